@@ -1,8 +1,10 @@
-//! What a call does to keep its operands apart: copies of what it reads and writes at once, and
-//! borrows of everything else.
+//! Keeps the operands of one call apart: copies each read operand that overlaps a mutated one, and
+//! borrows the regions of all others.
 //!
-//! Every tensor argument is borrowed for the call, and the handles that the kernel is given carry
-//! exactly these rights.
+//! Every tensor argument is borrowed for the duration of the call. The handles that the kernel
+//! receives carry exactly these rights (see [`Borrows`](crate::tensor::borrow::Borrows)). A kernel
+//! therefore never observes its own writes through a read operand, and never races with another
+//! thread.
 
 use crate::dispatch::value::Value;
 use crate::error::{AccessError, Result};
@@ -14,11 +16,14 @@ use crate::tensor::overlap::{may_overlap, may_self_overlap};
 use maquette_ir::Loc;
 use smallvec::SmallVec;
 
-/// Read operands that overlap mutated ones are read as they were before the call; mutated operands
-/// may not meet.
+/// Resolves overlap among the operands: replaces each read operand that overlaps a mutated one by a
+/// copy of its current contents.
 ///
-/// `same_view_is_safe`: an operand in exactly the place of a mutated one needs no copy, since each
-/// element is read before it is written.
+/// `same_view_is_safe`: a read operand with the same elements in the same order as the mutated one
+/// needs no copy, because the kernel reads each element before it writes that element.
+///
+/// # Errors
+/// A mutated operand overlaps itself, or two mutated operands overlap.
 pub(crate) fn resolve_overlap(
     state: &OpState,
     args: &mut [Value],
@@ -50,7 +55,7 @@ pub(crate) fn resolve_overlap(
     targets.iter().try_for_each(|(_, u)| copy_overlapping_reads(state, args, u, same_view_is_safe))
 }
 
-/// Read operands that overlap `target` are copied, unless they are in its very place and
+/// Copies each read operand that overlaps `target`, except one that is the same view if
 /// `same_view_is_safe`.
 pub(crate) fn copy_overlapping_reads(
     state: &OpState,
@@ -75,7 +80,8 @@ pub(crate) fn tensors_may_overlap(t: &Tensor, u: &Tensor) -> bool {
     }
 }
 
-/// Whether two tensors see the same elements in the same order.
+/// Whether two tensors view the same elements of a storage in the same order. Strides of size-1
+/// dimensions are ignored.
 pub(crate) fn is_same_view(t: &Tensor, u: &Tensor) -> bool {
     let along =
         |c: &Concrete, d: &Concrete, i: usize| c.sizes[i] == 1 || c.strides[i] == d.strides[i];
@@ -87,19 +93,20 @@ pub(crate) fn is_same_view(t: &Tensor, u: &Tensor) -> bool {
         && t.meta().concrete().zip(u.meta().concrete()).is_some_and(|(c, d)| same(c, d))
 }
 
-/// Arguments while they are borrowed: their handles carry the rights of the borrows, which end when
-/// this is dropped.
+/// Arguments borrowed for one call. Their handles carry the rights of the borrows, which end when
+/// this value is dropped.
 pub(crate) struct BorrowedArgs<'a> {
     state: &'a OpState,
     args: &'a mut [Value],
-    /// A tensor that is written, and no argument.
+    /// A tensor that the call writes although it is not an argument.
     out: Option<Tensor>,
-    /// So many tensors are borrowed, in the order of [`borrow_order`].
+    /// The number of tensors borrowed so far, in the order of [`borrow_order`]. Only these are
+    /// released.
     count: usize,
 }
 
-/// What each argument that may hold tensors is borrowed for; writers first, so that a conflict
-/// names the mutated argument.
+/// The access each tensor argument is borrowed for. Mutated arguments come first, so that a
+/// conflict error names the mutated argument.
 fn borrow_order(state: &OpState) -> impl Iterator<Item = (Access, u16)> {
     let facts = &state.facts;
     facts
@@ -109,12 +116,12 @@ fn borrow_order(state: &OpState) -> impl Iterator<Item = (Access, u16)> {
         .chain(facts.read.iter().map(|&i| (Access::Read, i)))
 }
 
-/// Borrows every tensor argument, and turns the arguments into handles with the rights of these
-/// borrows. After [`resolve_overlap`], a read operand that meets a mutated one is in its very
-/// place, and shares its borrow.
+/// Borrows every tensor argument, and stores the rights of these borrows in the argument handles.
+/// After [`resolve_overlap`], a read operand that overlaps a mutated one is the same view, and
+/// shares its borrow.
 ///
 /// # Errors
-/// Somebody else holds an overlapping region; nothing is borrowed then.
+/// Another holder has borrowed an overlapping region. No borrow remains taken in that case.
 pub(crate) fn borrow_args<'a>(
     op: Op,
     state: &'a OpState,
@@ -123,7 +130,7 @@ pub(crate) fn borrow_args<'a>(
     borrow_args_and_out(op, state, args, None)
 }
 
-/// As [`borrow_args`], with a tensor to write to that is no argument.
+/// As [`borrow_args`], with an additional tensor to write that is not an argument.
 pub(crate) fn borrow_args_and_out<'a>(
     op: Op,
     state: &'a OpState,
@@ -170,7 +177,7 @@ impl BorrowedArgs<'_> {
         self.args
     }
 
-    /// The tensor that is written and no argument.
+    /// The tensor that the call writes although it is not an argument.
     pub(crate) fn out(&self) -> Option<&Tensor> {
         self.out.as_ref()
     }
@@ -182,7 +189,7 @@ impl BorrowedArgs<'_> {
             .chain(&self.out)
     }
 
-    /// The error of a write tried through a borrow that is read-only.
+    /// The error of the first write attempted through one of the read-only borrows, if any.
     pub(crate) fn undeclared_write(&self) -> Option<AccessError> {
         self.tensors().find_map(|t| t.storage().ok()?.borrows.undeclared_write(t.grant))
     }
@@ -196,7 +203,8 @@ impl Drop for BorrowedArgs<'_> {
     }
 }
 
-/// The handles of the mutated arguments, as the caller gave them.
+/// The handles of the mutated arguments as the caller passed them, without the rights of the call's
+/// borrows.
 pub(crate) type MutatedArgs = SmallVec<[Value; 1]>;
 
 pub(crate) fn mutated_args(state: &OpState, args: &[Value]) -> MutatedArgs {

@@ -1,12 +1,18 @@
-//! Arguments against a schema: what fits as it is, and what is converted.
+//! Checks call arguments against an operator's schema and converts them.
+//!
+//! The conversions are those of PyTorch's argument parser: defaults for trailing arguments, bool to
+//! int, int to float, and one integer for a fixed-length integer list (`int[2]`).
 
 use crate::dispatch::value::{Args, Value};
 use crate::error::{CallError, Error, Result};
 use crate::library::OpState;
 use maquette_ir::schema::{Arg, Schema, Type};
 
-/// Coerces the arguments to the schema: fills in defaults, checks types, turns one integer into a
-/// list of one where the schema takes lists.
+/// Coerces `args` to the operator's schema, in place: fills in defaults, checks types and converts
+/// values.
+///
+/// # Errors
+/// There are too many arguments, a required one is missing, or one has the wrong type.
 pub(crate) fn coerce_args(state: &OpState, args: &mut Args) -> Result<()> {
     let schema = &state.schema;
     if args.len() > schema.args.len() {
@@ -40,14 +46,15 @@ pub(crate) fn coerce_args(state: &OpState, args: &mut Args) -> Result<()> {
     Ok(())
 }
 
-/// Whether the arguments fit the schema without a conversion.
+/// Whether the arguments match the schema without any conversion. Overload resolution tries this
+/// first.
 pub(crate) fn matches_schema(state: &OpState, args: &[Value]) -> bool {
     let declared = &state.schema.args;
-    let (given, left_out) = declared.split_at(args.len().min(declared.len()));
+    let (provided, omitted) = declared.split_at(args.len().min(declared.len()));
     let optional = |a: &Arg| a.default.is_some() || matches!(a.ty, Type::Generator);
     args.len() <= declared.len()
-        && left_out.iter().all(optional)
-        && given.iter().zip(args).all(|(a, v)| has_type(&a.ty, v))
+        && omitted.iter().all(optional)
+        && provided.iter().zip(args).all(|(a, v)| has_type(&a.ty, v))
 }
 
 #[cold]
@@ -63,7 +70,8 @@ fn wrong_type(schema: &Schema, index: usize, v: &Value) -> Error {
     .into()
 }
 
-/// Whether the value is of the type as it is: the common case of [`coerce`], without conversions.
+/// Whether the value already has the type, without a conversion. This is the fast path of
+/// [`coerce`].
 pub(crate) fn has_type(ty: &Type, v: &Value) -> bool {
     match (ty, v) {
         (Type::Optional(inner), v) => matches!(v, Value::None) || has_type(inner, v),
@@ -87,8 +95,9 @@ pub(crate) fn has_type(ty: &Type, v: &Value) -> bool {
     }
 }
 
-/// Whether the value fits the type, after the conversions PyTorch makes too. Builtin operators take
-/// a number for a tensor.
+/// Converts the value to the type where PyTorch does, and returns whether the value then has the
+/// type. Builtin operators also take a number where the schema wants a tensor; the number stays a
+/// number.
 fn coerce(ty: &Type, v: &mut Value, builtin: bool) -> bool {
     match (ty, &mut *v) {
         (ty, v) if has_type(ty, v) => true,

@@ -1,8 +1,9 @@
-//! Eager execution on the host: tensors as the raw views that the kernel classes take.
+//! Eager execution on the CPU: turns tensors into the raw strided views that the kernel crate
+//! takes.
 //!
 //! Safety of this module: a view is made only of a tensor whose region is borrowed for the running
-//! call (its handle carries the borrow), or of one that was allocated in this call and that nobody
-//! else has seen.
+//! call (the handle carries the borrow), or of a tensor that this call allocated and has not yet
+//! shared.
 #![allow(unsafe_code)]
 
 use crate::aten::pointwise::cache::CompiledExpr;
@@ -15,17 +16,17 @@ use maquette_ir::{DType, Scalar};
 use maquette_kernels::{ContiguousKernel, View, ViewMut};
 use smallvec::SmallVec;
 
-/// The data of an operand.
+/// A read-only view of an operand's data.
 pub(crate) fn input(t: &Tensor) -> Result<View<'_>> {
     let raw = t.raw()?;
-    // SAFETY: `raw` checked that the layout lies inside the storage; writers are kept away as the
-    // module doc says.
+    // SAFETY: `raw` checked that the layout lies inside the storage. The borrow described in the
+    // module documentation excludes writers.
     Ok(unsafe {
         View::from_raw(raw.ptr.as_ptr(), t.dtype(), &raw.layout.sizes, &raw.layout.strides)
     })
 }
 
-/// The data of an output.
+/// A writable view of an output's data.
 pub(crate) fn output(t: &Tensor) -> Result<ViewMut<'_>> {
     let raw = t.raw()?;
     // SAFETY: as `input`; exclusive by the borrow, or because the tensor is new.
@@ -34,7 +35,7 @@ pub(crate) fn output(t: &Tensor) -> Result<ViewMut<'_>> {
     })
 }
 
-/// The data of an operand, expanded to `sizes` by strides of 0.
+/// A read-only view of an operand, broadcast to `sizes` by strides of 0.
 fn expanded<'a>(t: &'a Tensor, sizes: &[i64]) -> Result<View<'a>> {
     let raw = t.raw()?;
     let lead = sizes
@@ -56,13 +57,13 @@ fn expanded<'a>(t: &'a Tensor, sizes: &[i64]) -> Result<View<'a>> {
     Ok(unsafe { View::from_raw(raw.ptr.as_ptr(), t.dtype(), sizes, &strides) })
 }
 
-/// Runs a pointwise call into `out`.
+/// Runs a compiled pointwise expression and writes the result to `out`.
 pub(crate) fn pointwise(compiled: &CompiledExpr, operands: &[&Tensor], out: &Tensor) -> Result<()> {
     run_expr(&compiled.expr, compiled.contiguous_kernel.as_ref(), operands, out)
 }
 
-/// The number of elements of tensors that have the same sizes and are all row-major: no dimension
-/// of theirs need be looked at.
+/// The element count if all tensors have the same sizes and are row-major without gaps. The kernel
+/// can then treat each as one contiguous row and ignore the dimensions.
 pub(crate) fn common_dense_numel<'a>(mut tensors: impl Iterator<Item = &'a Tensor>) -> Option<i64> {
     let first = tensors.next()?;
     let n = first.meta().checked_dense_numel()?;
@@ -104,15 +105,16 @@ fn run_expr(
     Ok(maquette_kernels::pointwise(expr, &inputs, std::slice::from_mut(&mut target))?)
 }
 
-/// StorageCloner with broadcasting and conversion. Both are borrowed, or new.
+/// Copies `from` to `to`, with broadcasting and dtype conversion. Both must be borrowed, or newly
+/// allocated by this call.
 pub(crate) fn copy(from: &Tensor, to: &Tensor) -> Result<()> {
     let mut target = output(to)?;
     let sizes: SmallVec<[i64; 6]> = target.sizes().into();
     Ok(maquette_kernels::copy(&expanded(from, &sizes)?, &mut target)?)
 }
 
-/// A copy of what a tensor sees now, with its strides, on which what is computed of it may depend:
-/// elements that share their place share it in the copy too.
+/// A copy of the tensor's current contents with the same sizes and strides, because the kernel may
+/// depend on the strides. Elements that share an address in the original share one in the copy.
 pub(crate) fn snapshot(t: &Tensor) -> Result<Tensor> {
     let meta =
         Meta { offset: 0.into(), ..t.meta().with_dims(t.sizes().into(), t.strides().into()) };
@@ -126,8 +128,11 @@ pub(crate) fn snapshot(t: &Tensor) -> Result<Tensor> {
     Ok(out)
 }
 
-/// As [`copy`] between tensors of the same sizes and strides, whose elements may share their
-/// places: nothing is written twice at once.
+/// Copies between tensors of the same sizes and strides whose elements may alias each other.
+///
+/// The kernel may not write one address from two threads. The function therefore drops the
+/// dimensions of stride 0. While the remaining layout may still overlap itself, it splits the
+/// shortest dimension and copies the slices one after another.
 fn copy_with_self_overlap(from: &Tensor, to: &Tensor) -> Result<()> {
     let Some(mut at) = to.meta().concrete() else {
         return Err(Error::value("a tensor with data has plain sizes"));
@@ -157,14 +162,14 @@ fn copy_with_self_overlap(from: &Tensor, to: &Tensor) -> Result<()> {
     })
 }
 
-/// A row-major copy. The operand is borrowed, or new.
+/// A row-major copy. The operand must be borrowed, or newly allocated by this call.
 pub(crate) fn contiguous(t: &Tensor) -> Result<Tensor> {
     let out = Tensor::allocate_to_fill(Meta::contiguous(t.sizes(), t.dtype()).on(t.device()))?;
     copy(t, &out)?;
     Ok(out)
 }
 
-/// The tensor in another dtype, copied only if it has another.
+/// The tensor converted to `dtype`. Returns the same tensor if it has that dtype already.
 pub(crate) fn cast(t: &Tensor, dtype: DType) -> Result<Tensor> {
     if t.dtype() == dtype {
         return Ok(t.clone());
@@ -182,8 +187,8 @@ pub(crate) fn fill(out: &Tensor, value: impl Into<Scalar>) -> Result<()> {
     Ok(maquette_kernels::fill(&mut output(out)?, value.into())?)
 }
 
-/// Computes an expression over operands that are broadcast to `out`. The builder is given the
-/// operands' registers.
+/// Computes an expression over operands, broadcast to the sizes of `out`. `build` receives the
+/// registers that hold the operands.
 pub(crate) fn map_into(
     out: &Tensor,
     operands: &[&Tensor],

@@ -1,9 +1,16 @@
-//! The path of a call: arguments are coerced to the schema, then modes, then fake or real
-//! execution.
+//! The dispatcher: the path of one operator call from checked arguments to checked outputs.
 //!
-//! Order: poison → modes (the tracer is one) → misplaced traced tensors → fake → device kernel. A
-//! real call snapshots read operands that overlap mutated ones, borrows every region, gives the
-//! kernel handles with exactly those rights, and checks what comes back.
+//! Stages, in order:
+//!
+//! - Poison: an operand that carries an error ends the call with that error.
+//! - Coercion of the arguments to the schema ([`coerce_args`]).
+//! - Modes: the innermost active mode (the tracer is one) takes the call.
+//! - Fake execution ([`fake`]), if an operand is fake or fake code is running.
+//! - The kernel of the operands' device.
+//!
+//! A real call first copies read operands that overlap mutated ones, then borrows the region of
+//! every operand ([`call_borrows`]), gives the kernel handles with exactly these rights, and checks
+//! the outputs against the schema.
 
 pub(crate) mod call_borrows;
 pub(crate) mod call_into;
@@ -52,10 +59,10 @@ fn call_named(name: &str, args: Args, kwargs: Kwargs, loc: Loc) -> Result<Output
     dispatch(op, &mut args, loc)
 }
 
-/// Calls an operator for the line `loc`. The arguments are used up; they are by reference since
-/// they are large.
+/// Calls an operator on behalf of the source line `loc`. The call consumes the arguments; they are
+/// passed by reference because [`Args`] is large to move.
 pub(crate) fn dispatch(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
-    // a dead operand's error goes on as it is: the first cause, not the way it took
+    // the first cause is reported unchanged, without the calls that the poison passed through
     if let Some(e) = args.iter().find_map(poison_in) {
         return Err(e);
     }
@@ -69,7 +76,7 @@ pub(crate) fn dispatch(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
     })
 }
 
-/// The error that a dead tensor or integer among the arguments carries.
+/// The error that a poisoned tensor or integer among the arguments carries.
 fn poison_in(v: &Value) -> Option<Error> {
     let ints = match v {
         Value::Int(i) => std::slice::from_ref(i),
@@ -82,8 +89,8 @@ fn poison_in(v: &Value) -> Option<Error> {
         .map(|e| SymError::Poisoned(e).into())
 }
 
-/// The error as the caller is told. Inside a builtin composite the user knows only the operator
-/// they called.
+/// Adds the operator and the caller's line to the error. Inside a builtin composite the error stays
+/// unchanged, since the user knows only the operator they called.
 fn for_caller(e: Error, op: Op, loc: Loc) -> Error {
     if mode::user_loc().is_some() { e } else { e.in_call(op.shared_name(), loc) }
 }
@@ -108,11 +115,11 @@ fn run(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
         }
         return mode.call(op, std::mem::take(args), loc);
     }
-    // inside fake execution a factory makes fake tensors too
+    // inside fake execution, factories make fake tensors too
     let faking = fake::is_running();
     let fake_factory = faking && state.facts.tensor_args.is_empty();
     if any_fake || fake_factory || wants_meta(&state, args) {
-        // builtin code may mix in numbers of its own
+        // builtin composites may mix fake operands with real constants of their own
         if any_fake && mode::user_loc().is_none() {
             device_of(&state, args)?;
             all_fake(&state, args)?;
@@ -128,11 +135,11 @@ fn run(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
     }
 }
 
-/// What a call asks of its tensors, seen at one look.
+/// Properties of the tensor operands, collected in one pass.
 struct Operands<'a> {
     any_fake: bool,
     traced: Option<&'a Tensor>,
-    /// Where they all are; none where there are none, or on several devices.
+    /// The common device of the operands; `None` if there are no tensors or several devices.
     device: Option<Device>,
 }
 
@@ -153,8 +160,8 @@ impl<'a> Operands<'a> {
     }
 }
 
-/// Fake operands do not mix with real ones: what came of them would have no data, though it seems
-/// to.
+/// Requires every operand to be fake. Fake operands do not mix with real ones, since a result of
+/// both would have no data although one operand has.
 #[cold]
 fn all_fake(state: &OpState, args: &Args) -> Result<()> {
     let real = |i: &&u16| args[usize::from(**i)].tensors().any(|t| !t.is_fake());
@@ -167,7 +174,8 @@ fn all_fake(state: &OpState, args: &Args) -> Result<()> {
     }
 }
 
-/// Calls one kernel of an operator (`None`: the builtin one) past the dispatcher.
+/// Calls one kernel of an operator directly, without the dispatcher. `None` means the builtin
+/// kernel.
 pub(crate) fn call_kernel(
     op: Op,
     kernel: Option<&KernelFn>,
@@ -205,7 +213,7 @@ pub(crate) fn call_kernel(
     call().map_err(|e| e.in_call(op.shared_name(), loc))
 }
 
-/// A factory asked for the `meta` device makes fake tensors.
+/// Whether the call is to a factory with the device `meta`, which makes fake tensors.
 fn wants_meta(state: &OpState, args: &Args) -> bool {
     state
         .facts
@@ -213,7 +221,8 @@ fn wants_meta(state: &OpState, args: &Args) -> bool {
         .is_some_and(|i| matches!(args[usize::from(i)], Value::Device(d) if d == Device::Meta))
 }
 
-/// A traced tensor may be used on its thread, while its trace runs, in its trace.
+/// Checks that a traced tensor is used on the thread of its trace, while that trace is the active
+/// one.
 fn check_trace(
     t: &Tensor,
     current: Option<&std::sync::Arc<crate::tensor::TraceTag>>,
@@ -230,8 +239,7 @@ fn check_trace(
     match current {
         Some(c) if std::sync::Arc::ptr_eq(c, tag) => Ok(()),
         Some(c) => Err(TraceError::OtherTrace { trace, current: c.name.clone() }.into()),
-        // an untraced region of this trace's own thread: a kernel or a fake kernel that got hold of
-        // it
+        // a kernel or a fake kernel runs without modes, and obtained a traced tensor by other means
         None => Err(AccessError::Traced.into()),
     }
 }
@@ -240,14 +248,15 @@ fn mutated<'a>(state: &'a OpState, args: &'a [Value]) -> impl Iterator<Item = &'
     state.facts.mutated.iter().flat_map(|&i| args[usize::from(i)].tensors())
 }
 
-/// The argument that return `index` is, where the schema says it is one.
+/// The argument that return `index` aliases, if the schema declares that return to be a mutated
+/// argument.
 pub(crate) fn returned_argument(state: &OpState, args: &[Value], index: usize) -> Option<Value> {
     let arg = (*state.facts.aliases.get(index)?)?;
     state.facts.mutated.contains(&arg).then(|| args.get(usize::from(arg)).cloned()).flatten()
 }
 
-/// A call that the operator's registered kernels decide about. `device`: of all operands, if they
-/// are on one.
+/// Calls the registered kernel for the device, or the builtin one. `device` is the common device of
+/// the operands, if there is one.
 fn with_kernel(
     op: Op,
     state: &OpState,
@@ -265,8 +274,8 @@ fn with_kernel(
     }
 }
 
-/// Builtin operators take a number for a tensor; a kernel registered for one is given a tensor
-/// without dimensions.
+/// Replaces numbers by 0-d tensors. Builtin operators take a number where the schema wants a
+/// tensor; a kernel registered for a builtin operator expects tensors only.
 fn numbers_as_tensors(state: &OpState, args: &mut Args) -> Result<()> {
     for &i in &state.facts.tensor_args {
         let v = &mut args[usize::from(i)];
@@ -281,7 +290,8 @@ fn numbers_as_tensors(state: &OpState, args: &mut Args) -> Result<()> {
     Ok(())
 }
 
-/// Runs a kernel on real tensors, which are on `device`, under the contract of its schema.
+/// Runs a registered kernel on real tensors of one `device`, and enforces the contract of the
+/// schema: borrowed operands, poisoned outputs on failure, bumped versions and checked returns.
 fn custom(
     op: Op,
     state: &OpState,
@@ -299,7 +309,7 @@ fn custom(
     let poison_on_failure = PoisonOnFailure { written: &written, op, loc };
     let before = borrow::undeclared_writes();
     let outputs = run_kernel(kernel, state, borrowed.args(), device);
-    // a kernel may drop the error of a write it had no right to; the call fails all the same
+    // a kernel may discard the error of an undeclared write; the call must fail nevertheless
     let undeclared_write =
         if borrow::undeclared_writes() == before { None } else { borrowed.undeclared_write() };
     let outputs = match undeclared_write {
@@ -324,7 +334,8 @@ fn refuse_grad(state: &OpState, args: &[Value]) -> Result<()> {
     }
 }
 
-/// What a kernel is writing: poisoned if the kernel fails, or panics.
+/// Poisons the mutated arguments if the kernel returns an error or panics, since they may be partly
+/// written.
 struct PoisonOnFailure<'a> {
     written: &'a [Value],
     op: Op,
@@ -377,8 +388,8 @@ fn run_kernel(
     Ok(outputs)
 }
 
-/// Gives returns that are arguments as the caller's own handles, and the others without the rights
-/// of the borrow.
+/// Replaces each returned argument by the caller's own handle, and removes the borrow's rights from
+/// all other returns.
 fn finish(
     state: &OpState,
     borrowed: &[Value],
@@ -404,7 +415,7 @@ fn finish(
     Ok(outputs)
 }
 
-/// Checks number, type and aliasing of what a kernel returned.
+/// Checks the number, types and aliasing of a kernel's returns against the schema.
 pub(crate) fn check_returns(state: &OpState, args: &[Value], outputs: &[Value]) -> Result<()> {
     let declared = &state.schema.returns;
     if outputs.len() != declared.len() {

@@ -1,4 +1,5 @@
-//! Modes: what intercepts every operator call of a thread. The tracer is one.
+//! Dispatch modes: a thread-local stack of interceptors of operator calls, as PyTorch's
+//! `TorchDispatchMode`. The tracer is one.
 
 use crate::dispatch::value::{Args, Outputs};
 use crate::error::{Error, Result};
@@ -9,29 +10,31 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Intercepts operator calls while it is on top of the thread's stack of modes.
+/// An interceptor of operator calls. It is active while it is on top of the thread's mode stack.
 pub trait Mode {
-    /// Stands in for a call; arguments are checked against the schema, defaults are filled in.
+    /// Handles a call in place of the kernel. The arguments are checked against the schema, and the
+    /// defaults are filled in.
     fn call(&self, op: Op, args: Args, loc: Loc) -> Result<Outputs>;
 
-    /// Host data became a tensor: the value it has in this mode.
+    /// Called when host data becomes a tensor. Returns the tensor that the program sees instead.
     fn host_data(&self, t: Tensor, loc: Loc) -> Tensor;
 
-    /// An operation failed; its result may never be looked at.
+    /// Called when an operator call fails. The program may ignore the poisoned result, so this may
+    /// be the only report.
     fn failed(&self, e: &Error);
 
-    /// The trace it records, if it does.
+    /// The trace that this mode records, if it is a tracer.
     fn trace(&self) -> Option<&Arc<TraceTag>>;
 }
 
 thread_local! {
     static DEPTH: Cell<usize> = const { Cell::new(0) };
     static STACK: RefCell<Vec<Rc<dyn Mode>>> = const { RefCell::new(Vec::new()) };
-    /// The line of user code on whose behalf builtin code is running.
+    /// The line of user code that called the builtin code now running.
     static ON_BEHALF_OF: Cell<Option<Loc>> = const { Cell::new(None) };
 }
 
-/// The innermost mode. One thread-local load where there is none.
+/// The innermost active mode. Without one, this costs a single thread-local load.
 pub(crate) fn current() -> Option<Rc<dyn Mode>> {
     if DEPTH.get() == 0 { None } else { STACK.with_borrow(|s| s.last().cloned()) }
 }
@@ -53,33 +56,35 @@ pub fn with_mode<R>(mode: Rc<dyn Mode>, f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Runs `f` as if no mode were active: for fake kernels, and for what a mode itself computes.
+/// Runs `f` with all modes disabled. Fake kernels run this way, and so do computations of a mode
+/// itself.
 pub fn without_modes<R>(f: impl FnOnce() -> R) -> R {
     let depth = DEPTH.replace(0);
     let _restore = OnDrop(|| DEPTH.set(depth));
     f()
 }
 
-/// Runs builtin code for the user's line `loc`: calls made inside are reported there.
+/// Runs builtin code with `loc` as the caller's location: operator calls inside `f` report this
+/// user line.
 pub fn on_behalf_of<R>(loc: Loc, f: impl FnOnce() -> R) -> R {
     let before = ON_BEHALF_OF.replace(Some(loc));
     let _restore = OnDrop(|| ON_BEHALF_OF.set(before));
     f()
 }
 
-/// Runs user code (a kernel): its calls have lines of their own.
+/// Runs user code (a kernel): operator calls inside `f` report their own locations again.
 pub(crate) fn in_user_code<R>(f: impl FnOnce() -> R) -> R {
     let before = ON_BEHALF_OF.replace(None);
     let _restore = OnDrop(|| ON_BEHALF_OF.set(before));
     f()
 }
 
-/// The user's line, where builtin code is running for it.
+/// The user's location if builtin code is running on the user's behalf.
 pub(crate) fn user_loc() -> Option<Loc> {
     ON_BEHALF_OF.get()
 }
 
-/// Gives the active mode its say about fresh host data.
+/// Passes a tensor made of host data to the active mode, if there is one.
 pub(crate) fn host_data(t: Tensor, loc: Loc) -> Tensor {
     match current() {
         Some(mode) => mode.host_data(t, user_loc().unwrap_or(loc)),

@@ -1,24 +1,24 @@
-//! Why reading and writing data is refused.
+//! Errors of access to a tensor's data.
 
 use maquette_ir::{DType, Device};
 
-/// Why reading or writing data was refused.
+/// An access to a tensor's data that was refused.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AccessError {
-    /// Somebody holds an overlapping region.
+    /// Another holder has borrowed an overlapping region.
     #[error("cannot {wanted} `{arg}`: {holder} {held} an overlapping region of the same storage")]
     Conflict {
         /// `read` or `write`.
         wanted: &'static str,
-        /// What for.
+        /// The item the new borrow is for: an argument's name, or `the tensor`.
         arg: String,
-        /// Who holds it.
+        /// The holder of the conflicting borrow.
         holder: String,
         /// `reads` or `writes`.
         held: &'static str,
     },
-    /// The schema does not mark the argument as mutated.
+    /// A write through an argument that the schema does not mark as mutated.
     #[error(
         "{holder} is read-only in this call, and the kernel writes to it; take it as `&mut \
             Tensor` (`Tensor(a!)` in the schema) to mutate it"
@@ -27,30 +27,30 @@ pub enum AccessError {
         /// Which argument of which operator.
         holder: String,
     },
-    /// A handle that a kernel kept after its call.
+    /// A borrowed handle was used after the call it was borrowed for.
     #[error(
         "this handle was borrowed by a kernel for one call, which is over; a kernel may not keep \
             its arguments"
     )]
     Stale,
-    /// A handle used beyond the region that was borrowed for it.
+    /// A borrowed handle was used to access memory outside its borrowed region.
     #[error("the view leaves the region of {holder} that this kernel borrowed")]
     OutsideBorrow {
         /// Which argument of which operator.
         holder: String,
     },
-    /// Two mutated arguments meet.
+    /// Two mutated arguments share memory.
     #[error(
         "the mutated arguments `{first}` and `{second}` overlap in memory; the result would \
             depend on the order of writes"
     )]
     MutatedOverlap {
-        /// An argument.
+        /// The first argument.
         first: String,
-        /// Another.
+        /// The second argument.
         second: String,
     },
-    /// A mutated argument meets itself.
+    /// Two elements of a mutated tensor share memory.
     #[error(
         "the mutated argument `{arg}` overlaps itself (sizes {sizes:?}, strides {strides:?}); \
             write to a copy (`{arg}.contiguous()`) instead"
@@ -63,7 +63,8 @@ pub enum AccessError {
         /// Its strides.
         strides: Vec<i64>,
     },
-    /// A layout that a mutable array view cannot have, though no two elements meet.
+    /// The tensor's dimensions interleave: a mutable array view cannot represent the layout,
+    /// although no two elements share memory.
     #[error(
         "the dimensions interleave in memory (sizes {sizes:?}, strides {strides:?}), which an \
             array view cannot show to be free of overlap; \
@@ -75,50 +76,51 @@ pub enum AccessError {
         /// Its strides.
         strides: Vec<i64>,
     },
-    /// Another element type.
+    /// The data was accessed as another element type.
     #[error("the tensor holds {found}, not {expected}")]
     DType {
         /// Asked for.
         expected: DType,
-        /// Held.
+        /// The tensor's dtype.
         found: DType,
     },
-    /// More or fewer elements.
+    /// `item` on a tensor that does not have exactly one element.
     #[error("expected a tensor of one element, found sizes {sizes}")]
     NotOne {
         /// Its sizes.
         sizes: String,
     },
-    /// There is no host memory to read.
+    /// The tensor has no host memory.
     #[error("the tensor is on {0}; copy it to the host first: `.to_device(Device::Cpu)`")]
     Device(Device),
-    /// A view of another dtype over memory that is not aligned for it.
+    /// The tensor's memory is not aligned for its dtype.
     #[error(
         "the memory is not aligned for elements of {0}; view a copy (`x.clone_tensor()`) instead"
     )]
     Misaligned(DType),
-    /// A fake tensor has no data.
+    /// The tensor is fake and has no data.
     #[error(
         "cannot read or write the data of a fake tensor: it has sizes, strides and a dtype, but \
             no contents. In a fake kernel, compute the \
          output's metadata from the inputs' metadata only"
     )]
     Fake,
-    /// Data outside the trace, which a graph would freeze as it happens to be.
+    /// Data was read or written during a trace. A graph would record the current contents as a
+    /// constant.
     #[error(
         "a tensor's data was {0} while tracing; what the program does with it would happen once, \
             in the trace, and not in the graph. Do it \
          before the trace, keep it in operators, or put it into a custom operator"
     )]
     WhileTracing(&'static str),
-    /// A traced tensor has no data yet.
+    /// The tensor is traced and has no data.
     #[error(
         "cannot read the data of a traced tensor: its values are not known while tracing. Keep \
             the computation in operators, or put it \
          into a custom operator"
     )]
     Traced,
-    /// The layout reaches outside the storage.
+    /// The layout extends beyond the storage.
     #[error(
         "sizes {sizes}, strides {strides} and offset {offset} reach outside a storage of {bytes} \
             bytes"
@@ -130,10 +132,10 @@ pub enum AccessError {
         strides: String,
         /// Offset.
         offset: String,
-        /// The storage's length.
+        /// The length of the storage in bytes.
         bytes: usize,
     },
-    /// A shape that does not fit the data.
+    /// The number of elements does not match the sizes.
     #[error("{found} elements do not fill sizes {sizes}")]
     Shape {
         /// Asked for.
@@ -141,7 +143,7 @@ pub enum AccessError {
         /// Given.
         found: usize,
     },
-    /// The memory cannot be had.
+    /// The allocation failed.
     #[error("cannot allocate a tensor of sizes {sizes} and dtype {dtype}")]
     Allocation {
         /// Asked for.

@@ -1,13 +1,13 @@
-//! Why calls are refused, and how kernels break their contract.
+//! Errors of operator calls: refused calls, and kernels that break their contract.
 
 use crate::dispatch::value::ValueKind;
 use maquette_ir::{Device, DeviceKind};
 
-/// Why a call was refused, or how a kernel broke its contract.
+/// A refused call, or a kernel that broke its contract.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// No such operator.
+    /// The operator is not registered.
     #[error(
         "there is no operator `{name}`{}{}",
         did_you_mean(.similar),
@@ -16,14 +16,14 @@ pub enum CallError {
     Unknown {
         /// As asked for.
         name: String,
-        /// What is registered for it, although nothing defines it.
+        /// Registrations for this name, although no definition exists.
         registered: Vec<String>,
-        /// Close names that exist.
+        /// Registered operators with similar names.
         similar: Vec<String>,
-        /// The namespace, perhaps the crate's name.
+        /// The operator's namespace, which may be the name of a crate that is not linked.
         crate_hint: String,
     },
-    /// An operator of PyTorch's that is not in the table.
+    /// A PyTorch operator that the builtin table does not have.
     #[error("PyTorch's operator `{name}` is missing here: {why}")]
     Unsupported {
         /// As asked for.
@@ -31,17 +31,17 @@ pub enum CallError {
         /// Why.
         why: &'static str,
     },
-    /// More arguments than the schema has.
+    /// The call has more arguments than the schema.
     #[error("takes at most {expected} arguments, {found} were given; its schema is {schema}")]
     TooMany {
-        /// At most.
+        /// The number of arguments in the schema.
         expected: usize,
         /// Given.
         found: usize,
         /// Schema.
         schema: String,
     },
-    /// An argument without a default was not given.
+    /// A required argument is missing.
     #[error("argument {index} `{arg}` ({expected}) is missing; its schema is {schema}")]
     Missing {
         /// Its name.
@@ -53,7 +53,7 @@ pub enum CallError {
         /// Schema.
         schema: String,
     },
-    /// An argument of another type.
+    /// An argument has the wrong type.
     #[error(
         "argument {index} `{arg}` is declared as {expected}, found {found}; its schema is {schema}"
     )]
@@ -64,54 +64,54 @@ pub enum CallError {
         index: usize,
         /// Its type.
         expected: String,
-        /// What was given.
+        /// The kind of the value in the call.
         found: String,
         /// Schema.
         schema: String,
     },
-    /// A keyword that the schema does not have.
+    /// The schema has no argument of this name.
     #[error("has no argument `{keyword}`{}; its schema is {schema}", did_you_mean(.similar))]
     UnknownKeyword {
         /// As given.
         keyword: String,
-        /// A close name.
+        /// A similar argument name.
         similar: Vec<String>,
         /// Schema.
         schema: String,
     },
-    /// An argument by position and by keyword, or twice by keyword.
+    /// An argument occurs both by position and by keyword, or twice by keyword.
     #[error("argument {index} `{arg}` is given twice, {how}; its schema is {schema}")]
     GivenTwice {
         /// Its name.
         arg: String,
         /// Its position.
         index: usize,
-        /// By position and by keyword, or twice by keyword.
+        /// Text: by position and by keyword, or twice by keyword.
         how: &'static str,
         /// Schema.
         schema: String,
     },
-    /// No overload takes the arguments.
+    /// No overload accepts the arguments.
     #[error("no overload of `{name}` takes these \
         arguments:{}", .tried.iter().map(|t| format!("\n  {t}")).collect::<String>())]
     NoOverload {
         /// The name without an overload.
         name: String,
-        /// Each overload and why it does not.
+        /// Each overload with the reason it was rejected.
         tried: Vec<String>,
     },
-    /// A kernel kept beyond its registration.
+    /// A kernel handle was used after its registration ended.
     #[error(
         "the {what} registered at {registered} is gone: the library that registered it was \
             dropped, or the operator was replaced"
     )]
     Gone {
-        /// `cpu kernel`.
+        /// The kind of registration, such as `cpu kernel`.
         what: String,
         /// Where it was registered.
         registered: maquette_ir::Loc,
     },
-    /// `out=` has no derivative.
+    /// An argument of an `out=` operator requires a gradient; these operators have no derivative.
     #[error(
         "argument `{arg}` requires grad, and an operator that writes its results into given \
             tensors has no derivative; call the functional one"
@@ -120,16 +120,16 @@ pub enum CallError {
         /// Its name.
         arg: String,
     },
-    /// No kernel for the device.
+    /// The operator has no kernel for the device.
     #[error("no kernel for {device}; it has kernels for: \
         {}", if .available.is_empty() { "no device".to_owned() } else { .available.join(", ") })]
     NoKernel {
         /// The device of its operands.
         device: DeviceKind,
-        /// Devices it has kernels for.
+        /// The devices for which the operator has kernels.
         available: Vec<String>,
     },
-    /// Operands on two devices.
+    /// The operands are on different devices.
     #[error(
         "arguments are on two devices: `{first_arg}` on {first}, `{second_arg}` on {second}; copy \
             one to the other's, as in \
@@ -145,7 +145,7 @@ pub enum CallError {
         /// Its device.
         second: Device,
     },
-    /// The kernel returned more or fewer values than declared.
+    /// The kernel returned the wrong number of values.
     #[error("its kernel returned {found} values, the schema declares {expected}: {schema}")]
     ReturnCount {
         /// Declared.
@@ -155,7 +155,7 @@ pub enum CallError {
         /// Schema.
         schema: String,
     },
-    /// The kernel returned another type.
+    /// The kernel returned a value of the wrong type.
     #[error("its kernel returned {found} as output {index}, the schema declares {expected}")]
     ReturnType {
         /// Which output.
@@ -172,7 +172,7 @@ pub enum CallError {
         index: usize,
         /// The operands' device.
         expected: Device,
-        /// The output's.
+        /// The device of the output.
         found: Device,
     },
     /// An output shares memory with an argument or another output.
@@ -199,7 +199,7 @@ pub enum CallError {
     /// The kernel panicked while it was writing.
     #[error("its kernel panicked; what it was writing is lost")]
     Panicked,
-    /// An in-place operator must return its argument itself.
+    /// An in-place operator did not return its mutated argument.
     #[error(
         "output {output} must be argument `{arg}` itself, or a view of it, as the schema declares"
     )]
@@ -211,14 +211,14 @@ pub enum CallError {
     },
 }
 
-/// What is registered for an operator that nothing defines.
+/// The part of the message that lists registrations for an undefined operator.
 fn undefined(registered: &[String]) -> Option<String> {
     let list = registered.join(", ");
     (!registered.is_empty())
         .then(|| format!("; this is registered for it, but nothing defines it: {list}"))
 }
 
-/// A device as one writes it.
+/// The device as Rust source.
 fn device_code(device: Device) -> String {
     match device.kind() {
         DeviceKind::Cpu => "Device::Cpu".to_owned(),
@@ -228,7 +228,8 @@ fn device_code(device: Device) -> String {
     }
 }
 
-/// What to do about a custom operator that is not there; the builtin ones are always linked.
+/// The hint to link the crate that may define a missing custom operator. Builtin operators are
+/// always linked.
 fn link_hint(namespace: &str) -> String {
     match namespace {
         "aten" => String::new(),

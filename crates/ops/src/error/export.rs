@@ -1,19 +1,19 @@
-//! What goes wrong when a program is exported.
+//! Errors of exporting a program.
 
 use maquette_ir::Loc;
 use std::fmt;
 
-/// Why a program cannot be exported as it was asked for.
+/// A program that cannot be exported.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExportError {
-    /// Two tensors of one name.
+    /// Two parameters or buffers have the same name.
     #[error("the module names two tensors `{name}`; a parameter or buffer has a name of its own")]
     SameName {
         /// The name.
         name: String,
     },
-    /// A parameter or buffer that has no contents to export.
+    /// A parameter or buffer has no contents to export.
     #[error(
         "the {slot} `{name}` {problem}; a program is exported with the contents of its parameters \
             and buffers"
@@ -23,27 +23,27 @@ pub enum ExportError {
         slot: &'static str,
         /// Its name.
         name: String,
-        /// What it is instead.
+        /// The reason in words: the state of the tensor.
         problem: String,
     },
-    /// The program does not take all sizes that were declared.
+    /// The program does not hold for all sizes that were declared dynamic.
     #[error("{}", constraints(.violations, .fixes))]
     Constraints {
-        /// Each condition that leaves sizes out, in the program's order.
+        /// Each condition that excludes declared sizes, in program order.
         violations: Vec<Violation>,
-        /// What to declare instead.
+        /// Suggested declarations.
         fixes: Vec<String>,
     },
 }
 
-/// A condition on sizes that were declared dynamic, which some of the declared sizes do not meet.
+/// A condition of the program that some of the sizes declared dynamic do not meet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Violation {
-    /// The dimensions it is about: each as declared, and where.
+    /// The dimensions in the condition, each with its name and its position in the inputs.
     pub dims: Vec<String>,
     /// The condition.
     pub guard: String,
-    /// The line of the program that took it.
+    /// The source line where the program assumed the condition.
     pub loc: Loc,
 }
 

@@ -1,12 +1,12 @@
-//! What goes wrong between a trace and its runs.
+//! Errors of fake execution, tracing and running graphs.
 
 use std::sync::Arc;
 
-/// How a fake kernel is missing or broke its contract.
+/// A fake kernel that is missing or broke its contract.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FakeError {
-    /// None registered.
+    /// The operator has no fake kernel.
     #[error(
         "has no fake kernel, which tracing needs to know its outputs' sizes and dtypes; register \
             one with `#[register_fake({function})]` \
@@ -15,21 +15,21 @@ pub enum FakeError {
     Missing {
         /// The operator's bare name.
         function: String,
-        /// A fake kernel of its types.
+        /// An example fake kernel with the operator's types.
         example: String,
     },
-    /// No recorded call fits.
+    /// No recorded profile matches the call.
     #[error(
         "its fake kernel was made from recorded calls, and none was like ({given}); recorded were \
             {}. Record such a call too", list(.recorded)
     )]
     MissingProfile {
-        /// The call's arguments.
+        /// The profile of the call's arguments.
         given: String,
-        /// The recorded ones.
+        /// The recorded argument profiles.
         recorded: Vec<String>,
     },
-    /// A symbolic bound of `new_dynamic_size_in`.
+    /// A bound of `new_dynamic_size_in` is symbolic.
     #[error(
         "new_dynamic_size_in({min}, {max}): the bounds must be plain numbers; make the size with \
             new_dynamic_size and assert the rest, as in \
@@ -41,7 +41,7 @@ pub enum FakeError {
         /// Upper.
         max: String,
     },
-    /// A tensor with data among fake ones.
+    /// An operand has data although others are fake.
     #[error(
         "argument `{arg}` has data and the others have none; compute an output's metadata from \
             metadata only (`x.sizes()`, `x.new_empty(…)`), \
@@ -51,22 +51,22 @@ pub enum FakeError {
         /// Which.
         arg: String,
     },
-    /// The real kernel of another operator, called by a fake kernel.
+    /// A fake kernel called another operator on real data.
     #[error(
         "a fake kernel calls it on real data, which would run its kernel; call it on the fake \
             kernel's own arguments, or not at all"
     )]
     RealKernel,
-    /// What the fake kernel returned is not what the schema declares.
+    /// The fake kernel's outputs do not match the schema.
     #[error("{0}")]
     Contract(String),
-    /// `new_dynamic_size` without a trace.
+    /// A data-dependent size was requested outside a trace.
     #[error(
         "makes a data-dependent size, which only a trace can hold; call it on real tensors, or \
             inside `trace`, not on fake tensors by themselves"
     )]
     NoTrace,
-    /// A bad bound of `new_dynamic_size_in`.
+    /// The bounds of `new_dynamic_size_in` are not `0 <= min <= max`.
     #[error("new_dynamic_size_in({min}, {max}): the bounds must be 0 <= min <= max")]
     Bounds {
         /// Lower.
@@ -74,7 +74,7 @@ pub enum FakeError {
         /// Upper.
         max: i64,
     },
-    /// A fresh symbol that no output has.
+    /// The fake kernel created a symbol that occurs in no output.
     #[error(
         "its fake kernel made the size {symbol} but returned no output with it; call \
             new_dynamic_size only for sizes of outputs"
@@ -92,7 +92,7 @@ pub enum FakeError {
         /// Which output.
         index: usize,
     },
-    /// A data-dependent symbol that no output shows by itself.
+    /// A data-dependent symbol occurs only inside expressions, so a run cannot determine its value.
     #[error(
         "its fake kernel returned sizes that depend on {symbol}, but none that is {symbol} \
             itself, so a run could not know it; return an \
@@ -102,7 +102,7 @@ pub enum FakeError {
         /// The symbol.
         symbol: String,
     },
-    /// Promised metadata the real output does not have.
+    /// The real output's metadata differs from that of the fake output.
     #[error(
         "output {output}: its fake kernel promises {what} to be {expected}, its kernel returned \
             {found}. Fix the fake kernel"
@@ -124,11 +124,11 @@ fn list(items: &[String]) -> String {
     items.join(", ")
 }
 
-/// How a traced tensor was misused.
+/// A misuse of a traced tensor.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
-    /// After its trace.
+    /// A traced tensor was used after its trace ended.
     #[error(
         "a tensor of the trace `{trace}` was used after the trace ended; return it from the \
             traced function instead of storing it"
@@ -137,7 +137,7 @@ pub enum TraceError {
         /// The trace's name.
         trace: Arc<str>,
     },
-    /// On another thread.
+    /// A traced tensor was used on another thread than its trace's.
     #[error(
         "a tensor of the trace `{trace}` was used on another thread; a trace belongs to the \
             thread that made it"
@@ -146,7 +146,7 @@ pub enum TraceError {
         /// The trace's name.
         trace: Arc<str>,
     },
-    /// In another trace.
+    /// A traced tensor was used in another trace.
     #[error(
         "a tensor of the trace `{trace}` was used in another trace, `{current}`; pass it as an \
             input of that trace instead"
@@ -154,19 +154,19 @@ pub enum TraceError {
     OtherTrace {
         /// Where it belongs.
         trace: Arc<str>,
-        /// Where it was used.
+        /// The trace that used the tensor.
         current: Arc<str>,
     },
-    /// A graph run inside a trace.
+    /// A graph was run during a trace.
     #[error(
         "a graph was run while tracing another; its operators would run once, in the trace. Call \
             the function it was traced from instead"
     )]
     Run,
-    /// Inputs that cannot be traced.
+    /// The inputs cannot be traced.
     #[error("{0}")]
     Input(String),
-    /// A traced tensor as the input of another trace, or of a run.
+    /// An input of a trace or a run is itself a traced tensor.
     #[error(
         "input {input} is a tensor of the running trace `{trace}`, which has no data; pass a real \
             tensor"
@@ -177,7 +177,7 @@ pub enum TraceError {
         /// Where it belongs.
         trace: Arc<str>,
     },
-    /// A fake tensor that the trace did not make.
+    /// The trace uses a fake tensor from outside.
     #[error(
         "the trace `{trace}` uses a fake tensor {tensor} that was made outside of it; a graph can \
             refer to real tensors only, so pass it as \
@@ -189,7 +189,7 @@ pub enum TraceError {
         /// The tensor's metadata.
         tensor: String,
     },
-    /// A result whose value the program would compute with.
+    /// An operator returned a value that a trace cannot represent.
     #[error(
         "output {output} is {kind}, a value that is not known while tracing; return it as a 0-d \
             tensor"
@@ -197,28 +197,28 @@ pub enum TraceError {
     Untraceable {
         /// Which output.
         output: usize,
-        /// What the fake kernel returned.
+        /// The kind of value that the fake kernel returned.
         kind: String,
     },
-    /// An assertion about a size that no result has.
+    /// An assertion concerns a data-dependent size that no result has.
     #[error("`{cond}` was asserted, but no result has the data-dependent size it is about")]
     Unbound {
         /// The condition.
         cond: String,
     },
-    /// What was recorded is not a graph.
+    /// The recorded nodes do not form a valid graph.
     #[error(transparent)]
     Graph(maquette_ir::graph::BuildError),
-    /// The tracer broke a rule of its own.
+    /// An internal invariant of the tracer does not hold.
     #[error("{0}; this is a defect of the tracer")]
     Internal(&'static str),
 }
 
-/// How a run differed from the trace.
+/// A run whose inputs or values contradict the trace.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// An input's metadata.
+    /// An input's metadata differs from the traced input's.
     #[error("input `{input}`: {what} must be {expected}, found \
         {found}{}", .why.as_deref().map(|w| format!(" ({w})")).unwrap_or_default())]
     Input {
@@ -230,17 +230,18 @@ pub enum RunError {
         expected: String,
         /// Given.
         found: String,
-        /// Why the trace asks for it.
+        /// The reason for the requirement, if known.
         why: Option<String>,
     },
-    /// `as_strided` with an offset of its own, on a part of a storage.
+    /// `as_strided` with an explicit offset, on an input that does not begin at the start of its
+    /// storage.
     #[error(
         "as_strided counts its storage_offset from the start of the storage, and this input \
             begins elsewhere in its storage; pass a tensor \
          that begins at the start (`x.clone_tensor()`), or leave the offset out"
     )]
     AbsoluteOffset,
-    /// Inputs that see one memory, which the program writes.
+    /// Two inputs share memory, and the program writes one of them.
     #[error(
         "inputs `{written}` and `{other}` share memory, and the program writes to `{written}`; it \
             is for inputs apart: pass a copy of one"
@@ -251,7 +252,7 @@ pub enum RunError {
         /// The other.
         other: String,
     },
-    /// More or fewer inputs.
+    /// The number of inputs is wrong.
     #[error("the graph takes {expected} inputs, {found} were given")]
     InputCount {
         /// From the trace.
@@ -259,21 +260,21 @@ pub enum RunError {
         /// Given.
         found: usize,
     },
-    /// Inputs of another structure than the traced ones.
+    /// The tree structure of the inputs differs from the traced one.
     #[error(
         "the input{} must be {expected}, found {found}; a program is traced for inputs of one \
             structure, trace again for another",
         if .input.is_empty() { String::new() } else { format!(" `{input}`") }
     )]
     InputStructure {
-        /// Which part of the inputs; empty if all of them.
+        /// The path of the part that differs; empty for the whole input.
         input: String,
-        /// In the trace.
+        /// The structure in the trace.
         expected: String,
         /// Given.
         found: String,
     },
-    /// A constant without contents.
+    /// A constant has no contents, because the graph was read from text.
     #[error(
         "the constant `{name}` is known by its digest only: a graph read from text has no contents"
     )]
@@ -281,7 +282,7 @@ pub enum RunError {
         /// Its name.
         name: String,
     },
-    /// A value that nothing has computed; not in a verified graph.
+    /// A value is used before its definition. A verified graph has no such use.
     #[error("the value `{value}` is used, but nothing before it defines it")]
     Undefined {
         /// Its name.
@@ -297,7 +298,7 @@ pub enum RunError {
         guard: String,
         /// The symbols' values.
         values: String,
-        /// Where the program asked.
+        /// The source line that evaluated the condition.
         loc: String,
     },
     /// A deferred assertion failed.
@@ -306,19 +307,19 @@ pub enum RunError {
     Assertion {
         /// The condition.
         cond: String,
-        /// The user's words.
+        /// The user's message.
         message: Option<String>,
         /// The symbols' values.
         values: String,
     },
-    /// A data-dependent size left its declared range.
+    /// A data-dependent size is outside its declared range.
     #[error("the data-dependent size {symbol} is {value}, outside its declared range {range}")]
     Range {
         /// The symbol.
         symbol: String,
-        /// From the real output.
+        /// The value in the real output.
         value: i64,
-        /// Declared.
+        /// The declared range.
         range: String,
     },
 }

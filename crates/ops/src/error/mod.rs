@@ -1,5 +1,5 @@
-//! Errors: one enum a stage, one carrier that adds the operator, the caller's line and a window of
-//! the graph.
+//! Errors: one enum per stage ([`ErrorKind`]), and one carrier ([`Error`]) that adds the operator,
+//! the caller's line and an excerpt of the graph.
 
 mod access;
 mod call;
@@ -22,7 +22,7 @@ use smallvec::SmallVec;
 use std::fmt;
 use std::sync::Arc;
 
-/// The result of anything that can fail.
+/// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error with its context. Cheap to clone: a poisoned tensor carries one.
@@ -32,9 +32,10 @@ pub struct Error(Arc<Report>);
 #[derive(Clone)]
 struct Report {
     kind: Arc<ErrorKind>,
-    /// The operator and the line that called it, innermost first: a kernel may call others.
+    /// Each operator call the error passed through, with the line of the call; innermost first,
+    /// since a kernel may call other operators.
     calls: SmallVec<[(Arc<str>, Loc); 1]>,
-    /// The line that made the error, where it is user code.
+    /// The user's source line that raised the error, if any.
     raised: Option<Loc>,
     window: Option<Arc<str>>,
 }

@@ -1,9 +1,10 @@
-//! Data in and out: borrowed array views, and conversions from and to `ndarray`.
+//! Access to a tensor's data from Rust: guards that deref to `ndarray` arrays, and conversions from
+//! and to vectors and arrays.
 //!
-//! Safety of this module: an array view is made only while a borrow of the tensor's region is
-//! borrow, over a region that lies inside the storage; readers never coexist with a writer, and a
-//! region that meets itself is never written. The guards hand out references that cannot outlive
-//! them (an [`ndarray::ArrayRef`], not a copyable view), so no reference outlives its borrow.
+//! Safety of this module: an array view is created only under a borrow of the tensor's region, over
+//! a region that lies inside the storage. Readers never coexist with a writer, and a region that
+//! overlaps itself is never written. The guards return references that cannot outlive them (an
+//! [`ndarray::ArrayRef`], not a copyable view), so no reference outlives its borrow.
 #![allow(unsafe_code)]
 
 use crate::Element;
@@ -20,18 +21,18 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-/// A borrowed, read-only array over a tensor's data. Ends the borrow when dropped.
+/// A read-only array over a tensor's borrowed data. Dropping the guard ends the borrow.
 pub struct ReadGuard<'a, T> {
     view: ArrayViewD<'a, T>,
     _borrow: BorrowGuard,
 }
 
-/// A borrowed, exclusive array over a tensor's data. Ends the borrow when dropped, and counts as
-/// one write outside kernels.
+/// A mutable array over a tensor's exclusively borrowed data. Dropping the guard ends the borrow
+/// and, outside kernels, counts as one write of the storage's version.
 pub struct WriteGuard<'a, T> {
     view: ArrayViewMutD<'a, T>,
     borrow: BorrowGuard,
-    /// A write through a borrowed handle belongs to the call, which counts it.
+    /// False for a write through a borrowed handle: the call that borrowed it counts that write.
     counts: bool,
 }
 
@@ -78,26 +79,26 @@ impl<T: fmt::Debug> fmt::Debug for WriteGuard<'_, T> {
 #[repr(align(64))]
 struct Aligned;
 
-/// A tensor's layout with the address of its first element, checked against its storage.
+/// A tensor's layout and the address of its first element, both checked against its storage.
 pub(crate) struct Raw {
     pub(crate) ptr: NonNull<u8>,
     pub(crate) layout: Concrete,
 }
 
 impl Tensor {
-    /// The address and layout of the data, if there is any on the host.
+    /// The address and layout of the tensor's host data.
     pub(crate) fn raw(&self) -> Result<Raw> {
         let buffer = self.host()?;
         let layout = self.meta().concrete().ok_or_else(|| self.out_of_bounds(buffer))?;
-        // as an array counts, also where there is no element: the sizes that are not 0 must not
-        // overflow
+        // `ndarray` requires that the product of the nonzero sizes fits `isize`, even for an empty
+        // array
         let counted =
             layout.sizes.iter().filter(|n| **n != 0).try_fold(1i64, |n, s| n.checked_mul(*s));
         if counted.is_none_or(|n| n > isize::MAX as i64 / 8) {
             return Err(self.out_of_bounds(buffer));
         }
         if layout.sizes.contains(&0) {
-            // nothing to point at: any aligned address will do
+            // an empty tensor has no first element: any aligned address will do
             return Ok(Raw {
                 ptr: NonNull::<Aligned>::dangling().cast(),
                 layout: Concrete { offset: 0, ..layout },
@@ -107,8 +108,8 @@ impl Tensor {
         Ok(Raw { ptr: self.address(buffer, span)?, layout })
     }
 
-    /// The address of the first of `n` elements that lie one after another: [`Tensor::raw`] for a
-    /// layout known to be so.
+    /// As [`Tensor::raw`] for a layout known to be `n` contiguous elements: the address of the
+    /// first.
     pub(crate) fn raw_row(&self, n: i64) -> Result<NonNull<u8>> {
         let buffer = self.host()?;
         let size = self.dtype().size() as i64;
@@ -139,7 +140,7 @@ impl Tensor {
         AccessError::OutOfBounds { sizes, strides, offset, bytes: buffer.len() }.into()
     }
 
-    /// Where bytes `start..end` of the buffer are.
+    /// The address of byte range `start..end` of the buffer, checked for bounds and alignment.
     fn address(&self, buffer: &HostBuffer, (start, end): (i64, i64)) -> Result<NonNull<u8>> {
         if start < 0 || usize::try_from(end).map_or(true, |e| e > buffer.len()) {
             return Err(self.out_of_bounds(buffer));
@@ -147,6 +148,7 @@ impl Tensor {
         // SAFETY: `start` lies inside the buffer, as just checked.
         let ptr = unsafe { buffer.ptr().add(start as usize) };
         // an adopted vector is aligned for its own element type only, and a view may have another
+        // dtype
         if !ptr.addr().get().is_multiple_of(self.dtype().size()) {
             return Err(AccessError::Misaligned(self.dtype()).into());
         }
@@ -164,29 +166,29 @@ impl Tensor {
         Ok(raw)
     }
 
-    /// Borrows the data for reading, as an array of its sizes and strides.
+    /// Borrows the data for reading, as an array with the tensor's sizes and strides.
     ///
     /// # Errors
-    /// The tensor is poisoned, fake or traced, on another device, of another dtype, or somebody is
-    /// writing to an overlapping region.
+    /// The tensor is poisoned, fake or traced, is on another device or of another dtype, or another
+    /// holder writes to an overlapping region.
     #[track_caller]
     pub fn read<T: Element>(&self) -> Result<ReadGuard<'_, T>> {
         let loc = Loc::caller();
         let raw = self.typed_raw::<T>("read").map_err(|e| e.at(loc))?;
         let borrow = self.borrow(Access::Read, Holder::Guard(loc)).map_err(|e| e.at(loc))?;
         let shape = shape(&raw.layout);
-        // SAFETY: in bounds and of this type by `typed_raw`; aligned, because `raw` checked the
-        // first element and strides count elements; shared, because `borrow` keeps writers away
-        // while the guard lives.
+        // SAFETY: `typed_raw` checked the bounds and the element type. The view is aligned, because
+        // `raw` checked the first element and strides count elements. It is shared safely, because
+        // the borrow excludes writers while the guard lives.
         let view = unsafe { ArrayViewD::from_shape_ptr(shape, raw.ptr.as_ptr().cast::<T>()) };
         Ok(ReadGuard { view, _borrow: borrow })
     }
 
-    /// Borrows the data for writing, as an array of its sizes and strides.
+    /// Borrows the data for writing, as an array with the tensor's sizes and strides.
     ///
     /// # Errors
-    /// As [`Tensor::read`]; and the handle is read-only in this call, or the tensor overlaps
-    /// itself, or its dimensions interleave.
+    /// As [`Tensor::read`]. In addition: the handle is read-only in this call, the tensor overlaps
+    /// itself, or its dimensions interleave, which a mutable array cannot represent.
     #[track_caller]
     pub fn write<T: Element>(&mut self) -> Result<WriteGuard<'_, T>> {
         let loc = Loc::caller();
@@ -201,8 +203,8 @@ impl Tensor {
             return Err(Error::from(e).at(loc));
         }
         let shape = shape(&raw.layout);
-        // SAFETY: as in `read`; exclusive, because `borrow` keeps everybody away, and no two
-        // elements of the region meet.
+        // SAFETY: as in `read`. The view is exclusive, because the borrow excludes all others and
+        // no two elements of the region share memory.
         let view = unsafe { ArrayViewMutD::from_shape_ptr(shape, raw.ptr.as_ptr().cast::<T>()) };
         Ok(WriteGuard { view, borrow, counts: !self.has_grant() })
     }
@@ -214,7 +216,7 @@ impl Tensor {
     #[track_caller]
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         let data = self.read::<T>()?;
-        // an expanded tensor can have more elements than there is memory
+        // an expanded tensor can have more elements than fit in memory
         let mut out = Vec::new();
         out.try_reserve_exact(data.len()).map_err(|_| AccessError::Allocation {
             sizes: dims_text(self.sizes()),
@@ -239,7 +241,7 @@ impl Tensor {
     /// The only element of a one-element tensor.
     ///
     /// # Errors
-    /// As [`Tensor::read`]; and there are more or fewer elements than one.
+    /// As [`Tensor::read`]; or the tensor does not have exactly one element.
     #[track_caller]
     pub fn item<T: Element>(&self) -> Result<T> {
         let loc = Loc::caller();
@@ -250,7 +252,8 @@ impl Tensor {
         }
     }
 
-    /// A tensor of these elements in row-major order; poisoned if they do not fill the sizes.
+    /// A contiguous tensor of the elements in row-major order. The tensor is poisoned if the number
+    /// of elements does not match the sizes.
     #[track_caller]
     pub fn from_vec<T: Element>(data: Vec<T>, sizes: impl crate::IntoDims) -> Tensor {
         let loc = Loc::caller();
@@ -260,7 +263,7 @@ impl Tensor {
         }
     }
 
-    /// A 0-d tensor.
+    /// A 0-d tensor with one value.
     #[track_caller]
     pub fn scalar<T: Element>(value: T) -> Tensor {
         Tensor::from_vec(vec![value], [0i64; 0])
@@ -271,7 +274,8 @@ fn shape(c: &Concrete) -> ndarray::StrideShape<IxDyn> {
     let dim: Vec<usize> = c.sizes.iter().map(|&n| n as usize).collect();
     let mut strides: Vec<usize> = c.strides.iter().map(|&s| s as usize).collect();
     if dim.contains(&0) {
-        // nothing is found through them, but an array checks them all the same
+        // an empty array has no elements, but `ndarray` checks the strides nevertheless; these are
+        // valid
         let mut next = 1usize;
         for (stride, n) in strides.iter_mut().zip(&dim).rev() {
             *stride = next;
@@ -282,7 +286,7 @@ fn shape(c: &Concrete) -> ndarray::StrideShape<IxDyn> {
 }
 
 impl<T: Element, D: Dimension> From<Array<T, D>> for Tensor {
-    /// Contiguous; without copying where the array is in row-major order already.
+    /// A contiguous tensor; no copy if the array is already in row-major order.
     #[track_caller]
     fn from(a: Array<T, D>) -> Tensor {
         let sizes: Vec<i64> = a.shape().iter().map(|&n| n as i64).collect();

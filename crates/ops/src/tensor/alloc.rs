@@ -1,9 +1,21 @@
-//! Host memory that is cached for reuse: the pages of a fresh large block cost more than the
-//! kernels that fill it.
+//! A caching allocator for host memory, as the caching allocators of PyTorch's accelerator
+//! backends.
 //!
-//! Safety of this module: a [`HostAlloc`] is the only handle to its allocation, and is moved, never
-//! copied: from a block to the list, from the list to a block, or into `free`. All bytes are
-//! initialised, since every allocation was made zeroed.
+//! Problem: the page faults of a fresh large block cost more than the kernels that fill the block,
+//! and an aligned system allocation costs more than most operators on few elements. Two caches
+//! solve this:
+//!
+//! - Blocks of at least `MIN_CACHED` bytes go to one process-wide free list, keyed by size class.
+//!   Size classes are eighths of a power of two, so a block wastes at most a quarter. When the list
+//!   would exceed `MAX_CACHED_BYTES`, it is emptied first.
+//! - Blocks of up to `SMALL` bytes all have the size `SMALL` and go to a list per thread, which
+//!   needs no lock.
+//!
+//! Sizes in between are left to the system allocator, which caches them itself.
+//!
+//! Safety of this module: a [`HostAlloc`] is the only handle to its allocation. It is moved, never
+//! copied: from a block to a cache, from a cache to a block, or into `free`. Every byte is
+//! initialised, because allocations are zeroed at first.
 #![allow(unsafe_code)]
 
 use std::alloc::Layout;
@@ -13,29 +25,27 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Cache-line and vector alignment of every block.
+/// The alignment of every block in bytes: a cache line, and the widest vector.
 const ALIGN: usize = 64;
-/// Blocks from this size on are kept for every thread; those below it but for the smallest are left
-/// to the allocator, which keeps such itself.
+/// Blocks of at least this many bytes are cached process-wide.
 const MIN_CACHED: usize = 128 << 10;
-/// The smallest blocks are of this size, and each thread keeps some: aligned allocation costs more
-/// than most operators on few elements.
+/// The size of the smallest blocks in bytes. Each thread caches some of these.
 const SMALL: usize = 256;
-/// So many.
+/// The most small blocks that one thread caches.
 const MAX_SMALL_CACHED: usize = 64;
-/// At most so many bytes are free_list.
+/// The most bytes that the process-wide free list holds.
 const MAX_CACHED_BYTES: usize = 1 << 30;
 
-/// An allocation; whoever holds the value may free it, once.
+/// A heap allocation. The holder of this value owns the allocation and may free it once.
 struct HostAlloc {
     ptr: NonNull<u8>,
     layout: Layout,
 }
 
-// SAFETY: an allocation is plain bytes; what is read or written through its pointer is the business
-// of its owner.
+// SAFETY: an allocation is plain bytes. Its owner is responsible for all access through the
+// pointer.
 unsafe impl Send for HostAlloc {}
-// SAFETY: as above; a shared alloc gives nothing but its address.
+// SAFETY: as above; a shared `HostAlloc` exposes only its address.
 unsafe impl Sync for HostAlloc {}
 
 impl HostAlloc {
@@ -47,7 +57,7 @@ impl HostAlloc {
     }
 
     fn fill(&self, byte: u8) {
-        // SAFETY: the allocation is so many bytes long, and nobody else has it.
+        // SAFETY: the allocation has `layout.size()` bytes, and no other handle to it exists.
         unsafe { self.ptr.write_bytes(byte, self.layout.size()) }
     }
 
@@ -57,7 +67,7 @@ impl HostAlloc {
     }
 }
 
-/// A thread's small blocks, freed with it.
+/// A thread's cache of small blocks, freed when the thread ends.
 struct SmallBlocks(Vec<HostAlloc>);
 
 impl Drop for SmallBlocks {
@@ -82,8 +92,9 @@ fn free_list() -> MutexGuard<'static, FreeList> {
     FREE_LIST.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sizes are rounded up to eighths of a power of two, so that a block serves requests of about its
-/// size.
+/// The size class of a request of `len` bytes, or `None` on overflow: from `MIN_CACHED` on, `len`
+/// rounded up to an eighth of the next power of two, so that a cached block serves requests of
+/// similar size.
 fn rounded(len: usize) -> Option<usize> {
     if len < MIN_CACHED {
         return Some(len.max(SMALL));
@@ -93,7 +104,7 @@ fn rounded(len: usize) -> Option<usize> {
 
 fn reuse(size: usize) -> Option<HostAlloc> {
     if size == SMALL {
-        // a thread that is ending has none
+        // the cache is gone while its thread ends
         return SMALL_BLOCKS.try_with(|s| s.borrow_mut().0.pop()).ok().flatten();
     }
     if size < MIN_CACHED {
@@ -105,30 +116,30 @@ fn reuse(size: usize) -> Option<HostAlloc> {
     Some(alloc)
 }
 
-/// Bytes on the host; dropping them caches or frees them.
+/// A block of host memory. Dropping the block caches or frees it.
 pub(crate) struct Block(ManuallyDrop<HostAlloc>);
 
 impl Block {
-    /// At least `len` bytes, all zero; `None` where the memory cannot be had. Fresh memory costs no
-    /// zeroing: the system hands out zero pages.
+    /// At least `len` bytes, all zero; `None` if the allocation fails. Fresh memory needs no
+    /// explicit zeroing, because the system provides zero pages.
     pub(crate) fn zeroed(len: usize) -> Option<Block> {
         let size = rounded(len)?;
         let reused = reuse(size).inspect(|alloc| alloc.fill(0));
         Some(Block(ManuallyDrop::new(reused.or_else(|| HostAlloc::fresh(size))?)))
     }
 
-    /// At least `len` bytes of any value, for those who write them all.
+    /// At least `len` bytes of unspecified contents, for callers that write every byte.
     pub(crate) fn any(len: usize) -> Option<Block> {
         let size = rounded(len)?;
         let alloc = reuse(size).or_else(|| HostAlloc::fresh(size))?;
         if cfg!(debug_assertions) {
-            // whoever reads before writing is seen in tests
+            // makes reads before the first write visible in tests
             alloc.fill(0xCB);
         }
         Some(Block(ManuallyDrop::new(alloc)))
     }
 
-    /// Where it begins.
+    /// The address of the first byte.
     pub(crate) fn ptr(&self) -> NonNull<u8> {
         self.0.ptr
     }
@@ -136,7 +147,7 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // SAFETY: taken once, here; the block is gone afterwards.
+        // SAFETY: the allocation is taken here only, and the block is not used afterwards.
         let alloc = unsafe { ManuallyDrop::take(&mut self.0) };
         let size = alloc.layout.size();
         if size == SMALL {
@@ -146,7 +157,7 @@ impl Drop for Block {
             return alloc.free();
         }
         if free_list().bytes + size > MAX_CACHED_BYTES {
-            // sizes that are no longer asked for must not stay for ever
+            // blocks of sizes that the program no longer uses must not fill the cache forever
             release_cached_memory();
         }
         let mut free_list = free_list();
@@ -163,13 +174,13 @@ fn cache_small(alloc: HostAlloc) {
             list.extend(alloc.take());
         }
     });
-    // there are enough, or the thread is ending
+    // the cache is full, or the thread is ending
     if let Some(alloc) = alloc {
         alloc.free();
     }
 }
 
-/// Gives the memory that was cached for reuse, at most 1 GiB, back to the system.
+/// Returns the process-wide cached memory, at most 1 GiB, to the system.
 pub fn release_cached_memory() {
     let released = std::mem::take(&mut *free_list());
     released.by_size.into_values().flatten().for_each(HostAlloc::free);
@@ -180,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_are_as_long_as_asked_and_little_longer() {
+    fn size_classes_exceed_the_request_by_at_most_a_quarter() {
         for len in
             [SMALL, SMALL + 1, MIN_CACHED - 1, MIN_CACHED, MIN_CACHED + 1, 3 << 20, (5 << 20) + 13]
         {
@@ -192,12 +203,12 @@ mod tests {
     }
 
     #[test]
-    fn reused_memory_is_zero_where_zeros_are_asked_for() {
-        // a size that no other test asks for
+    fn reused_memory_is_zeroed_on_request() {
+        // a size that no other test requests
         let len = 777 << 10;
         for _ in 0..3 {
             let block = Block::zeroed(len).unwrap();
-            // SAFETY: the block is this long and ours alone.
+            // SAFETY: the block has `len` bytes, and this test is its only user.
             let bytes = unsafe { std::slice::from_raw_parts_mut(block.ptr().as_ptr(), len) };
             assert!(bytes.iter().all(|b| *b == 0));
             bytes.fill(1);

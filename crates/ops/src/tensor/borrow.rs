@@ -1,5 +1,15 @@
-//! The table of region borrows of a storage: many readers or one writer of each byte, decided at
-//! once, never waited for.
+//! Run-time borrow checking for storages: each byte has many readers or one writer. A conflict is
+//! an error at once; a borrow never waits.
+//!
+//! The dispatcher borrows a kernel's arguments for the duration of the call. The handles that the
+//! kernel receives carry a [`Grant`]. An access, view or nested call through such a handle is
+//! checked against all borrows except the one it descends from and that one's ancestors. Borrows of
+//! a storage thus form a forest, and a child's region must lie inside its parent's.
+//!
+//! Regions are compared by byte span first; strided layouts are compared only if the spans
+//! intersect. Taking a borrow locks the table and costs one comparison per live borrow of the
+//! storage, of which there are few. Releasing one of the first [`LOCK_FREE_ENTRIES`] borrows is a
+//! single atomic store.
 //!
 //! A kernel's arguments are borrowed for the call, and the handles it gets carry a [`Grant`]:
 //! reads, writes, views and nested calls through such a handle are checked against everybody else's
@@ -12,12 +22,12 @@ use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Reading or writing.
+/// The kind of access a borrow permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Shared.
+    /// Shared access.
     Read,
-    /// Exclusive.
+    /// Exclusive access.
     Write,
 }
 
@@ -37,15 +47,16 @@ impl Access {
     }
 }
 
-/// The rights a handle carries: none of its own, or those of a borrow to a kernel.
+/// The borrow that a handle belongs to, with its rights. [`Grant::NONE`] means a handle outside any
+/// call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Grant(u64);
 
 impl Grant {
     pub(crate) const NONE: Grant = Grant(0);
 
-    /// The low bit is the right to write, the next says that the borrow's entry holds a tensor; ids
-    /// count from 1.
+    /// Bit 0 is the right to write. Bit 1 says that the table entry holds a tensor. The borrow's
+    /// id, counted from 1, is in the bits above.
     fn new(id: u64, access: Access, strided: bool) -> Grant {
         Grant(id << 2 | u64::from(strided) << 1 | u64::from(access == Access::Write))
     }
@@ -63,10 +74,10 @@ impl Grant {
     }
 }
 
-/// Who holds a borrow, for messages. Formatting is put off until there is a conflict.
+/// The holder of a borrow, for error messages. The text is formatted only for a conflict.
 #[derive(Clone)]
 pub(crate) enum Holder {
-    /// An argument of an operator's call.
+    /// An argument of an operator call.
     Argument { op: crate::library::Op, index: u16 },
     /// A guard from `read()` or `write()`.
     Guard(maquette_ir::Loc),
@@ -82,7 +93,7 @@ impl Holder {
         }
     }
 
-    /// What the borrow is for: the argument's name, or `the tensor`.
+    /// The borrowed item, for messages: the argument's name, or `the tensor`.
     fn subject(&self) -> String {
         match self {
             Holder::Argument { op, index } => op.arg_name(usize::from(*index)).to_owned(),
@@ -91,14 +102,14 @@ impl Holder {
     }
 }
 
-/// The part of a storage that a tensor sees. The span in bytes decides most questions; the layout
-/// is looked at only where spans meet.
+/// The bytes of a storage that a tensor views. The byte span decides most questions. The layout is
+/// compared only if spans intersect.
 struct Region {
     /// The first byte.
     start: i64,
-    /// The byte behind the last; `start` where nothing is seen.
+    /// The byte after the last one; equal to `start` for an empty region.
     end: i64,
-    /// Whose layout says which bytes of the span are seen; all of them where there is none.
+    /// The tensor whose layout selects bytes of the span. `None` if the region is the whole span.
     strided: Option<Tensor>,
 }
 
@@ -122,7 +133,7 @@ impl Region {
         self.start >= self.end
     }
 
-    /// Whether this region and that of `tensor`, which is `other`, may share a byte.
+    /// Whether this region and `other`, the region of `tensor`, may share a byte.
     fn overlaps(&self, other: &Region, tensor: &Tensor) -> bool {
         let layouts_overlap = || match (&self.strided, tensor.meta().concrete()) {
             (None, _) if other.strided.is_none() => true,
@@ -137,7 +148,7 @@ impl Region {
             && layouts_overlap()
     }
 
-    /// Whether every byte of `tensor`, whose region is `inner`, is one of this region.
+    /// Whether this region contains every byte of `inner`, the region of `tensor`.
     fn contains(&self, inner: &Region, tensor: &Tensor) -> bool {
         let layout_contains = |t: &Tensor| match (t.meta().concrete(), tensor.meta().concrete()) {
             (Some(x), Some(y)) => contains(&x, &y),
@@ -151,7 +162,7 @@ impl Region {
 }
 
 struct Entry {
-    /// Somebody tried to write through this read-only parent_borrow.
+    /// Whether a write was attempted through this read-only borrow.
     undeclared_write: bool,
     id: u64,
     parent: u64,
@@ -160,25 +171,26 @@ struct Entry {
     holder: Holder,
 }
 
-/// How many undeclared writes were tried in this process: spares every call a look at its borrows.
+/// The number of undeclared writes attempted in this process. A call inspects its borrows only if
+/// the number changed.
 static UNDECLARED_WRITES: AtomicU64 = AtomicU64::new(0);
 
-/// A number that changes when somebody tries to write through a read-only parent_borrow.
+/// A counter that changes whenever a write is attempted through a read-only borrow.
 pub(crate) fn undeclared_writes() -> u64 {
     UNDECLARED_WRITES.load(Ordering::Acquire)
 }
 
-/// So many borrows of a storage are given back without its lock.
+/// The number of table entries that are released without the lock.
 const LOCK_FREE_ENTRIES: usize = 2;
 
 /// The borrows of one storage.
 ///
-/// Borrows are taken under a lock, and most are given back by a store: the entries in the table's
-/// first places stay where they are when they end, and are written anew. Such an entry keeps
-/// nothing alive.
+/// Borrows are taken under a lock, but most are released by one atomic store: an entry among the
+/// first `LOCK_FREE_ENTRIES` stays in the table when its borrow ends, and `live` marks it as free
+/// for reuse. Such an entry keeps no tensor alive.
 #[derive(Default)]
 pub(crate) struct Borrows {
-    /// The ids of the borrows in the table's first places; 0 where there is none.
+    /// The ids of the live borrows in the first entries of the table; 0 for a free entry.
     live: [AtomicU64; LOCK_FREE_ENTRIES],
     table: Mutex<Table>,
 }
@@ -189,15 +201,16 @@ struct Table {
     entries: SmallVec<[Entry; 1]>,
 }
 
-/// The table, locked.
+/// The locked table, with the liveness of its first entries.
 struct Locked<'a> {
     live: &'a [AtomicU64; LOCK_FREE_ENTRIES],
     table: MutexGuard<'a, Table>,
 }
 
 impl Locked<'_> {
-    /// Whether the entry at this index is of a borrow that has not ended. What its holder did
-    /// happened before, where it has.
+    /// Whether the borrow of this entry is still live. The acquire load pairs with the release
+    /// store in [`Borrows::release`]: if the borrow has ended, all accesses of its holder happened
+    /// before.
     fn is_live(&self, index: usize, e: &Entry) -> bool {
         self.live.get(index).is_none_or(|id| id.load(Ordering::Acquire) == e.id)
     }
@@ -215,19 +228,19 @@ impl Locked<'_> {
         self.entries().find(|e| e.id == id)
     }
 
-    /// Whether `id` is `of` or one of the borrows it descends from.
+    /// Whether the borrow `id` is `of` or an ancestor of `of`.
     fn is_ancestor(&self, id: u64, of: u64) -> bool {
-        let mut at = of;
-        while at != 0 {
-            if at == id {
+        let mut current = of;
+        while current != 0 {
+            if current == id {
                 return true;
             }
-            at = self.get(at).map_or(0, |e| e.parent);
+            current = self.get(current).map_or(0, |e| e.parent);
         }
         false
     }
 
-    /// The entry of a new borrow: a new one, or one reused.
+    /// Adds the entry of a new borrow, reusing a free entry if there is one.
     fn add(&mut self, parent: u64, access: Access, region: Region, holder: Holder) -> Grant {
         let Table { last, entries } = &mut *self.table;
         *last += 1;
@@ -237,7 +250,7 @@ impl Locked<'_> {
             self.live.iter().take(entries.len()).position(|id| id.load(Ordering::Acquire) == 0);
         let index = ended.unwrap_or(entries.len());
         match entries.get_mut(index) {
-            // field by field: the entry is not built elsewhere and copied
+            // assigned field by field, so that the entry is not built on the stack and copied
             Some(e) => {
                 e.undeclared_write = false;
                 e.id = id;
@@ -259,16 +272,18 @@ impl Locked<'_> {
 
 impl Borrows {
     fn lock(&self) -> Locked<'_> {
-        // a panic elsewhere leaves the table whole: nothing between the first and the last write of
-        // an entry panics
+        // a poisoned lock is harmless: no code between the first and last write of an entry panics
         Locked {
             live: &self.live,
             table: self.table.lock().unwrap_or_else(PoisonError::into_inner),
         }
     }
 
-    /// Takes a borrow of what `tensor` sees, or says who is in the way. The grant that comes back
-    /// is what a borrowed handle carries.
+    /// Borrows the region of `tensor`. The returned grant goes into the borrowed handle.
+    ///
+    /// # Errors
+    /// Another holder has a conflicting borrow; the handle outlived its call, may not write, or
+    /// views memory outside its own borrow.
     pub(crate) fn take(
         &self,
         tensor: &Tensor,
@@ -311,7 +326,7 @@ impl Borrows {
         Ok(t.add(parent, access, region, holder))
     }
 
-    /// Whether a write was tried through this read-only borrow, and whose it is.
+    /// The error of a write attempted through this read-only borrow, if there was one.
     pub(crate) fn undeclared_write(&self, grant: Grant) -> Option<AccessError> {
         let t = self.lock();
         t.get(grant.id())
@@ -319,7 +334,7 @@ impl Borrows {
             .map(|e| AccessError::UndeclaredWrite { holder: e.holder.describe() })
     }
 
-    /// Gives a borrow back.
+    /// Releases a borrow.
     pub(crate) fn release(&self, grant: Grant) {
         let index = self.live.iter().position(|id| id.load(Ordering::Relaxed) == grant.id());
         match index.and_then(|index| self.live.get(index)) {
@@ -328,10 +343,11 @@ impl Borrows {
         }
     }
 
-    /// Gives a borrow back that is not in one of the first entries, or whose entry holds a tensor.
+    /// Releases a borrow that is not in one of the first entries, or whose entry holds a tensor.
     fn release_locked(&self, grant: Grant, index: Option<usize>) {
         let mut t = self.lock();
-        // dropped after the lock
+        // declared first, so that the tensor is dropped after the lock is released: its drop may
+        // free a storage
         let _tensor;
         match index.and_then(|index| Some((t.live.get(index)?, index))) {
             Some((live, index)) => {

@@ -1,4 +1,4 @@
-//! StorageCloner of tensors that share what the originals share.
+//! Copies of tensors that preserve which of them share storages.
 
 use crate::dispatch::cpu_exec;
 use crate::error::Result;
@@ -9,19 +9,19 @@ use maquette_ir::{DType, Loc};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// StorageCloner tensors over copies of their whole storages, one for each: copies of views of one
-/// storage are views of one copy, with the same strides and offsets, so that a kernel cannot tell
-/// them from the originals.
+/// Copies tensors together with their whole storages, each storage once. Copies of views of one
+/// storage are views of one copied storage, with the same strides and offsets. A kernel therefore
+/// cannot distinguish the copies from the originals.
 #[derive(Default)]
 pub struct StorageCloner {
-    /// By the storage's address: an original, which keeps the address its own, and the copied
-    /// bytes.
+    /// Keyed by the storage's address: an original tensor, which keeps the address from being
+    /// reused, and the copied bytes.
     by_storage: FxHashMap<usize, (Tensor, Tensor)>,
 }
 
 impl StorageCloner {
-    /// The copy of a tensor: as it was when its storage was first copied, and as written since
-    /// through other copies.
+    /// A copy of `t`. Its contents are those at the time its storage was first copied, plus any
+    /// writes through other copies since then.
     ///
     /// # Errors
     /// The tensor is poisoned, traced or fake, is not on the host, or somebody is writing to it.

@@ -2,19 +2,19 @@
 
 use half::{bf16, f16};
 
-/// A Rust type that a tensor element can be read or written as. Its dtype is
-/// [`DTYPE`](maquette_kernels::Element::DTYPE); the set is closed.
+/// A Rust type that tensor elements can be read and written as. Its dtype is
+/// [`DTYPE`](maquette_kernels::Element::DTYPE). The trait is sealed.
 pub trait Element: maquette_kernels::Element {}
 
-// not for every `T: maquette_kernels::Element`: with a list of types, an array of elements is known
-// not to be one
+// no blanket impl over `maquette_kernels::Element`: with a closed list the compiler knows that
+// arrays of elements are not elements, which `From<[[T; N]; M]>` needs
 macro_rules! elements {
     ($($t:ty),*) => { $(impl Element for $t {})* };
 }
 elements!(bool, u8, i8, i16, i32, i64, f16, bf16, f32, f64);
 
-/// Runs an expression with a name bound to the Rust type of a dtype: `typed!(t.dtype(), T =>
-/// t.to_vec::<T>().map(drop))`.
+/// Evaluates an expression with a type name bound to the Rust type of a dtype: `typed!(t.dtype(), T
+/// => t.to_vec::<T>().map(drop))`.
 #[macro_export]
 macro_rules! typed {
     ($dtype:expr, $T:ident => $body:expr) => {{

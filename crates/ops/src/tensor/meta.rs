@@ -5,7 +5,7 @@ use maquette_ir::typing::contiguous_strides;
 use maquette_ir::{DType, Device, Layout};
 use smallvec::SmallVec;
 
-/// Sizes or strides, one entry a dimension.
+/// Sizes or strides, one entry per dimension.
 pub type Dims = SmallVec<[SymInt; 4]>;
 
 /// A tensor's metadata. Strides and offset are in elements.
@@ -13,22 +13,22 @@ pub type Dims = SmallVec<[SymInt; 4]>;
 pub struct Meta {
     /// Element type.
     pub dtype: DType,
-    /// Where the storage lives.
+    /// The device of the storage.
     pub device: Device,
     /// Always [`Layout::Strided`] at present.
     pub layout: Layout,
-    /// One entry a dimension; none for a 0-d tensor.
+    /// One size per dimension; empty for a 0-d tensor.
     pub sizes: Dims,
-    /// Elements between neighbours, a dimension each.
+    /// One stride per dimension: the distance in elements between neighbours along it.
     pub strides: Dims,
-    /// Elements from the storage's start to the first element.
+    /// The distance in elements from the start of the storage to the first element.
     pub offset: SymInt,
-    /// Whether gradients flow to it.
+    /// Whether autograd computes a gradient for the tensor.
     pub requires_grad: bool,
 }
 
 impl Meta {
-    /// Row-major metadata at offset 0 on the host.
+    /// Metadata of a row-major tensor on the CPU, with offset 0.
     pub fn contiguous(sizes: impl IntoDims, dtype: DType) -> Meta {
         let sizes = sizes.into_dims();
         let strides = contiguous_strides(&sizes);
@@ -43,12 +43,12 @@ impl Meta {
         }
     }
 
-    /// The same with other sizes and strides.
+    /// The same metadata with other sizes and strides. The result does not require a gradient.
     pub fn with_dims(&self, sizes: Dims, strides: Dims) -> Meta {
         Meta { sizes, strides, requires_grad: false, ..self.clone() }
     }
 
-    /// On another device.
+    /// The same metadata on another device.
     pub fn on(mut self, device: Device) -> Meta {
         self.device = device;
         self
@@ -61,18 +61,19 @@ impl Meta {
 
     /// The number of elements.
     pub fn numel(&self) -> SymInt {
-        // the other sizes of an empty tensor may be too large for their product
+        // the product of the other sizes of an empty tensor may overflow
         let empty = self.sizes.iter().any(|n| n.as_i64() == Some(0));
         if empty { SymInt::from(0) } else { self.sizes.iter().fold(SymInt::from(1), |n, &s| n * s) }
     }
 
-    /// Whether elements are known to lie in row-major order, without gaps.
+    /// Whether the layout is known to be row-major without gaps.
     pub(crate) fn is_row_major(&self) -> bool {
         self.concrete().is_some_and(|c| c.is_contiguous())
     }
 
-    /// How many elements there are, if they lie row-major in plain numbers, without size-1
-    /// dimensions of other strides: a quick answer for the common case.
+    /// The number of elements if all sizes and strides are concrete and the layout is exactly
+    /// row-major: a fast check for the common case. It rejects size-1 dimensions with irregular
+    /// strides, although those are contiguous too.
     pub(crate) fn dense_numel(&self) -> Option<i64> {
         let (mut expected, mut elements) = (1i64, 1i64);
         for (n, s) in self.sizes.iter().zip(&self.strides).rev() {
@@ -87,8 +88,8 @@ impl Meta {
         Some(elements)
     }
 
-    /// The number of elements of a layout that is [dense](Self::dense_numel), where no size is
-    /// negative and their product fits.
+    /// As [`dense_numel`](Self::dense_numel), but also `None` if a size is negative or the product
+    /// overflows.
     pub(crate) fn checked_dense_numel(&self) -> Option<i64> {
         let numel = || {
             self.sizes.iter().try_fold(1i64, |n, s| n.checked_mul(s.as_i64().filter(|s| *s >= 0)?))
@@ -96,7 +97,7 @@ impl Meta {
         self.dense_numel().and_then(|_| numel())
     }
 
-    /// The layout as plain numbers, or `None` where a size, stride or the offset is symbolic.
+    /// The layout in concrete numbers, or `None` if a size, a stride or the offset is symbolic.
     pub fn concrete(&self) -> Option<Concrete> {
         let ints = |dims: &[SymInt]| {
             dims.iter().map(|d| d.as_i64()).collect::<Option<SmallVec<[i64; 6]>>>()
@@ -110,16 +111,16 @@ impl Meta {
     }
 }
 
-/// A layout in plain numbers; strides and offset in elements of `width` bytes.
+/// A layout in concrete numbers. Strides and offset count elements of `width` bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Concrete {
-    /// One entry a dimension.
+    /// One size per dimension.
     pub sizes: SmallVec<[i64; 6]>,
-    /// One entry a dimension, in elements.
+    /// One entry per dimension, in elements.
     pub strides: SmallVec<[i64; 6]>,
-    /// In elements.
+    /// The offset in elements.
     pub offset: i64,
-    /// Bytes an element.
+    /// The size of an element in bytes.
     pub width: i64,
 }
 
@@ -133,7 +134,7 @@ impl Concrete {
         }
     }
 
-    /// The half-open range of bytes that the elements span; `None` where empty or where it
+    /// The half-open byte range that the elements span; `None` if the region is empty or the range
     /// overflows.
     pub fn span(&self) -> Option<(i64, i64)> {
         if self.sizes.contains(&0) {
@@ -145,7 +146,7 @@ impl Concrete {
         Some((self.offset.checked_mul(self.width)?, last.checked_add(1)?.checked_mul(self.width)?))
     }
 
-    /// Row-major, size-1 dimensions aside.
+    /// Whether the layout is row-major without gaps. Strides of size-1 dimensions are ignored.
     pub fn is_contiguous(&self) -> bool {
         let mut expected = 1;
         self.sizes.contains(&0)
@@ -157,8 +158,8 @@ impl Concrete {
     }
 }
 
-/// What can be given where sizes, strides or another list of integers is wanted: arrays, slices and
-/// vectors of numbers or [`SymInt`]s.
+/// Types that convert to a list of sizes or strides: arrays, slices and vectors of numbers or
+/// [`SymInt`]s, and single integers.
 pub trait IntoDims {
     /// The list, as symbolic integers.
     fn into_dims(self) -> Dims;

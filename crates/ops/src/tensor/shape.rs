@@ -1,11 +1,11 @@
-//! Shape rules that several operators share.
+//! Shape checks shared by several operators, on concrete and symbolic sizes.
 
 use crate::error::{Error, Result};
 use crate::tensor::dims_text;
 use maquette_ir::sym::{SymBool, SymInt};
 
-/// Requires equal sizes. Backed symbols are decided by a guard, data-dependent ones by a deferred
-/// assertion.
+/// Requires two size lists to be equal. An equation over backed symbols becomes a guard; one over
+/// data-dependent symbols becomes a deferred assertion.
 #[track_caller]
 pub(crate) fn require_same(
     expected: &[SymInt],
@@ -29,7 +29,7 @@ pub(crate) fn require_same(
     Ok(())
 }
 
-/// Requires two sizes to be equal, as [`require_same`].
+/// Requires two sizes to be equal, with guards and assertions as [`require_same`].
 #[track_caller]
 pub(crate) fn require_equal(a: SymInt, b: SymInt, mismatch: &dyn Fn() -> Error) -> Result<()> {
     if let (Some(a), Some(b)) = (a.as_i64(), b.as_i64()) {
@@ -38,9 +38,10 @@ pub(crate) fn require_equal(a: SymInt, b: SymInt, mismatch: &dyn Fn() -> Error) 
     demand(a.eq(b), &|| format!("sizes {a} and {b} must be equal"), mismatch)
 }
 
-/// Requires a condition: an error where it is known to fail, a guard on backed symbols, a deferred
-/// assertion on data-dependent ones. Where it fails only by what was asserted of data, the error
-/// names that.
+/// Requires a condition. It is an error if the condition is known to be false, becomes a guard if
+/// it is over backed symbols, and a deferred assertion if it is over data-dependent ones. If the
+/// condition is false only because of an earlier assertion about data, the error names that
+/// assertion.
 #[track_caller]
 pub(crate) fn demand(
     b: SymBool,
@@ -55,9 +56,9 @@ pub(crate) fn demand(
     if holds { Ok(()) } else { Err(b.excluded().map_or_else(failed, Error::from)) }
 }
 
-/// A dimension counted from the end where negative.
+/// Converts a dimension index in `-rank..rank` to `0..rank`.
 pub(crate) fn wrap_dim(dim: i64, rank: usize) -> Result<usize> {
-    // a 0-d tensor takes 0 and -1, as PyTorch's does
+    // a 0-d tensor accepts 0 and -1, as in PyTorch
     let n = (rank as i64).max(1);
     let i = if dim < 0 { dim + n } else { dim };
     if (0..n).contains(&i) {

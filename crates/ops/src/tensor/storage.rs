@@ -1,8 +1,9 @@
-//! Storages: the memory that tensors view, with its borrows, its version and its poison.
+//! Storages: the memory that tensors view, with its borrow table, its version counter and its
+//! poison (the error of a failed write).
 //!
-//! Safety of this module: a [`HostBuffer`] owns `len` bytes at `ptr`, itself or by its owner, until
-//! it is dropped. Nobody makes a reference into it except through a borrow taken in
-//! [`Storage::borrows`], which keeps writers apart from everybody else; see `access.rs`.
+//! Safety of this module: a [`HostBuffer`] or its owner keeps `len` bytes at `ptr` alive until the
+//! buffer is dropped. References into these bytes exist only under a borrow taken in
+//! [`Storage::borrows`], which excludes all others during a write; see `access.rs`.
 #![allow(unsafe_code)]
 
 use crate::error::Error;
@@ -17,7 +18,7 @@ use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes on the host.
+/// A buffer of bytes on the host.
 pub(crate) struct HostBuffer {
     ptr: NonNull<u8>,
     len: usize,
@@ -26,20 +27,19 @@ pub(crate) struct HostBuffer {
 
 enum BufferOwner {
     Block(#[expect(dead_code, reason = "held to be dropped")] Block),
-    /// An adopted vector, by its capacity and what frees it.
+    /// An adopted vector: its capacity, and the function that frees it.
     Vector(usize, unsafe fn(NonNull<u8>, usize)),
-    /// Somebody else's memory; dropping the box gives it back.
+    /// Memory owned by the caller's object; dropping the box releases it.
     Foreign(#[expect(dead_code, reason = "held to be dropped")] Box<dyn Any + Send + Sync>),
 }
 
-// SAFETY: the buffer is plain bytes, and every access goes through the borrow table of the storage
-// that owns it.
+// SAFETY: the buffer is plain bytes, and every access goes through the borrow table of its storage.
 unsafe impl Send for HostBuffer {}
-// SAFETY: as above; shared access alone hands out no references.
+// SAFETY: as above; a shared `HostBuffer` exposes no references.
 unsafe impl Sync for HostBuffer {}
 
 impl HostBuffer {
-    /// A block's first `len` bytes.
+    /// The first `len` bytes of a block.
     pub(crate) fn of_block(block: Block, len: usize) -> HostBuffer {
         HostBuffer { ptr: block.ptr(), len, owner: BufferOwner::Block(block) }
     }
@@ -47,9 +47,11 @@ impl HostBuffer {
     /// Adopts a vector without copying.
     pub(crate) fn from_vec<T: crate::Element>(v: Vec<T>) -> HostBuffer {
         /// # Safety
-        /// `ptr` and `capacity` are those of a forgotten `Vec<T>`, given here once.
+        /// `ptr` and `capacity` belong to a forgotten `Vec<T>`, and this is the only call for that
+        /// vector.
         unsafe fn free<T>(ptr: NonNull<u8>, capacity: usize) {
-            // SAFETY: the caller's; elements are `Copy`, so a length of 0 drops them all.
+            // SAFETY: the caller's promise. Elements are `Copy`, so no element needs dropping and a
+            // length of 0 suffices.
             drop(unsafe { Vec::<T>::from_raw_parts(ptr.as_ptr().cast(), 0, capacity) });
         }
         let mut v = std::mem::ManuallyDrop::new(v);
@@ -61,7 +63,7 @@ impl HostBuffer {
         }
     }
 
-    /// Bytes that belong to `owner`.
+    /// A buffer over bytes that `owner` keeps alive.
     ///
     /// # Safety
     /// As [`Tensor::from_foreign`].
@@ -82,7 +84,8 @@ impl Drop for HostBuffer {
     fn drop(&mut self) {
         match self.owner {
             BufferOwner::Block(_) => {}
-            // SAFETY: from a vector forgotten in `from_vec`, and freed once.
+            // SAFETY: the pointer and capacity come from the vector forgotten in `from_vec`; they
+            // are freed once.
             BufferOwner::Vector(capacity, free) => unsafe { free(self.ptr, capacity) },
             BufferOwner::Foreign(_) => {}
         }
@@ -90,17 +93,17 @@ impl Drop for HostBuffer {
 }
 
 impl Tensor {
-    /// A row-major tensor of `sizes` over memory that belongs to somebody else (a mapped file, an
-    /// array of another library), without copying. `owner` is dropped when the last view of the
-    /// memory is; until then it keeps the memory alive.
+    /// A row-major tensor of `sizes` over external memory (a mapped file, an array of another
+    /// library), without copying. `owner` keeps the memory alive, and is dropped with the last view
+    /// of the memory.
     ///
-    /// Poisoned where the bytes are not as many as the sizes need. Memory that is not aligned for
-    /// `dtype` is refused when it is read.
+    /// The tensor is poisoned if the byte count does not match the sizes. Reading it is an error if
+    /// the memory is not aligned for `dtype`.
     ///
     /// # Safety
-    /// While `owner` lives, `bytes` is initialised memory that may be read and written from any
-    /// thread, and that nobody reads or writes but through this tensor and its views. Of
-    /// [`DType::Bool`], every byte is 0 or 1.
+    /// While `owner` lives, `bytes` must be initialised memory that any thread may read and write,
+    /// and that is accessed only through this tensor and its views. For [`DType::Bool`], every byte
+    /// must be 0 or 1.
     #[track_caller]
     pub unsafe fn from_foreign(
         bytes: NonNull<[u8]>,
@@ -109,7 +112,7 @@ impl Tensor {
         owner: Box<dyn Any + Send + Sync>,
     ) -> Tensor {
         let loc = Loc::caller();
-        // SAFETY: the caller's.
+        // SAFETY: the caller's promise.
         let buffer = unsafe { HostBuffer::foreign(bytes, owner) };
         match Tensor::over(buffer, sizes, dtype) {
             Ok(t) => mode::host_data(t, loc),
@@ -118,7 +121,7 @@ impl Tensor {
     }
 }
 
-/// What a storage holds.
+/// The contents of a storage.
 pub(crate) enum Data {
     Host(HostBuffer),
     /// Metadata only: fake and traced tensors, and the `meta` device.
@@ -143,17 +146,17 @@ impl Storage {
         }
     }
 
-    /// How often it was written to: once for each mutated argument of each call.
+    /// The number of writes so far: each call adds one for each mutated argument.
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Relaxed)
     }
 
-    /// Counts a write. The dispatcher does, and a tracer for the storages of its trace.
+    /// Counts a write. Called by the dispatcher, and by a tracer for the storages of its trace.
     pub fn bump_version(&self) {
         self.version.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Records a failed write; the first stays.
+    /// Records the error of a failed write. The first error is kept.
     pub(crate) fn poison(&self, e: &Error) {
         let _ = self.poison.set(e.clone());
     }
@@ -162,7 +165,7 @@ impl Storage {
         self.poison.get()
     }
 
-    /// The length in bytes; 0 where there is no data.
+    /// The length in bytes; 0 for a storage without data.
     pub fn len(&self) -> usize {
         match &self.data {
             Data::Host(b) => b.len(),
@@ -170,7 +173,7 @@ impl Storage {
         }
     }
 
-    /// No bytes.
+    /// Whether the storage has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

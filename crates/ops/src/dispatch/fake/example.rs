@@ -1,8 +1,9 @@
-//! A fake kernel to begin with, for the error that says there is none.
+//! Generates the example fake kernel that the error for a missing one shows.
 
 use maquette_ir::schema::{Arg, Schema, Type};
 
-/// A closure of the operator's types: outputs like its first tensor, data-dependent integers.
+/// The source of a closure with the operator's argument and return types. Tensor outputs have the
+/// sizes and dtype of the first tensor argument; integers are data-dependent.
 pub(super) fn of(schema: &Schema) -> String {
     let like = schema.args.iter().find(|a| a.ty == Type::Tensor).map(|a| a.name.as_str());
     let (types, values): (Vec<String>, Vec<String>) = schema
@@ -33,7 +34,8 @@ fn tuple(parts: Vec<String>) -> String {
     }
 }
 
-/// What stands for an output of this type, like the tensor `like` where there is one.
+/// The expression for one output. `like` is the name of the tensor whose metadata a tensor output
+/// copies.
 fn value(ty: &Type, like: Option<&str>) -> String {
     match (ty, like) {
         (Type::Tensor, Some(x)) => format!("{x}.new_empty({x}.sizes(), {x}.dtype())"),
@@ -71,7 +73,7 @@ fn owned(ty: &Type) -> String {
         Type::ScalarType => "DType".to_owned(),
         Type::Optional(inner) => format!("Option<{}>", owned(inner)),
         Type::List(inner, _) => format!("Vec<{}>", owned(inner)),
-        // of the other types the names are the same
+        // the schema's name of every other type is also its Rust name
         other => other.to_string(),
     }
 }

@@ -1,4 +1,11 @@
-//! Fake execution: an operator's outputs without their contents.
+//! Fake execution: computes the metadata of an operator's outputs from the metadata of its
+//! arguments, as PyTorch's `FakeTensorMode`.
+//!
+//! Builtin operators have fake rules in the operator table. A custom operator has a registered fake
+//! kernel, or needs none if each return is a mutated argument. The result is checked: it must match
+//! the schema, have no data, return every data-dependent size that the kernel created, and have no
+//! negative or overflowed size. A size that depends on data becomes an unbacked symbol of the
+//! trace's [`Scope`].
 
 mod example;
 pub(crate) mod profile;
@@ -21,9 +28,9 @@ use std::sync::Arc;
 /// A fake kernel over boxed arguments.
 pub type FakeFn = Arc<dyn Fn(&FakeCtx, &[Value]) -> Result<Outputs> + Send + Sync>;
 
-/// What a fake kernel is given besides its arguments.
+/// The context argument of a fake kernel.
 ///
-/// There is none outside a fake kernel: it cannot be made, and it cannot be kept.
+/// A context exists only during a fake kernel: user code can neither create nor keep one.
 ///
 /// ```compile_fail
 /// let cx = maquette_ops::FakeCtx { scope: None };
@@ -47,8 +54,8 @@ pub struct FakeCtx {
 }
 
 impl FakeCtx {
-    /// A new data-dependent size, at least 0. Each call of the operator gives another, also on the
-    /// same arguments.
+    /// A new data-dependent size, at least 0. Every call of the operator creates a new symbol, even
+    /// for the same arguments.
     ///
     /// # Errors
     /// There is no trace to hold it.
@@ -56,11 +63,11 @@ impl FakeCtx {
         self.new_integer_in(0, i64::MAX)
     }
 
-    /// A new data-dependent size in `[min, max]`; the real size is checked against it in every run
-    /// of the graph.
+    /// A new data-dependent size in `[min, max]`. Every run of the graph checks the real size
+    /// against this range.
     ///
     /// # Errors
-    /// There is no trace to hold it, a bound is symbolic, or not `0 <= min <= max`.
+    /// No trace is active, a bound is symbolic, or `0 <= min <= max` does not hold.
     pub fn new_dynamic_size_in(
         &self,
         min: impl Into<SymInt>,
@@ -79,8 +86,8 @@ impl FakeCtx {
         }
     }
 
-    /// A new data-dependent integer of any sign, for an operator that returns one; sizes are
-    /// [`FakeCtx::new_dynamic_size`].
+    /// A new data-dependent integer of any sign, for an operator that returns an integer. For
+    /// sizes, use [`FakeCtx::new_dynamic_size`].
     ///
     /// # Errors
     /// There is no trace to hold it.
@@ -88,7 +95,7 @@ impl FakeCtx {
         self.new_integer_in(i64::MIN, i64::MAX)
     }
 
-    /// A new data-dependent integer, which need not be a size.
+    /// A new data-dependent integer in `[min, max]`, not necessarily a size.
     pub(crate) fn new_integer_in(&self, min: i64, max: i64) -> Result<SymInt> {
         let scope = self.scope.as_ref().ok_or(FakeError::NoTrace)?;
         let integer = scope.unbacked(Range { lo: min, hi: max }, self.op.name(), self.loc);
@@ -96,8 +103,9 @@ impl FakeCtx {
         Ok(integer)
     }
 
-    /// Takes arguments for the fake kernel. Where it wants a number and is given a symbol, the
-    /// guard is of the line that called the operator.
+    /// Converts the arguments for the fake kernel. Where the kernel takes a plain number and the
+    /// argument is a symbol, the conversion adds a guard. `load` attributes that guard, or its
+    /// error, to the line that called the operator.
     pub(crate) fn load<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
         let Some(scope) = &self.scope else { return f() };
         let before = scope.with(|d| d.guards.len());
@@ -115,7 +123,7 @@ impl FakeCtx {
         })
     }
 
-    /// A context outside any trace, for metadata rules run on real tensors.
+    /// Runs `f` with a context outside any trace. Used to apply metadata rules to real tensors.
     pub(crate) fn eager<R>(op: Op, f: impl FnOnce(&FakeCtx) -> R) -> R {
         f(&FakeCtx {
             scope: None,
@@ -133,25 +141,25 @@ impl FakeCtx {
 
 thread_local! {
     static DEPTH: Cell<usize> = const { Cell::new(0) };
-    /// The scope of the trace on whose behalf fake code is running, for operators called by
-    /// composites and fake kernels.
+    /// The scope of the trace for which fake code is running. Operators called by composites and by
+    /// fake kernels inherit this scope.
     static SCOPE: RefCell<Option<Scope>> = const { RefCell::new(None) };
 }
 
-/// Runs an operator on metadata: arguments and outputs are fake tensors; what is left out has its
-/// default. `scope` holds data-dependent sizes.
+/// Runs an operator on metadata: arguments and outputs are fake tensors. Omitted arguments have
+/// their defaults. `scope` receives the symbols of data-dependent sizes.
 ///
 /// # Errors
-/// The operator has no fake kernel, its fake kernel fails or breaks its contract.
+/// The operator has no fake kernel, or the fake kernel fails or breaks its contract.
 pub fn call(op: Op, args: &[Value], scope: Option<&Scope>, loc: Loc) -> Result<Outputs> {
     let state = op.state()?;
     let completed: Args;
     let args = if args.len() == state.schema.args.len() {
         args
     } else {
-        let mut given = args.into();
-        coerce_args(&state, &mut given)?;
-        completed = given;
+        let mut full_args = args.into();
+        coerce_args(&state, &mut full_args)?;
+        completed = full_args;
         &completed
     };
     within(scope, |scope| {
@@ -166,8 +174,9 @@ pub fn call(op: Op, args: &[Value], scope: Option<&Scope>, loc: Loc) -> Result<O
     })
 }
 
-/// Runs `f` with nothing computed or drawn: builtin operators give tensors without contents,
-/// factories too, and custom operators need fake kernels. Sizes that data decide are errors.
+/// Runs `f` without computing data or drawing random numbers: builtin operators and factories
+/// return fake tensors, and custom operators need fake kernels. A size that depends on data is an
+/// error.
 pub fn without_data<T>(f: impl FnOnce() -> T) -> T {
     within(None, |_| f())
 }
@@ -181,7 +190,7 @@ fn within<T>(scope: Option<&Scope>, f: impl FnOnce(Option<Scope>) -> T) -> T {
     mode::without_modes(|| f(scope))
 }
 
-/// No size or stride is known to be negative, and none overflowed as it was computed.
+/// Checks that no size or stride is known to be negative, and that none overflowed.
 pub(crate) fn well_formed(outputs: Outputs) -> Result<Outputs> {
     for m in outputs.iter().flat_map(Value::tensors).map(Tensor::meta) {
         let numbers = m.sizes.iter().chain(&m.strides).chain([&m.offset]);
@@ -212,7 +221,7 @@ impl Drop for Restore {
     }
 }
 
-/// The outputs that the schema alone gives: there are none, or each is a mutated argument.
+/// The outputs that follow from the schema alone: there are none, or each is a mutated argument.
 fn generated(state: &OpState, args: &[Value]) -> Option<Outputs> {
     (0..state.schema.returns.len()).map(|i| returned_argument(state, args, i)).collect()
 }
@@ -267,7 +276,7 @@ fn custom(cx: &FakeCtx, state: &OpState, args: &[Value]) -> Result<Outputs> {
     well_formed(outputs)
 }
 
-/// What a kernel would be told, told of the fake kernel.
+/// Rewrites an error about a kernel's returns as an error about a fake kernel's.
 fn contract(e: &CallError) -> FakeError {
     let text = e.to_string();
     FakeError::Contract(match text.strip_prefix("its kernel") {

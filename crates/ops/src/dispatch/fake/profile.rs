@@ -1,5 +1,8 @@
-//! Fake kernels made from recorded calls: outputs of the recorded ranks, dtypes and devices, whose
-//! sizes all depend on data.
+//! Fake kernels generated from recorded calls, as PyTorch's `register_fake_from_profiles`.
+//!
+//! A profile stores the ranks, dtypes, devices and layouts of one call's arguments and outputs, but
+//! no sizes. The generated fake kernel looks up the profile of its arguments and returns contiguous
+//! outputs of the recorded ranks, whose sizes are all data-dependent.
 
 mod text;
 
@@ -18,42 +21,42 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// What a profile says of a tensor.
+/// The part of a tensor's metadata that a profile records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TensorProfile {
     /// The number of dimensions.
     pub rank: usize,
     /// The element type.
     pub dtype: DType,
-    /// Where it is.
+    /// The device.
     pub device: Device,
-    /// How it is laid out.
+    /// The layout.
     pub layout: Layout,
 }
 
-/// What a profile says of an argument or an output.
+/// The profile of an argument or an output.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Profiled {
-    /// A tensor of this kind.
+    /// A tensor with this metadata.
     Tensor(TensorProfile),
     /// An absent optional.
     Absent,
-    /// An integer that was returned.
+    /// An integer output.
     Int,
-    /// An argument that is a number or a string, of any value.
+    /// A number or string argument of any value.
     Any,
-    /// An argument that is a bool, or chooses a dtype, device, layout or memory format: this one.
+    /// A bool, dtype, device, layout or memory format argument of exactly this value, in text form.
     Choice(String),
-    /// A list of as many elements.
+    /// A list with this number of elements.
     List(Vec<Profiled>),
 }
 
-/// One kind of call: what was given, and what came back. Sizes are not part of it.
+/// The profile of one call: its arguments and its outputs, without sizes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FakeProfile {
-    /// Each argument, defaults included.
+    /// One entry per argument, defaults included.
     pub args: Vec<Profiled>,
-    /// Each return.
+    /// One entry per return.
     pub outputs: Vec<Profiled>,
 }
 
@@ -98,7 +101,7 @@ impl Profiled {
         })
     }
 
-    /// An output of this kind.
+    /// Creates a fake output of this profile.
     fn make(&self, cx: &FakeCtx) -> Result<Value> {
         Ok(match self {
             Profiled::Tensor(t) => {
@@ -118,8 +121,8 @@ impl Profiled {
 }
 
 impl FakeProfile {
-    /// Runs the operator and records what kind of call it was. It runs on copies: the arguments
-    /// stay as they are.
+    /// Runs the operator on copies of the arguments and records the profile of the call. The
+    /// arguments themselves are not mutated.
     ///
     /// # Errors
     /// The call fails, an argument has no data, or a return is neither a tensor nor an integer.
@@ -146,21 +149,22 @@ impl FakeProfile {
 }
 
 impl Op {
-    /// Adds a fake kernel made from recorded calls: it gives outputs of the ranks, dtypes and
-    /// devices that a call of this kind gave, contiguous and of sizes that depend on data. A call
-    /// unlike all of them is an error that lists what was recorded.
+    /// Adds a fake kernel generated from recorded calls. For a call whose arguments match a
+    /// profile, the fake kernel returns contiguous outputs of the recorded ranks, dtypes and
+    /// devices, with data-dependent sizes. A call that matches no profile is an error that lists
+    /// the recorded ones.
     ///
     /// # Errors
-    /// There is a fake kernel already, calls of one kind gave outputs of two, there is no profile,
-    /// or the operator returns views.
+    /// The operator has a fake kernel already, two profiles have the same arguments but different
+    /// outputs, there is no profile, or the operator returns views.
     #[track_caller]
     pub fn register_fake_from_profiles(
         &self,
         profiles: impl IntoIterator<Item = FakeProfile>,
     ) -> Result<()> {
         let loc = Loc::caller();
-        let made = kernel(*self, profiles.into_iter().collect());
-        made.and_then(|f| self.add_fake(f, None, RegistrationOwner::FOREVER, loc))
+        let fake = kernel(*self, profiles.into_iter().collect());
+        fake.and_then(|f| self.add_fake(f, None, RegistrationOwner::FOREVER, loc))
             .map_err(|e| e.at(loc))
     }
 }
@@ -192,10 +196,10 @@ fn kernel(op: Op, profiles: BTreeSet<FakeProfile>) -> Result<FakeFn> {
         )));
     }
     Ok(Arc::new(move |cx: &FakeCtx, args: &[Value]| {
-        let given: Vec<Profiled> = args.iter().map(Profiled::argument).collect();
-        let Some(profile) = profiles.iter().find(|p| p.args == given) else {
+        let called: Vec<Profiled> = args.iter().map(Profiled::argument).collect();
+        let Some(profile) = profiles.iter().find(|p| p.args == called) else {
             let recorded = profiles.iter().map(|p| text::list(&p.args)).collect();
-            return Err(FakeError::MissingProfile { given: text::list(&given), recorded }.into());
+            return Err(FakeError::MissingProfile { given: text::list(&called), recorded }.into());
         };
         let output = |(output, argument): (&Profiled, &Option<usize>)| match argument
             .and_then(|a| args.get(a))
@@ -207,21 +211,20 @@ fn kernel(op: Op, profiles: BTreeSet<FakeProfile>) -> Result<FakeFn> {
     }))
 }
 
-/// Profiles of several operators, to be kept in a file. Its text form is that of `Display` and
-/// `FromStr`.
+/// Profiles of several operators, to store in a file. `Display` and `FromStr` define the text form.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FakeProfiles {
-    /// By the operator's schema.
+    /// Keyed by the text of the operator's schema.
     by_schema: BTreeMap<String, BTreeSet<FakeProfile>>,
 }
 
 impl FakeProfiles {
-    /// None yet.
+    /// An empty set of profiles.
     pub fn new() -> FakeProfiles {
         FakeProfiles::default()
     }
 
-    /// Runs the operator on copies of the arguments, and adds what kind of call it was.
+    /// Runs the operator on copies of the arguments, and adds the profile of the call.
     ///
     /// # Errors
     /// As [`FakeProfile::record`].
@@ -238,10 +241,10 @@ impl FakeProfiles {
         self.by_schema.get(&schema).into_iter().flatten().cloned()
     }
 
-    /// Makes a fake kernel for each of the operators.
+    /// Registers a generated fake kernel for each of the operators.
     ///
     /// # Errors
-    /// An operator is not registered, its schema has changed since, or as
+    /// An operator is not registered, or its schema has changed since the recording; otherwise as
     /// [`Op::register_fake_from_profiles`].
     #[track_caller]
     pub fn register(&self) -> Result<()> {
@@ -267,7 +270,7 @@ impl FakeProfiles {
         Ok(())
     }
 
-    /// Writes them to a file.
+    /// Writes the profiles to a file.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -275,11 +278,10 @@ impl FakeProfiles {
         Ok(std::fs::write(path, self.to_string())?)
     }
 
-    /// Reads them from a file.
+    /// Reads profiles from a file.
     ///
     /// # Errors
-    /// The file cannot be read, is of another version, or is not what [`FakeProfiles::save`]
-    /// writes.
+    /// The file cannot be read, has another format version, or is malformed.
     pub fn load(path: impl AsRef<Path>) -> Result<FakeProfiles> {
         std::fs::read_to_string(path)?.parse()
     }

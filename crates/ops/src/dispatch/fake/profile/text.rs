@@ -1,4 +1,5 @@
-//! Profiles as text: a version, then for each operator its schema and a line for each kind of call.
+//! The text form of profiles: a version line, then for each operator its schema and one line per
+//! recorded call.
 //!
 //! ```text
 //! maquette fake profiles, version 1
@@ -61,7 +62,7 @@ impl Display for FakeProfiles {
     }
 }
 
-/// What was expected of a piece of text, and the text.
+/// An error that names the expected form and the text found.
 fn expected(what: &str, found: &str) -> Error {
     Error::value(format!("expected {what}, found `{found}`"))
 }
@@ -70,7 +71,7 @@ impl FromStr for FakeProfiles {
     type Err = Error;
 
     /// # Errors
-    /// The text is of another version or malformed; the error names the line.
+    /// The text has another format version or is malformed; the error names the line.
     fn from_str(text: &str) -> Result<FakeProfiles> {
         let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
         let (_, head) = lines.next().unwrap_or_default();
@@ -108,7 +109,7 @@ impl FromStr for FakeProfile {
     type Err = Error;
 
     /// # Errors
-    /// The text is not that of a profile.
+    /// The text is not a profile.
     fn from_str(text: &str) -> Result<FakeProfile> {
         let (args, outputs) =
             text.split_once("->").ok_or_else(|| expected("arguments, `->` and outputs", text))?;
@@ -116,7 +117,7 @@ impl FromStr for FakeProfile {
     }
 }
 
-/// Splits at commas outside brackets, and reads each part.
+/// Splits the text at commas outside brackets, and parses each part.
 fn items(text: &str) -> Result<Vec<Profiled>> {
     let (mut parts, mut depth, mut start) = (Vec::new(), 0usize, 0);
     for (i, c) in text.char_indices() {
