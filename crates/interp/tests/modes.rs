@@ -8,7 +8,7 @@ use maquette_rewrite::{Options, functionalize, plan};
 
 /// Writes a part of its input, and returns another part of it and a new tensor.
 fn program() -> Graph {
-    "graph g(%x: f32[4]) -> (f32[2], f32[4]) {
+    "graph g(%x: f32[4]) -> (f32[2] offset 1, f32[4]) {
         %head: f32[2] = aten::slice.Tensor(%x, 0, 0, 2, 1)
         %written: f32[2] = aten::mul_.Scalar(%head, 10.0)
         %tail: f32[2] offset 1 = aten::slice.Tensor(%x, 0, 1, 3, 1)
