@@ -10,7 +10,7 @@ fn guarded(x: Tensor) -> Result<Tensor> {
 /// Asserts the condition in the graph.
 fn checked(x: Tensor) -> Result<Tensor> {
     (x.size(0) % 2).eq(0).check("the elements come in pairs")?;
-    Ok(x.view([x.size(0) / 2, 2.into()]))
+    Ok(x.view([x.size(0).floor_div(2), 2.into()]))
 }
 
 /// Asks what is proved, and records nothing.
