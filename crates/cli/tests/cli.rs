@@ -74,8 +74,8 @@ fn mistakes_are_told_in_a_line_or_two() {
 }
 
 #[test]
-fn a_text_is_held_against_the_operators() {
-    let told = |call: &str, ty: &str| {
+fn calls_are_checked_against_the_operators() {
+    let errors_of = |call: &str, ty: &str| {
         let program = format!(
             "graph g(%x: f32[4, 3], %n: i64[3]) -> ({ty})\n{{\n  %a: {ty} = {call}\n  return \
                 %a\n}}\n"
@@ -103,20 +103,20 @@ fn a_text_is_held_against_the_operators() {
         (
             "aten::rellu(%x)",
             "f32[4, 3]",
-            "error: there is no operator `aten::rellu` (similar: aten::relu",
+            "error: <stdin>: there is no operator `aten::rellu` (similar: aten::relu",
         ),
         ("aten::add_.Tensor(%n, %x)", "i64[3]", "aten::add_.Tensor: "),
         ("aten::mul_.Tensor(%n, 0.5)", "i64[3]", "cannot be written into a tensor of dtype i64"),
     ] {
-        for error in told(call, ty) {
+        for error in errors_of(call, ty) {
             assert!(
                 error.contains(expected) && error.contains(&format!("> %a: {ty} = {call}")),
                 "{error}"
             );
         }
     }
-    assert_eq!(told("aten::select.int(%x, 0, 1)", "f32[3] offset 3"), ["", ""]);
-    // nothing is made to be checked
+    assert_eq!(errors_of("aten::select.int(%x, 0, 1)", "f32[3] offset 3"), ["", ""]);
+    // a check allocates nothing
     let many = "f32[1125899906842624]";
     let program = format!(
         "graph g() -> ()\n{{\n  %o: {many} = aten::ones([1125899906842624])\n  %a: i64[1] = \
@@ -135,7 +135,7 @@ fn a_text_is_held_against_the_operators() {
     // another library's operators are not known here
     let note =
         "note: there is no operator `mylib::f` here; it is taken to write to all its tensors\n";
-    assert_eq!(told("mylib::f(%x)", "f32[2]"), ["", note]);
+    assert_eq!(errors_of("mylib::f(%x)", "f32[2]"), ["", note]);
 }
 
 #[test]
@@ -187,10 +187,10 @@ fn a_graph_becomes_functional() {
   return %scatter
 }";
     let refused = maquette_reading(&["functionalize", "-"], storage);
-    let told = "line 4: aten::as_strided_scatter reads the storage of its argument beyond the \
+    let expected = "<stdin>:4: aten::as_strided_scatter reads the storage of its argument beyond the \
         argument's elements; write to, or copy, an `as_strided` view instead";
     assert!(
-        !refused.status.success() && text(&refused.stderr).contains(told),
+        !refused.status.success() && text(&refused.stderr).contains(expected),
         "{}",
         text(&refused.stderr)
     );
@@ -202,7 +202,7 @@ fn a_graph_becomes_functional() {
 }
 
 #[test]
-fn rewriting_goes_as_far_as_it_is_told() {
+fn rewriting_stops_where_asked() {
     let program = "graph graph(%x: f32[4]) -> (f32[4])
 {
   %neg: f32[4] = aten::neg(%x)
@@ -212,18 +212,18 @@ fn rewriting_goes_as_far_as_it_is_told() {
   %mul: f32[4] = aten::mul.Tensor(%mul_, 1.0)
   return %mul
 }";
-    let told = |args: &[&str]| {
+    let explain = |args: &[&str]| {
         let out = maquette_reading(&[&["functionalize", "-"], args].concat(), program);
         assert!(out.status.success(), "{}", text(&out.stderr));
         text(&out.stdout).to_owned()
     };
-    let whole = told(&[]);
+    let whole = explain(&[]);
     assert!(
         !whole.contains("ended by") && !whole.contains("neg") && !whole.contains("ir::call"),
         "{whole}"
     );
-    assert_eq!(told(&["--level", "exact"]), whole);
-    let explained = told(&["--explain"]);
+    assert_eq!(explain(&["--level", "exact"]), whole);
+    let explained = explain(&["--explain"]);
     assert!(
         explained.starts_with(&whole)
             && explained.contains("\nended by: nothing left to do\nplan graph\n"),
@@ -236,7 +236,7 @@ fn rewriting_goes_as_far_as_it_is_told() {
         "1 x identity-operand: x * 1",
     ];
     for n in 0..=all.len() {
-        let stopped = told(&["--stop-at", &n.to_string(), "--explain"]);
+        let stopped = explain(&["--stop-at", &n.to_string(), "--explain"]);
         for (rule, uses) in all.iter().enumerate() {
             assert_eq!(stopped.contains(&format!("\n{uses}")), rule < n, "after {n}: {stopped}");
         }
@@ -251,8 +251,8 @@ fn rewriting_goes_as_far_as_it_is_told() {
             "after {n}: {stopped}"
         );
     }
-    assert_eq!(told(&["--stop-at", "3"]), whole);
-    let lifted = told(&["--level", "lift-only", "--explain"]);
+    assert_eq!(explain(&["--stop-at", "3"]), whole);
+    let lifted = explain(&["--level", "lift-only", "--explain"]);
     assert!(lifted.contains("ir::call(") && lifted.contains("ended by: lifting alone"), "{lifted}");
     for (wrong, expected) in [
         (
