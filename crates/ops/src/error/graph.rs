@@ -36,9 +36,9 @@ pub enum FakeError {
          `n.le({max}).check(\"…\")?`"
     )]
     SymbolicBounds {
-        /// Lower.
+        /// The lower bound.
         min: String,
-        /// Upper.
+        /// The upper bound.
         max: String,
     },
     /// An operand has data although others are fake.
@@ -69,9 +69,9 @@ pub enum FakeError {
     /// The bounds of `new_dynamic_size_in` are not `0 <= min <= max`.
     #[error("new_dynamic_size_in({min}, {max}): the bounds must be 0 <= min <= max")]
     Bounds {
-        /// Lower.
+        /// The lower bound.
         min: i64,
-        /// Upper.
+        /// The upper bound.
         max: i64,
     },
     /// The fake kernel created a symbol that occurs in no output.
@@ -89,7 +89,7 @@ pub enum FakeError {
             `x.new_empty(sizes, dtype)`"
     )]
     NotFake {
-        /// Which output.
+        /// The index of the output.
         index: usize,
     },
     /// A data-dependent symbol occurs only inside expressions, so a run cannot determine its value.
@@ -108,7 +108,7 @@ pub enum FakeError {
             {found}. Fix the fake kernel"
     )]
     Mismatch {
-        /// Which output.
+        /// The index of the output.
         output: usize,
         /// `size 1`, `stride 0`, `dtype`…
         what: String,
@@ -172,7 +172,7 @@ pub enum TraceError {
             tensor"
     )]
     Nested {
-        /// Which input.
+        /// The index of the input.
         input: usize,
         /// Where it belongs.
         trace: Arc<str>,
@@ -195,7 +195,7 @@ pub enum TraceError {
             tensor"
     )]
     Untraceable {
-        /// Which output.
+        /// The index of the output.
         output: usize,
         /// The kind of value that the fake kernel returned.
         kind: String,
