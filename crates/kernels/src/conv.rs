@@ -25,8 +25,8 @@ use std::ops::Range;
 /// in `f32`.
 const PATCHES: usize = 128 * 1024;
 
-/// `out[N, Cout, …] = input[N, Cin, …] * weight[Cout, Cin / groups, …] + bias[Cout]`; the window's
-/// kernel is the weight's.
+/// Computes `out[N, Cout, …] = input[N, Cin, …] * weight[Cout, Cin / groups, …] + bias[Cout]`. The
+/// window's kernel sizes must be those of the weight.
 pub fn conv(
     input: &View<'_>,
     weight: &View<'_>,

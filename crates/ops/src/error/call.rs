@@ -36,7 +36,7 @@ pub enum CallError {
     TooMany {
         /// The number of arguments in the schema.
         expected: usize,
-        /// Given.
+        /// The actual value.
         found: usize,
         /// The operator's schema.
         schema: String,
@@ -72,7 +72,7 @@ pub enum CallError {
     /// The schema has no argument of this name.
     #[error("has no argument `{keyword}`{}; its schema is {schema}", did_you_mean(.similar))]
     UnknownKeyword {
-        /// The text in the call.
+        /// The keyword in the call.
         keyword: String,
         /// A similar argument name.
         similar: Vec<String>,
@@ -140,7 +140,7 @@ pub enum CallError {
         first_arg: String,
         /// Its device.
         first: Device,
-        /// Another.
+        /// The second argument.
         second_arg: String,
         /// Its device.
         second: Device,

@@ -48,7 +48,7 @@ pub enum FakeError {
          or make the argument fake too"
     )]
     RealOperand {
-        /// Which.
+        /// The argument.
         arg: String,
     },
     /// A fake kernel called another operator on real data.
@@ -228,7 +228,7 @@ pub enum RunError {
         what: String,
         /// From the trace.
         expected: String,
-        /// Given.
+        /// The actual value.
         found: String,
         /// The reason for the requirement, if known.
         why: Option<String>,
@@ -257,7 +257,7 @@ pub enum RunError {
     InputCount {
         /// From the trace.
         expected: usize,
-        /// Given.
+        /// The actual value.
         found: usize,
     },
     /// The tree structure of the inputs differs from the traced one.
@@ -271,7 +271,7 @@ pub enum RunError {
         input: String,
         /// The structure in the trace.
         expected: String,
-        /// Given.
+        /// The actual value.
         found: String,
     },
     /// A constant has no contents, because the graph was read from text.

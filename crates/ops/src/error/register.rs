@@ -97,7 +97,7 @@ pub enum RegisterError {
     #[error("unknown device type `{found}`; a kernel is for one of cpu, cuda, meta, xla, mps, \
         ipu, xpu, or `default` for all others{}", key_hint(.found))]
     Key {
-        /// The text in the call.
+        /// The rejected text.
         found: String,
     },
     /// The text is not a valid namespace name.
@@ -106,7 +106,7 @@ pub enum RegisterError {
             first"
     )]
     NotANamespace {
-        /// The text in the call.
+        /// The rejected text.
         namespace: String,
     },
     /// The namespace is reserved.
