@@ -16,7 +16,7 @@ use crate::view::{Dims, Ptr, View, ViewMut};
 use maquette_ir::{DType, Scalar};
 
 const KERNEL: &str = "gemm";
-/// Products of fewer multiply-adds than this stay on the caller's thread.
+/// Products of at most this many multiply-adds stay on the caller's thread.
 const SMALL: usize = 64 * 64 * 64;
 /// The width of a panel of C is a multiple of this, except that of the last.
 pub(crate) const PANEL: usize = 64;
