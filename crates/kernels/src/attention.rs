@@ -52,7 +52,7 @@ pub fn attention(
     q: &View<'_>,
     k: &View<'_>,
     v: &View<'_>,
-    params: Attention<'_>,
+    asked: Attention<'_>,
     out: &mut ViewMut<'_>,
 ) -> Result<()> {
     let rank = out.rank();
@@ -76,13 +76,13 @@ pub fn attention(
         same_sizes(KERNEL, name, &with(&sizes), view.sizes())?;
         same_dtype(KERNEL, name, out.dtype(), view.dtype())?;
     }
-    let mask = params.mask.as_ref().map(|m| m.expand(&with(&[n, l]))).transpose()?;
-    if let Some(lse) = &params.logsumexp {
+    let mask = asked.mask.as_ref().map(|m| m.expand(&with(&[n, l]))).transpose()?;
+    if let Some(lse) = &asked.logsumexp {
         same_sizes(KERNEL, "the logarithms", &with(&[n]), lse.sizes())?;
     }
-    let params = Attention { mask, ..params };
+    let asked = Attention { mask, ..asked };
     dispatch!(float KERNEL, "the query", out.dtype(), T => {
-        typed::<T, <T as Element>::Class>(q, k, v, params, out)
+        typed::<T, <T as Element>::Class>(q, k, v, asked, out)
     })
 }
 
@@ -109,7 +109,7 @@ fn typed<T, A>(
     q: &View<'_>,
     k: &View<'_>,
     v: &View<'_>,
-    params: Attention<'_>,
+    asked: Attention<'_>,
     out: &mut ViewMut<'_>,
 ) -> Result<()>
 where
@@ -120,7 +120,7 @@ where
     let sizes = Dims::from_slice(out.sizes());
     let (n, d) = (sizes[rank - 2] as usize, sizes[rank - 1] as usize);
     let (e, l) = (q.sizes()[rank - 1] as usize, k.sizes()[rank - 2] as usize);
-    let mut logsumexp = params.logsumexp;
+    let mut logsumexp = asked.logsumexp;
     if out.numel() == 0 && logsumexp.as_ref().is_none_or(|o| o.numel() == 0) {
         return Ok(());
     }
@@ -158,10 +158,10 @@ where
         q: matrices(q, &wide[0]),
         k: matrices(k, &wide[1]),
         v: matrices(v, &wide[2]),
-        scale: A::from_f64(params.scale),
-        causal: params.causal,
-        mask: params.mask.as_ref().map(|m| (Reader::new(m), m)),
-        round: (narrow && params.round).then_some(|x: A| T::store(x).load()),
+        scale: A::from_f64(asked.scale),
+        causal: asked.causal,
+        mask: asked.mask.as_ref().map(|m| (Reader::new(m), m)),
+        round: (narrow && asked.round).then_some(|x: A| T::store(x).load()),
         logsumexp: logsumexp
             .as_mut()
             .map(|o| (Writer::new(o), Dims::from_slice(o.sizes()), Dims::from_slice(o.strides()))),

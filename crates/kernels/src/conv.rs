@@ -271,8 +271,8 @@ where
     let bias = bias.map(to_vec::<T>).transpose()?;
     // A row-major output of the class's dtype is computed in place; any other goes through a
     // buffer.
-    let in_place = out.dtype() == T::DTYPE && out.is_contiguous();
-    let mut y = filled("conv", T::default(), if in_place { 0 } else { out.numel() })?;
+    let there = out.dtype() == T::DTYPE && out.is_contiguous();
+    let mut y = filled("conv", T::default(), if there { 0 } else { out.numel() })?;
     let g = groups as usize;
     let (plane, windows) = if transposed {
         (&out.sizes()[2..], &input.sizes()[2..])
@@ -283,7 +283,7 @@ where
         x: &x,
         weight: &weight,
         bias: bias.as_deref(),
-        y: if in_place { out.typed::<T>() } else { Ptr(y.as_mut_ptr()) },
+        y: if there { out.typed::<T>() } else { Ptr(y.as_mut_ptr()) },
         groups: g,
         channels: (input.sizes()[1] as usize / g, out.sizes()[1] as usize / g),
         planes: (numel(&input.sizes()[2..]), numel(&out.sizes()[2..])),
@@ -295,7 +295,7 @@ where
     } else {
         conv.forward(items)?
     }
-    if in_place {
+    if there {
         return Ok(());
     }
     let result = View::from_slice_sized(&y, out.sizes())
@@ -352,7 +352,7 @@ where
         &self.weight[item % self.groups * n..][..n]
     }
 
-    /// Adds the bias, if in_place is one, to `columns` of an item's output.
+    /// Adds the bias, if there is one, to `columns` of an item's output.
     ///
     /// # Safety
     /// The columns belong to the calling task, and no slice of them is alive.
@@ -377,7 +377,7 @@ where
         let tasks = items * tiles;
         // With enough tasks, each runs on one thread; otherwise the steps within a task are
         // parallel.
-        let per_task = tasks >= 2 * thread_pool::num_threads();
+        let apart = tasks >= 2 * thread_pool::num_threads();
         let work = |from: usize, to: usize| {
             let mut scratch = Scratch::new(
                 "conv",
@@ -404,13 +404,13 @@ where
                         1,
                     );
                     let kernel = Mat(Ptr(self.kernel(item).as_ptr().cast_mut()), depth as isize, 1);
-                    spread([co, end - first, depth], target, kernel, source, !per_task)?;
+                    spread([co, end - first, depth], target, kernel, source, !apart)?;
                     self.add_bias(item, &(first..end));
                 }
             }
             Ok(())
         };
-        if per_task { thread_pool::ranges(tasks, 1, 1, &work) } else { work(0, tasks) }
+        if apart { thread_pool::ranges(tasks, 1, 1, &work) } else { work(0, tasks) }
     }
 
     /// The transposed convolution: one product per item, whose rows are added at their taps'
@@ -418,7 +418,7 @@ where
     fn transposed(&self, items: usize) -> Result<()> {
         let ((ci, co), (li, lo), plain) = (self.channels, self.planes, self.is_plain());
         let rows = co * self.unfold.taps();
-        let per_task = items >= 2 * thread_pool::num_threads();
+        let apart = items >= 2 * thread_pool::num_threads();
         let work = |from: usize, to: usize| {
             let mut scratch = Scratch::new("conv", if plain { 0 } else { rows * li })?;
             for item in from..to {
@@ -429,7 +429,7 @@ where
                 let kernel = Mat(Ptr(self.kernel(item).as_ptr().cast_mut()), 1, rows as isize);
                 let source = Mat(Ptr(self.input(item).as_ptr().cast_mut()), li as isize, 1);
                 // SAFETY: whole matrices: [co taps, li] = kernel[ci, co taps]ᵀ input[ci, li].
-                unsafe { spread([rows, li, ci], target, kernel, source, !per_task)? };
+                unsafe { spread([rows, li, ci], target, kernel, source, !apart)? };
                 if !plain {
                     out.fill(T::default());
                     self.unfold.fold(scratch.get(), out, <Add as Op2<T, T>>::f)?;
@@ -439,6 +439,6 @@ where
             }
             Ok(())
         };
-        if per_task { thread_pool::ranges(items, 1, 1, &work) } else { work(0, items) }
+        if apart { thread_pool::ranges(items, 1, 1, &work) } else { work(0, items) }
     }
 }

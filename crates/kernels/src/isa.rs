@@ -24,12 +24,12 @@ pub(crate) trait Simd {
 
 static DETECTED: LazyLock<Isa> = LazyLock::new(|| {
     let best = Isa::best();
-    let requested = match std::env::var("MAQUETTE_ISA").as_deref() {
+    let asked = match std::env::var("MAQUETTE_ISA").as_deref() {
         Ok("scalar") => Isa::Scalar,
         Ok("avx2") => Isa::Avx2,
         _ => Isa::Avx512,
     };
-    requested.min(best)
+    asked.min(best)
 });
 
 impl Isa {

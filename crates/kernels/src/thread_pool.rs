@@ -68,10 +68,10 @@ const NUMBER: u64 = 1 << 32;
 unsafe impl Sync for ThreadPool {}
 
 static POOL: LazyLock<ThreadPool> = LazyLock::new(|| {
-    let configured =
+    let asked =
         std::env::var("MAQUETTE_NUM_THREADS").ok().and_then(|v| v.parse().ok()).filter(|n| *n > 0);
     let threads =
-        configured.or_else(|| thread::available_parallelism().ok().map(usize::from)).unwrap_or(1);
+        asked.or_else(|| thread::available_parallelism().ok().map(usize::from)).unwrap_or(1);
     ThreadPool {
         turn: Mutex::new(()),
         job: UnsafeCell::new(Job { task: &|_| (), n: 0 }),

@@ -27,7 +27,7 @@ fn run<T: Element>(
 }
 
 #[test]
-fn too_many_keys_for_memory() {
+fn keys_without_end() {
     let (q, k, v) = ([0.5f32, 1.0], [1.0f32, 2.0], [7.0f32]);
     let (q, k, v) =
         (view(&q, &[1, 2]), repeated(&k, &[1, 2], 0, HUGE), repeated(&v, &[1, 1], 0, HUGE));
@@ -50,7 +50,7 @@ fn too_many_keys_for_memory() {
 }
 
 #[test]
-fn empty_output_returns_at_once() {
+fn nothing_to_write_takes_no_time() {
     let k = view::<f32>(&[], &[3, 0]);
     let q = repeated(&[0f32; 0], &[1, 0], 0, HUGE);
     assert_eq!(run::<f32>(&q, &k, &k, Attention::default(), &[HUGE, 0]), Ok(vec![]));
@@ -108,7 +108,7 @@ fn no_keys_and_no_width() {
 }
 
 #[test]
-fn nan_stays_in_its_row() {
+fn what_is_no_number_stays_in_its_row() {
     let (nan, inf) = (f64::NAN, f64::INFINITY);
     let (q, k) = ([1.0, 1.0, 1.0, 1.0, 1.0], [1.0, 2.0]);
     let mask = [0.0, 0.0, nan, 0.0, inf, 0.0, -inf, -inf, -inf, 0.0];

@@ -129,7 +129,7 @@ fn gathers_and_scatters() {
 }
 
 #[test]
-fn selects_by_mask() {
+fn selects_by_truth() {
     let x = [0f32, 2., f32::NAN, 0., 0., 5.];
     let v = v2(&x, 2, 3);
     assert_eq!(count_nonzero(&v), 3);

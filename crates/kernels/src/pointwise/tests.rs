@@ -329,7 +329,7 @@ fn generic_over_elements() {
 }
 
 #[test]
-fn constants_survive_scratch_reuse() {
+fn constants_survive_scratch_that_is_used_again() {
     use DType::{BF16, F32};
     let mut b = ExprBuilder::new();
     let x = b.input(BF16);
@@ -429,7 +429,7 @@ proptest! {
 }
 
 #[test]
-fn contiguous_kernel_rejects_other_layouts() {
+fn prepared_does_not_run_what_it_is_not_for() {
     let expr = ScalarExpr::binary(BinaryOp::Add, DType::F32).expect("typed");
     let p = ContiguousKernel::new(&expr).expect("floats");
     let (a, mut o) = ([1f32, 2.0, 3.0, 4.0], [9f32; 4]);

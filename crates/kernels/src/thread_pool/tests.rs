@@ -246,7 +246,7 @@ fn bits_do_not_depend_on_threads_or_instruction_set() {
 }
 
 #[test]
-fn invalid_thread_counts_mean_all_cores() {
+fn what_is_no_number_of_threads_is_the_number_of_cores() {
     let size = |asked: &str| said_under(&[("MAQUETTE_NUM_THREADS", asked)], "size", "threads ");
     let cores = thread::available_parallelism().map_or(1, usize::from).min(1024);
     for odd in ["", "0", "-1", "two", "1.5", "99999999999999999999999"] {
