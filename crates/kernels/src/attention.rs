@@ -1,7 +1,9 @@
-//! Scaled dot-product attention: `softmax(q kᵀ scale + mask) v`, a block of query rows at a time. A
-//! block's scores stay in cache and are never in memory as a whole; since a block has all keys, the
-//! softmax needs no second look at them (compare FlashAttention, Dao et al. 2022, which tiles the
-//! keys too).
+//! Scaled dot-product attention: `softmax(q kᵀ scale + mask) v`, one block of query rows at a time.
+//!
+//! A block's scores stay in cache, and the full score matrix is never in memory. Unlike
+//! FlashAttention (Dao et al. 2022), which tiles the keys too and rescales running sums, a block
+//! here has all keys, so its softmax needs no rescaling. Blocks are independent and run on the
+//! thread pool. The scratch per thread is `rows * keys` scores and as many weights.
 
 use crate::copy::{same_dtype, same_sizes, to_vec};
 use crate::element::{Element, dispatch};
@@ -20,31 +22,32 @@ use maquette_ir::DType;
 use std::ops::Range;
 
 const KERNEL: &str = "attention";
-/// Scores of one block.
+/// The target number of scores in one block.
 const SCORES: usize = 64 * 1024;
-/// Query rows of one block, at least and at most.
+/// The least and the most query rows of one block.
 const ROWS: (usize, usize) = (16, 128);
 
-/// What attention is asked for besides query, key and value.
+/// The parameters of attention besides query, key and value.
 #[derive(Debug, Default)]
 pub struct Attention<'a> {
     /// Multiplies the products of query and key.
     pub scale: f64,
-    /// Query `i` sees keys `0..=i` only.
+    /// Whether query `i` sees only keys `0..=i`.
     pub causal: bool,
-    /// The exponentials are rounded to the operands' dtype before they meet the values.
+    /// Whether the exponentials are rounded to the operands' dtype before the product with the
+    /// values.
     pub round: bool,
-    /// Expands to `[..., N, L]`: a bool says which keys are seen, a float is added to the scores.
+    /// Broadcast to `[..., N, L]`: a bool mask selects the visible keys, a float mask is added to
+    /// the scores.
     pub mask: Option<View<'a>>,
-    /// Receives the logarithm of the sum of the exponentials of each row's scores, `[..., N]`, in
-    /// any float dtype.
+    /// Receives the log-sum-exp of each row's scores, `[..., N]`, in any float dtype.
     pub logsumexp: Option<ViewMut<'a>>,
 }
 
-/// `out[..., N, D] = softmax(query[..., N, E] key[..., L, E]ᵀ scale + mask) value[..., L, D]`;
+/// `out[..., N, D] = softmax(query[..., N, E] key[..., L, E]ᵀ scale + mask) value[..., L, D]`, for
 /// floats of one dtype, all of one rank with the same leading sizes. Half precision is computed in
-/// `f32`. A query that sees no key gives 0. The value of a hidden key is multiplied by 0, or not
-/// looked at.
+/// `f32`. A query that sees no key yields 0. The value of a masked key is either multiplied by 0 or
+/// not read.
 pub fn attention(
     q: &View<'_>,
     k: &View<'_>,
@@ -83,7 +86,7 @@ pub fn attention(
     })
 }
 
-/// Matrices of one class in the last two dimensions: where they start, and their strides.
+/// A batch of matrices of one class, in the last two dimensions.
 struct Matrices<A> {
     base: Ptr<A>,
     sizes: Dims,
@@ -121,7 +124,7 @@ where
     if out.numel() == 0 && logsumexp.as_ref().is_none_or(|o| o.numel() == 0) {
         return Ok(());
     }
-    // Narrow operands are widened once, as a whole.
+    // Narrow operands are widened once, as a whole, rather than once per block.
     let narrow = T::DTYPE != A::DTYPE;
     let mut wide: [Vec<A>; 3] = Default::default();
     if narrow {
@@ -164,7 +167,7 @@ where
             .map(|o| (Writer::new(o), Dims::from_slice(o.sizes()), Dims::from_slice(o.strides()))),
         out: (Writer::new(out), sizes.clone(), Dims::from_slice(out.strides())),
     };
-    // Keys that some query sees.
+    // The number of keys that some query sees.
     let seen = if work.causal { l.min(n) } else { l };
     let rows = (SCORES / seen.max(1)).clamp(ROWS.0, ROWS.1).min(n);
     let (batches, blocks) = (numel(&sizes[..rank - 2]), n.div_ceil(rows));
@@ -196,7 +199,7 @@ type Target<A> = (Writer<A>, Dims, Dims);
 
 struct Work<'a, A> {
     isa: Isa,
-    /// Queries, keys, and the width of each and of values.
+    /// The numbers of queries and keys, and the widths of queries and of values.
     dims: [usize; 4],
     q: Matrices<A>,
     k: Matrices<A>,
@@ -204,14 +207,15 @@ struct Work<'a, A> {
     scale: A,
     causal: bool,
     mask: Option<(Reader<A>, &'a View<'a>)>,
-    /// To the operands' dtype and back, where that is not the class.
+    /// Rounds to the operands' dtype and back, if that dtype is not the class.
     round: Option<fn(A) -> A>,
     logsumexp: Option<Target<A>>,
     out: Target<A>,
 }
 
 impl<A: Float + Product> Work<'_, A> {
-    /// Some rows of one batch, in scratch for scores, weights, values and a row of the mask.
+    /// Computes some rows of one batch, with scratch for scores, weights, values and one row of the
+    /// mask.
     fn block(
         &self,
         batch: usize,
@@ -220,7 +224,7 @@ impl<A: Float + Product> Work<'_, A> {
     ) {
         let [n, l, e, d] = self.dims;
         let (first, m) = (rows.start, rows.len());
-        // Keys that some row of the block sees.
+        // The number of keys that some row of the block sees.
         let seen = if self.causal { l.min(rows.end) } else { l };
         let (scores, weights, values) =
             (&mut scores[..m * seen], &mut weights[..m * seen], &mut values[..m * d]);
@@ -283,8 +287,8 @@ impl<A: Float + Product> Work<'_, A> {
         }
     }
 
-    /// The exponentials of one row's scores, and their sum; `row` counts over batches, `query`
-    /// within one.
+    /// Computes the exponentials of one row's scores and returns their sum. `row` counts over all
+    /// batches, `query` within one.
     fn weights(
         &self,
         row: usize,
@@ -308,7 +312,7 @@ impl<A: Float + Product> Work<'_, A> {
             scores[query + 1..].fill(-A::INFINITY);
         }
         let max = lanes::row::<A, Max>(self.isa, scores, -A::INFINITY);
-        // A row that sees nothing: its weights are 0, and its sum stands as 1.
+        // A row without visible keys: all weights are 0, and the sum counts as 1 to avoid 0 / 0.
         let max = if max == -A::INFINITY { A::ZERO } else { max };
         let sum = row_into::<A, Add, _>(self.isa, scores, weights, A::ZERO, |x: A| (x - max).exp());
         let sum = if sum == A::ZERO { A::ONE } else { sum };

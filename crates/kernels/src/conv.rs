@@ -1,6 +1,11 @@
-//! Convolution over 1, 2 or 3 spatial dimensions: patches of the input are gathered into a matrix,
-//! tile by tile, and multiplied by the weight. Computed in the class (`f32` for narrow floats,
-//! `i64` for integers), rounded once.
+//! Convolution over 1, 2 or 3 spatial dimensions by im2col: windows of the input are unfolded into
+//! a patch matrix, which is multiplied by the weight matrix (Chellapilla et al., 2006).
+//!
+//! The patch matrix is built one tile of columns at a time, so that a tile stays in the
+//! second-level cache from unfolding to multiplication. A 1x1 convolution of stride 1 without
+//! padding needs no patch matrix. The transposed convolution multiplies first and then adds each
+//! row back at its window positions (col2im). Values are computed in the class (`f32` for narrow
+//! floats, `i64` for integers) and rounded once.
 
 use crate::copy::{copy, same_dtype, same_sizes, to_vec};
 use crate::error::{KernelError, Result};
@@ -16,11 +21,12 @@ use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Elements of one tile's patches, about: half of a core's second-level cache.
+/// The approximate number of elements in a tile's patch matrix: half of a core's second-level cache
+/// in `f32`.
 const PATCHES: usize = 128 * 1024;
 
-/// `out[N, Cout, …] = input[N, Cin, …] * weight[Cout, Cin / groups, …] + bias[Cout]`; the window's
-/// kernel is the weight's.
+/// Computes `out[N, Cout, …] = input[N, Cin, …] * weight[Cout, Cin / groups, …] + bias[Cout]`. The
+/// window's kernel sizes must be those of the weight.
 pub fn conv(
     input: &View<'_>,
     weight: &View<'_>,
@@ -116,13 +122,14 @@ fn run(
     }
 }
 
-/// What a patch matrix is made of: windows over a plane. Rows are (channel, kernel position),
-/// columns window positions.
+/// The unfolding (im2col) of a plane: row (channel, tap) and column (window) of the patch matrix
+/// hold the input element under that tap of that window. A tap is a position in the window's
+/// kernel.
 struct Unfold<'w> {
     w: &'w Window,
-    /// The sizes of the plane that windows lie on.
+    /// The sizes of the plane that the windows move over.
     plane: Dims,
-    /// How many windows lie along each dimension.
+    /// The number of windows along each dimension.
     windows: Dims,
 }
 
@@ -131,8 +138,8 @@ impl Unfold<'_> {
         numel(&self.w.kernel)
     }
 
-    /// Calls `f(column, plane offset, length, step)` for the runs of windows among `columns` whose
-    /// tap `tap` is inside the plane.
+    /// Calls `f(column, plane offset, length, step)` for each run of windows among `columns` whose
+    /// tap `tap` lies inside the plane, not in the padding.
     fn runs(&self, tap: usize, columns: Range<usize>, mut f: impl FnMut(usize, i64, usize, i64)) {
         let w = self.w;
         let spatial = self.plane.len();
@@ -142,7 +149,8 @@ impl Unfold<'_> {
             SmallVec::<[Range<i64>; 6]>::from_elem(0..0, spatial),
         );
         for d in (0..spatial).rev() {
-            // The plane coordinate of window 0's tap; then which windows have theirs inside.
+            // `first` is the plane coordinate of window 0's tap; `within` is the range of windows
+            // whose tap lies inside the plane.
             first[d] = rest % w.kernel[d] * w.dilation[d] - w.padding[d];
             rest /= w.kernel[d];
             let s = w.stride[d];
@@ -173,7 +181,7 @@ impl Unfold<'_> {
         }
     }
 
-    /// The patch matrix's `columns`.
+    /// Writes the given `columns` of the patch matrix (im2col).
     fn patches<T: Product>(
         &self,
         planes: &[T],
@@ -219,7 +227,7 @@ impl Unfold<'_> {
         )
     }
 
-    /// Adds patches back onto planes, tap by tap.
+    /// Adds the rows of a patch matrix onto the planes (col2im), one tap after another.
     fn fold<T: Product>(
         &self,
         patches: &[T],
@@ -261,7 +269,8 @@ where
 {
     let (x, weight) = (elements::<T>(input, out)?, elements::<T>(weight, out)?);
     let bias = bias.map(to_vec::<T>).transpose()?;
-    // Where the output is row-major and of the class, it is computed where it is to lie.
+    // A row-major output of the class's dtype is computed in place; any other goes through a
+    // buffer.
     let there = out.dtype() == T::DTYPE && out.is_contiguous();
     let mut y = filled("conv", T::default(), if there { 0 } else { out.numel() })?;
     let g = groups as usize;
@@ -294,27 +303,27 @@ where
     copy(&result, out)
 }
 
-/// An operand's elements in row-major order: as they lie where they do so, and the output lies
-/// elsewhere.
+/// An operand's elements in row-major order: borrowed if they already are so and the output does
+/// not overlap them, otherwise copied.
 fn elements<'a, T: Product>(input: &'a View<'_>, out: &View<'_>) -> Result<Cow<'a, [T]>> {
     if input.dtype() == T::DTYPE && input.is_contiguous() && !out.overlaps(input) {
-        // SAFETY: the view's elements, which lie one after another; nothing is written but the
-        // output.
+        // SAFETY: the view is contiguous, and the only memory written is the output, which does not
+        // overlap it.
         return Ok(Cow::Borrowed(unsafe { input.typed::<T>().slice(0, input.numel()) }));
     }
     Ok(Cow::Owned(to_vec(input)?))
 }
 
-/// Row-major operands; an item is one group of one batch.
+/// The row-major operands of a convolution. An item is one group of one batch.
 struct Conv<'a, T> {
     x: &'a [T],
     weight: &'a [T],
     bias: Option<&'a [T]>,
     y: Ptr<T>,
     groups: usize,
-    /// Of an item's input and output.
+    /// The channels of an item's input and output.
     channels: (usize, usize),
-    /// Elements of one channel, likewise.
+    /// The elements per channel of the input and the output.
     planes: (usize, usize),
     unfold: Unfold<'a>,
 }
@@ -323,7 +332,7 @@ impl<T: Product> Conv<'_, T>
 where
     Add: Op2<T, T>,
 {
-    /// Whether the patches are the input itself.
+    /// Whether the patch matrix is the input itself (1x1 kernel, stride 1, no padding).
     fn is_plain(&self) -> bool {
         let w = self.unfold.w;
         let one = |d: &[i64]| d.iter().all(|n| *n == 1);
@@ -343,10 +352,10 @@ where
         &self.weight[item % self.groups * n..][..n]
     }
 
-    /// Adds the bias, where there is one, to the columns `columns` of an item's output.
+    /// Adds the bias, if there is one, to `columns` of an item's output.
     ///
     /// # Safety
-    /// They are one task's, and no slice of them lives.
+    /// The columns belong to the calling task, and no slice of them is alive.
     unsafe fn add_bias(&self, item: usize, columns: &Range<usize>) {
         let of_group = self.bias.map_or(&[][..], |b| &b[item % self.groups * self.channels.1..]);
         for (channel, bias) in of_group.iter().enumerate().take(self.channels.1) {
@@ -357,16 +366,17 @@ where
         }
     }
 
-    /// Tile by tile of the output's columns: their patches stay in cache from when they are
-    /// gathered until they are multiplied.
+    /// The convolution, one tile of output columns at a time: a tile's patches stay in cache until
+    /// they are multiplied.
     fn forward(&self, items: usize) -> Result<()> {
         let ((ci, co), columns, plain) = (self.channels, self.planes.1, self.is_plain());
         let depth = ci * self.unfold.taps();
         let tile = (PATCHES / depth.max(1)).max(1).next_multiple_of(PANEL);
-        // The rest joins the last tile, as it does a product's last panel.
+        // The last tile takes the remainder, as the last panel of a product does.
         let tiles = (columns / tile).max(1);
         let tasks = items * tiles;
-        // With enough tasks, each is one thread's; otherwise the steps within one are spread.
+        // With enough tasks, each runs on one thread; otherwise the steps within a task are
+        // parallel.
         let apart = tasks >= 2 * thread_pool::num_threads();
         let work = |from: usize, to: usize| {
             let mut scratch = Scratch::new(
@@ -403,7 +413,8 @@ where
         if apart { thread_pool::ranges(tasks, 1, 1, &work) } else { work(0, tasks) }
     }
 
-    /// Products of the whole input, whose rows are added up where their taps lie.
+    /// The transposed convolution: one product per item, whose rows are added at their taps'
+    /// positions.
     fn transposed(&self, items: usize) -> Result<()> {
         let ((ci, co), (li, lo), plain) = (self.channels, self.planes, self.is_plain());
         let rows = co * self.unfold.taps();

@@ -1,4 +1,4 @@
-//! Copies, casts and fills.
+//! Copies, casts, fills and ranges.
 
 use crate::element::{Element, dispatch, from_scalar};
 use crate::error::{KernelError, Result};
@@ -10,8 +10,8 @@ use crate::view::{Ptr, View, ViewMut};
 use maquette_ir::scalar_expr::ScalarExpr;
 use maquette_ir::{DType, Scalar};
 
-/// Copies `input`, expanded to the output's sizes and cast to its dtype. Without a cast, bits are
-/// kept.
+/// Copies `input`, broadcast to the output's sizes and cast to its dtype. Without a cast, the bits
+/// are preserved.
 pub fn copy(input: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
     let input = input.expand(out.sizes())?;
     if input.dtype() != out.dtype() {
@@ -23,15 +23,15 @@ pub fn copy(input: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
     }
     let loops = Loops::new(out.sizes(), [out.strides(), input.strides()], true);
     dispatch!(size out.dtype(), T => {
-        // SAFETY: the pointers are of these views' elements (of the size of `T`), and runs stay
-        // within the views.
+        // SAFETY: the pointers are those of the two views, whose elements have the size of `T`, and
+        // runs stay within the views.
         unsafe { copy_runs::<T>(&loops, out.as_ptr().cast_mut().cast(), input.as_ptr().cast()) }
     })
 }
 
 /// # Safety
-/// Operand 0 of the loops walks `dst` and operand 1 `src`, both of elements of `T`'s size and
-/// alignment.
+/// Operand 0 of the loops must be valid for writes at `dst` and operand 1 for reads at `src`, both
+/// with elements of `T`'s size and alignment.
 unsafe fn copy_runs<T: Copy + Send + Sync>(
     loops: &Loops,
     dst: *mut T,
@@ -70,11 +70,12 @@ unsafe fn copy_runs<T: Copy + Send + Sync>(
     })
 }
 
-/// Tiles of a transposition have so many rows and columns.
+/// The number of rows and columns of a tile in a transposing copy.
 const TILE: usize = 32;
 
-/// A copy from a source that lies contiguously along dimension `d`, not along the innermost one as
-/// the destination does: tile by tile, so that both are read and written in whole lines of cache.
+/// A transposing copy: the source is contiguous along dimension `d`, the destination along the
+/// innermost one. Square tiles of [`TILE`] (cache blocking) let both sides be accessed in whole
+/// cache lines.
 ///
 /// # Safety
 /// As [`copy_runs`]; `d` is not the innermost dimension.
@@ -119,7 +120,7 @@ unsafe fn copy_tiles<T: Copy + Send + Sync>(
     })
 }
 
-/// Sets every element to a scalar, cast to the dtype.
+/// Sets every element to a scalar, cast to the output's dtype.
 pub fn fill(out: &mut ViewMut<'_>, value: Scalar) -> Result<()> {
     let zero = Loops::new(out.sizes(), [out.strides()], true);
     dispatch!(out.dtype(), T => {
@@ -139,8 +140,8 @@ pub fn fill(out: &mut ViewMut<'_>, value: Scalar) -> Result<()> {
     })
 }
 
-/// `start + i * step` for element `i` of a one-dimensional output; in `i64` for integers, `f64` for
-/// floats, then cast.
+/// `start + i * step` for element `i` of a one-dimensional output. Integers are computed in `i64`,
+/// floats in `f64`, then cast.
 pub fn arange(out: &mut ViewMut<'_>, start: Scalar, step: Scalar) -> Result<()> {
     let (rank, dtype) = (out.rank(), out.dtype());
     let (1, Some(stride)) = (rank, out.strides().first().copied()) else {
@@ -175,7 +176,7 @@ pub fn arange(out: &mut ViewMut<'_>, start: Scalar, step: Scalar) -> Result<()> 
     })
 }
 
-/// A contiguous copy of a view, cast, for kernels that want plain slices.
+/// A contiguous copy of a view, cast to `T`, for kernels that take plain slices.
 pub(crate) fn to_vec<T: Element + Default>(input: &View<'_>) -> Result<Vec<T>> {
     let mut out = filled("copy", T::default(), input.numel())?;
     let view = ViewMut::from_slice_sized(&mut out, input.sizes());
@@ -216,7 +217,7 @@ pub(crate) fn same_sizes(
     }
 }
 
-/// Fails unless there is such a dimension; a rank of 0 counts as 1, as in PyTorch.
+/// Fails unless `dim` is a dimension; rank 0 counts as rank 1, as in PyTorch.
 pub(crate) fn check_dim(kernel: &'static str, dim: usize, rank: usize) -> Result<()> {
     if dim < rank.max(1) { Ok(()) } else { Err(KernelError::Dim { kernel, dim, rank }) }
 }

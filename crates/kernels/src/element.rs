@@ -1,23 +1,24 @@
-//! Element types as Rust types, the classes they compute in, and the one dispatch from [`DType`] to
-//! them.
+//! Element types as Rust types, the classes in which they are computed, and the single dispatch
+//! from [`DType`] to a Rust type.
 
 use half::{bf16, f16};
 use maquette_ir::{DType, Scalar};
 
-/// A type elements are computed in: `f32` (also for `f16`, `bf16`), `f64`, `i64` (all integers) or
-/// `bool`.
+/// A type in which elements are computed: `f32` (for `f16`, `bf16` and `f32`), `f64`, `i64` (for
+/// all integers) or `bool`. Kernels are compiled per class, not per dtype.
 pub trait Class: Element<Class = Self> + PartialOrd {
-    /// As a cast to `f32`.
+    /// Casts to `f32`.
     fn to_f32(self) -> f32;
-    /// As a cast to `f64`.
+    /// Casts to `f64`.
     fn to_f64(self) -> f64;
-    /// As a cast to `i64`: truncated; what does not fit is `i64::MIN`.
+    /// Casts to `i64`, truncating; values outside its range become `i64::MIN`.
     fn to_i64(self) -> i64;
     /// `self != 0`.
     fn to_bool(self) -> bool;
-    /// From any class, by a cast.
+    /// Casts from any class.
     fn cast<C: Class>(x: C) -> Self;
-    /// The value, or one NaN for all.
+    /// The value, with every NaN replaced by the same NaN, so that bits do not depend on which
+    /// operand's NaN a processor keeps.
     #[inline(always)]
     fn one_nan(self) -> Self {
         if self.partial_cmp(&self).is_none() { Self::cast(f64::NAN) } else { self }
@@ -28,14 +29,14 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A Rust type that is some [`DType`]'s element. Sealed: memory is read as these types on the word
-/// of a dtype.
+/// The Rust type of the elements of one [`DType`]. Sealed, because memory is read as these types on
+/// the evidence of a dtype alone.
 pub trait Element:
     sealed::Sealed + Copy + Default + PartialEq + std::fmt::Debug + Send + Sync + 'static
 {
     /// Its dtype.
     const DTYPE: DType;
-    /// What it computes in.
+    /// The class in which the type is computed.
     type Class: Class;
     /// Exact conversion to the class.
     fn load(self) -> Self::Class;
@@ -133,7 +134,7 @@ element! {
     f64, F64, f64, x => x, x;
 }
 
-/// Round to nearest even, without a branch so that loops vectorise; a NaN stays quiet.
+/// Rounds to nearest even, without a branch, so that loops vectorise. A NaN stays a quiet NaN.
 #[inline(always)]
 fn bf16_bits(x: f32) -> u16 {
     let bits = x.to_bits();
@@ -170,7 +171,7 @@ macro_rules! dispatch {
             }),
         }
     }};
-    // Moves elements without reading them: by size alone.
+    // Selects a type by size alone, for kernels that move elements without interpreting them.
     (size $dtype:expr, $T:ident => $body:expr) => {
         match $dtype.size() {
             1 => $crate::element::dispatch!(@ u8, $T, $body),

@@ -1,8 +1,8 @@
-//! What executors refuse.
+//! Errors of the executors.
 
 use maquette_ir::DType;
 
-/// Why a kernel did not run, or stopped.
+/// The reason that a kernel refused its operands or stopped.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KernelError {
@@ -13,9 +13,9 @@ pub enum KernelError {
         kernel: &'static str,
         /// Which operand.
         operand: &'static str,
-        /// What it takes.
+        /// The dtypes the kernel takes.
         expected: String,
-        /// What was given.
+        /// The operand's dtype.
         found: DType,
     },
     /// An operand has the wrong sizes.
@@ -25,9 +25,9 @@ pub enum KernelError {
         kernel: &'static str,
         /// Which operand.
         operand: &'static str,
-        /// What it must have.
+        /// The required sizes.
         expected: Vec<i64>,
-        /// What it has.
+        /// The operand's sizes.
         found: Vec<i64>,
     },
     /// The wrong number of operands.
@@ -42,7 +42,7 @@ pub enum KernelError {
         /// How many were given.
         found: usize,
     },
-    /// An attribute or its combination with the operands makes no sense.
+    /// An attribute is invalid, or does not fit the operands.
     #[error("{kernel}: {message}")]
     Argument {
         /// The kernel.
@@ -50,7 +50,7 @@ pub enum KernelError {
         /// What is wrong, and what was expected.
         message: String,
     },
-    /// There is no such dimension.
+    /// The dimension is out of range.
     #[error("{kernel}: dimension {dim} is out of range for rank {rank}")]
     Dim {
         /// The kernel.
@@ -70,18 +70,18 @@ pub enum KernelError {
         /// The dimension indexed.
         dim: usize,
     },
-    /// A reduction without identity over no elements.
+    /// A reduction without an identity element over no elements.
     #[error("{kernel}: cannot reduce over a dimension with no elements")]
     EmptyReduction {
         /// The kernel.
         kernel: &'static str,
     },
-    /// The operands need more scratch than there is memory.
+    /// The scratch memory for these operands cannot be allocated.
     #[error("{kernel}: no memory for {elements} elements of scratch")]
     Memory {
         /// The kernel.
         kernel: &'static str,
-        /// How many elements, or more.
+        /// The number of elements requested, or a lower bound of it.
         elements: usize,
     },
     /// An integer was divided by zero.

@@ -1,8 +1,10 @@
-//! Matrix products of any strides: `C = beta C + alpha A B`.
+//! General matrix products with arbitrary strides: `C = beta C + alpha A B`.
 //!
-//! Floats go through the `gemm` crate, one single-threaded call per panel of C on this crate's
-//! pool, so that the bits do not depend on the number of threads. `f16` and `bf16` accumulate in
-//! `f32` and round once. Integers wrap.
+//! Floats use the `gemm` crate, which blocks for caches and packs its operands. This module splits
+//! C into panels along its longer dimension and makes one single-threaded call per panel on this
+//! crate's pool. Each element sums over k within one call, so the bits do not depend on the number
+//! of threads. `f16` and `bf16` are widened, accumulate in `f32` and round once. Integers use a
+//! plain triple loop and wrap.
 
 use crate::copy::{copy, same_dtype, same_sizes, to_vec};
 use crate::element::Class;
@@ -14,13 +16,13 @@ use crate::view::{Dims, Ptr, View, ViewMut};
 use maquette_ir::{DType, Scalar};
 
 const KERNEL: &str = "gemm";
-/// Multiply-adds below which a product stays on the caller's thread.
+/// Products of at most this many multiply-adds stay on the caller's thread.
 const SMALL: usize = 64 * 64 * 64;
-/// Panels of C are multiples of this wide.
+/// The width of a panel of C is a multiple of this, except that of the last.
 pub(crate) const PANEL: usize = 64;
 
-/// `c[m, n] = beta c + alpha a[m, k] b[k, n]`, all of one dtype, in which factors count; `beta` 0
-/// ignores what `c` holds, NaN included.
+/// `c[m, n] = beta c + alpha a[m, k] b[k, n]`, all of one dtype; the factors are cast to the dtype
+/// of the computation. With `beta` 0 the contents of `c` are ignored, even NaN.
 pub fn gemm(
     a: &View<'_>,
     b: &View<'_>,
@@ -35,8 +37,8 @@ pub fn gemm(
     batched_gemm(a, b, c, alpha, beta)
 }
 
-/// [`gemm`] of the last two dimensions, over equal leading ones; stride 0 shares a matrix between
-/// batches.
+/// [`gemm`] over the last two dimensions, with equal leading sizes as batch dimensions; a stride of
+/// 0 shares a matrix between batches.
 pub fn batched_gemm(
     a: &View<'_>,
     b: &View<'_>,
@@ -82,7 +84,7 @@ pub fn batched_gemm(
     }
 }
 
-/// A type that products are computed in.
+/// A type in which matrix products are computed.
 pub(crate) trait Product: Class {
     /// # Safety
     /// The pointers and strides must describe matrices in live memory; `c` is not touched
@@ -102,7 +104,7 @@ pub(crate) trait Product: Class {
     fn scale(self, by: Self) -> Self;
 }
 
-/// A matrix in memory: element (0, 0), row stride, column stride.
+/// A matrix in memory: the address of element (0, 0), the row stride and the column stride.
 #[derive(Clone, Copy)]
 pub(crate) struct Mat<T>(pub Ptr<T>, pub isize, pub isize);
 
@@ -188,7 +190,8 @@ fn run<T: Product>(
     let (m, n, k) = (c.sizes()[r] as usize, c.sizes()[r + 1] as usize, a.sizes()[r + 1] as usize);
     let mat = |v: &View<'_>, batch: usize| {
         let at = layout::offset(&v.sizes()[..r], &v.strides()[..r], batch);
-        // strides along dimensions of size 1 mean nothing, and must not choose the code either
+        // the stride of a size-1 dimension has no meaning, and must not influence the choice of
+        // code path and thus the bits
         let (rows, cols) = (v.sizes()[r], v.sizes()[r + 1]);
         let row_stride = if rows == 1 { cols } else { v.strides()[r] };
         let col_stride = if cols == 1 { 1 } else { v.strides()[r + 1] };
@@ -205,7 +208,7 @@ fn run<T: Product>(
     }
 }
 
-/// `c[m, n] = a[m, k] b[k, n]`; on the pool if `parallel`, with the same bits.
+/// `c[m, n] = a[m, k] b[k, n]`, on the thread pool if `parallel`; the bits are the same either way.
 ///
 /// # Safety
 /// The matrices are in live memory, and `c` is not touched otherwise.
@@ -220,7 +223,7 @@ pub(crate) unsafe fn spread<T: Product>(
     unsafe { products(1, sizes, &|_| [c, a, b], T::cast(1i64), T::default(), parallel) }
 }
 
-/// `batches` products, each of the matrices C, A and B that `mats` gives.
+/// Computes `batches` products; `mats` returns the matrices C, A and B of a batch.
 ///
 /// # Safety
 /// As [`Product::product`], for every batch; no two batches share elements of C.
@@ -235,8 +238,7 @@ unsafe fn products<T: Product>(
     if m == 0 || n == 0 || batches == 0 {
         return Ok(());
     }
-    // A panel's bits do not depend on how the rest is split, since every element sums over k in one
-    // call.
+    // Splitting into panels does not change bits, since every element sums over k in one call.
     let work = m.saturating_mul(n).saturating_mul(k);
     let threads = thread_pool::num_threads();
     let wide = n >= m;
@@ -247,7 +249,8 @@ unsafe fn products<T: Product>(
         extent.div_ceil(PANEL).min(threads)
     };
     let step = extent.div_ceil(panels).next_multiple_of(PANEL);
-    // The rest joins the last panel: thin ones would take other code in the crate, and other bits.
+    // The last panel takes the remainder: a thin panel of its own would take another code path in
+    // the crate and produce other bits.
     let panels = (extent / step).max(1);
     let parallel = parallel && work.saturating_mul(batches) > SMALL;
     thread_pool::try_for(batches * panels, parallel, &|t| {
@@ -283,7 +286,7 @@ pub(crate) fn advance<T>(x: Mat<T>, by: usize, rows: bool) -> Ptr<T> {
     Ptr(x.0.0.wrapping_offset(by as isize * if rows { x.1 } else { x.2 }))
 }
 
-/// By way of contiguous copies in the wider type.
+/// Computes the product in a wider type, on contiguous widened copies, and casts the result back.
 fn narrow<T: Product>(
     a: &View<'_>,
     b: &View<'_>,

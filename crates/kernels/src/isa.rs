@@ -1,12 +1,13 @@
-//! Picking an instruction set at run time. The same source is compiled once per set; results are
-//! the same bits on each.
+//! Run-time selection of the instruction set (function multiversioning). Each [`Simd`] body is
+//! compiled once per instruction set by inlining it into a function with the corresponding target
+//! features; the compiler vectorises it. Results have the same bits on each set.
 
 use std::sync::LazyLock;
 
-/// An instruction set kernels are compiled for.
+/// An instruction set that kernels are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Isa {
-    /// What the compiler's target guarantees (SSE2 on x86-64, NEON on AArch64).
+    /// The baseline of the compiler's target (SSE2 on x86-64, NEON on AArch64).
     Scalar,
     /// AVX2 and FMA.
     Avx2,
@@ -14,8 +15,8 @@ pub enum Isa {
     Avx512,
 }
 
-/// Work that is compiled once per instruction set; `run` must be `#[inline(always)]`, and so must
-/// what it calls.
+/// Work that is compiled once per instruction set. `run` and all functions it calls must be
+/// `#[inline(always)]`: a call that is not inlined is compiled for the baseline.
 pub(crate) trait Simd {
     type Out;
     fn run(self) -> Self::Out;
@@ -32,13 +33,13 @@ static DETECTED: LazyLock<Isa> = LazyLock::new(|| {
 });
 
 impl Isa {
-    /// The best set this machine has, or the lesser one that `MAQUETTE_ISA` (`scalar`, `avx2`,
-    /// `avx512`) asks for.
+    /// The instruction set to use: the best one of this machine, or a lesser one selected by
+    /// `MAQUETTE_ISA` (`scalar`, `avx2`, `avx512`).
     pub fn detect() -> Isa {
         *DETECTED
     }
 
-    /// The best set this machine has.
+    /// The best instruction set of this machine.
     pub fn best() -> Isa {
         #[cfg(target_arch = "x86_64")]
         {
@@ -57,7 +58,7 @@ impl Isa {
         Isa::Scalar
     }
 
-    /// Runs the work compiled for this set; for a set this machine lacks, the best it has.
+    /// Runs the work compiled for this set, or for the baseline if this machine lacks the set.
     #[inline]
     pub(crate) fn dispatch<S: Simd>(self, work: S) -> S::Out {
         #[cfg(target_arch = "x86_64")]
@@ -72,7 +73,8 @@ impl Isa {
     }
 }
 
-/// One load and compare: `Isa` is freely constructible, so soundness is decided here.
+/// Whether this machine has the set. `Isa` values can be constructed freely, so soundness of
+/// [`Isa::dispatch`] rests on this check, which costs one load and one comparison.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 fn available(isa: Isa) -> bool {
@@ -92,7 +94,7 @@ fn avx2<S: Simd>(work: S) -> S::Out {
     work.run()
 }
 
-/// `y = f(x)` for every element of two slices of one length; `f` is inlined into the loop.
+/// Applies `y = f(x)` to every element of two slices of equal length; `f` is inlined into the loop.
 pub(crate) struct Map<'a, A, F>(pub &'a [A], pub &'a mut [A], pub F);
 
 impl<A: Copy, F: Fn(A) -> A> Simd for Map<'_, A, F> {
@@ -105,7 +107,7 @@ impl<A: Copy, F: Fn(A) -> A> Simd for Map<'_, A, F> {
     }
 }
 
-/// `x = f(x)` for every element, likewise.
+/// Applies `x = f(x)` to every element of a slice in place.
 pub(crate) struct Each<'a, A, F>(pub &'a mut [A], pub F);
 
 impl<A: Copy, F: Fn(A) -> A> Simd for Each<'_, A, F> {

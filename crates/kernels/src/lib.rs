@@ -1,8 +1,9 @@
 //! CPU executors of the kernel classes, over raw strided buffers.
 //!
-//! Every executor is a safe function over [`View`]s; making a view from raw parts is the unsafe
-//! step. Results are the same bits at any number of threads and on every instruction set. Nothing
-//! panics: what does not fit is a [`KernelError`].
+//! Every executor is a safe function over [`View`]s. Creating a view from raw parts is the only
+//! unsafe step for callers. Results have the same bits at any number of threads and on every
+//! instruction set, except that matrix products have the bits of their instruction set. Nothing
+//! panics: operands that do not fit together are a [`KernelError`].
 //!
 //! **Architecture invariant:** this crate knows no tensor, graph or operator.
 #![deny(unsafe_op_in_unsafe_fn)]

@@ -1,5 +1,5 @@
-//! Reading and writing elements of any dtype as a class, through function pointers: so that a
-//! kernel is compiled per class, not per pair of dtypes.
+//! Loads and stores elements of any dtype as values of a class, through function pointers. A kernel
+//! is thus compiled once per class instead of once per pair of dtypes.
 
 use crate::element::{Class, Element, cast, dispatch};
 use crate::isa::{Isa, Simd};
@@ -56,7 +56,7 @@ unsafe fn store<T: Element, A: Class>(isa: Isa, base: Ptr<u8>, at: i64, stride: 
     }
 }
 
-/// Reads a view's elements, cast.
+/// Reads a view's elements and casts them to `A`.
 #[derive(Clone, Copy)]
 pub(crate) struct Reader<A> {
     base: Ptr<u8>,
@@ -64,7 +64,7 @@ pub(crate) struct Reader<A> {
     load: unsafe fn(Isa, Ptr<u8>, i64, i64, &mut [A]),
 }
 
-/// Writes a view's elements, cast.
+/// Casts values of `A` and writes them as a view's elements.
 #[derive(Clone, Copy)]
 pub(crate) struct Writer<A> {
     base: Ptr<u8>,
@@ -87,7 +87,7 @@ impl<A: Class> Reader<A> {
         unsafe { (self.load)(isa, self.base, at, stride, out) }
     }
 
-    /// The elements where they lie, if they are `A`s.
+    /// The elements in place, without a copy, if the view's dtype is `A`'s.
     ///
     /// # Safety
     /// The `n` elements from `at` must be in the view, and not written while the slice lives.

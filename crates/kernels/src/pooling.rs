@@ -1,4 +1,4 @@
-//! Pooling over the last dimensions; all earlier ones are batch.
+//! Max and average pooling over the last dimensions; all earlier dimensions are batch.
 
 use crate::copy::{same_dtype, same_sizes};
 use crate::element::{Class, Element, cast, dispatch};
@@ -10,23 +10,23 @@ use crate::thread_pool;
 use crate::view::{Dims, View, ViewMut, contiguous, numel};
 use maquette_ir::DType;
 
-/// The geometry of a window; each list has one entry per spatial dimension.
+/// The geometry of a sliding window; each list has one entry per spatial dimension.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Window {
-    /// Sizes.
+    /// The sizes of the window.
     pub kernel: Vec<i64>,
-    /// Steps.
+    /// The steps between windows.
     pub stride: Vec<i64>,
-    /// Padding on both sides.
+    /// The padding on both sides.
     pub padding: Vec<i64>,
-    /// Distances between elements of the window.
+    /// The distances between elements of the window.
     pub dilation: Vec<i64>,
-    /// Whether a last window may begin inside and end outside.
+    /// Whether a last window may extend beyond the padded input.
     pub ceil_mode: bool,
 }
 
 impl Window {
-    /// The greatest of any number of the geometry, so that no product of two of them overflows.
+    /// The greatest value of any entry, so that no product of two entries overflows.
     pub const MOST: i64 = i32::MAX as i64;
 
     pub(crate) fn check(&self, kernel: &'static str, rank: usize) -> Result<()> {
@@ -62,7 +62,7 @@ impl Window {
     }
 
     /// The number of windows along spatial dimension `d` of `size` elements, as PyTorch computes
-    /// it; not positive if none fits.
+    /// it; zero or negative if no window fits.
     pub fn output_size(&self, d: usize, size: i64) -> i64 {
         let (k, s, p, l) = (self.kernel[d], self.stride[d], self.padding[d], self.dilation[d]);
         let room = size + 2 * p - l * (k - 1) - 1;
@@ -72,7 +72,7 @@ impl Window {
     }
 }
 
-/// Batches of planes in an input and an output.
+/// The planes of an input and an output, with their common batch dimensions.
 struct Planes {
     batch: Dims,
     n: usize,
@@ -152,8 +152,8 @@ fn check(kernel: &'static str, w: &Window, input: &View<'_>, out: &ViewMut<'_>) 
     same_sizes(kernel, "the output", &expected, out.sizes())
 }
 
-/// The greatest of each window (the last NaN if there is one), and its position in the plane (i64,
-/// row-major).
+/// The greatest element of each window (the last NaN if there is one), and its row-major position
+/// in the plane (i64).
 pub fn max_pool(
     input: &View<'_>,
     w: &Window,
@@ -174,7 +174,8 @@ pub fn max_pool(
         let out = out.as_view();
         p.each(numel(&w.kernel), |plane, at| {
             let base = p.start(input, plane);
-            // Where the window begins, past the padding.
+            // The first coordinate of the window inside the plane, and the number of elements
+            // inside.
             let (mut lo, mut count) = (Dims::new(), Dims::new());
             for d in 0..at.len() {
                 let begin = at[d] * w.stride[d] - w.padding[d];
@@ -195,7 +196,7 @@ pub fn max_pool(
                     best = Some((x, f0 + f));
                 }
             });
-            // A dilated window may have every element in the padding.
+            // All elements of a dilated window may be in the padding.
             let (x, f) = best.unwrap_or((cast(f64::NEG_INFINITY), 0));
             // SAFETY: each output position is one task's.
             unsafe {
@@ -208,8 +209,9 @@ pub fn max_pool(
     })
 }
 
-/// Sums `input[lo..hi]` in row-major order, divides by `D` by what `window` gives, which is not 0,
-/// and writes.
+/// Averages each window: sums its elements in row-major order and divides by the divisor. `window`
+/// writes the window's start and sizes within the plane, and returns the divisor, which is not 0.
+/// `D` is the division.
 fn average<T: Element, D: Op2<T::Class, T::Class>>(
     input: &View<'_>,
     out: &mut ViewMut<'_>,
@@ -237,8 +239,8 @@ where
     })
 }
 
-/// The mean of each window; padding counts as zeros if `count_include_pad`, and `divisor` replaces
-/// the count. Floats, and `i64`, whose sums wrap and whose quotients are truncated.
+/// The mean of each window. Padding counts as zeros if `count_include_pad`; `divisor` replaces the
+/// count. Takes floats, and `i64`, whose sums wrap and whose quotients are truncated.
 pub fn avg_pool(
     input: &View<'_>,
     w: &Window,
@@ -277,7 +279,8 @@ pub fn avg_pool(
     }
 }
 
-/// Means over an even division of the plane into the output's sizes there; floats.
+/// The means over an even division of the plane into as many windows as the output has elements
+/// (PyTorch's adaptive pooling), for floats.
 pub fn adaptive_avg_pool(input: &View<'_>, spatial: usize, out: &mut ViewMut<'_>) -> Result<()> {
     const KERNEL: &str = "adaptive_avg_pool";
     if spatial == 0 || spatial > input.rank() || out.rank() != input.rank() {

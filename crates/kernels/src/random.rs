@@ -1,5 +1,7 @@
-//! Random fills: Philox4x32-10. Element `i` (row-major, whatever the strides) depends on (seed,
-//! offset, i) only; a fill of n elements uses the counters `offset .. offset + ceil(n / 4)`.
+//! Random fills by Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
+//! 2011). The generator is counter-based: element `i` (row-major, whatever the strides) depends
+//! only on (seed, offset, i), so the result does not depend on threads or layout. A fill of n
+//! elements uses the counters `offset .. offset + ceil(n / 4)`.
 
 use crate::element::{Element, cast, dispatch};
 use crate::error::{KernelError, Result};
@@ -10,7 +12,7 @@ use maquette_ir::DType;
 
 const KERNEL: &str = "random";
 
-/// Ten rounds of Philox4x32 on a counter under a key.
+/// Philox4x32 with ten rounds, applied to a counter under a key.
 pub fn philox4x32(key: u64, counter: [u32; 4]) -> [u32; 4] {
     let (mut k0, mut k1) = (key as u32, (key >> 32) as u32);
     let mut c = counter;
@@ -34,13 +36,15 @@ pub struct Philox {
 }
 
 impl Philox {
-    /// 32 bits for element `i`; a second stream gives it more.
+    /// The four 32-bit words of the counter of element `i`. `stream` selects an independent second
+    /// word for elements that need 64 bits.
     fn block(self, i: u64, stream: u32) -> [u32; 4] {
         let at = self.offset.wrapping_add(i / 4);
         philox4x32(self.seed, [at as u32, (at >> 32) as u32, stream, 0])
     }
 
-    /// Calls `f(i, 64 bits)` for elements `from..to`: the first stream's word above the second's.
+    /// Calls `f(i, high, low)` for elements `from..to`, with 32 bits of the first stream as `high`
+    /// and 32 of the second as `low`.
     fn each(self, from: usize, to: usize, mut f: impl FnMut(usize, u32, u32)) {
         let mut i = from;
         while i < to {
@@ -54,7 +58,7 @@ impl Philox {
     }
 }
 
-/// In [0, 1), with 53 bits.
+/// A uniform number in [0, 1) with 53 random bits.
 fn unit(high: u32, low: u32) -> f64 {
     ((u64::from(high) << 21) | u64::from(low >> 11)) as f64 * 2f64.powi(-53)
 }
@@ -69,7 +73,7 @@ fn generate<T: Element>(
     thread_pool::ranges(loops.numel(), thread_pool::GRAIN / 4, 4, &|from, to| {
         loops.runs(0, from, to - from, |pos, off, len| {
             at.each(from + pos, from + pos + len, |i, a, b| {
-                // SAFETY: within the run, which is this task's.
+                // SAFETY: the element is within the run, and the run belongs to one task.
                 unsafe { base.set(off + (i - from - pos) as i64 * stride, f(a, b)) }
             });
         });
@@ -77,7 +81,8 @@ fn generate<T: Element>(
     })
 }
 
-/// Uniform in [low, high); floats. `f32` and narrower take 24 random bits, `f64` 53.
+/// Fills with uniform numbers in [low, high), for float dtypes. `f64` uses 53 random bits, `f32`
+/// 24, `f16` 11 and `bf16` 8.
 pub fn uniform(out: &mut ViewMut<'_>, at: Philox, low: f64, high: f64) -> Result<()> {
     let wide = out.dtype() == DType::F64;
     let bits = match out.dtype() {
@@ -86,23 +91,24 @@ pub fn uniform(out: &mut ViewMut<'_>, at: Philox, low: f64, high: f64) -> Result
         _ => 24,
     };
     dispatch!(float KERNEL, "the output", out.dtype(), T => generate::<T>(out, at, |a, b| {
-        // As many bits as the dtype holds, so that rounding never reaches 1.
+        // The number of bits equals the dtype's precision, so that rounding never reaches 1.
         let u = if wide { unit(a, b) } else { f64::from(a >> (32 - bits)) * 2f64.powi(-bits) };
         cast(low + u * (high - low))
     }))
 }
 
-/// Normal with this mean and standard deviation, by Box and Muller in `f64`; floats.
+/// Fills with normal numbers of this mean and standard deviation, by the Box–Muller transform in
+/// `f64`, for float dtypes.
 pub fn normal(out: &mut ViewMut<'_>, at: Philox, mean: f64, std: f64) -> Result<()> {
     dispatch!(float KERNEL, "the output", out.dtype(), T => generate::<T>(out, at, |a, b| {
-        // Never zero, so that the logarithm is finite.
+        // The half keeps the argument above zero, so that the logarithm is finite.
         let radius = (-2.0 * libm::log((f64::from(a) + 0.5) * 2f64.powi(-32))).sqrt();
         let angle = std::f64::consts::TAU * (f64::from(b) * 2f64.powi(-32));
         cast(mean + std * radius * libm::cos(angle))
     }))
 }
 
-/// Integers in [low, high), cast to the dtype; the modulus is taken of 64 random bits.
+/// Fills with integers in [low, high), cast to the dtype: 64 random bits modulo the range.
 pub fn randint(out: &mut ViewMut<'_>, at: Philox, low: i64, high: i64) -> Result<()> {
     let range = high.wrapping_sub(low) as u64;
     if high <= low {

@@ -1,4 +1,9 @@
-//! Running sums and products, and running extremes with their positions.
+//! Inclusive scans along a dimension: cumulative sums and products, and cumulative extremes with
+//! positions.
+//!
+//! Each element depends on the one before it, so a single line is bound by the latency of the
+//! operation. [`scan`] therefore scans [`SIDE`] lines interleaved, which gives independent
+//! dependency chains without changing any line's order or bits.
 
 use crate::copy::{check_dim, copy, same_dtype, same_sizes};
 use crate::element::{Class, Element, dispatch};
@@ -13,20 +18,20 @@ use maquette_ir::DType;
 use smallvec::SmallVec;
 
 const KERNEL: &str = "scan";
-/// Lines that are scanned side by side.
+/// The number of lines that are scanned interleaved.
 const SIDE: usize = 4;
 
 /// What a scan accumulates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ScanOp {
-    /// Sums; floats in `f64`, integers in `i64`.
+    /// Sums; floats accumulate in `f64`, integers in `i64`.
     Sum,
-    /// Products, likewise.
+    /// Products, with the same accumulators.
     Prod,
 }
 
-/// Lines along `dim`: how many (none, where they are of no elements), how long, and where each
-/// starts in operands of these strides.
+/// The lines of a tensor along `dim`: their number (0 if they have no elements), their length, and
+/// their start in operands of the same sizes.
 pub(crate) struct Lines {
     sizes: Dims,
     pub count: usize,
@@ -53,23 +58,25 @@ impl Lines {
         v.strides().get(self.dim).copied().unwrap_or(0)
     }
 
-    /// Runs `f(line)` for every line, on the pool if there is enough work.
+    /// Runs `f(line)` for every line, on the thread pool if there is enough work.
     pub fn each(&self, f: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
         self.ranges(|from, to| (from..to).try_for_each(&f))
     }
 
-    /// Runs `f(from, to)` for ranges of lines that make up all of them, likewise.
+    /// Runs `f(from, to)` for ranges that partition the lines, on the thread pool if there is
+    /// enough work.
     fn ranges(&self, f: impl Fn(usize, usize) -> Result<()> + Sync) -> Result<()> {
         thread_pool::ranges(self.count, (thread_pool::GRAIN / 4 / self.len.max(1)).max(1), SIDE, &f)
     }
 }
 
-/// Running sums or products along `dim`, in elements cast to the output's dtype. May run in place.
+/// Cumulative sums or products along `dim`, of elements cast to the output's dtype. The input may
+/// be the output itself.
 pub fn scan(op: ScanOp, input: &View<'_>, dim: usize, out: &mut ViewMut<'_>) -> Result<()> {
     same_sizes(KERNEL, "the output", input.sizes(), out.sizes())?;
     let lines = Lines::new(KERNEL, input.sizes(), dim)?;
     if input.dtype() != out.dtype() {
-        // Cast first; then in place.
+        // Casts into the output first, then scans the output in place.
         copy(input, out)?;
         let cast = out.as_view().clone();
         return scan(op, &cast, dim, out);
@@ -103,7 +110,7 @@ fn typed<A: Class>(
             let mut xs: SmallVec<[_; SIDE]> =
                 (first..to).zip(scratch.chunks_mut(lines.len)).collect();
             for (line, xs) in &mut xs {
-                // SAFETY: the elements of this line, which is one task's.
+                // SAFETY: the elements belong to this line, and a line belongs to one task.
                 unsafe { src.read(isa, lines.start(input, *line), si, xs) };
             }
             match xs.as_mut_slice() {
@@ -119,8 +126,7 @@ fn typed<A: Class>(
     })
 }
 
-/// Running results of lines of one length: each waits for the last before it, so they go side by
-/// side.
+/// Scans `N` lines of equal length in place, interleaved to hide the latency of `f`.
 fn running<A: Class, const N: usize>(mut lines: [&mut [A]; N], identity: A, f: impl Fn(A, A) -> A) {
     let mut acc = [identity; N];
     let n = lines.iter().map(|l| l.len()).min().unwrap_or(0);
@@ -133,8 +139,8 @@ fn running<A: Class, const N: usize>(mut lines: [&mut [A]; N], identity: A, f: i
     }
 }
 
-/// The greatest (or least) so far along `dim` and its position (i64). A NaN stays; of equals the
-/// last counts, as in PyTorch.
+/// The greatest (or least) element so far along `dim`, and its position (i64). Once a NaN occurs,
+/// the result stays NaN. Among equal elements the last one counts, as in PyTorch.
 pub fn cumulative_extreme(
     max: bool,
     input: &View<'_>,

@@ -1,5 +1,5 @@
-//! Scratch memory aligned for the widest vectors: unaligned, every load and store of 64 bytes
-//! touches two lines of cache.
+//! Scratch memory aligned to cache lines. Without the alignment, every 64-byte load and store
+//! touches two cache lines.
 
 use crate::element::Class;
 use crate::error::{KernelError, Result};
@@ -11,8 +11,8 @@ struct Line {
     _bytes: [u8; 64],
 }
 
-/// So many copies of a value: an error where there is no memory for them, as for an expanded view
-/// of more elements than any memory has.
+/// A vector of `n` copies of a value. It is an error, not an abort, if the allocation fails: an
+/// expanded view can have more elements than fit in memory.
 pub(crate) fn filled<T: Copy>(kernel: &'static str, value: T, n: usize) -> Result<Vec<T>> {
     let mut out = Vec::new();
     out.try_reserve_exact(n).map_err(|_| KernelError::Memory { kernel, elements: n })?;
@@ -20,7 +20,7 @@ pub(crate) fn filled<T: Copy>(kernel: &'static str, value: T, n: usize) -> Resul
     Ok(out)
 }
 
-/// So many elements, zero at first.
+/// An aligned buffer of `n` elements, initially zero.
 pub(crate) struct Scratch<A> {
     lines: Vec<Line>,
     n: usize,
@@ -36,8 +36,8 @@ impl<A: Class> Scratch<A> {
     }
 
     pub fn get(&mut self) -> &mut [A] {
-        // SAFETY: the lines hold `n` elements of `A`, which fits their alignment, and any `Class`
-        // may be all zeros.
+        // SAFETY: the lines hold `n` elements of `A`, are aligned for `A`, and all-zero bytes are a
+        // valid value of every `Class`.
         unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.n) }
     }
 }

@@ -1,4 +1,8 @@
-//! Sorting along a dimension: stable, with NaN as the greatest.
+//! Sorting along a dimension, stable, with NaN as the greatest value.
+//!
+//! Each line is copied with its positions, and pairs are compared by value, then position, which
+//! makes an unstable sort stable. `topk` first partitions the line by quickselect and then sorts
+//! the `k` selected elements: O(n + k log k) per line on average.
 
 use crate::copy::{same_dtype, same_sizes};
 use crate::element::{Class, Element, dispatch};
@@ -8,12 +12,12 @@ use crate::view::{Dims, View, ViewMut};
 use maquette_ir::DType;
 use std::cmp::Ordering;
 
-/// NaN is the greatest, and equal to itself.
+/// The total order of elements: NaN is the greatest and equal to itself.
 fn order<C: PartialOrd>(a: &C, b: &C) -> Ordering {
     a.partial_cmp(b).unwrap_or_else(|| a.partial_cmp(a).is_none().cmp(&b.partial_cmp(b).is_none()))
 }
 
-/// The first `k` in order, in order; ties by position.
+/// Reduces `items` to the first `k` in sorted order; ties are ordered by position.
 fn first_k<C: Class>(items: &mut Vec<(C, i64)>, k: usize, descending: bool) {
     let by = |a: &(C, i64), b: &(C, i64)| {
         let o = order(&a.0, &b.0);
@@ -26,8 +30,8 @@ fn first_k<C: Class>(items: &mut Vec<(C, i64)>, k: usize, descending: bool) {
     items.sort_unstable_by(by);
 }
 
-/// Sorts along `dim`; `indices` (i64) are the positions before. Equal elements keep their order,
-/// descending too.
+/// Sorts along `dim`. `indices` (i64) receives the original positions. Equal elements keep their
+/// order, also if `descending`.
 pub fn sort(
     input: &View<'_>,
     dim: usize,
@@ -39,8 +43,8 @@ pub fn sort(
     leading("sort", input, dim, descending, values, indices)
 }
 
-/// The `k` greatest (or least) along `dim`, in order, and their positions (i64); k is the outputs'
-/// size there. Of equals the first count.
+/// The `k` greatest (or least) elements along `dim` in sorted order, and their positions (i64). `k`
+/// is the size of the outputs along `dim`. Among equal elements, earlier positions come first.
 pub fn topk(
     input: &View<'_>,
     dim: usize,

@@ -178,7 +178,7 @@ proptest! {
     }
 }
 
-/// So many windows that they are worked on in two tiles, the border between them inside a row.
+/// Enough windows for two tiles, with the tile boundary inside a row.
 #[test]
 fn convolutions_in_tiles() {
     let (channels, outputs, o) = (16, 3, 50);
@@ -477,7 +477,7 @@ fn transposed_copies_are_the_elements_in_order() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
-    /// Against the definition, in any layout of the keys, with blocks of more than one size.
+    /// Compares with the definition, for any layout of the keys and blocks of several sizes.
     #[test]
     fn attention_of_blocks(
         b in 1usize..3,
@@ -576,7 +576,7 @@ fn rows_in_place_have_the_bits_of_rows_elsewhere() {
             check(half::bf16::from_f64, sizes, dim);
         }
     }
-    // rows of one element each, and a row that is all hidden
+    // rows of one element each, and a fully masked row
     let mut y = [9f32; 4];
     softmax(
         &view(&[f32::NEG_INFINITY, 0.0, -0.0, 1e38], &[4, 1]),

@@ -1,11 +1,19 @@
 //! The process's one thread pool. `MAQUETTE_NUM_THREADS` sets its size, 1,024 at most; the default
 //! is the number of cores.
 //!
-//! Kernels come one after another, each a fraction of a millisecond, from a thread that waits for
-//! the result: so that thread takes part, and a worker that has just run out of work spins for a
-//! moment before it sleeps. One job runs at a time; a thread that comes while another's job runs
-//! does its own work alone, as do tasks that ask for the pool themselves. Nothing waits for a
-//! worker that has yet to wake.
+//! Kernels are a fraction of a millisecond long and come one after another from a thread that waits
+//! for each result. The pool is built for this pattern:
+//!
+//! - The calling thread takes part in its own job, and tasks are taken from one atomic counter, so
+//!   the caller never waits for a worker that has yet to wake.
+//! - A worker that runs out of work spins for [`SPIN`] before it sleeps, so that consecutive jobs
+//!   need no wake-ups.
+//! - One job runs at a time. A thread that finds the pool busy runs its own tasks alone, as does a
+//!   task that starts a nested job. Nested parallelism therefore cannot deadlock.
+//!
+//! Protocol: the atomic `gate` holds the job's number, an open flag and the number of workers
+//! inside. Workers enter only while the gate is open. The caller closes the gate and waits until no
+//! worker is inside before the lifetime of the job's closure ends.
 
 use crate::error::{KernelError, Result};
 use std::any::Any;
@@ -16,31 +24,31 @@ use std::sync::{LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// Elements of simple work below which it stays on the caller's thread.
+/// Simple work on fewer elements than this stays on the caller's thread.
 pub const GRAIN: usize = 32 * 1024;
-/// How long a worker looks for the next job before it sleeps.
+/// The time a worker spins for the next job before it sleeps.
 const SPIN: Duration = Duration::from_micros(200);
 
-/// What a job does with each of its indices.
+/// The function that a job calls with each of its indices.
 type Task<'a> = &'a (dyn Fn(usize) + Sync);
 
-/// The job at hand. Written by the holder of `ThreadPool::turn` while no worker is inside; read by
-/// workers that entered.
+/// The current job. The holder of `ThreadPool::turn` writes it while no worker is inside; workers
+/// read it after entering.
 struct Job {
     task: Task<'static>,
     n: usize,
 }
 
 struct ThreadPool {
-    /// Held by whoever's job runs.
+    /// Held by the thread whose job is running.
     turn: Mutex<()>,
     job: UnsafeCell<Job>,
-    /// The next index nobody has taken.
+    /// The next index to run.
     next: AtomicUsize,
-    /// The job's number in the upper half; [`OPEN`] while workers may enter; below, how many are
-    /// inside.
+    /// The upper half is the job's number. [`OPEN`] is set while workers may enter. The bits below
+    /// count the workers inside.
     gate: AtomicU64,
-    /// What a worker's task panicked with.
+    /// The payload of a panic in a worker's task.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     workers: OnceLock<Vec<Worker>>,
     threads: usize,
@@ -76,13 +84,13 @@ static POOL: LazyLock<ThreadPool> = LazyLock::new(|| {
 });
 
 thread_local! {
-    /// Whether this thread is inside a job, its own or another's.
+    /// Whether this thread is running a job, its own or another thread's.
     static IN_JOB: Cell<bool> = const { Cell::new(false) };
 }
 
 impl ThreadPool {
-    /// The workers, one fewer than threads; started by the first job. Threads that cannot be had
-    /// are done without.
+    /// The workers, one fewer than `threads`, spawned by the first job. If the system refuses a
+    /// thread, the pool has fewer.
     fn workers(&'static self) -> &'static [Worker] {
         self.workers.get_or_init(|| {
             let start = |i| {
@@ -97,7 +105,7 @@ impl ThreadPool {
         })
     }
 
-    /// A worker's life: enter each job that is open, then look for the next.
+    /// The main loop of a worker: enter each open job once, otherwise spin, then park.
     fn worker_loop(&self, asleep: &AtomicBool) {
         IN_JOB.set(true);
         let mut seen = 0;
@@ -112,8 +120,8 @@ impl ThreadPool {
                 {
                     asleep.store(false, Ordering::Relaxed);
                     seen = gate / NUMBER;
-                    // SAFETY: the gate was open when this thread was counted in, so the job stays
-                    // as it is until it leaves.
+                    // SAFETY: the gate was open when this thread was counted in, so the job is not
+                    // overwritten before this thread leaves.
                     let Job { task, n } = unsafe { &*self.job.get() };
                     if let Err(payload) =
                         catch_unwind(AssertUnwindSafe(|| self.run_tasks(task, *n)))
@@ -129,14 +137,15 @@ impl ThreadPool {
                 (0..32).for_each(|_| std::hint::spin_loop());
                 thread::yield_now();
             } else if !asleep.swap(true, Ordering::SeqCst) {
-                // Looks once more: a job that opened before the flag was seen unparks nobody.
+                // Look at the gate once more before parking: a job that opened before the flag was
+                // set did not unpark this thread.
             } else {
                 thread::park();
             }
         }
     }
 
-    /// Takes indices until there are none left.
+    /// Runs tasks until no index is left.
     fn run_tasks(&self, task: Task<'_>, n: usize) {
         loop {
             let i = self.next.fetch_add(1, Ordering::Relaxed);
@@ -147,7 +156,7 @@ impl ThreadPool {
         }
     }
 
-    /// The right to run a job, where the pool is free and this thread is in no job.
+    /// Acquires the right to run a job if the pool is free and this thread is in no job.
     fn turn(&self) -> Option<MutexGuard<'_, ()>> {
         if self.threads <= 1 || IN_JOB.get() {
             return None;
@@ -159,7 +168,7 @@ impl ThreadPool {
         }
     }
 
-    /// Runs `task(0..n)` on this thread and whichever workers come in time.
+    /// Runs `task(0..n)` on this thread and on the workers that join in time.
     fn run(&'static self, _turn: MutexGuard<'_, ()>, task: Task<'_>, n: usize) {
         let workers = self.workers();
         lock(&self.panic).take();
@@ -168,7 +177,8 @@ impl ThreadPool {
         // SAFETY: only the lifetime changes; no worker has the reference once `CloseGateOnDrop` has
         // closed the gate behind them.
         let task: Task<'static> = unsafe { std::mem::transmute::<Task<'_>, Task<'static>>(task) };
-        // SAFETY: the turn is ours, and the last job's gate was closed with nobody inside.
+        // SAFETY: this thread holds the turn, and the previous job's gate was closed with no worker
+        // inside.
         unsafe { *self.job.get() = Job { task, n } };
         self.next.store(0, Ordering::Relaxed);
         let number = self.gate.load(Ordering::Relaxed) / NUMBER;
@@ -187,7 +197,7 @@ impl ThreadPool {
     }
 }
 
-/// Closes the gate and waits for the workers inside, also when the caller's own task panics.
+/// Closes the gate and waits until no worker is inside, even if the caller's own task panics.
 struct CloseGateOnDrop<'a>(&'a ThreadPool);
 
 impl Drop for CloseGateOnDrop<'_> {
@@ -197,7 +207,7 @@ impl Drop for CloseGateOnDrop<'_> {
         let mut spins = 0u32;
         while self.0.gate.load(Ordering::SeqCst) & INSIDE != 0 {
             spins += 1;
-            // A worker that lost its core needs this one.
+            // Yield from time to time: a preempted worker may need this core.
             if spins.is_multiple_of(1 << 12) { thread::yield_now() } else { std::hint::spin_loop() }
         }
     }
@@ -207,12 +217,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How many threads large work is spread over.
+/// The number of threads that large work uses.
 pub fn num_threads() -> usize {
     POOL.threads
 }
 
-/// Runs `f(0..n)`, on the pool if `parallel`; if several fail, the error is the lowest task's.
+/// Runs `f(0..n)`, on the pool if `parallel`. If several tasks fail, returns the error of the
+/// lowest index, so that the error does not depend on timing.
 pub(crate) fn try_for(
     n: usize,
     parallel: bool,
@@ -225,8 +236,8 @@ pub(crate) fn try_for(
     POOL.run(
         turn,
         &|i| {
-            // Tasks after one that failed are not needed; those before it might fail, and be the
-            // lowest.
+            // Tasks after a failed one can be skipped; earlier ones must run, since one of them may
+            // fail and be the lowest.
             if i > lowest.load(Ordering::Relaxed) {
                 return;
             }
@@ -243,7 +254,7 @@ pub(crate) fn try_for(
     first.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), |(_, e)| Err(e))
 }
 
-/// `f(0..n)`, in order, computed on the pool.
+/// The results of `f(0..n)` in order, computed on the pool.
 pub(crate) fn map<T: Send + Sync>(n: usize, f: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let slots: Vec<OnceLock<T>> = (0..n).map(|_| OnceLock::new()).collect();
     let task = |i: usize| {
@@ -255,8 +266,8 @@ pub(crate) fn map<T: Send + Sync>(n: usize, f: impl Fn(usize) -> T + Sync) -> Ve
     slots.into_iter().filter_map(OnceLock::into_inner).collect()
 }
 
-/// Splits `0..n` into a few pieces per thread, of at least `grain` and a multiple of `align`, and
-/// runs `f(start, end)` on each.
+/// Splits `0..n` into up to four pieces per thread, aligned to `align` and not much smaller than
+/// `grain`, and runs `f(start, end)` on each.
 pub(crate) fn ranges(
     n: usize,
     grain: usize,

@@ -1,15 +1,15 @@
-//! The types a kernel may take, as far as they show in the source. A name that is unknown here may
-//! be an alias: the compiler decides.
+//! The argument types a kernel may take, judged by the source text alone. An unknown name may be a
+//! type alias, so the compiler's trait checks decide about it.
 
 use quote::ToTokens;
 use syn::{Error, GenericArgument, Ident, PathArguments, Result, Type, TypePath, TypeReference};
 
-/// Taken by value, and by `Option`.
+/// Types that kernels take by value, also inside `Option`.
 const VALUES: [&str; 9] =
     ["i64", "SymInt", "f64", "bool", "Scalar", "DType", "Device", "Layout", "MemoryFormat"];
 /// The element types of slices, besides `Tensor` and `Option<Tensor>`.
 const ELEMENTS: [&str; 5] = ["i64", "SymInt", "f64", "bool", "Scalar"];
-/// For messages.
+/// The list of supported types, for error messages.
 pub(crate) const SUPPORTED: &str = "an operator takes `&Tensor`, `&mut Tensor`, `&[Tensor]`, \
     `&mut [Tensor]`, `&[Option<Tensor>]`, `&mut [Option<Tensor>]`, \
                          `i64`, `SymInt`, `f64`, `bool`, `Scalar`, `DType`, `Device`, `Layout`, \
@@ -51,7 +51,7 @@ pub(crate) fn parameter(ty: &Type) -> Parameter {
 /// How a kernel takes an argument of this type.
 ///
 /// # Errors
-/// No kernel can take it; the error says what to take instead.
+/// No kernel can take the type; the error suggests a replacement.
 pub(crate) fn access(ty: &Type) -> Result<Access> {
     match strip_parens(ty) {
         Type::Reference(r) => reference(ty, r),
@@ -167,7 +167,7 @@ fn optional(whole: &Type, inner: &Type) -> Result<Access> {
     }
 }
 
-/// What to take instead of a type that looks as if it would do.
+/// The suggested replacement for a similar but unsupported type.
 fn replacement(name: &str) -> Option<&'static str> {
     Some(match name {
         "i8" | "i16" | "i32" | "i128" | "isize" | "u8" | "u16" | "u32" | "u64" | "u128"
@@ -194,8 +194,8 @@ pub(crate) fn is_tensor(ty: &Type) -> bool {
     matches!(last_segment(strip_parens(ty)), Some((name, None)) if name == "Tensor")
 }
 
-/// The last segment of a path, and its one type argument, where it has any: `Option` and `Tensor`
-/// of `std::option::Option<Tensor>`.
+/// The last segment of a path and its single type argument, if any: `Option` and `Tensor` of
+/// `std::option::Option<Tensor>`.
 pub(crate) fn last_segment(ty: &Type) -> Option<(&Ident, Option<&Type>)> {
     let Type::Path(path) = ty else { return None };
     let segment = path.path.segments.last()?;
@@ -209,7 +209,7 @@ pub(crate) fn last_segment(ty: &Type) -> Option<(&Ident, Option<&Type>)> {
     Some((&segment.ident, inner))
 }
 
-/// The type without parentheses.
+/// The type without enclosing parentheses.
 pub(crate) fn strip_parens(ty: &Type) -> &Type {
     match ty {
         Type::Paren(t) => strip_parens(&t.elem),
@@ -218,7 +218,7 @@ pub(crate) fn strip_parens(ty: &Type) -> &Type {
     }
 }
 
-/// The type as one would write it.
+/// The type as source text.
 pub(crate) fn text(ty: &Type) -> String {
     let mut out = ty.to_token_stream().to_string();
     for (from, to) in [

@@ -1,4 +1,4 @@
-//! What stands in the parentheses of the attributes.
+//! Parsing of the attributes' arguments.
 
 use crate::module::FieldKind;
 use proc_macro2::TokenStream;
@@ -7,7 +7,7 @@ use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::{Attribute, Error, Ident, LitStr, Meta, Path, Result, Token, Type, parenthesized};
 
-/// Where generated code finds the library: the facade's `__private` module.
+/// The path by which generated code refers to the library: the facade's `__private` module.
 pub(crate) fn private(root: Option<&Path>) -> TokenStream {
     match root {
         Some(path) => quote!(#path::__private),
@@ -74,7 +74,7 @@ pub(crate) struct Register {
 }
 
 impl Register {
-    /// Reads the arguments of an attribute that does or does not name a device.
+    /// Parses the arguments of a registration attribute, with or without a device.
     pub(crate) fn parse(
         input: ParseStream<'_>,
         attribute: &str,
@@ -133,7 +133,7 @@ pub(crate) fn tree_root(attrs: &[syn::Attribute]) -> Result<Option<Path>> {
     Ok(out)
 }
 
-/// `#[module(In -> Out, crate = path)]` on a struct, each part of it optional.
+/// `#[module(In -> Out, crate = path)]` on a struct; each part is optional.
 #[derive(Default)]
 pub(crate) struct ModuleOptions {
     pub(crate) signature: Option<(Type, Type)>,
@@ -189,7 +189,7 @@ impl ModuleOptions {
     }
 }
 
-/// What `#[buffer]` and `#[module(skip)]` say of a module's field.
+/// The options of a module's field: `#[buffer]` and `#[module(skip)]`.
 pub(crate) fn field_kind(attrs: &[Attribute]) -> Result<FieldKind> {
     let mut found = FieldKind::Inherited;
     for attr in attrs {
@@ -215,7 +215,7 @@ pub(crate) fn field_kind(attrs: &[Attribute]) -> Result<FieldKind> {
     Ok(found)
 }
 
-/// Reads `, key …` until the end; each key of `known` at most once.
+/// Parses `, key …` up to the end of the input; each key of `known` may occur once.
 fn options(
     input: ParseStream<'_>,
     known: &[&str],
@@ -322,8 +322,8 @@ fn effect(name: &LitStr) -> Result<Ident> {
     }
 }
 
-/// Checks `namespace::name` or `namespace::name.overload`; the overload `default` is the operator
-/// without one.
+/// Checks the form `namespace::name` or `namespace::name.overload`. The overload `default` denotes
+/// the operator without an overload name.
 fn operator_name(literal: &LitStr) -> Result<String> {
     let text = literal.value();
     let fail = |why: String| Err(Error::new(literal.span(), why));

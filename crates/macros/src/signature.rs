@@ -1,4 +1,5 @@
-//! What a kernel's signature must be.
+//! Validation of a kernel's Rust signature. Each function reports every problem it finds, so that
+//! the user sees them in one compilation.
 
 use crate::arguments::{
     Access, Parameter, SUPPORTED, access, is_tensor, last_segment, parameter, strip_parens, text,
@@ -8,25 +9,26 @@ use syn::{
     Error, FnArg, Ident, Item, ItemFn, Pat, Result, ReturnType, Signature, Token, Type, parse2,
 };
 
-/// An argument of a kernel.
+/// An argument of a kernel: its name and its access.
 pub(crate) struct Argument {
     pub(crate) name: Ident,
     pub(crate) ty: Type,
     pub(crate) access: Access,
 }
 
-/// What a kernel returns inside its `Result`.
+/// The kind of value inside a kernel's `Result`.
 pub(crate) enum Output {
-    /// One tensor, or a tuple of tensors: a wrapper returns it without the `Result`.
+    /// One tensor, or a tuple of tensors: the generated wrapper returns these without the `Result`,
+    /// since a failed call can return poisoned tensors.
     Tensors(Type),
     /// Anything else.
     Other(Type),
 }
 
-/// Reads the function an attribute is on.
+/// Parses the function that an attribute annotates.
 ///
 /// # Errors
-/// It is not a function with a body, or has a receiver, qualifiers or parameters of its own.
+/// The item is not a function with a body, or has a receiver, qualifiers or generic parameters.
 pub(crate) fn function(attribute: &str, item: TokenStream) -> Result<ItemFn> {
     let function = match parse2::<Item>(item)? {
         Item::Fn(function) => function,
@@ -83,7 +85,7 @@ fn qualifiers(attribute: &str, sig: &Signature, errors: &mut Vec<Error>) {
 /// The arguments with their names and types.
 ///
 /// # Errors
-/// An argument is a pattern, or of a type that operators do not take.
+/// An argument is a pattern, or has a type that operators do not take.
 pub(crate) fn arguments(sig: &Signature) -> Result<Vec<Argument>> {
     let mut errors = Vec::new();
     let mut out = Vec::new();
@@ -102,7 +104,7 @@ pub(crate) fn arguments(sig: &Signature) -> Result<Vec<Argument>> {
             }
         };
         match (name, access(&arg.ty)) {
-            // the list once suffices
+            // one list of the supported types is enough
             (_, Err(e)) if !std::mem::replace(&mut listed, true) => {
                 errors.push(Error::new_spanned(&arg.ty, format!("{e}\n{SUPPORTED}")))
             }
@@ -114,7 +116,7 @@ pub(crate) fn arguments(sig: &Signature) -> Result<Vec<Argument>> {
     all(errors).map(|()| out)
 }
 
-/// What is inside the returned `Result`.
+/// The type inside the returned `Result`.
 ///
 /// # Errors
 /// The function does not return a `Result`.
@@ -149,10 +151,10 @@ pub(crate) fn output(sig: &Signature) -> Result<Output> {
     Ok(if tensors { Output::Tensors(inner.clone()) } else { Output::Other(inner.clone()) })
 }
 
-/// The fake kernel's first argument.
+/// Checks the fake kernel's first argument.
 ///
 /// # Errors
-/// It is not a `&FakeCtx`.
+/// The first argument is not a `&FakeCtx`.
 pub(crate) fn fake_context(sig: &Signature) -> Result<()> {
     let is_context = |ty: &Type| match strip_parens(ty) {
         Type::Reference(r) if r.mutability.is_none() => {
@@ -184,7 +186,7 @@ pub(crate) fn parameters(
     args.iter().map(parameter).collect()
 }
 
-/// All errors as one.
+/// Combines all errors into one.
 pub(crate) fn all(errors: Vec<Error>) -> Result<()> {
     let combined = errors.into_iter().reduce(|mut a, b| {
         a.combine(b);

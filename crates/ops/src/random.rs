@@ -1,5 +1,7 @@
-//! Random numbers: one Philox sequence a device, advanced by every random operator in program
-//! order.
+//! The state of the random number generators: one Philox sequence per device. Every random operator
+//! advances its device's sequence in program order, so a program with the same seed repeats its
+//! numbers at any number of threads. Philox is counter-based (Salmon et al., "Parallel random
+//! numbers: as easy as 1, 2, 3", 2011), so the state is only a seed and an offset.
 
 use maquette_ir::Device;
 use rustc_hash::FxHashMap;
@@ -8,12 +10,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use maquette_kernels::Philox;
 
-/// Where every device starts until [`manual_seed`] is called, so that programs repeat.
+/// The initial state of every device before [`manual_seed`]. It is fixed, so that programs repeat.
 const START: Philox = Philox { seed: 67_280_421_310_721, offset: 0 };
 
 struct Generators {
     start: Philox,
-    /// Devices that have been used.
+    /// The current state of each device used so far.
     at: FxHashMap<Device, Philox>,
 }
 
@@ -26,12 +28,13 @@ fn with<R>(f: impl FnOnce(&mut Generators) -> R) -> R {
 }
 
 thread_local! {
-    /// A sequence of this thread's own, for a program that must not be seen to draw.
+    /// A private sequence of this thread, for computations that must not advance the devices'
+    /// sequences.
     static APART: Cell<Option<Philox>> = const { Cell::new(None) };
 }
 
-/// Runs `f` with a sequence of this thread's own in place of every device's, beginning at `at`,
-/// which is left where `f` got to.
+/// Runs `f` with a private random sequence for this thread in place of every device's. The sequence
+/// begins at `at`, which receives the state after `f`.
 pub fn apart<R>(at: &mut Philox, f: impl FnOnce() -> R) -> R {
     struct Restore(Option<Philox>);
     impl Drop for Restore {
@@ -46,7 +49,7 @@ pub fn apart<R>(at: &mut Philox, f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Starts the sequences of all devices again, from `seed`.
+/// Restarts the sequences of all devices from `seed`.
 pub fn manual_seed(seed: u64) {
     if APART.get().is_some() {
         return APART.set(Some(Philox { seed, offset: 0 }));
@@ -54,12 +57,12 @@ pub fn manual_seed(seed: u64) {
     with(|g| *g = Generators { start: Philox { seed, offset: 0 }, at: FxHashMap::default() });
 }
 
-/// Where a device's sequence is: what the next random operator will use.
+/// The state that a device's next random operator will use.
 pub fn state(device: Device) -> Philox {
     APART.get().unwrap_or_else(|| with(|g| g.at.get(&device).copied().unwrap_or(g.start)))
 }
 
-/// Sets where a device's sequence is.
+/// Sets the state of a device's sequence.
 pub fn set_state(device: Device, at: Philox) {
     if APART.get().is_some() {
         return APART.set(Some(at));
@@ -69,7 +72,8 @@ pub fn set_state(device: Device, at: Philox) {
     });
 }
 
-/// Takes what a tensor of `numel` elements needs from a device's sequence, four elements a counter.
+/// Advances a device's sequence by the counters that `numel` elements consume (four elements per
+/// counter), and returns the state before.
 pub fn reserve(device: Device, numel: u64) -> Philox {
     let after = |at: Philox| Philox { offset: at.offset.wrapping_add(numel.div_ceil(4)), ..at };
     if let Some(at) = APART.get() {

@@ -1,12 +1,13 @@
-//! Trees: what a traced function takes and returns. A tree flattens to leaves (tensors and numbers)
-//! and is built again from them.
+//! Trees: the structured inputs and outputs of traced functions, as PyTorch's pytrees. A tree
+//! flattens to a list of leaves (tensors and numbers) and a [`TreeSpec`], and is rebuilt from the
+//! two.
 
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 use maquette_ir::sym::SymInt;
 
-/// A tree's shape without its leaves.
+/// The structure of a tree without its leaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TreeSpec {
     /// A tensor or a number.
@@ -15,7 +16,7 @@ pub enum TreeSpec {
     None,
     /// A tuple or a vector.
     List(Vec<TreeSpec>),
-    /// A struct: its fields by name.
+    /// A struct: its name, and its fields with their names.
     Struct(&'static str, Vec<(&'static str, TreeSpec)>),
 }
 
@@ -24,8 +25,8 @@ fn join(step: &str, path: String) -> String {
 }
 
 impl TreeSpec {
-    /// The first part that another shape has otherwise: its path, and what it is in each of the
-    /// two.
+    /// The first part in which the two structures differ: its path, and a description of the part
+    /// in `self` and in `other`. `None` if they are equal.
     pub fn difference(&self, other: &TreeSpec) -> Option<(String, String, String)> {
         let below = |step: &str, a: &TreeSpec, b: &TreeSpec| {
             a.difference(b).map(|(path, a, b)| (join(step, path), a, b))
@@ -44,7 +45,7 @@ impl TreeSpec {
         }
     }
 
-    /// The paths of the leaves, in order, as [`Leaf::path`].
+    /// The paths of the leaves in flattening order; see [`Leaf::path`].
     pub fn leaf_paths(&self) -> Vec<String> {
         let below = |step: &str, part: &TreeSpec| {
             part.leaf_paths().into_iter().map(|p| join(step, p)).collect::<Vec<_>>()
@@ -71,16 +72,17 @@ impl TreeSpec {
     }
 }
 
-/// A leaf and where it is in its tree: `layers.0.weight`; empty for a tree that is one leaf.
+/// A leaf and its path in the tree.
 #[derive(Clone, Debug)]
 pub struct Leaf {
-    /// Field names and positions, joined by dots.
+    /// Field names and list positions joined by dots, such as `layers.0.weight`; empty for a tree
+    /// that is a single leaf.
     pub path: String,
     /// The tensor or number.
     pub value: Value,
 }
 
-/// Collects leaves while a tree is flattened.
+/// The collector of leaves during flattening.
 #[derive(Debug, Default)]
 pub struct Leaves {
     path: Vec<String>,
@@ -88,13 +90,13 @@ pub struct Leaves {
 }
 
 impl Leaves {
-    /// Adds a leaf at the current place.
+    /// Adds a leaf at the current path.
     pub fn push(&mut self, value: Value) -> TreeSpec {
         self.leaves.push(Leaf { path: self.path.join("."), value });
         TreeSpec::Leaf
     }
 
-    /// Flattens a part of the tree, one step down.
+    /// Flattens a child of the current node; `step` is its field name or position.
     pub fn at(&mut self, step: impl Into<String>, part: &impl Tree) -> Result<TreeSpec> {
         self.path.push(step.into());
         let spec = part.flatten(self);
@@ -103,7 +105,7 @@ impl Leaves {
     }
 }
 
-/// Anything a traced function can take or return: tensors, numbers, tuples, vectors, options,
+/// Types that traced functions can take and return: tensors, numbers, tuples, vectors, options,
 /// results, and structs with `#[derive(Tree)]`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a tree",
@@ -120,13 +122,13 @@ pub trait Tree: Sized {
     /// Adds the leaves in order, and returns the shape.
     ///
     /// # Errors
-    /// A leaf is a poisoned tensor, or a result that is an error.
+    /// A leaf is a poisoned tensor, or a `Result` in the tree is an error.
     fn flatten(&self, leaves: &mut Leaves) -> Result<TreeSpec>;
 
-    /// Builds the tree from its shape and its leaves in order.
+    /// Rebuilds the tree from its structure and its leaves in order.
     ///
     /// # Errors
-    /// The shape is not of this type, or a leaf is of another kind.
+    /// The structure does not match the type, or a leaf is of another kind.
     fn unflatten(spec: &TreeSpec, leaves: &mut dyn Iterator<Item = Value>) -> Result<Self>;
 }
 
@@ -140,7 +142,7 @@ pub fn flatten(tree: &impl Tree) -> Result<(TreeSpec, Vec<Leaf>)> {
     Ok((spec, leaves.leaves))
 }
 
-/// The error of a shape that is not the type's.
+/// The error for a structure that does not match the type.
 pub fn wrong_shape(expected: &str, found: &TreeSpec) -> Error {
     Error::value(format!("expected {expected}, found {}", found.describe()))
 }

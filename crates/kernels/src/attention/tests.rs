@@ -31,7 +31,7 @@ fn keys_without_end() {
     let (q, k, v) = ([0.5f32, 1.0], [1.0f32, 2.0], [7.0f32]);
     let (q, k, v) =
         (view(&q, &[1, 2]), repeated(&k, &[1, 2], 0, HUGE), repeated(&v, &[1, 1], 0, HUGE));
-    // a causal query sees the first key only
+    // the first causal query sees only the first key
     let asked = || Attention { scale: 1.0, ..Attention::default() };
     assert_eq!(
         run::<f32>(&q, &k, &v, Attention { causal: true, ..asked() }, &[1, 1]),
@@ -87,7 +87,7 @@ fn no_keys_and_no_width() {
         run::<f32>(&none, &none, &view(&v, &[2, 2]), asked, &[2, 2]),
         Ok(vec![2.0, 6.0, 2.0, 6.0])
     );
-    // no width of values, but sums that are asked for
+    // values of width 0, with log-sum-exp requested
     let mut lse = [9.0f32; 2];
     let asked = Attention {
         scale: 1.0,
@@ -127,7 +127,7 @@ fn what_is_no_number_stays_in_its_row() {
         [false, true, true, false, false]
     );
     assert_eq!([out[0], out[3], out[4]], [6.0, 0.0, 8.0]);
-    // a hidden score may be anything; of a score that is seen, no scale makes a number
+    // a masked score may be any value; a visible NaN stays NaN whatever the scale
     let k = [1.0, nan];
     let seen = [true, false, false, true];
     let out = run::<f64>(

@@ -1,4 +1,5 @@
-//! Indices that each select a whole block: `index_select`, embeddings, advanced indexing.
+//! Index operations whose indices select whole blocks: `index_select`, embeddings and advanced
+//! indexing. A block is the sub-tensor over the dimensions that are not indexed.
 
 use super::{Add, Combine, Negative, Replace, checked};
 use crate::copy::{check_dim, same_dtype, same_sizes};
@@ -9,8 +10,8 @@ use crate::scratch::filled;
 use crate::thread_pool;
 use crate::view::{Dims, Ptr, View, ViewMut, numel};
 
-/// Where blocks are: the indexed tensor's offset for each index position, and the loops within a
-/// block.
+/// The positions of the blocks: an offset into the indexed tensor for each index position, and the
+/// loops within a block.
 struct Blocks {
     /// Offsets into the indexed tensor, per index position in row-major order.
     starts: Vec<i64>,
@@ -23,8 +24,8 @@ struct Blocks {
 }
 
 impl Blocks {
-    /// `indices[d]`, if any, indexes dimension `d`; they have one shape. As in PyTorch that shape
-    /// takes the place of the indexed dimensions if those are neighbours, and comes first
+    /// `indices[d]`, if present, indexes dimension `d`; all indices have the same shape. As in
+    /// PyTorch, that shape replaces the indexed dimensions if these are adjacent, and comes first
     /// otherwise.
     fn new(
         kernel: &'static str,
@@ -81,7 +82,7 @@ impl Blocks {
     fn runs(&self, position: usize, mut f: impl FnMut(i64, i64, usize)) {
         let (a, b) = (self.starts[position], self.other_start(position));
         match (self.block.sizes.len(), self.block.numel()) {
-            // `a` and `b` are then in no memory
+            // the block is empty, so `a` and `b` may be out of bounds
             (_, 0) => {}
             (1, n) => f(a, b, n),
             (_, n) => self

@@ -1,4 +1,5 @@
-//! Selecting by truth: sizes of results depend on data, so one call counts and another fills.
+//! Selection by masks. The size of the result depends on data, so the caller first counts the
+//! elements, allocates, and then fills.
 
 use crate::copy::{same_dtype, same_sizes};
 use crate::element::{Class, Element, dispatch};
@@ -22,7 +23,7 @@ fn each_nonzero(v: &View<'_>, mut f: impl FnMut(usize, i64)) {
     });
 }
 
-/// How many elements are nonzero (NaN is).
+/// The number of nonzero elements; NaN is nonzero.
 pub fn count_nonzero(input: &View<'_>) -> usize {
     let mut n = 0;
     each_nonzero(input, |_, _| n += 1);

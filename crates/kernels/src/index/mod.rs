@@ -1,5 +1,6 @@
-//! Gathering and scattering by index tensors (`i64` or `i32`). Every index is checked before
-//! anything is written. As in PyTorch, negative ones count from the end in advanced indexing only.
+//! Gathering and scattering by index tensors (`i64` or `i32`). All indices are checked before any
+//! element is written. As in PyTorch, negative indices count from the end in advanced indexing, and
+//! are out of range elsewhere.
 
 mod blocks;
 mod mask;
@@ -18,7 +19,7 @@ use crate::pointwise::ops::{Add, Max, Min, Mul, Op2};
 use crate::view::View;
 use maquette_ir::DType;
 
-/// What negative indices mean.
+/// The meaning of negative indices.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Negative {
     /// They count from the end.
@@ -27,7 +28,7 @@ enum Negative {
     Fails,
 }
 
-/// The indices in row-major order, each within `0..size`.
+/// Checks the indices and returns them in row-major order, each within `0..size`.
 fn checked(
     kernel: &'static str,
     index: &View<'_>,
@@ -54,7 +55,7 @@ fn checked(
     Ok(out)
 }
 
-/// How a scattered element meets the one that is there.
+/// The combination of a scattered element with the existing one.
 trait Combine<T>: Sync {
     fn combine(old: T, new: T) -> T;
 }

@@ -1,4 +1,4 @@
-//! Indices that each select one element: `gather` and `scatter`.
+//! Index operations whose indices select single elements: `gather` and `scatter`.
 
 use super::{Add, Combine, Max, Min, Mul, Negative, Replace, checked};
 use crate::copy::{check_dim, same_dtype, same_sizes};
@@ -8,7 +8,8 @@ use crate::layout::for_each;
 use crate::view::{Dims, View, ViewMut};
 use maquette_ir::Scalar;
 
-/// Fails unless `index` has the rank, and fits in `sizes` but along `dim`.
+/// Fails unless `index` has the same rank and, along every dimension but `dim`, is no larger than
+/// `sizes`.
 fn fits(kernel: &'static str, index: &View<'_>, sizes: &[i64], dim: usize) -> Result<()> {
     let inside = index.rank() == sizes.len()
         && (0..sizes.len()).all(|d| d == dim || index.sizes()[d] <= sizes[d]);
@@ -25,7 +26,7 @@ fn fits(kernel: &'static str, index: &View<'_>, sizes: &[i64], dim: usize) -> Re
     }
 }
 
-/// The strides with dimension `dim` not counted, for `rank` dimensions; and its stride.
+/// The strides over `rank` dimensions with that of `dim` replaced by 0, and the stride of `dim`.
 fn without(v: &View<'_>, dim: usize, rank: usize) -> (Dims, i64) {
     let of = |d: usize| v.strides().get(d).copied().unwrap_or(0);
     ((0..rank).map(|d| if d == dim { 0 } else { of(d) }).collect(), of(dim))
@@ -53,10 +54,10 @@ pub fn gather(input: &View<'_>, dim: usize, index: &View<'_>, out: &mut ViewMut<
     Ok(())
 }
 
-/// How [`scatter`] combines.
+/// The combination of new and existing elements in [`scatter`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ScatterOp {
-    /// The new element replaces; of equal indices the last counts.
+    /// The new element replaces the old one; among equal indices the last one counts.
     Replace,
     /// The sum.
     Add,
@@ -68,7 +69,7 @@ pub enum ScatterOp {
     Max,
 }
 
-/// What [`scatter`] writes.
+/// The source of [`scatter`].
 #[derive(Clone, Debug)]
 pub enum Source<'a> {
     /// Elements of a tensor at least as large as the index, at the index's positions.

@@ -62,12 +62,12 @@ fn advanced_indices_take_their_places() {
     let x = ramp(24);
     let v = View::from_slice_sized(&x, &[2, 3, 4]).unwrap();
     let (a, b) = ([1i64, 0], [2i64, -1]);
-    // Apart: the index's shape comes first.
+    // Indexed dimensions apart: the index's shape comes first.
     let mut out = vec![0f32; 6];
     let idx = [Some(View::from_slice(&a)), None, Some(View::from_slice(&b))];
     index(&v, &idx, &mut ViewMut::from_slice_sized(&mut out, &[2, 3]).unwrap()).unwrap();
     assert_eq!(out, [14., 18., 22., 3., 7., 11.]);
-    // Neighbours: in place.
+    // Adjacent indexed dimensions: the index's shape replaces them.
     let mut out = vec![0f32; 4];
     let idx = [None, Some(View::from_slice(&a)), Some(View::from_slice(&b))];
     index(&v, &idx, &mut ViewMut::from_slice_sized(&mut out, &[2, 2]).unwrap()).unwrap();

@@ -1,5 +1,5 @@
-//! Exponentials: `e^x = 2^n e^r` with `|r| <= ln 2 / 2`, and `e^r` by a polynomial: of least error
-//! in `f32` (0.07 ULP), its Taylor series in `f64`.
+//! Exponentials by argument reduction: `e^x = 2^n e^r` with `|r| <= ln 2 / 2`. `e^r` is a
+//! polynomial: a minimax polynomial in `f32` (0.07 ULP), the Taylor series in `f64`.
 
 macro_rules! exponential {
     ($t:ident, $bits:ident, $int:ident, mantissa $m:literal, bias $bias:literal, magic $magic:expr,
@@ -10,7 +10,8 @@ macro_rules! exponential {
             /// Adding this rounds to an integer, which is then in the low bits.
             pub(super) const MAGIC: $t = $magic;
 
-            /// `(n, r)`, n also as a float.
+            /// Reduces `x` to `(n, n as a float, r)`. `ln 2` is split into two parts (Cody and
+            /// Waite), so that the reduction is accurate.
             #[inline(always)]
             pub(super) fn reduce(x: $t) -> ($int, $t, $t) {
                 let shifted = x.mul_add(std::$t::consts::LOG2_E, MAGIC);
@@ -43,7 +44,7 @@ macro_rules! exponential {
                 y * pow2i(half) * pow2i(n.wrapping_sub(half))
             }
 
-            /// Comparisons so arranged that a NaN passes through.
+            /// Clamps `x`. The order of the comparisons lets a NaN pass through.
             #[inline(always)]
             fn clamp(x: $t) -> $t {
                 let x = if x < $min { $min } else { x };

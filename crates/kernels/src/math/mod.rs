@@ -1,9 +1,9 @@
-//! Elementary functions as straight-line code: the same source vectorises for every instruction set
-//! and gives the same bits on each, because it uses only correctly rounded operations (fused
-//! multiply-add is one, and is asked for by name).
+//! Elementary functions as branch-free code. The same source vectorises for every instruction set
+//! and yields the same bits on each, because it uses only correctly rounded operations. Fused
+//! multiply-add is one of these and is always requested explicitly.
 //!
-//! `docs/accuracy.md` says how far from exact each is. `f64` exponentials, logarithms and tanh
-//! vectorise; the other `f64` functions are the `libm` crate's, a lane at a time.
+//! `docs/accuracy.md` lists the error of each function. The `f64` exponential, logarithm and tanh
+//! vectorise; the other `f64` functions call the `libm` crate, one lane at a time.
 
 mod exp;
 mod log;
@@ -59,12 +59,14 @@ pub(crate) trait Float:
     fn pow(self, y: Self) -> Self;
     fn atan2(self, x: Self) -> Self;
     fn hypot(self, y: Self) -> Self;
-    /// Arguments that `sin` and `cos` get wrong, and `sin_slow` and `cos_slow` right.
+    /// Whether `sin` and `cos` are inaccurate for this argument; `sin_slow` and `cos_slow` are
+    /// accurate.
     fn trig_is_slow(self) -> bool;
     fn sin_slow(self) -> Self;
     fn cos_slow(self) -> Self;
 
-    /// By the exponential that cannot overflow, so that a small result is as exact as a large one.
+    /// Computed from `e^-|x|`, which cannot overflow, so that small results are as accurate as
+    /// large ones.
     #[inline(always)]
     fn sigmoid(self) -> Self {
         let e = (-self.abs()).exp();
@@ -114,7 +116,7 @@ macro_rules! float {
     };
 }
 
-/// An `f64` function, rounded once.
+/// An `f32` function computed by an `f64` function and rounded once.
 macro_rules! wide {
     ($f:path) => {
         |x: f32| $f(f64::from(x)) as f32

@@ -1,8 +1,8 @@
-//! Functions of `f32` by way of the `f64` exponential and logarithm, and the error function.
+//! Functions of `f32` computed by the `f64` exponential and logarithm, and the error function.
 
 use super::{exp, log};
 
-/// `e^x - 1`; where that cancels, the Taylor series.
+/// `e^x - 1`; the Taylor series near 0, where the subtraction would cancel.
 #[inline(always)]
 pub(super) fn expm1_f32(x: f32) -> f32 {
     let w = f64::from(x);
@@ -12,7 +12,8 @@ pub(super) fn expm1_f32(x: f32) -> f32 {
     if x == 0.0 { x } else { value }
 }
 
-/// `log(u) x / (u - 1)` with `u = 1 + x` as rounded, which cancels its rounding error.
+/// `log(u) x / (u - 1)` with `u` the rounded `1 + x`: the quotient cancels the rounding error of
+/// `u` (Kahan).
 #[inline(always)]
 pub(super) fn log1p_f32(x: f32) -> f32 {
     let w = f64::from(x);
@@ -25,7 +26,7 @@ pub(super) fn log1p_f32(x: f32) -> f32 {
     if x.is_nan() { x } else { value }
 }
 
-/// `libm`'s; below 1 that is not always NaN.
+/// `libm`'s acosh, with NaN for arguments below 1, where `libm` does not always return NaN.
 #[inline(always)]
 pub(super) fn acosh(x: f64) -> f64 {
     if x < 1.0 { f64::NAN } else { libm::acosh(x) }

@@ -1,5 +1,5 @@
-//! Sine and cosine of `f32`, in `f64`: reduction by pi/2 in two fused steps, then the Taylor
-//! series.
+//! Sine and cosine of `f32`, computed in `f64`: argument reduction by pi/2 in two fused steps (Cody
+//! and Waite), then the Taylor series.
 
 use std::f64::consts::{FRAC_2_PI, FRAC_PI_2};
 
@@ -8,7 +8,7 @@ const PIO2_LO: f64 = 6.123_233_995_736_766e-17;
 /// Adding this rounds to an integer, which is then in the low bits.
 const MAGIC: f64 = 6_755_399_441_055_744.0;
 
-/// The quadrant and the rest, in [-pi/4, pi/4]; for |x| up to [`LIMIT`].
+/// The quadrant, and the remainder in [-pi/4, pi/4], for |x| up to [`LIMIT`].
 #[inline(always)]
 fn reduce(x: f32) -> (u64, f64) {
     let x = f64::from(x);
@@ -17,7 +17,7 @@ fn reduce(x: f32) -> (u64, f64) {
     (shifted.to_bits(), n.mul_add(-PIO2_LO, n.mul_add(-FRAC_PI_2, x)))
 }
 
-/// Beyond this the quadrant no longer fits the trick above.
+/// For larger arguments the quadrant does not fit in the mantissa, so rounding by `MAGIC` fails.
 const LIMIT: f32 = 1.0e14;
 
 pub(super) mod is_slow {

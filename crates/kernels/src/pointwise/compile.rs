@@ -1,4 +1,9 @@
-//! From an expression and the layout of its operands to the steps that run on each block.
+//! Compiles an expression for one operand layout into the steps that run on each block.
+//!
+//! A single forward pass selects a loop for each instruction and allocates scratch blocks to
+//! registers by linear scan: a block is free again after the last use of its register. Values that
+//! do not depend on the element (constants, inputs of stride 0) are computed once per thread.
+//! Inputs are loaded at their first use.
 
 use super::frame::Location;
 use super::steps::{self, Kind, Step, StepFn, class_of};
@@ -7,32 +12,32 @@ use maquette_ir::scalar_expr::{BinaryOp, Op, Reg, ScalarExpr, UnaryOp};
 use maquette_ir::{DType, Scalar};
 use smallvec::{SmallVec, smallvec};
 
-/// How an input can be read.
+/// The way an input is read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum InputMode {
-    /// One element, for all of the output.
+    /// A single element, broadcast to the whole output.
     Uniform,
-    /// As it lies in memory: it is of a class's own dtype and each block is contiguous.
+    /// In place: the dtype is a class and each block is contiguous.
     Direct,
-    /// Converted or gathered into scratch.
+    /// Loaded into scratch, with conversion or strided access.
     Gather,
 }
 
-/// What the compiled expression needs to know about layout.
+/// The properties of the operand layout that determine the steps.
 pub(crate) struct OperandLayout<'a> {
     pub inputs: &'a [InputMode],
-    /// Whether an output can be written where it lies.
+    /// For each output, whether it is written in place.
     pub outputs: &'a [bool],
-    /// Some output may lie over some input: memory is written only after all of a block has been
-    /// read.
+    /// Some output may overlap an input: a block's outputs are written only after all its inputs
+    /// are read.
     pub overlap: bool,
-    /// The one input that overlaps the one output, where it lies in exactly its place and both are
-    /// direct.
+    /// The only input that overlaps the only output, if both occupy the same memory and are
+    /// accessed in place.
     pub in_place: Option<usize>,
 }
 
-/// Steps to run once per thread, and once per block; and how many scratch blocks of each class they
-/// use.
+/// The steps to run once per thread and once per block, and the number of scratch blocks of each
+/// class.
 #[derive(Default)]
 pub(crate) struct CompiledSteps {
     pub once: SmallVec<[Step; 2]>,
@@ -48,13 +53,13 @@ struct StepCompiler<'a> {
     uniform: SmallVec<[bool; 8]>,
     last_use: SmallVec<[usize; 8]>,
     free: [SmallVec<[u16; 4]>; 4],
-    /// The output memory a register is computed into.
+    /// The output operand that a register is computed into directly.
     target: SmallVec<[Option<u16>; 8]>,
-    /// The step that writes onto its first operand.
+    /// The step whose destination is its first operand.
     in_place_op: Option<(Reg, StepFn)>,
 }
 
-/// The expression's steps for one layout.
+/// Compiles the expression's steps for one layout.
 pub(crate) fn compile(expr: &ScalarExpr, shape: &OperandLayout<'_>) -> Result<CompiledSteps> {
     let n = expr.instrs().len();
     let mut p = StepCompiler {
@@ -93,8 +98,8 @@ pub(crate) fn compile(expr: &ScalarExpr, shape: &OperandLayout<'_>) -> Result<Co
 }
 
 impl StepCompiler<'_> {
-    /// The last step, where its first operand is the input in the output's location, and nothing
-    /// else reads that from then on.
+    /// The last instruction, if its first operand is the input that occupies the output's memory
+    /// and no other use of that input follows.
     fn find_in_place_op(&self) -> Option<(Reg, StepFn)> {
         let (k, &[r]) = (self.shape.in_place?, self.expr.outputs()) else { return None };
         let instrs = self.expr.instrs();
@@ -112,7 +117,7 @@ impl StepCompiler<'_> {
     fn run(&mut self) -> Result<()> {
         for i in 0..self.expr.instrs().len() {
             let r = Reg(i as u32);
-            // Inputs are read when first used, so that they do not hold scratch before.
+            // Inputs are read at their first use, so that they do not occupy scratch earlier.
             if !matches!(self.expr.instrs()[i].op, Op::Input(_)) {
                 self.compute(r)?;
             }
@@ -133,7 +138,7 @@ impl StepCompiler<'_> {
         Ok(())
     }
 
-    /// Where a register's value is, reading it from memory if it is an input not yet read.
+    /// The location of a register's value. Loads an input at its first use.
     fn read(&mut self, r: Reg) -> Result<Location> {
         if let Some(location) = self.locations[r.index()] {
             return Ok(location);
@@ -171,8 +176,8 @@ impl StepCompiler<'_> {
         Ok(location)
     }
 
-    /// A block of scratch. What is computed `once` keeps its own: a block that a step of each round
-    /// writes would not survive.
+    /// Allocates a scratch block. A value computed `once` gets a block of its own, because a block
+    /// that is rewritten in each round would lose the value.
     fn scratch(&mut self, class: Kind, once: bool) -> Result<Location> {
         let c = class as usize;
         if !once && let Some(i) = self.free[c].pop() {
@@ -192,7 +197,8 @@ impl StepCompiler<'_> {
         if once { self.steps.once.push(s) } else { self.steps.each.push(s) }
     }
 
-    /// Gives back a register's scratch, unless it is needed later or by other blocks.
+    /// Frees a register's scratch block after its last use, unless the value must survive for later
+    /// blocks.
     fn release(&mut self, r: Reg, at: usize) {
         if let (Some(Location::Scratch(i)), false) =
             (self.locations[r.index()], self.uniform[r.index()])
@@ -285,7 +291,7 @@ fn step_fn(op: Op, operand: DType, result: DType) -> Option<StepFn> {
     }
 }
 
-/// Whether the result, computed in the class, may not be a value of the dtype.
+/// Whether the result, computed in the class, may need rounding to be a value of the dtype.
 fn rounds(op: Op, d: DType) -> bool {
     use UnaryOp::*;
     if matches!(d, DType::F32 | DType::F64 | DType::I64 | DType::Bool) {

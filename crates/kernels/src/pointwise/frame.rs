@@ -1,4 +1,5 @@
-//! What a running block holds: aligned scratch blocks per class, and where its operands are.
+//! The state of a running block: aligned scratch blocks per class, and the addresses of the
+//! operands.
 
 use crate::element::Class;
 use crate::view::Ptr;
@@ -10,8 +11,8 @@ pub(crate) const BLOCK: usize = 1024;
 #[repr(align(64))]
 pub(crate) struct Block<C>(pub [C; BLOCK]);
 
-/// Scratch blocks of one class. A block is taken out while it is written, so that borrows stay
-/// plain.
+/// The scratch blocks of one class. A block is moved out while it is written, so that the borrow
+/// checker allows reads of other blocks meanwhile.
 pub(crate) struct Bank<C>(Vec<Option<Box<Block<C>>>>);
 
 impl<C: Class> Bank<C> {
@@ -22,20 +23,20 @@ impl<C: Class> Bank<C> {
     }
 }
 
-/// Where an operand of a step is.
+/// The location of a step's operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Location {
     /// A scratch block of the operand's class.
     Scratch(u16),
-    /// Memory of input or output `k`, used as it lies.
+    /// The memory of input or output `k`, used in place.
     Direct(u16),
 }
 
 /// The state of one thread that runs blocks.
 pub(crate) struct Frame {
-    /// Elements in this block.
+    /// The number of elements in this block.
     pub n: usize,
-    /// The flat index of its first element.
+    /// The flat index of the block's first element.
     pub start: usize,
     /// The addresses of the direct operands' elements at `start`, inputs first; null for the
     /// others.
@@ -48,7 +49,7 @@ pub(crate) struct Frame {
     bool: Bank<bool>,
 }
 
-/// A class and its bank.
+/// Associates a class with its bank.
 pub(crate) trait Banked: Class {
     fn bank(frame: &mut Frame) -> &mut Bank<Self>;
     fn bank_ref(frame: &Frame) -> &Bank<Self>;
@@ -80,7 +81,7 @@ impl Frame {
         }
     }
 
-    /// Makes sure that there are this many blocks of f32, f64, i64 and bool.
+    /// Ensures that there are at least this many blocks of f32, f64, i64 and bool.
     pub fn ensure(&mut self, blocks: [usize; 4]) {
         self.f32.ensure(blocks[0]);
         self.f64.ensure(blocks[1]);
@@ -107,7 +108,8 @@ impl Frame {
         }
     }
 
-    /// Runs `f` with the destination taken out of the frame.
+    /// Runs `f` with the destination's elements; a scratch destination is moved out of the frame
+    /// meanwhile.
     ///
     /// # Safety
     /// A direct destination's address must be of `n` elements of class `C` that nothing else

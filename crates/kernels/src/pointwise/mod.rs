@@ -1,8 +1,9 @@
-//! Pointwise kernels: a [`ScalarExpr`] over strided operands, a block of 1,024 elements at a time.
+//! Pointwise kernels: evaluates a [`ScalarExpr`] over strided operands by vectorised
+//! interpretation, one block of 1,024 elements at a time (as MonetDB/X100, Boncz et al. 2005).
 //!
-//! Each instruction is one tight loop over a block that stays in the first-level cache. Operands
-//! that lie contiguously and are of a class's own dtype are used in place; others pass through
-//! scratch. Blocks are independent, so threads change nothing.
+//! Each instruction of the expression is one vectorised loop over a block that stays in the
+//! first-level cache. Contiguous operands whose dtype is a class are used in place; others are
+//! loaded into scratch blocks. Blocks are independent, so the result does not depend on threads.
 
 mod compile;
 pub(crate) mod frame;
@@ -25,21 +26,22 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use steps::Context;
 
-/// Inner dimensions at least this long are cut into blocks row by row; shorter ones are gathered
-/// across rows.
+/// Inner dimensions of at least this length are split into blocks row by row; shorter rows are
+/// gathered, several to a block.
 const LONG_ROW: usize = 256;
 
 thread_local! {
-    /// Scratch, kept between calls.
+    /// The thread's scratch blocks, reused between calls.
     static FRAME: RefCell<Option<Box<Frame>>> = const { RefCell::new(None) };
 }
 
-/// Evaluates `expr` for every element. Inputs must have the outputs' sizes (expanded, stride 0
-/// where broadcast) and the expression's dtypes. An input may be exactly an output's memory and
-/// layout; any other overlap of an output is the caller's to avoid.
+/// Evaluates `expr` for every element. The inputs must have the outputs' sizes (with stride 0 where
+/// broadcast) and the expression's dtypes. An input may have exactly an output's memory and layout;
+/// the caller must exclude any other overlap with an output.
 ///
-/// Errors: counts, dtypes or sizes that do not fit; integer division by zero (the outputs are then
-/// partly written).
+/// # Errors
+/// Counts, dtypes or sizes do not match, or an integer is divided by zero; in the latter case the
+/// outputs are partly written.
 pub fn pointwise(
     expr: &ScalarExpr,
     inputs: &[View<'_>],
@@ -48,7 +50,7 @@ pub fn pointwise(
     pointwise_on(Isa::detect(), expr, inputs, outputs)
 }
 
-/// As [`pointwise`], on a chosen instruction set.
+/// As [`pointwise`], on the given instruction set.
 pub fn pointwise_on(
     isa: Isa,
     expr: &ScalarExpr,
@@ -62,7 +64,7 @@ pub fn pointwise_on(
     if numel == 0 {
         return Ok(());
     }
-    // Outputs came first, to decide the order of loops; steps count inputs first.
+    // The loops list outputs first, because these decide the loop order; steps number inputs first.
     loops.strides.rotate_left(outputs.len());
 
     let rows = loops.inner_size() >= LONG_ROW || loops.sizes.len() == 1;
@@ -118,7 +120,8 @@ pub fn pointwise_on(
     if zero_divisor.into_inner() { Err(KernelError::DivisionByZero) } else { Ok(()) }
 }
 
-/// The one input that overlaps the one output, if it lies in exactly its place.
+/// The input that occupies exactly the memory of the only output, if no other input overlaps that
+/// output.
 fn in_place(inputs: &[View<'_>], outputs: &[ViewMut<'_>]) -> Option<usize> {
     let [out] = outputs else { return None };
     let mut over = inputs.iter().enumerate().filter(|(_, i)| out.overlaps(i));
@@ -136,7 +139,7 @@ struct BlockRunner {
 }
 
 impl BlockRunner {
-    /// Runs blocks `from..to`; says whether an integer was divided by zero.
+    /// Runs blocks `from..to`, and returns whether an integer was divided by zero.
     fn blocks(&self, from: usize, to: usize, row: usize, per_row: usize) -> bool {
         run_blocks(&self.steps, &self.cx, self.is_direct.len(), from..to, row, |frame, b| {
             let (r, i) = if self.rows { (b / per_row, b % per_row) } else { (0, b) };
@@ -150,8 +153,8 @@ impl BlockRunner {
     }
 }
 
-/// Runs a compiled expression on each block once `enter_block` has set its position; says whether
-/// an integer was divided by zero.
+/// Runs a compiled expression on each block after `enter_block` has set the block's position.
+/// Returns whether an integer was divided by zero.
 fn run_blocks(
     steps: &CompiledSteps,
     cx: &Context,
@@ -180,17 +183,17 @@ fn run_blocks(
     zero
 }
 
-/// An expression compiled for the layout most calls have: every operand's elements lie one after
-/// another, and are worked on where they lie.
+/// An expression compiled once for the most common layout: every operand is contiguous and used in
+/// place.
 pub struct ContiguousKernel {
     steps: CompiledSteps,
-    /// Of the inputs, then of the outputs.
+    /// The dtypes of the inputs, then of the outputs.
     dtypes: SmallVec<[DType; 4]>,
     cx: Context,
 }
 
 impl ContiguousKernel {
-    /// `None` where some operand is of a dtype that passes through scratch.
+    /// Compiles the expression. `None` if some operand's dtype must be converted through scratch.
     pub fn new(expr: &ScalarExpr) -> Option<ContiguousKernel> {
         let dtypes: SmallVec<[DType; 4]> =
             expr.inputs().iter().copied().chain(expr.output_dtypes()).collect();
@@ -204,8 +207,8 @@ impl ContiguousKernel {
             &OperandLayout { inputs: &inputs, outputs: &outputs, overlap: false, in_place: None },
         )
         .ok()?;
-        // an output that is an input, or a constant, is moved to memory by a step that needs the
-        // operand's loops
+        // an output that is an input or a constant needs a store step, which uses the operand's
+        // loops
         let direct = steps.each.iter().chain(&steps.once).all(|s| !s.in_memory);
         let loops = Loops { sizes: Dims::new(), strides: SmallVec::new() };
         direct.then(|| ContiguousKernel {
@@ -215,8 +218,8 @@ impl ContiguousKernel {
         })
     }
 
-    /// As [`pointwise()`] with this expression; `false`, and nothing done, where the operands are
-    /// not one row each, or overlap.
+    /// As [`pointwise()`] with this expression. Returns `false`, without having written anything,
+    /// if the operands are not one contiguous row each, or overlap.
     pub fn run(&self, inputs: &[View<'_>], outputs: &mut [ViewMut<'_>]) -> Result<bool> {
         let Some(n) = outputs.first().map(|o| o.numel()).filter(|n| *n > 0) else {
             return Ok(false);
@@ -256,7 +259,7 @@ impl ContiguousKernel {
     }
 }
 
-/// The sizes to run over; `None` without outputs.
+/// Checks the operands and returns the sizes to iterate over; `None` if there are no outputs.
 fn check(expr: &ScalarExpr, inputs: &[View<'_>], outputs: &[ViewMut<'_>]) -> Result<Option<Dims>> {
     const KERNEL: &str = "pointwise";
     let count = |what, expected: usize, found: usize| match expected == found {

@@ -1,11 +1,12 @@
-//! The scalar operations, each once, for every class that has it; and the loops that apply them to
-//! blocks.
+//! The scalar operations, each defined once for every class that has it, and the loops that apply
+//! them to blocks.
 
 use crate::isa::{Isa, Simd};
 use crate::math::Float;
 use std::marker::PhantomData;
 
-/// One operand. The loop's result for elements where `special` holds is replaced by `slow`'s.
+/// A unary operation. A second, scalar pass replaces the vectorised result by `slow`'s for elements
+/// where `special` holds.
 pub(crate) trait Op1<A, R> {
     const HAS_SLOW: bool = false;
     fn f(a: A) -> R;
@@ -18,7 +19,7 @@ pub(crate) trait Op1<A, R> {
     }
 }
 
-/// Two operands.
+/// A binary operation.
 pub(crate) trait Op2<A, R> {
     fn f(a: A, b: A) -> R;
 }
@@ -114,7 +115,7 @@ fn nan_or<T: Float>(a: T, b: T, pick: T) -> T {
     }
 }
 
-/// The remainder has the wrong sign for a floored division.
+/// Whether the remainder has the wrong sign for a floored division.
 #[inline(always)]
 fn off<T: Float>(r: T, b: T) -> bool {
     (r != T::ZERO) & ((b < T::ZERO) != (r < T::ZERO))
@@ -136,7 +137,7 @@ fn off_int(r: i64, b: i64) -> bool {
     (r != 0) & ((r < 0) != (b < 0))
 }
 
-/// Wrapping; by zero it gives 0, which the caller reports separately.
+/// Wrapping division. Division by zero yields 0; a separate step reports it.
 #[inline(always)]
 fn div_int(a: i64, b: i64) -> i64 {
     if b == 0 { 0 } else { a.wrapping_div(b) }
@@ -252,7 +253,8 @@ op! {
     Ge { [T: PartialOrd] Op2<T, bool> |a, b| a >= b; }
 }
 
-/// Shifts of an integer type `BITS` wide; counts outside give 0, or the sign.
+/// Left shift of an integer type of `BITS` bits; counts out of range yield 0. [`Shr`] is the
+/// arithmetic right shift, whose counts out of range yield the sign.
 pub(crate) struct Shl<const BITS: i64>;
 pub(crate) struct Shr<const BITS: i64>;
 

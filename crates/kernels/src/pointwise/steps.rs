@@ -1,5 +1,5 @@
-//! The steps a compiled expression is made of: an operation applied to a block, and moves between
-//! memory and blocks.
+//! The steps of a compiled expression: operations on blocks, and moves between memory and blocks.
+//! Each step is a function pointer to a loop specialised for operation and class.
 
 use super::frame::{Banked, Frame, Location};
 use super::ops::{self, InPlaceOp, Op1, Op2, choose, map1, map2};
@@ -12,11 +12,11 @@ use maquette_ir::scalar_expr::{BinaryOp, CmpOp, UnaryOp};
 use maquette_ir::{DType, Scalar};
 use std::marker::PhantomData;
 
-/// What every step of a running compiled expression sees.
+/// The context shared by all steps of a running compiled expression.
 pub(crate) struct Context {
     pub isa: Isa,
     pub loops: Loops,
-    /// The operands' element 0, inputs first, then outputs.
+    /// The addresses of the operands' elements 0: inputs first, then outputs.
     pub bases: smallvec::SmallVec<[Ptr<u8>; 4]>,
 }
 
@@ -53,7 +53,7 @@ fn step2<A: Banked, R: Banked, O: Op2<A, R>>(cx: &Context, frame: &mut Frame, s:
     }
 }
 
-/// The first operand is the destination itself.
+/// A binary operation whose first operand is the destination.
 fn in_place<A: Banked, O: Op2<A, A>>(cx: &Context, frame: &mut Frame, s: &Step) {
     // SAFETY: see `StepFn`; the first operand is not looked at by another name.
     unsafe {
@@ -72,14 +72,14 @@ fn select<A: Banked>(cx: &Context, frame: &mut Frame, s: &Step) {
     }
 }
 
-/// Sets the flag if any divisor is zero.
+/// Sets `zero_divisor` if any divisor is zero.
 pub(crate) fn check_divisor(_: &Context, frame: &mut Frame, s: &Step) {
     // SAFETY: see `StepFn`.
     let zero = unsafe { frame.source::<i64>(s.src[0]) }.contains(&0);
     frame.zero_divisor |= zero;
 }
 
-/// A cast to `T`, held in `T`'s class; from `T`'s own class, the rounding to `T`.
+/// A cast to `T`, with the result in `T`'s class. From `T`'s own class, this is rounding to `T`.
 struct CastTo<T>(PhantomData<T>);
 impl<A: Class, T: Element> Op1<A, T::Class> for CastTo<T> {
     #[inline(always)]
@@ -88,7 +88,7 @@ impl<A: Class, T: Element> Op1<A, T::Class> for CastTo<T> {
     }
 }
 
-/// Elements to their class and back.
+/// Converts elements to their class.
 pub(crate) struct Load<'a, T: Element>(pub &'a [T], pub &'a mut [T::Class]);
 impl<T: Element> Simd for Load<'_, T> {
     type Out = ();
@@ -183,7 +183,7 @@ fn cast_from<T: Element<Class: Banked>>(from: Kind) -> StepFn {
     }
 }
 
-/// The four classes, as values; the position is the index into a count of blocks.
+/// The four classes as values. The discriminant indexes the counts of scratch blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     F32,
@@ -248,8 +248,8 @@ fn in_place_float<T: Float + Banked>(op: BinaryOp) -> Option<StepFn> {
     })
 }
 
-/// The step of a binary operation onto its first operand; `None` where it would save nothing: what
-/// takes longer than memory does.
+/// The step of a binary operation onto its first operand. `None` for operations bound by
+/// computation rather than memory traffic, which gain nothing in place.
 pub(crate) fn in_place_fn(op: BinaryOp, d: DType) -> Option<StepFn> {
     match d {
         DType::F32 => in_place_float::<f32>(op),

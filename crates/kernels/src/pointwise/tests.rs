@@ -4,7 +4,8 @@ use maquette_ir::Scalar;
 use maquette_ir::scalar_expr::{BinaryOp, CmpOp, ExprBuilder, UnaryOp};
 use proptest::prelude::*;
 
-/// Bytes of a dtype from scalars, and back: a tensor for tests.
+/// Converts scalars to the bytes of a dtype: the storage of a test tensor. [`scalar_at`] reads them
+/// back.
 pub(crate) fn bytes_of(d: DType, xs: &[Scalar]) -> Vec<u64> {
     let mut out = vec![0u64; (xs.len() * d.size()).div_ceil(8).max(1)];
     dispatch!(d, T => {
@@ -69,7 +70,7 @@ fn specials(d: DType) -> Vec<Scalar> {
     }
 }
 
-/// How far apart, in units of the last place of `d`.
+/// Whether two scalars differ by at most `ulps` units in the last place of `d`.
 fn close(d: DType, got: Scalar, want: Scalar, ulps: f64) -> bool {
     let (g, w) = (got.to_f64(), want.to_f64());
     if !d.is_float() || ulps == 0.0 {
@@ -259,8 +260,8 @@ fn in_place_large_and_shared() {
 #[test]
 fn in_place_of_either_operand() {
     use BinaryOp::{Add, Div, Max, Min, Mul, Sub};
-    // longer ones read an operand again after the first step, or write in the last step onto what
-    // they have read before
+    // longer expressions read an operand again after the first step, or write the last step onto
+    // memory they have read before
     let long = |first: BinaryOp, again: usize, swap: bool| {
         let mut b = ExprBuilder::new();
         let x = [b.input(DType::F32), b.input(DType::F32)];
@@ -333,7 +334,8 @@ fn constants_survive_scratch_that_is_used_again() {
     let mut b = ExprBuilder::new();
     let x = b.input(BF16);
     let wide = b.cast(x, F32).unwrap();
-    // the input's scratch is free by now; the constant, computed once, must not take it
+    // the input's scratch block is free at this point; the constant, computed once, must not reuse
+    // it
     let zero = b.constant(0, F32);
     let y = b.binary(BinaryOp::Max, wide, zero).unwrap();
     let narrow = b.cast(y, BF16).unwrap();
@@ -346,8 +348,8 @@ fn constants_survive_scratch_that_is_used_again() {
     }
 }
 
-/// An expression of numbers that say what to add to it next; its outputs may be inputs, constants,
-/// or the same twice.
+/// Builds an expression from numbers, each of which selects the next instruction. Outputs may be
+/// inputs, constants or duplicates.
 fn expression(choices: &[(u8, u8, u8)], outputs: &[u8]) -> ScalarExpr {
     use DType::{Bool, F32, F64, I64};
     let mut b = ExprBuilder::new();
@@ -378,7 +380,7 @@ fn expression(choices: &[(u8, u8, u8)], outputs: &[u8]) -> ScalarExpr {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
-    /// What is prepared gives the bits, and the errors, of what is not.
+    /// A compiled kernel returns the same bits and errors as direct evaluation.
     #[test]
     fn prepared(
         choices in prop::collection::vec(any::<(u8, u8, u8)>(), 0..12),

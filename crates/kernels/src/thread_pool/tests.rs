@@ -8,8 +8,7 @@ use maquette_ir::scalar_expr::{BinaryOp, ExprBuilder, ScalarExpr, UnaryOp};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::process::Command;
 
-/// How often each index below `n` is run, by tasks that ask for the pool themselves where `depth`
-/// says so.
+/// The number of times each index below `n` runs, with jobs nested to `depth`.
 fn visits(n: usize, depth: usize) -> Vec<usize> {
     let seen: Vec<AtomicUsize> = (0..n).map(|_| AtomicUsize::new(0)).collect();
     try_for(n, true, &|i| {
@@ -23,7 +22,7 @@ fn visits(n: usize, depth: usize) -> Vec<usize> {
     seen.into_iter().map(AtomicUsize::into_inner).collect()
 }
 
-/// The message of the panic that a job ends in, where `panics` says which tasks panic.
+/// The panic message of a job in which the tasks selected by `panics` panic.
 fn panic_of(n: usize, panics: impl Fn(usize) -> bool + Sync) -> Option<String> {
     let job = || {
         try_for(n, true, &|i| {
@@ -110,7 +109,7 @@ fn view<'a>(x: &'a [f32], sizes: &[i64]) -> View<'a> {
     View::from_slice_sized(x, sizes).expect("fits")
 }
 
-/// What `f` writes, as a number.
+/// A hash of the output of `f`.
 fn digest(n: usize, sizes: &[i64], f: impl FnOnce(&mut ViewMut<'_>) -> Result<()>) -> u64 {
     let mut out = vec![f32::NAN; n];
     f(&mut ViewMut::from_slice_sized(&mut out, sizes).expect("fits")).expect("runs");
@@ -119,7 +118,7 @@ fn digest(n: usize, sizes: &[i64], f: impl FnOnce(&mut ViewMut<'_>) -> Result<()
     h.finish()
 }
 
-/// Prints what kernels give, for [`bits_do_not_depend_on_threads_or_instruction_set`].
+/// Prints digests of kernel results, for [`bits_do_not_depend_on_threads_or_instruction_set`].
 #[test]
 #[ignore = "run by another test"]
 fn digests() {
@@ -192,14 +191,15 @@ fn digests() {
     said("attention", digest(4 * 200 * 32, &[4, 200, 32], |o| attention(&q, &q, &q, asked(), o)));
 }
 
-/// Prints the pool's size, for the test that asks for odd ones.
+/// Prints the pool's size, for the test of invalid settings.
 #[test]
 #[ignore = "run by another test"]
 fn size() {
     println!("\nthreads {}", num_threads());
 }
 
-/// The lines of a test's output that begin so, in a process with these variables.
+/// The output lines with this prefix of a test that runs in a process with these environment
+/// variables.
 fn said_under(variables: &[(&str, &str)], test: &str, line: &str) -> Vec<String> {
     let mut run = Command::new(std::env::current_exe().expect("this test"));
     run.args([
@@ -255,7 +255,7 @@ fn what_is_no_number_of_threads_is_the_number_of_cores() {
     assert_eq!((size("3"), size("5000")), (vec!["3".to_owned()], vec!["1024".to_owned()]));
 }
 
-/// The tests above, in a process whose pool nobody else uses, of more threads than there are cores.
+/// Runs the tests above in a process of its own, with more pool threads than cores.
 #[test]
 fn a_pool_of_many_threads() {
     for name in [

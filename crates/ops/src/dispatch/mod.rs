@@ -3,7 +3,7 @@
 //! Stages, in order:
 //!
 //! - Poison: an operand that carries an error ends the call with that error.
-//! - Coercion of the arguments to the schema ([`coerce_args`]).
+//! - Coercion of the arguments to the schema ([`coerce_args`](mod@coerce_args)).
 //! - Modes: the innermost active mode (the tracer is one) takes the call.
 //! - Fake execution ([`fake`]), if an operand is fake or fake code is running.
 //! - The kernel of the operands' device.

@@ -56,7 +56,7 @@ pub enum AccessError {
             write to a copy (`{arg}.contiguous()`) instead"
     )]
     SelfOverlap {
-        /// Which.
+        /// The argument.
         arg: String,
         /// Its sizes.
         sizes: Vec<i64>,
@@ -79,7 +79,7 @@ pub enum AccessError {
     /// The data was accessed as another element type.
     #[error("the tensor holds {found}, not {expected}")]
     DType {
-        /// Asked for.
+        /// The requested value.
         expected: DType,
         /// The tensor's dtype.
         found: DType,
@@ -138,17 +138,17 @@ pub enum AccessError {
     /// The number of elements does not match the sizes.
     #[error("{found} elements do not fill sizes {sizes}")]
     Shape {
-        /// Asked for.
+        /// The requested value.
         sizes: String,
-        /// Given.
+        /// The actual value.
         found: usize,
     },
     /// The allocation failed.
     #[error("cannot allocate a tensor of sizes {sizes} and dtype {dtype}")]
     Allocation {
-        /// Asked for.
+        /// The requested value.
         sizes: String,
-        /// Asked for.
+        /// The requested value.
         dtype: DType,
     },
 }

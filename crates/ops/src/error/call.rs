@@ -14,7 +14,7 @@ pub enum CallError {
         undefined(.registered).unwrap_or_else(|| link_hint(.crate_hint))
     )]
     Unknown {
-        /// As asked for.
+        /// The requested name.
         name: String,
         /// Registrations for this name, although no definition exists.
         registered: Vec<String>,
@@ -26,9 +26,9 @@ pub enum CallError {
     /// A PyTorch operator that the builtin table does not have.
     #[error("PyTorch's operator `{name}` is missing here: {why}")]
     Unsupported {
-        /// As asked for.
+        /// The requested name.
         name: String,
-        /// Why.
+        /// The reason.
         why: &'static str,
     },
     /// The call has more arguments than the schema.
@@ -36,9 +36,9 @@ pub enum CallError {
     TooMany {
         /// The number of arguments in the schema.
         expected: usize,
-        /// Given.
+        /// The actual value.
         found: usize,
-        /// Schema.
+        /// The operator's schema.
         schema: String,
     },
     /// A required argument is missing.
@@ -50,7 +50,7 @@ pub enum CallError {
         index: usize,
         /// Its type.
         expected: String,
-        /// Schema.
+        /// The operator's schema.
         schema: String,
     },
     /// An argument has the wrong type.
@@ -66,17 +66,17 @@ pub enum CallError {
         expected: String,
         /// The kind of the value in the call.
         found: String,
-        /// Schema.
+        /// The operator's schema.
         schema: String,
     },
     /// The schema has no argument of this name.
     #[error("has no argument `{keyword}`{}; its schema is {schema}", did_you_mean(.similar))]
     UnknownKeyword {
-        /// As given.
+        /// The keyword in the call.
         keyword: String,
         /// A similar argument name.
         similar: Vec<String>,
-        /// Schema.
+        /// The operator's schema.
         schema: String,
     },
     /// An argument occurs both by position and by keyword, or twice by keyword.
@@ -88,7 +88,7 @@ pub enum CallError {
         index: usize,
         /// Text: by position and by keyword, or twice by keyword.
         how: &'static str,
-        /// Schema.
+        /// The operator's schema.
         schema: String,
     },
     /// No overload accepts the arguments.
@@ -140,7 +140,7 @@ pub enum CallError {
         first_arg: String,
         /// Its device.
         first: Device,
-        /// Another.
+        /// The second argument.
         second_arg: String,
         /// Its device.
         second: Device,
@@ -152,13 +152,13 @@ pub enum CallError {
         expected: usize,
         /// Returned.
         found: usize,
-        /// Schema.
+        /// The operator's schema.
         schema: String,
     },
     /// The kernel returned a value of the wrong type.
     #[error("its kernel returned {found} as output {index}, the schema declares {expected}")]
     ReturnType {
-        /// Which output.
+        /// The index of the output.
         index: usize,
         /// Declared.
         expected: String,
@@ -168,7 +168,7 @@ pub enum CallError {
     /// The kernel returned a tensor on another device.
     #[error("its kernel returned output {index} on {found}, its arguments are on {expected}")]
     ReturnDevice {
-        /// Which output.
+        /// The index of the output.
         index: usize,
         /// The operands' device.
         expected: Device,
@@ -182,7 +182,7 @@ pub enum CallError {
          Return a copy (`x.clone_tensor()`), or do not return it"
     )]
     OutputAliases {
-        /// Which output.
+        /// The index of the output.
         output: usize,
         /// ``argument `x` `` or `output 1`.
         other: String,
@@ -204,9 +204,9 @@ pub enum CallError {
         "output {output} must be argument `{arg}` itself, or a view of it, as the schema declares"
     )]
     NotTheArgument {
-        /// Which output.
+        /// The index of the output.
         output: usize,
-        /// Which argument.
+        /// The argument.
         arg: String,
     },
 }

@@ -36,9 +36,9 @@ pub enum FakeError {
          `n.le({max}).check(\"…\")?`"
     )]
     SymbolicBounds {
-        /// Lower.
+        /// The lower bound.
         min: String,
-        /// Upper.
+        /// The upper bound.
         max: String,
     },
     /// An operand has data although others are fake.
@@ -48,7 +48,7 @@ pub enum FakeError {
          or make the argument fake too"
     )]
     RealOperand {
-        /// Which.
+        /// The argument.
         arg: String,
     },
     /// A fake kernel called another operator on real data.
@@ -69,9 +69,9 @@ pub enum FakeError {
     /// The bounds of `new_dynamic_size_in` are not `0 <= min <= max`.
     #[error("new_dynamic_size_in({min}, {max}): the bounds must be 0 <= min <= max")]
     Bounds {
-        /// Lower.
+        /// The lower bound.
         min: i64,
-        /// Upper.
+        /// The upper bound.
         max: i64,
     },
     /// The fake kernel created a symbol that occurs in no output.
@@ -89,7 +89,7 @@ pub enum FakeError {
             `x.new_empty(sizes, dtype)`"
     )]
     NotFake {
-        /// Which output.
+        /// The index of the output.
         index: usize,
     },
     /// A data-dependent symbol occurs only inside expressions, so a run cannot determine its value.
@@ -108,7 +108,7 @@ pub enum FakeError {
             {found}. Fix the fake kernel"
     )]
     Mismatch {
-        /// Which output.
+        /// The index of the output.
         output: usize,
         /// `size 1`, `stride 0`, `dtype`…
         what: String,
@@ -172,7 +172,7 @@ pub enum TraceError {
             tensor"
     )]
     Nested {
-        /// Which input.
+        /// The index of the input.
         input: usize,
         /// Where it belongs.
         trace: Arc<str>,
@@ -195,7 +195,7 @@ pub enum TraceError {
             tensor"
     )]
     Untraceable {
-        /// Which output.
+        /// The index of the output.
         output: usize,
         /// The kind of value that the fake kernel returned.
         kind: String,
@@ -228,7 +228,7 @@ pub enum RunError {
         what: String,
         /// From the trace.
         expected: String,
-        /// Given.
+        /// The actual value.
         found: String,
         /// The reason for the requirement, if known.
         why: Option<String>,
@@ -257,7 +257,7 @@ pub enum RunError {
     InputCount {
         /// From the trace.
         expected: usize,
-        /// Given.
+        /// The actual value.
         found: usize,
     },
     /// The tree structure of the inputs differs from the traced one.
@@ -271,7 +271,7 @@ pub enum RunError {
         input: String,
         /// The structure in the trace.
         expected: String,
-        /// Given.
+        /// The actual value.
         found: String,
     },
     /// A constant has no contents, because the graph was read from text.

@@ -1,17 +1,17 @@
-//! Why registrations are refused.
+//! Errors of registering operators, kernels and libraries.
 
 use maquette_ir::Loc;
 
-/// Why a registration was refused.
+/// A registration that was refused.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegisterError {
-    /// The operator is defined and alive.
+    /// The operator is already defined.
     #[error("the operator {op} is defined already, at {first}")]
     Duplicate {
-        /// Operator.
+        /// The operator.
         op: String,
-        /// Where it was defined.
+        /// The source line of the definition.
         first: Loc,
     },
     /// The operator is builtin.
@@ -21,42 +21,43 @@ pub enum RegisterError {
          `Library::new(\"aten\", Kind::Impl)?.impl_(…)`"
     )]
     Builtin {
-        /// Operator.
+        /// The operator.
         op: String,
     },
-    /// The same registration exists.
+    /// The operator already has a registration of this kind.
     #[error(
         "the operator {op} has a {what} already, registered at {first}; a `Library` of its own \
             may override that"
     )]
     DuplicateKernel {
-        /// Operator.
+        /// The operator.
         op: String,
         /// Which registration: `cpu kernel`, `fake kernel`…
         what: String,
-        /// Where it was made.
+        /// The source line of the registration.
         first: Loc,
     },
-    /// Nothing would ever show that the operator ran.
+    /// The operator returns nothing, mutates nothing and has no effect, so dead-code elimination
+    /// would remove every call.
     #[error(
         "the operator {op} returns nothing, mutates nothing and has no effect, so every call of \
             it could be removed; return something, \
          take a `&mut Tensor` (`Tensor(a!)`), or declare an effect with `effect(Effect::Ordered)`"
     )]
     NoPurpose {
-        /// Operator.
+        /// The operator.
         op: String,
     },
-    /// Without tensors there is nothing to dispatch on.
+    /// The operator has no tensor argument to dispatch on.
     #[error(
         "the operator {op} takes no tensor, so kernels for single devices need an argument \
             `device` of type Device to be chosen by; its \
          schema is {schema}"
     )]
     NoDispatchArgument {
-        /// Operator.
+        /// The operator.
         op: String,
-        /// Its schema.
+        /// The operator's schema.
         schema: String,
     },
     /// The kernel's Rust signature and the schema disagree.
@@ -65,7 +66,7 @@ pub enum RegisterError {
             declared as\n  {declared}\n{detail}"
     )]
     SchemaMismatch {
-        /// Operator.
+        /// The operator.
         op: String,
         /// `kernel`, `cpu kernel`, `fake kernel`.
         what: String,
@@ -76,45 +77,45 @@ pub enum RegisterError {
         /// Which argument differs.
         detail: String,
     },
-    /// A tag that contradicts the schema, an option that cannot be.
+    /// An option or a tag is invalid or contradicts the schema.
     #[error("the operator {op}: {detail}")]
     Invalid {
-        /// Operator.
+        /// The operator.
         op: String,
-        /// Why.
+        /// The reason.
         detail: String,
     },
-    /// The operator to add to does not exist.
+    /// A registration for an operator that does not exist.
     #[error("cannot register a {what} for {op}: there is no such operator; define it first")]
     Missing {
-        /// Operator.
+        /// The operator.
         op: String,
         /// Which registration.
         what: String,
     },
-    /// Text that names no dispatch key.
+    /// The text is not a dispatch key.
     #[error("unknown device type `{found}`; a kernel is for one of cpu, cuda, meta, xla, mps, \
         ipu, xpu, or `default` for all others{}", key_hint(.found))]
     Key {
-        /// As given.
+        /// The rejected text.
         found: String,
     },
-    /// Text that is no name of a namespace.
+    /// The text is not a valid namespace name.
     #[error(
         "`{namespace}` is not a name for a namespace; use letters, digits and `_`, and no digit \
             first"
     )]
     NotANamespace {
-        /// As given.
+        /// The rejected text.
         namespace: String,
     },
-    /// A namespace that nobody can have.
+    /// The namespace is reserved.
     #[error("the namespace `{namespace}` is reserved; choose another name")]
     Reserved {
         /// Its name.
         namespace: String,
     },
-    /// Two libraries define one namespace.
+    /// Another library already defines the namespace.
     #[error(
         "the namespace `{namespace}` is defined already, {first}; one library defines a \
             namespace. Add operators to it with `Kind::Fragment`, \
@@ -123,34 +124,34 @@ pub enum RegisterError {
     Namespace {
         /// Its name.
         namespace: String,
-        /// By whom: a line, or the builtin operators.
+        /// The definer: a source line, or the builtin operators.
         first: String,
     },
-    /// A library's registration in another namespace, or a definition in one that only adds
-    /// kernels.
+    /// A library registered something outside its namespace, or defined an operator although its
+    /// kind only adds kernels.
     #[error("the library of `{namespace}` made at {made}: {detail}")]
     Library {
         /// Its namespace.
         namespace: String,
-        /// Where it was made.
+        /// The source line of the registration.
         made: Loc,
-        /// Why.
+        /// The reason.
         detail: String,
     },
-    /// There is no kernel under the key.
+    /// The operator has no kernel for the dispatch key.
     #[error("the operator {op} has no {what}; it has: \
         {}", if .registered.is_empty() { "nothing".to_owned() } else { .registered.join(", ") })]
     NoKernel {
-        /// Operator.
+        /// The operator.
         op: String,
         /// Which: `cpu kernel`.
         what: String,
-        /// What there is.
+        /// The existing registrations.
         registered: Vec<String>,
     },
 }
 
-/// What to do about a key of PyTorch's that is not a device.
+/// Advice for a PyTorch dispatch key that is not a device.
 fn key_hint(found: &str) -> &'static str {
     if found.to_ascii_lowercase().starts_with("autograd") {
         "; a gradient formula is no kernel here: register it with `register_autograd`"
