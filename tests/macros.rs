@@ -274,7 +274,7 @@ fn a_wrapper_takes_anything_that_is_an_integer() {
     let x = Tensor::from([[1f32, 2.0, 3.0]]);
     let n = x.size(1);
     assert_eq!(values(&crop(&x, 3, n, [1, 2], x.sizes())), [3.0, 3.0, 3.0, 4.0]);
-    assert_eq!(values(&crop(&x, n, 2usize, vec![5i64], &[n, n])), [3.0, 2.0, 5.0, 6.0]);
+    assert_eq!(values(&crop(&x, n, 2usize, vec![5i64], [n, n])), [3.0, 2.0, 5.0, 6.0]);
     // the kernel takes `i64`, and a tracer sees the symbol
     let traced = TraceOptions::symbolic()
         .trace(|x: Tensor| crop(&x, x.size(0), x.size(1), [x.size(1)], [1]), x.clone())
