@@ -125,7 +125,7 @@ fn programs_that_once_failed_show_rare_faults() {
         let program: TestProgram = text.parse().unwrap();
         let modes: Vec<&dyn Mode> = modes().into_iter().map(|m| m as &dyn Mode).collect();
         assert!(!matches!(check(&program, &modes).unwrap(), Verdict::Mismatch { .. }));
-        assert!(seen(fault, &program, &modes).0.is_some(), "{fault} is not seen in\n{text}");
+        assert!(seen(*fault, &program, &modes).0.is_some(), "{fault} is not seen in\n{text}");
     }
 }
 
