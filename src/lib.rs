@@ -90,7 +90,7 @@ pub mod __private {
     };
 }
 
-/// The guides. A test compiles and runs every snippet of them.
+/// The guides. A test compiles and runs their snippets, except the one that is a test of its own.
 pub mod guide {
     #[doc = include_str!("../docs/custom-operators.md")]
     pub mod custom_operators {}
