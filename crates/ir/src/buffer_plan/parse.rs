@@ -11,7 +11,7 @@ use crate::copy_cost::{CopyCost, Traffic};
 use crate::graph::parse::{ParseError, Parser};
 use crate::graph::{Graph, NodeId, Stmt, ValueId};
 use crate::sym::{Expr, SymTable};
-use crate::view::ViewSpec;
+use crate::view::{ViewError, ViewSpec, row_major_strides};
 use crate::{Device, graph::lex::Kind};
 use rustc_hash::FxHashMap;
 
@@ -264,12 +264,9 @@ impl<'t> PlanParser<'_, 't> {
         let strides = if self.p.eat_word("strides") { Some(self.p.expr_list()?) } else { None };
         let offset = if self.p.eat_word("offset") { self.p.expr()? } else { Expr::Int(0) };
         let symbols: &mut SymTable = &mut self.p.symbols;
-        let strides = match strides {
-            Some(strides) => Ok(strides),
-            None => ViewSpec::contiguous(&sizes, symbols)
-                .map(|rows| rows.dims().iter().map(|d| d.stride).collect()),
-        };
         strides
+            .or_else(|| row_major_strides(&sizes, symbols))
+            .ok_or(ViewError::TooLarge)
             .and_then(|strides| ViewSpec::strided(offset, &sizes, &strides, symbols))
             .map_err(|e| self.p.error_at(at, e))
     }

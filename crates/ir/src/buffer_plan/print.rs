@@ -7,7 +7,7 @@ use super::{Buffer, BufferPlan, BufferView, CopyReason, ResultDest, Step};
 use crate::Device;
 use crate::graph::{Arg, Graph, NodeId, Stmt, ValueId};
 use crate::sym::{Expr, SymTable};
-use crate::view::ViewSpec;
+use crate::view::{ViewSpec, row_major_strides};
 use std::fmt::{self, Display, Formatter, Write};
 
 /// A plan beside its graph, to be printed.
@@ -203,9 +203,8 @@ impl<W: Write> Printer<'_, '_, W> {
         let sizes: Vec<Expr> = spec.sizes().collect();
         let strides: Vec<Expr> = spec.dims().iter().map(|d| d.stride).collect();
         self.exprs(&sizes)?;
-        let row_major = ViewSpec::contiguous(&sizes, &mut self.symbols)
-            .is_ok_and(|rows| rows.dims().iter().map(|d| d.stride).eq(strides.iter().copied()));
-        if !row_major {
+        let row_major = row_major_strides(&sizes, &mut self.symbols);
+        if row_major.is_none_or(|row_major| *row_major != *strides) {
             self.w.write_str(" strides ")?;
             self.exprs(&strides)?;
         }

@@ -153,18 +153,30 @@ impl From<SymError> for ViewError {
     }
 }
 
+/// Row-major strides, the products of the inner sizes, or nothing if one overflows 64 bits.
+///
+/// Assumed facts do not simplify them, so the same sizes have the same strides in every table of a
+/// graph.
+pub(crate) fn row_major_strides(
+    sizes: &[Expr],
+    symbols: &mut SymTable,
+) -> Option<SmallVec<[Expr; 4]>> {
+    let mut strides = SmallVec::from_elem(ONE, sizes.len());
+    let mut next = ONE;
+    for (stride, &size) in strides.iter_mut().zip(sizes).rev() {
+        *stride = next;
+        next = SymArith(symbols).mul(next, size)?;
+    }
+    Some(strides)
+}
+
 impl ViewSpec {
     /// The row-major contiguous view with these sizes, at offset 0.
     ///
     /// # Errors
     /// A size is negative, or the number of elements overflows 64 bits.
     pub fn contiguous(sizes: &[Expr], symbols: &mut SymTable) -> Result<ViewSpec, ViewError> {
-        let mut strides: SmallVec<[Expr; 4]> = SmallVec::from_elem(ONE, sizes.len());
-        let mut next = ONE;
-        for (stride, &size) in strides.iter_mut().zip(sizes).rev() {
-            *stride = next;
-            next = SymArith(symbols).mul(next, size).ok_or(ViewError::TooLarge)?;
-        }
+        let strides = row_major_strides(sizes, symbols).ok_or(ViewError::TooLarge)?;
         ViewSpec::strided(ZERO, sizes, &strides, symbols)
     }
 
