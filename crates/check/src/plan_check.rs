@@ -10,6 +10,7 @@ use maquette_ir::functional_ops::{Callee, FunctionalOp, List, Region};
 use maquette_ir::functional_program::{ExternalTensor, FunctionalGraph, Output};
 use maquette_ir::graph::{Arg, ArgEffect, Graph, NodeId, OpFacts, Placement, Stmt, ValueId};
 use maquette_ir::sym::{Expr, SymTable, SymbolId};
+use maquette_ir::view::StridedPositions;
 use std::collections::{HashMap, HashSet};
 
 /// The values of symbols.
@@ -68,11 +69,7 @@ struct Checker<'a> {
 
 /// Positions of a strided tensor, in row-major order.
 fn positions(offset: i64, sizes: &[i64], strides: &[i64]) -> Vec<i64> {
-    let mut at = vec![offset];
-    for (n, s) in sizes.iter().zip(strides) {
-        at = at.iter().flat_map(|p| (0..*n).map(move |i| p + i * s)).collect();
-    }
-    at
+    StridedPositions::new(offset, sizes, strides).collect()
 }
 
 impl Checker<'_> {
