@@ -36,6 +36,7 @@
 //! occupants of a buffer have constant limits.
 
 mod assign;
+mod choose_region;
 mod destinations;
 mod interference;
 mod liveness;
