@@ -1,6 +1,7 @@
 //! Whether a real tensor has the metadata that a fake kernel promised. The sizes may be in any
-//! language that the caller can evaluate: a graph's expressions, or a running trace's symbols. Runs,
-//! traces with real tensors, opcheck and the tests of wrong calls all decide by [`check_metadata`].
+//! language that the caller can evaluate: a graph's expressions, or a running trace's symbols.
+//!
+//! Runs, traces with real tensors, opcheck and the tests of wrong calls all use [`check_metadata`].
 
 use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, Device, Layout};

@@ -8,9 +8,9 @@ use crate::sym::{SymError, SymInt};
 use smallvec::SmallVec;
 use std::convert::Infallible;
 
-/// Writes the strides of a dense tensor, in any arithmetic: along `inner_to_outer`, a permutation of
-/// the dimensions, each stride is the previous one times the previous size. `one` is the innermost
-/// stride, and `times(stride, size)` the product.
+/// Writes the strides of a dense tensor, in any arithmetic. Along `inner_to_outer`, a permutation
+/// of the dimensions, each stride is the previous one times the previous size. `one` is the
+/// innermost stride, and `times(stride, size)` the product.
 ///
 /// PyTorch's strides count a size of 0 as 1, so there `times` multiplies by `max(size, 1)`. The
 /// outermost size is a factor of no stride and is not multiplied, so only a stride overflows. As in
