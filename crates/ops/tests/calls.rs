@@ -260,7 +260,9 @@ fn returns_are_checked_on_every_call() {
         call_error(&wrong(&|_: &[Value]| args![one(0.0), [one(0.0)], 1.5])),
         CallError::ReturnType { index: 2, .. }
     ));
-    let first = |a: &[Value]| a[1].list().unwrap()[0].tensor().unwrap().clone();
+    fn first(a: &[Value]) -> Tensor {
+        a[1].list().unwrap()[0].tensor().unwrap().clone()
+    }
     assert!(matches!(
         call_error(&wrong(&|a: &[Value]| args![one(0.0), vec![first(a)], 1])),
         CallError::OutputAliases { output: 1, other } if other.contains("ys")
