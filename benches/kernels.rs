@@ -1,5 +1,5 @@
-//! What eager operators cost, beside PyTorch where it is installed. `cargo bench -p maquette-benches --bench kernels
-//! [NAME…]`.
+//! What eager operators cost, beside PyTorch where it is installed.
+//! `cargo bench -p maquette-benches --bench kernels [NAME…]`.
 //!
 //! Every case is timed here and then by `benches/peers/torch_kernels.py` (with `MAQUETTE_PYTHON`,
 //! or `python3`), which knows the same cases by name: both warm, with as many threads. A figure is

@@ -28,8 +28,8 @@
 //! ```
 //!
 //! The parts: [`Tensor`] and its operators; [`macro@custom_op`] and what can be registered for one;
-//! [`trace()`] and [`TraceOptions`]; [`ExportOptions`] and [`Program`]; [`rewrite`]; and the graph of
-//! [`ir`]. The guides are in [`guide`].
+//! [`trace()`] and [`TraceOptions`]; [`ExportOptions`] and [`Program`]; [`rewrite`]; and the graph
+//! of [`ir`]. The guides are in [`guide`].
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 

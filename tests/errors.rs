@@ -150,7 +150,8 @@ macro_rules! snapshot {
     ($($name:ident),*) => { $(
         #[test]
         fn $name() {
-            insta::with_settings!({ filters => vec![(r"\.rs:\d+", ".rs:LINE"), (r"at \S*?(tests|crates)/", "at $1/")] }, {
+            let filters = [(r"\.rs:\d+", ".rs:LINE"), (r"at \S*?(tests|crates)/", "at $1/")];
+            insta::with_settings!({ filters => filters }, {
                 assert_snapshot!(concat!("errors_", stringify!($name)), texts(super::$name()));
             });
         }

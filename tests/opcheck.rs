@@ -27,7 +27,10 @@ fn rows_fake(_cx: &FakeCtx, x: &Tensor) -> Result<Tensor> {
 }
 
 opcheck_suite! {
-    sine: sin::op(), [args![Tensor::from([1.0f32, 2.0])], args![Tensor::from([[1.0f32, 2.0], [3.0, 4.0]]).t()]];
+    sine: sin::op(), [
+        args![Tensor::from([1.0f32, 2.0])],
+        args![Tensor::from([[1.0f32, 2.0], [3.0, 4.0]]).t()],
+    ];
     sums_of_rows: rows::op(), [args![Tensor::from([[1.0f32, 2.0], [3.0, 4.0]])]], xfail [Fake];
 }
 

@@ -5,9 +5,12 @@
 //! right if every operator finds, where it reads, the names of what it is to read; if what leaves
 //! is where it should be; and if the invariants I1 to I7 hold at each step.
 
+mod elements;
+mod outputs;
+
 use maquette_ir::buffer_plan::{Buffer, BufferId, BufferPlan, BufferView, ResultDest, Step};
-use maquette_ir::functional_ops::{Callee, FunctionalOp, List, Region};
-use maquette_ir::functional_program::{ExternalTensor, FunctionalGraph, Output};
+use maquette_ir::functional_ops::{Callee, FunctionalOp};
+use maquette_ir::functional_program::{ExternalTensor, FunctionalGraph};
 use maquette_ir::graph::{Arg, ArgEffect, Graph, NodeId, OpFacts, Placement, Stmt, ValueId};
 use maquette_ir::sym::{Expr, SymTable, SymbolId};
 use std::collections::{HashMap, HashSet};
@@ -66,126 +69,13 @@ struct Checker<'a> {
     last: usize,
 }
 
-/// Positions of a strided tensor, in row-major order.
-fn positions(offset: i64, sizes: &[i64], strides: &[i64]) -> Vec<i64> {
-    let mut at = vec![offset];
-    for (n, s) in sizes.iter().zip(strides) {
-        at = at.iter().flat_map(|p| (0..*n).map(move |i| p + i * s)).collect();
-    }
-    at
-}
-
 impl Checker<'_> {
     fn eval(&self, table: &SymTable, e: Expr) -> PlanResult<i64> {
         table.eval(e, self.env).map_err(|e| e.to_string())
     }
 
-    fn list(&self, list: List<'_>) -> PlanResult<Vec<i64>> {
-        list.iter().map(|e| self.eval(self.graph.symbols(), e)).collect()
-    }
-
-    /// The elements of a base, row-major, that a view has.
-    fn view_positions(&self, region: Region<'_>) -> PlanResult<Vec<i64>> {
-        let offset = self.eval(self.graph.symbols(), region.offset)?;
-        Ok(positions(offset, &self.list(region.sizes)?, &self.list(region.strides)?))
-    }
-
     fn decode(&self, node: NodeId) -> PlanResult<FunctionalOp<'_>> {
         FunctionalOp::of(self.graph, node).map_err(|_| "a node is malformed".to_owned())
-    }
-
-    fn positions(&self, place: &BufferView) -> PlanResult<Vec<i64>> {
-        let table = &self.plan.symbols;
-        let dims = place.spec.dims();
-        let sizes: Vec<i64> =
-            dims.iter().map(|d| self.eval(table, d.size)).collect::<PlanResult<_>>()?;
-        let strides: Vec<i64> =
-            dims.iter().map(|d| self.eval(table, d.stride)).collect::<PlanResult<_>>()?;
-        Ok(positions(self.eval(table, place.spec.offset())?, &sizes, &strides))
-    }
-
-    /// Where the elements of a tensor lie that has the strides of its type, from its first element
-    /// on.
-    fn declared_positions(&self, v: ValueId) -> PlanResult<Vec<i64>> {
-        let t = self.graph.tensor_type(v).ok_or("a value is no tensor")?;
-        let numbers = |l: &[Expr]| {
-            l.iter().map(|e| self.eval(self.graph.symbols(), *e)).collect::<PlanResult<Vec<i64>>>()
-        };
-        Ok(positions(0, &numbers(&t.sizes)?, &numbers(&t.strides)?))
-    }
-
-    /// Names for the elements of a tensor: those that share their place are one.
-    fn ids_in_memory(
-        &mut self,
-        v: ValueId,
-        memory: &mut HashMap<i64, ElementId>,
-    ) -> PlanResult<Vec<ElementId>> {
-        let at = self.declared_positions(v)?;
-        let mut fresh = || {
-            self.next += 1;
-            self.next
-        };
-        Ok(at.into_iter().map(|p| *memory.entry(p).or_insert_with(&mut fresh)).collect())
-    }
-
-    fn element_ids(&self, v: ValueId) -> PlanResult<&Vec<ElementId>> {
-        self.names
-            .get(&v)
-            .ok_or_else(|| format!("%{} is used before it is made", self.graph.value_name(v)))
-    }
-
-    /// Names all values: inputs by where they lie, results by who makes them.
-    fn name_elements(&mut self) -> PlanResult {
-        let graph = self.graph;
-        let externals: Vec<ValueId> = graph
-            .inputs()
-            .iter()
-            .copied()
-            .chain(graph.consts().iter().map(|c| c.value()))
-            .collect();
-        for (b, v) in externals.iter().enumerate() {
-            if graph.tensor_type(*v).is_none() {
-                continue;
-            }
-            let mut memory = std::mem::take(&mut self.memory[b]);
-            let names = self.ids_in_memory(*v, &mut memory)?;
-            self.memory[b] = memory;
-            self.names.insert(*v, names);
-        }
-        self.initial_memory = self.memory.clone();
-        for node in graph.nodes() {
-            let results: Vec<ValueId> = graph.result_values(node).collect();
-            let made = match self.decode(node)? {
-                FunctionalOp::View { base, region } => {
-                    let base = self.element_ids(base)?;
-                    self.view_positions(region)?
-                        .iter()
-                        .map(|p| base.get(*p as usize).copied())
-                        .collect::<Option<_>>()
-                        .ok_or("a view leaves its base")?
-                }
-                FunctionalOp::Scatter { base, source, region } => {
-                    let (mut base, source) =
-                        (self.element_ids(base)?.clone(), self.element_ids(source)?);
-                    for (p, name) in self.view_positions(region)?.iter().zip(source) {
-                        *base.get_mut(*p as usize).ok_or("a store leaves its base")? = *name;
-                    }
-                    base
-                }
-                FunctionalOp::Strided { operand } => self.element_ids(operand)?.clone(),
-                _ => {
-                    for v in results {
-                        if graph.tensor_type(v).is_some() {
-                            let names = self.ids_in_memory(v, &mut HashMap::new())?;
-                            self.names.insert(v, names);
-                        }
-                    }
-                    continue;
-                }
-            };
-            self.names.insert(*results.first().ok_or("a view without a result")?, made);
-        }
-        Ok(())
     }
 
     /// The tensors that a node reads, and those it mutates, before and after.
@@ -407,112 +297,6 @@ impl Checker<'_> {
         let names: Vec<Option<ElementId>> =
             found.collect::<Option<_>>().ok_or("a view leaves its base")?;
         self.put(to.buffer, &target, &names)
-    }
-
-    fn check_outputs(&mut self) -> PlanResult {
-        for node in self.graph.nodes() {
-            let only_moves = matches!(
-                self.decode(node)?,
-                FunctionalOp::View { .. }
-                    | FunctionalOp::Scatter { .. }
-                    | FunctionalOp::Strided { .. }
-            );
-            if !only_moves && !self.done.contains(&node) {
-                return Err(format!("{} never runs", self.graph.op_name(node)));
-            }
-        }
-        let mut leaves = Vec::new();
-        fn flatten<'o>(o: &'o Output, leaves: &mut Vec<&'o Output>) {
-            match o {
-                Output::List(l) => l.iter().for_each(|o| flatten(o, leaves)),
-                o => leaves.push(o),
-            }
-        }
-        self.program.outputs.iter().for_each(|o| flatten(o, &mut leaves));
-        if leaves.len() != self.plan.outputs.len() {
-            return Err("an output has no place".into());
-        }
-        let mut owners: HashMap<BufferId, Option<usize>> = HashMap::new();
-        for (output, place) in leaves.into_iter().zip(&self.plan.outputs) {
-            let (result, memory) = match output {
-                Output::Result { result, .. } => (*result, None),
-                Output::Shared { result, memory, .. } => (*result, Some(*memory)),
-                Output::Alias { .. } | Output::List(_) => continue,
-            };
-            let (Some(Arg::Value(v)), Some(place)) = (self.graph.outputs().get(result), place)
-            else {
-                continue;
-            };
-            self.expect_contents(*v, place, "an output")?;
-            if matches!(
-                self.plan.buffers[place.buffer.index()],
-                Buffer::Input(_) | Buffer::Const(_)
-            ) {
-                return Err("I4: an output lies in memory from outside".into());
-            }
-            if owners
-                .insert(place.buffer, memory)
-                .is_some_and(|other| other.is_none() || other != memory)
-            {
-                return Err("I4: two outputs share a buffer".into());
-            }
-        }
-        self.check_mutations()
-    }
-
-    /// What was written back is there, and nothing else has changed.
-    fn check_mutations(&mut self) -> PlanResult {
-        let mut expected = self.initial_memory.clone();
-        for m in &self.program.mutations {
-            let b = match m.target {
-                ExternalTensor::Input(i) => i,
-                ExternalTensor::SharedMemory(i) => {
-                    self.graph.inputs().len() - self.program.memories.len() + i
-                }
-                ExternalTensor::Const(i) => self.graph.inputs().len() + i,
-            };
-            let Some(Arg::Value(v)) = self.graph.outputs().get(m.result) else {
-                return Err("what is written back is no value".into());
-            };
-            let at = match m.layout {
-                Some(place) => {
-                    let numbers =
-                        self.list(self.program.layout(place).ok_or("a layout is no list")?)?;
-                    let (sizes, strides) = numbers[1..].split_at((numbers.len() - 1) / 2);
-                    positions(numbers[0], sizes, strides)
-                }
-                None => {
-                    let externals: Vec<ValueId> = self
-                        .graph
-                        .inputs()
-                        .iter()
-                        .copied()
-                        .chain(self.graph.consts().iter().map(|c| c.value()))
-                        .collect();
-                    let t = externals
-                        .get(b)
-                        .and_then(|v| self.graph.tensor_type(*v))
-                        .ok_or("no such input")?;
-                    let numbers = |l: &[Expr]| {
-                        l.iter()
-                            .map(|e| self.eval(self.graph.symbols(), *e))
-                            .collect::<PlanResult<Vec<i64>>>()
-                    };
-                    positions(0, &numbers(&t.sizes)?, &numbers(&t.strides)?)
-                }
-            };
-            expected[b].extend(at.into_iter().zip(self.element_ids(*v)?.iter().copied()));
-        }
-        for (b, expected) in
-            expected.iter().enumerate().take(self.graph.inputs().len() + self.graph.consts().len())
-        {
-            if self.memory[b] != *expected {
-                return Err(format!(
-                    "I1: buffer {b} is left with something else than the program leaves"
-                ));
-            }
-        }
-        Ok(())
     }
 }
 

@@ -80,8 +80,10 @@ fn crates_depend_only_on_those_below_them() {
 
 #[test]
 fn manifests_are_read() {
-    let manifest = "[package]\nname = \"maquette-x\"\n[dependencies]\nmaquette-ir.workspace = true\n\
-        maquette-ops = { workspace = true }\nhalf = \"2\"\n[dev-dependencies]\nmaquette-trace = \"1\"";
+    let manifest = "[package]\nname = \"maquette-x\"\n\
+        [dependencies]\nmaquette-ir.workspace = true\n\
+        maquette-ops = { workspace = true }\nhalf = \"2\"\n\
+        [dev-dependencies]\nmaquette-trace = \"1\"";
     assert_eq!(dependencies(manifest), ["ir", "ops"]);
 }
 

@@ -6,12 +6,14 @@ mod calls;
 
 use calls::{Recipe, Recorded};
 use maquette_check::oracle::Rng;
+use maquette_interp::metadata_check::{ExpectedMeta, NumberCheck, check_metadata};
 use maquette_ir::sym::{Scope, SymInt};
 use maquette_ir::{DType, Loc};
 use maquette_ops::library::all;
 use maquette_ops::random::{Philox, apart};
 use maquette_ops::{Args, Error, Meta, Op, Result, Tensor, Value, args, fake};
 use std::collections::BTreeSet;
+use std::iter;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Changed calls of each operator, if the environment's `CALLS` says no other number.
@@ -163,24 +165,28 @@ fn outcome<T>(f: impl FnOnce() -> Result<T>) -> std::result::Result<Result<T>, S
     })
 }
 
-fn metas(v: &[Value]) -> Vec<Meta> {
-    v.iter().flat_map(Value::tensors).map(|t| t.meta().clone()).collect()
+fn tensors(v: &[Value]) -> Vec<&Tensor> {
+    v.iter().flat_map(Value::tensors).collect()
 }
 
 /// Whether what is promised is so, as far as it is known and can be observed.
-fn holds(promised: &Meta, real: &Meta) -> bool {
-    let is = |a: &SymInt, b: &SymInt| {
-        b.as_i64().is_some_and(|b| {
-            a.as_i64().map_or(a.poisoned().is_none() && a.range().contains(b), |a| a == b)
+fn holds(promised: &Meta, real: &Tensor) -> bool {
+    let check = |promised: SymInt, found: Option<i64>| {
+        let is = |real| {
+            promised
+                .as_i64()
+                .map_or(promised.poisoned().is_none() && promised.range().contains(real), |p| {
+                    p == real
+                })
+        };
+        Ok(if found.is_some_and(is) {
+            NumberCheck::Holds
+        } else {
+            NumberCheck::Differs(promised.to_string())
         })
     };
-    let empty = real.sizes.iter().any(|n| n.as_i64() == Some(0));
-    let stride = |((a, b), n): ((&SymInt, &SymInt), &SymInt)| n.as_i64() == Some(1) || is(a, b);
-    promised.dtype == real.dtype
-        && promised.sizes.len() == real.sizes.len()
-        && promised.sizes.iter().zip(&real.sizes).all(|(a, b)| is(a, b))
-        && (empty || is(&promised.offset, &real.offset))
-        && (empty || promised.strides.iter().zip(&real.strides).zip(&real.sizes).all(stride))
+    check_metadata(&ExpectedMeta::of(promised), real, iter::empty(), check)
+        .is_ok_and(|(mismatch, _)| mismatch.is_none())
 }
 
 /// What is wrong with how a call goes.
@@ -194,17 +200,21 @@ fn fault(op: Op, args: &Args) -> Option<String> {
     };
     let real = match outcome(|| apart(&mut Philox { seed: 7, offset: 0 }, || op.call(args.clone())))
     {
-        Ok(real) => metas(&real.ok()?),
+        Ok(real) => real.ok()?,
         Err(panic) => return Some(format!("the kernel panicked: {panic}")),
     };
-    let promised = match promised {
-        Ok(promised) => metas(&promised),
+    let real = tensors(&real);
+    let promised = match &promised {
+        Ok(promised) => tensors(promised),
         // a number that data decide is one that a trace is right to refuse
         Err(_) if real.is_empty() => return None,
         Err(e) => return Some(format!("the fake kernel refuses what the kernel does: {e}")),
     };
-    let same = promised.len() == real.len() && promised.iter().zip(&real).all(|(p, r)| holds(p, r));
-    let list = |metas: &[Meta]| metas.iter().map(Meta::to_string).collect::<Vec<_>>().join(", ");
+    let same =
+        promised.len() == real.len() && promised.iter().zip(&real).all(|(p, r)| holds(p.meta(), r));
+    let list = |tensors: &[&Tensor]| {
+        tensors.iter().map(|t| t.meta().to_string()).collect::<Vec<_>>().join(", ")
+    };
     (!same).then(|| {
         format!("the fake kernel promises {}, the kernel gives {}", list(&promised), list(&real))
     })

@@ -137,22 +137,39 @@ opcheck_suite! {
         args![matrix(2, 3), matrix(4, 3), ()],
         args![matrix(3, 2).t(), matrix(3, 4).t(), ()],
     ];
-    mutable: scale_(), [args![floats(3), 2.0], args![matrix(2, 3).t(), 0.5], args![floats(8).narrow(0, 2, 3), 2.0]];
+    mutable: scale_(), [
+        args![floats(3), 2.0],
+        args![matrix(2, 3).t(), 0.5],
+        args![floats(8).narrow(0, 2, 3), 2.0],
+    ];
     out: sin_out(), [args![floats(3), floats(3)]];
     overlapping: sin_out(), [{
         let x = floats(5);
         args![x.narrow(0, 0, 4), x.narrow(0, 1, 4)]
     }];
-    in_place_and_returned: add_(), [args![matrix(2, 3), floats(3)], { let x = floats(3); args![&x, &x] }];
+    in_place_and_returned: add_(), [args![matrix(2, 3), floats(3)], {
+        let x = floats(3);
+        args![&x, &x]
+    }];
     factory: ramp(), [args![3], args![0]];
-    data_dependent: nonzero(), [args![Tensor::from([0.0f32, 1.0, 2.0])], args![matrix(2, 3)], args![Tensor::scalar(1.0f32)]];
+    data_dependent: nonzero(), [
+        args![Tensor::from([0.0f32, 1.0, 2.0])],
+        args![matrix(2, 3)],
+        args![Tensor::scalar(1.0f32)],
+    ];
     lists: halves(), [args![[floats(2), floats(3)]], args![Vec::<Tensor>::new()]];
     mutable_list: zero_all(), [args![[floats(2), floats(3)]]];
-    optional_list_with_none: zero_some(), [args![floats(2), [Some(floats(2)), None]], args![floats(2), [None::<Tensor>]]];
+    optional_list_with_none: zero_some(), [
+        args![floats(2), [Some(floats(2)), None]],
+        args![floats(2), [None::<Tensor>]],
+    ];
     effect: log(), [args![floats(3)]];
     empty: linear(), [args![matrix(0, 3), matrix(4, 3), ()]];
 
-    builtin_pointwise: find("aten::add.Tensor"), [args![matrix(2, 3), floats(3)], args![floats(2), 2.0]];
+    builtin_pointwise: find("aten::add.Tensor"), [
+        args![matrix(2, 3), floats(3)],
+        args![floats(2), 2.0],
+    ];
     builtin_reduction: find("aten::sum.dim_IntList"), [args![matrix(2, 3), [1], true]];
     builtin_matrix: find("aten::addmm"), [args![floats(4), matrix(2, 3), matrix(3, 4)]];
     builtin_view: find("aten::transpose.int"), [args![matrix(2, 3), 0, 1]];

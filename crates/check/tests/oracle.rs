@@ -212,7 +212,6 @@ fn bad_programs_are_errors() {
 }
 
 // ---- modes that are wrong
-// ----------------------------------------------------------------------------------------------------------
 
 /// Makes the calls of a program in a way of its own; what it is given besides is for the end of the
 /// program.

@@ -1,5 +1,7 @@
 //! The `maquette` command.
 
+#![forbid(unsafe_code)]
+
 mod commands;
 mod demo;
 mod output;

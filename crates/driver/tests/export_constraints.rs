@@ -57,15 +57,19 @@ fn violations() {
     let mut case = |title: &str, text: String| writeln!(book, "# {title}\n{text}\n").unwrap();
     let one = [(0, 0, batch())];
 
-    let branch =
-        |x: &[Tensor]| Ok(if x[0].size(0).eq(4).guard()? { x[0].neg() } else { x[0].relu() }); // line A
+    let branch = |x: &[Tensor]| {
+        let four = x[0].size(0).eq(4).guard()?; // line A
+        Ok(if four { x[0].neg() } else { x[0].relu() })
+    };
     case("a size is taken for a number", refusal(&[&[4, 2]], &one, branch));
     case(
         "a reshape that fits one size",
         refusal(&[&[4, 3]], &one, |x| Ok(x[0].reshape([6i64, 2]))),
     ); // line B
-    let small =
-        |x: &[Tensor]| Ok(if x[0].size(0).le(8).guard()? { x[0].neg() } else { x[0].relu() }); // line C
+    let small = |x: &[Tensor]| {
+        let small = x[0].size(0).le(8).guard()?; // line C
+        Ok(if small { x[0].neg() } else { x[0].relu() })
+    };
     case("an upper bound", refusal(&[&[4, 2]], &one, small));
     case("an upper bound that was declared", refusal(&[&[4, 2]], &[(0, 0, batch().max(8))], small));
     let between = |x: &[Tensor]| {
@@ -75,8 +79,10 @@ fn violations() {
     };
     case("two bounds", refusal(&[&[4, 2]], &[(0, 0, batch().max(64))], between));
     case("two bounds, none declared", refusal(&[&[4, 2]], &one, between));
-    let even =
-        |x: &[Tensor]| Ok(if (x[0].size(0) % 2).eq(0).guard()? { x[0].neg() } else { x[0].relu() }); // line F
+    let even = |x: &[Tensor]| {
+        let even = (x[0].size(0) % 2).eq(0).guard()?; // line F
+        Ok(if even { x[0].neg() } else { x[0].relu() })
+    };
     case("an even size", refusal(&[&[4, 2]], &one, even));
     let two = [(0, 0, batch()), (1, 0, Dim::new("other"))];
     let sum = |x: &[Tensor]| Ok(&x[0] + &x[1]); // line G
@@ -161,8 +167,10 @@ fn what_is_suggested_helps() {
 
 #[test]
 fn symbols_that_were_not_declared_may_be_restricted() {
-    let pairs =
-        |x: &[Tensor]| Ok(if x[0].size(0).le(8).guard()? { &x[0] + &x[1] } else { x[0].relu() }); // line P
+    let pairs = |x: &[Tensor]| {
+        let small = x[0].size(0).le(8).guard()?; // line P
+        Ok(if small { &x[0] + &x[1] } else { x[0].relu() })
+    };
     let program = exported(ExportOptions::symbolic(), pairs, &[&[4], &[4]]).unwrap();
     let guards: Vec<String> = program.guards().into_iter().map(|g| g.cond).collect();
     assert_eq!(guards, ["s0 <= 8", "s0 == s1"]);

@@ -5,7 +5,7 @@
 //! are only compared, once their symbols are bound.
 
 use crate::metadata_check::{
-    CheckResult, ExpectedMeta, MetadataMismatch, check_metadata, mismatch,
+    CheckResult, ExpectedMeta, MetadataMismatch, NumberCheck, check_metadata, mismatch,
 };
 use maquette_ir::graph::{Def, Graph, TensorType, ValueId, ValueType};
 use maquette_ir::sym::{BoolExpr, Expr, SymError, SymTable, SymbolId};
@@ -332,7 +332,7 @@ impl<'g> Bindings<'g> {
             .iter()
             .filter(|(input, _)| input.shares_storage(t))
             .map(|(_, start)| *start / width);
-        check_metadata(&expected, t, starts, |e| self.known(e))
+        check_metadata(&expected, t, starts, |e, found| Ok(NumberCheck::of(self.known(e)?, found)))
     }
 }
 

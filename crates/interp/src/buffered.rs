@@ -200,9 +200,11 @@ impl<'g> BufferedFrame<'g> {
     fn copy(&mut self, from: &BufferView, to: &BufferView) -> Result<()> {
         let source = self.tensor(from)?;
         let target = self.tensor(to)?;
-        self.traffic += copy_writes(&source, &target);
         match target.copy_(&source).ok() {
-            Ok(_) => Ok(()),
+            Ok(_) => {
+                self.traffic += copy_writes(&source, &target, true);
+                Ok(())
+            }
             // elements that share their place are equal in every program
             Err(e)
                 if matches!(e.kind(), ErrorKind::Access(AccessError::SelfOverlap { .. }))
@@ -212,7 +214,7 @@ impl<'g> BufferedFrame<'g> {
                     ) =>
             {
                 let (offset, ..) = self.concrete_layout(&to.spec)?;
-                self.traffic += Traffic::copy(concrete_numel(&source).saturating_mul(2));
+                self.traffic += copy_writes(&source, &target, false);
                 let made = copy_overlapping(&source, target.strides(), offset)?;
                 self.buffers[to.buffer.index()] =
                     Some(made.as_strided([1i64], [1i64], Some(0.into())).ok()?.clone());

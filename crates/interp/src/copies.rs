@@ -2,6 +2,7 @@
 
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::contiguous_strides;
+use maquette_ir::view::StridedPositions;
 use maquette_ops::{AccessError, Error, ErrorKind, Result, Tensor};
 
 /// A copy in memory of its own, with strides; of elements that come to lie in one place, the last
@@ -26,10 +27,7 @@ pub(crate) fn copy_overlapping(t: &Tensor, strides: &[SymInt], offset: i64) -> R
     let symbolic = || Error::msg("strides that overlap must be plain numbers");
     let (sizes, steps) =
         (plain(t.sizes()).ok_or_else(symbolic)?, plain(strides).ok_or_else(symbolic)?);
-    let mut positions = vec![offset];
-    for (n, s) in sizes.iter().zip(&steps) {
-        positions = positions.iter().flat_map(|p| (0..*n).map(move |i| p + i * s)).collect();
-    }
+    let positions: Vec<i64> = StridedPositions::new(offset, &sizes, &steps).collect();
     let extent = positions.iter().max().map_or(0, |p| p + 1);
     let count = positions.len() as i64;
     let flat = Tensor::zeros([extent], t.dtype());

@@ -1,8 +1,11 @@
 //! Whether a real tensor has the metadata that a fake kernel promised. The sizes may be in any
 //! language that the caller can evaluate: a graph's expressions, or a running trace's symbols.
+//!
+//! Runs, traces with real tensors, opcheck and the tests of wrong calls all use [`check_metadata`].
 
+use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, Device, Layout};
-use maquette_ops::{Result, Tensor};
+use maquette_ops::{Meta, Result, Tensor};
 
 /// The metadata promised of a tensor, its sizes in some language `E`.
 pub struct ExpectedMeta<'a, E> {
@@ -20,6 +23,21 @@ pub struct ExpectedMeta<'a, E> {
     pub offset: E,
     /// Whether strides and offset are promised too.
     pub check_strides: bool,
+}
+
+impl<'a> ExpectedMeta<'a, SymInt> {
+    /// All the metadata of a fake tensor.
+    pub fn of(meta: &'a Meta) -> ExpectedMeta<'a, SymInt> {
+        ExpectedMeta {
+            dtype: meta.dtype,
+            device: meta.device,
+            layout: meta.layout,
+            sizes: &meta.sizes,
+            strides: &meta.strides,
+            offset: meta.offset,
+            check_strides: true,
+        }
+    }
 }
 
 /// A property of a tensor that is not the promised one.
@@ -50,16 +68,38 @@ pub(crate) fn mismatch<E>(
     })
 }
 
-/// Compares a real tensor. `known` evaluates a size, as far as its symbols are known. `starts` are
-/// the offsets of other tensors of this storage from which the promised one may be counted.
+/// Whether a promised number is the real one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NumberCheck {
+    /// It is, as far as the promise goes.
+    Holds,
+    /// Its symbols have no values yet.
+    Unknown,
+    /// It is not. The text is the promised number.
+    Differs(String),
+}
+
+impl NumberCheck {
+    /// Compares the promised number, if it is known, with the real one, if that is a plain number.
+    pub fn of(promised: Option<i64>, found: Option<i64>) -> NumberCheck {
+        match promised {
+            None => NumberCheck::Unknown,
+            Some(promised) if found == Some(promised) => NumberCheck::Holds,
+            Some(promised) => NumberCheck::Differs(promised.to_string()),
+        }
+    }
+}
+
+/// Compares a real tensor. `check` compares a promised number with the real one. `starts` are the
+/// offsets of other tensors of this storage from which the promised one may be counted.
 ///
 /// # Errors
-/// The tensor is poisoned, or `known` fails.
+/// The tensor is poisoned, or `check` fails.
 pub fn check_metadata<E: Copy>(
     expected_meta: &ExpectedMeta<'_, E>,
     t: &Tensor,
     starts: impl Iterator<Item = i64>,
-    known: impl Fn(E) -> Result<Option<i64>>,
+    check: impl Fn(E, Option<i64>) -> Result<NumberCheck>,
 ) -> Result<CheckResult<E>> {
     t.ok()?;
     let rank = expected_meta.sizes.len();
@@ -85,13 +125,14 @@ pub fn check_metadata<E: Copy>(
                           e: E,
                           found: Option<i64>|
      -> Result<Option<MetadataMismatch<E>>> {
-        let Some(expected) = known(e)? else {
-            complete = false;
-            return Ok(None);
+        let expected = match check(e, found)? {
+            NumberCheck::Holds => return Ok(None),
+            NumberCheck::Unknown => {
+                complete = false;
+                return Ok(None);
+            }
+            NumberCheck::Differs(expected) => expected,
         };
-        if found == Some(expected) {
-            return Ok(None);
-        }
         let found = found.map_or_else(|| "a symbol".to_owned(), |f| f.to_string());
         Ok(mismatch(what(), expected, found).map(|d| MetadataMismatch { expr: Some(e), ..d }))
     };

@@ -32,6 +32,13 @@ impl Traffic {
         Traffic { copied: n, computed: 0 }
     }
 
+    /// How often a copy step writes each element. A target that overlaps the source is written
+    /// through a temporary. A target that overlaps itself takes two more: positions are gathered,
+    /// and the copy is made anew.
+    pub const fn writes_per_copied_element(overlaps: bool, target_is_injective: bool) -> u64 {
+        (if overlaps { 2 } else { 1 }) + if target_is_injective { 0 } else { 2 }
+    }
+
     /// Of copies and computations.
     pub const fn written(self) -> u64 {
         self.copied.saturating_add(self.computed)

@@ -58,6 +58,16 @@ fn each_kind_of_buffer_and_step_parses_back() {
     assert_eq!(plan.cost.copied.to_text(&plan.symbols), "4 * n + 6");
 }
 
+/// The planner counts two more writes for each element of a copy whose target overlaps itself, and
+/// so does the parser.
+#[test]
+fn a_copy_to_a_target_that_overlaps_itself_is_counted_three_times() {
+    let graph = graph();
+    let (step, overlapping) = ("to b1[3] offset 1 through temporary", "to b5[3] strides [0]");
+    let plan = BufferPlan::parse(&PLAN.replace(step, overlapping), &graph).unwrap();
+    assert_eq!(plan.cost.copied.to_text(&plan.symbols), "4 * n + 9");
+}
+
 #[test]
 fn a_plan_without_steps_or_outputs() {
     let graph: Graph = "graph g() -> ()\n{\n  return ()\n}".parse().unwrap();

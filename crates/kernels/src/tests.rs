@@ -596,3 +596,14 @@ fn rows_in_place_have_the_bits_of_rows_elsewhere() {
     .expect("runs");
     assert!(y[..33] == y[33..66] && y[..33] == y[66..]);
 }
+
+/// The strides of an empty view are irrelevant, and no product of its sizes may overflow.
+#[test]
+fn empty_views_are_contiguous() {
+    for (sizes, strides) in [([0, 2, 3], [5, 1, 7]), ([0, 1 << 40, 1 << 40], [0, 1 << 40, 1])] {
+        // SAFETY: the view has no elements.
+        let view =
+            unsafe { View::from_raw([0f32; 1].as_ptr().cast(), DType::F32, &sizes, &strides) };
+        assert!(view.is_contiguous(), "{sizes:?} {strides:?}");
+    }
+}

@@ -3,7 +3,9 @@
 use crate::element::Element;
 use crate::error::{KernelError, Result};
 use maquette_ir::DType;
+use maquette_ir::typing::{fill_dense_strides, is_contiguous_i64};
 use smallvec::SmallVec;
+use std::convert::Infallible;
 use std::marker::PhantomData;
 
 /// Sizes, or strides in elements.
@@ -104,21 +106,9 @@ impl<'a> View<'a> {
         numel(&self.sizes)
     }
 
-    /// Whether the elements lie one after another in row-major order.
+    /// Whether the elements lie one after another in row-major order, as those of an empty view do.
     pub fn is_contiguous(&self) -> bool {
-        let mut expected = 1;
-        for (s, st) in self.sizes.iter().zip(&self.strides).rev() {
-            if *s == 0 {
-                return true;
-            }
-            if *s != 1 {
-                if *st != expected {
-                    return false;
-                }
-                expected *= s;
-            }
-        }
-        true
+        is_contiguous_i64(&self.sizes, &self.strides)
     }
 
     /// The same memory with dimensions of size 1 expanded (stride 0), and new ones in front, to
@@ -305,11 +295,10 @@ pub(crate) fn numel(sizes: &[i64]) -> usize {
     sizes.iter().fold(1usize, |n, s| n.saturating_mul(usize::try_from(*s).unwrap_or(0)))
 }
 
-/// Row-major strides.
+/// Row-major strides. If one overflows, the tensor has no elements, and the stride saturates.
 pub(crate) fn contiguous(sizes: &[i64]) -> Dims {
     let mut strides: Dims = smallvec::smallvec![1; sizes.len()];
-    for d in (1..sizes.len()).rev() {
-        strides[d - 1] = strides[d].saturating_mul(sizes[d].max(1));
-    }
+    let times = |stride: i64, size: i64| Ok::<_, Infallible>(stride.saturating_mul(size.max(1)));
+    let Ok(()) = fill_dense_strides(sizes, &mut strides, (0..sizes.len()).rev(), 1, times);
     strides
 }

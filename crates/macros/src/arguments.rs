@@ -37,7 +37,10 @@ pub(crate) enum Parameter {
 
 /// How a wrapper takes an argument of this type.
 pub(crate) fn parameter(ty: &Type) -> Parameter {
-    let is_integer = |ty: &Type| matches!(last_segment(strip_parens(ty)), Some((name, None)) if name == "i64" || name == "SymInt");
+    let is_integer = |ty: &Type| match last_segment(strip_parens(ty)) {
+        Some((name, None)) => name == "i64" || name == "SymInt",
+        _ => false,
+    };
     match strip_parens(ty) {
         Type::Reference(r) if r.mutability.is_none() => match strip_parens(&r.elem) {
             Type::Slice(s) if is_integer(&s.elem) => Parameter::Integers,

@@ -185,7 +185,11 @@ fn registration(
         steps.extend(quote!(.mutates_unknown()));
     }
     let define = quote_spanned! { ident.span().resolved_at(Span::call_site()) =>
-        #private::custom_op(#ident::NAME)#steps.defined_at(loc).kernel(#ident::kernel).register().map(|_| ())
+        #private::custom_op(#ident::NAME)#steps
+            .defined_at(loc)
+            .kernel(#ident::kernel)
+            .register()
+            .map(|_| ())
     };
     submit(private, &quote!(Define), &quote!(#ident::NAME), &define)
 }

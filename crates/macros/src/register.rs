@@ -43,7 +43,9 @@ fn expand(options: Result<Register>, function: Result<ItemFn>) -> Result<TokenSt
     let span = ident.span().resolved_at(Span::call_site());
     let add = match &options.device {
         Some(device) => {
-            quote_spanned!(span => #private::register_kernel(#op::op(), #op::kernel, #device, #ident))
+            quote_spanned! { span =>
+                #private::register_kernel(#op::op(), #op::kernel, #device, #ident)
+            }
         }
         None => quote_spanned!(span => #private::register_fake(#op::op(), #op::kernel, #ident)),
     };

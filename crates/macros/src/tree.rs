@@ -43,11 +43,9 @@ fn implement(private: &TokenStream, input: &DeriveInput, fields: &Fields) -> Tok
     let members: Vec<Member> = fields.members().collect();
     let names: Vec<String> = members.iter().map(member_name).collect();
     let parts: Vec<_> = (0..members.len()).map(|i| format_ident!("part{i}")).collect();
-    let flatten = fields
-        .iter()
-        .zip(&members)
-        .zip(&names)
-        .map(|((field, member), name)| quote_spanned!(at(&field.ty) => (#name, leaves.at(#name, &self.#member)?)));
+    let flatten = fields.iter().zip(&members).zip(&names).map(|((field, member), name)| {
+        quote_spanned!(at(&field.ty) => (#name, leaves.at(#name, &self.#member)?))
+    });
     let unflatten = fields.iter().zip(&members).zip(&parts).map(|((field, member), part)| {
         let ty = &field.ty;
         quote_spanned!(at(ty) => #member: <#ty as #private::Tree>::unflatten(#part, leaves)?)
@@ -58,8 +56,12 @@ fn implement(private: &TokenStream, input: &DeriveInput, fields: &Fields) -> Tok
             type Output = Self;
 
             #[allow(unused_variables)]
-            fn flatten(&self, leaves: &mut #private::Leaves) -> #private::Result<#private::TreeSpec> {
-                ::core::result::Result::Ok(#private::TreeSpec::Struct(#name, ::std::vec![#(#flatten),*]))
+            fn flatten(
+                &self,
+                leaves: &mut #private::Leaves,
+            ) -> #private::Result<#private::TreeSpec> {
+                let parts = ::std::vec![#(#flatten),*];
+                ::core::result::Result::Ok(#private::TreeSpec::Struct(#name, parts))
             }
 
             #[allow(unused_variables)]

@@ -184,7 +184,11 @@ fn a_factory_is_on_the_device_it_is_asked_for() {
     // the kernel for the device was chosen, and what it made is not there
     let e = made(kwargs![device = Device::cuda(1)]).unwrap_err();
     assert!(
-        matches!(e.kind(), ErrorKind::Call(CallError::ReturnDevice { expected, .. }) if *expected == Device::cuda(1)),
+        matches!(
+            e.kind(),
+            ErrorKind::Call(CallError::ReturnDevice { expected, .. })
+                if *expected == Device::cuda(1)
+        ),
         "{e}"
     );
     let e = made(kwargs![device = Device::new(DeviceKind::Xpu, 0)]).unwrap_err();

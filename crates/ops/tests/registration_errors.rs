@@ -17,7 +17,9 @@ fn x() -> Tensor {
 type Cases = Vec<(&'static str, Box<dyn FnOnce() -> Result<()>>)>;
 
 macro_rules! cases {
-    ($($name:literal => $run:expr,)*) => { vec![$(($name, Box::new(|| -> Result<()> { $run.map(drop) }) as _)),*] };
+    ($($name:literal => $run:expr,)*) => {
+        vec![$(($name, Box::new(|| -> Result<()> { $run.map(drop) }) as _)),*]
+    };
 }
 
 fn fragment(namespace: &str) -> Library {
@@ -38,7 +40,10 @@ fn definitions() -> Cases {
             replaced" => ops::custom_op("aten::relu").kernel(id).replace().register(),
         "neither a schema nor a kernel" => ops::custom_op("err::nothing").register(),
         "two arguments of one \
-            name" => ops::custom_op("err::dup_arg").arg_names(["a", "a"]).kernel(|_: &Tensor, n: i64| -> Result<i64> { Ok(n) }).register(),
+            name" => {
+            let kernel = |_: &Tensor, n: i64| -> Result<i64> { Ok(n) };
+            ops::custom_op("err::dup_arg").arg_names(["a", "a"]).kernel(kernel).register()
+        },
         "unknown mutation of a written \
             schema" => ops::custom_op("err::unknown").schema("(Tensor x) -> \
                 Tensor").mutates_unknown().register(),
@@ -89,7 +94,10 @@ fn kernels() -> Cases {
         "a key of autograd" => library::impl_("err_kernel::f", "AutogradCPU", id),
         "another namespace" => fragment("err_other").impl_("err_kernel::f", "cpu", id),
         "another signature of a fake \
-            kernel" => library::register_fake("err_kernel::f", |_: &FakeCtx, _: &mut Tensor| -> Result<i64> { Ok(0) }),
+            kernel" => {
+            let fake = |_: &FakeCtx, _: &mut Tensor| -> Result<i64> { Ok(0) };
+            library::register_fake("err_kernel::f", fake)
+        },
         "one place filled twice" => {
             let lib = Library::new("err_kernel", Kind::Impl)?;
             lib.impl_("f", "cpu", id)?;

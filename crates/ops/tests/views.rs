@@ -225,7 +225,10 @@ fn apply(step: &Step, x: &Tensor, m: &Model) -> (Tensor, Model, bool) {
 
 proptest! {
     #[test]
-    fn chains_of_views_read_and_write_the_base(sizes in prop::collection::vec(1..5i64, 1..4), steps in prop::collection::vec(step(), 0..7)) {
+    fn chains_of_views_read_and_write_the_base(
+        sizes in prop::collection::vec(1..5i64, 1..4),
+        steps in prop::collection::vec(step(), 0..7),
+    ) {
         let n: i64 = sizes.iter().product();
         let base = Tensor::from_vec((0..n).collect::<Vec<i64>>(), &sizes);
         let mut view = base.clone();
@@ -237,7 +240,8 @@ proptest! {
             }
             next.ok().map_err(|e| TestCaseError::fail(format!("{s:?} of {:?}: {e}", model.sizes)))?;
             prop_assert_eq!(next.sizes_i64().unwrap(), expected.sizes.clone(), "{:?}", s);
-            prop_assert_eq!(next.to_vec::<i64>().unwrap(), expected.at.iter().map(|&i| i as i64).collect::<Vec<_>>(), "{:?}", s);
+            let positions: Vec<i64> = expected.at.iter().map(|&i| i as i64).collect();
+            prop_assert_eq!(next.to_vec::<i64>().unwrap(), positions, "{:?}", s);
             if !next.shares_storage(&base) {
                 prop_assert!(may_copy, "{:?} copied", s);
                 break;
@@ -252,7 +256,8 @@ proptest! {
         if touched.len() == model.at.len() {
             prop_assert!(written.ok().is_ok());
             prop_assert_eq!(base.version(), before + 1);
-            let expected: Vec<i64> = (0..n).map(|i| if touched.contains(&(i as usize)) { -1 } else { i }).collect();
+            let expected: Vec<i64> =
+                (0..n).map(|i| if touched.contains(&(i as usize)) { -1 } else { i }).collect();
             prop_assert_eq!(base.to_vec::<i64>().unwrap(), expected);
         } else {
             prop_assert!(written.ok().is_err(), "a view that overlaps itself was written");
@@ -260,7 +265,10 @@ proptest! {
     }
 
     #[test]
-    fn a_reshape_copies_only_where_no_view_exists(sizes in prop::collection::vec(1..4i64, 1..4), swap in any::<bool>()) {
+    fn a_reshape_copies_only_where_no_view_exists(
+        sizes in prop::collection::vec(1..4i64, 1..4),
+        swap in any::<bool>(),
+    ) {
         let n: i64 = sizes.iter().product();
         let base = Tensor::from_vec((0..n).collect::<Vec<i64>>(), &sizes);
         let x = if swap { base.transpose(0, -1) } else { base.clone() };

@@ -6,7 +6,8 @@
 //! use maquette_trace::{Dim, TraceOptions};
 //!
 //! let x = Tensor::from_vec(vec![1.0f32, -2.0, 3.0], [3]);
-//! let traced = TraceOptions::new().dynamic(0, 0, Dim::new("batch")).names(["x"]).trace(|x: Tensor| (x * 2.0).relu(), x)?;
+//! let options = TraceOptions::new().dynamic(0, 0, Dim::new("batch")).names(["x"]);
+//! let traced = options.trace(|x: Tensor| (x * 2.0).relu(), x)?;
 //! assert_eq!(
 //!     traced.to_string(),
 //!     "graph graph(%x: f32[batch]) -> (f32[batch])

@@ -10,7 +10,7 @@
 
 use crate::inputs::symbolic_strides;
 use crate::record::unbound_symbols;
-use maquette_interp::metadata_check::{ExpectedMeta, check_metadata};
+use maquette_interp::metadata_check::{ExpectedMeta, NumberCheck, check_metadata};
 use maquette_ir::sym::{Range, Scope, SymInt};
 use maquette_ir::{Device, Loc};
 use maquette_ops::random::{self, Philox};
@@ -117,25 +117,14 @@ impl RealValues {
                 _ => None,
             };
             for (f, r) in f.tensors().zip(r.tensors()) {
-                let meta = f.meta();
-                let (sizes, strides, offset) =
-                    (meta.sizes.as_slice(), meta.strides.as_slice(), meta.offset);
-                let expected_meta = ExpectedMeta {
-                    dtype: meta.dtype,
-                    device: meta.device,
-                    layout: meta.layout,
-                    sizes,
-                    strides,
-                    offset,
-                    check_strides: true,
-                };
                 let width = r.dtype().size() as i64;
                 let starts = self
                     .input_offsets
                     .iter()
                     .filter(|(input, _)| input.shares_storage(r))
                     .map(|(_, start)| *start / width);
-                let (found, _) = check_metadata(&expected_meta, r, starts, |e| Ok(e.hint()))?;
+                let check = |e: SymInt, found| Ok(NumberCheck::of(e.hint(), found));
+                let (found, _) = check_metadata(&ExpectedMeta::of(f.meta()), r, starts, check)?;
                 differs = differs.or(found.map(|d| (d.what, d.expected, d.found)));
             }
             if let Some((what, expected, found)) = differs {

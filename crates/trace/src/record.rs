@@ -10,18 +10,20 @@
 //! results mention it, from a size or an integer result that is exactly the symbol. An assertion is
 //! placed at the first position at which all its symbols are bound.
 
-use crate::consts::{ConstEntry, Consts};
+mod args;
+mod symbols;
+
+pub(crate) use symbols::unbound_symbols;
+
+use crate::consts::Consts;
 use crate::op_record::OpRecord;
-use maquette_interp::Captured;
 use maquette_ir::Loc;
 use maquette_ir::graph::{
-    Arg, BindSource, Created, Graph, GraphBuilder, ResultSpec, StrId, TensorType, TypeId, ValueId,
-    ValueType,
+    Arg, Graph, GraphBuilder, ResultSpec, StrId, TensorType, TypeId, ValueId, ValueType,
 };
-use maquette_ir::sym::{Assertion, Expr, Scope, SymInt, SymTable, SymbolId, SymbolKind};
+use maquette_ir::sym::{Assertion, Expr, Scope, SymInt, SymTable, SymbolId};
 use maquette_ops::{
-    Args, Error, FakeError, Meta, Op, Outputs, Result, Tensor, TraceError, TraceSlot, TraceTag,
-    Value,
+    Args, Error, Meta, Op, Outputs, Result, Tensor, TraceError, TraceSlot, TraceTag, Value,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -273,88 +275,6 @@ impl Recorder {
         }
     }
 
-    /// Binds the data-dependent symbols that occur for the first time in the results of a node.
-    ///
-    /// # Errors
-    /// Such a symbol occurs only inside a larger expression, in a stride or in an offset, so that
-    /// no run could determine its value.
-    fn bind(&mut self, created: Created, types: &[ValueType]) -> Result<()> {
-        let mut unbound: SmallVec<[SymbolId; 4]> = SmallVec::new();
-        for (value, ty) in created.values.iter().zip(types) {
-            let (exprs, of): (SmallVec<[Expr; 12]>, _) = match ty {
-                ValueType::Tensor(ty) => match self.builder.tensor_type(*ty) {
-                    Some(ty) => (ty.exprs().collect(), Some(ty.rank())),
-                    None => continue,
-                },
-                ValueType::Int(e) => (SmallVec::from_slice(&[*e]), None),
-                _ => continue,
-            };
-            for (i, &e) in exprs.iter().enumerate().filter(|(_, e)| matches!(e, Expr::Id(_))) {
-                let (found, plain) = self
-                    .scope
-                    .with(|data| unbound_symbols(&mut data.table, e, &self.bound_symbols));
-                let source = match of {
-                    Some(rank) if i < rank => Some(BindSource::Size(i as u32)),
-                    Some(_) => None,
-                    None => Some(BindSource::Value),
-                };
-                match (plain, source, found.first()) {
-                    (true, Some(source), Some(&symbol)) => {
-                        self.builder.bind(symbol, value, source);
-                        self.bound_symbols.insert(symbol);
-                    }
-                    _ => unbound.extend(found),
-                }
-            }
-        }
-        match unbound.into_iter().find(|s| !self.bound_symbols.contains(s)) {
-            None => Ok(()),
-            Some(s) => Err(FakeError::Unbindable {
-                symbol: self.scope.with(|data| data.table.name(s).to_owned()),
-            }
-            .into()),
-        }
-    }
-
-    /// Moves the assertions whose symbols are all bound into the body, in the order in which they
-    /// were raised. With `line`, guards and assertions raised since the last call get that line:
-    /// builtin code raised them for the program's call there.
-    pub(crate) fn flush_assertions(&mut self, line: Option<Loc>) {
-        let Recorder {
-            scope,
-            pending_assertions,
-            assertions_seen,
-            guards_seen,
-            bound_symbols,
-            builder,
-            assert_locs,
-            ..
-        } = self;
-        scope.with(|data| {
-            if let Some(line) = line {
-                data.guards.iter_mut().skip(*guards_seen).for_each(|g| g.loc = line);
-                data.assertions.iter_mut().skip(*assertions_seen).for_each(|a| a.loc = line);
-            }
-            *guards_seen = data.guards.len();
-            pending_assertions.extend(data.assertions.iter().skip(*assertions_seen).cloned());
-            *assertions_seen = data.assertions.len();
-            if pending_assertions.is_empty() {
-                return;
-            }
-            pending_assertions.retain(|a| {
-                let known = |s: &SymbolId| {
-                    data.table.kind(*s) == SymbolKind::Backed || bound_symbols.contains(s)
-                };
-                let ready = data.table.free_symbols_bool(a.cond).iter().all(known);
-                if ready {
-                    builder.assert_(a.cond, a.message.as_deref());
-                    assert_locs.push(a.loc);
-                }
-                !ready
-            });
-        });
-    }
-
     /// The interned type of a tensor.
     fn tensor_type(&mut self, m: &Meta) -> Result<TypeId> {
         let ty = TensorType {
@@ -388,100 +308,6 @@ impl Recorder {
         }
     }
 
-    /// The graph's argument for an argument of the program.
-    pub(crate) fn arg(&mut self, v: &Value) -> Result<Arg> {
-        Ok(match v {
-            Value::None => Arg::None,
-            Value::Tensor(t) => Arg::Value(self.value_of(t)?),
-            Value::Int(i) => Arg::Int(self.expr(*i)?),
-            Value::Float(x) => (*x).into(),
-            Value::Bool(b) => (*b).into(),
-            Value::Str(s) => Arg::Str(self.builder.intern(s)),
-            Value::DType(d) => (*d).into(),
-            Value::Device(d) => (*d).into(),
-            Value::Layout(l) => (*l).into(),
-            Value::MemoryFormat(m) => (*m).into(),
-            Value::Ints(l) => {
-                let elements = l
-                    .iter()
-                    .map(|&i| self.expr(i).map(Arg::Int))
-                    .collect::<Result<SmallVec<[Arg; 8]>>>()?;
-                self.builder.list(&elements)
-            }
-            Value::List(l) => {
-                let elements =
-                    l.iter().map(|v| self.arg(v)).collect::<Result<SmallVec<[Arg; 8]>>>()?;
-                self.builder.list(&elements)
-            }
-        })
-    }
-
-    /// The graph value of a tensor: a traced tensor's slot, or a constant. Fails for a tensor of
-    /// another trace.
-    fn value_of(&mut self, t: &Tensor) -> Result<ValueId> {
-        match t.ok()?.slot() {
-            Some(slot) if Arc::ptr_eq(&slot.trace, &self.tag) => {
-                let unknown = || {
-                    TraceError::Internal("a traced tensor has a slot that its trace does not know")
-                };
-                Ok(self.values.get(slot.value as usize).copied().ok_or_else(unknown)?)
-            }
-            Some(slot) => Err(TraceError::OtherTrace {
-                trace: slot.trace.name.clone(),
-                current: self.tag.name.clone(),
-            }
-            .into()),
-            None => Ok(self.constant(t)?.value),
-        }
-    }
-
-    /// The entry of a real tensor, which becomes a constant unless it is already known.
-    fn constant(&mut self, t: &Tensor) -> Result<&ConstEntry> {
-        let at = self.const_index(t, |r, ty, t| {
-            r.builder.constant(ty, Arc::new(Captured(t.clone())), None)
-        })?;
-        self.consts.all().get(at).ok_or_else(|| TraceError::Internal("a constant is lost").into())
-    }
-
-    /// The index of a real tensor in `consts`. If it is new, `define` adds it to the graph.
-    ///
-    /// # Errors
-    /// The tensor is fake but does not belong to a trace.
-    pub(crate) fn const_index(
-        &mut self,
-        t: &Tensor,
-        define: impl FnOnce(&mut Recorder, TypeId, &Tensor) -> ValueId,
-    ) -> Result<usize> {
-        if t.is_fake() {
-            return Err(TraceError::Fake {
-                trace: self.tag.name.clone(),
-                tensor: t.meta().to_string(),
-            }
-            .into());
-        }
-        let mut consts = std::mem::take(&mut self.consts);
-        let found = consts.get_or_define(t, |t| {
-            let ty = self.tensor_type(t.meta())?;
-            Ok(define(self, ty, t))
-        });
-        self.consts = consts;
-        found
-    }
-
-    /// The argument for the fake kernel. A traced tensor keeps its slot only if the fake kernel
-    /// reads nothing but metadata; otherwise it gets a plain fake tensor.
-    fn fake_arg(&mut self, v: &Value, traced: bool) -> Result<Value> {
-        let mut tensor = |t: &Tensor| match t.slot() {
-            Some(_) if traced => Ok(t.clone()),
-            Some(_) => Ok(t.without_slot()),
-            None => self.constant(t).map(|k| k.fake.clone()),
-        };
-        match v {
-            Value::Tensor(t) => Ok(Value::Tensor(tensor(t)?)),
-            other => other.map_tensors(&mut tensor),
-        }
-    }
-
     /// Finishes the graph and leaves the recorder empty. `table` is the table of the closed scope.
     /// Returns the graph and the lines of its guards, without duplicate guards.
     pub(crate) fn finish(
@@ -503,17 +329,4 @@ impl Recorder {
         let graph = builder.finish(table, outputs).map_err(TraceError::Graph)?;
         Ok((graph, locs))
     }
-}
-
-/// The data-dependent symbols of an expression that are not bound, and whether the expression is
-/// exactly one such symbol.
-pub(crate) fn unbound_symbols(
-    table: &mut SymTable,
-    e: Expr,
-    bound_symbols: &FxHashSet<SymbolId>,
-) -> (SmallVec<[SymbolId; 4]>, bool) {
-    let mut found = table.free_symbols(e);
-    found.retain(|s| table.kind(*s) == SymbolKind::Unbacked && !bound_symbols.contains(s));
-    let plain = matches!(found.as_slice(), [s] if table.expr(*s) == e);
-    (found, plain)
 }

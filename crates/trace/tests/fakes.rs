@@ -178,7 +178,8 @@ fn a_symbol_given_to_a_fake_kernel_that_wants_a_number() {
         Ok(x.new_empty([x.size(0) * n], x.dtype()))
     })
     .unwrap();
-    let t = symbolic().trace(move |x: Tensor| call(&op, args![&x, x.size(0)]), vector(3)).unwrap(); // this line
+    let program = move |x: Tensor| call(&op, args![&x, x.size(0)]); // this line
+    let t = symbolic().trace(program, vector(3)).unwrap();
     let line = include_str!("fakes.rs").lines().position(|l| l.ends_with("// this line")).unwrap()
         as u32
         + 1;

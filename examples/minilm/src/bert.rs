@@ -102,7 +102,8 @@ impl Bert {
     /// Tokens `[batch, length]` and which of them are real (1) or padding (0), to unit vectors
     /// `[batch, width]`.
     pub fn forward(&self, ids: &Tensor, mask: &Tensor, attention: Attention) -> Tensor {
-        let allowed = mask.ne(0).unsqueeze(1).unsqueeze(1); // for every head and every asking token: [batch, 1, 1, length]
+        // for every head and every asking token: [batch, 1, 1, length]
+        let allowed = mask.ne(0).unsqueeze(1).unsqueeze(1);
         let mut x = self.embeddings.forward(ids);
         for layer in &self.layers {
             x = layer.forward(&x, &allowed, self.config.heads, attention);
@@ -140,7 +141,8 @@ impl Embeddings {
 
 impl Layer {
     fn forward(&self, x: &Tensor, allowed: &Tensor, heads: i64, attention: Attention) -> Tensor {
-        let split = |x: Tensor| x.unflatten(-1, [heads, -1]).transpose(1, 2); // [batch, heads, length, width / heads]
+        // [batch, heads, length, width / heads]
+        let split = |x: Tensor| x.unflatten(-1, [heads, -1]).transpose(1, 2);
         let (q, k, v) = (
             split(self.query.forward(x)),
             split(self.key.forward(x)),

@@ -25,7 +25,8 @@ impl Words {
         tokenizer
             .with_truncation(Some(TruncationParams { max_length, ..Default::default() }))
             .map_err(Error::other)?;
-        tokenizer.with_padding(Some(PaddingParams::default())); // to the longest sentence of the batch, by token 0
+        // to the longest sentence of the batch, by token 0
+        tokenizer.with_padding(Some(PaddingParams::default()));
         Ok(Words(tokenizer))
     }
 

@@ -11,7 +11,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: oracle [--programs N] [--seed S] [--mode NAME[,NAME]] [--statements K] [--threads N] [--write DIR] [--stats]
+const USAGE: &str = "\
+usage: oracle [--programs N] [--seed S] [--mode NAME[,NAME]] [--statements K] [--threads N]
+              [--write DIR] [--stats]
        oracle --replay FILE [--mode NAME[,NAME]]
        oracle --show INDEX [--seed S] [--statements K]
   --programs N    how many random programs (default: 1000)

@@ -10,9 +10,11 @@ use maquette_ir::DType;
 use std::process::ExitCode;
 use std::time::Instant;
 
-const USAGE: &str =
-    "usage: ulp [--function NAME[,NAME]] [--dtype f32|bf16|f16|f64] [--samples N] [--pairs N] [--wide N] [--threads N] [--markdown]
-  --samples N   about N patterns of f32 for each function, and those about its edges (default: all 2^32)
+const USAGE: &str = "\
+usage: ulp [--function NAME[,NAME]] [--dtype f32|bf16|f16|f64] [--samples N] [--pairs N]
+           [--wide N] [--threads N] [--markdown]
+  --samples N   about N patterns of f32 for each function, and those about its edges
+                (default: all 2^32)
   --pairs N     pairs of f32 for functions of two arguments (default: 2^26)
   --wide N      arguments of f64 (default: 100000)";
 

@@ -127,9 +127,18 @@ pub(super) enum Number {
 }
 
 macro_rules! number {
-    ($($t:ty => $v:ident),*) => { $(impl From<$t> for Number { fn from(x: $t) -> Number { Number::$v(x.into()) } })* };
+    ($($v:ident: $($t:ty),*;)*) => { $($(
+        impl From<$t> for Number {
+            fn from(x: $t) -> Number {
+                Number::$v(x.into())
+            }
+        }
+    )*)* };
 }
-number!(bool => Int, u8 => Int, i8 => Int, i16 => Int, i32 => Int, i64 => Int, half::f16 => Float, half::bf16 => Float, f32 => Float, f64 => Float);
+number! {
+    Int: bool, u8, i8, i16, i32, i64;
+    Float: half::f16, half::bf16, f32, f64;
+}
 
 fn close(e: Number, x: Number, (relative, absolute): (f64, f64)) -> bool {
     match (e, x) {

@@ -130,9 +130,10 @@ impl StorageWriter {
         let meta =
             t.meta().concrete().ok_or_else(|| maquette_ops::Error::value("a symbolic result"))?;
         let (size, stride) = (meta.sizes.as_slice(), meta.strides.as_slice());
-        Ok(
-            json!({"t": key, "size": size, "stride": stride, "offset": meta.offset, "dtype": t.dtype().torch_name().trim_start_matches("torch.")}),
-        )
+        let dtype = t.dtype().torch_name().trim_start_matches("torch.");
+        Ok(json!({
+            "t": key, "size": size, "stride": stride, "offset": meta.offset, "dtype": dtype,
+        }))
     }
 }
 

@@ -6,9 +6,11 @@ use super::sample::operands;
 use super::sample_variants::{SampleVariant, VariantKind};
 use crate::values::catch_panics;
 use crate::values::{flatten, show};
+use maquette_interp::metadata_check::{ExpectedMeta, NumberCheck, check_metadata};
 use maquette_ir::sym::{Expr, Range, Scope, ScopeData, SymInt, SymbolId, SymbolKind};
 use maquette_ops::{Meta, Result, Tensor, Value, fake};
 use rustc_hash::FxHashMap;
+use std::iter;
 
 /// The value of a data-dependent size on one sample, with the other numbers known there by name.
 struct ObservedSize {
@@ -92,32 +94,18 @@ fn mismatch_text(
 }
 
 /// Compares metadata. Returns one message, for the most significant difference.
-fn tensor(bindings: &SymbolBindings<'_>, what: &str, p: &Meta, r: &Meta) -> Option<String> {
-    let pairs: [(&str, String, String); 4] = [
-        ("dtype", p.dtype.to_string(), r.dtype.to_string()),
-        ("device", p.device.to_string(), r.device.to_string()),
-        ("layout", p.layout.to_string(), r.layout.to_string()),
-        ("rank", p.rank().to_string(), r.rank().to_string()),
-    ];
-    if let Some((name, p, r)) = pairs.iter().find(|(_, p, r)| p != r) {
-        return Some(mismatch_text(&format!("{what}, {name}"), p, r));
-    }
-    for (d, (&p, &r)) in p.sizes.iter().zip(&r.sizes).enumerate() {
-        if bindings.differs(p, r) {
-            return Some(mismatch_text(&format!("{what}, size {d}"), bindings.text(p), r));
-        }
-    }
-    if r.sizes.iter().any(|n| n.as_i64() == Some(0)) {
-        return None;
-    }
-    for (d, ((&ps, &rs), n)) in p.strides.iter().zip(&r.strides).zip(&r.sizes).enumerate() {
-        if n.as_i64() != Some(1) && bindings.differs(ps, rs) {
-            return Some(mismatch_text(&format!("{what}, stride {d}"), bindings.text(ps), rs));
-        }
-    }
-    bindings
-        .differs(p.offset, r.offset)
-        .then(|| mismatch_text(&format!("{what}, offset"), bindings.text(p.offset), r.offset))
+fn tensor(
+    bindings: &SymbolBindings<'_>,
+    what: &str,
+    promised: &Meta,
+    real: &Tensor,
+) -> Result<Option<String>> {
+    let check = |e: SymInt, found: Option<i64>| {
+        let holds = bindings.eval(e) == found;
+        Ok(if holds { NumberCheck::Holds } else { NumberCheck::Differs(bindings.text(e)) })
+    };
+    let (mismatch, _) = check_metadata(&ExpectedMeta::of(promised), real, iter::empty(), check)?;
+    Ok(mismatch.map(|m| mismatch_text(&format!("{what}, {}", m.what), m.expected, m.found)))
 }
 
 /// Compares the fake kernel's outputs with those of a call.
@@ -142,7 +130,7 @@ pub(super) fn call(
     // symbolic sizes refer to their scope, so the scope stays open while they are examined
     let data = scope.with(|data| data.clone());
     let mut bindings = SymbolBindings { data: &data, scope: &scope, values: FxHashMap::default() };
-    for m in compare(&mut bindings, &promised, &ran.outputs) {
+    for m in compare(&mut bindings, &promised, &ran.outputs)? {
         report.fail(sample, &m);
     }
     for symbol in data.table.symbols().filter(|s| data.table.kind(*s) == SymbolKind::Unbacked) {
@@ -182,15 +170,19 @@ pub(super) fn call(
     Ok(())
 }
 
-fn compare(bindings: &mut SymbolBindings<'_>, promised: &[Value], real: &[Value]) -> Vec<String> {
+fn compare(
+    bindings: &mut SymbolBindings<'_>,
+    promised: &[Value],
+    real: &[Value],
+) -> Result<Vec<String>> {
     for (i, (p, r)) in promised.iter().zip(real).enumerate() {
         let count = |v: &Value| flatten(std::slice::from_ref(v)).len();
         if count(p) != count(r) {
-            return vec![mismatch_text(
+            return Ok(vec![mismatch_text(
                 &format!("output {i}"),
                 format!("a list of {}", count(p)),
                 format!("one of {}", count(r)),
-            )];
+            )]);
         }
     }
     let (p, r) = (flatten(promised), flatten(real));
@@ -208,7 +200,7 @@ fn compare(bindings: &mut SymbolBindings<'_>, promised: &[Value], real: &[Value]
         let what = format!("output {i}");
         match (p, r) {
             (Value::Tensor(p), Value::Tensor(r)) => {
-                out.extend(tensor(bindings, &what, p.meta(), r.meta()))
+                out.extend(tensor(bindings, &what, p.meta(), r)?)
             }
             (Value::Int(p), Value::Int(r)) if bindings.differs(*p, *r) => {
                 let hint = if p.as_i64().is_some() {
@@ -226,7 +218,7 @@ fn compare(bindings: &mut SymbolBindings<'_>, promised: &[Value], real: &[Value]
             (p, r) => out.push(mismatch_text(&what, show(p), show(r))),
         }
     }
-    out
+    Ok(out)
 }
 
 /// The numbers to which a data-dependent size is compared: the arguments' sizes, their numbers of

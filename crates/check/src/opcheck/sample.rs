@@ -3,6 +3,7 @@
 use crate::values::{Bytes, call_single, element_bytes, whole_storage};
 use maquette_ir::DType;
 use maquette_ir::schema::{Schema, Type};
+use maquette_ir::view::StridedPositions;
 use maquette_ops::{Args, CallError, Concrete, Error, Op, Result, Tensor, Value, args, typed};
 
 /// A tensor among the arguments. A tensor that is passed twice is one operand.
@@ -195,10 +196,8 @@ pub(super) fn indices(sizes: &[i64]) -> impl Iterator<Item = Vec<i64>> + '_ {
 
 /// The position in bytes of each element of a layout.
 pub(super) fn element_starts(c: &Concrete) -> impl Iterator<Item = usize> + '_ {
-    indices(&c.sizes).map(|index| {
-        let at = index.iter().zip(&c.strides).fold(c.offset, |at, (i, s)| at + i * s);
-        usize::try_from(at * c.width).unwrap_or(0)
-    })
+    StridedPositions::new(c.offset, &c.sizes, &c.strides)
+        .map(|at| usize::try_from(at * c.width).unwrap_or(0))
 }
 
 /// The bytes of a storage, identified by the first operand that has it.

@@ -2,7 +2,9 @@
 
 use super::sample::{Operand, Relayout, concrete, operands, replace};
 use maquette_ir::schema::{Schema, Type};
+use maquette_ir::typing::{dense_strides_i64, fill_dense_strides};
 use maquette_ops::{Args, Concrete, Op, Result, Value};
+use std::convert::Infallible;
 
 /// The property in which a sample differs from the given one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,14 +43,10 @@ fn strides_like(sample: &Concrete, sizes: &[i64]) -> Vec<i64> {
     if !sample.is_contiguous() {
         order.sort_by_key(|&d| (sample.strides[d], sample.sizes[d] > 1));
     }
-    let (mut strides, mut next) = (vec![0; sizes.len()], 1i64);
-    for d in order {
-        if sample.strides[d] == 0 && sample.sizes[d] > 1 {
-            continue;
-        }
-        strides[d] = next;
-        next = next.saturating_mul(sizes[d].max(1));
-    }
+    order.retain(|&d| sample.strides[d] != 0 || sample.sizes[d] <= 1);
+    let mut strides = vec![0; sizes.len()];
+    let times = |stride: i64, size: i64| Ok::<_, Infallible>(stride.saturating_mul(size.max(1)));
+    let Ok(()) = fill_dense_strides(sizes, &mut strides, order, 1, times);
     strides
 }
 
@@ -223,19 +221,14 @@ impl<'a> VariantGenerator<'a> {
             {
                 return None;
             }
-            let (mut strides, mut next) = (Vec::new(), 1);
             let contiguous = c.is_contiguous();
             let order: Vec<usize> = if contiguous {
                 (0..c.sizes.len()).collect()
             } else {
                 (0..c.sizes.len()).rev().collect()
             };
-            strides.resize(c.sizes.len(), 0);
-            for d in order {
-                strides[d] = next;
-                next *= c.sizes[d].max(1);
-            }
-            Some(Concrete { strides: strides.into(), ..c.clone() })
+            let strides = dense_strides_i64(&c.sizes, order)?.into_iter().collect();
+            Some(Concrete { strides, ..c.clone() })
         };
         if self.layouts.iter().zip(&self.operands).any(|(c, o)| !o.shares && layout(0, c).is_some())
         {

@@ -11,7 +11,7 @@ use crate::copy_cost::{CopyCost, Traffic};
 use crate::graph::parse::{ParseError, Parser};
 use crate::graph::{Graph, NodeId, Stmt, ValueId};
 use crate::sym::{Expr, SymTable};
-use crate::view::{ViewError, ViewSpec, row_major_strides};
+use crate::view::{TriBool, ViewError, ViewSpec, row_major_strides};
 use crate::{Device, graph::lex::Kind};
 use rustc_hash::FxHashMap;
 
@@ -223,7 +223,9 @@ impl<'t> PlanParser<'_, 't> {
             self.p.error_at(at, format!("no reason for a copy; the reasons are {known}"))
         })?;
         let sizes: Vec<Expr> = to.spec.sizes().collect();
-        self.cost.add(&sizes, Traffic::copy(1 + u64::from(overlaps)));
+        let injective = to.spec.injective(&mut self.p.symbols) == TriBool::Yes;
+        let times = Traffic::writes_per_copied_element(overlaps, injective);
+        self.cost.add(&sizes, Traffic::copy(times));
         Ok(Step::Copy { value, from, to, overlaps, reason })
     }
 

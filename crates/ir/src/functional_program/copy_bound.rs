@@ -51,8 +51,8 @@ impl FunctionalGraph {
         self.eager.copied.to_text(&self.symbols)
     }
 
-    /// Whether a plan of this program provably copies no more elements than the original program, in
-    /// every run that ends without an error.
+    /// Whether a plan of this program provably copies no more elements than the original program,
+    /// in every run that ends without an error.
     pub fn within_eager_copies(&self, plan: &BufferPlan) -> bool {
         if fault_injected(Fault::AnyPlanIsCheapEnough) {
             return true;

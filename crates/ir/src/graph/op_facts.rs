@@ -1,8 +1,8 @@
 //! Facts of operators: the answers that graphs and passes need about an operator, by its name.
 //!
-//! [`MemoryFacts`] tells an operator's effects on memory, for dependences; [`OpFacts`] adds the facts
-//! for rewriting. A default answer is the one that holds for any operator, so that an implementation
-//! may leave a fact out and lose an optimization only.
+//! [`MemoryFacts`] tells an operator's effects on memory, for dependences; [`OpFacts`] adds the
+//! facts for rewriting. A default answer is the one that holds for any operator, so that an
+//! implementation may leave a fact out and lose an optimization only.
 
 use crate::DType;
 
@@ -15,8 +15,8 @@ pub enum ArgEffect {
     Write,
 }
 
-/// The effects of operators on memory, as their schemas say. Arguments and results are numbered as in the
-/// schema.
+/// The effects of operators on memory, as their schemas say. Arguments and results are numbered as
+/// in the schema.
 pub trait MemoryFacts {
     /// The number of an argument given by keyword; `None` if the operator has none of this name.
     fn arg_index(&self, op: &str, name: &str) -> Option<usize>;
@@ -164,8 +164,8 @@ pub trait OpFacts: MemoryFacts {
         let _ = op;
         false
     }
-    /// Whether an operator's results are numbers that the types of its arguments tell. They are read
-    /// from the types, because values have no strides along dimensions of size 1.
+    /// Whether an operator's results are numbers that the types of its arguments tell. They are
+    /// read from the types, because values have no strides along dimensions of size 1.
     fn is_metadata_query(&self, op: &str) -> bool {
         let _ = op;
         false

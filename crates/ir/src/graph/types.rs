@@ -2,6 +2,7 @@
 //! [`TensorType`] are small and `Copy`.
 
 use crate::sym::{BoolExpr, Expr, SymError, SymTable, SymbolId};
+use crate::typing::fill_dense_strides;
 use crate::{DType, Device, Layout, MemoryFormat};
 use smallvec::SmallVec;
 
@@ -139,18 +140,18 @@ pub(super) fn contiguous_strides(
     symbols: &mut SymTable,
 ) -> Result<SmallVec<[Expr; 4]>, SymError> {
     let mut strides: SmallVec<[Expr; 4]> = SmallVec::from_elem(Expr::Int(1), sizes.len());
-    let mut next = Expr::Int(1);
-    for (stride, &size) in strides.iter_mut().zip(sizes).rev() {
-        *stride = next;
+    let times = |stride: Expr, size: Expr| {
         let extent = match size {
             Expr::Int(n) => Expr::Int(n.max(1)),
             size => symbols.max(size, Expr::Int(1))?,
         };
-        next = match (next, extent) {
-            (Expr::Int(1), e) | (e, Expr::Int(1)) => e,
-            (a, b) => symbols.mul(a, b)?,
-        };
-    }
+        match (stride, extent) {
+            (Expr::Int(1), e) | (e, Expr::Int(1)) => Ok(e),
+            (a, b) => symbols.mul(a, b),
+        }
+    };
+    let row_major = (0..sizes.len()).rev();
+    fill_dense_strides(sizes, &mut strides, row_major, Expr::Int(1), times)?;
     Ok(strides)
 }
 

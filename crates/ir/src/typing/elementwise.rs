@@ -6,7 +6,7 @@
 //! order. On symbolic sizes, the same comparisons are proved if possible and guarded otherwise.
 
 use super::strides::{is_at_most, is_channels_last_i64, is_surely_contiguous};
-use super::{Dims, DimsI64, TypingError, contiguous_strides, dense_strides_i64};
+use super::{Dims, DimsI64, TypingError, contiguous_strides, dense_strides};
 use super::{is_non_overlapping_and_dense_i64, plain, symbolic};
 use crate::sym::{SymError, SymInt};
 use smallvec::SmallVec;
@@ -54,7 +54,7 @@ pub fn elementwise_strides(
     if let (Some(out), Some(operands)) =
         (plain(out_sizes), operands.iter().map(numbers).collect::<Option<SmallVec<[_; 3]>>>())
     {
-        return Ok(symbolic(&on_numbers(&out, &operands)?));
+        return on_numbers(&out, &operands);
     }
     on_symbols(out_sizes, operands)
 }
@@ -64,19 +64,20 @@ fn provably_equal(a: SymInt, b: SymInt) -> bool {
 }
 
 /// The rules for plain numbers, after the rule for contiguous operands.
-fn on_numbers(out: &DimsI64, operands: &[(DimsI64, DimsI64)]) -> Result<DimsI64, SymError> {
+fn on_numbers(out: &DimsI64, operands: &[(DimsI64, DimsI64)]) -> Result<Dims, TypingError> {
+    let out_sizes = symbolic(out);
     if operands.iter().all(|(sizes, _)| sizes == out) {
         let all = |dense: fn(&[i64], &[i64]) -> bool| {
             operands.iter().all(|(sizes, strides)| dense(sizes, strides))
         };
         if all(is_channels_last_i64) {
-            return Ok(dense_strides_i64(out, [1, 3, 2, 0]));
+            return Ok(dense_strides(&out_sizes, [1, 3, 2, 0]));
         }
         if let [(_, first), rest @ ..] = operands
             && rest.iter().all(|(_, strides)| strides == first)
             && all(is_non_overlapping_and_dense_i64)
         {
-            return Ok(first.clone());
+            return Ok(symbolic(first));
         }
     }
     let aligned: SmallVec<[DimsI64; 3]> = operands
@@ -91,7 +92,7 @@ fn on_numbers(out: &DimsI64, operands: &[(DimsI64, DimsI64)]) -> Result<DimsI64,
         })
         .collect();
     let order = memory_order(&Aligned { out: out.as_slice(), operands: aligned })?;
-    Ok(dense_strides_i64(out, order))
+    Ok(dense_strides(&out_sizes, order))
 }
 
 /// The rules for symbolic sizes. A size counts as 1 only if this is proved, which holds for every
@@ -126,7 +127,7 @@ fn on_symbols(out: &[SymInt], operands: &[(&[SymInt], &[SymInt])]) -> Result<Dim
         aligned.push(own);
     }
     let order = memory_order(&Aligned { out, operands: aligned })?;
-    Ok(super::dense_strides(out, order))
+    Ok(dense_strides(out, order))
 }
 
 /// The required order of two dimensions, the first of which is currently the inner one.

@@ -3,64 +3,85 @@
 //! The functions with suffix `_i64` take plain numbers. The others take symbolic sizes; a decision
 //! is proved if possible and guarded otherwise.
 
-use super::{Dims, DimsI64, plain, symbolic};
+use super::{Dims, DimsI64, plain};
 use crate::sym::{SymError, SymInt};
 use smallvec::SmallVec;
+use std::convert::Infallible;
 
-/// The row-major strides of a tensor with these sizes. A size of 0 counts as 1, as in PyTorch.
-/// Products wrap on overflow; such a tensor cannot exist.
-pub fn contiguous_strides_i64(sizes: &[i64]) -> DimsI64 {
-    dense_strides_i64(sizes, (0..sizes.len()).rev())
-}
-
-/// The row-major strides of a tensor with these sizes. A size of 0 counts as 1, as in PyTorch.
-pub fn contiguous_strides(sizes: &[SymInt]) -> Dims {
-    let mut strides = Dims::from_elem(SymInt::from(1), sizes.len());
-    let mut next = 1i64;
-    for (stride, size) in strides.iter_mut().zip(sizes).rev() {
-        let Some(size) = size.as_i64() else { return dense_strides(sizes, (0..sizes.len()).rev()) };
-        *stride = SymInt::from(next);
-        next = next.wrapping_mul(size.max(1));
-    }
-    strides
-}
-
-/// The strides of a dense tensor whose dimensions have the memory order `inner_to_outer`, a
-/// permutation. A size of 0 counts as 1. Channels-last is the order 1, 3, 2, 0.
-pub fn dense_strides_i64(
-    sizes: &[i64],
+/// Writes the strides of a dense tensor, in any arithmetic. Along `inner_to_outer`, a permutation
+/// of the dimensions, each stride is the previous one times the previous size. `one` is the
+/// innermost stride, and `times(stride, size)` the product.
+///
+/// PyTorch's strides count a size of 0 as 1, so there `times` multiplies by `max(size, 1)`. The
+/// outermost size is a factor of no stride and is not multiplied, so only a stride overflows. As in
+/// PyTorch (`TensorImpl::empty_tensor_restride`), this is an error: a wrapped stride could equal
+/// the stride of another tensor.
+///
+/// # Errors
+/// The first error of `times`.
+pub fn fill_dense_strides<T: Copy, E>(
+    sizes: &[T],
+    strides: &mut [T],
     inner_to_outer: impl IntoIterator<Item = usize>,
-) -> DimsI64 {
-    let mut strides = DimsI64::from_elem(1, sizes.len());
-    let mut next = 1i64;
+    one: T,
+    mut times: impl FnMut(T, T) -> Result<T, E>,
+) -> Result<(), E> {
+    let mut next = one;
+    let mut inner = None;
     for dim in inner_to_outer {
         if let (Some(stride), Some(&size)) = (strides.get_mut(dim), sizes.get(dim)) {
-            *stride = next;
-            next = next.wrapping_mul(size.max(1));
-        }
-    }
-    strides
-}
-
-/// The strides of a dense tensor whose dimensions have the memory order `inner_to_outer`, a
-/// permutation. A size of 0 counts as 1.
-pub fn dense_strides(sizes: &[SymInt], inner_to_outer: impl IntoIterator<Item = usize>) -> Dims {
-    if let Some(sizes) = plain(sizes) {
-        return symbolic(&dense_strides_i64(&sizes, inner_to_outer));
-    }
-    let mut strides = Dims::from_elem(SymInt::from(1), sizes.len());
-    let mut next = SymInt::from(1);
-    let mut inner: Option<SymInt> = None;
-    for dim in inner_to_outer {
-        if let (Some(stride), Some(&size)) = (strides.get_mut(dim), sizes.get(dim)) {
-            // The outermost size is a factor of no stride, so its `max(size, 1)` is not computed.
             if let Some(inner) = inner.replace(size) {
-                next *= inner.max(1);
+                next = times(next, inner)?;
             }
             *stride = next;
         }
     }
+    Ok(())
+}
+
+/// The row-major strides of a tensor with these sizes, or `None` if one overflows. A size of 0
+/// counts as 1, as in PyTorch.
+pub fn contiguous_strides_i64(sizes: &[i64]) -> Option<DimsI64> {
+    dense_strides_i64(sizes, (0..sizes.len()).rev())
+}
+
+/// The row-major strides of a tensor with these sizes. A size of 0 counts as 1, as in PyTorch. A
+/// stride that overflows is poisoned.
+pub fn contiguous_strides(sizes: &[SymInt]) -> Dims {
+    dense_strides(sizes, (0..sizes.len()).rev())
+}
+
+/// The strides of a dense tensor whose dimensions have the memory order `inner_to_outer`, a
+/// permutation, or `None` if one overflows. A size of 0 counts as 1. Channels-last is the order
+/// 1, 3, 2, 0.
+pub fn dense_strides_i64(
+    sizes: &[i64],
+    inner_to_outer: impl IntoIterator<Item = usize>,
+) -> Option<DimsI64> {
+    let mut strides = DimsI64::from_elem(1, sizes.len());
+    let times = |stride: i64, size: i64| stride.checked_mul(size.max(1)).ok_or(());
+    fill_dense_strides(sizes, &mut strides, inner_to_outer, 1, times).ok()?;
+    Some(strides)
+}
+
+/// The strides of a dense tensor whose dimensions have the memory order `inner_to_outer`, a
+/// permutation. A size of 0 counts as 1. A stride that overflows is poisoned.
+pub fn dense_strides(sizes: &[SymInt], inner_to_outer: impl IntoIterator<Item = usize>) -> Dims {
+    let one = SymInt::from(1);
+    let mut strides = Dims::from_elem(one, sizes.len());
+    let times = |stride: SymInt, size: SymInt| Ok::<_, Infallible>(times_extent(stride, size));
+    let Ok(()) = fill_dense_strides(sizes, &mut strides, inner_to_outer, one, times);
     strides
+}
+
+/// `stride * max(size, 1)`, without symbolic arithmetic on plain numbers.
+fn times_extent(stride: SymInt, size: SymInt) -> SymInt {
+    match (stride.as_i64(), size.as_i64()) {
+        (Some(n), Some(size)) => n
+            .checked_mul(size.max(1))
+            .map_or_else(|| stride * SymInt::from(size.max(1)), SymInt::from),
+        _ => stride * size.max(1),
+    }
 }
 
 /// Whether a tensor is row-major and dense. An empty tensor is; strides of dimensions of size 1 are

@@ -1,4 +1,6 @@
 use super::*;
+use crate::graph::TensorType;
+use crate::sym::{Expr, SymTable};
 use crate::{Category, DType, Scalar};
 use proptest::prelude::*;
 
@@ -217,9 +219,25 @@ fn density() {
         assert_eq!(is_contiguous(&sizes, &strides).unwrap(), contiguous, "{text}");
         assert_eq!(is_non_overlapping_and_dense(&sizes, &strides).unwrap(), dense, "{text}");
     }
-    assert_eq!(&contiguous_strides_i64(&[2, 0, 3])[..], [3, 3, 1]);
-    assert_eq!(&dense_strides_i64(&[2, 3, 4, 5], [1, 3, 2, 0])[..], [60, 1, 15, 3]);
-    assert_eq!(contiguous_strides_i64(&[i64::MAX, i64::MAX, 2]).len(), 3);
+    assert_eq!(&contiguous_strides_i64(&[2, 0, 3]).unwrap()[..], [3, 3, 1]);
+    assert_eq!(&dense_strides_i64(&[2, 3, 4, 5], [1, 3, 2, 0]).unwrap()[..], [60, 1, 15, 3]);
+}
+
+/// In each arithmetic, a stride that overflows is an error, and the outermost size is no factor.
+#[test]
+fn strides_that_overflow_are_errors() {
+    let (large, fits) = ([0, 1 << 62, 4], [1 << 62, 4]);
+    assert_eq!(contiguous_strides_i64(&large), None);
+    assert_eq!(&contiguous_strides_i64(&fits).unwrap()[..], [4, 1]);
+    assert!(contiguous_strides(&symbolic(&large))[0].poisoned().is_some());
+    assert_eq!(plain(&contiguous_strides(&symbolic(&fits))), contiguous_strides_i64(&fits));
+    let mut symbols = SymTable::new();
+    let mut strides = |sizes: &[i64]| {
+        let sizes: Vec<Expr> = sizes.iter().copied().map(Expr::Int).collect();
+        TensorType::contiguous(DType::F32, &sizes, &mut symbols).map(|t| t.strides.to_vec())
+    };
+    assert!(strides(&large).is_err());
+    assert_eq!(strides(&fits).unwrap(), [Expr::Int(4), Expr::Int(1)]);
 }
 
 /// Sizes, and an order of their dimensions in memory.
@@ -243,7 +261,7 @@ proptest! {
         (sizes, order) in permuted(),
         gap in 1i64..3,
     ) {
-        let dense = dense_strides_i64(&sizes, order);
+        let dense = dense_strides_i64(&sizes, order).unwrap();
         let operand: DimsI64 = dense.iter().map(|s| s * gap).collect();
         let (out_sizes, strides) = (symbolic(&sizes), symbolic(&operand));
         let operand = (&out_sizes[..], &strides[..]);

@@ -4,6 +4,7 @@
 use super::{Dim, TriBool, ViewSpec};
 use crate::fault_injection::{Fault, fault_injected};
 use crate::sym::{Expr, Rel, SymTable, SymbolId};
+use crate::typing::fill_dense_strides;
 
 pub(super) const ZERO: Expr = Expr::Int(0);
 pub(super) const ONE: Expr = Expr::Int(1);
@@ -39,6 +40,13 @@ impl SymArith<'_> {
             (ONE, e) | (e, ONE) => Some(e),
             _ => self.0.mul(a, b).ok(),
         }
+    }
+
+    /// Writes the row-major strides of these sizes. A size of 0 counts as 0: in the view algebra,
+    /// strides are the weights of digits, and an empty view has none.
+    pub fn fill_row_major(&mut self, sizes: &[Expr], strides: &mut [Expr]) -> Option<()> {
+        let times = |stride: Expr, size: Expr| self.mul(stride, size).ok_or(());
+        fill_dense_strides(sizes, strides, (0..sizes.len()).rev(), ONE, times).ok()
     }
 
     /// The value `sum + a * b`.

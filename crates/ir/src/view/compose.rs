@@ -152,11 +152,8 @@ impl MixedRadix {
             dims.push(Dim { size: ONE, stride: ZERO });
         }
         let mut weights = Digits::from_elem(ONE, dims.len());
-        let mut next = ONE;
-        for (weight, d) in weights.iter_mut().zip(&dims).rev() {
-            *weight = next;
-            next = cx.mul(next, d.size)?;
-        }
+        let sizes: Digits = dims.iter().map(|d| d.size).collect();
+        cx.fill_row_major(&sizes, &mut weights)?;
         Some(MixedRadix { dims, weights })
     }
 

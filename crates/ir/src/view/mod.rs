@@ -90,12 +90,14 @@ mod concrete;
 mod diophantine;
 mod merge;
 mod overlap;
+mod positions;
 mod relative;
 mod search;
 mod tribool;
 
 pub use chain::{ViewChain, ViewOp};
 pub use concrete::MAX_ENUMERATED;
+pub use positions::StridedPositions;
 pub use tribool::TriBool;
 
 use crate::sym::{Expr, Rel, SymError, SymTable};
@@ -162,11 +164,7 @@ pub(crate) fn row_major_strides(
     symbols: &mut SymTable,
 ) -> Option<SmallVec<[Expr; 4]>> {
     let mut strides = SmallVec::from_elem(ONE, sizes.len());
-    let mut next = ONE;
-    for (stride, &size) in strides.iter_mut().zip(sizes).rev() {
-        *stride = next;
-        next = SymArith(symbols).mul(next, size)?;
-    }
+    SymArith(symbols).fill_row_major(sizes, &mut strides)?;
     Some(strides)
 }
 

@@ -16,6 +16,7 @@ pub(crate) mod call_borrows;
 pub(crate) mod call_into;
 pub(crate) mod coerce_args;
 pub(crate) mod cpu_exec;
+mod custom_kernel;
 pub(crate) mod device;
 pub mod fake;
 pub mod mode;
@@ -23,14 +24,15 @@ pub(crate) mod value;
 pub(crate) mod write_counts;
 
 use crate::aten::Lowering;
-use crate::dispatch::call_borrows::{borrow_args, mutated_args, resolve_overlap};
-use crate::dispatch::coerce_args::{coerce_args, has_type};
+pub(crate) use custom_kernel::check_returns;
+
+use crate::dispatch::coerce_args::coerce_args;
+use crate::dispatch::custom_kernel::custom;
 use crate::dispatch::device::device_of;
 use crate::dispatch::value::{Args, Outputs, Value};
 use crate::error::{AccessError, CallError, Error, FakeError, Result, TraceError};
 use crate::library::{self, KernelFn, Kwargs, Op, OpState, Tag};
 use crate::tensor::Tensor;
-use crate::tensor::borrow::{self, Grant};
 use maquette_ir::sym::SymError;
 use maquette_ir::{Device, Loc};
 
@@ -274,54 +276,6 @@ fn with_kernel(
     }
 }
 
-/// Replaces numbers by 0-d tensors. Builtin operators take a number where the schema wants a
-/// tensor; a kernel registered for a builtin operator expects tensors only.
-fn numbers_as_tensors(state: &OpState, args: &mut Args) -> Result<()> {
-    for &i in &state.facts.tensor_args {
-        let v = &mut args[usize::from(i)];
-        let t = match v {
-            Value::Int(n) => Tensor::adopt(vec![n.guard_int()?], [0i64; 0])?,
-            Value::Float(x) => Tensor::adopt(vec![*x], [0i64; 0])?,
-            Value::Bool(b) => Tensor::adopt(vec![*b], [0i64; 0])?,
-            _ => continue,
-        };
-        *v = Value::Tensor(t);
-    }
-    Ok(())
-}
-
-/// Runs a registered kernel on real tensors of one `device`, and enforces the contract of the
-/// schema: borrowed operands, poisoned outputs on failure, bumped versions and checked returns.
-fn custom(
-    op: Op,
-    state: &OpState,
-    kernel: &KernelFn,
-    device: Device,
-    args: &mut Args,
-    loc: Loc,
-) -> Result<Outputs> {
-    if state.builtin.is_some() {
-        numbers_as_tensors(state, args)?;
-    }
-    let written = mutated_args(state, args);
-    resolve_overlap(state, args, false)?;
-    let borrowed = borrow_args(op, state, args)?;
-    let poison_on_failure = PoisonOnFailure { written: &written, op, loc };
-    let before = borrow::undeclared_writes();
-    let outputs = run_kernel(kernel, state, borrowed.args(), device);
-    // a kernel may discard the error of an undeclared write; the call must fail nevertheless
-    let undeclared_write =
-        if borrow::undeclared_writes() == before { None } else { borrowed.undeclared_write() };
-    let outputs = match undeclared_write {
-        Some(e) if outputs.is_ok() => Err(e.into()),
-        _ => outputs,
-    };
-    let outputs = outputs.inspect_err(|e| poison_on_failure.poison(e))?;
-    drop((poison_on_failure, borrowed));
-    written.iter().flat_map(Value::tensors).for_each(Tensor::bump_version);
-    finish(state, args, &written, outputs)
-}
-
 /// `out=` operators have no derivative.
 fn refuse_grad(state: &OpState, args: &[Value]) -> Result<()> {
     let wants = |i: &&u16| args[usize::from(**i)].tensors().any(|t| t.meta().requires_grad);
@@ -332,139 +286,4 @@ fn refuse_grad(state: &OpState, args: &[Value]) -> Result<()> {
         }
         None => Ok(()),
     }
-}
-
-/// Poisons the mutated arguments if the kernel returns an error or panics, since they may be partly
-/// written.
-struct PoisonOnFailure<'a> {
-    written: &'a [Value],
-    op: Op,
-    loc: Loc,
-}
-
-impl PoisonOnFailure<'_> {
-    fn poison(&self, e: &Error) {
-        let e = for_caller(e.clone(), self.op, self.loc);
-        self.written.iter().flat_map(Value::tensors).for_each(|t| t.poison_storage(&e));
-    }
-}
-
-impl Drop for PoisonOnFailure<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.poison(&CallError::Panicked.into());
-        }
-    }
-}
-
-fn run_kernel(
-    kernel: &KernelFn,
-    state: &OpState,
-    borrowed: &[Value],
-    device: Device,
-) -> Result<Outputs> {
-    let mut outputs = mode::without_modes(|| mode::in_user_code(|| kernel(borrowed)))?;
-    if outputs.is_empty() && state.facts.tags.returns_arguments() {
-        outputs = state
-            .facts
-            .aliases
-            .iter()
-            .filter_map(|a| borrowed.get(usize::from((*a)?)).cloned())
-            .collect();
-    }
-    check_returns(state, borrowed, &outputs)?;
-    for (index, v) in outputs.iter().enumerate() {
-        for t in v.tensors() {
-            if t.device() != device {
-                return Err(
-                    CallError::ReturnDevice { index, expected: device, found: t.device() }.into()
-                );
-            }
-            if t.is_fake() {
-                return Err(AccessError::Fake.into());
-            }
-        }
-    }
-    Ok(outputs)
-}
-
-/// Replaces each returned argument by the caller's own handle, and removes the borrow's rights from
-/// all other returns.
-fn finish(
-    state: &OpState,
-    borrowed: &[Value],
-    written: &[Value],
-    mut outputs: Outputs,
-) -> Result<Outputs> {
-    for (output, v) in outputs.iter_mut().enumerate() {
-        let alias = state.facts.aliases.get(output).copied().flatten();
-        match alias.and_then(|a| Some((a, state.facts.mutated.iter().position(|&m| m == a)?))) {
-            Some((a, place)) => {
-                if !borrowed[usize::from(a)].tensors().zip(v.tensors()).all(|(x, y)| x.is_same(y)) {
-                    return Err(CallError::NotTheArgument {
-                        output,
-                        arg: state.schema.args[usize::from(a)].name.clone(),
-                    }
-                    .into());
-                }
-                *v = written[place].clone();
-            }
-            None => v.tensors_mut().for_each(|t| t.grant = Grant::NONE),
-        }
-    }
-    Ok(outputs)
-}
-
-/// Checks the number, types and aliasing of a kernel's returns against the schema.
-pub(crate) fn check_returns(state: &OpState, args: &[Value], outputs: &[Value]) -> Result<()> {
-    let declared = &state.schema.returns;
-    if outputs.len() != declared.len() {
-        let schema = state.schema.to_string();
-        return Err(CallError::ReturnCount {
-            expected: declared.len(),
-            found: outputs.len(),
-            schema,
-        }
-        .into());
-    }
-    for (index, (v, r)) in outputs.iter().zip(declared).enumerate() {
-        if !has_type(&r.ty, v) {
-            return Err(CallError::ReturnType {
-                index,
-                expected: r.ty.to_string(),
-                found: v.kind(),
-            }
-            .into());
-        }
-    }
-    let shares = |v: &Value, t: &Tensor| v.tensors().any(|u| u.shares_storage(t));
-    for (output, v) in outputs.iter().enumerate() {
-        for (k, t) in v.tensors().enumerate() {
-            t.ok()?;
-            if let Some(arg) = state.facts.aliases[output] {
-                if !shares(&args[usize::from(arg)], t) {
-                    return Err(CallError::NotTheArgument {
-                        output,
-                        arg: state.schema.args[usize::from(arg)].name.clone(),
-                    }
-                    .into());
-                }
-                continue;
-            }
-            if let Some(i) =
-                state.facts.tensor_args.iter().find(|i| shares(&args[usize::from(**i)], t))
-            {
-                let other = format!("argument `{}`", state.schema.args[usize::from(*i)].name);
-                return Err(CallError::OutputAliases { output, other }.into());
-            }
-            let earlier = outputs[..output].iter().position(|w| shares(w, t));
-            let in_list = v.tensors().take(k).any(|u| u.shares_storage(t)).then_some(output);
-            if let Some(other) = earlier.or(in_list) {
-                return Err(
-                    CallError::OutputAliases { output, other: format!("output {other}") }.into()
-                );
-            }
-        }
-    }
-    Ok(())
 }

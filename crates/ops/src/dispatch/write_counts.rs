@@ -36,10 +36,12 @@ pub fn call_writes(op: Op, args: &[Value], results: &[Value]) -> Traffic {
     traffic
 }
 
-/// What a copy writes: where the two overlap, elements are copied away first.
-pub fn copy_writes(from: &Tensor, to: &Tensor) -> Traffic {
-    let away = from.shares_storage(to) && tensors_may_overlap(from, to);
-    Traffic::copy(concrete_numel(from).saturating_mul(if away { 2 } else { 1 }))
+/// What a copy writes. `to_is_injective` says whether no two elements of the target share their
+/// place.
+pub fn copy_writes(from: &Tensor, to: &Tensor, to_is_injective: bool) -> Traffic {
+    let overlaps = from.shares_storage(to) && tensors_may_overlap(from, to);
+    let times = Traffic::writes_per_copied_element(overlaps, to_is_injective);
+    Traffic::copy(concrete_numel(from)).times(times)
 }
 
 /// What is copied to have a tensor row-major, as the kernel of `ir::view` takes it.

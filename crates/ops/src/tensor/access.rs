@@ -16,7 +16,9 @@ use crate::tensor::overlap::{is_nested, may_self_overlap};
 use crate::tensor::storage::{Data, HostBuffer};
 use crate::tensor::{BorrowGuard, Tensor, dims_text};
 use maquette_ir::Loc;
+use maquette_ir::typing::fill_dense_strides;
 use ndarray::{Array, ArrayD, ArrayRef, ArrayViewD, ArrayViewMutD, Dimension, IxDyn, ShapeBuilder};
+use std::convert::Infallible;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -276,11 +278,8 @@ fn shape(c: &Concrete) -> ndarray::StrideShape<IxDyn> {
     if dim.contains(&0) {
         // an empty array has no elements, but `ndarray` checks the strides nevertheless; these are
         // valid
-        let mut next = 1usize;
-        for (stride, n) in strides.iter_mut().zip(&dim).rev() {
-            *stride = next;
-            next = next.saturating_mul((*n).max(1));
-        }
+        let times = |stride: usize, n: usize| Ok::<_, Infallible>(stride.saturating_mul(n.max(1)));
+        let Ok(()) = fill_dense_strides(&dim, &mut strides, (0..dim.len()).rev(), 1, times);
     }
     IxDyn(&dim).strides(IxDyn(&strides))
 }

@@ -1,7 +1,7 @@
 //! Tensor metadata: everything about a tensor except its contents.
 
 use maquette_ir::sym::SymInt;
-use maquette_ir::typing::contiguous_strides;
+use maquette_ir::typing::{contiguous_strides, is_contiguous_i64};
 use maquette_ir::{DType, Device, Layout};
 use smallvec::SmallVec;
 
@@ -148,13 +148,7 @@ impl Concrete {
 
     /// Whether the layout is row-major without gaps. Strides of size-1 dimensions are ignored.
     pub fn is_contiguous(&self) -> bool {
-        let mut expected = 1;
-        self.sizes.contains(&0)
-            || self.sizes.iter().zip(&self.strides).rev().all(|(&n, &s)| {
-                let ok = n == 1 || s == expected;
-                expected = i64::wrapping_mul(expected, n);
-                ok
-            })
+        is_contiguous_i64(&self.sizes, &self.strides)
     }
 }
 

@@ -9,8 +9,12 @@ mod display;
 pub(crate) mod element;
 pub(crate) mod meta;
 pub(crate) mod overlap;
+mod properties;
 pub(crate) mod shape;
 pub(crate) mod storage;
+mod trace_slot;
+
+pub use trace_slot::{TraceSlot, TraceTag};
 
 use crate::error::{AccessError, Error, Result};
 use crate::tensor::alloc::Block;
@@ -18,11 +22,9 @@ use crate::tensor::borrow::{Access, Borrows, Grant, Holder};
 use crate::tensor::meta::{Dims, IntoDims, Meta};
 use crate::tensor::storage::{Data, HostBuffer, Storage};
 use maquette_ir::sym::SymInt;
-use maquette_ir::{DType, Device, Layout};
+use maquette_ir::{DType, Device};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::ThreadId;
 
 /// A tensor handle. Cloning shares the storage; a write through one handle is seen through all of
 /// its views.
@@ -45,46 +47,6 @@ struct Live {
     meta: Meta,
     storage: Arc<Storage>,
     slot: Option<TraceSlot>,
-}
-
-/// A trace, as its tensors know it.
-#[derive(Debug)]
-pub struct TraceTag {
-    /// The trace's name, for messages.
-    pub name: Arc<str>,
-    /// The thread it belongs to.
-    pub thread: ThreadId,
-    ended: AtomicBool,
-}
-
-impl TraceTag {
-    /// A running trace on this thread.
-    pub fn new(name: impl Into<Arc<str>>) -> Arc<TraceTag> {
-        Arc::new(TraceTag {
-            name: name.into(),
-            thread: std::thread::current().id(),
-            ended: AtomicBool::new(false),
-        })
-    }
-
-    /// Marks it over: its tensors cannot be used from now on.
-    pub fn end(&self) {
-        self.ended.store(true, Ordering::Release);
-    }
-
-    /// Whether it is over.
-    pub fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Acquire)
-    }
-}
-
-/// Which value of which trace a traced tensor is.
-#[derive(Clone, Debug)]
-pub struct TraceSlot {
-    /// The trace.
-    pub trace: Arc<TraceTag>,
-    /// The value's number in the trace's graph.
-    pub value: u32,
 }
 
 impl Tensor {
@@ -323,123 +285,11 @@ impl Tensor {
         }
     }
 
-    /// The half-open span of bytes it sees; `None` where it is empty or symbolic.
-    pub(crate) fn span(&self) -> Option<(i64, i64)> {
-        let m = self.meta();
-        let mut last = m.offset.as_i64()?;
-        let width = m.dtype.size() as i64;
-        let first = last.checked_mul(width)?;
-        for (n, s) in m.sizes.iter().zip(&m.strides) {
-            let (n, s) = (n.as_i64()?, s.as_i64()?);
-            if n == 0 {
-                return None;
-            }
-            last = last.checked_add((n - 1).checked_mul(s)?)?;
-        }
-        Some((first, last.checked_add(1)?.checked_mul(width)?))
-    }
-
     /// Borrows what it sees until the result is dropped.
     pub(crate) fn borrow(&self, access: Access, holder: Holder) -> Result<BorrowGuard, Error> {
         let storage = self.storage()?;
         let grant = storage.borrows.take(self, access, holder)?;
         Ok(BorrowGuard { storage: storage.clone(), grant })
-    }
-
-    // ---- metadata
-
-    /// The element type.
-    pub fn dtype(&self) -> DType {
-        self.meta().dtype
-    }
-
-    /// Where it lives.
-    pub fn device(&self) -> Device {
-        self.meta().device
-    }
-
-    /// How it is laid out.
-    pub fn layout(&self) -> Layout {
-        self.meta().layout
-    }
-
-    /// The number of dimensions.
-    pub fn dim(&self) -> usize {
-        self.meta().rank()
-    }
-
-    /// Its sizes, possibly symbolic.
-    pub fn sizes(&self) -> &[SymInt] {
-        &self.meta().sizes
-    }
-
-    /// Its strides in elements, possibly symbolic.
-    pub fn strides(&self) -> &[SymInt] {
-        &self.meta().strides
-    }
-
-    /// The offset of its first element in its storage; a poisoned integer where the tensor is
-    /// traced, since the inputs of a run may begin anywhere in their storages.
-    #[track_caller]
-    pub fn storage_offset(&self) -> SymInt {
-        if self.slot().is_some() {
-            let e = Error::value(
-                "the storage offset of a traced tensor is not known: an input may begin anywhere \
-                    in its storage",
-            );
-            return SymInt::poison(Arc::new(e.at(maquette_ir::Loc::caller())));
-        }
-        self.meta().offset
-    }
-
-    /// The size of one dimension, counted from the end where negative; a poisoned integer where
-    /// there is none.
-    #[track_caller]
-    pub fn size(&self, dim: i64) -> SymInt {
-        if let Some(e) = self.poisoned() {
-            return SymInt::poison(Arc::new(e.clone()));
-        }
-        let rank = self.dim() as i64;
-        let index = if dim < 0 { dim + rank } else { dim };
-        match usize::try_from(index).ok().and_then(|i| self.sizes().get(i)) {
-            Some(&s) => s,
-            None => {
-                let e = Error::value(format!(
-                    "dimension {dim} is out of range for a tensor of {rank} dimensions"
-                ))
-                .at(maquette_ir::Loc::caller());
-                SymInt::poison(Arc::new(e))
-            }
-        }
-    }
-
-    /// The number of elements.
-    pub fn numel(&self) -> SymInt {
-        match self.poisoned() {
-            Some(e) => SymInt::poison(Arc::new(e.clone())),
-            None => self.meta().numel(),
-        }
-    }
-
-    /// The sizes as plain numbers; an error where one is symbolic.
-    #[track_caller]
-    pub fn sizes_i64(&self) -> Result<Vec<i64>> {
-        self.ok()?;
-        self.sizes()
-            .iter()
-            .map(|s| {
-                s.as_i64().ok_or_else(|| {
-                    Error::msg(format!(
-                        "the size {s} is symbolic; `sizes_i64` is for concrete tensors"
-                    ))
-                })
-            })
-            .collect()
-    }
-
-    /// How often its storage was written to.
-    pub fn version(&self) -> u64 {
-        self.live().map_or(0, |l| l.storage.version())
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::tensor::meta::Concrete;
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::sym::{Expr, SymTable};
-use maquette_ir::view::{TriBool, ViewSpec};
+use maquette_ir::view::{StridedPositions, TriBool, ViewSpec};
 use smallvec::SmallVec;
 
 /// Regions up to this many elements are compared element by element where arithmetic does not
@@ -115,7 +115,7 @@ pub fn may_self_overlap(a: &Concrete) -> bool {
     }
     match a.numel() {
         Some(n) if n <= ENUMERATE => {
-            let mut seen = elements(a);
+            let mut seen: Vec<i64> = elements(a).collect();
             seen.sort_unstable();
             seen.windows(2).any(|w| w[0] == w[1])
         }
@@ -212,21 +212,13 @@ fn coordinates(c: &Concrete, frame: &[i64]) -> Option<Intervals> {
     Some(out)
 }
 
-fn elements(c: &Concrete) -> Vec<i64> {
-    let mut at = vec![c.offset];
-    for (&n, &s) in c.sizes.iter().zip(&c.strides) {
-        at = at
-            .iter()
-            .flat_map(|&o| (0..n).map(move |i| o.wrapping_add(i.wrapping_mul(s))))
-            .collect();
-    }
-    at
+fn elements(c: &Concrete) -> StridedPositions<'_> {
+    StridedPositions::new(c.offset, &c.sizes, &c.strides)
 }
 
 /// The bytes of a region, in order.
 fn bytes(c: &Concrete) -> Vec<i64> {
     let mut v: Vec<i64> = elements(c)
-        .iter()
         .flat_map(|e| (0..c.width).map(move |b| e.wrapping_mul(c.width).wrapping_add(b)))
         .collect();
     v.sort_unstable();

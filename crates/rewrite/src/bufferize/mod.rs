@@ -36,6 +36,7 @@
 //! occupants of a buffer have constant limits.
 
 mod assign;
+mod choose_region;
 mod destinations;
 mod interference;
 mod liveness;
@@ -282,9 +283,7 @@ impl<'a> Planner<'a> {
     /// Emits and counts a copy. The value's current region does not change.
     fn copy(&mut self, value: ValueId, from: BufferRegion, to: BufferRegion, reason: CopyReason) {
         let overlaps = !self.disjoint(from, to) && !fault_injected(Fault::CopiesNeverOverlap);
-        // An overlapping copy goes through a temporary: two copies. A destination that overlaps
-        // itself takes two more.
-        let times = if overlaps { 2 } else { 1 } + if self.injective(to) { 0 } else { 2 };
+        let times = Traffic::writes_per_copied_element(overlaps, self.injective(to));
         self.count_copies(value, times);
         let (from, to) = (self.buffer_view(from), self.buffer_view(to));
         self.steps.push(Step::Copy { value, from, to, overlaps, reason });

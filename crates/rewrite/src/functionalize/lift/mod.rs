@@ -8,6 +8,7 @@
 //! the trace recorded.
 
 use requirements::{Requirement, Requirements};
+mod call;
 mod eager_copies;
 mod last_stores;
 mod locate_view;
@@ -20,13 +21,12 @@ mod storage_layout;
 
 use crate::error::{Reason, Result};
 use crate::functionalize::op_info::OpInfoCache;
-use crate::functionalize::value_graph::{
-    CallArg, CallKey, Id, Interner, Kind, Layouts, MetaId, Node, ResultKind, SpecId,
-};
+use crate::functionalize::value_graph::{Id, Interner, Kind, MetaId, Node, SpecId};
 use maquette_ir::fault_injection::{Fault, fault_injected};
-use maquette_ir::graph::{Arg, Graph, NodeId, OpFacts, Res, Stmt, ValueId, ValueType};
+use maquette_ir::graph::{Arg, Graph, NodeId, OpFacts, Stmt, ValueId, ValueType};
 use maquette_ir::sym::Expr;
 
+use call::Call;
 use memory_ssa::{Handle, LiftedStmt, MemorySsa, OutputRef, OutputValue, StorageOrigin};
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
@@ -147,16 +147,6 @@ type Operands = SmallVec<[Operand; 4]>;
 
 /// By result: the argument that it is, or is a view of.
 type Aliases = SmallVec<[Option<usize>; 4]>;
-
-/// What is known of a call before it is made.
-struct Call<'a> {
-    operands: &'a [Operand],
-    /// The arguments that are written, by number.
-    mutated: &'a [(usize, Handle)],
-    /// It may see the strides of its operands.
-    observes_strides: bool,
-    serial: u32,
-}
 
 impl Lift<'_> {
     pub(crate) fn kind(&mut self, ty: ValueType) -> Kind {
@@ -355,122 +345,6 @@ impl Lift<'_> {
         }
         numbers.iter().for_each(|&(v, e)| self.bind(v, Binding::Static(e)));
         true
-    }
-
-    /// A call, on the values that its operands have; the tensors that it writes have others
-    /// afterwards. Results that `is_written` are none of its own.
-    fn call(
-        &mut self,
-        node: NodeId,
-        call: Call<'_>,
-        is_written: impl Fn(usize) -> bool,
-    ) -> Result<()> {
-        let Call { operands, mutated, observes_strides, serial } = call;
-        let (graph, op) = (self.graph, self.graph.op_name(node));
-        let ids: SmallVec<[Id; 4]> =
-            operands.iter().map(|o| self.value(o.value)).collect::<Result<_>>()?;
-        let mut number = 0;
-        let args: SmallVec<[CallArg; 8]> =
-            graph.args(node).iter().map(|&a| self.call_arg(a, &mut number)).collect();
-        let mut kwargs = Vec::with_capacity(graph.kwargs(node).len());
-        for &(name, a) in graph.kwargs(node) {
-            let name = self.memory.interner.name(graph.str(name));
-            kwargs.push((name, self.call_arg(a, &mut number)));
-        }
-        let mut leaves: SmallVec<[Option<ValueId>; 4]> = SmallVec::new();
-        let mut results: SmallVec<[ResultKind; 2]> = SmallVec::new();
-        for (_, r) in graph.results(node).iter().enumerate().filter(|(i, _)| !is_written(*i)) {
-            let kinds: SmallVec<[Kind; 4]> =
-                r.values().iter().map(|v| self.kind(graph.value_type(v))).collect();
-            leaves.extend(r.values().iter().map(Some));
-            results.push(match r {
-                Res::Value(_) => ResultKind::Value(kinds[0]),
-                Res::List(_) => ResultKind::List(kinds.into_boxed_slice()),
-                Res::Absent => ResultKind::Absent,
-            });
-        }
-        for (_, t) in mutated {
-            results.push(ResultKind::Value(Kind::Tensor(t.meta)));
-            leaves.push(None);
-        }
-        let layouts = if observes_strides {
-            operands.iter().map(|o| self.recorded_strides(o.value)).collect()
-        } else {
-            Box::default()
-        };
-        let strides: Layouts =
-            leaves.iter().map(|v| v.and_then(|v| self.recorded_strides(v))).collect();
-        let strides =
-            Some(if strides.iter().all(Option::is_none) { Box::default() } else { strides });
-        let key = CallKey {
-            op: self.memory.interner.name(op),
-            args: args.into_boxed_slice(),
-            kwargs: kwargs.into(),
-            mutates: !mutated.is_empty(),
-            effect: graph.has_effect(node),
-            copies: graph.copies(node),
-            results: results.into_boxed_slice(),
-            layouts,
-            serial,
-        };
-        let kinds: SmallVec<[Kind; 4]> = key.kinds().collect();
-        let kind = key.kind();
-        let call = self.memory.interner.call(key, strides);
-        let id = self.memory.add(Node::Call(call, ids), kind);
-        let mut written = mutated.iter();
-        for (i, (leaf, &of)) in leaves.iter().zip(&kinds).enumerate() {
-            let value = if kind == Kind::Tuple {
-                self.memory.add(Node::Proj(i as u32, id), of)
-            } else {
-                id
-            };
-            match leaf {
-                Some(v) => self.bind_new_storage(*v, value, StorageOrigin::Fresh)?,
-                None => {
-                    let (_, t) =
-                        *written.next().ok_or(Reason::Internal("more values than were written"))?;
-                    self.memory.write(t, value, op)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The strides of a tensor that is not row-major, written as sizes are.
-    fn recorded_strides(&mut self, v: ValueId) -> Option<Box<[Expr]>> {
-        let graph = self.graph;
-        match graph.value_type(v) {
-            ValueType::Tensor(ty) if !graph.is_contiguous(ty) => {
-                let symbols = &mut self.memory.interner.symbols;
-                Some(graph.type_of(ty).strides.iter().map(|e| symbols.simplify(*e)).collect())
-            }
-            _ => None,
-        }
-    }
-
-    /// An argument, whose values are those operands of the call that come next.
-    fn call_arg(&mut self, given: Arg, number: &mut u32) -> CallArg {
-        match given {
-            Arg::Value(v) => match self.static_number(v) {
-                Some(e) => CallArg::Int(e),
-                None => {
-                    *number += 1;
-                    CallArg::Operand(*number - 1)
-                }
-            },
-            Arg::List(list) => CallArg::List(
-                self.graph.list(list).iter().map(|&a| self.call_arg(a, number)).collect(),
-            ),
-            Arg::None => CallArg::None,
-            Arg::Int(e) => CallArg::Int(e),
-            Arg::Float(x) => CallArg::Float(x),
-            Arg::Bool(b) => CallArg::Bool(b),
-            Arg::Str(s) => CallArg::Str(self.memory.interner.name(self.graph.str(s))),
-            Arg::DType(d) => CallArg::DType(d),
-            Arg::Device(d) => CallArg::Device(d),
-            Arg::Layout(l) => CallArg::Layout(l),
-            Arg::MemoryFormat(m) => CallArg::MemoryFormat(m),
-        }
     }
 
     fn output_ref(&mut self, arg: Arg) -> Result<OutputRef> {

@@ -1,8 +1,8 @@
 //! Checks of what a call writes: no element twice, as the order of its writes would then decide.
 //!
 //! Where plain numbers tell that elements coincide, the program is refused. Where symbols decide
-//! it, the functional graph checks it in the run, by `DISJOINT` and `INJECTIVE` of [`functional_ops`]: effects, which
-//! keep their order.
+//! it, the functional graph checks it in the run, by `DISJOINT` and `INJECTIVE` of
+//! [`functional_ops`]: effects, which keep their order.
 
 use super::Lift;
 use super::memory_ssa::{Handle, Storage, StorageOrigin};

@@ -1,0 +1,45 @@
+//! What a traced tensor knows of its trace.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::ThreadId;
+
+/// A trace, as its tensors know it.
+#[derive(Debug)]
+pub struct TraceTag {
+    /// The trace's name, for messages.
+    pub name: Arc<str>,
+    /// The thread it belongs to.
+    pub thread: ThreadId,
+    ended: AtomicBool,
+}
+
+impl TraceTag {
+    /// A running trace on this thread.
+    pub fn new(name: impl Into<Arc<str>>) -> Arc<TraceTag> {
+        Arc::new(TraceTag {
+            name: name.into(),
+            thread: std::thread::current().id(),
+            ended: AtomicBool::new(false),
+        })
+    }
+
+    /// Marks it over: its tensors cannot be used from now on.
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+
+    /// Whether it is over.
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+}
+
+/// Which value of which trace a traced tensor is.
+#[derive(Clone, Debug)]
+pub struct TraceSlot {
+    /// The trace.
+    pub trace: Arc<TraceTag>,
+    /// The value's number in the trace's graph.
+    pub value: u32,
+}

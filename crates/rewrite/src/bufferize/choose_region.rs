@@ -1,0 +1,241 @@
+//! The region in which a node writes a value.
+//!
+//! The choice is greedy, with a fixed order of preference. A candidate region is taken only if it
+//! is writable, free of [conflicts](super::interference), and apart from the operands (or, for an
+//! element-wise operator, exactly one of them):
+//!
+//! 1. the region of a [destination](super::destinations), or of a tensor that the value will be
+//!    stored into, even if conflicting values must be copied away first, as long as these copies
+//!    are smaller than the value;
+//! 2. for an element-wise operator, the region of an operand that is dead afterwards;
+//! 3. the memory reserved for an output;
+//! 4. a new buffer.
+
+use super::destinations::{Destination, MAX_USER_DEPTH};
+use super::node_kind::{NodeKind, OpCall};
+use super::{BufferRegion, Planner, Time};
+use crate::error::Result;
+use maquette_ir::buffer_plan::{Buffer, CopyReason};
+use maquette_ir::fault_injection::{Fault, fault_injected};
+use maquette_ir::graph::{Placement, ValueId};
+use maquette_ir::sym::Expr;
+use smallvec::SmallVec;
+
+impl Planner<'_> {
+    /// Chooses the region in which a node writes a result, in the order of preference of the
+    /// [module](self). Operands that overlap the chosen region are copied, and `reads` is updated,
+    /// if that costs less than a copy of the result.
+    pub(super) fn choose_region(
+        &mut self,
+        now: Time,
+        v: ValueId,
+        reads: &mut [(ValueId, BufferRegion)],
+        placement: Placement,
+    ) -> Result<BufferRegion> {
+        let (budget, declared) = (self.elements(v), self.declared_layout(v)?);
+        let candidates = self.candidate_destinations(v);
+        let suited = |p: &mut Self, at: BufferRegion| {
+            placement != Placement::Dense || p.same_layout(at.spec, declared, false)
+        };
+        for at in candidates {
+            if !suited(self, at) {
+                continue;
+            }
+            let clashing = self.clashing(at, reads, placement);
+            let cost =
+                clashing.iter().map(|i| self.elements(reads[*i].0)).fold(0, u64::saturating_add);
+            if cost <= budget
+                && self.is_writable(at, now)
+                && self.try_free(at, now, false, budget)?
+            {
+                for i in clashing {
+                    let (operand, from) = reads[i];
+                    let declared = self.declared_layout(operand)?;
+                    reads[i].1 = self.new_buffer(operand, declared)?;
+                    self.copy(operand, from, reads[i].1, CopyReason::Operand);
+                }
+                return Ok(at);
+            }
+        }
+        let destination = self.destinations[v.index()];
+        if placement == Placement::Elementwise {
+            for &(_, at) in reads.iter() {
+                let suits = destination.is_none_or(|g| self.same_layout(g.at.spec, at.spec, true));
+                let keeps = self.same_layout(at.spec, declared, false)
+                    || !self.strides_are_observed(v, MAX_USER_DEPTH);
+                if suits
+                    && keeps
+                    && self.is_whole_buffer(v, at)?
+                    && self.is_suitable(now, at, reads, placement)
+                {
+                    return Ok(at);
+                }
+            }
+        }
+        if let Some(Destination { at, output: true }) = destination
+            && suited(self, at)
+            && self.is_suitable(now, at, reads, placement)
+        {
+            return Ok(at);
+        }
+        let wanted =
+            self.graph.users(v).iter().find_map(|node| match &self.node_kinds[node.index()] {
+                NodeKind::Strided { result, .. } => Some(*result),
+                _ => None,
+            });
+        let layout = match wanted {
+            Some(strided) => self.declared_layout(strided)?,
+            None => declared,
+        };
+        let to = self.new_buffer(v, layout)?;
+        if self.injective(to) {
+            return Ok(to);
+        }
+        let rows = self.rows(v)?;
+        self.new_buffer(v, rows)
+    }
+
+    /// The region in which a call mutates an operand: the operand's own if that is free, else a
+    /// destination, else a new buffer; the last two get a copy of the operand.
+    #[expect(clippy::too_many_arguments, reason = "everything else that the call touches")]
+    pub(super) fn mutated_region(
+        &mut self,
+        now: Time,
+        call: &OpCall,
+        (before, after): (ValueId, ValueId),
+        here: BufferRegion,
+        reads: &[(ValueId, BufferRegion)],
+        befores: &[BufferRegion],
+        taken: &[BufferRegion],
+    ) -> Result<BufferRegion> {
+        let layout = self.declared_layout(before)?;
+        let fits = |p: &mut Self, at: BufferRegion| {
+            !call.observes_strides
+                || p.same_layout(at.spec, layout, false)
+                || fault_injected(Fault::MutatedInAnyStrides)
+        };
+        let budget = self.elements(before).saturating_mul(if self.is_destination(after, here) {
+            2
+        } else {
+            1
+        });
+        if fits(self, here)
+            && (taken.iter().all(|t| self.disjoint(*t, here))
+                || fault_injected(Fault::MutatedTensorsOverlap))
+            && self.is_writable(here, now)
+            && self.try_free(here, now, false, budget)?
+        {
+            return Ok(here);
+        }
+        let others: SmallVec<[BufferRegion; 4]> = reads
+            .iter()
+            .map(|(_, at)| *at)
+            .chain(befores.iter().copied())
+            .chain(taken.iter().copied())
+            .collect();
+        for at in self.candidate_destinations(after) {
+            if fits(self, at)
+                && others.iter().all(|o| self.disjoint(*o, at))
+                && self.is_writable(at, now)
+                && self.is_free(at, now, true)
+            {
+                self.copy(before, here, at, CopyReason::Mutate);
+                return Ok(at);
+            }
+        }
+        let to = self.new_buffer(before, layout)?;
+        self.copy(before, here, to, CopyReason::Mutate);
+        Ok(to)
+    }
+
+    /// Copies tensors that `v` will be stored into, if they lie in external memory that must not be
+    /// written. They would be copied at the store anyway; if they are copied first, `v` can be
+    /// computed directly in the copy.
+    pub(super) fn make_room(&mut self, now: Time, v: ValueId) -> Result<()> {
+        for i in 0..self.graph.users(v).len() {
+            let NodeKind::Store { base, source, result, .. } =
+                self.node_kinds[self.graph.users(v)[i].index()]
+            else {
+                continue;
+            };
+            let Some(at) = self.regions[base.index()]
+                .filter(|_| source == v && !self.live[result.index()].is_empty())
+            else {
+                continue;
+            };
+            if self.is_external(at) && !self.is_writable(at, now) {
+                self.spill(base, now)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether an operator observes the strides of a value, or of a view of it.
+    fn strides_are_observed(&self, v: ValueId, depth: usize) -> bool {
+        self.graph.users(v).iter().any(|node| match &self.node_kinds[node.index()] {
+            NodeKind::Strided { .. } => true,
+            NodeKind::View { result, .. } => {
+                depth > 0 && self.strides_are_observed(*result, depth - 1)
+            }
+            NodeKind::Call(call) => call.observes_strides,
+            NodeKind::Store { .. } => false,
+        })
+    }
+
+    /// The positions of operands that overlap a region in which the operator writes. An
+    /// element-wise operator reads each element before it writes it, so an operand in exactly that
+    /// region does not count.
+    fn clashing(
+        &mut self,
+        at: BufferRegion,
+        reads: &[(ValueId, BufferRegion)],
+        placement: Placement,
+    ) -> SmallVec<[usize; 2]> {
+        let elementwise = placement == Placement::Elementwise;
+        let elementwise = elementwise || fault_injected(Fault::AnyOperatorInPlace);
+        let clash = |p: &mut Self, o: BufferRegion| {
+            !(elementwise && p.same(o, at)
+                || p.disjoint(o, at)
+                || fault_injected(Fault::OperandsNeverConflict))
+        };
+        (0..reads.len()).filter(|i| clash(self, reads[*i].1)).collect()
+    }
+
+    /// Whether a node may write a region without any copy: no operand overlaps it, and no value in
+    /// it is needed afterwards.
+    fn is_suitable(
+        &mut self,
+        now: Time,
+        at: BufferRegion,
+        reads: &[(ValueId, BufferRegion)],
+        placement: Placement,
+    ) -> bool {
+        self.clashing(at, reads, placement).is_empty()
+            && self.is_writable(at, now)
+            && self.is_free(at, now, false)
+    }
+
+    /// Whether a region is a destination of a value.
+    pub(super) fn is_destination(&mut self, v: ValueId, at: BufferRegion) -> bool {
+        self.candidate_destinations(v).into_iter().any(|t| self.same(t, at))
+    }
+
+    /// Whether a region is an entire buffer that the plan owns, of a value's sizes and dtype.
+    fn is_whole_buffer(&mut self, v: ValueId, at: BufferRegion) -> Result<bool> {
+        let (whole, dtype) = match &self.buffers[at.buffer.index()] {
+            Buffer::New { dtype, layout, .. } => (self.interner.spec(layout.clone()), Some(*dtype)),
+            &Buffer::Returned(u) => {
+                (self.declared_layout(u)?, self.graph.tensor_type(u).map(|t| t.dtype))
+            }
+            Buffer::Input(_) | Buffer::Const(_) => return Ok(false),
+        };
+        let graph = self.graph;
+        let Some(t) = graph.tensor_type(v).filter(|t| Some(t.dtype) == dtype) else {
+            return Ok(false);
+        };
+        let sizes: SmallVec<[Expr; 4]> = self.interner.specs[at.spec.index()].sizes().collect();
+        let alike = sizes.len() == t.sizes.len()
+            && sizes.iter().zip(&t.sizes).all(|(a, b)| self.interner.equal(*a, *b));
+        Ok(alike && self.same_layout(at.spec, whole, true))
+    }
+}
