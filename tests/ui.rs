@@ -1,7 +1,7 @@
 //! What the macros refuse, and with which words at which tokens. The programs of `ui/` do not
 //! compile, and the compiler's text about `NAME.rs` is `NAME.stderr`.
 //!
-//! The compiler uses the libraries that cargo has just built for this test, so that no dependency is
+//! The compiler uses the libraries that cargo has just built for this test. So no dependency is
 //! compiled a second time. `MAQUETTE_BLESS=1 cargo test -p maquette-tests --test ui` writes the
 //! texts anew.
 

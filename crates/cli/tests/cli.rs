@@ -203,8 +203,8 @@ fn a_graph_becomes_functional() {
   return %scatter
 }";
     let refused = maquette_reading(&["functionalize", "-"], storage);
-    let expected = "<stdin>:4:3: aten::as_strided_scatter reads the storage of its argument beyond the \
-        argument's elements; write to, or copy, an `as_strided` view instead";
+    let expected = "<stdin>:4:3: aten::as_strided_scatter reads the storage of its argument beyond \
+        the argument's elements; write to, or copy, an `as_strided` view instead";
     assert!(
         !refused.status.success() && text(&refused.stderr).contains(expected),
         "{}",
