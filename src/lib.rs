@@ -255,29 +255,17 @@ pub mod __private {
     };
 }
 
-/// The folder of the pages that are no modules.
-macro_rules! pages {
-    () => {
-        "https://github.com/maquette-rs/maquette/blob/main/docs/"
-    };
-}
-
 /// The guides. Their snippets are doc tests.
 pub mod guide {
-    // Pages link to each other by file name. Of two definitions of a link the first one counts, so
-    // those before a page replace the page's own.
+    // These pages link to others by their address, as a file name would lead nowhere from here.
     #[doc = include_str!("../docs/custom-operators.md")]
     pub mod custom_operators {}
     #[doc = include_str!("../docs/branching.md")]
     pub mod branching {}
     #[doc = include_str!("../docs/export.md")]
     pub mod export {}
-    #[doc = concat!("[design]: ", pages!(), "design/functionalization.md")]
-    #[doc = concat!("[plans]: ", pages!(), "graph-text.md#plans")]
-    #[doc = concat!("[bufferization]: ", pages!(), "design/bufferization.md\n")]
     #[doc = include_str!("../docs/functionalization.md")]
     pub mod functionalization {}
-    #[doc = "[export]: crate::guide::export\n"]
     #[doc = include_str!("../docs/snapshots.md")]
     pub mod snapshots {}
 }
