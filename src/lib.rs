@@ -1,47 +1,183 @@
-//! Maquette traces Rust model code into graphs, with kernels of any origin as opaque operators that
-//! no compiler looks into.
+//! Maquette traces Rust model code into graphs, rewrites the graphs, and runs them. Kernels of any
+//! origin take part as *custom operators* that no pass looks into. Maquette is for Rust what
+//! `torch.library`, `make_fx` and `torch.export` are for PyTorch.
+//!
+//! A graph does what the eager program does, mutation and aliasing included, or it is refused with
+//! an error that names the line.
+//!
+//! # A program, from operator to run
 //!
 //! ```
+//! use maquette::interp::Interpreter;
 //! use maquette::prelude::*;
+//! use maquette::rewrite::{Options, functionalize};
 //!
-//! // the kernel is opaque; the signature is the schema: doc::numpy_sin(Tensor x) -> Tensor
-//! #[custom_op("doc::numpy_sin")]
-//! fn numpy_sin(x: &Tensor) -> Result<Tensor> {
-//!     Ok(Tensor::from(x.read::<f32>()?.mapv(f32::sin)))
+//! // A custom operator. Its signature gives the schema: doc::sine(Tensor x) -> Tensor
+//! #[custom_op("doc::sine")]
+//! fn sine(x: &Tensor) -> Result<Tensor> {
+//!     let x = x.read::<f32>()?; // an ndarray view, borrowed from the tensor
+//!     Ok(Tensor::from(x.mapv(f32::sin)))
 //! }
 //!
-//! // what a tracer needs to know: the output's sizes and dtype
-//! #[register_fake(numpy_sin)]
-//! fn numpy_sin_fake(_cx: &FakeCtx, x: &Tensor) -> Result<Tensor> {
+//! // The fake kernel tells the tracer the sizes and dtype of the output.
+//! #[register_fake(sine)]
+//! fn sine_fake(_cx: &FakeCtx, x: &Tensor) -> Result<Tensor> {
 //!     Ok(x.new_empty(x.sizes(), x.dtype()))
 //! }
 //!
-//! # fn main() -> Result<()> {
-//! let x = Tensor::from([0.0f32, 1.0, 2.0]);
-//! let traced = TraceOptions::symbolic().names(["x"]).trace(|x: Tensor| numpy_sin(&x) + 1.0, x)?;
-//! println!("{}", traced.graph());
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // The model updates `total` in place.
+//! let model = |(x, total): (Tensor, Tensor)| {
+//!     let y = sine(&x);
+//!     total.add_(y.sum());
+//!     y + 1.0
+//! };
 //!
-//! let y = traced.run(Tensor::from([0.0f32; 5]))?;   // another size: the trace is symbolic
+//! // Tracing runs the model once on metadata. Its graph has the operators as they were called.
+//! let sample = (Tensor::zeros([2], DType::F32), Tensor::zeros([1], DType::F32));
+//! let traced = TraceOptions::new()
+//!     .dynamic(0, 0, Dim::new("n").min(1))
+//!     .names(["x", "total"])
+//!     .trace(model, sample)?;
+//! assert_eq!(
+//!     traced.graph().to_string(),
+//!     "graph graph(%x: f32[n], %total: f32[1]) -> (f32[n])
+//!   where n in [1, oo)
+//! {
+//!   %sine: f32[n] = doc::sine(%x)
+//!   %sum: f32[] = aten::sum(%sine)
+//!   %add_: f32[1] = aten::add_.Tensor(%total, %sum)
+//!   %add: f32[n] = aten::add.Tensor(%sine, 1.0)
+//!   return %add
+//! }"
+//! );
+//!
+//! // One trace serves every size.
+//! let (x, total) = (Tensor::zeros([5], DType::F32), Tensor::ones([1], DType::F32));
+//! let y = traced.run((x.clone(), total.clone()))?;
 //! assert_eq!(y.to_vec::<f32>()?, [1.0; 5]);
+//!
+//! // Without mutation: the new total is the first result.
+//! let functional = functionalize(traced.graph(), &library::Facts, &Options::new())?;
+//! assert_eq!(
+//!     functional.graph.to_string(),
+//!     "graph graph(%x: f32[n], %total: f32[1]) -> (f32[1], f32[n])
+//!   where n in [1, oo)
+//! {
+//!   %sine: f32[n] = doc::sine(%x)
+//!   %sum: f32[] = aten::sum(%sine)
+//!   %add: f32[1] = aten::add.Tensor(%total, %sum)
+//!   %add_1: f32[n] = aten::add.Tensor(%sine, 1.0)
+//!   return %add, %add_1
+//! }"
+//! );
+//!
+//! // The interpreter writes the result back, so a caller sees no difference.
+//! let run = Interpreter::new(&functional).run(&[Value::from(&x), Value::from(&total)])?;
+//! assert_eq!(run.results[0].tensor()?.to_vec::<f32>()?, [1.0; 5]);
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! The parts: [`Tensor`] and its operators; [`macro@custom_op`] and what can be registered for one;
-//! [`trace()`] and [`TraceOptions`]; [`ExportOptions`] and [`Program`]; [`rewrite`]; and the graph
-//! of [`ir`]. The guides are in [`guide`].
+//! # What is where
+//!
+//! | to | look at |
+//! |---|---|
+//! | compute eagerly | [`Tensor`], whose methods are named after the ATen operators |
+//! | define an operator | [`macro@custom_op`], or [`library::custom_op`] without macros |
+//! | register a kernel for it | [`macro@register_kernel`], [`macro@register_fake`], [`Op`] |
+//! | add to another library's namespace, or override it | [`library::Library`] |
+//! | check an operator against its contract | `library::opcheck` (feature `check`) |
+//! | trace a function | [`trace()`], [`TraceOptions`], [`Traced`] |
+//! | keep a graph as a snapshot | `assert_graph_snapshot!` (feature `check`) |
+//! | export a module with its tensors | [`ExportOptions`], [`Program`], [`macro@Module`] |
+//! | make a graph functional, plan its memory | [`rewrite`] |
+//! | run a graph | [`interp::Interpreter`] |
+//! | read, print, build, verify a graph | [`Graph`], and the module [`ir::graph`] |
+//! | compute with symbolic sizes | [`SymInt`], [`SymBool`] |
+//! | read checkpoints | [`io`] |
+//!
+//! # Guides
+//!
+//! - [Custom operators](guide::custom_operators): define, check and register operators.
+//! - [Branching](guide::branching): programs that depend on sizes and on data.
+//! - [Export](guide::export): modules as programs of their own.
+//! - [Functionalization](guide::functionalization): graphs without mutation, and buffer plans.
+//! - [Snapshots](guide::snapshots): graphs as texts that a test compares.
+//!
+//! # Features
+//!
+//! `check` adds `assert_graph_snapshot!`, `library::opcheck`, `opcheck_suite!` and the module
+//! `check`. It is off by default, and is for tests.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod interp;
 pub mod io;
 pub mod library;
 pub mod rewrite;
 
+/// The options of an export. [`ExportOptions::export`] turns a module into a [`Program`].
+///
+/// ```
+/// use maquette::prelude::*;
+///
+/// #[derive(Module)]
+/// #[module(Tensor -> Tensor)]
+/// struct Scale {
+///     factor: Tensor,
+/// }
+///
+/// impl Scale {
+///     fn forward(&self, x: Tensor) -> Tensor {
+///         x * &self.factor
+///     }
+/// }
+///
+/// let module = Scale { factor: Tensor::from([3.0f32]) };
+/// let program = ExportOptions::new()
+///     .name("scale")
+///     .names(["x"])
+///     .dynamic(0, 0, Dim::new("n").min(1).max(64))
+///     .export(&module, Tensor::ones([2], DType::F32))?;
+/// assert_eq!(program.call(Tensor::ones([4], DType::F32))?.to_vec::<f32>()?, [3.0; 4]);
+/// # Ok::<(), Error>(())
+/// ```
+pub use maquette_driver::ExportOptions;
+/// An exported module: a functional graph, copies of the module's tensors, and a signature.
+///
+/// ```
+/// use maquette::prelude::*;
+///
+/// #[derive(Module)]
+/// #[module(Tensor -> Tensor)]
+/// struct Counter {
+///     #[buffer]
+///     seen: Tensor,
+/// }
+///
+/// impl Counter {
+///     fn forward(&self, x: Tensor) -> Tensor {
+///         self.seen.add_(1.0);
+///         x + &self.seen
+///     }
+/// }
+///
+/// let counter = Counter { seen: Tensor::zeros([1], DType::F32) };
+/// let x = Tensor::ones([1], DType::F32);
+/// let program = ExportOptions::new().names(["x"]).export(&counter, x.clone())?;
+///
+/// // The program has a buffer of its own, which a call updates.
+/// assert_eq!(program.call(x.clone())?.to_vec::<f32>()?, [2.0]);
+/// assert_eq!(program.call(x)?.to_vec::<f32>()?, [3.0]);
+/// assert_eq!(counter.seen.to_vec::<f32>()?, [0.0]);
+/// assert!(program.to_string().starts_with("inputs\n  buffer seen: %b_seen\n  input x: %x\n"));
+/// # Ok::<(), Error>(())
+/// ```
+pub use maquette_driver::Program;
 pub use maquette_driver::{
-    Condition, ExportOptions, InputKind, InputSpec, OutputKind, OutputSpec, Program,
-    RangeConstraint, Signature,
+    Condition, InputKind, InputSpec, OutputKind, OutputSpec, RangeConstraint, Signature,
 };
-pub use maquette_interp as interp;
 pub use maquette_interp::check_calls;
 
 pub use maquette_ir as ir;
@@ -56,12 +192,41 @@ pub use maquette_ops::{
     Effect, Element, Error, ErrorKind, FakeCtx, IntoDims, Op, Reduction, Result, Tensor, Value,
     args, bail, ensure, fake, kwargs,
 };
-pub use maquette_trace::{Dim, TraceOptions, Traced, trace};
+/// A graph, or anything else that displays, is compared with its snapshot.
+///
+/// ```
+/// use maquette::prelude::*;
+///
+/// let x = Tensor::zeros([2, 4], DType::F32);
+/// let traced = TraceOptions::symbolic().names(["x"]).trace(|x: Tensor| x.relu(), x)?;
+/// assert_graph_snapshot!(traced.graph(), @"
+/// graph graph(%x: f32[s0, s1]) -> (f32[s0, s1])
+///   where s0 in [0, oo), s1 in [0, oo)
+/// {
+///   %relu: f32[s0, s1] = aten::relu(%x)
+///   return %relu
+/// }
+/// ");
+/// # Ok::<(), Error>(())
+/// ```
+#[cfg(feature = "check")]
+pub use maquette_trace::assert_graph_snapshot;
+/// Traces a function with the sizes of the sample.
+///
+/// ```
+/// use maquette::prelude::*;
+///
+/// let x = Tensor::from([-1.0f32, 2.0]);
+/// let traced = trace(|x: Tensor| x.relu() * 2.0, x.clone())?;
+/// println!("{}", traced.graph());
+/// assert_eq!(traced.run(x)?.to_vec::<f32>()?, [0.0, 4.0]);
+/// # Ok::<(), Error>(())
+/// ```
+pub use maquette_trace::trace;
+pub use maquette_trace::{Dim, TraceOptions, Traced};
 pub use {half, ndarray};
 #[cfg(feature = "check")]
-pub use {
-    maquette_check as check, maquette_check::opcheck_suite, maquette_trace::assert_graph_snapshot,
-};
+pub use {maquette_check as check, maquette_check::opcheck_suite};
 
 /// What most programs use.
 pub mod prelude {
@@ -90,8 +255,9 @@ pub mod __private {
     };
 }
 
-/// The guides. A test compiles and runs their snippets, except the one that is a test of its own.
+/// The guides. Their snippets are doc tests.
 pub mod guide {
+    // These pages link to others by their address, as a file name would lead nowhere from here.
     #[doc = include_str!("../docs/custom-operators.md")]
     pub mod custom_operators {}
     #[doc = include_str!("../docs/branching.md")]

@@ -7,7 +7,7 @@ mod demo;
 mod output;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use maquette::Result;
+use maquette::{Error, Result};
 use output::{Output, tell};
 use std::io::Write;
 use std::path::PathBuf;
@@ -92,9 +92,14 @@ fn run(cli: Cli, out: &mut Output) -> Result<bool> {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
     let mut out = Output::new();
-    let done = run(cli, &mut out).and_then(|agree| {
+    let done = match Cli::try_parse() {
+        Ok(cli) => run(cli, &mut out),
+        Err(e) if e.use_stderr() => e.exit(),
+        // `--help` and `--version`; `exit` would not say that they cannot be written
+        Err(e) => write!(out, "{}", e.render().ansi()).map(|()| true).map_err(Error::from),
+    };
+    let done = done.and_then(|agree| {
         // what is buffered is written here, or the error would be lost
         out.flush()?;
         Ok(agree)

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
+use std::sync::LazyLock;
 
 fn maquette(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_maquette")).args(args).output().unwrap()
@@ -54,11 +55,23 @@ fn operators_are_listed() {
     assert!(text(&out.stdout).ends_with("2 operators\n"));
 }
 
+/// A graph that binds a symbol twice. The tab is one column.
+const BOUND_TWICE: &str = "graph g(%x: i64[3]) -> ()\n  where u0 in [0, oo)\n{
+  %a: i64[u0] = t::f(%x)\n  bind u0 = size(%a, 0)\n\tbind u0 = size(%a, 0)\n  return ()\n}";
+
 #[test]
 fn mistakes_are_told_in_a_line_or_two() {
     for (args, input, expected) in [
         (&["graph", "/no/such/file"][..], "", "cannot read /no/such/file"),
         (&["graph", "-"], "graph g(%x", "<stdin>:1:8: "),
+        (&["graph", "-"], BOUND_TWICE, "error: <stdin>:6:2: invalid graph `g` (I9): "),
+        (&["functionalize", "-"], BOUND_TWICE, "error: <stdin>:6:2: invalid graph `g` (I9): "),
+        // no statement is at fault
+        (
+            &["graph", "-"],
+            "graph g(%x: f32[2 * n]) -> ()\n  where n in [1, 9]\n{\n  return ()\n}",
+            "error: <stdin>: invalid graph `g` (I7): ",
+        ),
         (&["ops", "nowhere"], "", "no operator's name begins with `nowhere`"),
         (&["demo", "--confidence", "7"], "", "expected a number from 0 to 1"),
     ] {
@@ -103,14 +116,16 @@ fn calls_are_checked_against_the_operators() {
         (
             "aten::rellu(%x)",
             "f32[4, 3]",
-            "error: <stdin>: there is no operator `aten::rellu` (similar: aten::relu",
+            "error: <stdin>:3:3: there is no operator `aten::rellu` (similar: aten::relu",
         ),
         ("aten::add_.Tensor(%n, %x)", "i64[3]", "aten::add_.Tensor: "),
         ("aten::mul_.Tensor(%n, 0.5)", "i64[3]", "cannot be written into a tensor of dtype i64"),
     ] {
         for error in errors_of(call, ty) {
             assert!(
-                error.contains(expected) && error.contains(&format!("> %a: {ty} = {call}")),
+                error.starts_with("error: <stdin>:3:3: ")
+                    && error.contains(expected)
+                    && error.contains(&format!("> %a: {ty} = {call}")),
                 "{error}"
             );
         }
@@ -124,7 +139,8 @@ fn calls_are_checked_against_the_operators() {
     );
     let out = maquette_reading(&["graph", "-"], &program);
     assert!(
-        text(&out.stderr).contains("aten::relu: result 0 is declared with dtype i64, and has f32"),
+        text(&out.stderr)
+            .contains("<stdin>:4:3: aten::relu: result 0 is declared with dtype i64, and has f32"),
         "{}",
         text(&out.stderr)
     );
@@ -187,8 +203,8 @@ fn a_graph_becomes_functional() {
   return %scatter
 }";
     let refused = maquette_reading(&["functionalize", "-"], storage);
-    let expected = "<stdin>:4: aten::as_strided_scatter reads the storage of its argument beyond the \
-        argument's elements; write to, or copy, an `as_strided` view instead";
+    let expected = "<stdin>:4:3: aten::as_strided_scatter reads the storage of its argument beyond \
+        the argument's elements; write to, or copy, an `as_strided` view instead";
     assert!(
         !refused.status.success() && text(&refused.stderr).contains(expected),
         "{}",
@@ -282,9 +298,42 @@ fn what_is_printed_ends_with_a_newline() {
     assert!(text(&graph.stdout).ends_with("}\n"));
 }
 
+/// Every way to make the command print. The files are written once, as tests run beside each other.
+static PRINTING: LazyLock<Vec<Vec<String>>> = LazyLock::new(|| {
+    const RECORDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/aten");
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let (graph, names) = (folder.join("printed.txt"), folder.join("printed-ops.txt"));
+    let program = "graph g(%x: f32[4]) -> (f32[4])
+{
+  %y: f32[4] = aten::mul_.Tensor(%x, 10.0)
+  return %y
+}";
+    std::fs::write(&graph, program).unwrap();
+    std::fs::write(&names, "relu.default").unwrap();
+    let (graph, names) = (graph.to_str().unwrap(), names.to_str().unwrap());
+    [
+        &["--help"][..],
+        &["--version"],
+        &["conform", "--help"],
+        &["demo"],
+        &["demo", "--graph-only"],
+        &["graph", graph],
+        &["graph", graph, "--dot"],
+        &["functionalize", graph],
+        &["functionalize", graph, "--explain"],
+        &["ops"],
+        &["ops", "aten::add"],
+        &["conform", RECORDED, "--ops", names],
+        &["completions", "bash"],
+        &["completions", "zsh"],
+    ]
+    .map(|args| args.iter().map(|&arg| arg.to_owned()).collect())
+    .into()
+});
+
 #[test]
 fn a_reader_that_went_away_is_no_error() {
-    for args in [&["demo"][..], &["ops"], &["completions", "bash"]] {
+    for args in &*PRINTING {
         let mut child = Command::new(env!("CARGO_BIN_EXE_maquette"))
             .args(args)
             .stdout(Stdio::piped())
@@ -300,14 +349,7 @@ fn a_reader_that_went_away_is_no_error() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_device_is_an_error_and_no_panic() {
-    const RECORDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/aten");
-    for args in [
-        &["demo"][..],
-        &["demo", "--graph-only"],
-        &["ops", "aten::add"],
-        &["conform", RECORDED],
-        &["completions", "zsh"],
-    ] {
+    for args in &*PRINTING {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let out =
             Command::new(env!("CARGO_BIN_EXE_maquette")).args(args).stdout(full).output().unwrap();

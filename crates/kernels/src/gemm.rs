@@ -37,8 +37,8 @@ pub fn gemm(
     batched_gemm(a, b, c, alpha, beta)
 }
 
-/// [`gemm`] over the last two dimensions, with equal leading sizes as batch dimensions; a stride of
-/// 0 shares a matrix between batches.
+/// [`gemm()`] over the last two dimensions, with equal leading sizes as batch dimensions; a stride
+/// of 0 shares a matrix between batches.
 pub fn batched_gemm(
     a: &View<'_>,
     b: &View<'_>,

@@ -72,7 +72,7 @@ pub struct InputLocation {
 /// Values of a graph's backed symbols, by name.
 pub type Sizes = Vec<(String, i64)>;
 
-/// A program with what it is run on. See the [module's page](self).
+/// A program with what it is run on. `docs/oracle.md` describes its text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TestProgram {
     /// The program itself; every input is a tensor.

@@ -7,6 +7,7 @@ pub mod highlight;
 use crate::output::{Output, tell};
 use anstyle::{AnsiColor, Style};
 use maquette::ir::functional_ops;
+use maquette::ir::graph::TextPosition;
 use maquette::prelude::*;
 use maquette::rewrite::{self, Level, Options};
 use std::collections::BTreeSet;
@@ -31,40 +32,51 @@ struct GraphFile {
     graph: Graph,
     /// The file's name, as messages show it.
     name: String,
-    /// By statement, its line, from 1.
-    lines: Vec<usize>,
+    /// By statement.
+    positions: Vec<TextPosition>,
+}
+
+impl GraphFile {
+    /// `FILE:LINE:COLUMN` of a statement, as editors know it; `FILE`, if no statement is at fault.
+    fn place(&self, statement: Option<usize>) -> String {
+        let at = statement.and_then(|index| self.positions.get(index));
+        at.map_or_else(|| self.name.clone(), |at| format!("{}:{at}", self.name))
+    }
 }
 
 /// Reads a graph, verifies it, and checks its calls against the operators.
 fn read(file: &Path) -> Result<GraphFile> {
     let (text, name) = if file == Path::new("-") {
         let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text)?;
+        std::io::stdin()
+            .read_to_string(&mut text)
+            .map_err(|e| Error::msg(format!("cannot read <stdin>: {e}")))?;
         (text, "<stdin>".to_owned())
     } else {
         let text = std::fs::read_to_string(file)
             .map_err(|e| Error::msg(format!("cannot read {}: {e}", file.display())))?;
         (text, file.display().to_string())
     };
-    let (graph, lines) = Graph::parse_with_lines(&text).map_err(|e| {
-        // `FILE:LINE:COLUMN`, as editors know it, and the lines that show where
+    let (graph, positions) = Graph::parse_with_positions(&text).map_err(|e| {
+        // the lines that show where are kept
         let text = e.to_string();
         let message = text.split_once(": ").map_or("", |(_, message)| message);
         Error::msg(format!("{name}:{}:{}: {message}", e.line, e.column))
     })?;
-    graph.verify().map_err(|e| Error::msg(format!("{name}: {e}")))?;
-    maquette::check_calls(&graph).map_err(|e| {
+    let file = GraphFile { graph, name, positions };
+    file.graph.verify().map_err(|e| Error::msg(format!("{}: {e}", file.place(e.statement))))?;
+    maquette::check_calls(&file.graph).map_err(|e| {
         // no line of this command is to blame
         let op = e.op().map(|op| format!("{op}: ")).unwrap_or_default();
         let window = e.window().unwrap_or_default().trim_end();
-        Error::msg(format!("{name}: {op}{}\n{window}", e.kind()))
+        Error::msg(format!("{}: {op}{}\n{window}", file.place(e.statement()), e.kind()))
     })?;
-    Ok(GraphFile { graph, name, lines })
+    Ok(file)
 }
 
 /// Prints a graph again, or as DOT.
 pub fn graph(out: &mut Output, file: &Path, dot: bool) -> Result<()> {
-    let GraphFile { graph, .. } = read(file)?;
+    let graph = read(file)?.graph;
     match dot {
         true => write!(out, "{}", graph.to_dot(&library::Facts))?,
         false => writeln!(out, "{}", highlight::graph(&graph.to_string()))?,
@@ -84,14 +96,11 @@ pub fn functionalize(
     if let Some(n) = stop_at {
         options = options.stopping_at(n);
     }
-    let GraphFile { graph, name: file_name, lines } = read(file)?;
-    // `FILE:LINE` of the refused statement, as editors know it
+    let file = read(file)?;
+    let graph = &file.graph;
     let in_file = |e: rewrite::FunctionalizeError| {
-        let statement = e.statement.as_ref().and_then(|s| lines.get(s.index));
-        match statement {
-            Some(line) => Error::msg(format!("{file_name}:{line}: {e}")),
-            None => Error::other(e),
-        }
+        let statement = e.statement.as_ref().map(|s| s.index);
+        Error::msg(format!("{}: {e}", file.place(statement)))
     };
     let names: BTreeSet<&str> = graph.nodes().map(|n| graph.op_name(n)).collect();
     // a functional graph's own operators are in no registry
@@ -104,12 +113,12 @@ pub fn functionalize(
                 its tensors"
         ));
     }
-    let f = rewrite::functionalize(&graph, &library::Facts, &options).map_err(in_file)?;
+    let f = rewrite::functionalize(graph, &library::Facts, &options).map_err(in_file)?;
     writeln!(out, "{}", highlight::graph(&f.graph.to_string()))?;
     if explain {
         let plan = rewrite::plan(&f, &library::Facts).map_err(Error::other)?;
-        let mode = rewrite::functionalize_in_place(&graph, &library::Facts, &options)
-            .map_err(Error::other)?;
+        let mode =
+            rewrite::functionalize_in_place(graph, &library::Facts, &options).map_err(in_file)?;
         write!(out, "{}{}", explain::results(&f), explain::rules(&f, lift_only))?;
         write!(out, "{}", explain::execution(&f, &plan, &mode))?;
     }

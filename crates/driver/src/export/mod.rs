@@ -99,7 +99,10 @@ impl ExportOptions {
 
 /// A program that has no functional form, at its line where that is known.
 fn functionalize_error(e: FunctionalizeError, export: Loc) -> Error {
-    let (loc, window) = (e.loc().unwrap_or(export), e.window().to_owned());
+    let (loc, statement) = (e.loc().unwrap_or(export), e.statement);
     let error = Error::from(ErrorKind::Other(Box::new(FunctionalizeError::from(e.kind)))).at(loc);
-    if window.is_empty() { error } else { error.with_window(window) }
+    match statement {
+        Some(s) => error.in_statement(s.index, s.window.trim_end()),
+        None => error,
+    }
 }

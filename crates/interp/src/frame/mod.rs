@@ -78,7 +78,7 @@ impl<'g> Frame<'g> {
 
     /// An error with the part of the graph in which it happened.
     pub(crate) fn in_window(&self, e: Error, at: usize) -> Error {
-        e.with_window(self.graph.window_at(at, WINDOW))
+        e.in_statement(at, self.graph.window_at(at, WINDOW))
     }
 
     /// Binds a symbol, or checks an assertion.

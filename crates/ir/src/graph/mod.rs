@@ -31,7 +31,7 @@ pub use consts::{Const, ConstSource, Digest};
 pub use deps::{Adjacency, Edge, EdgeKind, EdgeReference, Visited};
 pub use dot::InputRole;
 pub use op_facts::{ArgEffect, ArgKind, ArithOp, MemoryFacts, OpFacts, Placement};
-pub use parse::{MAX_TEXT, ParseError};
+pub use parse::{MAX_TEXT, ParseError, TextPosition};
 pub use types::{
     Arg, BindSource, Def, FloatBits, Name, Node, NodeId, Res, Span, Stmt, StrId, TensorType,
     TypeId, ValueId, ValueRange, ValueType,

@@ -37,7 +37,16 @@ struct Report {
     calls: SmallVec<[(Arc<str>, Loc); 1]>,
     /// The user's source line that raised the error, if any.
     raised: Option<Loc>,
-    window: Option<Arc<str>>,
+    statement: Option<FailedStatement>,
+}
+
+/// The statement of a graph that failed.
+#[derive(Clone)]
+struct FailedStatement {
+    /// Its position in the graph's body.
+    index: usize,
+    /// The statements around it, as text.
+    window: Arc<str>,
 }
 
 /// What went wrong, by stage.
@@ -129,7 +138,12 @@ impl Error {
 
     /// The few lines of graph around the failing node.
     pub fn window(&self) -> Option<&str> {
-        self.0.window.as_deref()
+        self.0.statement.as_ref().map(|s| &*s.window)
+    }
+
+    /// The position in the graph's body of the failing statement, where a graph failed.
+    pub fn statement(&self) -> Option<usize> {
+        self.0.statement.as_ref().map(|s| s.index)
     }
 
     /// The same error raised at this line, unless it names one already.
@@ -144,10 +158,11 @@ impl Error {
         self.edit(|r| r.calls.push((op.clone(), loc)))
     }
 
-    /// The same error with a window of the graph, unless it has one already.
-    pub fn with_window(self, window: impl Into<Arc<str>>) -> Error {
+    /// The same error in this statement of a graph, with a window of the graph around the
+    /// statement, unless it names one already.
+    pub fn in_statement(self, index: usize, window: impl Into<Arc<str>>) -> Error {
         self.edit(|r| {
-            r.window.get_or_insert_with(|| window.into());
+            r.statement.get_or_insert_with(|| FailedStatement { index, window: window.into() });
         })
     }
 
@@ -176,7 +191,7 @@ impl<E: Into<ErrorKind>> From<E> for Error {
             kind: Arc::new(kind),
             calls: SmallVec::new(),
             raised: None,
-            window: None,
+            statement: None,
         }))
     }
 }

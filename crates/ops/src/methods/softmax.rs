@@ -6,8 +6,8 @@ use maquette_ir::DType;
 methods! {
     /// `exp(x) / sum(exp(x))` along a dimension.
     fn softmax(dim: i64) = "softmax.int";
-    /// The logarithm of [`Tensor::softmax`].
+    /// The logarithm of [`softmax`](crate::Tensor::softmax).
     fn log_softmax(dim: i64) = "log_softmax.int";
-    /// As [`Tensor::softmax`], converted to `dtype` first.
+    /// As [`softmax`](crate::Tensor::softmax), converted to `dtype` first.
     fn softmax_dtype(dim: i64, dtype: DType) = "softmax.int";
 }

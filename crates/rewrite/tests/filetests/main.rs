@@ -78,11 +78,11 @@ fn declare_operators(test: &FileTest) -> Result<()> {
 
 /// What a file's pass gives, as text.
 fn run(test: &FileTest) -> Result<String> {
-    let (graph, lines) = Graph::parse_with_lines(&test.input).map_err(|e| e.to_string())?;
+    let (graph, positions) = Graph::parse_with_positions(&test.input).map_err(|e| e.to_string())?;
     graph.verify().map_err(|e| e.to_string())?;
     let refused = |e: maquette_rewrite::FunctionalizeError| {
-        let line = e.statement.as_ref().and_then(|s| lines.get(s.index));
-        let line = line.map_or_else(String::new, |line| format!("line {line}: "));
+        let at = e.statement.as_ref().and_then(|s| positions.get(s.index));
+        let line = at.map_or_else(String::new, |at| format!("line {}: ", at.line));
         format!("error: {line}{e}\n")
     };
     if test.pass == Pass::SelectPlan {

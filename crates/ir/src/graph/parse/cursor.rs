@@ -2,7 +2,22 @@
 
 use super::{Parser, Result};
 use crate::graph::lex::{Kind, Token};
-use std::fmt::Display;
+use std::fmt::{self, Display};
+
+/// A position in a text; displays as `LINE:COLUMN`, as editors know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TextPosition {
+    /// The line, from 1.
+    pub line: usize,
+    /// The column in characters, from 1.
+    pub column: usize,
+}
+
+impl Display for TextPosition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.line, self.column)
+    }
+}
 
 /// The syntax error of a graph's text; displays the line and a caret under the column.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

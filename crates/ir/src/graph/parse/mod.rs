@@ -9,7 +9,7 @@ mod args;
 mod cursor;
 mod stmts;
 
-pub use cursor::ParseError;
+pub use cursor::{ParseError, TextPosition};
 
 use super::build::GraphBuilder;
 use super::canonicalize::is_reserved;
@@ -43,22 +43,28 @@ impl Graph {
         Parser::of_text(text, SymTable::new(), FxHashMap::default())?.graph()
     }
 
-    /// Parses a graph as [`Graph::parse`] does, and gives the line of each statement, from 1.
+    /// Parses a graph as [`Graph::parse`] does, and gives the position of each statement.
     ///
     /// # Errors
     /// As [`Graph::parse`].
-    pub fn parse_with_lines(text: &str) -> Result<(Graph, Vec<usize>), ParseError> {
+    pub fn parse_with_positions(text: &str) -> Result<(Graph, Vec<TextPosition>), ParseError> {
         let mut parser = Parser::of_text(text, SymTable::new(), FxHashMap::default())?;
         let graph = parser.graph()?;
-        let (mut line, mut seen, mut lines) = (1, 0, Vec::with_capacity(graph.body().len()));
+        let mut positions = Vec::with_capacity(graph.body().len());
+        let (mut at, mut seen) = (TextPosition { line: 1, column: 1 }, 0);
         for &token in &parser.statements {
             let start = parser.start_of(token);
-            let between = text.get(seen..start).unwrap_or_default();
-            line += between.bytes().filter(|&b| b == b'\n').count();
+            // one pass over the text, however many statements share a line
+            for c in text.get(seen..start).unwrap_or_default().chars() {
+                at = match c {
+                    '\n' => TextPosition { line: at.line + 1, column: 1 },
+                    _ => TextPosition { column: at.column + 1, ..at },
+                };
+            }
             seen = start;
-            lines.push(line);
+            positions.push(at);
         }
-        Ok((graph, lines))
+        Ok((graph, positions))
     }
 }
 

@@ -78,6 +78,8 @@ pub struct VerifyError {
     pub invariant: Invariant,
     /// A description of the violation and its location.
     pub message: String,
+    /// The position in the body of the statement that causes the violation, if one does.
+    pub statement: Option<usize>,
     /// The statements around the violation, if a statement causes it.
     pub window: String,
 }
@@ -127,7 +129,7 @@ impl Verifier<'_> {
             .get(self.graph.name.index())
             .map(|s| s.to_string())
             .unwrap_or_default();
-        Err(VerifyError { graph, invariant, message: message(), window })
+        Err(VerifyError { graph, invariant, message: message(), statement: at, window })
     }
 
     /// Checks I1.
