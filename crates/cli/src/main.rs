@@ -69,7 +69,7 @@ enum Command {
     },
 }
 
-/// Runs a subcommand. `false`: it ran, and recorded calls disagree.
+/// Runs a subcommand. Returns `false` if it ran, but recorded calls disagree.
 fn run(cli: Cli, out: &mut Output) -> Result<bool> {
     match cli.command.unwrap_or(Command::Demo { confidence: 0.9, graph_only: false }) {
         Command::Demo { confidence, graph_only } => demo::run(out, confidence, graph_only)?,
@@ -80,7 +80,7 @@ fn run(cli: Cli, out: &mut Output) -> Result<bool> {
         Command::Ops { prefix } => commands::ops(out, prefix.as_deref())?,
         Command::Conform(options) => return commands::conform::run(out, &options),
         Command::Completions { shell } => {
-            // the generator panics where it cannot write, so it writes to memory
+            // The generator panics if it cannot write, so it writes to memory.
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "maquette", &mut script);
             out.write_all(&script)?;
@@ -93,18 +93,18 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let mut out = Output::new();
     let done = run(cli, &mut out).and_then(|agree| {
-        // what is buffered is written here, or the error would be lost
+        // Dropping the buffer would ignore an error.
         out.flush()?;
         Ok(agree)
     });
     match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
-        // the reader has seen enough
+        // The reader has closed the pipe.
         Err(e) if output::is_closed_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => {
             let red = commands::RED;
-            // a failed operator's line is worth showing, a line of this command is not
+            // The source line of a failed operator helps; a line of this command does not.
             match e.op() {
                 Some(_) => tell(format_args!("{red}error{red:#}: {e}")),
                 None => tell(format_args!("{red}error{red:#}: {}", e.kind())),
