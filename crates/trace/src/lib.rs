@@ -1,31 +1,23 @@
-//! Tracing: a program over tensors, run once on metadata, becomes a graph; and the reference
-//! interpreter, which runs it.
+//! Tracing: runs a program once on fake tensors, and records its operator calls as a graph.
 //!
 //! ```
 //! use maquette_ops::Tensor;
 //! use maquette_trace::{Dim, TraceOptions};
 //!
-//! let x = Tensor::from_vec(vec![1.0f32, -2.0, 3.0], [3]);
-//! let traced = TraceOptions::new().dynamic(0, 0, Dim::new("batch")).names(["x"]).trace(|x: Tensor| (x * 2.0).relu(), x)?;
-//! assert_eq!(
-//!     traced.to_string(),
-//!     "graph graph(%x: f32[batch]) -> (f32[batch])
-//!   where batch in [0, oo)
-//! {
-//!   %mul: f32[batch] = aten::mul.Tensor(%x, 2.0)
-//!   %relu: f32[batch] = aten::relu(%mul)
-//!   return %relu
-//! }"
-//! );
-//! assert_eq!(traced.run(Tensor::from_vec(vec![1.0f32, -1.0], [2]))?.to_vec::<f32>()?, [2.0, 0.0]);
+//! let x = Tensor::from_vec(vec![1.0f32, -2.0, 3.0], [3]); let traced =
+//! TraceOptions::new().dynamic(0, 0, Dim::new("batch")).names(["x"]).trace(|x: Tensor| (x *
+//! 2.0).relu(), x)?; assert_eq!( traced.to_string(), "graph graph(%x: f32[batch]) -> (f32[batch])
+//! where batch in [0, oo) { %mul: f32[batch] = aten::mul.Tensor(%x, 2.0) %relu: f32[batch] =
+//! aten::relu(%mul) return %relu }" ); assert_eq!(traced.run(Tensor::from_vec(vec![1.0f32, -1.0],
+//! [2]))?.to_vec::<f32>()?, [2.0, 0.0]);
 //! # Ok::<(), maquette_ops::Error>(())
 //! ```
 //!
-//! Tracing reads no data and writes none: the sample inputs only give metadata. Tensors that
-//! existed before and are used by the program become constants that refer to their storage. Sizes
-//! are numbers, or symbols: see [`TraceOptions`].
+//! Tracing reads and writes no tensor data: the sample inputs only give metadata. An existing
+//! tensor that the program uses becomes a constant, which refers to the tensor's storage. Sizes are
+//! numbers or symbols; see [`TraceOptions`].
 //!
-//! **Architecture invariant:** nothing here executes a graph or knows of passes. [`Traced::run`]
+//! **Architecture invariant:** this crate executes no graph and knows no pass. [`Traced::run`]
 //! calls the interpreter of `maquette-interp`.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
