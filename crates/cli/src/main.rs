@@ -71,7 +71,7 @@ enum Command {
     },
 }
 
-/// Runs a subcommand. `false`: it ran, and recorded calls disagree.
+/// Runs a subcommand. Returns `false` if it ran, but recorded calls disagree.
 fn run(cli: Cli, out: &mut Output) -> Result<bool> {
     match cli.command.unwrap_or(Command::Demo { confidence: 0.9, graph_only: false }) {
         Command::Demo { confidence, graph_only } => demo::run(out, confidence, graph_only)?,
@@ -82,7 +82,7 @@ fn run(cli: Cli, out: &mut Output) -> Result<bool> {
         Command::Ops { prefix } => commands::ops(out, prefix.as_deref())?,
         Command::Conform(options) => return commands::conform::run(out, &options),
         Command::Completions { shell } => {
-            // the generator panics where it cannot write, so it writes to memory
+            // The generator panics if it cannot write, so it writes to memory.
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "maquette", &mut script);
             out.write_all(&script)?;
@@ -96,22 +96,22 @@ fn main() -> ExitCode {
     let done = match Cli::try_parse() {
         Ok(cli) => run(cli, &mut out),
         Err(e) if e.use_stderr() => e.exit(),
-        // `--help` and `--version`; `exit` would not say that they cannot be written
+        // `--help` and `--version`. `exit` would ignore an error of writing them.
         Err(e) => write!(out, "{}", e.render().ansi()).map(|()| true).map_err(Error::from),
     };
     let done = done.and_then(|agree| {
-        // what is buffered is written here, or the error would be lost
+        // Dropping the buffer would ignore an error.
         out.flush()?;
         Ok(agree)
     });
     match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
-        // the reader has seen enough
+        // The reader has closed the pipe.
         Err(e) if output::is_closed_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => {
             let red = commands::RED;
-            // a failed operator's line is worth showing, a line of this command is not
+            // The source line of a failed operator helps; a line of this command does not.
             match e.op() {
                 Some(_) => tell(format_args!("{red}error{red:#}: {e}")),
                 None => tell(format_args!("{red}error{red:#}: {}", e.kind())),

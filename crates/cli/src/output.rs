@@ -1,13 +1,13 @@
 //! Standard output and standard error of the command.
 //!
-//! `println!` panics where it cannot write. Everything that this command prints goes through
-//! [`Output`] instead, whose errors the subcommands return.
+//! `println!` panics if it cannot write. The command prints through [`Output`] instead, and the
+//! subcommands return its errors.
 
 use anstream::AutoStream;
 use maquette::{Error, ErrorKind};
 use std::io::{self, ErrorKind as Io, StdoutLock, Write};
 
-/// Standard output, in colour where it is a terminal.
+/// Standard output, with colours if it is a terminal.
 pub struct Output(AutoStream<StdoutLock<'static>>);
 
 impl Output {
@@ -27,22 +27,22 @@ impl Write for Output {
     }
 }
 
-/// The same error, with what could not be written.
+/// Adds the name of the stream to an error.
 fn named(e: io::Error) -> io::Error {
     match e.kind() {
-        // the callers try again, or stop without a word
+        // Callers retry the first, and stop silently on the second.
         Io::Interrupted | Io::BrokenPipe => e,
         kind => io::Error::new(kind, format!("cannot write to standard output: {e}")),
     }
 }
 
-/// Whether an error says that nobody reads the output any more, as of `maquette demo | head -1`.
+/// Whether an error means that the reader has closed the pipe, as in `maquette demo | head -1`.
 pub fn is_closed_pipe(e: &Error) -> bool {
     let ErrorKind::Other(inner) = e.kind() else { return false };
     inner.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == Io::BrokenPipe)
 }
 
-/// Writes a line to standard error. Where that is closed too, nobody is left to be told.
+/// Writes a line to standard error. A failure is ignored, since there is nowhere to report it.
 pub fn tell(line: std::fmt::Arguments<'_>) {
     let _ = writeln!(anstream::stderr(), "{line}");
 }

@@ -1,6 +1,6 @@
 //! Export: joins tracing, passes and execution into a [`Program`].
 //!
-//! **Architecture invariant:** nothing here computes. It calls the crates below in order.
+//! **Architecture invariant:** an exported program shares no memory with the module it came from.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 

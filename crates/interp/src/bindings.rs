@@ -1,8 +1,9 @@
-//! Symbols and metadata of one run: binds symbols from inputs and results, evaluates expressions,
-//! and names the first mismatch between a real tensor and the graph's declaration.
+//! The values of symbols in one run, and the checks that depend on them.
 //!
-//! Inputs bind the symbols that stand alone as a size, a stride or a value. All other expressions
-//! are only compared, once their symbols are bound.
+//! An input binds a symbol if the symbol alone is one of the input's sizes, strides or its value. A
+//! `bind` statement binds a symbol from data. Every other expression in a type is checked, not
+//! solved: it is evaluated once its symbols are bound, and compared with the real tensor. The first
+//! mismatch becomes an error that names the input from which each symbol was bound.
 
 use crate::metadata_check::{
     CheckResult, ExpectedMeta, MetadataMismatch, NumberCheck, check_metadata, mismatch,
@@ -19,26 +20,28 @@ enum DeclaredType<'g> {
     Other(&'static str),
 }
 
-/// The symbols' values in one run.
+/// The values of the symbols in one run.
 pub(crate) struct Bindings<'g> {
     graph: &'g Graph,
-    /// Names of inputs for messages; the graph's own names where there are none.
+    /// Names of the inputs, for messages. An input without a name here is called by its name in the
+    /// graph.
     labels: &'g [String],
     values: FxHashMap<SymbolId, i64>,
-    /// Where each was bound from: `` `x` dimension 0 ``.
+    /// The input from which each symbol was bound: ``size 0 of `x` ``.
     origins: FxHashMap<SymbolId, String>,
-    /// Inputs that do not begin where their storages do, with the distance in bytes. A graph
-    /// counts offsets from the input's start, unless the input's type names an offset.
+    /// Inputs with a nonzero storage offset that their type does not declare, and that offset in
+    /// bytes. Offsets of views of such an input are relative to the input in the graph, and to the
+    /// storage in the run.
     input_offsets: Vec<(Tensor, i64)>,
-    /// Whether results have the strides and offsets of their types.
+    /// Whether results must have the strides and offsets of their types.
     check_strides: bool,
 }
 
-/// The values that inputs give to a graph's symbols, by name. Nothing else that the graph declares
-/// of inputs is checked.
+/// The values of the symbols that inputs bind, by name. Only the ranges of the symbols are checked,
+/// no other property of the inputs.
 ///
 /// # Errors
-/// A size is not in the range of its symbol; an input has no data.
+/// A size is outside the range of its symbol, or an input has no data.
 pub fn input_symbols(graph: &Graph, inputs: &[Value]) -> Result<Vec<(String, i64)>> {
     let mut bindings = Bindings::new(graph, &[], false);
     graph
@@ -87,7 +90,7 @@ impl<'g> Bindings<'g> {
         Ok(self.eval_sym(e)?)
     }
 
-    /// The value of an expression of another table, which has the graph's symbols.
+    /// The value of an expression of another table. Symbols have the same ids in both tables.
     pub(crate) fn eval_in(&self, table: &SymTable, e: Expr) -> Result<i64> {
         match e {
             Expr::Int(i) => Ok(i),
@@ -95,7 +98,7 @@ impl<'g> Bindings<'g> {
         }
     }
 
-    /// The value, or nothing where a symbol is not bound yet.
+    /// The value of an expression; `None` if a symbol of it is not bound yet.
     fn known(&self, e: Expr) -> Result<Option<i64>> {
         match self.eval_sym(e) {
             Ok(i) => Ok(Some(i)),
@@ -104,7 +107,7 @@ impl<'g> Bindings<'g> {
         }
     }
 
-    /// Whether a tensor sees the storage of an input that does not begin at the storage's start.
+    /// Whether a tensor shares the storage of an input with an undeclared offset.
     pub(crate) fn has_input_offset(&self, t: &Tensor) -> bool {
         self.input_offsets.iter().any(|(input, _)| input.shares_storage(t))
     }
@@ -114,7 +117,7 @@ impl<'g> Bindings<'g> {
         Ok(self.graph.symbols().eval_bool(cond, &|s| self.values.get(&s).copied())?)
     }
 
-    /// A condition, and the values of its symbols.
+    /// A condition as text, and the values of its symbols as text.
     pub(crate) fn explain(&self, cond: BoolExpr) -> (String, String) {
         let table = self.graph.symbols();
         let value = |s: &SymbolId| {
@@ -126,7 +129,10 @@ impl<'g> Bindings<'g> {
         (table.display_bool(cond).to_string(), values.join(", "))
     }
 
-    /// Binds a data-dependent symbol, if it is in its declared range.
+    /// Binds a data-dependent symbol to a value.
+    ///
+    /// # Errors
+    /// The value is outside the declared range.
     pub(crate) fn bind(&mut self, symbol: SymbolId, value: i64) -> Result<()> {
         let table = self.graph.symbols();
         let range = table.range(symbol);
@@ -142,9 +148,9 @@ impl<'g> Bindings<'g> {
         Ok(())
     }
 
-    fn input_error(&self, input: ValueId, d: MetadataMismatch<Expr>) -> maquette_ops::Error {
-        let layout = d.what.starts_with("stride");
-        let why = d.expr.map(|e| {
+    fn input_error(&self, input: ValueId, mismatch: MetadataMismatch<Expr>) -> maquette_ops::Error {
+        let is_stride = mismatch.what.starts_with("stride");
+        let why = mismatch.expr.map(|e| {
             let table = self.graph.symbols();
             let origins: Vec<String> = table
                 .free_symbols(e)
@@ -160,7 +166,7 @@ impl<'g> Bindings<'g> {
                 .collect();
             let expr = table.display(e).to_string();
             match origins.is_empty() {
-                true if layout => {
+                true if is_stride => {
                     "as the sample lies in memory; `contiguous()` lays a tensor out in rows"
                         .to_owned()
                 }
@@ -173,22 +179,24 @@ impl<'g> Bindings<'g> {
         });
         RunError::Input {
             input: self.label(input),
-            what: d.what,
-            expected: d.expected,
-            found: d.found,
+            what: mismatch.what,
+            expected: mismatch.expected,
+            found: mismatch.found,
             why,
         }
         .into()
     }
 
-    /// Binds the symbols that are sizes, strides or the value of an input.
+    /// Binds each symbol that alone is a size, a stride or the value of an input.
     pub(crate) fn bind_input(&mut self, input: ValueId, value: &Value) -> Result<()> {
         let mut candidates: Vec<(Expr, Option<i64>, String)> = Vec::new();
         match (declared_type(self.graph, input), value) {
             (DeclaredType::Tensor(ty), Value::Tensor(t)) => {
                 self.check_real(input, t)?;
-                let all = [("size", &ty.sizes, t.sizes()), ("stride", &ty.strides, t.strides())];
-                for (what, exprs, found) in all {
+                let properties =
+                    [("size", &ty.sizes, t.sizes()), ("stride", &ty.strides, t.strides())];
+                for (what, exprs, found) in properties {
+                    // `check_input` reports a wrong rank.
                     if exprs.len() != found.len() {
                         break;
                     }
@@ -215,7 +223,7 @@ impl<'g> Bindings<'g> {
         for (e, found, what) in candidates {
             let (Expr::Id(_), Some(found)) = (e, found) else { continue };
             let free = table.free_symbols(e);
-            // a symbol alone prints as its name
+            // An expression is a symbol alone if and only if it prints as the symbol's name.
             let &[symbol] = free.as_slice() else { continue };
             if self.values.contains_key(&symbol)
                 || table.display(e).to_string() != table.name(symbol)
@@ -241,7 +249,7 @@ impl<'g> Bindings<'g> {
         Ok(())
     }
 
-    /// Inputs have data, and are of no trace.
+    /// Checks that an input has data and is not a tensor of a running trace.
     fn check_real(&self, input: ValueId, t: &Tensor) -> Result<()> {
         if let Some(slot) = t.slot() {
             let input = self.graph.inputs().iter().position(|&v| v == input).unwrap_or_default();
@@ -261,15 +269,16 @@ impl<'g> Bindings<'g> {
         Ok(())
     }
 
-    /// Checks an input once all symbols of inputs are bound.
+    /// Checks the type of an input, after all inputs have bound their symbols.
     pub(crate) fn check_input(&self, input: ValueId, value: &Value) -> Result<()> {
         match self.check_value(input, value, true)? {
-            (Some(d), _) => Err(self.input_error(input, d)),
+            (Some(mismatch), _) => Err(self.input_error(input, mismatch)),
             (None, _) => Ok(()),
         }
     }
 
-    /// Checks a result. False if some of it is known only once more symbols are bound.
+    /// Checks the type of a result. False if a later statement binds a symbol of the type, so that
+    /// the check must be repeated.
     pub(crate) fn check_result(&self, v: ValueId, output: usize, value: &Value) -> Result<bool> {
         match self.check_value(v, value, self.check_strides)? {
             (Some(MetadataMismatch { what, expected, found, .. }), _) => {
@@ -279,7 +288,7 @@ impl<'g> Bindings<'g> {
         }
     }
 
-    /// The first mismatch, and whether everything could be compared.
+    /// The first mismatch, and whether all symbols of the type were bound.
     fn check_value(
         &self,
         v: ValueId,
@@ -326,7 +335,8 @@ impl<'g> Bindings<'g> {
             check_strides,
         };
         let width = t.dtype().size() as i64;
-        // a view of an input begins as far from the input's start as in the trace
+        // The declared offset of a view of an input counts from the input's first element. If
+        // several inputs share this storage, it may count from any of them.
         let starts = self
             .input_offsets
             .iter()
@@ -336,7 +346,7 @@ impl<'g> Bindings<'g> {
     }
 }
 
-/// The metadata that a value of this type must have, as far as a graph says.
+/// The declared type of a value.
 fn declared_type(graph: &Graph, v: ValueId) -> DeclaredType<'_> {
     match graph.value_type(v) {
         ValueType::Tensor(ty) => DeclaredType::Tensor(graph.type_of(ty)),

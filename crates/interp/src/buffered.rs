@@ -1,8 +1,8 @@
-//! Runs functional graphs in the memory of a [`BufferPlan`]: only the plan's copies are made.
+//! Runs functional graphs in the memory of a [`BufferPlan`]. The run makes only the plan's copies.
 //!
-//! Steps run in order. A buffer is allocated at its first use and dropped after its last, so that
-//! the run needs the memory of the plan and no more. Every element written is counted by the rules
-//! of `ir::copy_cost`, so that a run can be compared with its plan and with eager execution.
+//! Steps run in order. A buffer is allocated at its first use and dropped after its last use. Every
+//! written element is counted by the rules of `ir::copy_cost`, so that tests can compare a run with
+//! the plan's prediction and with eager execution.
 
 use crate::copies::copy_overlapping;
 use crate::frame::{Callable, Frame, Semantics};
@@ -22,16 +22,16 @@ use smallvec::SmallVec;
 
 /// The results of a run in planned memory.
 pub(crate) struct BufferedOutputs {
-    /// What the graph returns; nothing for tensors.
+    /// The graph's outputs that are not tensors; `Value::None` in place of tensors.
     pub(crate) results: Vec<Value>,
-    /// The tensors at the places of [`BufferPlan::outputs`].
+    /// The tensors in the buffer views of [`BufferPlan::outputs`].
     pub(crate) outputs: Vec<Option<Tensor>>,
-    /// How many elements were written.
+    /// The number of written elements.
     pub(crate) traffic: Traffic,
 }
 
-/// Runs a functional graph in the memory that a plan gives, the mutated inputs and constants
-/// included.
+/// Runs a functional graph in the memory of a plan. The plan includes the memory of mutated inputs
+/// and constants, so that the run writes the mutations too.
 pub(crate) fn run(
     graph: &Graph,
     plan: &BufferPlan,
@@ -43,22 +43,23 @@ pub(crate) fn run(
     BufferedFrame::new(frame, plan).run()
 }
 
-/// Offset, sizes and strides.
+/// Offset, sizes and strides, in elements.
 type ConcreteLayout = (i64, SmallVec<[i64; 4]>, SmallVec<[i64; 4]>);
 
+/// The state of a run in planned memory.
 struct BufferedFrame<'g> {
     frame: Frame<'g>,
     plan: &'g BufferPlan,
-    /// By buffer: a tensor whose first element is the buffer's first.
+    /// By buffer: a tensor that starts at the buffer's first element.
     buffers: Vec<Option<Tensor>>,
-    /// By buffer: the tensor that an operator returned, until it is read: symbols in its strides
-    /// may not be bound before.
+    /// By buffer: a tensor that an operator returned, until its first read. Only then are all
+    /// symbols of its declared strides bound.
     returned: Vec<Option<Tensor>>,
-    /// By buffer: the step after which it is not needed; outputs always are.
-    last: Vec<usize>,
-    /// By node: its statement.
+    /// By buffer: the last step that uses it; `usize::MAX` for outputs.
+    last_use: Vec<usize>,
+    /// By node: the index of its statement.
     statements: Vec<usize>,
-    /// The values that symbols are bound from.
+    /// The values from which `bind` statements read symbols.
     bind_sources: Vec<ValueId>,
     traffic: Traffic,
 }
@@ -75,17 +76,17 @@ impl<'g> BufferedFrame<'g> {
                 Stmt::Assert { .. } => {}
             }
         }
-        let mut last = vec![0; plan.buffers.len()];
+        let mut last_use = vec![0; plan.buffers.len()];
         for (at, step) in plan.steps.iter().enumerate() {
             step.for_each_buffer(&mut |b: BufferId| {
-                if let Some(l) = last.get_mut(b.index()) {
-                    *l = at;
+                if let Some(last) = last_use.get_mut(b.index()) {
+                    *last = at;
                 }
             });
         }
-        for place in plan.outputs.iter().flatten() {
-            if let Some(l) = last.get_mut(place.buffer.index()) {
-                *l = usize::MAX;
+        for output in plan.outputs.iter().flatten() {
+            if let Some(last) = last_use.get_mut(output.buffer.index()) {
+                *last = usize::MAX;
             }
         }
         BufferedFrame {
@@ -93,7 +94,7 @@ impl<'g> BufferedFrame<'g> {
             plan,
             buffers: vec![None; plan.buffers.len()],
             returned: vec![None; plan.buffers.len()],
-            last,
+            last_use,
             statements,
             bind_sources,
             traffic: Traffic::default(),
@@ -140,19 +141,19 @@ impl<'g> BufferedFrame<'g> {
         self.frame.bindings.eval_in(&self.plan.symbols, e)
     }
 
-    /// Offset, sizes and strides.
+    /// Evaluates the offset, sizes and strides of a view.
     fn concrete_layout(&self, spec: &ViewSpec) -> Result<ConcreteLayout> {
         let sizes = spec.dims().iter().map(|d| self.eval(d.size)).collect::<Result<_>>()?;
         let strides = spec.dims().iter().map(|d| self.eval(d.stride)).collect::<Result<_>>()?;
         Ok((self.eval(spec.offset())?, sizes, strides))
     }
 
-    /// The tensor whose first element is a buffer's first.
+    /// A tensor that starts at a buffer's first element. The first use allocates the buffer.
     fn buffer(&mut self, b: BufferId) -> Result<Tensor> {
         if let Some(Some(t)) = self.buffers.get(b.index()) {
             return Ok(t.clone());
         }
-        let made = match self.plan.buffers.get(b.index()).ok_or_else(wrong_graph)? {
+        let tensor = match self.plan.buffers.get(b.index()).ok_or_else(wrong_graph)? {
             Buffer::Input(i) => self.tensor_of(self.frame.graph.inputs().get(*i).copied())?,
             Buffer::Const(i) => {
                 self.tensor_of(self.frame.graph.consts().get(*i).map(|c| c.value()))?
@@ -178,8 +179,8 @@ impl<'g> BufferedFrame<'g> {
                 declared
             }
         };
-        self.buffers[b.index()] = Some(made.ok()?.clone());
-        Ok(made)
+        self.buffers[b.index()] = Some(tensor.ok()?.clone());
+        Ok(tensor)
     }
 
     fn tensor_of(&self, v: Option<ValueId>) -> Result<Tensor> {
@@ -189,14 +190,16 @@ impl<'g> BufferedFrame<'g> {
         }
     }
 
-    fn tensor(&mut self, place: &BufferView) -> Result<Tensor> {
-        let (offset, sizes, strides) = self.concrete_layout(&place.spec)?;
-        let base = self.buffer(place.buffer)?;
-        // a tensor without elements lies nowhere in particular
+    /// The tensor of a buffer view.
+    fn tensor(&mut self, view: &BufferView) -> Result<Tensor> {
+        let (offset, sizes, strides) = self.concrete_layout(&view.spec)?;
+        let base = self.buffer(view.buffer)?;
+        // The offset of an empty view may be outside the buffer, which is then also empty.
         let start = base.storage_offset() + if sizes.contains(&0) { 0 } else { offset };
         Ok(base.as_strided(sizes.to_vec(), strides.to_vec(), Some(start)).ok()?.clone())
     }
 
+    /// Executes a copy step.
     fn copy(&mut self, from: &BufferView, to: &BufferView) -> Result<()> {
         let source = self.tensor(from)?;
         let target = self.tensor(to)?;
@@ -205,7 +208,8 @@ impl<'g> BufferedFrame<'g> {
                 self.traffic += copy_writes(&source, &target, true);
                 Ok(())
             }
-            // elements that share their place are equal in every program
+            // The destination is an expanded or overlapping layout, which `copy_` refuses to write.
+            // Elements at one position have equal values, so any write order is right.
             Err(e)
                 if matches!(e.kind(), ErrorKind::Access(AccessError::SelfOverlap { .. }))
                     && matches!(
@@ -215,15 +219,17 @@ impl<'g> BufferedFrame<'g> {
             {
                 let (offset, ..) = self.concrete_layout(&to.spec)?;
                 self.traffic += copy_writes(&source, &target, false);
-                let made = copy_overlapping(&source, target.strides(), offset)?;
+                let copy = copy_overlapping(&source, target.strides(), offset)?;
                 self.buffers[to.buffer.index()] =
-                    Some(made.as_strided([1i64], [1i64], Some(0.into())).ok()?.clone());
+                    Some(copy.as_strided([1i64], [1i64], Some(0.into())).ok()?.clone());
                 Ok(())
             }
             Err(e) => Err(e),
         }
     }
 
+    /// Executes a node on operands in planned memory. A result with a destination is computed into
+    /// it; the results of other nodes are the operator's own allocations.
     fn node(
         &mut self,
         node: NodeId,
@@ -251,8 +257,8 @@ impl<'g> BufferedFrame<'g> {
         let mut arguments = self
             .frame
             .arguments(op, node, callee.args, &|a| planned_arg(&self.frame, a, &tensor))?;
-        if let [(_, ResultDest::Into(place))] = results {
-            let out = self.tensor(place)?;
+        if let [(_, ResultDest::Into(destination))] = results {
+            let out = self.tensor(destination)?;
             let direct = op.call_into(arguments, &out, loc)?;
             self.traffic += cost(&out);
             self.traffic += Traffic::copy(if direct { 0 } else { concrete_numel(&out) });
@@ -270,8 +276,8 @@ impl<'g> BufferedFrame<'g> {
         })?;
         self.traffic += call_writes(op, &arguments, &[]);
         self.frame.call(op, node, arguments, mutated)?;
-        for (v, made) in results {
-            let ResultDest::Returned(b) = made else { return Err(wrong_graph()) };
+        for (v, destination) in results {
+            let ResultDest::Returned(b) = destination else { return Err(wrong_graph()) };
             let t = self.tensor_of(Some(*v))?;
             self.traffic += cost(&t);
             *self.returned.get_mut(b.index()).ok_or_else(wrong_graph)? = Some(t);
@@ -284,11 +290,11 @@ impl<'g> BufferedFrame<'g> {
         Ok(())
     }
 
-    /// Drops the buffers that a step was the last to use.
+    /// Drops the buffers whose last use is this step.
     fn free_unused(&mut self, at: usize, step: &Step) {
-        let BufferedFrame { buffers, returned, last, .. } = self;
+        let BufferedFrame { buffers, returned, last_use, .. } = self;
         step.for_each_buffer(&mut |b: BufferId| {
-            if last.get(b.index()) == Some(&at)
+            if last_use.get(b.index()) == Some(&at)
                 && let (Some(buffer), Some(returned)) =
                     (buffers.get_mut(b.index()), returned.get_mut(b.index()))
             {
@@ -298,7 +304,7 @@ impl<'g> BufferedFrame<'g> {
     }
 }
 
-/// An argument, with tensors from a plan.
+/// The value of an argument, with tensors from `tensor` instead of the frame.
 fn planned_arg(
     frame: &Frame<'_>,
     arg: Arg,

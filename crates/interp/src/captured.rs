@@ -1,23 +1,24 @@
-//! Constants of graphs: real tensors, by reference to their live storage.
+//! Constants of graphs. A constant refers to the live storage of a captured tensor.
 
 use maquette_ir::DType;
 use maquette_ir::graph::{ConstSource, Digest};
 use maquette_ops::{Element, Result, Tensor};
 use sha2::{Digest as _, Sha256};
 
-/// A constant's contents: the captured tensor itself. Writes to it, by the graph or outside, are
-/// seen by both.
+/// The contents of a constant: the captured tensor itself, not a copy. The graph sees writes of
+/// other code to it, and other code sees the graph's.
 #[derive(Clone, Debug)]
 pub struct Captured(pub Tensor);
 
 impl ConstSource for Captured {
-    /// Over dtype, sizes and the elements in row-major order, as they are now; zero where they
-    /// cannot be read.
+    /// The first 8 bytes of the SHA-256 over dtype, sizes and current elements in row-major order.
+    /// Zero if the elements cannot be read, because a digest cannot fail.
     fn digest(&self) -> Digest {
         maquette_ops::mode::without_modes(|| self.sha256()).unwrap_or(Digest([0; 8]))
     }
 }
 
+/// An element type with a digest that does not depend on the machine's byte order.
 trait Bytes: Element {
     fn update(self, hash: &mut Sha256);
 }

@@ -1,5 +1,4 @@
-//! Checks a graph's calls on fake tensors: are the operators known, do they take the arguments, and
-//! do results have the declared types.
+//! Checks the calls of a graph by running fake kernels on fake tensors.
 
 use crate::frame::{Frame, Semantics};
 use crate::source_info::SourceInfo;
@@ -8,15 +7,15 @@ use maquette_ir::sym::{Expr, SymInt};
 use maquette_ops::aten::is_builtin_name;
 use maquette_ops::{CallError, Error, ErrorKind, FakeError, Meta, Result, Tensor, Value, fake};
 
-/// Checks that each operator takes its arguments and returns what the graph declares. Nothing is
-/// computed: fake kernels run on fake tensors. A trace passes by construction; graph text may not.
+/// Checks that each operator exists, accepts its arguments and returns results of the declared
+/// types. Only fake kernels run. A traced graph passes by construction; parsed graph text may fail.
 ///
 /// The check covers graphs whose inputs have constant sizes, up to the first call of an operator
 /// that is unknown, has no fake kernel, or returns sizes that depend on data.
 ///
 /// # Errors
-/// An operator does not exist, refuses its arguments, or gives results of another number, dtype or
-/// layout.
+/// An operator does not exist, rejects its arguments, or returns results of a different number,
+/// dtype or layout.
 #[track_caller]
 pub fn check_calls(graph: &Graph) -> Result<()> {
     let source_info = SourceInfo::of_caller();
@@ -54,7 +53,7 @@ fn check(graph: &Graph, source_info: &SourceInfo<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A tensor of a value's type, if that is of numbers.
+/// A fake tensor of a value's type; `None` if the type has symbols or is not a tensor's.
 fn without_data(graph: &Graph, v: ValueId) -> Option<Tensor> {
     let t: &TensorType = graph.tensor_type(v)?;
     let int = |e: &Expr| if let Expr::Int(n) = e { Some(SymInt::from(*n)) } else { None };

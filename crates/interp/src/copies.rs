@@ -1,15 +1,15 @@
-//! Copies that choose their strides.
+//! Copies with given strides.
 
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::contiguous_strides;
 use maquette_ir::view::StridedPositions;
 use maquette_ops::{AccessError, Error, ErrorKind, Result, Tensor};
 
-/// A copy in memory of its own, with strides; of elements that come to lie in one place, the last
-/// counts.
+/// A copy in new memory with given strides. If the strides map several elements to one position,
+/// that position holds the last of them.
 ///
 /// # Errors
-/// The strides do not fit, or there is no memory.
+/// The number of strides differs from the rank, or memory runs out.
 pub fn copy_with_strides(t: &Tensor, strides: &[SymInt]) -> Result<Tensor> {
     let out = Tensor::empty_strided(t.sizes(), strides, t.dtype());
     match out.copy_(t).ok() {
@@ -21,13 +21,15 @@ pub fn copy_with_strides(t: &Tensor, strides: &[SymInt]) -> Result<Tensor> {
     }
 }
 
-/// As [`copy_with_strides`], element by element, and behind a margin.
+/// As [`copy_with_strides`], for strides that map several elements to one position, which `copy_`
+/// refuses. `offset` is the storage offset of the result. Writes the elements through an index of
+/// their positions.
 pub(crate) fn copy_overlapping(t: &Tensor, strides: &[SymInt], offset: i64) -> Result<Tensor> {
     let plain = |l: &[SymInt]| l.iter().map(|i| i.as_i64()).collect::<Option<Vec<i64>>>();
     let symbolic = || Error::msg("strides that overlap must be plain numbers");
-    let (sizes, steps) =
+    let (sizes, step_sizes) =
         (plain(t.sizes()).ok_or_else(symbolic)?, plain(strides).ok_or_else(symbolic)?);
-    let positions: Vec<i64> = StridedPositions::new(offset, &sizes, &steps).collect();
+    let positions: Vec<i64> = StridedPositions::new(offset, &sizes, &step_sizes).collect();
     let extent = positions.iter().max().map_or(0, |p| p + 1);
     let count = positions.len() as i64;
     let flat = Tensor::zeros([extent], t.dtype());
@@ -36,10 +38,11 @@ pub(crate) fn copy_overlapping(t: &Tensor, strides: &[SymInt], offset: i64) -> R
     Ok(flat.as_strided(t.sizes(), strides, Some(offset.into())).ok()?.clone())
 }
 
-/// A copy to write to, with the strides it has where no two elements share their place.
+/// A copy that can be written: with the strides of the tensor, or row-major if the tensor is
+/// expanded, so that no two elements share a position.
 ///
 /// # Errors
-/// There is no memory.
+/// Memory runs out.
 pub fn copy_for_write(t: &Tensor) -> Result<Tensor> {
     let repeats = t
         .strides()

@@ -1,5 +1,8 @@
-//! Nodes of functional graphs: values have no strides, and operators that mutate are called on
-//! copies.
+//! Executes nodes of functional graphs, whose values have no memory and no strides.
+//!
+//! An operator that mutates is called on copies (`ir::call`). An operator that observes strides
+//! gets operands with the strides of their types, so that it computes the same bits as in the
+//! original program. All other operators get whatever strides the run has produced.
 
 use crate::copies::{copy_for_write, copy_with_strides};
 use crate::frame::{Callable, Frame};
@@ -10,8 +13,9 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 
 impl Frame<'_> {
-    /// Calls a node's operator on values: operands that it mutates are copies, and operands whose
-    /// strides it may observe ([`MemoryFacts::observes_strides`]) have the strides of their types.
+    /// Executes a node under [`Semantics::Values`](crate::frame::Semantics::Values). Mutated
+    /// operands are copied. If the operator may observe strides
+    /// ([`MemoryFacts::observes_strides`]), operands get the strides of their types.
     ///
     /// [`MemoryFacts::observes_strides`]: maquette_ir::graph::MemoryFacts::observes_strides
     pub(crate) fn functional_node(&mut self, node: NodeId) -> Result<()> {
@@ -28,8 +32,8 @@ impl Frame<'_> {
         self.call(op, node, arguments, mutated)
     }
 
-    /// Replaces the tensors that are mutated, in the order in which the node gives them, and
-    /// returns what they were replaced by.
+    /// Replaces each mutated tensor among the arguments by `by(tensor)`. Returns the replacements
+    /// in the order of the node's arguments.
     pub(crate) fn replace_mutated(
         &self,
         op: Op,
@@ -53,7 +57,8 @@ impl Frame<'_> {
         Ok(mutated)
     }
 
-    /// Calls an operator, and takes what it returns, and what it mutated.
+    /// Calls an operator and stores the node's results: the operator's returns, then the mutated
+    /// tensors. Returns that alias a mutated argument are left out.
     pub(crate) fn call(
         &mut self,
         op: Op,
@@ -72,7 +77,7 @@ impl Frame<'_> {
         self.set_results(node, outputs).map_err(|e| e.in_call(&name, loc))
     }
 
-    /// The numbers of the arguments that a node gives, in its own order.
+    /// The schema indices of a node's arguments, positional ones first, in the node's order.
     fn given_arg_indices(&self, op: Op, node: NodeId) -> Result<SmallVec<[usize; 6]>> {
         let positional = self.callee(node).args.len();
         let schema = op.schema()?;
@@ -84,7 +89,7 @@ impl Frame<'_> {
         Ok((0..positional).chain(named).collect())
     }
 
-    /// As [`Frame::value`], tensors laid out as their types say.
+    /// As [`Frame::value`], with tensors copied to the strides of their types where they differ.
     fn value_with_declared_strides(&self, arg: Arg) -> Result<Value> {
         match arg {
             Arg::Value(v) => match self.value(arg)? {
@@ -110,7 +115,7 @@ impl Frame<'_> {
         }
     }
 
-    /// A tensor with the strides of a value's type.
+    /// The tensor with the strides of a value's type: itself, or a copy.
     pub(crate) fn with_declared_strides(&self, v: ValueId, t: Tensor) -> Result<Tensor> {
         let Some(ty) = self.graph.tensor_type(v) else { return Ok(t) };
         let strides = ty

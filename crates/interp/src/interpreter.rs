@@ -1,4 +1,4 @@
-//! The one entry: executes a program in one of its modes.
+//! The entry point of the crate: executes a program in one of its modes.
 
 use crate::calling_convention;
 use crate::frame::{Frame, Semantics};
@@ -14,37 +14,38 @@ pub struct Interpreter<'a> {
     source_info: Option<SourceInfo<'a>>,
 }
 
-/// The outcome of a run.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Execution {
     /// The program's outputs.
     pub results: Vec<Value>,
-    /// How many elements were written and copied; only counted in planned memory.
+    /// The number of computed and copied elements. Only a run in planned memory counts them.
     pub traffic: Option<Traffic>,
 }
 
 impl<'a> Interpreter<'a> {
-    /// An interpreter of a graph, a functional graph, or a functional graph with a plan.
+    /// An interpreter of a graph, a functional graph, or a functional graph with a buffer plan.
     pub fn new(mode: impl Into<ExecutionMode<'a>>) -> Interpreter<'a> {
         Interpreter { mode: mode.into(), source_info: None }
     }
 
-    /// Names the program's lines and inputs in errors.
+    /// Sets the lines and input names that errors show.
     pub fn with_source_info(self, source_info: SourceInfo<'a>) -> Interpreter<'a> {
         Interpreter { source_info: Some(source_info), ..self }
     }
 
-    /// Runs the program. Mutated inputs and constants are written, and outputs are new memory or
-    /// views of inputs, in every mode as the original program would do.
+    /// Runs the program. In every mode, inputs and constants are mutated as the original program
+    /// mutates them, and outputs alias the same tensors.
     ///
-    /// A run in planned memory that fails may leave values in memory that the program writes. Only
-    /// memory that the program first writes behind the failed assertion or effect is unchanged.
+    /// A run in planned memory that fails may leave intermediate values in the memory that the
+    /// program mutates. Only memory that the program first writes after the failed assertion or
+    /// effect is unchanged.
     ///
     /// # Errors
-    /// The inputs are not what the graph declares, a guard or an assertion does not hold, an
-    /// operator is missing or fails, a result's metadata is not the declared one, a constant's
-    /// contents are not there, the plan is of another graph, or two inputs of a functional graph
-    /// share memory that the program writes.
+    /// The inputs differ from the graph's declarations, a guard or an assertion does not hold, an
+    /// operator is missing or fails, a result's metadata differs from its declaration, a constant
+    /// has no contents, the plan belongs to another graph, inputs share memory that the program
+    /// mutates otherwise than in the trace, or a trace is running on this thread.
     #[track_caller]
     pub fn run(&self, inputs: &[Value]) -> Result<Execution> {
         let source_info = match self.source_info {

@@ -1,10 +1,10 @@
-//! The reference interpreter: executes graphs operator by operator, and checks everything that the
-//! trace took for granted.
+//! The reference interpreter: executes graphs operator by operator, and checks every assumption of
+//! the trace.
 //!
-//! [`Interpreter`] is the one entry. An [`ExecutionMode`] says what is executed: a graph as it was
-//! traced, a functional graph in new memory, or a functional graph in the memory of a plan. All
-//! modes give the same results, write the same inputs and return outputs that alias the same
-//! tensors, so each is a reference for the others.
+//! [`Interpreter`] is the entry point. An [`ExecutionMode`] selects the program: a traced graph, a
+//! functional graph in new memory, or a functional graph in the memory of a buffer plan. All modes
+//! give the same results, write the same inputs and return outputs with the same aliases, so each
+//! mode is a reference for the others.
 //!
 //! ```
 //! use maquette_interp::Interpreter;
@@ -22,12 +22,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! `frame` holds the values of one run; `functional` and `buffered` are the two ways to execute the
-//! nodes of functional graphs; `calling_convention` writes results back and lays outputs out;
-//! `bindings` binds symbols and checks metadata; `copies` makes copies with chosen strides.
+//! `frame` holds the values of one run. `functional` and `buffered` execute the nodes of functional
+//! graphs in new and in planned memory. `calling_convention` writes mutations back and builds
+//! outputs. `bindings` binds symbols and checks metadata. `copies` makes copies with given strides.
 //!
-//! **Architecture invariant:** this crate knows the form of functional graphs and plans, and no
-//! pass that makes them. It calls operators one by one, as the program would.
+//! **Architecture invariant:** this crate runs functional graphs and buffer plans by their
+//! definitions in `ir`. It knows none of the passes that make them.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -1,13 +1,14 @@
-//! Whether a real tensor has the metadata that a fake kernel promised. The sizes may be in any
-//! language that the caller can evaluate: a graph's expressions, or a running trace's symbols.
+//! Compares the metadata of a real tensor with the metadata that a fake kernel promised.
 //!
-//! Runs, traces with real tensors, opcheck and the tests of wrong calls all use [`check_metadata`].
+//! Expected sizes may be of any type `E` that the caller can evaluate: expressions of a graph, or
+//! symbolic integers of a running trace. Runs, traces with real tensors, opcheck and the tests of
+//! wrong calls all use [`check_metadata`].
 
 use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, Device, Layout};
 use maquette_ops::{Meta, Result, Tensor};
 
-/// The metadata promised of a tensor, its sizes in some language `E`.
+/// The promised metadata of a tensor, with sizes of type `E`.
 pub struct ExpectedMeta<'a, E> {
     /// Its element type.
     pub dtype: DType,
@@ -40,7 +41,7 @@ impl<'a> ExpectedMeta<'a, SymInt> {
     }
 }
 
-/// A property of a tensor that is not the promised one.
+/// A property of a tensor that differs from the promise.
 pub struct MetadataMismatch<E> {
     /// The property that differs.
     pub what: String,
@@ -52,7 +53,7 @@ pub struct MetadataMismatch<E> {
     pub expr: Option<E>,
 }
 
-/// The first mismatch, and whether everything could be compared.
+/// The first mismatch, and whether all properties could be compared.
 pub type CheckResult<E> = (Option<MetadataMismatch<E>>, bool);
 
 pub(crate) fn mismatch<E>(
@@ -68,14 +69,14 @@ pub(crate) fn mismatch<E>(
     })
 }
 
-/// Whether a promised number is the real one.
+/// How a promised number compares with the real one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NumberCheck {
-    /// It is, as far as the promise goes.
+    /// The numbers are equal, as far as the promise is known.
     Holds,
-    /// Its symbols have no values yet.
+    /// A symbol of the promise has no value yet.
     Unknown,
-    /// It is not. The text is the promised number.
+    /// The numbers differ. The text is the promised number.
     Differs(String),
 }
 
@@ -90,8 +91,9 @@ impl NumberCheck {
     }
 }
 
-/// Compares a real tensor. `check` compares a promised number with the real one. `starts` are the
-/// offsets of other tensors of this storage from which the promised one may be counted.
+/// Compares a real tensor with its expected metadata. `check` compares a promised number with the
+/// real one. `starts` are storage offsets of other tensors of the same storage; the promised offset
+/// may be relative to any of them, or to the storage.
 ///
 /// # Errors
 /// The tensor is poisoned, or `check` fails.
@@ -103,7 +105,7 @@ pub fn check_metadata<E: Copy>(
 ) -> Result<CheckResult<E>> {
     t.ok()?;
     let rank = expected_meta.sizes.len();
-    let fixed = None
+    let constant_mismatch = None
         .or_else(|| {
             (expected_meta.dtype != t.dtype())
                 .then(|| mismatch("dtype", expected_meta.dtype, t.dtype()))
@@ -117,8 +119,8 @@ pub fn check_metadata<E: Copy>(
                 .then(|| mismatch("layout", expected_meta.layout, t.layout()))
         })
         .or_else(|| (rank != t.dim()).then(|| mismatch("rank", rank, t.dim())));
-    if let Some(d) = fixed {
-        return Ok((d, true));
+    if let Some(mismatch) = constant_mismatch {
+        return Ok((mismatch, true));
     }
     let mut complete = true;
     let mut check_expr = |what: &dyn Fn() -> String,
@@ -137,11 +139,12 @@ pub fn check_metadata<E: Copy>(
         Ok(mismatch(what(), expected, found).map(|d| MetadataMismatch { expr: Some(e), ..d }))
     };
     for (d, (&e, n)) in expected_meta.sizes.iter().zip(t.sizes()).enumerate() {
-        if let Some(d) = check_expr(&|| format!("size {d}"), e, n.as_i64())? {
-            return Ok((Some(d), true));
+        if let Some(mismatch) = check_expr(&|| format!("size {d}"), e, n.as_i64())? {
+            return Ok((Some(mismatch), true));
         }
     }
-    // no element is found through the strides of an empty tensor, or that of a dimension of size 1
+    // The strides of an empty tensor, and the stride of a dimension of size 1, address no element:
+    // kernels may choose them freely.
     if !expected_meta.check_strides || t.sizes().iter().any(|n| n.as_i64() == Some(0)) {
         return Ok((None, complete));
     }
@@ -149,9 +152,9 @@ pub fn check_metadata<E: Copy>(
         expected_meta.strides.iter().zip(t.strides()).zip(t.sizes()).enumerate()
     {
         if n.as_i64() != Some(1)
-            && let Some(d) = check_expr(&|| format!("stride {d}"), e, s.as_i64())?
+            && let Some(mismatch) = check_expr(&|| format!("stride {d}"), e, s.as_i64())?
         {
-            return Ok((Some(d), true));
+            return Ok((Some(mismatch), true));
         }
     }
     let found = t.storage_offset().as_i64();

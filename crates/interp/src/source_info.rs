@@ -1,30 +1,30 @@
-//! What errors of a run can say of the program beside its graph.
+//! Source information that a graph does not contain, for errors of a run.
 
 use maquette_ir::Loc;
 use maquette_ops::Error;
 
-/// Lines of the program and names of inputs, for messages about a run. The graph itself knows the
-/// lines of its nodes.
+/// Lines of the traced program and names of its inputs, for error messages. The lines of nodes are
+/// in the graph itself.
 #[derive(Clone, Copy, Debug)]
 pub struct SourceInfo<'a> {
-    /// By guard.
+    /// The line of each guard.
     pub guard_locs: &'a [Loc],
-    /// By assertion in the body.
+    /// The line of each assertion in the body, in order.
     pub assert_locs: &'a [Loc],
-    /// By input; the graph's names where there are none.
+    /// The name of each input. If empty, messages use the graph's names.
     pub input_names: &'a [String],
-    /// Where the run was asked for: the line of nodes that have none.
+    /// The line that started the run. It stands for nodes without a line.
     pub call_site: Loc,
 }
 
 impl SourceInfo<'_> {
-    /// For a graph without a program, run by the caller.
+    /// For a graph without a traced program, such as parsed text. The caller's line starts the run.
     #[track_caller]
     pub fn of_caller() -> SourceInfo<'static> {
         SourceInfo { guard_locs: &[], assert_locs: &[], input_names: &[], call_site: Loc::caller() }
     }
 
-    /// Gives an error without a line the line where the run was asked for.
+    /// Gives an error without a line the line that started the run.
     pub fn locate(&self, e: Error) -> Error {
         if e.loc().is_some() { e } else { e.at(self.call_site) }
     }

@@ -1,5 +1,16 @@
-//! How many elements are written: one set of rules for runs, which count tensors, and for plans,
-//! which count types.
+//! The cost model of copies: how many elements a program writes, and how many of these writes are
+//! copies.
+//!
+//! One set of rules serves two uses. The interpreter counts the elements that a run writes
+//! ([`Traffic`]). The planner predicts the number from symbolic sizes ([`CopyCost`]), and accepts a
+//! buffer plan only if it provably copies no more than the eager program. Both uses must count by
+//! the same rules, or the prediction could be wrong.
+//!
+//! A call writes each element of its results once. Three kinds of writes count as copies:
+//!
+//! - all writes of an operator that only moves data, without a conversion of dtype;
+//! - the write from a temporary into a mutated argument, by an operator that is not elementwise;
+//! - the copy of an operand that overlaps the argument that the call mutates.
 
 mod symbolic_count;
 
@@ -8,14 +19,14 @@ use std::ops::AddAssign;
 
 pub use symbolic_count::{Bound, CopyCost, OverlapCondition, SymbolicCount, approximate_numel};
 
-/// How many elements are written. Sums stop at the largest number.
+/// Numbers of written elements. All arithmetic saturates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// By copies: operators that only copy, operands that are read from a copy since they lie in
-    /// what a call mutates, and results that are computed apart and then moved to where they
-    /// belong. Conversions are no copies.
+    /// Elements written by copies: by operators that only copy, into copies of operands that
+    /// overlap a mutated argument, and from temporary results to their destination. A conversion of
+    /// dtype is not a copy.
     pub copied: u64,
-    /// By operators that compute.
+    /// Elements written by operators that compute.
     pub computed: u64,
 }
 
@@ -27,40 +38,42 @@ impl AddAssign for Traffic {
 }
 
 impl Traffic {
-    /// A copy of so many elements.
+    /// A copy of `n` elements.
     pub const fn copy(n: u64) -> Traffic {
         Traffic { copied: n, computed: 0 }
     }
 
     /// How often a copy step writes each element. A target that overlaps the source is written
-    /// through a temporary. A target that overlaps itself takes two more: positions are gathered,
-    /// and the copy is made anew.
+    /// through a temporary. A target that overlaps itself takes two more writes: the positions are
+    /// gathered, and the copy is made from them.
     pub const fn writes_per_copied_element(overlaps: bool, target_is_injective: bool) -> u64 {
         (if overlaps { 2 } else { 1 }) + if target_is_injective { 0 } else { 2 }
     }
 
-    /// Of copies and computations.
+    /// All written elements: copied and computed.
     pub const fn written(self) -> u64 {
         self.copied.saturating_add(self.computed)
     }
 
-    /// The same for so many times the elements.
+    /// The traffic of `n` elements, if `self` is the traffic of one.
     pub const fn times(self, n: u64) -> Traffic {
         Traffic { copied: self.copied.saturating_mul(n), computed: self.computed.saturating_mul(n) }
     }
 }
 
-/// How an operator writes.
+/// The facts of an operator that decide how many elements a call of it writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteModel {
     is_data_movement: bool,
+    /// An in-place call computes into a temporary and copies it to the mutated argument.
     via_temporary: bool,
+    /// An in-place call reads each element before it writes the element.
     elementwise: bool,
     copies_operands: bool,
 }
 
 impl WriteModel {
-    /// As facts have it.
+    /// The model of an operator, from its facts.
     pub fn of(op: &str, facts: &dyn OpFacts) -> WriteModel {
         let placement = facts.functional_variant(op).map(|variant| facts.placement(variant));
         WriteModel {
@@ -71,8 +84,8 @@ impl WriteModel {
         }
     }
 
-    /// What is written for each element of a result; or of an argument, if it is `mutated`.
-    /// `converts`: its dtype is not that of the first operand that is only read.
+    /// The traffic per element of a result, or of an argument if `mutated`. `converts`: the dtype
+    /// of the written tensor differs from that of the first operand that is only read.
     pub fn per_element(self, mutated: bool, converts: bool) -> Traffic {
         match (self.is_data_movement && !converts, self.via_temporary && mutated) {
             (true, _) => Traffic::copy(1),
@@ -80,14 +93,15 @@ impl WriteModel {
         }
     }
 
-    /// Whether operands are read from copies at all, where they lie in what is mutated.
+    /// Whether a call itself copies an operand that overlaps the mutated argument. A composite
+    /// operator leaves this to the operators that it calls.
     pub const fn copies_operands(self) -> bool {
         self.copies_operands
     }
 
-    /// Whether an operand is read from a copy, since it lies in what is mutated. It need not be if
-    /// each element is read before it is written, and it lies in the `same` place, element by
-    /// element.
+    /// Whether a call copies an operand, given how the operand and the mutated argument lie in
+    /// memory. `overlaps`: they share elements. `same`: they are the same elements in the same
+    /// order, which needs no copy if the operator is elementwise.
     pub fn needs_operand_copy(
         self,
         same: impl FnOnce() -> bool,

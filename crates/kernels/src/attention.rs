@@ -8,7 +8,7 @@
 use crate::copy::{same_dtype, same_sizes, to_vec};
 use crate::element::{Element, dispatch};
 use crate::error::{KernelError, Result};
-use crate::gemm::{Mat, Product, advance};
+use crate::gemm::{Gemm, Mat, Product};
 use crate::isa::{Each, Isa};
 use crate::layout::offset;
 use crate::load_store::{Reader, Writer};
@@ -27,7 +27,7 @@ const SCORES: usize = 64 * 1024;
 /// The least and the most query rows of one block.
 const ROWS: (usize, usize) = (16, 128);
 
-/// The parameters of attention besides query, key and value.
+/// The parameters of attention, besides query, key and value.
 #[derive(Debug, Default)]
 pub struct Attention<'a> {
     /// Multiplies the products of query and key.
@@ -52,7 +52,7 @@ pub fn attention(
     q: &View<'_>,
     k: &View<'_>,
     v: &View<'_>,
-    asked: Attention<'_>,
+    options: Attention<'_>,
     out: &mut ViewMut<'_>,
 ) -> Result<()> {
     let rank = out.rank();
@@ -76,13 +76,13 @@ pub fn attention(
         same_sizes(KERNEL, name, &with(&sizes), view.sizes())?;
         same_dtype(KERNEL, name, out.dtype(), view.dtype())?;
     }
-    let mask = asked.mask.as_ref().map(|m| m.expand(&with(&[n, l]))).transpose()?;
-    if let Some(lse) = &asked.logsumexp {
+    let mask = options.mask.as_ref().map(|m| m.expand(&with(&[n, l]))).transpose()?;
+    if let Some(lse) = &options.logsumexp {
         same_sizes(KERNEL, "the logarithms", &with(&[n]), lse.sizes())?;
     }
-    let asked = Attention { mask, ..asked };
+    let options = Attention { mask, ..options };
     dispatch!(float KERNEL, "the query", out.dtype(), T => {
-        typed::<T, <T as Element>::Class>(q, k, v, asked, out)
+        typed::<T, <T as Element>::Class>(q, k, v, options, out)
     })
 }
 
@@ -97,11 +97,11 @@ impl<A> Matrices<A> {
     fn at(&self, batch: usize) -> Mat<A> {
         let r = self.sizes.len() - 2;
         let at = offset(&self.sizes[..r], &self.strides[..r], batch);
-        Mat(
-            Ptr(self.base.0.wrapping_offset(at as isize)),
-            self.strides[r] as isize,
-            self.strides[r + 1] as isize,
-        )
+        Mat {
+            start: Ptr(self.base.0.wrapping_offset(at as isize)),
+            row_stride: self.strides[r] as isize,
+            column_stride: self.strides[r + 1] as isize,
+        }
     }
 }
 
@@ -109,7 +109,7 @@ fn typed<T, A>(
     q: &View<'_>,
     k: &View<'_>,
     v: &View<'_>,
-    asked: Attention<'_>,
+    options: Attention<'_>,
     out: &mut ViewMut<'_>,
 ) -> Result<()>
 where
@@ -120,7 +120,7 @@ where
     let sizes = Dims::from_slice(out.sizes());
     let (n, d) = (sizes[rank - 2] as usize, sizes[rank - 1] as usize);
     let (e, l) = (q.sizes()[rank - 1] as usize, k.sizes()[rank - 2] as usize);
-    let mut logsumexp = asked.logsumexp;
+    let mut logsumexp = options.logsumexp;
     if out.numel() == 0 && logsumexp.as_ref().is_none_or(|o| o.numel() == 0) {
         return Ok(());
     }
@@ -158,16 +158,16 @@ where
         q: matrices(q, &wide[0]),
         k: matrices(k, &wide[1]),
         v: matrices(v, &wide[2]),
-        scale: A::from_f64(asked.scale),
-        causal: asked.causal,
-        mask: asked.mask.as_ref().map(|m| (Reader::new(m), m)),
-        round: (narrow && asked.round).then_some(|x: A| T::store(x).load()),
+        scale: A::from_f64(options.scale),
+        causal: options.causal,
+        mask: options.mask.as_ref().map(|m| (Reader::new(m), m)),
+        round: (narrow && options.round).then_some(|x: A| T::store(x).load()),
         logsumexp: logsumexp
             .as_mut()
             .map(|o| (Writer::new(o), Dims::from_slice(o.sizes()), Dims::from_slice(o.strides()))),
         out: (Writer::new(out), sizes.clone(), Dims::from_slice(out.strides())),
     };
-    // The number of keys that some query sees.
+    // The number of keys that at least one query sees.
     let seen = if work.causal { l.min(n) } else { l };
     let rows = (SCORES / seen.max(1)).clamp(ROWS.0, ROWS.1).min(n);
     let (batches, blocks) = (numel(&sizes[..rank - 2]), n.div_ceil(rows));
@@ -197,6 +197,7 @@ where
 /// An output's elements, sizes and strides.
 type Target<A> = (Writer<A>, Dims, Dims);
 
+/// The operands of attention, in the class in which it is computed.
 struct Work<'a, A> {
     isa: Isa,
     /// The numbers of queries and keys, and the widths of queries and of values.
@@ -214,8 +215,8 @@ struct Work<'a, A> {
 }
 
 impl<A: Float + Product> Work<'_, A> {
-    /// Computes some rows of one batch, with scratch for scores, weights, values and one row of the
-    /// mask.
+    /// Computes a block of query rows of one batch. The scratch is for scores, weights, values and
+    /// one row of the mask.
     fn block(
         &self,
         batch: usize,
@@ -224,27 +225,22 @@ impl<A: Float + Product> Work<'_, A> {
     ) {
         let [n, l, e, d] = self.dims;
         let (first, m) = (rows.start, rows.len());
-        // The number of keys that some row of the block sees.
+        // The number of keys that at least one row of the block sees.
         let seen = if self.causal { l.min(rows.end) } else { l };
         let (scores, weights, values) =
             (&mut scores[..m * seen], &mut weights[..m * seen], &mut values[..m * d]);
         if !scores.is_empty() && e > 0 {
-            let (x, y) = (self.q.at(batch), self.k.at(batch));
-            let x = Mat(advance(x, first, true), x.1, x.2);
-            // SAFETY: rows `first..first + m` of the query, `seen` of the key (transposed), and
+            let scores_of_keys = Gemm {
+                sizes: [m, seen, e],
+                c: row_major(scores, seen),
+                a: self.q.at(batch).from_row(first),
+                b: self.k.at(batch).transposed(),
+                alpha: self.scale,
+                beta: A::ZERO,
+            };
+            // SAFETY: rows `first..first + m` of the query, the first `seen` rows of the key, and
             // scratch of their product's size.
-            unsafe {
-                A::product(
-                    m,
-                    seen,
-                    e,
-                    dense(scores, seen),
-                    x,
-                    Mat(y.0, y.2, y.1),
-                    self.scale,
-                    A::ZERO,
-                )
-            }
+            unsafe { A::product(scores_of_keys) }
         } else {
             scores.fill(A::ZERO);
         }
@@ -254,20 +250,17 @@ impl<A: Float + Product> Work<'_, A> {
             *scale = A::ONE / self.weights(batch * n + first + r, first + r, s, w, &mut hidden[..]);
         }
         if m * d > 0 && seen > 0 {
-            // SAFETY: the weights, the `seen` values they are of, and scratch of their product's
-            // size.
-            unsafe {
-                A::product(
-                    m,
-                    d,
-                    seen,
-                    dense(values, d),
-                    dense(weights, seen),
-                    self.v.at(batch),
-                    A::ONE,
-                    A::ZERO,
-                )
-            }
+            let weighted_values = Gemm {
+                sizes: [m, d, seen],
+                c: row_major(values, d),
+                a: row_major(weights, seen),
+                b: self.v.at(batch),
+                alpha: A::ONE,
+                beta: A::ZERO,
+            };
+            // SAFETY: the weights, the first `seen` rows of the value, and scratch of their
+            // product's size.
+            unsafe { A::product(weighted_values) }
         } else {
             values.fill(A::ZERO);
         }
@@ -275,7 +268,7 @@ impl<A: Float + Product> Work<'_, A> {
         let (at, rank) = (offset(sizes, strides, (batch * n + first) * d), sizes.len());
         for (r, value) in values.chunks_mut(d.max(1)).enumerate() {
             self.isa.dispatch(Each(value, |x: A| x * scale[r]));
-            // SAFETY: this row of the output, which is this task's.
+            // SAFETY: this row of the output belongs to this task.
             unsafe {
                 writer.write_run(
                     self.isa,
@@ -287,8 +280,8 @@ impl<A: Float + Product> Work<'_, A> {
         }
     }
 
-    /// Computes the exponentials of one row's scores and returns their sum. `row` counts over all
-    /// batches, `query` within one.
+    /// Computes the exponentials of one row's scores and returns their sum. `row` is the index of
+    /// the row among all batches, `query` the index within its batch.
     fn weights(
         &self,
         row: usize,
@@ -300,7 +293,7 @@ impl<A: Float + Product> Work<'_, A> {
         if let Some((reader, mask)) = &self.mask {
             let at = offset(mask.sizes(), mask.strides(), row * self.dims[1]);
             let hidden = &mut hidden[..scores.len()];
-            // SAFETY: elements of this row of the mask.
+            // SAFETY: these are elements of this row of the mask.
             unsafe { reader.read(self.isa, at, mask.strides()[mask.rank() - 1], hidden) }
             let pairs = scores.iter_mut().zip(&*hidden);
             match mask.dtype() == DType::Bool {
@@ -320,7 +313,7 @@ impl<A: Float + Product> Work<'_, A> {
             weights.iter_mut().for_each(|w| *w = round(*w));
         }
         if let Some((writer, sizes, strides)) = &self.logsumexp {
-            // SAFETY: this row's element, which is this task's.
+            // SAFETY: the element of this row belongs to this task.
             unsafe { writer.write(offset(sizes, strides, row), max + sum.log()) }
         }
         sum
@@ -328,8 +321,8 @@ impl<A: Float + Product> Work<'_, A> {
 }
 
 /// A matrix in contiguous scratch.
-fn dense<A>(x: &mut [A], columns: usize) -> Mat<A> {
-    Mat(Ptr(x.as_mut_ptr()), columns as isize, 1)
+fn row_major<A>(x: &mut [A], columns: usize) -> Mat<A> {
+    Mat::row_major(Ptr(x.as_mut_ptr()), columns)
 }
 
 #[cfg(test)]

@@ -204,7 +204,7 @@ impl Unfold<'_> {
             1,
             &|from, to| {
                 for (c, tap) in (from..to).flat_map(|c| (0..taps).map(move |t| (c, t))) {
-                    // SAFETY: a channel's rows are one task's.
+                    // SAFETY: the rows of a channel belong to one task.
                     let row = unsafe { out.slice_mut(((c * taps + tap) * width) as i64, width) };
                     let src = &planes[c * plane..][..plane];
                     let runs = &runs[if tap == 0 { 0 } else { ends[tap - 1] }..ends[tap]];
@@ -238,7 +238,7 @@ impl Unfold<'_> {
         let out = Ptr(planes.as_mut_ptr());
         thread_pool::ranges(planes.len() / plane.max(1), 1, 1, &|from, to| {
             for c in from..to {
-                // SAFETY: plane `c` is one task's.
+                // SAFETY: plane `c` belongs to one task.
                 let dst = unsafe { out.slice_mut((c * plane) as i64, plane) };
                 for tap in 0..taps {
                     let src = &patches[(c * taps + tap) * columns..][..columns];
@@ -271,8 +271,8 @@ where
     let bias = bias.map(to_vec::<T>).transpose()?;
     // A row-major output of the class's dtype is computed in place; any other goes through a
     // buffer.
-    let there = out.dtype() == T::DTYPE && out.is_contiguous();
-    let mut y = filled("conv", T::default(), if there { 0 } else { out.numel() })?;
+    let in_place = out.dtype() == T::DTYPE && out.is_contiguous();
+    let mut y = filled("conv", T::default(), if in_place { 0 } else { out.numel() })?;
     let g = groups as usize;
     let (plane, windows) = if transposed {
         (&out.sizes()[2..], &input.sizes()[2..])
@@ -283,7 +283,7 @@ where
         x: &x,
         weight: &weight,
         bias: bias.as_deref(),
-        y: if there { out.typed::<T>() } else { Ptr(y.as_mut_ptr()) },
+        y: if in_place { out.typed::<T>() } else { Ptr(y.as_mut_ptr()) },
         groups: g,
         channels: (input.sizes()[1] as usize / g, out.sizes()[1] as usize / g),
         planes: (numel(&input.sizes()[2..]), numel(&out.sizes()[2..])),
@@ -295,7 +295,7 @@ where
     } else {
         conv.forward(items)?
     }
-    if there {
+    if in_place {
         return Ok(());
     }
     let result = View::from_slice_sized(&y, out.sizes())
@@ -377,7 +377,7 @@ where
         let tasks = items * tiles;
         // With enough tasks, each runs on one thread; otherwise the steps within a task are
         // parallel.
-        let apart = tasks >= 2 * thread_pool::num_threads();
+        let parallel_tasks = tasks >= 2 * thread_pool::num_threads();
         let work = |from: usize, to: usize| {
             let mut scratch = Scratch::new(
                 "conv",
@@ -386,31 +386,26 @@ where
             for (item, first) in (from..to).map(|t| (t / tiles, t % tiles * tile)) {
                 let end = if first + 2 * tile > columns { columns } else { first + tile };
                 let source = if plain {
-                    Mat(
-                        Ptr(self.input(item).as_ptr().wrapping_add(first).cast_mut()),
-                        columns as isize,
-                        1,
-                    )
+                    let input = self.input(item).as_ptr().cast_mut();
+                    Mat::row_major(Ptr(input), columns).from_column(first)
                 } else {
                     let patches = &mut scratch.get()[..depth * (end - first)];
                     self.unfold.patches(self.input(item), first..end, patches)?;
-                    Mat(Ptr(patches.as_mut_ptr()), (end - first) as isize, 1)
+                    Mat::row_major(Ptr(patches.as_mut_ptr()), end - first)
                 };
-                // SAFETY: these columns of this item's output are this task's.
+                // SAFETY: these columns of the item's output belong to this task.
                 unsafe {
-                    let target = Mat(
-                        Ptr(self.y.0.wrapping_add(item * co * columns + first)),
-                        columns as isize,
-                        1,
-                    );
-                    let kernel = Mat(Ptr(self.kernel(item).as_ptr().cast_mut()), depth as isize, 1);
-                    spread([co, end - first, depth], target, kernel, source, !apart)?;
+                    let output = Ptr(self.y.0.wrapping_add(item * co * columns));
+                    let target = Mat::row_major(output, columns).from_column(first);
+                    let kernel = Ptr(self.kernel(item).as_ptr().cast_mut());
+                    let kernel = Mat::row_major(kernel, depth);
+                    spread([co, end - first, depth], target, kernel, source, !parallel_tasks)?;
                     self.add_bias(item, &(first..end));
                 }
             }
             Ok(())
         };
-        if apart { thread_pool::ranges(tasks, 1, 1, &work) } else { work(0, tasks) }
+        if parallel_tasks { thread_pool::ranges(tasks, 1, 1, &work) } else { work(0, tasks) }
     }
 
     /// The transposed convolution: one product per item, whose rows are added at their taps'
@@ -418,27 +413,28 @@ where
     fn transposed(&self, items: usize) -> Result<()> {
         let ((ci, co), (li, lo), plain) = (self.channels, self.planes, self.is_plain());
         let rows = co * self.unfold.taps();
-        let apart = items >= 2 * thread_pool::num_threads();
+        let parallel_tasks = items >= 2 * thread_pool::num_threads();
         let work = |from: usize, to: usize| {
             let mut scratch = Scratch::new("conv", if plain { 0 } else { rows * li })?;
             for item in from..to {
-                // SAFETY: this item's output is this task's.
+                // SAFETY: the item's output belongs to this task.
                 let out = unsafe { self.y.slice_mut((item * co * lo) as i64, co * lo) };
                 let target = if plain { &mut *out } else { scratch.get() };
-                let target = Mat(Ptr(target.as_mut_ptr()), li as isize, 1);
-                let kernel = Mat(Ptr(self.kernel(item).as_ptr().cast_mut()), 1, rows as isize);
-                let source = Mat(Ptr(self.input(item).as_ptr().cast_mut()), li as isize, 1);
+                let target = Mat::row_major(Ptr(target.as_mut_ptr()), li);
+                let kernel = Ptr(self.kernel(item).as_ptr().cast_mut());
+                let kernel = Mat::row_major(kernel, rows).transposed();
+                let source = Mat::row_major(Ptr(self.input(item).as_ptr().cast_mut()), li);
                 // SAFETY: whole matrices: [co taps, li] = kernel[ci, co taps]ᵀ input[ci, li].
-                unsafe { spread([rows, li, ci], target, kernel, source, !apart)? };
+                unsafe { spread([rows, li, ci], target, kernel, source, !parallel_tasks)? };
                 if !plain {
                     out.fill(T::default());
                     self.unfold.fold(scratch.get(), out, <Add as Op2<T, T>>::f)?;
                 }
-                // SAFETY: as above; the borrow before has ended.
+                // SAFETY: as above; the borrow `out` has ended.
                 unsafe { self.add_bias(item, &(0..lo)) }
             }
             Ok(())
         };
-        if apart { thread_pool::ranges(items, 1, 1, &work) } else { work(0, items) }
+        if parallel_tasks { thread_pool::ranges(items, 1, 1, &work) } else { work(0, items) }
     }
 }

@@ -2,9 +2,11 @@
 //!
 //! Floats use the `gemm` crate, which blocks for caches and packs its operands. This module splits
 //! C into panels along its longer dimension and makes one single-threaded call per panel on this
-//! crate's pool. Each element sums over k within one call, so the bits do not depend on the number
-//! of threads. `f16` and `bf16` are widened, accumulate in `f32` and round once. Integers use a
+//! crate's pool. `f16` and `bf16` are widened, accumulate in `f32` and round once. Integers use a
 //! plain triple loop and wrap.
+//!
+//! Each element of C sums over k in one call, so the bits do not depend on the number of threads.
+//! They do depend on the instruction set, which the `gemm` crate selects itself.
 
 use crate::copy::{copy, same_dtype, same_sizes, to_vec};
 use crate::element::Class;
@@ -65,9 +67,10 @@ pub fn batched_gemm(
     }
     let batch = Dims::from_slice(&c.sizes()[..rank - 2]);
     let (m, n, k) = (c.sizes()[rank - 2], c.sizes()[rank - 1], a.sizes()[rank - 1]);
-    let with = |x: i64, y: i64| batch.iter().copied().chain([x, y]).collect::<Dims>();
-    same_sizes(KERNEL, "a", &with(m, k), a.sizes())?;
-    same_sizes(KERNEL, "b", &with(k, n), b.sizes())?;
+    let batch_of =
+        |rows: i64, columns: i64| batch.iter().copied().chain([rows, columns]).collect::<Dims>();
+    same_sizes(KERNEL, "a", &batch_of(m, k), a.sizes())?;
+    same_sizes(KERNEL, "b", &batch_of(k, n), b.sizes())?;
     same_dtype(KERNEL, "a", c.dtype(), a.dtype())?;
     same_dtype(KERNEL, "b", c.dtype(), b.dtype())?;
     match c.dtype() {
@@ -84,101 +87,172 @@ pub fn batched_gemm(
     }
 }
 
+/// A matrix in memory. Strides are in elements.
+#[derive(Clone, Copy)]
+pub(crate) struct Mat<T> {
+    /// The address of element (0, 0).
+    pub start: Ptr<T>,
+    pub row_stride: isize,
+    pub column_stride: isize,
+}
+
+impl<T> Mat<T> {
+    /// A contiguous row-major matrix.
+    pub fn row_major(start: Ptr<T>, columns: usize) -> Mat<T> {
+        Mat { start, row_stride: columns as isize, column_stride: 1 }
+    }
+
+    pub fn transposed(self) -> Mat<T> {
+        Mat { row_stride: self.column_stride, column_stride: self.row_stride, ..self }
+    }
+
+    /// The matrix without its first `n` rows.
+    pub fn from_row(self, n: usize) -> Mat<T> {
+        Mat { start: Ptr(self.start.0.wrapping_offset(n as isize * self.row_stride)), ..self }
+    }
+
+    /// The matrix without its first `n` columns.
+    pub fn from_column(self, n: usize) -> Mat<T> {
+        Mat { start: Ptr(self.start.0.wrapping_offset(n as isize * self.column_stride)), ..self }
+    }
+
+    /// The offset of an element from `start`.
+    fn offset(&self, row: usize, column: usize) -> i64 {
+        (row as isize * self.row_stride + column as isize * self.column_stride) as i64
+    }
+}
+
+/// The operands of one product: `c[m, n] = beta c + alpha a[m, k] b[k, n]`.
+#[derive(Clone, Copy)]
+pub(crate) struct Gemm<T> {
+    /// m, n and k.
+    pub sizes: [usize; 3],
+    pub c: Mat<T>,
+    pub a: Mat<T>,
+    pub b: Mat<T>,
+    pub alpha: T,
+    pub beta: T,
+}
+
 /// A type in which matrix products are computed.
 pub(crate) trait Product: Class {
+    /// Computes a product on the calling thread. With `beta` 0, C is not read.
+    ///
     /// # Safety
-    /// The pointers and strides must describe matrices in live memory; `c` is not touched
-    /// otherwise.
-    #[allow(clippy::too_many_arguments)]
-    unsafe fn product(
-        m: usize,
-        n: usize,
-        k: usize,
-        c: Mat<Self>,
-        a: Mat<Self>,
-        b: Mat<Self>,
-        alpha: Self,
-        beta: Self,
-    );
-    fn is_zero(self) -> bool;
+    /// The matrices must be in live memory, and nothing else accesses C during the call.
+    unsafe fn product(gemm: Gemm<Self>);
+
     fn scale(self, by: Self) -> Self;
+
+    fn is_zero(self) -> bool {
+        self == Self::default()
+    }
 }
 
-/// A matrix in memory: the address of element (0, 0), the row stride and the column stride.
-#[derive(Clone, Copy)]
-pub(crate) struct Mat<T>(pub Ptr<T>, pub isize, pub isize);
-
-macro_rules! float_product {
-    ($($t:ident)*) => {
-        $(impl Product for $t {
-            #[inline]
-            unsafe fn product(
-                m: usize,
-                n: usize,
-                k: usize,
-                c: Mat<Self>,
-                a: Mat<Self>,
-                b: Mat<Self>,
-                alpha: Self,
-                beta: Self,
-            ) {
-                // The crate names them the other way round: its alpha scales C, its beta the
-                // product. SAFETY: the caller's promise.
-                unsafe {
-                    gemm::gemm(
-                        m, n, k, c.0.0, c.2, c.1, beta != 0.0, a.0.0, a.2, a.1, b.0.0, b.2, b.1,
-                        beta, alpha, false, false, false,
-                        gemm::Parallelism::None,
-                    )
-                }
-            }
-            fn is_zero(self) -> bool { self == 0.0 }
-            fn scale(self, by: Self) -> Self { self * by }
-        })*
-    };
+/// # Safety
+/// As [`Product::product`].
+#[inline]
+unsafe fn float_product<T: Product + 'static>(Gemm { sizes, c, a, b, alpha, beta }: Gemm<T>) {
+    let [m, n, k] = sizes;
+    let (conj_c, conj_a, conj_b) = (false, false, false);
+    // The crate takes column strides before row strides. Its factors have the names exchanged: its
+    // alpha scales C, its beta the product.
+    // SAFETY: the caller's promise.
+    unsafe {
+        gemm::gemm(
+            m,
+            n,
+            k,
+            c.start.0,
+            c.column_stride,
+            c.row_stride,
+            !beta.is_zero(),
+            a.start.0,
+            a.column_stride,
+            a.row_stride,
+            b.start.0,
+            b.column_stride,
+            b.row_stride,
+            beta,
+            alpha,
+            conj_c,
+            conj_a,
+            conj_b,
+            gemm::Parallelism::None,
+        )
+    }
 }
-float_product!(f32 f64);
+
+impl Product for f32 {
+    #[inline]
+    unsafe fn product(gemm: Gemm<f32>) {
+        // SAFETY: the caller's promise.
+        unsafe { float_product(gemm) }
+    }
+
+    fn scale(self, by: f32) -> f32 {
+        self * by
+    }
+}
+
+impl Product for f64 {
+    #[inline]
+    unsafe fn product(gemm: Gemm<f64>) {
+        // SAFETY: the caller's promise.
+        unsafe { float_product(gemm) }
+    }
+
+    fn scale(self, by: f64) -> f64 {
+        self * by
+    }
+}
 
 impl Product for i64 {
-    unsafe fn product(
-        m: usize,
-        n: usize,
-        k: usize,
-        c: Mat<Self>,
-        a: Mat<Self>,
-        b: Mat<Self>,
-        alpha: Self,
-        beta: Self,
-    ) {
-        let at = |x: Mat<i64>, i: usize, j: usize| (i as isize * x.1 + j as isize * x.2) as i64;
+    unsafe fn product(Gemm { sizes: [m, n, k], c, a, b, alpha, beta }: Gemm<i64>) {
         let mut row = vec![0i64; n];
         for i in 0..m {
             row.fill(0);
             for p in 0..k {
-                // SAFETY: indices are within the matrices.
-                let x = unsafe { a.0.get(at(a, i, p)) };
-                // SAFETY: as above.
-                (0..n).for_each(|j| {
-                    row[j] = row[j].wrapping_add(x.wrapping_mul(unsafe { b.0.get(at(b, p, j)) }))
-                });
+                // SAFETY: the position is within the matrix.
+                let x = unsafe { a.start.get(a.offset(i, p)) };
+                for (j, sum) in row.iter_mut().enumerate() {
+                    // SAFETY: as above.
+                    let y = unsafe { b.start.get(b.offset(p, j)) };
+                    *sum = sum.wrapping_add(x.wrapping_mul(y));
+                }
             }
-            for (j, r) in row.iter().enumerate() {
+            for (j, sum) in row.iter().enumerate() {
+                let at = c.offset(i, j);
                 // SAFETY: as above.
                 unsafe {
-                    let old = if beta == 0 { 0 } else { c.0.get(at(c, i, j)).wrapping_mul(beta) };
-                    c.0.set(at(c, i, j), old.wrapping_add(r.wrapping_mul(alpha)));
+                    let old = if beta == 0 { 0 } else { c.start.get(at).wrapping_mul(beta) };
+                    c.start.set(at, old.wrapping_add(sum.wrapping_mul(alpha)));
                 }
             }
         }
     }
-    fn is_zero(self) -> bool {
-        self == 0
-    }
-    fn scale(self, by: Self) -> Self {
+
+    fn scale(self, by: i64) -> i64 {
         self.wrapping_mul(by)
     }
 }
 
+/// Multiplies C by `beta`: the product of empty sums.
+///
+/// # Safety
+/// As [`Product::product`], for C alone.
+unsafe fn scale_matrix<T: Product>(c: Mat<T>, rows: usize, columns: usize, beta: T) {
+    for (i, j) in (0..rows).flat_map(|i| (0..columns).map(move |j| (i, j))) {
+        let at = c.offset(i, j);
+        // SAFETY: the position is within the matrix. With `beta` 0, even NaN must become 0.
+        unsafe {
+            let x = if beta.is_zero() { T::default() } else { c.start.get(at).scale(beta) };
+            c.start.set(at, x);
+        }
+    }
+}
+
+/// The batched product of operands of `T`'s own dtype.
 fn run<T: Product>(
     a: &View<'_>,
     b: &View<'_>,
@@ -190,19 +264,19 @@ fn run<T: Product>(
     let (m, n, k) = (c.sizes()[r] as usize, c.sizes()[r + 1] as usize, a.sizes()[r + 1] as usize);
     let mat = |v: &View<'_>, batch: usize| {
         let at = layout::offset(&v.sizes()[..r], &v.strides()[..r], batch);
-        // the stride of a size-1 dimension has no meaning, and must not influence the choice of
-        // code path and thus the bits
-        let (rows, cols) = (v.sizes()[r], v.sizes()[r + 1]);
-        let row_stride = if rows == 1 { cols } else { v.strides()[r] };
-        let col_stride = if cols == 1 { 1 } else { v.strides()[r + 1] };
-        Mat(
-            Ptr(v.typed::<T>().0.wrapping_offset(at as isize)),
-            row_stride as isize,
-            col_stride as isize,
-        )
+        // The stride of a dimension of size 1 has no meaning. It is normalized, because the crate
+        // would choose its code path by it, and thereby the bits.
+        let (rows, columns) = (v.sizes()[r], v.sizes()[r + 1]);
+        let row_stride = if rows == 1 { columns } else { v.strides()[r] };
+        let column_stride = if columns == 1 { 1 } else { v.strides()[r + 1] };
+        Mat {
+            start: Ptr(v.typed::<T>().0.wrapping_offset(at as isize)),
+            row_stride: row_stride as isize,
+            column_stride: column_stride as isize,
+        }
     };
     let batches = crate::view::numel(&c.sizes()[..r]);
-    // SAFETY: sizes were checked against each other; matrices of C are disjoint.
+    // SAFETY: the sizes were checked against each other; the matrices of C are disjoint.
     unsafe {
         products(batches, [m, n, k], &|i| [mat(c, i), mat(a, i), mat(b, i)], alpha, beta, true)
     }
@@ -211,7 +285,7 @@ fn run<T: Product>(
 /// `c[m, n] = a[m, k] b[k, n]`, on the thread pool if `parallel`; the bits are the same either way.
 ///
 /// # Safety
-/// The matrices are in live memory, and `c` is not touched otherwise.
+/// The matrices must be in live memory, and nothing else accesses `c` during the call.
 pub(crate) unsafe fn spread<T: Product>(
     sizes: [usize; 3],
     c: Mat<T>,
@@ -238,7 +312,7 @@ unsafe fn products<T: Product>(
     if m == 0 || n == 0 || batches == 0 {
         return Ok(());
     }
-    // Splitting into panels does not change bits, since every element sums over k in one call.
+    // Panels do not change bits, because every element of C sums over k in one call.
     let work = m.saturating_mul(n).saturating_mul(k);
     let threads = thread_pool::num_threads();
     let wide = n >= m;
@@ -256,34 +330,22 @@ unsafe fn products<T: Product>(
     thread_pool::try_for(batches * panels, parallel, &|t| {
         let (batch, from) = (t / panels, (t % panels) * step);
         let len = if t % panels + 1 == panels { extent - from } else { step };
-        let [mut z, mut x, mut y] = mats(batch);
-        let (mut rows, mut cols) = (m, n);
+        let [mut c, mut a, mut b] = mats(batch);
+        let (mut rows, mut columns) = (m, n);
         if wide {
-            (y.0, z.0, cols) = (advance(y, from, false), advance(z, from, false), len);
+            (b, c, columns) = (b.from_column(from), c.from_column(from), len);
         } else {
-            (x.0, z.0, rows) = (advance(x, from, true), advance(z, from, true), len);
+            (a, c, rows) = (a.from_row(from), c.from_row(from), len);
         }
         // SAFETY: the caller's promise; panels of C are disjoint.
         unsafe {
-            if k == 0 {
-                for i in 0..rows as i64 {
-                    for j in 0..cols as i64 {
-                        let at = i * z.1 as i64 + j * z.2 as i64;
-                        let old =
-                            if beta.is_zero() { T::default() } else { z.0.get(at).scale(beta) };
-                        z.0.set(at, old);
-                    }
-                }
-            } else {
-                T::product(rows, cols, k, z, x, y, alpha, beta);
+            match k {
+                0 => scale_matrix(c, rows, columns, beta),
+                _ => T::product(Gemm { sizes: [rows, columns, k], c, a, b, alpha, beta }),
             }
         }
         Ok(())
     })
-}
-
-pub(crate) fn advance<T>(x: Mat<T>, by: usize, rows: bool) -> Ptr<T> {
-    Ptr(x.0.0.wrapping_offset(by as isize * if rows { x.1 } else { x.2 }))
 }
 
 /// Computes the product in a wider type, on contiguous widened copies, and casts the result back.
@@ -294,13 +356,14 @@ fn narrow<T: Product>(
     alpha: T,
     beta: T,
 ) -> Result<()> {
-    let (x, y) = (to_vec::<T>(a)?, to_vec::<T>(b)?);
-    let mut z = if beta.is_zero() { filled(KERNEL, T::default(), c.numel())? } else { to_vec(c)? };
+    let (wide_a, wide_b) = (to_vec::<T>(a)?, to_vec::<T>(b)?);
+    let mut wide_c =
+        if beta.is_zero() { filled(KERNEL, T::default(), c.numel())? } else { to_vec(c)? };
     let sizes = Dims::from_slice(c.sizes());
-    let fit = || KernelError::argument(KERNEL, "the sizes overflow");
-    let va = View::from_slice_sized(&x, a.sizes()).ok_or_else(fit)?;
-    let vb = View::from_slice_sized(&y, b.sizes()).ok_or_else(fit)?;
-    let mut vc = ViewMut::from_slice_sized(&mut z, &sizes).ok_or_else(fit)?;
-    run::<T>(&va, &vb, &mut vc, alpha, beta)?;
-    copy(&vc, c)
+    let overflow = || KernelError::argument(KERNEL, "the sizes overflow");
+    let wide_a = View::from_slice_sized(&wide_a, a.sizes()).ok_or_else(overflow)?;
+    let wide_b = View::from_slice_sized(&wide_b, b.sizes()).ok_or_else(overflow)?;
+    let mut wide_c = ViewMut::from_slice_sized(&mut wide_c, &sizes).ok_or_else(overflow)?;
+    run::<T>(&wide_a, &wide_b, &mut wide_c, alpha, beta)?;
+    copy(&wide_c, c)
 }

@@ -1,6 +1,14 @@
-//! Run-time selection of the instruction set (function multiversioning). Each [`Simd`] body is
-//! compiled once per instruction set by inlining it into a function with the corresponding target
-//! features; the compiler vectorises it. Results have the same bits on each set.
+//! Run-time selection of the instruction set (function multiversioning).
+//!
+//! The body of each [`Simd`] is inlined into one function per instruction set, compiled with the
+//! corresponding target features. The compiler vectorises it there.
+//!
+//! The bodies have the same bits on each instruction set: they use only correctly rounded
+//! operations, request fused multiply-add explicitly, and fix the order of reductions
+//! (`reduce/lanes`). Matrix products are the exception. They do not run through [`Isa`]: the `gemm`
+//! crate selects the instruction set itself, and its order of summation depends on it. So the bits
+//! of products, and of the convolutions and attention built on them, differ between machines.
+//! `MAQUETTE_ISA` has no influence on them.
 
 use std::sync::LazyLock;
 
@@ -15,7 +23,7 @@ pub enum Isa {
     Avx512,
 }
 
-/// Work that is compiled once per instruction set. `run` and all functions it calls must be
+/// Work that is compiled once per instruction set. `run` and all functions that it calls must be
 /// `#[inline(always)]`: a call that is not inlined is compiled for the baseline.
 pub(crate) trait Simd {
     type Out;
@@ -24,12 +32,12 @@ pub(crate) trait Simd {
 
 static DETECTED: LazyLock<Isa> = LazyLock::new(|| {
     let best = Isa::best();
-    let asked = match std::env::var("MAQUETTE_ISA").as_deref() {
+    let requested = match std::env::var("MAQUETTE_ISA").as_deref() {
         Ok("scalar") => Isa::Scalar,
         Ok("avx2") => Isa::Avx2,
         _ => Isa::Avx512,
     };
-    asked.min(best)
+    requested.min(best)
 });
 
 impl Isa {

@@ -1,9 +1,9 @@
-//! Layer norm over the last dimensions.
+//! Layer normalization over the last dimensions.
 //!
-//! The mean of a row is corrected by the mean of the deviations from it: the two-pass algorithm
-//! with compensation (Chan, Golub and LeVeque 1983). Without it, rows whose deviations are near the
-//! rounding error of the mean become noise. Every step rounds in the class (`f32` or `f64`), and
-//! sums have the order of [`reduce`](crate::reduce()).
+//! Mean and variance of a row come from the corrected two-pass algorithm (Chan, Golub and LeVeque
+//! 1983): the mean of the deviations corrects the rounding error of the mean. Without the
+//! correction, a row whose deviations are as small as that error would become noise. Every step
+//! rounds in the class (`f32` or `f64`), and sums have the order of [`reduce`](crate::reduce()).
 
 use crate::copy::{copy, same_sizes, to_vec};
 use crate::element::{Element, dispatch};
@@ -19,18 +19,18 @@ use crate::view::{Ptr, View, ViewMut};
 /// The optional operands of [`layer_norm`].
 #[derive(Debug, Default)]
 pub struct LayerNorm<'a> {
-    /// Scale, of the normalized sizes and the input's dtype.
+    /// The scale, with the normalized sizes and the input's dtype.
     pub weight: Option<View<'a>>,
-    /// Shift, likewise.
+    /// The shift, with the normalized sizes and the input's dtype.
     pub bias: Option<View<'a>>,
-    /// Receives the means: any float dtype, one element per row, as a flat view.
+    /// Receives the means: a flat view of any float dtype with one element per row.
     pub mean: Option<ViewMut<'a>>,
-    /// Receives `1 / sqrt(var + eps)`, likewise.
+    /// Receives `1 / sqrt(var + eps)`, in the same form.
     pub rstd: Option<ViewMut<'a>>,
 }
 
-/// `(x - mean) * rstd * weight + bias` over the last `normalized` dimensions; floats. May run in
-/// place.
+/// Computes `(x - mean) * rstd * weight + bias` over the last `normalized` dimensions, for floats.
+/// The input may be the output itself.
 pub fn layer_norm(
     input: &View<'_>,
     normalized: usize,
@@ -60,7 +60,7 @@ fn layer_norm_rows<T: Element<Class = A>, A: Float>(
     operands: LayerNorm<'_>,
     out: &mut ViewMut<'_>,
 ) -> Result<()> {
-    // Where there is none: 1 and -0 change no bit.
+    // The defaults 1 and -0 change no bit of `x * weight + bias`.
     let or = |v: &Option<View<'_>>, none: A| {
         v.as_ref().map_or_else(|| filled("layer_norm", none, rows.n), to_vec::<A>)
     };
@@ -73,23 +73,22 @@ fn layer_norm_rows<T: Element<Class = A>, A: Float>(
     rows.each::<T>("layer_norm", input, out, |isa, r, xs, ys| {
         let mut near = row::<A, Add>(isa, xs, A::ZERO) / n;
         if near.abs() == A::INFINITY {
-            // the sum was too large, or an element is
+            // The sum overflowed, or an element is infinite. Dividing first avoids the overflow.
             near = row_of::<A, Add, _>(isa, xs, A::ZERO, |x: A| x / n);
         }
         let [sum, squares] = deviations(isa, xs, near);
-        // What the mean lost in rounding: without it, rows whose deviations are near it become
-        // noise.
+        // The rounding error of the mean; see the module.
         let lost = sum / n;
         let mean = if lost.abs() < A::INFINITY { near + lost } else { near };
         let squares = match sum * lost {
             excess if excess < A::INFINITY && squares < A::INFINITY => squares - excess,
-            // So large that squares overflow: those around the mean itself may not.
+            // The squares of deviations from `near` overflow. Those from the mean may not.
             _ => deviations(isa, xs, mean)[1],
         };
         let variance = if squares < A::ZERO { A::ZERO } else { squares / n };
         let rstd = A::ONE / (variance + A::from_f64(eps)).sqrt();
         isa.dispatch(Normalize { xs, ys, mean, rstd, weight: &weight, bias: &bias });
-        // SAFETY: row `r` is one task's, and below `count`.
+        // SAFETY: `r` is below `count`, and a row belongs to one task.
         unsafe {
             mp.set(r as i64, mean);
             rp.set(r as i64, rstd);

@@ -1,10 +1,13 @@
-//! Iteration over several strided operands at once: dimensions sorted and merged, then walked in
-//! runs.
+//! Iteration over several strided operands at once.
+//!
+//! [`Loops`] normalizes a loop nest: it drops dimensions of size 1, sorts the others by stride, and
+//! merges neighbours that are contiguous in every operand. Contiguous operands thus become one long
+//! loop. Kernels walk the nest in runs along the innermost dimension.
 
 use crate::view::Dims;
 use smallvec::SmallVec;
 
-/// A loop nest shared by several operands, outermost dimension first; never of rank 0.
+/// A loop nest over several operands, outermost dimension first. It has at least one dimension.
 #[derive(Clone, Debug)]
 pub(crate) struct Loops {
     pub sizes: Dims,
@@ -13,8 +16,8 @@ pub(crate) struct Loops {
 }
 
 impl Loops {
-    /// Drops dimensions of size 1, orders the rest by the operands' strides (the first decides),
-    /// and merges neighbours that all operands walk as one. Without `sort`, logical order is kept.
+    /// Normalizes the loops over `sizes`; see the [module](self). The strides of the first operand
+    /// take precedence in sorting. Without `sort`, dimensions keep their logical order.
     pub fn new<'s>(
         sizes: &[i64],
         operands: impl IntoIterator<Item = &'s [i64]>,
@@ -23,8 +26,8 @@ impl Loops {
         let strides: SmallVec<[&[i64]; 8]> = operands.into_iter().collect();
         let mut order: SmallVec<[usize; 6]> = (0..sizes.len()).filter(|d| sizes[*d] != 1).collect();
         if sort {
-            // A stable sort by the first operand that tells the two apart; stride 0 (expanded)
-            // tells nothing.
+            // An insertion sort, which is stable. The first operand with two different strides
+            // decides. A stride of 0 (an expanded dimension) does not count.
             let before = |a: usize, b: usize| {
                 strides
                     .iter()
@@ -64,7 +67,7 @@ impl Loops {
         out
     }
 
-    /// One loop, with each operand's stride.
+    /// A single loop of `n` iterations, with the given stride of each operand.
     pub fn line<const K: usize>(n: usize, strides: [usize; K]) -> Loops {
         Loops {
             sizes: smallvec::smallvec![n as i64],
@@ -84,13 +87,13 @@ impl Loops {
         self.strides[operand].last().copied().unwrap_or(0)
     }
 
-    /// The position in an operand of the element with this flat index.
+    /// The offset in an operand of the element with flat index `flat`.
     pub fn offset(&self, operand: usize, flat: usize) -> i64 {
         offset(&self.sizes, &self.strides[operand], flat)
     }
 
-    /// Calls `f(position within the range, offset, run length)` for each run along the innermost
-    /// dimension.
+    /// Calls `f(position, offset, length)` for each run along the innermost dimension, among the
+    /// `n` elements from flat index `start`. Positions count from `start`.
     pub fn runs(
         &self,
         operand: usize,
@@ -102,7 +105,7 @@ impl Loops {
     }
 }
 
-/// The position of the element with this row-major index.
+/// The offset of the element with row-major index `flat`.
 pub(crate) fn offset(sizes: &[i64], strides: &[i64], flat: usize) -> i64 {
     let (mut rest, mut at) = (flat as i64, 0);
     for (s, st) in sizes.iter().zip(strides).rev() {
@@ -143,7 +146,7 @@ fn runs(
         let len = ((sizes[inner] - index[inner]) as usize).min(n - done);
         f(done, at, len);
         done += len;
-        // To the start of the next row.
+        // Back to the start of this row, before the outer index advances.
         at -= index[inner] * strides[inner];
         index[inner] = 0;
         let mut d = inner;

@@ -1,9 +1,12 @@
 //! CPU executors of the kernel classes, over raw strided buffers.
 //!
 //! Every executor is a safe function over [`View`]s. Creating a view from raw parts is the only
-//! unsafe step for callers. Results have the same bits at any number of threads and on every
-//! instruction set, except that matrix products have the bits of their instruction set. Nothing
-//! panics: operands that do not fit together are a [`KernelError`].
+//! unsafe step for callers. Executors do not panic: operands that do not fit together are a
+//! [`KernelError`].
+//!
+//! Results have the same bits with any number of threads and on every instruction set. Matrix
+//! products, and the convolutions and attention that use them, are the exception: their bits depend
+//! on the instruction set.
 //!
 //! **Architecture invariant:** this crate knows no tensor, graph or operator.
 #![deny(unsafe_op_in_unsafe_fn)]

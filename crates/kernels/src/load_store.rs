@@ -1,5 +1,5 @@
-//! Loads and stores elements of any dtype as values of a class, through function pointers. A kernel
-//! is thus compiled once per class instead of once per pair of dtypes.
+//! Loads and stores of elements of any dtype, as values of a class. They go through function
+//! pointers, so that a kernel is compiled once per class instead of once per pair of dtypes.
 
 use crate::element::{Class, Element, cast, dispatch};
 use crate::isa::{Isa, Simd};
@@ -18,8 +18,8 @@ impl<T: Element, A: Class> Simd for LoadCast<'_, T, A> {
 }
 
 /// # Safety
-/// Elements `at, at + stride, …`, as many as `out` has, must be in the view `base` is of, of dtype
-/// `T`.
+/// `base` must be the start of a view of dtype `T` that contains the elements `at, at + stride, …`,
+/// as many as `out` has.
 unsafe fn load<T: Element, A: Class>(isa: Isa, base: Ptr<u8>, at: i64, stride: i64, out: &mut [A]) {
     let base = Ptr(base.0.cast::<T>());
     // SAFETY: the caller's promise.
@@ -43,8 +43,8 @@ impl<A: Class, T: Element> Simd for StoreCast<'_, A, T> {
 }
 
 /// # Safety
-/// Elements `at, at + stride, …`, as many as there are values, must be in the view to write `base`
-/// is of, of dtype `T`, and not touched by another thread.
+/// `base` must be the start of a writable view of dtype `T` that contains the elements `at, at +
+/// stride, …`, as many as there are values. No other thread may access these elements.
 unsafe fn store<T: Element, A: Class>(isa: Isa, base: Ptr<u8>, at: i64, stride: i64, values: &[A]) {
     let base = Ptr(base.0.cast::<T>());
     // SAFETY: the caller's promise.
@@ -87,10 +87,11 @@ impl<A: Class> Reader<A> {
         unsafe { (self.load)(isa, self.base, at, stride, out) }
     }
 
-    /// The elements in place, without a copy, if the view's dtype is `A`'s.
+    /// A slice of the view's memory itself, if the view's dtype is that of `A`.
     ///
     /// # Safety
-    /// The `n` elements from `at` must be in the view, and not written while the slice lives.
+    /// The `n` contiguous elements from `at` must be in the view, and not be written while the
+    /// slice lives.
     pub unsafe fn in_place<'s>(self, at: i64, n: usize) -> Option<&'s [A]> {
         // SAFETY: the caller's promise.
         (self.dtype == A::DTYPE).then(|| unsafe { Ptr(self.base.0.cast::<A>()).slice(at, n) })
@@ -103,15 +104,15 @@ impl<A: Class> Writer<A> {
     }
 
     /// # Safety
-    /// Element `at` must be in the view, and not touched by another thread.
+    /// Element `at` must be in the view, and no other thread may access it.
     pub unsafe fn write(self, at: i64, x: A) {
         // SAFETY: the caller's promise, and the dtype is the view's.
         unsafe { (self.store)(Isa::Scalar, self.base, at, 0, &[x]) }
     }
 
     /// # Safety
-    /// Elements `at, at + stride, …`, as many as there are values, must be in the view, and not
-    /// touched by another thread.
+    /// Elements `at, at + stride, …`, as many as there are values, must be in the view, and no
+    /// other thread may access them.
     pub unsafe fn write_run(self, isa: Isa, at: i64, stride: i64, values: &[A]) {
         // SAFETY: the caller's promise, and the dtype is the view's.
         unsafe { (self.store)(isa, self.base, at, stride, values) }

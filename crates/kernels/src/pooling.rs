@@ -189,7 +189,7 @@ pub fn max_pool(
             let (i0, f0) = (base + dot(&lo, p.strides(input)), dot(&lo, &flat));
             let mut best: Option<(T, i64)> = None;
             for_each(&count, [&step(p.strides(input)), &step(&flat)], |[i, f]| {
-                // SAFETY: the window was cut to the input.
+                // SAFETY: the window was clipped to the input.
                 let x = unsafe { src.get(i0 + i) };
                 let nan = x.load().partial_cmp(&x.load()).is_none();
                 if nan || best.is_none_or(|(b, _)| better(true, x.load(), b.load())) {
@@ -198,7 +198,7 @@ pub fn max_pool(
             });
             // All elements of a dilated window may be in the padding.
             let (x, f) = best.unwrap_or((cast(f64::NEG_INFINITY), 0));
-            // SAFETY: each output position is one task's.
+            // SAFETY: an output position belongs to one task.
             unsafe {
                 dst.set(p.start(out, plane) + dot(at, p.strides(out)), x);
                 if let Some((ix, v)) = &indices {
@@ -231,10 +231,10 @@ where
         let base = p.start(input, plane) + dot(&lo, p.strides(input));
         let mut sum = T::Class::default();
         for_each(&sizes, [p.strides(input)], |[i]| {
-            // SAFETY: the window was cut to the input.
+            // SAFETY: the window was clipped to the input.
             sum = Add::f(sum, unsafe { src.get(base + i) }.load());
         });
-        // SAFETY: each output position is one task's.
+        // SAFETY: an output position belongs to one task.
         unsafe { dst.set(p.start(out, plane) + dot(at, p.strides(out)), T::store(D::f(sum, by))) }
     })
 }

@@ -91,7 +91,7 @@ pub fn uniform(out: &mut ViewMut<'_>, at: Philox, low: f64, high: f64) -> Result
         _ => 24,
     };
     dispatch!(float KERNEL, "the output", out.dtype(), T => generate::<T>(out, at, |a, b| {
-        // The number of bits equals the dtype's precision, so that rounding never reaches 1.
+        // With as many bits as the dtype's precision, no number rounds up to 1.
         let u = if wide { unit(a, b) } else { f64::from(a >> (32 - bits)) * 2f64.powi(-bits) };
         cast(low + u * (high - low))
     }))

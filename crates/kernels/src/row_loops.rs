@@ -1,7 +1,8 @@
-//! Walking two operands row by row, for kernels that use a reduction of each row on that row.
+//! Row-by-row traversal of an input and an output, for kernels such as softmax that reduce each row
+//! and then transform it.
 //!
-//! A row is converted to the class of its dtype (`f32` or `f64`), in a buffer of one row for each
-//! task. Rows that are of the class and contiguous are used in place.
+//! Rows are converted to the class of their dtype (`f32` or `f64`) in a scratch buffer of one row
+//! per task. Contiguous rows whose dtype is the class are used in place.
 
 use crate::copy::{same_dtype, same_sizes};
 use crate::element::Element;
@@ -16,16 +17,16 @@ use crate::view::{Dims, Ptr, View, ViewMut, numel};
 
 /// The loops over the rows of an input and an output of the same sizes.
 pub(crate) struct RowLoops {
-    /// Over rows; operand 0 the output, 1 the input.
+    /// Over the rows: operand 0 is the output, operand 1 the input.
     pub outer: Loops,
-    /// Over the elements of a row, likewise, in logical order.
+    /// Over the elements of a row, with the same operands, in logical order.
     inner: Loops,
     /// The number of elements of a row.
     pub n: usize,
 }
 
 impl RowLoops {
-    /// `in_row`: whether a dimension is part of a row.
+    /// Checks the operands. `in_row` selects the dimensions that form a row.
     pub fn new(
         kernel: &'static str,
         input: &View<'_>,
@@ -54,11 +55,12 @@ impl RowLoops {
         Ok(RowLoops { n: inner.numel(), outer, inner })
     }
 
+    /// Loads row `r` of the input into `xs`.
     fn read<T: Element>(&self, isa: Isa, src: Ptr<T>, r: usize, xs: &mut [T::Class]) {
         let (base, stride) = (self.outer.offset(1, r), self.inner.inner_stride(1));
         self.inner.runs(1, 0, self.n, |pos, at, len| {
             let xs = &mut xs[pos..pos + len];
-            // SAFETY: the row's elements.
+            // SAFETY: these are elements of the row.
             match stride {
                 1 => isa.dispatch(Load::<T>(unsafe { src.slice(base + at, len) }, xs)),
                 _ => (0..)
@@ -68,11 +70,12 @@ impl RowLoops {
         });
     }
 
+    /// Stores `xs` into row `r` of the output.
     fn write<T: Element>(&self, isa: Isa, dst: Ptr<T>, r: usize, xs: &[T::Class]) {
         let (base, stride) = (self.outer.offset(0, r), self.inner.inner_stride(0));
         self.inner.runs(0, 0, self.n, |pos, at, len| {
             let xs = &xs[pos..pos + len];
-            // SAFETY: the row's elements, which no other task has.
+            // SAFETY: these are elements of the row, which belongs to one task.
             match stride {
                 1 => isa.dispatch(Store::<T>(xs, unsafe { dst.slice_mut(base + at, len) })),
                 _ => (0..)
@@ -82,7 +85,7 @@ impl RowLoops {
         });
     }
 
-    /// Calls `f(row, elements, results)` for every row. An input may be exactly the output.
+    /// Calls `f(isa, row, elements, results)` for every row. The input may be the output itself.
     pub fn each<T: Element<Class: Float>>(
         &self,
         kernel: &'static str,
@@ -94,32 +97,32 @@ impl RowLoops {
         if self.n == 0 {
             return Ok(());
         }
-        // Where the elements are of the class and lie one after another, they are used as they lie.
-        let plain = |operand| {
+        let is_class_and_contiguous = |operand| {
             T::DTYPE == T::Class::DTYPE
                 && self.inner.sizes.len() == 1
                 && self.inner.inner_stride(operand) == 1
         };
-        let (read_there, write_there) = (plain(1) && !out.overlaps(input), plain(0));
+        let read_in_place = is_class_and_contiguous(1) && !out.overlaps(input);
+        let write_in_place = is_class_and_contiguous(0);
         thread_pool::ranges(
             self.outer.numel(),
             (thread_pool::GRAIN / 4 / self.n).max(1),
             1,
             &|from, to| {
-                let mut xs = Scratch::new(kernel, if read_there { 0 } else { self.n })?;
-                let mut ys = Scratch::new(kernel, if write_there { 0 } else { self.n })?;
+                let mut xs = Scratch::new(kernel, if read_in_place { 0 } else { self.n })?;
+                let mut ys = Scratch::new(kernel, if write_in_place { 0 } else { self.n })?;
                 for r in from..to {
-                    let x: &[T::Class] = match read_there {
-                        // SAFETY: the row's elements, of the class's own type, which no row's
-                        // results overlap.
+                    let x: &[T::Class] = match read_in_place {
+                        // SAFETY: these are the row's elements, of the class's type. The output
+                        // does not overlap them.
                         true => unsafe { Ptr(src.0.cast()).slice(self.outer.offset(1, r), self.n) },
                         false => {
                             self.read(isa, src, r, xs.get());
                             xs.get()
                         }
                     };
-                    match write_there {
-                        // SAFETY: likewise; this task alone has the row.
+                    match write_in_place {
+                        // SAFETY: as above; the row belongs to this task alone.
                         true => f(isa, r, x, unsafe {
                             Ptr(dst.0.cast()).slice_mut(self.outer.offset(0, r), self.n)
                         }),

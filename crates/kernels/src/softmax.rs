@@ -13,12 +13,14 @@ use crate::reduce::lanes::{row, row_into, row_of};
 use crate::row_loops::RowLoops;
 use crate::view::{View, ViewMut};
 
-/// `exp(x - max) * (1 / sum)` along a dimension; floats. May run in place.
+/// Computes `exp(x - max) * (1 / sum)` along a dimension, for floats. The input may be the output
+/// itself.
 pub fn softmax(input: &View<'_>, dim: usize, out: &mut ViewMut<'_>) -> Result<()> {
     exponentials("softmax", input, dim, out, false)
 }
 
-/// `x - max - log(sum(exp(x - max)))` along a dimension; floats. May run in place.
+/// Computes `x - max - log(sum(exp(x - max)))` along a dimension, for floats. The input may be the
+/// output itself.
 pub fn log_softmax(input: &View<'_>, dim: usize, out: &mut ViewMut<'_>) -> Result<()> {
     exponentials("log_softmax", input, dim, out, true)
 }

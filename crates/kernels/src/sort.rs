@@ -85,7 +85,7 @@ fn leading(
         lines.each(|line| {
             let (i0, v0) = (lines.start(input, line), lines.start(values, line));
             let x0 = lines.start(indices, line);
-            // SAFETY: elements of this line, which is one task's; positions come from the line.
+            // SAFETY: these are elements of this line, which belongs to one task.
             unsafe {
                 let mut items = Vec::new();
                 items

@@ -1,4 +1,5 @@
-//! Strided windows onto raw memory: the one place where memory enters this crate.
+//! [`View`] and [`ViewMut`]: strided views of raw memory. All memory enters the crate through their
+//! constructors, whose contracts make the executors safe functions.
 
 use crate::element::Element;
 use crate::error::{KernelError, Result};
@@ -11,7 +12,7 @@ use std::marker::PhantomData;
 /// Sizes, or strides in elements.
 pub type Dims = SmallVec<[i64; 6]>;
 
-/// Memory to read, as a strided array.
+/// A strided view of memory to read.
 #[derive(Clone, Debug)]
 pub struct View<'a> {
     ptr: *const u8,
@@ -21,7 +22,7 @@ pub struct View<'a> {
     memory: PhantomData<&'a [u8]>,
 }
 
-/// Memory to read and write, as a strided array whose elements do not overlap each other.
+/// A strided view of memory to read and write. No two of its elements overlap.
 #[derive(Debug)]
 pub struct ViewMut<'a> {
     view: View<'a>,
@@ -32,15 +33,15 @@ pub struct ViewMut<'a> {
 unsafe impl Send for View<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for View<'_> {}
-// SAFETY: the constructor's contract makes the memory exclusively ours for 'a.
+// SAFETY: the constructor's contract gives the view exclusive access to the memory for 'a.
 unsafe impl Send for ViewMut<'_> {}
-// SAFETY: executors write disjoint elements from different threads, by their own construction.
+// SAFETY: by construction, executors write disjoint elements from different threads.
 unsafe impl Sync for ViewMut<'_> {}
 
 impl<'a> View<'a> {
-    /// A view of `sizes` elements of `dtype` at `ptr`, `strides` elements apart; `sizes` and
-    /// `strides` have one length (the shorter counts). Negative sizes count as 0; negative strides
-    /// are allowed.
+    /// A view of elements of `dtype` with the given sizes, and strides in elements. Element 0 is at
+    /// `ptr`. If `sizes` and `strides` differ in length, the longer is truncated. Negative sizes
+    /// count as 0. Negative strides are allowed.
     ///
     /// # Safety
     /// For `'a`, every element that the sizes and strides reach from `ptr` must be initialised,
@@ -57,7 +58,7 @@ impl<'a> View<'a> {
         Self::from_slice_sized(x, &[x.len() as i64]).unwrap_or_else(|| Self::empty(T::DTYPE))
     }
 
-    /// A contiguous view of a slice, if it has as many elements as `sizes` say.
+    /// A contiguous view of a slice; `None` if its length is not the product of `sizes`.
     pub fn from_slice_sized<T: Element>(x: &'a [T], sizes: &[i64]) -> Option<Self> {
         (numel(sizes) == x.len()).then(|| {
             // SAFETY: a slice is initialised, aligned and unchanged for 'a, and contiguous strides
@@ -96,23 +97,22 @@ impl<'a> View<'a> {
         &self.strides
     }
 
-    /// How many dimensions.
+    /// The number of dimensions.
     pub fn rank(&self) -> usize {
         self.sizes.len()
     }
 
-    /// How many elements.
+    /// The number of elements.
     pub fn numel(&self) -> usize {
         numel(&self.sizes)
     }
 
-    /// Whether the elements lie one after another in row-major order, as those of an empty view do.
+    /// Whether the elements are contiguous in row-major order. Those of an empty view are.
     pub fn is_contiguous(&self) -> bool {
         is_contiguous_i64(&self.sizes, &self.strides)
     }
 
-    /// The same memory with dimensions of size 1 expanded (stride 0), and new ones in front, to
-    /// `sizes`.
+    /// The view broadcast to `sizes`: dimensions of size 1 and new leading dimensions get stride 0.
     pub fn expand(&self, sizes: &[i64]) -> Result<View<'a>> {
         let fail = || KernelError::Shape {
             kernel: "expand",
@@ -134,8 +134,7 @@ impl<'a> View<'a> {
         Ok(out)
     }
 
-    /// The same memory with dimensions reordered: dimension `i` of the result is `order[i]` of
-    /// this.
+    /// The view with reordered dimensions: dimension `i` of the result is dimension `order[i]`.
     pub fn permute(&self, order: &[usize]) -> Result<View<'a>> {
         let mut out = self.clone();
         let mut seen = vec![false; self.rank()];
@@ -157,8 +156,8 @@ impl<'a> View<'a> {
         Ok(out)
     }
 
-    /// The same elements, each once where a stride of 0 repeats it: such dimensions have size 1 at
-    /// most.
+    /// The view with every dimension of stride 0 shrunk to size 1 at most, so that no element
+    /// repeats.
     pub(crate) fn without_repeats(&self) -> View<'a> {
         let mut out = self.clone();
         out.sizes
@@ -169,13 +168,13 @@ impl<'a> View<'a> {
         out
     }
 
-    /// The typed base pointer, if the dtype is `T`'s.
+    /// The base pointer, typed. The caller has matched the dtype with `T`.
     pub(crate) fn typed<T: Element>(&self) -> Ptr<T> {
         debug_assert_eq!(self.dtype, T::DTYPE);
         Ptr(self.ptr.cast_mut().cast())
     }
 
-    /// The range of addresses touched, as `[start, end)`; empty for no elements.
+    /// The range of addresses that the elements span, `[start, end)`; empty without elements.
     pub(crate) fn extent(&self) -> (usize, usize) {
         if self.numel() == 0 {
             return (0, 0);
@@ -190,7 +189,8 @@ impl<'a> View<'a> {
         (at(lo), at(hi + 1))
     }
 
-    /// Whether the two may touch the same memory.
+    /// Whether the address ranges of the views overlap. Interleaved views without a common element
+    /// count as overlapping.
     pub(crate) fn overlaps(&self, other: &View<'_>) -> bool {
         let ((a, b), (c, d)) = (self.extent(), other.extent());
         a < d && c < b
@@ -198,12 +198,12 @@ impl<'a> View<'a> {
 }
 
 impl<'a> ViewMut<'a> {
-    /// As [`View::from_raw`], to write.
+    /// As [`View::from_raw`], for writing.
     ///
     /// # Safety
-    /// As for [`View::from_raw`]; and for `'a` nothing else may touch the elements, except views
-    /// given to the same executor call that are exactly this layout where that executor says it
-    /// works in place. No two indices may reach one element.
+    /// As for [`View::from_raw`]. For `'a`, nothing else may access the elements. The exception are
+    /// inputs of the same executor call with exactly the same memory and layout, if the executor
+    /// documents that it works in place. No two indices may address one element.
     pub unsafe fn from_raw(ptr: *mut u8, dtype: DType, sizes: &[i64], strides: &[i64]) -> Self {
         // SAFETY: the caller's promise covers the reader's.
         ViewMut { view: unsafe { View::from_raw(ptr, dtype, sizes, strides) }, memory: PhantomData }
@@ -212,11 +212,11 @@ impl<'a> ViewMut<'a> {
     /// A contiguous one-dimensional view of a slice.
     pub fn from_slice<T: Element>(x: &'a mut [T]) -> Self {
         let n = x.len() as i64;
-        // SAFETY: the slice is exclusively ours for 'a, and these strides stay in it.
+        // SAFETY: the slice is exclusively borrowed for 'a, and these strides stay within it.
         unsafe { Self::from_raw(x.as_mut_ptr().cast(), T::DTYPE, &[n], &[1]) }
     }
 
-    /// A contiguous view of a slice, if it has as many elements as `sizes` say.
+    /// A contiguous view of a slice; `None` if its length is not the product of `sizes`.
     pub fn from_slice_sized<T: Element>(x: &'a mut [T], sizes: &[i64]) -> Option<Self> {
         (numel(sizes) == x.len()).then(|| {
             // SAFETY: as above.
@@ -224,12 +224,12 @@ impl<'a> ViewMut<'a> {
         })
     }
 
-    /// The layout, to read.
+    /// The same memory as a view to read.
     pub fn as_view(&self) -> &View<'a> {
         &self.view
     }
 
-    /// A shorter borrow of the same memory.
+    /// The same view with a shorter borrow.
     pub fn reborrow(&mut self) -> ViewMut<'_> {
         ViewMut { view: self.view.clone(), memory: PhantomData }
     }
@@ -242,7 +242,8 @@ impl<'a> std::ops::Deref for ViewMut<'a> {
     }
 }
 
-/// A typed pointer that may cross threads; what it points to is governed by the view it came from.
+/// A typed pointer that can be sent between threads. The contract of the view from which it comes
+/// governs access to the memory.
 #[derive(Debug)]
 pub(crate) struct Ptr<T>(pub *mut T);
 
@@ -259,7 +260,7 @@ unsafe impl<T> Sync for Ptr<T> {}
 
 impl<T: Copy> Ptr<T> {
     /// # Safety
-    /// Element `i` must be in the view this came from.
+    /// Element `i` must be in the view of the pointer.
     #[inline(always)]
     pub unsafe fn get(self, i: i64) -> T {
         // SAFETY: the caller's promise.
@@ -267,7 +268,7 @@ impl<T: Copy> Ptr<T> {
     }
 
     /// # Safety
-    /// As for `get`, of a view to write, and no other thread touches the element.
+    /// As for `get`. The view must be writable, and no other thread may access the element.
     #[inline(always)]
     pub unsafe fn set(self, i: i64, x: T) {
         // SAFETY: the caller's promise.
@@ -275,15 +276,15 @@ impl<T: Copy> Ptr<T> {
     }
 
     /// # Safety
-    /// The `n` elements from `i` must be in the view, and not written for the slice's life.
+    /// The `n` elements from `i` must be in the view, and not be written while the slice lives.
     pub unsafe fn slice<'s>(self, i: i64, n: usize) -> &'s [T] {
         // SAFETY: the caller's promise.
         unsafe { std::slice::from_raw_parts(self.0.offset(i as isize), n) }
     }
 
     /// # Safety
-    /// The `n` elements from `i` must be in a view to write, and not touched otherwise for the
-    /// slice's life.
+    /// The `n` elements from `i` must be in a writable view, and nothing else may access them while
+    /// the slice lives.
     pub unsafe fn slice_mut<'s>(self, i: i64, n: usize) -> &'s mut [T] {
         // SAFETY: the caller's promise.
         unsafe { std::slice::from_raw_parts_mut(self.0.offset(i as isize), n) }

@@ -1,10 +1,10 @@
-//! The argument types a kernel may take, judged by the source text alone. An unknown name may be a
-//! type alias, so the compiler's trait checks decide about it.
+//! Checks the argument types of a kernel by their source text, for errors at the argument itself.
+//! An unknown name may be a type alias, so it passes, and the compiler's trait checks decide.
 
 use quote::ToTokens;
 use syn::{Error, GenericArgument, Ident, PathArguments, Result, Type, TypePath, TypeReference};
 
-/// Types that kernels take by value, also inside `Option`.
+/// The types that kernels take by value, also in `Option`.
 const VALUES: [&str; 9] =
     ["i64", "SymInt", "f64", "bool", "Scalar", "DType", "Device", "Layout", "MemoryFormat"];
 /// The element types of slices, besides `Tensor` and `Option<Tensor>`.
@@ -17,25 +17,25 @@ pub(crate) const SUPPORTED: &str = "an operator takes `&Tensor`, `&mut Tensor`, 
                          `&[SymInt]`, `&[f64]`, `&[bool]`, `&[Scalar]`, `Option` of one of these, \
                          and `Const<T>`";
 
-/// How a kernel takes an argument.
+/// The way in which a kernel takes an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
     Mutate,
 }
 
-/// How a wrapper takes an argument that is only read.
+/// The way in which a wrapper takes an argument that is only read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Parameter {
-    /// As the kernel does.
+    /// With the kernel's type.
     AsKernel,
-    /// Anything that is an integer, known or symbolic: a kernel's `i64` is a `SymInt` to a tracer.
+    /// `impl Into<SymInt>`: in a trace, the kernel's `i64` may be symbolic.
     Integer,
-    /// Any list of these.
+    /// A list of integers or symbolic integers.
     Integers,
 }
 
-/// How a wrapper takes an argument of this type.
+/// The way in which a wrapper takes an argument of this type.
 pub(crate) fn parameter(ty: &Type) -> Parameter {
     let is_integer = |ty: &Type| match last_segment(strip_parens(ty)) {
         Some((name, None)) => name == "i64" || name == "SymInt",
@@ -51,7 +51,7 @@ pub(crate) fn parameter(ty: &Type) -> Parameter {
     }
 }
 
-/// How a kernel takes an argument of this type.
+/// The way in which a kernel takes an argument of this type.
 ///
 /// # Errors
 /// No kernel can take the type; the error suggests a replacement.
@@ -137,11 +137,11 @@ fn by_value(whole: &Type, path: &TypePath) -> Result<Access> {
         }
         ("Option", Some(t)) => optional(whole, strip_parens(t)),
         ("Vec", Some(t)) => unsupported(whole, &format!("use `&[{}]`", text(t))),
-        // a constant of the user's own type
+        // A constant of a user-defined type.
         ("Const", Some(_)) => Ok(Access::Read),
         (v, None) => match replacement(v) {
             Some(r) => unsupported(whole, &format!("use `{r}`")),
-            // a known type, or an alias
+            // A supported type, or possibly an alias of one.
             None => Ok(Access::Read),
         },
         _ => unsupported(&Type::Path(path.clone()), ""),

@@ -1,9 +1,9 @@
-//! `#[custom_op]`.
+//! `#[custom_op]`: expands a kernel to a wrapper function, a type and a static registration.
 //!
-//! The kernel becomes an associated function of an empty type with the function's name, in the
-//! place where it was written. A module would do the same for paths, but would change what `self::`
-//! and `super::` mean inside the kernel, and would not see imports of a function body, where
-//! examples and tests live.
+//! The wrapper has the kernel's name and calls the operator. The kernel becomes an associated
+//! function of an empty type of the same name. A module of that name would also work for paths. But
+//! it would change the meaning of `self::` and `super::` in the kernel, and it could not see the
+//! imports of an enclosing function body, as examples and tests have.
 
 use crate::arguments::{Access, Parameter, parameter};
 use crate::options::{CustomOp, private};
@@ -13,13 +13,13 @@ use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::{Attribute, Ident, ItemFn, Result, Signature, parse2};
 
-/// Attributes by where they go.
+/// The attributes of the function, by the items that receive them.
 struct Attributes<'a> {
-    /// On everything.
+    /// For all items.
     cfg: Vec<&'a Attribute>,
-    /// On the wrapper: what its callers read.
+    /// For the wrapper: attributes that concern callers, such as documentation.
     wrapper: Vec<&'a Attribute>,
-    /// On the kernel: what is about the code that was written.
+    /// For the kernel: attributes that concern the function's code.
     kernel: Vec<&'a Attribute>,
 }
 
@@ -42,7 +42,7 @@ impl<'a> Attributes<'a> {
 }
 
 pub(crate) fn expand(args: TokenStream, item: TokenStream) -> Result<TokenStream> {
-    // report what is wrong with both
+    // Report the errors of both.
     let (options, parts) = match (parse2::<CustomOp>(args), read(item)) {
         (Ok(options), Ok(parts)) => (options, parts),
         (options, parts) => {
@@ -77,7 +77,7 @@ fn read(item: TokenStream) -> Result<(ItemFn, Vec<Argument>, Output)> {
     }
 }
 
-/// The function that boxes its arguments and calls the operator.
+/// The wrapper: a function that boxes its arguments and calls the operator.
 fn wrapper(
     private: &TokenStream,
     function: &ItemFn,
@@ -87,7 +87,7 @@ fn wrapper(
 ) -> TokenStream {
     let (ItemFn { vis, sig, .. }, Attributes { cfg, wrapper, .. }) = (function, attrs);
     let (ident, parameters) = (&sig.ident, signature::parameters(private, arguments));
-    // no argument can have these names
+    // Hygienic names, which no argument can have.
     let [boxed, result] = ["boxed", "result"].map(|name| Ident::new(name, Span::mixed_site()));
     let count = arguments.len();
     let pushes =
@@ -120,7 +120,7 @@ fn wrapper(
     }
 }
 
-/// The type with the operator's handle and the kernel.
+/// The empty type with the operator's handle and the kernel.
 fn op_type(
     private: &TokenStream,
     function: &ItemFn,
@@ -194,7 +194,7 @@ fn registration(
     submit(private, &quote!(Define), &quote!(#ident::NAME), &define)
 }
 
-/// A static registration that runs `run`, which sees its own place as `loc`.
+/// A static registration that evaluates `run`. The variable `loc` in it is the line of the macro.
 pub(crate) fn submit(
     private: &TokenStream,
     stage: &TokenStream,

@@ -1,7 +1,7 @@
 //! Maquette's attributes and derives. Use them through the facade, `maquette`.
 //!
-//! What they emit names everything through `::maquette::__private`; `crate = path` says where else
-//! the facade is to be found. Mistakes are reported at the tokens they are in, all of them at once.
+//! The generated code refers to the library as `::maquette::__private`. The option `crate = path`
+//! sets another path of the facade. An expansion reports all mistakes at once, each at its tokens.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -17,29 +17,32 @@ mod tree;
 
 use proc_macro::TokenStream;
 
-/// Makes a function the kernel of a new operator, and leaves a function of the same name that calls
-/// the operator.
+/// Makes a function the kernel of a new operator. A function with the same name and arguments then
+/// calls the operator.
 ///
 /// ```ignore
 /// #[custom_op("mylib::numpy_sin")]
 /// pub fn numpy_sin(x: &Tensor) -> Result<Tensor> { /* … */ }
 /// ```
 ///
-/// The signature is the schema, here `mylib::numpy_sin(Tensor x) -> Tensor`; what is taken by
-/// `&mut` is mutated. Afterwards
+/// The schema is inferred from the signature, here `mylib::numpy_sin(Tensor x) -> Tensor`. The
+/// kernel mutates the arguments that it takes by `&mut`. The attribute defines:
 ///
-/// - `numpy_sin(&x)` calls the operator. It returns what the kernel returns: a `Tensor`, or a tuple
-///   of them, without the `Result` (a failure poisons them, and what was to be mutated), everything
-///   else with it.
-/// - `numpy_sin::op()` is the operator, `numpy_sin::NAME` its name, `numpy_sin::kernel(&x)` the
-///   kernel itself, past the dispatcher.
+/// - `numpy_sin(&x)`, which calls the operator. If the kernel returns a `Tensor` or a tuple of
+///   tensors, the function returns them without the `Result`: a failed call returns poisoned
+///   tensors, and poisons the arguments that it should have mutated. Other types are returned in a
+///   `Result`.
+/// - `numpy_sin::op()`, the operator; `numpy_sin::NAME`, its name; `numpy_sin::kernel(&x)`, the
+///   kernel itself, without dispatch.
 ///
-/// The operator is registered without any call, wherever the crate is linked.
+/// The operator is registered in every program that links the crate.
 ///
-/// Options, after the name: `device_types("cpu", "cuda")`, the devices the kernel is for, every
-/// device by default; `schema("(Tensor x, int y=3) -> Tensor")`, to say what a signature cannot;
-/// `effect("ordered")`, for an operator that does something besides its outputs; `crate = path`,
-/// the path of the facade.
+/// Options, after the name:
+///
+/// - `device_types("cpu", "cuda")`: the devices of the kernel; by default every device.
+/// - `schema("(Tensor x, int y=3) -> Tensor")`: an explicit schema, for defaults and keywords.
+/// - `effect("ordered")`: the operator has an effect besides its outputs and mutations.
+/// - `crate = path`: the path of the facade.
 #[proc_macro_attribute]
 pub fn custom_op(args: TokenStream, item: TokenStream) -> TokenStream {
     custom_op::expand(args.into(), item.into())
@@ -47,30 +50,28 @@ pub fn custom_op(args: TokenStream, item: TokenStream) -> TokenStream {
         .into()
 }
 
-/// Makes a function an operator's kernel for one device type: `#[register_kernel(numpy_sin,
+/// Registers a function as an operator's kernel for one device type: `#[register_kernel(numpy_sin,
 /// "cuda")]`.
 ///
-/// The first argument is the path of the function that `#[custom_op]` was written on. Option:
-/// `crate = path`.
+/// The first argument is the path of the function with `#[custom_op]`. Option: `crate = path`.
 #[proc_macro_attribute]
 pub fn register_kernel(args: TokenStream, item: TokenStream) -> TokenStream {
     register::kernel(args.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
-/// Makes a function an operator's fake kernel: `#[register_fake(numpy_sin)]` on `fn(cx: &FakeCtx,
-/// x: &Tensor) -> Result<Tensor>`.
+/// Registers a function as an operator's fake kernel: `#[register_fake(numpy_sin)]` on `fn(cx:
+/// &FakeCtx, x: &Tensor) -> Result<Tensor>`.
 ///
-/// The first argument is the path of the function that `#[custom_op]` was written on. Option:
-/// `crate = path`.
+/// The first argument is the path of the function with `#[custom_op]`. Option: `crate = path`.
 #[proc_macro_attribute]
 pub fn register_fake(args: TokenStream, item: TokenStream) -> TokenStream {
     register::fake(args.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
-/// Makes a struct a tree, whose leaves are its fields' leaves: what a traced function may take and
-/// return.
+/// Makes a struct a tree of the leaves of its fields, so that traced functions can take and return
+/// it.
 ///
-/// Leaves are named by the fields' names, or positions. Every type parameter must be a tree.
+/// A leaf is named by its field's name or position. Every type parameter must be a tree.
 /// `#[tree(crate = path)]` gives the path of the facade.
 #[proc_macro_derive(Tree, attributes(tree))]
 pub fn derive_tree(item: TokenStream) -> TokenStream {
@@ -95,12 +96,13 @@ pub fn derive_tree(item: TokenStream) -> TokenStream {
 /// }
 /// ```
 ///
-/// `#[module(In -> Out)]` says what the struct's method `forward` takes and returns, and makes it a
-/// `Module`; a struct without it is a part that modules can have. Fields are tensors, modules,
-/// parts, and options, vectors, arrays and pointers of them, or plain numbers, which have no name;
-/// any other is marked `#[module(skip)]`. Tensors are parameters, and buffers where a field is
-/// marked `#[buffer]`. Every type parameter must be such a field's type. `#[module(crate = path)]`
-/// gives the path of the facade.
+/// `#[module(In -> Out)]` declares the argument and result of the struct's method `forward`, and
+/// makes the struct a `Module`. Without it, the struct is a part that modules can contain.
+///
+/// A field may be a tensor, a module, a part, a number, or an option, vector, array or pointer of
+/// these. Mark fields of other types with `#[module(skip)]`. Tensors are parameters, or buffers if
+/// the field is marked `#[buffer]`. Every type parameter must be the type of such a field.
+/// `#[module(crate = path)]` gives the path of the facade.
 #[proc_macro_derive(Module, attributes(module, buffer))]
 pub fn derive_module(item: TokenStream) -> TokenStream {
     module::expand(item.into()).unwrap_or_else(syn::Error::into_compile_error).into()

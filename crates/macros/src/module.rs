@@ -1,4 +1,4 @@
-//! `#[derive(Module)]`.
+//! `#[derive(Module)]`: names the tensors of a struct after its fields.
 
 use crate::options::{ModuleOptions, field_kind, private};
 use crate::tree::{at, member_name};
@@ -6,14 +6,15 @@ use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
 use syn::{Data, DeriveInput, Error, Field, Member, Result, Type, parse_quote, parse2};
 
-/// What becomes of a field.
+/// The treatment of a field.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FieldKind {
-    /// Its tensors are what they are where the module is.
+    /// The field's tensors have the slot of the enclosing module: parameters, or buffers within a
+    /// field marked `#[buffer]`.
     Inherited,
-    /// Its tensors are buffers.
+    /// The field's tensors are buffers.
     Buffer,
-    /// It has none.
+    /// The field is not visited.
     Skip,
 }
 
@@ -56,14 +57,15 @@ fn not_a_struct(keyword: &dyn quote::ToTokens, what: &str) -> Error {
     )
 }
 
-/// Visits a field, as a part of what `path` and `slot` say.
+/// The statement that visits a field. The generated code has the enclosing module's name and slot
+/// in the variables `path` and `slot`.
 fn visit(private: &TokenStream, field: &Field, member: &Member, slot: FieldKind) -> TokenStream {
     let name = member_name(member);
     let slot = match slot {
         FieldKind::Buffer => quote!(#private::ModuleSlot::Buffer),
         FieldKind::Inherited | FieldKind::Skip => quote!(slot),
     };
-    // a part behind a reference is the module's as well
+    // A part behind a reference belongs to the module too.
     let part = if let Type::Reference(_) = field.ty {
         quote!(&*self.#member)
     } else {
@@ -97,9 +99,10 @@ fn implement(
             }
         };
     };
-    // At the signature, so that a `forward` that is missing or another is reported there. A
-    // struct's own method comes before those of traits; without one there would be the one that is
-    // written here, which would call itself, were it not for another that does not fit.
+    // The span makes an error about a missing or different `forward` point at the declared
+    // signature. `Self::forward` resolves to the struct's inherent method. Without one, it could
+    // resolve to this trait method, which would recurse forever. `MissingForward` makes that case a
+    // compile error: the call is ambiguous, or has the wrong type.
     let forward = quote_spanned! { at(takes) =>
         fn forward(&self, x: #takes) -> #returns {
             struct NoMethodForward;

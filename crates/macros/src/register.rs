@@ -1,6 +1,6 @@
-//! `#[register_kernel]` and `#[register_fake]`: the function stays as it is, and a static
-//! registration adds it to the operator. The function's arguments are compared with those of the
-//! operator's first kernel when both are compiled.
+//! `#[register_kernel]` and `#[register_fake]`: keep the function unchanged, and add a static
+//! registration for the operator. The compiler compares the function's arguments with those of the
+//! operator's first kernel.
 
 use crate::custom_op::submit;
 use crate::options::{Register, private};
@@ -38,8 +38,8 @@ fn expand(options: Result<Register>, function: Result<ItemFn>) -> Result<TokenSt
     let private = private(options.root.as_ref());
     let (op, ident) = (&options.op, &function.sig.ident);
     let cfg = function.attrs.iter().filter(|a| a.path().is_ident("cfg"));
-    // the kernel of the definition is an argument for its type alone; an error that compares it
-    // with this one points at this one's name
+    // The operator's first kernel is passed only for its type. The span makes an error of the
+    // comparison point at this function's name.
     let span = ident.span().resolved_at(Span::call_site());
     let add = match &options.device {
         Some(device) => {

@@ -104,7 +104,7 @@ pub(crate) fn arguments(sig: &Signature) -> Result<Vec<Argument>> {
             }
         };
         match (name, access(&arg.ty)) {
-            // one list of the supported types is enough
+            // Only the first such error lists the supported types.
             (_, Err(e)) if !std::mem::replace(&mut listed, true) => {
                 errors.push(Error::new_spanned(&arg.ty, format!("{e}\n{SUPPORTED}")))
             }
@@ -170,8 +170,8 @@ pub(crate) fn fake_context(sig: &Signature) -> Result<()> {
     }
 }
 
-/// The wrapper's parameters: the kernel's without `mut`, which concerns the kernel alone, and with
-/// anything that becomes a `SymInt` for integers.
+/// The wrapper's parameters: those of the kernel, but without `mut`, which concerns only the
+/// kernel, and with `impl Into<SymInt>` for integers.
 pub(crate) fn parameters(
     private: &TokenStream,
     args: &[Argument],

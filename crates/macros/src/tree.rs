@@ -1,4 +1,4 @@
-//! `#[derive(Tree)]`.
+//! `#[derive(Tree)]`: flattens a struct to the leaves of its fields.
 
 use crate::options::{private, tree_root};
 use proc_macro2::{Span, TokenStream};
@@ -82,8 +82,8 @@ fn implement(private: &TokenStream, input: &DeriveInput, fields: &Fields) -> Tok
     }
 }
 
-/// The place of a type, for messages; names resolve as in the rest of the derive, even if the type
-/// was given to a macro.
+/// The span of a type, for error messages. Names resolve as in the rest of the derive, even if the
+/// type comes from a macro.
 pub(crate) fn at(ty: &Type) -> Span {
     ty.span().resolved_at(Span::call_site())
 }

@@ -1,5 +1,4 @@
-//! Tracing: a program over tensors, run once on metadata, becomes a graph; and the reference
-//! interpreter, which runs it.
+//! Tracing: runs a program once on fake tensors, and records its operator calls as a graph.
 //!
 //! ```
 //! use maquette_ops::Tensor;
@@ -22,11 +21,11 @@
 //! # Ok::<(), maquette_ops::Error>(())
 //! ```
 //!
-//! Tracing reads no data and writes none: the sample inputs only give metadata. Tensors that
-//! existed before and are used by the program become constants that refer to their storage. Sizes
-//! are numbers, or symbols: see [`TraceOptions`].
+//! Tracing reads and writes no tensor data: the sample inputs only give metadata. An existing
+//! tensor that the program uses becomes a constant, which refers to the tensor's storage. Sizes are
+//! numbers or symbols; see [`TraceOptions`].
 //!
-//! **Architecture invariant:** nothing here executes a graph or knows of passes. [`Traced::run`]
+//! **Architecture invariant:** this crate executes no graph and knows no pass. [`Traced::run`]
 //! calls the interpreter of `maquette-interp`.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]

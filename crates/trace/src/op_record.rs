@@ -1,23 +1,24 @@
-//! What a trace needs to know of an operator, and which arguments are left out of the graph.
+//! [`OpRecord`]: the facts of an operator that the recorder needs, and the rule by which it omits
+//! default arguments.
 
 use maquette_ir::graph::{GraphBuilder, StrId};
 use maquette_ops::{Op, Result, Value};
 use smallvec::SmallVec;
 
-/// An operator as the trace needs it, looked up once.
+/// The facts of an operator, looked up once per trace.
 pub(crate) struct OpRecord {
     pub(crate) name: StrId,
-    /// How many arguments may stand without their name.
+    /// The number of arguments that can be positional.
     pub(crate) positional: usize,
     pub(crate) args: Vec<ArgRecord>,
-    /// For each return, the argument that it is.
+    /// For each return, the mutated argument that it is.
     pub(crate) returns_arg: SmallVec<[Option<usize>; 2]>,
     /// For each return, the argument that it may be a view of.
     pub(crate) views_arg: SmallVec<[Option<usize>; 2]>,
     pub(crate) mutated: SmallVec<[usize; 2]>,
     pub(crate) builtin: bool,
     pub(crate) effect: bool,
-    /// The fake rule takes traced tensors as they are.
+    /// The fake kernel accepts traced tensors, because it reads only metadata.
     pub(crate) takes_traced: bool,
 }
 
@@ -55,13 +56,14 @@ impl OpRecord {
 }
 
 impl ArgRecord {
-    /// Whether a call with this value is the call without it.
+    /// Whether the argument can be omitted, because the value is its default.
     pub(crate) fn is_default(&self, v: &Value) -> bool {
         self.default.as_ref().is_some_and(|d| same(d, v))
     }
 }
 
-/// Whether an argument is exactly the default. A symbolic integer is not, whatever its value.
+/// Whether a value is exactly the default. A symbolic integer never is, because its value may
+/// differ between runs.
 fn same(default: &Value, v: &Value) -> bool {
     match (default, v) {
         (Value::None, Value::None) => true,

@@ -10,13 +10,12 @@ use maquette_ops::{Result, RunError, Tree, Value, tree};
 use std::fmt;
 use std::marker::PhantomData;
 
-/// The shapes of what a program takes and returns, their types forgotten.
+/// The input and output trees of a program, without their Rust types.
 #[derive(Clone, Debug)]
 pub struct Interface {
-    /// What became of each leaf of the input tree.
+    /// For each leaf of the input tree: an input of the graph, or a constant.
     pub inputs: Vec<LeafKind>,
-    /// What each leaf of the input tree is called: as it was named, or its path in the tree,
-    /// `caches.0.keys`.
+    /// The name of each leaf of the input tree: the given name, or its path, `caches.0.keys`.
     pub labels: Vec<String>,
     /// The shape of the input tree.
     pub in_spec: TreeSpec,
@@ -25,8 +24,8 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// The graph's inputs among the leaves of an input tree, in order. The other leaves are numbers
-    /// that the program was traced with.
+    /// Selects the graph's inputs among the leaves of an input tree, in order. The other leaves are
+    /// numbers, which must be those of the trace.
     ///
     /// # Errors
     /// The tree is not shaped as the traced one, or a number differs.
@@ -59,7 +58,7 @@ impl Interface {
         Ok(inputs)
     }
 
-    /// What the graph's inputs among the leaves are called.
+    /// The names of the leaves that are inputs of the graph.
     pub fn input_labels(&self) -> impl Iterator<Item = &str> {
         self.inputs
             .iter()
@@ -69,18 +68,18 @@ impl Interface {
     }
 }
 
-/// A graph with the shapes of what the program took and returned.
+/// A traced graph with its input and output trees and its source lines.
 #[derive(Clone, Debug)]
 pub struct TracedProgram {
     /// The graph.
     pub graph: Graph,
-    /// The first inputs of the graph, where they are tensors of the program's own.
+    /// The program's own tensors, which are the first inputs of the graph.
     pub state: Vec<State>,
-    /// What it takes besides, and what it returns.
+    /// The other inputs, and the outputs.
     pub interface: Interface,
-    /// The line of the program that took each guard of the graph, in the graph's order.
+    /// The source line that recorded each guard of the graph, in the graph's order.
     pub guard_locs: Vec<Loc>,
-    /// The line of the program that raised each assertion in the graph's body, in order.
+    /// The source line of each assertion in the graph's body, in order.
     pub assert_locs: Vec<Loc>,
 }
 
@@ -93,7 +92,7 @@ fn equal(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// A program from inputs `I` to outputs `O`, as a graph. Displays as the graph's text.
+/// A traced program from inputs `I` to outputs `O`. Displays as graph text.
 pub struct Traced<I, O> {
     program: TracedProgram,
     types: PhantomData<fn(I) -> O>,
@@ -109,25 +108,25 @@ impl<I: Tree, O: Tree> Traced<I, O> {
         &self.program.graph
     }
 
-    /// The graph and what else was recorded.
+    /// The graph with everything else that the trace recorded.
     pub fn program(&self) -> &TracedProgram {
         &self.program
     }
 
-    /// The graph and what else was recorded.
+    /// The graph with everything else that the trace recorded.
     pub fn into_program(self) -> TracedProgram {
         self.program
     }
 
-    /// Runs the graph on real tensors, operator by operator, as the program would: the reference
-    /// for every other way to run it.
+    /// Runs the graph on real tensors, operator by operator, as the program would. This is the
+    /// reference for all other execution modes.
     ///
-    /// Everything the trace took for granted is checked: the inputs' metadata, guards, assertions,
+    /// The run checks every assumption of the trace: the metadata of inputs, guards, assertions,
     /// and the metadata of every result.
     ///
     /// # Errors
-    /// The inputs are not those the graph was traced for, an operator fails, or its result is not
-    /// what its fake kernel promised.
+    /// The inputs do not fit the graph, a guard or an assertion does not hold, an operator fails,
+    /// or the metadata of a result differs from what its fake kernel promised.
     #[track_caller]
     pub fn run(&self, inputs: I) -> Result<O> {
         let TracedProgram { graph, state, interface, guard_locs, assert_locs } = &self.program;

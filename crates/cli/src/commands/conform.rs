@@ -1,4 +1,4 @@
-//! `maquette conform`: recorded calls against the operators here.
+//! `maquette conform`: replays recorded PyTorch calls and compares the results.
 
 use super::{BOLD, DIM, GREEN, RED};
 use crate::output::Output;
@@ -36,7 +36,7 @@ fn reading<T>(path: &Path, verb: &str, done: std::io::Result<T>) -> Result<T> {
     done.map_err(|e| Error::msg(format!("cannot {verb} {}: {e}", path.display())))
 }
 
-/// Runs the calls, prints a line an operator, and returns whether every call agrees.
+/// Runs the calls, prints one line per operator, and returns whether all calls agree.
 pub fn run(out: &mut Output, options: &Options) -> Result<bool> {
     let only = match &options.ops {
         Some(path) => Some(parse_names(&reading(path, "read", std::fs::read_to_string(path))?)),

@@ -1,5 +1,5 @@
-//! `maquette functionalize --explain`: what a functional graph's results are for, what rewriting
-//! did, and how the program runs in memory.
+//! `maquette functionalize --explain`: describes the results of a functional graph, the rules that
+//! applied, and the buffer plan.
 
 use maquette::Graph;
 use maquette::ir::buffer_plan::BufferPlan;
@@ -30,7 +30,7 @@ pub fn results(f: &FunctionalGraph) -> String {
     text
 }
 
-/// The rules that added equalities, in the order in which they are listed.
+/// The rules that added equalities, in the order of the rule table.
 pub fn rules(f: &FunctionalGraph, lift_only: bool) -> String {
     let mut text = String::new();
     for (name, n) in &f.stats.rules {
@@ -42,8 +42,8 @@ pub fn rules(f: &FunctionalGraph, lift_only: bool) -> String {
     text + &format!("ended by: {ended}\n")
 }
 
-/// The plan that the program runs by, and its copies. Where it runs as it was lifted, that is not
-/// the plan of the graph printed before.
+/// The chosen execution mode, and the copies of its plan. If the lifted program was chosen, the
+/// plan is not that of the printed graph.
 pub fn execution(f: &FunctionalGraph, plan: &BufferPlan, mode: &ExecutionMode) -> String {
     match mode {
         ExecutionMode::Buffered(chosen, _) if chosen.graph == f.graph => {
@@ -64,7 +64,7 @@ fn planned(f: &FunctionalGraph, plan: &BufferPlan) -> String {
     format!("{}{copies}the original program, {least} at least\n", plan.display(&f.graph))
 }
 
-/// How sentences name the parts of a functional graph.
+/// The names of a functional graph's parts in these sentences.
 struct Names<'f> {
     f: &'f FunctionalGraph,
 }
@@ -102,7 +102,7 @@ impl Names<'_> {
             .map_or_else(|| "?".into(), |arg| self.graph().display_arg(*arg).to_string())
     }
 
-    /// A result that is an offset, sizes and strides.
+    /// The text of a result that is a layout: offset, sizes and strides.
     fn layout(&self, at: usize) -> String {
         let Some(Arg::List(list)) = self.graph().outputs().get(at) else { return "?".into() };
         let numbers: Vec<String> = self

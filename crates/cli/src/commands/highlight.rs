@@ -1,4 +1,4 @@
-//! Colours for the text form of graphs.
+//! Syntax highlighting of graph text.
 
 use anstyle::{AnsiColor, Style};
 use maquette::DType;
@@ -14,8 +14,8 @@ const KEYWORDS: [&str; 12] = [
     "copy", "effect",
 ];
 
-/// A graph's text with escape codes for colours, which [`Output`](crate::output::Output) removes
-/// where they do not belong.
+/// Graph text with escape codes for colours. [`Output`](crate::output::Output) removes the codes if
+/// standard output is not a terminal.
 pub fn graph(text: &str) -> String {
     let mut coloured = String::with_capacity(text.len() * 2);
     let mut rest = text;
@@ -37,7 +37,7 @@ fn token(text: &str) -> (usize, Option<Style>) {
     let word = |from: &str| from.find(|c| !is_word(c)).unwrap_or(from.len());
     match text.chars().next() {
         Some('%') => {
-            // the colon after a name is the type's
+            // The colon after a name separates it from its type.
             let name = &text[..1 + word(&text[1..])];
             (name.trim_end_matches(':').len(), Some(VALUE))
         }
@@ -57,7 +57,7 @@ fn token(text: &str) -> (usize, Option<Style>) {
     }
 }
 
-/// The length of the string that a text begins with, quotes included.
+/// The length of the string literal at the start of a text, quotes included.
 fn string(text: &str) -> usize {
     let mut escaped = false;
     for (i, c) in text.char_indices().skip(1) {

@@ -1,4 +1,4 @@
-//! The small subcommands.
+//! The subcommands `graph`, `functionalize` and `ops`.
 
 pub mod conform;
 mod explain;
@@ -27,10 +27,10 @@ pub fn probability(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A graph, and where the file has its statements.
+/// A graph, and the lines of its statements in the file.
 struct GraphFile {
     graph: Graph,
-    /// The file's name, as messages show it.
+    /// The file's name in messages.
     name: String,
     /// By statement.
     positions: Vec<TextPosition>,
@@ -58,7 +58,7 @@ fn read(file: &Path) -> Result<GraphFile> {
         (text, file.display().to_string())
     };
     let (graph, positions) = Graph::parse_with_positions(&text).map_err(|e| {
-        // the lines that show where are kept
+        // `FILE:LINE:COLUMN`, which editors recognise, followed by the marked source lines.
         let text = e.to_string();
         let message = text.split_once(": ").map_or("", |(_, message)| message);
         Error::msg(format!("{name}:{}:{}: {message}", e.line, e.column))
@@ -66,7 +66,7 @@ fn read(file: &Path) -> Result<GraphFile> {
     let file = GraphFile { graph, name, positions };
     file.graph.verify().map_err(|e| Error::msg(format!("{}: {e}", file.place(e.statement))))?;
     maquette::check_calls(&file.graph).map_err(|e| {
-        // no line of this command is to blame
+        // The error's source line is one of this command, so it is left out.
         let op = e.op().map(|op| format!("{op}: ")).unwrap_or_default();
         let window = e.window().unwrap_or_default().trim_end();
         Error::msg(format!("{}: {op}{}\n{window}", file.place(e.statement()), e.kind()))
@@ -74,7 +74,7 @@ fn read(file: &Path) -> Result<GraphFile> {
     Ok(file)
 }
 
-/// Prints a graph again, or as DOT.
+/// Prints a graph as graph text, or as DOT.
 pub fn graph(out: &mut Output, file: &Path, dot: bool) -> Result<()> {
     let graph = read(file)?.graph;
     match dot {
@@ -84,7 +84,7 @@ pub fn graph(out: &mut Output, file: &Path, dot: bool) -> Result<()> {
     Ok(())
 }
 
-/// Prints a program as a graph of values.
+/// Functionalizes a graph and prints the result.
 pub fn functionalize(
     out: &mut Output,
     file: &Path,
@@ -103,7 +103,7 @@ pub fn functionalize(
         Error::msg(format!("{}: {e}", file.place(statement)))
     };
     let names: BTreeSet<&str> = graph.nodes().map(|n| graph.op_name(n)).collect();
-    // a functional graph's own operators are in no registry
+    // The operators of functional graphs (`ir::…`) are not in the registry.
     for name in names
         .into_iter()
         .filter(|name| !functional_ops::is_functional_op(name) && Op::find(name).is_err())
@@ -125,7 +125,7 @@ pub fn functionalize(
     Ok(())
 }
 
-/// Lists operators, and what is registered for operators that nothing defines.
+/// Lists operators, and registrations for operators without a definition.
 pub fn ops(out: &mut Output, prefix: Option<&str>) -> Result<()> {
     let wanted = |op: &Op| prefix.is_none_or(|p| op.name().starts_with(p));
     let found: Vec<Op> = library::all().into_iter().filter(wanted).collect();

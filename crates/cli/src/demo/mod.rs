@@ -1,5 +1,5 @@
-//! The main job: a network with two custom operators, traced once with a dynamic batch, run on real
-//! images.
+//! `maquette demo`: traces a network with two custom operators once, with a dynamic batch size, and
+//! runs the trace on real images in batches of several sizes.
 
 mod model;
 mod operators;
@@ -17,9 +17,9 @@ static DIGITS: &[u8] = include_bytes!("../../../../data/digits/digits.safetensor
 static CNN: &[u8] = include_bytes!("../../../../data/digits/cnn.safetensors");
 static EXPECTED: &[u8] = include_bytes!("../../../../data/digits/cnn_expected.safetensors");
 
-/// Images a call.
+/// The numbers of images per call.
 const BATCHES: [i64; 5] = [1, 7, 32, 128, 360];
-/// The largest batch the trace is made for.
+/// The greatest batch size for which the trace is valid.
 const MAX_BATCH: i64 = 512;
 
 /// Traces the network and runs it.

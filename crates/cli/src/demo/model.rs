@@ -13,21 +13,21 @@ pub struct Cnn {
     fc2: [Tensor; 2],
 }
 
-/// What the network says of a batch of `n` images.
+/// The network's predictions for a batch of `n` images.
 #[derive(Tree)]
 pub struct Prediction {
     /// `[n, 10]`
     pub logits: Tensor,
     /// The most likely digit of each image, `[n]`.
     pub digit: Tensor,
-    /// The images it is sure of, `[k]`, where `k` depends on the data.
+    /// The images with a confident prediction, `[k]`, where `k` depends on the data.
     pub confident_rows: Tensor,
     /// Their digits, `[k]`.
     pub confident_digit: Tensor,
 }
 
 impl Cnn {
-    /// The network with these weights.
+    /// Creates the network with the given weights.
     pub fn new(w: &Weights) -> Result<Cnn> {
         let pair = |name: &str| -> Result<[Tensor; 2]> {
             Ok([w.get(&format!("{name}.weight"))?, w.get(&format!("{name}.bias"))?])
@@ -42,7 +42,7 @@ impl Cnn {
         })
     }
 
-    /// Bytes `[n, 8, 8]` to predictions.
+    /// Maps images of bytes `[n, 8, 8]` to predictions.
     pub fn forward(&self, images: &Tensor, confidence: f64) -> Prediction {
         let [scale, shift, mean, var] = &self.norm;
         let x = normalize(images);

@@ -1,5 +1,5 @@
-//! The demo's two custom operators. To the tracer they are opaque: it knows what their fake kernels
-//! say, and nothing else.
+//! The demo's two custom operators. They are opaque to the tracer: it knows only their schemas and
+//! fake kernels.
 
 use maquette::prelude::*;
 
@@ -23,7 +23,7 @@ fn normalize_fake(_cx: &FakeCtx, images: &Tensor) -> Result<Tensor> {
 }
 
 /// The rows of `probabilities` `[n, classes]` whose largest entry is at least `threshold`, as
-/// indices `[k]`. How many there are depends on the data.
+/// indices `[k]`. Their number depends on the data.
 #[custom_op("demo::confident_rows")]
 pub fn confident_rows(probabilities: &Tensor, threshold: f64) -> Result<Tensor> {
     let p = probabilities.read::<f32>()?;

@@ -1,5 +1,9 @@
-//! What a program says of the sizes that were declared dynamic: whether it takes all of them, and
-//! what to declare if not.
+//! Checks the guards of a traced program against the declared dynamic dimensions.
+//!
+//! A guard on a declared dimension means that the program is not valid for the whole declared
+//! range. The export then fails, with suggested declarations: the range that the guards on one
+//! dimension prove, one name for two dimensions that must be equal, or an assertion for any other
+//! guard.
 
 use maquette_ir::Loc;
 use maquette_ir::graph::Graph;
@@ -7,19 +11,19 @@ use maquette_ir::sym::{BoolExpr, Expr, Range, Rel, SymTable, SymbolId};
 use maquette_ops::{ExportError, Violation};
 use maquette_trace::{Dim, LeafKind, TracedProgram};
 
-/// The sizes that a symbol of a program stands for.
+/// The range of a symbol of a program, and the dimensions that it stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeConstraint {
-    /// Its name.
+    /// The symbol's name.
     pub symbol: String,
-    /// Its values, as declared and as the program's guards leave them.
+    /// The values that satisfy the declared range and the program's guards.
     pub range: Range,
-    /// The dimensions of inputs that have this size, by what the inputs are called; none for a size
-    /// that depends on data.
+    /// The dimensions of inputs that have this size: the input's name and the dimension. Empty for
+    /// a data-dependent size.
     pub dims: Vec<(String, usize)>,
 }
 
-/// The constraints on the symbols of a graph, whose inputs are called `labels`.
+/// The constraints on the symbols of a graph. `labels` are the names of its inputs.
 pub(crate) fn ranges(graph: &Graph, labels: &[String]) -> Vec<RangeConstraint> {
     let mut table = graph.symbols().clone();
     assume(&mut table, graph.guards());
@@ -42,14 +46,18 @@ pub(crate) fn ranges(graph: &Graph, labels: &[String]) -> Vec<RangeConstraint> {
     symbols.into_iter().map(constraint).collect()
 }
 
-/// Adds facts; one that contradicts the others is of a program that no call passes.
+/// Adds facts to a table. A contradictory fact is ignored: no call satisfies the guards of such a
+/// program, so any range is right.
 fn assume(table: &mut SymTable, facts: &[BoolExpr]) {
     facts.iter().for_each(|&fact| {
         let _ = table.assume(fact);
     });
 }
 
-/// Refuses a program that takes fewer sizes than were declared.
+/// Checks that the program is valid for all declared sizes.
+///
+/// # Errors
+/// A guard restricts a declared dimension.
 pub(crate) fn check(
     traced: &TracedProgram,
     dims: &[(usize, usize, Dim)],
@@ -65,25 +73,26 @@ pub(crate) fn check(
         }
     }
     let guards = traced.graph.guards().iter().zip(&traced.guard_locs);
-    let broken: Vec<_> = guards
+    let violated: Vec<_> = guards
         .filter(|(g, _)| check.symbols(**g).iter().any(|s| check.dim(*s).is_some()))
         .collect();
-    if broken.is_empty() {
+    if violated.is_empty() {
         return Ok(());
     }
-    let violations = broken.iter().map(|&(&guard, &loc)| {
+    let violations = violated.iter().map(|&(&guard, &loc)| {
         let dims = check.symbols(guard).into_iter().map(|s| check.describe(s)).collect();
         Violation { dims, guard: check.table.display_bool(guard).to_string(), loc }
     });
     let violations = violations.collect();
-    let guards: Vec<(BoolExpr, Loc)> = broken.iter().map(|&(&g, &loc)| (g, loc)).collect();
+    let guards: Vec<(BoolExpr, Loc)> = violated.iter().map(|&(&g, &loc)| (g, loc)).collect();
     Err(ExportError::Constraints { violations, fixes: check.fixes(&guards) })
 }
 
+/// The state of [`check`].
 struct ConstraintCheck<'a> {
     traced: &'a TracedProgram,
     table: SymTable,
-    /// The dimensions that were declared, in order.
+    /// The declared dimensions and their symbols, in order of declaration.
     declared: Vec<(SymbolId, &'a Dim)>,
 }
 
@@ -96,8 +105,8 @@ impl<'a> ConstraintCheck<'a> {
         self.declared.iter().find(|(s, _)| *s == symbol).map(|(_, dim)| *dim)
     }
 
-    /// The dimensions of inputs that have a size, as
-    /// [`TraceOptions::dynamic`](maquette_trace::TraceOptions::dynamic) counts them.
+    /// The dimensions of inputs whose size is the symbol: the input, numbered as in
+    /// [`TraceOptions::dynamic`](maquette_trace::TraceOptions::dynamic), and the dimension.
     fn input_dims(&self, symbol: SymbolId) -> Vec<(usize, usize)> {
         let TracedProgram { graph, state, interface, .. } = self.traced;
         let leaves = interface
@@ -132,7 +141,7 @@ impl<'a> ConstraintCheck<'a> {
         )
     }
 
-    /// How one declares a dimension to be this.
+    /// The calls that declare the dimensions of a symbol as `as_dim`.
     fn declaration(&self, of: SymbolId, as_dim: &Dim) -> String {
         let calls: Vec<String> = self
             .input_dims(of)
@@ -142,11 +151,11 @@ impl<'a> ConstraintCheck<'a> {
         calls.join(" and ")
     }
 
-    /// What to declare or assert instead: first for each dimension by itself, then for the guards
-    /// that remain.
+    /// Suggested declarations and assertions: first for each dimension by itself, then for the
+    /// guards that remain.
     fn fixes(&mut self, guards: &[(BoolExpr, Loc)]) -> Vec<String> {
         let mut fixes = Vec::new();
-        let mut left: Vec<(BoolExpr, Loc)> = guards.to_vec();
+        let mut remaining: Vec<(BoolExpr, Loc)> = guards.to_vec();
         for (symbol, dim) in self.declared.clone() {
             let own: Vec<BoolExpr> =
                 guards.iter().map(|(g, _)| *g).filter(|g| self.symbols(*g) == [symbol]).collect();
@@ -165,9 +174,9 @@ impl<'a> ConstraintCheck<'a> {
                     self.declaration(symbol, &dim.clone().min(range.lo).max(range.hi))
                 ));
             }
-            left.retain(|(g, _)| !own.contains(g) || !self.implied(symbol, range, *g));
+            remaining.retain(|(g, _)| !own.contains(g) || !self.implied(symbol, range, *g));
         }
-        for (guard, loc) in left {
+        for (guard, loc) in remaining {
             fixes.push(match self.equal_dims(guard) {
                 Some((other, dim)) => format!(
                     "declare {}: one name stands for equal \
@@ -186,7 +195,8 @@ impl<'a> ConstraintCheck<'a> {
         fixes
     }
 
-    /// A declared dimension and the symbol that it is asked to equal.
+    /// If a guard requires two sizes to be equal and one of them is declared: the other symbol, and
+    /// the declaration.
     fn equal_dims(&mut self, guard: BoolExpr) -> Option<(SymbolId, &'a Dim)> {
         let [a, b] = self.symbols(guard)[..] else { return None };
         let sizes = [self.table.expr(a), self.table.expr(b)];

@@ -1,8 +1,8 @@
-//! Export: a module becomes a [`Program`] that needs the module no more.
+//! Export: turns a module into a self-contained [`Program`].
 //!
-//! The module is traced with its parameters and buffers as inputs, and made functional: nothing in
-//! the graph mutates, and a [`Signature`] says which input is what, and which result is the new
-//! value of what. The program owns copies of all tensors it needs.
+//! The module is traced with its parameters and buffers as inputs, and the graph is functionalized.
+//! A [`Signature`] describes each input and result of the functional graph, for example "the new
+//! value of this buffer". The program owns copies of all tensors that it needs.
 
 mod constraints;
 mod program;
@@ -22,8 +22,8 @@ use maquette_trace::{Dim, TraceOptions};
 use state::ModuleTensors;
 use std::sync::Arc;
 
-/// Options of an export: those of a trace. Inputs are counted as the leaves of the input tree, in
-/// order; parameters and buffers are not among them.
+/// Options of an export, which are those of a trace. Inputs are numbered as the leaves of the input
+/// tree, in order. Parameters and buffers do not count.
 #[derive(Clone, Debug, Default)]
 pub struct ExportOptions {
     trace: TraceOptions,
@@ -36,18 +36,19 @@ impl From<TraceOptions> for ExportOptions {
 }
 
 impl ExportOptions {
-    /// Every size is the sample's number.
+    /// Options of a static export: every size is the sample's.
     pub fn new() -> ExportOptions {
         ExportOptions::default()
     }
 
-    /// As [`TraceOptions::symbolic`]: every size of the inputs is a symbol, and the program may
-    /// restrict it: what it branches on is a guard of the exported program.
+    /// As [`TraceOptions::symbolic`]: every size of the inputs is a symbol. The program may
+    /// restrict the sizes: the conditions on which it branches become guards.
     pub fn symbolic() -> ExportOptions {
         TraceOptions::symbolic().into()
     }
 
-    /// As [`TraceOptions::dynamic`]. The program must hold for every size that is declared so.
+    /// As [`TraceOptions::dynamic`]. The export fails if the program is not valid for every size in
+    /// the declared range.
     pub fn dynamic(self, input: usize, dim: usize, symbol: Dim) -> ExportOptions {
         self.trace.dynamic(input, dim, symbol).into()
     }
@@ -62,13 +63,13 @@ impl ExportOptions {
         self.trace.name(name).into()
     }
 
-    /// Traces `module.forward` on fake tensors for `inputs`, and gives the program with copies of
-    /// the module's parameters, buffers and captured tensors, as they are now.
+    /// Traces `module.forward` on fake tensors in place of `inputs`. Returns the program, with
+    /// copies of the current contents of the module's parameters, buffers and captured tensors.
     ///
     /// # Errors
-    /// As [`TraceOptions::trace`]; two tensors have one name, or one has no contents; the program
-    /// restricts a dimension that was declared dynamic
-    /// ([`ExportError::Constraints`](maquette_ops::ExportError)); it has no functional form.
+    /// As [`TraceOptions::trace`]. Also if two tensors of the module have the same name, a tensor
+    /// has no contents, the program restricts a dimension that was declared dynamic
+    /// ([`ExportError::Constraints`](maquette_ops::ExportError)), or it cannot be functionalized.
     #[track_caller]
     pub fn export<M: Module + ?Sized>(
         &self,
@@ -97,7 +98,7 @@ impl ExportOptions {
     }
 }
 
-/// A program that has no functional form, at its line where that is known.
+/// The error of a program that cannot be functionalized, at the program's line if it is known.
 fn functionalize_error(e: FunctionalizeError, export: Loc) -> Error {
     let (loc, statement) = (e.loc().unwrap_or(export), e.statement);
     let error = Error::from(ErrorKind::Other(Box::new(FunctionalizeError::from(e.kind)))).at(loc);

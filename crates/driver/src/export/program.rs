@@ -14,37 +14,38 @@ use maquette_trace::{Interface, TracedProgram};
 use std::fmt;
 use std::marker::PhantomData;
 
-/// A program from inputs `I` to outputs `O` that needs nothing but its graph and the tensors it
-/// owns. Displays as its signature and graph.
+/// An exported program from inputs `I` to outputs `O`: a functional graph, and the tensors that it
+/// needs. Displays as its signature and graph.
 pub struct Program<I, O> {
     functional: FunctionalGraph,
     signature: Signature,
     interface: Interface,
-    /// The first inputs of the graph.
+    /// The tensors that the program passes as the first inputs of the graph.
     state: Vec<Tensor>,
-    /// By parameter and buffer: its name, what it is, and which of `state`.
+    /// The name, slot and index in `state` of each parameter and buffer. Tied tensors have equal
+    /// indices.
     names: Vec<(String, Slot, usize)>,
-    /// What the inputs of the graph are called.
+    /// The names of the graph's inputs.
     labels: Vec<String>,
     guard_locs: Vec<Loc>,
     assert_locs: Vec<Loc>,
     types: PhantomData<fn(I) -> O>,
 }
 
-/// Something that must hold in a call.
+/// A condition that must hold in every call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// Over the symbols of the graph.
+    /// The condition, over the symbols of the graph.
     pub cond: String,
-    /// The words of the program that asserts it.
+    /// The message of the program's assertion.
     pub message: Option<String>,
-    /// The line of the program.
+    /// The line of the traced program.
     pub loc: Option<Loc>,
 }
 
 impl<I: Tree, O: Tree> Program<I, O> {
-    /// `traced` is the program as traced, with the tensors that it was traced with; `state` are
-    /// those of the exported one.
+    /// `traced` is the traced program, with the tensors of the module. `state` are the exported
+    /// program's own tensors.
     pub(crate) fn new(
         traced: &TracedProgram,
         functional: FunctionalGraph,
@@ -79,14 +80,14 @@ impl<I: Tree, O: Tree> Program<I, O> {
         }
     }
 
-    /// Runs the program on real tensors, operator by operator. Inputs that the program writes are
-    /// written, outputs alias what they aliased; buffers that it writes are written in the
-    /// program's own copy, and the next call sees them.
+    /// Runs the program on real tensors, operator by operator. Inputs are mutated, and outputs
+    /// alias inputs, as in the original program. Buffers are mutated in the program's own copies,
+    /// so that the next call sees the new values.
     ///
     /// # Errors
-    /// An input is not of the dtype, device, rank, sizes or strides that the program is for, or
-    /// shares memory with another that the program writes; a guard or an assertion does not hold;
-    /// an operator fails.
+    /// The dtype, device, rank, sizes or strides of an input differ from those of the program, an
+    /// input shares memory with another one that the program mutates, a guard or an assertion does
+    /// not hold, or an operator fails.
     #[track_caller]
     pub fn call(&self, inputs: I) -> Result<O> {
         let source_info = SourceInfo {
@@ -107,14 +108,14 @@ impl<I: Tree, O: Tree> Program<I, O> {
 }
 
 impl<I, O> Program<I, O> {
-    /// The graph, in which nothing mutates. Its inputs are parameters, buffers, then what the
-    /// caller gives.
+    /// The functional graph. Its inputs are the parameters, the buffers, and then the inputs of a
+    /// call.
     pub fn graph(&self) -> &Graph {
         &self.functional.graph
     }
 
-    /// The graph in Graphviz's DOT language, as [`Graph::to_dot`] draws it, with parameters and
-    /// buffers told from inputs.
+    /// The graph in Graphviz's DOT language, as [`Graph::to_dot`] draws it. Parameters and buffers
+    /// look different from inputs.
     pub fn to_dot(&self) -> String {
         let role = |input: usize| match self.names.iter().find(|(.., at)| *at == input) {
             Some((_, Slot::Parameter, _)) => InputRole::Parameter,
@@ -124,23 +125,24 @@ impl<I, O> Program<I, O> {
         self.functional.graph.to_dot_with(&Facts, &role)
     }
 
-    /// The graph, and how its results become what the program leaves.
+    /// The functional graph with its calling convention: the mutations and aliases that its results
+    /// stand for.
     pub fn functional(&self) -> &FunctionalGraph {
         &self.functional
     }
 
-    /// What the graph's inputs and results are.
+    /// The meaning of the graph's inputs and results.
     pub fn signature(&self) -> &Signature {
         &self.signature
     }
 
-    /// The sizes that the program is for; none if all sizes are plain numbers.
+    /// The ranges of the program's symbolic sizes; empty if all sizes are constant.
     pub fn range_constraints(&self) -> Vec<RangeConstraint> {
         constraints::ranges(self.graph(), &self.labels)
     }
 
-    /// What the program took for granted of sizes when it was traced; a call for which it does not
-    /// hold is refused.
+    /// The guards: the conditions on sizes under which the trace is valid. A call that violates one
+    /// fails.
     pub fn guards(&self) -> Vec<Condition> {
         let graph = self.graph();
         let guards = graph.guards().iter().enumerate();
@@ -152,7 +154,7 @@ impl<I, O> Program<I, O> {
             .collect()
     }
 
-    /// What the program asserts when it runs, in order.
+    /// The assertions of the program, in order.
     pub fn assertions(&self) -> Vec<Condition> {
         let asserts = asserts(self.graph()).enumerate();
         asserts
@@ -164,8 +166,7 @@ impl<I, O> Program<I, O> {
             .collect()
     }
 
-    /// The parameters and buffers that the program owns, by name. A call that writes one writes it
-    /// here.
+    /// The parameters and buffers that the program owns, by name. A call mutates these tensors.
     pub fn state(&self) -> impl Iterator<Item = (&str, Slot, &Tensor)> {
         self.names
             .iter()
@@ -184,8 +185,8 @@ fn asserts(graph: &Graph) -> impl Iterator<Item = (String, Option<String>)> {
     })
 }
 
-/// The lines of the assertions of a functional graph, which may have them in another order than the
-/// traced one.
+/// The source lines of a functional graph's assertions. Their order may differ from that in the
+/// traced graph.
 fn assert_locs(traced: &TracedProgram, graph: &Graph) -> Vec<Loc> {
     let mut known: Vec<_> = asserts(&traced.graph).zip(&traced.assert_locs).collect();
     let mut locs = Vec::new();

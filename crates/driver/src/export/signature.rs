@@ -1,5 +1,5 @@
-//! What a program takes and gives: which of the graph's inputs is which tensor, and which of its
-//! results is for what.
+//! The signature of a program: the meaning of each input and each result of its graph, as in
+//! PyTorch's `ExportGraphSignature`.
 
 use super::state::ModuleTensors;
 use maquette_ir::graph::{Arg, Graph};
@@ -8,81 +8,80 @@ use maquette_rewrite::{ExternalTensor, FunctionalGraph, Output, SharedMemory};
 use maquette_trace::{LeafKind, TracedProgram};
 use std::fmt;
 
-/// What a program takes and gives, in the order of its graph.
+/// The inputs and outputs of a program, in the order of its graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signature {
-    /// Parameters, buffers, then what the caller gives.
+    /// The parameters, the buffers, then the inputs of a call.
     pub inputs: Vec<InputSpec>,
-    /// New values of what the program writes, then its outputs.
+    /// The new values of mutated tensors, then the outputs.
     pub outputs: Vec<OutputSpec>,
 }
 
 /// An input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputSpec {
-    /// What it is.
+    /// The kind of the input.
     pub kind: InputKind,
-    /// What it is called: the module's name for a parameter or buffer, `layers.0.weight`; the
-    /// leaf's for an input.
+    /// The module's name of a parameter or buffer (`layers.0.weight`), or the name of an input
+    /// leaf.
     pub name: String,
-    /// The graph's input, as its text has it: `%x`. A number that the program was traced with is no
-    /// input of the graph, and stands here itself.
+    /// The input's name in graph text: `%x`. A number that is part of the program is not an input
+    /// of the graph; this is the number itself.
     pub value: String,
-    /// Another parameter or buffer that is the same tensor, and the same input of the graph.
+    /// The name of another parameter or buffer that is the same tensor and graph input.
     pub tied_to: Option<String>,
-    /// Whether an operator or an output takes it.
+    /// Whether an operator or an output uses the input.
     pub used: bool,
 }
 
-/// What an input is.
+/// The kind of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum InputKind {
     /// A parameter of the module.
     Parameter,
     /// A buffer of the module.
     Buffer,
-    /// A tensor that the module does not name and that the program writes: it was captured, and
-    /// lives on as a buffer.
+    /// A captured tensor that the module does not name and the program mutates. The program owns
+    /// it as a buffer.
     CapturedBuffer,
-    /// A tensor or number that the caller gives.
+    /// A tensor or number that the caller passes.
     User,
-    /// A number that is part of the program: callers must give the same.
+    /// A number that is part of the program. Callers must pass the same number.
     Constant,
-    /// The memory that some of the other inputs see together.
+    /// Memory that several other inputs share.
     SharedStorage,
 }
 
 /// A result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutputSpec {
-    /// What it is for.
+    /// The kind of the result.
     pub kind: OutputKind,
-    /// What is given: the buffer, parameter or input that is written; the leaf of the output tree,
-    /// empty where there is one only.
+    /// The name of the mutated parameter, buffer or input, or of the leaf of the output tree. Empty
+    /// if the output is a single leaf.
     pub name: String,
-    /// The graph's result, as its text has it; of an alias the graph's input. Behind `at` stands
-    /// which of its elements: offset, sizes, strides.
+    /// The result's name in graph text, or for an alias the name of the graph's input. `at` is
+    /// followed by the view that the output is: offset, sizes, strides.
     pub value: String,
 }
 
-/// What a result is for.
+/// The kind of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OutputKind {
     /// The new value of a parameter.
     ParameterMutation,
     /// The new value of a buffer.
     BufferMutation,
-    /// The new value of an input, in the caller's tensor.
+    /// The new value of an input, which is written to the caller's tensor.
     InputMutation,
     /// An output.
     User,
-    /// An output that is one of the tensors the program takes, or a view of one, as the program
-    /// leaves it.
+    /// An output that is an input tensor or a view of one, after the mutations.
     Alias,
 }
 
 impl InputKind {
-    /// As printed.
+    /// The name in printed signatures.
     pub const fn name(self) -> &'static str {
         match self {
             InputKind::Parameter => "parameter",
@@ -106,7 +105,7 @@ impl InputKind {
 }
 
 impl OutputKind {
-    /// As printed.
+    /// The name in printed signatures.
     pub const fn name(self) -> &'static str {
         match self {
             OutputKind::ParameterMutation => "parameter mutation",
@@ -119,14 +118,14 @@ impl OutputKind {
 }
 
 impl Signature {
-    /// Parameters and buffers that nothing depends on.
+    /// The parameters and buffers that no operator or output uses.
     pub fn unused(&self) -> impl Iterator<Item = &InputSpec> {
         self.inputs
             .iter()
             .filter(|i| !i.used && matches!(i.kind, InputKind::Parameter | InputKind::Buffer))
     }
 
-    /// `labels`: what the inputs of the graph are called.
+    /// `labels` are the names of the graph's inputs.
     pub(crate) fn of(
         traced: &TracedProgram,
         functional: &FunctionalGraph,
@@ -234,7 +233,7 @@ fn result_text(graph: &Graph, i: usize) -> String {
     graph.outputs().get(i).map_or_else(String::new, |&a| graph.display_arg(a).to_string())
 }
 
-/// A value, or the elements of it at a place.
+/// The text of a value, or of a view of it.
 fn at(graph: &Graph, value: String, place: Option<usize>) -> String {
     match place {
         Some(place) => format!("{value} at {}", result_text(graph, place)),
@@ -242,7 +241,7 @@ fn at(graph: &Graph, value: String, place: Option<usize>) -> String {
     }
 }
 
-/// The elements that an input has of the memory it shares.
+/// The text of the view of shared memory that an input is.
 fn part(graph: &Graph, memory: &SharedMemory, input: usize, value: &str) -> String {
     let Some(ty) = graph.inputs().get(input).and_then(|v| graph.tensor_type(*v)) else {
         return value.to_owned();
@@ -281,7 +280,7 @@ fn output_text(f: &FunctionalGraph, output: &Output) -> String {
     }
 }
 
-/// Whether an operator or an output takes an input, by itself or in the memory it is in.
+/// Whether an operator or an output uses an input, directly or through shared memory.
 fn used(f: &FunctionalGraph, i: usize) -> bool {
     let graph = &f.graph;
     let taken = |i: usize| {

@@ -1,4 +1,4 @@
-//! The tensors that a module owns, in the order a program takes them.
+//! The parameters and buffers of a module, in the order in which a program takes them.
 
 use maquette_ops::module::Slot;
 use maquette_ops::{ExportError, Module, Result, Tensor};
@@ -11,7 +11,7 @@ pub(crate) struct NamedTensor {
     tensor: Tensor,
 }
 
-/// What a module names: its parameters, then its buffers.
+/// The tensors that a module names: its parameters, then its buffers.
 pub(crate) struct ModuleTensors(pub(crate) Vec<NamedTensor>);
 
 impl ModuleTensors {
@@ -37,7 +37,7 @@ impl ModuleTensors {
         Ok(ModuleTensors(all))
     }
 
-    /// What they are called as inputs of the graph: `p_layers_0_weight`, as in PyTorch.
+    /// The tensors with their names as inputs of the graph: `p_layers_0_weight`, as in PyTorch.
     pub(crate) fn inputs(&self) -> Vec<(String, Tensor)> {
         let prefix = |slot| if slot == Slot::Buffer { 'b' } else { 'p' };
         self.0
@@ -47,7 +47,7 @@ impl ModuleTensors {
     }
 }
 
-/// Why a tensor has no contents.
+/// The reason that a tensor has no contents; `None` if it has.
 fn problem(t: &Tensor) -> Option<String> {
     if let Some(slot) = t.slot() {
         return Some(format!("is a tensor of the running trace `{}`", slot.trace.name));
@@ -62,7 +62,7 @@ fn problem(t: &Tensor) -> Option<String> {
     }
 }
 
-/// Which inputs see one memory that the program writes.
+/// The groups of mutated tensors that share storage, by index; groups of one are left out.
 pub(crate) fn mutated_alias_groups(state: &[State]) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for (i, s) in state.iter().enumerate().filter(|(_, s)| s.is_mutated) {

@@ -1,4 +1,4 @@
-//! The tensors outside of a functional graph, and the memory that they may share.
+//! External tensors of a functional graph: inputs, constants, and memory that inputs share.
 
 use crate::captured::Captured;
 use crate::source_info::SourceInfo;
@@ -7,11 +7,14 @@ use maquette_ir::graph::Const;
 use maquette_ir::sym::Expr;
 use maquette_ops::{Error, Result, RunError, Tensor, Value};
 
-/// The tensors that a program was given.
+/// The external tensors of one run.
 pub(super) struct ExternalTensors {
+    /// By input; `None` for a number.
     inputs: Vec<Option<Tensor>>,
     consts: Vec<Tensor>,
+    /// Flat views of the memory that several inputs share.
     memories: Vec<Tensor>,
+    /// Names of the inputs, for messages.
     names: Vec<String>,
 }
 
@@ -52,7 +55,7 @@ impl ExternalTensors {
         })
     }
 
-    /// The graph's inputs: the program's, then the memories that several of them share.
+    /// The inputs of the functional graph: the program's inputs, then the shared memories.
     pub(super) fn graph_inputs(&self, inputs: &[Value]) -> Vec<Value> {
         inputs.iter().cloned().chain(self.memories.iter().cloned().map(Value::Tensor)).collect()
     }
@@ -74,7 +77,8 @@ impl ExternalTensors {
         found.ok_or_else(|| Error::value("the program writes to something that is no tensor"))
     }
 
-    /// Checks that inputs share memory that is written only where the program was made for it.
+    /// Checks the aliasing assumptions of the functional graph: an external tensor shares storage
+    /// with a mutated one if and only if it did in the trace.
     pub(super) fn check_sharing(&self, program: &FunctionalGraph) -> Result<()> {
         if program.absolute_offsets {
             for (v, t) in program.graph.inputs().iter().zip(&self.inputs) {

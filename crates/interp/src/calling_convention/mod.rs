@@ -1,9 +1,10 @@
-//! The calling convention of functional graphs: makes a run indistinguishable from one of the
-//! program that mutates.
+//! The calling convention of functional graphs: a run has the same visible effects as a run of the
+//! original, mutating program.
 //!
-//! The graph computes values. Afterwards, mutated inputs and constants are written, and each output
-//! is laid out, aliased and shared as the original program returns it. In planned memory the plan
-//! writes the mutations itself, and most outputs are already in place.
+//! A functional graph only computes values. After a run in new memory, this module writes the
+//! mutations back to inputs and constants. It then gives each output the strides, aliases and
+//! shared storage that the original program would return. A buffer plan writes the mutations
+//! itself, and most outputs already have their final memory.
 
 mod external_tensors;
 mod outputs;
@@ -19,7 +20,7 @@ use maquette_ir::functional_program::FunctionalGraph;
 use maquette_ops::{Result, Value};
 use outputs::{OutputBuilder, tensor};
 
-/// Runs a functional graph in new memory, then writes its mutations.
+/// Runs a functional graph in new memory, then writes its mutations back.
 pub(crate) fn run_functional(
     program: &FunctionalGraph,
     inputs: &[Value],
@@ -29,7 +30,8 @@ pub(crate) fn run_functional(
     external.check_sharing(program)?;
     let mut results = Frame::new(&program.graph, source_info, Semantics::Values)
         .run(&external.graph_inputs(inputs))?;
-    // a write must change no value that is still to be written or returned
+    // A result may alias an external tensor or an earlier result. Without a copy, a write-back
+    // could overwrite a value before it is itself written back or returned.
     for i in 0..results.len() {
         if let Value::Tensor(t) = &results[i]
             && (external.any_shares_storage(t)
@@ -46,8 +48,8 @@ pub(crate) fn run_functional(
     outputs(program, builder)
 }
 
-/// Runs a functional graph in the memory of a plan. Returns the outputs, and how many elements
-/// were written.
+/// Runs a functional graph in the memory of a buffer plan. Returns the outputs and the number of
+/// written elements.
 pub(crate) fn run_buffered(
     program: &FunctionalGraph,
     plan: &BufferPlan,

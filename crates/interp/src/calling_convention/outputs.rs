@@ -1,4 +1,4 @@
-//! Outputs in the memory that the original program returns them in.
+//! Builds the outputs of a functional run with the layout and aliasing of the original program.
 
 use super::external_tensors::ExternalTensors;
 use crate::copies::copy_with_strides;
@@ -7,7 +7,7 @@ use maquette_ir::sym::SymInt;
 use maquette_ir::typing::contiguous_strides;
 use maquette_ops::{Error, Result, Tensor, Value};
 
-/// A layout among the results of a graph: an offset, sizes and strides in elements.
+/// A layout that a graph returns as a list of integers: offset, sizes, strides, in elements.
 pub(super) struct ResultLayout {
     offset: i64,
     sizes: Vec<i64>,
@@ -31,12 +31,12 @@ impl ResultLayout {
         self.strides.iter().map(|s| (*s).into()).collect()
     }
 
-    /// A view of a tensor's storage, counted from the storage's start.
+    /// The view with this layout of a tensor's storage, relative to the storage's start.
     fn view_of(&self, t: &Tensor) -> Result<Tensor> {
         self.view_from(t, 0.into())
     }
 
-    /// A view of a tensor's storage, counted from an element of it.
+    /// The view with this layout of a tensor's storage, relative to element `start`.
     fn view_from(&self, t: &Tensor, start: SymInt) -> Result<Tensor> {
         let start = start + self.offset;
         Ok(t.as_strided(self.sizes.clone(), self.strides.clone(), Some(start)).ok()?.clone())
@@ -50,17 +50,17 @@ pub(super) fn tensor(v: &Value) -> Result<&Tensor> {
     }
 }
 
-/// Makes the outputs of one run, in order.
+/// Builds the outputs of one run, in order.
 pub(super) struct OutputBuilder<'a> {
     results: &'a [Value],
     external: &'a ExternalTensors,
-    /// Outputs that have memory of their own already, one for each that is no list.
+    /// By leaf of the outputs: the memory in which a buffer plan has put it, if any.
     planned: &'a [Option<Tensor>],
-    /// By number, the memories that several outputs share.
+    /// The storages that several outputs share, with their numbers.
     shared: Vec<(usize, Tensor)>,
-    /// Results that are outputs already.
+    /// The results that outputs have returned. A second output of the same result gets a copy.
     returned: Vec<usize>,
-    /// How many outputs that are no list were made.
+    /// The number of leaves built so far.
     leaf_count: usize,
 }
 
@@ -84,7 +84,8 @@ impl<'a> OutputBuilder<'a> {
         ResultLayout::of(self.result(at)?)
     }
 
-    /// A view of a tensor's storage, counted from the tensor's first element.
+    /// The view with the given layout, relative to a tensor's first element; the tensor itself
+    /// without a layout.
     pub(super) fn view_at(&self, t: &Tensor, layout: Option<usize>) -> Result<Tensor> {
         match layout {
             Some(at) => self.layout(at)?.view_from(t, t.storage_offset()),
@@ -92,7 +93,7 @@ impl<'a> OutputBuilder<'a> {
         }
     }
 
-    /// An output, in the memory that the original program would return it in.
+    /// Builds the next output.
     pub(super) fn output(&mut self, output: &Output) -> Result<Value> {
         let is_leaf = !matches!(output, Output::List(_));
         let planned = self.planned.get(self.leaf_count).filter(|_| is_leaf);
@@ -116,8 +117,8 @@ impl<'a> OutputBuilder<'a> {
         })
     }
 
-    /// A result in memory of its own. The memory that the operator returned is used where it has
-    /// the layout, and no other output has it.
+    /// An output in its own memory. The operator's result itself is returned if it has the right
+    /// layout and no earlier output is the same result; otherwise a copy is.
     fn result_output(&mut self, result: usize, layout: Option<usize>) -> Result<Value> {
         let t = match self.result(result)? {
             Value::Tensor(t) => t.clone(),
@@ -139,7 +140,7 @@ impl<'a> OutputBuilder<'a> {
         }))
     }
 
-    /// The memory that several outputs share, made for the first of them.
+    /// The storage that several outputs share. The first of them allocates it.
     fn shared_storage(
         &mut self,
         memory: usize,
@@ -156,14 +157,14 @@ impl<'a> OutputBuilder<'a> {
     }
 }
 
-/// New memory that holds a value's elements with a layout.
+/// A copy of a value's elements with a given layout, in new memory.
 fn allocate_result(value: &Tensor, layout: &ResultLayout) -> Result<Tensor> {
     let strides = layout.sym_strides();
     let rows = copy_with_strides(value, &strides)?;
     if layout.offset == 0 || layout.sizes.contains(&0) {
         return Ok(rows);
     }
-    // the layout begins behind a margin
+    // The output's storage offset is visible to the caller, so the copy keeps it.
     let last: i64 = layout.sizes.iter().zip(&layout.strides).map(|(n, s)| (n - 1) * s).sum();
     let extent = 1 + last;
     let flat = Tensor::zeros([layout.offset + extent], rows.dtype());

@@ -1,10 +1,10 @@
-//! The last use of each value, after which a run drops it.
+//! The last use of each value. A run drops a value after this statement.
 
 use super::Frame;
 use maquette_ir::graph::{Arg, Graph, Stmt, ValueId};
 
-/// For each value the last statement that takes it; its own if none does, the end if the graph
-/// returns it.
+/// For each value, the index of the last statement that uses it: `usize::MAX` if the graph returns
+/// the value, the statement that defines it if nothing uses it.
 pub(super) fn last_uses(graph: &Graph) -> Vec<usize> {
     let mut last = vec![0; graph.values().len()];
     let mut touch = |v: ValueId, at: usize| {
@@ -33,7 +33,7 @@ pub(super) fn last_uses(graph: &Graph) -> Vec<usize> {
 }
 
 impl Frame<'_> {
-    /// Drops what the statement was the last to need.
+    /// Drops the values whose last use is this statement.
     pub(super) fn free_unused(&mut self, at: usize, stmt: &Stmt) {
         let Frame { graph, values, last_use, .. } = self;
         let mut drop_if_last = |v: ValueId| {

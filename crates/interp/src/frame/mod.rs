@@ -1,8 +1,8 @@
-//! One run of one graph: the values computed so far, and the symbols bound so far.
+//! The state of one run of a graph: computed values and bound symbols.
 //!
-//! A frame checks everything that a trace took for granted: the metadata of inputs and results,
-//! guards, assertions and the ranges of symbols. It drops a value at the last statement that uses
-//! it, so that a run needs no more memory than the program did.
+//! A frame checks every assumption of the trace: the metadata of inputs and results, guards,
+//! assertions and the ranges of symbols. It drops a value after its last use, so that a run needs
+//! no more memory than the eager program.
 
 mod liveness;
 mod results;
@@ -27,9 +27,10 @@ const WINDOW: usize = 2;
 /// How a frame executes nodes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Semantics {
-    /// Operators are called on the tensors themselves, and results have the strides of their types.
+    /// Tensors have storage: operators mutate their arguments, and results must have the strides of
+    /// their types.
     Memory,
-    /// Values have no strides, and operators that mutate are called on copies.
+    /// Tensors are values: strides do not matter, and an operator that mutates gets copies.
     Values,
 }
 
@@ -39,11 +40,12 @@ pub(crate) struct Frame<'g> {
     pub(crate) source_info: &'g SourceInfo<'g>,
     pub(crate) bindings: Bindings<'g>,
     values: Vec<Option<Value>>,
-    /// By value: the statement after which it is not needed.
+    /// By value: the statement after which it is dropped.
     last_use: Vec<usize>,
-    /// By name.
+    /// The operators called so far, by name.
     ops: FxHashMap<StrId, Callable>,
-    /// Results whose declared sizes have symbols that are bound later: node, output, value.
+    /// Results whose types have symbols that are not bound yet: node, output, value. A kernel may
+    /// return a data-dependent size before the `bind` statement that names it.
     pending_checks: Vec<(NodeId, usize, ValueId, Value)>,
     asserts_done: usize,
     semantics: Semantics,
@@ -76,12 +78,12 @@ impl<'g> Frame<'g> {
         }
     }
 
-    /// An error with the part of the graph in which it happened.
+    /// Adds the graph's text around statement `at` to an error.
     pub(crate) fn in_window(&self, e: Error, at: usize) -> Error {
         e.in_statement(at, self.graph.window_at(at, WINDOW))
     }
 
-    /// Binds a symbol, or checks an assertion.
+    /// Executes a `bind` or an `assert` statement.
     pub(crate) fn bind_or_assert(&mut self, stmt: &Stmt) -> Result<()> {
         match *stmt {
             Stmt::Node(_) => Ok(()),
@@ -100,8 +102,9 @@ impl<'g> Frame<'g> {
         }
     }
 
-    /// Takes inputs and constants, binds the inputs' symbols and checks everything known about
-    /// them.
+    /// Stores inputs and constants, binds the symbols of the inputs, and checks the inputs and the
+    /// guards. All inputs bind before the first is checked, because a type may use symbols that a
+    /// later input binds.
     pub(crate) fn bind_inputs(&mut self, inputs: &[Value]) -> Result<()> {
         let graph = self.graph;
         if inputs.len() != graph.inputs().len() {
@@ -124,7 +127,7 @@ impl<'g> Frame<'g> {
             self.set(c.value(), Value::Tensor(captured.ok_or_else(missing)?.0.clone()));
         }
         for (i, &guard) in graph.guards().iter().enumerate() {
-            // a guard that cannot be evaluated (it divides by a size that is 0 now) does not hold
+            // A guard that cannot be evaluated does not hold: it may divide by a size that is 0.
             if !self.bindings.holds(guard).unwrap_or(false) {
                 let (guard, values) = self.bindings.explain(guard);
                 let loc = self.source_info.guard_locs.get(i).map_or_else(
@@ -181,30 +184,33 @@ impl<'g> Frame<'g> {
         })
     }
 
-    /// Executes every statement, and returns what the graph returns.
+    /// Executes every statement and returns the graph's outputs.
     pub(crate) fn run(mut self, inputs: &[Value]) -> Result<Vec<Value>> {
         self.bind_inputs(inputs)?;
         let graph = self.graph;
         for (at, stmt) in graph.body().iter().enumerate() {
-            let done = match *stmt {
+            let result = match *stmt {
                 Stmt::Node(node) => match self.semantics {
                     Semantics::Memory => self.node(node),
                     Semantics::Values => self.functional_node(node),
                 },
                 Stmt::Bind { .. } | Stmt::Assert { .. } => self.bind_or_assert(stmt),
             };
-            done.map_err(|e| self.in_window(e, at))?;
+            result.map_err(|e| self.in_window(e, at))?;
             self.free_unused(at, stmt);
         }
         graph.outputs().iter().map(|&output| self.value(output)).collect()
     }
 
-    /// The line of a node, or where the run was asked for.
+    /// The source line of a node, or the line that started the run if it is unknown.
     pub(crate) fn loc(&self, node: NodeId) -> Loc {
         self.graph.loc(node).unwrap_or(self.source_info.call_site)
     }
 
-    /// Calls a node's operator on the tensors themselves.
+    /// Executes a node under [`Semantics::Memory`].
+    ///
+    /// An operator with an absolute storage offset, such as `aten::as_strided`, is refused on views
+    /// of an input whose storage offset the graph does not know.
     pub(crate) fn node(&mut self, node: NodeId) -> Result<()> {
         let loc = self.loc(node);
         let Callable { op, absolute_offset_arg, .. } =
@@ -242,7 +248,8 @@ impl<'g> Frame<'g> {
         Ok(callable)
     }
 
-    /// The arguments in the schema's order, of which these are positional.
+    /// A call's arguments in the order of the schema: the positional ones, then keyword arguments
+    /// and defaults. `value` evaluates an argument.
     pub(crate) fn arguments(
         &self,
         op: Op,
@@ -257,8 +264,7 @@ impl<'g> Frame<'g> {
         }
         let schema = op.schema()?;
         for (index, decl) in schema.args.iter().enumerate().skip(args.len()) {
-            let given = kwargs.iter().find(|(name, _)| self.graph.str(*name) == decl.name);
-            match given {
+            match kwargs.iter().find(|(name, _)| self.graph.str(*name) == decl.name) {
                 Some(&(_, arg)) => args.push(value(arg)?),
                 None => args.push(op.default_value(index).ok_or_else(|| CallError::Missing {
                     arg: decl.name.clone(),
@@ -271,6 +277,7 @@ impl<'g> Frame<'g> {
         Ok(args)
     }
 
+    /// Binds a symbol from a value, and repeats the checks that were waiting for symbols.
     fn bind(&mut self, symbol: SymbolId, v: ValueId, source: BindSource) -> Result<()> {
         let value = match (self.get(v)?, source) {
             (Value::Tensor(t), BindSource::Size(dim)) => {

@@ -1,11 +1,14 @@
-//! The results of a call, held against what the graph declares.
+//! Checks the results of a call against the graph's declarations, and stores them.
 
 use super::Frame;
 use maquette_ir::graph::{NodeId, Res, ValueId};
 use maquette_ops::{Error, FakeError, Outputs, Result, Value};
 
 impl Frame<'_> {
-    /// Takes a node's results, if they are what the graph declares.
+    /// Stores a node's results.
+    ///
+    /// # Errors
+    /// The number, kinds or metadata of the results differ from the graph's declarations.
     pub(crate) fn set_results(&mut self, node: NodeId, outputs: Outputs) -> Result<()> {
         let results = self.graph.results(node);
         let differs = |output: usize, what: &str, expected: String, found: String| {

@@ -1,4 +1,13 @@
-//! What is written before sizes are known.
+//! Copy costs with symbolic sizes.
+//!
+//! A [`SymbolicCount`] is a sum of products of sizes. A plan's count is an upper bound of its
+//! copies, and the eager program's count is a lower bound. [`SymbolicCount::at_most`] compares
+//! them: it cancels the terms that both sums have, and asks the prover about the rest. `false`
+//! means "not proved".
+//!
+//! Some copies happen only if two views overlap, which may depend on symbols. Such a copy is a term
+//! with an [`OverlapCondition`]. It cancels against a term with the same condition. For the
+//! remaining ones, the upper bound assumes an overlap, and the lower bound assumes none.
 
 use super::{Traffic, WriteModel};
 use crate::sym::{BoolExpr, Expr, Rel, SymError, SymTable, SymbolId};
@@ -7,13 +16,13 @@ use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use smallvec::SmallVec;
 
-/// What a size that is a symbol counts as, where a number is wanted.
+/// The value of a symbolic size in an estimate.
 const SYMBOLIC: u64 = 64;
 
-/// So many unlike products are compared as a sum; more are not.
+/// The prover compares at most this many products. Above the limit, the comparison gives up.
 const MAX_PRODUCTS: usize = 64;
 
-/// About how many elements a tensor of these sizes has: a size that is a symbol counts as 64.
+/// An estimate of the number of elements of a tensor. A symbolic size counts as 64.
 pub fn approximate_numel(sizes: &[Expr]) -> u64 {
     sizes
         .iter()
@@ -21,67 +30,68 @@ pub fn approximate_numel(sizes: &[Expr]) -> u64 {
         .fold(1, u64::saturating_mul)
 }
 
-/// What is written by calls whose sizes may be symbols.
+/// The cost of calls whose sizes may be symbolic.
 #[derive(Clone, Debug, Default)]
 pub struct CopyCost {
-    /// About how much: a size that is a symbol counts as 64.
+    /// An estimate, in which a symbolic size counts as 64.
     pub estimate: Traffic,
-    /// How many elements are copied in every run that ends: at least, for a program as it is; at
-    /// most, for a plan.
+    /// A bound on the elements copied by every run that completes: a lower bound for the original
+    /// program, an upper bound for a plan.
     pub copied: SymbolicCount,
 }
 
 impl CopyCost {
-    /// Writes so much for each element (`per_element`) of a tensor of these sizes.
+    /// Adds the traffic of a tensor of these sizes, with `per_element` for each element.
     pub fn add(&mut self, sizes: &[Expr], per_element: Traffic) {
         self.add_estimate(sizes, per_element);
         self.copied.add(sizes, per_element.copied);
     }
 
-    /// The same where it is likely and not certain, or not the worst case: the bound is left as it
-    /// is.
+    /// Adds to the estimate only. The bound must not count a copy that is likely but not certain,
+    /// for a lower bound, or not the worst case, for an upper bound.
     pub fn add_estimate(&mut self, sizes: &[Expr], per_element: Traffic) {
         self.estimate += per_element.times(approximate_numel(sizes));
     }
 }
 
-/// A number of elements: a sum of products of sizes, none of them negative. Sums stop at the
-/// largest number.
+/// A number of elements: a sum of products of nonnegative sizes. Coefficients saturate.
 #[derive(Clone, Debug, Default)]
 pub struct SymbolicCount {
     constant: u64,
-    /// Sizes that are symbols, in their order, and how often their product is counted.
+    /// The coefficient of each product of symbolic sizes. The factors are sorted, so that equal
+    /// products have equal keys.
     products: IndexMap<SmallVec<[Expr; 4]>, u64, FxBuildHasher>,
-    /// How often the elements that are read are counted, where that depends.
+    /// The coefficient of each conditional copy, which counts the elements of the read view.
     overlaps: IndexMap<OverlapCondition, u64, FxBuildHasher>,
 }
 
-/// What a count stands for.
+/// The direction of a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Bound {
-    /// No run counts less.
+    /// A lower bound.
     AtLeast,
-    /// No run counts more.
+    /// An upper bound.
     AtMost,
 }
 
-/// A tensor that is read and one that is written in one memory: the first is copied if they share
-/// elements, which depends on symbols. Where two programs have one condition, both copy or neither
-/// does.
+/// The condition that a read and a written view of one storage share elements, in which case a call
+/// copies the read one. The condition depends on symbols. If two programs have equal conditions,
+/// both copy or neither does.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OverlapCondition {
-    /// From where it begins.
+    /// The read view, moved to offset 0.
     read: ViewSpec,
-    /// Likewise.
+    /// The written view, moved to offset 0.
     written: ViewSpec,
-    /// Where the written one begins, counted from where the other does.
+    /// The offset of the written view minus that of the read view.
     distance: Expr,
-    /// The same elements in the same order are not copied.
+    /// Views of the same elements in the same order need no copy: the operator is elementwise.
     unless_same: bool,
 }
 
 impl OverlapCondition {
-    /// Of two views of one memory; `None` if they are too large.
+    /// The condition for two views of one storage; `None` if an expression exceeds the
+    /// limits of the table.
     pub fn of(
         read: &ViewSpec,
         written: &ViewSpec,
@@ -99,7 +109,7 @@ impl OverlapCondition {
     }
 }
 
-/// A view from offset 0, with other numbers.
+/// The view moved to offset 0, with `number` applied to every size and stride.
 fn rebased(
     v: &ViewSpec,
     symbols: &mut SymTable,
@@ -113,7 +123,7 @@ fn rebased(
 }
 
 impl SymbolicCount {
-    /// Adds the elements of so many tensors of these sizes.
+    /// Adds the elements of `times` tensors of these sizes.
     pub fn add(&mut self, sizes: &[Expr], times: u64) {
         if times == 0 {
             return;
@@ -135,27 +145,26 @@ impl SymbolicCount {
         *sum = sum.saturating_add(times);
     }
 
-    /// Adds what is read, so many times, if it meets what is written.
+    /// Adds `times` copies of the condition's read view, which are made if the condition holds.
     pub fn add_if(&mut self, condition: OverlapCondition, times: u64) {
         let sum = self.overlaps.entry(condition).or_default();
         *sum = sum.saturating_add(times);
     }
 
-    /// Adds another of the same table.
+    /// Adds a count whose sizes are of the same table.
     pub fn append(&mut self, other: &SymbolicCount) {
         self.constant = self.constant.saturating_add(other.constant);
         other.products.iter().for_each(|(sizes, times)| self.add(sizes, *times));
         other.overlaps.iter().for_each(|(condition, times)| self.add_if(condition.clone(), *times));
     }
 
-    /// The number, if no symbol decides it.
+    /// The number, if it depends on no symbol.
     pub fn as_constant(&self) -> Option<u64> {
         (self.products.is_empty() && self.overlaps.is_empty()).then_some(self.constant)
     }
 
-    /// The bound in a run in which symbols of the table have these values; `None` if one that it
-    /// needs has none. What is read is not taken to meet what is written for what is counted at
-    /// least, and is for what is counted at most.
+    /// The bound for given values of the symbols; `None` if a symbol of the count has no value. A
+    /// lower bound assumes that conditional copies are not made, an upper bound that all are.
     pub fn eval(
         &self,
         symbols: &SymTable,
@@ -179,8 +188,9 @@ impl SymbolicCount {
         Some(sum)
     }
 
-    /// The same in `symbols`, with what is known there; its sizes are of the table `from`. What has
-    /// no counterpart is left out of what is counted at least; at most, it makes `None`.
+    /// The count in another table, `symbols`, simplified by the facts known there. Its sizes are of
+    /// the table `from`. A lower bound omits terms that have no counterpart in `symbols`; an upper
+    /// bound with such a term is `None`.
     pub fn import(
         &self,
         symbols: &mut SymTable,
@@ -217,25 +227,27 @@ impl SymbolicCount {
         Some(imported)
     }
 
-    /// Takes out what is in both.
+    /// Removes the terms that both counts have, except the constants.
     fn cancel(&mut self, other: &mut SymbolicCount) {
-        fn both<K: std::hash::Hash + Eq>(
-            a: &mut IndexMap<K, u64, FxBuildHasher>,
-            b: &mut IndexMap<K, u64, FxBuildHasher>,
+        fn cancel_terms<K: std::hash::Hash + Eq>(
+            left: &mut IndexMap<K, u64, FxBuildHasher>,
+            right: &mut IndexMap<K, u64, FxBuildHasher>,
         ) {
-            for (key, x) in a.iter_mut() {
-                if let Some(y) = b.get_mut(key) {
-                    let both = (*x).min(*y);
-                    (*x, *y) = (*x - both, *y - both);
+            for (key, left_times) in left.iter_mut() {
+                if let Some(right_times) = right.get_mut(key) {
+                    let common = (*left_times).min(*right_times);
+                    *left_times -= common;
+                    *right_times -= common;
                 }
             }
-            [a, b].into_iter().for_each(|side| side.retain(|_, times| *times > 0));
+            [left, right].into_iter().for_each(|side| side.retain(|_, times| *times > 0));
         }
-        both(&mut self.products, &mut other.products);
-        both(&mut self.overlaps, &mut other.overlaps);
+        cancel_terms(&mut self.products, &mut other.products);
+        cancel_terms(&mut self.overlaps, &mut other.overlaps);
     }
 
-    /// As an expression of the table that its sizes are of.
+    /// The sum of the constant and the products as an expression. `symbols` is the table of the
+    /// sizes.
     fn sum(&self, symbols: &mut SymTable) -> Result<Expr, SymError> {
         let number = |n: u64| {
             i64::try_from(n).map(Expr::Int).map_err(|_| SymError::Overflow(n.to_string().into()))
@@ -251,7 +263,7 @@ impl SymbolicCount {
         Ok(sum)
     }
 
-    /// As text; its sizes are of `symbols`.
+    /// The count as text. `symbols` is the table of the sizes.
     pub fn to_text(&self, symbols: &SymTable) -> String {
         let size = |n: &Expr| match symbols.display(*n).to_string() {
             sum if sum.contains(' ') => format!("({sum})"),
@@ -276,12 +288,11 @@ impl SymbolicCount {
         terms.join(" + ")
     }
 
-    /// Whether this is at most the other in every run, as far as `symbols` knows, which both are
-    /// of.
+    /// True if `self <= other` is provable in `symbols`, the table of both.
     pub fn at_most(&self, other: &SymbolicCount, symbols: &mut SymTable) -> bool {
         let (mut more, mut rest) = (self.clone(), other.clone());
         more.cancel(&mut rest);
-        // at worst we copy and they do not
+        // In the worst case, this program makes its conditional copies and the other makes none.
         for (condition, times) in std::mem::take(&mut more.overlaps) {
             let sizes: SmallVec<[Expr; 4]> = condition.read.sizes().collect();
             more.add(&sizes, times);
@@ -324,9 +335,9 @@ mod tests {
         let (rows, twice) = (count(&[(&[a, three], 1)]), count(&[(&[three, a], 2)]));
         assert!(at_most(&rows, &twice) && !at_most(&twice, &rows));
         assert!(at_most(&count(&[(&[a, b], 1)]), &count(&[(&[b, a], 1), (&[], 1)])));
-        // nothing is known of which is larger
+        // Two independent symbols cannot be compared.
         assert!(!at_most(&count(&[(&[a], 1)]), &count(&[(&[b], 1)])));
-        // 2 a <= a + a b only if b is not 0
+        // 2a <= a + ab does not hold for b = 0.
         assert!(!at_most(&count(&[(&[a], 2)]), &count(&[(&[a], 1), (&[a, b], 1)])));
         assert!(at_most(&count(&[(&[], 4)]), &count(&[(&[Expr::Int(2), Expr::Int(2)], 1)])));
         assert!(!at_most(&count(&[(&[], 5)]), &count(&[(&[Expr::Int(4)], 1)])));
@@ -338,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asserted_is_known() {
+    fn comparison_and_import_use_assumed_facts() {
         let mut symbols = SymTable::new();
         let u = symbols.symbol("u0", SymbolKind::Unbacked, Range::SIZE).unwrap();
         let u = symbols.expr(u);
@@ -352,7 +363,7 @@ mod tests {
         assert!(ours.at_most(&other, &mut symbols));
         ours.add(&[], 1);
         assert!(!ours.at_most(&other, &mut symbols));
-        // what is not known in a table is no reason to count less
+        // A symbol that the table lacks is omitted from a lower bound; there is no upper bound.
         let (mut empty, mut unknown) = (SymTable::new(), SymbolicCount::default());
         unknown.add(&[u], 1);
         assert_eq!(

@@ -1,16 +1,17 @@
-//! The graph: a program in static single assignment form, of calls to operators that are known by
-//! name only.
+//! The graph IR: a program in static single assignment form (SSA). Its nodes call operators, which
+//! the graph knows by name only.
 //!
-//! A [`Graph`] is an arena: nodes, values, types and strings are small ids into flat tables, and
-//! the expressions in them belong to the graph's own [`SymTable`]. It is made by a [`GraphBuilder`]
-//! (or read from text) and does not change afterwards; a pass builds another one.
-//! [`GraphBuilder::finish`] puts every table in first-use order, so two graphs are equal exactly if
-//! they print the same, and the derived comparison decides that. Its text form parses back to an
-//! equal graph; `docs/graph-text.md` has the grammar.
+//! A [`Graph`] is an arena: nodes, values, types and strings are ids into flat tables. Symbolic
+//! sizes are expressions in the graph's own [`SymTable`]. A graph is immutable: a [`GraphBuilder`]
+//! or the parser makes it, and a pass builds a new one.
 //!
-//! The body is a list of [statements](Stmt) whose order is the program's: in a graph that mutates,
-//! data edges alone do not order it. [`Graph::dataflow`] and [`Graph::dependence`] give those edges
-//! to petgraph's algorithms.
+//! [`GraphBuilder::finish`] numbers every table by first use. Two graphs are therefore equal if and
+//! only if they print the same text, and the derived `==` decides equality. The text parses back to
+//! an equal graph; `docs/graph-text.md` has the grammar.
+//!
+//! The body is a list of [statements](Stmt) in program order. The order matters in a graph that
+//! mutates, because dataflow edges alone do not order a read after a write. [`Graph::dataflow`] and
+//! [`Graph::dependence`] give the edges to petgraph's algorithms.
 
 mod build;
 mod canonicalize;
@@ -50,14 +51,14 @@ pub const MAX_KWARGS: usize = 256;
 /// Tensors have at most this many dimensions.
 pub const MAX_RANK: usize = 64;
 
-/// A program over operators known by name. See the [module's page](self).
+/// A program of calls to operators; see the [module](self).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Graph {
     name: StrId,
     symbols: SymTable,
     strings: Vec<Box<str>>,
     types: Vec<TensorType>,
-    /// For each type, whether its strides are exactly those of a contiguous tensor of its sizes.
+    /// For each type, whether its strides are exactly the row-major strides of its sizes.
     contiguous: Vec<bool>,
     values: Vec<Value>,
     nodes: Vec<Node>,
@@ -73,23 +74,22 @@ pub struct Graph {
     users: IgnoredInEq<OnceLock<Users>>,
 }
 
-/// For each value, the nodes that take it.
+/// The nodes that use each value: `nodes[starts[v]..starts[v + 1]]`, as in a sparse row matrix.
 #[derive(Clone, Debug, Default)]
 struct Users {
     starts: Vec<u32>,
     nodes: Vec<NodeId>,
 }
 
-/// The methods that take an id expect one of this graph, and panic on an id that lies outside its
-/// tables.
+/// Methods that take an id expect an id of this graph. They panic if the id is not in its tables.
 impl Graph {
     /// The graph's name.
     pub fn name(&self) -> &str {
         self.str(self.name)
     }
 
-    /// The symbols and expressions. They carry declared ranges only: guards and assertions are not
-    /// assumed.
+    /// The symbols and expressions. The table knows the declared ranges of the symbols. It does not
+    /// assume guards and assertions.
     pub fn symbols(&self) -> &SymTable {
         &self.symbols
     }
@@ -104,8 +104,8 @@ impl Graph {
         &self.consts
     }
 
-    /// What must hold of the inputs' sizes for the graph to be valid, in the order the program
-    /// asked.
+    /// The conditions on the inputs' sizes under which the graph is valid, in the order in which
+    /// the trace recorded them.
     pub fn guards(&self) -> &[BoolExpr] {
         &self.guards
     }
@@ -115,7 +115,7 @@ impl Graph {
         &self.body
     }
 
-    /// What the graph returns.
+    /// The values that the graph returns.
     pub fn outputs(&self) -> &[Arg] {
         &self.outputs
     }
@@ -130,7 +130,7 @@ impl Graph {
         self.nodes.len()
     }
 
-    /// The values: inputs, constants, then results in program order.
+    /// The values: inputs, constants, then results of nodes in program order.
     pub fn values(&self) -> impl DoubleEndedIterator<Item = ValueId> + ExactSizeIterator + use<> {
         (0..self.values.len() as u32).map(ValueId)
     }
@@ -145,19 +145,19 @@ impl Graph {
         self.str(self.node(node).op)
     }
 
-    /// A node's operator as an interned string: nodes of equal operators have equal ids.
+    /// A node's operator as an interned string. Equal names have equal ids.
     pub fn op(&self, node: NodeId) -> StrId {
         self.node(node).op
     }
 
-    /// Whether a node's operator had an effect when the graph was made, besides its results and
-    /// mutations.
+    /// Whether a node's operator had an effect, besides its results and mutations, when the graph
+    /// was made.
     pub fn has_effect(&self, node: NodeId) -> bool {
         self.node(node).effect
     }
 
-    /// Whether a node's results, which its operator may give as views of an argument, were copies
-    /// when the graph was made.
+    /// Whether a node's results were copies when the graph was made. This is recorded for operators
+    /// that return either a view of an argument or a copy, as `aten::reshape` does.
     pub fn copies(&self, node: NodeId) -> bool {
         self.node(node).copies
     }
@@ -167,7 +167,7 @@ impl Graph {
         self.node(node).args.get(&self.args).unwrap_or_default()
     }
 
-    /// A node's keyword arguments, in the order given.
+    /// A node's keyword arguments, in the order of the call.
     pub fn kwargs(&self, node: NodeId) -> &[(StrId, Arg)] {
         self.node(node).kwargs.get(&self.kwargs).unwrap_or_default()
     }
@@ -177,17 +177,18 @@ impl Graph {
         list.get(&self.args).unwrap_or_default()
     }
 
-    /// A node's results, one entry for each that its schema declares.
+    /// A node's results, one entry for each return of its schema.
     pub fn results(&self, node: NodeId) -> &[Res] {
         self.node(node).results.get(&self.results).unwrap_or_default()
     }
 
-    /// The values a node defines, in order.
+    /// The values that a node defines, in order.
     pub fn result_values(&self, node: NodeId) -> impl Iterator<Item = ValueId> {
         self.results(node).iter().flat_map(|r| r.values().iter())
     }
 
-    /// Calls `f` with every value a node takes, lists included, with repetitions.
+    /// Calls `f` with every operand of a node, including those in lists. A value that occurs twice
+    /// is visited twice.
     pub fn for_each_operand(&self, node: NodeId, mut f: impl FnMut(ValueId)) {
         for arg in self.args(node).iter().chain(self.kwargs(node).iter().map(|(_, arg)| arg)) {
             self.for_each_leaf(*arg, &mut |leaf| {
@@ -198,7 +199,7 @@ impl Graph {
         }
     }
 
-    /// Calls `f` with an argument, or with the elements of a list at any depth.
+    /// Calls `f` with an argument, or with each element of a list, nested lists included.
     pub fn for_each_leaf(&self, arg: Arg, f: &mut impl FnMut(Arg)) {
         match arg {
             Arg::List(list) => self.list(list).iter().for_each(|a| self.for_each_leaf(*a, f)),
@@ -229,7 +230,7 @@ impl Graph {
         &self.types[ty.index()]
     }
 
-    /// Whether a type's strides are exactly those of a contiguous tensor of its sizes.
+    /// Whether a type's strides are exactly the row-major strides of its sizes.
     pub fn is_contiguous(&self, ty: TypeId) -> bool {
         self.contiguous[ty.index()]
     }
@@ -239,7 +240,7 @@ impl Graph {
         &self.strings[s.index()]
     }
 
-    /// Where a value comes from.
+    /// The definition of a value: an input, a constant or a node.
     pub fn def(&self, value: ValueId) -> Def {
         self.values[value.index()].def
     }
@@ -260,20 +261,20 @@ impl Graph {
         }
     }
 
-    /// The nodes that take a value, in program order and each once. The index is built on first
-    /// use.
+    /// The nodes that use a value, in program order, each once. The first call builds an index of
+    /// all uses in O(uses log uses).
     pub fn users(&self, value: ValueId) -> &[NodeId] {
         let users = self.users.0.get_or_init(|| Users::of(self));
         let at = |i: usize| users.starts.get(i).map_or(0, |&s| s as usize);
         users.nodes.get(at(value.index())..at(value.index() + 1)).unwrap_or_default()
     }
 
-    /// The source line a node was called from, where known. Text does not carry it.
+    /// The source line of a node's call, if it is known. Graph text does not contain it.
     pub fn loc(&self, node: NodeId) -> Option<Loc> {
         self.locs.0.get(node.index()).copied().flatten()
     }
 
-    /// The value of this name.
+    /// The value with this name.
     pub fn value_named(&self, name: &str) -> Option<ValueId> {
         let (base, number) = names::split(name);
         let base = self.strings.iter().position(|s| **s == *base).map(|i| StrId(i as u32))?;

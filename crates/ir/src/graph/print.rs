@@ -1,7 +1,7 @@
-//! The text form. `docs/graph-text.md` gives its grammar; [`super::parse`] reads it back.
+//! Prints graph text. `docs/graph-text.md` has the grammar; [`super::parse`] reads the text back.
 //!
-//! Printing never fails on a malformed graph, so that errors about one can show it: what lies
-//! outside a table prints as `?`.
+//! The printer accepts malformed graphs, because the verifier's errors show parts of them. An id
+//! outside its table prints as `?`.
 
 use super::Graph;
 use super::types::{
@@ -18,7 +18,7 @@ impl Display for Graph {
 }
 
 impl Graph {
-    /// A value's name, as text prints it after `%`.
+    /// A value's name, as graph text prints it after `%`.
     pub fn value_name(&self, value: ValueId) -> impl Display + '_ {
         struct ValueName<'g>(&'g Graph, ValueId);
         impl Display for ValueName<'_> {
@@ -29,7 +29,7 @@ impl Graph {
         ValueName(self, value)
     }
 
-    /// A type as text prints it: `f32[batch, 784] strides [1, 784]`.
+    /// A type as graph text prints it: `f32[batch, 784] strides [1, 784]`.
     pub fn display_type(&self, ty: ValueType) -> impl Display + '_ {
         struct Type<'g>(&'g Graph, ValueType);
         impl Display for Type<'_> {
@@ -40,7 +40,7 @@ impl Graph {
         Type(self, ty)
     }
 
-    /// An argument or output as text prints it.
+    /// An argument or output as graph text prints it.
     pub fn display_arg(&self, arg: Arg) -> impl Display + '_ {
         struct OneArg<'g>(&'g Graph, Arg);
         impl Display for OneArg<'_> {
@@ -51,8 +51,8 @@ impl Graph {
         OneArg(self, arg)
     }
 
-    /// The statements around a node, `radius` on each side, one a line, with a `>` before the
-    /// node's own.
+    /// The statements around a node, for errors: up to `radius` on each side, one per line. A `>`
+    /// marks the node's statement.
     pub fn window(&self, node: NodeId, radius: usize) -> String {
         match self.body.iter().position(|s| *s == Stmt::Node(node)) {
             Some(at) => self.window_at(at, radius),
@@ -60,7 +60,7 @@ impl Graph {
         }
     }
 
-    /// The statements around the `at`-th, as [`Graph::window`] shows them.
+    /// The statements around statement number `at`, in the form of [`Graph::window`].
     pub fn window_at(&self, at: usize, radius: usize) -> String {
         let (from, to) = (
             at.saturating_sub(radius),
@@ -69,7 +69,7 @@ impl Graph {
         let mut text = String::new();
         for (i, stmt) in self.body.iter().enumerate().take(to).skip(from) {
             text.push_str(if i == at { "> " } else { "  " });
-            // Writing to a string cannot fail.
+            // Writing to a `String` cannot fail.
             let _ = Printer { g: self, w: &mut text }.stmt(stmt);
             text.push('\n');
         }
@@ -77,7 +77,8 @@ impl Graph {
     }
 }
 
-/// Whether a name alone says that a symbol is unbacked: `u` and digits.
+/// Whether a symbol's name has the form of an unbacked symbol: `u` and digits. Other unbacked
+/// symbols are declared as such in the text.
 pub(super) fn names_unbacked(name: &str) -> bool {
     name.strip_prefix('u')
         .is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()))
@@ -233,7 +234,7 @@ impl<'g, W: Write> Printer<'g, '_, W> {
         }
     }
 
-    /// What the signature says of an output.
+    /// The type of an output, as the graph's signature prints it.
     fn arg_type(&mut self, arg: &Arg) -> fmt::Result {
         match *arg {
             Arg::Value(v) => match self.g.values.get(v.index()) {
@@ -345,15 +346,15 @@ impl<'g, W: Write> Printer<'g, '_, W> {
     }
 }
 
-/// Characters that would change a line without being seen: controls, zero-width characters,
-/// direction marks, line separators.
+/// Whether a character has no visible form, so that a string prints it as an escape: controls,
+/// zero-width characters, direction marks, line separators.
 fn is_invisible(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
         || matches!(c, '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
-/// The signature's word for an output that is not a value, an integer or a list.
+/// The name of an argument's kind. A signature prints it as the type of a constant output.
 pub(super) fn kind_name(arg: &Arg) -> &'static str {
     match arg {
         Arg::Value(_) => "value",

@@ -18,11 +18,11 @@ fn run<T: Element>(
     q: &View<'_>,
     k: &View<'_>,
     v: &View<'_>,
-    asked: Attention<'_>,
+    options: Attention<'_>,
     sizes: &[i64],
 ) -> Result<Vec<T>> {
     let mut out = vec![T::default(); numel(sizes)];
-    attention(q, k, v, asked, &mut ViewMut::from_slice_sized(&mut out, sizes).expect("fits"))?;
+    attention(q, k, v, options, &mut ViewMut::from_slice_sized(&mut out, sizes).expect("fits"))?;
     Ok(out)
 }
 
@@ -32,21 +32,21 @@ fn keys_without_end() {
     let (q, k, v) =
         (view(&q, &[1, 2]), repeated(&k, &[1, 2], 0, HUGE), repeated(&v, &[1, 1], 0, HUGE));
     // the first causal query sees only the first key
-    let asked = || Attention { scale: 1.0, ..Attention::default() };
+    let options = || Attention { scale: 1.0, ..Attention::default() };
     assert_eq!(
-        run::<f32>(&q, &k, &v, Attention { causal: true, ..asked() }, &[1, 1]),
+        run::<f32>(&q, &k, &v, Attention { causal: true, ..options() }, &[1, 1]),
         Ok(vec![7.0])
     );
-    let e = run::<f32>(&q, &k, &v, asked(), &[1, 1]).expect_err("there is no such memory");
+    let e = run::<f32>(&q, &k, &v, options(), &[1, 1]).expect_err("there is no such memory");
     assert_eq!(e.to_string(), "attention: no memory for 288230376151711744 elements of scratch");
     let (q, k, v) = ([bf16::ONE; 2], [bf16::ONE; 2], [bf16::from_f32(7.0)]);
     let (q, k, v) =
         (view(&q, &[1, 2]), repeated(&k, &[1, 2], 0, HUGE), repeated(&v, &[1, 1], 0, HUGE));
     assert_eq!(
-        run::<bf16>(&q, &k, &v, Attention { causal: true, ..asked() }, &[1, 1]),
+        run::<bf16>(&q, &k, &v, Attention { causal: true, ..options() }, &[1, 1]),
         Ok(vec![bf16::from_f32(7.0)])
     );
-    assert!(run::<bf16>(&q, &k, &v, asked(), &[1, 1]).is_err());
+    assert!(run::<bf16>(&q, &k, &v, options(), &[1, 1]).is_err());
 }
 
 #[test]
@@ -72,24 +72,24 @@ fn nothing_to_write_takes_no_time() {
 fn no_keys_and_no_width() {
     let (q, v) = ([1.0f32, 2.0, 3.0, 4.0], [1.0f32, 5.0, 3.0, 7.0]);
     let mut lse = [9.0f32; 2];
-    let asked = Attention {
+    let options = Attention {
         scale: 1.0,
         logsumexp: Some(ViewMut::from_slice(&mut lse)),
         ..Attention::default()
     };
     let none = view::<f32>(&[], &[0, 2]);
-    assert_eq!(run::<f32>(&view(&q, &[2, 2]), &none, &none, asked, &[2, 2]), Ok(vec![0.0; 4]));
+    assert_eq!(run::<f32>(&view(&q, &[2, 2]), &none, &none, options, &[2, 2]), Ok(vec![0.0; 4]));
     assert_eq!(lse, [0.0; 2]);
     // without width all scores are 0, whatever the scale
     let none = view::<f32>(&[], &[2, 0]);
-    let asked = Attention { scale: f64::INFINITY, ..Attention::default() };
+    let options = Attention { scale: f64::INFINITY, ..Attention::default() };
     assert_eq!(
-        run::<f32>(&none, &none, &view(&v, &[2, 2]), asked, &[2, 2]),
+        run::<f32>(&none, &none, &view(&v, &[2, 2]), options, &[2, 2]),
         Ok(vec![2.0, 6.0, 2.0, 6.0])
     );
     // values of width 0, with log-sum-exp requested
     let mut lse = [9.0f32; 2];
-    let asked = Attention {
+    let options = Attention {
         scale: 1.0,
         logsumexp: Some(ViewMut::from_slice(&mut lse)),
         ..Attention::default()
@@ -99,7 +99,7 @@ fn no_keys_and_no_width() {
             &view(&q, &[2, 2]),
             &view(&[0f32; 2], &[1, 2]),
             &view::<f32>(&[], &[1, 0]),
-            asked,
+            options,
             &[2, 0]
         ),
         Ok(vec![])
@@ -149,12 +149,12 @@ fn half_precision_rounds_once_and_reads_any_layout() {
         ((0..b * h * n * e).map(f).collect(), (0..b * 2 * l * e).map(f).collect());
     let sizes = [b as i64, 2, 3, n as i64, e as i64];
     let keys = repeated(&k, &[b as i64, 2, 1, l as i64, e as i64], 2, 3);
-    let asked = || Attention { scale: 0.5, causal: true, ..Attention::default() };
-    let out = run::<bf16>(&view(&q, &sizes), &keys, &keys, asked(), &sizes).expect("runs");
+    let options = || Attention { scale: 0.5, causal: true, ..Attention::default() };
+    let out = run::<bf16>(&view(&q, &sizes), &keys, &keys, options(), &sizes).expect("runs");
     let wide = |x: &[bf16]| x.iter().map(|x| x.to_f32()).collect::<Vec<f32>>();
     let (q, k) = (wide(&q), wide(&k));
     let keys = repeated(&k, &[b as i64, 2, 1, l as i64, e as i64], 2, 3);
-    let expected = run::<f32>(&view(&q, &sizes), &keys, &keys, asked(), &sizes).expect("runs");
+    let expected = run::<f32>(&view(&q, &sizes), &keys, &keys, options(), &sizes).expect("runs");
     assert_eq!(out, expected.iter().map(|x| bf16::from_f32(*x)).collect::<Vec<_>>());
 }
 

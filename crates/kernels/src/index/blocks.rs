@@ -10,16 +10,16 @@ use crate::scratch::filled;
 use crate::thread_pool;
 use crate::view::{Dims, Ptr, View, ViewMut, numel};
 
-/// The positions of the blocks: an offset into the indexed tensor for each index position, and the
-/// loops within a block.
+/// The blocks that indices select. Of the two tensors, one is indexed and the other is the source
+/// or destination of the blocks.
 struct Blocks {
-    /// Offsets into the indexed tensor, per index position in row-major order.
+    /// The offset in the indexed tensor of each block, in row-major order of the indices.
     starts: Vec<i64>,
-    /// The index positions' sizes, and the strides of the other tensor over them.
+    /// The shape of the indices, and the strides of the other tensor over it.
     positions: (Dims, Dims),
-    /// Over a block: operand 0 the indexed tensor, 1 the other.
+    /// Over the elements of a block: operand 0 is the indexed tensor, operand 1 the other.
     block: Loops,
-    /// The sizes the other tensor must have.
+    /// The sizes that the other tensor must have.
     sizes: Dims,
 }
 
@@ -77,12 +77,12 @@ impl Blocks {
         offset(&self.positions.0, &self.positions.1, position)
     }
 
-    /// Calls `f(offset in the indexed tensor, offset in the other, run length)` for every run of
-    /// one block.
+    /// Calls `f(offset in the indexed tensor, offset in the other, length)` for every run of a
+    /// block.
     fn runs(&self, position: usize, mut f: impl FnMut(i64, i64, usize)) {
         let (a, b) = (self.starts[position], self.other_start(position));
         match (self.block.sizes.len(), self.block.numel()) {
-            // the block is empty, so `a` and `b` may be out of bounds
+            // The block is empty, so the offsets may be out of bounds.
             (_, 0) => {}
             (1, n) => f(a, b, n),
             (_, n) => self
@@ -92,8 +92,8 @@ impl Blocks {
     }
 }
 
-/// `out = input[indices]`: `indices[d]`, if any, indexes dimension `d`; all have one shape
-/// (broadcast before). Negative ones count from the end.
+/// Computes `out = input[indices]`. `indices[d]`, if present, indexes dimension `d`. All indices
+/// have the same shape; the caller has broadcast them. Negative indices count from the end.
 pub fn index(input: &View<'_>, indices: &[Option<View<'_>>], out: &mut ViewMut<'_>) -> Result<()> {
     blocks("index", input, indices, Negative::Wraps, out)
 }
@@ -116,8 +116,8 @@ fn blocks(
         thread_pool::ranges(blocks.starts.len(), grain, 1, &|from, to| {
             for p in from..to {
                 blocks.runs(p, |a, b, len| {
-                    // SAFETY: indices were checked; each position writes its own block. The type is
-                    // one of the elements' size.
+                    // SAFETY: the indices were checked, and each position writes its own block. The
+                    // type has the elements' size.
                     unsafe {
                         match (si, so) {
                             (1, 1) => dst.slice_mut(b, len).copy_from_slice(src.slice(a, len)),
@@ -132,9 +132,9 @@ fn blocks(
     })
 }
 
-/// `self[indices] = values`, or `+=` if `accumulate`; in the order of the indices, so that of equal
-/// ones the last counts. Negative ones count from the end. `values` has the sizes `self[indices]`
-/// has.
+/// Computes `out[indices] = values`, or `+=` if `accumulate`, in row-major order of the indices. Of
+/// equal indices the last one counts. Negative indices count from the end. `values` has the sizes
+/// of `out[indices]`.
 pub fn index_put(
     out: &mut ViewMut<'_>,
     indices: &[Option<View<'_>>],
@@ -159,15 +159,15 @@ fn put<T: Element, C: Combine<T>>(blocks: &Blocks, out: &mut ViewMut<'_>, values
     for p in 0..blocks.starts.len() {
         blocks.runs(p, |a, b, len| {
             for i in 0..len as i64 {
-                // SAFETY: indices were checked; one thread writes.
+                // SAFETY: the indices were checked, and only one thread writes.
                 unsafe { dst.set(a + i * so, C::combine(dst.get(a + i * so), src.get(b + i * si))) }
             }
         });
     }
 }
 
-/// `out` is `input` with dimension `dim` replaced by the elements at `indices` (one-dimensional, or
-/// of rank 0 as of size 1).
+/// Selects the elements at `indices` along dimension `dim`. `indices` has rank 1; rank 0 counts as
+/// one index.
 pub fn index_select(
     input: &View<'_>,
     dim: usize,
@@ -189,7 +189,7 @@ pub fn index_select(
         }
     };
     if input.rank() == 0 {
-        // One element, selected any number of times.
+        // An input of rank 0 has one element, which any number of indices may select.
         checked(KERNEL, &indices, 1, 0, Negative::Fails)?;
         return crate::copy::copy(input, out);
     }
@@ -198,7 +198,7 @@ pub fn index_select(
     blocks(KERNEL, input, &all, Negative::Fails, out)
 }
 
-/// Rows of `weight` (rank 2) at `indices`, of any shape.
+/// Selects the rows of `weight` (rank 2) at `indices` (any shape).
 pub fn embedding(weight: &View<'_>, indices: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
     const KERNEL: &str = "embedding";
     if weight.rank() != 2 {

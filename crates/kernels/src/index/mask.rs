@@ -14,7 +14,7 @@ fn each_nonzero(v: &View<'_>, mut f: impl FnMut(usize, i64)) {
         let src = v.typed::<T>();
         let mut i = 0;
         for_each(v.sizes(), [v.strides()], |[at]| {
-            // SAFETY: an element of the view.
+            // SAFETY: this is an element of the view.
             if Class::to_bool(unsafe { src.get(at) }.load()) {
                 f(i, at);
             }
@@ -76,8 +76,8 @@ fn check(kernel: &'static str, mask: &View<'_>, one_dim: &View<'_>) -> Result<()
     Ok(())
 }
 
-/// The elements where the mask (expanded to the input's sizes) is true, row-major; `out` is
-/// one-dimensional of their number.
+/// Selects the elements for which the mask, expanded to the input's sizes, is true, in row-major
+/// order. `out` is a vector of their number.
 pub fn masked_select(input: &View<'_>, mask: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
     const KERNEL: &str = "masked_select";
     check(KERNEL, mask, out)?;
@@ -88,8 +88,8 @@ pub fn masked_select(input: &View<'_>, mask: &View<'_>, out: &mut ViewMut<'_>) -
         let (src, dst, stride) = (input.typed::<T>(), out.typed::<T>(), out.strides()[0]);
         let mut n = 0;
         each_nonzero(mask, |i, _| {
-            // SAFETY: `i` is a flat index of the input, whose sizes the mask has; the output holds
-            // their number.
+            // SAFETY: `i` is a flat index of the mask, which has the input's sizes. The output has
+            // one element for each true element of the mask.
             unsafe { dst.set(n * stride, src.get(offset(input.sizes(), input.strides(), i))) }
             n += 1;
         });
@@ -97,8 +97,8 @@ pub fn masked_select(input: &View<'_>, mask: &View<'_>, out: &mut ViewMut<'_>) -
     Ok(())
 }
 
-/// Writes successive elements of `source` (read row-major) where the mask (of the output's sizes)
-/// is true.
+/// Replaces the elements for which the mask (of the output's sizes) is true by successive elements
+/// of `source` in row-major order.
 pub fn masked_scatter(out: &mut ViewMut<'_>, mask: &View<'_>, source: &View<'_>) -> Result<()> {
     const KERNEL: &str = "masked_scatter";
     same_dtype(KERNEL, "the source", out.dtype(), source.dtype())?;
@@ -115,7 +115,7 @@ pub fn masked_scatter(out: &mut ViewMut<'_>, mask: &View<'_>, source: &View<'_>)
         let src = source.typed::<T>();
         let mut n = 0;
         each_nonzero(mask, |i, _| {
-            // SAFETY: positions within both views, as counted above.
+            // SAFETY: the positions are within both views, as counted above.
             unsafe {
                 let x = src.get(offset(source.sizes(), source.strides(), n));
                 dst.set(offset(out.sizes(), out.strides(), i), x);

@@ -26,14 +26,14 @@ fn fits(kernel: &'static str, index: &View<'_>, sizes: &[i64], dim: usize) -> Re
     }
 }
 
-/// The strides over `rank` dimensions with that of `dim` replaced by 0, and the stride of `dim`.
+/// The strides over `rank` dimensions with 0 in place of that of `dim`, and the stride of `dim`.
 fn without(v: &View<'_>, dim: usize, rank: usize) -> (Dims, i64) {
     let of = |d: usize| v.strides().get(d).copied().unwrap_or(0);
     ((0..rank).map(|d| if d == dim { 0 } else { of(d) }).collect(), of(dim))
 }
 
-/// `out[i][j][k] = input[index[i][j][k]][j][k]`, for `dim` 0, and likewise for others; `out` has
-/// `index`'s sizes.
+/// Computes `out[i][j][k] = input[index[i][j][k]][j][k]` for `dim` 0, and correspondingly for other
+/// dimensions. `out` has the sizes of `index`.
 pub fn gather(input: &View<'_>, dim: usize, index: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
     const KERNEL: &str = "gather";
     check_dim(KERNEL, dim, input.rank())?;
@@ -47,7 +47,7 @@ pub fn gather(input: &View<'_>, dim: usize, index: &View<'_>, out: &mut ViewMut<
         let (src, dst) = (input.typed::<T>(), out.typed::<T>());
         let mut at = at.iter();
         for_each(index.sizes(), [&strides[..], out.strides()], |[i, o]| {
-            // SAFETY: indices were checked, and the rest of the position is inside.
+            // SAFETY: the indices were checked, and the other coordinates are in range.
             unsafe { dst.set(o, src.get(i + at.next().copied().unwrap_or(0) * along)) }
         });
     });
@@ -78,8 +78,8 @@ pub enum Source<'a> {
     Value(Scalar),
 }
 
-/// `out[index[i][j][k]][j][k] op= source[i][j][k]`, for `dim` 0, and likewise for others; in
-/// row-major order of the index.
+/// Computes `out[index[i][j][k]][j][k] op= source[i][j][k]` for `dim` 0, and correspondingly for
+/// other dimensions, in row-major order of the index.
 pub fn scatter(
     out: &mut ViewMut<'_>,
     dim: usize,
@@ -135,8 +135,8 @@ fn each<T: Element, C: Combine<T>>(
     );
     for_each(index.sizes(), [&strides[..], &src_strides[..]], |[o, s]| {
         let o = o + at.next().copied().unwrap_or(0) * along;
-        // SAFETY: indices were checked, and the rest of the position is inside both; one thread
-        // writes.
+        // SAFETY: the indices were checked, the other coordinates are in range in both tensors, and
+        // only one thread writes.
         unsafe {
             let Some(new) = value.or_else(|| src.map(|p| p.get(s))) else { return };
             dst.set(o, C::combine(dst.get(o), new));

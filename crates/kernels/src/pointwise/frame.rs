@@ -92,8 +92,8 @@ impl Frame {
     /// The operand's elements in this block.
     ///
     /// # Safety
-    /// A direct operand's address must be of `n` elements of class `C` that nothing writes while
-    /// the slice lives.
+    /// A direct operand's address must point to `n` elements of class `C`, which nothing writes
+    /// while the slice lives.
     #[inline(always)]
     pub unsafe fn source<C: Banked>(&self, location: Location) -> &[C] {
         match location {
@@ -112,8 +112,8 @@ impl Frame {
     /// meanwhile.
     ///
     /// # Safety
-    /// A direct destination's address must be of `n` elements of class `C` that nothing else
-    /// touches meanwhile.
+    /// A direct destination's address must point to `n` elements of class `C`, which nothing else
+    /// accesses meanwhile.
     #[inline(always)]
     pub unsafe fn write<C: Banked>(
         &mut self,

@@ -207,8 +207,8 @@ impl ContiguousKernel {
             &OperandLayout { inputs: &inputs, outputs: &outputs, overlap: false, in_place: None },
         )
         .ok()?;
-        // an output that is an input or a constant needs a store step, which uses the operand's
-        // loops
+        // A store step uses the operand's loops, which this path does not have. An output that is
+        // an input or a constant needs such a step.
         let direct = steps.each.iter().chain(&steps.once).all(|s| !s.in_memory);
         let loops = Loops { sizes: Dims::new(), strides: SmallVec::new() };
         direct.then(|| ContiguousKernel {

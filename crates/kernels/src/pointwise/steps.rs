@@ -34,9 +34,9 @@ pub(crate) struct Step {
     pub value: Scalar,
 }
 
-// SAFETY (for every function of this type): compilation gives each location a block or address of
-// the class it is used as, and never the same location, nor overlapping memory, as source and
-// destination of one step; but for [`in_place`].
+// SAFETY (for every function of this type): compilation assigns each location a block or address of
+// the class with which the step uses it. Source and destination of a step never overlap, except for
+// [`in_place`], whose destination is its first operand.
 pub(crate) type StepFn = fn(&Context, &mut Frame, &Step);
 
 fn step1<A: Banked, R: Banked, O: Op1<A, R>>(cx: &Context, frame: &mut Frame, s: &Step) {
@@ -55,7 +55,7 @@ fn step2<A: Banked, R: Banked, O: Op2<A, R>>(cx: &Context, frame: &mut Frame, s:
 
 /// A binary operation whose first operand is the destination.
 fn in_place<A: Banked, O: Op2<A, A>>(cx: &Context, frame: &mut Frame, s: &Step) {
-    // SAFETY: see `StepFn`; the first operand is not looked at by another name.
+    // SAFETY: see `StepFn`; no other reference to the first operand exists.
     unsafe {
         frame.write::<A>(s.dst, |f, out| {
             cx.isa.dispatch(InPlaceOp::<A, O>(out, f.source(s.src[1]), PhantomData))

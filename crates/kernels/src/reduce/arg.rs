@@ -1,6 +1,9 @@
-//! Least and greatest with their positions.
+//! Positions of extremes: `argmin`, `argmax`, and extremes together with their positions.
+//!
+//! Each output is a sequential scan of its elements in logical order, so that ties go to the first
+//! position. Outputs are independent and run on the thread pool.
 
-use super::walk::Shape;
+use super::shape::Shape;
 use super::{KERNEL, ReduceOp};
 use crate::copy::{check_dim, same_dtype, same_sizes};
 use crate::element::{Element, dispatch};
@@ -10,8 +13,8 @@ use crate::thread_pool;
 use crate::view::{View, ViewMut};
 use maquette_ir::DType;
 
-/// The position of the least (`max` false) or greatest element, or of the first NaN: along `dim`,
-/// or of the whole in row-major order. Ties go to the first.
+/// The position of the greatest (`max`) or least element, or of the first NaN: along `dim`, or
+/// without `dim` the row-major position in the whole input. Of equal elements, the first counts.
 pub fn argminmax(
     max: bool,
     input: &View<'_>,
@@ -22,7 +25,8 @@ pub fn argminmax(
     super::reduce(if max { ReduceOp::ArgMax } else { ReduceOp::ArgMin }, input, &dims, out)
 }
 
-/// The least or greatest along `dim` and its position (i64), as `torch.min(x, dim)`.
+/// The greatest (`max`) or least element along `dim` and its position (`i64`), as `torch.max(x,
+/// dim)`.
 pub fn minmax_with_index(
     max: bool,
     input: &View<'_>,
@@ -39,17 +43,18 @@ pub fn minmax_with_index(
     run(max, input, &shape, None, Some(indices))
 }
 
+/// Writes the extremes or their positions, whichever outputs are given.
 pub(super) fn run(
     max: bool,
     input: &View<'_>,
-    s: &Shape,
+    shape: &Shape,
     values: Option<&mut ViewMut<'_>>,
     indices: Option<&mut ViewMut<'_>>,
 ) -> Result<()> {
-    if s.outputs() == 0 {
+    if shape.outputs() == 0 {
         return Ok(());
     }
-    if s.extent() == 0 {
+    if shape.extent() == 0 {
         return Err(KernelError::EmptyReduction { kernel: KERNEL });
     }
     if let Some(i) = &indices {
@@ -58,16 +63,17 @@ pub(super) fn run(
     let indices = indices.map(|i| i.typed::<i64>());
     dispatch!(input.dtype(), T => {
         let (src, values) = (input.typed::<T>(), values.map(|v| v.typed::<T>()));
-        let stride = s.element_stride();
-        thread_pool::ranges(s.outputs(), (thread_pool::GRAIN / s.extent()).max(1), 1, &|from, to| {
+        let stride = shape.element_stride();
+        let grain = (thread_pool::GRAIN / shape.extent()).max(1);
+        thread_pool::ranges(shape.outputs(), grain, 1, &|from, to| {
             for out in from..to {
-                let (base, at_out) = s.at(out);
-                // SAFETY: an output's elements, of which there is a first; each output is one
-                // task's.
+                let (base, at_out) = (shape.input_at(out), shape.output_at(out));
+                // SAFETY: these are elements of the output, which has at least one; an output
+                // belongs to one task.
                 unsafe {
                     let mut best = src.get(base);
                     let mut best_at = 0;
-                    s.elements(0, s.extent(), |pos, at, len| {
+                    shape.elements(0, shape.extent(), |pos, at, len| {
                         for i in 0..len {
                             let x = src.get(base + at + i as i64 * stride);
                             if better(max, x.load(), best.load()) {
@@ -84,7 +90,8 @@ pub(super) fn run(
     })
 }
 
-/// Whether `x`, which comes later, replaces `best`: it is greater (or less), or the first NaN.
+/// Whether a later element `x` replaces `best`: it is greater (or less, unless `max`), or it is the
+/// first NaN.
 #[inline(always)]
 pub(crate) fn better<C: PartialOrd>(max: bool, x: C, best: C) -> bool {
     let nan = |v: &C| v.partial_cmp(v).is_none();

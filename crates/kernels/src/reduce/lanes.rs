@@ -1,9 +1,18 @@
-//! The order of every reduction, fixed by the extent alone.
+//! The order in which a reduction combines elements. It depends only on the number of elements, so
+//! that bits do not depend on layout, instruction set or threads.
 //!
-//! Elements go round-robin to [`LANES`] accumulators, within chunks of [`CHUNK`]; chunks are
-//! combined pairwise, as a binary counter carries; at the end the lanes are combined as a tree,
-//! upper half onto lower. Threads take whole chunks or whole rows. A partial result of `w` columns
-//! at once is `LANES` groups of `w` accumulators; of one row, `w` is 1.
+//! 1. Elements are divided into chunks of [`CHUNK`]. Within a chunk, element `i` is added to
+//!    accumulator (lane) `i % LANES`, which vectorises without reordering.
+//! 2. Chunks are combined lane by lane as in pairwise summation (Higham 1993): [`Cascade`] combines
+//!    two partial results of equal weight, as a binary counter carries. It needs O(log chunks)
+//!    memory.
+//! 3. Finally the lanes are combined as a binary tree, the upper half onto the lower half.
+//!
+//! For a sum of `n` elements, the rounding error grows with `CHUNK / LANES + log2(n / CHUNK) +
+//! log2(LANES)` additions instead of `n`.
+//!
+//! The partial result of a block of `w` columns has `LANES` groups of `w` accumulators. A row is
+//! the case `w = 1`.
 
 use crate::isa::{Isa, Simd};
 use crate::math::Float;
@@ -11,15 +20,16 @@ use crate::pointwise::ops::{Add, InPlaceOp, Op2};
 use smallvec::SmallVec;
 use std::marker::PhantomData;
 
-/// Accumulators of one chunk.
+/// The number of accumulators of a chunk.
 pub(crate) const LANES: usize = 32;
-/// Elements of one chunk.
+/// The number of elements of a chunk.
 pub(crate) const CHUNK: usize = 2048;
 
 /// The accumulators of one chunk.
 pub(crate) type Partial<A> = SmallVec<[A; LANES]>;
 
-/// Folds `f(x)`, which it leaves in the second slice where there is one.
+/// Folds `f(x)` over a chunk: `Fold(elements, mapped, identity, f, operation)`. If `KEEP`, also
+/// stores each `f(x)` in `mapped`.
 struct Fold<'a, A, O, F, const KEEP: bool>(&'a [A], &'a mut [A], A, F, PhantomData<O>);
 
 impl<A: Copy, O: Op2<A, A>, F: Fn(A) -> A, const KEEP: bool> Simd for Fold<'_, A, O, F, KEEP> {
@@ -52,7 +62,7 @@ impl<A: Copy, O: Op2<A, A>, F: Fn(A) -> A, const KEEP: bool> Simd for Fold<'_, A
     }
 }
 
-/// The accumulators of one row, combined.
+/// Combines the lanes of one row.
 struct Tree<A, O>([A; LANES], PhantomData<O>);
 
 impl<A: Copy, O: Op2<A, A>> Simd for Tree<A, O> {
@@ -69,10 +79,11 @@ pub(crate) fn fold<A: Copy, O: Op2<A, A>>(isa: Isa, chunk: &[A], identity: A) ->
     isa.dispatch(Fold::<A, O, _, false>(chunk, &mut [], identity, |x| x, PhantomData))
 }
 
-/// Combines chunks in order: two partial results of equal weight at once.
+/// Combines the partial results of chunks in order, two of equal weight at a time.
 pub(crate) struct Cascade<A, O> {
+    /// Partial results of `2^weight` chunks, with strictly decreasing weights.
     stack: SmallVec<[(u32, Partial<A>); 2]>,
-    // a function's result: sent between threads whatever the operation is
+    // `fn() -> O` is `Send` and `Sync` for every `O`.
     op: PhantomData<fn() -> O>,
 }
 
@@ -85,18 +96,20 @@ impl<A: Copy, O: Op2<A, A>> Cascade<A, O> {
         InPlaceOp::<A, O>(left, right, PhantomData).run();
     }
 
-    /// The next chunk.
+    /// Adds the next chunk.
     pub fn push(&mut self, partial: Partial<A>) {
         self.push_all(0, partial);
     }
 
-    /// Everything `next` was given, as if it had been pushed here, where so far a multiple of its
-    /// number of chunks (a power of two, except for the last) was.
+    /// Adds the chunks of `next`, with the same result as if they had been pushed here.
+    ///
+    /// This requires that all parts, except the last, have the same number of chunks and that it is
+    /// a power of two. Only then does `next` combine the same pairs.
     pub fn append(&mut self, next: Cascade<A, O>) {
         next.stack.into_iter().for_each(|(weight, partial)| self.push_all(weight, partial));
     }
 
-    /// The next 2^weight chunks.
+    /// Adds the partial result of the next `2^weight` chunks.
     fn push_all(&mut self, mut weight: u32, mut partial: Partial<A>) {
         while self.stack.last().is_some_and(|(w, _)| *w == weight) {
             if let Some((_, mut left)) = self.stack.pop() {
@@ -108,7 +121,8 @@ impl<A: Copy, O: Op2<A, A>> Cascade<A, O> {
         self.stack.push((weight, partial));
     }
 
-    /// Everything pushed: one value per column, in front; nothing if nothing was.
+    /// Combines everything, including the lanes. The first `w` elements are the results of the `w`
+    /// columns. Empty if nothing was pushed.
     pub fn finish(mut self) -> Partial<A> {
         let Some((_, mut acc)) = self.stack.pop() else { return Partial::new() };
         while let Some((_, mut left)) = self.stack.pop() {
@@ -120,7 +134,7 @@ impl<A: Copy, O: Op2<A, A>> Cascade<A, O> {
     }
 }
 
-/// Combines the lanes, of however many columns, onto the first.
+/// Combines the lanes of all columns into the first lane.
 #[inline(always)]
 pub(crate) fn tree<A: Copy, O: Op2<A, A>>(acc: &mut [A]) {
     let mut half = acc.len() / 2;
@@ -134,12 +148,12 @@ pub(crate) fn tree<A: Copy, O: Op2<A, A>>(acc: &mut [A]) {
     }
 }
 
-/// A whole row at once.
+/// Reduces a whole row.
 pub(crate) fn row<A: Copy, O: Op2<A, A>>(isa: Isa, xs: &[A], identity: A) -> A {
     row_of::<A, O, _>(isa, xs, identity, |x| x)
 }
 
-/// [`row`] of `f(x)`.
+/// Reduces `f(x)` over a whole row.
 pub(crate) fn row_of<A: Copy, O: Op2<A, A>, F: Fn(A) -> A + Copy>(
     isa: Isa,
     xs: &[A],
@@ -153,7 +167,7 @@ pub(crate) fn row_of<A: Copy, O: Op2<A, A>, F: Fn(A) -> A + Copy>(
     }
 }
 
-/// [`row`] of `f(x)`, which goes to `out`, of the same length.
+/// As [`row_of`]; also stores each `f(x)` in `out`, which has the row's length.
 pub(crate) fn row_into<A: Copy, O: Op2<A, A>, F: Fn(A) -> A + Copy>(
     isa: Isa,
     xs: &[A],
@@ -171,7 +185,7 @@ pub(crate) fn row_into<A: Copy, O: Op2<A, A>, F: Fn(A) -> A + Copy>(
     }
 }
 
-/// The sums of `x - from` and of its square, in one pass over a row.
+/// The lanes of the sums of `x - from` and `(x - from)^2`, in one pass over a chunk.
 struct Deviations<'a, A>(&'a [A], A);
 
 impl<A: Float> Simd for Deviations<'_, A> {
@@ -196,8 +210,9 @@ impl<A: Float> Simd for Deviations<'_, A> {
     }
 }
 
-/// The sums of `x - from` and of its square over a row: with `from` near the mean, what the mean is
-/// beside it and the variance (the corrected two-pass algorithm; Chan, Golub and LeVeque 1983).
+/// The sums of `x - from` and `(x - from)^2` over a row. If `from` is an approximate mean, the
+/// first sum corrects the mean and the second gives the variance: the corrected two-pass algorithm
+/// (Chan, Golub and LeVeque 1983).
 pub(crate) fn deviations<A: Float>(isa: Isa, xs: &[A], from: A) -> [A; 2]
 where
     Add: Op2<A, A>,
@@ -209,7 +224,7 @@ where
     }
 }
 
-/// Chunks' accumulators of each of `N` results, combined.
+/// Combines chunks that each have the lanes of `N` independent results.
 fn combined<A: Copy, O: Op2<A, A>, const N: usize>(
     chunks: impl Iterator<Item = [[A; LANES]; N]>,
     identity: A,

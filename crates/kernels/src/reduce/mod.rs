@@ -1,10 +1,14 @@
-//! Reductions over any dimensions. See [`lanes`] for the order of summation, which is the same for
-//! every layout, instruction set and number of threads. A result that is NaN is always the same
-//! NaN.
+//! Reductions over any dimensions: sums, products, extremes, norms, moments, and positions of
+//! extremes.
+//!
+//! [`lanes`] defines the order in which elements are combined, and [`walk`] traverses the input in
+//! that order. Results have the same bits for every layout, instruction set and number of threads.
+//! A NaN result is always the same NaN.
 
 mod arg;
 pub(crate) mod lanes;
 mod moments;
+mod shape;
 #[cfg(test)]
 mod tests;
 mod walk;
@@ -21,32 +25,33 @@ use crate::pointwise::steps::{Kind, class_of};
 use crate::view::{View, ViewMut};
 use maquette_ir::DType;
 use moments::moments;
-use walk::{Shape, run};
+use shape::Shape;
+use walk::run;
 
 const KERNEL: &str = "reduce";
 
-/// What a reduction computes. Floats accumulate in `f32` (`f64` for `f64`, and in variances),
-/// integers in `i64`, wrapping.
+/// The operation of a reduction. `f64`, and the variance of every float dtype, accumulates in
+/// `f64`. Other floats accumulate in `f32`, integers in `i64` with wrapping.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ReduceOp {
-    /// The sum, in the output's class; 0 of nothing.
+    /// The sum, computed in the output's class; 0 of no elements.
     Sum,
-    /// The product, in the output's class; 1 of nothing.
+    /// The product, computed in the output's class; 1 of no elements.
     Prod,
-    /// The least; NaN if there is one.
+    /// The least element; NaN if any element is NaN.
     Min,
-    /// The greatest; NaN if there is one.
+    /// The greatest element; NaN if any element is NaN.
     Max,
-    /// Whether any element is nonzero; the output is bool or u8.
+    /// Whether any element is nonzero. The output is `bool` or `u8`.
     Any,
-    /// Whether all elements are nonzero; the output is bool or u8.
+    /// Whether all elements are nonzero. The output is `bool` or `u8`.
     All,
-    /// The sum over the count; floats.
+    /// The sum divided by the number of elements. Floats.
     Mean,
-    /// `(sum |x|^p)^(1/p)`; p of 0 counts the nonzero, infinities give the greatest and least
-    /// magnitude; floats.
+    /// The norm `(sum |x|^p)^(1/p)`. With p = 0 it is the number of nonzero elements, with infinite
+    /// p the greatest or least magnitude. Floats.
     Norm(f64),
-    /// The sum of squared deviations from the mean over `count - correction`; floats.
+    /// The sum of squared deviations from the mean, divided by `count - correction`. Floats.
     Var {
         /// 1 for the unbiased estimate.
         correction: f64,
@@ -56,20 +61,20 @@ pub enum ReduceOp {
         /// 1 for the unbiased estimate.
         correction: f64,
     },
-    /// The first index of the least, or of the first NaN; over all of `dims` flattened in order;
-    /// the output is i64.
+    /// The position of the first NaN, or else of the first least element. Positions are row-major
+    /// over `dims`. The output is `i64`.
     ArgMin,
-    /// The first index of the greatest, or of the first NaN; the output is i64.
+    /// The position of the first NaN, or else of the first greatest element. The output is `i64`.
     ArgMax,
 }
 
-/// Reduces `input` over `dims` (none: no dimension) into `out`, whose sizes are the input's with
-/// those dimensions removed, or 1.
+/// Reduces `input` over `dims` into `out`. The output has the input's sizes with these dimensions
+/// removed, or of size 1. An empty `dims` reduces no dimension.
 pub fn reduce(op: ReduceOp, input: &View<'_>, dims: &[usize], out: &mut ViewMut<'_>) -> Result<()> {
     reduce_on(Isa::detect(), op, input, dims, out)
 }
 
-/// As [`reduce`], on a chosen instruction set.
+/// As [`reduce`], on a given instruction set.
 pub fn reduce_on(
     isa: Isa,
     op: ReduceOp,
@@ -84,7 +89,7 @@ pub fn reduce_on(
         }
         ReduceOp::Any | ReduceOp::All => {
             if !matches!(out.dtype(), DType::Bool | DType::U8) {
-                return Err(wrong("the output", "bool or u8", out.dtype()));
+                return Err(dtype_error("the output", "bool or u8", out.dtype()));
             }
             match op {
                 ReduceOp::Any => run::<bool, Max>(&shape, input, out, false, None, &|x| x),
@@ -98,26 +103,29 @@ pub fn reduce_on(
             }
             match class_of(out.dtype()) {
                 Kind::F32 => {
-                    extremes::<f32>(op, &shape, input, out, f32::NEG_INFINITY, f32::INFINITY)
+                    min_or_max::<f32>(op, &shape, input, out, f32::NEG_INFINITY, f32::INFINITY)
                 }
                 Kind::F64 => {
-                    extremes::<f64>(op, &shape, input, out, f64::NEG_INFINITY, f64::INFINITY)
+                    min_or_max::<f64>(op, &shape, input, out, f64::NEG_INFINITY, f64::INFINITY)
                 }
-                Kind::I64 => extremes::<i64>(op, &shape, input, out, i64::MIN, i64::MAX),
-                Kind::Bool => extremes::<bool>(op, &shape, input, out, false, true),
+                Kind::I64 => min_or_max::<i64>(op, &shape, input, out, i64::MIN, i64::MAX),
+                Kind::Bool => min_or_max::<bool>(op, &shape, input, out, false, true),
             }
         }
         ReduceOp::Sum | ReduceOp::Prod => match class_of(out.dtype()) {
-            Kind::F32 => totals::<f32>(op, &shape, input, out, 1.0),
-            Kind::F64 => totals::<f64>(op, &shape, input, out, 1.0),
-            // Bool counts.
-            Kind::I64 | Kind::Bool => totals::<i64>(op, &shape, input, out, 1),
+            Kind::F32 => sum_or_product::<f32>(op, &shape, input, out, 1.0),
+            Kind::F64 => sum_or_product::<f64>(op, &shape, input, out, 1.0),
+            // A sum of bools counts the true elements.
+            Kind::I64 | Kind::Bool => sum_or_product::<i64>(op, &shape, input, out, 1),
         },
         ReduceOp::Mean | ReduceOp::Norm(_) | ReduceOp::Var { .. } | ReduceOp::Std { .. } => {
             match class_of(out.dtype()) {
-                _ if !input.dtype().is_float() => Err(wrong("the input", "a float", input.dtype())),
-                Kind::I64 | Kind::Bool => Err(wrong("the output", "a float", out.dtype())),
-                // squares of deviations leave the range of `f32` long before their mean's root does
+                _ if !input.dtype().is_float() => {
+                    Err(dtype_error("the input", "a float", input.dtype()))
+                }
+                Kind::I64 | Kind::Bool => Err(dtype_error("the output", "a float", out.dtype())),
+                // A variance of f32 accumulates in f64: the sum of squared deviations may overflow
+                // f32 although the standard deviation does not.
                 Kind::F32 if matches!(op, ReduceOp::Mean | ReduceOp::Norm(_)) => {
                     moments::<f32>(op, &shape, input, out)
                 }
@@ -127,13 +135,14 @@ pub fn reduce_on(
     }
 }
 
-fn wrong(operand: &'static str, expected: &str, found: DType) -> KernelError {
+fn dtype_error(operand: &'static str, expected: &str, found: DType) -> KernelError {
     KernelError::DType { kernel: KERNEL, operand, expected: expected.into(), found }
 }
 
-fn totals<A: Class>(
+/// [`ReduceOp::Sum`] and [`ReduceOp::Prod`] in class `A`.
+fn sum_or_product<A: Class>(
     op: ReduceOp,
-    s: &Shape,
+    shape: &Shape,
     input: &View<'_>,
     out: &mut ViewMut<'_>,
     one: A,
@@ -143,14 +152,15 @@ where
     Mul: Op2<A, A>,
 {
     match op {
-        ReduceOp::Sum => run::<A, Add>(s, input, out, A::default(), None, &|x| x),
-        _ => run::<A, Mul>(s, input, out, one, None, &|x| x),
+        ReduceOp::Sum => run::<A, Add>(shape, input, out, A::default(), None, &|x| x),
+        _ => run::<A, Mul>(shape, input, out, one, None, &|x| x),
     }
 }
 
-fn extremes<A: Class>(
+/// [`ReduceOp::Min`] and [`ReduceOp::Max`] in class `A`, whose range is `least..=greatest`.
+fn min_or_max<A: Class>(
     op: ReduceOp,
-    s: &Shape,
+    shape: &Shape,
     input: &View<'_>,
     out: &mut ViewMut<'_>,
     least: A,
@@ -161,7 +171,7 @@ where
     Max: Op2<A, A>,
 {
     match op {
-        ReduceOp::Max => run::<A, Max>(s, input, out, least, None, &|x| x),
-        _ => run::<A, Min>(s, input, out, greatest, None, &|x| x),
+        ReduceOp::Max => run::<A, Max>(shape, input, out, least, None, &|x| x),
+        _ => run::<A, Min>(shape, input, out, greatest, None, &|x| x),
     }
 }

@@ -1,6 +1,10 @@
-//! Means, norms and variances: sums of mapped elements, and what follows the sum.
+//! Means, norms and variances: reductions of mapped elements, followed by a function of the result.
+//!
+//! The variance takes two passes, one for the means and one for the squared deviations. A one-pass
+//! formula would be faster, but loses precision if the mean is large.
 
-use super::walk::{Map, Shape, run};
+use super::shape::Shape;
+use super::walk::{Map, run};
 use super::{KERNEL, ReduceOp};
 use crate::error::{KernelError, Result};
 use crate::isa::{Each, Isa};
@@ -9,7 +13,7 @@ use crate::pointwise::ops::{Add, Max, Min, Op2};
 use crate::scratch::filled;
 use crate::view::{View, ViewMut};
 
-/// |x|^p; for infinite p, |x|.
+/// `|x|^p`, or `|x|` for infinite p.
 struct Power<A>(A);
 
 impl<A: Float> Map<A> for Power<A> {
@@ -30,7 +34,7 @@ impl<A: Float> Map<A> for Power<A> {
     }
 }
 
-/// `(x - mean)^2`, with a mean per output.
+/// `(x - mean)^2`, with one mean per output.
 struct Deviation<A>(Vec<A>);
 
 impl<A: Float> Map<A> for Deviation<A> {
@@ -45,49 +49,50 @@ impl<A: Float> Map<A> for Deviation<A> {
     }
 }
 
-/// Mean, norm, variance or standard deviation, accumulated in `A`.
+/// A mean, norm, variance or standard deviation, accumulated in `A`.
 pub(super) fn moments<A: Float>(
     op: ReduceOp,
-    s: &Shape,
+    shape: &Shape,
     input: &View<'_>,
     out: &mut ViewMut<'_>,
 ) -> Result<()>
 where
     Add: Op2<A, A>,
 {
-    let count = A::from_f64(s.extent() as f64);
+    let count = A::from_f64(shape.extent() as f64);
     match op {
-        ReduceOp::Mean => run::<A, Add>(s, input, out, A::ZERO, None, &|x| x / count),
+        ReduceOp::Mean => run::<A, Add>(shape, input, out, A::ZERO, None, &|x| x / count),
         ReduceOp::Norm(p) => {
-            // the norm of one element is its magnitude, whatever its powers would be
-            let p = if s.extent() == 1 && p != 0.0 { f64::INFINITY } else { p };
+            // The norm of one element is its magnitude. Its power could overflow.
+            let p = if shape.extent() == 1 && p != 0.0 { f64::INFINITY } else { p };
             let (p, map) = (A::from_f64(p), Power(A::from_f64(p)));
             if p == A::INFINITY {
-                run::<A, Max>(s, input, out, A::ZERO, Some(&map), &|x| x)
+                run::<A, Max>(shape, input, out, A::ZERO, Some(&map), &|x| x)
             } else if p == -A::INFINITY {
-                run::<A, Min>(s, input, out, A::INFINITY, Some(&map), &|x| x)
+                run::<A, Min>(shape, input, out, A::INFINITY, Some(&map), &|x| x)
             } else if p == A::ZERO || p == A::ONE {
-                run::<A, Add>(s, input, out, A::ZERO, Some(&map), &|x| x)
+                run::<A, Add>(shape, input, out, A::ZERO, Some(&map), &|x| x)
             } else if p == A::ONE + A::ONE {
-                run::<A, Add>(s, input, out, A::ZERO, Some(&map), &|x| x.sqrt())
+                run::<A, Add>(shape, input, out, A::ZERO, Some(&map), &|x| x.sqrt())
             } else {
-                run::<A, Add>(s, input, out, A::ZERO, Some(&map), &|x| x.pow(A::ONE / p))
+                run::<A, Add>(shape, input, out, A::ZERO, Some(&map), &|x| x.pow(A::ONE / p))
             }
         }
         ReduceOp::Var { correction } | ReduceOp::Std { correction } => {
-            let mut means = filled(KERNEL, A::ZERO, s.outputs())?;
-            let by = s.extent() as f64 - correction;
-            let by = A::from_f64(if by > 0.0 { by } else { 0.0 });
-            let flat = s.flat();
-            if let Some(mut m) = ViewMut::from_slice_sized(&mut means, &[s.outputs() as i64]) {
-                run::<A, Add>(&flat, input, &mut m, A::ZERO, None, &|x| x / count)?;
+            let mut means = filled(KERNEL, A::ZERO, shape.outputs())?;
+            // With a divisor of 0 the result is NaN or infinite, as in PyTorch.
+            let divisor = A::from_f64((shape.extent() as f64 - correction).max(0.0));
+            let flat = shape.flat();
+            if let Some(mut out) = ViewMut::from_slice_sized(&mut means, &[shape.outputs() as i64])
+            {
+                run::<A, Add>(&flat, input, &mut out, A::ZERO, None, &|x| x / count)?;
             }
             let map = Deviation(means);
             match op {
                 ReduceOp::Std { .. } => {
-                    run::<A, Add>(s, input, out, A::ZERO, Some(&map), &|x| (x / by).sqrt())
+                    run::<A, Add>(shape, input, out, A::ZERO, Some(&map), &|x| (x / divisor).sqrt())
                 }
-                _ => run::<A, Add>(s, input, out, A::ZERO, Some(&map), &|x| x / by),
+                _ => run::<A, Add>(shape, input, out, A::ZERO, Some(&map), &|x| x / divisor),
             }
         }
         _ => Err(KernelError::argument(KERNEL, "not a moment")),

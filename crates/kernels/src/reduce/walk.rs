@@ -1,266 +1,281 @@
-//! Walking a reduction: which elements make up each output, by rows or by blocks of columns.
+//! Traversal of a reduction: the elements of each output, and the division of work among threads.
+//!
+//! The kept dimensions of the input index the outputs, the reduced dimensions index the elements of
+//! one output. Outputs are computed in blocks, of one of two forms:
+//!
+//! - A row is one output. Its elements are read in order and folded into the lanes of a chunk.
+//! - Columns are up to [`MAX_COLUMNS`] outputs that are neighbours in memory, while the elements of
+//!   one output are not. A step combines one element of each output, so that reads are contiguous.
+//!
+//! Threads take whole blocks. If there are too few, they take groups of chunks of one block.
+//!
+//! Invariant: the elements of an output are combined in their logical order by the scheme of
+//! [`lanes`](super::lanes). Layout, form of blocks and number of threads change no bit.
 
-use super::KERNEL;
 use super::lanes::{CHUNK, Cascade, LANES, Partial, fold, row, tree};
-use crate::copy::{check_dim, same_sizes};
+use super::shape::Shape;
 use crate::element::Class;
 use crate::error::Result;
 use crate::isa::Isa;
-use crate::layout::Loops;
 use crate::load_store::{Reader, Writer};
 use crate::pointwise::ops::{InPlaceOp, Op2};
 use crate::thread_pool;
-use crate::view::{Dims, View, ViewMut, contiguous};
+use crate::view::{View, ViewMut};
 use std::marker::PhantomData;
+use std::ops::Range;
 
-/// Outputs computed side by side when rows are not contiguous but columns are: at least, and at
-/// most.
-const COLUMNS: (usize, usize) = (64, 256);
+/// The least number of outputs in a block of columns.
+const MIN_COLUMNS: usize = 64;
+/// The greatest number of outputs in a block of columns.
+const MAX_COLUMNS: usize = 256;
 
-/// The loops over outputs (operand 0 the output, 1 the input) and over the elements of one.
-pub(super) struct Shape {
-    isa: Isa,
-    kept: Loops,
-    reduced: Loops,
-    extent: usize,
-}
-
-/// What is done to elements before they are combined; it may depend on the output, counted in the
-/// order of the loops.
+/// A function of elements that is applied before they are combined. It may depend on the output,
+/// which is numbered in the order of the loops.
 pub(super) trait Map<A>: Sync {
-    /// Elements of one output.
+    /// Maps elements of one output.
     fn row(&self, isa: Isa, out: usize, xs: &mut [A]);
-    /// One element of each of several outputs from `first`.
+    /// Maps one element of each of several neighbouring outputs, the first of which is `first`.
     fn columns(&self, isa: Isa, first: usize, xs: &mut [A]);
 }
 
-impl Shape {
-    /// Checks the dimensions and the output's sizes.
-    pub fn new(isa: Isa, input: &View<'_>, dims: &[usize], out: &ViewMut<'_>) -> Result<Shape> {
-        let rank = input.rank();
-        let mut is_reduced = vec![false; rank];
-        for &d in dims {
-            check_dim(KERNEL, d, rank)?;
-            if let Some(r) = is_reduced.get_mut(d) {
-                *r = true;
-            }
-        }
-        let pick = |reduced: bool, of: &[i64]| -> Dims {
-            (0..rank).filter(|d| is_reduced[*d] == reduced).map(|d| of[d]).collect()
+/// The partition of the outputs into blocks. A block is a range of the innermost kept dimension.
+struct Blocks {
+    /// The size of the innermost kept dimension.
+    inner: usize,
+    /// The number of outputs of a block; the last block of each line may have fewer.
+    width: usize,
+    /// The number of blocks along the innermost kept dimension.
+    per_line: usize,
+    /// The number of blocks.
+    count: usize,
+    /// Whether blocks are columns; otherwise they are rows of `width` 1.
+    by_columns: bool,
+}
+
+impl Blocks {
+    fn new(shape: &Shape) -> Blocks {
+        let (inner, by_columns) = (shape.kept.inner_size(), shape.by_columns());
+        let width = if by_columns {
+            // Wide blocks read memory in long runs, narrow ones leave some for every thread.
+            let share = inner / (2 * thread_pool::num_threads());
+            share.next_multiple_of(MIN_COLUMNS).clamp(MIN_COLUMNS, MAX_COLUMNS)
+        } else {
+            1
         };
-        let keepdim = out.rank() == rank;
-        let expected: Dims = match keepdim {
-            true => (0..rank).map(|d| if is_reduced[d] { 1 } else { input.sizes()[d] }).collect(),
-            false => pick(false, input.sizes()),
-        };
-        same_sizes(KERNEL, "the output", &expected, out.sizes())?;
-        let out_strides =
-            if keepdim { pick(false, out.strides()) } else { Dims::from_slice(out.strides()) };
-        let kept = Loops::new(
-            &pick(false, input.sizes()),
-            [&out_strides[..], &pick(false, input.strides())],
-            true,
-        );
-        let sizes = pick(true, input.sizes());
-        // In logical order, whatever the layout: the order is part of the result.
-        let reduced = Loops::new(&sizes, [&pick(true, input.strides())[..]], false);
-        Ok(Shape { isa, kept, reduced, extent: crate::view::numel(&sizes) })
+        let per_line = inner.div_ceil(width).max(1);
+        let count = shape.outputs() / inner.max(1) * per_line;
+        Blocks { inner, width, per_line, count, by_columns }
     }
 
-    /// How many elements make an output.
-    pub fn extent(&self) -> usize {
-        self.extent
+    /// The first output of a block.
+    #[inline]
+    fn first(&self, block: usize) -> usize {
+        (block / self.per_line) * self.inner + (block % self.per_line) * self.width
     }
 
-    /// How many outputs.
-    pub fn outputs(&self) -> usize {
-        self.kept.numel()
-    }
-
-    /// The same into a flat buffer in the order of the loops.
-    pub fn flat(&self) -> Shape {
-        let mut kept = self.kept.clone();
-        kept.strides[0] = contiguous(&kept.sizes);
-        Shape { isa: self.isa, kept, reduced: self.reduced.clone(), extent: self.extent }
-    }
-
-    /// The input's offset of an output's first element, and the offset in the output.
-    pub fn at(&self, out: usize) -> (i64, i64) {
-        (self.input_at(out), self.output_at(out))
-    }
-
-    /// The input's offset of an output's first element.
-    fn input_at(&self, out: usize) -> i64 {
-        self.kept.offset(1, out)
-    }
-
-    /// The offset of an output.
-    fn output_at(&self, out: usize) -> i64 {
-        self.kept.offset(0, out)
-    }
-
-    /// Calls `f(position, offset, run length)` over an output's elements, in order; and the stride
-    /// within runs.
-    pub fn elements(&self, from: usize, n: usize, f: impl FnMut(usize, i64, usize)) {
-        self.reduced.runs(0, from, n, f);
-    }
-
-    pub fn element_stride(&self) -> i64 {
-        self.reduced.inner_stride(0)
-    }
-
-    /// Whether neighbouring outputs' elements lie closer than one output's.
-    fn by_columns(&self) -> bool {
-        self.kept.inner_size() >= 8
-            && self.kept.inner_stride(1) == 1
-            && self.reduced.inner_stride(0) != 1
-            && self.extent > 1
+    /// The number of outputs of a block.
+    #[inline]
+    fn len(&self, block: usize) -> usize {
+        self.width.min(self.inner - (block % self.per_line) * self.width)
     }
 }
 
-/// Reduces every output: elements cast to `A`, mapped, combined with `O` from `identity`, then
-/// `post`, cast to the output.
+/// A reduction of elements cast to `A`, by the operation `O`.
+struct Reduction<'a, A, O> {
+    shape: &'a Shape,
+    blocks: Blocks,
+    input: Reader<A>,
+    output: Writer<A>,
+    identity: A,
+    map: Option<&'a dyn Map<A>>,
+    post: &'a (dyn Fn(A) -> A + Sync),
+    /// Whether the elements of each output are contiguous and are combined unmapped. Blocks are
+    /// rows in this case.
+    contiguous: bool,
+    op: PhantomData<fn() -> O>,
+}
+
+/// Reduces every output: casts its elements to `A`, maps them, combines them with `O` starting from
+/// `identity`, applies `post`, and casts to the output's dtype.
 pub(super) fn run<A: Class, O: Op2<A, A>>(
-    s: &Shape,
+    shape: &Shape,
     input: &View<'_>,
     out: &mut ViewMut<'_>,
     identity: A,
     map: Option<&dyn Map<A>>,
     post: &(dyn Fn(A) -> A + Sync),
 ) -> Result<()> {
-    let (src, dst) = (Reader::<A>::new(input), Writer::<A>::new(out));
-    let columns = s.by_columns();
-    let inner = s.kept.inner_size();
-    // No bit depends on the width. Wide blocks read memory in long runs; there are to be some for
-    // every thread.
-    let share = inner / (2 * thread_pool::num_threads());
-    let width =
-        if columns { share.next_multiple_of(COLUMNS.0).clamp(COLUMNS.0, COLUMNS.1) } else { 1 };
-    let (outputs, per_row) = (s.outputs(), inner.div_ceil(width).max(1));
-    if outputs == 0 {
-        return Ok(());
-    }
-    let blocks = outputs / inner * per_row;
-    let chunks = s.extent.div_ceil(CHUNK);
-    let first = |block: usize| (block / per_row) * inner + (block % per_row) * width;
-    let widths = |block: usize| width.min(inner - (block % per_row) * width);
-    let contiguous = map.is_none() && s.reduced.sizes.len() == 1 && s.element_stride() == 1;
-
-    let partial = |block: usize, chunk: usize, scratch: &mut Vec<A>| -> Partial<A> {
-        let (out0, w) = (first(block), widths(block));
-        let (base, from) = (s.input_at(out0), chunk * CHUNK);
-        let n = CHUNK.min(s.extent - from);
-        if columns {
-            return s.columns::<A, O>(src, base, (out0, w), (from, n), identity, map);
-        }
-        if contiguous {
-            // SAFETY: the elements are an output's, which lie one after another.
-            if let Some(xs) = unsafe { src.in_place(base + from as i64, n) } {
-                return Partial::from(fold::<A, O>(s.isa, xs, identity));
-            }
-        }
-        scratch.resize(CHUNK, identity);
-        let xs = &mut scratch[..n];
-        let stride = s.element_stride();
-        // SAFETY: the elements are the output's.
-        s.elements(from, n, |pos, at, len| unsafe {
-            src.read(s.isa, base + at, stride, &mut xs[pos..pos + len])
-        });
-        if let Some(map) = map {
-            map.row(s.isa, out0, xs);
-        }
-        Partial::from(fold::<A, O>(s.isa, xs, identity))
+    let reduction = Reduction::<A, O> {
+        shape,
+        blocks: Blocks::new(shape),
+        input: Reader::new(input),
+        output: Writer::new(out),
+        identity,
+        map,
+        post,
+        contiguous: map.is_none() && shape.reduced.sizes.len() == 1 && shape.element_stride() == 1,
+        op: PhantomData,
     };
-    // SAFETY: an output's elements, which lie one after another.
-    let whole = |block| unsafe {
-        if contiguous && !columns { src.in_place(s.input_at(first(block)), s.extent) } else { None }
-    };
-    let write = |block: usize, values: &[A]| {
-        for (i, v) in values.iter().take(widths(block)).enumerate() {
-            // which of two NaNs a sum is, is left to the compiler, and differs between its versions
-            // of one loop
-            let value = post(*v).one_nan();
-            // SAFETY: each output is written by the one task that has its block.
-            unsafe { dst.write(s.output_at(first(block) + i), value) }
-        }
-    };
-
-    let work = outputs.saturating_mul(s.extent);
-    if work > thread_pool::GRAIN && blocks < 2 * thread_pool::num_threads() && chunks > 1 {
-        let group = (chunks / (4 * thread_pool::num_threads())).next_power_of_two();
-        let of_group = |block: usize, g: usize| {
-            let (mut cascade, mut scratch) = (Cascade::<A, O>::new(), Vec::new());
-            (g * group..chunks.min((g + 1) * group))
-                .for_each(|c| cascade.push(partial(block, c, &mut scratch)));
-            cascade
-        };
-        for block in 0..blocks {
-            let mut cascade = Cascade::<A, O>::new();
-            thread_pool::map(chunks.div_ceil(group), |g| of_group(block, g))
-                .into_iter()
-                .for_each(|c| cascade.append(c));
-            write(block, &cascade.finish());
-        }
-        return Ok(());
-    }
-    let grain = (thread_pool::GRAIN / s.extent.max(1) / width).max(1);
-    thread_pool::ranges(blocks, grain, 1, &|from, to| {
-        let mut scratch = Vec::new();
-        for block in from..to {
-            match chunks {
-                0 => write(block, &vec![identity; width]),
-                1 if let Some(xs) = whole(block) => {
-                    write(block, &[row::<A, O>(s.isa, xs, identity)])
-                }
-                1 => {
-                    let mut p = partial(block, 0, &mut scratch);
-                    tree::<A, O>(&mut p);
-                    write(block, &p);
-                }
-                _ => {
-                    let mut cascade = Cascade::<A, O>::new();
-                    (0..chunks).for_each(|c| cascade.push(partial(block, c, &mut scratch)));
-                    write(block, &cascade.finish());
-                }
-            }
-        }
+    let work = shape.outputs().saturating_mul(shape.extent());
+    let is_large = work > thread_pool::GRAIN;
+    if is_large && reduction.blocks.count < 2 * thread_pool::num_threads() && shape.extent() > CHUNK
+    {
+        reduction.parallel_chunks();
         Ok(())
-    })
+    } else {
+        reduction.parallel_blocks()
+    }
 }
 
-impl Shape {
-    /// One chunk, of `n` elements from `from`, of `w` neighbouring outputs from `out0`.
-    fn columns<A: Class, O: Op2<A, A>>(
+impl<A: Class, O: Op2<A, A>> Reduction<'_, A, O> {
+    /// The number of chunks of one output.
+    fn chunks(&self) -> usize {
+        self.shape.extent().div_ceil(CHUNK)
+    }
+
+    /// Divides the blocks among threads.
+    fn parallel_blocks(&self) -> Result<()> {
+        let grain = thread_pool::GRAIN / self.shape.extent().max(1) / self.blocks.width;
+        thread_pool::ranges(self.blocks.count, grain.max(1), 1, &|from, to| {
+            let mut scratch = Vec::new();
+            (from..to).for_each(|block| self.reduce_block(block, &mut scratch));
+            Ok(())
+        })
+    }
+
+    /// Divides the chunks of each block among threads, for few outputs of many elements.
+    fn parallel_chunks(&self) {
+        let chunks = self.chunks();
+        // A power of two, as `Cascade::append` requires, for at most four groups per thread.
+        let group = (chunks / (4 * thread_pool::num_threads())).next_power_of_two();
+        for block in 0..self.blocks.count {
+            let mut cascade = Cascade::<A, O>::new();
+            thread_pool::map(chunks.div_ceil(group), |g| {
+                self.combine_chunks(block, g * group..chunks.min((g + 1) * group), &mut Vec::new())
+            })
+            .into_iter()
+            .for_each(|part| cascade.append(part));
+            self.write(block, &cascade.finish());
+        }
+    }
+
+    /// Computes the outputs of one block.
+    #[inline]
+    fn reduce_block(&self, block: usize, scratch: &mut Vec<A>) {
+        match self.chunks() {
+            0 => self.write(block, &vec![self.identity; self.blocks.width]),
+            1 if let Some(xs) = self.row_in_place(block) => {
+                self.write(block, &[row::<A, O>(self.shape.isa, xs, self.identity)])
+            }
+            1 => {
+                let mut lanes = self.chunk(block, 0, scratch);
+                tree::<A, O>(&mut lanes);
+                self.write(block, &lanes);
+            }
+            chunks => {
+                self.write(block, &self.combine_chunks(block, 0..chunks, scratch).finish());
+            }
+        }
+    }
+
+    /// Folds chunks of one block and combines them in order.
+    fn combine_chunks(
         &self,
-        src: Reader<A>,
-        base: i64,
-        (out0, w): (usize, usize),
-        (from, n): (usize, usize),
-        identity: A,
-        map: Option<&dyn Map<A>>,
-    ) -> Partial<A> {
-        let mut acc: Partial<A> = smallvec::smallvec![identity; LANES * w];
-        let mut row = [identity; COLUMNS.1];
-        let row = &mut row[..w];
-        let stride = self.element_stride();
-        self.elements(from, n, |pos, at, len| {
+        block: usize,
+        chunks: Range<usize>,
+        scratch: &mut Vec<A>,
+    ) -> Cascade<A, O> {
+        let mut cascade = Cascade::new();
+        chunks.for_each(|chunk| cascade.push(self.chunk(block, chunk, scratch)));
+        cascade
+    }
+
+    /// The accumulators of one chunk of one block.
+    #[inline]
+    fn chunk(&self, block: usize, chunk: usize, scratch: &mut Vec<A>) -> Partial<A> {
+        let from = chunk * CHUNK;
+        let n = CHUNK.min(self.shape.extent() - from);
+        if self.blocks.by_columns {
+            self.chunk_of_columns(block, from, n)
+        } else {
+            self.chunk_of_row(self.blocks.first(block), from, n, scratch)
+        }
+    }
+
+    /// The accumulators of `n` elements of output `out` from position `from`.
+    #[inline]
+    fn chunk_of_row(&self, out: usize, from: usize, n: usize, scratch: &mut Vec<A>) -> Partial<A> {
+        let (isa, base) = (self.shape.isa, self.shape.input_at(out));
+        if self.contiguous {
+            // SAFETY: these are elements of the output, and the output's elements are contiguous.
+            if let Some(xs) = unsafe { self.input.in_place(base + from as i64, n) } {
+                return Partial::from(fold::<A, O>(isa, xs, self.identity));
+            }
+        }
+        scratch.resize(CHUNK, self.identity);
+        let xs = &mut scratch[..n];
+        let stride = self.shape.element_stride();
+        // SAFETY: these are elements of the output.
+        self.shape.elements(from, n, |pos, at, len| unsafe {
+            self.input.read(isa, base + at, stride, &mut xs[pos..pos + len])
+        });
+        if let Some(map) = self.map {
+            map.row(isa, out, xs);
+        }
+        Partial::from(fold::<A, O>(isa, xs, self.identity))
+    }
+
+    /// The accumulators of `n` elements from position `from`, of each output of a block of columns.
+    fn chunk_of_columns(&self, block: usize, from: usize, n: usize) -> Partial<A> {
+        let (isa, stride) = (self.shape.isa, self.shape.element_stride());
+        let (first, width) = (self.blocks.first(block), self.blocks.len(block));
+        let base = self.shape.input_at(first);
+        let mut acc: Partial<A> = smallvec::smallvec![self.identity; LANES * width];
+        let mut row = [self.identity; MAX_COLUMNS];
+        let row = &mut row[..width];
+        self.shape.elements(from, n, |pos, at, len| {
             for i in 0..len {
-                let (at, lane) = (base + at + i as i64 * stride, (pos + i) % LANES * w);
-                // SAFETY: `w` neighbouring outputs' elements, one after another.
-                let xs = match unsafe { src.in_place(at, w) } {
-                    Some(xs) if map.is_none() => xs,
+                let (at, lane) = (base + at + i as i64 * stride, (pos + i) % LANES * width);
+                // SAFETY: one element of each of `width` neighbouring outputs, which are
+                // contiguous.
+                let xs = match unsafe { self.input.in_place(at, width) } {
+                    Some(xs) if self.map.is_none() => xs,
                     _ => {
                         // SAFETY: as above.
-                        unsafe { src.read(self.isa, at, 1, row) }
-                        if let Some(map) = map {
-                            map.columns(self.isa, out0, row);
+                        unsafe { self.input.read(isa, at, 1, row) }
+                        if let Some(map) = self.map {
+                            map.columns(isa, first, row);
                         }
                         &*row
                     }
                 };
-                self.isa.dispatch(InPlaceOp::<A, O>(&mut acc[lane..lane + w], xs, PhantomData));
+                isa.dispatch(InPlaceOp::<A, O>(&mut acc[lane..lane + width], xs, PhantomData));
             }
         });
         acc
+    }
+
+    /// All elements of a block's output, if they can be used in place.
+    #[inline]
+    fn row_in_place(&self, block: usize) -> Option<&[A]> {
+        if !self.contiguous {
+            return None;
+        }
+        let at = self.shape.input_at(self.blocks.first(block));
+        // SAFETY: these are the elements of one output, which are contiguous.
+        unsafe { self.input.in_place(at, self.shape.extent()) }
+    }
+
+    /// Writes the outputs of a block from the front of `values`.
+    #[inline]
+    fn write(&self, block: usize, values: &[A]) {
+        let first = self.blocks.first(block);
+        for (i, value) in values.iter().take(self.blocks.len(block)).enumerate() {
+            // The sum of two different NaNs is one of them. The compiler is free to choose which,
+            // and chooses differently per instruction set, so every NaN is replaced by one value.
+            let value = (self.post)(*value).one_nan();
+            // SAFETY: the output belongs to this block, and a block belongs to one task.
+            unsafe { self.output.write(self.shape.output_at(first + i), value) }
+        }
     }
 }

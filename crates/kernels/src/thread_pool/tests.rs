@@ -187,8 +187,8 @@ fn digests() {
         digest(2 * 40 * 48 * 48, &[2, 40, 48, 48], |o| conv(&image, &kernel, None, &window, 1, o)),
     );
     let q = view(&x[..4 * 200 * 32], &[4, 200, 32]);
-    let asked = || Attention { scale: 0.2, causal: true, ..Attention::default() };
-    said("attention", digest(4 * 200 * 32, &[4, 200, 32], |o| attention(&q, &q, &q, asked(), o)));
+    let options = || Attention { scale: 0.2, causal: true, ..Attention::default() };
+    said("attention", digest(4 * 200 * 32, &[4, 200, 32], |o| attention(&q, &q, &q, options(), o)));
 }
 
 /// Prints the pool's size, for the test of invalid settings.
@@ -247,7 +247,7 @@ fn bits_do_not_depend_on_threads_or_instruction_set() {
 
 #[test]
 fn what_is_no_number_of_threads_is_the_number_of_cores() {
-    let size = |asked: &str| said_under(&[("MAQUETTE_NUM_THREADS", asked)], "size", "threads ");
+    let size = |options: &str| said_under(&[("MAQUETTE_NUM_THREADS", options)], "size", "threads ");
     let cores = thread::available_parallelism().map_or(1, usize::from).min(1024);
     for odd in ["", "0", "-1", "two", "1.5", "99999999999999999999999"] {
         assert_eq!(size(odd), [cores.to_string()], "{odd:?}");

@@ -1,4 +1,5 @@
-//! Defining operators, and adding kernels to them.
+//! [`custom_op`] and [`OpBuilder`]: definition of operators. Also the methods of [`Op`] that
+//! register further kernels.
 
 use super::infer::infer;
 use super::key::{DispatchKey, IntoKey, key_for};
@@ -15,7 +16,7 @@ use maquette_ir::schema::{Arg, OpName, Schema};
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Begins the definition of a custom operator, named `namespace::name` or
+/// Starts the definition of a custom operator with the name `namespace::name` or
 /// `namespace::name.overload`.
 ///
 /// ```
@@ -48,7 +49,7 @@ pub fn custom_op(name: &str) -> OpBuilder {
     }
 }
 
-/// A custom operator being defined. [`OpBuilder::register`] ends it.
+/// The definition of a custom operator, which [`OpBuilder::register`] completes.
 #[must_use = "an operator exists once `.register()` is called"]
 pub struct OpBuilder {
     name: String,
@@ -64,60 +65,60 @@ pub struct OpBuilder {
 }
 
 impl OpBuilder {
-    /// The schema without the name, as `(Tensor x, int y=3) -> Tensor`. Without it the kernel's
-    /// signature is the schema.
+    /// Sets the schema, without the name: `(Tensor x, int y=3) -> Tensor`. By default the schema is
+    /// inferred from the kernel's signature.
     pub fn schema(mut self, schema: &str) -> Self {
         self.schema = Some(schema.to_owned());
         self
     }
 
-    /// Names for the arguments of a schema that comes from the kernel's signature; `arg0`, `arg1`…
-    /// otherwise.
+    /// Sets the argument names of an inferred schema. By default these are `arg0`, `arg1`, ….
     pub fn arg_names<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
         self.arg_names = names.into_iter().map(Into::into).collect();
         self
     }
 
-    /// The device types the kernel is for (`cpu`, `cuda`, …); every device by default.
+    /// Restricts the kernel to device types (`cpu`, `cuda`, …). By default it serves every device.
     pub fn device_types<S: Into<String>>(mut self, devices: impl IntoIterator<Item = S>) -> Self {
         self.devices = devices.into_iter().map(Into::into).collect();
         self
     }
 
-    /// What the operator does besides its outputs and mutations.
+    /// Declares an effect besides the outputs and mutations.
     pub fn effect(mut self, effect: Effect) -> Self {
         self.effect = Some(effect);
         self
     }
 
-    /// What the schema cannot say of the operator.
+    /// Adds tags.
     pub fn tags(mut self, tags: impl IntoIterator<Item = Tag>) -> Self {
         self.tags = tags.into_iter().fold(self.tags, TagSet::with);
         self
     }
 
-    /// Every tensor argument counts as mutated, whatever the kernel's signature says: for kernels
-    /// of which nobody knows.
+    /// Treats every tensor argument as mutated, whatever the kernel's signature says. For kernels
+    /// whose mutations are unknown.
     pub fn mutates_unknown(mut self) -> Self {
         self.mutates_unknown = true;
         self
     }
 
-    /// Takes the place of a live operator of this name, wholly: everything registered for that one
-    /// goes. Without it, an operator that exists is an error.
+    /// Replaces an existing operator of this name, with all its registrations. Without this option,
+    /// an existing operator is an error.
     pub fn replace(mut self) -> Self {
         self.replace = true;
         self
     }
 
-    /// The kernel: a function or closure over `&Tensor`, `&mut Tensor`, numbers, lists and options
-    /// of these, returning a [`Result`].
+    /// Sets the kernel: a function or closure that takes `&Tensor`, `&mut Tensor`, numbers, and
+    /// lists and options of these, and returns a [`Result`].
     pub fn kernel<M, F: IntoKernel<M>>(mut self, f: F) -> Self {
         self.kernel = Some((F::signature(), f.into_kernel()));
         self
     }
 
-    /// Where the operator is defined, for messages; the line that called [`custom_op`] by default.
+    /// Sets the source line of the definition, for messages. By default it is the line that called
+    /// [`custom_op`].
     pub fn defined_at(mut self, loc: Loc) -> Self {
         self.loc = loc;
         self
@@ -126,9 +127,9 @@ impl OpBuilder {
     /// Defines the operator.
     ///
     /// # Errors
-    /// The name or schema does not parse, the kernel's signature is not the schema's, the operator
-    /// exists, it would have no purpose (it returns nothing, mutates nothing and has no effect), a
-    /// device name is unknown, or a tag contradicts the schema.
+    /// The name or schema does not parse, the kernel's signature contradicts the schema, the
+    /// operator exists, it would have no purpose (it returns nothing, mutates nothing and has no
+    /// effect), a device name is unknown, or a tag contradicts the schema.
     pub fn register(self) -> Result<Op> {
         let loc = self.loc;
         self.build().map_err(|e| e.at(loc))
@@ -195,7 +196,7 @@ impl OpBuilder {
 /// The namespace of PyTorch's language primitives, which have no schemas.
 pub(super) const RESERVED: &str = "prim";
 
-/// A definition that keeps the rules of its tags.
+/// A definition from a schema, after its tags have been checked.
 pub(super) fn definition(
     schema: Schema,
     tags: TagSet,
@@ -215,12 +216,11 @@ pub(super) fn definition(
 }
 
 impl Op {
-    /// Adds the kernel for a device type, or with `"default"` the one for all devices that have
-    /// none of their own.
+    /// Registers the kernel for a device type, or with `"default"` the kernel for all devices
+    /// without their own.
     ///
     /// # Errors
-    /// The device is unknown, it has a kernel of its own already, or the signature is not the
-    /// schema's.
+    /// The device is unknown or already has a kernel, or the signature contradicts the schema.
     #[track_caller]
     pub fn register_kernel<M, F: IntoKernel<M>>(&self, device: impl IntoKey, f: F) -> Result<()> {
         let loc = Loc::caller();
@@ -235,11 +235,11 @@ impl Op {
         )
     }
 
-    /// Adds the fake kernel: a function of [`FakeCtx`](crate::FakeCtx) and the operator's arguments
-    /// that returns outputs of the right sizes, strides, dtype and device, without contents.
+    /// Registers the fake kernel: a function of [`FakeCtx`](crate::FakeCtx) and the operator's
+    /// arguments. It returns fake outputs with the right sizes, strides, dtype and device.
     ///
     /// # Errors
-    /// There is one already, or the signature is not the schema's.
+    /// The operator already has a fake kernel, or the signature contradicts the schema.
     #[track_caller]
     pub fn register_fake<M, F: IntoFake<M>>(&self, f: F) -> Result<()> {
         let loc = Loc::caller();
@@ -258,7 +258,7 @@ impl Op {
     }
 }
 
-/// The value of an argument that is left out.
+/// The schema's default value of an argument, boxed.
 pub(crate) fn default_value(decl: &Arg) -> Option<crate::Value> {
     use crate::Value;
     use maquette_ir::schema::{Default, Type};
@@ -267,7 +267,7 @@ pub(crate) fn default_value(decl: &Arg) -> Option<crate::Value> {
             (d, Type::Optional(inner)) if !matches!(d, Default::None) => value(d, inner)?,
             (Default::None, _) => Value::None,
             (Default::Int(i), Type::Float) => Value::Float(*i as f64),
-            // PyTorch writes a default memory format as its number
+            // PyTorch's schemas write a default memory format as the number of the enumerator.
             (Default::Int(i), Type::List(inner, Some(n)))
                 if matches!(**inner, Type::Int | Type::SymInt) =>
             {

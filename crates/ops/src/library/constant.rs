@@ -1,8 +1,8 @@
-//! Constant arguments of the user's own types.
+//! Constant arguments of user-defined types.
 //!
-//! In a schema, a call and a graph such an argument is a `str` that holds the type's name and the
-//! value's text, `Padding(reflect)`: a graph prints, parses, compares and hashes it like any other
-//! constant, and a kernel is given the value.
+//! In schemas, calls and graphs, such an argument is a `str` with the type's name and the value's
+//! text: `Padding(reflect)`. A graph therefore prints, parses and compares it like any other
+//! constant. The kernel gets the value of the user's type.
 
 use super::typed::KernelArg;
 use crate::dispatch::value::Value;
@@ -10,24 +10,24 @@ use crate::error::{Error, Result};
 use maquette_ir::schema::Type;
 use std::ops::Deref;
 
-/// A plain value of a user's type that operators take as a constant, such as an enum of modes.
+/// A user-defined type whose values can be constant arguments, such as an enum of modes.
 ///
 /// Two values are the same constant if their texts are equal.
 pub trait ConstArg: Sized {
-    /// The type's name, one for each type of a program.
+    /// The type's name, unique in a program.
     const NAME: &'static str;
 
     /// The value as text.
     fn to_text(&self) -> String;
 
-    /// The value of this text.
+    /// The value with this text.
     ///
     /// # Errors
-    /// It is the text of none.
+    /// The text is not that of a value.
     fn from_text(text: &str) -> Result<Self>;
 }
 
-/// An argument that is a [`ConstArg`]: `fn pad(x: &Tensor, mode: Const<Padding>)`.
+/// A kernel's argument of type [`ConstArg`]: `fn pad(x: &Tensor, mode: Const<Padding>)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Const<T>(pub T);
 

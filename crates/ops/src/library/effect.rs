@@ -1,5 +1,5 @@
-//! Effects: what an operator does besides its outputs and mutations, and what that means to whoever
-//! reorders a graph.
+//! Effects: registration, and the queries by which passes decide whether a call may be moved,
+//! merged or removed.
 
 use super::op::{Effect, Op};
 use super::registrations::RegistrationOwner;
@@ -8,12 +8,12 @@ use crate::error::Result;
 use maquette_ir::Loc;
 
 impl Op {
-    /// Declares the operator's effect, or with `None` that it has none. Graphs traced before keep
-    /// what they recorded.
+    /// Declares the operator's effect, or with `None` that it has none. A graph keeps the effect
+    /// that the operator had when the graph was traced.
     ///
     /// # Errors
-    /// There is no such operator, or without an effect it would have no purpose: it returns nothing
-    /// and mutates nothing.
+    /// The operator is not defined, or it would have no purpose: it returns nothing, mutates
+    /// nothing and has no effect.
     #[track_caller]
     pub fn register_effect(&self, effect: impl Into<Option<Effect>>) -> Result<()> {
         let loc = Loc::caller();
@@ -21,14 +21,14 @@ impl Op {
         self.add_effect(effect.into(), RegistrationOwner::FOREVER, loc)
     }
 
-    /// Whether it draws from a device's random numbers, which each call advances: program order
-    /// decides who gets which.
+    /// Whether the operator draws random numbers from a device's generator. Each draw advances the
+    /// generator, so such calls must keep their order.
     pub fn is_random(&self) -> bool {
         self.tags().contains(Tag::NondeterministicSeeded)
     }
 
-    /// Whether a call whose results nobody needs may be left out, and two calls on equal arguments
-    /// be one: it mutates nothing, has no effect, and draws no random numbers.
+    /// Whether the operator is pure: it mutates nothing, has no effect and draws no random numbers.
+    /// A pass may remove an unused call, and merge two calls with equal arguments.
     pub fn is_pure(&self) -> bool {
         self.state().is_ok_and(|s| {
             s.facts.mutated.is_empty()

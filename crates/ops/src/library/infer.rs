@@ -1,4 +1,4 @@
-//! Schemas from signatures, and signatures against schemas.
+//! Infers schemas from kernel signatures, and checks signatures against schemas.
 
 use super::registrations::Definition;
 use super::tags::{Tag, TagSet};
@@ -7,8 +7,7 @@ use crate::error::{Error, RegisterError, Result};
 use maquette_ir::schema::{Alias, Arg, OpName, Ret, Schema, Type};
 use std::str::FromStr;
 
-/// The schema of an operator whose kernel this is, as [`custom_op`](super::custom_op) would define
-/// it.
+/// The schema that [`custom_op`](super::custom_op) infers for a kernel.
 ///
 /// ```
 /// use maquette_ops::{Result, Tensor, library::infer_schema};
@@ -29,8 +28,9 @@ pub fn infer_schema<M, F: IntoKernel<M>>(
     infer(OpName::from_str(name)?, &F::signature(), &names, TagSet::default(), false)
 }
 
-/// The schema of a signature. Mutated arguments get alias sets of their own, `Tensor(a0!) x`; with
-/// [`Tag::Inplace`] and [`Tag::Out`] they are what is returned, and with the latter keyword-only.
+/// The schema of a signature. Each mutated argument gets its own alias set: `Tensor(a0!) x`. With
+/// [`Tag::Inplace`] and [`Tag::Out`], the mutated arguments are the returns. With [`Tag::Out`],
+/// they are also keyword-only.
 pub(super) fn infer(
     name: OpName,
     signature: &Signature,
@@ -106,8 +106,9 @@ fn of_signature(
     Schema { name, args, returns }
 }
 
-/// Checks a typed kernel (`what`) against the definition. A schema's `int` and `SymInt` are one
-/// type to a kernel; a fixed-length list is a list; a `Scalar` may be taken as a float.
+/// Checks the signature of a typed kernel against the definition. `what` names the kernel in
+/// errors. To a kernel, `int` and `SymInt` are the same type, a fixed-length list is a list, and a
+/// `Scalar` may be a float.
 pub(super) fn check_signature(
     definition: &Definition,
     found: &Signature,

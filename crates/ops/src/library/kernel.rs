@@ -1,9 +1,10 @@
-//! One kernel of an operator: to be called by itself, or disabled for a while.
+//! [`Kernel`], a handle to one kernel of an operator, and [`KernelSwitch`], which disables a kernel
+//! temporarily.
 
 use super::KernelFn;
 use super::key::{DispatchKey, IntoKey, key_for};
 use super::op::Op;
-use super::registrations::{Candidate, Registered, RegistrationOwner};
+use super::registrations::{Registered, RegistrationOwner};
 use super::registry;
 use crate::dispatch::value::{Args, Outputs};
 use crate::error::{CallError, Error, RegisterError, Result};
@@ -11,8 +12,8 @@ use maquette_ir::Loc;
 use std::fmt;
 use std::sync::atomic::Ordering;
 
-/// The kernel that calls of an operator now run on a device, past every later registration: what an
-/// overriding kernel calls on.
+/// A handle to the kernel that was active when [`get_kernel`] was called. Later registrations do
+/// not affect it, so an overriding kernel can call the kernel that it overrides.
 ///
 /// ```
 /// use maquette_ops::library::{Kind, Library, get_kernel};
@@ -33,15 +34,15 @@ use std::sync::atomic::Ordering;
 pub struct Kernel {
     op: Op,
     key: DispatchKey,
-    /// None for a builtin operator's own.
+    /// `None` for the kernel of a builtin operator's table entry.
     registered: Option<Registered<KernelFn>>,
 }
 
-/// The kernel that calls of an operator run on a device now, or with `"default"` on devices without
-/// one of their own.
+/// The active kernel of an operator on a device, or with `"default"` the one for devices without
+/// their own.
 ///
 /// # Errors
-/// There is no such operator, or it has no such kernel.
+/// The operator does not exist, or has no such kernel.
 #[track_caller]
 pub fn get_kernel(op: &str, key: impl IntoKey) -> Result<Kernel> {
     let loc = Loc::caller();
@@ -52,12 +53,9 @@ pub fn get_kernel(op: &str, key: impl IntoKey) -> Result<Kernel> {
         let registered = match key.device() {
             Some(device) if key != DispatchKey::Meta => registrations.resolve_kernel(device),
             Some(_) => None,
-            None => registrations.default.last().and_then(|r| match &r.f {
-                Candidate::Kernel(f) => Some(r.with(f.clone())),
-                Candidate::Fallthrough => None,
-            }),
+            None => registrations.default_kernel(),
         };
-        // the builtin kernels are the host's
+        // The table's kernels run on the CPU only.
         if registered.is_none() && !(op.is_builtin() && key == DispatchKey::Cpu) {
             return Err(Error::from(RegisterError::NoKernel {
                 op: op.name().into(),
@@ -72,15 +70,15 @@ pub fn get_kernel(op: &str, key: impl IntoKey) -> Result<Kernel> {
 }
 
 impl Kernel {
-    /// The operator it is of.
+    /// The kernel's operator.
     pub fn op(&self) -> Op {
         self.op
     }
 
-    /// Calls it under the same contract as [`Op::call`], whatever device the arguments are on.
+    /// Calls the kernel under the contract of [`Op::call`], whatever the arguments' device.
     ///
     /// # Errors
-    /// It is no longer registered, an argument has no data, or as [`Op::call`].
+    /// As [`Op::call`]; also if the kernel is no longer registered or an argument has no data.
     #[track_caller]
     pub fn call(&self, args: Args) -> Result<Outputs> {
         let loc = Loc::caller();
@@ -100,7 +98,7 @@ impl fmt::Debug for Kernel {
     }
 }
 
-/// Keeps a kernel enabled or disabled until it is dropped. The newest of those alive decides.
+/// A guard that keeps a kernel enabled or disabled. Of several live guards, the newest decides.
 #[must_use = "the kernel is as before once this is dropped"]
 #[derive(Debug)]
 pub struct KernelSwitch {
@@ -109,13 +107,13 @@ pub struct KernelSwitch {
 }
 
 impl Op {
-    /// Disables the kernel of a device, or enables it inside a region where it is disabled, for all
-    /// threads and until the returned guard is dropped. Calls then run the default kernel, the one
-    /// that came with the definition, or the builtin one. Kernels registered meanwhile are disabled
-    /// too.
+    /// Disables the kernel of a device, or enables it again within a disabled region. The setting
+    /// holds for all threads until the returned guard is dropped. Calls meanwhile run the default
+    /// kernel, the definition's or the builtin one. It also applies to kernels that are registered
+    /// while it holds.
     ///
     /// # Errors
-    /// The operator has no kernel of its own for the device.
+    /// The operator has no registered kernel for the device.
     #[track_caller]
     pub fn set_kernel_enabled(&self, device: impl IntoKey, enabled: bool) -> Result<KernelSwitch> {
         let (loc, owner) = (Loc::caller(), RegistrationOwner::new());

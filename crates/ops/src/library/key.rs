@@ -1,4 +1,4 @@
-//! [`DispatchKey`]: for which calls a kernel is.
+//! [`DispatchKey`]: the calls that a kernel serves.
 
 use super::op::Op;
 use crate::error::{RegisterError, Result};
@@ -6,13 +6,14 @@ use maquette_ir::{DeviceKind, Loc};
 use std::fmt;
 use std::str::FromStr;
 
-/// For which calls a kernel is: those on one kind of device, or all that no other kernel is for.
+/// The calls that a kernel serves: those on one kind of device, or all calls without a kernel for
+/// their device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the others are the kinds of devices")]
 pub enum DispatchKey {
     Cpu,
     Cuda,
-    /// The fake kernel.
+    /// Fake tensors: a kernel under this key is the fake kernel.
     Meta,
     Xla,
     Mps,
@@ -33,12 +34,12 @@ impl DispatchKey {
         (DispatchKey::Xpu, DeviceKind::Xpu),
     ];
 
-    /// The kind of device; none for [`DispatchKey::Default`].
+    /// The kind of device; `None` for [`DispatchKey::Default`].
     pub fn device(self) -> Option<DeviceKind> {
         DispatchKey::DEVICES.iter().find(|(k, _)| *k == self).map(|(_, d)| *d)
     }
 
-    /// What is registered under it, for messages.
+    /// A description of the registration under this key, for messages: `cpu kernel`.
     pub(crate) fn what(self) -> String {
         match self {
             DispatchKey::Meta => "fake kernel".to_owned(),
@@ -65,7 +66,7 @@ impl From<DeviceKind> for DispatchKey {
 impl FromStr for DispatchKey {
     type Err = crate::Error;
 
-    /// Reads `cpu`, `CPU`, `default`, and PyTorch's names of the default key.
+    /// Parses a device name in any case, `default`, or one of PyTorch's names of the default key.
     fn from_str(text: &str) -> Result<DispatchKey> {
         let lower = text.to_ascii_lowercase();
         if ["default", "compositeexplicitautograd", "compositeimplicitautograd"]
@@ -78,12 +79,13 @@ impl FromStr for DispatchKey {
     }
 }
 
-/// What names a [`DispatchKey`]: itself, a [`DeviceKind`], or text such as `"cpu"` or `"default"`.
+/// Conversion to a [`DispatchKey`], from a key, a [`DeviceKind`], or a text such as `"cpu"` or
+/// `"default"`.
 pub trait IntoKey {
     /// The key.
     ///
     /// # Errors
-    /// The text names none.
+    /// The text is not the name of a key.
     fn into_key(self) -> Result<DispatchKey>;
 }
 
@@ -105,7 +107,7 @@ impl IntoKey for &str {
     }
 }
 
-/// The key of a registration for `op`, whose error names the operator.
+/// The key of a registration for `op`. An error names the operator.
 pub(super) fn key_for(op: Op, key: impl IntoKey, loc: Loc) -> Result<DispatchKey> {
     key.into_key().map_err(|e| e.in_call(op.shared_name(), loc))
 }

@@ -1,4 +1,9 @@
-//! The operator library: definitions, kernels, fake kernels.
+//! The operator library: definitions of operators, their kernels and fake kernels, and their
+//! registry. It corresponds to PyTorch's `torch.library`.
+//!
+//! [`custom_op`] and [`Library`] define operators and register kernels. `registrations` keeps a
+//! stack of registrations for each purpose, and computes an [`OpState`] from it after every change.
+//! Calls read the state without a lock. [`Facts`] answers the questions of passes.
 
 mod builder;
 mod constant;

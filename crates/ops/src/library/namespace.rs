@@ -1,5 +1,5 @@
-//! [`Library`]: registrations that live as long as it does, and free functions whose registrations
-//! stay.
+//! [`Library`], whose registrations end when it is dropped, and free functions, whose registrations
+//! are permanent.
 
 use super::builder::{RESERVED, definition};
 use super::key::{DispatchKey, IntoKey, key_for};
@@ -16,22 +16,25 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 
-/// What a [`Library`] may do in its namespace.
+/// The rights of a [`Library`] in its namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Defines the namespace: there is one such library for each. Defines operators, and adds to
-    /// them.
+    /// Owns the namespace; a second library of this kind is an error. It defines operators and
+    /// registers kernels.
     Def,
-    /// Adds to operators, its own, others' and builtin ones, and to such as are defined later.
+    /// Registers kernels for operators of the namespace, builtin ones included. The operator may be
+    /// defined later.
     Impl,
-    /// As [`Kind::Def`], any number of them in a namespace.
+    /// As [`Kind::Def`], but a namespace can have any number of fragments.
     Fragment,
 }
 
-/// Registrations in one namespace that go when it is dropped; what they overrode is active again.
+/// Registrations in one namespace. Dropping the library removes them and reactivates the
+/// registrations that they had overridden.
 ///
-/// A registration overrides the earlier ones of other libraries; a second one of the same library
-/// in the same place is an error. A call that is running when the library goes ends as it began.
+/// A registration overrides earlier ones of other libraries. A library can register only one kernel
+/// per operator and key. A call that is running when the library is dropped completes with its
+/// kernel.
 ///
 /// ```
 /// use maquette_ops::library::{DispatchKey, Kind, Library};
@@ -55,15 +58,15 @@ pub struct Library {
     touched: Mutex<Vec<Op>>,
 }
 
-/// The namespaces that a library defines, and where it was made.
+/// The namespaces that a library owns, and where the library was created.
 static DEFINED: Mutex<BTreeMap<String, Loc>> = Mutex::new(BTreeMap::new());
 
 impl Library {
-    /// A library of a namespace, without registrations so far.
+    /// Creates an empty library of a namespace.
     ///
     /// # Errors
-    /// The namespace is not a name, is reserved (`prim`), or with [`Kind::Def`] is defined by
-    /// another library or by the builtin operators (`aten`).
+    /// The namespace is not a valid name, is reserved (`prim`), or belongs to another library or
+    /// the builtin operators (`aten`) and `kind` is [`Kind::Def`].
     #[track_caller]
     pub fn new(namespace: &str, kind: Kind) -> Result<Library> {
         let loc = Loc::caller();
@@ -104,12 +107,13 @@ impl Library {
         &self.namespace
     }
 
-    /// Defines an operator, as in `sin(Tensor x) -> Tensor`; the namespace may be left out.
+    /// Defines an operator by its schema, such as `sin(Tensor x) -> Tensor`. The namespace is
+    /// optional.
     ///
     /// # Errors
-    /// The library is a [`Kind::Impl`], the schema does not parse or is of another namespace, the
-    /// operator exists, a tag contradicts the schema, or a kernel registered beforehand does. An
-    /// operator that returns and mutates nothing needs its effect registered first.
+    /// The library is a [`Kind::Impl`], the schema does not parse or names another namespace, the
+    /// operator exists, or a tag or an already registered kernel contradicts the schema. An
+    /// operator that returns and mutates nothing needs its effect registered before it is defined.
     #[track_caller]
     pub fn define(&self, schema: &str, tags: &[Tag]) -> Result<Op> {
         let loc = Loc::caller();
@@ -133,13 +137,13 @@ impl Library {
         define().map_err(|e| e.at(loc))
     }
 
-    /// Registers a kernel: a function or closure, as
-    /// [`OpBuilder::kernel`](super::OpBuilder::kernel) takes. The operator may be builtin, or
-    /// defined later.
+    /// Registers a kernel: a function or closure, as for
+    /// [`OpBuilder::kernel`](super::OpBuilder::kernel). The operator may be builtin, or be defined
+    /// later.
     ///
     /// # Errors
-    /// The name is of another namespace, the key names nothing, this library has a kernel there, or
-    /// the signature is not the schema's.
+    /// The name has another namespace, the key is unknown, this library already has a kernel under
+    /// the key, or the signature contradicts the schema.
     #[track_caller]
     pub fn impl_<M, F: IntoKernel<M>>(&self, name: &str, key: impl IntoKey, f: F) -> Result<()> {
         self.add(name, Loc::caller(), |op, loc| {
@@ -153,8 +157,8 @@ impl Library {
         })
     }
 
-    /// As [`Library::impl_`], for a kernel over boxed arguments, whose signature is checked by each
-    /// call only.
+    /// As [`Library::impl_`], for a kernel over boxed arguments. It has no signature to check at
+    /// registration, so each call checks its arguments and results.
     ///
     /// # Errors
     /// As [`Library::impl_`].
@@ -165,8 +169,8 @@ impl Library {
         })
     }
 
-    /// Lets calls go on as if nothing were registered under the key: from a device to the default
-    /// kernel, from there to the builtin one.
+    /// Registers a fallthrough: calls skip the kernels under the key. A device falls through to the
+    /// default kernel, and the default key to the builtin kernel.
     ///
     /// # Errors
     /// As [`Library::impl_`].
@@ -191,17 +195,18 @@ impl Library {
         })
     }
 
-    /// Says what the operator does besides its results and mutations; `None` says that it does
-    /// nothing.
+    /// Declares the operator's effect besides its results and mutations; `None` declares that it
+    /// has none.
     ///
     /// # Errors
-    /// The name is of another namespace, or the operator would have no purpose.
+    /// The name has another namespace, or the operator would have no purpose: it returns nothing,
+    /// mutates nothing and has no effect.
     #[track_caller]
     pub fn register_effect(&self, name: &str, effect: Option<Effect>) -> Result<()> {
         self.add(name, Loc::caller(), |op, loc| op.add_effect(effect, self.owner, loc))
     }
 
-    /// Keeps the registrations for ever.
+    /// Makes the registrations permanent.
     pub fn leak(self) {
         std::mem::forget(self);
     }
@@ -233,7 +238,7 @@ impl Library {
         RegisterError::Library { namespace: self.namespace.clone(), made: self.loc, detail }.into()
     }
 
-    /// Remembers to clean up the operator's place.
+    /// Records that the library registered something for the operator, for its `Drop`.
     fn touch(&self, op: Op) -> Op {
         let mut touched = self.touched.lock().unwrap_or_else(PoisonError::into_inner);
         if !touched.contains(&op) {
@@ -264,7 +269,7 @@ impl fmt::Debug for Library {
     }
 }
 
-/// Defines an operator for good: its name, and its schema without a name.
+/// Defines an operator permanently, from its name and its schema without the name.
 ///
 /// # Errors
 /// As [`OpBuilder::register`](super::OpBuilder::register).
@@ -273,7 +278,7 @@ pub fn define(name: &str, schema: &str) -> Result<Op> {
     super::custom_op(name).schema(schema).register()
 }
 
-/// Registers a kernel for good; the operator may be builtin, or defined later.
+/// Registers a kernel permanently. The operator may be builtin, or be defined later.
 ///
 /// # Errors
 /// As [`Library::impl_`].
@@ -291,7 +296,7 @@ pub fn impl_<M, F: IntoKernel<M>>(name: &str, key: impl IntoKey, f: F) -> Result
     )
 }
 
-/// Registers a fake kernel for good; the operator may be builtin, or defined later.
+/// Registers a fake kernel permanently. The operator may be builtin, or be defined later.
 ///
 /// # Errors
 /// As [`Library::register_fake`].
@@ -311,7 +316,7 @@ pub fn impl_abstract<M, F: IntoFake<M>>(name: &str, f: F) -> Result<()> {
     register_fake(name, f)
 }
 
-/// Says for good what an operator does besides its results and mutations; `None` takes it back.
+/// Declares an operator's effect permanently; `None` declares that it has none.
 ///
 /// # Errors
 /// As [`Library::register_effect`].

@@ -1,4 +1,5 @@
-//! [`Op`]: a handle to an operator, and what is registered for it.
+//! [`Op`]: a handle to an operator, with its calls and queries; and the transactional update of its
+//! registrations.
 
 use super::key::DispatchKey;
 use super::registrations::{
@@ -17,18 +18,18 @@ use maquette_ir::schema::{OpName, Schema};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What an operator does besides computing its outputs and mutating its arguments.
+/// An effect of an operator besides its outputs and mutations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Effect {
     /// Calls keep program order, and are never dropped, duplicated or merged.
     Ordered,
 }
 
-/// A kernel over boxed arguments. Mutated arguments are handles to write through.
+/// A kernel over boxed arguments. It writes mutated arguments through their handles.
 pub type KernelFn = Arc<dyn Fn(&[Value]) -> Result<Outputs> + Send + Sync>;
 
-/// An operator's permanent place. Registrations come and go; the place stays, so that handles are
-/// plain references.
+/// An operator's entry in the registry. It is never freed, although its registrations may be
+/// removed, so that handles are plain references.
 pub(crate) struct OpEntry {
     pub(crate) name: Arc<str>,
     pub(super) builtin: Option<&'static OpDef>,
@@ -47,7 +48,7 @@ impl OpEntry {
     }
 }
 
-/// A handle to an operator, builtin or custom. Copying it is free.
+/// A handle to an operator, builtin or custom. It is a reference, and cheap to copy.
 #[derive(Clone, Copy)]
 pub struct Op(pub(crate) &'static OpEntry);
 
@@ -74,7 +75,10 @@ impl Op {
         &self.0.name
     }
 
-    /// The schema, or why there is none.
+    /// The schema.
+    ///
+    /// # Errors
+    /// The operator is not defined, or its static registration failed.
     pub fn schema(&self) -> Result<Arc<Schema>> {
         Ok(self.state()?.schema.clone())
     }
@@ -84,24 +88,24 @@ impl Op {
         self.state().ok().and_then(|s| s.effect)
     }
 
-    /// Where it was defined.
+    /// The source line of the definition.
     pub fn defined_at(&self) -> Option<Loc> {
         self.state().ok().map(|s| s.defined_at)
     }
 
-    /// How a builtin operator is executed: the kernel class, or `view`, `composite`, `in place of
-    /// …`.
+    /// The lowering of a builtin operator, as text: its kernel class, or `view`, `composite`, `in
+    /// place of …`.
     pub fn lowering(&self) -> Option<String> {
         self.0.builtin.map(|def| def.lowering.to_string())
     }
 
-    /// Builtin, not registered at run time.
+    /// Whether the operator is in the table of builtin operators.
     pub fn is_builtin(&self) -> bool {
         self.0.builtin.is_some()
     }
 
-    /// Whether a tracer can know its outputs: it is builtin, has a fake kernel, or needs none,
-    /// because each return is a mutated argument.
+    /// Whether a tracer can compute the metadata of the outputs: the operator is builtin, has a
+    /// fake kernel, or returns only mutated arguments.
     pub fn has_fake(&self) -> bool {
         self.state().is_ok_and(|s| {
             let given = |a: &Option<u16>| a.is_some_and(|a| s.facts.mutated.contains(&a));
@@ -109,14 +113,13 @@ impl Op {
         })
     }
 
-    /// What was said of it at its definition; for a builtin operator, what follows from how it is
-    /// computed.
+    /// The tags of the definition. Those of a builtin operator follow from its lowering.
     pub fn tags(&self) -> TagSet {
         self.state().map(|s| s.facts.tags).unwrap_or_default()
     }
 
-    /// What is registered and where, for people: `cpu kernel (src/ops.rs:12)`. Overridden and
-    /// disabled kernels say so.
+    /// Descriptions of all registrations, such as `cpu kernel (src/ops.rs:12)`. Overridden and
+    /// disabled kernels are marked.
     pub fn registrations(&self) -> Vec<String> {
         let defined = self.state().ok().map(|s| {
             let what = if s.builtin.is_some() { "builtin" } else { "defined" };
@@ -135,14 +138,14 @@ impl Op {
         self.state().is_ok_and(|s| !s.facts.mutated.is_empty())
     }
 
-    /// Whether the fake rule looks at its arguments' metadata only, so that a tracer may give it
-    /// traced tensors as they are.
+    /// Whether the fake kernel reads only metadata of its arguments, so that a tracer can pass
+    /// traced tensors without converting them to fake tensors.
     pub fn fake_takes_traced(&self) -> bool {
         use crate::aten::Lowering::{Pointwise, View};
         self.0.builtin.is_some_and(|def| matches!(def.lowering, Pointwise(_) | View(_)))
     }
 
-    /// The argument that a return is or views, by the schema.
+    /// The argument that a return aliases, by the schema.
     pub fn return_alias(&self, index: usize) -> Option<usize> {
         self.state()
             .ok()
@@ -157,7 +160,8 @@ impl Op {
             .unwrap_or_else(|| format!("#{index}"))
     }
 
-    /// Calls it with boxed arguments, in the schema's order; trailing defaults may be left out.
+    /// Calls the operator with boxed arguments in the schema's order. Trailing arguments with
+    /// defaults may be omitted.
     ///
     /// # Errors
     /// The arguments do not fit the schema, there is no kernel for their device, or the kernel
@@ -168,7 +172,7 @@ impl Op {
         crate::dispatch::dispatch(self, &mut args, Loc::caller())
     }
 
-    /// As [`Op::call`], with arguments by keyword: `op.call_kw(args![&x], kwargs![alpha = 2])`.
+    /// As [`Op::call`], with keyword arguments: `op.call_kw(args![&x], kwargs![alpha = 2])`.
     ///
     /// # Errors
     /// As [`Op::call`]; a keyword is unknown, or an argument is given twice.
@@ -180,7 +184,7 @@ impl Op {
         crate::dispatch::dispatch(self, &mut args, loc)
     }
 
-    /// As [`Op::call`], on behalf of the line `loc`.
+    /// As [`Op::call`]; errors and traces name the source line `loc`.
     ///
     /// # Errors
     /// As [`Op::call`].
@@ -188,7 +192,7 @@ impl Op {
         crate::dispatch::dispatch(self, &mut args, loc)
     }
 
-    /// The value of an argument that a call leaves out; `None` where it must be given.
+    /// The default value of an argument; `None` if the argument is required.
     pub fn default_value(&self, index: usize) -> Option<Value> {
         self.state().ok().and_then(|s| s.schema.args.get(index).and_then(super::default_value))
     }
@@ -201,7 +205,7 @@ impl Op {
         self.first_state()
     }
 
-    /// Builtin operators are parsed at their first use.
+    /// Loads the state when it is missing. A builtin operator's schema is parsed at its first use.
     #[cold]
     fn first_state(&self) -> Result<StateGuard> {
         if self.0.builtin.is_some() {
@@ -222,18 +226,18 @@ impl Op {
         self.0.registrations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it has a definition now.
+    /// Whether the operator has a definition now.
     pub(super) fn is_defined(&self) -> bool {
         self.0.builtin.is_some() || self.0.state.load().is_some()
     }
 
-    /// Changes what is registered, wholly or not at all.
+    /// Changes the registrations as a transaction: if `change` or a check fails, nothing changes.
     pub(super) fn update(
         &self,
         change: impl FnOnce(&mut Registrations) -> Result<()>,
     ) -> Result<()> {
-        // declared before the lock, so dropped after it: a kernel that goes may own a library,
-        // which then goes too
+        // These are declared before the lock, and thus dropped after its release. A removed kernel
+        // may own a `Library`, whose `Drop` takes locks of this kind itself.
         let mut next: Registrations;
         let (_old_registrations, _old_state);
         let mut registrations = self.lock_registrations();
@@ -243,14 +247,14 @@ impl Op {
         }
         change(&mut next)?;
         let state = next.resolve(self.0.builtin)?;
-        registrations.mark_gone(&next);
+        registrations.mark_removed(&next);
         _old_state = self.0.state.swap(state.map(Arc::new));
         _old_registrations = std::mem::replace(&mut *registrations, next);
         Ok(())
     }
 
-    /// Defines the operator. One that is defined already is refused, or replaced wholly, with
-    /// everything registered for it.
+    /// Defines the operator. With `replace`, an existing definition is replaced with all its
+    /// registrations; otherwise it is an error.
     pub(super) fn define(
         &self,
         definition: &Definition,
@@ -275,9 +279,9 @@ impl Op {
         })
     }
 
-    /// Remembers why a static registration failed: every call says so.
+    /// Stores the error of a failed static registration, which every call will return.
     pub(crate) fn fail(&self, e: Error) {
-        // a broken table entry would be the only reason not to
+        // The update itself fails only if the schema of a table entry is invalid.
         let _remembered = self.update(|registrations| {
             registrations.failed.get_or_insert(e);
             Ok(())
@@ -285,7 +289,7 @@ impl Op {
     }
 
     /// # Errors
-    /// The operator is not defined, so that nothing can be registered for it by a handle.
+    /// The operator is not defined. Registration by handle, unlike by name, requires a definition.
     pub(super) fn require(&self, what: &str) -> Result<()> {
         let (failed, defined) = {
             let registrations = self.lock_registrations();
@@ -300,7 +304,7 @@ impl Op {
         }
     }
 
-    /// Adds a kernel, which the operator's definition may come after.
+    /// Adds a kernel. The operator need not be defined yet.
     pub(super) fn add_kernel(
         &self,
         key: DispatchKey,
@@ -329,7 +333,7 @@ impl Op {
         .map_err(|e| e.at(loc))
     }
 
-    /// Sets the owner's say about the effect.
+    /// Registers an owner's declaration of the effect.
     pub(super) fn add_effect(
         &self,
         effect: Option<Effect>,
@@ -345,25 +349,28 @@ impl Op {
         self.update(set).map_err(|e| e.at(loc))
     }
 
-    /// Removes what the owner registered.
+    /// Removes all registrations of an owner.
     pub(super) fn release(&self, owner: RegistrationOwner) {
-        // less cannot contradict the schema more
+        // Removing registrations cannot introduce a contradiction, so the update cannot fail.
         let _released = self.update(|registrations| {
             registrations.release(owner);
             Ok(())
         });
     }
 
-    /// The operator of an [`OpName`].
+    /// The operator with this full name.
+    ///
+    /// # Errors
+    /// The operator is not defined, or its static registration failed.
     pub fn find(name: &str) -> Result<Op> {
         super::registry::find(name)
     }
 
-    /// The operator that copies host data of a program, so that every run of a trace makes the data
-    /// anew: `aten::lift_fresh_copy`.
+    /// `aten::lift_fresh_copy`, which copies a tensor made from host data. A traced program calls
+    /// it so that every run starts from fresh data, even if the program mutates the copy.
     ///
     /// # Errors
-    /// The builtin operators are not there.
+    /// The builtin operators are not linked.
     pub fn lift_fresh_copy() -> Result<Op> {
         Op::find("aten::lift_fresh_copy")
     }

@@ -1,4 +1,4 @@
-//! Calls by name with keywords, and calls that leave the choice of an overload to the arguments.
+//! Keyword arguments, and overload resolution by the types of the arguments.
 
 use super::op::Op;
 use super::registry;
@@ -9,7 +9,7 @@ use maquette_ir::Loc;
 use maquette_ir::schema::{Schema, closest};
 use smallvec::SmallVec;
 
-/// Arguments by keyword.
+/// Keyword arguments.
 pub type Kwargs = SmallVec<[(&'static str, Value); 4]>;
 
 /// Boxes keyword arguments for [`ops::call_kw`](crate::call_kw): `kwargs![alpha = 2.0, out = &y]`.
@@ -23,8 +23,8 @@ macro_rules! kwargs {
     }};
 }
 
-/// All arguments in the schema's order: those by position, then those by keyword, defaults where a
-/// later one is given. Trailing defaults are left out.
+/// Merges positional and keyword arguments in the schema's order. A missing argument before a
+/// keyword argument gets its default. Trailing defaults are omitted.
 pub(crate) fn complete(op: Op, mut args: Args, mut kwargs: Kwargs) -> Result<Args> {
     let state = op.state()?;
     let schema = &state.schema;
@@ -79,9 +79,10 @@ fn check_keywords(schema: &Schema, positional: usize, kwargs: &Kwargs) -> Result
     Ok(())
 }
 
-/// The overload of `name` that takes the arguments: the operator itself if it does or is the only
-/// one, else the first that takes them as they are, else the first that takes them converted. A
-/// name with an overload stands for that one.
+/// Selects the overload of `name` for the arguments. A name with an overload name selects that
+/// overload. Otherwise the order of preference is: the overload without a name, if it is the only
+/// one or matches; the first overload that matches; the first that accepts the arguments after
+/// conversion.
 pub(crate) fn resolve(name: &str, args: Args, kwargs: Kwargs, loc: Loc) -> Result<(Op, Args)> {
     let itself = registry::find(name);
     match itself {
@@ -94,12 +95,13 @@ pub(crate) fn resolve(name: &str, args: Args, kwargs: Kwargs, loc: Loc) -> Resul
     }
 }
 
-/// There is no choice: the operator, and whatever is wrong with the arguments.
+/// Selects the only candidate. Dispatch reports arguments that do not fit.
 fn only(op: Op, args: Args, kwargs: Kwargs, loc: Loc) -> Result<(Op, Args)> {
     let args = complete(op, args, kwargs).map_err(|e| e.in_call(op.shared_name(), loc))?;
     Ok((op, args))
 }
 
+/// Tries all overloads in order; see [`resolve`].
 #[cold]
 fn choose(
     name: &str,
@@ -111,37 +113,38 @@ fn choose(
     let candidates = registry::overloads(name);
     match (itself, candidates.as_slice()) {
         (Ok(op), [_]) => return only(op, args, kwargs, loc),
-        // a failed registration, or nothing of this name
+        // The name is unknown, or its static registration failed.
         (Err(e), []) => return Err(e.at(loc)),
         _ => {}
     }
     let mut converted: Option<(Op, Args)> = None;
-    let (mut tried, mut gone) = (Vec::new(), None);
+    let (mut rejected, mut removed) = (Vec::new(), None);
     for op in candidates {
         let attempt = || -> Result<(Args, bool)> {
             let full = complete(op, args.clone(), kwargs.clone())?;
             let state = op.state()?;
-            let as_is = matches_schema(&state, &full);
+            let matches = matches_schema(&state, &full);
             coerce_args(&state, &mut full.clone())?;
-            Ok((full, as_is))
+            Ok((full, matches))
         };
         match attempt() {
             Ok((full, true)) => return Ok((op, full)),
             Ok((full, false)) => converted = converted.or(Some((op, full))),
-            // another thread dropped the library that defined it
+            // Another thread has just dropped the library that defined this overload.
             Err(e) if matches!(e.kind(), ErrorKind::Call(CallError::Unknown { .. })) => {
-                gone = Some(e)
+                removed = Some(e)
             }
-            Err(e) => tried.push(reason(op, &e)),
+            Err(e) => rejected.push(reason(op, &e)),
         }
     }
-    if let (Some(e), true, None) = (gone, tried.is_empty(), &converted) {
+    if let (Some(e), true, None) = (removed, rejected.is_empty(), &converted) {
         return Err(e.at(loc));
     }
-    converted.ok_or_else(|| Error::from(CallError::NoOverload { name: name.into(), tried }).at(loc))
+    let none = CallError::NoOverload { name: name.into(), tried: rejected };
+    converted.ok_or_else(|| Error::from(none).at(loc))
 }
 
-/// An overload and why it does not take the arguments, on one line.
+/// An overload and the reason that it rejects the arguments, on one line.
 fn reason(op: Op, e: &Error) -> String {
     let text = e.kind().to_string();
     let why = text.split("; its schema is").next().unwrap_or(&text);

@@ -1,6 +1,7 @@
-//! What is registered for an operator: for each purpose a stack, of which the newest is active. The
-//! [`OpState`] that calls read is worked out from it whenever a registration comes or goes, so that
-//! what comes back when one goes is what would be there without it.
+//! The registrations of an operator: for each purpose a stack, whose newest entry is active.
+//!
+//! Every change of a stack recomputes the [`OpState`] that calls read. Removing a registration
+//! therefore gives the state that the operator would have if it had never been registered.
 
 use super::infer::check_signature;
 use super::key::DispatchKey;
@@ -18,30 +19,31 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Who made a registration, and so when it goes.
+/// The owner of a registration: a library, a [`KernelSwitch`](super::KernelSwitch), or nobody.
+/// Registrations of an owner are removed together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RegistrationOwner(u64);
 
 impl RegistrationOwner {
-    /// Registrations that stay.
+    /// The owner of permanent registrations.
     pub(crate) const FOREVER: RegistrationOwner = RegistrationOwner(0);
 
-    /// One like no other.
+    /// A new owner.
     pub(crate) fn new() -> RegistrationOwner {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         RegistrationOwner(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 }
 
-/// Something registered, where, and by whom.
+/// A registered item (a kernel, a fake kernel, an effect, …) with its source line and owner.
 #[derive(Clone)]
 pub(crate) struct Registered<F> {
     pub(crate) f: F,
     pub(crate) loc: Loc,
     pub(super) owner: RegistrationOwner,
-    /// Of a typed kernel.
+    /// The signature, if the item is a typed kernel.
     signature: Option<Arc<Signature>>,
-    /// Whether it is still registered.
+    /// Whether the item is still registered. Handles from `get_kernel` share this flag.
     pub(super) alive: Arc<AtomicBool>,
 }
 
@@ -72,25 +74,25 @@ impl<F> Registered<F> {
     }
 }
 
-/// What a key may lead to.
+/// A registration under a dispatch key.
 #[derive(Clone)]
 pub(crate) enum Candidate {
     Kernel(KernelFn),
-    /// As if nothing were registered for the key.
+    /// Calls skip the kernels under this key.
     Fallthrough,
 }
 
 /// A stack: the newest registration is the active one.
 pub(crate) type Stack<F> = Vec<Registered<F>>;
 
-/// A live definition.
+/// The definition of an operator.
 #[derive(Clone)]
 pub(crate) struct Definition {
     pub(super) schema: Arc<Schema>,
     pub(super) facts: Arc<SchemaFacts>,
-    /// Every tensor may be mutated, whatever the kernel's signature says.
+    /// Every tensor argument may be mutated, whatever the kernel's signature says.
     pub(super) mutates_unknown: bool,
-    /// The kernel that came with it: what runs on a device whose own is disabled.
+    /// The kernel of the definition. It runs on a device whose own kernel is disabled.
     pub(super) initial: Option<Registered<KernelFn>>,
     pub(super) owner: RegistrationOwner,
     pub(super) loc: Loc,
@@ -99,7 +101,7 @@ pub(crate) struct Definition {
 /// All registrations of an operator.
 #[derive(Clone, Default)]
 pub(crate) struct Registrations {
-    /// Why a static registration failed: the operator is unusable.
+    /// The error of a failed static registration. It makes the operator unusable.
     pub(super) failed: Option<Error>,
     pub(super) definition: Option<Definition>,
     pub(super) kernels: [Stack<Candidate>; DeviceKind::ALL.len()],
@@ -107,11 +109,12 @@ pub(crate) struct Registrations {
     pub(super) fake: Stack<FakeFn>,
     pub(super) effect: Stack<Option<Effect>>,
     pub(super) out_variant: Stack<Op>,
-    /// By kind of device: whether its kernel is enabled, as the guards that are alive say.
+    /// By kind of device: the live [`KernelSwitch`](super::KernelSwitch)es. The newest decides
+    /// whether the device's kernel is enabled.
     pub(super) switches: [Vec<(RegistrationOwner, bool)>; DeviceKind::ALL.len()],
 }
 
-/// A builtin operator's definition is its entry in the table.
+/// The definition of a builtin operator, from its table entry.
 pub(super) fn builtin_definition(def: &'static OpDef) -> Result<Definition> {
     let schema = Schema::from_str(def.schema)?;
     let facts = Arc::new(SchemaFacts::of(&schema, rules::of_builtin(def)));
@@ -126,7 +129,7 @@ pub(super) fn builtin_definition(def: &'static OpDef) -> Result<Definition> {
 }
 
 impl Registrations {
-    /// Adds a kernel under a key. A kernel under `meta` is a fake kernel that does not look at its
+    /// Adds a kernel under a key. A kernel under `meta` becomes a fake kernel that ignores its
     /// context.
     pub(super) fn push_kernel(
         &mut self,
@@ -148,7 +151,7 @@ impl Registrations {
         }
     }
 
-    /// Adds to a stack; an owner has one place in it.
+    /// Pushes an item. An owner can have only one item on a stack.
     pub(super) fn push<F>(
         op: Op,
         what: &str,
@@ -167,7 +170,7 @@ impl Registrations {
         Ok(())
     }
 
-    /// Removes what the owner registered.
+    /// Removes all registrations of an owner.
     pub(super) fn release(&mut self, owner: RegistrationOwner) {
         fn keep<F>(stack: &mut Stack<F>, owner: RegistrationOwner) {
             stack.retain(|r| r.owner != owner);
@@ -180,32 +183,31 @@ impl Registrations {
         self.switches.iter_mut().for_each(|s| s.retain(|(o, _)| *o != owner));
     }
 
-    /// Whether the guards that are alive leave the device's kernel enabled.
+    /// Whether the device's kernel is enabled.
     fn enabled(&self, device: DeviceKind) -> bool {
         self.switches[device as usize].last().is_none_or(|(_, on)| *on)
     }
 
-    /// What a call on the device runs: its own kernel, the default one, the one that came with the
-    /// definition if its own is disabled.
+    /// The registered kernel for calls on a device: the device's own, else the default one, else,
+    /// if the device's own is disabled, the definition's.
     pub(super) fn resolve_kernel(&self, device: DeviceKind) -> Option<Registered<KernelFn>> {
-        fn newest(stack: &Stack<Candidate>) -> Option<Registered<KernelFn>> {
-            let r = stack.last()?;
-            match &r.f {
-                Candidate::Kernel(f) => Some(r.with(f.clone())),
-                Candidate::Fallthrough => None,
-            }
-        }
-        let (own, on) = (&self.kernels[device as usize], self.enabled(device));
-        let own_kernel = if on { newest(own) } else { None };
+        let (own, enabled) = (&self.kernels[device as usize], self.enabled(device));
+        let own_kernel = if enabled { active_kernel(own) } else { None };
         let initial =
-            || self.definition.as_ref().filter(|_| !on && !own.is_empty())?.initial.clone();
-        own_kernel.or_else(|| newest(&self.default)).or_else(initial)
+            || self.definition.as_ref().filter(|_| !enabled && !own.is_empty())?.initial.clone();
+        own_kernel.or_else(|| self.default_kernel()).or_else(initial)
     }
 
-    /// The state that calls read; none while the operator is not defined.
+    /// The active kernel for devices without their own.
+    pub(super) fn default_kernel(&self) -> Option<Registered<KernelFn>> {
+        active_kernel(&self.default)
+    }
+
+    /// The state that calls read; `None` while the operator is not defined.
     ///
     /// # Errors
-    /// A kernel is not of the schema, or for a device although nothing could choose it.
+    /// A kernel's signature contradicts the schema, or a kernel is for a device although the schema
+    /// has no argument that could select a device.
     pub(super) fn resolve(&self, builtin: Option<&'static OpDef>) -> Result<Option<OpState>> {
         let (None, Some(definition)) = (&self.failed, &self.definition) else { return Ok(None) };
         self.check(definition)?;
@@ -223,15 +225,15 @@ impl Registrations {
         }))
     }
 
-    /// The effect. What would have no purpose without one, as after the library that registered it
-    /// went, keeps its place in order.
+    /// The effect. An operator that returns and mutates nothing has lost its purpose if the library
+    /// that registered its effect is gone. Its calls then keep program order, the safe assumption.
     fn effect_of(&self, definition: &Definition) -> Option<Effect> {
         let registered = self.effect.last().and_then(|r| r.f);
         registered.or_else(|| rules::is_pointless(&definition.schema).then_some(Effect::Ordered))
     }
 
     /// # Errors
-    /// Nothing would show that the operator ran.
+    /// The operator returns nothing, mutates nothing and has no effect.
     pub(super) fn check_purpose(&self) -> Result<()> {
         match &self.definition {
             Some(d)
@@ -275,7 +277,7 @@ impl Registrations {
         }
     }
 
-    /// What is registered, for people, in the order of devices: `cpu kernel (src/ops.rs:12)`.
+    /// Descriptions of all registrations, in the order of devices: `cpu kernel (src/ops.rs:12)`.
     pub(super) fn describe(&self) -> Vec<String> {
         fn each<F>(
             out: &mut Vec<String>,
@@ -315,16 +317,27 @@ impl Registrations {
         out
     }
 
-    /// The marks of what is registered.
-    fn marks(&self) -> impl Iterator<Item = &Arc<AtomicBool>> {
+    /// The `alive` flags of all kernels.
+    fn alive_flags(&self) -> impl Iterator<Item = &Arc<AtomicBool>> {
         let kernels = self.kernels.iter().chain([&self.default]).flatten().map(|r| &r.alive);
         kernels.chain(self.definition.iter().filter_map(|d| d.initial.as_ref()).map(|r| &r.alive))
     }
 
-    /// Marks what `self` has and `next` has no more: kernels got by `get_kernel` look at it.
-    pub(super) fn mark_gone(&self, next: &Registrations) {
-        for mark in self.marks().filter(|m| !next.marks().any(|n| Arc::ptr_eq(m, n))) {
-            mark.store(false, Ordering::Release);
+    /// Clears the `alive` flag of each kernel that is in `self` and not in `next`, so that handles
+    /// from `get_kernel` refuse to call it.
+    pub(super) fn mark_removed(&self, next: &Registrations) {
+        let is_kept = |flag: &Arc<AtomicBool>| next.alive_flags().any(|n| Arc::ptr_eq(flag, n));
+        for flag in self.alive_flags().filter(|flag| !is_kept(flag)) {
+            flag.store(false, Ordering::Release);
         }
+    }
+}
+
+/// The newest entry of a stack, if it is a kernel and not a fallthrough.
+fn active_kernel(stack: &Stack<Candidate>) -> Option<Registered<KernelFn>> {
+    let newest = stack.last()?;
+    match &newest.f {
+        Candidate::Kernel(f) => Some(newest.with(f.clone())),
+        Candidate::Fallthrough => None,
     }
 }

@@ -1,4 +1,5 @@
-//! The registry: every operator by name. Static registrations run once, before the first look-up.
+//! The registry: all operators, by name. The static registrations of the macros run once, before
+//! the first look-up.
 
 use super::op::{Op, OpEntry};
 use crate::aten;
@@ -17,15 +18,15 @@ thread_local! {
     static RUNNING_STATICS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A registration made by a macro, run before the first look-up.
+/// A registration that a macro generates. It runs before the first look-up.
 pub struct StaticRegistration {
-    /// Definitions come before what is added to them.
+    /// Definitions run before the registrations that extend them.
     pub stage: Stage,
     /// The operator's full name.
     pub op: &'static str,
-    /// Where the macro was written.
+    /// The source file of the macro.
     pub file: &'static str,
-    /// Where the macro was written.
+    /// The line of the macro.
     pub line: u32,
     /// Makes the registration.
     pub run: fn(Loc) -> Result<()>,
@@ -52,8 +53,8 @@ fn entries() -> &'static RwLock<Entries> {
     })
 }
 
-/// Runs the static registrations, once; a registration that looks operators up itself sees those
-/// made so far.
+/// The entries, after the static registrations have run. A static registration that looks up an
+/// operator sees the registrations made before it.
 fn ready() -> &'static RwLock<Entries> {
     let entries = entries();
     if !RUNNING_STATICS.get() {
@@ -74,7 +75,8 @@ fn ready() -> &'static RwLock<Entries> {
     entries
 }
 
-/// The operator's entry, made if it is new. Entries are few and live forever.
+/// The entry with this name, created if necessary. Entries are never freed, so that handles are
+/// plain references.
 pub(crate) fn entry(name: &str) -> Op {
     let entries = ready();
     if let Some(&e) = entries.read().unwrap_or_else(PoisonError::into_inner).get(name) {
@@ -84,8 +86,10 @@ pub(crate) fn entry(name: &str) -> Op {
     Op(map.entry(name.into()).or_insert_with(|| Box::leak(Box::new(OpEntry::new(name, None)))))
 }
 
-/// The operator of this full name, defined or failed. The overload `default` is the operator
-/// without one.
+/// The operator with this full name. The overload name `default` means no overload name.
+///
+/// # Errors
+/// The operator is not defined, or its static registration failed.
 pub(crate) fn find(name: &str) -> Result<Op> {
     let name = name.strip_suffix(".default").unwrap_or(name);
     let found = ready().read().unwrap_or_else(PoisonError::into_inner).get(name).copied();
@@ -94,7 +98,7 @@ pub(crate) fn find(name: &str) -> Result<Op> {
     Ok(op)
 }
 
-/// Every entry, by name.
+/// All entries, sorted by name.
 fn all_entries() -> Vec<Op> {
     let map = ready().read().unwrap_or_else(PoisonError::into_inner);
     let mut ops: Vec<Op> = map.values().map(|e| Op(e)).collect();
@@ -103,12 +107,12 @@ fn all_entries() -> Vec<Op> {
     ops
 }
 
-/// Every operator that is defined, by name.
+/// All defined operators, sorted by name.
 pub fn all() -> Vec<Op> {
     all_entries().into_iter().filter(|op| op.state().is_ok()).collect()
 }
 
-/// Every operator that something is registered for although it is not defined, by name.
+/// All operators that have registrations but no definition, sorted by name.
 pub fn unresolved() -> Vec<Op> {
     all_entries()
         .into_iter()
@@ -116,7 +120,8 @@ pub fn unresolved() -> Vec<Op> {
         .collect()
 }
 
-/// The defined overloads of `namespace::name`, the default one first, the others by name.
+/// The defined overloads of `namespace::name`: the one without an overload name first, the others
+/// sorted by name.
 pub(crate) fn overloads(packet: &str) -> Vec<Op> {
     let of_packet = |op: &Op| {
         op.name().strip_prefix(packet).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
@@ -124,8 +129,8 @@ pub(crate) fn overloads(packet: &str) -> Vec<Op> {
     all_entries().into_iter().filter(of_packet).filter(Op::is_defined).collect()
 }
 
-/// There is no such operator: what is close, what may be missing, and what is registered for it all
-/// the same.
+/// The error for an unknown operator. It suggests similar names and a missing crate, and lists the
+/// registrations under the name.
 pub(crate) fn unknown(name: &str, registered: Vec<String>) -> Error {
     if let Some(why) = crate::aten::unsupported(name) {
         return CallError::Unsupported { name: name.into(), why }.into();
@@ -148,7 +153,7 @@ pub(crate) fn unknown(name: &str, registered: Vec<String>) -> Error {
         .into()
 }
 
-/// Levenshtein distance.
+/// The Levenshtein distance; `usize::MAX` if the lengths differ by more than 2.
 fn distance(a: &str, b: &str) -> usize {
     if a.len().abs_diff(b.len()) > 2 {
         return usize::MAX;

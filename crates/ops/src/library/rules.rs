@@ -1,11 +1,12 @@
-//! What tags ask of a schema, and the tags of builtin operators.
+//! The rules that tags impose on a schema, and the tags of builtin operators.
 
 use super::tags::{Tag, TagSet};
 use crate::aten::{Class, Lowering, OpDef};
 use crate::error::{RegisterError, Result};
 use maquette_ir::schema::{Alias, Arg, Schema, Type};
 
-/// Whether nothing shows that a call took place.
+/// Whether the operator returns nothing and mutates nothing, so that without an effect a call has
+/// no observable result.
 pub(super) fn is_pointless(schema: &Schema) -> bool {
     schema.returns.is_empty() && !schema.is_mutable()
 }
@@ -93,14 +94,14 @@ fn not_out(schema: &Schema) -> Option<String> {
     found.map(|(i, (_, a))| format!("return {i} is not the argument `{}`", a.name))
 }
 
-/// Whether a return is the mutated argument.
+/// Whether a return is the given mutated argument.
 fn is_argument(ty: &Type, alias: Option<&Alias>, arg: &Arg) -> bool {
     *ty == Type::Tensor
         && alias
             .is_some_and(|r| r.write && arg.alias.as_ref().is_some_and(|a| a.before == r.before))
 }
 
-/// The tags that follow from how a builtin operator is computed.
+/// The tags of a builtin operator, from its lowering.
 pub(super) fn of_builtin(def: &OpDef) -> TagSet {
     let tags = TagSet::default().with(Tag::Pt2Compliant);
     match &def.lowering {

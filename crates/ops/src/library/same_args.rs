@@ -1,16 +1,16 @@
-//! The arguments of an operator's kernels, compared when they are compiled.
+//! Compile-time check that all kernels of an operator take the same arguments.
 //!
-//! A registration of a closure compares signature and schema when it runs
-//! ([`Op::register_fake`]). `#[register_kernel]` and `#[register_fake]` name a function with
-//! `#[custom_op]`, so the compiler knows both signatures: [`SameArguments`] relates the markers
-//! that [`IntoKernel`] and [`IntoFake`] infer, one implementation for each number of arguments.
+//! The registration of a closure compares its signature with the schema at run time
+//! ([`Op::register_fake`]). `#[register_kernel]` and `#[register_fake]` name the function of
+//! `#[custom_op]`, so the compiler knows both signatures. [`SameArguments`] relates the markers
+//! that [`IntoKernel`] and [`IntoFake`] infer, with one implementation per number of arguments.
 
 use super::key::IntoKey;
 use super::op::Op;
 use super::typed::{IntoFake, IntoKernel, KernelArg};
 use crate::error::Result;
 
-/// A signature whose arguments are those of `Operator`, in number and types.
+/// A signature with the same number and types of arguments as `Operator`.
 #[diagnostic::on_unimplemented(
     message = "the kernel does not take as many arguments as the operator",
     label = "not the operator's arguments",
@@ -19,7 +19,7 @@ use crate::error::Result;
 )]
 pub trait SameArguments<Operator> {}
 
-/// An argument type of a kernel that stands for the operator's argument type `Operator`.
+/// A kernel's argument type that has the same schema type as the operator's, `Operator`.
 #[diagnostic::on_unimplemented(
     message = "the kernel takes `{Self}` where the operator takes `{Operator}`",
     label = "not the operator's arguments",
@@ -30,7 +30,8 @@ pub trait SameKind<Operator: ?Sized> {}
 
 impl<T: ?Sized> SameKind<T> for T {}
 
-/// Adds an operator's kernel for a device type, whose arguments are those of `_kernel`.
+/// Registers a kernel for a device type. Its arguments must be those of `_kernel`, the operator's
+/// first kernel.
 ///
 /// # Errors
 /// As [`Op::register_kernel`].
@@ -44,7 +45,7 @@ where
     op.register_kernel(device, f)
 }
 
-/// Adds an operator's fake kernel, whose arguments are those of `_kernel`.
+/// Registers a fake kernel. Its arguments must be those of `_kernel`, the operator's first kernel.
 ///
 /// # Errors
 /// As [`Op::register_fake`].

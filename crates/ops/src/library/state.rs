@@ -1,4 +1,5 @@
-//! [`OpState`]: what a call needs to know of an operator, worked out once a registration.
+//! [`OpState`]: the facts of an operator that a call needs, computed once per change of its
+//! registrations.
 
 use super::KernelFn;
 use super::op::Effect;
@@ -12,17 +13,17 @@ use maquette_ir::{DeviceKind, Loc};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// What dispatching asks of a definition, worked out once.
+/// The facts of a schema that dispatch needs, computed once per definition.
 pub(crate) struct SchemaFacts {
     /// Arguments that may hold tensors.
     pub(crate) tensor_args: SmallVec<[u16; 4]>,
     /// Mutated arguments.
     pub(crate) mutated: SmallVec<[u16; 2]>,
-    /// Those that may hold tensors, and are not mutated.
+    /// Arguments that may hold tensors and are not mutated.
     pub(crate) read: SmallVec<[u16; 4]>,
-    /// For each return, the argument it is or views.
+    /// For each return, the argument that it aliases.
     pub(crate) aliases: SmallVec<[Option<u16>; 2]>,
-    /// The argument `device` that chooses the kernel where there are no tensors.
+    /// The argument `device`, which selects the kernel of an operator without tensor arguments.
     pub(crate) device_arg: Option<u16>,
     pub(crate) tags: TagSet,
 }
@@ -67,14 +68,14 @@ impl SchemaFacts {
     }
 }
 
-/// One consistent state of an operator: calls read it without a lock, registrations replace it.
+/// A consistent snapshot of an operator. Calls read it without a lock; a registration replaces it.
 pub(crate) struct OpState {
     pub(crate) schema: Arc<Schema>,
     pub(crate) facts: Arc<SchemaFacts>,
     pub(crate) builtin: Option<&'static OpDef>,
-    /// By kind of device, what a call runs.
+    /// The registered kernel for each kind of device.
     pub(crate) kernels: [Option<Registered<KernelFn>>; DeviceKind::ALL.len()],
-    /// A builtin operator has kernels besides its own.
+    /// Whether the operator is builtin and a registration overrides its kernel on some device.
     pub(crate) overridden: bool,
     pub(crate) fake: Option<Registered<FakeFn>>,
     pub(crate) effect: Option<Effect>,
@@ -82,18 +83,18 @@ pub(crate) struct OpState {
 }
 
 impl OpState {
-    /// The entry of a builtin operator that no registration has replaced.
+    /// The table entry of a builtin operator that no registration overrides.
     pub(crate) fn plain_builtin(&self) -> Option<&'static OpDef> {
         self.builtin.filter(|_| !self.overridden)
     }
 
-    /// The kernel of a call on this kind of device; none where a builtin operator's own is to run,
-    /// or where there is none at all.
+    /// The registered kernel for calls on a kind of device. If it is `None`, a builtin operator
+    /// runs its own kernel, and a custom one has no kernel.
     pub(crate) fn kernel(&self, device: DeviceKind) -> Option<&KernelFn> {
         self.kernels[device as usize].as_ref().map(|k| &k.f)
     }
 
-    /// The devices a call can go to, for messages.
+    /// The devices that have a kernel, for messages.
     pub(crate) fn available(&self) -> Vec<String> {
         let all: Vec<DeviceKind> =
             DeviceKind::ALL.into_iter().filter(|d| *d != DeviceKind::Meta).collect();
@@ -106,7 +107,7 @@ impl OpState {
     }
 }
 
-/// A loaded state. Cheaper than an `Arc`.
+/// A loaded state. Unlike an `Arc`, it costs no reference count in the common case.
 pub(crate) struct StateGuard(pub(super) Guard<Option<Arc<OpState>>>);
 
 impl std::ops::Deref for StateGuard {

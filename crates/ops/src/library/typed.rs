@@ -1,8 +1,9 @@
-//! Typed kernels: Rust functions and closures whose signature is the schema.
+//! Typed kernels: Rust functions and closures whose signature is the operator's schema.
 //!
-//! A kernel is written for borrowed arguments (`&Tensor`, `&[i64]`…), which no single type can
-//! name; the bound `for<'a> &'a F: Fn(A, B) -> R + Fn(A::Item<'_>, B::Item<'_>) -> R` lets the
-//! compiler infer `A` and `B` and still call the kernel with arguments of any lifetime.
+//! A kernel borrows its arguments (`&Tensor`, `&[i64]`, …) for any lifetime, so a type parameter
+//! cannot name their types. The bound `for<'a> &'a F: Fn(A, B) -> R + Fn(A::Item<'_>, B::Item<'_>)
+//! -> R` solves this: the compiler infers `A` and `B` from the first part, and the second part lets
+//! the kernel be called with arguments of any lifetime.
 
 use super::op::KernelFn;
 use crate::dispatch::value::{Outputs, Value};
@@ -15,12 +16,12 @@ use maquette_ir::{DType, Device, Layout, MemoryFormat, Scalar};
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 
-/// The schema of a kernel's signature: argument types in order, and return types.
+/// A kernel's signature as schema types.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signature {
-    /// Each argument's type and whether it is mutated.
+    /// The type of each argument, and whether the kernel mutates it.
     pub args: Vec<(Type, bool)>,
-    /// Each return's type.
+    /// The type of each return.
     pub returns: Vec<Type>,
 }
 
@@ -33,23 +34,24 @@ pub struct Signature {
             of these, and `Const<T>`"
 )]
 pub trait KernelArg {
-    /// What keeps the argument while the kernel borrows from it, itself borrowed from the boxed
-    /// value where that is enough.
+    /// The storage from which the kernel borrows its argument during a call. It may itself borrow
+    /// from the boxed value.
     type State<'v>;
-    /// The argument itself.
+    /// The argument as the kernel takes it.
     type Item<'a>;
-    /// The type that stands for this one where two signatures are compared: argument types of one
-    /// schema type have one kind.
+    /// A stand-in by which compile-time checks compare signatures. Argument types with equal schema
+    /// types have the same kind.
     type Kind: 'static;
-    /// Whether the kernel may write to it.
+    /// Whether the kernel may write to the argument.
     const MUTATED: bool = false;
-    /// Its type in a schema.
+    /// The type in a schema.
     fn ty() -> Type;
-    /// Takes the argument out of a boxed value.
+    /// Unboxes the argument.
     fn load(v: &Value) -> Result<Self::State<'_>>;
-    /// Lends it to the kernel.
+    /// Borrows the argument for the kernel.
     fn item<'a>(state: &'a mut Self::State<'_>) -> Self::Item<'a>;
-    /// After the call: whether the kernel left the handle itself in place.
+    /// Whether a mutated argument is still the same handle after the call. A kernel must write
+    /// through a `&mut Tensor`, not replace it.
     fn kept(_state: &Self::State<'_>, _v: &Value) -> bool {
         true
     }
@@ -62,14 +64,14 @@ pub trait KernelArg {
         `Scalar`, a tuple of these, or `()`"
 )]
 pub trait KernelOutput: Sized {
-    /// Its types in a schema; none for `()`.
+    /// The types in a schema; none for `()`.
     fn types() -> Vec<Type>;
-    /// Boxes it.
+    /// Boxes the outputs.
     fn outputs(self) -> Outputs;
-    /// Unboxes it: takes as many values as it has types.
+    /// Unboxes the outputs: takes one value for each type.
     ///
     /// # Errors
-    /// There are fewer values, or they are of other types.
+    /// There are too few values, or a value has another type.
     fn take(values: &mut dyn Iterator<Item = Value>) -> Result<Self>;
 }
 
@@ -304,7 +306,7 @@ tuple_output!(A, B, C, D);
 tuple_output!(A, B, C, D, E);
 tuple_output!(A, B, C, D, E, F);
 
-/// A function or closure that can be a kernel. `Marker` stands for its argument types.
+/// A function or closure that can be a kernel. `Marker` represents its argument types.
 #[diagnostic::on_unimplemented(
     message = "this function cannot be a kernel",
     label = "not of the types of a kernel",
@@ -312,13 +314,13 @@ tuple_output!(A, B, C, D, E, F);
         returns `maquette::Result` of tensors, numbers, a tuple of these, or `()`"
 )]
 pub trait IntoKernel<Marker>: Send + Sync + 'static {
-    /// The schema its signature says.
+    /// The kernel's signature.
     fn signature() -> Signature;
-    /// The same kernel over boxed arguments.
+    /// The kernel over boxed arguments.
     fn into_kernel(self) -> KernelFn;
 }
 
-/// A function or closure that can be a fake kernel: it takes a [`FakeCtx`] before the operator's
+/// A function or closure that can be a fake kernel. It takes a [`FakeCtx`] before the operator's
 /// arguments.
 #[diagnostic::on_unimplemented(
     message = "this function cannot be a fake kernel",
@@ -327,9 +329,9 @@ pub trait IntoKernel<Marker>: Send + Sync + 'static {
         `maquette::Result` of tensors, numbers, a tuple of these, or `()`"
 )]
 pub trait IntoFake<Marker>: Send + Sync + 'static {
-    /// The schema its signature says.
+    /// The fake kernel's signature, without the context.
     fn signature() -> Signature;
-    /// The same fake kernel over boxed arguments.
+    /// The fake kernel over boxed arguments.
     fn into_fake(self) -> FakeFn;
 }
 

@@ -1,4 +1,4 @@
-//! The `out` variant of a functional operator.
+//! Out variants: operators that write the results of a functional operator to given tensors.
 
 use super::namespace::Library;
 use super::op::Op;
@@ -9,8 +9,8 @@ use crate::error::{Error, RegisterError, Result};
 use maquette_ir::Loc;
 use maquette_ir::schema::{Arg, Schema, Type};
 
-/// The operator that does the same into given tensors: the registered one, or the overload of the
-/// same name with [`Tag::Out`] and the same arguments besides those tensors. `None` if there is
+/// The out variant of a functional operator: the registered one, or else an overload of the same
+/// name with [`Tag::Out`] and the same arguments, apart from the output tensors. `None` if there is
 /// none.
 ///
 /// # Errors
@@ -26,17 +26,18 @@ pub fn to_out_variant(op: &Op) -> Result<Option<Op>> {
     let registered = op.lock_registrations().out_variant.last().map(|r| r.f);
     let registered = registered.filter(|out| out.schema().is_ok());
     let packet = format!("{}::{}", schema.name.ns, schema.name.name);
-    let fits = |out: &Op| {
+    let is_variant = |out: &Op| {
         out.tags().contains(Tag::Out)
-            && out.schema().is_ok_and(|out| why_not(&schema, &out).is_none())
+            && out.schema().is_ok_and(|out| mismatch(&schema, &out).is_none())
     };
-    Ok(registered.or_else(|| registry::overloads(&packet).into_iter().find(fits)))
+    Ok(registered.or_else(|| registry::overloads(&packet).into_iter().find(is_variant)))
 }
 
-/// Says for good that `out` does what `functional` does, into given tensors; its name may be any.
+/// Declares permanently that `out` is the out variant of `functional`. The names need not be
+/// related.
 ///
 /// # Errors
-/// One of them does not exist, `out` has no [`Tag::Out`], or their arguments or results do not
+/// An operator does not exist, `out` has no [`Tag::Out`], or the arguments or results do not
 /// correspond.
 #[track_caller]
 pub fn register_out_variant(functional: &str, out: &str) -> Result<()> {
@@ -44,11 +45,11 @@ pub fn register_out_variant(functional: &str, out: &str) -> Result<()> {
 }
 
 impl Library {
-    /// As [`register_out_variant`], for the life of the library. Both names are full; `functional`
-    /// is of its namespace.
+    /// As [`register_out_variant`], for the lifetime of the library. `functional` must be in the
+    /// library's namespace. `out` is a full name.
     ///
     /// # Errors
-    /// As [`register_out_variant`], or `functional` is of another namespace.
+    /// As [`register_out_variant`]; also if `functional` is in another namespace.
     #[track_caller]
     pub fn register_out_variant(&self, functional: &str, out: &str) -> Result<()> {
         self.add(functional, Loc::caller(), |op, loc| register(op.name(), out, self.owner(), loc))
@@ -66,7 +67,7 @@ fn register(functional: &str, out: &str, owner: RegistrationOwner, loc: Loc) -> 
                 out.name()
             )));
         }
-        if let Some(why) = why_not(&*op.schema()?, &*out.schema()?) {
+        if let Some(why) = mismatch(&*op.schema()?, &*out.schema()?) {
             return Err(invalid(format!("{} cannot be its out variant: {why}", out.schema()?)));
         }
         op.update(|registrations| {
@@ -81,13 +82,13 @@ fn register(functional: &str, out: &str, owner: RegistrationOwner, loc: Loc) -> 
     register().map_err(|e| e.at(loc))
 }
 
-/// Why `out` is not the out variant of `functional`.
-fn why_not(functional: &Schema, out: &Schema) -> Option<String> {
-    let (mut theirs, mut ours) =
+/// The reason that `out` is not an out variant of `functional`; `None` if it is one.
+fn mismatch(functional: &Schema, out: &Schema) -> Option<String> {
+    let (mut out_args, mut functional_args) =
         (out.args.iter().filter(|a| !a.is_written()), functional.args.iter());
     let same = |a: &Arg, b: &Arg| a.name == b.name && a.ty == b.ty && a.default == b.default;
     loop {
-        match (ours.next(), theirs.next()) {
+        match (functional_args.next(), out_args.next()) {
             (None, None) => break,
             (Some(a), Some(b)) if same(a, b) => {}
             (Some(a), Some(b)) => {

@@ -1,4 +1,4 @@
-//! The functions that code written by `#[custom_op]` and `#[register_fake]` calls.
+//! Support functions for the code that `#[custom_op]` and `#[register_fake]` generate.
 
 pub use super::same_args::{SameArguments, register_fake, register_kernel};
 
@@ -11,15 +11,15 @@ use crate::tensor::Tensor;
 use maquette_ir::sym::SymInt;
 use std::sync::OnceLock;
 
-/// An operator by name, looked up once. It may not be registered, or its registration may have
-/// failed: then a call says so.
+/// A lazily resolved operator. It may be unregistered, or its registration may have failed; a call
+/// then returns the error.
 pub struct LazyOp {
     name: &'static str,
     op: OnceLock<Op>,
 }
 
 impl LazyOp {
-    /// The operator of this full name.
+    /// The operator with this full name.
     pub const fn new(name: &'static str) -> LazyOp {
         LazyOp { name, op: OnceLock::new() }
     }
@@ -35,18 +35,18 @@ impl LazyOp {
 
     #[cold]
     fn first(&self) -> Op {
-        // not inside `get_or_init`: the first look-up runs the static registrations, and those of
-        // this operator come here again
+        // `get_or_init` must not run the look-up: the first one runs the static registrations,
+        // which may call this function again and would deadlock.
         let op = registry::entry(self.name);
         *self.op.get_or_init(|| op)
     }
 }
 
-/// An argument that a wrapper's operator mutates.
+/// A mutated argument of a wrapper.
 pub trait Written {
     /// The boxed argument.
     fn boxed(&self) -> Value;
-    /// Poisons the storages that should have been written.
+    /// Poisons the storages that the failed call should have written.
     fn poison(&self, e: &Error);
 }
 
@@ -92,7 +92,7 @@ impl Written for Option<&mut Tensor> {
     }
 }
 
-/// Boxes an integer, known or symbolic.
+/// Boxes an integer or symbolic integer.
 pub fn integer(n: impl Into<SymInt>) -> Value {
     Value::Int(n.into())
 }
@@ -102,9 +102,9 @@ pub fn boxed<T: KernelArg + Into<Value>>(arg: T) -> Value {
     arg.into()
 }
 
-/// Tensors, and tuples of tensors: what carries a failure in itself.
+/// An output type that can represent a failed call: a tensor, or a tuple of tensors.
 pub trait Poisonable: KernelOutput {
-    /// Each tensor dead of `e`.
+    /// Tensors poisoned by `e`.
     fn poisoned(e: &Error) -> Self;
 }
 
@@ -130,8 +130,8 @@ tuple!(A, B, C, D);
 tuple!(A, B, C, D, E);
 tuple!(A, B, C, D, E, F);
 
-/// The result of a wrapper that returns tensors: after a failure they are poisoned, and so is what
-/// should have been written.
+/// The result of a wrapper that returns tensors. A failed call returns poisoned tensors and poisons
+/// the storages of its mutated arguments.
 pub fn tensors<T: Poisonable>(result: Result<Outputs>, written: &[&dyn Written]) -> T {
     let unboxed = result.and_then(|outputs| T::take(&mut outputs.into_iter()));
     unboxed.unwrap_or_else(|e| {
@@ -140,7 +140,7 @@ pub fn tensors<T: Poisonable>(result: Result<Outputs>, written: &[&dyn Written])
     })
 }
 
-/// The result of a wrapper that returns anything else.
+/// The result of a wrapper that returns other values.
 ///
 /// # Errors
 /// The call failed.

@@ -1,4 +1,4 @@
-//! Rust's operators.
+//! Rust's arithmetic operators on tensors, with `+=` and its kind in place.
 
 use super::{Operand, aten};
 use crate::tensor::Tensor;
@@ -45,8 +45,8 @@ macro_rules! operators {
         }
         number_first!($trait $method $name: $($number)*);
         impl<R: Into<Operand>> std::ops::$assign_trait<R> for Tensor {
-            /// Writes in place, through every view of the storage, as PyTorch's augmented
-            /// assignment does.
+            /// Writes in place, so that every view of the storage sees the result, as PyTorch's
+            /// augmented assignment does.
             #[track_caller]
             fn $assign(&mut self, other: R) {
                 *self = aten!($in_place, Loc::caller(); &*self, other.into());

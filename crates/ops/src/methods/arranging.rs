@@ -1,4 +1,4 @@
-//! Differences, parts, and repetition of elements.
+//! Differences, repetition and splitting of dimensions.
 
 use super::aten;
 use super::calls::{aten_outputs, calls, list, tensors};
@@ -11,14 +11,14 @@ use maquette_ir::Loc;
 use maquette_ir::sym::SymInt;
 
 methods! {
-    /// The `n`th differences of neighbours along a dimension.
+    /// The `n`-th differences of neighbours along a dimension.
     fn diff(n: i64, dim: i64) = "diff";
     /// The elements in row-major order.
     fn ravel() = "ravel";
-    /// The last two dimensions exchanged.
+    /// Exchanges the last two dimensions.
     #[allow(non_snake_case, reason = "the operator's name")]
     fn mT() = "mT";
-    /// Elements of each line along `dim` at `indices`, which broadcasts.
+    /// The elements at positions `indices` along `dim`. The other dimensions broadcast.
     fn take_along_dim(indices: &Tensor, dim: i64) = "take_along_dim";
 }
 
@@ -27,10 +27,10 @@ calls! {
     fn broadcast_to(size: impl IntoDims) = "broadcast_to", Value::from_dims(size);
     /// The sum over the dimensions that broadcasting from `size` would repeat.
     fn sum_to_size(size: impl IntoDims) = "sum_to_size", Value::from_dims(size);
-    /// Each element of a dimension `repeats` times, one after the other.
+    /// Repeats each element of a dimension `repeats` times in a row.
     fn repeat_interleave(repeats: impl Into<SymInt>, dim: i64) =
         "repeat_interleave.self_int", repeats.into(), dim;
-    /// Element `i` of a dimension `repeats[i]` times.
+    /// Repeats element `i` of a dimension `repeats[i]` times.
     fn repeat_interleave_by(repeats: &Tensor, dim: i64) =
         "repeat_interleave.self_Tensor", repeats, dim;
     /// The integral along a dimension at the points `x`, by the trapezoidal rule.
@@ -38,7 +38,7 @@ calls! {
 }
 
 impl Tensor {
-    /// Views of `sections` parts of a dimension whose lengths differ by 1 at most.
+    /// Splits a dimension into `sections` views whose lengths differ by at most 1.
     ///
     /// PyTorch: `aten::tensor_split.sections`.
     ///
@@ -49,7 +49,7 @@ impl Tensor {
         tensors(aten_outputs!("tensor_split.sections", Loc::caller(); self, sections.into(), dim))
     }
 
-    /// Tensors beside each other: along dimension 1, or 0 for vectors.
+    /// Joins tensors along dimension 1, or vectors along dimension 0.
     ///
     /// PyTorch: `aten::hstack`.
     #[track_caller]
@@ -57,7 +57,7 @@ impl Tensor {
         aten!("hstack", Loc::caller(); list(tensors))
     }
 
-    /// Tensors below each other: along dimension 0, vectors as rows.
+    /// Joins tensors along dimension 0. Vectors become rows.
     ///
     /// PyTorch: `aten::vstack`.
     #[track_caller]

@@ -1,11 +1,11 @@
-//! How methods with arguments of many kinds, or several results, call their operators.
+//! Macros that declare methods with converted arguments or several results.
 
 use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
-/// Declares methods by the boxed arguments they pass: `/// doc  fn view(size: impl IntoDims) =
-/// "view", Value::from_dims(size);`
+/// Declares methods that convert their arguments before the call:
+/// `/// doc  fn view(size: impl IntoDims) = "view", Value::from_dims(size);`
 macro_rules! calls {
     ($(
         $(#[$doc:meta])*
@@ -26,7 +26,33 @@ macro_rules! calls {
 }
 pub(crate) use calls;
 
-/// Calls a builtin operator with several results.
+/// Declares methods with several results, which are all poisoned if the call fails:
+/// `/// doc  fn sort(dim: i64, descending: bool) -> (Tensor, Tensor) = "sort", dim, descending;`
+macro_rules! tuple_calls {
+    ($(
+        $(#[$doc:meta])*
+        fn $name:ident($($arg:ident : $ty:ty),* $(,)?) -> ($($tensor:ident),+) =
+            $op:literal $(, $value:expr)*;
+    )*) => {
+        impl $crate::Tensor {
+            $(
+                $(#[$doc])*
+                #[doc = concat!("\n\nPyTorch: `aten::", $op, "`.")]
+                #[track_caller]
+                pub fn $name(&self $(, $arg: $ty)*) -> ($($tensor),+) {
+                    const COUNT: usize = [$(stringify!($tensor)),+].len();
+                    let outputs = $crate::methods::calls::aten_outputs!(
+                        $op, ::maquette_ir::Loc::caller(); self $(, $value)*
+                    );
+                    $crate::methods::calls::results::<COUNT>(outputs).into()
+                }
+            )*
+        }
+    };
+}
+pub(crate) use tuple_calls;
+
+/// Calls a builtin operator and returns its boxed outputs.
 macro_rules! aten_outputs {
     ($name:literal, $loc:expr; $($arg:expr),* $(,)?) => {{
         static OP: $crate::methods::Builtin =
@@ -36,12 +62,12 @@ macro_rules! aten_outputs {
 }
 pub(crate) use aten_outputs;
 
-/// Every tensor of the results, lists included.
+/// All tensors of the outputs, those in lists included.
 pub(crate) fn tensors(out: Result<Outputs>) -> Result<Vec<Tensor>> {
     Ok(out?.iter().flat_map(|v| v.tensors().cloned()).collect())
 }
 
-/// As many results as the operator has, each poisoned where the call fails.
+/// The `N` tensors that a call returns; poisoned tensors if it fails.
 pub(crate) fn results<const N: usize>(out: Result<Outputs>) -> [Tensor; N] {
     let poisoned = |e: Error| std::array::from_fn(|_| Tensor::poison(e.clone()));
     match tensors(out) {
@@ -57,7 +83,7 @@ pub(crate) fn results<const N: usize>(out: Result<Outputs>) -> [Tensor; N] {
     }
 }
 
-/// A list of tensors as one argument.
+/// Boxes a list of tensors.
 pub(crate) fn list<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Value {
     Value::List(tensors.into_iter().map(Value::from).collect())
 }

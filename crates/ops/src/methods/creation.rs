@@ -1,4 +1,4 @@
-//! Tensors from sizes, numbers and chance.
+//! Creation of tensors: by sizes, from numbers, and from random numbers.
 
 use super::aten;
 use super::calls::calls;
@@ -9,7 +9,7 @@ use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, Device, Loc, Scalar};
 
 calls! {
-    /// Of these sizes and dtype on this tensor's device, the contents unspecified.
+    /// An uninitialised tensor of these sizes and dtype on this tensor's device.
     fn new_empty(size: impl IntoDims, dtype: DType) = "new_empty", Value::from_dims(size), dtype;
     /// As [`Tensor::new_empty`], with these strides.
     fn new_empty_strided(size: impl IntoDims, stride: impl IntoDims, dtype: DType) =
@@ -21,7 +21,7 @@ calls! {
     /// `fill_value` in these sizes and dtype on this tensor's device.
     fn new_full(size: impl IntoDims, fill_value: impl Into<Scalar>, dtype: DType) =
         "new_full", Value::from_dims(size), fill_value.into(), dtype;
-    /// Of this tensor's sizes, dtype and memory order, the contents unspecified.
+    /// An uninitialised tensor of this tensor's sizes, dtype and memory order.
     fn empty_like() = "empty_like";
     /// Zeros of this tensor's sizes, dtype and memory order.
     fn zeros_like() = "zeros_like";
@@ -36,20 +36,20 @@ calls! {
     /// Integers from `low` up to but not `high`, of this tensor's sizes, dtype and memory order.
     fn randint_like(low: impl Into<SymInt>, high: impl Into<SymInt>) =
         "randint_like.low_dtype", low.into(), high.into();
-    /// 1 with the probability that each element is, else 0.
+    /// Draws 0 or 1 for each element, which is the probability of 1.
     fn bernoulli() = "bernoulli";
-    /// Filled with uniform numbers in `[from, to)`.
+    /// Fills this tensor with uniform random numbers in `[from, to)`.
     fn uniform_(from: f64, to: f64) = "uniform_", from, to;
-    /// Filled with normal numbers.
+    /// Fills this tensor with normal random numbers.
     fn normal_(mean: f64, std: f64) = "normal_", mean, std;
-    /// Filled with 1, with probability `p`, and 0.
+    /// Fills this tensor with 0 and 1. The probability of 1 is `p`.
     fn bernoulli_(p: f64) = "bernoulli_.float", p;
-    /// While training, each element 0 with probability `p`, and the others divided by `1 - p`; else
-    /// a copy.
+    /// If `train`, sets each element to 0 with probability `p` and divides the others by `1 - p`.
+    /// Otherwise a copy.
     fn dropout(p: f64, train: bool) = "dropout", p, train;
 }
 
-/// Constructors: the operator's arguments before its options, and the dtype.
+/// Declares constructors: the arguments of the operator before its options, then the dtype.
 macro_rules! constructors {
     ($(
         $(#[$doc:meta])*
@@ -71,10 +71,10 @@ macro_rules! constructors {
 }
 
 constructors! {
-    /// Of these sizes, the contents unspecified.
+    /// An uninitialised tensor of these sizes.
     fn empty(size: impl IntoDims, dtype: DType) =
         "empty.memory_format", Value::from_dims(size), dtype;
-    /// Of these sizes and strides, the contents unspecified.
+    /// An uninitialised tensor of these sizes and strides.
     fn empty_strided(size: impl IntoDims, stride: impl IntoDims, dtype: DType) =
         "empty_strided", Value::from_dims(size), Value::from_dims(stride), dtype;
     /// Zeros.
@@ -84,10 +84,10 @@ constructors! {
     /// `fill_value` everywhere.
     fn full(size: impl IntoDims, fill_value: impl Into<Scalar>, dtype: DType) =
         "full", Value::from_dims(size), fill_value.into(), dtype;
-    /// The integers from 0 up to but not `end`, as `i64`.
+    /// The integers from 0 to `end - 1`, as `i64`.
     fn arange(end: impl Into<SymInt>) = "arange", end.into();
-    /// From `start` in steps of `step` up to but not `end`; `i64` where all are integers, else
-    /// `f32`.
+    /// The numbers from `start` in steps of `step`, up to but excluding `end`. The dtype is `i64`
+    /// if all three are integers, else `f32`.
     fn arange_step(start: impl Into<Scalar>, end: impl Into<Scalar>, step: impl Into<Scalar>) =
         "arange.start_step", start.into(), end.into(), step.into();
     /// `steps` evenly spaced numbers, both ends included, as `f32`.
@@ -105,7 +105,7 @@ constructors! {
 }
 
 impl Tensor {
-    /// Of these sizes and dtype on a device, the contents unspecified.
+    /// An uninitialised tensor of these sizes and dtype on a device.
     ///
     /// PyTorch: `aten::empty.memory_format`.
     #[track_caller]

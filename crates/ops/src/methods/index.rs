@@ -1,4 +1,4 @@
-//! Rust's own notation for indexing: ranges, and tuples of numbers, ranges, new axes and tensors.
+//! Python's indexing in Rust: [`Tensor::i`] takes tuples of numbers, ranges, new axes and tensors.
 
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
@@ -8,7 +8,7 @@ use std::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo};
 
 /// A range of positions along one dimension; negative bounds count from the end, as in Python.
 pub trait SliceRange {
-    /// Its first position and the one after its last, where given.
+    /// The start and end, if given. The end is exclusive.
     fn bounds(self) -> (Option<SymInt>, Option<SymInt>);
 }
 
@@ -18,23 +18,23 @@ impl SliceRange for RangeFull {
     }
 }
 
-/// One entry of an index: what [`Tensor::i`] does with one dimension.
+/// One entry of an index, as [`Tensor::i`] takes it.
 #[derive(Clone, Debug)]
 pub enum Index {
-    /// One element; the dimension disappears.
+    /// Selects one element and removes the dimension.
     At(SymInt),
-    /// A part of the dimension.
+    /// Selects a range of the dimension.
     Slice(Option<SymInt>, Option<SymInt>),
-    /// The whole dimension; in an index with fewer entries than dimensions, the first of these
-    /// stands for all that are missing.
+    /// Keeps the whole dimension. In an index with fewer entries than the rank, the first such
+    /// entry stands for all missing dimensions, as Python's `...` does.
     Full,
-    /// A new dimension of size 1.
+    /// Inserts a dimension of size 1.
     NewAxis,
-    /// Positions, or a mask.
+    /// Selects by positions or by a mask.
     Tensor(Tensor),
 }
 
-/// A new dimension of size 1, in an index.
+/// Inserts a dimension of size 1, as an entry of an index.
 #[derive(Clone, Copy, Debug)]
 pub struct NewAxis;
 
@@ -59,7 +59,7 @@ macro_rules! ranges {
             fn bounds(self) -> (Option<SymInt>, Option<SymInt>) {
                 let (start, last) = self.into_inner();
                 let last = SymInt::from(last);
-                // the position after the last one is the end itself, not position 0
+                // An inclusive range to -1 extends to the end. `-1 + 1` would be position 0.
                 (Some(start.into()), if last.as_i64() == Some(-1) { None } else { Some(last + 1) })
             }
         }
@@ -99,7 +99,7 @@ impl From<&Tensor> for Index {
     }
 }
 
-/// What [`Tensor::i`] takes: one entry, or a tuple of them.
+/// The argument of [`Tensor::i`]: one entry, or a tuple of entries.
 pub trait IntoIndex {
     /// The entries, first dimension first.
     fn into_index(self) -> Vec<Index>;
@@ -125,8 +125,8 @@ macro_rules! tuples {
 tuples!((A)(A B)(A B C)(A B C D)(A B C D E)(A B C D E F));
 
 impl Tensor {
-    /// Indexing as in Python: `x.i((0, .., 2..5))`, `x.i((NewAxis, 1..))`, `x.i((.., &mask))`. A
-    /// view, unless tensors are among the entries.
+    /// Indexes as in Python: `x.i((0, .., 2..5))`, `x.i((NewAxis, 1..))`, `x.i((.., &mask))`.
+    /// Returns a view, or a copy if an entry is a tensor.
     #[track_caller]
     pub fn i(&self, index: impl IntoIndex) -> Tensor {
         let loc = Loc::caller();
@@ -149,7 +149,7 @@ impl Tensor {
             && entries.iter().any(|e| matches!(e, Index::Full))
             && used == self.dim() + 1
         {
-            // `..` may also stand for no dimension at all
+            // With entries for all other dimensions, `..` stands for no dimension.
             return self.indexed(without_first_full(entries));
         }
         let mut out = self.clone();
@@ -172,7 +172,7 @@ impl Tensor {
                         if t.dtype() == maquette_ir::DType::Bool { t.dim() as i64 } else { 1 };
                     list.resize(usize::try_from(dim).map_err(Error::other)?, None);
                     list.push(Some(t));
-                    // positions that a mask of several dimensions covers are its own
+                    // A mask with several dimensions indexes as many dimensions.
                     for _ in 1..width {
                         list.push(None);
                     }
@@ -195,7 +195,7 @@ fn without_first_full(mut entries: Vec<Index>) -> Vec<Index> {
     entries
 }
 
-/// The list as the operator takes it: a mask is one entry for all its dimensions.
+/// The index list of the operator, in which a mask is one entry for all its dimensions.
 fn masks_alone(list: &[Option<Tensor>]) -> Vec<Option<&Tensor>> {
     let mut out = Vec::new();
     let mut skip = 0;

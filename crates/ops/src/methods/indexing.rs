@@ -1,4 +1,4 @@
-//! Indexing by tensors: gathers, scatters, and lists of positions.
+//! Indexing by tensors: gather, scatter, and advanced indexing.
 
 use super::aten;
 use super::calls::{aten_outputs, calls};
@@ -16,7 +16,7 @@ methods! {
     fn gather(dim: i64, index: &Tensor) = "gather";
     /// The slices at `index` along a dimension.
     fn index_select(dim: i64, index: &Tensor) = "index_select";
-    /// The elements at `index`, counted as if it had one dimension.
+    /// The elements at `index` of the flattened tensor.
     fn take(index: &Tensor) = "take";
     /// A copy with `src` written at `index` along a dimension.
     fn scatter(dim: i64, index: &Tensor, src: &Tensor) = "scatter.src";
@@ -26,7 +26,8 @@ methods! {
     fn scatter_add(dim: i64, index: &Tensor, src: &Tensor) = "scatter_add";
     /// [`Tensor::scatter_add`] in place.
     fn scatter_add_(dim: i64, index: &Tensor, src: &Tensor) = "scatter_add_";
-    /// A copy with `src` combined into it at `index`: `sum`, `prod`, `mean`, `amax` or `amin`.
+    /// A copy with `src` combined with the elements at `index`. `reduce` is `sum`, `prod`, `mean`,
+    /// `amax` or `amin`.
     fn scatter_reduce(dim: i64, index: &Tensor, src: &Tensor, reduce: &str, include_self: bool) =
         "scatter_reduce.two";
     /// [`Tensor::scatter_reduce`] in place.
@@ -57,14 +58,14 @@ calls! {
         "index_fill_.int_Scalar", dim, index, value.into();
 }
 
-/// Indices for leading dimensions, `None` for those left whole.
+/// Boxes an index list. `None` keeps the whole dimension.
 fn optional(indices: &[Option<&Tensor>]) -> Value {
     Value::List(indices.iter().map(|i| Value::from(*i)).collect())
 }
 
 impl Tensor {
-    /// The only element of a tensor of integers; in a trace a data-dependent integer, `u0`. A
-    /// poisoned integer where there is none.
+    /// The only element of a tensor of integers. In a trace it is an unbacked symbol, such as `u0`.
+    /// If the call fails, it is a poisoned integer.
     ///
     /// PyTorch: `aten::item`.
     #[track_caller]
@@ -75,8 +76,9 @@ impl Tensor {
         found.unwrap_or_else(|e| SymInt::poison(Arc::new(e)))
     }
 
-    /// The elements at positions or under masks, one for each indexed dimension (a mask: as many
-    /// dimensions as it has). See [`Tensor::i`] for ranges and numbers among them.
+    /// Advanced indexing by positions and masks. Each entry indexes one dimension, or, for a mask,
+    /// as many as the mask has; `None` keeps a dimension. [`Tensor::i`] also takes ranges and
+    /// numbers.
     ///
     /// PyTorch: `aten::index.Tensor`.
     #[track_caller]
@@ -84,7 +86,8 @@ impl Tensor {
         aten!("index.Tensor", Loc::caller(); self, optional(indices))
     }
 
-    /// A copy with `values` written, or added, where [`Tensor::index`] would read.
+    /// A copy with `values` written to the elements that [`Tensor::index`] selects, or added to
+    /// them if `accumulate`.
     ///
     /// PyTorch: `aten::index_put`.
     #[track_caller]

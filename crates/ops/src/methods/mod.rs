@@ -1,10 +1,12 @@
-//! `Tensor`'s methods, named after the ATen operators they call: model code reads like mathematics.
+//! `Tensor`'s methods. Each calls the ATen operator after which it is named.
 //!
-//! A method returns a tensor, poisoned where the call failed, and records the caller's line.
+//! A method returns a plain `Tensor`, so that model code reads like mathematics. If the call fails,
+//! the tensor is poisoned and carries the error. Every call records the caller's source line.
 
 mod arithmetic;
 mod arranging;
 pub(crate) mod calls;
+mod convolution;
 mod copies;
 mod creation;
 pub(crate) mod index;
@@ -15,6 +17,7 @@ mod loss;
 mod nn;
 mod order;
 mod pointwise;
+mod pooling;
 mod reductions;
 mod softmax;
 mod spatial;
@@ -33,7 +36,7 @@ use maquette_ir::sym::SymInt;
 use maquette_ir::{Loc, Scalar};
 use std::sync::OnceLock;
 
-/// A builtin operator by name, looked up once.
+/// A lazily resolved builtin operator.
 pub(crate) struct Builtin {
     name: &'static str,
     op: OnceLock<Op>,
@@ -55,8 +58,8 @@ impl Builtin {
         dispatch(self.op()?, &mut args, loc)
     }
 
-    /// The call's only tensor; poisoned, with the storages that it was to write, where the call
-    /// fails.
+    /// Calls an operator with one result. If the call fails, the result and the storages that it
+    /// should have written are poisoned.
     pub(crate) fn tensor(&self, args: Args, loc: Loc) -> Tensor {
         call_for_tensor(self.op(), args, loc)
     }
@@ -89,8 +92,8 @@ fn one_tensor(mut out: Outputs) -> Result<Tensor> {
     }
 }
 
-/// Calls a builtin operator from a method: `aten!("relu", loc; self)`. The look-up is cached at the
-/// call site.
+/// Calls a builtin operator from a method: `aten!("relu", loc; self)`. The call site caches the
+/// look-up.
 macro_rules! aten {
     ($name:literal, $loc:expr; $($arg:expr),* $(,)?) => {{
         static OP: $crate::methods::Builtin =
@@ -100,7 +103,7 @@ macro_rules! aten {
 }
 pub(crate) use aten;
 
-/// Declares methods that call one operator with their arguments in order:
+/// Declares methods that pass their arguments to an operator unchanged:
 /// `/// doc  fn relu() = "relu";  fn pow(exponent: impl Into<Operand>) = "pow.Tensor_Scalar";`
 macro_rules! methods {
     ($($(#[$doc:meta])* fn $name:ident($($arg:ident : $ty:ty),* $(,)?) = $op:literal;)*) => {
@@ -118,7 +121,7 @@ macro_rules! methods {
 }
 pub(crate) use methods;
 
-/// The other operand of arithmetic: a tensor or a number.
+/// The second operand of a binary method: a tensor or a number.
 #[derive(Clone, Debug)]
 pub struct Operand(pub(crate) Value);
 

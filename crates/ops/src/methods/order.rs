@@ -1,7 +1,6 @@
-//! Order, counting and sets: medians, quantiles, searches, histograms, distinct elements, bags.
+//! Order statistics, searches, histograms, sets, and embedding bags.
 
-use super::calls::{aten_outputs, calls, results, tensors};
-use super::reductions::pairs;
+use super::calls::{aten_outputs, calls, tensors, tuple_calls};
 use super::{Operand, aten, methods};
 use crate::dispatch::value::{Outputs, Value};
 use crate::error::Result;
@@ -10,44 +9,45 @@ use maquette_ir::sym::SymInt;
 use maquette_ir::{Loc, Scalar};
 
 methods! {
-    /// The lower median of all elements; NaN where there is one.
+    /// The lower median of all elements; NaN if any element is NaN.
     fn median() = "median";
-    /// As [`Tensor::median`], NaN left out.
+    /// As [`Tensor::median`], without the NaN elements.
     fn nanmedian() = "nanmedian";
-    /// Dimension 0 in order.
+    /// Sorts along dimension 0.
     fn msort() = "msort";
-    /// The positions of nonzero elements, a row each, as [`Tensor::nonzero`].
+    /// The positions of the nonzero elements, one per row, as [`Tensor::nonzero`].
     fn argwhere() = "argwhere";
-    /// Where each element would go among `boundaries`, which are in order; before equals. `i64`.
+    /// For each element, the first position in the sorted `boundaries` at which inserting it keeps
+    /// the order. `i64`.
     fn bucketize(boundaries: &Tensor) = "bucketize.Tensor";
-    /// How often each integer from 0 up occurs. The size depends on the data.
+    /// The frequency of each integer from 0 to the greatest element. The size depends on the data.
     fn bincount() = "bincount";
-    /// The correlations of the variables in rows.
+    /// The correlation matrix of the variables. Each row is a variable.
     fn corrcoef() = "corrcoef";
-    /// The covariances of the variables in rows, divided by the number of observations less one.
+    /// The covariance matrix of the variables, divided by the number of observations minus one.
+    /// Each row is a variable.
     fn cov() = "cov";
-    /// The mean of all elements, NaN left out; of floats.
+    /// The mean of all elements that are not NaN. Floats.
     fn nanmean() = "nanmean";
-    /// Whether elements agree with those of `other` within tolerances: `|self - other| <= atol +
-    /// rtol * |other|`.
+    /// Whether each element is close to that of `other`: `|self - other| <= atol + rtol * |other|`.
     fn isclose(other: &Tensor, rtol: f64, atol: f64, equal_nan: bool) = "isclose";
 }
 
 calls! {
-    /// The first `size` positions of nonzero elements, a row each, filled up with `fill_value`.
+    /// The positions of the first `size` nonzero elements, one per row. Missing rows hold
+    /// `fill_value`.
     fn nonzero_static(size: impl Into<SymInt>, fill_value: i64) =
         "nonzero_static", size.into(), fill_value;
-    /// How many elements fall into each of `bins` bins of equal width from `min` to `max`; of
-    /// floats.
+    /// The number of elements in each of `bins` bins of equal width from `min` to `max`. Floats.
     fn histc(bins: i64, min: impl Into<Scalar>, max: impl Into<Scalar>) =
         "histc", bins, min.into(), max.into();
-    /// Whether each element is among those of `test_elements`.
+    /// Whether each element occurs in `test_elements`.
     fn isin(test_elements: &Tensor) = "isin.Tensor_Tensor", test_elements;
-    /// Consecutive segments of a dimension, of these lengths, combined: `sum`, `mean`, `max`, `min`
-    /// or `prod`; of floats.
+    /// Reduces consecutive segments of a dimension, whose lengths are `lengths`. `reduce` is `sum`,
+    /// `mean`, `max`, `min` or `prod`. Floats.
     fn segment_reduce(reduce: &str, lengths: &Tensor, axis: i64) =
         "segment_reduce", reduce, lengths, (), (), axis;
-    /// The slices of a dimension, each scaled down to a `p`-norm of at most `maxnorm`.
+    /// Scales down each slice of a dimension whose `p`-norm exceeds `maxnorm`, to that norm.
     fn renorm(p: impl Into<Scalar>, dim: i64, maxnorm: impl Into<Scalar>) =
         "renorm", p.into(), dim, maxnorm.into();
     /// [`Tensor::renorm`] in place.
@@ -55,51 +55,32 @@ calls! {
         "renorm_", p.into(), dim, maxnorm.into();
 }
 
-pairs! {
-    /// The lower median along a dimension, and where it is; the first NaN where there is one.
-    fn median_dim(dim: i64, keepdim: bool) = "median.dim", dim, keepdim;
-    /// As [`Tensor::median_dim`], NaN left out.
-    fn nanmedian_dim(dim: i64, keepdim: bool) = "nanmedian.dim", dim, keepdim;
-    /// The most frequent element along a dimension, the least of several, and where it is last.
-    fn mode(dim: i64, keepdim: bool) = "mode", dim, keepdim;
-    /// The `k`-th least along a dimension, from 1, and where it is first.
-    fn kthvalue(k: impl Into<SymInt>, dim: i64, keepdim: bool) = "kthvalue", k.into(), dim, keepdim;
-    /// How many elements fall into each of `bins` bins of equal width over the range of the data,
-    /// and the edges of the bins; of floats.
-    fn histogram(bins: i64) = "histogram.bin_ct", bins;
+tuple_calls! {
+    /// The lower median along a dimension and its position; the first NaN if there is one.
+    fn median_dim(dim: i64, keepdim: bool) -> (Tensor, Tensor) = "median.dim", dim, keepdim;
+    /// As [`Tensor::median_dim`], without the NaN elements.
+    fn nanmedian_dim(dim: i64, keepdim: bool) -> (Tensor, Tensor) = "nanmedian.dim", dim, keepdim;
+    /// The most frequent element along a dimension (the least of several) and its last position.
+    fn mode(dim: i64, keepdim: bool) -> (Tensor, Tensor) = "mode", dim, keepdim;
+    /// The `k`-th smallest element along a dimension, counted from 1, and its first position.
+    fn kthvalue(k: impl Into<SymInt>, dim: i64, keepdim: bool) -> (Tensor, Tensor) =
+        "kthvalue", k.into(), dim, keepdim;
+    /// The number of elements in each of `bins` bins of equal width over the range of the data, and
+    /// the edges of the bins. Floats.
+    fn histogram(bins: i64) -> (Tensor, Tensor) = "histogram.bin_ct", bins;
+    /// The distinct elements in ascending order, the position of each input element among them, and
+    /// their frequencies. Sizes depend on the data.
+    fn unique() -> (Tensor, Tensor, Tensor) = "_unique2", true, true, true;
+    /// As [`Tensor::unique`], for the slices of a dimension.
+    fn unique_dim(dim: i64) -> (Tensor, Tensor, Tensor) = "unique_dim", dim, true, true, true;
+    /// As [`Tensor::unique`], for runs of equal neighbours, in their original order.
+    fn unique_consecutive() -> (Tensor, Tensor, Tensor) = "unique_consecutive", true, true;
+    /// As [`Tensor::unique_consecutive`], for the slices of a dimension.
+    fn unique_dim_consecutive(dim: i64) -> (Tensor, Tensor, Tensor) =
+        "unique_dim_consecutive", dim, true, true;
 }
 
-/// Methods with three results, all poisoned where the call fails.
-macro_rules! triples {
-    ($(
-        $(#[$doc:meta])*
-        fn $name:ident($($arg:ident : $ty:ty),* $(,)?) = $op:literal, $($value:expr),*;
-    )*) => {
-        impl Tensor {
-            $(
-                $(#[$doc])*
-                #[doc = concat!("\n\nPyTorch: `aten::", $op, "`.")]
-                #[track_caller]
-                pub fn $name(&self, $($arg: $ty),*) -> (Tensor, Tensor, Tensor) {
-                    results::<3>(aten_outputs!($op, Loc::caller(); self, $($value),*)).into()
-                }
-            )*
-        }
-    };
-}
-
-triples! {
-    /// The distinct elements in order, for each element its place among them, and how often each
-    /// occurs. Sizes depend on the data.
-    fn unique() = "_unique2", true, true, true;
-    /// As [`Tensor::unique`], of the slices of a dimension.
-    fn unique_dim(dim: i64) = "unique_dim", dim, true, true, true;
-    /// As [`Tensor::unique`], of runs of equal neighbours, in the order they have.
-    fn unique_consecutive() = "unique_consecutive", true, true;
-    /// As [`Tensor::unique_consecutive`], of the slices of a dimension.
-    fn unique_dim_consecutive(dim: i64) = "unique_dim_consecutive", dim, true, true;
-}
-
+/// The bool that a call returns.
 fn truth(out: Result<Outputs>) -> Result<bool> {
     out?.first().map_or_else(
         || Err(crate::Error::value("expected one bool as the result, found none")),
@@ -108,8 +89,8 @@ fn truth(out: Result<Outputs>) -> Result<bool> {
 }
 
 impl Tensor {
-    /// Where `values`, elements or a number, would go in this sequence, which is in order along its
-    /// last dimension: before equals, or after them where `right`. `i64`.
+    /// The positions at which inserting `values` (a tensor or a number) keeps this tensor sorted
+    /// along its last dimension: before equal elements, or after them if `right`. `i64`.
     ///
     /// PyTorch: `aten::searchsorted.Tensor`, `aten::searchsorted.Scalar`.
     #[track_caller]
@@ -120,9 +101,9 @@ impl Tensor {
         }
     }
 
-    /// The elements below which shares `q` (a number, or a vector of the same dtype) of a dimension
-    /// lie; of all elements where there is no dimension. `interpolation` between two: `linear`,
-    /// `lower`, `higher`, `midpoint` or `nearest`. Of `f32` and `f64`.
+    /// The quantiles `q` (a number, or a vector of the same dtype) along a dimension, or of all
+    /// elements without a dimension. `interpolation` between two elements is `linear`, `lower`,
+    /// `higher`, `midpoint` or `nearest`. `f32` and `f64`.
     ///
     /// PyTorch: `aten::quantile`, `aten::quantile.scalar`.
     #[track_caller]
@@ -141,7 +122,7 @@ impl Tensor {
         }
     }
 
-    /// As [`Tensor::quantile`], NaN left out.
+    /// As [`Tensor::quantile`], without the NaN elements.
     ///
     /// PyTorch: `aten::nanquantile`, `aten::nanquantile.scalar`.
     #[track_caller]
@@ -160,8 +141,8 @@ impl Tensor {
         }
     }
 
-    /// Sums (mode 0), means (1) or maxima (2) of rows of this matrix: of those at `indices`, a bag
-    /// from each of `offsets` to the next.
+    /// Reduces bags of rows of this matrix: by sum (mode 0), mean (1) or maximum (2). Bag `i` holds
+    /// the rows at `indices[offsets[i]..offsets[i + 1]]`.
     ///
     /// PyTorch: `aten::embedding_bag`.
     #[track_caller]
@@ -177,23 +158,23 @@ impl Tensor {
         }
     }
 
-    /// Whether sizes and elements agree with those of `other`.
+    /// Whether sizes and elements equal those of `other`.
     ///
     /// PyTorch: `aten::equal`.
     ///
     /// # Errors
-    /// The data cannot be read: in a trace, above all.
+    /// The data cannot be read, for example in a trace.
     #[track_caller]
     pub fn equal(&self, other: &Tensor) -> Result<bool> {
         truth(aten_outputs!("equal", Loc::caller(); self, other))
     }
 
-    /// Whether [`Tensor::isclose`] holds everywhere.
+    /// Whether [`Tensor::isclose`] holds for all elements.
     ///
     /// PyTorch: `aten::allclose`.
     ///
     /// # Errors
-    /// Dtypes differ, sizes do not broadcast, or the data cannot be read: in a trace, above all.
+    /// Dtypes differ, sizes do not broadcast, or the data cannot be read, for example in a trace.
     #[track_caller]
     pub fn allclose(&self, other: &Tensor, rtol: f64, atol: f64, equal_nan: bool) -> Result<bool> {
         truth(aten_outputs!("allclose", Loc::caller(); self, other, rtol, atol, equal_nan))

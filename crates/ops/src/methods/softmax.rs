@@ -8,6 +8,6 @@ methods! {
     fn softmax(dim: i64) = "softmax.int";
     /// The logarithm of [`softmax`](crate::Tensor::softmax).
     fn log_softmax(dim: i64) = "log_softmax.int";
-    /// As [`softmax`](crate::Tensor::softmax), converted to `dtype` first.
+    /// As [`softmax`](crate::Tensor::softmax), with elements converted to `dtype` first.
     fn softmax_dtype(dim: i64, dtype: DType) = "softmax.int";
 }

@@ -1,6 +1,6 @@
 //! Special functions. Integers and bools are computed as `f32` unless a method says otherwise.
 
-use super::calls::{aten_outputs, calls, results};
+use super::calls::{calls, tuple_calls};
 use super::{Operand, aten, methods};
 use crate::dispatch::value::Value;
 use crate::tensor::Tensor;
@@ -142,6 +142,11 @@ calls! {
         "special_legendre_polynomial_p", n.into();
 }
 
+tuple_calls! {
+    /// Mantissas in [1/2, 1) and `i32` exponents. Floats.
+    fn frexp() -> (Tensor, Tensor) = "frexp.Tensor";
+}
+
 impl Tensor {
     /// The `n`-th derivative of [`Tensor::digamma`]; `n` is not negative.
     ///
@@ -149,14 +154,6 @@ impl Tensor {
     #[track_caller]
     pub fn polygamma(&self, n: i64) -> Tensor {
         aten!("polygamma", Loc::caller(); n, self)
-    }
-
-    /// Mantissas in [1/2, 1) and `i32` exponents, both poisoned where the call fails; of floats.
-    ///
-    /// PyTorch: `aten::frexp.Tensor`.
-    #[track_caller]
-    pub fn frexp(&self) -> (Tensor, Tensor) {
-        results::<2>(aten_outputs!("frexp.Tensor", Loc::caller(); self)).into()
     }
 
     /// To the power of `exponent`, a number or a tensor; computed in `f64`.

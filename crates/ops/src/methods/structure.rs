@@ -1,4 +1,4 @@
-//! Tensors put together: diagonals, blocks, grids, tuples.
+//! Diagonals, block matrices, grids and Cartesian products.
 
 use super::calls::{aten_outputs, list, tensors};
 use super::{aten, methods};
@@ -11,9 +11,9 @@ methods! {
     fn trace() = "trace";
     /// A matrix with this vector on a diagonal, or a diagonal of this matrix.
     fn diag(diagonal: i64) = "diag";
-    /// The last dimension as the diagonal of two new ones.
+    /// Matrices with the last dimension on a diagonal, as two new dimensions.
     fn diag_embed(offset: i64, dim1: i64, dim2: i64) = "diag_embed";
-    /// The `r`-element subsets of a vector, a row each.
+    /// The subsets of `r` elements of a vector, one per row.
     fn combinations(r: i64, with_replacement: bool) = "combinations";
 }
 
@@ -26,7 +26,7 @@ impl Tensor {
         aten!("block_diag", Loc::caller(); list(tensors))
     }
 
-    /// Every tuple of elements of these vectors, a row each.
+    /// The Cartesian product of vectors, one tuple per row.
     ///
     /// PyTorch: `aten::cartesian_prod`.
     #[track_caller]
@@ -34,7 +34,7 @@ impl Tensor {
         aten!("cartesian_prod", Loc::caller(); list(tensors))
     }
 
-    /// Vectors expanded to a grid: `indexing` is `ij`, or `xy` to exchange the first two
+    /// Expands vectors to a grid. `indexing` is `ij`, or `xy`, which exchanges the first two
     /// dimensions.
     ///
     /// PyTorch: `aten::meshgrid.indexing`.

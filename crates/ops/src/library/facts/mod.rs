@@ -1,8 +1,9 @@
-//! Facts of registered operators for passes: the answers to [`OpFacts`].
+//! The implementation of [`OpFacts`] for registered operators: the facts on which passes rely.
 //!
-//! A fact of a builtin operator follows from its lowering or from its [`Role`] in the table. An
-//! operator that a registration has replaced has no facts: the answers are those that hold for any
-//! operator.
+//! A fact of a builtin operator follows from its lowering or from its [`Role`] in the table. A
+//! custom operator, or a builtin one that a registration overrides, gets the conservative answer
+//! that holds for any operator. Four facts describe the contract of an operator, not its kernel,
+//! so an override does not change them.
 
 use super::op::Op;
 use crate::aten::{Lowering, OpDef, Role, Strides};
@@ -14,9 +15,9 @@ use maquette_ir::DType;
 use maquette_ir::graph::{ArgEffect, ArgKind, ArithOp, MemoryFacts, OpFacts, Placement};
 use smallvec::SmallVec;
 
-/// What registered operators do to memory, by name: the facts for
-/// [`Graph::dependence`](maquette_ir::graph::Graph::dependence). An operator that is not registered
-/// may do anything.
+/// The facts of registered operators, by name; for example for
+/// [`Graph::dependence`](maquette_ir::graph::Graph::dependence). An unregistered operator gets the
+/// conservative answers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Facts;
 
@@ -51,12 +52,12 @@ impl MemoryFacts for Facts {
             Lowering::Pointwise(_) | Lowering::View(_) => false,
             Lowering::InPlace(name) => self.observes_strides(name),
             Lowering::Compute(c) => {
-                // a result that is written where the caller wants it has the caller's strides
+                // The caller chooses the strides of a result that it places.
                 let placed = crate::dispatch::call_into::placement(&state) == Placement::Anywhere;
                 c.class.order_depends_on_layout() || c.strides == Strides::FromOperands && !placed
             }
             Lowering::Dynamic { observes_strides, .. } => *observes_strides,
-            // one of the operators that they call may
+            // These call other operators, any of which may observe strides.
             Lowering::Composite(_)
             | Lowering::RandomComposite(_)
             | Lowering::HiddenMutation { .. } => true,
@@ -68,7 +69,7 @@ impl MemoryFacts for Facts {
     }
 
     fn is_custom(&self, op: &str) -> bool {
-        // the operators of functional graphs are in no registry
+        // The operators of functional graphs (`ir::…`) are not in the registry.
         !maquette_ir::functional_ops::is_functional_op(op)
             && Op::find(op).map_or(true, |op| !op.is_builtin())
     }
@@ -98,7 +99,8 @@ impl OpFacts for Facts {
         plain_builtin(op).is_some_and(|def| def.role.preserves_elements())
     }
 
-    // the next four: also of an operator that a registration replaces
+    // The next four facts describe the contract of the operator, not its kernel, so that they hold
+    // for an overridden operator too.
     fn absolute_offset_arg(&self, op: &str) -> Option<usize> {
         builtin(op)?.role.absolute_offset_arg()
     }
@@ -187,17 +189,17 @@ impl OpFacts for Facts {
     }
 }
 
-/// The entry of a builtin operator.
+/// The table entry of a builtin operator, overridden or not.
 fn builtin(op: &str) -> Option<&'static OpDef> {
     Op::find(op).and_then(|op| op.state()).ok().and_then(|state| state.builtin)
 }
 
-/// The entry of a builtin operator that no registration has replaced.
+/// The table entry of a builtin operator that no registration overrides.
 fn plain_builtin(op: &str) -> Option<&'static OpDef> {
     Op::find(op).and_then(|op| op.state()).ok().and_then(|state| state.plain_builtin())
 }
 
-/// A value that gives results the dtypes that the argument gives them.
+/// A stand-in for an argument that has the same influence on result dtypes.
 fn placeholder_value(kind: &ArgKind<'_>) -> Value {
     match kind {
         ArgKind::Tensor { dtype, sizes } => {

@@ -1,5 +1,4 @@
-//! Calls of the emitted graph: their operands with the strides that operators look at, and the
-//! types of their results.
+//! Emits calls: gives operands the strides that their operator observes, and results their types.
 
 use super::Emit;
 use crate::error::{Reason, Result};
@@ -24,7 +23,7 @@ impl Emit<'_> {
     ) -> Result<Created> {
         let (calls, result_strides) = (self.calls.clone(), self.result_strides.clone());
         let (key, recorded) = (&calls[call.index()], &result_strides[call.index()]);
-        let operands = self.laid_out_operands(key, operands, loc)?;
+        let operands = self.operands_with_strides(key, operands, loc)?;
         let name = self.str(key.op);
         let (mut args, mut op) = (SmallVec::<[Arg; 8]>::new(), name);
         if key.mutates {
@@ -47,19 +46,19 @@ impl Emit<'_> {
                 ResultKind::Absent => ResultSpec::Absent,
             })
             .collect();
-        let made = self.builder.node(op, &args, &kwargs, &specs, loc);
+        let created = self.builder.node(op, &args, &kwargs, &specs, loc);
         if key.effect {
             self.effects.push(key.serial.saturating_sub(1));
-            self.builder.set_effect(made.node);
+            self.builder.set_effect(created.node);
         }
         if key.copies {
-            self.builder.set_copies(made.node);
+            self.builder.set_copies(created.node);
         }
-        Ok(made)
+        Ok(created)
     }
 
-    /// The operands of a call, with the strides that its operator may look at.
-    fn laid_out_operands(
+    /// The operands of a call, with the strides that its operator may observe.
+    fn operands_with_strides(
         &mut self,
         key: &CallKey,
         operands: &[Id],
@@ -75,15 +74,16 @@ impl Emit<'_> {
         Ok(values)
     }
 
-    /// The types of a call's results, with the strides that they have eagerly where those are known
-    /// at the call. Results of other strides may be copied where they are made.
+    /// The types of a call's results. A result has its strides of eager execution if they are known
+    /// at the call, else row-major strides. In the latter case a run may have to copy the result,
+    /// which `relayout_bound` counts.
     fn result_types(
         &mut self,
         key: &CallKey,
         recorded: Option<&Layouts>,
     ) -> Result<SmallVec<[SmallVec<[ValueType; 1]>; 2]>> {
         let mut strides_of = recorded.into_iter().flatten();
-        // others lie in one way wherever operands do
+        // Without operand layouts, the operator's result strides do not depend on its operands.
         let unknown = recorded.is_none() && !key.layouts.is_empty();
         let mut types = SmallVec::new();
         for r in &key.results {
@@ -103,8 +103,8 @@ impl Emit<'_> {
         Ok(types)
     }
 
-    /// Whether strides are known where a value is: they have no symbols but those that calls bring,
-    /// and those of the value's sizes.
+    /// Whether the strides of a value are known at its definition: their symbols are sizes of
+    /// inputs or occur in the value's own sizes.
     fn is_known_with(&self, kind: Kind, strides: &[Expr]) -> bool {
         let Kind::Tensor(meta) = kind else { return false };
         let interner = &self.memory.interner;
@@ -118,7 +118,7 @@ impl Emit<'_> {
         strides.iter().all(|e| interner.symbols.free_symbols(*e).iter().all(is_known))
     }
 
-    /// The type of a value; row-major if there are no strides.
+    /// The type of a value with the given strides, or row-major without strides.
     fn strided_type(&mut self, kind: Kind, strides: Option<&[Expr]>) -> Result<ValueType> {
         let (ValueType::Tensor(row_major), Some(strides)) = (self.value_type(kind)?, strides)
         else {
@@ -134,7 +134,8 @@ impl Emit<'_> {
         ))
     }
 
-    /// The same elements with strides; row-major if there are none.
+    /// A value with the given strides, or row-major without strides: the value itself if it has
+    /// them, else an `ir::strided` of it.
     fn strided(
         &mut self,
         value: ValueId,
@@ -193,7 +194,7 @@ impl Emit<'_> {
         }
     }
 
-    /// An argument without values, with strings of the new graph.
+    /// Translates an argument without values; its strings are interned in the new graph.
     pub(super) fn plain(&mut self, arg: Arg) -> Arg {
         if let Arg::Str(s) = arg { Arg::Str(self.builder.intern(self.graph.str(s))) } else { arg }
     }

@@ -1,4 +1,4 @@
-//! From values back to a graph.
+//! Emission: builds the functional graph and its calling convention from a lifted program.
 
 mod calls;
 mod results;
@@ -22,22 +22,24 @@ use std::rc::Rc;
 
 type Calls = IndexSet<CallKey, FxBuildHasher>;
 
+/// The state of emission.
 struct Emit<'a> {
     graph: &'a Graph,
     memory: MemorySsa,
     builder: GraphBuilder,
-    /// By node.
+    /// By node of the value graph: the emitted values.
     values: Vec<SmallVec<[ValueId; 1]>>,
     types: FxHashMap<MetaId, TypeId>,
-    /// Places as arguments: nodes may share lists.
+    /// The arguments sizes, strides and offset of each view. Nodes share the lists.
     specs: FxHashMap<SpecId, [Arg; 3]>,
     calls: Rc<Calls>,
-    /// By call.
+    /// By call: the strides of its results in eager execution, if recorded.
     result_strides: Rc<Vec<Option<Layouts>>>,
-    /// What is returned: values, then places.
+    /// The values that the graph returns.
     results: Vec<Arg>,
+    /// The layouts that the graph returns after the values.
     layouts: Vec<Arg>,
-    /// Values that may have other strides where they are made than their types say.
+    /// The elements of results that a run may have to copy into the strides of their types.
     relayout_bound: SymbolicCount,
     /// The statements of the program's assertions and effects.
     effects: Vec<u32>,
@@ -81,14 +83,14 @@ pub(crate) fn emit(graph: &Graph, lifted: Lifted, stats: RewriteStats) -> Result
     }
     let memories = e.memory.shared.clone();
     let mut mutations = e.mutations()?;
-    let mut given = outputs
+    let mut output_list = outputs
         .iter()
         .zip(&output_values)
         .map(|(o, f)| e.output(o, f))
         .collect::<Result<Vec<_>>>()?;
     let results = e.results.len();
     mutations.iter_mut().for_each(|m| m.layout = m.layout.map(|p| p + results));
-    given.iter_mut().for_each(|o| shift(o, results));
+    output_list.iter_mut().for_each(|o| shift_layouts(o, results));
     let outputs: Vec<Arg> = e.results.iter().chain(&e.layouts).copied().collect();
     let graph = e.builder.finish(&e.memory.interner.symbols, &outputs)?;
     let relayout_bound = e.relayout_bound;
@@ -103,13 +105,14 @@ pub(crate) fn emit(graph: &Graph, lifted: Lifted, stats: RewriteStats) -> Result
         graph,
         memories,
         mutations,
-        outputs: given,
+        outputs: output_list,
         stats,
     })
 }
 
-/// Places come after results, whose number is known in the end.
-fn shift(o: &mut Output, by: usize) {
+/// Turns numbers of layouts into positions among the graph's outputs. Layouts follow the results,
+/// whose number is known only at the end.
+fn shift_layouts(o: &mut Output, by: usize) {
     match o {
         Output::Result { layout, .. } | Output::Alias { layout, .. } => {
             *layout = layout.map(|p| p + by)
@@ -117,12 +120,12 @@ fn shift(o: &mut Output, by: usize) {
         Output::Shared { storage_layout, layout, .. } => {
             (*storage_layout, *layout) = (*storage_layout + by, *layout + by)
         }
-        Output::List(l) => l.iter_mut().for_each(|o| shift(o, by)),
+        Output::List(l) => l.iter_mut().for_each(|o| shift_layouts(o, by)),
     }
 }
 
 impl Emit<'_> {
-    /// Inputs and constants, all of them, with the names and types they have, and the guards.
+    /// Emits the guards, and all inputs and constants with their names and types.
     fn enter(&mut self) -> Result<()> {
         let graph = self.graph;
         let (mut inputs, mut consts): (FxHashMap<u32, usize>, FxHashMap<u32, usize>) =

@@ -1,4 +1,5 @@
-//! What a functional program leaves: results, and the places in which they are left.
+//! The calling convention of the emitted graph: mutations and outputs, and the layouts that they
+//! need as further results of the graph.
 
 use super::Emit;
 use crate::error::{Reason, Result};
@@ -10,7 +11,7 @@ use maquette_ir::view::ViewSpec;
 use smallvec::SmallVec;
 
 impl Emit<'_> {
-    /// The number of a result; equal ones are one.
+    /// The number of a result of the graph, which is added if it is new.
     fn result(&mut self, arg: Arg) -> usize {
         let found =
             self.results.iter().position(|r| *r == arg).filter(|_| matches!(arg, Arg::Value(_)));
@@ -20,7 +21,7 @@ impl Emit<'_> {
         })
     }
 
-    /// The number of a place.
+    /// Adds a layout to the results of the graph. Returns its number among the layouts.
     fn add_layout(&mut self, offset: Expr, sizes: &[Expr], strides: &[Expr]) -> usize {
         let numbers: SmallVec<[Arg; 8]> =
             [offset].iter().chain(sizes).chain(strides).map(|&e| Arg::Int(e)).collect();
@@ -29,7 +30,7 @@ impl Emit<'_> {
         self.layouts.len() - 1
     }
 
-    /// The place of so many elements as a spec has them lie, wherever they begin.
+    /// Adds a layout with the strides of a view, but other sizes and another offset.
     fn layout_of_spec(&mut self, offset: Expr, sizes: &[Expr], spec: &ViewSpec) -> usize {
         let strides: SmallVec<[Expr; 4]> = spec.dims().iter().map(|d| d.stride).collect();
         self.add_layout(offset, sizes, &strides)
@@ -40,8 +41,8 @@ impl Emit<'_> {
         self.add_layout(offset, &t.sizes, &t.strides)
     }
 
-    /// The tensor from outside whose memory this is, its type unless it is a row, and where it
-    /// begins.
+    /// The external tensor of a storage, its type (`None` for shared memory, which is flat), and
+    /// its offset. `None` for a storage that the program allocates.
     fn external_tensor(
         &self,
         origin: StorageOrigin,
@@ -68,8 +69,8 @@ impl Emit<'_> {
         }
     }
 
-    /// An offset counted from another.
-    fn counted_from(&mut self, offset: Expr, start: Expr) -> Result<Expr> {
+    /// An offset relative to `start`.
+    fn relative_offset(&mut self, offset: Expr, start: Expr) -> Result<Expr> {
         Ok(self
             .memory
             .interner
@@ -90,7 +91,7 @@ impl Emit<'_> {
             let preceding_effects = self.effects.iter().filter(|at| **at < first).count();
             let (version, base, region) =
                 (s.version, s.base, self.memory.interner.specs[s.region.index()].clone());
-            let own = match ty {
+            let is_whole_tensor = match ty {
                 Some(ty) => {
                     let t = self.graph.type_of(ty);
                     ViewSpec::strided(
@@ -103,11 +104,11 @@ impl Emit<'_> {
                 None => true,
             };
             let value = Arg::Value(self.value(version)?);
-            let layout = match own {
+            let layout = match is_whole_tensor {
                 true => None,
                 false => {
-                    let offset = self.counted_from(region.offset(), start)?;
-                    // of no elements there are none, however often they would be repeated
+                    let offset = self.relative_offset(region.offset(), start)?;
+                    // The sizes of the storage's value, which is empty if a repeated dimension is.
                     let sizes = self.memory.interner.metas[base.index()].sizes.clone();
                     Some(self.layout_of_spec(offset, &sizes, &region))
                 }
@@ -124,7 +125,8 @@ impl Emit<'_> {
                 match self.external_tensor(storage.origin) {
                     Some((of, ty, _)) if ty == Some(t.ty) => Output::Alias { of, layout: None },
                     Some((of, _, start)) => {
-                        let offset = self.counted_from(self.graph.type_of(t.ty).offset, start)?;
+                        let offset =
+                            self.relative_offset(self.graph.type_of(t.ty).offset, start)?;
                         Output::Alias { of, layout: Some(self.layout_of_type(offset, t.ty)) }
                     }
                     None => {

@@ -1,5 +1,5 @@
-//! A call of the program as a call on values: each tensor that it writes becomes a result, and the
-//! next version of its storage.
+//! Translates a call that mutates into a call on values. Each tensor that the call writes becomes a
+//! result, which is the next version of its storage.
 
 use super::memory_ssa::{Handle, StorageOrigin};
 use super::{Lift, Operand};
@@ -9,19 +9,20 @@ use maquette_ir::graph::{Arg, NodeId, Res, ValueId, ValueType};
 use maquette_ir::sym::Expr;
 use smallvec::SmallVec;
 
-/// What is known of a call before it is made.
+/// A call of the program, before it is added to the value graph.
 pub(super) struct Call<'a> {
     pub(super) operands: &'a [Operand],
-    /// The arguments that are written, by number.
+    /// The mutated tensors, with the numbers of their arguments.
     pub(super) mutated: &'a [(usize, Handle)],
-    /// It may see the strides of its operands.
+    /// The operator may observe the strides of its operands.
     pub(super) observes_strides: bool,
     pub(super) serial: u32,
 }
 
 impl Lift<'_> {
-    /// A call, on the values that its operands have; the tensors that it writes have others
-    /// afterwards. Results that `is_written` are none of its own.
+    /// Adds a call on the current values of its operands, and writes the new values of the tensors
+    /// that it mutates. Results for which `is_written` holds are mutated arguments, not values of
+    /// their own.
     pub(super) fn call(
         &mut self,
         node: NodeId,
@@ -99,7 +100,7 @@ impl Lift<'_> {
         Ok(())
     }
 
-    /// The strides of a tensor that is not row-major, written as sizes are.
+    /// The recorded strides of a tensor that is not row-major, simplified as sizes are.
     fn recorded_strides(&mut self, v: ValueId) -> Option<Box<[Expr]>> {
         let graph = self.graph;
         match graph.value_type(v) {
@@ -111,7 +112,7 @@ impl Lift<'_> {
         }
     }
 
-    /// An argument, whose values are those operands of the call that come next.
+    /// An argument of the call. Its values are the next operands; `number` counts them.
     fn call_arg(&mut self, given: Arg, number: &mut u32) -> CallArg {
         match given {
             Arg::Value(v) => match self.static_number(v) {

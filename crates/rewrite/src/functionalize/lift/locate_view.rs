@@ -1,8 +1,9 @@
-//! Where a view lies: its elements among those of the storage that it views.
+//! Locates a view in its storage: expresses the view's elements as a view of the storage's value.
 //!
-//! The types of the graph say where a view lies in memory, and where its storage does. The view
-//! algebra expresses the one as a view of the other. Where it cannot, lifting may start again with
-//! the storage in another order, or with more of an input's memory; else the program is refused.
+//! The types of the graph give the region of memory of a view, and that of its storage. The view
+//! algebra expresses one relative to the other. If it cannot, lifting may restart with the storage
+//! in memory order, or with more of an input's memory ([`Requirement`]). Otherwise it refuses the
+//! program.
 
 use super::memory_ssa::{Handle, LiftedStmt, Storage, StorageOrigin};
 use super::requirements::Requirement;
@@ -16,7 +17,8 @@ use maquette_ir::sym::{Expr, Rel};
 use maquette_ir::view::{TriBool, ViewSpec};
 
 impl Lift<'_> {
-    /// The elements of an input's memory that a view reaches, where they are plain numbers.
+    /// The requirement that an input's memory includes a region; `None` if the region is symbolic
+    /// or the storage is not an input's.
     pub(crate) fn input_range(&self, of: Handle, region: SpecId) -> Option<Requirement> {
         let number = |e: Expr| if let Expr::Int(n) = e { Some(n) } else { None };
         let input = match self.memory.storages[of.storage].origin {
@@ -38,8 +40,8 @@ impl Lift<'_> {
         })
     }
 
-    /// What would have to be known of a tensor's storage for a view of it to be found, where
-    /// anything would do.
+    /// The requirement with which a restart could locate a region in a tensor's storage, if there
+    /// is one.
     fn requirement_for(&mut self, of: Handle, region: SpecId) -> Result<Option<Requirement>> {
         if let Some(reach) = self.input_range(of, region) {
             return Ok(Some(reach));
@@ -56,7 +58,10 @@ impl Lift<'_> {
             .map(|_| Requirement::MemoryOrder(v)))
     }
 
-    /// A tensor that is a view of a storage.
+    /// Binds `v` as a view of the storage of `of`. `op` is the operator that returned it.
+    ///
+    /// # Errors
+    /// The view has another dtype, or cannot be located in the storage.
     pub(crate) fn view(&mut self, v: ValueId, of: Handle, op: &str) -> Result<()> {
         let ValueType::Tensor(ty) = self.graph.value_type(v) else {
             return Err(Reason::Internal("a result that is no tensor is a view").into());
@@ -79,7 +84,8 @@ impl Lift<'_> {
                 let requirement = self.requirement_for(of, region)?;
                 self.discovered.extend(requirement);
                 match requirement {
-                    // something in its place, to learn more of the program
+                    // Lifting will restart. It continues with a stand-in, to discover further
+                    // requirements in the same pass.
                     Some(Requirement::MemoryOrder(_)) => {
                         self.memory.interner.all(meta).ok_or(Reason::Internal("sizes overflow"))?
                     }
@@ -98,8 +104,8 @@ impl Lift<'_> {
         Ok(())
     }
 
-    /// Why a result of an operator that keeps its argument's elements has to be a copy; `None` if a
-    /// view will do.
+    /// The reason that the result of an operator such as `reshape`, which keeps its argument's
+    /// elements, must be a copy; `None` if it can be a view.
     pub(crate) fn copy_cause(
         &mut self,
         node: NodeId,
@@ -119,7 +125,7 @@ impl Lift<'_> {
         Ok((!in_order).then_some(CopyCause::Elements))
     }
 
-    /// Whether a call is given `copy=true`.
+    /// Whether a call has the argument `copy=true`.
     fn requests_copy(&mut self, node: NodeId) -> bool {
         let graph = self.graph;
         let by_name =
@@ -131,7 +137,7 @@ impl Lift<'_> {
         by_name.or_else(by_position) == Some(Arg::Bool(true))
     }
 
-    /// Checks in the run that a view has no element beyond its tensor's.
+    /// Adds a runtime check that a view's elements are within those of its storage.
     fn add_bounds_check(&mut self, op: &str, region: SpecId, whole: SpecId) -> Result<()> {
         let interner = &mut self.memory.interner;
         let (inner, outer, symbols) = interner.pair(region, whole);
@@ -139,15 +145,16 @@ impl Lift<'_> {
             .last(symbols)
             .zip(outer.last(symbols))
             .zip(inner.numel(symbols).zip(outer.numel(symbols)));
-        let Some(((last, end), (numel, there))) = ends else {
+        let Some(((last, end), (numel, base_numel))) = ends else {
             return Err(self.out_of_bounds(op, region).into());
         };
         let begins = symbols.rel(Rel::Ge, inner.offset(), outer.offset());
         let ends = symbols.rel(Rel::Le, last, end);
-        // of no elements there is no last one
-        let some = symbols.rel(Rel::Gt, there, Expr::Int(0));
+        // An empty view is always within bounds; an empty storage contains only empty views.
+        let nonempty_base = symbols.rel(Rel::Gt, base_numel, Expr::Int(0));
         let empty = symbols.rel(Rel::Eq, numel, Expr::Int(0));
-        let within = symbols.and(begins, ends).and_then(|within| symbols.and(some, within));
+        let within =
+            symbols.and(begins, ends).and_then(|within| symbols.and(nonempty_base, within));
         let cond = within.and_then(|within| symbols.or(empty, within));
         let cond = cond.map_err(|_| Reason::Internal("a condition on a view overflows"))?;
         let message = Some(interner.name("a view has no elements but those of its tensor"));
@@ -156,7 +163,7 @@ impl Lift<'_> {
         Ok(())
     }
 
-    /// Why a view was not found in its storage.
+    /// The reason to refuse a program with a view that cannot be located in its storage.
     fn unresolved(&self, op: &str, region: SpecId, whole: SpecId) -> Reason {
         let specs = &self.memory.interner.specs;
         let is_open = |spec: &ViewSpec| {

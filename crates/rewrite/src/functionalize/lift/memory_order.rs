@@ -1,7 +1,7 @@
 //! The order of a tensor's dimensions in memory.
 //!
-//! A view can be found in a storage without proof if the storage's dimensions follow each other in
-//! memory, from the outermost to the innermost. With plain numbers that is a sort by strides. With
+//! A view is easy to locate in a storage if the storage's dimensions follow each other in
+//! memory, from the outermost to the innermost. With constant strides, that is a sort. With
 //! symbols, strides often cannot be compared, so a backtracking search tries the dimensions one
 //! after the other: a dimension fits if those not yet placed fill its stride exactly. At most one
 //! dimension fits at most steps, so the search is quadratic in the rank except for dimensions of
@@ -16,8 +16,8 @@ use maquette_ir::sym::{Expr, SymTable};
 use maquette_ir::view::ViewSpec;
 use smallvec::SmallVec;
 
-/// The first order of dimensions in which elements follow each other in memory at one distance;
-/// `None` if no order is known to be one.
+/// The first order of the dimensions in which the elements are equally spaced in memory; `None` if
+/// no order provably is one.
 pub(super) fn memory_order(
     sizes: &[Expr],
     strides: &[Expr],
@@ -37,10 +37,11 @@ pub(super) fn memory_order(
     Ok(None)
 }
 
-/// The search for the order of memory, from the outermost dimension on.
+/// The backtracking search, from the outermost dimension inwards.
 struct OrderSearch<'a> {
     region: &'a ViewSpec,
-    /// The dimensions whose strides count.
+    /// By dimension: whether its stride matters, that is, whether it can have more than one
+    /// element.
     long: &'a [bool],
     gap: i64,
 }
@@ -58,7 +59,7 @@ impl OrderSearch<'_> {
             return Ok(row_gap_of(&region, &long, symbols).is_some());
         }
         for d in 0..dims.len() {
-            // those whose strides do not count stay in the order they have
+            // Dimensions whose strides do not matter keep their relative order.
             if order.contains(&d) || !self.long[d] && order.iter().any(|&o| o > d && !self.long[o])
             {
                 continue;
@@ -72,7 +73,7 @@ impl OrderSearch<'_> {
         Ok(false)
     }
 
-    /// Whether the dimensions that are not in order yet fill the stride of the last that is.
+    /// Whether the dimensions that are not yet in `order` exactly fill the stride of `last`.
     fn fills(&self, order: &[usize], last: usize, symbols: &mut SymTable) -> Result<bool> {
         if !self.long[last] {
             return Ok(true);

@@ -1,11 +1,12 @@
-//! From a program that mutates to values: every storage has a version, which each write replaces
-//! (memory SSA).
+//! Lifting: translates a program that mutates into a value graph, by memory SSA.
 //!
-//! A tensor of the program is a storage and a view of it; an operator that reads it reads that view
-//! of the storage's version at the time, and one that writes it makes a new version, with the view
-//! replaced. What an operator does to its arguments and which argument a result is a view of come
-//! from [`MemoryFacts`](maquette_ir::graph::MemoryFacts); where a view lies, from the metadata that
-//! the trace recorded.
+//! Each storage has a current version, which is an SSA value. A tensor of the program is a storage
+//! and a view of it. An operator that reads the tensor reads this view of the current version. An
+//! operator that writes the tensor makes a new version, in which the viewed elements are replaced.
+//!
+//! [`MemoryFacts`](maquette_ir::graph::MemoryFacts) tell which arguments an operator writes, and
+//! which argument a result is a view of. The metadata that the trace recorded tell which elements
+//! of the storage a view has.
 
 use requirements::{Requirement, Requirements};
 mod call;
@@ -31,20 +32,21 @@ use memory_ssa::{Handle, LiftedStmt, MemorySsa, OutputRef, OutputValue, StorageO
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
+/// The lifted form of a graph value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Binding {
     Tensor(Handle),
     Number(Id),
-    /// A number that the graph's types tell.
+    /// A number whose expression is in the graph's types, so that nothing needs to compute it.
     Static(Expr),
 }
 
-/// The program in values.
+/// The lifted program.
 #[derive(Clone)]
 pub(crate) struct Lifted {
     pub memory: MemorySsa,
     pub outputs: Vec<OutputRef>,
-    /// Their values in the end, one for one.
+    /// The final value of each output.
     pub output_values: Vec<OutputValue>,
 }
 
@@ -53,17 +55,18 @@ pub(crate) struct Lift<'g> {
     ops: OpInfoCache<'g>,
     pub memory: MemorySsa,
     pub bindings: Vec<Option<Binding>>,
-    /// By type.
+    /// By type of the graph: the metadata, and the region of memory once it has been computed.
     pub types: Vec<Option<(MetaId, Option<SpecId>)>>,
-    /// What symbols get their values from.
+    /// The values from which `bind` statements read symbols.
     sources: FxHashSet<ValueId>,
     pub requirements: &'g Requirements,
     pub discovered: Vec<Requirement>,
 }
 
-/// Lifts a program. With `forward_stores`, loads see the stores before them, and what nobody can
-/// see is not stored. What is learnt on the way makes the result void: the program is to be lifted
-/// again.
+/// Lifts a program. `forward_stores` enables store-to-load forwarding and dead-store elimination.
+///
+/// Also returns the requirements that lifting discovered. If there are any, the result is invalid,
+/// and the caller must lift the program again with them.
 pub(crate) fn lift(
     graph: &Graph,
     facts: &dyn OpFacts,
@@ -72,7 +75,7 @@ pub(crate) fn lift(
 ) -> (Result<Lifted>, Vec<Requirement>) {
     let mut symbols = graph.symbols().clone();
     for &guard in graph.guards() {
-        // a guard that contradicts what is known is one that no call passes
+        // A guard may contradict the known facts. Then no call passes it, so it can be ignored.
         let _ = symbols.assume(guard);
     }
     let source = |s: &Stmt| if let Stmt::Bind { value, .. } = s { Some(*value) } else { None };
@@ -136,7 +139,7 @@ fn program(l: &mut Lift<'_>) -> Result<Lifted> {
     })
 }
 
-/// An operator's argument and what is done with it.
+/// A value that a call takes, and the number of the argument in which it occurs.
 #[derive(Clone, Copy)]
 pub(crate) struct Operand {
     pub arg: usize,
@@ -145,7 +148,7 @@ pub(crate) struct Operand {
 
 type Operands = SmallVec<[Operand; 4]>;
 
-/// By result: the argument that it is, or is a view of.
+/// For each result: the argument that it is or views.
 type Aliases = SmallVec<[Option<usize>; 4]>;
 
 impl Lift<'_> {
@@ -169,7 +172,8 @@ impl Lift<'_> {
         })
     }
 
-    /// A value as it was made, before its symbols are bound.
+    /// A value as the call returned it. Unlike [`value`](Self::value), this does not apply a
+    /// pending reorder, whose view may mention symbols that are not bound yet.
     fn unordered_value(&mut self, v: ValueId) -> Result<Id> {
         match self.binding(v)? {
             Binding::Tensor(t) if self.memory.storages[t.storage].pending_reorder.is_some() => {
@@ -179,7 +183,8 @@ impl Lift<'_> {
         }
     }
 
-    /// A call of the program: views are bound to their storages, everything else is called.
+    /// Lifts a node: binds results that are views to the storages of their arguments, and adds any
+    /// other operator as a call.
     fn node(&mut self, node: NodeId) -> Result<()> {
         let graph = self.graph;
         let op = graph.op_name(node);
@@ -229,7 +234,7 @@ impl Lift<'_> {
         self.bind_views(node, &operands, &aliases, keeps_elements)
     }
 
-    /// The values that a call is given, in order, each with the number of its argument.
+    /// The operands of a node in order, those in lists and keyword arguments included.
     fn operands(&mut self, node: NodeId) -> Result<Operands> {
         let graph = self.graph;
         let mut operands = Operands::new();
@@ -245,7 +250,7 @@ impl Lift<'_> {
         Ok(operands)
     }
 
-    /// The tensors among the operands that arguments of these numbers give to be written.
+    /// The tensors among the operands that occur in the given (written) arguments.
     fn mutated_args(
         &self,
         operands: &[Operand],
@@ -279,7 +284,7 @@ impl Lift<'_> {
         }
     }
 
-    /// Binds results that are, or are views of, arguments.
+    /// Binds the results that are arguments or views of arguments.
     fn bind_views(
         &mut self,
         node: NodeId,
@@ -299,6 +304,7 @@ impl Lift<'_> {
                 return Err(Reason::Internal("a view of a number").into());
             };
             for v in r.values().iter() {
+                // The operator returns a view only if it can, and this call must have copied.
                 if keeps_elements && let Some(why) = self.copy_cause(node, v, of)? {
                     return Err(Reason::Copies { op: op.into(), why }.into());
                 }
@@ -325,8 +331,8 @@ impl Lift<'_> {
         }
     }
 
-    /// Binds the results of a node that describes its arguments to what their types say, unless
-    /// symbols get their values from them.
+    /// Binds the results of a metadata query, such as `aten::sym_size`, to the expressions in their
+    /// types. Returns `false` if a result is not an integer, or if a symbol is bound from it.
     fn bind_static_results(&mut self, node: NodeId) -> bool {
         let graph = self.graph;
         let number = |v: ValueId| match graph.value_type(v) {

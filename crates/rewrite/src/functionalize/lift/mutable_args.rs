@@ -1,8 +1,10 @@
-//! Checks of what a call writes: no element twice, as the order of its writes would then decide.
+//! Checks that a call writes no memory position twice, within one argument or through two. The
+//! result would depend on the order of the kernel's writes, which a functional graph cannot
+//! express.
 //!
-//! Where plain numbers tell that elements coincide, the program is refused. Where symbols decide
-//! it, the functional graph checks it in the run, by `DISJOINT` and `INJECTIVE` of
-//! [`functional_ops`]: effects, which keep their order.
+//! If the views provably overlap, lifting refuses the program. If symbols decide, the functional
+//! graph gets a runtime check ([`functional_ops::DISJOINT`] or [`functional_ops::INJECTIVE`]).
+//! These checks are effects, so that they keep their order.
 
 use super::Lift;
 use super::memory_ssa::{Handle, Storage, StorageOrigin};
@@ -14,8 +16,10 @@ use maquette_ir::view::TriBool;
 use smallvec::SmallVec;
 
 impl Lift<'_> {
-    /// Elements that one operator writes to must not meet: the order of its writes would decide.
-    /// Where sizes decide, it is checked in the run.
+    /// Checks that the mutated arguments of a call overlap neither themselves nor each other.
+    ///
+    /// # Errors
+    /// Two arguments provably overlap, or an external storage cannot represent the write.
     pub(super) fn check_mutated_args(
         &mut self,
         op: &str,
@@ -23,7 +27,7 @@ impl Lift<'_> {
     ) -> Result<()> {
         for (i, (second, a)) in mutated.iter().enumerate() {
             self.check_injective_storage(op, *a)?;
-            // elements that are known to meet are refused by the write
+            // `MemorySsa::write` refuses a view that provably overlaps itself.
             if self.memory.interner.injective(a.spec) == TriBool::Unknown
                 && !fault_injected(Fault::WrittenElementsOverlap)
             {
@@ -41,8 +45,10 @@ impl Lift<'_> {
         Ok(())
     }
 
-    /// A value has an element for each index. Where several of a tensor from outside share their
-    /// place, a write to one is one to all of them, and the memory itself has to be the value.
+    /// Checks that the storage of a mutated external tensor is a value with one element for each
+    /// memory position. An external tensor that overlaps itself has several elements at one
+    /// position, and a write to one changes all of them. Then lifting restarts with the memory
+    /// itself as the value, if the memory's range is constant.
     fn check_injective_storage(&mut self, op: &str, t: Handle) -> Result<()> {
         let Storage { origin, region, written, .. } = self.memory.storages[t.storage];
         if written.is_some() || fault_injected(Fault::InputElementsOverlap) {
@@ -87,6 +93,7 @@ impl Lift<'_> {
         Ok(())
     }
 
+    /// Adds a runtime check that two mutated views of one storage are disjoint.
     fn add_disjoint_check(&mut self, op: &str, tensors: [Handle; 2], args: [usize; 2]) {
         let interner = &mut self.memory.interner;
         let region = |t: Handle| {
@@ -106,7 +113,8 @@ impl Lift<'_> {
         );
     }
 
-    /// Of the sizes and strides that the program sees, which are those that the eager error names.
+    /// Adds a runtime check that a mutated view does not overlap itself. It has the sizes and
+    /// strides of the program's tensor, so that its error equals that of eager execution.
     fn add_injective_check(&mut self, op: &str, t: Handle, arg: usize) {
         let ty = self.graph.type_of(t.ty);
         let [sizes, strides] = [&ty.sizes, &ty.strides]
@@ -115,7 +123,7 @@ impl Lift<'_> {
         self.add_runtime_check(functional_ops::INJECTIVE, Box::from([sizes, strides, name]));
     }
 
-    /// A check in the run, at its position among effects.
+    /// Adds a runtime check at the current statement, in order with the other effects.
     fn add_runtime_check(&mut self, check: &str, args: Box<[CallArg]>) {
         let key = CallKey {
             op: self.memory.interner.name(check),

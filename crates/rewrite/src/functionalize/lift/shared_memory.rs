@@ -1,5 +1,6 @@
-//! Memory that several inputs see, as one more input: a row of all elements from the first that one
-//! of them has to the last.
+//! Inputs that share memory. The shared memory becomes one more input of the functional graph: a
+//! flat tensor from the first to the last element of any of these inputs. The inputs become views
+//! of it.
 
 use super::Lift;
 use super::memory_ssa::{Handle, Storage, StorageOrigin};
@@ -13,11 +14,15 @@ use maquette_ir::sym::Expr;
 use maquette_ir::view::ViewSpec;
 use smallvec::SmallVec;
 
-/// What errors call the operator of an input's view of shared memory, which no call makes.
+/// Stands for an operator's name in errors about the view of shared memory that an input is.
 pub(super) const INPUT: &str = "an input";
 
 impl Lift<'_> {
-    /// Memory that several inputs see.
+    /// Creates the storage of a group of inputs that share memory, and binds the inputs to views of
+    /// it.
+    ///
+    /// # Errors
+    /// The inputs differ in dtype, or their layouts are symbolic.
     pub(crate) fn bind_shared(
         &mut self,
         InputGroup { inputs: group, start, end }: &InputGroup,

@@ -1,10 +1,12 @@
-//! How storages lie in memory, as values.
+//! The representation of a storage as a value.
 //!
-//! A value has an element for each index, in row-major order. Memory may repeat elements (strides
-//! of 0), and have them in another order. So a storage is a value of the elements that are not
-//! repeated, in the order of memory where views need that, and its tensor is a view of this value.
+//! A value has one element for each index, in row-major order. A tensor may repeat elements (by
+//! strides of 0), and its memory may have another order. So the value of a storage has each
+//! repeated element once, in memory order if a view requires that. The tensor is a view of this
+//! value.
 //!
-//! An input `f32[4, 3] strides [0, 1]` is the view `[4, 3] strides [0, 1]` of a value `f32[1, 3]`.
+//! For example, an input `f32[4, 3] strides [0, 1]` is the view `[4, 3] strides [0, 1]` of a value
+//! `f32[1, 3]`.
 
 use super::memory_order::memory_order;
 use super::memory_ssa::{Handle, Storage, StorageOrigin};
@@ -17,16 +19,17 @@ use maquette_ir::sym::Expr;
 use maquette_ir::view::ViewSpec;
 use smallvec::SmallVec;
 
-/// How a storage lies in memory.
+/// The layout of a storage.
 pub(super) struct StorageLayout {
-    /// Its elements in memory.
+    /// The elements of the storage's value, as a region of memory.
     region: SpecId,
-    /// The tensor as a view of them.
+    /// The tensor as a view of the storage's value.
     spec: SpecId,
+    /// The metadata of the storage's value.
     base: MetaId,
-    /// The elements, of the value as it is made, that repeat none before them.
+    /// The view of the tensor that drops repetitions, if it has any.
     unrepeated: Option<(SpecId, MetaId)>,
-    /// The same elements in the order of memory, if that is another order.
+    /// The view that puts the elements in memory order, if they have another one.
     pub(super) reorder: Option<SpecId>,
 }
 
@@ -48,7 +51,7 @@ impl Lift<'_> {
         meta
     }
 
-    /// The elements of a tensor in memory.
+    /// The elements of a tensor, as a region of memory.
     pub(crate) fn region(&mut self, ty: TypeId) -> Result<SpecId> {
         if let Some(Some((_, Some(region)))) = self.types.get(ty.index()) {
             return Ok(*region);
@@ -130,9 +133,9 @@ impl Lift<'_> {
         Ok(())
     }
 
-    /// The storage of a value that repeats elements, or that is to be `sorted` into the order of
-    /// memory, in which views are found without proof. A dimension that repeats elements has one
-    /// element, and none if it has size 0. `None`: the storage is the value as it is.
+    /// The layout of a value's storage. With `sorted`, its elements are put in memory order, in
+    /// which views are easy to locate. A repeated dimension has size 1 in the storage, or 0 if it
+    /// is empty. `None` if the storage's value is the tensor itself.
     pub(super) fn storage_layout(
         &mut self,
         ty: TypeId,
@@ -153,11 +156,12 @@ impl Lift<'_> {
                     .map_err(|_| Reason::Internal("sizes overflow"))?,
             };
         }
-        // where they are, a view has elements only if there are any
-        let some = |d: usize| {
+        // A view has elements only if the repeated dimensions are nonempty, so size 1 stands for
+        // them here.
+        let size_if_nonempty = |d: usize| {
             if repeats(d) && t.sizes[d] != Expr::Int(0) { Expr::Int(1) } else { t.sizes[d] }
         };
-        let extents: SmallVec<[Expr; 4]> = (0..t.sizes.len()).map(some).collect();
+        let extents: SmallVec<[Expr; 4]> = (0..t.sizes.len()).map(size_if_nonempty).collect();
         let order = match sorted && !self.graph.is_contiguous(ty) {
             true => memory_order(&extents, &t.strides, &mut interner.symbols)?
                 .filter(|order| !order.is_sorted()),
