@@ -3,6 +3,7 @@
 
 use super::dims::{done, fresh, is_one, known_equal, require, require_index, require_rank};
 use super::lowering::Lowering;
+use super::structure::tensors;
 use super::{host, table};
 use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
@@ -15,11 +16,6 @@ use maquette_ir::sym::SymInt;
 use maquette_ir::typing::broadcast;
 use maquette_ir::{Loc, MemoryFormat};
 use smallvec::smallvec;
-
-fn tensors(v: &Value) -> Result<Vec<&Tensor>> {
-    let all: Vec<&Tensor> = v.list()?.iter().map(Value::tensor).collect::<Result<_>>()?;
-    if all.is_empty() { Err(Error::value("`tensors` must not be empty")) } else { Ok(all) }
-}
 
 /// A list of results.
 fn all(tensors: impl IntoIterator<Item = Tensor>) -> Result<Outputs> {
@@ -47,18 +43,18 @@ fn own(x: &Tensor) -> Tensor {
 /// Tensors of at least `rank` dimensions one after another along `dim`.
 fn stacked(a: &[Value], rank: usize, dim: i64) -> Result<Outputs> {
     done(Tensor::cat(
-        &tensors(&a[0])?.into_iter().map(|t| at_least(t, rank)).collect::<Vec<_>>(),
+        &tensors("tensors", &a[0])?.into_iter().map(|t| at_least(t, rank)).collect::<Vec<_>>(),
         dim,
     ))
 }
 
 fn hstack(a: &[Value]) -> Result<Outputs> {
-    let along = i64::from(tensors(&a[0])?[0].dim() > 1);
+    let along = i64::from(tensors("tensors", &a[0])?[0].dim() > 1);
     stacked(a, 1, along)
 }
 
 fn column_stack(a: &[Value]) -> Result<Outputs> {
-    let columns = tensors(&a[0])?
+    let columns = tensors("tensors", &a[0])?
         .into_iter()
         .map(|t| if t.dim() <= 1 { t.reshape([t.numel(), 1.into()]) } else { t.clone() });
     done(Tensor::cat(&columns.collect::<Vec<_>>(), 1))

@@ -1,17 +1,15 @@
 //! Products of tensors by the labels of their dimensions: `einsum`, and what is a case of it.
 
-use super::dims::{decide, done, is_one, product, require_rank};
+use super::dims::{done, is_one, product};
 use super::lowering::Lowering;
-use super::structure::{list, tensors};
+use super::structure::tensors;
 use super::table;
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
+use crate::tensor::Tensor;
 use crate::tensor::meta::Dims;
-use crate::tensor::shape::{require_equal, wrap_dim};
-use crate::tensor::{Tensor, dims_text};
+use crate::tensor::shape::require_equal;
 use maquette_ir::sym::SymInt;
-use maquette_ir::{DType, MemoryFormat};
-use smallvec::smallvec;
 use std::fmt;
 
 /// The label of a dimension: a letter, a dimension that an ellipsis stands for, counted from its
@@ -296,167 +294,7 @@ fn inner(x: &Tensor, y: &Tensor) -> Result<Tensor> {
     tensordot(x, y, &[-1], &[-1])
 }
 
-/// Every element of `self` times the whole of `other`.
-fn kron(x: &Tensor, y: &Tensor) -> Tensor {
-    let rank = x.dim().max(y.dim());
-    let one = SymInt::from(1);
-    let padded = |t: &Tensor| -> Dims {
-        std::iter::repeat_n(one, rank - t.dim()).chain(t.sizes().iter().copied()).collect()
-    };
-    let (a, b) = (padded(x), padded(y));
-    let apart = |sizes: &[SymInt], first: bool| -> Dims {
-        sizes.iter().flat_map(|&n| if first { [n, one] } else { [one, n] }).collect()
-    };
-    let whole: Dims = a.iter().zip(&b).map(|(&n, &m)| n * m).collect();
-    (x.reshape(apart(&a, true)) * y.reshape(apart(&b, false))).reshape(whole)
-}
-
-/// The cross product along a dimension of size 3.
-fn cross(x: &Tensor, y: &Tensor, dim: i64) -> Result<Tensor> {
-    if x.dim() != y.dim() || x.dim() == 0 || x.dtype() != y.dtype() {
-        let [a, b] = [x, y].map(|t| format!("{}{}", t.dtype(), dims_text(t.sizes())));
-        return Err(Error::value(format!(
-            "`self` and `other` must have one dtype and equally many dimensions, at least 1, \
-                found {a} and {b}"
-        )));
-    }
-    let d = wrap_dim(dim, x.dim())?;
-    for (name, t) in [("self", x), ("other", y)] {
-        require_equal(t.sizes()[d], 3.into(), &|| {
-            Error::value(format!(
-                "dimension {d} of `{name}` must have size 3, found sizes {}",
-                dims_text(t.sizes())
-            ))
-        })?;
-    }
-    let turned = |t: &Tensor, by: i64| t.roll([by], [d as i64]);
-    Ok(turned(x, -1) * turned(y, -2) - turned(x, -2) * turned(y, -1))
-}
-
-/// Along the first dimension of size 3, where none is named.
-#[track_caller]
-fn legacy_cross(x: &Tensor, y: &Tensor, dim: Option<i64>) -> Result<Tensor> {
-    if let Some(dim) = dim {
-        return cross(x, y, dim);
-    }
-    for (d, &n) in (0..).zip(x.sizes()) {
-        if decide(n.eq(3))? {
-            return cross(x, y, d);
-        }
-    }
-    Err(Error::value(format!(
-        "`self` has no dimension of size 3, found sizes {}",
-        dims_text(x.sizes())
-    )))
-}
-
-/// Vectors expanded to a grid. `swapped`: the first two change places, as columns and rows do in
-/// images.
-fn meshgrid(vectors: &[&Tensor], swapped: bool) -> Result<Vec<Tensor>> {
-    for (i, t) in vectors.iter().enumerate() {
-        require_rank(&format!("tensors[{i}]"), t, 0..=1)?;
-        if t.dtype() != vectors[0].dtype() {
-            return Err(Error::value(format!(
-                "`tensors[{i}]` must have the dtype {} of the first, found {}",
-                vectors[0].dtype(),
-                t.dtype()
-            )));
-        }
-    }
-    let rank = vectors.len();
-    let axis = |i: usize| if swapped && rank > 1 && i < 2 { 1 - i } else { i };
-    let mut sizes: Dims = smallvec![SymInt::from(1); rank];
-    for (i, t) in vectors.iter().enumerate() {
-        sizes[axis(i)] = t.numel();
-    }
-    let grid = |(i, t): (usize, &&Tensor)| {
-        let mut one: Dims = smallvec![SymInt::from(1); rank];
-        one[axis(i)] = t.numel();
-        t.clone_as(MemoryFormat::Contiguous).reshape(one).expand(sizes.clone())
-    };
-    Ok(vectors.iter().enumerate().map(grid).collect())
-}
-
-fn cartesian_prod(vectors: &[&Tensor]) -> Result<Tensor> {
-    for (i, t) in vectors.iter().enumerate() {
-        require_rank(&format!("tensors[{i}]"), t, 1..=1)?;
-    }
-    if let [only] = vectors {
-        return Ok(only.clone_tensor());
-    }
-    let columns: Vec<Tensor> = meshgrid(vectors, false)?.iter().map(|g| g.flatten(0, -1)).collect();
-    Ok(Tensor::stack(&columns, 1))
-}
-
-/// How many ways there are to choose `r` of `n`, none of them negative, if an `i64` can tell.
-fn choose(n: i64, r: i64) -> Option<i64> {
-    let mut ways = 1i128;
-    for i in 1..=r.min(n - r) {
-        ways = ways * i128::from(n - r.min(n - r) + i) / i128::from(i);
-        i64::try_from(ways).ok()?;
-    }
-    i64::try_from(ways).ok()
-}
-
-fn combinations(x: &Tensor, r: i64, repeat: bool) -> Result<Tensor> {
-    require_rank("self", x, 1..=1)?;
-    if r < 0 {
-        return Err(Error::value(format!("`r` must not be negative, found {r}")));
-    }
-    if r == 0 {
-        return Ok(x.new_empty([0i64], x.dtype()));
-    }
-    let n = x.sizes()[0];
-    let n = n.as_i64().map_or_else(|| n.guard_int(), Ok)?;
-    if n == 0 || (!repeat && r > n) {
-        return Ok(x.new_empty([0, r], x.dtype()));
-    }
-    let failed =
-        || Error::value(format!("`r` {r} of {n} elements asks for more memory than there is"));
-    let count = if repeat { n.checked_add(r - 1).and_then(|n| choose(n, r)) } else { choose(n, r) }
-        .ok_or_else(failed)?;
-    let total =
-        count.checked_mul(r).and_then(|total| usize::try_from(total).ok()).ok_or_else(failed)?;
-    let mut rows = Vec::new();
-    rows.try_reserve_exact(total).map_err(|_| failed())?;
-    // each row of positions is made from the one before
-    let mut row: Vec<i64> = (0..r).map(|i| if repeat { 0 } else { i }).collect();
-    let limit = |i: usize| if repeat { n - 1 } else { n - r + i as i64 };
-    loop {
-        rows.extend_from_slice(&row);
-        let Some(i) = (0..row.len()).rev().find(|&i| row[i] < limit(i)) else { break };
-        row[i] += 1;
-        for k in i + 1..row.len() {
-            row[k] = if repeat { row[i] } else { row[k - 1] + 1 };
-        }
-    }
-    Ok(x.index_select(0, &Tensor::from(rows)).reshape([count, r]))
-}
-
-/// Powers of each element as a new last dimension, from 0 up.
-fn powers(x: &Tensor, count: Option<SymInt>) -> Result<Tensor> {
-    require_rank("x", x, 1..=63)?;
-    let dtype = if x.dtype().is_float() { x.dtype() } else { DType::I64 };
-    let n = count.unwrap_or(x.sizes()[x.dim() - 1]);
-    super::dims::require(n.ge(0), || format!("`N` must not be negative, found {n}"))?;
-    let sizes: Dims = x.sizes().iter().copied().chain([n]).collect();
-    let base = x.to_dtype(dtype).unsqueeze(-1).expand(sizes);
-    // a running product whose first factor is 1
-    let first = Tensor::from([0i64]);
-    Ok(if n.as_i64() == Some(0) {
-        base.clone_as(MemoryFormat::Contiguous)
-    } else {
-        base.index_fill(-1, &first, 1).cumprod(-1).to_dtype(dtype)
-    })
-}
-
-fn vander(x: &Tensor, n: Option<SymInt>, increasing: bool) -> Result<Tensor> {
-    require_rank("x", x, 1..=1)?;
-    let p = powers(x, n)?;
-    Ok(if increasing { p } else { p.flip([-1i64]) })
-}
-
-fn pair(a: &[Value]) -> Result<(&Tensor, &Tensor)> {
+pub(super) fn pair(a: &[Value]) -> Result<(&Tensor, &Tensor)> {
     Ok((a[0].tensor()?, a[1].tensor()?))
 }
 
@@ -473,36 +311,5 @@ table! {
             }),
         General "aten::inner(Tensor self, Tensor other) -> Tensor" =>
             Lowering::Composite(|a| pair(a).and_then(|(x, y)| done(inner(x, y)?))),
-        General "aten::kron(Tensor self, Tensor other) -> Tensor" =>
-            Lowering::Composite(|a| pair(a).and_then(|(x, y)| done(kron(x, y)))),
-        General "aten::ger(Tensor self, Tensor vec2) -> Tensor" =>
-            Lowering::Composite(|a| pair(a).and_then(|(x, y)| done(x.outer(y)))),
-        General "aten::cross(Tensor self, Tensor other, int? dim=None) -> Tensor" =>
-            Lowering::Composite(|a| {
-                pair(a).and_then(|(x, y)| done(legacy_cross(x, y, a[2].opt(Value::int_i64)?)?))
-            }),
-        General "aten::linalg_cross(Tensor self, Tensor other, *, int dim=-1) -> Tensor" =>
-            Lowering::Composite(|a| pair(a).and_then(|(x, y)| done(cross(x, y, a[2].int_i64()?)?))),
-        General "aten::meshgrid(Tensor[] tensors) -> Tensor[]" =>
-            Lowering::Composite(|a| list(meshgrid(&tensors("tensors", &a[0])?, false)?)),
-        General "aten::meshgrid.indexing(Tensor[] tensors, *, str indexing) -> Tensor[]" =>
-            Lowering::Composite(|a| match a[1].str()? {
-                order @ ("ij" | "xy") => {
-                    list(meshgrid(&tensors("tensors", &a[0])?, order == "xy")?)
-                }
-                other => Err(Error::value(format!("`indexing` must be ij or xy, found {other:?}"))),
-            }),
-        General "aten::cartesian_prod(Tensor[] tensors) -> Tensor" =>
-            Lowering::Composite(|a| done(cartesian_prod(&tensors("tensors", &a[0])?)?)),
-        General "aten::combinations(Tensor self, int r=2, bool with_replacement=False) -> Tensor" =>
-            Lowering::Composite(|a| {
-                done(combinations(a[0].tensor()?, a[1].int_i64()?, a[2].bool()?)?)
-            }),
-        General "aten::vander(Tensor x, int? N=None, bool increasing=False) -> Tensor" =>
-            Lowering::Composite(|a| {
-                done(vander(a[0].tensor()?, a[1].opt(Value::int)?, a[2].bool()?)?)
-            }),
-        General "aten::linalg_vander(Tensor x, *, SymInt? N=None) -> Tensor" =>
-            Lowering::Composite(|a| done(powers(a[0].tensor()?, a[1].opt(Value::int)?)?)),
     }
 }

@@ -8,6 +8,7 @@ use super::dims::{
 use super::host::{self, fill_with, separable, typed};
 use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::number::require_argument_fits;
+use super::structure::tensors;
 use super::table;
 use super::views;
 use crate::dispatch::cpu_exec;
@@ -29,11 +30,6 @@ const fn compute(
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
     Lowering::Compute(Compute { class, strides, metas, run })
-}
-
-fn tensors(v: &Value) -> Result<Vec<&Tensor>> {
-    let all: Vec<&Tensor> = v.list()?.iter().map(Value::tensor).collect::<Result<_>>()?;
-    if all.is_empty() { Err(Error::value("`tensors` must not be empty")) } else { Ok(all) }
 }
 
 /// PyTorch lets an empty 1-d tensor stand in any concatenation.
@@ -79,7 +75,7 @@ fn cat_meta(parts: &[&Tensor], dim: i64) -> Result<Meta> {
 }
 
 fn cat(args: &[Value], out: &Tensor) -> Result<()> {
-    let parts = tensors(&args[0])?;
+    let parts = tensors("tensors", &args[0])?;
     let mut start = SymInt::from(0);
     for t in parts.into_iter().filter(|t| !is_placeholder(t)) {
         let dim = wrap_dim(args[1].int_i64()?, t.dim())?;
@@ -302,31 +298,6 @@ fn matrix_like(args: &[Value]) -> Result<Metas> {
     Ok(smallvec![fresh(x, x.sizes().into(), x.dtype())])
 }
 
-/// The metadata of a whole, after checking that `src` fits the view of it.
-fn replaced(args: &[Value], view: fn(&Meta, &[Value]) -> Result<Meta>) -> Result<Metas> {
-    let (x, src) = (args[0].tensor()?, args[1].tensor()?);
-    require_same(&view(x.meta(), args)?.sizes, src.sizes(), || "argument `src` must have".into())?;
-    Ok(smallvec![fresh_like(x, x.dtype())?])
-}
-
-/// StorageCloner the whole, then `src` over the view.
-fn replace(args: &[Value], out: &Tensor, view: fn(&Meta, &[Value]) -> Result<Meta>) -> Result<()> {
-    cpu_exec::copy(args[0].tensor()?, out)?;
-    cpu_exec::copy(args[1].tensor()?, &out.view_of(view(out.meta(), args)?)?)
-}
-
-fn sliced(m: &Meta, a: &[Value]) -> Result<Meta> {
-    views::slice(m, a[2].int_i64()?, a[3].opt(Value::int)?, a[4].opt(Value::int)?, a[5].int()?)
-}
-
-fn selected(m: &Meta, a: &[Value]) -> Result<Meta> {
-    views::select(m, a[2].int_i64()?, a[3].int()?)
-}
-
-fn diagonal(m: &Meta, a: &[Value]) -> Result<Meta> {
-    views::diagonal(m, a[2].int_i64()?, a[3].int_i64()?, a[4].int_i64()?)
-}
-
 table! {
     /// See the module.
     pub(super) static TABLE = {
@@ -334,11 +305,11 @@ table! {
             compute(
                 Class::Copy,
                 Strides::FromOperands,
-                |_, a| Ok(smallvec![cat_meta(&tensors(&a[0])?, a[1].int_i64()?)?]),
+                |_, a| Ok(smallvec![cat_meta(&tensors("tensors", &a[0])?, a[1].int_i64()?)?]),
                 |a, out| cat(a, &out[0]),
             ),
         General "aten::stack(Tensor[] tensors, int dim=0) -> Tensor" =>
-            Lowering::Composite(|a| done(stack(&tensors(&a[0])?, a[1].int_i64()?)?)),
+            Lowering::Composite(|a| done(stack(&tensors("tensors", &a[0])?, a[1].int_i64()?)?)),
         General "aten::repeat(Tensor self, SymInt[] repeats) -> Tensor" =>
             compute(
                 Class::Gather,
@@ -401,28 +372,5 @@ table! {
             Lowering::InPlace("aten::tril"),
         General "aten::triu_(Tensor(a!) self, SymInt diagonal=0) -> Tensor(a!)" =>
             Lowering::InPlace("aten::triu"),
-        General "aten::slice_scatter(Tensor self, Tensor src, int dim=0, SymInt? start=None, \
-            SymInt? end=None, SymInt step=1) -> Tensor" =>
-            compute(
-                Class::Copy,
-                Strides::FromOperands,
-                |_, a| replaced(a, sliced),
-                |a, out| replace(a, &out[0], sliced),
-            ),
-        General "aten::select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor" =>
-            compute(
-                Class::Copy,
-                Strides::FromOperands,
-                |_, a| replaced(a, selected),
-                |a, out| replace(a, &out[0], selected),
-            ),
-        General "aten::diagonal_scatter(Tensor self, Tensor src, int offset=0, int dim1=0, \
-            int dim2=1) -> Tensor" =>
-            compute(
-                Class::Copy,
-                Strides::FromOperands,
-                |_, a| replaced(a, diagonal),
-                |a, out| replace(a, &out[0], diagonal),
-            ),
     }
 }

@@ -11,6 +11,7 @@ mod batch_norm;
 mod calculus;
 mod checks;
 mod classification;
+mod combinatorics;
 mod convolution;
 mod copies;
 mod creation;
@@ -18,6 +19,7 @@ mod dims;
 mod distance;
 mod einsum;
 mod execute;
+mod expand;
 mod functional;
 mod host;
 mod indexing;
@@ -26,26 +28,36 @@ mod layers;
 mod linalg;
 mod loss;
 pub(crate) mod lowering;
+mod matmul;
 mod matrix;
 mod norm;
 mod number;
 mod order;
+mod permute;
 pub(crate) mod pointwise;
 mod pooling;
+mod products;
 mod random;
+mod ranges;
 mod reduce;
 mod reshape;
 mod rnn;
 mod role;
 mod scan;
 mod scatter;
+mod slices;
+mod slicing;
 mod softmax;
 mod sort;
 mod spatial;
 mod special;
 mod split;
 mod structure;
+mod take;
 mod unsupported;
+mod variance;
+mod vector_norm;
+mod view_scatter;
 mod views;
 
 pub use loss::Reduction;
@@ -112,6 +124,7 @@ pub(crate) fn tables() -> impl Iterator<Item = &'static [OpDef]> {
         calculus::TABLE,
         checks::TABLE,
         classification::TABLE,
+        combinatorics::TABLE,
         convolution::TABLE,
         copies::TABLE,
         creation::TABLE,
@@ -122,19 +135,27 @@ pub(crate) fn tables() -> impl Iterator<Item = &'static [OpDef]> {
         join::TABLE,
         layers::TABLE,
         loss::TABLE,
+        matmul::TABLE,
         matrix::TABLE,
         norm::TABLE,
         number::TABLE,
         pooling::TABLE,
+        products::TABLE,
         random::TABLE,
+        ranges::TABLE,
         reduce::TABLE,
         rnn::TABLE,
         scan::TABLE,
         scatter::TABLE,
+        slices::TABLE,
         softmax::TABLE,
         sort::TABLE,
         split::TABLE,
         structure::TABLE,
+        take::TABLE,
+        variance::TABLE,
+        vector_norm::TABLE,
+        view_scatter::TABLE,
         views::TABLE,
     ])
 }

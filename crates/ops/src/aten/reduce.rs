@@ -4,19 +4,19 @@ use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::norm::compute_dtype;
 use super::table;
 use crate::dispatch::cpu_exec;
-use crate::dispatch::value::{Outputs, Value};
+use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use crate::tensor::meta::{Dims, Meta};
 use crate::tensor::shape::wrap_dim;
 use crate::tensor::{Tensor, dims_text};
+use maquette_ir::DType;
 use maquette_ir::scalar_expr::{BinaryOp, CmpOp, UnaryOp};
-use maquette_ir::{DType, Scalar};
 use maquette_kernels::ReduceOp;
 use smallvec::{SmallVec, smallvec};
 
 type DimList = SmallVec<[usize; 6]>;
 
-const fn reduction(
+pub(super) const fn reduction(
     metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
@@ -24,12 +24,12 @@ const fn reduction(
 }
 
 /// Every dimension.
-fn every(t: &Tensor) -> DimList {
+pub(super) fn every(t: &Tensor) -> DimList {
     (0..t.dim()).collect()
 }
 
 /// The dimensions a list names; all where it is absent or empty.
-fn listed(t: &Tensor, dims: &Value) -> Result<DimList> {
+pub(super) fn listed(t: &Tensor, dims: &Value) -> Result<DimList> {
     match dims {
         Value::None => Ok(every(t)),
         dims if dims.ints()?.is_empty() => Ok(every(t)),
@@ -81,7 +81,7 @@ pub(super) fn picked(t: &Tensor, dims: &[usize], keepdim: bool, dtype: DType) ->
     Ok(reduced(t, dims, keepdim, dtype))
 }
 
-fn fold(op: ReduceOp, x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
+pub(super) fn fold(op: ReduceOp, x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
     Ok(maquette_kernels::reduce(op, &cpu_exec::input(x)?, dims, &mut cpu_exec::output(out)?)?)
 }
 
@@ -92,7 +92,7 @@ pub(super) fn accumulated(t: &Tensor, dtype: &Value) -> Result<DType> {
 }
 
 /// The dtype of a mean or a norm: as asked for, else the operand's; a float.
-fn averaged(t: &Tensor, dtype: &Value, what: &str) -> Result<DType> {
+pub(super) fn averaged(t: &Tensor, dtype: &Value, what: &str) -> Result<DType> {
     let d = dtype.opt(Value::dtype)?.unwrap_or(t.dtype());
     if d.is_float() {
         Ok(d)
@@ -116,7 +116,7 @@ fn one_or_all(args: &[Value], i: usize) -> Result<DimList> {
     listed_or_none(args[0].tensor()?, &args[i])
 }
 
-fn fold_cast(op: ReduceOp, x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
+pub(super) fn fold_cast(op: ReduceOp, x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
     fold(op, &cpu_exec::cast(x, out.dtype())?, dims, out)
 }
 
@@ -136,81 +136,6 @@ fn total(op: ReduceOp, x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
 fn mean(x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
     let wide = if x.dtype().is_float() { x.dtype() } else { compute_dtype(out.dtype()) };
     fold(ReduceOp::Mean, &cpu_exec::cast(x, wide)?, dims, out)
-}
-
-fn spread(args: &[Value], dims: usize) -> Result<(&Tensor, DimList, f64)> {
-    let x = args[0].tensor()?;
-    if !x.dtype().is_float() {
-        return Err(Error::value(format!(
-            "the standard deviation and variance take floats, found {}",
-            x.dtype()
-        )));
-    }
-    let correction = args[dims + 1].opt(Value::scalar)?.map_or(1.0, Scalar::to_f64);
-    Ok((x, listed(x, &args[dims])?, correction))
-}
-
-/// Metadata of `count` outputs of a variance: `self, dim, *, correction, keepdim`.
-fn spread_meta(args: &[Value], count: usize) -> Result<Metas> {
-    let (x, dims, _) = spread(args, 1)?;
-    Ok(SmallVec::from_elem(reduced(x, &dims, args[3].bool()?, x.dtype()), count))
-}
-
-/// As PyTorch's, deviations over no degree of freedom are NaN or infinite, never negative.
-fn run_spread(args: &[Value], outs: &[Tensor], root: bool) -> Result<()> {
-    let (x, dims, correction) = spread(args, 1)?;
-    fold(
-        if root { ReduceOp::Std { correction } } else { ReduceOp::Var { correction } },
-        x,
-        &dims,
-        &outs[0],
-    )?;
-    let Some(out) = outs.get(1) else { return Ok(()) };
-    // the mean is accumulated as the deviations from it are
-    let mean = Tensor::allocate(Meta { dtype: DType::F64, ..out.meta().clone() })?;
-    fold(ReduceOp::Mean, x, &dims, &mean)?;
-    cpu_exec::copy(&mean, out)
-}
-
-fn legacy_spread(args: &[Value], unbiased: usize) -> Result<ReduceOp> {
-    Ok(ReduceOp::Var { correction: f64::from(u8::from(args[unbiased].bool()?)) })
-}
-
-/// The older overloads: `unbiased` is a correction of 1.
-fn by_correction(
-    op: &str,
-    x: &Value,
-    dims: Option<&Value>,
-    unbiased: &Value,
-    keepdim: bool,
-) -> Result<Outputs> {
-    let correction = i64::from(unbiased.bool()?);
-    crate::call(
-        op,
-        crate::args![x.clone(), dims.cloned().unwrap_or(Value::None), correction, keepdim],
-    )
-}
-
-fn norm_order(p: &Value) -> Result<f64> {
-    Ok(p.opt(Value::scalar)?.map_or(2.0, Scalar::to_f64))
-}
-
-/// Norms of infinite and negative order choose from magnitudes, or divide by them: of none they
-/// have no value.
-fn norm_meta(args: &[Value], dims: &[usize], keepdim: bool, dtype: &Value) -> Result<Metas> {
-    let (x, p) = (t(args)?, norm_order(&args[1])?);
-    let of = if p < 0.0 || p.is_infinite() {
-        picked
-    } else {
-        |x: &Tensor, d: &[usize], k, t| Ok(reduced(x, d, k, t))
-    };
-    Ok(smallvec![of(x, dims, keepdim, averaged(x, dtype, "a norm")?)?])
-}
-
-fn norm(args: &[Value], outs: &[Tensor], dims: &[usize]) -> Result<()> {
-    let p = norm_order(&args[1])?;
-    let (x, out) = (args[0].tensor()?, &outs[0]);
-    fold_cast(ReduceOp::Norm(p), x, dims, out)
 }
 
 /// The same storage with reduced dimensions as 1, whatever `keepdim` was.
@@ -319,7 +244,7 @@ macro_rules! pick {
     };
 }
 
-fn t(args: &[Value]) -> Result<&Tensor> {
+pub(super) fn t(args: &[Value]) -> Result<&Tensor> {
     args[0].tensor()
 }
 
@@ -430,111 +355,5 @@ table! {
         General "aten::logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor" =>
             reduce!(custom |x, d, o| logsumexp(x, d, o), |a| listed(t(a)?, &a[1]), keep Some(2),
             t(a).map(|x| if x.dtype().is_float() { x.dtype() } else { DType::F32 })),
-        General "aten::var(Tensor self, bool unbiased=True) -> Tensor" =>
-            reduction(
-                |_, a| {
-                    Ok(smallvec![reduced(
-                        t(a)?,
-                        &every(t(a)?),
-                        false,
-                        averaged(t(a)?, &Value::None, "the variance")?
-                    )])
-                },
-                |a, o| fold(legacy_spread(a, 1)?, t(a)?, &every(t(a)?), &o[0]),
-            ),
-        General "aten::var.dim(Tensor self, int[1]? dim, bool unbiased=True, \
-            bool keepdim=False) -> Tensor" =>
-            reduction(
-                |_, a| {
-                    Ok(smallvec![reduced(
-                        t(a)?,
-                        &listed(t(a)?, &a[1])?,
-                        a[3].bool()?,
-                        averaged(t(a)?, &Value::None, "the variance")?
-                    )])
-                },
-                |a, o| fold(legacy_spread(a, 2)?, t(a)?, &listed(t(a)?, &a[1])?, &o[0]),
-            ),
-        General "aten::var.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, \
-            bool keepdim=False) -> Tensor" =>
-            reduction(|_, a| spread_meta(a, 1), |a, o| run_spread(a, o, false)),
-        General "aten::std.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, \
-            bool keepdim=False) -> Tensor" =>
-            reduction(|_, a| spread_meta(a, 1), |a, o| run_spread(a, o, true)),
-        General "aten::var_mean.correction(Tensor self, int[1]? dim=None, *, \
-            Scalar? correction=None, bool keepdim=False) -> (Tensor, Tensor)" =>
-            reduction(|_, a| spread_meta(a, 2), |a, o| run_spread(a, o, false)),
-        General "aten::std_mean.correction(Tensor self, int[1]? dim=None, *, \
-            Scalar? correction=None, bool keepdim=False) -> (Tensor, Tensor)" =>
-            reduction(|_, a| spread_meta(a, 2), |a, o| run_spread(a, o, true)),
-        General "aten::std(Tensor self, bool unbiased=True) -> Tensor" =>
-            Lowering::Composite(|a| {
-                by_correction("aten::std.correction", &a[0], None, &a[1], false)
-            }),
-        General "aten::std.dim(Tensor self, int[1]? dim, bool unbiased=True, \
-            bool keepdim=False) -> Tensor" =>
-            Lowering::Composite(|a| {
-                by_correction("aten::std.correction", &a[0], Some(&a[1]), &a[2], a[3].bool()?)
-            }),
-        General "aten::std_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor)" =>
-            Lowering::Composite(|a| {
-                by_correction("aten::std_mean.correction", &a[0], None, &a[1], false)
-            }),
-        General "aten::std_mean.dim(Tensor self, int[1]? dim, bool unbiased=True, \
-            bool keepdim=False) -> (Tensor, Tensor)" =>
-            Lowering::Composite(|a| {
-                by_correction("aten::std_mean.correction", &a[0], Some(&a[1]), &a[2], a[3].bool()?)
-            }),
-        General "aten::var_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor)" =>
-            Lowering::Composite(|a| {
-                by_correction("aten::var_mean.correction", &a[0], None, &a[1], false)
-            }),
-        General "aten::var_mean.dim(Tensor self, int[1]? dim, bool unbiased=True, \
-            bool keepdim=False) -> (Tensor, Tensor)" =>
-            Lowering::Composite(|a| {
-                by_correction("aten::var_mean.correction", &a[0], Some(&a[1]), &a[2], a[3].bool()?)
-            }),
-        General "aten::norm.Scalar(Tensor self, Scalar p=2) -> Tensor" =>
-            reduction(
-                |_, a| norm_meta(a, &every(t(a)?), false, &Value::None),
-                |a, o| norm(a, o, &every(t(a)?)),
-            ),
-        General "aten::norm.ScalarOpt_dtype(Tensor self, Scalar? p, *, \
-            ScalarType dtype) -> Tensor" =>
-            Lowering::Composite(|a| {
-                crate::call(
-                    "aten::norm.ScalarOpt_dim",
-                    crate::args![
-                        t(a)?.to_dtype(a[2].dtype()?),
-                        a[1].clone(),
-                        Value::from_dims([0i64; 0])
-                    ],
-                )
-            }),
-        General "aten::norm.ScalarOpt_dim_dtype(Tensor self, Scalar? p, int[1] dim, bool keepdim, \
-            *, ScalarType dtype) -> Tensor" =>
-            Lowering::Composite(|a| {
-                crate::call(
-                    "aten::norm.ScalarOpt_dim",
-                    crate::args![
-                        t(a)?.to_dtype(a[4].dtype()?),
-                        a[1].clone(),
-                        a[2].clone(),
-                        a[3].clone()
-                    ],
-                )
-            }),
-        General "aten::norm.ScalarOpt_dim(Tensor self, Scalar? p, int[1] dim, \
-            bool keepdim=False) -> Tensor" =>
-            reduction(
-                |_, a| norm_meta(a, &listed(t(a)?, &a[2])?, a[3].bool()?, &Value::None),
-                |a, o| norm(a, o, &listed(t(a)?, &a[2])?),
-            ),
-        General "aten::linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, \
-            bool keepdim=False, *, ScalarType? dtype=None) -> Tensor" =>
-            reduction(
-                |_, a| norm_meta(a, &listed(t(a)?, &a[2])?, a[3].bool()?, &a[4]),
-                |a, o| norm(a, o, &listed(t(a)?, &a[2])?),
-            ),
     }
 }

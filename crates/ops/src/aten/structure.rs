@@ -1,9 +1,9 @@
 //! Tensors put together by structure: diagonals, blocks, triangles, grids, and parts in memory of
 //! their own.
 
-use super::dims::{done, fresh, fresh_like, require_rank};
+use super::dims::{done, fresh, require_rank};
 use super::execute::fits_into;
-use super::host::{self, typed};
+use super::host;
 use super::loss::promoted;
 use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::{split, table, views};
@@ -11,7 +11,7 @@ use crate::dispatch::cpu_exec;
 use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
-use crate::tensor::meta::{Dims, Meta};
+use crate::tensor::meta::Dims;
 use crate::tensor::shape::{require_same, wrap_dim};
 use crate::tensor::{Tensor, dims_text};
 use maquette_ir::sym::SymInt;
@@ -19,7 +19,7 @@ use maquette_ir::{DType, Device, Scalar};
 use smallvec::smallvec;
 use std::ops::Range;
 
-const fn copying(
+pub(super) const fn copying(
     metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
@@ -194,58 +194,6 @@ fn chunk_metas(_: &FakeCtx, a: &[Value]) -> Result<Metas> {
     split::chunk(a[0].tensor()?.meta(), a[1].int_i64()?, a[2].int_i64()?)
 }
 
-/// `self`'s own layout, after checking that `src` fits the window.
-fn window_metas(a: &[Value]) -> Result<Metas> {
-    let (x, src) = (a[0].tensor()?, a[1].tensor()?);
-    let window = views::as_strided(x, a[2].ints()?, a[3].ints()?, a[4].opt(Value::int)?)?;
-    require_same(&window.sizes, src.sizes(), || "argument `src` must have".into())?;
-    let dense = fresh_like(x, x.dtype())?;
-    // memory that several elements share cannot be copied as it is
-    let overlaps = x
-        .sizes()
-        .iter()
-        .zip(x.strides())
-        .any(|(n, s)| s.as_i64() == Some(0) && n.as_i64() != Some(1));
-    Ok(smallvec![if overlaps {
-        dense
-    } else {
-        Meta { strides: x.strides().into(), offset: x.storage_offset(), ..dense }
-    }])
-}
-
-/// Replaces the elements of `self` that lie in the window over its storage.
-fn window(a: &[Value], out: &Tensor) -> Result<()> {
-    let (x, src) = (a[0].tensor()?, a[1].tensor()?);
-    let window = views::as_strided(x, a[2].ints()?, a[3].ints()?, a[4].opt(Value::int)?)?;
-    let src = cpu_exec::cast(src, x.dtype())?;
-    typed!(x.dtype(), T => {
-        let (mut elements, new) = (host::data::<T>(x)?, host::data::<T>(&src)?);
-        let written: rustc_hash::FxHashMap<i64, T> =
-            positions(&window)?.into_iter().zip(new).collect();
-        for (e, at) in elements.iter_mut().zip(positions(x.meta())?) {
-            if let Some(v) = written.get(&at) {
-                *e = *v;
-            }
-        }
-        host::fill_with::<T>(out, |o| o.copy_from_slice(&elements))
-    })
-}
-
-/// Where in the storage the elements lie, in row-major order. Strides may be beyond any storage
-/// where there are none.
-fn positions(m: &Meta) -> Result<Vec<i64>> {
-    let c = m.concrete().ok_or_else(|| Error::value("the layout is symbolic"))?;
-    let mut out = vec![c.offset];
-    for (&n, &s) in c.sizes.iter().zip(&c.strides) {
-        let count = out.len().saturating_mul(n.max(0) as usize);
-        out = host::collect(
-            count,
-            out.iter().flat_map(|&at| (0..n).map(move |i| at.wrapping_add(i.wrapping_mul(s)))),
-        )?;
-    }
-    Ok(out)
-}
-
 // ---- triangles
 
 /// The part of a matrix on one side of a diagonal.
@@ -392,9 +340,6 @@ table! {
             copying(split_with_sizes_metas, |a, out| parts(a, out, split_with_sizes_metas)),
         General "aten::unsafe_chunk(Tensor self, int chunks, int dim=0) -> Tensor[]" =>
             copying(chunk_metas, |a, out| parts(a, out, chunk_metas)),
-        ObservesStorage "aten::as_strided_scatter(Tensor self, Tensor src, SymInt[] size, \
-            SymInt[] stride, SymInt? storage_offset=None) -> Tensor" =>
-            copying(|_, a| window_metas(a), |a, out| window(a, &out[0])),
         General "aten::tril_indices(int row, int col, int offset=0, *, ScalarType? dtype=4, \
             Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor" =>
             Lowering::Compute(Compute {

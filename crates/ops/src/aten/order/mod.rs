@@ -4,6 +4,7 @@
 //! Elements are compared as integer keys in the same order, so that one loop serves every dtype and
 //! no `i64` is rounded.
 
+mod bins;
 mod compare;
 mod count;
 mod embedding_bag;
