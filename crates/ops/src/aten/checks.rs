@@ -1,5 +1,5 @@
-//! Checks that a program carries along: they return nothing, and fail where what they say does not
-//! hold.
+//! Assertions that a program calls as operators. They return nothing, and fail if the assertion
+//! does not hold.
 
 use super::dims::{known_equal, require};
 use super::lowering::Lowering;
@@ -9,7 +9,8 @@ use crate::error::{Error, Result};
 use crate::tensor::{Tensor, dims_text};
 use maquette_ir::sym::SymInt;
 
-/// `a, size, stride, dtype, device, layout`: each that is given must be the tensor's.
+/// `a, size, stride, dtype, device, layout`: each argument that is present must equal the property
+/// of `a`.
 #[track_caller]
 fn metadata(a: &[Value]) -> Result<Outputs> {
     let t = a[0].tensor()?;
@@ -46,7 +47,7 @@ fn same_dims(what: &str, found: &[SymInt], expected: &Value) -> Result<()> {
         .try_for_each(|(&e, &f)| require(e.eq(f), wrong))
 }
 
-/// One element, which must not be zero.
+/// The tensor must have one element, and the element must not be zero.
 fn holds(t: &Tensor, message: &str) -> Result<Outputs> {
     match host::reals(t)?.as_slice() {
         [x] if *x != 0.0 => Ok(Outputs::new()),

@@ -1,6 +1,6 @@
-//! The operators of functional graphs: a view of a value, and a value with a view of it replaced.
-//! Offsets, sizes and strides count the value's elements in row-major order, whatever its layout in
-//! memory is.
+//! The operators of functional graphs: `ir::view`, `ir::scatter`, `ir::strided`, `ir::apart` and
+//! `ir::distinct`. Offsets, sizes and strides count the elements of a value in row-major order,
+//! independent of the layout of the value in memory.
 
 use super::dims::{fresh, require};
 use super::lowering::{Class, Compute, Lowering, Metas, Strides};
@@ -15,7 +15,7 @@ use maquette_ir::functional_ops::schemas;
 use maquette_ir::sym::SymInt;
 use smallvec::{SmallVec, smallvec};
 
-/// The part of a value, laid out row-major, that `size, stride, offset` name.
+/// The part of a row-major value that `size, stride, offset` name.
 fn part(base: &Tensor, at: &[Value]) -> Result<Tensor> {
     let meta = super::views::as_strided(
         base,
@@ -64,13 +64,13 @@ fn strided_metas(a: &[Value]) -> Result<Metas> {
     }])
 }
 
-/// The integers of a region, which every run knows.
+/// The integers of a region. They are concrete in every run.
 fn concrete_ints(v: &Value) -> Result<SmallVec<[i64; 6]>> {
     let numbers = v.ints()?.iter().map(|i| i.as_i64()).collect::<Option<_>>();
     numbers.ok_or_else(|| Error::value("a region must be concrete integers"))
 }
 
-/// Two regions are disjoint: each an offset, then sizes, then strides.
+/// Checks that two regions are disjoint. A region is a list of an offset, sizes and strides.
 fn disjoint(a: &[Value]) -> Result<Outputs> {
     let region = |v: &Value| -> Result<Concrete> {
         let numbers = concrete_ints(v)?;
@@ -90,7 +90,7 @@ fn disjoint(a: &[Value]) -> Result<Outputs> {
     Ok(Outputs::new())
 }
 
-/// No two elements of these sizes and strides share their place.
+/// Checks that no two indices of these sizes and strides address the same element.
 fn injective(a: &[Value]) -> Result<Outputs> {
     let (sizes, strides) = (concrete_ints(&a[0])?, concrete_ints(&a[1])?);
     let at = Concrete { sizes, strides, offset: 0, width: 1 };

@@ -1,8 +1,12 @@
-//! The builtin operators: one table a family, one entry an operator, with ATen's own names and
-//! schemas.
+//! The builtin operators, with ATen's names and schemas. Each family of operators is a file or a
+//! folder with a table, and each operator is an entry of a table.
 //!
-//! An entry is a schema and a [`Lowering`]; the fake rule, the eager kernel and the graph's kernel
-//! class all follow from the lowering.
+//! An entry has a schema, a [`Lowering`] and a [`Role`]. The fake kernel, the host kernel and the
+//! kernel class for backends all follow from the lowering (`execute`). The role states the facts
+//! that passes use and that follow from neither schema nor lowering.
+//!
+//! A frequent operator lowers to a class of `crates/kernels`. A rare one is a plain loop over host
+//! data (`host`). `unsupported` lists the operators of PyTorch that are missing.
 
 mod alias;
 mod arrange;
@@ -71,11 +75,11 @@ use maquette_ir::Loc;
 pub struct OpDef {
     /// PyTorch's schema, name included.
     pub schema: &'static str,
-    /// What passes may rely on beyond the schema and the lowering.
+    /// The facts that passes use and that follow from neither the schema nor the lowering.
     pub role: Role,
-    /// What it computes.
+    /// How the operator is computed.
     pub lowering: Lowering,
-    /// Where its table is.
+    /// The source location of the entry, or of the macro call that makes it.
     pub loc: Loc,
 }
 
@@ -86,7 +90,7 @@ impl OpDef {
     }
 }
 
-/// One table: `Role "schema" => lowering,` an entry each.
+/// Defines a table. Each entry is `Role "schema" => lowering,`.
 macro_rules! table {
     ($(#[$doc:meta])* $vis:vis static $name:ident = {
         $($role:ident $schema:expr => $lowering:expr,)*
@@ -102,12 +106,12 @@ macro_rules! table {
 }
 pub(crate) use table;
 
-/// Whether a name is in the namespace of builtin operators, which nobody else registers.
+/// Whether a name is in the namespace `aten::`, which is reserved for the builtin operators.
 pub fn is_builtin_name(op: &str) -> bool {
     op.starts_with("aten::")
 }
 
-/// Every table.
+/// All tables of builtin operators.
 pub(crate) fn tables() -> impl Iterator<Item = &'static [OpDef]> {
     let folders = linalg::TABLES
         .into_iter()

@@ -1,4 +1,5 @@
-//! Numbers out of tensors: what a program may compute sizes with.
+//! `item` and its variants, which read a number from a tensor; and range checks of number
+//! arguments.
 
 use super::dims::require;
 use super::lowering::Lowering;
@@ -19,7 +20,8 @@ fn single(a: &[Value]) -> Result<&Tensor> {
     Ok(x)
 }
 
-/// In a trace an integer is a symbol; there are none for floats and bools.
+/// A trace binds an integer to a fresh symbol. Floats and bools have no symbols, so they are an
+/// error.
 fn fake_item(cx: &FakeCtx, a: &[Value]) -> Result<Outputs> {
     let x = single(a)?;
     match x.dtype().int_range() {
@@ -41,7 +43,7 @@ fn item(a: &[Value]) -> Result<Outputs> {
     }])
 }
 
-/// Refuses a number beyond the range of the dtype that it is converted to.
+/// Requires a number to be in the range of the dtype that it is converted to.
 #[track_caller]
 pub(super) fn require_fits(name: &str, x: Scalar, dtype: DType) -> Result<()> {
     if x.fits(dtype) {
@@ -57,8 +59,8 @@ pub(super) fn require_fits(name: &str, x: Scalar, dtype: DType) -> Result<()> {
     )))
 }
 
-/// The dtype that must hold a number with which tensors are filled: in narrow floats what is too
-/// large is infinite.
+/// The dtype whose range a fill value must be in, for tensors of dtype `d`. Narrow floats accept
+/// any `f64`: a value that is too large becomes infinite.
 pub(super) const fn filling(d: DType) -> DType {
     match d {
         DType::F16 | DType::BF16 => DType::F64,
@@ -66,8 +68,8 @@ pub(super) const fn filling(d: DType) -> DType {
     }
 }
 
-/// As [`require_fits`], of an argument. What a tensor or a symbol holds is not known here: those
-/// are converted as they come.
+/// As [`require_fits`] for an argument. The values of tensors and symbols are not known here, so
+/// they are converted without a check.
 #[track_caller]
 pub(super) fn require_argument_fits(name: &str, v: &Value, dtype: DType) -> Result<()> {
     match v {

@@ -1,38 +1,39 @@
-//! The role of an operator: the facts that passes use and neither its schema nor its lowering
-//! tells. Every entry of a table states one.
+//! The role of an operator: facts that passes use and that follow from neither the schema nor the
+//! lowering. Every table entry states one role.
 
 use crate::dispatch::device::FromHost;
 use maquette_ir::graph::ArithOp;
 
-/// The facts about one operator. The roles exclude each other.
+/// The facts about one operator. The roles are mutually exclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Passes know its schema and its lowering only.
+    /// No facts beyond the schema and the lowering.
     General,
-    /// Its only result has the elements of its first argument in row-major order, converted where
-    /// the dtypes differ.
+    /// The only result has the elements of the first argument in row-major order, converted if the
+    /// dtypes differ.
     PreservesElements,
-    /// The elements that it makes or writes are elements of the first operand that is only read,
-    /// at most converted.
+    /// Data movement: each element that the operator returns or writes is an element of the first
+    /// operand that it does not write, possibly converted.
     MovesElements,
-    /// As [`Role::MovesElements`] of its second operand, which may be on another device.
+    /// As [`Role::MovesElements`] for the second operand, which may be on another device.
     CopiesAcrossDevices,
-    /// Its result depends on the metadata of its first argument, and not on the contents.
+    /// The result depends on the metadata of the first argument and not on its contents.
     IgnoresContents,
-    /// Its results are numbers that the types of its arguments tell.
+    /// The results are numbers that follow from the metadata of the arguments.
     MetadataQuery,
-    /// It reads the storage of its argument, beyond the argument's own elements.
+    /// The operator reads the storage of its argument beyond the argument's own elements, or the
+    /// offset into it.
     ObservesStorage,
-    /// A view by an absolute offset into the storage, which its fourth argument gives. The view may
-    /// reach elements that its first argument does not have.
+    /// A view at an absolute offset into the storage, given by the fourth argument. The view may
+    /// reach elements outside the first argument.
     AddressesStorage,
-    /// Its argument `indices` may be on the host while the others are on a device.
+    /// The argument `indices` may be on the host while the other arguments are on a device.
     TakesHostIndices,
-    /// Its 0-d operands may be on the host while the others are on a device.
+    /// 0-d operands may be on the host while the other arguments are on a device.
     TakesHostNumbers,
-    /// A function that rewriting knows.
+    /// An arithmetic function that rewrite rules know.
     Arith(ArithOp),
-    /// As [`Role::Arith`] where the argument `alpha` is 1.
+    /// As [`Role::Arith`] if the argument `alpha` is 1.
     ArithUnlessScaled(ArithOp),
 }
 
