@@ -1,5 +1,5 @@
-//! Arrangements that are made of views, copies and concatenation: stacks, broadcasts, repetition of
-//! elements, sums to a size.
+//! Composites of views, copies and concatenation: `hstack` and its relatives, `atleast_1d`,
+//! `broadcast_tensors`, `sum_to_size`, `take_along_dim`, `repeat_interleave`.
 
 use super::dims::{done, fresh, is_one, known_equal, require, require_index, require_rank};
 use super::lowering::Lowering;
@@ -17,14 +17,14 @@ use maquette_ir::typing::broadcast;
 use maquette_ir::{Loc, MemoryFormat};
 use smallvec::smallvec;
 
-/// A list of results.
+/// The outputs of a composite that returns one list.
 fn all(tensors: impl IntoIterator<Item = Tensor>) -> Result<Outputs> {
     let list: Vec<Value> =
         tensors.into_iter().map(|t| Ok(Value::Tensor(t.ok()?.clone()))).collect::<Result<_>>()?;
     Ok(smallvec![Value::List(list.into())])
 }
 
-/// A view with at least `rank` dimensions, up to 3; the new ones stand where NumPy puts them.
+/// A view with at least `rank` dimensions, up to 3. New dimensions are inserted as NumPy does.
 fn at_least(x: &Tensor, rank: usize) -> Tensor {
     match (x.dim(), rank) {
         (0, _) => x.reshape(vec![1i64; rank]),
@@ -35,12 +35,12 @@ fn at_least(x: &Tensor, rank: usize) -> Tensor {
     }
 }
 
-/// In memory of its own, as the schemas of these say.
+/// A copy, because the schemas of these operators declare fresh results.
 fn own(x: &Tensor) -> Tensor {
     x.clone_as(MemoryFormat::Preserve)
 }
 
-/// Tensors of at least `rank` dimensions one after another along `dim`.
+/// Concatenates tensors with at least `rank` dimensions along `dim`.
 fn stacked(a: &[Value], rank: usize, dim: i64) -> Result<Outputs> {
     done(Tensor::cat(
         &tensors("tensors", &a[0])?.into_iter().map(|t| at_least(t, rank)).collect::<Vec<_>>(),
@@ -66,7 +66,7 @@ fn broadcast_tensors(a: &[Value]) -> Result<Outputs> {
     all(parts.into_iter().map(|t| own(t).expand(sizes.clone())))
 }
 
-/// The sum over the dimensions that broadcasting to the tensor's sizes from `size` would repeat.
+/// Sums over the dimensions that a broadcast from `size` to the sizes of `x` would repeat.
 #[track_caller]
 fn sum_to_size(x: &Tensor, size: &[SymInt]) -> Result<Outputs> {
     let misfit = || {
@@ -83,8 +83,8 @@ fn sum_to_size(x: &Tensor, size: &[SymInt]) -> Result<Outputs> {
             continue;
         }
         if is_one(to)? {
-            // a sum has a dtype and strides of its own, so that one element is no sum; where data
-            // say how many they are, it is one
+            // A sum may change dtype and strides, so a dimension of size 1 is not summed. A
+            // data-dependent size is always summed.
             if n.eq(1).is_data_dependent() || !is_one(n)? {
                 dims.push((lead + d) as i64);
             }
@@ -92,15 +92,16 @@ fn sum_to_size(x: &Tensor, size: &[SymInt]) -> Result<Outputs> {
             require_equal(n, to, &misfit)?;
         }
     }
-    // to a number, integers sum as they do over all dimensions
+    // A sum to a 0-d tensor promotes integers, as `sum` over all dimensions does.
     if size.is_empty() {
         return done(x.sum());
     }
     done(if dims.is_empty() { own(x) } else { x.sum_dim(dims, true).view(size) })
 }
 
-/// `self, indices, dim`: an element of each line that `indices` names, which broadcasts and counts
-/// modulo the line's length; of all elements without `dim`, which must be within them.
+/// `self, indices, dim`: gathers along `dim` after broadcasting the other dimensions; indices are
+/// taken modulo the size. Without `dim`, gathers from the flattened tensor, where indices must be
+/// in range.
 #[track_caller]
 fn take_along_dim(a: &[Value]) -> Result<Outputs> {
     let (x, index) = (a[0].tensor()?, a[1].tensor()?);
@@ -122,8 +123,8 @@ fn take_along_dim(a: &[Value]) -> Result<Outputs> {
     done(wide(x).gather(d as i64, &wide(index).remainder(length)))
 }
 
-/// `self, repeats, dim`: each element as often, one after the other; of the flattened tensor
-/// without `dim`.
+/// `self, repeats, dim`: repeats each element. Without `dim`, repeats the elements of the flattened
+/// tensor.
 #[track_caller]
 fn repeat_each(a: &[Value]) -> Result<Outputs> {
     let (x, repeats) = (a[0].tensor()?, a[1].int()?);
@@ -145,13 +146,12 @@ fn repeat_each(a: &[Value]) -> Result<Outputs> {
     done(x.unsqueeze(dim as i64 + 1).expand(sizes).clone_as(MemoryFormat::Contiguous).view(merged))
 }
 
-/// How many there will be, known only with the data unless the caller says it.
+/// The size of the result: the caller's, or a data-dependent one.
 fn repeated_size(cx: &FakeCtx, given: &Value) -> Result<SymInt> {
     given.opt(Value::int)?.map_or_else(|| cx.new_dynamic_size(), Ok)
 }
 
-/// Index `i` as often as `repeats[i]` says; where it holds one number for `n` indices, each that
-/// often.
+/// The index `i`, `repeats[i]` times, for every `i`. A single count applies to all `n` indices.
 fn repeated_indices(repeats: &Tensor, n: Option<SymInt>, given: &Value) -> Result<Tensor> {
     let counts =
         host::data::<i64>(&crate::dispatch::cpu_exec::cast(repeats, maquette_ir::DType::I64)?)?;
@@ -176,7 +176,7 @@ fn repeated_indices(repeats: &Tensor, n: Option<SymInt>, given: &Value) -> Resul
     Tensor::adopt(out, [n as i64])
 }
 
-/// The tensor, flattened without `dim`, and the dimension that is repeated along.
+/// The tensor and the dimension to repeat along. Without `dim`, the tensor is flattened.
 fn repeated_along(a: &[Value]) -> Result<(Tensor, usize)> {
     let (x, repeats) = (a[0].tensor()?, a[1].tensor()?);
     require_index("repeats", repeats)?;
@@ -211,7 +211,7 @@ fn repeat_by_tensor(a: &[Value]) -> Result<Outputs> {
 }
 
 table! {
-    /// See the module.
+    /// Stacks, broadcasts and repetitions.
     pub(super) static TABLE = {
         General "aten::atleast_1d(Tensor self) -> Tensor" =>
             Lowering::Composite(|a| done(at_least(&own(a[0].tensor()?), 1))),

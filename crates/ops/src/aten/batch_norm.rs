@@ -1,5 +1,9 @@
-//! Batch norm: each channel by its own statistics, of the batch (which update the running ones) or
-//! stored.
+//! Batch norm and instance norm: each channel is normalized with the statistics of the batch, or
+//! with running statistics. In training, the running statistics are updated.
+//!
+//! PyTorch has one operator for each signature of these writes. `native_batch_norm` and
+//! `batch_norm` do not declare them, so a trace records the `_native_batch_norm_legit` operators
+//! that they call instead.
 
 use super::dims::{done, fresh, in_format_of, require, require_rank};
 use super::lowering::{Lowering, Metas, Strides};
@@ -18,14 +22,14 @@ use maquette_ir::{DType, Loc};
 use maquette_kernels::{self as kernels, ReduceOp};
 use smallvec::smallvec;
 
-/// What follows `input, weight, bias` in the schemas.
+/// The arguments after `input, weight, bias` in a schema.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     /// `running_mean, running_var, training, momentum, eps`
     Full,
     /// `training, momentum, eps`
     NoStats,
-    /// `running_mean, running_var, momentum, eps`, where this is `training`.
+    /// `running_mean, running_var, momentum, eps`; the field is `training`.
     Fixed(bool),
 }
 
@@ -33,7 +37,7 @@ struct BatchNorm<'a> {
     x: &'a Tensor,
     weight: Option<&'a Tensor>,
     bias: Option<&'a Tensor>,
-    /// Mean and variance.
+    /// Running mean and variance.
     running: Option<[&'a Tensor; 2]>,
     training: bool,
     momentum: f64,
@@ -77,13 +81,13 @@ impl<'a> BatchNorm<'a> {
         })
     }
 
-    /// Weight, bias, and the running statistics, as far as given.
+    /// The weight, bias and running statistics that are present.
     fn parameters(&self) -> impl Iterator<Item = &'a Tensor> {
         self.weight.into_iter().chain(self.bias).chain(self.running.into_iter().flatten())
     }
 
-    /// The dtype of the statistics: that of the parameters, single precision beside half-precision
-    /// inputs, or the input's own.
+    /// The dtype of the statistics. It is the dtype of the parameters: the input's dtype, or `f32`
+    /// with half-precision inputs.
     fn statistics_dtype(&self) -> Result<DType> {
         let own = self.x.dtype();
         let found = self.parameters().next().map_or(own, Tensor::dtype);
@@ -98,8 +102,8 @@ impl<'a> BatchNorm<'a> {
         )))
     }
 
-    /// Output, and the batch's mean and reciprocal standard deviation, which are empty outside
-    /// training.
+    /// The metadata of the output, and of the batch's mean and reciprocal standard deviation. The
+    /// latter two are empty outside training.
     #[track_caller]
     fn metas(&self, a: &[Value]) -> Result<Metas> {
         require_float(self.x)?;
@@ -126,8 +130,8 @@ impl<'a> BatchNorm<'a> {
         ])
     }
 
-    /// Fills what [`BatchNorm::metas`] describes. In training, `update` is what the new running
-    /// statistics are written to.
+    /// Fills the outputs that [`BatchNorm::metas`] describes. In training, writes the new running
+    /// statistics to `update`.
     fn run(&self, outs: &[Tensor], update: Option<[&Tensor; 2]>) -> Result<()> {
         let [out, save_mean, save_rstd, ..] = outs else {
             return Err(Error::value("batch norm has three outputs"));
@@ -141,8 +145,7 @@ impl<'a> BatchNorm<'a> {
         let wide = compute_dtype(self.x.dtype());
         let x = cpu_exec::cast(self.x, wide)?;
         let dims: Vec<usize> = (0..x.dim()).filter(|d| *d != 1).collect();
-        // the statistics are those of their dtype: half precision rounds them before they are used,
-        // as PyTorch does
+        // PyTorch rounds the statistics to their dtype before it uses them.
         let fold = |op, x: &Tensor| -> Result<Tensor> {
             let exact = Tensor::allocate(Meta::contiguous(
                 x.sizes()[1..2].iter().copied().collect::<Dims>(),
@@ -163,7 +166,7 @@ impl<'a> BatchNorm<'a> {
         self.reciprocal_root(&sums, n, save_rstd)?;
         self.normalize(&mean, save_rstd, out)?;
         let (Some(old), Some(new)) = (self.running, update) else { return Ok(()) };
-        // the running variance is of the population: over n - 1
+        // The running variance is the unbiased estimate, which divides by n - 1.
         for ((old, new), (batch, over)) in
             old.into_iter().zip(new).zip([(&mean, 1.0), (&sums, n - 1.0)])
         {
@@ -193,8 +196,8 @@ impl<'a> BatchNorm<'a> {
         })
     }
 
-    /// One scale and one shift a channel, as PyTorch folds them: `x * (w * rstd) + (b - mean * (w *
-    /// rstd))`.
+    /// Normalizes with one scale and one shift for each channel, as PyTorch folds them: `x * (w *
+    /// rstd) + (b - mean * (w * rstd))`.
     fn normalize(&self, mean: &Tensor, rstd: &Tensor, out: &Tensor) -> Result<()> {
         let rank = self.x.dim();
         let given = [Some(mean), Some(rstd), self.weight, self.bias];
@@ -213,7 +216,7 @@ impl<'a> BatchNorm<'a> {
         })
     }
 
-    /// The call by the operators whose schemas say what they write.
+    /// The same computation by the operators whose schemas declare the writes.
     fn declared(&self) -> Result<[Tensor; 3]> {
         let loc = Loc::caller();
         let (x, w, b, momentum, eps) = (self.x, self.weight, self.bias, self.momentum, self.eps);
@@ -239,13 +242,13 @@ impl<'a> BatchNorm<'a> {
     }
 }
 
-/// What a reserve for the derivative would be: nothing here.
+/// Adds the empty `reserve` output, which PyTorch uses for gradients.
 fn with_reserve(mut metas: Metas, x: &Tensor) -> Metas {
     metas.push(fresh(x, smallvec![0.into()], DType::U8));
     metas
 }
 
-/// As the forms above, with the new running statistics as outputs `at` and the next.
+/// Adds the outputs for the new running statistics.
 fn functional_metas(mut metas: Metas, n: &BatchNorm<'_>) -> Metas {
     metas.extend(n.running.into_iter().flatten().map(|t| fresh(t, t.sizes().into(), t.dtype())));
     metas
@@ -261,7 +264,7 @@ fn run_functional(n: &BatchNorm<'_>, outs: &[Tensor]) -> Result<()> {
     n.run(outs, Some([mean, var]))
 }
 
-/// Running statistics are written where they are given and the batch's are used.
+/// Whether a call writes running statistics: in training, if they are present.
 fn updates(a: &[Value]) -> Result<bool> {
     Ok(a[5].bool()? && !a[3].is_none())
 }
@@ -283,7 +286,8 @@ fn batch_norm(a: &[Value]) -> Result<Outputs> {
     done(y)
 }
 
-/// Batch norm in which each sample is a batch of its own: its channels beside those of the others.
+/// Instance norm as a batch norm in which each channel of each sample is a channel. Running
+/// statistics are the means over the samples.
 fn instance_norm(a: &[Value]) -> Result<Outputs> {
     let loc = Loc::caller();
     let n = BatchNorm::of(a, Form::Full)?;
@@ -311,7 +315,7 @@ fn instance_norm(a: &[Value]) -> Result<Outputs> {
 }
 
 table! {
-    /// See the module.
+    /// Batch norm and instance norm.
     pub(super) static TABLE = {
         General "aten::native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, \
             Tensor? running_mean, Tensor? running_var, bool training, float momentum, \

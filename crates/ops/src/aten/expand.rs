@@ -1,4 +1,4 @@
-//! `expand`: broadcasting as a view.
+//! `expand`: a view that broadcasts, with stride 0 in each repeated dimension.
 
 use super::dims::{decide, decide_or_deny, known_equal, require};
 use crate::error::{Error, ErrorKind, Result};
@@ -7,8 +7,8 @@ use crate::tensor::meta::{Dims, Meta};
 use maquette_ir::sym::{SymError, SymInt};
 use smallvec::smallvec;
 
-/// Whether a size is -1, which stands for one that the operator finds. Of a symbolic one it is
-/// asked only where it may be negative.
+/// Whether a size is the placeholder -1. A symbolic size is tested only if it may be negative; a
+/// data-dependent one is asserted not to be negative.
 #[track_caller]
 pub(crate) fn is_open(n: SymInt) -> Result<bool> {
     match n.as_i64() {
@@ -25,6 +25,7 @@ pub(crate) fn is_open(n: SymInt) -> Result<bool> {
     }
 }
 
+/// The view of `m` that is broadcast to the sizes `wanted`. A size of -1 keeps the dimension.
 #[track_caller]
 pub(crate) fn expand(m: &Meta, wanted: &[SymInt]) -> Result<Meta> {
     let misfit = || {
@@ -48,8 +49,8 @@ pub(crate) fn expand(m: &Meta, wanted: &[SymInt]) -> Result<Meta> {
                 )));
             }
             require(target.ge(0), misfit)?;
-            // a new dimension of size 1 has the stride of a step over all that follows, as
-            // `unsqueeze` gives
+            // PyTorch gives a new dimension of size 1 the stride that `unsqueeze` gives: the size
+            // times the stride of the next dimension.
             if target.as_i64() == Some(1) {
                 strides[d] = sizes
                     .get(d + 1)
@@ -67,7 +68,7 @@ pub(crate) fn expand(m: &Meta, wanted: &[SymInt]) -> Result<Meta> {
             let same = n.eq(target);
             if same.statically_known().is_none() && same.is_data_dependent() {
                 match require(same, misfit) {
-                    // what cannot be of that size is repeated
+                    // The sizes cannot be equal, so the dimension must have size 1 and is repeated.
                     Err(e)
                         if matches!(e.kind(), ErrorKind::Guard(SymError::Contradiction { .. })) =>
                     {

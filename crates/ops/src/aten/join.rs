@@ -1,5 +1,5 @@
-//! Joining and rearranging: concatenation, repetition, rolls, flips, padding, triangles, and a
-//! tensor with one view of it replaced.
+//! Concatenation, repetition and rearrangement: `cat`, `stack`, `repeat`, `tile`, `flip`, `roll`,
+//! `constant_pad_nd`, `tril`, `triu`.
 
 use super::dims::{
     channels_last_strides, decide, done, format_strides, fresh, fresh_like, is_channels_last,
@@ -32,7 +32,7 @@ const fn compute(
     Lowering::Compute(Compute { class, strides, metas, run })
 }
 
-/// PyTorch lets an empty 1-d tensor stand in any concatenation.
+/// Whether a tensor is empty and 1-d. For compatibility, PyTorch's `cat` ignores such tensors.
 fn is_placeholder(t: &Tensor) -> bool {
     t.dim() == 1 && t.sizes()[0].as_i64() == Some(0)
 }
@@ -115,13 +115,13 @@ fn repeat_meta(x: &Tensor, repeats: &[SymInt]) -> Result<Meta> {
     Ok(fresh(x, sizes, x.dtype()))
 }
 
-/// Index tables that pass every index through.
+/// Index tables of the identity permutation.
 fn identity(sizes: &[usize]) -> Result<Vec<Vec<usize>>> {
     sizes.iter().map(|&n| host::table(n, |i| i)).collect()
 }
 
-/// A tensor with elements has tables no longer than itself; of others one dimension may be of any
-/// length.
+/// Runs a kernel unless the output is empty. Index tables are no longer than a nonempty output; an
+/// empty tensor may have a dimension of any length, for which there may be no memory.
 fn unless_empty(
     args: &[Value],
     out: &Tensor,
@@ -154,8 +154,7 @@ fn flip(args: &[Value], out: &Tensor) -> Result<()> {
     separable(x, out, &tables)
 }
 
-/// The dimensions to roll with their shifts; none where the tensor is rolled as if it had one
-/// dimension.
+/// The dimensions to roll, with their shifts. Empty if the flattened tensor is rolled.
 fn roll_shifts(args: &[Value]) -> Result<Vec<(usize, i64)>> {
     let (x, shifts, dims) = (args[0].tensor()?, args[1].ints_i64()?, args[2].ints_i64()?);
     if dims.is_empty() && shifts.len() == 1 {
@@ -193,7 +192,8 @@ fn roll(args: &[Value], out: &Tensor) -> Result<()> {
     separable(x, out, &tables)
 }
 
-/// The elements to add before and after each dimension; `pad` lists the last dimension first.
+/// The number of elements to add before and after each dimension. `pad` lists the last dimension
+/// first, as PyTorch does.
 pub(super) fn padding(rank: usize, pad: &[SymInt]) -> Result<Vec<(SymInt, SymInt)>> {
     if !pad.len().is_multiple_of(2) || pad.len() / 2 > rank {
         return Err(Error::value(format!(
@@ -209,7 +209,7 @@ pub(super) fn padding(rank: usize, pad: &[SymInt]) -> Result<Vec<(SymInt, SymInt
 }
 
 fn constant_pad_meta(x: &Tensor, pad: &[SymInt], value: &Value) -> Result<Meta> {
-    // padding that only cuts off needs no value
+    // Padding that only removes elements does not use the value.
     if pad.iter().any(|n| n.as_i64().is_none_or(|n| n > 0)) {
         require_argument_fits("value", value, x.dtype())?;
     }
@@ -220,7 +220,8 @@ fn constant_pad_meta(x: &Tensor, pad: &[SymInt], value: &Value) -> Result<Meta> 
             cuts = cuts && !n.le(0).is_data_dependent() && decide(n.le(0))?;
         }
         let padded = *n + before + after;
-        // both ends are cut off first, each of what there is
+        // PyTorch removes elements from both ends before it adds any, so both removals together
+        // must fit.
         require((*n + before.min(0) + after.min(0)).ge(0), || {
             format!(
                 "`pad` {} cuts off more than sizes {} have",
@@ -239,7 +240,7 @@ fn constant_pad_meta(x: &Tensor, pad: &[SymInt], value: &Value) -> Result<Meta> 
     }
     let m = fresh(x, sizes, x.dtype());
     if cuts {
-        // a part of the tensor, cloned
+        // PyTorch's result is a clone of a narrowed view, which preserves the order of the strides.
         return Ok(Meta {
             strides: format_strides(MemoryFormat::Preserve, &m.sizes, x.meta())?,
             ..m
@@ -299,7 +300,7 @@ fn matrix_like(args: &[Value]) -> Result<Metas> {
 }
 
 table! {
-    /// See the module.
+    /// Concatenation, repetition, padding and triangles.
     pub(super) static TABLE = {
         General "aten::cat(Tensor[] tensors, int dim=0) -> Tensor" =>
             compute(

@@ -1,4 +1,5 @@
-//! Normalisations over the last dimensions and over groups of channels.
+//! Layer norm, RMS norm and group norm. Half precision computes in `f32` and rounds the result
+//! once.
 
 use super::dims::{done, fresh, in_format_of, is_contiguous, product, require, require_rank};
 use super::lowering::{Class, Compute, Lowering, Metas, Strides};
@@ -35,7 +36,7 @@ pub(super) fn require_float(x: &Tensor) -> Result<()> {
     )))
 }
 
-/// Weight, and bias where the operator has one, must have these sizes if given.
+/// Requires weight and bias, if present, to have these sizes.
 #[track_caller]
 pub(super) fn require_affine(a: &[Value], sizes: &[SymInt]) -> Result<()> {
     for (name, v) in ["weight", "bias"].into_iter().zip(a) {
@@ -51,14 +52,14 @@ fn layer_norm_metas(a: &[Value]) -> Result<Metas> {
     let (x, shape) = (a[0].tensor()?, a[1].ints()?);
     let statistics = rows_of(x, shape)?;
     require_affine(&a[2..4], shape)?;
-    // parameters in single precision keep the statistics of half-precision inputs in it
+    // As in PyTorch, `f32` parameters make the statistics of half-precision inputs `f32`.
     let wide =
         a[2].opt_tensor()?.is_some_and(|w| w.dtype() == DType::F32 && x.dtype() != DType::F64);
     let s = fresh(x, statistics, if wide { DType::F32 } else { x.dtype() });
     Ok(smallvec![fresh(x, x.sizes().into(), x.dtype()), s.clone(), s])
 }
 
-/// The sizes of one number a row, where `shape` is the sizes of a row.
+/// The sizes of the statistics, one for each row of sizes `shape`: trailing dimensions have size 1.
 #[track_caller]
 fn rows_of(x: &Tensor, shape: &[SymInt]) -> Result<Dims> {
     require_float(x)?;
@@ -74,13 +75,12 @@ fn rows_of(x: &Tensor, shape: &[SymInt]) -> Result<Dims> {
     Ok(x.sizes()[..lead].iter().copied().chain(shape.iter().map(|_| 1.into())).collect())
 }
 
-/// A tensor without regard to its sizes: row-major, as one dimension.
+/// A view of a row-major tensor as one dimension.
 fn flat(t: &Tensor) -> Result<Tensor> {
     t.view_of(Meta::contiguous(smallvec::SmallVec::from_slice(&[t.numel()]) as Dims, t.dtype()))
 }
 
-/// The statistics of rows without elements: the mean, where it is asked for, is 0, the reciprocal
-/// of the deviation NaN.
+/// Fills the statistics of an empty input: means are 0, reciprocal standard deviations are NaN.
 fn no_elements(statistics: &[Tensor]) -> Result<()> {
     let Some((rstd, mean)) = statistics.split_last() else { return Ok(()) };
     mean.iter().try_for_each(|t| cpu_exec::fill(t, 0.0))?;
@@ -107,7 +107,8 @@ fn layer_norm(a: &[Value], out: &[Tensor]) -> Result<()> {
     )?)
 }
 
-/// `[1, C, 1, …]`, to stand beside a batch of `rank` dimensions.
+/// A view of a vector with sizes `[1, C, 1, …]`, to broadcast against a batch with `rank`
+/// dimensions.
 pub(super) fn per_channel(t: &Tensor, rank: usize) -> Result<Tensor> {
     let (mut sizes, mut strides): (Dims, Dims) =
         (smallvec![1.into(); rank], smallvec![SymInt::from(0); rank]);
@@ -116,13 +117,13 @@ pub(super) fn per_channel(t: &Tensor, rank: usize) -> Result<Tensor> {
     t.view_of(t.meta().with_dims(sizes, strides))
 }
 
-/// The dtype that half precision is computed in.
+/// The dtype in which normalizations compute: at least `f32`.
 pub(super) fn compute_dtype(d: DType) -> DType {
     if d == DType::F64 { d } else { DType::F32 }
 }
 
-/// Fills `out` by an expression over `x`, then `parts`, which broadcast to it, each in the compute
-/// dtype.
+/// Fills `out` with an expression of `x` and `parts`, which broadcast to it. The expression is
+/// computed in the compute dtype.
 pub(super) fn blend(
     x: &Tensor,
     parts: &[&Tensor],
@@ -137,7 +138,7 @@ pub(super) fn blend(
     })
 }
 
-/// The mean square's reciprocal root scales the last dimensions.
+/// `_fused_rms_norm`: returns the normalized tensor and the reciprocal root of the mean square.
 fn rms_norm_metas(a: &[Value]) -> Result<Metas> {
     let (x, shape) = (a[0].tensor()?, a[1].ints()?);
     let statistics = rows_of(x, shape)?;
@@ -207,7 +208,8 @@ fn group_norm(a: &[Value], out: &[Tensor]) -> Result<()> {
     if x.numel().as_i64() == Some(0) {
         return no_elements(&out[1..]);
     }
-    // groups become rows of a contiguous copy, which keeps full precision until the scale and shift
+    // Each group is a row of a contiguous copy. The copy keeps full precision until scale and shift
+    // are applied.
     let wide = compute_dtype(x.dtype());
     let (work, normal) = (
         Tensor::allocate(fresh(x, x.sizes().into(), wide))?,
@@ -228,13 +230,13 @@ fn group_norm(a: &[Value], out: &[Tensor]) -> Result<()> {
     let (weight, bias) = (a[1].opt_tensor()?, a[2].opt_tensor()?);
     let parts: Vec<Tensor> =
         weight.iter().chain(&bias).map(|t| per_channel(t, 3)).collect::<Result<_>>()?;
-    // `N`, `C` and `HxW` say which channel an element is of, whatever the sizes of `x`
+    // `N`, `C` and `HxW` give the channel of each element, independent of the sizes of `x`.
     let in_channels = |t: &Tensor| {
         let m = Meta::contiguous([a[3].int()?, a[4].int()?, a[5].int()?], t.dtype());
         t.view_of(Meta { offset: t.storage_offset(), ..m })
     };
     let direct = is_contiguous(out[0].sizes(), out[0].strides())?;
-    // the copy has served
+    // The copy of the input is no longer needed, so its memory holds the result.
     let scaled = if direct { &out[0] } else { &work };
     blend(
         &in_channels(&normal)?,
@@ -257,7 +259,7 @@ fn group_norm(a: &[Value], out: &[Tensor]) -> Result<()> {
 }
 
 table! {
-    /// See the module.
+    /// Layer, RMS and group norm.
     pub(super) static TABLE = {
         General "aten::native_layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, \
             Tensor? bias, float eps) -> (Tensor, Tensor, Tensor)" =>

@@ -1,4 +1,5 @@
-//! Views that permute, insert or remove dimensions.
+//! Views that reorder, insert or remove dimensions: `permute`, `transpose`, `movedim`, `squeeze`,
+//! `unsqueeze`.
 
 use super::dims::is_one;
 use super::views::wrap_dims;
@@ -7,6 +8,7 @@ use crate::tensor::meta::Meta;
 use crate::tensor::shape::wrap_dim;
 use smallvec::SmallVec;
 
+/// The view whose dimension `i` is dimension `order[i]` of `m`.
 pub(super) fn permute(m: &Meta, order: &[usize]) -> Meta {
     m.with_dims(
         order.iter().map(|&d| m.sizes[d]).collect(),
@@ -14,6 +16,7 @@ pub(super) fn permute(m: &Meta, order: &[usize]) -> Meta {
     )
 }
 
+/// Swaps two dimensions.
 pub(crate) fn transpose(m: &Meta, a: i64, b: i64) -> Result<Meta> {
     let (a, b) = (wrap_dim(a, m.rank())?, wrap_dim(b, m.rank())?);
     let mut out = m.with_dims(m.sizes.clone(), m.strides.clone());
@@ -24,6 +27,7 @@ pub(crate) fn transpose(m: &Meta, a: i64, b: i64) -> Result<Meta> {
     Ok(out)
 }
 
+/// Moves the dimensions `from` to the positions `to`. The other dimensions keep their order.
 pub(super) fn movedim(m: &Meta, from: &[i64], to: &[i64]) -> Result<Meta> {
     if from.len() != to.len() {
         return Err(Error::value(format!(
@@ -38,6 +42,7 @@ pub(super) fn movedim(m: &Meta, from: &[i64], to: &[i64]) -> Result<Meta> {
     Ok(permute(m, &order))
 }
 
+/// Removes dimensions of size 1: those in `only`, or all.
 #[track_caller]
 pub(super) fn squeeze(m: &Meta, only: Option<&[usize]>) -> Result<Meta> {
     let mut kept: SmallVec<[usize; 6]> = SmallVec::new();
@@ -49,6 +54,7 @@ pub(super) fn squeeze(m: &Meta, only: Option<&[usize]>) -> Result<Meta> {
     Ok(permute(m, &kept))
 }
 
+/// Inserts a dimension of size 1.
 pub(crate) fn unsqueeze(m: &Meta, dim: i64) -> Result<Meta> {
     let d = wrap_dim(dim, m.rank() + 1)?;
     let stride = if d < m.rank() { m.sizes[d] * m.strides[d] } else { 1.into() };

@@ -1,4 +1,5 @@
-//! Views of some elements along a dimension: `select`, `slice`, `narrow`, `diagonal`, `unfold`.
+//! Views of some of the elements along a dimension: `select`, `slice`, `narrow`, `diagonal`,
+//! `unfold`. The same rules serve constant and symbolic sizes.
 
 use super::dims::{decide_or_deny, div_ceil, require};
 use super::views::nonzero_rank;
@@ -8,7 +9,8 @@ use crate::tensor::meta::{Dims, Meta};
 use crate::tensor::shape::wrap_dim;
 use maquette_ir::sym::SymInt;
 
-/// An index or a slice bound counted from the end where it is negative.
+/// An index or slice bound that counts from the end if it is negative. A data-dependent one is
+/// asserted not to be negative.
 #[track_caller]
 fn from_end(i: SymInt, n: SymInt) -> Result<SymInt> {
     let negative = match i.as_i64() {
@@ -18,6 +20,7 @@ fn from_end(i: SymInt, n: SymInt) -> Result<SymInt> {
     Ok(if negative { i + n } else { i })
 }
 
+/// The view of one index of a dimension, without the dimension.
 #[track_caller]
 pub(crate) fn select(m: &Meta, dim: i64, index: SymInt) -> Result<Meta> {
     nonzero_rank(m)?;
@@ -39,7 +42,7 @@ pub(crate) fn select(m: &Meta, dim: i64, index: SymInt) -> Result<Meta> {
     Ok(out)
 }
 
-/// `lo` where it is statically not above `hi`, else the smaller.
+/// `min(lo, hi)`, which stays free of `min` if the order is provable.
 fn at_most(lo: SymInt, hi: SymInt) -> SymInt {
     match lo.le(hi).statically_known() {
         Some(true) => lo,
@@ -48,6 +51,7 @@ fn at_most(lo: SymInt, hi: SymInt) -> SymInt {
     }
 }
 
+/// The view of the indices `start, start + step, …` below `end`. As in Python, bounds are clamped.
 #[track_caller]
 pub(crate) fn slice(
     m: &Meta,
@@ -80,6 +84,7 @@ pub(crate) fn slice(
     Ok(out)
 }
 
+/// The view of `length` indices from `start`.
 #[track_caller]
 pub(crate) fn narrow(m: &Meta, dim: i64, start: SymInt, length: SymInt) -> Result<Meta> {
     nonzero_rank(m)?;
@@ -101,6 +106,7 @@ pub(crate) fn narrow(m: &Meta, dim: i64, start: SymInt, length: SymInt) -> Resul
     Ok(out)
 }
 
+/// The view of a diagonal of two dimensions, as a new last dimension.
 pub(crate) fn diagonal(m: &Meta, offset: i64, dim1: i64, dim2: i64) -> Result<Meta> {
     let (a, b) = (wrap_dim(dim1, m.rank())?, wrap_dim(dim2, m.rank())?);
     if a == b {
@@ -122,8 +128,8 @@ pub(crate) fn diagonal(m: &Meta, offset: i64, dim1: i64, dim2: i64) -> Result<Me
     sizes.push(n);
     strides.push(m.strides[a] + m.strides[b]);
     let mut out = m.with_dims(sizes, strides);
-    // what has no element begins where the tensor does; where the sample has some, others are taken
-    // to
+    // PyTorch does not move the offset of an empty diagonal. A size that is 0 in the sample is
+    // guarded to be 0; any other symbolic size is taken as nonzero.
     if !(n.as_i64() == Some(0) || n.hint() == Some(0) && n.guard_int()? == 0) {
         out.offset =
             m.offset + if offset >= 0 { m.strides[b] * offset } else { m.strides[a] * -offset };
@@ -131,6 +137,7 @@ pub(crate) fn diagonal(m: &Meta, offset: i64, dim1: i64, dim2: i64) -> Result<Me
     Ok(out)
 }
 
+/// Windows of `size` elements, `step` apart, as a new last dimension.
 #[track_caller]
 pub(super) fn unfold(m: &Meta, dim: i64, size: i64, step: i64) -> Result<Meta> {
     let d = wrap_dim(dim, m.rank())?;

@@ -1,5 +1,5 @@
-//! Tensors put together by structure: diagonals, blocks, triangles, grids, and parts in memory of
-//! their own.
+//! Tensors made by structure: diagonals, block matrices, indices of triangles, copies of split
+//! parts, and masked indexing.
 
 use super::dims::{done, fresh, require_rank};
 use super::execute::fits_into;
@@ -31,13 +31,13 @@ pub(super) fn tensors<'a>(name: &str, v: &'a Value) -> Result<Vec<&'a Tensor>> {
     if all.is_empty() { Err(Error::value(format!("`{name}` must not be empty"))) } else { Ok(all) }
 }
 
-/// A composite's results, as one list.
+/// The outputs of a composite that returns one list.
 pub(super) fn list(tensors: Vec<Tensor>) -> Result<Outputs> {
     tensors.iter().try_for_each(|t| t.ok().map(drop))?;
     Ok(smallvec![Value::List(tensors.into_iter().map(Value::Tensor).collect())])
 }
 
-/// A composite that writes its result into argument 0.
+/// The in-place variant of a composite: writes the result of `op` into argument 0.
 pub(super) fn written(a: &[Value], op: &str) -> Result<Outputs> {
     let result = crate::call(op, a.iter().cloned().collect())?;
     let target = a[0].tensor()?;
@@ -63,7 +63,7 @@ fn diag(x: &Tensor, offset: i64) -> Result<Tensor> {
     })
 }
 
-/// The dimensions of the result that hold the diagonals.
+/// The two dimensions of the result that hold the diagonals.
 fn diagonal_dims(a: &[Value]) -> Result<(usize, usize)> {
     let x = a[0].tensor()?;
     require_rank("self", x, 1..=63)?;
@@ -97,7 +97,7 @@ fn diag_embed(a: &[Value], out: &Tensor) -> Result<()> {
 
 // ---- blocks
 
-/// Rows and columns of a block: a vector is a row, a number a matrix of one.
+/// The rows and columns of a block. A vector is a row, and a 0-d tensor is a 1×1 matrix.
 fn block(i: usize, t: &Tensor) -> Result<[SymInt; 2]> {
     match *t.sizes() {
         [] => Ok([1.into(), 1.into()]),
@@ -134,8 +134,9 @@ fn block_diag(a: &[Value], out: &Tensor) -> Result<()> {
     Ok(())
 }
 
-/// Each tensor's dimension `dim` cut into as many chunks, zeros filling up the last; what follows
-/// is flattened and joined.
+/// `_chunk_cat`: splits dimension `dim` of each tensor into `num_chunks` chunks, padding the last
+/// with zeros. The dimensions after `dim` are flattened into the chunk, and the tensors are
+/// concatenated.
 fn chunk_cat(a: &[Value]) -> Result<Tensor> {
     let parts = tensors("tensors", &a[0])?;
     let (dim, chunks) = (wrap_dim(a[1].int_i64()?, parts[0].dim())?, a[2].int_i64()?);
@@ -166,9 +167,9 @@ fn chunk_cat(a: &[Value]) -> Result<Tensor> {
     Ok(Tensor::cat(&pieces, dim as i64 + 1))
 }
 
-// ---- parts in memory of their own
+// ---- copies of split parts
 
-/// StorageCloner each part; its strides and offset are those it has in the whole.
+/// Copies the parts of argument 0 that `metas` describes as views of it.
 fn parts(
     a: &[Value],
     out: &[Tensor],
@@ -196,9 +197,9 @@ fn chunk_metas(_: &FakeCtx, a: &[Value]) -> Result<Metas> {
 
 // ---- triangles
 
-/// The part of a matrix on one side of a diagonal.
+/// The triangle of a matrix on one side of a diagonal.
 struct Triangle {
-    /// The rows that have elements of it.
+    /// The rows that have elements of the triangle.
     rows: Range<i64>,
     cols: i64,
     offset: i64,
@@ -206,7 +207,7 @@ struct Triangle {
 }
 
 impl Triangle {
-    /// By `row, col, offset`.
+    /// From the arguments `row, col, offset`.
     fn of(a: &[Value], lower: bool) -> Result<Triangle> {
         let (rows, cols, offset) = (a[0].int_i64()?, a[1].int_i64()?, a[2].int_i64()?);
         if rows < 0 || cols < 0 {
@@ -222,13 +223,14 @@ impl Triangle {
         Ok(Triangle { rows, cols, offset, lower })
     }
 
-    /// The columns of a row that has elements.
+    /// The columns of a row in [`Triangle::rows`].
     fn columns(&self, row: i64) -> Range<i64> {
         let edge = row.saturating_add(self.offset);
         if self.lower { 0..edge.saturating_add(1).min(self.cols) } else { edge.max(0)..self.cols }
     }
 
-    /// How many elements there are: row by row one more, until rows are whole.
+    /// The number of elements. Row lengths grow by one per row until they reach the number of
+    /// columns, so the sum is an arithmetic series and a rectangle. `i128` does not overflow.
     fn count(&self) -> i128 {
         let Range { start, end } = self.rows;
         if start >= end {
@@ -258,7 +260,7 @@ fn triangle_metas(a: &[Value], lower: bool) -> Result<Metas> {
     }
 }
 
-/// Row numbers, then column numbers.
+/// Writes the row indices, then the column indices.
 fn triangle(a: &[Value], out: &Tensor, lower: bool) -> Result<()> {
     let triangle = Triangle::of(a, lower)?;
     let positions = || triangle.rows.clone().flat_map(|r| triangle.columns(r).map(move |c| (r, c)));
@@ -270,7 +272,7 @@ fn triangle(a: &[Value], out: &Tensor, lower: bool) -> Result<()> {
 
 // ---- masked indexing
 
-/// The indices, with those that lie outside moved inside: the mask tells which results count.
+/// Clamps the indices to the dimensions. The mask excludes the elements whose indices change.
 fn clamped(x: &Tensor, indices: &Value) -> Result<Vec<Option<Tensor>>> {
     let given = indices.list()?;
     if given.len() > x.dim() {
@@ -316,7 +318,7 @@ fn masked_index_put(x: &Tensor, mask: &Tensor, indices: &Value, values: &Tensor)
 }
 
 table! {
-    /// See the module.
+    /// Diagonals, blocks, parts, triangles and masked indexing.
     pub(super) static TABLE = {
         General "aten::trace(Tensor self) -> Tensor" =>
             Lowering::Composite(|a| done(trace(a[0].tensor()?)?)),

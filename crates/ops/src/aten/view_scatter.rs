@@ -14,14 +14,14 @@ use crate::tensor::meta::Meta;
 use crate::tensor::shape::require_same;
 use smallvec::smallvec;
 
-/// The metadata of a whole, after checking that `src` fits the view of it.
+/// The metadata of a copy of argument 0, after a check that `src` has the sizes of the view.
 fn replaced(args: &[Value], view: fn(&Meta, &[Value]) -> Result<Meta>) -> Result<Metas> {
     let (x, src) = (args[0].tensor()?, args[1].tensor()?);
     require_same(&view(x.meta(), args)?.sizes, src.sizes(), || "argument `src` must have".into())?;
     Ok(smallvec![fresh_like(x, x.dtype())?])
 }
 
-/// StorageCloner the whole, then `src` over the view.
+/// Copies argument 0, then writes `src` to the view of the copy.
 fn replace(args: &[Value], out: &Tensor, view: fn(&Meta, &[Value]) -> Result<Meta>) -> Result<()> {
     cpu_exec::copy(args[0].tensor()?, out)?;
     cpu_exec::copy(args[1].tensor()?, &out.view_of(view(out.meta(), args)?)?)
@@ -39,13 +39,13 @@ fn diagonal(m: &Meta, a: &[Value]) -> Result<Meta> {
     views::diagonal(m, a[2].int_i64()?, a[3].int_i64()?, a[4].int_i64()?)
 }
 
-/// `self`'s own layout, after checking that `src` fits the window.
+/// `as_strided_scatter`: the metadata of the copy, with the strides and offset of `self`.
 fn window_metas(a: &[Value]) -> Result<Metas> {
     let (x, src) = (a[0].tensor()?, a[1].tensor()?);
     let window = views::as_strided(x, a[2].ints()?, a[3].ints()?, a[4].opt(Value::int)?)?;
     require_same(&window.sizes, src.sizes(), || "argument `src` must have".into())?;
     let dense = fresh_like(x, x.dtype())?;
-    // memory that several elements share cannot be copied as it is
+    // Expanded memory cannot be preserved in a copy that is written.
     let overlaps = x
         .sizes()
         .iter()
@@ -58,7 +58,8 @@ fn window_metas(a: &[Value]) -> Result<Metas> {
     }])
 }
 
-/// Replaces the elements of `self` that lie in the window over its storage.
+/// Replaces the elements of `self` that the `as_strided` window over its storage covers. Window and
+/// tensor may visit the storage in different orders, so elements are matched by position.
 fn window(a: &[Value], out: &Tensor) -> Result<()> {
     let (x, src) = (a[0].tensor()?, a[1].tensor()?);
     let window = views::as_strided(x, a[2].ints()?, a[3].ints()?, a[4].opt(Value::int)?)?;
@@ -76,8 +77,8 @@ fn window(a: &[Value], out: &Tensor) -> Result<()> {
     })
 }
 
-/// Where in the storage the elements lie, in row-major order. Strides may be beyond any storage
-/// where there are none.
+/// The storage positions of the elements, in row-major order. Strides of an empty tensor may be out
+/// of range, so positions wrap.
 fn positions(m: &Meta) -> Result<Vec<i64>> {
     let c = m.concrete().ok_or_else(|| Error::value("the layout is symbolic"))?;
     let mut out = vec![c.offset];

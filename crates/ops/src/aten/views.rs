@@ -1,5 +1,6 @@
-//! Views: other metadata over the same storage. Rules hold for symbolic sizes as they do for plain
-//! numbers.
+//! The table of views: operators whose results are other metadata over the same storage. The rules
+//! are in `expand`, `permute`, `slicing`, `reshape` and, for `as_strided`, here. They serve
+//! constant and symbolic sizes alike.
 
 use super::dims::{decide, done, product, require};
 use super::lowering::{Lowering, Metas};
@@ -27,7 +28,7 @@ fn ints(i: impl Into<SymInt>) -> Result<Outputs> {
     Ok(smallvec![Value::Int(i.into())])
 }
 
-/// Wrapped dimensions, each named once.
+/// Wraps negative dimensions. Each dimension may occur only once.
 pub(crate) fn wrap_dims(dims: &[i64], rank: usize) -> Result<SmallVec<[usize; 6]>> {
     let mut out: SmallVec<[usize; 6]> = SmallVec::new();
     for &d in dims {
@@ -44,6 +45,11 @@ pub(super) fn nonzero_rank(m: &Meta) -> Result<()> {
     if m.rank() == 0 { Err(Error::value("a 0-d tensor has no dimension to index")) } else { Ok(()) }
 }
 
+/// The view with the given sizes, strides and absolute offset; without an offset, with that of `t`.
+///
+/// # Errors
+///
+/// An element of the view lies outside the storage. A fake tensor has no storage to check.
 #[track_caller]
 pub(crate) fn as_strided(
     t: &Tensor,
@@ -67,7 +73,8 @@ pub(crate) fn as_strided(
     {
         require(i.ge(0), || format!("`{what}` must not be negative, found {i}"))?;
     }
-    // where a tensor without elements begins is not known from its symbols
+    // The symbolic offset of an empty tensor may be wrong (see `diagonal`), so a guard decides
+    // whether the tensor is empty.
     if offset.is_none() && m.offset.as_i64().is_none() {
         decide(t.numel().eq(0))?;
     }
@@ -77,7 +84,7 @@ pub(crate) fn as_strided(
         && let Some(c) = out.concrete().filter(|c| c.numel() != Some(0))
     {
         let bytes = t.storage()?.len();
-        // an end that overflows lies outside, too
+        // An end that overflows `i64` lies outside the storage too.
         if c.span().and_then(|(_, end)| usize::try_from(end).ok()).is_none_or(|end| end > bytes) {
             let (sizes, strides) = (dims_text(sizes), dims_text(strides));
             return Err(crate::error::AccessError::OutOfBounds {
@@ -92,6 +99,7 @@ pub(crate) fn as_strided(
     Ok(out)
 }
 
+/// Merges the dimensions `start..=end`.
 fn flatten(x: &Tensor, start: i64, end: i64) -> Result<Tensor> {
     let (a, b) = (wrap_dim(start, x.dim())?, wrap_dim(end, x.dim())?);
     if a > b {
@@ -111,6 +119,7 @@ fn flatten(x: &Tensor, start: i64, end: i64) -> Result<Tensor> {
     Ok(x.reshape(sizes))
 }
 
+/// Splits a dimension into `sizes`, of which one may be -1.
 fn unflatten(x: &Tensor, dim: i64, sizes: &[SymInt]) -> Result<Tensor> {
     nonzero_rank(x.meta())?;
     let d = wrap_dim(dim, x.dim())?;
@@ -120,6 +129,7 @@ fn unflatten(x: &Tensor, dim: i64, sizes: &[SymInt]) -> Result<Tensor> {
     Ok(x.view(all))
 }
 
+/// A view if the layout permits one, else a copy.
 fn reshape_or_copy(x: &Tensor, wanted: &[SymInt]) -> Result<Tensor> {
     let sizes = reshape::infer_sizes(wanted, x.numel())?;
     Ok(match reshape::view_strides(x.meta(), &sizes)? {
@@ -150,13 +160,13 @@ fn dim_of(args: &[Value], of: fn(&Meta) -> &Dims) -> Result<Outputs> {
 }
 
 table! {
-    /// See the module.
+    /// Views, and queries of metadata.
     pub(super) static TABLE = {
         General "aten::view(Tensor(a) self, SymInt[] size) -> Tensor(a)" =>
             view(|_, a| one(reshape::view(meta(a)?, a[1].ints()?)?)),
         General "aten::view.dtype(Tensor(a) self, ScalarType dtype) -> Tensor(a)" =>
             view(|_, a| one(reshape::view_dtype(meta(a)?, a[1].dtype()?)?)),
-        // its schema says that the result is fresh, so it is
+        // The schema declares a fresh result, so this operator copies.
         General "aten::_unsafe_view(Tensor self, SymInt[] size) -> Tensor" =>
             super::copies::unsafe_view(),
         PreservesElements "aten::reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)" =>
