@@ -11,8 +11,8 @@ use maquette_ir::MemoryFormat;
 use maquette_ir::sym::SymInt;
 use smallvec::smallvec;
 
-/// Vectors expanded to a grid. `swapped`: the first two change places, as columns and rows do in
-/// images.
+/// Expands vectors to a grid. `swapped` is the indexing "xy", which exchanges the first two
+/// dimensions.
 fn meshgrid(vectors: &[&Tensor], swapped: bool) -> Result<Vec<Tensor>> {
     for (i, t) in vectors.iter().enumerate() {
         require_rank(&format!("tensors[{i}]"), t, 0..=1)?;
@@ -49,7 +49,7 @@ fn cartesian_prod(vectors: &[&Tensor]) -> Result<Tensor> {
     Ok(Tensor::stack(&columns, 1))
 }
 
-/// How many ways there are to choose `r` of `n`, none of them negative, if an `i64` can tell.
+/// The binomial coefficient of nonnegative `n` and `r`, if it fits into `i64`.
 fn choose(n: i64, r: i64) -> Option<i64> {
     let mut ways = 1i128;
     for i in 1..=r.min(n - r) {
@@ -80,7 +80,7 @@ fn combinations(x: &Tensor, r: i64, repeat: bool) -> Result<Tensor> {
         count.checked_mul(r).and_then(|total| usize::try_from(total).ok()).ok_or_else(failed)?;
     let mut rows = Vec::new();
     rows.try_reserve_exact(total).map_err(|_| failed())?;
-    // each row of positions is made from the one before
+    // Rows are generated in lexicographic order, each from the previous one.
     let mut row: Vec<i64> = (0..r).map(|i| if repeat { 0 } else { i }).collect();
     let limit = |i: usize| if repeat { n - 1 } else { n - r + i as i64 };
     loop {

@@ -1,4 +1,4 @@
-//! Tensors from sizes and numbers.
+//! Tensor factories: `empty`, `zeros`, `full`, `eye` and their `new_` and `_like` variants.
 
 use super::dims::format_strides;
 use super::lowering::{self, Compute, Lowering, Metas, Strides};
@@ -14,7 +14,7 @@ use maquette_ir::typing::contiguous_strides;
 use maquette_ir::{DType, Device, Layout, MemoryFormat, Scalar};
 use smallvec::smallvec;
 
-/// The dtype of floats that nobody chose.
+/// The default float dtype.
 pub(super) const DEFAULT: DType = DType::F32;
 
 pub(super) const fn filled(
@@ -38,7 +38,8 @@ fn all(outs: &[Tensor], value: impl Into<Scalar>) -> Result<()> {
     outs.iter().try_for_each(|t| cpu_exec::fill(t, value))
 }
 
-/// A fresh tensor by the options `dtype`, `layout`, `device` that start at argument `at`.
+/// The metadata of a fresh tensor. The options `dtype`, `layout` and `device` start at argument
+/// `at`, and default to `dtype` and `device`.
 pub(super) fn factory(
     sizes: &[SymInt],
     args: &[Value],
@@ -65,17 +66,20 @@ pub(super) fn factory(
     Ok(Meta::contiguous(sizes, dtype).on(device))
 }
 
+/// The metadata of a factory whose argument 0 is the sizes.
 fn sized(args: &[Value], at: usize, dtype: DType) -> Result<Metas> {
     Ok(smallvec![factory(args[0].ints()?, args, at, dtype, Device::Cpu)?])
 }
 
-/// Of the sizes in argument 1, like argument 0 otherwise.
+/// The metadata of a `new_` factory: the sizes are argument 1, and dtype and device default to
+/// those of argument 0.
 fn new(args: &[Value], at: usize) -> Result<Metas> {
     let like = args[0].tensor()?;
     Ok(smallvec![factory(args[1].ints()?, args, at, like.dtype(), like.device())?])
 }
 
-/// Of the sizes, dtype, device and memory order of argument 0, unless the options say otherwise.
+/// The metadata of a `_like` factory: sizes, dtype, device and memory format default to those of
+/// argument 0.
 pub(super) fn like(args: &[Value], at: usize) -> Result<Metas> {
     let t = args[0].tensor()?;
     let format = args.get(at + 4).unwrap_or(&Value::None);
@@ -84,7 +88,7 @@ pub(super) fn like(args: &[Value], at: usize) -> Result<Metas> {
     Ok(smallvec![Meta { strides, ..factory(t.sizes(), args, at, t.dtype(), t.device())? }])
 }
 
-/// Metadata of tensors filled with the argument `name`, which must fit `dtype` of theirs.
+/// Requires the fill value `name` to fit the dtype of each tensor, as widened by `dtype`.
 fn filled_with(
     metas: Metas,
     name: &str,
@@ -95,7 +99,7 @@ fn filled_with(
     Ok(metas)
 }
 
-/// Straight to the dtype of the tensor; others are as [`filling`] says.
+/// A fill value is converted to the tensor's dtype directly. For other operators see [`filling`].
 const fn own(d: DType) -> DType {
     d
 }
@@ -112,7 +116,7 @@ fn strided(sizes: &Value, strides: &Value, meta: Meta) -> Result<Metas> {
     Ok(smallvec![Meta { strides, ..meta }])
 }
 
-/// Strides such that dimension `order[i]` is the `i`-th in memory.
+/// The metadata of `empty_permuted`: dimension `order[i]` is the `i`-th in memory.
 fn permuted(args: &[Value]) -> Result<Metas> {
     let mut meta = factory(args[0].ints()?, args, 2, DEFAULT, Device::Cpu)?;
     let order = args[1].ints_i64()?;
@@ -159,7 +163,7 @@ macro_rules! options {
 pub(super) use options;
 
 table! {
-    /// Tensors from sizes and numbers.
+    /// Factories.
     pub(super) static TABLE = {
         General options!(like "empty.memory_format(SymInt[] size") =>
             filled(

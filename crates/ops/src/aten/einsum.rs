@@ -1,4 +1,16 @@
-//! Products of tensors by the labels of their dimensions: `einsum`, and what is a case of it.
+//! Tensor contractions: `einsum`, and its special cases `tensordot` and `inner`.
+//!
+//! Each dimension of an operand has a [`Label`]. As in PyTorch's `sumproduct_pair`, a pair of
+//! operands is contracted as one batched matrix product: labels that both operands have and that
+//! are kept are the batch, labels that both have and that are summed are the inner dimension, and
+//! the others are rows and columns. Labels that only one operand has and that are not kept are
+//! summed first. If no label is summed, the result is an elementwise product.
+//!
+//! `einsum` contracts operands from left to right, without a search for the best order. Its
+//! argument `path` is ignored.
+//!
+//! For `"bij,jk->bik"` there is no batch label, the inner label is `j`, the row labels are `b` and
+//! `i`, and the column label is `k`.
 
 use super::dims::{done, is_one, product};
 use super::lowering::Lowering;
@@ -12,8 +24,7 @@ use crate::tensor::shape::require_equal;
 use maquette_ir::sym::SymInt;
 use std::fmt;
 
-/// The label of a dimension: a letter, a dimension that an ellipsis stands for, counted from its
-/// end, or a number.
+/// The label of a dimension: a letter, a position in an ellipsis counted from its end, or a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Label {
     Ellipsis(usize),
@@ -31,7 +42,7 @@ impl fmt::Display for Label {
     }
 }
 
-/// An operand whose dimensions are labelled, each label once.
+/// An operand with one label for each dimension. No label occurs twice.
 pub(super) struct Labelled {
     pub(super) tensor: Tensor,
     pub(super) labels: Vec<Label>,
@@ -41,8 +52,8 @@ fn malformed(why: String) -> Error {
     Error::value(format!("`equation` is not understood: {why}"))
 }
 
-/// The labels that one part of an equation gives to `rank` dimensions; `ellipsis` of them where
-/// there is no rank to tell.
+/// The labels that one part of an equation gives to `rank` dimensions. Without a rank, for the
+/// output, an ellipsis stands for `ellipsis` dimensions.
 fn parse(part: &str, rank: Option<usize>, ellipsis: usize) -> Result<Vec<Label>> {
     let compact: String = part.chars().filter(|c| !c.is_whitespace()).collect();
     let (before, after) =
@@ -72,7 +83,7 @@ fn parse(part: &str, rank: Option<usize>, ellipsis: usize) -> Result<Vec<Label>>
         .collect())
 }
 
-/// One label a dimension: repeated ones become a diagonal.
+/// Makes labels unique: two dimensions with the same label become their diagonal.
 fn distinct(tensor: &Tensor, labels: Vec<Label>) -> Result<Labelled> {
     let (mut tensor, mut left) = (tensor.clone(), labels);
     while let Some((i, j)) =
@@ -95,7 +106,7 @@ impl Labelled {
         self.labels.iter().position(|m| *m == l).and_then(|d| self.tensor.sizes().get(d).copied())
     }
 
-    /// Without the labels that `keep` refuses: summed.
+    /// Sums over the labels that `keep` rejects.
     fn summed(self, keep: impl Fn(Label) -> bool) -> Labelled {
         let dims: Vec<i64> =
             (0..self.labels.len()).filter(|&d| !keep(self.labels[d])).map(|d| d as i64).collect();
@@ -108,7 +119,7 @@ impl Labelled {
         }
     }
 
-    /// With its dimensions in this order, which names each of its labels.
+    /// The tensor with its dimensions permuted to `order`, which has all of its labels.
     pub(super) fn arranged(&self, order: &[Label]) -> Tensor {
         let dims: Vec<i64> = order
             .iter()
@@ -122,7 +133,7 @@ impl Labelled {
         }
     }
 
-    /// Without dimensions of size 1 that the other operand has larger: they broadcast.
+    /// Removes dimensions of size 1 that broadcast against a larger dimension of the other operand.
     fn squeezed(self, other: &Labelled) -> Result<Labelled> {
         let mut drop = Vec::new();
         for (d, &l) in self.labels.iter().enumerate() {
@@ -149,8 +160,8 @@ impl Labelled {
     }
 }
 
-/// The product of two operands, summed over the labels that `keep` refuses: one batched product of
-/// matrices.
+/// Multiplies two operands and sums over the labels that `keep` rejects, as one batched matrix
+/// product.
 pub(super) fn contract(a: Labelled, b: Labelled, keep: impl Fn(Label) -> bool) -> Result<Labelled> {
     if a.tensor.dtype() != b.tensor.dtype() {
         let (x, y) = (a.tensor.dtype(), b.tensor.dtype());
@@ -158,7 +169,7 @@ pub(super) fn contract(a: Labelled, b: Labelled, keep: impl Fn(Label) -> bool) -
             "operands that are multiplied must have one dtype, found {x} and {y}"
         )));
     }
-    // a tensor that failed has no dimensions to label
+    // A poisoned tensor has no dimensions to label.
     a.tensor.ok()?;
     b.tensor.ok()?;
     let a = a.squeezed(&b)?;
@@ -172,7 +183,7 @@ pub(super) fn contract(a: Labelled, b: Labelled, keep: impl Fn(Label) -> bool) -
         }
     }
     let (left, right) = (a.labels.clone(), b.labels.clone());
-    // what only one of them has can be summed before
+    // A label of only one operand can be summed before the product.
     let a = a.summed(|l| keep(l) || right.contains(&l));
     let b = b.summed(|l| keep(l) || left.contains(&l));
     let both: Vec<Label> = a.labels.iter().copied().filter(|l| right.contains(l)).collect();
@@ -180,7 +191,7 @@ pub(super) fn contract(a: Labelled, b: Labelled, keep: impl Fn(Label) -> bool) -
     let rows: Vec<Label> = a.labels.iter().copied().filter(|l| !right.contains(l)).collect();
     let cols: Vec<Label> = b.labels.iter().copied().filter(|l| !left.contains(l)).collect();
     if inner.is_empty() {
-        // nothing is summed: the product of elements
+        // No label is summed, so the result is an elementwise product.
         let order = [batch, rows, cols].concat();
         let spread = |x: &Labelled| -> Tensor {
             let missing = order
@@ -227,8 +238,8 @@ fn einsum(equation: &str, operands: &[&Tensor]) -> Result<Tensor> {
         .unwrap_or(0);
     let output = match output {
         Some(text) => parse(text, None, hidden)?,
-        // without an arrow: what the ellipsis stands for, then the letters that occur once, in
-        // order
+        // Without an arrow, the output has the ellipsis, then the letters that occur once, in
+        // alphabetical order.
         None => {
             let mut letters: Vec<Label> = all()
                 .filter(|l| matches!(l, Label::Letter(_)) && all().filter(|m| m == l).count() == 1)
@@ -261,7 +272,7 @@ fn einsum(equation: &str, operands: &[&Tensor]) -> Result<Tensor> {
     Ok(if single { arranged.clone_tensor() } else { arranged.contiguous() })
 }
 
-/// Sums over pairs of dimensions, those of `self` before those of `other`.
+/// Contracts pairs of dimensions. The result has the other dimensions of `x`, then those of `y`.
 fn tensordot(x: &Tensor, y: &Tensor, dims_x: &[i64], dims_y: &[i64]) -> Result<Tensor> {
     if dims_x.len() != dims_y.len() {
         return Err(Error::value(format!(
@@ -299,7 +310,7 @@ pub(super) fn pair(a: &[Value]) -> Result<(&Tensor, &Tensor)> {
 }
 
 table! {
-    /// See the module.
+    /// Contractions.
     pub(super) static TABLE = {
         General "aten::einsum(str equation, Tensor[] tensors, *, int[]? path=None) -> Tensor" =>
             Lowering::Composite(|a| done(einsum(a[0].str()?, &tensors("tensors", &a[1])?)?)),

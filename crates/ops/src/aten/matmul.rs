@@ -15,8 +15,8 @@ use maquette_ir::sym::SymInt;
 use maquette_ir::typing::{Operand, OperandKind, broadcast, promote};
 use maquette_ir::{DType, MemoryFormat, Scalar};
 
-/// An operand under other sizes. Whether that is a view or a copy shows in no result, so symbolic
-/// sizes need not decide it.
+/// The operand with other sizes. With symbolic sizes it is always copied: a guard on whether a view
+/// exists would be unnecessary, because no result aliases the operand.
 #[track_caller]
 pub(super) fn folded(t: &Tensor, sizes: impl IntoDims) -> Tensor {
     match t.meta().concrete() {
@@ -25,7 +25,8 @@ pub(super) fn folded(t: &Tensor, sizes: impl IntoDims) -> Tensor {
     }
 }
 
-/// PyTorch's `matmul`: vectors, matrices, and batches that broadcast.
+/// `matmul`: vectors, matrices, and batches that broadcast. A batch times one matrix is one large
+/// product.
 #[track_caller]
 fn matmul(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let pair = [("self", a), ("other", b)];
@@ -38,7 +39,7 @@ fn matmul(a: &Tensor, b: &Tensor) -> Result<Tensor> {
         (2, 1) => a.mv(b),
         (1, 2) => a.unsqueeze(0).mm(b).squeeze_dim(0),
         (2, 2) => a.mm(b),
-        // one matrix for the whole batch: one large product
+        // One matrix for the whole batch: the batch is folded into the rows.
         (n, 1 | 2) if n > 2 => {
             let (k, rows) = (a.sizes()[n - 1], b.sizes()[0]);
             require_equal(k, rows, &|| mismatch(pair, &format!("{k} columns meet {rows} rows")))?;
@@ -122,8 +123,8 @@ fn linear(x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     Ok(bias.addmm(&flat, &t).view(sizes))
 }
 
-/// The sum over the batch of [`Tensor::bmm`], scaled, plus `self`: one product of the batch laid
-/// side by side.
+/// `beta * self + alpha * sum over the batch of batch1 @ batch2`. The batch is folded into the
+/// inner dimension, so the sum is one product.
 fn addbmm(a: &[Value]) -> Result<Tensor> {
     let (x, y) = (a[1].tensor()?, a[2].tensor()?);
     let m = product_meta([("batch1", x), ("batch2", y)], 3)?;
@@ -144,7 +145,7 @@ fn outer(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     Ok(a.unsqueeze(1) * b)
 }
 
-/// A factor of a sum in the common dtype of its terms.
+/// A factor of `addr` as a number of the common dtype.
 #[track_caller]
 fn factor(name: &str, v: &Value, dtype: DType) -> Result<Scalar> {
     let x = v.scalar()?;
@@ -161,12 +162,12 @@ fn factor(name: &str, v: &Value, dtype: DType) -> Result<Scalar> {
     )))
 }
 
-/// `beta self + alpha vec1 vec2ᵀ`, all in the common dtype; `beta` 0 ignores `self`.
+/// `beta * self + alpha * outer(vec1, vec2)` in the common dtype. A `beta` of 0 ignores `self`.
 fn addr(a: &[Value]) -> Result<Tensor> {
     let (x, u, v) = (a[0].tensor()?, a[1].tensor()?, a[2].tensor()?);
     require_rank("vec1", u, 1..=1)?;
     require_rank("vec2", v, 1..=1)?;
-    // `self` counts as the matrix that it is expanded to
+    // `self` promotes as the matrix that it is expanded to, also if it is 0-d.
     let dtype = promote([x, u, v].map(|t| Operand { dtype: t.dtype(), kind: OperandKind::Tensor }));
     let (beta, alpha) = (factor("beta", &a[3], dtype)?, factor("alpha", &a[4], dtype)?);
     let common = |t: &Tensor| if t.dtype() == dtype { t.clone() } else { t.to_dtype(dtype) };

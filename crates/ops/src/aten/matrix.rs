@@ -1,4 +1,5 @@
-//! Matrix products, and the composites that are made of them.
+//! Matrix products that are one call of the GEMM kernel: `mm`, `bmm`, `addmm`, `baddbmm`, `mv`,
+//! `dot`, `addmv`. Composites of them are in `matmul`.
 
 use super::dims::{fresh, require_rank, require_same_dtype};
 use super::lowering::{Class, Compute, Lowering, Metas, Strides, wide};
@@ -21,7 +22,7 @@ const fn gemm(
     Lowering::Compute(Compute { class: Class::Gemm, strides: Strides::RowMajor, metas, run })
 }
 
-/// Two operands by name.
+/// Two operands with their argument names.
 pub(super) type Pair<'a> = [(&'static str, &'a Tensor); 2];
 
 fn describe(t: &Tensor) -> String {
@@ -38,8 +39,7 @@ pub(super) fn mismatch([a, b]: Pair<'_>, why: &str) -> Error {
     ))
 }
 
-/// The sizes of a product of matrices or equal batches of them, in the last two dimensions of
-/// operands of `rank`.
+/// The metadata of a product of matrices (`rank` 2) or of equal batches of matrices (`rank` 3).
 #[track_caller]
 pub(super) fn product_meta(pair: Pair<'_>, rank: usize) -> Result<Meta> {
     let [(a_name, a), (b_name, b)] = pair;
@@ -64,7 +64,7 @@ pub(super) fn product_meta(pair: Pair<'_>, rank: usize) -> Result<Meta> {
     Ok(fresh(a, sizes, a.dtype()))
 }
 
-/// [`product_meta`] of arguments 1 and 2, plus argument 0, which expands to it.
+/// [`product_meta`] of arguments 1 and 2, after a check that argument 0 expands to it.
 #[track_caller]
 fn added_meta(args: &[Value], names: [&'static str; 2], rank: usize) -> Result<Metas> {
     let bias = args[0].tensor()?;
@@ -83,7 +83,7 @@ fn added_meta(args: &[Value], names: [&'static str; 2], rank: usize) -> Result<M
     Ok(smallvec![m])
 }
 
-/// `out = beta out + alpha a b`, of matrices or batches.
+/// `out = beta * out + alpha * a @ b`, for matrices or batches.
 fn multiply(
     a: &Tensor,
     b: &Tensor,
@@ -95,10 +95,10 @@ fn multiply(
     Ok(maquette_kernels::batched_gemm(&a, &b, &mut out, alpha, beta)?)
 }
 
-/// `beta` and `alpha`, of which `out` then holds what the first scales.
+/// Reads `beta` and `alpha`, and copies argument 0 into `out` for the kernel to scale.
 fn scales(args: &[Value], out: &Tensor) -> Result<(Scalar, Scalar)> {
     let (beta, alpha) = (args[3].scalar()?, args[4].scalar()?);
-    // a factor of 0 ignores what it multiplies, NaN included
+    // As in BLAS, a `beta` of 0 ignores the operand, NaN included.
     if beta.to_bool() {
         cpu_exec::copy(args[0].tensor()?, out)?;
     }
@@ -110,16 +110,16 @@ fn add_product(args: &[Value], out: &Tensor) -> Result<()> {
     multiply(args[1].tensor()?, args[2].tensor()?, out, alpha, beta)
 }
 
-/// As [`add_product`], where a factor of 0 ignores the product, NaN included. PyTorch does so for
-/// matrices, not for batches nor in half precision.
+/// As [`add_product`], but an `alpha` of 0 ignores the product, NaN included. PyTorch does this for
+/// matrices in `f32` and `f64`, not for batches or half precision.
 fn add_matrix_product(args: &[Value], out: &Tensor) -> Result<()> {
     let (beta, alpha) = scales(args, out)?;
     let (a, b) = counted(args[1].tensor()?, args[2].tensor()?, alpha)?;
     multiply(&a, &b, out, alpha, beta)
 }
 
-/// Operands of a product that `alpha` scales: without their inner dimension where nothing of it
-/// counts.
+/// The operands of a product that `alpha` scales. For an `alpha` of 0 the inner dimension is empty,
+/// so that the kernel reads no element.
 fn counted(a: &Tensor, b: &Tensor, alpha: Scalar) -> Result<(Tensor, Tensor)> {
     if alpha.to_bool() || !matches!(a.dtype(), DType::F32 | DType::F64) {
         return Ok((a.clone(), b.clone()));
@@ -128,7 +128,8 @@ fn counted(a: &Tensor, b: &Tensor, alpha: Scalar) -> Result<(Tensor, Tensor)> {
     Ok((none(a, 1)?, none(b, 0)?))
 }
 
-/// The product of a matrix and a vector, or of two vectors, as one of matrices.
+/// A product with a vector as a product of matrices: the metadata of both operands as matrices, and
+/// the sizes of the result.
 fn vector_product(pair: Pair<'_>) -> Result<(Meta, Meta, Dims)> {
     let [(a_name, a), (b_name, b)] = pair;
     require_rank(b_name, b, 1..=1)?;
@@ -181,7 +182,7 @@ fn vector_meta(pair: Pair<'_>) -> Result<Metas> {
 }
 
 table! {
-    /// See the module.
+    /// Matrix products.
     pub(super) static TABLE = {
         General "aten::mm(Tensor self, Tensor mat2) -> Tensor" =>
             gemm(

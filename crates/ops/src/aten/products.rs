@@ -13,7 +13,7 @@ use crate::tensor::{Tensor, dims_text};
 use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, MemoryFormat};
 
-/// Every element of `self` times the whole of `other`.
+/// The Kronecker product: an elementwise product after interleaving dimensions of size 1.
 fn kron(x: &Tensor, y: &Tensor) -> Tensor {
     let rank = x.dim().max(y.dim());
     let one = SymInt::from(1);
@@ -28,7 +28,7 @@ fn kron(x: &Tensor, y: &Tensor) -> Tensor {
     (x.reshape(apart(&a, true)) * y.reshape(apart(&b, false))).reshape(whole)
 }
 
-/// The cross product along a dimension of size 3.
+/// The cross product along a dimension of size 3, by two rolls of each operand.
 fn cross(x: &Tensor, y: &Tensor, dim: i64) -> Result<Tensor> {
     if x.dim() != y.dim() || x.dim() == 0 || x.dtype() != y.dtype() {
         let [a, b] = [x, y].map(|t| format!("{}{}", t.dtype(), dims_text(t.sizes())));
@@ -50,7 +50,7 @@ fn cross(x: &Tensor, y: &Tensor, dim: i64) -> Result<Tensor> {
     Ok(turned(x, -1) * turned(y, -2) - turned(x, -2) * turned(y, -1))
 }
 
-/// Along the first dimension of size 3, where none is named.
+/// `cross` without `dim` uses the first dimension of size 3.
 #[track_caller]
 fn legacy_cross(x: &Tensor, y: &Tensor, dim: Option<i64>) -> Result<Tensor> {
     if let Some(dim) = dim {
@@ -67,7 +67,7 @@ fn legacy_cross(x: &Tensor, y: &Tensor, dim: Option<i64>) -> Result<Tensor> {
     )))
 }
 
-/// Powers of each element as a new last dimension, from 0 up.
+/// The powers from 0 to `count - 1` of each element, as a new last dimension.
 fn powers(x: &Tensor, count: Option<SymInt>) -> Result<Tensor> {
     require_rank("x", x, 1..=63)?;
     let dtype = if x.dtype().is_float() { x.dtype() } else { DType::I64 };
@@ -75,7 +75,7 @@ fn powers(x: &Tensor, count: Option<SymInt>) -> Result<Tensor> {
     super::dims::require(n.ge(0), || format!("`N` must not be negative, found {n}"))?;
     let sizes: Dims = x.sizes().iter().copied().chain([n]).collect();
     let base = x.to_dtype(dtype).unsqueeze(-1).expand(sizes);
-    // a running product whose first factor is 1
+    // The powers are a running product whose first factor is 1.
     let first = Tensor::from([0i64]);
     Ok(if n.as_i64() == Some(0) {
         base.clone_as(MemoryFormat::Contiguous)

@@ -14,7 +14,7 @@ use maquette_ir::{DType, Device, Scalar};
 use maquette_kernels::{Class, Element as _};
 use smallvec::smallvec;
 
-/// The number that an argument is; a 0-d tensor counts as its element.
+/// An argument as a number. A 0-d tensor stands for its element.
 fn number(v: &Value) -> Result<Scalar> {
     match v {
         Value::Tensor(t) if !t.dtype().is_float() => {
@@ -25,7 +25,7 @@ fn number(v: &Value) -> Result<Scalar> {
     }
 }
 
-/// `start`, `end` and `step`, as an overload of `arange` gives them.
+/// `start`, `end` and `step` of the overload of `arange` with `count` numbers.
 fn bounds(args: &[Value], count: usize) -> (Value, Value, Value) {
     let one = Value::from(1);
     match count {
@@ -64,7 +64,7 @@ fn arange_meta(args: &[Value], count: usize) -> Result<Metas> {
     Ok(smallvec![meta])
 }
 
-/// How many steps lie in `[start, end)`.
+/// The number of steps from `start` to below `end`.
 fn steps_between(start: Scalar, end: Scalar, step: Scalar) -> Result<i64> {
     let (a, b, s) = (start.to_f64(), end.to_f64(), step.to_f64());
     if s == 0.0 || !s.is_finite() || !a.is_finite() || !b.is_finite() {
@@ -78,7 +78,7 @@ fn steps_between(start: Scalar, end: Scalar, step: Scalar) -> Result<i64> {
             "the step {step} leads away from {end}, starting at {start}"
         )));
     }
-    // integers are counted exactly
+    // Integers are counted exactly, in `i128`.
     let n = if let (Scalar::Int(a), Scalar::Int(b), Scalar::Int(s)) = (start, end, step) {
         let (a, b, s) = (i128::from(a), i128::from(b), i128::from(s));
         i64::try_from((b - a + s - s.signum()) / s).ok()
@@ -104,18 +104,19 @@ fn spaced_meta(args: &[Value], at: usize) -> Result<Metas> {
     Ok(smallvec![factory(&[n], args, at, DEFAULT, Device::Cpu)?])
 }
 
-/// Evenly spaced from both ends, so that both are met exactly; `map` is applied to each.
+/// Fills the output with evenly spaced numbers, mapped by `map`. Numbers are counted from the
+/// nearer end, so that both ends are exact, as in PyTorch.
 fn spaced(args: &[Value], outs: &[Tensor], map: impl Fn(f64) -> f64) -> Result<()> {
     let (start, end, n) = (number(&args[0])?, number(&args[1])?, args[2].int_i64()?);
     let out = &outs[0];
-    // one step is the start, none are nothing
+    // With one step only `start` is used, and with none neither end.
     for (name, x) in
         [("start", start), ("end", end)].into_iter().take(usize::try_from(n).unwrap_or(0))
     {
         require_fits(name, x, out.dtype())?;
     }
     let whole = out.dtype().is_int();
-    // the ends are those of the result's dtype
+    // PyTorch rounds the ends to the result's dtype first.
     let end_of = |s: Scalar| match out.dtype() {
         _ if whole => s.to_i64() as f64,
         DType::BF16 => half::bf16::from_f64(s.to_f64()).to_f64(),
@@ -137,7 +138,7 @@ const fn linspace() -> Lowering {
     filled(|_, a| spaced_meta(a, 3), |a, o| spaced(a, o, |x| x))
 }
 
-/// `logspace`: `linspace` of exponents of the base in argument 3.
+/// `logspace`: the base in argument 3, raised to evenly spaced exponents.
 const fn logspace() -> Lowering {
     filled(
         |_, a| spaced_meta(a, 4),

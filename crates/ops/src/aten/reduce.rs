@@ -1,4 +1,9 @@
-//! Reductions over dimensions. Results are row-major.
+//! Reductions over dimensions: the metadata rules, and the operators that are one call of a
+//! reduction kernel (`sum`, `mean`, `amax`, `any`, …). Results are row-major. Variances are in
+//! `variance`, vector norms in `vector_norm`.
+//!
+//! The macro `reduce!` is for reductions that have a value for no elements (a sum), and `pick!` for
+//! those that have none (a maximum).
 
 use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::norm::compute_dtype;
@@ -23,12 +28,12 @@ pub(super) const fn reduction(
     Lowering::Compute(Compute { class: Class::Reduce, strides: Strides::RowMajor, metas, run })
 }
 
-/// Every dimension.
+/// All dimensions.
 pub(super) fn every(t: &Tensor) -> DimList {
     (0..t.dim()).collect()
 }
 
-/// The dimensions a list names; all where it is absent or empty.
+/// The dimensions in a list. An absent or an empty list means all.
 pub(super) fn listed(t: &Tensor, dims: &Value) -> Result<DimList> {
     match dims {
         Value::None => Ok(every(t)),
@@ -37,7 +42,7 @@ pub(super) fn listed(t: &Tensor, dims: &Value) -> Result<DimList> {
     }
 }
 
-/// The dimensions a list names; all where it is absent, none where it is empty.
+/// The dimensions in a list. An absent list means all, an empty list none.
 fn listed_or_none(t: &Tensor, dims: &Value) -> Result<DimList> {
     if dims.is_none() { Ok(every(t)) } else { named(t, dims) }
 }
@@ -51,13 +56,13 @@ fn named(t: &Tensor, dims: &Value) -> Result<DimList> {
         }
         out.push(d);
     }
-    // a 0-d tensor takes dimension 0, of which it has none
+    // A 0-d tensor accepts dimension 0, but has no dimension to reduce.
     out.retain(|d| *d < t.dim());
     out.sort_unstable();
     Ok(out)
 }
 
-/// The metadata of a reduction of argument 0 over `dims`.
+/// The metadata of a reduction of `t` over `dims`.
 pub(super) fn reduced(t: &Tensor, dims: &[usize], keepdim: bool, dtype: DType) -> Meta {
     let mut sizes = Dims::new();
     for (d, &n) in t.sizes().iter().enumerate() {
@@ -85,13 +90,16 @@ pub(super) fn fold(op: ReduceOp, x: &Tensor, dims: &[usize], out: &Tensor) -> Re
     Ok(maquette_kernels::reduce(op, &cpu_exec::input(x)?, dims, &mut cpu_exec::output(out)?)?)
 }
 
-/// The dtype of a sum: as asked for, else wide integers for integers and bools.
+/// The dtype of a sum or product: the requested one, else i64 for integers and bools, else the
+/// operand's.
 pub(super) fn accumulated(t: &Tensor, dtype: &Value) -> Result<DType> {
     let own = if t.dtype().is_float() { t.dtype() } else { DType::I64 };
     Ok(dtype.opt(Value::dtype)?.unwrap_or(own))
 }
 
-/// The dtype of a mean or a norm: as asked for, else the operand's; a float.
+/// The dtype of a mean or a norm: the requested one, else the operand's. It must be a float.
+///
+/// `what` names the operator in the error.
 pub(super) fn averaged(t: &Tensor, dtype: &Value, what: &str) -> Result<DType> {
     let d = dtype.opt(Value::dtype)?.unwrap_or(t.dtype());
     if d.is_float() {
@@ -101,17 +109,17 @@ pub(super) fn averaged(t: &Tensor, dtype: &Value, what: &str) -> Result<DType> {
     }
 }
 
-/// Bool, except that bytes stay bytes.
+/// The dtype of `any` and `all`: bool, but u8 for u8, as in PyTorch.
 fn truth(t: &Tensor) -> DType {
     if t.dtype() == DType::U8 { DType::U8 } else { DType::Bool }
 }
 
-/// The dimension argument `i` names, as a list of at most one.
+/// The dimension that argument `i` names, as a list. The list is empty for a 0-d tensor.
 fn one(args: &[Value], i: usize) -> Result<DimList> {
     named(args[0].tensor()?, &args[i])
 }
 
-/// The dimension argument `i` names, or all where it is absent.
+/// The dimension that argument `i` names, or all dimensions if the argument is absent.
 fn one_or_all(args: &[Value], i: usize) -> Result<DimList> {
     listed_or_none(args[0].tensor()?, &args[i])
 }
@@ -120,8 +128,8 @@ pub(super) fn fold_cast(op: ReduceOp, x: &Tensor, dims: &[usize], out: &Tensor) 
     fold(op, &cpu_exec::cast(x, out.dtype())?, dims, out)
 }
 
-/// A sum or product of the elements in the output's dtype, which PyTorch casts them to first. To
-/// wide ones they are cast as they are read.
+/// A sum or product in the output's dtype. PyTorch casts elements before it adds them; the kernel
+/// casts to a wide dtype as it reads, so only narrow dtypes need a cast copy.
 fn total(op: ReduceOp, x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
     match (out.dtype(), op) {
         (DType::Bool, ReduceOp::Prod) => fold(ReduceOp::All, x, dims, out),
@@ -131,19 +139,19 @@ fn total(op: ReduceOp, x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
     }
 }
 
-/// Halves are divided before they are rounded, and integers are not cut down to them before they
-/// are added.
+/// A mean. Half precision is divided before it is rounded, and integers are not rounded to half
+/// precision before they are added.
 fn mean(x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
     let wide = if x.dtype().is_float() { x.dtype() } else { compute_dtype(out.dtype()) };
     fold(ReduceOp::Mean, &cpu_exec::cast(x, wide)?, dims, out)
 }
 
-/// The same storage with reduced dimensions as 1, whatever `keepdim` was.
+/// A view of the output with the sizes that `keepdim` would give it.
 fn kept(x: &Tensor, dims: &[usize], out: &Tensor) -> Result<Tensor> {
     out.view_of(Meta { offset: out.storage_offset(), ..reduced(x, dims, true, out.dtype()) })
 }
 
-/// `log(sum(exp(x - max))) + max`, where an infinite maximum counts as 0.
+/// `log(sum(exp(x - max))) + max`. An infinite maximum is replaced by 0, since `inf - inf` is NaN.
 fn logsumexp(x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
     let wide = if out.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
     let x = cpu_exec::cast(x, wide)?;
@@ -200,8 +208,8 @@ fn with_index_meta(args: &[Value]) -> Result<Metas> {
     Ok(smallvec![values.clone(), Meta { dtype: DType::I64, ..values }])
 }
 
-/// One output over dimensions that `$dims` gives, of dtype `$dtype`; `$meta` is `reduced` or
-/// `picked`.
+/// A reduction with one output: `$dims` are the dimensions, `$keep` is the index of the argument
+/// `keepdim`, and `$dtype` is the dtype of the output.
 macro_rules! reduce {
     ($op:expr, |$a:ident| $dims:expr, keep $keep:expr, $dtype:expr) => {
         reduce!(custom |x, dims, out| fold($op, x, dims, out), |$a| $dims, keep $keep, $dtype)
@@ -225,7 +233,7 @@ macro_rules! reduce {
     };
 }
 
-/// As [`reduce`], where no elements are an error.
+/// As [`reduce`], for reductions that have no value for no elements.
 macro_rules! pick {
     ($op:expr, |$a:ident| $dims:expr, keep $keep:expr, $dtype:expr) => {
         reduction(

@@ -1,4 +1,8 @@
-//! Gathering and scattering along one dimension.
+//! `gather`, `scatter`, and the machinery of scatters along one dimension that `slices` shares.
+//!
+//! A [`Scatter`] copies `self` and combines each source element into the position that the index
+//! gives along `dim`. The reductions are those of `scatter_reduce`: sum, product, mean, maximum and
+//! minimum.
 
 use super::dims::{fresh, require, require_index, require_same_dtype};
 use super::host::{self, fill_with};
@@ -31,7 +35,8 @@ pub(super) const fn scatter(
     Lowering::Compute(Compute { class: Class::Scatter, strides: Strides::RowMajor, metas, run })
 }
 
-/// An index of the tensor's own rank, no larger than it except along `dim`.
+/// Requires the index to have the rank of `bound` and to be no larger; dimension `dim` is exempt
+/// unless `whole`.
 #[track_caller]
 fn check_index(
     x: &Tensor,
@@ -42,8 +47,8 @@ fn check_index(
     whole: bool,
 ) -> Result<()> {
     let d = wrap_dim(dim, x.dim())?;
-    // an index without elements may have any dtype and rank, as PyTorch's may; whether it has any
-    // is worth a guard only then
+    // PyTorch accepts an empty index with any dtype and rank. A guard on emptiness is recorded only
+    // if dtype or rank would be an error.
     let usual = require_index("index", index).is_ok() && index.dim().max(1) == bound.dim().max(1);
     if index.numel().as_i64() == Some(0) || !usual && index.numel().eq(0).guard()? {
         return Ok(());
@@ -64,14 +69,14 @@ fn check_index(
             continue;
         }
         if let Err(e) = require(i.le(n), misfit) {
-            // too large, unless it has no elements
+            // An index that is too large is accepted if it is empty.
             return if index.numel().eq(0).guard().unwrap_or(false) { Ok(()) } else { Err(e) };
         }
     }
     Ok(())
 }
 
-/// How scattered elements meet what is there.
+/// How a scattered element is combined with the element at its position.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Combine {
     With(ScatterOp),
@@ -95,7 +100,7 @@ impl Combine {
         }))
     }
 
-    /// What leaves every element as it is.
+    /// The identity element of the combination.
     fn identity(self, dtype: DType) -> Scalar {
         match self {
             Combine::With(ScatterOp::Mul) => Scalar::Int(1),
@@ -106,7 +111,7 @@ impl Combine {
     }
 }
 
-/// The greatest or least element of a dtype.
+/// The largest or smallest value of a dtype.
 fn extreme(dtype: DType, greatest: bool) -> Scalar {
     match dtype {
         d if d.is_float() => {
@@ -118,22 +123,22 @@ fn extreme(dtype: DType, greatest: bool) -> Scalar {
     }
 }
 
-/// StorageCloner `self`, and combines the source into it at the index along a dimension.
+/// Copies `self`, and combines the source into the copy at the index along a dimension.
 pub(super) struct Scatter<'a> {
     pub(super) x: &'a Tensor,
     pub(super) dim: usize,
     pub(super) index: Tensor,
     pub(super) combine: Combine,
     pub(super) include_self: bool,
-    /// Whether half precision is rounded once, after all that falls on an element; else after each,
-    /// as PyTorch does in places.
+    /// Whether half precision is rounded once, after all elements that fall on a position.
+    /// Otherwise it is rounded after each, as in some of PyTorch's kernels.
     pub(super) once: bool,
-    /// What a mean counts in: PyTorch adds up ones of the element's own dtype where it would
-    /// elements.
+    /// The dtype in which a mean counts. PyTorch counts by adding ones in the element dtype, which
+    /// rounds in half precision.
     pub(super) counts: DType,
 }
 
-/// What is scattered.
+/// The source of a scatter.
 pub(super) enum From<'a> {
     Elements(&'a Tensor),
     Number(Scalar),
@@ -155,7 +160,7 @@ impl Scatter<'_> {
         cpu_exec::copy(&work, out)
     }
 
-    /// In the dtype of `out`.
+    /// As [`Scatter::run`], computing in the dtype of `out`.
     fn run_in(&self, out: &Tensor, source: &From<'_>) -> Result<()> {
         cpu_exec::copy(self.x, out)?;
         if self.index.numel().as_i64() == Some(0) {
@@ -185,7 +190,7 @@ impl Scatter<'_> {
     }
 }
 
-/// Divides by counts of at least 1, integers rounding down; elsewhere leaves elements as they are.
+/// Divides each element by its count, if the count is at least 1. Integer division rounds down.
 fn divide(out: &Tensor, by: &[i64]) -> Result<()> {
     let wide = cpu_exec::cast(out, if out.dtype().is_float() { DType::F64 } else { DType::I64 })?;
     if out.dtype().is_float() {
@@ -238,7 +243,7 @@ fn scatter_meta(args: &[Value]) -> Result<Metas> {
 }
 
 table! {
-    /// See the module.
+    /// `gather` and `scatter`.
     pub(super) static TABLE = {
         General "aten::gather(Tensor self, int dim, Tensor index, *, \
             bool sparse_grad=False) -> Tensor" =>

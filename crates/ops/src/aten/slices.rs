@@ -1,5 +1,6 @@
-//! Slices along one dimension by an index vector: `index_select`, `index_add`, `index_copy`,
-//! `index_reduce`, `index_fill`.
+//! Slices along one dimension, selected by an index vector: `index_select`, `index_add`,
+//! `index_copy`, `index_reduce`, `index_fill`. The updates are scatters whose index is expanded
+//! over each slice.
 
 use super::dims::{fresh, fresh_like, require_index, require_rank, require_same_dtype};
 use super::host;
@@ -19,8 +20,8 @@ use maquette_ir::sym::SymInt;
 use maquette_kernels::{self as kernels, ScatterOp};
 use smallvec::smallvec;
 
-/// The metadata of `source` for operators that take one index a slice along the dimension: `self`'s
-/// sizes, but for the index's length.
+/// Checks `index` and `source` of an update, and returns the metadata of `self`. The source has the
+/// sizes of `self`, with the length of the index in dimension `dim`.
 #[track_caller]
 fn slices_meta(args: &[Value]) -> Result<Metas> {
     let (x, dim, index) = (args[0].tensor()?, args[1].int_i64()?, args[2].tensor()?);
@@ -50,7 +51,7 @@ fn slices_meta(args: &[Value]) -> Result<Metas> {
     Ok(smallvec![fresh(x, x.sizes().into(), x.dtype())])
 }
 
-/// One index a slice: the same for all elements of it.
+/// A scatter in which each index applies to a whole slice: the index is expanded with stride 0.
 fn slices(args: &[Value], combine: Combine, include_self: bool) -> Result<Scatter<'_>> {
     let mut s = along(args, combine, include_self)?;
     let n = s.index.numel();
@@ -64,7 +65,7 @@ fn slices(args: &[Value], combine: Combine, include_self: bool) -> Result<Scatte
         strides = smallvec![s.index.strides().first().copied().unwrap_or(0.into())];
     }
     s.index = s.index.view_of(s.index.meta().with_dims(sizes, strides))?;
-    // PyTorch adds slices as `scatter_add` does, but to a line one element at a time
+    // PyTorch adds slices as `scatter_add` does, but rounds after each element of a vector.
     s.once = s.x.dim() > 1;
     Ok(s)
 }
@@ -73,7 +74,7 @@ fn slices_from(args: &[Value], out: &Tensor, combine: Combine, include_self: boo
     slices(args, combine, include_self)?.run(out, &From::Elements(args[3].tensor()?))
 }
 
-/// PyTorch rounds after every slice; the counts of means it adds up with `index_add`.
+/// PyTorch rounds after every slice, and counts for means with `index_add`.
 fn index_reduce(args: &[Value], out: &Tensor) -> Result<()> {
     let s = slices(args, Combine::parse(args[4].str()?)?, args[5].bool()?)?;
     let counts = if s.once || !out.dtype().is_float() { DType::I64 } else { out.dtype() };
@@ -92,7 +93,7 @@ fn index_select_meta(args: &[Value]) -> Result<Metas> {
     Ok(smallvec![fresh(x, sizes, x.dtype())])
 }
 
-/// Adds the slices times `alpha`.
+/// Adds the slices, multiplied by `alpha`.
 fn index_add(args: &[Value], out: &Tensor) -> Result<()> {
     let (source, alpha) = (args[3].tensor()?, args[4].scalar()?);
     let add = Combine::With(ScatterOp::Add);
@@ -108,7 +109,7 @@ fn index_add(args: &[Value], out: &Tensor) -> Result<()> {
     slices(args, add, true)?.run(out, &From::Elements(&scaled))
 }
 
-/// By advanced indexing, since here alone in the family negative indices count from the end.
+/// Uses advanced indexing, because only this operator of the family accepts negative indices.
 fn index_fill(args: &[Value], out: &Tensor) -> Result<()> {
     let s = slices(args, SET, true)?;
     let value = match &args[3] {

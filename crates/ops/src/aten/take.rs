@@ -1,4 +1,5 @@
-//! Elements by their position in row-major order: `take` and `put`.
+//! Elements by row-major position: `take` and `put`. Both are advanced indexing of the flattened
+//! tensor.
 
 use super::dims::{fresh, fresh_like, is_contiguous, require_index, require_same_dtype};
 use super::lowering::{Lowering, Metas};
@@ -13,7 +14,8 @@ use crate::tensor::{Tensor, dims_text};
 use maquette_kernels as kernels;
 use smallvec::smallvec;
 
-/// A tensor's elements in row-major order, as one dimension.
+/// The elements in row-major order as one dimension: a view if the tensor is contiguous, else a
+/// copy.
 fn flat(t: &Tensor) -> Result<Tensor> {
     let whole = if is_contiguous(t.sizes(), t.strides())? {
         t.clone()

@@ -1,4 +1,5 @@
-//! Variances and standard deviations: `var`, `std`, `var_mean`, `std_mean`.
+//! Variances and standard deviations: `var`, `std`, `var_mean`, `std_mean`. The divisor is `n -
+//! correction`; the older overloads with `unbiased` have a correction of 0 or 1.
 
 use super::lowering::{Lowering, Metas};
 use super::reduce::{averaged, every, fold, listed, reduced, reduction, t};
@@ -12,6 +13,8 @@ use maquette_ir::{DType, Scalar};
 use maquette_kernels::ReduceOp;
 use smallvec::{SmallVec, smallvec};
 
+/// The operand, dimensions and correction of a call. `dims` is the index of the argument `dim`,
+/// which `correction` follows.
 fn spread(args: &[Value], dims: usize) -> Result<(&Tensor, SmallVec<[usize; 6]>, f64)> {
     let x = args[0].tensor()?;
     if !x.dtype().is_float() {
@@ -24,13 +27,14 @@ fn spread(args: &[Value], dims: usize) -> Result<(&Tensor, SmallVec<[usize; 6]>,
     Ok((x, listed(x, &args[dims])?, correction))
 }
 
-/// Metadata of `count` outputs of a variance: `self, dim, *, correction, keepdim`.
+/// The metadata of the `count` outputs of `self, dim, *, correction, keepdim`.
 fn spread_meta(args: &[Value], count: usize) -> Result<Metas> {
     let (x, dims, _) = spread(args, 1)?;
     Ok(SmallVec::from_elem(reduced(x, &dims, args[3].bool()?, x.dtype()), count))
 }
 
-/// As PyTorch's, deviations over no degree of freedom are NaN or infinite, never negative.
+/// Computes the variance, or its root, and the mean if there is a second output. As in PyTorch, a
+/// divisor that is not positive gives NaN or infinity.
 fn run_spread(args: &[Value], outs: &[Tensor], root: bool) -> Result<()> {
     let (x, dims, correction) = spread(args, 1)?;
     fold(
@@ -40,7 +44,7 @@ fn run_spread(args: &[Value], outs: &[Tensor], root: bool) -> Result<()> {
         &outs[0],
     )?;
     let Some(out) = outs.get(1) else { return Ok(()) };
-    // the mean is accumulated as the deviations from it are
+    // The variance is accumulated in `f64`, so the mean is too.
     let mean = Tensor::allocate(Meta { dtype: DType::F64, ..out.meta().clone() })?;
     fold(ReduceOp::Mean, x, &dims, &mean)?;
     cpu_exec::copy(&mean, out)
@@ -50,7 +54,7 @@ fn legacy_spread(args: &[Value], unbiased: usize) -> Result<ReduceOp> {
     Ok(ReduceOp::Var { correction: f64::from(u8::from(args[unbiased].bool()?)) })
 }
 
-/// The older overloads: `unbiased` is a correction of 1.
+/// Calls the overload with `correction`: `unbiased` is a correction of 1.
 fn by_correction(
     op: &str,
     x: &Value,

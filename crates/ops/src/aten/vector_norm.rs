@@ -14,8 +14,7 @@ fn norm_order(p: &Value) -> Result<f64> {
     Ok(p.opt(Value::scalar)?.map_or(2.0, Scalar::to_f64))
 }
 
-/// Norms of infinite and negative order choose from magnitudes, or divide by them: of none they
-/// have no value.
+/// The metadata of a norm. Norms of infinite or negative order have no value for no elements.
 fn norm_meta(args: &[Value], dims: &[usize], keepdim: bool, dtype: &Value) -> Result<Metas> {
     let (x, p) = (t(args)?, norm_order(&args[1])?);
     let of = if p < 0.0 || p.is_infinite() {

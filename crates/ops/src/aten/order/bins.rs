@@ -1,11 +1,15 @@
-//! The bins of a histogram: their edges, the bin of an element, and the counts.
+//! The bins of one dimension of a histogram: their edges, the bin of an element, and weighted
+//! counts.
+//!
+//! Edges and bin numbers decide into which bin an element on an edge falls. So they are computed as
+//! PyTorch computes them, with rounding to the dtype at every step.
 
 use super::super::host;
 use crate::error::Result;
 use half::{bf16, f16};
 use maquette_ir::DType;
 
-/// Rounding to a dtype.
+/// The function that rounds to a dtype.
 pub(super) fn rounding(dtype: DType) -> fn(f64) -> f64 {
     match dtype {
         DType::F16 => |x| f16::from_f64(x).to_f64(),
@@ -18,11 +22,11 @@ pub(super) fn rounding(dtype: DType) -> fn(f64) -> f64 {
 /// How the bin of an element is found.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Find {
-    /// By its distance from the first edge.
+    /// By the distance from the first edge: `histc`.
     Linear,
-    /// As [`Find::Linear`], corrected by the edges nearby.
+    /// As [`Find::Linear`], then corrected by a search among the nearest edges: `histogram`.
     LinearThenNear,
-    /// By the edges alone.
+    /// By binary search among the edges.
     Edges,
 }
 
@@ -38,8 +42,8 @@ impl Axis {
         self.edges.len().saturating_sub(1)
     }
 
-    /// Bins of equal width: the first half of the edges is counted from the lower end, the rest
-    /// from the upper.
+    /// Bins of equal width. The first half of the edges is computed from the lower end and the rest
+    /// from the upper end, as PyTorch's `linspace` does.
     pub(super) fn even(
         (low, high): (f64, f64),
         bins: usize,
@@ -61,7 +65,7 @@ impl Axis {
         })
     }
 
-    /// The bin of an element; the last bin holds its upper edge too.
+    /// The bin of an element. The last bin includes its upper edge.
     fn bin(&self, x: f64) -> Option<usize> {
         let (low, high) = (*self.edges.first()?, *self.edges.last()?);
         let bins = self.bins();
@@ -86,8 +90,8 @@ impl Axis {
     }
 }
 
-/// How often elements fall into each bin, by weight; `points` are rows of as many numbers as there
-/// are axes.
+/// The sum of the weights in each bin. `points` holds one number for each axis and point. With
+/// `density`, each sum is divided by the total and the volume of its bin.
 pub(super) fn fill(
     axes: &[Axis],
     points: &[f64],
@@ -116,6 +120,7 @@ pub(super) fn fill(
     Ok(hist)
 }
 
+/// The minimum and maximum; NaN if a value is NaN.
 pub(super) fn least_and_greatest(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     let or_nan = |a: f64, b: f64, first: bool| {
         if a.is_nan() || b.is_nan() {

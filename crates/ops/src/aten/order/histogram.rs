@@ -1,7 +1,5 @@
-//! Histograms over bins of equal or given widths, in one or several dimensions.
-//!
-//! Where an element falls into bins of equal width is computed as PyTorch does it, rounding to the
-//! dtype at every step.
+//! Histograms: `histc`, `histogram`, `histogramdd`. Bins have equal width or given edges, in one or
+//! several dimensions. The computation of bins is in `bins`.
 
 use super::super::dims::{fresh, require, require_same_dtype};
 use super::super::lowering::{Class, Compute, Lowering, Metas, Strides};
@@ -49,7 +47,7 @@ fn histc_meta(a: &[Value]) -> Result<Metas> {
     Ok(smallvec![fresh(x, smallvec![bins.into()], x.dtype())])
 }
 
-/// Equal bounds stand for the range of the data.
+/// If `min` equals `max`, the range is that of the data.
 fn histc(a: &[Value], out: &Tensor) -> Result<()> {
     let x = a[0].tensor()?;
     let (values, round) = (host::reals(x)?, rounding(x.dtype()));
@@ -65,18 +63,18 @@ fn histc(a: &[Value], out: &Tensor) -> Result<()> {
     host::store_reals(out, &fill(&[axis], &values, None, false)?)
 }
 
-/// A call of a histogram over points: `self, bins, *, range, weight, density`, or without `range`
-/// where bins are tensors.
+/// A histogram of points. The arguments are `self, bins, *, range, weight, density`, without
+/// `range` if the bins are tensors of edges.
 struct Points<'a> {
     x: &'a Tensor,
-    /// Numbers in each point.
+    /// The number of coordinates of a point.
     width: usize,
     weight: Option<&'a Tensor>,
     density: bool,
 }
 
 impl<'a> Points<'a> {
-    /// Of several dimensions: the last one of `self` is a point.
+    /// Points in several dimensions: the last dimension of `self` holds the coordinates.
     fn rows(x: &'a Value, axes: usize, weight: &'a Value, density: &Value) -> Result<Points<'a>> {
         let x = x.tensor()?;
         let (Some((&last, lead)), 2..) = (x.sizes().split_last(), x.dim()) else {
@@ -95,7 +93,7 @@ impl<'a> Points<'a> {
             .checked(lead)
     }
 
-    /// Of one dimension: every element is a point.
+    /// Points in one dimension: every element is a point.
     fn elements(x: &'a Value, weight: &'a Value, density: &Value) -> Result<Points<'a>> {
         let x = x.tensor()?;
         Points { x, width: 1, weight: weight.opt_tensor()?, density: density.bool()? }
@@ -111,7 +109,7 @@ impl<'a> Points<'a> {
         Ok(self)
     }
 
-    /// A histogram of this many bins in each dimension.
+    /// The metadata of a histogram with these numbers of bins.
     fn hist(&self, bins: Dims) -> Meta {
         fresh(self.x, bins, self.x.dtype())
     }
@@ -120,7 +118,7 @@ impl<'a> Points<'a> {
         fresh(self.x, smallvec![SymInt::from(bins) + 1], self.x.dtype())
     }
 
-    /// Bins of equal width over `range`, or over that of the data.
+    /// Axes with bins of equal width over `range`, or over the range of the data.
     fn even(&self, bins: &[i64], range: &Value) -> Result<Vec<Axis>> {
         let (values, round) = (host::reals(self.x)?, rounding(self.x.dtype()));
         let given = range_list(range, bins.len())?;
@@ -145,7 +143,7 @@ impl<'a> Points<'a> {
     }
 }
 
-/// Lower and upper bounds of each of `axes` dimensions.
+/// The lower and upper bounds of each of `axes` dimensions, if given.
 fn range_list(v: &Value, axes: usize) -> Result<Option<Vec<f64>>> {
     let list = match v {
         Value::None => return Ok(None),
@@ -174,7 +172,7 @@ fn counts(v: &Value, range: &Value) -> Result<Vec<i64>> {
     Ok(bins)
 }
 
-/// How many bins a tensor of edges makes.
+/// The number of bins between the edges in a tensor.
 fn bins_of(x: &Tensor, edges: &Tensor) -> Result<SymInt> {
     require_same_dtype(("self", x), ("bins", edges))?;
     let &[n] = edges.sizes() else {
@@ -211,8 +209,8 @@ fn rows_over_tensors(a: &[Value]) -> Result<(Points<'_>, Vec<&Tensor>)> {
     Ok((Points::rows(&a[0], bins.len(), &a[2], &a[3])?, bins))
 }
 
-/// `self, bins, range, weight, density` over as many dimensions as `bins` has entries: the counts
-/// and the edges.
+/// `histogramdd`: the counts and the edges, from separate operators. The arguments are `self, bins,
+/// range, weight, density`.
 fn histogramdd(a: &[Value], bins: Value) -> Result<Outputs> {
     let parts = |op: &str| {
         crate::call(
@@ -234,7 +232,7 @@ fn repeated(x: &Tensor, bins: &Value) -> Result<Value> {
 }
 
 table! {
-    /// See the module.
+    /// Histograms.
     pub(super) static TABLE = {
         General "aten::histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor" =>
             counted(|_, a| histc_meta(a), |a, o| histc(a, &o[0])),
