@@ -1,4 +1,5 @@
-//! Losses of scores over classes.
+//! Losses of scores over classes: `nll_loss`, `cross_entropy_loss`, `multi_margin_loss`,
+//! `multilabel_margin_loss`.
 
 use super::dims::{done, fresh, known_equal, product, require_rank, require_same_dtype};
 use super::host;
@@ -22,7 +23,7 @@ const fn reduce(
     Lowering::Compute(Compute { class: Class::Reduce, strides: Strides::RowMajor, metas, run })
 }
 
-/// The dimension of the classes: the second, or the only one.
+/// The dimension of the classes: dimension 1 of a batch, dimension 0 of a single example.
 fn class_dim(x: &Tensor) -> usize {
     usize::from(x.dim() > 1)
 }
@@ -41,7 +42,7 @@ fn labels(t: &Tensor) -> Result<Vec<i64>> {
     host::data::<i64>(&cpu_exec::cast(t, DType::I64)?)
 }
 
-/// One weight a class, of the dtype of the scores.
+/// Requires the class weights, if present, to be one number per class in the dtype of the scores.
 fn require_class_weights(x: &Tensor, weight: &Value, classes: SymInt) -> Result<()> {
     let Some(w) = weight.opt_tensor()? else { return Ok(()) };
     require_same_dtype(("self", x), ("weight", w))?;
@@ -57,7 +58,7 @@ fn nll_metas(a: &[Value], ranks: std::ops::RangeInclusive<usize>) -> Result<Meta
     require_class_weights(x, &a[2], x.sizes()[d])?;
     let mut target_sizes: Dims = x.sizes().into();
     target_sizes.remove(d);
-    // one example may have its label as a vector of one
+    // A single example may have its label as a vector of size 1.
     if x.dim() > 1 || target.dim() > 1 {
         require_same(&target_sizes, target.sizes(), || {
             "argument `target` must have, as `self` without its classes,".into()
@@ -97,13 +98,13 @@ fn nll(a: &[Value], out: &[Tensor]) -> Result<()> {
         Reduction::Mean => host::store_reals(&out[0], &[losses.iter().sum::<f64>() / total])?,
         r => r.store(&out[0], &losses)?,
     }
-    // a batch that is not reduced has no total
+    // PyTorch reports no total weight for a batch that is not reduced.
     let whole = Reduction::of(&a[3])? != Reduction::None || x.dim() == 1;
     host::store_reals(&out[1], &[if whole { total } else { 0.0 }])
 }
 
-/// `nll_loss` with any number of dimensions after the classes: as images of height 1 where it is
-/// neither none nor two.
+/// `nll_loss` with any number of spatial dimensions. If there are neither zero nor two, they are
+/// flattened to images of height 1 for `nll_loss2d`.
 fn nll_nd(
     x: &Tensor,
     target: &Tensor,
@@ -133,7 +134,7 @@ fn nll_nd(
     }
 }
 
-/// `x` times one weight a class.
+/// Multiplies `x` by one weight per class.
 fn weighted(x: &Tensor, weight: Option<&Tensor>, d: usize) -> Tensor {
     let Some(w) = weight else { return x.clone() };
     let mut sizes: Dims = smallvec![SymInt::from(1); x.dim()];
@@ -199,7 +200,7 @@ impl CrossEntropy<'_> {
         let log = weighted(&self.x.log_softmax(d as i64), self.weight, d);
         let mut loss = -(&log * self.target).sum_dim([d as i64], false);
         if self.smoothing != 0.0 {
-            // an even share for every class
+            // Label smoothing distributes this share over all classes evenly.
             loss = loss * (1.0 - self.smoothing) - log.mean_dim([d as i64], false) * self.smoothing;
         }
         self.reduction.apply(loss)
@@ -233,7 +234,7 @@ impl CrossEntropy<'_> {
     }
 }
 
-/// Rows of scores: how many, and how wide.
+/// The number of rows and the number of classes of a margin loss.
 fn rows(x: &Tensor) -> Result<(SymInt, SymInt)> {
     require_rank("self", x, 0..=2)?;
     let one = SymInt::from(1);
@@ -295,7 +296,7 @@ fn multi_margin(a: &[Value], out: &Tensor) -> Result<()> {
         })?;
         let weight = weights.as_ref().map_or(1.0, |w| w[class]);
         let others = row.iter().enumerate().filter(|(c, _)| *c != class);
-        // NaN counts as no violation, as in PyTorch
+        // As in PyTorch, `max` ignores NaN, so that NaN counts as no violation.
         losses.push(
             others.map(|(_, v)| (margin - row[class] + v).max(0.0).powi(p) * weight).sum::<f64>()
                 / width as f64,
@@ -321,8 +322,8 @@ fn multilabel_metas(a: &[Value]) -> Result<Metas> {
     ])
 }
 
-/// Every class that is a target must lead every one that is not by 1. A row's targets end at the
-/// first -1.
+/// The sum of violations of a margin of 1 between each target class and each other class. A row's
+/// list of targets ends at the first -1.
 fn multilabel_margin(a: &[Value], out: &[Tensor]) -> Result<()> {
     let (x, target) = (host::reals(a[0].tensor()?)?, labels(a[1].tensor()?)?);
     let width =
@@ -347,8 +348,8 @@ fn multilabel_margin(a: &[Value], out: &[Tensor]) -> Result<()> {
     host::store_reals(&out[1], &is_target)
 }
 
-/// `self, target, weight, reduction, ignore_index` through the operator of that name, whose first
-/// result is the loss.
+/// Calls the operator `op` with `self, target, weight, reduction, ignore_index`, and returns its
+/// first result, the loss.
 fn forward(op: &str, a: &[Value]) -> Result<Outputs> {
     let mut out = crate::call(op, a.iter().cloned().collect())?;
     out.truncate(1);
@@ -356,7 +357,7 @@ fn forward(op: &str, a: &[Value]) -> Result<Outputs> {
 }
 
 table! {
-    /// See the module.
+    /// Classification losses.
     pub(super) static TABLE = {
         General "aten::nll_loss_forward(Tensor self, Tensor target, Tensor? weight, int reduction, \
             SymInt ignore_index) -> (Tensor output, Tensor total_weight)" =>

@@ -1,4 +1,5 @@
-//! Convolutions over one to three spatial dimensions, plain and transposed.
+//! Convolutions over one to three spatial dimensions, direct and transposed. Sizes follow PyTorch:
+//! `(n + 2 padding - dilation (k - 1) - 1) / stride + 1`, rounded down, for a direct convolution.
 
 use super::dims::{
     channels_last_strides, done, fresh, is_channels_last, require, require_rank, require_same_dtype,
@@ -16,7 +17,7 @@ use maquette_ir::sym::SymInt;
 use maquette_kernels::{self as kernels, Window};
 use smallvec::smallvec;
 
-/// One number a spatial dimension; a single one stands for all.
+/// One number for each spatial dimension. A single number applies to all.
 fn per_space(name: &str, v: &Value, space: usize) -> Result<Dims> {
     let given = v.ints()?;
     match given.len() {
@@ -142,7 +143,7 @@ impl<'a> Convolution<'a> {
             sizes.push(size);
         }
         let m = fresh(self.input, sizes, self.input.dtype());
-        // volumes in double precision are row-major always, as PyTorch's kernel for them gives them
+        // As in PyTorch's kernel, the result of a 3-d convolution in `f64` is always row-major.
         let keeps = self.stride.len() < 3 || m.dtype != maquette_ir::DType::F64;
         let last = keeps
             && (is_channels_last(self.input.meta())? || is_channels_last(self.weight.meta())?);
@@ -174,7 +175,8 @@ impl<'a> Convolution<'a> {
     }
 }
 
-/// `convNd`: batched or not, with numbers or a name for the padding.
+/// `conv1d` to `conv3d` and their transposes: adds a batch dimension if there is none, and resolves
+/// named padding.
 #[track_caller]
 fn conv(a: &[Value], space: usize, transposed: bool) -> Result<Tensor> {
     let (input, weight) = (a[0].tensor()?, a[1].tensor()?);
@@ -207,8 +209,8 @@ fn conv(a: &[Value], space: usize, transposed: bool) -> Result<Tensor> {
     Ok(if input.dim() == space + 1 { out.squeeze_dim(0) } else { out })
 }
 
-/// `valid` pads nothing, `same` keeps the spatial sizes; an odd number of elements to add has one
-/// more at the end.
+/// Padding by name: "valid" adds nothing, "same" keeps the spatial sizes. If the total is odd, the
+/// extra element is added at the end.
 fn named_padding(
     x: &Tensor,
     w: &Tensor,
@@ -245,7 +247,7 @@ fn named_padding(
 }
 
 table! {
-    /// See the module.
+    /// Convolutions.
     pub(super) static TABLE = {
         General "aten::convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, \
             SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, \

@@ -1,4 +1,5 @@
-//! Pooling: windows that slide over the last dimensions.
+//! Pooling over sliding windows of the last one to three dimensions: maximum, mean, and adaptive
+//! mean.
 
 use super::dims::{channels_last_strides, done, fresh, is_channels_last, require, require_rank};
 use super::lowering::{Class, Compute, Lowering, Metas, Strides};
@@ -23,7 +24,7 @@ const fn window(
     Lowering::Compute(Compute { class: Class::Window, strides: Strides::FromOperands, metas, run })
 }
 
-/// What slides.
+/// The parameters of a sliding window.
 pub(super) struct Sliding(Window);
 
 impl Sliding {
@@ -75,7 +76,7 @@ impl Sliding {
         require_rank("self", x, space + 1..=space + 2)?;
         let mut sizes: Dims = x.sizes().into();
         let lead = x.dim() - space;
-        // no padding makes something of nothing; a batch may be empty
+        // Padding does not make a pool of an empty image possible; the batch may be empty.
         if x.sizes()[lead - 1..].iter().any(|n| n.as_i64() == Some(0)) {
             return Err(Error::value(format!(
                 "argument `self` must have elements in every dimension but the batch, found sizes \
@@ -88,7 +89,7 @@ impl Sliding {
             let reach = w.dilation[d].saturating_mul(w.kernel[d] - 1).saturating_add(1);
             let mut size =
                 (n + (2 * p - reach + if w.ceil_mode { s - 1 } else { 0 })).floor_div(s) + 1;
-            // the last window must start inside the input or its left padding
+            // With `ceil_mode`, the last window must start inside the input or its left padding.
             if w.ceil_mode && super::dims::decide(((size - 1) * s).ge(n + p))? {
                 size -= 1;
             }
@@ -106,7 +107,7 @@ impl Sliding {
     }
 }
 
-/// Fresh, channels last where the input is.
+/// The metadata of a fresh result, channels-last if the input is.
 #[track_caller]
 pub(super) fn pooled_meta(x: &Tensor, sizes: Dims, dtype: DType) -> Result<Meta> {
     let m = fresh(x, sizes, dtype);
@@ -181,7 +182,7 @@ fn adaptive_meta(a: &[Value], space: usize) -> Result<Meta> {
     pooled_meta(x, sizes, x.dtype())
 }
 
-/// PyTorch keeps no memory format in means of volumes.
+/// PyTorch's adaptive mean of volumes does not preserve the memory format.
 fn row_major(m: Meta) -> Result<Metas> {
     Ok(smallvec![Meta::contiguous(m.sizes, m.dtype).on(m.device)])
 }
@@ -192,13 +193,13 @@ fn adaptive_avg(a: &[Value], out: &Tensor, space: usize) -> Result<()> {
     }
     let x = a[0].tensor()?;
     if space == 3 && matches!(x.dtype(), DType::F16 | DType::BF16) {
-        // PyTorch adds up volumes in their own dtype
+        // PyTorch adds the elements of volumes in their own dtype.
         return stepwise_means(x, space, out);
     }
     Ok(kernels::adaptive_avg_pool(&input(x)?, space, &mut output(out)?)?)
 }
 
-/// Pools the last dimension by a two-dimensional operator.
+/// Pools the last dimension with a 2-d operator, as an image of height 1.
 fn as_rows<const N: usize>(
     x: &Tensor,
     pool: impl FnOnce(&Tensor) -> [Tensor; N],
@@ -209,12 +210,12 @@ fn as_rows<const N: usize>(
         .collect()
 }
 
-/// The numbers of a two-dimensional window of height 1.
+/// A parameter of a 1-d window as that of a 2-d window of height 1.
 fn row(first: i64, v: &Value) -> Result<Dims> {
     Ok(v.ints()?.first().map_or_else(Dims::new, |&n| smallvec![SymInt::from(first), n]))
 }
 
-/// The greatest of each window of a signal, and its place.
+/// The maximum of each window of a signal, and its index.
 fn max_pool_rows(a: &[Value]) -> Result<Outputs> {
     require_rank("self", a[0].tensor()?, 2..=3)?;
     let (k, s, p, d) = (row(1, &a[1])?, row(1, &a[2])?, row(0, &a[3])?, row(1, &a[4])?);
@@ -223,7 +224,7 @@ fn max_pool_rows(a: &[Value]) -> Result<Outputs> {
 }
 
 table! {
-    /// See the module.
+    /// Pools.
     pub(super) static TABLE = {
         General "aten::max_pool2d_with_indices(Tensor self, int[2] kernel_size, int[2] stride=[], \
             int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)" =>
@@ -257,7 +258,7 @@ table! {
         General "aten::max_pool1d_with_indices(Tensor self, int[1] kernel_size, int[1] stride=[], \
             int[1] padding=0, int[1] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)" =>
             Lowering::Composite(max_pool_rows),
-        // PyTorch's kernel for the values alone keeps no memory format
+        // PyTorch's kernel without indices does not preserve the memory format.
         General "aten::max_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], \
             int[1] padding=0, int[1] dilation=1, bool ceil_mode=False) -> Tensor" =>
             Lowering::Composite(|a| done(max_pool_rows(a)?[0].tensor()?.contiguous())),

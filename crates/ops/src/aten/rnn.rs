@@ -1,5 +1,8 @@
-//! Recurrent layers: one operator for the whole sequence, in every layer and direction, and the
-//! single cells.
+//! Recurrent layers: one operator runs a sequence through all layers and directions (`lstm`, `gru`,
+//! `rnn_tanh`, `rnn_relu`), and single cells run one step.
+//!
+//! The input's contribution to the gates of all steps is one matrix product. The hidden state's
+//! contribution is computed step by step.
 
 use super::dims::{done, fresh, require, require_rank, require_same_dtype};
 use super::lowering::{Class, Compute, Lowering, Metas, Strides};
@@ -15,7 +18,7 @@ use maquette_ir::Loc;
 use maquette_ir::sym::SymInt;
 use smallvec::smallvec;
 
-/// What a cell computes of its gates and state.
+/// The kind of a cell.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cell {
     Lstm,
@@ -24,26 +27,26 @@ enum Cell {
     Relu,
 }
 
-/// Hidden state, and the cell state of an LSTM.
+/// The hidden state, and the cell state of an LSTM.
 #[derive(Clone)]
 struct State {
     h: Tensor,
     c: Option<Tensor>,
 }
 
-/// The weights of one layer in one direction.
+/// The weights of one layer in one direction, with PyTorch's names.
 #[derive(Clone, Copy)]
 struct Weights<'a> {
     ih: &'a Tensor,
     hh: &'a Tensor,
     b_ih: Option<&'a Tensor>,
     b_hh: Option<&'a Tensor>,
-    /// A projection of the hidden state.
+    /// The projection of the hidden state, if there is one.
     hr: Option<&'a Tensor>,
 }
 
 impl Cell {
-    /// How many gates lie side by side in the weights.
+    /// The number of gates, whose weights are concatenated.
     fn gates(self) -> i64 {
         match self {
             Cell::Lstm => 4,
@@ -52,7 +55,7 @@ impl Cell {
         }
     }
 
-    /// The next state. `input`: the input's part of the gates, bias included.
+    /// The next state. `input` is the input's contribution to the gates, including its bias.
     fn step(self, input: &Tensor, state: &State, w: Weights<'_>) -> Result<State> {
         let recurrent = state.h.linear(w.hh, w.b_hh);
         let h = match (self, &state.c) {
@@ -88,17 +91,18 @@ fn misfit(expected: &str) -> Error {
     Error::value(format!("a recurrent cell needs {expected}"))
 }
 
-/// A call: `input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first`.
+/// A call. The arguments are `input, hx, params, has_biases, num_layers, dropout, train,
+/// bidirectional, batch_first`.
 struct Rnn<'a> {
     cell: Cell,
     input: &'a Tensor,
-    /// The first states of all layers and directions.
+    /// The initial hidden states of all layers and directions.
     h: &'a Tensor,
     c: Option<&'a Tensor>,
-    /// By layer, then direction.
+    /// The weights by layer, then by direction.
     weights: Vec<Weights<'a>>,
     directions: usize,
-    /// Between layers.
+    /// The dropout probability between layers.
     dropout: f64,
     batch_first: bool,
 }
@@ -127,8 +131,8 @@ impl<'a> Rnn<'a> {
         let cells =
             usize::try_from(layers).ok().filter(|n| *n > 0).and_then(|n| n.checked_mul(directions));
         let plain = 2 + 2 * usize::from(biases);
-        // sizes may be symbolic: how many weights there are tells whether the hidden states are
-        // projected
+        // The number of weights decides whether hidden states are projected, because sizes may be
+        // symbolic.
         let counts = |each: usize| cells.and_then(|n| n.checked_mul(each)) == Some(params.len());
         let projected = c.is_some() && counts(plain + 1);
         let each = plain + usize::from(projected);
@@ -160,8 +164,8 @@ impl<'a> Rnn<'a> {
         })
     }
 
-    /// Checks one layer's weights: `width` features come in, states are `out` wide and cells
-    /// `hidden`.
+    /// Checks the weights of one layer with `width` input features, hidden states of size `out` and
+    /// cell states of size `hidden`.
     #[track_caller]
     fn check_weights(
         &self,
@@ -220,7 +224,7 @@ impl<'a> Rnn<'a> {
         Ok(metas)
     }
 
-    /// One layer in one direction: the hidden states of all steps, and the last state.
+    /// Runs one layer in one direction. Returns the hidden states of all steps and the last state.
     fn direction(
         &self,
         inputs: &Tensor,
@@ -228,7 +232,7 @@ impl<'a> Rnn<'a> {
         mut state: State,
         reverse: bool,
     ) -> Result<(Tensor, State)> {
-        // the input's part of all steps is one product
+        // The input's contribution of all steps is one matrix product.
         let mut steps = inputs.linear(w.ih, w.b_ih).unbind(0)?;
         let mut hidden = Vec::with_capacity(steps.len());
         if reverse {
@@ -275,7 +279,7 @@ impl<'a> Rnn<'a> {
     }
 }
 
-/// One step: `input, hx, w_ih, w_hh, b_ih, b_hh`.
+/// One step of a cell. The arguments are `input, hx, w_ih, w_hh, b_ih, b_hh`.
 fn step(a: &[Value], cell: Cell) -> Result<Outputs> {
     let input = a[0].tensor()?;
     let w = Weights {
@@ -305,7 +309,7 @@ fn step(a: &[Value], cell: Cell) -> Result<Outputs> {
     Ok(out)
 }
 
-/// The whole sequence by one kind of cell.
+/// The operator that runs a sequence with one kind of cell.
 macro_rules! sequence {
     ($cell:expr) => {
         Lowering::Compute(Compute {
@@ -318,7 +322,7 @@ macro_rules! sequence {
 }
 
 table! {
-    /// See the module.
+    /// Recurrent layers and cells.
     pub(super) static TABLE = {
         General "aten::lstm.input(Tensor input, Tensor[] hx, Tensor[] params, bool has_biases, \
             int num_layers, float dropout, bool train, bool bidirectional, \

@@ -1,4 +1,4 @@
-//! Whole tensors compared: equal, or close.
+//! Comparisons of whole tensors: `equal`, `isclose`, `allclose`.
 
 use super::super::dims::{done, require_same_dtype};
 use super::super::lowering::Lowering;
@@ -10,7 +10,7 @@ use crate::tensor::Tensor;
 use maquette_ir::DType;
 use smallvec::smallvec;
 
-/// Sizes and elements agree; NaN equals nothing.
+/// Whether sizes and elements are equal. NaN equals nothing.
 fn equal(a: &[Value]) -> Result<Outputs> {
     let same_sizes = a[0].tensor()?.sizes_i64()? == a[1].tensor()?.sizes_i64()?;
     let same = same_sizes && {
@@ -21,7 +21,8 @@ fn equal(a: &[Value]) -> Result<Outputs> {
     Ok(smallvec![Value::Bool(same)])
 }
 
-/// `self, other, rtol, atol, equal_nan`: `|self - other| <= atol + rtol * |other|`, in floats.
+/// `self, other, rtol, atol, equal_nan`: `|self - other| <= atol + rtol * |other|`, computed in
+/// floats.
 fn isclose(a: &[Value]) -> Result<Tensor> {
     let (x, y, relative, absolute) = (a[0].tensor()?, a[1].tensor()?, a[2].float()?, a[3].float()?);
     require_same_dtype(("self", x), ("other", y))?;
@@ -45,7 +46,7 @@ fn isclose(a: &[Value]) -> Result<Tensor> {
 }
 
 table! {
-    /// See the module.
+    /// Comparisons of tensors.
     pub(super) static TABLE = {
         General "aten::equal(Tensor self, Tensor other) -> bool" =>
             Lowering::Dynamic {

@@ -1,4 +1,4 @@
-//! Counts of integers, positions of elements, and integers as rows with a 1 in their place.
+//! Counts and positions: `bincount`, `nonzero_static`, `one_hot`.
 
 use super::super::dims::{decide, done, fresh, require};
 use super::super::lowering::{Class, Compute, Lowering, Metas, Strides};
@@ -34,7 +34,7 @@ fn bincount_operands(a: &[Value]) -> Result<(&Tensor, Option<&Tensor>, SymInt)> 
 
 fn bincount_dtype(x: &Tensor, weights: Option<&Tensor>) -> Result<DType> {
     Ok(match weights.map(Tensor::dtype) {
-        // no elements give integers, as in PyTorch
+        // As in PyTorch, an empty tensor gives integer counts.
         Some(_) if decide(x.numel().eq(0))? => DType::I64,
         Some(DType::F32) => DType::F32,
         Some(_) => DType::F64,
@@ -70,7 +70,7 @@ fn bincount(a: &[Value]) -> Result<Outputs> {
         .iter()
         .map(|v| *v as usize)
         .zip(weights.map(host::reals).transpose()?.unwrap_or_default());
-    // counted in the output itself: it may be large
+    // Counts go directly to the output, which may be large.
     match out.dtype() {
         DType::F32 => {
             host::fill_with::<f32>(&out, |o| weighted.for_each(|(i, w)| o[i] += w as f32))?
@@ -87,7 +87,7 @@ fn nonzero_static_meta(args: &[Value]) -> Result<Metas> {
     Ok(smallvec![fresh(x, smallvec![size, x.dim().into()], DType::I64)])
 }
 
-/// The first positions of nonzero elements, then rows of `fill_value`.
+/// The positions of the first nonzero elements, padded with rows of `fill_value`.
 fn nonzero_static(args: &[Value], out: &Tensor) -> Result<()> {
     let x = args[0].tensor()?;
     let (rank, wanted) = (x.dim(), host::count(&host::sizes(out)?));
@@ -106,7 +106,7 @@ fn nonzero_static(args: &[Value], out: &Tensor) -> Result<()> {
     store_integers(out, &rows)
 }
 
-/// How many classes one-hot rows are of: as given, or as the data have.
+/// The number of classes of `one_hot`: as given, or from the data.
 fn classes(x: &Tensor, given: &Value) -> Result<Option<i64>> {
     if x.dtype() != DType::I64 {
         return Err(Error::value(format!(
@@ -165,7 +165,7 @@ fn one_hot(args: &[Value]) -> Result<Outputs> {
 }
 
 table! {
-    /// See the module.
+    /// Counts and positions.
     pub(super) static TABLE = {
         General "aten::bincount(Tensor self, Tensor? weights=None, SymInt minlength=0) -> Tensor" =>
             Lowering::Dynamic { observes_strides: false, fake: fake_bincount, run: bincount },

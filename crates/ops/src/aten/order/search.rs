@@ -1,4 +1,4 @@
-//! Positions in ordered sequences, and membership.
+//! Binary search in sorted sequences (`searchsorted`, `bucketize`), and set membership (`isin`).
 
 use super::super::dims::{fresh, require};
 use super::super::lowering::{Class, Compute, Lowering, Metas, Strides, operand};
@@ -21,7 +21,7 @@ const fn gathered(
     Lowering::Compute(Compute { class: Class::Gather, strides: Strides::RowMajor, metas, run })
 }
 
-/// A search: what is ordered, what is looked for, and how.
+/// A search: the sorted sequences, the values, and the options.
 struct Search<'a> {
     sequence: &'a Tensor,
     values: &'a Value,
@@ -31,7 +31,7 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    /// `sorted_sequence, self, *, out_int32, right, side, sorter`
+    /// From the arguments `sorted_sequence, self, *, out_int32, right, side, sorter`.
     fn sorted(a: &'a [Value]) -> Result<Search<'a>> {
         let right = a[3].bool()?;
         let side = a[4].opt(Value::str)?;
@@ -58,7 +58,7 @@ impl<'a> Search<'a> {
         .checked("sorted_sequence")
     }
 
-    /// `self, boundaries, *, out_int32, right`
+    /// From the arguments `self, boundaries, *, out_int32, right`.
     fn buckets(a: &'a [Value]) -> Result<Search<'a>> {
         let sequence = a[1].tensor()?;
         if sequence.dim() != 1 {
@@ -138,7 +138,7 @@ impl<'a> Search<'a> {
                 n.saturating_sub(1)
             )));
         }
-        // one sequence for all values, or one for each line of them
+        // There is one sequence for all values, or one for each row of values.
         let rows = sequence.all.len().checked_div(n).unwrap_or(1).max(1);
         let per_row = values.all.len().div_ceil(rows).max(1);
         let found: Vec<i64> = values
@@ -150,7 +150,7 @@ impl<'a> Search<'a> {
                 let at = |i: usize| {
                     sequence.all[start + sorter.as_ref().map_or(i, |s| s[start + i] as usize)]
                 };
-                // NaN is neither reached nor passed, as in PyTorch
+                // As in PyTorch, every comparison with NaN fails.
                 let passed = |k: i64| {
                     !sequence.is_nan(k)
                         && !sequence.is_nan(v)
@@ -178,7 +178,7 @@ fn membership_meta(a: &[Value]) -> Result<Metas> {
     }])
 }
 
-/// `elements, test_elements, *, assume_unique, invert`
+/// `isin`. The arguments are `elements, test_elements, *, assume_unique, invert`.
 fn membership(a: &[Value], out: &Tensor) -> Result<()> {
     let invert = a[3].bool()?;
     let (x, set) = promoted(&a[0], &a[1])?;
@@ -191,7 +191,7 @@ fn membership(a: &[Value], out: &Tensor) -> Result<()> {
 }
 
 table! {
-    /// See the module.
+    /// Searches.
     pub(super) static TABLE = {
         General "aten::searchsorted.Tensor(Tensor sorted_sequence, Tensor self, *, \
             bool out_int32=False, bool right=False, str? side=None, \

@@ -1,5 +1,5 @@
-//! Reductions of consecutive segments of a dimension, given by their lengths or by where they
-//! begin.
+//! `segment_reduce`: reductions of consecutive segments of a dimension. Lengths or offsets give the
+//! segments.
 
 use super::super::dims::{fresh, require, require_index};
 use super::super::lowering::{Class, Compute, Lowering, Metas, Strides};
@@ -58,7 +58,8 @@ impl Fold {
         }
     }
 
-    /// The result over `n` elements; the mean of nothing is NaN, unless there was an initial value.
+    /// The result for `n` elements. The mean of no elements is NaN, unless there is an initial
+    /// value.
     fn end(self, a: f64, n: usize, initial: bool) -> f64 {
         match self {
             Fold::Mean if n > 0 => a / n as f64,
@@ -68,16 +69,16 @@ impl Fold {
     }
 }
 
-/// `data, reduce, *, lengths, indices, offsets, axis, unsafe, initial`
+/// A call. The arguments are `data, reduce, *, lengths, indices, offsets, axis, unsafe, initial`.
 struct Segments<'a> {
     data: &'a Tensor,
     fold: Fold,
-    /// Lengths, or offsets where `offsets`; the latter count where both are given.
+    /// The lengths of the segments, or their offsets. If both are given, the offsets apply.
     bounds: &'a Tensor,
     offsets: bool,
     axis: usize,
     initial: Option<f64>,
-    /// Whether lengths must add up to the dimension.
+    /// Whether the lengths must add up to the size of the dimension.
     exact: bool,
 }
 
@@ -129,7 +130,7 @@ impl<'a> Segments<'a> {
         Ok(smallvec![fresh(self.data, sizes, self.data.dtype())])
     }
 
-    /// The bounds of the segments of one line.
+    /// The start and end of each segment of one line.
     fn spans(&self, bounds: &[i64], extent: usize) -> Result<Vec<(usize, usize)>> {
         let mut spans = Vec::with_capacity(bounds.len());
         let mut push = |start: i64, end: i64| match (usize::try_from(start), usize::try_from(end)) {
@@ -184,7 +185,7 @@ impl<'a> Segments<'a> {
 }
 
 table! {
-    /// See the module.
+    /// Segment reductions.
     pub(super) static TABLE = {
         General "aten::segment_reduce(Tensor data, str reduce, *, Tensor? lengths=None, \
             Tensor? indices=None, Tensor? offsets=None, int axis=0, bool unsafe=False, \
