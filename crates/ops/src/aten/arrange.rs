@@ -3,7 +3,7 @@
 
 use super::dims::{done, fresh, is_one, known_equal, require, require_index, require_rank};
 use super::lowering::Lowering;
-use super::structure::tensors;
+use super::structure::{list, tensors};
 use super::{host, table};
 use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
@@ -16,13 +16,6 @@ use maquette_ir::sym::SymInt;
 use maquette_ir::typing::broadcast;
 use maquette_ir::{Loc, MemoryFormat};
 use smallvec::smallvec;
-
-/// The outputs of a composite that returns one list.
-fn all(tensors: impl IntoIterator<Item = Tensor>) -> Result<Outputs> {
-    let list: Vec<Value> =
-        tensors.into_iter().map(|t| Ok(Value::Tensor(t.ok()?.clone()))).collect::<Result<_>>()?;
-    Ok(smallvec![Value::List(list.into())])
-}
 
 /// A view with at least `rank` dimensions, up to 3. New dimensions are inserted as NumPy does.
 fn at_least(x: &Tensor, rank: usize) -> Tensor {
@@ -63,7 +56,7 @@ fn column_stack(a: &[Value]) -> Result<Outputs> {
 fn broadcast_tensors(a: &[Value]) -> Result<Outputs> {
     let parts: Vec<&Tensor> = a[0].list()?.iter().map(Value::tensor).collect::<Result<_>>()?;
     let sizes = broadcast(&parts.iter().map(|t| t.sizes()).collect::<Vec<_>>())?;
-    all(parts.into_iter().map(|t| own(t).expand(sizes.clone())))
+    list(parts.into_iter().map(|t| own(t).expand(sizes.clone())).collect())
 }
 
 /// Sums over the dimensions that a broadcast from `size` to the sizes of `x` would repeat.
@@ -220,11 +213,11 @@ table! {
         General "aten::atleast_3d(Tensor self) -> Tensor" =>
             Lowering::Composite(|a| done(at_least(&own(a[0].tensor()?), 3))),
         General "aten::atleast_1d.Sequence(Tensor[] tensors) -> Tensor[]" =>
-            Lowering::Composite(|a| all(a[0].tensors().map(|t| at_least(&own(t), 1)))),
+            Lowering::Composite(|a| list(a[0].tensors().map(|t| at_least(&own(t), 1)).collect())),
         General "aten::atleast_2d.Sequence(Tensor[] tensors) -> Tensor[]" =>
-            Lowering::Composite(|a| all(a[0].tensors().map(|t| at_least(&own(t), 2)))),
+            Lowering::Composite(|a| list(a[0].tensors().map(|t| at_least(&own(t), 2)).collect())),
         General "aten::atleast_3d.Sequence(Tensor[] tensors) -> Tensor[]" =>
-            Lowering::Composite(|a| all(a[0].tensors().map(|t| at_least(&own(t), 3)))),
+            Lowering::Composite(|a| list(a[0].tensors().map(|t| at_least(&own(t), 3)).collect())),
         General "aten::hstack(Tensor[] tensors) -> Tensor" => Lowering::Composite(hstack),
         General "aten::vstack(Tensor[] tensors) -> Tensor" =>
             Lowering::Composite(|a| stacked(a, 2, 0)),
@@ -254,7 +247,7 @@ table! {
             Lowering::Composite(|a| {
                 let x = a[0].tensor()?;
                 let x = if x.dim() == 0 { x.unsqueeze(0) } else { x.clone() };
-                all(x.nonzero().unbind(1)?)
+                list(x.nonzero().unbind(1)?)
             }),
         General "aten::sum_to_size(Tensor self, SymInt[] size) -> Tensor" =>
             Lowering::Composite(|a| sum_to_size(a[0].tensor()?, a[1].ints()?)),

@@ -60,7 +60,7 @@ fn holds(t: &Tensor, message: &str) -> Result<Outputs> {
 }
 
 table! {
-    /// See the module.
+    /// Assertions.
     pub(super) static TABLE = {
         General "aten::_assert_tensor_metadata(Tensor a, SymInt[]? size=None, \
             SymInt[]? stride=None, ScalarType? dtype=None, *, Device? device=None, \

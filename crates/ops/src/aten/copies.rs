@@ -129,7 +129,7 @@ fn viewed_copy(op: &str, args: &[Value]) -> Result<Outputs> {
 }
 
 table! {
-    /// See the module.
+    /// Copies and conversions.
     pub(super) static TABLE = {
         PreservesElements "aten::clone(Tensor self, *, \
             MemoryFormat? memory_format=None) -> Tensor" =>

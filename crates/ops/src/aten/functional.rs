@@ -106,7 +106,7 @@ fn injective(a: &[Value]) -> Result<Outputs> {
 }
 
 table! {
-    /// See the module.
+    /// The operators of functional graphs.
     pub(super) static TABLE = {
         MovesElements schemas::VIEW =>
             Lowering::Compute(Compute {

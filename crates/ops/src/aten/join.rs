@@ -2,8 +2,8 @@
 //! `constant_pad_nd`, `tril`, `triu`.
 
 use super::dims::{
-    channels_last_strides, decide, done, format_strides, fresh, fresh_like, is_channels_last,
-    require, require_rank,
+    channels_last_strides, decide, done, format_strides, fresh, fresh_like, in_format_of,
+    is_channels_last, require, require_rank,
 };
 use super::host::{self, fill_with, separable, typed};
 use super::lowering::{Class, Compute, Lowering, Metas, Strides};
@@ -68,7 +68,7 @@ fn cat_meta(parts: &[&Tensor], dim: i64) -> Result<Meta> {
             require_equal(sizes[k], t.sizes()[k], &mismatch)?;
         }
         sizes[d] += t.sizes()[d];
-        channels_last = channels_last && matches!(t.dim(), 4 | 5) && is_channels_last(t.meta())?;
+        channels_last = channels_last && is_channels_last(t.meta())?;
     }
     let m = fresh(first, sizes, dtype);
     Ok(if channels_last { Meta { strides: channels_last_strides(&m.sizes), ..m } } else { m })
@@ -246,11 +246,7 @@ fn constant_pad_meta(x: &Tensor, pad: &[SymInt], value: &Value) -> Result<Meta> 
             ..m
         });
     }
-    Ok(if matches!(x.dim(), 4 | 5) && is_channels_last(x.meta())? {
-        Meta { strides: channels_last_strides(&m.sizes), ..m }
-    } else {
-        m
-    })
+    in_format_of(x, m)
 }
 
 fn constant_pad(args: &[Value], out: &Tensor) -> Result<()> {

@@ -80,7 +80,7 @@ pub(super) fn require_argument_fits(name: &str, v: &Value, dtype: DType) -> Resu
 }
 
 table! {
-    /// See the module.
+    /// `item` and its variants.
     pub(super) static TABLE = {
         General "aten::item(Tensor self) -> Scalar" =>
             Lowering::Dynamic { observes_strides: true, fake: fake_item, run: item },

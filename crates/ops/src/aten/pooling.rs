@@ -1,7 +1,7 @@
 //! Pooling over sliding windows of the last one to three dimensions: maximum, mean, and adaptive
 //! mean.
 
-use super::dims::{channels_last_strides, done, fresh, is_channels_last, require, require_rank};
+use super::dims::{done, fresh, in_format_of, require, require_rank};
 use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::spatial::regions::stepwise_means;
 use super::spatial::{require_dtype, require_float};
@@ -110,12 +110,7 @@ impl Sliding {
 /// The metadata of a fresh result, channels-last if the input is.
 #[track_caller]
 pub(super) fn pooled_meta(x: &Tensor, sizes: Dims, dtype: DType) -> Result<Meta> {
-    let m = fresh(x, sizes, dtype);
-    Ok(if is_channels_last(x.meta())? {
-        Meta { strides: channels_last_strides(&m.sizes), ..m }
-    } else {
-        m
-    })
+    in_format_of(x, fresh(x, sizes, dtype))
 }
 
 pub(super) fn max_sliding(a: &[Value], space: usize) -> Result<Sliding> {

@@ -1,4 +1,5 @@
-//! Factorisations: LU, Cholesky, QR and the reflections it is made of.
+//! Factorizations: LU, Cholesky, QR, and the Householder reflections of QR. The algorithms are in
+//! `dense`.
 
 use super::dense::{Matrix, cholesky, householder, lu, reflect};
 use super::{columns, dense, load, load_rows, matrix, sizes, square, store};
@@ -14,7 +15,7 @@ use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
 use smallvec::smallvec;
 
-/// Fails where a factorisation did and the caller asked: argument `check` is true.
+/// An error if a factorization failed and the caller requested the check.
 pub(super) fn check_info(info: &[f64], check: bool, why: &str) -> Result<()> {
     match info.iter().position(|i| *i != 0.0).filter(|_| check) {
         None => Ok(()),
@@ -25,19 +26,19 @@ pub(super) fn check_info(info: &[f64], check: bool, why: &str) -> Result<()> {
     }
 }
 
-/// The smaller of two sizes.
+/// The smaller size.
 pub(super) fn least(a: SymInt, b: SymInt) -> SymInt {
     a.min(b)
 }
 
-/// `LU`, `pivots` and `info` of the matrices in an argument.
+/// The metadata of `LU`, `pivots` and `info` for the matrices of an argument.
 pub(super) fn lu_metas(name: &str, x: &Tensor) -> Result<[Meta; 3]> {
     let (batch, n, m) = matrix(name, x)?;
     let pivots = fresh(x, sizes(batch, &[least(n, m)]), DType::I32);
     Ok([columns(x, x.sizes().into()), pivots, fresh(x, batch.into(), DType::I32)])
 }
 
-/// Pivots count from 1.
+/// Stores pivots, which count from 1 as in LAPACK.
 pub(super) fn store_pivots<'a>(
     out: &Tensor,
     all: impl Iterator<Item = &'a Vec<usize>>,
@@ -65,7 +66,7 @@ fn lu_factor(a: &[Value], out: &[Tensor]) -> Result<()> {
     host::store_reals(&out[2], &info)
 }
 
-/// The exchanges of rows that an argument of pivots holds, for matrices of `rows` rows.
+/// Loads the row exchanges of an argument of pivots, for matrices with `rows` rows.
 pub(super) fn load_pivots(t: &Tensor, rows: usize) -> Result<Vec<Vec<usize>>> {
     let all = load_rows(t)?;
     if let Some(p) = all.iter().flatten().find(|p| !(1.0..=rows as f64).contains(*p)) {
@@ -76,7 +77,7 @@ pub(super) fn load_pivots(t: &Tensor, rows: usize) -> Result<Vec<Vec<usize>>> {
     Ok(all.into_iter().map(|row| row.into_iter().map(|p| p as usize - 1).collect()).collect())
 }
 
-/// Pivots must be one list of i32 a matrix.
+/// Requires the pivots to be one vector of i32 for each matrix.
 pub(super) fn require_pivots(
     name: &str,
     pivots: &Tensor,
@@ -168,8 +169,8 @@ fn geqrf(a: &[Value], out: &[Tensor]) -> Result<()> {
     host::store_reals(&out[1], &tau)
 }
 
-/// The reflections in `x` must have their factors in `tau`: at most as many as columns, which are
-/// at most as many as rows.
+/// Requires `tau` to hold a factor for each reflection in `x`. There are at most as many
+/// reflections as columns, and at most as many columns as rows.
 fn require_reflections(names: [&str; 2], x: &Tensor, tau: &Tensor) -> Result<()> {
     require_same_dtype((names[0], x), (names[1], tau))?;
     let (batch, n, m) = matrix(names[0], x)?;
@@ -231,7 +232,7 @@ fn ormqr_metas(a: &[Value]) -> Result<Metas> {
     Ok(smallvec![columns(c, c.sizes().into())])
 }
 
-/// From the right, the transpose is multiplied from the left.
+/// `ormqr`. To multiply from the right, the transpose is multiplied from the left.
 fn ormqr(a: &[Value], out: &Tensor) -> Result<()> {
     let (x, c, left, transposed) = (a[0].tensor()?, a[2].tensor()?, a[3].bool()?, a[4].bool()?);
     let batch = matrix("self", x)?.0;
@@ -245,7 +246,7 @@ fn ormqr(a: &[Value], out: &Tensor) -> Result<()> {
     store(out, &all)
 }
 
-/// What `mode` asks for: `Q` at all, and whole.
+/// The outputs that `mode` requests: whether `Q` is computed, and whether it is square.
 fn qr_mode(mode: &Value) -> Result<(bool, bool)> {
     match mode.str()? {
         "reduced" => Ok((true, false)),
@@ -290,7 +291,7 @@ fn qr(a: &[Value], out: &[Tensor]) -> Result<()> {
     store(&out[1], &rs)
 }
 
-/// A named operator's first results, `check_errors` true.
+/// The first `count` results of an operator that is called with `check_errors`.
 fn checked(op: &str, args: crate::Args, count: usize) -> Result<crate::Outputs> {
     let mut out = crate::call(op, args)?;
     out.truncate(count);
@@ -298,7 +299,7 @@ fn checked(op: &str, args: crate::Args, count: usize) -> Result<crate::Outputs> 
 }
 
 table! {
-    /// See the module.
+    /// Factorizations.
     pub(super) static TABLE = {
         General "aten::linalg_lu_factor_ex(Tensor A, *, bool pivot=True, \
             bool check_errors=False) -> (Tensor LU, Tensor pivots, Tensor info)" =>

@@ -1,4 +1,4 @@
-//! Norms of matrices, and products of vectors.
+//! Matrix norms (`linalg_matrix_norm`, `linalg_norm`) and `linalg_vecdot`.
 
 use crate::aten::dims::done;
 use crate::aten::loss::require_floats;
@@ -11,10 +11,11 @@ use crate::tensor::shape::wrap_dim;
 use crate::tensor::{Tensor, dims_text};
 use smallvec::smallvec;
 
-/// Which norm of a matrix.
+/// The kind of a matrix norm.
 enum Order {
     Frobenius,
-    /// The greatest, or least, sum of absolute values over the columns, or the rows.
+    /// The largest or smallest sum of absolute values over columns (orders 1 and -1) or rows
+    /// (infinite orders).
     Sums {
         greatest: bool,
         of_rows: bool,
@@ -42,7 +43,7 @@ impl Order {
         }
     }
 
-    /// The norm over two dimensions; `dtype` is what it is computed in.
+    /// The norm over two dimensions, computed in `dtype`.
     fn apply(&self, x: &Tensor, dims: &[i64], keepdim: bool, dtype: &Value) -> Result<Tensor> {
         let [a, b] = *dims else {
             return Err(Error::value(format!("`dim` must name 2 dimensions, found {dims:?}")));
@@ -67,7 +68,7 @@ impl Order {
         let norm = if !greatest {
             sums.amin([pick], true)
         } else if x.sizes()[pick as usize].as_i64() == Some(0) {
-            // the greatest of no sums is 0
+            // The maximum of no sums is 0.
             let mut sizes: Dims = sums.sizes().into();
             sizes[pick as usize] = 1.into();
             x.new_zeros(sizes, x.dtype())
@@ -86,8 +87,8 @@ fn vector_norm(a: &[Value], ord: f64) -> Result<Tensor> {
     Ok(x.linalg_vector_norm(ord, dims, a[3].bool()?))
 }
 
-/// The dimensions of the matrices that `linalg_norm` with an order takes, or nothing where it takes
-/// vectors.
+/// The two dimensions of the matrices of a `linalg_norm` call with an order. `None` if the call
+/// computes a vector norm.
 fn matrix_dims(a: &[Value]) -> Result<Option<[i64; 2]>> {
     let x = a[0].tensor()?;
     let Some(dims) = a[2].opt(Value::ints_i64)? else {
@@ -131,7 +132,7 @@ fn vecdot(x: &Tensor, y: &Tensor, dim: i64) -> Result<Tensor> {
 }
 
 table! {
-    /// See the module.
+    /// Matrix norms and vector products.
     pub(super) static TABLE = {
         General "aten::linalg_matrix_norm(Tensor self, Scalar ord, int[] dim=[-2, -1], \
             bool keepdim=False, *, ScalarType? dtype=None) -> Tensor" =>

@@ -1,4 +1,5 @@
-//! Systems of linear equations, inverses, determinants.
+//! Linear systems, inverses and determinants, by LU or Cholesky factorization or by triangular
+//! solves.
 
 use super::dense::{Lu, Matrix, lu, solve_triangular};
 use super::factor::{check_info, load_pivots, lu_metas, require_pivots, store_pivots};
@@ -13,8 +14,8 @@ use crate::tensor::{Tensor, dims_text};
 use maquette_ir::DType;
 use smallvec::smallvec;
 
-/// Square `a` against the rows of `b`, or its columns from the right; the sizes that `b` broadcasts
-/// to.
+/// Checks a system of a square `a` with right sides `b`: `a x = b`, or `x a = b` unless `left`.
+/// Returns the sizes of the solution.
 fn system(a: (&str, &Tensor), b: (&str, &Tensor), left: bool) -> Result<Dims> {
     let (_, n) = square(a.0, a.1)?;
     let (_, rows, cols) = matrix(b.0, b.1)?;
@@ -31,7 +32,7 @@ fn system(a: (&str, &Tensor), b: (&str, &Tensor), left: bool) -> Result<Dims> {
     Ok(sizes(&common_batch(a, b)?, &[rows, cols]))
 }
 
-/// `x` of each pair, where `a x = b`, or `x a = b` from the right.
+/// Solves each system of a batch: `a x = b`, or `x a = b` unless `left`.
 fn solve_each(
     a: &Tensor,
     b: &Tensor,
@@ -40,7 +41,7 @@ fn solve_each(
     solve: impl Fn(Matrix, Matrix) -> Matrix,
 ) -> Result<()> {
     let batch = &out.sizes()[..out.dim() - 2];
-    // from the right, the transposes are solved
+    // `x a = b` is solved as `aᵀ xᵀ = bᵀ`.
     let pairs = load(a, batch)?.into_iter().zip(load(b, batch)?);
     let all: Vec<Matrix> = pairs
         .map(|(a, b)| solve(a.transposed_if(!left), b.transposed_if(!left)).transposed_if(!left))
@@ -65,7 +66,7 @@ fn run_solve_triangular(a: &[Value], out: &Tensor) -> Result<()> {
     })
 }
 
-/// `self` are the right sides here.
+/// `triangular_solve` takes the right sides as `self`.
 fn triangular_solve_metas(a: &[Value]) -> Result<Metas> {
     let (b, x) = (a[0].tensor()?, a[1].tensor()?);
     let solution = system(("A", x), ("self", b), true)?;
@@ -83,7 +84,7 @@ fn triangular_solve(a: &[Value], out: &[Tensor]) -> Result<()> {
     store(&out[1], &load(x, &out[1].sizes()[..out[1].dim() - 2])?)
 }
 
-/// Solves with a Cholesky factor: one triangle, then its transpose.
+/// Solves with a Cholesky factor: one triangular solve, then one with the transpose.
 fn with_factor(factor: Matrix, b: Matrix, upper: bool) -> Matrix {
     let lower = factor.transposed_if(upper);
     let half = triangular(b, &lower, false, false);
@@ -124,14 +125,14 @@ fn inv(a: &[Value], out: &[Tensor]) -> Result<()> {
     host::store_reals(&out[1], &info)
 }
 
-/// Each matrix factorised; or its transpose, where that is how a row-major matrix can be without a
-/// copy.
+/// Factorizes each matrix. With `or_transpose`, row-major matrices are factorized transposed:
+/// PyTorch does so, because LAPACK is column-major and no copy is needed.
 fn factorised(x: &Tensor, or_transpose: bool) -> Result<Vec<Lu>> {
     let transposed = or_transpose && is_contiguous(x.sizes(), x.strides())?;
     Ok(load(x, square("A", x)?.0)?.into_iter().map(|m| lu(m.transposed_if(transposed))).collect())
 }
 
-/// As many numbers a matrix as asked for, then its factorisation.
+/// The metadata of `numbers` results for each matrix, followed by the factorization.
 fn det_metas(a: &[Value], numbers: usize) -> Result<Metas> {
     let x = a[0].tensor()?;
     let (batch, _) = square("A", x)?;
@@ -160,7 +161,7 @@ fn slogdet(a: &[Value], out: &[Tensor]) -> Result<()> {
     store_factors(&all, &out[2..])
 }
 
-/// Whether `b` is one vector a matrix of `a`, and the sizes of the result.
+/// Whether `b` is a batch of vectors rather than matrices, and the sizes of the solution.
 fn right_sides(a: &Tensor, b: &Tensor, left: bool) -> Result<(bool, Dims)> {
     square("A", a)?;
     let lead = &a.sizes()[..a.dim() - 1];
@@ -226,7 +227,7 @@ fn lu_solve(a: &[Value], out: &Tensor) -> Result<()> {
     store(out, &all.map(solved).collect::<Vec<_>>())
 }
 
-/// The results `picked` of an operator.
+/// The results `picked` of a call of `op`.
 fn some(op: &str, args: crate::Args, picked: &[usize]) -> Result<crate::Outputs> {
     let out = crate::call(op, args)?;
     picked.iter().map(|&i| Ok(Value::from(super::tensor(&out, i)?))).collect()
@@ -240,7 +241,7 @@ fn with_check(a: &[Value], check: bool) -> crate::Args {
     a.iter().cloned().chain([Value::Bool(check)]).collect()
 }
 
-/// The metadata of `self`, which holds square matrices.
+/// The metadata of `self`, which must hold square matrices.
 fn square_like(a: &[Value]) -> Result<Metas> {
     let x = a[0].tensor()?;
     square("self", x)?;
@@ -248,7 +249,7 @@ fn square_like(a: &[Value]) -> Result<Metas> {
 }
 
 table! {
-    /// See the module.
+    /// Systems, inverses and determinants.
     pub(super) static TABLE = {
         General "aten::triangular_solve(Tensor self, Tensor A, bool upper=True, \
             bool transpose=False, \

@@ -4,7 +4,6 @@
 //! Handles cannot carry errors. The first error is kept in the [`Formula`], the rest of the formula
 //! is built with a placeholder register, and [`formula`] returns the error instead of the
 //! expression.
-//! sees.
 
 use super::super::dims::{require_mask, require_rank};
 use super::super::lowering::PointwiseCx;

@@ -1,5 +1,5 @@
-//! Padding with a tensor's own elements: every padded position reads one of them, a dimension at a
-//! time.
+//! Padding with elements of the tensor: reflection, replication and circular padding. Every
+//! dimension has a table of the positions to read.
 
 use super::{compute, is_empty, require_dtype, require_full};
 use crate::aten::dims::{fresh, require, require_rank};
@@ -16,21 +16,21 @@ use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, Scalar};
 use smallvec::smallvec;
 
-/// Which element stands for one outside.
+/// The element that a position outside the tensor reads.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
-    /// As in a mirror whose surface is the border element.
+    /// The mirrored element. The border is not repeated.
     Reflect,
     /// The border element.
     Replicate,
-    /// As if the tensor were repeated.
+    /// The element of the tensor repeated periodically.
     Circular,
 }
 
 impl Mode {
-    /// Where the `n` elements, with `before` and `after` added, are read.
+    /// The positions to read along a dimension of `n` elements, padded with `before` and `after`.
     fn table(self, n: i64, before: i64, after: i64) -> Result<Vec<usize>> {
-        // negative padding cuts off first: what wraps around is what is left
+        // Negative padding applies first: circular padding repeats the remaining elements.
         let (cut, rest) = match self {
             Mode::Circular => ((-before).max(0), (n + before.min(0) + after.min(0)).max(1)),
             _ => (0, n),
@@ -47,10 +47,10 @@ impl Mode {
     }
 }
 
-/// More elements than this are added to no dimension.
+/// The limit on the padding of a dimension.
 const LIMIT: i64 = 1 << 40;
 
-/// The sizes after padding; `pad` lists the last dimension first.
+/// The sizes after padding. `pad` lists the last dimension first.
 #[track_caller]
 fn padded(x: &Tensor, pad: &[SymInt], mode: Mode) -> Result<Dims> {
     let mut sizes: Dims = x.sizes().into();
@@ -67,7 +67,7 @@ fn padded(x: &Tensor, pad: &[SymInt], mode: Mode) -> Result<Dims> {
             )
         };
         for side in [before, after] {
-            // what is added and taken away must not overflow on the way
+            // The limit keeps the sum of additions and removals from overflowing.
             require(side.ge(-LIMIT).and(side.le(LIMIT)), too_large)?;
             match mode {
                 Mode::Reflect => require(side.lt(n), too_large)?,
@@ -131,7 +131,7 @@ fn run(a: &[Value], out: &Tensor, mode: Mode) -> Result<()> {
     separable(x, out, &tables)
 }
 
-/// Pads by the named mode.
+/// `pad` with a named mode.
 fn pad(x: &Tensor, pad: &[SymInt], mode: &str, value: Option<f64>) -> Result<Outputs> {
     let name = match (mode, pad.len()) {
         ("constant", _) => {
@@ -164,7 +164,7 @@ fn pad(x: &Tensor, pad: &[SymInt], mode: &str, value: Option<f64>) -> Result<Out
     crate::call(name, crate::args![x, Value::from_dims(pad)])
 }
 
-/// The modes that `_pad_enum` numbers.
+/// The modes, in the order of their numbers in `_pad_enum`.
 const MODES: [&str; 4] = ["reflect", "replicate", "circular", "constant"];
 
 fn numbered(mode: i64) -> Result<&'static str> {
@@ -188,7 +188,7 @@ fn one(m: Meta) -> Metas {
 }
 
 table! {
-    /// See the module.
+    /// Padding.
     pub(super) static TABLE = {
         General "aten::reflection_pad1d(Tensor self, SymInt[2] padding) -> Tensor" =>
             border!(Reflect, 1),

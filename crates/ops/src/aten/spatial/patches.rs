@@ -1,4 +1,4 @@
-//! Patches of images as columns, and columns added up to images.
+//! `im2col` and `col2im`: the patches of an image as columns, and the sum of columns into an image.
 
 use super::{compute, is_empty, numbers, require_dtype, require_full, rounding};
 use crate::aten::dims::{fresh, require, require_rank};
@@ -13,7 +13,7 @@ use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
 use smallvec::smallvec;
 
-/// Where the patches of an image lie.
+/// The position and size of the patches of an image.
 struct Patches {
     kernel: [i64; 2],
     dilation: [i64; 2],
@@ -22,7 +22,7 @@ struct Patches {
 }
 
 impl Patches {
-    /// From `kernel_size, dilation, padding, stride`.
+    /// From the arguments `kernel_size, dilation, padding, stride`.
     #[track_caller]
     fn of(a: &[Value]) -> Result<Patches> {
         Ok(Patches {
@@ -37,7 +37,7 @@ impl Patches {
         self.kernel[0].saturating_mul(self.kernel[1])
     }
 
-    /// How many patches there are along each dimension of an image; at least one.
+    /// The number of patches along each dimension of an image. There must be at least one.
     #[track_caller]
     fn counts(&self, image: &[SymInt]) -> Result<[SymInt; 2]> {
         let mut counts = [SymInt::from(1); 2];
@@ -58,8 +58,8 @@ impl Patches {
         Ok(counts)
     }
 
-    /// Pairs the elements of all columns, row-major, with the elements of the image: `f(column
-    /// element, image element)`; none where the patch reaches over the border.
+    /// Calls `f(column element, image element)` for every element of the columns in row-major
+    /// order. The image element is `None` if the patch extends beyond the border.
     fn pairs(
         &self,
         channels: usize,
@@ -107,7 +107,7 @@ fn columns_meta(a: &[Value]) -> Result<Metas> {
     Ok(smallvec![fresh(x, sizes, x.dtype())])
 }
 
-/// The size of an image, and of its columns, in plain numbers.
+/// The number of channels, the sizes of an image, and the sizes of its grid of patches.
 fn layout(patches: &Patches, image: &Tensor) -> Result<(usize, [i64; 2], [i64; 2])> {
     let (lead, space) = image.sizes().split_at(image.dim() - 2);
     let counts = patches.counts(space)?.map(|n| n.as_i64().unwrap_or(0));
@@ -192,7 +192,7 @@ fn image(a: &[Value], out: &Tensor) -> Result<()> {
 }
 
 table! {
-    /// See the module.
+    /// Patches.
     pub(super) static TABLE = {
         General "aten::im2col(Tensor self, int[2] kernel_size, int[2] dilation, int[2] padding, \
             int[2] stride) -> Tensor" =>

@@ -1,5 +1,5 @@
-//! Elements in other places: blocks of channels to blocks of pixels and back, channels shuffled,
-//! quarter turns; and gated halves.
+//! Rearrangements: `pixel_shuffle` (Shi et al. 2016) and its inverse, `channel_shuffle`, `rot90`;
+//! and the gated linear unit `glu`. The shuffles copy between two strided views.
 
 use super::{compute, is_empty, require_float};
 use crate::aten::dims::{done, fresh, require, require_rank};
@@ -19,7 +19,7 @@ use maquette_ir::typing::elementwise_strides;
 use maquette_ir::{DType, MemoryFormat};
 use smallvec::smallvec;
 
-/// A dimension as two, the second of size `inner`: a view, whatever the strides.
+/// The metadata with a dimension split into two, of which the second has size `inner`.
 fn split(m: &Meta, d: usize, inner: SymInt) -> Meta {
     let mut out = m.clone();
     out.sizes[d] = m.sizes[d].floor_div(inner);
@@ -29,7 +29,7 @@ fn split(m: &Meta, d: usize, inner: SymInt) -> Meta {
     out
 }
 
-/// Dimension `from` moved to place `to`.
+/// The metadata with dimension `from` moved to position `to`.
 fn moved(mut m: Meta, from: usize, to: usize) -> Meta {
     let (size, stride) = (m.sizes.remove(from), m.strides.remove(from));
     m.sizes.insert(to, size);
@@ -37,21 +37,22 @@ fn moved(mut m: Meta, from: usize, to: usize) -> Meta {
     m
 }
 
-/// `[…, C r², H, W]` and `[…, C, H r, W r]`, both seen as `[…, C, H, r, W, r]`.
+/// Both layouts of a pixel shuffle, `[…, C r², H, W]` and `[…, C, H r, W r]`, as views with sizes
+/// `[…, C, H, r, W, r]`.
 fn blocks(channels: &Meta, pixels: &Meta, r: SymInt) -> (Meta, Meta) {
     let c = channels.rank() - 3;
-    // C r² becomes C, r, r; the two blocks go behind H and W
+    // C r² splits into C, r, r. The two factors r move behind H and W.
     let channels =
         moved(moved(split(&split(channels, c, r * r), c + 1, r), c + 2, c + 4), c + 1, c + 2);
     let pixels = split(&split(pixels, c + 2, r), c + 1, r);
     (channels, pixels)
 }
 
-/// The block size that argument `i` is, with the sizes of an image.
+/// The image, the block size in argument `arg`, and the sizes of the image.
 fn block<'a>(a: &'a [Value], arg: &str) -> Result<(&'a Tensor, SymInt, Dims)> {
     let (x, r) = (a[0].tensor()?, a[1].int_i64()?);
     require_rank("self", x, 3..=64)?;
-    // its square is a number of channels
+    // The square of the block size is a number of channels.
     if !(1..=1 << 20).contains(&r) {
         return Err(Error::value(format!("`{arg}` must be positive and at most 2^20, found {r}")));
     }
@@ -116,7 +117,7 @@ fn channels_meta(a: &[Value]) -> Result<Metas> {
     Ok(smallvec![pooled_meta(x, x.sizes().into(), x.dtype())?])
 }
 
-/// Channel `g k + i` of `groups` groups of `k` becomes channel `i groups + g`.
+/// Channel `g k + i` of `groups` groups of `k` channels becomes channel `i groups + g`.
 fn shuffle_channels(a: &[Value], out: &Tensor) -> Result<()> {
     let (x, groups) = (a[0].tensor()?, a[1].int()?);
     if is_empty(out) {
@@ -126,7 +127,7 @@ fn shuffle_channels(a: &[Value], out: &Tensor) -> Result<()> {
     copy_as(x, from, out, split(out.meta(), 1, groups))
 }
 
-/// Quarter turns from the first of two dimensions towards the second.
+/// Quarter turns from the first of two dimensions toward the second.
 #[track_caller]
 fn turned(x: &Tensor, turns: i64, dims: &[i64]) -> Result<Tensor> {
     let &[a, b] = dims else {
@@ -182,7 +183,7 @@ fn gate(a: &[Value], out: &Tensor) -> Result<()> {
 }
 
 table! {
-    /// See the module.
+    /// Rearrangements and `glu`.
     pub(super) static TABLE = {
         General "aten::pixel_shuffle(Tensor self, int upscale_factor) -> Tensor" =>
             compute(

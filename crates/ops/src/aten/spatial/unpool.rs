@@ -1,4 +1,5 @@
-//! Elements put back where a pool took them from.
+//! `max_unpool2d`, `max_unpool3d` and the gradient of `max_pool2d`: elements are scattered to the
+//! positions from which a pool took them.
 
 use super::{compute, is_empty, numbers, require_float, require_full, rounding};
 use crate::aten::dims::{fresh, require, require_rank, require_same_dtype};
@@ -46,7 +47,7 @@ fn unpooled_meta(a: &[Value], space: usize) -> Result<Metas> {
     }
     let sizes: Dims = x.sizes()[..x.dim() - space].iter().chain(to).copied().collect();
     if space == 3 {
-        // they say how the pool slid; what they must be is all that PyTorch uses them for
+        // PyTorch checks stride and padding, and does not use them otherwise.
         numbers::<3>("stride", &a[3], 1)?;
         numbers::<3>("padding", &a[4], i64::MIN)?;
         return Ok(smallvec![fresh(x, sizes, x.dtype())]);
@@ -54,8 +55,8 @@ fn unpooled_meta(a: &[Value], space: usize) -> Result<Metas> {
     Ok(smallvec![pooled_meta(x, sizes, x.dtype())?])
 }
 
-/// Puts every element of `x` at its place in its plane of `out`, which is zero elsewhere; `put`
-/// combines it with what is there.
+/// Writes every element of `x` to its position in its plane of `out`, which is zero elsewhere.
+/// `put` combines it with the element at the position.
 fn scatter_by_index(
     x: &Tensor,
     indices: &Tensor,
@@ -104,7 +105,7 @@ fn backward_meta(a: &[Value]) -> Result<Metas> {
 }
 
 table! {
-    /// See the module.
+    /// Unpooling.
     pub(super) static TABLE = {
         General "aten::max_unpool2d(Tensor self, Tensor indices, \
             SymInt[2] output_size) -> Tensor" =>

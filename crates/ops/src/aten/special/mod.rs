@@ -1,5 +1,5 @@
-//! Special functions. Those that need loops, series or tables are functions of plain numbers,
-//! applied an element at a time; short formulas are with the pointwise operators.
+//! Special functions. Functions that need loops, series or tables are written for plain numbers and
+//! applied elementwise (`elementwise`). Functions with short formulas are pointwise operators.
 
 mod alias;
 mod bessel;
@@ -24,7 +24,7 @@ use elementwise::{Takes, meta, metas, round_to, values};
 use maquette_ir::DType;
 use smallvec::smallvec;
 
-/// The tables of this family.
+/// The tables of this folder.
 pub(super) const TABLES: [&[OpDef]; 4] = [TABLE, POLYNOMIALS, alias::TABLE, scan::TABLE];
 
 const fn scalar(
@@ -34,7 +34,8 @@ const fn scalar(
     Lowering::Compute(Compute { class: Class::Scalar, strides: Strides::FromOperands, metas, run })
 }
 
-/// A function of one or two numbers, by the dtypes it takes; of two integers in their dtype.
+/// A function of one or two numbers, with the dtypes that it accepts. A function of two integers
+/// computes in their dtype.
 macro_rules! each {
     (Integers, |$d:ident, $x:ident, $y:ident| $f:expr) => {
         scalar(
@@ -65,7 +66,7 @@ macro_rules! each {
     };
 }
 
-/// `n, self`.
+/// The metadata of `polygamma`. The arguments are `n, self`.
 fn polygamma_metas(a: &[Value]) -> Result<Metas> {
     match a[0].int()?.as_i64() {
         Some(n) if n < 0 => Err(Error::value(format!(
@@ -80,7 +81,7 @@ fn polygamma(a: &[Value], outs: &[Tensor]) -> Result<()> {
     elementwise::unary(&a[1], outs, &|x| gamma::polygamma(n, x, narrow))
 }
 
-/// `self, n`: the arguments of the functional operator come in another order.
+/// `polygamma_`. The arguments are `self, n`, in another order than those of `polygamma`.
 fn polygamma_in_place(a: &[Value]) -> Result<Outputs> {
     let (target, n) = (a[0].tensor()?, a[1].int()?);
     if !target.dtype().is_float() {
@@ -93,10 +94,11 @@ fn polygamma_in_place(a: &[Value]) -> Result<Outputs> {
     crate::call("aten::copy_", smallvec![a[0].clone(), derivative])
 }
 
-/// Row-major, since PyTorch sums over a dimension of its own.
+/// The metadata of `mvlgamma`. The result is row-major, since PyTorch computes a sum over an added
+/// dimension.
 fn mvlgamma_metas(a: &[Value]) -> Result<Metas> {
     let (x, p) = (a[0].tensor()?, a[1].int()?);
-    // each is a term of a sum, for every element
+    // The computation takes `p` terms for every element.
     const MOST: i64 = 1 << 24;
     if p.as_i64().is_some_and(|p| !(1..=MOST).contains(&p)) {
         return Err(Error::value(format!(
@@ -146,7 +148,7 @@ fn as_f64(v: &Value) -> Result<Value> {
     })
 }
 
-/// A power in `f64`, whatever the operands.
+/// `float_power`: a power in `f64`, for all operands.
 fn float_power(op: &str, a: &[Value]) -> Result<Outputs> {
     crate::call(op, smallvec![as_f64(&a[0])?, as_f64(&a[1])?])
 }
@@ -263,7 +265,8 @@ table! {
     }
 }
 
-/// Each polynomial with its overloads: point and degree are tensors, or one of them a number.
+/// The overloads of each polynomial: the point and the degree are tensors, or one of them is a
+/// number.
 macro_rules! polynomials {
     ($($name:literal $p:path;)*) => {
         table! {

@@ -1,4 +1,4 @@
-//! The running logarithm of a sum of exponentials.
+//! `logcumsumexp`: a scan with `log(exp(a) + exp(b))`.
 
 use super::elementwise::Takes;
 use crate::aten::lowering::{Class, Compute, Lowering, Metas, Strides};
@@ -10,14 +10,14 @@ use crate::tensor::meta::Meta;
 use crate::tensor::shape::wrap_dim;
 use smallvec::smallvec;
 
-/// `self, dim`; row-major.
+/// The metadata of `self, dim`: row-major.
 fn metas(a: &[Value]) -> Result<Metas> {
     let x = a[0].tensor()?;
     wrap_dim(a[1].int_i64()?, x.dim())?;
     Ok(smallvec![Meta::contiguous(x.sizes(), Takes::Floats.dtype(&a[..1])?).on(x.device())])
 }
 
-/// `log(exp(a) + exp(b))` without overflow; equal infinities stay.
+/// `log(exp(a) + exp(b))` without overflow. Equal infinities are returned as they are.
 fn log_add(a: f64, b: f64) -> f64 {
     if a.is_nan() || b.is_nan() {
         return f64::NAN;
@@ -52,7 +52,7 @@ const LOWERING: Lowering = Lowering::Compute(Compute {
 });
 
 table! {
-    /// Along one dimension.
+    /// Scans of exponentials.
     pub(super) static TABLE = {
         General "aten::logcumsumexp(Tensor self, int dim) -> Tensor" => LOWERING,
         General "aten::_logcumsumexp(Tensor self, int dim) -> Tensor" => LOWERING,
