@@ -34,27 +34,27 @@ fn own(x: &Tensor) -> Tensor {
 }
 
 /// Concatenates tensors with at least `rank` dimensions along `dim`.
-fn stacked(a: &[Value], rank: usize, dim: i64) -> Result<Outputs> {
+fn stacked(args: &[Value], rank: usize, dim: i64) -> Result<Outputs> {
     done(Tensor::cat(
-        &tensors("tensors", &a[0])?.into_iter().map(|t| at_least(t, rank)).collect::<Vec<_>>(),
+        &tensors("tensors", &args[0])?.into_iter().map(|t| at_least(t, rank)).collect::<Vec<_>>(),
         dim,
     ))
 }
 
-fn hstack(a: &[Value]) -> Result<Outputs> {
-    let along = i64::from(tensors("tensors", &a[0])?[0].dim() > 1);
-    stacked(a, 1, along)
+fn hstack(args: &[Value]) -> Result<Outputs> {
+    let along = i64::from(tensors("tensors", &args[0])?[0].dim() > 1);
+    stacked(args, 1, along)
 }
 
-fn column_stack(a: &[Value]) -> Result<Outputs> {
-    let columns = tensors("tensors", &a[0])?
+fn column_stack(args: &[Value]) -> Result<Outputs> {
+    let columns = tensors("tensors", &args[0])?
         .into_iter()
         .map(|t| if t.dim() <= 1 { t.reshape([t.numel(), 1.into()]) } else { t.clone() });
     done(Tensor::cat(&columns.collect::<Vec<_>>(), 1))
 }
 
-fn broadcast_tensors(a: &[Value]) -> Result<Outputs> {
-    let parts: Vec<&Tensor> = a[0].list()?.iter().map(Value::tensor).collect::<Result<_>>()?;
+fn broadcast_tensors(args: &[Value]) -> Result<Outputs> {
+    let parts: Vec<&Tensor> = args[0].list()?.iter().map(Value::tensor).collect::<Result<_>>()?;
     let sizes = broadcast(&parts.iter().map(|t| t.sizes()).collect::<Vec<_>>())?;
     list(parts.into_iter().map(|t| own(t).expand(sizes.clone())).collect())
 }
@@ -96,9 +96,9 @@ fn sum_to_size(x: &Tensor, size: &[SymInt]) -> Result<Outputs> {
 /// taken modulo the size. Without `dim`, gathers from the flattened tensor, where indices must be
 /// in range.
 #[track_caller]
-fn take_along_dim(a: &[Value]) -> Result<Outputs> {
-    let (x, index) = (a[0].tensor()?, a[1].tensor()?);
-    let Some(dim) = a[2].opt(Value::int_i64)? else {
+fn take_along_dim(args: &[Value]) -> Result<Outputs> {
+    let (x, index) = (args[0].tensor()?, args[1].tensor()?);
+    let Some(dim) = args[2].opt(Value::int_i64)? else {
         return done(x.reshape([-1i64]).gather(0, &index.reshape([-1i64])));
     };
     require_rank("indices", index, x.dim()..=x.dim())?;
@@ -119,14 +119,14 @@ fn take_along_dim(a: &[Value]) -> Result<Outputs> {
 /// `self, repeats, dim`: repeats each element. Without `dim`, repeats the elements of the flattened
 /// tensor.
 #[track_caller]
-fn repeat_each(a: &[Value]) -> Result<Outputs> {
-    let (x, repeats) = (a[0].tensor()?, a[1].int()?);
+fn repeat_each(args: &[Value]) -> Result<Outputs> {
+    let (x, repeats) = (args[0].tensor()?, args[1].int()?);
     require(repeats.ge(0), || format!("`repeats` must not be negative, found {repeats}"))?;
-    let (x, dim) = match a[2].opt(Value::int_i64)? {
+    let (x, dim) = match args[2].opt(Value::int_i64)? {
         Some(dim) if x.dim() > 0 => (x.clone(), wrap_dim(dim, x.dim())?),
         _ => (x.reshape([-1i64]).ok()?.clone(), 0),
     };
-    if let Some(size) = a[3].opt(Value::int)? {
+    if let Some(size) = args[3].opt(Value::int)? {
         let total = x.sizes()[dim] * repeats;
         require_equal(size, total, &|| {
             Error::value(format!("`output_size` must be {total}, found {size}"))
@@ -170,11 +170,11 @@ fn repeated_indices(repeats: &Tensor, n: Option<SymInt>, given: &Value) -> Resul
 }
 
 /// The tensor and the dimension to repeat along. Without `dim`, the tensor is flattened.
-fn repeated_along(a: &[Value]) -> Result<(Tensor, usize)> {
-    let (x, repeats) = (a[0].tensor()?, a[1].tensor()?);
+fn repeated_along(args: &[Value]) -> Result<(Tensor, usize)> {
+    let (x, repeats) = (args[0].tensor()?, args[1].tensor()?);
     require_index("repeats", repeats)?;
     require_rank("repeats", repeats, 0..=1)?;
-    let (x, d) = match a[2].opt(Value::int_i64)? {
+    let (x, d) = match args[2].opt(Value::int_i64)? {
         Some(dim) => (x.clone(), wrap_dim(dim, x.dim())?),
         None => (x.reshape([-1i64]).ok()?.clone(), 0),
     };
@@ -190,16 +190,16 @@ fn repeated_along(a: &[Value]) -> Result<(Tensor, usize)> {
     Ok((if x.dim() == 0 { x.reshape([1i64]).ok()?.clone() } else { x }, d))
 }
 
-fn repeat_by_tensor_fake(cx: &FakeCtx, a: &[Value]) -> Result<Outputs> {
-    let (x, d) = repeated_along(a)?;
+fn repeat_by_tensor_fake(cx: &FakeCtx, args: &[Value]) -> Result<Outputs> {
+    let (x, d) = repeated_along(args)?;
     let mut sizes: Dims = x.sizes().into();
-    sizes[d] = repeated_size(cx, &a[3])?;
+    sizes[d] = repeated_size(cx, &args[3])?;
     Ok(smallvec![Value::Tensor(Tensor::fake_of(fresh(&x, sizes, x.dtype())))])
 }
 
-fn repeat_by_tensor(a: &[Value]) -> Result<Outputs> {
-    let (x, d) = repeated_along(a)?;
-    let index = repeated_indices(a[1].tensor()?, Some(x.sizes()[d]), &a[3])?;
+fn repeat_by_tensor(args: &[Value]) -> Result<Outputs> {
+    let (x, d) = repeated_along(args)?;
+    let index = repeated_indices(args[1].tensor()?, Some(x.sizes()[d]), &args[3])?;
     done(x.index_select(d as i64, &index))
 }
 

@@ -201,27 +201,27 @@ fn without_dropout(p: f64) -> Result<()> {
 }
 
 /// The operands and options of `scaled_dot_product_attention`.
-fn scaled(a: &[Value]) -> Result<([&Tensor; 3], Attention<'_>)> {
-    without_dropout(a[4].float()?)?;
-    let operands = [a[0].tensor()?, a[1].tensor()?, a[2].tensor()?];
+fn scaled(args: &[Value]) -> Result<([&Tensor; 3], Attention<'_>)> {
+    without_dropout(args[4].float()?)?;
+    let operands = [args[0].tensor()?, args[1].tensor()?, args[2].tensor()?];
     // PyTorch's fused kernel rounds, and takes 4-d operands. For others PyTorch computes products
     // and a softmax without rounding between.
     let round = operands.iter().all(|t| t.dim() == 4);
-    let (causal, grouped) = (a[5].bool()?, a[7].bool()?);
+    let (causal, grouped) = (args[5].bool()?, args[7].bool()?);
     Ok((
         operands,
         Attention {
-            mask: a[3].opt_tensor()?,
+            mask: args[3].opt_tensor()?,
             causal,
-            scale: a[6].opt(Value::float)?,
+            scale: args[6].opt(Value::float)?,
             grouped,
             round,
         },
     ))
 }
 
-fn scaled_metas(a: &[Value]) -> Result<Metas> {
-    let (operands, asked) = scaled(a)?;
+fn scaled_metas(args: &[Value]) -> Result<Metas> {
+    let (operands, asked) = scaled(args)?;
     let q = operands[0];
     Ok(smallvec![fresh(q, asked.sizes(operands)?, q.dtype())])
 }
@@ -229,9 +229,9 @@ fn scaled_metas(a: &[Value]) -> Result<Metas> {
 /// The metadata of the output, and of the log-sum-exp, which is stored in the order batch, row,
 /// head.
 #[track_caller]
-fn flash_metas(a: &[Value]) -> Result<Metas> {
-    let (q, k, v) = (a[0].tensor()?, a[1].tensor()?, a[2].tensor()?);
-    without_dropout(a[3].float()?)?;
+fn flash_metas(args: &[Value]) -> Result<Metas> {
+    let (q, k, v) = (args[0].tensor()?, args[1].tensor()?, args[2].tensor()?);
+    without_dropout(args[3].float()?)?;
     for (name, t) in [("query", q), ("key", k), ("value", v)] {
         require_rank(name, t, 4..=4)?;
         require_same_dtype(("query", q), (name, t))?;
@@ -241,7 +241,7 @@ fn flash_metas(a: &[Value]) -> Result<Metas> {
     require_same(&[n[0], s[1], s[2], n[3]], k.sizes(), || "argument `key` must have".into())?;
     require_same(k.sizes(), v.sizes(), || "argument `value` must have".into())?;
     require_heads("key", k, q)?;
-    if let Some(m) = a[5].opt_tensor()? {
+    if let Some(m) = args[5].opt_tensor()? {
         require_same_dtype(("query", q), ("attn_mask", m))?;
         super::views::expand(m.meta(), &[n[0], n[1], n[2], s[2]])?;
     }
@@ -249,19 +249,19 @@ fn flash_metas(a: &[Value]) -> Result<Metas> {
     Ok(smallvec![fresh_like(q, q.dtype())?, super::views::transpose(&rows, 1, 2)?])
 }
 
-fn flash(a: &[Value], out: &[Tensor]) -> Result<()> {
+fn flash(args: &[Value], out: &[Tensor]) -> Result<()> {
     let asked = Attention {
-        mask: a[5].opt_tensor()?,
-        causal: a[4].bool()?,
-        scale: a[6].opt(Value::float)?,
+        mask: args[5].opt_tensor()?,
+        causal: args[4].bool()?,
+        scale: args[6].opt(Value::float)?,
         grouped: true,
         round: true,
     };
-    asked.run([a[0].tensor()?, a[1].tensor()?, a[2].tensor()?], &out[0], Some(&out[1]))
+    asked.run([args[0].tensor()?, args[1].tensor()?, args[2].tensor()?], &out[0], Some(&out[1]))
 }
 
-fn rows_metas(a: &[Value]) -> Result<Metas> {
-    let (weight, index) = (a[0].tensor()?, a[1].tensor()?);
+fn rows_metas(args: &[Value]) -> Result<Metas> {
+    let (weight, index) = (args[0].tensor()?, args[1].tensor()?);
     require_rank("weight", weight, 2..=2)?;
     require_index("indices", index)?;
     let sizes = index.sizes().iter().copied().chain([weight.sizes()[1]]).collect();

@@ -45,10 +45,10 @@ struct BatchNorm<'a> {
 }
 
 impl<'a> BatchNorm<'a> {
-    fn of(a: &'a [Value], form: Form) -> Result<BatchNorm<'a>> {
+    fn of(args: &'a [Value], form: Form) -> Result<BatchNorm<'a>> {
         let running = match form {
             Form::NoStats => None,
-            _ => match (a[3].opt_tensor()?, a[4].opt_tensor()?) {
+            _ => match (args[3].opt_tensor()?, args[4].opt_tensor()?) {
                 (Some(mean), Some(var)) => Some([mean, var]),
                 (None, None) => None,
                 _ => {
@@ -60,8 +60,8 @@ impl<'a> BatchNorm<'a> {
             },
         };
         let (training, at) = match form {
-            Form::Full => (a[5].bool()?, 6),
-            Form::NoStats => (a[3].bool()?, 4),
+            Form::Full => (args[5].bool()?, 6),
+            Form::NoStats => (args[3].bool()?, 4),
             Form::Fixed(training) => (training, 5),
         };
         if !training && running.is_none() {
@@ -69,11 +69,11 @@ impl<'a> BatchNorm<'a> {
                 "`running_mean` and `running_var` must be given where `training` is false",
             ));
         }
-        let (momentum, eps) = (a[at].float()?, a[at + 1].float()?);
+        let (momentum, eps) = (args[at].float()?, args[at + 1].float()?);
         Ok(BatchNorm {
-            x: a[0].tensor()?,
-            weight: a[1].opt_tensor()?,
-            bias: a[2].opt_tensor()?,
+            x: args[0].tensor()?,
+            weight: args[1].opt_tensor()?,
+            bias: args[2].opt_tensor()?,
             running,
             training,
             momentum,
@@ -105,11 +105,11 @@ impl<'a> BatchNorm<'a> {
     /// The metadata of the output, and of the batch's mean and reciprocal standard deviation. The
     /// latter two are empty outside training.
     #[track_caller]
-    fn metas(&self, a: &[Value]) -> Result<Metas> {
+    fn metas(&self, args: &[Value]) -> Result<Metas> {
         require_float(self.x)?;
         require_rank("input", self.x, 2..=64)?;
         let channels = &self.x.sizes()[1..2];
-        require_affine(&a[1..3], channels)?;
+        require_affine(&args[1..3], channels)?;
         for (name, t) in
             ["running_mean", "running_var"].into_iter().zip(self.running.into_iter().flatten())
         {
@@ -265,12 +265,12 @@ fn run_functional(n: &BatchNorm<'_>, outs: &[Tensor]) -> Result<()> {
 }
 
 /// Whether a call writes running statistics: in training, if they are present.
-fn updates(a: &[Value]) -> Result<bool> {
-    Ok(a[5].bool()? && !a[3].is_none())
+fn updates(args: &[Value]) -> Result<bool> {
+    Ok(args[5].bool()? && !args[3].is_none())
 }
 
-fn batch_norm(a: &[Value]) -> Result<Outputs> {
-    let x = a[0].tensor()?;
+fn batch_norm(args: &[Value]) -> Result<Outputs> {
+    let x = args[0].tensor()?;
     if x.dim() < 2 {
         require(x.numel().eq(0), || {
             format!(
@@ -282,15 +282,15 @@ fn batch_norm(a: &[Value]) -> Result<Outputs> {
     if x.dim() < 2 || x.numel().as_i64() == Some(0) {
         return done(aten!("clone", Loc::caller(); x));
     }
-    let [y, ..] = BatchNorm::of(a, Form::Full)?.declared()?;
+    let [y, ..] = BatchNorm::of(args, Form::Full)?.declared()?;
     done(y)
 }
 
 /// Instance norm as a batch norm in which each channel of each sample is a channel. Running
 /// statistics are the means over the samples.
-fn instance_norm(a: &[Value]) -> Result<Outputs> {
+fn instance_norm(args: &[Value]) -> Result<Outputs> {
     let loc = Loc::caller();
-    let n = BatchNorm::of(a, Form::Full)?;
+    let n = BatchNorm::of(args, Form::Full)?;
     require_rank("input", n.x, 2..=64)?;
     let (samples, channels) = (n.x.sizes()[0], n.x.sizes()[1]);
     let side_by_side = |t: &Tensor| t.repeat([samples]);

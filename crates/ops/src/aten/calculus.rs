@@ -14,11 +14,11 @@ use maquette_ir::{DType, Loc, MemoryFormat, Scalar};
 
 /// `self, n, dim, prepend, append`
 #[track_caller]
-fn diff(a: &[Value]) -> Result<Outputs> {
+fn diff(args: &[Value]) -> Result<Outputs> {
     let (x, n, append, prepend) =
-        (a[0].tensor()?, a[1].int_i64()?, a[4].opt_tensor()?, a[3].opt_tensor()?);
+        (args[0].tensor()?, args[1].int_i64()?, args[4].opt_tensor()?, args[3].opt_tensor()?);
     require_rank("self", x, 1..=64)?;
-    let d = wrap_dim(a[2].int_i64()?, x.dim())?;
+    let d = wrap_dim(args[2].int_i64()?, x.dim())?;
     if n < 0 {
         return Err(Error::value(format!("`n` must not be negative, found {n}")));
     }

@@ -12,14 +12,14 @@ use maquette_ir::sym::SymInt;
 /// `a, size, stride, dtype, device, layout`: each argument that is present must equal the property
 /// of `a`.
 #[track_caller]
-fn metadata(a: &[Value]) -> Result<Outputs> {
-    let t = a[0].tensor()?;
-    same_dims("size", t.sizes(), &a[1])?;
-    same_dims("stride", t.strides(), &a[2])?;
+fn metadata(args: &[Value]) -> Result<Outputs> {
+    let t = args[0].tensor()?;
+    same_dims("size", t.sizes(), &args[1])?;
+    same_dims("stride", t.strides(), &args[2])?;
     let wrong = |what: &str, expected: &dyn std::fmt::Display, found: &dyn std::fmt::Display| {
         Err(Error::value(format!("argument `a` must have the {what} {expected}, found {found}")))
     };
-    match (a[3].opt(Value::dtype)?, a[4].opt(Value::device)?, &a[5]) {
+    match (args[3].opt(Value::dtype)?, args[4].opt(Value::device)?, &args[5]) {
         (Some(d), ..) if d != t.dtype() => wrong("dtype", &d, &t.dtype()),
         (_, Some(d), _) if d != t.device() => wrong("device", &d, &t.device()),
         (.., Value::Layout(l)) if *l != t.layout() => wrong("layout", l, &t.layout()),

@@ -49,13 +49,13 @@ fn require_class_weights(x: &Tensor, weight: &Value, classes: SymInt) -> Result<
     require_same(&[classes], w.sizes(), || "argument `weight` must have, one a class,".into())
 }
 
-fn nll_metas(a: &[Value], ranks: std::ops::RangeInclusive<usize>) -> Result<Metas> {
-    let (x, target) = (a[0].tensor()?, a[1].tensor()?);
+fn nll_metas(args: &[Value], ranks: std::ops::RangeInclusive<usize>) -> Result<Metas> {
+    let (x, target) = (args[0].tensor()?, args[1].tensor()?);
     require_rank("self", x, ranks)?;
     require_floats("nll_loss", &[("self", x)])?;
     require_labels(target)?;
     let d = class_dim(x);
-    require_class_weights(x, &a[2], x.sizes()[d])?;
+    require_class_weights(x, &args[2], x.sizes()[d])?;
     let mut target_sizes: Dims = x.sizes().into();
     target_sizes.remove(d);
     // A single example may have its label as a vector of size 1.
@@ -71,16 +71,17 @@ fn nll_metas(a: &[Value], ranks: std::ops::RangeInclusive<usize>) -> Result<Meta
             )
         })?;
     }
-    let output = if Reduction::of(&a[3])? == Reduction::None { target_sizes } else { Dims::new() };
+    let output =
+        if Reduction::of(&args[3])? == Reduction::None { target_sizes } else { Dims::new() };
     Ok(smallvec![fresh(x, output, x.dtype()), fresh(x, Dims::new(), x.dtype())])
 }
 
-fn nll(a: &[Value], out: &[Tensor]) -> Result<()> {
-    let (x, target, ignored) = (a[0].tensor()?, labels(a[1].tensor()?)?, a[4].int_i64()?);
+fn nll(args: &[Value], out: &[Tensor]) -> Result<()> {
+    let (x, target, ignored) = (args[0].tensor()?, labels(args[1].tensor()?)?, args[4].int_i64()?);
     let sizes = host::sizes(x)?;
     let d = class_dim(x);
     let (classes, inner) = (sizes[d], host::count(&sizes[d + 1..]));
-    let (scores, weights) = (host::reals(x)?, a[2].opt_tensor()?.map(host::reals).transpose()?);
+    let (scores, weights) = (host::reals(x)?, args[2].opt_tensor()?.map(host::reals).transpose()?);
     let (mut losses, mut total) = (vec![0.0; target.len()], 0.0);
     for (i, (loss, &t)) in losses.iter_mut().zip(&target).enumerate() {
         if t == ignored {
@@ -94,12 +95,12 @@ fn nll(a: &[Value], out: &[Tensor]) -> Result<()> {
         *loss = -weight * scores[(i / inner * classes + class) * inner + i % inner];
         total += weight;
     }
-    match Reduction::of(&a[3])? {
+    match Reduction::of(&args[3])? {
         Reduction::Mean => host::store_reals(&out[0], &[losses.iter().sum::<f64>() / total])?,
         r => r.store(&out[0], &losses)?,
     }
     // PyTorch reports no total weight for a batch that is not reduced.
-    let whole = Reduction::of(&a[3])? != Reduction::None || x.dim() == 1;
+    let whole = Reduction::of(&args[3])? != Reduction::None || x.dim() == 1;
     host::store_reals(&out[1], &[if whole { total } else { 0.0 }])
 }
 
@@ -152,11 +153,11 @@ struct CrossEntropy<'a> {
 }
 
 impl CrossEntropy<'_> {
-    fn of(a: &[Value]) -> Result<CrossEntropy<'_>> {
-        let (x, target, smoothing) = (a[0].tensor()?, a[1].tensor()?, a[5].float()?);
+    fn of(args: &[Value]) -> Result<CrossEntropy<'_>> {
+        let (x, target, smoothing) = (args[0].tensor()?, args[1].tensor()?, args[5].float()?);
         require_rank("self", x, 1..=64)?;
         require_floats("cross_entropy_loss", &[("self", x)])?;
-        require_class_weights(x, &a[2], x.sizes()[class_dim(x)])?;
+        require_class_weights(x, &args[2], x.sizes()[class_dim(x)])?;
         if !(0.0..=1.0).contains(&smoothing) {
             return Err(Error::value(format!(
                 "`label_smoothing` must be between 0 and 1, found {smoothing}"
@@ -165,9 +166,9 @@ impl CrossEntropy<'_> {
         Ok(CrossEntropy {
             x,
             target,
-            weight: a[2].opt_tensor()?,
-            reduction: Reduction::of(&a[3])?,
-            ignored: a[4].int()?,
+            weight: args[2].opt_tensor()?,
+            reduction: Reduction::of(&args[3])?,
+            ignored: args[4].int()?,
             smoothing,
         })
     }
@@ -256,11 +257,11 @@ fn rows(x: &Tensor) -> Result<(SymInt, SymInt)> {
     }
 }
 
-fn multi_margin_metas(a: &[Value]) -> Result<Metas> {
-    let (x, target) = (a[0].tensor()?, a[1].tensor()?);
+fn multi_margin_metas(args: &[Value]) -> Result<Metas> {
+    let (x, target) = (args[0].tensor()?, args[1].tensor()?);
     let (n, width) = rows(x)?;
-    power(&a[2])?;
-    require_class_weights(x, &a[4], width)?;
+    power(&args[2])?;
+    require_class_weights(x, &args[4], width)?;
     if target.dtype() != DType::I64 {
         return Err(Error::value(format!(
             "argument `target` must hold class numbers of dtype i64, found {}",
@@ -271,7 +272,7 @@ fn multi_margin_metas(a: &[Value]) -> Result<Metas> {
     require_same(&[n], &[target.numel()], || {
         "argument `target` must have, one a row of `self`,".into()
     })?;
-    let single = x.dim() < 2 && target.dim() == 0 || Reduction::of(&a[5])? != Reduction::None;
+    let single = x.dim() < 2 && target.dim() == 0 || Reduction::of(&args[5])? != Reduction::None;
     Ok(smallvec![fresh(x, if single { Dims::new() } else { smallvec![n] }, x.dtype())])
 }
 
@@ -283,10 +284,10 @@ fn power(p: &Value) -> Result<i32> {
     }
 }
 
-fn multi_margin(a: &[Value], out: &Tensor) -> Result<()> {
-    let (x, target) = (host::reals(a[0].tensor()?)?, labels(a[1].tensor()?)?);
-    let (p, margin) = (power(&a[2])?, a[3].scalar()?.to_f64());
-    let weights = a[4].opt_tensor()?.map(host::reals).transpose()?;
+fn multi_margin(args: &[Value], out: &Tensor) -> Result<()> {
+    let (x, target) = (host::reals(args[0].tensor()?)?, labels(args[1].tensor()?)?);
+    let (p, margin) = (power(&args[2])?, args[3].scalar()?.to_f64());
+    let weights = args[4].opt_tensor()?.map(host::reals).transpose()?;
     let width = x.len() / target.len().max(1);
     let mut losses = Vec::with_capacity(target.len());
     for (row, &t) in x.chunks_exact(width.max(1)).zip(&target) {
@@ -302,11 +303,11 @@ fn multi_margin(a: &[Value], out: &Tensor) -> Result<()> {
                 / width as f64,
         );
     }
-    Reduction::of(&a[5])?.store(out, &losses)
+    Reduction::of(&args[5])?.store(out, &losses)
 }
 
-fn multilabel_metas(a: &[Value]) -> Result<Metas> {
-    let (x, target) = (a[0].tensor()?, a[1].tensor()?);
+fn multilabel_metas(args: &[Value]) -> Result<Metas> {
+    let (x, target) = (args[0].tensor()?, args[1].tensor()?);
     let (n, _) = rows(x)?;
     if target.dtype() != DType::I64 {
         return Err(Error::value(format!(
@@ -315,7 +316,7 @@ fn multilabel_metas(a: &[Value]) -> Result<Metas> {
         )));
     }
     require_same(x.sizes(), target.sizes(), || "argument `target` must have, as `self`,".into())?;
-    let single = x.dim() < 2 || Reduction::of(&a[2])? != Reduction::None;
+    let single = x.dim() < 2 || Reduction::of(&args[2])? != Reduction::None;
     Ok(smallvec![
         fresh(x, if single { Dims::new() } else { smallvec![n] }, x.dtype()),
         fresh(x, target.sizes().into(), x.dtype())
@@ -324,10 +325,10 @@ fn multilabel_metas(a: &[Value]) -> Result<Metas> {
 
 /// The sum of violations of a margin of 1 between each target class and each other class. A row's
 /// list of targets ends at the first -1.
-fn multilabel_margin(a: &[Value], out: &[Tensor]) -> Result<()> {
-    let (x, target) = (host::reals(a[0].tensor()?)?, labels(a[1].tensor()?)?);
+fn multilabel_margin(args: &[Value], out: &[Tensor]) -> Result<()> {
+    let (x, target) = (host::reals(args[0].tensor()?)?, labels(args[1].tensor()?)?);
     let width =
-        a[0].tensor()?.sizes().last().and_then(|n| n.as_i64()).map_or(1, |n| n.max(1) as usize);
+        args[0].tensor()?.sizes().last().and_then(|n| n.as_i64()).map_or(1, |n| n.max(1) as usize);
     if let Some(t) = target.iter().find(|t| !(-1..width as i64).contains(*t)) {
         return Err(Error::value(format!(
             "`target` must hold numbers of {width} classes, or -1, found {t}"
@@ -344,14 +345,14 @@ fn multilabel_margin(a: &[Value], out: &[Tensor]) -> Result<()> {
             targets.iter().flat_map(|&t| others().map(move |v| (1.0 - row[t] + v).max(0.0))).sum();
         losses.push(loss / width as f64);
     }
-    Reduction::of(&a[2])?.store(&out[0], &losses)?;
+    Reduction::of(&args[2])?.store(&out[0], &losses)?;
     host::store_reals(&out[1], &is_target)
 }
 
 /// Calls the operator `op` with `self, target, weight, reduction, ignore_index`, and returns its
 /// first result, the loss.
-fn forward(op: &str, a: &[Value]) -> Result<Outputs> {
-    let mut out = crate::call(op, a.iter().cloned().collect())?;
+fn forward(op: &str, args: &[Value]) -> Result<Outputs> {
+    let mut out = crate::call(op, args.iter().cloned().collect())?;
     out.truncate(1);
     Ok(out)
 }

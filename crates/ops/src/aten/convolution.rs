@@ -42,21 +42,21 @@ struct Convolution<'a> {
 }
 
 impl<'a> Convolution<'a> {
-    fn of(a: &'a [Value]) -> Result<Convolution<'a>> {
-        let (input, weight) = (a[0].tensor()?, a[1].tensor()?);
+    fn of(args: &'a [Value]) -> Result<Convolution<'a>> {
+        let (input, weight) = (args[0].tensor()?, args[1].tensor()?);
         require_rank("input", input, 3..=5)?;
         require_rank("weight", weight, input.dim()..=input.dim())?;
         let space = input.dim() - 2;
         let c = Convolution {
             input,
             weight,
-            bias: a[2].opt_tensor()?,
-            stride: per_space("stride", &a[3], space)?,
-            padding: per_space("padding", &a[4], space)?,
-            dilation: per_space("dilation", &a[5], space)?,
-            transposed: a[6].bool()?,
-            output_padding: per_space("output_padding", &a[7], space)?,
-            groups: a[8].int_i64()?,
+            bias: args[2].opt_tensor()?,
+            stride: per_space("stride", &args[3], space)?,
+            padding: per_space("padding", &args[4], space)?,
+            dilation: per_space("dilation", &args[5], space)?,
+            transposed: args[6].bool()?,
+            output_padding: per_space("output_padding", &args[7], space)?,
+            groups: args[8].int_i64()?,
         };
         for (name, list, least) in [
             ("stride", &c.stride, 1),
@@ -178,33 +178,33 @@ impl<'a> Convolution<'a> {
 /// `conv1d` to `conv3d` and their transposes: adds a batch dimension if there is none, and resolves
 /// named padding.
 #[track_caller]
-fn conv(a: &[Value], space: usize, transposed: bool) -> Result<Tensor> {
-    let (input, weight) = (a[0].tensor()?, a[1].tensor()?);
+fn conv(args: &[Value], space: usize, transposed: bool) -> Result<Tensor> {
+    let (input, weight) = (args[0].tensor()?, args[1].tensor()?);
     require_rank("weight", weight, space + 2..=space + 2)?;
     require_rank("input", input, space + 1..=space + 2)?;
     let batched = if input.dim() == space + 1 { input.unsqueeze(0) } else { input.clone() };
-    let stride = per_space("stride", &a[3], space)?;
+    let stride = per_space("stride", &args[3], space)?;
     let zeros: Dims = smallvec![SymInt::from(0); space];
-    let bias = a[2].opt_tensor()?;
+    let bias = args[2].opt_tensor()?;
     let out = if transposed {
-        let dilation = per_space("dilation", &a[7], space)?;
+        let dilation = per_space("dilation", &args[7], space)?;
         batched.convolution(
             weight,
             bias,
             stride,
-            per_space("padding", &a[4], space)?,
+            per_space("padding", &args[4], space)?,
             dilation,
             true,
-            per_space("output_padding", &a[5], space)?,
-            a[6].int()?,
+            per_space("output_padding", &args[5], space)?,
+            args[6].int()?,
         )
     } else {
-        let dilation = per_space("dilation", &a[5], space)?;
-        let (batched, padding) = match &a[4] {
+        let dilation = per_space("dilation", &args[5], space)?;
+        let (batched, padding) = match &args[4] {
             Value::Str(name) => named_padding(&batched, weight, name, &stride, &dilation)?,
             list => (batched, per_space("padding", list, space)?),
         };
-        batched.convolution(weight, bias, stride, padding, dilation, false, zeros, a[6].int()?)
+        batched.convolution(weight, bias, stride, padding, dilation, false, zeros, args[6].int()?)
     };
     Ok(if input.dim() == space + 1 { out.squeeze_dim(0) } else { out })
 }

@@ -86,22 +86,22 @@ fn pairs(x1: &Tensor, x2: &Tensor, out: &Tensor, p: f64) -> Result<()> {
     host::store_reals(out, &host::collect(count, (0..count).map(of))?)
 }
 
-fn cdist_metas(a: &[Value]) -> Result<Metas> {
-    wide_float("cdist", a[0].tensor()?)?;
-    order(&a[2])?;
-    match a[3].opt(Value::int_i64)? {
-        None | Some(0..=2) => pairs_meta(a[0].tensor()?, a[1].tensor()?),
+fn cdist_metas(args: &[Value]) -> Result<Metas> {
+    wide_float("cdist", args[0].tensor()?)?;
+    order(&args[2])?;
+    match args[3].opt(Value::int_i64)? {
+        None | Some(0..=2) => pairs_meta(args[0].tensor()?, args[1].tensor()?),
         Some(other) => {
             Err(Error::value(format!("`compute_mode` must be 0, 1 or 2, found {other}")))
         }
     }
 }
 
-fn pdist_metas(a: &[Value]) -> Result<Metas> {
-    let x = a[0].tensor()?;
+fn pdist_metas(args: &[Value]) -> Result<Metas> {
+    let x = args[0].tensor()?;
     require_rank("self", x, 2..=2)?;
     wide_float("pdist", x)?;
-    order(&a[1])?;
+    order(&args[1])?;
     let n = x.sizes()[0];
     Ok(smallvec![fresh(x, smallvec![(n * (n - 1)).floor_div(2)], x.dtype())])
 }

@@ -305,8 +305,8 @@ fn inner(x: &Tensor, y: &Tensor) -> Result<Tensor> {
     tensordot(x, y, &[-1], &[-1])
 }
 
-pub(super) fn pair(a: &[Value]) -> Result<(&Tensor, &Tensor)> {
-    Ok((a[0].tensor()?, a[1].tensor()?))
+pub(super) fn pair(args: &[Value]) -> Result<(&Tensor, &Tensor)> {
+    Ok((args[0].tensor()?, args[1].tensor()?))
 }
 
 table! {

@@ -16,12 +16,12 @@ use smallvec::smallvec;
 
 /// `_trilinear`: multiplies three tensors, after inserting dimensions of size 1, and sums over
 /// `sumdim`. The first two operands are contracted first.
-fn trilinear(a: &[Value]) -> Result<Tensor> {
-    let rank = a[0].tensor()?.dim() + a[3].ints()?.len();
+fn trilinear(args: &[Value]) -> Result<Tensor> {
+    let rank = args[0].tensor()?.dim() + args[3].ints()?.len();
     let dims =
-        |i: usize| -> Result<Vec<usize>> { Ok(wrap_dims(&a[i].ints_i64()?, rank)?.into_vec()) };
+        |i: usize| -> Result<Vec<usize>> { Ok(wrap_dims(&args[i].ints_i64()?, rank)?.into_vec()) };
     let operand = |i: usize| -> Result<Labelled> {
-        let (tensor, expanded) = (a[i].tensor()?.clone(), dims(3 + i)?);
+        let (tensor, expanded) = (args[i].tensor()?.clone(), dims(3 + i)?);
         if tensor.dim() + expanded.len() != rank {
             let sizes = dims_text(tensor.sizes());
             return Err(Error::value(format!(

@@ -184,18 +184,18 @@ fn bce_with_logits(
     Ok((loss * w).to_dtype(y.dtype()))
 }
 
-fn bce_metas(a: &[Value]) -> Result<Metas> {
-    let (x, y) = (a[0].tensor()?, a[1].tensor()?);
+fn bce_metas(args: &[Value]) -> Result<Metas> {
+    let (x, y) = (args[0].tensor()?, args[1].tensor()?);
     require_floats("binary_cross_entropy", &[("self", x)])?;
     super::dims::require_same_dtype(("self", x), ("target", y))?;
     require_same(x.sizes(), &broadcast(&[x.sizes(), y.sizes()])?, || {
         "the losses have, with `self`,".into()
     })?;
-    if let Some(w) = a[2].opt_tensor()? {
+    if let Some(w) = args[2].opt_tensor()? {
         require_expands("weight", w, x)?;
     }
     let m = fresh(x, x.sizes().into(), x.dtype());
-    Ok(smallvec![match Reduction::of(&a[3])? {
+    Ok(smallvec![match Reduction::of(&args[3])? {
         Reduction::None => Meta {
             strides: elementwise_strides(
                 x.sizes(),
@@ -207,10 +207,10 @@ fn bce_metas(a: &[Value]) -> Result<Metas> {
     }])
 }
 
-fn bce(a: &[Value], out: &Tensor) -> Result<()> {
-    let x = a[0].tensor()?;
+fn bce(args: &[Value], out: &Tensor) -> Result<()> {
+    let x = args[0].tensor()?;
     let expanded = |t: &Tensor| host::reals(&t.view_of(views::expand(t.meta(), x.sizes())?)?);
-    let (p, target) = (host::reals(x)?, expanded(a[1].tensor()?)?);
+    let (p, target) = (host::reals(x)?, expanded(args[1].tensor()?)?);
     for (name, of) in [("self", &p), ("target", &target)] {
         if let Some(p) = of.iter().find(|p| !(0.0..=1.0).contains(*p)) {
             return Err(Error::value(format!(
@@ -222,10 +222,10 @@ fn bce(a: &[Value], out: &Tensor) -> Result<()> {
     let log = |x: f64| x.ln().max(-100.0);
     let mut losses: Vec<f64> =
         p.iter().zip(target).map(|(&p, t)| (t - 1.0) * log(1.0 - p) - t * log(p)).collect();
-    if let Some(w) = a[2].opt_tensor()? {
+    if let Some(w) = args[2].opt_tensor()? {
         losses.iter_mut().zip(expanded(w)?).for_each(|(l, w)| *l *= w);
     }
-    Reduction::of(&a[3])?.store(out, &losses)
+    Reduction::of(&args[3])?.store(out, &losses)
 }
 
 fn log_sigmoid_forward(x: &Tensor) -> Result<Outputs> {

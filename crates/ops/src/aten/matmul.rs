@@ -125,17 +125,17 @@ fn linear(x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
 
 /// `beta * self + alpha * sum over the batch of batch1 @ batch2`. The batch is folded into the
 /// inner dimension, so the sum is one product.
-fn addbmm(a: &[Value]) -> Result<Tensor> {
-    let (x, y) = (a[1].tensor()?, a[2].tensor()?);
+fn addbmm(args: &[Value]) -> Result<Tensor> {
+    let (x, y) = (args[1].tensor()?, args[2].tensor()?);
     let m = product_meta([("batch1", x), ("batch2", y)], 3)?;
     let (rows, cols) = (m.sizes[1], m.sizes[2]);
     let inner = x.sizes()[0] * x.sizes()[2];
     let side = x.permute([1i64, 0, 2]).reshape([rows, inner]);
-    Ok(a[0].tensor()?.addmm_scaled(
+    Ok(args[0].tensor()?.addmm_scaled(
         &side,
         &y.reshape([inner, cols]),
-        a[3].scalar()?,
-        a[4].scalar()?,
+        args[3].scalar()?,
+        args[4].scalar()?,
     ))
 }
 
@@ -163,13 +163,13 @@ fn factor(name: &str, v: &Value, dtype: DType) -> Result<Scalar> {
 }
 
 /// `beta * self + alpha * outer(vec1, vec2)` in the common dtype. A `beta` of 0 ignores `self`.
-fn addr(a: &[Value]) -> Result<Tensor> {
-    let (x, u, v) = (a[0].tensor()?, a[1].tensor()?, a[2].tensor()?);
+fn addr(args: &[Value]) -> Result<Tensor> {
+    let (x, u, v) = (args[0].tensor()?, args[1].tensor()?, args[2].tensor()?);
     require_rank("vec1", u, 1..=1)?;
     require_rank("vec2", v, 1..=1)?;
     // `self` promotes as the matrix that it is expanded to, also if it is 0-d.
     let dtype = promote([x, u, v].map(|t| Operand { dtype: t.dtype(), kind: OperandKind::Tensor }));
-    let (beta, alpha) = (factor("beta", &a[3], dtype)?, factor("alpha", &a[4], dtype)?);
+    let (beta, alpha) = (factor("beta", &args[3], dtype)?, factor("alpha", &args[4], dtype)?);
     let common = |t: &Tensor| if t.dtype() == dtype { t.clone() } else { t.to_dtype(dtype) };
     let scaled = |t: &Tensor, by: Scalar| if by.to_f64() == 1.0 { t.clone() } else { t * by };
     let whole = common(x).expand([u.sizes()[0], v.sizes()[0]]);

@@ -38,8 +38,8 @@ pub(super) fn require_float(x: &Tensor) -> Result<()> {
 
 /// Requires weight and bias, if present, to have these sizes.
 #[track_caller]
-pub(super) fn require_affine(a: &[Value], sizes: &[SymInt]) -> Result<()> {
-    for (name, v) in ["weight", "bias"].into_iter().zip(a) {
+pub(super) fn require_affine(args: &[Value], sizes: &[SymInt]) -> Result<()> {
+    for (name, v) in ["weight", "bias"].into_iter().zip(args) {
         if let Some(t) = v.opt_tensor()? {
             require_same(sizes, t.sizes(), || format!("argument `{name}` must have"))?;
         }
@@ -48,13 +48,13 @@ pub(super) fn require_affine(a: &[Value], sizes: &[SymInt]) -> Result<()> {
 }
 
 #[track_caller]
-fn layer_norm_metas(a: &[Value]) -> Result<Metas> {
-    let (x, shape) = (a[0].tensor()?, a[1].ints()?);
+fn layer_norm_metas(args: &[Value]) -> Result<Metas> {
+    let (x, shape) = (args[0].tensor()?, args[1].ints()?);
     let statistics = rows_of(x, shape)?;
-    require_affine(&a[2..4], shape)?;
+    require_affine(&args[2..4], shape)?;
     // As in PyTorch, `f32` parameters make the statistics of half-precision inputs `f32`.
     let wide =
-        a[2].opt_tensor()?.is_some_and(|w| w.dtype() == DType::F32 && x.dtype() != DType::F64);
+        args[2].opt_tensor()?.is_some_and(|w| w.dtype() == DType::F32 && x.dtype() != DType::F64);
     let s = fresh(x, statistics, if wide { DType::F32 } else { x.dtype() });
     Ok(smallvec![fresh(x, x.sizes().into(), x.dtype()), s.clone(), s])
 }
@@ -87,21 +87,21 @@ fn no_elements(statistics: &[Tensor]) -> Result<()> {
     cpu_exec::fill(rstd, f64::NAN)
 }
 
-fn layer_norm(a: &[Value], out: &[Tensor]) -> Result<()> {
+fn layer_norm(args: &[Value], out: &[Tensor]) -> Result<()> {
     if out[0].numel().as_i64() == Some(0) {
         return no_elements(&out[1..]);
     }
     let (mean, rstd) = (flat(&out[1])?, flat(&out[2])?);
     let operands = LayerNorm {
-        weight: a[2].opt_tensor()?.map(input).transpose()?,
-        bias: a[3].opt_tensor()?.map(input).transpose()?,
+        weight: args[2].opt_tensor()?.map(input).transpose()?,
+        bias: args[3].opt_tensor()?.map(input).transpose()?,
         mean: Some(output(&mean)?),
         rstd: Some(output(&rstd)?),
     };
     Ok(kernels::layer_norm(
-        &input(a[0].tensor()?)?,
-        a[1].ints()?.len(),
-        a[4].float()?,
+        &input(args[0].tensor()?)?,
+        args[1].ints()?.len(),
+        args[4].float()?,
         operands,
         &mut output(&out[0])?,
     )?)
@@ -139,24 +139,24 @@ pub(super) fn blend(
 }
 
 /// `_fused_rms_norm`: returns the normalized tensor and the reciprocal root of the mean square.
-fn rms_norm_metas(a: &[Value]) -> Result<Metas> {
-    let (x, shape) = (a[0].tensor()?, a[1].ints()?);
+fn rms_norm_metas(args: &[Value]) -> Result<Metas> {
+    let (x, shape) = (args[0].tensor()?, args[1].ints()?);
     let statistics = rows_of(x, shape)?;
-    require_affine(&a[2..3], shape)?;
+    require_affine(&args[2..3], shape)?;
     Ok(smallvec![
         fresh(x, x.sizes().into(), x.dtype()),
         fresh(x, statistics, compute_dtype(x.dtype()))
     ])
 }
 
-fn rms_norm(a: &[Value], out: &[Tensor]) -> Result<()> {
-    let (x, lead) = (a[0].tensor()?, a[0].tensor()?.dim() - a[1].ints()?.len());
+fn rms_norm(args: &[Value], out: &[Tensor]) -> Result<()> {
+    let (x, lead) = (args[0].tensor()?, args[0].tensor()?.dim() - args[1].ints()?.len());
     if x.numel().as_i64() == Some(0) {
         return no_elements(&out[1..]);
     }
     let wide = compute_dtype(x.dtype());
     let smallest = if wide == DType::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) };
-    let eps = a[3].opt(Value::float)?.unwrap_or(smallest);
+    let eps = args[3].opt(Value::float)?.unwrap_or(smallest);
     let squares = Tensor::allocate(fresh(x, x.sizes().into(), wide))?;
     blend(x, &[], &squares, |b, r| b.binary(BinaryOp::Mul, r[0], r[0]))?;
     let mean = Tensor::allocate(out[1].meta().clone())?;
@@ -171,7 +171,7 @@ fn rms_norm(a: &[Value], out: &[Tensor]) -> Result<()> {
         let sum = b.binary(BinaryOp::Add, r[0], eps)?;
         b.unary(UnaryOp::Rsqrt, sum)
     })?;
-    let parts: Vec<&Tensor> = [&out[1]].into_iter().chain(a[2].opt_tensor()?).collect();
+    let parts: Vec<&Tensor> = [&out[1]].into_iter().chain(args[2].opt_tensor()?).collect();
     blend(x, &parts, &out[0], |b, r| {
         let y = b.binary(BinaryOp::Mul, r[0], r[1])?;
         r.get(2).map_or(Ok(y), |&w| b.binary(BinaryOp::Mul, y, w))
@@ -179,9 +179,9 @@ fn rms_norm(a: &[Value], out: &[Tensor]) -> Result<()> {
 }
 
 #[track_caller]
-fn group_norm_metas(a: &[Value]) -> Result<Metas> {
+fn group_norm_metas(args: &[Value]) -> Result<Metas> {
     let (x, n, c, space, groups) =
-        (a[0].tensor()?, a[3].int()?, a[4].int()?, a[5].int()?, a[6].int_i64()?);
+        (args[0].tensor()?, args[3].int()?, args[4].int()?, args[5].int()?, args[6].int_i64()?);
     require_float(x)?;
     if groups < 1 {
         return Err(Error::value(format!("`group` must be positive, found {groups}")));
@@ -195,16 +195,16 @@ fn group_norm_metas(a: &[Value]) -> Result<Metas> {
             dims_text(x.sizes())
         )
     })?;
-    require_affine(&a[1..3], &[c])?;
+    require_affine(&args[1..3], &[c])?;
     let m = in_format_of(x, fresh(x, x.sizes().into(), x.dtype()))?;
     let wide =
-        a[1].opt_tensor()?.is_some_and(|w| w.dtype() == DType::F32 && x.dtype() != DType::F64);
+        args[1].opt_tensor()?.is_some_and(|w| w.dtype() == DType::F32 && x.dtype() != DType::F64);
     let s = fresh(x, smallvec![n, groups.into()], if wide { DType::F32 } else { x.dtype() });
     Ok(smallvec![m, s.clone(), s])
 }
 
-fn group_norm(a: &[Value], out: &[Tensor]) -> Result<()> {
-    let x = a[0].tensor()?;
+fn group_norm(args: &[Value], out: &[Tensor]) -> Result<()> {
+    let x = args[0].tensor()?;
     if x.numel().as_i64() == Some(0) {
         return no_elements(&out[1..]);
     }
@@ -226,13 +226,13 @@ fn group_norm(a: &[Value], out: &[Tensor]) -> Result<()> {
         mean: Some(output(&mean)?),
         rstd: Some(output(&rstd)?),
     };
-    kernels::layer_norm(&input(&from)?, 1, a[7].float()?, operands, &mut output(&to)?)?;
-    let (weight, bias) = (a[1].opt_tensor()?, a[2].opt_tensor()?);
+    kernels::layer_norm(&input(&from)?, 1, args[7].float()?, operands, &mut output(&to)?)?;
+    let (weight, bias) = (args[1].opt_tensor()?, args[2].opt_tensor()?);
     let parts: Vec<Tensor> =
         weight.iter().chain(&bias).map(|t| per_channel(t, 3)).collect::<Result<_>>()?;
     // `N`, `C` and `HxW` give the channel of each element, independent of the sizes of `x`.
     let in_channels = |t: &Tensor| {
-        let m = Meta::contiguous([a[3].int()?, a[4].int()?, a[5].int()?], t.dtype());
+        let m = Meta::contiguous([args[3].int()?, args[4].int()?, args[5].int()?], t.dtype());
         t.view_of(Meta { offset: t.storage_offset(), ..m })
     };
     let direct = is_contiguous(out[0].sizes(), out[0].strides())?;

@@ -12,8 +12,8 @@ use maquette_ir::{DType, Scalar};
 use maquette_kernels::{Class, Element as _};
 use smallvec::smallvec;
 
-fn single(a: &[Value]) -> Result<&Tensor> {
-    let x = a[0].tensor()?;
+fn single(args: &[Value]) -> Result<&Tensor> {
+    let x = args[0].tensor()?;
     require(x.numel().eq(1), || {
         format!("argument `self` must have one element, found sizes {}", dims_text(x.sizes()))
     })?;
@@ -22,8 +22,8 @@ fn single(a: &[Value]) -> Result<&Tensor> {
 
 /// A trace binds an integer to a fresh symbol. Floats and bools have no symbols, so they are an
 /// error.
-fn fake_item(cx: &FakeCtx, a: &[Value]) -> Result<Outputs> {
-    let x = single(a)?;
+fn fake_item(cx: &FakeCtx, args: &[Value]) -> Result<Outputs> {
+    let x = single(args)?;
     match x.dtype().int_range() {
         Some((low, high)) => Ok(smallvec![Value::Int(cx.new_integer_in(low, high)?)]),
         None => Err(Error::value(format!(
@@ -34,8 +34,8 @@ fn fake_item(cx: &FakeCtx, a: &[Value]) -> Result<Outputs> {
     }
 }
 
-fn item(a: &[Value]) -> Result<Outputs> {
-    let x = single(a)?;
+fn item(args: &[Value]) -> Result<Outputs> {
+    let x = single(args)?;
     Ok(smallvec![match x.dtype() {
         DType::Bool => Value::Bool(x.item::<bool>()?),
         d if d.is_float() => crate::typed!(d, T => Value::Float(x.item::<T>()?.load().to_f64())),

@@ -113,45 +113,45 @@ pub(super) fn pooled_meta(x: &Tensor, sizes: Dims, dtype: DType) -> Result<Meta>
     in_format_of(x, fresh(x, sizes, dtype))
 }
 
-pub(super) fn max_sliding(a: &[Value], space: usize) -> Result<Sliding> {
-    Sliding::of(space, &a[1], &a[2], &a[3], Some(&a[4]), &a[5])
+pub(super) fn max_sliding(args: &[Value], space: usize) -> Result<Sliding> {
+    Sliding::of(space, &args[1], &args[2], &args[3], Some(&args[4]), &args[5])
 }
 
-fn max_pool_metas(a: &[Value], space: usize) -> Result<Metas> {
-    let m = max_sliding(a, space)?.output(a[0].tensor()?)?;
+fn max_pool_metas(args: &[Value], space: usize) -> Result<Metas> {
+    let m = max_sliding(args, space)?.output(args[0].tensor()?)?;
     Ok(smallvec![m.clone(), Meta { dtype: DType::I64, ..m }])
 }
 
-fn max_pool_run(a: &[Value], out: &[Tensor], space: usize) -> Result<()> {
-    let w = max_sliding(a, space)?.0;
+fn max_pool_run(args: &[Value], out: &[Tensor], space: usize) -> Result<()> {
+    let w = max_sliding(args, space)?.0;
     Ok(kernels::max_pool(
-        &input(a[0].tensor()?)?,
+        &input(args[0].tensor()?)?,
         &w,
         &mut output(&out[0])?,
         Some(&mut output(&out[1])?),
     )?)
 }
 
-fn avg_sliding(a: &[Value], space: usize) -> Result<Sliding> {
-    Sliding::of(space, &a[1], &a[2], &a[3], None, &a[4])
+fn avg_sliding(args: &[Value], space: usize) -> Result<Sliding> {
+    Sliding::of(space, &args[1], &args[2], &args[3], None, &args[4])
 }
 
 #[track_caller]
-fn avg_pool_meta(a: &[Value], space: usize) -> Result<Meta> {
-    let x = a[0].tensor()?;
+fn avg_pool_meta(args: &[Value], space: usize) -> Result<Meta> {
+    let x = args[0].tensor()?;
     require_dtype("self", x, "floats or i64", |d| d.is_float() || d == DType::I64)?;
-    avg_sliding(a, space)?.output(x)
+    avg_sliding(args, space)?.output(x)
 }
 
-fn avg_pool_run(a: &[Value], out: &Tensor, space: usize) -> Result<()> {
-    let (w, include_pad) = (avg_sliding(a, space)?.0, a[5].bool()?);
-    let divisor = a.get(6).map_or(Ok(None), |v| v.opt(Value::int_i64))?;
-    Ok(kernels::avg_pool(&input(a[0].tensor()?)?, &w, include_pad, divisor, &mut output(out)?)?)
+fn avg_pool_run(args: &[Value], out: &Tensor, space: usize) -> Result<()> {
+    let (w, include_pad) = (avg_sliding(args, space)?.0, args[5].bool()?);
+    let divisor = args.get(6).map_or(Ok(None), |v| v.opt(Value::int_i64))?;
+    Ok(kernels::avg_pool(&input(args[0].tensor()?)?, &w, include_pad, divisor, &mut output(out)?)?)
 }
 
 #[track_caller]
-fn adaptive_meta(a: &[Value], space: usize) -> Result<Meta> {
-    let (x, to) = (a[0].tensor()?, a[1].ints()?);
+fn adaptive_meta(args: &[Value], space: usize) -> Result<Meta> {
+    let (x, to) = (args[0].tensor()?, args[1].ints()?);
     require_float("self", x)?;
     require_rank("self", x, space + 1..=space + 2)?;
     if to.len() != space {
@@ -182,11 +182,11 @@ fn row_major(m: Meta) -> Result<Metas> {
     Ok(smallvec![Meta::contiguous(m.sizes, m.dtype).on(m.device)])
 }
 
-fn adaptive_avg(a: &[Value], out: &Tensor, space: usize) -> Result<()> {
+fn adaptive_avg(args: &[Value], out: &Tensor, space: usize) -> Result<()> {
     if out.numel().as_i64() == Some(0) {
         return Ok(());
     }
-    let x = a[0].tensor()?;
+    let x = args[0].tensor()?;
     if space == 3 && matches!(x.dtype(), DType::F16 | DType::BF16) {
         // PyTorch adds the elements of volumes in their own dtype.
         return stepwise_means(x, space, out);
@@ -211,11 +211,11 @@ fn row(first: i64, v: &Value) -> Result<Dims> {
 }
 
 /// The maximum of each window of a signal, and its index.
-fn max_pool_rows(a: &[Value]) -> Result<Outputs> {
-    require_rank("self", a[0].tensor()?, 2..=3)?;
-    let (k, s, p, d) = (row(1, &a[1])?, row(1, &a[2])?, row(0, &a[3])?, row(1, &a[4])?);
-    let ceil = a[5].bool()?;
-    as_rows(a[0].tensor()?, |x| <[Tensor; 2]>::from(x.max_pool2d_with_indices(k, s, p, d, ceil)))
+fn max_pool_rows(args: &[Value]) -> Result<Outputs> {
+    require_rank("self", args[0].tensor()?, 2..=3)?;
+    let (k, s, p, d) = (row(1, &args[1])?, row(1, &args[2])?, row(0, &args[3])?, row(1, &args[4])?);
+    let ceil = args[5].bool()?;
+    as_rows(args[0].tensor()?, |x| <[Tensor; 2]>::from(x.max_pool2d_with_indices(k, s, p, d, ceil)))
 }
 
 table! {

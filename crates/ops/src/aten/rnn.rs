@@ -108,9 +108,9 @@ struct Rnn<'a> {
 }
 
 impl<'a> Rnn<'a> {
-    fn of(a: &'a [Value], cell: Cell) -> Result<Rnn<'a>> {
-        let states: Vec<&Tensor> = match &a[1] {
-            Value::Tensor(_) => vec![a[1].tensor()?],
+    fn of(args: &'a [Value], cell: Cell) -> Result<Rnn<'a>> {
+        let states: Vec<&Tensor> = match &args[1] {
+            Value::Tensor(_) => vec![args[1].tensor()?],
             other => other.list()?.iter().map(Value::tensor).collect::<Result<_>>()?,
         };
         let (h, c) = match (cell, states.as_slice()) {
@@ -123,11 +123,12 @@ impl<'a> Rnn<'a> {
                 )));
             }
         };
-        require_rank("input", a[0].tensor()?, 3..=3)?;
+        require_rank("input", args[0].tensor()?, 3..=3)?;
         states.iter().try_for_each(|t| require_rank("hx", t, 3..=3))?;
-        let params: Vec<&Tensor> = a[2].list()?.iter().map(Value::tensor).collect::<Result<_>>()?;
+        let params: Vec<&Tensor> =
+            args[2].list()?.iter().map(Value::tensor).collect::<Result<_>>()?;
         let (biases, layers, directions) =
-            (a[3].bool()?, a[4].int_i64()?, 1 + usize::from(a[7].bool()?));
+            (args[3].bool()?, args[4].int_i64()?, 1 + usize::from(args[7].bool()?));
         let cells =
             usize::try_from(layers).ok().filter(|n| *n > 0).and_then(|n| n.checked_mul(directions));
         let plain = 2 + 2 * usize::from(biases);
@@ -151,16 +152,16 @@ impl<'a> Rnn<'a> {
                 if biases { (rest.first().copied(), rest.get(1).copied()) } else { (None, None) };
             Some(Weights { ih, hh, b_ih, b_hh, hr: projected.then(|| p.last().copied()).flatten() })
         });
-        let dropout = if a[6].bool()? { a[5].float()? } else { 0.0 };
+        let dropout = if args[6].bool()? { args[5].float()? } else { 0.0 };
         Ok(Rnn {
             cell,
-            input: a[0].tensor()?,
+            input: args[0].tensor()?,
             h,
             c,
             weights: weights.collect(),
             directions,
             dropout,
-            batch_first: a[8].bool()?,
+            batch_first: args[8].bool()?,
         })
     }
 
@@ -280,16 +281,16 @@ impl<'a> Rnn<'a> {
 }
 
 /// One step of a cell. The arguments are `input, hx, w_ih, w_hh, b_ih, b_hh`.
-fn step(a: &[Value], cell: Cell) -> Result<Outputs> {
-    let input = a[0].tensor()?;
+fn step(args: &[Value], cell: Cell) -> Result<Outputs> {
+    let input = args[0].tensor()?;
     let w = Weights {
-        ih: a[2].tensor()?,
-        hh: a[3].tensor()?,
-        b_ih: a[4].opt_tensor()?,
-        b_hh: a[5].opt_tensor()?,
+        ih: args[2].tensor()?,
+        hh: args[3].tensor()?,
+        b_ih: args[4].opt_tensor()?,
+        b_hh: args[5].opt_tensor()?,
         hr: None,
     };
-    let state = match (cell, &a[1]) {
+    let state = match (cell, &args[1]) {
         (Cell::Lstm, hx) => match hx.list()? {
             [h, c] => State { h: h.tensor()?.clone(), c: Some(c.tensor()?.clone()) },
             other => {

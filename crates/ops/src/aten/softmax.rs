@@ -92,13 +92,13 @@ fn converted(args: &[Value]) -> Result<Tensor> {
 }
 
 /// The gradient of `softmax` or `log_softmax`, from the gradient of its output.
-fn softmax_backward(a: &[Value], log: bool) -> Result<Tensor> {
-    let (grad, output, dtype) = (a[0].tensor()?, a[1].tensor()?, a[3].dtype()?);
+fn softmax_backward(args: &[Value], log: bool) -> Result<Tensor> {
+    let (grad, output, dtype) = (args[0].tensor()?, args[1].tensor()?, args[3].dtype()?);
     require_floats("softmax", &[("grad_output", grad), ("output", output)])?;
     require_same(grad.sizes(), output.sizes(), || {
         "argument `output` must have, as `grad_output`,".into()
     })?;
-    let dim = wrap_dim(a[2].int_i64()?, grad.dim())? as i64;
+    let dim = wrap_dim(args[2].int_i64()?, grad.dim())? as i64;
     let wide = wide(grad.dtype());
     let (g, y) = (grad.to_dtype(wide).contiguous(), output.to_dtype(wide).contiguous());
     let result = if log {

@@ -38,9 +38,9 @@ pub(super) fn list(tensors: Vec<Tensor>) -> Result<Outputs> {
 }
 
 /// The in-place variant of a composite: writes the result of `op` into argument 0.
-pub(super) fn written(a: &[Value], op: &str) -> Result<Outputs> {
-    let result = crate::call(op, a.iter().cloned().collect())?;
-    let target = a[0].tensor()?;
+pub(super) fn written(args: &[Value], op: &str) -> Result<Outputs> {
+    let result = crate::call(op, args.iter().cloned().collect())?;
+    let target = args[0].tensor()?;
     done(target.copy_(fits_into(target, result.first(), op)?))
 }
 
@@ -64,11 +64,11 @@ fn diag(x: &Tensor, offset: i64) -> Result<Tensor> {
 }
 
 /// The two dimensions of the result that hold the diagonals.
-fn diagonal_dims(a: &[Value]) -> Result<(usize, usize)> {
-    let x = a[0].tensor()?;
+fn diagonal_dims(args: &[Value]) -> Result<(usize, usize)> {
+    let x = args[0].tensor()?;
     require_rank("self", x, 1..=63)?;
     let (d1, d2) =
-        (wrap_dim(a[2].int_i64()?, x.dim() + 1)?, wrap_dim(a[3].int_i64()?, x.dim() + 1)?);
+        (wrap_dim(args[2].int_i64()?, x.dim() + 1)?, wrap_dim(args[3].int_i64()?, x.dim() + 1)?);
     if d1 == d2 {
         Err(Error::value(format!("`dim1` and `dim2` must differ, found both to be dimension {d1}")))
     } else {
@@ -76,11 +76,11 @@ fn diagonal_dims(a: &[Value]) -> Result<(usize, usize)> {
     }
 }
 
-fn diag_embed_metas(a: &[Value]) -> Result<Metas> {
-    let (d1, d2) = diagonal_dims(a)?;
-    let x = a[0].tensor()?;
+fn diag_embed_metas(args: &[Value]) -> Result<Metas> {
+    let (d1, d2) = diagonal_dims(args)?;
+    let x = args[0].tensor()?;
     let last = x.dim() - 1;
-    let side = x.sizes()[last] + SymInt::from(a[1].int_i64()?.saturating_abs());
+    let side = x.sizes()[last] + SymInt::from(args[1].int_i64()?.saturating_abs());
     let mut sizes: Dims = x.sizes()[..last].into();
     for d in [d1.min(d2), d1.max(d2)] {
         sizes.insert(d, side);
@@ -88,11 +88,11 @@ fn diag_embed_metas(a: &[Value]) -> Result<Metas> {
     Ok(smallvec![fresh(x, sizes, x.dtype())])
 }
 
-fn diag_embed(a: &[Value], out: &Tensor) -> Result<()> {
-    let (d1, d2) = diagonal_dims(a)?;
+fn diag_embed(args: &[Value], out: &Tensor) -> Result<()> {
+    let (d1, d2) = diagonal_dims(args)?;
     cpu_exec::fill(out, 0)?;
-    let diagonal = views::diagonal(out.meta(), a[1].int_i64()?, d1 as i64, d2 as i64)?;
-    cpu_exec::copy(a[0].tensor()?, &out.view_of(diagonal)?)
+    let diagonal = views::diagonal(out.meta(), args[1].int_i64()?, d1 as i64, d2 as i64)?;
+    cpu_exec::copy(args[0].tensor()?, &out.view_of(diagonal)?)
 }
 
 // ---- blocks
@@ -110,8 +110,8 @@ fn block(i: usize, t: &Tensor) -> Result<[SymInt; 2]> {
     }
 }
 
-fn block_diag_metas(a: &[Value]) -> Result<Metas> {
-    let parts = tensors("tensors", &a[0])?;
+fn block_diag_metas(args: &[Value]) -> Result<Metas> {
+    let parts = tensors("tensors", &args[0])?;
     let mut sizes: Dims = smallvec![0.into(), 0.into()];
     for (i, t) in parts.iter().enumerate() {
         let [n, m] = block(i, t)?;
@@ -121,10 +121,10 @@ fn block_diag_metas(a: &[Value]) -> Result<Metas> {
     Ok(smallvec![fresh(parts[0], sizes, promoted(&parts))])
 }
 
-fn block_diag(a: &[Value], out: &Tensor) -> Result<()> {
+fn block_diag(args: &[Value], out: &Tensor) -> Result<()> {
     cpu_exec::fill(out, 0)?;
     let (mut row, mut column) = (SymInt::from(0), SymInt::from(0));
-    for (i, t) in tensors("tensors", &a[0])?.into_iter().enumerate() {
+    for (i, t) in tensors("tensors", &args[0])?.into_iter().enumerate() {
         let [n, m] = block(i, t)?;
         let rows = views::narrow(out.meta(), 0, row, n)?;
         cpu_exec::copy(t, &out.view_of(views::narrow(&rows, 1, column, m)?)?)?;
@@ -137,9 +137,9 @@ fn block_diag(a: &[Value], out: &Tensor) -> Result<()> {
 /// `_chunk_cat`: splits dimension `dim` of each tensor into `num_chunks` chunks, padding the last
 /// with zeros. The dimensions after `dim` are flattened into the chunk, and the tensors are
 /// concatenated.
-fn chunk_cat(a: &[Value]) -> Result<Tensor> {
-    let parts = tensors("tensors", &a[0])?;
-    let (dim, chunks) = (wrap_dim(a[1].int_i64()?, parts[0].dim())?, a[2].int_i64()?);
+fn chunk_cat(args: &[Value]) -> Result<Tensor> {
+    let parts = tensors("tensors", &args[0])?;
+    let (dim, chunks) = (wrap_dim(args[1].int_i64()?, parts[0].dim())?, args[2].int_i64()?);
     if chunks < 1 {
         return Err(Error::value(format!("`num_chunks` must be positive, found {chunks}")));
     }
@@ -171,28 +171,28 @@ fn chunk_cat(a: &[Value]) -> Result<Tensor> {
 
 /// Copies the parts of argument 0 that `metas` describes as views of it.
 fn parts(
-    a: &[Value],
+    args: &[Value],
     out: &[Tensor],
     metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
 ) -> Result<()> {
     let op = crate::library::Op::find("aten::alias")?;
-    let x = a[0].tensor()?;
-    for (m, o) in FakeCtx::eager(op, |cx| metas(cx, a))?.into_iter().zip(out) {
+    let x = args[0].tensor()?;
+    for (m, o) in FakeCtx::eager(op, |cx| metas(cx, args))?.into_iter().zip(out) {
         cpu_exec::copy(&x.view_of(m)?, o)?;
     }
     Ok(())
 }
 
-fn split_metas(_: &FakeCtx, a: &[Value]) -> Result<Metas> {
-    split::split(a[0].tensor()?.meta(), a[1].int()?, a[2].int_i64()?)
+fn split_metas(_: &FakeCtx, args: &[Value]) -> Result<Metas> {
+    split::split(args[0].tensor()?.meta(), args[1].int()?, args[2].int_i64()?)
 }
 
-fn split_with_sizes_metas(_: &FakeCtx, a: &[Value]) -> Result<Metas> {
-    split::split_with_sizes(a[0].tensor()?.meta(), a[1].ints()?, a[2].int_i64()?)
+fn split_with_sizes_metas(_: &FakeCtx, args: &[Value]) -> Result<Metas> {
+    split::split_with_sizes(args[0].tensor()?.meta(), args[1].ints()?, args[2].int_i64()?)
 }
 
-fn chunk_metas(_: &FakeCtx, a: &[Value]) -> Result<Metas> {
-    split::chunk(a[0].tensor()?.meta(), a[1].int_i64()?, a[2].int_i64()?)
+fn chunk_metas(_: &FakeCtx, args: &[Value]) -> Result<Metas> {
+    split::chunk(args[0].tensor()?.meta(), args[1].int_i64()?, args[2].int_i64()?)
 }
 
 // ---- triangles
@@ -208,8 +208,8 @@ struct Triangle {
 
 impl Triangle {
     /// From the arguments `row, col, offset`.
-    fn of(a: &[Value], lower: bool) -> Result<Triangle> {
-        let (rows, cols, offset) = (a[0].int_i64()?, a[1].int_i64()?, a[2].int_i64()?);
+    fn of(args: &[Value], lower: bool) -> Result<Triangle> {
+        let (rows, cols, offset) = (args[0].int_i64()?, args[1].int_i64()?, args[2].int_i64()?);
         if rows < 0 || cols < 0 {
             return Err(Error::value(format!(
                 "`row` and `col` must not be negative, found {rows} and {cols}"
@@ -247,13 +247,13 @@ impl Triangle {
     }
 }
 
-fn triangle_metas(a: &[Value], lower: bool) -> Result<Metas> {
-    let triangle = Triangle::of(a, lower)?;
+fn triangle_metas(args: &[Value], lower: bool) -> Result<Metas> {
+    let triangle = Triangle::of(args, lower)?;
     let count = i64::try_from(triangle.count()).ok().filter(|n| n.checked_mul(16).is_some());
     let count = count.ok_or_else(|| {
         Error::value(format!("a triangle of {} elements is too large", triangle.count()))
     })?;
-    let m = super::creation::factory(&[2.into(), count.into()], a, 3, DType::I64, Device::Cpu)?;
+    let m = super::creation::factory(&[2.into(), count.into()], args, 3, DType::I64, Device::Cpu)?;
     match m.dtype {
         DType::I64 | DType::I32 => Ok(smallvec![m]),
         found => Err(Error::value(format!("indices have dtype i64 or i32, found {found}"))),
@@ -261,8 +261,8 @@ fn triangle_metas(a: &[Value], lower: bool) -> Result<Metas> {
 }
 
 /// Writes the row indices, then the column indices.
-fn triangle(a: &[Value], out: &Tensor, lower: bool) -> Result<()> {
-    let triangle = Triangle::of(a, lower)?;
+fn triangle(args: &[Value], out: &Tensor, lower: bool) -> Result<()> {
+    let triangle = Triangle::of(args, lower)?;
     let positions = || triangle.rows.clone().flat_map(|r| triangle.columns(r).map(move |c| (r, c)));
     let n = triangle.count() as i64;
     let all =

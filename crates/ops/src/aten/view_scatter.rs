@@ -27,22 +27,28 @@ fn replace(args: &[Value], out: &Tensor, view: fn(&Meta, &[Value]) -> Result<Met
     cpu_exec::copy(args[1].tensor()?, &out.view_of(view(out.meta(), args)?)?)
 }
 
-fn sliced(m: &Meta, a: &[Value]) -> Result<Meta> {
-    views::slice(m, a[2].int_i64()?, a[3].opt(Value::int)?, a[4].opt(Value::int)?, a[5].int()?)
+fn sliced(m: &Meta, args: &[Value]) -> Result<Meta> {
+    views::slice(
+        m,
+        args[2].int_i64()?,
+        args[3].opt(Value::int)?,
+        args[4].opt(Value::int)?,
+        args[5].int()?,
+    )
 }
 
-fn selected(m: &Meta, a: &[Value]) -> Result<Meta> {
-    views::select(m, a[2].int_i64()?, a[3].int()?)
+fn selected(m: &Meta, args: &[Value]) -> Result<Meta> {
+    views::select(m, args[2].int_i64()?, args[3].int()?)
 }
 
-fn diagonal(m: &Meta, a: &[Value]) -> Result<Meta> {
-    views::diagonal(m, a[2].int_i64()?, a[3].int_i64()?, a[4].int_i64()?)
+fn diagonal(m: &Meta, args: &[Value]) -> Result<Meta> {
+    views::diagonal(m, args[2].int_i64()?, args[3].int_i64()?, args[4].int_i64()?)
 }
 
 /// `as_strided_scatter`: the metadata of the copy, with the strides and offset of `self`.
-fn window_metas(a: &[Value]) -> Result<Metas> {
-    let (x, src) = (a[0].tensor()?, a[1].tensor()?);
-    let window = views::as_strided(x, a[2].ints()?, a[3].ints()?, a[4].opt(Value::int)?)?;
+fn window_metas(args: &[Value]) -> Result<Metas> {
+    let (x, src) = (args[0].tensor()?, args[1].tensor()?);
+    let window = views::as_strided(x, args[2].ints()?, args[3].ints()?, args[4].opt(Value::int)?)?;
     require_same(&window.sizes, src.sizes(), || "argument `src` must have".into())?;
     let dense = fresh_like(x, x.dtype())?;
     // Expanded memory cannot be preserved in a copy that is written.
@@ -60,9 +66,9 @@ fn window_metas(a: &[Value]) -> Result<Metas> {
 
 /// Replaces the elements of `self` that the `as_strided` window over its storage covers. Window and
 /// tensor may visit the storage in different orders, so elements are matched by position.
-fn window(a: &[Value], out: &Tensor) -> Result<()> {
-    let (x, src) = (a[0].tensor()?, a[1].tensor()?);
-    let window = views::as_strided(x, a[2].ints()?, a[3].ints()?, a[4].opt(Value::int)?)?;
+fn window(args: &[Value], out: &Tensor) -> Result<()> {
+    let (x, src) = (args[0].tensor()?, args[1].tensor()?);
+    let window = views::as_strided(x, args[2].ints()?, args[3].ints()?, args[4].opt(Value::int)?)?;
     let src = cpu_exec::cast(src, x.dtype())?;
     typed!(x.dtype(), T => {
         let (mut elements, new) = (host::data::<T>(x)?, host::data::<T>(&src)?);

@@ -46,21 +46,21 @@ pub(super) fn store_pivots<'a>(
     host::store_reals(out, &all.flatten().map(|&p| p as f64 + 1.0).collect::<Vec<f64>>())
 }
 
-fn lu_factor_metas(a: &[Value]) -> Result<Metas> {
-    if !a[1].bool()? {
+fn lu_factor_metas(args: &[Value]) -> Result<Metas> {
+    if !args[1].bool()? {
         return Err(Error::value(
             "`pivot` must be true: an LU factorisation without pivoting is not implemented on the \
                 host",
         ));
     }
-    Ok(lu_metas("A", a[0].tensor()?)?.into_iter().collect())
+    Ok(lu_metas("A", args[0].tensor()?)?.into_iter().collect())
 }
 
-fn lu_factor(a: &[Value], out: &[Tensor]) -> Result<()> {
-    let x = a[0].tensor()?;
+fn lu_factor(args: &[Value], out: &[Tensor]) -> Result<()> {
+    let x = args[0].tensor()?;
     let all: Vec<_> = load(x, matrix("A", x)?.0)?.into_iter().map(lu).collect();
     let info: Vec<f64> = all.iter().map(|f| f.info as f64).collect();
-    check_info(&info, a[2].bool()?, "is singular")?;
+    check_info(&info, args[2].bool()?, "is singular")?;
     store(&out[0], all.iter().map(|f| &f.factors))?;
     store_pivots(&out[1], all.iter().map(|f| &f.pivots))?;
     host::store_reals(&out[2], &info)
@@ -95,25 +95,25 @@ pub(super) fn require_pivots(
     })
 }
 
-fn lu_unpack_metas(a: &[Value]) -> Result<Metas> {
-    let x = a[0].tensor()?;
+fn lu_unpack_metas(args: &[Value]) -> Result<Metas> {
+    let x = args[0].tensor()?;
     let (batch, n, m) = matrix("LU_data", x)?;
     let k = least(n, m);
     let given = |yes: &Value, rest: &[SymInt]| -> Result<Meta> {
         Ok(fresh(x, if yes.bool()? { sizes(batch, rest) } else { smallvec![0.into()] }, x.dtype()))
     };
-    if a[3].bool()? {
-        require_pivots("LU_pivots", a[1].tensor()?, batch, k)?;
+    if args[3].bool()? {
+        require_pivots("LU_pivots", args[1].tensor()?, batch, k)?;
     }
-    Ok(smallvec![given(&a[3], &[n, n])?, given(&a[2], &[n, k])?, given(&a[2], &[k, m])?])
+    Ok(smallvec![given(&args[3], &[n, n])?, given(&args[2], &[n, k])?, given(&args[2], &[k, m])?])
 }
 
-fn lu_unpack(a: &[Value], out: &[Tensor]) -> Result<()> {
-    let x = a[0].tensor()?;
+fn lu_unpack(args: &[Value], out: &[Tensor]) -> Result<()> {
+    let x = args[0].tensor()?;
     let all = load(x, matrix("LU_data", x)?.0)?;
     let rows = host::sizes(x)?[x.dim() - 2];
-    if a[3].bool()? {
-        let mut permutations = load_pivots(a[1].tensor()?, rows)?;
+    if args[3].bool()? {
+        let mut permutations = load_pivots(args[1].tensor()?, rows)?;
         let matrices: Vec<Matrix> = permutations
             .iter_mut()
             .map(|pivots| {
@@ -124,7 +124,7 @@ fn lu_unpack(a: &[Value], out: &[Tensor]) -> Result<()> {
             .collect();
         store(&out[0], &matrices)?;
     }
-    if a[2].bool()? {
+    if args[2].bool()? {
         let unit = |m: &Matrix| {
             let mut l = m.triangle(m.rows, m.rows.min(m.cols), false);
             (0..l.cols).for_each(|i| l[(i, i)] = 1.0);
@@ -139,30 +139,30 @@ fn lu_unpack(a: &[Value], out: &[Tensor]) -> Result<()> {
     Ok(())
 }
 
-fn cholesky_metas(a: &[Value]) -> Result<Metas> {
-    let x = a[0].tensor()?;
+fn cholesky_metas(args: &[Value]) -> Result<Metas> {
+    let x = args[0].tensor()?;
     let (batch, _) = square("self", x)?;
     Ok(smallvec![columns(x, x.sizes().into()), fresh(x, batch.into(), DType::I32)])
 }
 
-fn cholesky_ex(a: &[Value], out: &[Tensor]) -> Result<()> {
-    let (x, upper) = (a[0].tensor()?, a[1].bool()?);
+fn cholesky_ex(args: &[Value], out: &[Tensor]) -> Result<()> {
+    let (x, upper) = (args[0].tensor()?, args[1].bool()?);
     let mut all: Vec<Matrix> =
         load(x, square("self", x)?.0)?.into_iter().map(|m| m.transposed_if(upper)).collect();
     let info: Vec<f64> = all.iter_mut().map(|m| cholesky(m) as f64).collect();
-    check_info(&info, a[2].bool()?, "is not positive-definite")?;
+    check_info(&info, args[2].bool()?, "is not positive-definite")?;
     store(&out[0], &all.into_iter().map(|m| m.transposed_if(upper)).collect::<Vec<_>>())?;
     host::store_reals(&out[1], &info)
 }
 
-fn geqrf_metas(a: &[Value]) -> Result<Metas> {
-    let x = a[0].tensor()?;
+fn geqrf_metas(args: &[Value]) -> Result<Metas> {
+    let x = args[0].tensor()?;
     let (batch, n, m) = matrix("self", x)?;
     Ok(smallvec![columns(x, x.sizes().into()), fresh(x, sizes(batch, &[least(n, m)]), x.dtype())])
 }
 
-fn geqrf(a: &[Value], out: &[Tensor]) -> Result<()> {
-    let x = a[0].tensor()?;
+fn geqrf(args: &[Value], out: &[Tensor]) -> Result<()> {
+    let x = args[0].tensor()?;
     let mut all = load(x, matrix("self", x)?.0)?;
     let tau: Vec<f64> = all.iter_mut().flat_map(householder).collect();
     store(&out[0], &all)?;
@@ -192,8 +192,8 @@ fn require_reflections(names: [&str; 2], x: &Tensor, tau: &Tensor) -> Result<()>
     Ok(())
 }
 
-fn householder_product_metas(a: &[Value]) -> Result<Metas> {
-    let (x, tau) = (a[0].tensor()?, a[1].tensor()?);
+fn householder_product_metas(args: &[Value]) -> Result<Metas> {
+    let (x, tau) = (args[0].tensor()?, args[1].tensor()?);
     require_reflections(["input", "tau"], x, tau)?;
     let (_, n, m) = matrix("input", x)?;
     require(m.le(n), || {
@@ -205,24 +205,24 @@ fn householder_product_metas(a: &[Value]) -> Result<Metas> {
     Ok(smallvec![columns(x, x.sizes().into())])
 }
 
-fn householder_product(a: &[Value], out: &Tensor) -> Result<()> {
-    let x = a[0].tensor()?;
+fn householder_product(args: &[Value], out: &Tensor) -> Result<()> {
+    let x = args[0].tensor()?;
     let all = load(x, matrix("input", x)?.0)?;
     let product = |(m, tau): (&Matrix, Vec<f64>)| {
         let mut q = Matrix::identity(m.rows, m.cols);
         reflect(m, &tau, &mut q, false);
         q
     };
-    store(out, &all.iter().zip(load_rows(a[1].tensor()?)?).map(product).collect::<Vec<_>>())
+    store(out, &all.iter().zip(load_rows(args[1].tensor()?)?).map(product).collect::<Vec<_>>())
 }
 
-fn ormqr_metas(a: &[Value]) -> Result<Metas> {
-    let (x, tau, c) = (a[0].tensor()?, a[1].tensor()?, a[2].tensor()?);
+fn ormqr_metas(args: &[Value]) -> Result<Metas> {
+    let (x, tau, c) = (args[0].tensor()?, args[1].tensor()?, args[2].tensor()?);
     require_reflections(["self", "input2"], x, tau)?;
     require_same_dtype(("self", x), ("input3", c))?;
     let ((batch, n, _), (other, rows, cols)) = (matrix("self", x)?, matrix("input3", c)?);
     require_same(batch, other, || "argument `input3` must have, as `self`, the batch".into())?;
-    let (side, from) = if a[3].bool()? { (rows, "left") } else { (cols, "right") };
+    let (side, from) = if args[3].bool()? { (rows, "left") } else { (cols, "right") };
     require(n.eq(side), || {
         format!(
             "the {n} rows of `self` do not multiply `input3` {} from the {from}",
@@ -233,11 +233,13 @@ fn ormqr_metas(a: &[Value]) -> Result<Metas> {
 }
 
 /// `ormqr`. To multiply from the right, the transpose is multiplied from the left.
-fn ormqr(a: &[Value], out: &Tensor) -> Result<()> {
-    let (x, c, left, transposed) = (a[0].tensor()?, a[2].tensor()?, a[3].bool()?, a[4].bool()?);
+fn ormqr(args: &[Value], out: &Tensor) -> Result<()> {
+    let (x, c, left, transposed) =
+        (args[0].tensor()?, args[2].tensor()?, args[3].bool()?, args[4].bool()?);
     let batch = matrix("self", x)?.0;
     let mut all = Vec::new();
-    for ((m, tau), c) in load(x, batch)?.iter().zip(load_rows(a[1].tensor()?)?).zip(load(c, batch)?)
+    for ((m, tau), c) in
+        load(x, batch)?.iter().zip(load_rows(args[1].tensor()?)?).zip(load(c, batch)?)
     {
         let mut c = c.transposed_if(!left);
         reflect(m, &tau, &mut c, transposed == left);
@@ -258,10 +260,10 @@ fn qr_mode(mode: &Value) -> Result<(bool, bool)> {
     }
 }
 
-fn qr_metas(a: &[Value]) -> Result<Metas> {
-    let x = a[0].tensor()?;
+fn qr_metas(args: &[Value]) -> Result<Metas> {
+    let x = args[0].tensor()?;
     let (batch, n, m) = matrix("A", x)?;
-    let (with_q, complete) = qr_mode(&a[1])?;
+    let (with_q, complete) = qr_mode(&args[1])?;
     let k = if complete { n } else { least(n, m) };
     let q = if with_q {
         columns(x, sizes(batch, &[n, k]))
@@ -271,9 +273,9 @@ fn qr_metas(a: &[Value]) -> Result<Metas> {
     Ok(smallvec![q, columns(x, sizes(batch, &[k, m]))])
 }
 
-fn qr(a: &[Value], out: &[Tensor]) -> Result<()> {
-    let x = a[0].tensor()?;
-    let (with_q, complete) = qr_mode(&a[1])?;
+fn qr(args: &[Value], out: &[Tensor]) -> Result<()> {
+    let x = args[0].tensor()?;
+    let (with_q, complete) = qr_mode(&args[1])?;
     let (mut qs, mut rs) = (Vec::new(), Vec::new());
     for mut m in load(x, matrix("A", x)?.0)? {
         let tau = householder(&mut m);

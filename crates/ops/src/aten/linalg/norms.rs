@@ -79,12 +79,12 @@ impl Order {
     }
 }
 
-fn vector_norm(a: &[Value], ord: f64) -> Result<Tensor> {
-    let x = a[0].tensor()?;
-    let dims = a[2].opt(Value::ints)?.unwrap_or(&[]);
-    let x = a[4].opt(Value::dtype)?.map_or(x.clone(), |d| x.to_dtype(d));
+fn vector_norm(args: &[Value], ord: f64) -> Result<Tensor> {
+    let x = args[0].tensor()?;
+    let dims = args[2].opt(Value::ints)?.unwrap_or(&[]);
+    let x = args[4].opt(Value::dtype)?.map_or(x.clone(), |d| x.to_dtype(d));
     require_floats("linalg_norm", &[("self", &x)])?;
-    Ok(x.linalg_vector_norm(ord, dims, a[3].bool()?))
+    Ok(x.linalg_vector_norm(ord, dims, args[3].bool()?))
 }
 
 /// The two dimensions of the matrices of a `linalg_norm` call with an order. `None` if the call
@@ -109,21 +109,21 @@ fn matrix_dims(a: &[Value]) -> Result<Option<[i64; 2]>> {
     }
 }
 
-fn norm(a: &[Value]) -> Result<Tensor> {
-    let Some(ord) = a[1].opt(Value::scalar)? else { return vector_norm(a, 2.0) };
-    match matrix_dims(a)? {
-        None => vector_norm(a, ord.to_f64()),
+fn norm(args: &[Value]) -> Result<Tensor> {
+    let Some(ord) = args[1].opt(Value::scalar)? else { return vector_norm(args, 2.0) };
+    match matrix_dims(args)? {
+        None => vector_norm(args, ord.to_f64()),
         Some(dims) => {
-            Order::number(ord.to_f64())?.apply(a[0].tensor()?, &dims, a[3].bool()?, &a[4])
+            Order::number(ord.to_f64())?.apply(args[0].tensor()?, &dims, args[3].bool()?, &args[4])
         }
     }
 }
 
-fn named_norm(a: &[Value]) -> Result<Tensor> {
-    let dims = matrix_dims(a)?.ok_or_else(|| {
+fn named_norm(args: &[Value]) -> Result<Tensor> {
+    let dims = matrix_dims(args)?.ok_or_else(|| {
         Error::value("a norm by name is that of a matrix: `dim` must name 2 dimensions")
     })?;
-    Order::name(a[1].str()?)?.apply(a[0].tensor()?, &dims, a[3].bool()?, &a[4])
+    Order::name(args[1].str()?)?.apply(args[0].tensor()?, &dims, args[3].bool()?, &args[4])
 }
 
 fn vecdot(x: &Tensor, y: &Tensor, dim: i64) -> Result<Tensor> {

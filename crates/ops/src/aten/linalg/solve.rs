@@ -54,9 +54,9 @@ fn triangular(mut b: Matrix, a: &Matrix, upper: bool, unit: bool) -> Matrix {
     b
 }
 
-fn solve_triangular_metas(a: &[Value]) -> Result<Metas> {
-    let b = a[1].tensor()?;
-    Ok(smallvec![columns(b, system(("self", a[0].tensor()?), ("B", b), a[3].bool()?)?)])
+fn solve_triangular_metas(args: &[Value]) -> Result<Metas> {
+    let b = args[1].tensor()?;
+    Ok(smallvec![columns(b, system(("self", args[0].tensor()?), ("B", b), args[3].bool()?)?)])
 }
 
 fn run_solve_triangular(a: &[Value], out: &Tensor) -> Result<()> {
@@ -67,8 +67,8 @@ fn run_solve_triangular(a: &[Value], out: &Tensor) -> Result<()> {
 }
 
 /// `triangular_solve` takes the right sides as `self`.
-fn triangular_solve_metas(a: &[Value]) -> Result<Metas> {
-    let (b, x) = (a[0].tensor()?, a[1].tensor()?);
+fn triangular_solve_metas(args: &[Value]) -> Result<Metas> {
+    let (b, x) = (args[0].tensor()?, args[1].tensor()?);
     let solution = system(("A", x), ("self", b), true)?;
     let (batch, n) = (&solution[..solution.len() - 2], x.sizes()[x.dim() - 1]);
     let coefficients = columns(x, sizes(batch, &[n, n]));
@@ -91,13 +91,13 @@ fn with_factor(factor: Matrix, b: Matrix, upper: bool) -> Matrix {
     triangular(half, &lower.transposed(), true, false)
 }
 
-fn cholesky_solve_metas(a: &[Value]) -> Result<Metas> {
-    let b = a[0].tensor()?;
-    Ok(smallvec![columns(b, system(("input2", a[1].tensor()?), ("self", b), true)?)])
+fn cholesky_solve_metas(args: &[Value]) -> Result<Metas> {
+    let b = args[0].tensor()?;
+    Ok(smallvec![columns(b, system(("input2", args[1].tensor()?), ("self", b), true)?)])
 }
 
-fn cholesky_inverse(a: &[Value], out: &Tensor) -> Result<()> {
-    let (x, upper) = (a[0].tensor()?, a[1].bool()?);
+fn cholesky_inverse(args: &[Value], out: &Tensor) -> Result<()> {
+    let (x, upper) = (args[0].tensor()?, args[1].bool()?);
     let inverse = |m: Matrix| {
         let n = m.rows;
         with_factor(m, Matrix::identity(n, n), upper)
@@ -105,17 +105,17 @@ fn cholesky_inverse(a: &[Value], out: &Tensor) -> Result<()> {
     store(out, &load(x, square("self", x)?.0)?.into_iter().map(inverse).collect::<Vec<_>>())
 }
 
-fn inv_metas(a: &[Value]) -> Result<Metas> {
-    let x = a[0].tensor()?;
+fn inv_metas(args: &[Value]) -> Result<Metas> {
+    let x = args[0].tensor()?;
     let (batch, _) = square("A", x)?;
     Ok(smallvec![columns(x, x.sizes().into()), fresh(x, batch.into(), DType::I32)])
 }
 
-fn inv(a: &[Value], out: &[Tensor]) -> Result<()> {
-    let x = a[0].tensor()?;
+fn inv(args: &[Value], out: &[Tensor]) -> Result<()> {
+    let x = args[0].tensor()?;
     let all: Vec<Lu> = load(x, square("A", x)?.0)?.into_iter().map(lu).collect();
     let info: Vec<f64> = all.iter().map(|f| f.info as f64).collect();
-    check_info(&info, a[1].bool()?, "is singular")?;
+    check_info(&info, args[1].bool()?, "is singular")?;
     store(
         &out[0],
         &all.iter()
@@ -133,8 +133,8 @@ fn factorised(x: &Tensor, or_transpose: bool) -> Result<Vec<Lu>> {
 }
 
 /// The metadata of `numbers` results for each matrix, followed by the factorization.
-fn det_metas(a: &[Value], numbers: usize) -> Result<Metas> {
-    let x = a[0].tensor()?;
+fn det_metas(args: &[Value], numbers: usize) -> Result<Metas> {
+    let x = args[0].tensor()?;
     let (batch, _) = square("A", x)?;
     let [factors, pivots, _] = lu_metas("A", x)?;
     Ok(std::iter::repeat_n(fresh(x, batch.into(), x.dtype()), numbers)
@@ -147,14 +147,14 @@ fn store_factors(all: &[Lu], out: &[Tensor]) -> Result<()> {
     store_pivots(&out[1], all.iter().map(|f| &f.pivots))
 }
 
-fn det(a: &[Value], out: &[Tensor]) -> Result<()> {
-    let all = factorised(a[0].tensor()?, true)?;
+fn det(args: &[Value], out: &[Tensor]) -> Result<()> {
+    let all = factorised(args[0].tensor()?, true)?;
     host::store_reals(&out[0], &all.iter().map(Lu::det).collect::<Vec<_>>())?;
     store_factors(&all, &out[1..])
 }
 
-fn slogdet(a: &[Value], out: &[Tensor]) -> Result<()> {
-    let all = factorised(a[0].tensor()?, true)?;
+fn slogdet(args: &[Value], out: &[Tensor]) -> Result<()> {
+    let all = factorised(args[0].tensor()?, true)?;
     let (signs, logs): (Vec<f64>, Vec<f64>) = all.iter().map(Lu::slogdet).unzip();
     host::store_reals(&out[0], &signs)?;
     host::store_reals(&out[1], &logs)?;
@@ -179,8 +179,8 @@ fn right_sides(a: &Tensor, b: &Tensor, left: bool) -> Result<(bool, Dims)> {
     Ok((true, all))
 }
 
-fn solve_metas(a: &[Value]) -> Result<Metas> {
-    let (x, b, left) = (a[0].tensor()?, a[1].tensor()?, a[2].bool()?);
+fn solve_metas(args: &[Value]) -> Result<Metas> {
+    let (x, b, left) = (args[0].tensor()?, args[1].tensor()?, args[2].bool()?);
     require_same_dtype(("A", x), ("B", b))?;
     let (_, result) = right_sides(x, b, left)?;
     let result = if left { columns(b, result) } else { fresh(b, result, b.dtype()) };
@@ -202,17 +202,17 @@ fn solve(a: &[Value], out: &[Tensor]) -> Result<()> {
     host::store_reals(&out[3], &info)
 }
 
-fn lu_solve_metas(a: &[Value]) -> Result<Metas> {
-    let (factors, b, left) = (a[0].tensor()?, a[2].tensor()?, a[3].bool()?);
+fn lu_solve_metas(args: &[Value]) -> Result<Metas> {
+    let (factors, b, left) = (args[0].tensor()?, args[2].tensor()?, args[3].bool()?);
     let (batch, n) = square("LU", factors)?;
-    require_pivots("pivots", a[1].tensor()?, batch, n)?;
+    require_pivots("pivots", args[1].tensor()?, batch, n)?;
     let result = system(("LU", factors), ("B", b), left)?;
     Ok(smallvec![if left { columns(b, result) } else { fresh(b, result, b.dtype()) }])
 }
 
-fn lu_solve(a: &[Value], out: &Tensor) -> Result<()> {
-    let (factors, pivots, b) = (a[0].tensor()?, a[1].tensor()?, a[2].tensor()?);
-    let (left, adjoint) = (a[3].bool()?, a[4].bool()?);
+fn lu_solve(args: &[Value], out: &Tensor) -> Result<()> {
+    let (factors, pivots, b) = (args[0].tensor()?, args[1].tensor()?, args[2].tensor()?);
+    let (left, adjoint) = (args[3].bool()?, args[4].bool()?);
     let batch = &out.sizes()[..out.dim() - 2];
     let (_, n, _) = shape("LU", factors)?;
     let expanded = pivots.view_of(views::expand(pivots.meta(), &sizes(batch, &[n]))?)?;
@@ -233,17 +233,17 @@ fn some(op: &str, args: crate::Args, picked: &[usize]) -> Result<crate::Outputs>
     picked.iter().map(|&i| Ok(Value::from(super::tensor(&out, i)?))).collect()
 }
 
-fn given(a: &[Value]) -> crate::Args {
-    a.iter().cloned().collect()
+fn given(args: &[Value]) -> crate::Args {
+    args.iter().cloned().collect()
 }
 
-fn with_check(a: &[Value], check: bool) -> crate::Args {
-    a.iter().cloned().chain([Value::Bool(check)]).collect()
+fn with_check(args: &[Value], check: bool) -> crate::Args {
+    args.iter().cloned().chain([Value::Bool(check)]).collect()
 }
 
 /// The metadata of `self`, which must hold square matrices.
-fn square_like(a: &[Value]) -> Result<Metas> {
-    let x = a[0].tensor()?;
+fn square_like(args: &[Value]) -> Result<Metas> {
+    let x = args[0].tensor()?;
     square("self", x)?;
     Ok(smallvec![columns(x, x.sizes().into())])
 }

@@ -23,8 +23,9 @@ fn equal(a: &[Value]) -> Result<Outputs> {
 
 /// `self, other, rtol, atol, equal_nan`: `|self - other| <= atol + rtol * |other|`, computed in
 /// floats.
-fn isclose(a: &[Value]) -> Result<Tensor> {
-    let (x, y, relative, absolute) = (a[0].tensor()?, a[1].tensor()?, a[2].float()?, a[3].float()?);
+fn isclose(args: &[Value]) -> Result<Tensor> {
+    let (x, y, relative, absolute) =
+        (args[0].tensor()?, args[1].tensor()?, args[2].float()?, args[3].float()?);
     require_same_dtype(("self", x), ("other", y))?;
     if [relative, absolute].iter().any(|t| t.is_nan() || *t < 0.0) {
         return Err(Error::value(format!(
@@ -33,7 +34,7 @@ fn isclose(a: &[Value]) -> Result<Tensor> {
     }
     let float = x.dtype().is_float();
     let mut close = x.eq(y);
-    if float && a[4].bool()? {
+    if float && args[4].bool()? {
         close = close.logical_or(x.isnan().logical_and(y.isnan()));
     }
     if relative == 0.0 && absolute == 0.0 {

@@ -16,8 +16,8 @@ use maquette_ir::{DType, Scalar};
 use maquette_kernels as kernels;
 use smallvec::smallvec;
 
-fn bincount_operands(a: &[Value]) -> Result<(&Tensor, Option<&Tensor>, SymInt)> {
-    let (x, weights, least) = (a[0].tensor()?, a[1].opt_tensor()?, a[2].int()?);
+fn bincount_operands(args: &[Value]) -> Result<(&Tensor, Option<&Tensor>, SymInt)> {
+    let (x, weights, least) = (args[0].tensor()?, args[1].opt_tensor()?, args[2].int()?);
     if x.dim() != 1 || x.dtype().is_float() || x.dtype() == DType::Bool {
         return Err(Error::value(format!(
             "argument `self` must hold integers in 1 dimension, found {}{}",
@@ -53,8 +53,8 @@ fn fake_bincount(cx: &FakeCtx, a: &[Value]) -> Result<Outputs> {
     Ok(smallvec![Value::Tensor(Tensor::fake_of(fresh(x, smallvec![n], dtype)))])
 }
 
-fn bincount(a: &[Value]) -> Result<Outputs> {
-    let (x, weights, _) = bincount_operands(a)?;
+fn bincount(args: &[Value]) -> Result<Outputs> {
+    let (x, weights, _) = bincount_operands(args)?;
     let values = integers(x)?;
     if let Some(bad) = values.iter().find(|v| **v < 0) {
         return Err(Error::value(format!(
@@ -64,7 +64,7 @@ fn bincount(a: &[Value]) -> Result<Outputs> {
     let own = values.iter().max().map_or(Some(0), |n| n.checked_add(1));
     let n = own
         .ok_or_else(|| Error::value("argument `self` holds an integer too great to count up to"))?
-        .max(a[2].int_i64()?);
+        .max(args[2].int_i64()?);
     let out = Tensor::allocate(fresh(x, smallvec![n.into()], bincount_dtype(x, weights)?))?;
     let weighted = values
         .iter()

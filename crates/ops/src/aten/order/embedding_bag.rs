@@ -38,15 +38,15 @@ struct Bags<'a> {
 }
 
 impl<'a> Bags<'a> {
-    fn of(a: &'a [Value]) -> Result<Bags<'a>> {
-        let (weight, indices, offsets) = (a[0].tensor()?, a[1].tensor()?, a[2].tensor()?);
+    fn of(args: &'a [Value]) -> Result<Bags<'a>> {
+        let (weight, indices, offsets) = (args[0].tensor()?, args[1].tensor()?, args[2].tensor()?);
         require_float("weight", weight)?;
         require_rank("weight", weight, 2..=2)?;
         for (name, t) in [("indices", indices), ("offsets", offsets)] {
             require_index(name, t)?;
             require_rank(name, t, 1..=1)?;
         }
-        let mode = match a[4].int_i64()? {
+        let mode = match args[4].int_i64()? {
             0 => Mode::Sum,
             1 => Mode::Mean,
             2 => Mode::Max,
@@ -56,7 +56,7 @@ impl<'a> Bags<'a> {
                 )));
             }
         };
-        let scale = a[6].opt_tensor()?;
+        let scale = args[6].opt_tensor()?;
         if let Some(s) = scale {
             if mode != Mode::Sum {
                 return Err(Error::value("`per_sample_weights` goes with `mode` 0 (sum) only"));
@@ -66,7 +66,7 @@ impl<'a> Bags<'a> {
                 "argument `per_sample_weights` must have".into()
             })?;
         }
-        let (closed, listed) = (a[7].bool()?, offsets.sizes()[0]);
+        let (closed, listed) = (args[7].bool()?, offsets.sizes()[0]);
         if closed {
             require(listed.ge(1), || {
                 "`offsets` must hold at least one position where `include_last_offset` is set"
@@ -74,7 +74,16 @@ impl<'a> Bags<'a> {
             })?;
         }
         let bags = if closed { listed - 1 } else { listed };
-        Ok(Bags { weight, indices, offsets, mode, scale, closed, padding: a[8].int_i64()?, bags })
+        Ok(Bags {
+            weight,
+            indices,
+            offsets,
+            mode,
+            scale,
+            closed,
+            padding: args[8].int_i64()?,
+            bags,
+        })
     }
 
     /// Whether PyTorch takes its fast path, which does not record the bag of each index.
@@ -232,8 +241,8 @@ fn shrink(n: f64, most: f64) -> f64 {
 }
 
 /// The arguments `self, p, dim, maxnorm` of `renorm`, checked.
-fn renorm_args(a: &[Value]) -> Result<(&Tensor, f64, usize, f64)> {
-    let (x, p, most) = (a[0].tensor()?, a[1].scalar()?.to_f64(), a[3].scalar()?.to_f64());
+fn renorm_args(args: &[Value]) -> Result<(&Tensor, f64, usize, f64)> {
+    let (x, p, most) = (args[0].tensor()?, args[1].scalar()?.to_f64(), args[3].scalar()?.to_f64());
     require_float("self", x)?;
     require_rank("self", x, 2..=64)?;
     if p.is_nan() || p <= 0.0 || most.is_nan() || most < 0.0 {
@@ -241,11 +250,11 @@ fn renorm_args(a: &[Value]) -> Result<(&Tensor, f64, usize, f64)> {
             "`p` must be positive and `maxnorm` not negative, found {p} and {most}"
         )));
     }
-    Ok((x, p, wrap_dim(a[2].int_i64()?, x.dim())?, most))
+    Ok((x, p, wrap_dim(args[2].int_i64()?, x.dim())?, most))
 }
 
-fn renorm(a: &[Value], out: &Tensor) -> Result<()> {
-    let (x, p, dim, most) = renorm_args(a)?;
+fn renorm(args: &[Value], out: &Tensor) -> Result<()> {
+    let (x, p, dim, most) = renorm_args(args)?;
     let (mut values, lines) = (host::reals(x)?, Lines::of(x, dim)?);
     if values.is_empty() {
         return Ok(()); // there may still be many slices
@@ -259,19 +268,19 @@ fn renorm(a: &[Value], out: &Tensor) -> Result<()> {
 }
 
 /// The metadata of `embedding_renorm` with the arguments `self, indices, max_norm, norm_type`.
-fn embedding_renorm_meta(a: &[Value]) -> Result<Metas> {
-    let (x, indices) = (a[0].tensor()?, a[1].tensor()?);
+fn embedding_renorm_meta(args: &[Value]) -> Result<Metas> {
+    let (x, indices) = (args[0].tensor()?, args[1].tensor()?);
     require_float("self", x)?;
     require_rank("self", x, 2..=2)?;
     require_index("indices", indices)?;
     Ok(smallvec![fresh_like(x, x.dtype())?])
 }
 
-fn embedding_renorm(a: &[Value], out: &Tensor) -> Result<()> {
-    let (x, most, p) = (a[0].tensor()?, a[2].float()?, a[3].float()?);
+fn embedding_renorm(args: &[Value], out: &Tensor) -> Result<()> {
+    let (x, most, p) = (args[0].tensor()?, args[2].float()?, args[3].float()?);
     let (mut values, rows) = (host::reals(x)?, x.size(0).as_i64().unwrap_or(0));
     let width = x.size(1).as_i64().map_or(0, |n| n as usize);
-    let mut indices = integers(a[1].tensor()?)?;
+    let mut indices = integers(args[1].tensor()?)?;
     for i in &mut indices {
         if !(-rows..rows).contains(i) {
             return Err(Error::value(format!(

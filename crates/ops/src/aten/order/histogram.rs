@@ -36,10 +36,11 @@ fn bin_count(n: i64) -> Result<usize> {
         .ok_or_else(|| Error::value(format!("`bins` must be positive, found {n}")))
 }
 
-fn histc_meta(a: &[Value]) -> Result<Metas> {
-    let (x, low, high) = (a[0].tensor()?, a[2].scalar()?.to_f64(), a[3].scalar()?.to_f64());
+fn histc_meta(args: &[Value]) -> Result<Metas> {
+    let (x, low, high) =
+        (args[0].tensor()?, args[2].scalar()?.to_f64(), args[3].scalar()?.to_f64());
     require_float("self", x)?;
-    let bins = bin_count(a[1].int_i64()?)?;
+    let bins = bin_count(args[1].int_i64()?)?;
     finite(low, high)?;
     if low > high {
         return Err(Error::value(format!("`max` must not be below `min`, found {high} and {low}")));
@@ -48,10 +49,10 @@ fn histc_meta(a: &[Value]) -> Result<Metas> {
 }
 
 /// If `min` equals `max`, the range is that of the data.
-fn histc(a: &[Value], out: &Tensor) -> Result<()> {
-    let x = a[0].tensor()?;
+fn histc(args: &[Value], out: &Tensor) -> Result<()> {
+    let x = args[0].tensor()?;
     let (values, round) = (host::reals(x)?, rounding(x.dtype()));
-    let mut range = (round(a[2].scalar()?.to_f64()), round(a[3].scalar()?.to_f64()));
+    let mut range = (round(args[2].scalar()?.to_f64()), round(args[3].scalar()?.to_f64()));
     if range.0 == range.1 {
         range = least_and_greatest(values.iter().copied()).unwrap_or(range);
         range = finite(range.0, range.1)?;
@@ -59,7 +60,7 @@ fn histc(a: &[Value], out: &Tensor) -> Result<()> {
     if range.0 == range.1 {
         range = (round(range.0 - 1.0), round(range.1 + 1.0));
     }
-    let axis = Axis::even(range, bin_count(a[1].int_i64()?)?, Find::Linear, round)?;
+    let axis = Axis::even(range, bin_count(args[1].int_i64()?)?, Find::Linear, round)?;
     host::store_reals(out, &fill(&[axis], &values, None, false)?)
 }
 
@@ -193,20 +194,20 @@ fn edge_tensors(v: &Value) -> Result<Vec<&Tensor>> {
     v.list()?.iter().map(Value::tensor).collect()
 }
 
-fn bin_ct(a: &[Value]) -> Result<(Points<'_>, i64)> {
-    let bins = a[1].int_i64()?;
-    counts(&Value::from([bins]), &a[2])?;
-    Ok((Points::elements(&a[0], &a[3], &a[4])?, bins))
+fn bin_ct(args: &[Value]) -> Result<(Points<'_>, i64)> {
+    let bins = args[1].int_i64()?;
+    counts(&Value::from([bins]), &args[2])?;
+    Ok((Points::elements(&args[0], &args[3], &args[4])?, bins))
 }
 
-fn rows(a: &[Value]) -> Result<(Points<'_>, Vec<i64>)> {
-    let bins = counts(&a[1], &a[2])?;
-    Ok((Points::rows(&a[0], bins.len(), &a[3], &a[4])?, bins))
+fn rows(args: &[Value]) -> Result<(Points<'_>, Vec<i64>)> {
+    let bins = counts(&args[1], &args[2])?;
+    Ok((Points::rows(&args[0], bins.len(), &args[3], &args[4])?, bins))
 }
 
-fn rows_over_tensors(a: &[Value]) -> Result<(Points<'_>, Vec<&Tensor>)> {
-    let bins = edge_tensors(&a[1])?;
-    Ok((Points::rows(&a[0], bins.len(), &a[2], &a[3])?, bins))
+fn rows_over_tensors(args: &[Value]) -> Result<(Points<'_>, Vec<&Tensor>)> {
+    let bins = edge_tensors(&args[1])?;
+    Ok((Points::rows(&args[0], bins.len(), &args[2], &args[3])?, bins))
 }
 
 /// `histogramdd`: the counts and the edges, from separate operators. The arguments are `self, bins,

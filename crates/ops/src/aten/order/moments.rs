@@ -24,9 +24,9 @@ struct Sample<'a> {
 
 impl<'a> Sample<'a> {
     /// From the arguments `self, *, correction, fweights, aweights`, or `self` alone.
-    fn of(a: &'a [Value]) -> Result<Sample<'a>> {
-        let x = a[0].tensor()?;
-        refuse_bool("self", &a[0])?;
+    fn of(args: &'a [Value]) -> Result<Sample<'a>> {
+        let x = args[0].tensor()?;
+        refuse_bool("self", &args[0])?;
         if x.dim() > 2 {
             return Err(Error::value(format!(
                 "argument `self` must have at most 2 dimensions, found sizes {}",
@@ -36,7 +36,7 @@ impl<'a> Sample<'a> {
         let observations = x.sizes().last().copied().unwrap_or(1.into());
         let mut weights = [None, None];
         for (i, name, float) in [(0, "fweights", false), (1, "aweights", true)] {
-            let Some(w) = a.get(i + 2).map_or(Ok(None), Value::opt_tensor)? else { continue };
+            let Some(w) = args.get(i + 2).map_or(Ok(None), Value::opt_tensor)? else { continue };
             let kind = if float { "floats" } else { "integers" };
             let found = || format!("{}{}", w.dtype(), dims_text(w.sizes()));
             if w.dtype().is_float() != float || w.dtype() == DType::Bool || w.dim() > 1 {
@@ -55,7 +55,7 @@ impl<'a> Sample<'a> {
             require_equal(observations, w.numel(), &mismatch)?;
             weights[i] = Some(w);
         }
-        Ok(Sample { x, correction: a.get(1).map_or(Ok(1), Value::int_i64)? as f64, weights })
+        Ok(Sample { x, correction: args.get(1).map_or(Ok(1), Value::int_i64)? as f64, weights })
     }
 
     /// A square matrix, or a 0-d tensor for one variable.

@@ -37,8 +37,8 @@ struct Quantile<'a> {
 }
 
 impl<'a> Quantile<'a> {
-    fn of(a: &'a [Value]) -> Result<Quantile<'a>> {
-        let x = a[0].tensor()?;
+    fn of(args: &'a [Value]) -> Result<Quantile<'a>> {
+        let x = args[0].tensor()?;
         if !matches!(x.dtype(), DType::F32 | DType::F64) {
             return Err(Error::value(format!(
                 "argument `self` must have dtype f32 or f64, found {}{}",
@@ -49,9 +49,9 @@ impl<'a> Quantile<'a> {
         require(x.numel().gt(0), || {
             format!("argument `self` must have elements, found sizes {}", dims_text(x.sizes()))
         })?;
-        match &a[1] {
+        match &args[1] {
             Value::Tensor(_) => {
-                let q = a[1].tensor()?;
+                let q = args[1].tensor()?;
                 if q.dtype() != x.dtype() || q.dim() > 1 {
                     let (found, expected) =
                         (format!("{}{}", q.dtype(), dims_text(q.sizes())), x.dtype());
@@ -62,7 +62,7 @@ impl<'a> Quantile<'a> {
             }
             number => in_unit(number.float()?)?,
         }
-        let between = match a[4].str()? {
+        let between = match args[4].str()? {
             "linear" => Between::Linear,
             "lower" => Between::Lower,
             "higher" => Between::Higher,
@@ -75,8 +75,8 @@ impl<'a> Quantile<'a> {
                 )));
             }
         };
-        let dim = a[2].opt(Value::int_i64)?.map(|d| wrap_dim(d, x.dim())).transpose()?;
-        Ok(Quantile { x, q: &a[1], dim, keepdim: a[3].bool()?, between })
+        let dim = args[2].opt(Value::int_i64)?.map(|d| wrap_dim(d, x.dim())).transpose()?;
+        Ok(Quantile { x, q: &args[1], dim, keepdim: args[3].bool()?, between })
     }
 
     fn meta(&self) -> Result<Meta> {

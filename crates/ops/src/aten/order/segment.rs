@@ -83,19 +83,19 @@ struct Segments<'a> {
 }
 
 impl<'a> Segments<'a> {
-    fn of(a: &'a [Value]) -> Result<Segments<'a>> {
-        let data = a[0].tensor()?;
+    fn of(args: &'a [Value]) -> Result<Segments<'a>> {
+        let data = args[0].tensor()?;
         require_float("data", data)?;
-        if a[3].opt_tensor()?.is_some() {
+        if args[3].opt_tensor()?.is_some() {
             return Err(Error::value("`indices` is not supported; give `lengths` or `offsets`"));
         }
-        let (lengths, offsets) = (a[2].opt_tensor()?, a[4].opt_tensor()?);
+        let (lengths, offsets) = (args[2].opt_tensor()?, args[4].opt_tensor()?);
         let bounds = offsets
             .or(lengths)
             .ok_or_else(|| Error::value("`lengths` or `offsets` must be given"))?;
         let name = if offsets.is_some() { "offsets" } else { "lengths" };
         require_index(name, bounds)?;
-        let axis = wrap_dim(a[5].int_i64()?, data.dim())?;
+        let axis = wrap_dim(args[5].int_i64()?, data.dim())?;
         if data.dim() == 0 || axis + 1 != bounds.dim() {
             let (found, of) = (dims_text(bounds.sizes()), dims_text(data.sizes()));
             return Err(Error::value(format!(
@@ -107,12 +107,12 @@ impl<'a> Segments<'a> {
         })?;
         Ok(Segments {
             data,
-            fold: Fold::named(a[1].str()?)?,
+            fold: Fold::named(args[1].str()?)?,
             bounds,
             offsets: offsets.is_some(),
             axis,
-            initial: a[7].opt(Value::scalar)?.map(Scalar::to_f64),
-            exact: !a[6].bool()?,
+            initial: args[7].opt(Value::scalar)?.map(Scalar::to_f64),
+            exact: !args[6].bool()?,
         })
     }
 

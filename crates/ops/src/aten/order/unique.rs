@@ -59,12 +59,12 @@ impl Request {
     }
 
     /// `unique_consecutive`. As in PyTorch, along dimension 0 of a vector it compares elements.
-    fn neighbours(a: &[Value]) -> Result<Request> {
-        let x = a[0].tensor()?;
-        match a[3].opt(Value::int_i64)? {
-            None => Request::elements(true, &a[1], Some(&a[2])),
-            Some(0) if x.dim() == 1 => Request::elements(true, &a[1], Some(&a[2])),
-            Some(_) => Request::slices(x, &a[3], true),
+    fn neighbours(args: &[Value]) -> Result<Request> {
+        let x = args[0].tensor()?;
+        match args[3].opt(Value::int_i64)? {
+            None => Request::elements(true, &args[1], Some(&args[2])),
+            Some(0) if x.dim() == 1 => Request::elements(true, &args[1], Some(&args[2])),
+            Some(_) => Request::slices(x, &args[3], true),
         }
     }
 

@@ -52,8 +52,8 @@ struct Sampler {
 type Reads = SmallVec<[(Option<usize>, f64); 4]>;
 
 impl Sampler {
-    fn of(a: &[Value]) -> Result<Sampler> {
-        let interpolation = match a[2].int_i64()? {
+    fn of(args: &[Value]) -> Result<Sampler> {
+        let interpolation = match args[2].int_i64()? {
             0 => Interpolation::Linear,
             1 => Interpolation::Nearest,
             2 => Interpolation::Cubic,
@@ -63,7 +63,7 @@ impl Sampler {
                 )));
             }
         };
-        let outside = match a[3].int_i64()? {
+        let outside = match args[3].int_i64()? {
             0 => Outside::Zeros,
             1 => Outside::Border,
             2 => Outside::Reflection,
@@ -73,11 +73,11 @@ impl Sampler {
                 )));
             }
         };
-        let (dtype, volume) = (a[0].tensor()?.dtype(), a[0].tensor()?.dim() == 5);
+        let (dtype, volume) = (args[0].tensor()?.dtype(), args[0].tensor()?.dim() == 5);
         // PyTorch computes cubic interpolation of volumes at least in `f32`.
         let wide = volume && interpolation == Interpolation::Cubic && dtype != DType::F64;
         let round = rounding(if wide { DType::F32 } else { dtype });
-        Ok(Sampler { interpolation, outside, align_corners: a[4].bool()?, round, volume })
+        Ok(Sampler { interpolation, outside, align_corners: args[4].bool()?, round, volume })
     }
 
     /// Maps a coordinate in [-1, 1] to a position among `n` elements.
@@ -181,13 +181,13 @@ impl Sampler {
 }
 
 #[track_caller]
-fn sampled_meta(a: &[Value], space: usize) -> Result<Metas> {
-    let (x, grid) = (a[0].tensor()?, a[1].tensor()?);
+fn sampled_meta(args: &[Value], space: usize) -> Result<Metas> {
+    let (x, grid) = (args[0].tensor()?, args[1].tensor()?);
     require_rank("input", x, space + 2..=space + 2)?;
     require_rank("grid", grid, space + 2..=space + 2)?;
     require_float("input", x)?;
     require_same_dtype(("input", x), ("grid", grid))?;
-    Sampler::of(a)?;
+    Sampler::of(args)?;
     let misfit = || {
         let (x, g) = (dims_text(x.sizes()), dims_text(grid.sizes()));
         Error::value(format!(
@@ -202,12 +202,12 @@ fn sampled_meta(a: &[Value], space: usize) -> Result<Metas> {
     Ok(smallvec![fresh(x, sizes, x.dtype())])
 }
 
-fn sample(a: &[Value], out: &Tensor, space: usize) -> Result<()> {
+fn sample(args: &[Value], out: &Tensor, space: usize) -> Result<()> {
     if is_empty(out) {
         return Ok(());
     }
-    let (x, grid) = (a[0].tensor()?, a[1].tensor()?);
-    let sampler = Sampler::of(a)?;
+    let (x, grid) = (args[0].tensor()?, args[1].tensor()?);
+    let sampler = Sampler::of(args)?;
     let (sizes, elements, coordinates) = (host::sizes(x)?, host::reals(x)?, host::reals(grid)?);
     let (channels, image) = (sizes[1], &sizes[2..]);
     let area: usize = host::count(image);
@@ -228,8 +228,8 @@ fn sample(a: &[Value], out: &Tensor, space: usize) -> Result<()> {
 }
 
 #[track_caller]
-fn affine_meta(a: &[Value]) -> Result<Metas> {
-    let (theta, size) = (a[0].tensor()?, a[1].ints()?);
+fn affine_meta(args: &[Value]) -> Result<Metas> {
+    let (theta, size) = (args[0].tensor()?, args[1].ints()?);
     require_float("theta", theta)?;
     let space = size.len().wrapping_sub(2);
     if !matches!(space, 2 | 3) {
@@ -277,11 +277,11 @@ fn even(n: usize, align_corners: bool, round: fn(f64) -> f64) -> Vec<f64> {
         .collect()
 }
 
-fn affine(a: &[Value], out: &Tensor) -> Result<()> {
+fn affine(args: &[Value], out: &Tensor) -> Result<()> {
     if is_empty(out) {
         return Ok(());
     }
-    let (theta, align_corners) = (a[0].tensor()?, a[2].bool()?);
+    let (theta, align_corners) = (args[0].tensor()?, args[2].bool()?);
     let image = host::sizes(out)?;
     let space = image.len() - 2;
     let positions = &image[1..=space];

@@ -88,8 +88,8 @@ fn padded(x: &Tensor, pad: &[SymInt], mode: Mode) -> Result<Dims> {
 }
 
 #[track_caller]
-fn border_meta(a: &[Value], space: usize, mode: Mode) -> Result<Meta> {
-    let (x, pad) = (a[0].tensor()?, a[1].ints()?);
+fn border_meta(args: &[Value], space: usize, mode: Mode) -> Result<Meta> {
+    let (x, pad) = (args[0].tensor()?, args[1].ints()?);
     if pad.len() != 2 * space {
         return Err(Error::value(format!(
             "`padding` must hold {} numbers, found {}",
@@ -104,8 +104,8 @@ fn border_meta(a: &[Value], space: usize, mode: Mode) -> Result<Meta> {
 }
 
 #[track_caller]
-fn circular_meta(a: &[Value]) -> Result<Meta> {
-    let (x, pad) = (a[0].tensor()?, a[1].ints()?);
+fn circular_meta(args: &[Value]) -> Result<Meta> {
+    let (x, pad) = (args[0].tensor()?, args[1].ints()?);
     let lead = x.dim().saturating_sub(pad.len() / 2);
     if !matches!(lead, 1 | 2) || !pad.len().is_multiple_of(2) {
         return Err(Error::value(format!(
@@ -117,12 +117,12 @@ fn circular_meta(a: &[Value]) -> Result<Meta> {
     Ok(fresh(x, padded(x, pad, Mode::Circular)?, x.dtype()))
 }
 
-fn run(a: &[Value], out: &Tensor, mode: Mode) -> Result<()> {
+fn run(args: &[Value], out: &Tensor, mode: Mode) -> Result<()> {
     if is_empty(out) {
         return Ok(());
     }
-    let x = a[0].tensor()?;
-    let pad = a[1].ints_i64()?;
+    let x = args[0].tensor()?;
+    let pad = args[1].ints_i64()?;
     let pads = pad.chunks_exact(2).chain(std::iter::repeat(&[0, 0][..]));
     let tables =
         host::sizes(x)?.into_iter().rev().zip(pads).map(|(n, p)| mode.table(n as i64, p[0], p[1]));

@@ -24,12 +24,12 @@ struct Patches {
 impl Patches {
     /// From the arguments `kernel_size, dilation, padding, stride`.
     #[track_caller]
-    fn of(a: &[Value]) -> Result<Patches> {
+    fn of(args: &[Value]) -> Result<Patches> {
         Ok(Patches {
-            kernel: numbers("kernel_size", &a[0], 1)?,
-            dilation: numbers("dilation", &a[1], 1)?,
-            padding: numbers("padding", &a[2], 0)?,
-            stride: numbers("stride", &a[3], 1)?,
+            kernel: numbers("kernel_size", &args[0], 1)?,
+            dilation: numbers("dilation", &args[1], 1)?,
+            padding: numbers("padding", &args[2], 0)?,
+            stride: numbers("stride", &args[3], 1)?,
         })
     }
 
@@ -93,12 +93,12 @@ fn require_kind(x: &Tensor) -> Result<()> {
 }
 
 #[track_caller]
-fn columns_meta(a: &[Value]) -> Result<Metas> {
-    let x = a[0].tensor()?;
+fn columns_meta(args: &[Value]) -> Result<Metas> {
+    let x = args[0].tensor()?;
     require_kind(x)?;
     require_rank("self", x, 3..=4)?;
     require_full("self", x, x.dim() - 3)?;
-    let patches = Patches::of(&a[1..5])?;
+    let patches = Patches::of(&args[1..5])?;
     let (lead, image) = x.sizes().split_at(x.dim() - 2);
     let counts = patches.counts(image)?;
     let mut sizes: Dims = lead.into();
@@ -118,12 +118,12 @@ fn layout(patches: &Patches, image: &Tensor) -> Result<(usize, [i64; 2], [i64; 2
     ))
 }
 
-fn columns(a: &[Value], out: &Tensor) -> Result<()> {
+fn columns(args: &[Value], out: &Tensor) -> Result<()> {
     if is_empty(out) {
         return Ok(());
     }
-    let x = a[0].tensor()?;
-    let patches = Patches::of(&a[1..5])?;
+    let x = args[0].tensor()?;
+    let patches = Patches::of(&args[1..5])?;
     let (channels, image, counts) = layout(&patches, x)?;
     let data = host::reals(x)?;
     let mut result = host::filled(0.0, out.numel().as_i64().unwrap_or(0) as usize)?;
@@ -136,12 +136,12 @@ fn columns(a: &[Value], out: &Tensor) -> Result<()> {
 }
 
 #[track_caller]
-fn image_meta(a: &[Value]) -> Result<Metas> {
-    let x = a[0].tensor()?;
+fn image_meta(args: &[Value]) -> Result<Metas> {
+    let x = args[0].tensor()?;
     require_kind(x)?;
     require_rank("self", x, 2..=3)?;
     require_full("self", x, x.dim() - 2)?;
-    let (space, patches) = (a[1].ints()?, Patches::of(&a[2..6])?);
+    let (space, patches) = (args[1].ints()?, Patches::of(&args[2..6])?);
     let &[height, width] = space else {
         return Err(Error::value(format!(
             "`output_size` must hold 2 numbers, found {}",
@@ -171,12 +171,12 @@ fn image_meta(a: &[Value]) -> Result<Metas> {
     Ok(smallvec![fresh(x, sizes, x.dtype())])
 }
 
-fn image(a: &[Value], out: &Tensor) -> Result<()> {
+fn image(args: &[Value], out: &Tensor) -> Result<()> {
     if is_empty(out) {
         return Ok(());
     }
-    let x = a[0].tensor()?;
-    let patches = Patches::of(&a[2..6])?;
+    let x = args[0].tensor()?;
+    let patches = Patches::of(&args[2..6])?;
     let (channels, image, counts) = layout(&patches, out)?;
     let data = host::reals(x)?;
     let mut result = host::filled(0.0, out.numel().as_i64().unwrap_or(0) as usize)?;

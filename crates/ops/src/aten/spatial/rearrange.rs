@@ -49,8 +49,8 @@ fn blocks(channels: &Meta, pixels: &Meta, r: SymInt) -> (Meta, Meta) {
 }
 
 /// The image, the block size in argument `arg`, and the sizes of the image.
-fn block<'a>(a: &'a [Value], arg: &str) -> Result<(&'a Tensor, SymInt, Dims)> {
-    let (x, r) = (a[0].tensor()?, a[1].int_i64()?);
+fn block<'a>(args: &'a [Value], arg: &str) -> Result<(&'a Tensor, SymInt, Dims)> {
+    let (x, r) = (args[0].tensor()?, args[1].int_i64()?);
     require_rank("self", x, 3..=64)?;
     // The square of the block size is a number of channels.
     if !(1..=1 << 20).contains(&r) {
@@ -67,8 +67,8 @@ fn require_multiple(x: &Tensor, d: usize, n: SymInt) -> Result<()> {
 }
 
 #[track_caller]
-fn shuffled_meta(a: &[Value]) -> Result<Metas> {
-    let (x, r, mut sizes) = block(a, "upscale_factor")?;
+fn shuffled_meta(args: &[Value]) -> Result<Metas> {
+    let (x, r, mut sizes) = block(args, "upscale_factor")?;
     let c = sizes.len() - 3;
     require_multiple(x, c, r * r)?;
     sizes[c] = sizes[c].floor_div(r * r);
@@ -78,8 +78,8 @@ fn shuffled_meta(a: &[Value]) -> Result<Metas> {
 }
 
 #[track_caller]
-fn unshuffled_meta(a: &[Value]) -> Result<Metas> {
-    let (x, r, mut sizes) = block(a, "downscale_factor")?;
+fn unshuffled_meta(args: &[Value]) -> Result<Metas> {
+    let (x, r, mut sizes) = block(args, "downscale_factor")?;
     let c = sizes.len() - 3;
     require_multiple(x, c + 1, r)?;
     require_multiple(x, c + 2, r)?;
@@ -96,21 +96,21 @@ fn copy_as(x: &Tensor, from: Meta, out: &Tensor, to: Meta) -> Result<()> {
     cpu_exec::copy(&x.view_of(from)?, &out.view_of(to)?)
 }
 
-fn shuffle(a: &[Value], out: &Tensor) -> Result<()> {
-    let x = a[0].tensor()?;
-    let (from, to) = blocks(x.meta(), out.meta(), a[1].int()?);
+fn shuffle(args: &[Value], out: &Tensor) -> Result<()> {
+    let x = args[0].tensor()?;
+    let (from, to) = blocks(x.meta(), out.meta(), args[1].int()?);
     copy_as(x, from, out, to)
 }
 
-fn unshuffle(a: &[Value], out: &Tensor) -> Result<()> {
-    let x = a[0].tensor()?;
-    let (to, from) = blocks(out.meta(), x.meta(), a[1].int()?);
+fn unshuffle(args: &[Value], out: &Tensor) -> Result<()> {
+    let x = args[0].tensor()?;
+    let (to, from) = blocks(out.meta(), x.meta(), args[1].int()?);
     copy_as(x, from, out, to)
 }
 
 #[track_caller]
-fn channels_meta(a: &[Value]) -> Result<Metas> {
-    let (x, groups) = (a[0].tensor()?, a[1].int()?);
+fn channels_meta(args: &[Value]) -> Result<Metas> {
+    let (x, groups) = (args[0].tensor()?, args[1].int()?);
     require_rank("self", x, 3..=64)?;
     require(groups.gt(0), || format!("`groups` must be positive, found {groups}"))?;
     require_multiple(x, 1, groups)?;
@@ -118,8 +118,8 @@ fn channels_meta(a: &[Value]) -> Result<Metas> {
 }
 
 /// Channel `g k + i` of `groups` groups of `k` channels becomes channel `i groups + g`.
-fn shuffle_channels(a: &[Value], out: &Tensor) -> Result<()> {
-    let (x, groups) = (a[0].tensor()?, a[1].int()?);
+fn shuffle_channels(args: &[Value], out: &Tensor) -> Result<()> {
+    let (x, groups) = (args[0].tensor()?, args[1].int()?);
     if is_empty(out) {
         return Ok(());
     }
@@ -150,8 +150,8 @@ fn turned(x: &Tensor, turns: i64, dims: &[i64]) -> Result<Tensor> {
 
 /// The two halves of a dimension.
 #[track_caller]
-fn halves(a: &[Value]) -> Result<(&Tensor, [Meta; 2])> {
-    let (x, dim) = (a[0].tensor()?, a[1].int_i64()?);
+fn halves(args: &[Value]) -> Result<(&Tensor, [Meta; 2])> {
+    let (x, dim) = (args[0].tensor()?, args[1].int_i64()?);
     require_float("self", x)?;
     require_rank("self", x, 1..=64)?;
     let d = wrap_dim(dim, x.dim())?;
@@ -161,8 +161,8 @@ fn halves(a: &[Value]) -> Result<(&Tensor, [Meta; 2])> {
 }
 
 #[track_caller]
-fn gated_meta(a: &[Value]) -> Result<Metas> {
-    let (x, [value, gate]) = halves(a)?;
+fn gated_meta(args: &[Value]) -> Result<Metas> {
+    let (x, [value, gate]) = halves(args)?;
     let strides = elementwise_strides(
         &value.sizes,
         &[(&value.sizes, &value.strides), (&gate.sizes, &gate.strides)],
@@ -171,8 +171,8 @@ fn gated_meta(a: &[Value]) -> Result<Metas> {
 }
 
 /// `value · sigmoid(gate)`
-fn gate(a: &[Value], out: &Tensor) -> Result<()> {
-    let (x, [value, gate]) = halves(a)?;
+fn gate(args: &[Value], out: &Tensor) -> Result<()> {
+    let (x, [value, gate]) = halves(args)?;
     let wide = if x.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
     cpu_exec::map_into(out, &[&x.view_of(value)?, &x.view_of(gate)?], |b, r| {
         let (value, gate) = (b.cast(r[0], wide)?, b.cast(r[1], wide)?);

@@ -111,12 +111,12 @@ fn with_positions(m: Meta) -> Metas {
 }
 
 #[track_caller]
-fn adaptive_metas<const N: usize>(a: &[Value]) -> Result<Metas> {
-    let x = a[0].tensor()?;
+fn adaptive_metas<const N: usize>(args: &[Value]) -> Result<Metas> {
+    let x = args[0].tensor()?;
     require_float("self", x)?;
     require_rank("self", x, N + 1..=N + 2)?;
     require_full("self", x, 1)?;
-    let to = numbers::<N>("output_size", &a[1], 0)?;
+    let to = numbers::<N>("output_size", &args[1], 0)?;
     let sizes: Dims =
         x.sizes()[..x.dim() - N].iter().copied().chain(to.map(SymInt::from)).collect();
     // PyTorch preserves the memory format of images, but not of volumes.
@@ -127,8 +127,8 @@ fn adaptive_metas<const N: usize>(a: &[Value]) -> Result<Metas> {
     }))
 }
 
-fn adaptive<const N: usize>(a: &[Value], out: &[Tensor]) -> Result<()> {
-    let x = a[0].tensor()?;
+fn adaptive<const N: usize>(args: &[Value], out: &[Tensor]) -> Result<()> {
+    let x = args[0].tensor()?;
     let regions = even(x, &out[0], N)?;
     greatest(x, N, out, |_| Ok(regions.clone()))
 }
@@ -143,13 +143,13 @@ fn adaptive_signal(a: &[Value]) -> Result<Outputs> {
 }
 
 #[track_caller]
-fn fractional_metas<const N: usize>(a: &[Value]) -> Result<Metas> {
-    let (x, samples) = (a[0].tensor()?, a[3].tensor()?);
+fn fractional_metas<const N: usize>(args: &[Value]) -> Result<Metas> {
+    let (x, samples) = (args[0].tensor()?, args[3].tensor()?);
     require_float("self", x)?;
     require_rank("self", x, N + 1..=N + 2)?;
     require_full("self", x, x.dim() - N - 1)?;
     let (kernel, to) =
-        (numbers::<N>("kernel_size", &a[1], 1)?, numbers::<N>("output_size", &a[2], 1)?);
+        (numbers::<N>("kernel_size", &args[1], 1)?, numbers::<N>("output_size", &args[2], 1)?);
     let (lead, space) = x.sizes().split_at(x.dim() - N);
     for ((&n, k), m) in space.iter().zip(kernel).zip(to) {
         require(n.ge(SymInt::from(k) + m - 1), || {
@@ -202,12 +202,12 @@ fn phases(n: usize, kernel: usize, count: usize, sample: f64, round: fn(f64) -> 
     starts
 }
 
-fn fractional<const N: usize>(a: &[Value], out: &[Tensor]) -> Result<()> {
-    let x = a[0].tensor()?;
+fn fractional<const N: usize>(args: &[Value], out: &[Tensor]) -> Result<()> {
+    let x = args[0].tensor()?;
     let (kernel, to) =
-        (numbers::<N>("kernel_size", &a[1], 1)?, numbers::<N>("output_size", &a[2], 1)?);
+        (numbers::<N>("kernel_size", &args[1], 1)?, numbers::<N>("output_size", &args[2], 1)?);
     let from = host::sizes(x)?.split_off(x.dim() - N);
-    let samples = host::reals(a[3].tensor()?)?;
+    let samples = host::reals(args[3].tensor()?)?;
     let round = rounding(x.dtype());
     greatest(x, N, out, |plane| {
         let own = samples

@@ -64,8 +64,8 @@ impl Resampler {
     }
 
     #[track_caller]
-    fn metas(self, a: &[Value]) -> Result<Metas> {
-        let (x, to) = (a[0].tensor()?, a[1].ints()?);
+    fn metas(self, args: &[Value]) -> Result<Metas> {
+        let (x, to) = (args[0].tensor()?, args[1].ints()?);
         require_rank("self", x, self.space + 2..=self.space + 2)?;
         self.require_dtype(x)?;
         if to.len() != self.space {
@@ -85,9 +85,9 @@ impl Resampler {
         Ok(smallvec![pooled_meta(x, sizes, x.dtype())?])
     }
 
-    fn axes(self, a: &[Value], x: &Tensor, out: &Tensor) -> Result<Vec<Axis>> {
-        let align_corners = if self.takes_one() { false } else { a[2].bool()? };
-        let scales = if self.takes_one() { &a[2..] } else { &a[3..] };
+    fn axes(self, args: &[Value], x: &Tensor, out: &Tensor) -> Result<Vec<Axis>> {
+        let align_corners = if self.takes_one() { false } else { args[2].bool()? };
+        let scales = if self.takes_one() { &args[2..] } else { &args[3..] };
         // As in PyTorch, positions are computed in f64 for u8 images, and in f32 for half
         // precision.
         let round: fn(f64) -> f64 =
@@ -120,12 +120,12 @@ impl Resampler {
         }
     }
 
-    fn run(self, a: &[Value], out: &Tensor) -> Result<()> {
+    fn run(self, args: &[Value], out: &Tensor) -> Result<()> {
         if is_empty(out) {
             return Ok(());
         }
-        let x = a[0].tensor()?;
-        let mut axes = self.axes(a, x, out)?;
+        let x = args[0].tensor()?;
+        let mut axes = self.axes(args, x, out)?;
         let direct = self.direct(x, &axes)?;
         let mut sizes = host::sizes(x)?;
         let Way::By(filter) = self.way else {

@@ -28,11 +28,11 @@ fn require_positions(indices: &Tensor, like: &Tensor) -> Result<()> {
 }
 
 #[track_caller]
-fn unpooled_meta(a: &[Value], space: usize) -> Result<Metas> {
-    let (x, to) = (a[0].tensor()?, a[2].ints()?);
+fn unpooled_meta(args: &[Value], space: usize) -> Result<Metas> {
+    let (x, to) = (args[0].tensor()?, args[2].ints()?);
     require_float("self", x)?;
     require_rank("self", x, space + 1..=space + 2)?;
-    require_positions(a[1].tensor()?, x)?;
+    require_positions(args[1].tensor()?, x)?;
     require_full("self", x, 1)?;
     if to.len() != space {
         return Err(Error::value(format!(
@@ -48,8 +48,8 @@ fn unpooled_meta(a: &[Value], space: usize) -> Result<Metas> {
     let sizes: Dims = x.sizes()[..x.dim() - space].iter().chain(to).copied().collect();
     if space == 3 {
         // PyTorch checks stride and padding, and does not use them otherwise.
-        numbers::<3>("stride", &a[3], 1)?;
-        numbers::<3>("padding", &a[4], i64::MIN)?;
+        numbers::<3>("stride", &args[3], 1)?;
+        numbers::<3>("padding", &args[4], i64::MIN)?;
         return Ok(smallvec![fresh(x, sizes, x.dtype())]);
     }
     Ok(smallvec![pooled_meta(x, sizes, x.dtype())?])
@@ -89,18 +89,18 @@ fn scatter_by_index(
     host::store_reals(out, &result)
 }
 
-fn unpool(a: &[Value], out: &Tensor, space: usize) -> Result<()> {
-    scatter_by_index(a[0].tensor()?, a[1].tensor()?, out, space, |there, x| *there = x)
+fn unpool(args: &[Value], out: &Tensor, space: usize) -> Result<()> {
+    scatter_by_index(args[0].tensor()?, args[1].tensor()?, out, space, |there, x| *there = x)
 }
 
 #[track_caller]
-fn backward_meta(a: &[Value]) -> Result<Metas> {
-    let (grad, x) = (a[0].tensor()?, a[1].tensor()?);
+fn backward_meta(args: &[Value]) -> Result<Metas> {
+    let (grad, x) = (args[0].tensor()?, args[1].tensor()?);
     require_float("self", x)?;
     require_same_dtype(("grad_output", grad), ("self", x))?;
-    let pooled = max_sliding(&a[1..], 2)?.output(x)?;
+    let pooled = max_sliding(&args[1..], 2)?.output(x)?;
     require_same(&pooled.sizes, grad.sizes(), || "argument `grad_output` must have".into())?;
-    require_positions(a[7].tensor()?, grad)?;
+    require_positions(args[7].tensor()?, grad)?;
     Ok(smallvec![pooled_meta(x, x.sizes().into(), x.dtype())?])
 }
 
