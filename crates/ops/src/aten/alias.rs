@@ -1,4 +1,4 @@
-//! Operators under a second name.
+//! Operators that are second names of other operators.
 
 use super::lowering::Lowering;
 use super::{Role, table, views};
@@ -11,8 +11,8 @@ fn forward(name: &str, args: &[Value]) -> Result<Outputs> {
     crate::call(name, args.iter().cloned().collect())
 }
 
-/// A second name, its operator's name, overload, and arguments after `self`; each has an in-place
-/// variant.
+/// Each row is a second name, the operator's name, the overload, and the arguments after `self`.
+/// Each row makes a functional and an in-place entry.
 macro_rules! names {
     ($($alias:literal = $name:literal $overload:literal $args:literal;)*) => { &[$(
         $crate::aten::OpDef {
@@ -32,7 +32,7 @@ macro_rules! names {
     )*] };
 }
 
-/// Arithmetic's second names.
+/// Second names of arithmetic operators.
 pub(super) static TABLE: &[super::OpDef] = names! {
     "absolute" = "abs" "" "";
     "negative" = "neg" "" "";
@@ -66,7 +66,7 @@ pub(super) static TABLE: &[super::OpDef] = names! {
     "not_equal" = "ne" ".Scalar" ", Scalar other";
 };
 
-/// The last two dimensions exchanged.
+/// Swaps the last two dimensions.
 fn matrix_transpose(m: &Meta) -> Result<Meta> {
     if m.rank() < 2 {
         return Err(Error::value(format!(
@@ -77,11 +77,11 @@ fn matrix_transpose(m: &Meta) -> Result<Meta> {
     views::transpose(m, -2, -1)
 }
 
-/// Of a real tensor, itself.
+/// The identity view: complex operators such as `conj` do nothing to a real tensor.
 const ITSELF: Lowering = views::view(|_, a| views::one(views::meta(a)?.clone()));
 
 table! {
-    /// Other second names, and views that are the identity for real numbers.
+    /// Other second names, and views that are the identity for real tensors.
     pub(super) static OTHERS = {
         General "aten::__iand__.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
             Lowering::InPlace("aten::bitwise_and.Tensor"),

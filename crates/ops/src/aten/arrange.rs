@@ -1,8 +1,9 @@
-//! Arrangements that are made of views, copies and concatenation: stacks, broadcasts, repetition of
-//! elements, sums to a size.
+//! Composites of views, copies and concatenation: `hstack` and its relatives, `atleast_1d`,
+//! `broadcast_tensors`, `sum_to_size`, `take_along_dim`, `repeat_interleave`.
 
 use super::dims::{done, fresh, is_one, known_equal, require, require_index, require_rank};
 use super::lowering::Lowering;
+use super::structure::{list, tensors};
 use super::{host, table};
 use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
@@ -16,19 +17,7 @@ use maquette_ir::typing::broadcast;
 use maquette_ir::{Loc, MemoryFormat};
 use smallvec::smallvec;
 
-fn tensors(v: &Value) -> Result<Vec<&Tensor>> {
-    let all: Vec<&Tensor> = v.list()?.iter().map(Value::tensor).collect::<Result<_>>()?;
-    if all.is_empty() { Err(Error::value("`tensors` must not be empty")) } else { Ok(all) }
-}
-
-/// A list of results.
-fn all(tensors: impl IntoIterator<Item = Tensor>) -> Result<Outputs> {
-    let list: Vec<Value> =
-        tensors.into_iter().map(|t| Ok(Value::Tensor(t.ok()?.clone()))).collect::<Result<_>>()?;
-    Ok(smallvec![Value::List(list.into())])
-}
-
-/// A view with at least `rank` dimensions, up to 3; the new ones stand where NumPy puts them.
+/// A view with at least `rank` dimensions, up to 3. New dimensions are inserted as NumPy does.
 fn at_least(x: &Tensor, rank: usize) -> Tensor {
     match (x.dim(), rank) {
         (0, _) => x.reshape(vec![1i64; rank]),
@@ -39,38 +28,38 @@ fn at_least(x: &Tensor, rank: usize) -> Tensor {
     }
 }
 
-/// In memory of its own, as the schemas of these say.
+/// A copy, because the schemas of these operators declare fresh results.
 fn own(x: &Tensor) -> Tensor {
     x.clone_as(MemoryFormat::Preserve)
 }
 
-/// Tensors of at least `rank` dimensions one after another along `dim`.
-fn stacked(a: &[Value], rank: usize, dim: i64) -> Result<Outputs> {
+/// Concatenates tensors with at least `rank` dimensions along `dim`.
+fn stacked(args: &[Value], rank: usize, dim: i64) -> Result<Outputs> {
     done(Tensor::cat(
-        &tensors(&a[0])?.into_iter().map(|t| at_least(t, rank)).collect::<Vec<_>>(),
+        &tensors("tensors", &args[0])?.into_iter().map(|t| at_least(t, rank)).collect::<Vec<_>>(),
         dim,
     ))
 }
 
-fn hstack(a: &[Value]) -> Result<Outputs> {
-    let along = i64::from(tensors(&a[0])?[0].dim() > 1);
-    stacked(a, 1, along)
+fn hstack(args: &[Value]) -> Result<Outputs> {
+    let along = i64::from(tensors("tensors", &args[0])?[0].dim() > 1);
+    stacked(args, 1, along)
 }
 
-fn column_stack(a: &[Value]) -> Result<Outputs> {
-    let columns = tensors(&a[0])?
+fn column_stack(args: &[Value]) -> Result<Outputs> {
+    let columns = tensors("tensors", &args[0])?
         .into_iter()
         .map(|t| if t.dim() <= 1 { t.reshape([t.numel(), 1.into()]) } else { t.clone() });
     done(Tensor::cat(&columns.collect::<Vec<_>>(), 1))
 }
 
-fn broadcast_tensors(a: &[Value]) -> Result<Outputs> {
-    let parts: Vec<&Tensor> = a[0].list()?.iter().map(Value::tensor).collect::<Result<_>>()?;
+fn broadcast_tensors(args: &[Value]) -> Result<Outputs> {
+    let parts: Vec<&Tensor> = args[0].list()?.iter().map(Value::tensor).collect::<Result<_>>()?;
     let sizes = broadcast(&parts.iter().map(|t| t.sizes()).collect::<Vec<_>>())?;
-    all(parts.into_iter().map(|t| own(t).expand(sizes.clone())))
+    list(parts.into_iter().map(|t| own(t).expand(sizes.clone())).collect())
 }
 
-/// The sum over the dimensions that broadcasting to the tensor's sizes from `size` would repeat.
+/// Sums over the dimensions that a broadcast from `size` to the sizes of `x` would repeat.
 #[track_caller]
 fn sum_to_size(x: &Tensor, size: &[SymInt]) -> Result<Outputs> {
     let misfit = || {
@@ -87,8 +76,8 @@ fn sum_to_size(x: &Tensor, size: &[SymInt]) -> Result<Outputs> {
             continue;
         }
         if is_one(to)? {
-            // a sum has a dtype and strides of its own, so that one element is no sum; where data
-            // say how many they are, it is one
+            // A sum may change dtype and strides, so a dimension of size 1 is not summed. A
+            // data-dependent size is always summed.
             if n.eq(1).is_data_dependent() || !is_one(n)? {
                 dims.push((lead + d) as i64);
             }
@@ -96,19 +85,20 @@ fn sum_to_size(x: &Tensor, size: &[SymInt]) -> Result<Outputs> {
             require_equal(n, to, &misfit)?;
         }
     }
-    // to a number, integers sum as they do over all dimensions
+    // A sum to a 0-d tensor promotes integers, as `sum` over all dimensions does.
     if size.is_empty() {
         return done(x.sum());
     }
     done(if dims.is_empty() { own(x) } else { x.sum_dim(dims, true).view(size) })
 }
 
-/// `self, indices, dim`: an element of each line that `indices` names, which broadcasts and counts
-/// modulo the line's length; of all elements without `dim`, which must be within them.
+/// `self, indices, dim`: gathers along `dim` after broadcasting the other dimensions; indices are
+/// taken modulo the size. Without `dim`, gathers from the flattened tensor, where indices must be
+/// in range.
 #[track_caller]
-fn take_along_dim(a: &[Value]) -> Result<Outputs> {
-    let (x, index) = (a[0].tensor()?, a[1].tensor()?);
-    let Some(dim) = a[2].opt(Value::int_i64)? else {
+fn take_along_dim(args: &[Value]) -> Result<Outputs> {
+    let (x, index) = (args[0].tensor()?, args[1].tensor()?);
+    let Some(dim) = args[2].opt(Value::int_i64)? else {
         return done(x.reshape([-1i64]).gather(0, &index.reshape([-1i64])));
     };
     require_rank("indices", index, x.dim()..=x.dim())?;
@@ -126,17 +116,17 @@ fn take_along_dim(a: &[Value]) -> Result<Outputs> {
     done(wide(x).gather(d as i64, &wide(index).remainder(length)))
 }
 
-/// `self, repeats, dim`: each element as often, one after the other; of the flattened tensor
-/// without `dim`.
+/// `self, repeats, dim`: repeats each element. Without `dim`, repeats the elements of the flattened
+/// tensor.
 #[track_caller]
-fn repeat_each(a: &[Value]) -> Result<Outputs> {
-    let (x, repeats) = (a[0].tensor()?, a[1].int()?);
+fn repeat_each(args: &[Value]) -> Result<Outputs> {
+    let (x, repeats) = (args[0].tensor()?, args[1].int()?);
     require(repeats.ge(0), || format!("`repeats` must not be negative, found {repeats}"))?;
-    let (x, dim) = match a[2].opt(Value::int_i64)? {
+    let (x, dim) = match args[2].opt(Value::int_i64)? {
         Some(dim) if x.dim() > 0 => (x.clone(), wrap_dim(dim, x.dim())?),
         _ => (x.reshape([-1i64]).ok()?.clone(), 0),
     };
-    if let Some(size) = a[3].opt(Value::int)? {
+    if let Some(size) = args[3].opt(Value::int)? {
         let total = x.sizes()[dim] * repeats;
         require_equal(size, total, &|| {
             Error::value(format!("`output_size` must be {total}, found {size}"))
@@ -149,13 +139,12 @@ fn repeat_each(a: &[Value]) -> Result<Outputs> {
     done(x.unsqueeze(dim as i64 + 1).expand(sizes).clone_as(MemoryFormat::Contiguous).view(merged))
 }
 
-/// How many there will be, known only with the data unless the caller says it.
+/// The size of the result: the caller's, or a data-dependent one.
 fn repeated_size(cx: &FakeCtx, given: &Value) -> Result<SymInt> {
     given.opt(Value::int)?.map_or_else(|| cx.new_dynamic_size(), Ok)
 }
 
-/// Index `i` as often as `repeats[i]` says; where it holds one number for `n` indices, each that
-/// often.
+/// The index `i`, `repeats[i]` times, for every `i`. A single count applies to all `n` indices.
 fn repeated_indices(repeats: &Tensor, n: Option<SymInt>, given: &Value) -> Result<Tensor> {
     let counts =
         host::data::<i64>(&crate::dispatch::cpu_exec::cast(repeats, maquette_ir::DType::I64)?)?;
@@ -180,12 +169,12 @@ fn repeated_indices(repeats: &Tensor, n: Option<SymInt>, given: &Value) -> Resul
     Tensor::adopt(out, [n as i64])
 }
 
-/// The tensor, flattened without `dim`, and the dimension that is repeated along.
-fn repeated_along(a: &[Value]) -> Result<(Tensor, usize)> {
-    let (x, repeats) = (a[0].tensor()?, a[1].tensor()?);
+/// The tensor and the dimension to repeat along. Without `dim`, the tensor is flattened.
+fn repeated_along(args: &[Value]) -> Result<(Tensor, usize)> {
+    let (x, repeats) = (args[0].tensor()?, args[1].tensor()?);
     require_index("repeats", repeats)?;
     require_rank("repeats", repeats, 0..=1)?;
-    let (x, d) = match a[2].opt(Value::int_i64)? {
+    let (x, d) = match args[2].opt(Value::int_i64)? {
         Some(dim) => (x.clone(), wrap_dim(dim, x.dim())?),
         None => (x.reshape([-1i64]).ok()?.clone(), 0),
     };
@@ -201,21 +190,21 @@ fn repeated_along(a: &[Value]) -> Result<(Tensor, usize)> {
     Ok((if x.dim() == 0 { x.reshape([1i64]).ok()?.clone() } else { x }, d))
 }
 
-fn repeat_by_tensor_fake(cx: &FakeCtx, a: &[Value]) -> Result<Outputs> {
-    let (x, d) = repeated_along(a)?;
+fn repeat_by_tensor_fake(cx: &FakeCtx, args: &[Value]) -> Result<Outputs> {
+    let (x, d) = repeated_along(args)?;
     let mut sizes: Dims = x.sizes().into();
-    sizes[d] = repeated_size(cx, &a[3])?;
+    sizes[d] = repeated_size(cx, &args[3])?;
     Ok(smallvec![Value::Tensor(Tensor::fake_of(fresh(&x, sizes, x.dtype())))])
 }
 
-fn repeat_by_tensor(a: &[Value]) -> Result<Outputs> {
-    let (x, d) = repeated_along(a)?;
-    let index = repeated_indices(a[1].tensor()?, Some(x.sizes()[d]), &a[3])?;
+fn repeat_by_tensor(args: &[Value]) -> Result<Outputs> {
+    let (x, d) = repeated_along(args)?;
+    let index = repeated_indices(args[1].tensor()?, Some(x.sizes()[d]), &args[3])?;
     done(x.index_select(d as i64, &index))
 }
 
 table! {
-    /// See the module.
+    /// Stacks, broadcasts and repetitions.
     pub(super) static TABLE = {
         General "aten::atleast_1d(Tensor self) -> Tensor" =>
             Lowering::Composite(|a| done(at_least(&own(a[0].tensor()?), 1))),
@@ -224,11 +213,11 @@ table! {
         General "aten::atleast_3d(Tensor self) -> Tensor" =>
             Lowering::Composite(|a| done(at_least(&own(a[0].tensor()?), 3))),
         General "aten::atleast_1d.Sequence(Tensor[] tensors) -> Tensor[]" =>
-            Lowering::Composite(|a| all(a[0].tensors().map(|t| at_least(&own(t), 1)))),
+            Lowering::Composite(|a| list(a[0].tensors().map(|t| at_least(&own(t), 1)).collect())),
         General "aten::atleast_2d.Sequence(Tensor[] tensors) -> Tensor[]" =>
-            Lowering::Composite(|a| all(a[0].tensors().map(|t| at_least(&own(t), 2)))),
+            Lowering::Composite(|a| list(a[0].tensors().map(|t| at_least(&own(t), 2)).collect())),
         General "aten::atleast_3d.Sequence(Tensor[] tensors) -> Tensor[]" =>
-            Lowering::Composite(|a| all(a[0].tensors().map(|t| at_least(&own(t), 3)))),
+            Lowering::Composite(|a| list(a[0].tensors().map(|t| at_least(&own(t), 3)).collect())),
         General "aten::hstack(Tensor[] tensors) -> Tensor" => Lowering::Composite(hstack),
         General "aten::vstack(Tensor[] tensors) -> Tensor" =>
             Lowering::Composite(|a| stacked(a, 2, 0)),
@@ -258,7 +247,7 @@ table! {
             Lowering::Composite(|a| {
                 let x = a[0].tensor()?;
                 let x = if x.dim() == 0 { x.unsqueeze(0) } else { x.clone() };
-                all(x.nonzero().unbind(1)?)
+                list(x.nonzero().unbind(1)?)
             }),
         General "aten::sum_to_size(Tensor self, SymInt[] size) -> Tensor" =>
             Lowering::Composite(|a| sum_to_size(a[0].tensor()?, a[1].ints()?)),

@@ -1,4 +1,8 @@
-//! Attention and embeddings.
+//! Scaled dot-product attention: `softmax(q kᵀ scale + mask) v`; and `embedding`.
+//!
+//! The kernel takes batches that are equal. Operands are expanded with stride 0 to the common
+//! batch. In grouped-query attention the heads are split into two dimensions, groups and heads of a
+//! group, so that the heads of key and value repeat with stride 0.
 
 use super::dims::{
     fresh, fresh_like, known_equal, require, require_index, require_rank, require_same_dtype,
@@ -17,20 +21,21 @@ use maquette_ir::typing::{TypingError, broadcast};
 use maquette_kernels as kernels;
 use smallvec::{SmallVec, smallvec};
 
-/// What attention is asked for besides query, key and value.
+/// The options of an attention besides query, key and value.
 struct Attention<'a> {
     mask: Option<&'a Tensor>,
     causal: bool,
-    /// Of the scores; `1 / sqrt(width)` where absent.
+    /// The factor of the scores; `1 / sqrt(width)` if absent.
     scale: Option<f64>,
-    /// Heads of key and value may serve several of the query.
+    /// Grouped-query attention: a head of key and value serves several heads of the query.
     grouped: bool,
-    /// Weights in half precision are rounded before they meet the values.
+    /// Whether half-precision weights are rounded before they are multiplied with the values.
     round: bool,
 }
 
 impl Attention<'_> {
-    /// The output's sizes: the common batch, and the rows of `q` by the width of `v`.
+    /// The sizes of the output: the common batch, the rows of `q`, the width of `v`. Checks all
+    /// operands.
     fn sizes(&self, [q, k, v]: [&Tensor; 3]) -> Result<Dims> {
         for (name, t) in [("query", q), ("key", k), ("value", v)] {
             require_rank(name, t, if self.grouped { 3 } else { 2 }..=64)?;
@@ -92,7 +97,7 @@ impl Attention<'_> {
         Ok(sizes)
     }
 
-    /// Fills the output and, where asked, the logarithms of the rows' sums.
+    /// Fills the output and, if requested, the log-sum-exp of each row of scores.
     fn run(&self, [q, k, v]: [&Tensor; 3], out: &Tensor, logsumexp: Option<&Tensor>) -> Result<()> {
         let empty = |t: &Tensor| t.numel().as_i64() == Some(0);
         if empty(out) && logsumexp.is_none_or(empty) {
@@ -100,13 +105,13 @@ impl Attention<'_> {
         }
         let rank = out.dim();
         let batch = &out.sizes()[..rank - 2];
-        // Keys and values in unlike groups are repeated in memory: no one split of the heads has
-        // strides for both.
+        // If keys and values have different numbers of heads, both are repeated in memory, because
+        // no one split of the heads has strides for both.
         let (mut k, mut v) = (k.clone(), v.clone());
         if self.grouped && heads(&k).as_i64() != heads(&v).as_i64() {
             [k, v] = [k, v].map(|t| t.repeat_interleave(heads(q).floor_div(heads(&t)), -3));
         }
-        // Otherwise the batch has one dimension more, over which they are repeated by a stride of
+        // Otherwise the heads are split, and the new dimension repeats keys and values with stride
         // 0.
         let groups = if self.grouped {
             Some([heads(&k), batch[rank - 3].floor_div(heads(&k))])
@@ -169,7 +174,7 @@ fn heads(t: &Tensor) -> SymInt {
     t.sizes()[t.dim() - 3]
 }
 
-/// Each head of `t` serves as many heads of the query.
+/// Requires the heads of `t` to divide the heads of the query.
 #[track_caller]
 fn require_heads(name: &str, t: &Tensor, q: &Tensor) -> Result<()> {
     let (own, all) = (heads(t), heads(q));
@@ -195,37 +200,38 @@ fn without_dropout(p: f64) -> Result<()> {
     }
 }
 
-/// `softmax(q kᵀ scale + mask) v`.
-fn scaled(a: &[Value]) -> Result<([&Tensor; 3], Attention<'_>)> {
-    without_dropout(a[4].float()?)?;
-    let operands = [a[0].tensor()?, a[1].tensor()?, a[2].tensor()?];
-    // PyTorch's kernel, which rounds, is for batches of heads; other operands take products and a
-    // softmax there, without rounding between
+/// The operands and options of `scaled_dot_product_attention`.
+fn scaled(args: &[Value]) -> Result<([&Tensor; 3], Attention<'_>)> {
+    without_dropout(args[4].float()?)?;
+    let operands = [args[0].tensor()?, args[1].tensor()?, args[2].tensor()?];
+    // PyTorch's fused kernel rounds, and takes 4-d operands. For others PyTorch computes products
+    // and a softmax without rounding between.
     let round = operands.iter().all(|t| t.dim() == 4);
-    let (causal, grouped) = (a[5].bool()?, a[7].bool()?);
+    let (causal, grouped) = (args[5].bool()?, args[7].bool()?);
     Ok((
         operands,
         Attention {
-            mask: a[3].opt_tensor()?,
+            mask: args[3].opt_tensor()?,
             causal,
-            scale: a[6].opt(Value::float)?,
+            scale: args[6].opt(Value::float)?,
             grouped,
             round,
         },
     ))
 }
 
-fn scaled_metas(a: &[Value]) -> Result<Metas> {
-    let (operands, asked) = scaled(a)?;
+fn scaled_metas(args: &[Value]) -> Result<Metas> {
+    let (operands, asked) = scaled(args)?;
     let q = operands[0];
     Ok(smallvec![fresh(q, asked.sizes(operands)?, q.dtype())])
 }
 
-/// Output like the query, and the logarithm of each row's sum, in memory by batch, row, head.
+/// The metadata of the output, and of the log-sum-exp, which is stored in the order batch, row,
+/// head.
 #[track_caller]
-fn flash_metas(a: &[Value]) -> Result<Metas> {
-    let (q, k, v) = (a[0].tensor()?, a[1].tensor()?, a[2].tensor()?);
-    without_dropout(a[3].float()?)?;
+fn flash_metas(args: &[Value]) -> Result<Metas> {
+    let (q, k, v) = (args[0].tensor()?, args[1].tensor()?, args[2].tensor()?);
+    without_dropout(args[3].float()?)?;
     for (name, t) in [("query", q), ("key", k), ("value", v)] {
         require_rank(name, t, 4..=4)?;
         require_same_dtype(("query", q), (name, t))?;
@@ -235,7 +241,7 @@ fn flash_metas(a: &[Value]) -> Result<Metas> {
     require_same(&[n[0], s[1], s[2], n[3]], k.sizes(), || "argument `key` must have".into())?;
     require_same(k.sizes(), v.sizes(), || "argument `value` must have".into())?;
     require_heads("key", k, q)?;
-    if let Some(m) = a[5].opt_tensor()? {
+    if let Some(m) = args[5].opt_tensor()? {
         require_same_dtype(("query", q), ("attn_mask", m))?;
         super::views::expand(m.meta(), &[n[0], n[1], n[2], s[2]])?;
     }
@@ -243,19 +249,19 @@ fn flash_metas(a: &[Value]) -> Result<Metas> {
     Ok(smallvec![fresh_like(q, q.dtype())?, super::views::transpose(&rows, 1, 2)?])
 }
 
-fn flash(a: &[Value], out: &[Tensor]) -> Result<()> {
+fn flash(args: &[Value], out: &[Tensor]) -> Result<()> {
     let asked = Attention {
-        mask: a[5].opt_tensor()?,
-        causal: a[4].bool()?,
-        scale: a[6].opt(Value::float)?,
+        mask: args[5].opt_tensor()?,
+        causal: args[4].bool()?,
+        scale: args[6].opt(Value::float)?,
         grouped: true,
         round: true,
     };
-    asked.run([a[0].tensor()?, a[1].tensor()?, a[2].tensor()?], &out[0], Some(&out[1]))
+    asked.run([args[0].tensor()?, args[1].tensor()?, args[2].tensor()?], &out[0], Some(&out[1]))
 }
 
-fn rows_metas(a: &[Value]) -> Result<Metas> {
-    let (weight, index) = (a[0].tensor()?, a[1].tensor()?);
+fn rows_metas(args: &[Value]) -> Result<Metas> {
+    let (weight, index) = (args[0].tensor()?, args[1].tensor()?);
     require_rank("weight", weight, 2..=2)?;
     require_index("indices", index)?;
     let sizes = index.sizes().iter().copied().chain([weight.sizes()[1]]).collect();
@@ -263,7 +269,7 @@ fn rows_metas(a: &[Value]) -> Result<Metas> {
 }
 
 table! {
-    /// See the module.
+    /// Attention and embedding.
     pub(super) static TABLE = {
         General "aten::scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, \
             Tensor? attn_mask=None, float dropout_p=0., bool is_causal=False, *, \

@@ -1,5 +1,9 @@
-//! Batch norm: each channel by its own statistics, of the batch (which update the running ones) or
-//! stored.
+//! Batch norm and instance norm: each channel is normalized with the statistics of the batch, or
+//! with running statistics. In training, the running statistics are updated.
+//!
+//! PyTorch has one operator for each signature of these writes. `native_batch_norm` and
+//! `batch_norm` do not declare them, so a trace records the `_native_batch_norm_legit` operators
+//! that they call instead.
 
 use super::dims::{done, fresh, in_format_of, require, require_rank};
 use super::lowering::{Lowering, Metas, Strides};
@@ -18,14 +22,14 @@ use maquette_ir::{DType, Loc};
 use maquette_kernels::{self as kernels, ReduceOp};
 use smallvec::smallvec;
 
-/// What follows `input, weight, bias` in the schemas.
+/// The arguments after `input, weight, bias` in a schema.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     /// `running_mean, running_var, training, momentum, eps`
     Full,
     /// `training, momentum, eps`
     NoStats,
-    /// `running_mean, running_var, momentum, eps`, where this is `training`.
+    /// `running_mean, running_var, momentum, eps`; the field is `training`.
     Fixed(bool),
 }
 
@@ -33,7 +37,7 @@ struct BatchNorm<'a> {
     x: &'a Tensor,
     weight: Option<&'a Tensor>,
     bias: Option<&'a Tensor>,
-    /// Mean and variance.
+    /// Running mean and variance.
     running: Option<[&'a Tensor; 2]>,
     training: bool,
     momentum: f64,
@@ -41,10 +45,10 @@ struct BatchNorm<'a> {
 }
 
 impl<'a> BatchNorm<'a> {
-    fn of(a: &'a [Value], form: Form) -> Result<BatchNorm<'a>> {
+    fn of(args: &'a [Value], form: Form) -> Result<BatchNorm<'a>> {
         let running = match form {
             Form::NoStats => None,
-            _ => match (a[3].opt_tensor()?, a[4].opt_tensor()?) {
+            _ => match (args[3].opt_tensor()?, args[4].opt_tensor()?) {
                 (Some(mean), Some(var)) => Some([mean, var]),
                 (None, None) => None,
                 _ => {
@@ -56,8 +60,8 @@ impl<'a> BatchNorm<'a> {
             },
         };
         let (training, at) = match form {
-            Form::Full => (a[5].bool()?, 6),
-            Form::NoStats => (a[3].bool()?, 4),
+            Form::Full => (args[5].bool()?, 6),
+            Form::NoStats => (args[3].bool()?, 4),
             Form::Fixed(training) => (training, 5),
         };
         if !training && running.is_none() {
@@ -65,11 +69,11 @@ impl<'a> BatchNorm<'a> {
                 "`running_mean` and `running_var` must be given where `training` is false",
             ));
         }
-        let (momentum, eps) = (a[at].float()?, a[at + 1].float()?);
+        let (momentum, eps) = (args[at].float()?, args[at + 1].float()?);
         Ok(BatchNorm {
-            x: a[0].tensor()?,
-            weight: a[1].opt_tensor()?,
-            bias: a[2].opt_tensor()?,
+            x: args[0].tensor()?,
+            weight: args[1].opt_tensor()?,
+            bias: args[2].opt_tensor()?,
             running,
             training,
             momentum,
@@ -77,13 +81,13 @@ impl<'a> BatchNorm<'a> {
         })
     }
 
-    /// Weight, bias, and the running statistics, as far as given.
+    /// The weight, bias and running statistics that are present.
     fn parameters(&self) -> impl Iterator<Item = &'a Tensor> {
         self.weight.into_iter().chain(self.bias).chain(self.running.into_iter().flatten())
     }
 
-    /// The dtype of the statistics: that of the parameters, single precision beside half-precision
-    /// inputs, or the input's own.
+    /// The dtype of the statistics. It is the dtype of the parameters: the input's dtype, or `f32`
+    /// with half-precision inputs.
     fn statistics_dtype(&self) -> Result<DType> {
         let own = self.x.dtype();
         let found = self.parameters().next().map_or(own, Tensor::dtype);
@@ -98,14 +102,14 @@ impl<'a> BatchNorm<'a> {
         )))
     }
 
-    /// Output, and the batch's mean and reciprocal standard deviation, which are empty outside
-    /// training.
+    /// The metadata of the output, and of the batch's mean and reciprocal standard deviation. The
+    /// latter two are empty outside training.
     #[track_caller]
-    fn metas(&self, a: &[Value]) -> Result<Metas> {
+    fn metas(&self, args: &[Value]) -> Result<Metas> {
         require_float(self.x)?;
         require_rank("input", self.x, 2..=64)?;
         let channels = &self.x.sizes()[1..2];
-        require_affine(&a[1..3], channels)?;
+        require_affine(&args[1..3], channels)?;
         for (name, t) in
             ["running_mean", "running_var"].into_iter().zip(self.running.into_iter().flatten())
         {
@@ -126,8 +130,8 @@ impl<'a> BatchNorm<'a> {
         ])
     }
 
-    /// Fills what [`BatchNorm::metas`] describes. In training, `update` is what the new running
-    /// statistics are written to.
+    /// Fills the outputs that [`BatchNorm::metas`] describes. In training, writes the new running
+    /// statistics to `update`.
     fn run(&self, outs: &[Tensor], update: Option<[&Tensor; 2]>) -> Result<()> {
         let [out, save_mean, save_rstd, ..] = outs else {
             return Err(Error::value("batch norm has three outputs"));
@@ -141,8 +145,7 @@ impl<'a> BatchNorm<'a> {
         let wide = compute_dtype(self.x.dtype());
         let x = cpu_exec::cast(self.x, wide)?;
         let dims: Vec<usize> = (0..x.dim()).filter(|d| *d != 1).collect();
-        // the statistics are those of their dtype: half precision rounds them before they are used,
-        // as PyTorch does
+        // PyTorch rounds the statistics to their dtype before it uses them.
         let fold = |op, x: &Tensor| -> Result<Tensor> {
             let exact = Tensor::allocate(Meta::contiguous(
                 x.sizes()[1..2].iter().copied().collect::<Dims>(),
@@ -163,7 +166,7 @@ impl<'a> BatchNorm<'a> {
         self.reciprocal_root(&sums, n, save_rstd)?;
         self.normalize(&mean, save_rstd, out)?;
         let (Some(old), Some(new)) = (self.running, update) else { return Ok(()) };
-        // the running variance is of the population: over n - 1
+        // The running variance is the unbiased estimate, which divides by n - 1.
         for ((old, new), (batch, over)) in
             old.into_iter().zip(new).zip([(&mean, 1.0), (&sums, n - 1.0)])
         {
@@ -193,8 +196,8 @@ impl<'a> BatchNorm<'a> {
         })
     }
 
-    /// One scale and one shift a channel, as PyTorch folds them: `x * (w * rstd) + (b - mean * (w *
-    /// rstd))`.
+    /// Normalizes with one scale and one shift for each channel, as PyTorch folds them: `x * (w *
+    /// rstd) + (b - mean * (w * rstd))`.
     fn normalize(&self, mean: &Tensor, rstd: &Tensor, out: &Tensor) -> Result<()> {
         let rank = self.x.dim();
         let given = [Some(mean), Some(rstd), self.weight, self.bias];
@@ -213,7 +216,7 @@ impl<'a> BatchNorm<'a> {
         })
     }
 
-    /// The call by the operators whose schemas say what they write.
+    /// The same computation by the operators whose schemas declare the writes.
     fn declared(&self) -> Result<[Tensor; 3]> {
         let loc = Loc::caller();
         let (x, w, b, momentum, eps) = (self.x, self.weight, self.bias, self.momentum, self.eps);
@@ -239,13 +242,13 @@ impl<'a> BatchNorm<'a> {
     }
 }
 
-/// What a reserve for the derivative would be: nothing here.
+/// Adds the empty `reserve` output, which PyTorch uses for gradients.
 fn with_reserve(mut metas: Metas, x: &Tensor) -> Metas {
     metas.push(fresh(x, smallvec![0.into()], DType::U8));
     metas
 }
 
-/// As the forms above, with the new running statistics as outputs `at` and the next.
+/// Adds the outputs for the new running statistics.
 fn functional_metas(mut metas: Metas, n: &BatchNorm<'_>) -> Metas {
     metas.extend(n.running.into_iter().flatten().map(|t| fresh(t, t.sizes().into(), t.dtype())));
     metas
@@ -261,13 +264,13 @@ fn run_functional(n: &BatchNorm<'_>, outs: &[Tensor]) -> Result<()> {
     n.run(outs, Some([mean, var]))
 }
 
-/// Running statistics are written where they are given and the batch's are used.
-fn updates(a: &[Value]) -> Result<bool> {
-    Ok(a[5].bool()? && !a[3].is_none())
+/// Whether a call writes running statistics: in training, if they are present.
+fn updates(args: &[Value]) -> Result<bool> {
+    Ok(args[5].bool()? && !args[3].is_none())
 }
 
-fn batch_norm(a: &[Value]) -> Result<Outputs> {
-    let x = a[0].tensor()?;
+fn batch_norm(args: &[Value]) -> Result<Outputs> {
+    let x = args[0].tensor()?;
     if x.dim() < 2 {
         require(x.numel().eq(0), || {
             format!(
@@ -279,14 +282,15 @@ fn batch_norm(a: &[Value]) -> Result<Outputs> {
     if x.dim() < 2 || x.numel().as_i64() == Some(0) {
         return done(aten!("clone", Loc::caller(); x));
     }
-    let [y, ..] = BatchNorm::of(a, Form::Full)?.declared()?;
+    let [y, ..] = BatchNorm::of(args, Form::Full)?.declared()?;
     done(y)
 }
 
-/// Batch norm in which each sample is a batch of its own: its channels beside those of the others.
-fn instance_norm(a: &[Value]) -> Result<Outputs> {
+/// Instance norm as a batch norm in which each channel of each sample is a channel. Running
+/// statistics are the means over the samples.
+fn instance_norm(args: &[Value]) -> Result<Outputs> {
     let loc = Loc::caller();
-    let n = BatchNorm::of(a, Form::Full)?;
+    let n = BatchNorm::of(args, Form::Full)?;
     require_rank("input", n.x, 2..=64)?;
     let (samples, channels) = (n.x.sizes()[0], n.x.sizes()[1]);
     let side_by_side = |t: &Tensor| t.repeat([samples]);
@@ -311,7 +315,7 @@ fn instance_norm(a: &[Value]) -> Result<Outputs> {
 }
 
 table! {
-    /// See the module.
+    /// Batch norm and instance norm.
     pub(super) static TABLE = {
         General "aten::native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, \
             Tensor? running_mean, Tensor? running_var, bool training, float momentum, \

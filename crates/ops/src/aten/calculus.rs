@@ -1,4 +1,4 @@
-//! Differences and integrals along a dimension.
+//! Finite differences and the trapezoidal rule: `diff`, `trapezoid`, `cumulative_trapezoid`.
 
 use super::dims::{decide, done, require_rank};
 use super::lowering::Lowering;
@@ -14,11 +14,11 @@ use maquette_ir::{DType, Loc, MemoryFormat, Scalar};
 
 /// `self, n, dim, prepend, append`
 #[track_caller]
-fn diff(a: &[Value]) -> Result<Outputs> {
+fn diff(args: &[Value]) -> Result<Outputs> {
     let (x, n, append, prepend) =
-        (a[0].tensor()?, a[1].int_i64()?, a[4].opt_tensor()?, a[3].opt_tensor()?);
+        (args[0].tensor()?, args[1].int_i64()?, args[4].opt_tensor()?, args[3].opt_tensor()?);
     require_rank("self", x, 1..=64)?;
-    let d = wrap_dim(a[2].int_i64()?, x.dim())?;
+    let d = wrap_dim(args[2].int_i64()?, x.dim())?;
     if n < 0 {
         return Err(Error::value(format!("`n` must not be negative, found {n}")));
     }
@@ -32,13 +32,13 @@ fn diff(a: &[Value]) -> Result<Outputs> {
         Tensor::cat(parts, d as i64).ok()?.clone()
     };
     let size = out.sizes()[d];
-    // as many as there are elements leave nothing
+    // PyTorch takes at most as many differences as there are elements.
     let n =
         if decide(size.ge(n))? { n } else { size.as_i64().map_or_else(|| size.guard_int(), Ok)? };
     if n == 0 {
         return done(out.clone_as(MemoryFormat::Preserve));
     }
-    // without elements there are only sizes to tell, however many differences are asked for
+    // An empty tensor has only sizes to compute. The number of differences may be very large.
     if out.numel().as_i64() == Some(0) {
         return done(out.narrow(d as i64, 0, size - n).clone_as(MemoryFormat::Preserve));
     }
@@ -50,14 +50,15 @@ fn diff(a: &[Value]) -> Result<Outputs> {
     done(out)
 }
 
-/// The distances between neighbours: one for all, or of points that broadcast to the values.
+/// The distances between neighbouring points: one distance for all, or the differences of points
+/// that broadcast to the values.
 enum Steps {
     Even(f64),
     Points(Tensor),
 }
 
 impl Steps {
-    /// Of `y` along `dim` at the points `x`.
+    /// The steps between the points `x`, at which `y` is sampled along `dim`.
     #[track_caller]
     fn at(y: &Tensor, x: &Tensor, dim: usize) -> Result<Steps> {
         let points = if x.dim() == 1 {
@@ -84,7 +85,7 @@ impl Steps {
     }
 }
 
-/// All elements of a dimension but the last, and all but the first.
+/// The elements of a dimension without the last, and without the first.
 fn neighbours(t: &Tensor, dim: usize) -> Result<(Tensor, Tensor)> {
     let n = views::nonzero_rank(t.meta()).map(|()| t.sizes()[dim])?;
     let rest = if n.as_i64() == Some(0) { n } else { n - 1 };
@@ -117,7 +118,7 @@ fn trapezoid(
     })
 }
 
-/// The integrals of `y` up to each point but the first.
+/// The integrals of `y` from the first point up to each later point.
 #[track_caller]
 fn cumulative(
     y: &Tensor,
@@ -138,7 +139,7 @@ fn even(dx: &Value) -> Result<Steps> {
     dx.scalar().map(|dx: Scalar| Steps::Even(dx.to_f64()))
 }
 
-/// By even steps, or at points.
+/// An integral with even steps (`even`), or over given points.
 macro_rules! integral {
     ($rule:ident even) => {
         Lowering::Composite(|a| {
@@ -159,7 +160,7 @@ macro_rules! integral {
 }
 
 table! {
-    /// See the module.
+    /// Differences and integrals.
     pub(super) static TABLE = {
         General "aten::diff(Tensor self, int n=1, int dim=-1, Tensor? prepend=None, \
             Tensor? append=None) -> Tensor" =>

@@ -1,5 +1,5 @@
-//! Checks that a program carries along: they return nothing, and fail where what they say does not
-//! hold.
+//! Assertions that a program calls as operators. They return nothing, and fail if the assertion
+//! does not hold.
 
 use super::dims::{known_equal, require};
 use super::lowering::Lowering;
@@ -9,16 +9,17 @@ use crate::error::{Error, Result};
 use crate::tensor::{Tensor, dims_text};
 use maquette_ir::sym::SymInt;
 
-/// `a, size, stride, dtype, device, layout`: each that is given must be the tensor's.
+/// `a, size, stride, dtype, device, layout`: each argument that is present must equal the property
+/// of `a`.
 #[track_caller]
-fn metadata(a: &[Value]) -> Result<Outputs> {
-    let t = a[0].tensor()?;
-    same_dims("size", t.sizes(), &a[1])?;
-    same_dims("stride", t.strides(), &a[2])?;
+fn metadata(args: &[Value]) -> Result<Outputs> {
+    let t = args[0].tensor()?;
+    same_dims("size", t.sizes(), &args[1])?;
+    same_dims("stride", t.strides(), &args[2])?;
     let wrong = |what: &str, expected: &dyn std::fmt::Display, found: &dyn std::fmt::Display| {
         Err(Error::value(format!("argument `a` must have the {what} {expected}, found {found}")))
     };
-    match (a[3].opt(Value::dtype)?, a[4].opt(Value::device)?, &a[5]) {
+    match (args[3].opt(Value::dtype)?, args[4].opt(Value::device)?, &args[5]) {
         (Some(d), ..) if d != t.dtype() => wrong("dtype", &d, &t.dtype()),
         (_, Some(d), _) if d != t.device() => wrong("device", &d, &t.device()),
         (.., Value::Layout(l)) if *l != t.layout() => wrong("layout", l, &t.layout()),
@@ -46,7 +47,7 @@ fn same_dims(what: &str, found: &[SymInt], expected: &Value) -> Result<()> {
         .try_for_each(|(&e, &f)| require(e.eq(f), wrong))
 }
 
-/// One element, which must not be zero.
+/// The tensor must have one element, and the element must not be zero.
 fn holds(t: &Tensor, message: &str) -> Result<Outputs> {
     match host::reals(t)?.as_slice() {
         [x] if *x != 0.0 => Ok(Outputs::new()),
@@ -59,7 +60,7 @@ fn holds(t: &Tensor, message: &str) -> Result<Outputs> {
 }
 
 table! {
-    /// See the module.
+    /// Assertions.
     pub(super) static TABLE = {
         General "aten::_assert_tensor_metadata(Tensor a, SymInt[]? size=None, \
             SymInt[]? stride=None, ScalarType? dtype=None, *, Device? device=None, \

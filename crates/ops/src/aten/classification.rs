@@ -1,4 +1,5 @@
-//! Losses of scores over classes.
+//! Losses of scores over classes: `nll_loss`, `cross_entropy_loss`, `multi_margin_loss`,
+//! `multilabel_margin_loss`.
 
 use super::dims::{done, fresh, known_equal, product, require_rank, require_same_dtype};
 use super::host;
@@ -22,7 +23,7 @@ const fn reduce(
     Lowering::Compute(Compute { class: Class::Reduce, strides: Strides::RowMajor, metas, run })
 }
 
-/// The dimension of the classes: the second, or the only one.
+/// The dimension of the classes: dimension 1 of a batch, dimension 0 of a single example.
 fn class_dim(x: &Tensor) -> usize {
     usize::from(x.dim() > 1)
 }
@@ -41,23 +42,23 @@ fn labels(t: &Tensor) -> Result<Vec<i64>> {
     host::data::<i64>(&cpu_exec::cast(t, DType::I64)?)
 }
 
-/// One weight a class, of the dtype of the scores.
+/// Requires the class weights, if present, to be one number per class in the dtype of the scores.
 fn require_class_weights(x: &Tensor, weight: &Value, classes: SymInt) -> Result<()> {
     let Some(w) = weight.opt_tensor()? else { return Ok(()) };
     require_same_dtype(("self", x), ("weight", w))?;
     require_same(&[classes], w.sizes(), || "argument `weight` must have, one a class,".into())
 }
 
-fn nll_metas(a: &[Value], ranks: std::ops::RangeInclusive<usize>) -> Result<Metas> {
-    let (x, target) = (a[0].tensor()?, a[1].tensor()?);
+fn nll_metas(args: &[Value], ranks: std::ops::RangeInclusive<usize>) -> Result<Metas> {
+    let (x, target) = (args[0].tensor()?, args[1].tensor()?);
     require_rank("self", x, ranks)?;
     require_floats("nll_loss", &[("self", x)])?;
     require_labels(target)?;
     let d = class_dim(x);
-    require_class_weights(x, &a[2], x.sizes()[d])?;
+    require_class_weights(x, &args[2], x.sizes()[d])?;
     let mut target_sizes: Dims = x.sizes().into();
     target_sizes.remove(d);
-    // one example may have its label as a vector of one
+    // A single example may have its label as a vector of size 1.
     if x.dim() > 1 || target.dim() > 1 {
         require_same(&target_sizes, target.sizes(), || {
             "argument `target` must have, as `self` without its classes,".into()
@@ -70,16 +71,17 @@ fn nll_metas(a: &[Value], ranks: std::ops::RangeInclusive<usize>) -> Result<Meta
             )
         })?;
     }
-    let output = if Reduction::of(&a[3])? == Reduction::None { target_sizes } else { Dims::new() };
+    let output =
+        if Reduction::of(&args[3])? == Reduction::None { target_sizes } else { Dims::new() };
     Ok(smallvec![fresh(x, output, x.dtype()), fresh(x, Dims::new(), x.dtype())])
 }
 
-fn nll(a: &[Value], out: &[Tensor]) -> Result<()> {
-    let (x, target, ignored) = (a[0].tensor()?, labels(a[1].tensor()?)?, a[4].int_i64()?);
+fn nll(args: &[Value], out: &[Tensor]) -> Result<()> {
+    let (x, target, ignored) = (args[0].tensor()?, labels(args[1].tensor()?)?, args[4].int_i64()?);
     let sizes = host::sizes(x)?;
     let d = class_dim(x);
     let (classes, inner) = (sizes[d], host::count(&sizes[d + 1..]));
-    let (scores, weights) = (host::reals(x)?, a[2].opt_tensor()?.map(host::reals).transpose()?);
+    let (scores, weights) = (host::reals(x)?, args[2].opt_tensor()?.map(host::reals).transpose()?);
     let (mut losses, mut total) = (vec![0.0; target.len()], 0.0);
     for (i, (loss, &t)) in losses.iter_mut().zip(&target).enumerate() {
         if t == ignored {
@@ -93,17 +95,17 @@ fn nll(a: &[Value], out: &[Tensor]) -> Result<()> {
         *loss = -weight * scores[(i / inner * classes + class) * inner + i % inner];
         total += weight;
     }
-    match Reduction::of(&a[3])? {
+    match Reduction::of(&args[3])? {
         Reduction::Mean => host::store_reals(&out[0], &[losses.iter().sum::<f64>() / total])?,
         r => r.store(&out[0], &losses)?,
     }
-    // a batch that is not reduced has no total
-    let whole = Reduction::of(&a[3])? != Reduction::None || x.dim() == 1;
+    // PyTorch reports no total weight for a batch that is not reduced.
+    let whole = Reduction::of(&args[3])? != Reduction::None || x.dim() == 1;
     host::store_reals(&out[1], &[if whole { total } else { 0.0 }])
 }
 
-/// `nll_loss` with any number of dimensions after the classes: as images of height 1 where it is
-/// neither none nor two.
+/// `nll_loss` with any number of spatial dimensions. If there are neither zero nor two, they are
+/// flattened to images of height 1 for `nll_loss2d`.
 fn nll_nd(
     x: &Tensor,
     target: &Tensor,
@@ -133,7 +135,7 @@ fn nll_nd(
     }
 }
 
-/// `x` times one weight a class.
+/// Multiplies `x` by one weight per class.
 fn weighted(x: &Tensor, weight: Option<&Tensor>, d: usize) -> Tensor {
     let Some(w) = weight else { return x.clone() };
     let mut sizes: Dims = smallvec![SymInt::from(1); x.dim()];
@@ -151,11 +153,11 @@ struct CrossEntropy<'a> {
 }
 
 impl CrossEntropy<'_> {
-    fn of(a: &[Value]) -> Result<CrossEntropy<'_>> {
-        let (x, target, smoothing) = (a[0].tensor()?, a[1].tensor()?, a[5].float()?);
+    fn of(args: &[Value]) -> Result<CrossEntropy<'_>> {
+        let (x, target, smoothing) = (args[0].tensor()?, args[1].tensor()?, args[5].float()?);
         require_rank("self", x, 1..=64)?;
         require_floats("cross_entropy_loss", &[("self", x)])?;
-        require_class_weights(x, &a[2], x.sizes()[class_dim(x)])?;
+        require_class_weights(x, &args[2], x.sizes()[class_dim(x)])?;
         if !(0.0..=1.0).contains(&smoothing) {
             return Err(Error::value(format!(
                 "`label_smoothing` must be between 0 and 1, found {smoothing}"
@@ -164,9 +166,9 @@ impl CrossEntropy<'_> {
         Ok(CrossEntropy {
             x,
             target,
-            weight: a[2].opt_tensor()?,
-            reduction: Reduction::of(&a[3])?,
-            ignored: a[4].int()?,
+            weight: args[2].opt_tensor()?,
+            reduction: Reduction::of(&args[3])?,
+            ignored: args[4].int()?,
             smoothing,
         })
     }
@@ -199,7 +201,7 @@ impl CrossEntropy<'_> {
         let log = weighted(&self.x.log_softmax(d as i64), self.weight, d);
         let mut loss = -(&log * self.target).sum_dim([d as i64], false);
         if self.smoothing != 0.0 {
-            // an even share for every class
+            // Label smoothing distributes this share over all classes evenly.
             loss = loss * (1.0 - self.smoothing) - log.mean_dim([d as i64], false) * self.smoothing;
         }
         self.reduction.apply(loss)
@@ -233,7 +235,7 @@ impl CrossEntropy<'_> {
     }
 }
 
-/// Rows of scores: how many, and how wide.
+/// The number of rows and the number of classes of a margin loss.
 fn rows(x: &Tensor) -> Result<(SymInt, SymInt)> {
     require_rank("self", x, 0..=2)?;
     let one = SymInt::from(1);
@@ -255,11 +257,11 @@ fn rows(x: &Tensor) -> Result<(SymInt, SymInt)> {
     }
 }
 
-fn multi_margin_metas(a: &[Value]) -> Result<Metas> {
-    let (x, target) = (a[0].tensor()?, a[1].tensor()?);
+fn multi_margin_metas(args: &[Value]) -> Result<Metas> {
+    let (x, target) = (args[0].tensor()?, args[1].tensor()?);
     let (n, width) = rows(x)?;
-    power(&a[2])?;
-    require_class_weights(x, &a[4], width)?;
+    power(&args[2])?;
+    require_class_weights(x, &args[4], width)?;
     if target.dtype() != DType::I64 {
         return Err(Error::value(format!(
             "argument `target` must hold class numbers of dtype i64, found {}",
@@ -270,7 +272,7 @@ fn multi_margin_metas(a: &[Value]) -> Result<Metas> {
     require_same(&[n], &[target.numel()], || {
         "argument `target` must have, one a row of `self`,".into()
     })?;
-    let single = x.dim() < 2 && target.dim() == 0 || Reduction::of(&a[5])? != Reduction::None;
+    let single = x.dim() < 2 && target.dim() == 0 || Reduction::of(&args[5])? != Reduction::None;
     Ok(smallvec![fresh(x, if single { Dims::new() } else { smallvec![n] }, x.dtype())])
 }
 
@@ -282,10 +284,10 @@ fn power(p: &Value) -> Result<i32> {
     }
 }
 
-fn multi_margin(a: &[Value], out: &Tensor) -> Result<()> {
-    let (x, target) = (host::reals(a[0].tensor()?)?, labels(a[1].tensor()?)?);
-    let (p, margin) = (power(&a[2])?, a[3].scalar()?.to_f64());
-    let weights = a[4].opt_tensor()?.map(host::reals).transpose()?;
+fn multi_margin(args: &[Value], out: &Tensor) -> Result<()> {
+    let (x, target) = (host::reals(args[0].tensor()?)?, labels(args[1].tensor()?)?);
+    let (p, margin) = (power(&args[2])?, args[3].scalar()?.to_f64());
+    let weights = args[4].opt_tensor()?.map(host::reals).transpose()?;
     let width = x.len() / target.len().max(1);
     let mut losses = Vec::with_capacity(target.len());
     for (row, &t) in x.chunks_exact(width.max(1)).zip(&target) {
@@ -295,17 +297,17 @@ fn multi_margin(a: &[Value], out: &Tensor) -> Result<()> {
         })?;
         let weight = weights.as_ref().map_or(1.0, |w| w[class]);
         let others = row.iter().enumerate().filter(|(c, _)| *c != class);
-        // NaN counts as no violation, as in PyTorch
+        // As in PyTorch, `max` ignores NaN, so that NaN counts as no violation.
         losses.push(
             others.map(|(_, v)| (margin - row[class] + v).max(0.0).powi(p) * weight).sum::<f64>()
                 / width as f64,
         );
     }
-    Reduction::of(&a[5])?.store(out, &losses)
+    Reduction::of(&args[5])?.store(out, &losses)
 }
 
-fn multilabel_metas(a: &[Value]) -> Result<Metas> {
-    let (x, target) = (a[0].tensor()?, a[1].tensor()?);
+fn multilabel_metas(args: &[Value]) -> Result<Metas> {
+    let (x, target) = (args[0].tensor()?, args[1].tensor()?);
     let (n, _) = rows(x)?;
     if target.dtype() != DType::I64 {
         return Err(Error::value(format!(
@@ -314,19 +316,19 @@ fn multilabel_metas(a: &[Value]) -> Result<Metas> {
         )));
     }
     require_same(x.sizes(), target.sizes(), || "argument `target` must have, as `self`,".into())?;
-    let single = x.dim() < 2 || Reduction::of(&a[2])? != Reduction::None;
+    let single = x.dim() < 2 || Reduction::of(&args[2])? != Reduction::None;
     Ok(smallvec![
         fresh(x, if single { Dims::new() } else { smallvec![n] }, x.dtype()),
         fresh(x, target.sizes().into(), x.dtype())
     ])
 }
 
-/// Every class that is a target must lead every one that is not by 1. A row's targets end at the
-/// first -1.
-fn multilabel_margin(a: &[Value], out: &[Tensor]) -> Result<()> {
-    let (x, target) = (host::reals(a[0].tensor()?)?, labels(a[1].tensor()?)?);
+/// The sum of violations of a margin of 1 between each target class and each other class. A row's
+/// list of targets ends at the first -1.
+fn multilabel_margin(args: &[Value], out: &[Tensor]) -> Result<()> {
+    let (x, target) = (host::reals(args[0].tensor()?)?, labels(args[1].tensor()?)?);
     let width =
-        a[0].tensor()?.sizes().last().and_then(|n| n.as_i64()).map_or(1, |n| n.max(1) as usize);
+        args[0].tensor()?.sizes().last().and_then(|n| n.as_i64()).map_or(1, |n| n.max(1) as usize);
     if let Some(t) = target.iter().find(|t| !(-1..width as i64).contains(*t)) {
         return Err(Error::value(format!(
             "`target` must hold numbers of {width} classes, or -1, found {t}"
@@ -343,20 +345,20 @@ fn multilabel_margin(a: &[Value], out: &[Tensor]) -> Result<()> {
             targets.iter().flat_map(|&t| others().map(move |v| (1.0 - row[t] + v).max(0.0))).sum();
         losses.push(loss / width as f64);
     }
-    Reduction::of(&a[2])?.store(&out[0], &losses)?;
+    Reduction::of(&args[2])?.store(&out[0], &losses)?;
     host::store_reals(&out[1], &is_target)
 }
 
-/// `self, target, weight, reduction, ignore_index` through the operator of that name, whose first
-/// result is the loss.
-fn forward(op: &str, a: &[Value]) -> Result<Outputs> {
-    let mut out = crate::call(op, a.iter().cloned().collect())?;
+/// Calls the operator `op` with `self, target, weight, reduction, ignore_index`, and returns its
+/// first result, the loss.
+fn forward(op: &str, args: &[Value]) -> Result<Outputs> {
+    let mut out = crate::call(op, args.iter().cloned().collect())?;
     out.truncate(1);
     Ok(out)
 }
 
 table! {
-    /// See the module.
+    /// Classification losses.
     pub(super) static TABLE = {
         General "aten::nll_loss_forward(Tensor self, Tensor target, Tensor? weight, int reduction, \
             SymInt ignore_index) -> (Tensor output, Tensor total_weight)" =>

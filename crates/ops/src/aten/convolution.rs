@@ -1,4 +1,5 @@
-//! Convolutions over one to three spatial dimensions, plain and transposed.
+//! Convolutions over one to three spatial dimensions, direct and transposed. Sizes follow PyTorch:
+//! `(n + 2 padding - dilation (k - 1) - 1) / stride + 1`, rounded down, for a direct convolution.
 
 use super::dims::{
     channels_last_strides, done, fresh, is_channels_last, require, require_rank, require_same_dtype,
@@ -16,7 +17,7 @@ use maquette_ir::sym::SymInt;
 use maquette_kernels::{self as kernels, Window};
 use smallvec::smallvec;
 
-/// One number a spatial dimension; a single one stands for all.
+/// One number for each spatial dimension. A single number applies to all.
 fn per_space(name: &str, v: &Value, space: usize) -> Result<Dims> {
     let given = v.ints()?;
     match given.len() {
@@ -41,21 +42,21 @@ struct Convolution<'a> {
 }
 
 impl<'a> Convolution<'a> {
-    fn of(a: &'a [Value]) -> Result<Convolution<'a>> {
-        let (input, weight) = (a[0].tensor()?, a[1].tensor()?);
+    fn of(args: &'a [Value]) -> Result<Convolution<'a>> {
+        let (input, weight) = (args[0].tensor()?, args[1].tensor()?);
         require_rank("input", input, 3..=5)?;
         require_rank("weight", weight, input.dim()..=input.dim())?;
         let space = input.dim() - 2;
         let c = Convolution {
             input,
             weight,
-            bias: a[2].opt_tensor()?,
-            stride: per_space("stride", &a[3], space)?,
-            padding: per_space("padding", &a[4], space)?,
-            dilation: per_space("dilation", &a[5], space)?,
-            transposed: a[6].bool()?,
-            output_padding: per_space("output_padding", &a[7], space)?,
-            groups: a[8].int_i64()?,
+            bias: args[2].opt_tensor()?,
+            stride: per_space("stride", &args[3], space)?,
+            padding: per_space("padding", &args[4], space)?,
+            dilation: per_space("dilation", &args[5], space)?,
+            transposed: args[6].bool()?,
+            output_padding: per_space("output_padding", &args[7], space)?,
+            groups: args[8].int_i64()?,
         };
         for (name, list, least) in [
             ("stride", &c.stride, 1),
@@ -142,7 +143,7 @@ impl<'a> Convolution<'a> {
             sizes.push(size);
         }
         let m = fresh(self.input, sizes, self.input.dtype());
-        // volumes in double precision are row-major always, as PyTorch's kernel for them gives them
+        // As in PyTorch's kernel, the result of a 3-d convolution in `f64` is always row-major.
         let keeps = self.stride.len() < 3 || m.dtype != maquette_ir::DType::F64;
         let last = keeps
             && (is_channels_last(self.input.meta())? || is_channels_last(self.weight.meta())?);
@@ -174,41 +175,42 @@ impl<'a> Convolution<'a> {
     }
 }
 
-/// `convNd`: batched or not, with numbers or a name for the padding.
+/// `conv1d` to `conv3d` and their transposes: adds a batch dimension if there is none, and resolves
+/// named padding.
 #[track_caller]
-fn conv(a: &[Value], space: usize, transposed: bool) -> Result<Tensor> {
-    let (input, weight) = (a[0].tensor()?, a[1].tensor()?);
+fn conv(args: &[Value], space: usize, transposed: bool) -> Result<Tensor> {
+    let (input, weight) = (args[0].tensor()?, args[1].tensor()?);
     require_rank("weight", weight, space + 2..=space + 2)?;
     require_rank("input", input, space + 1..=space + 2)?;
     let batched = if input.dim() == space + 1 { input.unsqueeze(0) } else { input.clone() };
-    let stride = per_space("stride", &a[3], space)?;
+    let stride = per_space("stride", &args[3], space)?;
     let zeros: Dims = smallvec![SymInt::from(0); space];
-    let bias = a[2].opt_tensor()?;
+    let bias = args[2].opt_tensor()?;
     let out = if transposed {
-        let dilation = per_space("dilation", &a[7], space)?;
+        let dilation = per_space("dilation", &args[7], space)?;
         batched.convolution(
             weight,
             bias,
             stride,
-            per_space("padding", &a[4], space)?,
+            per_space("padding", &args[4], space)?,
             dilation,
             true,
-            per_space("output_padding", &a[5], space)?,
-            a[6].int()?,
+            per_space("output_padding", &args[5], space)?,
+            args[6].int()?,
         )
     } else {
-        let dilation = per_space("dilation", &a[5], space)?;
-        let (batched, padding) = match &a[4] {
+        let dilation = per_space("dilation", &args[5], space)?;
+        let (batched, padding) = match &args[4] {
             Value::Str(name) => named_padding(&batched, weight, name, &stride, &dilation)?,
             list => (batched, per_space("padding", list, space)?),
         };
-        batched.convolution(weight, bias, stride, padding, dilation, false, zeros, a[6].int()?)
+        batched.convolution(weight, bias, stride, padding, dilation, false, zeros, args[6].int()?)
     };
     Ok(if input.dim() == space + 1 { out.squeeze_dim(0) } else { out })
 }
 
-/// `valid` pads nothing, `same` keeps the spatial sizes; an odd number of elements to add has one
-/// more at the end.
+/// Padding by name: "valid" adds nothing, "same" keeps the spatial sizes. If the total is odd, the
+/// extra element is added at the end.
 fn named_padding(
     x: &Tensor,
     w: &Tensor,
@@ -245,7 +247,7 @@ fn named_padding(
 }
 
 table! {
-    /// See the module.
+    /// Convolutions.
     pub(super) static TABLE = {
         General "aten::convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, \
             SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, \

@@ -1,5 +1,4 @@
-//! StorageCloner and conversions: the same elements in fresh memory, another dtype, another order
-//! of dimensions.
+//! Copies and conversions: fresh memory, another dtype or device, another memory format.
 
 use super::dims::{
     done, format_strides, fresh, is_channels_last, is_channels_last_contiguous, is_contiguous,
@@ -24,7 +23,7 @@ pub(crate) const fn copying(metas: fn(&FakeCtx, &[Value]) -> Result<Metas>) -> L
     })
 }
 
-/// StorageCloner, unless the destination has no data: on the `meta` device.
+/// Copies the elements, unless the destination is on the `meta` device and has no data.
 fn copy_all(from: &Tensor, to: &Tensor) -> Result<()> {
     if to.is_fake() { Ok(()) } else { cpu_exec::copy(from, to) }
 }
@@ -67,7 +66,7 @@ fn require_strided(v: &Value) -> Result<()> {
     }
 }
 
-/// Whether the tensor is stored in this format already.
+/// Whether the tensor is stored in this memory format.
 #[track_caller]
 fn has_format(x: &Tensor, format: MemoryFormat) -> Result<bool> {
     match format {
@@ -80,8 +79,8 @@ fn has_format(x: &Tensor, format: MemoryFormat) -> Result<bool> {
     }
 }
 
-/// Whether `to` leaves the tensor in its memory: it asks for what the tensor suggests to results,
-/// not for how it lies.
+/// Whether `to` returns the tensor without a copy. PyTorch compares the requested format with the
+/// tensor's suggested format, not with its strides.
 #[track_caller]
 fn suggests_format(x: &Tensor, format: MemoryFormat) -> Result<bool> {
     let suggested = match x.dim() {
@@ -92,7 +91,7 @@ fn suggests_format(x: &Tensor, format: MemoryFormat) -> Result<bool> {
     Ok(format == MemoryFormat::Preserve || format == suggested)
 }
 
-/// What `to` is asked for.
+/// The arguments of an overload of `to`.
 struct To {
     dtype: Option<DType>,
     device: Option<Device>,
@@ -101,7 +100,7 @@ struct To {
 }
 
 impl To {
-    /// The tensor itself where it is all that already, else a converted copy.
+    /// The tensor itself if it has the requested dtype, device and format, else a converted copy.
     #[track_caller]
     fn apply(self, x: &Tensor) -> Result<Outputs> {
         let (dtype, device) = (self.dtype.unwrap_or(x.dtype()), self.device.unwrap_or(x.device()));
@@ -116,7 +115,7 @@ impl To {
     }
 }
 
-/// A view of the first argument, in fresh memory.
+/// A copy of a view of the first argument.
 fn viewed_copy(op: &str, args: &[Value]) -> Result<Outputs> {
     let views = crate::call(op, args.iter().cloned().collect())?;
     views
@@ -130,7 +129,7 @@ fn viewed_copy(op: &str, args: &[Value]) -> Result<Outputs> {
 }
 
 table! {
-    /// See the module.
+    /// Copies and conversions.
     pub(super) static TABLE = {
         PreservesElements "aten::clone(Tensor self, *, \
             MemoryFormat? memory_format=None) -> Tensor" =>
@@ -212,7 +211,8 @@ table! {
                 }
                 .apply(a[0].tensor()?)
             }),
-        // PyTorch's schema leaves out that it may be `self`, as `to` is
+        // PyTorch's schema lacks the alias annotation, although `type_as` may return `self`, as
+        // `to` does.
         PreservesElements "aten::type_as(Tensor(a) self, Tensor other) -> Tensor(a)" =>
             Lowering::Composite(|a| {
                 let other = a[1].tensor()?;
@@ -224,7 +224,7 @@ table! {
                 }
                 .apply(a[0].tensor()?)
             }),
-        // where there is no view, the copy is in the order of the elements all the same
+        // No view with these sizes need exist, because the result is a row-major copy in any case.
         PreservesElements "aten::view_copy(Tensor self, SymInt[] size) -> Tensor" =>
             Lowering::Composite(|a| viewed_copy("aten::reshape", a)),
         General "aten::view_copy.dtype(Tensor self, ScalarType dtype) -> Tensor" =>

@@ -1,9 +1,8 @@
-//! Tensors from sizes and numbers.
+//! Tensor factories: `empty`, `zeros`, `full`, `eye` and their `new_` and `_like` variants.
 
 use super::dims::format_strides;
-use super::host::{self, typed};
 use super::lowering::{self, Compute, Lowering, Metas, Strides};
-use super::number::{filling, require_argument_fits, require_fits};
+use super::number::{filling, require_argument_fits};
 use super::table;
 use crate::dispatch::cpu_exec;
 use crate::dispatch::value::Value;
@@ -13,13 +12,12 @@ use crate::tensor::{Tensor, dims_text};
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::contiguous_strides;
 use maquette_ir::{DType, Device, Layout, MemoryFormat, Scalar};
-use maquette_kernels::{Class, Element as _};
 use smallvec::smallvec;
 
-/// The dtype of floats that nobody chose.
-const DEFAULT: DType = DType::F32;
+/// The default float dtype.
+pub(super) const DEFAULT: DType = DType::F32;
 
-const fn filled(
+pub(super) const fn filled(
     metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
@@ -40,7 +38,8 @@ fn all(outs: &[Tensor], value: impl Into<Scalar>) -> Result<()> {
     outs.iter().try_for_each(|t| cpu_exec::fill(t, value))
 }
 
-/// A fresh tensor by the options `dtype`, `layout`, `device` that start at argument `at`.
+/// The metadata of a fresh tensor. The options `dtype`, `layout` and `device` start at argument
+/// `at`, and default to `dtype` and `device`.
 pub(super) fn factory(
     sizes: &[SymInt],
     args: &[Value],
@@ -67,17 +66,20 @@ pub(super) fn factory(
     Ok(Meta::contiguous(sizes, dtype).on(device))
 }
 
+/// The metadata of a factory whose argument 0 is the sizes.
 fn sized(args: &[Value], at: usize, dtype: DType) -> Result<Metas> {
     Ok(smallvec![factory(args[0].ints()?, args, at, dtype, Device::Cpu)?])
 }
 
-/// Of the sizes in argument 1, like argument 0 otherwise.
+/// The metadata of a `new_` factory: the sizes are argument 1, and dtype and device default to
+/// those of argument 0.
 fn new(args: &[Value], at: usize) -> Result<Metas> {
     let like = args[0].tensor()?;
     Ok(smallvec![factory(args[1].ints()?, args, at, like.dtype(), like.device())?])
 }
 
-/// Of the sizes, dtype, device and memory order of argument 0, unless the options say otherwise.
+/// The metadata of a `_like` factory: sizes, dtype, device and memory format default to those of
+/// argument 0.
 pub(super) fn like(args: &[Value], at: usize) -> Result<Metas> {
     let t = args[0].tensor()?;
     let format = args.get(at + 4).unwrap_or(&Value::None);
@@ -86,7 +88,7 @@ pub(super) fn like(args: &[Value], at: usize) -> Result<Metas> {
     Ok(smallvec![Meta { strides, ..factory(t.sizes(), args, at, t.dtype(), t.device())? }])
 }
 
-/// Metadata of tensors filled with the argument `name`, which must fit `dtype` of theirs.
+/// Requires the fill value `name` to fit the dtype of each tensor, as widened by `dtype`.
 fn filled_with(
     metas: Metas,
     name: &str,
@@ -97,7 +99,7 @@ fn filled_with(
     Ok(metas)
 }
 
-/// Straight to the dtype of the tensor; others are as [`filling`] says.
+/// A fill value is converted to the tensor's dtype directly. For other operators see [`filling`].
 const fn own(d: DType) -> DType {
     d
 }
@@ -114,7 +116,7 @@ fn strided(sizes: &Value, strides: &Value, meta: Meta) -> Result<Metas> {
     Ok(smallvec![Meta { strides, ..meta }])
 }
 
-/// Strides such that dimension `order[i]` is the `i`-th in memory.
+/// The metadata of `empty_permuted`: dimension `order[i]` is the `i`-th in memory.
 fn permuted(args: &[Value]) -> Result<Metas> {
     let mut meta = factory(args[0].ints()?, args, 2, DEFAULT, Device::Cpu)?;
     let order = args[1].ints_i64()?;
@@ -136,126 +138,6 @@ fn permuted(args: &[Value]) -> Result<Metas> {
         meta.strides[d as usize] = s;
     }
     Ok(smallvec![meta])
-}
-
-/// The number that an argument is; a 0-d tensor counts as its element.
-fn number(v: &Value) -> Result<Scalar> {
-    match v {
-        Value::Tensor(t) if !t.dtype().is_float() => {
-            Ok(Scalar::Int(cpu_exec::cast(t, DType::I64)?.item()?))
-        }
-        Value::Tensor(t) => Ok(Scalar::Float(cpu_exec::cast(t, DType::F64)?.item()?)),
-        other => other.scalar(),
-    }
-}
-
-// ---- ranges
-
-/// `start`, `end` and `step`, as an overload of `arange` gives them.
-fn bounds(args: &[Value], count: usize) -> (Value, Value, Value) {
-    let one = Value::from(1);
-    match count {
-        1 => (Value::from(0), args[0].clone(), one),
-        2 => (args[0].clone(), args[1].clone(), one),
-        _ => (args[0].clone(), args[1].clone(), args[2].clone()),
-    }
-}
-
-fn arange_meta(args: &[Value], count: usize) -> Result<Metas> {
-    let (start, end, step) = bounds(args, count);
-    let whole = [&start, &end, &step].iter().all(|v| matches!(v, Value::Int(_) | Value::Bool(_)));
-    let mut meta = factory(
-        &[SymInt::from(0)],
-        args,
-        count,
-        if whole { DType::I64 } else { DEFAULT },
-        Device::Cpu,
-    )?;
-    if meta.dtype == DType::Bool {
-        return Err(Error::value("`arange` makes numbers, not bools"));
-    }
-    let n = match (&start, &end, step.scalar()?) {
-        (Value::Int(a), Value::Int(b), Scalar::Int(s))
-            if a.as_i64().is_none() || b.as_i64().is_none() =>
-        {
-            if s == 0 {
-                return Err(Error::value("`step` must not be 0"));
-            }
-            let span = if s > 0 { *b - *a } else { *a - *b };
-            (if s.abs() == 1 { span } else { (span + (s.abs() - 1)).floor_div(s.abs()) }).max(0)
-        }
-        (_, _, step) => SymInt::from(steps_between(start.scalar()?, end.scalar()?, step)?),
-    };
-    meta.sizes = smallvec![n];
-    Ok(smallvec![meta])
-}
-
-/// How many steps lie in `[start, end)`.
-fn steps_between(start: Scalar, end: Scalar, step: Scalar) -> Result<i64> {
-    let (a, b, s) = (start.to_f64(), end.to_f64(), step.to_f64());
-    if s == 0.0 || !s.is_finite() || !a.is_finite() || !b.is_finite() {
-        return Err(Error::value(format!(
-            "`start`, `end` and `step` must be finite and `step` not 0, found {start}, {end} and \
-                {step}"
-        )));
-    }
-    if (b - a) * s.signum() < 0.0 {
-        return Err(Error::value(format!(
-            "the step {step} leads away from {end}, starting at {start}"
-        )));
-    }
-    // integers are counted exactly
-    let n = if let (Scalar::Int(a), Scalar::Int(b), Scalar::Int(s)) = (start, end, step) {
-        let (a, b, s) = (i128::from(a), i128::from(b), i128::from(s));
-        i64::try_from((b - a + s - s.signum()) / s).ok()
-    } else {
-        let n = ((b - a) / s).ceil();
-        (n < 9e18).then_some(n as i64)
-    };
-    n.ok_or_else(|| {
-        Error::value(format!("there are too many steps of {step} between {start} and {end}"))
-    })
-}
-
-fn arange(args: &[Value], outs: &[Tensor], count: usize) -> Result<()> {
-    let (start, _, step) = bounds(args, count);
-    Ok(maquette_kernels::arange(&mut cpu_exec::output(&outs[0])?, start.scalar()?, step.scalar()?)?)
-}
-
-fn spaced_meta(args: &[Value], at: usize) -> Result<Metas> {
-    let n = args[2].int()?;
-    if n.as_i64().is_some_and(|n| n < 0) {
-        return Err(Error::value(format!("`steps` must not be negative, found {n}")));
-    }
-    Ok(smallvec![factory(&[n], args, at, DEFAULT, Device::Cpu)?])
-}
-
-/// Evenly spaced from both ends, so that both are met exactly; `map` is applied to each.
-fn spaced(args: &[Value], outs: &[Tensor], map: impl Fn(f64) -> f64) -> Result<()> {
-    let (start, end, n) = (number(&args[0])?, number(&args[1])?, args[2].int_i64()?);
-    let out = &outs[0];
-    // one step is the start, none are nothing
-    for (name, x) in
-        [("start", start), ("end", end)].into_iter().take(usize::try_from(n).unwrap_or(0))
-    {
-        require_fits(name, x, out.dtype())?;
-    }
-    let whole = out.dtype().is_int();
-    // the ends are those of the result's dtype
-    let end_of = |s: Scalar| match out.dtype() {
-        _ if whole => s.to_i64() as f64,
-        DType::BF16 => half::bf16::from_f64(s.to_f64()).to_f64(),
-        DType::F16 => half::f16::from_f64(s.to_f64()).to_f64(),
-        _ => s.to_f64(),
-    };
-    let (a, b) = (end_of(start), end_of(end));
-    let step = (b - a) / (n - 1).max(1) as f64;
-    let value = |i: i64| {
-        map(if n == 1 || i < n / 2 { a + step * i as f64 } else { b - step * (n - 1 - i) as f64 })
-    };
-    typed!(out.dtype(), T => host::fill_with::<T>(out, |o| {
-        (0..).zip(o).for_each(|(i, o)| *o = T::store(Class::cast(value(i))));
-    }))
 }
 
 fn eye(outs: &[Tensor]) -> Result<()> {
@@ -281,7 +163,7 @@ macro_rules! options {
 pub(super) use options;
 
 table! {
-    /// Tensors from sizes and numbers.
+    /// Factories.
     pub(super) static TABLE = {
         General options!(like "empty.memory_format(SymInt[] size") =>
             filled(
@@ -354,55 +236,6 @@ table! {
                     strided(&a[1], &a[2], factory(a[1].ints()?, a, 3, t.dtype(), t.device())?)
                 },
                 nothing,
-            ),
-        General options!("arange(Scalar end") =>
-            filled(|_, a| arange_meta(a, 1), |a, o| arange(a, o, 1)),
-        General options!("arange.start(Scalar start, Scalar end") =>
-            filled(|_, a| arange_meta(a, 2), |a, o| arange(a, o, 2)),
-        General options!("arange.start_step(Scalar start, Scalar end, Scalar step=1") =>
-            filled(|_, a| arange_meta(a, 3), |a, o| arange(a, o, 3)),
-        General options!("linspace(Scalar start, Scalar end, int steps") =>
-            filled(|_, a| spaced_meta(a, 3), |a, o| spaced(a, o, |x| x)),
-        General options!("linspace.Tensor_Tensor(Tensor start, Tensor end, int steps") =>
-            filled(|_, a| spaced_meta(a, 3), |a, o| spaced(a, o, |x| x)),
-        General options!("linspace.Tensor_Scalar(Tensor start, Scalar end, int steps") =>
-            filled(|_, a| spaced_meta(a, 3), |a, o| spaced(a, o, |x| x)),
-        General options!("linspace.Scalar_Tensor(Scalar start, Tensor end, int steps") =>
-            filled(|_, a| spaced_meta(a, 3), |a, o| spaced(a, o, |x| x)),
-        General options!("logspace(Scalar start, Scalar end, int steps, float base=10.") =>
-            filled(
-                |_, a| spaced_meta(a, 4),
-                |a, o| {
-                    let b = a[3].float()?;
-                    spaced(a, o, |x| b.powf(x))
-                },
-            ),
-        General options!("logspace.Tensor_Tensor(Tensor start, Tensor end, int steps, \
-            float base=10.") =>
-            filled(
-                |_, a| spaced_meta(a, 4),
-                |a, o| {
-                    let b = a[3].float()?;
-                    spaced(a, o, |x| b.powf(x))
-                },
-            ),
-        General options!("logspace.Tensor_Scalar(Tensor start, Scalar end, int steps, \
-            float base=10.") =>
-            filled(
-                |_, a| spaced_meta(a, 4),
-                |a, o| {
-                    let b = a[3].float()?;
-                    spaced(a, o, |x| b.powf(x))
-                },
-            ),
-        General options!("logspace.Scalar_Tensor(Scalar start, Tensor end, int steps, \
-            float base=10.") =>
-            filled(
-                |_, a| spaced_meta(a, 4),
-                |a, o| {
-                    let b = a[3].float()?;
-                    spaced(a, o, |x| b.powf(x))
-                },
             ),
         General options!("eye(SymInt n") =>
             filled(

@@ -1,8 +1,8 @@
-//! What shape rules share: decisions on sizes that may be symbolic, layouts, and argument checks.
+//! Helpers of shape rules: decisions on symbolic sizes, layouts, and argument checks.
 //!
-//! A decision is known statically, or becomes a guard (backed symbols), or is an error that names
-//! the data-dependent symbol. A requirement on data-dependent sizes becomes a deferred assertion
-//! instead.
+//! A decision on a condition is made statically if the condition is provable. Otherwise a condition
+//! on backed symbols becomes a guard, and a condition on data-dependent symbols is an error that
+//! names the symbol. A requirement on data-dependent sizes becomes a deferred assertion instead.
 
 use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
@@ -13,7 +13,7 @@ use maquette_ir::typing::{self, contiguous_strides, elementwise_strides};
 use maquette_ir::{DType, MemoryFormat};
 use smallvec::smallvec;
 
-/// Whether a condition holds; a guard where it depends on a backed symbol.
+/// Whether a condition holds. Records a guard if the condition depends on backed symbols.
 #[track_caller]
 pub(crate) fn decide(b: SymBool) -> Result<bool> {
     match b.statically_known() {
@@ -22,7 +22,7 @@ pub(crate) fn decide(b: SymBool) -> Result<bool> {
     }
 }
 
-/// As [`decide`]; what cannot be decided without data is asserted to be false.
+/// As [`decide`], but a data-dependent condition is asserted to be false.
 #[track_caller]
 pub(crate) fn decide_or_deny(b: SymBool, negated: SymBool, message: &str) -> Result<bool> {
     match b.statically_known() {
@@ -35,14 +35,14 @@ pub(crate) fn decide_or_deny(b: SymBool, negated: SymBool, message: &str) -> Res
     }
 }
 
-/// Requires a condition: an error where it is known to fail, a guard on backed symbols, a deferred
-/// assertion on data-dependent ones.
+/// Requires a condition. It is an error if the condition is known to fail, a guard if it depends on
+/// backed symbols, and a deferred assertion if it is data-dependent.
 #[track_caller]
 pub(crate) fn require(b: SymBool, failed: impl Fn() -> String) -> Result<()> {
     crate::tensor::shape::demand(b, &failed, &|| Error::value(failed()))
 }
 
-/// Whether a size is 1. Data-dependent sizes are asserted not to be.
+/// Whether a size is 1. A data-dependent size is asserted not to be 1.
 #[track_caller]
 pub(crate) fn is_one(n: SymInt) -> Result<bool> {
     match n.as_i64() {
@@ -55,7 +55,7 @@ pub(crate) fn is_one(n: SymInt) -> Result<bool> {
     }
 }
 
-/// `a / b` rounded up, where `b` is positive. Numbers do not overflow on the way.
+/// `a / b` rounded up, for positive `b`. Constant operands do not overflow.
 pub(crate) fn div_ceil(a: SymInt, b: SymInt) -> SymInt {
     match (a.as_i64(), b.as_i64()) {
         (Some(a), Some(b @ 1..)) => SymInt::from(a.div_euclid(b) + i64::from(a.rem_euclid(b) != 0)),
@@ -63,7 +63,7 @@ pub(crate) fn div_ceil(a: SymInt, b: SymInt) -> SymInt {
     }
 }
 
-/// Whether two integers are equal for every value of their symbols; no guard.
+/// Whether two integers are provably equal. Records no guard.
 pub(crate) fn known_equal(a: SymInt, b: SymInt) -> bool {
     match (a.as_i64(), b.as_i64()) {
         (Some(a), Some(b)) => a == b,
@@ -76,8 +76,8 @@ pub(crate) fn product(sizes: &[SymInt]) -> SymInt {
     sizes.iter().fold(SymInt::from(1), |n, &s| n * s)
 }
 
-/// Whether the layout is row-major, dimensions of size 1 aside; guards where strides or sizes are
-/// backed symbols.
+/// Whether the layout is row-major, ignoring the strides of dimensions of size 1. Records guards if
+/// strides or sizes are backed symbols.
 #[track_caller]
 pub(crate) fn is_contiguous(sizes: &[SymInt], strides: &[SymInt]) -> Result<bool> {
     Ok(typing::is_contiguous(sizes, strides)?)
@@ -99,7 +99,7 @@ fn matches_strides(sizes: &[SymInt], strides: &[SymInt], wanted: &[SymInt]) -> R
     Ok(true)
 }
 
-/// Strides whose memory order is batch, space, channels.
+/// The channels-last strides of an image batch: batch, then spatial dimensions, then channels.
 pub(crate) fn channels_last_strides(sizes: &[SymInt]) -> Dims {
     let rank = sizes.len();
     let mut strides: Dims = smallvec![SymInt::from(1); rank];
@@ -112,9 +112,9 @@ pub(crate) fn channels_last_strides(sizes: &[SymInt]) -> Dims {
     strides
 }
 
-/// Whether an image batch is stored channels last, and not row-major as well. Unlike PyTorch's
-/// `suggest_memory_format` it does not look at strides along dimensions of size 1, which graphs do
-/// not keep.
+/// Whether an image batch is stored channels-last, and not also row-major. Unlike PyTorch's
+/// `suggest_memory_format`, the test ignores strides of dimensions of size 1, because graphs do not
+/// preserve them.
 #[track_caller]
 pub(crate) fn is_channels_last(m: &Meta) -> Result<bool> {
     if !matches!(m.rank(), 4 | 5) || is_contiguous(&m.sizes, &m.strides)? {
@@ -123,15 +123,15 @@ pub(crate) fn is_channels_last(m: &Meta) -> Result<bool> {
     is_channels_last_contiguous(&m.sizes, &m.strides)
 }
 
-/// Whether elements lie batch, space, channels, dimensions of size 1 aside, as [`is_contiguous`]
-/// says it of batch, channels, space.
+/// Whether the layout is channels-last, ignoring the strides of dimensions of size 1, as
+/// [`is_contiguous`] does for row-major layouts.
 #[track_caller]
 pub(crate) fn is_channels_last_contiguous(sizes: &[SymInt], strides: &[SymInt]) -> Result<bool> {
     matches_strides(sizes, strides, &channels_last_strides(sizes))
 }
 
-/// The strides of a fresh tensor of these sizes in the given memory format; `like` gives the order
-/// that is preserved.
+/// The strides of a fresh tensor with these sizes in a memory format. For `Preserve`, `like` gives
+/// the order of the dimensions.
 #[track_caller]
 pub(crate) fn format_strides(format: MemoryFormat, sizes: &[SymInt], like: &Meta) -> Result<Dims> {
     let needs = |rank: usize| {
@@ -152,19 +152,20 @@ pub(crate) fn format_strides(format: MemoryFormat, sizes: &[SymInt], like: &Meta
     }
 }
 
-/// A fresh row-major tensor on the device of `like`.
+/// Metadata of a fresh row-major tensor on the device of `like`.
 pub(crate) fn fresh(like: &Tensor, sizes: Dims, dtype: DType) -> Meta {
     Meta::contiguous(sizes, dtype).on(like.device())
 }
 
-/// As [`fresh`], with the strides that `elementwise` operators give a result of `like`'s own sizes.
+/// As [`fresh`], with the sizes of `like` and the strides that a pointwise operator gives its
+/// result.
 pub(crate) fn fresh_like(like: &Tensor, dtype: DType) -> Result<Meta> {
     let sizes = like.sizes();
     let strides = format_strides(MemoryFormat::Preserve, sizes, like.meta())?;
     Ok(Meta { strides, ..fresh(like, sizes.into(), dtype) })
 }
 
-/// The metadata of a fresh result, channels last where `like` is.
+/// The metadata of a fresh result, changed to channels-last if `like` is channels-last.
 #[track_caller]
 pub(crate) fn in_format_of(like: &Tensor, m: Meta) -> Result<Meta> {
     Ok(if is_channels_last(like.meta())? {
@@ -174,7 +175,7 @@ pub(crate) fn in_format_of(like: &Tensor, m: Meta) -> Result<Meta> {
     })
 }
 
-/// A tensor argument must have this many dimensions.
+/// Requires a tensor argument to have a number of dimensions in this range.
 pub(crate) fn require_rank(
     arg: &str,
     t: &Tensor,
@@ -191,7 +192,7 @@ pub(crate) fn require_rank(
     )))
 }
 
-/// Two tensor arguments must have one dtype.
+/// Requires two tensor arguments to have the same dtype.
 pub(crate) fn require_same_dtype(a: (&str, &Tensor), b: (&str, &Tensor)) -> Result<()> {
     if a.1.dtype() == b.1.dtype() {
         return Ok(());
@@ -207,7 +208,7 @@ pub(crate) fn require_same_dtype(a: (&str, &Tensor), b: (&str, &Tensor)) -> Resu
     )))
 }
 
-/// An index tensor must hold integers of 32 or 64 bits.
+/// Requires an index tensor to have dtype i64 or i32.
 pub(crate) fn require_index(arg: &str, t: &Tensor) -> Result<()> {
     match t.dtype() {
         DType::I64 | DType::I32 => Ok(()),
@@ -218,7 +219,7 @@ pub(crate) fn require_index(arg: &str, t: &Tensor) -> Result<()> {
     }
 }
 
-/// A mask: bools, or the dtype `also`.
+/// Requires a mask to have dtype bool, or the dtype `also`.
 pub(crate) fn require_mask(arg: &str, t: &Tensor, also: Option<DType>) -> Result<()> {
     let found = t.dtype();
     if found == DType::Bool || also == Some(found) {
@@ -231,7 +232,11 @@ pub(crate) fn require_mask(arg: &str, t: &Tensor, also: Option<DType>) -> Result
     )))
 }
 
-/// The result of a composite: the tensor, or the error it died of.
+/// The outputs of a composite.
+///
+/// # Errors
+///
+/// The tensor is poisoned: an operator that the composite called has failed.
 pub(crate) fn done(t: Tensor) -> Result<Outputs> {
     t.ok()?;
     Ok(smallvec![Value::Tensor(t)])

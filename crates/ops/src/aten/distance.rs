@@ -1,4 +1,5 @@
-//! Distances and angles between vectors, and the losses that are made of them.
+//! Distances between vectors: `cdist`, `pdist`, `pairwise_distance`, `cosine_similarity`; and the
+//! losses that use them.
 
 use super::dims::{done, fresh, require_rank, require_same_dtype};
 use super::host;
@@ -21,7 +22,8 @@ const fn compute(
     Lowering::Compute(Compute { class: Class::Reduce, strides: Strides::RowMajor, metas, run })
 }
 
-/// The `p`-norm of differences, of which `greatest` chooses the greater for the infinite one.
+/// The `p`-norm of differences. `greatest` selects the maximum for the infinite norm, since the
+/// operators differ in how they treat NaN.
 fn norm(differences: impl Iterator<Item = f64>, p: f64, greatest: fn(f64, f64) -> f64) -> f64 {
     let d = differences.map(f64::abs);
     match p {
@@ -45,7 +47,8 @@ fn wide_float(op: &str, t: &Tensor) -> Result<()> {
     }
 }
 
-/// The batch of both operands, then a row for each vector of `x1` and a column for each of `x2`.
+/// The metadata of `cdist`: the broadcast batch, a row for each vector of `x1` and a column for
+/// each vector of `x2`.
 fn pairs_meta(x1: &Tensor, x2: &Tensor) -> Result<Metas> {
     require_rank("x1", x1, 2..=64)?;
     require_rank("x2", x2, 2..=64)?;
@@ -76,29 +79,29 @@ fn pairs(x1: &Tensor, x2: &Tensor, out: &Tensor, p: f64) -> Result<()> {
         let (batch, r, c) = (i / (rows * cols), i / cols % rows, i % cols);
         let a = &x[(batch * rows + r) * width..][..width];
         let b = &y[(batch * cols + c) * width..][..width];
-        // NaN is not compared, as in PyTorch
+        // As in PyTorch, `max` ignores NaN.
         norm(a.iter().zip(b).map(|(a, b)| a - b), p, f64::max)
     };
     let count = host::count(&sizes);
     host::store_reals(out, &host::collect(count, (0..count).map(of))?)
 }
 
-fn cdist_metas(a: &[Value]) -> Result<Metas> {
-    wide_float("cdist", a[0].tensor()?)?;
-    order(&a[2])?;
-    match a[3].opt(Value::int_i64)? {
-        None | Some(0..=2) => pairs_meta(a[0].tensor()?, a[1].tensor()?),
+fn cdist_metas(args: &[Value]) -> Result<Metas> {
+    wide_float("cdist", args[0].tensor()?)?;
+    order(&args[2])?;
+    match args[3].opt(Value::int_i64)? {
+        None | Some(0..=2) => pairs_meta(args[0].tensor()?, args[1].tensor()?),
         Some(other) => {
             Err(Error::value(format!("`compute_mode` must be 0, 1 or 2, found {other}")))
         }
     }
 }
 
-fn pdist_metas(a: &[Value]) -> Result<Metas> {
-    let x = a[0].tensor()?;
+fn pdist_metas(args: &[Value]) -> Result<Metas> {
+    let x = args[0].tensor()?;
     require_rank("self", x, 2..=2)?;
     wide_float("pdist", x)?;
-    order(&a[1])?;
+    order(&args[1])?;
     let n = x.sizes()[0];
     Ok(smallvec![fresh(x, smallvec![(n * (n - 1)).floor_div(2)], x.dtype())])
 }
@@ -118,7 +121,7 @@ fn pdist(a: &[Value], out: &Tensor) -> Result<()> {
     host::store_reals(out, &distances)
 }
 
-/// The norm of `x1 - x2 + eps` over the last dimension.
+/// The `p`-norm of `x1 - x2 + eps` over the last dimension.
 fn pairwise(x1: &Tensor, x2: &Tensor, p: f64, eps: f64, keepdim: bool) -> Result<Tensor> {
     if x1.dim().max(x2.dim()) == 0 {
         return Err(Error::value("`pairwise_distance` takes vectors, found two 0-d tensors"));
@@ -137,7 +140,7 @@ fn cosine_similarity(x1: &Tensor, x2: &Tensor, dim: i64, eps: f64) -> Result<Ten
     }
     let sizes = broadcast(&[x1.sizes(), x2.sizes()])?;
     wrap_dim(dim, sizes.len())?;
-    // each is normalised by itself, so that no product overflows
+    // Each operand is normalized by itself, so that no product overflows.
     let unit = |x: &Tensor| {
         let x = x.to_dtype(dtype).expand(sizes.clone());
         let norm = x.linalg_vector_norm(2.0, [dim], true).clamp_min(eps);
@@ -181,7 +184,7 @@ fn triplet_margin(a: &[Value]) -> Result<Tensor> {
 }
 
 table! {
-    /// See the module.
+    /// Distances and losses of distances.
     pub(super) static TABLE = {
         General "aten::dist(Tensor self, Tensor other, Scalar p=2) -> Tensor" =>
             Lowering::Composite(|a| {

@@ -1,21 +1,30 @@
-//! Products of tensors by the labels of their dimensions: `einsum`, and what is a case of it.
+//! Tensor contractions: `einsum`, and its special cases `tensordot` and `inner`.
+//!
+//! Each dimension of an operand has a [`Label`]. As in PyTorch's `sumproduct_pair`, a pair of
+//! operands is contracted as one batched matrix product: labels that both operands have and that
+//! are kept are the batch, labels that both have and that are summed are the inner dimension, and
+//! the others are rows and columns. Labels that only one operand has and that are not kept are
+//! summed first. If no label is summed, the result is an elementwise product.
+//!
+//! `einsum` contracts operands from left to right, without a search for the best order. Its
+//! argument `path` is ignored.
+//!
+//! For `"bij,jk->bik"` there is no batch label, the inner label is `j`, the row labels are `b` and
+//! `i`, and the column label is `k`.
 
-use super::dims::{decide, done, is_one, product, require_rank};
+use super::dims::{done, is_one, product};
 use super::lowering::Lowering;
-use super::structure::{list, tensors};
+use super::structure::tensors;
 use super::table;
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
+use crate::tensor::Tensor;
 use crate::tensor::meta::Dims;
-use crate::tensor::shape::{require_equal, wrap_dim};
-use crate::tensor::{Tensor, dims_text};
+use crate::tensor::shape::require_equal;
 use maquette_ir::sym::SymInt;
-use maquette_ir::{DType, MemoryFormat};
-use smallvec::smallvec;
 use std::fmt;
 
-/// The label of a dimension: a letter, a dimension that an ellipsis stands for, counted from its
-/// end, or a number.
+/// The label of a dimension: a letter, a position in an ellipsis counted from its end, or a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Label {
     Ellipsis(usize),
@@ -33,7 +42,7 @@ impl fmt::Display for Label {
     }
 }
 
-/// An operand whose dimensions are labelled, each label once.
+/// An operand with one label for each dimension. No label occurs twice.
 pub(super) struct Labelled {
     pub(super) tensor: Tensor,
     pub(super) labels: Vec<Label>,
@@ -43,8 +52,8 @@ fn malformed(why: String) -> Error {
     Error::value(format!("`equation` is not understood: {why}"))
 }
 
-/// The labels that one part of an equation gives to `rank` dimensions; `ellipsis` of them where
-/// there is no rank to tell.
+/// The labels that one part of an equation gives to `rank` dimensions. Without a rank, for the
+/// output, an ellipsis stands for `ellipsis` dimensions.
 fn parse(part: &str, rank: Option<usize>, ellipsis: usize) -> Result<Vec<Label>> {
     let compact: String = part.chars().filter(|c| !c.is_whitespace()).collect();
     let (before, after) =
@@ -74,7 +83,7 @@ fn parse(part: &str, rank: Option<usize>, ellipsis: usize) -> Result<Vec<Label>>
         .collect())
 }
 
-/// One label a dimension: repeated ones become a diagonal.
+/// Makes labels unique: two dimensions with the same label become their diagonal.
 fn distinct(tensor: &Tensor, labels: Vec<Label>) -> Result<Labelled> {
     let (mut tensor, mut left) = (tensor.clone(), labels);
     while let Some((i, j)) =
@@ -97,7 +106,7 @@ impl Labelled {
         self.labels.iter().position(|m| *m == l).and_then(|d| self.tensor.sizes().get(d).copied())
     }
 
-    /// Without the labels that `keep` refuses: summed.
+    /// Sums over the labels that `keep` rejects.
     fn summed(self, keep: impl Fn(Label) -> bool) -> Labelled {
         let dims: Vec<i64> =
             (0..self.labels.len()).filter(|&d| !keep(self.labels[d])).map(|d| d as i64).collect();
@@ -110,7 +119,7 @@ impl Labelled {
         }
     }
 
-    /// With its dimensions in this order, which names each of its labels.
+    /// The tensor with its dimensions permuted to `order`, which has all of its labels.
     pub(super) fn arranged(&self, order: &[Label]) -> Tensor {
         let dims: Vec<i64> = order
             .iter()
@@ -124,7 +133,7 @@ impl Labelled {
         }
     }
 
-    /// Without dimensions of size 1 that the other operand has larger: they broadcast.
+    /// Removes dimensions of size 1 that broadcast against a larger dimension of the other operand.
     fn squeezed(self, other: &Labelled) -> Result<Labelled> {
         let mut drop = Vec::new();
         for (d, &l) in self.labels.iter().enumerate() {
@@ -151,8 +160,8 @@ impl Labelled {
     }
 }
 
-/// The product of two operands, summed over the labels that `keep` refuses: one batched product of
-/// matrices.
+/// Multiplies two operands and sums over the labels that `keep` rejects, as one batched matrix
+/// product.
 pub(super) fn contract(a: Labelled, b: Labelled, keep: impl Fn(Label) -> bool) -> Result<Labelled> {
     if a.tensor.dtype() != b.tensor.dtype() {
         let (x, y) = (a.tensor.dtype(), b.tensor.dtype());
@@ -160,7 +169,7 @@ pub(super) fn contract(a: Labelled, b: Labelled, keep: impl Fn(Label) -> bool) -
             "operands that are multiplied must have one dtype, found {x} and {y}"
         )));
     }
-    // a tensor that failed has no dimensions to label
+    // A poisoned tensor has no dimensions to label.
     a.tensor.ok()?;
     b.tensor.ok()?;
     let a = a.squeezed(&b)?;
@@ -174,7 +183,7 @@ pub(super) fn contract(a: Labelled, b: Labelled, keep: impl Fn(Label) -> bool) -
         }
     }
     let (left, right) = (a.labels.clone(), b.labels.clone());
-    // what only one of them has can be summed before
+    // A label of only one operand can be summed before the product.
     let a = a.summed(|l| keep(l) || right.contains(&l));
     let b = b.summed(|l| keep(l) || left.contains(&l));
     let both: Vec<Label> = a.labels.iter().copied().filter(|l| right.contains(l)).collect();
@@ -182,7 +191,7 @@ pub(super) fn contract(a: Labelled, b: Labelled, keep: impl Fn(Label) -> bool) -
     let rows: Vec<Label> = a.labels.iter().copied().filter(|l| !right.contains(l)).collect();
     let cols: Vec<Label> = b.labels.iter().copied().filter(|l| !left.contains(l)).collect();
     if inner.is_empty() {
-        // nothing is summed: the product of elements
+        // No label is summed, so the result is an elementwise product.
         let order = [batch, rows, cols].concat();
         let spread = |x: &Labelled| -> Tensor {
             let missing = order
@@ -229,8 +238,8 @@ fn einsum(equation: &str, operands: &[&Tensor]) -> Result<Tensor> {
         .unwrap_or(0);
     let output = match output {
         Some(text) => parse(text, None, hidden)?,
-        // without an arrow: what the ellipsis stands for, then the letters that occur once, in
-        // order
+        // Without an arrow, the output has the ellipsis, then the letters that occur once, in
+        // alphabetical order.
         None => {
             let mut letters: Vec<Label> = all()
                 .filter(|l| matches!(l, Label::Letter(_)) && all().filter(|m| m == l).count() == 1)
@@ -263,7 +272,7 @@ fn einsum(equation: &str, operands: &[&Tensor]) -> Result<Tensor> {
     Ok(if single { arranged.clone_tensor() } else { arranged.contiguous() })
 }
 
-/// Sums over pairs of dimensions, those of `self` before those of `other`.
+/// Contracts pairs of dimensions. The result has the other dimensions of `x`, then those of `y`.
 fn tensordot(x: &Tensor, y: &Tensor, dims_x: &[i64], dims_y: &[i64]) -> Result<Tensor> {
     if dims_x.len() != dims_y.len() {
         return Err(Error::value(format!(
@@ -296,172 +305,12 @@ fn inner(x: &Tensor, y: &Tensor) -> Result<Tensor> {
     tensordot(x, y, &[-1], &[-1])
 }
 
-/// Every element of `self` times the whole of `other`.
-fn kron(x: &Tensor, y: &Tensor) -> Tensor {
-    let rank = x.dim().max(y.dim());
-    let one = SymInt::from(1);
-    let padded = |t: &Tensor| -> Dims {
-        std::iter::repeat_n(one, rank - t.dim()).chain(t.sizes().iter().copied()).collect()
-    };
-    let (a, b) = (padded(x), padded(y));
-    let apart = |sizes: &[SymInt], first: bool| -> Dims {
-        sizes.iter().flat_map(|&n| if first { [n, one] } else { [one, n] }).collect()
-    };
-    let whole: Dims = a.iter().zip(&b).map(|(&n, &m)| n * m).collect();
-    (x.reshape(apart(&a, true)) * y.reshape(apart(&b, false))).reshape(whole)
-}
-
-/// The cross product along a dimension of size 3.
-fn cross(x: &Tensor, y: &Tensor, dim: i64) -> Result<Tensor> {
-    if x.dim() != y.dim() || x.dim() == 0 || x.dtype() != y.dtype() {
-        let [a, b] = [x, y].map(|t| format!("{}{}", t.dtype(), dims_text(t.sizes())));
-        return Err(Error::value(format!(
-            "`self` and `other` must have one dtype and equally many dimensions, at least 1, \
-                found {a} and {b}"
-        )));
-    }
-    let d = wrap_dim(dim, x.dim())?;
-    for (name, t) in [("self", x), ("other", y)] {
-        require_equal(t.sizes()[d], 3.into(), &|| {
-            Error::value(format!(
-                "dimension {d} of `{name}` must have size 3, found sizes {}",
-                dims_text(t.sizes())
-            ))
-        })?;
-    }
-    let turned = |t: &Tensor, by: i64| t.roll([by], [d as i64]);
-    Ok(turned(x, -1) * turned(y, -2) - turned(x, -2) * turned(y, -1))
-}
-
-/// Along the first dimension of size 3, where none is named.
-#[track_caller]
-fn legacy_cross(x: &Tensor, y: &Tensor, dim: Option<i64>) -> Result<Tensor> {
-    if let Some(dim) = dim {
-        return cross(x, y, dim);
-    }
-    for (d, &n) in (0..).zip(x.sizes()) {
-        if decide(n.eq(3))? {
-            return cross(x, y, d);
-        }
-    }
-    Err(Error::value(format!(
-        "`self` has no dimension of size 3, found sizes {}",
-        dims_text(x.sizes())
-    )))
-}
-
-/// Vectors expanded to a grid. `swapped`: the first two change places, as columns and rows do in
-/// images.
-fn meshgrid(vectors: &[&Tensor], swapped: bool) -> Result<Vec<Tensor>> {
-    for (i, t) in vectors.iter().enumerate() {
-        require_rank(&format!("tensors[{i}]"), t, 0..=1)?;
-        if t.dtype() != vectors[0].dtype() {
-            return Err(Error::value(format!(
-                "`tensors[{i}]` must have the dtype {} of the first, found {}",
-                vectors[0].dtype(),
-                t.dtype()
-            )));
-        }
-    }
-    let rank = vectors.len();
-    let axis = |i: usize| if swapped && rank > 1 && i < 2 { 1 - i } else { i };
-    let mut sizes: Dims = smallvec![SymInt::from(1); rank];
-    for (i, t) in vectors.iter().enumerate() {
-        sizes[axis(i)] = t.numel();
-    }
-    let grid = |(i, t): (usize, &&Tensor)| {
-        let mut one: Dims = smallvec![SymInt::from(1); rank];
-        one[axis(i)] = t.numel();
-        t.clone_as(MemoryFormat::Contiguous).reshape(one).expand(sizes.clone())
-    };
-    Ok(vectors.iter().enumerate().map(grid).collect())
-}
-
-fn cartesian_prod(vectors: &[&Tensor]) -> Result<Tensor> {
-    for (i, t) in vectors.iter().enumerate() {
-        require_rank(&format!("tensors[{i}]"), t, 1..=1)?;
-    }
-    if let [only] = vectors {
-        return Ok(only.clone_tensor());
-    }
-    let columns: Vec<Tensor> = meshgrid(vectors, false)?.iter().map(|g| g.flatten(0, -1)).collect();
-    Ok(Tensor::stack(&columns, 1))
-}
-
-/// How many ways there are to choose `r` of `n`, none of them negative, if an `i64` can tell.
-fn choose(n: i64, r: i64) -> Option<i64> {
-    let mut ways = 1i128;
-    for i in 1..=r.min(n - r) {
-        ways = ways * i128::from(n - r.min(n - r) + i) / i128::from(i);
-        i64::try_from(ways).ok()?;
-    }
-    i64::try_from(ways).ok()
-}
-
-fn combinations(x: &Tensor, r: i64, repeat: bool) -> Result<Tensor> {
-    require_rank("self", x, 1..=1)?;
-    if r < 0 {
-        return Err(Error::value(format!("`r` must not be negative, found {r}")));
-    }
-    if r == 0 {
-        return Ok(x.new_empty([0i64], x.dtype()));
-    }
-    let n = x.sizes()[0];
-    let n = n.as_i64().map_or_else(|| n.guard_int(), Ok)?;
-    if n == 0 || (!repeat && r > n) {
-        return Ok(x.new_empty([0, r], x.dtype()));
-    }
-    let failed =
-        || Error::value(format!("`r` {r} of {n} elements asks for more memory than there is"));
-    let count = if repeat { n.checked_add(r - 1).and_then(|n| choose(n, r)) } else { choose(n, r) }
-        .ok_or_else(failed)?;
-    let total =
-        count.checked_mul(r).and_then(|total| usize::try_from(total).ok()).ok_or_else(failed)?;
-    let mut rows = Vec::new();
-    rows.try_reserve_exact(total).map_err(|_| failed())?;
-    // each row of positions is made from the one before
-    let mut row: Vec<i64> = (0..r).map(|i| if repeat { 0 } else { i }).collect();
-    let limit = |i: usize| if repeat { n - 1 } else { n - r + i as i64 };
-    loop {
-        rows.extend_from_slice(&row);
-        let Some(i) = (0..row.len()).rev().find(|&i| row[i] < limit(i)) else { break };
-        row[i] += 1;
-        for k in i + 1..row.len() {
-            row[k] = if repeat { row[i] } else { row[k - 1] + 1 };
-        }
-    }
-    Ok(x.index_select(0, &Tensor::from(rows)).reshape([count, r]))
-}
-
-/// Powers of each element as a new last dimension, from 0 up.
-fn powers(x: &Tensor, count: Option<SymInt>) -> Result<Tensor> {
-    require_rank("x", x, 1..=63)?;
-    let dtype = if x.dtype().is_float() { x.dtype() } else { DType::I64 };
-    let n = count.unwrap_or(x.sizes()[x.dim() - 1]);
-    super::dims::require(n.ge(0), || format!("`N` must not be negative, found {n}"))?;
-    let sizes: Dims = x.sizes().iter().copied().chain([n]).collect();
-    let base = x.to_dtype(dtype).unsqueeze(-1).expand(sizes);
-    // a running product whose first factor is 1
-    let first = Tensor::from([0i64]);
-    Ok(if n.as_i64() == Some(0) {
-        base.clone_as(MemoryFormat::Contiguous)
-    } else {
-        base.index_fill(-1, &first, 1).cumprod(-1).to_dtype(dtype)
-    })
-}
-
-fn vander(x: &Tensor, n: Option<SymInt>, increasing: bool) -> Result<Tensor> {
-    require_rank("x", x, 1..=1)?;
-    let p = powers(x, n)?;
-    Ok(if increasing { p } else { p.flip([-1i64]) })
-}
-
-fn pair(a: &[Value]) -> Result<(&Tensor, &Tensor)> {
-    Ok((a[0].tensor()?, a[1].tensor()?))
+pub(super) fn pair(args: &[Value]) -> Result<(&Tensor, &Tensor)> {
+    Ok((args[0].tensor()?, args[1].tensor()?))
 }
 
 table! {
-    /// See the module.
+    /// Contractions.
     pub(super) static TABLE = {
         General "aten::einsum(str equation, Tensor[] tensors, *, int[]? path=None) -> Tensor" =>
             Lowering::Composite(|a| done(einsum(a[0].str()?, &tensors("tensors", &a[1])?)?)),
@@ -473,36 +322,5 @@ table! {
             }),
         General "aten::inner(Tensor self, Tensor other) -> Tensor" =>
             Lowering::Composite(|a| pair(a).and_then(|(x, y)| done(inner(x, y)?))),
-        General "aten::kron(Tensor self, Tensor other) -> Tensor" =>
-            Lowering::Composite(|a| pair(a).and_then(|(x, y)| done(kron(x, y)))),
-        General "aten::ger(Tensor self, Tensor vec2) -> Tensor" =>
-            Lowering::Composite(|a| pair(a).and_then(|(x, y)| done(x.outer(y)))),
-        General "aten::cross(Tensor self, Tensor other, int? dim=None) -> Tensor" =>
-            Lowering::Composite(|a| {
-                pair(a).and_then(|(x, y)| done(legacy_cross(x, y, a[2].opt(Value::int_i64)?)?))
-            }),
-        General "aten::linalg_cross(Tensor self, Tensor other, *, int dim=-1) -> Tensor" =>
-            Lowering::Composite(|a| pair(a).and_then(|(x, y)| done(cross(x, y, a[2].int_i64()?)?))),
-        General "aten::meshgrid(Tensor[] tensors) -> Tensor[]" =>
-            Lowering::Composite(|a| list(meshgrid(&tensors("tensors", &a[0])?, false)?)),
-        General "aten::meshgrid.indexing(Tensor[] tensors, *, str indexing) -> Tensor[]" =>
-            Lowering::Composite(|a| match a[1].str()? {
-                order @ ("ij" | "xy") => {
-                    list(meshgrid(&tensors("tensors", &a[0])?, order == "xy")?)
-                }
-                other => Err(Error::value(format!("`indexing` must be ij or xy, found {other:?}"))),
-            }),
-        General "aten::cartesian_prod(Tensor[] tensors) -> Tensor" =>
-            Lowering::Composite(|a| done(cartesian_prod(&tensors("tensors", &a[0])?)?)),
-        General "aten::combinations(Tensor self, int r=2, bool with_replacement=False) -> Tensor" =>
-            Lowering::Composite(|a| {
-                done(combinations(a[0].tensor()?, a[1].int_i64()?, a[2].bool()?)?)
-            }),
-        General "aten::vander(Tensor x, int? N=None, bool increasing=False) -> Tensor" =>
-            Lowering::Composite(|a| {
-                done(vander(a[0].tensor()?, a[1].opt(Value::int)?, a[2].bool()?)?)
-            }),
-        General "aten::linalg_vander(Tensor x, *, SymInt? N=None) -> Tensor" =>
-            Lowering::Composite(|a| done(powers(a[0].tensor()?, a[1].opt(Value::int)?)?)),
     }
 }

@@ -1,7 +1,9 @@
-//! The executor of lowerings: outputs of fake arguments by metadata, and of real ones on the host.
+//! The executor of lowerings. [`OpDef::fake`] computes the metadata of results, and [`OpDef::run`]
+//! computes results on the host.
 //!
-//! Metadata is found before anything is written, so that only a kernel's own error poisons the
-//! tensors that it was to write.
+//! All checks of arguments and metadata come before the first write. So only an error of a kernel
+//! itself can leave a tensor half-written, and only such an error poisons the tensors that the call
+//! writes.
 
 use super::OpDef;
 use super::lowering::{Lowering, Pointwise, Types};
@@ -20,8 +22,8 @@ use maquette_ir::typing::{broadcast, can_cast, contiguous_strides, elementwise_s
 use smallvec::SmallVec;
 use std::rc::Rc;
 
-/// A pointwise operator's call, worked out: the compiled expression, the tensor operands, and the
-/// output.
+/// A prepared call of a pointwise operator: the compiled expression, the tensor operands and the
+/// metadata of the output.
 pub(crate) struct PointwiseCall<'a> {
     pub(crate) compiled: Rc<CompiledExpr>,
     pub(crate) operands: SmallVec<[&'a Tensor; 4]>,
@@ -29,7 +31,8 @@ pub(crate) struct PointwiseCall<'a> {
 }
 
 impl Pointwise {
-    /// Promotes, builds and broadcasts. `target`: the tensor that an in-place operator writes to.
+    /// Promotes, compiles and broadcasts. `target` is the metadata of the tensor that an in-place
+    /// operator writes.
     pub(crate) fn call<'a>(
         &self,
         op: &OpDef,
@@ -90,7 +93,7 @@ impl Pointwise {
     }
 }
 
-/// Tensors as the returns a schema declares: one each, or one list.
+/// Groups tensors as the schema declares the returns: one value each, or one list.
 fn group(state: &OpState, tensors: impl Iterator<Item = Tensor>) -> Outputs {
     use maquette_ir::schema::Type;
     let values = tensors.map(Value::Tensor);
@@ -101,13 +104,13 @@ fn group(state: &OpState, tensors: impl Iterator<Item = Tensor>) -> Outputs {
 }
 
 impl OpDef {
-    /// The argument whose storage a view is of.
+    /// The argument whose storage a view aliases.
     fn viewed<'a>(&self, state: &OpState, args: &'a [Value]) -> Result<&'a Tensor> {
         let i = state.facts.aliases.first().copied().flatten().unwrap_or(0);
         args[usize::from(i)].tensor()
     }
 
-    /// The operator whose result an in-place operator writes.
+    /// The functional operator that an in-place operator names, with its table entry.
     fn functional(&self, name: &str) -> Result<(Op, &'static OpDef)> {
         let op = Op::find(name)?;
         let def = op
@@ -117,7 +120,7 @@ impl OpDef {
         Ok((op, def))
     }
 
-    /// Outputs of fake arguments.
+    /// Computes the outputs of fake arguments.
     pub(crate) fn fake(&self, cx: &FakeCtx, state: &OpState, args: &[Value]) -> Result<Outputs> {
         match &self.lowering {
             Lowering::Pointwise(p) => Ok(group(
@@ -155,7 +158,11 @@ impl OpDef {
         }
     }
 
-    /// Outputs of real arguments on the host.
+    /// Computes the outputs of real arguments on the host.
+    ///
+    /// Mutated arguments that partly overlap other arguments are copied or refused before the call
+    /// borrows its arguments. In-place pointwise operators may read exactly the view that they
+    /// write, because each element depends on the same element only.
     pub(crate) fn run(&self, op: Op, state: &OpState, args: &mut [Value]) -> Result<Outputs> {
         match &self.lowering {
             Lowering::View(_) => FakeCtx::eager(op, |cx| self.fake(cx, state, args))
@@ -174,7 +181,7 @@ impl OpDef {
                 resolve_overlap(state, args, same_view_is_safe)?;
                 let borrowed = borrow_args(op, state, args)?;
                 let out = self.compute(op, state, borrowed.args()).inspect_err(|e| {
-                    // other errors are found before anything is written
+                    // Every other error is raised before the first write.
                     if matches!(e.kind(), ErrorKind::Kernel(_)) {
                         written.iter().flat_map(Value::tensors).for_each(|t| t.poison_storage(e));
                     }
@@ -190,7 +197,7 @@ impl OpDef {
         }
     }
 
-    /// The part of [`OpDef::run`] under the borrows.
+    /// The part of [`OpDef::run`] that runs while the arguments are borrowed.
     fn compute(&self, op: Op, state: &OpState, args: &[Value]) -> Result<Outputs> {
         match &self.lowering {
             Lowering::Pointwise(p) => {
@@ -240,7 +247,7 @@ impl OpDef {
     }
 }
 
-/// The result of a functional operator, if it can be written into `target`.
+/// The result of a functional operator, after a check that it can be written into `target`.
 pub(super) fn fits_into<'a>(
     target: &Tensor,
     out: Option<&'a Value>,

@@ -1,6 +1,6 @@
-//! The operators of functional graphs: a view of a value, and a value with a view of it replaced.
-//! Offsets, sizes and strides count the value's elements in row-major order, whatever its layout in
-//! memory is.
+//! The operators of functional graphs: `ir::view`, `ir::scatter`, `ir::strided`, `ir::apart` and
+//! `ir::distinct`. Offsets, sizes and strides count the elements of a value in row-major order,
+//! independent of the layout of the value in memory.
 
 use super::dims::{fresh, require};
 use super::lowering::{Class, Compute, Lowering, Metas, Strides};
@@ -15,7 +15,7 @@ use maquette_ir::functional_ops::schemas;
 use maquette_ir::sym::SymInt;
 use smallvec::{SmallVec, smallvec};
 
-/// The part of a value, laid out row-major, that `size, stride, offset` name.
+/// The part of a row-major value that `size, stride, offset` name.
 fn part(base: &Tensor, at: &[Value]) -> Result<Tensor> {
     let meta = super::views::as_strided(
         base,
@@ -26,31 +26,31 @@ fn part(base: &Tensor, at: &[Value]) -> Result<Tensor> {
     base.view_of(meta)
 }
 
-fn view(a: &[Value], out: &[Tensor]) -> Result<()> {
-    let base = a[0].tensor()?;
+fn view(args: &[Value], out: &[Tensor]) -> Result<()> {
+    let base = args[0].tensor()?;
     let rows = if base.meta().is_row_major() { base.clone() } else { cpu_exec::contiguous(base)? };
-    cpu_exec::copy(&part(&rows, &a[1..])?, &out[0])
+    cpu_exec::copy(&part(&rows, &args[1..])?, &out[0])
 }
 
-fn scatter(a: &[Value], out: &[Tensor]) -> Result<()> {
-    let (base, from) = (a[0].tensor()?, a[1].tensor()?);
+fn scatter(args: &[Value], out: &[Tensor]) -> Result<()> {
+    let (base, from) = (args[0].tensor()?, args[1].tensor()?);
     cpu_exec::copy(base, &out[0])?;
-    cpu_exec::copy(from, &part(&out[0], &a[2..])?)
+    cpu_exec::copy(from, &part(&out[0], &args[2..])?)
 }
 
-fn view_metas(a: &[Value]) -> Result<Metas> {
-    let base = a[0].tensor()?;
-    Ok(smallvec![fresh(base, a[1].ints()?.into(), base.dtype())])
+fn view_metas(args: &[Value]) -> Result<Metas> {
+    let base = args[0].tensor()?;
+    Ok(smallvec![fresh(base, args[1].ints()?.into(), base.dtype())])
 }
 
-fn scatter_metas(a: &[Value]) -> Result<Metas> {
-    let base = a[0].tensor()?;
+fn scatter_metas(args: &[Value]) -> Result<Metas> {
+    let base = args[0].tensor()?;
     Ok(smallvec![fresh(base, base.sizes().into(), base.dtype())])
 }
 
-fn strided_metas(a: &[Value]) -> Result<Metas> {
-    let base = a[0].tensor()?;
-    let strides = a[1].ints()?;
+fn strided_metas(args: &[Value]) -> Result<Metas> {
+    let base = args[0].tensor()?;
+    let strides = args[1].ints()?;
     require(SymInt::from(strides.len() as i64).eq(base.dim() as i64), || {
         format!(
             "`stride` {} must have an element for each of the sizes {}",
@@ -64,14 +64,14 @@ fn strided_metas(a: &[Value]) -> Result<Metas> {
     }])
 }
 
-/// The integers of a region, which every run knows.
+/// The integers of a region. They are concrete in every run.
 fn concrete_ints(v: &Value) -> Result<SmallVec<[i64; 6]>> {
     let numbers = v.ints()?.iter().map(|i| i.as_i64()).collect::<Option<_>>();
     numbers.ok_or_else(|| Error::value("a region must be concrete integers"))
 }
 
-/// Two regions are disjoint: each an offset, then sizes, then strides.
-fn disjoint(a: &[Value]) -> Result<Outputs> {
+/// Checks that two regions are disjoint. A region is a list of an offset, sizes and strides.
+fn disjoint(args: &[Value]) -> Result<Outputs> {
     let region = |v: &Value| -> Result<Concrete> {
         let numbers = concrete_ints(v)?;
         let Some((&offset, rest)) = numbers.split_first() else {
@@ -80,23 +80,23 @@ fn disjoint(a: &[Value]) -> Result<Outputs> {
         let (sizes, strides) = rest.split_at(rest.len() / 2);
         Ok(Concrete { sizes: sizes.into(), strides: strides.into(), offset, width: 1 })
     };
-    if may_overlap(&region(&a[0])?, &region(&a[1])?) {
+    if may_overlap(&region(&args[0])?, &region(&args[1])?) {
         return Err(AccessError::MutatedOverlap {
-            first: a[2].str()?.into(),
-            second: a[3].str()?.into(),
+            first: args[2].str()?.into(),
+            second: args[3].str()?.into(),
         }
         .into());
     }
     Ok(Outputs::new())
 }
 
-/// No two elements of these sizes and strides share their place.
-fn injective(a: &[Value]) -> Result<Outputs> {
-    let (sizes, strides) = (concrete_ints(&a[0])?, concrete_ints(&a[1])?);
+/// Checks that no two indices of these sizes and strides address the same element.
+fn injective(args: &[Value]) -> Result<Outputs> {
+    let (sizes, strides) = (concrete_ints(&args[0])?, concrete_ints(&args[1])?);
     let at = Concrete { sizes, strides, offset: 0, width: 1 };
     if may_self_overlap(&at) {
         return Err(AccessError::SelfOverlap {
-            arg: a[2].str()?.into(),
+            arg: args[2].str()?.into(),
             sizes: at.sizes.to_vec(),
             strides: at.strides.to_vec(),
         }
@@ -106,7 +106,7 @@ fn injective(a: &[Value]) -> Result<Outputs> {
 }
 
 table! {
-    /// See the module.
+    /// The operators of functional graphs.
     pub(super) static TABLE = {
         MovesElements schemas::VIEW =>
             Lowering::Compute(Compute {

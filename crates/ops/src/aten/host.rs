@@ -1,5 +1,5 @@
-//! What is written here rather than as kernels: loops over elements of any dtype that are rare, or
-//! small.
+//! Host kernels of rare operators are plain loops over vectors of elements. This module has their
+//! helpers: reading a tensor of any dtype, writing results, and fallible allocation.
 
 use crate::dispatch::cpu_exec;
 use crate::error::{AccessError, Result};
@@ -16,19 +16,23 @@ pub(crate) fn data<T: Element>(t: &Tensor) -> Result<Vec<T>> {
     collect(x.len(), x.iter().copied())
 }
 
-/// So many numbers: an error where there is no memory for them, as for a length that an argument
-/// gives or an expanded tensor's elements.
+/// Collects at most `n` elements.
+///
+/// # Errors
+///
+/// There is no memory for `n` elements: an argument may give any length, and an expanded tensor may
+/// have more elements than memory.
 pub(crate) fn collect<T: Element>(n: usize, values: impl IntoIterator<Item = T>) -> Result<Vec<T>> {
     gather(n, T::DTYPE, values)
 }
 
-/// The positions `f(0..n)`, or such an error.
+/// The index table `[f(0), …, f(n - 1)]`. Fails as [`collect`].
 pub(crate) fn table(n: usize, f: impl Fn(usize) -> usize) -> Result<Vec<usize>> {
     gather(n, DType::I64, (0..n).map(f))
 }
 
-/// So many things of elements of a dtype, or such an error: a batch may have more matrices without
-/// elements than fit.
+/// Collects at most `n` values that are computed from elements of a dtype. Fails as [`collect`]: a
+/// batch may have more empty matrices than fit into memory.
 pub(crate) fn gather<T>(
     n: usize,
     dtype: DType,
@@ -41,12 +45,12 @@ pub(crate) fn gather<T>(
     Ok(out)
 }
 
-/// So many copies of a number, or such an error.
+/// `n` copies of a number. Fails as [`collect`].
 pub(crate) fn filled<T: Element>(value: T, n: usize) -> Result<Vec<T>> {
     collect(n, std::iter::repeat_n(value, n))
 }
 
-/// Hands a fresh output's elements in row-major order to `f`, whatever its strides.
+/// Passes the elements of a fresh output to `f` in row-major order, for any strides of the output.
 pub(crate) fn fill_with<T: Element>(out: &Tensor, f: impl FnOnce(&mut [T])) -> Result<()> {
     let mut out = out.clone();
     let mut guard = out.write::<T>()?;
@@ -60,7 +64,8 @@ pub(crate) fn fill_with<T: Element>(out: &Tensor, f: impl FnOnce(&mut [T])) -> R
     Ok(())
 }
 
-/// The elements of a tensor of any dtype in row-major order, as `f64`; `i64` beyond 2^53 rounds.
+/// The elements of a tensor of any dtype in row-major order, as `f64`. Integers beyond 2^53 are
+/// rounded.
 pub(crate) fn reals(t: &Tensor) -> Result<Vec<f64>> {
     typed!(t.dtype(), T => {
         let x = t.read::<T>()?;
@@ -68,30 +73,30 @@ pub(crate) fn reals(t: &Tensor) -> Result<Vec<f64>> {
     })
 }
 
-/// Fills a fresh output with values in row-major order, each rounded once to its dtype.
+/// Fills a fresh output with values in row-major order. Each value is rounded once to the dtype.
 pub(crate) fn store_reals(out: &Tensor, values: &[f64]) -> Result<()> {
     typed!(out.dtype(), T => fill_with::<T>(out, |o| {
         o.iter_mut().zip(values).for_each(|(o, x)| *o = T::store(Class::cast(*x)));
     }))
 }
 
-/// Plain sizes.
+/// The sizes as plain integers.
 pub(crate) fn sizes(t: &Tensor) -> Result<Vec<usize>> {
     Ok(t.sizes_i64()?.into_iter().map(|n| n.max(0) as usize).collect())
 }
 
-/// How many elements there are of these sizes: none, if one of them is 0.
+/// The number of elements of a tensor with these sizes. The product saturates.
 pub(crate) fn count(sizes: &[usize]) -> usize {
     if sizes.contains(&0) { 0 } else { sizes.iter().fold(1, |n, s| n.saturating_mul(*s)) }
 }
 
-/// Fills with a number.
+/// Fills a tensor with a number.
 pub(crate) fn fill(out: &Tensor, value: Scalar) -> Result<()> {
     Ok(maquette_kernels::fill(&mut cpu_exec::output(out)?, value)?)
 }
 
-/// `out[i, j, …] = x[tables[0][i], tables[1][j], …]`: what flips, rolls, repetitions and nearest
-/// resampling are.
+/// `out[i, j, …] = x[tables[0][i], tables[1][j], …]`. Flips, rolls, repetitions and
+/// nearest-neighbour resampling have this form.
 pub(crate) fn separable(x: &Tensor, out: &Tensor, tables: &[Vec<usize>]) -> Result<()> {
     typed!(x.dtype(), T => {
         let x = x.read::<T>()?;

@@ -1,5 +1,9 @@
-//! Advanced indexing: lists of positions and masks, one for each indexed dimension, and the
-//! operators whose sizes depend on a mask.
+//! Advanced indexing as in NumPy (`index`, `index_put`), and the operators whose sizes depend on a
+//! mask (`nonzero`, `masked_select`, `masked_scatter`).
+//!
+//! A mask among the indices is replaced by the positions of its set elements, one index tensor for
+//! each of its dimensions. The index tensors broadcast together. Their dimensions replace the first
+//! indexed dimension if the indexed dimensions are adjacent, and lead the result otherwise.
 
 use super::dims::{fresh, fresh_like, require_index, require_mask, require_same_dtype};
 use super::lowering::{Class, Compute, Lowering, Metas, Strides};
@@ -21,13 +25,13 @@ fn is_mask(t: &Tensor) -> bool {
     matches!(t.dtype(), DType::Bool | DType::U8)
 }
 
-/// How many elements of a mask are set: a fresh data-dependent size, bounded by the mask's own
-/// where that is known.
+/// A data-dependent size for the number of set elements of a mask. The upper bound is that of
+/// `numel`, if it has one.
 fn fake_count(cx: &FakeCtx, numel: SymInt) -> Result<SymInt> {
     cx.new_dynamic_size_in(0, numel.range().hi.max(0))
 }
 
-/// Columns of positions, one after another in memory.
+/// The metadata of `nonzero`: PyTorch stores the n × rank matrix column by column.
 fn nonzero_meta(x: &Tensor, n: SymInt) -> Meta {
     let m = fresh(x, smallvec![n, x.dim().into()], DType::I64);
     Meta { strides: smallvec![1.into(), n.max(1)], ..m }
@@ -40,11 +44,11 @@ fn nonzero(x: &Tensor) -> Result<Tensor> {
     Ok(out)
 }
 
-/// The positions of a mask's set elements, real or fake.
+/// Computes the positions of a mask's set elements, for real or for fake masks.
 type Positions<'a> = &'a dyn Fn(&Tensor) -> Result<Tensor>;
 
-/// A mask of no dimensions covers one of size 1 that is put in its place: the indexed tensor with
-/// those, and masks as long.
+/// Replaces each 0-d mask by a mask of size 1, and inserts a dimension of size 1 for it into the
+/// indexed tensor.
 fn with_scalar_masks(x: &Tensor, list: &Value) -> Result<(Tensor, Value)> {
     let (mut x, mut out, mut d) = (x.clone(), Vec::new(), 0);
     for v in list.list()? {
@@ -64,7 +68,7 @@ fn with_scalar_masks(x: &Tensor, list: &Value) -> Result<(Tensor, Value)> {
     Ok((x, Value::List(out.into())))
 }
 
-/// The index of each dimension of the tensor, masks turned into positions.
+/// The index tensor of each dimension. Masks are converted to positions.
 fn per_dimension(
     x: &Tensor,
     list: &Value,
@@ -112,7 +116,7 @@ fn per_dimension(
     Ok(out)
 }
 
-/// The result of indexing, and the indices broadcast together.
+/// The metadata of the result, and the index tensors after broadcasting.
 struct Indexed {
     meta: Meta,
     indices: Vec<Option<Tensor>>,
@@ -132,7 +136,8 @@ fn indexed(x: &Tensor, mut indices: Vec<Option<Tensor>>) -> Result<Indexed> {
             dims_text(x.sizes())
         )));
     }
-    // indices in neighbouring dimensions stay in their place; others go first
+    // Adjacent indexed dimensions are replaced in place. Otherwise the indices' dimensions come
+    // first, as in NumPy.
     let adjacent = dims.windows(2).all(|w| w[1] == w[0] + 1);
     let lead = if adjacent { dims.first().copied().unwrap_or(0) } else { 0 };
     let rest: SmallVec<[usize; 6]> = (0..x.dim()).filter(|d| !dims.contains(d)).collect();
@@ -146,8 +151,8 @@ fn indexed(x: &Tensor, mut indices: Vec<Option<Tensor>>) -> Result<Indexed> {
     };
     let sizes = around(&|d| x.sizes()[d], &batch);
     let zeros: Dims = smallvec![SymInt::from(0); batch.len()];
-    // as PyTorch's iterator sees it: the tensor with stride 0 where it is indexed, the indices with
-    // stride 0 elsewhere
+    // PyTorch derives the strides from its `TensorIterator`: the tensor has stride 0 in the indexed
+    // dimensions, and each index tensor has stride 0 in the others.
     let mut layouts = vec![around(&|d| x.strides()[d], &zeros)];
     for i in indices.iter_mut().flatten() {
         *i = i.view_of(views::expand(i.meta(), &batch)?)?;
@@ -185,7 +190,7 @@ fn put_values(values: &Tensor, sizes: &[SymInt]) -> Result<Meta> {
 fn index_put_meta(args: &[Value]) -> Result<Metas> {
     let (x, values) = (args[0].tensor()?, args[2].tensor()?);
     require_same_dtype(("self", x), ("values", values))?;
-    // how many values a mask takes is known only with its data, when the kernel checks them
+    // The number of values for a mask depends on data, so the kernel checks it.
     if !args[1].tensors().any(is_mask) {
         put_values(values, &indexed(x, per_dimension(x, &args[1], &nonzero)?)?.meta.sizes)?;
     }
@@ -194,7 +199,7 @@ fn index_put_meta(args: &[Value]) -> Result<Metas> {
 
 fn index_put(args: &[Value], out: &Tensor) -> Result<()> {
     let (x, values) = (args[0].tensor()?, args[2].tensor()?);
-    // the output is indexed, of which `x` may be a dimension short
+    // `with_scalar_masks` may add a dimension to the output; `x` does not have it.
     let (target, list) = with_scalar_masks(out, &args[1])?;
     let i = indexed(&target, per_dimension(&target, &list, &nonzero)?)?;
     let values = values.view_of(put_values(values, &i.meta.sizes)?)?;
@@ -210,7 +215,7 @@ fn index_put(args: &[Value], out: &Tensor) -> Result<()> {
     )?)
 }
 
-/// A tensor and the mask that selects from it, expanded to their common sizes.
+/// A tensor and its mask, expanded to their common sizes.
 fn masked(args: &[Value]) -> Result<(Tensor, Tensor)> {
     let (x, mask) = (args[0].tensor()?, args[1].tensor()?);
     require_mask("mask", mask, None)?;
@@ -236,7 +241,7 @@ fn masked_scatter_meta(args: &[Value]) -> Result<Metas> {
 }
 
 table! {
-    /// See the module.
+    /// Advanced indexing and masks.
     pub(super) static TABLE = {
         TakesHostIndices "aten::index.Tensor(Tensor self, Tensor?[] indices) -> Tensor" =>
             Lowering::Dynamic {

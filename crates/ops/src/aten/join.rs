@@ -1,13 +1,14 @@
-//! Joining and rearranging: concatenation, repetition, rolls, flips, padding, triangles, and a
-//! tensor with one view of it replaced.
+//! Concatenation, repetition and rearrangement: `cat`, `stack`, `repeat`, `tile`, `flip`, `roll`,
+//! `constant_pad_nd`, `tril`, `triu`.
 
 use super::dims::{
-    channels_last_strides, decide, done, format_strides, fresh, fresh_like, is_channels_last,
-    require, require_rank,
+    channels_last_strides, decide, done, format_strides, fresh, fresh_like, in_format_of,
+    is_channels_last, require, require_rank,
 };
 use super::host::{self, fill_with, separable, typed};
 use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::number::require_argument_fits;
+use super::structure::tensors;
 use super::table;
 use super::views;
 use crate::dispatch::cpu_exec;
@@ -31,12 +32,7 @@ const fn compute(
     Lowering::Compute(Compute { class, strides, metas, run })
 }
 
-fn tensors(v: &Value) -> Result<Vec<&Tensor>> {
-    let all: Vec<&Tensor> = v.list()?.iter().map(Value::tensor).collect::<Result<_>>()?;
-    if all.is_empty() { Err(Error::value("`tensors` must not be empty")) } else { Ok(all) }
-}
-
-/// PyTorch lets an empty 1-d tensor stand in any concatenation.
+/// Whether a tensor is empty and 1-d. For compatibility, PyTorch's `cat` ignores such tensors.
 fn is_placeholder(t: &Tensor) -> bool {
     t.dim() == 1 && t.sizes()[0].as_i64() == Some(0)
 }
@@ -72,14 +68,14 @@ fn cat_meta(parts: &[&Tensor], dim: i64) -> Result<Meta> {
             require_equal(sizes[k], t.sizes()[k], &mismatch)?;
         }
         sizes[d] += t.sizes()[d];
-        channels_last = channels_last && matches!(t.dim(), 4 | 5) && is_channels_last(t.meta())?;
+        channels_last = channels_last && is_channels_last(t.meta())?;
     }
     let m = fresh(first, sizes, dtype);
     Ok(if channels_last { Meta { strides: channels_last_strides(&m.sizes), ..m } } else { m })
 }
 
 fn cat(args: &[Value], out: &Tensor) -> Result<()> {
-    let parts = tensors(&args[0])?;
+    let parts = tensors("tensors", &args[0])?;
     let mut start = SymInt::from(0);
     for t in parts.into_iter().filter(|t| !is_placeholder(t)) {
         let dim = wrap_dim(args[1].int_i64()?, t.dim())?;
@@ -119,13 +115,13 @@ fn repeat_meta(x: &Tensor, repeats: &[SymInt]) -> Result<Meta> {
     Ok(fresh(x, sizes, x.dtype()))
 }
 
-/// Index tables that pass every index through.
+/// Index tables of the identity permutation.
 fn identity(sizes: &[usize]) -> Result<Vec<Vec<usize>>> {
     sizes.iter().map(|&n| host::table(n, |i| i)).collect()
 }
 
-/// A tensor with elements has tables no longer than itself; of others one dimension may be of any
-/// length.
+/// Runs a kernel unless the output is empty. Index tables are no longer than a nonempty output; an
+/// empty tensor may have a dimension of any length, for which there may be no memory.
 fn unless_empty(
     args: &[Value],
     out: &Tensor,
@@ -158,8 +154,7 @@ fn flip(args: &[Value], out: &Tensor) -> Result<()> {
     separable(x, out, &tables)
 }
 
-/// The dimensions to roll with their shifts; none where the tensor is rolled as if it had one
-/// dimension.
+/// The dimensions to roll, with their shifts. Empty if the flattened tensor is rolled.
 fn roll_shifts(args: &[Value]) -> Result<Vec<(usize, i64)>> {
     let (x, shifts, dims) = (args[0].tensor()?, args[1].ints_i64()?, args[2].ints_i64()?);
     if dims.is_empty() && shifts.len() == 1 {
@@ -197,7 +192,8 @@ fn roll(args: &[Value], out: &Tensor) -> Result<()> {
     separable(x, out, &tables)
 }
 
-/// The elements to add before and after each dimension; `pad` lists the last dimension first.
+/// The number of elements to add before and after each dimension. `pad` lists the last dimension
+/// first, as PyTorch does.
 pub(super) fn padding(rank: usize, pad: &[SymInt]) -> Result<Vec<(SymInt, SymInt)>> {
     if !pad.len().is_multiple_of(2) || pad.len() / 2 > rank {
         return Err(Error::value(format!(
@@ -213,7 +209,7 @@ pub(super) fn padding(rank: usize, pad: &[SymInt]) -> Result<Vec<(SymInt, SymInt
 }
 
 fn constant_pad_meta(x: &Tensor, pad: &[SymInt], value: &Value) -> Result<Meta> {
-    // padding that only cuts off needs no value
+    // Padding that only removes elements does not use the value.
     if pad.iter().any(|n| n.as_i64().is_none_or(|n| n > 0)) {
         require_argument_fits("value", value, x.dtype())?;
     }
@@ -224,7 +220,8 @@ fn constant_pad_meta(x: &Tensor, pad: &[SymInt], value: &Value) -> Result<Meta> 
             cuts = cuts && !n.le(0).is_data_dependent() && decide(n.le(0))?;
         }
         let padded = *n + before + after;
-        // both ends are cut off first, each of what there is
+        // PyTorch removes elements from both ends before it adds any, so both removals together
+        // must fit.
         require((*n + before.min(0) + after.min(0)).ge(0), || {
             format!(
                 "`pad` {} cuts off more than sizes {} have",
@@ -243,17 +240,13 @@ fn constant_pad_meta(x: &Tensor, pad: &[SymInt], value: &Value) -> Result<Meta> 
     }
     let m = fresh(x, sizes, x.dtype());
     if cuts {
-        // a part of the tensor, cloned
+        // PyTorch's result is a clone of a narrowed view, which preserves the order of the strides.
         return Ok(Meta {
             strides: format_strides(MemoryFormat::Preserve, &m.sizes, x.meta())?,
             ..m
         });
     }
-    Ok(if matches!(x.dim(), 4 | 5) && is_channels_last(x.meta())? {
-        Meta { strides: channels_last_strides(&m.sizes), ..m }
-    } else {
-        m
-    })
+    in_format_of(x, m)
 }
 
 fn constant_pad(args: &[Value], out: &Tensor) -> Result<()> {
@@ -302,43 +295,18 @@ fn matrix_like(args: &[Value]) -> Result<Metas> {
     Ok(smallvec![fresh(x, x.sizes().into(), x.dtype())])
 }
 
-/// The metadata of a whole, after checking that `src` fits the view of it.
-fn replaced(args: &[Value], view: fn(&Meta, &[Value]) -> Result<Meta>) -> Result<Metas> {
-    let (x, src) = (args[0].tensor()?, args[1].tensor()?);
-    require_same(&view(x.meta(), args)?.sizes, src.sizes(), || "argument `src` must have".into())?;
-    Ok(smallvec![fresh_like(x, x.dtype())?])
-}
-
-/// StorageCloner the whole, then `src` over the view.
-fn replace(args: &[Value], out: &Tensor, view: fn(&Meta, &[Value]) -> Result<Meta>) -> Result<()> {
-    cpu_exec::copy(args[0].tensor()?, out)?;
-    cpu_exec::copy(args[1].tensor()?, &out.view_of(view(out.meta(), args)?)?)
-}
-
-fn sliced(m: &Meta, a: &[Value]) -> Result<Meta> {
-    views::slice(m, a[2].int_i64()?, a[3].opt(Value::int)?, a[4].opt(Value::int)?, a[5].int()?)
-}
-
-fn selected(m: &Meta, a: &[Value]) -> Result<Meta> {
-    views::select(m, a[2].int_i64()?, a[3].int()?)
-}
-
-fn diagonal(m: &Meta, a: &[Value]) -> Result<Meta> {
-    views::diagonal(m, a[2].int_i64()?, a[3].int_i64()?, a[4].int_i64()?)
-}
-
 table! {
-    /// See the module.
+    /// Concatenation, repetition, padding and triangles.
     pub(super) static TABLE = {
         General "aten::cat(Tensor[] tensors, int dim=0) -> Tensor" =>
             compute(
                 Class::Copy,
                 Strides::FromOperands,
-                |_, a| Ok(smallvec![cat_meta(&tensors(&a[0])?, a[1].int_i64()?)?]),
+                |_, a| Ok(smallvec![cat_meta(&tensors("tensors", &a[0])?, a[1].int_i64()?)?]),
                 |a, out| cat(a, &out[0]),
             ),
         General "aten::stack(Tensor[] tensors, int dim=0) -> Tensor" =>
-            Lowering::Composite(|a| done(stack(&tensors(&a[0])?, a[1].int_i64()?)?)),
+            Lowering::Composite(|a| done(stack(&tensors("tensors", &a[0])?, a[1].int_i64()?)?)),
         General "aten::repeat(Tensor self, SymInt[] repeats) -> Tensor" =>
             compute(
                 Class::Gather,
@@ -401,28 +369,5 @@ table! {
             Lowering::InPlace("aten::tril"),
         General "aten::triu_(Tensor(a!) self, SymInt diagonal=0) -> Tensor(a!)" =>
             Lowering::InPlace("aten::triu"),
-        General "aten::slice_scatter(Tensor self, Tensor src, int dim=0, SymInt? start=None, \
-            SymInt? end=None, SymInt step=1) -> Tensor" =>
-            compute(
-                Class::Copy,
-                Strides::FromOperands,
-                |_, a| replaced(a, sliced),
-                |a, out| replace(a, &out[0], sliced),
-            ),
-        General "aten::select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor" =>
-            compute(
-                Class::Copy,
-                Strides::FromOperands,
-                |_, a| replaced(a, selected),
-                |a, out| replace(a, &out[0], selected),
-            ),
-        General "aten::diagonal_scatter(Tensor self, Tensor src, int offset=0, int dim1=0, \
-            int dim2=1) -> Tensor" =>
-            compute(
-                Class::Copy,
-                Strides::FromOperands,
-                |_, a| replaced(a, diagonal),
-                |a, out| replace(a, &out[0], diagonal),
-            ),
     }
 }

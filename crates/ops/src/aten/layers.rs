@@ -1,4 +1,4 @@
-//! Parts of networks between the families: bilinear maps and learnt slopes.
+//! Layers outside the other families: `bilinear` and `prelu`.
 
 use super::dims::{done, require, require_rank};
 use super::einsum::{Label, Labelled, contract};
@@ -14,14 +14,14 @@ use maquette_ir::scalar_expr::{BinaryOp, CmpOp, Reg};
 use maquette_ir::sym::SymInt;
 use smallvec::smallvec;
 
-/// The product of three tensors, each with new dimensions of size 1, summed over dimensions: of two
-/// first, then with the third.
-fn trilinear(a: &[Value]) -> Result<Tensor> {
-    let rank = a[0].tensor()?.dim() + a[3].ints()?.len();
+/// `_trilinear`: multiplies three tensors, after inserting dimensions of size 1, and sums over
+/// `sumdim`. The first two operands are contracted first.
+fn trilinear(args: &[Value]) -> Result<Tensor> {
+    let rank = args[0].tensor()?.dim() + args[3].ints()?.len();
     let dims =
-        |i: usize| -> Result<Vec<usize>> { Ok(wrap_dims(&a[i].ints_i64()?, rank)?.into_vec()) };
+        |i: usize| -> Result<Vec<usize>> { Ok(wrap_dims(&args[i].ints_i64()?, rank)?.into_vec()) };
     let operand = |i: usize| -> Result<Labelled> {
-        let (tensor, expanded) = (a[i].tensor()?.clone(), dims(3 + i)?);
+        let (tensor, expanded) = (args[i].tensor()?.clone(), dims(3 + i)?);
         if tensor.dim() + expanded.len() != rank {
             let sizes = dims_text(tensor.sizes());
             return Err(Error::value(format!(
@@ -44,7 +44,7 @@ fn trilinear(a: &[Value]) -> Result<Tensor> {
         kept,
     )?;
     let order: Vec<Label> = (0..rank).map(Label::Number).filter(|&l| kept(l)).collect();
-    // what no operand has is of size 1
+    // A dimension that no operand has was inserted and has size 1.
     let missing = order
         .iter()
         .enumerate()
@@ -83,7 +83,7 @@ fn bilinear(x1: &Tensor, x2: &Tensor, weight: &Tensor, bias: Option<&Tensor>) ->
     Ok(bias.map_or(out.clone(), |b| out + b))
 }
 
-/// `x` where positive, else `weight x`.
+/// `x` if `x > 0`, else `weight * x`.
 fn prelu_kernel(cx: &mut super::PointwiseCx) -> Result<Reg> {
     if !cx.dtype.is_float() {
         return Err(Error::value(format!("`prelu` takes floats, found {}", cx.dtype)));
@@ -117,7 +117,7 @@ fn prelu(x: &Tensor, weight: &Tensor) -> Result<Outputs> {
 }
 
 table! {
-    /// See the module.
+    /// `bilinear` and `prelu`.
     pub(super) static TABLE = {
         General "aten::_trilinear(Tensor i1, Tensor i2, Tensor i3, int[] expand1, int[] expand2, \
             int[] expand3, int[] sumdim, int unroll_dim=1) -> Tensor" =>

@@ -1,4 +1,4 @@
-//! Losses of predictions against targets, element by element, and their reduction.
+//! Elementwise losses of predictions against targets, and their reduction.
 
 use super::dims::{done, fresh};
 use super::host;
@@ -14,26 +14,26 @@ use maquette_ir::{DType, Scalar};
 use smallvec::smallvec;
 use std::f64::consts::PI;
 
-/// What becomes of the losses of a batch.
+/// The reduction of a batch of losses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduction {
-    /// Each loss by itself.
+    /// No reduction.
     None,
-    /// Their mean; of none, NaN.
+    /// The mean; NaN for no losses.
     Mean,
-    /// Their sum.
+    /// The sum.
     Sum,
 }
 
 impl From<Reduction> for Value {
-    /// PyTorch's code.
+    /// The number by which PyTorch's schemas represent a reduction.
     fn from(r: Reduction) -> Value {
         Value::from(r as i64)
     }
 }
 
 impl Reduction {
-    /// By PyTorch's code.
+    /// The reduction with PyTorch's number.
     pub(super) fn of(v: &Value) -> Result<Reduction> {
         Ok(match v.int_i64()? {
             0 => Reduction::None,
@@ -47,7 +47,7 @@ impl Reduction {
         })
     }
 
-    /// The result of a loss whose elements are `loss`.
+    /// Reduces a tensor of losses.
     pub(super) fn apply(self, loss: Tensor) -> Result<Outputs> {
         done(match self {
             Reduction::None => loss,
@@ -56,7 +56,7 @@ impl Reduction {
         })
     }
 
-    /// Writes losses, or what they reduce to.
+    /// Reduces losses on the host, and stores the result.
     pub(super) fn store(self, out: &Tensor, losses: &[f64]) -> Result<()> {
         let sum = || losses.iter().sum::<f64>();
         match self {
@@ -67,12 +67,12 @@ impl Reduction {
     }
 }
 
-/// The dtype that tensors promote to.
+/// The promoted dtype of tensors.
 pub(super) fn promoted(tensors: &[&Tensor]) -> DType {
     promote(tensors.iter().map(|t| operand(&Value::Tensor((*t).clone()))))
 }
 
-/// Arguments that must be floats.
+/// Requires arguments to have floating dtypes.
 pub(super) fn require_floats(op: &str, args: &[(&str, &Tensor)]) -> Result<()> {
     match args.iter().find(|(_, t)| !t.dtype().is_float()) {
         None => Ok(()),
@@ -95,7 +95,7 @@ fn require_float_dtype(x: &Tensor, y: &Tensor, dtype: DType) -> Result<()> {
     )))
 }
 
-/// `|self - target|`, of operands of `dtype`, in a dtype that rounds nothing.
+/// `|self - target|`, computed in a dtype in which the operands are exact.
 fn distance(x: &Tensor, y: &Tensor, dtype: DType) -> Result<Tensor> {
     require_float_dtype(x, y, dtype)?;
     Ok((x.to_dtype(wide(dtype)) - y.to_dtype(wide(dtype))).abs())
@@ -140,20 +140,20 @@ fn poisson_nll(x: &Tensor, y: &Tensor, log_input: bool, full: bool, eps: f64) ->
     if !full {
         return loss;
     }
-    // Stirling's approximation of log(target!)
+    // Stirling's approximation of `log(target!)`.
     let stirling = y * y.log() - y + (y * (2.0 * PI)).log() * 0.5;
     loss + y.le(1).where_(0.0, stirling)
 }
 
 fn hinge_embedding(x: &Tensor, y: &Tensor, margin: f64) -> Tensor {
-    // integers truncate the margin, as PyTorch does
+    // PyTorch truncates the margin if the operands are integers.
     let margin =
         if x.dtype().is_float() { Scalar::Float(margin) } else { Scalar::Int(margin as i64) };
     let (zero, near) = (x.zeros_like(), (-x + margin).clamp_min(0));
     y.ne(1).where_(near, &zero) + y.ne(-1).where_(x, &zero)
 }
 
-/// An operand that scales losses must expand to their sizes.
+/// Requires an operand that scales losses to expand to their sizes.
 fn require_expands(name: &str, t: &Tensor, losses: &Tensor) -> Result<()> {
     views::expand(t.meta(), losses.sizes()).map(drop).map_err(|_| {
         Error::value(format!(
@@ -184,18 +184,18 @@ fn bce_with_logits(
     Ok((loss * w).to_dtype(y.dtype()))
 }
 
-fn bce_metas(a: &[Value]) -> Result<Metas> {
-    let (x, y) = (a[0].tensor()?, a[1].tensor()?);
+fn bce_metas(args: &[Value]) -> Result<Metas> {
+    let (x, y) = (args[0].tensor()?, args[1].tensor()?);
     require_floats("binary_cross_entropy", &[("self", x)])?;
     super::dims::require_same_dtype(("self", x), ("target", y))?;
     require_same(x.sizes(), &broadcast(&[x.sizes(), y.sizes()])?, || {
         "the losses have, with `self`,".into()
     })?;
-    if let Some(w) = a[2].opt_tensor()? {
+    if let Some(w) = args[2].opt_tensor()? {
         require_expands("weight", w, x)?;
     }
     let m = fresh(x, x.sizes().into(), x.dtype());
-    Ok(smallvec![match Reduction::of(&a[3])? {
+    Ok(smallvec![match Reduction::of(&args[3])? {
         Reduction::None => Meta {
             strides: elementwise_strides(
                 x.sizes(),
@@ -207,10 +207,10 @@ fn bce_metas(a: &[Value]) -> Result<Metas> {
     }])
 }
 
-fn bce(a: &[Value], out: &Tensor) -> Result<()> {
-    let x = a[0].tensor()?;
+fn bce(args: &[Value], out: &Tensor) -> Result<()> {
+    let x = args[0].tensor()?;
     let expanded = |t: &Tensor| host::reals(&t.view_of(views::expand(t.meta(), x.sizes())?)?);
-    let (p, target) = (host::reals(x)?, expanded(a[1].tensor()?)?);
+    let (p, target) = (host::reals(x)?, expanded(args[1].tensor()?)?);
     for (name, of) in [("self", &p), ("target", &target)] {
         if let Some(p) = of.iter().find(|p| !(0.0..=1.0).contains(*p)) {
             return Err(Error::value(format!(
@@ -218,14 +218,14 @@ fn bce(a: &[Value], out: &Tensor) -> Result<()> {
             )));
         }
     }
-    // logarithms are cut off, so that a certain mistake costs 100 and not infinity
+    // PyTorch limits the logarithms to -100, so that no loss is infinite.
     let log = |x: f64| x.ln().max(-100.0);
     let mut losses: Vec<f64> =
         p.iter().zip(target).map(|(&p, t)| (t - 1.0) * log(1.0 - p) - t * log(p)).collect();
-    if let Some(w) = a[2].opt_tensor()? {
+    if let Some(w) = args[2].opt_tensor()? {
         losses.iter_mut().zip(expanded(w)?).for_each(|(l, w)| *l *= w);
     }
-    Reduction::of(&a[3])?.store(out, &losses)
+    Reduction::of(&args[3])?.store(out, &losses)
 }
 
 fn log_sigmoid_forward(x: &Tensor) -> Result<Outputs> {
@@ -237,7 +237,7 @@ fn log_sigmoid_forward(x: &Tensor) -> Result<Outputs> {
     Ok(smallvec![Value::Tensor(y), Value::Tensor(buffer)])
 }
 
-/// A composite of arguments `self` and `target` that is reduced by argument `$r`.
+/// A composite of `self` and `target`, reduced as argument `$r` says.
 macro_rules! reduced {
     ($r:literal, |$a:ident, $x:ident, $y:ident| $loss:expr) => {
         Lowering::Composite(|$a| {
@@ -249,7 +249,7 @@ macro_rules! reduced {
 }
 
 table! {
-    /// See the module.
+    /// Elementwise losses.
     pub(super) static TABLE = {
         General "aten::mse_loss(Tensor self, Tensor target, int reduction=1) -> Tensor" =>
             reduced!(2, |a, x, y| mse(x, y)?),

@@ -1,5 +1,5 @@
-//! The vocabulary of the tables: the few classes of computation, of which every builtin operator is
-//! one, and the facts that follow from each.
+//! The vocabulary of the operator tables: the kinds of lowerings, the kernel classes, and the facts
+//! that follow from each. `execute` runs lowerings.
 
 use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
@@ -14,36 +14,38 @@ use smallvec::SmallVec;
 /// The metadata of an operator's outputs.
 pub type Metas = SmallVec<[Meta; 2]>;
 
-/// What a builtin operator computes.
+/// How a builtin operator is computed.
 pub enum Lowering {
-    /// Broadcasting and promotion, then a scalar expression.
+    /// Broadcasting and type promotion, then a scalar expression for each element.
     Pointwise(Pointwise),
-    /// Outputs whose metadata is known beforehand, filled by a kernel of a class.
+    /// A kernel of a class fills outputs whose metadata follows from the arguments' metadata.
     Compute(Compute),
-    /// Other metadata over the storage of the argument that the schema says is aliased.
+    /// A view: new metadata over the storage of the argument that the schema marks as aliased.
     View(fn(&FakeCtx, &[Value]) -> Result<Metas>),
-    /// The named operator's result, written into the first argument, which is returned.
+    /// Writes the result of the named functional operator into the first argument, and returns that
+    /// argument.
     InPlace(&'static str),
-    /// Outputs that are not tensors, or whose sizes depend on data: metadata by one function,
-    /// values by another.
+    /// Outputs that are not tensors, or whose sizes depend on data. Fake and real arguments have
+    /// separate functions.
     Dynamic {
-        /// Outputs of fake arguments.
+        /// Computes outputs of fake arguments.
         fake: fn(&FakeCtx, &[Value]) -> Result<Outputs>,
-        /// Outputs of real ones.
+        /// Computes outputs of real arguments.
         run: fn(&[Value]) -> Result<Outputs>,
-        /// Whether operands of equal elements and different strides may give different outputs.
+        /// Whether operands with equal elements and different strides may give different outputs.
         observes_strides: bool,
     },
-    /// Other operators, called in turn.
+    /// Calls other operators.
     Composite(fn(&[Value]) -> Result<Outputs>),
-    /// A composite of which a part draws random numbers.
+    /// A composite that calls an operator which draws random numbers.
     RandomComposite(fn(&[Value]) -> Result<Outputs>),
-    /// A composite that, where `when` holds, writes to arguments its schema does not mark. A trace
-    /// then records its parts, whose schemas do.
+    /// A composite that may write to arguments that its schema does not mark as mutated. If `when`
+    /// holds, a trace records the operators that `body` calls instead, because their schemas
+    /// declare the writes.
     HiddenMutation {
         /// Whether a call writes.
         when: fn(&[Value]) -> Result<bool>,
-        /// Calls the parts.
+        /// Calls the other operators.
         body: fn(&[Value]) -> Result<Outputs>,
     },
 }
@@ -63,7 +65,7 @@ impl std::fmt::Display for Lowering {
     }
 }
 
-/// The kernel class of a [`Compute`], by which a backend knows it.
+/// The kernel class of a [`Compute`]. A backend implements each class once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names are the documentation")]
 pub enum Class {
@@ -85,7 +87,8 @@ pub enum Class {
 }
 
 impl Class {
-    /// Whether the bits of its results may depend on the strides of its operands.
+    /// Whether the order of summation, and so the bits of the results, may depend on the strides of
+    /// the operands.
     pub(crate) const fn order_depends_on_layout(self) -> bool {
         match self {
             Class::Gemm | Class::Convolution | Class::Attention | Class::Recurrent => true,
@@ -103,7 +106,7 @@ impl Class {
         }
     }
 
-    /// Whether its kernels write to tensors of any strides.
+    /// Whether the kernels write to outputs with any strides.
     pub(crate) const fn supports_strided_output(self) -> bool {
         match self {
             Class::Copy | Class::Fill | Class::Gather | Class::Scatter | Class::Random => true,
@@ -120,8 +123,8 @@ impl Class {
         }
     }
 
-    /// Whether its kernels may draw random numbers: recurrent layers drop elements between one
-    /// another in training.
+    /// Whether the kernels may draw random numbers. Recurrent layers apply dropout between layers
+    /// in training.
     pub(crate) const fn uses_rng(self) -> bool {
         match self {
             Class::Random | Class::Recurrent => true,
@@ -141,7 +144,8 @@ impl Class {
         }
     }
 
-    /// Whether its kernels write every element of their outputs, whatever the operands are.
+    /// Whether the kernels write every element of their outputs for all operands. If so, the
+    /// executor does not zero fresh outputs.
     pub(crate) const fn overwrites_output(self) -> bool {
         match self {
             Class::Reduce
@@ -159,75 +163,80 @@ impl Class {
     }
 }
 
-/// How the strides of results come about, where the operator chooses them.
+/// How the strides of an operator's results are determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strides {
-    /// Results are row-major.
+    /// All results are row-major.
     RowMajor,
-    /// They may follow from the strides of the operands.
+    /// Strides may depend on the strides of the operands.
     FromOperands,
 }
 
-/// Outputs whose metadata is known beforehand.
+/// A computation whose outputs' metadata follows from the arguments' metadata.
 pub struct Compute {
     /// The kernel class.
     pub class: Class,
-    /// How the strides in `metas` come about.
+    /// How the strides in `metas` are determined.
     pub strides: Strides,
-    /// The outputs' metadata, from arguments real or fake.
+    /// The metadata of the outputs, for real or fake arguments.
     pub metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
-    /// Fills freshly allocated outputs of that metadata.
+    /// Fills freshly allocated outputs that have this metadata.
     pub run: fn(&[Value], &[Tensor]) -> Result<()>,
 }
 
-/// A scalar expression over operands that are broadcast and promoted.
+/// A scalar expression over operands after broadcasting and type promotion.
 pub struct Pointwise {
-    /// How dtypes follow from the operands'.
+    /// How the compute dtype and the result dtype follow from the operands' dtypes.
     pub types: Types,
     /// Builds the expression.
     pub build: fn(&mut PointwiseCx) -> Result<Reg>,
 }
 
-/// How a pointwise operator's dtypes follow from its operands'.
+/// How the compute dtype and the result dtype of a pointwise operator follow from its operands'
+/// dtypes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Types {
-    /// Computes and returns the promoted dtype.
+    /// Computes in the promoted dtype and returns it.
     Promote,
-    /// As [`Types::Promote`]; the result is row-major.
+    /// As [`Types::Promote`], with a row-major result.
     PromoteContiguous,
-    /// As [`Types::Promote`], but integers and bools are computed as the default float.
+    /// As [`Types::Promote`], but integers and bools are converted to the default float.
     Float,
-    /// As [`Types::Float`] where this argument is absent, else as [`Types::Promote`].
+    /// As [`Types::Float`] if this argument is absent, else as [`Types::Promote`].
     FloatIfNone(usize),
-    /// Computes in the promoted dtype, returns bool.
+    /// Computes in the promoted dtype and returns bool.
     Compare,
-    /// Computes in and returns the first operand's own dtype; the others are left as they are.
+    /// Computes in the first operand's dtype and returns it. The other operands are not converted.
     First,
-    /// As [`Types::First`]; the result is row-major.
+    /// As [`Types::First`], with a row-major result.
     Masked,
-    /// Computes in and returns the promoted dtype of every operand but the first, which is a bool
-    /// mask.
+    /// Computes in the promoted dtype of all operands but the first, and returns it. The first
+    /// operand is a bool mask.
     Select,
 }
 
-/// What a pointwise operator builds its expression from.
+/// The context in which a pointwise operator builds its expression.
 pub struct PointwiseCx<'a> {
     /// The expression being built.
     pub b: ExprBuilder,
-    /// The dtype it computes in.
+    /// The compute dtype.
     pub dtype: DType,
-    /// The dtype of its result, which may be narrower.
+    /// The result dtype, which may be narrower than the compute dtype.
     pub result: DType,
     /// The operator's arguments.
     pub args: &'a [Value],
-    /// What the schema says of them.
+    /// The declarations of the arguments in the schema.
     pub declared: &'a [maquette_ir::schema::Arg],
-    /// For each argument that is an operand, its value in the compute dtype.
+    /// For each argument that is an operand, its register in the compute dtype.
     pub regs: SmallVec<[Option<Reg>; 4]>,
 }
 
 impl PointwiseCx<'_> {
-    /// The operand that argument `i` is.
+    /// The register of argument `i`.
+    ///
+    /// # Errors
+    ///
+    /// The argument is not an operand.
     pub fn arg(&self, i: usize) -> Result<Reg> {
         self.regs
             .get(i)
@@ -237,8 +246,8 @@ impl PointwiseCx<'_> {
     }
 }
 
-/// The dtype that formulas compute in: narrow floats compute wide and round once, as PyTorch's
-/// kernels do.
+/// The dtype in which pointwise formulas compute. Narrow floats compute in `f32` and round the
+/// result once, as in PyTorch's kernels.
 pub(crate) const fn wide(d: DType) -> DType {
     match d {
         DType::F16 | DType::BF16 => DType::F32,
@@ -246,7 +255,7 @@ pub(crate) const fn wide(d: DType) -> DType {
     }
 }
 
-/// How a value promotes.
+/// The dtype and kind with which a value takes part in type promotion.
 pub(crate) fn operand(v: &Value) -> Operand {
     match v {
         Value::Tensor(t) if t.dim() == 0 => {

@@ -1,8 +1,12 @@
-//! The builtin operators: one table a family, one entry an operator, with ATen's own names and
-//! schemas.
+//! The builtin operators, with ATen's names and schemas. Each family of operators is a file or a
+//! folder with a table, and each operator is an entry of a table.
 //!
-//! An entry is a schema and a [`Lowering`]; the fake rule, the eager kernel and the graph's kernel
-//! class all follow from the lowering.
+//! An entry has a schema, a [`Lowering`] and a [`Role`]. The fake kernel, the host kernel and the
+//! kernel class for backends all follow from the lowering (`execute`). The role states the facts
+//! that passes use and that follow from neither schema nor lowering.
+//!
+//! A frequent operator lowers to a class of `crates/kernels`. A rare one is a plain loop over host
+//! data (`host`). `unsupported` lists the operators of PyTorch that are missing.
 
 mod alias;
 mod arrange;
@@ -11,6 +15,7 @@ mod batch_norm;
 mod calculus;
 mod checks;
 mod classification;
+mod combinatorics;
 mod convolution;
 mod copies;
 mod creation;
@@ -18,6 +23,7 @@ mod dims;
 mod distance;
 mod einsum;
 mod execute;
+mod expand;
 mod functional;
 mod host;
 mod indexing;
@@ -26,26 +32,36 @@ mod layers;
 mod linalg;
 mod loss;
 pub(crate) mod lowering;
+mod matmul;
 mod matrix;
 mod norm;
 mod number;
 mod order;
+mod permute;
 pub(crate) mod pointwise;
 mod pooling;
+mod products;
 mod random;
+mod ranges;
 mod reduce;
 mod reshape;
 mod rnn;
 mod role;
 mod scan;
 mod scatter;
+mod slices;
+mod slicing;
 mod softmax;
 mod sort;
 mod spatial;
 mod special;
 mod split;
 mod structure;
+mod take;
 mod unsupported;
+mod variance;
+mod vector_norm;
+mod view_scatter;
 mod views;
 
 pub use loss::Reduction;
@@ -59,11 +75,11 @@ use maquette_ir::Loc;
 pub struct OpDef {
     /// PyTorch's schema, name included.
     pub schema: &'static str,
-    /// What passes may rely on beyond the schema and the lowering.
+    /// The facts that passes use and that follow from neither the schema nor the lowering.
     pub role: Role,
-    /// What it computes.
+    /// How the operator is computed.
     pub lowering: Lowering,
-    /// Where its table is.
+    /// The source location of the entry, or of the macro call that makes it.
     pub loc: Loc,
 }
 
@@ -74,7 +90,7 @@ impl OpDef {
     }
 }
 
-/// One table: `Role "schema" => lowering,` an entry each.
+/// Defines a table. Each entry is `Role "schema" => lowering,`.
 macro_rules! table {
     ($(#[$doc:meta])* $vis:vis static $name:ident = {
         $($role:ident $schema:expr => $lowering:expr,)*
@@ -90,12 +106,12 @@ macro_rules! table {
 }
 pub(crate) use table;
 
-/// Whether a name is in the namespace of builtin operators, which nobody else registers.
+/// Whether a name is in the namespace `aten::`, which is reserved for the builtin operators.
 pub fn is_builtin_name(op: &str) -> bool {
     op.starts_with("aten::")
 }
 
-/// Every table.
+/// All tables of builtin operators.
 pub(crate) fn tables() -> impl Iterator<Item = &'static [OpDef]> {
     let folders = linalg::TABLES
         .into_iter()
@@ -112,6 +128,7 @@ pub(crate) fn tables() -> impl Iterator<Item = &'static [OpDef]> {
         calculus::TABLE,
         checks::TABLE,
         classification::TABLE,
+        combinatorics::TABLE,
         convolution::TABLE,
         copies::TABLE,
         creation::TABLE,
@@ -122,19 +139,27 @@ pub(crate) fn tables() -> impl Iterator<Item = &'static [OpDef]> {
         join::TABLE,
         layers::TABLE,
         loss::TABLE,
+        matmul::TABLE,
         matrix::TABLE,
         norm::TABLE,
         number::TABLE,
         pooling::TABLE,
+        products::TABLE,
         random::TABLE,
+        ranges::TABLE,
         reduce::TABLE,
         rnn::TABLE,
         scan::TABLE,
         scatter::TABLE,
+        slices::TABLE,
         softmax::TABLE,
         sort::TABLE,
         split::TABLE,
         structure::TABLE,
+        take::TABLE,
+        variance::TABLE,
+        vector_norm::TABLE,
+        view_scatter::TABLE,
         views::TABLE,
     ])
 }

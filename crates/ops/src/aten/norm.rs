@@ -1,4 +1,5 @@
-//! Normalisations over the last dimensions and over groups of channels.
+//! Layer norm, RMS norm and group norm. Half precision computes in `f32` and rounds the result
+//! once.
 
 use super::dims::{done, fresh, in_format_of, is_contiguous, product, require, require_rank};
 use super::lowering::{Class, Compute, Lowering, Metas, Strides};
@@ -35,10 +36,10 @@ pub(super) fn require_float(x: &Tensor) -> Result<()> {
     )))
 }
 
-/// Weight, and bias where the operator has one, must have these sizes if given.
+/// Requires weight and bias, if present, to have these sizes.
 #[track_caller]
-pub(super) fn require_affine(a: &[Value], sizes: &[SymInt]) -> Result<()> {
-    for (name, v) in ["weight", "bias"].into_iter().zip(a) {
+pub(super) fn require_affine(args: &[Value], sizes: &[SymInt]) -> Result<()> {
+    for (name, v) in ["weight", "bias"].into_iter().zip(args) {
         if let Some(t) = v.opt_tensor()? {
             require_same(sizes, t.sizes(), || format!("argument `{name}` must have"))?;
         }
@@ -47,18 +48,18 @@ pub(super) fn require_affine(a: &[Value], sizes: &[SymInt]) -> Result<()> {
 }
 
 #[track_caller]
-fn layer_norm_metas(a: &[Value]) -> Result<Metas> {
-    let (x, shape) = (a[0].tensor()?, a[1].ints()?);
+fn layer_norm_metas(args: &[Value]) -> Result<Metas> {
+    let (x, shape) = (args[0].tensor()?, args[1].ints()?);
     let statistics = rows_of(x, shape)?;
-    require_affine(&a[2..4], shape)?;
-    // parameters in single precision keep the statistics of half-precision inputs in it
+    require_affine(&args[2..4], shape)?;
+    // As in PyTorch, `f32` parameters make the statistics of half-precision inputs `f32`.
     let wide =
-        a[2].opt_tensor()?.is_some_and(|w| w.dtype() == DType::F32 && x.dtype() != DType::F64);
+        args[2].opt_tensor()?.is_some_and(|w| w.dtype() == DType::F32 && x.dtype() != DType::F64);
     let s = fresh(x, statistics, if wide { DType::F32 } else { x.dtype() });
     Ok(smallvec![fresh(x, x.sizes().into(), x.dtype()), s.clone(), s])
 }
 
-/// The sizes of one number a row, where `shape` is the sizes of a row.
+/// The sizes of the statistics, one for each row of sizes `shape`: trailing dimensions have size 1.
 #[track_caller]
 fn rows_of(x: &Tensor, shape: &[SymInt]) -> Result<Dims> {
     require_float(x)?;
@@ -74,40 +75,40 @@ fn rows_of(x: &Tensor, shape: &[SymInt]) -> Result<Dims> {
     Ok(x.sizes()[..lead].iter().copied().chain(shape.iter().map(|_| 1.into())).collect())
 }
 
-/// A tensor without regard to its sizes: row-major, as one dimension.
+/// A view of a row-major tensor as one dimension.
 fn flat(t: &Tensor) -> Result<Tensor> {
     t.view_of(Meta::contiguous(smallvec::SmallVec::from_slice(&[t.numel()]) as Dims, t.dtype()))
 }
 
-/// The statistics of rows without elements: the mean, where it is asked for, is 0, the reciprocal
-/// of the deviation NaN.
+/// Fills the statistics of an empty input: means are 0, reciprocal standard deviations are NaN.
 fn no_elements(statistics: &[Tensor]) -> Result<()> {
     let Some((rstd, mean)) = statistics.split_last() else { return Ok(()) };
     mean.iter().try_for_each(|t| cpu_exec::fill(t, 0.0))?;
     cpu_exec::fill(rstd, f64::NAN)
 }
 
-fn layer_norm(a: &[Value], out: &[Tensor]) -> Result<()> {
+fn layer_norm(args: &[Value], out: &[Tensor]) -> Result<()> {
     if out[0].numel().as_i64() == Some(0) {
         return no_elements(&out[1..]);
     }
     let (mean, rstd) = (flat(&out[1])?, flat(&out[2])?);
     let operands = LayerNorm {
-        weight: a[2].opt_tensor()?.map(input).transpose()?,
-        bias: a[3].opt_tensor()?.map(input).transpose()?,
+        weight: args[2].opt_tensor()?.map(input).transpose()?,
+        bias: args[3].opt_tensor()?.map(input).transpose()?,
         mean: Some(output(&mean)?),
         rstd: Some(output(&rstd)?),
     };
     Ok(kernels::layer_norm(
-        &input(a[0].tensor()?)?,
-        a[1].ints()?.len(),
-        a[4].float()?,
+        &input(args[0].tensor()?)?,
+        args[1].ints()?.len(),
+        args[4].float()?,
         operands,
         &mut output(&out[0])?,
     )?)
 }
 
-/// `[1, C, 1, …]`, to stand beside a batch of `rank` dimensions.
+/// A view of a vector with sizes `[1, C, 1, …]`, to broadcast against a batch with `rank`
+/// dimensions.
 pub(super) fn per_channel(t: &Tensor, rank: usize) -> Result<Tensor> {
     let (mut sizes, mut strides): (Dims, Dims) =
         (smallvec![1.into(); rank], smallvec![SymInt::from(0); rank]);
@@ -116,13 +117,13 @@ pub(super) fn per_channel(t: &Tensor, rank: usize) -> Result<Tensor> {
     t.view_of(t.meta().with_dims(sizes, strides))
 }
 
-/// The dtype that half precision is computed in.
+/// The dtype in which normalizations compute: at least `f32`.
 pub(super) fn compute_dtype(d: DType) -> DType {
     if d == DType::F64 { d } else { DType::F32 }
 }
 
-/// Fills `out` by an expression over `x`, then `parts`, which broadcast to it, each in the compute
-/// dtype.
+/// Fills `out` with an expression of `x` and `parts`, which broadcast to it. The expression is
+/// computed in the compute dtype.
 pub(super) fn blend(
     x: &Tensor,
     parts: &[&Tensor],
@@ -137,25 +138,25 @@ pub(super) fn blend(
     })
 }
 
-/// The mean square's reciprocal root scales the last dimensions.
-fn rms_norm_metas(a: &[Value]) -> Result<Metas> {
-    let (x, shape) = (a[0].tensor()?, a[1].ints()?);
+/// `_fused_rms_norm`: returns the normalized tensor and the reciprocal root of the mean square.
+fn rms_norm_metas(args: &[Value]) -> Result<Metas> {
+    let (x, shape) = (args[0].tensor()?, args[1].ints()?);
     let statistics = rows_of(x, shape)?;
-    require_affine(&a[2..3], shape)?;
+    require_affine(&args[2..3], shape)?;
     Ok(smallvec![
         fresh(x, x.sizes().into(), x.dtype()),
         fresh(x, statistics, compute_dtype(x.dtype()))
     ])
 }
 
-fn rms_norm(a: &[Value], out: &[Tensor]) -> Result<()> {
-    let (x, lead) = (a[0].tensor()?, a[0].tensor()?.dim() - a[1].ints()?.len());
+fn rms_norm(args: &[Value], out: &[Tensor]) -> Result<()> {
+    let (x, lead) = (args[0].tensor()?, args[0].tensor()?.dim() - args[1].ints()?.len());
     if x.numel().as_i64() == Some(0) {
         return no_elements(&out[1..]);
     }
     let wide = compute_dtype(x.dtype());
     let smallest = if wide == DType::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) };
-    let eps = a[3].opt(Value::float)?.unwrap_or(smallest);
+    let eps = args[3].opt(Value::float)?.unwrap_or(smallest);
     let squares = Tensor::allocate(fresh(x, x.sizes().into(), wide))?;
     blend(x, &[], &squares, |b, r| b.binary(BinaryOp::Mul, r[0], r[0]))?;
     let mean = Tensor::allocate(out[1].meta().clone())?;
@@ -170,7 +171,7 @@ fn rms_norm(a: &[Value], out: &[Tensor]) -> Result<()> {
         let sum = b.binary(BinaryOp::Add, r[0], eps)?;
         b.unary(UnaryOp::Rsqrt, sum)
     })?;
-    let parts: Vec<&Tensor> = [&out[1]].into_iter().chain(a[2].opt_tensor()?).collect();
+    let parts: Vec<&Tensor> = [&out[1]].into_iter().chain(args[2].opt_tensor()?).collect();
     blend(x, &parts, &out[0], |b, r| {
         let y = b.binary(BinaryOp::Mul, r[0], r[1])?;
         r.get(2).map_or(Ok(y), |&w| b.binary(BinaryOp::Mul, y, w))
@@ -178,9 +179,9 @@ fn rms_norm(a: &[Value], out: &[Tensor]) -> Result<()> {
 }
 
 #[track_caller]
-fn group_norm_metas(a: &[Value]) -> Result<Metas> {
+fn group_norm_metas(args: &[Value]) -> Result<Metas> {
     let (x, n, c, space, groups) =
-        (a[0].tensor()?, a[3].int()?, a[4].int()?, a[5].int()?, a[6].int_i64()?);
+        (args[0].tensor()?, args[3].int()?, args[4].int()?, args[5].int()?, args[6].int_i64()?);
     require_float(x)?;
     if groups < 1 {
         return Err(Error::value(format!("`group` must be positive, found {groups}")));
@@ -194,20 +195,21 @@ fn group_norm_metas(a: &[Value]) -> Result<Metas> {
             dims_text(x.sizes())
         )
     })?;
-    require_affine(&a[1..3], &[c])?;
+    require_affine(&args[1..3], &[c])?;
     let m = in_format_of(x, fresh(x, x.sizes().into(), x.dtype()))?;
     let wide =
-        a[1].opt_tensor()?.is_some_and(|w| w.dtype() == DType::F32 && x.dtype() != DType::F64);
+        args[1].opt_tensor()?.is_some_and(|w| w.dtype() == DType::F32 && x.dtype() != DType::F64);
     let s = fresh(x, smallvec![n, groups.into()], if wide { DType::F32 } else { x.dtype() });
     Ok(smallvec![m, s.clone(), s])
 }
 
-fn group_norm(a: &[Value], out: &[Tensor]) -> Result<()> {
-    let x = a[0].tensor()?;
+fn group_norm(args: &[Value], out: &[Tensor]) -> Result<()> {
+    let x = args[0].tensor()?;
     if x.numel().as_i64() == Some(0) {
         return no_elements(&out[1..]);
     }
-    // groups become rows of a contiguous copy, which keeps full precision until the scale and shift
+    // Each group is a row of a contiguous copy. The copy keeps full precision until scale and shift
+    // are applied.
     let wide = compute_dtype(x.dtype());
     let (work, normal) = (
         Tensor::allocate(fresh(x, x.sizes().into(), wide))?,
@@ -224,17 +226,17 @@ fn group_norm(a: &[Value], out: &[Tensor]) -> Result<()> {
         mean: Some(output(&mean)?),
         rstd: Some(output(&rstd)?),
     };
-    kernels::layer_norm(&input(&from)?, 1, a[7].float()?, operands, &mut output(&to)?)?;
-    let (weight, bias) = (a[1].opt_tensor()?, a[2].opt_tensor()?);
+    kernels::layer_norm(&input(&from)?, 1, args[7].float()?, operands, &mut output(&to)?)?;
+    let (weight, bias) = (args[1].opt_tensor()?, args[2].opt_tensor()?);
     let parts: Vec<Tensor> =
         weight.iter().chain(&bias).map(|t| per_channel(t, 3)).collect::<Result<_>>()?;
-    // `N`, `C` and `HxW` say which channel an element is of, whatever the sizes of `x`
+    // `N`, `C` and `HxW` give the channel of each element, independent of the sizes of `x`.
     let in_channels = |t: &Tensor| {
-        let m = Meta::contiguous([a[3].int()?, a[4].int()?, a[5].int()?], t.dtype());
+        let m = Meta::contiguous([args[3].int()?, args[4].int()?, args[5].int()?], t.dtype());
         t.view_of(Meta { offset: t.storage_offset(), ..m })
     };
     let direct = is_contiguous(out[0].sizes(), out[0].strides())?;
-    // the copy has served
+    // The copy of the input is no longer needed, so its memory holds the result.
     let scaled = if direct { &out[0] } else { &work };
     blend(
         &in_channels(&normal)?,
@@ -257,7 +259,7 @@ fn group_norm(a: &[Value], out: &[Tensor]) -> Result<()> {
 }
 
 table! {
-    /// See the module.
+    /// Layer, RMS and group norm.
     pub(super) static TABLE = {
         General "aten::native_layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, \
             Tensor? bias, float eps) -> (Tensor, Tensor, Tensor)" =>

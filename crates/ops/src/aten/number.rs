@@ -1,4 +1,5 @@
-//! Numbers out of tensors: what a program may compute sizes with.
+//! `item` and its variants, which read a number from a tensor; and range checks of number
+//! arguments.
 
 use super::dims::require;
 use super::lowering::Lowering;
@@ -11,17 +12,18 @@ use maquette_ir::{DType, Scalar};
 use maquette_kernels::{Class, Element as _};
 use smallvec::smallvec;
 
-fn single(a: &[Value]) -> Result<&Tensor> {
-    let x = a[0].tensor()?;
+fn single(args: &[Value]) -> Result<&Tensor> {
+    let x = args[0].tensor()?;
     require(x.numel().eq(1), || {
         format!("argument `self` must have one element, found sizes {}", dims_text(x.sizes()))
     })?;
     Ok(x)
 }
 
-/// In a trace an integer is a symbol; there are none for floats and bools.
-fn fake_item(cx: &FakeCtx, a: &[Value]) -> Result<Outputs> {
-    let x = single(a)?;
+/// A trace binds an integer to a fresh symbol. Floats and bools have no symbols, so they are an
+/// error.
+fn fake_item(cx: &FakeCtx, args: &[Value]) -> Result<Outputs> {
+    let x = single(args)?;
     match x.dtype().int_range() {
         Some((low, high)) => Ok(smallvec![Value::Int(cx.new_integer_in(low, high)?)]),
         None => Err(Error::value(format!(
@@ -32,8 +34,8 @@ fn fake_item(cx: &FakeCtx, a: &[Value]) -> Result<Outputs> {
     }
 }
 
-fn item(a: &[Value]) -> Result<Outputs> {
-    let x = single(a)?;
+fn item(args: &[Value]) -> Result<Outputs> {
+    let x = single(args)?;
     Ok(smallvec![match x.dtype() {
         DType::Bool => Value::Bool(x.item::<bool>()?),
         d if d.is_float() => crate::typed!(d, T => Value::Float(x.item::<T>()?.load().to_f64())),
@@ -41,7 +43,7 @@ fn item(a: &[Value]) -> Result<Outputs> {
     }])
 }
 
-/// Refuses a number beyond the range of the dtype that it is converted to.
+/// Requires a number to be in the range of the dtype that it is converted to.
 #[track_caller]
 pub(super) fn require_fits(name: &str, x: Scalar, dtype: DType) -> Result<()> {
     if x.fits(dtype) {
@@ -57,8 +59,8 @@ pub(super) fn require_fits(name: &str, x: Scalar, dtype: DType) -> Result<()> {
     )))
 }
 
-/// The dtype that must hold a number with which tensors are filled: in narrow floats what is too
-/// large is infinite.
+/// The dtype whose range a fill value must be in, for tensors of dtype `d`. Narrow floats accept
+/// any `f64`: a value that is too large becomes infinite.
 pub(super) const fn filling(d: DType) -> DType {
     match d {
         DType::F16 | DType::BF16 => DType::F64,
@@ -66,8 +68,8 @@ pub(super) const fn filling(d: DType) -> DType {
     }
 }
 
-/// As [`require_fits`], of an argument. What a tensor or a symbol holds is not known here: those
-/// are converted as they come.
+/// As [`require_fits`] for an argument. The values of tensors and symbols are not known here, so
+/// they are converted without a check.
 #[track_caller]
 pub(super) fn require_argument_fits(name: &str, v: &Value, dtype: DType) -> Result<()> {
     match v {
@@ -78,7 +80,7 @@ pub(super) fn require_argument_fits(name: &str, v: &Value, dtype: DType) -> Resu
 }
 
 table! {
-    /// See the module.
+    /// `item` and its variants.
     pub(super) static TABLE = {
         General "aten::item(Tensor self) -> Scalar" =>
             Lowering::Dynamic { observes_strides: true, fake: fake_item, run: item },

@@ -1,6 +1,7 @@
-//! Pooling: windows that slide over the last dimensions.
+//! Pooling over sliding windows of the last one to three dimensions: maximum, mean, and adaptive
+//! mean.
 
-use super::dims::{channels_last_strides, done, fresh, is_channels_last, require, require_rank};
+use super::dims::{done, fresh, in_format_of, require, require_rank};
 use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::spatial::regions::stepwise_means;
 use super::spatial::{require_dtype, require_float};
@@ -23,7 +24,7 @@ const fn window(
     Lowering::Compute(Compute { class: Class::Window, strides: Strides::FromOperands, metas, run })
 }
 
-/// What slides.
+/// The parameters of a sliding window.
 pub(super) struct Sliding(Window);
 
 impl Sliding {
@@ -75,7 +76,7 @@ impl Sliding {
         require_rank("self", x, space + 1..=space + 2)?;
         let mut sizes: Dims = x.sizes().into();
         let lead = x.dim() - space;
-        // no padding makes something of nothing; a batch may be empty
+        // Padding does not make a pool of an empty image possible; the batch may be empty.
         if x.sizes()[lead - 1..].iter().any(|n| n.as_i64() == Some(0)) {
             return Err(Error::value(format!(
                 "argument `self` must have elements in every dimension but the batch, found sizes \
@@ -88,7 +89,7 @@ impl Sliding {
             let reach = w.dilation[d].saturating_mul(w.kernel[d] - 1).saturating_add(1);
             let mut size =
                 (n + (2 * p - reach + if w.ceil_mode { s - 1 } else { 0 })).floor_div(s) + 1;
-            // the last window must start inside the input or its left padding
+            // With `ceil_mode`, the last window must start inside the input or its left padding.
             if w.ceil_mode && super::dims::decide(((size - 1) * s).ge(n + p))? {
                 size -= 1;
             }
@@ -106,56 +107,51 @@ impl Sliding {
     }
 }
 
-/// Fresh, channels last where the input is.
+/// The metadata of a fresh result, channels-last if the input is.
 #[track_caller]
 pub(super) fn pooled_meta(x: &Tensor, sizes: Dims, dtype: DType) -> Result<Meta> {
-    let m = fresh(x, sizes, dtype);
-    Ok(if is_channels_last(x.meta())? {
-        Meta { strides: channels_last_strides(&m.sizes), ..m }
-    } else {
-        m
-    })
+    in_format_of(x, fresh(x, sizes, dtype))
 }
 
-pub(super) fn max_sliding(a: &[Value], space: usize) -> Result<Sliding> {
-    Sliding::of(space, &a[1], &a[2], &a[3], Some(&a[4]), &a[5])
+pub(super) fn max_sliding(args: &[Value], space: usize) -> Result<Sliding> {
+    Sliding::of(space, &args[1], &args[2], &args[3], Some(&args[4]), &args[5])
 }
 
-fn max_pool_metas(a: &[Value], space: usize) -> Result<Metas> {
-    let m = max_sliding(a, space)?.output(a[0].tensor()?)?;
+fn max_pool_metas(args: &[Value], space: usize) -> Result<Metas> {
+    let m = max_sliding(args, space)?.output(args[0].tensor()?)?;
     Ok(smallvec![m.clone(), Meta { dtype: DType::I64, ..m }])
 }
 
-fn max_pool_run(a: &[Value], out: &[Tensor], space: usize) -> Result<()> {
-    let w = max_sliding(a, space)?.0;
+fn max_pool_run(args: &[Value], out: &[Tensor], space: usize) -> Result<()> {
+    let w = max_sliding(args, space)?.0;
     Ok(kernels::max_pool(
-        &input(a[0].tensor()?)?,
+        &input(args[0].tensor()?)?,
         &w,
         &mut output(&out[0])?,
         Some(&mut output(&out[1])?),
     )?)
 }
 
-fn avg_sliding(a: &[Value], space: usize) -> Result<Sliding> {
-    Sliding::of(space, &a[1], &a[2], &a[3], None, &a[4])
+fn avg_sliding(args: &[Value], space: usize) -> Result<Sliding> {
+    Sliding::of(space, &args[1], &args[2], &args[3], None, &args[4])
 }
 
 #[track_caller]
-fn avg_pool_meta(a: &[Value], space: usize) -> Result<Meta> {
-    let x = a[0].tensor()?;
+fn avg_pool_meta(args: &[Value], space: usize) -> Result<Meta> {
+    let x = args[0].tensor()?;
     require_dtype("self", x, "floats or i64", |d| d.is_float() || d == DType::I64)?;
-    avg_sliding(a, space)?.output(x)
+    avg_sliding(args, space)?.output(x)
 }
 
-fn avg_pool_run(a: &[Value], out: &Tensor, space: usize) -> Result<()> {
-    let (w, include_pad) = (avg_sliding(a, space)?.0, a[5].bool()?);
-    let divisor = a.get(6).map_or(Ok(None), |v| v.opt(Value::int_i64))?;
-    Ok(kernels::avg_pool(&input(a[0].tensor()?)?, &w, include_pad, divisor, &mut output(out)?)?)
+fn avg_pool_run(args: &[Value], out: &Tensor, space: usize) -> Result<()> {
+    let (w, include_pad) = (avg_sliding(args, space)?.0, args[5].bool()?);
+    let divisor = args.get(6).map_or(Ok(None), |v| v.opt(Value::int_i64))?;
+    Ok(kernels::avg_pool(&input(args[0].tensor()?)?, &w, include_pad, divisor, &mut output(out)?)?)
 }
 
 #[track_caller]
-fn adaptive_meta(a: &[Value], space: usize) -> Result<Meta> {
-    let (x, to) = (a[0].tensor()?, a[1].ints()?);
+fn adaptive_meta(args: &[Value], space: usize) -> Result<Meta> {
+    let (x, to) = (args[0].tensor()?, args[1].ints()?);
     require_float("self", x)?;
     require_rank("self", x, space + 1..=space + 2)?;
     if to.len() != space {
@@ -181,24 +177,24 @@ fn adaptive_meta(a: &[Value], space: usize) -> Result<Meta> {
     pooled_meta(x, sizes, x.dtype())
 }
 
-/// PyTorch keeps no memory format in means of volumes.
+/// PyTorch's adaptive mean of volumes does not preserve the memory format.
 fn row_major(m: Meta) -> Result<Metas> {
     Ok(smallvec![Meta::contiguous(m.sizes, m.dtype).on(m.device)])
 }
 
-fn adaptive_avg(a: &[Value], out: &Tensor, space: usize) -> Result<()> {
+fn adaptive_avg(args: &[Value], out: &Tensor, space: usize) -> Result<()> {
     if out.numel().as_i64() == Some(0) {
         return Ok(());
     }
-    let x = a[0].tensor()?;
+    let x = args[0].tensor()?;
     if space == 3 && matches!(x.dtype(), DType::F16 | DType::BF16) {
-        // PyTorch adds up volumes in their own dtype
+        // PyTorch adds the elements of volumes in their own dtype.
         return stepwise_means(x, space, out);
     }
     Ok(kernels::adaptive_avg_pool(&input(x)?, space, &mut output(out)?)?)
 }
 
-/// Pools the last dimension by a two-dimensional operator.
+/// Pools the last dimension with a 2-d operator, as an image of height 1.
 fn as_rows<const N: usize>(
     x: &Tensor,
     pool: impl FnOnce(&Tensor) -> [Tensor; N],
@@ -209,21 +205,21 @@ fn as_rows<const N: usize>(
         .collect()
 }
 
-/// The numbers of a two-dimensional window of height 1.
+/// A parameter of a 1-d window as that of a 2-d window of height 1.
 fn row(first: i64, v: &Value) -> Result<Dims> {
     Ok(v.ints()?.first().map_or_else(Dims::new, |&n| smallvec![SymInt::from(first), n]))
 }
 
-/// The greatest of each window of a signal, and its place.
-fn max_pool_rows(a: &[Value]) -> Result<Outputs> {
-    require_rank("self", a[0].tensor()?, 2..=3)?;
-    let (k, s, p, d) = (row(1, &a[1])?, row(1, &a[2])?, row(0, &a[3])?, row(1, &a[4])?);
-    let ceil = a[5].bool()?;
-    as_rows(a[0].tensor()?, |x| <[Tensor; 2]>::from(x.max_pool2d_with_indices(k, s, p, d, ceil)))
+/// The maximum of each window of a signal, and its index.
+fn max_pool_rows(args: &[Value]) -> Result<Outputs> {
+    require_rank("self", args[0].tensor()?, 2..=3)?;
+    let (k, s, p, d) = (row(1, &args[1])?, row(1, &args[2])?, row(0, &args[3])?, row(1, &args[4])?);
+    let ceil = args[5].bool()?;
+    as_rows(args[0].tensor()?, |x| <[Tensor; 2]>::from(x.max_pool2d_with_indices(k, s, p, d, ceil)))
 }
 
 table! {
-    /// See the module.
+    /// Pools.
     pub(super) static TABLE = {
         General "aten::max_pool2d_with_indices(Tensor self, int[2] kernel_size, int[2] stride=[], \
             int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)" =>
@@ -257,7 +253,7 @@ table! {
         General "aten::max_pool1d_with_indices(Tensor self, int[1] kernel_size, int[1] stride=[], \
             int[1] padding=0, int[1] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)" =>
             Lowering::Composite(max_pool_rows),
-        // PyTorch's kernel for the values alone keeps no memory format
+        // PyTorch's kernel without indices does not preserve the memory format.
         General "aten::max_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], \
             int[1] padding=0, int[1] dilation=1, bool ceil_mode=False) -> Tensor" =>
             Lowering::Composite(|a| done(max_pool_rows(a)?[0].tensor()?.contiguous())),

@@ -1,5 +1,6 @@
-//! Random tensors. Element `i` of a result depends on the device's seed and offset at the call and
-//! on `i`, nothing else.
+//! Random tensors, from the counter-based generator Philox (Salmon et al. 2011). Element `i` of a
+//! result depends on the seed and the offset of the device at the call and on `i`, and on nothing
+//! else. So the number of threads does not matter, and each call reserves its range of counters.
 
 use super::creation::{factory, like, options};
 use super::lowering::{Class, Compute, Lowering, Metas, Strides};
@@ -21,7 +22,7 @@ const fn random(
     Lowering::Compute(Compute { class: Class::Random, strides: Strides::RowMajor, metas, run })
 }
 
-/// Fills the output from the device's sequence.
+/// Fills the output with random numbers, from counters that it reserves on the device.
 fn draw(
     outs: &[Tensor],
     fill: impl FnOnce(&mut ViewMut<'_>, Philox) -> Result<(), maquette_kernels::KernelError>,
@@ -52,8 +53,8 @@ fn normal(outs: &[Tensor], mean: f64, std: f64) -> Result<()> {
     draw(outs, |out, at| maquette_kernels::normal(out, at, mean, std))
 }
 
-/// `[low, high)` must not be empty, and its integers must be in the range of the dtype. What a
-/// symbol is, is seen when it is known.
+/// Requires `[low, high)` to be nonempty and its integers to be in range of the dtype. Symbolic
+/// bounds are not checked.
 fn range_of(metas: Metas, low: &Value, high: &Value) -> Result<Metas> {
     let (Some(low), Some(high)) = (low.int()?.as_i64(), high.int()?.as_i64()) else {
         return Ok(metas);
@@ -65,7 +66,8 @@ fn range_of(metas: Metas, low: &Value, high: &Value) -> Result<Metas> {
     }
     for (name, x) in [("low", low), ("high` - 1 of `high", high - 1)] {
         for m in &metas {
-            // that negative integers wrap, and that all are truths, holds of conversions alone
+            // A conversion wraps negative integers and maps all nonzero integers to `true`. As
+            // bounds, such numbers are out of range.
             let beyond = match m.dtype {
                 DType::U8 => x < 0,
                 DType::Bool => !(0..=1).contains(&x),
@@ -83,7 +85,7 @@ fn range_of(metas: Metas, low: &Value, high: &Value) -> Result<Metas> {
     Ok(metas)
 }
 
-/// `[low, high)` must be a range of finite numbers of the dtype, no longer than its greatest.
+/// Requires `[low, high)` to be a range of finite numbers of the dtype, whose length is finite too.
 fn interval(args: &[Value]) -> Result<Metas> {
     let (metas, low, high) =
         (floats(like(&args[..1], 1)?, "uniform")?, args[1].float()?, args[2].float()?);
@@ -111,7 +113,7 @@ fn integers(outs: &[Tensor], low: &Value, high: &Value) -> Result<()> {
     draw(outs, |out, at| maquette_kernels::randint(out, at, low, high))
 }
 
-/// `draws < p`, elementwise, where the draws are uniform.
+/// Bernoulli draws: `u < p` for uniform `u`, elementwise.
 fn chance(outs: &[Tensor], p: &Tensor) -> Result<()> {
     super::host::reals(p)?.into_iter().try_for_each(|p| probability(p).map(drop))?;
     let out = &outs[0];
@@ -136,8 +138,8 @@ fn probability(p: f64) -> Result<f64> {
     }
 }
 
-/// The identity outside training; else each element is dropped with probability `p`, and the others
-/// grow to make up for it.
+/// Dropout: in training, each element is zeroed with probability `p` and the others are scaled by
+/// `1 / (1 - p)`. Otherwise the identity.
 fn dropout(args: &[Value]) -> Result<Outputs> {
     let (x, p, train) = (args[0].tensor()?, probability(args[1].float()?)?, args[2].bool()?);
     if !train || p == 0.0 {
@@ -159,7 +161,7 @@ fn dropout_in_place(args: &[Value]) -> Result<Outputs> {
     Ok(smallvec![args[0].clone()])
 }
 
-/// Dropout, and where elements were kept.
+/// Dropout, and the mask of the kept elements.
 fn native_dropout(args: &[Value]) -> Result<Outputs> {
     let (x, p) = (args[0].tensor()?, probability(args[1].float()?)?);
     if !args[2].opt(Value::bool)?.unwrap_or(true) {

@@ -1,35 +1,40 @@
-//! Reductions over dimensions. Results are row-major.
+//! Reductions over dimensions: the metadata rules, and the operators that are one call of a
+//! reduction kernel (`sum`, `mean`, `amax`, `any`, …). Results are row-major. Variances are in
+//! `variance`, vector norms in `vector_norm`.
+//!
+//! The macro `reduce!` is for reductions that have a value for no elements (a sum), and `pick!` for
+//! those that have none (a maximum).
 
 use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::norm::compute_dtype;
 use super::table;
 use crate::dispatch::cpu_exec;
-use crate::dispatch::value::{Outputs, Value};
+use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use crate::tensor::meta::{Dims, Meta};
 use crate::tensor::shape::wrap_dim;
 use crate::tensor::{Tensor, dims_text};
+use maquette_ir::DType;
 use maquette_ir::scalar_expr::{BinaryOp, CmpOp, UnaryOp};
-use maquette_ir::{DType, Scalar};
 use maquette_kernels::ReduceOp;
 use smallvec::{SmallVec, smallvec};
 
 type DimList = SmallVec<[usize; 6]>;
 
-const fn reduction(
+pub(super) const fn reduction(
     metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
     Lowering::Compute(Compute { class: Class::Reduce, strides: Strides::RowMajor, metas, run })
 }
 
-/// Every dimension.
-fn every(t: &Tensor) -> DimList {
+/// All dimensions.
+pub(super) fn every(t: &Tensor) -> DimList {
     (0..t.dim()).collect()
 }
 
-/// The dimensions a list names; all where it is absent or empty.
-fn listed(t: &Tensor, dims: &Value) -> Result<DimList> {
+/// The dimensions in a list. An absent or an empty list means all.
+pub(super) fn listed(t: &Tensor, dims: &Value) -> Result<DimList> {
     match dims {
         Value::None => Ok(every(t)),
         dims if dims.ints()?.is_empty() => Ok(every(t)),
@@ -37,7 +42,7 @@ fn listed(t: &Tensor, dims: &Value) -> Result<DimList> {
     }
 }
 
-/// The dimensions a list names; all where it is absent, none where it is empty.
+/// The dimensions in a list. An absent list means all, an empty list none.
 fn listed_or_none(t: &Tensor, dims: &Value) -> Result<DimList> {
     if dims.is_none() { Ok(every(t)) } else { named(t, dims) }
 }
@@ -51,13 +56,13 @@ fn named(t: &Tensor, dims: &Value) -> Result<DimList> {
         }
         out.push(d);
     }
-    // a 0-d tensor takes dimension 0, of which it has none
+    // A 0-d tensor accepts dimension 0, but has no dimension to reduce.
     out.retain(|d| *d < t.dim());
     out.sort_unstable();
     Ok(out)
 }
 
-/// The metadata of a reduction of argument 0 over `dims`.
+/// The metadata of a reduction of `t` over `dims`.
 pub(super) fn reduced(t: &Tensor, dims: &[usize], keepdim: bool, dtype: DType) -> Meta {
     let mut sizes = Dims::new();
     for (d, &n) in t.sizes().iter().enumerate() {
@@ -81,18 +86,21 @@ pub(super) fn picked(t: &Tensor, dims: &[usize], keepdim: bool, dtype: DType) ->
     Ok(reduced(t, dims, keepdim, dtype))
 }
 
-fn fold(op: ReduceOp, x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
+pub(super) fn fold(op: ReduceOp, x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
     Ok(maquette_kernels::reduce(op, &cpu_exec::input(x)?, dims, &mut cpu_exec::output(out)?)?)
 }
 
-/// The dtype of a sum: as asked for, else wide integers for integers and bools.
+/// The dtype of a sum or product: the requested one, else i64 for integers and bools, else the
+/// operand's.
 pub(super) fn accumulated(t: &Tensor, dtype: &Value) -> Result<DType> {
     let own = if t.dtype().is_float() { t.dtype() } else { DType::I64 };
     Ok(dtype.opt(Value::dtype)?.unwrap_or(own))
 }
 
-/// The dtype of a mean or a norm: as asked for, else the operand's; a float.
-fn averaged(t: &Tensor, dtype: &Value, what: &str) -> Result<DType> {
+/// The dtype of a mean or a norm: the requested one, else the operand's. It must be a float.
+///
+/// `what` names the operator in the error.
+pub(super) fn averaged(t: &Tensor, dtype: &Value, what: &str) -> Result<DType> {
     let d = dtype.opt(Value::dtype)?.unwrap_or(t.dtype());
     if d.is_float() {
         Ok(d)
@@ -101,27 +109,27 @@ fn averaged(t: &Tensor, dtype: &Value, what: &str) -> Result<DType> {
     }
 }
 
-/// Bool, except that bytes stay bytes.
+/// The dtype of `any` and `all`: bool, but u8 for u8, as in PyTorch.
 fn truth(t: &Tensor) -> DType {
     if t.dtype() == DType::U8 { DType::U8 } else { DType::Bool }
 }
 
-/// The dimension argument `i` names, as a list of at most one.
+/// The dimension that argument `i` names, as a list. The list is empty for a 0-d tensor.
 fn one(args: &[Value], i: usize) -> Result<DimList> {
     named(args[0].tensor()?, &args[i])
 }
 
-/// The dimension argument `i` names, or all where it is absent.
+/// The dimension that argument `i` names, or all dimensions if the argument is absent.
 fn one_or_all(args: &[Value], i: usize) -> Result<DimList> {
     listed_or_none(args[0].tensor()?, &args[i])
 }
 
-fn fold_cast(op: ReduceOp, x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
+pub(super) fn fold_cast(op: ReduceOp, x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
     fold(op, &cpu_exec::cast(x, out.dtype())?, dims, out)
 }
 
-/// A sum or product of the elements in the output's dtype, which PyTorch casts them to first. To
-/// wide ones they are cast as they are read.
+/// A sum or product in the output's dtype. PyTorch casts elements before it adds them; the kernel
+/// casts to a wide dtype as it reads, so only narrow dtypes need a cast copy.
 fn total(op: ReduceOp, x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
     match (out.dtype(), op) {
         (DType::Bool, ReduceOp::Prod) => fold(ReduceOp::All, x, dims, out),
@@ -131,94 +139,19 @@ fn total(op: ReduceOp, x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
     }
 }
 
-/// Halves are divided before they are rounded, and integers are not cut down to them before they
-/// are added.
+/// A mean. Half precision is divided before it is rounded, and integers are not rounded to half
+/// precision before they are added.
 fn mean(x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
     let wide = if x.dtype().is_float() { x.dtype() } else { compute_dtype(out.dtype()) };
     fold(ReduceOp::Mean, &cpu_exec::cast(x, wide)?, dims, out)
 }
 
-fn spread(args: &[Value], dims: usize) -> Result<(&Tensor, DimList, f64)> {
-    let x = args[0].tensor()?;
-    if !x.dtype().is_float() {
-        return Err(Error::value(format!(
-            "the standard deviation and variance take floats, found {}",
-            x.dtype()
-        )));
-    }
-    let correction = args[dims + 1].opt(Value::scalar)?.map_or(1.0, Scalar::to_f64);
-    Ok((x, listed(x, &args[dims])?, correction))
-}
-
-/// Metadata of `count` outputs of a variance: `self, dim, *, correction, keepdim`.
-fn spread_meta(args: &[Value], count: usize) -> Result<Metas> {
-    let (x, dims, _) = spread(args, 1)?;
-    Ok(SmallVec::from_elem(reduced(x, &dims, args[3].bool()?, x.dtype()), count))
-}
-
-/// As PyTorch's, deviations over no degree of freedom are NaN or infinite, never negative.
-fn run_spread(args: &[Value], outs: &[Tensor], root: bool) -> Result<()> {
-    let (x, dims, correction) = spread(args, 1)?;
-    fold(
-        if root { ReduceOp::Std { correction } } else { ReduceOp::Var { correction } },
-        x,
-        &dims,
-        &outs[0],
-    )?;
-    let Some(out) = outs.get(1) else { return Ok(()) };
-    // the mean is accumulated as the deviations from it are
-    let mean = Tensor::allocate(Meta { dtype: DType::F64, ..out.meta().clone() })?;
-    fold(ReduceOp::Mean, x, &dims, &mean)?;
-    cpu_exec::copy(&mean, out)
-}
-
-fn legacy_spread(args: &[Value], unbiased: usize) -> Result<ReduceOp> {
-    Ok(ReduceOp::Var { correction: f64::from(u8::from(args[unbiased].bool()?)) })
-}
-
-/// The older overloads: `unbiased` is a correction of 1.
-fn by_correction(
-    op: &str,
-    x: &Value,
-    dims: Option<&Value>,
-    unbiased: &Value,
-    keepdim: bool,
-) -> Result<Outputs> {
-    let correction = i64::from(unbiased.bool()?);
-    crate::call(
-        op,
-        crate::args![x.clone(), dims.cloned().unwrap_or(Value::None), correction, keepdim],
-    )
-}
-
-fn norm_order(p: &Value) -> Result<f64> {
-    Ok(p.opt(Value::scalar)?.map_or(2.0, Scalar::to_f64))
-}
-
-/// Norms of infinite and negative order choose from magnitudes, or divide by them: of none they
-/// have no value.
-fn norm_meta(args: &[Value], dims: &[usize], keepdim: bool, dtype: &Value) -> Result<Metas> {
-    let (x, p) = (t(args)?, norm_order(&args[1])?);
-    let of = if p < 0.0 || p.is_infinite() {
-        picked
-    } else {
-        |x: &Tensor, d: &[usize], k, t| Ok(reduced(x, d, k, t))
-    };
-    Ok(smallvec![of(x, dims, keepdim, averaged(x, dtype, "a norm")?)?])
-}
-
-fn norm(args: &[Value], outs: &[Tensor], dims: &[usize]) -> Result<()> {
-    let p = norm_order(&args[1])?;
-    let (x, out) = (args[0].tensor()?, &outs[0]);
-    fold_cast(ReduceOp::Norm(p), x, dims, out)
-}
-
-/// The same storage with reduced dimensions as 1, whatever `keepdim` was.
+/// A view of the output with the sizes that `keepdim` would give it.
 fn kept(x: &Tensor, dims: &[usize], out: &Tensor) -> Result<Tensor> {
     out.view_of(Meta { offset: out.storage_offset(), ..reduced(x, dims, true, out.dtype()) })
 }
 
-/// `log(sum(exp(x - max))) + max`, where an infinite maximum counts as 0.
+/// `log(sum(exp(x - max))) + max`. An infinite maximum is replaced by 0, since `inf - inf` is NaN.
 fn logsumexp(x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
     let wide = if out.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
     let x = cpu_exec::cast(x, wide)?;
@@ -275,8 +208,8 @@ fn with_index_meta(args: &[Value]) -> Result<Metas> {
     Ok(smallvec![values.clone(), Meta { dtype: DType::I64, ..values }])
 }
 
-/// One output over dimensions that `$dims` gives, of dtype `$dtype`; `$meta` is `reduced` or
-/// `picked`.
+/// A reduction with one output: `$dims` are the dimensions, `$keep` is the index of the argument
+/// `keepdim`, and `$dtype` is the dtype of the output.
 macro_rules! reduce {
     ($op:expr, |$a:ident| $dims:expr, keep $keep:expr, $dtype:expr) => {
         reduce!(custom |x, dims, out| fold($op, x, dims, out), |$a| $dims, keep $keep, $dtype)
@@ -300,7 +233,7 @@ macro_rules! reduce {
     };
 }
 
-/// As [`reduce`], where no elements are an error.
+/// As [`reduce`], for reductions that have no value for no elements.
 macro_rules! pick {
     ($op:expr, |$a:ident| $dims:expr, keep $keep:expr, $dtype:expr) => {
         reduction(
@@ -319,7 +252,7 @@ macro_rules! pick {
     };
 }
 
-fn t(args: &[Value]) -> Result<&Tensor> {
+pub(super) fn t(args: &[Value]) -> Result<&Tensor> {
     args[0].tensor()
 }
 
@@ -430,111 +363,5 @@ table! {
         General "aten::logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor" =>
             reduce!(custom |x, d, o| logsumexp(x, d, o), |a| listed(t(a)?, &a[1]), keep Some(2),
             t(a).map(|x| if x.dtype().is_float() { x.dtype() } else { DType::F32 })),
-        General "aten::var(Tensor self, bool unbiased=True) -> Tensor" =>
-            reduction(
-                |_, a| {
-                    Ok(smallvec![reduced(
-                        t(a)?,
-                        &every(t(a)?),
-                        false,
-                        averaged(t(a)?, &Value::None, "the variance")?
-                    )])
-                },
-                |a, o| fold(legacy_spread(a, 1)?, t(a)?, &every(t(a)?), &o[0]),
-            ),
-        General "aten::var.dim(Tensor self, int[1]? dim, bool unbiased=True, \
-            bool keepdim=False) -> Tensor" =>
-            reduction(
-                |_, a| {
-                    Ok(smallvec![reduced(
-                        t(a)?,
-                        &listed(t(a)?, &a[1])?,
-                        a[3].bool()?,
-                        averaged(t(a)?, &Value::None, "the variance")?
-                    )])
-                },
-                |a, o| fold(legacy_spread(a, 2)?, t(a)?, &listed(t(a)?, &a[1])?, &o[0]),
-            ),
-        General "aten::var.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, \
-            bool keepdim=False) -> Tensor" =>
-            reduction(|_, a| spread_meta(a, 1), |a, o| run_spread(a, o, false)),
-        General "aten::std.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, \
-            bool keepdim=False) -> Tensor" =>
-            reduction(|_, a| spread_meta(a, 1), |a, o| run_spread(a, o, true)),
-        General "aten::var_mean.correction(Tensor self, int[1]? dim=None, *, \
-            Scalar? correction=None, bool keepdim=False) -> (Tensor, Tensor)" =>
-            reduction(|_, a| spread_meta(a, 2), |a, o| run_spread(a, o, false)),
-        General "aten::std_mean.correction(Tensor self, int[1]? dim=None, *, \
-            Scalar? correction=None, bool keepdim=False) -> (Tensor, Tensor)" =>
-            reduction(|_, a| spread_meta(a, 2), |a, o| run_spread(a, o, true)),
-        General "aten::std(Tensor self, bool unbiased=True) -> Tensor" =>
-            Lowering::Composite(|a| {
-                by_correction("aten::std.correction", &a[0], None, &a[1], false)
-            }),
-        General "aten::std.dim(Tensor self, int[1]? dim, bool unbiased=True, \
-            bool keepdim=False) -> Tensor" =>
-            Lowering::Composite(|a| {
-                by_correction("aten::std.correction", &a[0], Some(&a[1]), &a[2], a[3].bool()?)
-            }),
-        General "aten::std_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor)" =>
-            Lowering::Composite(|a| {
-                by_correction("aten::std_mean.correction", &a[0], None, &a[1], false)
-            }),
-        General "aten::std_mean.dim(Tensor self, int[1]? dim, bool unbiased=True, \
-            bool keepdim=False) -> (Tensor, Tensor)" =>
-            Lowering::Composite(|a| {
-                by_correction("aten::std_mean.correction", &a[0], Some(&a[1]), &a[2], a[3].bool()?)
-            }),
-        General "aten::var_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor)" =>
-            Lowering::Composite(|a| {
-                by_correction("aten::var_mean.correction", &a[0], None, &a[1], false)
-            }),
-        General "aten::var_mean.dim(Tensor self, int[1]? dim, bool unbiased=True, \
-            bool keepdim=False) -> (Tensor, Tensor)" =>
-            Lowering::Composite(|a| {
-                by_correction("aten::var_mean.correction", &a[0], Some(&a[1]), &a[2], a[3].bool()?)
-            }),
-        General "aten::norm.Scalar(Tensor self, Scalar p=2) -> Tensor" =>
-            reduction(
-                |_, a| norm_meta(a, &every(t(a)?), false, &Value::None),
-                |a, o| norm(a, o, &every(t(a)?)),
-            ),
-        General "aten::norm.ScalarOpt_dtype(Tensor self, Scalar? p, *, \
-            ScalarType dtype) -> Tensor" =>
-            Lowering::Composite(|a| {
-                crate::call(
-                    "aten::norm.ScalarOpt_dim",
-                    crate::args![
-                        t(a)?.to_dtype(a[2].dtype()?),
-                        a[1].clone(),
-                        Value::from_dims([0i64; 0])
-                    ],
-                )
-            }),
-        General "aten::norm.ScalarOpt_dim_dtype(Tensor self, Scalar? p, int[1] dim, bool keepdim, \
-            *, ScalarType dtype) -> Tensor" =>
-            Lowering::Composite(|a| {
-                crate::call(
-                    "aten::norm.ScalarOpt_dim",
-                    crate::args![
-                        t(a)?.to_dtype(a[4].dtype()?),
-                        a[1].clone(),
-                        a[2].clone(),
-                        a[3].clone()
-                    ],
-                )
-            }),
-        General "aten::norm.ScalarOpt_dim(Tensor self, Scalar? p, int[1] dim, \
-            bool keepdim=False) -> Tensor" =>
-            reduction(
-                |_, a| norm_meta(a, &listed(t(a)?, &a[2])?, a[3].bool()?, &Value::None),
-                |a, o| norm(a, o, &listed(t(a)?, &a[2])?),
-            ),
-        General "aten::linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, \
-            bool keepdim=False, *, ScalarType? dtype=None) -> Tensor" =>
-            reduction(
-                |_, a| norm_meta(a, &listed(t(a)?, &a[2])?, a[3].bool()?, &a[4]),
-                |a, o| norm(a, o, &listed(t(a)?, &a[2])?),
-            ),
     }
 }

@@ -1,4 +1,10 @@
-//! Views of the same elements under other sizes: where one exists, and with which strides.
+//! `view`: whether the elements can be seen under other sizes without a copy, and with which
+//! strides.
+//!
+//! [`view_strides`] is the algorithm of PyTorch's `computeStride`. Consecutive dimensions that are
+//! contiguous with one another form a run. A view exists if the new sizes split each run exactly.
+//! The cost is linear in the number of dimensions. With symbolic sizes, the comparisons become
+//! guards, unless the tensor is provably contiguous.
 
 use super::dims::{decide, known_equal, product, require};
 use super::views::is_open;
@@ -9,7 +15,8 @@ use maquette_ir::sym::SymInt;
 use maquette_ir::typing::contiguous_strides;
 use smallvec::smallvec;
 
-/// Replaces a size of -1 by what is left over, and requires the number of elements to stay `numel`.
+/// Replaces a size of -1 by the quotient of `numel` and the other sizes. Requires the product of
+/// the sizes to be `numel`.
 #[track_caller]
 pub(crate) fn infer_sizes(wanted: &[SymInt], numel: SymInt) -> Result<Dims> {
     let mut sizes: Dims = wanted.into();
@@ -59,16 +66,16 @@ pub(crate) fn infer_sizes(wanted: &[SymInt], numel: SymInt) -> Result<Dims> {
     Ok(sizes)
 }
 
-/// The strides under which the elements of `from` appear as `sizes`, which hold as many; `None`
-/// where only a copy can.
+/// The strides with which the elements of `from` appear under `sizes`, which have the same product.
+/// `None` if only a copy has these sizes.
 #[track_caller]
 pub(crate) fn view_strides(from: &Meta, sizes: &[SymInt]) -> Result<Option<Dims>> {
     let (old, strides) = (from.sizes.as_slice(), from.strides.as_slice());
     if old.len() == sizes.len() && old.iter().zip(sizes).all(|(&a, &b)| known_equal(a, b)) {
         return Ok(Some(strides.into()));
     }
-    // the contiguous strides of the new sizes suit every contiguous tensor; this is all that
-    // symbolic sizes usually need
+    // A contiguous tensor has a contiguous view of any sizes. This case needs no guard, and
+    // symbolic sizes rarely need another.
     let plain = contiguous_strides(old);
     let contiguous = old
         .iter()
@@ -83,8 +90,7 @@ pub(crate) fn view_strides(from: &Meta, sizes: &[SymInt]) -> Result<Option<Dims>
     let mut have = SymInt::from(1);
     for d in (0..old.len()).rev() {
         have *= old[d];
-        // a run of dimensions that memory walks as one ends where the outer stride does not
-        // continue it
+        // A run ends where the stride of the next outer dimension does not continue it.
         let ends = d == 0 || !(continues(old[d - 1], strides[d - 1], have * base)?);
         if !ends {
             continue;
@@ -99,7 +105,7 @@ pub(crate) fn view_strides(from: &Meta, sizes: &[SymInt]) -> Result<Option<Dims>
             taken *= sizes[next];
         }
         if !known_equal(taken, have) && !decide(taken.eq(have))? {
-            // no stride is wrong where there is no element
+            // An empty tensor has a view of any sizes.
             return Ok(if decide(product(old).eq(0))? {
                 Some(contiguous_strides(sizes))
             } else {
@@ -110,13 +116,14 @@ pub(crate) fn view_strides(from: &Meta, sizes: &[SymInt]) -> Result<Option<Dims>
             base = strides[d - 1];
             have = SymInt::from(1);
         } else {
-            // the numbers of elements agree, so what is left has size 1
+            // The numbers of elements agree, so the remaining sizes are 1.
             out[..next].fill(taken * base);
         }
     }
     Ok(Some(out))
 }
 
+/// Whether a dimension continues the run that is inside it.
 #[track_caller]
 fn continues(size: SymInt, stride: SymInt, expected: SymInt) -> Result<bool> {
     if known_equal(stride, expected) || size.as_i64() == Some(1) {
@@ -125,7 +132,7 @@ fn continues(size: SymInt, stride: SymInt, expected: SymInt) -> Result<bool> {
     Ok(decide(stride.eq(expected))? || decide(size.eq(1))?)
 }
 
-/// The metadata of a view under other sizes, which may hold one -1.
+/// The metadata of a view under other sizes, of which one may be -1.
 #[track_caller]
 pub(crate) fn view(from: &Meta, wanted: &[SymInt]) -> Result<Meta> {
     let sizes = infer_sizes(wanted, product(&from.sizes))?;
@@ -142,7 +149,8 @@ pub(crate) fn view(from: &Meta, wanted: &[SymInt]) -> Result<Meta> {
     }
 }
 
-/// The elements seen as another dtype: the last dimension grows or shrinks with the width.
+/// The metadata of a view as another dtype. The last dimension and the strides scale with the ratio
+/// of the element widths.
 #[track_caller]
 pub(crate) fn view_dtype(from: &Meta, dtype: maquette_ir::DType) -> Result<Meta> {
     use maquette_ir::DType::Bool;

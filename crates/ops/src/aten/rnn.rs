@@ -1,5 +1,8 @@
-//! Recurrent layers: one operator for the whole sequence, in every layer and direction, and the
-//! single cells.
+//! Recurrent layers: one operator runs a sequence through all layers and directions (`lstm`, `gru`,
+//! `rnn_tanh`, `rnn_relu`), and single cells run one step.
+//!
+//! The input's contribution to the gates of all steps is one matrix product. The hidden state's
+//! contribution is computed step by step.
 
 use super::dims::{done, fresh, require, require_rank, require_same_dtype};
 use super::lowering::{Class, Compute, Lowering, Metas, Strides};
@@ -15,7 +18,7 @@ use maquette_ir::Loc;
 use maquette_ir::sym::SymInt;
 use smallvec::smallvec;
 
-/// What a cell computes of its gates and state.
+/// The kind of a cell.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cell {
     Lstm,
@@ -24,26 +27,26 @@ enum Cell {
     Relu,
 }
 
-/// Hidden state, and the cell state of an LSTM.
+/// The hidden state, and the cell state of an LSTM.
 #[derive(Clone)]
 struct State {
     h: Tensor,
     c: Option<Tensor>,
 }
 
-/// The weights of one layer in one direction.
+/// The weights of one layer in one direction, with PyTorch's names.
 #[derive(Clone, Copy)]
 struct Weights<'a> {
     ih: &'a Tensor,
     hh: &'a Tensor,
     b_ih: Option<&'a Tensor>,
     b_hh: Option<&'a Tensor>,
-    /// A projection of the hidden state.
+    /// The projection of the hidden state, if there is one.
     hr: Option<&'a Tensor>,
 }
 
 impl Cell {
-    /// How many gates lie side by side in the weights.
+    /// The number of gates, whose weights are concatenated.
     fn gates(self) -> i64 {
         match self {
             Cell::Lstm => 4,
@@ -52,7 +55,7 @@ impl Cell {
         }
     }
 
-    /// The next state. `input`: the input's part of the gates, bias included.
+    /// The next state. `input` is the input's contribution to the gates, including its bias.
     fn step(self, input: &Tensor, state: &State, w: Weights<'_>) -> Result<State> {
         let recurrent = state.h.linear(w.hh, w.b_hh);
         let h = match (self, &state.c) {
@@ -88,25 +91,26 @@ fn misfit(expected: &str) -> Error {
     Error::value(format!("a recurrent cell needs {expected}"))
 }
 
-/// A call: `input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first`.
+/// A call. The arguments are `input, hx, params, has_biases, num_layers, dropout, train,
+/// bidirectional, batch_first`.
 struct Rnn<'a> {
     cell: Cell,
     input: &'a Tensor,
-    /// The first states of all layers and directions.
+    /// The initial hidden states of all layers and directions.
     h: &'a Tensor,
     c: Option<&'a Tensor>,
-    /// By layer, then direction.
+    /// The weights by layer, then by direction.
     weights: Vec<Weights<'a>>,
     directions: usize,
-    /// Between layers.
+    /// The dropout probability between layers.
     dropout: f64,
     batch_first: bool,
 }
 
 impl<'a> Rnn<'a> {
-    fn of(a: &'a [Value], cell: Cell) -> Result<Rnn<'a>> {
-        let states: Vec<&Tensor> = match &a[1] {
-            Value::Tensor(_) => vec![a[1].tensor()?],
+    fn of(args: &'a [Value], cell: Cell) -> Result<Rnn<'a>> {
+        let states: Vec<&Tensor> = match &args[1] {
+            Value::Tensor(_) => vec![args[1].tensor()?],
             other => other.list()?.iter().map(Value::tensor).collect::<Result<_>>()?,
         };
         let (h, c) = match (cell, states.as_slice()) {
@@ -119,16 +123,17 @@ impl<'a> Rnn<'a> {
                 )));
             }
         };
-        require_rank("input", a[0].tensor()?, 3..=3)?;
+        require_rank("input", args[0].tensor()?, 3..=3)?;
         states.iter().try_for_each(|t| require_rank("hx", t, 3..=3))?;
-        let params: Vec<&Tensor> = a[2].list()?.iter().map(Value::tensor).collect::<Result<_>>()?;
+        let params: Vec<&Tensor> =
+            args[2].list()?.iter().map(Value::tensor).collect::<Result<_>>()?;
         let (biases, layers, directions) =
-            (a[3].bool()?, a[4].int_i64()?, 1 + usize::from(a[7].bool()?));
+            (args[3].bool()?, args[4].int_i64()?, 1 + usize::from(args[7].bool()?));
         let cells =
             usize::try_from(layers).ok().filter(|n| *n > 0).and_then(|n| n.checked_mul(directions));
         let plain = 2 + 2 * usize::from(biases);
-        // sizes may be symbolic: how many weights there are tells whether the hidden states are
-        // projected
+        // The number of weights decides whether hidden states are projected, because sizes may be
+        // symbolic.
         let counts = |each: usize| cells.and_then(|n| n.checked_mul(each)) == Some(params.len());
         let projected = c.is_some() && counts(plain + 1);
         let each = plain + usize::from(projected);
@@ -147,21 +152,21 @@ impl<'a> Rnn<'a> {
                 if biases { (rest.first().copied(), rest.get(1).copied()) } else { (None, None) };
             Some(Weights { ih, hh, b_ih, b_hh, hr: projected.then(|| p.last().copied()).flatten() })
         });
-        let dropout = if a[6].bool()? { a[5].float()? } else { 0.0 };
+        let dropout = if args[6].bool()? { args[5].float()? } else { 0.0 };
         Ok(Rnn {
             cell,
-            input: a[0].tensor()?,
+            input: args[0].tensor()?,
             h,
             c,
             weights: weights.collect(),
             directions,
             dropout,
-            batch_first: a[8].bool()?,
+            batch_first: args[8].bool()?,
         })
     }
 
-    /// Checks one layer's weights: `width` features come in, states are `out` wide and cells
-    /// `hidden`.
+    /// Checks the weights of one layer with `width` input features, hidden states of size `out` and
+    /// cell states of size `hidden`.
     #[track_caller]
     fn check_weights(
         &self,
@@ -220,7 +225,7 @@ impl<'a> Rnn<'a> {
         Ok(metas)
     }
 
-    /// One layer in one direction: the hidden states of all steps, and the last state.
+    /// Runs one layer in one direction. Returns the hidden states of all steps and the last state.
     fn direction(
         &self,
         inputs: &Tensor,
@@ -228,7 +233,7 @@ impl<'a> Rnn<'a> {
         mut state: State,
         reverse: bool,
     ) -> Result<(Tensor, State)> {
-        // the input's part of all steps is one product
+        // The input's contribution of all steps is one matrix product.
         let mut steps = inputs.linear(w.ih, w.b_ih).unbind(0)?;
         let mut hidden = Vec::with_capacity(steps.len());
         if reverse {
@@ -275,17 +280,17 @@ impl<'a> Rnn<'a> {
     }
 }
 
-/// One step: `input, hx, w_ih, w_hh, b_ih, b_hh`.
-fn step(a: &[Value], cell: Cell) -> Result<Outputs> {
-    let input = a[0].tensor()?;
+/// One step of a cell. The arguments are `input, hx, w_ih, w_hh, b_ih, b_hh`.
+fn step(args: &[Value], cell: Cell) -> Result<Outputs> {
+    let input = args[0].tensor()?;
     let w = Weights {
-        ih: a[2].tensor()?,
-        hh: a[3].tensor()?,
-        b_ih: a[4].opt_tensor()?,
-        b_hh: a[5].opt_tensor()?,
+        ih: args[2].tensor()?,
+        hh: args[3].tensor()?,
+        b_ih: args[4].opt_tensor()?,
+        b_hh: args[5].opt_tensor()?,
         hr: None,
     };
-    let state = match (cell, &a[1]) {
+    let state = match (cell, &args[1]) {
         (Cell::Lstm, hx) => match hx.list()? {
             [h, c] => State { h: h.tensor()?.clone(), c: Some(c.tensor()?.clone()) },
             other => {
@@ -305,7 +310,7 @@ fn step(a: &[Value], cell: Cell) -> Result<Outputs> {
     Ok(out)
 }
 
-/// The whole sequence by one kind of cell.
+/// The operator that runs a sequence with one kind of cell.
 macro_rules! sequence {
     ($cell:expr) => {
         Lowering::Compute(Compute {
@@ -318,7 +323,7 @@ macro_rules! sequence {
 }
 
 table! {
-    /// See the module.
+    /// Recurrent layers and cells.
     pub(super) static TABLE = {
         General "aten::lstm.input(Tensor input, Tensor[] hx, Tensor[] params, bool has_biases, \
             int num_layers, float dropout, bool train, bool bidirectional, \

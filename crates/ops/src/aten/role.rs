@@ -1,98 +1,115 @@
-//! The role of an operator: the facts that passes use and neither its schema nor its lowering
-//! tells. Every entry of a table states one.
+//! The role of an operator: facts that passes use and that follow from neither the schema nor the
+//! lowering. Every table entry states one role.
 
 use crate::dispatch::device::FromHost;
 use maquette_ir::graph::ArithOp;
 
-/// The facts about one operator. The roles exclude each other.
+/// The facts about one operator. The roles are mutually exclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Passes know its schema and its lowering only.
+    /// No facts beyond the schema and the lowering.
     General,
-    /// Its only result has the elements of its first argument in row-major order, converted where
-    /// the dtypes differ.
+    /// The only result has the elements of the first argument in row-major order, converted if the
+    /// dtypes differ.
     PreservesElements,
-    /// The elements that it makes or writes are elements of the first operand that is only read,
-    /// at most converted.
+    /// Data movement: each element that the operator returns or writes is an element of the first
+    /// operand that it does not write, possibly converted.
     MovesElements,
-    /// As [`Role::MovesElements`] of its second operand, which may be on another device.
+    /// As [`Role::MovesElements`] for the second operand, which may be on another device.
     CopiesAcrossDevices,
-    /// Its result depends on the metadata of its first argument, and not on the contents.
+    /// The result depends on the metadata of the first argument and not on its contents.
     IgnoresContents,
-    /// Its results are numbers that the types of its arguments tell.
+    /// The results are numbers that follow from the metadata of the arguments.
     MetadataQuery,
-    /// It reads the storage of its argument, beyond the argument's own elements.
+    /// The operator reads the storage of its argument beyond the argument's own elements, or the
+    /// offset into it.
     ObservesStorage,
-    /// A view by an absolute offset into the storage, which its fourth argument gives. The view may
-    /// reach elements that its first argument does not have.
+    /// A view at an absolute offset into the storage, given by the fourth argument. The view may
+    /// reach elements outside the first argument.
     AddressesStorage,
-    /// Its argument `indices` may be on the host while the others are on a device.
+    /// The argument `indices` may be on the host while the other arguments are on a device.
     TakesHostIndices,
-    /// Its 0-d operands may be on the host while the others are on a device.
+    /// 0-d operands may be on the host while the other arguments are on a device.
     TakesHostNumbers,
-    /// A function that rewriting knows.
+    /// An arithmetic function that rewrite rules know.
     Arith(ArithOp),
-    /// As [`Role::Arith`] where the argument `alpha` is 1.
+    /// As [`Role::Arith`] if the argument `alpha` is 1.
     ArithUnlessScaled(ArithOp),
 }
 
+/// The facts that a role without an [`ArithOp`] states. Each fact has one place, so that a new role
+/// is one arm of [`Role::facts`].
+struct RoleFacts {
+    preserves_elements: bool,
+    is_data_movement: bool,
+    host_args: Option<FromHost>,
+    absolute_offset_arg: Option<usize>,
+    copied_operand: Option<usize>,
+}
+
+/// A role that states none of the facts.
+const NO_FACTS: RoleFacts = RoleFacts {
+    preserves_elements: false,
+    is_data_movement: false,
+    host_args: None,
+    absolute_offset_arg: None,
+    copied_operand: None,
+};
+
 impl Role {
+    const fn facts(self) -> RoleFacts {
+        match self {
+            Role::General
+            | Role::IgnoresContents
+            | Role::MetadataQuery
+            | Role::ObservesStorage
+            | Role::Arith(_)
+            | Role::ArithUnlessScaled(_) => NO_FACTS,
+            Role::PreservesElements => {
+                RoleFacts { preserves_elements: true, is_data_movement: true, ..NO_FACTS }
+            }
+            Role::MovesElements => RoleFacts { is_data_movement: true, ..NO_FACTS },
+            // Not data movement: the first operand that the operator only reads is the tensor
+            // whose elements it ignores.
+            Role::CopiesAcrossDevices => RoleFacts {
+                host_args: Some(FromHost::Anything),
+                copied_operand: Some(1),
+                ..NO_FACTS
+            },
+            Role::AddressesStorage => RoleFacts { absolute_offset_arg: Some(3), ..NO_FACTS },
+            Role::TakesHostIndices => RoleFacts { host_args: Some(FromHost::Indices), ..NO_FACTS },
+            Role::TakesHostNumbers => RoleFacts { host_args: Some(FromHost::Numbers), ..NO_FACTS },
+        }
+    }
+
     /// Whether the result has the elements of the first argument in row-major order.
     pub(crate) const fn preserves_elements(self) -> bool {
-        match self {
-            Role::PreservesElements => true,
-            Role::General
-            | Role::MovesElements
-            | Role::CopiesAcrossDevices
-            | Role::IgnoresContents
-            | Role::MetadataQuery
-            | Role::ObservesStorage
-            | Role::AddressesStorage
-            | Role::TakesHostIndices
-            | Role::TakesHostNumbers
-            | Role::Arith(_)
-            | Role::ArithUnlessScaled(_) => false,
-        }
+        self.facts().preserves_elements
     }
 
-    /// Whether the operator only moves elements of the first operand that it only reads.
+    /// Whether the operator only moves elements of the first operand that it does not write.
     pub(crate) const fn is_data_movement(self) -> bool {
-        match self {
-            Role::PreservesElements | Role::MovesElements => true,
-            // the first operand that it only reads is the tensor whose elements it ignores
-            Role::CopiesAcrossDevices => false,
-            Role::General
-            | Role::IgnoresContents
-            | Role::MetadataQuery
-            | Role::ObservesStorage
-            | Role::AddressesStorage
-            | Role::TakesHostIndices
-            | Role::TakesHostNumbers
-            | Role::Arith(_)
-            | Role::ArithUnlessScaled(_) => false,
-        }
+        self.facts().is_data_movement
     }
 
-    /// What may be on the host in a call on another device; `None` where the lowering tells.
+    /// The arguments that may be on the host in a call on another device. If `None`, the lowering
+    /// decides.
     pub(crate) const fn host_args(self) -> Option<FromHost> {
-        match self {
-            Role::CopiesAcrossDevices => Some(FromHost::Anything),
-            Role::TakesHostIndices => Some(FromHost::Indices),
-            Role::TakesHostNumbers => Some(FromHost::Numbers),
-            Role::General
-            | Role::PreservesElements
-            | Role::MovesElements
-            | Role::IgnoresContents
-            | Role::MetadataQuery
-            | Role::ObservesStorage
-            | Role::AddressesStorage
-            | Role::Arith(_)
-            | Role::ArithUnlessScaled(_) => None,
-        }
+        self.facts().host_args
     }
 
-    /// The function that the operator computes; `scaled`: of an operand times an `alpha` that is
-    /// not 1.
+    /// The index of the argument that is an absolute offset into the storage.
+    pub(crate) const fn absolute_offset_arg(self) -> Option<usize> {
+        self.facts().absolute_offset_arg
+    }
+
+    /// The index of the operand whose elements the result has, if it is not the first.
+    pub(crate) const fn copied_operand(self) -> Option<usize> {
+        self.facts().copied_operand
+    }
+
+    /// The function that the operator computes. `scaled` says that the call multiplies an operand
+    /// by an `alpha` other than 1.
     pub(crate) const fn arith_op(self, scaled: bool) -> Option<ArithOp> {
         match self {
             Role::Arith(op) => Some(op),
@@ -108,42 +125,6 @@ impl Role {
             | Role::AddressesStorage
             | Role::TakesHostIndices
             | Role::TakesHostNumbers => None,
-        }
-    }
-
-    /// The argument that is an absolute offset into the storage.
-    pub(crate) const fn absolute_offset_arg(self) -> Option<usize> {
-        match self {
-            Role::AddressesStorage => Some(3),
-            Role::General
-            | Role::PreservesElements
-            | Role::MovesElements
-            | Role::CopiesAcrossDevices
-            | Role::IgnoresContents
-            | Role::MetadataQuery
-            | Role::ObservesStorage
-            | Role::TakesHostIndices
-            | Role::TakesHostNumbers
-            | Role::Arith(_)
-            | Role::ArithUnlessScaled(_) => None,
-        }
-    }
-
-    /// The operand whose elements the result has, where that is not the first.
-    pub(crate) const fn copied_operand(self) -> Option<usize> {
-        match self {
-            Role::CopiesAcrossDevices => Some(1),
-            Role::General
-            | Role::PreservesElements
-            | Role::MovesElements
-            | Role::IgnoresContents
-            | Role::MetadataQuery
-            | Role::ObservesStorage
-            | Role::AddressesStorage
-            | Role::TakesHostIndices
-            | Role::TakesHostNumbers
-            | Role::Arith(_)
-            | Role::ArithUnlessScaled(_) => None,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Scans: running results along one dimension.
+//! Scans along one dimension: `cumsum`, `cumprod`, `cummax`, `cummin`.
 
 use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::reduce::accumulated;
@@ -20,12 +20,12 @@ const fn scanning(
     Lowering::Compute(Compute { class: Class::Scan, strides: Strides::RowMajor, metas, run })
 }
 
-/// The dimension that argument `i` names of argument 0.
+/// The dimension of argument 0 that argument `i` names.
 pub(super) fn dim(args: &[Value], i: usize) -> Result<usize> {
     wrap_dim(args[i].int_i64()?, args[0].tensor()?.dim())
 }
 
-/// A row-major result of the sizes of argument 0, whose dimension argument `i` must exist.
+/// Row-major metadata with the sizes of argument 0. Checks the dimension that argument `i` names.
 pub(super) fn same_sizes(args: &[Value], i: usize, dtype: DType) -> Result<Meta> {
     dim(args, i)?;
     let x = args[0].tensor()?;
@@ -63,7 +63,7 @@ fn extreme(args: &[Value], outs: &[Tensor], max: bool) -> Result<()> {
 }
 
 table! {
-    /// Running sums, products and extremes.
+    /// Cumulative sums, products and extrema.
     pub(super) static TABLE = {
         General "aten::cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor" =>
             scanning(|_, a| scan_meta(a),

@@ -1,5 +1,5 @@
-//! Softmax: the function, its logarithm, the variant for rows that are masked entirely, and the
-//! gradients.
+//! `softmax`, `log_softmax`, their gradients, and `_safe_softmax` for rows that are masked
+//! entirely.
 
 use super::dims::done;
 use super::loss::require_floats;
@@ -54,7 +54,7 @@ fn safe_softmax_meta(args: &[Value]) -> Result<Metas> {
     Ok(smallvec![same_sizes(args, 1, dtype)?])
 }
 
-/// As a softmax, but a row of nothing but negative infinity gives zeros.
+/// A softmax in which a row of negative infinities gives zeros instead of NaN.
 fn safe_softmax(args: &[Value], out: &Tensor) -> Result<()> {
     let x = cpu_exec::cast(args[0].tensor()?, out.dtype())?;
     if x.numel().as_i64() == Some(0) {
@@ -82,7 +82,7 @@ fn safe_softmax(args: &[Value], out: &Tensor) -> Result<()> {
     })
 }
 
-/// Argument 0 in the dtype that argument 2 asks for.
+/// Argument 0, converted to the dtype in argument 2 if there is one.
 fn converted(args: &[Value]) -> Result<Tensor> {
     let x = args[0].tensor()?;
     match args[2].opt(Value::dtype)? {
@@ -91,14 +91,14 @@ fn converted(args: &[Value]) -> Result<Tensor> {
     }
 }
 
-/// The gradient of a softmax, or of its logarithm, from that of its output.
-fn softmax_backward(a: &[Value], log: bool) -> Result<Tensor> {
-    let (grad, output, dtype) = (a[0].tensor()?, a[1].tensor()?, a[3].dtype()?);
+/// The gradient of `softmax` or `log_softmax`, from the gradient of its output.
+fn softmax_backward(args: &[Value], log: bool) -> Result<Tensor> {
+    let (grad, output, dtype) = (args[0].tensor()?, args[1].tensor()?, args[3].dtype()?);
     require_floats("softmax", &[("grad_output", grad), ("output", output)])?;
     require_same(grad.sizes(), output.sizes(), || {
         "argument `output` must have, as `grad_output`,".into()
     })?;
-    let dim = wrap_dim(a[2].int_i64()?, grad.dim())? as i64;
+    let dim = wrap_dim(args[2].int_i64()?, grad.dim())? as i64;
     let wide = wide(grad.dtype());
     let (g, y) = (grad.to_dtype(wide).contiguous(), output.to_dtype(wide).contiguous());
     let result = if log {

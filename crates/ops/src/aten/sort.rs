@@ -1,4 +1,4 @@
-//! Order along one dimension: sorting, which is always stable, and the greatest elements.
+//! Order along one dimension: `sort` and `argsort`, which are always stable, and `topk`.
 
 use super::dims::fresh_like;
 use super::lowering::{Class, Compute, Lowering, Metas, Strides};
@@ -20,7 +20,7 @@ const fn sorting(
     Lowering::Compute(Compute { class: Class::Sort, strides, metas, run })
 }
 
-/// Values and indices in the memory order of argument 0.
+/// The metadata of values and indices, in the memory order of argument 0.
 fn sort_meta(args: &[Value], d: usize) -> Result<Metas> {
     dim(args, d)?;
     let x = args[0].tensor()?;
@@ -73,7 +73,7 @@ fn topk(args: &[Value], outs: &[Tensor]) -> Result<()> {
 }
 
 table! {
-    /// Sorts, and the greatest elements.
+    /// `sort`, `argsort` and `topk`.
     pub(super) static TABLE = {
         General "aten::sort(Tensor self, int dim=-1, \
             bool descending=False) -> (Tensor values, Tensor indices)" =>

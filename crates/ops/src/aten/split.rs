@@ -1,5 +1,5 @@
-//! Views of one dimension in parts. How many there are must be known, so symbolic sizes are guarded
-//! as far as that.
+//! Views that split a dimension into parts. The number of results must be known, so symbolic sizes
+//! are guarded as far as they decide the number of parts.
 
 use super::dims::{div_ceil, require};
 use super::lowering::Metas;
@@ -11,7 +11,7 @@ use crate::tensor::meta::Meta;
 use crate::tensor::shape::{require_equal, wrap_dim};
 use maquette_ir::sym::SymInt;
 
-/// Pieces of the given lengths along a dimension.
+/// The views of consecutive parts of the given lengths.
 fn pieces(m: &Meta, d: usize, lengths: impl Iterator<Item = SymInt>) -> Metas {
     let mut start = SymInt::from(0);
     lengths
@@ -25,7 +25,7 @@ fn pieces(m: &Meta, d: usize, lengths: impl Iterator<Item = SymInt>) -> Metas {
         .collect()
 }
 
-/// More pieces than this are a mistake, not a program.
+/// The limit on the number of parts, against sizes that are mistakes.
 const MOST_PIECES: i64 = 1 << 24;
 
 fn piece_count(count: SymInt) -> Result<i64> {
@@ -38,8 +38,8 @@ fn piece_count(count: SymInt) -> Result<i64> {
     Ok(count)
 }
 
-/// Whether a size is 0: known, or guarded where the sample has it so. Where it has not, a guard on
-/// the number of pieces says as much.
+/// Whether a size is 0. A size that is 0 in the sample is guarded. Otherwise the guard on the
+/// number of parts implies that the size is not 0.
 fn is_zero(n: SymInt) -> Result<bool> {
     Ok(n.eq(0).statically_known() == Some(true) || n.hint() == Some(0) && n.guard_int()? == 0)
 }
@@ -102,7 +102,7 @@ pub(super) fn chunk(m: &Meta, chunks: i64, dim: i64) -> Result<Metas> {
     split(m, (n + (chunks - 1)).floor_div(chunks), dim)
 }
 
-/// `sections` parts whose lengths differ by 1 at most, the longer ones first.
+/// `sections` parts, whose lengths differ by at most 1. The longer parts come first.
 #[track_caller]
 fn tensor_split(m: &Meta, sections: SymInt, dim: i64) -> Result<Metas> {
     nonzero_rank(m)?;
@@ -119,7 +119,7 @@ fn tensor_split(m: &Meta, sections: SymInt, dim: i64) -> Result<Metas> {
     ))
 }
 
-/// The parts between indices, which are clamped, as slices are.
+/// The parts between the indices, which are clamped as slice bounds are.
 #[track_caller]
 fn split_at(m: &Meta, indices: &[SymInt], dim: i64) -> Result<Metas> {
     let starts = std::iter::once(None).chain(indices.iter().copied().map(Some));
@@ -127,8 +127,8 @@ fn split_at(m: &Meta, indices: &[SymInt], dim: i64) -> Result<Metas> {
     starts.zip(ends).map(|(start, end)| slice(m, dim, start, end, 1.into())).collect()
 }
 
-/// `hsplit`, `vsplit` and `dsplit` go along dimension 1, 0 and 2; rows of a vector are its
-/// elements.
+/// The dimension that `hsplit`, `vsplit` and `dsplit` split: 1, 0 and 2. `hsplit` of a vector
+/// splits dimension 0.
 fn fixed_dim(m: &Meta, dim: usize) -> Result<i64> {
     let least = [2, 1, 3].get(dim).copied().unwrap_or(1);
     if m.rank() < least {
@@ -140,7 +140,7 @@ fn fixed_dim(m: &Meta, dim: usize) -> Result<i64> {
     Ok(if m.rank() == 1 { 0 } else { dim as i64 })
 }
 
-/// Equal parts.
+/// `sections` parts of equal length.
 #[track_caller]
 fn split_evenly(m: &Meta, sections: i64, dim: usize) -> Result<Metas> {
     let dim = fixed_dim(m, dim)?;
@@ -163,7 +163,7 @@ fn unbind(m: &Meta, dim: i64) -> Result<Metas> {
 }
 
 table! {
-    /// See the module.
+    /// Splits of a dimension.
     pub(super) static TABLE = {
         General "aten::split.Tensor(Tensor(a -> *) self, SymInt split_size, \
             int dim=0) -> Tensor(a)[]" =>

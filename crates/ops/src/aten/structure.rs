@@ -1,9 +1,9 @@
-//! Tensors put together by structure: diagonals, blocks, triangles, grids, and parts in memory of
-//! their own.
+//! Tensors made by structure: diagonals, block matrices, indices of triangles, copies of split
+//! parts, and masked indexing.
 
-use super::dims::{done, fresh, fresh_like, require_rank};
+use super::dims::{done, fresh, require_rank};
 use super::execute::fits_into;
-use super::host::{self, typed};
+use super::host;
 use super::loss::promoted;
 use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::{split, table, views};
@@ -11,7 +11,7 @@ use crate::dispatch::cpu_exec;
 use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
-use crate::tensor::meta::{Dims, Meta};
+use crate::tensor::meta::Dims;
 use crate::tensor::shape::{require_same, wrap_dim};
 use crate::tensor::{Tensor, dims_text};
 use maquette_ir::sym::SymInt;
@@ -19,7 +19,7 @@ use maquette_ir::{DType, Device, Scalar};
 use smallvec::smallvec;
 use std::ops::Range;
 
-const fn copying(
+pub(super) const fn copying(
     metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
@@ -31,16 +31,16 @@ pub(super) fn tensors<'a>(name: &str, v: &'a Value) -> Result<Vec<&'a Tensor>> {
     if all.is_empty() { Err(Error::value(format!("`{name}` must not be empty"))) } else { Ok(all) }
 }
 
-/// A composite's results, as one list.
+/// The outputs of a composite that returns one list.
 pub(super) fn list(tensors: Vec<Tensor>) -> Result<Outputs> {
     tensors.iter().try_for_each(|t| t.ok().map(drop))?;
     Ok(smallvec![Value::List(tensors.into_iter().map(Value::Tensor).collect())])
 }
 
-/// A composite that writes its result into argument 0.
-pub(super) fn written(a: &[Value], op: &str) -> Result<Outputs> {
-    let result = crate::call(op, a.iter().cloned().collect())?;
-    let target = a[0].tensor()?;
+/// The in-place variant of a composite: writes the result of `op` into argument 0.
+pub(super) fn written(args: &[Value], op: &str) -> Result<Outputs> {
+    let result = crate::call(op, args.iter().cloned().collect())?;
+    let target = args[0].tensor()?;
     done(target.copy_(fits_into(target, result.first(), op)?))
 }
 
@@ -63,12 +63,12 @@ fn diag(x: &Tensor, offset: i64) -> Result<Tensor> {
     })
 }
 
-/// The dimensions of the result that hold the diagonals.
-fn diagonal_dims(a: &[Value]) -> Result<(usize, usize)> {
-    let x = a[0].tensor()?;
+/// The two dimensions of the result that hold the diagonals.
+fn diagonal_dims(args: &[Value]) -> Result<(usize, usize)> {
+    let x = args[0].tensor()?;
     require_rank("self", x, 1..=63)?;
     let (d1, d2) =
-        (wrap_dim(a[2].int_i64()?, x.dim() + 1)?, wrap_dim(a[3].int_i64()?, x.dim() + 1)?);
+        (wrap_dim(args[2].int_i64()?, x.dim() + 1)?, wrap_dim(args[3].int_i64()?, x.dim() + 1)?);
     if d1 == d2 {
         Err(Error::value(format!("`dim1` and `dim2` must differ, found both to be dimension {d1}")))
     } else {
@@ -76,11 +76,11 @@ fn diagonal_dims(a: &[Value]) -> Result<(usize, usize)> {
     }
 }
 
-fn diag_embed_metas(a: &[Value]) -> Result<Metas> {
-    let (d1, d2) = diagonal_dims(a)?;
-    let x = a[0].tensor()?;
+fn diag_embed_metas(args: &[Value]) -> Result<Metas> {
+    let (d1, d2) = diagonal_dims(args)?;
+    let x = args[0].tensor()?;
     let last = x.dim() - 1;
-    let side = x.sizes()[last] + SymInt::from(a[1].int_i64()?.saturating_abs());
+    let side = x.sizes()[last] + SymInt::from(args[1].int_i64()?.saturating_abs());
     let mut sizes: Dims = x.sizes()[..last].into();
     for d in [d1.min(d2), d1.max(d2)] {
         sizes.insert(d, side);
@@ -88,16 +88,16 @@ fn diag_embed_metas(a: &[Value]) -> Result<Metas> {
     Ok(smallvec![fresh(x, sizes, x.dtype())])
 }
 
-fn diag_embed(a: &[Value], out: &Tensor) -> Result<()> {
-    let (d1, d2) = diagonal_dims(a)?;
+fn diag_embed(args: &[Value], out: &Tensor) -> Result<()> {
+    let (d1, d2) = diagonal_dims(args)?;
     cpu_exec::fill(out, 0)?;
-    let diagonal = views::diagonal(out.meta(), a[1].int_i64()?, d1 as i64, d2 as i64)?;
-    cpu_exec::copy(a[0].tensor()?, &out.view_of(diagonal)?)
+    let diagonal = views::diagonal(out.meta(), args[1].int_i64()?, d1 as i64, d2 as i64)?;
+    cpu_exec::copy(args[0].tensor()?, &out.view_of(diagonal)?)
 }
 
 // ---- blocks
 
-/// Rows and columns of a block: a vector is a row, a number a matrix of one.
+/// The rows and columns of a block. A vector is a row, and a 0-d tensor is a 1×1 matrix.
 fn block(i: usize, t: &Tensor) -> Result<[SymInt; 2]> {
     match *t.sizes() {
         [] => Ok([1.into(), 1.into()]),
@@ -110,8 +110,8 @@ fn block(i: usize, t: &Tensor) -> Result<[SymInt; 2]> {
     }
 }
 
-fn block_diag_metas(a: &[Value]) -> Result<Metas> {
-    let parts = tensors("tensors", &a[0])?;
+fn block_diag_metas(args: &[Value]) -> Result<Metas> {
+    let parts = tensors("tensors", &args[0])?;
     let mut sizes: Dims = smallvec![0.into(), 0.into()];
     for (i, t) in parts.iter().enumerate() {
         let [n, m] = block(i, t)?;
@@ -121,10 +121,10 @@ fn block_diag_metas(a: &[Value]) -> Result<Metas> {
     Ok(smallvec![fresh(parts[0], sizes, promoted(&parts))])
 }
 
-fn block_diag(a: &[Value], out: &Tensor) -> Result<()> {
+fn block_diag(args: &[Value], out: &Tensor) -> Result<()> {
     cpu_exec::fill(out, 0)?;
     let (mut row, mut column) = (SymInt::from(0), SymInt::from(0));
-    for (i, t) in tensors("tensors", &a[0])?.into_iter().enumerate() {
+    for (i, t) in tensors("tensors", &args[0])?.into_iter().enumerate() {
         let [n, m] = block(i, t)?;
         let rows = views::narrow(out.meta(), 0, row, n)?;
         cpu_exec::copy(t, &out.view_of(views::narrow(&rows, 1, column, m)?)?)?;
@@ -134,11 +134,12 @@ fn block_diag(a: &[Value], out: &Tensor) -> Result<()> {
     Ok(())
 }
 
-/// Each tensor's dimension `dim` cut into as many chunks, zeros filling up the last; what follows
-/// is flattened and joined.
-fn chunk_cat(a: &[Value]) -> Result<Tensor> {
-    let parts = tensors("tensors", &a[0])?;
-    let (dim, chunks) = (wrap_dim(a[1].int_i64()?, parts[0].dim())?, a[2].int_i64()?);
+/// `_chunk_cat`: splits dimension `dim` of each tensor into `num_chunks` chunks, padding the last
+/// with zeros. The dimensions after `dim` are flattened into the chunk, and the tensors are
+/// concatenated.
+fn chunk_cat(args: &[Value]) -> Result<Tensor> {
+    let parts = tensors("tensors", &args[0])?;
+    let (dim, chunks) = (wrap_dim(args[1].int_i64()?, parts[0].dim())?, args[2].int_i64()?);
     if chunks < 1 {
         return Err(Error::value(format!("`num_chunks` must be positive, found {chunks}")));
     }
@@ -166,91 +167,39 @@ fn chunk_cat(a: &[Value]) -> Result<Tensor> {
     Ok(Tensor::cat(&pieces, dim as i64 + 1))
 }
 
-// ---- parts in memory of their own
+// ---- copies of split parts
 
-/// StorageCloner each part; its strides and offset are those it has in the whole.
+/// Copies the parts of argument 0 that `metas` describes as views of it.
 fn parts(
-    a: &[Value],
+    args: &[Value],
     out: &[Tensor],
     metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
 ) -> Result<()> {
     let op = crate::library::Op::find("aten::alias")?;
-    let x = a[0].tensor()?;
-    for (m, o) in FakeCtx::eager(op, |cx| metas(cx, a))?.into_iter().zip(out) {
+    let x = args[0].tensor()?;
+    for (m, o) in FakeCtx::eager(op, |cx| metas(cx, args))?.into_iter().zip(out) {
         cpu_exec::copy(&x.view_of(m)?, o)?;
     }
     Ok(())
 }
 
-fn split_metas(_: &FakeCtx, a: &[Value]) -> Result<Metas> {
-    split::split(a[0].tensor()?.meta(), a[1].int()?, a[2].int_i64()?)
+fn split_metas(_: &FakeCtx, args: &[Value]) -> Result<Metas> {
+    split::split(args[0].tensor()?.meta(), args[1].int()?, args[2].int_i64()?)
 }
 
-fn split_with_sizes_metas(_: &FakeCtx, a: &[Value]) -> Result<Metas> {
-    split::split_with_sizes(a[0].tensor()?.meta(), a[1].ints()?, a[2].int_i64()?)
+fn split_with_sizes_metas(_: &FakeCtx, args: &[Value]) -> Result<Metas> {
+    split::split_with_sizes(args[0].tensor()?.meta(), args[1].ints()?, args[2].int_i64()?)
 }
 
-fn chunk_metas(_: &FakeCtx, a: &[Value]) -> Result<Metas> {
-    split::chunk(a[0].tensor()?.meta(), a[1].int_i64()?, a[2].int_i64()?)
-}
-
-/// `self`'s own layout, after checking that `src` fits the window.
-fn window_metas(a: &[Value]) -> Result<Metas> {
-    let (x, src) = (a[0].tensor()?, a[1].tensor()?);
-    let window = views::as_strided(x, a[2].ints()?, a[3].ints()?, a[4].opt(Value::int)?)?;
-    require_same(&window.sizes, src.sizes(), || "argument `src` must have".into())?;
-    let dense = fresh_like(x, x.dtype())?;
-    // memory that several elements share cannot be copied as it is
-    let overlaps = x
-        .sizes()
-        .iter()
-        .zip(x.strides())
-        .any(|(n, s)| s.as_i64() == Some(0) && n.as_i64() != Some(1));
-    Ok(smallvec![if overlaps {
-        dense
-    } else {
-        Meta { strides: x.strides().into(), offset: x.storage_offset(), ..dense }
-    }])
-}
-
-/// Replaces the elements of `self` that lie in the window over its storage.
-fn window(a: &[Value], out: &Tensor) -> Result<()> {
-    let (x, src) = (a[0].tensor()?, a[1].tensor()?);
-    let window = views::as_strided(x, a[2].ints()?, a[3].ints()?, a[4].opt(Value::int)?)?;
-    let src = cpu_exec::cast(src, x.dtype())?;
-    typed!(x.dtype(), T => {
-        let (mut elements, new) = (host::data::<T>(x)?, host::data::<T>(&src)?);
-        let written: rustc_hash::FxHashMap<i64, T> =
-            positions(&window)?.into_iter().zip(new).collect();
-        for (e, at) in elements.iter_mut().zip(positions(x.meta())?) {
-            if let Some(v) = written.get(&at) {
-                *e = *v;
-            }
-        }
-        host::fill_with::<T>(out, |o| o.copy_from_slice(&elements))
-    })
-}
-
-/// Where in the storage the elements lie, in row-major order. Strides may be beyond any storage
-/// where there are none.
-fn positions(m: &Meta) -> Result<Vec<i64>> {
-    let c = m.concrete().ok_or_else(|| Error::value("the layout is symbolic"))?;
-    let mut out = vec![c.offset];
-    for (&n, &s) in c.sizes.iter().zip(&c.strides) {
-        let count = out.len().saturating_mul(n.max(0) as usize);
-        out = host::collect(
-            count,
-            out.iter().flat_map(|&at| (0..n).map(move |i| at.wrapping_add(i.wrapping_mul(s)))),
-        )?;
-    }
-    Ok(out)
+fn chunk_metas(_: &FakeCtx, args: &[Value]) -> Result<Metas> {
+    split::chunk(args[0].tensor()?.meta(), args[1].int_i64()?, args[2].int_i64()?)
 }
 
 // ---- triangles
 
-/// The part of a matrix on one side of a diagonal.
+/// The triangle of a matrix on one side of a diagonal.
 struct Triangle {
-    /// The rows that have elements of it.
+    /// The rows that have elements of the triangle.
     rows: Range<i64>,
     cols: i64,
     offset: i64,
@@ -258,9 +207,9 @@ struct Triangle {
 }
 
 impl Triangle {
-    /// By `row, col, offset`.
-    fn of(a: &[Value], lower: bool) -> Result<Triangle> {
-        let (rows, cols, offset) = (a[0].int_i64()?, a[1].int_i64()?, a[2].int_i64()?);
+    /// From the arguments `row, col, offset`.
+    fn of(args: &[Value], lower: bool) -> Result<Triangle> {
+        let (rows, cols, offset) = (args[0].int_i64()?, args[1].int_i64()?, args[2].int_i64()?);
         if rows < 0 || cols < 0 {
             return Err(Error::value(format!(
                 "`row` and `col` must not be negative, found {rows} and {cols}"
@@ -274,13 +223,14 @@ impl Triangle {
         Ok(Triangle { rows, cols, offset, lower })
     }
 
-    /// The columns of a row that has elements.
+    /// The columns of a row in [`Triangle::rows`].
     fn columns(&self, row: i64) -> Range<i64> {
         let edge = row.saturating_add(self.offset);
         if self.lower { 0..edge.saturating_add(1).min(self.cols) } else { edge.max(0)..self.cols }
     }
 
-    /// How many elements there are: row by row one more, until rows are whole.
+    /// The number of elements. Row lengths grow by one per row until they reach the number of
+    /// columns, so the sum is an arithmetic series and a rectangle. `i128` does not overflow.
     fn count(&self) -> i128 {
         let Range { start, end } = self.rows;
         if start >= end {
@@ -297,22 +247,22 @@ impl Triangle {
     }
 }
 
-fn triangle_metas(a: &[Value], lower: bool) -> Result<Metas> {
-    let triangle = Triangle::of(a, lower)?;
+fn triangle_metas(args: &[Value], lower: bool) -> Result<Metas> {
+    let triangle = Triangle::of(args, lower)?;
     let count = i64::try_from(triangle.count()).ok().filter(|n| n.checked_mul(16).is_some());
     let count = count.ok_or_else(|| {
         Error::value(format!("a triangle of {} elements is too large", triangle.count()))
     })?;
-    let m = super::creation::factory(&[2.into(), count.into()], a, 3, DType::I64, Device::Cpu)?;
+    let m = super::creation::factory(&[2.into(), count.into()], args, 3, DType::I64, Device::Cpu)?;
     match m.dtype {
         DType::I64 | DType::I32 => Ok(smallvec![m]),
         found => Err(Error::value(format!("indices have dtype i64 or i32, found {found}"))),
     }
 }
 
-/// Row numbers, then column numbers.
-fn triangle(a: &[Value], out: &Tensor, lower: bool) -> Result<()> {
-    let triangle = Triangle::of(a, lower)?;
+/// Writes the row indices, then the column indices.
+fn triangle(args: &[Value], out: &Tensor, lower: bool) -> Result<()> {
+    let triangle = Triangle::of(args, lower)?;
     let positions = || triangle.rows.clone().flat_map(|r| triangle.columns(r).map(move |c| (r, c)));
     let n = triangle.count() as i64;
     let all =
@@ -322,7 +272,7 @@ fn triangle(a: &[Value], out: &Tensor, lower: bool) -> Result<()> {
 
 // ---- masked indexing
 
-/// The indices, with those that lie outside moved inside: the mask tells which results count.
+/// Clamps the indices to the dimensions. The mask excludes the elements whose indices change.
 fn clamped(x: &Tensor, indices: &Value) -> Result<Vec<Option<Tensor>>> {
     let given = indices.list()?;
     if given.len() > x.dim() {
@@ -368,7 +318,7 @@ fn masked_index_put(x: &Tensor, mask: &Tensor, indices: &Value, values: &Tensor)
 }
 
 table! {
-    /// See the module.
+    /// Diagonals, blocks, parts, triangles and masked indexing.
     pub(super) static TABLE = {
         General "aten::trace(Tensor self) -> Tensor" =>
             Lowering::Composite(|a| done(trace(a[0].tensor()?)?)),
@@ -392,9 +342,6 @@ table! {
             copying(split_with_sizes_metas, |a, out| parts(a, out, split_with_sizes_metas)),
         General "aten::unsafe_chunk(Tensor self, int chunks, int dim=0) -> Tensor[]" =>
             copying(chunk_metas, |a, out| parts(a, out, chunk_metas)),
-        ObservesStorage "aten::as_strided_scatter(Tensor self, Tensor src, SymInt[] size, \
-            SymInt[] stride, SymInt? storage_offset=None) -> Tensor" =>
-            copying(|_, a| window_metas(a), |a, out| window(a, &out[0])),
         General "aten::tril_indices(int row, int col, int offset=0, *, ScalarType? dtype=4, \
             Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor" =>
             Lowering::Compute(Compute {

@@ -1,8 +1,8 @@
-//! PyTorch's operators that are known to be missing here, and why: an error says so, and so does
-//! `docs/operators.md`.
+//! The operators of PyTorch that are missing, with the reason. Errors and `docs/operators.md` print
+//! the reasons.
 
-/// Why a group of operators is missing, and their names without namespace, `.default` left out, in
-/// alphabetical order.
+/// Reasons, each with the operators that are missing for it: in alphabetical order, without the
+/// namespace, and without the overload name `.default`.
 pub(crate) static UNSUPPORTED: &[(&str, &[&str])] = &[
     (
         "it changes the metadata of its argument: here a tensor's sizes and strides never change; \
@@ -119,13 +119,13 @@ pub(crate) static UNSUPPORTED: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Why PyTorch's operator of this full name is missing, if it is known to be.
+/// The reason why PyTorch's operator of this full name is missing, if it is in the list.
 pub fn unsupported(name: &str) -> Option<&'static str> {
     let bare = name.strip_prefix("aten::")?;
     UNSUPPORTED.iter().find(|(_, names)| names.contains(&bare)).map(|(why, _)| *why)
 }
 
-/// Every operator known to be missing, with the reason.
+/// All missing operators, each with the reason.
 pub fn all_unsupported() -> impl Iterator<Item = (&'static str, &'static str)> {
     UNSUPPORTED.iter().flat_map(|(why, names)| names.iter().map(|n| (*n, *why)))
 }

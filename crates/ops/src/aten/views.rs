@@ -1,17 +1,24 @@
-//! Views: other metadata over the same storage. Rules hold for symbolic sizes as they do for plain
-//! numbers.
+//! The table of views: operators whose results are other metadata over the same storage. The rules
+//! are in `expand`, `permute`, `slicing`, `reshape` and, for `as_strided`, here. They serve
+//! constant and symbolic sizes alike.
 
-use super::dims::{decide, div_ceil, done, is_one, known_equal, product, require};
+use super::dims::{decide, done, product, require};
 use super::lowering::{Lowering, Metas};
+use super::permute::{movedim, permute, squeeze};
+use super::slicing::unfold;
 use super::{reshape, table};
 use crate::dispatch::value::{Outputs, Value};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
 use crate::tensor::meta::{Dims, Meta};
 use crate::tensor::shape::wrap_dim;
 use crate::tensor::{Tensor, dims_text};
-use maquette_ir::sym::{SymError, SymInt};
+use maquette_ir::sym::SymInt;
 use smallvec::{SmallVec, smallvec};
+
+pub(crate) use super::expand::{expand, is_open};
+pub(crate) use super::permute::{transpose, unsqueeze};
+pub(crate) use super::slicing::{diagonal, narrow, select, slice};
 
 pub(super) fn one(m: Meta) -> Result<Metas> {
     Ok(smallvec![m])
@@ -21,7 +28,7 @@ fn ints(i: impl Into<SymInt>) -> Result<Outputs> {
     Ok(smallvec![Value::Int(i.into())])
 }
 
-/// Wrapped dimensions, each named once.
+/// Wraps negative dimensions. Each dimension may occur only once.
 pub(crate) fn wrap_dims(dims: &[i64], rank: usize) -> Result<SmallVec<[usize; 6]>> {
     let mut out: SmallVec<[usize; 6]> = SmallVec::new();
     for &d in dims {
@@ -38,288 +45,11 @@ pub(super) fn nonzero_rank(m: &Meta) -> Result<()> {
     if m.rank() == 0 { Err(Error::value("a 0-d tensor has no dimension to index")) } else { Ok(()) }
 }
 
-/// Whether a size is -1, which stands for one that the operator finds. Of a symbolic one it is
-/// asked only where it may be negative.
-#[track_caller]
-pub(crate) fn is_open(n: SymInt) -> Result<bool> {
-    match n.as_i64() {
-        Some(n) => Ok(n == -1),
-        None if super::dims::decide_or_deny(
-            n.lt(0),
-            n.ge(0),
-            &format!("the size {n} must not be negative"),
-        )? =>
-        {
-            decide(n.eq(-1))
-        }
-        None => Ok(false),
-    }
-}
-
-#[track_caller]
-pub(crate) fn expand(m: &Meta, wanted: &[SymInt]) -> Result<Meta> {
-    let misfit = || {
-        format!(
-            "a tensor of sizes {} does not expand to sizes {}",
-            dims_text(&m.sizes),
-            dims_text(wanted)
-        )
-    };
-    let lead = wanted.len().checked_sub(m.rank()).ok_or_else(|| Error::value(misfit()))?;
-    let (mut sizes, mut strides): (Dims, Dims) =
-        (wanted.into(), smallvec![SymInt::from(0); wanted.len()]);
-    for d in (0..wanted.len()).rev() {
-        let target = wanted[d];
-        let kept = is_open(target)?;
-        let Some(from) = d.checked_sub(lead) else {
-            if kept {
-                return Err(Error::value(format!(
-                    "{}: a new dimension needs a size, found -1",
-                    misfit()
-                )));
-            }
-            require(target.ge(0), misfit)?;
-            // a new dimension of size 1 has the stride of a step over all that follows, as
-            // `unsqueeze` gives
-            if target.as_i64() == Some(1) {
-                strides[d] = sizes
-                    .get(d + 1)
-                    .zip(strides.get(d + 1))
-                    .map_or(SymInt::from(1), |(&n, &s)| n * s);
-            }
-            continue;
-        };
-        let (n, s) = (m.sizes[from], m.strides[from]);
-        if kept || known_equal(n, target) {
-            (sizes[d], strides[d]) = (n, s);
-        } else if n.as_i64() == Some(1) {
-            require(target.ge(0), misfit)?;
-        } else {
-            let same = n.eq(target);
-            if same.statically_known().is_none() && same.is_data_dependent() {
-                match require(same, misfit) {
-                    // what cannot be of that size is repeated
-                    Err(e)
-                        if matches!(e.kind(), ErrorKind::Guard(SymError::Contradiction { .. })) =>
-                    {
-                        require(n.eq(1), misfit)?
-                    }
-                    kept => {
-                        kept?;
-                        strides[d] = s;
-                    }
-                }
-            } else if decide(same)? {
-                strides[d] = s;
-            } else if !decide(n.eq(1))? {
-                return Err(Error::value(misfit()));
-            }
-        }
-    }
-    Ok(m.with_dims(sizes, strides))
-}
-
-fn permute(m: &Meta, order: &[usize]) -> Meta {
-    m.with_dims(
-        order.iter().map(|&d| m.sizes[d]).collect(),
-        order.iter().map(|&d| m.strides[d]).collect(),
-    )
-}
-
-pub(crate) fn transpose(m: &Meta, a: i64, b: i64) -> Result<Meta> {
-    let (a, b) = (wrap_dim(a, m.rank())?, wrap_dim(b, m.rank())?);
-    let mut out = m.with_dims(m.sizes.clone(), m.strides.clone());
-    if m.rank() > 0 {
-        out.sizes.swap(a, b);
-        out.strides.swap(a, b);
-    }
-    Ok(out)
-}
-
-fn movedim(m: &Meta, from: &[i64], to: &[i64]) -> Result<Meta> {
-    if from.len() != to.len() {
-        return Err(Error::value(format!(
-            "`source` and `destination` must have one length, found {from:?} and {to:?}"
-        )));
-    }
-    let (from, to) = (wrap_dims(from, m.rank())?, wrap_dims(to, m.rank())?);
-    let mut rest = (0..m.rank()).filter(|d| !from.contains(d));
-    let order: SmallVec<[usize; 6]> = (0..m.rank())
-        .filter_map(|d| to.iter().position(|&t| t == d).map(|i| from[i]).or_else(|| rest.next()))
-        .collect();
-    Ok(permute(m, &order))
-}
-
-/// An index or a slice bound counted from the end where it is negative.
-#[track_caller]
-fn from_end(i: SymInt, n: SymInt) -> Result<SymInt> {
-    let negative = match i.as_i64() {
-        Some(i) => i < 0,
-        None => super::dims::decide_or_deny(
-            i.lt(0),
-            i.ge(0),
-            &format!("the index {i} must not be negative"),
-        )?,
-    };
-    Ok(if negative { i + n } else { i })
-}
-
-#[track_caller]
-pub(crate) fn select(m: &Meta, dim: i64, index: SymInt) -> Result<Meta> {
-    nonzero_rank(m)?;
-    let d = wrap_dim(dim, m.rank())?;
-    let n = m.sizes[d];
-    let out_of_range = || {
-        format!(
-            "index {index} is out of range for dimension {dim} of size {n} in sizes {}",
-            dims_text(&m.sizes)
-        )
-    };
-    let i = from_end(index, n)?;
-    require(i.ge(0), out_of_range)?;
-    require(i.lt(n), out_of_range)?;
-    let mut out = m.with_dims(m.sizes.clone(), m.strides.clone());
-    out.sizes.remove(d);
-    let stride = out.strides.remove(d);
-    out.offset = m.offset + i * stride;
-    Ok(out)
-}
-
-/// `lo` where it is statically not above `hi`, else the smaller.
-fn at_most(lo: SymInt, hi: SymInt) -> SymInt {
-    match lo.le(hi).statically_known() {
-        Some(true) => lo,
-        Some(false) => hi,
-        None => lo.min(hi),
-    }
-}
-
-#[track_caller]
-pub(crate) fn slice(
-    m: &Meta,
-    dim: i64,
-    start: Option<SymInt>,
-    end: Option<SymInt>,
-    step: SymInt,
-) -> Result<Meta> {
-    nonzero_rank(m)?;
-    let d = wrap_dim(dim, m.rank())?;
-    require(step.gt(0), || format!("`step` must be positive, found {step}"))?;
-    let n = m.sizes[d];
-    let zero = SymInt::from(0);
-    let bound = |i: SymInt| -> Result<SymInt> {
-        let i = from_end(i, n)?;
-        let i = if i.ge(0).statically_known() == Some(true) { i } else { i.max(0) };
-        Ok(at_most(i, n))
-    };
-    let start = start.map_or(Ok(zero), bound)?;
-    let end = match end {
-        Some(end) if end.as_i64() != Some(i64::MAX) => bound(end)?,
-        _ => n,
-    };
-    let end = if start.le(end).statically_known() == Some(true) { end } else { end.max(start) };
-    let mut out = m.with_dims(m.sizes.clone(), m.strides.clone());
-    let length = end - start;
-    out.sizes[d] = if step.as_i64() == Some(1) { length } else { div_ceil(length, step) };
-    out.offset = m.offset + start * m.strides[d];
-    out.strides[d] = m.strides[d] * step;
-    Ok(out)
-}
-
-#[track_caller]
-pub(crate) fn narrow(m: &Meta, dim: i64, start: SymInt, length: SymInt) -> Result<Meta> {
-    nonzero_rank(m)?;
-    let d = wrap_dim(dim, m.rank())?;
-    let n = m.sizes[d];
-    let misfit = || {
-        format!(
-            "start {start} and length {length} leave dimension {dim} of size {n} in sizes {}",
-            dims_text(&m.sizes)
-        )
-    };
-    let start = from_end(start, n)?;
-    require(start.ge(0), misfit)?;
-    require(length.ge(0), misfit)?;
-    require((start + length).le(n), misfit)?;
-    let mut out = m.with_dims(m.sizes.clone(), m.strides.clone());
-    out.sizes[d] = length;
-    out.offset = m.offset + start * m.strides[d];
-    Ok(out)
-}
-
-#[track_caller]
-fn squeeze(m: &Meta, only: Option<&[usize]>) -> Result<Meta> {
-    let mut kept: SmallVec<[usize; 6]> = SmallVec::new();
-    for d in 0..m.rank() {
-        if !only.is_none_or(|o| o.contains(&d)) || !is_one(m.sizes[d])? {
-            kept.push(d);
-        }
-    }
-    Ok(permute(m, &kept))
-}
-
-pub(crate) fn unsqueeze(m: &Meta, dim: i64) -> Result<Meta> {
-    let d = wrap_dim(dim, m.rank() + 1)?;
-    let stride = if d < m.rank() { m.sizes[d] * m.strides[d] } else { 1.into() };
-    let mut out = m.with_dims(m.sizes.clone(), m.strides.clone());
-    out.sizes.insert(d, 1.into());
-    out.strides.insert(d, stride);
-    Ok(out)
-}
-
-pub(crate) fn diagonal(m: &Meta, offset: i64, dim1: i64, dim2: i64) -> Result<Meta> {
-    let (a, b) = (wrap_dim(dim1, m.rank())?, wrap_dim(dim2, m.rank())?);
-    if a == b {
-        return Err(Error::value(format!(
-            "`dim1` and `dim2` must differ, found {dim1} and {dim2}"
-        )));
-    }
-    let (rows, cols) = if offset >= 0 {
-        (m.sizes[a], m.sizes[b] - offset)
-    } else {
-        (m.sizes[a] + offset, m.sizes[b])
-    };
-    let n = at_most(rows, cols);
-    let n = if n.ge(0).statically_known() == Some(true) { n } else { n.max(0) };
-    let keep = |dims: &[SymInt]| {
-        (0..m.rank()).filter(|d| *d != a && *d != b).map(|d| dims[d]).collect::<Dims>()
-    };
-    let (mut sizes, mut strides) = (keep(&m.sizes), keep(&m.strides));
-    sizes.push(n);
-    strides.push(m.strides[a] + m.strides[b]);
-    let mut out = m.with_dims(sizes, strides);
-    // what has no element begins where the tensor does; where the sample has some, others are taken
-    // to
-    if !(n.as_i64() == Some(0) || n.hint() == Some(0) && n.guard_int()? == 0) {
-        out.offset =
-            m.offset + if offset >= 0 { m.strides[b] * offset } else { m.strides[a] * -offset };
-    }
-    Ok(out)
-}
-
-#[track_caller]
-fn unfold(m: &Meta, dim: i64, size: i64, step: i64) -> Result<Meta> {
-    let d = wrap_dim(dim, m.rank())?;
-    let n = m.sizes.get(d).copied().unwrap_or(1.into());
-    require(n.ge(size), || {
-        format!("windows of size {size} do not fit dimension {dim} of size {n}")
-    })?;
-    if step <= 0 || size < 0 {
-        return Err(Error::value(format!(
-            "`step` must be positive and `size` not negative, found step {step} and size {size}"
-        )));
-    }
-    let mut out = m.with_dims(m.sizes.clone(), m.strides.clone());
-    let stride = m.strides.get(d).copied().unwrap_or(1.into());
-    if d < m.rank() {
-        out.sizes[d] = (n - size).floor_div(step) + 1;
-        out.strides[d] = stride * step;
-    }
-    out.sizes.push(size.into());
-    out.strides.push(stride);
-    Ok(out)
-}
-
+/// The view with the given sizes, strides and absolute offset; without an offset, with that of `t`.
+///
+/// # Errors
+///
+/// An element of the view lies outside the storage. A fake tensor has no storage to check.
 #[track_caller]
 pub(crate) fn as_strided(
     t: &Tensor,
@@ -343,7 +73,8 @@ pub(crate) fn as_strided(
     {
         require(i.ge(0), || format!("`{what}` must not be negative, found {i}"))?;
     }
-    // where a tensor without elements begins is not known from its symbols
+    // The symbolic offset of an empty tensor may be wrong (see `diagonal`), so a guard decides
+    // whether the tensor is empty.
     if offset.is_none() && m.offset.as_i64().is_none() {
         decide(t.numel().eq(0))?;
     }
@@ -353,7 +84,7 @@ pub(crate) fn as_strided(
         && let Some(c) = out.concrete().filter(|c| c.numel() != Some(0))
     {
         let bytes = t.storage()?.len();
-        // an end that overflows lies outside, too
+        // An end that overflows `i64` lies outside the storage too.
         if c.span().and_then(|(_, end)| usize::try_from(end).ok()).is_none_or(|end| end > bytes) {
             let (sizes, strides) = (dims_text(sizes), dims_text(strides));
             return Err(crate::error::AccessError::OutOfBounds {
@@ -368,6 +99,7 @@ pub(crate) fn as_strided(
     Ok(out)
 }
 
+/// Merges the dimensions `start..=end`.
 fn flatten(x: &Tensor, start: i64, end: i64) -> Result<Tensor> {
     let (a, b) = (wrap_dim(start, x.dim())?, wrap_dim(end, x.dim())?);
     if a > b {
@@ -387,6 +119,7 @@ fn flatten(x: &Tensor, start: i64, end: i64) -> Result<Tensor> {
     Ok(x.reshape(sizes))
 }
 
+/// Splits a dimension into `sizes`, of which one may be -1.
 fn unflatten(x: &Tensor, dim: i64, sizes: &[SymInt]) -> Result<Tensor> {
     nonzero_rank(x.meta())?;
     let d = wrap_dim(dim, x.dim())?;
@@ -396,6 +129,7 @@ fn unflatten(x: &Tensor, dim: i64, sizes: &[SymInt]) -> Result<Tensor> {
     Ok(x.view(all))
 }
 
+/// A view if the layout permits one, else a copy.
 fn reshape_or_copy(x: &Tensor, wanted: &[SymInt]) -> Result<Tensor> {
     let sizes = reshape::infer_sizes(wanted, x.numel())?;
     Ok(match reshape::view_strides(x.meta(), &sizes)? {
@@ -426,13 +160,13 @@ fn dim_of(args: &[Value], of: fn(&Meta) -> &Dims) -> Result<Outputs> {
 }
 
 table! {
-    /// See the module.
+    /// Views, and queries of metadata.
     pub(super) static TABLE = {
         General "aten::view(Tensor(a) self, SymInt[] size) -> Tensor(a)" =>
             view(|_, a| one(reshape::view(meta(a)?, a[1].ints()?)?)),
         General "aten::view.dtype(Tensor(a) self, ScalarType dtype) -> Tensor(a)" =>
             view(|_, a| one(reshape::view_dtype(meta(a)?, a[1].dtype()?)?)),
-        // its schema says that the result is fresh, so it is
+        // The schema declares a fresh result, so this operator copies.
         General "aten::_unsafe_view(Tensor self, SymInt[] size) -> Tensor" =>
             super::copies::unsafe_view(),
         PreservesElements "aten::reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)" =>

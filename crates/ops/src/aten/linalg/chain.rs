@@ -1,4 +1,9 @@
-//! Products of many matrices, and powers of one.
+//! Products of many matrices (`linalg_multi_dot`, `chain_matmul`) and powers of one
+//! (`linalg_matrix_power`).
+//!
+//! The order of a chain of products is found by dynamic programming over its intervals
+//! (matrix-chain multiplication): O(n³) time and O(n²) memory for n factors. A power takes O(log n)
+//! products by repeated squaring.
 
 use super::shape;
 use crate::aten::dims::{done, require, require_rank};
@@ -10,8 +15,9 @@ use crate::tensor::{Tensor, dims_text};
 use maquette_ir::MemoryFormat;
 use maquette_ir::sym::SymInt;
 
-/// Where to split each run of factors so that the products cost least: `split[i][j]` for those from
-/// `i` to `j`. `edges` are the factors' rows, and the last one's columns.
+/// The best split of each interval of factors: `split[i][j]` is the last factor of the left part of
+/// the product of factors `i` to `j`. `edges` are the rows of the factors, followed by the columns
+/// of the last one.
 fn best_splits(edges: &[f64]) -> Vec<Vec<usize>> {
     let n = edges.len() - 1;
     let (mut cost, mut split) = (vec![vec![0.0; n]; n], vec![vec![0; n]; n]);
@@ -38,8 +44,8 @@ fn multiply(factors: &[Tensor], split: &[Vec<usize>], i: usize, j: usize) -> Ten
     multiply(factors, split, i, k).mm(&multiply(factors, split, k + 1, j))
 }
 
-/// The product of matrices in the cheapest order; symbolic sizes count as large, and are not
-/// guarded.
+/// Multiplies matrices in the order that costs least. Symbolic sizes count as large, so that the
+/// order needs no guard.
 fn product(factors: &[Tensor]) -> Result<Tensor> {
     let mut edges = Vec::with_capacity(factors.len() + 1);
     for (i, t) in factors.iter().enumerate() {
@@ -52,7 +58,7 @@ fn product(factors: &[Tensor]) -> Result<Tensor> {
     Ok(multiply(factors, &best_splits(&edges), 0, factors.len() - 1))
 }
 
-/// The first factor may be a row, the last a column, both as vectors.
+/// `linalg_multi_dot`: a first factor of one dimension is a row, and a last one is a column.
 fn multi_dot(given: &[&Tensor]) -> Result<Tensor> {
     let [first, .., last] = given else {
         return Err(Error::value(format!(
@@ -83,7 +89,7 @@ fn chain_matmul(given: &[&Tensor]) -> Result<Tensor> {
     }
 }
 
-/// By repeated squaring; of the inverse where the power is negative.
+/// The power by repeated squaring. A negative power is a power of the inverse.
 fn power(x: &Tensor, n: i64) -> Result<Tensor> {
     let (_, rows, cols) = shape("self", x)?;
     require(rows.eq(cols), || {
@@ -111,7 +117,7 @@ fn power(x: &Tensor, n: i64) -> Result<Tensor> {
 }
 
 table! {
-    /// See the module.
+    /// Chains and powers.
     pub(super) static TABLE = {
         General "aten::linalg_multi_dot(Tensor[] tensors) -> Tensor" =>
             Lowering::Composite(|a| done(multi_dot(&tensors("tensors", &a[0])?)?)),

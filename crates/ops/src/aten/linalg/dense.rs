@@ -1,8 +1,9 @@
-//! Algorithms on one dense matrix.
+//! Algorithms on one dense matrix in `f64`: LU, Cholesky and Householder QR, with the storage
+//! conventions of LAPACK. Each takes O(n³) operations and is not blocked.
 
 use std::ops::{Index, IndexMut};
 
-/// A matrix, row after row.
+/// A row-major matrix.
 #[derive(Clone, Debug)]
 pub(super) struct Matrix {
     pub(super) rows: usize,
@@ -24,12 +25,12 @@ impl IndexMut<(usize, usize)> for Matrix {
 }
 
 impl Matrix {
-    /// `data` has `rows * cols` elements.
+    /// A matrix of `rows * cols` elements.
     pub(super) fn new(rows: usize, cols: usize, data: Vec<f64>) -> Matrix {
         Matrix { rows, cols, data }
     }
 
-    /// The matrix of `f(row, column)`.
+    /// The matrix of the elements `f(row, column)`.
     pub(super) fn from_fn(rows: usize, cols: usize, f: impl Fn(usize, usize) -> f64) -> Matrix {
         if cols == 0 {
             return Matrix::new(rows, cols, Vec::new()); // there may be many rows
@@ -44,12 +45,12 @@ impl Matrix {
         }
     }
 
-    /// Ones on the diagonal, zeros elsewhere.
+    /// Ones on the main diagonal, zeros elsewhere.
     pub(super) fn identity(rows: usize, cols: usize) -> Matrix {
         Matrix::from_fn(rows, cols, |r, c| f64::from(u8::from(r == c)))
     }
 
-    /// The elements, row after row.
+    /// The elements in row-major order.
     pub(super) fn data(&self) -> &[f64] {
         &self.data
     }
@@ -58,12 +59,12 @@ impl Matrix {
         Matrix::from_fn(self.cols, self.rows, |r, c| self[(c, r)])
     }
 
-    /// The transpose where `yes`.
+    /// The transpose if `yes`, else the matrix.
     pub(super) fn transposed_if(self, yes: bool) -> Matrix {
         if yes { self.transposed() } else { self }
     }
 
-    /// The first rows and columns, with zeros below (`upper`) or above the diagonal.
+    /// The leading block with these sizes, with zeros below (`upper`) or above the diagonal.
     pub(super) fn triangle(&self, rows: usize, cols: usize, upper: bool) -> Matrix {
         Matrix::from_fn(
             rows,
@@ -78,7 +79,7 @@ impl Matrix {
         }
     }
 
-    /// Exchanges rows as a factorisation did, or back.
+    /// Applies the row exchanges of a factorization, or undoes them.
     pub(super) fn permute(&mut self, pivots: &[usize], back: bool) {
         let mut swap = |(i, &p): (usize, &usize)| self.swap_rows(i, p);
         if back {
@@ -89,16 +90,16 @@ impl Matrix {
     }
 }
 
-/// A factorisation `P L U`, both factors in one matrix.
+/// A factorization `P L U`. Both factors share one matrix, as in LAPACK's `getrf`.
 pub(super) struct Lu {
     pub(super) factors: Matrix,
-    /// The row that each row was exchanged with, in order.
+    /// The row with which each row was exchanged, in order.
     pub(super) pivots: Vec<usize>,
-    /// The number, from 1, of the first pivot that is 0; else 0.
+    /// The number of the first pivot that is 0, counted from 1; 0 if there is none.
     pub(super) info: usize,
 }
 
-/// Gaussian elimination with partial pivoting.
+/// LU factorization by Gaussian elimination with partial pivoting.
 pub(super) fn lu(mut m: Matrix) -> Lu {
     let mut pivots = Vec::new();
     let mut info = 0;
@@ -127,7 +128,7 @@ pub(super) fn lu(mut m: Matrix) -> Lu {
 }
 
 impl Lu {
-    /// The matrix's sign and the logarithm of its absolute determinant.
+    /// The sign of the determinant, and the logarithm of its absolute value.
     pub(super) fn slogdet(&self) -> (f64, f64) {
         let (mut sign, mut log) = (1.0, 0.0);
         for (i, &p) in self.pivots.iter().enumerate() {
@@ -146,7 +147,7 @@ impl Lu {
             .product()
     }
 
-    /// `x` such that the matrix, or its transpose, times `x` is `b`.
+    /// Solves `A x = b`, or `Aᵀ x = b` if `transposed`.
     pub(super) fn solve(&self, mut b: Matrix, transposed: bool) -> Matrix {
         if transposed {
             let t = self.factors.transposed();
@@ -162,8 +163,8 @@ impl Lu {
     }
 }
 
-/// Replaces `b` by `x` such that a triangle of `a` times `x` is `b`; `unit`: with ones on the
-/// diagonal.
+/// Replaces `b` by the solution `x` of `T x = b`, where `T` is a triangle of `a`. With `unit`, the
+/// diagonal of `T` is 1.
 pub(super) fn solve_triangular(a: &Matrix, b: &mut Matrix, upper: bool, unit: bool) {
     let n = b.rows;
     for step in 0..n {
@@ -177,8 +178,8 @@ pub(super) fn solve_triangular(a: &Matrix, b: &mut Matrix, upper: bool, unit: bo
     }
 }
 
-/// Replaces the lower triangle of `m` by its Cholesky factor, the rest by zeros. The order of the
-/// first minor that is not positive, or 0.
+/// Replaces the lower triangle of `m` by its Cholesky factor and the rest by zeros. Returns the
+/// order of the first leading minor that is not positive, or 0.
 pub(super) fn cholesky(m: &mut Matrix) -> usize {
     let mut info = 0;
     'columns: for j in 0..m.cols {
@@ -196,13 +197,13 @@ pub(super) fn cholesky(m: &mut Matrix) -> usize {
     info
 }
 
-/// Replaces `m` by `R` above the diagonal and the vectors of the reflections below, as LAPACK's
-/// `geqrf`; the reflections' factors.
+/// QR by Householder reflections, in the form of LAPACK's `geqrf`: `R` in the upper triangle of
+/// `m`, the vectors of the reflections below. Returns the factors of the reflections.
 pub(super) fn householder(m: &mut Matrix) -> Vec<f64> {
     (0..m.rows.min(m.cols)).map(|k| reflection(m, k)).collect()
 }
 
-/// One step of [`householder`].
+/// One reflection of [`householder`].
 fn reflection(m: &mut Matrix, k: usize) -> f64 {
     let tail = (k + 1..m.rows).fold(0.0f64, |n, i| n.hypot(m[(i, k)]));
     if tail == 0.0 {
@@ -225,7 +226,8 @@ fn reflection(m: &mut Matrix, k: usize) -> f64 {
     tau
 }
 
-/// Multiplies `c` from the left by the product of the reflections in `a`, or by its transpose.
+/// Multiplies `c` from the left by the product of the reflections in `a`, or by its transpose, as
+/// LAPACK's `ormqr`.
 pub(super) fn reflect(a: &Matrix, tau: &[f64], c: &mut Matrix, transposed: bool) {
     for step in 0..tau.len() {
         let k = if transposed { step } else { tau.len() - 1 - step };

@@ -1,4 +1,5 @@
-//! Factorisations: LU, Cholesky, QR and the reflections it is made of.
+//! Factorizations: LU, Cholesky, QR, and the Householder reflections of QR. The algorithms are in
+//! `dense`.
 
 use super::dense::{Matrix, cholesky, householder, lu, reflect};
 use super::{columns, dense, load, load_rows, matrix, sizes, square, store};
@@ -14,7 +15,7 @@ use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
 use smallvec::smallvec;
 
-/// Fails where a factorisation did and the caller asked: argument `check` is true.
+/// An error if a factorization failed and the caller requested the check.
 pub(super) fn check_info(info: &[f64], check: bool, why: &str) -> Result<()> {
     match info.iter().position(|i| *i != 0.0).filter(|_| check) {
         None => Ok(()),
@@ -25,19 +26,19 @@ pub(super) fn check_info(info: &[f64], check: bool, why: &str) -> Result<()> {
     }
 }
 
-/// The smaller of two sizes.
+/// The smaller size.
 pub(super) fn least(a: SymInt, b: SymInt) -> SymInt {
     a.min(b)
 }
 
-/// `LU`, `pivots` and `info` of the matrices in an argument.
+/// The metadata of `LU`, `pivots` and `info` for the matrices of an argument.
 pub(super) fn lu_metas(name: &str, x: &Tensor) -> Result<[Meta; 3]> {
     let (batch, n, m) = matrix(name, x)?;
     let pivots = fresh(x, sizes(batch, &[least(n, m)]), DType::I32);
     Ok([columns(x, x.sizes().into()), pivots, fresh(x, batch.into(), DType::I32)])
 }
 
-/// Pivots count from 1.
+/// Stores pivots, which count from 1 as in LAPACK.
 pub(super) fn store_pivots<'a>(
     out: &Tensor,
     all: impl Iterator<Item = &'a Vec<usize>>,
@@ -45,27 +46,27 @@ pub(super) fn store_pivots<'a>(
     host::store_reals(out, &all.flatten().map(|&p| p as f64 + 1.0).collect::<Vec<f64>>())
 }
 
-fn lu_factor_metas(a: &[Value]) -> Result<Metas> {
-    if !a[1].bool()? {
+fn lu_factor_metas(args: &[Value]) -> Result<Metas> {
+    if !args[1].bool()? {
         return Err(Error::value(
             "`pivot` must be true: an LU factorisation without pivoting is not implemented on the \
                 host",
         ));
     }
-    Ok(lu_metas("A", a[0].tensor()?)?.into_iter().collect())
+    Ok(lu_metas("A", args[0].tensor()?)?.into_iter().collect())
 }
 
-fn lu_factor(a: &[Value], out: &[Tensor]) -> Result<()> {
-    let x = a[0].tensor()?;
+fn lu_factor(args: &[Value], out: &[Tensor]) -> Result<()> {
+    let x = args[0].tensor()?;
     let all: Vec<_> = load(x, matrix("A", x)?.0)?.into_iter().map(lu).collect();
     let info: Vec<f64> = all.iter().map(|f| f.info as f64).collect();
-    check_info(&info, a[2].bool()?, "is singular")?;
+    check_info(&info, args[2].bool()?, "is singular")?;
     store(&out[0], all.iter().map(|f| &f.factors))?;
     store_pivots(&out[1], all.iter().map(|f| &f.pivots))?;
     host::store_reals(&out[2], &info)
 }
 
-/// The exchanges of rows that an argument of pivots holds, for matrices of `rows` rows.
+/// Loads the row exchanges of an argument of pivots, for matrices with `rows` rows.
 pub(super) fn load_pivots(t: &Tensor, rows: usize) -> Result<Vec<Vec<usize>>> {
     let all = load_rows(t)?;
     if let Some(p) = all.iter().flatten().find(|p| !(1.0..=rows as f64).contains(*p)) {
@@ -76,7 +77,7 @@ pub(super) fn load_pivots(t: &Tensor, rows: usize) -> Result<Vec<Vec<usize>>> {
     Ok(all.into_iter().map(|row| row.into_iter().map(|p| p as usize - 1).collect()).collect())
 }
 
-/// Pivots must be one list of i32 a matrix.
+/// Requires the pivots to be one vector of i32 for each matrix.
 pub(super) fn require_pivots(
     name: &str,
     pivots: &Tensor,
@@ -94,25 +95,25 @@ pub(super) fn require_pivots(
     })
 }
 
-fn lu_unpack_metas(a: &[Value]) -> Result<Metas> {
-    let x = a[0].tensor()?;
+fn lu_unpack_metas(args: &[Value]) -> Result<Metas> {
+    let x = args[0].tensor()?;
     let (batch, n, m) = matrix("LU_data", x)?;
     let k = least(n, m);
     let given = |yes: &Value, rest: &[SymInt]| -> Result<Meta> {
         Ok(fresh(x, if yes.bool()? { sizes(batch, rest) } else { smallvec![0.into()] }, x.dtype()))
     };
-    if a[3].bool()? {
-        require_pivots("LU_pivots", a[1].tensor()?, batch, k)?;
+    if args[3].bool()? {
+        require_pivots("LU_pivots", args[1].tensor()?, batch, k)?;
     }
-    Ok(smallvec![given(&a[3], &[n, n])?, given(&a[2], &[n, k])?, given(&a[2], &[k, m])?])
+    Ok(smallvec![given(&args[3], &[n, n])?, given(&args[2], &[n, k])?, given(&args[2], &[k, m])?])
 }
 
-fn lu_unpack(a: &[Value], out: &[Tensor]) -> Result<()> {
-    let x = a[0].tensor()?;
+fn lu_unpack(args: &[Value], out: &[Tensor]) -> Result<()> {
+    let x = args[0].tensor()?;
     let all = load(x, matrix("LU_data", x)?.0)?;
     let rows = host::sizes(x)?[x.dim() - 2];
-    if a[3].bool()? {
-        let mut permutations = load_pivots(a[1].tensor()?, rows)?;
+    if args[3].bool()? {
+        let mut permutations = load_pivots(args[1].tensor()?, rows)?;
         let matrices: Vec<Matrix> = permutations
             .iter_mut()
             .map(|pivots| {
@@ -123,7 +124,7 @@ fn lu_unpack(a: &[Value], out: &[Tensor]) -> Result<()> {
             .collect();
         store(&out[0], &matrices)?;
     }
-    if a[2].bool()? {
+    if args[2].bool()? {
         let unit = |m: &Matrix| {
             let mut l = m.triangle(m.rows, m.rows.min(m.cols), false);
             (0..l.cols).for_each(|i| l[(i, i)] = 1.0);
@@ -138,38 +139,38 @@ fn lu_unpack(a: &[Value], out: &[Tensor]) -> Result<()> {
     Ok(())
 }
 
-fn cholesky_metas(a: &[Value]) -> Result<Metas> {
-    let x = a[0].tensor()?;
+fn cholesky_metas(args: &[Value]) -> Result<Metas> {
+    let x = args[0].tensor()?;
     let (batch, _) = square("self", x)?;
     Ok(smallvec![columns(x, x.sizes().into()), fresh(x, batch.into(), DType::I32)])
 }
 
-fn cholesky_ex(a: &[Value], out: &[Tensor]) -> Result<()> {
-    let (x, upper) = (a[0].tensor()?, a[1].bool()?);
+fn cholesky_ex(args: &[Value], out: &[Tensor]) -> Result<()> {
+    let (x, upper) = (args[0].tensor()?, args[1].bool()?);
     let mut all: Vec<Matrix> =
         load(x, square("self", x)?.0)?.into_iter().map(|m| m.transposed_if(upper)).collect();
     let info: Vec<f64> = all.iter_mut().map(|m| cholesky(m) as f64).collect();
-    check_info(&info, a[2].bool()?, "is not positive-definite")?;
+    check_info(&info, args[2].bool()?, "is not positive-definite")?;
     store(&out[0], &all.into_iter().map(|m| m.transposed_if(upper)).collect::<Vec<_>>())?;
     host::store_reals(&out[1], &info)
 }
 
-fn geqrf_metas(a: &[Value]) -> Result<Metas> {
-    let x = a[0].tensor()?;
+fn geqrf_metas(args: &[Value]) -> Result<Metas> {
+    let x = args[0].tensor()?;
     let (batch, n, m) = matrix("self", x)?;
     Ok(smallvec![columns(x, x.sizes().into()), fresh(x, sizes(batch, &[least(n, m)]), x.dtype())])
 }
 
-fn geqrf(a: &[Value], out: &[Tensor]) -> Result<()> {
-    let x = a[0].tensor()?;
+fn geqrf(args: &[Value], out: &[Tensor]) -> Result<()> {
+    let x = args[0].tensor()?;
     let mut all = load(x, matrix("self", x)?.0)?;
     let tau: Vec<f64> = all.iter_mut().flat_map(householder).collect();
     store(&out[0], &all)?;
     host::store_reals(&out[1], &tau)
 }
 
-/// The reflections in `x` must have their factors in `tau`: at most as many as columns, which are
-/// at most as many as rows.
+/// Requires `tau` to hold a factor for each reflection in `x`. There are at most as many
+/// reflections as columns, and at most as many columns as rows.
 fn require_reflections(names: [&str; 2], x: &Tensor, tau: &Tensor) -> Result<()> {
     require_same_dtype((names[0], x), (names[1], tau))?;
     let (batch, n, m) = matrix(names[0], x)?;
@@ -191,8 +192,8 @@ fn require_reflections(names: [&str; 2], x: &Tensor, tau: &Tensor) -> Result<()>
     Ok(())
 }
 
-fn householder_product_metas(a: &[Value]) -> Result<Metas> {
-    let (x, tau) = (a[0].tensor()?, a[1].tensor()?);
+fn householder_product_metas(args: &[Value]) -> Result<Metas> {
+    let (x, tau) = (args[0].tensor()?, args[1].tensor()?);
     require_reflections(["input", "tau"], x, tau)?;
     let (_, n, m) = matrix("input", x)?;
     require(m.le(n), || {
@@ -204,24 +205,24 @@ fn householder_product_metas(a: &[Value]) -> Result<Metas> {
     Ok(smallvec![columns(x, x.sizes().into())])
 }
 
-fn householder_product(a: &[Value], out: &Tensor) -> Result<()> {
-    let x = a[0].tensor()?;
+fn householder_product(args: &[Value], out: &Tensor) -> Result<()> {
+    let x = args[0].tensor()?;
     let all = load(x, matrix("input", x)?.0)?;
     let product = |(m, tau): (&Matrix, Vec<f64>)| {
         let mut q = Matrix::identity(m.rows, m.cols);
         reflect(m, &tau, &mut q, false);
         q
     };
-    store(out, &all.iter().zip(load_rows(a[1].tensor()?)?).map(product).collect::<Vec<_>>())
+    store(out, &all.iter().zip(load_rows(args[1].tensor()?)?).map(product).collect::<Vec<_>>())
 }
 
-fn ormqr_metas(a: &[Value]) -> Result<Metas> {
-    let (x, tau, c) = (a[0].tensor()?, a[1].tensor()?, a[2].tensor()?);
+fn ormqr_metas(args: &[Value]) -> Result<Metas> {
+    let (x, tau, c) = (args[0].tensor()?, args[1].tensor()?, args[2].tensor()?);
     require_reflections(["self", "input2"], x, tau)?;
     require_same_dtype(("self", x), ("input3", c))?;
     let ((batch, n, _), (other, rows, cols)) = (matrix("self", x)?, matrix("input3", c)?);
     require_same(batch, other, || "argument `input3` must have, as `self`, the batch".into())?;
-    let (side, from) = if a[3].bool()? { (rows, "left") } else { (cols, "right") };
+    let (side, from) = if args[3].bool()? { (rows, "left") } else { (cols, "right") };
     require(n.eq(side), || {
         format!(
             "the {n} rows of `self` do not multiply `input3` {} from the {from}",
@@ -231,12 +232,14 @@ fn ormqr_metas(a: &[Value]) -> Result<Metas> {
     Ok(smallvec![columns(c, c.sizes().into())])
 }
 
-/// From the right, the transpose is multiplied from the left.
-fn ormqr(a: &[Value], out: &Tensor) -> Result<()> {
-    let (x, c, left, transposed) = (a[0].tensor()?, a[2].tensor()?, a[3].bool()?, a[4].bool()?);
+/// `ormqr`. To multiply from the right, the transpose is multiplied from the left.
+fn ormqr(args: &[Value], out: &Tensor) -> Result<()> {
+    let (x, c, left, transposed) =
+        (args[0].tensor()?, args[2].tensor()?, args[3].bool()?, args[4].bool()?);
     let batch = matrix("self", x)?.0;
     let mut all = Vec::new();
-    for ((m, tau), c) in load(x, batch)?.iter().zip(load_rows(a[1].tensor()?)?).zip(load(c, batch)?)
+    for ((m, tau), c) in
+        load(x, batch)?.iter().zip(load_rows(args[1].tensor()?)?).zip(load(c, batch)?)
     {
         let mut c = c.transposed_if(!left);
         reflect(m, &tau, &mut c, transposed == left);
@@ -245,7 +248,7 @@ fn ormqr(a: &[Value], out: &Tensor) -> Result<()> {
     store(out, &all)
 }
 
-/// What `mode` asks for: `Q` at all, and whole.
+/// The outputs that `mode` requests: whether `Q` is computed, and whether it is square.
 fn qr_mode(mode: &Value) -> Result<(bool, bool)> {
     match mode.str()? {
         "reduced" => Ok((true, false)),
@@ -257,10 +260,10 @@ fn qr_mode(mode: &Value) -> Result<(bool, bool)> {
     }
 }
 
-fn qr_metas(a: &[Value]) -> Result<Metas> {
-    let x = a[0].tensor()?;
+fn qr_metas(args: &[Value]) -> Result<Metas> {
+    let x = args[0].tensor()?;
     let (batch, n, m) = matrix("A", x)?;
-    let (with_q, complete) = qr_mode(&a[1])?;
+    let (with_q, complete) = qr_mode(&args[1])?;
     let k = if complete { n } else { least(n, m) };
     let q = if with_q {
         columns(x, sizes(batch, &[n, k]))
@@ -270,9 +273,9 @@ fn qr_metas(a: &[Value]) -> Result<Metas> {
     Ok(smallvec![q, columns(x, sizes(batch, &[k, m]))])
 }
 
-fn qr(a: &[Value], out: &[Tensor]) -> Result<()> {
-    let x = a[0].tensor()?;
-    let (with_q, complete) = qr_mode(&a[1])?;
+fn qr(args: &[Value], out: &[Tensor]) -> Result<()> {
+    let x = args[0].tensor()?;
+    let (with_q, complete) = qr_mode(&args[1])?;
     let (mut qs, mut rs) = (Vec::new(), Vec::new());
     for mut m in load(x, matrix("A", x)?.0)? {
         let tau = householder(&mut m);
@@ -290,7 +293,7 @@ fn qr(a: &[Value], out: &[Tensor]) -> Result<()> {
     store(&out[1], &rs)
 }
 
-/// A named operator's first results, `check_errors` true.
+/// The first `count` results of an operator that is called with `check_errors`.
 fn checked(op: &str, args: crate::Args, count: usize) -> Result<crate::Outputs> {
     let mut out = crate::call(op, args)?;
     out.truncate(count);
@@ -298,7 +301,7 @@ fn checked(op: &str, args: crate::Args, count: usize) -> Result<crate::Outputs> 
 }
 
 table! {
-    /// See the module.
+    /// Factorizations.
     pub(super) static TABLE = {
         General "aten::linalg_lu_factor_ex(Tensor A, *, bool pivot=True, \
             bool check_errors=False) -> (Tensor LU, Tensor pivots, Tensor info)" =>

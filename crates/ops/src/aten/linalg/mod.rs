@@ -1,4 +1,5 @@
-//! Linear algebra over f32 and f64: plain dense algorithms, matrix by matrix, computed in f64.
+//! Linear algebra for f32 and f64. Dense algorithms run on one matrix at a time and compute in f64.
+//! They are simple rather than fast.
 
 mod chain;
 mod dense;
@@ -21,7 +22,7 @@ use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::{broadcast, contiguous_strides};
 
-/// The tables of this family.
+/// The tables of this folder.
 pub(super) const TABLES: [&[OpDef]; 4] = [chain::TABLE, factor::TABLE, norms::TABLE, solve::TABLE];
 
 const fn dense(
@@ -46,20 +47,20 @@ fn require_wide(name: &str, t: &Tensor) -> Result<()> {
     }
 }
 
-/// The batch, rows and columns of an argument that holds matrices of f32 or f64.
+/// The batch sizes, rows and columns of an argument that holds matrices of f32 or f64.
 fn matrix<'a>(name: &str, t: &'a Tensor) -> Result<(&'a [SymInt], SymInt, SymInt)> {
     require_wide(name, t)?;
     shape(name, t)
 }
 
-/// As [`matrix`], of any dtype.
+/// As [`matrix`], for any dtype.
 fn shape<'a>(name: &str, t: &'a Tensor) -> Result<(&'a [SymInt], SymInt, SymInt)> {
     require_rank(name, t, 2..=64)?;
     let (batch, last) = t.sizes().split_at(t.dim() - 2);
     Ok((batch, last[0], last[1]))
 }
 
-/// The batch and side of an argument that holds square matrices.
+/// The batch sizes and the order of an argument that holds square matrices.
 fn square<'a>(name: &str, t: &'a Tensor) -> Result<(&'a [SymInt], SymInt)> {
     let (batch, n, m) = matrix(name, t)?;
     require(n.eq(m), || {
@@ -68,7 +69,7 @@ fn square<'a>(name: &str, t: &'a Tensor) -> Result<(&'a [SymInt], SymInt)> {
     Ok((batch, n))
 }
 
-/// The batch that two arguments of one dtype broadcast to.
+/// The batch to which two arguments of the same dtype broadcast.
 fn common_batch(a: (&str, &Tensor), b: (&str, &Tensor)) -> Result<Dims> {
     require_same_dtype(a, b)?;
     Ok(broadcast(&[shape(a.0, a.1)?.0, shape(b.0, b.1)?.0])?)
@@ -78,7 +79,7 @@ fn sizes(batch: &[SymInt], rest: &[SymInt]) -> Dims {
     batch.iter().chain(rest).copied().collect()
 }
 
-/// A fresh batch whose matrices lie column after column, as LAPACK has them.
+/// The metadata of a fresh batch of column-major matrices, as LAPACK stores them.
 fn columns(like: &Tensor, sizes: Dims) -> Meta {
     let mut strides: Dims = sizes.clone();
     if let [.., r, c] = strides.as_mut_slice() {
@@ -108,7 +109,7 @@ fn load(t: &Tensor, batch: &[SymInt]) -> Result<Vec<Matrix>> {
     )
 }
 
-/// The vectors of an argument in their last dimension.
+/// The vectors along the last dimension of an argument.
 fn load_rows(t: &Tensor) -> Result<Vec<Vec<f64>>> {
     let sizes = host::sizes(t)?;
     let data = host::reals(t)?;

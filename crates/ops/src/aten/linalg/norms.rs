@@ -1,4 +1,4 @@
-//! Norms of matrices, and products of vectors.
+//! Matrix norms (`linalg_matrix_norm`, `linalg_norm`) and `linalg_vecdot`.
 
 use crate::aten::dims::done;
 use crate::aten::loss::require_floats;
@@ -11,10 +11,11 @@ use crate::tensor::shape::wrap_dim;
 use crate::tensor::{Tensor, dims_text};
 use smallvec::smallvec;
 
-/// Which norm of a matrix.
+/// The kind of a matrix norm.
 enum Order {
     Frobenius,
-    /// The greatest, or least, sum of absolute values over the columns, or the rows.
+    /// The largest or smallest sum of absolute values over columns (orders 1 and -1) or rows
+    /// (infinite orders).
     Sums {
         greatest: bool,
         of_rows: bool,
@@ -42,7 +43,7 @@ impl Order {
         }
     }
 
-    /// The norm over two dimensions; `dtype` is what it is computed in.
+    /// The norm over two dimensions, computed in `dtype`.
     fn apply(&self, x: &Tensor, dims: &[i64], keepdim: bool, dtype: &Value) -> Result<Tensor> {
         let [a, b] = *dims else {
             return Err(Error::value(format!("`dim` must name 2 dimensions, found {dims:?}")));
@@ -67,7 +68,7 @@ impl Order {
         let norm = if !greatest {
             sums.amin([pick], true)
         } else if x.sizes()[pick as usize].as_i64() == Some(0) {
-            // the greatest of no sums is 0
+            // The maximum of no sums is 0.
             let mut sizes: Dims = sums.sizes().into();
             sizes[pick as usize] = 1.into();
             x.new_zeros(sizes, x.dtype())
@@ -78,16 +79,16 @@ impl Order {
     }
 }
 
-fn vector_norm(a: &[Value], ord: f64) -> Result<Tensor> {
-    let x = a[0].tensor()?;
-    let dims = a[2].opt(Value::ints)?.unwrap_or(&[]);
-    let x = a[4].opt(Value::dtype)?.map_or(x.clone(), |d| x.to_dtype(d));
+fn vector_norm(args: &[Value], ord: f64) -> Result<Tensor> {
+    let x = args[0].tensor()?;
+    let dims = args[2].opt(Value::ints)?.unwrap_or(&[]);
+    let x = args[4].opt(Value::dtype)?.map_or(x.clone(), |d| x.to_dtype(d));
     require_floats("linalg_norm", &[("self", &x)])?;
-    Ok(x.linalg_vector_norm(ord, dims, a[3].bool()?))
+    Ok(x.linalg_vector_norm(ord, dims, args[3].bool()?))
 }
 
-/// The dimensions of the matrices that `linalg_norm` with an order takes, or nothing where it takes
-/// vectors.
+/// The two dimensions of the matrices of a `linalg_norm` call with an order. `None` if the call
+/// computes a vector norm.
 fn matrix_dims(a: &[Value]) -> Result<Option<[i64; 2]>> {
     let x = a[0].tensor()?;
     let Some(dims) = a[2].opt(Value::ints_i64)? else {
@@ -108,21 +109,21 @@ fn matrix_dims(a: &[Value]) -> Result<Option<[i64; 2]>> {
     }
 }
 
-fn norm(a: &[Value]) -> Result<Tensor> {
-    let Some(ord) = a[1].opt(Value::scalar)? else { return vector_norm(a, 2.0) };
-    match matrix_dims(a)? {
-        None => vector_norm(a, ord.to_f64()),
+fn norm(args: &[Value]) -> Result<Tensor> {
+    let Some(ord) = args[1].opt(Value::scalar)? else { return vector_norm(args, 2.0) };
+    match matrix_dims(args)? {
+        None => vector_norm(args, ord.to_f64()),
         Some(dims) => {
-            Order::number(ord.to_f64())?.apply(a[0].tensor()?, &dims, a[3].bool()?, &a[4])
+            Order::number(ord.to_f64())?.apply(args[0].tensor()?, &dims, args[3].bool()?, &args[4])
         }
     }
 }
 
-fn named_norm(a: &[Value]) -> Result<Tensor> {
-    let dims = matrix_dims(a)?.ok_or_else(|| {
+fn named_norm(args: &[Value]) -> Result<Tensor> {
+    let dims = matrix_dims(args)?.ok_or_else(|| {
         Error::value("a norm by name is that of a matrix: `dim` must name 2 dimensions")
     })?;
-    Order::name(a[1].str()?)?.apply(a[0].tensor()?, &dims, a[3].bool()?, &a[4])
+    Order::name(args[1].str()?)?.apply(args[0].tensor()?, &dims, args[3].bool()?, &args[4])
 }
 
 fn vecdot(x: &Tensor, y: &Tensor, dim: i64) -> Result<Tensor> {
@@ -131,7 +132,7 @@ fn vecdot(x: &Tensor, y: &Tensor, dim: i64) -> Result<Tensor> {
 }
 
 table! {
-    /// See the module.
+    /// Matrix norms and vector products.
     pub(super) static TABLE = {
         General "aten::linalg_matrix_norm(Tensor self, Scalar ord, int[] dim=[-2, -1], \
             bool keepdim=False, *, ScalarType? dtype=None) -> Tensor" =>

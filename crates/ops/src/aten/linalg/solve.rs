@@ -1,4 +1,5 @@
-//! Systems of linear equations, inverses, determinants.
+//! Linear systems, inverses and determinants, by LU or Cholesky factorization or by triangular
+//! solves.
 
 use super::dense::{Lu, Matrix, lu, solve_triangular};
 use super::factor::{check_info, load_pivots, lu_metas, require_pivots, store_pivots};
@@ -13,8 +14,8 @@ use crate::tensor::{Tensor, dims_text};
 use maquette_ir::DType;
 use smallvec::smallvec;
 
-/// Square `a` against the rows of `b`, or its columns from the right; the sizes that `b` broadcasts
-/// to.
+/// Checks a system of a square `a` with right sides `b`: `a x = b`, or `x a = b` unless `left`.
+/// Returns the sizes of the solution.
 fn system(a: (&str, &Tensor), b: (&str, &Tensor), left: bool) -> Result<Dims> {
     let (_, n) = square(a.0, a.1)?;
     let (_, rows, cols) = matrix(b.0, b.1)?;
@@ -31,7 +32,7 @@ fn system(a: (&str, &Tensor), b: (&str, &Tensor), left: bool) -> Result<Dims> {
     Ok(sizes(&common_batch(a, b)?, &[rows, cols]))
 }
 
-/// `x` of each pair, where `a x = b`, or `x a = b` from the right.
+/// Solves each system of a batch: `a x = b`, or `x a = b` unless `left`.
 fn solve_each(
     a: &Tensor,
     b: &Tensor,
@@ -40,7 +41,7 @@ fn solve_each(
     solve: impl Fn(Matrix, Matrix) -> Matrix,
 ) -> Result<()> {
     let batch = &out.sizes()[..out.dim() - 2];
-    // from the right, the transposes are solved
+    // `x a = b` is solved as `aᵀ xᵀ = bᵀ`.
     let pairs = load(a, batch)?.into_iter().zip(load(b, batch)?);
     let all: Vec<Matrix> = pairs
         .map(|(a, b)| solve(a.transposed_if(!left), b.transposed_if(!left)).transposed_if(!left))
@@ -53,9 +54,9 @@ fn triangular(mut b: Matrix, a: &Matrix, upper: bool, unit: bool) -> Matrix {
     b
 }
 
-fn solve_triangular_metas(a: &[Value]) -> Result<Metas> {
-    let b = a[1].tensor()?;
-    Ok(smallvec![columns(b, system(("self", a[0].tensor()?), ("B", b), a[3].bool()?)?)])
+fn solve_triangular_metas(args: &[Value]) -> Result<Metas> {
+    let b = args[1].tensor()?;
+    Ok(smallvec![columns(b, system(("self", args[0].tensor()?), ("B", b), args[3].bool()?)?)])
 }
 
 fn run_solve_triangular(a: &[Value], out: &Tensor) -> Result<()> {
@@ -65,9 +66,9 @@ fn run_solve_triangular(a: &[Value], out: &Tensor) -> Result<()> {
     })
 }
 
-/// `self` are the right sides here.
-fn triangular_solve_metas(a: &[Value]) -> Result<Metas> {
-    let (b, x) = (a[0].tensor()?, a[1].tensor()?);
+/// `triangular_solve` takes the right sides as `self`.
+fn triangular_solve_metas(args: &[Value]) -> Result<Metas> {
+    let (b, x) = (args[0].tensor()?, args[1].tensor()?);
     let solution = system(("A", x), ("self", b), true)?;
     let (batch, n) = (&solution[..solution.len() - 2], x.sizes()[x.dim() - 1]);
     let coefficients = columns(x, sizes(batch, &[n, n]));
@@ -83,20 +84,20 @@ fn triangular_solve(a: &[Value], out: &[Tensor]) -> Result<()> {
     store(&out[1], &load(x, &out[1].sizes()[..out[1].dim() - 2])?)
 }
 
-/// Solves with a Cholesky factor: one triangle, then its transpose.
+/// Solves with a Cholesky factor: one triangular solve, then one with the transpose.
 fn with_factor(factor: Matrix, b: Matrix, upper: bool) -> Matrix {
     let lower = factor.transposed_if(upper);
     let half = triangular(b, &lower, false, false);
     triangular(half, &lower.transposed(), true, false)
 }
 
-fn cholesky_solve_metas(a: &[Value]) -> Result<Metas> {
-    let b = a[0].tensor()?;
-    Ok(smallvec![columns(b, system(("input2", a[1].tensor()?), ("self", b), true)?)])
+fn cholesky_solve_metas(args: &[Value]) -> Result<Metas> {
+    let b = args[0].tensor()?;
+    Ok(smallvec![columns(b, system(("input2", args[1].tensor()?), ("self", b), true)?)])
 }
 
-fn cholesky_inverse(a: &[Value], out: &Tensor) -> Result<()> {
-    let (x, upper) = (a[0].tensor()?, a[1].bool()?);
+fn cholesky_inverse(args: &[Value], out: &Tensor) -> Result<()> {
+    let (x, upper) = (args[0].tensor()?, args[1].bool()?);
     let inverse = |m: Matrix| {
         let n = m.rows;
         with_factor(m, Matrix::identity(n, n), upper)
@@ -104,17 +105,17 @@ fn cholesky_inverse(a: &[Value], out: &Tensor) -> Result<()> {
     store(out, &load(x, square("self", x)?.0)?.into_iter().map(inverse).collect::<Vec<_>>())
 }
 
-fn inv_metas(a: &[Value]) -> Result<Metas> {
-    let x = a[0].tensor()?;
+fn inv_metas(args: &[Value]) -> Result<Metas> {
+    let x = args[0].tensor()?;
     let (batch, _) = square("A", x)?;
     Ok(smallvec![columns(x, x.sizes().into()), fresh(x, batch.into(), DType::I32)])
 }
 
-fn inv(a: &[Value], out: &[Tensor]) -> Result<()> {
-    let x = a[0].tensor()?;
+fn inv(args: &[Value], out: &[Tensor]) -> Result<()> {
+    let x = args[0].tensor()?;
     let all: Vec<Lu> = load(x, square("A", x)?.0)?.into_iter().map(lu).collect();
     let info: Vec<f64> = all.iter().map(|f| f.info as f64).collect();
-    check_info(&info, a[1].bool()?, "is singular")?;
+    check_info(&info, args[1].bool()?, "is singular")?;
     store(
         &out[0],
         &all.iter()
@@ -124,16 +125,16 @@ fn inv(a: &[Value], out: &[Tensor]) -> Result<()> {
     host::store_reals(&out[1], &info)
 }
 
-/// Each matrix factorised; or its transpose, where that is how a row-major matrix can be without a
-/// copy.
+/// Factorizes each matrix. With `or_transpose`, row-major matrices are factorized transposed:
+/// PyTorch does so, because LAPACK is column-major and no copy is needed.
 fn factorised(x: &Tensor, or_transpose: bool) -> Result<Vec<Lu>> {
     let transposed = or_transpose && is_contiguous(x.sizes(), x.strides())?;
     Ok(load(x, square("A", x)?.0)?.into_iter().map(|m| lu(m.transposed_if(transposed))).collect())
 }
 
-/// As many numbers a matrix as asked for, then its factorisation.
-fn det_metas(a: &[Value], numbers: usize) -> Result<Metas> {
-    let x = a[0].tensor()?;
+/// The metadata of `numbers` results for each matrix, followed by the factorization.
+fn det_metas(args: &[Value], numbers: usize) -> Result<Metas> {
+    let x = args[0].tensor()?;
     let (batch, _) = square("A", x)?;
     let [factors, pivots, _] = lu_metas("A", x)?;
     Ok(std::iter::repeat_n(fresh(x, batch.into(), x.dtype()), numbers)
@@ -146,21 +147,21 @@ fn store_factors(all: &[Lu], out: &[Tensor]) -> Result<()> {
     store_pivots(&out[1], all.iter().map(|f| &f.pivots))
 }
 
-fn det(a: &[Value], out: &[Tensor]) -> Result<()> {
-    let all = factorised(a[0].tensor()?, true)?;
+fn det(args: &[Value], out: &[Tensor]) -> Result<()> {
+    let all = factorised(args[0].tensor()?, true)?;
     host::store_reals(&out[0], &all.iter().map(Lu::det).collect::<Vec<_>>())?;
     store_factors(&all, &out[1..])
 }
 
-fn slogdet(a: &[Value], out: &[Tensor]) -> Result<()> {
-    let all = factorised(a[0].tensor()?, true)?;
+fn slogdet(args: &[Value], out: &[Tensor]) -> Result<()> {
+    let all = factorised(args[0].tensor()?, true)?;
     let (signs, logs): (Vec<f64>, Vec<f64>) = all.iter().map(Lu::slogdet).unzip();
     host::store_reals(&out[0], &signs)?;
     host::store_reals(&out[1], &logs)?;
     store_factors(&all, &out[2..])
 }
 
-/// Whether `b` is one vector a matrix of `a`, and the sizes of the result.
+/// Whether `b` is a batch of vectors rather than matrices, and the sizes of the solution.
 fn right_sides(a: &Tensor, b: &Tensor, left: bool) -> Result<(bool, Dims)> {
     square("A", a)?;
     let lead = &a.sizes()[..a.dim() - 1];
@@ -178,8 +179,8 @@ fn right_sides(a: &Tensor, b: &Tensor, left: bool) -> Result<(bool, Dims)> {
     Ok((true, all))
 }
 
-fn solve_metas(a: &[Value]) -> Result<Metas> {
-    let (x, b, left) = (a[0].tensor()?, a[1].tensor()?, a[2].bool()?);
+fn solve_metas(args: &[Value]) -> Result<Metas> {
+    let (x, b, left) = (args[0].tensor()?, args[1].tensor()?, args[2].bool()?);
     require_same_dtype(("A", x), ("B", b))?;
     let (_, result) = right_sides(x, b, left)?;
     let result = if left { columns(b, result) } else { fresh(b, result, b.dtype()) };
@@ -201,17 +202,17 @@ fn solve(a: &[Value], out: &[Tensor]) -> Result<()> {
     host::store_reals(&out[3], &info)
 }
 
-fn lu_solve_metas(a: &[Value]) -> Result<Metas> {
-    let (factors, b, left) = (a[0].tensor()?, a[2].tensor()?, a[3].bool()?);
+fn lu_solve_metas(args: &[Value]) -> Result<Metas> {
+    let (factors, b, left) = (args[0].tensor()?, args[2].tensor()?, args[3].bool()?);
     let (batch, n) = square("LU", factors)?;
-    require_pivots("pivots", a[1].tensor()?, batch, n)?;
+    require_pivots("pivots", args[1].tensor()?, batch, n)?;
     let result = system(("LU", factors), ("B", b), left)?;
     Ok(smallvec![if left { columns(b, result) } else { fresh(b, result, b.dtype()) }])
 }
 
-fn lu_solve(a: &[Value], out: &Tensor) -> Result<()> {
-    let (factors, pivots, b) = (a[0].tensor()?, a[1].tensor()?, a[2].tensor()?);
-    let (left, adjoint) = (a[3].bool()?, a[4].bool()?);
+fn lu_solve(args: &[Value], out: &Tensor) -> Result<()> {
+    let (factors, pivots, b) = (args[0].tensor()?, args[1].tensor()?, args[2].tensor()?);
+    let (left, adjoint) = (args[3].bool()?, args[4].bool()?);
     let batch = &out.sizes()[..out.dim() - 2];
     let (_, n, _) = shape("LU", factors)?;
     let expanded = pivots.view_of(views::expand(pivots.meta(), &sizes(batch, &[n]))?)?;
@@ -226,29 +227,29 @@ fn lu_solve(a: &[Value], out: &Tensor) -> Result<()> {
     store(out, &all.map(solved).collect::<Vec<_>>())
 }
 
-/// The results `picked` of an operator.
+/// The results `picked` of a call of `op`.
 fn some(op: &str, args: crate::Args, picked: &[usize]) -> Result<crate::Outputs> {
     let out = crate::call(op, args)?;
     picked.iter().map(|&i| Ok(Value::from(super::tensor(&out, i)?))).collect()
 }
 
-fn given(a: &[Value]) -> crate::Args {
-    a.iter().cloned().collect()
+fn given(args: &[Value]) -> crate::Args {
+    args.iter().cloned().collect()
 }
 
-fn with_check(a: &[Value], check: bool) -> crate::Args {
-    a.iter().cloned().chain([Value::Bool(check)]).collect()
+fn with_check(args: &[Value], check: bool) -> crate::Args {
+    args.iter().cloned().chain([Value::Bool(check)]).collect()
 }
 
-/// The metadata of `self`, which holds square matrices.
-fn square_like(a: &[Value]) -> Result<Metas> {
-    let x = a[0].tensor()?;
+/// The metadata of `self`, which must hold square matrices.
+fn square_like(args: &[Value]) -> Result<Metas> {
+    let x = args[0].tensor()?;
     square("self", x)?;
     Ok(smallvec![columns(x, x.sizes().into())])
 }
 
 table! {
-    /// See the module.
+    /// Systems, inverses and determinants.
     pub(super) static TABLE = {
         General "aten::triangular_solve(Tensor self, Tensor A, bool upper=True, \
             bool transpose=False, \

@@ -1,4 +1,4 @@
-//! Whole tensors compared: equal, or close.
+//! Comparisons of whole tensors: `equal`, `isclose`, `allclose`.
 
 use super::super::dims::{done, require_same_dtype};
 use super::super::lowering::Lowering;
@@ -10,7 +10,7 @@ use crate::tensor::Tensor;
 use maquette_ir::DType;
 use smallvec::smallvec;
 
-/// Sizes and elements agree; NaN equals nothing.
+/// Whether sizes and elements are equal. NaN equals nothing.
 fn equal(a: &[Value]) -> Result<Outputs> {
     let same_sizes = a[0].tensor()?.sizes_i64()? == a[1].tensor()?.sizes_i64()?;
     let same = same_sizes && {
@@ -21,9 +21,11 @@ fn equal(a: &[Value]) -> Result<Outputs> {
     Ok(smallvec![Value::Bool(same)])
 }
 
-/// `self, other, rtol, atol, equal_nan`: `|self - other| <= atol + rtol * |other|`, in floats.
-fn isclose(a: &[Value]) -> Result<Tensor> {
-    let (x, y, relative, absolute) = (a[0].tensor()?, a[1].tensor()?, a[2].float()?, a[3].float()?);
+/// `self, other, rtol, atol, equal_nan`: `|self - other| <= atol + rtol * |other|`, computed in
+/// floats.
+fn isclose(args: &[Value]) -> Result<Tensor> {
+    let (x, y, relative, absolute) =
+        (args[0].tensor()?, args[1].tensor()?, args[2].float()?, args[3].float()?);
     require_same_dtype(("self", x), ("other", y))?;
     if [relative, absolute].iter().any(|t| t.is_nan() || *t < 0.0) {
         return Err(Error::value(format!(
@@ -32,7 +34,7 @@ fn isclose(a: &[Value]) -> Result<Tensor> {
     }
     let float = x.dtype().is_float();
     let mut close = x.eq(y);
-    if float && a[4].bool()? {
+    if float && args[4].bool()? {
         close = close.logical_or(x.isnan().logical_and(y.isnan()));
     }
     if relative == 0.0 && absolute == 0.0 {
@@ -45,7 +47,7 @@ fn isclose(a: &[Value]) -> Result<Tensor> {
 }
 
 table! {
-    /// See the module.
+    /// Comparisons of tensors.
     pub(super) static TABLE = {
         General "aten::equal(Tensor self, Tensor other) -> bool" =>
             Lowering::Dynamic {

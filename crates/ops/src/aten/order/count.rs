@@ -1,4 +1,4 @@
-//! Counts of integers, positions of elements, and integers as rows with a 1 in their place.
+//! Counts and positions: `bincount`, `nonzero_static`, `one_hot`.
 
 use super::super::dims::{decide, done, fresh, require};
 use super::super::lowering::{Class, Compute, Lowering, Metas, Strides};
@@ -16,8 +16,8 @@ use maquette_ir::{DType, Scalar};
 use maquette_kernels as kernels;
 use smallvec::smallvec;
 
-fn bincount_operands(a: &[Value]) -> Result<(&Tensor, Option<&Tensor>, SymInt)> {
-    let (x, weights, least) = (a[0].tensor()?, a[1].opt_tensor()?, a[2].int()?);
+fn bincount_operands(args: &[Value]) -> Result<(&Tensor, Option<&Tensor>, SymInt)> {
+    let (x, weights, least) = (args[0].tensor()?, args[1].opt_tensor()?, args[2].int()?);
     if x.dim() != 1 || x.dtype().is_float() || x.dtype() == DType::Bool {
         return Err(Error::value(format!(
             "argument `self` must hold integers in 1 dimension, found {}{}",
@@ -34,7 +34,7 @@ fn bincount_operands(a: &[Value]) -> Result<(&Tensor, Option<&Tensor>, SymInt)> 
 
 fn bincount_dtype(x: &Tensor, weights: Option<&Tensor>) -> Result<DType> {
     Ok(match weights.map(Tensor::dtype) {
-        // no elements give integers, as in PyTorch
+        // As in PyTorch, an empty tensor gives integer counts.
         Some(_) if decide(x.numel().eq(0))? => DType::I64,
         Some(DType::F32) => DType::F32,
         Some(_) => DType::F64,
@@ -53,8 +53,8 @@ fn fake_bincount(cx: &FakeCtx, a: &[Value]) -> Result<Outputs> {
     Ok(smallvec![Value::Tensor(Tensor::fake_of(fresh(x, smallvec![n], dtype)))])
 }
 
-fn bincount(a: &[Value]) -> Result<Outputs> {
-    let (x, weights, _) = bincount_operands(a)?;
+fn bincount(args: &[Value]) -> Result<Outputs> {
+    let (x, weights, _) = bincount_operands(args)?;
     let values = integers(x)?;
     if let Some(bad) = values.iter().find(|v| **v < 0) {
         return Err(Error::value(format!(
@@ -64,13 +64,13 @@ fn bincount(a: &[Value]) -> Result<Outputs> {
     let own = values.iter().max().map_or(Some(0), |n| n.checked_add(1));
     let n = own
         .ok_or_else(|| Error::value("argument `self` holds an integer too great to count up to"))?
-        .max(a[2].int_i64()?);
+        .max(args[2].int_i64()?);
     let out = Tensor::allocate(fresh(x, smallvec![n.into()], bincount_dtype(x, weights)?))?;
     let weighted = values
         .iter()
         .map(|v| *v as usize)
         .zip(weights.map(host::reals).transpose()?.unwrap_or_default());
-    // counted in the output itself: it may be large
+    // Counts go directly to the output, which may be large.
     match out.dtype() {
         DType::F32 => {
             host::fill_with::<f32>(&out, |o| weighted.for_each(|(i, w)| o[i] += w as f32))?
@@ -87,7 +87,7 @@ fn nonzero_static_meta(args: &[Value]) -> Result<Metas> {
     Ok(smallvec![fresh(x, smallvec![size, x.dim().into()], DType::I64)])
 }
 
-/// The first positions of nonzero elements, then rows of `fill_value`.
+/// The positions of the first nonzero elements, padded with rows of `fill_value`.
 fn nonzero_static(args: &[Value], out: &Tensor) -> Result<()> {
     let x = args[0].tensor()?;
     let (rank, wanted) = (x.dim(), host::count(&host::sizes(out)?));
@@ -106,7 +106,7 @@ fn nonzero_static(args: &[Value], out: &Tensor) -> Result<()> {
     store_integers(out, &rows)
 }
 
-/// How many classes one-hot rows are of: as given, or as the data have.
+/// The number of classes of `one_hot`: as given, or from the data.
 fn classes(x: &Tensor, given: &Value) -> Result<Option<i64>> {
     if x.dtype() != DType::I64 {
         return Err(Error::value(format!(
@@ -165,7 +165,7 @@ fn one_hot(args: &[Value]) -> Result<Outputs> {
 }
 
 table! {
-    /// See the module.
+    /// Counts and positions.
     pub(super) static TABLE = {
         General "aten::bincount(Tensor self, Tensor? weights=None, SymInt minlength=0) -> Tensor" =>
             Lowering::Dynamic { observes_strides: false, fake: fake_bincount, run: bincount },

@@ -1,4 +1,5 @@
-//! Bags of embeddings, and slices brought down to a norm.
+//! `embedding_bag`, which reduces bags of rows of an embedding table; and `renorm`, which limits
+//! the norm of slices.
 
 use super::super::dims::{
     decide, fresh, fresh_like, require, require_index, require_rank, require_same_dtype,
@@ -21,31 +22,31 @@ enum Mode {
     Max,
 }
 
-/// `weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights,
-/// include_last_offset, padding_idx`
+/// A call. The arguments are `weight, indices, offsets, scale_grad_by_freq, mode, sparse,
+/// per_sample_weights, include_last_offset, padding_idx`.
 struct Bags<'a> {
     weight: &'a Tensor,
     indices: &'a Tensor,
     offsets: &'a Tensor,
     mode: Mode,
     scale: Option<&'a Tensor>,
-    /// Whether the last offset ends the last bag, and begins none.
+    /// Whether the last offset is the end of the last bag, rather than the start of another.
     closed: bool,
-    /// The index that is left out.
+    /// The index that is skipped.
     padding: i64,
     bags: SymInt,
 }
 
 impl<'a> Bags<'a> {
-    fn of(a: &'a [Value]) -> Result<Bags<'a>> {
-        let (weight, indices, offsets) = (a[0].tensor()?, a[1].tensor()?, a[2].tensor()?);
+    fn of(args: &'a [Value]) -> Result<Bags<'a>> {
+        let (weight, indices, offsets) = (args[0].tensor()?, args[1].tensor()?, args[2].tensor()?);
         require_float("weight", weight)?;
         require_rank("weight", weight, 2..=2)?;
         for (name, t) in [("indices", indices), ("offsets", offsets)] {
             require_index(name, t)?;
             require_rank(name, t, 1..=1)?;
         }
-        let mode = match a[4].int_i64()? {
+        let mode = match args[4].int_i64()? {
             0 => Mode::Sum,
             1 => Mode::Mean,
             2 => Mode::Max,
@@ -55,7 +56,7 @@ impl<'a> Bags<'a> {
                 )));
             }
         };
-        let scale = a[6].opt_tensor()?;
+        let scale = args[6].opt_tensor()?;
         if let Some(s) = scale {
             if mode != Mode::Sum {
                 return Err(Error::value("`per_sample_weights` goes with `mode` 0 (sum) only"));
@@ -65,7 +66,7 @@ impl<'a> Bags<'a> {
                 "argument `per_sample_weights` must have".into()
             })?;
         }
-        let (closed, listed) = (a[7].bool()?, offsets.sizes()[0]);
+        let (closed, listed) = (args[7].bool()?, offsets.sizes()[0]);
         if closed {
             require(listed.ge(1), || {
                 "`offsets` must hold at least one position where `include_last_offset` is set"
@@ -73,10 +74,19 @@ impl<'a> Bags<'a> {
             })?;
         }
         let bags = if closed { listed - 1 } else { listed };
-        Ok(Bags { weight, indices, offsets, mode, scale, closed, padding: a[8].int_i64()?, bags })
+        Ok(Bags {
+            weight,
+            indices,
+            offsets,
+            mode,
+            scale,
+            closed,
+            padding: args[8].int_i64()?,
+            bags,
+        })
     }
 
-    /// Whether PyTorch sums without noting which bag each index is in.
+    /// Whether PyTorch takes its fast path, which does not record the bag of each index.
     fn fast(&self) -> Result<bool> {
         if self.mode != Mode::Sum || self.padding >= 0 || self.weight.dtype() == DType::F64 {
             return Ok(false);
@@ -85,7 +95,9 @@ impl<'a> Bags<'a> {
         Ok(scaled && decide(self.weight.strides()[1].eq(1))?)
     }
 
-    /// Sums, the bag of each index, the size of each bag, and the index of each maximum.
+    /// The metadata of the reduced bags, the bag of each index, the size of each bag, and the index
+    /// of each maximum. Sizes follow PyTorch, which omits results that it does not need for
+    /// gradients.
     fn metas(&self, forward_only: bool) -> Result<Metas> {
         let wide = [self.indices, self.offsets].iter().any(|t| t.dtype() == DType::I64);
         let dtype = if wide { DType::I64 } else { DType::I32 };
@@ -107,7 +119,7 @@ impl<'a> Bags<'a> {
         ])
     }
 
-    /// Where each bag begins, and where the last ends.
+    /// The start of each bag, and the end of the last.
     fn bounds(&self, len: usize) -> Result<Vec<usize>> {
         let mut bounds = integers(self.offsets)?;
         if !self.closed && !bounds.is_empty() {
@@ -167,7 +179,7 @@ impl<'a> Bags<'a> {
             }
             sizes.push(if self.mode == Mode::Sum { 0 } else { members.len() as i64 });
         }
-        // where PyTorch keeps no sizes there may be one more of them than bags
+        // If PyTorch does not record sizes, the output may be one longer than the number of bags.
         sizes.resize(outs[2].numel().as_i64().map_or(0, |n| n.max(0) as usize), 0);
         host::store_reals(&outs[0], &results)?;
         store_integers(&outs[1], &bag_of)?;
@@ -176,7 +188,7 @@ impl<'a> Bags<'a> {
     }
 }
 
-/// An entry of the table, of which PyTorch has one for training and one not.
+/// The table entry. PyTorch has one operator for training and one for inference.
 macro_rules! bags {
     ($forward_only:literal) => {
         Lowering::Compute(Compute {
@@ -188,8 +200,7 @@ macro_rules! bags {
     };
 }
 
-/// The operator without gradients, of arguments of which the last may be absent; there, a negative
-/// padding index counts from the end.
+/// `embedding_bag`. Trailing arguments may be absent. A negative padding index counts from the end.
 fn embedding_bag(a: &[Value]) -> Result<Outputs> {
     let padding = match a.get(8).map_or(Ok(None), |v| v.opt(Value::int_i64))? {
         None => -1,
@@ -207,7 +218,8 @@ fn embedding_bag(a: &[Value]) -> Result<Outputs> {
     crate::call("aten::_embedding_bag_forward_only", args)
 }
 
-/// `(sum |x|^p)^(1/p)`; for 0 how many are not 0, for the infinities the greatest and the least.
+/// `(sum |x|^p)^(1/p)`; for `p = 0` the number of nonzero elements, for infinite `p` the maximum or
+/// minimum.
 fn norm(x: &[f64], p: f64) -> f64 {
     let sizes = x.iter().map(|x| x.abs());
     match p {
@@ -223,14 +235,14 @@ fn norm(x: &[f64], p: f64) -> f64 {
     }
 }
 
-/// What brings a slice of norm `n` down to `most`; 1 where it is not above.
+/// The factor that brings a slice of norm `n` down to `most`. PyTorch adds 1e-7 to the norm.
 fn shrink(n: f64, most: f64) -> f64 {
     if n > most { most / (n + 1e-7) } else { 1.0 }
 }
 
-/// `self, p, dim, maxnorm`
-fn renorm_args(a: &[Value]) -> Result<(&Tensor, f64, usize, f64)> {
-    let (x, p, most) = (a[0].tensor()?, a[1].scalar()?.to_f64(), a[3].scalar()?.to_f64());
+/// The arguments `self, p, dim, maxnorm` of `renorm`, checked.
+fn renorm_args(args: &[Value]) -> Result<(&Tensor, f64, usize, f64)> {
+    let (x, p, most) = (args[0].tensor()?, args[1].scalar()?.to_f64(), args[3].scalar()?.to_f64());
     require_float("self", x)?;
     require_rank("self", x, 2..=64)?;
     if p.is_nan() || p <= 0.0 || most.is_nan() || most < 0.0 {
@@ -238,11 +250,11 @@ fn renorm_args(a: &[Value]) -> Result<(&Tensor, f64, usize, f64)> {
             "`p` must be positive and `maxnorm` not negative, found {p} and {most}"
         )));
     }
-    Ok((x, p, wrap_dim(a[2].int_i64()?, x.dim())?, most))
+    Ok((x, p, wrap_dim(args[2].int_i64()?, x.dim())?, most))
 }
 
-fn renorm(a: &[Value], out: &Tensor) -> Result<()> {
-    let (x, p, dim, most) = renorm_args(a)?;
+fn renorm(args: &[Value], out: &Tensor) -> Result<()> {
+    let (x, p, dim, most) = renorm_args(args)?;
     let (mut values, lines) = (host::reals(x)?, Lines::of(x, dim)?);
     if values.is_empty() {
         return Ok(()); // there may still be many slices
@@ -255,20 +267,20 @@ fn renorm(a: &[Value], out: &Tensor) -> Result<()> {
     host::store_reals(out, &values)
 }
 
-/// `self, indices, max_norm, norm_type`
-fn embedding_renorm_meta(a: &[Value]) -> Result<Metas> {
-    let (x, indices) = (a[0].tensor()?, a[1].tensor()?);
+/// The metadata of `embedding_renorm` with the arguments `self, indices, max_norm, norm_type`.
+fn embedding_renorm_meta(args: &[Value]) -> Result<Metas> {
+    let (x, indices) = (args[0].tensor()?, args[1].tensor()?);
     require_float("self", x)?;
     require_rank("self", x, 2..=2)?;
     require_index("indices", indices)?;
     Ok(smallvec![fresh_like(x, x.dtype())?])
 }
 
-fn embedding_renorm(a: &[Value], out: &Tensor) -> Result<()> {
-    let (x, most, p) = (a[0].tensor()?, a[2].float()?, a[3].float()?);
+fn embedding_renorm(args: &[Value], out: &Tensor) -> Result<()> {
+    let (x, most, p) = (args[0].tensor()?, args[2].float()?, args[3].float()?);
     let (mut values, rows) = (host::reals(x)?, x.size(0).as_i64().unwrap_or(0));
     let width = x.size(1).as_i64().map_or(0, |n| n as usize);
-    let mut indices = integers(a[1].tensor()?)?;
+    let mut indices = integers(args[1].tensor()?)?;
     for i in &mut indices {
         if !(-rows..rows).contains(i) {
             return Err(Error::value(format!(
@@ -289,7 +301,7 @@ fn embedding_renorm(a: &[Value], out: &Tensor) -> Result<()> {
 }
 
 table! {
-    /// See the module.
+    /// Embedding bags and norms of slices.
     pub(super) static TABLE = {
         General "aten::_embedding_bag_forward_only(Tensor weight, Tensor indices, Tensor offsets, \
             bool scale_grad_by_freq=False, int mode=0, bool sparse=False, \

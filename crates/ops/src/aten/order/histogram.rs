@@ -1,11 +1,10 @@
-//! Histograms over bins of equal or given widths, in one or several dimensions.
-//!
-//! Where an element falls into bins of equal width is computed as PyTorch does it, rounding to the
-//! dtype at every step.
+//! Histograms: `histc`, `histogram`, `histogramdd`. Bins have equal width or given edges, in one or
+//! several dimensions. The computation of bins is in `bins`.
 
 use super::super::dims::{fresh, require, require_same_dtype};
 use super::super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::super::{host, table};
+use super::bins::{Axis, Find, fill, least_and_greatest, rounding};
 use super::require_float;
 use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
@@ -13,8 +12,6 @@ use crate::fake::FakeCtx;
 use crate::tensor::meta::{Dims, Meta};
 use crate::tensor::shape::{require_equal, require_same};
 use crate::tensor::{Tensor, dims_text};
-use half::{bf16, f16};
-use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
 use smallvec::smallvec;
 
@@ -25,132 +22,11 @@ const fn counted(
     Lowering::Compute(Compute { class: Class::Scatter, strides: Strides::RowMajor, metas, run })
 }
 
-/// Rounding to a dtype.
-fn rounding(dtype: DType) -> fn(f64) -> f64 {
-    match dtype {
-        DType::F16 => |x| f16::from_f64(x).to_f64(),
-        DType::BF16 => |x| bf16::from_f32(x as f32).to_f64(),
-        DType::F32 => |x| f64::from(x as f32),
-        _ => |x| x,
-    }
-}
-
-/// How the bin of an element is found.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Find {
-    /// By its distance from the first edge.
-    Linear,
-    /// As [`Find::Linear`], corrected by the edges nearby.
-    LinearThenNear,
-    /// By the edges alone.
-    Edges,
-}
-
-/// The bins of one dimension.
-struct Axis {
-    edges: Vec<f64>,
-    find: Find,
-    round: fn(f64) -> f64,
-}
-
-impl Axis {
-    fn bins(&self) -> usize {
-        self.edges.len().saturating_sub(1)
-    }
-
-    /// Bins of equal width: the first half of the edges is counted from the lower end, the rest
-    /// from the upper.
-    fn even(
-        (low, high): (f64, f64),
-        bins: usize,
-        find: Find,
-        round: fn(f64) -> f64,
-    ) -> Result<Axis> {
-        let step = round(round(high - low) / round(bins as f64));
-        let edge = |i: usize| {
-            if i < bins.div_ceil(2) {
-                round(low + round(step * i as f64))
-            } else {
-                round(high - round(step * (bins - i) as f64))
-            }
-        };
-        Ok(Axis {
-            edges: host::collect(bins.saturating_add(1), (0..=bins).map(edge))?,
-            find,
-            round,
-        })
-    }
-
-    /// The bin of an element; the last bin holds its upper edge too.
-    fn bin(&self, x: f64) -> Option<usize> {
-        let (low, high) = (*self.edges.first()?, *self.edges.last()?);
-        let bins = self.bins();
-        if !(low <= x && x <= high) || bins == 0 {
-            return None;
-        }
-        let after = |from: usize, to: usize| {
-            from + self.edges.get(from..to).map_or(0, |e| e.partition_point(|e| *e <= x))
-        };
-        let round = self.round;
-        let linear =
-            || round(round(round(x - low) * round(bins as f64)) / round(high - low)) as usize;
-        let found = match self.find {
-            Find::Linear => linear(),
-            Find::LinearThenNear => {
-                let near = linear();
-                after(near.saturating_sub(1).min(bins), (near + 2).min(bins + 1)).saturating_sub(1)
-            }
-            Find::Edges => after(0, bins + 1).saturating_sub(1),
-        };
-        Some(found.min(bins - 1))
-    }
-}
-
-/// How often elements fall into each bin, by weight; `points` are rows of as many numbers as there
-/// are axes.
-fn fill(axes: &[Axis], points: &[f64], weight: Option<&[f64]>, density: bool) -> Result<Vec<f64>> {
-    let total = axes.iter().fold(1, |n: usize, a| n.saturating_mul(a.bins()));
-    let mut hist = host::collect(total, std::iter::repeat(0.0))?;
-    for (i, point) in points.chunks_exact(axes.len().max(1)).enumerate() {
-        let at = axes.iter().zip(point).try_fold(0, |at, (a, &x)| Some(at * a.bins() + a.bin(x)?));
-        if let Some(h) = at.and_then(|at| hist.get_mut(at)) {
-            *h += weight.map_or(1.0, |w| w.get(i).copied().unwrap_or(0.0));
-        }
-    }
-    if density {
-        let sum: f64 = hist.iter().sum();
-        for (mut i, h) in hist.iter_mut().enumerate() {
-            *h /= sum;
-            for a in axes.iter().rev() {
-                let bin = i % a.bins();
-                *h /= a.edges[bin + 1] - a.edges[bin];
-                i /= a.bins();
-            }
-        }
-    }
-    Ok(hist)
-}
-
 fn finite(low: f64, high: f64) -> Result<(f64, f64)> {
     if low.is_finite() && high.is_finite() {
         return Ok((low, high));
     }
     Err(Error::value(format!("the bins must cover a finite range, found [{low}, {high}]")))
-}
-
-fn least_and_greatest(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
-    let or_nan = |a: f64, b: f64, first: bool| {
-        if a.is_nan() || b.is_nan() {
-            f64::NAN
-        } else if first {
-            a
-        } else {
-            b
-        }
-    };
-    values
-        .map(|x| (x, x))
-        .reduce(|(low, high), (x, _)| (or_nan(low, x, low <= x), or_nan(high, x, high >= x)))
 }
 
 fn bin_count(n: i64) -> Result<usize> {
@@ -160,10 +36,11 @@ fn bin_count(n: i64) -> Result<usize> {
         .ok_or_else(|| Error::value(format!("`bins` must be positive, found {n}")))
 }
 
-fn histc_meta(a: &[Value]) -> Result<Metas> {
-    let (x, low, high) = (a[0].tensor()?, a[2].scalar()?.to_f64(), a[3].scalar()?.to_f64());
+fn histc_meta(args: &[Value]) -> Result<Metas> {
+    let (x, low, high) =
+        (args[0].tensor()?, args[2].scalar()?.to_f64(), args[3].scalar()?.to_f64());
     require_float("self", x)?;
-    let bins = bin_count(a[1].int_i64()?)?;
+    let bins = bin_count(args[1].int_i64()?)?;
     finite(low, high)?;
     if low > high {
         return Err(Error::value(format!("`max` must not be below `min`, found {high} and {low}")));
@@ -171,11 +48,11 @@ fn histc_meta(a: &[Value]) -> Result<Metas> {
     Ok(smallvec![fresh(x, smallvec![bins.into()], x.dtype())])
 }
 
-/// Equal bounds stand for the range of the data.
-fn histc(a: &[Value], out: &Tensor) -> Result<()> {
-    let x = a[0].tensor()?;
+/// If `min` equals `max`, the range is that of the data.
+fn histc(args: &[Value], out: &Tensor) -> Result<()> {
+    let x = args[0].tensor()?;
     let (values, round) = (host::reals(x)?, rounding(x.dtype()));
-    let mut range = (round(a[2].scalar()?.to_f64()), round(a[3].scalar()?.to_f64()));
+    let mut range = (round(args[2].scalar()?.to_f64()), round(args[3].scalar()?.to_f64()));
     if range.0 == range.1 {
         range = least_and_greatest(values.iter().copied()).unwrap_or(range);
         range = finite(range.0, range.1)?;
@@ -183,22 +60,22 @@ fn histc(a: &[Value], out: &Tensor) -> Result<()> {
     if range.0 == range.1 {
         range = (round(range.0 - 1.0), round(range.1 + 1.0));
     }
-    let axis = Axis::even(range, bin_count(a[1].int_i64()?)?, Find::Linear, round)?;
+    let axis = Axis::even(range, bin_count(args[1].int_i64()?)?, Find::Linear, round)?;
     host::store_reals(out, &fill(&[axis], &values, None, false)?)
 }
 
-/// A call of a histogram over points: `self, bins, *, range, weight, density`, or without `range`
-/// where bins are tensors.
+/// A histogram of points. The arguments are `self, bins, *, range, weight, density`, without
+/// `range` if the bins are tensors of edges.
 struct Points<'a> {
     x: &'a Tensor,
-    /// Numbers in each point.
+    /// The number of coordinates of a point.
     width: usize,
     weight: Option<&'a Tensor>,
     density: bool,
 }
 
 impl<'a> Points<'a> {
-    /// Of several dimensions: the last one of `self` is a point.
+    /// Points in several dimensions: the last dimension of `self` holds the coordinates.
     fn rows(x: &'a Value, axes: usize, weight: &'a Value, density: &Value) -> Result<Points<'a>> {
         let x = x.tensor()?;
         let (Some((&last, lead)), 2..) = (x.sizes().split_last(), x.dim()) else {
@@ -217,7 +94,7 @@ impl<'a> Points<'a> {
             .checked(lead)
     }
 
-    /// Of one dimension: every element is a point.
+    /// Points in one dimension: every element is a point.
     fn elements(x: &'a Value, weight: &'a Value, density: &Value) -> Result<Points<'a>> {
         let x = x.tensor()?;
         Points { x, width: 1, weight: weight.opt_tensor()?, density: density.bool()? }
@@ -233,7 +110,7 @@ impl<'a> Points<'a> {
         Ok(self)
     }
 
-    /// A histogram of this many bins in each dimension.
+    /// The metadata of a histogram with these numbers of bins.
     fn hist(&self, bins: Dims) -> Meta {
         fresh(self.x, bins, self.x.dtype())
     }
@@ -242,7 +119,7 @@ impl<'a> Points<'a> {
         fresh(self.x, smallvec![SymInt::from(bins) + 1], self.x.dtype())
     }
 
-    /// Bins of equal width over `range`, or over that of the data.
+    /// Axes with bins of equal width over `range`, or over the range of the data.
     fn even(&self, bins: &[i64], range: &Value) -> Result<Vec<Axis>> {
         let (values, round) = (host::reals(self.x)?, rounding(self.x.dtype()));
         let given = range_list(range, bins.len())?;
@@ -267,7 +144,7 @@ impl<'a> Points<'a> {
     }
 }
 
-/// Lower and upper bounds of each of `axes` dimensions.
+/// The lower and upper bounds of each of `axes` dimensions, if given.
 fn range_list(v: &Value, axes: usize) -> Result<Option<Vec<f64>>> {
     let list = match v {
         Value::None => return Ok(None),
@@ -296,7 +173,7 @@ fn counts(v: &Value, range: &Value) -> Result<Vec<i64>> {
     Ok(bins)
 }
 
-/// How many bins a tensor of edges makes.
+/// The number of bins between the edges in a tensor.
 fn bins_of(x: &Tensor, edges: &Tensor) -> Result<SymInt> {
     require_same_dtype(("self", x), ("bins", edges))?;
     let &[n] = edges.sizes() else {
@@ -317,24 +194,24 @@ fn edge_tensors(v: &Value) -> Result<Vec<&Tensor>> {
     v.list()?.iter().map(Value::tensor).collect()
 }
 
-fn bin_ct(a: &[Value]) -> Result<(Points<'_>, i64)> {
-    let bins = a[1].int_i64()?;
-    counts(&Value::from([bins]), &a[2])?;
-    Ok((Points::elements(&a[0], &a[3], &a[4])?, bins))
+fn bin_ct(args: &[Value]) -> Result<(Points<'_>, i64)> {
+    let bins = args[1].int_i64()?;
+    counts(&Value::from([bins]), &args[2])?;
+    Ok((Points::elements(&args[0], &args[3], &args[4])?, bins))
 }
 
-fn rows(a: &[Value]) -> Result<(Points<'_>, Vec<i64>)> {
-    let bins = counts(&a[1], &a[2])?;
-    Ok((Points::rows(&a[0], bins.len(), &a[3], &a[4])?, bins))
+fn rows(args: &[Value]) -> Result<(Points<'_>, Vec<i64>)> {
+    let bins = counts(&args[1], &args[2])?;
+    Ok((Points::rows(&args[0], bins.len(), &args[3], &args[4])?, bins))
 }
 
-fn rows_over_tensors(a: &[Value]) -> Result<(Points<'_>, Vec<&Tensor>)> {
-    let bins = edge_tensors(&a[1])?;
-    Ok((Points::rows(&a[0], bins.len(), &a[2], &a[3])?, bins))
+fn rows_over_tensors(args: &[Value]) -> Result<(Points<'_>, Vec<&Tensor>)> {
+    let bins = edge_tensors(&args[1])?;
+    Ok((Points::rows(&args[0], bins.len(), &args[2], &args[3])?, bins))
 }
 
-/// `self, bins, range, weight, density` over as many dimensions as `bins` has entries: the counts
-/// and the edges.
+/// `histogramdd`: the counts and the edges, from separate operators. The arguments are `self, bins,
+/// range, weight, density`.
 fn histogramdd(a: &[Value], bins: Value) -> Result<Outputs> {
     let parts = |op: &str| {
         crate::call(
@@ -356,7 +233,7 @@ fn repeated(x: &Tensor, bins: &Value) -> Result<Value> {
 }
 
 table! {
-    /// See the module.
+    /// Histograms.
     pub(super) static TABLE = {
         General "aten::histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor" =>
             counted(|_, a| histc_meta(a), |a, o| histc(a, &o[0])),

@@ -1,9 +1,10 @@
-//! Order, counting and sets: medians, quantiles, searches, histograms, unique elements, segments
-//! and bags, covariances.
+//! Operators on the order of elements, and relatives: comparison, selection, quantiles, search,
+//! histograms, unique elements, segments, embedding bags and covariances.
 //!
-//! Elements are compared as integer keys in the same order, so that one loop serves every dtype and
-//! no `i64` is rounded.
+//! Elements are compared as `i64` keys that have the same order ([`Keys`]). So one loop serves
+//! every dtype, and no `i64` is rounded to a float.
 
+mod bins;
 mod compare;
 mod count;
 mod embedding_bag;
@@ -42,10 +43,10 @@ pub(super) const TABLES: [&[OpDef]; 10] = [
     unique::TABLE,
 ];
 
-/// What NaN is among the keys of floats: above all numbers.
+/// The key of NaN, above the keys of all numbers.
 const NAN: i64 = i64::MAX;
 
-/// The elements of a tensor as integers in the same order; equal elements (0 and -0, say) have
+/// The elements of a tensor as integers in the same order. Equal elements, such as 0 and -0, have
 /// equal keys.
 struct Keys {
     all: Vec<i64>,
@@ -63,23 +64,24 @@ impl Keys {
         self.float && key == NAN
     }
 
-    /// Equality of elements: NaN equals nothing.
+    /// Whether two elements are equal. NaN equals nothing.
     fn same(&self, a: usize, b: usize) -> bool {
         self.all[a] == self.all[b] && !self.is_nan(self.all[a])
     }
 }
 
-/// The key of a float.
+/// The key of a float: its bits, with the magnitude bits of negative numbers inverted. This is the
+/// total order of IEEE 754 for numbers, with 0 and -0 made equal.
 fn key(x: f64) -> i64 {
     if x.is_nan() {
         return NAN;
     }
-    // adding 0 makes -0 positive; among negative numbers the bits fall as the numbers rise
+    // Adding 0 turns -0 into 0. The bits of negative numbers fall as the numbers rise.
     let bits = (x + 0.0).to_bits() as i64;
     bits ^ (((bits >> 63) as u64) >> 1) as i64
 }
 
-/// The elements in row-major order as integers, floats truncated.
+/// The elements in row-major order as integers. Floats are truncated.
 fn integers(t: &Tensor) -> Result<Vec<i64>> {
     typed!(t.dtype(), T => {
         let x = t.read::<T>()?;
@@ -94,7 +96,7 @@ fn store_integers(out: &Tensor, values: &[i64]) -> Result<()> {
     }))
 }
 
-/// Fills a fresh output with the elements of `x` at these row-major positions.
+/// Fills a fresh output with the elements of `x` at row-major positions.
 fn take(x: &Tensor, at: &[usize], out: &Tensor) -> Result<()> {
     typed!(x.dtype(), T => {
         let x = host::data::<T>(x)?;
@@ -104,7 +106,8 @@ fn take(x: &Tensor, at: &[usize], out: &Tensor) -> Result<()> {
     })
 }
 
-/// A row-major tensor along one dimension: `count` lines of `len` elements that are `step` apart.
+/// The lines of a row-major tensor along one dimension: `count` lines of `len` elements, `step`
+/// positions apart.
 struct Lines {
     len: usize,
     step: usize,
@@ -112,7 +115,7 @@ struct Lines {
 }
 
 impl Lines {
-    /// A 0-d tensor is one line of one element.
+    /// The lines along dimension `dim`. A 0-d tensor is one line of one element.
     fn of(t: &Tensor, dim: usize) -> Result<Lines> {
         let sizes = host::sizes(t)?;
         let len = sizes.get(dim).copied().unwrap_or(1);
@@ -135,13 +138,13 @@ impl Lines {
     }
 }
 
-/// The dtype in which values are compared, and the values in it.
+/// Two operands converted to their promoted dtype.
 fn promoted(a: &Value, b: &Value) -> Result<(Tensor, Tensor)> {
     let dtype = promote([operand(a), operand(b)]);
     Ok((cpu_exec::cast(&as_tensor(a)?, dtype)?, cpu_exec::cast(&as_tensor(b)?, dtype)?))
 }
 
-/// A tensor, or a number as a 0-d one.
+/// A tensor argument, or a number as a 0-d tensor.
 fn as_tensor(v: &Value) -> Result<Tensor> {
     match v {
         Value::Tensor(_) => Ok(v.tensor()?.clone()),
@@ -153,13 +156,13 @@ fn as_tensor(v: &Value) -> Result<Tensor> {
     }
 }
 
-/// A new data-dependent size, at least `least` and at most `most`, as far as those are known.
+/// A new data-dependent size between `least` and `most`, as far as their ranges are known.
 fn dynamic_size(cx: &FakeCtx, least: SymInt, most: SymInt) -> Result<SymInt> {
     let (lo, hi) = (least.range().lo.max(0), most.range().hi.max(0));
     if lo == hi { Ok(lo.into()) } else { cx.new_dynamic_size_in(lo.min(hi), hi) }
 }
 
-/// How many groups `n` elements fall into: as many at most, and one at least unless there is none.
+/// The number of groups of `n` elements: at most `n`, and at least 1 unless `n` is 0.
 fn group_count(cx: &FakeCtx, n: SymInt) -> Result<SymInt> {
     dynamic_size(cx, n.min(1), n)
 }
@@ -182,7 +185,7 @@ pub(super) fn refuse_bool(arg: &str, v: &Value) -> Result<()> {
     Err(Error::value(format!("argument `{arg}` must hold numbers, found {}", v.kind())))
 }
 
-/// The error of a fake call whose result is not a tensor.
+/// The error of a fake kernel whose result depends on data and is not a tensor.
 fn unknown_without_data<T>(what: &str) -> Result<T> {
     Err(Error::value(format!(
         "whether {what} is known only from their data, which a trace does not have"

@@ -1,4 +1,4 @@
-//! Covariances, correlations, and means that leave NaN out.
+//! Covariances (`cov`), correlations (`corrcoef`), and `nanmean`.
 
 use super::super::dims::{done, fresh, is_one};
 use super::super::lowering::{Class, Compute, Lowering, Metas, Strides};
@@ -14,19 +14,19 @@ use maquette_ir::sym::SymInt;
 use maquette_ir::typing::promote_pair;
 use smallvec::smallvec;
 
-/// Variables in rows, observations in columns.
+/// A sample: variables in rows, observations in columns.
 struct Sample<'a> {
     x: &'a Tensor,
     correction: f64,
-    /// How often each observation occurs, and how much it counts.
+    /// The frequency of each observation, and its importance.
     weights: [Option<&'a Tensor>; 2],
 }
 
 impl<'a> Sample<'a> {
-    /// `self, *, correction, fweights, aweights`, or `self` alone.
-    fn of(a: &'a [Value]) -> Result<Sample<'a>> {
-        let x = a[0].tensor()?;
-        refuse_bool("self", &a[0])?;
+    /// From the arguments `self, *, correction, fweights, aweights`, or `self` alone.
+    fn of(args: &'a [Value]) -> Result<Sample<'a>> {
+        let x = args[0].tensor()?;
+        refuse_bool("self", &args[0])?;
         if x.dim() > 2 {
             return Err(Error::value(format!(
                 "argument `self` must have at most 2 dimensions, found sizes {}",
@@ -36,7 +36,7 @@ impl<'a> Sample<'a> {
         let observations = x.sizes().last().copied().unwrap_or(1.into());
         let mut weights = [None, None];
         for (i, name, float) in [(0, "fweights", false), (1, "aweights", true)] {
-            let Some(w) = a.get(i + 2).map_or(Ok(None), Value::opt_tensor)? else { continue };
+            let Some(w) = args.get(i + 2).map_or(Ok(None), Value::opt_tensor)? else { continue };
             let kind = if float { "floats" } else { "integers" };
             let found = || format!("{}{}", w.dtype(), dims_text(w.sizes()));
             if w.dtype().is_float() != float || w.dtype() == DType::Bool || w.dim() > 1 {
@@ -55,10 +55,10 @@ impl<'a> Sample<'a> {
             require_equal(observations, w.numel(), &mismatch)?;
             weights[i] = Some(w);
         }
-        Ok(Sample { x, correction: a.get(1).map_or(Ok(1), Value::int_i64)? as f64, weights })
+        Ok(Sample { x, correction: args.get(1).map_or(Ok(1), Value::int_i64)? as f64, weights })
     }
 
-    /// A square matrix; of one variable a 0-d tensor.
+    /// A square matrix, or a 0-d tensor for one variable.
     fn metas(&self) -> Result<Metas> {
         let own = if self.x.dtype().is_float() { self.x.dtype() } else { DType::F32 };
         let dtype = match self.weights[1] {
@@ -95,7 +95,7 @@ impl<'a> Sample<'a> {
             }
             None => self.correction,
         };
-        // no degree of freedom is left where the correction takes all
+        // As in PyTorch, a negative divisor counts as 0.
         let divisor = if total - lost <= 0.0 { 0.0 } else { total - lost };
         let centred: Vec<Vec<f64>> = (0..rows)
             .map(|r| {
@@ -119,14 +119,14 @@ impl<'a> Sample<'a> {
         let n = if self.x.dim() == 2 { host::sizes(self.x)?[0] } else { 1 };
         let spread: Vec<f64> = (0..n).map(|i| c[i * n + i].sqrt()).collect();
         for (i, c) in c.iter_mut().enumerate() {
-            // clamp keeps NaN
+            // `clamp` keeps NaN.
             *c = (*c / spread[i / n] / spread[i % n]).clamp(-1.0, 1.0);
         }
         Ok(c)
     }
 }
 
-/// `self, dim, keepdim, *, dtype`
+/// The arguments are `self, dim, keepdim, *, dtype`.
 fn nanmean(a: &[Value]) -> Result<Outputs> {
     let x = a[0].tensor()?;
     require_float("self", x)?;
@@ -138,7 +138,7 @@ fn nanmean(a: &[Value]) -> Result<Outputs> {
 }
 
 table! {
-    /// See the module.
+    /// Covariances, correlations, and means without NaN.
     pub(super) static TABLE = {
         General "aten::cov(Tensor self, *, int correction=1, Tensor? fweights=None, \
             Tensor? aweights=None) -> Tensor" =>

@@ -1,7 +1,8 @@
-//! Quantiles: where in a sorted dimension a share of its elements lies below.
+//! Quantiles: the element at rank `q (n - 1)` of each sorted line, interpolated between ranks.
 //!
-//! Ranks are computed in `f64` from shares in the tensor's dtype, and interpolations round to it at
-//! every step, as PyTorch's do.
+//! As in PyTorch, ranks are computed in `f64`, `q` is rounded to the tensor's dtype, and
+//! interpolation rounds to that dtype at every step. A line with NaN gives NaN, unless the operator
+//! skips NaN.
 
 use super::super::dims::{fresh, require};
 use super::super::lowering::{Class, Compute, Lowering, Metas, Strides};
@@ -26,7 +27,7 @@ enum Between {
     Nearest,
 }
 
-/// `self, q, dim, keepdim, *, interpolation`
+/// A call. The arguments are `self, q, dim, keepdim, *, interpolation`.
 struct Quantile<'a> {
     x: &'a Tensor,
     q: &'a Value,
@@ -36,8 +37,8 @@ struct Quantile<'a> {
 }
 
 impl<'a> Quantile<'a> {
-    fn of(a: &'a [Value]) -> Result<Quantile<'a>> {
-        let x = a[0].tensor()?;
+    fn of(args: &'a [Value]) -> Result<Quantile<'a>> {
+        let x = args[0].tensor()?;
         if !matches!(x.dtype(), DType::F32 | DType::F64) {
             return Err(Error::value(format!(
                 "argument `self` must have dtype f32 or f64, found {}{}",
@@ -48,9 +49,9 @@ impl<'a> Quantile<'a> {
         require(x.numel().gt(0), || {
             format!("argument `self` must have elements, found sizes {}", dims_text(x.sizes()))
         })?;
-        match &a[1] {
+        match &args[1] {
             Value::Tensor(_) => {
-                let q = a[1].tensor()?;
+                let q = args[1].tensor()?;
                 if q.dtype() != x.dtype() || q.dim() > 1 {
                     let (found, expected) =
                         (format!("{}{}", q.dtype(), dims_text(q.sizes())), x.dtype());
@@ -61,7 +62,7 @@ impl<'a> Quantile<'a> {
             }
             number => in_unit(number.float()?)?,
         }
-        let between = match a[4].str()? {
+        let between = match args[4].str()? {
             "linear" => Between::Linear,
             "lower" => Between::Lower,
             "higher" => Between::Higher,
@@ -74,8 +75,8 @@ impl<'a> Quantile<'a> {
                 )));
             }
         };
-        let dim = a[2].opt(Value::int_i64)?.map(|d| wrap_dim(d, x.dim())).transpose()?;
-        Ok(Quantile { x, q: &a[1], dim, keepdim: a[3].bool()?, between })
+        let dim = args[2].opt(Value::int_i64)?.map(|d| wrap_dim(d, x.dim())).transpose()?;
+        Ok(Quantile { x, q: &args[1], dim, keepdim: args[3].bool()?, between })
     }
 
     fn meta(&self) -> Result<Meta> {
@@ -85,7 +86,7 @@ impl<'a> Quantile<'a> {
         let Some(&count) = self.q.tensors().next().and_then(|q| q.sizes().first()) else {
             return Ok(rest);
         };
-        // several quantiles are computed as the last dimension, and then moved to the front
+        // PyTorch computes several quantiles as the last dimension and then moves it to the front.
         let mut sizes: Dims = rest.sizes.iter().copied().chain([count]).collect();
         let mut strides = contiguous_strides(&sizes);
         sizes.rotate_right(1);
@@ -113,7 +114,7 @@ impl<'a> Quantile<'a> {
                 let rank = match numbers == line.len() {
                     true => q * last,
                     false if skip_nan => q * (numbers.max(1) - 1) as f64,
-                    // a NaN is last in order
+                    // NaN is last in the order of keys.
                     false => last,
                 };
                 results[s * lines.count + l] = self.interpolated(&line, rank, round);
@@ -134,7 +135,7 @@ impl<'a> Quantile<'a> {
         };
         let (a, b) = (at(below), at(above));
         let distance = round(b - a);
-        // from the nearer end
+        // Interpolates from the nearer end, as PyTorch's `lerp` does.
         if weight < 0.5 {
             round(a + round(weight * distance))
         } else {
@@ -163,7 +164,7 @@ macro_rules! quantile {
 }
 
 table! {
-    /// See the module.
+    /// Quantiles.
     pub(super) static TABLE = {
         General "aten::quantile(Tensor self, Tensor q, int? dim=None, bool keepdim=False, *, \
             str interpolation=\"linear\") -> Tensor" =>

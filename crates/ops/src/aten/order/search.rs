@@ -1,4 +1,4 @@
-//! Positions in ordered sequences, and membership.
+//! Binary search in sorted sequences (`searchsorted`, `bucketize`), and set membership (`isin`).
 
 use super::super::dims::{fresh, require};
 use super::super::lowering::{Class, Compute, Lowering, Metas, Strides, operand};
@@ -21,7 +21,7 @@ const fn gathered(
     Lowering::Compute(Compute { class: Class::Gather, strides: Strides::RowMajor, metas, run })
 }
 
-/// A search: what is ordered, what is looked for, and how.
+/// A search: the sorted sequences, the values, and the options.
 struct Search<'a> {
     sequence: &'a Tensor,
     values: &'a Value,
@@ -31,10 +31,10 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    /// `sorted_sequence, self, *, out_int32, right, side, sorter`
-    fn sorted(a: &'a [Value]) -> Result<Search<'a>> {
-        let right = a[3].bool()?;
-        let side = a[4].opt(Value::str)?;
+    /// From the arguments `sorted_sequence, self, *, out_int32, right, side, sorter`.
+    fn sorted(args: &'a [Value]) -> Result<Search<'a>> {
+        let right = args[3].bool()?;
+        let side = args[4].opt(Value::str)?;
         let right = match side {
             None => right,
             Some("right") => true,
@@ -49,26 +49,32 @@ impl<'a> Search<'a> {
             }
         };
         Search {
-            sequence: a[0].tensor()?,
-            values: &a[1],
-            sorter: a[5].opt_tensor()?,
+            sequence: args[0].tensor()?,
+            values: &args[1],
+            sorter: args[5].opt_tensor()?,
             right,
-            narrow: a[2].bool()?,
+            narrow: args[2].bool()?,
         }
         .checked("sorted_sequence")
     }
 
-    /// `self, boundaries, *, out_int32, right`
-    fn buckets(a: &'a [Value]) -> Result<Search<'a>> {
-        let sequence = a[1].tensor()?;
+    /// From the arguments `self, boundaries, *, out_int32, right`.
+    fn buckets(args: &'a [Value]) -> Result<Search<'a>> {
+        let sequence = args[1].tensor()?;
         if sequence.dim() != 1 {
             return Err(Error::value(format!(
                 "argument `boundaries` must have 1 dimension, found sizes {}",
                 dims_text(sequence.sizes())
             )));
         }
-        Search { sequence, values: &a[0], sorter: None, right: a[3].bool()?, narrow: a[2].bool()? }
-            .checked("boundaries")
+        Search {
+            sequence,
+            values: &args[0],
+            sorter: None,
+            right: args[3].bool()?,
+            narrow: args[2].bool()?,
+        }
+        .checked("boundaries")
     }
 
     fn checked(self, name: &str) -> Result<Search<'a>> {
@@ -138,7 +144,7 @@ impl<'a> Search<'a> {
                 n.saturating_sub(1)
             )));
         }
-        // one sequence for all values, or one for each line of them
+        // There is one sequence for all values, or one for each row of values.
         let rows = sequence.all.len().checked_div(n).unwrap_or(1).max(1);
         let per_row = values.all.len().div_ceil(rows).max(1);
         let found: Vec<i64> = values
@@ -150,7 +156,7 @@ impl<'a> Search<'a> {
                 let at = |i: usize| {
                     sequence.all[start + sorter.as_ref().map_or(i, |s| s[start + i] as usize)]
                 };
-                // NaN is neither reached nor passed, as in PyTorch
+                // As in PyTorch, every comparison with NaN fails.
                 let passed = |k: i64| {
                     !sequence.is_nan(k)
                         && !sequence.is_nan(v)
@@ -168,20 +174,20 @@ impl<'a> Search<'a> {
     }
 }
 
-fn membership_meta(a: &[Value]) -> Result<Metas> {
-    for (name, v) in [("elements", &a[0]), ("test_elements", &a[1])] {
+fn membership_meta(args: &[Value]) -> Result<Metas> {
+    for (name, v) in [("elements", &args[0]), ("test_elements", &args[1])] {
         refuse_bool(name, v)?;
     }
-    Ok(smallvec![match (&a[0], &a[1]) {
+    Ok(smallvec![match (&args[0], &args[1]) {
         (Value::Tensor(x), _) => fresh(x, x.sizes().into(), DType::Bool),
         (_, other) => Meta::contiguous([0i64; 0], DType::Bool).on(other.tensor()?.device()),
     }])
 }
 
-/// `elements, test_elements, *, assume_unique, invert`
-fn membership(a: &[Value], out: &Tensor) -> Result<()> {
-    let invert = a[3].bool()?;
-    let (x, set) = promoted(&a[0], &a[1])?;
+/// `isin`. The arguments are `elements, test_elements, *, assume_unique, invert`.
+fn membership(args: &[Value], out: &Tensor) -> Result<()> {
+    let invert = args[3].bool()?;
+    let (x, set) = promoted(&args[0], &args[1])?;
     let (x, set) = (Keys::of(&x)?, Keys::of(&set)?);
     let mut members: Vec<i64> = set.all.iter().copied().filter(|k| !set.is_nan(*k)).collect();
     members.sort_unstable();
@@ -191,7 +197,7 @@ fn membership(a: &[Value], out: &Tensor) -> Result<()> {
 }
 
 table! {
-    /// See the module.
+    /// Searches.
     pub(super) static TABLE = {
         General "aten::searchsorted.Tensor(Tensor sorted_sequence, Tensor self, *, \
             bool out_int32=False, bool right=False, str? side=None, \

@@ -1,5 +1,5 @@
-//! Reductions of consecutive segments of a dimension, given by their lengths or by where they
-//! begin.
+//! `segment_reduce`: reductions of consecutive segments of a dimension. Lengths or offsets give the
+//! segments.
 
 use super::super::dims::{fresh, require, require_index};
 use super::super::lowering::{Class, Compute, Lowering, Metas, Strides};
@@ -58,7 +58,8 @@ impl Fold {
         }
     }
 
-    /// The result over `n` elements; the mean of nothing is NaN, unless there was an initial value.
+    /// The result for `n` elements. The mean of no elements is NaN, unless there is an initial
+    /// value.
     fn end(self, a: f64, n: usize, initial: bool) -> f64 {
         match self {
             Fold::Mean if n > 0 => a / n as f64,
@@ -68,33 +69,33 @@ impl Fold {
     }
 }
 
-/// `data, reduce, *, lengths, indices, offsets, axis, unsafe, initial`
+/// A call. The arguments are `data, reduce, *, lengths, indices, offsets, axis, unsafe, initial`.
 struct Segments<'a> {
     data: &'a Tensor,
     fold: Fold,
-    /// Lengths, or offsets where `offsets`; the latter count where both are given.
+    /// The lengths of the segments, or their offsets. If both are given, the offsets apply.
     bounds: &'a Tensor,
     offsets: bool,
     axis: usize,
     initial: Option<f64>,
-    /// Whether lengths must add up to the dimension.
+    /// Whether the lengths must add up to the size of the dimension.
     exact: bool,
 }
 
 impl<'a> Segments<'a> {
-    fn of(a: &'a [Value]) -> Result<Segments<'a>> {
-        let data = a[0].tensor()?;
+    fn of(args: &'a [Value]) -> Result<Segments<'a>> {
+        let data = args[0].tensor()?;
         require_float("data", data)?;
-        if a[3].opt_tensor()?.is_some() {
+        if args[3].opt_tensor()?.is_some() {
             return Err(Error::value("`indices` is not supported; give `lengths` or `offsets`"));
         }
-        let (lengths, offsets) = (a[2].opt_tensor()?, a[4].opt_tensor()?);
+        let (lengths, offsets) = (args[2].opt_tensor()?, args[4].opt_tensor()?);
         let bounds = offsets
             .or(lengths)
             .ok_or_else(|| Error::value("`lengths` or `offsets` must be given"))?;
         let name = if offsets.is_some() { "offsets" } else { "lengths" };
         require_index(name, bounds)?;
-        let axis = wrap_dim(a[5].int_i64()?, data.dim())?;
+        let axis = wrap_dim(args[5].int_i64()?, data.dim())?;
         if data.dim() == 0 || axis + 1 != bounds.dim() {
             let (found, of) = (dims_text(bounds.sizes()), dims_text(data.sizes()));
             return Err(Error::value(format!(
@@ -106,12 +107,12 @@ impl<'a> Segments<'a> {
         })?;
         Ok(Segments {
             data,
-            fold: Fold::named(a[1].str()?)?,
+            fold: Fold::named(args[1].str()?)?,
             bounds,
             offsets: offsets.is_some(),
             axis,
-            initial: a[7].opt(Value::scalar)?.map(Scalar::to_f64),
-            exact: !a[6].bool()?,
+            initial: args[7].opt(Value::scalar)?.map(Scalar::to_f64),
+            exact: !args[6].bool()?,
         })
     }
 
@@ -129,7 +130,7 @@ impl<'a> Segments<'a> {
         Ok(smallvec![fresh(self.data, sizes, self.data.dtype())])
     }
 
-    /// The bounds of the segments of one line.
+    /// The start and end of each segment of one line.
     fn spans(&self, bounds: &[i64], extent: usize) -> Result<Vec<(usize, usize)>> {
         let mut spans = Vec::with_capacity(bounds.len());
         let mut push = |start: i64, end: i64| match (usize::try_from(start), usize::try_from(end)) {
@@ -184,7 +185,7 @@ impl<'a> Segments<'a> {
 }
 
 table! {
-    /// See the module.
+    /// Segment reductions.
     pub(super) static TABLE = {
         General "aten::segment_reduce(Tensor data, str reduce, *, Tensor? lengths=None, \
             Tensor? indices=None, Tensor? offsets=None, int axis=0, bool unsafe=False, \

@@ -1,4 +1,5 @@
-//! One element of each line: medians, modes, the k-th least.
+//! Order statistics of lines: `median`, `nanmedian`, `mode`, `kthvalue`. Medians and k-th values
+//! use quickselect, linear on average; modes sort.
 
 use super::super::dims::{done, require};
 use super::super::lowering::{Class, Compute, Lowering, Metas, Strides};
@@ -21,7 +22,8 @@ const fn sorted(
     Lowering::Compute(Compute { class: Class::Sort, strides: Strides::FromOperands, metas, run })
 }
 
-/// Values and positions over dimension `args[dim]`, kept where `args[dim + 1]`.
+/// The metadata of values and indices over the dimension in argument `dim`. Argument `dim + 1` is
+/// `keepdim`.
 fn metas(args: &[Value], dim: usize) -> Result<Metas> {
     let x = args[0].tensor()?;
     let d = wrap_dim(args[dim].int_i64()?, x.dim())?;
@@ -30,7 +32,7 @@ fn metas(args: &[Value], dim: usize) -> Result<Metas> {
     Ok(smallvec![values.clone(), Meta { dtype: DType::I64, ..values }])
 }
 
-/// Fills values and positions with the element that `choose` takes of each line's keys.
+/// Fills values and indices with the element that `choose` selects from the keys of each line.
 fn choose_along(
     args: &[Value],
     dim: usize,
@@ -55,25 +57,26 @@ fn choose_along(
     store_integers(&outs[1], &indices)
 }
 
-/// The position of the `k`-th least (from 0); of equal elements the first comes first.
+/// The position of the `k`-th smallest key, from 0. Equal keys are ordered by position.
 fn kth(line: &[i64], k: usize) -> Option<usize> {
     let mut order: Vec<usize> = (0..line.len()).collect();
     (k < order.len()).then(|| *order.select_nth_unstable_by_key(k, |&i| (line[i], i)).1)
 }
 
-/// The lower median. The first NaN, unless `skip` leaves them out, as far as there are numbers.
+/// The position of the lower median. It is the first NaN, if there is one and `skip` is false. With
+/// `skip`, NaN counts only if there are no numbers.
 fn median(keys: &Keys, line: &[i64], skip: bool) -> Option<usize> {
     let is_nan = |k: &i64| keys.is_nan(*k);
     if !skip && let Some(i) = line.iter().position(is_nan) {
         return Some(i);
     }
-    // NaN is above all, so the numbers come first
+    // NaN is above all numbers in the order of keys.
     let numbers = line.iter().filter(|k| !is_nan(k)).count();
     kth(line, numbers.saturating_sub(1) / 2)
 }
 
-/// The last position of the most frequent element; the least of them where several are. Each NaN is
-/// by itself.
+/// The last position of the most frequent element, or of the smallest of several. NaN equals
+/// nothing, so each NaN counts once.
 fn mode(keys: &Keys, line: &[i64]) -> Option<usize> {
     let mut order: Vec<usize> = (0..line.len()).collect();
     order.sort_unstable_by_key(|&i| (line[i], i));
@@ -97,8 +100,8 @@ fn median_of_all_meta(args: &[Value]) -> Result<Metas> {
     Ok(smallvec![reduced(x, &(0..x.dim()).collect::<Vec<_>>(), false, x.dtype())])
 }
 
-/// The median of nothing is NaN; as an integer, what the processor makes of that: the least of
-/// `i32` and `i64`, which narrow ones cut to 0.
+/// The median of all elements. That of no elements is NaN. For integers, PyTorch converts NaN as
+/// x86 does: to the minimum of i32 or i64, which narrower integers truncate to 0.
 fn median_of_all(args: &[Value], out: &Tensor, skip: bool) -> Result<()> {
     let x = args[0].tensor()?;
     let keys = Keys::of(x)?;
@@ -124,7 +127,7 @@ fn kthvalue_metas(args: &[Value]) -> Result<Metas> {
 }
 
 table! {
-    /// See the module.
+    /// Order statistics.
     pub(super) static TABLE = {
         General "aten::median(Tensor self) -> Tensor" =>
             sorted(|_, a| median_of_all_meta(a), |a, o| median_of_all(a, &o[0], false)),

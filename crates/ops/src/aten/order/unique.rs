@@ -1,7 +1,8 @@
-//! Distinct elements and slices: their values, where each element went, and how often each occurs.
-//! NaN is distinct from NaN.
+//! `unique` and its relatives: distinct elements or slices, the group of each, and the size of each
+//! group. NaN is distinct from NaN.
 //!
-//! Results are in ascending order, also where `sorted` is false and PyTorch leaves the order open.
+//! The items are sorted, and equal neighbours form a group: O(n log n) comparisons. Results are in
+//! ascending order even if `sorted` is false, for which PyTorch specifies no order.
 
 use super::super::dims::fresh;
 use super::super::lowering::{Lowering, Metas};
@@ -17,15 +18,15 @@ use maquette_ir::sym::SymInt;
 use maquette_ir::typing::contiguous_strides;
 use smallvec::smallvec;
 
-/// What an operator of this family is asked for.
+/// The outputs that a call requests.
 #[derive(Clone, Copy)]
 struct Request {
-    /// The dimension whose slices are compared; elements where there is none.
+    /// The dimension whose slices are compared. If `None`, elements are compared.
     dim: Option<usize>,
-    /// Only neighbours are compared, in the order they have.
+    /// Compare only neighbours, in the given order.
     consecutive: bool,
     inverse: bool,
-    /// The counts, for operators that have them.
+    /// Whether counts are requested, for operators that return them.
     counts: Option<bool>,
 }
 
@@ -39,7 +40,7 @@ impl Request {
         })
     }
 
-    /// Operators on slices return everything, whatever is asked for.
+    /// Operators on slices return all outputs, whatever the call requests.
     fn slices(x: &Tensor, dim: &Value, consecutive: bool) -> Result<Request> {
         let dim = dim.int_i64()?;
         if x.dim() == 0 {
@@ -57,23 +58,22 @@ impl Request {
         Ok(Request { dim: Some(d), consecutive, inverse: true, counts: Some(true) })
     }
 
-    /// Equal neighbours, of slices where there is a dimension; that of a vector at dimension 0 are
-    /// elements, as in PyTorch.
-    fn neighbours(a: &[Value]) -> Result<Request> {
-        let x = a[0].tensor()?;
-        match a[3].opt(Value::int_i64)? {
-            None => Request::elements(true, &a[1], Some(&a[2])),
-            Some(0) if x.dim() == 1 => Request::elements(true, &a[1], Some(&a[2])),
-            Some(_) => Request::slices(x, &a[3], true),
+    /// `unique_consecutive`. As in PyTorch, along dimension 0 of a vector it compares elements.
+    fn neighbours(args: &[Value]) -> Result<Request> {
+        let x = args[0].tensor()?;
+        match args[3].opt(Value::int_i64)? {
+            None => Request::elements(true, &args[1], Some(&args[2])),
+            Some(0) if x.dim() == 1 => Request::elements(true, &args[1], Some(&args[2])),
+            Some(_) => Request::slices(x, &args[3], true),
         }
     }
 
-    /// How many elements or slices there are.
+    /// The number of elements or slices.
     fn extent(&self, x: &Tensor) -> SymInt {
         self.dim.and_then(|d| x.sizes().get(d).copied()).unwrap_or(x.numel())
     }
 
-    /// The metadata of the outputs, of which `n` are distinct.
+    /// The metadata of the outputs for `n` distinct items.
     fn metas(&self, x: &Tensor, n: SymInt) -> Metas {
         let vector = |n: SymInt| fresh(x, smallvec![n], DType::I64);
         let (values, inverse) = match self.dim {
@@ -108,7 +108,7 @@ impl Request {
         Ok(outs.into_iter().map(Value::Tensor).collect())
     }
 
-    /// The groups of equal elements or slices, and the lines that slices are of.
+    /// The groups of equal items, and the lines that make up the slices.
     fn groups(&self, x: &Tensor) -> Result<(Groups, Lines)> {
         let keys = Keys::of(x)?;
         let lines = match self.dim {
@@ -123,7 +123,7 @@ impl Request {
             })
         };
         if !self.consecutive {
-            // stable, so that the first of equal slices leads its group
+            // The sort is stable, so that the first of equal slices represents its group.
             order.sort_by(|&a, &b| {
                 pairs(a, b)
                     .map(|(a, b)| keys.all[a].cmp(&keys.all[b]))
@@ -135,8 +135,8 @@ impl Request {
     }
 }
 
-/// Slices of `x` along `d`, of which there are `n`; in memory that dimension is outermost, as in
-/// PyTorch.
+/// The metadata of `n` slices of `x` along `d`. As in PyTorch, dimension `d` is outermost in
+/// memory.
 fn slices_meta(x: &Tensor, d: usize, n: SymInt) -> Meta {
     let mut sizes: Dims = x.sizes().into();
     sizes.remove(d);
@@ -149,11 +149,11 @@ fn slices_meta(x: &Tensor, d: usize, n: SymInt) -> Meta {
     Meta { strides, ..fresh(x, sizes, x.dtype()) }
 }
 
-/// Runs of equal items.
+/// Groups of equal items.
 struct Groups {
-    /// The first item of each.
+    /// The first item of each group.
     first: Vec<usize>,
-    /// Each item's group.
+    /// The group of each item.
     inverse: Vec<i64>,
     counts: Vec<i64>,
 }
@@ -171,7 +171,7 @@ impl Groups {
     }
 }
 
-/// An entry of the table by its request.
+/// A table entry for a request.
 macro_rules! distinct {
     (|$a:ident| $request:expr) => {
         Lowering::Dynamic {
@@ -191,7 +191,7 @@ macro_rules! distinct {
 }
 
 table! {
-    /// See the module.
+    /// Distinct elements and slices.
     pub(super) static TABLE = {
         General "aten::_unique(Tensor self, bool sorted=True, \
             bool return_inverse=False) -> (Tensor, Tensor)" =>

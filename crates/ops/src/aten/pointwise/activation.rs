@@ -1,4 +1,4 @@
-//! Activations of neural networks.
+//! Activation functions.
 
 #![expect(
     clippy::erasing_op,
@@ -43,7 +43,7 @@ fn elu<'c>(f: &'c Formula<'c>, alpha: f64, scale: f64, input_scale: f64) -> X<'c
 }
 
 with_in_place! {
-    /// Each element by itself.
+    /// Activation functions, elementwise.
     pub(super) static TABLE = {
         Arith(Relu) "relu" "" "" => Promote |f| relu(f);
         General "relu6" "" "" => Promote |f| relu(f).min(6);
@@ -114,7 +114,7 @@ with_in_place! {
             pointwise!(Promote, |f| {
                 let (x, l) = (f.arg(0), f.number_of(1, f.result));
                 f.refuse(f.float(1) < 0.0, "`lambd` must not be negative");
-                // NaN keeps through `x * 0`
+                // `x * 0` preserves NaN.
                 x.gt(l).select(x - l, x.lt(-l).select(x + l, x * 0))
             }),
     }

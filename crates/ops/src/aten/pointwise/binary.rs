@@ -1,4 +1,4 @@
-//! Operators of two operands.
+//! Pointwise operators of two operands.
 
 use super::formula::{Formula, X};
 use super::{pointwise, with_in_place};
@@ -16,7 +16,7 @@ fn divided<'c>(f: &'c Formula<'c>) -> X<'c> {
     let (a, b) = (f.arg(0), f.exact(1));
     match f.text(2, "true") {
         "true" => a / b,
-        // of the quotient as the dtype holds it
+        // PyTorch truncates the quotient after rounding it to the dtype.
         "trunc" if f.dtype.is_float() => f.narrow(a / b).trunc(),
         "trunc" => a.trunc_div(b),
         "floor" => a.floor_div(b),
@@ -27,7 +27,7 @@ fn divided<'c>(f: &'c Formula<'c>) -> X<'c> {
     }
 }
 
-/// Small exponents are products and roots, as PyTorch computes them.
+/// `x ^ exponent`. As in PyTorch, some exponents are computed with products and square roots.
 fn power_of_scalar<'c>(f: &'c Formula<'c>) -> X<'c> {
     let (x, exponent) = (f.arg(0), f.scalar(1));
     if !f.dtype.is_float() {
@@ -48,7 +48,7 @@ fn power_of_scalar<'c>(f: &'c Formula<'c>) -> X<'c> {
     }
 }
 
-/// The larger or smaller, where a number wins over NaN.
+/// The larger or smaller operand. NaN is returned only if both are NaN.
 fn ignoring_nan<'c>(f: &'c Formula<'c>, pick: fn(X<'c>, X<'c>) -> X<'c>) -> X<'c> {
     let (a, b) = (f.arg(0), f.arg(1));
     if !f.dtype.is_float() {
@@ -57,7 +57,8 @@ fn ignoring_nan<'c>(f: &'c Formula<'c>, pick: fn(X<'c>, X<'c>) -> X<'c>) -> X<'c
     a.isnan().select(b, b.isnan().select(a, pick(a, b)))
 }
 
-/// `max + log(1 + base^-|a - b|)`; equal infinities stay.
+/// `max(a, b) + log(1 + base^-|a - b|)`. Equal infinities are returned as they are, since their
+/// difference is NaN.
 fn log_add<'c>(f: &'c Formula<'c>, exp: fn(X<'c>) -> X<'c>, log: fn(X<'c>) -> X<'c>) -> X<'c> {
     let (a, b) = (f.arg(0), f.arg(1));
     f.refuse(!f.dtype.is_float(), "the logarithm of a sum takes floats");
@@ -69,7 +70,7 @@ fn shift<'c>(f: &'c Formula<'c>, left: bool) -> X<'c> {
 }
 
 with_in_place! {
-    /// Elements of two operands that are broadcast.
+    /// Operators of two operands, with broadcasting.
     pub(super) static TABLE = {
         ArithUnlessScaled(Add) "add" ".Tensor" ", Tensor other, *, Scalar alpha=1" =>
             Promote |f| f.arg(0) + f.scaled(1, 2);
@@ -125,7 +126,7 @@ with_in_place! {
             crate::aten::Lowering::InPlace("aten::floor_divide.Scalar"),
         General "aten::remainder.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" =>
             pointwise!(Promote, |f| f.arg(0).remainder(f.arg(1))),
-        // the layout of `other` comes first
+        // `other` is the first operand of the subtraction, so its layout decides the result's.
         General "aten::rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor" =>
             crate::aten::Lowering::Composite(|a| {
                 crate::call(

@@ -1,6 +1,6 @@
-//! Compiled expressions of pointwise calls: dtypes and the scalar expression, which depend on the
-//! operator, the operands' dtypes and the numbers among the arguments, never on sizes. Each thread
-//! caches the latest ones.
+//! Compiled expressions of pointwise calls. The dtypes and the scalar expression depend on the
+//! operator, the operands' dtypes and the number arguments, and not on sizes. Each thread caches
+//! recent expressions.
 
 use crate::aten::OpDef;
 use crate::aten::lowering::{Pointwise, PointwiseCx, Types, operand, wide};
@@ -16,10 +16,10 @@ use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// What a pointwise call computes, apart from sizes.
+/// The compiled form of a pointwise call, independent of sizes.
 pub(crate) struct CompiledExpr {
     pub(crate) expr: ScalarExpr,
-    /// The expression for operands that are one row each, where there is such a form.
+    /// The kernel for contiguous operands, if the expression has such a form.
     pub(crate) contiguous_kernel: Option<maquette_kernels::ContiguousKernel>,
     /// The dtype of the output.
     pub(crate) out_dtype: DType,
@@ -27,21 +27,22 @@ pub(crate) struct CompiledExpr {
 
 type Key = SmallVec<[u64; 12]>;
 
-/// Compiled expressions are small; a program uses few different ones at a time.
+/// The limit on the cache of a thread. A full cache is cleared: a program uses few expressions at a
+/// time.
 const MAX_CACHED: usize = 512;
 
 thread_local! {
     static CACHE: RefCell<FxHashMap<Key, Rc<CompiledExpr>>> = RefCell::default();
 }
 
-/// The cache key: all that a compiled expression depends on; `None` where an argument is of a kind
-/// that is not worth a key.
+/// The cache key: everything that a compiled expression depends on. `None` if an argument is of a
+/// kind that is not cached.
 fn key(op: &OpDef, args: &[Value], target: Option<DType>) -> Option<Key> {
     let mut key = Key::new();
     key.push(op.schema.as_ptr().addr() as u64);
     key.push(target.map_or(u64::MAX, |d| d as u64));
     for a in args {
-        // a tag in the low bits keeps kinds apart; numbers follow as they are
+        // The low bits tag the kind. Numbers follow in full.
         match a {
             Value::Tensor(t) => key.push((t.dtype() as u64) << 8 | u64::from(t.dim() == 0) << 4),
             Value::None => key.push(1),
@@ -59,11 +60,12 @@ fn is_symbolic(v: &Value) -> bool {
 }
 
 impl Pointwise {
-    /// The compiled expression of a call. `target`: the dtype of the tensor that an in-place
-    /// operator writes to.
+    /// The compiled expression of a call. `target` is the dtype of the tensor that an in-place
+    /// operator writes.
     ///
     /// # Errors
-    /// The operator does not take these dtypes, or its result cannot be written into `target`.
+    ///
+    /// The operator does not accept these dtypes, or its result cannot be written into `target`.
     pub(crate) fn compile(
         &self,
         op: &OpDef,
@@ -78,8 +80,8 @@ impl Pointwise {
             return Ok(compiled);
         }
         if key.is_none() && args.iter().any(is_symbolic) {
-            // a number that is a size does not change the metadata, which is all that is asked for
-            // while it has no value
+            // A call with a symbolic number only needs metadata, which does not depend on the
+            // number's value.
             let placeholder_args: Args = args
                 .iter()
                 .map(|a| if is_symbolic(a) { Value::from(1i64) } else { a.clone() })
@@ -136,7 +138,8 @@ impl Pointwise {
             declared: &state.schema.args,
             regs: SmallVec::from_elem(None, args.len()),
         };
-        // operands are of the common dtype, also where it is computed wider
+        // Operands are rounded to the common dtype even if the expression computes in a wider
+        // dtype.
         let common = |b: &mut ExprBuilder, r| {
             let of = b.dtype(r)?;
             let r = if compute != result && of != compute && of != result && result.is_float() {
@@ -176,8 +179,8 @@ impl Pointwise {
         }
         let mut out = (self.build)(&mut cx)?;
         if cx.b.dtype(out).map_err(Error::other)? != result {
-            // also where the target is wider: the operator's own result is rounded before it is
-            // written
+            // The result is rounded to the operator's own dtype before it is converted to the dtype
+            // of the target, even if that is wider.
             out = cx.b.cast(out, result).map_err(Error::other)?;
         }
         let out_dtype = target.unwrap_or(result);
@@ -198,8 +201,8 @@ impl Pointwise {
         })
     }
 
-    /// Arguments declared `Scalar` that are named as operands (`other`, `self`, `min`…): they
-    /// promote as wrapped numbers.
+    /// Arguments of type `Scalar` whose names are those of operands (`other`, `self`, `min`, …).
+    /// They promote as wrapped numbers.
     fn scalar_operands<'a>(&self, state: &'a OpState) -> impl Iterator<Item = usize> + use<'a> {
         use maquette_ir::schema::Type;
         let is_scalar = |ty: &Type| {
@@ -211,7 +214,7 @@ impl Pointwise {
     }
 }
 
-/// Arguments that may be tensors, in order.
+/// The indices of the arguments that may be tensors.
 pub(crate) fn tensor_operands(state: &OpState) -> impl Iterator<Item = usize> {
     state.facts.tensor_args.iter().map(|&i| usize::from(i))
 }

@@ -1,9 +1,9 @@
-//! Comparisons and logic: bool results.
+//! Comparisons and logic, with bool results.
 
 use super::with_in_place;
 
 with_in_place! {
-    /// Elements of two operands that are broadcast.
+    /// Comparisons of two operands, with broadcasting.
     pub(super) static TABLE = {
         General "eq" ".Tensor" ", Tensor other" => Compare |f| f.arg(0).eq(f.arg(1));
         General "eq" ".Scalar" ", Scalar other" => Compare |f| f.arg(0).eq(f.arg(1));

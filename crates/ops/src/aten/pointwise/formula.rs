@@ -1,8 +1,9 @@
-//! Formulas: scalar expressions written as arithmetic on handles, so that most operators are one
-//! line.
+//! An embedded language for scalar expressions: a formula is arithmetic on handles ([`X`]), so that
+//! most operators are one line.
 //!
-//! The first error is kept and the rest of the formula is built on the wrong register, which nobody
-//! sees.
+//! Handles cannot carry errors. The first error is kept in the [`Formula`], the rest of the formula
+//! is built with a placeholder register, and [`formula`] returns the error instead of the
+//! expression.
 
 use super::super::dims::{require_mask, require_rank};
 use super::super::lowering::PointwiseCx;
@@ -14,27 +15,27 @@ use maquette_ir::schema::Arg;
 use maquette_ir::{DType, Scalar};
 use std::cell::RefCell;
 
-/// A formula being written, with the operator's arguments.
+/// A formula under construction, with the arguments of the operator.
 pub(super) struct Formula<'a> {
     b: RefCell<ExprBuilder>,
     error: RefCell<Option<Error>>,
-    /// The dtype it computes in; floating-point throughout for `Types::Float`.
+    /// The compute dtype. It is a float if the operator has `Types::Float`.
     pub(super) dtype: DType,
-    /// The dtype of its result: narrower than `dtype` for narrow floats.
+    /// The result dtype. It is narrower than `dtype` for half precision.
     pub(super) result: DType,
     args: &'a [Value],
     declared: &'a [Arg],
     regs: &'a [Option<Reg>],
 }
 
-/// A value in a formula.
+/// A handle to a value of a formula.
 #[derive(Clone, Copy)]
 pub(super) struct X<'c> {
     f: &'c Formula<'c>,
     reg: Reg,
 }
 
-/// Builds the expression that `f` writes.
+/// Builds the expression of the formula `f`.
 pub(super) fn formula(
     cx: &mut PointwiseCx,
     f: impl for<'c> FnOnce(&'c Formula<'c>) -> X<'c>,
@@ -65,7 +66,7 @@ impl<'c> Formula<'c> {
         })
     }
 
-    /// What stands for a value that could not be built.
+    /// A placeholder for a value that could not be built.
     fn nowhere(&self) -> Reg {
         self.b.borrow_mut().constant(0, self.dtype)
     }
@@ -79,13 +80,13 @@ impl<'c> Formula<'c> {
         Error::value(format!("argument {i} is not an operand"))
     }
 
-    /// The operand that argument `i` is.
+    /// The operand in argument `i`.
     pub(super) fn arg(&'c self, i: usize) -> X<'c> {
         let reg = self.regs.get(i).copied().flatten().ok_or_else(|| self.missing(i));
         X { f: self, reg: self.or(reg, || self.nowhere()) }
     }
 
-    /// The mask that argument `i` is, of bools or the dtype `also`.
+    /// The mask in argument `i`, of dtype bool or `also`.
     pub(super) fn mask(&'c self, i: usize, also: Option<DType>) -> X<'c> {
         if let Some(Value::Tensor(t)) = self.args.get(i) {
             self.or(require_mask(self.name(i), t, also), || ());
@@ -93,7 +94,7 @@ impl<'c> Formula<'c> {
         self.arg(i)
     }
 
-    /// The only element of argument `i`, which has no dimensions, in the compute dtype.
+    /// The element of the 0-d tensor in argument `i`, in the compute dtype.
     pub(super) fn element(&'c self, i: usize) -> X<'c> {
         if let Some(Value::Tensor(t)) = self.args.get(i) {
             self.or(require_rank(self.name(i), t, 0..=0), || ());
@@ -101,23 +102,24 @@ impl<'c> Formula<'c> {
         self.arg(i).cast(self.dtype)
     }
 
-    /// Whether argument `i` was given.
+    /// Whether argument `i` is present.
     pub(super) fn has(&self, i: usize) -> bool {
         self.args.get(i).is_some_and(|v| !v.is_none())
     }
 
-    /// The number that argument `i` is.
+    /// The number in argument `i`.
     pub(super) fn scalar(&self, i: usize) -> Scalar {
         let v = self.args.get(i).ok_or_else(|| self.missing(i)).and_then(Value::scalar);
         self.or(v, || Scalar::Int(0))
     }
 
-    /// The number that argument `i` is, as a float.
+    /// The number in argument `i`, as a float.
     pub(super) fn float(&self, i: usize) -> f64 {
         self.scalar(i).to_f64()
     }
 
-    /// The number that argument `i` is, as a constant of the compute dtype, which must hold it.
+    /// The number in argument `i`, as a constant of the compute dtype. The number must be in its
+    /// range.
     pub(super) fn number(&'c self, i: usize) -> X<'c> {
         self.number_of(i, self.dtype)
     }
@@ -126,25 +128,26 @@ impl<'c> Formula<'c> {
         self.declared.get(i).map_or("", |a| a.name.as_str())
     }
 
-    /// The number that argument `i` is, as a constant of the compute dtype; `dtype` must hold it.
+    /// The number in argument `i`, as a constant of the compute dtype. The number must be in the
+    /// range of `dtype`.
     pub(super) fn number_of(&'c self, i: usize, dtype: DType) -> X<'c> {
         let x = self.scalar(i);
         self.or(require_fits(self.name(i), x, dtype), || ());
         self.c(x)
     }
 
-    /// `x`, no less than argument `i`.
+    /// The maximum of `x` and the bound in argument `i`.
     pub(super) fn at_least(&'c self, x: X<'c>, i: usize) -> X<'c> {
         self.bound(i, false).map_or(x, |low| x.max(low))
     }
 
-    /// `x`, no more than argument `i`.
+    /// The minimum of `x` and the bound in argument `i`.
     pub(super) fn at_most(&'c self, x: X<'c>, i: usize) -> X<'c> {
         self.bound(i, true).map_or(x, |high| x.min(high))
     }
 
-    /// The bound that argument `i` is: none where it is a number that lies beyond every integer of
-    /// the dtype.
+    /// The bound in argument `i`. `None` if the bound is beyond all integers of the dtype and so
+    /// has no effect.
     fn bound(&'c self, i: usize, upper: bool) -> Option<X<'c>> {
         if let Some(Value::Tensor(_)) = self.args.get(i) {
             return Some(self.arg(i));
@@ -158,7 +161,7 @@ impl<'c> Formula<'c> {
         if (least..=most).contains(&n) {
             return Some(self.c(n));
         }
-        // on the other side no value of the dtype could take the place of what is out of bounds
+        // A bound beyond the other end of the range excludes every value of the dtype.
         self.refuse(
             upper != (n > most),
             &format!(
@@ -170,7 +173,7 @@ impl<'c> Formula<'c> {
         None
     }
 
-    /// The text that argument `i` is, or `otherwise` where it is absent.
+    /// The string in argument `i`, or `otherwise` if the argument is absent.
     pub(super) fn text(&self, i: usize, otherwise: &'static str) -> &str {
         let s = self.args.get(i).ok_or_else(|| self.missing(i)).and_then(|v| v.opt(Value::str));
         self.or(s, || None).unwrap_or(otherwise)
@@ -182,8 +185,8 @@ impl<'c> Formula<'c> {
         X { f: self, reg }
     }
 
-    /// The operand that argument `i` is; a number is not rounded to the common dtype, as products
-    /// and quotients take it in PyTorch.
+    /// The operand in argument `i`. As in PyTorch's products and quotients, a number is not rounded
+    /// to the common dtype.
     pub(super) fn exact(&'c self, i: usize) -> X<'c> {
         match self.args.get(i) {
             Some(Value::Tensor(_)) => self.arg(i),
@@ -197,8 +200,7 @@ impl<'c> Formula<'c> {
         X { f: self, reg }
     }
 
-    /// A value rounded to the result's dtype, where that is a narrower float than it is computed
-    /// in.
+    /// A value rounded to the result dtype, if that is a narrower float than the compute dtype.
     pub(super) fn narrow(&'c self, x: X<'c>) -> X<'c> {
         if self.result.is_float() && self.result != self.dtype {
             x.cast(self.result).cast(self.dtype)
@@ -207,14 +209,14 @@ impl<'c> Formula<'c> {
         }
     }
 
-    /// Refuses the call where `bad`.
+    /// Records an error if `bad`.
     pub(super) fn refuse(&self, bad: bool, why: &str) {
         if bad {
             self.or(Err(Error::value(why)), || ());
         }
     }
 
-    /// Argument `i`, scaled by the number `alpha` unless that is 1.
+    /// Argument `i`, multiplied by the number in argument `alpha` unless that is 1.
     pub(super) fn scaled(&'c self, i: usize, alpha: usize) -> X<'c> {
         let a = self.scalar(alpha);
         self.refuse(
@@ -233,7 +235,7 @@ impl<'c> Formula<'c> {
     }
 }
 
-/// An operand of a formula: a value or a number.
+/// An operand of a formula: a handle or a number.
 pub(super) trait IntoX<'c> {
     fn into_x(self, f: &'c Formula<'c>, dtype: DType) -> X<'c>;
 }
@@ -304,14 +306,14 @@ impl<'c> X<'c> {
         self.f.built(|b| b.cast(self.reg, dtype))
     }
 
-    /// `if self { a } else { b }`; a condition of another dtype is taken as nonzero.
+    /// `if self { a } else { b }`. A condition of another dtype is true if it is nonzero.
     pub(super) fn select(self, a: impl IntoX<'c>, b: impl IntoX<'c>) -> X<'c> {
         let cond = self.cast(DType::Bool);
         let (a, b) = (a.into_x(self.f, self.f.dtype), b.into_x(self.f, self.f.dtype));
         self.f.built(|e| e.select(cond.reg, a.reg, b.reg))
     }
 
-    /// Nonzero, as a bool.
+    /// Whether the value is nonzero, as a bool.
     pub(super) fn truth(self) -> X<'c> {
         if self.dtype() == DType::Bool { self } else { self.ne(0) }
     }

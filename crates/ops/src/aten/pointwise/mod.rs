@@ -1,4 +1,5 @@
-//! Pointwise operators: a scalar expression each.
+//! Pointwise operators: broadcasting, type promotion, and one scalar expression for each element.
+//! The dtypes follow from a `Types`, and the expression is written as a formula (`formula`).
 
 mod activation;
 mod binary;
@@ -21,7 +22,7 @@ pub(super) const TABLES: [&[OpDef]; 6] = [
     special::TABLE,
 ];
 
-/// A pointwise lowering: how dtypes follow, and the formula.
+/// A pointwise lowering: a variant of `Types` and a formula.
 macro_rules! pointwise {
     ($types:ident $(($arg:literal))?, |$f:ident| $body:expr) => {
         $crate::aten::Lowering::Pointwise($crate::aten::Pointwise {
@@ -32,8 +33,9 @@ macro_rules! pointwise {
 }
 use pointwise;
 
-/// A table of operators that each have an in-place variant: role, name, overload, arguments after
-/// `self`, then the functional lowering. Other operators follow, as in [`table`](super::table).
+/// A table of operators that each have an in-place variant. A row is a role, a name, an overload,
+/// the arguments after `self`, and the functional lowering. Entries after the `;` are as in
+/// [`table`](super::table).
 macro_rules! with_in_place {
     ($(#[$doc:meta])* $vis:vis static $table:ident = {
         $(

@@ -1,17 +1,17 @@
-//! Special functions that are short formulas.
+//! Special functions that have short formulas. Those with series or tables are in `aten/special`.
 
 use super::formula::{Formula, X};
 use super::{pointwise, with_in_place};
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
-/// `x log(y)` or the like: 0 where `x` is 0, unless `y` is NaN.
+/// `x log(y)`: 0 if `x` is 0, unless `y` is NaN. `log` may be another logarithm.
 fn times_log<'c>(f: &'c Formula<'c>, log: fn(X<'c>) -> X<'c>) -> X<'c> {
     let (x, y) = (f.arg(0), f.arg(1));
     y.isnan().select(f64::NAN, x.eq(0).select(0, x * log(y)))
 }
 
 with_in_place! {
-    /// Special functions of one or two operands.
+    /// Special functions of one or two operands, elementwise.
     pub(super) static TABLE = {
         General "xlogy" ".Tensor" ", Tensor other" => Float |f| times_log(f, X::log);
         General "xlogy" ".Scalar_Other" ", Scalar other" => Float |f| times_log(f, X::log);

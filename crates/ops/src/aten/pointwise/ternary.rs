@@ -1,4 +1,4 @@
-//! Choices, clamps and blends.
+//! Pointwise operators of up to three operands: `where`, `clamp`, `lerp`, `addcmul`, `addcdiv`.
 
 use super::formula::{Formula, X};
 use super::{pointwise, with_in_place};
@@ -12,7 +12,7 @@ fn clamped<'c>(f: &'c Formula<'c>) -> X<'c> {
     if f.has(2) { f.at_most(x, 2) } else { x }
 }
 
-/// From the nearer end, so that both ends are met exactly.
+/// Linear interpolation from the nearer end, so that both ends are exact.
 fn blended<'c>(f: &'c Formula<'c>, weight: X<'c>) -> X<'c> {
     f.refuse(!f.dtype.is_float(), "`lerp` takes floats");
     let (a, b) = (f.arg(0), f.arg(1));
@@ -29,13 +29,13 @@ fn quotient_added<'c>(f: &'c Formula<'c>) -> X<'c> {
     f.arg(0) + f.number(3) * (f.arg(1) / f.arg(2))
 }
 
-/// Conditions may be of `u8`, as they were before there were bools.
+/// As in PyTorch, a condition may have dtype u8.
 fn chosen<'c>(f: &'c Formula<'c>) -> X<'c> {
     f.mask(0, Some(DType::U8)).select(f.arg(1), f.arg(2))
 }
 
 with_in_place! {
-    /// Elements of up to three operands that are broadcast.
+    /// Operators of up to three operands, with broadcasting.
     pub(super) static TABLE = {
         General "clamp" "" ", Scalar? min=None, Scalar? max=None" => Promote |f| clamped(f);
         General "clamp" ".Tensor" ", Tensor? min=None, Tensor? max=None" => Promote |f| clamped(f);

@@ -1,4 +1,4 @@
-//! Operators of one tensor.
+//! Pointwise operators of one tensor.
 
 use super::formula::{Formula, X};
 use super::{pointwise, with_in_place};
@@ -6,13 +6,13 @@ use crate::aten::number::filling;
 use maquette_ir::DType;
 use std::f64::consts::PI;
 
-/// Rounding: integers are whole already.
+/// A rounding operator. Integers are returned unchanged.
 fn rounded<'c>(f: &'c Formula<'c>, round: fn(X<'c>) -> X<'c>) -> X<'c> {
     f.refuse(f.dtype == DType::Bool, "rounding takes numbers, not bools");
     if f.dtype.is_float() { round(f.arg(0)) } else { f.arg(0) }
 }
 
-/// To a power of ten; a negative number of decimals divides first, as PyTorch does.
+/// Rounds to a number of decimals. As in PyTorch, a negative number divides before it rounds.
 fn round_decimals<'c>(f: &'c Formula<'c>) -> X<'c> {
     let decimals = f.float(1);
     if decimals == 0.0 {
@@ -34,8 +34,8 @@ fn inf_with_sign<'c>(f: &'c Formula<'c>, positive: bool) -> X<'c> {
     f.arg(0).eq(if positive { f64::INFINITY } else { f64::NEG_INFINITY })
 }
 
-/// `log(x / (1 - x))`, where `x` is first brought into `[eps, 1 - eps]`; narrow floats round at
-/// every step, as in PyTorch.
+/// `log(x / (1 - x))`, with `x` clamped to `[eps, 1 - eps]` if `eps` is present. As in PyTorch,
+/// half precision rounds at every step.
 fn logit<'c>(f: &'c Formula<'c>) -> X<'c> {
     let x = f.arg(0);
     let x = if f.has(1) {
@@ -60,7 +60,7 @@ fn nan_to_num<'c>(f: &'c Formula<'c>) -> X<'c> {
 }
 
 with_in_place! {
-    /// Each element by itself.
+    /// Operators of one tensor, elementwise.
     pub(super) static TABLE = {
         Arith(Abs) "abs" "" "" =>
             Promote |f| if f.dtype == DType::Bool { f.arg(0) } else { f.arg(0).abs() };
@@ -124,7 +124,7 @@ with_in_place! {
             First |f| f.number_of(1, filling(f.dtype));
         IgnoresContents "fill" ".Tensor" ", Tensor value" => First |f| f.element(1);
         ;
-        // a power: the squares of bools are integers
+        // As `pow`, the square of bools has dtype i64.
         General "aten::square(Tensor self) -> Tensor" =>
             crate::aten::Lowering::Composite(|a| {
                 crate::call("aten::pow.Tensor_Scalar", crate::args![a[0].clone(), 2])

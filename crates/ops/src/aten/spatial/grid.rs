@@ -1,4 +1,8 @@
-//! Images sampled where a grid says, and the grids that affine maps give.
+//! `grid_sampler`: images sampled at the points of a grid, as in spatial transformer networks
+//! (Jaderberg et al. 2015); and `affine_grid_generator`.
+//!
+//! Each coordinate of a point reads up to four elements of its dimension with weights. A sample is
+//! the weighted sum over the product of these reads.
 
 use super::taps::cubic_weights;
 use super::{compute, each_index, is_empty, require_float, require_full, rounding};
@@ -14,7 +18,7 @@ use crate::tensor::{Tensor, dims_text};
 use maquette_ir::DType;
 use smallvec::{SmallVec, smallvec};
 
-/// How a place between elements is read.
+/// The interpolation between elements.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Interpolation {
     Linear,
@@ -22,34 +26,34 @@ enum Interpolation {
     Cubic,
 }
 
-/// What stands outside the image.
+/// The value outside the image.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Outside {
     Zeros,
-    /// The border element.
+    /// The nearest border element.
     Border,
-    /// The image, as in a mirror.
+    /// The mirrored image.
     Reflection,
 }
 
-/// How a grid is read.
+/// The options of a sampler.
 struct Sampler {
     interpolation: Interpolation,
     outside: Outside,
     align_corners: bool,
-    /// Rounds to the precision of the arithmetic: PyTorch's is the dtype's own, and decides between
+    /// Rounds to the precision in which PyTorch computes coordinates, which decides between
     /// neighbours.
     round: fn(f64) -> f64,
-    /// Whether images have a depth.
+    /// Whether the images are volumes.
     volume: bool,
 }
 
-/// The input positions of one coordinate with their weights; none for a place outside.
+/// The input positions that one coordinate reads, with weights. `None` is a position outside.
 type Reads = SmallVec<[(Option<usize>, f64); 4]>;
 
 impl Sampler {
-    fn of(a: &[Value]) -> Result<Sampler> {
-        let interpolation = match a[2].int_i64()? {
+    fn of(args: &[Value]) -> Result<Sampler> {
+        let interpolation = match args[2].int_i64()? {
             0 => Interpolation::Linear,
             1 => Interpolation::Nearest,
             2 => Interpolation::Cubic,
@@ -59,7 +63,7 @@ impl Sampler {
                 )));
             }
         };
-        let outside = match a[3].int_i64()? {
+        let outside = match args[3].int_i64()? {
             0 => Outside::Zeros,
             1 => Outside::Border,
             2 => Outside::Reflection,
@@ -69,14 +73,14 @@ impl Sampler {
                 )));
             }
         };
-        let (dtype, volume) = (a[0].tensor()?.dtype(), a[0].tensor()?.dim() == 5);
-        // curves through volumes are computed at least in single precision
+        let (dtype, volume) = (args[0].tensor()?.dtype(), args[0].tensor()?.dim() == 5);
+        // PyTorch computes cubic interpolation of volumes at least in `f32`.
         let wide = volume && interpolation == Interpolation::Cubic && dtype != DType::F64;
         let round = rounding(if wide { DType::F32 } else { dtype });
-        Ok(Sampler { interpolation, outside, align_corners: a[4].bool()?, round, volume })
+        Ok(Sampler { interpolation, outside, align_corners: args[4].bool()?, round, volume })
     }
 
-    /// From -1 to 1, to an element's place among `n`.
+    /// Maps a coordinate in [-1, 1] to a position among `n` elements.
     fn position(&self, x: f64, n: f64) -> f64 {
         let r = self.round;
         if self.align_corners {
@@ -86,7 +90,7 @@ impl Sampler {
         }
     }
 
-    /// The place inside that stands for a place, where there is one.
+    /// Maps a position into the image, as the padding mode says.
     fn inside(&self, x: f64, n: f64) -> f64 {
         let x = match self.outside {
             Outside::Zeros => return x,
@@ -103,13 +107,13 @@ impl Sampler {
             }
         };
         match x.is_nan() {
-            // what is no place at all becomes one
+            // PyTorch maps NaN to the last element of a volume, and to the first of an image.
             true if self.volume => n - 1.0,
             _ => x.max(0.0).min(n - 1.0),
         }
     }
 
-    /// What a coordinate reads of `n` elements.
+    /// The elements that a coordinate reads, of `n`.
     fn reads(&self, x: f64, n: usize) -> Reads {
         let size = n as f64;
         let position = self.position(x, size);
@@ -138,7 +142,7 @@ impl Sampler {
 }
 
 impl Sampler {
-    /// The weighted sum of what a point's coordinates read.
+    /// The weighted sum of the elements that the coordinates of a point read.
     fn blend(&self, reads: &[Reads], image: &[usize], elements: &[f64]) -> f64 {
         if self.interpolation == Interpolation::Cubic {
             return self.curve(reads, image, Some(0), elements);
@@ -152,7 +156,8 @@ impl Sampler {
             let weight = taps.rev().fold(1.0, |weight, (_, w)| r(weight * w));
             match at.and_then(|at| elements.get(at)) {
                 Some(x) => sum = r(sum + r(x * weight)),
-                // PyTorch multiplies the zeros outside images, but not those outside volumes
+                // PyTorch multiplies by the zeros outside images, which keeps a NaN weight, but
+                // skips those outside volumes.
                 None if weight.is_nan() && !self.volume => sum = weight,
                 None => {}
             }
@@ -160,8 +165,8 @@ impl Sampler {
         sum
     }
 
-    /// Curves through four elements of the last dimension, a curve through four of those, and so
-    /// on.
+    /// Cubic interpolation: four elements of the last dimension are interpolated first, then four
+    /// of the results, and so on.
     fn curve(&self, reads: &[Reads], image: &[usize], at: Option<usize>, elements: &[f64]) -> f64 {
         let r = self.round;
         let (Some((first, reads)), Some((n, image))) = (reads.split_first(), image.split_first())
@@ -176,13 +181,13 @@ impl Sampler {
 }
 
 #[track_caller]
-fn sampled_meta(a: &[Value], space: usize) -> Result<Metas> {
-    let (x, grid) = (a[0].tensor()?, a[1].tensor()?);
+fn sampled_meta(args: &[Value], space: usize) -> Result<Metas> {
+    let (x, grid) = (args[0].tensor()?, args[1].tensor()?);
     require_rank("input", x, space + 2..=space + 2)?;
     require_rank("grid", grid, space + 2..=space + 2)?;
     require_float("input", x)?;
     require_same_dtype(("input", x), ("grid", grid))?;
-    Sampler::of(a)?;
+    Sampler::of(args)?;
     let misfit = || {
         let (x, g) = (dims_text(x.sizes()), dims_text(grid.sizes()));
         Error::value(format!(
@@ -197,12 +202,12 @@ fn sampled_meta(a: &[Value], space: usize) -> Result<Metas> {
     Ok(smallvec![fresh(x, sizes, x.dtype())])
 }
 
-fn sample(a: &[Value], out: &Tensor, space: usize) -> Result<()> {
+fn sample(args: &[Value], out: &Tensor, space: usize) -> Result<()> {
     if is_empty(out) {
         return Ok(());
     }
-    let (x, grid) = (a[0].tensor()?, a[1].tensor()?);
-    let sampler = Sampler::of(a)?;
+    let (x, grid) = (args[0].tensor()?, args[1].tensor()?);
+    let sampler = Sampler::of(args)?;
     let (sizes, elements, coordinates) = (host::sizes(x)?, host::reals(x)?, host::reals(grid)?);
     let (channels, image) = (sizes[1], &sizes[2..]);
     let area: usize = host::count(image);
@@ -210,7 +215,7 @@ fn sample(a: &[Value], out: &Tensor, space: usize) -> Result<()> {
     let mut result = host::filled(0.0, elements.len() / area * positions)?;
     for (n, points) in coordinates.chunks_exact(positions * space).enumerate() {
         for (p, point) in points.chunks_exact(space).enumerate() {
-            // coordinates are listed last dimension first
+            // A point lists its coordinates from the last dimension to the first.
             let reads: Vec<Reads> =
                 point.iter().rev().zip(image).map(|(&c, &n)| sampler.reads(c, n)).collect();
             for c in n * channels..(n + 1) * channels {
@@ -223,8 +228,8 @@ fn sample(a: &[Value], out: &Tensor, space: usize) -> Result<()> {
 }
 
 #[track_caller]
-fn affine_meta(a: &[Value]) -> Result<Metas> {
-    let (theta, size) = (a[0].tensor()?, a[1].ints()?);
+fn affine_meta(args: &[Value]) -> Result<Metas> {
+    let (theta, size) = (args[0].tensor()?, args[1].ints()?);
     require_float("theta", theta)?;
     let space = size.len().wrapping_sub(2);
     if !matches!(space, 2 | 3) {
@@ -254,7 +259,8 @@ fn affine_meta(a: &[Value]) -> Result<Metas> {
     Ok(smallvec![fresh(theta, sizes, theta.dtype())])
 }
 
-/// The middles of `n` elements, or the elements themselves with the outermost at -1 and 1.
+/// The coordinates of `n` elements: their centers, or, with `align_corners`, positions with the
+/// outermost elements at -1 and 1.
 fn even(n: usize, align_corners: bool, round: fn(f64) -> f64) -> Vec<f64> {
     let step = if n > 1 { 2.0 / (n - 1) as f64 } else { 0.0 };
     let corner = |i: usize| match n {
@@ -271,11 +277,11 @@ fn even(n: usize, align_corners: bool, round: fn(f64) -> f64) -> Vec<f64> {
         .collect()
 }
 
-fn affine(a: &[Value], out: &Tensor) -> Result<()> {
+fn affine(args: &[Value], out: &Tensor) -> Result<()> {
     if is_empty(out) {
         return Ok(());
     }
-    let (theta, align_corners) = (a[0].tensor()?, a[2].bool()?);
+    let (theta, align_corners) = (args[0].tensor()?, args[2].bool()?);
     let image = host::sizes(out)?;
     let space = image.len() - 2;
     let positions = &image[1..=space];
@@ -285,7 +291,7 @@ fn affine(a: &[Value], out: &Tensor) -> Result<()> {
     for matrix in host::reals(theta)?.chunks_exact(space * (space + 1)) {
         each_index(positions, |at| {
             for row in matrix.chunks_exact(space + 1) {
-                // coordinates are listed last dimension first
+                // A point lists its coordinates from the last dimension to the first.
                 let point = at.iter().zip(&axes).rev().map(|(&i, axis)| axis[i]).chain([1.0]);
                 result.push(row.iter().zip(point).map(|(m, x)| m * x).sum::<f64>());
             }
@@ -295,7 +301,7 @@ fn affine(a: &[Value], out: &Tensor) -> Result<()> {
 }
 
 table! {
-    /// See the module.
+    /// Grid samplers.
     pub(super) static TABLE = {
         General "aten::grid_sampler_2d(Tensor input, Tensor grid, int interpolation_mode, \
             int padding_mode, bool align_corners) -> Tensor" =>

@@ -1,5 +1,5 @@
-//! Operators on the spatial dimensions of images and volumes: resampling, sampling by grids,
-//! padding, patches, greatest elements of regions, and rearrangements.
+//! Operators on the spatial dimensions of images and volumes: resampling, grid sampling, padding,
+//! patches, pooling over regions, unpooling, and rearrangement of pixels and channels.
 
 mod grid;
 mod pad;
@@ -40,7 +40,7 @@ const fn compute(
     Lowering::Compute(Compute { class, strides, metas, run })
 }
 
-/// A tensor argument must have one of the dtypes that the words name.
+/// Requires a tensor argument to have one of the dtypes that the text names.
 pub(super) fn require_dtype(
     arg: &str,
     t: &Tensor,
@@ -61,7 +61,7 @@ pub(super) fn require_float(arg: &str, t: &Tensor) -> Result<()> {
     require_dtype(arg, t, "floats", DType::is_float)
 }
 
-/// A tensor argument must have no empty dimension from dimension `from` on.
+/// Requires a tensor argument to have no empty dimension from dimension `from` on.
 #[track_caller]
 fn require_full(arg: &str, t: &Tensor, from: usize) -> Result<()> {
     for &n in t.sizes().iter().skip(from) {
@@ -76,7 +76,7 @@ fn require_full(arg: &str, t: &Tensor, from: usize) -> Result<()> {
     Ok(())
 }
 
-/// A list of exactly `N` plain numbers, none below `least`.
+/// A list of exactly `N` integers that are at least `least`.
 #[track_caller]
 fn numbers<const N: usize>(arg: &str, v: &Value, least: i64) -> Result<[i64; N]> {
     let list = v.ints_i64()?;
@@ -88,12 +88,12 @@ fn numbers<const N: usize>(arg: &str, v: &Value, least: i64) -> Result<[i64; N]>
     }
 }
 
-/// Whether there is nothing to compute.
+/// Whether a tensor has no elements.
 fn is_empty(t: &Tensor) -> bool {
     t.numel().as_i64() == Some(0)
 }
 
-/// Rounds to a dtype; integers and double precision are exact.
+/// The function that rounds to a dtype. For integers and f64 it is the identity.
 fn rounding(d: DType) -> fn(f64) -> f64 {
     match d {
         DType::F16 => |x| f64::from(half::f16::from_f64(x)),
@@ -103,7 +103,7 @@ fn rounding(d: DType) -> fn(f64) -> f64 {
     }
 }
 
-/// Counts through every index of `sizes` in row-major order.
+/// Calls `f` with every index of `sizes` in row-major order.
 fn each_index(sizes: &[usize], mut f: impl FnMut(&[usize])) {
     let mut index = vec![0; sizes.len()];
     for _ in 0..host::count(sizes) {

@@ -1,5 +1,5 @@
-//! Padding with a tensor's own elements: every padded position reads one of them, a dimension at a
-//! time.
+//! Padding with elements of the tensor: reflection, replication and circular padding. Every
+//! dimension has a table of the positions to read.
 
 use super::{compute, is_empty, require_dtype, require_full};
 use crate::aten::dims::{fresh, require, require_rank};
@@ -16,21 +16,21 @@ use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, Scalar};
 use smallvec::smallvec;
 
-/// Which element stands for one outside.
+/// The element that a position outside the tensor reads.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
-    /// As in a mirror whose surface is the border element.
+    /// The mirrored element. The border is not repeated.
     Reflect,
     /// The border element.
     Replicate,
-    /// As if the tensor were repeated.
+    /// The element of the tensor repeated periodically.
     Circular,
 }
 
 impl Mode {
-    /// Where the `n` elements, with `before` and `after` added, are read.
+    /// The positions to read along a dimension of `n` elements, padded with `before` and `after`.
     fn table(self, n: i64, before: i64, after: i64) -> Result<Vec<usize>> {
-        // negative padding cuts off first: what wraps around is what is left
+        // Negative padding applies first: circular padding repeats the remaining elements.
         let (cut, rest) = match self {
             Mode::Circular => ((-before).max(0), (n + before.min(0) + after.min(0)).max(1)),
             _ => (0, n),
@@ -47,10 +47,10 @@ impl Mode {
     }
 }
 
-/// More elements than this are added to no dimension.
+/// The limit on the padding of a dimension.
 const LIMIT: i64 = 1 << 40;
 
-/// The sizes after padding; `pad` lists the last dimension first.
+/// The sizes after padding. `pad` lists the last dimension first.
 #[track_caller]
 fn padded(x: &Tensor, pad: &[SymInt], mode: Mode) -> Result<Dims> {
     let mut sizes: Dims = x.sizes().into();
@@ -67,7 +67,7 @@ fn padded(x: &Tensor, pad: &[SymInt], mode: Mode) -> Result<Dims> {
             )
         };
         for side in [before, after] {
-            // what is added and taken away must not overflow on the way
+            // The limit keeps the sum of additions and removals from overflowing.
             require(side.ge(-LIMIT).and(side.le(LIMIT)), too_large)?;
             match mode {
                 Mode::Reflect => require(side.lt(n), too_large)?,
@@ -88,8 +88,8 @@ fn padded(x: &Tensor, pad: &[SymInt], mode: Mode) -> Result<Dims> {
 }
 
 #[track_caller]
-fn border_meta(a: &[Value], space: usize, mode: Mode) -> Result<Meta> {
-    let (x, pad) = (a[0].tensor()?, a[1].ints()?);
+fn border_meta(args: &[Value], space: usize, mode: Mode) -> Result<Meta> {
+    let (x, pad) = (args[0].tensor()?, args[1].ints()?);
     if pad.len() != 2 * space {
         return Err(Error::value(format!(
             "`padding` must hold {} numbers, found {}",
@@ -104,8 +104,8 @@ fn border_meta(a: &[Value], space: usize, mode: Mode) -> Result<Meta> {
 }
 
 #[track_caller]
-fn circular_meta(a: &[Value]) -> Result<Meta> {
-    let (x, pad) = (a[0].tensor()?, a[1].ints()?);
+fn circular_meta(args: &[Value]) -> Result<Meta> {
+    let (x, pad) = (args[0].tensor()?, args[1].ints()?);
     let lead = x.dim().saturating_sub(pad.len() / 2);
     if !matches!(lead, 1 | 2) || !pad.len().is_multiple_of(2) {
         return Err(Error::value(format!(
@@ -117,12 +117,12 @@ fn circular_meta(a: &[Value]) -> Result<Meta> {
     Ok(fresh(x, padded(x, pad, Mode::Circular)?, x.dtype()))
 }
 
-fn run(a: &[Value], out: &Tensor, mode: Mode) -> Result<()> {
+fn run(args: &[Value], out: &Tensor, mode: Mode) -> Result<()> {
     if is_empty(out) {
         return Ok(());
     }
-    let x = a[0].tensor()?;
-    let pad = a[1].ints_i64()?;
+    let x = args[0].tensor()?;
+    let pad = args[1].ints_i64()?;
     let pads = pad.chunks_exact(2).chain(std::iter::repeat(&[0, 0][..]));
     let tables =
         host::sizes(x)?.into_iter().rev().zip(pads).map(|(n, p)| mode.table(n as i64, p[0], p[1]));
@@ -131,7 +131,7 @@ fn run(a: &[Value], out: &Tensor, mode: Mode) -> Result<()> {
     separable(x, out, &tables)
 }
 
-/// Pads by the named mode.
+/// `pad` with a named mode.
 fn pad(x: &Tensor, pad: &[SymInt], mode: &str, value: Option<f64>) -> Result<Outputs> {
     let name = match (mode, pad.len()) {
         ("constant", _) => {
@@ -164,7 +164,7 @@ fn pad(x: &Tensor, pad: &[SymInt], mode: &str, value: Option<f64>) -> Result<Out
     crate::call(name, crate::args![x, Value::from_dims(pad)])
 }
 
-/// The modes that `_pad_enum` numbers.
+/// The modes, in the order of their numbers in `_pad_enum`.
 const MODES: [&str; 4] = ["reflect", "replicate", "circular", "constant"];
 
 fn numbered(mode: i64) -> Result<&'static str> {
@@ -188,7 +188,7 @@ fn one(m: Meta) -> Metas {
 }
 
 table! {
-    /// See the module.
+    /// Padding.
     pub(super) static TABLE = {
         General "aten::reflection_pad1d(Tensor self, SymInt[2] padding) -> Tensor" =>
             border!(Reflect, 1),

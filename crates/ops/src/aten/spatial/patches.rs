@@ -1,4 +1,4 @@
-//! Patches of images as columns, and columns added up to images.
+//! `im2col` and `col2im`: the patches of an image as columns, and the sum of columns into an image.
 
 use super::{compute, is_empty, numbers, require_dtype, require_full, rounding};
 use crate::aten::dims::{fresh, require, require_rank};
@@ -13,7 +13,7 @@ use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
 use smallvec::smallvec;
 
-/// Where the patches of an image lie.
+/// The position and size of the patches of an image.
 struct Patches {
     kernel: [i64; 2],
     dilation: [i64; 2],
@@ -22,14 +22,14 @@ struct Patches {
 }
 
 impl Patches {
-    /// From `kernel_size, dilation, padding, stride`.
+    /// From the arguments `kernel_size, dilation, padding, stride`.
     #[track_caller]
-    fn of(a: &[Value]) -> Result<Patches> {
+    fn of(args: &[Value]) -> Result<Patches> {
         Ok(Patches {
-            kernel: numbers("kernel_size", &a[0], 1)?,
-            dilation: numbers("dilation", &a[1], 1)?,
-            padding: numbers("padding", &a[2], 0)?,
-            stride: numbers("stride", &a[3], 1)?,
+            kernel: numbers("kernel_size", &args[0], 1)?,
+            dilation: numbers("dilation", &args[1], 1)?,
+            padding: numbers("padding", &args[2], 0)?,
+            stride: numbers("stride", &args[3], 1)?,
         })
     }
 
@@ -37,7 +37,7 @@ impl Patches {
         self.kernel[0].saturating_mul(self.kernel[1])
     }
 
-    /// How many patches there are along each dimension of an image; at least one.
+    /// The number of patches along each dimension of an image. There must be at least one.
     #[track_caller]
     fn counts(&self, image: &[SymInt]) -> Result<[SymInt; 2]> {
         let mut counts = [SymInt::from(1); 2];
@@ -58,8 +58,8 @@ impl Patches {
         Ok(counts)
     }
 
-    /// Pairs the elements of all columns, row-major, with the elements of the image: `f(column
-    /// element, image element)`; none where the patch reaches over the border.
+    /// Calls `f(column element, image element)` for every element of the columns in row-major
+    /// order. The image element is `None` if the patch extends beyond the border.
     fn pairs(
         &self,
         channels: usize,
@@ -93,12 +93,12 @@ fn require_kind(x: &Tensor) -> Result<()> {
 }
 
 #[track_caller]
-fn columns_meta(a: &[Value]) -> Result<Metas> {
-    let x = a[0].tensor()?;
+fn columns_meta(args: &[Value]) -> Result<Metas> {
+    let x = args[0].tensor()?;
     require_kind(x)?;
     require_rank("self", x, 3..=4)?;
     require_full("self", x, x.dim() - 3)?;
-    let patches = Patches::of(&a[1..5])?;
+    let patches = Patches::of(&args[1..5])?;
     let (lead, image) = x.sizes().split_at(x.dim() - 2);
     let counts = patches.counts(image)?;
     let mut sizes: Dims = lead.into();
@@ -107,7 +107,7 @@ fn columns_meta(a: &[Value]) -> Result<Metas> {
     Ok(smallvec![fresh(x, sizes, x.dtype())])
 }
 
-/// The size of an image, and of its columns, in plain numbers.
+/// The number of channels, the sizes of an image, and the sizes of its grid of patches.
 fn layout(patches: &Patches, image: &Tensor) -> Result<(usize, [i64; 2], [i64; 2])> {
     let (lead, space) = image.sizes().split_at(image.dim() - 2);
     let counts = patches.counts(space)?.map(|n| n.as_i64().unwrap_or(0));
@@ -118,12 +118,12 @@ fn layout(patches: &Patches, image: &Tensor) -> Result<(usize, [i64; 2], [i64; 2
     ))
 }
 
-fn columns(a: &[Value], out: &Tensor) -> Result<()> {
+fn columns(args: &[Value], out: &Tensor) -> Result<()> {
     if is_empty(out) {
         return Ok(());
     }
-    let x = a[0].tensor()?;
-    let patches = Patches::of(&a[1..5])?;
+    let x = args[0].tensor()?;
+    let patches = Patches::of(&args[1..5])?;
     let (channels, image, counts) = layout(&patches, x)?;
     let data = host::reals(x)?;
     let mut result = host::filled(0.0, out.numel().as_i64().unwrap_or(0) as usize)?;
@@ -136,12 +136,12 @@ fn columns(a: &[Value], out: &Tensor) -> Result<()> {
 }
 
 #[track_caller]
-fn image_meta(a: &[Value]) -> Result<Metas> {
-    let x = a[0].tensor()?;
+fn image_meta(args: &[Value]) -> Result<Metas> {
+    let x = args[0].tensor()?;
     require_kind(x)?;
     require_rank("self", x, 2..=3)?;
     require_full("self", x, x.dim() - 2)?;
-    let (space, patches) = (a[1].ints()?, Patches::of(&a[2..6])?);
+    let (space, patches) = (args[1].ints()?, Patches::of(&args[2..6])?);
     let &[height, width] = space else {
         return Err(Error::value(format!(
             "`output_size` must hold 2 numbers, found {}",
@@ -171,12 +171,12 @@ fn image_meta(a: &[Value]) -> Result<Metas> {
     Ok(smallvec![fresh(x, sizes, x.dtype())])
 }
 
-fn image(a: &[Value], out: &Tensor) -> Result<()> {
+fn image(args: &[Value], out: &Tensor) -> Result<()> {
     if is_empty(out) {
         return Ok(());
     }
-    let x = a[0].tensor()?;
-    let patches = Patches::of(&a[2..6])?;
+    let x = args[0].tensor()?;
+    let patches = Patches::of(&args[2..6])?;
     let (channels, image, counts) = layout(&patches, out)?;
     let data = host::reals(x)?;
     let mut result = host::filled(0.0, out.numel().as_i64().unwrap_or(0) as usize)?;
@@ -192,7 +192,7 @@ fn image(a: &[Value], out: &Tensor) -> Result<()> {
 }
 
 table! {
-    /// See the module.
+    /// Patches.
     pub(super) static TABLE = {
         General "aten::im2col(Tensor self, int[2] kernel_size, int[2] dilation, int[2] padding, \
             int[2] stride) -> Tensor" =>

@@ -1,5 +1,5 @@
-//! Elements in other places: blocks of channels to blocks of pixels and back, channels shuffled,
-//! quarter turns; and gated halves.
+//! Rearrangements: `pixel_shuffle` (Shi et al. 2016) and its inverse, `channel_shuffle`, `rot90`;
+//! and the gated linear unit `glu`. The shuffles copy between two strided views.
 
 use super::{compute, is_empty, require_float};
 use crate::aten::dims::{done, fresh, require, require_rank};
@@ -19,7 +19,7 @@ use maquette_ir::typing::elementwise_strides;
 use maquette_ir::{DType, MemoryFormat};
 use smallvec::smallvec;
 
-/// A dimension as two, the second of size `inner`: a view, whatever the strides.
+/// The metadata with a dimension split into two, of which the second has size `inner`.
 fn split(m: &Meta, d: usize, inner: SymInt) -> Meta {
     let mut out = m.clone();
     out.sizes[d] = m.sizes[d].floor_div(inner);
@@ -29,7 +29,7 @@ fn split(m: &Meta, d: usize, inner: SymInt) -> Meta {
     out
 }
 
-/// Dimension `from` moved to place `to`.
+/// The metadata with dimension `from` moved to position `to`.
 fn moved(mut m: Meta, from: usize, to: usize) -> Meta {
     let (size, stride) = (m.sizes.remove(from), m.strides.remove(from));
     m.sizes.insert(to, size);
@@ -37,21 +37,22 @@ fn moved(mut m: Meta, from: usize, to: usize) -> Meta {
     m
 }
 
-/// `[…, C r², H, W]` and `[…, C, H r, W r]`, both seen as `[…, C, H, r, W, r]`.
+/// Both layouts of a pixel shuffle, `[…, C r², H, W]` and `[…, C, H r, W r]`, as views with sizes
+/// `[…, C, H, r, W, r]`.
 fn blocks(channels: &Meta, pixels: &Meta, r: SymInt) -> (Meta, Meta) {
     let c = channels.rank() - 3;
-    // C r² becomes C, r, r; the two blocks go behind H and W
+    // C r² splits into C, r, r. The two factors r move behind H and W.
     let channels =
         moved(moved(split(&split(channels, c, r * r), c + 1, r), c + 2, c + 4), c + 1, c + 2);
     let pixels = split(&split(pixels, c + 2, r), c + 1, r);
     (channels, pixels)
 }
 
-/// The block size that argument `i` is, with the sizes of an image.
-fn block<'a>(a: &'a [Value], arg: &str) -> Result<(&'a Tensor, SymInt, Dims)> {
-    let (x, r) = (a[0].tensor()?, a[1].int_i64()?);
+/// The image, the block size in argument `arg`, and the sizes of the image.
+fn block<'a>(args: &'a [Value], arg: &str) -> Result<(&'a Tensor, SymInt, Dims)> {
+    let (x, r) = (args[0].tensor()?, args[1].int_i64()?);
     require_rank("self", x, 3..=64)?;
-    // its square is a number of channels
+    // The square of the block size is a number of channels.
     if !(1..=1 << 20).contains(&r) {
         return Err(Error::value(format!("`{arg}` must be positive and at most 2^20, found {r}")));
     }
@@ -66,8 +67,8 @@ fn require_multiple(x: &Tensor, d: usize, n: SymInt) -> Result<()> {
 }
 
 #[track_caller]
-fn shuffled_meta(a: &[Value]) -> Result<Metas> {
-    let (x, r, mut sizes) = block(a, "upscale_factor")?;
+fn shuffled_meta(args: &[Value]) -> Result<Metas> {
+    let (x, r, mut sizes) = block(args, "upscale_factor")?;
     let c = sizes.len() - 3;
     require_multiple(x, c, r * r)?;
     sizes[c] = sizes[c].floor_div(r * r);
@@ -77,8 +78,8 @@ fn shuffled_meta(a: &[Value]) -> Result<Metas> {
 }
 
 #[track_caller]
-fn unshuffled_meta(a: &[Value]) -> Result<Metas> {
-    let (x, r, mut sizes) = block(a, "downscale_factor")?;
+fn unshuffled_meta(args: &[Value]) -> Result<Metas> {
+    let (x, r, mut sizes) = block(args, "downscale_factor")?;
     let c = sizes.len() - 3;
     require_multiple(x, c + 1, r)?;
     require_multiple(x, c + 2, r)?;
@@ -95,30 +96,30 @@ fn copy_as(x: &Tensor, from: Meta, out: &Tensor, to: Meta) -> Result<()> {
     cpu_exec::copy(&x.view_of(from)?, &out.view_of(to)?)
 }
 
-fn shuffle(a: &[Value], out: &Tensor) -> Result<()> {
-    let x = a[0].tensor()?;
-    let (from, to) = blocks(x.meta(), out.meta(), a[1].int()?);
+fn shuffle(args: &[Value], out: &Tensor) -> Result<()> {
+    let x = args[0].tensor()?;
+    let (from, to) = blocks(x.meta(), out.meta(), args[1].int()?);
     copy_as(x, from, out, to)
 }
 
-fn unshuffle(a: &[Value], out: &Tensor) -> Result<()> {
-    let x = a[0].tensor()?;
-    let (to, from) = blocks(out.meta(), x.meta(), a[1].int()?);
+fn unshuffle(args: &[Value], out: &Tensor) -> Result<()> {
+    let x = args[0].tensor()?;
+    let (to, from) = blocks(out.meta(), x.meta(), args[1].int()?);
     copy_as(x, from, out, to)
 }
 
 #[track_caller]
-fn channels_meta(a: &[Value]) -> Result<Metas> {
-    let (x, groups) = (a[0].tensor()?, a[1].int()?);
+fn channels_meta(args: &[Value]) -> Result<Metas> {
+    let (x, groups) = (args[0].tensor()?, args[1].int()?);
     require_rank("self", x, 3..=64)?;
     require(groups.gt(0), || format!("`groups` must be positive, found {groups}"))?;
     require_multiple(x, 1, groups)?;
     Ok(smallvec![pooled_meta(x, x.sizes().into(), x.dtype())?])
 }
 
-/// Channel `g k + i` of `groups` groups of `k` becomes channel `i groups + g`.
-fn shuffle_channels(a: &[Value], out: &Tensor) -> Result<()> {
-    let (x, groups) = (a[0].tensor()?, a[1].int()?);
+/// Channel `g k + i` of `groups` groups of `k` channels becomes channel `i groups + g`.
+fn shuffle_channels(args: &[Value], out: &Tensor) -> Result<()> {
+    let (x, groups) = (args[0].tensor()?, args[1].int()?);
     if is_empty(out) {
         return Ok(());
     }
@@ -126,7 +127,7 @@ fn shuffle_channels(a: &[Value], out: &Tensor) -> Result<()> {
     copy_as(x, from, out, split(out.meta(), 1, groups))
 }
 
-/// Quarter turns from the first of two dimensions towards the second.
+/// Quarter turns from the first of two dimensions toward the second.
 #[track_caller]
 fn turned(x: &Tensor, turns: i64, dims: &[i64]) -> Result<Tensor> {
     let &[a, b] = dims else {
@@ -149,8 +150,8 @@ fn turned(x: &Tensor, turns: i64, dims: &[i64]) -> Result<Tensor> {
 
 /// The two halves of a dimension.
 #[track_caller]
-fn halves(a: &[Value]) -> Result<(&Tensor, [Meta; 2])> {
-    let (x, dim) = (a[0].tensor()?, a[1].int_i64()?);
+fn halves(args: &[Value]) -> Result<(&Tensor, [Meta; 2])> {
+    let (x, dim) = (args[0].tensor()?, args[1].int_i64()?);
     require_float("self", x)?;
     require_rank("self", x, 1..=64)?;
     let d = wrap_dim(dim, x.dim())?;
@@ -160,8 +161,8 @@ fn halves(a: &[Value]) -> Result<(&Tensor, [Meta; 2])> {
 }
 
 #[track_caller]
-fn gated_meta(a: &[Value]) -> Result<Metas> {
-    let (x, [value, gate]) = halves(a)?;
+fn gated_meta(args: &[Value]) -> Result<Metas> {
+    let (x, [value, gate]) = halves(args)?;
     let strides = elementwise_strides(
         &value.sizes,
         &[(&value.sizes, &value.strides), (&gate.sizes, &gate.strides)],
@@ -170,8 +171,8 @@ fn gated_meta(a: &[Value]) -> Result<Metas> {
 }
 
 /// `value · sigmoid(gate)`
-fn gate(a: &[Value], out: &Tensor) -> Result<()> {
-    let (x, [value, gate]) = halves(a)?;
+fn gate(args: &[Value], out: &Tensor) -> Result<()> {
+    let (x, [value, gate]) = halves(args)?;
     let wide = if x.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
     cpu_exec::map_into(out, &[&x.view_of(value)?, &x.view_of(gate)?], |b, r| {
         let (value, gate) = (b.cast(r[0], wide)?, b.cast(r[1], wide)?);
@@ -182,7 +183,7 @@ fn gate(a: &[Value], out: &Tensor) -> Result<()> {
 }
 
 table! {
-    /// See the module.
+    /// Rearrangements and `glu`.
     pub(super) static TABLE = {
         General "aten::pixel_shuffle(Tensor self, int upscale_factor) -> Tensor" =>
             compute(

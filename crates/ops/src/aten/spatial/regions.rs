@@ -1,5 +1,5 @@
-//! The greatest element, or the mean, of each of the regions an image is divided into: evenly, or
-//! at random.
+//! Pooling over regions that divide an image: adaptive pooling, with even divisions, and fractional
+//! max pooling (Graham 2014), with random ones.
 
 use super::{compute, each_index, is_empty, numbers, require_float, require_full, rounding};
 use crate::aten::dims::{fresh, require, require_rank};
@@ -17,10 +17,11 @@ use maquette_ir::sym::SymInt;
 use smallvec::smallvec;
 use std::ops::Range;
 
-/// The regions of one dimension.
+/// The regions along one dimension.
 type Regions = Vec<Range<usize>>;
 
-/// An even division of the last `space` dimensions into as many regions as `out` has elements.
+/// Divides each of the last `space` dimensions evenly into as many regions as the output has
+/// elements. Regions may overlap by one element.
 fn even(x: &Tensor, out: &Tensor, space: usize) -> Result<Vec<Regions>> {
     if is_empty(out) {
         return Ok(vec![Regions::new(); space]);
@@ -35,8 +36,8 @@ fn even(x: &Tensor, out: &Tensor, space: usize) -> Result<Vec<Regions>> {
         .collect())
 }
 
-/// Calls `f` with the positions and elements of every region of every plane, and the region's
-/// lengths.
+/// Calls `f` with the positions and values of every region of every plane, and with the lengths of
+/// the region's sides.
 fn each_region(
     x: &Tensor,
     space: usize,
@@ -68,8 +69,8 @@ fn each_region(
     Ok(())
 }
 
-/// Writes the greatest element of every region of every plane, the last NaN if there is one, and
-/// its place in the plane.
+/// Writes the maximum of every region of every plane, and its position in the plane. If a region
+/// has NaN, the last NaN is the maximum.
 fn greatest(
     x: &Tensor,
     space: usize,
@@ -92,7 +93,8 @@ fn greatest(
     host::fill_with::<i64>(&out[1], |o| o.iter_mut().zip(positions).for_each(|(o, p)| *o = p))
 }
 
-/// The means of an even division, each step of a sum and its division rounded to the dtype.
+/// The means of an even division. As in PyTorch, every addition and the division round to the
+/// dtype.
 pub(in crate::aten) fn stepwise_means(x: &Tensor, space: usize, out: &Tensor) -> Result<()> {
     let (round, regions) = (rounding(x.dtype()), even(x, out, space)?);
     let mut values = Vec::new();
@@ -109,15 +111,15 @@ fn with_positions(m: Meta) -> Metas {
 }
 
 #[track_caller]
-fn adaptive_metas<const N: usize>(a: &[Value]) -> Result<Metas> {
-    let x = a[0].tensor()?;
+fn adaptive_metas<const N: usize>(args: &[Value]) -> Result<Metas> {
+    let x = args[0].tensor()?;
     require_float("self", x)?;
     require_rank("self", x, N + 1..=N + 2)?;
     require_full("self", x, 1)?;
-    let to = numbers::<N>("output_size", &a[1], 0)?;
+    let to = numbers::<N>("output_size", &args[1], 0)?;
     let sizes: Dims =
         x.sizes()[..x.dim() - N].iter().copied().chain(to.map(SymInt::from)).collect();
-    // PyTorch keeps the memory format of images only
+    // PyTorch preserves the memory format of images, but not of volumes.
     Ok(with_positions(if N == 2 {
         pooled_meta(x, sizes, x.dtype())?
     } else {
@@ -125,13 +127,13 @@ fn adaptive_metas<const N: usize>(a: &[Value]) -> Result<Metas> {
     }))
 }
 
-fn adaptive<const N: usize>(a: &[Value], out: &[Tensor]) -> Result<()> {
-    let x = a[0].tensor()?;
+fn adaptive<const N: usize>(args: &[Value], out: &[Tensor]) -> Result<()> {
+    let x = args[0].tensor()?;
     let regions = even(x, &out[0], N)?;
     greatest(x, N, out, |_| Ok(regions.clone()))
 }
 
-/// Signals are images of height 1.
+/// Pools a signal as an image of height 1.
 fn adaptive_signal(a: &[Value]) -> Result<Outputs> {
     let x = a[0].tensor()?;
     require_rank("self", x, 2..=3)?;
@@ -141,13 +143,13 @@ fn adaptive_signal(a: &[Value]) -> Result<Outputs> {
 }
 
 #[track_caller]
-fn fractional_metas<const N: usize>(a: &[Value]) -> Result<Metas> {
-    let (x, samples) = (a[0].tensor()?, a[3].tensor()?);
+fn fractional_metas<const N: usize>(args: &[Value]) -> Result<Metas> {
+    let (x, samples) = (args[0].tensor()?, args[3].tensor()?);
     require_float("self", x)?;
     require_rank("self", x, N + 1..=N + 2)?;
     require_full("self", x, x.dim() - N - 1)?;
     let (kernel, to) =
-        (numbers::<N>("kernel_size", &a[1], 1)?, numbers::<N>("output_size", &a[2], 1)?);
+        (numbers::<N>("kernel_size", &args[1], 1)?, numbers::<N>("output_size", &args[2], 1)?);
     let (lead, space) = x.sizes().split_at(x.dim() - N);
     for ((&n, k), m) in space.iter().zip(kernel).zip(to) {
         require(n.ge(SymInt::from(k) + m - 1), || {
@@ -184,8 +186,8 @@ fn fractional_metas<const N: usize>(a: &[Value]) -> Result<Metas> {
     Ok(with_positions(fresh(x, sizes, x.dtype())))
 }
 
-/// Where the windows begin: steps of nearly one length, begun at a random phase. In the arithmetic
-/// of the dtype, which decides where they fall.
+/// The starts of the windows along a dimension: steps of nearly equal length from a random phase.
+/// The arithmetic is in the dtype, as in PyTorch, because rounding decides where windows start.
 fn phases(n: usize, kernel: usize, count: usize, sample: f64, round: fn(f64) -> f64) -> Vec<usize> {
     let last = n - kernel;
     let step = if count > 1 { round(last as f64 / (count - 1) as f64) } else { 0.0 };
@@ -200,18 +202,18 @@ fn phases(n: usize, kernel: usize, count: usize, sample: f64, round: fn(f64) -> 
     starts
 }
 
-fn fractional<const N: usize>(a: &[Value], out: &[Tensor]) -> Result<()> {
-    let x = a[0].tensor()?;
+fn fractional<const N: usize>(args: &[Value], out: &[Tensor]) -> Result<()> {
+    let x = args[0].tensor()?;
     let (kernel, to) =
-        (numbers::<N>("kernel_size", &a[1], 1)?, numbers::<N>("output_size", &a[2], 1)?);
+        (numbers::<N>("kernel_size", &args[1], 1)?, numbers::<N>("output_size", &args[2], 1)?);
     let from = host::sizes(x)?.split_off(x.dim() - N);
-    let samples = host::reals(a[3].tensor()?)?;
+    let samples = host::reals(args[3].tensor()?)?;
     let round = rounding(x.dtype());
     greatest(x, N, out, |plane| {
         let own = samples
             .get(plane * N..(plane + 1) * N)
             .ok_or_else(|| Error::value("argument `random_samples` is too small"))?;
-        // samples of images are listed width first, those of volumes depth first
+        // Samples list the width first for images, and the depth first for volumes.
         let sample = |d: usize| if N == 2 { own[N - 1 - d] } else { own[d] };
         Ok((0..N)
             .map(|d| {
@@ -226,7 +228,7 @@ fn fractional<const N: usize>(a: &[Value], out: &[Tensor]) -> Result<()> {
 }
 
 table! {
-    /// See the module.
+    /// Pooling over regions.
     pub(super) static TABLE = {
         General "aten::adaptive_max_pool1d(Tensor self, int[1] output_size) -> (Tensor, Tensor)" =>
             Lowering::Composite(adaptive_signal),

@@ -1,4 +1,5 @@
-//! Resampling: every dimension of an image by itself, as weighted sums of elements.
+//! Resampling (`upsample_nearest2d`, `upsample_bilinear2d`, …). The filters are separable: each
+//! dimension is resampled by itself, as weighted sums of elements. The weights are in `taps`.
 
 use super::taps::{Axis, Filter, Taps, quantise, single};
 use super::{compute, is_empty, require_dtype, require_full, rounding};
@@ -15,18 +16,18 @@ use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
 use smallvec::smallvec;
 
-/// What output elements are.
+/// The kind of resampling.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// The element under the place.
+    /// The element that contains the position.
     Nearest,
-    /// The element under the middle of the place.
+    /// The element that contains the center of the position.
     NearestExact,
-    /// Weighted sums.
+    /// Weighted sums with a filter.
     By(Filter),
 }
 
-/// An operator of this family.
+/// An operator of the family.
 #[derive(Clone, Copy)]
 struct Resampler {
     way: Way,
@@ -63,8 +64,8 @@ impl Resampler {
     }
 
     #[track_caller]
-    fn metas(self, a: &[Value]) -> Result<Metas> {
-        let (x, to) = (a[0].tensor()?, a[1].ints()?);
+    fn metas(self, args: &[Value]) -> Result<Metas> {
+        let (x, to) = (args[0].tensor()?, args[1].ints()?);
         require_rank("self", x, self.space + 2..=self.space + 2)?;
         self.require_dtype(x)?;
         if to.len() != self.space {
@@ -84,10 +85,11 @@ impl Resampler {
         Ok(smallvec![pooled_meta(x, sizes, x.dtype())?])
     }
 
-    fn axes(self, a: &[Value], x: &Tensor, out: &Tensor) -> Result<Vec<Axis>> {
-        let align_corners = if self.takes_one() { false } else { a[2].bool()? };
-        let scales = if self.takes_one() { &a[2..] } else { &a[3..] };
-        // positions of bytes are worked out in double precision, those of halves in single
+    fn axes(self, args: &[Value], x: &Tensor, out: &Tensor) -> Result<Vec<Axis>> {
+        let align_corners = if self.takes_one() { false } else { args[2].bool()? };
+        let scales = if self.takes_one() { &args[2..] } else { &args[3..] };
+        // As in PyTorch, positions are computed in f64 for u8 images, and in f32 for half
+        // precision.
         let round: fn(f64) -> f64 =
             if matches!(x.dtype(), DType::F64 | DType::U8) && !self.takes_one() {
                 |x| x
@@ -106,9 +108,8 @@ impl Resampler {
             .collect()
     }
 
-    /// Whether PyTorch takes the kernel that it wrote for images whose channels are last. It
-    /// differs in precision, and in that it looks at no scale where images keep their size or
-    /// double it.
+    /// Whether PyTorch selects its kernel for channels-last images. The kernel has another
+    /// precision, and ignores the scale factors of images that keep or double their size.
     fn direct(self, x: &Tensor, axes: &[Axis]) -> Result<bool> {
         let wide =
             || Ok(x.sizes()[1].as_i64().is_some_and(|c| c > 3) && is_channels_last(x.meta())?);
@@ -119,12 +120,12 @@ impl Resampler {
         }
     }
 
-    fn run(self, a: &[Value], out: &Tensor) -> Result<()> {
+    fn run(self, args: &[Value], out: &Tensor) -> Result<()> {
         if is_empty(out) {
             return Ok(());
         }
-        let x = a[0].tensor()?;
-        let mut axes = self.axes(a, x, out)?;
+        let x = args[0].tensor()?;
+        let mut axes = self.axes(args, x, out)?;
         let direct = self.direct(x, &axes)?;
         let mut sizes = host::sizes(x)?;
         let Way::By(filter) = self.way else {
@@ -162,7 +163,8 @@ impl Resampler {
     }
 }
 
-/// Resamples one dimension of row-major data: `n` elements, `inner` apart.
+/// Resamples one dimension of row-major data. The dimension has `n` elements, `inner` positions
+/// apart.
 fn along(
     x: &[f64],
     n: usize,
@@ -184,12 +186,13 @@ fn along(
     out
 }
 
-/// A size times a factor, towards zero. Symbolic where the factor is a fraction of small numbers.
+/// A size multiplied by a factor and rounded toward zero. If the factor is a fraction of small
+/// integers, the result stays symbolic.
 #[track_caller]
 fn scaled(n: SymInt, factor: f64) -> Result<SymInt> {
     let plain = |n: i64| -> Result<SymInt> {
         let size = n as f64 * factor;
-        // beyond this, products are not exact and no tensor can be as large
+        // Beyond this limit products are not exact in f64, and no tensor is that large.
         if size.abs() < 9e15 {
             Ok(SymInt::from(size as i64))
         } else {
@@ -209,7 +212,7 @@ fn scaled(n: SymInt, factor: f64) -> Result<SymInt> {
     }
 }
 
-/// The `.vec` form of the operator `name`: `output_size` or `scale_factors` is given.
+/// The `.vec` overload of the operator `name`. Either `output_size` or `scale_factors` is present.
 fn either(a: &[Value], name: &str) -> Result<Outputs> {
     let (x, last) = (a[0].tensor()?, a.len() - 1);
     let space = x.dim().saturating_sub(2);
@@ -263,7 +266,7 @@ macro_rules! vec_form {
 }
 
 table! {
-    /// See the module.
+    /// Resampling.
     pub(super) static TABLE = {
         General "aten::upsample_nearest1d(Tensor self, SymInt[1] output_size, \
             float? scales=None) -> Tensor" =>

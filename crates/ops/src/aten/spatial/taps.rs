@@ -1,46 +1,48 @@
-//! Which elements resampling reads along one dimension, and with what weights.
+//! The taps of resampling along one dimension: the elements that each output element reads, and
+//! their weights.
 //!
-//! Positions are worked out in the precision PyTorch works them out in: it decides between
+//! Positions are computed in the same precision as in PyTorch, because rounding decides between
 //! neighbours.
 
 use crate::aten::host::table;
 use crate::error::Result;
 use smallvec::SmallVec;
 
-/// The input positions of one output place, with their weights.
+/// The input positions that one output element reads, with weights.
 pub(super) type Taps = SmallVec<[(usize, f64); 4]>;
 
-/// How output elements are weighted sums of input elements.
+/// The filter of a resampling by weighted sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Filter {
     Linear,
     Cubic,
-    /// Antialiased: the filter widens as the image shrinks.
+    /// With antialiasing: the filter widens as the image shrinks.
     SmoothLinear,
     SmoothCubic,
     SmoothLanczos,
 }
 
-/// One dimension to resample.
+/// The resampling of one dimension.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Axis {
     pub from: usize,
     pub to: usize,
-    /// Output elements per input element, where they were given rather than follow from the sizes.
+    /// Output elements per input element, if the caller gives it. Otherwise it follows from the
+    /// sizes.
     pub scale: Option<f64>,
     pub align_corners: bool,
-    /// Rounds to the precision that positions are computed in.
+    /// Rounds to the precision of positions.
     pub round: fn(f64) -> f64,
-    /// Rounds to the precision that weights are kept in.
+    /// Rounds to the precision of weights.
     pub keep: fn(f64) -> f64,
 }
 
-/// Rounds to single precision.
+/// Rounds to f32.
 pub(super) fn single(x: f64) -> f64 {
     f64::from(x as f32)
 }
 
-/// Keyes' cubic convolution, `a` its slope at 1.
+/// The cubic convolution kernel (Keys 1981) with the parameter `a`, the slope at 1.
 pub(super) fn cubic(x: f64, a: f64) -> f64 {
     match x.abs() {
         x if x < 1.0 => ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0,
@@ -49,11 +51,11 @@ pub(super) fn cubic(x: f64, a: f64) -> f64 {
     }
 }
 
-/// The weights of four neighbours, the second and third of which surround the place `t` between
-/// them; every step is rounded.
+/// The weights of four neighbours of a position. `t` is the fraction of the way from the second
+/// neighbour to the third. Every step is rounded.
 pub(super) fn cubic_weights(t: f64, round: fn(f64) -> f64) -> [f64; 4] {
     const A: f64 = -0.75;
-    // c₀ x³ + c₁ x² + c₂ x + c₃
+    // Horner's method for c₀ x³ + c₁ x² + c₂ x + c₃
     let polynomial =
         |x: f64, c: [f64; 4]| c[1..].iter().fold(c[0], |sum, c| round(round(sum * x) + c));
     let near = |x| polynomial(x, [A + 2.0, -(A + 3.0), 0.0, 1.0]);
@@ -83,7 +85,7 @@ impl Axis {
         (self.round)(self.scale.filter(|s| *s > 0.0).map_or(from / to, |s| 1.0 / s))
     }
 
-    /// Where output element `i` lies among the input elements.
+    /// The position of output element `i` among the input elements.
     fn position(&self, ratio: f64, i: usize) -> f64 {
         let i = i as f64;
         if self.align_corners {
@@ -93,7 +95,7 @@ impl Axis {
         }
     }
 
-    /// The element before a position, and how far the position is from there to the next.
+    /// The element before a position, and the fraction of the way to the next element.
     fn before(&self, position: f64) -> (f64, f64) {
         let i = position.floor().min(self.from as f64 - 1.0);
         (i, (self.round)(position - i).clamp(0.0, 1.0))
@@ -103,8 +105,8 @@ impl Axis {
         i.clamp(0.0, self.from as f64 - 1.0) as usize
     }
 
-    /// The one element that each place takes. Where images grow to their own size or twice it,
-    /// PyTorch looks at no scale (`whole`).
+    /// The element that each output element takes. With `whole`, images that keep or double their
+    /// size ignore the scale factor, as in PyTorch's kernel for channels-last images.
     pub(super) fn nearest(&self, exact: bool, whole: bool) -> Result<Vec<usize>> {
         let ratio = single(self.ratio());
         table(self.to, |o| {
@@ -148,7 +150,8 @@ impl Axis {
             .collect()
     }
 
-    /// A filter of this reach to either side, whose weights add up to 1.
+    /// A filter that extends `reach` elements to each side. The weights are normalized to a sum of
+    /// 1.
     fn smooth(&self, filter: fn(f64) -> f64, reach: f64) -> Vec<Taps> {
         let ratio = self.ratio();
         let widening = ratio.max(1.0);
@@ -172,24 +175,24 @@ impl Axis {
             .collect()
     }
 
-    /// What each place is a weighted sum of.
+    /// The taps of every output element.
     pub(super) fn taps(&self, filter: Filter) -> Vec<Taps> {
         match filter {
             Filter::Linear => self.linear(),
             Filter::Cubic => self.cubic(),
             Filter::SmoothLinear => self.smooth(triangle, 1.0),
-            // PyTorch takes this slope where it antialiases
+            // PyTorch uses the slope -0.5 with antialiasing.
             Filter::SmoothCubic => self.smooth(|x| cubic(x, -0.5), 2.0),
             Filter::SmoothLanczos => self.smooth(lanczos, 3.0),
         }
     }
 }
 
-/// Makes the weights of all positions integers of 15 bits, as large as they can be; returns how
-/// many of the bits are fractional.
+/// Quantizes the weights to integers of 15 bits with the largest possible scale, for u8 images.
+/// Returns the number of fractional bits.
 pub(super) fn quantise(all: &mut [Taps]) -> u32 {
     for taps in all.iter_mut() {
-        // an element that is read twice is read once, with both weights
+        // Merges taps of the same element.
         let mut merged = Taps::new();
         for &(i, w) in taps.iter() {
             match merged.iter_mut().find(|t| t.0 == i) {
@@ -203,7 +206,7 @@ pub(super) fn quantise(all: &mut [Taps]) -> u32 {
     let fits = |bits: u32| 0.5 + greatest * f64::from(1u32 << bits) < 32768.0;
     let bits = (0..22).find(|b| !fits(b + 1)).unwrap_or(22);
     for t in all.iter_mut().flatten() {
-        // rounds halves away from zero
+        // `round` rounds ties away from zero, as PyTorch does.
         t.1 = (t.1 * f64::from(1u32 << bits)).round();
     }
     bits

@@ -1,4 +1,5 @@
-//! Elements put back where a pool took them from.
+//! `max_unpool2d`, `max_unpool3d` and the gradient of `max_pool2d`: elements are scattered to the
+//! positions from which a pool took them.
 
 use super::{compute, is_empty, numbers, require_float, require_full, rounding};
 use crate::aten::dims::{fresh, require, require_rank, require_same_dtype};
@@ -27,11 +28,11 @@ fn require_positions(indices: &Tensor, like: &Tensor) -> Result<()> {
 }
 
 #[track_caller]
-fn unpooled_meta(a: &[Value], space: usize) -> Result<Metas> {
-    let (x, to) = (a[0].tensor()?, a[2].ints()?);
+fn unpooled_meta(args: &[Value], space: usize) -> Result<Metas> {
+    let (x, to) = (args[0].tensor()?, args[2].ints()?);
     require_float("self", x)?;
     require_rank("self", x, space + 1..=space + 2)?;
-    require_positions(a[1].tensor()?, x)?;
+    require_positions(args[1].tensor()?, x)?;
     require_full("self", x, 1)?;
     if to.len() != space {
         return Err(Error::value(format!(
@@ -46,16 +47,16 @@ fn unpooled_meta(a: &[Value], space: usize) -> Result<Metas> {
     }
     let sizes: Dims = x.sizes()[..x.dim() - space].iter().chain(to).copied().collect();
     if space == 3 {
-        // they say how the pool slid; what they must be is all that PyTorch uses them for
-        numbers::<3>("stride", &a[3], 1)?;
-        numbers::<3>("padding", &a[4], i64::MIN)?;
+        // PyTorch checks stride and padding, and does not use them otherwise.
+        numbers::<3>("stride", &args[3], 1)?;
+        numbers::<3>("padding", &args[4], i64::MIN)?;
         return Ok(smallvec![fresh(x, sizes, x.dtype())]);
     }
     Ok(smallvec![pooled_meta(x, sizes, x.dtype())?])
 }
 
-/// Puts every element of `x` at its place in its plane of `out`, which is zero elsewhere; `put`
-/// combines it with what is there.
+/// Writes every element of `x` to its position in its plane of `out`, which is zero elsewhere.
+/// `put` combines it with the element at the position.
 fn scatter_by_index(
     x: &Tensor,
     indices: &Tensor,
@@ -88,23 +89,23 @@ fn scatter_by_index(
     host::store_reals(out, &result)
 }
 
-fn unpool(a: &[Value], out: &Tensor, space: usize) -> Result<()> {
-    scatter_by_index(a[0].tensor()?, a[1].tensor()?, out, space, |there, x| *there = x)
+fn unpool(args: &[Value], out: &Tensor, space: usize) -> Result<()> {
+    scatter_by_index(args[0].tensor()?, args[1].tensor()?, out, space, |there, x| *there = x)
 }
 
 #[track_caller]
-fn backward_meta(a: &[Value]) -> Result<Metas> {
-    let (grad, x) = (a[0].tensor()?, a[1].tensor()?);
+fn backward_meta(args: &[Value]) -> Result<Metas> {
+    let (grad, x) = (args[0].tensor()?, args[1].tensor()?);
     require_float("self", x)?;
     require_same_dtype(("grad_output", grad), ("self", x))?;
-    let pooled = max_sliding(&a[1..], 2)?.output(x)?;
+    let pooled = max_sliding(&args[1..], 2)?.output(x)?;
     require_same(&pooled.sizes, grad.sizes(), || "argument `grad_output` must have".into())?;
-    require_positions(a[7].tensor()?, grad)?;
+    require_positions(args[7].tensor()?, grad)?;
     Ok(smallvec![pooled_meta(x, x.sizes().into(), x.dtype())?])
 }
 
 table! {
-    /// See the module.
+    /// Unpooling.
     pub(super) static TABLE = {
         General "aten::max_unpool2d(Tensor self, Tensor indices, \
             SymInt[2] output_size) -> Tensor" =>

@@ -1,8 +1,8 @@
-//! Names under `special_` of operators that have another as well.
+//! Names in `special_` that are second names of other operators.
 
 use crate::aten::{Lowering, table};
 
-/// `"NAME(arguments)" => "the operator's own name"`.
+/// Each row is `"NAME(arguments)" => "operator"`.
 macro_rules! aliases {
     ($($name:literal => $op:literal;)*) => {
         table! {

@@ -1,9 +1,15 @@
-//! Bessel functions of orders 0 and 1, and Airy's function.
+//! Bessel functions of orders 0 and 1, and the Airy function Ai. Equation numbers are those of the
+//! Digital Library of Mathematical Functions (DLMF).
+//!
+//! `I`: the power series (10.25.2) up to 20, the asymptotic series (10.40.1) above. `K`: the
+//! ascending series (10.31.1, 10.31.2) below 2, and Steed's continued fraction with Temme's sum
+//! above, as in Numerical Recipes' `bessik`. `Ai`: by `K` of order 1/3 above 2 (9.6.2), by Taylor
+//! series from 0 down to -10, and by the asymptotic series (9.7.9) below.
 
 use super::gamma::EULER_GAMMA;
 use std::f64::consts::{FRAC_2_SQRT_PI, FRAC_PI_4, PI};
 
-/// A Bessel function of the first or second kind; NaN at the infinities, as in PyTorch.
+/// A Bessel function of the first or second kind. As in PyTorch, it is NaN at the infinities.
 pub(super) fn finite(f: fn(f64) -> f64, x: f64) -> f64 {
     if x.is_infinite() { f64::NAN } else { f(x) }
 }
@@ -19,7 +25,7 @@ pub(super) fn spherical_j0(x: f64) -> f64 {
     }
 }
 
-/// `exp(-|x|) I(order, x)` for order 0 or 1.
+/// `exp(-|x|) I(order, x)`, for order 0 or 1.
 pub(super) fn scaled_i(order: i32, x: f64) -> f64 {
     let size = x.abs();
     let sign = if order == 1 && x.is_sign_negative() { -1.0 } else { 1.0 };
@@ -45,13 +51,13 @@ pub(super) fn scaled_i(order: i32, x: f64) -> f64 {
     sign * sum / (2.0 * PI * size).sqrt()
 }
 
-/// `I(order, x)` for order 0 or 1; NaN at the infinities, as in PyTorch.
+/// `I(order, x)`, for order 0 or 1. As in PyTorch, it is NaN at the infinities.
 pub(super) fn i(order: i32, x: f64) -> f64 {
     let root = libm::exp(0.5 * x.abs());
     root * (scaled_i(order, x) * root)
 }
 
-/// `exp(x) K(order, x)` for order 0 or 1; infinite at 0, NaN below.
+/// `exp(x) K(order, x)`, for order 0 or 1: infinite at 0, NaN for negative `x`.
 pub(super) fn scaled_k(order: i32, x: f64) -> f64 {
     if x < 0.0 || x.is_nan() {
         f64::NAN
@@ -65,7 +71,7 @@ pub(super) fn scaled_k(order: i32, x: f64) -> f64 {
     }
 }
 
-/// `K(order, x)` for order 0 or 1; infinite at 0, NaN below.
+/// `K(order, x)`, for order 0 or 1: infinite at 0, NaN for negative `x`.
 pub(super) fn k(order: i32, x: f64) -> f64 {
     if (0.0..2.0).contains(&x) && x != 0.0 {
         small_k(order, x)
@@ -74,10 +80,10 @@ pub(super) fn k(order: i32, x: f64) -> f64 {
     }
 }
 
-/// The ascending series, for `0 < x < 2`.
+/// `K` by its ascending series, for `0 < x < 2`.
 fn small_k(order: i32, x: f64) -> f64 {
     let (quarter, log) = (0.25 * x * x, libm::log(0.5 * x));
-    // term = (x/2)^2k / (k! (k + order)!); psi(k + 1) + psi(k + order + 1)
+    // `term` is (x/2)^2k / (k! (k + order)!), `psi` is psi(k + 1) + psi(k + order + 1).
     let o = f64::from(order);
     let (mut term, mut psi, mut sum, mut k) = (1.0, o - 2.0 * EULER_GAMMA, 0.0, 0.0);
     while term > f64::EPSILON * 1e-3 {
@@ -89,8 +95,8 @@ fn small_k(order: i32, x: f64) -> f64 {
     if order == 0 { sum } else { 1.0 / x - 0.5 * x * sum }
 }
 
-/// `exp(x) K(nu, x)` and `exp(x) K(nu + 1, x)` for `|nu| <= 1/2` and `x` not much below 2: Steed's
-/// continued fraction with Temme's sum.
+/// `exp(x) K(nu, x)` and `exp(x) K(nu + 1, x)` by Steed's continued fraction with Temme's sum, for
+/// `|nu| <= 1/2`. Convergence is slow for `x` far below 2.
 fn fraction_k(nu: f64, x: f64) -> (f64, f64) {
     if x.is_infinite() {
         return (0.0, 0.0);
@@ -122,7 +128,7 @@ fn fraction_k(nu: f64, x: f64) -> (f64, f64) {
     (k, k * (nu + x + 0.5 - first * h) / x)
 }
 
-/// Airy's function of the first kind; NaN at the infinities, as in PyTorch.
+/// The Airy function Ai. As in PyTorch, it is NaN at the infinities.
 pub(super) fn airy_ai(x: f64) -> f64 {
     if !x.is_finite() {
         f64::NAN
@@ -138,14 +144,15 @@ pub(super) fn airy_ai(x: f64) -> f64 {
     }
 }
 
-/// Solves `y'' = x y` from 0 by Taylor series of steps of at most 1/2.
+/// Solves `y'' = x y` with the values of Ai at 0, by Taylor series in steps of at most 1/2.
 fn airy_by_steps(x: f64) -> f64 {
     const TERMS: usize = 26;
     let (mut at, mut y, mut slope) = (0.0, 0.355_028_053_887_817_2, -0.258_819_403_792_806_8);
     let steps = (2.0 * x.abs()).ceil();
     let h = if steps > 0.0 { x / steps } else { 0.0 };
     for _ in 0..steps as u32 {
-        // (n + 1)(n + 2) c[n + 2] = at c[n] + c[n - 1]; the coefficients are kept times h^n
+        // (n + 1)(n + 2) c[n + 2] = at c[n] + c[n - 1], where each coefficient is multiplied by
+        // h^n.
         let (mut before, mut c0, mut c1) = (0.0, y, slope * h);
         let (mut value, mut derivative) = (c0 + c1, c1);
         for n in 0..TERMS {

@@ -1,5 +1,5 @@
-//! Elementwise by a function of numbers: dtypes, broadcasting and strides as the pointwise
-//! operators have them, values one at a time in `f64`, rounded once.
+//! Elementwise operators that apply a function of plain numbers. Dtypes, broadcasting and strides
+//! are those of pointwise operators. Values are computed in `f64` one at a time, and rounded once.
 
 use super::super::host;
 use super::super::lowering::{Metas, operand};
@@ -13,21 +13,21 @@ use maquette_ir::typing::{broadcast, elementwise_strides, promote};
 use maquette_ir::{Category, DType};
 use smallvec::{SmallVec, smallvec};
 
-/// Which dtypes an operator takes, and what it computes them as.
+/// The dtypes that an operator accepts, and the dtype in which it computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Takes {
-    /// All; integers and bools as the default float.
+    /// All dtypes. Integers and bools are converted to the default float.
     Numbers,
-    /// As `Numbers`, but neither f16 nor bf16.
+    /// As `Numbers`, but without f16 and bf16.
     Wide,
-    /// Floats only.
+    /// Floats.
     Floats,
-    /// Integers only.
+    /// Integers.
     Integers,
 }
 
 impl Takes {
-    /// The dtype that operands of these dtypes are computed in, and the result has.
+    /// The dtype of the computation and the result, for operands of these dtypes.
     pub(super) fn dtype(self, operands: &[Value]) -> Result<DType> {
         let promoted = promote(operands.iter().map(operand));
         let refused = |what: &str| {
@@ -43,7 +43,7 @@ impl Takes {
     }
 }
 
-/// The metadata of an elementwise result of this dtype.
+/// The metadata of an elementwise result with this dtype.
 pub(super) fn meta(operands: &[Value], dtype: DType) -> Result<Meta> {
     let tensors: SmallVec<[&Tensor; 2]> = operands
         .iter()
@@ -70,12 +70,12 @@ pub(super) fn meta(operands: &[Value], dtype: DType) -> Result<Meta> {
     Ok(Meta { strides, ..Meta::contiguous(sizes, dtype).on(first.device()) })
 }
 
-/// The one output of an operator of these operands.
+/// The metadata of the one output of an operator with these operands.
 pub(super) fn metas(operands: &[Value], takes: Takes) -> Result<Metas> {
     Ok(smallvec![meta(operands, takes.dtype(operands)?)?])
 }
 
-/// An operand as elements of this dtype, broadcast to the sizes of `out`, row-major.
+/// An operand, converted to a dtype and broadcast to the sizes of `out`, in row-major order.
 fn spread(v: &Value, dtype: DType, out: &Tensor) -> Result<Tensor> {
     let t = Tensor::allocate(Meta::contiguous(out.sizes(), dtype).on(out.device()))?;
     match v {
@@ -85,19 +85,19 @@ fn spread(v: &Value, dtype: DType, out: &Tensor) -> Result<Tensor> {
     Ok(t)
 }
 
-/// As [`spread`], the elements as `f64`.
+/// The elements of [`spread`], as `f64`.
 pub(super) fn values(v: &Value, dtype: DType, out: &Tensor) -> Result<Vec<f64>> {
     host::reals(&spread(v, dtype, out)?)
 }
 
-/// `out = f(x)`.
+/// Computes `out = f(x)`.
 pub(super) fn unary(x: &Value, outs: &[Tensor], f: &dyn Fn(f64) -> f64) -> Result<()> {
     let [out] = outs else { return Err(one_output(outs)) };
     let y: Vec<f64> = values(x, out.dtype(), out)?.into_iter().map(f).collect();
     host::store_reals(out, &y)
 }
 
-/// `out = f(a, b)`.
+/// Computes `out = f(a, b)`.
 pub(super) fn binary(
     a: &Value,
     b: &Value,
@@ -110,7 +110,7 @@ pub(super) fn binary(
     host::store_reals(out, &y)
 }
 
-/// `out = f(a, b)` of integers, where the result wraps into the dtype.
+/// Computes `out = f(a, b)` for integers. Results wrap into the dtype.
 pub(super) fn integers(
     a: &Value,
     b: &Value,
@@ -132,7 +132,7 @@ fn one_output(outs: &[Tensor]) -> Error {
     Error::value(format!("an elementwise function has one output, found {}", outs.len()))
 }
 
-/// Rounds to a float dtype.
+/// The function that rounds to a float dtype.
 pub(super) fn round_to(dtype: DType) -> fn(f64) -> f64 {
     match dtype {
         DType::F16 => |x| half::f16::from_f64(x).to_f64(),

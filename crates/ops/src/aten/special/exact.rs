@@ -1,9 +1,10 @@
-//! Functions that are exact: divisors and multiples of integers, and the bits of floats.
+//! Functions with exact results: `gcd` and `lcm` of integers, and `nextafter`, `frexp` and `ldexp`
+//! on the bits of floats.
 
 use super::elementwise::round_to;
 use maquette_ir::DType;
 
-/// Wraps into an integer dtype.
+/// The function that wraps into an integer dtype.
 fn wrap(dtype: DType) -> fn(i64) -> i64 {
     match dtype {
         DType::U8 => |x| i64::from(x as u8),
@@ -14,8 +15,8 @@ fn wrap(dtype: DType) -> fn(i64) -> i64 {
     }
 }
 
-/// The greatest common divisor, by Euclid's remainders; magnitudes wrap, so that the least integer
-/// stays negative.
+/// The greatest common divisor by Euclid's algorithm. Absolute values wrap, so the minimum of the
+/// dtype stays negative.
 pub(super) fn gcd(dtype: DType, a: i64, b: i64) -> i64 {
     let wrap = wrap(dtype);
     let (mut a, mut b) = (wrap(a.wrapping_abs()), wrap(b.wrapping_abs()));
@@ -25,19 +26,19 @@ pub(super) fn gcd(dtype: DType, a: i64, b: i64) -> i64 {
     b
 }
 
-/// The least common multiple, 0 if either is; products wrap.
+/// The least common multiple; 0 if an operand is 0. Products wrap.
 pub(super) fn lcm(dtype: DType, a: i64, b: i64) -> i64 {
     let g = gcd(dtype, a, b);
     if g == 0 {
         return 0;
     }
-    // narrower integers are multiplied as i32
+    // As in C, products of narrower integers are computed in i32.
     let product = a.wrapping_div(g).wrapping_mul(b);
     let product = if dtype == DType::I64 { product } else { wrap(DType::I32)(product) };
     product.wrapping_abs()
 }
 
-/// The next number of the dtype after `x` in the direction of `y`; `y` where they are equal.
+/// The next number of the dtype after `x` in the direction of `y`; `y` if they are equal.
 pub(super) fn next_after(dtype: DType, x: f64, y: f64) -> f64 {
     if x.is_nan() || y.is_nan() {
         return f64::NAN;
@@ -56,7 +57,8 @@ pub(super) fn next_after(dtype: DType, x: f64, y: f64) -> f64 {
     }
 }
 
-/// The neighbour of a number of 16 bits that is neither NaN nor the last in that direction.
+/// The neighbour of a 16-bit float, given as bits. The float is not NaN, and not the last in that
+/// direction.
 fn step(bits: u16, up: bool) -> u16 {
     const SIGN: u16 = 0x8000;
     let negative = bits & SIGN != 0;
@@ -69,7 +71,8 @@ fn step(bits: u16, up: bool) -> u16 {
     }
 }
 
-/// Mantissa in [1/2, 1) and exponent; numbers that have none are returned with exponent 0.
+/// The mantissa in [1/2, 1) and the exponent. Numbers without a mantissa, such as 0, are returned
+/// with exponent 0.
 pub(super) fn frexp(x: f64) -> (f64, f64) {
     if !x.is_finite() {
         return (x, 0.0);
@@ -78,8 +81,8 @@ pub(super) fn frexp(x: f64) -> (f64, f64) {
     (mantissa, f64::from(exponent))
 }
 
-/// `x 2^n`: exact for a whole exponent, else the product with a power rounded to the exponent's
-/// dtype.
+/// `x 2^n`. It is exact for an integer exponent; for a float exponent, the power is first rounded
+/// to the exponent's dtype.
 pub(super) fn ldexp(exponent: DType, x: f64, n: f64) -> f64 {
     if exponent.is_float() {
         x * round_to(exponent)(libm::exp2(n))

@@ -1,14 +1,20 @@
-//! The gamma function's logarithm and its derivatives, and Hurwitz's zeta function.
+//! The logarithm of the gamma function, its derivatives (`digamma`, `polygamma`), and the Hurwitz
+//! zeta function.
+//!
+//! `digamma` and `trigamma` use the reflection formula for negative or small operands, recurrence
+//! up to 10, and the asymptotic series beyond (DLMF 5.5, 5.11). Higher derivatives are multiples of
+//! the zeta function. `zeta` adds terms up to 9 and uses the Euler–Maclaurin formula for the rest,
+//! as in the Cephes library.
 
 use std::f64::consts::PI;
 
-/// Minus the value of [`digamma`] at 1.
+/// Euler's constant, which is `-digamma(1)`.
 pub(super) const EULER_GAMMA: f64 = 0.577_215_664_901_532_9;
 
-/// Relative precision at which series end.
+/// The relative precision at which series stop.
 const EPS: f64 = f64::EPSILON / 2.0;
 
-/// `c[0] + x (c[1] + x (c[2] + …))`.
+/// Horner's method: `c[0] + x (c[1] + x (c[2] + …))`.
 pub(super) fn horner(x: f64, c: &[f64]) -> f64 {
     c.iter().rev().fold(0.0, |sum, c| sum * x + c)
 }
@@ -18,10 +24,10 @@ pub(super) fn lgamma(x: f64) -> f64 {
     libm::lgamma(x)
 }
 
-/// The derivative of [`lgamma`]. NaN at the negative poles; at 0 an infinity with the opposite
-/// sign.
+/// The derivative of [`lgamma`]. It is NaN at the negative poles, and infinite at 0, with the sign
+/// opposite to that of 0.
 pub(super) fn digamma(x: f64) -> f64 {
-    // B(2k) / 2k
+    // B(2k) / 2k, where B are the Bernoulli numbers
     const ASYMPTOTIC: [f64; 7] = [
         1.0 / 12.0,
         -1.0 / 120.0,
@@ -49,7 +55,7 @@ pub(super) fn digamma(x: f64) -> f64 {
     libm::log(x) - 0.5 / x - z * horner(z, &ASYMPTOTIC) - below
 }
 
-/// The derivative of [`digamma`]; `pi_times` multiplies by pi in the operand's precision, which
+/// The derivative of [`digamma`]. `pi_times` multiplies by pi in the operand's precision, which
 /// decides the value at the negative poles.
 fn trigamma(x: f64, pi_times: fn(f64) -> f64) -> f64 {
     // B(2k)
@@ -68,8 +74,8 @@ fn trigamma(x: f64, pi_times: fn(f64) -> f64) -> f64 {
     below + (1.0 + 0.5 / x + z * horner(z, &ASYMPTOTIC)) / x
 }
 
-/// The `n`-th derivative of [`digamma`]. `narrow`: of an operand with the precision of `f32` at
-/// most.
+/// The `n`-th derivative of [`digamma`]. `narrow` says that the operand has at most the precision
+/// of `f32`.
 pub(super) fn polygamma(n: i64, x: f64, narrow: bool) -> f64 {
     match n {
         0 => digamma(x),
@@ -84,8 +90,8 @@ pub(super) fn polygamma(n: i64, x: f64, narrow: bool) -> f64 {
     }
 }
 
-/// The sum of `(q + k)^-x` over all `k >= 0`. NaN for `x < 1`, and for a negative `q` unless `x` is
-/// whole; infinite at the poles.
+/// The Hurwitz zeta function: the sum of `(q + k)^-x` over all `k >= 0`. NaN for `x < 1`, and for
+/// negative `q` unless `x` is an integer. Infinite at the poles.
 pub(super) fn zeta(x: f64, q: f64) -> f64 {
     // (2k)! / B(2k)
     const EULER_MACLAURIN: [f64; 12] = [
@@ -116,7 +122,8 @@ pub(super) fn zeta(x: f64, q: f64) -> f64 {
             return f64::NAN;
         }
         if q < -1000.0 {
-            // the sum over every whole number depends on the fraction alone
+            // For very negative `q`, the series would have too many terms. The sum over all
+            // integers depends only on the fraction of `q`.
             let f = q - q.floor();
             let sign = if x % 2.0 == 0.0 { 1.0 } else { -1.0 };
             return zeta(x, f) + sign * (zeta(x, 1.0 - f) - zeta(x, 1.0 - q));
@@ -149,8 +156,8 @@ pub(super) fn zeta(x: f64, q: f64) -> f64 {
     sum
 }
 
-/// The logarithm of the gamma function of `p` dimensions. `round` brings each step into the
-/// operand's precision, as PyTorch does.
+/// The logarithm of the multivariate gamma function of dimension `p`. `round` rounds each step to
+/// the operand's precision, as in PyTorch.
 pub(super) fn mvlgamma(x: f64, p: i64, round: fn(f64) -> f64) -> f64 {
     let sum: f64 = (0..p).map(|i| round(lgamma(round(x - 0.5 * i as f64)))).sum();
     let p = p as f64;

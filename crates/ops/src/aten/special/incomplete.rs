@@ -1,16 +1,22 @@
-//! The regularised incomplete gamma functions, lower `P(a, x)` and upper `Q(a, x) = 1 - P`.
+//! The regularized incomplete gamma functions: lower `P(a, x)` and upper `Q(a, x) = 1 - P(a, x)`
+//! (DLMF 8.2).
+//!
+//! The regions are those of the Cephes library. The smaller of `P` and `Q` is computed, by a power
+//! series or a continued fraction, and the other one is its complement, so that nothing cancels.
+//! Near `x = a` with large `a` these converge slowly, and Temme's uniform asymptotic expansion
+//! (DLMF 8.12) is used.
 
 use super::gamma::{EULER_GAMMA, horner, lgamma};
 use std::f64::consts::PI;
 
-/// Above this `a`, and near `x = a`, the expansion that is uniform in both is exact to the last
-/// digits and much shorter.
+/// Above this `a`, and near `x = a`, the uniform expansion is exact to the last digits, and much
+/// shorter than a series.
 const LARGE: f64 = 1e5;
 
-/// Enough for any `a` up to [`LARGE`].
+/// The limit on the terms of a series: enough for any `a` up to [`LARGE`].
 const TERMS: usize = 100_000;
 
-/// `P(a, x)`. NaN for negative operands.
+/// The lower function `P(a, x)`. NaN for negative operands.
 pub(super) fn lower(a: f64, x: f64) -> f64 {
     if let Some(at_edge) = edge(a, x) {
         return at_edge;
@@ -24,12 +30,12 @@ pub(super) fn lower(a: f64, x: f64) -> f64 {
     }
 }
 
-/// `Q(a, x)`. NaN for negative operands.
+/// The upper function `Q(a, x)`. NaN for negative operands.
 pub(super) fn upper(a: f64, x: f64) -> f64 {
     if let Some(p) = edge(a, x) {
         return 1.0 - p;
     }
-    // where `P` is the small one, nothing cancels in `1 - P`
+    // If `P` is small, `1 - P` does not cancel.
     let lower_is_small = if x > 1.1 {
         x < a
     } else if x <= 0.5 {
@@ -48,7 +54,7 @@ pub(super) fn upper(a: f64, x: f64) -> f64 {
     }
 }
 
-/// `P` where it is a limit.
+/// The limit of `P` at 0 and at the infinities, and NaN for invalid operands.
 fn edge(a: f64, x: f64) -> Option<f64> {
     if x < 0.0 || a < 0.0 {
         Some(f64::NAN)
@@ -67,12 +73,12 @@ fn edge(a: f64, x: f64) -> Option<f64> {
     }
 }
 
-/// `log(1 + x) - x` without cancellation.
+/// `log(1 + x) - x`, without cancellation.
 fn log1p_less(x: f64) -> f64 {
     if x.abs() > 0.5 {
         return libm::log1p(x) - x;
     }
-    // log(1 + x) = 2 atanh(r)
+    // log(1 + x) = 2 atanh(r), whose series converges quickly
     let r = x / (2.0 + x);
     let (square, mut power, mut sum, mut k) = (r * r, r * r, 0.0, 3.0);
     while power > f64::EPSILON * 1e-3 {
@@ -83,9 +89,9 @@ fn log1p_less(x: f64) -> f64 {
     r * (2.0 * sum - x)
 }
 
-/// `x^a e^-x / gamma(a)`.
+/// The common factor `x^a e^-x / gamma(a)`.
 fn front(a: f64, x: f64) -> f64 {
-    // B(2k) / (2k (2k - 1)), of Stirling's series
+    // B(2k) / (2k (2k - 1)), the coefficients of Stirling's series
     const STIRLING: [f64; 6] =
         [1.0 / 12.0, -1.0 / 360.0, 1.0 / 1260.0, -1.0 / 1680.0, 1.0 / 1188.0, -691.0 / 360_360.0];
     if a < 10.0 {
@@ -112,7 +118,7 @@ fn lower_series(a: f64, x: f64) -> f64 {
     }
 }
 
-/// Lentz's evaluation of the continued fraction.
+/// The continued fraction of `Q`, by Lentz's method.
 fn upper_fraction(a: f64, x: f64) -> f64 {
     const TINY: f64 = 1e-290;
     let mut b = x + 1.0 - a;
@@ -134,7 +140,7 @@ fn upper_fraction(a: f64, x: f64) -> f64 {
     front(a, x) * h
 }
 
-/// For small operands, where `1 - P` would cancel.
+/// `Q` by a power series, for small operands, where `1 - P` would cancel.
 fn upper_series(a: f64, x: f64) -> f64 {
     let (mut factor, mut sum) = (1.0, 0.0);
     for n in 1..TERMS {
@@ -146,7 +152,7 @@ fn upper_series(a: f64, x: f64) -> f64 {
             break;
         }
     }
-    // log gamma(1 + a), also where 1 + a rounds to 1
+    // log gamma(1 + a), accurate also if 1 + a rounds to 1
     let lgamma1p = if a < 1e-5 { a * (a * PI * PI / 12.0 - EULER_GAMMA) } else { lgamma(1.0 + a) };
     let log = a * libm::log(x) - lgamma1p;
     -libm::expm1(log) - libm::exp(log) * a * sum
@@ -156,7 +162,7 @@ fn is_uniform(a: f64, x: f64) -> bool {
     a > LARGE && (x - a).abs() < 0.3 * a
 }
 
-/// Temme's expansion: `Q` for `side = 1`, `P` for `side = -1`.
+/// Temme's uniform expansion: `Q` if `side` is 1, `P` if it is -1.
 fn uniform(a: f64, x: f64, side: f64) -> f64 {
     const C0: [f64; 10] = [
         -1.0 / 3.0,

@@ -1,5 +1,5 @@
-//! Special functions. Those that need loops, series or tables are functions of plain numbers,
-//! applied an element at a time; short formulas are with the pointwise operators.
+//! Special functions. Functions that need loops, series or tables are written for plain numbers and
+//! applied elementwise (`elementwise`). Functions with short formulas are pointwise operators.
 
 mod alias;
 mod bessel;
@@ -24,7 +24,7 @@ use elementwise::{Takes, meta, metas, round_to, values};
 use maquette_ir::DType;
 use smallvec::smallvec;
 
-/// The tables of this family.
+/// The tables of this folder.
 pub(super) const TABLES: [&[OpDef]; 4] = [TABLE, POLYNOMIALS, alias::TABLE, scan::TABLE];
 
 const fn scalar(
@@ -34,7 +34,8 @@ const fn scalar(
     Lowering::Compute(Compute { class: Class::Scalar, strides: Strides::FromOperands, metas, run })
 }
 
-/// A function of one or two numbers, by the dtypes it takes; of two integers in their dtype.
+/// A function of one or two numbers, with the dtypes that it accepts. A function of two integers
+/// computes in their dtype.
 macro_rules! each {
     (Integers, |$d:ident, $x:ident, $y:ident| $f:expr) => {
         scalar(
@@ -65,22 +66,22 @@ macro_rules! each {
     };
 }
 
-/// `n, self`.
-fn polygamma_metas(a: &[Value]) -> Result<Metas> {
-    match a[0].int()?.as_i64() {
+/// The metadata of `polygamma`. The arguments are `n, self`.
+fn polygamma_metas(args: &[Value]) -> Result<Metas> {
+    match args[0].int()?.as_i64() {
         Some(n) if n < 0 => Err(Error::value(format!(
             "`n`, the order of the derivative, must not be negative, found {n}"
         ))),
-        _ => metas(&a[1..], Takes::Numbers),
+        _ => metas(&args[1..], Takes::Numbers),
     }
 }
 
-fn polygamma(a: &[Value], outs: &[Tensor]) -> Result<()> {
-    let (n, narrow) = (a[0].int_i64()?, Takes::Numbers.dtype(&a[1..])? != DType::F64);
-    elementwise::unary(&a[1], outs, &|x| gamma::polygamma(n, x, narrow))
+fn polygamma(args: &[Value], outs: &[Tensor]) -> Result<()> {
+    let (n, narrow) = (args[0].int_i64()?, Takes::Numbers.dtype(&args[1..])? != DType::F64);
+    elementwise::unary(&args[1], outs, &|x| gamma::polygamma(n, x, narrow))
 }
 
-/// `self, n`: the arguments of the functional operator come in another order.
+/// `polygamma_`. The arguments are `self, n`, in another order than those of `polygamma`.
 fn polygamma_in_place(a: &[Value]) -> Result<Outputs> {
     let (target, n) = (a[0].tensor()?, a[1].int()?);
     if !target.dtype().is_float() {
@@ -93,10 +94,11 @@ fn polygamma_in_place(a: &[Value]) -> Result<Outputs> {
     crate::call("aten::copy_", smallvec![a[0].clone(), derivative])
 }
 
-/// Row-major, since PyTorch sums over a dimension of its own.
-fn mvlgamma_metas(a: &[Value]) -> Result<Metas> {
-    let (x, p) = (a[0].tensor()?, a[1].int()?);
-    // each is a term of a sum, for every element
+/// The metadata of `mvlgamma`. The result is row-major, since PyTorch computes a sum over an added
+/// dimension.
+fn mvlgamma_metas(args: &[Value]) -> Result<Metas> {
+    let (x, p) = (args[0].tensor()?, args[1].int()?);
+    // The computation takes `p` terms for every element.
     const MOST: i64 = 1 << 24;
     if p.as_i64().is_some_and(|p| !(1..=MOST).contains(&p)) {
         return Err(Error::value(format!(
@@ -106,35 +108,35 @@ fn mvlgamma_metas(a: &[Value]) -> Result<Metas> {
     if x.dtype() == DType::Bool {
         return Err(Error::value("`self` must hold numbers, found bool"));
     }
-    Ok(smallvec![Meta::contiguous(x.sizes(), Takes::Numbers.dtype(&a[..1])?).on(x.device())])
+    Ok(smallvec![Meta::contiguous(x.sizes(), Takes::Numbers.dtype(&args[..1])?).on(x.device())])
 }
 
-fn mvlgamma(a: &[Value], outs: &[Tensor]) -> Result<()> {
-    let (p, round) = (a[1].int_i64()?, round_to(Takes::Numbers.dtype(&a[..1])?));
-    elementwise::unary(&a[0], outs, &|x| gamma::mvlgamma(x, p, round))
+fn mvlgamma(args: &[Value], outs: &[Tensor]) -> Result<()> {
+    let (p, round) = (args[1].int_i64()?, round_to(Takes::Numbers.dtype(&args[..1])?));
+    elementwise::unary(&args[0], outs, &|x| gamma::mvlgamma(x, p, round))
 }
 
-fn frexp_metas(a: &[Value]) -> Result<Metas> {
-    let mantissa = meta(a, Takes::Floats.dtype(a)?)?;
+fn frexp_metas(args: &[Value]) -> Result<Metas> {
+    let mantissa = meta(args, Takes::Floats.dtype(args)?)?;
     let exponent = Meta { dtype: DType::I32, ..mantissa.clone() };
     Ok(smallvec![mantissa, exponent])
 }
 
-fn frexp(a: &[Value], outs: &[Tensor]) -> Result<()> {
+fn frexp(args: &[Value], outs: &[Tensor]) -> Result<()> {
     let (mantissas, exponents): (Vec<f64>, Vec<f64>) =
-        host::reals(a[0].tensor()?)?.into_iter().map(exact::frexp).unzip();
+        host::reals(args[0].tensor()?)?.into_iter().map(exact::frexp).unzip();
     host::store_reals(&outs[0], &mantissas)?;
     host::store_reals(&outs[1], &exponents)
 }
 
-fn ldexp(a: &[Value], outs: &[Tensor]) -> Result<()> {
+fn ldexp(args: &[Value], outs: &[Tensor]) -> Result<()> {
     let out = &outs[0];
-    let exponent = match &a[1] {
+    let exponent = match &args[1] {
         Value::Tensor(t) => t.dtype(),
         Value::Float(_) => DType::F64,
         _ => DType::I64,
     };
-    let (x, n) = (values(&a[0], out.dtype(), out)?, values(&a[1], exponent, out)?);
+    let (x, n) = (values(&args[0], out.dtype(), out)?, values(&args[1], exponent, out)?);
     let y: Vec<f64> = x.into_iter().zip(n).map(|(x, n)| exact::ldexp(exponent, x, n)).collect();
     host::store_reals(out, &y)
 }
@@ -146,20 +148,20 @@ fn as_f64(v: &Value) -> Result<Value> {
     })
 }
 
-/// A power in `f64`, whatever the operands.
-fn float_power(op: &str, a: &[Value]) -> Result<Outputs> {
-    crate::call(op, smallvec![as_f64(&a[0])?, as_f64(&a[1])?])
+/// `float_power`: a power in `f64`, for all operands.
+fn float_power(op: &str, args: &[Value]) -> Result<Outputs> {
+    crate::call(op, smallvec![as_f64(&args[0])?, as_f64(&args[1])?])
 }
 
-fn float_power_in_place(op: &str, a: &[Value]) -> Result<Outputs> {
-    let base = a[0].tensor()?;
+fn float_power_in_place(op: &str, args: &[Value]) -> Result<Outputs> {
+    let base = args[0].tensor()?;
     if base.dtype() != DType::F64 {
         return Err(Error::value(format!(
             "`self` must be f64, which the result is, found {}",
             base.dtype()
         )));
     }
-    done(crate::call(op, smallvec![a[0].clone(), as_f64(&a[1])?])?[0].tensor()?.clone())
+    done(crate::call(op, smallvec![args[0].clone(), as_f64(&args[1])?])?[0].tensor()?.clone())
 }
 
 table! {
@@ -263,7 +265,8 @@ table! {
     }
 }
 
-/// Each polynomial with its overloads: point and degree are tensors, or one of them a number.
+/// The overloads of each polynomial: the point and the degree are tensors, or one of them is a
+/// number.
 macro_rules! polynomials {
     ($($name:literal $p:path;)*) => {
         table! {

@@ -1,13 +1,13 @@
-//! Orthogonal polynomials, of a degree that is a number of its own for each element.
+//! Orthogonal polynomials, by their three-term recurrences. Each element has its own degree.
 //!
-//! The degree is rounded toward zero; a negative one, or one that is no number, gives 0. The
-//! arithmetic is in the operands' precision, with the products fused into the differences as in
-//! PyTorch: the recurrences amplify rounding, and overflow where PyTorch's do.
+//! The degree is rounded toward zero. A negative degree or NaN gives 0. The arithmetic is in the
+//! operands' precision, with fused multiply-add as in PyTorch: the recurrences amplify rounding
+//! errors, and must overflow where PyTorch's do. The cost is linear in the degree.
 
 use maquette_ir::DType;
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
-/// `f32` or `f64`.
+/// The precision of the computation: `f32` or `f64`.
 pub(super) trait Real:
     Copy
     + PartialOrd
@@ -17,13 +17,13 @@ pub(super) trait Real:
     + Div<Output = Self>
     + Neg<Output = Self>
 {
-    /// Rounded.
+    /// Rounds to this precision.
     fn of(x: f64) -> Self;
-    /// Exactly.
+    /// Converts to `f64`, exactly.
     fn wide(self) -> f64;
     /// `self * a + b`, rounded once.
     fn times_plus(self, a: Self, b: Self) -> Self;
-    /// Degrees of Hermite polynomials above this one give NaN, in PyTorch too.
+    /// Hermite polynomials of higher degrees give NaN, as in PyTorch.
     const HIGHEST_HERMITE: i64;
 }
 
@@ -46,7 +46,7 @@ macro_rules! real {
 real!(f32, 128);
 real!(f64, 512);
 
-/// The polynomial of degree `n`, a float, at `x`, in the precision of the dtype.
+/// The polynomial of degree `n` at `x`, in the precision of the dtype.
 pub(super) fn at(
     dtype: DType,
     x: f64,
@@ -54,7 +54,7 @@ pub(super) fn at(
     narrow: fn(f32, i64) -> f32,
     wide: fn(f64, i64) -> f64,
 ) -> f64 {
-    // as a conversion to i64 that has no value beyond its range
+    // Degrees outside the range of i64 give 0, as negative ones do.
     if n.is_nan() || n.abs() >= 9.2e18 || n <= -1.0 {
         0.0
     } else if dtype == DType::F64 {
@@ -64,7 +64,8 @@ pub(super) fn at(
     }
 }
 
-/// `p[0] = 1`, `p[1] = first`, `p[k + 1] = step(k, p[k], p[k - 1])`, until `n` or NaN.
+/// The recurrence `p[0] = 1`, `p[1] = first`, `p[k + 1] = step(k, p[k], p[k - 1])`, up to `n` or to
+/// the first NaN.
 fn recur<T: Real>(n: i64, first: T, step: impl Fn(T, T, T) -> T) -> T {
     let (mut before, mut p) = (T::of(1.0), first);
     if n == 0 {
@@ -83,14 +84,15 @@ fn parity(n: i64) -> f64 {
     if n % 2 == 0 { 1.0 } else { -1.0 }
 }
 
-/// What the Chebyshev polynomials share: their values at 1 and -1, a quotient of functions of
-/// multiples of the angle inside, for degrees above `high`, and one recurrence.
+/// A family of Chebyshev polynomials. The families share a recurrence, and have closed forms: the
+/// values at 1 and -1, and trigonometric functions of multiples of the angle inside, which are used
+/// for degrees above `high`.
 struct Chebyshev<T> {
     ends: (f64, f64),
     high: i64,
     inside: fn(f64) -> f64,
-    /// What the degree is raised by, and the multiple of the angle in the denominator; none for a
-    /// denominator of 1.
+    /// The closed form is `inside((n + shift) angle) / inside(below angle)`. Without `below` the
+    /// denominator is 1.
     shift: f64,
     below: Option<f64>,
     first: T,
@@ -115,7 +117,7 @@ impl<T: Real> Chebyshev<T> {
     }
 }
 
-/// First kind.
+/// Chebyshev polynomials of the first kind.
 pub(super) fn chebyshev_t<T: Real>(x: T, n: i64) -> T {
     Chebyshev {
         ends: (1.0, parity(n)),
@@ -128,7 +130,7 @@ pub(super) fn chebyshev_t<T: Real>(x: T, n: i64) -> T {
     .at(x, n)
 }
 
-/// Second kind.
+/// Chebyshev polynomials of the second kind.
 pub(super) fn chebyshev_u<T: Real>(x: T, n: i64) -> T {
     let end = n as f64 + 1.0;
     Chebyshev {
@@ -142,7 +144,7 @@ pub(super) fn chebyshev_u<T: Real>(x: T, n: i64) -> T {
     .at(x, n)
 }
 
-/// Third kind.
+/// Chebyshev polynomials of the third kind.
 pub(super) fn chebyshev_v<T: Real>(x: T, n: i64) -> T {
     let end = 2.0 * n as f64 + 1.0;
     let first = x + x - T::of(1.0);
@@ -157,7 +159,7 @@ pub(super) fn chebyshev_v<T: Real>(x: T, n: i64) -> T {
     .at(x, n)
 }
 
-/// Fourth kind.
+/// Chebyshev polynomials of the fourth kind.
 pub(super) fn chebyshev_w<T: Real>(x: T, n: i64) -> T {
     let end = 2.0 * n as f64 + 1.0;
     let first = x + x + T::of(1.0);
@@ -172,32 +174,32 @@ pub(super) fn chebyshev_w<T: Real>(x: T, n: i64) -> T {
     .at(x, n)
 }
 
-/// From [0, 1] to [-1, 1].
+/// Maps [0, 1] to [-1, 1].
 fn shifted<T: Real>(x: T) -> T {
     x + x - T::of(1.0)
 }
 
-/// The first kind on [0, 1].
+/// Shifted Chebyshev polynomials of the first kind, on [0, 1].
 pub(super) fn shifted_chebyshev_t<T: Real>(x: T, n: i64) -> T {
     chebyshev_t(shifted(x), n)
 }
 
-/// The second kind on [0, 1].
+/// Shifted Chebyshev polynomials of the second kind, on [0, 1].
 pub(super) fn shifted_chebyshev_u<T: Real>(x: T, n: i64) -> T {
     chebyshev_u(shifted(x), n)
 }
 
-/// The third kind on [0, 1].
+/// Shifted Chebyshev polynomials of the third kind, on [0, 1].
 pub(super) fn shifted_chebyshev_v<T: Real>(x: T, n: i64) -> T {
     chebyshev_v(shifted(x), n)
 }
 
-/// The fourth kind on [0, 1].
+/// Shifted Chebyshev polynomials of the fourth kind, on [0, 1].
 pub(super) fn shifted_chebyshev_w<T: Real>(x: T, n: i64) -> T {
     chebyshev_w(shifted(x), n)
 }
 
-/// Hermite's, as physicists write them.
+/// Physicists' Hermite polynomials.
 pub(super) fn hermite_h<T: Real>(x: T, n: i64) -> T {
     if n > T::HIGHEST_HERMITE {
         return T::of(f64::NAN);
@@ -205,7 +207,7 @@ pub(super) fn hermite_h<T: Real>(x: T, n: i64) -> T {
     recur(n, x + x, |k, p, before| (x + x).times_plus(p, -((k + k) * before)))
 }
 
-/// Hermite's, as probabilists write them.
+/// Probabilists' Hermite polynomials.
 pub(super) fn hermite_he<T: Real>(x: T, n: i64) -> T {
     if n > T::HIGHEST_HERMITE {
         return T::of(f64::NAN);
@@ -213,7 +215,7 @@ pub(super) fn hermite_he<T: Real>(x: T, n: i64) -> T {
     recur(n, x, |k, p, before| x.times_plus(p, -(k * before)))
 }
 
-/// Laguerre's.
+/// Laguerre polynomials.
 pub(super) fn laguerre_l<T: Real>(x: T, n: i64) -> T {
     let one = T::of(1.0);
     if x == T::of(0.0) {
@@ -222,7 +224,7 @@ pub(super) fn laguerre_l<T: Real>(x: T, n: i64) -> T {
     recur(n, one - x, |k, p, before| (k + k + (one - x)).times_plus(p, -(k * before)) / (k + one))
 }
 
-/// Legendre's.
+/// Legendre polynomials.
 pub(super) fn legendre_p<T: Real>(x: T, n: i64) -> T {
     let one = T::of(1.0);
     if x == one {

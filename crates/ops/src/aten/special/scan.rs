@@ -1,4 +1,4 @@
-//! The running logarithm of a sum of exponentials.
+//! `logcumsumexp`: a scan with `log(exp(a) + exp(b))`.
 
 use super::elementwise::Takes;
 use crate::aten::lowering::{Class, Compute, Lowering, Metas, Strides};
@@ -10,14 +10,14 @@ use crate::tensor::meta::Meta;
 use crate::tensor::shape::wrap_dim;
 use smallvec::smallvec;
 
-/// `self, dim`; row-major.
-fn metas(a: &[Value]) -> Result<Metas> {
-    let x = a[0].tensor()?;
-    wrap_dim(a[1].int_i64()?, x.dim())?;
-    Ok(smallvec![Meta::contiguous(x.sizes(), Takes::Floats.dtype(&a[..1])?).on(x.device())])
+/// The metadata of `self, dim`: row-major.
+fn metas(args: &[Value]) -> Result<Metas> {
+    let x = args[0].tensor()?;
+    wrap_dim(args[1].int_i64()?, x.dim())?;
+    Ok(smallvec![Meta::contiguous(x.sizes(), Takes::Floats.dtype(&args[..1])?).on(x.device())])
 }
 
-/// `log(exp(a) + exp(b))` without overflow; equal infinities stay.
+/// `log(exp(a) + exp(b))` without overflow. Equal infinities are returned as they are.
 fn log_add(a: f64, b: f64) -> f64 {
     if a.is_nan() || b.is_nan() {
         return f64::NAN;
@@ -30,9 +30,9 @@ fn log_add(a: f64, b: f64) -> f64 {
     }
 }
 
-fn run(a: &[Value], outs: &[Tensor]) -> Result<()> {
-    let x = a[0].tensor()?;
-    let (sizes, dim) = (host::sizes(x)?, wrap_dim(a[1].int_i64()?, x.dim())?);
+fn run(args: &[Value], outs: &[Tensor]) -> Result<()> {
+    let x = args[0].tensor()?;
+    let (sizes, dim) = (host::sizes(x)?, wrap_dim(args[1].int_i64()?, x.dim())?);
     let extent = sizes.get(dim).copied().unwrap_or(1);
     let inner: usize = host::count(sizes.get(dim + 1..).unwrap_or_default());
     let mut values = host::reals(x)?;
@@ -52,7 +52,7 @@ const LOWERING: Lowering = Lowering::Compute(Compute {
 });
 
 table! {
-    /// Along one dimension.
+    /// Scans of exponentials.
     pub(super) static TABLE = {
         General "aten::logcumsumexp(Tensor self, int dim) -> Tensor" => LOWERING,
         General "aten::_logcumsumexp(Tensor self, int dim) -> Tensor" => LOWERING,

@@ -1,0 +1,90 @@
+//! `expand`: a view that broadcasts, with stride 0 in each repeated dimension.
+
+use super::dims::{decide, decide_or_deny, known_equal, require};
+use crate::error::{Error, ErrorKind, Result};
+use crate::tensor::dims_text;
+use crate::tensor::meta::{Dims, Meta};
+use maquette_ir::sym::{SymError, SymInt};
+use smallvec::smallvec;
+
+/// Whether a size is the placeholder -1. A symbolic size is tested only if it may be negative; a
+/// data-dependent one is asserted not to be negative.
+#[track_caller]
+pub(crate) fn is_open(n: SymInt) -> Result<bool> {
+    match n.as_i64() {
+        Some(n) => Ok(n == -1),
+        None if decide_or_deny(
+            n.lt(0),
+            n.ge(0),
+            &format!("the size {n} must not be negative"),
+        )? =>
+        {
+            decide(n.eq(-1))
+        }
+        None => Ok(false),
+    }
+}
+
+/// The view of `m` that is broadcast to the sizes `wanted`. A size of -1 keeps the dimension.
+#[track_caller]
+pub(crate) fn expand(m: &Meta, wanted: &[SymInt]) -> Result<Meta> {
+    let misfit = || {
+        format!(
+            "a tensor of sizes {} does not expand to sizes {}",
+            dims_text(&m.sizes),
+            dims_text(wanted)
+        )
+    };
+    let lead = wanted.len().checked_sub(m.rank()).ok_or_else(|| Error::value(misfit()))?;
+    let (mut sizes, mut strides): (Dims, Dims) =
+        (wanted.into(), smallvec![SymInt::from(0); wanted.len()]);
+    for d in (0..wanted.len()).rev() {
+        let target = wanted[d];
+        let kept = is_open(target)?;
+        let Some(from) = d.checked_sub(lead) else {
+            if kept {
+                return Err(Error::value(format!(
+                    "{}: a new dimension needs a size, found -1",
+                    misfit()
+                )));
+            }
+            require(target.ge(0), misfit)?;
+            // PyTorch gives a new dimension of size 1 the stride that `unsqueeze` gives: the size
+            // times the stride of the next dimension.
+            if target.as_i64() == Some(1) {
+                strides[d] = sizes
+                    .get(d + 1)
+                    .zip(strides.get(d + 1))
+                    .map_or(SymInt::from(1), |(&n, &s)| n * s);
+            }
+            continue;
+        };
+        let (n, s) = (m.sizes[from], m.strides[from]);
+        if kept || known_equal(n, target) {
+            (sizes[d], strides[d]) = (n, s);
+        } else if n.as_i64() == Some(1) {
+            require(target.ge(0), misfit)?;
+        } else {
+            let same = n.eq(target);
+            if same.statically_known().is_none() && same.is_data_dependent() {
+                match require(same, misfit) {
+                    // The sizes cannot be equal, so the dimension must have size 1 and is repeated.
+                    Err(e)
+                        if matches!(e.kind(), ErrorKind::Guard(SymError::Contradiction { .. })) =>
+                    {
+                        require(n.eq(1), misfit)?
+                    }
+                    kept => {
+                        kept?;
+                        strides[d] = s;
+                    }
+                }
+            } else if decide(same)? {
+                strides[d] = s;
+            } else if !decide(n.eq(1))? {
+                return Err(Error::value(misfit()));
+            }
+        }
+    }
+    Ok(m.with_dims(sizes, strides))
+}

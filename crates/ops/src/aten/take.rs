@@ -1,0 +1,89 @@
+//! Elements by row-major position: `take` and `put`. Both are advanced indexing of the flattened
+//! tensor.
+
+use super::dims::{fresh, fresh_like, is_contiguous, require_index, require_same_dtype};
+use super::lowering::{Lowering, Metas};
+use super::scatter::{gather, scatter};
+use super::table;
+use crate::dispatch::cpu_exec::{self, input, output};
+use crate::dispatch::value::Value;
+use crate::error::{Error, Result};
+use crate::tensor::meta::Meta;
+use crate::tensor::shape::require_equal;
+use crate::tensor::{Tensor, dims_text};
+use maquette_kernels as kernels;
+use smallvec::smallvec;
+
+/// The elements in row-major order as one dimension: a view if the tensor is contiguous, else a
+/// copy.
+fn flat(t: &Tensor) -> Result<Tensor> {
+    let whole = if is_contiguous(t.sizes(), t.strides())? {
+        t.clone()
+    } else {
+        {
+            let out = Tensor::allocate(fresh(t, t.sizes().into(), t.dtype()))?;
+            cpu_exec::copy(t, &out)?;
+            out
+        }
+    };
+    let m = Meta::contiguous(vec![t.numel()], t.dtype());
+    whole.view_of(Meta { offset: whole.storage_offset(), ..m })
+}
+
+fn take(args: &[Value], out: &Tensor) -> Result<()> {
+    let x = flat(args[0].tensor()?)?;
+    if out.numel().as_i64() == Some(0) {
+        return Ok(());
+    }
+    Ok(kernels::index(&input(&x)?, &[Some(input(args[1].tensor()?)?)], &mut output(out)?)?)
+}
+
+fn put(args: &[Value], out: &Tensor) -> Result<()> {
+    let x = args[0].tensor()?;
+    let work = Tensor::allocate(fresh(x, x.sizes().into(), x.dtype()))?;
+    cpu_exec::copy(x, &work)?;
+    let (index, source) = (flat(args[1].tensor()?)?, flat(args[2].tensor()?)?);
+    if index.numel().as_i64() != Some(0) {
+        kernels::index_put(
+            &mut output(&flat(&work)?)?,
+            &[Some(input(&index)?)],
+            &input(&source)?,
+            args[3].bool()?,
+        )?;
+    }
+    cpu_exec::copy(&work, out)
+}
+
+fn put_meta(args: &[Value]) -> Result<Metas> {
+    let (x, index, source) = (args[0].tensor()?, args[1].tensor()?, args[2].tensor()?);
+    require_index("index", index)?;
+    require_same_dtype(("self", x), ("source", source))?;
+    let mismatch = || {
+        Error::value(format!(
+            "`index` {} and `source` {} must hold equally many elements",
+            dims_text(index.sizes()),
+            dims_text(source.sizes())
+        ))
+    };
+    require_equal(index.numel(), source.numel(), &mismatch)?;
+    Ok(smallvec![fresh_like(x, x.dtype())?])
+}
+
+fn take_meta(x: &Tensor, index: &Tensor) -> Result<Metas> {
+    require_index("index", index)?;
+    Ok(smallvec![fresh(x, index.sizes().into(), x.dtype())])
+}
+
+table! {
+    /// `take` and `put`.
+    pub(super) static TABLE = {
+        General "aten::take(Tensor self, Tensor index) -> Tensor" =>
+            gather(|_, a| take_meta(a[0].tensor()?, a[1].tensor()?), |a, out| take(a, &out[0])),
+        General "aten::put(Tensor self, Tensor index, Tensor source, \
+            bool accumulate=False) -> Tensor" =>
+            scatter(|_, a| put_meta(a), |a, out| put(a, &out[0])),
+        General "aten::put_(Tensor(a!) self, Tensor index, Tensor source, \
+            bool accumulate=False) -> Tensor(a!)" =>
+            Lowering::InPlace("aten::put"),
+    }
+}
