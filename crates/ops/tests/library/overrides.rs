@@ -2,7 +2,7 @@
 
 use super::{is, one, register_error, result};
 use maquette_ir::DType;
-use maquette_ops::library::{DispatchKey, Kind, Library, get_kernel};
+use maquette_ops::library::{self, DispatchKey, Kind, Library, get_kernel};
 use maquette_ops::{CallError, ErrorKind, RegisterError, Result, Tensor, args, call, custom_op};
 
 #[test]
