@@ -266,6 +266,7 @@ pub mod guide {
     pub mod export {}
     #[doc = include_str!("../docs/functionalization.md")]
     pub mod functionalization {}
+    #[expect(clippy::test_attr_in_doctest, reason = "`tests/snapshot_guide.rs` runs the test")]
     #[doc = include_str!("../docs/snapshots.md")]
     pub mod snapshots {}
 }
