@@ -140,12 +140,12 @@ fn repeat_each(args: &[Value]) -> Result<Outputs> {
 }
 
 /// The size of the result: the caller's, or a data-dependent one.
-fn repeated_size(cx: &FakeCtx, given: &Value) -> Result<SymInt> {
-    given.opt(Value::int)?.map_or_else(|| cx.new_dynamic_size(), Ok)
+fn repeated_size(cx: &FakeCtx, output_size: &Value) -> Result<SymInt> {
+    output_size.opt(Value::int)?.map_or_else(|| cx.new_dynamic_size(), Ok)
 }
 
 /// The index `i`, `repeats[i]` times, for every `i`. A single count applies to all `n` indices.
-fn repeated_indices(repeats: &Tensor, n: Option<SymInt>, given: &Value) -> Result<Tensor> {
+fn repeated_indices(repeats: &Tensor, n: Option<SymInt>, output_size: &Value) -> Result<Tensor> {
     let counts =
         host::data::<i64>(&crate::dispatch::cpu_exec::cast(repeats, maquette_ir::DType::I64)?)?;
     let n = n.and_then(|n| n.as_i64()).map_or(counts.len(), |n| n.max(0) as usize);
@@ -159,7 +159,7 @@ fn repeated_indices(repeats: &Tensor, n: Option<SymInt>, given: &Value) -> Resul
         })?;
         out.extend(std::iter::repeat_n(i as i64, count));
     }
-    if let Some(size) = given.opt(Value::int_i64)?.filter(|s| *s != out.len() as i64) {
+    if let Some(size) = output_size.opt(Value::int_i64)?.filter(|s| *s != out.len() as i64) {
         return Err(Error::value(format!(
             "`output_size` must be {}, the sum of `repeats`, found {size}",
             out.len()

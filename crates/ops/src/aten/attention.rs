@@ -41,7 +41,7 @@ impl Attention<'_> {
             require_rank(name, t, if self.grouped { 3 } else { 2 }..=64)?;
             require_same_dtype(("query", q), (name, t))?;
         }
-        super::order::require_float("query", q)?;
+        super::dims::require_float("query", q)?;
         if self.causal && self.mask.is_some() {
             return Err(Error::value("`attn_mask` must not be given where `is_causal` is true"));
         }
@@ -153,7 +153,7 @@ impl Attention<'_> {
         let logsumexp = logsumexp.map(|t| split(t.clone(), -2));
         let (q, k, v, out) = (wide(q), repeated(&k), repeated(&v), split(out.clone(), -3));
         let width = q.sizes()[q.dim() - 1].as_i64().unwrap_or(1);
-        let asked = kernels::Attention {
+        let options = kernels::Attention {
             scale: self.scale.unwrap_or(1.0 / (width as f64).sqrt()),
             causal: self.causal,
             round: self.round,
@@ -164,7 +164,7 @@ impl Attention<'_> {
             &input(q.ok()?)?,
             &input(k.ok()?)?,
             &input(v.ok()?)?,
-            asked,
+            options,
             &mut output(out.ok()?)?,
         )?)
     }
@@ -221,9 +221,9 @@ fn scaled(args: &[Value]) -> Result<([&Tensor; 3], Attention<'_>)> {
 }
 
 fn scaled_metas(args: &[Value]) -> Result<Metas> {
-    let (operands, asked) = scaled(args)?;
+    let (operands, options) = scaled(args)?;
     let q = operands[0];
-    Ok(smallvec![fresh(q, asked.sizes(operands)?, q.dtype())])
+    Ok(smallvec![fresh(q, options.sizes(operands)?, q.dtype())])
 }
 
 /// The metadata of the output, and of the log-sum-exp, which is stored in the order batch, row,
@@ -236,7 +236,7 @@ fn flash_metas(args: &[Value]) -> Result<Metas> {
         require_rank(name, t, 4..=4)?;
         require_same_dtype(("query", q), (name, t))?;
     }
-    super::order::require_float("query", q)?;
+    super::dims::require_float("query", q)?;
     let (n, s) = (q.sizes(), k.sizes());
     require_same(&[n[0], s[1], s[2], n[3]], k.sizes(), || "argument `key` must have".into())?;
     require_same(k.sizes(), v.sizes(), || "argument `value` must have".into())?;
@@ -250,14 +250,14 @@ fn flash_metas(args: &[Value]) -> Result<Metas> {
 }
 
 fn flash(args: &[Value], out: &[Tensor]) -> Result<()> {
-    let asked = Attention {
+    let options = Attention {
         mask: args[5].opt_tensor()?,
         causal: args[4].bool()?,
         scale: args[6].opt(Value::float)?,
         grouped: true,
         round: true,
     };
-    asked.run([args[0].tensor()?, args[1].tensor()?, args[2].tensor()?], &out[0], Some(&out[1]))
+    options.run([args[0].tensor()?, args[1].tensor()?, args[2].tensor()?], &out[0], Some(&out[1]))
 }
 
 fn rows_metas(args: &[Value]) -> Result<Metas> {
@@ -279,7 +279,7 @@ table! {
                 strides: Strides::RowMajor,
                 metas: |_, a| scaled_metas(a),
                 run: |a, out| {
-                    scaled(a).and_then(|(operands, asked)| asked.run(operands, &out[0], None))
+                    scaled(a).and_then(|(operands, options)| options.run(operands, &out[0], None))
                 },
             }),
         General "aten::_scaled_dot_product_flash_attention_for_cpu(Tensor query, Tensor key, \

@@ -5,9 +5,9 @@
 //! `batch_norm` do not declare them, so a trace records the `_native_batch_norm_legit` operators
 //! that they call instead.
 
-use super::dims::{done, fresh, in_format_of, require, require_rank};
+use super::dims::{done, fresh, in_format_of, require, require_float, require_rank};
 use super::lowering::{Lowering, Metas, Strides};
-use super::norm::{blend, compute_dtype, norm, per_channel, require_affine, require_float};
+use super::norm::{blend, compute_dtype, norm, per_channel, require_affine};
 use super::table;
 use crate::dispatch::cpu_exec::{self, input, output};
 use crate::dispatch::value::{Outputs, Value};
@@ -45,6 +45,7 @@ struct BatchNorm<'a> {
 }
 
 impl<'a> BatchNorm<'a> {
+    /// Reads the arguments of an operator of this form.
     fn of(args: &'a [Value], form: Form) -> Result<BatchNorm<'a>> {
         let running = match form {
             Form::NoStats => None,
@@ -106,7 +107,7 @@ impl<'a> BatchNorm<'a> {
     /// latter two are empty outside training.
     #[track_caller]
     fn metas(&self, args: &[Value]) -> Result<Metas> {
-        require_float(self.x)?;
+        require_float("input", self.x)?;
         require_rank("input", self.x, 2..=64)?;
         let channels = &self.x.sizes()[1..2];
         require_affine(&args[1..3], channels)?;
@@ -200,9 +201,9 @@ impl<'a> BatchNorm<'a> {
     /// rstd) + (b - mean * (w * rstd))`.
     fn normalize(&self, mean: &Tensor, rstd: &Tensor, out: &Tensor) -> Result<()> {
         let rank = self.x.dim();
-        let given = [Some(mean), Some(rstd), self.weight, self.bias];
+        let operands = [Some(mean), Some(rstd), self.weight, self.bias];
         let parts: Vec<Tensor> =
-            given.iter().flatten().map(|t| per_channel(t, rank)).collect::<Result<_>>()?;
+            operands.iter().flatten().map(|t| per_channel(t, rank)).collect::<Result<_>>()?;
         let (has_weight, has_bias) = (self.weight.is_some(), self.bias.is_some());
         blend(self.x, &parts.iter().collect::<Vec<_>>(), out, |b, r| {
             let (x, mean, rstd) = (r[0], r[1], r[2]);
@@ -305,10 +306,10 @@ fn instance_norm(args: &[Value]) -> Result<Outputs> {
     let y = aten!("batch_norm", loc;
         &flat, weight, bias, mean, var, n.training, n.momentum, n.eps, false
     );
-    if let (Some(given), Some(new), true) = (n.running, &running, n.training) {
-        for (given, new) in given.into_iter().zip(new) {
+    if let (Some(old), Some(new), true) = (n.running, &running, n.training) {
+        for (old, new) in old.into_iter().zip(new) {
             let mean = new.view([samples, channels]).mean_dim(0i64, false);
-            aten!("copy_", loc; given, &mean).ok()?;
+            aten!("copy_", loc; old, &mean).ok()?;
         }
     }
     done(y.reshape(n.x.sizes()))

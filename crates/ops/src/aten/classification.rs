@@ -49,6 +49,7 @@ fn require_class_weights(x: &Tensor, weight: &Value, classes: SymInt) -> Result<
     require_same(&[classes], w.sizes(), || "argument `weight` must have, one a class,".into())
 }
 
+/// The metadata of the loss and of the total weight. `ranks` are the accepted ranks of `self`.
 fn nll_metas(args: &[Value], ranks: std::ops::RangeInclusive<usize>) -> Result<Metas> {
     let (x, target) = (args[0].tensor()?, args[1].tensor()?);
     require_rank("self", x, ranks)?;
@@ -76,6 +77,7 @@ fn nll_metas(args: &[Value], ranks: std::ops::RangeInclusive<usize>) -> Result<M
     Ok(smallvec![fresh(x, output, x.dtype()), fresh(x, Dims::new(), x.dtype())])
 }
 
+/// The negative log-likelihood of each label, reduced. The mean divides by the total weight.
 fn nll(args: &[Value], out: &[Tensor]) -> Result<()> {
     let (x, target, ignored) = (args[0].tensor()?, labels(args[1].tensor()?)?, args[4].int_i64()?);
     let sizes = host::sizes(x)?;
@@ -188,6 +190,7 @@ impl CrossEntropy<'_> {
         }
     }
 
+    /// The loss for class probabilities.
     fn of_probabilities(&self) -> Result<Outputs> {
         require_same(self.x.sizes(), self.target.sizes(), || {
             "argument `target`, of probabilities, must have, as `self`,".into()
@@ -207,6 +210,7 @@ impl CrossEntropy<'_> {
         self.reduction.apply(loss)
     }
 
+    /// The loss for class numbers. Label smoothing adds the mean loss over the classes.
     fn of_labels(&self) -> Result<Outputs> {
         let d = class_dim(self.x);
         let log = self.x.log_softmax(d as i64);

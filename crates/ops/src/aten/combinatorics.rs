@@ -38,6 +38,7 @@ fn meshgrid(vectors: &[&Tensor], swapped: bool) -> Result<Vec<Tensor>> {
     Ok(vectors.iter().enumerate().map(grid).collect())
 }
 
+/// The Cartesian product of vectors, as rows.
 fn cartesian_prod(vectors: &[&Tensor]) -> Result<Tensor> {
     for (i, t) in vectors.iter().enumerate() {
         require_rank(&format!("tensors[{i}]"), t, 1..=1)?;
@@ -59,6 +60,7 @@ fn choose(n: i64, r: i64) -> Option<i64> {
     i64::try_from(ways).ok()
 }
 
+/// The combinations of `r` elements, as rows. With `repeat`, elements may occur several times.
 fn combinations(x: &Tensor, r: i64, repeat: bool) -> Result<Tensor> {
     require_rank("self", x, 1..=1)?;
     if r < 0 {

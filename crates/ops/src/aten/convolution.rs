@@ -19,10 +19,10 @@ use smallvec::smallvec;
 
 /// One number for each spatial dimension. A single number applies to all.
 fn per_space(name: &str, v: &Value, space: usize) -> Result<Dims> {
-    let given = v.ints()?;
-    match given.len() {
-        n if n == space => Ok(given.into()),
-        1 => Ok(smallvec![given[0]; space]),
+    let numbers = v.ints()?;
+    match numbers.len() {
+        n if n == space => Ok(numbers.into()),
+        1 => Ok(smallvec![numbers[0]; space]),
         n => Err(Error::value(format!(
             "`{name}` must hold {space} numbers, one a spatial dimension, found {n}"
         ))),
@@ -42,6 +42,7 @@ struct Convolution<'a> {
 }
 
 impl<'a> Convolution<'a> {
+    /// Reads and checks the arguments of `convolution`.
     fn of(args: &'a [Value]) -> Result<Convolution<'a>> {
         let (input, weight) = (args[0].tensor()?, args[1].tensor()?);
         require_rank("input", input, 3..=5)?;
@@ -93,6 +94,7 @@ impl<'a> Convolution<'a> {
         Ok(c)
     }
 
+    /// The metadata of the output, after a check of channels, groups, bias and kernel sizes.
     #[track_caller]
     fn meta(&self) -> Result<Meta> {
         let (x, w, g) = (self.input.sizes(), self.weight.sizes(), self.groups);

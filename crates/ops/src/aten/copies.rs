@@ -28,6 +28,7 @@ fn copy_all(from: &Tensor, to: &Tensor) -> Result<()> {
     if to.is_fake() { Ok(()) } else { cpu_exec::copy(from, to) }
 }
 
+/// `_unsafe_view`: a copy with other sizes, for which a view must exist.
 pub(crate) const fn unsafe_view() -> Lowering {
     Lowering::Compute(Compute {
         class: Class::Copy,

@@ -17,6 +17,7 @@ use smallvec::smallvec;
 /// The default float dtype.
 pub(super) const DEFAULT: DType = DType::F32;
 
+/// A factory: `metas` gives the metadata, and `run` fills tensors that start as zeros.
 pub(super) const fn filled(
     metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,

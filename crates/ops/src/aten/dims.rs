@@ -208,6 +208,18 @@ pub(crate) fn require_same_dtype(a: (&str, &Tensor), b: (&str, &Tensor)) -> Resu
     )))
 }
 
+/// Requires a tensor argument to have a floating dtype.
+pub(crate) fn require_float(arg: &str, t: &Tensor) -> Result<()> {
+    if t.dtype().is_float() {
+        return Ok(());
+    }
+    Err(Error::value(format!(
+        "argument `{arg}` must have a floating dtype, found {}{}",
+        t.dtype(),
+        dims_text(t.sizes())
+    )))
+}
+
 /// Requires an index tensor to have dtype i64 or i32.
 pub(crate) fn require_index(arg: &str, t: &Tensor) -> Result<()> {
     match t.dtype() {
@@ -235,7 +247,6 @@ pub(crate) fn require_mask(arg: &str, t: &Tensor, also: Option<DType>) -> Result
 /// The outputs of a composite.
 ///
 /// # Errors
-///
 /// The tensor is poisoned: an operator that the composite called has failed.
 pub(crate) fn done(t: Tensor) -> Result<Outputs> {
     t.ok()?;

@@ -215,6 +215,7 @@ pub(super) fn contract(a: Labelled, b: Labelled, keep: impl Fn(Label) -> bool) -
     Ok(Labelled { tensor: x.bmm(&y).reshape(whole), labels: [batch, rows, cols].concat() })
 }
 
+/// Parses the equation, makes labels unique, and contracts the operands from left to right.
 fn einsum(equation: &str, operands: &[&Tensor]) -> Result<Tensor> {
     let (inputs, output) =
         equation.split_once("->").map_or((equation, None), |(i, o)| (i, Some(o)));
@@ -298,6 +299,7 @@ fn tensordot(x: &Tensor, y: &Tensor, dims_x: &[i64], dims_y: &[i64]) -> Result<T
     Ok(contract(a, b, |l| !summed.contains(&l))?.arranged(&order).contiguous())
 }
 
+/// The sum of products over the last dimensions; a product if an operand is 0-d.
 fn inner(x: &Tensor, y: &Tensor) -> Result<Tensor> {
     if x.dim() == 0 || y.dim() == 0 {
         return Ok(x * y);
@@ -305,6 +307,7 @@ fn inner(x: &Tensor, y: &Tensor) -> Result<Tensor> {
     tensordot(x, y, &[-1], &[-1])
 }
 
+/// The first two arguments as tensors.
 pub(super) fn pair(args: &[Value]) -> Result<(&Tensor, &Tensor)> {
     Ok((args[0].tensor()?, args[1].tensor()?))
 }

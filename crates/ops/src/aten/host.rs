@@ -19,7 +19,6 @@ pub(crate) fn data<T: Element>(t: &Tensor) -> Result<Vec<T>> {
 /// Collects at most `n` elements.
 ///
 /// # Errors
-///
 /// There is no memory for `n` elements: an argument may give any length, and an expanded tensor may
 /// have more elements than memory.
 pub(crate) fn collect<T: Element>(n: usize, values: impl IntoIterator<Item = T>) -> Result<Vec<T>> {

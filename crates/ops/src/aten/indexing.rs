@@ -122,6 +122,7 @@ struct Indexed {
     indices: Vec<Option<Tensor>>,
 }
 
+/// Broadcasts the index tensors, and computes the metadata of the result.
 fn indexed(x: &Tensor, mut indices: Vec<Option<Tensor>>) -> Result<Indexed> {
     let dims: SmallVec<[usize; 6]> = (0..indices.len()).filter(|&d| indices[d].is_some()).collect();
     let shapes: Vec<&[SymInt]> = indices.iter().flatten().map(Tensor::sizes).collect();

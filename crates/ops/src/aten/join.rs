@@ -37,6 +37,7 @@ fn is_placeholder(t: &Tensor) -> bool {
     t.dim() == 1 && t.sizes()[0].as_i64() == Some(0)
 }
 
+/// The metadata of a concatenation. It is channels-last if all parts are.
 #[track_caller]
 fn cat_meta(parts: &[&Tensor], dim: i64) -> Result<Meta> {
     let dtype =
@@ -208,6 +209,7 @@ pub(super) fn padding(rank: usize, pad: &[SymInt]) -> Result<Vec<(SymInt, SymInt
     Ok(out)
 }
 
+/// The metadata of `constant_pad_nd`, where negative padding removes elements.
 fn constant_pad_meta(x: &Tensor, pad: &[SymInt], value: &Value) -> Result<Meta> {
     // Padding that only removes elements does not use the value.
     if pad.iter().any(|n| n.as_i64().is_none_or(|n| n > 0)) {
@@ -263,6 +265,7 @@ fn constant_pad(args: &[Value], out: &Tensor) -> Result<()> {
     cpu_exec::copy(&x.view_of(from)?, &out.view_of(to)?)
 }
 
+/// Copies a batch of matrices, and zeroes the elements above or below a diagonal.
 fn triangle(args: &[Value], out: &Tensor, lower: bool) -> Result<()> {
     let x = args[0].tensor()?;
     let (sizes, k) = (host::sizes(x)?, args[1].int_i64()?);

@@ -53,6 +53,7 @@ fn trilinear(args: &[Value]) -> Result<Tensor> {
     Ok(missing.fold(product.arranged(&order), |t, d| t.unsqueeze(d)).contiguous())
 }
 
+/// `x1ᵀ W x2 + bias` over the last dimensions of `x1` and `x2`.
 fn bilinear(x1: &Tensor, x2: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     require_rank("weight", weight, 3..=3)?;
     require_rank("input1", x1, 1..=64)?;

@@ -235,7 +235,6 @@ impl PointwiseCx<'_> {
     /// The register of argument `i`.
     ///
     /// # Errors
-    ///
     /// The argument is not an operand.
     pub fn arg(&self, i: usize) -> Result<Reg> {
         self.regs

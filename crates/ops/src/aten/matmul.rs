@@ -67,6 +67,7 @@ fn matmul(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     })
 }
 
+/// The product of batches, which broadcast to one batch dimension for `bmm`.
 #[track_caller]
 fn batched(a: &Tensor, b: &Tensor, pair: Pair<'_>) -> Result<Tensor> {
     let (n, m) = (a.dim(), b.dim());
@@ -92,6 +93,8 @@ fn batched(a: &Tensor, b: &Tensor, pair: Pair<'_>) -> Result<Tensor> {
     Ok(out.view(sizes))
 }
 
+/// `x @ wᵀ + bias`. The leading dimensions of `x` are folded into rows, so that one `addmm` adds
+/// the bias.
 #[track_caller]
 fn linear(x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     require_rank("weight", w, 1..=2)?;

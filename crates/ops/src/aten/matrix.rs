@@ -25,10 +25,12 @@ const fn gemm(
 /// Two operands with their argument names.
 pub(super) type Pair<'a> = [(&'static str, &'a Tensor); 2];
 
+/// The dtype and sizes of an operand, for errors.
 fn describe(t: &Tensor) -> String {
     format!("{}{}", t.dtype(), dims_text(t.sizes()))
 }
 
+/// The error for two operands that cannot be multiplied.
 pub(super) fn mismatch([a, b]: Pair<'_>, why: &str) -> Error {
     Error::value(format!(
         "arguments `{}` {} and `{}` {} do not multiply: {why}",

@@ -1,7 +1,9 @@
 //! Layer norm, RMS norm and group norm. Half precision computes in `f32` and rounds the result
 //! once.
 
-use super::dims::{done, fresh, in_format_of, is_contiguous, product, require, require_rank};
+use super::dims::{
+    done, fresh, in_format_of, is_contiguous, product, require, require_float, require_rank,
+};
 use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::table;
 use crate::dispatch::cpu_exec::{self, input, output};
@@ -23,17 +25,6 @@ pub(super) const fn norm(
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
     Lowering::Compute(Compute { class: Class::Norm, strides, metas, run })
-}
-
-pub(super) fn require_float(x: &Tensor) -> Result<()> {
-    if x.dtype().is_float() {
-        return Ok(());
-    }
-    Err(Error::value(format!(
-        "argument `input` must have a floating dtype, found {}{}",
-        x.dtype(),
-        dims_text(x.sizes())
-    )))
 }
 
 /// Requires weight and bias, if present, to have these sizes.
@@ -62,7 +53,7 @@ fn layer_norm_metas(args: &[Value]) -> Result<Metas> {
 /// The sizes of the statistics, one for each row of sizes `shape`: trailing dimensions have size 1.
 #[track_caller]
 fn rows_of(x: &Tensor, shape: &[SymInt]) -> Result<Dims> {
-    require_float(x)?;
+    require_float("input", x)?;
     let lead = x.dim().checked_sub(shape.len()).filter(|_| !shape.is_empty());
     let Some(lead) = lead else {
         return Err(Error::value(format!(
@@ -149,6 +140,8 @@ fn rms_norm_metas(args: &[Value]) -> Result<Metas> {
     ])
 }
 
+/// `x * rsqrt(mean(x²) + eps) * weight`. The default `eps` is that of the compute dtype, as in
+/// PyTorch.
 fn rms_norm(args: &[Value], out: &[Tensor]) -> Result<()> {
     let (x, lead) = (args[0].tensor()?, args[0].tensor()?.dim() - args[1].ints()?.len());
     if x.numel().as_i64() == Some(0) {
@@ -182,7 +175,7 @@ fn rms_norm(args: &[Value], out: &[Tensor]) -> Result<()> {
 fn group_norm_metas(args: &[Value]) -> Result<Metas> {
     let (x, n, c, space, groups) =
         (args[0].tensor()?, args[3].int()?, args[4].int()?, args[5].int()?, args[6].int_i64()?);
-    require_float(x)?;
+    require_float("input", x)?;
     if groups < 1 {
         return Err(Error::value(format!("`group` must be positive, found {groups}")));
     }
@@ -203,6 +196,8 @@ fn group_norm_metas(args: &[Value]) -> Result<Metas> {
     Ok(smallvec![m, s.clone(), s])
 }
 
+/// Normalizes each group of channels as a row of layer norm, then applies scale and shift per
+/// channel.
 fn group_norm(args: &[Value], out: &[Tensor]) -> Result<()> {
     let x = args[0].tensor()?;
     if x.numel().as_i64() == Some(0) {
@@ -245,9 +240,10 @@ fn group_norm(args: &[Value], out: &[Tensor]) -> Result<()> {
         |b, r| {
             let mut y = r[0];
             let mut rest = r[1..].iter();
-            for (given, op) in [(weight.is_some(), BinaryOp::Mul), (bias.is_some(), BinaryOp::Add)]
+            for (present, op) in
+                [(weight.is_some(), BinaryOp::Mul), (bias.is_some(), BinaryOp::Add)]
             {
-                if let Some(&part) = rest.as_slice().first().filter(|_| given) {
+                if let Some(&part) = rest.as_slice().first().filter(|_| present) {
                     rest.next();
                     y = b.binary(op, y, part)?;
                 }

@@ -28,6 +28,7 @@ const fn window(
 pub(super) struct Sliding(Window);
 
 impl Sliding {
+    /// Reads and checks the parameters of a window over `space` dimensions.
     #[track_caller]
     fn of(
         space: usize,
@@ -38,10 +39,10 @@ impl Sliding {
         ceil: &Value,
     ) -> Result<Sliding> {
         let list = |name: &str, v: &Value, least: i64| -> Result<Vec<i64>> {
-            let given = v.ints_i64()?;
-            let all = match given.len() {
-                n if n == space => given.to_vec(),
-                1 => vec![given[0]; space],
+            let numbers = v.ints_i64()?;
+            let all = match numbers.len() {
+                n if n == space => numbers.to_vec(),
+                1 => vec![numbers[0]; space],
                 n => {
                     return Err(Error::value(format!(
                         "`{name}` must hold {space} numbers, found {n}"
@@ -69,6 +70,7 @@ impl Sliding {
         Ok(Sliding(Window { kernel, stride, padding, dilation, ceil_mode: ceil.bool()? }))
     }
 
+    /// The metadata of the output. Sizes follow PyTorch, `ceil_mode` included.
     #[track_caller]
     pub(super) fn output(&self, x: &Tensor) -> Result<Meta> {
         let w = &self.0;
@@ -149,6 +151,7 @@ fn avg_pool_run(args: &[Value], out: &Tensor, space: usize) -> Result<()> {
     Ok(kernels::avg_pool(&input(args[0].tensor()?)?, &w, include_pad, divisor, &mut output(out)?)?)
 }
 
+/// The metadata of an adaptive pool with the output sizes in argument 1.
 #[track_caller]
 fn adaptive_meta(args: &[Value], space: usize) -> Result<Meta> {
     let (x, to) = (args[0].tensor()?, args[1].ints()?);

@@ -21,11 +21,11 @@ fn kron(x: &Tensor, y: &Tensor) -> Tensor {
         std::iter::repeat_n(one, rank - t.dim()).chain(t.sizes().iter().copied()).collect()
     };
     let (a, b) = (padded(x), padded(y));
-    let apart = |sizes: &[SymInt], first: bool| -> Dims {
+    let interleaved = |sizes: &[SymInt], first: bool| -> Dims {
         sizes.iter().flat_map(|&n| if first { [n, one] } else { [one, n] }).collect()
     };
     let whole: Dims = a.iter().zip(&b).map(|(&n, &m)| n * m).collect();
-    (x.reshape(apart(&a, true)) * y.reshape(apart(&b, false))).reshape(whole)
+    (x.reshape(interleaved(&a, true)) * y.reshape(interleaved(&b, false))).reshape(whole)
 }
 
 /// The cross product along a dimension of size 3, by two rolls of each operand.
@@ -46,8 +46,8 @@ fn cross(x: &Tensor, y: &Tensor, dim: i64) -> Result<Tensor> {
             ))
         })?;
     }
-    let turned = |t: &Tensor, by: i64| t.roll([by], [d as i64]);
-    Ok(turned(x, -1) * turned(y, -2) - turned(x, -2) * turned(y, -1))
+    let rolled = |t: &Tensor, by: i64| t.roll([by], [d as i64]);
+    Ok(rolled(x, -1) * rolled(y, -2) - rolled(x, -2) * rolled(y, -1))
 }
 
 /// `cross` without `dim` uses the first dimension of size 3.
@@ -84,6 +84,7 @@ fn powers(x: &Tensor, count: Option<SymInt>) -> Result<Tensor> {
     })
 }
 
+/// A Vandermonde matrix: the powers of each element as a row, in descending order by default.
 fn vander(x: &Tensor, n: Option<SymInt>, increasing: bool) -> Result<Tensor> {
     require_rank("x", x, 1..=1)?;
     let p = powers(x, n)?;

@@ -35,6 +35,7 @@ fn bounds(args: &[Value], count: usize) -> (Value, Value, Value) {
     }
 }
 
+/// The metadata of `arange`. Its size may be symbolic if the numbers are integers.
 fn arange_meta(args: &[Value], count: usize) -> Result<Metas> {
     let (start, end, step) = bounds(args, count);
     let whole = [&start, &end, &step].iter().all(|v| matches!(v, Value::Int(_) | Value::Bool(_)));

@@ -21,6 +21,7 @@ use smallvec::{SmallVec, smallvec};
 
 type DimList = SmallVec<[usize; 6]>;
 
+/// A reduction with row-major results.
 pub(super) const fn reduction(
     metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
@@ -86,6 +87,7 @@ pub(super) fn picked(t: &Tensor, dims: &[usize], keepdim: bool, dtype: DType) ->
     Ok(reduced(t, dims, keepdim, dtype))
 }
 
+/// Runs a reduction kernel.
 pub(super) fn fold(op: ReduceOp, x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
     Ok(maquette_kernels::reduce(op, &cpu_exec::input(x)?, dims, &mut cpu_exec::output(out)?)?)
 }
@@ -124,6 +126,7 @@ fn one_or_all(args: &[Value], i: usize) -> Result<DimList> {
     listed_or_none(args[0].tensor()?, &args[i])
 }
 
+/// Runs a reduction kernel on elements cast to the output's dtype.
 pub(super) fn fold_cast(op: ReduceOp, x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
     fold(op, &cpu_exec::cast(x, out.dtype())?, dims, out)
 }

@@ -108,6 +108,7 @@ struct Rnn<'a> {
 }
 
 impl<'a> Rnn<'a> {
+    /// Reads and checks the arguments. `params` lists the weights by layer and direction.
     fn of(args: &'a [Value], cell: Cell) -> Result<Rnn<'a>> {
         let states: Vec<&Tensor> = match &args[1] {
             Value::Tensor(_) => vec![args[1].tensor()?],
@@ -190,9 +191,10 @@ impl<'a> Rnn<'a> {
         Ok(())
     }
 
+    /// The metadata of the output sequence and of the last states, after a check of all weights.
     #[track_caller]
     fn metas(&self) -> Result<Metas> {
-        super::norm::require_float(self.input)?;
+        super::dims::require_float("input", self.input)?;
         let s = self.input.sizes();
         let (time, batch) = if self.batch_first { (s[1], s[0]) } else { (s[0], s[1]) };
         require(time.ge(1), || "the sequence in `input` must have at least one step".into())?;
@@ -249,6 +251,7 @@ impl<'a> Rnn<'a> {
         Ok((Tensor::stack(&hidden, 0), state))
     }
 
+    /// Runs all layers. Dropout applies between layers.
     fn run(&self, outs: &[Tensor]) -> Result<()> {
         let mut sequence =
             if self.batch_first { self.input.transpose(0, 1) } else { self.input.clone() };

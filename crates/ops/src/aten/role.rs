@@ -57,6 +57,7 @@ const NO_FACTS: RoleFacts = RoleFacts {
 };
 
 impl Role {
+    /// The facts of the role.
     const fn facts(self) -> RoleFacts {
         match self {
             Role::General

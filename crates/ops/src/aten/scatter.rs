@@ -84,6 +84,7 @@ pub(super) enum Combine {
 }
 
 impl Combine {
+    /// The combination that the argument `reduce` names.
     pub(super) fn parse(name: &str) -> Result<Combine> {
         Ok(Combine::With(match name {
             "add" | "sum" => ScatterOp::Add,
@@ -139,36 +140,39 @@ pub(super) struct Scatter<'a> {
 }
 
 /// The source of a scatter.
-pub(super) enum From<'a> {
+pub(super) enum ScatterSource<'a> {
     Elements(&'a Tensor),
     Number(Scalar),
 }
 
 impl Scatter<'_> {
-    pub(super) fn run(&self, out: &Tensor, source: &From<'_>) -> Result<()> {
+    /// Fills `out`. Half precision computes in a wider dtype if it is rounded only once.
+    pub(super) fn run(&self, out: &Tensor, source: &ScatterSource<'_>) -> Result<()> {
         let combines = self.combine != SET && self.index.numel().as_i64() != Some(0);
         let wide = if combines && self.once { compute_dtype(out.dtype()) } else { out.dtype() };
         if wide == out.dtype() || !out.dtype().is_float() {
             return self.run_in(out, source);
         }
         let work = Tensor::allocate(fresh(out, out.sizes().into(), wide))?;
-        let number = |x: &Scalar| From::Number(cast_scalar(*x, out.dtype()));
+        let number = |x: &Scalar| ScatterSource::Number(cast_scalar(*x, out.dtype()));
         match source {
-            From::Elements(t) => self.run_in(&work, &From::Elements(&cpu_exec::cast(t, wide)?))?,
-            From::Number(x) => self.run_in(&work, &number(x))?,
+            ScatterSource::Elements(t) => {
+                self.run_in(&work, &ScatterSource::Elements(&cpu_exec::cast(t, wide)?))?
+            }
+            ScatterSource::Number(x) => self.run_in(&work, &number(x))?,
         }
         cpu_exec::copy(&work, out)
     }
 
     /// As [`Scatter::run`], computing in the dtype of `out`.
-    fn run_in(&self, out: &Tensor, source: &From<'_>) -> Result<()> {
+    fn run_in(&self, out: &Tensor, source: &ScatterSource<'_>) -> Result<()> {
         cpu_exec::copy(self.x, out)?;
         if self.index.numel().as_i64() == Some(0) {
             return Ok(());
         }
         let source = &match source {
-            From::Elements(t) => Source::Tensor(input(t)?),
-            From::Number(x) => Source::Value(*x),
+            ScatterSource::Elements(t) => Source::Tensor(input(t)?),
+            ScatterSource::Number(x) => Source::Value(*x),
         };
         let index = input(&self.index)?;
         let put = |to: &Tensor, source: &Source<'_>, op| -> Result<()> {
@@ -205,6 +209,7 @@ fn divide(out: &Tensor, by: &[i64]) -> Result<()> {
     cpu_exec::copy(&wide, out)
 }
 
+/// A scatter with the arguments `self, dim, index`.
 pub(super) fn along(args: &[Value], combine: Combine, include_self: bool) -> Result<Scatter<'_>> {
     let x = args[0].tensor()?;
     let dim = wrap_dim(args[1].int_i64()?, x.dim())?;
@@ -222,11 +227,11 @@ pub(super) fn along(args: &[Value], combine: Combine, include_self: bool) -> Res
 pub(super) const SET: Combine = Combine::With(ScatterOp::Replace);
 
 fn scatter_src(args: &[Value], out: &Tensor, combine: Combine, include_self: bool) -> Result<()> {
-    along(args, combine, include_self)?.run(out, &From::Elements(args[3].tensor()?))
+    along(args, combine, include_self)?.run(out, &ScatterSource::Elements(args[3].tensor()?))
 }
 
 fn scatter_value(args: &[Value], out: &Tensor, combine: Combine) -> Result<()> {
-    along(args, combine, true)?.run(out, &From::Number(args[3].scalar()?))
+    along(args, combine, true)?.run(out, &ScatterSource::Number(args[3].scalar()?))
 }
 
 fn scatter_meta(args: &[Value]) -> Result<Metas> {

@@ -6,7 +6,7 @@ use super::dims::{fresh, fresh_like, require_index, require_rank, require_same_d
 use super::host;
 use super::lowering::{Lowering, Metas};
 use super::number::require_argument_fits;
-use super::scatter::{Combine, From, SET, Scatter, along, gather, scatter};
+use super::scatter::{Combine, SET, Scatter, ScatterSource, along, gather, scatter};
 use super::{table, views};
 use crate::dispatch::cpu_exec::{self, input, output};
 use crate::dispatch::value::Value;
@@ -71,14 +71,14 @@ fn slices(args: &[Value], combine: Combine, include_self: bool) -> Result<Scatte
 }
 
 fn slices_from(args: &[Value], out: &Tensor, combine: Combine, include_self: bool) -> Result<()> {
-    slices(args, combine, include_self)?.run(out, &From::Elements(args[3].tensor()?))
+    slices(args, combine, include_self)?.run(out, &ScatterSource::Elements(args[3].tensor()?))
 }
 
 /// PyTorch rounds after every slice, and counts for means with `index_add`.
 fn index_reduce(args: &[Value], out: &Tensor) -> Result<()> {
     let s = slices(args, Combine::parse(args[4].str()?)?, args[5].bool()?)?;
     let counts = if s.once || !out.dtype().is_float() { DType::I64 } else { out.dtype() };
-    Scatter { once: false, counts, ..s }.run(out, &From::Elements(args[3].tensor()?))
+    Scatter { once: false, counts, ..s }.run(out, &ScatterSource::Elements(args[3].tensor()?))
 }
 
 fn index_select_meta(args: &[Value]) -> Result<Metas> {
@@ -106,7 +106,7 @@ fn index_add(args: &[Value], out: &Tensor) -> Result<()> {
     let product = b.binary(BinaryOp::Mul, x, by).map_err(Error::other)?;
     let expr = b.finish(&[product]).map_err(Error::other)?;
     kernels::pointwise(&expr, &[input(source)?], std::slice::from_mut(&mut output(&scaled)?))?;
-    slices(args, add, true)?.run(out, &From::Elements(&scaled))
+    slices(args, add, true)?.run(out, &ScatterSource::Elements(&scaled))
 }
 
 /// Uses advanced indexing, because only this operator of the family accepts negative indices.

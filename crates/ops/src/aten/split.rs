@@ -44,6 +44,7 @@ fn is_zero(n: SymInt) -> Result<bool> {
     Ok(n.eq(0).statically_known() == Some(true) || n.hint() == Some(0) && n.guard_int()? == 0)
 }
 
+/// Parts of `size` elements. The last part may be shorter.
 #[track_caller]
 pub(super) fn split(m: &Meta, size: SymInt, dim: i64) -> Result<Metas> {
     nonzero_rank(m)?;
@@ -67,6 +68,7 @@ pub(super) fn split(m: &Meta, size: SymInt, dim: i64) -> Result<Metas> {
     Ok(pieces(m, d, (0..count).map(|i| if i + 1 < count { size } else { last })))
 }
 
+/// Parts of the given lengths, which must add up to the size of the dimension.
 #[track_caller]
 pub(super) fn split_with_sizes(m: &Meta, lengths: &[SymInt], dim: i64) -> Result<Metas> {
     nonzero_rank(m)?;
@@ -88,6 +90,7 @@ pub(super) fn split_with_sizes(m: &Meta, lengths: &[SymInt], dim: i64) -> Result
     Ok(pieces(m, d, lengths.iter().copied()))
 }
 
+/// At most `chunks` parts of equal length. The last part may be shorter.
 #[track_caller]
 pub(super) fn chunk(m: &Meta, chunks: i64, dim: i64) -> Result<Metas> {
     nonzero_rank(m)?;

@@ -274,16 +274,16 @@ fn triangle(args: &[Value], out: &Tensor, lower: bool) -> Result<()> {
 
 /// Clamps the indices to the dimensions. The mask excludes the elements whose indices change.
 fn clamped(x: &Tensor, indices: &Value) -> Result<Vec<Option<Tensor>>> {
-    let given = indices.list()?;
-    if given.len() > x.dim() {
+    let entries = indices.list()?;
+    if entries.len() > x.dim() {
         return Err(Error::value(format!(
             "`indices` has {} entries for the {} dimensions of `self`",
-            given.len(),
+            entries.len(),
             x.dim()
         )));
     }
-    let mut out = Vec::with_capacity(given.len());
-    for (v, &n) in given.iter().zip(x.sizes()) {
+    let mut out = Vec::with_capacity(entries.len());
+    for (v, &n) in entries.iter().zip(x.sizes()) {
         out.push(match v.opt_tensor()? {
             None => None,
             Some(i) => {

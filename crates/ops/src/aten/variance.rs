@@ -15,7 +15,7 @@ use smallvec::{SmallVec, smallvec};
 
 /// The operand, dimensions and correction of a call. `dims` is the index of the argument `dim`,
 /// which `correction` follows.
-fn spread(args: &[Value], dims: usize) -> Result<(&Tensor, SmallVec<[usize; 6]>, f64)> {
+fn variance_args(args: &[Value], dims: usize) -> Result<(&Tensor, SmallVec<[usize; 6]>, f64)> {
     let x = args[0].tensor()?;
     if !x.dtype().is_float() {
         return Err(Error::value(format!(
@@ -28,15 +28,15 @@ fn spread(args: &[Value], dims: usize) -> Result<(&Tensor, SmallVec<[usize; 6]>,
 }
 
 /// The metadata of the `count` outputs of `self, dim, *, correction, keepdim`.
-fn spread_meta(args: &[Value], count: usize) -> Result<Metas> {
-    let (x, dims, _) = spread(args, 1)?;
+fn variance_meta(args: &[Value], count: usize) -> Result<Metas> {
+    let (x, dims, _) = variance_args(args, 1)?;
     Ok(SmallVec::from_elem(reduced(x, &dims, args[3].bool()?, x.dtype()), count))
 }
 
 /// Computes the variance, or its root, and the mean if there is a second output. As in PyTorch, a
 /// divisor that is not positive gives NaN or infinity.
-fn run_spread(args: &[Value], outs: &[Tensor], root: bool) -> Result<()> {
-    let (x, dims, correction) = spread(args, 1)?;
+fn run_variance(args: &[Value], outs: &[Tensor], root: bool) -> Result<()> {
+    let (x, dims, correction) = variance_args(args, 1)?;
     fold(
         if root { ReduceOp::Std { correction } } else { ReduceOp::Var { correction } },
         x,
@@ -50,7 +50,7 @@ fn run_spread(args: &[Value], outs: &[Tensor], root: bool) -> Result<()> {
     cpu_exec::copy(&mean, out)
 }
 
-fn legacy_spread(args: &[Value], unbiased: usize) -> Result<ReduceOp> {
+fn legacy_variance(args: &[Value], unbiased: usize) -> Result<ReduceOp> {
     Ok(ReduceOp::Var { correction: f64::from(u8::from(args[unbiased].bool()?)) })
 }
 
@@ -82,7 +82,7 @@ table! {
                         averaged(t(a)?, &Value::None, "the variance")?
                     )])
                 },
-                |a, o| fold(legacy_spread(a, 1)?, t(a)?, &every(t(a)?), &o[0]),
+                |a, o| fold(legacy_variance(a, 1)?, t(a)?, &every(t(a)?), &o[0]),
             ),
         General "aten::var.dim(Tensor self, int[1]? dim, bool unbiased=True, \
             bool keepdim=False) -> Tensor" =>
@@ -95,20 +95,20 @@ table! {
                         averaged(t(a)?, &Value::None, "the variance")?
                     )])
                 },
-                |a, o| fold(legacy_spread(a, 2)?, t(a)?, &listed(t(a)?, &a[1])?, &o[0]),
+                |a, o| fold(legacy_variance(a, 2)?, t(a)?, &listed(t(a)?, &a[1])?, &o[0]),
             ),
         General "aten::var.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, \
             bool keepdim=False) -> Tensor" =>
-            reduction(|_, a| spread_meta(a, 1), |a, o| run_spread(a, o, false)),
+            reduction(|_, a| variance_meta(a, 1), |a, o| run_variance(a, o, false)),
         General "aten::std.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, \
             bool keepdim=False) -> Tensor" =>
-            reduction(|_, a| spread_meta(a, 1), |a, o| run_spread(a, o, true)),
+            reduction(|_, a| variance_meta(a, 1), |a, o| run_variance(a, o, true)),
         General "aten::var_mean.correction(Tensor self, int[1]? dim=None, *, \
             Scalar? correction=None, bool keepdim=False) -> (Tensor, Tensor)" =>
-            reduction(|_, a| spread_meta(a, 2), |a, o| run_spread(a, o, false)),
+            reduction(|_, a| variance_meta(a, 2), |a, o| run_variance(a, o, false)),
         General "aten::std_mean.correction(Tensor self, int[1]? dim=None, *, \
             Scalar? correction=None, bool keepdim=False) -> (Tensor, Tensor)" =>
-            reduction(|_, a| spread_meta(a, 2), |a, o| run_spread(a, o, true)),
+            reduction(|_, a| variance_meta(a, 2), |a, o| run_variance(a, o, true)),
         General "aten::std(Tensor self, bool unbiased=True) -> Tensor" =>
             Lowering::Composite(|a| {
                 by_correction("aten::std.correction", &a[0], None, &a[1], false)

@@ -41,6 +41,7 @@ pub(crate) fn wrap_dims(dims: &[i64], rank: usize) -> Result<SmallVec<[usize; 6]
     Ok(out)
 }
 
+/// Requires at least one dimension.
 pub(super) fn nonzero_rank(m: &Meta) -> Result<()> {
     if m.rank() == 0 { Err(Error::value("a 0-d tensor has no dimension to index")) } else { Ok(()) }
 }
@@ -48,7 +49,6 @@ pub(super) fn nonzero_rank(m: &Meta) -> Result<()> {
 /// The view with the given sizes, strides and absolute offset; without an offset, with that of `t`.
 ///
 /// # Errors
-///
 /// An element of the view lies outside the storage. A fake tensor has no storage to check.
 #[track_caller]
 pub(crate) fn as_strided(

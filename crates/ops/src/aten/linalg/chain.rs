@@ -59,15 +59,15 @@ fn product(factors: &[Tensor]) -> Result<Tensor> {
 }
 
 /// `linalg_multi_dot`: a first factor of one dimension is a row, and a last one is a column.
-fn multi_dot(given: &[&Tensor]) -> Result<Tensor> {
-    let [first, .., last] = given else {
+fn multi_dot(matrices: &[&Tensor]) -> Result<Tensor> {
+    let [first, .., last] = matrices else {
         return Err(Error::value(format!(
             "`tensors` must hold at least 2 matrices, found {}",
-            given.len()
+            matrices.len()
         )));
     };
     let (row, column) = (first.dim() == 1, last.dim() == 1);
-    let mut factors: Vec<Tensor> = given.iter().map(|t| (*t).clone()).collect();
+    let mut factors: Vec<Tensor> = matrices.iter().map(|t| (*t).clone()).collect();
     if let (true, Some(t)) = (row, factors.first_mut()) {
         *t = t.unsqueeze(0);
     }
@@ -79,8 +79,8 @@ fn multi_dot(given: &[&Tensor]) -> Result<Tensor> {
     Ok(if row { out.squeeze_dim(0) } else { out })
 }
 
-fn chain_matmul(given: &[&Tensor]) -> Result<Tensor> {
-    match given {
+fn chain_matmul(matrices: &[&Tensor]) -> Result<Tensor> {
+    match matrices {
         [only] => {
             require_rank("matrices[0]", only, 2..=2)?;
             Ok(only.clone_tensor())

@@ -99,15 +99,20 @@ fn lu_unpack_metas(args: &[Value]) -> Result<Metas> {
     let x = args[0].tensor()?;
     let (batch, n, m) = matrix("LU_data", x)?;
     let k = least(n, m);
-    let given = |yes: &Value, rest: &[SymInt]| -> Result<Meta> {
+    let if_requested = |yes: &Value, rest: &[SymInt]| -> Result<Meta> {
         Ok(fresh(x, if yes.bool()? { sizes(batch, rest) } else { smallvec![0.into()] }, x.dtype()))
     };
     if args[3].bool()? {
         require_pivots("LU_pivots", args[1].tensor()?, batch, k)?;
     }
-    Ok(smallvec![given(&args[3], &[n, n])?, given(&args[2], &[n, k])?, given(&args[2], &[k, m])?])
+    Ok(smallvec![
+        if_requested(&args[3], &[n, n])?,
+        if_requested(&args[2], &[n, k])?,
+        if_requested(&args[2], &[k, m])?
+    ])
 }
 
+/// Separates `P`, `L` and `U`. The permutation follows from the row exchanges.
 fn lu_unpack(args: &[Value], out: &[Tensor]) -> Result<()> {
     let x = args[0].tensor()?;
     let all = load(x, matrix("LU_data", x)?.0)?;

@@ -37,6 +37,7 @@ pub(super) fn tensor(out: &[Value], i: usize) -> Result<&Tensor> {
     out.get(i).ok_or_else(|| Error::value(format!("there is no result {i}")))?.tensor()
 }
 
+/// Requires a tensor argument to have dtype f32 or f64.
 fn require_wide(name: &str, t: &Tensor) -> Result<()> {
     match t.dtype() {
         DType::F32 | DType::F64 => Ok(()),

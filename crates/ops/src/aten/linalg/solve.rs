@@ -233,7 +233,7 @@ fn some(op: &str, args: crate::Args, picked: &[usize]) -> Result<crate::Outputs>
     picked.iter().map(|&i| Ok(Value::from(super::tensor(&out, i)?))).collect()
 }
 
-fn given(args: &[Value]) -> crate::Args {
+fn to_args(args: &[Value]) -> crate::Args {
     args.iter().cloned().collect()
 }
 
@@ -280,22 +280,22 @@ table! {
         General "aten::_linalg_det(Tensor A) -> (Tensor result, Tensor LU, Tensor pivots)" =>
             dense(|_, a| det_metas(a, 1), det),
         General "aten::linalg_det(Tensor A) -> Tensor" =>
-            Lowering::Composite(|a| some("aten::_linalg_det", given(a), &[0])),
+            Lowering::Composite(|a| some("aten::_linalg_det", to_args(a), &[0])),
         General "aten::det(Tensor self) -> Tensor" =>
-            Lowering::Composite(|a| some("aten::_linalg_det", given(a), &[0])),
+            Lowering::Composite(|a| some("aten::_linalg_det", to_args(a), &[0])),
         General "aten::_linalg_slogdet(Tensor A) \
             -> (Tensor sign, Tensor logabsdet, Tensor LU, Tensor pivots)" =>
             dense(|_, a| det_metas(a, 2), slogdet),
         General "aten::linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet)" =>
-            Lowering::Composite(|a| some("aten::_linalg_slogdet", given(a), &[0, 1])),
+            Lowering::Composite(|a| some("aten::_linalg_slogdet", to_args(a), &[0, 1])),
         General "aten::slogdet(Tensor self) -> (Tensor sign, Tensor logabsdet)" =>
-            Lowering::Composite(|a| some("aten::_linalg_slogdet", given(a), &[0, 1])),
+            Lowering::Composite(|a| some("aten::_linalg_slogdet", to_args(a), &[0, 1])),
         General "aten::_linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, \
             bool check_errors=False) -> (Tensor result, Tensor LU, Tensor pivots, Tensor info)" =>
             dense(|_, a| solve_metas(a), solve),
         General "aten::linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, \
             bool check_errors=False) -> (Tensor result, Tensor info)" =>
-            Lowering::Composite(|a| some("aten::_linalg_solve_ex", given(a), &[0, 3])),
+            Lowering::Composite(|a| some("aten::_linalg_solve_ex", to_args(a), &[0, 3])),
         General "aten::linalg_solve(Tensor A, Tensor B, *, bool left=True) -> Tensor" =>
             Lowering::Composite(|a| some("aten::_linalg_solve_ex", with_check(a, true), &[0])),
         General "aten::linalg_lu_solve(Tensor LU, Tensor pivots, Tensor B, *, bool left=True, \

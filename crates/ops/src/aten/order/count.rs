@@ -53,6 +53,7 @@ fn fake_bincount(cx: &FakeCtx, a: &[Value]) -> Result<Outputs> {
     Ok(smallvec![Value::Tensor(Tensor::fake_of(fresh(x, smallvec![n], dtype)))])
 }
 
+/// The number, or the total weight, of the occurrences of each integer.
 fn bincount(args: &[Value]) -> Result<Outputs> {
     let (x, weights, _) = bincount_operands(args)?;
     let values = integers(x)?;
@@ -107,7 +108,7 @@ fn nonzero_static(args: &[Value], out: &Tensor) -> Result<()> {
 }
 
 /// The number of classes of `one_hot`: as given, or from the data.
-fn classes(x: &Tensor, given: &Value) -> Result<Option<i64>> {
+fn classes(x: &Tensor, num_classes: &Value) -> Result<Option<i64>> {
     if x.dtype() != DType::I64 {
         return Err(Error::value(format!(
             "argument `self` must have dtype i64, found {}{}",
@@ -115,7 +116,7 @@ fn classes(x: &Tensor, given: &Value) -> Result<Option<i64>> {
             dims_text(x.sizes())
         )));
     }
-    match given.int_i64()? {
+    match num_classes.int_i64()? {
         -1 => Ok(None),
         n if n >= 1 => Ok(Some(n)),
         n => Err(Error::value(format!(
@@ -128,6 +129,7 @@ fn one_hot_meta(x: &Tensor, n: SymInt) -> Meta {
     fresh(x, x.sizes().iter().copied().chain([n]).collect(), DType::I64)
 }
 
+/// Each integer as a row of zeros with a one in its column.
 fn one_hot(args: &[Value]) -> Result<Outputs> {
     let x = args[0].tensor()?;
     let values = integers(x)?;

@@ -38,6 +38,7 @@ struct Bags<'a> {
 }
 
 impl<'a> Bags<'a> {
+    /// Reads and checks the arguments.
     fn of(args: &'a [Value]) -> Result<Bags<'a>> {
         let (weight, indices, offsets) = (args[0].tensor()?, args[1].tensor()?, args[2].tensor()?);
         require_float("weight", weight)?;
@@ -136,6 +137,7 @@ impl<'a> Bags<'a> {
         Ok(bounds.into_iter().map(|n| n as usize).collect())
     }
 
+    /// Reduces each bag by a loop over its indices.
     fn run(&self, outs: &[Tensor]) -> Result<()> {
         let (weight, indices) = (host::reals(self.weight)?, integers(self.indices)?);
         let scale = self.scale.map(host::reals).transpose()?;

@@ -122,11 +122,11 @@ impl<'a> Points<'a> {
     /// Axes with bins of equal width over `range`, or over the range of the data.
     fn even(&self, bins: &[i64], range: &Value) -> Result<Vec<Axis>> {
         let (values, round) = (host::reals(self.x)?, rounding(self.x.dtype()));
-        let given = range_list(range, bins.len())?;
+        let bounds = range_list(range, bins.len())?;
         let axis = |(d, &n): (usize, &i64)| {
             let own =
                 || least_and_greatest(values.iter().skip(d).step_by(self.width.max(1)).copied());
-            let (low, high) = match &given {
+            let (low, high) = match &bounds {
                 Some(r) => (round(r[2 * d]), round(r[2 * d + 1])),
                 None => own().unwrap_or((0.0, 1.0)),
             };

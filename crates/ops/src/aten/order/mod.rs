@@ -17,13 +17,14 @@ mod select;
 mod unique;
 
 use super::OpDef;
+use super::dims::require_float;
 use super::host::{self, typed};
 use super::lowering::operand;
 use crate::dispatch::cpu_exec;
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
-use crate::tensor::{Tensor, dims_text};
+use crate::tensor::Tensor;
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::promote;
 use maquette_ir::{DType, Scalar};
@@ -167,17 +168,7 @@ fn group_count(cx: &FakeCtx, n: SymInt) -> Result<SymInt> {
     dynamic_size(cx, n.min(1), n)
 }
 
-pub(super) fn require_float(arg: &str, t: &Tensor) -> Result<()> {
-    if t.dtype().is_float() {
-        return Ok(());
-    }
-    Err(Error::value(format!(
-        "argument `{arg}` must have a floating dtype, found {}{}",
-        t.dtype(),
-        dims_text(t.sizes())
-    )))
-}
-
+/// Requires an argument not to be of bools.
 pub(super) fn refuse_bool(arg: &str, v: &Value) -> Result<()> {
     if operand(v).dtype != DType::Bool {
         return Ok(());

@@ -71,6 +71,7 @@ impl<'a> Sample<'a> {
         Ok(smallvec![fresh(self.x, sizes, dtype)])
     }
 
+    /// The covariance matrix of the weighted observations, in row-major order.
     fn covariances(&self) -> Result<Vec<f64>> {
         let values = host::reals(self.x)?;
         let sizes = host::sizes(self.x)?;
@@ -114,6 +115,7 @@ impl<'a> Sample<'a> {
             .collect())
     }
 
+    /// The covariances divided by the standard deviations of both variables.
     fn correlations(&self) -> Result<Vec<f64>> {
         let mut c = self.covariances()?;
         let n = if self.x.dim() == 2 { host::sizes(self.x)?[0] } else { 1 };

@@ -37,6 +37,7 @@ struct Quantile<'a> {
 }
 
 impl<'a> Quantile<'a> {
+    /// Reads and checks the arguments.
     fn of(args: &'a [Value]) -> Result<Quantile<'a>> {
         let x = args[0].tensor()?;
         if !matches!(x.dtype(), DType::F32 | DType::F64) {
@@ -94,6 +95,7 @@ impl<'a> Quantile<'a> {
         Ok(Meta { strides, ..fresh(x, sizes, x.dtype()) })
     }
 
+    /// Sorts each line and interpolates at the rank of each quantile.
     fn run(&self, out: &Tensor, skip_nan: bool) -> Result<()> {
         let values = host::reals(self.x)?;
         let lines = self.dim.map_or_else(|| Lines::flat(self.x), |d| Lines::of(self.x, d))?;

@@ -77,6 +77,7 @@ impl<'a> Search<'a> {
         .checked("boundaries")
     }
 
+    /// Checks dtypes, sizes and the sorter. `name` is the argument with the sequences.
     fn checked(self, name: &str) -> Result<Search<'a>> {
         let (sequence, values) = (self.sequence, self.sizes()?);
         if operand(self.values).dtype == DType::Bool {
@@ -132,6 +133,7 @@ impl<'a> Search<'a> {
         Ok(smallvec![Meta::contiguous(self.sizes()?.as_slice(), dtype).on(self.sequence.device())])
     }
 
+    /// Searches every value by bisection of its sequence.
     fn run(&self, out: &Tensor) -> Result<()> {
         let (sequence, values) = promoted(&Value::from(self.sequence), self.values)?;
         let n = Lines::of(&sequence, sequence.dim().saturating_sub(1))?.len;

@@ -83,6 +83,7 @@ struct Segments<'a> {
 }
 
 impl<'a> Segments<'a> {
+    /// Reads and checks the arguments.
     fn of(args: &'a [Value]) -> Result<Segments<'a>> {
         let data = args[0].tensor()?;
         require_float("data", data)?;

@@ -64,7 +64,6 @@ impl Pointwise {
     /// operator writes.
     ///
     /// # Errors
-    ///
     /// The operator does not accept these dtypes, or its result cannot be written into `target`.
     pub(crate) fn compile(
         &self,
@@ -100,6 +99,7 @@ impl Pointwise {
         Ok(compiled)
     }
 
+    /// Promotes the operands, builds the expression in the compute dtype, and converts its result.
     fn compile_uncached(
         &self,
         state: &OpState,

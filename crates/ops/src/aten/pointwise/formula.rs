@@ -67,13 +67,13 @@ impl<'c> Formula<'c> {
     }
 
     /// A placeholder for a value that could not be built.
-    fn nowhere(&self) -> Reg {
+    fn placeholder(&self) -> Reg {
         self.b.borrow_mut().constant(0, self.dtype)
     }
 
     fn built(&'c self, build: impl FnOnce(&mut ExprBuilder) -> Result<Reg, BuildError>) -> X<'c> {
         let built = build(&mut self.b.borrow_mut());
-        X { f: self, reg: self.or(built.map_err(Error::other), || self.nowhere()) }
+        X { f: self, reg: self.or(built.map_err(Error::other), || self.placeholder()) }
     }
 
     fn missing(&self, i: usize) -> Error {
@@ -83,7 +83,7 @@ impl<'c> Formula<'c> {
     /// The operand in argument `i`.
     pub(super) fn arg(&'c self, i: usize) -> X<'c> {
         let reg = self.regs.get(i).copied().flatten().ok_or_else(|| self.missing(i));
-        X { f: self, reg: self.or(reg, || self.nowhere()) }
+        X { f: self, reg: self.or(reg, || self.placeholder()) }
     }
 
     /// The mask in argument `i`, of dtype bool or `also`.

@@ -52,6 +52,7 @@ struct Sampler {
 type Reads = SmallVec<[(Option<usize>, f64); 4]>;
 
 impl Sampler {
+    /// Reads the options of a sampler from the arguments of `grid_sampler`.
     fn of(args: &[Value]) -> Result<Sampler> {
         let interpolation = match args[2].int_i64()? {
             0 => Interpolation::Linear,
@@ -202,6 +203,7 @@ fn sampled_meta(args: &[Value], space: usize) -> Result<Metas> {
     Ok(smallvec![fresh(x, sizes, x.dtype())])
 }
 
+/// Samples every channel of every image at every point of its grid.
 fn sample(args: &[Value], out: &Tensor, space: usize) -> Result<()> {
     if is_empty(out) {
         return Ok(());
@@ -227,6 +229,7 @@ fn sample(args: &[Value], out: &Tensor, space: usize) -> Result<()> {
     host::store_reals(out, &result)
 }
 
+/// The metadata of `affine_grid_generator`.
 #[track_caller]
 fn affine_meta(args: &[Value]) -> Result<Metas> {
     let (theta, size) = (args[0].tensor()?, args[1].ints()?);

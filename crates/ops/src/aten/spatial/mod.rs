@@ -57,6 +57,7 @@ pub(super) fn require_dtype(
     )))
 }
 
+/// Requires a tensor argument to have a floating dtype.
 pub(super) fn require_float(arg: &str, t: &Tensor) -> Result<()> {
     require_dtype(arg, t, "floats", DType::is_float)
 }

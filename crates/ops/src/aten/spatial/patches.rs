@@ -135,6 +135,7 @@ fn columns(args: &[Value], out: &Tensor) -> Result<()> {
     host::store_reals(out, &result)
 }
 
+/// The metadata of `col2im`, after a check that the columns fit the image.
 #[track_caller]
 fn image_meta(args: &[Value]) -> Result<Metas> {
     let x = args[0].tensor()?;

@@ -129,7 +129,7 @@ fn shuffle_channels(args: &[Value], out: &Tensor) -> Result<()> {
 
 /// Quarter turns from the first of two dimensions toward the second.
 #[track_caller]
-fn turned(x: &Tensor, turns: i64, dims: &[i64]) -> Result<Tensor> {
+fn rot90(x: &Tensor, turns: i64, dims: &[i64]) -> Result<Tensor> {
     let &[a, b] = dims else {
         return Err(Error::value(format!("`dims` must name two dimensions, found {dims:?}")));
     };
@@ -215,7 +215,7 @@ table! {
             ),
         General "aten::rot90(Tensor self, int k=1, int[] dims=[0, 1]) -> Tensor" =>
             Lowering::Composite(|a| {
-                done(turned(a[0].tensor()?, a[1].int_i64()?, &a[2].ints_i64()?)?)
+                done(rot90(a[0].tensor()?, a[1].int_i64()?, &a[2].ints_i64()?)?)
             }),
         General "aten::glu(Tensor self, int dim=-1) -> Tensor" =>
             compute(

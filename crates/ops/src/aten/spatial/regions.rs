@@ -142,6 +142,7 @@ fn adaptive_signal(a: &[Value]) -> Result<Outputs> {
     out.iter().map(|v| Ok(Value::Tensor(v.tensor()?.squeeze_dim(-2)))).collect()
 }
 
+/// The metadata of fractional pooling: values and their positions.
 #[track_caller]
 fn fractional_metas<const N: usize>(args: &[Value]) -> Result<Metas> {
     let (x, samples) = (args[0].tensor()?, args[3].tensor()?);
@@ -202,6 +203,7 @@ fn phases(n: usize, kernel: usize, count: usize, sample: f64, round: fn(f64) -> 
     starts
 }
 
+/// Pools each plane over windows whose phases come from `random_samples`.
 fn fractional<const N: usize>(args: &[Value], out: &[Tensor]) -> Result<()> {
     let x = args[0].tensor()?;
     let (kernel, to) =

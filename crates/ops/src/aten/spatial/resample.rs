@@ -39,11 +39,11 @@ impl Resampler {
         Resampler { way, space }
     }
 
-    fn takes_one(self) -> bool {
+    fn is_nearest(self) -> bool {
         !matches!(self.way, Way::By(_))
     }
 
-    fn is_smooth(self) -> bool {
+    fn is_antialiased(self) -> bool {
         matches!(
             self.way,
             Way::By(Filter::SmoothLinear | Filter::SmoothCubic | Filter::SmoothLanczos)
@@ -51,8 +51,8 @@ impl Resampler {
     }
 
     fn require_dtype(self, x: &Tensor) -> Result<()> {
-        let bytes = self.takes_one() || self.space == 2;
-        match (self.is_smooth(), bytes) {
+        let bytes = self.is_nearest() || self.space == 2;
+        match (self.is_antialiased(), bytes) {
             (true, _) => require_dtype("self", x, "f32, f64 or u8", |d| {
                 matches!(d, DType::F32 | DType::F64 | DType::U8)
             }),
@@ -86,12 +86,12 @@ impl Resampler {
     }
 
     fn axes(self, args: &[Value], x: &Tensor, out: &Tensor) -> Result<Vec<Axis>> {
-        let align_corners = if self.takes_one() { false } else { args[2].bool()? };
-        let scales = if self.takes_one() { &args[2..] } else { &args[3..] };
+        let align_corners = if self.is_nearest() { false } else { args[2].bool()? };
+        let scales = if self.is_nearest() { &args[2..] } else { &args[3..] };
         // As in PyTorch, positions are computed in f64 for u8 images, and in f32 for half
         // precision.
         let round: fn(f64) -> f64 =
-            if matches!(x.dtype(), DType::F64 | DType::U8) && !self.takes_one() {
+            if matches!(x.dtype(), DType::F64 | DType::U8) && !self.is_nearest() {
                 |x| x
             } else {
                 single
@@ -120,6 +120,8 @@ impl Resampler {
         }
     }
 
+    /// Resamples one dimension after the other, from the last to the first. For u8 images, each
+    /// result is rounded.
     fn run(self, args: &[Value], out: &Tensor) -> Result<()> {
         if is_empty(out) {
             return Ok(());
@@ -142,7 +144,7 @@ impl Resampler {
         }
         let mut data = host::reals(x)?;
         for (d, axis) in axes.iter().enumerate().rev() {
-            if (bytes || self.is_smooth()) && axis.from == axis.to {
+            if (bytes || self.is_antialiased()) && axis.from == axis.to {
                 continue;
             }
             let mut taps = axis.taps(filter);

@@ -27,6 +27,7 @@ fn require_positions(indices: &Tensor, like: &Tensor) -> Result<()> {
     require_same(like.sizes(), indices.sizes(), || "argument `indices` must have".into())
 }
 
+/// The metadata of unpooling, after a check of indices and output sizes.
 #[track_caller]
 fn unpooled_meta(args: &[Value], space: usize) -> Result<Metas> {
     let (x, to) = (args[0].tensor()?, args[2].ints()?);
