@@ -268,7 +268,7 @@ impl SymbolicCount {
             let sizes: Vec<String> = condition.read.sizes().map(|n| size(&n)).collect();
             let product =
                 std::iter::once(times.to_string()).chain(sizes).collect::<Vec<_>>().join(" * ");
-            terms.push(format!("{product} if it overlaps what is written"));
+            terms.push(format!("{product} if it overlaps the written region"));
         }
         if self.constant > 0 || terms.is_empty() {
             terms.push(self.constant.to_string());
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asserted_is_known() {
+    fn asserted_conditions_are_known_facts() {
         let mut symbols = SymTable::new();
         let u = symbols.symbol("u0", SymbolKind::Unbacked, Range::SIZE).unwrap();
         let u = symbols.expr(u);

@@ -101,7 +101,8 @@ impl<'t> Parser<'t> {
         values: FxHashMap<&'t str, ValueId>,
     ) -> Result<Parser<'t>> {
         if text.len() > MAX_TEXT {
-            let message = format!("a text has at most {MAX_TEXT} bytes; this has {}", text.len());
+            let message =
+                format!("expected a text of at most {MAX_TEXT} bytes, found {}", text.len());
             return Err(ParseError::new("", 0, message));
         }
         Ok(Parser {
@@ -164,7 +165,7 @@ impl<'t> Parser<'t> {
         if returned != signature.1 {
             return Err(self.error_at(
                 signature.0,
-                "these are not the types of the values that the graph returns",
+                "the declared result types differ from the types of the returned values",
             ));
         }
         let (text, at) = (self.text, self.start_of(at));
@@ -192,7 +193,9 @@ impl<'t> Parser<'t> {
         if is_reserved(name) {
             return Err(self.error_at(
                 at,
-                format!("a symbol cannot be named `{name}`: the word has a meaning of its own"),
+                format!(
+                    "a symbol cannot be named `{name}`: the name is a reserved word of graph text"
+                ),
             ));
         }
         let by_name = if names_unbacked(name) { SymbolKind::Unbacked } else { SymbolKind::Backed };
@@ -229,7 +232,7 @@ impl<'t> Parser<'t> {
                 let (text, name) = self.new_name()?;
                 let at = self.pos;
                 let ValueType::Tensor(ty) = self.value_type()? else {
-                    return Err(self.error_at(at, "a constant is a tensor"));
+                    return Err(self.error_at(at, "expected a tensor type for the constant"));
                 };
                 self.expect("=")?;
                 let token = self.take(Kind::Digest, "`sha256:` and 16 hexadecimal digits")?;
@@ -252,7 +255,7 @@ impl<'t> Parser<'t> {
             let Some(symbol) = self.symbols.lookup(name) else {
                 return Err(self.error_at(
                     at,
-                    format!("no symbol `{name}`: the `where` clause does not declare it"),
+                    format!("undeclared symbol `{name}`; declare it in the `where` clause"),
                 ));
             };
             self.expect("=")?;
@@ -312,7 +315,7 @@ impl<'t> Parser<'t> {
             }
             self.expect("=")?;
         }
-        let op = self.take(Kind::Op, "an operator as `namespace::name`")?;
+        let op = self.take(Kind::Op, "an operator such as `namespace::name`")?;
         let op = self.builder.intern(op);
         self.expect("(")?;
         let (args, kwargs) = self.call_args()?;
@@ -359,11 +362,11 @@ impl<'t> Parser<'t> {
                 if kwargs.len() == MAX_KWARGS {
                     return Err(p.error_at(
                         at,
-                        format!("a call has at most {MAX_KWARGS} keyword arguments"),
+                        format!("the call has more than {MAX_KWARGS} keyword arguments"),
                     ));
                 }
                 if kwargs.iter().any(|(n, _)| *n == name) {
-                    return Err(p.error_at(at, "this keyword is given twice"));
+                    return Err(p.error_at(at, "duplicate keyword argument"));
                 }
                 p.expect("=")?;
                 kwargs.push((name, p.arg(0)?));
@@ -408,9 +411,10 @@ impl<'t> Parser<'t> {
             ];
             output_types.push(if p.eat("[") {
                 if depth == MAX_LIST_DEPTH {
-                    return Err(
-                        p.error_at(p.pos, format!("lists nest at most {MAX_LIST_DEPTH} deep"))
-                    );
+                    return Err(p.error_at(
+                        p.pos,
+                        format!("lists are nested more than {MAX_LIST_DEPTH} levels deep"),
+                    ));
                 }
                 OutputType::List(p.output_types("]", depth + 1)?)
             } else if let Some(other) = others.iter().map(kind_name).find(|name| *name == p.word())
@@ -449,9 +453,9 @@ impl<'t> Parser<'t> {
     /// Parses `%name:` of a new value.
     fn new_name(&mut self) -> Result<(&'t str, Name)> {
         let at = self.pos;
-        let text = self.take(Kind::Value, "a value's name, as `%x`")?;
+        let text = self.take(Kind::Value, "the name of a value, such as `%x`")?;
         let Some(name) = self.builder.take_name(text) else {
-            return Err(self.error_at(at, format!("`%{text}` is defined twice")));
+            return Err(self.error_at(at, format!("duplicate definition of `%{text}`")));
         };
         self.expect(":")?;
         Ok((text, name))
