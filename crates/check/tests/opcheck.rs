@@ -128,7 +128,7 @@ fn declared_and_never_mutated_is_a_warning() {
 }
 
 #[test]
-fn each_half_of_a_storage_is_looked_at_by_itself() {
+fn each_half_of_a_storage_is_checked_separately() {
     let kernel = |k: &mut Tensor, v: &mut Tensor| -> Result<()> {
         let _ = v;
         k.write::<f32>()?.mapv_inplace(|x| x + 1.0);
@@ -139,7 +139,7 @@ fn each_half_of_a_storage_is_looked_at_by_itself() {
     let report = report(&op, args![kv.narrow(0, 0, 3), kv.narrow(0, 3, 3)]);
     assert_eq!(
         report.warnings().collect::<Vec<_>>(),
-        ["argument `v` is declared as mutated, and no call changed it"]
+        ["argument `v` is declared as mutated, but no call changed it"]
     );
     assert!(report.passed(), "{report}");
     assert_eq!(
@@ -465,7 +465,8 @@ fn the_error_is_the_report() {
     assert!(e.to_string().contains("tests/opcheck.rs"), "{e}");
     let report = report(&op, args![floats(3)]);
     assert!(
-        report.check(Check::Fake).unwrap().failures[0].contains("promises 3, the kernel gives 4"),
+        report.check(Check::Fake).unwrap().failures[0]
+            .contains("promises 3, but the kernel returned 4"),
         "{report}"
     );
 }
