@@ -331,8 +331,8 @@ fn numbers_among_the_inputs() {
     assert_eq!((values(&y), n.as_i64()), (vec![-3.0], Some(10)));
     let e = t.run((vector(1), SymInt::from(10), 5, 0.5)).unwrap_err();
     assert_snapshot!(e.kind().to_string(), @"input `k`: the value must be the integer 4, found \
-        the integer 5 (numbers are constants of a trace, unless they are `SymInt`s of a symbolic \
-        one; trace again for other values)");
+        the integer 5 (a trace is specialized to numbers, except `SymInt`s of a symbolic trace; \
+        trace again for other values)");
     let t = trace(program, inputs()).unwrap();
     assert!(
         t.run((vector(2), SymInt::from(4), 4, 0.5)).is_err(),
@@ -443,7 +443,7 @@ fn a_graph_that_keeps_offsets_may_name_places_in_storages() {
 }
 
 #[test]
-fn how_operands_of_a_product_lie_is_no_guard() {
+fn strides_of_operands_of_a_product_add_no_guard() {
     // batch and heads can be folded without a copy at some sizes only, and nobody can tell
     let heads = |x: &Tensor| x.unflatten(-1, [2i64, -1]).transpose(1, 2);
     let attend = |x: Tensor| -> Tensor {
