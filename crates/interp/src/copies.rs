@@ -23,7 +23,7 @@ pub fn copy_with_strides(t: &Tensor, strides: &[SymInt]) -> Result<Tensor> {
 /// As [`copy_with_strides`], element by element, and behind a margin.
 pub(crate) fn copy_overlapping(t: &Tensor, strides: &[SymInt], offset: i64) -> Result<Tensor> {
     let plain = |l: &[SymInt]| l.iter().map(|i| i.as_i64()).collect::<Option<Vec<i64>>>();
-    let symbolic = || Error::msg("strides that overlap must be plain numbers");
+    let symbolic = || Error::msg("overlapping strides must be static");
     let (sizes, steps) =
         (plain(t.sizes()).ok_or_else(symbolic)?, plain(strides).ok_or_else(symbolic)?);
     let mut positions = vec![offset];
