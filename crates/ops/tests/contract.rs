@@ -85,7 +85,7 @@ fn an_undeclared_write_is_refused_even_through_a_clone_or_a_nested_call() {
 }
 
 #[test]
-fn a_nested_call_may_mutate_what_the_outer_one_declares() {
+fn a_nested_call_may_mutate_arguments_declared_by_the_outer_call() {
     let inner = inc("contract::inc_in");
     let outer = custom_op("contract::inc_twice")
         .arg_names(["x"])
@@ -103,7 +103,7 @@ fn a_nested_call_may_mutate_what_the_outer_one_declares() {
 }
 
 #[test]
-fn the_caller_may_not_touch_what_a_kernel_holds() {
+fn the_caller_cannot_access_tensors_borrowed_by_a_kernel() {
     let outside = Tensor::from([1.0f32]);
     let held = outside.clone();
     let op = custom_op("contract::peeks")
@@ -177,7 +177,7 @@ fn a_read_operand_that_overlaps_a_mutated_one_is_read_as_it_was() {
 }
 
 #[test]
-fn two_mutated_operands_may_not_meet() {
+fn two_mutated_operands_must_not_overlap() {
     let op = custom_op("contract::two")
         .arg_names(["x", "y"])
         .kernel(|x: &mut Tensor, y: &mut Tensor| -> Result<()> {
@@ -278,7 +278,7 @@ fn an_operator_without_purpose_or_defined_twice_is_refused() {
 }
 
 #[test]
-fn a_missing_device_says_what_there_is() {
+fn errors_about_a_missing_device_list_the_devices() {
     let op = custom_op("contract::host_only")
         .device_types(["cpu"])
         .schema("(int n, *, Device device) -> int")
@@ -310,7 +310,7 @@ fn fake_tensors_have_no_data() {
 }
 
 #[test]
-fn a_kernel_that_panics_poisons_what_it_wrote() {
+fn a_kernel_that_panics_poisons_the_tensors_it_wrote() {
     let op = custom_op("contract::panics")
         .arg_names(["x"])
         .kernel(|x: &mut Tensor| -> Result<()> {
@@ -381,7 +381,7 @@ fn a_declared_view_must_be_of_the_declared_argument() {
 }
 
 #[test]
-fn a_failed_builtin_write_poisons_what_it_half_wrote() {
+fn a_failed_builtin_write_poisons_partially_written_tensors() {
     let x = Tensor::from([7i64, 8]);
     let e = maquette_ops::call("aten::floor_divide_.Tensor", args![&x, &Tensor::from([2i64, 0])])
         .unwrap_err();
@@ -441,7 +441,7 @@ fn foreign_memory_is_used_in_place_and_given_back_by_its_last_view() {
 }
 
 #[test]
-fn an_operand_in_the_very_place_of_the_one_that_is_written() {
+fn an_operand_that_is_the_mutated_region_itself() {
     let x = Tensor::from_vec(vec![1.0f32, 2.0, 3.0, 4.0], [4]);
     x.add_(&x).ok().unwrap();
     assert_eq!(x.to_vec::<f32>().unwrap(), [2.0, 4.0, 6.0, 8.0]);
@@ -454,7 +454,7 @@ fn an_operand_in_the_very_place_of_the_one_that_is_written() {
 }
 
 #[test]
-fn an_operand_that_is_copied_apart_lies_as_it_did() {
+fn a_copied_operand_keeps_its_strides() {
     let copied = |x: &mut Tensor, y: &Tensor| -> Result<Tensor> {
         let strides: Vec<i64> = y.strides().iter().filter_map(|s| s.as_i64()).collect();
         let seen = y.to_vec::<f32>()?;

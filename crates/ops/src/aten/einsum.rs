@@ -40,7 +40,7 @@ pub(super) struct Labelled {
 }
 
 fn malformed(why: String) -> Error {
-    Error::value(format!("`equation` is not understood: {why}"))
+    Error::value(format!("invalid `equation`: {why}"))
 }
 
 /// The labels that one part of an equation gives to `rank` dimensions; `ellipsis` of them where
@@ -51,7 +51,7 @@ fn parse(part: &str, rank: Option<usize>, ellipsis: usize) -> Result<Vec<Label>>
         compact.split_once("...").map_or((compact.as_str(), None), |(b, a)| (b, Some(a)));
     let letters = || before.chars().chain(after.unwrap_or("").chars());
     if let Some(c) = letters().find(|c| !c.is_ascii_alphabetic()) {
-        return Err(malformed(format!("{c:?} in {part:?} is no letter")));
+        return Err(malformed(format!("{c:?} in {part:?} is not a letter")));
     }
     let named = letters().count();
     let spread = match (rank, after) {
@@ -157,7 +157,7 @@ pub(super) fn contract(a: Labelled, b: Labelled, keep: impl Fn(Label) -> bool) -
     if a.tensor.dtype() != b.tensor.dtype() {
         let (x, y) = (a.tensor.dtype(), b.tensor.dtype());
         return Err(Error::value(format!(
-            "operands that are multiplied must have one dtype, found {x} and {y}"
+            "operands that are multiplied must have the same dtype, found {x} and {y}"
         )));
     }
     // a tensor that failed has no dimensions to label
@@ -242,7 +242,7 @@ fn einsum(equation: &str, operands: &[&Tensor]) -> Result<Tensor> {
     for (i, l) in output.iter().enumerate() {
         if output[..i].contains(l) || !all().any(|m| m == *l) {
             return Err(malformed(format!(
-                "the output's label {l} must occur once there, and in an operand"
+                "the output's label {l} must occur once in the output, and in an operand"
             )));
         }
     }
@@ -267,7 +267,8 @@ fn einsum(equation: &str, operands: &[&Tensor]) -> Result<Tensor> {
 fn tensordot(x: &Tensor, y: &Tensor, dims_x: &[i64], dims_y: &[i64]) -> Result<Tensor> {
     if dims_x.len() != dims_y.len() {
         return Err(Error::value(format!(
-            "`dims_self` and `dims_other` must have one length, found {dims_x:?} and {dims_y:?}"
+            "`dims_self` and `dims_other` must have the same length, found {dims_x:?} and \
+                {dims_y:?}"
         )));
     }
     let (px, py) =
@@ -316,8 +317,8 @@ fn cross(x: &Tensor, y: &Tensor, dim: i64) -> Result<Tensor> {
     if x.dim() != y.dim() || x.dim() == 0 || x.dtype() != y.dtype() {
         let [a, b] = [x, y].map(|t| format!("{}{}", t.dtype(), dims_text(t.sizes())));
         return Err(Error::value(format!(
-            "`self` and `other` must have one dtype and equally many dimensions, at least 1, \
-                found {a} and {b}"
+            "`self` and `other` must have the same dtype and the same number of dimensions, at \
+                least 1, found {a} and {b}"
         )));
     }
     let d = wrap_dim(dim, x.dim())?;
@@ -411,8 +412,11 @@ fn combinations(x: &Tensor, r: i64, repeat: bool) -> Result<Tensor> {
     if n == 0 || (!repeat && r > n) {
         return Ok(x.new_empty([0, r], x.dtype()));
     }
-    let failed =
-        || Error::value(format!("`r` {r} of {n} elements asks for more memory than there is"));
+    let failed = || {
+        Error::value(format!(
+            "the combinations of `r` = {r} of {n} elements exceed the available memory"
+        ))
+    };
     let count = if repeat { n.checked_add(r - 1).and_then(|n| choose(n, r)) } else { choose(n, r) }
         .ok_or_else(failed)?;
     let total =

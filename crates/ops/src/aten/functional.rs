@@ -67,7 +67,7 @@ fn strided_metas(a: &[Value]) -> Result<Metas> {
 /// The integers of a region, which every run knows.
 fn concrete_ints(v: &Value) -> Result<SmallVec<[i64; 6]>> {
     let numbers = v.ints()?.iter().map(|i| i.as_i64()).collect::<Option<_>>();
-    numbers.ok_or_else(|| Error::value("a region must be concrete integers"))
+    numbers.ok_or_else(|| Error::value("a region must have static offset, sizes and strides"))
 }
 
 /// Two regions are disjoint: each an offset, then sizes, then strides.

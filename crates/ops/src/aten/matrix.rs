@@ -33,7 +33,7 @@ fn describe(t: &Tensor) -> String {
 
 fn mismatch([a, b]: Pair<'_>, why: &str) -> Error {
     Error::value(format!(
-        "arguments `{}` {} and `{}` {} do not multiply: {why}",
+        "cannot multiply arguments `{}` {} and `{}` {}: {why}",
         a.0,
         describe(a.1),
         b.0,
@@ -49,7 +49,7 @@ fn product_meta(pair: Pair<'_>, rank: usize) -> Result<Meta> {
     require_rank(a_name, a, rank..=rank)?;
     require_rank(b_name, b, rank..=rank)?;
     if a.dtype() == DType::Bool {
-        return Err(mismatch(pair, "products are of numbers"));
+        return Err(mismatch(pair, "matrix products do not support bool"));
     }
     if a.dtype() != b.dtype() {
         return Err(mismatch(pair, "their dtypes differ"));
@@ -61,7 +61,7 @@ fn product_meta(pair: Pair<'_>, rank: usize) -> Result<Meta> {
         })?;
     }
     let (k, l) = (x[rank - 1], y[rank - 2]);
-    require_equal(k, l, &|| mismatch(pair, &format!("{k} columns meet {l} rows")))?;
+    require_equal(k, l, &|| mismatch(pair, &format!("{k} columns do not match {l} rows")))?;
     let mut sizes: Dims = x[..rank - 1].into();
     sizes.push(y[rank - 1]);
     Ok(fresh(a, sizes, a.dtype()))
@@ -141,7 +141,7 @@ fn vector_product(pair: Pair<'_>) -> Result<(Meta, Meta, Dims)> {
     }
     let rows = if a.dim() == 2 { a.meta().clone() } else { views::unsqueeze(a.meta(), 0)? };
     let (k, l) = (rows.sizes[1], b.sizes()[0]);
-    require_equal(k, l, &|| mismatch(pair, &format!("{k} elements meet {l}")))?;
+    require_equal(k, l, &|| mismatch(pair, &format!("{k} elements do not match {l}")))?;
     let sizes = a.sizes()[..a.dim() - 1].into();
     Ok((rows, views::unsqueeze(b.meta(), 1)?, sizes))
 }
@@ -201,7 +201,7 @@ fn matmul(a: &Tensor, b: &Tensor) -> Result<Tensor> {
         return Err(mismatch(pair, "their dtypes differ"));
     }
     Ok(match (a.dim(), b.dim()) {
-        (0, _) | (_, 0) => return Err(mismatch(pair, "0-d tensors are multiplied with `*`")),
+        (0, _) | (_, 0) => return Err(mismatch(pair, "use `*` for 0-d tensors")),
         (1, 1) => a.dot(b),
         (2, 1) => a.mv(b),
         (1, 2) => a.unsqueeze(0).mm(b).squeeze_dim(0),
@@ -209,7 +209,9 @@ fn matmul(a: &Tensor, b: &Tensor) -> Result<Tensor> {
         // one matrix for the whole batch: one large product
         (n, 1 | 2) if n > 2 => {
             let (k, rows) = (a.sizes()[n - 1], b.sizes()[0]);
-            require_equal(k, rows, &|| mismatch(pair, &format!("{k} columns meet {rows} rows")))?;
+            require_equal(k, rows, &|| {
+                mismatch(pair, &format!("{k} columns do not match {rows} rows"))
+            })?;
             let mut sizes: Dims = a.sizes()[..n - 1].into();
             let flat = folded(a, [product(&sizes), k]);
             if b.dim() == 1 {
@@ -238,7 +240,9 @@ fn matmul(a: &Tensor, b: &Tensor) -> Result<Tensor> {
 fn batched(a: &Tensor, b: &Tensor, pair: Pair<'_>) -> Result<Tensor> {
     let (n, m) = (a.dim(), b.dim());
     let (x, y) = (&a.sizes()[n - 2..], &b.sizes()[m - 2..]);
-    require_equal(x[1], y[0], &|| mismatch(pair, &format!("{} columns meet {} rows", x[1], y[0])))?;
+    require_equal(x[1], y[0], &|| {
+        mismatch(pair, &format!("{} columns do not match {} rows", x[1], y[0]))
+    })?;
     let batch = broadcast(&[&a.sizes()[..n - 2], &b.sizes()[..m - 2]])
         .map_err(|_| mismatch(pair, "their batch dimensions do not broadcast"))?;
     let count = product(&batch);
@@ -269,7 +273,10 @@ fn linear(x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     }
     let (k, l) = (x.sizes()[x.dim() - 1], w.sizes()[w.dim() - 1]);
     require_equal(k, l, &|| {
-        mismatch(pair, &format!("the last dimension of `input` is {k}, that of `weight` {l}"))
+        mismatch(
+            pair,
+            &format!("the last dimension of `input` is {k}, but that of `weight` is {l}"),
+        )
     })?;
     if w.dim() == 1 {
         let out = matmul(x, w)?;

@@ -54,8 +54,8 @@ fn check_index(
     let misfit = || {
         let (expected, found) = (dims_text(bound.sizes()), dims_text(index.sizes()));
         format!(
-            "argument `index` must have at most the sizes {expected} of `{bound_name}`, dimension \
-                {dim} aside, found sizes {found}"
+            "argument `index` must have at most the sizes {expected} of `{bound_name}`, except in \
+                dimension {dim}, found sizes {found}"
         )
     };
     if index.dim().max(1) != bound.dim().max(1) {
@@ -357,7 +357,7 @@ fn put_meta(args: &[Value]) -> Result<Metas> {
     require_same_dtype(("self", x), ("source", source))?;
     let mismatch = || {
         Error::value(format!(
-            "`index` {} and `source` {} must hold equally many elements",
+            "`index` {} and `source` {} must have the same number of elements",
             dims_text(index.sizes()),
             dims_text(source.sizes())
         ))

@@ -27,7 +27,7 @@ pub(crate) fn wrap_dims(dims: &[i64], rank: usize) -> Result<SmallVec<[usize; 6]
     for &d in dims {
         let w = wrap_dim(d, rank)?;
         if out.contains(&w) {
-            return Err(Error::value(format!("dimension {d} is named twice in {dims:?}")));
+            return Err(Error::value(format!("duplicate dimension {d} in {dims:?}")));
         }
         out.push(w);
     }
@@ -139,7 +139,7 @@ pub(crate) fn transpose(m: &Meta, a: i64, b: i64) -> Result<Meta> {
 fn movedim(m: &Meta, from: &[i64], to: &[i64]) -> Result<Meta> {
     if from.len() != to.len() {
         return Err(Error::value(format!(
-            "`source` and `destination` must have one length, found {from:?} and {to:?}"
+            "`source` and `destination` must have the same length, found {from:?} and {to:?}"
         )));
     }
     let (from, to) = (wrap_dims(from, m.rank())?, wrap_dims(to, m.rank())?);
@@ -233,7 +233,7 @@ pub(crate) fn narrow(m: &Meta, dim: i64, start: SymInt, length: SymInt) -> Resul
     let n = m.sizes[d];
     let misfit = || {
         format!(
-            "start {start} and length {length} leave dimension {dim} of size {n} in sizes {}",
+            "start {start} and length {length} exceed dimension {dim} of size {n} in sizes {}",
             dims_text(&m.sizes)
         )
     };
@@ -301,9 +301,7 @@ pub(crate) fn diagonal(m: &Meta, offset: i64, dim1: i64, dim2: i64) -> Result<Me
 fn unfold(m: &Meta, dim: i64, size: i64, step: i64) -> Result<Meta> {
     let d = wrap_dim(dim, m.rank())?;
     let n = m.sizes.get(d).copied().unwrap_or(1.into());
-    require(n.ge(size), || {
-        format!("windows of size {size} do not fit dimension {dim} of size {n}")
-    })?;
+    require(n.ge(size), || format!("windows of size {size} exceed dimension {dim} of size {n}"))?;
     if step <= 0 || size < 0 {
         return Err(Error::value(format!(
             "`step` must be positive and `size` not negative, found step {step} and size {size}"
@@ -330,7 +328,7 @@ pub(crate) fn as_strided(
     let m = t.meta();
     if sizes.len() != strides.len() {
         return Err(Error::value(format!(
-            "`size` {} and `stride` {} must have one length",
+            "`size` {} and `stride` {} must have the same length",
             dims_text(sizes),
             dims_text(strides)
         )));

@@ -27,8 +27,7 @@ impl Order {
             return Ok(Order::Sums { greatest: ord > 0.0, of_rows: ord.is_infinite() });
         }
         Err(Error::value(format!(
-            "the norm of order {ord} of a matrix is not implemented: only 1, -1, inf, -inf and \
-                fro are"
+            "the matrix norm of order {ord} is not supported; expected 1, -1, inf, -inf or fro"
         )))
     }
 
@@ -36,8 +35,7 @@ impl Order {
         match ord {
             "fro" => Ok(Order::Frobenius),
             other => Err(Error::value(format!(
-                "the norm {other:?} of a matrix is not implemented: only 1, -1, inf, -inf and fro \
-                    are"
+                "the matrix norm {other:?} is not supported; expected 1, -1, inf, -inf or fro"
             ))),
         }
     }
@@ -120,7 +118,7 @@ fn norm(a: &[Value]) -> Result<Tensor> {
 
 fn named_norm(a: &[Value]) -> Result<Tensor> {
     let dims = matrix_dims(a)?.ok_or_else(|| {
-        Error::value("a norm by name is that of a matrix: `dim` must name 2 dimensions")
+        Error::value("a named norm is a matrix norm: `dim` must name 2 dimensions")
     })?;
     Order::name(a[1].str()?)?.apply(a[0].tensor()?, &dims, a[3].bool()?, &a[4])
 }
