@@ -72,7 +72,7 @@ fn a_mapped_tensor_outlives_its_map_and_its_writes_are_private() {
 }
 
 #[test]
-fn what_is_no_checkpoint_is_refused() {
+fn invalid_checkpoints_are_refused() {
     let refused = |name: &str, contents: &[u8], expected: &str| {
         let path = file(name, contents);
         for e in [map(&path).unwrap_err(), Weights::load(&path).unwrap_err()] {

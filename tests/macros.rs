@@ -215,7 +215,7 @@ fn a_wrapper_calls_its_operator() {
 }
 
 #[test]
-fn a_failure_names_the_caller_and_poisons_what_was_to_be_written() {
+fn a_failure_names_the_caller_and_poisons_mutated_arguments() {
     let mut tensors = [0; 3].map(|_| Tensor::from([1f32]));
     let [view, ..] = tensors.clone();
     let [a, b, c] = &mut tensors;

@@ -34,7 +34,7 @@ fn the_graph_is_as_printed() {
 }
 
 #[test]
-fn what_the_decoder_prints_is_as_printed() {
+fn the_output_of_the_decoder_matches_the_readme() {
     let readme = include_str!("../README.md");
     let (_, after) = readme.split_once("--example decoder\n```\n\nprints\n\n```text\n").unwrap();
     let (printed, _) = after.split_once("```").unwrap();

@@ -75,7 +75,7 @@ impl Checker<'_> {
     }
 
     fn decode(&self, node: NodeId) -> PlanResult<FunctionalOp<'_>> {
-        FunctionalOp::of(self.graph, node).map_err(|_| "a node is malformed".to_owned())
+        FunctionalOp::of(self.graph, node).map_err(|_| "malformed node".to_owned())
     }
 
     /// The tensors that a node reads, and those it mutates, before and after.
@@ -111,14 +111,14 @@ impl Checker<'_> {
         let name = self.graph.value_name(v).to_string();
         if found.len() != wanted.len() {
             return Err(format!(
-                "{invariant}: %{name} has {} elements, its place {}",
+                "{invariant}: %{name} has {} elements, but its region has {}",
                 wanted.len(),
                 found.len()
             ));
         }
         match found.iter().zip(wanted).position(|(f, w)| *f != Some(*w)) {
             Some(i) => Err(format!(
-                "{invariant}: element {i} of %{name} is not in buffer {} any more, or not yet",
+                "{invariant}: buffer {} does not contain element {i} of %{name} at this step",
                 place.buffer.0
             )),
             None => Ok(()),
@@ -144,7 +144,7 @@ impl Checker<'_> {
         if self.program.mutations.iter().any(|m| self.same_external(m.target, external)) {
             return Ok(());
         }
-        Err(format!("I1: buffer {} is from outside, and the program leaves nothing there", b.0))
+        Err(format!("I1: external buffer {} is written, but the program does not mutate it", b.0))
     }
 
     fn same_external(&self, a: ExternalTensor, b: ExternalTensor) -> bool {
@@ -168,7 +168,7 @@ impl Checker<'_> {
         let mut seen: HashMap<i64, Option<ElementId>> = HashMap::new();
         for (p, name) in at.iter().zip(names) {
             if seen.insert(*p, *name).is_some_and(|before| before != *name) {
-                return Err("I5: two elements are written to one place".into());
+                return Err("I5: two elements are written to one position".into());
             }
             match name {
                 Some(name) => drop(self.memory[b.index()].insert(*p, *name)),
@@ -180,7 +180,9 @@ impl Checker<'_> {
 
     fn in_order(&mut self, at: usize) -> PlanResult {
         if at < self.last {
-            return Err("I7: a statement comes before one that it follows in the graph".into());
+            return Err(
+                "I7: a statement runs before a statement that precedes it in the graph".into()
+            );
         }
         self.last = at;
         Ok(())
@@ -193,10 +195,10 @@ impl Checker<'_> {
             Step::Copy { from, to, overlaps, .. } => {
                 let (source, target) = (self.positions(from)?, self.positions(to)?);
                 if source.len() != target.len() {
-                    return Err("a copy between unlike sizes".into());
+                    return Err("source and destination of a copy differ in size".into());
                 }
                 if !overlaps && from.buffer == to.buffer && intersects(&source, &target) {
-                    return Err("I3: a copy overlaps what it reads".into());
+                    return Err("I3: the source and destination of a copy overlap".into());
                 }
                 let memory = &self.memory[from.buffer.index()];
                 let names: Vec<Option<ElementId>> =
@@ -218,7 +220,7 @@ impl Checker<'_> {
             self.graph.body().iter().position(|s| *s == Stmt::Node(node)).ok_or("no such node")?;
         self.in_order(at)?;
         if !self.done.insert(node) {
-            return Err("a node runs twice".into());
+            return Err("duplicate execution of a node".into());
         }
         if let FunctionalOp::View { base, region } = self.decode(node)? {
             let part = self.view_positions(region)?;
@@ -227,11 +229,11 @@ impl Checker<'_> {
         let (operands, mutated) = self.operands(node);
         for v in operands {
             let (_, place) =
-                reads.iter().find(|(u, _)| *u == v).ok_or("an operand has no place")?;
+                reads.iter().find(|(u, _)| *u == v).ok_or("an operand has no region")?;
             self.expect_contents(v, place, "I2")?;
         }
         if mutated.len() != writes.len() {
-            return Err("a place is missing for what is mutated".into());
+            return Err("a mutated operand has no region".into());
         }
         let mut taken: Vec<(BufferId, Vec<i64>)> = Vec::new();
         for ((before, _), place) in mutated.iter().zip(writes) {
@@ -258,9 +260,7 @@ impl Checker<'_> {
                     for (_, read) in reads.iter().filter(|(_, read)| read.buffer == place.buffer) {
                         let source = self.positions(read)?;
                         if intersects(&source, &target) && !(elementwise && source == target) {
-                            return Err(
-                                "I3: a kernel writes over an operand that it still reads".into()
-                            );
+                            return Err("I3: a kernel overwrites an operand that it reads".into());
                         }
                     }
                     self.write(*v, place)?;
@@ -280,22 +280,22 @@ impl Checker<'_> {
         results: &[(ValueId, ResultDest)],
     ) -> PlanResult {
         let ([(base, from)], [(_, ResultDest::Into(to))]) = (reads, results) else {
-            return Err("a view that copies has no place".into());
+            return Err("the result of a copying view has no region".into());
         };
         let (source, target) = (self.positions(from)?, self.positions(to)?);
         if viewed != *base || source.len() != self.element_ids(*base)?.len() {
-            return Err("a view is of another tensor".into());
+            return Err("a view has another base than in the graph".into());
         }
         if target.len() != part.len() {
-            return Err("a copy between unlike sizes".into());
+            return Err("source and destination of a copy differ in size".into());
         }
         if from.buffer == to.buffer && intersects(&source, &target) {
-            return Err("I3: a kernel writes over an operand that it still reads".into());
+            return Err("I3: a kernel overwrites an operand that it reads".into());
         }
         let memory = &self.memory[from.buffer.index()];
         let found = part.iter().map(|p| source.get(*p as usize).map(|at| memory.get(at).copied()));
         let names: Vec<Option<ElementId>> =
-            found.collect::<Option<_>>().ok_or("a view leaves its base")?;
+            found.collect::<Option<_>>().ok_or("a view exceeds its base")?;
         self.put(to.buffer, &target, &names)
     }
 }
@@ -309,6 +309,6 @@ fn in_bounds(at: &[i64], len: i64) -> PlanResult {
     if at.iter().all(|p| (0..len).contains(p)) {
         Ok(())
     } else {
-        Err("a place leaves its buffer".into())
+        Err("a region exceeds its buffer".into())
     }
 }

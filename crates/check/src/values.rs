@@ -88,18 +88,21 @@ pub(crate) fn element_bytes(t: &Tensor) -> Result<Vec<u8>> {
 /// How the metadata of a tensor differs from what is expected, as far as it can be observed.
 pub(crate) fn compare_metadata(expected: &Tensor, found: &Tensor) -> Result<(), String> {
     let (Some(e), Some(f)) = (expected.meta().concrete(), found.meta().concrete()) else {
-        return Err(format!("found the symbolic {}", found.meta()));
+        return Err(format!("expected static sizes, found the symbolic {}", found.meta()));
     };
     let empty = e.sizes.contains(&0);
     if expected.dtype() != found.dtype() || e.sizes != f.sizes || e.offset != f.offset && !empty {
-        return Err(format!("found {}, not {}", found.meta(), expected.meta()));
+        return Err(format!("found {}, expected {}", found.meta(), expected.meta()));
     }
     // strides of size-1 dimensions and of empty tensors are not observable
     let agree = e.strides.iter().zip(&f.strides).zip(&e.sizes).all(|((a, b), n)| *n == 1 || a == b);
     if agree || empty {
         Ok(())
     } else {
-        Err(format!("found strides {:?}, not {:?}, of sizes {:?}", f.strides, e.strides, e.sizes))
+        Err(format!(
+            "found strides {:?}, expected {:?}, for sizes {:?}",
+            f.strides, e.strides, e.sizes
+        ))
     }
 }
 

@@ -216,7 +216,11 @@ fn fault(op: Op, args: &Args) -> Option<String> {
         tensors.iter().map(|t| t.meta().to_string()).collect::<Vec<_>>().join(", ")
     };
     (!same).then(|| {
-        format!("the fake kernel promises {}, the kernel gives {}", list(&promised), list(&real))
+        format!(
+            "the fake kernel promises {}, but the kernel returned {}",
+            list(&promised),
+            list(&real)
+        )
     })
 }
 
@@ -234,7 +238,7 @@ fn from_environment(name: &str, otherwise: u64) -> u64 {
 }
 
 #[test]
-fn no_call_panics_and_fakes_promise_what_kernels_give() {
+fn no_call_panics_and_fakes_match_kernels() {
     let (recorded, mut faults, mut made) = (Recorded::read(), BTreeSet::new(), 0);
     let (calls, seed) = (from_environment("CALLS", CALLS), from_environment("SEED", 0));
     // polynomials take as many steps as their degree, which a changed call makes 2^62
@@ -311,7 +315,7 @@ fn more_elements_than_memory_are_an_error() {
 /// A tensor without elements may have a size beyond any memory: where the results have no elements
 /// either, there is nothing to do.
 #[test]
-fn many_rows_without_elements_are_nothing_to_do() {
+fn many_empty_rows_take_no_time() {
     let x = |sizes: &[i64]| Tensor::zeros(sizes, DType::F32);
     let (wide, tall, batch) = (x(&[MANY, 0]), x(&[0, MANY]), x(&[MANY, 0, 2]));
     let calls: [(&str, Args); 13] = [

@@ -114,7 +114,7 @@ fn steps(t: &Tensor) -> Vec<i64> {
 /// Plans rely on it: where operands lie otherwise than in the eager program, what an operator
 /// returns does not.
 #[test]
-fn results_lie_as_operands_do_only_if_that_is_said() {
+fn results_have_strides_of_operands_only_if_declared() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/aten");
     let (mut calls, mut wrong) = (0, Vec::new());
     for path in operator_files(&folder, None).unwrap() {

@@ -23,7 +23,7 @@ const RARE: &[(Fault, &str)] = &[
     (Fault::AvailableAtAnyTime, include_str!("../../../tests/programs/effects_stay_in_order.txt")),
     (
         Fault::AllStridesKnown,
-        include_str!("../../../tests/programs/strides_of_what_a_twin_makes.txt"),
+        include_str!("../../../tests/programs/strides_of_a_functional_variant.txt"),
     ),
     (
         Fault::RunsKnowLessThanPlans,

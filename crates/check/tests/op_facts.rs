@@ -187,7 +187,7 @@ impl Seen {
 }
 
 #[test]
-fn operators_do_what_is_said_of_them() {
+fn operators_have_their_declared_facts() {
     let recorded = Recorded::read();
     let special = special();
     let (mut wrong, mut never, mut steady, mut hidden) =

@@ -133,7 +133,7 @@ fn declared_and_never_mutated_is_a_warning() {
 }
 
 #[test]
-fn each_half_of_a_storage_is_looked_at_by_itself() {
+fn each_half_of_a_storage_is_checked_separately() {
     let kernel = |k: &mut Tensor, v: &mut Tensor| -> Result<()> {
         let _ = v;
         k.write::<f32>()?.mapv_inplace(|x| x + 1.0);
@@ -144,7 +144,7 @@ fn each_half_of_a_storage_is_looked_at_by_itself() {
     let report = report(&op, args![kv.narrow(0, 0, 3), kv.narrow(0, 3, 3)]);
     assert_eq!(
         report.warnings().collect::<Vec<_>>(),
-        ["argument `v` is declared as mutated, and no call changed it"]
+        ["argument `v` is declared as mutated, but no call changed it"]
     );
     assert!(report.passed(), "{report}");
     assert_eq!(

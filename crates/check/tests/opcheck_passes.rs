@@ -194,7 +194,7 @@ fn an_xfail_that_passes_fails() {
     let e = suite(&op, vec![args![floats(3)]], &[Check::Fake]).unwrap_err();
     assert_eq!(
         e.kind().to_string(),
-        "the check `fake kernel` of good::double_ is listed as xfail, and passes on every sample"
+        "the check `fake kernel` of good::double_ is listed as xfail, but passes on every sample"
     );
     let e = suite(&no_fake(), vec![args![floats(3)]], &[]).unwrap_err();
     assert!(e.to_string().contains("fake kernel    FAILED"), "{e}");

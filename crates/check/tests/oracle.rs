@@ -54,7 +54,7 @@ fn plans_copy_no_more_than_the_program_does() {
 }
 
 #[test]
-fn what_the_program_writes_is_known_beforehand() {
+fn mutated_inputs_are_known_statically() {
     register().unwrap();
     let mut known = 0;
     for index in 0..600 {
@@ -172,15 +172,15 @@ fn programs_that_once_failed_agree() {
             n if n.starts_with("as_strided_beyond") || n == "place_of_an_empty_diagonal" => {
                 Verdict::Refused("a view of elements that its tensor does not have")
             }
-            n if n.starts_with("windows_that_are_written") => Verdict::Refused(
-                "a write to an input of symbolic sizes whose elements share their place",
-            ),
-            "arguments_that_overlap_under_an_assumption_that_fails"
-            | "what_follows_from_an_assumption_that_fails"
-            | "a_size_from_data_that_has_to_be_1" => {
-                Verdict::Refused("an assumption about a data-dependent size, which does not hold")
+            n if n.starts_with("windows_that_are_written") => {
+                Verdict::Refused("a write to an input of symbolic sizes whose elements overlap")
             }
-            "chunks_of_what_is_known_to_be_empty" => {
+            "arguments_that_overlap_under_an_assumption_that_fails"
+            | "consequences_of_a_failed_assumption"
+            | "a_size_from_data_that_has_to_be_1" => {
+                Verdict::Refused("an assumption about a data-dependent size that does not hold")
+            }
+            "chunks_of_an_empty_dimension" => {
                 Verdict::Refused("a decision on a data-dependent size")
             }
             _ => Verdict::Agree,
@@ -203,7 +203,7 @@ fn bad_programs_are_errors() {
             "line 1: expected f32, i64 or bool, found `memory 0: f64 = 1.0`",
         ),
         ("#! memory 0: i64 = 1.5\n", "line 1: expected values of i64, found `memory 0: i64 = 1.5`"),
-        ("#! input x: memory 4 offset 0\n#! sizes s0 = 1\n", "the input x needs a memory of f32"),
+        ("#! input x: memory 4 offset 0\n#! sizes s0 = 1\n", "input x needs a memory of dtype f32"),
         ("#! moreover\n", "line 1: expected `memory`, `input` or `sizes`, found `moreover`"),
     ] {
         let e = format!("{lines}{graph}").parse::<TestProgram>().unwrap_err();
@@ -345,19 +345,19 @@ const BROKEN: &[Broken] = &[
 const ENOUGH: u64 = 600;
 
 #[test]
-fn wrong_modes_are_found_out() {
+fn wrong_modes_are_detected() {
     for broken in BROKEN {
         let found = (0..ENOUGH).find(|&index| {
             let program = generate(1, index, 12).unwrap().program;
             matches!(check(&program, &[broken]).unwrap(), Verdict::Mismatch { .. })
         });
-        assert!(found.is_some(), "`{}` was not found out in {ENOUGH} programs", broken.0);
+        assert!(found.is_some(), "the mode `{}` was not detected in {ENOUGH} programs", broken.0);
         eprintln!("{}: program {}", broken.0, found.unwrap_or_default());
     }
 }
 
 #[test]
-fn a_mode_that_runs_what_eager_refuses_is_found_out() {
+fn a_mode_that_runs_programs_that_eager_refuses_is_a_mismatch() {
     let runs = Broken("runs what is refused", |op, args, _| match op.call(args.clone()) {
         Err(_) => Ok(args.into_iter().take(op.schema()?.returns.len()).collect()),
         outputs => outputs,
@@ -366,11 +366,11 @@ fn a_mode_that_runs_what_eager_refuses_is_found_out() {
     let program: TestProgram =
         include_str!("../../../tests/programs/write_to_an_expanded_tensor.txt").parse().unwrap();
     let Verdict::Mismatch { what, .. } = check(&program, &[&runs]).unwrap() else {
-        panic!("it was not found out")
+        panic!("the mode was not detected")
     };
     assert!(
         what.starts_with(
-            "runs, while eager refuses: aten::add_.Scalar: the mutated argument \
+            "runs, but eager fails: aten::add_.Scalar: the mutated argument \
         `self` overlaps itself"
         ),
         "{what}"

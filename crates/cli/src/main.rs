@@ -25,7 +25,7 @@ struct Cli {
 enum Command {
     /// Trace a network with custom operators and run it on real data (the default).
     Demo {
-        /// Rows are kept where the network is at least this sure.
+        /// Keep the rows for which the network is at least this confident.
         #[arg(long, default_value_t = 0.9, value_parser = commands::probability)]
         confidence: f64,
         /// Print the traced graph and stop.
@@ -36,35 +36,35 @@ enum Command {
     Graph {
         /// The file; `-` reads standard input.
         file: PathBuf,
-        /// Print Graphviz's DOT instead.
+        /// Print the graph in Graphviz's DOT language instead.
         #[arg(long)]
         dot: bool,
     },
-    /// Make a graph that mutates functional, and print it.
+    /// Functionalize a graph that mutates tensors, and print the result.
     Functionalize {
         /// The file with the graph's text; `-` reads standard input.
         file: PathBuf,
-        /// How much is rewritten: `lift-only` applies no rule.
+        /// The level of rewriting: `lift-only` applies no rule.
         #[arg(long, value_name = "LEVEL", default_value = "exact")]
         #[arg(value_parser = ["lift-only", "exact"])]
         level: String,
-        /// Stop after rules have added so many equalities.
+        /// Stop after rules have added N equalities.
         #[arg(long, value_name = "N")]
         stop_at: Option<u64>,
-        /// Say what inputs are left with, what the outputs are, which rules did something, and how
-        /// it runs in memory: each copy, and why.
+        /// Print the mutated inputs, the outputs, the rules that applied, and the buffer plan with
+        /// the reason for each copy.
         #[arg(long)]
         explain: bool,
     },
-    /// List operators: schema, tags, registrations, and where they were made.
+    /// List operators with their schemas, tags and registrations.
     Ops {
-        /// Only those whose name begins so: `mylib`, `aten::add`.
+        /// List only operators whose name has this prefix, such as `mylib` or `aten::add`.
         prefix: Option<String>,
     },
-    /// Make calls that PyTorch recorded, and compare: eagerly, traced, and traced with symbolic
-    /// sizes.
+    /// Replay calls recorded from PyTorch and compare the outputs: eager, traced, and traced with
+    /// symbolic sizes.
     Conform(commands::conform::Options),
-    /// Print completions for a shell: `maquette completions bash > FILE`, then `source FILE`.
+    /// Print a completion script for a shell: `maquette completions bash > FILE`, then `source FILE`.
     Completions {
         /// The shell.
         shell: clap_complete::Shell,

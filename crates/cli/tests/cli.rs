@@ -60,7 +60,7 @@ const BOUND_TWICE: &str = "graph g(%x: i64[3]) -> ()\n  where u0 in [0, oo)\n{
   %a: i64[u0] = t::f(%x)\n  bind u0 = size(%a, 0)\n\tbind u0 = size(%a, 0)\n  return ()\n}";
 
 #[test]
-fn mistakes_are_told_in_a_line_or_two() {
+fn errors_are_short() {
     for (args, input, expected) in [
         (&["graph", "/no/such/file"][..], "", "cannot read /no/such/file"),
         (&["graph", "-"], "graph g(%x", "<stdin>:1:8: "),
@@ -72,7 +72,7 @@ fn mistakes_are_told_in_a_line_or_two() {
             "graph g(%x: f32[2 * n]) -> ()\n  where n in [1, 9]\n{\n  return ()\n}",
             "error: <stdin>: invalid graph `g` (I7): ",
         ),
-        (&["ops", "nowhere"], "", "no operator's name begins with `nowhere`"),
+        (&["ops", "nowhere"], "", "no operator has a name that starts with `nowhere`"),
         (&["demo", "--confidence", "7"], "", "expected a number from 0 to 1"),
     ] {
         let out = maquette_reading(args, input);
@@ -105,14 +105,14 @@ fn calls_are_checked_against_the_operators() {
         (
             "aten::select.int(%x, 0, 1)",
             "f32[3]",
-            "aten::select.int: result 0 is declared with offset 0, and has 3",
+            "aten::select.int: the graph declares result 0 with offset 0, but the operator returns 3",
         ),
         (
             "aten::relu(%x)",
             "i64[4, 3]",
-            "aten::relu: result 0 is declared with dtype i64, and has f32",
+            "aten::relu: the graph declares result 0 with dtype i64, but the operator returns f32",
         ),
-        ("aten::relu(%x, %x)", "f32[4, 3]", "aten::relu: takes at most 1 arguments, 2 were given"),
+        ("aten::relu(%x, %x)", "f32[4, 3]", "aten::relu: takes at most 1 arguments, found 2"),
         (
             "aten::rellu(%x)",
             "f32[4, 3]",
@@ -140,7 +140,7 @@ fn calls_are_checked_against_the_operators() {
     let out = maquette_reading(&["graph", "-"], &program);
     assert!(
         text(&out.stderr)
-            .contains("<stdin>:4:3: aten::relu: result 0 is declared with dtype i64, and has f32"),
+            .contains("<stdin>:4:3: aten::relu: the graph declares result 0 with dtype i64, but the operator returns f32"),
         "{}",
         text(&out.stderr)
     );
@@ -150,7 +150,7 @@ fn calls_are_checked_against_the_operators() {
     assert_eq!(text(&maquette_reading(&["functionalize", "-"], lifted).stderr), "");
     // another library's operators are not known here
     let note =
-        "note: there is no operator `mylib::f` here; it is taken to write to all its tensors\n";
+        "note: operator `mylib::f` is not registered; it is assumed to write to all its tensors\n";
     assert_eq!(errors_of("mylib::f(%x)", "f32[2]"), ["", note]);
 }
 
@@ -192,7 +192,7 @@ fn a_graph_becomes_functional() {
     let refused = maquette_reading(&["functionalize", "-"], no_view);
     assert!(
         !refused.status.success()
-            && text(&refused.stderr).contains("aten::reshape has to copy here"),
+            && text(&refused.stderr).contains("aten::reshape must copy (no view"),
         "{}",
         text(&refused.stderr)
     );
@@ -203,8 +203,8 @@ fn a_graph_becomes_functional() {
   return %scatter
 }";
     let refused = maquette_reading(&["functionalize", "-"], storage);
-    let expected = "<stdin>:4:3: aten::as_strided_scatter reads the storage of its argument beyond \
-        the argument's elements; write to, or copy, an `as_strided` view instead";
+    let expected = "<stdin>:4:3: aten::as_strided_scatter reads its argument's storage beyond the \
+        argument's elements; write to an `as_strided` view, or copy it, instead";
     assert!(
         !refused.status.success() && text(&refused.stderr).contains(expected),
         "{}",
@@ -235,14 +235,14 @@ fn rewriting_stops_where_asked() {
     };
     let whole = explain(&[]);
     assert!(
-        !whole.contains("ended by") && !whole.contains("neg") && !whole.contains("ir::call"),
+        !whole.contains("stop reason") && !whole.contains("neg") && !whole.contains("ir::call"),
         "{whole}"
     );
     assert_eq!(explain(&["--level", "exact"]), whole);
     let explained = explain(&["--explain"]);
     assert!(
         explained.starts_with(&whole)
-            && explained.contains("\nended by: nothing left to do\nplan graph\n"),
+            && explained.contains("\nstop reason: saturated\nplan graph\n"),
         "{explained}"
     );
     // three rules, each once, in the order of the program
@@ -257,7 +257,7 @@ fn rewriting_stops_where_asked() {
             assert_eq!(stopped.contains(&format!("\n{uses}")), rule < n, "after {n}: {stopped}");
         }
         assert_eq!(
-            stopped.contains("ended by: the number of steps asked for"),
+            stopped.contains("stop reason: step limit"),
             n < all.len(),
             "after {n}: {stopped}"
         );
@@ -269,7 +269,10 @@ fn rewriting_stops_where_asked() {
     }
     assert_eq!(explain(&["--stop-at", "3"]), whole);
     let lifted = explain(&["--level", "lift-only", "--explain"]);
-    assert!(lifted.contains("ir::call(") && lifted.contains("ended by: lifting alone"), "{lifted}");
+    assert!(
+        lifted.contains("ir::call(") && lifted.contains("stop reason: lifting only"),
+        "{lifted}"
+    );
     for (wrong, expected) in [
         (
             &["--level", "most"][..],
@@ -287,7 +290,7 @@ fn rewriting_stops_where_asked() {
 }
 
 #[test]
-fn what_is_printed_ends_with_a_newline() {
+fn output_ends_with_a_newline() {
     let graph = maquette(&["demo", "--graph-only"]);
     for args in [&["graph", "-"][..], &["graph", "--dot", "-"], &["functionalize", "-"]] {
         let out = maquette_reading(args, text(&graph.stdout));

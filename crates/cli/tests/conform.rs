@@ -22,7 +22,7 @@ fn folder(name: &str) -> PathBuf {
 const RECORDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/aten");
 
 #[test]
-fn what_is_stored_can_be_checked_again() {
+fn stored_outputs_can_be_checked_again() {
     let dir = folder("stored");
     let (names, kept) = (dir.join("names.txt"), dir.join("kept"));
     std::fs::write(
@@ -77,7 +77,7 @@ fn a_wrong_result_is_shown_with_inputs_and_both_outputs() {
 }
 
 #[test]
-fn what_cannot_be_read_is_an_error_that_names_it() {
+fn unreadable_files_are_named_in_errors() {
     let dir = folder("broken");
     let path = dir.to_str().unwrap();
     let told = |args: &[&str], expected: &str| {
@@ -90,7 +90,7 @@ fn what_cannot_be_read_is_an_error_that_names_it() {
     std::fs::write(dir.join("add.Tensor.json"), "{").unwrap();
     told(&[path], "add.Tensor.json: is not JSON");
     std::fs::write(dir.join("add.Tensor.json"), "{}").unwrap();
-    told(&[path], "add.Tensor.json: has no text `op`");
+    told(&[path], "add.Tensor.json: has no string `op`");
     std::fs::write(
         dir.join("add.Tensor.json"),
         r#"{"op": "aten.add.Tensor", "schema": "aten::add.Tensor()", "calls": []}"#,

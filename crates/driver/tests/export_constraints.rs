@@ -127,7 +127,7 @@ fn exported(
 }
 
 #[test]
-fn what_is_suggested_helps() {
+fn suggested_fixes_make_the_export_succeed() {
     let one = |dim: Dim| ExportOptions::new().dynamic(0, 0, dim);
     let small =
         |x: &[Tensor]| Ok(if x[0].size(0).le(8).guard()? { x[0].neg() } else { x[0].relu() });
@@ -192,7 +192,8 @@ fn symbols_that_were_not_declared_may_be_restricted() {
         &[&[4], &[4]],
     )
     .unwrap_err();
-    let fix = "declare `.dynamic(1, 0, Dim::new(\"batch\"))`: one name stands for equal sizes";
+    let fix =
+        "declare `.dynamic(1, 0, Dim::new(\"batch\"))`: dimensions of one name have equal sizes";
     assert!(mixed.to_string().contains(fix), "{mixed}");
 }
 

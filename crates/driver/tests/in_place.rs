@@ -154,7 +154,7 @@ fn memory_that_is_free_to_be_written() {
 }
 
 #[test]
-fn what_is_used_later() {
+fn values_that_are_used_later() {
     operators();
     let mut book = Book::default();
     let rows = |n: i64| move || vec![arange(n)];

@@ -122,7 +122,7 @@ fn a_transposed_square_of_one_symbol_is_written_where_it_lies() {
 }
 
 #[test]
-fn elements_that_share_their_place_at_some_sizes_only_are_looked_at_in_the_run() {
+fn overlap_at_some_sizes_only_is_checked_at_run_time() {
     let program =
         |(x, n): (Tensor, Tensor)| x.expand([n.size(0), 2.into()]).add_(1.0).ok().map(drop);
     let inputs = |n: i64| (arange(2), arange(n));
@@ -188,7 +188,7 @@ fn captured_tensors_of_one_memory_are_not_taken_for_two() {
 }
 
 #[test]
-fn what_lies_in_another_order_is_viewed_in_it() {
+fn inputs_with_permuted_strides_are_viewed_in_memory_order() {
     let f = check(|x| x[0].t().relu().t().reshape([12i64]), || vec![arange(12).reshape([4i64, 3])]);
     insta::assert_snapshot!(f.graph, @"
     graph graph(%in0: f32[4, 3]) -> (f32[12])

@@ -202,7 +202,7 @@ fn a_program_runs_in_place_by_a_plan_or_as_it_is() {
 }
 
 #[test]
-fn what_is_written_behind_an_assertion_that_fails_is_as_it_was() {
+fn a_failed_assertion_prevents_later_writes() {
     let program = |before: &str| {
         format!(
             "graph program(%x: f32[4], %m: f32[4]) -> ()

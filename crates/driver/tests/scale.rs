@@ -27,7 +27,7 @@ fn stores_and_loads_of_one_buffer_cost_the_same_each() {
     let per_store = |n: i64| {
         let f = functional(&tiles(n));
         let (stats, n) = (&f.stats, n as usize);
-        assert_eq!(stats.stopped, "nothing left to do");
+        assert_eq!(stats.stopped, "saturated");
         // a load sees its store when it is lifted: no rule looks for it
         assert!(
             stats.after <= 6 * n + 16

@@ -167,13 +167,11 @@ impl<'g> Bindings<'g> {
             let expr = table.display(e).to_string();
             match origins.is_empty() {
                 true if is_stride => {
-                    "as the sample lies in memory; `contiguous()` lays a tensor out in rows"
-                        .to_owned()
+                    "the layout of the sample; `contiguous()` returns a row-major tensor".to_owned()
                 }
-                true => {
-                    "the trace took it for a fixed number; make the dimension dynamic to vary it"
-                        .to_owned()
-                }
+                true => "the trace is specialized to this value; make the dimension dynamic to \
+                    vary it"
+                    .to_owned(),
                 false => format!("`{expr}`, where {}", origins.join(", ")),
             }
         });
@@ -259,8 +257,8 @@ impl<'g> Bindings<'g> {
             return Err(self.input_error(
                 input,
                 MetadataMismatch {
-                    what: "it".into(),
-                    expected: "a real tensor".into(),
+                    what: "the value".into(),
+                    expected: "a tensor with data".into(),
                     found: format!("a fake tensor {}", t.meta()),
                     expr: None,
                 },

@@ -331,5 +331,5 @@ fn planned_arg(
 }
 
 fn wrong_graph() -> Error {
-    Error::msg("the plan is of another graph")
+    Error::msg("the plan belongs to another graph")
 }

@@ -35,7 +35,8 @@ fn check(graph: &Graph, source_info: &SourceInfo<'_>) -> Result<()> {
             ErrorKind::Fake(FakeError::Mismatch { output, what, expected, found }) => {
                 let loc = frame.loc(node);
                 Error::msg(format!(
-                    "result {output} is declared with {what} {expected}, and has {found}"
+                    "the graph declares result {output} with {what} {expected}, but the operator \
+                        returns {found}"
                 ))
                 .in_call(&graph.op_name(node).into(), loc)
             }

@@ -26,7 +26,7 @@ pub fn copy_with_strides(t: &Tensor, strides: &[SymInt]) -> Result<Tensor> {
 /// their positions.
 pub(crate) fn copy_overlapping(t: &Tensor, strides: &[SymInt], offset: i64) -> Result<Tensor> {
     let plain = |l: &[SymInt]| l.iter().map(|i| i.as_i64()).collect::<Option<Vec<i64>>>();
-    let symbolic = || Error::msg("strides that overlap must be plain numbers");
+    let symbolic = || Error::msg("overlapping strides must be static");
     let (sizes, step_sizes) =
         (plain(t.sizes()).ok_or_else(symbolic)?, plain(strides).ok_or_else(symbolic)?);
     let positions: Vec<i64> = StridedPositions::new(offset, &sizes, &step_sizes).collect();

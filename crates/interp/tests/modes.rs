@@ -62,7 +62,7 @@ fn a_plan_of_another_graph_is_refused() {
     let plan = plan(&functional, &Facts).unwrap();
     let x = Value::from(Tensor::from([1.0f32, 2.0, 3.0, 4.0]));
     let e = Interpreter::new((&other, &plan)).run(&[x]).unwrap_err();
-    assert!(e.to_string().contains("the plan is of another graph"), "{e}");
+    assert!(e.to_string().contains("the plan belongs to another graph"), "{e}");
 }
 
 #[test]

@@ -171,7 +171,7 @@ mod tests {
                 assert!(x.fits(d), "{x} fits {d}");
             }
             for x in unfit {
-                assert!(!x.fits(d), "{x} does not fit {d}");
+                assert!(!x.fits(d), "{x} is out of range for {d}");
             }
         }
     }

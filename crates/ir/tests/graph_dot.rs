@@ -63,7 +63,7 @@ fn a_graph_without_calls_has_inputs_and_a_return() {
 
 /// What runs after a write and takes nothing from it is joined to it all the same.
 #[test]
-fn what_comes_after_a_write_is_joined_to_it() {
+fn statements_after_a_write_have_an_edge_from_it() {
     let g = graph(
         "graph order(%x: f32[4]) -> (f32[4])
 {

@@ -65,7 +65,7 @@ fn comments_blank_lines_and_spacing_are_ignored() {
     let text = "\n# a comment\ngraph model (\n  %x : f32[ 2,3 ] , # first\n) -> ( f32[2, 3] ) \
         {\n\n  %y: f32[2, 3] = t::f( %x,\n dim = 1 )\n\n  return %y\n}\n";
     let error = Graph::parse(text).unwrap_err();
-    assert!(error.message.contains("expected a value's name"), "{error}"); // no trailing comma
+    assert!(error.message.contains("expected the name of a value"), "{error}"); // no trailing comma
     let g = Graph::parse(&text.replace(" , #", " #")).unwrap();
     insta::assert_snapshot!(g, @r"
     graph model(%x: f32[2, 3]) -> (f32[2, 3])
@@ -132,13 +132,16 @@ fn invalid_builds_are_errors() {
     b.node(op, &[far.into()], &[], &[], None);
     assert_eq!(
         b.finish(&symbols, &[]).unwrap_err().to_string(),
-        "`t::f` takes value 2, which nothing before it defines"
+        "`t::f` uses value 2, which no earlier statement defines"
     );
 
     let mut b = GraphBuilder::new("g");
     let deep = (0..20).fold(Arg::None, |list, _| b.list(&[list]));
     assert!(
-        b.finish(&symbols, &[deep]).unwrap_err().to_string().contains("nested more than 8 deep")
+        b.finish(&symbols, &[deep])
+            .unwrap_err()
+            .to_string()
+            .contains("nested more than 8 levels deep")
     );
 
     let mut symbols = SymTable::new();

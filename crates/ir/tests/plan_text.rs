@@ -30,7 +30,7 @@ const PLAN: &str = "plan g
   0: aten::nonzero reads %x in b0[n, 4] writes %nz as b3
   1: bind u0
   2: assert u0 <= 4 * n
-  copy %x from b0[n, 4] to b4[n, 4] strides [1, n] because the operator looks at strides
+  copy %x from b0[n, 4] to b4[n, 4] strides [1, n] because the operator observes strides
   copy %y from b1[3] to b1[3] offset 1 through temporary because the value is stored into a tensor
   3: mylib::scale_ reads %x in b0[n, 4] mutates b0[n, 4]
   alias %call in b0[n, 4]
@@ -77,7 +77,7 @@ fn a_plan_without_steps_or_outputs() {
 }
 
 #[test]
-fn what_does_not_parse_says_where() {
+fn parse_errors_show_where() {
     let graph = graph();
     let errors: Vec<String> = [
         ("plan g", "plan h"),
@@ -95,7 +95,7 @@ fn what_does_not_parse_says_where() {
         ("assert u0 <= 4 * n", "assert u0 <= 3 * n"),
         ("3: mylib::scale_", "3: ir::call"),
         ("4: mylib::log", "4: mylib::lag"),
-        ("the operator looks at strides", "of the strides"),
+        ("the operator observes strides", "of the strides"),
         ("offset n + 1", "offset m + 1"),
         ("return b5[4], _", "return b5, _"),
         ("alias %call in", "aliases %call in"),

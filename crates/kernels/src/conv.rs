@@ -77,7 +77,9 @@ fn run(
     if groups < 1 || c_in % groups != 0 || c_out % groups != 0 {
         return Err(KernelError::argument(
             kernel,
-            format!("{groups} groups do not divide {c_in} inputs and {c_out} outputs"),
+            format!(
+                "{c_in} input and {c_out} output channels are not divisible by {groups} groups"
+            ),
         ));
     }
     let channels = if transposed { [c_in, c_out / groups] } else { [c_out, c_in / groups] };
@@ -101,7 +103,7 @@ fn run(
         if sizes[2 + d] < 0 || (!transposed && sizes[2 + d] < 1) {
             return Err(KernelError::argument(
                 kernel,
-                format!("no window fits spatial dimension {d}"),
+                format!("the window exceeds spatial dimension {d}"),
             ));
         }
     }

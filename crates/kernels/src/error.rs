@@ -77,7 +77,7 @@ pub enum KernelError {
         kernel: &'static str,
     },
     /// The scratch memory for these operands cannot be allocated.
-    #[error("{kernel}: no memory for {elements} elements of scratch")]
+    #[error("{kernel}: cannot allocate {elements} elements of scratch memory")]
     Memory {
         /// The kernel.
         kernel: &'static str,

@@ -55,7 +55,7 @@ impl Window {
         if n == 0 || n > rank {
             return Err(KernelError::argument(
                 kernel,
-                format!("{n} spatial dimensions do not fit rank {rank}"),
+                format!("{n} spatial dimensions exceed rank {rank}"),
             ));
         }
         Ok(())
@@ -138,14 +138,14 @@ fn check(kernel: &'static str, w: &Window, input: &View<'_>, out: &ViewMut<'_>) 
         if w.padding[d] > w.kernel[d] / 2 {
             return Err(KernelError::argument(
                 kernel,
-                format!("padding {} is more than half of kernel {}", w.padding[d], w.kernel[d]),
+                format!("padding {} exceeds half of kernel size {}", w.padding[d], w.kernel[d]),
             ));
         }
         expected[lead + d] = w.output_size(d, input.sizes()[lead + d]);
         if expected[lead + d] < 1 {
             return Err(KernelError::argument(
                 kernel,
-                format!("no window fits dimension {}", lead + d),
+                format!("the window exceeds dimension {}", lead + d),
             ));
         }
     }
@@ -286,7 +286,7 @@ pub fn adaptive_avg_pool(input: &View<'_>, spatial: usize, out: &mut ViewMut<'_>
     if spatial == 0 || spatial > input.rank() || out.rank() != input.rank() {
         return Err(KernelError::argument(
             KERNEL,
-            format!("{spatial} spatial dimensions do not fit rank {}", input.rank()),
+            format!("{spatial} spatial dimensions exceed rank {}", input.rank()),
         ));
     }
     let lead = input.rank() - spatial;

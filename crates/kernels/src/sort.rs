@@ -57,7 +57,7 @@ pub fn topk(
         if k > e {
             return Err(KernelError::argument(
                 "topk",
-                format!("k is {k}, and dimension {dim} has {e} elements"),
+                format!("k is {k}, but dimension {dim} has {e} elements"),
             ));
         }
         *e = *k;

@@ -60,7 +60,7 @@ pub(crate) fn access(ty: &Type) -> Result<Access> {
         Type::Reference(r) => reference(ty, r),
         Type::Path(path) => by_value(ty, path),
         Type::Tuple(t) if t.elems.is_empty() => unsupported(ty, "remove the argument"),
-        Type::Tuple(_) => unsupported(ty, "make each element an argument of its own"),
+        Type::Tuple(_) => unsupported(ty, "make each element a separate argument"),
         Type::Array(a) => unsupported(ty, &format!("use `&[{}]`", text(&a.elem))),
         Type::Slice(s) => unsupported(ty, &format!("use `&[{}]`", text(&s.elem))),
         Type::ImplTrait(_) | Type::TraitObject(_) | Type::FnPtr(_) => {
@@ -72,9 +72,8 @@ pub(crate) fn access(ty: &Type) -> Result<Access> {
 
 fn reference(whole: &Type, r: &TypeReference) -> Result<Access> {
     if let Some(lifetime) = r.lifetime.as_ref().filter(|l| l.ident != "_") {
-        let message = format!(
-            "a kernel borrows its arguments for the time of a call only; remove `{lifetime}`"
-        );
+        let message =
+            format!("a kernel borrows its arguments only during a call; remove `{lifetime}`");
         return Err(Error::new_spanned(lifetime, message));
     }
     let access = if r.mutability.is_some() { Access::Mutate } else { Access::Read };
@@ -88,7 +87,7 @@ fn reference(whole: &Type, r: &TypeReference) -> Result<Access> {
             (Some(_), Type::Reference(e)) => format!("use `&[{}]`", text(&e.elem)),
             (None, Type::Reference(e)) => format!("use `&{}`", text(&e.elem)),
             (None, Type::Array(a)) => format!("use `&[{}]`", text(&a.elem)),
-            (None, Type::Tuple(_)) => "make each element an argument of its own".to_owned(),
+            (None, Type::Tuple(_)) => "make each element a separate argument".to_owned(),
             _ => String::new(),
         };
         return unsupported(whole, &hint);
@@ -152,7 +151,7 @@ fn optional(whole: &Type, inner: &Type) -> Result<Access> {
     match last_segment(inner) {
         Some((name, None)) if name == "Tensor" => unsupported(whole, "use `Option<&Tensor>`"),
         Some((name, Some(_))) if name == "Option" => {
-            unsupported(whole, "an optional argument is absent or present, nothing else")
+            unsupported(whole, "an optional argument cannot be nested; use a single `Option`")
         }
         Some((name, Some(t))) if name == "Vec" => {
             unsupported(whole, &format!("use `Option<&[{}]>`", text(t)))

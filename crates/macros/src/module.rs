@@ -25,7 +25,7 @@ pub(crate) fn expand(item: TokenStream) -> Result<TokenStream> {
         Data::Enum(data) => {
             return Err(not_a_struct(
                 &data.enum_token,
-                "an enum; use a struct, with an `Option` for what may be absent",
+                "an enum; use a struct, with an `Option` for a field that may be absent",
             ));
         }
         Data::Union(data) => return Err(not_a_struct(&data.union_token, "a union; use a struct")),

@@ -87,9 +87,8 @@ impl Register {
         };
         if input.peek(LitStr) {
             let message = format!(
-                "expected the path of the function with `#[custom_op]`, as in {usage}; add to an \
-                    operator that has only a name with \
-                 `Op::find(name)?.{attribute}(…)`"
+                "expected the path of the function with `#[custom_op]`, as in {usage}; to extend \
+                    an operator that has only a name, use `Op::find(name)?.{attribute}(…)`"
             );
             return Err(input.error(message));
         }
@@ -103,8 +102,9 @@ impl Register {
         if with_device {
             let comma = input.parse::<Option<Token![,]>>()?;
             if comma.is_none() || !input.peek(LitStr) {
-                return Err(input
-                    .error(format!("expected the device type the kernel is for, as in {usage}")));
+                return Err(
+                    input.error(format!("expected the device type of the kernel, as in {usage}"))
+                );
             }
             device = Some(input.parse()?);
         }
@@ -147,7 +147,7 @@ impl ModuleOptions {
             attr.parse_args_with(|input: ParseStream<'_>| out.read(input))?;
         }
         match attrs.iter().find(|a| a.path().is_ident("buffer")) {
-            Some(attr) => Err(Error::new_spanned(attr, "`#[buffer]` goes on a field")),
+            Some(attr) => Err(Error::new_spanned(attr, "`#[buffer]` applies to a field")),
             None => Ok(out),
         }
     }
@@ -165,15 +165,15 @@ impl ModuleOptions {
                 if !input.peek(Token![->]) {
                     return Err(Error::new_spanned(
                         takes,
-                        "expected what `forward` takes and returns, as in `#[module(Tensor -> \
-                            Tensor)]`",
+                        "expected the argument and return types of `forward`, as in \
+                            `#[module(Tensor -> Tensor)]`",
                     ));
                 }
                 input.parse::<Token![->]>()?;
                 if self.signature.is_some() {
                     return Err(Error::new_spanned(
                         takes,
-                        "what `forward` takes and returns is given twice",
+                        "duplicate argument and return types of `forward`",
                     ));
                 }
                 self.signature = Some((takes, input.parse()?));
@@ -208,7 +208,10 @@ pub(crate) fn field_kind(attrs: &[Attribute]) -> Result<FieldKind> {
             continue;
         };
         if found != FieldKind::Inherited {
-            return Err(Error::new_spanned(attr, "a field is a buffer or skipped, once"));
+            return Err(Error::new_spanned(
+                attr,
+                "duplicate attribute: a field is either a buffer or skipped",
+            ));
         }
         found = slot;
     }
@@ -246,11 +249,11 @@ fn named_option(input: ParseStream<'_>, known: &[&str]) -> Result<Ident> {
     if known.iter().any(|k| key == k) {
         return Ok(key);
     }
-    Err(Error::new(key.span(), format!("unknown option `{key}`; there is {}", list())))
+    Err(Error::new(key.span(), format!("unknown option `{key}`; expected one of {}", list())))
 }
 
 fn duplicate(key: &Ident) -> Error {
-    Error::new(key.span(), format!("the option `{key}` is given twice"))
+    Error::new(key.span(), format!("duplicate option `{key}`"))
 }
 
 fn trailing_comma(input: ParseStream<'_>) -> Result<()> {
@@ -268,7 +271,7 @@ fn root(input: ParseStream<'_>) -> Result<Path> {
 
 /// `("a", "b")`
 fn texts(key: &str, example: &str, input: ParseStream<'_>) -> Result<Vec<LitStr>> {
-    let usage = || format!("expected text in parentheses, as in `{key}({example})`");
+    let usage = || format!("expected strings in parentheses, as in `{key}({example})`");
     if !input.peek(syn::token::Paren) {
         return Err(input.error(usage()));
     }
@@ -307,7 +310,7 @@ fn one_text(key: &str, example: &str, input: ParseStream<'_>) -> Result<LitStr> 
         (Some(only), true) => Ok(only),
         (last, _) => Err(Error::new_spanned(
             last,
-            format!("`{key}` takes one text, as in `{key}({example})`"),
+            format!("`{key}` takes one string, as in `{key}({example})`"),
         )),
     }
 }
@@ -317,7 +320,9 @@ fn effect(name: &LitStr) -> Result<Ident> {
         "ordered" => Ok(Ident::new("Ordered", name.span())),
         other => Err(Error::new(
             name.span(),
-            format!("unknown effect `{other}`; there is `ordered`: calls keep program order"),
+            format!(
+                "unknown effect `{other}`; expected `ordered`, which keeps calls in program order"
+            ),
         )),
     }
 }

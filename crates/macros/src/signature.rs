@@ -36,7 +36,8 @@ pub(crate) fn function(attribute: &str, item: TokenStream) -> Result<ItemFn> {
             return Err(Error::new_spanned(
                 other,
                 format!(
-                    "`#[{attribute}]` goes on a function with a body, `fn(…) -> Result<…> {{ … }}`"
+                    "`#[{attribute}]` applies to a function with a body, `fn(…) -> Result<…> {{ … \
+                        }}`"
                 ),
             ));
         }
@@ -60,13 +61,19 @@ fn qualifiers(attribute: &str, sig: &Signature, errors: &mut Vec<Error>) {
         refuse(t, "be `async`: a call returns when its work is done, or queued on the device");
     }
     if let syn::Safety::Unsafe(t) = &sig.safety {
-        refuse(t, "be `unsafe`: anyone may call the operator; put the `unsafe` block inside");
+        refuse(
+            t,
+            "be `unsafe`: safe code may call the operator; use an `unsafe` block in the body",
+        );
     }
     if let Some(t) = &sig.abi {
         refuse(t, "be `extern`: call the foreign function from a Rust function");
     }
     if !sig.generics.params.is_empty() {
-        refuse(&sig.generics, "be generic: an operator has one schema; look at `x.dtype()` inside");
+        refuse(
+            &sig.generics,
+            "be generic: an operator has one schema; branch on `x.dtype()` in the body",
+        );
     } else if let Some(clause) = &sig.generics.where_clause {
         refuse(clause, "have a `where` clause");
     }
@@ -76,8 +83,8 @@ fn qualifiers(attribute: &str, sig: &Signature, errors: &mut Vec<Error>) {
     if let Some(t) = sig.receiver() {
         refuse(
             t,
-            "take `self`: an operator belongs to no value; make it a free function with the \
-                tensors as arguments",
+            "take `self`: an operator is not a method; make it a free function with the tensors as \
+                arguments",
         );
     }
 }
@@ -97,8 +104,8 @@ pub(crate) fn arguments(sig: &Signature) -> Result<Vec<Argument>> {
             other => {
                 errors.push(Error::new_spanned(
                     other,
-                    "an argument needs a plain name, which is its name in the schema; take it \
-                        apart inside",
+                    "an argument needs a plain name, which is its name in the schema; destructure \
+                        it in the body",
                 ));
                 None
             }
@@ -125,8 +132,8 @@ pub(crate) fn output(sig: &Signature) -> Result<Output> {
         let close = sig.paren_token.span.close();
         return Err(Error::new(
             close,
-            "a kernel can fail: write its return type, `-> Result<Tensor>`, or `-> Result<()>` \
-                for nothing",
+            "a kernel can fail: write its return type, `-> Result<Tensor>`, or `-> Result<()>` if \
+                it returns nothing",
         ));
     };
     let inner = match last_segment(strip_parens(ty)) {
@@ -134,7 +141,8 @@ pub(crate) fn output(sig: &Signature) -> Result<Output> {
         Some((name, None)) if name == "Result" => {
             return Err(Error::new_spanned(
                 ty,
-                "`Result` of what? Write `Result<Tensor>`, or `Result<()>` for nothing",
+                "`Result` needs a type argument: write `Result<Tensor>`, or `Result<()>` if it \
+                    returns nothing",
             ));
         }
         _ => {

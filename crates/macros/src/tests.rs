@@ -45,27 +45,24 @@ fn names_and_options() {
         ("\"a::b\" device_types(\"cpu\")", "expected `,`"),
         (
             "\"a::b\", devices(\"cpu\")",
-            "unknown option `devices`; there is `device_types`, `schema`, `effect`, `tags`, \
+            "unknown option `devices`; expected one of `device_types`, `schema`, `effect`, `tags`, \
                 `mutates_unknown`, `crate`",
         ),
         ("\"a::b\", 3", "expected an option: `device_types`"),
-        (
-            "\"a::b\", schema(\"() -> ()\"), schema(\"() -> ()\")",
-            "the option `schema` is given twice",
-        ),
+        ("\"a::b\", schema(\"() -> ()\"), schema(\"() -> ()\")", "duplicate option `schema`"),
         (
             "\"a::b\", device_types = \"cpu\"",
-            "expected text in parentheses, as in `device_types(\"cpu\", \"cuda\")`",
+            "expected strings in parentheses, as in `device_types(\"cpu\", \"cuda\")`",
         ),
-        ("\"a::b\", device_types()", "expected text in parentheses"),
-        ("\"a::b\", device_types(cpu)", "expected text in parentheses"),
-        ("\"a::b\", effect(\"ordered\", \"ordered\")", "`effect` takes one text"),
+        ("\"a::b\", device_types()", "expected strings in parentheses"),
+        ("\"a::b\", device_types(cpu)", "expected strings in parentheses"),
+        ("\"a::b\", effect(\"ordered\", \"ordered\")", "`effect` takes one string"),
         (
             "\"a::b\", tags(\"inplace\")",
             "expected names in parentheses, as in `tags(Inplace, Pointwise)`",
         ),
         ("\"a::b\", tags = Inplace", "expected names in parentheses"),
-        ("\"a::b\", effect(\"io\")", "unknown effect `io`; there is `ordered`"),
+        ("\"a::b\", effect(\"io\")", "unknown effect `io`; expected `ordered`"),
         ("\"a::b\", crate(a)", "expected a path, as in `crate = ::maquette`"),
     ] {
         let found = op(args, GOOD);
@@ -85,8 +82,8 @@ fn names_and_options() {
 #[test]
 fn functions() {
     for (item, part) in [
-        ("struct S;", "goes on a function with a body"),
-        ("mod m {}", "goes on a function with a body"),
+        ("struct S;", "applies to a function with a body"),
+        ("mod m {}", "applies to a function with a body"),
         ("fn f(&self) -> Result<Tensor> {}", "cannot take `self`"),
         ("async fn f() -> Result<Tensor> {}", "cannot be `async`"),
         ("unsafe fn f() -> Result<Tensor> {}", "cannot be `unsafe`"),
@@ -100,7 +97,7 @@ fn functions() {
         ("fn f(x: &Tensor) {}", "write its return type"),
         ("fn f(x: &Tensor) -> Tensor {}", "return `Result<Tensor>`"),
         ("fn f(x: &Tensor) -> (Tensor, Option<i64>) {}", "return `Result<(Tensor, Option<i64>)>`"),
-        ("fn f(x: &Tensor) -> Result {}", "`Result` of what?"),
+        ("fn f(x: &Tensor) -> Result {}", "`Result` needs a type argument"),
     ] {
         let found = op("\"a::b\"", item);
         assert!(found.contains(part), "{item}: expected {part:?}, found {found:?}");
@@ -119,7 +116,7 @@ fn argument_types() {
         ("String", "use `&str`"),
         ("&String", "use `&str`"),
         ("str", "use `&str`"),
-        ("(Tensor, i64)", "make each element an argument of its own"),
+        ("(Tensor, i64)", "make each element a separate argument"),
         ("()", "remove the argument"),
         ("usize", "use `i64`"),
         ("&f32", "use `f64`"),
@@ -137,7 +134,7 @@ fn argument_types() {
         ("&mut Option<Tensor>", "use `Option<&mut Tensor>`"),
         ("Option<Vec<i64>>", "use `Option<&[i64]>`"),
         ("Option<usize>", "use `Option<i64>`"),
-        ("Option<Option<i64>>", "absent or present"),
+        ("Option<Option<i64>>", "cannot be nested"),
         ("Option<&mut [Tensor]>", "use `&mut [Tensor]`, which may be empty"),
         ("&[Device]", "is not an argument type"),
         ("HashMap<i64, Tensor>", "is not an argument type"),
@@ -190,14 +187,19 @@ fn registrations() {
         (kernel, "f", GOOD, "expected the device type"),
         (kernel, "f, cuda", GOOD, "expected the device type"),
         (kernel, "\"a::b\", \"cuda\"", GOOD, "`Op::find(name)?.register_kernel(…)`"),
-        (kernel, "f, \"cuda\", schema(\"\")", GOOD, "unknown option `schema`; there is `crate`"),
+        (
+            kernel,
+            "f, \"cuda\", schema(\"\")",
+            GOOD,
+            "unknown option `schema`; expected one of `crate`",
+        ),
         (kernel, "f, \"cuda\"", "fn g(x: &Tensor) -> Tensor {}", "return `Result<Tensor>`"),
         (fake_kernel, "f", fake, ""),
         (fake_kernel, "f, \"cuda\"", fake, "expected an option"),
         (fake_kernel, "f", GOOD, "takes `cx: &FakeCtx` before the operator's arguments"),
         (fake_kernel, "f", "fn g() -> Result<Tensor> {}", "takes `cx: &FakeCtx`"),
         (fake_kernel, "f", "fn g<T>(cx: &FakeCtx) -> Result<Tensor> {}", "cannot be generic"),
-        (fake_kernel, "f", "struct S;", "`#[register_fake]` goes on a function"),
+        (fake_kernel, "f", "struct S;", "`#[register_fake]` applies to a function"),
     ] {
         let found = errors(attribute(tokens(args), tokens(item)));
         assert!(
@@ -215,8 +217,8 @@ fn trees() {
         ("#[tree(crate = a::b)] struct S;", ""),
         ("enum E { A(Tensor) }", "is for structs; this is an enum"),
         ("union U { a: i64 }", "is for structs; this is a union"),
-        ("#[tree(skip)] struct S;", "unknown option `skip`; there is `crate`"),
-        ("#[tree(crate = a)] #[tree(crate = b)] struct S;", "given twice"),
+        ("#[tree(skip)] struct S;", "unknown option `skip`; expected one of `crate`"),
+        ("#[tree(crate = a)] #[tree(crate = b)] struct S;", "duplicate option `crate`"),
         ("#[tree(crate = a, crate = b)] struct S;", "expected the end of the options"),
     ] {
         let found = errors(tree::expand(tokens(item)));
@@ -240,13 +242,16 @@ fn modules() {
         ("#[module(crate::A -> crate::B,)] struct S;", ""),
         ("enum E { A(Tensor) }", "is for structs; this is an enum"),
         ("union U { a: i64 }", "is for structs; this is a union"),
-        ("#[module(Tensor)] struct S;", "expected what `forward` takes and returns"),
-        ("#[module(Tensor -> Tensor, A -> B)] struct S;", "given twice"),
-        ("#[module(crate = a)] #[module(crate = b)] struct S;", "given twice"),
-        ("#[buffer] struct S;", "goes on a field"),
+        ("#[module(Tensor)] struct S;", "expected the argument and return types of `forward`"),
+        ("#[module(Tensor -> Tensor, A -> B)] struct S;", "duplicate argument and return types"),
+        ("#[module(crate = a)] #[module(crate = b)] struct S;", "duplicate option `crate`"),
+        ("#[buffer] struct S;", "applies to a field"),
         ("struct S { #[buffer(a)] x: Tensor }", "takes no arguments"),
-        ("struct S { #[module(hidden)] x: Tensor }", "unknown option `hidden`; there is `skip`"),
-        ("struct S { #[buffer] #[module(skip)] x: Tensor }", "a buffer or skipped, once"),
+        (
+            "struct S { #[module(hidden)] x: Tensor }",
+            "unknown option `hidden`; expected one of `skip`",
+        ),
+        ("struct S { #[buffer] #[module(skip)] x: Tensor }", "either a buffer or skipped"),
     ] {
         let found = errors(module::expand(tokens(item)));
         assert!(

@@ -15,7 +15,7 @@ pub(crate) fn expand(item: TokenStream) -> Result<TokenStream> {
         Data::Enum(data) => {
             return Err(not_a_struct(
                 &data.enum_token,
-                "an enum: which variant it is would be lost in a graph; use a struct, or `Option`",
+                "an enum, whose variant cannot be represented in a graph; use a struct, or `Option`",
             ));
         }
         Data::Union(data) => return Err(not_a_struct(&data.union_token, "a union; use a struct")),

@@ -297,7 +297,7 @@ fn refusals_name_the_argument() {
         ),
         (
             refusal([&q, &k, &v], Some(&tensor(&[5, 7], 1)), true, false),
-            "`attn_mask` must not be given where `is_causal` is true",
+            "`attn_mask` must not be given if `is_causal` is true",
         ),
     ] {
         assert!(text.contains(expected), "{text}\n{expected}");

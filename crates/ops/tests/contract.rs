@@ -88,7 +88,7 @@ fn an_undeclared_write_is_refused_even_through_a_clone_or_a_nested_call() {
 }
 
 #[test]
-fn a_nested_call_may_mutate_what_the_outer_one_declares() {
+fn a_nested_call_may_mutate_arguments_declared_by_the_outer_call() {
     let inner = inc("contract::inc_in");
     let outer = custom_op("contract::inc_twice")
         .arg_names(["x"])
@@ -106,7 +106,7 @@ fn a_nested_call_may_mutate_what_the_outer_one_declares() {
 }
 
 #[test]
-fn the_caller_may_not_touch_what_a_kernel_holds() {
+fn the_caller_cannot_access_tensors_borrowed_by_a_kernel() {
     let outside = Tensor::from([1.0f32]);
     let held = outside.clone();
     let op = custom_op("contract::peeks")
@@ -234,7 +234,7 @@ fn an_operator_without_purpose_or_defined_twice_is_refused() {
 }
 
 #[test]
-fn a_missing_device_says_what_there_is() {
+fn errors_about_a_missing_device_list_the_devices() {
     let op = custom_op("contract::host_only")
         .device_types(["cpu"])
         .schema("(int n, *, Device device) -> int")
@@ -266,7 +266,7 @@ fn fake_tensors_have_no_data() {
 }
 
 #[test]
-fn a_kernel_that_panics_poisons_what_it_wrote() {
+fn a_kernel_that_panics_poisons_the_tensors_it_wrote() {
     let op = custom_op("contract::panics")
         .arg_names(["x"])
         .kernel(|x: &mut Tensor| -> Result<()> {
@@ -337,7 +337,7 @@ fn a_declared_view_must_be_of_the_declared_argument() {
 }
 
 #[test]
-fn a_failed_builtin_write_poisons_what_it_half_wrote() {
+fn a_failed_builtin_write_poisons_partially_written_tensors() {
     let x = Tensor::from([7i64, 8]);
     let e = maquette_ops::call("aten::floor_divide_.Tensor", args![&x, &Tensor::from([2i64, 0])])
         .unwrap_err();

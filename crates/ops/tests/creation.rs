@@ -122,7 +122,7 @@ fn numbers_beyond_the_dtype_are_refused() {
 
 /// What PyTorch takes although the dtype does not hold it: it wraps, is cut off, or is infinite.
 #[test]
-fn numbers_that_are_converted_all_the_same() {
+fn scalars_that_are_converted_without_a_range_check() {
     let bytes = Tensor::from(vec![7u8]);
     let half = Tensor::from(vec![half::f16::ONE]);
     let mask = Tensor::from(vec![true]);
@@ -156,8 +156,8 @@ fn refusals() {
     for (t, message) in [
         (Tensor::zeros([-1], DType::F32), "negative"),
         (Tensor::arange_step(0, 3, 0), "`step`"),
-        (Tensor::arange_step(0, 3, -1), "leads away"),
-        (Tensor::rand([2], DType::I64), "floats"),
+        (Tensor::arange_step(0, 3, -1), "wrong sign"),
+        (Tensor::rand([2], DType::I64), "floating dtype"),
         (Tensor::zeros([i64::MAX, 8], DType::F32), "cannot allocate"),
     ] {
         let e = t.ok().expect_err(message).to_string();
@@ -200,7 +200,7 @@ fn distributions() {
 }
 
 #[test]
-fn what_cannot_be_drawn_is_refused() {
+fn invalid_random_distributions_are_refused() {
     let _turn = TURN.lock();
     let x = || Tensor::zeros([2], DType::F32);
     let range = |low: i64, high: i64, dtype: DType| {

@@ -44,7 +44,7 @@ fn in_scope(scope: &Scope, op: &Op, x: &Tensor) -> Result<Outputs> {
 }
 
 #[test]
-fn what_a_fake_kernel_may_not_do() {
+fn fake_kernel_errors() {
     let real = Tensor::from([[1.0f32, 2.0, 3.0], [4.0, 5.0, 6.0]]);
     let (mixed, called) = (Tensor::from([[1.0f32; 3]; 2]), Tensor::from([[1.0f32; 3]; 2]));
     let other = with_fake("fakes::other", |_, x| Ok(x.new_empty(x.sizes(), x.dtype())));
@@ -73,7 +73,7 @@ fn what_a_fake_kernel_may_not_do() {
         with_fake("fakes::negative", |_, x| Ok(x.new_empty([x.size(0) - 5], x.dtype()))),
     ];
     let errors: Vec<String> = cases.iter().map(|op| text(&on_fake(op).unwrap_err())).collect();
-    insta::assert_snapshot!("what_a_fake_kernel_may_not_do", errors.join("\n\n"));
+    insta::assert_snapshot!("fake_kernel_errors", errors.join("\n\n"));
     let kind = |i: usize| on_fake(&cases[i]).unwrap_err();
     assert!(matches!(kind(0).kind(), ErrorKind::Access(AccessError::Fake)));
     assert!(matches!(kind(3).kind(), ErrorKind::Fake(FakeError::RealOperand { .. })));

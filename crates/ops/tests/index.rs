@@ -30,7 +30,7 @@ fn neighbouring_indices_stay_and_others_go_first() {
 }
 
 #[test]
-fn masks_read_and_write_what_they_cover() {
+fn masks_read_and_write_the_masked_elements() {
     let x = iota(&[2, 3]);
     let mask = Tensor::from([[true, false, true], [false, false, true]]);
     assert_eq!(list(&x.index(&[Some(&mask)])), [0, 2, 5]);
@@ -178,7 +178,7 @@ fn narrow_sums_round_where_pytorch_rounds_them() {
 }
 
 #[test]
-fn nothing_is_at_a_position_of_an_empty_dimension() {
+fn positions_in_an_empty_dimension_are_refused() {
     let at = Tensor::from([5i64]);
     let x = Tensor::zeros([0, 0], DType::F32);
     for t in [

@@ -185,7 +185,7 @@ fn kernels_may_come_before_the_definition() {
     lib.impl_("f", "cpu", is(5.0)).unwrap();
     let e = result("lib_early::f").unwrap_err();
     assert!(
-        e.to_string().contains("nothing defines it: cpu kernel (")
+        e.to_string().contains("no definition: cpu kernel (")
             && e.to_string().contains("library.rs"),
         "{e}"
     );

@@ -118,7 +118,7 @@ fn labels_sum_multiply_and_repeat() {
         ("ij,jk", vec![&a], "names 2 operands, but there are 1"),
         ("ijk", vec![&a], "labels 3 dimensions of an operand that has 2"),
         ("i1", vec![&a], "'1'"),
-        ("ij->->i", vec![&a], "is no letter"),
+        ("ij->->i", vec![&a], "is not a letter"),
     ] {
         let text = error(Tensor::einsum(equation, operands)).to_string();
         assert!(text.contains(part), "{equation}: {text}");
@@ -178,7 +178,7 @@ fn matrices_without_rows() {
 }
 
 #[test]
-fn what_is_refused_is_named() {
+fn errors_name_the_refused_argument() {
     let x = floats(&[0.1, 0.2, 0.3, 0.4], &[2, 2]);
     let whole = Tensor::from([[1i64, 2], [3, 4]]);
     let mean = Reduction::Mean;
@@ -215,7 +215,7 @@ fn what_is_refused_is_named() {
             "`label_smoothing` must be between 0 and 1, found 1.5",
         ),
         (x.multi_margin_loss(&labels(&[0, 1]), 3, 1.0, None, mean), "`p` must be 1 or 2, found 3"),
-        (x.cdist(&floats(&[1.0], &[1, 1]), 2.0), "must have one length"),
+        (x.cdist(&floats(&[1.0], &[1, 1]), 2.0), "must have the same length"),
         (x.cdist(&x, -1.0), "`p` must not be negative, found -1"),
         (x.to_dtype(DType::BF16).pdist(2.0), "takes f32 and f64, found bf16"),
         (x.diag_embed(0, 1, 1), "`dim1` and `dim2` must differ"),
@@ -228,8 +228,8 @@ fn what_is_refused_is_named() {
             floats(&[1.0, 0.0, 0.0, -1.0], &[2, 2]).linalg_cholesky(false),
             "is not positive-definite (at its row 2)",
         ),
-        (x.linalg_solve(&floats(&[1.0; 3], &[3])), "does not go with the equations of `A` [2, 2]"),
-        (x.linalg_matrix_norm(3.0, [0, 1], false), "only 1, -1, inf, -inf and fro"),
+        (x.linalg_solve(&floats(&[1.0; 3], &[3])), "does not match the equations of `A` [2, 2]"),
+        (x.linalg_matrix_norm(3.0, [0, 1], false), "expected 1, -1, inf, -inf or fro"),
         (x.linalg_matrix_norm(1.0, [0, 0], false), "2 different dimensions"),
         (x.linalg_cross(&x, 0), "must have size 3"),
         (Tensor::linalg_multi_dot([&x]), "at least 2 matrices, found 1"),
@@ -309,7 +309,7 @@ fn symbolic_sizes_take_no_guards() {
 }
 
 #[test]
-fn parts_have_memory_of_their_own() {
+fn parts_do_not_share_memory() {
     let x = Tensor::arange(6).reshape([2, 3]);
     let parts = call("aten::unsafe_split.Tensor", args![&x, 2, 1]).expect("two parts");
     let parts: Vec<Tensor> = parts.iter().flat_map(Value::tensors).cloned().collect();

@@ -86,7 +86,7 @@ fn strides_do_not_matter() {
 }
 
 #[test]
-fn linear_and_addmm_add_what_they_should() {
+fn linear_and_addmm_add_the_bias() {
     let (x, w, b) = (tensor(&[5, 2, 3], 1), tensor(&[4, 3], 2), tensor(&[4], 3));
     let plain = x.linear(&w, None);
     assert_eq!(plain.sizes_i64().unwrap(), [5, 2, 4]);
@@ -129,7 +129,7 @@ fn refusals_name_both_operands() {
     let (x, y) = (tensor(&[2, 3], 1), tensor(&[4, 5], 2));
     let text = x.mm(&y).ok().expect_err("3 columns, 4 rows").to_string();
     assert!(
-        ["f32[2, 3]", "f32[4, 5]", "`self`", "`mat2`", "3 columns meet 4 rows"]
+        ["f32[2, 3]", "f32[4, 5]", "`self`", "`mat2`", "3 columns do not match 4 rows"]
             .iter()
             .all(|p| text.contains(p)),
         "{text}"
@@ -188,7 +188,7 @@ fn outer_products_are_added_in_the_common_dtype() {
 
 /// A factor of 0 ignores a product, but not of batches, nor in half precision: as in PyTorch.
 #[test]
-fn nothing_of_a_product_that_is_not_finite() {
+fn zero_times_a_nonfinite_product_is_ignored() {
     for dtype in [DType::F32, DType::F64, DType::BF16] {
         let (one, inf) = (Tensor::ones([1, 1], dtype), Tensor::full([1, 1], f64::INFINITY, dtype));
         let (ones, infs) = (one.unsqueeze(0), inf.unsqueeze(0));

@@ -192,7 +192,7 @@ fn integers_are_clamped_by_bounds_beyond_them() {
             "{name}"
         );
         let refused = refusal(made(name, &bytes, Some(300), Some(400)));
-        assert!(refused.contains("must leave some value of u8, found 300"), "{refused}");
+        assert!(refused.contains("must not exclude all values of u8, found 300"), "{refused}");
     }
     let words = Tensor::from(vec![5i32, 6]);
     assert_eq!(
@@ -228,7 +228,7 @@ fn integers_are_clamped_by_bounds_beyond_them() {
 }
 
 #[test]
-fn what_pytorch_refuses_is_refused() {
+fn calls_that_pytorch_refuses_are_refused() {
     let b = Tensor::from(vec![true, false]);
     let i = Tensor::from(vec![1i64, 2]);
     assert!(refusal(b.neg().ok()).contains("logical_not"));

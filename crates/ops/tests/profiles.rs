@@ -110,7 +110,7 @@ fn profiles_are_kept_in_a_file() {
 }
 
 #[test]
-fn what_profiles_cannot_tell() {
+fn calls_that_profiles_cannot_describe() {
     let repeat = |x: &Tensor, n: i64| -> Result<Vec<Tensor>> {
         (0..n).map(|_| Ok(Tensor::from(x.to_vec::<f32>()?))).collect()
     };
@@ -169,5 +169,5 @@ fn what_profiles_cannot_tell() {
             e.to_string().lines().filter(|l| !l.starts_with("  at ")).collect::<Vec<_>>().join("\n")
         })
         .collect();
-    insta::assert_snapshot!("what_profiles_cannot_tell", errors.join("\n\n"));
+    insta::assert_snapshot!("calls_that_profiles_cannot_describe", errors.join("\n\n"));
 }

@@ -197,7 +197,7 @@ fn rearrangements() {
 
 /// `to` compares with what a tensor suggests to results, `contiguous` with how it lies.
 #[test]
-fn to_leaves_what_suggests_the_format() {
+fn to_returns_tensors_that_already_suggest_the_format() {
     let to = |x: &Tensor, format: MemoryFormat| {
         let out =
             call("aten::to.dtype", args![x, DType::F32, false, false, format]).expect("a result");
@@ -270,21 +270,21 @@ fn bad_arguments_are_named() {
         (x.grid_sampler(&grid.slice(3, ..1), 0, 0, false), "`grid`"),
         (x.pad([0, 4], "reflect", None), "2 to 3 dimensions"),
         (x.pad([4, 0, 0, 0], "reflect", None), "too large"),
-        (x.pad([-2, -2, 0, 0], "replicate", None), "leaves nothing"),
+        (x.pad([-2, -2, 0, 0], "replicate", None), "removes all elements"),
         (x.pad([1, 1], "circular", None), "one or two dimensions"),
         (x.pixel_shuffle(0), "`upscale_factor`"),
         (x.pixel_unshuffle(2), "multiple of 2"),
         (x.channel_shuffle(0), "`groups`"),
         (x.rot90(1, [1, 1]), "`dims`"),
         (row(3).glu(1), "multiple of 2"),
-        (x.im2col([4, 4], [1, 1], [0, 0], [1, 1]), "do not fit"),
+        (x.im2col([4, 4], [1, 1], [0, 0], [1, 1]), "exceed"),
         (x.im2col([2, 2], [0, 1], [0, 0], [1, 1]), "`dilation`"),
         (x.col2im([3, 4], [2, 2], [1, 1], [0, 0], [1, 1]), "dimensions"),
         (x.max_unpool2d(&Tensor::full([1, 1, 3, 4], 16, DType::I64), [4, 4]), "holds 16"),
         (x.max_unpool2d(&Tensor::full([1, 1, 3, 4], -1, DType::I64), [4, 4]), "holds -1"),
         (
             x.fractional_max_pool2d([2, 2], [4, 4], &Tensor::zeros([1, 1, 2], DType::F32)).0,
-            "do not fit",
+            "exceed",
         ),
         (
             x.fractional_max_pool2d([2, 2], [2, 2], &Tensor::zeros([1, 2], DType::F32)).0,

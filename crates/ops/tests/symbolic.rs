@@ -62,7 +62,7 @@ fn views_of_a_symbolic_batch_take_no_guards() {
 }
 
 #[test]
-fn what_depends_on_a_size_is_a_guard() {
+fn branches_on_sizes_become_guards() {
     let scope = Scope::new();
     let b = batch(&scope);
     let x = Tensor::fake([b, 6.into()], DType::F32);
@@ -107,7 +107,7 @@ fn data_dependent_sizes_are_fresh_symbols() {
 }
 
 #[test]
-fn what_contradicts_an_assertion_about_data_names_it() {
+fn contradictions_name_the_assertion_about_data() {
     let scope = Scope::new();
     let b = scope.backed(Some("b"), Range::new(0, 64), 4).expect("a fresh symbol");
     let loc = Loc { file: "model.rs", line: 7 };
@@ -123,7 +123,7 @@ fn what_contradicts_an_assertion_about_data_names_it() {
     }
     // what the example does not have is refused as ever
     let e = x.narrow(0, 5, 0).ok().expect_err("too far").to_string();
-    assert!(e.contains("start 5 and length 0 leave dimension 0 of size b"), "{e}");
+    assert!(e.contains("start 5 and length 0 exceed dimension 0 of size b"), "{e}");
 }
 
 #[test]

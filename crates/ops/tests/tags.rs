@@ -115,7 +115,7 @@ fn inplace_operators_return_their_argument() {
 }
 
 #[test]
-fn out_operators_return_what_they_write() {
+fn out_operators_return_the_written_tensors() {
     let kernel = |x: &Tensor, a: &mut Tensor, b: &mut Tensor| -> Result<()> {
         a.write::<f32>()?.fill(x.item::<f32>()? + 1.0);
         b.write::<f32>()?.fill(x.item::<f32>()? + 2.0);
@@ -179,8 +179,8 @@ fn tags_that_contradict_the_schema_are_refused() {
             "return 0 is not the argument `a`",
         ),
         ("g(Tensor(a!) x) -> Tensor(a)", &[Tag::Inplace], "it does not return `x`"),
-        ("g(Tensor x) -> Tensor", &[Tag::InplaceView], "never changes"),
-        ("g(Tensor x) -> Tensor", &[Tag::MaybeAliasingOrMutating], "held to its schema"),
+        ("g(Tensor x) -> Tensor", &[Tag::InplaceView], "immutable"),
+        ("g(Tensor x) -> Tensor", &[Tag::MaybeAliasingOrMutating], "checked against its schema"),
     ] {
         let e = refused(schema, tags);
         assert!(e.contains(why), "{schema}: {e}");
@@ -272,7 +272,7 @@ fn schemas_are_inferred_from_signatures() {
 }
 
 #[test]
-fn what_is_mutated_may_be_unknown() {
+fn mutated_arguments_may_be_unknown() {
     let kernel = |x: &Tensor, l: &[Option<Tensor>], n: i64| -> Result<()> {
         x.clone().write::<f32>()?.fill(n as f32);
         l.iter().flatten().try_for_each(|t| t.clone().write::<f32>().map(|mut w| w.fill(n as f32)))

@@ -94,7 +94,7 @@ fn an_lstm_in_two_directions() {
 }
 
 #[test]
-fn a_recurrent_layer_names_what_does_not_fit() {
+fn errors_of_a_recurrent_layer_name_the_argument() {
     let (x, h, c) = (tensor(&[2, 2, 3], 1), tensor(&[4, 2, 2], 4), tensor(&[4, 2, 2], 5));
     let w = lstm_weights();
     let refused = |x: &Tensor, h: &Tensor, w: &[Tensor]| {
@@ -108,7 +108,7 @@ fn a_recurrent_layer_names_what_does_not_fit() {
         ),
         (
             refused(&x, &tensor(&[4, 2, 1], 1), &w),
-            "equally wide without a projection, found 1 and 2",
+            "equal widths without a projection, found 1 and 2",
         ),
         (refused(&x.narrow(0, 0, 0), &h, &w), "at least one step"),
         (refused(&x.select(0, 0), &h, &w), "`input` must have 3 dimensions"),
@@ -208,7 +208,7 @@ fn batch_norm_without_updates_leaves_its_arguments() {
                 Value::from(mean.to_dtype(DType::BF16)),
                 Value::from(var.to_dtype(DType::BF16)),
             ),
-            "f32 beside half precision",
+            "f32 if `input` has half precision",
         ),
         (full(&x.to_dtype(DType::I64), Value::None, Value::None), "floating dtype"),
     ] {

@@ -319,7 +319,7 @@ fn indexing_notation_is_pythons() {
 }
 
 #[test]
-fn refusals_name_what_was_expected_and_found() {
+fn errors_name_expected_and_found_values() {
     let x = iota(&[2, 6]);
     for (t, parts) in [
         (x.view([5, -1]), ["[5, -1]", "12"]),
@@ -327,7 +327,7 @@ fn refusals_name_what_was_expected_and_found() {
         (x.t().view([12]), ["strides [1, 6]", "reshape"]),
         (x.select(1, 6), ["index 6", "[2, 6]"]),
         (x.expand([3, 6]), ["[2, 6]", "[3, 6]"]),
-        (x.permute([0, 0]), ["twice", "[0, 0]"]),
+        (x.permute([0, 0]), ["duplicate dimension", "[0, 0]"]),
         (x.narrow(1, 4, 3), ["start 4", "length 3"]),
         (x.as_strided([4, 4], [4, 1], None), ["[4, 4]", "96 bytes"]),
         (x.transpose(0, 2), ["dimension 2", "out of range"]),
@@ -343,7 +343,7 @@ fn refusals_name_what_was_expected_and_found() {
 
 /// A tensor without elements may have a dimension of any size.
 #[test]
-fn nothing_is_arranged_at_no_cost() {
+fn rearranging_empty_tensors_takes_no_time() {
     let (x, many) = (Tensor::zeros([0, 1i64 << 40], DType::F32), 1i64 << 40);
     for (op, args, expected) in [
         ("flip", args![&x, vec![1i64]], [0, many]),
@@ -380,7 +380,7 @@ fn numbers_too_large_for_any_memory() {
 }
 
 #[test]
-fn pieces_larger_than_everything() {
+fn pieces_larger_than_the_dimension() {
     for n in [0, 5] {
         let out = call("aten::split.Tensor", args![Tensor::zeros([n], DType::F32), i64::MAX, 0])
             .expect("one piece");
@@ -391,7 +391,7 @@ fn pieces_larger_than_everything() {
 }
 
 #[test]
-fn padding_cuts_off_what_there_is() {
+fn negative_padding_removes_at_most_all_elements() {
     let x = Tensor::from([0i64, 1]);
     let pad = |x: &Tensor, pad: &[i64]| call("aten::constant_pad_nd", args![x, pad.to_vec()]);
     for by in [[-3, 3], [3, -3], [-1, -2], [0, -3]] {

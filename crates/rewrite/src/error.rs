@@ -38,8 +38,8 @@ const WINDOW_RADIUS: usize = 2;
 pub enum Reason {
     /// A view has elements that lie outside the tensor which owns the storage.
     #[error(
-        "{op} gives a view of elements outside the tensor that owns the storage ({viewed}); only \
-            inputs of plain sizes can be viewed beyond their elements"
+        "{op} returns a view that exceeds the tensor that owns the storage ({viewed}); only inputs \
+            of static sizes may be viewed beyond their elements"
     )]
     ViewOutOfBounds {
         /// The operator.
@@ -50,7 +50,7 @@ pub enum Reason {
     /// The elements of a view depend on symbols in a way that the view algebra cannot express.
     #[error(
         "{op}: cannot determine the view's elements from its symbolic sizes ({viewed}); call \
-            `contiguous` on the viewed tensor first, or trace with plain sizes"
+            `contiguous` on the viewed tensor first, or trace with static sizes"
     )]
     UnresolvedView {
         /// The operator.
@@ -61,7 +61,8 @@ pub enum Reason {
     /// The graph declares a result as a view of an argument, and no view has its dtype or its
     /// elements.
     #[error(
-        "{op} has to copy here ({why}), and the graph declares a view; write `copy` behind the call"
+        "{op} must copy ({why}), but the graph declares its result as a view; write `copy` after \
+            the call"
     )]
     Copies {
         /// The operator.
@@ -80,8 +81,8 @@ pub enum Reason {
     },
     /// An operator reads elements of its argument's storage outside the argument.
     #[error(
-        "{op} reads the storage of its argument beyond the argument's elements; write to, or copy, \
-            an `as_strided` view instead"
+        "{op} reads its argument's storage beyond the argument's elements; write to an \
+            `as_strided` view, or copy it, instead"
     )]
     Storage {
         /// The operator.
@@ -98,7 +99,10 @@ pub enum Reason {
         to: String,
     },
     /// Inputs that share memory have different dtypes.
-    #[error("the inputs `{first}` ({from}) and `{second}` ({to}) share memory as two dtypes")]
+    #[error(
+        "the inputs `{first}` ({from}) and `{second}` ({to}) share memory, but have different \
+            dtypes"
+    )]
     SharedDtypes {
         /// One input.
         first: String,
@@ -125,8 +129,8 @@ pub enum Reason {
     },
     /// Inputs that share memory have symbolic sizes.
     #[error(
-        "inputs that share memory must have plain sizes: which elements they share decides what \
-            the program computes"
+        "inputs that share memory must have static sizes: the program's results depend on which \
+            elements they share"
     )]
     SymbolicAliasing,
     /// Offsets, sizes or strides that make no view.
@@ -136,7 +140,7 @@ pub enum Reason {
     #[error(transparent)]
     Build(#[from] BuildError),
     /// A fault of this pass.
-    #[error("internal: {0}")]
+    #[error("internal error: {0}")]
     Internal(&'static str),
 }
 

@@ -153,7 +153,7 @@ fn lift(
         if !requirements.extend(discovered) {
             return Err(FunctionalizeError {
                 statement: refused.and_then(|e| e.statement),
-                kind: Reason::Internal("lifting discovers a requirement that it was given"),
+                kind: Reason::Internal("lifting reports a requirement that it already has"),
             });
         }
     }

@@ -124,7 +124,7 @@ impl TraceInputs<'_> {
                 Value::Int(i) if self.options.symbolic && self.fixed.get(index) != Some(&true) => {
                     let Some(hint) = i.as_i64() else {
                         return refuse(format!(
-                            "input {index} is the integer {i}; a sample must be a number"
+                            "input {index} is the symbolic integer {i}; a sample must be a constant"
                         ));
                     };
                     let symbol = scope.backed(None, Range { lo: i64::MIN, hi: i64::MAX }, hint)?;
@@ -177,10 +177,9 @@ impl TraceInputs<'_> {
     fn concrete(&self, index: usize, t: &Tensor) -> Result<Concrete> {
         match t.meta().concrete() {
             Some(c) => Ok(c),
-            None => refuse(format!(
-                "input {index} is {}; a sample's sizes must be plain numbers",
-                t.meta()
-            )),
+            None => {
+                refuse(format!("input {index} is {}; a sample must have static sizes", t.meta()))
+            }
         }
     }
 
@@ -196,13 +195,13 @@ impl TraceInputs<'_> {
             let (name, range) = (declared.name(), declared.range());
             let Some(leaf) = self.leaves.get(input) else {
                 return refuse(format!(
-                    "dynamic dimension `{name}` is of input {input}, but there are {} inputs",
+                    "dynamic dimension `{name}` refers to input {input}, but there are {} inputs",
                     self.leaves.len()
                 ));
             };
             let Value::Tensor(t) = &leaf.value else {
                 return refuse(format!(
-                    "dynamic dimension `{name}` is of input {input}, which is {}, not a tensor",
+                    "dynamic dimension `{name}` refers to input {input}, which is {}, not a tensor",
                     leaf.value.kind()
                 ));
             };
@@ -242,8 +241,8 @@ impl TraceInputs<'_> {
                 Some((_, (i, d, n), _)) if *n != size => {
                     return refuse(format!(
                         "`{name}` is dimension {d} of input {i}, of size {n}, and dimension {dim} \
-                            of input {input}, of size {size}; one name \
-                         stands for one size"
+                            of input {input}, of size {size}; dimensions of one name must have \
+                            equal sizes"
                     ));
                 }
                 Some((.., symbol)) => *symbol,

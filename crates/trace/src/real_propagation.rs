@@ -82,14 +82,14 @@ impl RealValues {
         let number = |i: &SymInt| {
             i.hint()
                 .map(SymInt::from)
-                .ok_or(TraceError::Internal("a size has no value on the samples"))
+                .ok_or(TraceError::Internal("a size has no value for the samples"))
         };
         Ok(match v {
             Value::Int(i) => Value::Int(number(i)?),
             Value::Ints(l) => Value::Ints(l.iter().map(number).collect::<Result<_, _>>()?),
             other => other.map_tensors(&mut |t| match t.slot() {
                 Some(slot) => {
-                    let missing = TraceError::Internal("a traced tensor has no real one");
+                    let missing = TraceError::Internal("a traced tensor has no real tensor");
                     self.by_slot.get(&slot.value).cloned().ok_or_else(|| Error::from(missing))
                 }
                 None => self.cloner.clone_of(t),

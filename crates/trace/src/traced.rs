@@ -42,8 +42,8 @@ impl Interface {
                 LeafKind::Input => inputs.push(leaf.value),
                 LeafKind::Fixed(value) if equal(value, &leaf.value) => {}
                 LeafKind::Fixed(value) => {
-                    let why = "numbers are constants of a trace, unless they are `SymInt`s of a \
-                        symbolic one; trace again for other values";
+                    let why = "a trace is specialized to numbers, except `SymInt`s of a symbolic \
+                        trace; trace again for other values";
                     return Err(RunError::Input {
                         input: label.clone(),
                         what: "the value".into(),

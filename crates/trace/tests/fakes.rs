@@ -206,7 +206,7 @@ fn branching_on_data_in_a_fake_kernel() {
 }
 
 #[test]
-fn what_a_fake_kernel_may_not_do_in_a_trace() {
+fn fake_kernel_errors_in_a_trace() {
     let unreturned = op("f::unreturned", copy, |cx, x| cx.new_dynamic_size().map(|_| like(x)));
     let real = op("f::real", copy, |_, _| Ok(Tensor::from([1.0f32, 2.0])));
     let mixes = op("f::mixes", copy, |_, x| (x + Tensor::from([1.0f32, 2.0])).ok().cloned());

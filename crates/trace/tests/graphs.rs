@@ -241,8 +241,8 @@ fn numbers_among_the_inputs() {
     assert_eq!((values(&y), n.as_i64()), (vec![-3.0], Some(10)));
     let e = t.run((vector(1), SymInt::from(10), 5, 0.5)).unwrap_err();
     assert_snapshot!(e.kind().to_string(), @"input `k`: the value must be the integer 4, found \
-        the integer 5 (numbers are constants of a trace, unless they are `SymInt`s of a symbolic \
-        one; trace again for other values)");
+        the integer 5 (a trace is specialized to numbers, except `SymInt`s of a symbolic trace; \
+        trace again for other values)");
     let t = trace(program, inputs()).unwrap();
     assert!(
         t.run((vector(2), SymInt::from(4), 4, 0.5)).is_err(),

@@ -13,7 +13,7 @@ fn ramp(sizes: [i64; 3]) -> Tensor {
 }
 
 #[test]
-fn batch_norm_in_training_is_recorded_as_what_it_writes() {
+fn batch_norm_in_training_is_recorded_as_its_writes() {
     let norm = |(x, mean, var): (Tensor, Tensor, Tensor)| {
         x.batch_norm_train(None, None, Some((&mean, &var)), 0.5, 1e-5)
     };

@@ -62,7 +62,7 @@ fn a_call_has_one_canonical_node() {
 }
 
 #[test]
-fn a_graph_runs_what_is_registered_when_it_runs() {
+fn a_graph_runs_the_kernels_registered_at_run_time() {
     let x = Tensor::from([0.5f32]);
     let t = trace(|x: Tensor| x.asinh() + 1.0, x.clone()).unwrap();
     let run = || t.run(x.clone()).unwrap().item::<f32>().unwrap();

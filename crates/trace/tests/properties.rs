@@ -139,7 +139,7 @@ proptest! {
     }
 
     #[test]
-    fn steps_that_ask_nothing_run_at_any_size(
+    fn steps_without_guards_run_at_any_size(
         steps in prop::collection::vec(Step::any_size(), 0..8),
         sample in (2usize..5, 2usize..5),
         other in (0usize..5, 0usize..5),

@@ -59,15 +59,15 @@ fn options_that_do_not_fit() {
     let errors: Vec<String> =
         cases.iter().map(|o| o.trace(id, inputs()).unwrap_err().kind().to_string()).collect();
     assert_snapshot!(errors.join("\n"), @r"
-    dynamic dimension `a` is of input 2, but there are 2 inputs
+    dynamic dimension `a` refers to input 2, but there are 2 inputs
     dynamic dimension `a` is dimension 1 of input 1, which has 1 dimensions
     input 0 has size 2 in dimension 0, outside the range [3, oo) of `a`
     the range of dimension `a` is [3, 2]; expected 0 <= min <= max
-    `a` is dimension 0 of input 0, of size 2, and dimension 1 of input 0, of size 3; one name stands for one size
+    `a` is dimension 0 of input 0, of size 2, and dimension 1 of input 0, of size 3; dimensions of one name must have equal sizes
     dimension `a` is declared with two ranges, [0, oo) and [0, 9]
     dimension 1 of input 0 is declared dynamic twice
     `not a name` cannot name a symbol: expected an identifier (letters, digits, `_`, not starting with a digit) other than `and`, `or`, `not`, `true`, `false`, `min`, `max`, `oo`
-    a symbol cannot be named `f32`: in a graph's text that word has a meaning of its own
+    a symbol cannot be named `f32`: the name is a reserved word of graph text
     1 names were given for 2 inputs
     inputs 0 and 1 are both named `x`
     `2y` cannot name input 1: expected letters, digits and `_`, not starting with a digit
@@ -76,8 +76,8 @@ fn options_that_do_not_fit() {
         .dynamic(1, 0, Dim::new("n"))
         .trace(|x: (Tensor, i64)| x.0, (vector(1), 2))
         .unwrap_err();
-    assert_snapshot!(e.kind(), @"dynamic dimension `n` is of input 1, which is the integer 2, not \
-        a tensor");
+    assert_snapshot!(e.kind(), @"dynamic dimension `n` refers to input 1, which is the integer 2, \
+        not a tensor");
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn the_first_error_is_returned_even_if_its_value_is_dead() {
 }
 
 #[test]
-fn a_fake_kernel_that_promises_what_the_kernel_does_not_keep() {
+fn a_fake_kernel_whose_metadata_differs_from_the_kernel() {
     let wrong = [
         identity("t::wrong_size", |_, x| Ok(Tensor::fake([x.size(0), x.size(1) + 1], x.dtype()))),
         identity("t::wrong_rank", |_, x| Ok(Tensor::fake([x.size(0)], x.dtype()))),
@@ -137,19 +137,19 @@ fn a_fake_kernel_that_promises_what_the_kernel_does_not_keep() {
         errors += &format!("{}\n", text(&e));
     }
     assert_snapshot!(errors, @r"
-    t::wrong_size: output 0: its fake kernel promises size 1 to be 6, its kernel returned 5. Fix the fake kernel
+    t::wrong_size: output 0: its fake kernel promises size 1 to be 6, but its kernel returned 5. Fix the fake kernel
       at crates/trace/tests/refusals.rs:N
     > %wrong_size: f32[s0, s1 + 1] = t::wrong_size(%x)
 
-    t::wrong_rank: output 0: its fake kernel promises rank to be 1, its kernel returned 2. Fix the fake kernel
+    t::wrong_rank: output 0: its fake kernel promises rank to be 1, but its kernel returned 2. Fix the fake kernel
       at crates/trace/tests/refusals.rs:N
     > %wrong_rank: f32[s0] = t::wrong_rank(%x)
 
-    t::wrong_dtype: output 0: its fake kernel promises dtype to be f64, its kernel returned f32. Fix the fake kernel
+    t::wrong_dtype: output 0: its fake kernel promises dtype to be f64, but its kernel returned f32. Fix the fake kernel
       at crates/trace/tests/refusals.rs:N
     > %wrong_dtype: f64[s0, s1] = t::wrong_dtype(%x)
 
-    t::wrong_strides: output 0: its fake kernel promises stride 0 to be 1, its kernel returned 5. Fix the fake kernel
+    t::wrong_strides: output 0: its fake kernel promises stride 0 to be 1, but its kernel returned 5. Fix the fake kernel
       at crates/trace/tests/refusals.rs:N
     > %wrong_strides: f32[s0, s1] strides [1, s0] = t::wrong_strides(%x)
     ");
@@ -187,7 +187,7 @@ fn a_symbol_that_no_result_shows_by_itself() {
         identity("t::doubled", |cx, _| Ok(Tensor::fake([cx.new_dynamic_size()? * 2], DType::F32)));
     let e = trace(move |x: Tensor| call(&op, args![&x]), vector(4)).unwrap_err();
     assert_snapshot!(text(&e), @r"
-    t::doubled: its fake kernel returned sizes that depend on u0, but none that is u0 itself, so a run could not know it; return an output with u0 as a size, or make a data-dependent size for the whole expression
+    t::doubled: its fake kernel returned sizes that depend on u0, but no size is u0 itself, so a run cannot determine it; return an output with u0 as a size, or make a data-dependent size for the whole expression
       at crates/trace/tests/refusals.rs:N
     ");
 }
@@ -244,11 +244,11 @@ fn inputs_that_were_not_traced_for() {
     ]
     .map(|r| r.unwrap_err().kind().to_string());
     assert_snapshot!(errors.join("\n"), @r"
-    input `in0`: size 1 must be 3, found 4 (the trace took it for a fixed number; make the dimension dynamic to vary it)
+    input `in0`: size 1 must be 3, found 4 (the trace is specialized to this value; make the dimension dynamic to vary it)
     input `in0`: rank must be 2, found 1
     input `in0`: dtype must be f32, found f64
-    the input `in1` must be a single value, found an absent value; a program is traced for inputs of one structure, trace again for another
-    input `in0`: it must be a real tensor, found a fake tensor f32[2, 3]
+    the input `in1` must be a single value, found an absent value; trace again for inputs of another structure
+    input `in0`: the value must be a tensor with data, found a fake tensor f32[2, 3]
     ");
 }
 
@@ -342,7 +342,7 @@ fn a_graph_read_from_text() {
     let constant = "graph g(%x: f32[2]) -> (f32[2])\n  const %w: f32[2] = \
         sha256:0123456789abcdef\n{\n  return %w\n}";
     assert_snapshot!(text(&run(constant).unwrap_err()), @r"
-    the constant `w` is known by its digest only: a graph read from text has no contents
+    the constant `w` has no contents: graph text stores only the digest of a constant
       at crates/trace/tests/refusals.rs:N
     ");
 }

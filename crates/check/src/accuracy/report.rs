@@ -47,7 +47,7 @@ impl Row {
         let at = |a: Option<[u64; 2]>| self.arguments(a.unwrap_or_default());
         if e.wrong > 0 {
             return Some(format!(
-                "{name}, {d}: {} results are NaN, or zeros of a sign, where the exact value is \
+                "{name}, {d}: {} results are NaN, or zeros with a sign, but the exact values are \
                     not; first at {}",
                 e.wrong,
                 at(e.wrong_at)

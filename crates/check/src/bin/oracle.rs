@@ -16,14 +16,14 @@ usage: oracle [--programs N] [--seed S] [--mode NAME[,NAME]] [--statements K] [-
               [--write DIR] [--stats]
        oracle --replay FILE [--mode NAME[,NAME]]
        oracle --show INDEX [--seed S] [--statements K]
-  --programs N    how many random programs (default: 1000)
-  --seed S        which ones: the programs of a seed are always the same (default: 1)
-  --mode NAME     run them this way only (default: every way)
+  --programs N    how many random programs to generate (default: 1000)
+  --seed S        the seed of the generator; a seed always gives the same programs (default: 1)
+  --mode NAME     run only these modes (default: all)
   --statements K  about how many statements a program has at most (default: 12)
-  --threads N     (default: as many as there are)
-  --write DIR     write each failing program, made small, to DIR/mode-seed-index.txt
-  --stats         print what the programs exercised
-  --replay FILE   check the program in a file; if it fails, print it made small
+  --threads N     how many threads (default: one per core)
+  --write DIR     write each failing program, shrunk, to DIR/mode-seed-index.txt
+  --stats         print how many programs have each feature
+  --replay FILE   check the program in a file; if it fails, print it shrunk
   --show INDEX    print a program";
 
 struct Options {
@@ -41,7 +41,7 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
     let mut given: Vec<String> = Vec::new();
     while let Some(arg) = args.next() {
         if given.contains(&arg) {
-            return Err(format!("`{arg}` is given twice\n{USAGE}"));
+            return Err(format!("duplicate option `{arg}`\n{USAGE}"));
         }
         given.push(arg.clone());
         match arg.as_str() {
@@ -51,7 +51,7 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
             }
             "--programs" | "--seed" | "--mode" | "--statements" | "--threads" | "--write"
             | "--replay" | "--show" => {}
-            _ => return Err(format!("`{arg}` is no option\n{USAGE}")),
+            _ => return Err(format!("unknown option `{arg}`\n{USAGE}")),
         }
         let value = args.next().ok_or_else(|| format!("`{arg}` takes a value\n{USAGE}"))?;
         let number = || {
@@ -92,7 +92,7 @@ fn named(name: &str) -> Result<&'static dyn Mode, String> {
     all.iter()
         .copied()
         .find(|m| m.name() == name)
-        .ok_or_else(|| format!("`{name}` is no mode; there are {}", known.join(", ")))
+        .ok_or_else(|| format!("unknown mode `{name}`; expected one of {}", known.join(", ")))
 }
 
 fn write(dir: &Path, seed: u64, failure: &FuzzFailure) -> std::io::Result<()> {
@@ -192,7 +192,7 @@ mod tests {
             ("--replay f --seed 2", "`--replay` and `--seed` cannot be given together"),
             ("--show 3 --mode traced", "`--show` and `--mode` cannot be given together"),
             ("--stats --show 3", "`--show` and `--stats` cannot be given together"),
-            ("--seed 1 --seed 2", "`--seed` is given twice"),
+            ("--seed 1 --seed 2", "duplicate option `--seed`"),
         ] {
             let told = told(line).unwrap_or_default();
             assert!(told.starts_with(expected), "{line}: {told}");

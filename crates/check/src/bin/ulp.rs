@@ -13,10 +13,9 @@ use std::time::Instant;
 const USAGE: &str = "\
 usage: ulp [--function NAME[,NAME]] [--dtype f32|bf16|f16|f64] [--samples N] [--pairs N]
            [--wide N] [--threads N] [--markdown]
-  --samples N   about N patterns of f32 for each function, and those about its edges
-                (default: all 2^32)
-  --pairs N     pairs of f32 for functions of two arguments (default: 2^26)
-  --wide N      arguments of f64 (default: 100000)";
+  --samples N   about N bit patterns of f32 per function, and those near its edges (default: all)
+  --pairs N     how many pairs of f32 for functions of two arguments (default: 2^26)
+  --wide N      how many arguments of f64 (default: 100000)";
 
 struct Options {
     functions: Vec<String>,
@@ -49,7 +48,7 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
             "--pairs" => o.effort.pairs = number()?,
             "--wide" => o.effort.wide = number()?,
             "--threads" => o.effort.threads = number()?.clamp(1, 1024) as usize,
-            _ => return Err(format!("`{arg}` is no option\n{USAGE}")),
+            _ => return Err(format!("unknown option `{arg}`\n{USAGE}")),
         }
     }
     Ok(o)
@@ -74,7 +73,7 @@ fn run(o: &Options) -> Result<bool, Error> {
     }
     if rows.is_empty() {
         eprintln!(
-            "no function of {} is measured in {}",
+            "no function among {} is measured in {}",
             o.functions.join(", "),
             o.dtype.as_deref().unwrap_or("any dtype")
         );

@@ -25,7 +25,7 @@ pub(super) fn outputs(
 ) -> Result<(), String> {
     let (expected, found) = (flatten(expected), flatten(found));
     if expected.len() != found.len() {
-        return Err(format!("{} results, not {}", found.len(), expected.len()));
+        return Err(format!("found {} results, expected {}", found.len(), expected.len()));
     }
     for (i, (e, f)) in expected.iter().zip(&found).enumerate() {
         let outcome = value(e, f).or_else(|difference| {
@@ -64,7 +64,7 @@ fn same_elements(x: &Tensor, dim: i64, expected: &Tensor, found: &Tensor) -> Res
         ));
         if !next.all().to_vec::<bool>().map_err(|e| e.to_string())?.iter().all(|distinct| *distinct)
         {
-            return Err("a position occurs twice".into());
+            return Err("duplicate position".into());
         }
     }
     Ok(())
@@ -85,7 +85,7 @@ pub(super) fn value(expected: &Value, found: &Value) -> Result<(), String> {
             Ok(())
         }
         (Value::None, Value::None) => Ok(()),
-        _ => Err(format!("found {found:?}, not {expected:?}")),
+        _ => Err(format!("found {found:?}, expected {expected:?}")),
     }
 }
 
@@ -110,7 +110,7 @@ fn elements<T: Bytes + Into<Number>>(expected: &Tensor, found: &Tensor) -> Resul
     match differ.first() {
         None => Ok(()),
         Some(&i) => Err(format!(
-            "element {i} is {:?}, not {:?}; {} of {} elements differ",
+            "element {i} is {:?}, expected {:?}; {} of {} elements differ",
             found[i],
             expected[i],
             differ.len(),

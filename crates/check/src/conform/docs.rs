@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// The reason for an operator whose calls PyTorch recorded, and which nobody has written.
-const UNWRITTEN: &str = "it is not written yet";
+const UNWRITTEN: &str = "it is not implemented yet";
 
 /// Every builtin operator with its class and the number of recorded calls that agree, and every
 /// operator that is missing, by reason.
@@ -25,7 +25,7 @@ pub fn markdown(reports: &[OperatorReport]) -> String {
         // writing to a string cannot fail
         let _ = writeln!(out, "| `{name}` | {} | {agree} |", short_class(name, class));
     }
-    out += "\n## Missing\n\nPyTorch's operators that are known to be missing, by reason.\n";
+    out += "\n## Not supported\n\nPyTorch's operators that are not supported, by reason.\n";
     for (reason, names) in missing(reports, &builtins) {
         let _ = writeln!(out, "\n{}:\n", wrapped(&capitalized(reason)));
         names.iter().for_each(|name| out += &format!("- `aten::{name}`\n"));
@@ -53,7 +53,7 @@ fn summary(reports: &[OperatorReport], builtins: &BTreeMap<&str, String>) -> Str
          offsets, dtypes and values.\n\n\
          | recorded calls | number |\n|---|--:|\n\
          | agree | {agree} ({:.1} %) |\n\
-         | of missing operators | {of_missing} |\n\
+         | of unsupported operators | {of_missing} |\n\
          | differ | {} |\n\n\
          `crates/check/tests/recorded.rs` lists the calls that may differ, with the reasons.\n",
         builtins.len(),

@@ -88,7 +88,7 @@ impl File {
             doc[key]
                 .as_str()
                 .map(str::to_owned)
-                .ok_or_else(|| format(format!("has no text `{key}`")))
+                .ok_or_else(|| format(format!("has no string `{key}`")))
         };
         let (dotted, schema) = (text("op")?, text("schema")?);
         let calls = doc["calls"].as_array().ok_or_else(|| format("has no list `calls`".into()))?;

@@ -53,7 +53,7 @@ impl RecordedCall {
         }
         if self.args.len() > schema.args.len() {
             return Err(format!(
-                "{} arguments were recorded, the schema has {}",
+                "{} arguments were recorded, but the schema has {}",
                 self.args.len(),
                 schema.args.len()
             ));
@@ -78,7 +78,7 @@ impl RecordedCall {
             Json::Number(n) => match (n.as_i64(), n.as_f64()) {
                 (Some(i), _) => Value::from(i),
                 (None, Some(x)) if n.is_f64() => Value::from(x),
-                _ => return Err(format!("the integer {n} does not fit into 64 bits")),
+                _ => return Err(format!("the integer {n} overflows 64 bits")),
             },
             Json::String(s) => Value::from(s.as_str()),
             Json::Array(l) => {
@@ -97,7 +97,7 @@ impl RecordedCall {
                     "memory_format" => {
                         Value::from(bare.parse::<MemoryFormat>().map_err(|e| e.to_string())?)
                     }
-                    other => return Err(format!("a recorded value of the unknown kind `{other}`")),
+                    other => return Err(format!("unknown kind `{other}` of a recorded value")),
                 }
             }
         })
@@ -122,7 +122,7 @@ impl RecordedCall {
             Some(t) => t.clone(),
             None => {
                 let (_, bytes) =
-                    self.bytes(key).ok_or_else(|| format!("there is no storage `{key}`"))?;
+                    self.bytes(key).ok_or_else(|| format!("unknown storage `{key}`"))?;
                 let flat = typed!(dtype, T => {
                     let data: Vec<T> = bytes.chunks_exact(dtype.size()).map(T::decode).collect();
                     let n = data.len() as i64;

@@ -16,10 +16,10 @@ pub type CallResult = Result<(Vec<Value>, Args), String>;
 /// Makes every call of a file; the second result is what the eager calls gave.
 pub fn check_file(file: &File) -> (OperatorReport, Vec<CallResult>) {
     let found = Op::find(&file.name);
-    let missing = found
-        .as_ref()
-        .err()
-        .map_or_else(|| format!("{} is not builtin", file.name), |e| e.kind().to_string());
+    let missing = found.as_ref().err().map_or_else(
+        || format!("{} is not a builtin operator", file.name),
+        |e| e.kind().to_string(),
+    );
     let op = found.ok().filter(Op::is_builtin);
     let schema = op.and_then(|op| op.schema().ok());
     let other_schema = schema.map(|s| s.to_string()).filter(|s| *s != file.schema);
@@ -94,7 +94,7 @@ fn traced(op: Op, call: &RecordedCall, options: &TraceOptions) -> CallResult {
     let program = |given: Vec<Tensor>| -> maquette_ops::Result<Vec<Tensor>> {
         let mut given = given.into_iter();
         let mut next = |_: &Tensor| {
-            given.next().ok_or_else(|| Error::value("there are fewer tensors than arguments"))
+            given.next().ok_or_else(|| Error::value("the record has fewer tensors than arguments"))
         };
         let args = args
             .iter()

@@ -90,7 +90,7 @@ fn mismatch_text(
     expected: impl std::fmt::Display,
     found: impl std::fmt::Display,
 ) -> String {
-    format!("{what}: the fake kernel promises {expected}, the kernel gives {found}")
+    format!("{what}: the fake kernel promises {expected}, but the kernel returned {found}")
 }
 
 /// Compares metadata. Returns one message, for the most significant difference.
@@ -138,7 +138,7 @@ pub(super) fn call(
         let Some(&value) = bindings.values.get(&symbol) else { continue };
         if !range.contains(value) {
             let message = format!(
-                "the data-dependent size {name} is declared in {range}, and the kernel gives \
+                "the data-dependent size {name} is declared in {range}, but the kernel returned \
                     {value}"
             );
             report.fail(sample, &message);
@@ -204,7 +204,7 @@ fn compare(
             }
             (Value::Int(p), Value::Int(r)) if bindings.differs(*p, *r) => {
                 let hint = if p.as_i64().is_some() {
-                    ". An integer that data decide is `cx.new_dynamic_size()?`"
+                    ". For an integer that depends on data, return `cx.new_dynamic_size()?`"
                 } else {
                     ""
                 };
@@ -277,9 +277,8 @@ impl DataDependentSizes {
                 None => continue,
             };
             report.warnings.push(format!(
-                "the size {name} is declared as data-dependent, and was {always} in all {n} \
-                    calls; if that is so always, return it from the fake \
-                 kernel instead of `new_dynamic_size`"
+                "the size {name} is declared as data-dependent, but was {always} in all {n} calls; \
+                    if it always is, return it from the fake kernel instead of `new_dynamic_size`"
             ));
         }
     }

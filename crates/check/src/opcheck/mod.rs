@@ -141,7 +141,7 @@ fn nondeterministic(op: Op, options: &OpcheckOptions) -> Option<&'static str> {
 fn run(op: Op, args: Args, options: &OpcheckOptions, loc: Loc) -> Result<Report> {
     if mode::is_active() {
         return Err(Error::value(
-            "opcheck runs operators and traces them, and cannot do so inside a trace",
+            "opcheck runs and traces operators, so it cannot be called inside a trace",
         ));
     }
     let schema = op.schema()?;
@@ -219,7 +219,7 @@ fn variants(
     if most < options.derive {
         report
             .skipped_variants
-            .push(format!("more than {most} derived samples, as the given one is large"));
+            .push(format!("more than {most} derived samples, because the given sample is large"));
     }
     for variant in derive.variants(most)? {
         match subject.run(&variant.args) {
@@ -239,7 +239,7 @@ fn variants(
             && let Some((_, e)) = refused.iter().find(|(v, _)| varies(v))
         {
             report.skipped_variants.push(format!(
-                "anything but {n} as {}: {}",
+                "values other than {n} for {}: {}",
                 derive.dim_name((k, d)),
                 why(e)
             ));
@@ -306,7 +306,7 @@ impl CheckContext<'_> {
             && (subject.op.is_builtin() || !subject.op.has_fake())
         {
             check.not_run(format!(
-                "output {output} is a {ty}, which data decide; there is nothing to promise"
+                "output {output} is a {ty} that depends on data, so there is no metadata to check"
             ));
             return Ok(false);
         }
@@ -332,7 +332,7 @@ impl CheckContext<'_> {
             Ok(again) => {
                 let pair = Pair {
                     first: ("in one call", &t.ran),
-                    second: ("in the next", &again),
+                    second: ("in the next call", &again),
                     values: true,
                 };
                 for d in pair.differences(subject.schema) {
@@ -345,8 +345,8 @@ impl CheckContext<'_> {
         });
         if check.failed() {
             check.notes.push(
-                "of an operator that is tagged as nondeterministic, or has an \
-                effect, values are not compared"
+                "values are not compared if the operator is tagged as nondeterministic or has an \
+                    effect"
                     .into(),
             );
         }
@@ -361,11 +361,11 @@ impl CheckContext<'_> {
             return check.not_run("it mutates nothing and has no effect");
         }
         if fakes_wrong {
-            return check.not_run("the fake kernel must be right first");
+            return check.not_run("the fake kernel check failed");
         }
         if let Some((output, ty)) = sample::untraceable(subject.schema) {
             return check.not_run(format!(
-                "output {output} is a {ty}, which data decide; a trace cannot hold it"
+                "output {output} is a {ty} that depends on data, which a trace cannot represent"
             ));
         }
         let values = self.random.is_none();

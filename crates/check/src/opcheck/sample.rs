@@ -130,9 +130,9 @@ fn view(storage: &Tensor, dtype: DType, c: &Concrete) -> Result<Tensor> {
 }
 
 pub(super) fn concrete(t: &Tensor) -> Result<Concrete> {
-    t.meta().concrete().ok_or_else(|| {
-        Error::value(format!("a sample must have plain numbers as sizes, found {}", t.meta()))
-    })
+    t.meta()
+        .concrete()
+        .ok_or_else(|| Error::value(format!("a sample must have static sizes, found {}", t.meta())))
 }
 
 /// A tensor to be created from another one: the layout, the new elements, and the rest of the

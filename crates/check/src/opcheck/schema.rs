@@ -34,8 +34,8 @@ pub(super) fn call(
             report.fail(
                 sample,
                 &format!(
-                    "the version of `{name}` counts {counted} writes, and \
-                the schema declares {expected}"
+                    "the version of `{name}` counts {counted} writes, but the schema declares \
+                        {expected}"
                 ),
             );
         }
@@ -72,7 +72,7 @@ pub(super) fn never_written(
             args.get(i).is_some_and(|v| v.tensors().any(|t| t.numel().as_i64() != Some(0)));
         if subject.op.mutates(i) && nonempty && !written.0.contains(&i) {
             report.warnings.push(format!(
-                "argument `{}` is declared as mutated, and no call changed it",
+                "argument `{}` is declared as mutated, but no call changed it",
                 a.name
             ));
         }
@@ -163,9 +163,9 @@ fn undeclared(
                 String::new()
             };
             out.push(format!(
-                "argument `{name}` is not declared as mutated, and its kernel changes it: element \
-                    {index:?} from {} to {}{more}. Take it as \
-                 `&mut Tensor` (`Tensor(a!)` in the schema)",
+                "argument `{name}` is not declared as mutated, but the kernel changes it: element \
+                    {index:?} from {} to {}{more}. Take it as `&mut Tensor` (`Tensor(a!)` in the \
+                    schema)",
                 element(before),
                 element(after)
             ));
@@ -181,21 +181,21 @@ fn undeclared(
                 (before @ 1.., _) => (
                     before,
                     format!(
-                        "place {} before the first element of `{name}`",
+                        "position {} before the first element of `{name}`",
                         (before - 1) / width + 1
                     ),
                 ),
                 (_, after @ 0..) => (
                     after,
-                    format!("place {} after the last element of `{name}`", after / width + 1),
+                    format!("position {} after the last element of `{name}`", after / width + 1),
                 ),
                 _ => (0, format!("between the elements of `{name}`")),
             })
         });
         let place = nearest
             .min_by_key(|(distance, _)| *distance)
-            .map_or_else(|| "beside its arguments".to_owned(), |(_, place)| place);
-        out.push(format!("its kernel writes outside of its arguments: {place}"));
+            .map_or_else(|| "outside of all arguments".to_owned(), |(_, place)| place);
+        out.push(format!("the kernel writes out of bounds of its arguments: {place}"));
     }
     out
 }
@@ -215,8 +215,8 @@ fn undeclared_aliases(subject: &OpUnderTest<'_>, ran: &CallRecord) -> Vec<String
             for (a, arg) in subject.schema.args.iter().zip(&ran.args) {
                 if arg.tensors().any(|u| u.shares_storage(&t) && !allowed(u)) {
                     out.push(format!(
-                        "output {i} shares memory with argument `{}`, and the schema \
-                        does not say so",
+                        "output {i} shares memory with argument `{}`, but the schema does not \
+                            declare it",
                         a.name
                     ));
                 }
@@ -226,7 +226,7 @@ fn undeclared_aliases(subject: &OpUnderTest<'_>, ran: &CallRecord) -> Vec<String
                     && tensors(w).iter().any(|u| u.shares_storage(&t) && !allowed(u))
                 {
                     out.push(format!(
-                        "outputs {j} and {i} share memory, and the schema does not say so"
+                        "outputs {j} and {i} share memory, but the schema does not declare it"
                     ));
                 }
             }
@@ -262,7 +262,7 @@ pub(super) fn note_initial_contents_dependence(
         let verb = if differ { "depend" } else { "do not depend" };
         report
             .notes
-            .push(format!("its results {verb} on the former contents of {}", names.join(" and ")));
+            .push(format!("the results {verb} on the initial contents of {}", names.join(" and ")));
     }
     Ok(())
 }
@@ -305,8 +305,8 @@ pub(super) fn margins(
             report.fail(
                 sample,
                 &format!(
-                    "its kernel reads outside of its arguments, as results \
-                    follow what is beside them in memory: {d}"
+                    "the kernel reads out of bounds of its arguments, because results depend on \
+                        the memory around them: {d}"
                 ),
             );
         }

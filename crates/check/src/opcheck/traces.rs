@@ -118,11 +118,13 @@ impl Traces {
             .split_once("==")
             .is_some_and(|(a, b)| number(a) != number(b) && !a.contains('%') && !b.contains('%'))
         {
-            report.warnings.push(format!("{text}, fixes a size: a trace serves no other"));
-        } else {
             report
-                .notes
-                .push(format!("{text}, refuses some derived samples; they were traced anew"));
+                .warnings
+                .push(format!("{text}, specializes a size: the trace is valid for no other"));
+        } else {
+            report.notes.push(format!(
+                "{text}, does not hold for some derived samples; they were traced again"
+            ));
         }
     }
 }

@@ -31,7 +31,7 @@ pub enum Verdict {
 }
 
 /// The reason for a refusal that follows from an assertion about data.
-const ASSUMED: &str = "an assumption about a data-dependent size, which does not hold";
+const ASSUMED: &str = "an assumption about a data-dependent size that does not hold";
 
 /// The documented reason for which a mode may refuse a program that eager runs; `None` if it may
 /// not. `symbolic`: the mode traces with symbolic input sizes. `docs/oracle.md` explains each
@@ -41,8 +41,8 @@ pub fn documented_refusal(
     e: &Error,
     symbolic: bool,
 ) -> Option<&'static str> {
-    const WINDOWS: &str = "a write to an input of symbolic sizes whose elements share their place";
-    const OUTSIDE: &str = "a view has no elements but those of its tensor";
+    const WINDOWS: &str = "a write to an input of symbolic sizes whose elements overlap";
+    const OUTSIDE: &str = "a view must not exceed the elements of its tensor";
     let binds = || program.graph.body().iter().any(|s| matches!(s, Stmt::Bind { .. }));
     match e.kind() {
         ErrorKind::Guard(SymError::DataDependent(_)) => Some("a decision on a data-dependent size"),
@@ -97,10 +97,10 @@ fn functionalize_refusal(why: &Reason) -> Option<&'static str> {
     match why {
         Reason::ViewOutOfBounds { .. } => Some("a view of elements that its tensor does not have"),
         Reason::UnresolvedView { .. } => {
-            Some("a view of symbolic sizes that do not tell its elements")
+            Some("a view whose elements cannot be determined from symbolic sizes")
         }
         Reason::Reinterpreted { .. } | Reason::SharedDtypes { .. } => {
-            Some("memory seen as two dtypes")
+            Some("memory viewed as two dtypes")
         }
         Reason::SymbolicAliasing => Some("inputs of symbolic sizes that share memory"),
         Reason::Storage { .. } => Some("an operator that reads its argument's storage"),
@@ -241,12 +241,12 @@ fn compare_outcomes(
         (Ok(e), Ok(f)) => e.difference(f).map_or_else(mismatch, |()| Verdict::Agree),
         (_, Err(e)) if is_internal(e) => mismatch(format!("fails: {e}")),
         (Err(_), Err(_)) => Verdict::Refused("refused by eager too"),
-        (Err(e), Ok(_)) => mismatch(format!("runs, while eager refuses: {e}")),
+        (Err(e), Ok(_)) => mismatch(format!("runs, but eager fails: {e}")),
         (Ok(_), Err(e)) => match documented_refusal(program, e, mode.is_symbolic(program))
             .or_else(|| violated_assumption(program, at))
         {
             Some(why) => Verdict::Refused(why),
-            None => mismatch(format!("refuses what eager runs: {e}")),
+            None => mismatch(format!("fails, but eager runs: {e}")),
         },
     }
 }

@@ -40,17 +40,17 @@ impl CopyStats {
         self.add(CopyStats { eager, planned, runs: 1, original: 0, bounded });
         if planned.copied > eager.copied {
             return Err(format!(
-                "{} elements are copied, {} eagerly",
+                "{} elements are copied, but only {} eagerly",
                 planned.copied, eager.copied
             ));
         }
         match (at_most, eager_at_least) {
             (Some(n), _) if planned.copied > n => Err(format!(
-                "{} elements are copied, at most {n} as the plan has it",
+                "{} elements are copied, but the plan's upper bound is {n}",
                 planned.copied
             )),
             (_, Some(n)) if eager.copied < n => Err(format!(
-                "{} elements are copied eagerly, at least {n} as lifting has it",
+                "{} elements are copied eagerly, but lifting's lower bound is {n}",
                 eager.copied
             )),
             _ => Ok(()),
@@ -71,7 +71,7 @@ impl Display for CopyStats {
         let CopyStats { eager, planned, runs, original, bounded } = self;
         writeln!(
             f,
-            "elements copied: {} eagerly, {} as planned; written: {} and {}",
+            "elements copied: {} eager, {} planned; written: {} eager, {} planned",
             eager.copied,
             planned.copied,
             eager.written(),
@@ -79,8 +79,8 @@ impl Display for CopyStats {
         )?;
         writeln!(
             f,
-            "of {runs} runs, {original} would run the original program; in {bounded} both bounds \
-                were compared"
+            "of {runs} runs, {original} would use the original program; {bounded} compared both \
+                bounds"
         )
     }
 }

@@ -46,7 +46,7 @@ impl Mode for ExportedMode {
             let mut back =
                 |t: &Tensor| match own.iter().zip(inputs).find(|(own, _)| own.shares_storage(t)) {
                     Some((_, given)) if given.dtype() != t.dtype() => {
-                        Err(Error::msg("an output sees an input as another dtype"))
+                        Err(Error::msg("an output views an input as another dtype"))
                     }
                     Some((_, given)) => given
                         .as_strided(t.sizes(), t.strides(), Some(t.storage_offset()))

@@ -248,7 +248,7 @@ pub(super) fn check_functional(functional: &maquette_rewrite::FunctionalGraph) -
     let stats = &functional.stats;
     if stats.rounds == 0 && !stats.stopped.is_empty() {
         // the lifted program is right all the same, but rules should not come to this
-        return Err(Error::msg(format!("the rules gave up: {}", stats.stopped)));
+        return Err(Error::msg(format!("rewriting failed: {}", stats.stopped)));
     }
     Ok(())
 }

@@ -120,7 +120,7 @@ impl GraphRunner<'_> {
         let results = self.graph.results(node);
         let differs = || {
             Error::value(format!(
-                "{} returned other values than the graph names (found {found})",
+                "{} returned other results than the graph declares (found {found})",
                 op.name()
             ))
         };

@@ -97,7 +97,7 @@ impl Outcome {
             }
             if e.bytes != f.bytes {
                 return Err(format!(
-                    "output {i} has other elements: {} instead of {}",
+                    "output {i} has the elements {} instead of {}",
                     show(&f.value),
                     show(&e.value)
                 ));
@@ -111,7 +111,7 @@ impl Outcome {
         }
         for (i, (e, f)) in self.memories.iter().zip(&found.memories).enumerate() {
             if let Some(at) = e.iter().zip(f).position(|(a, b)| a != b) {
-                return Err(format!("memory {i} differs afterwards, at byte {at}"));
+                return Err(format!("memory {i} differs after the run, at byte {at}"));
             }
         }
         match self.log == found.log {

@@ -44,7 +44,10 @@ fn check_plan_text(graph: &Graph, plan: &BufferPlan) -> Result<()> {
     let parsed = BufferPlan::parse(&text, graph)
         .map_err(|e| Error::msg(format!("the plan's text does not parse: {e}\n{graph}\n{text}")))?;
     let again = parsed.display(graph).to_string();
-    maquette_ops::ensure!(again == text, "the plan's text parses to another:\n{text}\n{again}");
+    maquette_ops::ensure!(
+        again == text,
+        "the plan's text parses to another plan:\n{text}\n{again}"
+    );
     Ok(())
 }
 
@@ -74,7 +77,7 @@ impl Mode for PlannedMode {
                 })
                 .map_err(|e| {
                     let graph = &functional.graph;
-                    Error::msg(format!("the plan is wrong: {e}\n{}\n{graph}", plan.display(graph)))
+                    Error::msg(format!("invalid plan: {e}\n{}\n{graph}", plan.display(graph)))
                 })?;
             }
             let (at_most, eager_at_least) = (

@@ -136,7 +136,7 @@ impl TestProgram {
             .collect::<Result<_>>()?;
         if layouts.len() != self.locations.len() {
             return Err(Error::value(format!(
-                "{} inputs have {} places",
+                "{} inputs have {} memory locations",
                 layouts.len(),
                 self.locations.len()
             )));
@@ -155,7 +155,7 @@ impl TestProgram {
         let inputs = self.locations.iter().zip(&layouts).map(|(p, c)| {
             let memory = memories
                 .get(p.memory)
-                .ok_or_else(|| Error::value(format!("there is no memory {}", p.memory)))?;
+                .ok_or_else(|| Error::value(format!("unknown memory {}", p.memory)))?;
             call_single(AS_STRIDED, args![memory, c.sizes.to_vec(), c.strides.to_vec(), p.offset])
         });
         let inputs = inputs.collect::<Result<_>>()?;
@@ -255,7 +255,7 @@ impl FromStr for TestProgram {
                 Some(m) if m.dtype == dtype => program.locations.push(place),
                 _ => {
                     return Err(Error::value(format!(
-                        "the input {name} needs a memory of {dtype}"
+                        "input {name} needs a memory of dtype {dtype}"
                     )));
                 }
             }

@@ -315,7 +315,7 @@ impl ProgramBuilder {
         match calls(graph) == calls(&traced) {
             true => Ok(traced),
             false => Err(Error::msg(format!(
-                "a trace wrote down other calls than were made:\n{graph}\n{traced}"
+                "the trace recorded other calls than were made:\n{graph}\n{traced}"
             ))),
         }
     }

@@ -26,7 +26,7 @@ const REJECTED: usize = 60;
 /// Every feature that [`Stats`] counts.
 pub const FEATURES: &[&str] = &[
     "input: aliases another input",
-    "input: begins elsewhere in its memory",
+    "input: with a storage offset",
     "input: not contiguous",
     "input: bool",
     "input: f32",
@@ -44,10 +44,10 @@ pub const FEATURES: &[&str] = &[
     "rank: 4 or more",
     "symbols: sizes of inputs",
     "symbols: in arguments",
-    "symbols: another size, too",
+    "symbols: run at another size",
     "symbols: data-dependent",
     "symbols: data-dependent, in arguments",
-    "view: one dimension or more",
+    "view: of rank 1 or more",
     "view: of a view",
     "view: of a data-dependent size",
     "view: overlaps itself",
@@ -55,7 +55,7 @@ pub const FEATURES: &[&str] = &[
     "write: into an input",
     "write: through a view",
     "write: through a view that is not contiguous",
-    "write: into nothing",
+    "write: of no elements",
     "write: out=",
     "write: through a view whose base is read afterwards",
     "custom: mutates no argument",
@@ -68,11 +68,11 @@ pub const FEATURES: &[&str] = &[
     "custom: a mutated list with None",
     "custom: several results",
     "custom: fresh result and mutation",
-    "overlap: read argument and mutated one",
+    "overlap: a read and a mutated argument",
     "overlap: mutated arguments, refused",
     "overlap: a mutated argument with itself, refused",
-    "effect: not mutating",
-    "effect: mutating",
+    "effect: without mutation",
+    "effect: with mutation",
     "effect: with a result",
     "random numbers",
     "output: an input",
@@ -153,7 +153,7 @@ impl Stats {
 impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bar = |n: u64, of: u64| "#".repeat((40 * n).div_ceil(of.max(1)) as usize);
-        writeln!(f, "programs with each feature:")?;
+        writeln!(f, "programs that have each feature:")?;
         for feature in FEATURES {
             let n = self.features.get(feature).copied().unwrap_or(0);
             writeln!(f, "{n:>8}  {feature:<52} {}", bar(n, self.programs))?;
@@ -163,7 +163,7 @@ impl fmt::Display for Stats {
         for (op, &n) in &self.operators {
             writeln!(f, "{n:>8}  {op:<52} {}", bar(n, most))?;
         }
-        writeln!(f, "statements that eager refused while programs were made, the most frequent:")?;
+        writeln!(f, "most frequent errors of statements that the generator rejected:")?;
         let mut rejected: Vec<(&String, &u64)> = self.rejected.iter().collect();
         rejected.sort_by_key(|(why, n)| (std::cmp::Reverse(**n), *why));
         for (why, n) in rejected.into_iter().take(REJECTED) {
@@ -214,13 +214,13 @@ impl FeatureCollector {
 
     fn header(&mut self, program: &TestProgram) {
         self.record("symbols: sizes of inputs", program.is_symbolic());
-        self.record("symbols: another size, too", program.sizes.len() > 1);
+        self.record("symbols: run at another size", program.sizes.len() > 1);
         self.record(
             "symbols: data-dependent",
             program.graph.body().iter().any(|s| matches!(s, Stmt::Bind { .. })),
         );
         self.record(
-            "input: begins elsewhere in its memory",
+            "input: with a storage offset",
             program.locations.iter().any(|p| p.offset != 0),
         );
         for m in &program.memories {
@@ -275,7 +275,7 @@ impl FeatureCollector {
             outputs.iter().flat_map(|v| v.tensors().cloned().collect::<Vec<_>>()).collect();
         results.iter().for_each(|t| self.shape(t));
         if mutated.is_empty() && results.iter().any(|t| !fresh(t)) {
-            self.record("view: one dimension or more", true);
+            self.record("view: of rank 1 or more", true);
             self.record(
                 "view: of a view",
                 tensors.iter().any(|t| self.views.iter().any(|v| v.is_same(t))),
@@ -322,11 +322,11 @@ impl FeatureCollector {
                 view && t.meta().concrete().is_some_and(|c| !c.is_contiguous()),
             );
             self.record(
-                "write: into nothing",
+                "write: of no elements",
                 t.meta().concrete().and_then(|c| c.numel()) == Some(0),
             );
             self.record(
-                "overlap: read argument and mutated one",
+                "overlap: a read and a mutated argument",
                 read.iter().any(|u| u.shares_storage(t) && spans_intersect(u, t)),
             );
             if view {
@@ -356,8 +356,8 @@ impl FeatureCollector {
                 && !op.tags().contains(maquette_ops::library::Tag::Inplace)
                 && !results.is_empty(),
         );
-        self.record("effect: not mutating", op.effect().is_some() && n == 0);
-        self.record("effect: mutating", op.effect().is_some() && n > 0);
+        self.record("effect: without mutation", op.effect().is_some() && n == 0);
+        self.record("effect: with mutation", op.effect().is_some() && n > 0);
         self.record("effect: with a result", op.effect().is_some() && outputs > 0);
     }
 

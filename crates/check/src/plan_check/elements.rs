@@ -37,7 +37,7 @@ impl Checker<'_> {
     /// Where the elements of a tensor lie that has the strides of its type, from its first element
     /// on.
     pub(super) fn declared_positions(&self, v: ValueId) -> PlanResult<Vec<i64>> {
-        let t = self.graph.tensor_type(v).ok_or("a value is no tensor")?;
+        let t = self.graph.tensor_type(v).ok_or("a value is not a tensor")?;
         let numbers = |l: &[Expr]| {
             l.iter().map(|e| self.eval(self.graph.symbols(), *e)).collect::<PlanResult<Vec<i64>>>()
         };
@@ -61,7 +61,7 @@ impl Checker<'_> {
     pub(super) fn element_ids(&self, v: ValueId) -> PlanResult<&Vec<ElementId>> {
         self.names
             .get(&v)
-            .ok_or_else(|| format!("%{} is used before it is made", self.graph.value_name(v)))
+            .ok_or_else(|| format!("%{} is used before it is defined", self.graph.value_name(v)))
     }
 
     /// Names all values: inputs by where they lie, results by who makes them.
@@ -92,13 +92,13 @@ impl Checker<'_> {
                         .iter()
                         .map(|p| base.get(*p as usize).copied())
                         .collect::<Option<_>>()
-                        .ok_or("a view leaves its base")?
+                        .ok_or("a view exceeds its base")?
                 }
                 FunctionalOp::Scatter { base, source, region } => {
                     let (mut base, source) =
                         (self.element_ids(base)?.clone(), self.element_ids(source)?);
                     for (p, name) in self.view_positions(region)?.iter().zip(source) {
-                        *base.get_mut(*p as usize).ok_or("a store leaves its base")? = *name;
+                        *base.get_mut(*p as usize).ok_or("a store exceeds its base")? = *name;
                     }
                     base
                 }
@@ -113,7 +113,7 @@ impl Checker<'_> {
                     continue;
                 }
             };
-            self.names.insert(*results.first().ok_or("a view without a result")?, made);
+            self.names.insert(*results.first().ok_or("a view has no result")?, made);
         }
         Ok(())
     }

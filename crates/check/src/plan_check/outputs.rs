@@ -31,7 +31,7 @@ impl Checker<'_> {
         }
         self.program.outputs.iter().for_each(|o| flatten(o, &mut leaves));
         if leaves.len() != self.plan.outputs.len() {
-            return Err("an output has no place".into());
+            return Err("an output has no region".into());
         }
         let mut owners: HashMap<BufferId, Option<usize>> = HashMap::new();
         for (output, place) in leaves.into_iter().zip(&self.plan.outputs) {
@@ -49,7 +49,7 @@ impl Checker<'_> {
                 self.plan.buffers[place.buffer.index()],
                 Buffer::Input(_) | Buffer::Const(_)
             ) {
-                return Err("I4: an output lies in memory from outside".into());
+                return Err("I4: an output is in an external buffer".into());
             }
             if owners
                 .insert(place.buffer, memory)
@@ -73,12 +73,12 @@ impl Checker<'_> {
                 ExternalTensor::Const(i) => self.graph.inputs().len() + i,
             };
             let Some(Arg::Value(v)) = self.graph.outputs().get(m.result) else {
-                return Err("what is written back is no value".into());
+                return Err("the source of a write-back is not a value".into());
             };
             let at = match m.layout {
                 Some(place) => {
                     let numbers =
-                        self.list(self.program.layout(place).ok_or("a layout is no list")?)?;
+                        self.list(self.program.layout(place).ok_or("a layout is not a list")?)?;
                     let (sizes, strides) = numbers[1..].split_at((numbers.len() - 1) / 2);
                     positions(numbers[0], sizes, strides)
                 }
@@ -109,7 +109,7 @@ impl Checker<'_> {
         {
             if self.memory[b] != *expected {
                 return Err(format!(
-                    "I1: buffer {b} is left with something else than the program leaves"
+                    "I1: the final contents of buffer {b} differ from those of the program"
                 ));
             }
         }

@@ -89,7 +89,8 @@ fn the_error_is_the_report() {
     assert!(e.to_string().contains("tests/opcheck/calls.rs"), "{e}");
     let report = report(&op, args![floats(3)]);
     assert!(
-        report.check(Check::Fake).unwrap().failures[0].contains("promises 3, the kernel gives 4"),
+        report.check(Check::Fake).unwrap().failures[0]
+            .contains("promises 3, but the kernel returned 4"),
         "{report}"
     );
 }

@@ -14,16 +14,16 @@ use std::path::{Path, PathBuf};
 pub struct Options {
     /// A folder of recorded calls: `NAME.OVERLOAD.json` beside `NAME.OVERLOAD.safetensors`.
     dir: PathBuf,
-    /// Only the operators that this file names, separated by white space.
+    /// Replay only the operators named in this file, separated by white space.
     #[arg(long, value_name = "FILE")]
     ops: Option<PathBuf>,
-    /// Show every failed call: its inputs, and both outputs.
+    /// Print each failed call with its inputs, its outputs and the recorded outputs.
     #[arg(long)]
     failures: bool,
-    /// Write the list of all operators and their states to this file, as Markdown.
+    /// Write a table of all operators and their results to this file, as Markdown.
     #[arg(long, value_name = "FILE")]
     table: Option<PathBuf>,
-    /// Store the outputs found in this folder, in the same format.
+    /// Write the computed outputs to this folder, in the format of recorded calls.
     #[arg(long, value_name = "OUT")]
     write: Option<PathBuf>,
 }
@@ -96,7 +96,7 @@ fn row(out: &mut Output, report: &OperatorReport) -> Result<()> {
     }
     writeln!(out)?;
     if let Some(other) = &report.other_schema {
-        writeln!(out, "  {RED}its schema here is{RED:#} {other}")?;
+        writeln!(out, "  {RED}its schema in Maquette is{RED:#} {other}")?;
     }
     Ok(())
 }

@@ -14,13 +14,13 @@ pub fn results(f: &FunctionalGraph) -> String {
     for m in &f.mutations {
         let target = names.external(m.target);
         let result = names.result(m.result);
-        let _ = write!(text, "{target} ends as {result}");
+        let _ = write!(text, "{target} is overwritten with {result}");
         if let Some(layout) = m.layout {
-            let _ = write!(text, ", in its elements at {}", names.layout(layout));
+            let _ = write!(text, ", at {}", names.layout(layout));
         }
         if m.preceding_effects > 0 {
             let n = m.preceding_effects;
-            let _ = write!(text, "; {n} assertions and effects come before its first write");
+            let _ = write!(text, "; {n} assertions and effects precede its first write");
         }
         text.push('\n');
     }
@@ -38,8 +38,8 @@ pub fn rules(f: &FunctionalGraph, lift_only: bool) -> String {
             rewrite::rules().find(|(rule, _)| rule == name).map_or("", |(_, equation)| equation);
         let _ = writeln!(text, "{n} x {name}: {equation}");
     }
-    let ended = if lift_only { "lifting alone" } else { f.stats.stopped };
-    text + &format!("ended by: {ended}\n")
+    let ended = if lift_only { "lifting only" } else { f.stats.stopped };
+    text + &format!("stop reason: {ended}\n")
 }
 
 /// The chosen execution mode, and the copies of its plan. If the lifted program was chosen, the
@@ -47,21 +47,25 @@ pub fn rules(f: &FunctionalGraph, lift_only: bool) -> String {
 pub fn execution(f: &FunctionalGraph, plan: &BufferPlan, mode: &ExecutionMode) -> String {
     match mode {
         ExecutionMode::Buffered(chosen, _) if chosen.graph == f.graph => {
-            format!("{}execution: by this plan\n", planned(f, plan))
+            format!("{}execution: this plan\n", planned(f, plan))
         }
         ExecutionMode::Buffered(chosen, plan) => {
-            format!("execution: as lifted:\n{}\n{}", chosen.graph, planned(chosen, plan))
+            format!(
+                "execution: the plan of the lifted program:\n{}\n{}",
+                chosen.graph,
+                planned(chosen, plan)
+            )
         }
         ExecutionMode::Original(_) | ExecutionMode::Functional(_) => {
-            format!("{}execution: original program\n", planned(f, plan))
+            format!("{}execution: the original program\n", planned(f, plan))
         }
     }
 }
 
 fn planned(f: &FunctionalGraph, plan: &BufferPlan) -> String {
     let (most, least) = (f.copies_at_most_text(plan), f.copies_at_least_text());
-    let copies = format!("the plan copies {most} elements at most; ");
-    format!("{}{copies}the original program, {least} at least\n", plan.display(&f.graph))
+    let copies = format!("copied elements: the plan at most {most}; ");
+    format!("{}{copies}the original program at least {least}\n", plan.display(&f.graph))
 }
 
 /// The names of a functional graph's parts in these sentences.
@@ -90,7 +94,7 @@ impl Names<'_> {
                 let inputs = self.f.memories.get(i).map(|m| m.inputs.as_slice());
                 let inputs: Vec<String> =
                     inputs.unwrap_or_default().iter().map(|i| input(*i)).collect();
-                format!("the memory that {} share", inputs.join(" and "))
+                format!("the memory shared by {}", inputs.join(" and "))
             }
         }
     }
@@ -124,10 +128,10 @@ impl Names<'_> {
             }
             Output::Result { result, layout: Some(layout) } => {
                 let (result, layout) = (self.result(*result), self.layout(*layout));
-                writeln!(text, "output {number} is {result}, laid out with {layout}")
+                writeln!(text, "output {number} is {result}, with {layout}")
             }
             Output::Alias { of, layout: None } => {
-                writeln!(text, "output {number} is {} itself", self.external(*of))
+                writeln!(text, "output {number} is {}", self.external(*of))
             }
             Output::Alias { of, layout: Some(layout) } => {
                 let (of, layout) = (self.external(*of), self.layout(*layout));

@@ -109,8 +109,8 @@ pub fn functionalize(
         .filter(|name| !functional_ops::is_functional_op(name) && Op::find(name).is_err())
     {
         tell(format_args!(
-            "{BOLD}note{BOLD:#}: there is no operator `{name}` here; it is taken to write to all \
-                its tensors"
+            "{BOLD}note{BOLD:#}: operator `{name}` is not registered; it is assumed to write to \
+                all its tensors"
         ));
     }
     let f = rewrite::functionalize(graph, &library::Facts, &options).map_err(in_file)?;
@@ -131,7 +131,7 @@ pub fn ops(out: &mut Output, prefix: Option<&str>) -> Result<()> {
     let found: Vec<Op> = library::all().into_iter().filter(wanted).collect();
     let unresolved: Vec<Op> = library::unresolved().into_iter().filter(wanted).collect();
     if found.is_empty() && unresolved.is_empty() {
-        bail!("no operator's name begins with `{}`", prefix.unwrap_or_default());
+        bail!("no operator has a name that starts with `{}`", prefix.unwrap_or_default());
     }
     for op in &found {
         writeln!(out, "{BOLD}{}{BOLD:#}", op.schema()?)?;

@@ -37,6 +37,7 @@ pub fn confident_rows(probabilities: &Tensor, threshold: f64) -> Result<Tensor> 
 #[register_fake(confident_rows)]
 fn confident_rows_fake(cx: &FakeCtx, probabilities: &Tensor, _threshold: f64) -> Result<Tensor> {
     let kept = cx.new_dynamic_size()?;
-    kept.le(probabilities.size(0)).check("no more rows are confident than there are")?;
+    kept.le(probabilities.size(0))
+        .check("the number of confident rows must be at most the number of rows")?;
     Ok(probabilities.new_empty([kept], DType::I64))
 }

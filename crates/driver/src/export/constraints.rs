@@ -164,7 +164,7 @@ impl<'a> ConstraintCheck<'a> {
             let range = known.proven_range(symbol);
             if let Some(n) = range.single() {
                 fixes.push(format!(
-                    "drop {}: the program takes {n} for `{}`",
+                    "remove {}: the program requires `{}` to be {n}",
                     self.declaration(symbol, dim),
                     dim.name()
                 ));
@@ -179,15 +179,14 @@ impl<'a> ConstraintCheck<'a> {
         for (guard, loc) in remaining {
             fixes.push(match self.equal_dims(guard) {
                 Some((other, dim)) => format!(
-                    "declare {}: one name stands for equal \
-                    sizes",
+                    "declare {}: dimensions of one name have equal sizes",
                     self.declaration(other, dim)
                 ),
                 None => {
                     let guard = self.table.display_bool(guard);
                     format!(
-                        "assert `{guard}` before {loc}, with `.check(\"…\")?`: every call is \
-                        then checked for it"
+                        "assert `{guard}` before {loc}, with `.check(\"…\")?`, so that every call \
+                            checks it"
                     )
                 }
             });

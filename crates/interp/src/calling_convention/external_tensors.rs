@@ -34,8 +34,7 @@ impl ExternalTensors {
         let memory = |m: &SharedMemory| -> Result<Tensor> {
             let first =
                 m.inputs.first().and_then(|&i| inputs.get(i)).and_then(|v| v.tensors().next());
-            let first =
-                first.ok_or_else(|| Error::value("memory that inputs share is of no input"))?;
+            let first = first.ok_or_else(|| Error::value("shared memory belongs to no input"))?;
             Ok(first
                 .as_strided([m.len], [1i64], Some(first.storage_offset() + m.from_first))
                 .ok()?
@@ -74,7 +73,7 @@ impl ExternalTensors {
             ExternalTensor::Const(i) => self.consts.get(i),
             ExternalTensor::SharedMemory(i) => self.memories.get(i),
         };
-        found.ok_or_else(|| Error::value("the program writes to something that is no tensor"))
+        found.ok_or_else(|| Error::value("the program mutates a value that is not a tensor"))
     }
 
     /// Checks the aliasing assumptions of the functional graph: an external tensor shares storage

@@ -21,7 +21,7 @@ impl ResultLayout {
             _ => Vec::new(),
         };
         let Some((&offset, rest)) = numbers.split_first() else {
-            return Err(Error::value("a layout is no list of integers"));
+            return Err(Error::value("a returned layout is not a list of integers"));
         };
         let (sizes, strides) = rest.split_at(rest.len() / 2);
         Ok(ResultLayout { offset, sizes: sizes.to_vec(), strides: strides.to_vec() })
@@ -76,7 +76,7 @@ impl<'a> OutputBuilder<'a> {
 
     pub(super) fn result(&self, at: usize) -> Result<&'a Value> {
         self.results.get(at).ok_or_else(|| {
-            Error::value("the graph returns fewer values than its program has results")
+            Error::value("the graph returns fewer values than the program has results")
         })
     }
 

@@ -130,10 +130,11 @@ impl<'g> Frame<'g> {
             // A guard that cannot be evaluated does not hold: it may divide by a size that is 0.
             if !self.bindings.holds(guard).unwrap_or(false) {
                 let (guard, values) = self.bindings.explain(guard);
-                let loc = self.source_info.guard_locs.get(i).map_or_else(
-                    || "a line the graph does not know".to_owned(),
-                    ToString::to_string,
-                );
+                let loc = self
+                    .source_info
+                    .guard_locs
+                    .get(i)
+                    .map_or_else(|| "an unknown line".to_owned(), ToString::to_string);
                 return Err(RunError::Guard { guard, values, loc }.into());
             }
         }

@@ -55,7 +55,10 @@ impl<'t> PlanParser<'_, 't> {
         let at = self.p.pos;
         let (name, expected) = (self.p.ident("the graph's name")?, self.graph.name());
         if name != expected {
-            return Err(self.p.error_at(at, format!("this is no plan of the graph `{expected}`")));
+            return Err(self.p.error_at(
+                at,
+                format!("expected a plan of the graph `{expected}`, found one of `{name}`"),
+            ));
         }
         self.p.end_of_line()?;
         while !self.p.eat("{") {
@@ -97,7 +100,9 @@ impl<'t> PlanParser<'_, 't> {
     fn buffer(&mut self) -> Result<Buffer> {
         let (at, next) = (self.p.pos, self.buffers.len());
         if !self.p.eat_word(&format!("b{next}")) {
-            return Err(self.p.expected(&format!("the buffer `b{next}`, or `{{` and the steps")));
+            return Err(self
+                .p
+                .expected(&format!("the declaration of buffer `b{next}`, or `{{` and the steps")));
         }
         self.p.expect("=")?;
         let kind = self.p.ident("`input`, `const`, `alloc` or `result`")?;
@@ -117,14 +122,15 @@ impl<'t> PlanParser<'_, 't> {
             _ => {
                 return Err(self.p.error_at(
                     at + 2,
-                    format!("a buffer is `input`, `const`, `alloc` or `result`, not `{kind}`"),
+                    format!(
+                        "expected a buffer of kind `input`, `const`, `alloc` or `result`, found \
+                            `{kind}`"
+                    ),
                 ));
             }
         };
         let name = graph.value_name(value);
-        found.ok_or_else(|| {
-            self.p.error_at(value_at, format!("`%{name}` is no {kind} of the graph"))
-        })
+        found.ok_or_else(|| self.p.error_at(value_at, format!("the graph has no {kind} `%{name}`")))
     }
 
     fn step(&mut self) -> Result<Step> {
@@ -143,7 +149,10 @@ impl<'t> PlanParser<'_, 't> {
         let stmt = usize::try_from(number).ok().and_then(|n| Some((n, self.graph.body().get(n)?)));
         let Some((number, &stmt)) = stmt else {
             let count = self.graph.body().len();
-            return Err(self.p.error_at(at, format!("the graph has {count} statements")));
+            return Err(self.p.error_at(
+                at,
+                format!("the statement is out of range: the graph has {count} statements"),
+            ));
         };
         self.p.expect(":")?;
         match stmt {
@@ -158,9 +167,10 @@ impl<'t> PlanParser<'_, 't> {
                 let at = self.p.pos;
                 let expected = self.graph.symbols().display_bool(cond).to_string();
                 if self.rest_of_line() != expected {
-                    return Err(self
-                        .p
-                        .error_at(at, format!("this statement asserts `{expected}`")));
+                    return Err(self.p.error_at(
+                        at,
+                        format!("expected the condition of the statement, `{expected}`"),
+                    ));
                 }
                 Ok(Step::Stmt(number))
             }
@@ -184,7 +194,9 @@ impl<'t> PlanParser<'_, 't> {
         })?;
         let expected = node_name(self.graph, node, !writes.is_empty());
         if name != expected {
-            return Err(self.p.error_at(at, format!("this statement calls `{expected}`")));
+            return Err(self
+                .p
+                .error_at(at, format!("expected the operator of the statement, `{expected}`")));
         }
         Ok(Step::Node { node, reads, writes, results })
     }
@@ -220,7 +232,7 @@ impl<'t> PlanParser<'_, 't> {
         let reason = CopyReason::ALL.into_iter().find(|r| r.to_string() == text);
         let reason = reason.ok_or_else(|| {
             let known = CopyReason::ALL.map(|r| format!("`{r}`")).join(", ");
-            self.p.error_at(at, format!("no reason for a copy; the reasons are {known}"))
+            self.p.error_at(at, format!("unknown reason for a copy; expected one of {known}"))
         })?;
         let sizes: Vec<Expr> = to.spec.sizes().collect();
         let injective = to.spec.injective(&mut self.p.symbols) == TriBool::Yes;
@@ -251,11 +263,11 @@ impl<'t> PlanParser<'_, 't> {
 
     fn buffer_id(&mut self) -> Result<BufferId> {
         let at = self.p.pos;
-        let name = self.p.ident("a buffer, as `b0`")?;
+        let name = self.p.ident("a buffer such as `b0`")?;
         let number: Option<u32> = name.strip_prefix('b').and_then(|n| n.parse().ok());
         match number.filter(|n| (*n as usize) < self.buffers.len()) {
             Some(n) => Ok(BufferId(n)),
-            None => Err(self.p.error_at(at, format!("no buffer `{name}` is declared above"))),
+            None => Err(self.p.error_at(at, format!("undeclared buffer `{name}`"))),
         }
     }
 

@@ -33,11 +33,11 @@ impl Display for CopyReason {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             CopyReason::Store => "the value is stored into a tensor",
-            CopyReason::Keep => "the value before the store is needed afterwards",
-            CopyReason::Operand => "an operand lies where the result belongs",
-            CopyReason::Strides => "the operator looks at strides",
-            CopyReason::Mutate => "the value before the mutation is needed afterwards",
-            CopyReason::Output => "an output has memory of its own",
+            CopyReason::Keep => "the old value is used after the store",
+            CopyReason::Operand => "an operand occupies the memory of the result",
+            CopyReason::Strides => "the operator observes strides",
+            CopyReason::Mutate => "the old value is used after the mutation",
+            CopyReason::Output => "the output needs its own buffer",
         })
     }
 }

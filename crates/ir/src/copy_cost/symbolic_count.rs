@@ -280,7 +280,7 @@ impl SymbolicCount {
             let sizes: Vec<String> = condition.read.sizes().map(|n| size(&n)).collect();
             let product =
                 std::iter::once(times.to_string()).chain(sizes).collect::<Vec<_>>().join(" * ");
-            terms.push(format!("{product} if it overlaps what is written"));
+            terms.push(format!("{product} if it overlaps the written region"));
         }
         if self.constant > 0 || terms.is_empty() {
             terms.push(self.constant.to_string());

@@ -18,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 #[non_exhaustive]
 pub enum BuildError {
     /// A statement or output uses a value that no earlier statement defines.
-    #[error("{at} takes value {value}, which nothing before it defines")]
+    #[error("{at} uses value {value}, which no earlier statement defines")]
     Undefined {
         /// The operator, or the part of the graph.
         at: String,
@@ -26,7 +26,7 @@ pub enum BuildError {
         value: usize,
     },
     /// An id is not of this builder.
-    #[error("a {what} id {index} is not of this graph, which has {len} of them")]
+    #[error("the {what} id {index} is out of range: the graph has {len}")]
     Foreign {
         /// The kind of the id.
         what: &'static str,
@@ -36,13 +36,13 @@ pub enum BuildError {
         len: usize,
     },
     /// An argument is a list nested too deeply.
-    #[error("an argument of {at} is a list nested more than {} deep", super::MAX_LIST_DEPTH)]
+    #[error("an argument of {at} is a list nested more than {} levels deep", super::MAX_LIST_DEPTH)]
     Depth {
         /// The operator, or the part of the graph.
         at: String,
     },
     /// A symbol's name is a reserved word of graph text.
-    #[error("a symbol cannot be named `{0}`: in a graph's text that word has a meaning of its own")]
+    #[error("a symbol cannot be named `{0}`: the name is a reserved word of graph text")]
     Reserved(String),
     /// An expression cannot be copied into the graph's symbol table.
     #[error(transparent)]

@@ -124,7 +124,7 @@ fn string(text: &str, from: usize) -> Result<usize, (usize, String)> {
             _ => {}
         }
     }
-    Err((from, "this string does not end on its line".to_owned()))
+    Err((from, "unterminated string".to_owned()))
 }
 
 /// An integer or a float.
@@ -157,7 +157,7 @@ fn word(text: &str, from: usize) -> Result<(Kind, usize, usize), (usize, String)
             false => Err((
                 from,
                 format!(
-                    "`{}` is no operator name; expected `namespace::name` or \
+                    "`{}` is not an operator name; expected `namespace::name` or \
                         `namespace::name.overload`",
                     &text[from..end]
                 ),

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_handed_out_once() {
+    fn names_are_unique() {
         let (mut names, base) = (Names::default(), StrId(3));
         assert!(names.take(Name { base, number: 1 }));
         assert!(!names.take(Name { base, number: 1 }));

@@ -27,7 +27,7 @@ pub enum BuildError {
         found: DType,
     },
     /// The operands must have one dtype and do not.
-    #[error("`{op}` takes two operands of one dtype, found {left} and {right}; insert a cast")]
+    #[error("`{op}` takes two operands of the same dtype, found {left} and {right}; insert a cast")]
     Mismatch {
         /// The operation.
         op: &'static str,

@@ -19,10 +19,10 @@ pub enum SchemaErrorKind {
     #[error("unexpected character `{}`", .0.escape_debug())]
     Character(char),
     /// A string without closing quote, or with an unknown escape.
-    #[error("a string that is never closed, or has an unknown escape")]
+    #[error("unterminated string, or unknown escape in a string")]
     Str,
     /// A limit on the length of the text or on the nesting of types and lists is exceeded.
-    #[error("{0} is over the limit of {1}")]
+    #[error("{0} exceeds the limit of {1}")]
     Limit(&'static str, usize),
     /// The operator's name has no namespace.
     #[error(
@@ -50,7 +50,7 @@ pub enum SchemaErrorKind {
     #[error("unknown type `{0}`")]
     UnknownType(String),
     /// Two arguments, or two returned values, have the same name.
-    #[error("{what} `{name}` is there twice")]
+    #[error("duplicate {what} `{name}`")]
     Duplicate {
         /// The kind of the duplicate: "argument" or "return".
         what: &'static str,
@@ -61,10 +61,10 @@ pub enum SchemaErrorKind {
     #[error("`{0}` has no storage: only tensors and lists of tensors can be aliased or mutated")]
     NoStorage(String),
     /// A returned value is in an alias set that contains no argument.
-    #[error("a return is in the alias set `{0}`, but no argument is")]
+    #[error("a return is in the alias set `{0}`, but no argument is in it")]
     UnknownAlias(String),
     /// A returned value is marked as written, but no argument of its alias set is.
-    #[error("a return is written in the alias set `{0}`, but no argument is")]
+    #[error("a return is marked as written in the alias set `{0}`, but no argument of the set is")]
     WrittenReturn(String),
     /// The default value is not of the argument's type.
     #[error("`{ty} {arg}` cannot default to {found}: expected {expected}")]
@@ -89,7 +89,7 @@ pub enum SchemaErrorKind {
     /// The canonical text of a built schema parses to another schema, for example because a
     /// positional argument follows a keyword-only one, or because the grammar cannot express a
     /// default, a name or an alias annotation.
-    #[error("the schema's parts are not in canonical form: its text means another schema")]
+    #[error("the schema is not in canonical form: its text parses to a different schema")]
     NotCanonical,
 }
 

@@ -190,7 +190,7 @@ impl SymTable {
         args.sort_by(|&x, &y| self.cmp_expr(x, y));
         args.dedup();
         if args.len() > MAX_ARGS {
-            return Err(SymError::TooLarge { what: "operands of min or max", limit: MAX_ARGS });
+            return Err(SymError::TooLarge { what: "operands of `min` or `max`", limit: MAX_ARGS });
         }
         let mut kept = Args::new();
         for (i, &operand) in args.iter().enumerate() {

@@ -17,15 +17,14 @@ pub enum SymError {
     )]
     InvalidName(Box<str>),
     /// Another symbol of the table has the name.
-    #[error("a symbol named `{0}` exists already; symbols of one table have different names")]
+    #[error("duplicate symbol name `{0}`; the names of a table's symbols must be distinct")]
     DuplicateName(Box<str>),
     /// The table has no symbol with the name.
     #[error("no symbol is named `{0}`")]
     UnknownSymbol(Box<str>),
     /// The declared range is empty.
     #[error(
-        "symbol `{name}` was given an empty range: its minimum {lo} is greater than its maximum \
-            {hi}"
+        "symbol `{name}` has an empty range: its minimum {lo} is greater than its maximum {hi}"
     )]
     EmptyRange {
         /// The symbol.
@@ -36,7 +35,7 @@ pub enum SymError {
         hi: i64,
     },
     /// The example value is outside the declared range.
-    #[error("the example value {hint} of `{name}` is not in its range {range}")]
+    #[error("the sample value {hint} of `{name}` is outside its range {range}")]
     HintOutOfRange {
         /// The symbol.
         name: Box<str>,
@@ -52,7 +51,7 @@ pub enum SymError {
     #[error("`{0}` divides by zero")]
     DivisionByZero(Box<str>),
     /// The expression exceeds a limit on size, depth, degree or operands.
-    #[error("an expression became too large: more than {limit} {what}")]
+    #[error("the expression is too large: it exceeds the limit of {limit} {what}")]
     TooLarge {
         /// The limited quantity.
         what: &'static str,
@@ -66,7 +65,7 @@ pub enum SymError {
     #[error("{0}")]
     Parse(Box<ParseSymError>),
     /// The fact contradicts the known facts.
-    #[error("`{fact}` contradicts what is already known: {known}")]
+    #[error("`{fact}` contradicts known facts: {known}")]
     Contradiction {
         /// The fact.
         fact: Box<str>,
@@ -85,10 +84,10 @@ pub enum SymError {
         message: Box<str>,
     },
     /// The trace of the handle has ended.
-    #[error("a symbolic integer was used after the trace it belongs to has ended")]
+    #[error("a symbolic integer was used after its trace ended")]
     ScopeClosed,
     /// The operands belong to different traces.
-    #[error("symbolic integers of two different traces were combined")]
+    #[error("an operation combines symbolic integers of different traces")]
     DifferentScopes,
     /// The handle was used inside [`super::Scope::with`] of its own scope.
     #[error(

@@ -200,9 +200,9 @@ fn substitutions_follow_the_rules() {
     let u0 = t.lookup("u0").unwrap();
     assert_eq!((t.proven_range(u0), t.range(u0)), (Range::point(7), Range::SIZE));
     let error = assume(&mut t, "u0 == 8").unwrap_err().to_string();
-    assert_eq!(error, "`u0 == 8` contradicts what is already known: u0 == 7");
+    assert_eq!(error, "`u0 == 8` contradicts known facts: u0 == 7");
     let error = assume(&mut t, "u1 > 20").unwrap_err().to_string();
-    assert_eq!(error, "`u1 > 20` contradicts what is already known: u1 in [0, 10]");
+    assert_eq!(error, "`u1 > 20` contradicts known facts: u1 in [0, 10]");
 }
 
 #[test]

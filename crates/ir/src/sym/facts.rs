@@ -129,7 +129,8 @@ impl SymTable {
                 None => format!("{} in {}", self.name(symbol), self.proven_range(symbol)),
             })
             .collect();
-        let known = if known.is_empty() { "it is a constant".into() } else { known.join(", ") };
+        let known =
+            if known.is_empty() { "the condition is constant".into() } else { known.join(", ") };
         SymError::Contradiction {
             fact: self.display_bool(fact).to_string().into(),
             known: known.into(),

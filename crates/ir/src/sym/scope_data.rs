@@ -10,8 +10,7 @@ use std::sync::Arc;
 
 /// The message of an assertion that stands for a branch on data, shown if a later run's data take
 /// another branch.
-const DECIDED: &str =
-    "the program branched on this while it was traced, and other data take another branch";
+const DECIDED: &str = "the trace took the other branch of this condition, which depends on data";
 
 /// The most assertions named in a contradiction.
 const MAX_NAMED: usize = 8;
@@ -141,7 +140,7 @@ impl ScopeData {
         let Some(&s) = of_data.find(|s| !self.hints.contains_key(s)) else { return Ok(any) };
         let (origin, origin_loc) = match self.origins.get(&s) {
             Some(o) => (o.operator.to_string(), o.loc),
-            None => ("an operator that was not named".into(), loc),
+            None => ("an unnamed operator".into(), loc),
         };
         let symbol = self.table.name(s).into();
         let error =

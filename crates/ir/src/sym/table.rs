@@ -335,7 +335,7 @@ impl SymTable {
 /// Whether a node whose operands have this total size and maximum depth is within the limits.
 pub(super) fn check_weight(size: u32, depth: u32) -> Result<(), SymError> {
     if size >= MAX_SIZE {
-        return Err(SymError::TooLarge { what: "parts", limit: MAX_SIZE as usize });
+        return Err(SymError::TooLarge { what: "nodes", limit: MAX_SIZE as usize });
     }
     if depth >= MAX_DEPTH {
         return Err(SymError::TooLarge { what: "levels of nesting", limit: MAX_DEPTH as usize });

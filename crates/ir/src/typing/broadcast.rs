@@ -88,8 +88,8 @@ fn stretch(a: SymInt, b: SymInt, dim: usize) -> Result<Option<Side>, SymError> {
             return Ok(None);
         }
         equal.check(&format!(
-            "sizes {a} and {b} of dimension {dim} must be equal: a size that \
-            depends on data does not broadcast"
+            "sizes {a} and {b} of dimension {dim} must be equal: a data-dependent size does not \
+                broadcast"
         ))?;
         return Ok(Some(better));
     };

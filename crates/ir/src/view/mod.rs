@@ -129,7 +129,7 @@ pub struct ViewSpec {
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ViewError {
     /// The numbers of sizes and strides differ.
-    #[error("a view needs a stride for each size; there are {sizes} sizes and {strides} strides")]
+    #[error("a view must have as many strides as sizes, found {sizes} sizes and {strides} strides")]
     Rank {
         /// The number of sizes.
         sizes: usize,
@@ -145,7 +145,7 @@ pub enum ViewError {
         value: Box<str>,
     },
     /// The number of elements, or the position of the last one, overflows 64 bits.
-    #[error("a view's positions do not fit into 64 bits")]
+    #[error("the positions of a view's elements overflow 64 bits")]
     TooLarge,
 }
 

@@ -27,7 +27,7 @@ fn run<T: Element>(
 }
 
 #[test]
-fn keys_without_end() {
+fn huge_numbers_of_keys() {
     let (q, k, v) = ([0.5f32, 1.0], [1.0f32, 2.0], [7.0f32]);
     let (q, k, v) =
         (view(&q, &[1, 2]), repeated(&k, &[1, 2], 0, HUGE), repeated(&v, &[1, 1], 0, HUGE));
@@ -38,7 +38,10 @@ fn keys_without_end() {
         Ok(vec![7.0])
     );
     let e = run::<f32>(&q, &k, &v, options(), &[1, 1]).expect_err("there is no such memory");
-    assert_eq!(e.to_string(), "attention: no memory for 288230376151711744 elements of scratch");
+    assert_eq!(
+        e.to_string(),
+        "attention: cannot allocate 288230376151711744 elements of scratch memory"
+    );
     let (q, k, v) = ([bf16::ONE; 2], [bf16::ONE; 2], [bf16::from_f32(7.0)]);
     let (q, k, v) =
         (view(&q, &[1, 2]), repeated(&k, &[1, 2], 0, HUGE), repeated(&v, &[1, 1], 0, HUGE));
@@ -50,7 +53,7 @@ fn keys_without_end() {
 }
 
 #[test]
-fn nothing_to_write_takes_no_time() {
+fn empty_outputs_take_no_time() {
     let k = view::<f32>(&[], &[3, 0]);
     let q = repeated(&[0f32; 0], &[1, 0], 0, HUGE);
     assert_eq!(run::<f32>(&q, &k, &k, Attention::default(), &[HUGE, 0]), Ok(vec![]));
@@ -108,7 +111,7 @@ fn no_keys_and_no_width() {
 }
 
 #[test]
-fn what_is_no_number_stays_in_its_row() {
+fn nan_stays_in_its_row() {
     let (nan, inf) = (f64::NAN, f64::INFINITY);
     let (q, k) = ([1.0, 1.0, 1.0, 1.0, 1.0], [1.0, 2.0]);
     let mask = [0.0, 0.0, nan, 0.0, inf, 0.0, -inf, -inf, -inf, 0.0];
@@ -159,7 +162,7 @@ fn half_precision_rounds_once_and_reads_any_layout() {
 }
 
 #[test]
-fn refuses_what_does_not_fit() {
+fn operands_that_do_not_match_are_refused() {
     let x = [0f32; 6];
     let (q, k) = (view(&x, &[2, 3]), view(&x, &[3, 2]));
     let text = |q: &View<'_>, k: &View<'_>, v: &View<'_>, mask| {

@@ -107,7 +107,7 @@ pub fn masked_scatter(out: &mut ViewMut<'_>, mask: &View<'_>, source: &View<'_>)
     if source.numel() < needed {
         return Err(KernelError::argument(
             KERNEL,
-            format!("the mask selects {needed} elements, and the source has {}", source.numel()),
+            format!("the mask selects {needed} elements, but the source has {}", source.numel()),
         ));
     }
     dispatch!(out.dtype(), T => {

@@ -299,7 +299,7 @@ fn in_place_of_either_operand() {
 }
 
 #[test]
-fn refuses_what_does_not_fit() {
+fn operands_that_do_not_match_are_refused() {
     let (a, mut o) = ([1f32, 2.0], [0f32; 3]);
     let expr = ScalarExpr::unary(UnaryOp::Neg, DType::F32).expect("typed");
     let r = pointwise(&expr, &[View::from_slice(&a)], &mut [ViewMut::from_slice(&mut o)]);
@@ -429,7 +429,7 @@ proptest! {
 }
 
 #[test]
-fn prepared_does_not_run_what_it_is_not_for() {
+fn prepared_kernels_refuse_other_operands() {
     let expr = ScalarExpr::binary(BinaryOp::Add, DType::F32).expect("typed");
     let p = ContiguousKernel::new(&expr).expect("floats");
     let (a, mut o) = ([1f32, 2.0, 3.0, 4.0], [9f32; 4]);

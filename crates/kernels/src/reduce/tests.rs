@@ -142,7 +142,7 @@ fn large_sums_are_accurate_whole_and_by_columns() {
 }
 
 #[test]
-fn integers_bools_and_nothing() {
+fn integers_bools_and_empty_inputs() {
     let x = [200u8, 100, 7];
     let mut s = [0i64];
     reduce(

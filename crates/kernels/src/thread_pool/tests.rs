@@ -58,7 +58,7 @@ fn each_index_once_from_many_threads() {
 }
 
 #[test]
-fn the_lowest_error_is_the_one() {
+fn the_error_of_the_lowest_index_is_returned() {
     for lowest in [0usize, 1, 17, 63] {
         let fails = |i: usize| {
             if i >= lowest {
@@ -75,7 +75,7 @@ fn the_lowest_error_is_the_one() {
 }
 
 #[test]
-fn panics_reach_the_caller_and_nobody_else() {
+fn panics_reach_only_the_caller() {
     thread::scope(|s| {
         for _ in 0..4 {
             s.spawn(|| {
@@ -246,7 +246,7 @@ fn bits_do_not_depend_on_threads_or_instruction_set() {
 }
 
 #[test]
-fn what_is_no_number_of_threads_is_the_number_of_cores() {
+fn invalid_thread_counts_mean_one_thread_per_core() {
     let size = |options: &str| said_under(&[("MAQUETTE_NUM_THREADS", options)], "size", "threads ");
     let cores = thread::available_parallelism().map_or(1, usize::from).min(1024);
     for odd in ["", "0", "-1", "two", "1.5", "99999999999999999999999"] {
@@ -260,8 +260,8 @@ fn what_is_no_number_of_threads_is_the_number_of_cores() {
 fn a_pool_of_many_threads() {
     for name in [
         "each_index_once_from_many_threads",
-        "the_lowest_error_is_the_one",
-        "panics_reach_the_caller_and_nobody_else",
+        "the_error_of_the_lowest_index_is_returned",
+        "panics_reach_only_the_caller",
     ] {
         said_under(&[("MAQUETTE_NUM_THREADS", "13")], name, "");
     }

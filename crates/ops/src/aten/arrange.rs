@@ -154,9 +154,8 @@ fn repeated_indices(repeats: &Tensor, n: Option<SymInt>, output_size: &Value) ->
     {
         let count = usize::try_from(count)
             .map_err(|_| Error::value(format!("`repeats` must not be negative, found {count}")))?;
-        out.try_reserve(count).map_err(|_| {
-            Error::value(format!("`repeats` {count} asks for more memory than there is"))
-        })?;
+        out.try_reserve(count)
+            .map_err(|_| Error::value(format!("`repeats` {count} exceeds the available memory")))?;
         out.extend(std::iter::repeat_n(i as i64, count));
     }
     if let Some(size) = output_size.opt(Value::int_i64)?.filter(|s| *s != out.len() as i64) {

@@ -43,7 +43,7 @@ impl Attention<'_> {
         }
         super::dims::require_float("query", q)?;
         if self.causal && self.mask.is_some() {
-            return Err(Error::value("`attn_mask` must not be given where `is_causal` is true"));
+            return Err(Error::value("`attn_mask` must not be given if `is_causal` is true"));
         }
         let last = |t: &Tensor| [t.sizes()[t.dim() - 2], t.sizes()[t.dim() - 1]];
         let ([n, e], [l, width], [values, d]) = (last(q), last(k), last(v));

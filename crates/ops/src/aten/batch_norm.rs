@@ -67,7 +67,7 @@ impl<'a> BatchNorm<'a> {
         };
         if !training && running.is_none() {
             return Err(Error::value(
-                "`running_mean` and `running_var` must be given where `training` is false",
+                "`running_mean` and `running_var` must be given if `training` is false",
             ));
         }
         let (momentum, eps) = (args[at].float()?, args[at + 1].float()?);
@@ -97,8 +97,8 @@ impl<'a> BatchNorm<'a> {
             return Ok(found);
         }
         Err(Error::value(format!(
-            "weight, bias and running statistics must all have the dtype of `input`, {own}, or \
-                f32 beside half precision; found {}",
+            "weight, bias and running statistics must all have the dtype of `input`, {own}, or f32 \
+                if `input` has half precision; found {}",
             self.parameters().map(|t| t.dtype().to_string()).collect::<Vec<_>>().join(", ")
         )))
     }

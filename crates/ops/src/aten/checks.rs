@@ -53,7 +53,7 @@ fn holds(t: &Tensor, message: &str) -> Result<Outputs> {
         [x] if *x != 0.0 => Ok(Outputs::new()),
         [_] => Err(Error::value(message)),
         many => Err(Error::value(format!(
-            "argument `self` must hold one truth value, found {} elements",
+            "argument `self` must have one element, found {}",
             many.len()
         ))),
     }
@@ -70,7 +70,7 @@ table! {
             Lowering::Dynamic {
                 observes_strides: true,
                 fake: |_, _| Ok(Outputs::new()),
-                run: |a| holds(a[0].tensor()?, "an asserted tensor is zero"),
+                run: |a| holds(a[0].tensor()?, "the asserted tensor is zero"),
             },
         General "aten::_assert_async.msg(Tensor self, str assert_msg) -> ()" =>
             Lowering::Dynamic {

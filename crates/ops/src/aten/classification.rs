@@ -46,7 +46,9 @@ fn labels(t: &Tensor) -> Result<Vec<i64>> {
 fn require_class_weights(x: &Tensor, weight: &Value, classes: SymInt) -> Result<()> {
     let Some(w) = weight.opt_tensor()? else { return Ok(()) };
     require_same_dtype(("self", x), ("weight", w))?;
-    require_same(&[classes], w.sizes(), || "argument `weight` must have, one a class,".into())
+    require_same(&[classes], w.sizes(), || {
+        "argument `weight` must have, one element per class,".into()
+    })
 }
 
 /// The metadata of the loss and of the total weight. `ranks` are the accepted ranks of `self`.
@@ -197,7 +199,7 @@ impl CrossEntropy<'_> {
         })?;
         if !known_equal(self.ignored, (-100).into()) {
             return Err(Error::value(
-                "`ignore_index` is for targets that are class numbers, not probabilities",
+                "`ignore_index` requires a target of class numbers, found probabilities",
             ));
         }
         let d = class_dim(self.x);
@@ -274,7 +276,7 @@ fn multi_margin_metas(args: &[Value]) -> Result<Metas> {
     }
     require_rank("target", target, 0..=1)?;
     require_same(&[n], &[target.numel()], || {
-        "argument `target` must have, one a row of `self`,".into()
+        "argument `target` must have, one element per row of `self`,".into()
     })?;
     let single = x.dim() < 2 && target.dim() == 0 || Reduction::of(&args[5])? != Reduction::None;
     Ok(smallvec![fresh(x, if single { Dims::new() } else { smallvec![n] }, x.dtype())])

@@ -74,8 +74,11 @@ fn combinations(x: &Tensor, r: i64, repeat: bool) -> Result<Tensor> {
     if n == 0 || (!repeat && r > n) {
         return Ok(x.new_empty([0, r], x.dtype()));
     }
-    let failed =
-        || Error::value(format!("`r` {r} of {n} elements asks for more memory than there is"));
+    let failed = || {
+        Error::value(format!(
+            "the combinations of `r` = {r} of {n} elements exceed the available memory"
+        ))
+    };
     let count = if repeat { n.checked_add(r - 1).and_then(|n| choose(n, r)) } else { choose(n, r) }
         .ok_or_else(failed)?;
     let total =

@@ -24,7 +24,7 @@ fn per_space(name: &str, v: &Value, space: usize) -> Result<Dims> {
         n if n == space => Ok(numbers.into()),
         1 => Ok(smallvec![numbers[0]; space]),
         n => Err(Error::value(format!(
-            "`{name}` must hold {space} numbers, one a spatial dimension, found {n}"
+            "`{name}` must hold {space} numbers, one per spatial dimension, found {n}"
         ))),
     }
 }
@@ -102,8 +102,7 @@ impl<'a> Convolution<'a> {
         let mismatch = || {
             let (x, w) = (dims_text(x), dims_text(w));
             Error::value(format!(
-                "`input` {x} and `weight` {w} do not fit together in {g} groups: the channels of \
-                    `input` must be those of `weight`"
+                "the channels of `input` {x} do not match those of `weight` {w} in {g} groups"
             ))
         };
         let (channels, out) = if self.transposed { (w[0], w[1] * g) } else { (w[1] * g, w[0]) };
@@ -116,7 +115,8 @@ impl<'a> Convolution<'a> {
             require_rank("bias", b, 1..=1)?;
             let wrong = || {
                 Error::value(format!(
-                    "argument `bias` must have sizes [{out}], one an output channel, found {}",
+                    "argument `bias` must have sizes [{out}], one element per output channel, \
+                        found {}",
                     dims_text(b.sizes())
                 ))
             };
@@ -132,8 +132,7 @@ impl<'a> Convolution<'a> {
             } else {
                 require((n + p * 2).ge(reach), || {
                     format!(
-                        "a kernel that reaches over {reach} elements does not fit `input` {} with \
-                            padding {p}",
+                        "a kernel that spans {reach} elements exceeds `input` {} with padding {p}",
                         dims_text(x)
                     )
                 })?;

@@ -57,9 +57,7 @@ pub(super) fn factory(
     if let Some(Value::Layout(l)) = args.get(at + 1)
         && *l != Layout::Strided
     {
-        return Err(Error::value(format!(
-            "only strided tensors can be made, found the layout {l}"
-        )));
+        return Err(Error::value(format!("only the strided layout is supported, found {l}")));
     }
     let option = |i: usize| args.get(at + i).unwrap_or(&Value::None);
     let dtype = option(0).opt(Value::dtype)?.unwrap_or(dtype);

@@ -50,7 +50,7 @@ pub(crate) fn is_one(n: SymInt) -> Result<bool> {
         None => decide_or_deny(
             n.eq(1),
             n.ne(1),
-            &format!("the size {n} must not be 1, which would be treated differently"),
+            &format!("the size {n} must not be 1, because the trace assumes that it is not"),
         ),
     }
 }

@@ -56,7 +56,7 @@ fn pairs_meta(x1: &Tensor, x2: &Tensor) -> Result<Metas> {
     let ((n, a), (m, b)) = ((x1.dim(), x1.sizes()), (x2.dim(), x2.sizes()));
     require_equal(a[n - 1], b[m - 1], &|| {
         Error::value(format!(
-            "vectors of `x1` {} and `x2` {} must have one length",
+            "vectors of `x1` {} and `x2` {} must have the same length",
             dims_text(a),
             dims_text(b)
         ))
@@ -154,7 +154,8 @@ fn cosine_embedding(x1: &Tensor, x2: &Tensor, target: &Tensor, margin: f64) -> R
     if rank > 1 || x1.dim() != rank + 1 || x2.dim() != rank + 1 {
         let [a, b, t] = [x1, x2, target].map(|t| dims_text(t.sizes()));
         return Err(Error::value(format!(
-            "a target of 0 or 1 dimensions goes with inputs of one more, found {t} with {a} and {b}"
+            "inputs must have one dimension more than a target of 0 or 1 dimensions, found {t} \
+                with {a} and {b}"
         )));
     }
     let dim = [rank as i64];

@@ -49,7 +49,7 @@ pub(super) struct Labelled {
 }
 
 fn malformed(why: String) -> Error {
-    Error::value(format!("`equation` is not understood: {why}"))
+    Error::value(format!("invalid `equation`: {why}"))
 }
 
 /// The labels that one part of an equation gives to `rank` dimensions. Without a rank, for the
@@ -60,7 +60,7 @@ fn parse(part: &str, rank: Option<usize>, ellipsis: usize) -> Result<Vec<Label>>
         compact.split_once("...").map_or((compact.as_str(), None), |(b, a)| (b, Some(a)));
     let letters = || before.chars().chain(after.unwrap_or("").chars());
     if let Some(c) = letters().find(|c| !c.is_ascii_alphabetic()) {
-        return Err(malformed(format!("{c:?} in {part:?} is no letter")));
+        return Err(malformed(format!("{c:?} in {part:?} is not a letter")));
     }
     let named = letters().count();
     let spread = match (rank, after) {
@@ -166,7 +166,7 @@ pub(super) fn contract(a: Labelled, b: Labelled, keep: impl Fn(Label) -> bool) -
     if a.tensor.dtype() != b.tensor.dtype() {
         let (x, y) = (a.tensor.dtype(), b.tensor.dtype());
         return Err(Error::value(format!(
-            "operands that are multiplied must have one dtype, found {x} and {y}"
+            "operands that are multiplied must have the same dtype, found {x} and {y}"
         )));
     }
     // A poisoned tensor has no dimensions to label.
@@ -252,7 +252,7 @@ fn einsum(equation: &str, operands: &[&Tensor]) -> Result<Tensor> {
     for (i, l) in output.iter().enumerate() {
         if output[..i].contains(l) || !all().any(|m| m == *l) {
             return Err(malformed(format!(
-                "the output's label {l} must occur once there, and in an operand"
+                "the output's label {l} must occur once in the output, and in an operand"
             )));
         }
     }
@@ -277,7 +277,8 @@ fn einsum(equation: &str, operands: &[&Tensor]) -> Result<Tensor> {
 fn tensordot(x: &Tensor, y: &Tensor, dims_x: &[i64], dims_y: &[i64]) -> Result<Tensor> {
     if dims_x.len() != dims_y.len() {
         return Err(Error::value(format!(
-            "`dims_self` and `dims_other` must have one length, found {dims_x:?} and {dims_y:?}"
+            "`dims_self` and `dims_other` must have the same length, found {dims_x:?} and \
+                {dims_y:?}"
         )));
     }
     let (px, py) =

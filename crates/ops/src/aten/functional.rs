@@ -67,7 +67,7 @@ fn strided_metas(args: &[Value]) -> Result<Metas> {
 /// The integers of a region. They are concrete in every run.
 fn concrete_ints(v: &Value) -> Result<SmallVec<[i64; 6]>> {
     let numbers = v.ints()?.iter().map(|i| i.as_i64()).collect::<Option<_>>();
-    numbers.ok_or_else(|| Error::value("a region must be concrete integers"))
+    numbers.ok_or_else(|| Error::value("a region must have static offset, sizes and strides"))
 }
 
 /// Checks that two regions are disjoint. A region is a list of an offset, sizes and strides.

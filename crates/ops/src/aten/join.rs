@@ -98,7 +98,7 @@ fn stack(parts: &[&Tensor], dim: i64) -> Result<Tensor> {
 fn repeat_meta(x: &Tensor, repeats: &[SymInt]) -> Result<Meta> {
     let lead = repeats.len().checked_sub(x.dim()).ok_or_else(|| {
         Error::value(format!(
-            "`repeats` must have at least {} entries, one a dimension, found {}",
+            "`repeats` must have at least {} entries, one per dimension, found {}",
             x.dim(),
             dims_text(repeats)
         ))
@@ -163,7 +163,7 @@ fn roll_shifts(args: &[Value]) -> Result<Vec<(usize, i64)>> {
     }
     if shifts.len() != dims.len() {
         return Err(Error::value(format!(
-            "`shifts` and `dims` must have one length, found {shifts:?} and {dims:?}"
+            "`shifts` and `dims` must have the same length, found {shifts:?} and {dims:?}"
         )));
     }
     dims.iter().zip(shifts).map(|(&d, s)| Ok((wrap_dim(d, x.dim())?, s))).collect()
@@ -226,14 +226,14 @@ fn constant_pad_meta(x: &Tensor, pad: &[SymInt], value: &Value) -> Result<Meta> 
         // must fit.
         require((*n + before.min(0) + after.min(0)).ge(0), || {
             format!(
-                "`pad` {} cuts off more than sizes {} have",
+                "`pad` {} removes more elements than sizes {} have",
                 dims_text(pad),
                 dims_text(x.sizes())
             )
         })?;
         require(padded.ge(0), || {
             format!(
-                "`pad` {} leaves a size of {padded} of sizes {}",
+                "`pad` {} gives the negative size {padded} for sizes {}",
                 dims_text(pad),
                 dims_text(x.sizes())
             )

@@ -34,7 +34,7 @@ fn matmul(a: &Tensor, b: &Tensor) -> Result<Tensor> {
         return Err(mismatch(pair, "their dtypes differ"));
     }
     Ok(match (a.dim(), b.dim()) {
-        (0, _) | (_, 0) => return Err(mismatch(pair, "0-d tensors are multiplied with `*`")),
+        (0, _) | (_, 0) => return Err(mismatch(pair, "use `*` for 0-d tensors")),
         (1, 1) => a.dot(b),
         (2, 1) => a.mv(b),
         (1, 2) => a.unsqueeze(0).mm(b).squeeze_dim(0),
@@ -42,7 +42,9 @@ fn matmul(a: &Tensor, b: &Tensor) -> Result<Tensor> {
         // One matrix for the whole batch: the batch is folded into the rows.
         (n, 1 | 2) if n > 2 => {
             let (k, rows) = (a.sizes()[n - 1], b.sizes()[0]);
-            require_equal(k, rows, &|| mismatch(pair, &format!("{k} columns meet {rows} rows")))?;
+            require_equal(k, rows, &|| {
+                mismatch(pair, &format!("{k} columns do not match {rows} rows"))
+            })?;
             let mut sizes: Dims = a.sizes()[..n - 1].into();
             let flat = folded(a, [product(&sizes), k]);
             if b.dim() == 1 {
@@ -72,7 +74,9 @@ fn matmul(a: &Tensor, b: &Tensor) -> Result<Tensor> {
 fn batched(a: &Tensor, b: &Tensor, pair: Pair<'_>) -> Result<Tensor> {
     let (n, m) = (a.dim(), b.dim());
     let (x, y) = (&a.sizes()[n - 2..], &b.sizes()[m - 2..]);
-    require_equal(x[1], y[0], &|| mismatch(pair, &format!("{} columns meet {} rows", x[1], y[0])))?;
+    require_equal(x[1], y[0], &|| {
+        mismatch(pair, &format!("{} columns do not match {} rows", x[1], y[0]))
+    })?;
     let batch = broadcast(&[&a.sizes()[..n - 2], &b.sizes()[..m - 2]])
         .map_err(|_| mismatch(pair, "their batch dimensions do not broadcast"))?;
     let count = product(&batch);
@@ -105,7 +109,10 @@ fn linear(x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     }
     let (k, l) = (x.sizes()[x.dim() - 1], w.sizes()[w.dim() - 1]);
     require_equal(k, l, &|| {
-        mismatch(pair, &format!("the last dimension of `input` is {k}, that of `weight` {l}"))
+        mismatch(
+            pair,
+            &format!("the last dimension of `input` is {k}, but that of `weight` is {l}"),
+        )
     })?;
     if w.dim() == 1 {
         let out = matmul(x, w)?;

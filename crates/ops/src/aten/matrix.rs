@@ -33,7 +33,7 @@ fn describe(t: &Tensor) -> String {
 /// The error for two operands that cannot be multiplied.
 pub(super) fn mismatch([a, b]: Pair<'_>, why: &str) -> Error {
     Error::value(format!(
-        "arguments `{}` {} and `{}` {} do not multiply: {why}",
+        "cannot multiply arguments `{}` {} and `{}` {}: {why}",
         a.0,
         describe(a.1),
         b.0,
@@ -48,7 +48,7 @@ pub(super) fn product_meta(pair: Pair<'_>, rank: usize) -> Result<Meta> {
     require_rank(a_name, a, rank..=rank)?;
     require_rank(b_name, b, rank..=rank)?;
     if a.dtype() == DType::Bool {
-        return Err(mismatch(pair, "products are of numbers"));
+        return Err(mismatch(pair, "matrix products do not support bool"));
     }
     if a.dtype() != b.dtype() {
         return Err(mismatch(pair, "their dtypes differ"));
@@ -60,7 +60,7 @@ pub(super) fn product_meta(pair: Pair<'_>, rank: usize) -> Result<Meta> {
         })?;
     }
     let (k, l) = (x[rank - 1], y[rank - 2]);
-    require_equal(k, l, &|| mismatch(pair, &format!("{k} columns meet {l} rows")))?;
+    require_equal(k, l, &|| mismatch(pair, &format!("{k} columns do not match {l} rows")))?;
     let mut sizes: Dims = x[..rank - 1].into();
     sizes.push(y[rank - 1]);
     Ok(fresh(a, sizes, a.dtype()))
@@ -141,7 +141,7 @@ fn vector_product(pair: Pair<'_>) -> Result<(Meta, Meta, Dims)> {
     }
     let rows = if a.dim() == 2 { a.meta().clone() } else { views::unsqueeze(a.meta(), 0)? };
     let (k, l) = (rows.sizes[1], b.sizes()[0]);
-    require_equal(k, l, &|| mismatch(pair, &format!("{k} elements meet {l}")))?;
+    require_equal(k, l, &|| mismatch(pair, &format!("{k} elements do not match {l}")))?;
     let sizes = a.sizes()[..a.dim() - 1].into();
     Ok((rows, views::unsqueeze(b.meta(), 1)?, sizes))
 }

@@ -31,7 +31,7 @@ pub(crate) fn transpose(m: &Meta, a: i64, b: i64) -> Result<Meta> {
 pub(super) fn movedim(m: &Meta, from: &[i64], to: &[i64]) -> Result<Meta> {
     if from.len() != to.len() {
         return Err(Error::value(format!(
-            "`source` and `destination` must have one length, found {from:?} and {to:?}"
+            "`source` and `destination` must have the same length, found {from:?} and {to:?}"
         )));
     }
     let (from, to) = (wrap_dims(from, m.rank())?, wrap_dims(to, m.rank())?);

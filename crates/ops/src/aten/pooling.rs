@@ -97,8 +97,8 @@ impl Sliding {
             }
             require(size.ge(1), || {
                 format!(
-                    "a window that reaches over {reach} elements does not fit dimension {} of \
-                        sizes {} with padding {p}",
+                    "a window that spans {reach} elements exceeds dimension {} of sizes {} with \
+                        padding {p}",
                     lead + d,
                     dims_text(x.sizes())
                 )

@@ -33,8 +33,8 @@ fn cross(x: &Tensor, y: &Tensor, dim: i64) -> Result<Tensor> {
     if x.dim() != y.dim() || x.dim() == 0 || x.dtype() != y.dtype() {
         let [a, b] = [x, y].map(|t| format!("{}{}", t.dtype(), dims_text(t.sizes())));
         return Err(Error::value(format!(
-            "`self` and `other` must have one dtype and equally many dimensions, at least 1, \
-                found {a} and {b}"
+            "`self` and `other` must have the same dtype and the same number of dimensions, at \
+                least 1, found {a} and {b}"
         )));
     }
     let d = wrap_dim(dim, x.dim())?;

@@ -35,7 +35,7 @@ fn draw(
 fn floats(metas: Metas, what: &str) -> Result<Metas> {
     match metas.iter().find(|m| !m.dtype.is_float()) {
         Some(m) => {
-            Err(Error::value(format!("{what} numbers are floats, found the dtype {}", m.dtype)))
+            Err(Error::value(format!("{what} numbers require a floating dtype, found {}", m.dtype)))
         }
         None => Ok(metas),
     }
@@ -134,7 +134,7 @@ fn probability(p: f64) -> Result<f64> {
     if (0.0..=1.0).contains(&p) {
         Ok(p)
     } else {
-        Err(Error::value(format!("`p` is a probability, from 0 to 1; found {p}")))
+        Err(Error::value(format!("`p` must be a probability from 0 to 1, found {p}")))
     }
 }
 

@@ -47,7 +47,7 @@ fn arange_meta(args: &[Value], count: usize) -> Result<Metas> {
         Device::Cpu,
     )?;
     if meta.dtype == DType::Bool {
-        return Err(Error::value("`arange` makes numbers, not bools"));
+        return Err(Error::value("`arange` does not support bool"));
     }
     let n = match (&start, &end, step.scalar()?) {
         (Value::Int(a), Value::Int(b), Scalar::Int(s))
@@ -76,7 +76,7 @@ fn steps_between(start: Scalar, end: Scalar, step: Scalar) -> Result<i64> {
     }
     if (b - a) * s.signum() < 0.0 {
         return Err(Error::value(format!(
-            "the step {step} leads away from {end}, starting at {start}"
+            "`step` {step} has the wrong sign for a range from {start} to {end}"
         )));
     }
     // Integers are counted exactly, in `i128`.
@@ -88,7 +88,9 @@ fn steps_between(start: Scalar, end: Scalar, step: Scalar) -> Result<i64> {
         (n < 9e18).then_some(n as i64)
     };
     n.ok_or_else(|| {
-        Error::value(format!("there are too many steps of {step} between {start} and {end}"))
+        Error::value(format!(
+            "a `step` of {step} gives too many elements between {start} and {end}"
+        ))
     })
 }
 

@@ -53,7 +53,7 @@ fn named(t: &Tensor, dims: &Value) -> Result<DimList> {
     for d in dims.ints_i64()? {
         let d = wrap_dim(d, t.dim())?;
         if out.contains(&d) {
-            return Err(Error::value(format!("dimension {d} is named twice")));
+            return Err(Error::value(format!("duplicate dimension {d}")));
         }
         out.push(d);
     }
@@ -81,7 +81,7 @@ pub(super) fn picked(t: &Tensor, dims: &[usize], keepdim: bool, dtype: DType) ->
     if let Some(d) = dims.iter().find(|d| t.sizes()[**d].as_i64() == Some(0)) {
         let sizes = dims_text(t.sizes());
         return Err(Error::value(format!(
-            "a reduction over dimension {d} of sizes {sizes} has no elements to choose from"
+            "cannot reduce over dimension {d} of sizes {sizes}, which has no elements"
         )));
     }
     Ok(reduced(t, dims, keepdim, dtype))

@@ -47,16 +47,13 @@ pub(crate) fn infer_sizes(wanted: &[SymInt], numel: SymInt) -> Result<Dims> {
         Some(d) => {
             if known.as_i64() == Some(0) {
                 return Err(Error::value(format!(
-                    "the size -1 in {} can be anything, since another size is 0",
+                    "cannot infer the size -1 in {}, because another size is 0",
                     dims_text(wanted)
                 )));
             }
             if !known_equal(known, numel) && known.as_i64() != Some(1) {
                 require(known.ne(0), || {
-                    format!(
-                        "the size -1 in {} can be anything where {known} is 0",
-                        dims_text(wanted)
-                    )
+                    format!("cannot infer the size -1 in {} if {known} is 0", dims_text(wanted))
                 })?;
                 require(numel.modulo(known).eq(0), mismatch)?;
             }
@@ -139,9 +136,9 @@ pub(crate) fn view(from: &Meta, wanted: &[SymInt]) -> Result<Meta> {
     match view_strides(from, &sizes)? {
         Some(strides) => Ok(from.with_dims(sizes, strides)),
         None => Err(Error::value(format!(
-            "no view of sizes {} exists of a tensor of sizes {} and strides {}: a dimension would \
-                span two regions of memory; use `reshape`, \
-             which copies where it must",
+            "a view of sizes {} is not possible for a tensor of sizes {} and strides {}: a \
+                dimension would span two regions of memory; use `reshape`, which copies if \
+                necessary",
             dims_text(&sizes),
             dims_text(&from.sizes),
             dims_text(&from.strides)
@@ -159,7 +156,7 @@ pub(crate) fn view_dtype(from: &Meta, dtype: maquette_ir::DType) -> Result<Meta>
     }
     if dtype == Bool || from.dtype == Bool {
         return Err(Error::value(format!(
-            "bytes of {} cannot be seen as {dtype}: not every byte is a bool; use `to_dtype`",
+            "bytes of {} cannot be viewed as {dtype}: not every byte is a bool; use `to_dtype`",
             from.dtype
         )));
     }
@@ -170,13 +167,13 @@ pub(crate) fn view_dtype(from: &Meta, dtype: maquette_ir::DType) -> Result<Meta>
     }
     let Some(last) = from.rank().checked_sub(1) else {
         return Err(Error::value(format!(
-            "a 0-d tensor of {} cannot be seen as {dtype}, which has another width",
+            "a 0-d tensor of {} cannot be viewed as {dtype}, which has another element size",
             from.dtype
         )));
     };
     require(from.strides[last].eq(1), || {
         format!(
-            "the last dimension must have stride 1 to be seen as {dtype}, found {}",
+            "the last dimension must have stride 1 to be viewed as {dtype}, found {}",
             from.strides[last]
         )
     })?;
@@ -193,7 +190,7 @@ pub(crate) fn view_dtype(from: &Meta, dtype: maquette_ir::DType) -> Result<Meta>
         {
             require(n.modulo(k).eq(0), || {
                 format!(
-                    "the {what} {n} must be divisible by {k} for elements of {} to be seen as \
+                    "the {what} {n} must be divisible by {k} for elements of {} to be viewed as \
                         {dtype}",
                     from.dtype
                 )

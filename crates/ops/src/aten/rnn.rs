@@ -203,7 +203,7 @@ impl<'a> Rnn<'a> {
         if self.weights.iter().all(|w| w.hr.is_none()) {
             let wrong = || {
                 Error::value(format!(
-                    "states in `hx` must be equally wide without a projection, found {out} and \
+                    "states in `hx` must have equal widths without a projection, found {out} and \
                         {hidden}"
                 ))
             };

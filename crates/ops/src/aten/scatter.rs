@@ -57,8 +57,8 @@ fn check_index(
     let misfit = || {
         let (expected, found) = (dims_text(bound.sizes()), dims_text(index.sizes()));
         format!(
-            "argument `index` must have at most the sizes {expected} of `{bound_name}`, dimension \
-                {dim} aside, found sizes {found}"
+            "argument `index` must have at most the sizes {expected} of `{bound_name}`, except in \
+                dimension {dim}, found sizes {found}"
         )
     };
     if index.dim().max(1) != bound.dim().max(1) {

@@ -92,7 +92,7 @@ pub(crate) fn narrow(m: &Meta, dim: i64, start: SymInt, length: SymInt) -> Resul
     let n = m.sizes[d];
     let misfit = || {
         format!(
-            "start {start} and length {length} leave dimension {dim} of size {n} in sizes {}",
+            "start {start} and length {length} exceed dimension {dim} of size {n} in sizes {}",
             dims_text(&m.sizes)
         )
     };
@@ -142,9 +142,7 @@ pub(crate) fn diagonal(m: &Meta, offset: i64, dim1: i64, dim2: i64) -> Result<Me
 pub(super) fn unfold(m: &Meta, dim: i64, size: i64, step: i64) -> Result<Meta> {
     let d = wrap_dim(dim, m.rank())?;
     let n = m.sizes.get(d).copied().unwrap_or(1.into());
-    require(n.ge(size), || {
-        format!("windows of size {size} do not fit dimension {dim} of size {n}")
-    })?;
+    require(n.ge(size), || format!("windows of size {size} exceed dimension {dim} of size {n}"))?;
     if step <= 0 || size < 0 {
         return Err(Error::value(format!(
             "`step` must be positive and `size` not negative, found step {step} and size {size}"

@@ -32,7 +32,7 @@ fn piece_count(count: SymInt) -> Result<i64> {
     let count = count.as_i64().map_or_else(|| count.guard_int(), Ok)?.max(1);
     if count > MOST_PIECES {
         return Err(Error::value(format!(
-            "{count} pieces are more than the {MOST_PIECES} that a list may hold"
+            "{count} pieces exceed the limit of {MOST_PIECES} for a list"
         )));
     }
     Ok(count)
@@ -53,14 +53,14 @@ pub(super) fn split(m: &Meta, size: SymInt, dim: i64) -> Result<Metas> {
     require(size.ge(0), || format!("`split_size` must not be negative, found {size}"))?;
     if is_zero(size)? {
         require(n.eq(0), || {
-            format!("`split_size` can be 0 only where the dimension is empty, found size {n}")
+            format!("`split_size` can be 0 only if the dimension is empty, found size {n}")
         })?;
         return one(m.clone());
     }
     let count = div_ceil(n, size);
     if count.as_i64().is_some() {
         require(size.gt(0), || {
-            format!("`split_size` can be 0 only where the dimension is empty, found size {n}")
+            format!("`split_size` can be 0 only if the dimension is empty, found size {n}")
         })?;
     }
     let count = piece_count(count)?;
@@ -136,7 +136,7 @@ fn fixed_dim(m: &Meta, dim: usize) -> Result<i64> {
     let least = [2, 1, 3].get(dim).copied().unwrap_or(1);
     if m.rank() < least {
         return Err(Error::value(format!(
-            "a tensor of at least {least} dimensions is split, found sizes {}",
+            "the tensor must have at least {least} dimensions, found sizes {}",
             dims_text(&m.sizes)
         )));
     }

@@ -49,7 +49,7 @@ pub(super) fn written(args: &[Value], op: &str) -> Result<Outputs> {
 fn trace(x: &Tensor) -> Result<Tensor> {
     require_rank("self", x, 2..=2)?;
     if x.dtype() == DType::Bool {
-        return Err(Error::value("`trace` takes numbers, not bools"));
+        return Err(Error::value("`trace` does not support bool"));
     }
     Ok(x.diagonal(0, 0, 1).sum())
 }

@@ -60,7 +60,7 @@ fn put_meta(args: &[Value]) -> Result<Metas> {
     require_same_dtype(("self", x), ("source", source))?;
     let mismatch = || {
         Error::value(format!(
-            "`index` {} and `source` {} must hold equally many elements",
+            "`index` {} and `source` {} must have the same number of elements",
             dims_text(index.sizes()),
             dims_text(source.sizes())
         ))

@@ -5,8 +5,8 @@
 /// namespace, and without the overload name `.default`.
 pub(crate) static UNSUPPORTED: &[(&str, &[&str])] = &[
     (
-        "it changes the metadata of its argument: here a tensor's sizes and strides never change; \
-            use the operator of the same name without `_`",
+        "it changes the metadata of its argument, but a tensor's sizes and strides are immutable \
+            in Maquette; use the operator of the same name without `_`",
         &[
             "as_strided_",
             "detach_",
@@ -24,7 +24,7 @@ pub(crate) static UNSUPPORTED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "it takes or gives complex numbers, and there are no complex dtypes here",
+        "it takes or returns complex numbers, and complex dtypes are not supported",
         &[
             "complex",
             "fft_fft",
@@ -52,7 +52,7 @@ pub(crate) static UNSUPPORTED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "eigenvalues, singular values, and what rests on them are not written yet",
+        "eigenvalues, singular values and operators based on them are not implemented yet",
         &[
             "_linalg_eigh",
             "_linalg_svd",
@@ -83,12 +83,12 @@ pub(crate) static UNSUPPORTED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "where its views begin depends on data; take the number with `item` and use the overload \
+        "the offset of its view depends on data; read the index with `item` and use the overload \
             that takes integers",
         &["narrow.Tensor", "tensor_split.tensor_indices_or_sections"],
     ),
     (
-        "it is a fused kernel of PyTorch's own; the operators that it is made of are here",
+        "it is a fused kernel of PyTorch; use the operators of which it consists",
         &[
             "_batch_norm_impl_index",
             "_linalg_check_errors",
@@ -99,7 +99,7 @@ pub(crate) static UNSUPPORTED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "it is not written yet",
+        "it is not implemented yet",
         &[
             "_lu_with_info",
             "ctc_loss.IntList",
@@ -133,7 +133,7 @@ pub fn all_unsupported() -> impl Iterator<Item = (&'static str, &'static str)> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn what_is_said_to_be_missing_is() {
+    fn unsupported_operators_are_not_in_the_table() {
         for (name, _) in super::all_unsupported() {
             let full = format!("aten::{name}");
             assert!(

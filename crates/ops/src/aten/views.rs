@@ -34,7 +34,7 @@ pub(crate) fn wrap_dims(dims: &[i64], rank: usize) -> Result<SmallVec<[usize; 6]
     for &d in dims {
         let w = wrap_dim(d, rank)?;
         if out.contains(&w) {
-            return Err(Error::value(format!("dimension {d} is named twice in {dims:?}")));
+            return Err(Error::value(format!("duplicate dimension {d} in {dims:?}")));
         }
         out.push(w);
     }
@@ -60,7 +60,7 @@ pub(crate) fn as_strided(
     let m = t.meta();
     if sizes.len() != strides.len() {
         return Err(Error::value(format!(
-            "`size` {} and `stride` {} must have one length",
+            "`size` {} and `stride` {} must have the same length",
             dims_text(sizes),
             dims_text(strides)
         )));

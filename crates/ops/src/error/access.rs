@@ -29,12 +29,12 @@ pub enum AccessError {
     },
     /// A borrowed handle was used after the call it was borrowed for.
     #[error(
-        "this handle was borrowed by a kernel for one call, which is over; a kernel may not keep \
-            its arguments"
+        "this handle was borrowed for a kernel call that has returned; a kernel must not keep its \
+            arguments"
     )]
     Stale,
     /// A borrowed handle was used to access memory outside its borrowed region.
-    #[error("the view leaves the region of {holder} that this kernel borrowed")]
+    #[error("the view exceeds the region of {holder} that this kernel borrowed")]
     OutsideBorrow {
         /// Which argument of which operator.
         holder: String,
@@ -66,9 +66,9 @@ pub enum AccessError {
     /// The tensor's dimensions interleave: a mutable array view cannot represent the layout,
     /// although no two elements share memory.
     #[error(
-        "the dimensions interleave in memory (sizes {sizes:?}, strides {strides:?}), which an \
-            array view cannot show to be free of overlap; \
-         write to a copy (`let mut y = x.contiguous()`) and copy it back (`x.copy_(&y)`)"
+        "cannot prove that elements do not overlap, because the dimensions interleave in memory \
+            (sizes {sizes:?}, strides {strides:?}); write to a copy (`let mut y = x.contiguous()`) \
+            and copy it back (`x.copy_(&y)`)"
     )]
     Interleaved {
         /// Its sizes.
@@ -108,22 +108,20 @@ pub enum AccessError {
     /// Data was read or written during a trace. A graph would record the current contents as a
     /// constant.
     #[error(
-        "a tensor's data was {0} while tracing; what the program does with it would happen once, \
-            in the trace, and not in the graph. Do it \
-         before the trace, keep it in operators, or put it into a custom operator"
+        "a tensor's data was {0} while tracing; the access would happen once, during the trace, \
+            and would not be in the graph. Access the data before the trace, compute with \
+            operators, or write a custom operator"
     )]
     WhileTracing(&'static str),
     /// The tensor is traced and has no data.
     #[error(
-        "cannot read the data of a traced tensor: its values are not known while tracing. Keep \
-            the computation in operators, or put it \
-         into a custom operator"
+        "cannot read the data of a traced tensor: its values are not known while tracing. Compute \
+            with operators, or write a custom operator"
     )]
     Traced,
     /// The layout extends beyond the storage.
     #[error(
-        "sizes {sizes}, strides {strides} and offset {offset} reach outside a storage of {bytes} \
-            bytes"
+        "sizes {sizes}, strides {strides} and offset {offset} exceed a storage of {bytes} bytes"
     )]
     OutOfBounds {
         /// Sizes.
@@ -136,7 +134,7 @@ pub enum AccessError {
         bytes: usize,
     },
     /// The number of elements does not match the sizes.
-    #[error("{found} elements do not fill sizes {sizes}")]
+    #[error("the number of elements, {found}, does not match sizes {sizes}")]
     Shape {
         /// The requested value.
         sizes: String,

@@ -24,7 +24,7 @@ pub enum CallError {
         crate_hint: String,
     },
     /// A PyTorch operator that the builtin table does not have.
-    #[error("PyTorch's operator `{name}` is missing here: {why}")]
+    #[error("PyTorch's operator `{name}` is not supported: {why}")]
     Unsupported {
         /// The requested name.
         name: String,
@@ -32,7 +32,7 @@ pub enum CallError {
         why: &'static str,
     },
     /// The call has more arguments than the schema.
-    #[error("takes at most {expected} arguments, {found} were given; its schema is {schema}")]
+    #[error("takes at most {expected} arguments, found {found}; its schema is {schema}")]
     TooMany {
         /// The number of arguments in the schema.
         expected: usize,
@@ -102,8 +102,8 @@ pub enum CallError {
     },
     /// A kernel handle was used after its registration ended.
     #[error(
-        "the {what} registered at {registered} is gone: the library that registered it was \
-            dropped, or the operator was replaced"
+        "the {what} registered at {registered} no longer exists: the library that registered it \
+            was dropped, or the operator was replaced"
     )]
     Gone {
         /// The kind of registration, such as `cpu kernel`.
@@ -113,8 +113,8 @@ pub enum CallError {
     },
     /// An argument of an `out=` operator requires a gradient; these operators have no derivative.
     #[error(
-        "argument `{arg}` requires grad, and an operator that writes its results into given \
-            tensors has no derivative; call the functional one"
+        "argument `{arg}` requires grad, but an operator that writes its results into given \
+            tensors has no derivative; call the functional operator"
     )]
     OutRequiresGrad {
         /// Its name.
@@ -131,9 +131,8 @@ pub enum CallError {
     },
     /// The operands are on different devices.
     #[error(
-        "arguments are on two devices: `{first_arg}` on {first}, `{second_arg}` on {second}; copy \
-            one to the other's, as in \
-         `{second_arg}.to_device({})`", device_code(*.first)
+        "arguments are on different devices: `{first_arg}` on {first}, `{second_arg}` on {second}; \
+            copy one to the other's device, as in `{second_arg}.to_device({})`", device_code(*.first)
     )]
     MixedDevices {
         /// An argument.
@@ -146,7 +145,7 @@ pub enum CallError {
         second: Device,
     },
     /// The kernel returned the wrong number of values.
-    #[error("its kernel returned {found} values, the schema declares {expected}: {schema}")]
+    #[error("its kernel returned {found} values, but the schema declares {expected}: {schema}")]
     ReturnCount {
         /// Declared.
         expected: usize,
@@ -156,7 +155,7 @@ pub enum CallError {
         schema: String,
     },
     /// The kernel returned a value of the wrong type.
-    #[error("its kernel returned {found} as output {index}, the schema declares {expected}")]
+    #[error("its kernel returned {found} as output {index}, but the schema declares {expected}")]
     ReturnType {
         /// The index of the output.
         index: usize,
@@ -166,7 +165,7 @@ pub enum CallError {
         found: ValueKind,
     },
     /// The kernel returned a tensor on another device.
-    #[error("its kernel returned output {index} on {found}, its arguments are on {expected}")]
+    #[error("its kernel returned output {index} on {found}, but its arguments are on {expected}")]
     ReturnDevice {
         /// The index of the output.
         index: usize,
@@ -197,7 +196,7 @@ pub enum CallError {
         index: usize,
     },
     /// The kernel panicked while it was writing.
-    #[error("its kernel panicked; what it was writing is lost")]
+    #[error("its kernel panicked; the tensors that it was writing are poisoned")]
     Panicked,
     /// An in-place operator did not return its mutated argument.
     #[error(
@@ -214,8 +213,7 @@ pub enum CallError {
 /// The part of the message that lists registrations for an undefined operator.
 fn undefined(registered: &[String]) -> Option<String> {
     let list = registered.join(", ");
-    (!registered.is_empty())
-        .then(|| format!("; this is registered for it, but nothing defines it: {list}"))
+    (!registered.is_empty()).then(|| format!("; it has registrations, but no definition: {list}"))
 }
 
 /// The device as Rust source.

@@ -8,15 +8,17 @@ use std::fmt;
 #[non_exhaustive]
 pub enum ExportError {
     /// Two parameters or buffers have the same name.
-    #[error("the module names two tensors `{name}`; a parameter or buffer has a name of its own")]
+    #[error(
+        "duplicate tensor name `{name}` in the module; parameters and buffers must have distinct \
+            names"
+    )]
     SameName {
         /// The name.
         name: String,
     },
     /// A parameter or buffer has no contents to export.
     #[error(
-        "the {slot} `{name}` {problem}; a program is exported with the contents of its parameters \
-            and buffers"
+        "the {slot} `{name}` {problem}; export needs the contents of all parameters and buffers"
     )]
     State {
         /// `parameter` or `buffer`.
@@ -51,7 +53,7 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{}: the program takes `{}` for granted, at {}",
+            "{}: the program assumes `{}`, at {}",
             self.dims.join(" and "),
             self.guard,
             self.loc
@@ -66,7 +68,7 @@ fn constraints(violations: &[Violation], fixes: &[String]) -> String {
     let violations = lines(&mut violations.iter().map(ToString::to_string));
     let fixes = lines(&mut fixes.iter().cloned());
     format!(
-        "the program does not hold for every size that was declared \
-            dynamic:{violations}\nsuggested fixes:{fixes}"
+        "the program is not valid for every size that is declared dynamic:{violations}\nsuggested \
+            fixes:{fixes}"
     )
 }

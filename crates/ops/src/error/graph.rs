@@ -20,8 +20,8 @@ pub enum FakeError {
     },
     /// No recorded profile matches the call.
     #[error(
-        "its fake kernel was made from recorded calls, and none was like ({given}); recorded were \
-            {}. Record such a call too", list(.recorded)
+        "its fake kernel was made from recorded calls, and none matches ({given}); the recorded \
+            calls are {}. Record such a call too", list(.recorded)
     )]
     MissingProfile {
         /// The profile of the call's arguments.
@@ -31,9 +31,8 @@ pub enum FakeError {
     },
     /// A bound of `new_dynamic_size_in` is symbolic.
     #[error(
-        "new_dynamic_size_in({min}, {max}): the bounds must be plain numbers; make the size with \
-            new_dynamic_size and assert the rest, as in \
-         `n.le({max}).check(\"…\")?`"
+        "new_dynamic_size_in({min}, {max}): the bounds must be constants; make the size with \
+            new_dynamic_size and assert the bounds, as in `n.le({max}).check(\"…\")?`"
     )]
     SymbolicBounds {
         /// The lower bound.
@@ -43,9 +42,9 @@ pub enum FakeError {
     },
     /// An operand has data although others are fake.
     #[error(
-        "argument `{arg}` has data and the others have none; compute an output's metadata from \
-            metadata only (`x.sizes()`, `x.new_empty(…)`), \
-         or make the argument fake too"
+        "argument `{arg}` has data, but the other arguments have none; compute an output's \
+            metadata from metadata only (`x.sizes()`, `x.new_empty(…)`), or make the argument fake \
+            too"
     )]
     RealOperand {
         /// The argument.
@@ -53,8 +52,8 @@ pub enum FakeError {
     },
     /// A fake kernel called another operator on real data.
     #[error(
-        "a fake kernel calls it on real data, which would run its kernel; call it on the fake \
-            kernel's own arguments, or not at all"
+        "a fake kernel calls it on tensors with data, which would run its kernel; call it only on \
+            the fake kernel's arguments"
     )]
     RealKernel,
     /// The fake kernel's outputs do not match the schema.
@@ -62,8 +61,8 @@ pub enum FakeError {
     Contract(String),
     /// A data-dependent size was requested outside a trace.
     #[error(
-        "makes a data-dependent size, which only a trace can hold; call it on real tensors, or \
-            inside `trace`, not on fake tensors by themselves"
+        "returns a data-dependent size, which needs a trace; call it on tensors with data, or \
+            inside `trace`"
     )]
     NoTrace,
     /// The bounds of `new_dynamic_size_in` are not `0 <= min <= max`.
@@ -94,9 +93,9 @@ pub enum FakeError {
     },
     /// A data-dependent symbol occurs only inside expressions, so a run cannot determine its value.
     #[error(
-        "its fake kernel returned sizes that depend on {symbol}, but none that is {symbol} \
-            itself, so a run could not know it; return an \
-         output with {symbol} as a size, or make a data-dependent size for the whole expression"
+        "its fake kernel returned sizes that depend on {symbol}, but no size is {symbol} itself, \
+            so a run cannot determine it; return an output with {symbol} as a size, or make a \
+            data-dependent size for the whole expression"
     )]
     Unbindable {
         /// The symbol.
@@ -104,8 +103,8 @@ pub enum FakeError {
     },
     /// The real output's metadata differs from that of the fake output.
     #[error(
-        "output {output}: its fake kernel promises {what} to be {expected}, its kernel returned \
-            {found}. Fix the fake kernel"
+        "output {output}: its fake kernel promises {what} to be {expected}, but its kernel \
+            returned {found}. Fix the fake kernel"
     )]
     Mismatch {
         /// The index of the output.
@@ -159,8 +158,8 @@ pub enum TraceError {
     },
     /// A graph was run during a trace.
     #[error(
-        "a graph was run while tracing another; its operators would run once, in the trace. Call \
-            the function it was traced from instead"
+        "a graph was run while tracing another; its operators would run once, during the trace. \
+            Call the function from which it was traced instead"
     )]
     Run,
     /// The inputs cannot be traced.
@@ -168,8 +167,8 @@ pub enum TraceError {
     Input(String),
     /// An input of a trace or a run is itself a traced tensor.
     #[error(
-        "input {input} is a tensor of the running trace `{trace}`, which has no data; pass a real \
-            tensor"
+        "input {input} is a tensor of the running trace `{trace}`, which has no data; pass a \
+            tensor with data"
     )]
     Nested {
         /// The index of the input.
@@ -201,7 +200,7 @@ pub enum TraceError {
         kind: String,
     },
     /// An assertion concerns a data-dependent size that no result has.
-    #[error("`{cond}` was asserted, but no result has the data-dependent size it is about")]
+    #[error("`{cond}` was asserted, but no result has the data-dependent size in this condition")]
     Unbound {
         /// The condition.
         cond: String,
@@ -210,7 +209,7 @@ pub enum TraceError {
     #[error(transparent)]
     Graph(maquette_ir::graph::BuildError),
     /// An internal invariant of the tracer does not hold.
-    #[error("{0}; this is a defect of the tracer")]
+    #[error("internal error of the tracer: {0}")]
     Internal(&'static str),
 }
 
@@ -236,15 +235,15 @@ pub enum RunError {
     /// `as_strided` with an explicit offset, on an input that does not begin at the start of its
     /// storage.
     #[error(
-        "as_strided counts its storage_offset from the start of the storage, and this input \
-            begins elsewhere in its storage; pass a tensor \
-         that begins at the start (`x.clone_tensor()`), or leave the offset out"
+        "as_strided counts storage_offset from the start of the storage, but this input begins \
+            elsewhere in its storage; pass a tensor with storage offset 0 (`x.clone_tensor()`), or \
+            omit the argument"
     )]
     AbsoluteOffset,
     /// Two inputs share memory, and the program writes one of them.
     #[error(
-        "inputs `{written}` and `{other}` share memory, and the program writes to `{written}`; it \
-            is for inputs apart: pass a copy of one"
+        "inputs `{written}` and `{other}` share memory, and the program writes to `{written}`; the \
+            trace assumes that they do not share memory: pass a copy of one"
     )]
     SharedInputs {
         /// The input that is written.
@@ -253,7 +252,7 @@ pub enum RunError {
         other: String,
     },
     /// The number of inputs is wrong.
-    #[error("the graph takes {expected} inputs, {found} were given")]
+    #[error("the graph takes {expected} inputs, found {found}")]
     InputCount {
         /// From the trace.
         expected: usize,
@@ -262,8 +261,7 @@ pub enum RunError {
     },
     /// The tree structure of the inputs differs from the traced one.
     #[error(
-        "the input{} must be {expected}, found {found}; a program is traced for inputs of one \
-            structure, trace again for another",
+        "the input{} must be {expected}, found {found}; trace again for inputs of another structure",
         if .input.is_empty() { String::new() } else { format!(" `{input}`") }
     )]
     InputStructure {
@@ -276,14 +274,14 @@ pub enum RunError {
     },
     /// A constant has no contents, because the graph was read from text.
     #[error(
-        "the constant `{name}` is known by its digest only: a graph read from text has no contents"
+        "the constant `{name}` has no contents: graph text stores only the digest of a constant"
     )]
     Constant {
         /// Its name.
         name: String,
     },
     /// A value is used before its definition. A verified graph has no such use.
-    #[error("the value `{value}` is used, but nothing before it defines it")]
+    #[error("the value `{value}` is used before it is defined")]
     Undefined {
         /// Its name.
         value: String,

@@ -7,7 +7,7 @@ use maquette_ir::Loc;
 #[non_exhaustive]
 pub enum RegisterError {
     /// The operator is already defined.
-    #[error("the operator {op} is defined already, at {first}")]
+    #[error("the operator {op} is already defined at {first}")]
     Duplicate {
         /// The operator.
         op: String,
@@ -26,8 +26,8 @@ pub enum RegisterError {
     },
     /// The operator already has a registration of this kind.
     #[error(
-        "the operator {op} has a {what} already, registered at {first}; a `Library` of its own \
-            may override that"
+        "the operator {op} already has a {what}, registered at {first}; another `Library` may \
+            override it"
     )]
     DuplicateKernel {
         /// The operator.
@@ -50,9 +50,8 @@ pub enum RegisterError {
     },
     /// The operator has no tensor argument to dispatch on.
     #[error(
-        "the operator {op} takes no tensor, so kernels for single devices need an argument \
-            `device` of type Device to be chosen by; its \
-         schema is {schema}"
+        "the operator {op} takes no tensor, so kernels for specific devices need an argument \
+            `device` of type Device that selects one; its schema is {schema}"
     )]
     NoDispatchArgument {
         /// The operator.
@@ -102,8 +101,8 @@ pub enum RegisterError {
     },
     /// The text is not a valid namespace name.
     #[error(
-        "`{namespace}` is not a name for a namespace; use letters, digits and `_`, and no digit \
-            first"
+        "`{namespace}` is not a valid namespace; use letters, digits and `_`, not starting with a \
+            digit"
     )]
     NotANamespace {
         /// The rejected text.
@@ -117,9 +116,8 @@ pub enum RegisterError {
     },
     /// Another library already defines the namespace.
     #[error(
-        "the namespace `{namespace}` is defined already, {first}; one library defines a \
-            namespace. Add operators to it with `Kind::Fragment`, \
-         or kernels with `Kind::Impl`"
+        "the namespace `{namespace}` is already defined {first}; only one library may define a \
+            namespace. Add operators to it with `Kind::Fragment`, or kernels with `Kind::Impl`"
     )]
     Namespace {
         /// Its name.
@@ -154,7 +152,7 @@ pub enum RegisterError {
 /// Advice for a PyTorch dispatch key that is not a device.
 fn key_hint(found: &str) -> &'static str {
     if found.to_ascii_lowercase().starts_with("autograd") {
-        "; a gradient formula is no kernel here: register it with `register_autograd`"
+        "; a gradient formula is not a kernel: register it with `register_autograd`"
     } else {
         ""
     }

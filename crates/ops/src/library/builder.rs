@@ -147,8 +147,8 @@ impl OpBuilder {
         let schema = match (&self.schema, &self.kernel) {
             (Some(_), _) if self.mutates_unknown => {
                 return Err(invalid(
-                    "`mutates_unknown` marks the tensors of an inferred schema; write \
-                        `Tensor(a!)` in this one",
+                    "`mutates_unknown` applies to an inferred schema only; write `Tensor(a!)` in \
+                        this schema",
                 ));
             }
             (Some(text), _) => Schema::parse_signature(name, text)?,

@@ -120,8 +120,8 @@ impl Library {
         let define = || {
             if self.kind == Kind::Impl {
                 let detail = format!(
-                    "it adds kernels only (`Kind::Impl`) and cannot define `{schema}`; make it a \
-                        `Kind::Fragment`"
+                    "its kind is `Kind::Impl`, which adds kernels only, so it cannot define \
+                        `{schema}`; make it a `Kind::Fragment`"
                 );
                 return Err(self.refuse(detail));
             }
@@ -177,9 +177,7 @@ impl Library {
     #[track_caller]
     pub fn impl_fallthrough(&self, name: &str, key: impl IntoKey) -> Result<()> {
         self.add(name, Loc::caller(), |op, loc| match key_for(op, key, loc)? {
-            DispatchKey::Meta => {
-                Err(self.refuse("a fake kernel has nothing to fall through to".into()))
-            }
+            DispatchKey::Meta => Err(self.refuse("a fake kernel cannot be a fallthrough".into())),
             key => op.add_kernel(key, Candidate::Fallthrough, None, self.owner, loc),
         })
     }
@@ -226,7 +224,7 @@ impl Library {
             let parsed = OpName::from_str(&full)?;
             if parsed.ns != self.namespace {
                 return Err(self.refuse(format!(
-                    "it cannot register for `{parsed}`, which is of another namespace"
+                    "it cannot register for `{parsed}`, which is in another namespace"
                 )));
             }
             add(self.touch(registry::entry(&parsed.to_string())), loc)

@@ -268,8 +268,8 @@ impl Registrations {
         match self.fake.last() {
             Some(r) if facts.tags.returns_arguments() => Err(Error::from(RegisterError::Invalid {
                 op: schema.name.to_string(),
-                detail: "it returns its arguments, as its tag says, so its outputs are known \
-                    without a fake kernel; remove that"
+                detail: "its tag says that it returns its arguments, so it needs no fake kernel; \
+                    remove the fake kernel"
                     .into(),
             })
             .at(r.loc)),

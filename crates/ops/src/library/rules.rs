@@ -37,16 +37,16 @@ pub(super) fn check_tags(schema: &Schema, tags: TagSet) -> Result<()> {
     }
     if tags.contains(Tag::InplaceView) {
         return invalid(
-            "the tag `inplace_view` is for operators that change their argument's metadata; here \
-                a handle's never changes"
+            "the tag `inplace_view` is for operators that change their argument's metadata, which \
+                is immutable in Maquette"
                 .into(),
         );
     }
     if tags.contains(Tag::MaybeAliasingOrMutating) {
         return invalid(
-            "the tag `maybe_aliasing_or_mutating` is for operators whose schema leaves mutation \
-                out; here every call is held to its \
-             schema, so annotate it, as in `Tensor(a!) x`, or define it with `mutates_unknown()`"
+            "the tag `maybe_aliasing_or_mutating` is for operators whose schema omits mutation, \
+                but every call is checked against its schema; annotate the mutation, as in \
+                `Tensor(a!) x`, or define it with `mutates_unknown()`"
                 .into(),
         );
     }
@@ -55,7 +55,7 @@ pub(super) fn check_tags(schema: &Schema, tags: TagSet) -> Result<()> {
 
 fn not_inplace(schema: &Schema) -> Option<String> {
     let Some(first) = schema.args.first().filter(|a| !a.kwarg_only) else {
-        return Some("there is no positional argument".into());
+        return Some("it has no positional argument".into());
     };
     if first.ty != Type::Tensor || !first.is_written() {
         return Some(format!("its first argument `{}` is not a mutated tensor", first.name));

@@ -35,7 +35,7 @@ fn a_read_operand_that_overlaps_a_mutated_one_is_read_as_it_was() {
 }
 
 #[test]
-fn two_mutated_operands_may_not_meet() {
+fn two_mutated_operands_must_not_overlap() {
     let op = custom_op("contract::two")
         .arg_names(["x", "y"])
         .kernel(|x: &mut Tensor, y: &mut Tensor| -> Result<()> {
@@ -51,7 +51,7 @@ fn two_mutated_operands_may_not_meet() {
 }
 
 #[test]
-fn an_operand_in_the_very_place_of_the_one_that_is_written() {
+fn an_operand_that_is_the_mutated_region_itself() {
     let x = Tensor::from_vec(vec![1.0f32, 2.0, 3.0, 4.0], [4]);
     x.add_(&x).ok().unwrap();
     assert_eq!(x.to_vec::<f32>().unwrap(), [2.0, 4.0, 6.0, 8.0]);
@@ -64,7 +64,7 @@ fn an_operand_in_the_very_place_of_the_one_that_is_written() {
 }
 
 #[test]
-fn an_operand_that_is_copied_apart_lies_as_it_did() {
+fn a_copied_operand_keeps_its_strides() {
     let copied = |x: &mut Tensor, y: &Tensor| -> Result<Tensor> {
         let strides: Vec<i64> = y.strides().iter().filter_map(|s| s.as_i64()).collect();
         let seen = y.to_vec::<f32>()?;

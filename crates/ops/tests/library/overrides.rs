@@ -44,7 +44,7 @@ fn builtin_operators_are_overridden_for_calls_and_methods() {
 }
 
 #[test]
-fn a_composite_calls_what_overrides_its_parts() {
+fn a_composite_calls_overriding_kernels_of_its_parts() {
     let (x, w) = (Tensor::from([-1.0f32, 2.0]), one(0.5));
     let prelu = || {
         call("aten::prelu", args![&x, &w]).unwrap()[0].tensor().unwrap().to_vec::<f32>().unwrap()

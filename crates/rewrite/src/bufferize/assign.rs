@@ -288,8 +288,10 @@ impl Planner<'_> {
 
     /// The layout that the graph's type declares, with offset 0.
     pub(super) fn declared_layout(&mut self, v: ValueId) -> Result<SpecId> {
-        let t =
-            self.graph.tensor_type(v).ok_or(Reason::Internal("a value in memory is no tensor"))?;
+        let t = self
+            .graph
+            .tensor_type(v)
+            .ok_or(Reason::Internal("a value with a buffer region is not a tensor"))?;
         let spec =
             ViewSpec::strided(Expr::Int(0), &t.sizes, &t.strides, &mut self.interner.symbols)?;
         Ok(self.interner.spec(spec))

@@ -63,7 +63,7 @@ impl Planner<'_> {
     /// A layout that the graph returns, as a list of integers.
     pub(super) fn returned_layout(&mut self, at: usize) -> Result<SpecId> {
         let list = self.program.layout(at);
-        let list = list.ok_or(Reason::Internal("a layout is no list of integers"))?;
+        let list = list.ok_or(Reason::Internal("a returned layout is not a list of integers"))?;
         self.layout_from_ints(list.iter())
     }
 
@@ -91,7 +91,7 @@ impl Planner<'_> {
                 .get(buffer.index())
                 .copied()
                 .flatten()
-                .ok_or(Reason::Internal("memory that is written is nowhere"))?,
+                .ok_or(Reason::Internal("an external tensor has no region"))?,
         };
         Ok(BufferRegion { buffer, spec })
     }

@@ -225,8 +225,10 @@ impl<'a> Planner<'a> {
 
     /// A new buffer for a tensor in a layout.
     fn new_buffer(&mut self, v: ValueId, layout: SpecId) -> Result<BufferRegion> {
-        let t =
-            self.graph.tensor_type(v).ok_or(Reason::Internal("a value in memory is no tensor"))?;
+        let t = self
+            .graph
+            .tensor_type(v)
+            .ok_or(Reason::Internal("a value with a buffer region is not a tensor"))?;
         let (dtype, device) = (t.dtype, t.device);
         let buffer = self.buffer(Buffer::New {
             dtype,
@@ -249,7 +251,7 @@ impl<'a> Planner<'a> {
             .graph
             .tensor_type(v)
             .map(|t| t.sizes.clone())
-            .ok_or(Reason::Internal("a value in memory is no tensor"))?)
+            .ok_or(Reason::Internal("a value with a buffer region is not a tensor"))?)
     }
 
     /// Records that a value is in a region from now on.
@@ -265,7 +267,7 @@ impl<'a> Planner<'a> {
             .get(v.index())
             .copied()
             .flatten()
-            .ok_or(Reason::Internal("a value is read before it has a place"))?)
+            .ok_or(Reason::Internal("a value is read before a region is assigned to it"))?)
     }
 
     /// A region in the form of plans.

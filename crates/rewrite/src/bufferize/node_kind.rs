@@ -54,7 +54,7 @@ impl NodeKind {
         interner: &mut Interner,
     ) -> Result<NodeKind> {
         let results: SmallVec<[ValueId; 2]> = graph.result_values(node).collect();
-        let malformed = || Reason::Internal("a node of a functional graph is malformed");
+        let malformed = || Reason::Internal("malformed node in a functional graph");
         let op = FunctionalOp::of(graph, node).map_err(|_| malformed())?;
         Ok(match (op, results.as_slice()) {
             (FunctionalOp::View { base, region }, &[result]) => {
@@ -107,7 +107,7 @@ impl OpCall {
         let own = results
             .len()
             .checked_sub(mutated.len())
-            .ok_or(Reason::Internal("a call gives less than it mutates"))?;
+            .ok_or(Reason::Internal("a call has fewer results than mutated operands"))?;
         let writes = mutated.iter().copied().zip(results[own..].iter().copied()).collect();
         let results: SmallVec<[ValueId; 1]> =
             results[..own].iter().copied().filter(|v| is_tensor(*v)).collect();

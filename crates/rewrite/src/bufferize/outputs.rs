@@ -92,7 +92,10 @@ impl Planner<'_> {
         if !fault_injected(Fault::WriteBackInAnyOrder)
             && !self.try_free(to, now, false, u64::MAX)?
         {
-            return Err(Reason::Internal("too much lies where a value is written back").into());
+            return Err(Reason::Internal(
+                "cannot spill the values in the destination of a write-back",
+            )
+            .into());
         }
         let from = self.region(v)?;
         self.copy(v, from, to, CopyReason::Store);

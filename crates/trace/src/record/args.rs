@@ -43,7 +43,7 @@ impl Recorder {
         match t.ok()?.slot() {
             Some(slot) if Arc::ptr_eq(&slot.trace, &self.tag) => {
                 let unknown = || {
-                    TraceError::Internal("a traced tensor has a slot that its trace does not know")
+                    TraceError::Internal("a traced tensor has a slot that is unknown to its trace")
                 };
                 Ok(self.values.get(slot.value as usize).copied().ok_or_else(unknown)?)
             }
@@ -61,7 +61,10 @@ impl Recorder {
         let at = self.const_index(t, |r, ty, t| {
             r.builder.constant(ty, Arc::new(Captured(t.clone())), None)
         })?;
-        self.consts.all().get(at).ok_or_else(|| TraceError::Internal("a constant is lost").into())
+        self.consts
+            .all()
+            .get(at)
+            .ok_or_else(|| TraceError::Internal("a constant is missing").into())
     }
 
     /// The index of a real tensor in `consts`. If it is new, `define` adds it to the graph.

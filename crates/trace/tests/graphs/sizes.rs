@@ -129,7 +129,7 @@ fn strides_follow_the_sizes_where_they_can() {
 }
 
 #[test]
-fn how_operands_of_a_product_lie_is_no_guard() {
+fn strides_of_operands_of_a_product_add_no_guard() {
     // batch and heads can be folded without a copy at some sizes only, and nobody can tell
     let heads = |x: &Tensor| x.unflatten(-1, [2i64, -1]).transpose(1, 2);
     let attend = |x: Tensor| -> Tensor {

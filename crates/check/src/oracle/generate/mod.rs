@@ -148,7 +148,7 @@ impl Generator<'_> {
                 return self
                     .builder
                     .with_concrete_sizes(&|e| Some(self.number(e)))
-                    .ok_or_else(|| Error::msg("a size has no number"))?
+                    .ok_or_else(|| Error::msg("a size has no value"))?
                     .program();
             }
         };

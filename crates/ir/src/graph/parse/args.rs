@@ -14,11 +14,11 @@ impl Parser<'_> {
     /// Parses a reference to a defined value.
     pub(crate) fn value(&mut self) -> Result<ValueId> {
         let at = self.pos;
-        let text = self.take(Kind::Value, "a value, as `%x`")?;
+        let text = self.take(Kind::Value, "a value such as `%x`")?;
         self.values
             .get(text)
             .copied()
-            .ok_or_else(|| self.error_at(at, format!("`%{text}` is not defined before this line")))
+            .ok_or_else(|| self.error_at(at, format!("`%{text}` is used before it is defined")))
     }
 
     /// Parses an argument; `depth` is the number of enclosing lists.
@@ -32,8 +32,10 @@ impl Parser<'_> {
             }
             (Kind::Punct, "[") => {
                 if depth == MAX_LIST_DEPTH {
-                    return Err(self
-                        .error_at(self.pos, format!("lists nest at most {MAX_LIST_DEPTH} deep")));
+                    return Err(self.error_at(
+                        self.pos,
+                        format!("lists are nested more than {MAX_LIST_DEPTH} levels deep"),
+                    ));
                 }
                 self.pos += 1;
                 let mut items: SmallVec<[Arg; 8]> = SmallVec::new();
@@ -100,7 +102,7 @@ impl Parser<'_> {
             None => text.parse::<f64>().ok(),
         };
         let Some(number) = number else {
-            return Err(self.error_at(self.pos, "this is not a floating-point number"));
+            return Err(self.error_at(self.pos, "malformed floating-point number"));
         };
         self.pos += 1;
         Ok(Arg::Float(if sign < 0.0 { -number } else { number }.into()))
@@ -140,13 +142,15 @@ impl Parser<'_> {
             ("float", _) => Ok(self.plain_type(ValueType::Float)),
             ("bool", _) => Ok(self.plain_type(ValueType::Bool)),
             ("str", _) => Ok(self.plain_type(ValueType::Str)),
-            _ => Err(self.expected("a type, as `f32[2, 3]`, `int(n)`, `float`, `bool` or `str`")),
+            _ => {
+                Err(self.expected("a type such as `f32[2, 3]`, `int(n)`, `float`, `bool` or `str`"))
+            }
         }
     }
 
     /// Parses a dtype by name.
     pub(crate) fn dtype(&mut self) -> Result<DType> {
-        let found = dtype(self.word()).ok_or_else(|| self.expected("a dtype, as `f32`"))?;
+        let found = dtype(self.word()).ok_or_else(|| self.expected("a dtype such as `f32`"))?;
         self.pos += 1;
         Ok(found)
     }
@@ -165,8 +169,14 @@ impl Parser<'_> {
         let strides = if self.eat_word("strides") {
             let strides = self.expr_list()?;
             if strides.len() != sizes.len() {
-                return Err(self
-                    .error_at(at, format!("{} sizes but {} strides", sizes.len(), strides.len())));
+                return Err(self.error_at(
+                    at,
+                    format!(
+                        "expected as many strides as sizes, found {} sizes and {} strides",
+                        sizes.len(),
+                        strides.len()
+                    ),
+                ));
             }
             strides
         } else {
@@ -194,7 +204,9 @@ impl Parser<'_> {
         self.expect("[")?;
         self.list_until(Some("]"), |p| {
             if exprs.len() == MAX_RANK {
-                return Err(p.error_at(at, format!("a tensor has at most {MAX_RANK} dimensions")));
+                return Err(
+                    p.error_at(at, format!("the tensor has more than {MAX_RANK} dimensions"))
+                );
             }
             exprs.push(p.expr()?);
             Ok(())
@@ -263,7 +275,10 @@ impl Parser<'_> {
         let quoted = self.take(Kind::Str, "a string")?;
         let inner = quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default();
         unescape(inner).ok_or_else(|| {
-            self.error_at(at, r#"bad escape in this string; known are \\ \" \n \r \t \u{hex}"#)
+            self.error_at(
+                at,
+                r#"unknown escape in the string; the escapes are \\ \" \n \r \t \u{hex}"#,
+            )
         })
     }
 }

@@ -87,7 +87,7 @@ impl<'t> Parser<'t> {
         while depth > 0 {
             match (self.peek().kind, self.word()) {
                 (Kind::End | Kind::Newline, _) => {
-                    return Err(self.error_at(at, "this parenthesis is never closed"));
+                    return Err(self.error_at(at, "unclosed parenthesis"));
                 }
                 (Kind::Punct, "(") => depth += 1,
                 (Kind::Punct, ")") => depth -= 1,

@@ -100,7 +100,8 @@ impl<'t> Parser<'t> {
         values: FxHashMap<&'t str, ValueId>,
     ) -> Result<Parser<'t>> {
         if text.len() > MAX_TEXT {
-            let message = format!("a text has at most {MAX_TEXT} bytes; this has {}", text.len());
+            let message =
+                format!("expected a text of at most {MAX_TEXT} bytes, found {}", text.len());
             return Err(ParseError::new("", 0, message));
         }
         Ok(Parser {
@@ -163,7 +164,7 @@ impl<'t> Parser<'t> {
         if returned != signature.1 {
             return Err(self.error_at(
                 signature.0,
-                "these are not the types of the values that the graph returns",
+                "the declared result types differ from the types of the returned values",
             ));
         }
         let (text, at) = (self.text, self.start_of(at));
@@ -191,7 +192,9 @@ impl<'t> Parser<'t> {
         if is_reserved(name) {
             return Err(self.error_at(
                 at,
-                format!("a symbol cannot be named `{name}`: the word has a meaning of its own"),
+                format!(
+                    "a symbol cannot be named `{name}`: the name is a reserved word of graph text"
+                ),
             ));
         }
         let by_name = if names_unbacked(name) { SymbolKind::Unbacked } else { SymbolKind::Backed };
@@ -228,7 +231,7 @@ impl<'t> Parser<'t> {
                 let (text, name) = self.new_name()?;
                 let at = self.pos;
                 let ValueType::Tensor(ty) = self.value_type()? else {
-                    return Err(self.error_at(at, "a constant is a tensor"));
+                    return Err(self.error_at(at, "expected a tensor type for the constant"));
                 };
                 self.expect("=")?;
                 let token = self.take(Kind::Digest, "`sha256:` and 16 hexadecimal digits")?;
@@ -272,9 +275,10 @@ impl<'t> Parser<'t> {
             ];
             output_types.push(if p.eat("[") {
                 if depth == MAX_LIST_DEPTH {
-                    return Err(
-                        p.error_at(p.pos, format!("lists nest at most {MAX_LIST_DEPTH} deep"))
-                    );
+                    return Err(p.error_at(
+                        p.pos,
+                        format!("lists are nested more than {MAX_LIST_DEPTH} levels deep"),
+                    ));
                 }
                 OutputType::List(p.output_types("]", depth + 1)?)
             } else if let Some(other) = others.iter().map(kind_name).find(|name| *name == p.word())
@@ -313,9 +317,9 @@ impl<'t> Parser<'t> {
     /// Parses `%name:` of a new value.
     fn new_name(&mut self) -> Result<(&'t str, Name)> {
         let at = self.pos;
-        let text = self.take(Kind::Value, "a value's name, as `%x`")?;
+        let text = self.take(Kind::Value, "the name of a value, such as `%x`")?;
         let Some(name) = self.builder.take_name(text) else {
-            return Err(self.error_at(at, format!("`%{text}` is defined twice")));
+            return Err(self.error_at(at, format!("duplicate definition of `%{text}`")));
         };
         self.expect(":")?;
         Ok((text, name))

@@ -23,7 +23,7 @@ impl<'t> Parser<'t> {
             let Some(symbol) = self.symbols.lookup(name) else {
                 return Err(self.error_at(
                     at,
-                    format!("no symbol `{name}`: the `where` clause does not declare it"),
+                    format!("undeclared symbol `{name}`; declare it in the `where` clause"),
                 ));
             };
             self.expect("=")?;
@@ -83,7 +83,7 @@ impl<'t> Parser<'t> {
             }
             self.expect("=")?;
         }
-        let op = self.take(Kind::Op, "an operator as `namespace::name`")?;
+        let op = self.take(Kind::Op, "an operator such as `namespace::name`")?;
         let op = self.builder.intern(op);
         self.expect("(")?;
         let (args, kwargs) = self.call_args()?;
@@ -130,11 +130,11 @@ impl<'t> Parser<'t> {
                 if kwargs.len() == MAX_KWARGS {
                     return Err(p.error_at(
                         at,
-                        format!("a call has at most {MAX_KWARGS} keyword arguments"),
+                        format!("the call has more than {MAX_KWARGS} keyword arguments"),
                     ));
                 }
                 if kwargs.iter().any(|(n, _)| *n == name) {
-                    return Err(p.error_at(at, "this keyword is given twice"));
+                    return Err(p.error_at(at, "duplicate keyword argument"));
                 }
                 p.expect("=")?;
                 kwargs.push((name, p.arg(0)?));

@@ -45,7 +45,7 @@ impl Verifier<'_> {
                     let first = state.bound.insert(symbol);
                     let name = graph.symbols.name(symbol);
                     self.require(first, Invariant::Binds, Some(at), || {
-                        format!("`{name}` is bound a second time")
+                        format!("duplicate binding of `{name}`")
                     })?;
                 }
                 Stmt::Assert { cond, .. } => {
@@ -63,7 +63,10 @@ impl Verifier<'_> {
         let free = |found: Option<SymbolId>, what: &dyn Fn() -> String| {
             let name = found.map(|s| graph.symbols.name(s)).unwrap_or_default();
             self.require(found.is_none(), Invariant::Unbacked, None, || {
-                format!("{} mentions `{name}`, which no statement can have bound", what())
+                format!(
+                    "{} uses `{name}`, an unbacked symbol that no earlier statement can bind",
+                    what()
+                )
             })
         };
         for &v in graph.inputs.iter().chain(graph.consts.iter().map(|c| &c.value)) {
@@ -148,7 +151,7 @@ impl Verifier<'_> {
         let name = graph.symbols.name(symbol);
         let is_unbacked = graph.symbols.kind(symbol) == SymbolKind::Unbacked;
         self.require(is_unbacked, Invariant::Binds, Some(at), || {
-            format!("`{name}` is backed by an input, so nothing else may bind it")
+            format!("`{name}` is backed by an input, so no statement may bind it")
         })?;
         let found = match source {
             BindSource::Size(dim) => {
@@ -167,8 +170,8 @@ impl Verifier<'_> {
                 BindSource::Value => format!("the integer `%{value_name}`"),
             };
             format!(
-                "`{name}` is bound to {what}, which is {}",
-                found.as_deref().map_or("not there".to_owned(), |f| format!("`{f}`"))
+                "`{name}` is bound to {what}, which {}",
+                found.as_deref().map_or("does not exist".to_owned(), |f| format!("is `{f}`"))
             )
         })
     }

@@ -137,7 +137,7 @@ impl Verifier<'_> {
         let graph = self.graph;
         let inside = |what: &str, index: usize, len: usize| {
             self.require(index < len, Invariant::Ids, None, || {
-                format!("{what} {index} is outside its table of {len}")
+                format!("{what} {index} is out of range for its table of {len}")
             })
         };
         let str = |s: StrId| inside("string", s.index(), graph.strings.len());
@@ -145,7 +145,7 @@ impl Verifier<'_> {
         let span = |what: &str, s: Span, len: usize| {
             let fits = (s.start as usize).checked_add(s.len()).is_some_and(|end| end <= len);
             self.require(fits, Invariant::Ids, None, || {
-                format!("{what} {}..+{} reach outside their pool of {len}", s.start, s.len)
+                format!("{what} {}..+{} are out of range for their pool of {len}", s.start, s.len)
             })
         };
         // The elements of nested lists must precede the list's own, so that traversal terminates.
@@ -230,7 +230,7 @@ impl Verifier<'_> {
                 _ => 0,
             };
             self.require(depth <= MAX_LIST_DEPTH, Invariant::Lists, None, || {
-                format!("an argument is a list nested more than {MAX_LIST_DEPTH} deep")
+                format!("an argument is a list nested more than {MAX_LIST_DEPTH} levels deep")
             })?;
             if i < self.graph.args.len() {
                 depth_below.push(depth);
@@ -248,7 +248,8 @@ impl Verifier<'_> {
             next += 1;
             self.require(agrees, Invariant::Definitions, at, || {
                 format!(
-                    "`%{}` is defined out of order, more than once, or not where its record says",
+                    "`%{}` is defined out of order, more than once, or by another definition than \
+                        recorded",
                     graph.value_name(value)
                 )
             })
@@ -263,7 +264,7 @@ impl Verifier<'_> {
         for (at, stmt) in graph.body.iter().enumerate() {
             let Stmt::Node(n) = *stmt else { continue };
             self.require(n.index() == node, Invariant::Definitions, Some(at), || {
-                format!("node {} comes where node {node} should", n.0)
+                format!("found node {}, expected node {node}", n.0)
             })?;
             node += 1;
             for v in graph
@@ -288,7 +289,7 @@ impl Verifier<'_> {
     fn names(&self) -> Check {
         let graph = self.graph;
         self.require(names::is_ident(graph.name()), Invariant::Names, None, || {
-            format!("the graph's name `{}` is no identifier", graph.name())
+            format!("the graph's name `{}` is not an identifier", graph.name())
         })?;
         let mut seen: FxHashSet<Name> = FxHashSet::default();
         for (v, value) in graph.values().zip(&graph.values) {
@@ -297,10 +298,13 @@ impl Verifier<'_> {
             // one.
             let canonical = value.name.number > 0 || names::split(base).1 == 0;
             self.require(names::is_valid(base) && canonical, Invariant::Names, None, || {
-                format!("`%{}` is no valid name, or not split canonically", graph.value_name(v))
+                format!(
+                    "`%{}` is not a valid name, or its number is not split off",
+                    graph.value_name(v)
+                )
             })?;
             self.require(seen.insert(value.name), Invariant::Names, None, || {
-                format!("two values are called `%{}`", graph.value_name(v))
+                format!("duplicate value name `%{}`", graph.value_name(v))
             })?;
         }
         Ok(())
@@ -313,20 +317,20 @@ impl Verifier<'_> {
             let Stmt::Node(n) = *stmt else { continue };
             let op = graph.op_name(n);
             self.require(names::is_op(op), Invariant::Operators, Some(at), || {
-                format!("`{op}` is no operator name")
+                format!("`{op}` is not an operator name")
             })?;
             let kwargs = graph.kwargs(n);
             self.require(kwargs.len() <= MAX_KWARGS, Invariant::Operators, Some(at), || {
-                format!("{} keyword arguments", kwargs.len())
+                format!("expected at most {MAX_KWARGS} keyword arguments, found {}", kwargs.len())
             })?;
             for (i, (name, _)) in kwargs.iter().enumerate() {
                 let text = graph.str(*name);
                 self.require(names::is_ident(text), Invariant::Operators, Some(at), || {
-                    format!("`{text}` is no keyword")
+                    format!("`{text}` is not a valid keyword")
                 })?;
                 let repeated = kwargs[..i].iter().any(|(other, _)| graph.str(*other) == text);
                 self.require(!repeated, Invariant::Operators, Some(at), || {
-                    format!("keyword `{text}` is given twice")
+                    format!("duplicate keyword argument `{text}`")
                 })?;
             }
         }
@@ -342,8 +346,8 @@ impl Verifier<'_> {
             let (sizes, strides) = (ty.sizes.len(), ty.strides.len());
             self.require(sizes == strides && sizes <= MAX_RANK, Invariant::Types, None, || {
                 format!(
-                    "type `{}` has {sizes} sizes and {strides} strides; expected as many, and \
-                    at most {MAX_RANK}",
+                    "type `{}` has {sizes} sizes and {strides} strides; expected equal numbers of \
+                        at most {MAX_RANK}",
                     show()
                 )
             })?;
@@ -374,7 +378,7 @@ impl Verifier<'_> {
                 .is_some_and(|ty| ty.exprs().all(|e| matches!(e, Expr::Int(_))));
             self.require(fixed, Invariant::Constants, None, || {
                 format!(
-                    "constant `%{}` is not a tensor with a type free of symbols",
+                    "constant `%{}` is not a tensor without symbols in its type",
                     graph.value_name(c.value)
                 )
             })?;
@@ -397,8 +401,8 @@ impl Verifier<'_> {
             let name = graph.symbols.name(s);
             self.require(plain.contains(name), Invariant::Backed, None, || {
                 format!(
-                    "no input has `{name}` by itself as a size, stride, offset or integer, so \
-                    a call could not tell its value"
+                    "no input has the backed symbol `{name}` itself as a size, stride, offset or \
+                        integer, so a run cannot determine its value"
                 )
             })?;
         }

@@ -182,7 +182,7 @@ impl<'a> Parser<'a> {
         let args = self.args(&mut sites)?;
         if !self.eat("->") {
             return Err(self
-                .expected("`->` and what is returned")
+                .expected("`->` and the returns")
                 .help("an operator that returns nothing ends in `-> ()`"));
         }
         let returns = self.returns(&mut sites)?;

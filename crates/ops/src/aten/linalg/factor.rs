@@ -230,7 +230,7 @@ fn ormqr_metas(args: &[Value]) -> Result<Metas> {
     let (side, from) = if args[3].bool()? { (rows, "left") } else { (cols, "right") };
     require(n.eq(side), || {
         format!(
-            "the {n} rows of `self` do not multiply `input3` {} from the {from}",
+            "the {n} rows of `self` do not match a product with `input3` {} from the {from}",
             dims_text(c.sizes())
         )
     })?;

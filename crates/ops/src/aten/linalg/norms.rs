@@ -28,8 +28,7 @@ impl Order {
             return Ok(Order::Sums { greatest: ord > 0.0, of_rows: ord.is_infinite() });
         }
         Err(Error::value(format!(
-            "the norm of order {ord} of a matrix is not implemented: only 1, -1, inf, -inf and \
-                fro are"
+            "the matrix norm of order {ord} is not supported; expected 1, -1, inf, -inf or fro"
         )))
     }
 
@@ -37,8 +36,7 @@ impl Order {
         match ord {
             "fro" => Ok(Order::Frobenius),
             other => Err(Error::value(format!(
-                "the norm {other:?} of a matrix is not implemented: only 1, -1, inf, -inf and fro \
-                    are"
+                "the matrix norm {other:?} is not supported; expected 1, -1, inf, -inf or fro"
             ))),
         }
     }
@@ -121,7 +119,7 @@ fn norm(args: &[Value]) -> Result<Tensor> {
 
 fn named_norm(args: &[Value]) -> Result<Tensor> {
     let dims = matrix_dims(args)?.ok_or_else(|| {
-        Error::value("a norm by name is that of a matrix: `dim` must name 2 dimensions")
+        Error::value("a named norm is a matrix norm: `dim` must name 2 dimensions")
     })?;
     Order::name(args[1].str()?)?.apply(args[0].tensor()?, &dims, args[3].bool()?, &args[4])
 }

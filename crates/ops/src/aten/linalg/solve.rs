@@ -22,7 +22,7 @@ fn system(a: (&str, &Tensor), b: (&str, &Tensor), left: bool) -> Result<Dims> {
     let side = if left { rows } else { cols };
     require(n.eq(side), || {
         format!(
-            "argument `{}` {} does not go with the equations of `{}` {}",
+            "argument `{}` {} does not match the equations of `{}` {}",
             b.0,
             dims_text(b.1.sizes()),
             a.0,
@@ -171,7 +171,7 @@ fn right_sides(a: &Tensor, b: &Tensor, left: bool) -> Result<(bool, Dims)> {
         return Ok((false, system(("A", a), ("B", b), left)?));
     }
     require(left.into(), || {
-        format!("`left` must be true where `B` holds vectors, found sizes {}", dims_text(b.sizes()))
+        format!("`left` must be true if `B` holds vectors, found sizes {}", dims_text(b.sizes()))
     })?;
     let column = Tensor::fake_of(views::unsqueeze(b.meta(), -1)?);
     let mut all = system(("A", a), ("B", &column), true)?;

@@ -64,7 +64,9 @@ fn bincount(args: &[Value]) -> Result<Outputs> {
     }
     let own = values.iter().max().map_or(Some(0), |n| n.checked_add(1));
     let n = own
-        .ok_or_else(|| Error::value("argument `self` holds an integer too great to count up to"))?
+        .ok_or_else(|| {
+            Error::value("argument `self` holds an integer that is too large to count up to")
+        })?
         .max(args[2].int_i64()?);
     let out = Tensor::allocate(fresh(x, smallvec![n.into()], bincount_dtype(x, weights)?))?;
     let weighted = values
@@ -120,7 +122,7 @@ fn classes(x: &Tensor, num_classes: &Value) -> Result<Option<i64>> {
         -1 => Ok(None),
         n if n >= 1 => Ok(Some(n)),
         n => Err(Error::value(format!(
-            "`num_classes` must be positive, or -1 to take it from the data; found {n}"
+            "`num_classes` must be positive, or -1 to infer it from the data; found {n}"
         ))),
     }
 }
@@ -135,14 +137,11 @@ fn one_hot(args: &[Value]) -> Result<Outputs> {
     let values = integers(x)?;
     let n = match (classes(x, &args[1])?, values.iter().max()) {
         (Some(n), _) => n,
-        (None, Some(&greatest)) => greatest
-            .max(0)
-            .checked_add(1)
-            .ok_or_else(|| Error::value("`self` holds the greatest i64"))?,
+        (None, Some(&greatest)) => greatest.max(0).checked_add(1).ok_or_else(|| {
+            Error::value("`self` holds the largest i64, so the number of classes overflows")
+        })?,
         (None, None) => {
-            return Err(Error::value(
-                "`num_classes` cannot be taken from a tensor without elements",
-            ));
+            return Err(Error::value("cannot infer `num_classes` from a tensor without elements"));
         }
     };
     if let Some(bad) = values.iter().find(|v| !(0..n).contains(*v)) {

@@ -60,7 +60,7 @@ impl<'a> Bags<'a> {
         let scale = args[6].opt_tensor()?;
         if let Some(s) = scale {
             if mode != Mode::Sum {
-                return Err(Error::value("`per_sample_weights` goes with `mode` 0 (sum) only"));
+                return Err(Error::value("`per_sample_weights` requires `mode` 0 (sum)"));
             }
             require_same_dtype(("weight", weight), ("per_sample_weights", s))?;
             require_same(indices.sizes(), s.sizes(), || {
@@ -70,8 +70,7 @@ impl<'a> Bags<'a> {
         let (closed, listed) = (args[7].bool()?, offsets.sizes()[0]);
         if closed {
             require(listed.ge(1), || {
-                "`offsets` must hold at least one position where `include_last_offset` is set"
-                    .into()
+                "`offsets` must hold at least one position if `include_last_offset` is set".into()
             })?;
         }
         let bags = if closed { listed - 1 } else { listed };

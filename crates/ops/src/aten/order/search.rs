@@ -39,7 +39,7 @@ impl<'a> Search<'a> {
             None => right,
             Some("right") => true,
             Some("left") if right => {
-                return Err(Error::value("`side` is \"left\", and `right` says otherwise"));
+                return Err(Error::value("`side` is \"left\", but `right` is true"));
             }
             Some("left") => false,
             Some(other) => {
@@ -96,8 +96,8 @@ impl<'a> Search<'a> {
                 .ok_or_else(|| {
                     let (found, of) = (dims_text(&values), dims_text(sequence.sizes()));
                     Error::value(format!(
-                        "argument `self` must have the dimensions of `{name}` {of} where that has \
-                        several, found sizes {found}"
+                        "argument `self` must have the dimensions of `{name}` {of} if that has \
+                            several, found sizes {found}"
                     ))
                 })?;
             require_same(lead, own, || "the dimensions of `self` but the last must have".into())?;

@@ -140,7 +140,7 @@ impl<'a> Segments<'a> {
                 Ok(())
             }
             _ => Err(Error::value(format!(
-                "a segment from {start} to {end} does not fit the {extent} elements of `axis` {}",
+                "a segment from {start} to {end} exceeds the {extent} elements of `axis` {}",
                 self.axis
             ))),
         };

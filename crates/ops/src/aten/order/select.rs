@@ -49,7 +49,7 @@ fn choose_along(
     for l in 0..lines.count {
         line.iter_mut().enumerate().for_each(|(i, k)| *k = keys.all[lines.at(l, i)]);
         let i = choose(&keys, &line)
-            .ok_or_else(|| Error::value("a dimension without elements has none to choose from"))?;
+            .ok_or_else(|| Error::value("cannot select from a dimension without elements"))?;
         at.push(lines.at(l, i));
         indices.push(i as i64);
     }

@@ -44,14 +44,12 @@ impl Request {
     fn slices(x: &Tensor, dim: &Value, consecutive: bool) -> Result<Request> {
         let dim = dim.int_i64()?;
         if x.dim() == 0 {
-            return Err(Error::value(format!(
-                "`dim` is {dim}, and a tensor of no dimensions has no slices"
-            )));
+            return Err(Error::value(format!("`dim` is {dim}, but a 0-d tensor has no slices")));
         }
         let d = wrap_dim(dim, x.dim())?;
         if x.sizes().iter().enumerate().any(|(i, n)| i != d && n.as_i64() == Some(0)) {
             return Err(Error::value(format!(
-                "no dimension but `dim` {d} may be empty, found sizes {}",
+                "only dimension `dim` {d} may be empty, found sizes {}",
                 dims_text(x.sizes())
             )));
         }

@@ -11,7 +11,7 @@ use maquette_ir::DType;
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, SQRT_2};
 
 fn relu<'c>(f: &'c Formula<'c>) -> X<'c> {
-    f.refuse(f.dtype == DType::Bool, "`relu` takes numbers, not bools");
+    f.refuse(f.dtype == DType::Bool, "`relu` does not support bool");
     f.arg(0).max(0)
 }
 
@@ -71,7 +71,7 @@ with_in_place! {
         General "hardsigmoid" "" "" => Promote |f| hard_ramp(f) / 6;
         General "hardswish" "" "" => Promote |f| f.arg(0) * hard_ramp(f) / 6;
         General "hardtanh" "" ", Scalar min_val=-1, Scalar max_val=1" => Promote |f| {
-            f.refuse(f.dtype == DType::Bool, "`hardtanh` takes numbers, not bools");
+            f.refuse(f.dtype == DType::Bool, "`hardtanh` does not support bool");
             f.at_most(f.at_least(f.arg(0), 1), 2)
         };
         General "threshold" "" ", Scalar threshold, Scalar value" => Promote |f| {

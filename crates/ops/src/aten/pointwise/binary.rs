@@ -7,7 +7,8 @@ use maquette_ir::{DType, Scalar};
 fn difference<'c>(f: &'c Formula<'c>, a: X<'c>, b: X<'c>) -> X<'c> {
     f.refuse(
         f.dtype == DType::Bool,
-        "bools are not subtracted; use `logical_xor` (`^`), or `logical_not` to invert a mask",
+        "subtraction does not support bool; use `logical_xor` (`^`), or `logical_not` to invert a \
+            mask",
     );
     a - b
 }
@@ -33,7 +34,7 @@ fn power_of_scalar<'c>(f: &'c Formula<'c>) -> X<'c> {
     if !f.dtype.is_float() {
         f.refuse(
             exponent.to_f64() < 0.0,
-            "integers are not raised to negative powers; convert to floats first",
+            "negative powers of integers are not supported; convert to floats first",
         );
         return x.pow(f.number(1));
     }

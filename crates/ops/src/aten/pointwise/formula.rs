@@ -165,7 +165,7 @@ impl<'c> Formula<'c> {
         self.refuse(
             upper != (n > most),
             &format!(
-                "argument `{}` must leave some value of {}, found {x}",
+                "argument `{}` must not exclude all values of {}, found {x}",
                 self.name(i),
                 self.dtype
             ),
@@ -221,11 +221,11 @@ impl<'c> Formula<'c> {
         let a = self.scalar(alpha);
         self.refuse(
             !self.dtype.is_float() && matches!(a, Scalar::Float(_)),
-            "`alpha` must be an integer where the operands are integers",
+            "`alpha` must be an integer if the operands are integers",
         );
         self.refuse(
             self.dtype != DType::Bool && matches!(a, Scalar::Bool(_)),
-            "`alpha` must not be a bool where the operands are numbers",
+            "`alpha` must not be a bool if the operands are numbers",
         );
         if a.to_f64() == 1.0 {
             self.arg(i)

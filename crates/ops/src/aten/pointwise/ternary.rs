@@ -6,7 +6,7 @@ use maquette_ir::DType;
 
 fn clamped<'c>(f: &'c Formula<'c>) -> X<'c> {
     f.refuse(!f.has(1) && !f.has(2), "at least one of `min` and `max` must be given");
-    f.refuse(f.dtype == DType::Bool, "`clamp` takes numbers, not bools");
+    f.refuse(f.dtype == DType::Bool, "`clamp` does not support bool");
     let x = f.arg(0);
     let x = if f.has(1) { f.at_least(x, 1) } else { x };
     if f.has(2) { f.at_most(x, 2) } else { x }
@@ -23,8 +23,7 @@ fn blended<'c>(f: &'c Formula<'c>, weight: X<'c>) -> X<'c> {
 fn quotient_added<'c>(f: &'c Formula<'c>) -> X<'c> {
     f.refuse(
         !f.dtype.is_float(),
-        "`addcdiv` takes floats; write the division of integers out, \
-        with the rounding it should have",
+        "`addcdiv` takes floats; for integers, write the division with an explicit rounding mode",
     );
     f.arg(0) + f.number(3) * (f.arg(1) / f.arg(2))
 }

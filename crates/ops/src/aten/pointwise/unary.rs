@@ -8,7 +8,7 @@ use std::f64::consts::PI;
 
 /// A rounding operator. Integers are returned unchanged.
 fn rounded<'c>(f: &'c Formula<'c>, round: fn(X<'c>) -> X<'c>) -> X<'c> {
-    f.refuse(f.dtype == DType::Bool, "rounding takes numbers, not bools");
+    f.refuse(f.dtype == DType::Bool, "rounding does not support bool");
     if f.dtype.is_float() { round(f.arg(0)) } else { f.arg(0) }
 }
 
@@ -67,8 +67,8 @@ with_in_place! {
         Arith(Neg) "neg" "" "" => Promote |f| {
             f.refuse(
                 f.dtype == DType::Bool,
-                "a bool tensor has no negative; to invert a mask use \
-            `logical_not` or the `!` operator",
+                "negation does not support bool; to invert a mask use `logical_not` or the `!` \
+                    operator",
             );
             -f.arg(0)
         };

@@ -78,7 +78,7 @@ fn padded(x: &Tensor, pad: &[SymInt], mode: Mode) -> Result<Dims> {
         sizes[d] = n + before + after;
         require(sizes[d].ge(least), || {
             format!(
-                "`padding` {} leaves nothing of dimension {d} of sizes {}",
+                "`padding` {} removes all elements of dimension {d} of sizes {}",
                 dims_text(pad),
                 dims_text(x.sizes())
             )
@@ -109,7 +109,7 @@ fn circular_meta(args: &[Value]) -> Result<Meta> {
     let lead = x.dim().saturating_sub(pad.len() / 2);
     if !matches!(lead, 1 | 2) || !pad.len().is_multiple_of(2) {
         return Err(Error::value(format!(
-            "`pad` must leave one or two dimensions as they are, found {} for sizes {}",
+            "`pad` must leave one or two dimensions unpadded, found {} for sizes {}",
             dims_text(pad),
             dims_text(x.sizes())
         )));

@@ -48,7 +48,7 @@ impl Patches {
                 + 1;
             require(counts[d].ge(1), || {
                 format!(
-                    "patches of {:?} with dilation {:?} do not fit an image of sizes {}",
+                    "patches of {:?} with dilation {:?} exceed an image of sizes {}",
                     self.kernel,
                     self.dilation,
                     dims_text(image)

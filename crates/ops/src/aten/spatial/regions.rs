@@ -155,7 +155,7 @@ fn fractional_metas<const N: usize>(args: &[Value]) -> Result<Metas> {
     for ((&n, k), m) in space.iter().zip(kernel).zip(to) {
         require(n.ge(SymInt::from(k) + m - 1), || {
             format!(
-                "{m} windows of size {k} do not fit a dimension of size {n} in sizes {}",
+                "{m} windows of size {k} exceed a dimension of size {n} in sizes {}",
                 dims_text(x.sizes())
             )
         })?;

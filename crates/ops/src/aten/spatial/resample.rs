@@ -198,7 +198,9 @@ fn scaled(n: SymInt, factor: f64) -> Result<SymInt> {
         if size.abs() < 9e15 {
             Ok(SymInt::from(size as i64))
         } else {
-            Err(Error::value(format!("`scale_factors` makes a size of {size} of {n}")))
+            Err(Error::value(format!(
+                "`scale_factors` scales the size {n} to {size}, which is too large"
+            )))
         }
     };
     if let Some(n) = n.as_i64() {

@@ -256,8 +256,8 @@ fn custom(cx: &FakeCtx, state: &OpState, args: &[Value]) -> Result<Outputs> {
             }
             if t.layout() != Layout::Strided {
                 let text = format!(
-                    "its fake kernel promises output {index} in the layout {}, and only strided \
-                        tensors exist",
+                    "its fake kernel promises output {index} in the layout {}, but only the \
+                        strided layout is supported",
                     t.layout()
                 );
                 return Err(FakeError::Contract(text).into());

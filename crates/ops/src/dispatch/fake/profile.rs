@@ -94,7 +94,7 @@ impl Profiled {
             }
             other => {
                 return Err(Error::value(format!(
-                    "it returned {}; a profile can tell of tensors and integers only",
+                    "it returned {}, but a profile describes tensors and integers only",
                     other.kind()
                 )));
             }
@@ -178,20 +178,23 @@ fn kernel(op: Op, profiles: BTreeSet<FakeProfile>) -> Result<FakeFn> {
     let (args, outputs) = (schema.args.len(), schema.returns.len());
     match profiles.iter().find(|p| p.args.len() != args || p.outputs.len() != outputs) {
         None if profiles.is_empty() => {
-            return Err(invalid("there is no profile to make a fake kernel from".into()));
+            return Err(invalid("a fake kernel from profiles needs at least one profile".into()));
         }
         None => {}
-        Some(p) => return Err(invalid(format!("the profile `{p}` is not of the schema {schema}"))),
+        Some(p) => {
+            return Err(invalid(format!("the profile `{p}` does not match the schema {schema}")));
+        }
     }
     if let Some([a, b]) = profiles.array_windows().find(|[a, b]| a.args == b.args) {
         return Err(invalid(format!(
-            "calls of one kind gave outputs of two, so profiles are not enough: `{a}` and `{b}`"
+            "the inputs of two profiles are equal, but their outputs differ, so profiles are not \
+                enough: `{a}` and `{b}`"
         )));
     }
     let returned: Vec<Option<usize>> = (0..outputs).map(|i| op.return_alias(i)).collect();
     if let Some(arg) = returned.iter().flatten().find(|a| !op.mutates(**a)) {
         return Err(invalid(format!(
-            "it returns a view of `{}`, and profiles do not tell of strides; write a fake kernel",
+            "it returns a view of `{}`, but profiles do not record strides; write a fake kernel",
             op.arg_name(*arg)
         )));
     }
@@ -254,7 +257,7 @@ impl FakeProfiles {
             let now = op.schema()?.to_string();
             if now != *text {
                 let detail = format!(
-                    "its profiles were recorded for the schema\n  {text}\nand it is now\n  \
+                    "its profiles were recorded for the schema\n  {text}\nbut it is now\n  \
                         {now}\nRecord them again"
                 );
                 return Err(Error::from(RegisterError::Invalid {

@@ -205,7 +205,7 @@ impl Linearizer<'_, '_> {
             let term = self
                 .chosen
                 .term_of(class)
-                .ok_or(Reason::Internal("a value has no form without mutation"))?;
+                .ok_or(Reason::Internal("no term was extracted for a value"))?;
             let term = &worklist.egraph.nodes()[term];
             let again = std::mem::replace(&mut self.marks[class as usize], Mark::InProgress)
                 == Mark::InProgress;
@@ -215,9 +215,7 @@ impl Linearizer<'_, '_> {
                 match self.marks[c as usize] {
                     Mark::Done(_) => {}
                     Mark::InProgress if again => {
-                        return Err(
-                            Reason::Internal("the chosen values depend on each other").into()
-                        );
+                        return Err(Reason::Internal("the extracted terms form a cycle").into());
                     }
                     Mark::Unvisited | Mark::InProgress => self.stack.push(c),
                 }
@@ -236,7 +234,7 @@ impl Linearizer<'_, '_> {
         match self.marks[self.chosen.class_of(id) as usize] {
             Mark::Done(new) => Ok(new),
             Mark::Unvisited | Mark::InProgress => {
-                Err(Reason::Internal("a value is needed before it is made").into())
+                Err(Reason::Internal("a term is used before it is emitted").into())
             }
         }
     }

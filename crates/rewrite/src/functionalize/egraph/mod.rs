@@ -120,12 +120,12 @@ pub(crate) fn optimize(
         stop_at: options.stop_at,
         used,
         applied_by_rule: vec![0; RULES.len()],
-        stats: RewriteStats { stopped: "nothing left to do", ..RewriteStats::default() },
+        stats: RewriteStats { stopped: "saturated", ..RewriteStats::default() },
     };
     let terms = saturation.insert(&value_graph);
     let Saturation { worklist, mut stats, applied_by_rule, .. } = saturation;
     if !worklist.is_sound() {
-        return Err(Reason::Internal("a rule merged values of different kinds").into());
+        return Err(Reason::Internal("a rule merged terms of different types").into());
     }
     let mut roots: Vec<Id> =
         linearize::pinned_nodes(&value_graph, &worklist.egraph.analysis.interner)
@@ -251,7 +251,7 @@ impl Saturation<'_> {
             self.worklist.mark(rule.plain, from);
             for equal in found.drain(..) {
                 if self.stop_at.is_some_and(|n| self.stats.applied >= n) {
-                    self.stats.stopped = "the number of steps asked for";
+                    self.stats.stopped = "step limit";
                     return;
                 }
                 if self.worklist.union(id, equal) {

@@ -93,35 +93,35 @@ pub(crate) type Found = SmallVec<[Id; 2]>;
 pub(crate) static RULES: &[Rule] = &[
     Rule {
         name: "functional-variant",
-        equation: "op_(x, …) leaves in x what op(x, …) returns, in x's dtype, if that holds such \
-            results: so the operator is defined",
+        equation: "op_(x, …) stores op(x, …) in x, converted to x's dtype, if that conversion is \
+            allowed: the definition of an in-place operator",
         plain: true,
         apply: Apply::Call(op_semantics::functional_variant),
     },
     Rule {
         name: "same-elements",
-        equation: "clone(x) = x, and reshape(x) = view(all of x, x): values have no memory",
+        equation: "clone(x) = x, and reshape(x) = view(all of x, x): copies are equal as values",
         plain: false,
         apply: Apply::Call(op_semantics::same_elements_as),
     },
     Rule {
         name: "round-trip",
-        equation: "convert(convert(x)) = x, in x's dtype, where the dtype between holds every \
-            value of it",
+        equation: "convert(convert(x)) = x, in x's dtype, if the intermediate dtype represents \
+            every value of x's dtype",
         plain: false,
         apply: Apply::Call(op_semantics::round_trip),
     },
     Rule {
         name: "identity-operand",
-        equation: "x * 1 = x / 1 = x - 0.0 = x + -0.0 = x, in x's dtype; of integers x + 0 too. x \
-            + 0.0 is not: of -0.0 it is 0.0",
+        equation: "x * 1 = x / 1 = x - 0.0 = x + -0.0 = x, in x's dtype; x + 0 = x for integers \
+            only, since -0.0 + 0.0 is 0.0",
         plain: false,
         apply: Apply::Call(op_semantics::identity_operand),
     },
     Rule {
         name: "involution-or-idempotent",
-        equation: "neg neg x = not not x = x; relu relu x = relu x; abs abs x = abs x; abs neg x \
-            = abs x, but for unsigned numbers",
+        equation: "neg neg x = not not x = x; relu relu x = relu x; abs abs x = abs x; abs neg x = \
+            abs x, except for unsigned dtypes",
         plain: false,
         apply: Apply::Call(op_semantics::involution_or_idempotent),
     },
@@ -133,15 +133,15 @@ pub(crate) static RULES: &[Rule] = &[
     },
     Rule {
         name: "ignored-operand",
-        equation: "fill(x, c) = fill(y, c) for every y of x's sizes and dtype: what x holds is \
-            not looked at",
+        equation: "fill(x, c) = fill(y, c) for every y of x's sizes and dtype: the operator does \
+            not read x",
         plain: true,
         apply: Apply::Call(op_semantics::ignored_operand),
     },
     Rule {
         name: "commute",
-        equation: "x + y = y + x, x * y = y * x, x & y = y & x, x | y = y | x, not of floats: of \
-            two NaNs the first is the sum",
+        equation: "x + y = y + x, x * y = y * x, x & y = y & x, x | y = y | x, except for floats: \
+            the sum of two NaNs is the first one",
         plain: false,
         apply: Apply::Call(op_semantics::commute),
     },
@@ -153,69 +153,69 @@ pub(crate) static RULES: &[Rule] = &[
     },
     Rule {
         name: "view-view",
-        equation: "view(v, view(w, b)) = view(w∘v, b): composition is by definition",
+        equation: "view(v, view(w, b)) = view(w∘v, b): the definition of composition",
         plain: false,
         apply: Apply::View(view_view),
     },
     Rule {
         name: "store-to-load",
-        equation: "view(v, scatter(w, b, x)) = view(v/w, x) where v lies in w: only stored \
-            elements are seen",
+        equation: "view(v, scatter(w, b, x)) = view(v/w, x) if w contains v: the load reads only \
+            stored elements",
         plain: false,
         apply: Apply::View(store_to_load),
     },
     Rule {
         name: "load-past-disjoint-store",
-        equation: "view(v, scatter(w, b, x)) = view(v, b) where v and w are disjoint: no stored \
-            element is seen",
+        equation: "view(v, scatter(w, b, x)) = view(v, b) if v and w are disjoint: the load reads \
+            no stored element",
         plain: false,
         apply: Apply::View(load_past_disjoint_store),
     },
     Rule {
         name: "view-of-store",
-        equation: "view(v, scatter(w, b, x)) = scatter(w/v, view(v, b), x) where w lies in v and \
-            v repeats nothing",
+        equation: "view(v, scatter(w, b, x)) = scatter(w/v, view(v, b), x) if v contains w and is \
+            injective",
         plain: false,
         apply: Apply::View(view_of_store),
     },
     Rule {
         name: "whole-store",
-        equation: "scatter(v, b, x) = view(v⁻¹, x) where v names every element of b once: nothing \
-            of b is left",
+        equation: "scatter(v, b, x) = view(v⁻¹, x) if v names every element of b exactly once: the \
+            store overwrites all of b",
         plain: false,
         apply: Apply::Store(whole_store),
     },
     Rule {
         name: "idempotent-store",
-        equation: "scatter(v, b, view(v, b)) = b: what is there is stored again",
+        equation: "scatter(v, b, view(v, b)) = b: the store writes the values that b already has",
         plain: false,
         apply: Apply::Store(idempotent_store),
     },
     Rule {
         name: "dead-store",
-        equation: "scatter(v, scatter(w, b, x), y) = scatter(v, b, y) where w lies in v: nothing \
-            of x is left",
+        equation: "scatter(v, scatter(w, b, x), y) = scatter(v, b, y) if v contains w: the second \
+            store overwrites all of x",
         plain: false,
         apply: Apply::Store(dead_store),
     },
     Rule {
         name: "store-through-view",
-        equation: "scatter(v, scatter(w, b, x), y) = scatter(w, b, scatter(v/w, x, y)) where v \
-            lies in w",
+        equation: "scatter(v, scatter(w, b, x), y) = scatter(w, b, scatter(v/w, x, y)) if w \
+            contains v",
         plain: false,
         apply: Apply::Store(store_through_view),
     },
     Rule {
         name: "nested-store",
-        equation: "scatter(v, b, scatter(w, view(v, b), x)) = scatter(v∘w, b, x): the rest of v \
-            is as it was",
+        equation: "scatter(v, b, scatter(w, view(v, b), x)) = scatter(v∘w, b, x): the other \
+            elements of v do not change",
         plain: false,
         apply: Apply::Store(nested_store),
     },
     Rule {
         name: "full-cover-stores",
-        equation: "scatter(v, … scatter(w, b, x) …, y) is the same for every b where v, …, w meet \
-            nowhere and leave nothing of b",
+        equation: "scatter(v, … scatter(w, b, x) …, y) does not depend on b if v, …, w are \
+            disjoint and cover all of b",
         plain: false,
         apply: Apply::Store(full_cover_stores),
     },

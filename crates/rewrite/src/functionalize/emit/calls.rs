@@ -128,7 +128,7 @@ impl Emit<'_> {
             .builder
             .tensor_type(row_major)
             .cloned()
-            .ok_or(Reason::Internal("a type is lost"))?;
+            .ok_or(Reason::Internal("a tensor type is missing"))?;
         Ok(ValueType::Tensor(
             self.builder.intern_type(TensorType { strides: strides.into(), ..plain }),
         ))
@@ -147,7 +147,8 @@ impl Emit<'_> {
             return Ok(value);
         };
         let strides_of = |b: &GraphBuilder, ty| b.tensor_type(ty).map(|t| t.strides.clone());
-        let strides = strides_of(&self.builder, ty).ok_or(Reason::Internal("a type is lost"))?;
+        let strides =
+            strides_of(&self.builder, ty).ok_or(Reason::Internal("a tensor type is missing"))?;
         let has_strides = match self.builder.value_type(value) {
             Some(ValueType::Tensor(own)) => {
                 strides_of(&self.builder, own).as_ref() == Some(&strides)
@@ -167,7 +168,7 @@ impl Emit<'_> {
             &[ResultSpec::Value(ValueType::Tensor(ty))],
             loc,
         );
-        Ok(made.values.get(0).ok_or(Reason::Internal("a node without a value"))?)
+        Ok(made.values.get(0).ok_or(Reason::Internal("a node has no result"))?)
     }
 
     fn str(&mut self, name: Name) -> StrId {

@@ -153,7 +153,7 @@ impl Emit<'_> {
                         .find(|s| s.origin == StorageOrigin::Shared(number))
                         .map(|s| s.base);
                     let ty = self.value_type(Kind::Tensor(
-                        row.ok_or(Reason::Internal("memory that inputs share is lost"))?,
+                        row.ok_or(Reason::Internal("memory that inputs share has no storage"))?,
                     ))?;
                     self.builder.input(ty, Some("memory"))
                 }
@@ -162,7 +162,7 @@ impl Emit<'_> {
         }
         for (i, c) in graph.consts().iter().enumerate() {
             let ValueType::Tensor(ty) = self.original_type(graph.value_type(c.value())) else {
-                return Err(Reason::Internal("a constant that is no tensor").into());
+                return Err(Reason::Internal("a constant is not a tensor").into());
             };
             let value = self.builder.constant(
                 ty,
@@ -191,7 +191,7 @@ impl Emit<'_> {
             Kind::Float => ValueType::Float,
             Kind::Bool => ValueType::Bool,
             Kind::Str => ValueType::Str,
-            Kind::Tuple => return Err(Reason::Internal("a tuple is no value").into()),
+            Kind::Tuple => return Err(Reason::Internal("a tuple has no value type").into()),
         })
     }
 
@@ -216,7 +216,7 @@ impl Emit<'_> {
         Ok(self.values[of.index()]
             .get(i)
             .copied()
-            .ok_or(Reason::Internal("a value is used before it is made"))?)
+            .ok_or(Reason::Internal("a value is used before it is emitted"))?)
     }
 
     fn view_args(&mut self, spec: SpecId) -> [Arg; 3] {

@@ -165,7 +165,7 @@ impl Emit<'_> {
                     .map(|(o, f)| self.output(o, f))
                     .collect::<Result<_>>()?,
             ),
-            _ => return Err(Reason::Internal("an output and its value do not fit").into()),
+            _ => return Err(Reason::Internal("an output and its value differ in structure").into()),
         })
     }
 }

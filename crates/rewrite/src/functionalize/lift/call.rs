@@ -91,8 +91,9 @@ impl Lift<'_> {
             match leaf {
                 Some(v) => self.bind_new_storage(*v, value, StorageOrigin::Fresh)?,
                 None => {
-                    let (_, t) =
-                        *written.next().ok_or(Reason::Internal("more values than were written"))?;
+                    let (_, t) = *written.next().ok_or(Reason::Internal(
+                        "a call returns more mutated values than it has mutated arguments",
+                    ))?;
                     self.memory.write(t, value, op)?;
                 }
             }

@@ -64,7 +64,7 @@ impl Lift<'_> {
     /// The view has another dtype, or cannot be located in the storage.
     pub(crate) fn view(&mut self, v: ValueId, of: Handle, op: &str) -> Result<()> {
         let ValueType::Tensor(ty) = self.graph.value_type(v) else {
-            return Err(Reason::Internal("a result that is no tensor is a view").into());
+            return Err(Reason::Internal("a result that is a view is not a tensor").into());
         };
         let (region, meta) = (self.region(ty)?, self.meta(ty));
         let Storage { base, region: whole, .. } = self.memory.storages[of.storage];
@@ -156,8 +156,8 @@ impl Lift<'_> {
         let within =
             symbols.and(begins, ends).and_then(|within| symbols.and(nonempty_base, within));
         let cond = within.and_then(|within| symbols.or(empty, within));
-        let cond = cond.map_err(|_| Reason::Internal("a condition on a view overflows"))?;
-        let message = Some(interner.name("a view has no elements but those of its tensor"));
+        let cond = cond.map_err(|_| Reason::Internal("the bounds check of a view overflows"))?;
+        let message = Some(interner.name("a view must not exceed the elements of its tensor"));
         let at = self.memory.at;
         self.memory.stmts.push(LiftedStmt::Assert { cond, message, at });
         Ok(())

@@ -167,7 +167,7 @@ impl Lift<'_> {
             Binding::Tensor(t) => self.memory.read(t),
             Binding::Number(id) => id,
             Binding::Static(_) => {
-                return Err(Reason::Internal("a number that types tell is computed").into());
+                return Err(Reason::Internal("a static integer is used as a computed value").into());
             }
         })
     }
@@ -263,7 +263,7 @@ impl Lift<'_> {
             .map(|o| match self.binding(o.value)? {
                 Binding::Tensor(t) => Ok((o.arg, t)),
                 Binding::Number(_) | Binding::Static(_) => {
-                    Err(Reason::Internal("a number is written").into())
+                    Err(Reason::Internal("a mutated argument is not a tensor").into())
                 }
             })
             .collect()
@@ -296,12 +296,14 @@ impl Lift<'_> {
         let op = graph.op_name(node);
         for (r, alias) in graph.results(node).iter().zip(aliases) {
             let Some(arg) = *alias else { continue };
-            let of = operands
-                .iter()
-                .find(|o| o.arg == arg)
-                .ok_or(Reason::Internal("a view of an argument that was not given"))?;
+            let of = operands.iter().find(|o| o.arg == arg).ok_or(Reason::Internal(
+                "a result is a view of an argument that the call does not have",
+            ))?;
             let Binding::Tensor(of) = self.binding(of.value)? else {
-                return Err(Reason::Internal("a view of a number").into());
+                return Err(Reason::Internal(
+                    "a result is a view of an argument that is not a tensor",
+                )
+                .into());
             };
             for v in r.values().iter() {
                 // The operator returns a view only if it can, and this call must have copied.

@@ -79,7 +79,7 @@ impl FromStr for FakeProfiles {
             Some(VERSION) => {}
             Some(other) => {
                 return Err(Error::value(format!(
-                    "the profiles are of version {other}; this build reads version {VERSION}"
+                    "the profiles have version {other}, but this build reads version {VERSION}"
                 )));
             }
             None => return Err(expected(&format!("`{HEAD}{VERSION}` in the first line"), head)),
