@@ -125,7 +125,7 @@ fn has_target(folder: &Path, kind: &str, name: &str) -> bool {
 }
 
 #[test]
-fn what_cargo_is_told_to_build_exists() {
+fn build_targets_of_cargo_commands_exist() {
     let packages = packages();
     let mut checked = 0;
     for block in blocks().iter().filter(|b| b.language == "sh") {
