@@ -75,6 +75,11 @@ fn ready() -> &'static RwLock<Entries> {
     entries
 }
 
+/// Whether all static registrations have run. Until then, other threads wait in the first look-up.
+pub(crate) fn statics_have_run() -> bool {
+    STATICS.is_completed()
+}
+
 /// The entry with this name, created if necessary. Entries are never freed, so that handles are
 /// plain references.
 pub(crate) fn entry(name: &str) -> Op {

@@ -35,10 +35,10 @@ impl LazyOp {
 
     #[cold]
     fn first(&self) -> Op {
-        // `get_or_init` must not run the look-up: the first one runs the static registrations,
-        // which may call this function again and would deadlock.
         let op = registry::entry(self.name);
-        *self.op.get_or_init(|| op)
+        // A static registration may get here while others are still to run. If it kept the handle,
+        // other threads would call the operator before its registrations are complete.
+        if registry::statics_have_run() { *self.op.get_or_init(|| op) } else { op }
     }
 }
 
@@ -147,4 +147,29 @@ pub fn tensors<T: Poisonable>(result: Result<Outputs>, written: &[&dyn Written])
 #[track_caller]
 pub fn values<T: KernelOutput>(result: Result<Outputs>) -> Result<T> {
     T::take(&mut result?.into_iter())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::registry::{Stage, StaticRegistration};
+    use super::LazyOp;
+
+    static USED_BY_A_REGISTRATION: LazyOp = LazyOp::new("aten::relu");
+
+    inventory::submit!(StaticRegistration {
+        stage: Stage::Define,
+        op: "wrapper_tests::none",
+        file: file!(),
+        line: line!(),
+        run: |_| USED_BY_A_REGISTRATION.get().state().map(drop),
+    });
+
+    /// A handle that is kept lets calls pass by the wait for the static registrations.
+    #[test]
+    fn static_registrations_keep_no_handle() {
+        let relu = LazyOp::new("aten::relu").get();
+        assert!(USED_BY_A_REGISTRATION.op.get().is_none());
+        assert_eq!(USED_BY_A_REGISTRATION.get(), relu);
+        assert!(USED_BY_A_REGISTRATION.op.get().is_some());
+    }
 }

@@ -31,58 +31,48 @@ use crate::dispatch::dispatch;
 use crate::dispatch::value::{Args, Outputs, Value};
 use crate::error::{Error, Result};
 use crate::library::Op;
+use crate::library::wrapper::LazyOp;
 use crate::tensor::Tensor;
 use maquette_ir::sym::SymInt;
 use maquette_ir::{Loc, Scalar};
-use std::sync::OnceLock;
 
 /// A lazily resolved builtin operator.
-pub(crate) struct Builtin {
-    name: &'static str,
-    op: OnceLock<Op>,
-}
+pub(crate) struct Builtin(LazyOp);
 
 impl Builtin {
     pub(crate) const fn new(name: &'static str) -> Builtin {
-        Builtin { name, op: OnceLock::new() }
-    }
-
-    fn op(&self) -> Result<Op> {
-        match self.op.get() {
-            Some(op) => Ok(*op),
-            None => Ok(*self.op.get_or_init(|| crate::library::registry::entry(self.name))),
-        }
+        Builtin(LazyOp::new(name))
     }
 
     pub(crate) fn call(&self, mut args: Args, loc: Loc) -> Result<Outputs> {
-        dispatch(self.op()?, &mut args, loc)
+        dispatch(self.0.get(), &mut args, loc)
     }
 
     /// Calls an operator with one result. If the call fails, the result and the storages that it
     /// should have written are poisoned.
     pub(crate) fn tensor(&self, args: Args, loc: Loc) -> Tensor {
-        call_for_tensor(self.op(), args, loc)
+        call_for_tensor(self.0.get(), args, loc)
     }
 }
 
-fn call_for_tensor(op: Result<Op>, mut args: Args, loc: Loc) -> Tensor {
-    op.and_then(|op| {
-        let written: Args = match op.is_mutable() {
-            true => args
-                .iter()
-                .enumerate()
-                .filter(|(i, _)| op.mutates(*i))
-                .map(|(_, v)| v.clone())
-                .collect(),
-            false => Args::new(),
-        };
-        dispatch(op, &mut args, loc).and_then(one_tensor).inspect_err(|e| {
+fn call_for_tensor(op: Op, mut args: Args, loc: Loc) -> Tensor {
+    let written: Args = match op.is_mutable() {
+        true => args
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| op.mutates(*i))
+            .map(|(_, v)| v.clone())
+            .collect(),
+        false => Args::new(),
+    };
+    dispatch(op, &mut args, loc)
+        .and_then(one_tensor)
+        .inspect_err(|e| {
             for t in written.iter().flat_map(Value::tensors) {
                 t.poison_storage(e);
             }
         })
-    })
-    .unwrap_or_else(Tensor::poison)
+        .unwrap_or_else(Tensor::poison)
 }
 
 fn one_tensor(mut out: Outputs) -> Result<Tensor> {
