@@ -40,8 +40,7 @@ pub(super) fn memory_order(
 /// The backtracking search, from the outermost dimension inwards.
 struct OrderSearch<'a> {
     region: &'a ViewSpec,
-    /// By dimension: whether its stride matters, that is, whether it can have more than one
-    /// element.
+    /// By dimension: whether its stride matters; see [`long_dims`].
     long: &'a [bool],
     gap: i64,
 }
