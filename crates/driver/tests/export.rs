@@ -1,6 +1,8 @@
 //! Exported programs beside the modules they were exported from.
 
 mod common;
+#[path = "export/threads.rs"]
+mod threads;
 
 use common::{Over, Visitor, arange, over, same_calls};
 use maquette_driver::ExportOptions;

@@ -4,6 +4,7 @@
 //! the run needs the memory of the plan and no more. Every element written is counted by the rules
 //! of `ir::copy_cost`, so that a run can be compared with its plan and with eager execution.
 
+use crate::calling_convention::ExternalTensors;
 use crate::copies::copy_overlapping;
 use crate::frame::{Callable, Frame, Semantics};
 use crate::source_info::SourceInfo;
@@ -35,11 +36,11 @@ pub(crate) struct BufferedOutputs {
 pub(crate) fn run(
     graph: &Graph,
     plan: &BufferPlan,
-    inputs: &[Value],
+    external: &ExternalTensors,
     source_info: &SourceInfo<'_>,
 ) -> Result<BufferedOutputs> {
     let mut frame = Frame::new(graph, source_info, Semantics::Values);
-    frame.bind_inputs(inputs)?;
+    frame.bind_inputs(&external.graph_inputs(), external.consts())?;
     BufferedFrame::new(frame, plan).run()
 }
 

@@ -1,11 +1,14 @@
 //! The one entry: executes a program in one of its modes.
 
-use crate::calling_convention;
+use crate::calling_convention::{self, ExternalTensors};
 use crate::frame::{Frame, Semantics};
 use crate::source_info::SourceInfo;
 use maquette_ir::copy_cost::Traffic;
-use maquette_ir::functional_program::ExecutionMode;
-use maquette_ops::{Error, Result, TraceError, Value, mode};
+use maquette_ir::functional_program::{ExecutionMode, ExternalTensor};
+use maquette_ir::graph::{Def, Graph, StrId, ValueId};
+use maquette_ops::library::Facts;
+use maquette_ops::{Error, Op, Result, RunBorrow, TraceError, Value, mode};
+use rustc_hash::FxHashSet;
 
 /// Executes a program, operator by operator.
 #[derive(Clone, Debug)]
@@ -37,14 +40,21 @@ impl<'a> Interpreter<'a> {
     /// Runs the program. Mutated inputs and constants are written, and outputs are new memory or
     /// views of inputs, in every mode as the original program would do.
     ///
+    /// The run borrows all inputs and constants before its first operator: those that it writes
+    /// exclusively, the others for reading. So runs that share what they write do not overlap, on
+    /// however many threads: one of them is refused before anything is written. Runs that only read
+    /// a tensor overlap freely. A kernel of the run reaches what the run writes through its
+    /// arguments only; access through a handle that it kept or captured is refused.
+    ///
     /// A run in planned memory that fails may leave values in memory that the program writes. Only
     /// memory that the program first writes behind the failed assertion or effect is unchanged.
     ///
     /// # Errors
     /// The inputs are not what the graph declares, a guard or an assertion does not hold, an
     /// operator is missing or fails, a result's metadata is not the declared one, a constant's
-    /// contents are not there, the plan is of another graph, or two inputs of a functional graph
-    /// share memory that the program writes.
+    /// contents are not there, the plan is of another graph, two inputs of a functional graph
+    /// share memory that the program writes, or somebody else accesses an input that the run
+    /// writes, or writes one that the run reads.
     #[track_caller]
     pub fn run(&self, inputs: &[Value]) -> Result<Execution> {
         let source_info = match self.source_info {
@@ -59,20 +69,50 @@ impl<'a> Interpreter<'a> {
     }
 
     fn execute(&self, inputs: &[Value], source_info: &SourceInfo<'_>) -> Result<Execution> {
-        match &self.mode {
+        let (mut results, traffic, borrow) = match &self.mode {
             ExecutionMode::Original(graph) => {
-                let results = Frame::new(graph, source_info, Semantics::Memory).run(inputs)?;
-                Ok(Execution { results, traffic: None })
+                let (results, borrow) = run_original(graph, inputs, source_info)?;
+                (results, None, borrow)
             }
             ExecutionMode::Functional(program) => {
-                let results = calling_convention::run_functional(program, inputs, source_info)?;
-                Ok(Execution { results, traffic: None })
+                let (results, borrow) =
+                    calling_convention::run_functional(program, inputs, source_info)?;
+                (results, None, borrow)
             }
             ExecutionMode::Buffered(program, plan) => {
-                let (results, traffic) =
+                let (results, traffic, borrow) =
                     calling_convention::run_buffered(program, plan, inputs, source_info)?;
-                Ok(Execution { results, traffic: Some(traffic) })
+                (results, Some(traffic), borrow)
             }
-        }
+        };
+        results.iter_mut().for_each(|v| borrow.restore(v));
+        Ok(Execution { results, traffic })
     }
+}
+
+/// Runs a graph on the tensors themselves, borrowed for all of the run.
+fn run_original(
+    graph: &Graph,
+    inputs: &[Value],
+    source_info: &SourceInfo<'_>,
+) -> Result<(Vec<Value>, RunBorrow)> {
+    let mut external = ExternalTensors::of_graph(graph, inputs, source_info)?;
+    let borrow = external.borrow(graph, &written_externals(graph), source_info.call_site)?;
+    let frame = Frame::new(graph, source_info, Semantics::Memory);
+    Ok((frame.run(&external.graph_inputs(), external.consts())?, borrow))
+}
+
+/// The inputs and constants that a graph may write.
+fn written_externals(graph: &Graph) -> FxHashSet<ExternalTensor> {
+    let ops: FxHashSet<StrId> = graph.nodes().map(|node| graph.op(node)).collect();
+    // most graphs write nothing, and need no search for aliases
+    if !ops.iter().any(|op| Op::find(graph.str(*op)).is_ok_and(|op| op.is_mutable())) {
+        return FxHashSet::default();
+    }
+    let external = |v: ValueId| match graph.def(v) {
+        Def::Input(i) => Some(ExternalTensor::Input(i as usize)),
+        Def::Const(i) => Some(ExternalTensor::Const(i as usize)),
+        Def::Node(_) => None,
+    };
+    graph.written_externals(&Facts).into_iter().filter_map(external).collect()
 }

@@ -1,5 +1,8 @@
 //! Every mode gives the same results, writes the same inputs and returns the same aliases.
 
+#[path = "modes/sharing.rs"]
+mod sharing;
+
 use maquette_interp::{Execution, ExecutionMode, Interpreter, Traffic};
 use maquette_ir::graph::Graph;
 use maquette_ops::library::Facts;

@@ -4,6 +4,7 @@
 //! the graph mutates, and a [`Signature`] says which input is what, and which result is the new
 //! value of what. The program owns copies of all tensors it needs.
 
+mod call_lock;
 mod constraints;
 mod program;
 mod signature;

@@ -1,5 +1,6 @@
 //! Exported programs.
 
+use super::call_lock::CallLock;
 use super::constraints::{self, RangeConstraint};
 use super::signature::Signature;
 use super::state::ModuleTensors;
@@ -9,7 +10,7 @@ use maquette_ir::graph::{Graph, InputRole, Stmt};
 use maquette_ops::library::Facts;
 use maquette_ops::module::Slot;
 use maquette_ops::{Result, Tensor, Tree, Value};
-use maquette_rewrite::FunctionalGraph;
+use maquette_rewrite::{ExternalTensor, FunctionalGraph};
 use maquette_trace::{Interface, TracedProgram};
 use std::fmt;
 use std::marker::PhantomData;
@@ -22,6 +23,8 @@ pub struct Program<I, O> {
     interface: Interface,
     /// The first inputs of the graph.
     state: Vec<Tensor>,
+    /// For a program that writes tensors of its own: its calls run one after another.
+    turns: Option<CallLock>,
     /// By parameter and buffer: its name, what it is, and which of `state`.
     names: Vec<(String, Slot, usize)>,
     /// What the inputs of the graph are called.
@@ -71,6 +74,7 @@ impl<I: Tree, O: Tree> Program<I, O> {
             assert_locs: assert_locs(traced, graph),
             guard_locs: traced.guard_locs.clone(),
             interface: traced.interface.clone(),
+            turns: writes_own(&functional, state.len()).then(|| CallLock::new(graph.name())),
             functional,
             state,
             names,
@@ -83,10 +87,20 @@ impl<I: Tree, O: Tree> Program<I, O> {
     /// written, outputs alias what they aliased; buffers that it writes are written in the
     /// program's own copy, and the next call sees them.
     ///
+    /// A program can be called from several threads. Calls of a program that writes its own buffers
+    /// run one after another, so that each sees those before it; calls of any other program run in
+    /// parallel. Inputs that the program writes are exclusively the call's while it runs: if two
+    /// calls are given one such tensor, or somebody holds a guard of it, one of them is refused
+    /// before anything is written. A failed call writes no buffer and no input.
+    ///
+    /// A kernel that waits for another thread's call of the same program waits for ever; a kernel
+    /// that calls the program itself is refused.
+    ///
     /// # Errors
     /// An input is not of the dtype, device, rank, sizes or strides that the program is for, or
-    /// shares memory with another that the program writes; a guard or an assertion does not hold;
-    /// an operator fails.
+    /// shares memory with another that the program writes; somebody else accesses an input or a
+    /// buffer that the program writes; a guard or an assertion does not hold; an operator fails; a
+    /// kernel of a call that writes buffers calls the program again.
     #[track_caller]
     pub fn call(&self, inputs: I) -> Result<O> {
         let source_info = SourceInfo {
@@ -96,6 +110,7 @@ impl<I: Tree, O: Tree> Program<I, O> {
             call_site: Loc::caller(),
         };
         let run = || {
+            let _turn = self.turns.as_ref().map(CallLock::take).transpose()?;
             let state = self.state.iter().cloned().map(Value::Tensor);
             let given: Vec<Value> = state.chain(self.interface.flatten_inputs(&inputs)?).collect();
             let interpreter = Interpreter::new(&self.functional).with_source_info(source_info);
@@ -171,6 +186,17 @@ impl<I, O> Program<I, O> {
             .iter()
             .filter_map(|(name, slot, at)| Some((name.as_str(), *slot, self.state.get(*at)?)))
     }
+}
+
+/// Whether a program writes tensors that it owns: constants, and the first `state` inputs.
+fn writes_own(program: &FunctionalGraph, state: usize) -> bool {
+    program.mutations.iter().any(|m| match m.target {
+        ExternalTensor::Input(i) => i < state,
+        ExternalTensor::Const(_) => true,
+        ExternalTensor::SharedMemory(k) => {
+            program.memories.get(k).is_some_and(|m| m.inputs.iter().any(|i| *i < state))
+        }
+    })
 }
 
 /// The assertions in a graph's body: condition and message.

@@ -2,32 +2,55 @@
 
 use crate::captured::Captured;
 use crate::source_info::SourceInfo;
+use maquette_ir::Loc;
 use maquette_ir::functional_program::{ExternalTensor, FunctionalGraph, SharedMemory};
-use maquette_ir::graph::Const;
+use maquette_ir::graph::{Const, Graph, ValueId};
 use maquette_ir::sym::Expr;
-use maquette_ops::{Error, Result, RunError, Tensor, Value};
+use maquette_ops::{Access, Error, Result, RunBorrow, RunError, RunTensor, Tensor, Value};
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
+use std::sync::Arc;
 
-/// The tensors that a program was given.
-pub(super) struct ExternalTensors {
-    inputs: Vec<Option<Tensor>>,
+/// The tensors that a run was given, and those that its graph captured.
+pub(crate) struct ExternalTensors {
+    inputs: Vec<Value>,
     consts: Vec<Tensor>,
     memories: Vec<Tensor>,
-    names: Vec<String>,
+    names: Vec<Arc<str>>,
 }
 
 impl ExternalTensors {
-    pub(super) fn new(
-        program: &FunctionalGraph,
+    /// Those of a graph that is run on them.
+    pub(crate) fn of_graph(
+        graph: &Graph,
         inputs: &[Value],
         source_info: &SourceInfo<'_>,
     ) -> Result<ExternalTensors> {
-        let graph = &program.graph;
         let missing = |name: String| Error::from(RunError::Constant { name });
         let captured = |c: &Const| {
             c.source_as::<Captured>()
                 .map(|c| c.0.clone())
                 .ok_or_else(|| missing(graph.value_name(c.value()).to_string()))
         };
+        let name = |(i, v): (usize, &ValueId)| match source_info.input_names.get(i) {
+            Some(name) if !name.is_empty() => name.as_str().into(),
+            _ => graph.value_name(*v).to_string().into(),
+        };
+        Ok(ExternalTensors {
+            inputs: inputs.to_vec(),
+            consts: graph.consts().iter().map(captured).collect::<Result<_>>()?,
+            memories: Vec::new(),
+            names: graph.inputs().iter().enumerate().map(name).collect(),
+        })
+    }
+
+    /// Those of a functional graph, with the memory that inputs share. Inputs that share memory
+    /// which is written must be those that the graph was made for.
+    pub(super) fn of_program(
+        program: &FunctionalGraph,
+        inputs: &[Value],
+        source_info: &SourceInfo<'_>,
+    ) -> Result<ExternalTensors> {
         let memory = |m: &SharedMemory| -> Result<Tensor> {
             let first =
                 m.inputs.first().and_then(|&i| inputs.get(i)).and_then(|v| v.tensors().next());
@@ -38,89 +61,146 @@ impl ExternalTensors {
                 .ok()?
                 .clone())
         };
-        Ok(ExternalTensors {
+        let external = ExternalTensors {
             memories: program.memories.iter().map(memory).collect::<Result<_>>()?,
-            inputs: inputs
-                .iter()
-                .map(|v| if let Value::Tensor(t) = v { Some(t.clone()) } else { None })
-                .collect(),
-            consts: graph.consts().iter().map(captured).collect::<Result<_>>()?,
-            names: match source_info.input_names {
-                [] => graph.inputs().iter().map(|v| graph.value_name(*v).to_string()).collect(),
-                names => names.to_vec(),
-            },
-        })
+            ..ExternalTensors::of_graph(&program.graph, inputs, source_info)?
+        };
+        external.check_sharing(program)?;
+        Ok(external)
+    }
+
+    /// Borrows all of them for a run: `written` are those that it writes. They carry the rights of
+    /// the run afterwards.
+    pub(crate) fn borrow(
+        &mut self,
+        graph: &Graph,
+        written: &FxHashSet<ExternalTensor>,
+        run: Loc,
+    ) -> Result<RunBorrow> {
+        let ExternalTensors { inputs, consts, memories, names } = self;
+        let access = |which: ExternalTensor| match written.contains(&which) {
+            true => Access::Write,
+            false => Access::Read,
+        };
+        let name_of = |i: usize| names.get(i).cloned().unwrap_or_else(|| "memory".into());
+        let inputs = inputs.iter_mut().enumerate().filter_map(|(i, v)| match v {
+            Value::Tensor(tensor) => {
+                let access = access(ExternalTensor::Input(i));
+                Some(RunTensor { tensor, access, name: name_of(i) })
+            }
+            _ => None,
+        });
+        let memories = memories.iter_mut().enumerate().map(|(i, tensor)| {
+            let access = access(ExternalTensor::SharedMemory(i));
+            RunTensor { tensor, access, name: "memory that inputs share".into() }
+        });
+        let consts = consts.iter_mut().zip(graph.consts()).enumerate().map(|(i, (tensor, c))| {
+            let access = access(ExternalTensor::Const(i));
+            RunTensor { tensor, access, name: graph.value_name(c.value()).to_string().into() }
+        });
+        RunBorrow::take(inputs.chain(memories).chain(consts).collect(), run)
     }
 
     /// The graph's inputs: the program's, then the memories that several of them share.
-    pub(super) fn graph_inputs(&self, inputs: &[Value]) -> Vec<Value> {
-        inputs.iter().cloned().chain(self.memories.iter().cloned().map(Value::Tensor)).collect()
+    pub(crate) fn graph_inputs(&self) -> Vec<Value> {
+        self.inputs
+            .iter()
+            .cloned()
+            .chain(self.memories.iter().cloned().map(Value::Tensor))
+            .collect()
     }
 
-    fn all(&self) -> impl Iterator<Item = &Tensor> {
-        self.inputs.iter().flatten().chain(&self.consts)
+    /// The tensors that the graph captured, in order.
+    pub(crate) fn consts(&self) -> &[Tensor] {
+        &self.consts
     }
 
-    pub(super) fn any_shares_storage(&self, t: &Tensor) -> bool {
-        self.all().any(|u| u.shares_storage(t))
+    fn input(&self, i: usize) -> Option<&Tensor> {
+        match self.inputs.get(i) {
+            Some(Value::Tensor(t)) => Some(t),
+            _ => None,
+        }
+    }
+
+    /// The storages of all of them.
+    pub(super) fn storages(&self) -> FxHashSet<StorageId> {
+        let inputs = (0..self.inputs.len()).filter_map(|i| self.input(i));
+        inputs.chain(&self.consts).filter_map(storage_id).collect()
     }
 
     pub(super) fn get(&self, which: ExternalTensor) -> Result<&Tensor> {
         let found = match which {
-            ExternalTensor::Input(i) => self.inputs.get(i).and_then(Option::as_ref),
+            ExternalTensor::Input(i) => self.input(i),
             ExternalTensor::Const(i) => self.consts.get(i),
             ExternalTensor::SharedMemory(i) => self.memories.get(i),
         };
         found.ok_or_else(|| Error::value("the program writes to something that is no tensor"))
     }
 
-    /// Checks that inputs share memory that is written only where the program was made for it.
-    pub(super) fn check_sharing(&self, program: &FunctionalGraph) -> Result<()> {
+    fn name(&self, graph: &Graph, which: ExternalTensor) -> String {
+        match which {
+            ExternalTensor::Input(i) => self.names.get(i).map(ToString::to_string),
+            ExternalTensor::Const(i) => {
+                graph.consts().get(i).map(|c| graph.value_name(c.value()).to_string())
+            }
+            ExternalTensor::SharedMemory(_) => None,
+        }
+        .unwrap_or_default()
+    }
+
+    /// Checks that inputs share memory that is written only where the program was made for it. The
+    /// cost is linear in the number of tensors.
+    fn check_sharing(&self, program: &FunctionalGraph) -> Result<()> {
         if program.absolute_offsets {
-            for (v, t) in program.graph.inputs().iter().zip(&self.inputs) {
+            for (i, v) in program.graph.inputs().iter().enumerate() {
                 let promised = program.graph.tensor_type(*v).map(|ty| ty.offset);
-                if let (Some(Expr::Int(promised)), Some(t)) = (promised, t)
+                if let (Some(Expr::Int(promised)), Some(t)) = (promised, self.input(i))
                     && t.storage_offset().as_i64() != Some(promised)
                 {
                     return Err(RunError::AbsoluteOffset.into());
                 }
             }
         }
-        let inputs = self.inputs.iter().enumerate().filter_map(|(i, t)| {
-            Some((
-                ExternalTensor::Input(i),
-                self.names.get(i).cloned().unwrap_or_default(),
-                t.as_ref()?,
-            ))
-        });
-        let names =
-            program.graph.consts().iter().map(|c| program.graph.value_name(c.value()).to_string());
-        let consts = self
-            .consts
-            .iter()
-            .zip(names)
-            .enumerate()
-            .map(|(i, (t, name))| (ExternalTensor::Const(i), name, t));
-        let all: Vec<(ExternalTensor, String, &Tensor)> = inputs.chain(consts).collect();
-        for m in &program.mutations {
-            let target = self.get(m.target)?;
-            let is_target = |which: ExternalTensor| match (m.target, which) {
-                (ExternalTensor::SharedMemory(k), ExternalTensor::Input(i)) => {
-                    program.memories.get(k).is_some_and(|m| m.inputs.contains(&i))
+        let mut by_storage: FxHashMap<StorageId, Vec<ExternalTensor>> = FxHashMap::default();
+        let inputs = (0..self.inputs.len()).map(ExternalTensor::Input);
+        for which in inputs.chain((0..self.consts.len()).map(ExternalTensor::Const)) {
+            if let Some(id) = self.get(which).ok().and_then(storage_id) {
+                by_storage.entry(id).or_default().push(which);
+            }
+        }
+        let mut checked: FxHashSet<ExternalTensor> = FxHashSet::default();
+        for target in program.mutations.iter().map(|m| m.target).filter(|t| checked.insert(*t)) {
+            // a poisoned tensor has no storage, and an error of its own
+            let Some(id) = storage_id(self.get(target)?) else { continue };
+            let members: SmallVec<[ExternalTensor; 1]> = match target {
+                ExternalTensor::SharedMemory(k) => {
+                    let memory = program.memories.get(k);
+                    memory.iter().flat_map(|m| &m.inputs).map(|i| ExternalTensor::Input(*i)).collect()
                 }
-                (target, which) => target == which,
+                one => [one].into_iter().collect(),
             };
-            let written = all
-                .iter()
-                .find(|(which, ..)| is_target(*which))
-                .map(|(_, name, _)| name.clone())
-                .unwrap_or_default();
-            if let Some((_, other, _)) =
-                all.iter().find(|(which, _, t)| t.shares_storage(target) != is_target(*which))
-            {
-                return Err(RunError::SharedInputs { written, other: other.clone() }.into());
+            let is_member: FxHashSet<ExternalTensor> = members.iter().copied().collect();
+            let here = by_storage.get(&id).map(Vec::as_slice).unwrap_or_default();
+            let lies_here = |m: &&ExternalTensor| self.get(**m).ok().and_then(storage_id) == Some(id);
+            let elsewhere = members.iter().find(|m| !lies_here(m));
+            let intruder = here.iter().find(|t| !is_member.contains(t));
+            if let Some(other) = elsewhere.or(intruder) {
+                let written = members.first().map(|m| self.name(&program.graph, *m));
+                return Err(RunError::SharedInputs {
+                    written: written.unwrap_or_default(),
+                    other: self.name(&program.graph, *other),
+                }
+                .into());
             }
         }
         Ok(())
     }
+}
+
+/// A storage, as long as it lives.
+pub(super) type StorageId = usize;
+
+/// The storage of a tensor; `None` if the tensor is poisoned.
+pub(super) fn storage_id(t: &Tensor) -> Option<StorageId> {
+    t.storage().ok().map(|s| Arc::as_ptr(s) as StorageId)
 }

@@ -6,6 +6,7 @@ use maquette_ir::functional_program::Output;
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::contiguous_strides;
 use maquette_ops::{Error, Result, Tensor, Value};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// A layout among the results of a graph: an offset, sizes and strides in elements.
 pub(super) struct ResultLayout {
@@ -57,9 +58,9 @@ pub(super) struct OutputBuilder<'a> {
     /// Outputs that have memory of their own already, one for each that is no list.
     planned: &'a [Option<Tensor>],
     /// By number, the memories that several outputs share.
-    shared: Vec<(usize, Tensor)>,
+    shared: FxHashMap<usize, Tensor>,
     /// Results that are outputs already.
-    returned: Vec<usize>,
+    returned: FxHashSet<usize>,
     /// How many outputs that are no list were made.
     leaf_count: usize,
 }
@@ -70,7 +71,7 @@ impl<'a> OutputBuilder<'a> {
         external: &'a ExternalTensors,
         planned: &'a [Option<Tensor>],
     ) -> OutputBuilder<'a> {
-        let (shared, returned) = (Vec::new(), Vec::new());
+        let (shared, returned) = Default::default();
         OutputBuilder { results, external, planned, shared, returned, leaf_count: 0 }
     }
 
@@ -130,8 +131,7 @@ impl<'a> OutputBuilder<'a> {
         };
         let same = t.storage_offset().as_i64() == Some(offset)
             && t.strides().iter().zip(&strides).all(|(a, b)| a.as_i64() == b.as_i64());
-        let is_returned = self.returned.contains(&result);
-        self.returned.push(result);
+        let is_returned = !self.returned.insert(result);
         Ok(Value::Tensor(match wanted {
             _ if same && !is_returned => t,
             Some(layout) if offset != 0 => layout.view_of(&allocate_result(&t, &layout)?)?,
@@ -146,12 +146,12 @@ impl<'a> OutputBuilder<'a> {
         result: usize,
         storage_layout: usize,
     ) -> Result<Tensor> {
-        if let Some((_, storage)) = self.shared.iter().find(|(at, _)| *at == memory) {
+        if let Some(storage) = self.shared.get(&memory) {
             return Ok(storage.clone());
         }
         let storage =
             allocate_result(tensor(self.result(result)?)?, &self.layout(storage_layout)?)?;
-        self.shared.push((memory, storage.clone()));
+        self.shared.insert(memory, storage.clone());
         Ok(storage)
     }
 }

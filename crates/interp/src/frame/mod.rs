@@ -8,7 +8,6 @@ mod liveness;
 mod results;
 
 use crate::bindings::Bindings;
-use crate::captured::Captured;
 use crate::source_info::SourceInfo;
 use maquette_ir::Loc;
 use maquette_ir::functional_ops::Callee;
@@ -17,7 +16,7 @@ use maquette_ir::graph::{
 };
 use maquette_ir::sym::SymbolId;
 use maquette_ops::library::Facts;
-use maquette_ops::{Args, CallError, Error, Op, Result, RunError, Value};
+use maquette_ops::{Args, CallError, Error, Op, Result, RunError, Tensor, Value};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
@@ -100,9 +99,9 @@ impl<'g> Frame<'g> {
         }
     }
 
-    /// Takes inputs and constants, binds the inputs' symbols and checks everything known about
-    /// them.
-    pub(crate) fn bind_inputs(&mut self, inputs: &[Value]) -> Result<()> {
+    /// Takes inputs and the contents of constants, binds the inputs' symbols and checks everything
+    /// known about them.
+    pub(crate) fn bind_inputs(&mut self, inputs: &[Value], consts: &[Tensor]) -> Result<()> {
         let graph = self.graph;
         if inputs.len() != graph.inputs().len() {
             return Err(RunError::InputCount {
@@ -118,10 +117,8 @@ impl<'g> Frame<'g> {
             self.bindings.check_input(input, value)?;
             self.set(input, value.clone());
         }
-        for c in graph.consts() {
-            let captured = c.source_as::<Captured>();
-            let missing = || RunError::Constant { name: graph.value_name(c.value()).to_string() };
-            self.set(c.value(), Value::Tensor(captured.ok_or_else(missing)?.0.clone()));
+        for (c, contents) in graph.consts().iter().zip(consts) {
+            self.set(c.value(), Value::Tensor(contents.clone()));
         }
         for (i, &guard) in graph.guards().iter().enumerate() {
             // a guard that cannot be evaluated (it divides by a size that is 0 now) does not hold
@@ -182,8 +179,8 @@ impl<'g> Frame<'g> {
     }
 
     /// Executes every statement, and returns what the graph returns.
-    pub(crate) fn run(mut self, inputs: &[Value]) -> Result<Vec<Value>> {
-        self.bind_inputs(inputs)?;
+    pub(crate) fn run(mut self, inputs: &[Value], consts: &[Tensor]) -> Result<Vec<Value>> {
+        self.bind_inputs(inputs, consts)?;
         let graph = self.graph;
         for (at, stmt) in graph.body().iter().enumerate() {
             let done = match *stmt {

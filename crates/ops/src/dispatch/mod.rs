@@ -23,7 +23,7 @@ pub(crate) mod value;
 pub(crate) mod write_counts;
 
 use crate::aten::Lowering;
-use crate::dispatch::call_borrows::{borrow_args, mutated_args, resolve_overlap};
+use crate::dispatch::call_borrows::{MutatedArgs, borrow_args, mutated_args, resolve_overlap};
 use crate::dispatch::coerce_args::{coerce_args, has_type};
 use crate::dispatch::device::device_of;
 use crate::dispatch::value::{Args, Outputs, Value};
@@ -304,6 +304,7 @@ fn custom(
         numbers_as_tensors(state, args)?;
     }
     let written = mutated_args(state, args);
+    let viewed = viewed_args(state, args);
     resolve_overlap(state, args, false)?;
     let borrowed = borrow_args(op, state, args)?;
     let poison_on_failure = PoisonOnFailure { written: &written, op, loc };
@@ -319,7 +320,21 @@ fn custom(
     let outputs = outputs.inspect_err(|e| poison_on_failure.poison(e))?;
     drop((poison_on_failure, borrowed));
     written.iter().flat_map(Value::tensors).for_each(Tensor::bump_version);
-    finish(state, args, &written, outputs)
+    finish(state, args, &written, &viewed, outputs)
+}
+
+/// The arguments, as the caller passed them, that results are views of and the call does not
+/// write.
+fn viewed_args(state: &OpState, args: &[Value]) -> MutatedArgs {
+    let facts = &state.facts;
+    let is_viewed = |a: &&u16| !facts.mutated.contains(a);
+    facts
+        .aliases
+        .iter()
+        .flatten()
+        .filter(is_viewed)
+        .filter_map(|&a| args.get(usize::from(a)).cloned())
+        .collect()
 }
 
 /// `out=` operators have no derivative.
@@ -388,12 +403,13 @@ fn run_kernel(
     Ok(outputs)
 }
 
-/// Replaces each returned argument by the caller's own handle, and removes the borrow's rights from
-/// all other returns.
+/// Replaces each returned argument by the caller's own handle. All other returns get the rights of
+/// the caller's handle that they view, and no others.
 fn finish(
     state: &OpState,
     borrowed: &[Value],
     written: &[Value],
+    viewed: &[Value],
     mut outputs: Outputs,
 ) -> Result<Outputs> {
     for (output, v) in outputs.iter_mut().enumerate() {
@@ -409,7 +425,10 @@ fn finish(
                 }
                 *v = written[place].clone();
             }
-            None => v.tensors_mut().for_each(|t| t.grant = Grant::NONE),
+            None => v.tensors_mut().for_each(|t| {
+                let of = viewed.iter().flat_map(Value::tensors).find(|u| u.shares_storage(t));
+                t.grant = of.map_or(Grant::NONE, |u| u.grant);
+            }),
         }
     }
     Ok(outputs)

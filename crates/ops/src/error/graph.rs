@@ -252,6 +252,14 @@ pub enum RunError {
         /// The other.
         other: String,
     },
+    /// A call of a program began inside another call of it, and the program writes its own state.
+    #[error(
+        "`{program}` writes its own state, so its calls run one after another; this call was made             by a kernel inside such a call, and would wait for itself. Export another program for             the kernel, or make the call after the outer one"
+    )]
+    CallInCall {
+        /// The program's name.
+        program: String,
+    },
     /// The number of inputs is wrong.
     #[error("the graph takes {expected} inputs, {found} were given")]
     InputCount {
