@@ -5,7 +5,7 @@
 //! are only compared, once their symbols are bound.
 
 use crate::metadata_check::{
-    CheckResult, ExpectedMeta, MetadataMismatch, check_metadata, mismatch,
+    CheckResult, ExpectedMeta, LayoutPromise, MetadataMismatch, check_metadata, mismatch,
 };
 use maquette_ir::graph::{Def, Graph, TensorType, ValueId, ValueType};
 use maquette_ir::sym::{BoolExpr, Expr, SymError, SymTable, SymbolId};
@@ -30,8 +30,6 @@ pub(crate) struct Bindings<'g> {
     /// Inputs that do not begin where their storages do, with the distance in bytes. A graph
     /// counts offsets from the input's start, unless the input's type names an offset.
     input_offsets: Vec<(Tensor, i64)>,
-    /// Whether results have the strides and offsets of their types.
-    check_strides: bool,
 }
 
 /// The values that inputs give to a graph's symbols, by name. Nothing else that the graph declares
@@ -40,7 +38,7 @@ pub(crate) struct Bindings<'g> {
 /// # Errors
 /// A size is not in the range of its symbol; an input has no data.
 pub fn input_symbols(graph: &Graph, inputs: &[Value]) -> Result<Vec<(String, i64)>> {
-    let mut bindings = Bindings::new(graph, &[], false);
+    let mut bindings = Bindings::new(graph, &[]);
     graph
         .inputs()
         .iter()
@@ -52,14 +50,13 @@ pub fn input_symbols(graph: &Graph, inputs: &[Value]) -> Result<Vec<(String, i64
 }
 
 impl<'g> Bindings<'g> {
-    pub(crate) fn new(graph: &'g Graph, labels: &'g [String], check_strides: bool) -> Bindings<'g> {
+    pub(crate) fn new(graph: &'g Graph, labels: &'g [String]) -> Bindings<'g> {
         Bindings {
             graph,
             labels,
             values: FxHashMap::default(),
             origins: FxHashMap::default(),
             input_offsets: Vec::new(),
-            check_strides,
         }
     }
 
@@ -263,15 +260,21 @@ impl<'g> Bindings<'g> {
 
     /// Checks an input once all symbols of inputs are bound.
     pub(crate) fn check_input(&self, input: ValueId, value: &Value) -> Result<()> {
-        match self.check_value(input, value, true)? {
+        match self.check_value(input, value, LayoutPromise::StridesAndOffset)? {
             (Some(d), _) => Err(self.input_error(input, d)),
             (None, _) => Ok(()),
         }
     }
 
     /// Checks a result. False if some of it is known only once more symbols are bound.
-    pub(crate) fn check_result(&self, v: ValueId, output: usize, value: &Value) -> Result<bool> {
-        match self.check_value(v, value, self.check_strides)? {
+    pub(crate) fn check_result(
+        &self,
+        v: ValueId,
+        output: usize,
+        value: &Value,
+        promise: LayoutPromise,
+    ) -> Result<bool> {
+        match self.check_value(v, value, promise)? {
             (Some(MetadataMismatch { what, expected, found, .. }), _) => {
                 Err(FakeError::Mismatch { output, what, expected, found }.into())
             }
@@ -284,10 +287,10 @@ impl<'g> Bindings<'g> {
         &self,
         v: ValueId,
         value: &Value,
-        check_strides: bool,
+        promise: LayoutPromise,
     ) -> Result<CheckResult<Expr>> {
         match (declared_type(self.graph, v), value) {
-            (DeclaredType::Tensor(ty), Value::Tensor(t)) => self.check_tensor(ty, t, check_strides),
+            (DeclaredType::Tensor(ty), Value::Tensor(t)) => self.check_tensor(ty, t, promise),
             (DeclaredType::Int(e), Value::Int(i)) => {
                 let known = self.known(e)?;
                 let differs = known
@@ -314,7 +317,7 @@ impl<'g> Bindings<'g> {
         &self,
         ty: &TensorType,
         t: &Tensor,
-        check_strides: bool,
+        promise: LayoutPromise,
     ) -> Result<CheckResult<Expr>> {
         let expected = ExpectedMeta {
             dtype: ty.dtype,
@@ -323,7 +326,7 @@ impl<'g> Bindings<'g> {
             sizes: &ty.sizes,
             strides: &ty.strides,
             offset: ty.offset,
-            check_strides,
+            promise,
         };
         let width = t.dtype().size() as i64;
         // a view of an input begins as far from the input's start as in the trace

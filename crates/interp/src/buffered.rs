@@ -11,7 +11,8 @@ use crate::source_info::SourceInfo;
 use maquette_ir::buffer_plan::{Buffer, BufferId, BufferPlan, BufferView, ResultDest, Step};
 use maquette_ir::copy_cost::{Traffic, WriteModel};
 use maquette_ir::functional_ops;
-use maquette_ir::graph::{Arg, Graph, NodeId, Stmt, ValueId};
+use maquette_ir::functional_program::FunctionalGraph;
+use maquette_ir::graph::{Arg, NodeId, Stmt, ValueId};
 use maquette_ir::sym::Expr;
 use maquette_ir::view::ViewSpec;
 use maquette_ops::library::Facts;
@@ -34,12 +35,13 @@ pub(crate) struct BufferedOutputs {
 /// Runs a functional graph in the memory that a plan gives, the mutated inputs and constants
 /// included.
 pub(crate) fn run(
-    graph: &Graph,
+    program: &FunctionalGraph,
     plan: &BufferPlan,
     external: &ExternalTensors,
     source_info: &SourceInfo<'_>,
 ) -> Result<BufferedOutputs> {
-    let mut frame = Frame::new(graph, source_info, Semantics::Values);
+    let semantics = Semantics::Values { unknown_strides: &program.unknown_strides };
+    let mut frame = Frame::new(&program.graph, source_info, semantics);
     frame.bind_inputs(&external.graph_inputs(), external.consts())?;
     BufferedFrame::new(frame, plan).run()
 }
@@ -108,7 +110,7 @@ impl<'g> BufferedFrame<'g> {
                 Step::Alias { .. } => {}
                 Step::Stmt(at) => {
                     let stmt = self.frame.graph.body().get(*at).ok_or_else(wrong_graph)?;
-                    self.frame.bind_or_assert(stmt).map_err(|e| self.frame.in_window(e, *at))?;
+                    self.frame.bind_or_assert(*at, stmt).map_err(|e| self.frame.in_window(e, *at))?;
                 }
                 Step::Copy { from, to, .. } => self.copy(from, to)?,
                 Step::Node { node, reads, writes, results } => {

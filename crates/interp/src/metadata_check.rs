@@ -4,6 +4,17 @@
 use maquette_ir::{DType, Device, Layout};
 use maquette_ops::{Result, Tensor};
 
+/// How much of a tensor's layout is promised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LayoutPromise {
+    /// Nothing: any strides are right.
+    Nothing,
+    /// Its strides.
+    Strides,
+    /// Its strides, and its offset in its storage.
+    StridesAndOffset,
+}
+
 /// The metadata promised of a tensor, its sizes in some language `E`.
 pub struct ExpectedMeta<'a, E> {
     /// Its element type.
@@ -19,7 +30,7 @@ pub struct ExpectedMeta<'a, E> {
     /// Its offset.
     pub offset: E,
     /// Whether strides and offset are promised too.
-    pub check_strides: bool,
+    pub promise: LayoutPromise,
 }
 
 /// A property of a tensor that is not the promised one.
@@ -101,7 +112,8 @@ pub fn check_metadata<E: Copy>(
         }
     }
     // no element is found through the strides of an empty tensor, or that of a dimension of size 1
-    if !expected_meta.check_strides || t.sizes().iter().any(|n| n.as_i64() == Some(0)) {
+    let is_empty = t.sizes().iter().any(|n| n.as_i64() == Some(0));
+    if expected_meta.promise == LayoutPromise::Nothing || is_empty {
         return Ok((None, complete));
     }
     for (d, ((&e, s), n)) in
@@ -112,6 +124,9 @@ pub fn check_metadata<E: Copy>(
         {
             return Ok((Some(d), true));
         }
+    }
+    if expected_meta.promise == LayoutPromise::Strides {
+        return Ok((None, complete));
     }
     let found = t.storage_offset().as_i64();
     for start in starts {

@@ -3,14 +3,10 @@
 use maquette_ir::Loc;
 use maquette_ops::Error;
 
-/// Lines of the program and names of inputs, for messages about a run. The graph itself knows the
-/// lines of its nodes.
+/// Names of inputs and the line of a run, for messages about it. The graph itself knows the lines
+/// of its nodes, guards and assertions.
 #[derive(Clone, Copy, Debug)]
 pub struct SourceInfo<'a> {
-    /// By guard.
-    pub guard_locs: &'a [Loc],
-    /// By assertion in the body.
-    pub assert_locs: &'a [Loc],
     /// By input; the graph's names where there are none.
     pub input_names: &'a [String],
     /// Where the run was asked for: the line of nodes that have none.
@@ -21,7 +17,7 @@ impl SourceInfo<'_> {
     /// For a graph without a program, run by the caller.
     #[track_caller]
     pub fn of_caller() -> SourceInfo<'static> {
-        SourceInfo { guard_locs: &[], assert_locs: &[], input_names: &[], call_site: Loc::caller() }
+        SourceInfo { input_names: &[], call_site: Loc::caller() }
     }
 
     /// Gives an error without a line the line where the run was asked for.

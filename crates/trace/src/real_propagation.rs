@@ -10,7 +10,7 @@
 
 use crate::inputs::symbolic_strides;
 use crate::record::unbound_symbols;
-use maquette_interp::metadata_check::{ExpectedMeta, check_metadata};
+use maquette_interp::metadata_check::{ExpectedMeta, LayoutPromise, check_metadata};
 use maquette_ir::sym::{Range, Scope, SymInt};
 use maquette_ir::{Device, Loc};
 use maquette_ops::random::{self, Philox};
@@ -127,7 +127,7 @@ impl RealValues {
                     sizes,
                     strides,
                     offset,
-                    check_strides: true,
+                    promise: LayoutPromise::StridesAndOffset,
                 };
                 let width = r.dtype().size() as i64;
                 let starts = self

@@ -64,19 +64,20 @@ pub(crate) fn check(
             _ => {}
         }
     }
-    let guards = traced.graph.guards().iter().zip(&traced.guard_locs);
-    let broken: Vec<_> = guards
+    let graph = &traced.graph;
+    let guards = graph.guards().iter().enumerate().filter_map(|(i, g)| Some((g, graph.guard_loc(i)?)));
+    let broken: Vec<(&BoolExpr, Loc)> = guards
         .filter(|(g, _)| check.symbols(**g).iter().any(|s| check.dim(*s).is_some()))
         .collect();
     if broken.is_empty() {
         return Ok(());
     }
-    let violations = broken.iter().map(|&(&guard, &loc)| {
+    let violations = broken.iter().map(|&(&guard, loc)| {
         let dims = check.symbols(guard).into_iter().map(|s| check.describe(s)).collect();
         Violation { dims, guard: check.table.display_bool(guard).to_string(), loc }
     });
     let violations = violations.collect();
-    let guards: Vec<(BoolExpr, Loc)> = broken.iter().map(|&(&g, &loc)| (g, loc)).collect();
+    let guards: Vec<(BoolExpr, Loc)> = broken.iter().map(|&(&g, loc)| (g, loc)).collect();
     Err(ExportError::Constraints { violations, fixes: check.fixes(&guards) })
 }
 

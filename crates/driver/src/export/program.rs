@@ -29,8 +29,6 @@ pub struct Program<I, O> {
     names: Vec<(String, Slot, usize)>,
     /// What the inputs of the graph are called.
     labels: Vec<String>,
-    guard_locs: Vec<Loc>,
-    assert_locs: Vec<Loc>,
     types: PhantomData<fn(I) -> O>,
 }
 
@@ -71,8 +69,6 @@ impl<I: Tree, O: Tree> Program<I, O> {
         labels.extend(traced.interface.input_labels().map(ToOwned::to_owned));
         Program {
             signature: Signature::of(traced, &functional, module_tensors, &labels),
-            assert_locs: assert_locs(traced, graph),
-            guard_locs: traced.guard_locs.clone(),
             interface: traced.interface.clone(),
             turns: writes_own(&functional, state.len()).then(|| CallLock::new(graph.name())),
             functional,
@@ -104,8 +100,6 @@ impl<I: Tree, O: Tree> Program<I, O> {
     #[track_caller]
     pub fn call(&self, inputs: I) -> Result<O> {
         let source_info = SourceInfo {
-            guard_locs: &self.guard_locs,
-            assert_locs: &self.assert_locs,
             input_names: &self.labels,
             call_site: Loc::caller(),
         };
@@ -162,21 +156,23 @@ impl<I, O> Program<I, O> {
         guards
             .map(|(i, &g)| {
                 let cond = graph.symbols().display_bool(g).to_string();
-                Condition { cond, message: None, loc: self.guard_locs.get(i).copied() }
+                Condition { cond, message: None, loc: graph.guard_loc(i) }
             })
             .collect()
     }
 
     /// What the program asserts when it runs, in order.
     pub fn assertions(&self) -> Vec<Condition> {
-        let asserts = asserts(self.graph()).enumerate();
-        asserts
-            .map(|(i, (cond, message))| Condition {
-                cond,
-                message,
-                loc: self.assert_locs.get(i).copied(),
-            })
-            .collect()
+        let graph = self.graph();
+        let assertion = |(at, stmt): (usize, &Stmt)| match stmt {
+            Stmt::Assert { cond, message } => Some(Condition {
+                cond: graph.symbols().display_bool(*cond).to_string(),
+                message: message.map(|m| graph.str(m).to_owned()),
+                loc: graph.stmt_loc(at),
+            }),
+            Stmt::Node(_) | Stmt::Bind { .. } => None,
+        };
+        graph.body().iter().enumerate().filter_map(assertion).collect()
     }
 
     /// The parameters and buffers that the program owns, by name. A call that writes one writes it
@@ -197,29 +193,6 @@ fn writes_own(program: &FunctionalGraph, state: usize) -> bool {
             program.memories.get(k).is_some_and(|m| m.inputs.iter().any(|i| *i < state))
         }
     })
-}
-
-/// The assertions in a graph's body: condition and message.
-fn asserts(graph: &Graph) -> impl Iterator<Item = (String, Option<String>)> {
-    graph.body().iter().filter_map(|stmt| match stmt {
-        Stmt::Assert { cond, message } => Some((
-            graph.symbols().display_bool(*cond).to_string(),
-            message.map(|m| graph.str(m).to_owned()),
-        )),
-        _ => None,
-    })
-}
-
-/// The lines of the assertions of a functional graph, which may have them in another order than the
-/// traced one.
-fn assert_locs(traced: &TracedProgram, graph: &Graph) -> Vec<Loc> {
-    let mut known: Vec<_> = asserts(&traced.graph).zip(&traced.assert_locs).collect();
-    let mut locs = Vec::new();
-    for assertion in asserts(graph) {
-        let Some(at) = known.iter().position(|(a, _)| *a == assertion) else { return Vec::new() };
-        locs.push(*known.remove(at).1);
-    }
-    locs
 }
 
 impl<I, O> fmt::Display for Program<I, O> {

@@ -31,7 +31,8 @@ pub(crate) fn run_functional(
 ) -> Result<(Vec<Value>, RunBorrow)> {
     let mut external = ExternalTensors::of_program(program, inputs, source_info)?;
     let borrow = external.borrow(&program.graph, &written(program), source_info.call_site)?;
-    let mut results = Frame::new(&program.graph, source_info, Semantics::Values)
+    let semantics = Semantics::Values { unknown_strides: &program.unknown_strides };
+    let mut results = Frame::new(&program.graph, source_info, semantics)
         .run(&external.graph_inputs(), external.consts())?;
     // a write must change no value that is still to be written or returned
     let mut storages = external.storages();
@@ -61,7 +62,7 @@ pub(crate) fn run_buffered(
 ) -> Result<(Vec<Value>, Traffic, RunBorrow)> {
     let mut external = ExternalTensors::of_program(program, inputs, source_info)?;
     let borrow = external.borrow(&program.graph, &written(program), source_info.call_site)?;
-    let run = buffered::run(&program.graph, plan, &external, source_info)?;
+    let run = buffered::run(program, plan, &external, source_info)?;
     let builder = OutputBuilder::new(&run.results, &external, &run.outputs);
     Ok((outputs(program, builder)?, run.traffic, borrow))
 }

@@ -7,7 +7,10 @@
 mod liveness;
 mod results;
 
+pub(crate) use results::ResultRules;
+
 use crate::bindings::Bindings;
+use crate::metadata_check::LayoutPromise;
 use crate::source_info::SourceInfo;
 use maquette_ir::Loc;
 use maquette_ir::functional_ops::Callee;
@@ -25,11 +28,24 @@ const WINDOW: usize = 2;
 
 /// How a frame executes nodes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Semantics {
+pub(crate) enum Semantics<'g> {
     /// Operators are called on the tensors themselves, and results have the strides of their types.
     Memory,
-    /// Values have no strides, and operators that mutate are called on copies.
-    Values,
+    /// Values have no strides, and operators that mutate are called on copies. Results of operators
+    /// that observe strides have those of their types, except the results of some nodes.
+    Values {
+        /// These nodes, in order.
+        unknown_strides: &'g [NodeId],
+    },
+}
+
+/// A result whose declared metadata has symbols that are bound later.
+struct PendingCheck {
+    node: NodeId,
+    output: usize,
+    v: ValueId,
+    value: Value,
+    promise: LayoutPromise,
 }
 
 /// The state of one run.
@@ -42,10 +58,8 @@ pub(crate) struct Frame<'g> {
     last_use: Vec<usize>,
     /// By name.
     ops: FxHashMap<StrId, Callable>,
-    /// Results whose declared sizes have symbols that are bound later: node, output, value.
-    pending_checks: Vec<(NodeId, usize, ValueId, Value)>,
-    asserts_done: usize,
-    semantics: Semantics,
+    pending_checks: Vec<PendingCheck>,
+    pub(crate) semantics: Semantics<'g>,
 }
 
 /// An operator, looked up once in a run.
@@ -60,17 +74,16 @@ impl<'g> Frame<'g> {
     pub(crate) fn new(
         graph: &'g Graph,
         source_info: &'g SourceInfo<'g>,
-        semantics: Semantics,
+        semantics: Semantics<'g>,
     ) -> Frame<'g> {
         Frame {
             graph,
             source_info,
-            bindings: Bindings::new(graph, source_info.input_names, semantics == Semantics::Memory),
+            bindings: Bindings::new(graph, source_info.input_names),
             values: vec![None; graph.values().len()],
             last_use: liveness::last_uses(graph),
             ops: FxHashMap::default(),
             pending_checks: Vec::new(),
-            asserts_done: 0,
             semantics,
         }
     }
@@ -80,21 +93,22 @@ impl<'g> Frame<'g> {
         e.with_window(self.graph.window_at(at, WINDOW))
     }
 
-    /// Binds a symbol, or checks an assertion.
-    pub(crate) fn bind_or_assert(&mut self, stmt: &Stmt) -> Result<()> {
+    /// Binds a symbol, or checks an assertion: the statement at this position in the body.
+    pub(crate) fn bind_or_assert(&mut self, at: usize, stmt: &Stmt) -> Result<()> {
         match *stmt {
             Stmt::Node(_) => Ok(()),
             Stmt::Bind { symbol, value, source } => self.bind(symbol, value, source),
             Stmt::Assert { cond, message } => {
-                let line = self.source_info.assert_locs.get(self.asserts_done).copied();
-                self.asserts_done += 1;
                 if self.bindings.holds(cond)? {
                     return Ok(());
                 }
                 let (cond, values) = self.bindings.explain(cond);
                 let message = message.map(|m| self.graph.str(m).to_owned());
                 let e = Error::from(RunError::Assertion { cond, message, values });
-                Err(line.map_or(e.clone(), |loc| e.at(loc)))
+                Err(match self.graph.stmt_loc(at) {
+                    Some(loc) => e.at(loc),
+                    None => e,
+                })
             }
         }
     }
@@ -124,9 +138,9 @@ impl<'g> Frame<'g> {
             // a guard that cannot be evaluated (it divides by a size that is 0 now) does not hold
             if !self.bindings.holds(guard).unwrap_or(false) {
                 let (guard, values) = self.bindings.explain(guard);
-                let loc = self.source_info.guard_locs.get(i).map_or_else(
-                    || "a line the graph does not know".to_owned(),
-                    ToString::to_string,
+                let loc = graph.guard_loc(i).map_or_else(
+                    || "a line that graph text does not carry".to_owned(),
+                    |loc| loc.to_string(),
                 );
                 return Err(RunError::Guard { guard, values, loc }.into());
             }
@@ -186,9 +200,9 @@ impl<'g> Frame<'g> {
             let done = match *stmt {
                 Stmt::Node(node) => match self.semantics {
                     Semantics::Memory => self.node(node),
-                    Semantics::Values => self.functional_node(node),
+                    Semantics::Values { .. } => self.functional_node(node),
                 },
-                Stmt::Bind { .. } | Stmt::Assert { .. } => self.bind_or_assert(stmt),
+                Stmt::Bind { .. } | Stmt::Assert { .. } => self.bind_or_assert(at, stmt),
             };
             done.map_err(|e| self.in_window(e, at))?;
             self.free_unused(at, stmt);
@@ -214,9 +228,15 @@ impl<'g> Frame<'g> {
         {
             return Err(Error::from(RunError::AbsoluteOffset).at(loc));
         }
+        let copied = if self.graph.copies(node) { arguments.clone() } else { Args::new() };
         let outputs = op.call_at(arguments, loc)?;
         let name: Arc<str> = op.name().into();
-        self.set_results(node, outputs).map_err(|e| e.in_call(&name, loc))
+        let rules = ResultRules {
+            returned: outputs.len(),
+            promise: LayoutPromise::StridesAndOffset,
+            copied: &copied,
+        };
+        self.set_results(node, outputs, rules).map_err(|e| e.in_call(&name, loc))
     }
 
     /// The operator that a node calls, through `ir::call` or directly.
@@ -286,10 +306,11 @@ impl<'g> Frame<'g> {
             None => e,
         };
         self.bindings.bind(symbol, value).map_err(|e| in_call(e, self.graph.producer(v)))?;
-        for (node, output, v, value) in std::mem::take(&mut self.pending_checks) {
-            match self.bindings.check_result(v, output, &value) {
+        for pending in std::mem::take(&mut self.pending_checks) {
+            let PendingCheck { node, output, v, ref value, promise } = pending;
+            match self.bindings.check_result(v, output, value, promise) {
                 Ok(true) => {}
-                Ok(false) => self.pending_checks.push((node, output, v, value)),
+                Ok(false) => self.pending_checks.push(pending),
                 Err(e) => return Err(in_call(e, Some(node))),
             }
         }

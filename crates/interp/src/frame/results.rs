@@ -1,12 +1,32 @@
 //! The results of a call, held against what the graph declares.
 
-use super::Frame;
+use super::{Frame, PendingCheck};
+use crate::copies::{copy_for_write, copy_with_strides};
+use crate::metadata_check::LayoutPromise;
 use maquette_ir::graph::{NodeId, Res, ValueId};
-use maquette_ops::{Error, FakeError, Outputs, Result, Value};
+use maquette_ir::sym::SymInt;
+use maquette_ops::{Error, FakeError, Outputs, Result, Tensor, Value};
+use smallvec::SmallVec;
+
+/// What holds of the results of a call.
+#[derive(Clone, Copy)]
+pub(crate) struct ResultRules<'a> {
+    /// How many results the operator returned. The others are what it mutated.
+    pub(crate) returned: usize,
+    /// The layout that the types of returned results promise.
+    pub(crate) promise: LayoutPromise,
+    /// The arguments, where a result that views one becomes a copy.
+    pub(crate) copied: &'a [Value],
+}
 
 impl Frame<'_> {
     /// Takes a node's results, if they are what the graph declares.
-    pub(crate) fn set_results(&mut self, node: NodeId, outputs: Outputs) -> Result<()> {
+    pub(crate) fn set_results(
+        &mut self,
+        node: NodeId,
+        outputs: Outputs,
+        rules: ResultRules<'_>,
+    ) -> Result<()> {
         let results = self.graph.results(node);
         let differs = |output: usize, what: &str, expected: String, found: String| {
             Error::from(FakeError::Mismatch { output, what: what.into(), expected, found })
@@ -26,19 +46,19 @@ impl Frame<'_> {
                 (Res::Value(v), value)
                     if !matches!(value, Value::None | Value::List(_) | Value::Ints(_)) =>
                 {
-                    self.set_result(node, output, v, value)?;
+                    self.set_result(node, output, v, value, rules)?;
                 }
                 (Res::List(range), Value::List(l)) if l.len() == range.len() => {
                     range
                         .iter()
                         .zip(l)
-                        .try_for_each(|(v, value)| self.set_result(node, output, v, value))?;
+                        .try_for_each(|(v, value)| self.set_result(node, output, v, value, rules))?;
                 }
                 (Res::List(range), Value::Ints(l)) if l.len() == range.len() => {
                     range
                         .iter()
                         .zip(l)
-                        .try_for_each(|(v, i)| self.set_result(node, output, v, Value::Int(i)))?;
+                        .try_for_each(|(v, i)| self.set_result(node, output, v, Value::Int(i), rules))?;
                 }
                 (Res::List(range), Value::List(l)) => {
                     return Err(differs(
@@ -68,11 +88,44 @@ impl Frame<'_> {
         Ok(())
     }
 
-    fn set_result(&mut self, node: NodeId, output: usize, v: ValueId, value: Value) -> Result<()> {
-        if !self.bindings.check_result(v, output, &value)? {
-            self.pending_checks.push((node, output, v, value.clone()));
+    fn set_result(
+        &mut self,
+        node: NodeId,
+        output: usize,
+        v: ValueId,
+        value: Value,
+        rules: ResultRules<'_>,
+    ) -> Result<()> {
+        let promise = match output < rules.returned {
+            true => rules.promise,
+            false => LayoutPromise::Nothing,
+        };
+        let value = match value {
+            Value::Tensor(t) if output < rules.returned && views_any(&t, rules.copied) => {
+                Value::Tensor(self.copy_as_declared(v, &t)?)
+            }
+            other => other,
+        };
+        if !self.bindings.check_result(v, output, &value, promise)? {
+            self.pending_checks.push(PendingCheck { node, output, v, value: value.clone(), promise });
         }
         self.set(v, value);
         Ok(())
     }
+
+    /// A copy in memory of its own, with the strides of a value's type as far as they are known.
+    fn copy_as_declared(&self, v: ValueId, t: &Tensor) -> Result<Tensor> {
+        let declared = self.graph.tensor_type(v).and_then(|ty| {
+            let strides = ty.strides.iter().map(|&e| Some(self.bindings.eval(e).ok()?.into()));
+            strides.collect::<Option<SmallVec<[SymInt; 4]>>>()
+        });
+        match declared.filter(|strides| strides.len() == t.dim()) {
+            Some(strides) => copy_with_strides(t, &strides),
+            None => copy_for_write(t),
+        }
+    }
+}
+
+fn views_any(t: &Tensor, arguments: &[Value]) -> bool {
+    arguments.iter().flat_map(Value::tensors).any(|u| u.shares_storage(t))
 }

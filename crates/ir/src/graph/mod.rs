@@ -69,8 +69,19 @@ pub struct Graph {
     guards: Vec<BoolExpr>,
     body: Vec<Stmt>,
     outputs: Vec<Arg>,
-    locs: IgnoredInEq<Vec<Option<Loc>>>,
+    locs: IgnoredInEq<Lines>,
     users: IgnoredInEq<OnceLock<Users>>,
+}
+
+/// The lines of the program that a graph comes from. Passes hand them on.
+#[derive(Clone, Debug, Default)]
+struct Lines {
+    /// By node.
+    nodes: Vec<Option<Loc>>,
+    /// By guard.
+    guards: Vec<Option<Loc>>,
+    /// Those of assertions, by rising position in the body.
+    asserts: Vec<(usize, Loc)>,
 }
 
 /// For each value, the nodes that take it.
@@ -270,7 +281,26 @@ impl Graph {
 
     /// The source line a node was called from, where known. Text does not carry it.
     pub fn loc(&self, node: NodeId) -> Option<Loc> {
-        self.locs.0.get(node.index()).copied().flatten()
+        self.locs.0.nodes.get(node.index()).copied().flatten()
+    }
+
+    /// The source line that asked for the `guard`-th guard, where known.
+    pub fn guard_loc(&self, guard: usize) -> Option<Loc> {
+        self.locs.0.guards.get(guard).copied().flatten()
+    }
+
+    /// The source line of a statement, by its position in the body: that of the call, or the one
+    /// that raised the assertion.
+    pub fn stmt_loc(&self, at: usize) -> Option<Loc> {
+        match *self.body.get(at)? {
+            Stmt::Node(node) => self.loc(node),
+            Stmt::Assert { .. } => {
+                let asserts = &self.locs.0.asserts;
+                let i = asserts.binary_search_by_key(&at, |(at, _)| *at).ok()?;
+                asserts.get(i).map(|(_, loc)| *loc)
+            }
+            Stmt::Bind { .. } => None,
+        }
     }
 
     /// The value of this name.

@@ -224,7 +224,7 @@ impl<'t> Parser<'t> {
             self.newline();
             if self.eat_word("guard") {
                 let cond = self.condition()?;
-                self.builder.guard(cond);
+                self.builder.guard(cond, None);
             } else if self.eat_word("const") {
                 let (text, name) = self.new_name()?;
                 let at = self.pos;
@@ -275,7 +275,7 @@ impl<'t> Parser<'t> {
         } else if self.eat_word("assert") {
             let cond = self.condition()?;
             let message = if self.peek().kind == Kind::Str { Some(self.string()?) } else { None };
-            self.builder.assert_(cond, message.as_deref());
+            self.builder.assert_(cond, message.as_deref(), None);
             Ok(())
         } else {
             self.call()

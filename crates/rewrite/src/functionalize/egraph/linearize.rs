@@ -282,7 +282,9 @@ impl Linearizer<'_, '_> {
             self.serial.push(after);
         }
         self.after.push(after);
-        let loc = first.or(from).and_then(|o| o.loc);
+        // an error names the line of the call that fails; what no node of the program has, that of
+        // the class
+        let loc = from.and_then(|o| o.loc).or(first.and_then(|o| o.loc));
         Ok(self.value_graph.add(node, NodeOrigin { kind, at: after, loc }))
     }
 

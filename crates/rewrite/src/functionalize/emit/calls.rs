@@ -36,7 +36,8 @@ impl Emit<'_> {
         }
         let kwargs: SmallVec<[(StrId, Arg); 2]> =
             key.kwargs.iter().map(|(n, s)| (self.str(*n), self.arg(s, &operands))).collect();
-        let types = self.result_types(key, recorded.as_ref())?;
+        let mut is_known = true;
+        let types = self.result_types(key, recorded.as_ref(), &mut is_known)?;
         let specs: SmallVec<[ResultSpec<'_>; 2]> = key
             .results
             .iter()
@@ -48,6 +49,9 @@ impl Emit<'_> {
             })
             .collect();
         let made = self.builder.node(op, &args, &kwargs, &specs, loc);
+        if !is_known {
+            self.unknown_strides.push(made.node);
+        }
         if key.effect {
             self.effects.push(key.serial.saturating_sub(1));
             self.builder.set_effect(made.node);
@@ -76,11 +80,13 @@ impl Emit<'_> {
     }
 
     /// The types of a call's results, with the strides that they have eagerly where those are known
-    /// at the call. Results of other strides may be copied where they are made.
+    /// at the call. Results of other strides may be copied where they are made; `is_known` becomes
+    /// false then.
     fn result_types(
         &mut self,
         key: &CallKey,
         recorded: Option<&Layouts>,
+        is_known: &mut bool,
     ) -> Result<SmallVec<[SmallVec<[ValueType; 1]>; 2]>> {
         let mut strides_of = recorded.into_iter().flatten();
         // others lie in one way wherever operands do
@@ -90,8 +96,10 @@ impl Emit<'_> {
             let typed = |&kind| {
                 let strides = strides_of.next().and_then(Option::as_deref);
                 let declared = strides.filter(|strides| self.is_known_with(kind, strides));
+                let unknown = unknown || strides.is_some() && declared.is_none();
+                *is_known &= !unknown;
                 if let Kind::Tensor(m) = kind
-                    && (unknown || strides.is_some() && declared.is_none())
+                    && unknown
                     && !fault_injected(Fault::AllStridesKnown)
                 {
                     self.relayout_bound.add(&self.memory.interner.metas[m.index()].sizes, 1);
