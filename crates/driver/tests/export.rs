@@ -1,6 +1,8 @@
 //! Exported programs beside the modules they were exported from.
 
 mod common;
+#[path = "export/lines.rs"]
+mod lines;
 #[path = "export/threads.rs"]
 mod threads;
 

@@ -110,7 +110,9 @@ impl<'g> BufferedFrame<'g> {
                 Step::Alias { .. } => {}
                 Step::Stmt(at) => {
                     let stmt = self.frame.graph.body().get(*at).ok_or_else(wrong_graph)?;
-                    self.frame.bind_or_assert(*at, stmt).map_err(|e| self.frame.in_window(e, *at))?;
+                    self.frame
+                        .bind_or_assert(*at, stmt)
+                        .map_err(|e| self.frame.in_window(e, *at))?;
                 }
                 Step::Copy { from, to, .. } => self.copy(from, to)?,
                 Step::Node { node, reads, writes, results } => {

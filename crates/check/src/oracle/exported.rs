@@ -1,13 +1,16 @@
-//! The mode that exports programs, as modules whose buffers are what the program is given.
+//! The modes that export programs, as modules whose buffers are what the program is given: called
+//! once, and called on several threads.
 
-use super::mode::{Mode, PreparedProgram};
+use super::mode::{Mode, PreparedProgram, RunResult};
 use super::model;
 use super::program::TestProgram;
-use crate::values::FlatValues;
-use maquette_driver::ExportOptions;
-use maquette_ir::graph::Graph;
+use crate::values::{FlatValues, element_bytes};
+use maquette_driver::{ExportOptions, Program};
+use maquette_ir::graph::{Graph, MemoryFacts};
+use maquette_ops::library::Facts;
 use maquette_ops::module::Slot;
 use maquette_ops::{Error, Module, Result, Tensor, Value};
+use std::thread;
 
 /// The program as a module that owns its inputs, exported; what it leaves in its copies of them is
 /// put back.
@@ -37,31 +40,86 @@ impl Mode for ExportedMode {
     }
 
     fn prepare(&self, program: &TestProgram, sample: &[Tensor]) -> Result<PreparedProgram> {
-        let program =
-            ExportOptions::new().export(&Buffers { graph: &program.graph, tensors: sample }, ())?;
-        program.graph().verify()?;
+        let program = export(program, sample)?;
+        Ok(Box::new(move |inputs| call_on(&program, inputs)))
+    }
+}
+
+/// As [`ExportedMode`]. Then two threads call a second export of the program, and its buffers must
+/// be those after as many calls in turn: a call depends on the buffers alone, so every serial order
+/// leaves the same, and only calls that are not atomic to one another leave anything else.
+pub struct ThreadsMode;
+
+const THREADS: usize = 2;
+const CALLS: usize = 2;
+
+impl Mode for ThreadsMode {
+    fn name(&self) -> &'static str {
+        "threads"
+    }
+
+    fn prepare(&self, program: &TestProgram, sample: &[Tensor]) -> Result<PreparedProgram> {
+        let graph = &program.graph;
+        let draws = graph.nodes().any(|node| Facts.uses_rng(graph.op_name(node)));
+        let (in_turn, at_once) = (export(program, sample)?, export(program, sample)?);
         Ok(Box::new(move |inputs| {
-            let outputs = program.call(())?.0;
-            let own: Vec<Tensor> = program.state().map(|(.., t)| t.clone()).collect();
-            let mut back =
-                |t: &Tensor| match own.iter().zip(inputs).find(|(own, _)| own.shares_storage(t)) {
-                    Some((_, given)) if given.dtype() != t.dtype() => {
-                        Err(Error::msg("an output sees an input as another dtype"))
-                    }
-                    Some((_, given)) => given
-                        .as_strided(t.sizes(), t.strides(), Some(t.storage_offset()))
-                        .ok()
-                        .cloned(),
-                    None => Ok(t.clone()),
-                };
-            let outputs =
-                outputs.iter().map(|v| v.map_tensors(&mut back)).collect::<Result<Vec<Value>>>()?;
-            for (own, given) in own.iter().zip(inputs) {
-                whole(given)?.copy_(&whole(own)?).ok()?;
+            let result = call_on(&in_turn, inputs)?;
+            // random numbers are drawn from a generator of each thread
+            if draws {
+                return Ok(result);
             }
-            Ok(outputs.into())
+            // on other threads, because effects are logged by thread
+            thread::scope(|s| {
+                s.spawn(|| call(&in_turn, THREADS * CALLS - 1));
+                (0..THREADS).for_each(|_| drop(s.spawn(|| call(&at_once, CALLS))));
+            });
+            for ((name, _, expected), (.., found)) in in_turn.state().zip(at_once.state()) {
+                if element_bytes(&whole(expected)?)? != element_bytes(&whole(found)?)? {
+                    return Err(Error::msg(format!(
+                        "after calls on {THREADS} threads, buffer {name} is not the one after \
+                            calls in turn"
+                    )));
+                }
+            }
+            Ok(result)
         }))
     }
+}
+
+type Exported = Program<(), FlatValues>;
+
+fn export(program: &TestProgram, sample: &[Tensor]) -> Result<Exported> {
+    let exported =
+        ExportOptions::new().export(&Buffers { graph: &program.graph, tensors: sample }, ())?;
+    exported.graph().verify()?;
+    Ok(exported)
+}
+
+/// A call that fails fails in every order, and writes nothing.
+fn call(program: &Exported, times: usize) {
+    (0..times).for_each(|_| drop(program.call(())));
+}
+
+/// Calls a program, and puts what it leaves in its buffers back into the inputs.
+fn call_on(program: &Exported, inputs: &[Tensor]) -> Result<RunResult> {
+    let outputs = program.call(())?.0;
+    let own: Vec<Tensor> = program.state().map(|(.., t)| t.clone()).collect();
+    let mut back = |t: &Tensor| match own.iter().zip(inputs).find(|(own, _)| own.shares_storage(t))
+    {
+        Some((_, given)) if given.dtype() != t.dtype() => {
+            Err(Error::msg("an output sees an input as another dtype"))
+        }
+        Some((_, given)) => {
+            given.as_strided(t.sizes(), t.strides(), Some(t.storage_offset())).ok().cloned()
+        }
+        None => Ok(t.clone()),
+    };
+    let outputs =
+        outputs.iter().map(|v| v.map_tensors(&mut back)).collect::<Result<Vec<Value>>>()?;
+    for (own, given) in own.iter().zip(inputs) {
+        whole(given)?.copy_(&whole(own)?).ok()?;
+    }
+    Ok(outputs.into())
 }
 
 /// All elements of a tensor's storage.

@@ -65,7 +65,8 @@ pub(crate) fn check(
         }
     }
     let graph = &traced.graph;
-    let guards = graph.guards().iter().enumerate().filter_map(|(i, g)| Some((g, graph.guard_loc(i)?)));
+    let guards =
+        graph.guards().iter().enumerate().filter_map(|(i, g)| Some((g, graph.guard_loc(i)?)));
     let broken: Vec<(&BoolExpr, Loc)> = guards
         .filter(|(g, _)| check.symbols(**g).iter().any(|s| check.dim(*s).is_some()))
         .collect();

@@ -99,10 +99,7 @@ impl<I: Tree, O: Tree> Program<I, O> {
     /// kernel of a call that writes buffers calls the program again.
     #[track_caller]
     pub fn call(&self, inputs: I) -> Result<O> {
-        let source_info = SourceInfo {
-            input_names: &self.labels,
-            call_site: Loc::caller(),
-        };
+        let source_info = SourceInfo { input_names: &self.labels, call_site: Loc::caller() };
         let run = || {
             let _turn = self.turns.as_ref().map(CallLock::take).transpose()?;
             let state = self.state.iter().cloned().map(Value::Tensor);

@@ -139,7 +139,8 @@ fn programs_whose_kernels_call_each_other_do_not_wait_for_ever() {
     a.set(programs[0].clone()).unwrap();
     b.set(programs[1].clone()).unwrap();
     let failed: Vec<bool> = thread::scope(|s| {
-        let calls = programs.each_ref().map(|p| s.spawn(|| p.call(Tensor::from([0.0f32])).is_err()));
+        let calls =
+            programs.each_ref().map(|p| s.spawn(|| p.call(Tensor::from([0.0f32])).is_err()));
         calls.into_iter().map(|call| call.join().unwrap()).collect()
     });
     assert!(failed.contains(&true), "one of them would wait for itself");

@@ -175,13 +175,18 @@ impl ExternalTensors {
             let members: SmallVec<[ExternalTensor; 1]> = match target {
                 ExternalTensor::SharedMemory(k) => {
                     let memory = program.memories.get(k);
-                    memory.iter().flat_map(|m| &m.inputs).map(|i| ExternalTensor::Input(*i)).collect()
+                    memory
+                        .iter()
+                        .flat_map(|m| &m.inputs)
+                        .map(|i| ExternalTensor::Input(*i))
+                        .collect()
                 }
                 one => [one].into_iter().collect(),
             };
             let is_member: FxHashSet<ExternalTensor> = members.iter().copied().collect();
             let here = by_storage.get(&id).map(Vec::as_slice).unwrap_or_default();
-            let lies_here = |m: &&ExternalTensor| self.get(**m).ok().and_then(storage_id) == Some(id);
+            let lies_here =
+                |m: &&ExternalTensor| self.get(**m).ok().and_then(storage_id) == Some(id);
             let elsewhere = members.iter().find(|m| !lies_here(m));
             let intruder = here.iter().find(|t| !is_member.contains(t));
             if let Some(other) = elsewhere.or(intruder) {

@@ -49,16 +49,14 @@ impl Frame<'_> {
                     self.set_result(node, output, v, value, rules)?;
                 }
                 (Res::List(range), Value::List(l)) if l.len() == range.len() => {
-                    range
-                        .iter()
-                        .zip(l)
-                        .try_for_each(|(v, value)| self.set_result(node, output, v, value, rules))?;
+                    range.iter().zip(l).try_for_each(|(v, value)| {
+                        self.set_result(node, output, v, value, rules)
+                    })?;
                 }
                 (Res::List(range), Value::Ints(l)) if l.len() == range.len() => {
-                    range
-                        .iter()
-                        .zip(l)
-                        .try_for_each(|(v, i)| self.set_result(node, output, v, Value::Int(i), rules))?;
+                    range.iter().zip(l).try_for_each(|(v, i)| {
+                        self.set_result(node, output, v, Value::Int(i), rules)
+                    })?;
                 }
                 (Res::List(range), Value::List(l)) => {
                     return Err(differs(
@@ -107,7 +105,13 @@ impl Frame<'_> {
             other => other,
         };
         if !self.bindings.check_result(v, output, &value, promise)? {
-            self.pending_checks.push(PendingCheck { node, output, v, value: value.clone(), promise });
+            self.pending_checks.push(PendingCheck {
+                node,
+                output,
+                v,
+                value: value.clone(),
+                promise,
+            });
         }
         self.set(v, value);
         Ok(())

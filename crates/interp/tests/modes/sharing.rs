@@ -2,32 +2,8 @@
 
 use super::*;
 use maquette_ops::{AccessError, Error, FakeCtx, Result, args, custom_op};
-use maquette_rewrite::FunctionalGraph;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-
-fn graph(text: &str) -> Graph {
-    text.parse().unwrap()
-}
-
-/// A graph, its functional form and its plan.
-struct Forms {
-    graph: Graph,
-    functional: FunctionalGraph,
-    plan: maquette_ir::buffer_plan::BufferPlan,
-}
-
-impl Forms {
-    fn of(graph: Graph) -> Forms {
-        let functional = functionalize(&graph, &Facts, &Options::new()).unwrap();
-        let plan = plan(&functional, &Facts).unwrap();
-        Forms { graph, functional, plan }
-    }
-
-    fn modes(&self) -> [ExecutionMode<'_>; 3] {
-        [(&self.graph).into(), (&self.functional).into(), (&self.functional, &self.plan).into()]
-    }
-}
 
 fn is_conflict(e: &Error) -> bool {
     matches!(e.kind(), ErrorKind::Access(AccessError::Conflict { .. }))

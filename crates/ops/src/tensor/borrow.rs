@@ -192,10 +192,11 @@ impl Region {
                 (Some(x), Some(y)) => contains(&x, &y),
                 _ => false,
             },
-            RegionLayout::Parts(parts) => parts.iter().any(|(part, _)| part.contains(inner, tensor)),
+            RegionLayout::Parts(parts) => {
+                parts.iter().any(|(part, _)| part.contains(inner, tensor))
+            }
         };
-        inner.is_empty()
-            || self.start <= inner.start && inner.end <= self.end && layout_contains()
+        inner.is_empty() || self.start <= inner.start && inner.end <= self.end && layout_contains()
     }
 
     fn holds_tensor(&self) -> bool {
