@@ -30,8 +30,8 @@ static ROOT: LazyLock<Op> = LazyLock::new(|| {
 fn forward(x: Tensor) -> Result<Tensor> {
     let y = x.mul(&x);
     y.sub_(1.0);
-    if x.size(0).ge(2).guard()? {
-        // the guard
+    let is_long = x.size(0).ge(2).guard()?; // the guard
+    if is_long {
         y.slice(0, 0..1).relu_();
     }
     y.nonzero().size(0).le(2).check("at most two are not zero")?; // the assertion
@@ -53,7 +53,7 @@ impl Module for Model {
 
 fn line(mark: &str) -> String {
     let at = include_str!("lines.rs").lines().position(|l| l.ends_with(&format!("// {mark}")));
-    format!("lines.rs:{}:", at.unwrap() + 1)
+    format!("lines.rs:{}", at.unwrap() + 1)
 }
 
 #[test]
