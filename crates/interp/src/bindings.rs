@@ -4,6 +4,7 @@
 //! Inputs bind the symbols that stand alone as a size, a stride or a value. All other expressions
 //! are only compared, once their symbols are bound.
 
+use crate::external_tensors::{StorageId, storage_id};
 use crate::metadata_check::{
     CheckResult, ExpectedMeta, LayoutPromise, MetadataMismatch, check_metadata, mismatch,
 };
@@ -11,6 +12,7 @@ use maquette_ir::graph::{Def, Graph, TensorType, ValueId, ValueType};
 use maquette_ir::sym::{BoolExpr, Expr, SymError, SymTable, SymbolId};
 use maquette_ops::{FakeError, Result, RunError, Tensor, TraceError, Value};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 /// The declared type of a value.
 enum DeclaredType<'g> {
@@ -27,9 +29,9 @@ pub(crate) struct Bindings<'g> {
     values: FxHashMap<SymbolId, i64>,
     /// Where each was bound from: `` `x` dimension 0 ``.
     origins: FxHashMap<SymbolId, String>,
-    /// Inputs that do not begin where their storages do, with the distance in bytes. A graph
-    /// counts offsets from the input's start, unless the input's type names an offset.
-    input_offsets: Vec<(Tensor, i64)>,
+    /// By storage: where inputs begin that do not begin at its start, in bytes. A graph counts
+    /// offsets from the input's start, unless the input's type names an offset.
+    input_offsets: FxHashMap<StorageId, SmallVec<[i64; 1]>>,
 }
 
 /// The values that inputs give to a graph's symbols, by name. Nothing else that the graph declares
@@ -56,7 +58,7 @@ impl<'g> Bindings<'g> {
             labels,
             values: FxHashMap::default(),
             origins: FxHashMap::default(),
-            input_offsets: Vec::new(),
+            input_offsets: FxHashMap::default(),
         }
     }
 
@@ -103,7 +105,7 @@ impl<'g> Bindings<'g> {
 
     /// Whether a tensor sees the storage of an input that does not begin at the storage's start.
     pub(crate) fn has_input_offset(&self, t: &Tensor) -> bool {
-        self.input_offsets.iter().any(|(input, _)| input.shares_storage(t))
+        storage_id(t).is_some_and(|id| self.input_offsets.contains_key(&id))
     }
 
     /// Whether a condition holds.
@@ -199,8 +201,10 @@ impl<'g> Bindings<'g> {
                 }
                 if let Some(start) =
                     t.storage_offset().as_i64().filter(|o| *o != 0 && ty.offset == Expr::Int(0))
+                    && let Some(id) = storage_id(t)
                 {
-                    self.input_offsets.push((t.clone(), start * t.dtype().size() as i64));
+                    let start = start * t.dtype().size() as i64;
+                    self.input_offsets.entry(id).or_default().push(start);
                 }
             }
             (DeclaredType::Int(e), Value::Int(i)) => {
@@ -330,11 +334,8 @@ impl<'g> Bindings<'g> {
         };
         let width = t.dtype().size() as i64;
         // a view of an input begins as far from the input's start as in the trace
-        let starts = self
-            .input_offsets
-            .iter()
-            .filter(|(input, _)| input.shares_storage(t))
-            .map(|(_, start)| *start / width);
+        let begins = storage_id(t).and_then(|id| self.input_offsets.get(&id));
+        let starts = begins.into_iter().flatten().map(|start| *start / width);
         check_metadata(&expected, t, starts, |e| self.known(e))
     }
 }

@@ -4,8 +4,8 @@
 //! the run needs the memory of the plan and no more. Every element written is counted by the rules
 //! of `ir::copy_cost`, so that a run can be compared with its plan and with eager execution.
 
-use crate::calling_convention::ExternalTensors;
 use crate::copies::copy_overlapping;
+use crate::external_tensors::ExternalTensors;
 use crate::frame::{Callable, Frame, Semantics};
 use crate::source_info::SourceInfo;
 use maquette_ir::buffer_plan::{Buffer, BufferId, BufferPlan, BufferView, ResultDest, Step};
@@ -20,6 +20,7 @@ use maquette_ops::{
     AccessError, Error, ErrorKind, Result, RunError, Tensor, Value, call_writes, concrete_numel,
     contiguous_copy_writes, copy_writes,
 };
+use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
 /// The results of a run in planned memory.
@@ -62,7 +63,7 @@ struct BufferedFrame<'g> {
     /// By node: its statement.
     statements: Vec<usize>,
     /// The values that symbols are bound from.
-    bind_sources: Vec<ValueId>,
+    bind_sources: FxHashSet<ValueId>,
     traffic: Traffic,
 }
 
@@ -70,11 +71,11 @@ impl<'g> BufferedFrame<'g> {
     fn new(frame: Frame<'g>, plan: &'g BufferPlan) -> BufferedFrame<'g> {
         let graph = frame.graph;
         let mut statements = vec![0; graph.node_count()];
-        let mut bind_sources = Vec::new();
+        let mut bind_sources = FxHashSet::default();
         for (at, stmt) in graph.body().iter().enumerate() {
             match stmt {
                 Stmt::Node(node) => statements[node.index()] = at,
-                Stmt::Bind { value, .. } => bind_sources.push(*value),
+                Stmt::Bind { value, .. } => drop(bind_sources.insert(*value)),
                 Stmt::Assert { .. } => {}
             }
         }

@@ -1,6 +1,7 @@
 //! The one entry: executes a program in one of its modes.
 
-use crate::calling_convention::{self, ExternalTensors};
+use crate::calling_convention;
+use crate::external_tensors::ExternalTensors;
 use crate::frame::{Frame, Semantics};
 use crate::source_info::SourceInfo;
 use maquette_ir::copy_cost::Traffic;

@@ -5,16 +5,13 @@
 //! is laid out, aliased and shared as the original program returns it. In planned memory the plan
 //! writes the mutations itself, and most outputs are already in place.
 
-mod external_tensors;
 mod outputs;
-
-pub(crate) use external_tensors::ExternalTensors;
 
 use crate::buffered;
 use crate::copies::copy_for_write;
+use crate::external_tensors::{ExternalTensors, storage_id};
 use crate::frame::{Frame, Semantics};
 use crate::source_info::SourceInfo;
-use external_tensors::storage_id;
 use maquette_ir::buffer_plan::BufferPlan;
 use maquette_ir::copy_cost::Traffic;
 use maquette_ir::functional_program::{ExternalTensor, FunctionalGraph};

@@ -1,7 +1,7 @@
 //! Outputs in the memory that the original program returns them in.
 
-use super::external_tensors::ExternalTensors;
 use crate::copies::copy_with_strides;
+use crate::external_tensors::ExternalTensors;
 use maquette_ir::functional_program::Output;
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::contiguous_strides;

@@ -17,7 +17,7 @@ fn a_result_marked_as_copy_is_one_in_every_mode() {
         let x = Tensor::from([1.0f32, 2.0]);
         let results = Interpreter::new(&mode).run(&[Value::from(&x)]).unwrap().results;
         let y = results[0].tensor().unwrap();
-        assert_eq!((values(&x), values(y)), (vec![1.0, 2.0], vec![2.0, 3.0]), "{mode:?}");
+        assert_eq!((values(&x), values(y)), (vec![1.0, 2.0], vec![2.0, 3.0]));
         assert!(!y.shares_storage(&x));
     }
 }
@@ -37,9 +37,10 @@ fn a_result_marked_as_copy_has_the_declared_strides() {
             let x = Tensor::from_vec(vec![1.0f32; 2 * n as usize], [n, 2]);
             let results = Interpreter::new(&mode).run(&[Value::from(&x)]).unwrap().results;
             let y = results[0].tensor().unwrap();
-            assert!(!y.shares_storage(&x), "n = {n}: {mode:?}");
+            assert!(!y.shares_storage(&x), "n = {n}");
+            // strides of dimensions of size 1 and of empty tensors mean nothing
             let strides: Vec<_> = y.strides().iter().map(|s| s.as_i64()).collect();
-            assert_eq!(strides, [Some(n.max(1)), Some(1)], "n = {n}: {mode:?}");
+            assert!(n <= 1 || strides == [Some(n), Some(1)], "n = {n}: {strides:?}");
         }
     }
 }
@@ -69,6 +70,6 @@ fn wrong_strides_of_a_fake_kernel_are_refused_in_every_mode() {
             e.kind(),
             ErrorKind::Fake(FakeError::Mismatch { what, .. }) if what == "stride 0"
         );
-        assert!(is_stride, "{mode:?}: {e}");
+        assert!(is_stride, "{e}");
     }
 }

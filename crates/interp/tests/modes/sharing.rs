@@ -41,7 +41,7 @@ fn concurrent_runs_of_a_shared_input_are_whole_or_refused() {
         });
         let done = done.load(Ordering::Relaxed);
         assert!(done > 0);
-        assert_eq!(values(&x), [done as f32; 8], "each run counts once: {mode:?}");
+        assert_eq!(values(&x), [done as f32; 8], "each run counts once");
     }
 }
 
@@ -173,4 +173,33 @@ fn a_view_made_by_a_kernel_is_written_in_the_run() {
     let results = Interpreter::new(&graph).run(&[Value::from(&x)]).unwrap().results;
     assert_eq!(values(results[0].tensor().unwrap()), [2.0]);
     assert_eq!(values(&x), [2.0, 2.0]);
+}
+
+/// Everything that a run does with its inputs is linear in their number.
+#[test]
+fn a_run_may_write_many_inputs() {
+    const COUNT: usize = 10_000;
+    let inputs: Vec<String> = (0..COUNT).map(|i| format!("%x{i}: f32[1]")).collect();
+    let writes: Vec<String> =
+        (0..COUNT).map(|i| format!("  %y{i}: f32[1] = aten::add_.Scalar(%x{i}, 1.0)\n")).collect();
+    let forms = Forms::of(graph(&format!(
+        "graph g({}) -> (f32[1]) {{\n{}  return %x0\n}}",
+        inputs.join(", "),
+        writes.concat()
+    )));
+    for mode in forms.modes() {
+        let memory = Tensor::from(vec![0.0f32; 2 * COUNT]);
+        let own = |i: usize| Tensor::from([i as f32]);
+        let inputs: Vec<Value> = match mode {
+            // inputs that begin anywhere in one memory
+            ExecutionMode::Original(_) => (0..COUNT as i64)
+                .map(|i| Value::from(memory.slice(0, 2 * i + 1..2 * i + 2)))
+                .collect(),
+            _ => (0..COUNT).map(|i| Value::from(own(i))).collect(),
+        };
+        Interpreter::new(&mode).run(&inputs).unwrap();
+        let last = inputs[COUNT - 1].tensor().unwrap().item::<f32>().unwrap();
+        let is_original = matches!(mode, ExecutionMode::Original(_));
+        assert_eq!(last, if is_original { 1.0 } else { COUNT as f32 });
+    }
 }

@@ -1,4 +1,4 @@
-//! The tensors outside of a functional graph, and the memory that they may share.
+//! The tensors that a run is given: inputs, constants, and the memory that inputs may share.
 
 use crate::captured::Captured;
 use crate::source_info::SourceInfo;
@@ -46,7 +46,7 @@ impl ExternalTensors {
 
     /// Those of a functional graph, with the memory that inputs share. Inputs that share memory
     /// which is written must be those that the graph was made for.
-    pub(super) fn of_program(
+    pub(crate) fn of_program(
         program: &FunctionalGraph,
         inputs: &[Value],
         source_info: &SourceInfo<'_>,
@@ -123,12 +123,12 @@ impl ExternalTensors {
     }
 
     /// The storages of all of them.
-    pub(super) fn storages(&self) -> FxHashSet<StorageId> {
+    pub(crate) fn storages(&self) -> FxHashSet<StorageId> {
         let inputs = (0..self.inputs.len()).filter_map(|i| self.input(i));
         inputs.chain(&self.consts).filter_map(storage_id).collect()
     }
 
-    pub(super) fn get(&self, which: ExternalTensor) -> Result<&Tensor> {
+    pub(crate) fn get(&self, which: ExternalTensor) -> Result<&Tensor> {
         let found = match which {
             ExternalTensor::Input(i) => self.input(i),
             ExternalTensor::Const(i) => self.consts.get(i),
@@ -185,8 +185,9 @@ impl ExternalTensors {
             };
             let is_member: FxHashSet<ExternalTensor> = members.iter().copied().collect();
             let here = by_storage.get(&id).map(Vec::as_slice).unwrap_or_default();
-            let lies_here =
-                |m: &&ExternalTensor| self.get(**m).ok().and_then(storage_id) == Some(id);
+            let lies_here = |m: &&ExternalTensor| {
+                self.get(**m).ok().and_then(storage_id).is_none_or(|there| there == id)
+            };
             let elsewhere = members.iter().find(|m| !lies_here(m));
             let intruder = here.iter().find(|t| !is_member.contains(t));
             if let Some(other) = elsewhere.or(intruder) {
@@ -203,9 +204,9 @@ impl ExternalTensors {
 }
 
 /// A storage, as long as it lives.
-pub(super) type StorageId = usize;
+pub(crate) type StorageId = usize;
 
 /// The storage of a tensor; `None` if the tensor is poisoned.
-pub(super) fn storage_id(t: &Tensor) -> Option<StorageId> {
+pub(crate) fn storage_id(t: &Tensor) -> Option<StorageId> {
     t.storage().ok().map(|s| Arc::as_ptr(s) as StorageId)
 }
