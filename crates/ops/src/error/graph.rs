@@ -254,7 +254,9 @@ pub enum RunError {
     },
     /// A call of a program began inside another call of it, and the program writes its own state.
     #[error(
-        "`{program}` writes its own state, so its calls run one after another; this call was made             by a kernel inside such a call, and would wait for itself. Export another program for             the kernel, or make the call after the outer one"
+        "the program `{program}` writes its own state, so its calls run one after another; this \
+            call was made by a kernel inside another one, and would wait for itself. Export \
+            another program for the kernel, or call it after the outer call"
     )]
     CallInCall {
         /// The program's name.

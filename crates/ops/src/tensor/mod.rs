@@ -9,6 +9,7 @@ mod display;
 pub(crate) mod element;
 pub(crate) mod meta;
 pub(crate) mod overlap;
+mod region;
 pub(crate) mod run_borrow;
 pub(crate) mod shape;
 pub(crate) mod storage;
