@@ -12,20 +12,19 @@ fn minimum(t: &mut SymTable) -> Expr {
     t.min(a, b).unwrap()
 }
 
+fn sum<'a>(t: &mut SymTable, mut terms: impl Iterator<Item = &'a Expr>) -> Expr {
+    terms.try_fold(Expr::Int(0), |sum, &e| t.add(sum, e)).unwrap()
+}
+
 /// Terms are merged, or inserted one by one; both must give the canonical form.
 #[test]
 fn a_sum_does_not_depend_on_how_it_is_made() {
     let mut t = SymTable::new();
     let terms: Vec<Expr> = (0..100).map(|_| minimum(&mut t)).collect();
-    let sum = |t: &mut SymTable, of: &mut dyn Iterator<Item = &Expr>| {
-        of.try_fold(Expr::Int(0), |sum, &e| t.add(sum, e)).unwrap()
-    };
-    let forward = sum(&mut t, &mut terms.iter());
-    assert_eq!(sum(&mut t, &mut terms.iter().rev()), forward);
-    let (even, odd) = (
-        sum(&mut t, &mut terms.iter().step_by(2)),
-        sum(&mut t, &mut terms.iter().skip(1).step_by(2)),
-    );
+    let forward = sum(&mut t, terms.iter());
+    assert_eq!(sum(&mut t, terms.iter().rev()), forward);
+    let even = sum(&mut t, terms.iter().step_by(2));
+    let odd = sum(&mut t, terms.iter().skip(1).step_by(2));
     assert_eq!(t.add(even, odd).unwrap(), forward);
     let rest = terms.iter().try_fold(forward, |rest, &e| t.sub(rest, e)).unwrap();
     assert_eq!(rest, Expr::Int(0));
