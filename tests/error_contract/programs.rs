@@ -1,6 +1,7 @@
 //! Traces, their graphs, and runs.
 
 use super::*;
+use std::sync::OnceLock;
 
 fn symbolic() -> TraceOptions {
     TraceOptions::symbolic().names(["x"])
@@ -30,6 +31,50 @@ fn wrong_dtype(x: &Tensor) -> Result<Tensor> {
 fn wrong_dtype_fake(_cx: &FakeCtx, x: &Tensor) -> Result<Tensor> {
     Ok(x.new_empty(x.sizes(), DType::F64))
 }
+
+/// An operator whose kernel calls the program that runs the kernel.
+#[custom_op("err::again")]
+fn again(x: &Tensor) -> Result<Tensor> {
+    match CALLS.get() {
+        Some(program) => program.call(x.clone_tensor()),
+        None => copy(x),
+    }
+}
+
+#[register_fake(again)]
+fn again_fake(cx: &FakeCtx, x: &Tensor) -> Result<Tensor> {
+    copy_fake(cx, x)
+}
+
+static CALLS: OnceLock<Program<Tensor, Tensor>> = OnceLock::new();
+
+/// Counts its calls.
+#[derive(Module)]
+#[module(Tensor -> Tensor)]
+struct Calls {
+    #[buffer]
+    count: Tensor,
+}
+
+impl Calls {
+    fn forward(&self, x: Tensor) -> Tensor {
+        self.count.add_(1.0);
+        again(&x)
+    }
+}
+
+/// An operator whose kernel reads a captured tensor.
+#[custom_op("err::peek")]
+fn peek(x: &Tensor) -> Result<Tensor> {
+    copy(PEEKED.get().unwrap_or(x))
+}
+
+#[register_fake(peek)]
+fn peek_fake(cx: &FakeCtx, x: &Tensor) -> Result<Tensor> {
+    copy_fake(cx, x)
+}
+
+static PEEKED: OnceLock<Tensor> = OnceLock::new();
 
 pub fn mutation() -> Vec<Row> {
     vec![
@@ -150,6 +195,32 @@ pub fn rows() -> Vec<Row> {
             symbolic().trace(|x: Tensor| wrong_fake(&x), x())?.run(x())
         ),
         fails!("the same, a dtype", symbolic().trace(|x: Tensor| wrong_dtype(&x), x())?.run(x())),
+        fails!("a run that writes what somebody reads", {
+            let (program, given) = (trace(|x: Tensor| x.add_(1.0).clone(), x())?, x());
+            let _guard = given.read::<f32>()?;
+            program.run(given.clone())
+        }),
+        fails!("a run that reads what somebody writes", {
+            let (program, mut given) = (trace(|x: Tensor| x + 1.0, x())?, x());
+            let same = given.clone();
+            let _guard = given.write::<f32>()?;
+            program.run(same)
+        }),
+        fails!("a kernel that reads what the run writes", {
+            let program = |w: Tensor| {
+                w.add_(1.0);
+                peek(&Tensor::ones([3], DType::F32))
+            };
+            trace(program, x())?.run(PEEKED.get_or_init(x).clone())
+        }),
+        fails!("a kernel that calls the program that it is part of", {
+            let calls = Calls { count: Tensor::from([0.0f32]) };
+            CALLS.get_or_init(|| match ExportOptions::new().export(&calls, x()) {
+                Ok(program) => program,
+                Err(e) => panic!("{e}"),
+            });
+            CALLS.get().map(|program| program.call(x())).transpose()
+        }),
         without(
             "too many recompilations; a recompilation that is forbidden",
             "nothing is compiled again: a call that a trace does not serve is an error",

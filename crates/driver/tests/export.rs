@@ -1,6 +1,10 @@
 //! Exported programs beside the modules they were exported from.
 
 mod common;
+#[path = "export/lines.rs"]
+mod lines;
+#[path = "export/threads.rs"]
+mod threads;
 
 use common::{Over, Visitor, arange, over, same_calls};
 use maquette_driver::ExportOptions;

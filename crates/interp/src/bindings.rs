@@ -5,13 +5,15 @@
 //! solved: it is evaluated once its symbols are bound, and compared with the real tensor. The first
 //! mismatch becomes an error that names the input from which each symbol was bound.
 
+use crate::external_tensors::{StorageId, storage_id};
 use crate::metadata_check::{
-    CheckResult, ExpectedMeta, MetadataMismatch, NumberCheck, check_metadata, mismatch,
+    CheckResult, ExpectedMeta, LayoutPromise, MetadataMismatch, NumberCheck, check_metadata,
+    mismatch,
 };
 use maquette_ir::graph::{Def, Graph, TensorType, ValueId, ValueType};
 use maquette_ir::sym::{BoolExpr, Expr, SymError, SymTable, SymbolId};
 use maquette_ops::{FakeError, Result, RunError, Tensor, TraceError, Value};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The declared type of a value.
 enum DeclaredType<'g> {
@@ -29,12 +31,10 @@ pub(crate) struct Bindings<'g> {
     values: FxHashMap<SymbolId, i64>,
     /// The input from which each symbol was bound: ``size 0 of `x` ``.
     origins: FxHashMap<SymbolId, String>,
-    /// Inputs with a nonzero storage offset that their type does not declare, and that offset in
-    /// bytes. Offsets of views of such an input are relative to the input in the graph, and to the
+    /// By storage: the nonzero storage offsets, in bytes, of inputs whose types do not declare an
+    /// offset. Offsets of views of such an input are relative to the input in the graph, and to the
     /// storage in the run.
-    input_offsets: Vec<(Tensor, i64)>,
-    /// Whether results must have the strides and offsets of their types.
-    check_strides: bool,
+    input_offsets: FxHashMap<StorageId, FxHashSet<i64>>,
 }
 
 /// The values of the symbols that inputs bind, by name. Only the ranges of the symbols are checked,
@@ -43,7 +43,7 @@ pub(crate) struct Bindings<'g> {
 /// # Errors
 /// A size is outside the range of its symbol, or an input has no data.
 pub fn input_symbols(graph: &Graph, inputs: &[Value]) -> Result<Vec<(String, i64)>> {
-    let mut bindings = Bindings::new(graph, &[], false);
+    let mut bindings = Bindings::new(graph, &[]);
     graph
         .inputs()
         .iter()
@@ -55,14 +55,13 @@ pub fn input_symbols(graph: &Graph, inputs: &[Value]) -> Result<Vec<(String, i64
 }
 
 impl<'g> Bindings<'g> {
-    pub(crate) fn new(graph: &'g Graph, labels: &'g [String], check_strides: bool) -> Bindings<'g> {
+    pub(crate) fn new(graph: &'g Graph, labels: &'g [String]) -> Bindings<'g> {
         Bindings {
             graph,
             labels,
             values: FxHashMap::default(),
             origins: FxHashMap::default(),
-            input_offsets: Vec::new(),
-            check_strides,
+            input_offsets: FxHashMap::default(),
         }
     }
 
@@ -109,7 +108,7 @@ impl<'g> Bindings<'g> {
 
     /// Whether a tensor shares the storage of an input with an undeclared offset.
     pub(crate) fn has_input_offset(&self, t: &Tensor) -> bool {
-        self.input_offsets.iter().any(|(input, _)| input.shares_storage(t))
+        storage_id(t).is_some_and(|id| self.input_offsets.contains_key(&id))
     }
 
     /// Whether a condition holds.
@@ -208,8 +207,10 @@ impl<'g> Bindings<'g> {
                 }
                 if let Some(start) =
                     t.storage_offset().as_i64().filter(|o| *o != 0 && ty.offset == Expr::Int(0))
+                    && let Some(id) = storage_id(t)
                 {
-                    self.input_offsets.push((t.clone(), start * t.dtype().size() as i64));
+                    let start = start * t.dtype().size() as i64;
+                    self.input_offsets.entry(id).or_default().insert(start);
                 }
             }
             (DeclaredType::Int(e), Value::Int(i)) => {
@@ -269,7 +270,7 @@ impl<'g> Bindings<'g> {
 
     /// Checks the type of an input, after all inputs have bound their symbols.
     pub(crate) fn check_input(&self, input: ValueId, value: &Value) -> Result<()> {
-        match self.check_value(input, value, true)? {
+        match self.check_value(input, value, LayoutPromise::StridesAndOffset)? {
             (Some(mismatch), _) => Err(self.input_error(input, mismatch)),
             (None, _) => Ok(()),
         }
@@ -277,8 +278,14 @@ impl<'g> Bindings<'g> {
 
     /// Checks the type of a result. False if a later statement binds a symbol of the type, so that
     /// the check must be repeated.
-    pub(crate) fn check_result(&self, v: ValueId, output: usize, value: &Value) -> Result<bool> {
-        match self.check_value(v, value, self.check_strides)? {
+    pub(crate) fn check_result(
+        &self,
+        v: ValueId,
+        output: usize,
+        value: &Value,
+        promise: LayoutPromise,
+    ) -> Result<bool> {
+        match self.check_value(v, value, promise)? {
             (Some(MetadataMismatch { what, expected, found, .. }), _) => {
                 Err(FakeError::Mismatch { output, what, expected, found }.into())
             }
@@ -291,10 +298,10 @@ impl<'g> Bindings<'g> {
         &self,
         v: ValueId,
         value: &Value,
-        check_strides: bool,
+        promise: LayoutPromise,
     ) -> Result<CheckResult<Expr>> {
         match (declared_type(self.graph, v), value) {
-            (DeclaredType::Tensor(ty), Value::Tensor(t)) => self.check_tensor(ty, t, check_strides),
+            (DeclaredType::Tensor(ty), Value::Tensor(t)) => self.check_tensor(ty, t, promise),
             (DeclaredType::Int(e), Value::Int(i)) => {
                 let known = self.known(e)?;
                 let differs = known
@@ -321,7 +328,7 @@ impl<'g> Bindings<'g> {
         &self,
         ty: &TensorType,
         t: &Tensor,
-        check_strides: bool,
+        promise: LayoutPromise,
     ) -> Result<CheckResult<Expr>> {
         let expected = ExpectedMeta {
             dtype: ty.dtype,
@@ -330,17 +337,20 @@ impl<'g> Bindings<'g> {
             sizes: &ty.sizes,
             strides: &ty.strides,
             offset: ty.offset,
-            check_strides,
+            promise,
         };
         let width = t.dtype().size() as i64;
         // The declared offset of a view of an input counts from the input's first element. If
         // several inputs share this storage, it may count from any of them.
-        let starts = self
-            .input_offsets
-            .iter()
-            .filter(|(input, _)| input.shares_storage(t))
-            .map(|(_, start)| *start / width);
-        check_metadata(&expected, t, starts, |e, found| Ok(NumberCheck::of(self.known(e)?, found)))
+        let input_offsets = storage_id(t).and_then(|id| self.input_offsets.get(&id));
+        let counts_from_input = |e, found: i64| {
+            let (Some(starts), Some(promised)) = (input_offsets, self.known(e)?) else {
+                return Ok(false);
+            };
+            Ok(starts.contains(&(found.saturating_sub(promised).saturating_mul(width))))
+        };
+        let check = |e, found| Ok(NumberCheck::of(self.known(e)?, found));
+        check_metadata(&expected, t, counts_from_input, check)
     }
 }
 

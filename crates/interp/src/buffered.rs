@@ -5,12 +5,14 @@
 //! the plan's prediction and with eager execution.
 
 use crate::copies::copy_overlapping;
+use crate::external_tensors::ExternalTensors;
 use crate::frame::{Callable, Frame, Semantics};
 use crate::source_info::SourceInfo;
 use maquette_ir::buffer_plan::{Buffer, BufferId, BufferPlan, BufferView, ResultDest, Step};
 use maquette_ir::copy_cost::{Traffic, WriteModel};
 use maquette_ir::functional_ops;
-use maquette_ir::graph::{Arg, Graph, NodeId, Stmt, ValueId};
+use maquette_ir::functional_program::FunctionalGraph;
+use maquette_ir::graph::{Arg, NodeId, Stmt, ValueId};
 use maquette_ir::sym::Expr;
 use maquette_ir::view::ViewSpec;
 use maquette_ops::library::Facts;
@@ -18,6 +20,7 @@ use maquette_ops::{
     AccessError, Error, ErrorKind, Result, RunError, Tensor, Value, call_writes, concrete_numel,
     contiguous_copy_writes, copy_writes,
 };
+use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
 /// The results of a run in planned memory.
@@ -33,13 +36,14 @@ pub(crate) struct BufferedOutputs {
 /// Runs a functional graph in the memory of a plan. The plan includes the memory of mutated inputs
 /// and constants, so that the run writes the mutations too.
 pub(crate) fn run(
-    graph: &Graph,
+    program: &FunctionalGraph,
     plan: &BufferPlan,
-    inputs: &[Value],
+    external: &ExternalTensors,
     source_info: &SourceInfo<'_>,
 ) -> Result<BufferedOutputs> {
-    let mut frame = Frame::new(graph, source_info, Semantics::Values);
-    frame.bind_inputs(inputs)?;
+    let semantics = Semantics::Values { unknown_strides: &program.unknown_strides };
+    let mut frame = Frame::new(&program.graph, source_info, semantics);
+    frame.bind_inputs(&external.graph_inputs(), external.consts())?;
     BufferedFrame::new(frame, plan).run()
 }
 
@@ -60,7 +64,7 @@ struct BufferedFrame<'g> {
     /// By node: the index of its statement.
     statements: Vec<usize>,
     /// The values from which `bind` statements read symbols.
-    bind_sources: Vec<ValueId>,
+    bind_sources: FxHashSet<ValueId>,
     traffic: Traffic,
 }
 
@@ -68,11 +72,11 @@ impl<'g> BufferedFrame<'g> {
     fn new(frame: Frame<'g>, plan: &'g BufferPlan) -> BufferedFrame<'g> {
         let graph = frame.graph;
         let mut statements = vec![0; graph.node_count()];
-        let mut bind_sources = Vec::new();
+        let mut bind_sources = FxHashSet::default();
         for (at, stmt) in graph.body().iter().enumerate() {
             match stmt {
                 Stmt::Node(node) => statements[node.index()] = at,
-                Stmt::Bind { value, .. } => bind_sources.push(*value),
+                Stmt::Bind { value, .. } => drop(bind_sources.insert(*value)),
                 Stmt::Assert { .. } => {}
             }
         }
@@ -108,7 +112,9 @@ impl<'g> BufferedFrame<'g> {
                 Step::Alias { .. } => {}
                 Step::Stmt(at) => {
                     let stmt = self.frame.graph.body().get(*at).ok_or_else(wrong_graph)?;
-                    self.frame.bind_or_assert(stmt).map_err(|e| self.frame.in_window(e, *at))?;
+                    self.frame
+                        .bind_or_assert(*at, stmt)
+                        .map_err(|e| self.frame.in_window(e, *at))?;
                 }
                 Step::Copy { from, to, .. } => self.copy(from, to)?,
                 Step::Node { node, reads, writes, results } => {

@@ -5,7 +5,8 @@
 //! original program. All other operators get whatever strides the run has produced.
 
 use crate::copies::{copy_for_write, copy_with_strides};
-use crate::frame::{Callable, Frame};
+use crate::frame::{Callable, Frame, ResultRules, Semantics};
+use crate::metadata_check::LayoutPromise;
 use maquette_ir::graph::{Arg, NodeId, ValueId};
 use maquette_ir::sym::SymInt;
 use maquette_ops::{Args, Error, Op, Outputs, Result, Tensor, Value};
@@ -69,12 +70,34 @@ impl Frame<'_> {
         let loc = self.loc(node);
         let callee = self.callee(node);
         let name: Arc<str> = callee.op.into();
-        let returned =
-            |i: usize| callee.mutates && op.return_alias(i).is_some_and(|a| op.mutates(a));
+        let is_mutated = |a: usize| op.mutates(a);
+        let views = |i: usize| op.return_alias(i).is_some_and(|a| !is_mutated(a));
+        let returns = op.schema()?.returns.len();
+        let copied = match (0..returns).any(views) {
+            true => arguments.clone(),
+            false => Args::new(),
+        };
+        let returned = |i: usize| callee.mutates && op.return_alias(i).is_some_and(is_mutated);
         let outputs = op.call_at(arguments, loc)?.into_iter().enumerate();
-        let outputs: Outputs =
-            outputs.filter(|(i, _)| !returned(*i)).map(|(_, v)| v).chain(mutated).collect();
-        self.set_results(node, outputs).map_err(|e| e.in_call(&name, loc))
+        let mut outputs: Outputs = outputs.filter(|(i, _)| !returned(*i)).map(|(_, v)| v).collect();
+        let rules =
+            ResultRules { returned: outputs.len(), promise: self.promise(node)?, copied: &copied };
+        outputs.extend(mutated);
+        self.set_results(node, outputs, rules).map_err(|e| e.in_call(&name, loc))
+    }
+
+    /// The part of the layout that the types of a node's results promise. If the operator observes
+    /// strides, its operands have the strides of eager execution, and so must its results.
+    fn promise(&mut self, node: NodeId) -> Result<LayoutPromise> {
+        let callee = self.callee(node);
+        let is_unknown = match self.semantics {
+            Semantics::Values { unknown_strides } => unknown_strides.binary_search(&node).is_ok(),
+            Semantics::Memory => false,
+        };
+        Ok(match self.callable(callee.id)?.observes_strides && !is_unknown {
+            true => LayoutPromise::Strides,
+            false => LayoutPromise::Nothing,
+        })
     }
 
     /// The schema indices of a node's arguments, positional ones first, in the node's order.

@@ -37,6 +37,7 @@ mod calling_convention;
 mod captured;
 mod check_calls;
 mod copies;
+mod external_tensors;
 mod frame;
 mod functional;
 mod interpreter;

@@ -1,10 +1,16 @@
 //! Every mode gives the same results, writes the same inputs and returns the same aliases.
 
+#[path = "modes/results.rs"]
+mod results;
+#[path = "modes/sharing.rs"]
+mod sharing;
+
 use maquette_interp::{Execution, ExecutionMode, Interpreter, Traffic};
+use maquette_ir::buffer_plan::BufferPlan;
 use maquette_ir::graph::Graph;
 use maquette_ops::library::Facts;
 use maquette_ops::{ErrorKind, RunError, Tensor, Value};
-use maquette_rewrite::{Options, functionalize, plan};
+use maquette_rewrite::{FunctionalGraph, Options, functionalize, plan};
 
 /// Writes a part of its input, and returns another part of it and a new tensor.
 fn program() -> Graph {
@@ -33,6 +39,29 @@ fn run<'a>(mode: impl Into<ExecutionMode<'a>>) -> Option<Traffic> {
     assert_eq!((values(tail), values(sum)), (vec![20.0, 3.0], vec![20.0, 40.0, 6.0, 8.0]));
     assert!(tail.shares_storage(&x) && !sum.shares_storage(&x));
     traffic
+}
+
+fn graph(text: &str) -> Graph {
+    text.parse().unwrap()
+}
+
+/// A graph, its functional form and its plan.
+struct Forms {
+    graph: Graph,
+    functional: FunctionalGraph,
+    plan: BufferPlan,
+}
+
+impl Forms {
+    fn of(graph: Graph) -> Forms {
+        let functional = functionalize(&graph, &Facts, &Options::new()).unwrap();
+        let plan = plan(&functional, &Facts).unwrap();
+        Forms { graph, functional, plan }
+    }
+
+    fn modes(&self) -> [ExecutionMode<'_>; 3] {
+        [(&self.graph).into(), (&self.functional).into(), (&self.functional, &self.plan).into()]
+    }
 }
 
 #[test]

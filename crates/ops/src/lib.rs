@@ -38,6 +38,7 @@ pub use tensor::borrow::Access;
 pub use tensor::clone_storages::StorageCloner;
 pub use tensor::element::Element;
 pub use tensor::meta::{Concrete, Dims, IntoDims, Meta};
+pub use tensor::run_borrow::{RunBorrow, RunTensor};
 pub use tensor::storage::Storage;
 pub use tensor::{Tensor, TraceSlot, TraceTag};
 pub use tree::Tree;

@@ -1,7 +1,11 @@
 //! Borrows and the registry under threads: no lost borrow, no lost registration, no torn data.
 //! Rounds are bounded.
 
-use maquette_ops::{AccessError, ErrorKind, Result, Tensor, args, custom_op, library};
+use maquette_ir::Loc;
+use maquette_ops::{
+    Access, AccessError, ErrorKind, Result, RunBorrow, RunTensor, Tensor, Value, args, custom_op,
+    library,
+};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -46,6 +50,49 @@ fn readers_never_see_half_a_write() {
     assert!(done.load(Ordering::Relaxed) > 0);
     let mut x = x;
     assert!(x.write::<i64>().is_ok(), "every borrow was given back");
+}
+
+/// Each run borrows two overlapping tensors at once, one for writing and one for reading. Several
+/// calls then update the first from the second. Admitted runs are atomic, and a refused run leaves
+/// no trace.
+#[test]
+fn runs_of_shared_tensors_are_whole_or_refused() {
+    let x = Tensor::from(vec![0i64; 64]);
+    let (barrier, done) = (Barrier::new(THREADS), AtomicUsize::new(0));
+    let run = || -> Result<()> {
+        let (mut all, mut head) = (x.clone(), x.slice(0, 0..8));
+        let tensor = |tensor, access, name: &str| RunTensor { tensor, access, name: name.into() };
+        let inputs =
+            vec![tensor(&mut all, Access::Write, "all"), tensor(&mut head, Access::Read, "head")];
+        let borrow = RunBorrow::take(inputs, Loc::caller())?;
+        let before = head.slice(0, 0..1) + 1;
+        all.zero_();
+        all.add_(&before).ok()?;
+        let mut result = Value::Tensor(all.slice(0, 8..16));
+        borrow.restore(&mut result);
+        drop(borrow);
+        assert!(result.tensor()?.shares_storage(&x));
+        Ok(())
+    };
+    thread::scope(|s| {
+        for _ in 0..THREADS {
+            s.spawn(|| {
+                barrier.wait();
+                for _ in 0..ROUNDS {
+                    match run() {
+                        Ok(()) => drop(done.fetch_add(1, Ordering::Relaxed)),
+                        Err(e) => assert!(
+                            matches!(e.kind(), ErrorKind::Access(AccessError::Conflict { .. })),
+                            "{e}"
+                        ),
+                    }
+                }
+            });
+        }
+    });
+    let done = done.into_inner() as i64;
+    assert!(done > 0);
+    assert_eq!(x.to_vec::<i64>().unwrap(), vec![done; 64]);
 }
 
 /// Threads define operators, look them up and call them; each definition is found by everybody

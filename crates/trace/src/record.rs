@@ -75,8 +75,6 @@ pub(crate) struct Recorder {
     guards_seen: usize,
     /// Assertions with symbols that are not bound yet.
     pending_assertions: Vec<Assertion>,
-    /// The lines of the assertions in the body, in order.
-    pub(crate) assert_locs: Vec<Loc>,
 }
 
 impl Recorder {
@@ -94,7 +92,6 @@ impl Recorder {
             assertions_seen: 0,
             guards_seen: 0,
             pending_assertions: Vec::new(),
-            assert_locs: Vec::new(),
         }
     }
 
@@ -315,18 +312,13 @@ impl Recorder {
         table: &SymTable,
         guards: &[maquette_ir::sym::Guard],
         outputs: &[Arg],
-    ) -> Result<(Graph, Vec<Loc>)> {
+    ) -> Result<Graph> {
         if let Some(a) = self.pending_assertions.first() {
             let cond = table.display_bool(a.cond).to_string();
             return Err(Error::from(TraceError::Unbound { cond }).at(a.loc));
         }
         let mut builder = std::mem::replace(&mut self.builder, GraphBuilder::new(""));
-        let (mut seen, mut locs) = (FxHashSet::default(), Vec::new());
-        for g in guards.iter().filter(|g| seen.insert(g.cond)) {
-            builder.guard(g.cond);
-            locs.push(g.loc);
-        }
-        let graph = builder.finish(table, outputs).map_err(TraceError::Graph)?;
-        Ok((graph, locs))
+        guards.iter().for_each(|g| builder.guard(g.cond, Some(g.loc)));
+        Ok(builder.finish(table, outputs).map_err(TraceError::Graph)?)
     }
 }

@@ -77,10 +77,6 @@ pub struct TracedProgram {
     pub state: Vec<State>,
     /// The other inputs, and the outputs.
     pub interface: Interface,
-    /// The source line that recorded each guard of the graph, in the graph's order.
-    pub guard_locs: Vec<Loc>,
-    /// The source line of each assertion in the graph's body, in order.
-    pub assert_locs: Vec<Loc>,
 }
 
 fn equal(a: &Value, b: &Value) -> bool {
@@ -129,14 +125,13 @@ impl<I: Tree, O: Tree> Traced<I, O> {
     /// or the metadata of a result differs from what its fake kernel promised.
     #[track_caller]
     pub fn run(&self, inputs: I) -> Result<O> {
-        let TracedProgram { graph, state, interface, guard_locs, assert_locs } = &self.program;
+        let TracedProgram { graph, state, interface } = &self.program;
         let labels: Vec<String> = state
             .iter()
             .map(|_| String::new())
             .chain(interface.input_labels().map(ToOwned::to_owned))
             .collect();
-        let source_info =
-            SourceInfo { guard_locs, assert_locs, input_names: &labels, call_site: Loc::caller() };
+        let source_info = SourceInfo { input_names: &labels, call_site: Loc::caller() };
         let run = || {
             let own = state.iter().map(|s| Value::Tensor(s.tensor.clone()));
             let given: Vec<Value> = own.chain(interface.flatten_inputs(&inputs)?).collect();

@@ -169,14 +169,13 @@ impl TraceSession {
         recorder.flush_assertions(None);
         let state = if self.with_state { recorder.take_state() } else { Vec::new() };
         let ScopeData { table, guards, .. } = tracer.scope.close();
-        let (graph, guard_locs) = recorder.finish(&table, &guards, &outputs)?;
+        let graph = recorder.finish(&table, &guards, &outputs)?;
         #[cfg(debug_assertions)]
         graph.verify()?;
-        let assert_locs = std::mem::take(&mut recorder.assert_locs);
         let PreparedInputs { kinds, labels, .. } = &self.inputs;
         let interface =
             Interface { inputs: kinds.clone(), labels: labels.clone(), in_spec, out_spec };
-        Ok(TracedProgram { graph, state, interface, guard_locs, assert_locs })
+        Ok(TracedProgram { graph, state, interface })
     }
 }
 

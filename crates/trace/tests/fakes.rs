@@ -6,9 +6,9 @@ mod common;
 use common::{COUNT, NONZERO, call, matrix, vector};
 use insta::assert_snapshot;
 use maquette_interp::Interpreter;
-use maquette_ir::graph::Graph;
+use maquette_ir::graph::{Graph, Stmt};
 use maquette_ir::sym::SymInt;
-use maquette_ir::{DType, Device};
+use maquette_ir::{DType, Device, Loc};
 use maquette_ops::{
     ErrorKind, FakeCtx, FakeError, IntoDims, Meta, Op, Result, RunError, Tensor, args, custom_op,
 };
@@ -45,6 +45,11 @@ fn op(
 
 fn copy(x: &Tensor) -> Result<Tensor> {
     Ok(Tensor::from_vec(x.to_vec::<f32>()?, x.sizes()))
+}
+
+/// The source line of each guard.
+fn guard_locs(graph: &Graph) -> Vec<Loc> {
+    (0..graph.guards().len()).filter_map(|i| graph.guard_loc(i)).collect()
 }
 
 fn like(x: &Tensor) -> Tensor {
@@ -138,10 +143,12 @@ fn checks_and_guards_of_a_fake_kernel_have_its_lines() {
     };
     let t = symbolic().trace(move |x: Tensor| call(&op, args![&x]), vector(4)).unwrap();
     assert_snapshot!("checks_and_guards", t);
-    let program = t.program();
-    assert_eq!(program.assert_locs.iter().map(|l| l.line).collect::<Vec<_>>(), [line("// line A")]);
+    let graph = t.graph();
+    let is_assert = |at: &usize| matches!(graph.body()[*at], Stmt::Assert { .. });
+    let asserts = (0..graph.body().len()).filter(is_assert).map(|at| graph.stmt_loc(at));
+    assert_eq!(asserts.map(|l| l.unwrap().line).collect::<Vec<_>>(), [line("// line A")]);
     assert_eq!(
-        program.guard_locs.iter().map(|l| l.line).collect::<Vec<_>>(),
+        guard_locs(graph).iter().map(|l| l.line).collect::<Vec<_>>(),
         [line("// line B"), line("// line C")]
     );
     let e = t.run(vector(2)).unwrap_err();
@@ -184,7 +191,7 @@ fn a_symbol_given_to_a_fake_kernel_that_wants_a_number() {
         as u32
         + 1;
     assert_eq!(
-        t.program().guard_locs.iter().map(|l| (l.file, l.line)).collect::<Vec<_>>(),
+        guard_locs(t.graph()).iter().map(|l| (l.file, l.line)).collect::<Vec<_>>(),
         [(file!(), line)]
     );
     assert_snapshot!("a_number_for_a_symbol", t);

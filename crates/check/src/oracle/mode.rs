@@ -1,6 +1,6 @@
 //! The ways to run a program. A pass is added to the oracle as one more [`Mode`].
 
-use super::exported::ExportedMode;
+use super::exported::{ExportedMode, ThreadsMode};
 use super::model;
 use super::planned::PlannedMode;
 use super::program::TestProgram;
@@ -104,6 +104,7 @@ pub fn modes() -> Vec<&'static dyn Mode> {
         &PLANNED,
         &PLANNED_SYMBOLIC,
         &ExportedMode,
+        &ThreadsMode,
     ]
 }
 

@@ -72,19 +72,21 @@ pub(crate) fn check(
             _ => {}
         }
     }
-    let guards = traced.graph.guards().iter().zip(&traced.guard_locs);
-    let violated: Vec<_> = guards
+    let graph = &traced.graph;
+    let guards =
+        graph.guards().iter().enumerate().filter_map(|(i, g)| Some((g, graph.guard_loc(i)?)));
+    let violated: Vec<(&BoolExpr, Loc)> = guards
         .filter(|(g, _)| check.symbols(**g).iter().any(|s| check.dim(*s).is_some()))
         .collect();
     if violated.is_empty() {
         return Ok(());
     }
-    let violations = violated.iter().map(|&(&guard, &loc)| {
+    let violations = violated.iter().map(|&(&guard, loc)| {
         let dims = check.symbols(guard).into_iter().map(|s| check.describe(s)).collect();
         Violation { dims, guard: check.table.display_bool(guard).to_string(), loc }
     });
     let violations = violations.collect();
-    let guards: Vec<(BoolExpr, Loc)> = violated.iter().map(|&(&g, &loc)| (g, loc)).collect();
+    let guards: Vec<(BoolExpr, Loc)> = violated.iter().map(|&(&g, loc)| (g, loc)).collect();
     Err(ExportError::Constraints { violations, fixes: check.fixes(&guards) })
 }
 

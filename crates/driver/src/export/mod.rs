@@ -4,6 +4,7 @@
 //! A [`Signature`] describes each input and result of the functional graph, for example "the new
 //! value of this buffer". The program owns copies of all tensors that it needs.
 
+mod call_lock;
 mod constraints;
 mod program;
 mod signature;

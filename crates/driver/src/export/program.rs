@@ -1,5 +1,6 @@
 //! Exported programs.
 
+use super::call_lock::CallLock;
 use super::constraints::{self, RangeConstraint};
 use super::signature::Signature;
 use super::state::ModuleTensors;
@@ -9,7 +10,7 @@ use maquette_ir::graph::{Graph, InputRole, Stmt};
 use maquette_ops::library::Facts;
 use maquette_ops::module::Slot;
 use maquette_ops::{Result, Tensor, Tree, Value};
-use maquette_rewrite::FunctionalGraph;
+use maquette_rewrite::{ExternalTensor, FunctionalGraph};
 use maquette_trace::{Interface, TracedProgram};
 use std::fmt;
 use std::marker::PhantomData;
@@ -22,13 +23,13 @@ pub struct Program<I, O> {
     interface: Interface,
     /// The tensors that the program passes as the first inputs of the graph.
     state: Vec<Tensor>,
+    /// Runs calls one at a time, for a program that mutates its own tensors.
+    call_lock: Option<CallLock>,
     /// The name, slot and index in `state` of each parameter and buffer. Tied tensors have equal
     /// indices.
     names: Vec<(String, Slot, usize)>,
     /// The names of the graph's inputs.
     labels: Vec<String>,
-    guard_locs: Vec<Loc>,
-    assert_locs: Vec<Loc>,
     types: PhantomData<fn(I) -> O>,
 }
 
@@ -69,9 +70,8 @@ impl<I: Tree, O: Tree> Program<I, O> {
         labels.extend(traced.interface.input_labels().map(ToOwned::to_owned));
         Program {
             signature: Signature::of(traced, &functional, module_tensors, &labels),
-            assert_locs: assert_locs(traced, graph),
-            guard_locs: traced.guard_locs.clone(),
             interface: traced.interface.clone(),
+            call_lock: writes_own(&functional, state.len()).then(|| CallLock::new(graph.name())),
             functional,
             state,
             names,
@@ -84,19 +84,26 @@ impl<I: Tree, O: Tree> Program<I, O> {
     /// alias inputs, as in the original program. Buffers are mutated in the program's own copies,
     /// so that the next call sees the new values.
     ///
+    /// Several threads can call one program. If the program mutates its own buffers, its calls run
+    /// one after another, and each call sees the buffers that the previous call left. Calls of any
+    /// other program run in parallel. A call borrows the inputs that it mutates exclusively. If
+    /// another call or a guard has borrowed such an input, the call is refused before any write. A
+    /// failed call mutates no buffer and no input.
+    ///
+    /// A kernel that calls the program whose call runs the kernel is refused. A kernel that waits
+    /// for such a call on another thread deadlocks.
+    ///
     /// # Errors
     /// The dtype, device, rank, sizes or strides of an input differ from those of the program, an
-    /// input shares memory with another one that the program mutates, a guard or an assertion does
-    /// not hold, or an operator fails.
+    /// input shares memory with another one that the program mutates, another access conflicts with
+    /// an input or a buffer that the program mutates, a guard or an assertion does not hold, an
+    /// operator fails, or a kernel calls a program whose buffers are being mutated by the call that
+    /// runs the kernel.
     #[track_caller]
     pub fn call(&self, inputs: I) -> Result<O> {
-        let source_info = SourceInfo {
-            guard_locs: &self.guard_locs,
-            assert_locs: &self.assert_locs,
-            input_names: &self.labels,
-            call_site: Loc::caller(),
-        };
+        let source_info = SourceInfo { input_names: &self.labels, call_site: Loc::caller() };
         let run = || {
+            let _guard = self.call_lock.as_ref().map(CallLock::take).transpose()?;
             let state = self.state.iter().cloned().map(Value::Tensor);
             let given: Vec<Value> = state.chain(self.interface.flatten_inputs(&inputs)?).collect();
             let interpreter = Interpreter::new(&self.functional).with_source_info(source_info);
@@ -149,21 +156,23 @@ impl<I, O> Program<I, O> {
         guards
             .map(|(i, &g)| {
                 let cond = graph.symbols().display_bool(g).to_string();
-                Condition { cond, message: None, loc: self.guard_locs.get(i).copied() }
+                Condition { cond, message: None, loc: graph.guard_loc(i) }
             })
             .collect()
     }
 
     /// The assertions of the program, in order.
     pub fn assertions(&self) -> Vec<Condition> {
-        let asserts = asserts(self.graph()).enumerate();
-        asserts
-            .map(|(i, (cond, message))| Condition {
-                cond,
-                message,
-                loc: self.assert_locs.get(i).copied(),
-            })
-            .collect()
+        let graph = self.graph();
+        let assertion = |(at, stmt): (usize, &Stmt)| match stmt {
+            Stmt::Assert { cond, message } => Some(Condition {
+                cond: graph.symbols().display_bool(*cond).to_string(),
+                message: message.map(|m| graph.str(m).to_owned()),
+                loc: graph.stmt_loc(at),
+            }),
+            Stmt::Node(_) | Stmt::Bind { .. } => None,
+        };
+        graph.body().iter().enumerate().filter_map(assertion).collect()
     }
 
     /// The parameters and buffers that the program owns, by name. A call mutates these tensors.
@@ -174,27 +183,15 @@ impl<I, O> Program<I, O> {
     }
 }
 
-/// The assertions in a graph's body: condition and message.
-fn asserts(graph: &Graph) -> impl Iterator<Item = (String, Option<String>)> {
-    graph.body().iter().filter_map(|stmt| match stmt {
-        Stmt::Assert { cond, message } => Some((
-            graph.symbols().display_bool(*cond).to_string(),
-            message.map(|m| graph.str(m).to_owned()),
-        )),
-        _ => None,
+/// Whether a program writes tensors that it owns: constants, and the first `state` inputs.
+fn writes_own(program: &FunctionalGraph, state: usize) -> bool {
+    program.mutations.iter().any(|m| match m.target {
+        ExternalTensor::Input(i) => i < state,
+        ExternalTensor::Const(_) => true,
+        ExternalTensor::SharedMemory(k) => {
+            program.memories.get(k).is_some_and(|m| m.inputs.iter().any(|i| *i < state))
+        }
     })
-}
-
-/// The source lines of a functional graph's assertions. Their order may differ from that in the
-/// traced graph.
-fn assert_locs(traced: &TracedProgram, graph: &Graph) -> Vec<Loc> {
-    let mut known: Vec<_> = asserts(&traced.graph).zip(&traced.assert_locs).collect();
-    let mut locs = Vec::new();
-    for assertion in asserts(graph) {
-        let Some(at) = known.iter().position(|(a, _)| *a == assertion) else { return Vec::new() };
-        locs.push(*known.remove(at).1);
-    }
-    locs
 }
 
 impl<I, O> fmt::Display for Program<I, O> {

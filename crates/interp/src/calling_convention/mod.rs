@@ -6,46 +6,49 @@
 //! shared storage that the original program would return. A buffer plan writes the mutations
 //! itself, and most outputs already have their final memory.
 
-mod external_tensors;
 mod outputs;
 
 use crate::buffered;
 use crate::copies::copy_for_write;
+use crate::external_tensors::{ExternalTensors, storage_id};
 use crate::frame::{Frame, Semantics};
 use crate::source_info::SourceInfo;
-use external_tensors::ExternalTensors;
 use maquette_ir::buffer_plan::BufferPlan;
 use maquette_ir::copy_cost::Traffic;
-use maquette_ir::functional_program::FunctionalGraph;
-use maquette_ops::{Result, Value};
+use maquette_ir::functional_program::{ExternalTensor, FunctionalGraph};
+use maquette_ops::{Result, RunBorrow, Value};
 use outputs::{OutputBuilder, tensor};
+use rustc_hash::FxHashSet;
 
-/// Runs a functional graph in new memory, then writes its mutations back.
+/// Runs a functional graph in new memory, then writes its mutations back. The run borrows all
+/// external tensors from its start to its end.
 pub(crate) fn run_functional(
     program: &FunctionalGraph,
     inputs: &[Value],
     source_info: &SourceInfo<'_>,
-) -> Result<Vec<Value>> {
-    let external = ExternalTensors::new(program, inputs, source_info)?;
-    external.check_sharing(program)?;
-    let mut results = Frame::new(&program.graph, source_info, Semantics::Values)
-        .run(&external.graph_inputs(inputs))?;
+) -> Result<(Vec<Value>, RunBorrow)> {
+    let mut external = ExternalTensors::of_program(program, inputs, source_info)?;
+    let borrow = external.borrow(&program.graph, &mutated(program), source_info.call_site)?;
+    let semantics = Semantics::Values { unknown_strides: &program.unknown_strides };
+    let mut results = Frame::new(&program.graph, source_info, semantics)
+        .run(&external.graph_inputs(), external.consts())?;
     // A result may alias an external tensor or an earlier result. Without a copy, a write-back
     // could overwrite a value before it is itself written back or returned.
-    for i in 0..results.len() {
-        if let Value::Tensor(t) = &results[i]
-            && (external.any_shares_storage(t)
-                || results[..i].iter().flat_map(Value::tensors).any(|u| u.shares_storage(t)))
+    let mut storages = external.storages();
+    for result in &mut results {
+        if let Value::Tensor(t) = result
+            && storage_id(t).is_some_and(|id| storages.contains(&id))
         {
-            results[i] = Value::Tensor(copy_for_write(t)?);
+            *result = Value::Tensor(copy_for_write(t)?);
         }
+        storages.extend(result.tensors().filter_map(storage_id));
     }
     let builder = OutputBuilder::new(&results, &external, &[]);
     for m in &program.mutations {
         let target = builder.view_at(external.get(m.target)?, m.layout)?;
         target.copy_(tensor(builder.result(m.result)?)?).ok()?;
     }
-    outputs(program, builder)
+    Ok((outputs(program, builder)?, borrow))
 }
 
 /// Runs a functional graph in the memory of a buffer plan. Returns the outputs and the number of
@@ -55,12 +58,17 @@ pub(crate) fn run_buffered(
     plan: &BufferPlan,
     inputs: &[Value],
     source_info: &SourceInfo<'_>,
-) -> Result<(Vec<Value>, Traffic)> {
-    let external = ExternalTensors::new(program, inputs, source_info)?;
-    external.check_sharing(program)?;
-    let run = buffered::run(&program.graph, plan, &external.graph_inputs(inputs), source_info)?;
+) -> Result<(Vec<Value>, Traffic, RunBorrow)> {
+    let mut external = ExternalTensors::of_program(program, inputs, source_info)?;
+    let borrow = external.borrow(&program.graph, &mutated(program), source_info.call_site)?;
+    let run = buffered::run(program, plan, &external, source_info)?;
     let builder = OutputBuilder::new(&run.results, &external, &run.outputs);
-    Ok((outputs(program, builder)?, run.traffic))
+    Ok((outputs(program, builder)?, run.traffic, borrow))
+}
+
+/// The external tensors that a program mutates.
+fn mutated(program: &FunctionalGraph) -> FxHashSet<ExternalTensor> {
+    program.mutations.iter().map(|m| m.target).collect()
 }
 
 fn outputs(program: &FunctionalGraph, mut builder: OutputBuilder<'_>) -> Result<Vec<Value>> {

@@ -1,11 +1,12 @@
 //! Builds the outputs of a functional run with the layout and aliasing of the original program.
 
-use super::external_tensors::ExternalTensors;
 use crate::copies::copy_with_strides;
+use crate::external_tensors::ExternalTensors;
 use maquette_ir::functional_program::Output;
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::contiguous_strides;
 use maquette_ops::{Error, Result, Tensor, Value};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// A layout that a graph returns as a list of integers: offset, sizes, strides, in elements.
 pub(super) struct ResultLayout {
@@ -56,10 +57,10 @@ pub(super) struct OutputBuilder<'a> {
     external: &'a ExternalTensors,
     /// By leaf of the outputs: the memory in which a buffer plan has put it, if any.
     planned: &'a [Option<Tensor>],
-    /// The storages that several outputs share, with their numbers.
-    shared: Vec<(usize, Tensor)>,
+    /// The storages that several outputs share, by number.
+    shared: FxHashMap<usize, Tensor>,
     /// The results that outputs have returned. A second output of the same result gets a copy.
-    returned: Vec<usize>,
+    returned: FxHashSet<usize>,
     /// The number of leaves built so far.
     leaf_count: usize,
 }
@@ -70,7 +71,7 @@ impl<'a> OutputBuilder<'a> {
         external: &'a ExternalTensors,
         planned: &'a [Option<Tensor>],
     ) -> OutputBuilder<'a> {
-        let (shared, returned) = (Vec::new(), Vec::new());
+        let (shared, returned) = Default::default();
         OutputBuilder { results, external, planned, shared, returned, leaf_count: 0 }
     }
 
@@ -131,8 +132,7 @@ impl<'a> OutputBuilder<'a> {
         };
         let same = t.storage_offset().as_i64() == Some(offset)
             && t.strides().iter().zip(&strides).all(|(a, b)| a.as_i64() == b.as_i64());
-        let is_returned = self.returned.contains(&result);
-        self.returned.push(result);
+        let is_returned = !self.returned.insert(result);
         Ok(Value::Tensor(match wanted {
             _ if same && !is_returned => t,
             Some(layout) if offset != 0 => layout.view_of(&allocate_result(&t, &layout)?)?,
@@ -147,12 +147,12 @@ impl<'a> OutputBuilder<'a> {
         result: usize,
         storage_layout: usize,
     ) -> Result<Tensor> {
-        if let Some((_, storage)) = self.shared.iter().find(|(at, _)| *at == memory) {
+        if let Some(storage) = self.shared.get(&memory) {
             return Ok(storage.clone());
         }
         let storage =
             allocate_result(tensor(self.result(result)?)?, &self.layout(storage_layout)?)?;
-        self.shared.push((memory, storage.clone()));
+        self.shared.insert(memory, storage.clone());
         Ok(storage)
     }
 }

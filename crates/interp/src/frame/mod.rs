@@ -7,8 +7,10 @@
 mod liveness;
 mod results;
 
+pub(crate) use results::ResultRules;
+
 use crate::bindings::Bindings;
-use crate::captured::Captured;
+use crate::metadata_check::LayoutPromise;
 use crate::source_info::SourceInfo;
 use maquette_ir::Loc;
 use maquette_ir::functional_ops::Callee;
@@ -17,7 +19,7 @@ use maquette_ir::graph::{
 };
 use maquette_ir::sym::SymbolId;
 use maquette_ops::library::Facts;
-use maquette_ops::{Args, CallError, Error, Op, Result, RunError, Value};
+use maquette_ops::{Args, CallError, Error, Op, Result, RunError, Tensor, Value};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
@@ -26,12 +28,27 @@ const WINDOW: usize = 2;
 
 /// How a frame executes nodes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Semantics {
+pub(crate) enum Semantics<'g> {
     /// Tensors have storage: operators mutate their arguments, and results must have the strides of
     /// their types.
     Memory,
-    /// Tensors are values: strides do not matter, and an operator that mutates gets copies.
-    Values,
+    /// Tensors are values: an operator that mutates gets copies. Strides matter only to operators
+    /// that observe them. The results of such an operator must have the strides of their types,
+    /// unless the node is in `unknown_strides`.
+    Values {
+        /// Nodes whose types do not declare the strides of eager execution, in ascending order.
+        unknown_strides: &'g [NodeId],
+    },
+}
+
+/// A result whose type has symbols that are not bound yet. A kernel may return a data-dependent
+/// size before the `bind` statement that names it.
+struct PendingCheck {
+    node: NodeId,
+    output: usize,
+    v: ValueId,
+    value: Value,
+    promise: LayoutPromise,
 }
 
 /// The state of one run.
@@ -44,11 +61,8 @@ pub(crate) struct Frame<'g> {
     last_use: Vec<usize>,
     /// The operators called so far, by name.
     ops: FxHashMap<StrId, Callable>,
-    /// Results whose types have symbols that are not bound yet: node, output, value. A kernel may
-    /// return a data-dependent size before the `bind` statement that names it.
-    pending_checks: Vec<(NodeId, usize, ValueId, Value)>,
-    asserts_done: usize,
-    semantics: Semantics,
+    pending_checks: Vec<PendingCheck>,
+    pub(crate) semantics: Semantics<'g>,
 }
 
 /// An operator, looked up once in a run.
@@ -63,17 +77,16 @@ impl<'g> Frame<'g> {
     pub(crate) fn new(
         graph: &'g Graph,
         source_info: &'g SourceInfo<'g>,
-        semantics: Semantics,
+        semantics: Semantics<'g>,
     ) -> Frame<'g> {
         Frame {
             graph,
             source_info,
-            bindings: Bindings::new(graph, source_info.input_names, semantics == Semantics::Memory),
+            bindings: Bindings::new(graph, source_info.input_names),
             values: vec![None; graph.values().len()],
             last_use: liveness::last_uses(graph),
             ops: FxHashMap::default(),
             pending_checks: Vec::new(),
-            asserts_done: 0,
             semantics,
         }
     }
@@ -83,29 +96,30 @@ impl<'g> Frame<'g> {
         e.in_statement(at, self.graph.window_at(at, WINDOW))
     }
 
-    /// Executes a `bind` or an `assert` statement.
-    pub(crate) fn bind_or_assert(&mut self, stmt: &Stmt) -> Result<()> {
+    /// Executes a `bind` or an `assert` statement at position `at` of the body.
+    pub(crate) fn bind_or_assert(&mut self, at: usize, stmt: &Stmt) -> Result<()> {
         match *stmt {
             Stmt::Node(_) => Ok(()),
             Stmt::Bind { symbol, value, source } => self.bind(symbol, value, source),
             Stmt::Assert { cond, message } => {
-                let line = self.source_info.assert_locs.get(self.asserts_done).copied();
-                self.asserts_done += 1;
                 if self.bindings.holds(cond)? {
                     return Ok(());
                 }
                 let (cond, values) = self.bindings.explain(cond);
                 let message = message.map(|m| self.graph.str(m).to_owned());
                 let e = Error::from(RunError::Assertion { cond, message, values });
-                Err(line.map_or(e.clone(), |loc| e.at(loc)))
+                Err(match self.graph.stmt_loc(at) {
+                    Some(loc) => e.at(loc),
+                    None => e,
+                })
             }
         }
     }
 
-    /// Stores inputs and constants, binds the symbols of the inputs, and checks the inputs and the
-    /// guards. All inputs bind before the first is checked, because a type may use symbols that a
-    /// later input binds.
-    pub(crate) fn bind_inputs(&mut self, inputs: &[Value]) -> Result<()> {
+    /// Stores inputs and the contents of constants, binds the symbols of the inputs, and checks the
+    /// inputs and the guards. All inputs bind before the first is checked, because a type may use
+    /// symbols that a later input binds.
+    pub(crate) fn bind_inputs(&mut self, inputs: &[Value], consts: &[Tensor]) -> Result<()> {
         let graph = self.graph;
         if inputs.len() != graph.inputs().len() {
             return Err(RunError::InputCount {
@@ -121,20 +135,16 @@ impl<'g> Frame<'g> {
             self.bindings.check_input(input, value)?;
             self.set(input, value.clone());
         }
-        for c in graph.consts() {
-            let captured = c.source_as::<Captured>();
-            let missing = || RunError::Constant { name: graph.value_name(c.value()).to_string() };
-            self.set(c.value(), Value::Tensor(captured.ok_or_else(missing)?.0.clone()));
+        for (c, contents) in graph.consts().iter().zip(consts) {
+            self.set(c.value(), Value::Tensor(contents.clone()));
         }
         for (i, &guard) in graph.guards().iter().enumerate() {
             // A guard that cannot be evaluated does not hold: it may divide by a size that is 0.
             if !self.bindings.holds(guard).unwrap_or(false) {
                 let (guard, values) = self.bindings.explain(guard);
-                let loc = self
-                    .source_info
-                    .guard_locs
-                    .get(i)
-                    .map_or_else(|| "an unknown line".to_owned(), ToString::to_string);
+                let loc = graph
+                    .guard_loc(i)
+                    .map_or_else(|| "an unknown line".to_owned(), |loc| loc.to_string());
                 return Err(RunError::Guard { guard, values, loc }.into());
             }
         }
@@ -186,16 +196,16 @@ impl<'g> Frame<'g> {
     }
 
     /// Executes every statement and returns the graph's outputs.
-    pub(crate) fn run(mut self, inputs: &[Value]) -> Result<Vec<Value>> {
-        self.bind_inputs(inputs)?;
+    pub(crate) fn run(mut self, inputs: &[Value], consts: &[Tensor]) -> Result<Vec<Value>> {
+        self.bind_inputs(inputs, consts)?;
         let graph = self.graph;
         for (at, stmt) in graph.body().iter().enumerate() {
             let result = match *stmt {
                 Stmt::Node(node) => match self.semantics {
                     Semantics::Memory => self.node(node),
-                    Semantics::Values => self.functional_node(node),
+                    Semantics::Values { .. } => self.functional_node(node),
                 },
-                Stmt::Bind { .. } | Stmt::Assert { .. } => self.bind_or_assert(stmt),
+                Stmt::Bind { .. } | Stmt::Assert { .. } => self.bind_or_assert(at, stmt),
             };
             result.map_err(|e| self.in_window(e, at))?;
             self.free_unused(at, stmt);
@@ -224,9 +234,15 @@ impl<'g> Frame<'g> {
         {
             return Err(Error::from(RunError::AbsoluteOffset).at(loc));
         }
+        let copied = if self.graph.copies(node) { arguments.clone() } else { Args::new() };
         let outputs = op.call_at(arguments, loc)?;
         let name: Arc<str> = op.name().into();
-        self.set_results(node, outputs).map_err(|e| e.in_call(&name, loc))
+        let rules = ResultRules {
+            returned: outputs.len(),
+            promise: LayoutPromise::StridesAndOffset,
+            copied: &copied,
+        };
+        self.set_results(node, outputs, rules).map_err(|e| e.in_call(&name, loc))
     }
 
     /// The operator that a node calls, through `ir::call` or directly.
@@ -297,10 +313,11 @@ impl<'g> Frame<'g> {
             None => e,
         };
         self.bindings.bind(symbol, value).map_err(|e| in_call(e, self.graph.producer(v)))?;
-        for (node, output, v, value) in std::mem::take(&mut self.pending_checks) {
-            match self.bindings.check_result(v, output, &value) {
+        for pending in std::mem::take(&mut self.pending_checks) {
+            let PendingCheck { node, output, v, ref value, promise } = pending;
+            match self.bindings.check_result(v, output, value, promise) {
                 Ok(true) => {}
-                Ok(false) => self.pending_checks.push((node, output, v, value)),
+                Ok(false) => self.pending_checks.push(pending),
                 Err(e) => return Err(in_call(e, Some(node))),
             }
         }

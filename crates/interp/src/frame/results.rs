@@ -1,15 +1,36 @@
 //! Checks the results of a call against the graph's declarations, and stores them.
 
-use super::Frame;
+use super::{Frame, PendingCheck};
+use crate::copies::{copy_for_write, copy_with_strides};
+use crate::metadata_check::LayoutPromise;
 use maquette_ir::graph::{NodeId, Res, ValueId};
-use maquette_ops::{Error, FakeError, Outputs, Result, Value};
+use maquette_ir::sym::SymInt;
+use maquette_ops::{Error, FakeError, Outputs, Result, Tensor, Value};
+use smallvec::SmallVec;
+
+/// How the results of one call are checked and stored.
+#[derive(Clone, Copy)]
+pub(crate) struct ResultRules<'a> {
+    /// The number of results that the operator returned. The results after them are mutated
+    /// arguments.
+    pub(crate) returned: usize,
+    /// The part of the layout that the types of returned results promise.
+    pub(crate) promise: LayoutPromise,
+    /// Arguments of the call. A returned result that views one of them is copied.
+    pub(crate) copied: &'a [Value],
+}
 
 impl Frame<'_> {
     /// Stores a node's results.
     ///
     /// # Errors
     /// The number, kinds or metadata of the results differ from the graph's declarations.
-    pub(crate) fn set_results(&mut self, node: NodeId, outputs: Outputs) -> Result<()> {
+    pub(crate) fn set_results(
+        &mut self,
+        node: NodeId,
+        outputs: Outputs,
+        rules: ResultRules<'_>,
+    ) -> Result<()> {
         let results = self.graph.results(node);
         let differs = |output: usize, what: &str, expected: String, found: String| {
             Error::from(FakeError::Mismatch { output, what: what.into(), expected, found })
@@ -29,19 +50,17 @@ impl Frame<'_> {
                 (Res::Value(v), value)
                     if !matches!(value, Value::None | Value::List(_) | Value::Ints(_)) =>
                 {
-                    self.set_result(node, output, v, value)?;
+                    self.set_result(node, output, v, value, rules)?;
                 }
                 (Res::List(range), Value::List(l)) if l.len() == range.len() => {
-                    range
-                        .iter()
-                        .zip(l)
-                        .try_for_each(|(v, value)| self.set_result(node, output, v, value))?;
+                    range.iter().zip(l).try_for_each(|(v, value)| {
+                        self.set_result(node, output, v, value, rules)
+                    })?;
                 }
                 (Res::List(range), Value::Ints(l)) if l.len() == range.len() => {
-                    range
-                        .iter()
-                        .zip(l)
-                        .try_for_each(|(v, i)| self.set_result(node, output, v, Value::Int(i)))?;
+                    range.iter().zip(l).try_for_each(|(v, i)| {
+                        self.set_result(node, output, v, Value::Int(i), rules)
+                    })?;
                 }
                 (Res::List(range), Value::List(l)) => {
                     return Err(differs(
@@ -71,11 +90,52 @@ impl Frame<'_> {
         Ok(())
     }
 
-    fn set_result(&mut self, node: NodeId, output: usize, v: ValueId, value: Value) -> Result<()> {
-        if !self.bindings.check_result(v, output, &value)? {
-            self.pending_checks.push((node, output, v, value.clone()));
+    fn set_result(
+        &mut self,
+        node: NodeId,
+        output: usize,
+        v: ValueId,
+        value: Value,
+        rules: ResultRules<'_>,
+    ) -> Result<()> {
+        let promise = match output < rules.returned {
+            true => rules.promise,
+            false => LayoutPromise::Nothing,
+        };
+        let value = match value {
+            Value::Tensor(t) if output < rules.returned && views_any(&t, rules.copied) => {
+                Value::Tensor(self.copy_as_declared(v, &t)?)
+            }
+            other => other,
+        };
+        if !self.bindings.check_result(v, output, &value, promise)? {
+            self.pending_checks.push(PendingCheck {
+                node,
+                output,
+                v,
+                value: value.clone(),
+                promise,
+            });
         }
         self.set(v, value);
         Ok(())
     }
+
+    /// A copy of a tensor in new memory. The copy has the strides of the value's type if all of them
+    /// are known.
+    fn copy_as_declared(&self, v: ValueId, t: &Tensor) -> Result<Tensor> {
+        let declared = self.graph.tensor_type(v).and_then(|ty| {
+            let strides = ty.strides.iter().map(|&e| Some(self.bindings.eval(e).ok()?.into()));
+            strides.collect::<Option<SmallVec<[SymInt; 4]>>>()
+        });
+        match declared.filter(|strides| strides.len() == t.dim()) {
+            Some(strides) => copy_with_strides(t, &strides),
+            None => copy_for_write(t),
+        }
+    }
+}
+
+/// Whether a tensor shares storage with one of the arguments.
+fn views_any(t: &Tensor, arguments: &[Value]) -> bool {
+    arguments.iter().flat_map(Value::tensors).any(|u| u.shares_storage(t))
 }

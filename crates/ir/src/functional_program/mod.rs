@@ -18,7 +18,7 @@ pub use execution_mode::ExecutionMode;
 
 use crate::copy_cost::{CopyCost, SymbolicCount};
 use crate::functional_ops::List;
-use crate::graph::{Arg, Graph};
+use crate::graph::{Arg, Graph, NodeId};
 use crate::sym::SymTable;
 
 /// A graph in which nothing mutates, and its calling convention.
@@ -48,6 +48,9 @@ pub struct FunctionalGraph {
     /// The number of elements of values that may be produced with other strides than their types
     /// say: they may be copied where they are produced.
     pub relayout_bound: SymbolicCount,
+    /// Nodes whose types do not declare the strides of eager execution, in ascending order. The
+    /// strides of such a node depend on data, or rewriting created the node.
+    pub unknown_strides: Vec<NodeId>,
     /// The table of the symbols in `eager` and `relayout_bound`.
     pub symbols: SymTable,
     /// What rewriting did; empty where the program was only lifted.

@@ -9,7 +9,7 @@ use super::types::{
 use super::{Const, ConstSource, Graph, names};
 use crate::Loc;
 use crate::sym::{BoolExpr, Expr, SymError, SymTable, SymbolId};
-use indexmap::IndexSet;
+use indexmap::{IndexMap, IndexSet};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::sync::{Arc, OnceLock};
 
@@ -83,9 +83,10 @@ pub struct GraphBuilder {
     pub(super) results: Vec<Res>,
     pub(super) inputs: Vec<ValueId>,
     pub(super) consts: Vec<Const>,
-    pub(super) guards: IndexSet<BoolExpr, FxBuildHasher>,
+    pub(super) guards: IndexMap<BoolExpr, Option<Loc>, FxBuildHasher>,
     pub(super) body: Vec<Stmt>,
     pub(super) locs: Vec<Option<Loc>>,
+    pub(super) assert_locs: Vec<(usize, Loc)>,
     names: names::Names,
     /// For each operator, the base name and the preferred number of its results' names.
     op_bases: FxHashMap<StrId, (StrId, u32)>,
@@ -106,9 +107,10 @@ impl GraphBuilder {
             results: Vec::new(),
             inputs: Vec::new(),
             consts: Vec::new(),
-            guards: IndexSet::default(),
+            guards: IndexMap::default(),
             body: Vec::new(),
             locs: Vec::new(),
+            assert_locs: Vec::new(),
             names: names::Names::default(),
             op_bases: FxHashMap::default(),
         }
@@ -265,15 +267,17 @@ impl GraphBuilder {
         self.body.push(Stmt::Bind { symbol, value, source });
     }
 
-    /// Appends a runtime assertion.
-    pub fn assert_(&mut self, cond: BoolExpr, message: Option<&str>) {
+    /// Appends a runtime assertion, with the source line that raised it.
+    pub fn assert_(&mut self, cond: BoolExpr, message: Option<&str>, loc: Option<Loc>) {
         let message = message.map(|m| self.intern(m));
+        self.assert_locs.extend(loc.map(|loc| (self.body.len(), loc)));
         self.body.push(Stmt::Assert { cond, message });
     }
 
-    /// Adds a guard, a condition on the inputs' sizes, unless it exists already.
-    pub fn guard(&mut self, cond: BoolExpr) {
-        self.guards.insert(cond);
+    /// Adds a guard, a condition on the inputs' sizes, with the source line that recorded it. An
+    /// equal guard keeps its first line.
+    pub fn guard(&mut self, cond: BoolExpr, loc: Option<Loc>) {
+        self.guards.entry(cond).or_insert(loc);
     }
 
     /// Renames a value to `name`, or to the next free number of its base if `name` is taken.

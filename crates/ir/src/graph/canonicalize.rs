@@ -14,7 +14,7 @@ use super::types::{
 };
 use super::{Const, Graph, MAX_LIST_DEPTH};
 use crate::sym::{BoolExpr, Expr, SymError, SymTable, SymbolId};
-use indexmap::IndexSet;
+use indexmap::{IndexMap, IndexSet};
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::sync::OnceLock;
@@ -108,13 +108,15 @@ impl Canonicalizer<'_> {
                 digest: OnceLock::new(),
             });
         }
-        self.out.guards = from.guards.iter().copied().collect();
+        self.out.guards = from.guards.keys().copied().collect();
+        self.out.locs.0.guards = from.guards.values().copied().collect();
+        self.out.locs.0.asserts.clone_from(&from.assert_locs);
         self.out.nodes.reserve_exact(from.nodes.len());
         self.out.body.reserve_exact(from.body.len());
         self.out.args.reserve(self.copied_arg_count());
         self.out.values.reserve(from.values.len());
         self.out.results.reserve(from.results.len());
-        self.out.locs.0.reserve(from.locs.len());
+        self.out.locs.0.nodes.reserve(from.locs.len());
         for &stmt in &from.body {
             let stmt = self.stmt(stmt)?;
             self.out.body.push(stmt);
@@ -161,7 +163,7 @@ impl Canonicalizer<'_> {
                     effect: node.effect,
                     copies: node.copies,
                 });
-                self.out.locs.0.push(from.locs.get(id.index()).copied().flatten());
+                self.out.locs.0.nodes.push(from.locs.get(id.index()).copied().flatten());
                 Stmt::Node(new)
             }
             Stmt::Bind { symbol, value, source } => {
@@ -317,7 +319,7 @@ impl Graph {
             guards: Vec::new(),
             body: Vec::new(),
             outputs: Vec::new(),
-            locs: IgnoredInEq(Vec::new()),
+            locs: IgnoredInEq::default(),
             users: IgnoredInEq(OnceLock::new()),
         }
     }
@@ -408,11 +410,11 @@ impl Graph {
             }
             Ok(())
         })?;
-        self.guards = std::mem::take(&mut self.guards)
-            .into_iter()
-            .collect::<IndexSet<_, FxBuildHasher>>()
-            .into_iter()
-            .collect();
+        let mut guards: IndexMap<_, _, FxBuildHasher> = IndexMap::default();
+        for (guard, loc) in self.guards.drain(..).zip(self.locs.0.guards.drain(..)) {
+            guards.entry(guard).or_insert(loc);
+        }
+        (self.guards, self.locs.0.guards) = guards.into_iter().unzip();
         self.merge_types();
         self.contiguous = self
             .types

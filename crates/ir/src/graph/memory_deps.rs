@@ -76,6 +76,30 @@ pub(super) fn add_memory_edges(
     classes.iter().map(|&class| accesses.get(class)?.writer).collect()
 }
 
+impl Graph {
+    /// The inputs and constants whose memory a node may write.
+    pub fn written_externals(&self, facts: &dyn MemoryFacts) -> Vec<ValueId> {
+        let classes = alias_classes(self, facts);
+        let class = |v: ValueId| classes.get(v.index()).copied();
+        let mut is_written = vec![false; classes.len()];
+        for node in self.nodes() {
+            let op = self.op_name(node);
+            for_each_arg(self, facts, node, |index, arg| {
+                if index.is_none_or(|i| facts.arg_effect(op, i) == ArgEffect::Write) {
+                    for_each_tensor(self, arg, |v| {
+                        if let Some(written) = class(v).and_then(|c| is_written.get_mut(c)) {
+                            *written = true;
+                        }
+                    });
+                }
+            });
+        }
+        let external = self.inputs().iter().copied().chain(self.consts().iter().map(|c| c.value()));
+        let written = |v: &ValueId| class(*v).and_then(|c| is_written.get(c)) == Some(&true);
+        external.filter(written).collect()
+    }
+}
+
 /// For each value, the number of its class.
 fn alias_classes(graph: &Graph, facts: &dyn MemoryFacts) -> Vec<usize> {
     let mut classes: UnionFind<usize> = UnionFind::new(graph.values().len());

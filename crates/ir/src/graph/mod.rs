@@ -70,8 +70,19 @@ pub struct Graph {
     guards: Vec<BoolExpr>,
     body: Vec<Stmt>,
     outputs: Vec<Arg>,
-    locs: IgnoredInEq<Vec<Option<Loc>>>,
+    locs: IgnoredInEq<Lines>,
     users: IgnoredInEq<OnceLock<Users>>,
+}
+
+/// The source lines of the program from which a graph was traced. Passes preserve them.
+#[derive(Clone, Debug, Default)]
+struct Lines {
+    /// By node.
+    nodes: Vec<Option<Loc>>,
+    /// By guard.
+    guards: Vec<Option<Loc>>,
+    /// The position in the body and the line of each assertion, in ascending order.
+    asserts: Vec<(usize, Loc)>,
 }
 
 /// The nodes that use each value: `nodes[starts[v]..starts[v + 1]]`, as in a sparse row matrix.
@@ -271,7 +282,25 @@ impl Graph {
 
     /// The source line of a node's call, if it is known. Graph text does not contain it.
     pub fn loc(&self, node: NodeId) -> Option<Loc> {
-        self.locs.0.get(node.index()).copied().flatten()
+        self.locs.0.nodes.get(node.index()).copied().flatten()
+    }
+
+    /// The source line that recorded the `guard`-th guard, if known.
+    pub fn guard_loc(&self, guard: usize) -> Option<Loc> {
+        self.locs.0.guards.get(guard).copied().flatten()
+    }
+
+    /// The source line of the call or the assertion at position `at` of the body, if known.
+    pub fn stmt_loc(&self, at: usize) -> Option<Loc> {
+        match *self.body.get(at)? {
+            Stmt::Node(node) => self.loc(node),
+            Stmt::Assert { .. } => {
+                let asserts = &self.locs.0.asserts;
+                let i = asserts.binary_search_by_key(&at, |(at, _)| *at).ok()?;
+                asserts.get(i).map(|(_, loc)| *loc)
+            }
+            Stmt::Bind { .. } => None,
+        }
     }
 
     /// The value with this name.

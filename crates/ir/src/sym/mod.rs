@@ -202,4 +202,6 @@ impl Rel {
 #[cfg(test)]
 mod examples;
 #[cfg(test)]
+mod long_sums;
+#[cfg(test)]
 mod proptests;

@@ -5,8 +5,10 @@
 //! form equal polynomials have equal term lists, so hash-consing decides equality. Coefficients are
 //! `i64`; an operation that overflows gives `None` and the caller reports or avoids it.
 //!
-//! Addition merges two sorted term lists in linear time. Multiplication forms all pairs of terms
-//! and sorts them. [`MAX_TERMS`] and [`MAX_DEGREE`] bound both.
+//! Addition merges two sorted term lists in linear time. A short list is instead inserted into a
+//! long one by binary search, because atoms such as minima are slow to compare. Multiplication forms
+//! all pairs of terms and sorts them. [`MAX_TERMS`] and [`MAX_DEGREE`] bound both. The table keeps
+//! every partial sum of a long sum, so its memory is quadratic in [`MAX_TERMS`].
 
 use super::{Expr, ExprId, SymError, SymTable, table::Node};
 use smallvec::SmallVec;
@@ -30,7 +32,7 @@ pub(super) struct Poly {
 }
 
 /// The most terms of one sum.
-pub(super) const MAX_TERMS: usize = 4096;
+pub(super) const MAX_TERMS: usize = 1024;
 /// The highest degree of a term.
 pub(super) const MAX_DEGREE: usize = 64;
 
@@ -111,6 +113,9 @@ impl SymTable {
         if k == 0 {
             return Some(a.clone());
         }
+        if b.terms.len() * 8 < a.terms.len() {
+            return self.insert_scaled(a, k, b, constant);
+        }
         let (mut i, mut j) = (a.terms.iter().peekable(), b.terms.iter().peekable());
         loop {
             let order = match (i.peek(), j.peek()) {
@@ -131,6 +136,22 @@ impl SymTable {
                 out.terms.push(Term { coeff, mono: t.mono.clone() });
             }
         }
+    }
+
+    /// `a + k * b` with the given constant, for a `b` with few terms. `None` on overflow.
+    fn insert_scaled(&self, a: &Poly, k: i64, b: &Poly, constant: i64) -> Option<Poly> {
+        let mut out = Poly { terms: a.terms.clone(), constant };
+        for t in &b.terms {
+            let coeff = t.coeff.checked_mul(k)?;
+            match out.terms.binary_search_by(|x| self.cmp_mono(&x.mono, &t.mono)) {
+                Err(at) => out.terms.insert(at, Term { coeff, mono: t.mono.clone() }),
+                Ok(at) => match out.terms[at].coeff.checked_add(coeff)? {
+                    0 => drop(out.terms.remove(at)),
+                    sum => out.terms[at].coeff = sum,
+                },
+            }
+        }
+        Some(out)
     }
 
     /// The product of two monomials.

@@ -105,7 +105,7 @@ impl Gen<'_> {
         }
         for _ in 0..self.pick(3) {
             let cond = self.cond();
-            self.b.guard(cond);
+            self.b.guard(cond, None);
         }
     }
 
@@ -114,7 +114,7 @@ impl Gen<'_> {
             0 => {
                 let cond = self.cond();
                 let message = self.one(&[None, Some(STRINGS[2]), Some(STRINGS[3])]);
-                self.b.assert_(cond, message);
+                self.b.assert_(cond, message, None);
             }
             1 => self.data_dependent(),
             2 if !self.values.is_empty() => {

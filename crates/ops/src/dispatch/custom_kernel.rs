@@ -1,6 +1,6 @@
 //! The call of a registered kernel on real tensors, under the contract of its schema.
 
-use crate::dispatch::call_borrows::{borrow_args, mutated_args, resolve_overlap};
+use crate::dispatch::call_borrows::{MutatedArgs, borrow_args, mutated_args, resolve_overlap};
 use crate::dispatch::coerce_args::has_type;
 use crate::dispatch::value::{Args, Outputs, Value};
 use crate::dispatch::{for_caller, mode};
@@ -40,6 +40,7 @@ pub(super) fn custom(
         numbers_as_tensors(state, args)?;
     }
     let written = mutated_args(state, args);
+    let viewed = viewed_args(state, args);
     resolve_overlap(state, args, false)?;
     let borrowed = borrow_args(op, state, args)?;
     let poison_on_failure = PoisonOnFailure { written: &written, op, loc };
@@ -55,7 +56,19 @@ pub(super) fn custom(
     let outputs = outputs.inspect_err(|e| poison_on_failure.poison(e))?;
     drop((poison_on_failure, borrowed));
     written.iter().flat_map(Value::tensors).for_each(Tensor::bump_version);
-    finish(state, args, &written, outputs)
+    finish(state, args, &written, &viewed, outputs)
+}
+
+/// The caller's handles of the arguments that returns alias and the operator does not mutate.
+fn viewed_args(state: &OpState, args: &[Value]) -> MutatedArgs {
+    let facts = &state.facts;
+    facts
+        .aliases
+        .iter()
+        .flatten()
+        .filter(|a| !facts.mutated.contains(a))
+        .filter_map(|&a| args.get(usize::from(a)).cloned())
+        .collect()
 }
 
 /// Poisons the mutated arguments if the kernel returns an error or panics, since they may be partly
@@ -112,12 +125,14 @@ fn run_kernel(
     Ok(outputs)
 }
 
-/// Replaces each returned argument by the caller's own handle, and removes the borrow's rights from
-/// all other returns.
+/// Replaces each returned argument by the caller's own handle. A return that views an argument gets
+/// the access rights of the caller's handle of the argument. All other returns lose the rights of
+/// the call's borrow.
 fn finish(
     state: &OpState,
     borrowed: &[Value],
     written: &[Value],
+    viewed: &[Value],
     mut outputs: Outputs,
 ) -> Result<Outputs> {
     for (output, v) in outputs.iter_mut().enumerate() {
@@ -133,7 +148,10 @@ fn finish(
                 }
                 *v = written[place].clone();
             }
-            None => v.tensors_mut().for_each(|t| t.grant = Grant::NONE),
+            None => v.tensors_mut().for_each(|t| {
+                let viewed = viewed.iter().flat_map(Value::tensors).find(|u| u.shares_storage(t));
+                t.grant = viewed.map_or(Grant::NONE, |u| u.grant);
+            }),
         }
     }
     Ok(outputs)

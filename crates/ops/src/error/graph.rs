@@ -251,6 +251,16 @@ pub enum RunError {
         /// The other.
         other: String,
     },
+    /// A kernel called a program that mutates its own state, inside a call of the same program.
+    #[error(
+        "program `{program}` mutates its own state, so its calls run one after another; this call \
+            comes from a kernel inside another call of the program, and would wait for itself. \
+            Export another program for the kernel, or call the program after the outer call"
+    )]
+    CallInCall {
+        /// The program's name.
+        program: String,
+    },
     /// The number of inputs is wrong.
     #[error("the graph takes {expected} inputs, found {found}")]
     InputCount {

@@ -6,21 +6,22 @@
 //! checked against all borrows except the one it descends from and that one's ancestors. Borrows of
 //! a storage thus form a forest, and a child's region must lie inside its parent's.
 //!
+//! A run of a graph borrows all of its inputs in advance ([`Borrows::reserve`]). One such
+//! *reservation* covers the regions of several tensors. A reservation excludes other holders and
+//! grants its rights to the handles of the run. It does not confine these handles: a view may leave
+//! the region, and an access outside is checked like any other access.
+//!
 //! Regions are compared by byte span first; strided layouts are compared only if the spans
 //! intersect. Taking a borrow locks the table and costs one comparison per live borrow of the
 //! storage, of which there are few. Releasing one of the first [`LOCK_FREE_ENTRIES`] borrows is a
 //! single atomic store.
-//!
-//! A kernel's arguments are borrowed for the call, and the handles it gets carry a [`Grant`]:
-//! reads, writes, views and nested calls through such a handle are checked against everybody else's
-//! borrows, not against the borrow they come from.
 
 use crate::error::AccessError;
 use crate::tensor::Tensor;
-use crate::tensor::overlap::{contains, may_overlap, overlaps_byte_range};
+use crate::tensor::region::{Region, RegionLayout};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The kind of access a borrow permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,20 +50,30 @@ impl Access {
 
 /// The borrow that a handle belongs to, with its rights. [`Grant::NONE`] means a handle outside any
 /// call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub(crate) struct Grant(u64);
 
 impl Grant {
     pub(crate) const NONE: Grant = Grant(0);
 
-    /// Bit 0 is the right to write. Bit 1 says that the table entry holds a tensor. The borrow's
-    /// id, counted from 1, is in the bits above.
+    /// Bit 0 is the right to write. Bit 1 says that the table entry holds a tensor, bit 2 that the
+    /// borrow is a reservation. The borrow's id, counted from 1, is in the bits above.
     fn new(id: u64, access: Access, strided: bool) -> Grant {
-        Grant(id << 2 | u64::from(strided) << 1 | u64::from(access == Access::Write))
+        Grant(id << 3 | u64::from(strided) << 1 | u64::from(access == Access::Write))
     }
 
     fn id(self) -> u64 {
-        self.0 >> 2
+        self.0 >> 3
+    }
+
+    /// The grant of a reservation's handles. All of them may write if the run writes any of them.
+    pub(crate) fn of_reservation(self, may_write: bool) -> Grant {
+        Grant(self.0 | 4 | u64::from(may_write))
+    }
+
+    /// Whether the grant belongs to a run, not to one call.
+    pub(crate) fn is_reservation(self) -> bool {
+        self.0 & 4 != 0
     }
 
     fn is_strided(self) -> bool {
@@ -81,6 +92,8 @@ pub(crate) enum Holder {
     Argument { op: crate::library::Op, index: u16 },
     /// A guard from `read()` or `write()`.
     Guard(maquette_ir::Loc),
+    /// An input of a run, and the line that started the run.
+    Run { input: Arc<str>, loc: maquette_ir::Loc },
 }
 
 impl Holder {
@@ -90,6 +103,7 @@ impl Holder {
                 format!("argument `{}` of {}", op.arg_name(usize::from(*index)), op.name())
             }
             Holder::Guard(loc) => format!("the guard taken at {loc}"),
+            Holder::Run { input, loc } => format!("input `{input}` of the run at {loc}"),
         }
     }
 
@@ -98,66 +112,8 @@ impl Holder {
         match self {
             Holder::Argument { op, index } => op.arg_name(usize::from(*index)).to_owned(),
             Holder::Guard(_) => "the tensor".to_owned(),
+            Holder::Run { input, .. } => input.to_string(),
         }
-    }
-}
-
-/// The bytes of a storage that a tensor views. The byte span decides most questions. The layout is
-/// compared only if spans intersect.
-struct Region {
-    /// The first byte.
-    start: i64,
-    /// The byte after the last one; equal to `start` for an empty region.
-    end: i64,
-    /// The tensor whose layout selects bytes of the span. `None` if the region is the whole span.
-    strided: Option<Tensor>,
-}
-
-impl Region {
-    fn of(tensor: &Tensor) -> Region {
-        let m = tensor.meta();
-        if let (Some(elements), Some(offset)) = (m.dense_numel(), m.offset.as_i64()) {
-            let width = m.dtype.size() as i64;
-            let start = offset.saturating_mul(width);
-            return Region {
-                start,
-                end: start.saturating_add(elements.saturating_mul(width)),
-                strided: None,
-            };
-        }
-        let (start, end) = tensor.span().unwrap_or_default();
-        Region { start, end, strided: Some(tensor.without_grant()) }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.start >= self.end
-    }
-
-    /// Whether this region and `other`, the region of `tensor`, may share a byte.
-    fn overlaps(&self, other: &Region, tensor: &Tensor) -> bool {
-        let layouts_overlap = || match (&self.strided, tensor.meta().concrete()) {
-            (None, _) if other.strided.is_none() => true,
-            (None, Some(y)) => overlaps_byte_range(&y, (self.start, self.end)),
-            (Some(t), Some(y)) => t.meta().concrete().is_none_or(|x| may_overlap(&x, &y)),
-            (_, None) => true,
-        };
-        !self.is_empty()
-            && !other.is_empty()
-            && self.start < other.end
-            && other.start < self.end
-            && layouts_overlap()
-    }
-
-    /// Whether this region contains every byte of `inner`, the region of `tensor`.
-    fn contains(&self, inner: &Region, tensor: &Tensor) -> bool {
-        let layout_contains = |t: &Tensor| match (t.meta().concrete(), tensor.meta().concrete()) {
-            (Some(x), Some(y)) => contains(&x, &y),
-            _ => false,
-        };
-        inner.is_empty()
-            || self.start <= inner.start
-                && inner.end <= self.end
-                && self.strided.as_ref().is_none_or(layout_contains)
     }
 }
 
@@ -169,6 +125,19 @@ struct Entry {
     access: Access,
     region: Region,
     holder: Holder,
+}
+
+impl Entry {
+    /// The holder of the part that overlaps `region`, the region of `tensor`.
+    fn holder_of(&self, region: &Region, tensor: &Tensor) -> &Holder {
+        match &self.region.layout {
+            RegionLayout::Parts(parts) => {
+                let part = parts.iter().find(|(part, _)| part.overlaps(region, tensor));
+                part.map_or(&self.holder, |(_, holder)| holder)
+            }
+            RegionLayout::Span | RegionLayout::Strided(_) => &self.holder,
+        }
+    }
 }
 
 /// The number of undeclared writes attempted in this process. A call inspects its borrows only if
@@ -240,12 +209,55 @@ impl Locked<'_> {
         false
     }
 
+    /// Whether the region of `tensor` can be borrowed below the borrow `parent`.
+    fn check(
+        &mut self,
+        tensor: &Tensor,
+        region: &Region,
+        access: Access,
+        holder: &Holder,
+        parent: u64,
+    ) -> Result<(), AccessError> {
+        let own = tensor.grant.id();
+        if own != 0 {
+            let own_borrow = self.get(own).ok_or(AccessError::Stale)?;
+            if access == Access::Write && !tensor.grant.may_write() {
+                let error = AccessError::UndeclaredWrite { holder: own_borrow.holder.describe() };
+                self.table
+                    .entries
+                    .iter_mut()
+                    .filter(|e| e.id == own)
+                    .for_each(|e| e.undeclared_write = true);
+                UNDECLARED_WRITES.fetch_add(1, Ordering::Release);
+                return Err(error);
+            }
+            let is_confined = !tensor.grant.is_reservation();
+            if is_confined && !own_borrow.region.contains(region, tensor) {
+                return Err(AccessError::OutsideBorrow { holder: own_borrow.holder.describe() });
+            }
+        }
+        let excludes = |e: &&Entry| access == Access::Write || e.access == Access::Write;
+        let conflicting = self
+            .entries()
+            .filter(excludes)
+            .find(|e| !self.is_ancestor(e.id, parent) && e.region.overlaps(region, tensor));
+        match conflicting {
+            Some(e) => Err(AccessError::Conflict {
+                wanted: access.verb(),
+                arg: holder.subject(),
+                holder: e.holder_of(region, tensor).describe(),
+                held: e.access.verb_s(),
+            }),
+            None => Ok(()),
+        }
+    }
+
     /// Adds the entry of a new borrow, reusing a free entry if there is one.
     fn add(&mut self, parent: u64, access: Access, region: Region, holder: Holder) -> Grant {
         let Table { last, entries } = &mut *self.table;
         *last += 1;
         let id = *last;
-        let grant = Grant::new(id, access, region.strided.is_some());
+        let grant = Grant::new(id, access, region.holds_tensor());
         let ended =
             self.live.iter().take(entries.len()).position(|id| id.load(Ordering::Acquire) == 0);
         let index = ended.unwrap_or(entries.len());
@@ -293,37 +305,39 @@ impl Borrows {
         let region = Region::of(tensor);
         let mut t = self.lock();
         let parent = tensor.grant.id();
-        if parent != 0 {
-            let parent_borrow = t.get(parent).ok_or(AccessError::Stale)?;
-            if access == Access::Write && !tensor.grant.may_write() {
-                let error =
-                    AccessError::UndeclaredWrite { holder: parent_borrow.holder.describe() };
-                t.table
-                    .entries
-                    .iter_mut()
-                    .filter(|e| e.id == parent)
-                    .for_each(|e| e.undeclared_write = true);
-                UNDECLARED_WRITES.fetch_add(1, Ordering::Release);
-                return Err(error);
-            }
-            if !parent_borrow.region.contains(&region, tensor) {
-                return Err(AccessError::OutsideBorrow { holder: parent_borrow.holder.describe() });
-            }
-        }
-        let excludes = |e: &&Entry| access == Access::Write || e.access == Access::Write;
-        let conflicting = t
-            .entries()
-            .filter(excludes)
-            .find(|e| !t.is_ancestor(e.id, parent) && e.region.overlaps(&region, tensor));
-        if let Some(e) = conflicting {
-            return Err(AccessError::Conflict {
-                wanted: access.verb(),
-                arg: holder.subject(),
-                holder: e.holder.describe(),
-                held: e.access.verb_s(),
-            });
-        }
+        t.check(tensor, &region, access, &holder, parent)?;
         Ok(t.add(parent, access, region, holder))
+    }
+
+    /// Borrows the regions of several tensors with one grant, for a run: all of them, or none. The
+    /// new borrow descends from `parent`. Each tensor is also checked against its own grant.
+    ///
+    /// # Errors
+    /// As [`Borrows::take`].
+    pub(crate) fn reserve(
+        &self,
+        tensors: &[(&Tensor, Holder)],
+        access: Access,
+        parent: Grant,
+    ) -> Result<Grant, AccessError> {
+        let mut t = self.lock();
+        let mut parts = Vec::with_capacity(tensors.len());
+        for (tensor, holder) in tensors {
+            let region = Region::of(tensor);
+            t.check(tensor, &region, access, holder, parent.id())?;
+            parts.push((region, holder.clone()));
+        }
+        let (region, holder) = match parts.len() {
+            1 => parts.swap_remove(0),
+            _ => {
+                let holder = parts.first().map_or_else(
+                    || Holder::Guard(maquette_ir::Loc::caller()),
+                    |(_, holder)| holder.clone(),
+                );
+                (Region::of_parts(parts), holder)
+            }
+        };
+        Ok(t.add(parent.id(), access, region, holder))
     }
 
     /// The error of a write attempted through this read-only borrow, if there was one.
@@ -346,18 +360,22 @@ impl Borrows {
     /// Releases a borrow that is not in one of the first entries, or whose entry holds a tensor.
     fn release_locked(&self, grant: Grant, index: Option<usize>) {
         let mut t = self.lock();
-        // declared first, so that the tensor is dropped after the lock is released: its drop may
+        // declared first, so that its tensors are dropped after the lock is released: a drop may
         // free a storage
-        let _tensor;
+        let _layout;
         match index.and_then(|index| Some((t.live.get(index)?, index))) {
             Some((live, index)) => {
-                _tensor = t.table.entries.get_mut(index).and_then(|e| e.region.strided.take());
+                _layout = t
+                    .table
+                    .entries
+                    .get_mut(index)
+                    .map(|e| std::mem::replace(&mut e.region.layout, RegionLayout::Span));
                 live.store(0, Ordering::Release);
             }
             None => {
                 let others = t.table.entries.iter().enumerate().skip(LOCK_FREE_ENTRIES);
                 let found = others.filter(|(_, e)| e.id == grant.id()).map(|(i, _)| i).next();
-                _tensor = found.and_then(|i| t.table.entries.swap_remove(i).region.strided);
+                _layout = found.map(|i| t.table.entries.swap_remove(i).region.layout);
             }
         }
     }

@@ -10,6 +10,8 @@ pub(crate) mod element;
 pub(crate) mod meta;
 pub(crate) mod overlap;
 mod properties;
+mod region;
+pub(crate) mod run_borrow;
 pub(crate) mod shape;
 pub(crate) mod storage;
 mod trace_slot;
@@ -221,7 +223,7 @@ impl Tensor {
 
     /// Whether the handle carries the borrow of one kernel call.
     pub(crate) fn has_grant(&self) -> bool {
-        self.grant != Grant::NONE
+        self.grant != Grant::NONE && !self.grant.is_reservation()
     }
 
     /// Counts a write by a call; calls inside a kernel belong to the outer one.

@@ -64,7 +64,6 @@ impl Recorder {
             guards_seen,
             bound_symbols,
             builder,
-            assert_locs,
             ..
         } = self;
         scope.with(|data| {
@@ -84,8 +83,7 @@ impl Recorder {
                 };
                 let ready = data.table.free_symbols_bool(a.cond).iter().all(known);
                 if ready {
-                    builder.assert_(a.cond, a.message.as_deref());
-                    assert_locs.push(a.loc);
+                    builder.assert_(a.cond, a.message.as_deref(), Some(a.loc));
                 }
                 !ready
             });

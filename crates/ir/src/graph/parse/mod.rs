@@ -226,7 +226,7 @@ impl<'t> Parser<'t> {
             self.newline();
             if self.eat_word("guard") {
                 let cond = self.condition()?;
-                self.builder.guard(cond);
+                self.builder.guard(cond, None);
             } else if self.eat_word("const") {
                 let (text, name) = self.new_name()?;
                 let at = self.pos;

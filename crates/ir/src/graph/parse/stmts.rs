@@ -46,7 +46,7 @@ impl<'t> Parser<'t> {
         } else if self.eat_word("assert") {
             let cond = self.condition()?;
             let message = if self.peek().kind == Kind::Str { Some(self.string()?) } else { None };
-            self.builder.assert_(cond, message.as_deref());
+            self.builder.assert_(cond, message.as_deref(), None);
             Ok(())
         } else {
             self.call()

@@ -280,7 +280,9 @@ impl Linearizer<'_, '_> {
             self.serial.push(after);
         }
         self.after.push(after);
-        let loc = first.or(from).and_then(|o| o.loc);
+        // An error names the line of the call that fails. A node that rewriting created has no line
+        // of its own and gets the line of its class.
+        let loc = from.and_then(|o| o.loc).or(first.and_then(|o| o.loc));
         Ok(self.value_graph.add(node, NodeOrigin { kind, at: after, loc }))
     }
 

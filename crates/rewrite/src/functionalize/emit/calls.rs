@@ -35,7 +35,8 @@ impl Emit<'_> {
         }
         let kwargs: SmallVec<[(StrId, Arg); 2]> =
             key.kwargs.iter().map(|(n, s)| (self.str(*n), self.arg(s, &operands))).collect();
-        let types = self.result_types(key, recorded.as_ref())?;
+        let mut is_known = true;
+        let types = self.result_types(key, recorded.as_ref(), &mut is_known)?;
         let specs: SmallVec<[ResultSpec<'_>; 2]> = key
             .results
             .iter()
@@ -47,6 +48,9 @@ impl Emit<'_> {
             })
             .collect();
         let created = self.builder.node(op, &args, &kwargs, &specs, loc);
+        if !is_known {
+            self.unknown_strides.push(created.node);
+        }
         if key.effect {
             self.effects.push(key.serial.saturating_sub(1));
             self.builder.set_effect(created.node);
@@ -76,11 +80,12 @@ impl Emit<'_> {
 
     /// The types of a call's results. A result has its strides of eager execution if they are known
     /// at the call, else row-major strides. In the latter case a run may have to copy the result,
-    /// which `relayout_bound` counts.
+    /// which `relayout_bound` counts, and `is_known` becomes false.
     fn result_types(
         &mut self,
         key: &CallKey,
         recorded: Option<&Layouts>,
+        is_known: &mut bool,
     ) -> Result<SmallVec<[SmallVec<[ValueType; 1]>; 2]>> {
         let mut strides_of = recorded.into_iter().flatten();
         // Without operand layouts, the operator's result strides do not depend on its operands.
@@ -90,8 +95,10 @@ impl Emit<'_> {
             let typed = |&kind| {
                 let strides = strides_of.next().and_then(Option::as_deref);
                 let declared = strides.filter(|strides| self.is_known_with(kind, strides));
+                let unknown = unknown || strides.is_some() && declared.is_none();
+                *is_known &= !unknown;
                 if let Kind::Tensor(m) = kind
-                    && (unknown || strides.is_some() && declared.is_none())
+                    && unknown
                     && !fault_injected(Fault::AllStridesKnown)
                 {
                     self.relayout_bound.add(&self.memory.interner.metas[m.index()].sizes, 1);

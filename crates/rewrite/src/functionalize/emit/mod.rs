@@ -13,7 +13,7 @@ use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::functional_ops;
 use maquette_ir::functional_program::{FunctionalGraph, Output, RewriteStats};
 use maquette_ir::graph::{
-    Arg, Graph, GraphBuilder, ResultSpec, TensorType, TypeId, ValueId, ValueType,
+    Arg, Graph, GraphBuilder, NodeId, ResultSpec, TensorType, TypeId, ValueId, ValueType,
 };
 use maquette_ir::sym::SymTable;
 use rustc_hash::{FxBuildHasher, FxHashMap};
@@ -41,6 +41,7 @@ struct Emit<'a> {
     layouts: Vec<Arg>,
     /// The elements of results that a run may have to copy into the strides of their types.
     relayout_bound: SymbolicCount,
+    unknown_strides: Vec<NodeId>,
     /// The statements of the program's assertions and effects.
     effects: Vec<u32>,
 }
@@ -58,6 +59,7 @@ pub(crate) fn emit(graph: &Graph, lifted: Lifted, stats: RewriteStats) -> Result
         results: Vec::new(),
         layouts: Vec::new(),
         relayout_bound: SymbolicCount::default(),
+        unknown_strides: Vec::new(),
         effects: Vec::new(),
         memory,
     };
@@ -77,7 +79,8 @@ pub(crate) fn emit(graph: &Graph, lifted: Lifted, stats: RewriteStats) -> Result
             LiftedStmt::Assert { .. } if fault_injected(Fault::AssertionsLeftOut) => {}
             LiftedStmt::Assert { cond, message, at } => {
                 e.effects.push(at);
-                e.builder.assert_(cond, message.map(|m| e.memory.interner.str(m)));
+                let loc = graph.stmt_loc(at as usize);
+                e.builder.assert_(cond, message.map(|m| e.memory.interner.str(m)), loc);
             }
         }
     }
@@ -93,7 +96,7 @@ pub(crate) fn emit(graph: &Graph, lifted: Lifted, stats: RewriteStats) -> Result
     output_list.iter_mut().for_each(|o| shift_layouts(o, results));
     let outputs: Vec<Arg> = e.results.iter().chain(&e.layouts).copied().collect();
     let graph = e.builder.finish(&e.memory.interner.symbols, &outputs)?;
-    let relayout_bound = e.relayout_bound;
+    let (relayout_bound, unknown_strides) = (e.relayout_bound, e.unknown_strides);
     let MemorySsa { absolute_offsets, eager, interner, .. } = e.memory;
     let constant = eager.copied.as_constant().is_some() && relayout_bound.as_constant().is_some();
     let symbols = if constant { SymTable::new() } else { interner.symbols };
@@ -101,6 +104,7 @@ pub(crate) fn emit(graph: &Graph, lifted: Lifted, stats: RewriteStats) -> Result
         absolute_offsets,
         eager,
         relayout_bound,
+        unknown_strides,
         symbols,
         graph,
         memories,
@@ -171,7 +175,8 @@ impl Emit<'_> {
             );
             consts.get(&(i as u32)).into_iter().for_each(|at| self.values[*at].push(value));
         }
-        graph.guards().iter().for_each(|&g| self.builder.guard(g));
+        let guards = graph.guards().iter().enumerate();
+        guards.for_each(|(i, &guard)| self.builder.guard(guard, graph.guard_loc(i)));
         Ok(())
     }
 

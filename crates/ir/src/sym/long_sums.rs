@@ -1,0 +1,46 @@
+//! Tests of sums with many terms: the canonical form and the limit.
+
+use super::poly::MAX_TERMS;
+use super::*;
+
+/// `min(a, b)` of two new symbols.
+fn minimum(t: &mut SymTable) -> Expr {
+    let [a, b] = [0; 2].map(|_| {
+        let symbol = t.fresh(SymbolKind::Backed, Range::SIZE);
+        t.expr(symbol)
+    });
+    t.min(a, b).unwrap()
+}
+
+fn sum<'a>(t: &mut SymTable, mut terms: impl Iterator<Item = &'a Expr>) -> Expr {
+    terms.try_fold(Expr::Int(0), |sum, &e| t.add(sum, e)).unwrap()
+}
+
+/// Addition merges terms or inserts them one by one. Both must give the canonical form.
+#[test]
+fn a_sum_does_not_depend_on_how_it_is_made() {
+    let mut t = SymTable::new();
+    let terms: Vec<Expr> = (0..100).map(|_| minimum(&mut t)).collect();
+    let forward = sum(&mut t, terms.iter());
+    assert_eq!(sum(&mut t, terms.iter().rev()), forward);
+    let even = sum(&mut t, terms.iter().step_by(2));
+    let odd = sum(&mut t, terms.iter().skip(1).step_by(2));
+    assert_eq!(t.add(even, odd).unwrap(), forward);
+    let rest = terms.iter().try_fold(forward, |rest, &e| t.sub(rest, e)).unwrap();
+    assert_eq!(rest, Expr::Int(0));
+}
+
+/// The table keeps every partial sum, so the limit bounds memory and time quadratically.
+#[test]
+fn a_long_sum_is_refused_at_the_limit() {
+    let mut t = SymTable::new();
+    let mut sum = Expr::Int(0);
+    for _ in 0..MAX_TERMS {
+        let term = minimum(&mut t);
+        sum = t.add(sum, term).unwrap();
+    }
+    let term = minimum(&mut t);
+    let e = t.add(sum, term).unwrap_err();
+    assert!(matches!(e, SymError::TooLarge { what: "terms", limit: MAX_TERMS }), "{e}");
+    const { assert!(MAX_TERMS * MAX_TERMS / 2 <= 1 << 20) };
+}
