@@ -4,6 +4,8 @@
 use maquette_check::conform::{
     File, OperatorReport, check_file, markdown, operator_files, parse_names,
 };
+use maquette_ir::DType;
+use maquette_ops::{Op, Tensor, Value};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
@@ -74,4 +76,54 @@ fn the_list_of_operators_is_true() {
         "docs/operators.md is out of date: run `cargo run --release -- conform tests/data/aten \
             --table docs/operators.md`"
     );
+}
+
+/// The largest error in `found`, relative to the largest element of its row.
+fn error(found: &Tensor, exact: &Tensor) -> f64 {
+    let width = exact.sizes_i64().unwrap().last().copied().unwrap_or(1).max(1) as usize;
+    let numbers = |t: &Tensor| t.to_dtype(DType::F64).contiguous().to_vec::<f64>().unwrap();
+    let (found, exact) = (numbers(found), numbers(exact));
+    let rows = found.chunks(width).zip(exact.chunks(width));
+    let errors = rows.map(|(found, exact)| {
+        let largest = exact.iter().fold(0.0, |a: f64, b| a.max(b.abs()));
+        let error = found.iter().zip(exact).fold(0.0, |a: f64, (x, y)| a.max((x - y).abs()));
+        if largest == 0.0 { error } else { error / largest }
+    });
+    errors.fold(0.0, f64::max)
+}
+
+#[test]
+fn attention_with_large_scores_is_as_near_as_in_pytorch() {
+    // scores reach 98 in these calls, so that an error of one ULP in a score is one of 4e-6 in its
+    // weight
+    let names =
+        ["scaled_dot_product_attention", "_scaled_dot_product_flash_attention_for_cpu"];
+    let (mut calls, mut worse) = (0, Vec::new());
+    for name in names {
+        let op = Op::find(&format!("aten::{name}")).unwrap();
+        let file = File::read(&root().join(format!("tests/data/aten/{name}.default.json"))).unwrap();
+        for (args, recorded) in file.results(op) {
+            let Some(recorded) = recorded.tensors().next() else { continue };
+            if recorded.dtype() != DType::F32 {
+                continue;
+            }
+            let wide = |v: &Value| {
+                let cast = |t: &Tensor| match t.dtype() {
+                    DType::F32 => t.to_dtype(DType::F64).ok().cloned(),
+                    _ => Ok(t.clone()),
+                };
+                v.map_tensors(&mut { cast }).unwrap()
+            };
+            let exact = op.call(args.iter().map(wide).collect()).unwrap();
+            let found = op.call(args).unwrap();
+            let errors = [&found[0], &Value::from(recorded)]
+                .map(|v| error(v.tensor().unwrap(), exact[0].tensor().unwrap()));
+            calls += 1;
+            if errors[0] > errors[1] {
+                worse.push(format!("{name}: {:.1e} here, {:.1e} in PyTorch", errors[0], errors[1]));
+            }
+        }
+    }
+    assert_eq!(calls, 8);
+    assert!(worse.is_empty(), "{}", worse.join("\n"));
 }

@@ -15,8 +15,8 @@ use crate::op_record::OpRecord;
 use maquette_interp::Captured;
 use maquette_ir::Loc;
 use maquette_ir::graph::{
-    Arg, BindSource, Created, Graph, GraphBuilder, ResultSpec, StrId, TensorType, TypeId, ValueId,
-    ValueType,
+    Arg, BindSource, BuildError, Created, Graph, GraphBuilder, MAX_RANK, ResultSpec, StrId, TensorType, TypeId,
+    ValueId, ValueType,
 };
 use maquette_ir::sym::{Assertion, Expr, Scope, SymInt, SymTable, SymbolId, SymbolKind};
 use maquette_ops::{
@@ -357,6 +357,9 @@ impl Recorder {
 
     /// The interned type of a tensor.
     fn tensor_type(&mut self, m: &Meta) -> Result<TypeId> {
+        if m.rank() > MAX_RANK {
+            return Err(TraceError::Graph(BuildError::Rank { rank: m.rank() }).into());
+        }
         let ty = TensorType {
             dtype: m.dtype,
             device: m.device,
@@ -459,6 +462,8 @@ impl Recorder {
             }
             .into());
         }
+        // until the trace ends, a use on another thread would be executed and not recorded
+        t.storage()?.capture(&self.tag);
         let mut consts = std::mem::take(&mut self.consts);
         let found = consts.get_or_define(t, |t| {
             let ty = self.tensor_type(t.meta())?;

@@ -1,6 +1,10 @@
 //! What is refused, by trace and by run, and what the errors say.
 
 mod common;
+#[path = "refusals/discarded.rs"]
+mod discarded;
+#[path = "refusals/threads.rs"]
+mod threads;
 
 use common::{COUNT, FEW, NONZERO, call, matrix, vector};
 use insta::assert_snapshot;
@@ -354,4 +358,14 @@ fn a_panic_in_the_program() {
     });
     assert!(panicked.is_err());
     assert!(vector(2).relu().ok().is_ok(), "no mode is left behind");
+}
+
+#[test]
+fn a_tensor_of_more_dimensions_than_a_graph_can_hold() {
+    let x = Tensor::zeros([1; 64], DType::F32);
+    let t = trace(|x: Tensor| x.relu(), x.clone()).unwrap();
+    assert_eq!(&t.graph().to_string().parse::<Graph>().unwrap(), t.graph());
+    let e = trace(|x: Tensor| x.unsqueeze(0), x).unwrap_err();
+    let refused = trace(|x: Tensor| x, Tensor::zeros([1; 65], DType::F32)).unwrap_err();
+    assert_snapshot!(format!("{}\n{}", text(&e), text(&refused)), @"");
 }

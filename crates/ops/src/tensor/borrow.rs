@@ -11,16 +11,21 @@
 //! storage, of which there are few. Releasing one of the first [`LOCK_FREE_ENTRIES`] borrows is a
 //! single atomic store.
 //!
+//! A storage that a running trace has captured cannot be borrowed on other threads
+//! ([`Storage::capture`](super::storage::Storage::capture)): an eager use there would not be in the
+//! graph. Without such a trace this costs a comparison under the lock.
+//!
 //! A kernel's arguments are borrowed for the call, and the handles it gets carry a [`Grant`]:
 //! reads, writes, views and nested calls through such a handle are checked against everybody else's
 //! borrows, not against the borrow they come from.
 
 use crate::error::AccessError;
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, TraceTag};
 use crate::tensor::overlap::{contains, may_overlap, overlaps_byte_range};
 use smallvec::SmallVec;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The kind of access a borrow permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,6 +176,23 @@ struct Entry {
     holder: Holder,
 }
 
+thread_local! {
+    static UNOBSERVED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `f`, whose reads no program sees: for the text of a graph, or a copy of a program's state.
+/// Tensors that traces of other threads have captured can be borrowed.
+pub fn unobserved<R>(f: impl FnOnce() -> R) -> R {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            UNOBSERVED.set(self.0);
+        }
+    }
+    let _restore = Restore(UNOBSERVED.replace(true));
+    f()
+}
+
 /// The number of undeclared writes attempted in this process. A call inspects its borrows only if
 /// the number changed.
 static UNDECLARED_WRITES: AtomicU64 = AtomicU64::new(0);
@@ -199,6 +221,8 @@ pub(crate) struct Borrows {
 struct Table {
     last: u64,
     entries: SmallVec<[Entry; 1]>,
+    /// The traces that have captured the storage. Those that have ended are removed later.
+    traces: Vec<Arc<TraceTag>>,
 }
 
 /// The locked table, with the liveness of its first entries.
@@ -228,6 +252,15 @@ impl Locked<'_> {
         self.entries().find(|e| e.id == id)
     }
 
+    /// A running trace of another thread that has captured the storage.
+    #[cold]
+    fn captured_elsewhere(&mut self) -> Option<Arc<TraceTag>> {
+        self.table.traces.retain(|trace| !trace.has_ended());
+        let here = std::thread::current().id();
+        let elsewhere = self.table.traces.iter().find(|trace| trace.thread != here);
+        elsewhere.filter(|_| !UNOBSERVED.get()).cloned()
+    }
+
     /// Whether the borrow `id` is `of` or an ancestor of `of`.
     fn is_ancestor(&self, id: u64, of: u64) -> bool {
         let mut current = of;
@@ -242,7 +275,7 @@ impl Locked<'_> {
 
     /// Adds the entry of a new borrow, reusing a free entry if there is one.
     fn add(&mut self, parent: u64, access: Access, region: Region, holder: Holder) -> Grant {
-        let Table { last, entries } = &mut *self.table;
+        let Table { last, entries, .. } = &mut *self.table;
         *last += 1;
         let id = *last;
         let grant = Grant::new(id, access, region.strided.is_some());
@@ -293,6 +326,16 @@ impl Borrows {
         let region = Region::of(tensor);
         let mut t = self.lock();
         let parent = tensor.grant.id();
+        if parent == 0
+            && !t.table.traces.is_empty()
+            && let Some(trace) = t.captured_elsewhere()
+        {
+            return Err(AccessError::Captured {
+                wanted: access.verb(),
+                arg: holder.subject(),
+                trace,
+            });
+        }
         if parent != 0 {
             let parent_borrow = t.get(parent).ok_or(AccessError::Stale)?;
             if access == Access::Write && !tensor.grant.may_write() {
@@ -324,6 +367,14 @@ impl Borrows {
             });
         }
         Ok(t.add(parent, access, region, holder))
+    }
+
+    /// Refuses new borrows on other threads than that of `trace`, until `trace` ends. A borrow that
+    /// is live already goes on, and so does whatever descends from it.
+    pub(crate) fn capture(&self, trace: &Arc<TraceTag>) {
+        let mut t = self.lock();
+        t.table.traces.retain(|other| !other.has_ended() && !Arc::ptr_eq(other, trace));
+        t.table.traces.push(trace.clone());
     }
 
     /// The error of a write attempted through this read-only borrow, if there was one.

@@ -12,7 +12,8 @@ pub(crate) mod overlap;
 pub(crate) mod shape;
 pub(crate) mod storage;
 
-use crate::error::{AccessError, Error, Result};
+use crate::dispatch::failures::access_failed;
+use crate::error::{AccessError, Error, ErrorKind, Result};
 use crate::tensor::alloc::Block;
 use crate::tensor::borrow::{Access, Borrows, Grant, Holder};
 use crate::tensor::meta::{Dims, IntoDims, Meta};
@@ -20,8 +21,8 @@ use crate::tensor::storage::{Data, HostBuffer, Storage};
 use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, Device, Layout};
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
 
 /// A tensor handle. Cloning shares the storage; a write through one handle is seen through all of
@@ -55,6 +56,7 @@ pub struct TraceTag {
     /// The thread it belongs to.
     pub thread: ThreadId,
     ended: AtomicBool,
+    first_error: OnceLock<Error>,
 }
 
 impl TraceTag {
@@ -64,7 +66,18 @@ impl TraceTag {
             name: name.into(),
             thread: std::thread::current().id(),
             ended: AtomicBool::new(false),
+            first_error: OnceLock::new(),
         })
+    }
+
+    /// Records an error of an operation, on whatever thread. The first error stays.
+    pub fn fail(&self, e: &Error) {
+        self.first_error.get_or_init(|| e.clone());
+    }
+
+    /// The first error of any operation.
+    pub fn first_error(&self) -> Option<&Error> {
+        self.first_error.get()
     }
 
     /// Marks it over: its tensors cannot be used from now on.
@@ -424,17 +437,14 @@ impl Tensor {
     /// The sizes as plain numbers; an error where one is symbolic.
     #[track_caller]
     pub fn sizes_i64(&self) -> Result<Vec<i64>> {
+        let loc = maquette_ir::Loc::caller();
         self.ok()?;
-        self.sizes()
-            .iter()
-            .map(|s| {
-                s.as_i64().ok_or_else(|| {
-                    Error::msg(format!(
-                        "the size {s} is symbolic; `sizes_i64` is for concrete tensors"
-                    ))
-                })
-            })
-            .collect()
+        let symbolic = |s: &SymInt| {
+            let message =
+                format!("the size {s} is symbolic; `sizes_i64` is for concrete tensors");
+            access_failed(self, Error::from(ErrorKind::Message(message)).at(loc))
+        };
+        self.sizes().iter().map(|s| s.as_i64().ok_or_else(|| symbolic(s))).collect()
     }
 
     /// How often its storage was written to.
