@@ -533,13 +533,22 @@ fn an_empty_list_of_numbers_joins_tensors_of_any_rank() {
     let (none, some) = (vector(0), matrix(2, 3));
     assert_eq!(join((none.clone(), some.clone())).sizes_i64().unwrap(), [2, 3]);
     let t = options().trace(join, (none.clone(), some.clone())).unwrap();
-    assert_snapshot!(t, @"");
+    assert_snapshot!(t, @r"
+    graph graph(%x: f32[s0], %y: f32[s1, s2]) -> (f32[s1, s2])
+      where s0 in [0, oo), s1 in [0, oo), s2 in [0, oo)
+      guard s0 == 0
+    {
+      %cat: f32[s1, s2] = aten::cat([%x, %y])
+      return %cat
+    }
+    ");
     let y = t.run((none.clone(), matrix(4, 3))).unwrap();
     assert_eq!(y.sizes_i64().unwrap(), [4, 3]);
     assert!(t.run((vector(2), some.clone())).is_err());
     assert!(options().trace(join, (some.clone(), none.clone())).is_ok());
     let e = options().trace(join, (some.clone(), vector(2))).unwrap_err();
-    assert_snapshot!(e.kind().to_string(), @"");
+    assert_snapshot!(e.kind().to_string(), @"`tensors[1]` must have sizes [s0, s1] except in \
+        dimension 0, found sizes [s2]");
     // of two lists of numbers, neither is known to be empty, and neither has to be
     let t = options().trace(join, (none, vector(2))).unwrap();
     assert!(t.graph().guards().is_empty());

@@ -109,3 +109,59 @@ impl Scope {
         (result, found.filter(is_here))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sym::{Range, SymBool, SymInt};
+
+    fn unbacked(scope: &Scope) -> SymInt {
+        scope.unbacked(Range::SIZE, "t::op", Loc::caller())
+    }
+
+    fn first(scope: &Scope) -> Option<String> {
+        scope.take_refusal().map(|r| r.error.to_string())
+    }
+
+    #[test]
+    fn a_scope_keeps_the_first_error_of_its_decisions() {
+        let scope = Scope::new();
+        let u = unbacked(&scope);
+        assert!(u.gt(3).guard().is_err() && u.guard_int().is_err());
+        assert!(u.lt(0).check("impossible").is_err());
+        assert!(first(&scope).is_some_and(|e| e.starts_with("cannot branch on `u0 > 3`")));
+        assert!(first(&scope).is_none());
+        assert!(u.gt(3).check("possible").is_ok() && u.gt(2).guard().is_ok());
+        assert!(u.eq(9).statically_known().is_none() && u.hint().is_none());
+        assert!(first(&scope).is_none());
+    }
+
+    #[test]
+    fn what_has_no_scope_is_of_the_one_that_the_thread_has_entered() {
+        let (scope, other) = (Scope::new(), Scope::new());
+        let of_constant = || SymBool::from(false).check("never").is_err();
+        assert!(of_constant());
+        assert!(scope.enter(of_constant));
+        assert!(first(&scope).is_some());
+        let dead = SymInt::from(1i64).floor_div(0);
+        assert!(scope.enter(|| other.enter(|| dead.guard_int().is_err())));
+        assert!(first(&scope).is_none() && first(&other).is_some());
+        let foreign = unbacked(&other).gt(3);
+        assert!(scope.enter(|| foreign.guard().is_err()));
+        assert!(first(&scope).is_some() && first(&other).is_some());
+    }
+
+    #[test]
+    fn a_watch_tells_its_own_errors_from_others() {
+        let scope = Scope::new();
+        let u = unbacked(&scope);
+        let decide = |n: i64| u.gt(n).guard().is_err();
+        assert!(decide(1));
+        let (_, found) = scope.watch(|| decide(2) && decide(3));
+        assert!(found.is_some_and(|r| r.error.to_string().contains("u0 > 2")));
+        assert!(first(&scope).is_some_and(|e| e.contains("u0 > 1")));
+        let elsewhere = || std::thread::scope(|s| s.spawn(|| decide(4)).join().is_ok());
+        let (_, found) = scope.watch(elsewhere);
+        assert!(found.is_none() && first(&scope).is_some_and(|e| e.contains("u0 > 4")));
+    }
+}

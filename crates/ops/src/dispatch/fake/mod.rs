@@ -112,7 +112,13 @@ impl FakeCtx {
         let before = scope.with(|d| d.guards.len());
         let loaded = f();
         scope.with(|d| d.guards.iter_mut().skip(before).for_each(|g| g.loc = self.loc));
-        loaded.map_err(|e| match e.kind() {
+        loaded.map_err(|e| self.decided_by_caller(e))
+    }
+
+    /// Attributes the error of a decision to the line that called the operator: its rule took the
+    /// decision for that call.
+    fn decided_by_caller(&self, e: Error) -> Error {
+        match e.kind() {
             ErrorKind::Guard(SymError::DataDependent(d)) => {
                 SymError::DataDependent(Box::new(DataDependent {
                     loc: self.loc,
@@ -121,7 +127,7 @@ impl FakeCtx {
                 .into()
             }
             _ => e,
-        })
+        }
     }
 
     /// Runs `f` with a context outside any trace. Used to apply metadata rules to real tensors.
@@ -170,7 +176,8 @@ pub fn call(op: Op, args: &[Value], scope: Option<&Scope>, loc: Loc) -> Result<O
             Some(def) if state.fake.is_none() => {
                 // a rule may try a decision and go on; a failure that counts is the rule's result
                 let rule = || mode::on_behalf_of(loc, || def.fake(&cx, &state, args));
-                watch_decisions(&cx, rule).0.and_then(well_formed)
+                let outputs = watch_decisions(&cx, rule).0.and_then(well_formed);
+                outputs.map_err(|e| cx.decided_by_caller(e))
             }
             _ => custom(&cx, &state, args),
         }
