@@ -235,16 +235,7 @@ impl<A: Float + Product> Work<'_, A> {
             // SAFETY: rows `first..first + m` of the query, `seen` of the key (transposed), and
             // scratch of their product's size.
             unsafe {
-                A::product(
-                    m,
-                    seen,
-                    e,
-                    dense(scores, seen),
-                    x,
-                    Mat(y.0, y.2, y.1),
-                    before,
-                    A::ZERO,
-                )
+                A::product(m, seen, e, dense(scores, seen), x, Mat(y.0, y.2, y.1), before, A::ZERO)
             }
         } else {
             scores.fill(A::ZERO);

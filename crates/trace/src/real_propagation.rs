@@ -70,18 +70,14 @@ impl RealValues {
     }
 
     /// Makes a call on the real tensors.
-    pub(crate) fn call(
-        &mut self,
-        op: Op,
-        args: &Args,
-        scope: &Scope,
-        loc: Loc,
-    ) -> Result<Outputs> {
+    pub(crate) fn call(&mut self, op: Op, args: &Args, scope: &Scope, loc: Loc) -> Result<Outputs> {
         let args = args.iter().map(|v| self.real_value(v)).collect::<Result<Args>>()?;
         // a kernel may discard errors: it does the same in every run
-        let call = || random::apart(&mut self.random, || {
-            mode::without_modes(|| mode::on_behalf_of(loc, || op.call_at(args, loc)))
-        });
+        let call = || {
+            random::apart(&mut self.random, || {
+                mode::without_modes(|| mode::on_behalf_of(loc, || op.call_at(args, loc)))
+            })
+        };
         scope.watch(call).0
     }
 

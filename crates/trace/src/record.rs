@@ -15,8 +15,8 @@ use crate::op_record::OpRecord;
 use maquette_interp::Captured;
 use maquette_ir::Loc;
 use maquette_ir::graph::{
-    Arg, BindSource, BuildError, Created, Graph, GraphBuilder, MAX_RANK, ResultSpec, StrId, TensorType, TypeId,
-    ValueId, ValueType,
+    Arg, BindSource, BuildError, Created, Graph, GraphBuilder, MAX_RANK, ResultSpec, StrId,
+    TensorType, TypeId, ValueId, ValueType,
 };
 use maquette_ir::sym::{Assertion, Expr, Scope, SymInt, SymTable, SymbolId, SymbolKind};
 use maquette_ops::{
@@ -462,10 +462,10 @@ impl Recorder {
             }
             .into());
         }
-        // until the trace ends, a use on another thread would be executed and not recorded
-        t.storage()?.capture(&self.tag);
         let mut consts = std::mem::take(&mut self.consts);
         let found = consts.get_or_define(t, |t| {
+            // until the trace ends, a use on another thread would be executed and not recorded
+            t.storage()?.capture(&self.tag);
             let ty = self.tensor_type(t.meta())?;
             Ok(define(self, ty, t))
         });

@@ -134,12 +134,7 @@ impl TraceSession {
             }
         }
         let real_values = real_values.map(RefCell::new);
-        let tracer = Tracer {
-            tag,
-            scope,
-            recorder: RefCell::new(recorder),
-            real_values,
-        };
+        let tracer = Tracer { tag, scope, recorder: RefCell::new(recorder), real_values };
         Ok(TraceSession {
             tracer: Rc::new(tracer),
             inputs,

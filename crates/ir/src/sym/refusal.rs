@@ -101,8 +101,7 @@ impl Scope {
         let before = self.take_refusal();
         let result = f();
         let found = self.take_refusal();
-        let here = std::thread::current().id();
-        let is_here = |r: &Refusal| r.thread == here;
+        let is_here = |r: &Refusal| r.thread == std::thread::current().id();
         if let Some(stays) = before.as_ref().or(found.as_ref().filter(|r| !is_here(r))) {
             self.shared().refusal.record(stays);
         }

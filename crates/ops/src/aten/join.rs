@@ -46,9 +46,8 @@ fn cat_meta(parts: &[&Tensor], dim: i64) -> Result<Meta> {
     let dtype =
         promote(parts.iter().map(|t| super::lowering::operand(&Value::Tensor((*t).clone()))));
     // a 1-d part of symbolic size is a placeholder if the ranks leave no other possibility
-    let may_be_placeholder = |t: &Tensor| {
-        is_placeholder(t) || t.dim() == 1 && t.sizes()[0].as_i64().is_none()
-    };
+    let may_be_placeholder =
+        |t: &Tensor| is_placeholder(t) || t.dim() == 1 && t.sizes()[0].as_i64().is_none();
     let certain = parts.iter().find(|t| !may_be_placeholder(t));
     let Some(first) = certain.or_else(|| parts.iter().find(|t| !is_placeholder(t))) else {
         return Ok(fresh(parts[0], parts[0].sizes().into(), dtype));

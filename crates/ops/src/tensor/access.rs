@@ -189,7 +189,8 @@ impl Tensor {
     pub fn read<T: Element>(&self) -> Result<ReadGuard<'_, T>> {
         let loc = Loc::caller();
         let raw = self.typed_raw::<T>("read").map_err(|e| e.at(loc))?;
-        let borrow = self.borrow(Access::Read, Holder::Guard(loc)).map_err(|e| failed(e.at(loc)))?;
+        let borrow =
+            self.borrow(Access::Read, Holder::Guard(loc)).map_err(|e| failed(e.at(loc)))?;
         let shape = shape(&raw.layout);
         // SAFETY: `typed_raw` checked the bounds and the element type. The view is aligned, because
         // `raw` checked the first element and strides count elements. It is shared safely, because
@@ -207,7 +208,8 @@ impl Tensor {
     pub fn write<T: Element>(&mut self) -> Result<WriteGuard<'_, T>> {
         let loc = Loc::caller();
         let raw = self.typed_raw::<T>("written").map_err(|e| e.at(loc))?;
-        let borrow = self.borrow(Access::Write, Holder::Guard(loc)).map_err(|e| failed(e.at(loc)))?;
+        let borrow =
+            self.borrow(Access::Write, Holder::Guard(loc)).map_err(|e| failed(e.at(loc)))?;
         if !raw.layout.sizes.contains(&0) && !is_nested(&raw.layout) {
             let (sizes, strides) = (raw.layout.sizes.to_vec(), raw.layout.strides.to_vec());
             let e = match may_self_overlap(&raw.layout) {

@@ -20,8 +20,8 @@
 //! borrows, not against the borrow they come from.
 
 use crate::error::AccessError;
-use crate::tensor::{Tensor, TraceTag};
 use crate::tensor::overlap::{contains, may_overlap, overlaps_byte_range};
+use crate::tensor::{Tensor, TraceTag};
 use smallvec::SmallVec;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};

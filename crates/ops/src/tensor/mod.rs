@@ -440,8 +440,7 @@ impl Tensor {
         let loc = maquette_ir::Loc::caller();
         self.ok()?;
         let symbolic = |s: &SymInt| {
-            let message =
-                format!("the size {s} is symbolic; `sizes_i64` is for concrete tensors");
+            let message = format!("the size {s} is symbolic; `sizes_i64` is for concrete tensors");
             access_failed(self, Error::from(ErrorKind::Message(message)).at(loc))
         };
         self.sizes().iter().map(|s| s.as_i64().ok_or_else(|| symbolic(s))).collect()

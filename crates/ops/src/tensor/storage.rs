@@ -9,10 +9,10 @@
 use crate::dispatch::failures::failed;
 use crate::error::Error;
 use crate::mode;
-use crate::tensor::{Tensor, TraceTag};
 use crate::tensor::alloc::Block;
 use crate::tensor::borrow::Borrows;
 use crate::tensor::meta::IntoDims;
+use crate::tensor::{Tensor, TraceTag};
 use maquette_ir::{DType, Loc};
 use std::any::Any;
 use std::ptr::NonNull;

@@ -71,9 +71,7 @@ fn a_decision_whose_error_the_program_discards_is_the_error_of_the_trace() {
             let n = call(&NONZERO, args![&x]).unwrap().size(0);
             if n.eq(0).guard().is_ok() { x.neg() } else { x.relu() }
         }),
-        ("check", |x| {
-            if x.size(0).gt(9).check("many").is_ok() { x.neg() } else { x.relu() }
-        }),
+        ("check", |x| if x.size(0).gt(9).check("many").is_ok() { x.neg() } else { x.relu() }),
         ("a check of a constant", |x| {
             let _ = SymBool::from(x.dim() == 2).check("a matrix");
             x.relu()
@@ -84,7 +82,11 @@ fn a_decision_whose_error_the_program_discards_is_the_error_of_the_trace() {
         }),
         ("an argument that must be a number", |x| {
             let n = call(&NONZERO, args![&x]).unwrap().size(0);
-            if maquette_ops::call("aten::softmax.int", args![&x, n]).is_ok() { x.neg() } else { x.relu() }
+            if maquette_ops::call("aten::softmax.int", args![&x, n]).is_ok() {
+                x.neg()
+            } else {
+                x.relu()
+            }
         }),
         ("a size as a number", |x| {
             let n = maquette_ops::Value::from(call(&NONZERO, args![&x]).unwrap().size(0));

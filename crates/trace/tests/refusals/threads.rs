@@ -65,7 +65,10 @@ fn a_captured_tensor_is_refused_on_other_threads_until_the_trace_ends() {
         writeln!(out, "{title}: {}", text(e)).unwrap();
     }
     assert_snapshot!("captured_elsewhere", out);
-    assert!(e.is_same(&errors[0].1), "the trace fails, even if the program discards the error: {e}");
+    assert!(
+        e.is_same(&errors[0].1),
+        "the trace fails, even if the program discards the error: {e}"
+    );
     elsewhere(|| tensors[0].clone().add_(1.0).ok().map(drop)).unwrap();
 }
 
