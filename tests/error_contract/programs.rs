@@ -190,6 +190,30 @@ pub fn rows() -> Vec<Row> {
                 x(),
             )
         }),
+        fails!("a value that is asked for, with another one in case of an error", {
+            symbolic().trace(|x: Tensor| &x + f64::from(x.sum().item::<f32>().unwrap_or(5.0)), x())
+        }),
+        fails!("a decision on a value, with an answer in case of an error", {
+            let model = |x: Tensor| -> Tensor {
+                let n = ops::call("aten::nonzero", args![&x]).map_or(1.into(), |out| {
+                    out[0].tensor().map_or(1.into(), |found| found.size(0))
+                });
+                if n.gt(2).guard().unwrap_or(true) { x.relu() } else { x.neg() }
+            };
+            symbolic().trace(model, x())
+        }),
+        fails!("a captured tensor on another thread", {
+            let w = x();
+            let model = |x: Tensor| -> Tensor {
+                let y = &x + &w;
+                let elsewhere = std::thread::scope(|s| s.spawn(|| w.relu()).join());
+                elsewhere.map_or(x, |z| &y + z.ok().cloned().unwrap_or_else(|_| y.clone()))
+            };
+            trace(model, x())
+        }),
+        fails!("more dimensions than a graph can hold", {
+            trace(|x: Tensor| x.unsqueeze(0), Tensor::zeros([1; 64], DType::F32))
+        }),
         fails!(
             "a fake kernel that is wrong, found by a run",
             symbolic().trace(|x: Tensor| wrong_fake(&x), x())?.run(x())

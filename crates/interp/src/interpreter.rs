@@ -65,7 +65,7 @@ impl<'a> Interpreter<'a> {
             None => SourceInfo::of_caller(),
         };
         if mode::is_active() {
-            return Err(Error::from(TraceError::Run).at(source_info.call_site));
+            return Err(mode::failed(Error::from(TraceError::Run).at(source_info.call_site)));
         }
         mode::without_modes(|| self.execute(inputs, &source_info))
             .map_err(|e| source_info.locate(e))

@@ -229,13 +229,14 @@ impl<A: Float + Product> Work<'_, A> {
         let seen = if self.causal { l.min(rows.end) } else { l };
         let (scores, weights, values) =
             (&mut scores[..m * seen], &mut weights[..m * seen], &mut values[..m * d]);
+        let (before, after) = self.scales();
         if !scores.is_empty() && e > 0 {
             let scores_of_keys = Gemm {
                 sizes: [m, seen, e],
                 c: row_major(scores, seen),
                 a: self.q.at(batch).from_row(first),
                 b: self.k.at(batch).transposed(),
-                alpha: self.scale,
+                alpha: before,
                 beta: A::ZERO,
             };
             // SAFETY: rows `first..first + m` of the query, the first `seen` rows of the key, and
@@ -247,7 +248,8 @@ impl<A: Float + Product> Work<'_, A> {
         let mut scale = [A::ONE; ROWS.1];
         for (r, scale) in scale.iter_mut().enumerate().take(m) {
             let (s, w) = (&mut scores[r * seen..][..seen], &mut weights[r * seen..][..seen]);
-            *scale = A::ONE / self.weights(batch * n + first + r, first + r, s, w, &mut hidden[..]);
+            let row = (batch * n + first + r, first + r);
+            *scale = A::ONE / self.weights(row, after, s, w, &mut hidden[..]);
         }
         if m * d > 0 && seen > 0 {
             let weighted_values = Gemm {
@@ -280,12 +282,27 @@ impl<A: Float + Product> Work<'_, A> {
         }
     }
 
-    /// Computes the exponentials of one row's scores and returns their sum. `row` is the index of
-    /// the row among all batches, `query` the index within its batch.
+    /// The factors of the scores before and after the maximum is subtracted; their product is the
+    /// scale.
+    ///
+    /// A product with a score of 50 rounds by 2e-6, and an exponential has that error in all its
+    /// digits. Differences to the maximum are small wherever the exponential is not, so that the
+    /// scale is applied to these. A float mask is added to scaled scores, and a factor that is not
+    /// positive has no maximum to keep: then the scores are scaled first.
+    fn scales(&self) -> (A, A) {
+        let float_mask = self.mask.as_ref().is_some_and(|(_, m)| m.dtype() != DType::Bool);
+        match self.scale > A::ZERO && self.scale < A::INFINITY && !float_mask {
+            true => (A::ONE, self.scale),
+            false => (self.scale, A::ONE),
+        }
+    }
+
+    /// Computes the exponentials of one row's scores times `scale` and returns their sum. `row`
+    /// counts over all batches, `query` within one.
     fn weights(
         &self,
-        row: usize,
-        query: usize,
+        (row, query): (usize, usize),
+        scale: A,
         scores: &mut [A],
         weights: &mut [A],
         hidden: &mut [A],
@@ -307,14 +324,16 @@ impl<A: Float + Product> Work<'_, A> {
         let max = lanes::row::<A, Max>(self.isa, scores, -A::INFINITY);
         // A row without visible keys: all weights are 0, and the sum counts as 1 to avoid 0 / 0.
         let max = if max == -A::INFINITY { A::ZERO } else { max };
-        let sum = row_into::<A, Add, _>(self.isa, scores, weights, A::ZERO, |x: A| (x - max).exp());
+        let sum = row_into::<A, Add, _>(self.isa, scores, weights, A::ZERO, |x: A| {
+            ((x - max) * scale).exp()
+        });
         let sum = if sum == A::ZERO { A::ONE } else { sum };
         if let Some(round) = self.round {
             weights.iter_mut().for_each(|w| *w = round(*w));
         }
         if let Some((writer, sizes, strides)) = &self.logsumexp {
             // SAFETY: the element of this row belongs to this task.
-            unsafe { writer.write(offset(sizes, strides, row), max + sum.log()) }
+            unsafe { writer.write(offset(sizes, strides, row), max * scale + sum.log()) }
         }
         sum
     }

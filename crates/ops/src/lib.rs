@@ -34,7 +34,7 @@ pub use methods::{Operand, Recurrence};
 pub use module::Module;
 pub use tensor::access::{ReadGuard, WriteGuard};
 pub use tensor::alloc::release_cached_memory;
-pub use tensor::borrow::Access;
+pub use tensor::borrow::{Access, unobserved};
 pub use tensor::clone_storages::StorageCloner;
 pub use tensor::element::Element;
 pub use tensor::meta::{Concrete, Dims, IntoDims, Meta};

@@ -5,7 +5,7 @@ use crate::inputs::{TraceInputs, guarded_integers};
 use crate::traced::{Traced, TracedProgram};
 use crate::tracer::TraceSession;
 use maquette_ir::Loc;
-use maquette_ops::{Result, Tensor, Tree, tree};
+use maquette_ops::{Result, Tensor, Tree, mode, tree};
 
 /// Traces `f` with static sizes: `TraceOptions::new().trace(f, inputs)`.
 ///
@@ -114,6 +114,20 @@ impl TraceOptions {
     /// # Ok::<(), maquette_ops::Error>(())
     /// ```
     ///
+    /// The graph does what `f` does, so `f` cannot act on an error of the trace. An operation is a
+    /// call of an operator, an access to data (`read`, `item`, `to_vec`, …), or a decision
+    /// (`guard`, `guard_int`, `check`). The first error of any operation is the error of the trace,
+    /// even if `f` discards it, as in `x.item::<f32>().unwrap_or(0.0)`. The same holds for a fake
+    /// kernel. A query decides nothing and may have no answer: `statically_known`, `hint`, `range`,
+    /// `as_i64`, `poisoned`, `Display`.
+    ///
+    /// A trace belongs to the thread that made it. Until it ends, no other thread can use its
+    /// tensors, or read or write a real tensor that it has captured: such a use would take place,
+    /// and the graph would not hold it. The use is an error, and the error of the trace. Any other
+    /// real tensor is usable everywhere, the samples among them. Work that another thread started
+    /// before the trace captured the tensor goes on; what becomes of its results is up to the
+    /// caller.
+    ///
     /// # Errors
     /// The options do not fit the inputs; or the first error of any operation in `f`, even if its
     /// result is unused.
@@ -123,7 +137,7 @@ impl TraceOptions {
         f: impl FnOnce(I) -> O,
         inputs: I,
     ) -> Result<Traced<I, O::Output>> {
-        self.record(f, None, inputs, Loc::caller())
+        self.record(f, None, inputs, Loc::caller()).map_err(mode::failed)
     }
 
     /// Traces `f`; with `state`, the program's own tensors are inputs.

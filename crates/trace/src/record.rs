@@ -274,6 +274,9 @@ impl Recorder {
 
     /// The interned type of a tensor.
     fn tensor_type(&mut self, m: &Meta) -> Result<TypeId> {
+        if m.rank() > MAX_RANK {
+            return Err(TraceError::Graph(BuildError::Rank { rank: m.rank() }).into());
+        }
         let ty = TensorType {
             dtype: m.dtype,
             device: m.device,

@@ -6,7 +6,7 @@ use crate::record::Recorder;
 use crate::traced::Traced;
 use maquette_ir::Loc;
 use maquette_ir::graph::{ValueId, ValueType};
-use maquette_ops::{Result, Tensor, Tree};
+use maquette_ops::{Result, Tensor, Tree, mode};
 
 /// A tensor of the program's own that the graph takes as an input.
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ impl TraceOptions {
         state: &[(String, Tensor)],
         inputs: I,
     ) -> Result<Traced<I, O::Output>> {
-        self.record(f, Some(state), inputs, Loc::caller())
+        self.record(f, Some(state), inputs, Loc::caller()).map_err(mode::failed)
     }
 }
 

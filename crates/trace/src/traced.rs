@@ -6,7 +6,7 @@ use maquette_interp::{Interpreter, SourceInfo};
 use maquette_ir::Loc;
 use maquette_ir::graph::Graph;
 use maquette_ops::tree::TreeSpec;
-use maquette_ops::{Result, RunError, Tree, Value, tree};
+use maquette_ops::{Result, RunError, Tree, Value, mode, tree};
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -138,7 +138,7 @@ impl<I: Tree, O: Tree> Traced<I, O> {
             let run = Interpreter::new(graph).with_source_info(source_info).run(&given)?;
             O::unflatten(&interface.out_spec, &mut run.results.into_iter())
         };
-        run().map_err(|e| source_info.locate(e))
+        run().map_err(|e| mode::failed(source_info.locate(e)))
     }
 }
 

@@ -28,7 +28,6 @@ struct Tracer {
     recorder: RefCell<Recorder>,
     /// With `propagate_real`: the real tensors that correspond to the traced ones.
     real_values: Option<RefCell<RealValues>>,
-    first_error: RefCell<Option<Error>>,
 }
 
 impl Mode for Tracer {
@@ -49,7 +48,7 @@ impl Mode for Tracer {
             Err(e) if missing(&e) => (Outputs::new(), Some(e)),
             outputs => (outputs?, None),
         };
-        let real = real_values.borrow_mut().call(op, &args, loc)?;
+        let real = real_values.borrow_mut().call(op, &args, &self.scope, loc)?;
         let outputs = match missing {
             Some(e) => {
                 real_propagation::infer_outputs(op, &call.fake_args, &real, &self.scope, loc)
@@ -72,7 +71,14 @@ impl Mode for Tracer {
     }
 
     fn failed(&self, e: &Error) {
-        self.first_error.borrow_mut().get_or_insert_with(|| e.clone());
+        // a decision whose error the program discarded came first, unless the call failed with it
+        if let Some(refusal) = self.scope.take_refusal() {
+            let earlier = fake::decision_failed(&refusal);
+            if earlier.kind().to_string() != e.kind().to_string() {
+                self.tag.fail(&earlier);
+            }
+        }
+        self.tag.fail(e);
     }
 
     fn trace(&self) -> Option<&Arc<TraceTag>> {
@@ -81,6 +87,12 @@ impl Mode for Tracer {
 }
 
 impl Tracer {
+    /// The first error of any operation so far.
+    fn first_error(&self) -> Option<Error> {
+        let refused = || self.scope.take_refusal().map(|r| fake::decision_failed(&r));
+        self.tag.first_error().cloned().or_else(refused)
+    }
+
     /// Records host data that the program creates. The data is a constant, copied at each run as
     /// the program would create it each time.
     fn lift(&self, t: &Tensor, loc: Loc) -> Result<Tensor> {
@@ -122,13 +134,7 @@ impl TraceSession {
             }
         }
         let real_values = real_values.map(RefCell::new);
-        let tracer = Tracer {
-            tag,
-            scope,
-            recorder: RefCell::new(recorder),
-            real_values,
-            first_error: RefCell::new(None),
-        };
+        let tracer = Tracer { tag, scope, recorder: RefCell::new(recorder), real_values };
         Ok(TraceSession {
             tracer: Rc::new(tracer),
             inputs,
@@ -143,7 +149,7 @@ impl TraceSession {
 
     /// Runs the program under the tracer.
     pub(crate) fn run<R>(&self, f: impl FnOnce() -> R) -> R {
-        mode::with_mode(self.tracer.clone(), f)
+        self.tracer.scope.enter(|| mode::with_mode(self.tracer.clone(), f))
     }
 
     /// Ends the trace. `output` is the flattened output of the program.
@@ -157,7 +163,7 @@ impl TraceSession {
         output: Result<(TreeSpec, Vec<Leaf>)>,
     ) -> Result<TracedProgram> {
         let tracer = &*self.tracer;
-        if let Some(e) = tracer.first_error.borrow_mut().take() {
+        if let Some(e) = tracer.first_error() {
             return Err(e);
         }
         let (out_spec, leaves) = output?;

@@ -370,3 +370,41 @@ fn a_run_returns_the_tree_without_its_results() {
     let e = trace(|_: Tensor| -> Result<Tensor> { bail!("no such program") }, vector(1));
     assert!(e.unwrap_err().to_string().contains("no such program"));
 }
+
+#[test]
+fn an_empty_list_of_numbers_joins_tensors_of_any_rank() {
+    let join = |(x, y): (Tensor, Tensor)| Tensor::cat([&x, &y], 0);
+    let options = || TraceOptions::symbolic().names(["x", "y"]);
+    // as in PyTorch, a tensor of sizes [0] stands in any concatenation
+    let (none, some) = (vector(0), matrix(2, 3));
+    assert_eq!(join((none.clone(), some.clone())).sizes_i64().unwrap(), [2, 3]);
+    let t = options().trace(join, (none.clone(), some.clone())).unwrap();
+    assert_snapshot!(t, @r"
+    graph graph(%x: f32[s0], %y: f32[s1, s2]) -> (f32[s1, s2])
+      where s0 in [0, oo), s1 in [0, oo), s2 in [0, oo)
+      guard s0 == 0
+    {
+      %cat: f32[s1, s2] = aten::cat([%x, %y])
+      return %cat
+    }
+    ");
+    let y = t.run((none.clone(), matrix(4, 3))).unwrap();
+    assert_eq!(y.sizes_i64().unwrap(), [4, 3]);
+    assert!(t.run((vector(2), some.clone())).is_err());
+    assert!(options().trace(join, (some.clone(), none.clone())).is_ok());
+    let e = options().trace(join, (some.clone(), vector(2))).unwrap_err();
+    assert_snapshot!(e.kind().to_string(), @"`tensors[1]` must have sizes [s0, s1] except in \
+        dimension 0, found sizes [s2]");
+    // of two lists of numbers, neither is known to be empty, and neither has to be
+    let t = options().trace(join, (none, vector(2))).unwrap();
+    assert!(t.graph().guards().is_empty());
+    assert_eq!(t.run((vector(3), vector(0))).unwrap().sizes_i64().unwrap(), [3]);
+    // a size that depends on data must be 0
+    let chosen = |(x, y): (Tensor, Tensor)| -> Result<Tensor> {
+        Ok(Tensor::cat([&y, &call(&NONZERO, args![&x])?.i((.., 0))], 0))
+    };
+    let t = options().trace(chosen, (vector(2), Tensor::zeros([2, 3], DType::I64))).unwrap();
+    let run = |x: Tensor| t.run((x, Tensor::zeros([2, 3], DType::I64)));
+    assert_eq!(run(Tensor::zeros([4], DType::F32)).unwrap().sizes_i64().unwrap(), [2, 3]);
+    assert!(run(Tensor::ones([1], DType::F32)).is_err());
+}

@@ -1,6 +1,10 @@
 //! What is refused, by trace and by run, and what the errors say.
 
 mod common;
+#[path = "refusals/discarded.rs"]
+mod discarded;
+#[path = "refusals/threads.rs"]
+mod threads;
 
 use common::{COUNT, FEW, NONZERO, call, matrix, vector};
 use insta::assert_snapshot;
@@ -275,7 +279,7 @@ fn tensors_that_leave_their_trace() {
 #[test]
 fn a_tensor_on_another_thread() {
     let found = Mutex::new(None);
-    trace(
+    let e = trace(
         |x: Tensor| {
             let y = x.clone();
             *found.lock().unwrap() =
@@ -284,9 +288,9 @@ fn a_tensor_on_another_thread() {
         },
         vector(2),
     )
-    .unwrap();
-    let e = found.into_inner().unwrap().unwrap();
+    .unwrap_err();
     assert!(matches!(e.kind(), ErrorKind::Trace(TraceError::OtherThread { .. })), "{e}");
+    assert!(e.is_same(&found.into_inner().unwrap().unwrap()), "the program discarded it");
 }
 
 #[test]
@@ -354,4 +358,19 @@ fn a_panic_in_the_program() {
     });
     assert!(panicked.is_err());
     assert!(vector(2).relu().ok().is_ok(), "no mode is left behind");
+}
+
+#[test]
+fn a_tensor_of_more_dimensions_than_a_graph_can_hold() {
+    let x = Tensor::zeros([1; 64], DType::F32);
+    let t = trace(|x: Tensor| x.relu(), x.clone()).unwrap();
+    assert_eq!(&t.graph().to_string().parse::<Graph>().unwrap(), t.graph());
+    let e = trace(|x: Tensor| x.unsqueeze(0), x).unwrap_err();
+    let refused = trace(|x: Tensor| x, Tensor::zeros([1; 65], DType::F32)).unwrap_err();
+    assert_snapshot!(format!("{}\n{}", text(&e), text(&refused)), @r"
+    aten::unsqueeze: a tensor has 65 dimensions; a graph's tensors have at most 64
+      at crates/trace/tests/refusals.rs:N
+    a tensor has 65 dimensions; a graph's tensors have at most 64
+      at crates/trace/tests/refusals.rs:N
+    ");
 }

@@ -1,7 +1,7 @@
 //! Files of recorded calls: `NAME.json` beside `NAME.safetensors`.
 
-use super::recorded::RecordedCall;
-use maquette_ops::{Args, Op};
+use super::recorded::{RecordedCall, SharedStorages};
+use maquette_ops::{Args, Op, Value};
 use safetensors::SafeTensors;
 use serde_json::Value as Json;
 use std::collections::{BTreeSet, HashMap};
@@ -110,6 +110,14 @@ impl File {
     /// out.
     pub fn samples(&self, op: Op) -> impl Iterator<Item = Args> + '_ {
         self.calls.iter().filter_map(move |c| c.arguments(op).ok())
+    }
+
+    /// The arguments and the outputs of each call; those that cannot be read are left out.
+    pub fn results(&self, op: Op) -> impl Iterator<Item = (Args, Value)> + '_ {
+        self.calls.iter().filter_map(move |c| {
+            let out = c.value(&c.out, &mut SharedStorages::new()).ok()?;
+            Some((c.arguments(op).ok()?, out))
+        })
     }
 
     /// Whether there are none.

@@ -9,7 +9,7 @@ use maquette_ir::Loc;
 use maquette_ir::graph::{Graph, InputRole, Stmt};
 use maquette_ops::library::Facts;
 use maquette_ops::module::Slot;
-use maquette_ops::{Result, Tensor, Tree, Value};
+use maquette_ops::{Result, Tensor, Tree, Value, mode};
 use maquette_rewrite::{ExternalTensor, FunctionalGraph};
 use maquette_trace::{Interface, TracedProgram};
 use std::fmt;
@@ -110,7 +110,7 @@ impl<I: Tree, O: Tree> Program<I, O> {
             let outputs = interpreter.run(&given)?.results;
             O::unflatten(&self.interface.out_spec, &mut outputs.into_iter())
         };
-        run().map_err(|e| source_info.locate(e))
+        run().map_err(|e| mode::failed(source_info.locate(e)))
     }
 }
 

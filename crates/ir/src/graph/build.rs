@@ -41,6 +41,12 @@ pub enum BuildError {
         /// The operator, or the part of the graph.
         at: String,
     },
+    /// A tensor has too many dimensions, so that the text of the graph would not parse.
+    #[error("a tensor has {rank} dimensions; a graph's tensors have at most {}", super::MAX_RANK)]
+    Rank {
+        /// The number of dimensions.
+        rank: usize,
+    },
     /// A symbol's name is a reserved word of graph text.
     #[error("a symbol cannot be named `{0}`: the name is a reserved word of graph text")]
     Reserved(String),

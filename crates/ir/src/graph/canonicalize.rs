@@ -12,7 +12,7 @@ use super::types::{
     Arg, IgnoredInEq, Name, Node, Res, Span, Stmt, StrId, TypeId, ValueId, ValueRange, ValueType,
     contiguous_strides,
 };
-use super::{Const, Graph, MAX_LIST_DEPTH};
+use super::{Const, Graph, MAX_LIST_DEPTH, MAX_RANK};
 use crate::sym::{BoolExpr, Expr, SymError, SymTable, SymbolId};
 use indexmap::{IndexMap, IndexSet};
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
@@ -47,6 +47,9 @@ pub(super) fn canonicalize(
     out.strings =
         strings.order.iter().filter_map(|&i| from.strings.get_index(i)).cloned().collect();
     out.types = types.order.iter().filter_map(|&i| from.types.get_index(i)).cloned().collect();
+    if let Some(ty) = out.types.iter().find(|ty| ty.rank() > MAX_RANK) {
+        return Err(BuildError::Rank { rank: ty.rank() });
+    }
     out.move_exprs(symbols)?;
     Ok(out)
 }

@@ -5,6 +5,7 @@
 //! that outlives its scope gives [`SymError::ScopeClosed`]. Each thread caches the scope that it
 //! used last, which spares the map lookup in the common case.
 
+use super::refusal::FirstRefusal;
 use super::scope_data::{Origin, ScopeData};
 use super::sym_int::SymInt;
 use super::{Expr, Range, SymError, SymbolKind};
@@ -20,12 +21,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 pub(super) struct TableId(u32);
 
 #[derive(Debug)]
-struct Shared {
+pub(super) struct Shared {
     id: TableId,
     /// `None` after the scope is closed.
     data: Mutex<Option<ScopeData>>,
     /// The thread inside [`Scope::with`], as its [`thread_token`]; zero if there is none.
     owner: AtomicUsize,
+    /// The first error of a decision.
+    pub(super) refusal: FirstRefusal,
 }
 
 /// Closes the scope when the last [`Scope`] is dropped, although threads may still cache `Shared`.
@@ -80,6 +83,11 @@ impl Shared {
     }
 }
 
+/// The live scope with this number.
+pub(super) fn find(id: TableId) -> Option<Arc<Shared>> {
+    SCOPES.read().unwrap_or_else(PoisonError::into_inner).get(&id).and_then(Weak::upgrade)
+}
+
 /// Runs `f` on the data of a scope, found by its number.
 ///
 /// # Errors
@@ -98,9 +106,7 @@ pub(super) fn with_data<R>(
     if let Ok(Some(done)) = remembered {
         return done;
     }
-    let found =
-        SCOPES.read().unwrap_or_else(PoisonError::into_inner).get(&id).and_then(Weak::upgrade);
-    let shared = found.ok_or(SymError::ScopeClosed)?;
+    let shared = find(id).ok_or(SymError::ScopeClosed)?;
     // Thread-locals of an ending thread are gone. Without its cache only the lookup is slower.
     let _ = LAST.try_with(|last| last.borrow_mut().replace(shared.clone()));
     f.map_or(Err(SymError::ScopeClosed), |f| shared.run(f))
@@ -127,6 +133,7 @@ impl Scope {
             id,
             data: Mutex::new(Some(ScopeData::default())),
             owner: AtomicUsize::new(0),
+            refusal: FirstRefusal::default(),
         });
         SCOPES.write().unwrap_or_else(PoisonError::into_inner).insert(id, Arc::downgrade(&shared));
         Scope(Arc::new(CloseOnDrop(shared)))
@@ -144,8 +151,12 @@ impl Scope {
         self.shared().id == id
     }
 
-    fn shared(&self) -> &Shared {
+    pub(super) fn shared(&self) -> &Shared {
         &self.0.0
+    }
+
+    pub(super) fn shared_arc(&self) -> Arc<Shared> {
+        self.0.0.clone()
     }
 
     /// A backed symbol for the size of an input. Without a name it is called `s0`, `s1`, …. Guards

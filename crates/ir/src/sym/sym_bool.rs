@@ -1,6 +1,7 @@
 //! [`SymBool`]: the handle of a condition on symbolic sizes, as PyTorch's `SymBool`.
 
 use super::poison::{self, PoisonId, SharedError};
+use super::refusal::decided;
 use super::scope::{TableId, with_data};
 use super::sym_int::{Pair, SymInt};
 use super::{BoolExpr, BoolId, Rel, SymError};
@@ -158,40 +159,46 @@ impl SymBool {
     /// taken and recorded at the caller's line: as a guard, or as a runtime assertion if data with
     /// example values take part.
     ///
+    /// A trace fails with an error that this gives, even if the program discards it. To ask without
+    /// deciding, use [`SymBool::statically_known`].
+    ///
     /// # Errors
     /// [`SymError::DataDependent`] if the condition depends on data without example values, or the
     /// handle's own error.
     #[track_caller]
     pub fn guard(self) -> Result<bool, SymError> {
+        let loc = Loc::caller();
         match self.0 {
             Repr::Const(b) => Ok(b),
             Repr::Sym(table, id) => {
-                let loc = Loc::caller();
-                with_data(table, |data| data.guard(BoolExpr::Id(id), loc))?
+                let found = with_data(table, |data| data.guard(BoolExpr::Id(id), loc)).flatten();
+                decided(Some(table), loc, found)
             }
-            Repr::Poison(poison_id) => Err(poison::raise(poison_id)),
+            Repr::Poison(poison_id) => decided(None, loc, Err(poison::raise(poison_id))),
         }
     }
 
     /// Asserts the condition, as PyTorch's `torch._check`. Unless it is provable, it is recorded as
     /// a deferred runtime assertion with the message and the caller's line, and assumed from then
-    /// on.
+    /// on. A trace fails with an error that this gives, even if the program discards it.
     ///
     /// # Errors
     /// [`SymError::AssertionFailed`] if the condition is provably false or false on the example
     /// values.
     #[track_caller]
     pub fn check(self, message: &str) -> Result<(), SymError> {
+        let loc = Loc::caller();
         match self.0 {
             Repr::Const(true) => Ok(()),
             Repr::Const(false) => {
-                Err(SymError::AssertionFailed { cond: "false".into(), message: message.into() })
+                let (cond, message) = ("false".into(), message.into());
+                decided(None, loc, Err(SymError::AssertionFailed { cond, message }))
             }
             Repr::Sym(table, id) => {
-                let loc = Loc::caller();
-                with_data(table, |data| data.check(BoolExpr::Id(id), message, loc))?
+                let checked = with_data(table, |data| data.check(BoolExpr::Id(id), message, loc));
+                decided(Some(table), loc, checked.flatten())
             }
-            Repr::Poison(poison_id) => Err(poison::raise(poison_id)),
+            Repr::Poison(poison_id) => decided(None, loc, Err(poison::raise(poison_id))),
         }
     }
 

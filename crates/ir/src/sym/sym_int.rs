@@ -2,6 +2,7 @@
 
 use super::arith::Op;
 use super::poison::{self, PoisonId, SharedError};
+use super::refusal::decided;
 use super::scope::{TableId, with_data};
 use super::sym_bool::SymBool;
 use super::{Expr, ExprId, Range, Rel, SymError};
@@ -135,17 +136,21 @@ impl SymInt {
     /// The value as a number, which specialises the trace to it: unless the value is provable, the
     /// guard that it equals the example value is recorded at the caller's line.
     ///
+    /// A trace fails with an error that this gives, even if the program discards it. To ask without
+    /// deciding, use [`SymInt::as_i64`] or [`SymInt::hint`].
+    ///
     /// # Errors
     /// [`SymError::DataDependent`] if the value depends on data without example values.
     #[track_caller]
     pub fn guard_int(self) -> Result<i64, SymError> {
+        let loc = Loc::caller();
         match self.0 {
             Repr::Int(n) => Ok(n),
             Repr::Sym(table, id) => {
-                let loc = Loc::caller();
-                with_data(table, |data| data.guard_int(Expr::Id(id), loc))?
+                let found = with_data(table, |data| data.guard_int(Expr::Id(id), loc)).flatten();
+                decided(Some(table), loc, found)
             }
-            Repr::Poison(p) => Err(poison::raise(p)),
+            Repr::Poison(p) => decided(None, loc, Err(poison::raise(p))),
         }
     }
 

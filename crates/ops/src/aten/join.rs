@@ -42,7 +42,11 @@ fn is_placeholder(t: &Tensor) -> bool {
 fn cat_meta(parts: &[&Tensor], dim: i64) -> Result<Meta> {
     let dtype =
         promote(parts.iter().map(|t| super::lowering::operand(&Value::Tensor((*t).clone()))));
-    let Some(first) = parts.iter().find(|t| !is_placeholder(t)) else {
+    // a 1-d part of symbolic size is a placeholder if the ranks leave no other possibility
+    let may_be_placeholder =
+        |t: &Tensor| is_placeholder(t) || t.dim() == 1 && t.sizes()[0].as_i64().is_none();
+    let certain = parts.iter().find(|t| !may_be_placeholder(t));
+    let Some(first) = certain.or_else(|| parts.iter().find(|t| !is_placeholder(t))) else {
         return Ok(fresh(parts[0], parts[0].sizes().into(), dtype));
     };
     if first.dim() == 0 {
@@ -55,13 +59,18 @@ fn cat_meta(parts: &[&Tensor], dim: i64) -> Result<Meta> {
     let mut channels_last = true;
     sizes[d] = 0.into();
     for (i, t) in parts.iter().enumerate().filter(|(_, t)| !is_placeholder(t)) {
-        let mismatch = || {
+        let misfit = || {
             let (expected, found) = (dims_text(first.sizes()), dims_text(t.sizes()));
-            Error::value(format!(
+            format!(
                 "`tensors[{i}]` must have sizes {expected} except in dimension {dim}, found sizes \
                     {found}"
-            ))
+            )
         };
+        let mismatch = || Error::value(misfit());
+        if t.dim() != sizes.len() && may_be_placeholder(t) {
+            require(t.sizes()[0].eq(0), misfit)?;
+            continue;
+        }
         if t.dim() != sizes.len() {
             return Err(mismatch());
         }

@@ -18,6 +18,7 @@ pub(crate) mod coerce_args;
 pub(crate) mod cpu_exec;
 mod custom_kernel;
 pub(crate) mod device;
+pub(crate) mod failures;
 pub mod fake;
 pub mod mode;
 pub(crate) mod value;
@@ -57,7 +58,7 @@ pub fn call_kw(name: &str, args: Args, kwargs: Kwargs) -> Result<Outputs> {
 }
 
 fn call_named(name: &str, args: Args, kwargs: Kwargs, loc: Loc) -> Result<Outputs> {
-    let (op, mut args) = library::resolve(name, args, kwargs, loc)?;
+    let (op, mut args) = library::resolve(name, args, kwargs, loc).map_err(failures::failed)?;
     dispatch(op, &mut args, loc)
 }
 
@@ -66,16 +67,10 @@ fn call_named(name: &str, args: Args, kwargs: Kwargs, loc: Loc) -> Result<Output
 pub(crate) fn dispatch(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
     // the first cause is reported unchanged, without the calls that the poison passed through
     if let Some(e) = args.iter().find_map(poison_in) {
-        return Err(e);
+        return Err(failures::failed(e));
     }
     let loc = mode::user_loc().unwrap_or(loc);
-    run(op, args, loc).map_err(|e| {
-        let e = for_caller(e, op, loc);
-        if let Some(mode) = mode::current() {
-            mode.failed(&e);
-        }
-        e
-    })
+    run(op, args, loc).map_err(|e| failures::failed(for_caller(e, op, loc)))
 }
 
 /// The error that a poisoned tensor or integer among the arguments carries.
@@ -236,7 +231,7 @@ fn check_trace(
         return Err(TraceError::Ended { trace }.into());
     }
     if tag.thread != std::thread::current().id() {
-        return Err(TraceError::OtherThread { trace }.into());
+        return Err(TraceError::OtherThread { trace: tag.clone() }.into());
     }
     match current {
         Some(c) if std::sync::Arc::ptr_eq(c, tag) => Ok(()),

@@ -1,6 +1,7 @@
 //! Dispatch modes: a thread-local stack of interceptors of operator calls, as PyTorch's
 //! `TorchDispatchMode`. The tracer is one.
 
+use crate::dispatch::failures;
 use crate::dispatch::value::{Args, Outputs};
 use crate::error::{Error, Result};
 use crate::library::Op;
@@ -9,6 +10,8 @@ use maquette_ir::Loc;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
+
+pub use crate::dispatch::failures::failed;
 
 /// An interceptor of operator calls. It is active while it is on top of the thread's mode stack.
 pub trait Mode {
@@ -19,8 +22,8 @@ pub trait Mode {
     /// Called when host data becomes a tensor. Returns the tensor that the program sees instead.
     fn host_data(&self, t: Tensor, loc: Loc) -> Tensor;
 
-    /// Called when an operator call fails. The program may ignore the poisoned result, so this may
-    /// be the only report.
+    /// Called when an operation of the program fails: a call, or an access to data. The program may
+    /// discard the error, so this may be the only report.
     fn failed(&self, e: &Error);
 
     /// The trace that this mode records, if it is a tracer.
@@ -53,7 +56,7 @@ pub fn with_mode<R>(mode: Rc<dyn Mode>, f: impl FnOnce() -> R) -> R {
         STACK.with_borrow_mut(|s| s.pop());
         DEPTH.set(depth);
     });
-    f()
+    failures::unwatched(f)
 }
 
 /// Runs `f` with all modes disabled. Fake kernels run this way, and so do computations of a mode

@@ -1,6 +1,8 @@
 //! Errors of access to a tensor's data.
 
+use crate::tensor::TraceTag;
 use maquette_ir::{DType, Device};
+use std::sync::Arc;
 
 /// An access to a tensor's data that was refused.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +19,21 @@ pub enum AccessError {
         holder: String,
         /// `reads` or `writes`.
         held: &'static str,
+    },
+    /// A real tensor that a running trace has captured was used on another thread. The use would
+    /// take place, and the graph would not hold it.
+    #[error(
+        "cannot {wanted} `{arg}`: the trace `{}` has captured this tensor, and a trace belongs \
+            to the thread that made it. Use the tensor on that thread, or before or after the trace",
+        .trace.name
+    )]
+    Captured {
+        /// `read` or `write`.
+        wanted: &'static str,
+        /// The item that was to be borrowed: an argument's name, or `the tensor`.
+        arg: String,
+        /// The trace.
+        trace: Arc<TraceTag>,
     },
     /// A write through an argument that the schema does not mark as mutated.
     #[error(

@@ -1,5 +1,6 @@
 //! Errors of fake execution, tracing and running graphs.
 
+use crate::tensor::TraceTag;
 use std::sync::Arc;
 
 /// A fake kernel that is missing or broke its contract.
@@ -138,12 +139,12 @@ pub enum TraceError {
     },
     /// A traced tensor was used on another thread than its trace's.
     #[error(
-        "a tensor of the trace `{trace}` was used on another thread; a trace belongs to the \
-            thread that made it"
+        "a tensor of the trace `{}` was used on another thread; a trace belongs to the \
+            thread that made it", .trace.name
     )]
     OtherThread {
-        /// The trace's name.
-        trace: Arc<str>,
+        /// The trace.
+        trace: Arc<TraceTag>,
     },
     /// A traced tensor was used in another trace.
     #[error(

@@ -1,5 +1,6 @@
 //! Python's indexing in Rust: [`Tensor::i`] takes tuples of numbers, ranges, new axes and tensors.
 
+use crate::dispatch::failures::failed;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 use maquette_ir::Loc;
@@ -130,7 +131,7 @@ impl Tensor {
     #[track_caller]
     pub fn i(&self, index: impl IntoIndex) -> Tensor {
         let loc = Loc::caller();
-        self.indexed(index.into_index()).unwrap_or_else(|e| Tensor::poison(e.at(loc)))
+        self.indexed(index.into_index()).unwrap_or_else(|e| Tensor::poison(failed(e.at(loc))))
     }
 
     #[track_caller]

@@ -8,6 +8,7 @@
 #![allow(unsafe_code)]
 
 use crate::Element;
+use crate::dispatch::failures::{access_failed, failed};
 use crate::error::{AccessError, Error, Result};
 use crate::mode;
 use crate::tensor::borrow::{Access, Holder};
@@ -89,6 +90,7 @@ pub(crate) struct Raw {
 
 impl Tensor {
     /// The address and layout of the tensor's host data.
+    #[track_caller]
     pub(crate) fn raw(&self) -> Result<Raw> {
         let buffer = self.host()?;
         let layout = self.meta().concrete().ok_or_else(|| self.out_of_bounds(buffer))?;
@@ -112,6 +114,7 @@ impl Tensor {
 
     /// As [`Tensor::raw`] for a layout known to be `n` contiguous elements: the address of the
     /// first.
+    #[track_caller]
     pub(crate) fn raw_row(&self, n: i64) -> Result<NonNull<u8>> {
         let buffer = self.host()?;
         let size = self.dtype().size() as i64;
@@ -124,15 +127,25 @@ impl Tensor {
         }
     }
 
+    /// The bytes of the storage. There is no other way to them, so that an access to a tensor
+    /// without contents cannot go unreported.
+    #[track_caller]
     fn host(&self) -> Result<&HostBuffer> {
         let storage = self.ok()?.storage()?;
-        if self.slot().is_some() {
-            return Err(AccessError::Traced.into());
-        }
         match &storage.data {
+            _ if self.slot().is_some() => Err(self.refused(AccessError::Traced)),
             Data::Host(buffer) => Ok(buffer),
-            _ => Err(AccessError::Fake.into()),
+            Data::Fake => Err(self.refused(AccessError::Fake)),
         }
+    }
+
+    /// A refused access at the caller's line, reported to the trace.
+    #[cold]
+    #[track_caller]
+    fn refused(&self, e: AccessError) -> Error {
+        // a function pointer to `Loc::caller` would give a line of the standard library
+        let loc = Loc::caller();
+        access_failed(self, Error::from(e).at(mode::user_loc().unwrap_or(loc)))
     }
 
     #[cold]
@@ -157,10 +170,11 @@ impl Tensor {
         Ok(ptr)
     }
 
+    #[track_caller]
     fn typed_raw<T: Element>(&self, what: &'static str) -> Result<Raw> {
         let raw = self.raw()?;
-        if mode::current().is_some() {
-            return Err(AccessError::WhileTracing(what).into());
+        if mode::is_active() {
+            return Err(self.refused(AccessError::WhileTracing(what)));
         }
         if self.dtype() != T::DTYPE {
             return Err(AccessError::DType { expected: T::DTYPE, found: self.dtype() }.into());
@@ -177,7 +191,8 @@ impl Tensor {
     pub fn read<T: Element>(&self) -> Result<ReadGuard<'_, T>> {
         let loc = Loc::caller();
         let raw = self.typed_raw::<T>("read").map_err(|e| e.at(loc))?;
-        let borrow = self.borrow(Access::Read, Holder::Guard(loc)).map_err(|e| e.at(loc))?;
+        let borrow =
+            self.borrow(Access::Read, Holder::Guard(loc)).map_err(|e| failed(e.at(loc)))?;
         let shape = shape(&raw.layout);
         // SAFETY: `typed_raw` checked the bounds and the element type. The view is aligned, because
         // `raw` checked the first element and strides count elements. It is shared safely, because
@@ -195,7 +210,8 @@ impl Tensor {
     pub fn write<T: Element>(&mut self) -> Result<WriteGuard<'_, T>> {
         let loc = Loc::caller();
         let raw = self.typed_raw::<T>("written").map_err(|e| e.at(loc))?;
-        let borrow = self.borrow(Access::Write, Holder::Guard(loc)).map_err(|e| e.at(loc))?;
+        let borrow =
+            self.borrow(Access::Write, Holder::Guard(loc)).map_err(|e| failed(e.at(loc)))?;
         if !raw.layout.sizes.contains(&0) && !is_nested(&raw.layout) {
             let (sizes, strides) = (raw.layout.sizes.to_vec(), raw.layout.strides.to_vec());
             let e = match may_self_overlap(&raw.layout) {
@@ -261,7 +277,7 @@ impl Tensor {
         let loc = Loc::caller();
         match Tensor::adopt(data, sizes) {
             Ok(t) => mode::host_data(t, loc),
-            Err(e) => Tensor::poison(e.at(loc)),
+            Err(e) => Tensor::poison(failed(e.at(loc))),
         }
     }
 

@@ -15,11 +15,16 @@
 //! intersect. Taking a borrow locks the table and costs one comparison per live borrow of the
 //! storage, of which there are few. Releasing one of the first [`LOCK_FREE_ENTRIES`] borrows is a
 //! single atomic store.
+//!
+//! A storage that a running trace has captured cannot be borrowed on other threads
+//! ([`Storage::capture`](super::storage::Storage::capture)): an eager use there would not be in the
+//! graph. Without such a trace this costs a comparison under the lock.
 
 use crate::error::AccessError;
-use crate::tensor::Tensor;
 use crate::tensor::region::{Region, RegionLayout};
+use crate::tensor::{Tensor, TraceTag};
 use smallvec::SmallVec;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -140,6 +145,23 @@ impl Entry {
     }
 }
 
+thread_local! {
+    static UNOBSERVED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `f`, whose reads no program sees: for the text of a graph, or a copy of a program's state.
+/// Tensors that traces of other threads have captured can be borrowed.
+pub fn unobserved<R>(f: impl FnOnce() -> R) -> R {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            UNOBSERVED.set(self.0);
+        }
+    }
+    let _restore = Restore(UNOBSERVED.replace(true));
+    f()
+}
+
 /// The number of undeclared writes attempted in this process. A call inspects its borrows only if
 /// the number changed.
 static UNDECLARED_WRITES: AtomicU64 = AtomicU64::new(0);
@@ -168,6 +190,8 @@ pub(crate) struct Borrows {
 struct Table {
     last: u64,
     entries: SmallVec<[Entry; 1]>,
+    /// The traces that have captured the storage. Those that have ended are removed later.
+    traces: Vec<Arc<TraceTag>>,
 }
 
 /// The locked table, with the liveness of its first entries.
@@ -197,6 +221,15 @@ impl Locked<'_> {
         self.entries().find(|e| e.id == id)
     }
 
+    /// A running trace of another thread that has captured the storage.
+    #[cold]
+    fn captured_elsewhere(&mut self) -> Option<Arc<TraceTag>> {
+        self.table.traces.retain(|trace| !trace.has_ended());
+        let here = std::thread::current().id();
+        let elsewhere = self.table.traces.iter().find(|trace| trace.thread != here);
+        elsewhere.filter(|_| !UNOBSERVED.get()).cloned()
+    }
+
     /// Whether the borrow `id` is `of` or an ancestor of `of`.
     fn is_ancestor(&self, id: u64, of: u64) -> bool {
         let mut current = of;
@@ -219,6 +252,16 @@ impl Locked<'_> {
         parent: u64,
     ) -> Result<(), AccessError> {
         let own = tensor.grant.id();
+        if own == 0
+            && !self.table.traces.is_empty()
+            && let Some(trace) = self.captured_elsewhere()
+        {
+            return Err(AccessError::Captured {
+                wanted: access.verb(),
+                arg: holder.subject(),
+                trace,
+            });
+        }
         if own != 0 {
             let own_borrow = self.get(own).ok_or(AccessError::Stale)?;
             if access == Access::Write && !tensor.grant.may_write() {
@@ -254,7 +297,7 @@ impl Locked<'_> {
 
     /// Adds the entry of a new borrow, reusing a free entry if there is one.
     fn add(&mut self, parent: u64, access: Access, region: Region, holder: Holder) -> Grant {
-        let Table { last, entries } = &mut *self.table;
+        let Table { last, entries, .. } = &mut *self.table;
         *last += 1;
         let id = *last;
         let grant = Grant::new(id, access, region.holds_tensor());
@@ -338,6 +381,14 @@ impl Borrows {
             }
         };
         Ok(t.add(parent.id(), access, region, holder))
+    }
+
+    /// Refuses new borrows on other threads than that of `trace`, until `trace` ends. A borrow that
+    /// is live already goes on, and so does whatever descends from it.
+    pub(crate) fn capture(&self, trace: &Arc<TraceTag>) {
+        let mut t = self.lock();
+        t.table.traces.retain(|other| !other.has_ended() && !Arc::ptr_eq(other, trace));
+        t.table.traces.push(trace.clone());
     }
 
     /// The error of a write attempted through this read-only borrow, if there was one.

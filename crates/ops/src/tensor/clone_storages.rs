@@ -3,7 +3,7 @@
 use crate::dispatch::cpu_exec;
 use crate::error::Result;
 use crate::tensor::Tensor;
-use crate::tensor::borrow::{Access, Holder};
+use crate::tensor::borrow::{Access, Holder, unobserved};
 use crate::tensor::meta::Meta;
 use maquette_ir::{DType, Loc};
 use rustc_hash::FxHashMap;
@@ -25,7 +25,9 @@ impl StorageCloner {
     ///
     /// # Errors
     /// The tensor is poisoned, traced or fake, is not on the host, or somebody is writing to it.
+    #[track_caller]
     pub fn clone_of(&mut self, t: &Tensor) -> Result<Tensor> {
+        let loc = Loc::caller();
         let storage = t.ok()?.storage()?;
         t.raw()?;
         let key = Arc::as_ptr(storage).addr();
@@ -35,7 +37,7 @@ impl StorageCloner {
         let bytes = Meta::contiguous([storage.len()], DType::U8).on(t.device());
         let from = t.view_of(bytes.clone())?;
         let copy = Tensor::allocate(bytes)?;
-        let borrow = from.borrow(Access::Read, Holder::Guard(Loc::caller()))?;
+        let borrow = unobserved(|| from.borrow(Access::Read, Holder::Guard(loc)))?;
         cpu_exec::copy(&from, &copy)?;
         drop(borrow);
         let view = copy.view_of(t.meta().clone());

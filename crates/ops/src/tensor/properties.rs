@@ -1,6 +1,7 @@
 //! The properties of a tensor that a program may ask for.
 
-use crate::error::{Error, Result};
+use crate::dispatch::failures::access_failed;
+use crate::error::{Error, ErrorKind, Result};
 use crate::tensor::Tensor;
 use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, Device, Layout};
@@ -83,17 +84,13 @@ impl Tensor {
     /// The sizes as plain numbers; an error where one is symbolic.
     #[track_caller]
     pub fn sizes_i64(&self) -> Result<Vec<i64>> {
+        let loc = maquette_ir::Loc::caller();
         self.ok()?;
-        self.sizes()
-            .iter()
-            .map(|s| {
-                s.as_i64().ok_or_else(|| {
-                    Error::msg(format!(
-                        "the size {s} is symbolic; `sizes_i64` is for concrete tensors"
-                    ))
-                })
-            })
-            .collect()
+        let symbolic = |s: &SymInt| {
+            let message = format!("the size {s} is symbolic; `sizes_i64` is for concrete tensors");
+            access_failed(self, Error::from(ErrorKind::Message(message)).at(loc))
+        };
+        self.sizes().iter().map(|s| s.as_i64().ok_or_else(|| symbolic(s))).collect()
     }
 
     /// How often its storage was written to.

@@ -6,17 +6,18 @@
 //! [`Storage::borrows`], which excludes all others during a write; see `access.rs`.
 #![allow(unsafe_code)]
 
+use crate::dispatch::failures::failed;
 use crate::error::Error;
 use crate::mode;
-use crate::tensor::Tensor;
 use crate::tensor::alloc::Block;
 use crate::tensor::borrow::Borrows;
 use crate::tensor::meta::IntoDims;
+use crate::tensor::{Tensor, TraceTag};
 use maquette_ir::{DType, Loc};
 use std::any::Any;
 use std::ptr::NonNull;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// A buffer of bytes on the host.
 pub(crate) struct HostBuffer {
@@ -116,7 +117,7 @@ impl Tensor {
         let buffer = unsafe { HostBuffer::foreign(bytes, owner) };
         match Tensor::over(buffer, sizes, dtype) {
             Ok(t) => mode::host_data(t, loc),
-            Err(e) => Tensor::poison(e.at(loc)),
+            Err(e) => Tensor::poison(failed(e.at(loc))),
         }
     }
 }
@@ -154,6 +155,12 @@ impl Storage {
     /// Counts a write. Called by the dispatcher, and by a tracer for the storages of its trace.
     pub fn bump_version(&self) {
         self.version.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Marks the storage as captured by a running trace. Until the trace ends, no other thread can
+    /// borrow it.
+    pub fn capture(&self, trace: &Arc<TraceTag>) {
+        self.borrows.capture(trace);
     }
 
     /// Records the error of a failed write. The first error is kept.

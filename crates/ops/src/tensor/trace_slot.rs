@@ -1,7 +1,8 @@
 //! What a traced tensor knows of its trace.
 
-use std::sync::Arc;
+use crate::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
 
 /// A trace, as its tensors know it.
@@ -12,6 +13,7 @@ pub struct TraceTag {
     /// The thread it belongs to.
     pub thread: ThreadId,
     ended: AtomicBool,
+    first_error: OnceLock<Error>,
 }
 
 impl TraceTag {
@@ -21,7 +23,18 @@ impl TraceTag {
             name: name.into(),
             thread: std::thread::current().id(),
             ended: AtomicBool::new(false),
+            first_error: OnceLock::new(),
         })
+    }
+
+    /// Records an error of an operation, on whatever thread. The first error stays.
+    pub fn fail(&self, e: &Error) {
+        self.first_error.get_or_init(|| e.clone());
+    }
+
+    /// The first error of any operation.
+    pub fn first_error(&self) -> Option<&Error> {
+        self.first_error.get()
     }
 
     /// Marks it over: its tensors cannot be used from now on.

@@ -85,6 +85,8 @@ impl Recorder {
         }
         let mut consts = std::mem::take(&mut self.consts);
         let found = consts.get_or_define(t, |t| {
+            // Until the trace ends, a use on another thread would be executed and not recorded.
+            t.storage()?.capture(&self.tag);
             let ty = self.tensor_type(t.meta())?;
             Ok(define(self, ty, t))
         });

@@ -14,13 +14,14 @@ pub use profile::{FakeProfile, FakeProfiles, Profiled, TensorProfile};
 
 use crate::dispatch::coerce_args::coerce_args;
 use crate::dispatch::device::device_of;
+use crate::dispatch::failures;
 use crate::dispatch::returned_argument;
 use crate::dispatch::value::{Args, Outputs, Value};
 use crate::error::{CallError, Error, ErrorKind, FakeError, Result};
 use crate::library::{Op, OpState};
 use crate::mode;
 use crate::tensor::{Tensor, dims_text};
-use maquette_ir::sym::{DataDependent, Range, Scope, SymError, SymInt};
+use maquette_ir::sym::{DataDependent, Range, Refusal, Scope, SymError, SymInt};
 use maquette_ir::{Layout, Loc};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -111,7 +112,13 @@ impl FakeCtx {
         let before = scope.with(|d| d.guards.len());
         let loaded = f();
         scope.with(|d| d.guards.iter_mut().skip(before).for_each(|g| g.loc = self.loc));
-        loaded.map_err(|e| match e.kind() {
+        loaded.map_err(|e| self.decided_by_caller(e))
+    }
+
+    /// Attributes the error of a decision to the line that called the operator: its rule took the
+    /// decision for that call.
+    fn decided_by_caller(&self, e: Error) -> Error {
+        match e.kind() {
             ErrorKind::Guard(SymError::DataDependent(d)) => {
                 SymError::DataDependent(Box::new(DataDependent {
                     loc: self.loc,
@@ -120,7 +127,7 @@ impl FakeCtx {
                 .into()
             }
             _ => e,
-        })
+        }
     }
 
     /// Runs `f` with a context outside any trace. Used to apply metadata rules to real tensors.
@@ -167,7 +174,10 @@ pub fn call(op: Op, args: &[Value], scope: Option<&Scope>, loc: Loc) -> Result<O
         let cx = FakeCtx { scope, op, loc, fresh: RefCell::new(Vec::new()) };
         match state.builtin {
             Some(def) if state.fake.is_none() => {
-                mode::on_behalf_of(loc, || def.fake(&cx, &state, args)).and_then(well_formed)
+                // a rule may try a decision and go on; a failure that counts is the rule's result
+                let rule = || mode::on_behalf_of(loc, || def.fake(&cx, &state, args));
+                let outputs = watch_decisions(&cx, rule).0.and_then(well_formed);
+                outputs.map_err(|e| cx.decided_by_caller(e))
             }
             _ => custom(&cx, &state, args),
         }
@@ -179,6 +189,26 @@ pub fn call(op: Op, args: &[Value], scope: Option<&Scope>, loc: Loc) -> Result<O
 /// error.
 pub fn without_data<T>(f: impl FnOnce() -> T) -> T {
     within(None, |_| f())
+}
+
+/// Runs `f`, and returns the first error of the decisions in it.
+fn watch_decisions<T>(cx: &FakeCtx, f: impl FnOnce() -> T) -> (T, Option<Error>) {
+    match &cx.scope {
+        Some(scope) => {
+            let (result, refused) = scope.watch(f);
+            (result, refused.map(|r| decision_failed(&r)))
+        }
+        None => (f(), None),
+    }
+}
+
+/// The error of a decision, with its line.
+pub fn decision_failed(refusal: &Refusal) -> Error {
+    match &refusal.error {
+        // its text names the line
+        error @ SymError::DataDependent(_) => error.clone().into(),
+        error => Error::from(error.clone()).at(refusal.loc),
+    }
 }
 
 fn within<T>(scope: Option<&Scope>, f: impl FnOnce(Option<Scope>) -> T) -> T {
@@ -234,7 +264,12 @@ fn custom(cx: &FakeCtx, state: &OpState, args: &[Value]) -> Result<Outputs> {
         };
         return generated(state, args).ok_or_else(missing);
     };
-    let outputs = mode::in_user_code(|| (fake.f)(cx, args))?;
+    let run = || mode::in_user_code(|| (fake.f)(cx, args));
+    let ((outputs, refused), discarded) = failures::watch(|| watch_decisions(cx, run));
+    let outputs = outputs?;
+    if let Some(e) = discarded.or(refused) {
+        return Err(e);
+    }
     crate::dispatch::check_returns(state, args, &outputs).map_err(|e| match e.kind() {
         ErrorKind::Call(c) => contract(c).into(),
         _ => e,
