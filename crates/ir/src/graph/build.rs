@@ -8,6 +8,7 @@ use super::types::{
 };
 use super::{Const, ConstSource, Graph, names};
 use crate::Loc;
+use crate::schema::Schema;
 use crate::sym::{BoolExpr, Expr, SymError, SymTable, SymbolId};
 use indexmap::IndexSet;
 use rustc_hash::{FxBuildHasher, FxHashMap};
@@ -86,6 +87,7 @@ pub struct GraphBuilder {
     pub(super) guards: IndexSet<BoolExpr, FxBuildHasher>,
     pub(super) body: Vec<Stmt>,
     pub(super) locs: Vec<Option<Loc>>,
+    pub(super) bound_schemas: Vec<(StrId, Arc<Schema>)>,
     names: names::Names,
     /// For each operator, the base name and the preferred number of its results' names.
     op_bases: FxHashMap<StrId, (StrId, u32)>,
@@ -109,6 +111,7 @@ impl GraphBuilder {
             guards: IndexSet::default(),
             body: Vec::new(),
             locs: Vec::new(),
+            bound_schemas: Vec::new(),
             names: names::Names::default(),
             op_bases: FxHashMap::default(),
         }
@@ -258,6 +261,11 @@ impl GraphBuilder {
         if let Some(node) = self.nodes.get_mut(node.index()) {
             node.copies = true;
         }
+    }
+
+    /// Binds an operator to the schema that it has now; see [`Graph::bound_schema`].
+    pub fn bind_schema(&mut self, op: StrId, schema: Arc<Schema>) {
+        self.bound_schemas.push((op, schema));
     }
 
     /// Appends the definition of an unbacked symbol from a value.

@@ -39,8 +39,9 @@ pub use types::{
 pub use verify::{Invariant, VerifyError};
 
 use crate::Loc;
+use crate::schema::Schema;
 use crate::sym::{BoolExpr, SymTable};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use types::{IgnoredInEq, Value};
 
 /// Lists in arguments nest at most this deep.
@@ -71,6 +72,7 @@ pub struct Graph {
     outputs: Vec<Arg>,
     locs: IgnoredInEq<Vec<Option<Loc>>>,
     users: IgnoredInEq<OnceLock<Users>>,
+    bound_schemas: IgnoredInEq<Vec<(StrId, Arc<Schema>)>>,
 }
 
 /// For each value, the nodes that take it.
@@ -271,6 +273,12 @@ impl Graph {
     /// The source line a node was called from, where known. Text does not carry it.
     pub fn loc(&self, node: NodeId) -> Option<Loc> {
         self.locs.0.get(node.index()).copied().flatten()
+    }
+
+    /// The schema that an operator had when the graph was made, for operators that can be defined
+    /// anew. A run refuses an operator of another schema. Text does not carry schemas.
+    pub fn bound_schema(&self, op: StrId) -> Option<&Arc<Schema>> {
+        self.bound_schemas.0.iter().find(|(bound, _)| *bound == op).map(|(_, schema)| schema)
     }
 
     /// The value of this name.

@@ -10,7 +10,10 @@
 //!
 //! A real call first copies read operands that overlap mutated ones, then borrows the region of
 //! every operand ([`call_borrows`]), gives the kernel handles with exactly these rights, and checks
-//! the outputs against the schema.
+//! the outputs against the schema. Inside a kernel, only these handles and memory made in the call
+//! are usable ([`kernel_scope`](crate::tensor::kernel_scope)); a panic is an error ([`panics`]).
+//!
+//! An error before the kernel starts poisons nothing, since nothing was written.
 
 pub(crate) mod call_borrows;
 pub(crate) mod call_into;
@@ -19,11 +22,13 @@ pub(crate) mod cpu_exec;
 pub(crate) mod device;
 pub mod fake;
 pub mod mode;
+pub(crate) mod panics;
 pub(crate) mod value;
+pub(crate) mod value_list;
 pub(crate) mod write_counts;
 
 use crate::aten::Lowering;
-use crate::dispatch::call_borrows::{borrow_args, mutated_args, resolve_overlap};
+use crate::dispatch::call_borrows::{borrow_args, mutated_args, resolve_overlap, viewed_args};
 use crate::dispatch::coerce_args::{coerce_args, has_type};
 use crate::dispatch::device::device_of;
 use crate::dispatch::value::{Args, Outputs, Value};
@@ -31,6 +36,7 @@ use crate::error::{AccessError, CallError, Error, FakeError, Result, TraceError}
 use crate::library::{self, KernelFn, Kwargs, Op, OpState, Tag};
 use crate::tensor::Tensor;
 use crate::tensor::borrow::{self, Grant};
+use crate::tensor::kernel_scope::KernelScope;
 use maquette_ir::sym::SymError;
 use maquette_ir::{Device, Loc};
 
@@ -64,7 +70,7 @@ fn call_named(name: &str, args: Args, kwargs: Kwargs, loc: Loc) -> Result<Output
 pub(crate) fn dispatch(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
     // the first cause is reported unchanged, without the calls that the poison passed through
     if let Some(e) = args.iter().find_map(poison_in) {
-        return Err(e);
+        return Err(if value_list::is_depth_error(&e) { for_caller(e, op, loc) } else { e });
     }
     let loc = mode::user_loc().unwrap_or(loc);
     run(op, args, loc).map_err(|e| {
@@ -77,7 +83,7 @@ pub(crate) fn dispatch(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
 }
 
 /// The error that a poisoned tensor or integer among the arguments carries.
-fn poison_in(v: &Value) -> Option<Error> {
+pub(crate) fn poison_in(v: &Value) -> Option<Error> {
     let ints = match v {
         Value::Int(i) => std::slice::from_ref(i),
         Value::Ints(l) => l,
@@ -305,21 +311,25 @@ fn custom(
     }
     let written = mutated_args(state, args);
     resolve_overlap(state, args, false)?;
+    let viewed = viewed_args(state, args);
     let borrowed = borrow_args(op, state, args)?;
     let poison_on_failure = PoisonOnFailure { written: &written, op, loc };
     let before = borrow::undeclared_writes();
+    let scope = KernelScope::enter();
     let outputs = run_kernel(kernel, state, borrowed.args(), device);
-    // a kernel may discard the error of an undeclared write; the call must fail nevertheless
-    let undeclared_write =
-        if borrow::undeclared_writes() == before { None } else { borrowed.undeclared_write() };
-    let outputs = match undeclared_write {
+    // a kernel may discard the error of an undeclared access; the call must fail nevertheless
+    let undeclared = scope.refused_access().or_else(|| {
+        if borrow::undeclared_writes() == before { None } else { borrowed.undeclared_write() }
+    });
+    drop(scope);
+    let outputs = match undeclared {
         Some(e) if outputs.is_ok() => Err(e.into()),
         _ => outputs,
     };
     let outputs = outputs.inspect_err(|e| poison_on_failure.poison(e))?;
     drop((poison_on_failure, borrowed));
     written.iter().flat_map(Value::tensors).for_each(Tensor::bump_version);
-    finish(state, args, &written, outputs)
+    finish(state, args, &written, &viewed, outputs)
 }
 
 /// `out=` operators have no derivative.
@@ -349,21 +359,14 @@ impl PoisonOnFailure<'_> {
     }
 }
 
-impl Drop for PoisonOnFailure<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.poison(&CallError::Panicked.into());
-        }
-    }
-}
-
 fn run_kernel(
     kernel: &KernelFn,
     state: &OpState,
     borrowed: &[Value],
     device: Device,
 ) -> Result<Outputs> {
-    let mut outputs = mode::without_modes(|| mode::in_user_code(|| kernel(borrowed)))?;
+    let run = || panics::catch("kernel", || kernel(borrowed));
+    let mut outputs = mode::without_modes(|| mode::in_user_code(run))?;
     if outputs.is_empty() && state.facts.tags.returns_arguments() {
         outputs = state
             .facts
@@ -383,17 +386,22 @@ fn run_kernel(
             if t.is_fake() {
                 return Err(AccessError::Fake.into());
             }
+            // merged, moved and repeated calls are equal only if each makes its own memory
+            if state.facts.aliases[index].is_none() && !t.is_only_handle() {
+                return Err(CallError::KeptOutput { output: index }.into());
+            }
         }
     }
     Ok(outputs)
 }
 
-/// Replaces each returned argument by the caller's own handle, and removes the borrow's rights from
-/// all other returns.
+/// Replaces each returned argument by the caller's own handle, and gives returned views of an
+/// argument the rights of the caller's handle instead of the borrow's.
 fn finish(
     state: &OpState,
     borrowed: &[Value],
     written: &[Value],
+    viewed: &[Tensor],
     mut outputs: Outputs,
 ) -> Result<Outputs> {
     for (output, v) in outputs.iter_mut().enumerate() {
@@ -409,7 +417,10 @@ fn finish(
                 }
                 *v = written[place].clone();
             }
-            None => v.tensors_mut().for_each(|t| t.grant = Grant::NONE),
+            None => v.tensors_mut().for_each(|t| {
+                let base = viewed.iter().find(|base| base.shares_storage(t));
+                t.grant = base.map_or(Grant::NONE, |base| base.grant);
+            }),
         }
     }
     Ok(outputs)

@@ -274,6 +274,17 @@ pub enum RunError {
         /// The actual value.
         found: String,
     },
+    /// An operator has another schema than when the graph was made.
+    #[error(
+        "the operator was redefined: the graph was made for `{bound}`, and now it is `{found}`; \
+            trace the program again"
+    )]
+    Redefined {
+        /// The schema that the graph was made for.
+        bound: String,
+        /// The schema that the operator has now.
+        found: String,
+    },
     /// A constant has no contents, because the graph was read from text.
     #[error(
         "the constant `{name}` is known by its digest only: a graph read from text has no contents"

@@ -24,8 +24,8 @@ mod views;
 
 pub use layers::Recurrence;
 
-use crate::dispatch::dispatch;
 use crate::dispatch::value::{Args, Outputs, Value};
+use crate::dispatch::{dispatch, poison_in};
 use crate::error::{Error, Result};
 use crate::library::Op;
 use crate::tensor::Tensor;
@@ -55,8 +55,7 @@ impl Builtin {
         dispatch(self.op()?, &mut args, loc)
     }
 
-    /// The call's only tensor; poisoned, with the storages that it was to write, where the call
-    /// fails.
+    /// The call's only tensor; poisoned where the call fails.
     pub(crate) fn tensor(&self, args: Args, loc: Loc) -> Tensor {
         call_for_tensor(self.op(), args, loc)
     }
@@ -64,22 +63,22 @@ impl Builtin {
 
 fn call_for_tensor(op: Result<Op>, mut args: Args, loc: Loc) -> Tensor {
     op.and_then(|op| {
-        let written: Args = match op.is_mutable() {
-            true => args
-                .iter()
-                .enumerate()
-                .filter(|(i, _)| op.mutates(*i))
-                .map(|(_, v)| v.clone())
-                .collect(),
-            false => Args::new(),
-        };
-        dispatch(op, &mut args, loc).and_then(one_tensor).inspect_err(|e| {
-            for t in written.iter().flat_map(Value::tensors) {
-                t.poison_storage(e);
-            }
-        })
+        if op.is_mutable() {
+            spread_poison(op, &args);
+        }
+        dispatch(op, &mut args, loc).and_then(one_tensor)
     })
     .unwrap_or_else(Tensor::poison)
+}
+
+/// Poisons what a call would write if an operand is poisoned: whatever is computed from a poisoned
+/// tensor carries its error. Any other error of a call that does not reach its kernel leaves the
+/// tensors as they are, since nothing was written; a kernel that fails poisons them itself.
+pub(crate) fn spread_poison(op: Op, args: &[Value]) {
+    if let Some(e) = args.iter().find_map(poison_in) {
+        let written = args.iter().enumerate().filter(|(i, _)| op.mutates(*i));
+        written.flat_map(|(_, v)| v.tensors()).for_each(|t| t.poison_storage(&e));
+    }
 }
 
 fn one_tensor(mut out: Outputs) -> Result<Tensor> {

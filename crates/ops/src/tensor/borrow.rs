@@ -17,6 +17,7 @@
 
 use crate::error::AccessError;
 use crate::tensor::Tensor;
+use crate::tensor::kernel_scope;
 use crate::tensor::overlap::{contains, may_overlap, overlaps_byte_range};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,7 +40,7 @@ impl Access {
         }
     }
 
-    const fn verb_s(self) -> &'static str {
+    pub(crate) const fn verb_s(self) -> &'static str {
         match self {
             Access::Read => "reads",
             Access::Write => "writes",
@@ -283,7 +284,7 @@ impl Borrows {
     ///
     /// # Errors
     /// Another holder has a conflicting borrow; the handle outlived its call, may not write, or
-    /// views memory outside its own borrow.
+    /// views memory outside its own borrow; or a kernel is running that was not given the tensor.
     pub(crate) fn take(
         &self,
         tensor: &Tensor,
@@ -322,6 +323,9 @@ impl Borrows {
                 holder: e.holder.describe(),
                 held: e.access.verb_s(),
             });
+        }
+        if parent == 0 && !region.is_empty() {
+            kernel_scope::check_declared(tensor, access)?;
         }
         Ok(t.add(parent, access, region, holder))
     }

@@ -14,6 +14,7 @@ pub use profile::{FakeProfile, FakeProfiles, Profiled, TensorProfile};
 
 use crate::dispatch::coerce_args::coerce_args;
 use crate::dispatch::device::device_of;
+use crate::dispatch::panics;
 use crate::dispatch::returned_argument;
 use crate::dispatch::value::{Args, Outputs, Value};
 use crate::error::{CallError, Error, ErrorKind, FakeError, Result};
@@ -234,7 +235,7 @@ fn custom(cx: &FakeCtx, state: &OpState, args: &[Value]) -> Result<Outputs> {
         };
         return generated(state, args).ok_or_else(missing);
     };
-    let outputs = mode::in_user_code(|| (fake.f)(cx, args))?;
+    let outputs = mode::in_user_code(|| panics::catch("fake kernel", || (fake.f)(cx, args)))?;
     crate::dispatch::check_returns(state, args, &outputs).map_err(|e| match e.kind() {
         ErrorKind::Call(c) => contract(c).into(),
         _ => e,
