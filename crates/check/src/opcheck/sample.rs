@@ -85,8 +85,8 @@ pub(super) fn complete(op: Op, schema: &Schema, given: Args, max_elements: usize
     let found = element_count(&args);
     if found > max_elements {
         return Err(Error::value(format!(
-            "the sample has {found} elements, storages included, and opcheck copies and compares \
-                them in some 50 calls; pass a sample of at most {max_elements} elements, or raise \
+            "the sample has {found} elements, storages included, and every call of opcheck copies \
+                and compares them; pass a sample of at most {max_elements} elements, or raise \
                 the limit with `OpcheckOptions::max_elements`"
         )));
     }
