@@ -2,11 +2,11 @@
 //! a sample and on variants of the sample. It is the counterpart of PyTorch's
 //! `torch.library.opcheck`.
 //!
-//! All comparisons are exact, of bits and metadata. Every call gets copies of its arguments, so the
-//! elements of a sample are limited ([`OpcheckOptions::max_elements`]); arguments that share memory share it in the copies too. The variants
-//! have other sizes (equal sizes change together, then one by one), other contents, other layouts
-//! and other integers. Variants that the kernel refuses are skipped, and the report lists the sizes
-//! that could not be varied.
+//! All comparisons are exact, of bits and metadata. Every call gets copies of its arguments, so
+//! the elements of a sample are limited ([`OpcheckOptions::max_elements`]); arguments that
+//! share memory share it in the copies too. The variants have other sizes (equal sizes change
+//! together, then one by one), other contents, other layouts and other integers. Variants that
+//! the kernel refuses are skipped, and the report lists the sizes that could not be varied.
 //!
 //! The dispatcher refuses a kernel that touches tensors it was not given, or that keeps what it
 //! returns; the check of the schema reports it.

@@ -1,10 +1,11 @@
 //! The elements of a [`Value::List`].
 //!
 //! Invariant: a list nests at most [`MAX_LIST_DEPTH`] deep, itself included, as in graphs. So
-//! everything that recurses into a list (a copy, a comparison, a text, a drop) ends. Elements cannot
-//! be changed from outside of this crate, so the constructors are the only place to check. They
-//! cannot fail; instead of a list that would be nested deeper they make a list of one poisoned
-//! tensor, and so does every list around it. Any call that takes such a list ends with its error.
+//! everything that recurses into a list (a copy, a comparison, a text, a drop) ends. Elements
+//! cannot be changed from outside of this crate, so the constructors are the only place to
+//! check. They cannot fail; instead of a list that would be nested deeper they make a list of
+//! one poisoned tensor, and so does every list around it. Any call that takes such a list ends
+//! with its error.
 
 use crate::dispatch::value::Value;
 use crate::error::{CallError, Error, ErrorKind};
