@@ -4,6 +4,11 @@ use super::*;
 use maquette::library::{Kind, Library, Tag, define};
 use maquette::ops::Meta;
 
+thread_local! {
+    /// What a kernel keeps beyond its call.
+    static KEPT: std::cell::RefCell<Option<Tensor>> = const { std::cell::RefCell::new(None) };
+}
+
 fn replaces(x: &mut Tensor) -> Result<()> {
     *x = self::x();
     Ok(())
@@ -178,5 +183,40 @@ pub fn rows() -> Vec<Row> {
             inc(&mut t)
         }),
         fails!("another element type than the kernel reads", double(&Tensor::from([1.0f64]))),
+        fails!("an output that the kernel keeps", {
+            let kernel = |x: &Tensor| copy(x).inspect(|y| KEPT.set(Some(y.clone())));
+            ops::custom_op("err::keeps")
+                .arg_names(["x"])
+                .kernel(kernel)
+                .register()?
+                .call(args![&x()])
+        }),
+        fails!("a tensor that the kernel was not given", {
+            let held = x();
+            let kernel = move |x: &Tensor| (x + &held).ok().cloned();
+            ops::custom_op("err::peeks")
+                .arg_names(["x"])
+                .kernel(kernel)
+                .register()?
+                .call(args![&x()])
+        }),
+        fails!("a kernel that panics", {
+            let kernel =
+                |x: &Tensor| -> Result<Tensor> { Ok(Tensor::from([x.to_vec::<f32>()?[3]])) };
+            ops::custom_op("err::panics")
+                .arg_names(["x"])
+                .kernel(kernel)
+                .register()?
+                .call(args![&x()])
+        }),
+        fails!("a fake kernel that panics", {
+            let op = define("err::fake_panics", "(Tensor x) -> Tensor")?;
+            op.register_fake(|_: &FakeCtx, x: &Tensor| Ok(x.new_empty([x.sizes()[1]], x.dtype())))?;
+            op.call(args![&Tensor::fake([3], DType::F32)])
+        }),
+        fails!("a list nested too deeply", {
+            let deep = (0..9).fold(Value::None, |inner, _| Value::List([inner].into()));
+            double::op().call(args![deep])
+        }),
     ]
 }

@@ -104,6 +104,14 @@ pub fn rows() -> Vec<Row> {
             "something that is no operator; an unknown check; one of two tolerances",
             "`Op` and `Check` are types, and bits are compared, without tolerance",
         ),
+        fails!("a kernel that reads a tensor it was not given", {
+            let held = x();
+            check("err::c_peeks", move |x: &Tensor| (x + held.item::<f32>()?).ok().cloned(), like)
+        }),
+        fails!(
+            "a sample of too many elements",
+            opcheck(&Op::find("aten::relu")?, args![Tensor::zeros([3_000_000], DType::F32)])
+        ),
         fails!("a sample that does not fit", opcheck(&Op::find("aten::relu")?, args![])),
         without("an operator with overloads", "`Op` is one overload"),
     ]

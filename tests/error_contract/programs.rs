@@ -178,6 +178,18 @@ pub fn rows() -> Vec<Row> {
                     .parse()?;
             maquette::interp::Interpreter::new(&graph).run(&[x().into()])
         }),
+        fails!("an operator that was redefined after the trace", {
+            let define = |schema| ops::custom_op("err::redefined").schema(schema).replace();
+            let op = define("(Tensor x) -> Tensor").kernel(copy).register()?;
+            op.register_fake(copy_fake)?;
+            let model =
+                move |x: Tensor| -> Result<Tensor> { op.call(args![&x])?[0].tensor().cloned() };
+            let traced = trace(model, x())?;
+            define("(Tensor(a!) x) -> Tensor")
+                .kernel(|x: &mut Tensor| copy(&x.fill_(0.0)))
+                .register()?;
+            traced.run(x())
+        }),
         fails!(
             "text that is not a graph",
             "graph g(%x: f32[2]) -> (f32[2]) {\n  return %y\n}".parse::<Graph>()

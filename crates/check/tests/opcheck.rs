@@ -8,6 +8,9 @@ use maquette_check::opcheck::{Check, OpcheckOptions, Report, opcheck, opcheck_wi
 use maquette_ir::DType;
 use maquette_ops::{Args, Effect, FakeCtx, Op, Result, Tensor, args, custom_op};
 
+#[path = "opcheck/hostile.rs"]
+mod hostile;
+
 /// The report, whether or not it is one of failures.
 fn report(op: &Op, args: Args) -> Report {
     opcheck_with(op, args, OpcheckOptions::new().raise(false)).unwrap()

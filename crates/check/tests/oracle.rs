@@ -8,7 +8,7 @@ use maquette_check::oracle::{
 use maquette_interp::Interpreter;
 use maquette_ir::DType;
 use maquette_ops::library::Facts;
-use maquette_ops::{Args, Op, Outputs, Result, Tensor, Value, call};
+use maquette_ops::{Args, FakeCtx, Op, Outputs, Result, Tensor, Value, call, custom_op};
 use maquette_rewrite::{Level, Options, functionalize, plan};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -389,6 +389,53 @@ fn a_failing_program_is_made_small() {
         let text = program.to_string();
         assert_eq!(text.parse::<TestProgram>().unwrap().to_string(), text);
     }
+}
+
+/// Between a trace and its run, an operator becomes one that mutates its argument.
+#[test]
+fn an_operator_that_is_redefined_after_the_trace_is_refused_by_every_mode() {
+    let define = |schema: &str| custom_op("redefined::f").schema(schema).replace();
+    let pure = || {
+        let kernel = |x: &Tensor| -> Result<Tensor> { Ok(x.clone_tensor()) };
+        let op = define("(Tensor x) -> Tensor").kernel(kernel).register().unwrap();
+        let fake =
+            |_: &FakeCtx, x: &Tensor| -> Result<Tensor> { Ok(x.new_empty(x.sizes(), x.dtype())) };
+        op.register_fake(fake).unwrap();
+    };
+    let mutating = || {
+        let kernel = |x: &mut Tensor| -> Result<Tensor> { Ok(x.add_(1.0).clone_tensor()) };
+        define("(Tensor(a!) x) -> Tensor").kernel(kernel).register().unwrap();
+    };
+    let refused = |e: String, what: &str| {
+        let shows = |schema: &str| e.contains(&format!("`redefined::f{schema}`"));
+        assert!(shows("(Tensor x) -> Tensor") && shows("(Tensor(a!) x) -> Tensor"), "{what}: {e}");
+    };
+    let text = "graph program(%x: f32[2]) -> (f32[2])\n{\n  \
+        %y: f32[2] = redefined::f(%x)\n  return %y\n}\n";
+    let program: TestProgram = text.parse().unwrap();
+    let inputs = || [Tensor::from([1.0f32, 2.0])];
+    for mode in modes() {
+        pure();
+        let prepared = mode.prepare(&program, &inputs()).unwrap();
+        prepared(&inputs()).unwrap();
+        mutating();
+        match (mode.name(), prepared(&inputs())) {
+            // these call operators by name, as the program does: nothing was decided before
+            ("eager" | "text", found) => assert!(found.is_ok()),
+            (name, found) => refused(found.unwrap_err().to_string(), name),
+        }
+        pure();
+        prepared(&inputs()).unwrap();
+    }
+    let model = |x: Tensor| -> Result<Tensor> {
+        call("redefined::f", maquette_ops::args![&x])?[0].tensor().cloned()
+    };
+    let traced = maquette_trace::trace(model, inputs()[0].clone()).unwrap();
+    let functional = functionalize(traced.graph(), &Facts, &Options::new()).unwrap();
+    mutating();
+    let e = functionalize(traced.graph(), &Facts, &Options::new()).unwrap_err();
+    refused(e.to_string(), "functionalize");
+    refused(plan(&functional, &Facts).unwrap_err().to_string(), "plan");
 }
 
 #[test]

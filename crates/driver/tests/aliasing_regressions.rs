@@ -307,11 +307,11 @@ fn writes_through_views() {
     );
     book.case("some(x, [y!, None]); return y", "what is absent stays absent", &four, &|v| {
         let y = v[0].neg();
-        call("some", args![&v[0], Value::List(Box::from([Value::from(&y), Value::None]))]);
+        call("some", args![&v[0], Value::List([Value::from(&y), Value::None].into())]);
         vec![y]
     });
     book.case("some(x, [None])", "nothing is written and nothing comes of it", &four, &|v| {
-        call("some", args![&v[0], Value::List(Box::from([Value::None]))]);
+        call("some", args![&v[0], Value::List([Value::None].into())]);
         vec![]
     });
     book.case("one(neg(x)!)", "memory that nobody reads is not written", &four, &|v| {

@@ -87,8 +87,8 @@ fn wrapper(
 ) -> TokenStream {
     let (ItemFn { vis, sig, .. }, Attributes { cfg, wrapper, .. }) = (function, attrs);
     let (ident, parameters) = (&sig.ident, signature::parameters(private, arguments));
-    // Hygienic names, which no argument can have.
-    let [boxed, result] = ["boxed", "result"].map(|name| Ident::new(name, Span::mixed_site()));
+    // A hygienic name, which no argument can have.
+    let boxed = Ident::new("boxed", Span::mixed_site());
     let count = arguments.len();
     let pushes =
         arguments.iter().map(|Argument { name, ty, access }| match (access, parameter(ty)) {
@@ -97,13 +97,11 @@ fn wrapper(
             (_, Parameter::Integers) => quote!(#boxed.push(#private::Value::from_dims(#name));),
             (_, Parameter::AsKernel) => quote!(#boxed.push(#private::boxed(#name));),
         });
-    let written = arguments.iter().filter(|a| a.access == Access::Mutate).map(|a| &a.name);
-    let (ty, unbox) = match output {
-        Output::Tensors(ty) => (
-            quote!(#ty),
-            quote!(#private::tensors(#result, &[#(&#written as &dyn #private::Written),*])),
-        ),
-        Output::Other(ty) => (quote!(#private::Result<#ty>), quote!(#private::values(#result))),
+    let mutates = arguments.iter().any(|a| a.access == Access::Mutate);
+    let call = quote!(#ident::op(), #boxed);
+    let (ty, call) = match output {
+        Output::Tensors(ty) => (quote!(#ty), quote!(tensors(#call, #mutates))),
+        Output::Other(ty) => (quote!(#private::Result<#ty>), quote!(values(#call))),
     };
     quote! {
         #(#cfg)*
@@ -114,8 +112,7 @@ fn wrapper(
             #[allow(unused_mut)]
             let mut #boxed = #private::Args::with_capacity(#count);
             #(#pushes)*
-            let #result = #ident::op().call(#boxed);
-            #unbox
+            #private::#call
         }
     }
 }

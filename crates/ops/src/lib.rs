@@ -20,6 +20,7 @@ pub mod tree;
 pub use aten::Reduction;
 pub use dispatch::fake::FakeCtx;
 pub use dispatch::value::{Args, Outputs, Value, ValueKind};
+pub use dispatch::value_list::ValueList;
 pub use dispatch::write_counts::{
     call_writes, concrete_numel, contiguous_copy_writes, copy_writes,
 };
@@ -29,6 +30,7 @@ pub use error::{
     RunError, TraceError, Violation,
 };
 pub use library::{Effect, Kwargs, Op, custom_op};
+pub use maquette_ir::graph::MAX_LIST_DEPTH;
 pub use methods::index::{Index, IntoIndex, NewAxis, SliceRange};
 pub use methods::{Operand, Recurrence};
 pub use module::Module;

@@ -79,6 +79,17 @@ pub enum Reason {
         /// The argument.
         name: String,
     },
+    /// An operator has another schema than when the graph was made.
+    #[error(
+        "the operator was redefined: the graph was made for `{bound}`, and now it is `{found}`; \
+            trace the program again"
+    )]
+    Redefined {
+        /// The schema that the graph was made for.
+        bound: String,
+        /// The schema that the operator has now.
+        found: String,
+    },
     /// An operator reads elements of its argument's storage outside the argument.
     #[error(
         "{op} reads its argument's storage beyond the argument's elements; write to an \

@@ -15,6 +15,7 @@ mod error;
 mod select_plan;
 /// From a program that mutates to a graph of values: lifted, rewritten in an e-graph, and emitted.
 mod functionalize {
+    pub(crate) mod bound_schemas;
     pub(crate) mod egraph;
     pub(crate) mod emit;
     pub(crate) mod lift;
@@ -31,6 +32,7 @@ pub use maquette_ir::functional_program::{
 };
 pub use select_plan::functionalize_in_place;
 
+use functionalize::bound_schemas::bound_schemas;
 use functionalize::lift::requirements::Requirements;
 use functionalize::{egraph, emit, lift};
 use lift::Lifted;
@@ -111,9 +113,11 @@ pub fn functionalize(
     facts: &dyn OpFacts,
     options: &Options,
 ) -> Result<FunctionalGraph, FunctionalizeError> {
+    let schemas = bound_schemas(graph, facts)?;
     match options.level {
         Level::LiftOnly => {
-            emit::emit(graph, lift(graph, facts, options, false)?, RewriteStats::default())
+            let lifted = lift(graph, facts, options, false)?;
+            emit::emit(graph, lifted, &schemas, RewriteStats::default())
         }
         Level::Exact => match egraph::optimize(
             lift(graph, facts, options, !options.disable_forwarding)?,
@@ -124,9 +128,10 @@ pub fn functionalize(
             Err(FunctionalizeError { kind: Reason::Internal(why), .. }) => emit::emit(
                 graph,
                 lift(graph, facts, options, false)?,
+                &schemas,
                 RewriteStats { stopped: why, ..RewriteStats::default() },
             ),
-            done => done.and_then(|(lifted, stats)| emit::emit(graph, lifted, stats)),
+            done => done.and_then(|(lifted, stats)| emit::emit(graph, lifted, &schemas, stats)),
         },
     }
 }

@@ -32,8 +32,12 @@ impl OpRecord {
         let schema = op.schema()?;
         let mutated: SmallVec<[usize; 2]> = schema.mutates().collect();
         let args = schema.args.iter().enumerate();
+        let name = builder.intern(op.name());
+        if !op.is_builtin() {
+            builder.bind_schema(name, schema.clone());
+        }
         Ok(OpRecord {
-            name: builder.intern(op.name()),
+            name,
             positional: schema.args.iter().take_while(|a| !a.kwarg_only).count(),
             args: args
                 .map(|(i, a)| ArgRecord {

@@ -41,12 +41,14 @@ pub(super) fn breaks_contract(e: &Error) -> bool {
                 | CallError::ReturnType { .. }
                 | CallError::ReturnDevice { .. }
                 | CallError::OutputAliases { .. }
+                | CallError::KeptOutput { .. }
                 | CallError::ReplacedArgument { .. }
                 | CallError::NotTheArgument { .. }
         ),
         ErrorKind::Access(e) => matches!(
             e,
             AccessError::UndeclaredWrite { .. }
+                | AccessError::NotGiven { .. }
                 | AccessError::OutsideBorrow { .. }
                 | AccessError::Stale
         ),

@@ -3,13 +3,16 @@
 //! `torch.library.opcheck`.
 //!
 //! All comparisons are exact, of bits and metadata. Every call gets copies of its arguments, so
-//! samples should be small; arguments that share memory share it in the copies too. The variants
-//! have other sizes (equal sizes change together, then one by one), other contents, other layouts
-//! and other integers. Variants that the kernel refuses are skipped, and the report lists the sizes
-//! that could not be varied.
+//! the elements of a sample are limited ([`OpcheckOptions::max_elements`]); arguments that
+//! share memory share it in the copies too. The variants have other sizes (equal sizes change
+//! together, then one by one), other contents, other layouts and other integers. Variants that
+//! the kernel refuses are skipped, and the report lists the sizes that could not be varied.
+//!
+//! The dispatcher refuses a kernel that touches tensors it was not given, or that keeps what it
+//! returns; the check of the schema reports it.
 //!
 //! Not detected: a write through a raw pointer of the bits that were already there; an effect
-//! outside of tensors.
+//! outside of tensors; a tensor that a kernel reads on another thread.
 
 mod calls;
 mod fakes;
@@ -47,8 +50,8 @@ use sample_variants::{SampleVariant, VariantGenerator, VariantKind};
 /// ```
 ///
 /// # Errors
-/// A check failed: the error contains the whole report. The sample does not fit the schema, or has
-/// tensors that are not real or not on the host.
+/// A check failed: the error contains the whole report. The sample does not fit the schema, has
+/// more than 2^18 elements, or has tensors that are not real or not on the host.
 #[track_caller]
 pub fn opcheck(op: &Op, args: Args) -> Result<Report> {
     opcheck_with(op, args, OpcheckOptions::new())
@@ -75,6 +78,7 @@ pub struct OpcheckOptions {
     raise: bool,
     derive: usize,
     nondeterministic: bool,
+    max_elements: usize,
 }
 
 impl Default for OpcheckOptions {
@@ -84,6 +88,7 @@ impl Default for OpcheckOptions {
             raise: true,
             derive: 32,
             nondeterministic: false,
+            max_elements: 1 << 18,
         }
     }
 }
@@ -119,6 +124,13 @@ impl OpcheckOptions {
         self
     }
 
+    /// The maximum number of elements in all tensors of the sample, their storages included; 2^18
+    /// unless given. The time of all checks is linear in this number.
+    pub fn max_elements(mut self, most: usize) -> OpcheckOptions {
+        self.max_elements = most;
+        self
+    }
+
     /// Treats the operator as nondeterministic, as its tag would: values are not compared.
     pub fn nondeterministic(mut self, on: bool) -> OpcheckOptions {
         self.nondeterministic = on;
@@ -145,7 +157,7 @@ fn run(op: Op, args: Args, options: &OpcheckOptions, loc: Loc) -> Result<Report>
         ));
     }
     let schema = op.schema()?;
-    let args = sample::complete(op, &schema, args)?;
+    let args = sample::complete(op, &schema, args, options.max_elements)?;
     let subject = OpUnderTest { op, schema: &schema, loc };
     let checks = Check::ALL
         .into_iter()

@@ -63,8 +63,8 @@ pub(super) fn replace(
 }
 
 /// The arguments in the schema's order, with defaults filled in. Every tensor must be real and on
-/// the host.
-pub(super) fn complete(op: Op, schema: &Schema, given: Args) -> Result<Args> {
+/// the host, and all of them together may have `max_elements`.
+pub(super) fn complete(op: Op, schema: &Schema, given: Args, max_elements: usize) -> Result<Args> {
     let (mut args, declared) = (given, schema.args.len());
     if args.len() > declared {
         return Err(CallError::TooMany {
@@ -83,6 +83,14 @@ pub(super) fn complete(op: Op, schema: &Schema, given: Args) -> Result<Args> {
         };
         args.push(op.default_value(index).ok_or_else(missing)?);
     }
+    let found = element_count(&args);
+    if found > max_elements {
+        return Err(Error::value(format!(
+            "the sample has {found} elements, storages included, and every call of opcheck copies \
+                and compares them; pass a sample of at most {max_elements} elements, or raise \
+                the limit with `OpcheckOptions::max_elements`"
+        )));
+    }
     for (decl, v) in schema.args.iter().zip(&args) {
         for t in v.tensors() {
             element_bytes(t).map_err(|e| {
@@ -91,6 +99,22 @@ pub(super) fn complete(op: Op, schema: &Schema, given: Args) -> Result<Args> {
         }
     }
     Ok(args)
+}
+
+/// How many elements a copy of the arguments touches: of the tensors, or of their storages, where
+/// these are larger.
+fn element_count(args: &[Value]) -> usize {
+    let mut counted: Vec<&Tensor> = Vec::new();
+    let mut total = 0usize;
+    for t in args.iter().flat_map(Value::tensors) {
+        let elements = t.numel().as_i64().and_then(|n| usize::try_from(n).ok());
+        let shares = counted.iter().any(|u| u.shares_storage(t));
+        let storage = t.storage().map_or(0, |s| s.len() / t.dtype().size());
+        let own = elements.unwrap_or(0);
+        total = total.saturating_add(if shares { own } else { own.max(storage) });
+        counted.push(t);
+    }
+    total
 }
 
 /// Copies of the arguments, with whole storages. Tensors share a storage exactly where the

@@ -31,7 +31,7 @@ pub(super) struct SampleVariant {
 }
 
 /// About the maximum number of elements in all variants together.
-const BUDGET: i64 = 1 << 22;
+const BUDGET: i64 = 1 << 20;
 
 /// The maximum number of elements in a variant, unless the sample has more.
 const LARGEST: i64 = 1 << 18;

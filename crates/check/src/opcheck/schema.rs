@@ -149,7 +149,11 @@ fn undeclared(
     for (name, t) in &readable {
         let Some(c) = t.meta().concrete() else { continue };
         let width = c.width as usize;
-        let hit = |start: usize| wrong.iter().any(|w| (start..start + width).contains(w));
+        // `wrong` is in ascending order
+        let hit = |start: usize| {
+            let first = wrong.partition_point(|w| *w < start);
+            wrong.get(first).is_some_and(|w| *w < start + width)
+        };
         let places: Vec<(Vec<i64>, usize)> =
             indices(&c.sizes).zip(element_starts(&c)).filter(|(_, start)| hit(*start)).collect();
         if let Some((index, start)) = places.first() {

@@ -10,7 +10,7 @@ use maquette_ir::graph::{Graph, Stmt};
 use maquette_ir::sym::{Expr, SymError};
 use maquette_ir::typing::TypingError;
 use maquette_ir::view::{TriBool, ViewSpec};
-use maquette_ops::{AccessError, Error, ErrorKind, Result, RunError};
+use maquette_ops::{AccessError, CallError, Error, ErrorKind, Result, RunError};
 use maquette_rewrite::{FunctionalizeError, Reason};
 
 /// The result of checking a program.
@@ -108,10 +108,14 @@ fn functionalize_refusal(why: &Reason) -> Option<&'static str> {
     }
 }
 
-/// Whether an error is a fault of a pass, which no program excuses.
+/// Whether an error is a fault of a pass, or a panic of an operator, which no program excuses.
 fn is_internal(e: &Error) -> bool {
     let of_a_pass = |e: &FunctionalizeError| matches!(e.kind, Reason::Internal(_));
-    matches!(e.kind(), ErrorKind::Other(e) if e.downcast_ref().is_some_and(of_a_pass))
+    match e.kind() {
+        ErrorKind::Other(e) => e.downcast_ref().is_some_and(of_a_pass),
+        ErrorKind::Call(CallError::Panicked { .. }) => true,
+        _ => false,
+    }
 }
 
 /// The reason for which every mode may refuse a program at sizes where one of its own assertions

@@ -3,6 +3,7 @@
 //! Each operator has a kind of signature that passes must handle: several mutated arguments,
 //! mutated optionals and lists, results that alias, data-dependent sizes, effects.
 
+use super::hostile;
 use crate::values::{Bytes, element_bytes};
 use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
@@ -110,7 +111,7 @@ fn mix_into(x: &mut Tensor, y: &Tensor) -> Result<Tensor> {
 }
 
 /// The elements of `x` mixed with themselves, as a new tensor.
-fn mixed_with_itself(x: &Tensor) -> Result<Tensor> {
+pub(super) fn mixed_with_itself(x: &Tensor) -> Result<Tensor> {
     typed!(x, T => {
         let mixed = x.to_vec::<T>()?.into_iter().map(|v| v.mix(v)).collect();
         Ok(Tensor::from_vec(mixed, x.sizes()))
@@ -166,12 +167,12 @@ fn nonzero_positions(x: &Tensor) -> Result<Vec<i64>> {
 }
 
 /// An empty tensor of the same sizes and dtype.
-fn like(x: &Tensor) -> Tensor {
+pub(super) fn like(x: &Tensor) -> Tensor {
     x.new_empty(x.sizes(), x.dtype())
 }
 
 /// A builder for the operator with this schema in the namespace `oracle`.
-fn op(schema: &str) -> OpBuilder {
+pub(super) fn op(schema: &str) -> OpBuilder {
     let (name, rest) = schema.split_at(schema.find('(').unwrap_or(schema.len()));
     custom_op(&format!("oracle::{name}")).schema(rest)
 }
@@ -182,7 +183,8 @@ fn op(schema: &str) -> OpBuilder {
 /// Operators with these names are already registered.
 pub fn register() -> Result<()> {
     static DONE: OnceLock<Result<()>> = OnceLock::new();
-    DONE.get_or_init(|| pure().and_then(|()| mutating()).and_then(|()| effects())).clone()
+    let all = || pure().and_then(|()| mutating()).and_then(|()| effects());
+    DONE.get_or_init(|| all().and_then(|()| hostile::register())).clone()
 }
 
 fn pure() -> Result<()> {

@@ -12,6 +12,7 @@ mod copy_stats;
 mod exported;
 mod fuzz;
 pub mod generate;
+mod hostile;
 mod library;
 mod mode;
 pub mod model;

@@ -71,6 +71,8 @@ pub const FEATURES: &[&str] = &[
     "overlap: a read and a mutated argument",
     "overlap: mutated arguments, refused",
     "overlap: a mutated argument with itself, refused",
+    "custom: keeps what it returns, refused",
+    "custom: reads what it was not given, refused",
     "effect: without mutation",
     "effect: with mutation",
     "effect: with a result",
@@ -362,7 +364,7 @@ impl FeatureCollector {
     }
 
     fn failed(&mut self, e: &maquette_ops::Error) {
-        use maquette_ops::{AccessError, ErrorKind};
+        use maquette_ops::{AccessError, CallError, ErrorKind};
         self.record(
             "overlap: mutated arguments, refused",
             matches!(e.kind(), ErrorKind::Access(AccessError::MutatedOverlap { .. })),
@@ -370,6 +372,14 @@ impl FeatureCollector {
         self.record(
             "overlap: a mutated argument with itself, refused",
             matches!(e.kind(), ErrorKind::Access(AccessError::SelfOverlap { .. })),
+        );
+        self.record(
+            "custom: keeps what it returns, refused",
+            matches!(e.kind(), ErrorKind::Call(CallError::KeptOutput { .. })),
+        );
+        self.record(
+            "custom: reads what it was not given, refused",
+            matches!(e.kind(), ErrorKind::Access(AccessError::NotGiven { .. })),
         );
     }
 

@@ -77,7 +77,7 @@ fn sizes_that_are_symbols() {
         &[],
         |v| {
             let (c, y) = (v[0].nonzero().to_dtype(DType::F32), v[0].neg());
-            let parts = Value::List(Box::from([&c, &y].map(|t| Value::from(t.slice(0, ..)))));
+            let parts = Value::List([&c, &y].map(|t| Value::from(t.slice(0, ..))).into());
             call("some", args![&v[0].select(0, 0), parts]);
             vec![c, y]
         },

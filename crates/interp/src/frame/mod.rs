@@ -250,14 +250,22 @@ impl<'g> Frame<'g> {
         Callee::of(self.graph, node)
     }
 
-    /// An operator by its name in the graph.
+    /// An operator by its name in the graph, if it still has the schema of the graph.
     pub(crate) fn callable(&mut self, id: StrId) -> Result<Callable> {
         if let Some(callable) = self.ops.get(&id) {
             return Ok(*callable);
         }
         let name = self.graph.str(id);
+        let op = Op::find(name)?;
+        if let Some(bound) = self.graph.bound_schema(id) {
+            let found = op.schema()?;
+            if found != *bound {
+                let (bound, found) = (bound.to_string(), found.to_string());
+                return Err(RunError::Redefined { bound, found }.into());
+            }
+        }
         let callable = Callable {
-            op: Op::find(name)?,
+            op,
             observes_strides: Facts.observes_strides(name),
             absolute_offset_arg: Facts.absolute_offset_arg(name),
         };

@@ -8,6 +8,7 @@ use super::types::{
 };
 use super::{Const, ConstSource, Graph, names};
 use crate::Loc;
+use crate::schema::Schema;
 use crate::sym::{BoolExpr, Expr, SymError, SymTable, SymbolId};
 use indexmap::{IndexMap, IndexSet};
 use rustc_hash::{FxBuildHasher, FxHashMap};
@@ -93,6 +94,7 @@ pub struct GraphBuilder {
     pub(super) body: Vec<Stmt>,
     pub(super) locs: Vec<Option<Loc>>,
     pub(super) assert_locs: Vec<(usize, Loc)>,
+    pub(super) bound_schemas: Vec<(StrId, Arc<Schema>)>,
     names: names::Names,
     /// For each operator, the base name and the preferred number of its results' names.
     op_bases: FxHashMap<StrId, (StrId, u32)>,
@@ -117,6 +119,7 @@ impl GraphBuilder {
             body: Vec::new(),
             locs: Vec::new(),
             assert_locs: Vec::new(),
+            bound_schemas: Vec::new(),
             names: names::Names::default(),
             op_bases: FxHashMap::default(),
         }
@@ -266,6 +269,11 @@ impl GraphBuilder {
         if let Some(node) = self.nodes.get_mut(node.index()) {
             node.copies = true;
         }
+    }
+
+    /// Binds an operator to the schema that it has now; see [`Graph::bound_schema`].
+    pub fn bind_schema(&mut self, op: StrId, schema: Arc<Schema>) {
+        self.bound_schemas.push((op, schema));
     }
 
     /// Appends the definition of an unbacked symbol from a value.

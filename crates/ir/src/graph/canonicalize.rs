@@ -44,6 +44,10 @@ pub(super) fn canonicalize(
     };
     copy.run(outputs)?;
     let Canonicalizer { mut out, strings, types, .. } = copy;
+    let used = |op: StrId| strings.new.get(op.index()).filter(|&&new| new != u32::MAX);
+    let bound =
+        from.bound_schemas.iter().filter_map(|(op, s)| Some((StrId(*used(*op)?), s.clone())));
+    out.bound_schemas.0.extend(bound);
     out.strings =
         strings.order.iter().filter_map(|&i| from.strings.get_index(i)).cloned().collect();
     out.types = types.order.iter().filter_map(|&i| from.types.get_index(i)).cloned().collect();
@@ -324,6 +328,7 @@ impl Graph {
             outputs: Vec::new(),
             locs: IgnoredInEq::default(),
             users: IgnoredInEq(OnceLock::new()),
+            bound_schemas: IgnoredInEq(Vec::new()),
         }
     }
 

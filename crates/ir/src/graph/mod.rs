@@ -40,8 +40,9 @@ pub use types::{
 pub use verify::{Invariant, VerifyError};
 
 use crate::Loc;
+use crate::schema::Schema;
 use crate::sym::{BoolExpr, SymTable};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use types::{IgnoredInEq, Value};
 
 /// Lists in arguments nest at most this deep.
@@ -72,6 +73,7 @@ pub struct Graph {
     outputs: Vec<Arg>,
     locs: IgnoredInEq<Lines>,
     users: IgnoredInEq<OnceLock<Users>>,
+    bound_schemas: IgnoredInEq<Vec<(StrId, Arc<Schema>)>>,
 }
 
 /// The source lines of the program from which a graph was traced. Passes preserve them.
@@ -301,6 +303,12 @@ impl Graph {
             }
             Stmt::Bind { .. } => None,
         }
+    }
+
+    /// The schema that an operator had when the graph was made, for operators that can be defined
+    /// anew. A run refuses an operator of another schema. Text does not carry schemas.
+    pub fn bound_schema(&self, op: StrId) -> Option<&Arc<Schema>> {
+        self.bound_schemas.0.iter().find(|(bound, _)| *bound == op).map(|(_, schema)| schema)
     }
 
     /// The value with this name.

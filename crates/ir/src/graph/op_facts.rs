@@ -5,6 +5,8 @@
 //! implementation may leave a fact out and lose an optimization only.
 
 use crate::DType;
+use crate::schema::Schema;
+use std::sync::Arc;
 
 /// The effect of an operator on an argument's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +119,11 @@ pub trait OpFacts: MemoryFacts {
     /// For an operator that writes its first argument and nothing else: the operator, of the same
     /// arguments, whose result, in the argument's sizes, is converted to its dtype and written.
     fn functional_variant(&self, op: &str) -> Option<&str> {
+        let _ = op;
+        None
+    }
+    /// The schema of an operator that programs can define anew; `None` for every other.
+    fn custom_schema(&self, op: &str) -> Option<Arc<Schema>> {
         let _ = op;
         None
     }

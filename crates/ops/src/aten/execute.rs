@@ -171,28 +171,27 @@ impl OpDef {
             | Lowering::RandomComposite(f)
             | Lowering::HiddenMutation { body: f, .. } => f(args),
             _ => {
+                let in_place = matches!(self.lowering, Lowering::InPlace(_));
                 let same_view_is_safe = match &self.lowering {
                     Lowering::InPlace(name) => {
                         matches!(self.functional(name)?.1.lowering, Lowering::Pointwise(_))
                     }
                     _ => false,
                 };
+                // the others compute into new memory, and then only copy
+                let fails_half_written = same_view_is_safe || !in_place;
                 let written = mutated_args(state, args);
                 resolve_overlap(state, args, same_view_is_safe)?;
                 let borrowed = borrow_args(op, state, args)?;
                 let out = self.compute(op, state, borrowed.args()).inspect_err(|e| {
                     // Every other error is raised before the first write.
-                    if matches!(e.kind(), ErrorKind::Kernel(_)) {
+                    if fails_half_written && matches!(e.kind(), ErrorKind::Kernel(_)) {
                         written.iter().flat_map(Value::tensors).for_each(|t| t.poison_storage(e));
                     }
                 })?;
                 drop(borrowed);
                 written.iter().flat_map(Value::tensors).for_each(Tensor::bump_version);
-                Ok(if matches!(self.lowering, Lowering::InPlace(_)) {
-                    written.into_iter().collect()
-                } else {
-                    out
-                })
+                Ok(if in_place { written.into_iter().collect() } else { out })
             }
         }
     }

@@ -210,3 +210,10 @@ pub(crate) type MutatedArgs = SmallVec<[Value; 1]>;
 pub(crate) fn mutated_args(state: &OpState, args: &[Value]) -> MutatedArgs {
     state.facts.mutated.iter().map(|&i| args[usize::from(i)].clone()).collect()
 }
+
+/// The handles, as the caller passed them, of arguments that are not mutated and of which results
+/// are views.
+pub(crate) fn viewed_args(state: &OpState, args: &[Value]) -> SmallVec<[Tensor; 1]> {
+    let viewed = state.facts.aliases.iter().flatten().filter(|a| !state.facts.mutated.contains(a));
+    viewed.flat_map(|&a| args[usize::from(a)].tensors()).cloned().collect()
+}

@@ -116,7 +116,7 @@ fn coerce(ty: &Type, v: &mut Value, builtin: bool) -> bool {
         (Type::List(inner, _), Value::Ints(l)) => {
             let mut l: Box<[Value]> = l.iter().map(|&i| Value::Int(i)).collect();
             let fits = l.iter_mut().all(|x| coerce(inner, x, builtin));
-            *v = Value::List(l);
+            *v = Value::List(l.into());
             fits
         }
         (Type::List(inner, _), Value::List(l)) => {
@@ -124,7 +124,7 @@ fn coerce(ty: &Type, v: &mut Value, builtin: bool) -> bool {
                 *v = Value::Ints(Box::new([]));
                 return true;
             }
-            l.iter_mut().all(|x| coerce(inner, x, builtin))
+            l.elements_mut().iter_mut().all(|x| coerce(inner, x, builtin))
         }
         (Type::List(inner, Some(_)), Value::Int(i)) if is_int(inner) => {
             *v = Value::Ints(Box::new([*i]));

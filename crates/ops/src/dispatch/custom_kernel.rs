@@ -1,13 +1,14 @@
 //! The call of a registered kernel on real tensors, under the contract of its schema.
 
-use crate::dispatch::call_borrows::{MutatedArgs, borrow_args, mutated_args, resolve_overlap};
+use crate::dispatch::call_borrows::{borrow_args, mutated_args, resolve_overlap, viewed_args};
 use crate::dispatch::coerce_args::has_type;
 use crate::dispatch::value::{Args, Outputs, Value};
-use crate::dispatch::{for_caller, mode};
+use crate::dispatch::{for_caller, mode, panics};
 use crate::error::{AccessError, CallError, Error, Result};
 use crate::library::{KernelFn, Op, OpState};
 use crate::tensor::Tensor;
 use crate::tensor::borrow::{self, Grant};
+use crate::tensor::kernel_scope::KernelScope;
 use maquette_ir::{Device, Loc};
 
 /// Replaces numbers by 0-d tensors. Builtin operators take a number where the schema wants a
@@ -45,11 +46,14 @@ pub(super) fn custom(
     let borrowed = borrow_args(op, state, args)?;
     let poison_on_failure = PoisonOnFailure { written: &written, op, loc };
     let before = borrow::undeclared_writes();
+    let scope = KernelScope::enter();
     let outputs = run_kernel(kernel, state, borrowed.args(), device);
-    // a kernel may discard the error of an undeclared write; the call must fail nevertheless
-    let undeclared_write =
-        if borrow::undeclared_writes() == before { None } else { borrowed.undeclared_write() };
-    let outputs = match undeclared_write {
+    // A kernel may discard the error of an undeclared access. The call must fail nevertheless.
+    let undeclared = scope.refused_access().or_else(|| {
+        if borrow::undeclared_writes() == before { None } else { borrowed.undeclared_write() }
+    });
+    drop(scope);
+    let outputs = match undeclared {
         Some(e) if outputs.is_ok() => Err(e.into()),
         _ => outputs,
     };
@@ -59,20 +63,7 @@ pub(super) fn custom(
     finish(state, args, &written, &viewed, outputs)
 }
 
-/// The caller's handles of the arguments that returns alias and the operator does not mutate.
-fn viewed_args(state: &OpState, args: &[Value]) -> MutatedArgs {
-    let facts = &state.facts;
-    facts
-        .aliases
-        .iter()
-        .flatten()
-        .filter(|a| !facts.mutated.contains(a))
-        .filter_map(|&a| args.get(usize::from(a)).cloned())
-        .collect()
-}
-
-/// Poisons the mutated arguments if the kernel returns an error or panics, since they may be partly
-/// written.
+/// Poisons the mutated arguments if the kernel fails, since they may be partly written.
 struct PoisonOnFailure<'a> {
     written: &'a [Value],
     op: Op,
@@ -86,21 +77,14 @@ impl PoisonOnFailure<'_> {
     }
 }
 
-impl Drop for PoisonOnFailure<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.poison(&CallError::Panicked.into());
-        }
-    }
-}
-
 fn run_kernel(
     kernel: &KernelFn,
     state: &OpState,
     borrowed: &[Value],
     device: Device,
 ) -> Result<Outputs> {
-    let mut outputs = mode::without_modes(|| mode::in_user_code(|| kernel(borrowed)))?;
+    let run = || panics::catch("kernel", || kernel(borrowed));
+    let mut outputs = mode::without_modes(|| mode::in_user_code(run))?;
     if outputs.is_empty() && state.facts.tags.returns_arguments() {
         outputs = state
             .facts
@@ -120,6 +104,10 @@ fn run_kernel(
             if t.is_fake() {
                 return Err(AccessError::Fake.into());
             }
+            // Merged, moved and repeated calls are equal only if each makes memory of its own.
+            if state.facts.aliases[index].is_none() && !t.is_only_handle() {
+                return Err(CallError::KeptOutput { output: index }.into());
+            }
         }
     }
     Ok(outputs)
@@ -132,7 +120,7 @@ fn finish(
     state: &OpState,
     borrowed: &[Value],
     written: &[Value],
-    viewed: &[Value],
+    viewed: &[Tensor],
     mut outputs: Outputs,
 ) -> Result<Outputs> {
     for (output, v) in outputs.iter_mut().enumerate() {
@@ -149,8 +137,8 @@ fn finish(
                 *v = written[place].clone();
             }
             None => v.tensors_mut().for_each(|t| {
-                let viewed = viewed.iter().flat_map(Value::tensors).find(|u| u.shares_storage(t));
-                t.grant = viewed.map_or(Grant::NONE, |u| u.grant);
+                let base = viewed.iter().find(|base| base.shares_storage(t));
+                t.grant = base.map_or(Grant::NONE, |base| base.grant);
             }),
         }
     }

@@ -10,7 +10,10 @@
 //!
 //! A real call first copies read operands that overlap mutated ones, then borrows the region of
 //! every operand ([`call_borrows`]), gives the kernel handles with exactly these rights, and checks
-//! the outputs against the schema.
+//! the outputs against the schema. Inside a kernel, only these handles and memory made in the call
+//! are usable ([`kernel_scope`](crate::tensor::kernel_scope)); a panic is an error ([`panics`]).
+//!
+//! A conflict of accesses poisons nothing, since nothing was written.
 
 pub(crate) mod call_borrows;
 pub(crate) mod call_into;
@@ -21,7 +24,9 @@ pub(crate) mod device;
 pub(crate) mod failures;
 pub mod fake;
 pub mod mode;
+pub(crate) mod panics;
 pub(crate) mod value;
+pub(crate) mod value_list;
 pub(crate) mod write_counts;
 
 use crate::aten::Lowering;
@@ -67,6 +72,7 @@ fn call_named(name: &str, args: Args, kwargs: Kwargs, loc: Loc) -> Result<Output
 pub(crate) fn dispatch(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
     // the first cause is reported unchanged, without the calls that the poison passed through
     if let Some(e) = args.iter().find_map(poison_in) {
+        let e = if value_list::is_depth_error(&e) { for_caller(e, op, loc) } else { e };
         return Err(failures::failed(e));
     }
     let loc = mode::user_loc().unwrap_or(loc);
@@ -74,7 +80,7 @@ pub(crate) fn dispatch(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
 }
 
 /// The error that a poisoned tensor or integer among the arguments carries.
-fn poison_in(v: &Value) -> Option<Error> {
+pub(crate) fn poison_in(v: &Value) -> Option<Error> {
     let ints = match v {
         Value::Int(i) => std::slice::from_ref(i),
         Value::Ints(l) => l,

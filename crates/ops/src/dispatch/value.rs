@@ -1,5 +1,6 @@
 //! Boxed values: what operators take and return when their types are known only at run time.
 
+use crate::dispatch::value_list::ValueList;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 use crate::tensor::meta::{Dims, IntoDims};
@@ -35,7 +36,7 @@ pub enum Value {
     /// A list of integers; a list of another kind is [`Value::List`].
     Ints(Box<[SymInt]>),
     /// A list of anything but integers.
-    List(Box<[Value]>),
+    List(ValueList),
 }
 
 /// The arguments of a call, in the schema's order.
@@ -80,7 +81,7 @@ impl Value {
     pub fn tensors(&self) -> impl Iterator<Item = &Tensor> {
         let values = match self {
             Value::Tensor(_) => std::slice::from_ref(self),
-            Value::List(l) => l,
+            Value::List(l) => &**l,
             _ => &[],
         };
         values.iter().filter_map(|v| match v {
@@ -93,7 +94,7 @@ impl Value {
     pub(crate) fn tensors_mut(&mut self) -> impl Iterator<Item = &mut Tensor> {
         let values = match self {
             Value::Tensor(_) => std::slice::from_mut(self),
-            Value::List(l) => l,
+            Value::List(l) => l.elements_mut(),
             _ => &mut [],
         };
         values.iter_mut().filter_map(|v| match v {
@@ -228,7 +229,7 @@ impl Value {
     /// The elements of a list; none for an absent one.
     pub fn list(&self) -> Result<&[Value]> {
         match self {
-            Value::List(l) => Ok(l),
+            Value::List(l) => Ok(&**l),
             Value::Ints(l) if l.is_empty() => Ok(&[]),
             Value::None => Ok(&[]),
             other => Err(other.mismatch("a list")),

@@ -5,7 +5,7 @@ use maquette_ir::{DType, Device};
 use std::sync::Arc;
 
 /// An access to a tensor's data that was refused.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AccessError {
     /// Another holder has borrowed an overlapping region.
@@ -43,6 +43,18 @@ pub enum AccessError {
     UndeclaredWrite {
         /// Which argument of which operator.
         holder: String,
+    },
+    /// A kernel used a tensor that is no argument of its call and that the call did not make.
+    #[error(
+        "the kernel {access} a tensor {tensor} that it was not given: pass it as an argument. A \
+            kernel may use its arguments and the tensors that it makes in the call; it may keep \
+            constants as plain arrays"
+    )]
+    NotGiven {
+        /// `reads` or `writes`.
+        access: &'static str,
+        /// The tensor's metadata.
+        tensor: String,
     },
     /// A borrowed handle was used after the call it was borrowed for.
     #[error(

@@ -195,9 +195,35 @@ pub enum CallError {
         /// Its position.
         index: usize,
     },
-    /// The kernel panicked while it was writing.
-    #[error("its kernel panicked; the tensors that it was writing are poisoned")]
-    Panicked,
+    /// The kernel returned memory that something else holds too.
+    #[error(
+        "output {output} is memory that something besides this call keeps: a static, a cache, or \
+            a value that the kernel captured. An output must be new: return a copy \
+            (`y.clone_tensor()`), or drop every other handle to it first"
+    )]
+    KeptOutput {
+        /// The index of the output.
+        output: usize,
+    },
+    /// The kernel panicked.
+    #[error(
+        "its {kernel} panicked{}: {message}. Return an error from it instead",
+        .line.as_deref().map(|l| format!(" at {l}")).unwrap_or_default()
+    )]
+    Panicked {
+        /// `kernel` or `fake kernel`.
+        kernel: &'static str,
+        /// The message of the panic.
+        message: String,
+        /// The line of the panic, where the library's panic hook saw it.
+        line: Option<String>,
+    },
+    /// A list is nested too deeply.
+    #[error("an argument is a list nested more than {most} deep; pass a flatter list")]
+    ListDepth {
+        /// The limit.
+        most: usize,
+    },
     /// An in-place operator did not return its mutated argument.
     #[error(
         "output {output} must be argument `{arg}` itself, or a view of it, as the schema declares"

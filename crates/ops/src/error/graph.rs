@@ -283,6 +283,17 @@ pub enum RunError {
         /// The actual value.
         found: String,
     },
+    /// An operator has another schema than when the graph was made.
+    #[error(
+        "the operator was redefined: the graph was made for `{bound}`, and now it is `{found}`; \
+            trace the program again"
+    )]
+    Redefined {
+        /// The schema that the graph was made for.
+        bound: String,
+        /// The schema that the operator has now.
+        found: String,
+    },
     /// A constant has no contents, because the graph was read from text.
     #[error(
         "the constant `{name}` has no contents: graph text stores only the digest of a constant"

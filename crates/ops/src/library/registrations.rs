@@ -54,6 +54,8 @@ impl<F> Registered<F> {
         owner: RegistrationOwner,
         loc: Loc,
     ) -> Registered<F> {
+        // here, so that no call has to ask whether it is installed
+        crate::dispatch::panics::install_hook();
         Registered {
             f,
             loc,

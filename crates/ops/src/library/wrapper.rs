@@ -5,8 +5,9 @@ pub use super::same_args::{SameArguments, register_fake, register_kernel};
 use super::op::Op;
 use super::registry;
 use super::typed::{KernelArg, KernelOutput};
-use crate::dispatch::value::{Outputs, Value};
+use crate::dispatch::value::{Args, Value};
 use crate::error::{Error, Result};
+use crate::methods::{poison_written, written_args};
 use crate::tensor::Tensor;
 use maquette_ir::sym::SymInt;
 use std::sync::OnceLock;
@@ -46,17 +47,11 @@ impl LazyOp {
 pub trait Written {
     /// The boxed argument.
     fn boxed(&self) -> Value;
-    /// Poisons the storages that the failed call should have written.
-    fn poison(&self, e: &Error);
 }
 
 impl Written for &mut Tensor {
     fn boxed(&self) -> Value {
         Value::Tensor(Tensor::clone(self))
-    }
-
-    fn poison(&self, e: &Error) {
-        self.poison_storage(e);
     }
 }
 
@@ -64,31 +59,17 @@ impl Written for &mut [Tensor] {
     fn boxed(&self) -> Value {
         Value::from(&**self)
     }
-
-    fn poison(&self, e: &Error) {
-        self.iter().for_each(|t| t.poison_storage(e));
-    }
 }
 
 impl Written for &mut [Option<Tensor>] {
     fn boxed(&self) -> Value {
         Value::from(&**self)
     }
-
-    fn poison(&self, e: &Error) {
-        self.iter().flatten().for_each(|t| t.poison_storage(e));
-    }
 }
 
 impl Written for Option<&mut Tensor> {
     fn boxed(&self) -> Value {
         Value::from(self.as_deref())
-    }
-
-    fn poison(&self, e: &Error) {
-        if let Some(t) = self {
-            t.poison_storage(e);
-        }
     }
 }
 
@@ -130,23 +111,27 @@ tuple!(A, B, C, D);
 tuple!(A, B, C, D, E);
 tuple!(A, B, C, D, E, F);
 
-/// The result of a wrapper that returns tensors. A failed call returns poisoned tensors and poisons
-/// the storages of its mutated arguments.
-pub fn tensors<T: Poisonable>(result: Result<Outputs>, written: &[&dyn Written]) -> T {
-    let unboxed = result.and_then(|outputs| T::take(&mut outputs.into_iter()));
+/// The call of a wrapper that returns tensors. A failed call returns poisoned tensors. If the
+/// operator mutates arguments, the error also poisons these, unless it is a conflict of accesses.
+#[inline]
+#[track_caller]
+pub fn tensors<T: Poisonable>(op: Op, args: Args, mutates: bool) -> T {
+    let written = if mutates { written_args(op, &args) } else { Args::new() };
+    let unboxed = op.call(args).and_then(|outputs| T::take(&mut outputs.into_iter()));
     unboxed.unwrap_or_else(|e| {
-        written.iter().for_each(|w| w.poison(&e));
+        poison_written(&written, &e);
         T::poisoned(&e)
     })
 }
 
-/// The result of a wrapper that returns other values.
+/// The call of a wrapper that returns other values.
 ///
 /// # Errors
 /// The call failed.
+#[inline]
 #[track_caller]
-pub fn values<T: KernelOutput>(result: Result<Outputs>) -> Result<T> {
-    T::take(&mut result?.into_iter())
+pub fn values<T: KernelOutput>(op: Op, args: Args) -> Result<T> {
+    T::take(&mut op.call(args)?.into_iter())
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ pub use layers::Recurrence;
 
 use crate::dispatch::dispatch;
 use crate::dispatch::value::{Args, Outputs, Value};
-use crate::error::{Error, Result};
+use crate::error::{AccessError, Error, ErrorKind, Result};
 use crate::library::Op;
 use crate::library::wrapper::LazyOp;
 use crate::tensor::Tensor;
@@ -48,31 +48,32 @@ impl Builtin {
         dispatch(self.0.get(), &mut args, loc)
     }
 
-    /// Calls an operator with one result. If the call fails, the result and the storages that it
-    /// should have written are poisoned.
+    /// Calls an operator with one result. If the call fails, the result and the tensors that it
+    /// should have written are poisoned, the latter unless the error is a conflict of accesses.
     pub(crate) fn tensor(&self, args: Args, loc: Loc) -> Tensor {
         call_for_tensor(self.0.get(), args, loc)
     }
 }
 
 fn call_for_tensor(op: Op, mut args: Args, loc: Loc) -> Tensor {
-    let written: Args = match op.is_mutable() {
-        true => args
-            .iter()
-            .enumerate()
-            .filter(|(i, _)| op.mutates(*i))
-            .map(|(_, v)| v.clone())
-            .collect(),
-        false => Args::new(),
-    };
+    let written = if op.is_mutable() { written_args(op, &args) } else { Args::new() };
     dispatch(op, &mut args, loc)
         .and_then(one_tensor)
-        .inspect_err(|e| {
-            for t in written.iter().flat_map(Value::tensors) {
-                t.poison_storage(e);
-            }
-        })
+        .inspect_err(|e| poison_written(&written, e))
         .unwrap_or_else(Tensor::poison)
+}
+
+/// The handles of the arguments that a call mutates.
+pub(crate) fn written_args(op: Op, args: &[Value]) -> Args {
+    args.iter().enumerate().filter(|(i, _)| op.mutates(*i)).map(|(_, v)| v.clone()).collect()
+}
+
+/// Poisons what a failed call should have written, so that an error whose result is dropped is not
+/// lost. A conflict of accesses passes, and nothing was written: it poisons the result alone.
+pub(crate) fn poison_written(written: &[Value], e: &Error) {
+    if !matches!(e.kind(), ErrorKind::Access(AccessError::Conflict { .. })) {
+        written.iter().flat_map(Value::tensors).for_each(|t| t.poison_storage(e));
+    }
 }
 
 fn one_tensor(mut out: Outputs) -> Result<Tensor> {

@@ -21,6 +21,7 @@
 //! graph. Without such a trace this costs a comparison under the lock.
 
 use crate::error::AccessError;
+use crate::tensor::kernel_scope;
 use crate::tensor::region::{Region, RegionLayout};
 use crate::tensor::{Tensor, TraceTag};
 use smallvec::SmallVec;
@@ -45,7 +46,7 @@ impl Access {
         }
     }
 
-    const fn verb_s(self) -> &'static str {
+    pub(crate) const fn verb_s(self) -> &'static str {
         match self {
             Access::Read => "reads",
             Access::Write => "writes",
@@ -338,7 +339,7 @@ impl Borrows {
     ///
     /// # Errors
     /// Another holder has a conflicting borrow; the handle outlived its call, may not write, or
-    /// views memory outside its own borrow.
+    /// views memory outside its own borrow; or a kernel is running that was not given the tensor.
     pub(crate) fn take(
         &self,
         tensor: &Tensor,
@@ -349,6 +350,9 @@ impl Borrows {
         let mut t = self.lock();
         let parent = tensor.grant.id();
         t.check(tensor, &region, access, &holder, parent)?;
+        if parent == 0 && !region.is_empty() {
+            kernel_scope::check_declared(tensor, access)?;
+        }
         Ok(t.add(parent, access, region, holder))
     }
 

@@ -7,6 +7,7 @@ pub(crate) mod borrow;
 pub(crate) mod clone_storages;
 mod display;
 pub(crate) mod element;
+pub(crate) mod kernel_scope;
 pub(crate) mod meta;
 pub(crate) mod overlap;
 mod properties;
@@ -276,6 +277,16 @@ impl Tensor {
     /// Whether both are the same handle.
     pub fn is_same(&self, other: &Tensor) -> bool {
         Arc::ptr_eq(&self.node, &other.node)
+    }
+
+    /// Whether nobody else has a handle to this tensor, or a view of its storage.
+    pub(crate) fn is_only_handle(&self) -> bool {
+        match &*self.node {
+            Node::Live(l) => {
+                Arc::strong_count(&self.node) == 1 && Arc::strong_count(&l.storage) == 1
+            }
+            Node::Poisoned { .. } => true,
+        }
     }
 
     /// Poisons the storage after a failed write, so that every view sees it. The first error stays.

@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::mode;
 use crate::tensor::alloc::Block;
 use crate::tensor::borrow::Borrows;
+use crate::tensor::kernel_scope;
 use crate::tensor::meta::IntoDims;
 use crate::tensor::{Tensor, TraceTag};
 use maquette_ir::{DType, Loc};
@@ -135,6 +136,7 @@ pub struct Storage {
     pub(crate) borrows: Borrows,
     version: AtomicU64,
     poison: OnceLock<Error>,
+    made_in_epoch: u64,
 }
 
 impl Storage {
@@ -144,7 +146,13 @@ impl Storage {
             borrows: Borrows::default(),
             version: AtomicU64::new(0),
             poison: OnceLock::new(),
+            made_in_epoch: kernel_scope::current_epoch(),
         }
+    }
+
+    /// When it was made, as [`kernel_scope`] counts.
+    pub(crate) fn made_in_epoch(&self) -> u64 {
+        self.made_in_epoch
     }
 
     /// The number of writes so far: each call adds one for each mutated argument.

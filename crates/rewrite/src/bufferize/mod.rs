@@ -44,6 +44,7 @@ mod node_kind;
 mod outputs;
 
 use crate::error::{FunctionalizeError, Reason, Result};
+use crate::functionalize::bound_schemas::bound_schemas;
 use crate::functionalize::value_graph::{Interner, SpecId};
 use destinations::Destination;
 use liveness::LiveRegions;
@@ -104,8 +105,10 @@ struct Planner<'a> {
 /// Plans how a functional program runs in memory.
 ///
 /// # Errors
-/// The graph is not one that [`functionalize`](crate::functionalize()) returns.
+/// The graph is not one that [`functionalize`](crate::functionalize()) returns, or one of its
+/// operators was redefined since.
 pub fn plan(program: &FunctionalGraph, facts: &dyn OpFacts) -> Result<BufferPlan> {
+    bound_schemas(&program.graph, facts)?;
     match plan_with(program, facts, true) {
         // An assertion that a size is negative always fails. Facts derived from it are
         // contradictory, so the plan is made without facts from assertions.

@@ -142,12 +142,12 @@ impl Generator<'_> {
     }
 
     /// Appends a call that eager execution refuses: mutated arguments that overlap, an argument
-    /// that overlaps itself, or an index out of range.
+    /// that overlaps itself, a kernel that breaks its contract, or an index out of range.
     pub(super) fn refused_statement(&mut self) {
         let Some(x) = self.pick(|l| l.tensor.numel().as_i64().is_some_and(|n| n > 0)) else {
             return;
         };
-        let (op, args) = match self.rng.below(4) {
+        let (op, args) = match self.rng.below(6) {
             0 => ("oracle::swap_", vec![x.arg(), x.arg()]),
             1 => ("oracle::each_", vec![BuilderArg::List(vec![x.arg(), x.arg()]), x.arg()]),
             2 => {
@@ -165,11 +165,15 @@ impl Generator<'_> {
                 let Some(wide) = wide.first() else { return };
                 ("oracle::mix_", vec![wide.arg(), x.arg()])
             }
+            3 => ("oracle::keeps", vec![x.arg()]),
+            4 => ("oracle::peeks", vec![x.arg()]),
             _ => ("aten::select.int", vec![x.arg(), 9.into(), 0.into()]),
         };
         let results = match op {
             "oracle::each_" => vec![ResultGroup::List(Vec::new())],
-            "aten::select.int" => vec![ResultGroup::One(self.next)],
+            "aten::select.int" | "oracle::keeps" | "oracle::peeks" => {
+                vec![ResultGroup::One(self.next)]
+            }
             _ => Vec::new(),
         };
         let fails = Op::find(op).is_ok_and(|callee| {

@@ -15,6 +15,7 @@ pub use profile::{FakeProfile, FakeProfiles, Profiled, TensorProfile};
 use crate::dispatch::coerce_args::coerce_args;
 use crate::dispatch::device::device_of;
 use crate::dispatch::failures;
+use crate::dispatch::panics;
 use crate::dispatch::returned_argument;
 use crate::dispatch::value::{Args, Outputs, Value};
 use crate::error::{CallError, Error, ErrorKind, FakeError, Result};
@@ -264,7 +265,7 @@ fn custom(cx: &FakeCtx, state: &OpState, args: &[Value]) -> Result<Outputs> {
         };
         return generated(state, args).ok_or_else(missing);
     };
-    let run = || mode::in_user_code(|| (fake.f)(cx, args));
+    let run = || mode::in_user_code(|| panics::catch("fake kernel", || (fake.f)(cx, args)));
     let ((outputs, refused), discarded) = failures::watch(|| watch_decisions(cx, run));
     let outputs = outputs?;
     if let Some(e) = discarded.or(refused) {

@@ -13,7 +13,9 @@ use crate::tensor::Tensor;
 use crate::tensor::meta::Meta;
 use maquette_ir::DType;
 use maquette_ir::graph::{ArgEffect, ArgKind, ArithOp, MemoryFacts, OpFacts, Placement};
+use maquette_ir::schema::Schema;
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// The facts of registered operators, by name; for example for
 /// [`Graph::dependence`](maquette_ir::graph::Graph::dependence). An unregistered operator gets the
@@ -87,6 +89,10 @@ impl OpFacts for Facts {
             | Lowering::RandomComposite(_)
             | Lowering::HiddenMutation { .. } => None,
         }
+    }
+
+    fn custom_schema(&self, op: &str) -> Option<Arc<Schema>> {
+        Op::find(op).ok().filter(|op| !op.is_builtin())?.schema().ok()
     }
 
     fn placement(&self, op: &str) -> Placement {

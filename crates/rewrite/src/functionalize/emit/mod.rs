@@ -15,10 +15,12 @@ use maquette_ir::functional_program::{FunctionalGraph, Output, RewriteStats};
 use maquette_ir::graph::{
     Arg, Graph, GraphBuilder, NodeId, ResultSpec, TensorType, TypeId, ValueId, ValueType,
 };
+use maquette_ir::schema::Schema;
 use maquette_ir::sym::SymTable;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use smallvec::SmallVec;
 use std::rc::Rc;
+use std::sync::Arc;
 
 type Calls = IndexSet<CallKey, FxBuildHasher>;
 
@@ -46,7 +48,13 @@ struct Emit<'a> {
     effects: Vec<u32>,
 }
 
-pub(crate) fn emit(graph: &Graph, lifted: Lifted, stats: RewriteStats) -> Result<FunctionalGraph> {
+/// The functional graph of a lifted program. `schemas` are those of the graph's operators.
+pub(crate) fn emit(
+    graph: &Graph,
+    lifted: Lifted,
+    schemas: &[(&str, Arc<Schema>)],
+    stats: RewriteStats,
+) -> Result<FunctionalGraph> {
     let Lifted { mut memory, outputs, output_values } = lifted;
     let mut e = Emit {
         graph,
@@ -95,6 +103,10 @@ pub(crate) fn emit(graph: &Graph, lifted: Lifted, stats: RewriteStats) -> Result
     mutations.iter_mut().for_each(|m| m.layout = m.layout.map(|p| p + results));
     output_list.iter_mut().for_each(|o| shift_layouts(o, results));
     let outputs: Vec<Arg> = e.results.iter().chain(&e.layouts).copied().collect();
+    for (op, schema) in schemas {
+        let op = e.builder.intern(op);
+        e.builder.bind_schema(op, schema.clone());
+    }
     let graph = e.builder.finish(&e.memory.interner.symbols, &outputs)?;
     let (relayout_bound, unknown_strides) = (e.relayout_bound, e.unknown_strides);
     let MemorySsa { absolute_offsets, eager, interner, .. } = e.memory;

@@ -1,0 +1,78 @@
+//! Panics of kernels become errors: nothing unwinds through the library.
+//!
+//! Technique: a registered kernel runs inside `catch_unwind`. Only a panic hook is told the line of
+//! a panic. So a hook, installed with the first registration, notes message and line while a kernel
+//! runs on the thread, and passes every other panic to the hook before it. A noted panic is not
+//! printed, because the error says the same; with `RUST_BACKTRACE` it is, for its backtrace. If a
+//! program replaces the hook, errors lack the line, and nothing else changes.
+//!
+//! A panic on another thread reaches a kernel when the kernel joins that thread. With
+//! `panic = "abort"` no panic can be caught.
+
+use crate::error::{CallError, Result};
+use std::any::Any;
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind, set_hook, take_hook};
+use std::sync::Once;
+
+thread_local! {
+    /// Whether panics on this thread become errors.
+    static CATCHING: Cell<bool> = const { Cell::new(false) };
+    /// The newest panic that the hook noted: its message and its line.
+    static NOTED: RefCell<Option<(String, String)>> = const { RefCell::new(None) };
+}
+
+/// Installs the hook, once.
+pub(crate) fn install_hook() {
+    static INSTALLED: Once = Once::new();
+    // a thread that is unwinding may not change the hook
+    if !std::thread::panicking() {
+        INSTALLED.call_once(|| {
+            let previous = take_hook();
+            set_hook(Box::new(move |info| {
+                if !note(info) {
+                    previous(info);
+                }
+            }));
+        });
+    }
+}
+
+/// Notes a panic that becomes an error. Returns whether the error says all that would be printed.
+fn note(info: &PanicHookInfo<'_>) -> bool {
+    // the locals are gone while their thread ends
+    if !CATCHING.try_with(Cell::get).unwrap_or(false) {
+        return false;
+    }
+    let line = info.location().map(|l| format!("{}:{}", l.file(), l.line()));
+    if let (Some(message), Some(line)) = (info.payload_as_str(), line) {
+        let _noted = NOTED.try_with(|noted| noted.replace(Some((message.to_owned(), line))));
+    }
+    Backtrace::capture().status() != BacktraceStatus::Captured
+}
+
+/// Runs user code. `kernel` names it in the error: `kernel`, `fake kernel`.
+///
+/// # Errors
+/// Those of `f`; or `f` panicked.
+pub(crate) fn catch<R>(kernel: &'static str, f: impl FnOnce() -> Result<R>) -> Result<R> {
+    let outer = CATCHING.replace(true);
+    // the arguments of a kernel whose state may be inconsistent afterwards are poisoned
+    let done = catch_unwind(AssertUnwindSafe(f));
+    CATCHING.set(outer);
+    done.unwrap_or_else(|payload| Err(panicked(kernel, &*payload).into()))
+}
+
+#[cold]
+fn panicked(kernel: &'static str, payload: &(dyn Any + Send)) -> CallError {
+    let text = payload.downcast_ref::<&str>().copied();
+    let message = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    // a panic that was caught inside the kernel may have been noted before this one
+    let noted = NOTED.take().filter(|(noted, _)| Some(noted.as_str()) == message);
+    CallError::Panicked {
+        kernel,
+        message: message.unwrap_or("it gave no message").to_owned(),
+        line: noted.map(|(_, line)| line),
+    }
+}
