@@ -33,7 +33,7 @@ pub struct ExpectedMeta<'a, E> {
     pub strides: &'a [E],
     /// Its offset.
     pub offset: E,
-    /// Whether strides and offset are promised too.
+    /// The part of the layout that is promised.
     pub promise: LayoutPromise,
 }
 

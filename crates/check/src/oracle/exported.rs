@@ -45,9 +45,9 @@ impl Mode for ExportedMode {
     }
 }
 
-/// As [`ExportedMode`]. Then two threads call a second export of the program. The buffers must equal
-/// those after the same number of calls in turn. A call depends on the buffers alone, so every
-/// serial order leaves equal buffers. Different buffers show that calls were not atomic.
+/// As [`ExportedMode`]. Then two threads call a second export of the program. The buffers must
+/// equal those after the same number of calls in turn. A call depends on the buffers alone, so
+/// every serial order leaves equal buffers. Different buffers show that calls were not atomic.
 pub struct ThreadsMode;
 
 const THREADS: usize = 2;

@@ -1,11 +1,11 @@
 //! A lock for programs that mutate their own state: such a program runs one call at a time.
 //!
-//! A call may wait for a call on another thread, but never for itself: a kernel can call the program
-//! whose call runs the kernel, directly or through another program. The algorithm is deadlock
-//! detection in a wait-for graph with at most one outgoing edge per thread. One table records the
-//! holder of each lock and the lock for which each thread waits. Before a thread waits, it follows
-//! the chain of holders and refuses the call if the chain leads back to itself. The cost is linear
-//! in the length of the chain. Threads that a kernel starts and joins are not tracked.
+//! A call may wait for a call on another thread, but never for itself: a kernel can call the
+//! program whose call runs the kernel, directly or through another program. The algorithm is
+//! deadlock detection in a wait-for graph with at most one outgoing edge per thread. One table
+//! records the holder of each lock and the lock for which each thread waits. Before a thread waits,
+//! it follows the chain of holders and refuses the call if the chain leads back to itself. The cost
+//! is linear in the length of the chain. Threads that a kernel starts and joins are not tracked.
 //!
 //! A panic releases the lock, because the guard is dropped.
 

@@ -121,8 +121,8 @@ impl Frame<'_> {
         Ok(())
     }
 
-    /// A copy of a tensor in new memory. The copy has the strides of the value's type if all of them
-    /// are known.
+    /// A copy of a tensor in new memory. The copy has the strides of the value's type if all of
+    /// them are known.
     fn copy_as_declared(&self, v: ValueId, t: &Tensor) -> Result<Tensor> {
         let declared = self.graph.tensor_type(v).and_then(|ty| {
             let strides = ty.strides.iter().map(|&e| Some(self.bindings.eval(e).ok()?.into()));

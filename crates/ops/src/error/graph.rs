@@ -254,9 +254,9 @@ pub enum RunError {
     },
     /// A kernel called a program that mutates its own state, inside a call of the same program.
     #[error(
-        "program `{program}` mutates its own state, so its calls run one after another; this call \
-            comes from a kernel inside another call of the program, and would wait for itself. \
-            Export another program for the kernel, or call the program after the outer call"
+        "program `{program}` mutates its own state, so its calls run one after another; this \
+            call comes from a kernel inside another call of the program, and would wait for \
+            itself. Export another program for the kernel, or call the program after the outer call"
     )]
     CallInCall {
         /// The program's name.
