@@ -332,12 +332,15 @@ fn extreme_numbers_are_errors_or_nothing() {
     // where there is nothing to compute, no size is too large
     for (op, args) in [
         ("aten::adaptive_max_pool2d", args![&none, [MOST, 1]]),
-        ("aten::max_unpool2d", args![&none, &at, [MOST, MOST]]),
+        ("aten::max_unpool2d", args![&none, &at, [MOST, 1]]),
         ("aten::affine_grid_generator", args![&theta, [0i64, 1, 1 << 60, 1], true]),
         ("aten::upsample_bicubic2d", args![&none, [1i64 << 60, 2], true]),
     ] {
         of(op, args);
     }
+    // As in PyTorch, strides that overflow are an error even without elements.
+    let e = call("aten::max_unpool2d", args![&none, &at, [MOST, MOST]]).unwrap_err();
+    assert!(e.to_string().contains("cannot allocate"), "{e}");
     for scale in [1e-300, 1e300, f64::INFINITY, f64::NAN, -1.0] {
         for op in [
             "upsample_bilinear2d",

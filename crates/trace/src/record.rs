@@ -19,7 +19,8 @@ use crate::consts::Consts;
 use crate::op_record::OpRecord;
 use maquette_ir::Loc;
 use maquette_ir::graph::{
-    Arg, Graph, GraphBuilder, ResultSpec, StrId, TensorType, TypeId, ValueId, ValueType,
+    Arg, BuildError, Graph, GraphBuilder, MAX_RANK, ResultSpec, StrId, TensorType, TypeId, ValueId,
+    ValueType,
 };
 use maquette_ir::sym::{Assertion, Expr, Scope, SymInt, SymTable, SymbolId};
 use maquette_ops::{

@@ -19,8 +19,7 @@ mod trace_slot;
 
 pub use trace_slot::{TraceSlot, TraceTag};
 
-use crate::dispatch::failures::access_failed;
-use crate::error::{AccessError, Error, ErrorKind, Result};
+use crate::error::{AccessError, Error, Result};
 use crate::tensor::alloc::Block;
 use crate::tensor::borrow::{Access, Borrows, Grant, Holder};
 use crate::tensor::meta::{Dims, IntoDims, Meta};

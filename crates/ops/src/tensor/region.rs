@@ -50,7 +50,7 @@ impl Region {
         }
     }
 
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.start >= self.end
     }
 
