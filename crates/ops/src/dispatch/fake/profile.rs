@@ -131,11 +131,9 @@ impl FakeProfile {
         let loc = Loc::caller();
         let mut cloner = StorageCloner::default();
         let copy = |v: &Value| v.map_tensors(&mut |t| cloner.clone_of(t));
-        let mut args = args
-            .iter()
-            .map(copy)
-            .collect::<Result<Args>>()
-            .map_err(|e| e.in_call(op.shared_name(), loc))?;
+        let copies = || args.iter().map(copy).collect::<Result<Args>>();
+        let mut args = crate::mode::on_behalf_of(loc, copies)
+            .map_err(|e| crate::mode::failed(e.in_call(op.shared_name(), loc)))?;
         let outputs = crate::mode::without_modes(|| op.call_at(args.clone(), loc))?;
         let declared = op.schema()?.args.len();
         args.extend((args.len()..declared).filter_map(|i| op.default_value(i)));
