@@ -31,6 +31,27 @@ impl ExternalTensors {
                 .map(|c| c.0.clone())
                 .ok_or_else(|| missing(graph.value_name(c.value()).to_string()))
         };
+        let names: Vec<String> = match source_info.input_names {
+            [] => graph.inputs().iter().map(|v| graph.value_name(*v).to_string()).collect(),
+            names => names.to_vec(),
+        };
+        for ((i, &input), value) in graph.inputs().iter().enumerate().zip(inputs) {
+            match value {
+                // Its own error comes first: a poisoned tensor has no storage to compare.
+                Value::Tensor(t) => drop(t.ok()?),
+                other if graph.tensor_type(input).is_some() => {
+                    return Err(RunError::Input {
+                        input: names.get(i).cloned().unwrap_or_default(),
+                        what: "the kind".into(),
+                        expected: "a tensor".into(),
+                        found: other.kind().to_string(),
+                        why: None,
+                    }
+                    .into());
+                }
+                _ => {}
+            }
+        }
         let memory = |m: &SharedMemory| -> Result<Tensor> {
             let first =
                 m.inputs.first().and_then(|&i| inputs.get(i)).and_then(|v| v.tensors().next());
@@ -47,10 +68,7 @@ impl ExternalTensors {
                 .map(|v| if let Value::Tensor(t) = v { Some(t.clone()) } else { None })
                 .collect(),
             consts: graph.consts().iter().map(captured).collect::<Result<_>>()?,
-            names: match source_info.input_names {
-                [] => graph.inputs().iter().map(|v| graph.value_name(*v).to_string()).collect(),
-                names => names.to_vec(),
-            },
+            names,
         })
     }
 
@@ -118,10 +136,14 @@ impl ExternalTensors {
                 .find(|(which, ..)| is_target(*which))
                 .map(|(_, name, _)| name.clone())
                 .unwrap_or_default();
-            if let Some((_, other, _)) =
-                all.iter().find(|(which, _, t)| t.shares_storage(target) != is_target(*which))
-            {
-                return Err(RunError::SharedInputs { written, other: other.clone() }.into());
+            let differs =
+                |(which, _, t): &&(_, _, &Tensor)| t.shares_storage(target) != is_target(*which);
+            if let Some((which, other, _)) = all.iter().find(differs) {
+                let other = other.clone();
+                return Err(match is_target(*which) {
+                    true => RunError::SeparateInputs { first: written, second: other }.into(),
+                    false => RunError::SharedInputs { written, other }.into(),
+                });
             }
         }
         Ok(())

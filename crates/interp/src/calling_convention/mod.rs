@@ -17,7 +17,7 @@ use external_tensors::ExternalTensors;
 use maquette_ir::buffer_plan::BufferPlan;
 use maquette_ir::copy_cost::Traffic;
 use maquette_ir::functional_program::FunctionalGraph;
-use maquette_ops::{Result, Value};
+use maquette_ops::{Result, RunError, Value};
 use outputs::{OutputBuilder, tensor};
 
 /// Runs a functional graph in new memory, then writes its mutations back.
@@ -56,6 +56,9 @@ pub(crate) fn run_buffered(
     inputs: &[Value],
     source_info: &SourceInfo<'_>,
 ) -> Result<(Vec<Value>, Traffic)> {
+    if plan.graph != program.graph.digest() {
+        return Err(RunError::OtherPlan { graph: program.graph.name().to_owned() }.into());
+    }
     let external = ExternalTensors::new(program, inputs, source_info)?;
     external.check_sharing(program)?;
     let run = buffered::run(&program.graph, plan, &external.graph_inputs(inputs), source_info)?;
