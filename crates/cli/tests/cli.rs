@@ -173,7 +173,10 @@ fn calls_are_checked_when_sizes_are_symbols() {
         ),
         ("%a: f32[n, 3] = ir::vieww(%x)", "4:3: there is no operator `ir::vieww`"),
         ("%a: f32[n, 3] = aten::relu(%x, %x)", "aten::relu: takes at most 1 arguments, found 2"),
-        ("%a: f32[n, 3] = aten::relu(3)", "aten::relu: argument 0 `self` is declared as Tensor"),
+        (
+            "%a: f32[n, 3] = aten::relu(\"x\")",
+            "aten::relu: argument 0 `self` is declared as Tensor",
+        ),
         ("%a: f32[n, 3] = aten::relu()", "aten::relu: argument 0 `self` (Tensor) is missing"),
         (
             "%a: f32[n, 3] = aten::add.Tensor(%x, %x, alhpa=2)",

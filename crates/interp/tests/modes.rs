@@ -139,7 +139,7 @@ fn a_poisoned_input_gives_its_own_error() {
 fn a_number_given_for_a_tensor_names_the_input() {
     let inputs = [Value::from(Tensor::from([1.0f32, 2.0])), Value::Float(2.0)];
     for e in errors(&two_inputs(), &Options::new(), &inputs) {
-        assert_eq!(e, "input `y`: the kind must be a tensor, found a float");
+        assert_eq!(e, "input `y`: the kind must be a tensor, found the float 2.0");
     }
 }
 

@@ -80,6 +80,8 @@ const WORDS: &[&str] = &[
     "ir::strided",
 ];
 
+const DTYPES: &[&str] = &["f32", "f64", "f16", "bf16", "i64", "i32", "i16", "u8", "bool"];
+
 /// Characters that are inserted.
 const CHARACTERS: &[char] = &[
     '(', ')', '[', ']', '{', '}', ',', ':', '%', '=', '"', '.', '-', '0', '9', 'x', ' ', '\n',
@@ -111,12 +113,14 @@ fn tokens(text: &str) -> Vec<&str> {
 /// One seed, and the names of operators that occur in any.
 pub(super) fn mutate(rng: &mut Rng, seed: &str, operators: &[String]) -> String {
     let mut text = seed.to_owned();
-    for _ in 0..=rng.below(3) {
+    let times = if rng.chance(60) { 1 } else { 1 + rng.below(3) };
+    for _ in 0..times {
         text = match rng.below(20) {
-            0..=1 => characters(rng, &text),
-            2..=4 => lines(rng, &text),
-            5..=8 => operator(rng, &text, operators),
-            9..=12 => number(rng, &text),
+            0 => characters(rng, &text),
+            1..=3 => lines(rng, &text),
+            4..=7 => operator(rng, &text, operators),
+            8..=10 => number(rng, &text),
+            11..=15 => everywhere(rng, &text),
             _ => token(rng, &text),
         };
     }
@@ -180,6 +184,21 @@ fn number(rng: &mut Rng, text: &str) -> String {
             rng.one(&choices).unwrap_or_default().to_string()
         },
     )
+}
+
+/// Replaces a size, a dtype or a symbol wherever it occurs, which keeps types consistent.
+fn everywhere(rng: &mut Rng, text: &str) -> String {
+    let tokens = tokens(text);
+    let is_dtype = |t: &str| DTYPES.contains(&t);
+    let found: Vec<&str> =
+        tokens.iter().copied().filter(|t| t.parse::<i64>().is_ok() || is_dtype(t)).collect();
+    let Some(old) = rng.one(&found) else { return text.to_owned() };
+    let new = match is_dtype(old) {
+        true => rng.one(DTYPES),
+        false => rng.one(&["0", "1", "2", "3", "4", "5", "6", "8", "n", "s0"]),
+    };
+    let new = new.unwrap_or_default();
+    tokens.iter().map(|t| if *t == old { new } else { t }).collect()
 }
 
 fn token(rng: &mut Rng, text: &str) -> String {
