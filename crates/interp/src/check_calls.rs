@@ -19,6 +19,7 @@ use crate::source_info::SourceInfo;
 use maquette_ir::functional_ops::{Callee, is_functional_op};
 use maquette_ir::graph::{Graph, NodeId, Stmt, TensorType, ValueId, ValueType};
 use maquette_ir::sym::{BoolExpr, Expr, Scope, ScopeData, SymError, SymInt, SymbolId};
+use maquette_ir::typing::TypingError;
 use maquette_ops::aten::is_builtin_name;
 use maquette_ops::{
     CallError, Error, ErrorKind, FakeError, Meta, Op, Outputs, Result, Tensor, Value, fake,
@@ -79,7 +80,11 @@ fn check(graph: &Graph, source_info: &SourceInfo<'_>) -> Result<()> {
 
 /// Whether an error is a condition on symbols that a fake kernel could not decide.
 fn is_open(e: &Error) -> bool {
-    matches!(e.kind(), ErrorKind::Guard(SymError::Unbound(_) | SymError::DataDependent(_)))
+    let error = match e.kind() {
+        ErrorKind::Guard(e) | ErrorKind::Typing(TypingError::Sym(e)) => e,
+        _ => return false,
+    };
+    matches!(error, SymError::Unbound(_) | SymError::DataDependent(_))
 }
 
 /// Whether an error means that every run of the call fails.

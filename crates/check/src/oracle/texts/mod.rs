@@ -14,9 +14,10 @@ use super::random::Rng;
 use crate::values::catch_panics;
 use inputs::Inputs;
 use maquette_interp::{ExecutionMode, Interpreter, check_calls};
+use maquette_ir::functional_ops::is_functional_op;
 use maquette_ir::graph::Graph;
 use maquette_ops::library::Facts;
-use maquette_ops::{Error, Result};
+use maquette_ops::{AccessError, Error, ErrorKind, Result, RunError};
 use maquette_rewrite::{Options, functionalize, plan};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -182,6 +183,20 @@ fn reduce(text: String, fails: &dyn Fn(&str) -> bool) -> String {
     lines.join("\n") + "\n"
 }
 
+/// Whether a run is refused because of a view of elements that its tensor does not have. Eager
+/// execution allows it as long as the storage has them.
+fn exceeds_its_tensor(graph: &Graph, e: &Error) -> bool {
+    let strided = graph.nodes().any(|n| graph.op_name(n).starts_with("aten::as_strided"));
+    let refused = match e.kind() {
+        ErrorKind::Run(RunError::Assertion { message: Some(message), .. }) => {
+            message == "a view must not exceed the elements of its tensor"
+        }
+        ErrorKind::Access(AccessError::OutOfBounds { .. }) => true,
+        _ => false,
+    };
+    strided && refused
+}
+
 /// Takes a text through every stage.
 ///
 /// # Errors
@@ -217,6 +232,10 @@ fn check_text(text: &str, rng: &mut Rng, report: &mut TextReport) -> Result<()> 
     if checked.is_err() {
         return Ok(());
     }
+    // That the regions of a functional graph do not overlap is a promise of its maker.
+    if graph.nodes().any(|n| is_functional_op(graph.op_name(n))) {
+        return Ok(());
+    }
     let Some(inputs) = Inputs::choose(&graph, rng) else { return Ok(()) };
     let run = |mode: ExecutionMode<'_>| -> Result<Outcome> {
         let (run_inputs, values) = inputs.make(&graph)?;
@@ -234,8 +253,13 @@ fn check_text(text: &str, rng: &mut Rng, report: &mut TextReport) -> Result<()> 
         ("planned", ExecutionMode::from((&functional, &plan))),
     ];
     for (name, mode) in modes {
-        let found =
-            run(mode).map_err(|e| Error::value(format!("{name} fails, but eager runs: {e}")))?;
+        let found = match run(mode) {
+            Ok(found) => found,
+            Err(e) if exceeds_its_tensor(&graph, &e) => continue,
+            Err(e) => {
+                return Err(Error::value(format!("{name} fails, but eager runs: {e}")));
+            }
+        };
         expected.difference(&found).map_err(|what| Error::value(format!("{name}: {what}")))?;
     }
     Ok(())
