@@ -2,10 +2,11 @@
 
 mod mapped;
 
-use crate::{DType, Error, Result, Tensor};
-use maquette_ops::Element;
+use crate::{DType, Error, Loc, Result, Tensor};
+use maquette_ops::{Element, ErrorKind};
 use safetensors::{Dtype, SafeTensors};
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::ops::Range;
 use std::path::Path;
 
@@ -20,6 +21,11 @@ impl Weights {
     /// The bytes are not in that format, or a tensor has a dtype that does not exist here.
     #[track_caller]
     pub fn from_safetensors(bytes: &[u8]) -> Result<Weights> {
+        let loc = Loc::caller();
+        Weights::of_bytes(bytes).map_err(|e| e.at(loc))
+    }
+
+    fn of_bytes(bytes: &[u8]) -> Result<Weights> {
         let mut weights = BTreeMap::new();
         for TensorEntry { name, dtype, sizes, range } in tensor_entries(bytes)? {
             let tensor = copy_tensor(dtype, bytes.get(range).unwrap_or_default(), sizes);
@@ -34,10 +40,12 @@ impl Weights {
     /// The file cannot be read; otherwise as [`Weights::from_safetensors`].
     #[track_caller]
     pub fn load(path: impl AsRef<Path>) -> Result<Weights> {
-        let path = path.as_ref();
-        let bytes = std::fs::read(path)
-            .map_err(|e| Error::msg(format!("cannot read {}: {e}", path.display())))?;
-        Weights::from_safetensors(&bytes)
+        let (path, loc) = (path.as_ref(), Loc::caller());
+        let read = || {
+            let bytes = std::fs::read(path).map_err(refusal)?;
+            Weights::of_bytes(&bytes)
+        };
+        read().map_err(|e| of_file("read", path, &e).at(loc))
     }
 
     /// The tensor of this name.
@@ -46,9 +54,10 @@ impl Weights {
     /// There is none.
     #[track_caller]
     pub fn get(&self, name: &str) -> Result<Tensor> {
+        let loc = Loc::caller();
         self.0.get(name).cloned().ok_or_else(|| {
             let names: Vec<&str> = self.0.keys().map(String::as_str).collect();
-            Error::msg(format!("there is no tensor `{name}`; there are: {}", names.join(", ")))
+            refusal(format!("there is no tensor `{name}`; there are: {}", names.join(", "))).at(loc)
         })
     }
 
@@ -56,6 +65,16 @@ impl Weights {
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Tensor)> {
         self.0.iter().map(|(n, t)| (n.as_str(), t))
     }
+}
+
+/// An error without a line: the caller's is added where it is known.
+fn refusal(message: impl Display) -> Error {
+    ErrorKind::Message(message.to_string()).into()
+}
+
+/// An error about a file, which names the file.
+fn of_file(action: &str, path: &Path, e: &Error) -> Error {
+    refusal(format!("cannot {action} {}: {}", path.display(), e.kind()))
 }
 
 /// Where a tensor is in a file, and what it is.
@@ -69,12 +88,12 @@ struct TensorEntry {
 /// The parts of a safetensors file, which neither overlap nor leave it. Only the header is read.
 fn tensor_entries(bytes: &[u8]) -> Result<Vec<TensorEntry>> {
     let file = SafeTensors::deserialize(bytes)
-        .map_err(|e| Error::msg(format!("this is not a safetensors file: {e}")))?;
+        .map_err(|e| refusal(format!("this is not a safetensors file: {e}")))?;
     let part = |(name, view): (&str, safetensors::tensor::TensorView<'_>)| -> Result<TensorEntry> {
         let start = view.data().as_ptr().addr() - bytes.as_ptr().addr();
         let sizes = view.shape().iter().map(|&n| n as i64).collect();
         let dtype = dtype(view.dtype())
-            .map_err(|e| Error::msg(format!("the tensor `{name}`: {}", e.kind())))?;
+            .map_err(|e| refusal(format!("the tensor `{name}`: {}", e.kind())))?;
         Ok(TensorEntry {
             name: name.to_owned(),
             dtype,
@@ -99,10 +118,7 @@ fn dtype(dtype: Dtype) -> Result<DType> {
         Dtype::F64 => DType::F64,
         other => {
             let known: Vec<&str> = DType::ALL.iter().map(|d| d.name()).collect();
-            return Err(Error::msg(format!(
-                "the dtype {other:?} is not one of {}",
-                known.join(", ")
-            )));
+            return Err(refusal(format!("the dtype {other:?} is not one of {}", known.join(", "))));
         }
     })
 }

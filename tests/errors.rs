@@ -25,6 +25,16 @@ fn x() -> Tensor {
     Tensor::from([1.0f32, 2.0, 3.0])
 }
 
+#[custom_op("errors::scale")]
+fn errors_scale(outs: &mut [Tensor]) -> Result<()> {
+    outs.iter_mut().try_for_each(|t| t.mul_(2.0).ok().map(drop))
+}
+
+#[custom_op("errors::first")]
+fn errors_first(x: &Tensor) -> Result<Tensor> {
+    Ok(Tensor::from([x.read::<f32>()?[0]]))
+}
+
 /// A traced tensor that got out of its trace.
 fn leaked() -> Tensor {
     let mut out = None;
@@ -56,6 +66,16 @@ fn builtins() -> Vec<Case> {
         case("matrices that do not fit", || {
             dead(Tensor::zeros([2, 3], DType::F32).mm(&Tensor::zeros([2, 3], DType::F32)))
         }),
+        case("one tensor twice in a list of mutated tensors", || {
+            let y = x();
+            errors_scale(&[y.clone(), x(), y])
+        }),
+        case("more elements than can be counted", || {
+            dead(Tensor::from([1.0f32]).expand([1i64 << 31, 1 << 31]).mean())
+        }),
+        case("a device without memory of its own", || dead(x().to_device(Device::cuda(0)))),
+        case("an argument of another dtype", || errors_first(&Tensor::from([1.0f64])).map(drop)),
+        case("an assertion on known sizes", || Ok(x().size(0).lt(2).check("few rows")?)),
         case("a matrix of another dtype", || {
             dead(Tensor::zeros([2, 3], DType::F32).mm(&Tensor::zeros([3, 2], DType::F64)))
         }),

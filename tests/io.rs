@@ -77,6 +77,9 @@ fn invalid_checkpoints_are_refused() {
         let path = file(name, contents);
         for e in [map(&path).unwrap_err(), Weights::load(&path).unwrap_err()] {
             assert!(e.to_string().contains(expected), "{name}: {e}");
+            // the file, and the line that asked for it
+            assert!(e.to_string().contains(&path.display().to_string()), "{name}: {e}");
+            assert!(e.loc().is_some_and(|loc| loc.to_string().contains("io.rs")), "{name}: {e}");
         }
     };
     refused("empty", &[], "not a safetensors file");

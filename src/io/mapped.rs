@@ -6,8 +6,8 @@
 //! be checked here; whoever calls [`Weights::map`] promises it.
 #![allow(unsafe_code)]
 
-use super::{TensorEntry, Weights, copy_tensor, tensor_entries};
-use crate::{DType, Error, Result, Tensor};
+use super::{TensorEntry, Weights, copy_tensor, of_file, refusal, tensor_entries};
+use crate::{DType, Loc, Result, Tensor};
 use memmap2::{MmapOptions, MmapRaw};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -29,11 +29,19 @@ impl Weights {
     /// While a tensor of the file lives, nobody writes to the file or truncates it.
     #[track_caller]
     pub unsafe fn map(path: impl AsRef<Path>) -> Result<Weights> {
-        let path = path.as_ref();
-        let cannot = |e: std::io::Error| Error::msg(format!("cannot map {}: {e}", path.display()));
-        let file = File::open(path).map_err(cannot)?;
+        let (path, loc) = (path.as_ref(), Loc::caller());
         // SAFETY: nobody changes the file, by this function's own contract.
-        let map = unsafe { MmapOptions::new().map_copy(&file) }.map_err(cannot)?;
+        unsafe { Weights::map_file(path) }.map_err(|e| of_file("map", path, &e).at(loc))
+    }
+
+    /// As [`Weights::map`], with errors that name no file.
+    ///
+    /// # Safety
+    /// As [`Weights::map`].
+    unsafe fn map_file(path: &Path) -> Result<Weights> {
+        let file = File::open(path).map_err(refusal)?;
+        // SAFETY: nobody changes the file, by this function's own contract.
+        let map = unsafe { MmapOptions::new().map_copy(&file) }.map_err(refusal)?;
         let mut weights = BTreeMap::new();
         let mut own_pages = Vec::new();
         for part in tensor_entries(&map)? {

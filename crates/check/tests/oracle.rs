@@ -2,11 +2,12 @@
 //! that are wrong are found out.
 
 use maquette_check::oracle::{
-    Eager, Fuzzer, Mode, PreparedProgram, TestProgram, Verdict, WriteCount, check,
-    generate::generate, model, modes, register,
+    Eager, Fuzzer, Mode, PreparedProgram, Seeds, TestProgram, TextReport, Verdict, WriteCount,
+    check, generate::generate, model, modes, register,
 };
-use maquette_interp::Interpreter;
+use maquette_interp::{Interpreter, check_calls};
 use maquette_ir::DType;
+use maquette_ir::graph::Graph;
 use maquette_ops::library::Facts;
 use maquette_ops::{Args, FakeCtx, Op, Outputs, Result, Tensor, Value, call, custom_op};
 use maquette_rewrite::{Level, Options, functionalize, plan};
@@ -189,6 +190,54 @@ fn programs_that_once_failed_agree() {
         let again: TestProgram = program.to_string().parse().unwrap();
         assert_eq!(again, program, "{name}: a program's text is the program");
     }
+}
+
+/// The graph texts of the repository's tests.
+fn seeds() -> Seeds {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let folders = [
+        "tests/programs",
+        "tests/snapshots",
+        "crates/rewrite/filetests",
+        "crates/driver/tests/snapshots",
+    ];
+    Seeds::read(&folders.map(|folder| root.join(folder))).unwrap()
+}
+
+#[test]
+fn mutated_graph_texts_run_as_they_say_or_are_errors() {
+    register().unwrap();
+    let seeds = seeds();
+    assert!(seeds.len() > 150, "{}", seeds.len());
+    let mut report = TextReport::default();
+    for index in 0..800 {
+        seeds.check(1, index, &mut report, &|_| {});
+    }
+    let failures: Vec<String> =
+        report.failures.iter().map(|f| format!("{}: {}\n{}", f.index, f.what, f.text)).collect();
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    // mutants come through every stage
+    assert!(report.ran * 20 > report.texts && report.checked < report.verified, "{report}");
+}
+
+#[test]
+fn every_graph_of_the_tests_has_calls_that_the_operators_accept() {
+    register().unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let filetests =
+        ["functionalize", "rules", "bufferize"].map(|f| format!("crates/rewrite/filetests/{f}"));
+    let others = ["tests/programs", "tests/snapshots", "crates/driver/tests/snapshots"];
+    let folders = filetests.iter().map(String::as_str).chain(others);
+    let seeds = Seeds::read(&folders.map(|f| root.join(f)).collect::<Vec<_>>()).unwrap();
+    let refused: Vec<String> = seeds
+        .texts()
+        .filter_map(|text| {
+            let graph: Graph = text.parse().unwrap();
+            let refused = check_calls(&graph).err()?;
+            graph.verify().is_ok().then(|| format!("{refused}\n{text}"))
+        })
+        .collect();
+    assert!(refused.is_empty(), "{}", refused.join("\n"));
 }
 
 #[test]

@@ -73,6 +73,8 @@ fn errors_are_short() {
             "error: <stdin>: invalid graph `g` (I7): ",
         ),
         (&["ops", "nowhere"], "", "no operator has a name that starts with `nowhere`"),
+        (&["ops", "relu"], "", "starts with `relu`; did you mean `aten::relu`?"),
+        (&["ops", "aten::reluu"], "", "starts with `aten::reluu`; did you mean `aten::relu`?"),
         (&["demo", "--confidence", "7"], "", "expected a number from 0 to 1"),
     ] {
         let out = maquette_reading(args, input);
@@ -152,6 +154,91 @@ fn calls_are_checked_against_the_operators() {
     let note =
         "note: operator `mylib::f` is not registered; it is assumed to write to all its tensors\n";
     assert_eq!(errors_of("mylib::f(%x)", "f32[2]"), ["", note]);
+}
+
+#[test]
+fn calls_are_checked_when_sizes_are_symbols() {
+    let errors_of = |statements: &str| {
+        let program = format!(
+            "graph g(%x: f32[n, 3], %y: f32[m, 3], %k: int(k)) -> ()\n  where k in [0, 9], m in \
+                [0, oo), n in [0, oo), unbacked u0 in [0, oo)\n{{\n  {statements}\n  return \
+                ()\n}}\n"
+        );
+        text(&maquette_reading(&["graph", "-"], &program).stderr).to_owned()
+    };
+    for (statement, expected) in [
+        (
+            "%a: f32[n, 3] = aten::reluu(%x)",
+            "4:3: there is no operator `aten::reluu` (similar: aten::relu",
+        ),
+        ("%a: f32[n, 3] = ir::vieww(%x)", "4:3: there is no operator `ir::vieww`"),
+        ("%a: f32[n, 3] = aten::relu(%x, %x)", "aten::relu: takes at most 1 arguments, found 2"),
+        (
+            "%a: f32[n, 3] = aten::relu(\"x\")",
+            "aten::relu: argument 0 `self` is declared as Tensor",
+        ),
+        ("%a: f32[n, 3] = aten::relu()", "aten::relu: argument 0 `self` (Tensor) is missing"),
+        (
+            "%a: f32[n, 3] = aten::add.Tensor(%x, %x, alhpa=2)",
+            "aten::add.Tensor: has no argument `alhpa` (similar: alpha)",
+        ),
+        (
+            "%a: f32[n, 3] = aten::relu(%x, self=%x)",
+            "aten::relu: argument 0 `self` is given twice, by position and by keyword",
+        ),
+        (
+            "%a: i64[n, 3] = aten::relu(%x)",
+            "aten::relu: the graph declares result 0 with dtype i64, but the operator returns f32",
+        ),
+        (
+            "%a: f32[n] = aten::relu(%x)",
+            "aten::relu: the graph declares result 0 with rank 1, but the operator returns 2",
+        ),
+        (
+            "%a: f32[n + 1, 3] = aten::relu(%x)",
+            "aten::relu: the graph declares result 0 with size 0 n + 1, but the operator returns n",
+        ),
+        (
+            "%a: int(k) = aten::relu(%x)",
+            "aten::relu: the graph declares result 0 with the type int(k), but the operator \
+                returns a tensor",
+        ),
+        // whether n == m is open, but not what is returned if it is
+        (
+            "%a: i64[n, 3] = aten::add.Tensor(%x, %y)",
+            "aten::add.Tensor: the graph declares result 0 with dtype i64, but the operator returns f32",
+        ),
+        (
+            "%a: f32[n] = aten::add.Tensor(%x, %y)",
+            "aten::add.Tensor: the graph declares result 0 with rank 1, but the operator returns 2",
+        ),
+        // behind an operator that is not known, and behind sizes that depend on data
+        (
+            "%a: f32[n] = mylib::f(%x)\n  %b: i64[n] = aten::relu(%a)",
+            "5:3: aten::relu: the graph declares result 0 with dtype i64, but the operator returns f32",
+        ),
+        (
+            "%a: i64[u0, 2] = aten::nonzero(%x)\n  bind u0 = size(%a, 0)\n  %b: f32[u0, 2] = \
+                aten::neg(%a)",
+            "6:3: aten::neg: the graph declares result 0 with dtype f32, but the operator returns i64",
+        ),
+        ("%a: f32[] = mylib::f(%k)\n  %b: f32[k] = aten::matmul(%x, %a)", "5:3: aten::matmul: "),
+    ] {
+        let error = errors_of(statement);
+        assert!(error.starts_with("error: <stdin>:"), "{statement}: {error}");
+        assert!(error.contains(expected), "{statement}: {error}");
+    }
+    for statement in [
+        "%a: f32[n, 3] = aten::add.Tensor(%x, %y)",
+        "%a: f32[m, 3] = aten::add.Tensor(%x, %y)",
+        // equal if m == n
+        "%a: f32[m, 3] = aten::relu(%x)",
+        // right if n == 1
+        "%a: f32[3] = aten::squeeze(%x)",
+        "%a: f32[k] = aten::ones([k])",
+    ] {
+        assert_eq!(errors_of(statement), "", "{statement}");
+    }
 }
 
 #[test]

@@ -271,8 +271,28 @@ impl<'g> Bindings<'g> {
     /// Checks the type of an input, after all inputs have bound their symbols.
     pub(crate) fn check_input(&self, input: ValueId, value: &Value) -> Result<()> {
         match self.check_value(input, value, LayoutPromise::StridesAndOffset)? {
-            (Some(mismatch), _) => Err(self.input_error(input, mismatch)),
+            (Some(mismatch), _) => {
+                Err(self.input_error(input, self.whole_type(input, value, mismatch)))
+            }
             (None, _) => Ok(()),
+        }
+    }
+
+    /// Of a wrong rank, the whole types: a rank alone says little.
+    fn whole_type(
+        &self,
+        input: ValueId,
+        value: &Value,
+        mismatch: MetadataMismatch<Expr>,
+    ) -> MetadataMismatch<Expr> {
+        match value {
+            Value::Tensor(t) if mismatch.what == "rank" => MetadataMismatch {
+                what: "the type".into(),
+                expected: self.graph.display_type(self.graph.value_type(input)).to_string(),
+                found: t.meta().to_string(),
+                expr: None,
+            },
+            _ => mismatch,
         }
     }
 

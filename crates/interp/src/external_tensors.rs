@@ -38,11 +38,29 @@ impl ExternalTensors {
             Some(name) if !name.is_empty() => name.as_str().into(),
             _ => graph.value_name(*v).to_string().into(),
         };
+        let names: Vec<Arc<str>> = graph.inputs().iter().enumerate().map(name).collect();
+        for ((&input, value), name) in graph.inputs().iter().zip(inputs).zip(&names) {
+            match value {
+                // Its own error comes first: a poisoned tensor has no storage to compare.
+                Value::Tensor(t) => drop(t.ok()?),
+                other if graph.tensor_type(input).is_some() => {
+                    return Err(RunError::Input {
+                        input: name.to_string(),
+                        what: "the kind".into(),
+                        expected: "a tensor".into(),
+                        found: other.kind().to_string(),
+                        why: None,
+                    }
+                    .into());
+                }
+                _ => {}
+            }
+        }
         Ok(ExternalTensors {
             inputs: inputs.to_vec(),
             consts: graph.consts().iter().map(captured).collect::<Result<_>>()?,
             memories: Vec::new(),
-            names: graph.inputs().iter().enumerate().map(name).collect(),
+            names,
         })
     }
 
@@ -192,15 +210,17 @@ impl ExternalTensors {
             let is_here = |m: &&ExternalTensor| {
                 self.get(**m).ok().and_then(storage_id).is_none_or(|there| there == id)
             };
-            let elsewhere = members.iter().find(|m| !is_here(m));
-            let intruder = here.iter().find(|t| !is_member.contains(t));
-            if let Some(other) = elsewhere.or(intruder) {
-                let written = members.first().map(|m| self.name(&program.graph, *m));
-                return Err(RunError::SharedInputs {
-                    written: written.unwrap_or_default(),
-                    other: self.name(&program.graph, *other),
-                }
-                .into());
+            let written = || {
+                let first = members.first().map(|m| self.name(&program.graph, *m));
+                first.unwrap_or_default()
+            };
+            if let Some(other) = members.iter().find(|m| !is_here(m)) {
+                let second = self.name(&program.graph, *other);
+                return Err(RunError::SeparateInputs { first: written(), second }.into());
+            }
+            if let Some(other) = here.iter().find(|t| !is_member.contains(t)) {
+                let other = self.name(&program.graph, *other);
+                return Err(RunError::SharedInputs { written: written(), other }.into());
             }
         }
         Ok(())

@@ -95,6 +95,111 @@ fn a_plan_of_another_graph_is_refused() {
 }
 
 #[test]
+fn a_plan_of_a_graph_that_differs_in_one_number_is_refused() {
+    let made = |text: String| {
+        let graph: Graph = text.parse().unwrap();
+        functionalize(&graph, &Facts, &Options::new()).unwrap()
+    };
+    let of = |start: i64| {
+        made(format!(
+            "graph g(%x: f32[4]) -> (f32[2] offset {start}) {{
+                %part: f32[2] offset {start} = aten::slice.Tensor(%x, 0, {start}, {}, 1)
+                %written: f32[2] offset {start} = aten::mul_.Scalar(%part, 10.0)
+                return %part
+            }}",
+            start + 2
+        ))
+    };
+    let (first, second) = (of(0), of(2));
+    let plan = plan(&first, &Facts).unwrap();
+    let x = Tensor::from([1.0f32, 2.0, 3.0, 4.0]);
+    let e = Interpreter::new((&second, &plan)).run(&[Value::from(&x)]).unwrap_err();
+    assert!(e.to_string().contains("the plan belongs to another graph"), "{e}");
+    assert_eq!(values(&x), [1.0, 2.0, 3.0, 4.0]);
+    Interpreter::new((&first, &plan)).run(&[Value::from(&x)]).unwrap();
+    // a number in symbols
+    let of = |size: &str| {
+        let text = format!(
+            "graph g(%x: f32[n, {size}]) -> (f32[{size}])\n  where n in [1, oo)\n{{
+                %part: f32[{size}] = aten::select.int(%x, 0, 0)\n  return %part\n}}"
+        );
+        made(text)
+    };
+    let (first, second) = (of("2 * n"), of("3 * n"));
+    assert_ne!(first.graph.digest(), second.graph.digest());
+    assert_eq!(first.graph.digest(), first.graph.clone().digest());
+}
+
+/// Two inputs, one of which is written.
+fn two_inputs() -> Graph {
+    "graph g(%x: f32[2], %y: f32[2]) -> (f32[2]) {
+        %sum: f32[2] = aten::add_.Tensor(%x, %y)
+        return %sum
+    }"
+    .parse()
+    .unwrap()
+}
+
+/// The error in each mode.
+fn errors(graph: &Graph, options: &Options, inputs: &[Value]) -> Vec<String> {
+    let functional = functionalize(graph, &Facts, options).unwrap();
+    let plan = plan(&functional, &Facts).unwrap();
+    let modes: [ExecutionMode<'_>; 2] = [(&functional).into(), (&functional, &plan).into()];
+    modes
+        .iter()
+        .map(|mode| Interpreter::new(mode).run(inputs).unwrap_err().kind().to_string())
+        .collect()
+}
+
+#[test]
+fn a_poisoned_input_gives_its_own_error() {
+    let poisoned = Tensor::from([1.0f32, 2.0]) + Tensor::from([1.0f32, 2.0, 3.0]);
+    let own = poisoned.ok().unwrap_err().kind().to_string();
+    let y = Tensor::from([1.0f32, 2.0]);
+    for inputs in [[&poisoned, &y], [&y, &poisoned]] {
+        let inputs = inputs.map(Value::from);
+        for e in errors(&two_inputs(), &Options::new(), &inputs) {
+            assert_eq!(e, own);
+        }
+    }
+}
+
+#[test]
+fn a_number_given_for_a_tensor_names_the_input() {
+    let inputs = [Value::from(Tensor::from([1.0f32, 2.0])), Value::Float(2.0)];
+    for e in errors(&two_inputs(), &Options::new(), &inputs) {
+        assert_eq!(e, "input `y`: the kind must be a tensor, found the float 2.0");
+    }
+}
+
+#[test]
+fn inputs_that_ought_to_share_memory_and_do_not_are_named() {
+    let inputs = [[1.0f32, 2.0], [3.0, 4.0]].map(|x| Value::from(Tensor::from(x)));
+    for e in errors(&two_inputs(), &Options::new().sharing([vec![0, 1]]), &inputs) {
+        assert!(e.starts_with("inputs `x` and `y` do not share memory, but "), "{e}");
+    }
+}
+
+#[test]
+fn a_wrong_rank_shows_both_types() {
+    let x = [Value::from(Tensor::from([[1.0f32, 2.0]]))];
+    let e = Interpreter::new(&program()).run(&x).unwrap_err();
+    assert_eq!(e.kind().to_string(), "input `x`: the type must be f32[4], found f32[1, 2]");
+}
+
+#[test]
+fn keywords_are_checked_in_a_run() {
+    let graph: Graph = "graph g(%x: f32[2]) -> (f32[2]) {
+        %y: f32[2] = aten::add.Tensor(%x, %x, alhpa=2)
+        return %y
+    }"
+    .parse()
+    .unwrap();
+    let e = Interpreter::new(&graph).run(&[Value::from(Tensor::from([1.0f32, 2.0]))]).unwrap_err();
+    assert!(e.to_string().contains("has no argument `alhpa` (similar: alpha)"), "{e}");
+}
+
+#[test]
 fn inputs_are_checked_in_every_mode() {
     let graph = program();
     let functional = functionalize(&graph, &Facts, &Options::new()).unwrap();

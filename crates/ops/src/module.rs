@@ -25,7 +25,15 @@ impl Slot {
     }
 }
 
-/// A program that owns parameters and buffers. `#[derive(Module)]` writes this.
+/// A program that owns parameters and buffers. `#[derive(Module)]` with `#[module(In -> Out)]`
+/// writes this.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no module",
+    label = "the trait `Module` is not implemented for `{Self}`",
+    note = "`#[derive(Module)]` makes a struct a module if it says what `forward` takes and \
+        returns, as in `#[module(Tensor -> Tensor)]`; without that, the struct is a part that \
+        modules contain"
+)]
 pub trait Module {
     /// What it takes.
     type In: Tree;

@@ -109,6 +109,20 @@ pub enum Reason {
         /// The view's.
         to: String,
     },
+    /// `Options::sharing` names inputs that cannot share memory.
+    #[error("`sharing`: {0}")]
+    InvalidSharing(String),
+    /// `Options::only` names a rule that does not exist.
+    #[error(
+        "`only`: there is no rule `{name}`{}; `rules` lists the names",
+        .similar.map(|s| format!(" (similar: {s})")).unwrap_or_default()
+    )]
+    UnknownRule {
+        /// The name.
+        name: String,
+        /// A rule with a similar name.
+        similar: Option<&'static str>,
+    },
     /// Inputs that share memory have different dtypes.
     #[error(
         "the inputs `{first}` ({from}) and `{second}` ({to}) share memory, but have different \
@@ -150,6 +164,17 @@ pub enum Reason {
     /// The result is no graph.
     #[error(transparent)]
     Build(#[from] BuildError),
+    /// The arguments or results of a call are not those of its operator.
+    #[error("{op}: {detail}; `check_calls` compares calls with their operators")]
+    Malformed {
+        /// The operator.
+        op: String,
+        /// What is wrong.
+        detail: &'static str,
+    },
+    /// A size, a stride or an offset needs more than 64 bits.
+    #[error("{0} overflow 64-bit integers")]
+    Overflow(&'static str),
     /// A fault of this pass.
     #[error("internal error: {0}")]
     Internal(&'static str),

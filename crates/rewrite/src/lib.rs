@@ -37,6 +37,8 @@ use functionalize::lift::requirements::Requirements;
 use functionalize::{egraph, emit, lift};
 use lift::Lifted;
 use maquette_ir::graph::{Graph, OpFacts};
+use maquette_ir::schema::closest;
+use rustc_hash::FxHashSet;
 
 /// How much is rewritten.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -100,6 +102,36 @@ impl Options {
     pub fn sharing(self, groups: impl IntoIterator<Item = Vec<usize>>) -> Options {
         Options { shared: groups.into_iter().collect(), ..self }
     }
+
+    /// Checks that the named rules exist, and that inputs which share memory are distinct tensors.
+    fn check(&self, graph: &Graph) -> Result<(), FunctionalizeError> {
+        let unknown =
+            self.only.iter().flatten().find(|name| rules().all(|(known, _)| known != **name));
+        if let Some(name) = unknown {
+            let similar = closest(name, rules().map(|(known, _)| known));
+            return Err(Reason::UnknownRule { name: name.clone(), similar }.into());
+        }
+        let mut seen = FxHashSet::default();
+        for &input in self.shared.iter().flatten() {
+            let refused = match graph.inputs().get(input) {
+                None => {
+                    let inputs = graph.inputs().len();
+                    format!(
+                        "there is no input {input}; the graph has {inputs} inputs, counted from 0"
+                    )
+                }
+                Some(&v) if graph.tensor_type(v).is_none() => {
+                    format!("input {input}, `{}`, is not a tensor", graph.value_name(v))
+                }
+                Some(&v) if !seen.insert(input) => {
+                    format!("input {input}, `{}`, is named twice", graph.value_name(v))
+                }
+                Some(_) => continue,
+            };
+            return Err(Reason::InvalidSharing(refused).into());
+        }
+        Ok(())
+    }
 }
 
 /// Makes a program functional.
@@ -107,12 +139,14 @@ impl Options {
 /// # Errors
 /// The program has no functional form: it writes to a tensor whose elements overlap, writes to two
 /// arguments of one operator that may overlap, reads a storage beyond the tensor it belongs to or
-/// as another dtype; the graph takes a result for a view that has to be a copy.
+/// as another dtype; the graph takes a result for a view that has to be a copy; the options name a
+/// rule or an input that does not exist.
 pub fn functionalize(
     graph: &Graph,
     facts: &dyn OpFacts,
     options: &Options,
 ) -> Result<FunctionalGraph, FunctionalizeError> {
+    options.check(graph)?;
     let schemas = bound_schemas(graph, facts)?;
     match options.level {
         Level::LiftOnly => {

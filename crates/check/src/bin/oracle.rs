@@ -4,18 +4,20 @@
 //! Exits with 1 where a mode does not do what the eager program does, with 2 on bad options.
 
 use maquette_check::oracle::{
-    FuzzFailure, Fuzzer, Mode, TestProgram, Verdict, check, generate::generate, model, modes,
-    shrink::shrink,
+    FuzzFailure, Fuzzer, Mode, Seeds, TestProgram, TextReport, Verdict, check, generate::generate,
+    model, modes, shrink::shrink,
 };
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Instant;
 
 const USAGE: &str = "\
 usage: oracle [--programs N] [--seed S] [--mode NAME[,NAME]] [--statements K] [--threads N]
               [--write DIR] [--stats]
        oracle --replay FILE [--mode NAME[,NAME]]
        oracle --show INDEX [--seed S] [--statements K]
+       oracle --texts DIR[,DIR] [--programs N | --seconds T] [--seed S]
   --programs N    how many random programs to generate (default: 1000)
   --seed S        the seed of the generator; a seed always gives the same programs (default: 1)
   --mode NAME     run only these modes (default: all)
@@ -24,20 +26,25 @@ usage: oracle [--programs N] [--seed S] [--mode NAME[,NAME]] [--statements K] [-
   --write DIR     write each failing program, shrunk, to DIR/mode-seed-index.txt
   --stats         print how many programs have each feature
   --replay FILE   check the program in a file; if it fails, print it shrunk
-  --show INDEX    print a program";
+  --show INDEX    print a program
+  --texts DIR     mutate the graph texts in these folders, and check what becomes of them
+  --seconds T     how long to mutate, instead of how many texts";
 
 struct Options {
     fuzzer: Fuzzer,
     write: Option<PathBuf>,
     replay: Option<PathBuf>,
     show: Option<u64>,
+    texts: Option<Vec<PathBuf>>,
+    seconds: Option<u64>,
 }
 
 fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     let fuzzer =
         Fuzzer { programs: 1000, seed: 1, statements: 12, modes: modes(), threads, stats: false };
-    let mut o = Options { fuzzer, write: None, replay: None, show: None };
+    let mut o =
+        Options { fuzzer, write: None, replay: None, show: None, texts: None, seconds: None };
     let mut given: Vec<String> = Vec::new();
     while let Some(arg) = args.next() {
         if given.contains(&arg) {
@@ -50,7 +57,7 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
                 continue;
             }
             "--programs" | "--seed" | "--mode" | "--statements" | "--threads" | "--write"
-            | "--replay" | "--show" => {}
+            | "--replay" | "--show" | "--texts" | "--seconds" => {}
             _ => return Err(format!("unknown option `{arg}`\n{USAGE}")),
         }
         let value = args.next().ok_or_else(|| format!("`{arg}` takes a value\n{USAGE}"))?;
@@ -66,6 +73,8 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
             "--threads" => o.fuzzer.threads = number()?.clamp(1, 1024) as usize,
             "--mode" => o.fuzzer.modes = value.split(',').map(named).collect::<Result<_, _>>()?,
             "--show" => o.show = Some(number()?),
+            "--texts" => o.texts = Some(value.split(',').map(PathBuf::from).collect()),
+            "--seconds" => o.seconds = Some(number()?),
             "--write" => o.write = Some(value.into()),
             _ => o.replay = Some(value.into()),
         }
@@ -73,11 +82,17 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
     contradiction(&given).map_or(Ok(o), |told| Err(format!("{told}\n{USAGE}")))
 }
 
-/// What `--replay` and `--show` leave no meaning to: each does one thing with one program.
+/// Options that mean nothing beside `--replay`, `--show` and `--texts`, each of which does one
+/// thing.
 fn contradiction(given: &[String]) -> Option<String> {
-    for (alone, beside) in
-        [("--replay", &["--mode"][..]), ("--show", &["--seed", "--statements"][..])]
-    {
+    if given.iter().any(|o| o == "--seconds") && !given.iter().any(|o| o == "--texts") {
+        return Some("`--seconds` needs `--texts`".to_owned());
+    }
+    for (alone, beside) in [
+        ("--replay", &["--mode"][..]),
+        ("--show", &["--seed", "--statements"][..]),
+        ("--texts", &["--seed", "--programs", "--seconds"][..]),
+    ] {
         let other = given.iter().find(|o| *o != alone && !beside.contains(&o.as_str()));
         if let Some(other) = other.filter(|_| given.iter().any(|o| o == alone)) {
             return Some(format!("`{alone}` and `{other}` cannot be given together"));
@@ -135,8 +150,33 @@ fn say(text: &dyn std::fmt::Display) {
     let _ = write!(std::io::stdout(), "{text}");
 }
 
+/// Mutates graph texts, so many of them or for so long.
+fn mutate_texts(o: &Options, folders: &[PathBuf]) -> Result<bool, String> {
+    let seeds = Seeds::read(folders).map_err(|e| format!("cannot read the texts: {e}"))?;
+    if seeds.is_empty() {
+        return Err("the folders of `--texts` have no graph texts".to_owned());
+    }
+    maquette_check::oracle::register().map_err(|e| e.to_string())?;
+    let start = Instant::now();
+    let goes_on = |index: u64| match o.seconds {
+        Some(seconds) => start.elapsed().as_secs() < seconds,
+        None => index < o.fuzzer.programs,
+    };
+    let mut report = TextReport::default();
+    for index in (0..).take_while(|index| goes_on(*index)) {
+        seeds.check(o.fuzzer.seed, index, &mut report, &|failure| {
+            eprintln!("text {}: {}\n{}", failure.index, failure.what, failure.text);
+        });
+    }
+    say(&format_args!("{report}\n"));
+    Ok(report.failures.is_empty())
+}
+
 fn run(o: &Options) -> Result<bool, String> {
     let fuzzer = &o.fuzzer;
+    if let Some(folders) = &o.texts {
+        return mutate_texts(o, folders);
+    }
     if let Some(path) = &o.replay {
         return replay(path, &fuzzer.modes.iter().map(|m| *m as &dyn Mode).collect::<Vec<_>>());
     }
@@ -191,13 +231,20 @@ mod tests {
             ("--replay f --show 3", "`--replay` and `--show` cannot be given together"),
             ("--replay f --seed 2", "`--replay` and `--seed` cannot be given together"),
             ("--show 3 --mode traced", "`--show` and `--mode` cannot be given together"),
+            ("--texts a --mode traced", "`--texts` and `--mode` cannot be given together"),
+            ("--seconds 3", "`--seconds` needs `--texts`"),
             ("--stats --show 3", "`--show` and `--stats` cannot be given together"),
             ("--seed 1 --seed 2", "duplicate option `--seed`"),
         ] {
             let told = told(line).unwrap_or_default();
             assert!(told.starts_with(expected), "{line}: {told}");
         }
-        for line in ["--replay f --mode traced", "--show 3 --seed 1 --statements 4", "--stats"] {
+        for line in [
+            "--replay f --mode traced",
+            "--show 3 --seed 1 --statements 4",
+            "--stats",
+            "--texts a,b --seconds 600 --seed 2",
+        ] {
             assert_eq!(told(line), None);
         }
     }

@@ -109,7 +109,7 @@ fn functionalize_refusal(why: &Reason) -> Option<&'static str> {
 }
 
 /// Whether an error is a fault of a pass, or a panic of an operator, which no program excuses.
-fn is_internal(e: &Error) -> bool {
+pub(super) fn is_internal(e: &Error) -> bool {
     let of_a_pass = |e: &FunctionalizeError| matches!(e.kind, Reason::Internal(_));
     match e.kind() {
         ErrorKind::Other(e) => e.downcast_ref().is_some_and(of_a_pass),

@@ -23,6 +23,7 @@ mod program_builder;
 mod random;
 pub mod shrink;
 mod stats;
+mod texts;
 
 pub use check::{Verdict, check, documented_refusal};
 pub use copy_stats::CopyStats;
@@ -36,3 +37,4 @@ pub use outcome::Outcome;
 pub use program::{InputLocation, MemoryInit, RunInputs, Sizes, TestProgram};
 pub use random::Rng;
 pub use stats::{FEATURES, Stats};
+pub use texts::{Seeds, TextFailure, TextReport};

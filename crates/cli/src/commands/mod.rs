@@ -8,6 +8,7 @@ use crate::output::{Output, tell};
 use anstyle::{AnsiColor, Style};
 use maquette::ir::functional_ops;
 use maquette::ir::graph::TextPosition;
+use maquette::ir::schema::closest;
 use maquette::prelude::*;
 use maquette::rewrite::{self, Level, Options};
 use std::collections::BTreeSet;
@@ -125,13 +126,32 @@ pub fn functionalize(
     Ok(())
 }
 
+/// The operator that a text without a namespace names, or the one with the closest name.
+fn similar_operator(text: &str) -> Option<String> {
+    let names: Vec<String> = library::all().into_iter().map(|op| op.name().to_owned()).collect();
+    let bare = |name: &str| name.split_once("::").map(|(_, bare)| bare.to_owned());
+    let same = names.iter().find(|name| bare(name).as_deref() == Some(text));
+    let starts = names.iter().find(|name| bare(name).is_some_and(|bare| bare.starts_with(text)));
+    same.or(starts).cloned().or_else(|| {
+        let bare: Vec<(String, &String)> =
+            names.iter().filter_map(|name| Some((bare(name)?, name))).collect();
+        let bare_names = bare.iter().map(|(bare, _)| bare.as_str());
+        let closest = closest(text, names.iter().map(String::as_str).chain(bare_names))?;
+        let full = bare.iter().find(|(bare, _)| bare == closest).map(|(_, name)| name.as_str());
+        Some(full.unwrap_or(closest).to_owned())
+    })
+}
+
 /// Lists operators, and registrations for operators without a definition.
 pub fn ops(out: &mut Output, prefix: Option<&str>) -> Result<()> {
     let wanted = |op: &Op| prefix.is_none_or(|p| op.name().starts_with(p));
     let found: Vec<Op> = library::all().into_iter().filter(wanted).collect();
     let unresolved: Vec<Op> = library::unresolved().into_iter().filter(wanted).collect();
     if found.is_empty() && unresolved.is_empty() {
-        bail!("no operator has a name that starts with `{}`", prefix.unwrap_or_default());
+        let prefix = prefix.unwrap_or_default();
+        let hint = similar_operator(prefix)
+            .map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
+        bail!("no operator has a name that starts with `{prefix}`{hint}");
     }
     for op in &found {
         writeln!(out, "{BOLD}{}{BOLD:#}", op.schema()?)?;

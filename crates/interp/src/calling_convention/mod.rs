@@ -16,7 +16,7 @@ use crate::source_info::SourceInfo;
 use maquette_ir::buffer_plan::BufferPlan;
 use maquette_ir::copy_cost::Traffic;
 use maquette_ir::functional_program::{ExternalTensor, FunctionalGraph};
-use maquette_ops::{Result, RunBorrow, Value};
+use maquette_ops::{Result, RunBorrow, RunError, Value};
 use outputs::{OutputBuilder, tensor};
 use rustc_hash::FxHashSet;
 
@@ -59,6 +59,9 @@ pub(crate) fn run_buffered(
     inputs: &[Value],
     source_info: &SourceInfo<'_>,
 ) -> Result<(Vec<Value>, Traffic, RunBorrow)> {
+    if plan.graph != program.graph.digest() {
+        return Err(RunError::OtherPlan { graph: program.graph.name().to_owned() }.into());
+    }
     let mut external = ExternalTensors::of_program(program, inputs, source_info)?;
     let borrow = external.borrow(&program.graph, &mutated(program), source_info.call_site)?;
     let run = buffered::run(program, plan, &external, source_info)?;

@@ -4,10 +4,12 @@
 //! assertions and the ranges of symbols. It drops a value after its last use, so that a run needs
 //! no more memory than the eager program.
 
+mod arguments;
 mod liveness;
 mod results;
 
-pub(crate) use results::ResultRules;
+pub(crate) use arguments::{argument_value, arguments};
+pub(crate) use results::{ResultRules, match_results};
 
 use crate::bindings::Bindings;
 use crate::metadata_check::LayoutPromise;
@@ -15,11 +17,11 @@ use crate::source_info::SourceInfo;
 use maquette_ir::Loc;
 use maquette_ir::functional_ops::Callee;
 use maquette_ir::graph::{
-    Arg, BindSource, Graph, MemoryFacts, NodeId, OpFacts, Span, Stmt, StrId, ValueId,
+    Arg, BindSource, Graph, MemoryFacts, NodeId, OpFacts, Stmt, StrId, ValueId,
 };
 use maquette_ir::sym::SymbolId;
 use maquette_ops::library::Facts;
-use maquette_ops::{Args, CallError, Error, Op, Result, RunError, Tensor, Value};
+use maquette_ops::{Args, Error, Op, Result, RunError, Tensor, Value};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
@@ -169,30 +171,8 @@ impl<'g> Frame<'g> {
     }
 
     pub(crate) fn value(&self, arg: Arg) -> Result<Value> {
-        Ok(match arg {
-            Arg::Value(v) => self.get(v)?.clone(),
-            Arg::None => Value::None,
-            Arg::Int(e) => Value::Int(self.bindings.eval(e)?.into()),
-            Arg::Float(x) => Value::Float(x.get()),
-            Arg::Bool(b) => Value::Bool(b),
-            Arg::Str(s) => Value::Str(self.graph.str(s).into()),
-            Arg::DType(d) => Value::DType(d),
-            Arg::Device(d) => Value::Device(d),
-            Arg::Layout(l) => Value::Layout(l),
-            Arg::MemoryFormat(m) => Value::MemoryFormat(m),
-            Arg::List(list) => self.list(list)?,
-        })
-    }
-
-    fn list(&self, list: Span) -> Result<Value> {
-        let elements =
-            self.graph.list(list).iter().map(|&a| self.value(a)).collect::<Result<Vec<Value>>>()?;
-        let ints: Option<Box<[_]>> =
-            elements.iter().map(|v| if let Value::Int(i) = v { Some(*i) } else { None }).collect();
-        Ok(match ints {
-            Some(ints) if !ints.is_empty() => Value::Ints(ints),
-            _ => Value::List(elements.into()),
-        })
+        let int = |e| Ok(self.bindings.eval(e)?.into());
+        argument_value(self.graph, arg, &|v| self.get(v).cloned(), &int)
     }
 
     /// Executes every statement and returns the graph's outputs.
@@ -282,24 +262,7 @@ impl<'g> Frame<'g> {
         positional: &[Arg],
         value: &dyn Fn(Arg) -> Result<Value>,
     ) -> Result<Args> {
-        let mut args = positional.iter().map(|&a| value(a)).collect::<Result<Args>>()?;
-        let kwargs = self.graph.kwargs(node);
-        if kwargs.is_empty() {
-            return Ok(args);
-        }
-        let schema = op.schema()?;
-        for (index, decl) in schema.args.iter().enumerate().skip(args.len()) {
-            match kwargs.iter().find(|(name, _)| self.graph.str(*name) == decl.name) {
-                Some(&(_, arg)) => args.push(value(arg)?),
-                None => args.push(op.default_value(index).ok_or_else(|| CallError::Missing {
-                    arg: decl.name.clone(),
-                    index,
-                    expected: decl.ty.to_string(),
-                    schema: schema.to_string(),
-                })?),
-            }
-        }
-        Ok(args)
+        arguments(self.graph, op, node, positional, value)
     }
 
     /// Binds a symbol from a value, and repeats the checks that were waiting for symbols.

@@ -3,7 +3,7 @@
 use super::{Frame, PendingCheck};
 use crate::copies::{copy_for_write, copy_with_strides};
 use crate::metadata_check::LayoutPromise;
-use maquette_ir::graph::{NodeId, Res, ValueId};
+use maquette_ir::graph::{Graph, NodeId, Res, ValueId};
 use maquette_ir::sym::SymInt;
 use maquette_ops::{Error, FakeError, Outputs, Result, Tensor, Value};
 use smallvec::SmallVec;
@@ -31,63 +31,10 @@ impl Frame<'_> {
         outputs: Outputs,
         rules: ResultRules<'_>,
     ) -> Result<()> {
-        let results = self.graph.results(node);
-        let differs = |output: usize, what: &str, expected: String, found: String| {
-            Error::from(FakeError::Mismatch { output, what: what.into(), expected, found })
-        };
-        if results.len() != outputs.len() {
-            return Err(differs(
-                0,
-                "the number of outputs",
-                results.len().to_string(),
-                outputs.len().to_string(),
-            ));
-        }
-        for (output, (&result, value)) in results.iter().zip(outputs).enumerate() {
-            let found = value.kind();
-            match (result, value) {
-                (Res::Absent, Value::None) => {}
-                (Res::Value(v), value)
-                    if !matches!(value, Value::None | Value::List(_) | Value::Ints(_)) =>
-                {
-                    self.set_result(node, output, v, value, rules)?;
-                }
-                (Res::List(range), Value::List(l)) if l.len() == range.len() => {
-                    range.iter().zip(l).try_for_each(|(v, value)| {
-                        self.set_result(node, output, v, value, rules)
-                    })?;
-                }
-                (Res::List(range), Value::Ints(l)) if l.len() == range.len() => {
-                    range.iter().zip(l).try_for_each(|(v, i)| {
-                        self.set_result(node, output, v, Value::Int(i), rules)
-                    })?;
-                }
-                (Res::List(range), Value::List(l)) => {
-                    return Err(differs(
-                        output,
-                        "the length of the list",
-                        range.len().to_string(),
-                        l.len().to_string(),
-                    ));
-                }
-                (Res::List(range), _) => {
-                    return Err(differs(
-                        output,
-                        "the length of the list",
-                        range.len().to_string(),
-                        found.to_string(),
-                    ));
-                }
-                (Res::Absent, _) => {
-                    return Err(differs(output, "it", "nothing".into(), found.to_string()));
-                }
-                (Res::Value(v), _) => {
-                    let expected = self.graph.display_type(self.graph.value_type(v)).to_string();
-                    return Err(differs(output, "it", expected, found.to_string()));
-                }
-            }
-        }
-        Ok(())
+        let graph = self.graph;
+        match_results(graph, node, outputs, &mut |output, v, value| {
+            self.set_result(node, output, v, value, rules)
+        })
     }
 
     fn set_result(
@@ -138,4 +85,58 @@ impl Frame<'_> {
 /// Whether a tensor shares storage with one of the arguments.
 fn views_any(t: &Tensor, arguments: &[Value]) -> bool {
     arguments.iter().flat_map(Value::tensors).any(|u| u.shares_storage(t))
+}
+
+/// Calls `each` with every value that a node declares, and what the operator returned for it: the
+/// index of the output, the declared value, the returned value.
+///
+/// # Errors
+/// The number or kinds of the outputs differ from the graph's declarations; the error of `each`.
+pub(crate) fn match_results(
+    graph: &Graph,
+    node: NodeId,
+    outputs: Outputs,
+    each: &mut dyn FnMut(usize, ValueId, Value) -> Result<()>,
+) -> Result<()> {
+    let results = graph.results(node);
+    let differs = |output: usize, what: &str, expected: String, found: String| {
+        Error::from(FakeError::Mismatch { output, what: what.into(), expected, found })
+    };
+    if results.len() != outputs.len() {
+        let (expected, found) = (results.len().to_string(), outputs.len().to_string());
+        return Err(differs(0, "the number of outputs", expected, found));
+    }
+    for (output, (&result, value)) in results.iter().zip(outputs).enumerate() {
+        let found = value.kind();
+        match (result, value) {
+            (Res::Absent, Value::None) => {}
+            (Res::Value(v), value)
+                if !matches!(value, Value::None | Value::List(_) | Value::Ints(_)) =>
+            {
+                each(output, v, value)?;
+            }
+            (Res::List(range), Value::List(l)) if l.len() == range.len() => {
+                range.iter().zip(l).try_for_each(|(v, value)| each(output, v, value))?;
+            }
+            (Res::List(range), Value::Ints(l)) if l.len() == range.len() => {
+                range.iter().zip(l).try_for_each(|(v, i)| each(output, v, Value::Int(i)))?;
+            }
+            (Res::List(range), Value::List(l)) => {
+                let (expected, found) = (range.len().to_string(), l.len().to_string());
+                return Err(differs(output, "the length of the list", expected, found));
+            }
+            (Res::List(range), _) => {
+                let (expected, found) = (range.len().to_string(), found.to_string());
+                return Err(differs(output, "the length of the list", expected, found));
+            }
+            (Res::Absent, _) => {
+                return Err(differs(output, "it", "nothing".into(), found.to_string()));
+            }
+            (Res::Value(v), _) => {
+                let expected = graph.display_type(graph.value_type(v)).to_string();
+                return Err(differs(output, "it", expected, found.to_string()));
+            }
+        }
+    }
+    Ok(())
 }

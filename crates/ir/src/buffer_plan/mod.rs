@@ -140,6 +140,8 @@ pub enum Step {
 /// How a functional graph runs in memory. See the [module's page](self).
 #[derive(Clone, Debug)]
 pub struct BufferPlan {
+    /// The [digest](Graph::digest) of the graph that it is a plan of.
+    pub graph: u64,
     /// The expressions of places. What it knows of symbols holds behind the graph's last assertion,
     /// not before: to be evaluated with, not to prove with.
     pub symbols: SymTable,

@@ -79,8 +79,9 @@ impl<'t> PlanParser<'_, 't> {
         if self.p.peek().kind != Kind::End {
             return Err(self.p.expected("the end of the text"));
         }
-        let PlanParser { p, buffers, cost, .. } = self;
-        Ok(BufferPlan { symbols: p.symbols, buffers, steps, outputs, cost })
+        let PlanParser { p, graph, buffers, cost } = self;
+        let graph = graph.digest();
+        Ok(BufferPlan { graph, symbols: p.symbols, buffers, steps, outputs, cost })
     }
 
     fn outputs(&mut self) -> Result<Vec<Option<BufferView>>> {

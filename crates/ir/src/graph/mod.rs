@@ -42,6 +42,8 @@ pub use verify::{Invariant, VerifyError};
 use crate::Loc;
 use crate::schema::Schema;
 use crate::sym::{BoolExpr, SymTable};
+use rustc_hash::FxHasher;
+use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 use types::{IgnoredInEq, Value};
 
@@ -96,6 +98,19 @@ struct Users {
 
 /// Methods that take an id expect an id of this graph. They panic if the id is not in its tables.
 impl Graph {
+    /// A number that equal graphs share: a buffer plan recognizes its graph by it. Constants'
+    /// contents, guards and source lines take no part.
+    pub fn digest(&self) -> u64 {
+        let mut hasher = FxHasher::default();
+        self.symbols.hash_expressions(&mut hasher);
+        (&self.strings, &self.types, &self.args, &self.kwargs).hash(&mut hasher);
+        (&self.results, &self.inputs, &self.outputs, self.consts.len()).hash(&mut hasher);
+        for node in &self.nodes {
+            (node.op, node.args, node.kwargs, node.results).hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+
     /// The graph's name.
     pub fn name(&self) -> &str {
         self.str(self.name)

@@ -76,7 +76,7 @@ pub enum SymError {
     #[error("{0}")]
     DataDependent(Box<DataDependent>),
     /// An asserted condition is false.
-    #[error("assertion `{cond}` is false{}", detail(.message))]
+    #[error("{}{}", assertion(.cond), detail(.message))]
     AssertionFailed {
         /// The condition.
         cond: Box<str>,
@@ -110,6 +110,14 @@ impl SymError {
             SymError::Poisoned(cause) => Some(cause),
             _ => None,
         }
+    }
+}
+
+/// A condition on numbers alone folds to `false`, which says nothing.
+fn assertion(cond: &str) -> String {
+    match cond {
+        "false" => "an assertion on sizes that are known does not hold".to_owned(),
+        cond => format!("assertion `{cond}` is false"),
     }
 }
 

@@ -19,6 +19,7 @@ use indexmap::IndexMap;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use smallvec::SmallVec;
 use std::cmp::Ordering;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// The operands of a minimum or maximum.
@@ -110,6 +111,12 @@ impl SymTable {
     /// A table without symbols.
     pub fn new() -> SymTable {
         SymTable::default()
+    }
+
+    /// Hashes the symbols' names and all expressions.
+    pub(crate) fn hash_expressions(&self, hasher: &mut impl Hasher) {
+        self.symbols.iter().for_each(|s| s.name.hash(hasher));
+        self.nodes.keys().for_each(|node| node.hash(hasher));
     }
 
     /// Declares a symbol.

@@ -33,26 +33,34 @@ pub(crate) fn resolve_overlap(
     if facts.mutated.is_empty() {
         return Ok(());
     }
-    let name = |i: u16| state.schema.args[usize::from(i)].name.clone();
-    let mut targets: SmallVec<[(u16, Tensor); 2]> = SmallVec::new();
+    let name = |i: u16, position: usize| {
+        let name = &state.schema.args[usize::from(i)].name;
+        match args[usize::from(i)] {
+            Value::List(_) => format!("{name}[{position}]"),
+            _ => name.clone(),
+        }
+    };
+    let mut targets: SmallVec<[(u16, usize, Tensor); 2]> = SmallVec::new();
     for &i in &facts.mutated {
-        for t in args[usize::from(i)].tensors() {
+        for (position, t) in args[usize::from(i)].tensors().enumerate() {
             if t.meta().dense_numel().is_none()
                 && let Some(c) = t.meta().concrete()
                 && may_self_overlap(&c)
             {
                 let (sizes, strides) = (c.sizes.to_vec(), c.strides.to_vec());
-                return Err(AccessError::SelfOverlap { arg: name(i), sizes, strides }.into());
+                let arg = name(i, position);
+                return Err(AccessError::SelfOverlap { arg, sizes, strides }.into());
             }
-            if let Some((j, _)) =
-                targets.iter().find(|(_, u)| t.shares_storage(u) && tensors_may_overlap(t, u))
+            if let Some((j, at, _)) =
+                targets.iter().find(|(.., u)| t.shares_storage(u) && tensors_may_overlap(t, u))
             {
-                return Err(AccessError::MutatedOverlap { first: name(*j), second: name(i) }.into());
+                let (first, second) = (name(*j, *at), name(i, position));
+                return Err(AccessError::MutatedOverlap { first, second }.into());
             }
-            targets.push((i, t.clone()));
+            targets.push((i, position, t.clone()));
         }
     }
-    targets.iter().try_for_each(|(_, u)| copy_overlapping_reads(state, args, u, same_view_is_safe))
+    targets.iter().try_for_each(|(.., u)| copy_overlapping_reads(state, args, u, same_view_is_safe))
 }
 
 /// Copies each read operand that overlaps `target`, except one that is the same view if

@@ -106,8 +106,10 @@ pub enum AccessError {
         strides: Vec<i64>,
     },
     /// The data was accessed as another element type.
-    #[error("the tensor holds {found}, not {expected}")]
+    #[error("{holder} holds {found}, not {expected}; convert it with `to_dtype`")]
     DType {
+        /// Which argument of which operator, or `the tensor`.
+        holder: String,
         /// The requested value.
         expected: DType,
         /// The tensor's dtype.
@@ -122,6 +124,12 @@ pub enum AccessError {
     /// The tensor has no host memory.
     #[error("the tensor is on {0}; copy it to the host first: `.to_device(Device::Cpu)`")]
     Device(Device),
+    /// Builtin operators cannot make a tensor on the device.
+    #[error(
+        "cannot allocate a tensor on {0}: builtin operators allocate on the CPU only; make it with \
+            an operator that has a kernel for the device"
+    )]
+    NoAllocator(Device),
     /// The tensor's memory is not aligned for its dtype.
     #[error(
         "the memory is not aligned for elements of {0}; view a copy (`x.clone_tensor()`) instead"
@@ -161,6 +169,15 @@ pub enum AccessError {
         offset: String,
         /// The length of the storage in bytes.
         bytes: usize,
+    },
+    /// A tensor has more elements than an address space, because dimensions have stride 0.
+    #[error(
+        "sizes {sizes} are more elements than can be counted; an expanded dimension repeats \
+            elements: compute before expanding it"
+    )]
+    TooManyElements {
+        /// Its sizes.
+        sizes: String,
     },
     /// The number of elements does not match the sizes.
     #[error("the number of elements, {found}, does not match sizes {sizes}")]

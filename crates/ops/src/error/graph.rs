@@ -262,6 +262,27 @@ pub enum RunError {
         /// The program's name.
         program: String,
     },
+    /// Two inputs have memory of their own, but the graph was functionalized for inputs that share
+    /// memory.
+    #[error(
+        "inputs `{first}` and `{second}` do not share memory, but the graph was functionalized for \
+            inputs that do; pass views of one tensor, or leave the inputs out of `sharing`"
+    )]
+    SeparateInputs {
+        /// One input.
+        first: String,
+        /// The other.
+        second: String,
+    },
+    /// The buffer plan was made for another graph.
+    #[error(
+        "the plan belongs to another graph than `{graph}`; make it with `plan` from the functional \
+            graph that runs"
+    )]
+    OtherPlan {
+        /// The name of the graph that was to run.
+        graph: String,
+    },
     /// The number of inputs is wrong.
     #[error("the graph takes {expected} inputs, found {found}")]
     InputCount {

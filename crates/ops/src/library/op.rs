@@ -197,6 +197,15 @@ impl Op {
         self.state().ok().and_then(|s| s.schema.args.get(index).and_then(super::default_value))
     }
 
+    /// Checks the keywords of a call with `positional` positional arguments.
+    ///
+    /// # Errors
+    /// A keyword is no argument of the schema, or an argument is given twice.
+    pub fn check_keywords(&self, positional: usize, keywords: &[&str]) -> Result<()> {
+        let state = self.state()?;
+        super::overloads::check_keywords(&state.schema, positional, keywords.iter().copied())
+    }
+
     pub(crate) fn state(&self) -> Result<StateGuard> {
         let state = self.0.state.load();
         if state.is_some() {

@@ -31,7 +31,7 @@ pub(crate) fn complete(op: Op, mut args: Args, mut kwargs: Kwargs) -> Result<Arg
     if kwargs.is_empty() {
         return Ok(args);
     }
-    check_keywords(schema, args.len(), &kwargs)?;
+    check_keywords(schema, args.len(), kwargs.iter().map(|(name, _)| *name))?;
     for (index, decl) in schema.args.iter().enumerate().skip(args.len()) {
         if kwargs.is_empty() {
             break;
@@ -49,10 +49,15 @@ pub(crate) fn complete(op: Op, mut args: Args, mut kwargs: Kwargs) -> Result<Arg
     Ok(args)
 }
 
-fn check_keywords(schema: &Schema, positional: usize, kwargs: &Kwargs) -> Result<()> {
-    for (i, (name, _)) in kwargs.iter().enumerate() {
+/// Requires the keywords of a call to be distinct arguments after the positional ones.
+pub(super) fn check_keywords<'a>(
+    schema: &Schema,
+    positional: usize,
+    names: impl Iterator<Item = &'a str> + Clone,
+) -> Result<()> {
+    for (i, name) in names.clone().enumerate() {
         let twice = |index: usize, how| CallError::GivenTwice {
-            arg: (*name).into(),
+            arg: name.into(),
             index,
             how,
             schema: schema.to_string(),
@@ -63,7 +68,7 @@ fn check_keywords(schema: &Schema, positional: usize, kwargs: &Kwargs) -> Result
                 .into_iter()
                 .collect();
             return Err(CallError::UnknownKeyword {
-                keyword: (*name).into(),
+                keyword: name.into(),
                 similar,
                 schema: schema.to_string(),
             }
@@ -72,7 +77,7 @@ fn check_keywords(schema: &Schema, positional: usize, kwargs: &Kwargs) -> Result
         if index < positional {
             return Err(twice(index, "by position and by keyword").into());
         }
-        if kwargs.iter().take(i).any(|(n, _)| n == name) {
+        if names.clone().take(i).any(|n| n == name) {
             return Err(twice(index, "by keyword").into());
         }
     }

@@ -99,7 +99,7 @@ impl Tensor {
         let counted =
             layout.sizes.iter().filter(|n| **n != 0).try_fold(1i64, |n, s| n.checked_mul(*s));
         if counted.is_none_or(|n| n > isize::MAX as i64 / 8) {
-            return Err(self.out_of_bounds(buffer));
+            return Err(AccessError::TooManyElements { sizes: dims_text(self.sizes()) }.into());
         }
         if layout.sizes.contains(&0) {
             // an empty tensor has no first element: any aligned address will do
@@ -177,7 +177,10 @@ impl Tensor {
             return Err(self.refused(AccessError::WhileTracing(what)));
         }
         if self.dtype() != T::DTYPE {
-            return Err(AccessError::DType { expected: T::DTYPE, found: self.dtype() }.into());
+            let holder = self.storage()?.borrows.holder(self.grant);
+            let holder = holder.unwrap_or_else(|| "the tensor".to_owned());
+            let (expected, found) = (T::DTYPE, self.dtype());
+            return Err(AccessError::DType { holder, expected, found }.into());
         }
         Ok(raw)
     }

@@ -335,6 +335,14 @@ impl Borrows {
         }
     }
 
+    /// The argument that a handle was borrowed for; `None` if the handle is of no call.
+    pub(crate) fn holder(&self, grant: Grant) -> Option<String> {
+        match &self.lock().get(grant.id())?.holder {
+            holder @ Holder::Argument { .. } => Some(holder.describe()),
+            Holder::Guard(_) | Holder::Run { .. } => None,
+        }
+    }
+
     /// Borrows the region of `tensor`. The returned grant goes into the borrowed handle.
     ///
     /// # Errors

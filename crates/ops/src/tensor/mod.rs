@@ -124,7 +124,7 @@ impl Tensor {
             let bytes = usize::try_from(bytes).map_err(|_| failed())?;
             Data::Host(HostBuffer::of_block(block(bytes).ok_or_else(failed)?, bytes))
         } else {
-            return Err(AccessError::Device(meta.device).into());
+            return Err(AccessError::NoAllocator(meta.device).into());
         };
         let storage = Arc::new(Storage::new(data));
         Ok(Tensor::live_node(meta, storage, None, Grant::NONE))

@@ -321,6 +321,13 @@ impl<'a> Planner<'a> {
         let renumber = |b: &mut BufferId| b.0 = numbers[b.index()];
         steps.iter_mut().flat_map(Step::buffers_mut).for_each(renumber);
         outputs.iter_mut().flatten().for_each(|p| renumber(&mut p.buffer));
-        BufferPlan { symbols: self.interner.symbols, buffers, steps, outputs, cost: self.cost }
+        BufferPlan {
+            graph: self.graph.digest(),
+            symbols: self.interner.symbols,
+            buffers,
+            steps,
+            outputs,
+            cost: self.cost,
+        }
     }
 }

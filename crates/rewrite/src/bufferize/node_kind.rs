@@ -54,7 +54,10 @@ impl NodeKind {
         interner: &mut Interner,
     ) -> Result<NodeKind> {
         let results: SmallVec<[ValueId; 2]> = graph.result_values(node).collect();
-        let malformed = || Reason::Internal("malformed node in a functional graph");
+        let malformed = || Reason::Malformed {
+            op: graph.op_name(node).into(),
+            detail: "its arguments or results are not those of the operator",
+        };
         let op = FunctionalOp::of(graph, node).map_err(|_| malformed())?;
         Ok(match (op, results.as_slice()) {
             (FunctionalOp::View { base, region }, &[result]) => {
@@ -104,10 +107,10 @@ impl OpCall {
             .kwargs(node)
             .iter()
             .for_each(|(name, a)| take(facts.arg_index(op, graph.str(*name)), *a));
-        let own = results
-            .len()
-            .checked_sub(mutated.len())
-            .ok_or(Reason::Internal("a call has fewer results than mutated operands"))?;
+        let own = results.len().checked_sub(mutated.len()).ok_or_else(|| Reason::Malformed {
+            op: op.into(),
+            detail: "it has fewer results than arguments that it mutates",
+        })?;
         let writes = mutated.iter().copied().zip(results[own..].iter().copied()).collect();
         let results: SmallVec<[ValueId; 1]> =
             results[..own].iter().copied().filter(|v| is_tensor(*v)).collect();

@@ -142,7 +142,9 @@ impl<'t> Parser<'t> {
         })?;
         self.expect("->")?;
         self.expect("(")?;
-        let signature = (self.pos, self.output_types(")", 0)?);
+        let results = self.pos;
+        let mut starts = Vec::new();
+        let declared = self.output_types(")", 0, &mut starts)?;
         self.pos = clauses;
         self.clauses()?;
         self.expect("{")?;
@@ -161,11 +163,17 @@ impl<'t> Parser<'t> {
             return Err(self.expected("the end of the text"));
         }
         let returned: Vec<OutputType> = outputs.iter().map(|o| self.output_type(*o)).collect();
-        if returned != signature.1 {
-            return Err(self.error_at(
-                signature.0,
-                "the declared result types differ from the types of the returned values",
-            ));
+        if returned.len() != declared.len() {
+            let (declared, returned) = (declared.len(), returned.len());
+            let message =
+                format!("the signature declares {declared} results, but {returned} are returned");
+            return Err(self.error_at(results, message));
+        }
+        let differs = |(declared, returned): (&OutputType, &OutputType)| declared != returned;
+        if let Some(i) = declared.iter().zip(&returned).position(differs) {
+            let message =
+                format!("result {i} is declared with another type than the returned value has");
+            return Err(self.error_at(starts.get(i).copied().unwrap_or(results), message));
         }
         let (text, at) = (self.text, self.start_of(at));
         let builder = std::mem::replace(&mut self.builder, GraphBuilder::new(""));
@@ -262,8 +270,14 @@ impl<'t> Parser<'t> {
         Ok(outputs)
     }
 
-    /// Parses the types of outputs in the signature, including the closing `close`.
-    fn output_types(&mut self, close: &'static str, depth: usize) -> Result<Vec<OutputType>> {
+    /// Parses the types of outputs in the signature, including the closing `close`. Adds the token
+    /// at which each type starts to `starts`.
+    fn output_types(
+        &mut self,
+        close: &'static str,
+        depth: usize,
+        starts: &mut Vec<usize>,
+    ) -> Result<Vec<OutputType>> {
         let mut output_types = Vec::new();
         self.list_until(Some(close), |p| {
             let others = [
@@ -273,6 +287,7 @@ impl<'t> Parser<'t> {
                 Layout::Strided.into(),
                 MemoryFormat::Preserve.into(),
             ];
+            starts.push(p.pos);
             output_types.push(if p.eat("[") {
                 if depth == MAX_LIST_DEPTH {
                     return Err(p.error_at(
@@ -280,7 +295,7 @@ impl<'t> Parser<'t> {
                         format!("lists are nested more than {MAX_LIST_DEPTH} levels deep"),
                     ));
                 }
-                OutputType::List(p.output_types("]", depth + 1)?)
+                OutputType::List(p.output_types("]", depth + 1, &mut Vec::new())?)
             } else if let Some(other) = others.iter().map(kind_name).find(|name| *name == p.word())
             {
                 p.pos += 1;

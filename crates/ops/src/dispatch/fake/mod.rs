@@ -212,6 +212,12 @@ pub fn decision_failed(refusal: &Refusal) -> Error {
     }
 }
 
+/// As [`without_data`], but sizes are expressions of a scope, and a size that depends on data
+/// becomes a symbol of it.
+pub fn without_data_in<T>(scope: &Scope, f: impl FnOnce() -> T) -> T {
+    within(Some(scope), |_| f())
+}
+
 fn within<T>(scope: Option<&Scope>, f: impl FnOnce(Option<Scope>) -> T) -> T {
     let outer = SCOPE.with_borrow(Clone::clone);
     let scope = scope.cloned().or_else(|| outer.clone());

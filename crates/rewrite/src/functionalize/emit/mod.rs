@@ -219,7 +219,7 @@ impl Emit<'_> {
         let interner = &mut self.memory.interner;
         let Meta { dtype, device, layout, sizes } = interner.metas[m.index()].clone();
         let plain = TensorType::contiguous(dtype, &sizes, &mut interner.symbols)
-            .map_err(|_| Reason::Internal("strides overflow"))?;
+            .map_err(|_| Reason::Overflow("the strides of a tensor"))?;
         let ty = self.builder.intern_type(TensorType { device, layout, ..plain });
         self.types.insert(m, ty);
         Ok(ty)

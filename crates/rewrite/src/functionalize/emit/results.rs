@@ -76,7 +76,7 @@ impl Emit<'_> {
             .interner
             .symbols
             .sub(offset, start)
-            .map_err(|_| Reason::Internal("an offset overflows"))?)
+            .map_err(|_| Reason::Overflow("the offsets of a tensor"))?)
     }
 
     pub(super) fn mutations(&mut self) -> Result<Vec<Mutation>> {

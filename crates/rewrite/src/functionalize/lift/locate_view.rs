@@ -64,7 +64,8 @@ impl Lift<'_> {
     /// The view has another dtype, or cannot be located in the storage.
     pub(crate) fn view(&mut self, v: ValueId, of: Handle, op: &str) -> Result<()> {
         let ValueType::Tensor(ty) = self.graph.value_type(v) else {
-            return Err(Reason::Internal("a result that is a view is not a tensor").into());
+            let detail = "it returns a tensor, but the graph declares another type";
+            return Err(Reason::Malformed { op: op.into(), detail }.into());
         };
         let (region, meta) = (self.region(ty)?, self.meta(ty));
         let Storage { base, region: whole, .. } = self.memory.storages[of.storage];
@@ -86,9 +87,11 @@ impl Lift<'_> {
                 match requirement {
                     // Lifting will restart. It continues with a stand-in, to discover further
                     // requirements in the same pass.
-                    Some(Requirement::MemoryOrder(_)) => {
-                        self.memory.interner.all(meta).ok_or(Reason::Internal("sizes overflow"))?
-                    }
+                    Some(Requirement::MemoryOrder(_)) => self
+                        .memory
+                        .interner
+                        .all(meta)
+                        .ok_or(Reason::Overflow("the sizes of a tensor"))?,
                     _ => return Err(self.unresolved(op, region, whole).into()),
                 }
             }
@@ -156,7 +159,7 @@ impl Lift<'_> {
         let within =
             symbols.and(begins, ends).and_then(|within| symbols.and(nonempty_base, within));
         let cond = within.and_then(|within| symbols.or(empty, within));
-        let cond = cond.map_err(|_| Reason::Internal("the bounds check of a view overflows"))?;
+        let cond = cond.map_err(|_| Reason::Overflow("the bounds of a view"))?;
         let message = Some(interner.name("a view must not exceed the elements of its tensor"));
         let at = self.memory.at;
         self.memory.stmts.push(LiftedStmt::Assert { cond, message, at });

@@ -296,14 +296,13 @@ impl Lift<'_> {
         let op = graph.op_name(node);
         for (r, alias) in graph.results(node).iter().zip(aliases) {
             let Some(arg) = *alias else { continue };
-            let of = operands.iter().find(|o| o.arg == arg).ok_or(Reason::Internal(
-                "a result is a view of an argument that the call does not have",
-            ))?;
+            let malformed = |detail| Reason::Malformed { op: op.into(), detail };
+            let of = operands.iter().find(|o| o.arg == arg).ok_or_else(|| {
+                malformed("it returns an argument, or a view of one, that the call does not have")
+            })?;
             let Binding::Tensor(of) = self.binding(of.value)? else {
-                return Err(Reason::Internal(
-                    "a result is a view of an argument that is not a tensor",
-                )
-                .into());
+                let detail = "it returns an argument, or a view of one, that is not a tensor";
+                return Err(malformed(detail).into());
             };
             for v in r.values().iter() {
                 // The operator returns a view only if it can, and this call must have copied.

@@ -100,7 +100,7 @@ impl Lift<'_> {
                             .memory
                             .interner
                             .all(meta)
-                            .ok_or(Reason::Internal("sizes overflow"))?;
+                            .ok_or(Reason::Overflow("the sizes of a tensor"))?;
                         StorageLayout {
                             region: self.region(ty)?,
                             spec,
@@ -153,7 +153,7 @@ impl Lift<'_> {
                 false => interner
                     .symbols
                     .min(sizes[d], Expr::Int(1))
-                    .map_err(|_| Reason::Internal("sizes overflow"))?,
+                    .map_err(|_| Reason::Overflow("the sizes of a tensor"))?,
             };
         }
         // A view has elements only if the repeated dimensions are nonempty, so size 1 stands for
