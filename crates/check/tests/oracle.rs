@@ -234,7 +234,9 @@ fn every_graph_of_the_tests_has_calls_that_the_operators_accept() {
         .filter_map(|text| {
             let graph: Graph = text.parse().unwrap();
             let refused = check_calls(&graph).err()?;
-            graph.verify().is_ok().then(|| format!("{refused}\n{text}"))
+            // of `write_that_no_variant_can_make.mqt`, which eager execution refuses as well
+            let intended = refused.to_string().contains("cannot be written into a tensor of dtype");
+            (graph.verify().is_ok() && !intended).then(|| format!("{refused}\n{text}"))
         })
         .collect();
     assert!(refused.is_empty(), "{}", refused.join("\n"));
