@@ -216,7 +216,7 @@ fn mutated_graph_texts_run_as_they_say_or_are_errors() {
     let failures: Vec<String> =
         report.failures.iter().map(|f| format!("{}: {}\n{}", f.index, f.what, f.text)).collect();
     assert!(failures.is_empty(), "{}", failures.join("\n"));
-    // mutants come through every stage
+    // mutated texts come through every stage
     assert!(report.ran * 20 > report.texts && report.checked < report.verified, "{report}");
 }
 

@@ -234,7 +234,7 @@ impl<A: Float + Product> Work<'_, A> {
             let scores_of_keys = Gemm {
                 sizes: [m, seen, e],
                 c: row_major(scores, seen),
-                a: self.q.at(batch).from_row(first),
+                a: self.q.at(batch).skip_rows(first),
                 b: self.k.at(batch).transposed(),
                 alpha: before,
                 beta: A::ZERO,

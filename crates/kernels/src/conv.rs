@@ -389,7 +389,7 @@ where
                 let end = if first + 2 * tile > columns { columns } else { first + tile };
                 let source = if plain {
                     let input = self.input(item).as_ptr().cast_mut();
-                    Mat::row_major(Ptr(input), columns).from_column(first)
+                    Mat::row_major(Ptr(input), columns).skip_columns(first)
                 } else {
                     let patches = &mut scratch.get()[..depth * (end - first)];
                     self.unfold.patches(self.input(item), first..end, patches)?;
@@ -398,7 +398,7 @@ where
                 // SAFETY: these columns of the item's output belong to this task.
                 unsafe {
                     let output = Ptr(self.y.0.wrapping_add(item * co * columns));
-                    let target = Mat::row_major(output, columns).from_column(first);
+                    let target = Mat::row_major(output, columns).skip_columns(first);
                     let kernel = Ptr(self.kernel(item).as_ptr().cast_mut());
                     let kernel = Mat::row_major(kernel, depth);
                     spread([co, end - first, depth], target, kernel, source, !parallel_tasks)?;

@@ -107,12 +107,12 @@ impl<T> Mat<T> {
     }
 
     /// The matrix without its first `n` rows.
-    pub fn from_row(self, n: usize) -> Mat<T> {
+    pub fn skip_rows(self, n: usize) -> Mat<T> {
         Mat { start: Ptr(self.start.0.wrapping_offset(n as isize * self.row_stride)), ..self }
     }
 
     /// The matrix without its first `n` columns.
-    pub fn from_column(self, n: usize) -> Mat<T> {
+    pub fn skip_columns(self, n: usize) -> Mat<T> {
         Mat { start: Ptr(self.start.0.wrapping_offset(n as isize * self.column_stride)), ..self }
     }
 
@@ -333,9 +333,9 @@ unsafe fn products<T: Product>(
         let [mut c, mut a, mut b] = mats(batch);
         let (mut rows, mut columns) = (m, n);
         if wide {
-            (b, c, columns) = (b.from_column(from), c.from_column(from), len);
+            (b, c, columns) = (b.skip_columns(from), c.skip_columns(from), len);
         } else {
-            (a, c, rows) = (a.from_row(from), c.from_row(from), len);
+            (a, c, rows) = (a.skip_rows(from), c.skip_rows(from), len);
         }
         // SAFETY: the caller's promise; panels of C are disjoint.
         unsafe {

@@ -139,14 +139,14 @@ impl Seeds {
         self.texts.is_empty()
     }
 
-    /// The mutant with a number. Equal seeds and numbers give equal mutants.
-    pub fn mutant(&self, seed: u64, index: u64) -> String {
+    /// The mutated text with a number. Equal seeds and numbers give equal texts.
+    pub fn mutated(&self, seed: u64, index: u64) -> String {
         let mut rng = Rng::new(seed, index);
         let text = rng.one(&self.texts).unwrap_or_default();
         mutate::mutate(&mut rng, &text, &self.operators)
     }
 
-    /// Checks one mutant, and adds to the report how far it came. Calls `failed` for a failure.
+    /// Checks one mutated text, and adds to the report how far it came. Calls `failed` for a failure.
     pub fn check(
         &self,
         seed: u64,
@@ -154,7 +154,7 @@ impl Seeds {
         report: &mut TextReport,
         failed: &dyn Fn(&TextFailure),
     ) {
-        let text = self.mutant(seed, index);
+        let text = self.mutated(seed, index);
         report.texts += 1;
         let checked = |text: &str, report: &mut TextReport| {
             let rng = &mut Rng::new(seed, !index);

@@ -1,4 +1,4 @@
-//! Mutations of graph texts. Most change tokens, so that many mutants still parse.
+//! Mutations of graph texts. Most change tokens, so that many mutated texts still parse.
 
 use crate::oracle::random::Rng;
 
