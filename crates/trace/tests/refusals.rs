@@ -249,7 +249,7 @@ fn inputs_that_were_not_traced_for() {
     .map(|r| r.unwrap_err().kind().to_string());
     assert_snapshot!(errors.join("\n"), @r"
     input `in0`: size 1 must be 3, found 4 (the trace is specialized to this value; make the dimension dynamic to vary it)
-    input `in0`: rank must be 2, found 1
+    input `in0`: the type must be f32[2, 3], found f32[2]
     input `in0`: dtype must be f32, found f64
     the input `in1` must be a single value, found an absent value; trace again for inputs of another structure
     input `in0`: the value must be a tensor with data, found a fake tensor f32[2, 3]

@@ -149,8 +149,9 @@ fn a_kernel_reaches_what_the_run_writes_through_its_arguments_only() {
         let e = Interpreter::new(&mode).run(&inputs).unwrap_err().to_string();
         assert!(e.contains("cannot read `the tensor`: input `w` of the run at"), "{e}");
     }
-    // eager execution permits the access, because nothing writes while the kernel runs
-    maquette_ops::call("sharing::peek", args![&captured]).unwrap();
+    // In eager execution nothing writes while the kernel runs, and the call is refused as well.
+    let e = maquette_ops::call("sharing::peek", args![&captured]).unwrap_err().to_string();
+    assert!(e.contains("reads a tensor f32[2] that it was not given"), "{e}");
 }
 
 /// A view that a custom operator returns has the rights of the viewed handle.

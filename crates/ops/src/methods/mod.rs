@@ -69,9 +69,11 @@ pub(crate) fn written_args(op: Op, args: &[Value]) -> Args {
 }
 
 /// Poisons what a failed call should have written, so that an error whose result is dropped is not
-/// lost. A conflict of accesses passes, and nothing was written: it poisons the result alone.
+/// lost. If somebody else has the right to the memory (another access, a trace of another thread,
+/// the program around a kernel), the error poisons the result alone.
 pub(crate) fn poison_written(written: &[Value], e: &Error) {
-    if !matches!(e.kind(), ErrorKind::Access(AccessError::Conflict { .. })) {
+    use AccessError::{Captured, Conflict, NotGiven};
+    if !matches!(e.kind(), ErrorKind::Access(Conflict { .. } | Captured { .. } | NotGiven { .. })) {
         written.iter().flat_map(Value::tensors).for_each(|t| t.poison_storage(e));
     }
 }

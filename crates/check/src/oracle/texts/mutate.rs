@@ -1,6 +1,7 @@
 //! Mutations of graph texts. Most change tokens, so that many mutated texts still parse.
 
 use crate::oracle::random::Rng;
+use maquette_ir::functional_ops;
 
 /// Tokens that mean something in many places of a graph text.
 const WORDS: &[&str] = &[
@@ -74,10 +75,10 @@ const WORDS: &[&str] = &[
     "assert",
     "const",
     "return",
-    "ir::call",
-    "ir::view",
-    "ir::scatter",
-    "ir::strided",
+    functional_ops::CALL,
+    functional_ops::VIEW,
+    functional_ops::SCATTER,
+    functional_ops::STRIDED,
 ];
 
 const DTYPES: &[&str] = &["f32", "f64", "f16", "bf16", "i64", "i32", "i16", "u8", "bool"];
