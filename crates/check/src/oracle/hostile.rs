@@ -2,7 +2,7 @@
 //! every mode must refuse them, since a rewritten program could differ from the eager one.
 
 use super::library::{like, mixed_with_itself, op};
-use maquette_ops::{FakeCtx, Result, Tensor};
+use maquette_ops::{Effect, FakeCtx, Result, Tensor};
 use std::cell::RefCell;
 use std::sync::OnceLock;
 
@@ -29,6 +29,15 @@ pub(super) fn register() -> Result<()> {
         let _seen = HELD.get().map(|held| held.to_vec::<f32>());
         mixed_with_itself(x)
     };
-    op("keeps(Tensor x) -> Tensor").kernel(keep).register()?.register_fake(fake)?;
-    op("peeks(Tensor x) -> Tensor").kernel(peek).register()?.register_fake(fake)
+    // Without an effect, a pass would remove a call whose result is unused, and its error with it.
+    op("keeps(Tensor x) -> Tensor")
+        .effect(Effect::Ordered)
+        .kernel(keep)
+        .register()?
+        .register_fake(fake)?;
+    op("peeks(Tensor x) -> Tensor")
+        .effect(Effect::Ordered)
+        .kernel(peek)
+        .register()?
+        .register_fake(fake)
 }
