@@ -350,15 +350,7 @@ impl<'g> Bindings<'g> {
         t: &Tensor,
         promise: LayoutPromise,
     ) -> Result<CheckResult<Expr>> {
-        let expected = ExpectedMeta {
-            dtype: ty.dtype,
-            device: ty.device,
-            layout: ty.layout,
-            sizes: &ty.sizes,
-            strides: &ty.strides,
-            offset: ty.offset,
-            promise,
-        };
+        let expected = ExpectedMeta::declared(ty, promise);
         let width = t.dtype().size() as i64;
         // The declared offset of a view of an input counts from the input's first element. If
         // several inputs share this storage, it may count from any of them.

@@ -274,15 +274,7 @@ impl<'g> Checker<'g> {
         ty: &TensorType,
         t: &Tensor,
     ) -> Result<Option<(String, String, String)>> {
-        let expected = ExpectedMeta {
-            dtype: ty.dtype,
-            device: ty.device,
-            layout: ty.layout,
-            sizes: &ty.sizes,
-            strides: &ty.strides,
-            offset: ty.offset,
-            promise: LayoutPromise::Nothing,
-        };
+        let expected = ExpectedMeta::declared(ty, LayoutPromise::Nothing);
         let unknown = |_, _| Ok(NumberCheck::Unknown);
         if let (Some(m), _) = check_metadata(&expected, t, |_, _| Ok(false), unknown)? {
             return Ok(Some((m.what, m.expected, m.found)));

@@ -4,7 +4,8 @@
 //! symbolic integers of a running trace. Runs, traces with real tensors, opcheck and the tests of
 //! wrong calls all use [`check_metadata`].
 
-use maquette_ir::sym::SymInt;
+use maquette_ir::graph::TensorType;
+use maquette_ir::sym::{Expr, SymInt};
 use maquette_ir::{DType, Device, Layout};
 use maquette_ops::{Meta, Result, Tensor};
 
@@ -48,6 +49,21 @@ impl<'a> ExpectedMeta<'a, SymInt> {
             strides: &meta.strides,
             offset: meta.offset,
             promise: LayoutPromise::StridesAndOffset,
+        }
+    }
+}
+
+impl<'a> ExpectedMeta<'a, Expr> {
+    /// The metadata that a graph declares for a tensor.
+    pub(crate) fn declared(ty: &'a TensorType, promise: LayoutPromise) -> ExpectedMeta<'a, Expr> {
+        ExpectedMeta {
+            dtype: ty.dtype,
+            device: ty.device,
+            layout: ty.layout,
+            sizes: &ty.sizes,
+            strides: &ty.strides,
+            offset: ty.offset,
+            promise,
         }
     }
 }

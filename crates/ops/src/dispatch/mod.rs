@@ -80,7 +80,7 @@ pub(crate) fn dispatch(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
 }
 
 /// The error that a poisoned tensor or integer among the arguments carries.
-pub(crate) fn poison_in(v: &Value) -> Option<Error> {
+fn poison_in(v: &Value) -> Option<Error> {
     let ints = match v {
         Value::Int(i) => std::slice::from_ref(i),
         Value::Ints(l) => l,
