@@ -25,7 +25,10 @@ fn builtin_operators_keep_the_contract() {
                 opcheck_with(&op, args, OpcheckOptions::new().derive(DERIVED).raise(false))
                     .unwrap();
             // `recorded.rs` says what is refused
-            let refused = |outcome: &Outcome| matches!(outcome, Outcome::NotRun(why) if why.contains("fails on the sample"));
+            let refused = |outcome: &Outcome| match outcome {
+                Outcome::NotRun(why) => why.contains("fails on the sample"),
+                _ => false,
+            };
             if report.check(Check::Fake).is_some_and(|c| refused(&c.outcome)) {
                 continue;
             }

@@ -141,8 +141,10 @@ fn calls_are_checked_against_the_operators() {
     );
     let out = maquette_reading(&["graph", "-"], &program);
     assert!(
-        text(&out.stderr)
-            .contains("<stdin>:4:3: aten::relu: the graph declares result 0 with dtype i64, but the operator returns f32"),
+        text(&out.stderr).contains(
+            "<stdin>:4:3: aten::relu: the graph declares result 0 with dtype i64, but \
+                the operator returns f32"
+        ),
         "{}",
         text(&out.stderr)
     );

@@ -116,7 +116,7 @@ fn labels_sum_multiply_and_repeat() {
         ("ij,jk->iz", vec![&a, &b], "the output's label z "),
         ("ij->ii", vec![&a], "the output's label i "),
         ("ij,jk", vec![&a], "names 2 operands, but there are 1"),
-        ("ijk", vec![&a], "labels 3 dimensions of an operand that has 2"),
+        ("ijk", vec![&a], "has 3 labels for an operand of 2 dimensions"),
         ("i1", vec![&a], "'1'"),
         ("ij->->i", vec![&a], "is not a letter"),
     ] {

@@ -116,9 +116,7 @@ impl Options {
             let refused = match graph.inputs().get(input) {
                 None => {
                     let inputs = graph.inputs().len();
-                    format!(
-                        "there is no input {input}; the graph has {inputs} inputs, counted from 0"
-                    )
+                    format!("input {input} is out of range; the number of inputs is {inputs}")
                 }
                 Some(&v) if graph.tensor_type(v).is_none() => {
                     format!("input {input}, `{}`, is not a tensor", graph.value_name(v))

@@ -56,6 +56,8 @@ impl Iterator for StridedPositions<'_> {
     }
 }
 
+impl ExactSizeIterator for StridedPositions<'_> {}
+
 #[cfg(test)]
 mod tests {
     use super::StridedPositions;

@@ -70,7 +70,7 @@ pub(super) static TABLE: &[super::OpDef] = names! {
 fn matrix_transpose(m: &Meta) -> Result<Meta> {
     if m.rank() < 2 {
         return Err(Error::value(format!(
-            "a matrix or a batch of matrices is transposed, found sizes {}",
+            "argument `self` must have at least 2 dimensions, found sizes {}",
             dims_text(&m.sizes)
         )));
     }

@@ -1,9 +1,11 @@
 //! Losses of scores over classes: `nll_loss`, `cross_entropy_loss`, `multi_margin_loss`,
 //! `multilabel_margin_loss`.
 
-use super::dims::{done, fresh, known_equal, product, require_rank, require_same_dtype};
+use super::dims::{
+    done, fresh, known_equal, product, require_float, require_rank, require_same_dtype,
+};
 use super::host;
-use super::loss::{Reduction, require_floats};
+use super::loss::Reduction;
 use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::table;
 use crate::dispatch::cpu_exec;
@@ -55,7 +57,7 @@ fn require_class_weights(x: &Tensor, weight: &Value, classes: SymInt) -> Result<
 fn nll_metas(args: &[Value], ranks: std::ops::RangeInclusive<usize>) -> Result<Metas> {
     let (x, target) = (args[0].tensor()?, args[1].tensor()?);
     require_rank("self", x, ranks)?;
-    require_floats("nll_loss", &[("self", x)])?;
+    require_float("self", x)?;
     require_labels(target)?;
     let d = class_dim(x);
     require_class_weights(x, &args[2], x.sizes()[d])?;
@@ -160,7 +162,7 @@ impl CrossEntropy<'_> {
     fn of(args: &[Value]) -> Result<CrossEntropy<'_>> {
         let (x, target, smoothing) = (args[0].tensor()?, args[1].tensor()?, args[5].float()?);
         require_rank("self", x, 1..=64)?;
-        require_floats("cross_entropy_loss", &[("self", x)])?;
+        require_float("self", x)?;
         require_class_weights(x, &args[2], x.sizes()[class_dim(x)])?;
         if !(0.0..=1.0).contains(&smoothing) {
             return Err(Error::value(format!(

@@ -208,16 +208,31 @@ pub(crate) fn require_same_dtype(a: (&str, &Tensor), b: (&str, &Tensor)) -> Resu
     )))
 }
 
-/// Requires a tensor argument to have a floating dtype.
-pub(crate) fn require_float(arg: &str, t: &Tensor) -> Result<()> {
-    if t.dtype().is_float() {
+/// Requires a tensor argument to have a dtype that `fits`; `expected` describes those dtypes.
+pub(crate) fn require_dtype(
+    arg: &str,
+    t: &Tensor,
+    expected: &str,
+    fits: impl FnOnce(DType) -> bool,
+) -> Result<()> {
+    if fits(t.dtype()) {
         return Ok(());
     }
     Err(Error::value(format!(
-        "argument `{arg}` must have a floating dtype, found {}{}",
+        "argument `{arg}` must have {expected}, found {}{}",
         t.dtype(),
         dims_text(t.sizes())
     )))
+}
+
+/// Requires a tensor argument to have a floating dtype.
+pub(crate) fn require_float(arg: &str, t: &Tensor) -> Result<()> {
+    require_dtype(arg, t, "a floating dtype", DType::is_float)
+}
+
+/// Requires tensor arguments to have floating dtypes.
+pub(crate) fn require_floats(args: &[(&str, &Tensor)]) -> Result<()> {
+    args.iter().try_for_each(|(arg, t)| require_float(arg, t))
 }
 
 /// Requires an index tensor to have dtype i64 or i32.

@@ -1,9 +1,9 @@
 //! Distances between vectors: `cdist`, `pdist`, `pairwise_distance`, `cosine_similarity`; and the
 //! losses that use them.
 
-use super::dims::{done, fresh, require_rank, require_same_dtype};
+use super::dims::{done, fresh, require_float, require_floats, require_rank, require_same_dtype};
 use super::host;
-use super::loss::{Reduction, promoted, require_floats};
+use super::loss::{Reduction, promoted};
 use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::{table, views};
 use crate::dispatch::value::Value;
@@ -190,7 +190,7 @@ table! {
         General "aten::dist(Tensor self, Tensor other, Scalar p=2) -> Tensor" =>
             Lowering::Composite(|a| {
                 let (x, y, p): (_, _, Scalar) = (a[0].tensor()?, a[1].tensor()?, a[2].scalar()?);
-                require_floats("dist", &[("self", x), ("other", y)])?;
+                require_floats(&[("self", x), ("other", y)])?;
                 done((x - y).norm(p))
             }),
         General "aten::_cdist_forward(Tensor x1, Tensor x2, float p, \
@@ -206,7 +206,7 @@ table! {
         General "aten::_euclidean_dist(Tensor x1, Tensor x2) -> Tensor" =>
             compute(
                 |_, a| {
-                    require_floats("_euclidean_dist", &[("x1", a[0].tensor()?)])?;
+                    require_float("x1", a[0].tensor()?)?;
                     pairs_meta(a[0].tensor()?, a[1].tensor()?)
                 },
                 |a, out| pairs(a[0].tensor()?, a[1].tensor()?, &out[0], 2.0),

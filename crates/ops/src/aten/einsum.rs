@@ -70,7 +70,7 @@ fn parse(part: &str, rank: Option<usize>, ellipsis: usize) -> Result<Vec<Label>>
         (None, None) => 0,
         (Some(rank), _) => {
             return Err(malformed(format!(
-                "{part:?} labels {named} dimensions of an operand that has {rank}"
+                "{part:?} has {named} labels for an operand of {rank} dimensions"
             )));
         }
     };
@@ -91,7 +91,8 @@ fn distinct(tensor: &Tensor, labels: Vec<Label>) -> Result<Labelled> {
     {
         let (n, m) = (tensor.sizes()[i], tensor.sizes()[j]);
         require_equal(n, m, &|| {
-            Error::value(format!("a repeated label names dimensions of sizes {n} and {m}"))
+            let label = left[j];
+            Error::value(format!("label {label} names dimensions of sizes {n} and {m}"))
         })?;
         tensor = tensor.diagonal(0, i as i64, j as i64);
         let label = left.remove(j);
@@ -178,7 +179,7 @@ pub(super) fn contract(a: Labelled, b: Labelled, keep: impl Fn(Label) -> bool) -
     for &l in a.labels.iter().filter(|&&l| in_both(l)) {
         if let (Some(n), Some(m)) = (a.size(l), b.size(l)) {
             require_equal(n, m, &|| {
-                Error::value(format!("the label {l} names dimensions of sizes {n} and {m}"))
+                Error::value(format!("label {l} names dimensions of sizes {n} and {m}"))
             })?;
         }
     }
@@ -252,7 +253,7 @@ fn einsum(equation: &str, operands: &[&Tensor]) -> Result<Tensor> {
     for (i, l) in output.iter().enumerate() {
         if output[..i].contains(l) || !all().any(|m| m == *l) {
             return Err(malformed(format!(
-                "the output's label {l} must occur once in the output, and in an operand"
+                "label {l} must occur once in the output, and in an operand"
             )));
         }
     }

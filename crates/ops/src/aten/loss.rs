@@ -1,6 +1,6 @@
 //! Elementwise losses of predictions against targets, and their reduction.
 
-use super::dims::{done, fresh};
+use super::dims::{done, fresh, require_float, require_floats};
 use super::host;
 use super::lowering::{Class, Compute, Lowering, Metas, Strides, operand, wide};
 use super::{table, views};
@@ -72,18 +72,6 @@ pub(super) fn promoted(tensors: &[&Tensor]) -> DType {
     promote(tensors.iter().map(|t| operand(&Value::Tensor((*t).clone()))))
 }
 
-/// Requires arguments to have floating dtypes.
-pub(super) fn require_floats(op: &str, args: &[(&str, &Tensor)]) -> Result<()> {
-    match args.iter().find(|(_, t)| !t.dtype().is_float()) {
-        None => Ok(()),
-        Some((name, t)) => Err(Error::value(format!(
-            "`{op}` takes floats, found `{name}` {}{}",
-            t.dtype(),
-            dims_text(t.sizes())
-        ))),
-    }
-}
-
 fn require_float_dtype(x: &Tensor, y: &Tensor, dtype: DType) -> Result<()> {
     if dtype.is_float() {
         return Ok(());
@@ -126,12 +114,12 @@ fn huber(x: &Tensor, y: &Tensor, delta: f64) -> Result<Tensor> {
 }
 
 fn soft_margin(x: &Tensor, y: &Tensor) -> Result<Tensor> {
-    require_floats("soft_margin_loss", &[("self", x)])?;
+    require_float("self", x)?;
     Ok((-x * y.to_dtype(x.dtype())).exp().log1p())
 }
 
 fn kl_div(x: &Tensor, y: &Tensor, log_target: bool) -> Result<Tensor> {
-    require_floats("kl_div", &[("self", x), ("target", y)])?;
+    require_floats(&[("self", x), ("target", y)])?;
     Ok(if log_target { y.exp() * (y - x) } else { y.xlogy(y) - y * x })
 }
 
@@ -170,7 +158,7 @@ fn bce_with_logits(
     weight: Option<&Tensor>,
     pos_weight: Option<&Tensor>,
 ) -> Result<Tensor> {
-    require_floats("binary_cross_entropy_with_logits", &[("self", x), ("target", y)])?;
+    require_floats(&[("self", x), ("target", y)])?;
     require_expands("self", x, y)?;
     let mut factor = None;
     if let Some(p) = pos_weight {
@@ -186,7 +174,7 @@ fn bce_with_logits(
 
 fn bce_metas(args: &[Value]) -> Result<Metas> {
     let (x, y) = (args[0].tensor()?, args[1].tensor()?);
-    require_floats("binary_cross_entropy", &[("self", x)])?;
+    require_float("self", x)?;
     super::dims::require_same_dtype(("self", x), ("target", y))?;
     require_same(x.sizes(), &broadcast(&[x.sizes(), y.sizes()])?, || {
         "the losses have, with `self`,".into()
@@ -229,7 +217,7 @@ fn bce(args: &[Value], out: &Tensor) -> Result<()> {
 }
 
 fn log_sigmoid_forward(x: &Tensor) -> Result<Outputs> {
-    require_floats("log_sigmoid", &[("self", x)])?;
+    require_float("self", x)?;
     let x = x.contiguous();
     let (y, buffer) = (x.log_sigmoid(), (-x.abs()).exp());
     y.ok()?;

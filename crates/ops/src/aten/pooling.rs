@@ -1,10 +1,9 @@
 //! Pooling over sliding windows of the last one to three dimensions: maximum, mean, and adaptive
 //! mean.
 
-use super::dims::{done, fresh, in_format_of, require, require_rank};
+use super::dims::{done, fresh, in_format_of, require, require_dtype, require_float, require_rank};
 use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::spatial::regions::stepwise_means;
-use super::spatial::{require_dtype, require_float};
 use super::table;
 use crate::dispatch::cpu_exec::{input, output};
 use crate::dispatch::value::{Outputs, Value};
@@ -141,7 +140,7 @@ fn avg_sliding(args: &[Value], space: usize) -> Result<Sliding> {
 #[track_caller]
 fn avg_pool_meta(args: &[Value], space: usize) -> Result<Meta> {
     let x = args[0].tensor()?;
-    require_dtype("self", x, "floats or i64", |d| d.is_float() || d == DType::I64)?;
+    require_dtype("self", x, "a floating dtype or i64", |d| d.is_float() || d == DType::I64)?;
     avg_sliding(args, space)?.output(x)
 }
 

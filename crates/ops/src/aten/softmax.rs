@@ -1,8 +1,7 @@
 //! `softmax`, `log_softmax`, their gradients, and `_safe_softmax` for rows that are masked
 //! entirely.
 
-use super::dims::done;
-use super::loss::require_floats;
+use super::dims::{done, require_floats};
 use super::lowering::{Class, Compute, Lowering, Metas, Strides, wide};
 use super::scan::{dim, same_sizes};
 use super::table;
@@ -94,7 +93,7 @@ fn converted(args: &[Value]) -> Result<Tensor> {
 /// The gradient of `softmax` or `log_softmax`, from the gradient of its output.
 fn softmax_backward(args: &[Value], log: bool) -> Result<Tensor> {
     let (grad, output, dtype) = (args[0].tensor()?, args[1].tensor()?, args[3].dtype()?);
-    require_floats("softmax", &[("grad_output", grad), ("output", output)])?;
+    require_floats(&[("grad_output", grad), ("output", output)])?;
     require_same(grad.sizes(), output.sizes(), || {
         "argument `output` must have, as `grad_output`,".into()
     })?;

@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 use crate::tensor::meta::Meta;
 use crate::tensor::shape::require_same;
+use maquette_ir::view::StridedPositions;
 use smallvec::smallvec;
 
 /// The metadata of a copy of argument 0, after a check that `src` has the sizes of the view.
@@ -83,19 +84,11 @@ fn window(args: &[Value], out: &Tensor) -> Result<()> {
     })
 }
 
-/// The storage positions of the elements, in row-major order. Strides of an empty tensor may be out
-/// of range, so positions wrap.
+/// The storage positions of the elements, in row-major order.
 fn positions(m: &Meta) -> Result<Vec<i64>> {
     let c = m.concrete().ok_or_else(|| Error::value("the layout is symbolic"))?;
-    let mut out = vec![c.offset];
-    for (&n, &s) in c.sizes.iter().zip(&c.strides) {
-        let count = out.len().saturating_mul(n.max(0) as usize);
-        out = host::collect(
-            count,
-            out.iter().flat_map(|&at| (0..n).map(move |i| at.wrapping_add(i.wrapping_mul(s)))),
-        )?;
-    }
-    Ok(out)
+    let positions = StridedPositions::new(c.offset, &c.sizes, &c.strides);
+    host::collect(positions.len(), positions)
 }
 
 table! {

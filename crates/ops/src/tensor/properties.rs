@@ -87,7 +87,8 @@ impl Tensor {
         let loc = maquette_ir::Loc::caller();
         self.ok()?;
         let symbolic = |s: &SymInt| {
-            let message = format!("the size {s} is symbolic; `sizes_i64` is for concrete tensors");
+            let message =
+                format!("the size {s} is symbolic; use `sizes()`, which returns symbolic integers");
             access_failed(self, Error::from(ErrorKind::Message(message)).at(loc))
         };
         self.sizes().iter().map(|s| s.as_i64().ok_or_else(|| symbolic(s))).collect()

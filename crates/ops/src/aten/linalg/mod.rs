@@ -98,7 +98,7 @@ fn load(t: &Tensor, batch: &[SymInt]) -> Result<Vec<Matrix>> {
     let (_, r, c) = shape("self", t)?;
     let t = t.view_of(views::expand(t.meta(), &sizes(batch, &[r, c]))?)?;
     let [.., rows, cols] = *host::sizes(&t)? else {
-        return Err(Error::value("a matrix has 2 dimensions"));
+        return Err(Error::value("argument `self` must have at least 2 dimensions"));
     };
     let data = host::reals(&t)?;
     let count = host::count(&host::sizes(&t)?[..batch.len()]);

@@ -1,7 +1,6 @@
 //! Matrix norms (`linalg_matrix_norm`, `linalg_norm`) and `linalg_vecdot`.
 
-use crate::aten::dims::done;
-use crate::aten::loss::require_floats;
+use crate::aten::dims::{done, require_float, require_floats};
 use crate::aten::lowering::Lowering;
 use crate::aten::{table, views};
 use crate::dispatch::value::Value;
@@ -57,7 +56,7 @@ impl Order {
             Some(d) => x.to_dtype(d),
             None => x.clone(),
         };
-        require_floats("linalg_matrix_norm", &[("self", &x)])?;
+        require_float("self", &x)?;
         let Order::Sums { greatest, of_rows } = *self else {
             return Ok(x.linalg_vector_norm(2.0, [a, b], keepdim));
         };
@@ -81,7 +80,7 @@ fn vector_norm(args: &[Value], ord: f64) -> Result<Tensor> {
     let x = args[0].tensor()?;
     let dims = args[2].opt(Value::ints)?.unwrap_or(&[]);
     let x = args[4].opt(Value::dtype)?.map_or(x.clone(), |d| x.to_dtype(d));
-    require_floats("linalg_norm", &[("self", &x)])?;
+    require_float("self", &x)?;
     Ok(x.linalg_vector_norm(ord, dims, args[3].bool()?))
 }
 
@@ -118,14 +117,13 @@ fn norm(args: &[Value]) -> Result<Tensor> {
 }
 
 fn named_norm(args: &[Value]) -> Result<Tensor> {
-    let dims = matrix_dims(args)?.ok_or_else(|| {
-        Error::value("a named norm is a matrix norm: `dim` must name 2 dimensions")
-    })?;
+    let dims = matrix_dims(args)?
+        .ok_or_else(|| Error::value("`dim` must list 2 dimensions for a norm given by name"))?;
     Order::name(args[1].str()?)?.apply(args[0].tensor()?, &dims, args[3].bool()?, &args[4])
 }
 
 fn vecdot(x: &Tensor, y: &Tensor, dim: i64) -> Result<Tensor> {
-    require_floats("linalg_vecdot", &[("x", x), ("y", y)])?;
+    require_floats(&[("x", x), ("y", y)])?;
     Ok((x * y).sum_dim([dim], false))
 }
 

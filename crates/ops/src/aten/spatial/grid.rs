@@ -5,8 +5,8 @@
 //! the weighted sum over the product of these reads.
 
 use super::taps::cubic_weights;
-use super::{compute, each_index, is_empty, require_float, require_full, rounding};
-use crate::aten::dims::{fresh, require, require_rank, require_same_dtype};
+use super::{compute, each_index, is_empty, require_full, rounding};
+use crate::aten::dims::{fresh, require, require_float, require_rank, require_same_dtype};
 use crate::aten::host;
 use crate::aten::lowering::{Class, Lowering, Metas, Strides};
 use crate::aten::table;

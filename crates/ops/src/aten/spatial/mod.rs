@@ -40,28 +40,6 @@ const fn compute(
     Lowering::Compute(Compute { class, strides, metas, run })
 }
 
-/// Requires a tensor argument to have one of the dtypes that the text names.
-pub(super) fn require_dtype(
-    arg: &str,
-    t: &Tensor,
-    words: &str,
-    fits: impl FnOnce(DType) -> bool,
-) -> Result<()> {
-    if fits(t.dtype()) {
-        return Ok(());
-    }
-    Err(Error::value(format!(
-        "argument `{arg}` must hold {words}, found {}{}",
-        t.dtype(),
-        dims_text(t.sizes())
-    )))
-}
-
-/// Requires a tensor argument to have a floating dtype.
-pub(super) fn require_float(arg: &str, t: &Tensor) -> Result<()> {
-    require_dtype(arg, t, "floats", DType::is_float)
-}
-
 /// Requires a tensor argument to have no empty dimension from dimension `from` on.
 #[track_caller]
 fn require_full(arg: &str, t: &Tensor, from: usize) -> Result<()> {

@@ -1,8 +1,8 @@
 //! Padding with elements of the tensor: reflection, replication and circular padding. Every
 //! dimension has a table of the positions to read.
 
-use super::{compute, is_empty, require_dtype, require_full};
-use crate::aten::dims::{fresh, require, require_rank};
+use super::{compute, is_empty, require_full};
+use crate::aten::dims::{fresh, require, require_dtype, require_rank};
 use crate::aten::host::{self, separable};
 use crate::aten::join::padding;
 use crate::aten::lowering::{Class, Lowering, Metas, Strides};
@@ -98,7 +98,7 @@ fn border_meta(args: &[Value], space: usize, mode: Mode) -> Result<Meta> {
         )));
     }
     require_rank("self", x, space + 1..=space + 2)?;
-    require_dtype("self", x, "numbers", |d| d != DType::Bool)?;
+    require_dtype("self", x, "a numeric dtype", |d| d != DType::Bool)?;
     require_full("self", x, x.dim() - space - 1)?;
     pooled_meta(x, padded(x, pad, mode)?, x.dtype())
 }

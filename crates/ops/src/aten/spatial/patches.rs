@@ -1,7 +1,7 @@
 //! `im2col` and `col2im`: the patches of an image as columns, and the sum of columns into an image.
 
-use super::{compute, is_empty, numbers, require_dtype, require_full, rounding};
-use crate::aten::dims::{fresh, require, require_rank};
+use super::{compute, is_empty, numbers, require_full, rounding};
+use crate::aten::dims::{fresh, require, require_dtype, require_rank};
 use crate::aten::host;
 use crate::aten::lowering::{Class, Metas, Strides};
 use crate::aten::table;
@@ -89,7 +89,7 @@ impl Patches {
 }
 
 fn require_kind(x: &Tensor) -> Result<()> {
-    require_dtype("self", x, "floats or bools", |d| d.is_float() || d == DType::Bool)
+    require_dtype("self", x, "a floating dtype or bool", |d| d.is_float() || d == DType::Bool)
 }
 
 #[track_caller]

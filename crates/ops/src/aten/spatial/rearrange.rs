@@ -1,8 +1,8 @@
 //! Rearrangements: `pixel_shuffle` (Shi et al. 2016) and its inverse, `channel_shuffle`, `rot90`;
 //! and the gated linear unit `glu`. The shuffles copy between two strided views.
 
-use super::{compute, is_empty, require_float};
-use crate::aten::dims::{done, fresh, require, require_rank};
+use super::{compute, is_empty};
+use crate::aten::dims::{done, fresh, require, require_float, require_rank};
 use crate::aten::lowering::{Class, Lowering, Metas, Strides};
 use crate::aten::pooling::pooled_meta;
 use crate::aten::table;

@@ -1,8 +1,8 @@
 //! Pooling over regions that divide an image: adaptive pooling, with even divisions, and fractional
 //! max pooling (Graham 2014), with random ones.
 
-use super::{compute, each_index, is_empty, numbers, require_float, require_full, rounding};
-use crate::aten::dims::{fresh, require, require_rank};
+use super::{compute, each_index, is_empty, numbers, require_full, rounding};
+use crate::aten::dims::{fresh, require, require_float, require_rank};
 use crate::aten::host;
 use crate::aten::lowering::{Class, Lowering, Metas, Strides};
 use crate::aten::pooling::pooled_meta;

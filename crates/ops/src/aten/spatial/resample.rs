@@ -2,8 +2,8 @@
 //! dimension is resampled by itself, as weighted sums of elements. The weights are in `taps`.
 
 use super::taps::{Axis, Filter, Taps, quantise, single};
-use super::{compute, is_empty, require_dtype, require_full, rounding};
-use crate::aten::dims::{is_channels_last, require, require_rank};
+use super::{compute, is_empty, require_full, rounding};
+use crate::aten::dims::{is_channels_last, require, require_dtype, require_float, require_rank};
 use crate::aten::host::{self, separable};
 use crate::aten::lowering::{Class, Lowering, Metas, Strides};
 use crate::aten::pooling::pooled_meta;
@@ -53,13 +53,13 @@ impl Resampler {
     fn require_dtype(self, x: &Tensor) -> Result<()> {
         let bytes = self.is_nearest() || self.space == 2;
         match (self.is_antialiased(), bytes) {
-            (true, _) => require_dtype("self", x, "f32, f64 or u8", |d| {
+            (true, _) => require_dtype("self", x, "dtype f32, f64 or u8", |d| {
                 matches!(d, DType::F32 | DType::F64 | DType::U8)
             }),
-            (false, true) => {
-                require_dtype("self", x, "floats or u8", |d| d.is_float() || d == DType::U8)
-            }
-            (false, false) => super::require_float("self", x),
+            (false, true) => require_dtype("self", x, "a floating dtype or u8", |d| {
+                d.is_float() || d == DType::U8
+            }),
+            (false, false) => require_float("self", x),
         }
     }
 

@@ -1,8 +1,8 @@
 //! `max_unpool2d`, `max_unpool3d` and the gradient of `max_pool2d`: elements are scattered to the
 //! positions from which a pool took them.
 
-use super::{compute, is_empty, numbers, require_float, require_full, rounding};
-use crate::aten::dims::{fresh, require, require_rank, require_same_dtype};
+use super::{compute, is_empty, numbers, require_full, rounding};
+use crate::aten::dims::{fresh, require, require_float, require_rank, require_same_dtype};
 use crate::aten::host;
 use crate::aten::lowering::{Class, Metas, Strides};
 use crate::aten::pooling::{max_sliding, pooled_meta};
