@@ -10,7 +10,8 @@ use crate::dispatch::value::Value;
 use crate::error::{AccessError, Result};
 use crate::library::{Op, OpState};
 use crate::tensor::Tensor;
-use crate::tensor::borrow::{Access, Holder};
+use crate::tensor::borrow::Access;
+use crate::tensor::holder::Holder;
 use crate::tensor::meta::Concrete;
 use crate::tensor::overlap::{may_overlap, may_self_overlap};
 use maquette_ir::Loc;
@@ -40,17 +41,27 @@ pub(crate) fn resolve_overlap(
             _ => name.clone(),
         }
     };
+    let refuse_self_overlap = |t: &Tensor, i: u16, position: usize| match t.meta().concrete() {
+        Some(c) if t.meta().dense_numel().is_none() && may_self_overlap(&c) => {
+            let (sizes, strides) = (c.sizes.to_vec(), c.strides.to_vec());
+            Err(AccessError::SelfOverlap { arg: name(i, position), sizes, strides })
+        }
+        _ => Ok(()),
+    };
+    if let [i] = facts.mutated[..]
+        && let Value::Tensor(target) = &args[usize::from(i)]
+    {
+        refuse_self_overlap(target, i, 0)?;
+        if facts.read.is_empty() {
+            return Ok(());
+        }
+        let target = target.clone();
+        return copy_overlapping_reads(state, args, &target, same_view_is_safe);
+    }
     let mut targets: SmallVec<[(u16, usize, Tensor); 2]> = SmallVec::new();
     for &i in &facts.mutated {
         for (position, t) in args[usize::from(i)].tensors().enumerate() {
-            if t.meta().dense_numel().is_none()
-                && let Some(c) = t.meta().concrete()
-                && may_self_overlap(&c)
-            {
-                let (sizes, strides) = (c.sizes.to_vec(), c.strides.to_vec());
-                let arg = name(i, position);
-                return Err(AccessError::SelfOverlap { arg, sizes, strides }.into());
-            }
+            refuse_self_overlap(t, i, position)?;
             if let Some((j, at, _)) =
                 targets.iter().find(|(.., u)| t.shares_storage(u) && tensors_may_overlap(t, u))
             {
@@ -108,20 +119,9 @@ pub(crate) struct BorrowedArgs<'a> {
     args: &'a mut [Value],
     /// A tensor that the call writes although it is not an argument.
     out: Option<Tensor>,
-    /// The number of tensors borrowed so far, in the order of [`borrow_order`]. Only these are
-    /// released.
+    /// The number of tensors borrowed so far: first those of mutated arguments, so that the error of
+    /// a conflict names the mutated one. Only these are released.
     count: usize,
-}
-
-/// The access each tensor argument is borrowed for. Mutated arguments come first, so that a
-/// conflict error names the mutated argument.
-fn borrow_order(state: &OpState) -> impl Iterator<Item = (Access, u16)> {
-    let facts = &state.facts;
-    facts
-        .mutated
-        .iter()
-        .map(|&i| (Access::Write, i))
-        .chain(facts.read.iter().map(|&i| (Access::Read, i)))
 }
 
 /// Borrows every tensor argument, and stores the rights of these borrows in the argument handles.
@@ -152,28 +152,23 @@ pub(crate) fn borrow_args_and_out<'a>(
             out.storage()?.borrows.take(&out, Access::Write, Holder::Guard(Loc::caller()))?;
         borrowed.out = Some(out);
     }
-    let mut written: SmallVec<[Tensor; 2]> = SmallVec::new();
-    for (access, index) in borrow_order(state) {
-        if access == Access::Read && written.is_empty() {
-            written.extend(
-                state
-                    .facts
-                    .mutated
-                    .iter()
-                    .flat_map(|&i| borrowed.args[usize::from(i)].tensors())
-                    .chain(&borrowed.out)
-                    .cloned(),
-            );
-        }
+    for &index in &state.facts.mutated {
         for t in borrowed.args[usize::from(index)].tensors_mut() {
-            if access == Access::Read
-                && let Some(u) = written.iter().find(|u| is_same_view(t, u))
-            {
-                t.grant = u.grant;
-                borrowed.count += 1;
-                continue;
-            }
-            t.grant = t.storage()?.borrows.take(t, access, Holder::Argument { op, index })?;
+            t.grant =
+                t.storage()?.borrows.take(t, Access::Write, Holder::Argument { op, index })?;
+            borrowed.count += 1;
+        }
+    }
+    let written: SmallVec<[Tensor; 2]> = borrowed.written();
+    for &index in &state.facts.read {
+        for t in borrowed.args[usize::from(index)].tensors_mut() {
+            t.grant = match written.iter().find(|u| is_same_view(t, u)) {
+                Some(u) => u.grant,
+                None => {
+                    let holder = Holder::Argument { op, index };
+                    t.storage()?.borrows.take(t, Access::Read, holder)?
+                }
+            };
             borrowed.count += 1;
         }
     }
@@ -190,24 +185,53 @@ impl BorrowedArgs<'_> {
         self.out.as_ref()
     }
 
-    fn tensors(&self) -> impl Iterator<Item = &Tensor> {
-        borrow_order(self.state)
-            .flat_map(|(_, i)| self.args[usize::from(i)].tensors())
-            .take(self.count)
-            .chain(&self.out)
+    /// The handles of everything that the call writes.
+    fn written(&self) -> SmallVec<[Tensor; 2]> {
+        if self.state.facts.mutated.is_empty() && self.out.is_none() {
+            return SmallVec::new();
+        }
+        let mutated = self.state.facts.mutated.iter().map(|&i| &self.args[usize::from(i)]);
+        mutated.flat_map(Value::tensors).chain(&self.out).cloned().collect()
+    }
+
+    /// Calls `f` with each borrowed tensor. Loops, because each call of an operator releases its
+    /// borrows here, and a chain of iterators costs as much as the releases.
+    fn for_each_borrowed(&self, mut f: impl FnMut(&Tensor)) {
+        let facts = &self.state.facts;
+        let mut left = self.count;
+        for arguments in [&facts.mutated[..], &facts.read[..]] {
+            for &i in arguments {
+                for t in self.args[usize::from(i)].tensors().take(left) {
+                    left -= 1;
+                    f(t);
+                }
+            }
+        }
+        self.out.iter().for_each(f);
     }
 
     /// The error of the first write attempted through one of the read-only borrows, if any.
+    #[cold]
     pub(crate) fn undeclared_write(&self) -> Option<AccessError> {
-        self.tensors().find_map(|t| t.storage().ok()?.borrows.undeclared_write(t.grant))
+        let mut error = None;
+        self.for_each_borrowed(|t| {
+            if error.is_none()
+                && let Ok(storage) = t.storage()
+            {
+                error = storage.borrows.undeclared_write(t.grant);
+            }
+        });
+        error
     }
 }
 
 impl Drop for BorrowedArgs<'_> {
     fn drop(&mut self) {
-        self.tensors()
-            .filter_map(|t| Some((t, t.storage().ok()?)))
-            .for_each(|(t, s)| s.borrows.release(t.grant));
+        self.for_each_borrowed(|t| {
+            if let Ok(storage) = t.storage() {
+                storage.borrows.release(t.grant);
+            }
+        });
     }
 }
 
@@ -215,7 +239,11 @@ impl Drop for BorrowedArgs<'_> {
 /// borrows.
 pub(crate) type MutatedArgs = SmallVec<[Value; 1]>;
 
+#[inline]
 pub(crate) fn mutated_args(state: &OpState, args: &[Value]) -> MutatedArgs {
+    if state.facts.mutated.is_empty() {
+        return MutatedArgs::new();
+    }
     state.facts.mutated.iter().map(|&i| args[usize::from(i)].clone()).collect()
 }
 

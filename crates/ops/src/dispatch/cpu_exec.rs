@@ -121,7 +121,7 @@ pub(crate) fn snapshot(t: &Tensor) -> Result<Tensor> {
     let out = Tensor::allocate_to_fill(meta)?;
     let borrow = t.borrow(
         crate::tensor::borrow::Access::Read,
-        crate::tensor::borrow::Holder::Guard(maquette_ir::Loc::caller()),
+        crate::tensor::holder::Holder::Guard(maquette_ir::Loc::caller()),
     )?;
     copy_with_self_overlap(t, &out)?;
     drop(borrow);

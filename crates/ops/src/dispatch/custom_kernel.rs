@@ -53,14 +53,15 @@ pub(super) fn custom(
         if borrow::undeclared_writes() == before { None } else { borrowed.undeclared_write() }
     });
     drop(scope);
-    let outputs = match undeclared {
-        Some(e) if outputs.is_ok() => Err(e.into()),
-        _ => outputs,
+    let mut outputs = match (outputs, undeclared) {
+        (Ok(outputs), None) => outputs,
+        (Err(e), _) => return Err(poison_on_failure.poison(e)),
+        (Ok(_), Some(e)) => return Err(poison_on_failure.poison(e.into())),
     };
-    let outputs = outputs.inspect_err(|e| poison_on_failure.poison(e))?;
-    drop((poison_on_failure, borrowed));
+    drop(borrowed);
     written.iter().flat_map(Value::tensors).for_each(Tensor::bump_version);
-    finish(state, args, &written, &viewed, outputs)
+    finish(state, args, &written, &viewed, &mut outputs)?;
+    Ok(outputs)
 }
 
 /// Poisons the mutated arguments if the kernel fails, since they may be partly written.
@@ -71,9 +72,12 @@ struct PoisonOnFailure<'a> {
 }
 
 impl PoisonOnFailure<'_> {
-    fn poison(&self, e: &Error) {
-        let e = for_caller(e.clone(), self.op, self.loc);
-        self.written.iter().flat_map(Value::tensors).for_each(|t| t.poison_storage(&e));
+    /// Poisons them with the error of the call, which it returns.
+    #[cold]
+    fn poison(&self, error: Error) -> Error {
+        let for_caller = for_caller(error.clone(), self.op, self.loc);
+        self.written.iter().flat_map(Value::tensors).for_each(|t| t.poison_storage(&for_caller));
+        error
     }
 }
 
@@ -121,8 +125,8 @@ fn finish(
     borrowed: &[Value],
     written: &[Value],
     viewed: &[Tensor],
-    mut outputs: Outputs,
-) -> Result<Outputs> {
+    outputs: &mut Outputs,
+) -> Result<()> {
     for (output, v) in outputs.iter_mut().enumerate() {
         let alias = state.facts.aliases.get(output).copied().flatten();
         match alias.and_then(|a| Some((a, state.facts.mutated.iter().position(|&m| m == a)?))) {
@@ -142,7 +146,7 @@ fn finish(
             }),
         }
     }
-    Ok(outputs)
+    Ok(())
 }
 
 /// Checks the number, types and aliasing of a kernel's returns against the schema.

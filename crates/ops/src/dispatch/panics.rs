@@ -59,9 +59,15 @@ fn note(info: &PanicHookInfo<'_>) -> bool {
 pub(crate) fn catch<R>(kernel: &'static str, f: impl FnOnce() -> Result<R>) -> Result<R> {
     let outer = CATCHING.replace(true);
     // the arguments of a kernel whose state may be inconsistent afterwards are poisoned
-    let done = catch_unwind(AssertUnwindSafe(f));
+    // by reference: returned through `catch_unwind`, the result would be copied once more
+    let mut result = None;
+    let done = catch_unwind(AssertUnwindSafe(|| result = Some(f())));
     CATCHING.set(outer);
-    done.unwrap_or_else(|payload| Err(panicked(kernel, &*payload).into()))
+    let payload = done.err();
+    match (result, payload) {
+        (Some(result), None) => result,
+        (_, payload) => Err(panicked(kernel, &*payload.unwrap_or_else(|| Box::new(()))).into()),
+    }
 }
 
 #[cold]

@@ -21,6 +21,7 @@
 //! graph. Without such a trace this costs a comparison under the lock.
 
 use crate::error::AccessError;
+use crate::tensor::holder::Holder;
 use crate::tensor::kernel_scope;
 use crate::tensor::region::{Region, RegionLayout};
 use crate::tensor::{Tensor, TraceTag};
@@ -91,38 +92,6 @@ impl Grant {
     }
 }
 
-/// The holder of a borrow, for error messages. The text is formatted only for a conflict.
-#[derive(Clone)]
-pub(crate) enum Holder {
-    /// An argument of an operator call.
-    Argument { op: crate::library::Op, index: u16 },
-    /// A guard from `read()` or `write()`.
-    Guard(maquette_ir::Loc),
-    /// An input of a run, and the line that started the run.
-    Run { input: Arc<str>, loc: maquette_ir::Loc },
-}
-
-impl Holder {
-    fn describe(&self) -> String {
-        match self {
-            Holder::Argument { op, index } => {
-                format!("argument `{}` of {}", op.arg_name(usize::from(*index)), op.name())
-            }
-            Holder::Guard(loc) => format!("the guard taken at {loc}"),
-            Holder::Run { input, loc } => format!("input `{input}` of the run at {loc}"),
-        }
-    }
-
-    /// The borrowed item, for messages: the argument's name, or `the tensor`.
-    fn subject(&self) -> String {
-        match self {
-            Holder::Argument { op, index } => op.arg_name(usize::from(*index)).to_owned(),
-            Holder::Guard(_) => "the tensor".to_owned(),
-            Holder::Run { input, .. } => input.to_string(),
-        }
-    }
-}
-
 struct Entry {
     /// Whether a write was attempted through this read-only borrow.
     undeclared_write: bool,
@@ -142,6 +111,23 @@ impl Entry {
                 part.map_or(&self.holder, |(_, holder)| holder)
             }
             RegionLayout::Span | RegionLayout::Strided(_) => &self.holder,
+        }
+    }
+
+    /// The error of a borrow of `region`, the region of `tensor`, for which this one leaves no room.
+    #[cold]
+    fn conflict(
+        &self,
+        tensor: &Tensor,
+        region: &Region,
+        access: Access,
+        holder: &Holder,
+    ) -> AccessError {
+        AccessError::Conflict {
+            wanted: access.verb(),
+            arg: holder.subject(),
+            holder: self.holder_of(region, tensor).describe(),
+            held: self.access.verb_s(),
         }
     }
 }
@@ -191,8 +177,17 @@ pub(crate) struct Borrows {
 struct Table {
     last: u64,
     entries: SmallVec<[Entry; 1]>,
-    /// The traces that have captured the storage. Those that have ended are removed later.
-    traces: Vec<Arc<TraceTag>>,
+    /// The traces that have captured the storage. Those that have ended are removed later. A boxed
+    /// slice, because nearly all storages have none.
+    traces: Box<[Arc<TraceTag>]>,
+}
+
+impl Table {
+    fn retain_traces(&mut self, keep: impl Fn(&Arc<TraceTag>) -> bool) {
+        let mut traces = std::mem::take(&mut self.traces).into_vec();
+        traces.retain(keep);
+        self.traces = traces.into();
+    }
 }
 
 /// The locked table, with the liveness of its first entries.
@@ -225,7 +220,7 @@ impl Locked<'_> {
     /// A running trace of another thread that has captured the storage.
     #[cold]
     fn captured_elsewhere(&mut self) -> Option<Arc<TraceTag>> {
-        self.table.traces.retain(|trace| !trace.has_ended());
+        self.table.retain_traces(|trace| !trace.has_ended());
         let here = std::thread::current().id();
         let elsewhere = self.table.traces.iter().find(|trace| trace.thread != here);
         elsewhere.filter(|_| !UNOBSERVED.get()).cloned()
@@ -243,7 +238,9 @@ impl Locked<'_> {
         false
     }
 
-    /// Whether the region of `tensor` can be borrowed below the borrow `parent`.
+    /// Whether the region of `tensor` can be borrowed below the borrow `parent`. The usual case, a
+    /// tensor of no call and no other borrow, is inlined.
+    #[inline]
     fn check(
         &mut self,
         tensor: &Tensor,
@@ -252,33 +249,10 @@ impl Locked<'_> {
         holder: &Holder,
         parent: u64,
     ) -> Result<(), AccessError> {
-        let own = tensor.grant.id();
-        if own == 0
-            && !self.table.traces.is_empty()
-            && let Some(trace) = self.captured_elsewhere()
-        {
-            return Err(AccessError::Captured {
-                wanted: access.verb(),
-                arg: holder.subject(),
-                trace,
-            });
-        }
-        if own != 0 {
-            let own_borrow = self.get(own).ok_or(AccessError::Stale)?;
-            if access == Access::Write && !tensor.grant.may_write() {
-                let error = AccessError::UndeclaredWrite { holder: own_borrow.holder.describe() };
-                self.table
-                    .entries
-                    .iter_mut()
-                    .filter(|e| e.id == own)
-                    .for_each(|e| e.undeclared_write = true);
-                UNDECLARED_WRITES.fetch_add(1, Ordering::Release);
-                return Err(error);
-            }
-            let is_confined = !tensor.grant.is_reservation();
-            if is_confined && !own_borrow.region.contains(region, tensor) {
-                return Err(AccessError::OutsideBorrow { holder: own_borrow.holder.describe() });
-            }
+        if tensor.grant.id() != 0 {
+            self.check_grant(tensor, region, access)?;
+        } else if !self.table.traces.is_empty() {
+            self.check_captured(access, holder)?;
         }
         let excludes = |e: &&Entry| access == Access::Write || e.access == Access::Write;
         let conflicting = self
@@ -286,17 +260,47 @@ impl Locked<'_> {
             .filter(excludes)
             .find(|e| !self.is_ancestor(e.id, parent) && e.region.overlaps(region, tensor));
         match conflicting {
-            Some(e) => Err(AccessError::Conflict {
-                wanted: access.verb(),
-                arg: holder.subject(),
-                holder: e.holder_of(region, tensor).describe(),
-                held: e.access.verb_s(),
-            }),
+            Some(e) => Err(e.conflict(tensor, region, access, holder)),
             None => Ok(()),
         }
     }
 
+    /// Whether no running trace of another thread has captured the storage.
+    #[cold]
+    fn check_captured(&mut self, access: Access, holder: &Holder) -> Result<(), AccessError> {
+        match self.captured_elsewhere() {
+            Some(trace) => {
+                Err(AccessError::Captured { wanted: access.verb(), arg: holder.subject(), trace })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a lent handle may be borrowed again, by the borrow it belongs to.
+    fn check_grant(
+        &mut self,
+        tensor: &Tensor,
+        region: &Region,
+        access: Access,
+    ) -> Result<(), AccessError> {
+        let own = tensor.grant.id();
+        let own_borrow = self.get(own).ok_or(AccessError::Stale)?;
+        if access == Access::Write && !tensor.grant.may_write() {
+            let error = AccessError::UndeclaredWrite { holder: own_borrow.holder.describe() };
+            let entries = self.table.entries.iter_mut();
+            entries.filter(|e| e.id == own).for_each(|e| e.undeclared_write = true);
+            UNDECLARED_WRITES.fetch_add(1, Ordering::Release);
+            return Err(error);
+        }
+        let is_confined = !tensor.grant.is_reservation();
+        if is_confined && !own_borrow.region.contains(region, tensor) {
+            return Err(AccessError::OutsideBorrow { holder: own_borrow.holder.describe() });
+        }
+        Ok(())
+    }
+
     /// Adds the entry of a new borrow, reusing a free entry if there is one.
+    #[inline]
     fn add(&mut self, parent: u64, access: Access, region: Region, holder: Holder) -> Grant {
         let Table { last, entries, .. } = &mut *self.table;
         *last += 1;
@@ -339,7 +343,7 @@ impl Borrows {
     pub(crate) fn holder(&self, grant: Grant) -> Option<String> {
         match &self.lock().get(grant.id())?.holder {
             holder @ Holder::Argument { .. } => Some(holder.describe()),
-            Holder::Guard(_) | Holder::Run { .. } => None,
+            Holder::Guard(_) | Holder::Run(_) => None,
         }
     }
 
@@ -399,8 +403,9 @@ impl Borrows {
     /// is live already goes on, and so does whatever descends from it.
     pub(crate) fn capture(&self, trace: &Arc<TraceTag>) {
         let mut t = self.lock();
-        t.table.traces.retain(|other| !other.has_ended() && !Arc::ptr_eq(other, trace));
-        t.table.traces.push(trace.clone());
+        t.table.retain_traces(|other| !other.has_ended() && !Arc::ptr_eq(other, trace));
+        let captured = t.table.traces.iter().chain([trace]).cloned().collect();
+        t.table.traces = captured;
     }
 
     /// The error of a write attempted through this read-only borrow, if there was one.

@@ -3,7 +3,8 @@
 use crate::dispatch::cpu_exec;
 use crate::error::Result;
 use crate::tensor::Tensor;
-use crate::tensor::borrow::{Access, Holder, unobserved};
+use crate::tensor::borrow::{Access, unobserved};
+use crate::tensor::holder::Holder;
 use crate::tensor::meta::Meta;
 use maquette_ir::{DType, Loc};
 use rustc_hash::FxHashMap;

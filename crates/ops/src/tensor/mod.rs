@@ -7,6 +7,7 @@ pub(crate) mod borrow;
 pub(crate) mod clone_storages;
 mod display;
 pub(crate) mod element;
+pub(crate) mod holder;
 pub(crate) mod kernel_scope;
 pub(crate) mod meta;
 pub(crate) mod overlap;
@@ -21,7 +22,8 @@ pub use trace_slot::{TraceSlot, TraceTag};
 
 use crate::error::{AccessError, Error, Result};
 use crate::tensor::alloc::Block;
-use crate::tensor::borrow::{Access, Borrows, Grant, Holder};
+use crate::tensor::borrow::{Access, Borrows, Grant};
+use crate::tensor::holder::Holder;
 use crate::tensor::meta::{Dims, IntoDims, Meta};
 use crate::tensor::storage::{Data, HostBuffer, Storage};
 use maquette_ir::sym::SymInt;

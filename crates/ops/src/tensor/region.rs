@@ -1,7 +1,7 @@
 //! Regions of a storage, which borrows compare: a byte span, and the layout inside the span.
 
 use crate::tensor::Tensor;
-use crate::tensor::borrow::Holder;
+use crate::tensor::holder::Holder;
 use crate::tensor::overlap::{contains, may_overlap, overlaps_byte_range};
 
 /// The bytes of a storage that a tensor views. The byte span decides most questions. The layout is
@@ -25,6 +25,7 @@ pub(super) enum RegionLayout {
 }
 
 impl Region {
+    #[inline]
     pub(super) fn of(tensor: &Tensor) -> Region {
         let m = tensor.meta();
         if let (Some(elements), Some(offset)) = (m.dense_numel(), m.offset.as_i64()) {

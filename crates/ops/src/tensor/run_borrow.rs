@@ -13,7 +13,8 @@
 use crate::dispatch::value::Value;
 use crate::error::Result;
 use crate::tensor::Tensor;
-use crate::tensor::borrow::{Access, Grant, Holder};
+use crate::tensor::borrow::{Access, Grant};
+use crate::tensor::holder::{Holder, RunInput};
 use crate::tensor::storage::Storage;
 use maquette_ir::Loc;
 use rustc_hash::FxHashMap;
@@ -76,7 +77,9 @@ impl RunBorrow {
                     .iter()
                     .filter_map(|&i| tensors.get(i))
                     .filter(|t| t.access == access)
-                    .map(|t| (&*t.tensor, Holder::Run { input: t.name.clone(), loc }))
+                    .map(|t| {
+                        (&*t.tensor, Holder::Run(Box::new(RunInput { name: t.name.clone(), loc })))
+                    })
                     .collect();
                 if members.is_empty() {
                     continue;

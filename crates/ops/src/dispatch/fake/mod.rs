@@ -219,9 +219,8 @@ pub fn without_data_in<T>(scope: &Scope, f: impl FnOnce() -> T) -> T {
 }
 
 fn within<T>(scope: Option<&Scope>, f: impl FnOnce(Option<Scope>) -> T) -> T {
-    let outer = SCOPE.with_borrow(Clone::clone);
-    let scope = scope.cloned().or_else(|| outer.clone());
-    SCOPE.set(scope.clone());
+    let scope = scope.cloned().or_else(|| SCOPE.with_borrow(Clone::clone));
+    let outer = SCOPE.replace(scope.clone());
     DEPTH.set(DEPTH.get() + 1);
     let _restore = Restore(outer);
     mode::without_modes(|| f(scope))

@@ -1,0 +1,44 @@
+//! The holders of borrows, as error messages name them.
+
+use crate::library::Op;
+use maquette_ir::Loc;
+use std::sync::Arc;
+
+/// The holder of a borrow, for error messages. The text is formatted only for a conflict.
+#[derive(Clone)]
+pub(crate) enum Holder {
+    /// An argument of an operator call.
+    Argument { op: Op, index: u16 },
+    /// A guard from `read()` or `write()`.
+    Guard(Loc),
+    /// An input of a run. Boxed, because each storage has room for one holder.
+    Run(Box<RunInput>),
+}
+
+/// An input of a run, and the line that started the run.
+#[derive(Clone)]
+pub(crate) struct RunInput {
+    pub(crate) name: Arc<str>,
+    pub(crate) loc: Loc,
+}
+
+impl Holder {
+    pub(super) fn describe(&self) -> String {
+        match self {
+            Holder::Argument { op, index } => {
+                format!("argument `{}` of {}", op.arg_name(usize::from(*index)), op.name())
+            }
+            Holder::Guard(loc) => format!("the guard taken at {loc}"),
+            Holder::Run(input) => format!("input `{}` of the run at {}", input.name, input.loc),
+        }
+    }
+
+    /// The borrowed item, for messages: the argument's name, or `the tensor`.
+    pub(super) fn subject(&self) -> String {
+        match self {
+            Holder::Argument { op, index } => op.arg_name(usize::from(*index)).to_owned(),
+            Holder::Guard(_) => "the tensor".to_owned(),
+            Holder::Run(input) => input.name.to_string(),
+        }
+    }
+}
