@@ -1,9 +1,10 @@
-//! A checker of [plans](maquette_ir::buffer_plan) that shares nothing with the planner: it runs a
+//! A checker of [plans](maquette_ir::buffer_plan) that shares no code with the planner: it runs a
 //! plan on the *names* of elements instead of elements.
 //!
-//! Each element of each value has a name, which views and stores move and operators make. A plan is
-//! right if every operator finds, where it reads, the names of what it is to read; if what leaves
-//! is where it should be; and if the invariants I1 to I7 hold at each step.
+//! Each element of each value has a name. Operators make names; views and stores move them. A plan
+//! is right if every operator finds the names of its operands where it reads them, if outputs and
+//! mutated inputs have the right names at the end, and if the invariants P1 to P7 hold at each
+//! step.
 
 mod elements;
 mod outputs;
@@ -144,7 +145,7 @@ impl Checker<'_> {
         if self.program.mutations.iter().any(|m| self.same_external(m.target, external)) {
             return Ok(());
         }
-        Err(format!("I1: external buffer {} is written, but the program does not mutate it", b.0))
+        Err(format!("P1: external buffer {} is written, but the program does not mutate it", b.0))
     }
 
     fn same_external(&self, a: ExternalTensor, b: ExternalTensor) -> bool {
@@ -168,7 +169,7 @@ impl Checker<'_> {
         let mut seen: HashMap<i64, Option<ElementId>> = HashMap::new();
         for (p, name) in at.iter().zip(names) {
             if seen.insert(*p, *name).is_some_and(|before| before != *name) {
-                return Err("I5: two elements are written to one position".into());
+                return Err("P5: two elements are written to one position".into());
             }
             match name {
                 Some(name) => drop(self.memory[b.index()].insert(*p, *name)),
@@ -181,7 +182,7 @@ impl Checker<'_> {
     fn in_order(&mut self, at: usize) -> PlanResult {
         if at < self.last {
             return Err(
-                "I7: a statement runs before a statement that precedes it in the graph".into()
+                "P7: a statement runs before a statement that precedes it in the graph".into()
             );
         }
         self.last = at;
@@ -198,7 +199,7 @@ impl Checker<'_> {
                     return Err("source and destination of a copy differ in size".into());
                 }
                 if !overlaps && from.buffer == to.buffer && intersects(&source, &target) {
-                    return Err("I3: the source and destination of a copy overlap".into());
+                    return Err("P3: the source and destination of a copy overlap".into());
                 }
                 let memory = &self.memory[from.buffer.index()];
                 let names: Vec<Option<ElementId>> =
@@ -230,17 +231,17 @@ impl Checker<'_> {
         for v in operands {
             let (_, place) =
                 reads.iter().find(|(u, _)| *u == v).ok_or("an operand has no region")?;
-            self.expect_contents(v, place, "I2")?;
+            self.expect_contents(v, place, "P2")?;
         }
         if mutated.len() != writes.len() {
             return Err("a mutated operand has no region".into());
         }
         let mut taken: Vec<(BufferId, Vec<i64>)> = Vec::new();
         for ((before, _), place) in mutated.iter().zip(writes) {
-            self.expect_contents(*before, place, "I2")?;
+            self.expect_contents(*before, place, "P2")?;
             let at = self.positions(place)?;
             if taken.iter().any(|(b, other)| *b == place.buffer && intersects(&at, other)) {
-                return Err("I6: two mutated tensors share elements".into());
+                return Err("P6: two mutated tensors share elements".into());
             }
             taken.push((place.buffer, at));
         }
@@ -260,7 +261,7 @@ impl Checker<'_> {
                     for (_, read) in reads.iter().filter(|(_, read)| read.buffer == place.buffer) {
                         let source = self.positions(read)?;
                         if intersects(&source, &target) && !(elementwise && source == target) {
-                            return Err("I3: a kernel overwrites an operand that it reads".into());
+                            return Err("P3: a kernel overwrites an operand that it reads".into());
                         }
                     }
                     self.write(*v, place)?;
@@ -290,7 +291,7 @@ impl Checker<'_> {
             return Err("source and destination of a copy differ in size".into());
         }
         if from.buffer == to.buffer && intersects(&source, &target) {
-            return Err("I3: a kernel overwrites an operand that it reads".into());
+            return Err("P3: a kernel overwrites an operand that it reads".into());
         }
         let memory = &self.memory[from.buffer.index()];
         let found = part.iter().map(|p| source.get(*p as usize).map(|at| memory.get(at).copied()));

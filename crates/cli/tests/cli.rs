@@ -64,13 +64,13 @@ fn errors_are_short() {
     for (args, input, expected) in [
         (&["graph", "/no/such/file"][..], "", "cannot read /no/such/file"),
         (&["graph", "-"], "graph g(%x", "<stdin>:1:8: "),
-        (&["graph", "-"], BOUND_TWICE, "error: <stdin>:6:2: invalid graph `g` (I9): "),
-        (&["functionalize", "-"], BOUND_TWICE, "error: <stdin>:6:2: invalid graph `g` (I9): "),
+        (&["graph", "-"], BOUND_TWICE, "error: <stdin>:6:2: invalid graph `g` (G9): "),
+        (&["functionalize", "-"], BOUND_TWICE, "error: <stdin>:6:2: invalid graph `g` (G9): "),
         // no statement is at fault
         (
             &["graph", "-"],
             "graph g(%x: f32[2 * n]) -> ()\n  where n in [1, 9]\n{\n  return ()\n}",
-            "error: <stdin>: invalid graph `g` (I7): ",
+            "error: <stdin>: invalid graph `g` (G7): ",
         ),
         (&["ops", "nowhere"], "", "no operator has a name that starts with `nowhere`"),
         (&["ops", "relu"], "", "starts with `relu`; did you mean `aten::relu`?"),

@@ -1,4 +1,5 @@
-//! Compares the metadata of a real tensor with the metadata that a fake kernel promised.
+//! Compares the metadata of a real tensor with the metadata that a graph declares or that a fake
+//! kernel promised.
 //!
 //! Expected sizes may be of any type `E` that the caller can evaluate: expressions of a graph, or
 //! symbolic integers of a running trace. Runs, traces with real tensors, opcheck and the tests of

@@ -71,12 +71,12 @@ pub enum FunctionalOp<'g> {
         /// The value.
         operand: ValueId,
     },
-    /// [`DISJOINT`].
+    /// [`DISJOINT`], which graph text calls `ir::apart`.
     Disjoint {
         /// Both regions: each an offset, then sizes, then strides.
         regions: [List<'g>; 2],
     },
-    /// [`INJECTIVE`].
+    /// [`INJECTIVE`], which graph text calls `ir::distinct`.
     Injective {
         /// The sizes.
         sizes: List<'g>,

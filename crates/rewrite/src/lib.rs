@@ -1,19 +1,19 @@
-//! Functionalization: what a program that mutates does, as a graph of values in which nothing
-//! mutates.
+//! Turns a mutating program into an equivalent functional graph, and plans its memory.
 //!
 //! [`functionalize()`] lifts the program: every storage becomes a value with versions. At
-//! [`Level::Exact`] the lifted program then goes through an e-graph, in which operators that mutate
-//! leave for their functional variants, stores are forwarded to loads, and what nobody sees is
-//! dropped; see [`rules`].
+//! [`Level::Exact`] the lifted program then goes through an e-graph, in which mutating operators
+//! are replaced by their functional variants, stores are forwarded to loads, and unused values are
+//! dropped; see [`rules`]. [`plan()`] assigns memory to the values of the functional graph.
+//! [`functionalize_in_place`] does both, within a bound on copies.
 //!
-//! **Architecture invariant:** nothing here knows of tensors, kernels or devices. Operators are
-//! known by name, and by what [`OpFacts`] says of them.
+//! **Architecture invariant:** this crate knows no tensor and no kernel. It treats no operator by
+//! its name: it asks [`OpFacts`] about each. Devices are data that it copies from the graph.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
 mod error;
 mod select_plan;
-/// From a program that mutates to a graph of values: lifted, rewritten in an e-graph, and emitted.
+/// From a mutating program to a functional graph: lifted, rewritten in an e-graph, and emitted.
 mod functionalize {
     pub(crate) mod bound_schemas;
     pub(crate) mod egraph;
@@ -43,10 +43,10 @@ use rustc_hash::FxHashSet;
 /// How much is rewritten.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Level {
-    /// The program is lifted and nothing else: every operator that mutates is called on copies,
-    /// every view is taken anew.
+    /// The program is only lifted: every mutating operator is called on copies, and every load of a
+    /// part of a storage is a view of the storage's current version.
     LiftOnly,
-    /// Every rule that keeps each bit.
+    /// Every rule that preserves each bit.
     #[default]
     Exact,
 }
@@ -73,14 +73,13 @@ impl Options {
         Options { level, ..self }
     }
 
-    /// Stops after rules have added so many equalities: to find the one that breaks a program, by
-    /// bisection.
+    /// Stops after the rules have added `n` equalities, to find a wrong one by bisection.
     pub fn stopping_at(self, n: u64) -> Options {
         Options { stop_at: Some(n), ..self }
     }
 
-    /// Whether `0.0` and `-0.0` may stand for each other, so that `x + 0.0` is `x`. The only rule
-    /// there is that does not keep each bit; off unless asked for.
+    /// Whether `0.0` and `-0.0` may be exchanged, so that `x + 0.0` is `x`. This is the only option
+    /// that lets a rule change bits. The default is `false`.
     pub fn no_signed_zeros(self, yes: bool) -> Options {
         Options { no_signed_zeros: yes, ..self }
     }
@@ -90,15 +89,15 @@ impl Options {
         Options { only: Some(rules.into_iter().map(str::to_owned).collect()), ..self }
     }
 
-    /// Whether every store is put into the e-graph, and loads see stores by rules alone. Otherwise
-    /// those that the program's order decides are forwarded, and left out, while lifting.
+    /// Turns off store forwarding while lifting. All stores then enter the e-graph, and only rules
+    /// forward them.
     pub fn disable_forwarding(self, yes: bool) -> Options {
         Options { disable_forwarding: yes, ..self }
     }
 
-    /// Inputs that see one memory, as numbers of inputs; their types say where in it each begins.
-    /// The functional graph takes that memory as one more input. Inputs that are in no group share
-    /// memory with none that is written.
+    /// Groups of inputs that may share memory, by their indices. The offsets in their types say
+    /// where in the memory each of them begins. The functional graph takes the memory of a group as
+    /// one more input. An input that is in no group shares no memory that the program writes.
     pub fn sharing(self, groups: impl IntoIterator<Item = Vec<usize>>) -> Options {
         Options { shared: groups.into_iter().collect(), ..self }
     }
@@ -156,7 +155,7 @@ pub fn functionalize(
             facts,
             options,
         ) {
-            // what the rules made of it is no program: the lifted one is
+            // rewriting failed: fall back to the lifted program
             Err(FunctionalizeError { kind: Reason::Internal(why), .. }) => emit::emit(
                 graph,
                 lift(graph, facts, options, false)?,
@@ -168,7 +167,7 @@ pub fn functionalize(
     }
 }
 
-/// Lifts a program, again where it turns out what would have had to be known beforehand.
+/// Lifts a program, and restarts when it discovers a requirement.
 fn lift(
     graph: &Graph,
     facts: &dyn OpFacts,

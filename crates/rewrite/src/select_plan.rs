@@ -1,4 +1,4 @@
-//! How a program runs in memory, so that it copies no more than it does as it is.
+//! Chooses a plan that copies no more than the original program, or none.
 
 use crate::bufferize::plan;
 use crate::error::FunctionalizeError;
@@ -9,8 +9,9 @@ use maquette_ir::graph::{Graph, OpFacts};
 use std::borrow::Cow;
 
 /// Makes a program functional and plans it, as it was rewritten or as it was lifted. Of the plans
-/// that [copy no more](FunctionalGraph::within_eager_copies) than the program as it is, it takes
-/// the one that writes less; if there is none, the program stays as it is.
+/// that provably [copy no more](FunctionalGraph::within_eager_copies) elements than the original
+/// program, it takes the one that writes fewer elements, copied and computed. If there is no such
+/// plan, the original program runs.
 ///
 /// # Errors
 /// As [`functionalize()`].
@@ -32,10 +33,10 @@ pub fn functionalize_in_place(
         functional.copies_at_most(plan) == Some(0)
     };
     let best = match first {
-        // nothing is gained by another
+        // a second plan could not copy less
         Some(best) if copies_nothing(&best) || options.level == Level::LiftOnly => Some(best),
         None if options.level == Level::LiftOnly => None,
-        // lifting alone may fail where rules make of a program what can be planned
+        // the lifted program may be refused although the rewritten one is not
         rewritten => {
             rewritten.into_iter().chain(planned(Level::LiftOnly).ok().flatten()).min_by_key(writes)
         }

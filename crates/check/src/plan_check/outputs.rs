@@ -49,13 +49,13 @@ impl Checker<'_> {
                 self.plan.buffers[place.buffer.index()],
                 Buffer::Input(_) | Buffer::Const(_)
             ) {
-                return Err("I4: an output is in an external buffer".into());
+                return Err("P4: an output is in an external buffer".into());
             }
             if owners
                 .insert(place.buffer, memory)
                 .is_some_and(|other| other.is_none() || other != memory)
             {
-                return Err("I4: two outputs share a buffer".into());
+                return Err("P4: two outputs share a buffer".into());
             }
         }
         self.check_mutations()
@@ -109,7 +109,7 @@ impl Checker<'_> {
         {
             if self.memory[b] != *expected {
                 return Err(format!(
-                    "I1: the final contents of buffer {b} differ from those of the program"
+                    "P1: the final contents of buffer {b} differ from those of the program"
                 ));
             }
         }

@@ -1,11 +1,15 @@
 //! A lock for programs that mutate their own state: such a program runs one call at a time.
 //!
-//! A call may wait for a call on another thread, but never for itself: a kernel can call the
-//! program whose call runs the kernel, directly or through another program. The algorithm is
-//! deadlock detection in a wait-for graph with at most one outgoing edge per thread. One table
-//! records the holder of each lock and the lock for which each thread waits. Before a thread waits,
-//! it follows the chain of holders and refuses the call if the chain leads back to itself. The cost
-//! is linear in the length of the chain. Threads that a kernel starts and joins are not tracked.
+//! A call waits until the call that holds the lock ends. It must not wait for itself: a kernel can
+//! call the program whose call runs the kernel, directly or through another program. The algorithm
+//! is deadlock detection in a wait-for graph with at most one outgoing edge per thread. One table
+//! records the thread that holds each lock, and the lock for which each thread waits. Before a
+//! thread waits, it follows the chain: the holder of the lock, the lock for which that thread
+//! waits, its holder, and so on. If the chain leads back to the thread itself, the call is refused.
+//! The cost is linear in the length of the chain.
+//!
+//! A kernel may also start a thread that calls the program, and join it. The table does not know of
+//! the join, so both threads wait forever.
 //!
 //! A panic releases the lock, because the guard is dropped.
 
@@ -15,6 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
+/// The wait-for graph of all calls.
 #[derive(Default)]
 struct Waiting {
     /// By lock: the thread that holds it.
@@ -23,8 +28,11 @@ struct Waiting {
     wanted: FxHashMap<ThreadId, u64>,
 }
 
+/// `None` until the first call of a program that has a lock.
 static WAITING: Mutex<Option<Waiting>> = Mutex::new(None);
+/// Notified when any lock is released.
 static RELEASED: Condvar = Condvar::new();
+/// The id of the next lock.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// A lock of one program, with at most one holder.
@@ -56,10 +64,11 @@ impl CallLock {
         CallLock { id: NEXT.fetch_add(1, Ordering::Relaxed), program: program.to_owned() }
     }
 
-    /// Takes the lock, after waiting for the calls of other threads.
+    /// Takes the lock. Waits while a call of another thread holds it.
     ///
     /// # Errors
-    /// This call is part of the call that holds the lock.
+    /// The call would wait for itself: the call that holds the lock is of this thread, or it waits
+    /// for a lock of this thread.
     pub(crate) fn take(&self) -> Result<CallGuard> {
         let this = thread::current().id();
         let mut guard = waiting();

@@ -1,4 +1,7 @@
-//! Checks the results of a call against the graph's declarations, and stores them.
+//! Checks the results of a call against the types that the graph declares, and stores them.
+//!
+//! In a traced graph, these types are the answers that fake kernels gave in the trace. So this is
+//! where each run checks a fake kernel against its kernel.
 
 use super::{Frame, PendingCheck};
 use crate::copies::{copy_for_write, copy_with_strides};

@@ -1,23 +1,22 @@
-//! Where the values of a functional graph lie when it runs, and what is copied: a graph whose
-//! values have memory again.
+//! Buffer plans: the memory in which each value of a functional graph is stored, and the copies
+//! that a run makes.
 //!
-//! A plan has *buffers*: the memory of the graph's inputs and constants, memory of its own, and
-//! what operators return. Each tensor value has a [`BufferView`] at the moment it is read: a
-//! strided view of a buffer. [`Step`]s follow the graph's statements. Views, and stores of values
-//! that were made where they are stored, cost nothing; [`Step::Alias`] says so.
+//! A plan has *buffers*: the memory of the graph's inputs and constants, new memory, and the memory
+//! that operators return. Each tensor value has a [`BufferView`], a strided view of a buffer, at
+//! the moment it is read. [`Step`]s follow the graph's statements. A view costs nothing, and so
+//! does a store of a value that was computed where it is stored: both are a [`Step::Alias`].
 //!
-//! What makes a plan right, whoever made it:
+//! A plan from any source is right if these invariants hold:
 //!
-//! - **I1** Memory from outside is written only if the program leaves a new value there, and in the
-//!   end it has that value.
-//! - **I2** An element that is still to be read as some value is not overwritten with another.
-//! - **I3** A kernel writes where none of its operands lies; an element-wise one also exactly where
-//!   an operand of the same sizes lies.
-//! - **I4** An output that is memory of its own shares no buffer with an input or another output.
-//! - **I5** What is written has no two elements in one place, unless they are equal in every run:
-//!   copies for [`CopyReason::Strides`].
-//! - **I6** Two tensors that one operator mutates share no element.
-//! - **I7** Steps run in order; a step reads what the steps before it wrote.
+//! - **P1** External memory is written only if the program mutates it, and ends with its new value.
+//! - **P2** An element that a later step reads is not overwritten by another element.
+//! - **P3** A kernel does not write over its operands. An element-wise kernel may write exactly
+//!   over an operand of the same sizes.
+//! - **P4** An output in its own memory shares no buffer with an input or another output.
+//! - **P5** No written region has an element twice, unless all its values are equal in every run,
+//!   as in copies for [`CopyReason::Strides`].
+//! - **P6** Two tensors that one operator mutates share no element.
+//! - **P7** Steps run in order; a step reads what earlier steps wrote.
 
 mod parse;
 mod print;
@@ -42,122 +41,124 @@ impl BufferId {
     }
 }
 
-/// Memory, as a row of elements.
+/// A sequence of elements in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Buffer {
-    /// That of the graph's `i`-th input, counted from the input's first element.
+    /// The memory of input `i`, counted from the input's first element.
     Input(usize),
-    /// That of the graph's `i`-th constant, likewise.
+    /// The memory of constant `i`, counted from the constant's first element.
     Const(usize),
-    /// New memory, of as many elements as this tensor needs in it.
+    /// New memory, with as many elements as the layout needs.
     New {
-        /// Their type.
+        /// The type of its elements.
         dtype: DType,
-        /// Where.
+        /// Its device.
         device: Device,
-        /// The tensor.
+        /// The layout it must hold.
         layout: ViewSpec,
     },
-    /// A tensor that an operator returned, from its first element on; it has the strides that the
-    /// graph declares.
+    /// The memory of a tensor that an operator returned, counted from its first element. The tensor
+    /// has the strides that the graph declares.
     Returned(ValueId),
 }
 
-/// Some elements of a buffer, as a tensor.
+/// A strided view of a buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BufferView {
     /// The buffer.
     pub buffer: BufferId,
-    /// The elements.
+    /// The viewed elements.
     pub spec: ViewSpec,
 }
 
-/// Where a result of a node comes to be.
+/// The destination of a node's result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResultDest {
-    /// The node writes it here.
+    /// The node writes the result here.
     Into(BufferView),
-    /// The operator returns it in memory that it made.
+    /// The operator returns the result in memory that it allocated.
     Returned(BufferId),
 }
 
 /// Why elements are copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CopyReason {
-    /// The program stores one tensor's value in another, and it was needed, or made, elsewhere.
+    /// The program stores a value in another tensor, and the value was computed elsewhere.
     Store,
-    /// A tensor is stored into whose value before is needed afterwards.
+    /// The memory of a value is overwritten while the value is still needed, or a store goes into
+    /// memory that must not be written.
     Keep,
-    /// An operand lies where the operator's result belongs.
+    /// An operand lies where the operator writes its result.
     Operand,
-    /// An operator looks at strides, and the value has others.
+    /// An operator observes strides, and the value has other strides.
     Strides,
-    /// An operator mutates a tensor whose value before is needed afterwards.
+    /// An operator mutates a tensor whose old value is needed afterwards.
     Mutate,
-    /// An output has memory of its own.
+    /// An output needs memory of its own.
     Output,
 }
 
-/// What is done.
+/// A step of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// A statement that binds or asserts, by its position in the graph's body.
+    /// A `bind` or an `assert` statement, by its position in the graph's body.
     Stmt(usize),
-    /// Nothing: the value is already there.
+    /// Nothing is executed: the value is already there.
     Alias {
         /// The value.
         value: ValueId,
-        /// Where.
+        /// Its memory.
         view: BufferView,
     },
     /// A node runs.
     Node {
         /// The node.
         node: NodeId,
-        /// Where the tensors that it reads lie.
+        /// The tensors that it only reads, with their memory.
         reads: Vec<(ValueId, BufferView)>,
-        /// Where those lie that it mutates, in the order of its arguments. They have the values
-        /// that it reads.
+        /// The memory of the tensors that it mutates, in the order of its arguments. It has their
+        /// old values before the node runs.
         writes: Vec<BufferView>,
-        /// Where its results come to be, those apart that it mutates.
+        /// Its results and their destinations, without the tensors that it mutates.
         results: Vec<(ValueId, ResultDest)>,
     },
-    /// Elements are copied, and the value lies at the new place too.
+    /// A value is copied. Afterwards it is in both places.
     Copy {
         /// The value.
         value: ValueId,
-        /// Where it is read.
+        /// The source.
         from: BufferView,
-        /// Where it is written.
+        /// The destination.
         to: BufferView,
-        /// They overlap: all is read before anything is written.
+        /// Whether source and destination may overlap. Then all elements are read before the first
+        /// is written.
         overlaps: bool,
-        /// Why.
+        /// The reason for the copy.
         reason: CopyReason,
     },
 }
 
-/// How a functional graph runs in memory. See the [module's page](self).
+/// A buffer plan of a functional graph; see the [module](self).
 #[derive(Clone, Debug)]
 pub struct BufferPlan {
-    /// The [digest](Graph::digest) of the graph that it is a plan of.
+    /// The [digest](Graph::digest) of the planned graph.
     pub graph: u64,
-    /// The expressions of places. What it knows of symbols holds behind the graph's last assertion,
-    /// not before: to be evaluated with, not to prove with.
+    /// The table of the plan's expressions. Its facts hold after the graph's last assertion, so it
+    /// serves to evaluate expressions of a step, not to prove conditions about them.
     pub symbols: SymTable,
-    /// Every buffer.
+    /// All buffers.
     pub buffers: Vec<Buffer>,
-    /// In order.
+    /// The steps, in order.
     pub steps: Vec<Step>,
-    /// Where the program's outputs lie in the end, one for each that is no list: those that are
-    /// tensors in memory of their own. What is written back lies where it is written.
+    /// For each output of the program, the elements of lists included: the memory that the plan
+    /// gives it. `None` for a number, and for a view of memory that the caller has.
     pub outputs: Vec<Option<BufferView>>,
-    /// How many elements are written, and at most copied.
+    /// How many elements a run writes, and how many it copies at most.
     pub cost: CopyCost,
 }
 
 impl Step {
-    /// Every buffer that it names.
+    /// The buffers that the step names.
     pub fn buffers_mut(&mut self) -> Vec<&mut BufferId> {
         match self {
             Step::Stmt(_) => Vec::new(),
@@ -174,7 +175,7 @@ impl Step {
         }
     }
 
-    /// Every buffer that it names.
+    /// The buffers that the step names.
     pub fn for_each_buffer(&self, f: &mut impl FnMut(BufferId)) {
         match self {
             Step::Stmt(_) => {}
@@ -195,7 +196,7 @@ impl Step {
 }
 
 impl BufferPlan {
-    /// The text form: buffers, then one line a step. [`BufferPlan::parse`] reads it back.
+    /// The text form: buffers, then one line for each step. [`BufferPlan::parse`] reads it back.
     pub fn display<'a>(&'a self, graph: &'a Graph) -> BufferPlanText<'a> {
         BufferPlanText { plan: self, graph }
     }

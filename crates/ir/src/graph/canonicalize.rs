@@ -20,7 +20,7 @@ use smallvec::SmallVec;
 use std::sync::OnceLock;
 
 /// Words that cannot be symbol names, because graph text gives them another meaning in an argument
-/// or a condition.
+/// or a condition. A [`SymTable`] refuses the words of its own grammar before, `oo` among them.
 const RESERVED: [&str; 10] =
     ["None", "true", "false", "inf", "nan", "and", "or", "not", "min", "max"];
 

@@ -1,5 +1,4 @@
-//! Calls whose result is written where the caller says: what plans of functional graphs are made
-//! of.
+//! Calls whose result is written where the caller says. Plans use them.
 
 use crate::aten::{Lowering, OpDef};
 use crate::dispatch::call_borrows::{borrow_args_and_out, copy_overlapping_reads};

@@ -1,15 +1,18 @@
-//! Errors that a program may discard, as in `x.item::<f32>().unwrap_or(5.0)`.
+//! Reports the error of an operation to the trace, or to the fake kernel, that runs the operation.
 //!
-//! A trace runs its program once. A program that goes on after an error has taken a branch that the
-//! graph would hold for every run, although the eager program takes another one. So a trace fails
-//! with the first error of any operation, and a fake kernel with the first error of any operation
-//! inside it. [`failed`] is where such an error is reported. It is called for every failed call
-//! (the dispatcher), for every refused access to data (`tensor/access`, the only way to the bytes
-//! of a storage) and for tensors that are dead from the start. Symbolic integers record the errors
-//! of their decisions in the [`Scope`](maquette_ir::sym::Scope) of the trace, since `ir` knows no
-//! modes.
+//! A program may discard an error, as in `x.item::<f32>().unwrap_or(5.0)`. While the program is
+//! traced, `item` fails, because a traced tensor has no contents; in the eager program, it
+//! succeeds. The graph would then compute with 5 in every run. A trace therefore fails with the
+//! first error of any operation of its program, even if the program discards the error. In the same
+//! way, a fake kernel fails with the first error of any operation inside it.
 //!
-//! A real kernel may discard errors: it computes the same in every run.
+//! Every such error is reported by a call of [`failed`]. The dispatcher reports each call that
+//! fails. `tensor/access`, the only way to the bytes of a storage, reports each access that is
+//! refused. A function that returns a poisoned tensor reports the error in it. Symbolic integers
+//! are part of `ir`, which knows no modes: the [`Scope`](maquette_ir::sym::Scope) of the trace
+//! records the first error of their decisions.
+//!
+//! A real kernel may discard errors, because it does the same in every run.
 
 use crate::dispatch::mode;
 use crate::error::{AccessError, Error, ErrorKind, TraceError};
@@ -17,21 +20,25 @@ use crate::tensor::{Tensor, TraceTag};
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// The first error inside the innermost watched fake kernel.
+/// Whether errors on this thread are reported to a fake kernel.
 enum Watch {
+    /// No fake kernel is running, or a mode inside it receives the errors.
     Off,
+    /// A fake kernel is running. The first error inside the innermost one, if there was one.
     On(Option<Error>),
 }
 
 thread_local! {
+    /// The state of the innermost fake kernel or mode on this thread.
     static WATCH: RefCell<Watch> = const { RefCell::new(Watch::Off) };
 }
 
-/// Reports an error to the trace or the fake kernel in which this thread runs, and to the trace of
-/// another thread if the error names one. Returns the error.
+/// Reports an error to the innermost mode of this thread, or else to the fake kernel that is
+/// running on it. If the error is about a tensor of another thread's trace, that trace fails too.
+/// Returns the error.
 ///
-/// Inside builtin code this does nothing: the error is reported once the operator that the program
-/// called fails with it.
+/// Inside a builtin operator this does nothing. The program called only the outermost operator, and
+/// the error is reported when that operator fails with it.
 #[cold]
 pub fn failed(e: Error) -> Error {
     if mode::user_loc().is_some() {
@@ -51,7 +58,7 @@ pub fn failed(e: Error) -> Error {
     e
 }
 
-/// As [`failed`], for an access to `t`. If the tensor is of a trace, that trace fails too.
+/// As [`failed`], for an access to the data of `t`. If `t` is a traced tensor, its trace fails too.
 #[cold]
 pub(crate) fn access_failed(t: &Tensor, e: Error) -> Error {
     let e = failed(e);
@@ -61,7 +68,7 @@ pub(crate) fn access_failed(t: &Tensor, e: Error) -> Error {
     e
 }
 
-/// The trace of another thread that an error is about.
+/// The trace of another thread that an error names.
 fn trace_elsewhere(e: &Error) -> Option<&Arc<TraceTag>> {
     match e.kind() {
         ErrorKind::Access(AccessError::Captured { trace, .. })
@@ -70,7 +77,7 @@ fn trace_elsewhere(e: &Error) -> Option<&Arc<TraceTag>> {
     }
 }
 
-/// Runs `f`, the code of a fake kernel, and returns the first error that was reported meanwhile.
+/// Runs `f`, the code of a fake kernel. Also returns the first error that was reported in it.
 pub(crate) fn watch<R>(f: impl FnOnce() -> R) -> (R, Option<Error>) {
     let outer = Restore(WATCH.replace(Watch::On(None)));
     let result = f();
@@ -79,12 +86,14 @@ pub(crate) fn watch<R>(f: impl FnOnce() -> R) -> (R, Option<Error>) {
     (result, if let Watch::On(first) = found { first } else { None })
 }
 
-/// Runs `f`, which reports to a mode of its own.
+/// Runs `f` under a mode of its own. The mode receives the errors of `f`, and a fake kernel that is
+/// running outside of `f` does not.
 pub(crate) fn unwatched<R>(f: impl FnOnce() -> R) -> R {
     let _outer = Restore(WATCH.replace(Watch::Off));
     f()
 }
 
+/// Restores the outer state when it is dropped.
 struct Restore(Watch);
 
 impl Drop for Restore {

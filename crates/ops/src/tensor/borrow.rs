@@ -55,8 +55,8 @@ impl Access {
     }
 }
 
-/// The borrow that a handle belongs to, with its rights. [`Grant::NONE`] means a handle outside any
-/// call.
+/// The borrow that a handle belongs to, and the rights of that borrow. A handle outside of any call
+/// and run has [`Grant::NONE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub(crate) struct Grant(u64);
 
@@ -96,6 +96,7 @@ struct Entry {
     /// Whether a write was attempted through this read-only borrow.
     undeclared_write: bool,
     id: u64,
+    /// The id of the borrow from which this one descends; 0 if there is none.
     parent: u64,
     access: Access,
     region: Region,
@@ -136,8 +137,9 @@ thread_local! {
     static UNOBSERVED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `f`, whose reads no program sees: for the text of a graph, or a copy of a program's state.
-/// Tensors that traces of other threads have captured can be borrowed.
+/// Runs `f`, which reads tensors for a purpose that no program observes: the text of a graph, or a
+/// copy of a program's state. Inside `f`, this thread can also borrow tensors that traces of other
+/// threads have captured.
 pub fn unobserved<R>(f: impl FnOnce() -> R) -> R {
     struct Restore(bool);
     impl Drop for Restore {
@@ -339,7 +341,8 @@ impl Borrows {
         }
     }
 
-    /// The argument that a handle was borrowed for; `None` if the handle is of no call.
+    /// The argument for which a call borrowed a handle, as text; `None` if the handle belongs to a
+    /// guard, to a run, or to no borrow.
     pub(crate) fn holder(&self, grant: Grant) -> Option<String> {
         match &self.lock().get(grant.id())?.holder {
             holder @ Holder::Argument { .. } => Some(holder.describe()),
@@ -399,8 +402,8 @@ impl Borrows {
         Ok(t.add(parent.id(), access, region, holder))
     }
 
-    /// Refuses new borrows on other threads than that of `trace`, until `trace` ends. A borrow that
-    /// is live already goes on, and so does whatever descends from it.
+    /// Until `trace` ends, refuses new borrows on threads other than the trace's own. A borrow that
+    /// is already live stays valid, and new borrows may descend from it.
     pub(crate) fn capture(&self, trace: &Arc<TraceTag>) {
         let mut t = self.lock();
         t.table.retain_traces(|other| !other.has_ended() && !Arc::ptr_eq(other, trace));

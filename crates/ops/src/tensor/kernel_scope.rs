@@ -1,20 +1,25 @@
-//! What the running kernel may touch: the arguments of its call, and memory made during the call.
+//! Limits what a registered kernel may access: the arguments of its call, and memory that was made
+//! during the call.
 //!
-//! Passes move, merge and drop calls of custom operators by what their schemas declare. So a kernel
-//! that reads a tensor by other means (a static, a cache, a captured handle) may see another value
-//! in a rewritten program than in the eager one, as soon as the program writes that tensor.
+//! **Problem.** Passes move, merge and drop calls of custom operators. They rely on the schema,
+//! which declares what the kernel reads and writes. A kernel can also reach a tensor that is not an
+//! argument: in a static variable, in a cache, or captured by its closure. If the program also
+//! writes that tensor, a moved call may read it before a write that the eager call reads it after,
+//! and so compute another result.
 //!
-//! Technique: an allocation epoch. Each call of a registered kernel starts a new epoch, and each
-//! storage carries the epoch in which it was made. A handle that no call lent ([`Grant::NONE`]) is
-//! usable inside a kernel if its storage is not older than the innermost running call. Views share
-//! their storage and so its epoch, and what a nested call returns is newer than the outer call.
+//! **Technique.** An allocation epoch, a counter that each call of a registered kernel advances. A
+//! storage carries the epoch in which it was made, and views share the storage of their base. The
+//! handles that a kernel gets as arguments carry a grant. A kernel may use a handle without a grant
+//! ([`Grant::NONE`]) only if the innermost running call began before the storage was made. So the
+//! kernel can use the tensors that it makes itself, and the new tensors that nested calls return.
 //!
-//! Invariant: an access that was refused fails the call, even if the kernel drops the error.
-//! Limits: only the thread of the call is checked, so that a kernel may use threads of its own; and
-//! memory that another thread makes during the call counts as made by the call.
+//! **Invariant.** If an access is refused, the call fails, even if the kernel discards the error.
 //!
-//! Cost: one relaxed addition for each call of a registered kernel, one relaxed load for each new
-//! storage, and one thread-local load for each borrow.
+//! **Limits.** Only the thread of the call is checked: the accesses of threads that a kernel starts
+//! are not. Memory that another thread makes during the call counts as made by the call.
+//!
+//! **Cost.** One relaxed addition for each call of a registered kernel, one relaxed load for each
+//! new storage, and one thread-local load for each borrow through a handle without a grant.
 //!
 //! [`Grant::NONE`]: crate::tensor::borrow::Grant::NONE
 
@@ -24,43 +29,48 @@ use crate::tensor::borrow::Access;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The current epoch. Relaxed accesses suffice: memory reaches another thread only by
-/// synchronization, after which that thread sees this counter at least as new.
+/// The current epoch. Relaxed accesses suffice. A tensor reaches another thread only by
+/// synchronization, and after that the thread sees an epoch that is not older than the tensor's.
 static EPOCH: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// The epoch in which the innermost kernel on this thread started; 0 outside of kernels.
+    /// The epoch that the innermost running kernel call on this thread began; 0 outside of kernels.
     static STARTED: Cell<u64> = const { Cell::new(0) };
+    /// The first access that was refused and that no call has reported yet.
     static REFUSED: RefCell<Option<RefusedAccess>> = const { RefCell::new(None) };
-    /// Whether `REFUSED` holds one, so that other calls need not look.
+    /// Whether `REFUSED` holds an access. Most calls read only this flag.
     static ANY_REFUSED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The first undeclared access that was refused, and not yet reported by a call.
+/// An access to memory that the kernel neither was given nor made.
 struct RefusedAccess {
     error: AccessError,
-    /// The epoch of the storage.
+    /// The epoch in which the storage was made.
     made: u64,
 }
 
-/// The epoch of a storage that is made now.
+/// The current epoch, for a storage that is made now.
 pub(crate) fn current_epoch() -> u64 {
     EPOCH.load(Ordering::Relaxed)
 }
 
 /// Marks a kernel as running on this thread, until it is dropped.
 pub(crate) struct KernelScope {
+    /// The value of `STARTED` before: the epoch of the outer kernel call, whose kernel made this
+    /// call, or 0.
     outer: u64,
 }
 
 impl KernelScope {
+    /// Begins a new epoch, for the call of a kernel.
     pub(crate) fn enter() -> KernelScope {
         let started = EPOCH.fetch_add(1, Ordering::Relaxed) + 1;
         KernelScope { outer: STARTED.replace(started) }
     }
 
-    /// The error of the first undeclared access in this scope. It stays for the kernel around this
-    /// one if it is undeclared there too.
+    /// The error of the first access that was refused in this scope, if there was one. The error is
+    /// kept for the outer kernel call if that kernel may not access the memory either. Then the
+    /// outer call fails too, even if its kernel discards the error of the inner call.
     pub(crate) fn refused_access(&self) -> Option<AccessError> {
         if !ANY_REFUSED.get() {
             return None;
@@ -80,8 +90,11 @@ impl Drop for KernelScope {
     }
 }
 
-/// Refuses an access through a handle that no call lent, if a kernel is running that was not given
-/// the memory and did not make it.
+/// Checks an access through a handle without a grant. Inside a kernel, the access is refused if the
+/// memory was made before the innermost running call began.
+///
+/// # Errors
+/// The access is refused.
 pub(crate) fn check_declared(tensor: &Tensor, access: Access) -> Result<(), AccessError> {
     let started = STARTED.get();
     match tensor.storage() {

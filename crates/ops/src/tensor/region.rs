@@ -1,11 +1,11 @@
-//! Regions of a storage, which borrows compare: a byte span, and the layout inside the span.
+//! The bytes of a storage that a borrow covers: a span, and the bytes within the span.
 
 use crate::tensor::Tensor;
 use crate::tensor::holder::Holder;
 use crate::tensor::overlap::{contains, may_overlap, overlaps_byte_range};
 
-/// The bytes of a storage that a tensor views. The byte span decides most questions. The layout is
-/// compared only if spans intersect.
+/// The bytes of a storage that one tensor views, or several tensors together. The span decides most
+/// questions. The layout is compared only if two spans intersect.
 pub(super) struct Region {
     /// The first byte.
     start: i64,
@@ -72,7 +72,8 @@ impl Region {
             && layouts_overlap()
     }
 
-    /// Whether this region contains every byte of `inner`, the region of `tensor`.
+    /// Whether this region contains every byte of `inner`, the region of `tensor`. The answer is
+    /// `false` if no proof is found: of several parts, one alone must contain `inner`.
     pub(super) fn contains(&self, inner: &Region, tensor: &Tensor) -> bool {
         let layout_contains = || match &self.layout {
             RegionLayout::Span => true,
@@ -87,6 +88,7 @@ impl Region {
         inner.is_empty() || self.start <= inner.start && inner.end <= self.end && layout_contains()
     }
 
+    /// Whether the region may keep a tensor alive, which the release of its borrow must drop.
     pub(super) fn holds_tensor(&self) -> bool {
         !matches!(self.layout, RegionLayout::Span)
     }

@@ -1,14 +1,20 @@
 //! The borrows of a whole run of a graph.
 //!
-//! If each call borrowed its own arguments only, a run could meet a conflict midway. It would fail
+//! If each call borrowed only its own arguments, a run could meet a conflict midway. It would fail
 //! with half of its writes done, or overwrite the result of another run. A [`RunBorrow`] therefore
-//! borrows all tensors of the run before the first node, or none. The handles of the run carry its
-//! rights, and the borrows of its calls descend from these. Any other access is refused until the
-//! run ends, including the access of a kernel of the run through a handle that it captured.
+//! borrows all tensors of the run before the first node, or none. The run works on handles that
+//! carry the grant of these borrows, and the borrows that its calls take descend from them. Until
+//! the run ends, a conflicting access through any other handle is refused. This includes a handle
+//! that a kernel of the run has captured.
 //!
-//! Tensors of one storage may overlap in a run. They share one grant: the read borrow descends from
-//! the write borrow. Each of the two covers exactly the regions of its tensors. The cost is linear
-//! in the number of tensors.
+//! The tensors of a run may share a storage, and overlap. For each storage, the run takes one
+//! borrow for the tensors that it writes, and one for the tensors that it only reads. Each covers
+//! exactly the regions of its tensors. The read borrow descends from the write borrow, so the two
+//! do not conflict, and the handles of both carry one grant. A kernel that starts a run may pass
+//! handles of its own arguments, which carry grants already; such handles are grouped by grant
+//! first.
+//!
+//! The cost is linear in the number of tensors.
 
 use crate::dispatch::value::Value;
 use crate::error::Result;
@@ -23,7 +29,7 @@ use std::sync::Arc;
 
 /// A tensor that a run accesses.
 pub struct RunTensor<'a> {
-    /// The handle. It carries the rights of the run afterwards.
+    /// The handle. [`RunBorrow::take`] gives it the grant of the run.
     pub tensor: &'a mut Tensor,
     /// The access of the run.
     pub access: Access,
@@ -31,24 +37,26 @@ pub struct RunTensor<'a> {
     pub name: Arc<str>,
 }
 
-/// A storage, and the grant that the handles had before the run.
+/// A group of handles that the run borrows together: by storage, and by the grant that the handles
+/// had before the run.
 type Key = (*const Storage, Grant);
 
 /// The borrows of one run, which end when this value is dropped.
 #[derive(Default)]
 pub struct RunBorrow {
+    /// The borrows, in the order in which they were taken.
     taken: Vec<(Arc<Storage>, Grant)>,
-    /// By storage and grant of the run: the grant that the handles had before the run.
+    /// By the storage's address and the grant of the run: the grant that the handles had before.
     before: FxHashMap<(usize, Grant), Grant>,
 }
 
 impl RunBorrow {
-    /// Borrows tensors for a run that line `loc` started. Tensors without contents are left out,
-    /// because the run itself refuses them.
+    /// Borrows tensors for a run that the source line `loc` started. Tensors without contents are
+    /// left out, because the run itself refuses them.
     ///
     /// # Errors
-    /// A borrow of another holder conflicts, or a kernel runs a program that mutates an argument
-    /// which the kernel may not write. Nothing is borrowed in this case.
+    /// A borrow of another holder conflicts. Or a kernel started the run, and the run mutates an
+    /// argument of the kernel that the kernel may not write. In both cases nothing stays borrowed.
     pub fn take(mut tensors: Vec<RunTensor<'_>>, loc: Loc) -> Result<RunBorrow> {
         let mut groups: FxHashMap<Key, SmallVec<[usize; 1]>> = FxHashMap::default();
         let mut order: Vec<Key> = Vec::new();
@@ -99,8 +107,8 @@ impl RunBorrow {
         Ok(run)
     }
 
-    /// Restores the rights that the handles of a value had before the run, for a value that leaves
-    /// the run.
+    /// Gives the handles in a value the grants that they had before the run. The run calls this for
+    /// each value that it returns.
     pub fn restore(&self, value: &mut Value) {
         for t in value.tensors_mut().filter(|t| t.grant.is_reservation()) {
             let storage = t.storage().map_or(0, |s| Arc::as_ptr(s) as usize);
@@ -113,7 +121,7 @@ impl RunBorrow {
 
 impl Drop for RunBorrow {
     fn drop(&mut self) {
-        // children before parents
+        // a read borrow is released before the write borrow from which it descends
         self.taken.iter().rev().for_each(|(storage, grant)| storage.borrows.release(*grant));
     }
 }

@@ -4,12 +4,17 @@
 //! is writable, free of [conflicts](super::interference), and apart from the operands (or, for an
 //! element-wise operator, exactly one of them):
 //!
-//! 1. the region of a [destination](super::destinations), or of a tensor that the value will be
-//!    stored into, even if conflicting values must be copied away first, as long as these copies
-//!    are smaller than the value;
+//! 1. the region in which the value will be stored, or to which it will be
+//!    [written back](super::destinations), even if other values must be copied first;
 //! 2. for an element-wise operator, the region of an operand that is dead afterwards;
 //! 3. the memory reserved for an output;
-//! 4. a new buffer.
+//! 4. a new buffer, in the layout of an `ir::strided` node that reads the value, or else in the
+//!    declared layout; row-major if that layout is not injective.
+//!
+//! Two separate limits bound the copies of the first choice, each by the size of the value:
+//! operands in the region are copied if they have at most as many elements, and other values in the
+//! region are spilled if they have fewer. Together, these copies may exceed the value. Whether the
+//! whole plan copies too much is decided later, by `select_plan`.
 
 use super::destinations::{Destination, MAX_USER_DEPTH};
 use super::node_kind::{NodeKind, OpCall};
@@ -23,8 +28,8 @@ use smallvec::SmallVec;
 
 impl Planner<'_> {
     /// Chooses the region in which a node writes a result, in the order of preference of the
-    /// [module](self). Operands that overlap the chosen region are copied, and `reads` is updated,
-    /// if that costs less than a copy of the result.
+    /// [module](self). Operands that overlap the chosen region are copied, and `reads` is updated.
+    /// That is allowed if they have no more elements than the result.
     pub(super) fn choose_region(
         &mut self,
         now: Time,

@@ -6,7 +6,7 @@
 //! conflicting value can be *spilled*: copied to its destination or to a new buffer, which is
 //! worthwhile if the copy is smaller than the copy it avoids.
 //!
-//! **Invariant** (I1, I2 and I5 of [`maquette_ir::buffer_plan`]). A region is written only if it is
+//! **Invariant** (P1, P2 and P5 of [`maquette_ir::buffer_plan`]). A region is written only if it is
 //! owned by the plan or the program mutates it, no element in it is still to be read as another
 //! value, and it names no element twice. Every `Unknown` of the view queries counts as a conflict.
 //!
@@ -56,8 +56,8 @@ impl Planner<'_> {
     }
 
     /// Frees a region if possible: spills the values that conflict, if that copies fewer elements
-    /// than `budget`. A budget of `u64::MAX` spills them in any case. Returns whether the region is
-    /// free now.
+    /// than `budget`. A copy to a value's own destination is not counted. A budget of `u64::MAX`
+    /// spills them in any case. Returns whether the region is free now.
     pub(super) fn try_free(
         &mut self,
         at: BufferRegion,
@@ -68,25 +68,25 @@ impl Planner<'_> {
         let limit = if budget == u64::MAX { usize::MAX } else { MAX_OCCUPANTS };
         let Some(conflicts) = self.conflicts(at, time, before, limit) else { return Ok(false) };
         let mut cost = 0u64;
-        for &w in &conflicts {
+        for &value in &conflicts {
             // a copy to the value's own destination is made sooner or later, so it is free
-            let leaves = self.destinations[w.index()]
+            let leaves = self.destinations[value.index()]
                 .is_some_and(|g| g.at.buffer != at.buffer && (!g.output || self.is_external(at)));
-            cost = cost.saturating_add(if leaves { 0 } else { self.elements(w) });
+            cost = cost.saturating_add(if leaves { 0 } else { self.elements(value) });
         }
         if !conflicts.is_empty() && cost >= budget && budget != u64::MAX {
             return Ok(false);
         }
-        for w in conflicts {
-            self.spill(w, time)?;
+        for value in conflicts {
+            self.spill(value, time)?;
         }
         Ok(true)
     }
 
     /// Copies a value out of the way: to its destination if that is free, else to a new buffer.
-    pub(super) fn spill(&mut self, w: ValueId, time: Time) -> Result<()> {
-        let from = self.region(w)?;
-        let to = match self.destinations[w.index()].map(|g| g.at) {
+    pub(super) fn spill(&mut self, value: ValueId, time: Time) -> Result<()> {
+        let from = self.region(value)?;
+        let to = match self.destinations[value.index()].map(|g| g.at) {
             Some(at)
                 if self.is_writable(at, time)
                     && self.disjoint(at, from)
@@ -96,12 +96,12 @@ impl Planner<'_> {
                 at
             }
             _ => {
-                let rows = self.rows(w)?;
-                self.new_buffer(w, rows)?
+                let rows = self.rows(value)?;
+                self.new_buffer(value, rows)?
             }
         };
-        self.copy(w, from, to, CopyReason::Keep);
-        self.put(w, to);
+        self.copy(value, from, to, CopyReason::Keep);
+        self.put(value, to);
         Ok(())
     }
 
@@ -128,9 +128,9 @@ impl Planner<'_> {
         let until = time + usize::from(fault_injected(Fault::LiveOneStatementLess));
         let is_later = |last: Time| last > until || before && last == until;
         let mut occupants = std::mem::take(&mut self.occupants[at.buffer.index()]);
-        occupants.retain(|w| {
-            let here = self.regions[w.index()].is_some_and(|l| l.buffer == at.buffer);
-            here && self.live[w.index()].iter().any(|n| n.last >= time)
+        occupants.retain(|value| {
+            let here = self.regions[value.index()].is_some_and(|l| l.buffer == at.buffer);
+            here && self.live[value.index()].iter().any(|n| n.last >= time)
         });
         occupants.sort_unstable();
         occupants.dedup();
@@ -139,7 +139,7 @@ impl Planner<'_> {
             occupants
                 .iter()
                 .copied()
-                .filter(|&w| !self.overlooked(w) && self.is_live_in(w, at, &is_later))
+                .filter(|&value| !self.overlooked(value) && self.is_live_in(value, at, &is_later))
                 .collect()
         });
         self.occupants[at.buffer.index()] = occupants;
@@ -147,10 +147,10 @@ impl Planner<'_> {
     }
 
     /// Whether an injected fault ignores a value; see [`fault_injected`].
-    fn overlooked(&self, w: ValueId) -> bool {
+    fn overlooked(&self, value: ValueId) -> bool {
         let is_view = |p: &Self| {
             p.graph
-                .producer(w)
+                .producer(value)
                 .is_some_and(|n| matches!(p.node_kinds[n.index()], NodeKind::View { .. }))
         };
         fault_injected(Fault::ViewsKeepNothingAlive) && is_view(self)
@@ -159,14 +159,14 @@ impl Planner<'_> {
     /// Whether a live region of a value overlaps a region.
     fn is_live_in(
         &mut self,
-        w: ValueId,
+        value: ValueId,
         at: BufferRegion,
         is_later: &dyn Fn(Time) -> bool,
     ) -> bool {
-        let Some(own) = self.regions[w.index()] else { return false };
+        let Some(own) = self.regions[value.index()] else { return false };
         // in a value that overlaps itself, an excluded element may be the memory of an included one
         let holes = self.injective(own) || fault_injected(Fault::HolesWhereElementsShare);
-        for live in self.live[w.index()].clone().iter().filter(|n| is_later(n.last)) {
+        for live in self.live[value.index()].clone().iter().filter(|n| is_later(n.last)) {
             let region = match live.region {
                 Some(r) => self.interner.compose(own.spec, r).unwrap_or(own.spec),
                 None => own.spec,
@@ -177,7 +177,7 @@ impl Planner<'_> {
             let spared = holes
                 && live.excluding.iter().any(|m| {
                     let hole = self.interner.compose(own.spec, *m);
-                    hole.is_some_and(|h| self.interner.inside(at.spec, h) == TriBool::Yes)
+                    hole.is_some_and(|h| self.interner.contained_in(at.spec, h) == TriBool::Yes)
                 });
             if !spared {
                 return true;

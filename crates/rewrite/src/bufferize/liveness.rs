@@ -143,7 +143,7 @@ impl Planner<'_> {
             Some(r) => Some(r),
             None => self.rows(base).ok(),
         };
-        let within = all.is_some_and(|r| self.interner.inside(r, spec) == TriBool::Yes);
+        let within = all.is_some_and(|r| self.interner.contained_in(r, spec) == TriBool::Yes);
         if !disjoint {
             let region = if within {
                 live.region.and_then(|r| self.interner.relative(r, spec))

@@ -28,7 +28,7 @@
 //!    cheaper.
 //! 4. [`outputs`] copies the values that did not end where they should.
 //!
-//! **Invariant.** The plan keeps the conditions I1 to I7 of [`maquette_ir::buffer_plan`]. Every
+//! **Invariant.** The plan keeps the conditions P1 to P7 of [`maquette_ir::buffer_plan`]. Every
 //! decision is a proof by the view queries; `Unknown` leads to a copy. A checker that shares
 //! nothing with this module tests the plans.
 //!
@@ -135,8 +135,8 @@ fn plan_with(
         .map(|n| NodeKind::of(graph, n, facts, &mut interner))
         .collect::<Result<_>>()?;
     let values = graph.values().len();
-    let bind = |(at, s): (Time, &Stmt)| {
-        if let Stmt::Bind { symbol, .. } = s { Some((*symbol, at)) } else { None }
+    let bind = |(time, s): (Time, &Stmt)| {
+        if let Stmt::Bind { symbol, .. } = s { Some((*symbol, time)) } else { None }
     };
     let is_ordered = |s: &Stmt| match s {
         Stmt::Node(node) => graph.has_effect(*node),
@@ -160,7 +160,7 @@ fn plan_with(
             .iter()
             .enumerate()
             .filter(|(_, s)| is_ordered(s))
-            .map(|(at, _)| at)
+            .map(|(time, _)| time)
             .collect(),
         steps: Vec::new(),
         claimed: Vec::new(),
@@ -170,14 +170,14 @@ fn plan_with(
     planner.enter()?;
     planner.compute_liveness();
     planner.compute_destinations()?;
-    for (at, stmt) in graph.body().iter().enumerate() {
+    for (time, stmt) in graph.body().iter().enumerate() {
         match stmt {
             Stmt::Node(node) => {
-                planner.node(at, *node).map_err(|e| e.at_statement(graph, at))?;
+                planner.node(time, *node).map_err(|e| e.at_statement(graph, time))?;
             }
-            Stmt::Bind { .. } => planner.steps.push(Step::Stmt(at)),
+            Stmt::Bind { .. } => planner.steps.push(Step::Stmt(time)),
             Stmt::Assert { cond, .. } => {
-                planner.steps.push(Step::Stmt(at));
+                planner.steps.push(Step::Stmt(time));
                 // later nodes run only if the assertion holds
                 if assume_asserts {
                     planner.interner.assume(*cond);

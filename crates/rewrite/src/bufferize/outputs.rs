@@ -2,7 +2,7 @@
 //! external memory.
 //!
 //! An output that is a fresh tensor in the program must share no buffer with an input or another
-//! output (I4 of [`maquette_ir::buffer_plan`]); it is copied if its value lies in such a buffer or
+//! output (P4 of [`maquette_ir::buffer_plan`]); it is copied if its value lies in such a buffer or
 //! has another layout. Write-backs run one after another. A value that is still to be written back,
 //! and that lies where another one is written first, is copied away before.
 

@@ -251,7 +251,7 @@ impl Interner {
 pub(crate) struct NodeOrigin {
     pub kind: Kind,
     /// The statement of the original program that the node comes from.
-    pub at: u32,
+    pub statement: u32,
     pub loc: Option<Loc>,
 }
 

@@ -23,7 +23,7 @@ use smallvec::{SmallVec, smallvec};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Query {
     Disjoint(SpecId, SpecId),
-    Inside(SpecId, SpecId),
+    ContainedIn(SpecId, SpecId),
     Relative(SpecId, SpecId),
     Located(SpecId, SpecId),
     Compose(SpecId, SpecId),
@@ -175,8 +175,9 @@ impl Interner {
     fn assumed_disjoint(&mut self, a: SpecId, b: SpecId) -> bool {
         (0..self.queries.disjoint_pairs.len()).any(|i| {
             let (x, y) = self.queries.disjoint_pairs[i];
-            let mut within =
-                |a, b| self.inside(a, x) == TriBool::Yes && self.inside(b, y) == TriBool::Yes;
+            let mut within = |a, b| {
+                self.contained_in(a, x) == TriBool::Yes && self.contained_in(b, y) == TriBool::Yes
+            };
             within(a, b) || within(b, a)
         })
     }
@@ -209,8 +210,8 @@ impl Interner {
     }
 
     /// Whether every element of `a` is an element of `b`.
-    pub fn inside(&mut self, a: SpecId, b: SpecId) -> TriBool {
-        self.tri(Query::Inside(a, b), |s| {
+    pub fn contained_in(&mut self, a: SpecId, b: SpecId) -> TriBool {
+        self.tri(Query::ContainedIn(a, b), |s| {
             let (a, b, symbols) = s.pair(a, b);
             a.contained_in(b, symbols)
         })

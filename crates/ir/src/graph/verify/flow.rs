@@ -1,5 +1,5 @@
-//! The checks that follow program order: values are defined before their uses (I3), and unbacked
-//! symbols are bound before theirs (I6, I9). One pass over the body with the state of each program
+//! The checks that follow program order: values are defined before their uses (G3), and unbacked
+//! symbols are bound before theirs (G6, G9). One pass over the body with the state of each program
 //! point.
 
 use super::{Check, Invariant, Verifier};
@@ -25,7 +25,7 @@ struct State {
 }
 
 impl Verifier<'_> {
-    /// Checks I3, I6 and I9.
+    /// Checks G3, G6 and G9.
     pub(super) fn flow(&self) -> Check {
         let graph = self.graph;
         let mut state =

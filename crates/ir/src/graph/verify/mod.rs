@@ -1,27 +1,27 @@
 //! The verifier. [`Graph::verify`] checks the invariants of a valid graph, in this order. A backend
 //! may rely on every invariant of a verified graph.
 //!
-//! - **I1 ids**: every id is within its table, every range is within its pool, and the elements of
+//! - **G1 ids**: every id is within its table, every range is within its pool, and the elements of
 //!   a list precede those of the list that contains it.
-//! - **I2 definitions**: values are numbered in the order of their definitions: inputs, constants,
+//! - **G2 definitions**: values are numbered in the order of their definitions: inputs, constants,
 //!   then the results of the nodes. The body lists each node once, in order. A value's record
 //!   agrees with its definition.
-//! - **I3 order**: a statement uses only values that are defined before it.
-//! - **I4 names**: value names are valid, split canonically into base and number, and unique; the
+//! - **G3 order**: a statement uses only values that are defined before it.
+//! - **G4 names**: value names are valid, split canonically into base and number, and unique; the
 //!   graph's name is an identifier.
-//! - **I5 operators**: operators are named `namespace::name` or `namespace::name.overload`. The
+//! - **G5 operators**: operators are named `namespace::name` or `namespace::name.overload`. The
 //!   keywords of a call are distinct identifiers, at most [`MAX_KWARGS`] of them.
-//! - **I6 unbacked symbols**: an unbacked symbol is bound before its first use, except in the types
+//! - **G6 unbacked symbols**: an unbacked symbol is bound before its first use, except in the types
 //!   of the node whose result binds it. Inputs, constants and guards contain no unbacked symbol.
-//! - **I7 backed symbols**: a backed symbol is, by itself, a size, stride, offset or integer of
+//! - **G7 backed symbols**: a backed symbol is, by itself, a size, stride, offset or integer of
 //!   some input, so that a call determines its value.
-//! - **I8 types**: a tensor has equally many sizes and strides, at most [`MAX_RANK`]; sizes,
+//! - **G8 types**: a tensor has equally many sizes and strides, at most [`MAX_RANK`]; sizes,
 //!   strides and offset are not negative; the layout is strided; only floating-point tensors
 //!   require grad.
-//! - **I9 binds**: a bind defines an unbacked symbol that no other bind defines. It reads a
+//! - **G9 binds**: a bind defines an unbacked symbol that no other bind defines. It reads a
 //!   dimension of a tensor, or an integer, whose type is exactly that symbol.
-//! - **I10 constants**: a constant is a tensor without symbols in its type.
-//! - **I11 lists**: lists nest at most [`MAX_LIST_DEPTH`] deep.
+//! - **G10 constants**: a constant is a tensor without symbols in its type.
+//! - **G11 lists**: lists nest at most [`MAX_LIST_DEPTH`] deep.
 
 mod flow;
 #[cfg(test)]
@@ -37,33 +37,33 @@ use std::fmt;
 /// The violated invariant; see the [module documentation](self).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Invariant {
-    /// I1
+    /// G1
     Ids,
-    /// I2
+    /// G2
     Definitions,
-    /// I3
+    /// G3
     Order,
-    /// I4
+    /// G4
     Names,
-    /// I5
+    /// G5
     Operators,
-    /// I6
+    /// G6
     Unbacked,
-    /// I7
+    /// G7
     Backed,
-    /// I8
+    /// G8
     Types,
-    /// I9
+    /// G9
     Binds,
-    /// I10
+    /// G10
     Constants,
-    /// I11
+    /// G11
     Lists,
 }
 
 impl fmt::Display for Invariant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "I{}", *self as u8 + 1)
+        write!(f, "G{}", *self as u8 + 1)
     }
 }
 
@@ -132,7 +132,7 @@ impl Verifier<'_> {
         Err(VerifyError { graph, invariant, message: message(), statement: at, window })
     }
 
-    /// Checks I1.
+    /// Checks G1.
     fn ids(&self) -> Check {
         let graph = self.graph;
         let inside = |what: &str, index: usize, len: usize| {
@@ -204,7 +204,7 @@ impl Verifier<'_> {
         })
     }
 
-    /// Checks I11.
+    /// Checks G11.
     fn lists(&self) -> Check {
         // The elements of nested lists precede those of the list, so one pass over the pool
         // determines the nesting depth of each element.
@@ -239,7 +239,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// Checks I2.
+    /// Checks G2.
     fn definitions(&self) -> Check {
         let graph = self.graph;
         let mut next = 0usize;
@@ -285,7 +285,7 @@ impl Verifier<'_> {
         })
     }
 
-    /// Checks I4.
+    /// Checks G4.
     fn names(&self) -> Check {
         let graph = self.graph;
         self.require(names::is_ident(graph.name()), Invariant::Names, None, || {
@@ -310,7 +310,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// Checks I5.
+    /// Checks G5.
     fn operators(&self) -> Check {
         let graph = self.graph;
         for (at, stmt) in graph.body.iter().enumerate() {
@@ -337,7 +337,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// Checks I8.
+    /// Checks G8.
     fn types(&self) -> Check {
         let graph = self.graph;
         for (id, ty) in graph.types.iter().enumerate() {
@@ -369,7 +369,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// Checks I10.
+    /// Checks G10.
     fn constants(&self) -> Check {
         let graph = self.graph;
         for c in &graph.consts {
@@ -386,7 +386,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// Checks I7.
+    /// Checks G7.
     fn backed(&self) -> Check {
         let graph = self.graph;
         let mut plain: FxHashSet<String> = FxHashSet::default();

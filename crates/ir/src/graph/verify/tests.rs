@@ -134,7 +134,7 @@ fn verifier_rejects_invalid_text() {
 fn errors_show_the_statement() {
     let g = Graph::parse(&VALID.replacen("  bind u0 = size(%nz, 0)\n", "", 1)).unwrap();
     insta::assert_snapshot!(broken(Invariant::Unbacked, &g), @r#"
-    invalid graph `g` (I6): `u0` is used before a statement binds it
+    invalid graph `g` (G6): `u0` is used before a statement binds it
       %y: f32[n, 4] = t::add(%x, %c, alpha=k)
     > %nz: i64[u0, 2] = t::nonzero(%y)
       assert u0 <= 4 * n "too many"

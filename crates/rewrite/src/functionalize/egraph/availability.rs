@@ -43,7 +43,11 @@ impl Availability {
     /// Collects the binds of a program.
     pub fn of(stmts: &[LiftedStmt]) -> Availability {
         let bind = |stmt: &LiftedStmt| {
-            if let LiftedStmt::Bind { symbol, at, .. } = stmt { Some((*symbol, *at)) } else { None }
+            if let LiftedStmt::Bind { symbol, statement, .. } = stmt {
+                Some((*symbol, *statement))
+            } else {
+                None
+            }
         };
         Availability(stmts.iter().filter_map(bind).collect())
     }

@@ -133,9 +133,11 @@ fn timed_roots(
     stmts: &[LiftedStmt],
 ) -> Vec<(u32, Id)> {
     let is_pinned = pinned_nodes(program, &worklist.egraph.analysis.interner)
-        .map(|n| (program.origins[n].at, terms[n]));
+        .map(|n| (program.origins[n].statement, terms[n]));
     let binds = stmts.iter().filter_map(|stmt| match stmt {
-        LiftedStmt::Bind { value, at, .. } => Some((at.saturating_sub(1), terms[value.index()])),
+        LiftedStmt::Bind { value, statement, .. } => {
+            Some((statement.saturating_sub(1), terms[value.index()]))
+        }
         LiftedStmt::Node(_) | LiftedStmt::Assert { .. } => None,
     });
     let mut all: Vec<(u32, Id)> = is_pinned.chain(binds).collect();
@@ -265,14 +267,14 @@ impl Linearizer<'_, '_> {
             .chosen
             .term_of(class)
             .and_then(|t| self.origins.get(self.worklist.origin(t) as usize));
-        let at = first
+        let original = first
             .into_iter()
             .chain(from)
-            .map(|o| o.at)
+            .map(|o| o.statement)
             .min()
             .filter(|_| !fault_injected(Fault::ScheduleAsSoonAsReady))
             .unwrap_or(0);
-        after = after.max(at.min(self.deadline)).max(self.symbols_after(&node));
+        after = after.max(original.min(self.deadline)).max(self.symbols_after(&node));
         if let Node::Call(call, _) = &node
             && self.worklist.egraph.analysis.interner.calls[call.index()].serial != 0
         {
@@ -283,7 +285,7 @@ impl Linearizer<'_, '_> {
         // An error names the line of the call that fails. A node that rewriting created has no line
         // of its own and gets the line of its class.
         let loc = from.and_then(|o| o.loc).or(first.and_then(|o| o.loc));
-        Ok(self.value_graph.add(node, NodeOrigin { kind, at: after, loc }))
+        Ok(self.value_graph.add(node, NodeOrigin { kind, statement: after, loc }))
     }
 
     /// The statement that binds the last of a node's symbols.
@@ -317,12 +319,12 @@ impl Linearizer<'_, '_> {
         for stmt in old {
             match *stmt {
                 LiftedStmt::Node(_) => {}
-                LiftedStmt::Bind { at, .. } => {
-                    until(&mut stmts, (at.saturating_sub(1), u32::MAX));
+                LiftedStmt::Bind { statement, .. } => {
+                    until(&mut stmts, (statement.saturating_sub(1), u32::MAX));
                     stmts.push(*stmt);
                 }
-                LiftedStmt::Assert { at, .. } => {
-                    let before = self.serial.partition_point(|s| *s < at);
+                LiftedStmt::Assert { statement, .. } => {
+                    let before = self.serial.partition_point(|s| *s < statement);
                     if let Some(&last) = self.serial[..before].last() {
                         until(&mut stmts, (last, u32::MAX));
                     }

@@ -139,7 +139,8 @@ fn is_identity_operand(arith: ArithOp, n: &CallArg, dtype: DType, no_signed_zero
     }
 }
 
-/// See [`FunctionalVariant`].
+/// The rule `functional-variant`: merges a call that mutates with its [`FunctionalVariant`], which
+/// [`functional_variant::find`] has found.
 pub(super) fn functional_variant(worklist: &mut Worklist<'_>, site: &CallSite, found: &mut Found) {
     let OpSemantics::HasVariant(variant) = site.semantics else { return };
     let value = match variant.call {

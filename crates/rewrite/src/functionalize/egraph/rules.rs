@@ -24,7 +24,7 @@ use maquette_ir::view::TriBool;
 use smallvec::SmallVec;
 
 /// The maximum number of disjoint stores that one view is moved past.
-const MAX_SCAN: usize = 64;
+const MAX_PASSED_STORES: usize = 64;
 
 /// The maximum number of stores that together replace a whole value.
 const MAX_COVER_STORES: usize = 16;
@@ -248,9 +248,9 @@ fn store_to_load(worklist: &mut Worklist<'_>, view: &View, found: &mut Found) {
 }
 
 fn load_past_disjoint_store(worklist: &mut Worklist<'_>, view: &View, found: &mut Found) {
-    let mut at = view.b;
+    let mut base = view.b;
     let mut stores = view.stores.clone();
-    for _ in 0..MAX_SCAN {
+    for _ in 0..MAX_PASSED_STORES {
         let next = stores.iter().find(|(w, ..)| {
             let interner = &mut worklist.cx().interner;
             let partly = fault_injected(Fault::LoadPastPartialOverlap)
@@ -258,11 +258,11 @@ fn load_past_disjoint_store(worklist: &mut Worklist<'_>, view: &View, found: &mu
             interner.disjoint(view.v, *w) == TriBool::Yes || partly
         });
         let Some(&(_, b, _)) = next else { break };
-        at = worklist.find(b);
-        stores = worklist.stores(at);
+        base = worklist.find(b);
+        stores = worklist.stores(base);
     }
-    if at != view.b {
-        found.push(worklist.view(view.v, at));
+    if base != view.b {
+        found.push(worklist.view(view.v, base));
     }
 }
 
@@ -302,7 +302,7 @@ fn dead_store(worklist: &mut Worklist<'_>, store: &Store, found: &mut Found) {
     for &(w, b, _) in &store.stores {
         let (inner, outer) =
             if fault_injected(Fault::DeadStoreReversed) { (store.v, w) } else { (w, store.v) };
-        if worklist.cx().interner.inside(inner, outer) == TriBool::Yes {
+        if worklist.cx().interner.contained_in(inner, outer) == TriBool::Yes {
             found.push(worklist.scatter(store.v, b, store.x));
         }
     }

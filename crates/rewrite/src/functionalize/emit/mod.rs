@@ -77,17 +77,17 @@ pub(crate) fn emit(
     for stmt in std::mem::take(&mut e.memory.stmts) {
         match stmt {
             LiftedStmt::Node(id) => {
-                let at = e.memory.value_graph.origins[id.index()].at as usize;
-                e.node(id).map_err(|error| error.at_statement(graph, at))?;
+                let statement = e.memory.value_graph.origins[id.index()].statement as usize;
+                e.node(id).map_err(|error| error.at_statement(graph, statement))?;
             }
             LiftedStmt::Bind { symbol, value, source, .. } => {
                 let value = e.value(value)?;
                 e.builder.bind(symbol, value, source);
             }
             LiftedStmt::Assert { .. } if fault_injected(Fault::AssertionsLeftOut) => {}
-            LiftedStmt::Assert { cond, message, at } => {
-                e.effects.push(at);
-                let loc = graph.stmt_loc(at as usize);
+            LiftedStmt::Assert { cond, message, statement } => {
+                e.effects.push(statement);
+                let loc = graph.stmt_loc(statement as usize);
                 e.builder.assert_(cond, message.map(|m| e.memory.interner.str(m)), loc);
             }
         }

@@ -7,7 +7,7 @@
 //! its [`OverlapCondition`]; it is added in full only to the estimate.
 
 use super::memory_ssa::Handle;
-use super::{Binding, Lift, Operand};
+use super::{Lift, LiftedValue, Operand};
 use maquette_ir::copy_cost::{OverlapCondition, Traffic, WriteModel};
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::graph::{NodeId, ValueId};
@@ -32,7 +32,7 @@ impl Lift<'_> {
             .iter()
             .filter(is_read)
             .filter_map(|o| {
-                if let Ok(Binding::Tensor(t)) = self.binding(o.value) {
+                if let Ok(LiftedValue::Tensor(t)) = self.lifted(o.value) {
                     Some((o.arg, o.value, t))
                 } else {
                     None
@@ -54,7 +54,7 @@ impl Lift<'_> {
                     TriBool::Yes => fault_injected(Fault::OperandOverlapCertain),
                     TriBool::No => true,
                     TriBool::Unknown => {
-                        interner.inside(t.spec, u.spec) == TriBool::Yes
+                        interner.contained_in(t.spec, u.spec) == TriBool::Yes
                             || fault_injected(Fault::OperandOverlapCertain)
                     }
                 };

@@ -10,8 +10,9 @@
 //! load looks up its span and starts at the latest store found, or at the latest store with an
 //! unknown span if that is later; from there it steps back over stores that are provably disjoint
 //! from it. A load inside the store where it stops reads the stored value. Any other load needs a
-//! version: only then do that store and those before it become `ir::scatter` nodes. A store that
-//! later stores cover before that is dead and never becomes a node. For example:
+//! version: only then do that store and those before it become `ir::scatter` nodes. A store that a
+//! later store covers before any load needs such a version is dead, and never becomes a node. For
+//! example:
 //!
 //! ```text
 //! x[0] = a     spans: 0 → #0
@@ -20,8 +21,8 @@
 //! x[0] = c     spans: 0 → #2, 1 → #1; #0 is dead
 //! ```
 //!
-//! **Invariant.** Every store after the one that `last_may_alias` returns is disjoint from the
-//! queried view. (An earlier store than necessary is never returned; a later one may be.)
+//! **Invariant.** Every store after the one that `last_aliasing_store` returns is disjoint from the
+//! queried view. The answer may be a later store than necessary, never an earlier one.
 //!
 //! **Cost.** A store with constant span: amortized O(log n). A load: at most `MAX_SCAN` spans and
 //! `MAX_SCAN` disjointness queries; beyond that, the answer is conservative.
@@ -35,18 +36,18 @@ use std::collections::BTreeMap;
 /// The maximum number of stores, or of spans, that one query compares with a view.
 const MAX_SCAN: usize = 64;
 
-/// A store that has no node yet.
+/// A recorded store. It becomes a node only if a load needs the version after it.
 #[derive(Clone, Debug)]
 pub(crate) struct PendingStore {
     pub spec: SpecId,
     pub value: Id,
     /// The statement that stores, and its source line.
-    pub at: u32,
+    pub statement: u32,
     pub loc: Option<Loc>,
-    /// Later stores cover it, so no load can observe it.
+    /// A later store covers it, so no later load can observe it.
     pub dead: bool,
-    /// The version of the storage after this store, if it was needed. Then all earlier versions
-    /// were.
+    /// The version of the storage after this store, once a load has needed it. The versions after
+    /// all earlier stores are known then.
     pub version: Option<Id>,
     /// The span of the stored view, if it is constant.
     span: Option<(i64, i64)>,
@@ -70,7 +71,7 @@ impl LastStores {
         interner: &mut Interner,
         spec: SpecId,
         value: Id,
-        at: u32,
+        statement: u32,
         loc: Option<Loc>,
     ) {
         let number = self.stores.len() as u32;
@@ -79,7 +80,15 @@ impl LastStores {
             Some(span) => self.cover(spec, span, dense, number),
             None => self.unbounded = Some(number),
         }
-        self.stores.push(PendingStore { spec, value, at, loc, dead: false, version: None, span });
+        self.stores.push(PendingStore {
+            spec,
+            value,
+            statement,
+            loc,
+            dead: false,
+            version: None,
+            span,
+        });
     }
 
     /// Assigns a span to a store. A covered store is dead if the new store repeats its view, or if
@@ -102,11 +111,11 @@ impl LastStores {
         self.spans.insert(start, (end, number));
     }
 
-    /// The last store that may alias a view; `None` if no store does.
-    pub fn last_may_alias(&self, interner: &mut Interner, spec: SpecId) -> Option<usize> {
+    /// The number of the last store that may alias a view; `None` if no store does.
+    pub fn last_aliasing_store(&self, interner: &mut Interner, spec: SpecId) -> Option<usize> {
         let newest = self.stores.len().checked_sub(1)?;
         let (span, _) = interner.span(spec);
-        let mut at = match span {
+        let mut index = match span {
             Some((start, end)) => {
                 let before =
                     self.spans.range(..=start).next_back().filter(|(_, (e, _))| *e > start);
@@ -118,7 +127,7 @@ impl LastStores {
             None => newest,
         };
         for _ in 0..MAX_SCAN {
-            let store = &self.stores[at];
+            let store = &self.stores[index];
             let disjoint = match (span, store.span) {
                 (Some((a, b)), Some((c, d))) if b <= c || d <= a => true,
                 _ => {
@@ -129,10 +138,10 @@ impl LastStores {
                 }
             };
             if !disjoint {
-                return Some(at);
+                return Some(index);
             }
-            at = at.checked_sub(1)?;
+            index = index.checked_sub(1)?;
         }
-        Some(at)
+        Some(index)
     }
 }

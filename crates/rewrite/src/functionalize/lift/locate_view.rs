@@ -8,7 +8,7 @@
 use super::memory_ssa::{Handle, LiftedStmt, Storage, StorageOrigin};
 use super::requirements::Requirement;
 use super::shared_memory::INPUT;
-use super::{Binding, Lift};
+use super::{Lift, LiftedValue};
 use crate::error::{CopyCause, Reason, Result};
 use crate::functionalize::value_graph::SpecId;
 use maquette_ir::fault_injection::{Fault, fault_injected};
@@ -98,12 +98,12 @@ impl Lift<'_> {
         };
         if op != INPUT
             && self.ops.view_may_exceed_base(op)
-            && self.memory.interner.inside(region, whole) != TriBool::Yes
+            && self.memory.interner.contained_in(region, whole) != TriBool::Yes
             && !fault_injected(Fault::ViewsReachAnything)
         {
             self.add_bounds_check(op, region, whole)?;
         }
-        self.bind(v, Binding::Tensor(Handle { storage: of.storage, spec, meta, ty }));
+        self.set(v, LiftedValue::Tensor(Handle { storage: of.storage, spec, meta, ty }));
         Ok(())
     }
 
@@ -161,8 +161,8 @@ impl Lift<'_> {
         let cond = within.and_then(|within| symbols.or(empty, within));
         let cond = cond.map_err(|_| Reason::Overflow("the bounds of a view"))?;
         let message = Some(interner.name("a view must not exceed the elements of its tensor"));
-        let at = self.memory.at;
-        self.memory.stmts.push(LiftedStmt::Assert { cond, message, at });
+        let statement = self.memory.statement;
+        self.memory.stmts.push(LiftedStmt::Assert { cond, message, statement });
         Ok(())
     }
 

@@ -66,17 +66,18 @@ pub(crate) struct Handle {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LiftedStmt {
     Node(Id),
-    /// Binds a symbol, at statement `at` of the original program.
+    /// Binds a symbol. `statement` is the position in the original program.
     Bind {
         symbol: SymbolId,
         value: Id,
         source: BindSource,
-        at: u32,
+        statement: u32,
     },
+    /// Checks a condition. `statement` is the position in the original program.
     Assert {
         cond: BoolExpr,
         message: Option<Name>,
-        at: u32,
+        statement: u32,
     },
 }
 
@@ -116,7 +117,7 @@ pub(crate) struct MemorySsa {
     /// The program uses offsets from the start of an input's storage.
     pub absolute_offsets: bool,
     /// The statement that is being lifted, and its source line.
-    pub at: u32,
+    pub statement: u32,
     pub loc: Option<Loc>,
 }
 
@@ -134,14 +135,14 @@ impl MemorySsa {
             forward_stores,
             eager: CopyCost::default(),
             absolute_offsets: false,
-            at: 0,
+            statement: 0,
             loc: None,
         }
     }
 
     /// Appends a node at the current statement.
     pub fn add(&mut self, node: Node, kind: Kind) -> Id {
-        self.add_of(node, NodeOrigin { kind, at: self.at, loc: self.loc })
+        self.add_of(node, NodeOrigin { kind, statement: self.statement, loc: self.loc })
     }
 
     /// Appends a node. Inputs, constants and projections are no statements.
@@ -170,7 +171,7 @@ impl MemorySsa {
 
     /// The version of a storage with all pending stores, which are no longer pending.
     pub fn materialize(&mut self, storage: usize) -> Id {
-        let version = match self.last_stores.get(&storage).map(|w| w.stores.len() - 1) {
+        let version = match self.last_stores.get(&storage).map(|last| last.stores.len() - 1) {
             Some(last) => self.version_after_store(storage, last),
             None => self.version_before_stores(storage),
         };
@@ -185,11 +186,12 @@ impl MemorySsa {
         let (mut version, base) =
             (self.version_before_stores(storage), self.storages[storage].base);
         let Some(mut last_stores) = self.last_stores.remove(&storage) else { return version };
-        let known = last_stores.stores[..=last].iter().rposition(|w| w.version.is_some());
+        let known = last_stores.stores[..=last].iter().rposition(|s| s.version.is_some());
         version = known.and_then(|i| last_stores.stores[i].version).unwrap_or(version);
         for store in &mut last_stores.stores[known.map_or(0, |i| i + 1)..=last] {
             if !store.dead {
-                let origin = NodeOrigin { kind: Kind::Tensor(base), at: store.at, loc: store.loc };
+                let PendingStore { statement, loc, .. } = *store;
+                let origin = NodeOrigin { kind: Kind::Tensor(base), statement, loc };
                 version = self.add_of(Node::Scatter(store.spec, version, store.value), origin);
             }
             store.version = Some(version);
@@ -203,7 +205,7 @@ impl MemorySsa {
         let last = self
             .last_stores
             .get(&t.storage)
-            .map(|w| (w, w.last_may_alias(&mut self.interner, t.spec)));
+            .map(|stores| (stores, stores.last_aliasing_store(&mut self.interner, t.spec)));
         let (spec, from) = match last {
             Some((last_stores, Some(i))) => {
                 let PendingStore { spec, value, .. } = last_stores.stores[i];
@@ -235,18 +237,18 @@ impl MemorySsa {
             (self.version_before_stores(t.storage), self.storages[t.storage].base);
         let whole = self.is_whole(t);
         if whole || !fault_injected(Fault::PartialInputWriteUnreported) {
-            self.storages[t.storage].written.get_or_insert(self.at);
+            self.storages[t.storage].written.get_or_insert(self.statement);
         }
         if whole {
             self.last_stores.remove(&t.storage);
             self.storages[t.storage].version = value;
         } else if self.forward_stores {
-            let (at, loc) = (self.at, self.loc);
+            let (statement, loc) = (self.statement, self.loc);
             self.last_stores.entry(t.storage).or_default().push(
                 &mut self.interner,
                 t.spec,
                 value,
-                at,
+                statement,
                 loc,
             );
         } else {

@@ -34,7 +34,7 @@ use smallvec::SmallVec;
 
 /// The lifted form of a graph value.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Binding {
+pub(crate) enum LiftedValue {
     Tensor(Handle),
     Number(Id),
     /// A number whose expression is in the graph's types, so that nothing needs to compute it.
@@ -54,7 +54,8 @@ pub(crate) struct Lift<'g> {
     pub graph: &'g Graph,
     ops: OpInfoCache<'g>,
     pub memory: MemorySsa,
-    pub bindings: Vec<Option<Binding>>,
+    /// By value of the graph: its lifted form, once it is lifted.
+    pub values: Vec<Option<LiftedValue>>,
     /// By type of the graph: the metadata, and the region of memory once it has been computed.
     pub types: Vec<Option<(MetaId, Option<SpecId>)>>,
     /// The values from which `bind` statements read symbols.
@@ -88,7 +89,7 @@ pub(crate) fn lift(
             forward_stores,
             graph.node_count() + graph.inputs().len(),
         ),
-        bindings: vec![None; graph.values().len()],
+        values: vec![None; graph.values().len()],
         types: vec![None; graph.type_count()],
         requirements,
         discovered: Vec::new(),
@@ -105,24 +106,26 @@ fn program(l: &mut Lift<'_>) -> Result<Lifted> {
     for (i, c) in graph.consts().iter().enumerate() {
         l.bind_external(c.value(), StorageOrigin::Const(i as u32), Node::Const(i as u32))?;
     }
-    for (at, stmt) in graph.body().iter().enumerate() {
-        l.memory.at = at as u32;
+    for (position, stmt) in graph.body().iter().enumerate() {
+        let statement = position as u32;
+        l.memory.statement = statement;
         match *stmt {
             Stmt::Node(node) => {
                 l.memory.loc = graph.loc(node);
-                l.node(node).map_err(|e| e.at_statement(graph, at))?;
+                l.node(node).map_err(|e| e.at_statement(graph, position))?;
             }
             Stmt::Bind { symbol, value, source } => {
-                let value = l.unordered_value(value).map_err(|e| e.at_statement(graph, at))?;
-                l.memory.stmts.push(LiftedStmt::Bind { symbol, value, source, at: at as u32 });
+                let value =
+                    l.unordered_value(value).map_err(|e| e.at_statement(graph, position))?;
+                l.memory.stmts.push(LiftedStmt::Bind { symbol, value, source, statement });
             }
             Stmt::Assert { cond, message } => {
                 let message = message.map(|m| l.memory.interner.name(graph.str(m)));
-                l.memory.stmts.push(LiftedStmt::Assert { cond, message, at: at as u32 });
+                l.memory.stmts.push(LiftedStmt::Assert { cond, message, statement });
             }
         }
     }
-    (l.memory.at, l.memory.loc) = (graph.body().len() as u32, None);
+    (l.memory.statement, l.memory.loc) = (graph.body().len() as u32, None);
     let outputs: Vec<OutputRef> =
         graph.outputs().iter().map(|&a| l.output_ref(a)).collect::<Result<_>>()?;
     let repeats = |ty| {
@@ -163,10 +166,10 @@ impl Lift<'_> {
     }
 
     fn value(&mut self, v: ValueId) -> Result<Id> {
-        Ok(match self.binding(v)? {
-            Binding::Tensor(t) => self.memory.read(t),
-            Binding::Number(id) => id,
-            Binding::Static(_) => {
+        Ok(match self.lifted(v)? {
+            LiftedValue::Tensor(t) => self.memory.read(t),
+            LiftedValue::Number(id) => id,
+            LiftedValue::Static(_) => {
                 return Err(Reason::Internal("a static integer is used as a computed value").into());
             }
         })
@@ -175,8 +178,8 @@ impl Lift<'_> {
     /// A value as the call returned it. Unlike [`value`](Self::value), this does not apply a
     /// pending reorder, whose view may mention symbols that are not bound yet.
     fn unordered_value(&mut self, v: ValueId) -> Result<Id> {
-        match self.binding(v)? {
-            Binding::Tensor(t) if self.memory.storages[t.storage].pending_reorder.is_some() => {
+        match self.lifted(v)? {
+            LiftedValue::Tensor(t) if self.memory.storages[t.storage].pending_reorder.is_some() => {
                 Ok(self.memory.storages[t.storage].version)
             }
             _ => self.value(v),
@@ -227,7 +230,7 @@ impl Lift<'_> {
                 operands: &operands,
                 mutated: &mutated,
                 observes_strides,
-                serial: if is_sequenced { self.memory.at + 1 } else { 0 },
+                serial: if is_sequenced { self.memory.statement + 1 } else { 0 },
             };
             self.call(node, call, |i| alias(i).is_some_and(is_mutated))?;
         }
@@ -260,9 +263,9 @@ impl Lift<'_> {
         operands
             .iter()
             .filter(|o| written.contains(&o.arg) && is_tensor(o.value))
-            .map(|o| match self.binding(o.value)? {
-                Binding::Tensor(t) => Ok((o.arg, t)),
-                Binding::Number(_) | Binding::Static(_) => {
+            .map(|o| match self.lifted(o.value)? {
+                LiftedValue::Tensor(t) => Ok((o.arg, t)),
+                LiftedValue::Number(_) | LiftedValue::Static(_) => {
                     Err(Reason::Internal("a mutated argument is not a tensor").into())
                 }
             })
@@ -274,8 +277,8 @@ impl Lift<'_> {
     fn note_absolute_offset(&mut self, node: NodeId, operands: &[Operand]) {
         let graph = self.graph;
         if self.ops.names_absolute_offset(graph, node) {
-            let is_external = |o: &Operand| match self.binding(o.value) {
-                Ok(Binding::Tensor(t)) => {
+            let is_external = |o: &Operand| match self.lifted(o.value) {
+                Ok(LiftedValue::Tensor(t)) => {
                     self.memory.storages[t.storage].origin != StorageOrigin::Fresh
                 }
                 _ => false,
@@ -300,7 +303,7 @@ impl Lift<'_> {
             let of = operands.iter().find(|o| o.arg == arg).ok_or_else(|| {
                 malformed("it returns an argument, or a view of one, that the call does not have")
             })?;
-            let Binding::Tensor(of) = self.binding(of.value)? else {
+            let LiftedValue::Tensor(of) = self.lifted(of.value)? else {
                 let detail = "it returns an argument, or a view of one, that is not a tensor";
                 return Err(malformed(detail).into());
             };
@@ -325,7 +328,7 @@ impl Lift<'_> {
     }
 
     fn static_number(&self, v: ValueId) -> Option<Expr> {
-        if let Some(Some(Binding::Static(e))) = self.bindings.get(v.index()) {
+        if let Some(Some(LiftedValue::Static(e))) = self.values.get(v.index()) {
             Some(*e)
         } else {
             None
@@ -350,16 +353,16 @@ impl Lift<'_> {
         if numbers.iter().any(|(v, _)| self.sources.contains(v)) {
             return false;
         }
-        numbers.iter().for_each(|&(v, e)| self.bind(v, Binding::Static(e)));
+        numbers.iter().for_each(|&(v, e)| self.set(v, LiftedValue::Static(e)));
         true
     }
 
     fn output_ref(&mut self, arg: Arg) -> Result<OutputRef> {
         Ok(match arg {
-            Arg::Value(v) => match self.binding(v)? {
-                Binding::Tensor(t) => OutputRef::Tensor(t),
-                Binding::Number(id) => OutputRef::Number(id),
-                Binding::Static(e) => OutputRef::Plain(Arg::Int(e)),
+            Arg::Value(v) => match self.lifted(v)? {
+                LiftedValue::Tensor(t) => OutputRef::Tensor(t),
+                LiftedValue::Number(id) => OutputRef::Number(id),
+                LiftedValue::Static(e) => OutputRef::Plain(Arg::Int(e)),
             },
             Arg::List(list) => OutputRef::List(
                 self.graph.list(list).iter().map(|&a| self.output_ref(a)).collect::<Result<_>>()?,

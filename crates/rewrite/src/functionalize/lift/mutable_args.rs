@@ -134,7 +134,7 @@ impl Lift<'_> {
             copies: false,
             results: Box::default(),
             layouts: Box::default(),
-            serial: self.memory.at + 1,
+            serial: self.memory.statement + 1,
         };
         let call = self.memory.interner.call(key, None);
         self.memory.add(Node::Call(call, SmallVec::new()), Kind::Tuple);

@@ -10,7 +10,7 @@
 
 use super::memory_order::memory_order;
 use super::memory_ssa::{Handle, Storage, StorageOrigin};
-use super::{Binding, Lift};
+use super::{Lift, LiftedValue};
 use crate::error::{Reason, Result};
 use crate::functionalize::value_graph::{Id, Kind, Meta, MetaId, Node, SpecId};
 use maquette_ir::fault_injection::{Fault, fault_injected};
@@ -85,7 +85,7 @@ impl Lift<'_> {
         id: Id,
         origin: StorageOrigin,
     ) -> Result<()> {
-        let binding = match self.graph.value_type(v) {
+        let lifted = match self.graph.value_type(v) {
             ValueType::Tensor(ty) => {
                 let t = self.graph.type_of(ty);
                 let repeats = t.strides.contains(&Expr::Int(0));
@@ -125,11 +125,12 @@ impl Lift<'_> {
                     base,
                     written: None,
                 });
-                Binding::Tensor(Handle { storage: self.memory.storages.len() - 1, spec, meta, ty })
+                let storage = self.memory.storages.len() - 1;
+                LiftedValue::Tensor(Handle { storage, spec, meta, ty })
             }
-            _ => Binding::Number(id),
+            _ => LiftedValue::Number(id),
         };
-        self.bind(v, binding);
+        self.set(v, lifted);
         Ok(())
     }
 
@@ -200,15 +201,17 @@ impl Lift<'_> {
         Ok(Some(StorageLayout { region, spec, base, unrepeated, reorder }))
     }
 
-    pub(crate) fn bind(&mut self, v: ValueId, binding: Binding) {
-        if let Some(slot) = self.bindings.get_mut(v.index()) {
-            *slot = Some(binding);
+    /// Records the lifted form of a value.
+    pub(crate) fn set(&mut self, v: ValueId, lifted: LiftedValue) {
+        if let Some(slot) = self.values.get_mut(v.index()) {
+            *slot = Some(lifted);
         }
     }
 
-    pub(crate) fn binding(&self, v: ValueId) -> Result<Binding> {
+    /// The lifted form of a value.
+    pub(crate) fn lifted(&self, v: ValueId) -> Result<LiftedValue> {
         Ok(self
-            .bindings
+            .values
             .get(v.index())
             .copied()
             .flatten()
