@@ -293,6 +293,17 @@ fn invariants_of_every_rewritten_program() {
 }
 
 #[test]
+fn a_rule_that_does_not_exist_is_an_error_with_a_similar_name() {
+    let traced = trace(|x: Tensor| x.neg(), arange(4)).unwrap();
+    let options = Options::new().only(["store-to-lode"]);
+    assert_eq!(
+        functionalize(traced.graph(), &Facts, &options).unwrap_err().to_string(),
+        "`only`: there is no rule `store-to-lode` (similar: `store-to-load`); `rules` lists the \
+            names"
+    );
+}
+
+#[test]
 fn a_program_may_stop_after_every_equality() {
     // the mixture, and what leaves the cache as it is
     let program = |x: Vec<Tensor>| {

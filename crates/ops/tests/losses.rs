@@ -113,8 +113,8 @@ fn labels_sum_multiply_and_repeat() {
         close(&Tensor::einsum(equation, operands), &expected);
     }
     for (equation, operands, part) in [
-        ("ij,jk->iz", vec![&a, &b], "the output's label z "),
-        ("ij->ii", vec![&a], "the output's label i "),
+        ("ij,jk->iz", vec![&a, &b], "label z must occur once"),
+        ("ij->ii", vec![&a], "label i must occur once"),
         ("ij,jk", vec![&a], "names 2 operands, but there are 1"),
         ("ijk", vec![&a], "has 3 labels for an operand of 2 dimensions"),
         ("i1", vec![&a], "'1'"),

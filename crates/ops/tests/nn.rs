@@ -126,9 +126,9 @@ fn means_of_integers_are_exact() {
     for (t, parts) in [
         (
             x.to_dtype(DType::I32).avg_pool2d([1, 2], NONE, 0),
-            ["`self`", "floats or i64, found i32[1, 1, 2]"],
+            ["`self`", "a floating dtype or i64, found i32[1, 1, 2]"],
         ),
-        (x.adaptive_avg_pool2d([1, 1]), ["`self`", "floats, found i64[1, 1, 2]"]),
+        (x.adaptive_avg_pool2d([1, 1]), ["`self`", "a floating dtype, found i64[1, 1, 2]"]),
     ] {
         let text = t.ok().expect_err("the dtype is refused").to_string();
         assert!(parts.iter().all(|p| text.contains(p)), "{text}");

@@ -261,7 +261,7 @@ fn bad_arguments_are_named() {
     for (y, word) in [
         (x.upsample_bilinear2d([0, 3], false), "`output_size`"),
         (x.upsample_bilinear2d([3], false), "`output_size`"),
-        (ints.upsample_bilinear2d([3, 3], false), "floats or u8"),
+        (ints.upsample_bilinear2d([3, 3], false), "a floating dtype or u8"),
         (x.to_dtype(DType::BF16).upsample_bicubic2d_aa([2, 2], false), "f32, f64 or u8"),
         (x.slice(3, ..0).upsample_bicubic2d([2, 2], false), "empty"),
         (x.grid_sampler(&grid, 3, 0, false), "`interpolation_mode`"),
@@ -290,7 +290,7 @@ fn bad_arguments_are_named() {
             x.fractional_max_pool2d([2, 2], [2, 2], &Tensor::zeros([1, 2], DType::F32)).0,
             "`random_samples`",
         ),
-        (ints.adaptive_max_pool2d([1, 1]).0, "floats"),
+        (ints.adaptive_max_pool2d([1, 1]).0, "a floating dtype"),
     ] {
         let text = y.ok().expect_err(word).to_string();
         assert!(text.contains(word), "{text} does not name {word}");
