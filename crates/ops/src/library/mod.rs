@@ -2,7 +2,7 @@
 //! registry. It corresponds to PyTorch's `torch.library`.
 //!
 //! [`custom_op`] and [`Library`] define operators and register kernels. `registrations` keeps a
-//! stack of registrations for each purpose, and computes an [`OpState`] from it after every change.
+//! stack of registrations for each purpose, and computes an `OpState` from it after every change.
 //! Calls read the state without a lock. [`Facts`] answers the questions of passes.
 
 mod builder;

@@ -115,7 +115,7 @@ impl Entry {
         }
     }
 
-    /// The error of a borrow of `region`, the region of `tensor`, for which this one leaves no room.
+    /// The error of a new borrow of `region`, the region of `tensor`, that conflicts with this one.
     #[cold]
     fn conflict(
         &self,
@@ -240,8 +240,9 @@ impl Locked<'_> {
         false
     }
 
-    /// Whether the region of `tensor` can be borrowed below the borrow `parent`. The usual case, a
-    /// tensor of no call and no other borrow, is inlined.
+    /// Checks that the region of `tensor` can be borrowed as a child of the borrow `parent`, or
+    /// without a parent if that is 0. The usual case, a handle without a grant to a storage without
+    /// other borrows, is inlined.
     #[inline]
     fn check(
         &mut self,
@@ -267,7 +268,7 @@ impl Locked<'_> {
         }
     }
 
-    /// Whether no running trace of another thread has captured the storage.
+    /// Checks that no running trace of another thread has captured the storage.
     #[cold]
     fn check_captured(&mut self, access: Access, holder: &Holder) -> Result<(), AccessError> {
         match self.captured_elsewhere() {
@@ -278,7 +279,8 @@ impl Locked<'_> {
         }
     }
 
-    /// Whether a lent handle may be borrowed again, by the borrow it belongs to.
+    /// Checks that the grant of a handle allows an access: its borrow is live, has the right to
+    /// write if the access writes, and covers the region unless it is a reservation.
     fn check_grant(
         &mut self,
         tensor: &Tensor,

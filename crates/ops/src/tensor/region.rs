@@ -25,6 +25,8 @@ pub(super) enum RegionLayout {
 }
 
 impl Region {
+    /// The region of a tensor. If the tensor views all bytes of its span, the region keeps only the
+    /// span; else it keeps a handle to the tensor, without a grant.
     #[inline]
     pub(super) fn of(tensor: &Tensor) -> Region {
         let m = tensor.meta();
