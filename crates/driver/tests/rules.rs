@@ -298,7 +298,7 @@ fn a_rule_that_does_not_exist_is_an_error_with_a_similar_name() {
     let options = Options::new().only(["store-to-lode"]);
     assert_eq!(
         functionalize(traced.graph(), &Facts, &options).unwrap_err().to_string(),
-        "`only`: there is no rule `store-to-lode` (similar: `store-to-load`); `rules` lists the \
+        "`only`: there is no rule `store-to-lode` (similar: store-to-load); `rules` lists the \
             names"
     );
 }
