@@ -8,7 +8,7 @@
 use crate::copy::{same_dtype, same_sizes, to_vec};
 use crate::element::{Element, dispatch};
 use crate::error::{KernelError, Result};
-use crate::gemm::{Gemm, Mat, Product, Right};
+use crate::gemm::{Gemm, Mat, Product, Right, SEGMENT};
 use crate::isa::{Each, Isa};
 use crate::layout::offset;
 use crate::load_store::{Reader, Writer};
@@ -238,6 +238,7 @@ impl<A: Float + Product> Work<'_, A> {
                 b: Right::InPlace(self.k.at(batch).transposed()),
                 alpha: before,
                 addend: None,
+                segment: match std::env::var("SEG").as_deref() { Ok("half") => e.div_ceil(2).min(SEGMENT), Ok("34") => (e*3).div_ceil(4).min(SEGMENT), Ok("one") => 1, Ok("three") => e.div_ceil(3).min(SEGMENT), _ => SEGMENT },
             };
             // SAFETY: rows `first..first + m` of the query, the first `seen` rows of the key, and
             // scratch of their product's size.
@@ -259,6 +260,7 @@ impl<A: Float + Product> Work<'_, A> {
                 b: Right::InPlace(self.v.at(batch)),
                 alpha: A::ONE,
                 addend: None,
+                segment: SEGMENT,
             };
             // SAFETY: the weights, the first `seen` rows of the value, and scratch of their
             // product's size.
@@ -292,7 +294,7 @@ impl<A: Float + Product> Work<'_, A> {
     /// positive has no maximum to keep: then the scores are scaled first.
     fn scales(&self) -> (A, A) {
         let float_mask = self.mask.as_ref().is_some_and(|(_, m)| m.dtype() != DType::Bool);
-        match self.scale > A::ZERO && self.scale < A::INFINITY && !float_mask {
+        match std::env::var("PRE").is_err() && self.scale > A::ZERO && self.scale < A::INFINITY && !float_mask {
             true => (A::ONE, self.scale),
             false => (self.scale, A::ONE),
         }

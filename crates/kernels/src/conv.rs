@@ -8,7 +8,7 @@
 
 use crate::copy::{copy, same_dtype, same_sizes, to_vec};
 use crate::error::{KernelError, Result};
-use crate::gemm::{Gemm, Mat, PackColumns, Product, Right};
+use crate::gemm::{Gemm, Mat, PackColumns, Product, Right, SEGMENT};
 use crate::isa::{Isa, Simd};
 use crate::pointwise::ops::{Add, Op2};
 use crate::pointwise::steps::{Kind, class_of};
@@ -415,6 +415,7 @@ where
                 b: if self.is_plain() { Right::InPlace(input) } else { Right::Source(&patches) },
                 alpha: T::cast(1i64),
                 addend: self.biases(item),
+                segment: SEGMENT,
             };
             // SAFETY: the item's output belongs to this task.
             unsafe { T::product(isa, threads, gemm) }
@@ -438,6 +439,7 @@ where
                 b: Right::InPlace(Mat::row_major(source, li)),
                 alpha: T::cast(1i64),
                 addend: if plain { self.biases(item) } else { None },
+                segment: SEGMENT,
             };
             // SAFETY: whole matrices: [co taps, li] = kernel[ci, co taps]ᵀ input[ci, li]. The
             // item's output belongs to this task.

@@ -40,6 +40,8 @@ pub(super) struct Blocks<'a, F: 'static> {
     /// The vectors of a panel, and its columns.
     vectors: usize,
     width: usize,
+    /// The length of a segment, their number, and their number in a block of `k`.
+    segment: usize,
     segments: usize,
     block_segments: usize,
 }
@@ -86,11 +88,19 @@ impl<'a, F: Float> Blocks<'a, F> {
             Right::Packed(panels) => (F::kernels(panels.isa), panels.vectors),
             _ => (F::kernels(isa), panel_vectors(F::kernels(isa), sizes[1])),
         };
-        let segments = sizes[2].div_ceil(SEGMENT).max(1);
+        let segment = SEGMENT;
+        let segments = sizes[2].div_ceil(segment).max(1);
         let blocks = segments.div_ceil(BLOCK_SEGMENTS);
         let width = vectors * kernels.lanes;
         let block_segments = segments.div_ceil(blocks);
-        Blocks { kernels, sizes, a, b, out, vectors, width, segments, block_segments }
+        Blocks { kernels, sizes, a, b, out, vectors, width, segment, segments, block_segments }
+    }
+
+    /// The same product with shorter segments.
+    pub fn with_segment(self, segment: usize) -> Self {
+        let segments = self.sizes[2].div_ceil(segment).max(1);
+        let block_segments = segments.min(BLOCK_SEGMENTS);
+        Blocks { segment, segments, block_segments, ..self }
     }
 
     fn panels(&self) -> usize {
@@ -108,7 +118,7 @@ impl<'a, F: Float> Blocks<'a, F> {
     pub fn split(&self, threads: usize) -> Split {
         let [m, n, k] = self.sizes;
         let panels = self.panels();
-        let depth = k.min(self.block_segments * SEGMENT).max(1);
+        let depth = k.min(self.block_segments * self.segment).max(1);
         let fitting = (PACKED_BYTES / (depth * self.width * size_of::<F>())).max(1);
         let mut groups = panels.div_ceil(fitting);
         let (mut rows, tile) = (m, self.kernels.rows(self.vectors));
@@ -168,7 +178,7 @@ impl<'a, F: Float> Blocks<'a, F> {
     unsafe fn task(&self, rows: Range<usize>, panels: Range<usize>) -> Result<()> {
         let is_packed = matches!(self.b, Right::Packed(_));
         let each = if is_packed { 1 } else { panels.len() };
-        let depth = self.sizes[2].min(self.block_segments * SEGMENT);
+        let depth = self.sizes[2].min(self.block_segments * self.segment);
         let packed = if is_packed { 0 } else { each * self.width * depth };
         let height = self.kernels.rows(self.vectors);
         let sums = match self.segments.div_ceil(self.block_segments) {
@@ -209,7 +219,7 @@ impl<'a, F: Float> Blocks<'a, F> {
         thread_pool::try_for(tasks * pieces, true, &|t| {
             let (rows, panels) = part(t / pieces);
             let segments = t % pieces * each..self.segments.min((t % pieces + 1) * each);
-            let depth = SEGMENT * segments.len().min(self.block_segments);
+            let depth = self.segment * segments.len().min(self.block_segments);
             with_scratch(KERNEL, panels.len() * self.width * depth, |scratch: &mut [F]| {
                 let packed = scratch.as_mut_ptr();
                 for first in segments.clone().step_by(self.block_segments) {
@@ -250,7 +260,8 @@ impl<'a, F: Float> Blocks<'a, F> {
         tile: *mut F,
     ) {
         let first_column = panels.start * self.width;
-        let (from, to) = (segments.start * SEGMENT, self.sizes[2].min(segments.end * SEGMENT));
+        let (from, to) =
+            (segments.start * self.segment, self.sizes[2].min(segments.end * self.segment));
         let height = self.kernels.rows(self.vectors);
         let mut done = 0;
         while done < rows.len() {
@@ -361,8 +372,8 @@ impl<'a, F: Float> Blocks<'a, F> {
         tile: *mut F,
     ) {
         let [row, column, row_of_task, column_of_task] = at;
-        let k0 = s * SEGMENT;
-        let (k, lanes) = (SEGMENT.min(self.sizes[2] - k0), self.kernels.lanes);
+        let k0 = s * self.segment;
+        let (k, lanes) = (self.segment.min(self.sizes[2] - k0), self.kernels.lanes);
         let width = vectors * lanes;
         let step = (k0 - first_k) as isize;
         let mut t = Tile {

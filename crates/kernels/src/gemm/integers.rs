@@ -3,7 +3,7 @@
 use super::epilogue::Epilogue;
 use super::operands::{Gemm, Mat, Product};
 use super::pack::Right;
-use super::{Expanded, KERNEL};
+use super::{Expanded, KERNEL, SEGMENT};
 use crate::copy::{copy, to_vec};
 use crate::error::{KernelError, Result};
 use crate::isa::Isa;
@@ -16,7 +16,7 @@ const COLUMNS: usize = 64;
 
 impl Product for i64 {
     unsafe fn product(isa: Isa, threads: usize, gemm: Gemm<'_, i64>) -> Result<()> {
-        let Gemm { sizes: [m, n, k], c, a, b, alpha, addend } = gemm;
+        let Gemm { sizes: [m, n, k], c, a, b, alpha, addend, .. } = gemm;
         let work = m.saturating_mul(n).saturating_mul(k);
         let is_parallel = threads > 1 && work > thread_pool::GRAIN;
         thread_pool::try_for(n.div_ceil(COLUMNS), is_parallel, &|p| {
@@ -91,7 +91,8 @@ pub(super) fn run(
         let a = Mat::row_major(Ptr(wide_a.as_ptr().wrapping_add(i * m * k).cast_mut()), k);
         let b = Mat::row_major(Ptr(wide_b.as_ptr().wrapping_add(i * k * n).cast_mut()), n);
         let addend = Some(c);
-        let gemm = Gemm { sizes: [m, n, k], c, a, b: Right::InPlace(b), alpha, addend };
+        let (b, segment) = (Right::InPlace(b), SEGMENT);
+        let gemm = Gemm { sizes: [m, n, k], c, a, b, alpha, addend, segment };
         // SAFETY: the copies have the sizes of the operands.
         unsafe { i64::product(Isa::detect(), thread_pool::num_threads(), gemm)? }
     }

@@ -146,43 +146,27 @@ unsafe fn tile<V: Lanes, const ROWS: usize, const VECTORS: usize, const COPY: bo
         let mut sums = [[V::splat(Default::default()); VECTORS]; ROWS];
         let (mut a, mut b, mut copy, mut fetch) = (t.a, t.b, t.copy, t.fetch);
         let (a_stride, b_stride) = (t.a_stride, t.b_stride);
-        macro_rules! step {
-            ($step:literal) => {{
-                let mut row = [V::splat(Default::default()); VECTORS];
-                for j in 0..VECTORS {
-                    row[j] = V::load(b.offset($step * b_stride + (j * V::N) as isize));
-                    if COPY {
-                        row[j].store(copy.add(($step * VECTORS + j) * V::N));
-                        let ahead = ($step + AHEAD) * b_stride + (j * V::N) as isize;
-                        V::prefetch(b.wrapping_offset(ahead));
-                    }
+        let line = 64 / size_of::<V::Float>();
+        // One step of the loop has enough work; unrolled, the registers do not suffice.
+        for _ in 0..t.k {
+            let mut row = [V::splat(Default::default()); VECTORS];
+            for (j, x) in row.iter_mut().enumerate() {
+                *x = V::load(b.add(j * V::N));
+                if COPY {
+                    x.store(copy.add(j * V::N));
+                    V::prefetch(b.wrapping_offset(AHEAD * b_stride).wrapping_add(j * V::N));
                 }
-                for i in 0..ROWS {
-                    let x = V::splat(*a.offset(i as isize * a_stride + $step));
-                    for j in 0..VECTORS {
-                        sums[i][j] = x.fma(row[j], sums[i][j]);
-                    }
+            }
+            for (i, sums) in sums.iter_mut().enumerate() {
+                let x = V::splat(*a.offset(i as isize * a_stride));
+                for (sum, y) in sums.iter_mut().zip(row) {
+                    *sum = x.fma(y, *sum);
                 }
-            }};
-        }
-        for _ in 0..t.k / 4 {
-            step!(0);
-            step!(1);
-            step!(2);
-            step!(3);
-            let line = 64 / size_of::<V::Float>();
-            for _ in 0..4 * t.fetch_lines {
+            }
+            for _ in 0..t.fetch_lines {
                 V::prefetch(fetch);
                 fetch = fetch.wrapping_add(line);
             }
-            a = a.wrapping_add(4);
-            b = b.wrapping_offset(4 * b_stride);
-            if COPY {
-                copy = copy.add(4 * VECTORS * V::N);
-            }
-        }
-        for _ in 0..t.k % 4 {
-            step!(0);
             a = a.wrapping_add(1);
             b = b.wrapping_offset(b_stride);
             if COPY {

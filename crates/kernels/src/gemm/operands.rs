@@ -2,7 +2,7 @@
 
 use super::epilogue::{Operand, Output};
 use super::pack::Right;
-use super::{Float, blocks, special};
+use super::{Float, SEGMENT, blocks, special};
 use crate::element::Class;
 use crate::error::Result;
 use crate::isa::Isa;
@@ -74,6 +74,8 @@ pub(crate) struct Gemm<'a, T> {
     pub b: Right<'a, T>,
     pub alpha: T,
     pub addend: Option<Mat<T>>,
+    /// The length of a segment, [`SEGMENT`](super::SEGMENT) at most.
+    pub segment: usize,
 }
 
 /// A class in which matrix products are computed.
@@ -88,7 +90,7 @@ pub(crate) trait Product: Class {
 /// # Safety
 /// As [`Product::product`].
 unsafe fn float_product<F: Float>(isa: Isa, threads: usize, gemm: Gemm<'_, F>) -> Result<()> {
-    let Gemm { sizes, c, a, b, alpha, addend } = gemm;
+    let Gemm { sizes, c, a, b, alpha, addend, segment } = gemm;
     if sizes[0] == 0 || sizes[1] == 0 {
         return Ok(());
     }
@@ -97,7 +99,7 @@ unsafe fn float_product<F: Float>(isa: Isa, threads: usize, gemm: Gemm<'_, F>) -
     // SAFETY: the caller's promise.
     unsafe {
         match b {
-            Right::InPlace(b) => special::product(
+            Right::InPlace(b) if segment >= sizes[2].min(SEGMENT) => special::product(
                 isa,
                 threads,
                 sizes,
@@ -106,7 +108,7 @@ unsafe fn float_product<F: Float>(isa: Isa, threads: usize, gemm: Gemm<'_, F>) -
                 output,
             ),
             _ => special::with_rows(isa, threads, sizes, Operand::of_mat(a), &|a| {
-                let blocks = blocks::Blocks::new(isa, sizes, a, b, output);
+                let blocks = blocks::Blocks::new(isa, sizes, a, b, output).with_segment(segment);
                 blocks.run(blocks.split(threads), threads > 1)
             }),
         }
