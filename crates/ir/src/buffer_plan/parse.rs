@@ -282,7 +282,7 @@ impl<'t> PlanParser<'_, 't> {
         strides
             .or_else(|| row_major_strides(&sizes, symbols))
             .ok_or(ViewError::TooLarge)
-            .and_then(|strides| ViewSpec::strided(offset, &sizes, &strides, symbols))
+            .and_then(|strides| ViewSpec::exact(offset, &sizes, &strides, symbols))
             .map_err(|e| self.p.error_at(at, e))
     }
 }

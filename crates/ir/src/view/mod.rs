@@ -191,22 +191,41 @@ impl ViewSpec {
         strides: &[Expr],
         symbols: &mut SymTable,
     ) -> Result<ViewSpec, ViewError> {
+        let sizes: SmallVec<[Expr; 4]> = sizes.iter().map(|&size| symbols.simplify(size)).collect();
+        let strides: SmallVec<[Expr; 4]> = strides
+            .iter()
+            .map(|&stride| match symbols.simplify(stride) {
+                stride @ Expr::Id(_) => symbols.given_positive(stride, &sizes),
+                number => number,
+            })
+            .collect();
+        ViewSpec::exact(symbols.simplify(offset), &sizes, &strides, symbols)
+    }
+
+    /// The view with exactly these expressions: known equalities are not applied, so that the text
+    /// of a view reads back as the same view.
+    ///
+    /// # Errors
+    /// As [`ViewSpec::strided`].
+    pub(crate) fn exact(
+        offset: Expr,
+        sizes: &[Expr],
+        strides: &[Expr],
+        symbols: &mut SymTable,
+    ) -> Result<ViewSpec, ViewError> {
         if sizes.len() != strides.len() {
             return Err(ViewError::Rank { sizes: sizes.len(), strides: strides.len() });
         }
         let mut dims = Dims::with_capacity(sizes.len());
-        let sizes = sizes
-            .iter()
-            .map(|&size| not_negative("size", size, symbols))
-            .collect::<Result<SmallVec<[Expr; 4]>, _>>()?;
-        for (&size, &stride) in sizes.iter().zip(strides) {
-            let stride = match symbols.simplify(stride) {
-                stride @ Expr::Id(_) => symbols.given_positive(stride, &sizes),
-                number => number,
-            };
-            dims.push(Dim { size, stride: not_negative("stride", stride, symbols)? });
+        for &size in sizes {
+            not_negative("size", size, symbols)?;
         }
-        let spec = ViewSpec { offset: not_negative("offset", offset, symbols)?, dims };
+        for (&size, &stride) in sizes.iter().zip(strides) {
+            not_negative("stride", stride, symbols)?;
+            dims.push(Dim { size, stride });
+        }
+        not_negative("offset", offset, symbols)?;
+        let spec = ViewSpec { offset, dims };
         let mut cx = SymArith(symbols);
         if !cx.is_empty(&spec.dims) {
             cx.numel(&spec.dims).and_then(|_| cx.last(&spec)).ok_or(ViewError::TooLarge)?;
@@ -262,13 +281,12 @@ impl ViewSpec {
     }
 }
 
-/// The expression with known equalities applied; an error if it is negative for all values.
-fn not_negative(what: &'static str, e: Expr, symbols: &mut SymTable) -> Result<Expr, ViewError> {
-    let e = symbols.simplify(e);
+/// Refuses an expression that is negative for all values of its symbols.
+fn not_negative(what: &'static str, e: Expr, symbols: &mut SymTable) -> Result<(), ViewError> {
     match SymArith(symbols).known(e, Rel::Lt, ZERO) {
         TriBool::Yes => {
             Err(ViewError::Negative { what, value: symbols.display(e).to_string().into() })
         }
-        _ => Ok(e),
+        _ => Ok(()),
     }
 }
