@@ -1,7 +1,7 @@
 //! Why a program has no functional form.
 
 use maquette_ir::Loc;
-use maquette_ir::graph::{BuildError, Graph, Stmt};
+use maquette_ir::graph::{BuildError, Graph, Redefined, Stmt};
 use maquette_ir::view::ViewError;
 use std::fmt;
 
@@ -80,16 +80,8 @@ pub enum Reason {
         name: String,
     },
     /// An operator has another schema than when the graph was made.
-    #[error(
-        "the operator was redefined: the graph was made for `{bound}`, and now it is `{found}`; \
-            trace the program again"
-    )]
-    Redefined {
-        /// The schema that the graph was made for.
-        bound: String,
-        /// The schema that the operator has now.
-        found: String,
-    },
+    #[error(transparent)]
+    Redefined(#[from] Redefined),
     /// An operator reads elements of its argument's storage outside the argument.
     #[error(
         "{op} reads its argument's storage beyond the argument's elements; write to an \

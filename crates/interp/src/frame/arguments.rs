@@ -2,7 +2,7 @@
 
 use maquette_ir::graph::{Arg, Graph, NodeId, ValueId};
 use maquette_ir::sym::{Expr, SymInt};
-use maquette_ops::{Args, CallError, Op, Result, Value};
+use maquette_ops::{Args, Op, Result, Value};
 use smallvec::SmallVec;
 
 /// The value of an argument. `get` is the value of a graph value, `int` that of an expression.
@@ -53,19 +53,7 @@ pub(crate) fn arguments(
     if kwargs.is_empty() {
         return Ok(args);
     }
-    let schema = op.schema()?;
     let names: SmallVec<[&str; 8]> = kwargs.iter().map(|(name, _)| graph.str(*name)).collect();
-    op.check_keywords(args.len(), &names)?;
-    for (index, decl) in schema.args.iter().enumerate().skip(args.len()) {
-        match names.iter().zip(kwargs).find(|(name, _)| **name == decl.name) {
-            Some((_, &(_, arg))) => args.push(value(arg)?),
-            None => args.push(op.default_value(index).ok_or_else(|| CallError::Missing {
-                arg: decl.name.clone(),
-                index,
-                expected: decl.ty.to_string(),
-                schema: schema.to_string(),
-            })?),
-        }
-    }
+    op.append_keywords(&mut args, &names, |i| value(kwargs[i].1))?;
     Ok(args)
 }

@@ -237,12 +237,8 @@ impl<'g> Frame<'g> {
         }
         let name = self.graph.str(id);
         let op = Op::find(name)?;
-        if let Some(bound) = self.graph.bound_schema(id) {
-            let found = op.schema()?;
-            if found != *bound {
-                let (bound, found) = (bound.to_string(), found.to_string());
-                return Err(RunError::Redefined { bound, found }.into());
-            }
+        if self.graph.bound_schema(id).is_some() {
+            self.graph.require_bound_schema(id, &*op.schema()?).map_err(RunError::from)?;
         }
         let callable = Callable {
             op,

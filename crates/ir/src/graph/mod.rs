@@ -89,6 +89,19 @@ struct Lines {
     asserts: Vec<(usize, Loc)>,
 }
 
+/// An operator has another schema than when the graph was made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the operator was redefined: the graph was made for `{bound}`, and now it is `{found}`; \
+        trace the program again"
+)]
+pub struct Redefined {
+    /// The schema that the graph was made for.
+    pub bound: String,
+    /// The schema that the operator has now.
+    pub found: String,
+}
+
 /// The nodes that use each value: `nodes[starts[v]..starts[v + 1]]`, as in a sparse row matrix.
 #[derive(Clone, Debug, Default)]
 struct Users {
@@ -324,6 +337,19 @@ impl Graph {
     /// anew. A run refuses an operator of another schema. Text does not carry schemas.
     pub fn bound_schema(&self, op: StrId) -> Option<&Arc<Schema>> {
         self.bound_schemas.0.iter().find(|(bound, _)| *bound == op).map(|(_, schema)| schema)
+    }
+
+    /// Requires an operator to have the schema that it had when the graph was made.
+    ///
+    /// # Errors
+    /// The schema is another one.
+    pub fn require_bound_schema(&self, op: StrId, found: &Schema) -> Result<(), Redefined> {
+        match self.bound_schema(op) {
+            Some(bound) if **bound != *found => {
+                Err(Redefined { bound: bound.to_string(), found: found.to_string() })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The value with this name.

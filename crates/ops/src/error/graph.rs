@@ -1,6 +1,7 @@
 //! Errors of fake execution, tracing and running graphs.
 
 use crate::tensor::TraceTag;
+use maquette_ir::graph::Redefined;
 use std::sync::Arc;
 
 /// A fake kernel that is missing or broke its contract.
@@ -305,16 +306,8 @@ pub enum RunError {
         found: String,
     },
     /// An operator has another schema than when the graph was made.
-    #[error(
-        "the operator was redefined: the graph was made for `{bound}`, and now it is `{found}`; \
-            trace the program again"
-    )]
-    Redefined {
-        /// The schema that the graph was made for.
-        bound: String,
-        /// The schema that the operator has now.
-        found: String,
-    },
+    #[error(transparent)]
+    Redefined(#[from] Redefined),
     /// A constant has no contents, because the graph was read from text.
     #[error(
         "the constant `{name}` has no contents: graph text stores only the digest of a constant"

@@ -197,13 +197,20 @@ impl Op {
         self.state().ok().and_then(|s| s.schema.args.get(index).and_then(super::default_value))
     }
 
-    /// Checks the keywords of a call with `positional` positional arguments.
+    /// Appends the arguments that keywords give to the positional ones, in the schema's order.
+    /// `value` is the value of a keyword, by its index in `keywords`. A missing argument before a
+    /// keyword argument gets its default; trailing defaults are omitted.
     ///
     /// # Errors
-    /// A keyword is no argument of the schema, or an argument is given twice.
-    pub fn check_keywords(&self, positional: usize, keywords: &[&str]) -> Result<()> {
-        let state = self.state()?;
-        super::overloads::check_keywords(&state.schema, positional, keywords.iter().copied())
+    /// A keyword is no argument of the schema, an argument is given twice or missing, or the error
+    /// of `value`.
+    pub fn append_keywords(
+        &self,
+        args: &mut Args,
+        keywords: &[&str],
+        value: impl FnMut(usize) -> Result<Value>,
+    ) -> Result<()> {
+        super::overloads::append_keywords(&self.state()?.schema, args, keywords, value)
     }
 
     pub(crate) fn state(&self) -> Result<StateGuard> {

@@ -27,35 +27,50 @@ macro_rules! kwargs {
 /// keyword argument gets its default. Trailing defaults are omitted.
 pub(crate) fn complete(op: Op, mut args: Args, mut kwargs: Kwargs) -> Result<Args> {
     let state = op.state()?;
-    let schema = &state.schema;
     if kwargs.is_empty() {
         return Ok(args);
     }
-    check_keywords(schema, args.len(), kwargs.iter().map(|(name, _)| *name))?;
+    let names: SmallVec<[&str; 8]> = kwargs.iter().map(|(name, _)| *name).collect();
+    append_keywords(&state.schema, &mut args, &names, |i| {
+        Ok(std::mem::replace(&mut kwargs[i].1, Value::None))
+    })?;
+    Ok(args)
+}
+
+/// Appends the arguments that keywords give to the positional ones. `value` is the value of a
+/// keyword, by its index in `names`. A missing argument before a keyword argument gets its default.
+/// Trailing defaults are omitted.
+pub(super) fn append_keywords(
+    schema: &Schema,
+    args: &mut Args,
+    names: &[&str],
+    mut value: impl FnMut(usize) -> Result<Value>,
+) -> Result<()> {
+    check_keywords(schema, args.len(), names)?;
+    let mut left = names.len();
     for (index, decl) in schema.args.iter().enumerate().skip(args.len()) {
-        if kwargs.is_empty() {
+        if left == 0 {
             break;
         }
-        match kwargs.iter().position(|(name, _)| *name == decl.name) {
-            Some(i) => args.push(kwargs.swap_remove(i).1),
-            None => args.push(super::default_value(decl).ok_or_else(|| CallError::Missing {
+        args.push(match names.iter().position(|name| *name == decl.name) {
+            Some(i) => {
+                left -= 1;
+                value(i)?
+            }
+            None => super::default_value(decl).ok_or_else(|| CallError::Missing {
                 arg: decl.name.clone(),
                 index,
                 expected: decl.ty.to_string(),
                 schema: schema.to_string(),
-            })?),
-        }
+            })?,
+        });
     }
-    Ok(args)
+    Ok(())
 }
 
 /// Requires the keywords of a call to be distinct arguments after the positional ones.
-pub(super) fn check_keywords<'a>(
-    schema: &Schema,
-    positional: usize,
-    names: impl Iterator<Item = &'a str> + Clone,
-) -> Result<()> {
-    for (i, name) in names.clone().enumerate() {
+fn check_keywords(schema: &Schema, positional: usize, names: &[&str]) -> Result<()> {
+    for (i, &name) in names.iter().enumerate() {
         let twice = |index: usize, how| CallError::GivenTwice {
             arg: name.into(),
             index,
@@ -77,7 +92,7 @@ pub(super) fn check_keywords<'a>(
         if index < positional {
             return Err(twice(index, "by position and by keyword").into());
         }
-        if names.clone().take(i).any(|n| n == name) {
+        if names[..i].contains(&name) {
             return Err(twice(index, "by keyword").into());
         }
     }

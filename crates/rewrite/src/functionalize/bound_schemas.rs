@@ -27,15 +27,14 @@ pub(crate) fn bound_schemas<'g>(
         if !seen.insert(callee.id) {
             continue;
         }
-        match (graph.bound_schema(callee.id), facts.custom_schema(callee.op)) {
-            (Some(bound), Some(found)) if *bound != found => {
-                let (bound, found) = (bound.to_string(), found.to_string());
-                let error = FunctionalizeError::from(Reason::Redefined { bound, found });
-                return Err(error.at_statement(graph, at));
-            }
-            (Some(schema), _) => schemas.push((callee.op, schema.clone())),
-            (None, Some(schema)) => schemas.push((callee.op, schema)),
-            (None, None) => {}
+        let found = facts.custom_schema(callee.op);
+        if let Some(found) = &found {
+            graph.require_bound_schema(callee.id, found).map_err(|redefined| {
+                FunctionalizeError::from(Reason::from(redefined)).at_statement(graph, at)
+            })?;
+        }
+        if let Some(schema) = graph.bound_schema(callee.id).cloned().or(found) {
+            schemas.push((callee.op, schema));
         }
     }
     Ok(schemas)
