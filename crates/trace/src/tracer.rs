@@ -24,7 +24,7 @@ use std::sync::Arc;
 /// The state of one trace, as a dispatch mode.
 struct Tracer {
     tag: Arc<TraceTag>,
-    scope: Scope,
+    scope: Rc<Scope>,
     recorder: RefCell<Recorder>,
     /// With `propagate_real`: the real tensors that correspond to the traced ones.
     real_values: Option<RefCell<RealValues>>,
@@ -35,7 +35,7 @@ impl Mode for Tracer {
         // no borrow of the recorder is held while the fake kernel runs, since that is user code and
         // may call operators
         let call = self.recorder.borrow_mut().prepare(op, &args)?;
-        let outputs = fake::call(op, &call.fake_args, Some(&self.scope), loc);
+        let outputs = fake::call_in(op, &call.fake_args, Some(&self.scope), loc);
         let Some(real_values) = &self.real_values else {
             return self.recorder.borrow_mut().record(call, &args, outputs?, loc);
         };
@@ -134,6 +134,7 @@ impl TraceSession {
             }
         }
         let real_values = real_values.map(RefCell::new);
+        let scope = Rc::new(scope);
         let tracer = Tracer { tag, scope, recorder: RefCell::new(recorder), real_values };
         Ok(TraceSession {
             tracer: Rc::new(tracer),

@@ -52,7 +52,7 @@ pub use eval::Symbols;
 pub use poison::SharedError;
 pub(crate) use poly::gcd;
 pub use range::{ParseRangeError, Range};
-pub use refusal::Refusal;
+pub use refusal::{Refusal, Watch};
 pub use scope::Scope;
 pub use scope_data::{Assertion, Guard, Origin, ScopeData};
 pub use sym_bool::SymBool;

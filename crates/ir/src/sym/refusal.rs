@@ -98,14 +98,38 @@ impl Scope {
     /// Runs `f`, and removes and returns the first error of the decisions that `f` makes on this
     /// thread. An error that was recorded before stays.
     pub fn watch<R>(&self, f: impl FnOnce() -> R) -> (R, Option<Refusal>) {
-        let before = self.take_refusal();
+        let watch = self.watch_decisions();
         let result = f();
-        let found = self.take_refusal();
+        (result, watch.finish())
+    }
+
+    /// Begins to watch the decisions that this thread makes. Unlike [`Scope::watch`], this does not
+    /// move the result of what is watched, which is costly for results as large as a call's.
+    pub fn watch_decisions(&self) -> Watch<'_> {
+        Watch { scope: self, before: self.take_refusal() }
+    }
+}
+
+/// A watch of the decisions of a scope, made by [`Scope::watch_decisions`].
+#[must_use = "the errors that were recorded before are back only after `finish`"]
+#[derive(Debug)]
+pub struct Watch<'a> {
+    scope: &'a Scope,
+    /// The first error from before the watch.
+    before: Option<Refusal>,
+}
+
+impl Watch<'_> {
+    /// Ends the watch. Removes and returns the first error of the decisions that this thread made
+    /// meanwhile; an error that was recorded before, or on another thread, stays.
+    pub fn finish(self) -> Option<Refusal> {
+        let found = self.scope.take_refusal();
         let is_here = |r: &Refusal| r.thread == std::thread::current().id();
-        if let Some(stays) = before.as_ref().or(found.as_ref().filter(|r| !is_here(r))) {
-            self.shared().refusal.record(stays);
+        let elsewhere = || found.as_ref().filter(|r| !is_here(r));
+        if let Some(stays) = self.before.as_ref().or_else(elsewhere) {
+            self.scope.shared().refusal.record(stays);
         }
-        (result, found.filter(is_here))
+        found.filter(is_here)
     }
 }
 

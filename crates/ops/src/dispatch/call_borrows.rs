@@ -41,12 +41,17 @@ pub(crate) fn resolve_overlap(
             _ => name.clone(),
         }
     };
-    let refuse_self_overlap = |t: &Tensor, i: u16, position: usize| match t.meta().concrete() {
-        Some(c) if t.meta().dense_numel().is_none() && may_self_overlap(&c) => {
-            let (sizes, strides) = (c.sizes.to_vec(), c.strides.to_vec());
-            Err(AccessError::SelfOverlap { arg: name(i, position), sizes, strides })
+    let refuse_self_overlap = |t: &Tensor, i: u16, position: usize| {
+        if t.meta().dense_numel().is_some() {
+            return Ok(());
         }
-        _ => Ok(()),
+        match t.meta().concrete() {
+            Some(c) if may_self_overlap(&c) => {
+                let (sizes, strides) = (c.sizes.to_vec(), c.strides.to_vec());
+                Err(AccessError::SelfOverlap { arg: name(i, position), sizes, strides })
+            }
+            _ => Ok(()),
+        }
     };
     if let [i] = facts.mutated[..]
         && let Value::Tensor(target) = &args[usize::from(i)]
@@ -158,6 +163,9 @@ pub(crate) fn borrow_args_and_out<'a>(
                 t.storage()?.borrows.take(t, Access::Write, Holder::Argument { op, index })?;
             borrowed.count += 1;
         }
+    }
+    if state.facts.read.is_empty() {
+        return Ok(borrowed);
     }
     let written: SmallVec<[Tensor; 2]> = borrowed.written();
     for &index in &state.facts.read {

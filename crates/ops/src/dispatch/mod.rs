@@ -232,16 +232,16 @@ fn check_trace(
 ) -> Result<()> {
     let Some(slot) = t.slot() else { return Ok(()) };
     let tag = &slot.trace;
-    let trace = tag.name.clone();
+    let trace = || tag.name.clone();
     if tag.has_ended() {
-        return Err(TraceError::Ended { trace }.into());
+        return Err(TraceError::Ended { trace: trace() }.into());
     }
-    if tag.thread != std::thread::current().id() {
+    if !tag.is_of_this_thread() {
         return Err(TraceError::OtherThread { trace: tag.clone() }.into());
     }
     match current {
         Some(c) if std::sync::Arc::ptr_eq(c, tag) => Ok(()),
-        Some(c) => Err(TraceError::OtherTrace { trace, current: c.name.clone() }.into()),
+        Some(c) => Err(TraceError::OtherTrace { trace: trace(), current: c.name.clone() }.into()),
         // a kernel or a fake kernel runs without modes, and obtained a traced tensor by other means
         None => Err(AccessError::Traced.into()),
     }

@@ -5,6 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
 
+thread_local! {
+    /// The id of this thread. `std::thread::current` counts a reference, which takes longer.
+    static THREAD: ThreadId = std::thread::current().id();
+}
+
 /// A trace, as its tensors know it.
 #[derive(Debug)]
 pub struct TraceTag {
@@ -25,6 +30,13 @@ impl TraceTag {
             ended: AtomicBool::new(false),
             first_error: OnceLock::new(),
         })
+    }
+
+    /// Whether it belongs to the current thread.
+    pub(crate) fn is_of_this_thread(&self) -> bool {
+        // the local is gone while its thread ends
+        let here = THREAD.try_with(|id| *id).unwrap_or_else(|_| std::thread::current().id());
+        self.thread == here
     }
 
     /// Records an error of an operation, on whatever thread. The first error stays.

@@ -6,10 +6,9 @@
 //! the first pass binds those of today.
 
 use crate::error::{FunctionalizeError, Reason};
-use maquette_ir::functional_ops::Callee;
+use maquette_ir::functional_ops::{CALL, Callee};
 use maquette_ir::graph::{Graph, OpFacts, Stmt};
 use maquette_ir::schema::Schema;
-use rustc_hash::FxHashSet;
 use std::sync::Arc;
 
 /// The operators of a graph that can be defined anew, with their schemas.
@@ -20,11 +19,19 @@ pub(crate) fn bound_schemas<'g>(
     graph: &'g Graph,
     facts: &dyn OpFacts,
 ) -> Result<Vec<(&'g str, Arc<Schema>)>, FunctionalizeError> {
-    let (mut seen, mut schemas) = (FxHashSet::default(), Vec::new());
+    let (mut seen, mut schemas): (Vec<bool>, _) = (Vec::new(), Vec::new());
     for (at, stmt) in graph.body().iter().enumerate() {
         let Stmt::Node(node) = *stmt else { continue };
+        if seen.get(graph.op(node).index()) == Some(&true) {
+            continue;
+        }
         let callee = Callee::of(graph, node);
-        if !seen.insert(callee.id) {
+        let index = callee.id.index();
+        if index >= seen.len() {
+            seen.resize(index + 1, false);
+        }
+        // each node of `ir::call` names its own operator, so that name is never marked
+        if std::mem::replace(&mut seen[index], callee.op != CALL) {
             continue;
         }
         let found = facts.custom_schema(callee.op);

@@ -18,6 +18,12 @@ pub(crate) struct OpInfo {
     /// Its result has the elements of its first argument in row-major order.
     pub keeps_elements: bool,
     pub observes_storage: bool,
+    /// Its views may have elements that their tensor does not have.
+    pub view_may_exceed_base: bool,
+    /// The argument that is an offset from the start of its tensor's storage.
+    pub absolute_offset: Option<usize>,
+    /// The argument that requests a copy, of an operator that keeps elements.
+    pub copy_arg: Option<usize>,
     pub is_metadata_query: bool,
     pub write_model: WriteModel,
 }
@@ -57,11 +63,6 @@ impl<'g> OpInfoCache<'g> {
             .or_insert_with(|| facts.arg_index(graph.str(op), graph.str(name)))
     }
 
-    /// The number of the argument of this name, if the operator has one.
-    pub fn named_index(&self, op: &str, name: &str) -> Option<usize> {
-        self.facts.arg_index(op, name)
-    }
-
     /// The name of an argument in error messages.
     pub fn arg_name(&self, op: &str, arg: usize) -> String {
         self.facts.arg_name(op, arg).unwrap_or_else(|| format!("argument {arg}"))
@@ -70,21 +71,6 @@ impl<'g> OpInfoCache<'g> {
     /// Whether an operator takes an offset that counts from the start of its tensor's storage.
     pub fn has_absolute_offset(&self, op: &str) -> bool {
         self.facts.absolute_offset_arg(op).is_some()
-    }
-
-    /// Whether a node passes such an offset.
-    pub fn names_absolute_offset(&self, graph: &Graph, node: NodeId) -> bool {
-        let op = graph.op_name(node);
-        self.facts.absolute_offset_arg(op).is_some_and(|offset| {
-            let is_offset = |name: StrId| self.facts.arg_index(op, graph.str(name)) == Some(offset);
-            graph.args(node).len() > offset
-                || graph.kwargs(node).iter().any(|(name, _)| is_offset(*name))
-        })
-    }
-
-    /// Whether an operator's views may have elements that their tensor does not have.
-    pub fn view_may_exceed_base(&self, op: &str) -> bool {
-        self.facts.view_may_exceed_base(op)
     }
 
     /// The facts of a node's operator, for argument positions below `args`.
@@ -98,7 +84,13 @@ impl<'g> OpInfoCache<'g> {
             observes_strides: facts.observes_strides(name),
             uses_rng: facts.uses_rng(name),
             keeps_elements: facts.preserves_elements(name),
+            copy_arg: match facts.preserves_elements(name) {
+                true => facts.arg_index(name, "copy"),
+                false => None,
+            },
             observes_storage: facts.observes_storage(name),
+            view_may_exceed_base: facts.view_may_exceed_base(name),
+            absolute_offset: facts.absolute_offset_arg(name),
             is_metadata_query: facts.is_metadata_query(name),
             write_model: WriteModel::of(name, facts),
             ..OpInfo::default()

@@ -22,9 +22,10 @@ use crate::error::{CallError, Error, ErrorKind, FakeError, Result};
 use crate::library::{Op, OpState};
 use crate::mode;
 use crate::tensor::{Tensor, dims_text};
-use maquette_ir::sym::{DataDependent, Range, Refusal, Scope, SymError, SymInt};
+use maquette_ir::sym::{DataDependent, Range, Refusal, Scope, SymError, SymInt, Watch};
 use maquette_ir::{Layout, Loc};
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// A fake kernel over boxed arguments.
@@ -49,7 +50,7 @@ pub type FakeFn = Arc<dyn Fn(&FakeCtx, &[Value]) -> Result<Outputs> + Send + Syn
 /// }
 /// ```
 pub struct FakeCtx {
-    scope: Option<Scope>,
+    scope: Option<Rc<Scope>>,
     op: Op,
     loc: Loc,
     fresh: RefCell<Vec<SymInt>>,
@@ -151,7 +152,7 @@ thread_local! {
     static DEPTH: Cell<usize> = const { Cell::new(0) };
     /// The scope of the trace for which fake code is running. Operators called by composites and by
     /// fake kernels inherit this scope.
-    static SCOPE: RefCell<Option<Scope>> = const { RefCell::new(None) };
+    static SCOPE: RefCell<Option<Rc<Scope>>> = const { RefCell::new(None) };
 }
 
 /// Runs an operator on metadata: arguments and outputs are fake tensors. Omitted arguments have
@@ -160,6 +161,14 @@ thread_local! {
 /// # Errors
 /// The operator has no fake kernel, or the fake kernel fails or breaks its contract.
 pub fn call(op: Op, args: &[Value], scope: Option<&Scope>, loc: Loc) -> Result<Outputs> {
+    call_in(op, args, scope.map(|scope| Rc::new(scope.clone())).as_ref(), loc)
+}
+
+/// As [`call`], for a caller that makes many calls in one scope: this counts no atomic references.
+///
+/// # Errors
+/// As [`call`].
+pub fn call_in(op: Op, args: &[Value], scope: Option<&Rc<Scope>>, loc: Loc) -> Result<Outputs> {
     let state = op.state()?;
     let completed: Args;
     let args = if args.len() == state.schema.args.len() {
@@ -176,9 +185,10 @@ pub fn call(op: Op, args: &[Value], scope: Option<&Scope>, loc: Loc) -> Result<O
         match state.builtin {
             Some(def) if state.fake.is_none() => {
                 // a rule may try a decision and go on; a failure that counts is the rule's result
-                let rule = || mode::on_behalf_of(loc, || def.fake(&cx, &state, args));
-                let outputs = watch_decisions(&cx, rule).0.and_then(well_formed);
-                outputs.map_err(|e| cx.decided_by_caller(e))
+                let watch = cx.scope.as_deref().map(Scope::watch_decisions);
+                let outputs = mode::on_behalf_of(loc, || def.fake(&cx, &state, args));
+                drop(watch.and_then(Watch::finish));
+                outputs.and_then(well_formed).map_err(|e| cx.decided_by_caller(e))
             }
             _ => custom(&cx, &state, args),
         }
@@ -190,17 +200,6 @@ pub fn call(op: Op, args: &[Value], scope: Option<&Scope>, loc: Loc) -> Result<O
 /// error.
 pub fn without_data<T>(f: impl FnOnce() -> T) -> T {
     within(None, |_| f())
-}
-
-/// Runs `f`, and returns the first error of the decisions in it.
-fn watch_decisions<T>(cx: &FakeCtx, f: impl FnOnce() -> T) -> (T, Option<Error>) {
-    match &cx.scope {
-        Some(scope) => {
-            let (result, refused) = scope.watch(f);
-            (result, refused.map(|r| decision_failed(&r)))
-        }
-        None => (f(), None),
-    }
 }
 
 /// The error of a decision, with its line.
@@ -215,10 +214,10 @@ pub fn decision_failed(refusal: &Refusal) -> Error {
 /// As [`without_data`], but sizes are expressions of a scope, and a size that depends on data
 /// becomes a symbol of it.
 pub fn without_data_in<T>(scope: &Scope, f: impl FnOnce() -> T) -> T {
-    within(Some(scope), |_| f())
+    within(Some(&Rc::new(scope.clone())), |_| f())
 }
 
-fn within<T>(scope: Option<&Scope>, f: impl FnOnce(Option<Scope>) -> T) -> T {
+fn within<T>(scope: Option<&Rc<Scope>>, f: impl FnOnce(Option<Rc<Scope>>) -> T) -> T {
     let scope = scope.cloned().or_else(|| SCOPE.with_borrow(Clone::clone));
     let outer = SCOPE.replace(scope.clone());
     DEPTH.set(DEPTH.get() + 1);
@@ -248,7 +247,7 @@ pub(crate) fn is_running() -> bool {
     DEPTH.get() != 0
 }
 
-struct Restore(Option<Scope>);
+struct Restore(Option<Rc<Scope>>);
 
 impl Drop for Restore {
     fn drop(&mut self) {
@@ -270,10 +269,13 @@ fn custom(cx: &FakeCtx, state: &OpState, args: &[Value]) -> Result<Outputs> {
         };
         return generated(state, args).ok_or_else(missing);
     };
-    let run = || mode::in_user_code(|| panics::catch("fake kernel", || (fake.f)(cx, args)));
-    let ((outputs, refused), discarded) = failures::watch(|| watch_decisions(cx, run));
+    let watch = cx.scope.as_deref().map(Scope::watch_decisions);
+    let (outputs, discarded) = failures::watch(|| {
+        mode::in_user_code(|| panics::catch("fake kernel", || (fake.f)(cx, args)))
+    });
+    let refused = watch.and_then(Watch::finish);
     let outputs = outputs?;
-    if let Some(e) = discarded.or(refused) {
+    if let Some(e) = discarded.or_else(|| refused.map(|r| decision_failed(&r))) {
         return Err(e);
     }
     crate::dispatch::check_returns(state, args, &outputs).map_err(|e| match e.kind() {

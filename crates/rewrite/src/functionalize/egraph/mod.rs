@@ -111,14 +111,10 @@ pub(crate) fn optimize(
         leaves,
         no_signed_zeros: options.no_signed_zeros,
     };
-    let used = RULES
-        .iter()
-        .map(|r| options.only.as_ref().is_none_or(|only| only.iter().any(|n| n == r.name)))
-        .collect();
     let mut saturation = Saturation {
         worklist: Worklist::new(cx, 2 * value_graph.nodes.len()),
         stop_at: options.stop_at,
-        used,
+        enabled: EnabledRules::of(options),
         applied_by_rule: vec![0; RULES.len()],
         stats: RewriteStats { stopped: "saturated", ..RewriteStats::default() },
     };
@@ -155,13 +151,36 @@ pub(crate) fn optimize(
     Ok((lifted, stats))
 }
 
+/// The rules that the options enable, by the kind of term that they apply to, as positions in
+/// `RULES`.
+struct EnabledRules {
+    calls: Box<[usize]>,
+    views: Box<[usize]>,
+    stores: Box<[usize]>,
+}
+
+impl EnabledRules {
+    fn of(options: &Options) -> EnabledRules {
+        let is_enabled =
+            |r: &Rule| options.only.as_ref().is_none_or(|only| only.iter().any(|n| n == r.name));
+        let enabled = |applies: fn(&Apply) -> bool| {
+            let rules = RULES.iter().enumerate();
+            rules.filter(|(_, r)| applies(&r.apply) && is_enabled(r)).map(|(i, _)| i).collect()
+        };
+        EnabledRules {
+            calls: enabled(|a| matches!(a, Apply::Call(_))),
+            views: enabled(|a| matches!(a, Apply::View(_))),
+            stores: enabled(|a| matches!(a, Apply::Store(_))),
+        }
+    }
+}
+
 /// A saturation in progress.
 struct Saturation<'f> {
     worklist: Worklist<'f>,
     /// Stop after this many merges by rules, to bisect a wrong rewrite.
     stop_at: Option<u64>,
-    /// For each rule: whether the options enable it.
-    used: Vec<bool>,
+    enabled: EnabledRules,
     /// By rule.
     applied_by_rule: Vec<u64>,
     stats: RewriteStats,
@@ -211,42 +230,60 @@ impl Saturation<'_> {
             match term {
                 Term::Call(call, operands) => {
                     let site = CallSite::new(&mut self.worklist, call, operands);
-                    self.each(id, |rule, s, found| {
-                        if let Apply::Call(f) = rule {
-                            f(s, &site, found)
-                        }
-                    });
+                    self.each(
+                        id,
+                        |e| &e.calls,
+                        |rule, s, found| {
+                            if let Apply::Call(f) = rule {
+                                f(s, &site, found)
+                            }
+                        },
+                    );
                 }
                 Term::View(..) | Term::Scatter(..) if self.worklist.len() > terms => {
                     self.stats.stopped = "size"
                 }
                 Term::View(v, [b]) => {
                     let Some(view) = View::new(&self.worklist, id, v, b) else { continue };
-                    self.each(id, |rule, s, found| {
-                        if let Apply::View(f) = rule {
-                            f(s, &view, found)
-                        }
-                    });
+                    self.each(
+                        id,
+                        |e| &e.views,
+                        |rule, s, found| {
+                            if let Apply::View(f) = rule {
+                                f(s, &view, found)
+                            }
+                        },
+                    );
                 }
                 Term::Scatter(v, [b, x]) => {
                     let store = Store::new(&self.worklist, v, b, x);
-                    self.each(id, |rule, s, found| {
-                        if let Apply::Store(f) = rule {
-                            f(s, &store, found)
-                        }
-                    });
+                    self.each(
+                        id,
+                        |e| &e.stores,
+                        |rule, s, found| {
+                            if let Apply::Store(f) = rule {
+                                f(s, &store, found)
+                            }
+                        },
+                    );
                 }
                 Term::Input(_) | Term::Const(_) | Term::Proj(..) => {}
             }
         }
     }
 
-    /// Applies every enabled rule to a term, and merges the terms that it finds with the term's
-    /// class.
-    fn each(&mut self, id: Id, mut apply: impl FnMut(&Apply, &mut Worklist<'_>, &mut Found)) {
+    /// Applies the enabled rules of one kind to a term, and merges the terms that they find with
+    /// the term's class.
+    fn each(
+        &mut self,
+        id: Id,
+        kind: impl Fn(&EnabledRules) -> &[usize],
+        mut apply: impl FnMut(&Apply, &mut Worklist<'_>, &mut Found),
+    ) {
         let mut found = Found::new();
         let from = self.worklist.origin(usize::from(id));
-        for (number, rule) in RULES.iter().enumerate().filter(|(n, _)| self.used[*n]) {
+        for &number in kind(&self.enabled) {
+            let rule = &RULES[number];
             apply(&rule.apply, &mut self.worklist, &mut found);
             self.worklist.mark(rule.plain, from);
             for equal in found.drain(..) {

@@ -117,8 +117,12 @@ impl<'f> Worklist<'f> {
     /// Labels the terms that were added since the last call: whether they are plain, and the node
     /// of the program that they come from.
     pub fn mark(&mut self, plain: bool, origin: u32) {
-        self.plain.resize(self.len(), plain);
-        self.origins.resize(self.len(), origin);
+        let terms = self.len();
+        // most applications of rules add nothing
+        if terms > self.plain.len() {
+            self.plain.resize(terms, plain);
+            self.origins.resize(terms, origin);
+        }
     }
 
     /// The node of the program that a term is, or was derived from.

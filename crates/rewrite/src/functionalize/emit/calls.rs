@@ -154,8 +154,8 @@ impl Emit<'_> {
             return Ok(value);
         };
         let strides_of = |b: &GraphBuilder, ty| b.tensor_type(ty).map(|t| t.strides.clone());
-        let strides =
-            strides_of(&self.builder, ty).ok_or(Reason::Internal("a tensor type is missing"))?;
+        let strides = strides_of(&self.builder, ty)
+            .ok_or_else(|| Reason::Internal("a tensor type is missing"))?;
         let has_strides = match self.builder.value_type(value) {
             Some(ValueType::Tensor(own)) => {
                 strides_of(&self.builder, own).as_ref() == Some(&strides)
@@ -179,7 +179,14 @@ impl Emit<'_> {
     }
 
     fn str(&mut self, name: Name) -> StrId {
-        self.builder.intern(self.memory.interner.str(name))
+        let known = self.names.get(name.0 as usize).copied().flatten();
+        known.unwrap_or_else(|| {
+            let str = self.builder.intern(self.memory.interner.str(name));
+            if let Some(known) = self.names.get_mut(name.0 as usize) {
+                *known = Some(str);
+            }
+            str
+        })
     }
 
     fn arg(&mut self, call_arg: &CallArg, operands: &[ValueId]) -> Arg {

@@ -13,7 +13,7 @@ use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::functional_ops;
 use maquette_ir::functional_program::{FunctionalGraph, Output, RewriteStats};
 use maquette_ir::graph::{
-    Arg, Graph, GraphBuilder, NodeId, ResultSpec, TensorType, TypeId, ValueId, ValueType,
+    Arg, Graph, GraphBuilder, NodeId, ResultSpec, StrId, TensorType, TypeId, ValueId, ValueType,
 };
 use maquette_ir::schema::Schema;
 use maquette_ir::sym::SymTable;
@@ -34,6 +34,10 @@ struct Emit<'a> {
     types: FxHashMap<MetaId, TypeId>,
     /// The arguments sizes, strides and offset of each view. Nodes share the lists.
     specs: FxHashMap<SpecId, [Arg; 3]>,
+    /// By interned name: the string of the new graph.
+    names: Vec<Option<StrId>>,
+    view_op: StrId,
+    scatter_op: StrId,
     calls: Rc<Calls>,
     /// By call: the strides of its results in eager execution, if recorded.
     result_strides: Rc<Vec<Option<Layouts>>>,
@@ -56,9 +60,13 @@ pub(crate) fn emit(
     stats: RewriteStats,
 ) -> Result<FunctionalGraph> {
     let Lifted { mut memory, outputs, output_values } = lifted;
+    let mut builder = GraphBuilder::new(graph.name());
     let mut e = Emit {
         graph,
-        builder: GraphBuilder::new(graph.name()),
+        names: vec![None; memory.interner.names.len()],
+        view_op: builder.intern(functional_ops::VIEW),
+        scatter_op: builder.intern(functional_ops::SCATTER),
+        builder,
         values: Vec::new(),
         types: FxHashMap::default(),
         specs: FxHashMap::default(),
@@ -233,7 +241,7 @@ impl Emit<'_> {
         Ok(self.values[of.index()]
             .get(i)
             .copied()
-            .ok_or(Reason::Internal("a value is used before it is emitted"))?)
+            .ok_or_else(|| Reason::Internal("a value is used before it is emitted"))?)
     }
 
     fn view_args(&mut self, spec: SpecId) -> [Arg; 3] {
@@ -255,8 +263,7 @@ impl Emit<'_> {
         let made = match self.memory.value_graph.node(id).clone() {
             Node::View(spec, base) => {
                 let [sizes, strides, offset] = self.view_args(spec);
-                let (op, ty) =
-                    (self.builder.intern(functional_ops::VIEW), self.value_type(origin.kind)?);
+                let (op, ty) = (self.view_op, self.value_type(origin.kind)?);
                 let base = Arg::Value(self.value(base)?);
                 self.builder.node(
                     op,
@@ -268,8 +275,7 @@ impl Emit<'_> {
             }
             Node::Scatter(spec, base, from) => {
                 let [sizes, strides, offset] = self.view_args(spec);
-                let (op, ty) =
-                    (self.builder.intern(functional_ops::SCATTER), self.value_type(origin.kind)?);
+                let (op, ty) = (self.scatter_op, self.value_type(origin.kind)?);
                 let (base, from) = (Arg::Value(self.value(base)?), Arg::Value(self.value(from)?));
                 self.builder.node(
                     op,

@@ -4,8 +4,10 @@
 use super::memory_ssa::{Handle, StorageOrigin};
 use super::{Lift, Operand};
 use crate::error::{Reason, Result};
-use crate::functionalize::value_graph::{CallArg, CallKey, Id, Kind, Layouts, Node, ResultKind};
-use maquette_ir::graph::{Arg, NodeId, Res, ValueId, ValueType};
+use crate::functionalize::value_graph::{
+    CallArg, CallKey, Id, Kind, Layouts, Name, Node, ResultKind,
+};
+use maquette_ir::graph::{Arg, NodeId, Res, StrId, ValueId, ValueType};
 use maquette_ir::sym::Expr;
 use smallvec::SmallVec;
 
@@ -38,7 +40,7 @@ impl Lift<'_> {
             graph.args(node).iter().map(|&a| self.call_arg(a, &mut number)).collect();
         let mut kwargs = Vec::with_capacity(graph.kwargs(node).len());
         for &(name, a) in graph.kwargs(node) {
-            let name = self.memory.interner.name(graph.str(name));
+            let name = self.name(name);
             kwargs.push((name, self.call_arg(a, &mut number)));
         }
         let mut leaves: SmallVec<[Option<ValueId>; 4]> = SmallVec::new();
@@ -67,7 +69,7 @@ impl Lift<'_> {
         let strides =
             Some(if strides.iter().all(Option::is_none) { Box::default() } else { strides });
         let key = CallKey {
-            op: self.memory.interner.name(op),
+            op: self.name(graph.op(node)),
             args: args.into_boxed_slice(),
             kwargs: kwargs.into(),
             mutates: !mutated.is_empty(),
@@ -101,6 +103,19 @@ impl Lift<'_> {
         Ok(())
     }
 
+    /// The interned name that is a string of the graph.
+    fn name(&mut self, text: StrId) -> Name {
+        let known = self.names.get(text.index()).copied().flatten();
+        known.unwrap_or_else(|| {
+            let name = self.memory.interner.name(self.graph.str(text));
+            if text.index() >= self.names.len() {
+                self.names.resize(text.index() + 1, None);
+            }
+            self.names[text.index()] = Some(name);
+            name
+        })
+    }
+
     /// The recorded strides of a tensor that is not row-major, simplified as sizes are.
     fn recorded_strides(&mut self, v: ValueId) -> Option<Box<[Expr]>> {
         let graph = self.graph;
@@ -130,7 +145,7 @@ impl Lift<'_> {
             Arg::Int(e) => CallArg::Int(e),
             Arg::Float(x) => CallArg::Float(x),
             Arg::Bool(b) => CallArg::Bool(b),
-            Arg::Str(s) => CallArg::Str(self.memory.interner.name(self.graph.str(s))),
+            Arg::Str(s) => CallArg::Str(self.name(s)),
             Arg::DType(d) => CallArg::DType(d),
             Arg::Device(d) => CallArg::Device(d),
             Arg::Layout(l) => CallArg::Layout(l),

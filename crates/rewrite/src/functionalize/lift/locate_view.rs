@@ -7,7 +7,6 @@
 
 use super::memory_ssa::{Handle, LiftedStmt, Storage, StorageOrigin};
 use super::requirements::Requirement;
-use super::shared_memory::INPUT;
 use super::{Lift, LiftedValue};
 use crate::error::{CopyCause, Reason, Result};
 use crate::functionalize::value_graph::SpecId;
@@ -58,11 +57,18 @@ impl Lift<'_> {
             .map(|_| Requirement::MemoryOrder(v)))
     }
 
-    /// Binds `v` as a view of the storage of `of`. `op` is the operator that returned it.
+    /// Binds `v` as a view of the storage of `of`. `op` is the operator that returned it, and
+    /// `may_exceed` tells whether its views may have elements that their tensor does not have.
     ///
     /// # Errors
     /// The view has another dtype, or cannot be located in the storage.
-    pub(crate) fn view(&mut self, v: ValueId, of: Handle, op: &str) -> Result<()> {
+    pub(crate) fn view(
+        &mut self,
+        v: ValueId,
+        of: Handle,
+        op: &str,
+        may_exceed: bool,
+    ) -> Result<()> {
         let ValueType::Tensor(ty) = self.graph.value_type(v) else {
             let detail = "it returns a tensor, but the graph declares another type";
             return Err(Reason::Malformed { op: op.into(), detail }.into());
@@ -96,8 +102,7 @@ impl Lift<'_> {
                 }
             }
         };
-        if op != INPUT
-            && self.ops.view_may_exceed_base(op)
+        if may_exceed
             && self.memory.interner.contained_in(region, whole) != TriBool::Yes
             && !fault_injected(Fault::ViewsReachAnything)
         {
@@ -108,15 +113,17 @@ impl Lift<'_> {
     }
 
     /// The reason that the result of an operator such as `reshape`, which keeps its argument's
-    /// elements, must be a copy; `None` if it can be a view.
+    /// elements, must be a copy; `None` if it can be a view. `copy_arg` is the position of the
+    /// operator's argument `copy`.
     pub(crate) fn copy_cause(
         &mut self,
         node: NodeId,
         v: ValueId,
         of: Handle,
+        copy_arg: Option<usize>,
     ) -> Result<Option<CopyCause>> {
         let ValueType::Tensor(ty) = self.graph.value_type(v) else { return Ok(None) };
-        if self.requests_copy(node) {
+        if self.requests_copy(node, copy_arg) {
             return Ok(Some(CopyCause::Requested));
         }
         if self.graph.type_of(ty).dtype != self.graph.type_of(of.ty).dtype {
@@ -128,15 +135,12 @@ impl Lift<'_> {
         Ok((!in_order).then_some(CopyCause::Elements))
     }
 
-    /// Whether a call has the argument `copy=true`.
-    fn requests_copy(&mut self, node: NodeId) -> bool {
+    /// Whether a call has the argument `copy=true`, whose position is `copy_arg`.
+    fn requests_copy(&self, node: NodeId, copy_arg: Option<usize>) -> bool {
         let graph = self.graph;
         let by_name =
             graph.kwargs(node).iter().find(|(name, _)| graph.str(*name) == "copy").map(|(_, a)| *a);
-        let by_position = || {
-            let index = self.ops.named_index(graph.op_name(node), "copy")?;
-            graph.args(node).get(index).copied()
-        };
+        let by_position = || graph.args(node).get(copy_arg?).copied();
         by_name.or_else(by_position) == Some(Arg::Bool(true))
     }
 

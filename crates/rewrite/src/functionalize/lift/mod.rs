@@ -22,7 +22,7 @@ mod storage_layout;
 
 use crate::error::{Reason, Result};
 use crate::functionalize::op_info::OpInfoCache;
-use crate::functionalize::value_graph::{Id, Interner, Kind, MetaId, Node, SpecId};
+use crate::functionalize::value_graph::{Id, Interner, Kind, MetaId, Name, Node, SpecId};
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::graph::{Arg, Graph, NodeId, OpFacts, Stmt, ValueId, ValueType};
 use maquette_ir::sym::Expr;
@@ -58,6 +58,8 @@ pub(crate) struct Lift<'g> {
     pub values: Vec<Option<LiftedValue>>,
     /// By type of the graph: the metadata, and the region of memory once it has been computed.
     pub types: Vec<Option<(MetaId, Option<SpecId>)>>,
+    /// By string of the graph: the interned name, once it is interned.
+    names: Vec<Option<Name>>,
     /// The values from which `bind` statements read symbols.
     sources: FxHashSet<ValueId>,
     pub requirements: &'g Requirements,
@@ -91,6 +93,7 @@ pub(crate) fn lift(
         ),
         values: vec![None; graph.values().len()],
         types: vec![None; graph.type_count()],
+        names: Vec::new(),
         requirements,
         discovered: Vec::new(),
     };
@@ -154,6 +157,17 @@ type Operands = SmallVec<[Operand; 4]>;
 /// For each result: the argument that it is or views.
 type Aliases = SmallVec<[Option<usize>; 4]>;
 
+/// The facts of an operator about the views that it returns.
+#[derive(Clone, Copy)]
+struct ViewFacts {
+    /// A view has the elements of the first argument, in order.
+    keep_elements: bool,
+    /// The argument that requests a copy.
+    copy_arg: Option<usize>,
+    /// A view may have elements that its tensor does not have.
+    may_exceed_base: bool,
+}
+
 impl Lift<'_> {
     pub(crate) fn kind(&mut self, ty: ValueType) -> Kind {
         match ty {
@@ -199,8 +213,13 @@ impl Lift<'_> {
         }
         let (observes_strides, uses_rng, has_effect) =
             (op_info.observes_strides, op_info.uses_rng, op_info.has_effect);
-        let (keeps_elements, is_metadata_query, write_model) =
-            (op_info.keeps_elements, op_info.is_metadata_query, op_info.write_model);
+        let (absolute_offset, is_metadata_query, write_model) =
+            (op_info.absolute_offset, op_info.is_metadata_query, op_info.write_model);
+        let views = ViewFacts {
+            keep_elements: op_info.keeps_elements,
+            copy_arg: op_info.copy_arg,
+            may_exceed_base: op_info.view_may_exceed_base,
+        };
         let aliases: Aliases = match graph.copies(node) {
             true => SmallVec::new(),
             false => (0..graph.results(node).len()).map(|i| op_info.alias(i)).collect(),
@@ -209,7 +228,9 @@ impl Lift<'_> {
         let written: SmallVec<[usize; 2]> = (0..arg_count).filter(|&i| op_info.writes(i)).collect();
         let mutated = self.mutated_args(&operands, &written)?;
         self.check_mutated_args(op, &mutated)?;
-        self.note_absolute_offset(node, &operands);
+        if let Some(offset) = absolute_offset {
+            self.note_absolute_offset(node, offset, &operands);
+        }
         let is_mutated = |arg: usize| mutated.iter().any(|(a, _)| *a == arg);
         let all_views = graph
             .results(node)
@@ -234,7 +255,7 @@ impl Lift<'_> {
             };
             self.call(node, call, |i| alias(i).is_some_and(is_mutated))?;
         }
-        self.bind_views(node, &operands, &aliases, keeps_elements)
+        self.bind_views(node, &operands, &aliases, views)
     }
 
     /// The operands of a node in order, those in lists and keyword arguments included.
@@ -273,10 +294,15 @@ impl Lift<'_> {
     }
 
     /// An absolute offset counts from the start of the storage (`as_strided`). The start of an
-    /// external tensor's storage is known only if the run checks where the tensor begins.
-    fn note_absolute_offset(&mut self, node: NodeId, operands: &[Operand]) {
+    /// external tensor's storage is known only if the run checks where the tensor begins. `offset`
+    /// is the number of the argument.
+    fn note_absolute_offset(&mut self, node: NodeId, offset: usize, operands: &[Operand]) {
         let graph = self.graph;
-        if self.ops.names_absolute_offset(graph, node) {
+        let by_name = graph
+            .kwargs(node)
+            .iter()
+            .any(|&(name, _)| self.ops.keyword_index(graph, graph.op(node), name) == Some(offset));
+        if graph.args(node).len() > offset || by_name {
             let is_external = |o: &Operand| match self.lifted(o.value) {
                 Ok(LiftedValue::Tensor(t)) => {
                     self.memory.storages[t.storage].origin != StorageOrigin::Fresh
@@ -293,7 +319,7 @@ impl Lift<'_> {
         node: NodeId,
         operands: &[Operand],
         aliases: &Aliases,
-        keeps_elements: bool,
+        views: ViewFacts,
     ) -> Result<()> {
         let graph = self.graph;
         let op = graph.op_name(node);
@@ -309,10 +335,12 @@ impl Lift<'_> {
             };
             for v in r.values().iter() {
                 // The operator returns a view only if it can, and this call must have copied.
-                if keeps_elements && let Some(why) = self.copy_cause(node, v, of)? {
+                if views.keep_elements
+                    && let Some(why) = self.copy_cause(node, v, of, views.copy_arg)?
+                {
                     return Err(Reason::Copies { op: op.into(), why }.into());
                 }
-                self.view(v, of, op)?;
+                self.view(v, of, op, views.may_exceed_base)?;
             }
         }
         Ok(())

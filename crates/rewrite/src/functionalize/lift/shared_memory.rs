@@ -15,7 +15,7 @@ use maquette_ir::view::ViewSpec;
 use smallvec::SmallVec;
 
 /// Stands for an operator's name in errors about the view of shared memory that an input is.
-pub(super) const INPUT: &str = "an input";
+const INPUT: &str = "an input";
 
 impl Lift<'_> {
     /// Creates the storage of a group of inputs that share memory, and binds the inputs to views of
@@ -107,7 +107,7 @@ impl Lift<'_> {
         let storage = self.memory.storages.len() - 1;
         for (v, ty) in inputs {
             let whole = Handle { storage, spec: region, meta, ty };
-            self.view(v, whole, INPUT)?;
+            self.view(v, whole, INPUT, false)?;
         }
         Ok(())
     }

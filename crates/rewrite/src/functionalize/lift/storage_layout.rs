@@ -100,7 +100,7 @@ impl Lift<'_> {
                             .memory
                             .interner
                             .all(meta)
-                            .ok_or(Reason::Overflow("the sizes of a tensor"))?;
+                            .ok_or_else(|| Reason::Overflow("the sizes of a tensor"))?;
                         StorageLayout {
                             region: self.region(ty)?,
                             spec,
@@ -215,6 +215,6 @@ impl Lift<'_> {
             .get(v.index())
             .copied()
             .flatten()
-            .ok_or(Reason::Internal("a value is used before it is defined"))?)
+            .ok_or_else(|| Reason::Internal("a value is used before it is defined"))?)
     }
 }
