@@ -61,8 +61,14 @@ fn strided_metas(args: &[Value]) -> Result<Metas> {
             dims_text(base.sizes())
         )
     })?;
+    // A tensor without elements may be declared with any strides, but has none that are negative.
+    let is_empty = base.sizes().iter().any(|n| n.as_i64() == Some(0));
+    let valid = |s: &SymInt| match s.as_i64() {
+        Some(..0) if is_empty => SymInt::from(0),
+        _ => *s,
+    };
     Ok(smallvec![Meta {
-        strides: strides.into(),
+        strides: strides.iter().map(valid).collect(),
         ..fresh(base, base.sizes().into(), base.dtype())
     }])
 }
