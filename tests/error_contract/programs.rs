@@ -1,6 +1,8 @@
 //! Traces, their graphs, and runs.
 
 use super::*;
+use maquette::library::Facts;
+use maquette::rewrite::{Options, functionalize};
 use std::sync::OnceLock;
 
 fn symbolic() -> TraceOptions {
@@ -87,6 +89,19 @@ pub fn mutation() -> Vec<Row> {
             "a mutated view of a data-dependent size",
             "allowed: what must hold of the size is asserted when the graph runs",
         ),
+        fails!("a view whose size is known only from the view", {
+            let head = ops::custom_op("err::head")
+                .schema("(Tensor(a) x) -> Tensor(a)")
+                .kernel(|x: &Tensor| -> Result<Tensor> { Ok(x.slice(0, 0..2)) })
+                .register()?;
+            head.register_fake(|cx: &FakeCtx, x: &Tensor| -> Result<Tensor> {
+                Ok(x.narrow(0, 0i64, cx.new_dynamic_size_in(0, 3)?))
+            })?;
+            let model =
+                move |x: Tensor| -> Result<Tensor> { head.call(args![&x])?[0].tensor().cloned() };
+            let traced = trace(model, x())?;
+            functionalize(traced.graph(), &Facts, &Options::new()).map_err(Error::other)
+        }),
         without("`out=` into a strided tensor", "allowed"),
         without(
             "derivatives and batching rules: missing, for mutating operators, of another number \

@@ -56,6 +56,7 @@ fn every_form_of_a_program_leaves_the_same() {
         let runs = test.operators.is_empty()
             && graph.consts().is_empty()
             && !test.expected.starts_with("error: ")
+            && !test.expected.contains("\nno plan: ")
             && !test.input.contains("sharing=");
         let Some(_) = inputs(&graph).filter(|_| runs) else { continue };
         let f = functionalize(&graph, &Facts, &test.options).unwrap();

@@ -151,7 +151,15 @@ impl<'g> BufferedFrame<'g> {
     fn concrete_layout(&self, spec: &ViewSpec) -> Result<ConcreteLayout> {
         let sizes = spec.dims().iter().map(|d| self.eval(d.size)).collect::<Result<_>>()?;
         let strides = spec.dims().iter().map(|d| self.eval(d.stride)).collect::<Result<_>>()?;
-        Ok((self.eval(spec.offset())?, sizes, strides))
+        let mut layout: ConcreteLayout = (self.eval(spec.offset())?, sizes, strides);
+        let (offset, sizes, strides) = &mut layout;
+        if sizes.contains(&0) {
+            // The offset of an empty view may be outside the buffer, which is then also empty. No
+            // run checks the strides that the graph declares for it.
+            *offset = 0;
+            strides.iter_mut().for_each(|stride| *stride = (*stride).max(0));
+        }
+        Ok(layout)
     }
 
     /// A tensor that starts at a buffer's first element. The first use allocates the buffer.
@@ -200,8 +208,7 @@ impl<'g> BufferedFrame<'g> {
     fn tensor(&mut self, view: &BufferView) -> Result<Tensor> {
         let (offset, sizes, strides) = self.concrete_layout(&view.spec)?;
         let base = self.buffer(view.buffer)?;
-        // The offset of an empty view may be outside the buffer, which is then also empty.
-        let start = base.storage_offset() + if sizes.contains(&0) { 0 } else { offset };
+        let start = base.storage_offset() + offset;
         Ok(base.as_strided(sizes.to_vec(), strides.to_vec(), Some(start)).ok()?.clone())
     }
 

@@ -212,3 +212,26 @@ fn inputs_are_checked_in_every_mode() {
         assert!(matches!(e.kind(), ErrorKind::Run(RunError::Input { .. })), "{e}");
     }
 }
+
+#[test]
+fn a_tensor_without_elements_may_be_declared_with_any_layout() {
+    let forms = Forms::of(graph(
+        "graph g(%x: f32[n]) -> (f32[n - 2] strides [-n] offset -n, bool, f32[n - 2] strides [-n])
+          where n in [0, oo)
+        {
+            %v: f32[n - 2] strides [-n] offset -n = aten::slice.Tensor(%x, 0, 2)
+            %written: f32[n - 2] strides [-n] offset -n = aten::mul_.Scalar(%v, 10.0)
+            %neg: f32[n - 2] strides [-n] = aten::neg(%v)
+            %equal: bool = aten::equal(%neg, %v)
+            return %v, %equal, %neg
+        }",
+    ));
+    for mode in forms.modes() {
+        let x = Value::from(Tensor::from([1.0f32, 2.0]));
+        let results = Interpreter::new(mode).run(&[x]).unwrap().results;
+        let [Value::Tensor(v), Value::Bool(true), Value::Tensor(neg)] = results.as_slice() else {
+            panic!("{results:?}")
+        };
+        assert_eq!((values(v), values(neg)), (vec![], vec![]));
+    }
+}

@@ -70,6 +70,18 @@ pub enum Reason {
         /// Why no view will do.
         why: CopyCause,
     },
+    /// A symbol is bound from a size of a view. A functional program makes a view with sizes that it
+    /// knows beforehand.
+    #[error(
+        "{op} returns an argument, or a view of one, whose size `{symbol}` is known only from the \
+            result itself; compute the size before the call, or return a copy"
+    )]
+    SizeFromView {
+        /// The operator.
+        op: String,
+        /// The symbol.
+        symbol: String,
+    },
     /// A call gives an argument by a name that its operator does not have, or by any name where the
     /// operator is not registered.
     #[error("{op} has no argument `{name}`")]

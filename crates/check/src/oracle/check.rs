@@ -99,6 +99,7 @@ fn functionalize_refusal(why: &Reason) -> Option<&'static str> {
         Reason::UnresolvedView { .. } => {
             Some("a view whose elements cannot be determined from symbolic sizes")
         }
+        Reason::SizeFromView { .. } => Some("a view whose size is known only from the view itself"),
         Reason::Reinterpreted { .. } | Reason::SharedDtypes { .. } => {
             Some("memory viewed as two dtypes")
         }

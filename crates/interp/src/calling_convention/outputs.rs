@@ -25,7 +25,13 @@ impl ResultLayout {
             return Err(Error::value("a returned layout is not a list of integers"));
         };
         let (sizes, strides) = rest.split_at(rest.len() / 2);
-        Ok(ResultLayout { offset, sizes: sizes.to_vec(), strides: strides.to_vec() })
+        let mut layout = ResultLayout { offset, sizes: sizes.to_vec(), strides: strides.to_vec() };
+        if sizes.contains(&0) {
+            // An empty tensor addresses no element, so no run checks what the graph declares.
+            let numbers = layout.strides.iter_mut().chain([&mut layout.offset]);
+            numbers.for_each(|number| *number = (*number).max(0));
+        }
+        Ok(layout)
     }
 
     fn sym_strides(&self) -> Vec<SymInt> {

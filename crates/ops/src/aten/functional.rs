@@ -15,14 +15,17 @@ use maquette_ir::functional_ops::schemas;
 use maquette_ir::sym::SymInt;
 use smallvec::{SmallVec, smallvec};
 
-/// The part of a row-major value that `size, stride, offset` name.
+/// The part of a row-major value that `size, stride, offset` name. Of an empty part, only the sizes
+/// matter: it may have any strides and offset.
 fn part(base: &Tensor, at: &[Value]) -> Result<Tensor> {
-    let meta = super::views::as_strided(
-        base,
-        at[0].ints()?,
-        at[1].ints()?,
-        Some(base.storage_offset() + at[2].int()?),
-    )?;
+    let (sizes, strides, offset) = (at[0].ints()?, at[1].ints()?, at[2].int()?);
+    let start = base.storage_offset();
+    let meta = if sizes.iter().any(|n| n.as_i64() == Some(0)) {
+        let strides: SmallVec<[SymInt; 6]> = strides.iter().map(|_| SymInt::from(0)).collect();
+        super::views::as_strided(base, sizes, &strides, Some(start))?
+    } else {
+        super::views::as_strided(base, sizes, strides, Some(start + offset))?
+    };
     base.view_of(meta)
 }
 
@@ -58,8 +61,14 @@ fn strided_metas(args: &[Value]) -> Result<Metas> {
             dims_text(base.sizes())
         )
     })?;
+    // A tensor without elements may be declared with any strides, but has none that are negative.
+    let is_empty = base.sizes().iter().any(|n| n.as_i64() == Some(0));
+    let valid = |s: &SymInt| match s.as_i64() {
+        Some(..0) if is_empty => SymInt::from(0),
+        _ => *s,
+    };
     Ok(smallvec![Meta {
-        strides: strides.into(),
+        strides: strides.iter().map(valid).collect(),
         ..fresh(base, base.sizes().into(), base.dtype())
     }])
 }

@@ -130,10 +130,7 @@ fn plan_with(
         let _ = symbols.assume(guard);
     }
     let mut interner = Interner::new(symbols);
-    let node_kinds = graph
-        .nodes()
-        .map(|n| NodeKind::of(graph, n, facts, &mut interner))
-        .collect::<Result<_>>()?;
+    let node_kinds = node_kinds(graph, facts, &mut interner)?;
     let values = graph.values().len();
     let bind = |(time, s): (Time, &Stmt)| {
         if let Stmt::Bind { symbol, .. } = s { Some((*symbol, time)) } else { None }
@@ -187,6 +184,30 @@ fn plan_with(
     }
     let outputs = planner.place_outputs()?;
     Ok(planner.finish(outputs))
+}
+
+/// The kind of each node.
+fn node_kinds(
+    graph: &Graph,
+    facts: &dyn OpFacts,
+    interner: &mut Interner,
+) -> Result<Vec<NodeKind>> {
+    let mut kinds: Vec<NodeKind> = Vec::with_capacity(graph.node_count());
+    for (time, stmt) in graph.body().iter().enumerate() {
+        match *stmt {
+            Stmt::Node(node) => {
+                let kind = NodeKind::of(graph, node, facts, interner);
+                kinds.push(kind.map_err(|e| e.at_statement(graph, time))?);
+            }
+            Stmt::Bind { symbol, value, .. } => {
+                let kind = graph.producer(value).and_then(|node| kinds.get_mut(node.index()));
+                let kind = kind.ok_or(Reason::Internal("a symbol is bound from an input"))?;
+                kind.bind(graph, symbol, value).map_err(|e| e.at_statement(graph, time))?;
+            }
+            Stmt::Assert { .. } => {}
+        }
+    }
+    Ok(kinds)
 }
 
 impl<'a> Planner<'a> {

@@ -6,7 +6,7 @@ use crate::functionalize::value_graph::{Interner, SpecId};
 use maquette_ir::copy_cost::WriteModel;
 use maquette_ir::functional_ops::{Callee, FunctionalOp, Region};
 use maquette_ir::graph::{Arg, ArgEffect, Graph, NodeId, OpFacts, Placement, ValueId, ValueType};
-use maquette_ir::sym::Expr;
+use maquette_ir::sym::{Expr, SymbolId};
 use maquette_ir::view::ViewSpec;
 use smallvec::SmallVec;
 
@@ -59,14 +59,17 @@ impl NodeKind {
             detail: "its arguments or results are not those of the operator",
         };
         let op = FunctionalOp::of(graph, node).map_err(|_| malformed())?;
+        let are_tensors = |values: &[ValueId]| values.iter().all(|v| is_tensor(graph, *v));
         Ok(match (op, results.as_slice()) {
-            (FunctionalOp::View { base, region }, &[result]) => {
+            (FunctionalOp::View { base, region }, &[result]) if are_tensors(&[base, result]) => {
                 NodeKind::View { base, spec: view_spec(region, interner)?, result }
             }
-            (FunctionalOp::Scatter { base, source, region }, &[result]) => {
+            (FunctionalOp::Scatter { base, source, region }, &[result])
+                if are_tensors(&[base, source, result]) =>
+            {
                 NodeKind::Store { base, source, spec: view_spec(region, interner)?, result }
             }
-            (FunctionalOp::Strided { operand }, &[result]) => {
+            (FunctionalOp::Strided { operand }, &[result]) if are_tensors(&[operand, result]) => {
                 NodeKind::Strided { of: operand, result }
             }
             (
@@ -83,12 +86,37 @@ impl NodeKind {
             ) => NodeKind::Call(OpCall::of(graph, node, results, facts)?),
         })
     }
+
+    /// Notes that the size `symbol` is known only from `value`, which this node computes: no memory
+    /// can be reserved for the value before.
+    ///
+    /// # Errors
+    /// The value lies in memory that exists before the node.
+    pub fn bind(&mut self, graph: &Graph, symbol: SymbolId, value: ValueId) -> Result<()> {
+        match self {
+            NodeKind::Call(call) if call.writes.iter().all(|(_, after)| *after != value) => {
+                call.placement = Placement::Allocates;
+                Ok(())
+            }
+            _ => {
+                let op = graph
+                    .producer(value)
+                    .map_or_else(String::new, |node| Callee::of(graph, node).op.to_owned());
+                let symbol = graph.symbols().name(symbol).to_owned();
+                Err(Reason::SizeFromView { op, symbol }.into())
+            }
+        }
+    }
+}
+
+fn is_tensor(graph: &Graph, v: ValueId) -> bool {
+    matches!(graph.value_type(v), ValueType::Tensor(_))
 }
 
 impl OpCall {
     fn of(graph: &Graph, node: NodeId, results: &[ValueId], facts: &dyn OpFacts) -> Result<OpCall> {
         let Callee { op, args, mutates, .. } = Callee::of(graph, node);
-        let is_tensor = |v: ValueId| matches!(graph.value_type(v), ValueType::Tensor(_));
+        let is_tensor = |v: ValueId| is_tensor(graph, v);
         let (mut reads, mut repeated_reads, mut mutated) =
             (SmallVec::new(), SmallVec::new(), SmallVec::<[ValueId; 2]>::new());
         let mut take = |index: Option<usize>, arg: Arg| {

@@ -108,8 +108,12 @@ fn run(test: &FileTest) -> Result<String> {
         return Err(format!("the rule `{rule}` is of use: {:?}\n{}", f.stats.rules, f.graph));
     }
     let mut text = describe(&f)?;
-    // every functional graph has a plan, whose text parses
-    let plan = plan(&f, &Facts).map_err(|e| format!("no plan: {e}"))?;
+    // every functional graph has a plan, whose text parses, unless a text calls `ir::…` wrongly
+    let plan = match plan(&f, &Facts) {
+        Ok(plan) => plan,
+        Err(e) if test.pass == Pass::Bufferize => return Ok(format!("{text}\nno plan: {e}\n")),
+        Err(e) => return Err(format!("no plan: {e}")),
+    };
     let planned = describe_plan(&f, &plan)?;
     if test.pass == Pass::Bufferize {
         write!(text, "\n{planned}").unwrap();
@@ -246,6 +250,7 @@ fn each_reason_to_refuse_a_program_has_a_file() {
         "ViewOutOfBounds",
         "UnresolvedView",
         "Copies",
+        "SizeFromView",
         "Keyword",
         "Storage",
         "Reinterpreted",

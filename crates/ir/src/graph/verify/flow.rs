@@ -20,6 +20,9 @@ struct State {
     bound: FxHashSet<SymbolId>,
     /// For each symbol bound anywhere in the body, the node whose result binds it.
     binders: FxHashMap<SymbolId, Option<NodeId>>,
+    /// The values whose types have symbols that were not bound where the values were defined, with
+    /// these symbols.
+    unbound: FxHashMap<ValueId, Symbols>,
     /// The unbacked symbols of each type visited so far.
     of_types: FxHashMap<TypeId, Symbols>,
 }
@@ -40,7 +43,7 @@ impl Verifier<'_> {
             match *stmt {
                 Stmt::Node(node) => self.node(&mut state, node, at)?,
                 Stmt::Bind { symbol, value, source } => {
-                    self.operand(&state, value, Some(at))?;
+                    self.defined(&state, value, Some(at))?;
                     self.bind(symbol, value, source, at)?;
                     let first = state.bound.insert(symbol);
                     let name = graph.symbols.name(symbol);
@@ -91,6 +94,9 @@ impl Verifier<'_> {
         for v in graph.result_values(node) {
             let symbols = self.of_type(state, graph.value_type(v));
             self.all_bound(state, &symbols, Some(node), Some(at))?;
+            if symbols.iter().any(|s| !state.bound.contains(s)) {
+                state.unbound.insert(v, symbols);
+            }
             state.defined += 1;
         }
         Ok(())
@@ -116,8 +122,22 @@ impl Verifier<'_> {
         check
     }
 
-    /// Checks that a value is defined.
+    /// Checks that a value is defined, and that the symbols of its type are bound.
     fn operand(&self, state: &State, value: ValueId, at: Option<usize>) -> Check {
+        self.defined(state, value, at)?;
+        let mut symbols = state.unbound.get(&value).into_iter().flatten();
+        let Some(&symbol) = symbols.find(|s| !state.bound.contains(s)) else { return Ok(()) };
+        self.require(false, Invariant::Unbacked, at, || {
+            format!(
+                "`%{}` is used before a statement binds `{}` of its type",
+                self.graph.value_name(value),
+                self.graph.symbols.name(symbol)
+            )
+        })
+    }
+
+    /// Checks that a value is defined.
+    fn defined(&self, state: &State, value: ValueId, at: Option<usize>) -> Check {
         let name = self.graph.value_name(value);
         self.require(value.index() < state.defined, Invariant::Order, at, || {
             format!("`%{name}` is used before it is defined")

@@ -12,7 +12,8 @@
 //! - **G5 operators**: operators are named `namespace::name` or `namespace::name.overload`. The
 //!   keywords of a call are distinct identifiers, at most [`MAX_KWARGS`] of them.
 //! - **G6 unbacked symbols**: an unbacked symbol is bound before its first use, except in the types
-//!   of the node whose result binds it. Inputs, constants and guards contain no unbacked symbol.
+//!   of the node whose result binds it. A value is used only after the symbols of its type are
+//!   bound. Inputs, constants and guards contain no unbacked symbol.
 //! - **G7 backed symbols**: a backed symbol is, by itself, a size, stride, offset or integer of
 //!   some input, so that a call determines its value.
 //! - **G8 types**: a tensor has equally many sizes and strides, at most [`MAX_RANK`]; sizes,

@@ -98,6 +98,11 @@ fn verifier_rejects_corrupt_tables() {
 fn verifier_rejects_invalid_text() {
     let cases: &[(Invariant, &str, &str)] = &[
         (Invariant::Unbacked, "  bind u0 = size(%nz, 0)\n", ""),
+        (
+            Invariant::Unbacked,
+            "  bind u0 = size(%nz, 0)\n",
+            "  %sum: i64[2] = t::sum([%nz])\n  bind u0 = size(%nz, 0)\n",
+        ),
         (Invariant::Unbacked, "%x: f32[n, 4], ", "%x: f32[n, 4], %z: f32[u0], "),
         (Invariant::Unbacked, "guard n <= 32", "guard u0 <= 32"),
         (Invariant::Unbacked, "alpha=k", "alpha=u0 + 1"),

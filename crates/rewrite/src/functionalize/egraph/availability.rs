@@ -1,14 +1,14 @@
 //! Availability analysis: from which statement on each term can be computed, and which terms are
 //! available later than another term of their class.
 //!
-//! **Problem.** Two kinds of terms are tied to a position in the program. A term whose sizes,
-//! strides or arguments mention a data-dependent symbol (`u0`) can be computed only after the
-//! statement that binds the symbol. A *serial* call (an effect, a random number, a runtime check;
-//! `serial != 0`) runs at its own statement. An e-graph knows no positions, so extraction may
-//! choose a late term for a value that the program needs early. For example, all empty tensors of
-//! one type are equal: the empty input of the call that `u0` is bound from may be in one class with
-//! an empty view whose offset mentions `u0`. If extraction chose that view, the call would depend
-//! on its own result.
+//! **Problem.** Some terms are tied to a position in the program. A term whose view or arguments
+//! mention a data-dependent symbol (`u0`), or whose operands have it as a size, can be computed only
+//! after the statement that binds the symbol. A *serial* call (an effect, a random number, a
+//! runtime check; `serial != 0`) runs at its own statement. An e-graph knows no positions, so
+//! extraction may choose a late term for a value that the program needs early. For example, all
+//! empty tensors of one type are equal: the empty input of the call that `u0` is bound from may be
+//! in one class with an empty view whose offset mentions `u0`. If extraction chose that view, the
+//! call would depend on its own result.
 //!
 //! **Algorithm.** Earliest availability by Dijkstra's algorithm over the e-graph (Knuth's
 //! generalization, as in [`extract_tree`](super::extract_tree), with `max` in place of the sum). A
@@ -23,10 +23,10 @@
 //! **Cost.** O(n log n) for n operand edges. Programs without data-dependent symbols and without
 //! serial calls are skipped.
 
-use super::lang::Term;
+use super::lang::{Data, Term};
 use super::worklist::Worklist;
 use crate::functionalize::lift::memory_ssa::LiftedStmt;
-use crate::functionalize::value_graph::{CallArg, CallId, Interner, SpecId};
+use crate::functionalize::value_graph::{CallArg, CallId, Interner, Kind, SpecId};
 use egg::{Id, Language};
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::sym::{Expr, SymbolId};
@@ -67,6 +67,18 @@ impl Availability {
             t.layouts.iter().flatten().flat_map(|l| l.iter().copied()).collect();
         t.args.iter().chain(t.kwargs.iter().map(|(_, s)| s)).for_each(|s| collect(s, &mut exprs));
         self.of_all(interner, exprs.into_iter())
+    }
+
+    /// The statement that binds the last of the symbols in a value's type: only then may the value
+    /// be used.
+    pub fn of_value(&self, interner: &Interner, data: Data) -> u32 {
+        match data {
+            Data::Value(Kind::Tensor(meta)) => {
+                self.of_all(interner, interner.metas[meta.index()].sizes.iter().copied())
+            }
+            Data::Value(Kind::Int(e)) => self.of_all(interner, [e].into_iter()),
+            Data::Value(_) | Data::Tuple(_) => 0,
+        }
     }
 
     /// The statement that binds the last of the symbols in these expressions.
@@ -124,10 +136,11 @@ impl Availability {
                 continue;
             }
             known[settled] = time;
+            let usable = time.max(self.of_value(interner, worklist.data(Id::from(settled))));
             for &user in &users[settled] {
                 let user = user as usize;
                 waits[user] -= 1;
-                times[user] = times[user].max(time);
+                times[user] = times[user].max(usable);
                 if waits[user] == 0 {
                     heap.push(Reverse((times[user], user as u32)));
                 }

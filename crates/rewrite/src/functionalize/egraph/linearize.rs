@@ -12,7 +12,8 @@
 //! (postorder), since programs may be deeper than the call stack. Each node gets an anchor, the
 //! statement that it follows:
 //!
-//! anchor = max(anchors of operands, binds of its symbols, min(original statement, deadline))
+//! anchor = max(anchors of operands, binds of its symbols and of its operands' sizes,
+//!              min(original statement, deadline))
 //!
 //! A serial call also follows the serial call before it. A stable sort by anchor then gives
 //! the statements.
@@ -257,7 +258,11 @@ impl Linearizer<'_, '_> {
             Data::Value(k) => k,
             Data::Tuple(_) => Kind::Tuple,
         };
-        let of = |s: &Self, c: &Id| s.done(*c).ok().map(|n| s.after[n.index()]);
+        let of = |s: &Self, c: &Id| {
+            let interner = &s.worklist.egraph.analysis.interner;
+            let bound = s.availability.of_value(interner, s.worklist.data(s.worklist.find(*c)));
+            s.done(*c).ok().map(|n| s.after[n.index()].max(bound))
+        };
         let mut after = term.children().iter().filter_map(|c| of(self, c)).max().unwrap_or(0);
         // The original position is that of the class, or that of the node that the selected term
         // was derived from if that is earlier: the class's first node may be late, since empty

@@ -41,10 +41,10 @@ pub(crate) struct Storage {
     /// The current version, without pending stores (see [`MemorySsa::materialize`]). Its elements
     /// are those of `region`, in that order.
     pub version: Id,
-    /// The view that puts the elements in that order, as long as the version is still the value as
-    /// it was created. It is applied on first use, since its sizes may be bound only after the
-    /// value is created.
-    pub pending_reorder: Option<SpecId>,
+    /// The views that turn the value as it was created into these elements, in order: one drops
+    /// repetitions, one puts the elements in memory order. They are applied on first use, since
+    /// their sizes may be bound only after the value is created.
+    pub pending_views: [Option<(SpecId, MetaId)>; 2],
     /// The elements of the version in memory.
     pub region: SpecId,
     pub base: MetaId,
@@ -162,10 +162,12 @@ impl MemorySsa {
 
     /// The version of a storage without its pending stores.
     fn version_before_stores(&mut self, storage: usize) -> Id {
-        let Storage { version, pending_reorder, base, .. } = self.storages[storage];
-        let Some(reorder) = pending_reorder else { return version };
-        let version = self.add(Node::View(reorder, version), Kind::Tensor(base));
-        (self.storages[storage].version, self.storages[storage].pending_reorder) = (version, None);
+        let Storage { mut version, pending_views, .. } = self.storages[storage];
+        for (spec, meta) in pending_views.into_iter().flatten() {
+            version = self.add(Node::View(spec, version), Kind::Tensor(meta));
+        }
+        let storage = &mut self.storages[storage];
+        (storage.version, storage.pending_views) = (version, [None; 2]);
         version
     }
 

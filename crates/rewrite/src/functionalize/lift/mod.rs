@@ -29,7 +29,7 @@ use maquette_ir::sym::Expr;
 
 use call::Call;
 use memory_ssa::{Handle, LiftedStmt, MemorySsa, OutputRef, OutputValue, StorageOrigin};
-use rustc_hash::FxHashSet;
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 /// The lifted form of a graph value.
@@ -60,8 +60,10 @@ pub(crate) struct Lift<'g> {
     pub types: Vec<Option<(MetaId, Option<SpecId>)>>,
     /// By string of the graph: the interned name, once it is interned.
     names: Vec<Option<Name>>,
-    /// The values from which `bind` statements read symbols.
-    sources: FxHashSet<ValueId>,
+    /// The values from which `bind` statements read symbols, each with the node that the call
+    /// returned, once it is lifted. A later version of the value, or a view of it, may mention the
+    /// symbols.
+    bind_sources: FxHashMap<ValueId, Option<Id>>,
     pub requirements: &'g Requirements,
     pub discovered: Vec<Requirement>,
 }
@@ -81,10 +83,11 @@ pub(crate) fn lift(
         // A guard may contradict the known facts. Then no call passes it, so it can be ignored.
         let _ = symbols.assume(guard);
     }
-    let source = |s: &Stmt| if let Stmt::Bind { value, .. } = s { Some(*value) } else { None };
+    let source =
+        |s: &Stmt| if let Stmt::Bind { value, .. } = s { Some((*value, None)) } else { None };
     let mut l = Lift {
         graph,
-        sources: graph.body().iter().filter_map(source).collect(),
+        bind_sources: graph.body().iter().filter_map(source).collect(),
         ops: OpInfoCache::new(facts),
         memory: MemorySsa::new(
             Interner::new(symbols),
@@ -118,8 +121,7 @@ fn program(l: &mut Lift<'_>) -> Result<Lifted> {
                 l.node(node).map_err(|e| e.at_statement(graph, position))?;
             }
             Stmt::Bind { symbol, value, source } => {
-                let value =
-                    l.unordered_value(value).map_err(|e| e.at_statement(graph, position))?;
+                let value = l.bind_source(value).map_err(|e| e.at_statement(graph, position))?;
                 l.memory.stmts.push(LiftedStmt::Bind { symbol, value, source, statement });
             }
             Stmt::Assert { cond, message } => {
@@ -189,15 +191,11 @@ impl Lift<'_> {
         })
     }
 
-    /// A value as the call returned it. Unlike [`value`](Self::value), this does not apply a
-    /// pending reorder, whose view may mention symbols that are not bound yet.
-    fn unordered_value(&mut self, v: ValueId) -> Result<Id> {
-        match self.lifted(v)? {
-            LiftedValue::Tensor(t) if self.memory.storages[t.storage].pending_reorder.is_some() => {
-                Ok(self.memory.storages[t.storage].version)
-            }
-            _ => self.value(v),
-        }
+    /// The node from which a `bind` statement reads: the value as the call returned it.
+    fn bind_source(&self, v: ValueId) -> Result<Id> {
+        let source = self.bind_sources.get(&v).copied().flatten();
+        Ok(source
+            .ok_or(Reason::Internal("a symbol is bound from a value that no call returned"))?)
     }
 
     /// Lifts a node: binds results that are views to the storages of their arguments, and adds any
@@ -334,6 +332,9 @@ impl Lift<'_> {
                 return Err(malformed(detail).into());
             };
             for v in r.values().iter() {
+                if let Some(symbol) = self.symbol_bound_from(v) {
+                    return Err(Reason::SizeFromView { op: op.into(), symbol }.into());
+                }
                 // The operator returns a view only if it can, and this call must have copied.
                 if views.keep_elements
                     && let Some(why) = self.copy_cause(node, v, of, views.copy_arg)?
@@ -344,6 +345,19 @@ impl Lift<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The name of a symbol that a `bind` statement reads from a value.
+    fn symbol_bound_from(&self, v: ValueId) -> Option<String> {
+        if !self.bind_sources.contains_key(&v) {
+            return None;
+        }
+        self.graph.body().iter().find_map(|stmt| match *stmt {
+            Stmt::Bind { symbol, value, .. } if value == v => {
+                Some(self.graph.symbols().name(symbol).to_owned())
+            }
+            _ => None,
+        })
     }
 
     fn operand(&self, arg: usize, leaf: Arg) -> Option<Operand> {
@@ -378,7 +392,7 @@ impl Lift<'_> {
         else {
             return false;
         };
-        if numbers.iter().any(|(v, _)| self.sources.contains(v)) {
+        if numbers.iter().any(|(v, _)| self.bind_sources.contains_key(v)) {
             return false;
         }
         numbers.iter().for_each(|&(v, e)| self.set(v, LiftedValue::Static(e)));

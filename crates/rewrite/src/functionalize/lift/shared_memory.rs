@@ -99,7 +99,7 @@ impl Lift<'_> {
             origin: StorageOrigin::Shared(number),
             made: None,
             version,
-            pending_reorder: None,
+            pending_views: [None; 2],
             region,
             base,
             written: None,

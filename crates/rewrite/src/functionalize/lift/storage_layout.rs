@@ -12,7 +12,7 @@ use super::memory_order::memory_order;
 use super::memory_ssa::{Handle, Storage, StorageOrigin};
 use super::{Lift, LiftedValue};
 use crate::error::{Reason, Result};
-use crate::functionalize::value_graph::{Id, Kind, Meta, MetaId, Node, SpecId};
+use crate::functionalize::value_graph::{Id, Meta, MetaId, Node, SpecId};
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::graph::{TypeId, ValueId, ValueType};
 use maquette_ir::sym::Expr;
@@ -85,6 +85,9 @@ impl Lift<'_> {
         id: Id,
         origin: StorageOrigin,
     ) -> Result<()> {
+        if let Some(source) = self.bind_sources.get_mut(&v) {
+            *source = Some(id);
+        }
         let lifted = match self.graph.value_type(v) {
             ValueType::Tensor(ty) => {
                 let t = self.graph.type_of(ty);
@@ -110,17 +113,11 @@ impl Lift<'_> {
                         }
                     }
                 };
-                let version = match unrepeated {
-                    Some((unrepeated, meta)) => {
-                        self.memory.add(Node::View(unrepeated, id), Kind::Tensor(meta))
-                    }
-                    None => id,
-                };
                 self.memory.storages.push(Storage {
                     origin,
                     made: Some(v),
-                    version,
-                    pending_reorder: reorder,
+                    version: id,
+                    pending_views: [unrepeated, reorder.map(|reorder| (reorder, base))],
                     region,
                     base,
                     written: None,
