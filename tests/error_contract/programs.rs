@@ -100,7 +100,7 @@ pub fn mutation() -> Vec<Row> {
             let model =
                 move |x: Tensor| -> Result<Tensor> { head.call(args![&x])?[0].tensor().cloned() };
             let traced = trace(model, x())?;
-            functionalize(traced.graph(), &Facts, &Options::new()).map_err(Error::other)
+            functionalize(traced.graph(), &Facts, &Options::new()).map_err(|e| Error::other(e))
         }),
         without("`out=` into a strided tensor", "allowed"),
         without(
