@@ -24,6 +24,7 @@ mod random;
 pub mod shrink;
 mod stats;
 mod texts;
+mod unused_failure;
 
 pub use check::{Verdict, check, documented_refusal};
 pub use copy_stats::CopyStats;

@@ -36,7 +36,7 @@ impl Shrinker<'_> {
     /// Tries every edit once. Returns whether one of them succeeded.
     fn pass(&mut self) -> bool {
         let mut better = self.counted(|d| d.sizes.len(), |d, i| drop_at(&mut d.sizes, i, 1));
-        better |= self.try_edit(plain_sizes);
+        better |= self.try_edit(concrete_sizes);
         better |= self.counted(|d| d.outputs.len(), |d, i| drop_at(&mut d.outputs, i, 0));
         better |= self.counted(|d| d.stmts.len(), drop_stmt);
         better |= self.counted(|d| d.inputs.len(), drop_input);
@@ -156,7 +156,7 @@ fn drop_at<T>(from: &mut Vec<T>, i: usize, at_least: usize) -> bool {
 }
 
 /// Replaces symbols by the sizes of the first run.
-fn plain_sizes(d: &mut ProgramBuilder) -> bool {
+pub(super) fn concrete_sizes(d: &mut ProgramBuilder) -> bool {
     let Some(at) = d.sizes.first().filter(|at| !at.is_empty()) else { return false };
     let number = |e: Expr| {
         d.table
@@ -169,7 +169,7 @@ fn plain_sizes(d: &mut ProgramBuilder) -> bool {
 }
 
 /// Removes a statement. Users of its results use its first operand instead, or are removed too.
-fn drop_stmt(d: &mut ProgramBuilder, i: usize) -> bool {
+pub(super) fn drop_stmt(d: &mut ProgramBuilder, i: usize) -> bool {
     if i >= d.stmts.len() {
         return false;
     }
