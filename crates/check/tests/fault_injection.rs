@@ -38,6 +38,10 @@ const RARE: &[(Fault, &str)] = &[
         Fault::WrittenElementsOverlap,
         include_str!("../../../tests/programs/write_to_an_expansion_by_data.txt"),
     ),
+    (
+        Fault::WrittenArgumentsOverlap,
+        include_str!("../../../tests/programs/mutated_arguments_that_overlap_at_other_sizes.txt"),
+    ),
 ];
 
 /// The faults that the research on functionalization tried, under its names.

@@ -247,7 +247,7 @@ fn compare_outcomes(
         (Ok(e), Ok(f)) => e.difference(f).map_or_else(mismatch, |()| Verdict::Agree),
         (_, Err(e)) if is_internal(e) => mismatch(format!("fails: {e}")),
         (Err(_), Err(_)) => Verdict::Refused("refused by eager too"),
-        (Err(_), Ok(f)) if only_an_unused_call_fails(program, at, f) => {
+        (Err(e), Ok(f)) if only_an_unused_call_fails(program, at, e, f) => {
             Verdict::Refused("only a call that nothing uses fails")
         }
         (Err(e), Ok(_)) => mismatch(format!("runs, but eager fails: {e}")),

@@ -1,8 +1,9 @@
 //! Failures of calls that nothing uses.
 //!
 //! A functional graph leaves out a call without effects whose results and writes nothing uses. So
-//! it may run where the eager program fails, if only such a call fails. The proof is a program: the
-//! eager program without that one call must do what the mode did.
+//! it may run where the eager program fails, if only the kernel of such a call fails, on its data.
+//! The proof is a program: the eager program without that one call must do what the mode did. The
+//! checks of a call, such as those of overlap, are no part of its kernel: a mode keeps them.
 
 use super::mode::{Eager, Mode};
 use super::outcome::Outcome;
@@ -10,15 +11,23 @@ use super::program::{Sizes, TestProgram};
 use super::program_builder::{BuilderStmt, ProgramBuilder};
 use super::shrink::{concrete_sizes, drop_stmt};
 use maquette_ir::graph::MemoryFacts;
-use maquette_ops::Result;
+use maquette_kernels::KernelError;
 use maquette_ops::library::Facts;
+use maquette_ops::{Error, ErrorKind, Result};
 
-/// Whether some call without effects is all that keeps the eager program from doing what was found.
+/// Whether `error`, the failure of the eager program, is that of the kernel of a call without
+/// effects, and this call is all that keeps the program from doing what was found.
 pub(super) fn only_an_unused_call_fails(
     program: &TestProgram,
     at: &Sizes,
+    error: &Error,
     found: &Outcome,
 ) -> bool {
+    let ErrorKind::Kernel(KernelError::IndexOutOfRange { .. } | KernelError::DivisionByZero) =
+        error.kind()
+    else {
+        return false;
+    };
     let program = TestProgram { sizes: vec![at.clone()], ..program.clone() };
     let Ok(mut builder) = ProgramBuilder::of(&program) else { return false };
     concrete_sizes(&mut builder);

@@ -317,6 +317,18 @@ impl SymInt {
 }
 
 #[test]
+fn an_assertion_about_data_does_not_exclude_an_example() {
+    let scope = Scope::new();
+    let n = scope.backed(None, Range::SIZE, 4).unwrap();
+    let u = scope.unbacked(Range::SIZE, "mylib::count", Loc::caller());
+    (u * 4).eq(n).check("rows of 4").unwrap();
+    let error = u.eq(0).check("none").unwrap_err();
+    assert!(matches!(error, SymError::Contradiction { .. }), "{error}");
+    u.eq(1).check("it was not assumed").unwrap();
+    assert_eq!(n.statically_known_value(), Some(4));
+}
+
+#[test]
 fn data_cannot_be_branched_on() {
     let scope = Scope::new();
     let loc = Loc { file: "model.rs", line: 7 };

@@ -153,7 +153,8 @@ impl ScopeData {
     ///
     /// # Errors
     /// [`SymError::AssertionFailed`] if the condition is provably false or false on the example
-    /// values.
+    /// values. [`SymError::Contradiction`] if it contradicts what was asserted, or excludes the
+    /// example value of an input's size together with it; in the second case it is not assumed.
     pub fn check(&mut self, b: BoolExpr, message: &str, loc: Loc) -> Result<(), SymError> {
         let refuted =
             self.table.eval_bool(b, &|s| self.hints.get(&s).copied()).is_ok_and(|value| !value);
@@ -163,10 +164,29 @@ impl ScopeData {
             None if refuted => return Err(self.failed(b, message)),
             None => {}
         }
+        let is_about_data = self.mentions_data(&self.table.free_symbols_bool(b));
+        let before = is_about_data.then(|| self.table.facts.clone());
         self.assume(b)?;
+        if let Some(before) = before
+            && self.excludes_an_example()
+        {
+            self.table.facts = before;
+            return Err(self.asserted_against(b).unwrap_or_else(|| self.failed(b, message)));
+        }
         let message = (!message.is_empty()).then(|| message.into());
         self.assertions.push(Assertion { cond: b, message, loc });
         Ok(())
+    }
+
+    /// Whether the facts exclude the example value of a backed symbol. What is asserted of data can
+    /// determine the size of an input, and then a trace would not hold for its own example.
+    fn excludes_an_example(&mut self) -> bool {
+        let table = &mut self.table;
+        self.hints.iter().any(|(&s, &hint)| {
+            let symbol = table.expr(s);
+            let is_hint = table.rel(Rel::Eq, symbol, Expr::Int(hint));
+            table.kind(s) == SymbolKind::Backed && table.prove(is_hint) == Some(false)
+        })
     }
 
     /// See [`SymBool::excluded`](super::SymBool::excluded).

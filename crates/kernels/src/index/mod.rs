@@ -13,7 +13,7 @@ pub use mask::{count_nonzero, masked_scatter, masked_select, nonzero};
 pub use points::{ScatterOp, Source, gather, scatter};
 
 use crate::copy::to_vec;
-use crate::element::Element;
+use crate::element::{Class, Element};
 use crate::error::{KernelError, Result};
 use crate::pointwise::ops::{Add, Max, Min, Mul, Op2};
 use crate::view::View;
@@ -73,7 +73,8 @@ macro_rules! combine {
         $(impl<T: Element> Combine<T> for $op where $op: Op2<T::Class, T::Class> {
             #[inline(always)]
             fn combine(old: T, new: T) -> T {
-                T::store(<$op as Op2<T::Class, T::Class>>::f(old.load(), new.load()))
+                // Of two NaNs, the compiler is free to choose either, and chooses by strides.
+                T::store(<$op as Op2<T::Class, T::Class>>::f(old.load(), new.load()).one_nan())
             }
         })*
     };
