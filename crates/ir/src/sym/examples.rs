@@ -325,7 +325,7 @@ fn an_assertion_about_data_does_not_exclude_an_example() {
     let error = u.eq(0).check("none").unwrap_err();
     assert!(matches!(error, SymError::Contradiction { .. }), "{error}");
     u.eq(1).check("it was not assumed").unwrap();
-    assert_eq!(n.statically_known_value(), Some(4));
+    assert_eq!(n.eq(4).statically_known(), Some(true));
 }
 
 #[test]
