@@ -17,6 +17,7 @@ pub mod functional_program;
 pub mod graph;
 mod layout;
 mod loc;
+pub mod loops;
 mod scalar;
 pub mod scalar_expr;
 pub mod schema;

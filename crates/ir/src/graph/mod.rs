@@ -23,7 +23,7 @@ mod memory_deps;
 mod names;
 mod op_facts;
 pub(crate) mod parse;
-mod print;
+pub(crate) mod print;
 mod types;
 pub mod verify;
 

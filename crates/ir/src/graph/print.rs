@@ -7,7 +7,7 @@ use super::Graph;
 use super::types::{
     Arg, BindSource, Name, NodeId, Res, Stmt, StrId, TensorType, ValueId, ValueType,
 };
-use crate::sym::{Expr, SymbolId, SymbolKind};
+use crate::sym::{Expr, SymTable, SymbolId, SymbolKind};
 use crate::{Device, Layout, Scalar};
 use std::fmt::{self, Display, Write};
 
@@ -84,6 +84,17 @@ pub(super) fn names_unbacked(name: &str) -> bool {
         .is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()))
 }
 
+/// Writes the declaration of a symbol: `s0 in [0, oo)`.
+pub(crate) fn write_symbol(w: &mut impl Write, table: &SymTable, s: SymbolId) -> fmt::Result {
+    let (name, kind) = (table.name(s), table.kind(s));
+    match (kind, names_unbacked(name)) {
+        (SymbolKind::Unbacked, false) => w.write_str("unbacked ")?,
+        (SymbolKind::Backed, true) => w.write_str("backed ")?,
+        _ => {}
+    }
+    write!(w, "{name} in {}", table.range(s))
+}
+
 struct Printer<'g, 'w, W: Write> {
     g: &'g Graph,
     w: &'w mut W,
@@ -140,14 +151,7 @@ impl<'g, W: Write> Printer<'g, '_, W> {
     }
 
     fn symbol(&mut self, s: SymbolId) -> fmt::Result {
-        let table = &self.g.symbols;
-        let (name, kind) = (table.name(s), table.kind(s));
-        match (kind, names_unbacked(name)) {
-            (SymbolKind::Unbacked, false) => self.w.write_str("unbacked ")?,
-            (SymbolKind::Backed, true) => self.w.write_str("backed ")?,
-            _ => {}
-        }
-        write!(self.w, "{name} in {}", table.range(s))
+        write_symbol(self.w, &self.g.symbols, s)
     }
 
     fn stmt(&mut self, stmt: &Stmt) -> fmt::Result {

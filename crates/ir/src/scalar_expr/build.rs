@@ -1,6 +1,7 @@
 //! The builder of scalar expressions. It type-checks each instruction, so a finished [`ScalarExpr`]
 //! is well typed.
 
+use super::read::{Bounds, Positions, Read};
 use super::{BinaryOp, CmpOp, Instr, Op, Reg, ScalarExpr, UnaryOp, cast_scalar};
 use crate::{DType, Scalar};
 
@@ -35,6 +36,18 @@ pub enum BuildError {
         left: DType,
         /// The second operand.
         right: DType,
+    },
+    /// A read has more computed positions than [`Positions::MAX`].
+    #[error("a read has at most {} computed positions, found {found}", Positions::MAX)]
+    Positions {
+        /// The number of positions.
+        found: usize,
+    },
+    /// An expression that is not pure cannot be part of another.
+    #[error("`{op}` belongs to the loop nest of its expression, which cannot be inlined")]
+    NotPure {
+        /// The operation.
+        op: &'static str,
     },
 }
 
@@ -91,6 +104,63 @@ impl ExprBuilder {
     pub fn input(&mut self, dtype: DType) -> Reg {
         self.inputs.push(dtype);
         self.push(Op::Input(u32::try_from(self.inputs.len() - 1).unwrap_or(u32::MAX)), dtype)
+    }
+
+    /// Adds an input that only [`ExprBuilder::read`] reads, and returns its index.
+    pub fn source(&mut self, dtype: DType) -> u32 {
+        self.inputs.push(dtype);
+        u32::try_from(self.inputs.len() - 1).unwrap_or(u32::MAX)
+    }
+
+    /// Adds the coordinate along an axis of the loop nest, an `i64`.
+    pub fn coord(&mut self, axis: u32) -> Reg {
+        self.push(Op::Coord(axis), DType::I64)
+    }
+
+    /// Adds a launch scalar of the loop nest.
+    pub fn launch(&mut self, scalar: u32, dtype: DType) -> Reg {
+        self.push(Op::Launch(scalar), dtype)
+    }
+
+    /// Adds the element of an input at computed positions.
+    ///
+    /// # Errors
+    /// The input does not exist; there are more positions than [`Positions::MAX`]; a position is
+    /// not `i64`, the condition not bool, or the padding of another dtype than the input.
+    pub fn read(
+        &mut self,
+        input: u32,
+        at: &[Reg],
+        bounds: Bounds,
+        when: Option<Reg>,
+    ) -> Result<Reg, BuildError> {
+        let unknown = BuildError::UnknownReg { reg: Reg(input), len: self.inputs.len() };
+        let dtype = *self.inputs.get(input as usize).ok_or(unknown)?;
+        let of_dtype = |r: Reg, expected: DType, text: &'static str| match self.dtype(r)? {
+            found if found == expected => Ok(()),
+            found => Err(BuildError::DType { op: "read", expected: text, found }),
+        };
+        at.iter().try_for_each(|&r| of_dtype(r, DType::I64, "i64 positions"))?;
+        when.map_or(Ok(()), |r| of_dtype(r, DType::Bool, "a bool condition"))?;
+        if let Bounds::Else(r) = bounds {
+            let right = self.dtype(r)?;
+            if right != dtype {
+                return Err(BuildError::Mismatch { op: "read", left: dtype, right });
+            }
+        }
+        let at = Positions::new(at).ok_or(BuildError::Positions { found: at.len() })?;
+        Ok(self.push(Op::Read(Read { input, at, bounds, when }), dtype))
+    }
+
+    /// Adds the assertion that a bool holds; `message` is the index of its message.
+    ///
+    /// # Errors
+    /// The operand is not bool.
+    pub fn assert(&mut self, holds: Reg, message: u32) -> Result<Reg, BuildError> {
+        match self.dtype(holds)? {
+            DType::Bool => Ok(self.push(Op::Assert(holds, message), DType::Bool)),
+            found => Err(BuildError::DType { op: "assert", expected: "a bool", found }),
+        }
     }
 
     /// Adds a constant, converted to `dtype` by the rules of a cast.
@@ -197,6 +267,7 @@ impl ExprBuilder {
                     Op::Select(renamed(&map, c)?, renamed(&map, a)?, renamed(&map, b)?)
                 }
                 Op::Cast(a) => Op::Cast(renamed(&map, a)?),
+                op => return Err(BuildError::NotPure { op: op.name() }),
             };
             let r = self.push(op, instr.dtype);
             map.push(r);

@@ -1,6 +1,8 @@
 //! The reference evaluator: one element at a time, without optimization. Backends are tested
 //! against it.
 
+use super::environment::{self, Elements, Environment};
+use super::functions::{Functions, StdFunctions};
 use super::{BinaryOp, CmpOp, Op, Reg, ScalarExpr, UnaryOp};
 use crate::{DType, Scalar};
 use half::{bf16, f16};
@@ -19,6 +21,34 @@ pub enum EvalError {
         expected: usize,
         /// The number of inputs passed.
         found: usize,
+    },
+    /// The expression needs a loop nest, and has none around it.
+    #[error("`{op}` needs a loop nest")]
+    NotPure {
+        /// The operation.
+        op: &'static str,
+    },
+    /// A computed position is outside its dimension.
+    #[error("index {position} is out of bounds for dimension {dim} with size {size}")]
+    Index {
+        /// The position.
+        position: i64,
+        /// The dimension.
+        dim: usize,
+        /// Its size.
+        size: i64,
+    },
+    /// The affine position of an input is outside its source.
+    #[error("input {input} is read outside its source")]
+    Outside {
+        /// The input.
+        input: u32,
+    },
+    /// An assertion does not hold.
+    #[error("assertion {message} does not hold")]
+    Assertion {
+        /// The index of its message.
+        message: u32,
     },
 }
 
@@ -68,41 +98,68 @@ fn round(dtype: DType, x: f64) -> f64 {
 }
 
 impl ScalarExpr {
-    /// Evaluates the expression on one element of each input. Inputs are first cast to their
-    /// declared dtype.
+    /// Evaluates a pure expression on one element of each input. Inputs are first cast to their
+    /// declared dtype. Elementary functions are those of [`StdFunctions`].
     ///
     /// # Errors
-    /// The number of inputs is wrong, or an integer is divided by zero.
+    /// The number of inputs is wrong, an integer is divided by zero, or the expression is not pure.
     pub fn eval(&self, inputs: &[Scalar]) -> Result<Vec<Scalar>, EvalError> {
+        self.eval_with(inputs, &StdFunctions)
+    }
+
+    /// As [`ScalarExpr::eval`], with other elementary functions.
+    ///
+    /// # Errors
+    /// As [`ScalarExpr::eval`].
+    pub fn eval_with(
+        &self,
+        inputs: &[Scalar],
+        functions: &dyn Functions,
+    ) -> Result<Vec<Scalar>, EvalError> {
         if inputs.len() != self.inputs().len() {
             return Err(EvalError::Inputs { expected: self.inputs().len(), found: inputs.len() });
         }
+        self.eval_in(&Elements(inputs), functions)
+    }
+
+    /// Evaluates the expression in an environment.
+    ///
+    /// # Errors
+    /// An integer is divided by zero, an assertion fails, a computed position is outside its
+    /// dimension, or the environment lacks something that the expression uses.
+    pub fn eval_in(
+        &self,
+        environment: &dyn Environment,
+        functions: &dyn Functions,
+    ) -> Result<Vec<Scalar>, EvalError> {
         let mut regs: Vec<Scalar> = Vec::with_capacity(self.instrs().len());
         for instr in self.instrs() {
             let get = |r: Reg| regs.get(r.index()).copied().unwrap_or(Scalar::Bool(false));
             let dtype = instr.dtype;
             let value = match instr.op {
-                Op::Input(k) => {
-                    cast_scalar(inputs.get(k as usize).copied().unwrap_or(Scalar::Int(0)), dtype)
-                }
+                Op::Input(k) => cast_scalar(environment.input(k)?, dtype),
                 Op::Const(c) => c,
-                Op::Unary(op, a) => unary(op, get(a), dtype),
-                Op::Binary(op, a, b) => binary(op, get(a), get(b), dtype)?,
+                Op::Unary(op, a) => unary(op, get(a), dtype, functions),
+                Op::Binary(op, a, b) => binary(op, get(a), get(b), dtype, functions)?,
                 Op::Compare(op, a, b) => Scalar::Bool(compare(op, get(a), get(b))),
                 Op::Select(c, a, b) => get(if get(c).to_bool() { a } else { b }),
                 Op::Cast(a) => cast_scalar(get(a), dtype),
+                Op::Coord(axis) => Scalar::Int(environment.coord(axis)?),
+                Op::Launch(k) => cast_scalar(environment.launch(k)?, dtype),
+                Op::Read(read) => cast_scalar(environment::read(&read, environment, &get)?, dtype),
+                Op::Assert(a, message) if !get(a).to_bool() => {
+                    return Err(EvalError::Assertion { message });
+                }
+                Op::Assert(a, _) => get(a),
             };
             regs.push(value);
         }
-        Ok(self
-            .outputs()
-            .iter()
-            .map(|r| regs.get(r.index()).copied().unwrap_or(Scalar::Bool(false)))
-            .collect())
+        let get = |r: &Reg| regs.get(r.index()).copied().unwrap_or(Scalar::Bool(false));
+        Ok(self.outputs().iter().map(get).collect())
     }
 }
 
-fn unary(op: UnaryOp, x: Scalar, dtype: DType) -> Scalar {
+fn unary(op: UnaryOp, x: Scalar, dtype: DType, functions: &dyn Functions) -> Scalar {
     use UnaryOp::*;
     match x {
         Scalar::Bool(b) => Scalar::Bool(!b),
@@ -117,11 +174,11 @@ fn unary(op: UnaryOp, x: Scalar, dtype: DType) -> Scalar {
         )),
         Scalar::Float(v) if op == IsNan => Scalar::Bool(v.is_nan()),
         Scalar::Float(v) if op == IsInf => Scalar::Bool(v.is_infinite()),
-        Scalar::Float(v) => Scalar::Float(round(dtype, float_unary(op, v, dtype))),
+        Scalar::Float(v) => Scalar::Float(round(dtype, float_unary(op, v, dtype, functions))),
     }
 }
 
-fn float_unary(op: UnaryOp, x: f64, dtype: DType) -> f64 {
+fn float_unary(op: UnaryOp, x: f64, dtype: DType, functions: &dyn Functions) -> f64 {
     use UnaryOp::*;
     match op {
         Neg => -x,
@@ -135,65 +192,27 @@ fn float_unary(op: UnaryOp, x: f64, dtype: DType) -> f64 {
         Rsqrt if dtype == DType::F64 => 1.0 / x.sqrt(),
         Rsqrt => 1.0 / f64::from((x as f32).sqrt()),
         Reciprocal => 1.0 / x,
-        Exp => x.exp(),
-        Exp2 => x.exp2(),
-        Expm1 => x.exp_m1(),
-        Log => x.ln(),
-        Log2 => x.log2(),
-        Log10 => x.log10(),
-        Log1p => x.ln_1p(),
-        Sin => x.sin(),
-        Cos => x.cos(),
-        Tan => x.tan(),
-        Asin => x.asin(),
-        Acos => x.acos(),
-        Atan => x.atan(),
-        Sinh => x.sinh(),
-        Cosh => x.cosh(),
-        Tanh => x.tanh(),
-        Asinh => x.asinh(),
-        Acosh => x.acosh(),
-        Atanh => x.atanh(),
-        Erf if x.abs() < 2.0 => erf_series(x),
-        Erf if x.is_nan() => x,
-        Erf => (1.0 - erfc_tail(x.abs())).copysign(x),
-        Erfc if x > 0.75 => erfc_tail(x),
-        Erfc if x < -2.0 => 2.0 - erfc_tail(-x),
-        Erfc => 1.0 - erf_series(x),
-        Sigmoid if x < 0.0 => x.exp() / (1.0 + x.exp()),
-        Sigmoid => 1.0 / (1.0 + (-x).exp()),
-        IsNan | IsInf | Not => x,
+        op => functions.unary(op, x, dtype),
     }
 }
 
-/// The error function by a series of positive terms, which has no cancellation (Abramowitz and
-/// Stegun 7.1.6): `2/sqrt(pi) e^{-x^2} sum 2^n x^{2n+1} / (2n+1)!!`.
-fn erf_series(x: f64) -> f64 {
-    let (mut term, mut sum) = (x, x);
-    for n in 1..100 {
-        term *= 2.0 * x * x / f64::from(2 * n + 1);
-        sum += term;
-    }
-    std::f64::consts::FRAC_2_SQRT_PI * (-x * x).exp() * sum
-}
-
-/// The complementary error function for `x >= 0.75`, by a continued fraction (Abramowitz and Stegun
-/// 7.1.14).
-fn erfc_tail(x: f64) -> f64 {
-    if x > 30.0 {
-        return 0.0;
-    }
-    let tail = (1..=400).rev().fold(0.0, |t, k| f64::from(k) / 2.0 / (x + t));
-    (-x * x).exp() / (std::f64::consts::PI.sqrt() * (x + tail))
-}
-
-fn binary(op: BinaryOp, a: Scalar, b: Scalar, dtype: DType) -> Result<Scalar, EvalError> {
+/// A binary operation on operands of one dtype, which is also the result's.
+///
+/// # Errors
+/// An integer is divided by zero.
+pub fn binary(
+    op: BinaryOp,
+    a: Scalar,
+    b: Scalar,
+    dtype: DType,
+    functions: &dyn Functions,
+) -> Result<Scalar, EvalError> {
     match (a, b) {
         (Scalar::Bool(a), Scalar::Bool(b)) => Ok(Scalar::Bool(bool_binary(op, a, b))),
         (Scalar::Int(a), Scalar::Int(b)) => {
             Ok(Scalar::Int(wrap(dtype, int_binary(op, a, b, dtype)?)))
         }
-        (a, b) => Ok(Scalar::Float(float_binary(op, a.to_f64(), b.to_f64(), dtype))),
+        (a, b) => Ok(Scalar::Float(float_binary(op, a.to_f64(), b.to_f64(), dtype, functions))),
     }
 }
 
@@ -264,7 +283,7 @@ fn int_pow(base: i64, exp: i64) -> i64 {
     }
 }
 
-fn float_binary(op: BinaryOp, a: f64, b: f64, dtype: DType) -> f64 {
+fn float_binary(op: BinaryOp, a: f64, b: f64, dtype: DType, functions: &dyn Functions) -> f64 {
     use BinaryOp::*;
     // PyTorch computes `f32`, `bf16` and `f16` in `f32`, so each step of a composite operation is
     // rounded to `f32`.
@@ -301,11 +320,9 @@ fn float_binary(op: BinaryOp, a: f64, b: f64, dtype: DType) -> f64 {
         Fmod => fmod,
         Remainder if fmod != 0.0 && (b < 0.0) != (fmod < 0.0) => fmod + b,
         Remainder => fmod,
-        Pow => a.powf(b),
+        Pow | Atan2 | Hypot => functions.binary(op, a, b, dtype),
         Min => nan(if a < b { a } else { b }),
         Max => nan(if a > b { a } else { b }),
-        Atan2 => a.atan2(b),
-        Hypot => a.hypot(b),
         Copysign => a.copysign(b),
         Shl | Shr => a,
     };

@@ -17,18 +17,31 @@
 //!
 //! Transcendental functions are defined as correctly rounded. A backend may differ by a few units
 //! in the last place.
+//!
+//! # In a loop nest
+//!
+//! A stage of a [loop nest](crate::loops) has an expression that can also use its place in the
+//! nest: [`Op::Coord`], [`Op::Launch`], [`Op::Read`] and [`Op::Assert`]. An expression without
+//! these operations is pure: it computes outputs from inputs alone ([`ScalarExpr::is_pure`]).
 
 mod build;
+mod environment;
 mod eval;
+mod functions;
 mod ops;
+mod read;
 #[cfg(test)]
 mod tests;
 
 pub use build::{BuildError, ExprBuilder};
-pub use eval::{EvalError, cast_scalar};
+pub use environment::Environment;
+pub use eval::{EvalError, binary, cast_scalar};
+pub use functions::{Functions, StdFunctions};
 pub use ops::{BinaryOp, CmpOp, UnaryOp};
+pub use read::{Bounds, Positions, Read};
 
 use crate::{DType, Scalar};
+use smallvec::{SmallVec, smallvec};
 use std::fmt;
 
 /// A register, identified by the index of the instruction that defines it.
@@ -65,18 +78,32 @@ pub enum Op {
     Select(Reg, Reg, Reg),
     /// A conversion to the register's dtype.
     Cast(Reg),
+    /// The coordinate along the axis with this index, an `i64`.
+    Coord(u32),
+    /// The launch scalar with this index: a number that is known when the nest is launched.
+    Launch(u32),
+    /// The element of an input at computed positions.
+    Read(Read),
+    /// The operand, a bool. If it is false, the evaluation fails with the message of this index.
+    Assert(Reg, u32),
 }
 
 impl Op {
     /// The operand registers, in order.
     pub fn operands(&self) -> impl Iterator<Item = Reg> + use<> {
-        let (regs, n) = match *self {
-            Op::Input(_) | Op::Const(_) => ([Reg(0); 3], 0),
-            Op::Unary(_, a) | Op::Cast(a) => ([a; 3], 1),
-            Op::Binary(_, a, b) | Op::Compare(_, a, b) => ([a, b, b], 2),
-            Op::Select(c, a, b) => ([c, a, b], 3),
+        let regs: SmallVec<[Reg; 6]> = match *self {
+            Op::Input(_) | Op::Const(_) | Op::Coord(_) | Op::Launch(_) => smallvec![],
+            Op::Unary(_, a) | Op::Cast(a) | Op::Assert(a, _) => smallvec![a],
+            Op::Binary(_, a, b) | Op::Compare(_, a, b) => smallvec![a, b],
+            Op::Select(c, a, b) => smallvec![c, a, b],
+            Op::Read(read) => read.operands().collect(),
         };
-        regs.into_iter().take(n)
+        regs.into_iter()
+    }
+
+    /// Whether the operation uses nothing but its operands and the inputs.
+    pub const fn is_pure(&self) -> bool {
+        !matches!(self, Op::Coord(_) | Op::Launch(_) | Op::Read(_) | Op::Assert(..))
     }
 }
 
@@ -116,6 +143,11 @@ impl ScalarExpr {
     /// The dtypes of the outputs.
     pub fn output_dtypes(&self) -> impl Iterator<Item = DType> + '_ {
         self.outputs.iter().map(|r| self.dtype(*r))
+    }
+
+    /// Whether every operation is pure: the outputs depend on the inputs alone.
+    pub fn is_pure(&self) -> bool {
+        self.instrs.iter().all(|i| i.op.is_pure())
     }
 
     /// The dtype of a register; `bool` for a register that this expression does not define.
@@ -163,22 +195,62 @@ impl fmt::Display for ScalarExpr {
             write!(f, "r{i}: {} = ", instr.dtype)?;
             match instr.op {
                 Op::Input(k) => write!(f, "input {k}")?,
-                Op::Const(c) => write!(f, "const {c}")?,
-                Op::Unary(op, _) => write!(f, "{op}")?,
-                Op::Binary(op, ..) => write!(f, "{op}")?,
-                Op::Compare(op, ..) => write!(f, "{op}")?,
-                Op::Select(..) => f.write_str("select")?,
-                Op::Cast(_) => f.write_str("cast")?,
+                Op::Coord(axis) => write!(f, "coord {axis}")?,
+                Op::Launch(k) => write!(f, "launch {k}")?,
+                Op::Read(read) => write!(f, "read {}", read.input)?,
+                Op::Assert(_, k) => write!(f, "assert {k}")?,
+                op => op.fmt_name(f)?,
             }
-            for (k, r) in instr.op.operands().enumerate() {
-                write!(f, "{}{r}", if k == 0 { " " } else { ", " })?;
-            }
+            instr.op.fmt_operands(f)?;
             writeln!(f)?;
         }
+        self.fmt_outputs(f)?;
+        writeln!(f)
+    }
+}
+
+impl Op {
+    /// Writes the name of an operation on registers, with its constant.
+    pub(crate) fn fmt_name(&self, f: &mut dyn fmt::Write) -> fmt::Result {
+        match self {
+            Op::Const(c) => write!(f, "const {c}"),
+            op => f.write_str(op.name()),
+        }
+    }
+
+    /// Writes the operands: ` r0, r1`.
+    pub(crate) fn fmt_operands(&self, f: &mut dyn fmt::Write) -> fmt::Result {
+        for (k, r) in self.operands().enumerate() {
+            write!(f, "{}{r}", if k == 0 { " " } else { ", " })?;
+        }
+        Ok(())
+    }
+
+    /// The name in text.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Op::Input(_) => "input",
+            Op::Const(_) => "const",
+            Op::Unary(op, _) => op.name(),
+            Op::Binary(op, ..) => op.name(),
+            Op::Compare(op, ..) => op.name(),
+            Op::Select(..) => "select",
+            Op::Cast(_) => "cast",
+            Op::Coord(_) => "coord",
+            Op::Launch(_) => "launch",
+            Op::Read(_) => "read",
+            Op::Assert(..) => "assert",
+        }
+    }
+}
+
+impl ScalarExpr {
+    /// Writes the last line: `return r2`.
+    pub(crate) fn fmt_outputs(&self, f: &mut dyn fmt::Write) -> fmt::Result {
         f.write_str("return")?;
         for (k, r) in self.outputs.iter().enumerate() {
             write!(f, "{}{r}", if k == 0 { " " } else { ", " })?;
         }
-        writeln!(f)
+        Ok(())
     }
 }

@@ -61,6 +61,10 @@ struct StepCompiler<'a> {
 
 /// Compiles the expression's steps for one layout.
 pub(crate) fn compile(expr: &ScalarExpr, shape: &OperandLayout<'_>) -> Result<CompiledSteps> {
+    if let Some(instr) = expr.instrs().iter().find(|i| !i.op.is_pure()) {
+        let message = format!("`{}` needs a loop nest", instr.op.name());
+        return Err(KernelError::argument("pointwise", message));
+    }
     let n = expr.instrs().len();
     let mut p = StepCompiler {
         expr,
@@ -235,7 +239,7 @@ impl StepCompiler<'_> {
         let run = run.ok_or_else(|| {
             KernelError::argument(
                 "pointwise",
-                format!("`{}` does not take {operand_dtype}", op_name(instr.op)),
+                format!("`{}` does not take {operand_dtype}", instr.op.name()),
             )
         })?;
         let value = if let Op::Const(c) = instr.op { c } else { Scalar::Int(0) };
@@ -258,17 +262,6 @@ fn step(run: StepFn, dst: Location, src: [Location; 3]) -> Step {
     Step { run, dst, src, operand: 0, in_memory: false, value: Scalar::Int(0) }
 }
 
-fn op_name(op: Op) -> &'static str {
-    match op {
-        Op::Unary(o, _) => o.name(),
-        Op::Binary(o, ..) => o.name(),
-        Op::Compare(o, ..) => o.name(),
-        Op::Select(..) => "select",
-        Op::Cast(_) => "cast",
-        Op::Input(_) | Op::Const(_) => "value",
-    }
-}
-
 fn divides(op: Op) -> bool {
     matches!(
         op,
@@ -281,7 +274,7 @@ fn divides(op: Op) -> bool {
 
 fn step_fn(op: Op, operand: DType, result: DType) -> Option<StepFn> {
     match op {
-        Op::Input(_) => None,
+        Op::Input(_) | Op::Coord(_) | Op::Launch(_) | Op::Read(_) | Op::Assert(..) => None,
         Op::Const(_) => Some(steps::splat_const_fn(result)),
         Op::Unary(o, _) => steps::unary_fn(o, operand),
         Op::Binary(o, ..) => steps::binary_fn(o, operand),

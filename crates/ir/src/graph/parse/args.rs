@@ -22,7 +22,7 @@ impl Parser<'_> {
     }
 
     /// Parses an argument; `depth` is the number of enclosing lists.
-    pub(super) fn arg(&mut self, depth: usize) -> Result<Arg> {
+    pub(crate) fn arg(&mut self, depth: usize) -> Result<Arg> {
         let token = self.peek();
         match (token.kind, self.word()) {
             (Kind::Value, _) => Ok(Arg::Value(self.value()?)),
@@ -270,7 +270,7 @@ impl Parser<'_> {
     }
 
     /// Parses a string literal.
-    pub(super) fn string(&mut self) -> Result<String> {
+    pub(crate) fn string(&mut self) -> Result<String> {
         let at = self.pos;
         let quoted = self.take(Kind::Str, "a string")?;
         let inner = quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default();

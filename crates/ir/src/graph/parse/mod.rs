@@ -183,7 +183,7 @@ impl<'t> Parser<'t> {
     }
 
     /// Parses a declaration of the `where` clause: `n in [1, 64]`, `unbacked rows in [0, oo)`.
-    fn symbol(&mut self) -> Result<()> {
+    pub(crate) fn symbol(&mut self) -> Result<()> {
         let marker = match self.word() {
             "unbacked" => Some(SymbolKind::Unbacked),
             "backed" => Some(SymbolKind::Backed),
