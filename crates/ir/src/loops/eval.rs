@@ -2,7 +2,7 @@
 
 use super::array::{Array, each_position, numel};
 use super::contract::sum_of_products;
-use super::fold::{Fold, Folding, Lanes, Order};
+use super::fold::{Fold, Lanes, Order, ReferenceFold};
 use super::sort::sorted;
 use super::{
     Affine, AxisId, Combine, Index, LaunchScalar, LoopNest, Source, Stage, StageKind, StageOutput,
@@ -348,9 +348,9 @@ impl Launch<'_> {
         Ok(outputs)
     }
 
-    fn folding<'f>(&'f self, stage: &Stage, fold: &'f Fold, order: Order) -> Folding<'f> {
+    fn folding<'f>(&'f self, stage: &Stage, fold: &'f Fold, order: Order) -> ReferenceFold<'f> {
         let dtypes = stage.expr.output_dtypes().collect();
-        Folding { fold, order, lanes: Lanes::CPU, dtypes, functions: self.functions }
+        ReferenceFold { fold, order, lanes: Lanes::CPU, dtypes, functions: self.functions }
     }
 
     fn scatter(

@@ -144,8 +144,9 @@ impl Fold {
     }
 }
 
-/// The state that changes no other: for [`Fold::Min`] and [`Fold::Max`] the extreme of the dtype.
-fn identity(fold: &Fold, dtype: DType) -> Scalar {
+/// The state of one register that changes no other: for [`Fold::Min`] and [`Fold::Max`] the
+/// extreme of the dtype.
+pub fn identity(fold: &Fold, dtype: DType) -> Scalar {
     let least = matches!(fold, Fold::Max | Fold::ArgMax);
     match (fold, dtype) {
         (Fold::Sum, DType::Bool) => Scalar::Bool(false),
@@ -163,20 +164,27 @@ fn identity(fold: &Fold, dtype: DType) -> Scalar {
 }
 
 /// A state of a fold: its registers.
-type State = SmallVec<[Scalar; 2]>;
+pub type State = SmallVec<[Scalar; 2]>;
 
-/// A fold in the reference evaluator.
-pub(super) struct Folding<'a> {
+/// A fold as the reference evaluator computes it, one value at a time.
+pub struct ReferenceFold<'a> {
+    /// The fold.
     pub fold: &'a Fold,
+    /// The order.
     pub order: Order,
+    /// The constants of [`Order::Lanes`].
     pub lanes: Lanes,
-    /// The dtypes of the folded registers.
+    /// The dtypes of the folded registers, of which there is at least one.
     pub dtypes: SmallVec<[DType; 2]>,
+    /// The elementary functions of [`Fold::Of`].
     pub functions: &'a dyn Functions,
 }
 
-impl Folding<'_> {
-    /// Folds values, each a list of registers.
+impl ReferenceFold<'_> {
+    /// Folds values, each a list of registers of the dtypes.
+    ///
+    /// # Errors
+    /// An integer is divided by zero.
     pub fn fold(&self, values: &[State]) -> Result<State, EvalError> {
         let state = match self.fold {
             Fold::Moments => {
@@ -204,6 +212,9 @@ impl Folding<'_> {
     }
 
     /// Combines two states.
+    ///
+    /// # Errors
+    /// An integer is divided by zero.
     pub fn combine(&self, a: &State, b: &State) -> Result<State, EvalError> {
         match self.fold {
             Fold::Of { combine, .. } => {
@@ -281,7 +292,7 @@ impl Folding<'_> {
     fn moments(&self, values: &[Scalar]) -> Result<State, EvalError> {
         let dtype = self.dtypes[0];
         let op = |op, a: Scalar, b: Scalar| binary(op, a, b, dtype, self.functions);
-        let sums = Folding { fold: &Fold::Sum, dtypes: self.dtypes.clone(), ..*self };
+        let sums = ReferenceFold { fold: &Fold::Sum, dtypes: self.dtypes.clone(), ..*self };
         let sum = |values: &mut dyn Iterator<Item = Result<Scalar, EvalError>>| {
             let values: Result<Vec<State>, EvalError> =
                 values.map(|v| v.map(|v| smallvec![v])).collect();

@@ -242,9 +242,6 @@ impl ExprBuilder {
     /// An argument is missing or has another dtype than the input.
     pub fn inline(&mut self, expr: &ScalarExpr, args: &[Reg]) -> Result<Vec<Reg>, BuildError> {
         let mut map: Vec<Reg> = Vec::with_capacity(expr.instrs().len());
-        let renamed = |map: &[Reg], r: Reg| {
-            map.get(r.index()).copied().ok_or(BuildError::UnknownReg { reg: r, len: map.len() })
-        };
         for instr in expr.instrs() {
             let op = match instr.op {
                 Op::Input(k) => {
@@ -259,20 +256,16 @@ impl ExprBuilder {
                     map.push(arg);
                     continue;
                 }
-                Op::Const(c) => Op::Const(c),
-                Op::Unary(o, a) => Op::Unary(o, renamed(&map, a)?),
-                Op::Binary(o, a, b) => Op::Binary(o, renamed(&map, a)?, renamed(&map, b)?),
-                Op::Compare(o, a, b) => Op::Compare(o, renamed(&map, a)?, renamed(&map, b)?),
-                Op::Select(c, a, b) => {
-                    Op::Select(renamed(&map, c)?, renamed(&map, a)?, renamed(&map, b)?)
-                }
-                Op::Cast(a) => Op::Cast(renamed(&map, a)?),
-                op => return Err(BuildError::NotPure { op: op.name() }),
+                op if !op.is_pure() => return Err(BuildError::NotPure { op: op.name() }),
+                // An instruction of an expression uses earlier registers.
+                op => op.renamed(&|r| map.get(r.index()).copied().unwrap_or(r)),
             };
             let r = self.push(op, instr.dtype);
             map.push(r);
         }
-        expr.outputs().iter().map(|r| renamed(&map, *r)).collect()
+        let output = |r: &Reg| map.get(r.index()).copied();
+        let unknown = |r: &Reg| BuildError::UnknownReg { reg: *r, len: map.len() };
+        expr.outputs().iter().map(|r| output(r).ok_or_else(|| unknown(r))).collect()
     }
 
     /// The finished expression with these outputs.

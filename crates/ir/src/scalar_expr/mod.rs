@@ -101,6 +101,20 @@ impl Op {
         regs.into_iter()
     }
 
+    /// The operation on other registers.
+    pub fn renamed(&self, to: &dyn Fn(Reg) -> Reg) -> Op {
+        match *self {
+            op @ (Op::Input(_) | Op::Const(_) | Op::Coord(_) | Op::Launch(_)) => op,
+            Op::Unary(op, a) => Op::Unary(op, to(a)),
+            Op::Binary(op, a, b) => Op::Binary(op, to(a), to(b)),
+            Op::Compare(op, a, b) => Op::Compare(op, to(a), to(b)),
+            Op::Select(c, a, b) => Op::Select(to(c), to(a), to(b)),
+            Op::Cast(a) => Op::Cast(to(a)),
+            Op::Read(read) => Op::Read(read.renamed(to)),
+            Op::Assert(a, message) => Op::Assert(to(a), message),
+        }
+    }
+
     /// Whether the operation uses nothing but its operands and the inputs.
     pub const fn is_pure(&self) -> bool {
         !matches!(self, Op::Coord(_) | Op::Launch(_) | Op::Read(_) | Op::Assert(..))
@@ -163,6 +177,27 @@ impl ScalarExpr {
         }
         let last = Reg(u32::from(from != to));
         ScalarExpr { inputs: vec![from], instrs, outputs: vec![last] }
+    }
+
+    /// The same inputs, with one of the outputs alone and the instructions that it needs; `None` if
+    /// there is no such output.
+    pub fn only_output(&self, output: usize) -> Option<ScalarExpr> {
+        let result = *self.outputs.get(output)?;
+        let mut is_needed = vec![false; self.instrs.len()];
+        *is_needed.get_mut(result.index())? = true;
+        for i in (0..self.instrs.len()).rev().filter(|&i| i <= result.index()) {
+            if is_needed[i] {
+                self.instrs[i].op.operands().for_each(|r| is_needed[r.index()] = true);
+            }
+        }
+        let mut renamed = vec![Reg(0); self.instrs.len()];
+        let mut instrs = Vec::new();
+        for (i, instr) in self.instrs.iter().enumerate().filter(|(i, _)| is_needed[*i]) {
+            renamed[i] = Reg(instrs.len() as u32);
+            instrs.push(Instr { op: instr.op.renamed(&|r| renamed[r.index()]), ..*instr });
+        }
+        let outputs = vec![renamed[result.index()]];
+        Some(ScalarExpr { inputs: self.inputs.clone(), instrs, outputs })
     }
 
     /// The expression of one unary operation on one input.

@@ -68,6 +68,17 @@ pub struct Read {
 }
 
 impl Read {
+    /// The read with other registers.
+    pub(super) fn renamed(&self, to: &dyn Fn(Reg) -> Reg) -> Read {
+        let mut at = self.at;
+        at.regs[..at.len as usize].iter_mut().for_each(|r| *r = to(*r));
+        let bounds = match self.bounds {
+            Bounds::Else(r) => Bounds::Else(to(r)),
+            bounds => bounds,
+        };
+        Read { input: self.input, at, bounds, when: self.when.map(to) }
+    }
+
     /// The operands: positions, padding, condition.
     pub fn operands(&self) -> impl Iterator<Item = Reg> + use<> {
         let padding = if let Bounds::Else(r) = self.bounds { Some(r) } else { None };
