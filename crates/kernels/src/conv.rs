@@ -2,9 +2,9 @@
 //! a patch matrix, which is multiplied by the weight matrix (Chellapilla et al., 2006).
 //!
 //! There is no patch matrix in memory: windows are unfolded into the panels that the product packs
-//! anyway. A 1x1 convolution of stride 1 without padding multiplies the input itself. The transposed convolution multiplies first and then adds each
-//! row back at its window positions (col2im). Values are computed in the class (`f32` for narrow
-//! floats, `i64` for integers) and rounded once.
+//! anyway. A 1x1 convolution of stride 1 without padding multiplies the input itself. The transposed
+//! convolution multiplies first and then adds each row back at its window positions (col2im). Values
+//! are computed in the class (`f32` for narrow floats, `i64` for integers) and rounded once.
 
 use crate::copy::{copy, same_dtype, same_sizes, to_vec};
 use crate::error::{KernelError, Result};

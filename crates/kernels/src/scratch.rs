@@ -3,6 +3,7 @@
 
 use crate::element::Class;
 use crate::error::{KernelError, Result};
+use crate::math::Float;
 use std::cell::Cell;
 use std::marker::PhantomData;
 
@@ -57,7 +58,7 @@ thread_local! {
 
 /// Calls `f` with an aligned buffer of `n` elements of unspecified values. The thread keeps the
 /// buffer for its next call, so that small kernels neither allocate nor clear memory.
-pub(crate) fn with_scratch<A: Class, R>(
+pub(crate) fn with_scratch<A: Float, R>(
     kernel: &'static str,
     n: usize,
     f: impl FnOnce(&mut [A]) -> R,
@@ -70,8 +71,8 @@ pub(crate) fn with_scratch<A: Class, R>(
             .map_err(|_| KernelError::Memory { kernel, elements: n })?;
         lines.resize(count, Line { _bytes: [0; 64] });
     }
-    // SAFETY: as in `Scratch::get`, except for the values: floats and integers take any bytes, and
-    // `bool` is not computed in scratch.
+    // SAFETY: as in `Scratch::get`, except that the bytes are what the last call left: valid values
+    // of every `Float`.
     let out = f(unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), n) });
     if lines.len() <= KEPT {
         LINES.set(lines);

@@ -33,8 +33,9 @@ impl Product for i64 {
                     unsafe { source.pack(isa, 0..k, columns.clone(), width, packed.as_mut_ptr()) }
                     Mat::row_major(Ptr(packed.as_mut_ptr()), width)
                 }
-                // Weights are packed for floats only.
-                Right::Packed(_) => return Ok(()),
+                Right::Packed(_) => {
+                    return Err(KernelError::argument(KERNEL, "integers are not packed ahead"));
+                }
             };
             let mut row = [0i64; COLUMNS];
             for i in 0..m {

@@ -24,8 +24,8 @@
 //!
 //! `kernel` has the microkernels, over the vectors of `lanes`; `pack` writes B into panels; `blocks`
 //! divides a product among tasks and blocks, `tiles` a block among tiles; `epilogue` finishes tiles
-//! that the kernels cannot; `special` has the paths of tiny products and of long dot products. Integers use a plain
-//! loop and wrap (`integers`).
+//! that the kernels cannot; `special` has the paths of tiny products and of long dot products.
+//! Integers use a plain loop and wrap (`integers`).
 
 mod blocks;
 mod epilogue;
@@ -64,8 +64,10 @@ pub(crate) const GROUP: usize = 64;
 
 /// A float type with microkernels.
 pub(crate) trait Float: crate::math::Float {
-    /// `a * b + c`, rounded once.
+    /// `a * b + c`, rounded once, without a function call in the baseline of the target.
     fn fma(a: Self, b: Self, c: Self) -> Self;
+    /// `self * b + c`, rounded once. A function call, if the instruction set lacks the operation.
+    fn mul_add(self, b: Self, c: Self) -> Self;
     fn kernels(isa: Isa) -> &'static Kernels<Self>;
 }
 
@@ -79,6 +81,10 @@ impl Float for f32 {
             soft_fma::fma_f32(a, b, c)
         }
     }
+    #[inline(always)]
+    fn mul_add(self, b: f32, c: f32) -> f32 {
+        self.mul_add(b, c)
+    }
     fn kernels(isa: Isa) -> &'static Kernels<f32> {
         kernel::kernels_f32(isa)
     }
@@ -88,6 +94,10 @@ impl Float for f64 {
     #[inline(always)]
     fn fma(a: f64, b: f64, c: f64) -> f64 {
         a.mul_add(b, c)
+    }
+    #[inline(always)]
+    fn mul_add(self, b: f64, c: f64) -> f64 {
+        self.mul_add(b, c)
     }
     fn kernels(isa: Isa) -> &'static Kernels<f64> {
         kernel::kernels_f64(isa)

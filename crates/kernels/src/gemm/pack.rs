@@ -74,7 +74,9 @@ impl<F: Float> Panels<F> {
         let to = Ptr(elements.get().as_mut_ptr());
         let width = vectors * kernels.lanes;
         let factor = Factor { kernels, b };
-        thread_pool::try_for(n.div_ceil(width), k * n > thread_pool::GRAIN, &|p| {
+        // A view of no rows may have more columns than can be counted to.
+        let panels = if k == 0 { 0 } else { n.div_ceil(width) };
+        thread_pool::try_for(panels, k * n > thread_pool::GRAIN, &|p| {
             let columns = p * width..n.min((p + 1) * width);
             let wide = columns.len().next_multiple_of(kernels.lanes);
             // SAFETY: the panel is within the matrix, and this task's alone.

@@ -11,7 +11,7 @@ use crate::scratch::Scratch;
 use crate::thread_pool;
 use crate::view::Ptr;
 
-/// Products of at most this many multiply-adds are computed element by element.
+/// Products of at most this many multiply-adds and elements are computed element by element.
 const TINY: usize = 512;
 /// The most elements of a product that is computed as dot products.
 const DOTS: usize = 4;
@@ -35,11 +35,11 @@ pub(super) unsafe fn product<F: Float>(
     // SAFETY: the caller's promise.
     unsafe {
         if let (Some(x), Some(y)) = (a.mat(), b.mat()) {
-            if work <= TINY {
+            if work <= TINY && m.saturating_mul(n) <= TINY {
                 isa.dispatch(Tiny { isa, sizes: [m, n, k], a: x, b: y, out: &out });
                 return Ok(());
             }
-            if m * n <= DOTS && x.column_stride == 1 && y.row_stride == 1 {
+            if m.saturating_mul(n) <= DOTS && x.column_stride == 1 && y.row_stride == 1 {
                 return dots(isa, threads, [m, n, k], x, y, &out);
             }
         }
@@ -117,6 +117,16 @@ pub(super) unsafe fn with_rows<F: Float>(
     f(Mat::row_major(to, k))
 }
 
+/// `a * b + c`, rounded once, in work that is dispatched on `isa`. The bits are the same either way:
+/// the baseline may lack the instruction, and other sets have it.
+#[inline(always)]
+fn fma<F: Float>(isa: Isa, a: F, b: F, c: F) -> F {
+    match isa {
+        Isa::Scalar => F::fma(a, b, c),
+        Isa::Avx2 | Isa::Avx512 => a.mul_add(b, c),
+    }
+}
+
 /// A product computed element by element.
 struct Tiny<'a, F> {
     isa: Isa,
@@ -139,7 +149,7 @@ impl<F: Float> Simd for Tiny<'_, F> {
                 // SAFETY: `special::product` was promised these elements. At most `TINY` products
                 // are one segment.
                 let (x, y) = unsafe { (a.start.get(a.offset(i, p)), b.start.get(b.offset(p, j))) };
-                sum = F::fma(x, y, sum);
+                sum = fma(self.isa, x, y, sum);
             }
             // SAFETY: as above, for C.
             unsafe {
@@ -156,6 +166,7 @@ impl<F: Float> Simd for Tiny<'_, F> {
 
 /// The sums of whole segments of two vectors, with segments side by side.
 struct Segments<'a, F> {
+    isa: Isa,
     a: *const F,
     b: *const F,
     sums: &'a mut [F],
@@ -176,7 +187,7 @@ impl<F: Float> Simd for Segments<'_, F> {
                 for (chain, at) in chains.iter_mut().zip(at) {
                     // SAFETY: `dots` was promised the elements of whole segments.
                     let (x, y) = unsafe { (*self.a.add(at + p), *self.b.add(at + p)) };
-                    *chain = F::fma(x, y, *chain);
+                    *chain = fma(self.isa, x, y, *chain);
                 }
             }
             sums.copy_from_slice(&chains[..=last]);
@@ -185,13 +196,13 @@ impl<F: Float> Simd for Segments<'_, F> {
 }
 
 /// The sum of one segment of any length.
-struct Chain<'a, F>(&'a [F], &'a [F]);
+struct Chain<'a, F>(Isa, &'a [F], &'a [F]);
 
 impl<F: Float> Simd for Chain<'_, F> {
     type Out = F;
     #[inline(always)]
     fn run(self) -> F {
-        self.0.iter().zip(self.1).fold(F::ZERO, |sum, (x, y)| F::fma(*x, *y, sum))
+        self.1.iter().zip(self.2).fold(F::ZERO, |sum, (x, y)| fma(self.0, *x, *y, sum))
     }
 }
 
@@ -221,10 +232,10 @@ unsafe fn dots<F: Float>(
                 let full = whole.min(last).saturating_sub(first);
                 let (x, y) = (a.at(first * SEGMENT), b.at(first * SEGMENT));
                 let found = sums.slice_mut(first as i64, full);
-                isa.dispatch(Segments { a: x, b: y, sums: found });
+                isa.dispatch(Segments { isa, a: x, b: y, sums: found });
                 if last > whole {
                     let (at, n) = (whole * SEGMENT, k % SEGMENT);
-                    let rest = Chain(a.slice(at as i64, n), b.slice(at as i64, n));
+                    let rest = Chain(isa, a.slice(at as i64, n), b.slice(at as i64, n));
                     sums.set(whole as i64, isa.dispatch(rest));
                 }
             }

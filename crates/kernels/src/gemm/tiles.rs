@@ -47,10 +47,10 @@ impl<F: Float> Blocks<'_, F> {
         let height = self.kernels.rows(self.vectors);
         let mut done = 0;
         while done < rows.len() {
-            // The first tile is as high as can be, because it copies B; the others are even.
+            // Tiles are even. The first is as high as can be, if it copies B.
             let left = rows.len() - done;
-            let tiles = left.div_ceil(height);
-            let n = if done == 0 { left.min(height) } else { left.div_ceil(tiles) };
+            let may_copy = done == 0 && matches!(self.b, Right::InPlace(_));
+            let n = if may_copy { left.min(height) } else { left.div_ceil(left.div_ceil(height)) };
             let row = rows.start + done;
             for p in panels.clone() {
                 let (columns, vectors) = self.panel(p);
@@ -271,4 +271,3 @@ impl<F: Float> Blocks<'_, F> {
         }
     }
 }
-
