@@ -8,7 +8,7 @@
 //! segments wait in scratch for the next block of `k`.
 
 use super::epilogue::{COLUMNS, Output};
-use super::kernel::Kernels;
+use super::kernel::{Finish, Kernels};
 use super::pack::{Right, panel_vectors};
 use super::tiles::Sums;
 use super::{Float, GROUP, KERNEL, Mat, SEGMENT};
@@ -38,9 +38,12 @@ pub(super) struct Blocks<'a, F: 'static> {
     pub(super) a: Mat<F>,
     pub(super) b: Right<'a, F>,
     pub(super) out: Output<F>,
+    /// The epilogue, if the kernels can do all of it.
+    pub(super) finish: Option<Finish<F>>,
     /// The vectors of a panel, and its columns.
     pub(super) vectors: usize,
     pub(super) width: usize,
+    pub(super) panels: usize,
     /// The length of a segment, their number, and their number in a block of `k`.
     pub(super) segment: usize,
     pub(super) segments: usize,
@@ -73,7 +76,20 @@ impl<'a, F: Float> Blocks<'a, F> {
         let blocks = segments.div_ceil(BLOCK_SEGMENTS);
         let width = vectors * kernels.lanes;
         let block_segments = segments.div_ceil(blocks);
-        Blocks { kernels, sizes, a, b, out, vectors, width, segment, segments, block_segments }
+        Blocks {
+            kernels,
+            sizes,
+            a,
+            b,
+            out,
+            finish: out.in_kernel(),
+            vectors,
+            width,
+            panels: sizes[1].div_ceil(width),
+            segment,
+            segments,
+            block_segments,
+        }
     }
 
     /// The same product with shorter segments.
@@ -83,21 +99,21 @@ impl<'a, F: Float> Blocks<'a, F> {
         Blocks { segment, segments, block_segments, ..self }
     }
 
-    pub(super) fn panels(&self) -> usize {
-        self.sizes[1].div_ceil(self.width)
-    }
-
     /// The columns of a panel, and its vectors.
     pub(super) fn panel(&self, p: usize) -> (Range<usize>, usize) {
         let columns = p * self.width..self.sizes[1].min((p + 1) * self.width);
-        let vectors = columns.len().div_ceil(self.kernels.lanes);
+        // The division is left out where it can be: this is done for every tile.
+        let vectors = match columns.len() == self.width {
+            true => self.vectors,
+            false => columns.len().div_ceil(self.kernels.lanes),
+        };
         (columns, vectors)
     }
 
     /// Divides the product among threads.
     pub fn split(&self, threads: usize) -> Split {
         let [m, n, k] = self.sizes;
-        let panels = self.panels();
+        let panels = self.panels;
         let depth = k.min(self.block_segments * self.segment).max(1);
         let fitting = (PACKED_BYTES / (depth * self.width * size_of::<F>())).max(1);
         let mut groups = panels.div_ceil(fitting);
@@ -132,7 +148,7 @@ impl<'a, F: Float> Blocks<'a, F> {
     /// The matrices are in live memory, and nothing else accesses C during the call, except that
     /// the addend and the residual may be C itself.
     pub unsafe fn run(&self, split: Split, parallel: bool) -> Result<()> {
-        let (m, panels) = (self.sizes[0], self.panels());
+        let (m, panels) = (self.sizes[0], self.panels);
         let groups = panels.div_ceil(split.panels);
         let chunks = m.div_ceil(split.rows);
         let part = |t: usize| {
@@ -192,7 +208,7 @@ impl<'a, F: Float> Blocks<'a, F> {
         each: usize,
         part: &(dyn Fn(usize) -> (Range<usize>, Range<usize>) + Sync),
     ) -> Result<()> {
-        let (m, columns) = (self.sizes[0], self.panels() * self.width);
+        let (m, columns) = (self.sizes[0], self.panels * self.width);
         let mut sums = Scratch::<F>::new(KERNEL, self.segments * m * columns)?;
         let sums = Ptr(sums.get().as_mut_ptr());
         let pieces = self.segments.div_ceil(each);

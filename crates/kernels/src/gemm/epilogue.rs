@@ -162,13 +162,13 @@ impl<F: Float> Output<F> {
         let mut finish = Finish {
             alpha: self.alpha,
             beta: self.beta,
-            addend: std::ptr::null(),
+            addend: Ptr(std::ptr::null_mut()),
             addend_stride: 0,
             addend_repeats: false,
         };
         if let Some(addend) = &self.addend {
             let mat = addend.mat().filter(|m| m.column_stride == 1 || m.column_stride == 0)?;
-            finish.addend = mat.start.0;
+            finish.addend = mat.start;
             finish.addend_stride = mat.row_stride;
             finish.addend_repeats = mat.column_stride == 0;
         }

@@ -11,6 +11,7 @@ use super::lanes::{Array, Lanes};
 use crate::isa::Isa;
 #[cfg(target_arch = "x86_64")]
 use crate::isa::available;
+use crate::view::Ptr;
 
 /// The factor, the addend and the rounding of NaN that a finished tile gets on its way to C.
 #[derive(Clone, Copy)]
@@ -18,7 +19,7 @@ pub(super) struct Finish<F> {
     pub alpha: F,
     pub beta: F,
     /// Row 0 of the addend, or null.
-    pub addend: *const F,
+    pub addend: Ptr<F>,
     pub addend_stride: isize,
     /// Whether a row of the addend has one element for all columns.
     pub addend_repeats: bool,
@@ -131,8 +132,10 @@ impl<F> Kernels<F> {
     }
 }
 
-/// How many rows of B ahead a copying kernel prefetches: about the latency of memory.
+/// How many rows of B ahead the kernels prefetch: to the second-level cache about the latency of
+/// memory; to the first-level cache about that of the second.
 const AHEAD: isize = 12;
+const NEAR: isize = 8;
 
 /// # Safety
 /// As [`Kernels::tile`].
@@ -155,6 +158,8 @@ unsafe fn tile<V: Lanes, const ROWS: usize, const VECTORS: usize, const COPY: bo
                 if COPY {
                     x.store(copy.add(j * V::N));
                     V::prefetch(b.wrapping_offset(AHEAD * b_stride).wrapping_add(j * V::N));
+                } else {
+                    V::prefetch_near(b.wrapping_offset(NEAR * b_stride).wrapping_add(j * V::N));
                 }
             }
             for (i, sums) in sums.iter_mut().enumerate() {
@@ -279,11 +284,11 @@ unsafe fn write<V: Lanes, const ROWS: usize, const VECTORS: usize>(
         };
         let (alpha, beta) = (V::splat(finish.alpha), V::splat(finish.beta));
         for (i, row) in sums.into_iter().enumerate() {
-            let addend = finish.addend.wrapping_offset(i as isize * finish.addend_stride);
+            let addend = finish.addend.0.wrapping_offset(i as isize * finish.addend_stride);
             for (j, sum) in row.into_iter().enumerate() {
                 let is_last = j + 1 == VECTORS && t.last_columns < V::N;
                 let mut x = sum.mul(alpha);
-                if !finish.addend.is_null() {
+                if !finish.addend.0.is_null() {
                     let y = match (finish.addend_repeats, is_last) {
                         (true, _) => V::splat(*addend),
                         (_, true) => V::load_first(addend.add(j * V::N), t.last_columns),

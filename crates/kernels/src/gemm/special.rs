@@ -142,7 +142,7 @@ impl<F: Float> Simd for Tiny<'_, F> {
     fn run(self) {
         let [m, n, k] = self.sizes;
         let (a, b) = (self.a, self.b);
-        let finish = self.out.in_kernel().filter(|f| f.addend.is_null());
+        let finish = self.out.in_kernel().filter(|f| f.addend.0.is_null());
         for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
             let mut sum = F::ZERO;
             for p in 0..k {

@@ -45,7 +45,8 @@ impl<F: Float> Blocks<'_, F> {
         let (from, to) =
             (segments.start * self.segment, self.sizes[2].min(segments.end * self.segment));
         let height = self.kernels.rows(self.vectors);
-        let mut done = 0;
+        let tiles = rows.len().div_ceil(height);
+        let (mut done, mut tiles_done) = (0, 0);
         while done < rows.len() {
             // Tiles are even. The first is as high as can be, if it copies B.
             let left = rows.len() - done;
@@ -55,10 +56,12 @@ impl<F: Float> Blocks<'_, F> {
             for p in panels.clone() {
                 let (columns, vectors) = self.panel(p);
                 let packed = packed.wrapping_add((columns.start - first_column) * (to - from));
+                let panel = (columns.clone(), vectors);
                 // SAFETY: the caller's promise.
                 unsafe {
-                    let place = self.place(p, from..to, rows.len(), done == 0, packed);
-                    let fetch = self.fetch(p, done, rows.len());
+                    let place = self.place(panel, from..to, rows.len(), done == 0, packed);
+                    let fetch =
+                        if rows.len() < 4 { None } else { self.fetch(p, tiles_done, tiles) };
                     for s in segments.clone() {
                         let at = [row, columns.start, done, columns.start - first_column];
                         let part = (at, [n, vectors, columns.len()], rows.len());
@@ -67,6 +70,7 @@ impl<F: Float> Blocks<'_, F> {
                 }
             }
             done += n;
+            tiles_done += 1;
         }
     }
 
@@ -76,13 +80,12 @@ impl<F: Float> Blocks<'_, F> {
     /// As [`Blocks::block`].
     unsafe fn place(
         &self,
-        p: usize,
+        (columns, vectors): (Range<usize>, usize),
         k: Range<usize>,
         rows: usize,
         is_first: bool,
         packed: *mut F,
     ) -> Place<F> {
-        let (columns, vectors) = self.panel(p);
         let width = vectors * self.kernels.lanes;
         let in_scratch = Place::Rows(packed, width as isize);
         let pack = |source: &dyn PackColumns<F>| {
@@ -119,22 +122,22 @@ impl<F: Float> Blocks<'_, F> {
         }
     }
 
-    /// The memory that tiles prefetch: the panel that follows in a packed matrix.
-    fn fetch(&self, p: usize, done: usize, rows: usize) -> (*const F, usize) {
-        let Right::Packed(panels) = self.b else { return (std::ptr::null(), 0) };
-        if p + 1 >= self.panels() || rows < 4 {
-            return (std::ptr::null(), 0);
+    /// The memory that a tile prefetches: a share of the panel that follows in a packed matrix, and
+    /// the lines of each step. Each tile of the rows fetches a part.
+    fn fetch(&self, p: usize, tiles_done: usize, tiles: usize) -> Option<(*const F, usize)> {
+        let Right::Packed(panels) = self.b else { return None };
+        if p + 1 >= self.panels {
+            return None;
         }
-        let (height, k) = (self.kernels.rows(self.vectors), self.sizes[2]);
         let (columns, vectors) = self.panel(p + 1);
         let line = 64 / size_of::<F>();
         let lines_of_step = (vectors * self.kernels.lanes).div_ceil(line);
-        let lines = lines_of_step.div_ceil(rows.div_ceil(height));
-        let before = done.div_ceil(height) * lines;
-        if before >= lines_of_step {
-            return (std::ptr::null(), 0);
-        }
-        (panels.panel(columns.start).wrapping_add(before * k * line), lines)
+        let lines = if tiles < lines_of_step { lines_of_step.div_ceil(tiles) } else { 1 };
+        let before = tiles_done * lines;
+        (before < lines_of_step).then(|| {
+            let start = panels.panel(columns.start);
+            (start.wrapping_add(before * self.sizes[2] * line), lines)
+        })
     }
 
     /// Sums one segment of one tile.
@@ -149,7 +152,7 @@ impl<F: Float> Blocks<'_, F> {
         first_k: usize,
         (at, [n, vectors, columns], rows): ([usize; 4], [usize; 3], usize),
         place: Place<F>,
-        fetch: (*const F, usize),
+        fetch: Option<(*const F, usize)>,
         sums: Sums<F>,
         tile: *mut F,
     ) {
@@ -158,6 +161,7 @@ impl<F: Float> Blocks<'_, F> {
         let (k, lanes) = (self.segment.min(self.sizes[2] - k0), self.kernels.lanes);
         let width = vectors * lanes;
         let step = (k0 - first_k) as isize;
+        let (fetch, fetch_lines) = fetch.unwrap_or((std::ptr::null(), 0));
         let mut t = Tile {
             k,
             a: self.a.skip_rows(row).skip_columns(k0).start.0,
@@ -171,13 +175,13 @@ impl<F: Float> Blocks<'_, F> {
             out_stride: width as isize,
             last_columns: columns - (vectors - 1) * lanes,
             finish: None,
-            fetch: fetch.0.wrapping_add(k0 * (fetch.1 * 64 / size_of::<F>())),
-            fetch_lines: fetch.1,
+            fetch: fetch.wrapping_add(k0 * fetch_lines * (64 / size_of::<F>())),
+            fetch_lines,
         };
         let mut is_finished = false;
         match sums {
             Sums::Apart(base) => {
-                let stride = self.panels() * self.width;
+                let stride = self.panels * self.width;
                 let at = (s * self.sizes[0] + row) * stride + column;
                 (t.out, t.out_stride) = (base.wrapping_add(at), stride as isize);
             }
@@ -198,17 +202,17 @@ impl<F: Float> Blocks<'_, F> {
                 }
                 is_finished = is_last;
                 if is_last {
-                    t.finish = self.out.in_kernel();
+                    t.finish = self.finish;
                     if t.finish.is_some() {
                         t.out = self.out.address(row, column);
                         t.out_stride = self.out.strides[0] as isize;
                     }
                     if let Some(finish) = &mut t.finish
-                        && !finish.addend.is_null()
+                        && !finish.addend.0.is_null()
                     {
                         let columns = if finish.addend_repeats { 0 } else { column };
                         let at = row as isize * finish.addend_stride + columns as isize;
-                        finish.addend = finish.addend.wrapping_offset(at);
+                        finish.addend = Ptr(finish.addend.0.wrapping_offset(at));
                     }
                 } else {
                     t.out = if ends_group { total } else { group };
@@ -263,10 +267,10 @@ impl<F: Float> Blocks<'_, F> {
             t.sums = t.sums.map(|p| if p.is_null() { p } else { p.wrapping_add(lanes) });
             t.out = t.out.wrapping_add(lanes);
             if let Some(finish) = &mut t.finish
-                && !finish.addend.is_null()
+                && !finish.addend.0.is_null()
                 && !finish.addend_repeats
             {
-                finish.addend = finish.addend.wrapping_add(lanes);
+                finish.addend = Ptr(finish.addend.at(lanes));
             }
         }
     }
