@@ -4,6 +4,9 @@
 //! FlashAttention (Dao et al. 2022), which tiles the keys too and rescales running sums, a block
 //! here has all keys, so its softmax needs no rescaling. Blocks are independent and run on the
 //! thread pool. The scratch per thread is `rows * keys` scores and as many weights.
+//!
+//! Sums have the order of `gemm` and `reduce/lanes`, with shorter segments in the scores
+//! ([`score_segment`]). So the bits of a row depend on neither blocks nor threads.
 
 use crate::copy::{same_dtype, same_sizes, to_vec};
 use crate::element::{Element, dispatch};

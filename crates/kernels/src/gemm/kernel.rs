@@ -7,11 +7,12 @@
 //! A kernel computes one segment of `k` (see the [order](super)). Then it adds the sums of earlier
 //! segments, and writes either a partial sum to scratch or the finished tile to C.
 
-use super::lanes::{Array, Lanes};
+mod table;
+
+use super::lanes::Lanes;
 use crate::isa::Isa;
-#[cfg(target_arch = "x86_64")]
-use crate::isa::available;
 use crate::view::Ptr;
+pub(super) use table::{kernels_f32, kernels_f64};
 
 /// The factor, the addend and the rounding of NaN that a finished tile gets on its way to C.
 #[derive(Clone, Copy)]
@@ -304,103 +305,4 @@ unsafe fn write<V: Lanes, const ROWS: usize, const VECTORS: usize>(
             }
         }
     }
-}
-
-/// Wraps the kernels in functions that enable an instruction set, and lists them.
-macro_rules! kernels {
-    (
-        $name:ident: $isa:ident, $vector:ty $(, enable = $features:literal)?;
-        tiles $([$($rows:literal)* ; $vectors:literal])*;
-        copying $([$most:literal ; $copied:literal])*;
-        columns $($few:literal)*
-    ) => {
-        mod $name {
-            use super::*;
-            type F = <$vector as Lanes>::Float;
-
-            $(#[target_feature(enable = $features)])?
-            unsafe fn tile<const ROWS: usize, const VECTORS: usize, const COPY: bool>(t: &Tile<F>) {
-                // SAFETY: the caller's promise.
-                unsafe { super::tile::<$vector, ROWS, VECTORS, COPY>(t) }
-            }
-
-            $(#[target_feature(enable = $features)])?
-            unsafe fn columns<const ROWS: usize>(t: &Tile<F>) {
-                // SAFETY: the caller's promise.
-                unsafe { super::columns::<$vector, ROWS>(t) }
-            }
-
-            $(#[target_feature(enable = $features)])?
-            unsafe fn pack(from: *const F, stride: isize, sizes: [usize; 3], to: *mut F) {
-                // SAFETY: the caller's promise.
-                unsafe { super::pack::<$vector>(from, stride, sizes, to) }
-            }
-
-            pub(in super::super) static KERNELS: Kernels<F> = Kernels {
-                isa: Isa::$isa,
-                lanes: <$vector as Lanes>::N,
-                tiles: &[$(&[$(tile::<$rows, $vectors, false>),*]),*],
-                copying: &[$(tile::<$most, $copied, true>),*],
-                columns: &[$(columns::<$few>),*],
-                pack,
-            };
-        }
-    };
-}
-
-#[cfg(target_arch = "x86_64")]
-use super::lanes::{__m256, __m256d, __m512, __m512d};
-
-// A tile fills the registers: 24 sums of 32 registers, 12 of 16. More rows would need more
-// addresses of rows than there are general registers.
-#[cfg(target_arch = "x86_64")]
-kernels!(avx512_f32: Avx512, __m512, enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl";
-    tiles [1 2 3 4 5 6 7 8 9 10; 1] [1 2 3 4 5 6 7 8 9 10; 2] [1 2 3 4 5 6 7 8; 3] [1 2 3 4 5 6; 4];
-    copying [10; 1] [10; 2] [8; 3] [6; 4];
-    columns 1 2 3 4);
-#[cfg(target_arch = "x86_64")]
-kernels!(avx512_f64: Avx512, __m512d, enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl";
-    tiles [1 2 3 4 5 6 7 8 9 10; 1] [1 2 3 4 5 6 7 8 9 10; 2] [1 2 3 4 5 6 7 8; 3] [1 2 3 4 5 6; 4];
-    copying [10; 1] [10; 2] [8; 3] [6; 4];
-    columns 1 2 3 4);
-#[cfg(target_arch = "x86_64")]
-kernels!(avx2_f32: Avx2, __m256, enable = "avx2,fma";
-    tiles [1 2 3 4 5 6 7 8; 1] [1 2 3 4 5 6; 2];
-    copying [8; 1] [6; 2];
-    columns 1 2 3 4);
-#[cfg(target_arch = "x86_64")]
-kernels!(avx2_f64: Avx2, __m256d, enable = "avx2,fma";
-    tiles [1 2 3 4 5 6 7 8; 1] [1 2 3 4 5 6; 2];
-    copying [8; 1] [6; 2];
-    columns 1 2 3 4);
-// On AArch64, arrays of this size are two and two registers of NEON.
-kernels!(portable_f32: Scalar, Array<f32, 8>;
-    tiles [1 2 3 4 5 6; 1] [1 2 3 4 5 6; 2];
-    copying [6; 1] [6; 2];
-    columns 1 2);
-kernels!(portable_f64: Scalar, Array<f64, 4>;
-    tiles [1 2 3 4 5 6; 1] [1 2 3 4 5 6; 2];
-    copying [6; 1] [6; 2];
-    columns 1 2);
-
-/// Chooses the kernels of an instruction set, or the portable ones if the machine lacks the set.
-macro_rules! choose {
-    ($isa:expr, $avx512:ident, $avx2:ident, $portable:ident) => {{
-        #[cfg(target_arch = "x86_64")]
-        match $isa {
-            Isa::Avx512 if available(Isa::Avx512) => return &$avx512::KERNELS,
-            Isa::Avx2 if available(Isa::Avx2) => return &$avx2::KERNELS,
-            _ => {}
-        }
-        let _ = $isa;
-        &$portable::KERNELS
-    }};
-}
-
-pub(super) fn kernels_f32(isa: Isa) -> &'static Kernels<f32> {
-    choose!(isa, avx512_f32, avx2_f32, portable_f32)
-}
-
-pub(super) fn kernels_f64(isa: Isa) -> &'static Kernels<f64> {
-    choose!(isa, avx512_f64, avx2_f64, portable_f64)
 }
