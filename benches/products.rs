@@ -11,9 +11,9 @@ use maquette_kernels::{
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-const ROUNDS: usize = 15;
+const ROUNDS: usize = 31;
 /// The time that a sample takes at least.
-const SAMPLE: Duration = Duration::from_millis(4);
+const SAMPLE: Duration = Duration::from_millis(1);
 /// The bytes of the weights that are used in rotation.
 const ROTATED: usize = 64 << 20;
 
@@ -104,7 +104,7 @@ fn peak(threads: usize) -> f64 {
             begin.wait();
             let (mut done, start) = (0.0, Instant::now());
             while start.elapsed() < SAMPLE {
-                done += peak_loop(20_000);
+                done += peak_loop(5_000);
             }
             done / start.elapsed().as_secs_f64()
         };
