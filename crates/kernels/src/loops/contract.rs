@@ -11,7 +11,7 @@ use super::stage::{PanelContext, Plan, StagePlan};
 use super::values::Values;
 use crate::error::Result;
 use crate::gemm::batched_gemm;
-use crate::view::{Dims, ViewMut, numel};
+use crate::view::{Dims, View, ViewMut, numel};
 use maquette_ir::loops::{Axes, AxisId, Index, Stage, StageKind};
 use maquette_ir::scalar_expr::{Op, ScalarExpr};
 use smallvec::SmallVec;
@@ -58,6 +58,46 @@ pub(super) fn factors(
     Ok(factors)
 }
 
+/// Offsets or strides in the left factor, the right factor and the result.
+type Three = [i64; 3];
+
+/// Some axes of the result, with the strides of the three tensors along each.
+struct Group {
+    sizes: Dims,
+    strides: [Dims; 3],
+}
+
+impl Group {
+    /// Splits off one dimension: all axes, if they merge into one in each tensor, otherwise none.
+    fn split(self) -> (Group, i64, Three) {
+        let mut inner: (i64, Three) = (1, [0; 3]);
+        for (d, &size) in self.sizes.iter().enumerate().rev().filter(|(_, size)| **size != 1) {
+            let strides: Three = std::array::from_fn(|t| self.strides[t][d]);
+            let (n, steps) = inner;
+            if n == 1 {
+                inner = (size, strides);
+            } else if (0..3).all(|t| strides[t] == steps[t] * n) {
+                inner = (n * size, steps);
+            } else {
+                return (self, 1, [0; 3]);
+            }
+        }
+        (Group { sizes: Dims::new(), strides: Default::default() }, inner.0, inner.1)
+    }
+
+    /// Calls `f` with the offsets of each coordinate.
+    fn each(&self, f: &mut dyn FnMut(Three) -> Result<()>) -> Result<()> {
+        let mut outcome = Ok(());
+        let [left, right, out] = &self.strides;
+        crate::layout::for_each(&self.sizes, [left, right, out], |at| {
+            if outcome.is_ok() {
+                outcome = f(at);
+            }
+        });
+        outcome
+    }
+}
+
 /// Multiplies the factors.
 pub(super) fn multiply(cx: &PanelContext<'_>, plan: &StagePlan<'_>) -> Result<()> {
     let (StageKind::Contract { along }, [left, right], [out]) =
@@ -66,82 +106,32 @@ pub(super) fn multiply(cx: &PanelContext<'_>, plan: &StagePlan<'_>) -> Result<()
         return Ok(());
     };
     let kept = plan.stage.axes();
-    let of =
-        |is: &dyn Fn(&AxisId) -> bool| -> Axes { kept.iter().copied().filter(|a| is(a)).collect() };
-    let batch = of(&|a| left.axes.contains(a) && right.axes.contains(a));
-    let columns = of(&|a| !left.axes.contains(a) && right.axes.contains(a));
-    let rows = of(&|a| !right.axes.contains(a));
-    let size = |axes: &[AxisId]| numel(&cx.launch.extents_of(axes)) as i64;
-    let k = size(along);
-    // Rows of a factor follow each other in its row-major order of kept axes only if the batch
-    // comes first; so matrices are taken one batch and row at a time where it does not.
-    let dims = |axes: &[AxisId]| -> Dims { cx.launch.extents_of(axes) };
-    let strides = |buffer: &Buffer, own: &[AxisId], axes: &[AxisId]| -> Dims {
-        buffer.access(own, axes, cx.panels).strides
-    };
-    let group = |sizes: &[i64], strides: &[i64]| -> Option<i64> {
-        // The distance of consecutive elements of merged dimensions, if there is one.
-        let mut merged: Option<(i64, i64)> = None;
-        for (&n, &stride) in sizes.iter().zip(strides).rev().filter(|(n, _)| **n != 1) {
-            merged = match merged {
-                None => Some((n, stride)),
-                Some((m, inner)) if stride == inner * m => Some((m * n, inner)),
-                Some(_) => return None,
-            };
-        }
-        Some(merged.map_or(0, |(_, stride)| stride))
-    };
     let [l, r] = [&left.buffers[0], &right.buffers[0]];
-    let out_strides = |axes: &[AxisId]| strides(out, &kept, axes);
-    let (row_sizes, column_sizes, batch_sizes) = (dims(&rows), dims(&columns), dims(&batch));
-    let (l_rows, o_rows) = (strides(l, &left.axes, &rows), out_strides(&rows));
-    let (r_columns, o_columns) = (strides(r, &right.axes, &columns), out_strides(&columns));
-    let (l_batch, r_batch) = (strides(l, &left.axes, &batch), strides(r, &right.axes, &batch));
-    let o_batch = out_strides(&batch);
-    // Axes that do not merge are taken one coordinate at a time.
-    let merges = |sizes: &[i64], a: &[i64], b: &[i64]| Some((group(sizes, a)?, group(sizes, b)?));
-    let whole_rows = merges(&row_sizes, &l_rows, &o_rows);
-    let whole_columns = merges(&column_sizes, &r_columns, &o_columns);
-    let (m, n) = (size(&rows), size(&columns));
-    let loops = |axes: &Dims, strides: [&Dims; 3], f: &mut dyn FnMut([i64; 3]) -> Result<()>| {
-        let mut failed = Ok(());
-        crate::layout::for_each(axes, strides.map(|s| &s[..]), |at| {
-            if failed.is_ok() {
-                failed = f(at);
-            }
-        });
-        failed
+    let group = |is: &dyn Fn(bool, bool) -> bool| {
+        let is_in = |a: &&AxisId| is(left.axes.contains(a), right.axes.contains(a));
+        let axes: Axes = kept.iter().filter(is_in).copied().collect();
+        let strides = |b: &Buffer, dims: &[AxisId]| b.access(dims, &axes, cx.panels).strides;
+        let strides = [strides(l, &left.axes), strides(r, &right.axes), strides(out, &kept)];
+        Group { sizes: cx.launch.extents_of(&axes), strides }
     };
-    let none = |sizes: &Dims| Dims::from_elem(0, sizes.len());
-    let (row_sizes, row_step, m) = match whole_rows {
-        Some(step) => (Dims::new(), step, m),
-        None => (row_sizes, (0, 0), 1),
+    let batch = group(&|in_left, in_right| in_left && in_right);
+    let (rows, m, row) = group(&|_, in_right| !in_right).split();
+    let (columns, n, column) = group(&|in_left, in_right| !in_left && in_right).split();
+    let k = numel(&cx.launch.extents_of(along)) as i64;
+    let address = |buffer: &Buffer, at: i64| {
+        let bytes = (at * buffer.dtype.size() as i64) as isize;
+        buffer.base.address(cx.memory).0.wrapping_offset(bytes)
     };
-    let (column_sizes, column_step, n) = match whole_columns {
-        Some(step) => (Dims::new(), step, n),
-        None => (column_sizes, (0, 0), 1),
-    };
-    let product = |l_at: i64, r_at: i64, o_at: i64| {
-        let bytes = |at: i64, buffer: &Buffer| {
-            let address = buffer.base.address(cx.memory).0;
-            address.wrapping_offset((at * buffer.dtype.size() as i64) as isize)
-        };
+    let product = |at: Three| {
         // SAFETY: the factors were computed at these elements; the output is this task's alone.
         unsafe {
-            let a = crate::View::from_raw(bytes(l_at, l), l.dtype, &[1, m, k], &[0, row_step.0, 1]);
-            let b =
-                crate::View::from_raw(bytes(r_at, r), r.dtype, &[1, k, n], &[0, 1, column_step.0]);
-            let strides = [0, row_step.1, column_step.1];
-            let mut c = ViewMut::from_raw(bytes(o_at, out), out.dtype, &[1, m, n], &strides);
+            let a = View::from_raw(address(l, at[0]), l.dtype, &[1, m, k], &[0, row[0], 1]);
+            let b = View::from_raw(address(r, at[1]), r.dtype, &[1, k, n], &[0, 1, column[1]]);
+            let (sizes, strides) = ([1, m, n], [0, row[2], column[2]]);
+            let mut c = ViewMut::from_raw(address(out, at[2]), out.dtype, &sizes, &strides);
             batched_gemm(&a, &b, &mut c, 1i64, 0i64)
         }
     };
-    loops(&batch_sizes, [&l_batch, &r_batch, &o_batch], &mut |[l0, r0, o0]| {
-        loops(&row_sizes, [&l_rows, &none(&row_sizes), &o_rows], &mut |[l1, _, o1]| {
-            let columns = [&none(&column_sizes), &r_columns, &o_columns];
-            loops(&column_sizes, columns, &mut |[_, r2, o2]| {
-                product(l0 + l1, r0 + r2, o0 + o1 + o2)
-            })
-        })
-    })
+    let sum = |a: Three, b: Three| -> Three { std::array::from_fn(|t| a[t] + b[t]) };
+    batch.each(&mut |b| rows.each(&mut |i| columns.each(&mut |j| product(sum(b, sum(i, j))))))
 }

@@ -277,23 +277,23 @@ impl Generator {
         if !self.random.chance(2) {
             return None;
         }
-        // not 0, or most nests fail
-        let size = 12 + self.random.below(30) as i64;
+        let size = 12 + self.random.below(12) as i64;
         let table = self.new_operand(dtype, &[size, 2]);
         let (at, map) = self.operand(DType::I64, over);
         let policy = self.random.below(5);
         self.used.push(["wraps", "fails", "clamps", "else", "inside"][policy]);
         let padding = self.scalar(dtype);
-        let shift = if self.random.chance(12) { 0 } else { 20 };
+        let modulus = size + 2 * i64::from(self.random.chance(10));
         let when = self.random.chance(3);
         Some(Box::new(move |s| {
             let mut position = s.load(at, map)?;
             // most positions are inside
             if matches!(policy, 0 | 1 | 4) {
-                let shift = s.expr.constant(shift, DType::I64);
-                let size = s.expr.constant(if shift.0 % 2 == 0 { size } else { 12 }, DType::I64);
-                position = s.expr.binary(BinaryOp::Add, position, shift)?;
-                position = s.expr.binary(BinaryOp::Remainder, position, size)?;
+                let modulus = s.expr.constant(modulus, DType::I64);
+                position = s.expr.binary(BinaryOp::Fmod, position, modulus)?;
+                if policy != 0 {
+                    position = s.expr.unary(UnaryOp::Abs, position)?;
+                }
             }
             let padding = s.expr.constant(padding, dtype);
             let bounds = [

@@ -1,15 +1,16 @@
 //! The reference evaluator: stage by stage, one element at a time, without optimization.
 
+mod point;
+
 use super::array::{Array, each_position, numel};
 use super::contract::sum_of_products;
 use super::fold::{Fold, Lanes, Order, ReferenceFold};
 use super::sort::sorted;
-use super::{
-    Affine, AxisId, Combine, Index, LaunchScalar, LoopNest, Source, Stage, StageKind, StageOutput,
-};
+use super::{AxisId, Combine, LaunchScalar, LoopNest, Source, Stage, StageKind, StageOutput};
 use crate::Scalar;
-use crate::scalar_expr::{self, Environment, Functions, StdFunctions, binary};
+use crate::scalar_expr::{self, Functions, StdFunctions, binary};
 use crate::sym::{Expr, SymError, SymbolId};
+use point::Point;
 use smallvec::SmallVec;
 
 /// The error of an evaluation of a nest.
@@ -170,14 +171,6 @@ impl LoopNest {
 
 fn count(what: &'static str, expected: usize, found: usize) -> Result<()> {
     if expected == found { Ok(()) } else { Err(EvalError::Count { what, expected, found }) }
-}
-
-/// A point of a stage.
-struct Point<'a> {
-    launch: &'a Launch<'a>,
-    stage: &'a Stage,
-    /// The coordinates along the stage's axes.
-    coords: &'a [i64],
 }
 
 impl Launch<'_> {
@@ -401,57 +394,4 @@ fn out_of_bounds(position: &[i64], source: &Array) -> EvalError {
         .filter(|(_, (p, size))| !(0..**size).contains(p))
         .map(|(dim, (&position, &size))| scalar_expr::EvalError::Index { position, dim, size });
     outside.map(EvalError::from).next().unwrap_or(EvalError::Assertion("out of bounds".into()))
-}
-
-impl Point<'_> {
-    fn coordinate(&self, axis: AxisId) -> i64 {
-        let dim = self.stage.over.iter().position(|a| *a == axis);
-        dim.and_then(|d| self.coords.get(d)).copied().unwrap_or(0)
-    }
-
-    fn position(&self, affine: &Affine) -> Option<i64> {
-        let number = |e: Expr| self.launch.nest.symbols.eval(e, self.launch.symbols);
-        affine.at(&|axis| self.coordinate(axis), &number).ok()
-    }
-
-    /// The element of a load; the computed dimensions have these positions.
-    fn load(&self, input: u32, computed: &[i64]) -> Option<Scalar> {
-        let load = self.stage.loads.get(input as usize)?;
-        let mut computed = computed.iter();
-        let position = load.at.indices().iter().map(|index| match index {
-            Index::Affine(affine) => self.position(affine),
-            Index::Computed => computed.next().copied(),
-        });
-        self.launch.source(load.from)?.get(&position.collect::<Option<Vec<i64>>>()?)
-    }
-}
-
-fn outside(input: u32) -> scalar_expr::EvalError {
-    scalar_expr::EvalError::Outside { input }
-}
-
-impl Environment for Point<'_> {
-    fn input(&self, input: u32) -> Result<Scalar, scalar_expr::EvalError> {
-        self.load(input, &[]).ok_or_else(|| outside(input))
-    }
-
-    fn coord(&self, axis: u32) -> Result<i64, scalar_expr::EvalError> {
-        Ok(self.coordinate(AxisId(axis)))
-    }
-
-    fn launch(&self, scalar: u32) -> Result<Scalar, scalar_expr::EvalError> {
-        let undefined = scalar_expr::EvalError::NotPure { op: "launch" };
-        self.launch.scalars.get(scalar as usize).copied().ok_or(undefined)
-    }
-
-    fn computed_dims(&self, input: u32) -> Result<Vec<(usize, i64)>, scalar_expr::EvalError> {
-        let load = self.stage.loads.get(input as usize).ok_or_else(|| outside(input))?;
-        let source = self.launch.source(load.from).ok_or_else(|| outside(input))?;
-        let size = |dim: usize| source.sizes().get(dim).copied().unwrap_or(0);
-        Ok(load.at.computed_dims().map(|dim| (dim, size(dim))).collect())
-    }
-
-    fn read(&self, input: u32, positions: &[i64]) -> Result<Scalar, scalar_expr::EvalError> {
-        self.load(input, positions).ok_or_else(|| outside(input))
-    }
 }
