@@ -70,8 +70,8 @@ pub enum Reason {
         /// Why no view will do.
         why: CopyCause,
     },
-    /// A symbol is bound from a size of a view. A functional program makes a view with sizes that it
-    /// knows beforehand.
+    /// A symbol is bound from a size of a view. A functional program must know the sizes of a view
+    /// before it makes the view.
     #[error(
         "{op} returns an argument, or a view of one, whose size `{symbol}` is known only from the \
             result itself; compute the size before the call, or return a copy"

@@ -2,8 +2,8 @@
 //! available later than another term of their class.
 //!
 //! **Problem.** Some terms are tied to a position in the program. A term whose view or arguments
-//! mention a data-dependent symbol (`u0`), or whose operands have it as a size, can be computed only
-//! after the statement that binds the symbol. A *serial* call (an effect, a random number, a
+//! mention a data-dependent symbol (`u0`), or whose operands have it as a size, can be computed
+//! only after the statement that binds the symbol. A *serial* call (an effect, a random number, a
 //! runtime check; `serial != 0`) runs at its own statement. An e-graph knows no positions, so
 //! extraction may choose a late term for a value that the program needs early. For example, all
 //! empty tensors of one type are equal: the empty input of the call that `u0` is bound from may be
