@@ -4,11 +4,14 @@
 //! FlashAttention (Dao et al. 2022), which tiles the keys too and rescales running sums, a block
 //! here has all keys, so its softmax needs no rescaling. Blocks are independent and run on the
 //! thread pool. The scratch per thread is `rows * keys` scores and as many weights.
+//!
+//! Sums have the order of `gemm` and `reduce/lanes`, with shorter segments in the scores
+//! ([`score_segment`]). So the bits of a row depend on neither blocks nor threads.
 
 use crate::copy::{same_dtype, same_sizes, to_vec};
 use crate::element::{Element, dispatch};
 use crate::error::{KernelError, Result};
-use crate::gemm::{Gemm, Mat, Product};
+use crate::gemm::{Gemm, Mat, Product, Right, SEGMENT};
 use crate::isa::{Each, Isa};
 use crate::layout::offset;
 use crate::load_store::{Reader, Writer};
@@ -187,7 +190,7 @@ where
                     task / blocks,
                     first..n.min(first + rows),
                     scratch.each_mut().map(Scratch::get),
-                );
+                )?;
             }
             Ok(())
         },
@@ -222,7 +225,7 @@ impl<A: Float + Product> Work<'_, A> {
         batch: usize,
         rows: Range<usize>,
         [scores, weights, values, hidden]: [&mut [A]; 4],
-    ) {
+    ) -> Result<()> {
         let [n, l, e, d] = self.dims;
         let (first, m) = (rows.start, rows.len());
         // The number of keys that at least one row of the block sees.
@@ -235,13 +238,14 @@ impl<A: Float + Product> Work<'_, A> {
                 sizes: [m, seen, e],
                 c: row_major(scores, seen),
                 a: self.q.at(batch).skip_rows(first),
-                b: self.k.at(batch).transposed(),
+                b: Right::InPlace(self.k.at(batch).transposed()),
                 alpha: before,
-                beta: A::ZERO,
+                addend: None,
+                segment: score_segment(e),
             };
             // SAFETY: rows `first..first + m` of the query, the first `seen` rows of the key, and
             // scratch of their product's size.
-            unsafe { A::product(scores_of_keys) }
+            unsafe { A::product(self.isa, 1, scores_of_keys)? }
         } else {
             scores.fill(A::ZERO);
         }
@@ -256,13 +260,14 @@ impl<A: Float + Product> Work<'_, A> {
                 sizes: [m, d, seen],
                 c: row_major(values, d),
                 a: row_major(weights, seen),
-                b: self.v.at(batch),
+                b: Right::InPlace(self.v.at(batch)),
                 alpha: A::ONE,
-                beta: A::ZERO,
+                addend: None,
+                segment: SEGMENT,
             };
             // SAFETY: the weights, the first `seen` rows of the value, and scratch of their
             // product's size.
-            unsafe { A::product(weighted_values) }
+            unsafe { A::product(self.isa, 1, weighted_values)? }
         } else {
             values.fill(A::ZERO);
         }
@@ -280,6 +285,7 @@ impl<A: Float + Product> Work<'_, A> {
                 )
             }
         }
+        Ok(())
     }
 
     /// The factors of the scores before and after the maximum is subtracted; their product is the
@@ -337,6 +343,12 @@ impl<A: Float + Product> Work<'_, A> {
         }
         sum
     }
+}
+
+/// The length of a segment of the sums of scores: half of the width. A score is the sum of two
+/// chains, which round less than one. An exponential has the error of a score in all its digits.
+fn score_segment(width: usize) -> usize {
+    width.div_ceil(2).clamp(1, SEGMENT)
 }
 
 /// A matrix in contiguous scratch.

@@ -1,29 +1,26 @@
 //! Convolution over 1, 2 or 3 spatial dimensions by im2col: windows of the input are unfolded into
 //! a patch matrix, which is multiplied by the weight matrix (Chellapilla et al., 2006).
 //!
-//! The patch matrix is built one tile of columns at a time, so that a tile stays in the
-//! second-level cache from unfolding to multiplication. A 1x1 convolution of stride 1 without
-//! padding needs no patch matrix. The transposed convolution multiplies first and then adds each
-//! row back at its window positions (col2im). Values are computed in the class (`f32` for narrow
-//! floats, `i64` for integers) and rounded once.
+//! There is no patch matrix in memory: windows are unfolded into the panels that the product packs
+//! anyway. A 1x1 convolution of stride 1 without padding multiplies the input itself. The transposed
+//! convolution multiplies first and then adds each row back at its window positions (col2im). Values
+//! are computed in the class (`f32` for narrow floats, `i64` for integers) and rounded once.
+
+mod unfold;
 
 use crate::copy::{copy, same_dtype, same_sizes, to_vec};
 use crate::error::{KernelError, Result};
-use crate::gemm::{Mat, PANEL, Product, spread};
+use crate::gemm::{Gemm, Mat, Product, Right, SEGMENT};
+use crate::isa::Isa;
 use crate::pointwise::ops::{Add, Op2};
 use crate::pointwise::steps::{Kind, class_of};
 use crate::pooling::Window;
 use crate::scratch::{Scratch, filled};
 use crate::thread_pool;
-use crate::view::{Dims, Ptr, View, ViewMut, contiguous, numel};
+use crate::view::{Dims, Ptr, View, ViewMut, numel};
 use maquette_ir::DType;
-use smallvec::SmallVec;
 use std::borrow::Cow;
-use std::ops::Range;
-
-/// The approximate number of elements in a tile's patch matrix: half of a core's second-level cache
-/// in `f32`.
-const PATCHES: usize = 128 * 1024;
+use unfold::{Patches, Unfold};
 
 /// Computes `out[N, Cout, …] = input[N, Cin, …] * weight[Cout, Cin / groups, …] + bias[Cout]`. The
 /// window's kernel sizes must be those of the weight.
@@ -124,139 +121,6 @@ fn run(
     }
 }
 
-/// The unfolding (im2col) of a plane: row (channel, tap) and column (window) of the patch matrix
-/// hold the input element under that tap of that window. A tap is a position in the window's
-/// kernel.
-struct Unfold<'w> {
-    w: &'w Window,
-    /// The sizes of the plane that the windows move over.
-    plane: Dims,
-    /// The number of windows along each dimension.
-    windows: Dims,
-}
-
-impl Unfold<'_> {
-    fn taps(&self) -> usize {
-        numel(&self.w.kernel)
-    }
-
-    /// Calls `f(column, plane offset, length, step)` for each run of windows among `columns` whose
-    /// tap `tap` lies inside the plane, not in the padding.
-    fn runs(&self, tap: usize, columns: Range<usize>, mut f: impl FnMut(usize, i64, usize, i64)) {
-        let w = self.w;
-        let spatial = self.plane.len();
-        let (mut rest, mut first, mut within) = (
-            tap as i64,
-            Dims::from_elem(0, spatial),
-            SmallVec::<[Range<i64>; 6]>::from_elem(0..0, spatial),
-        );
-        for d in (0..spatial).rev() {
-            // `first` is the plane coordinate of window 0's tap; `within` is the range of windows
-            // whose tap lies inside the plane.
-            first[d] = rest % w.kernel[d] * w.dilation[d] - w.padding[d];
-            rest /= w.kernel[d];
-            let s = w.stride[d];
-            let lo = if first[d] < 0 { (-first[d] + s - 1) / s } else { 0 };
-            let end =
-                if self.plane[d] > first[d] { (self.plane[d] - first[d] + s - 1) / s } else { 0 };
-            within[d] = lo..end.min(self.windows[d]);
-        }
-        let (plane, inner) = (contiguous(&self.plane), spatial - 1);
-        let (m, from, to) = (self.windows[inner], columns.start as i64, columns.end as i64);
-        if m == 0 || from >= to {
-            return;
-        }
-        for row in from / m..(to - 1) / m + 1 {
-            let (mut rest, mut at, mut inside) = (row, 0, true);
-            for d in (0..inner).rev() {
-                let i = rest % self.windows[d];
-                rest /= self.windows[d];
-                inside &= within[d].contains(&i);
-                at += (first[d] + i * w.stride[d]) * plane[d];
-            }
-            let (lo, hi) =
-                (within[inner].start.max(from - row * m), within[inner].end.min(to - row * m));
-            if inside && lo < hi {
-                let s = w.stride[inner];
-                f((row * m + lo) as usize, at + first[inner] + lo * s, (hi - lo) as usize, s);
-            }
-        }
-    }
-
-    /// Writes the given `columns` of the patch matrix (im2col).
-    fn patches<T: Product>(
-        &self,
-        planes: &[T],
-        columns: Range<usize>,
-        patches: &mut [T],
-    ) -> Result<()> {
-        let (taps, plane, width) = (self.taps(), numel(&self.plane), columns.len());
-        let out = Ptr(patches.as_mut_ptr());
-        let channels = patches.len() / (taps * width).max(1);
-        let (mut runs, mut ends) = (Vec::new(), Vec::new());
-        for tap in 0..taps {
-            self.runs(tap, columns.clone(), |c, at, n, step| {
-                runs.push((c - columns.start, at as usize, n, step as usize))
-            });
-            ends.push(runs.len());
-        }
-        thread_pool::ranges(
-            channels,
-            (thread_pool::GRAIN / (taps * width).max(1)).max(1),
-            1,
-            &|from, to| {
-                for (c, tap) in (from..to).flat_map(|c| (0..taps).map(move |t| (c, t))) {
-                    // SAFETY: the rows of a channel belong to one task.
-                    let row = unsafe { out.slice_mut(((c * taps + tap) * width) as i64, width) };
-                    let src = &planes[c * plane..][..plane];
-                    let runs = &runs[if tap == 0 { 0 } else { ends[tap - 1] }..ends[tap]];
-                    if runs.iter().map(|r| r.2).sum::<usize>() < width {
-                        row.fill(T::default());
-                    }
-                    for &(c, at, n, step) in runs {
-                        if step == 1 {
-                            row[c..c + n].copy_from_slice(&src[at..at + n]);
-                        } else {
-                            row[c..c + n]
-                                .iter_mut()
-                                .zip(src[at..].iter().step_by(step))
-                                .for_each(|(o, x)| *o = *x);
-                        }
-                    }
-                }
-                Ok(())
-            },
-        )
-    }
-
-    /// Adds the rows of a patch matrix onto the planes (col2im), one tap after another.
-    fn fold<T: Product>(
-        &self,
-        patches: &[T],
-        planes: &mut [T],
-        add: impl Fn(T, T) -> T + Sync,
-    ) -> Result<()> {
-        let (taps, columns, plane) = (self.taps(), numel(&self.windows), numel(&self.plane));
-        let out = Ptr(planes.as_mut_ptr());
-        thread_pool::ranges(planes.len() / plane.max(1), 1, 1, &|from, to| {
-            for c in from..to {
-                // SAFETY: plane `c` belongs to one task.
-                let dst = unsafe { out.slice_mut((c * plane) as i64, plane) };
-                for tap in 0..taps {
-                    let src = &patches[(c * taps + tap) * columns..][..columns];
-                    self.runs(tap, 0..columns, |col, at, n, step| {
-                        for (i, x) in src[col..col + n].iter().enumerate() {
-                            let o = &mut dst[at as usize + i * step as usize];
-                            *o = add(*o, *x);
-                        }
-                    });
-                }
-            }
-            Ok(())
-        })
-    }
-}
-
 fn typed<T: Product>(
     input: &View<'_>,
     weight: &View<'_>,
@@ -354,60 +218,41 @@ where
         &self.weight[item % self.groups * n..][..n]
     }
 
-    /// Adds the bias, if there is one, to `columns` of an item's output.
-    ///
-    /// # Safety
-    /// The columns belong to the calling task, and no slice of them is alive.
-    unsafe fn add_bias(&self, item: usize, columns: &Range<usize>) {
-        let of_group = self.bias.map_or(&[][..], |b| &b[item % self.groups * self.channels.1..]);
-        for (channel, bias) in of_group.iter().enumerate().take(self.channels.1) {
-            let at = (item * self.channels.1 + channel) * self.planes.1 + columns.start;
-            // SAFETY: the caller's promise; the output is as large as all items.
-            let row = unsafe { self.y.slice_mut(at as i64, columns.len()) };
-            row.iter_mut().for_each(|v| *v = <Add as Op2<T, T>>::f(*v, *bias));
-        }
+    /// The biases of an item's channels, as a matrix that repeats each for all windows.
+    fn biases(&self, item: usize) -> Option<Mat<T>> {
+        let of_group = self.bias?.get(item % self.groups * self.channels.1..)?;
+        Some(Mat::column(Ptr(of_group.as_ptr().cast_mut())))
     }
 
-    /// The convolution, one tile of output columns at a time: a tile's patches stay in cache until
-    /// they are multiplied.
+    /// Runs `work(item, threads)` for each item: on one thread each, if there are many.
+    fn over_items(items: usize, work: impl Fn(usize, usize) -> Result<()> + Sync) -> Result<()> {
+        let threads = thread_pool::num_threads();
+        if items >= 2 * threads {
+            return thread_pool::try_for(items, true, &|item| work(item, 1));
+        }
+        (0..items).try_for_each(|item| work(item, threads))
+    }
+
+    /// The convolution: one product per item, with the bias as addend.
     fn forward(&self, items: usize) -> Result<()> {
-        let ((ci, co), columns, plain) = (self.channels, self.planes.1, self.is_plain());
+        let ((ci, co), columns, isa) = (self.channels, self.planes.1, Isa::detect());
         let depth = ci * self.unfold.taps();
-        let tile = (PATCHES / depth.max(1)).max(1).next_multiple_of(PANEL);
-        // The last tile takes the remainder, as the last panel of a product does.
-        let tiles = (columns / tile).max(1);
-        let tasks = items * tiles;
-        // With enough tasks, each runs on one thread; otherwise the steps within a task are
-        // parallel.
-        let parallel_tasks = tasks >= 2 * thread_pool::num_threads();
-        let work = |from: usize, to: usize| {
-            let mut scratch = Scratch::new(
-                "conv",
-                if plain { 0 } else { depth * (columns - (tiles - 1) * tile) },
-            )?;
-            for (item, first) in (from..to).map(|t| (t / tiles, t % tiles * tile)) {
-                let end = if first + 2 * tile > columns { columns } else { first + tile };
-                let source = if plain {
-                    let input = self.input(item).as_ptr().cast_mut();
-                    Mat::row_major(Ptr(input), columns).skip_columns(first)
-                } else {
-                    let patches = &mut scratch.get()[..depth * (end - first)];
-                    self.unfold.patches(self.input(item), first..end, patches)?;
-                    Mat::row_major(Ptr(patches.as_mut_ptr()), end - first)
-                };
-                // SAFETY: these columns of the item's output belong to this task.
-                unsafe {
-                    let output = Ptr(self.y.0.wrapping_add(item * co * columns));
-                    let target = Mat::row_major(output, columns).skip_columns(first);
-                    let kernel = Ptr(self.kernel(item).as_ptr().cast_mut());
-                    let kernel = Mat::row_major(kernel, depth);
-                    spread([co, end - first, depth], target, kernel, source, !parallel_tasks)?;
-                    self.add_bias(item, &(first..end));
-                }
-            }
-            Ok(())
-        };
-        if parallel_tasks { thread_pool::ranges(tasks, 1, 1, &work) } else { work(0, tasks) }
+        Self::over_items(items, |item, threads| {
+            let planes = self.input(item);
+            let patches = Patches { unfold: &self.unfold, planes };
+            let input = Mat::row_major(Ptr(planes.as_ptr().cast_mut()), columns);
+            let gemm = Gemm {
+                sizes: [co, columns, depth],
+                c: Mat::row_major(Ptr(self.y.at(item * co * columns)), columns),
+                a: Mat::row_major(Ptr(self.kernel(item).as_ptr().cast_mut()), depth),
+                b: if self.is_plain() { Right::InPlace(input) } else { Right::Source(&patches) },
+                alpha: T::cast(1i64),
+                addend: self.biases(item),
+                segment: SEGMENT,
+            };
+            // SAFETY: the item's output belongs to this task.
+            unsafe { T::product(isa, threads, gemm) }
+        })
     }
 
     /// The transposed convolution: one product per item, whose rows are added at their taps'
@@ -415,28 +260,36 @@ where
     fn transposed(&self, items: usize) -> Result<()> {
         let ((ci, co), (li, lo), plain) = (self.channels, self.planes, self.is_plain());
         let rows = co * self.unfold.taps();
-        let parallel_tasks = items >= 2 * thread_pool::num_threads();
-        let work = |from: usize, to: usize| {
+        Self::over_items(items, |item, threads| {
             let mut scratch = Scratch::new("conv", if plain { 0 } else { rows * li })?;
-            for item in from..to {
-                // SAFETY: the item's output belongs to this task.
+            let target = if plain { self.y.at(item * co * lo) } else { scratch.get().as_mut_ptr() };
+            let kernel = Ptr(self.kernel(item).as_ptr().cast_mut());
+            let source = Ptr(self.input(item).as_ptr().cast_mut());
+            let gemm = Gemm {
+                sizes: [rows, li, ci],
+                c: Mat::row_major(Ptr(target), li),
+                a: Mat::row_major(kernel, rows).transposed(),
+                b: Right::InPlace(Mat::row_major(source, li)),
+                alpha: T::cast(1i64),
+                addend: if plain { self.biases(item) } else { None },
+                segment: SEGMENT,
+            };
+            // SAFETY: whole matrices: [co taps, li] = kernel[ci, co taps]ᵀ input[ci, li]. The
+            // item's output belongs to this task.
+            unsafe { T::product(Isa::detect(), threads, gemm)? }
+            if !plain {
+                // SAFETY: as above.
                 let out = unsafe { self.y.slice_mut((item * co * lo) as i64, co * lo) };
-                let target = if plain { &mut *out } else { scratch.get() };
-                let target = Mat::row_major(Ptr(target.as_mut_ptr()), li);
-                let kernel = Ptr(self.kernel(item).as_ptr().cast_mut());
-                let kernel = Mat::row_major(kernel, rows).transposed();
-                let source = Mat::row_major(Ptr(self.input(item).as_ptr().cast_mut()), li);
-                // SAFETY: whole matrices: [co taps, li] = kernel[ci, co taps]ᵀ input[ci, li].
-                unsafe { spread([rows, li, ci], target, kernel, source, !parallel_tasks)? };
-                if !plain {
-                    out.fill(T::default());
-                    self.unfold.fold(scratch.get(), out, <Add as Op2<T, T>>::f)?;
+                out.fill(T::default());
+                self.unfold.fold(scratch.get(), out, <Add as Op2<T, T>>::f)?;
+                if let Some(bias) = self.bias {
+                    let of_group = &bias[item % self.groups * co..];
+                    for (row, bias) in out.chunks_mut(lo.max(1)).zip(of_group) {
+                        row.iter_mut().for_each(|v| *v = <Add as Op2<T, T>>::f(*v, *bias));
+                    }
                 }
-                // SAFETY: as above; the borrow `out` has ended.
-                unsafe { self.add_bias(item, &(0..lo)) }
             }
             Ok(())
-        };
-        if parallel_tasks { thread_pool::ranges(items, 1, 1, &work) } else { work(0, items) }
+        })
     }
 }

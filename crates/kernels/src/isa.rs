@@ -5,10 +5,7 @@
 //!
 //! The bodies have the same bits on each instruction set: they use only correctly rounded
 //! operations, request fused multiply-add explicitly, and fix the order of reductions
-//! (`reduce/lanes`). Matrix products are the exception. They do not run through [`Isa`]: the `gemm`
-//! crate selects the instruction set itself, and its order of summation depends on it. So the bits
-//! of products, and of the convolutions and attention built on them, differ between machines.
-//! `MAQUETTE_ISA` has no influence on them.
+//! (`reduce/lanes`, `gemm`). Matrix products choose among microkernels by the same [`Isa`].
 
 use std::sync::LazyLock;
 
@@ -85,7 +82,7 @@ impl Isa {
 /// [`Isa::dispatch`] rests on this check, which costs one load and one comparison.
 #[cfg(target_arch = "x86_64")]
 #[inline]
-fn available(isa: Isa) -> bool {
+pub(crate) fn available(isa: Isa) -> bool {
     static BEST: LazyLock<Isa> = LazyLock::new(Isa::best);
     isa <= *BEST
 }

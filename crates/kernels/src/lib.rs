@@ -4,9 +4,7 @@
 //! unsafe step for callers. Executors do not panic: operands that do not fit together are a
 //! [`KernelError`].
 //!
-//! Results have the same bits with any number of threads and on every instruction set. Matrix
-//! products, and the convolutions and attention that use them, are the exception: their bits depend
-//! on the instruction set.
+//! Results have the same bits with any number of threads and on every instruction set.
 //!
 //! **Architecture invariant:** this crate knows no tensor, graph or operator.
 #![deny(unsafe_op_in_unsafe_fn)]
@@ -43,7 +41,7 @@ pub use conv::{conv, conv_transpose};
 pub use copy::{arange, copy, fill};
 pub use element::{Class, Element};
 pub use error::KernelError;
-pub use gemm::{batched_gemm, gemm};
+pub use gemm::{Activation, Epilogue, PackedMatrix, batched_gemm, gemm, packed_product, product};
 pub use index::{
     ScatterOp, Source, count_nonzero, embedding, gather, index, index_put, index_select,
     masked_scatter, masked_select, nonzero, scatter,

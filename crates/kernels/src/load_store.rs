@@ -80,6 +80,11 @@ impl<A: Class> Reader<A> {
         }
     }
 
+    /// A reader of elements of `A` itself, from `base`.
+    pub fn of_class(base: Ptr<A>) -> Self {
+        Reader { base: Ptr(base.0.cast()), dtype: A::DTYPE, load: load::<A, A> }
+    }
+
     /// # Safety
     /// Elements `at, at + stride, …`, as many as `out` has, must be in the view.
     pub unsafe fn read(self, isa: Isa, at: i64, stride: i64, out: &mut [A]) {
@@ -101,6 +106,11 @@ impl<A: Class> Reader<A> {
 impl<A: Class> Writer<A> {
     pub fn new(v: &mut ViewMut<'_>) -> Self {
         Writer { base: Ptr(v.as_ptr().cast_mut()), store: dispatch!(v.dtype(), T => store::<T, A>) }
+    }
+
+    /// A writer of elements of `A` itself, from `base`.
+    pub fn of_class(base: Ptr<A>) -> Self {
+        Writer { base: Ptr(base.0.cast()), store: store::<A, A> }
     }
 
     /// # Safety

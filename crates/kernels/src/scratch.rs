@@ -3,6 +3,8 @@
 
 use crate::element::Class;
 use crate::error::{KernelError, Result};
+use crate::math::Float;
+use std::cell::Cell;
 use std::marker::PhantomData;
 
 #[repr(align(64))]
@@ -35,9 +37,45 @@ impl<A: Class> Scratch<A> {
         Ok(Scratch { lines, n, class: PhantomData })
     }
 
+    /// The address of the first element.
+    pub fn as_ptr(&self) -> *const A {
+        self.lines.as_ptr().cast()
+    }
+
     pub fn get(&mut self) -> &mut [A] {
         // SAFETY: the lines hold `n` elements of `A`, are aligned for `A`, and all-zero bytes are a
         // valid value of every `Class`.
         unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.n) }
     }
+}
+
+/// The most cache lines that a thread keeps for [`with_scratch`].
+const KEPT: usize = (8 << 20) / size_of::<Line>();
+
+thread_local! {
+    static LINES: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
+}
+
+/// Calls `f` with an aligned buffer of `n` elements of unspecified values. The thread keeps the
+/// buffer for its next call, so that small kernels neither allocate nor clear memory.
+pub(crate) fn with_scratch<A: Float, R>(
+    kernel: &'static str,
+    n: usize,
+    f: impl FnOnce(&mut [A]) -> R,
+) -> Result<R> {
+    let mut lines = LINES.take();
+    let count = n.div_ceil(64 / size_of::<A>());
+    if lines.len() < count {
+        lines
+            .try_reserve_exact(count - lines.len())
+            .map_err(|_| KernelError::Memory { kernel, elements: n })?;
+        lines.resize(count, Line { _bytes: [0; 64] });
+    }
+    // SAFETY: as in `Scratch::get`, except that the bytes are what the last call left: valid values
+    // of every `Float`.
+    let out = f(unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), n) });
+    if lines.len() <= KEPT {
+        LINES.set(lines);
+    }
+    Ok(out)
 }

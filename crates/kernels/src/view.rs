@@ -259,6 +259,12 @@ unsafe impl<T> Send for Ptr<T> {}
 unsafe impl<T> Sync for Ptr<T> {}
 
 impl<T: Copy> Ptr<T> {
+    /// The address of element `i`.
+    #[inline(always)]
+    pub fn at(self, i: usize) -> *mut T {
+        self.0.wrapping_add(i)
+    }
+
     /// # Safety
     /// Element `i` must be in the view of the pointer.
     #[inline(always)]

@@ -1,11 +1,226 @@
-//! Matrix products.
+//! Matrix products: against plain loops, and in bits against the defined order.
 
 use super::{values, view, view_mut};
-use crate::{batched_gemm, gemm};
+use crate::gemm::{packed_product_on, product_on};
+use crate::{
+    Activation, Element, Epilogue, Isa, PackedMatrix, View, ViewMut, batched_gemm, gemm, product,
+};
+use maquette_ir::Scalar;
 use proptest::prelude::*;
 
+/// A float with the operations of the defined order.
+trait Number: Element {
+    fn from_f64(x: f64) -> Self;
+    fn fma(self, by: Self, to: Self) -> Self;
+    fn plus(self, by: Self) -> Self;
+    fn bits(self) -> u64;
+}
+
+macro_rules! number {
+    ($($float:ty)*) => {
+        $(impl Number for $float {
+            fn from_f64(x: f64) -> Self {
+                x as $float
+            }
+            fn fma(self, by: Self, to: Self) -> Self {
+                self.mul_add(by, to)
+            }
+            fn plus(self, by: Self) -> Self {
+                self + by
+            }
+            /// The bits, with one NaN for all.
+            fn bits(self) -> u64 {
+                if self.is_nan() { <$float>::NAN.to_bits().into() } else { self.to_bits().into() }
+            }
+        })*
+    };
+}
+number!(f32 f64);
+
+/// The sum of products in the defined order, element by element: the reference.
+fn sum_in_order<T: Number>(k: usize, a: impl Fn(usize) -> T, b: impl Fn(usize) -> T) -> T {
+    let indices: Vec<usize> = (0..k).collect();
+    let segment = |s: &[usize]| s.iter().fold(T::default(), |sum, &p| a(p).fma(b(p), sum));
+    let group = |g: &[usize]| g.chunks(512).map(segment).reduce(T::plus);
+    let sums = indices.chunks(512 * 64).filter_map(group);
+    sums.reduce(T::plus).unwrap_or_default()
+}
+
+/// A matrix with its elements by row and column.
+struct Matrix<T> {
+    rows: usize,
+    columns: usize,
+    elements: Vec<T>,
+}
+
+impl<T: Number> Matrix<T> {
+    fn new(rows: usize, columns: usize, seed: u64, special: bool) -> Matrix<T> {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let element = |_| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let x = (state >> 33) as f64 / f64::from(1u32 << 30) - 1.0;
+            match (state >> 20) % 64 {
+                0 if special => f64::NAN,
+                1 if special => f64::INFINITY,
+                2 if special => f64::NEG_INFINITY,
+                3..8 if special => -0.0,
+                8..20 if special => x * 1e-41,
+                20..24 if special => x * 1e-308,
+                _ => x,
+            }
+        };
+        let elements = (0..rows * columns).map(element).map(T::from_f64).collect();
+        Matrix { rows, columns, elements }
+    }
+
+    fn at(&self, row: usize, column: usize) -> T {
+        self.elements[row * self.columns + column]
+    }
+
+    /// The matrix in memory of some layout, and the strides.
+    fn laid_out(&self, layout: Layout) -> (Vec<T>, [i64; 2]) {
+        let (rows, columns) = (self.rows as i64, self.columns as i64);
+        let strides = match layout {
+            Layout::RowMajor => [columns, 1],
+            Layout::Transposed => [1, rows],
+            Layout::PaddedRows => [columns + 3, 1],
+            Layout::PaddedColumns => [1, rows + 5],
+            Layout::Strided => [2 * columns + 1, 2],
+        };
+        let last = (rows - 1).max(0) * strides[0] + (columns - 1).max(0) * strides[1];
+        let mut memory = vec![T::from_f64(f64::NAN); last as usize + 1];
+        for (i, j) in (0..self.rows).flat_map(|i| (0..self.columns).map(move |j| (i, j))) {
+            memory[(i as i64 * strides[0] + j as i64 * strides[1]) as usize] = self.at(i, j);
+        }
+        (memory, strides)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Layout {
+    RowMajor,
+    Transposed,
+    PaddedRows,
+    PaddedColumns,
+    Strided,
+}
+
+const LAYOUTS: [Layout; 5] = [
+    Layout::RowMajor,
+    Layout::Transposed,
+    Layout::PaddedRows,
+    Layout::PaddedColumns,
+    Layout::Strided,
+];
+
+fn strided<'a, T: Number>(memory: &'a [T], m: &Matrix<T>, strides: [i64; 2]) -> View<'a> {
+    // SAFETY: `laid_out` made the memory for these sizes and strides.
+    unsafe {
+        let sizes = [m.rows as i64, m.columns as i64];
+        View::from_raw(memory.as_ptr().cast(), T::DTYPE, &sizes, &strides)
+    }
+}
+
+/// The instruction sets of this machine.
+fn sets() -> Vec<Isa> {
+    [Isa::Scalar, Isa::Avx2, Isa::Avx512].into_iter().filter(|i| *i <= Isa::best()).collect()
+}
+
+fn product_of<T: Number>(isa: Isa, threads: usize, a: &View<'_>, b: &View<'_>) -> Vec<T> {
+    let sizes = [a.sizes()[0], b.sizes()[1]];
+    let mut c = vec![T::from_f64(7.0); (sizes[0] * sizes[1]) as usize];
+    product_on(isa, threads, a, b, &Epilogue::default(), &mut view_mut(&mut c, &sizes))
+        .expect("multiplies");
+    c
+}
+
+fn bits<T: Number>(x: &[T]) -> Vec<u64> {
+    x.iter().map(|x| x.bits()).collect()
+}
+
+/// Compares a product with the reference on every instruction set, for numbers of threads and
+/// layouts: all of them, or each once.
+fn has_the_bits_of_the_order<T: Number>([m, n, k]: [usize; 3], special: bool, all: bool) {
+    let seed = (m * 1_000_003 + n * 1009 + k) as u64;
+    let (a, b) = (Matrix::<T>::new(m, k, seed, special), Matrix::<T>::new(k, n, !seed, special));
+    let expected: Vec<T> =
+        (0..m * n).map(|p| sum_in_order(k, |q| a.at(p / n, q), |q| b.at(q, p % n))).collect();
+    let expected = bits(&expected);
+    let pairs: Vec<(Layout, Layout)> = match all {
+        true => LAYOUTS.into_iter().flat_map(|x| LAYOUTS.map(|y| (x, y))).collect(),
+        false => (0..5).map(|i| (LAYOUTS[i], LAYOUTS[(i + m + k) % 5])).collect(),
+    };
+    for (case, (la, lb)) in pairs.into_iter().enumerate() {
+        let ((ma, sa), (mb, sb)) = (a.laid_out(la), b.laid_out(lb));
+        let (va, vb) = (strided(&ma, &a, sa), strided(&mb, &b, sb));
+        for (i, isa) in sets().into_iter().enumerate() {
+            let threads = if all { &[1, 2, 4, 8][..] } else { &[[1, 2, 4, 8][(case + i) % 4]][..] };
+            for &threads in threads {
+                let found = bits(&product_of::<T>(isa, threads, &va, &vb));
+                assert!(
+                    found == expected,
+                    "{m}x{n}x{k} {isa:?} {threads} threads {la:?} {lb:?}: element {:?}",
+                    found.iter().zip(&expected).position(|(x, y)| x != y)
+                );
+            }
+            let packed = PackedMatrix::on(isa, &vb).expect("packs");
+            let mut c = vec![T::from_f64(7.0); m * n];
+            let mut out = view_mut(&mut c, &[m as i64, n as i64]);
+            packed_product_on([1, 2, 4, 8][case % 4], &va, &packed, &Epilogue::default(), &mut out)
+                .expect("multiplies");
+            assert!(bits(&c) == expected, "{m}x{n}x{k} {isa:?} packed {la:?} {lb:?}");
+        }
+    }
+}
+
+#[test]
+fn bits_are_those_of_the_defined_order() {
+    for k in [0, 1, 2, 511, 512, 513, 1000] {
+        for [m, n] in [[1, 1], [1, 50], [3, 70], [17, 1], [9, 49], [20, 5], [7, 64]] {
+            has_the_bits_of_the_order::<f32>([m, n, k], false, true);
+            has_the_bits_of_the_order::<f64>([m, n, k], false, k < 512);
+        }
+    }
+}
+
+#[test]
+fn bits_of_long_sums_are_those_of_the_defined_order() {
+    for k in [32768, 32769, 65537] {
+        for [m, n] in [[1, 1], [1, 17], [2, 3], [9, 1]] {
+            has_the_bits_of_the_order::<f32>([m, n, k], false, false);
+        }
+        has_the_bits_of_the_order::<f64>([2, 9, k], false, false);
+    }
+}
+
+#[test]
+fn bits_of_special_values_are_those_of_the_defined_order() {
+    for [m, n, k] in [[1, 1, 7], [5, 33, 40], [12, 100, 3], [3, 3, 600], [1, 64, 530]] {
+        has_the_bits_of_the_order::<f32>([m, n, k], true, true);
+        has_the_bits_of_the_order::<f64>([m, n, k], true, true);
+    }
+}
+
+#[test]
+fn bits_of_large_products_are_those_of_the_defined_order() {
+    for sizes in [[130, 200, 515], [64, 128, 1000], [200, 64, 1000], [70, 700, 2100]] {
+        has_the_bits_of_the_order::<f32>(sizes, false, false);
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(32))]
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn bits_of_any_shape_are_those_of_the_defined_order(
+        m in 1usize..40,
+        n in 1usize..150,
+        k in 0usize..1200,
+        special in any::<bool>(),
+    ) {
+        has_the_bits_of_the_order::<f32>([m, n, k], special, false);
+        has_the_bits_of_the_order::<f64>([m, n, k], special, false);
+    }
+
     #[test]
     fn products_match_loops(
         m in 0usize..20,
@@ -37,11 +252,150 @@ proptest! {
             let at = |q: usize| {
                 if transpose { a[t * m * k + q * m + i] } else { a[t * m * k + i * k + q] }
             };
+            // Sums of these values are exact.
             let want: f64 =
                 beta * 0.5 + 2.0 * (0..k).map(|q| at(q) * b[t * k * n + q * n + j]).sum::<f64>();
-            prop_assert!((got - want).abs() < 1e-9, "{got} {want}");
+            prop_assert_eq!(*got, want);
         }
     }
+}
+
+#[test]
+fn a_row_alone_has_the_bits_of_the_row_in_a_matrix() {
+    let (m, n, k) = (40, 150, 1500);
+    let (a, b) = (Matrix::<f32>::new(m, k, 1, false), Matrix::<f32>::new(k, n, 2, false));
+    let (sizes_a, sizes_b) = ([m as i64, k as i64], [k as i64, n as i64]);
+    for isa in sets() {
+        let whole =
+            product_of::<f32>(isa, 2, &view(&a.elements, &sizes_a), &view(&b.elements, &sizes_b));
+        for rows in [1, 2, 3, 5, 8, 16, 39] {
+            let some = view(&a.elements[k..(rows + 1) * k], &[rows as i64, k as i64]);
+            let found = product_of::<f32>(isa, 4, &some, &view(&b.elements, &sizes_b));
+            assert_eq!(bits(&found), bits(&whole[n..(rows + 1) * n]), "{isa:?} {rows}");
+        }
+    }
+}
+
+/// The definition of the epilogue, element by element, for a row bias.
+#[test]
+fn the_epilogue_rounds_each_step() {
+    let (m, n, k) = (19usize, 53usize, 30usize);
+    let (a, b) = (Matrix::<f32>::new(m, k, 3, false), Matrix::<f32>::new(k, n, 4, false));
+    let (bias, rest) = (Matrix::<f32>::new(m, n, 5, false), Matrix::<f32>::new(m, n, 6, false));
+    let sizes = [m as i64, n as i64];
+    let addends = [
+        ("row", view(&bias.elements[..n], &[n as i64])),
+        ("column", view(&bias.elements[..m], &[m as i64, 1])),
+        ("matrix", view(&bias.elements, &sizes)),
+        ("one", view(&bias.elements[..1], &[1])),
+    ];
+    let (va, vb) =
+        (view(&a.elements, &[m as i64, k as i64]), view(&b.elements, &[k as i64, n as i64]));
+    for (name, addend) in addends {
+        for activation in [None, Some(Activation::Relu)] {
+            for residual in [None, Some(view(&rest.elements, &sizes))] {
+                let (alpha, beta) = (0.3f32, -1.7f32);
+                let epilogue = Epilogue {
+                    alpha: Scalar::Float(alpha.into()),
+                    beta: Scalar::Float(beta.into()),
+                    addend: Some(addend.clone()),
+                    activation,
+                    residual: residual.clone(),
+                };
+                let expected = (0..m * n).map(|p| {
+                    let (i, j) = (p / n, p % n);
+                    let y = match name {
+                        "row" => bias.elements[j],
+                        "column" => bias.elements[i],
+                        "matrix" => bias.elements[p],
+                        _ => bias.elements[0],
+                    };
+                    let mut x = sum_in_order(k, |q| a.at(i, q), |q| b.at(q, j)) * alpha;
+                    x += beta * y;
+                    if activation.is_some() {
+                        x = if x < 0.0 { 0.0 } else { x };
+                    }
+                    if residual.is_some() { x + rest.elements[p] } else { x }
+                });
+                let expected = bits(&expected.collect::<Vec<f32>>());
+                for isa in sets() {
+                    let mut c = vec![f32::NAN; m * n];
+                    product_on(isa, 2, &va, &vb, &epilogue, &mut view_mut(&mut c, &sizes))
+                        .expect("multiplies");
+                    assert_eq!(bits(&c), expected, "{isa:?} {name} {activation:?}");
+                    let mut turned = vec![f32::NAN; m * n];
+                    // SAFETY: the strides are those of the transposed matrix.
+                    let mut c = unsafe {
+                        let start = turned.as_mut_ptr().cast();
+                        ViewMut::from_raw(start, f32::DTYPE, &sizes, &[1, m as i64])
+                    };
+                    product_on(isa, 2, &va, &vb, &epilogue, &mut c).expect("multiplies");
+                    let found: Vec<f32> = (0..m * n).map(|p| turned[p % n * m + p / n]).collect();
+                    assert_eq!(bits(&found), expected, "{isa:?} {name} {activation:?} turned");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_addend_may_be_the_result() {
+    let (m, n, k) = (33usize, 70usize, 700usize);
+    let (a, b) = (Matrix::<f32>::new(m, k, 7, false), Matrix::<f32>::new(k, n, 8, false));
+    let start = Matrix::<f32>::new(m, n, 9, false);
+    let expected: Vec<f32> = (0..m * n)
+        .map(|p| start.elements[p] * 2.0 + sum_in_order(k, |q| a.at(p / n, q), |q| b.at(q, p % n)))
+        .collect();
+    let mut c = start.elements.clone();
+    gemm(
+        &view(&a.elements, &[m as i64, k as i64]),
+        &view(&b.elements, &[k as i64, n as i64]),
+        &mut view_mut(&mut c, &[m as i64, n as i64]),
+        1.0,
+        2.0,
+    )
+    .expect("multiplies");
+    assert_eq!(bits(&c), bits(&expected));
+}
+
+#[test]
+fn half_precision_is_summed_in_f32_and_rounded_once() {
+    use half::{bf16, f16};
+    fn check<T: Element<Class = f32>>(narrow: impl Fn(f32) -> T) {
+        let (m, n, k) = (21usize, 61usize, 700usize);
+        let (a, b) = (Matrix::<f32>::new(m, k, 10, false), Matrix::<f32>::new(k, n, 11, false));
+        let round = |m: &Matrix<f32>| m.elements.iter().map(|x| narrow(*x)).collect::<Vec<T>>();
+        let (na, nb) = (round(&a), round(&b));
+        let expected: Vec<T> = (0..m * n)
+            .map(|p| {
+                let sum =
+                    sum_in_order(k, |q| na[p / n * k + q].load(), |q| nb[q * n + p % n].load());
+                T::store(sum)
+            })
+            .collect();
+        let nb_turned: Vec<T> = (0..k * n).map(|p| nb[p % k * n + p / k]).collect();
+        for isa in sets() {
+            for turned in [false, true] {
+                let vb = match turned {
+                    false => view(&nb, &[k as i64, n as i64]),
+                    true => view(&nb_turned, &[n as i64, k as i64]).permute(&[1, 0]).expect("is"),
+                };
+                let va = view(&na, &[m as i64, k as i64]);
+                let mut c = vec![T::default(); m * n];
+                let sizes = [m as i64, n as i64];
+                product_on(isa, 2, &va, &vb, &Epilogue::default(), &mut view_mut(&mut c, &sizes))
+                    .expect("multiplies");
+                assert_eq!(c, expected, "{isa:?} {turned}");
+                let packed = PackedMatrix::on(isa, &vb).expect("packs");
+                c.fill(T::default());
+                let mut out = view_mut(&mut c, &sizes);
+                packed_product_on(2, &va, &packed, &Epilogue::default(), &mut out).expect("is");
+                assert_eq!(c, expected, "{isa:?} {turned} packed");
+            }
+        }
+    }
+    check(bf16::from_f32);
+    check(f16::from_f32);
 }
 
 #[test]
@@ -50,44 +404,20 @@ fn products_of_narrow_types_wrap() {
     let mut c = [0i8; 4];
     gemm(&view(&a, &[2, 2]), &view(&b, &[2, 2]), &mut view_mut(&mut c, &[2, 2]), 1.0, 0.0).unwrap();
     assert_eq!(c, [(20000i64 as i8), -56, (300i64 as i8), 3]);
+    let sizes = view(&a, &[2, 2]);
+    let epilogue = Epilogue { activation: Some(Activation::Relu), ..Epilogue::default() };
+    let refused = product(&sizes, &sizes, &epilogue, &mut view_mut(&mut c, &[2, 2]));
+    assert!(refused.is_err());
 }
 
 #[test]
-fn panels_change_no_bit() {
-    // A wide product is split into panels. The result must have the bits of one call without
-    // panels.
-    let (m, k, n) = (70usize, 90usize, 300usize);
-    let (a, b): (Vec<f32>, Vec<f32>) = (
-        values(m * k).iter().map(|x| *x as f32).collect(),
-        values(k * n).iter().map(|x| *x as f32 * 0.37).collect(),
-    );
-    let mut c = vec![f32::NAN; m * n];
-    gemm(&view(&a, &[70, 90]), &view(&b, &[90, 300]), &mut view_mut(&mut c, &[70, 300]), 1.0, 0.0)
+fn a_factor_of_0_ignores_the_addend() {
+    let (a, mut c) = ([1.0f32, 2.0], [f32::NAN]);
+    gemm(&view(&a, &[1, 2]), &view(&a, &[2, 1]), &mut view_mut(&mut c, &[1, 1]), 1.0, 0.0).unwrap();
+    assert_eq!(c, [5.0]);
+    let none: [f32; 0] = [];
+    let mut c = [3.0f32, 4.0];
+    gemm(&view(&none, &[2, 0]), &view(&none, &[0, 1]), &mut view_mut(&mut c, &[2, 1]), 9.0, 2.0)
         .unwrap();
-    let mut whole = vec![0f32; m * n];
-    // SAFETY: sizes and strides describe the three buffers.
-    unsafe {
-        ::gemm::gemm(
-            m,
-            n,
-            k,
-            whole.as_mut_ptr(),
-            1,
-            n as isize,
-            false,
-            a.as_ptr(),
-            1,
-            k as isize,
-            b.as_ptr(),
-            1,
-            n as isize,
-            0.0,
-            1.0,
-            false,
-            false,
-            false,
-            ::gemm::Parallelism::None,
-        );
-    }
-    assert_eq!(c, whole);
+    assert_eq!(c, [6.0, 8.0]);
 }

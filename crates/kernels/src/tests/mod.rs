@@ -5,8 +5,10 @@ mod conv;
 mod copy;
 mod gemm;
 mod pooling;
+mod product_errors;
 mod random;
 mod rows;
+mod same_bits;
 mod scan_sort;
 
 use crate::{Element, View, ViewMut, Window};

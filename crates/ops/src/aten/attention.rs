@@ -287,7 +287,7 @@ table! {
             float? scale=None) -> (Tensor output, Tensor logsumexp)" =>
             Lowering::Compute(Compute {
                 class: Class::Attention,
-                strides: Strides::RowMajor,
+                strides: Strides::FromOperands,
                 metas: |_, a| flash_metas(a),
                 run: flash,
             }),

@@ -255,7 +255,7 @@ table! {
             SymInt groups) -> Tensor" =>
             Lowering::Compute(Compute {
                 class: Class::Convolution,
-                strides: Strides::RowMajor,
+                strides: Strides::FromOperands,
                 metas: |_, a| -> Result<Metas> { Ok(smallvec![Convolution::of(a)?.meta()?]) },
                 run: |a, out| Convolution::of(a)?.run(&out[0]),
             }),

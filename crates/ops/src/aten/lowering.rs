@@ -71,6 +71,7 @@ impl std::fmt::Display for Lowering {
 pub enum Class {
     Reduce,
     Gemm,
+    Linalg,
     Convolution,
     Attention,
     Norm,
@@ -87,23 +88,10 @@ pub enum Class {
 }
 
 impl Class {
-    /// Whether the order of summation, and so the bits of the results, may depend on the strides of
-    /// the operands.
-    pub(crate) const fn order_depends_on_layout(self) -> bool {
-        match self {
-            Class::Gemm | Class::Convolution | Class::Attention | Class::Recurrent => true,
-            Class::Reduce
-            | Class::Norm
-            | Class::Gather
-            | Class::Scatter
-            | Class::Scan
-            | Class::Sort
-            | Class::Window
-            | Class::Random
-            | Class::Fill
-            | Class::Copy
-            | Class::Scalar => false,
-        }
+    /// Whether results may depend on the strides of the operands: `linalg_det` and its like
+    /// factorize a row-major matrix as its transpose.
+    pub(crate) const fn observes_strides(self) -> bool {
+        matches!(self, Class::Linalg)
     }
 
     /// Whether the kernels write to outputs with any strides.
@@ -112,6 +100,7 @@ impl Class {
             Class::Copy | Class::Fill | Class::Gather | Class::Scatter | Class::Random => true,
             Class::Reduce
             | Class::Gemm
+            | Class::Linalg
             | Class::Convolution
             | Class::Attention
             | Class::Norm
@@ -130,6 +119,7 @@ impl Class {
             Class::Random | Class::Recurrent => true,
             Class::Reduce
             | Class::Gemm
+            | Class::Linalg
             | Class::Convolution
             | Class::Attention
             | Class::Norm
@@ -150,6 +140,7 @@ impl Class {
         match self {
             Class::Reduce
             | Class::Gemm
+            | Class::Linalg
             | Class::Convolution
             | Class::Attention
             | Class::Norm

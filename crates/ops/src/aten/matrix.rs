@@ -13,6 +13,7 @@ use crate::tensor::meta::{Dims, Meta};
 use crate::tensor::shape::require_equal;
 use crate::tensor::{Tensor, dims_text};
 use maquette_ir::{DType, Scalar};
+use maquette_kernels::Epilogue;
 use smallvec::smallvec;
 
 const fn gemm(
@@ -85,39 +86,33 @@ fn added_meta(args: &[Value], names: [&'static str; 2], rank: usize) -> Result<M
     Ok(smallvec![m])
 }
 
-/// `out = beta * out + alpha * a @ b`, for matrices or batches.
-fn multiply(
-    a: &Tensor,
-    b: &Tensor,
-    out: &Tensor,
-    alpha: impl Into<Scalar>,
-    beta: impl Into<Scalar>,
-) -> Result<()> {
+/// `out = epilogue(a @ b)`, for matrices or batches.
+fn multiply(a: &Tensor, b: &Tensor, out: &Tensor, epilogue: &Epilogue<'_>) -> Result<()> {
     let (a, b, mut out) = (cpu_exec::input(a)?, cpu_exec::input(b)?, cpu_exec::output(out)?);
-    Ok(maquette_kernels::batched_gemm(&a, &b, &mut out, alpha, beta)?)
+    Ok(maquette_kernels::product(&a, &b, epilogue, &mut out)?)
 }
 
-/// Reads `beta` and `alpha`, and copies argument 0 into `out` for the kernel to scale.
-fn scales(args: &[Value], out: &Tensor) -> Result<(Scalar, Scalar)> {
-    let (beta, alpha) = (args[3].scalar()?, args[4].scalar()?);
-    // As in BLAS, a `beta` of 0 ignores the operand, NaN included.
-    if beta.to_bool() {
-        cpu_exec::copy(args[0].tensor()?, out)?;
-    }
-    Ok((beta, alpha))
+/// The epilogue `beta * self + alpha * product` of the arguments 0, 3 and 4. As in BLAS, a `beta` of
+/// 0 ignores `self`, NaN included.
+fn scaled_addend(args: &[Value]) -> Result<Epilogue<'_>> {
+    Ok(Epilogue {
+        alpha: args[4].scalar()?,
+        beta: args[3].scalar()?,
+        addend: Some(cpu_exec::input(args[0].tensor()?)?),
+        ..Epilogue::default()
+    })
 }
 
 fn add_product(args: &[Value], out: &Tensor) -> Result<()> {
-    let (beta, alpha) = scales(args, out)?;
-    multiply(args[1].tensor()?, args[2].tensor()?, out, alpha, beta)
+    multiply(args[1].tensor()?, args[2].tensor()?, out, &scaled_addend(args)?)
 }
 
 /// As [`add_product`], but an `alpha` of 0 ignores the product, NaN included. PyTorch does this for
 /// matrices in `f32` and `f64`, not for batches or half precision.
 fn add_matrix_product(args: &[Value], out: &Tensor) -> Result<()> {
-    let (beta, alpha) = scales(args, out)?;
-    let (a, b) = counted(args[1].tensor()?, args[2].tensor()?, alpha)?;
-    multiply(&a, &b, out, alpha, beta)
+    let epilogue = scaled_addend(args)?;
+    let (a, b) = counted(args[1].tensor()?, args[2].tensor()?, epilogue.alpha)?;
+    multiply(&a, &b, out, &epilogue)
 }
 
 /// The operands of a product that `alpha` scales. For an `alpha` of 0 the inner dimension is empty,
@@ -146,18 +141,13 @@ fn vector_product(pair: Pair<'_>) -> Result<(Meta, Meta, Dims)> {
     Ok((rows, views::unsqueeze(b.meta(), 1)?, sizes))
 }
 
-fn multiply_vector(
-    pair: Pair<'_>,
-    out: &Tensor,
-    alpha: impl Into<Scalar>,
-    beta: impl Into<Scalar>,
-) -> Result<()> {
+fn multiply_vector(pair: Pair<'_>, out: &Tensor, epilogue: &Epilogue<'_>) -> Result<()> {
     let (a, b, sizes) = vector_product(pair)?;
     let mut matrix = views::unsqueeze(out.meta(), -1)?;
     if sizes.is_empty() {
         matrix = views::unsqueeze(&matrix, 0)?;
     }
-    multiply(&pair[0].1.view_of(a)?, &pair[1].1.view_of(b)?, &out.view_of(matrix)?, alpha, beta)
+    multiply(&pair[0].1.view_of(a)?, &pair[1].1.view_of(b)?, &out.view_of(matrix)?, epilogue)
 }
 
 fn mv_pair(args: &[Value]) -> Result<Pair<'_>> {
@@ -194,7 +184,7 @@ table! {
                         2
                     )?])
                 },
-                |a, out| multiply(a[0].tensor()?, a[1].tensor()?, &out[0], 1.0, 0.0),
+                |a, out| multiply(a[0].tensor()?, a[1].tensor()?, &out[0], &Epilogue::default()),
             ),
         General "aten::bmm(Tensor self, Tensor mat2) -> Tensor" =>
             gemm(
@@ -204,7 +194,7 @@ table! {
                         3
                     )?])
                 },
-                |a, out| multiply(a[0].tensor()?, a[1].tensor()?, &out[0], 1.0, 0.0),
+                |a, out| multiply(a[0].tensor()?, a[1].tensor()?, &out[0], &Epilogue::default()),
             ),
         General "aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, \
             Scalar alpha=1) -> Tensor" =>
@@ -224,17 +214,17 @@ table! {
         General "aten::mv(Tensor self, Tensor vec) -> Tensor" =>
             gemm(
                 |_, a| vector_meta(mv_pair(a)?),
-                |a, out| multiply_vector(mv_pair(a)?, &out[0], 1.0, 0.0),
+                |a, out| multiply_vector(mv_pair(a)?, &out[0], &Epilogue::default()),
             ),
         General "aten::dot(Tensor self, Tensor tensor) -> Tensor" =>
             gemm(
                 |_, a| vector_meta(dot_pair(a)?),
-                |a, out| multiply_vector(dot_pair(a)?, &out[0], 1.0, 0.0),
+                |a, out| multiply_vector(dot_pair(a)?, &out[0], &Epilogue::default()),
             ),
         General "aten::vdot(Tensor self, Tensor other) -> Tensor" =>
             gemm(
                 |_, a| vector_meta(dot_pair(a)?),
-                |a, out| multiply_vector(dot_pair(a)?, &out[0], 1.0, 0.0),
+                |a, out| multiply_vector(dot_pair(a)?, &out[0], &Epilogue::default()),
             ),
         General "aten::addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, \
             Scalar alpha=1) -> Tensor" =>
@@ -248,10 +238,14 @@ table! {
                     Ok(metas)
                 },
                 |a, out| {
-                    let (beta, alpha) = scales(a, &out[0])?;
+                    let mut epilogue = scaled_addend(a)?;
+                    // The result is a matrix of one column, and so is the addend.
+                    let addend = a[0].tensor()?;
+                    let addend = addend.view_of(views::unsqueeze(addend.meta(), -1)?)?;
+                    epilogue.addend = Some(cpu_exec::input(&addend)?);
                     let [(of, x), (by, y)] = addmv_pair(a)?;
-                    let (x, y) = counted(x, y, alpha)?;
-                    multiply_vector([(of, &x), (by, &y)], &out[0], alpha, beta)
+                    let (x, y) = counted(x, y, epilogue.alpha)?;
+                    multiply_vector([(of, &x), (by, &y)], &out[0], &epilogue)
                 },
             ),
         General "aten::addmv_(Tensor(a!) self, Tensor mat, Tensor vec, *, Scalar beta=1, \

@@ -29,7 +29,7 @@ const fn dense(
     metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
-    Lowering::Compute(Compute { class: Class::Gemm, strides: Strides::RowMajor, metas, run })
+    Lowering::Compute(Compute { class: Class::Linalg, strides: Strides::RowMajor, metas, run })
 }
 
 /// Result `i` of a call.

@@ -56,7 +56,7 @@ impl MemoryFacts for Facts {
             Lowering::Compute(c) => {
                 // The caller chooses the strides of a result that it places.
                 let placed = crate::dispatch::call_into::placement(&state) == Placement::Anywhere;
-                c.class.order_depends_on_layout() || c.strides == Strides::FromOperands && !placed
+                c.class.observes_strides() || c.strides == Strides::FromOperands && !placed
             }
             Lowering::Dynamic { observes_strides, .. } => *observes_strides,
             // These call other operators, any of which may observe strides.

@@ -1,0 +1,265 @@
+//! A product as blocks, tasks and tiles.
+//!
+//! The loops are those of Goto and van de Geijn ("Anatomy of high-performance matrix
+//! multiplication", 2008), with the blocks of B in the second-level cache: a task takes some panels
+//! of B and some rows of A. For each block of `k` it goes through its rows, a tile high at a time,
+//! and for each of these through its panels. The first tiles of a panel read B in place and pack it
+//! by the way, if its rows are contiguous; otherwise the panel is packed before. Sums of finished
+//! segments wait in scratch for the next block of `k`.
+
+use super::epilogue::{COLUMNS, Output};
+use super::kernel::{Finish, Kernels};
+use super::pack::{Right, panel_vectors};
+use super::tiles::Sums;
+use super::{Float, GROUP, KERNEL, Mat, SEGMENT};
+use crate::error::Result;
+use crate::isa::Isa;
+use crate::scratch::{Scratch, with_scratch};
+use crate::thread_pool;
+use crate::view::Ptr;
+use std::ops::Range;
+
+/// Products of at most this many multiply-adds stay on the caller's thread.
+pub(super) const SMALL: usize = 64 * 64 * 64;
+/// The segments of a block of `k`.
+const BLOCK_SEGMENTS: usize = 4;
+/// The most bytes of B that a task packs: half of a second-level cache.
+const PACKED_BYTES: usize = 768 << 10;
+/// The most partial sums of a task.
+const PARTIAL_SUMS: usize = 256 << 10;
+/// The bytes of A that a task with packed weights reads: they stay in the second-level cache.
+const ROWS_BYTES: usize = 384 << 10;
+
+/// One product, with A's rows contiguous in `k`.
+pub(super) struct Blocks<'a, F: 'static> {
+    pub(super) kernels: &'static Kernels<F>,
+    /// m, n and k.
+    pub(super) sizes: [usize; 3],
+    pub(super) a: Mat<F>,
+    pub(super) b: Right<'a, F>,
+    pub(super) out: Output<F>,
+    /// The epilogue, if the kernels can do all of it.
+    pub(super) finish: Option<Finish<F>>,
+    /// The vectors of a panel, and its columns.
+    pub(super) vectors: usize,
+    pub(super) width: usize,
+    pub(super) panels: usize,
+    /// The length of a segment, their number, and their number in a block of `k`.
+    pub(super) segment: usize,
+    pub(super) segments: usize,
+    pub(super) block_segments: usize,
+}
+
+/// How a product is divided among tasks: rows of each, and panels of each.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Split {
+    pub rows: usize,
+    pub panels: usize,
+    /// Segments of each task, if these are divided, too.
+    pub segments: Option<usize>,
+}
+
+impl<'a, F: Float> Blocks<'a, F> {
+    pub fn new(
+        isa: Isa,
+        sizes: [usize; 3],
+        a: Mat<F>,
+        b: Right<'a, F>,
+        out: Output<F>,
+    ) -> Blocks<'a, F> {
+        let (kernels, vectors) = match b {
+            Right::Packed(panels) => (F::kernels(panels.isa), panels.vectors),
+            _ => (F::kernels(isa), panel_vectors(F::kernels(isa), sizes[1])),
+        };
+        let segment = SEGMENT;
+        let segments = sizes[2].div_ceil(segment).max(1);
+        let blocks = segments.div_ceil(BLOCK_SEGMENTS);
+        let width = vectors * kernels.lanes;
+        let block_segments = segments.div_ceil(blocks);
+        Blocks {
+            kernels,
+            sizes,
+            a,
+            b,
+            out,
+            finish: out.in_kernel(),
+            vectors,
+            width,
+            panels: sizes[1].div_ceil(width),
+            segment,
+            segments,
+            block_segments,
+        }
+    }
+
+    /// The same product with shorter segments.
+    pub fn with_segment(self, segment: usize) -> Self {
+        let segments = self.sizes[2].div_ceil(segment).max(1);
+        let block_segments = segments.min(BLOCK_SEGMENTS);
+        Blocks { segment, segments, block_segments, ..self }
+    }
+
+    /// The columns of a panel, and its vectors.
+    pub(super) fn panel(&self, p: usize) -> (Range<usize>, usize) {
+        let columns = p * self.width..self.sizes[1].min((p + 1) * self.width);
+        // The division is left out where it can be: this is done for every tile.
+        let vectors = match columns.len() == self.width {
+            true => self.vectors,
+            false => columns.len().div_ceil(self.kernels.lanes),
+        };
+        (columns, vectors)
+    }
+
+    /// Divides the product among threads.
+    pub fn split(&self, threads: usize) -> Split {
+        let [m, n, k] = self.sizes;
+        let panels = self.panels;
+        let depth = k.min(self.block_segments * self.segment).max(1);
+        let fitting = (PACKED_BYTES / (depth * self.width * size_of::<F>())).max(1);
+        let mut groups = panels.div_ceil(fitting);
+        let (mut rows, tile) = (m, self.kernels.rows(self.vectors));
+        let work = m.saturating_mul(n).saturating_mul(k);
+        if matches!(self.b, Right::Packed(_)) {
+            rows = rows.min((ROWS_BYTES / (depth * size_of::<F>())).max(4 * tile));
+        }
+        if threads > 1 && work > SMALL {
+            // Four tasks for each thread, if there are so many panels; otherwise rows are divided.
+            groups = groups.max(panels.min(4 * threads)).next_multiple_of(threads).min(panels);
+            let chunks = (2 * threads).div_ceil(groups).min(m.div_ceil(4 * tile));
+            if groups < 2 * threads {
+                rows = rows.min(m.div_ceil(chunks.max(1)).next_multiple_of(tile));
+            }
+        }
+        let panels_each = panels.div_ceil(groups.max(1));
+        if self.segments > self.block_segments {
+            rows = rows.min((PARTIAL_SUMS / (panels_each * self.width)).max(tile));
+        }
+        let tasks = m.div_ceil(rows) * panels.div_ceil(panels_each);
+        let sums = self.segments.saturating_mul(m).saturating_mul(panels * self.width);
+        let is_long = threads > tasks && work > SMALL && sums <= 16 * PARTIAL_SUMS;
+        let segments = (is_long && self.segments >= 2 * threads)
+            .then(|| self.segments.div_ceil(4 * threads).max(1));
+        Split { rows, panels: panels_each, segments }
+    }
+
+    /// Computes the product.
+    ///
+    /// # Safety
+    /// The matrices are in live memory, and nothing else accesses C during the call, except that
+    /// the addend and the residual may be C itself.
+    pub unsafe fn run(&self, split: Split, parallel: bool) -> Result<()> {
+        let (m, panels) = (self.sizes[0], self.panels);
+        let groups = panels.div_ceil(split.panels);
+        let chunks = m.div_ceil(split.rows);
+        let part = |t: usize| {
+            let (group, chunk) = (t / chunks, t % chunks);
+            let rows = chunk * split.rows..m.min((chunk + 1) * split.rows);
+            (rows, group * split.panels..panels.min((group + 1) * split.panels))
+        };
+        if let Some(each) = split.segments {
+            // SAFETY: the caller's promise.
+            return unsafe { self.run_apart(groups * chunks, each, &part) };
+        }
+        thread_pool::try_for(groups * chunks, parallel, &|t| {
+            let (rows, panels) = part(t);
+            // SAFETY: the caller's promise; tasks write their own rows and panels of C.
+            unsafe { self.task(rows, panels) }
+        })
+    }
+
+    /// The rows and panels of one task.
+    ///
+    /// # Safety
+    /// As [`Blocks::run`].
+    unsafe fn task(&self, rows: Range<usize>, panels: Range<usize>) -> Result<()> {
+        let is_packed = matches!(self.b, Right::Packed(_));
+        let each = if is_packed { 1 } else { panels.len() };
+        let depth = self.sizes[2].min(self.block_segments * self.segment);
+        let packed = if is_packed { 0 } else { each * self.width * depth };
+        let height = self.kernels.rows(self.vectors);
+        let sums = match self.segments.div_ceil(self.block_segments) {
+            1 => height * self.width,
+            _ => rows.len() * each * self.width,
+        };
+        with_scratch(KERNEL, packed + 2 * sums + height * self.width, |scratch: &mut [F]| {
+            let base = scratch.as_mut_ptr();
+            // SAFETY: the parts of the scratch memory; the caller's promise.
+            unsafe {
+                let (group, total) = (base.add(packed), base.add(packed + sums));
+                let tile = base.add(packed + 2 * sums);
+                for from in panels.clone().step_by(each) {
+                    for first in (0..self.segments).step_by(self.block_segments) {
+                        let segments = first..self.segments.min(first + self.block_segments);
+                        let part = [rows.clone(), from..panels.end.min(from + each), segments];
+                        self.block(part, base, Sums::InOrder([group, total]), tile);
+                    }
+                }
+            }
+        })
+    }
+
+    /// Sums segments on several threads, then adds them in the defined order.
+    ///
+    /// # Safety
+    /// As [`Blocks::run`].
+    unsafe fn run_apart(
+        &self,
+        tasks: usize,
+        each: usize,
+        part: &(dyn Fn(usize) -> (Range<usize>, Range<usize>) + Sync),
+    ) -> Result<()> {
+        let (m, columns) = (self.sizes[0], self.panels * self.width);
+        let mut sums = Scratch::<F>::new(KERNEL, self.segments * m * columns)?;
+        let sums = Ptr(sums.get().as_mut_ptr());
+        let pieces = self.segments.div_ceil(each);
+        thread_pool::try_for(tasks * pieces, true, &|t| {
+            let (rows, panels) = part(t / pieces);
+            let segments = t % pieces * each..self.segments.min((t % pieces + 1) * each);
+            let depth = self.segment * segments.len().min(self.block_segments);
+            with_scratch(KERNEL, panels.len() * self.width * depth, |scratch: &mut [F]| {
+                let packed = scratch.as_mut_ptr();
+                for first in segments.clone().step_by(self.block_segments) {
+                    let segments = first..segments.end.min(first + self.block_segments);
+                    let part = [rows.clone(), panels.clone(), segments];
+                    let unused = std::ptr::null_mut();
+                    // SAFETY: tasks write their own part of the sums.
+                    unsafe { self.block(part, packed, Sums::Apart(sums.at(0)), unused) }
+                }
+            })
+        })?;
+        thread_pool::try_for(m, m * columns * self.segments > thread_pool::GRAIN, &|row| {
+            for first in (0..self.sizes[1]).step_by(COLUMNS) {
+                let n = COLUMNS.min(self.sizes[1] - first);
+                let (mut group, mut total) = ([F::ZERO; COLUMNS], [F::ZERO; COLUMNS]);
+                for s in 0..self.segments {
+                    let at = ((s * m + row) * columns + first) as i64;
+                    // SAFETY: the sums of a row, written above.
+                    let found = unsafe { sums.slice(at, n) };
+                    accumulate(s, self.segments, found, &mut group[..n], &mut total[..n]);
+                }
+                // SAFETY: the row is this task's alone.
+                unsafe { self.out.row(self.kernels.isa, row, first, &mut total[..n]) }
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Adds the sums of segment `s` of `segments` to those before, in the defined order. After the last
+/// segment, `total` has the sums.
+pub(super) fn accumulate<F: Float>(
+    s: usize,
+    segments: usize,
+    found: &[F],
+    group: &mut [F],
+    total: &mut [F],
+) {
+    for (x, group) in found.iter().zip(&mut *group) {
+        *group = if s.is_multiple_of(GROUP) { *x } else { *group + *x };
+    }
+    if s % GROUP == GROUP - 1 || s + 1 == segments {
+        for (group, total) in group.iter().zip(total) {
+            *total = if s < GROUP { *group } else { *total + *group };
+        }
+    }
+}

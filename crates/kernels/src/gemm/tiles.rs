@@ -1,0 +1,277 @@
+//! The tiles of a block: where each reads B, and where its sums go.
+
+use super::blocks::Blocks;
+use super::epilogue::Operand;
+use super::kernel::Tile;
+use super::pack::{Factor, PackColumns, Right};
+use super::{Float, GROUP};
+use crate::view::Ptr;
+use std::ops::Range;
+
+/// Where a panel's columns of B are during one pass over the rows.
+#[derive(Clone, Copy)]
+enum Place<F> {
+    /// Rows of the panel, and their distance.
+    Rows(*const F, isize),
+    /// As `Rows`, to be copied to scratch by the first tiles.
+    Copied(*const F, isize, *mut F),
+    /// Columns, contiguous in `k`, and their distance.
+    Columns(*const F, isize),
+}
+
+/// What becomes of the sums of one segment.
+#[derive(Clone, Copy)]
+pub(super) enum Sums<F> {
+    /// They are added to those before, in the defined order: the sums of the group and of all
+    /// groups, by panel, row and column.
+    InOrder([*mut F; 2]),
+    /// They are written one segment after another, as matrices.
+    Apart(*mut F),
+}
+
+impl<F: Float> Blocks<'_, F> {
+    /// Sums some segments of some rows and panels. `packed` has room for the panels.
+    ///
+    /// # Safety
+    /// As [`Blocks::run`]; the scratch memory is this task's alone.
+    pub(super) unsafe fn block(
+        &self,
+        [rows, panels, segments]: [Range<usize>; 3],
+        packed: *mut F,
+        sums: Sums<F>,
+        tile: *mut F,
+    ) {
+        let first_column = panels.start * self.width;
+        let (from, to) =
+            (segments.start * self.segment, self.sizes[2].min(segments.end * self.segment));
+        let height = self.kernels.rows(self.vectors);
+        let tiles = rows.len().div_ceil(height);
+        let (mut done, mut tiles_done) = (0, 0);
+        while done < rows.len() {
+            // Tiles are even. The first is as high as can be, if it copies B.
+            let left = rows.len() - done;
+            let may_copy = done == 0 && matches!(self.b, Right::InPlace(_));
+            let n = if may_copy { left.min(height) } else { left.div_ceil(left.div_ceil(height)) };
+            let row = rows.start + done;
+            for p in panels.clone() {
+                let (columns, vectors) = self.panel(p);
+                let packed = packed.wrapping_add((columns.start - first_column) * (to - from));
+                let panel = (columns.clone(), vectors);
+                // SAFETY: the caller's promise.
+                unsafe {
+                    let place = self.place(panel, from..to, rows.len(), done == 0, packed);
+                    let fetch =
+                        if rows.len() < 4 { None } else { self.fetch(p, tiles_done, tiles) };
+                    for s in segments.clone() {
+                        let at = [row, columns.start, done, columns.start - first_column];
+                        let part = (at, [n, vectors, columns.len()], rows.len());
+                        self.segment(s, from, part, place, fetch, sums, tile);
+                    }
+                }
+            }
+            done += n;
+            tiles_done += 1;
+        }
+    }
+
+    /// Where to read a panel; packs it, if that is to be done before the first rows.
+    ///
+    /// # Safety
+    /// As [`Blocks::block`].
+    unsafe fn place(
+        &self,
+        (columns, vectors): (Range<usize>, usize),
+        k: Range<usize>,
+        rows: usize,
+        is_first: bool,
+        packed: *mut F,
+    ) -> Place<F> {
+        let width = vectors * self.kernels.lanes;
+        let in_scratch = Place::Rows(packed, width as isize);
+        let pack = |source: &dyn PackColumns<F>| {
+            if is_first {
+                // SAFETY: the panel is within B, and the scratch memory has room for it.
+                unsafe { source.pack(self.kernels.isa, k.clone(), columns.clone(), width, packed) }
+            }
+            in_scratch
+        };
+        match self.b {
+            Right::Packed(panels) => {
+                let panel = panels.panel(columns.start).wrapping_add(k.start * width);
+                Place::Rows(panel, width as isize)
+            }
+            Right::Source(source) => pack(source),
+            Right::InPlace(b) => {
+                let start = b.skip_rows(k.start).skip_columns(columns.start).start.0.cast_const();
+                let is_whole = columns.len() == width;
+                let is_near = b.row_stride.unsigned_abs() <= 2 * width;
+                let height = self.kernels.rows(self.vectors);
+                if is_whole && b.column_stride == 1 && (rows <= height || is_near) {
+                    Place::Rows(start, b.row_stride)
+                } else if is_whole && b.column_stride == 1 && vectors == self.vectors {
+                    match is_first {
+                        true => Place::Copied(start, b.row_stride, packed),
+                        false => in_scratch,
+                    }
+                } else if is_whole && b.row_stride == 1 && rows <= self.kernels.rows_of_columns() {
+                    Place::Columns(start, b.column_stride)
+                } else {
+                    pack(&Factor { kernels: self.kernels, b: Operand::of_mat(b) })
+                }
+            }
+        }
+    }
+
+    /// The memory that a tile prefetches: a share of the panel that follows in a packed matrix, and
+    /// the lines of each step. Each tile of the rows fetches a part.
+    fn fetch(&self, p: usize, tiles_done: usize, tiles: usize) -> Option<(*const F, usize)> {
+        let Right::Packed(panels) = self.b else { return None };
+        if p + 1 >= self.panels {
+            return None;
+        }
+        let (columns, vectors) = self.panel(p + 1);
+        let line = 64 / size_of::<F>();
+        let lines_of_step = (vectors * self.kernels.lanes).div_ceil(line);
+        let lines = if tiles < lines_of_step { lines_of_step.div_ceil(tiles) } else { 1 };
+        let before = tiles_done * lines;
+        (before < lines_of_step).then(|| {
+            let start = panels.panel(columns.start);
+            (start.wrapping_add(before * self.sizes[2] * line), lines)
+        })
+    }
+
+    /// Sums one segment of one tile.
+    ///
+    /// # Safety
+    /// As [`Blocks::block`].
+    #[inline]
+    #[allow(clippy::too_many_arguments)]
+    unsafe fn segment(
+        &self,
+        s: usize,
+        first_k: usize,
+        (at, [n, vectors, columns], rows): ([usize; 4], [usize; 3], usize),
+        place: Place<F>,
+        fetch: Option<(*const F, usize)>,
+        sums: Sums<F>,
+        tile: *mut F,
+    ) {
+        let [row, column, row_of_task, column_of_task] = at;
+        let k0 = s * self.segment;
+        let (k, lanes) = (self.segment.min(self.sizes[2] - k0), self.kernels.lanes);
+        let width = vectors * lanes;
+        let step = (k0 - first_k) as isize;
+        let (fetch, fetch_lines) = fetch.unwrap_or((std::ptr::null(), 0));
+        let mut t = Tile {
+            k,
+            a: self.a.skip_rows(row).skip_columns(k0).start.0,
+            a_stride: self.a.row_stride,
+            b: std::ptr::null(),
+            b_stride: 0,
+            copy: std::ptr::null_mut(),
+            sums: [std::ptr::null(); 2],
+            sums_stride: width as isize,
+            out: tile,
+            out_stride: width as isize,
+            last_columns: columns - (vectors - 1) * lanes,
+            finish: None,
+            fetch: fetch.wrapping_add(k0 * fetch_lines * (64 / size_of::<F>())),
+            fetch_lines,
+        };
+        let mut is_finished = false;
+        match sums {
+            Sums::Apart(base) => {
+                let stride = self.panels * self.width;
+                let at = (s * self.sizes[0] + row) * stride + column;
+                (t.out, t.out_stride) = (base.wrapping_add(at), stride as isize);
+            }
+            Sums::InOrder(sums) => {
+                let is_last = s + 1 == self.segments;
+                let ends_group = is_last || s % GROUP == GROUP - 1;
+                // Rows of a panel follow each other. If one block has all of k, tiles share it.
+                let at = match self.segments <= self.block_segments {
+                    true => 0,
+                    false => column_of_task * rows + row_of_task * width,
+                };
+                let [group, total] = sums.map(|p| p.wrapping_add(at));
+                if !s.is_multiple_of(GROUP) {
+                    t.sums[0] = group;
+                }
+                if ends_group && s >= GROUP {
+                    t.sums[1] = total;
+                }
+                is_finished = is_last;
+                if is_last {
+                    t.finish = self.finish;
+                    if t.finish.is_some() {
+                        t.out = self.out.address(row, column);
+                        t.out_stride = self.out.strides[0] as isize;
+                    }
+                    if let Some(finish) = &mut t.finish
+                        && !finish.addend.0.is_null()
+                    {
+                        let columns = if finish.addend_repeats { 0 } else { column };
+                        let at = row as isize * finish.addend_stride + columns as isize;
+                        finish.addend = Ptr(finish.addend.0.wrapping_offset(at));
+                    }
+                } else {
+                    t.out = if ends_group { total } else { group };
+                }
+            }
+        }
+        // SAFETY: the caller's promise: the tile's rows and columns of A, B and C, and the scratch
+        // memory of its sums.
+        unsafe {
+            match place {
+                Place::Rows(b, stride) => {
+                    (t.b, t.b_stride) = (b.wrapping_offset(step * stride), stride);
+                    self.kernels.tile(&t, n, vectors);
+                }
+                Place::Copied(b, stride, copy) => {
+                    (t.b, t.b_stride) = (b.wrapping_offset(step * stride), stride);
+                    t.copy = copy.wrapping_add(step as usize * width);
+                    self.kernels.tile_copying(&t, vectors);
+                }
+                Place::Columns(b, stride) => {
+                    self.columns(t, b.wrapping_offset(step), stride, n, vectors)
+                }
+            }
+            if is_finished && t.finish.is_none() {
+                for i in 0..n {
+                    let sums = Ptr(tile).slice_mut((i * width) as i64, columns);
+                    self.out.row(self.kernels.isa, row + i, column, sums);
+                }
+            }
+        }
+    }
+
+    /// A tile from columns of B, one vector of them after another.
+    ///
+    /// # Safety
+    /// As [`Blocks::block`].
+    unsafe fn columns(
+        &self,
+        mut t: Tile<F>,
+        b: *const F,
+        stride: isize,
+        rows: usize,
+        vectors: usize,
+    ) {
+        let lanes = self.kernels.lanes;
+        t.last_columns = lanes;
+        for v in 0..vectors {
+            t.b = b.wrapping_offset((v * lanes) as isize * stride);
+            t.b_stride = stride;
+            // SAFETY: the caller's promise.
+            unsafe { self.kernels.columns(&t, rows) }
+            t.sums = t.sums.map(|p| if p.is_null() { p } else { p.wrapping_add(lanes) });
+            t.out = t.out.wrapping_add(lanes);
+            if let Some(finish) = &mut t.finish
+                && !finish.addend.0.is_null()
+                && !finish.addend_repeats
+            {
+                finish.addend = Ptr(finish.addend.at(lanes));
+            }
+        }
+    }
+}
