@@ -84,6 +84,9 @@ pub enum KernelError {
         /// The number of elements requested, or a lower bound of it.
         elements: usize,
     },
+    /// An assertion of a loop nest does not hold.
+    #[error("{0}")]
+    Assertion(Box<str>),
     /// An integer was divided by zero.
     #[error("integer division by zero")]
     DivisionByZero,

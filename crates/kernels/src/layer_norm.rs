@@ -1,17 +1,15 @@
 //! Layer normalization over the last dimensions.
 //!
-//! Mean and variance of a row come from the corrected two-pass algorithm (Chan, Golub and LeVeque
-//! 1983): the mean of the deviations corrects the rounding error of the mean. Without the
-//! correction, a row whose deviations are as small as that error would become noise. Every step
-//! rounds in the class (`f32` or `f64`), and sums have the order of [`reduce`](crate::reduce()).
+//! Mean and variance of a row are those of [`Fold::Moments`](maquette_ir::loops::fold#moments).
+//! Every step rounds in the class (`f32` or `f64`), and sums have the order of
+//! [`reduce`](crate::reduce()).
 
 use crate::copy::{copy, same_sizes, to_vec};
 use crate::element::{Element, dispatch};
 use crate::error::{KernelError, Result};
 use crate::isa::Simd;
 use crate::math::Float;
-use crate::pointwise::ops::Add;
-use crate::reduce::lanes::{deviations, row, row_of};
+use crate::reduce::lanes::moments;
 use crate::row_loops::RowLoops;
 use crate::scratch::filled;
 use crate::view::{Ptr, View, ViewMut};
@@ -71,21 +69,8 @@ fn layer_norm_rows<T: Element<Class = A>, A: Float>(
     let (mp, rp) = (Ptr(means.as_mut_ptr()), Ptr(rstds.as_mut_ptr()));
     let n = A::from_f64(rows.n as f64);
     rows.each::<T>("layer_norm", input, out, |isa, r, xs, ys| {
-        let mut near = row::<A, Add>(isa, xs, A::ZERO) / n;
-        if near.abs() == A::INFINITY {
-            // The sum overflowed, or an element is infinite. Dividing first avoids the overflow.
-            near = row_of::<A, Add, _>(isa, xs, A::ZERO, |x: A| x / n);
-        }
-        let [sum, squares] = deviations(isa, xs, near);
-        // The rounding error of the mean; see the module.
-        let lost = sum / n;
-        let mean = if lost.abs() < A::INFINITY { near + lost } else { near };
-        let squares = match sum * lost {
-            excess if excess < A::INFINITY && squares < A::INFINITY => squares - excess,
-            // The squares of deviations from `near` overflow. Those from the mean may not.
-            _ => deviations(isa, xs, mean)[1],
-        };
-        let variance = if squares < A::ZERO { A::ZERO } else { squares / n };
+        let [mean, squares] = moments(isa, xs);
+        let variance = squares / n;
         let rstd = A::ONE / (variance + A::from_f64(eps)).sqrt();
         isa.dispatch(Normalize { xs, ys, mean, rstd, weight: &weight, bias: &bias });
         // SAFETY: `r` is below `count`, and a row belongs to one task.

@@ -13,7 +13,7 @@ use maquette_ir::DType;
 use std::cmp::Ordering;
 
 /// The total order of elements: NaN is the greatest and equal to itself.
-fn order<C: PartialOrd>(a: &C, b: &C) -> Ordering {
+pub(crate) fn order<C: PartialOrd>(a: &C, b: &C) -> Ordering {
     a.partial_cmp(b).unwrap_or_else(|| a.partial_cmp(a).is_none().cmp(&b.partial_cmp(b).is_none()))
 }
 

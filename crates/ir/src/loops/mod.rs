@@ -8,8 +8,8 @@
 //! The form is near that of linalg in MLIR, whose operations have index maps, iterator kinds and a
 //! scalar region; loads with computed positions are those of Inductor's loop IR.
 //!
-//! [`LoopNest::eval`] is the reference evaluator: slow, and written to be obviously right. An
-//! executor has its bits.
+//! A nest is executed by `maquette-kernels`, and [`LoopNest::eval`] is the reference: slow, and
+//! written to be obviously right. Every executor has its bits.
 //!
 //! # Positions
 //!

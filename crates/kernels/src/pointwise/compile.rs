@@ -6,6 +6,7 @@
 //! Inputs are loaded at their first use.
 
 use super::frame::Location;
+use super::place::{self, ReadStep};
 use super::steps::{self, Kind, Step, StepFn, class_of};
 use crate::error::{KernelError, Result};
 use maquette_ir::scalar_expr::{BinaryOp, Op, Reg, ScalarExpr, UnaryOp};
@@ -34,6 +35,8 @@ pub(crate) struct OperandLayout<'a> {
     /// The only input that overlaps the only output, if both occupy the same memory and are
     /// accessed in place.
     pub in_place: Option<usize>,
+    /// In a loop nest: the axes whose coordinates are operands behind the outputs.
+    pub coords: Option<&'a [u32]>,
 }
 
 /// The steps to run once per thread and once per block, and the number of scratch blocks of each
@@ -43,6 +46,8 @@ pub(crate) struct CompiledSteps {
     pub once: SmallVec<[Step; 2]>,
     pub each: SmallVec<[Step; 4]>,
     pub blocks: [usize; 4],
+    /// The reads at computed positions, which their steps refer to.
+    pub reads: Vec<ReadStep>,
 }
 
 struct StepCompiler<'a> {
@@ -81,7 +86,9 @@ pub(crate) fn compile(expr: &ScalarExpr, shape: &OperandLayout<'_>) -> Result<Co
         instr.op.operands().for_each(|r| p.last_use[r.index()] = i);
         p.uniform[i] = match instr.op {
             Op::Input(k) => shape.inputs[k as usize] == InputMode::Uniform,
-            Op::Const(_) => true,
+            Op::Const(_) | Op::Launch(_) => true,
+            // A failure has an element, and a read depends on one.
+            Op::Coord(_) | Op::Read(_) | Op::Assert(..) => false,
             op => op.operands().all(|r| p.uniform[r.index()]),
         };
     }
@@ -213,12 +220,36 @@ impl StepCompiler<'_> {
         }
     }
 
+    /// The number that the step of an operation of a loop nest needs: of an operand, scalar, read
+    /// or message.
+    fn place_operand(&self, op: Op) -> Result<u16> {
+        let number = match (op, self.shape.coords) {
+            (op, _) if op.is_pure() => Some(0),
+            (Op::Coord(axis), Some(coords)) => {
+                let known = coords.iter().position(|a| *a == axis);
+                known.map(|at| self.shape.inputs.len() + self.shape.outputs.len() + at)
+            }
+            (Op::Launch(k) | Op::Assert(_, k), Some(_)) => Some(k as usize),
+            (Op::Read(_), Some(_)) => self.steps.reads.len().checked_sub(1),
+            _ => None,
+        };
+        number.and_then(|n| u16::try_from(n).ok()).ok_or_else(|| {
+            KernelError::argument("pointwise", format!("`{}` needs a loop nest", op.name()))
+        })
+    }
+
     fn compute(&mut self, r: Reg) -> Result<()> {
         let (i, instr) = (r.index(), self.expr.instrs()[r.index()]);
         let once = self.uniform[i];
         let mut src = [Location::Scratch(0); 3];
-        for (k, a) in instr.op.operands().enumerate() {
-            src[k] = self.read(a)?;
+        if let Op::Read(read) = instr.op {
+            let locate = |p: &mut Self, r: Reg| p.read(r);
+            let read = ReadStep::new(&read, |r| locate(self, r))?;
+            self.steps.reads.push(read);
+        } else {
+            for (k, a) in instr.op.operands().enumerate() {
+                src[k] = self.read(a)?;
+            }
         }
         let operand_dtype = instr.op.operands().next().map_or(instr.dtype, |a| self.expr.dtype(a));
         let rounds = rounds(instr.op, instr.dtype);
@@ -227,7 +258,7 @@ impl StepCompiler<'_> {
             None => p.scratch(class_of(instr.dtype), once),
         };
         if divides(instr.op) && instr.dtype.is_int() {
-            self.emit(once, step(steps::check_divisor, src[1], [src[1]; 3]));
+            self.emit(once, Step { instr: r.0, ..step(steps::check_divisor, src[1], [src[1]; 3]) });
         }
         let mut dst =
             if rounds { self.scratch(class_of(instr.dtype), once)? } else { final_location(self)? };
@@ -243,7 +274,8 @@ impl StepCompiler<'_> {
             )
         })?;
         let value = if let Op::Const(c) = instr.op { c } else { Scalar::Int(0) };
-        self.emit(once, Step { value, ..step(run, dst, src) });
+        let operand = self.place_operand(instr.op)?;
+        self.emit(once, Step { value, operand, instr: r.0, ..step(run, dst, src) });
         if rounds {
             let rounded = final_location(self)?;
             self.emit(once, step(steps::cast_fn(instr.dtype, instr.dtype), rounded, [dst; 3]));
@@ -259,7 +291,7 @@ impl StepCompiler<'_> {
 }
 
 fn step(run: StepFn, dst: Location, src: [Location; 3]) -> Step {
-    Step { run, dst, src, operand: 0, in_memory: false, value: Scalar::Int(0) }
+    Step { run, dst, src, operand: 0, in_memory: false, value: Scalar::Int(0), instr: 0 }
 }
 
 fn divides(op: Op) -> bool {
@@ -274,7 +306,11 @@ fn divides(op: Op) -> bool {
 
 fn step_fn(op: Op, operand: DType, result: DType) -> Option<StepFn> {
     match op {
-        Op::Input(_) | Op::Coord(_) | Op::Launch(_) | Op::Read(_) | Op::Assert(..) => None,
+        Op::Input(_) => None,
+        Op::Coord(_) => Some(place::coord),
+        Op::Launch(_) => Some(place::launch_fn(result)),
+        Op::Read(_) => Some(place::read_fn(result)),
+        Op::Assert(..) => Some(place::assert),
         Op::Const(_) => Some(steps::splat_const_fn(result)),
         Op::Unary(o, _) => steps::unary_fn(o, operand),
         Op::Binary(o, ..) => steps::binary_fn(o, operand),

@@ -32,6 +32,29 @@ pub(crate) enum Location {
     Direct(u16),
 }
 
+/// An evaluation that cannot go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Failure {
+    /// The row-major index of the element, where the evaluation has such indices.
+    pub at: i64,
+    /// The instruction.
+    pub instr: u32,
+    pub kind: FailureKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum FailureKind {
+    DivisionByZero,
+    /// A computed position outside a dimension of this size.
+    Index {
+        position: i64,
+        dim: usize,
+        size: i64,
+    },
+    /// An assertion, with the index of its message.
+    Assertion(u32),
+}
+
 /// The state of one thread that runs blocks.
 pub(crate) struct Frame {
     /// The number of elements in this block.
@@ -41,8 +64,8 @@ pub(crate) struct Frame {
     /// The addresses of the direct operands' elements at `start`, inputs first; null for the
     /// others.
     pub direct: Vec<*mut u8>,
-    /// Set when an integer divisor was zero.
-    pub zero_divisor: bool,
+    /// The first failure.
+    pub failure: Option<Failure>,
     f32: Bank<f32>,
     f64: Bank<f64>,
     i64: Bank<i64>,
@@ -73,12 +96,17 @@ impl Frame {
             n: 0,
             start: 0,
             direct: Vec::new(),
-            zero_divisor: false,
+            failure: None,
             f32: Bank(Vec::new()),
             f64: Bank(Vec::new()),
             i64: Bank(Vec::new()),
             bool: Bank(Vec::new()),
         }
+    }
+
+    /// Records a failure, unless an earlier one is known.
+    pub fn fail(&mut self, failure: Failure) {
+        self.failure = Some(self.failure.map_or(failure, |first| first.min(failure)));
     }
 
     /// Ensures that there are at least this many blocks of f32, f64, i64 and bool.

@@ -6,8 +6,10 @@
 //! loaded into scratch blocks. Blocks are independent, so the result does not depend on threads.
 
 mod compile;
+mod evaluation;
 pub(crate) mod frame;
 pub(crate) mod ops;
+pub(crate) mod place;
 pub(crate) mod steps;
 #[cfg(test)]
 mod tests;
@@ -18,22 +20,13 @@ use crate::layout::Loops;
 use crate::thread_pool;
 use crate::view::{Dims, Ptr, View, ViewMut};
 use compile::{CompiledSteps, InputMode, OperandLayout};
-use frame::{BLOCK, Frame};
+pub(crate) use evaluation::{Evaluation, Operands};
+use evaluation::{FirstFailure, run_blocks};
+use frame::BLOCK;
 use maquette_ir::DType;
 use maquette_ir::scalar_expr::ScalarExpr;
 use smallvec::SmallVec;
-use std::cell::RefCell;
-use std::sync::atomic::{AtomicBool, Ordering};
 use steps::Context;
-
-/// Inner dimensions of at least this length are split into blocks row by row; shorter rows are
-/// gathered, several to a block.
-const LONG_ROW: usize = 256;
-
-thread_local! {
-    /// The thread's scratch blocks, reused between calls.
-    static FRAME: RefCell<Option<Box<Frame>>> = const { RefCell::new(None) };
-}
 
 /// Evaluates `expr` for every element. The inputs must have the outputs' sizes (with stride 0 where
 /// broadcast) and the expression's dtypes. An input may have exactly an output's memory and layout;
@@ -58,66 +51,23 @@ pub fn pointwise_on(
     outputs: &mut [ViewMut<'_>],
 ) -> Result<()> {
     let Some(sizes) = check(expr, inputs, outputs)? else { return Ok(()) };
-    let strides = outputs.iter().map(|o| o.strides()).chain(inputs.iter().map(|i| i.strides()));
-    let mut loops = Loops::new(&sizes, strides, true);
-    let numel = loops.numel();
-    if numel == 0 {
-        return Ok(());
-    }
-    // The loops list outputs first, because these decide the loop order; steps number inputs first.
-    loops.strides.rotate_left(outputs.len());
-
-    let rows = loops.inner_size() >= LONG_ROW || loops.sizes.len() == 1;
-    let direct = |k: usize, d: DType| {
-        rows && loops.inner_stride(k) == 1
-            && matches!(d, DType::F32 | DType::F64 | DType::I64 | DType::Bool)
-    };
-    let access: SmallVec<[InputMode; 4]> = inputs
-        .iter()
-        .enumerate()
-        .map(|(k, v)| match loops.strides[k].iter().all(|s| *s == 0) {
-            true => InputMode::Uniform,
-            false if direct(k, v.dtype()) => InputMode::Direct,
-            false => InputMode::Gather,
-        })
-        .collect();
-    let n_in = inputs.len();
-    let direct_out: SmallVec<[bool; 4]> =
-        outputs.iter().enumerate().map(|(j, v)| direct(n_in + j, v.dtype())).collect();
+    let of = |v: &View<'_>| Ptr(v.as_ptr().cast_mut());
+    let views = || inputs.iter().chain(outputs.iter().map(|o| o.as_view()));
     let overlap = outputs.iter().any(|o| inputs.iter().any(|i| o.overlaps(i)));
-    let in_place = if overlap {
-        in_place(inputs, outputs).filter(|&k| access[k] == InputMode::Direct && direct_out[0])
-    } else {
-        None
+    let strides: SmallVec<[&[i64]; 8]> = views().map(|v| v.strides()).collect();
+    let operands = Operands {
+        sizes: &sizes,
+        strides: &strides,
+        overlap,
+        in_place: if overlap { in_place(inputs, outputs) } else { None },
+        coords: None,
     };
-    let steps = compile::compile(
-        expr,
-        &OperandLayout { inputs: &access, outputs: &direct_out, overlap, in_place },
-    )?;
-
-    let bases = inputs
-        .iter()
-        .map(|v| v.as_ptr())
-        .chain(outputs.iter().map(|v| v.as_ptr()))
-        .map(|p| Ptr(p.cast_mut()))
-        .collect();
-    let sizes_of: SmallVec<[usize; 4]> = inputs
-        .iter()
-        .map(|v| v.dtype().size())
-        .chain(outputs.iter().map(|v| v.dtype().size()))
-        .collect();
-    let is_direct: SmallVec<[bool; 4]> =
-        access.iter().map(|a| *a == InputMode::Direct).chain(direct_out).collect();
-    let run = BlockRunner { cx: Context { isa, loops, bases }, steps, sizes_of, is_direct, rows };
-
-    let row = if rows { run.cx.loops.inner_size() } else { numel };
-    let (per_row, rows_n) = (row.div_ceil(BLOCK), numel / row);
-    let zero_divisor = AtomicBool::new(false);
-    thread_pool::ranges(per_row * rows_n, thread_pool::GRAIN / BLOCK.min(row), 1, &|from, to| {
-        zero_divisor.fetch_or(run.blocks(from, to, row, per_row), Ordering::Relaxed);
-        Ok(())
-    })?;
-    if zero_divisor.into_inner() { Err(KernelError::DivisionByZero) } else { Ok(()) }
+    let Some(evaluation) = Evaluation::new(expr, &operands)? else { return Ok(()) };
+    let bases: SmallVec<[Ptr<u8>; 8]> = views().map(of).collect();
+    match evaluation.run(isa, &bases, None)? {
+        None => Ok(()),
+        Some(_) => Err(KernelError::DivisionByZero),
+    }
 }
 
 /// The input that occupies exactly the memory of the only output, if no other input overlaps that
@@ -130,66 +80,15 @@ fn in_place(inputs: &[View<'_>], outputs: &[ViewMut<'_>]) -> Option<usize> {
         .then_some(k)
 }
 
-struct BlockRunner {
-    cx: Context,
-    steps: CompiledSteps,
-    sizes_of: SmallVec<[usize; 4]>,
-    is_direct: SmallVec<[bool; 4]>,
-    rows: bool,
-}
-
-impl BlockRunner {
-    /// Runs blocks `from..to`, and returns whether an integer was divided by zero.
-    fn blocks(&self, from: usize, to: usize, row: usize, per_row: usize) -> bool {
-        run_blocks(&self.steps, &self.cx, self.is_direct.len(), from..to, row, |frame, b| {
-            let (r, i) = if self.rows { (b / per_row, b % per_row) } else { (0, b) };
-            frame.start = r * row + i * BLOCK;
-            frame.n = BLOCK.min(row - i * BLOCK);
-            for (k, _) in self.is_direct.iter().enumerate().filter(|(_, d)| **d) {
-                let at = self.cx.loops.offset(k, frame.start) * self.sizes_of[k] as i64;
-                frame.direct[k] = self.cx.bases[k].0.wrapping_offset(at as isize);
-            }
-        })
-    }
-}
-
-/// Runs a compiled expression on each block after `enter_block` has set the block's position.
-/// Returns whether an integer was divided by zero.
-fn run_blocks(
-    steps: &CompiledSteps,
-    cx: &Context,
-    operands: usize,
-    blocks: std::ops::Range<usize>,
-    longest: usize,
-    mut enter_block: impl FnMut(&mut Frame, usize),
-) -> bool {
-    let mut frame = FRAME.take().unwrap_or_else(|| Box::new(Frame::new()));
-    frame.ensure(steps.blocks);
-    frame.zero_divisor = false;
-    frame.direct.clear();
-    frame.direct.resize(operands, std::ptr::null_mut());
-    (frame.n, frame.start) = (BLOCK.min(longest), 0);
-    for s in &steps.once {
-        (s.run)(cx, &mut frame, s);
-    }
-    for b in blocks {
-        enter_block(&mut frame, b);
-        for s in &steps.each {
-            (s.run)(cx, &mut frame, s);
-        }
-    }
-    let zero = frame.zero_divisor;
-    FRAME.set(Some(frame));
-    zero
-}
-
 /// An expression compiled once for the most common layout: every operand is contiguous and used in
 /// place.
 pub struct ContiguousKernel {
     steps: CompiledSteps,
     /// The dtypes of the inputs, then of the outputs.
     dtypes: SmallVec<[DType; 4]>,
-    cx: Context,
+    isa: Isa,
+    /// No loops: every operand is used in place.
+    loops: Loops,
 }
 
 impl ContiguousKernel {
@@ -204,18 +103,20 @@ impl ContiguousKernel {
             (vec![InputMode::Direct; expr.inputs().len()], vec![true; expr.outputs().len()]);
         let steps = compile::compile(
             expr,
-            &OperandLayout { inputs: &inputs, outputs: &outputs, overlap: false, in_place: None },
+            &OperandLayout {
+                inputs: &inputs,
+                outputs: &outputs,
+                overlap: false,
+                in_place: None,
+                coords: None,
+            },
         )
         .ok()?;
         // A store step uses the operand's loops, which this path does not have. An output that is
         // an input or a constant needs such a step.
         let direct = steps.each.iter().chain(&steps.once).all(|s| !s.in_memory);
         let loops = Loops { sizes: Dims::new(), strides: SmallVec::new() };
-        direct.then(|| ContiguousKernel {
-            steps,
-            dtypes,
-            cx: Context { isa: Isa::detect(), loops, bases: SmallVec::new() },
-        })
+        direct.then(|| ContiguousKernel { steps, dtypes, isa: Isa::detect(), loops })
     }
 
     /// As [`pointwise()`] with this expression. Returns `false`, without having written anything,
@@ -237,7 +138,9 @@ impl ContiguousKernel {
         let bases: SmallVec<[(Ptr<u8>, usize); 4]> =
             all().map(|v| (Ptr(v.as_ptr().cast_mut()), v.dtype().size())).collect();
         let blocks = |from, to| {
-            run_blocks(&self.steps, &self.cx, bases.len(), from..to, n, |frame, b| {
+            let cx =
+                Context { isa: self.isa, loops: &self.loops, bases: &[], reads: &[], place: None };
+            run_blocks(&self.steps, &cx, bases.len(), from..to, n, |frame, b| {
                 frame.start = b * BLOCK;
                 frame.n = BLOCK.min(n - frame.start);
                 for ((base, size), at) in bases.iter().zip(&mut frame.direct) {
@@ -245,17 +148,18 @@ impl ContiguousKernel {
                 }
             })
         };
-        let zero_divisor = if n <= thread_pool::GRAIN {
+        let failure = if n <= thread_pool::GRAIN {
             blocks(0, n.div_ceil(BLOCK))
         } else {
-            let zero = AtomicBool::new(false);
+            let first = FirstFailure::default();
             thread_pool::ranges(n.div_ceil(BLOCK), thread_pool::GRAIN / BLOCK, 1, &|from, to| {
-                zero.fetch_or(blocks(from, to), Ordering::Relaxed);
+                first.add(blocks(from, to));
                 Ok(())
             })?;
-            zero.into_inner()
+            first.get()
         };
-        if zero_divisor { Err(KernelError::DivisionByZero) } else { Ok(true) }
+        // The only failure of a pure expression.
+        if failure.is_some() { Err(KernelError::DivisionByZero) } else { Ok(true) }
     }
 }
 

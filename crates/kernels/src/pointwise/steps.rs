@@ -1,8 +1,9 @@
 //! The steps of a compiled expression: operations on blocks, and moves between memory and blocks.
 //! Each step is a function pointer to a loop specialised for operation and class.
 
-use super::frame::{Banked, Frame, Location};
+use super::frame::{Banked, Failure, FailureKind, Frame, Location};
 use super::ops::{self, InPlaceOp, Op1, Op2, choose, map1, map2};
+use super::place::{Place, ReadStep};
 use crate::element::{Class, Element, dispatch, from_scalar};
 use crate::isa::{Isa, Simd};
 use crate::layout::Loops;
@@ -13,11 +14,26 @@ use maquette_ir::{DType, Scalar};
 use std::marker::PhantomData;
 
 /// The context shared by all steps of a running compiled expression.
-pub(crate) struct Context {
+pub(crate) struct Context<'a> {
     pub isa: Isa,
-    pub loops: Loops,
-    /// The addresses of the operands' elements 0: inputs first, then outputs.
-    pub bases: smallvec::SmallVec<[Ptr<u8>; 4]>,
+    pub loops: &'a Loops,
+    /// The addresses of the operands' elements 0: inputs, outputs, then what [`place`](super::place)
+    /// adds.
+    pub bases: &'a [Ptr<u8>],
+    /// The reads at computed positions, which their steps refer to.
+    pub reads: &'a [ReadStep],
+    /// The place of the expression in a loop nest.
+    pub place: Option<&'a Place<'a>>,
+}
+
+impl Context<'_> {
+    /// The row-major index of an element of the loops, in failures.
+    pub fn index(&self, flat: usize) -> i64 {
+        self.place.map_or(0, |place| {
+            let k = place.index_operand;
+            self.loops.offset(k, flat) + self.bases[k].0.addr() as i64
+        })
+    }
 }
 
 /// One step: `run` reads `src` and writes `dst`.
@@ -32,19 +48,21 @@ pub(crate) struct Step {
     pub in_memory: bool,
     /// The constant, for splats.
     pub value: Scalar,
+    /// The instruction.
+    pub instr: u32,
 }
 
 // SAFETY (for every function of this type): compilation assigns each location a block or address of
 // the class with which the step uses it. Source and destination of a step never overlap, except for
 // [`in_place`], whose destination is its first operand.
-pub(crate) type StepFn = fn(&Context, &mut Frame, &Step);
+pub(crate) type StepFn = fn(&Context<'_>, &mut Frame, &Step);
 
-fn step1<A: Banked, R: Banked, O: Op1<A, R>>(cx: &Context, frame: &mut Frame, s: &Step) {
+fn step1<A: Banked, R: Banked, O: Op1<A, R>>(cx: &Context<'_>, frame: &mut Frame, s: &Step) {
     // SAFETY: see `StepFn`.
     unsafe { frame.write::<R>(s.dst, |f, out| map1::<A, R, O>(cx.isa, f.source(s.src[0]), out)) }
 }
 
-fn step2<A: Banked, R: Banked, O: Op2<A, R>>(cx: &Context, frame: &mut Frame, s: &Step) {
+fn step2<A: Banked, R: Banked, O: Op2<A, R>>(cx: &Context<'_>, frame: &mut Frame, s: &Step) {
     // SAFETY: see `StepFn`.
     unsafe {
         frame.write::<R>(s.dst, |f, out| {
@@ -54,7 +72,7 @@ fn step2<A: Banked, R: Banked, O: Op2<A, R>>(cx: &Context, frame: &mut Frame, s:
 }
 
 /// A binary operation whose first operand is the destination.
-fn in_place<A: Banked, O: Op2<A, A>>(cx: &Context, frame: &mut Frame, s: &Step) {
+fn in_place<A: Banked, O: Op2<A, A>>(cx: &Context<'_>, frame: &mut Frame, s: &Step) {
     // SAFETY: see `StepFn`; no other reference to the first operand exists.
     unsafe {
         frame.write::<A>(s.dst, |f, out| {
@@ -63,7 +81,7 @@ fn in_place<A: Banked, O: Op2<A, A>>(cx: &Context, frame: &mut Frame, s: &Step) 
     }
 }
 
-fn select<A: Banked>(cx: &Context, frame: &mut Frame, s: &Step) {
+fn select<A: Banked>(cx: &Context<'_>, frame: &mut Frame, s: &Step) {
     // SAFETY: see `StepFn`.
     unsafe {
         frame.write::<A>(s.dst, |f, out| {
@@ -72,11 +90,15 @@ fn select<A: Banked>(cx: &Context, frame: &mut Frame, s: &Step) {
     }
 }
 
-/// Sets `zero_divisor` if any divisor is zero.
-pub(crate) fn check_divisor(_: &Context, frame: &mut Frame, s: &Step) {
+/// Fails if any divisor is zero.
+pub(crate) fn check_divisor(cx: &Context<'_>, frame: &mut Frame, s: &Step) {
     // SAFETY: see `StepFn`.
-    let zero = unsafe { frame.source::<i64>(s.src[0]) }.contains(&0);
-    frame.zero_divisor |= zero;
+    let divisors = unsafe { frame.source::<i64>(s.src[0]) };
+    if divisors.contains(&0) {
+        let zeros = (0..divisors.len()).filter(|&i| divisors[i] == 0);
+        let first = zeros.map(|i| cx.index(frame.start + i)).min().unwrap_or(0);
+        frame.fail(Failure { at: first, instr: s.instr, kind: FailureKind::DivisionByZero });
+    }
 }
 
 /// A cast to `T`, with the result in `T`'s class. From `T`'s own class, this is rounding to `T`.
@@ -111,7 +133,7 @@ impl<T: Element> Simd for Store<'_, T> {
     }
 }
 
-fn load<T: Element<Class: Banked>>(cx: &Context, frame: &mut Frame, s: &Step) {
+fn load<T: Element<Class: Banked>>(cx: &Context<'_>, frame: &mut Frame, s: &Step) {
     let (k, base) = (s.operand as usize, Ptr(cx.bases[s.operand as usize].0.cast::<T>()));
     let stride = cx.loops.inner_stride(k);
     // SAFETY: see `StepFn`; the runs stay within the operand.
@@ -129,7 +151,7 @@ fn load<T: Element<Class: Banked>>(cx: &Context, frame: &mut Frame, s: &Step) {
     }
 }
 
-fn store<T: Element<Class: Banked>>(cx: &Context, frame: &mut Frame, s: &Step) {
+fn store<T: Element<Class: Banked>>(cx: &Context<'_>, frame: &mut Frame, s: &Step) {
     let (k, base) = (s.operand as usize, Ptr(cx.bases[s.operand as usize].0.cast::<T>()));
     let stride = cx.loops.inner_stride(k);
     // SAFETY: see `StepFn`; the runs stay within the operand, and blocks within their own elements.
@@ -146,7 +168,7 @@ fn store<T: Element<Class: Banked>>(cx: &Context, frame: &mut Frame, s: &Step) {
 }
 
 /// Fills a block with the one element of an operand.
-fn splat_input<T: Element<Class: Banked>>(cx: &Context, frame: &mut Frame, s: &Step) {
+fn splat_input<T: Element<Class: Banked>>(cx: &Context<'_>, frame: &mut Frame, s: &Step) {
     // SAFETY: see `StepFn`; an operand of a non-empty compiled expression has an element 0.
     unsafe {
         let x = Ptr(cx.bases[s.operand as usize].0.cast::<T>()).get(0);
@@ -154,7 +176,7 @@ fn splat_input<T: Element<Class: Banked>>(cx: &Context, frame: &mut Frame, s: &S
     }
 }
 
-fn splat_const<T: Element<Class: Banked>>(_: &Context, frame: &mut Frame, s: &Step) {
+fn splat_const<T: Element<Class: Banked>>(_: &Context<'_>, frame: &mut Frame, s: &Step) {
     // SAFETY: see `StepFn`.
     unsafe { frame.write::<T::Class>(s.dst, |_, out| out.fill(from_scalar::<T>(s.value).load())) }
 }

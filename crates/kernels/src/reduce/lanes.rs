@@ -224,6 +224,32 @@ where
     }
 }
 
+/// The mean of a row, and the sum of its squared deviations from it: the corrected two-pass
+/// algorithm (Chan, Golub and LeVeque 1983). The mean of the deviations corrects the rounding error
+/// of the mean. Without the correction, a row whose deviations are as small as that error would
+/// become noise.
+pub(crate) fn moments<A: Float>(isa: Isa, xs: &[A]) -> [A; 2]
+where
+    Add: Op2<A, A>,
+{
+    let n = A::from_f64(xs.len() as f64);
+    let mut near = row::<A, Add>(isa, xs, A::ZERO) / n;
+    if near.abs() == A::INFINITY {
+        // The sum overflowed, or an element is infinite. Dividing first avoids the overflow.
+        near = row_of::<A, Add, _>(isa, xs, A::ZERO, |x: A| x / n);
+    }
+    let [sum, squares] = deviations(isa, xs, near);
+    // The rounding error of the mean.
+    let lost = sum / n;
+    let mean = if lost.abs() < A::INFINITY { near + lost } else { near };
+    let squares = match sum * lost {
+        excess if excess < A::INFINITY && squares < A::INFINITY => squares - excess,
+        // The squares of deviations from `near` overflow. Those from the mean may not.
+        _ => deviations(isa, xs, mean)[1],
+    };
+    [mean, if squares < A::ZERO { A::ZERO } else { squares }]
+}
+
 /// Combines chunks that each have the lanes of `N` independent results.
 fn combined<A: Copy, O: Op2<A, A>, const N: usize>(
     chunks: impl Iterator<Item = [[A; LANES]; N]>,

@@ -1,0 +1,64 @@
+//! Scatters: a copy of the source, into which the values are combined in row-major order.
+
+use super::access::Buffer;
+use super::fold::{element, write};
+use super::functions::KernelFunctions;
+use super::stage::{PanelContext, StagePlan};
+use crate::copy::copy;
+use crate::element::Class;
+use crate::error::Result;
+use crate::pointwise::frame::{Failure, FailureKind};
+use crate::view::{ViewMut, numel};
+use maquette_ir::Scalar;
+use maquette_ir::loops::Combine;
+use maquette_ir::scalar_expr::binary;
+
+/// Scatters the values of a stage. Returns the first failure, before anything is combined unless
+/// it is one of the combination.
+pub(super) fn scatter(
+    cx: &PanelContext<'_>,
+    plan: &StagePlan<'_>,
+    source: Option<Buffer>,
+    combine: Combine,
+) -> Result<Option<Failure>> {
+    let ([out], Some(source)) = (&plan.outputs[..], source) else { return Ok(None) };
+    let values = &plan.values[0];
+    let sizes = cx.launch.sizes(maquette_ir::loops::Source::from(plan.id))?;
+    let points = numel(&cx.sizes(values));
+    let position = |point: usize, dim: usize| element(cx, &values.buffers[1 + dim], point).to_i64();
+    for point in 0..points {
+        for (dim, &size) in sizes.iter().enumerate() {
+            let position = position(point, dim);
+            if !(0..size).contains(&position) {
+                let kind = FailureKind::Index { position, dim, size };
+                return Ok(Some(Failure { at: point as i64, instr: u32::MAX, kind }));
+            }
+        }
+    }
+    // SAFETY: the source as a whole, and the output, which is this task's alone.
+    unsafe {
+        let from = source.view(cx.memory, &sizes, &source.strides);
+        let to = out.base.address(cx.memory).0;
+        copy(&from, &mut ViewMut::from_raw(to, out.dtype, &sizes, &out.strides))?;
+    }
+    for point in 0..points {
+        let at = (0..sizes.len()).map(|dim| position(point, dim) * out.strides[dim]).sum::<i64>();
+        let (at, new) = (at as usize, element(cx, &values.buffers[0], point));
+        let value = match combine {
+            Combine::Replace => new,
+            Combine::Op(op) => {
+                let old = element(cx, out, at);
+                match binary(op, old, new, out.dtype, &KernelFunctions) {
+                    Ok(Scalar::Float(x)) => Scalar::Float(x.one_nan()),
+                    Ok(x) => x,
+                    Err(_) => {
+                        let kind = FailureKind::DivisionByZero;
+                        return Ok(Some(Failure { at: point as i64, instr: u32::MAX, kind }));
+                    }
+                }
+            }
+        };
+        write(cx, out, at, value);
+    }
+    Ok(None)
+}

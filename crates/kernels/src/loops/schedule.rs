@@ -1,0 +1,148 @@
+//! Outer axes and panels.
+//!
+//! An axis is outer if every stage iterates over it, none combines values along it, and each load
+//! of a stage's output reads the iteration's own part: the dimension of the axis is indexed by the
+//! axis. Iterations of outer axes are then independent of each other through all stages.
+
+use super::launch::Launch;
+use crate::view::Dims;
+use maquette_ir::loops::{Affine, Axes, AxisId, Index, LoopNest, Source, Stage, StageKind};
+use smallvec::SmallVec;
+
+/// The bytes of values of a panel that are to stay in the first caches.
+const PANEL_BYTES: usize = 32 << 10;
+
+/// The axes that all stages can iterate over together, in the order of the first stage.
+pub(super) fn outer_axes(nest: &LoopNest) -> Axes {
+    let Some((first, others)) = nest.stages().split_first() else { return Axes::new() };
+    let mut outer: Axes = first.over.clone();
+    outer.retain(|axis| !combines(first, *axis));
+    for stage in others {
+        outer.retain(|axis| stage.over.contains(axis) && !combines(stage, *axis));
+    }
+    // Dropping an axis never makes another one invalid.
+    outer.retain(|axis| nest.stages().iter().all(|stage| reads_its_own(nest, stage, *axis)));
+    outer
+}
+
+/// Whether a stage combines values along an axis, or as a whole.
+fn combines(stage: &Stage, axis: AxisId) -> bool {
+    match &stage.kind {
+        StageKind::Map => false,
+        StageKind::Reduce { along, .. } => along.contains(&axis),
+        StageKind::Scan { along, .. } | StageKind::Sort { along, .. } => *along == axis,
+        // A product divides itself, and a scatter writes anywhere.
+        StageKind::Contract { .. } | StageKind::Scatter { .. } => true,
+    }
+}
+
+/// Whether each load of a stage reads the part of its source that an iteration of the axis wrote.
+fn reads_its_own(nest: &LoopNest, stage: &Stage, axis: AxisId) -> bool {
+    stage.loads.iter().all(|load| {
+        let Source::Stage(output) = load.from else { return true };
+        let Some(source) = nest.stage(output.stage) else { return false };
+        let dim = source.axes().iter().position(|a| *a == axis);
+        dim.and_then(|dim| load.at.indices().get(dim)) == Some(&Index::Affine(Affine::from(axis)))
+    })
+}
+
+/// The outer iterations, divided into panels: ranges of one outer axis, with all iterations of the
+/// axes inside it.
+pub(super) struct Panels {
+    pub outer: Axes,
+    /// How many outer axes have one coordinate in a panel.
+    pub fixed: usize,
+    /// The iterations of the next axis in a panel; the last panel has fewer.
+    pub range: i64,
+    /// The number of panels for each coordinate of the fixed axes.
+    per_line: usize,
+    pub count: usize,
+}
+
+/// The part of the outer iterations that a panel has.
+pub(super) struct Panel {
+    /// The coordinates of the fixed axes, then the first of the range.
+    pub start: SmallVec<[i64; 4]>,
+    /// The length of the range.
+    pub range: i64,
+}
+
+impl Panels {
+    pub fn new(launch: &Launch<'_>, outer: &Axes) -> Panels {
+        let extents = launch.extents_of(outer);
+        // The values of all stages for one outer iteration.
+        let bytes = launch.nest.stages().iter().map(|stage| {
+            let inner = stage.over.iter().filter(|a| !outer.contains(a));
+            let points = inner.fold(1usize, |n, a| n.saturating_mul(launch.extent(*a) as usize));
+            let size: usize = stage.expr.output_dtypes().map(|d| d.size()).sum();
+            points.saturating_mul(size)
+        });
+        let bytes = bytes.fold(1usize, usize::saturating_add);
+        let fitting = (PANEL_BYTES / bytes).max(1);
+        let (mut fixed, mut inside) = (outer.len(), 1usize);
+        while fixed > 0 && inside.saturating_mul(extents[fixed - 1] as usize) <= fitting {
+            fixed -= 1;
+            inside *= extents[fixed] as usize;
+        }
+        if fixed == 0 {
+            let range = extents.first().copied().unwrap_or(1);
+            return Panels { outer: outer.clone(), fixed, range, per_line: 1, count: 1 };
+        }
+        fixed -= 1;
+        let extent = extents[fixed];
+        let range = (fitting / inside.max(1)).clamp(1, extent.max(1) as usize) as i64;
+        let per_line = (extent as usize).div_ceil(range as usize);
+        let count = extents[..fixed].iter().fold(per_line, |n, e| n * *e as usize);
+        Panels { outer: outer.clone(), fixed, range, per_line, count }
+    }
+
+    /// The axes of which a panel has a first coordinate: the fixed ones and the ranged one.
+    pub fn started(&self) -> &[AxisId] {
+        &self.outer[..self.outer.len().min(self.fixed + 1)]
+    }
+
+    /// The axis of which a panel has a range.
+    pub fn ranged(&self) -> Option<&AxisId> {
+        self.outer.get(self.fixed)
+    }
+
+    /// The length of the last range of a line, if it is shorter than the others.
+    pub fn tail(&self, launch: &Launch<'_>) -> Option<i64> {
+        let extent = launch.extent(*self.ranged()?);
+        Some(extent % self.range.max(1)).filter(|tail| *tail > 0)
+    }
+
+    /// The extents of axes in a panel of the whole range.
+    pub fn sizes(&self, launch: &Launch<'_>, axes: &[AxisId]) -> Dims {
+        let size = |axis: &AxisId| match self.ranged() {
+            Some(ranged) if ranged == axis => self.range,
+            _ => launch.extent(*axis),
+        };
+        axes.iter().map(size).collect()
+    }
+
+    /// The panels that a task takes at least.
+    pub fn grain(&self, launch: &Launch<'_>) -> usize {
+        let points = launch.nest.stages().iter().map(|stage| {
+            stage.over.iter().fold(1usize, |n, a| n.saturating_mul(launch.extent(*a) as usize))
+        });
+        let points = points.fold(0usize, usize::saturating_add);
+        (crate::thread_pool::GRAIN / (points / self.count.max(1)).max(1)).max(1)
+    }
+
+    pub fn panel(&self, launch: &Launch<'_>, index: usize) -> Panel {
+        let mut start: SmallVec<[i64; 4]> = SmallVec::from_elem(0, self.fixed);
+        let mut line = index / self.per_line;
+        for (at, axis) in start.iter_mut().zip(&self.outer).rev() {
+            let extent = launch.extent(*axis).max(1) as usize;
+            *at = (line % extent) as i64;
+            line /= extent;
+        }
+        let first = (index % self.per_line) as i64 * self.range;
+        let extent = self.outer.get(self.fixed).map_or(1, |a| launch.extent(*a));
+        if self.fixed < self.outer.len() {
+            start.push(first);
+        }
+        Panel { start, range: self.range.min(extent - first) }
+    }
+}

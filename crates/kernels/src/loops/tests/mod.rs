@@ -1,0 +1,145 @@
+//! The generic executor against the reference evaluator: equal bits, and the same failures.
+
+mod nests;
+mod random;
+
+use super::{KernelFunctions, LoopKernel};
+use crate::element::{dispatch, from_scalar};
+use crate::view::{Dims, contiguous, numel};
+use crate::{Isa, View, ViewMut};
+use maquette_ir::loops::{Array, LoopNest};
+use maquette_ir::{DType, Scalar};
+
+/// A tensor in memory with some strides; `gap` elements lie between those of the innermost
+/// dimension, and the dimensions are reversed if `reversed`.
+struct Tensor {
+    bytes: Vec<u64>,
+    dtype: DType,
+    sizes: Dims,
+    strides: Dims,
+}
+
+impl Tensor {
+    fn new(dtype: DType, sizes: &[i64], gap: i64, reversed: bool) -> Tensor {
+        let mut strides = contiguous(sizes);
+        if reversed {
+            let turned: Dims = sizes.iter().rev().copied().collect();
+            strides = contiguous(&turned).into_iter().rev().collect();
+        }
+        strides.iter_mut().for_each(|s| *s *= 1 + gap);
+        let elements = numel(sizes) * (1 + gap as usize);
+        let bytes = vec![0; (elements * dtype.size()).div_ceil(8) + 1];
+        Tensor { bytes, dtype, sizes: sizes.into(), strides }
+    }
+
+    fn of(array: &Array, gap: i64, reversed: bool) -> Tensor {
+        let mut tensor = Tensor::new(array.dtype(), array.sizes(), gap, reversed);
+        let (dtype, base) = (tensor.dtype, tensor.bytes.as_mut_ptr());
+        for (i, x) in array.elements().iter().enumerate() {
+            let at = crate::layout::offset(&tensor.sizes, &tensor.strides, i);
+            // SAFETY: the memory has the element.
+            dispatch!(dtype, T => unsafe {
+                base.cast::<T>().offset(at as isize).write_unaligned(from_scalar::<T>(*x))
+            });
+        }
+        tensor
+    }
+
+    fn view(&self) -> View<'_> {
+        let base = self.bytes.as_ptr().cast();
+        // SAFETY: the memory has all elements.
+        unsafe { View::from_raw(base, self.dtype, &self.sizes, &self.strides) }
+    }
+
+    fn view_mut(&mut self) -> ViewMut<'_> {
+        let base = self.bytes.as_mut_ptr().cast();
+        // SAFETY: as above.
+        unsafe { ViewMut::from_raw(base, self.dtype, &self.sizes, &self.strides) }
+    }
+
+    /// The elements' bits.
+    fn bits(&self) -> Vec<u64> {
+        let base = self.bytes.as_ptr();
+        let bits = |i: usize| {
+            let at = crate::layout::offset(&self.sizes, &self.strides, i) as isize;
+            // SAFETY: the memory has the element.
+            unsafe {
+                match self.dtype.size() {
+                    1 => u64::from(base.cast::<u8>().offset(at).read()),
+                    2 => u64::from(base.cast::<u16>().offset(at).read()),
+                    4 => u64::from(base.cast::<u32>().offset(at).read()),
+                    _ => base.offset(at).read(),
+                }
+            }
+        };
+        (0..numel(&self.sizes)).map(bits).collect()
+    }
+}
+
+/// The instruction sets of this machine.
+fn sets() -> Vec<Isa> {
+    [Isa::Scalar, Isa::Avx2, Isa::Avx512].into_iter().filter(|i| *i <= Isa::best()).collect()
+}
+
+/// Runs a nest without symbols on every instruction set and on operands of different layouts, and
+/// compares with the reference. Returns its error.
+fn agrees(nest: &LoopNest, operands: &[Array], numbers: &[Scalar]) -> Option<String> {
+    let expected = nest.eval_with(&|_| None, operands, numbers, &KernelFunctions);
+    let kernel = LoopKernel::new(nest.clone());
+    for isa in sets() {
+        for (gap, reversed) in [(0, false), (1, false), (0, true)] {
+            let operands: Vec<Tensor> =
+                operands.iter().map(|a| Tensor::of(a, gap, reversed)).collect();
+            let views: Vec<View<'_>> = operands.iter().map(Tensor::view).collect();
+            let sizes = |stage| -> Vec<i64> {
+                let sizes = nest.sizes(stage).expect("has sizes");
+                sizes.iter().map(|e| e.as_i64().expect("is a number")).collect()
+            };
+            let mut results: Vec<Tensor> = (nest.results().iter())
+                .map(|r| (nest.dtype(*r).expect("has a dtype"), sizes(r.stage)))
+                .map(|(dtype, sizes)| Tensor::new(dtype, &sizes, gap, reversed))
+                .collect();
+            let mut outputs: Vec<ViewMut<'_>> = results.iter_mut().map(Tensor::view_mut).collect();
+            let found = kernel.run_on(isa, &|_| None, &views, numbers, &mut outputs);
+            match (&expected, found) {
+                (Ok(arrays), Ok(())) => {
+                    for (i, (array, result)) in arrays.iter().zip(&results).enumerate() {
+                        let expected = Tensor::of(array, 0, false).bits();
+                        let found = result.bits();
+                        for (e, (a, b)) in expected.iter().zip(&found).enumerate() {
+                            let value = array.elements()[e];
+                            // The bits of a NaN that passed through arithmetic are not defined.
+                            if a != b && !is_nan(value) {
+                                panic!(
+                                    "result {i} at {e}: {b:x}, not {a:x} ({value}) on {isa:?}\n{nest}"
+                                );
+                            }
+                        }
+                    }
+                }
+                (Err(expected), Err(found)) => {
+                    assert_eq!(expected.to_string(), found.to_string(), "{nest}");
+                }
+                (expected, found) => panic!("{found:?}, not {expected:?} on {isa:?}\n{nest}"),
+            }
+        }
+    }
+    expected.err().map(|e| e.to_string())
+}
+
+fn is_nan(x: Scalar) -> bool {
+    matches!(x, Scalar::Float(x) if x.is_nan())
+}
+
+fn floats(sizes: &[i64], elements: impl IntoIterator<Item = f64>) -> Array {
+    Array::new(DType::F32, sizes, elements.into_iter().map(Scalar::Float)).expect("fits")
+}
+
+fn ints(sizes: &[i64], elements: impl IntoIterator<Item = i64>) -> Array {
+    Array::new(DType::I64, sizes, elements.into_iter().map(Scalar::Int)).expect("fits")
+}
+
+/// Numbers that look random.
+fn noise(n: usize) -> impl Iterator<Item = f64> {
+    (0..n).map(|i| f64::from(((i * 7919 + 13) % 4099) as f32 / 512.0 - 4.0))
+}

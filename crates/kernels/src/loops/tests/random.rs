@@ -1,0 +1,416 @@
+//! Random nests: a few stages of every kind over a few axes.
+
+use super::agrees;
+use maquette_ir::loops::fold::{Fold, Order};
+use maquette_ir::loops::{
+    Affine, Array, AxisId, Combine, Index, IndexMap, LoopBuilder, LoopError, LoopNest, Source,
+    StageBuilder, StageId, StageKind,
+};
+use maquette_ir::scalar_expr::{BinaryOp, Bounds, CmpOp, Reg, UnaryOp};
+use maquette_ir::sym::{Expr, SymTable};
+use maquette_ir::{DType, Scalar};
+use std::collections::BTreeMap;
+
+const EXTENTS: [i64; 12] = [0, 1, 1, 2, 2, 3, 3, 4, 5, 7, 31, 33];
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        ((self.0 >> 33) as usize) % n.max(1)
+    }
+
+    fn chance(&mut self, of: usize) -> bool {
+        self.below(of) == 0
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len())]
+    }
+}
+
+struct Generator {
+    random: Random,
+    nest: LoopBuilder,
+    axes: Vec<(AxisId, i64)>,
+    operands: Vec<Array>,
+    numbers: Vec<Scalar>,
+    stages: Vec<StageId>,
+    used: Vec<&'static str>,
+}
+
+const DTYPES: [DType; 8] = [
+    DType::F32,
+    DType::F32,
+    DType::F32,
+    DType::F64,
+    DType::I64,
+    DType::I32,
+    DType::BF16,
+    DType::Bool,
+];
+
+impl Generator {
+    fn new(seed: u64) -> Generator {
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let mut nest = LoopBuilder::new(SymTable::new());
+        let mut axes = Vec::new();
+        let mut points = 1;
+        for _ in 0..1 + random.below(4) {
+            let mut extent = random.pick(&EXTENTS);
+            if points * extent.max(1) > 3000 {
+                extent = 2;
+            } else if random.chance(40) {
+                extent = 2050;
+            }
+            points *= extent.max(1);
+            axes.push((nest.axis(Expr::Int(extent)), extent));
+        }
+        Generator {
+            random,
+            nest,
+            axes,
+            operands: Vec::new(),
+            numbers: Vec::new(),
+            stages: Vec::new(),
+            used: Vec::new(),
+        }
+    }
+
+    fn extent(&self, axis: AxisId) -> i64 {
+        self.axes[axis.index()].1
+    }
+
+    /// Some axes in some order.
+    fn some_axes(&mut self) -> Vec<AxisId> {
+        let mut axes: Vec<AxisId> = self.axes.iter().map(|(a, _)| *a).collect();
+        for i in (1..axes.len()).rev() {
+            let j = if self.random.chance(3) { self.random.below(i + 1) } else { i };
+            axes.swap(i, j);
+        }
+        if self.random.chance(3) {
+            axes.truncate(self.random.below(axes.len() + 1));
+        }
+        axes
+    }
+
+    /// An operand that a stage over these axes can read, with its index map.
+    fn operand(&mut self, dtype: DType, over: &[AxisId]) -> (Source, IndexMap) {
+        let (mut sizes, mut map) = (Vec::new(), Vec::new());
+        for &axis in over {
+            let extent = self.extent(axis);
+            let (size, affine) = match self.random.below(8) {
+                0 => continue,
+                1 => (1, Affine::from(Expr::Int(0))),
+                // backwards
+                2 if extent > 0 => {
+                    let terms = [(axis, Expr::Int(-1))].into_iter().collect();
+                    (extent, Affine { start: Expr::Int(extent - 1), terms })
+                }
+                // every other one
+                3 => {
+                    let terms = [(axis, Expr::Int(2))].into_iter().collect();
+                    (2 * extent + 1, Affine { start: Expr::Int(1), terms })
+                }
+                _ => (extent, Affine::from(axis)),
+            };
+            sizes.push(size);
+            map.push(Index::from(affine));
+        }
+        let operand = self.new_operand(dtype, &sizes);
+        (operand, map.into_iter().collect())
+    }
+
+    fn new_operand(&mut self, dtype: DType, sizes: &[i64]) -> Source {
+        let n = sizes.iter().product::<i64>() as usize;
+        let elements: Vec<Scalar> = (0..n).map(|_| self.scalar(dtype)).collect();
+        self.operands.push(Array::new(dtype, sizes, elements).expect("fits"));
+        let sizes: Vec<Expr> = sizes.iter().map(|s| Expr::Int(*s)).collect();
+        self.nest.operand(dtype, &sizes).into()
+    }
+
+    fn scalar(&mut self, dtype: DType) -> Scalar {
+        let small = self.random.below(41) as i64 - 20;
+        match dtype {
+            DType::Bool => Scalar::Bool(small > 0),
+            d if d.is_int() => Scalar::Int(small),
+            _ => match self.random.below(40) {
+                0 => Scalar::Float(f64::NAN),
+                1 => Scalar::Float(f64::INFINITY),
+                2 => Scalar::Float(-0.0),
+                _ => Scalar::Float(small as f64 / 8.0 + self.random.below(1000) as f64 / 4096.0),
+            },
+        }
+    }
+
+    /// A source of this dtype: an operand, or an earlier stage whose axes the stage has.
+    fn source(&mut self, dtype: DType, over: &[AxisId]) -> (Source, IndexMap) {
+        let nest = self.nest.nest();
+        let fits = |s: &&StageId| {
+            let stage = nest.stage(**s).expect("exists");
+            let is_whole = !matches!(stage.kind, StageKind::Scatter { .. });
+            let axes = stage.axes();
+            is_whole && stage.output_dtypes()[0] == dtype && axes.iter().all(|a| over.contains(a))
+        };
+        let fitting: Vec<StageId> = self.stages.iter().filter(fits).copied().collect();
+        if !fitting.is_empty() && !self.random.chance(3) {
+            let stage = self.random.pick(&fitting);
+            let axes = self.nest.nest().stage(stage).expect("exists").axes();
+            // sometimes another element than its own, so that the axis is not outer
+            let map = axes.iter().map(|&axis| match self.random.chance(8) {
+                true if self.extent(axis) > 0 => Index::from(Expr::Int(0)),
+                _ => Index::from(axis),
+            });
+            return (stage.into(), map.collect());
+        }
+        self.operand(dtype, over)
+    }
+
+    /// The registers of a random expression of this dtype.
+    fn plan(&mut self, dtype: DType, over: &[AxisId]) -> Vec<(Source, IndexMap)> {
+        (0..1 + self.random.below(2)).map(|_| self.source(dtype, over)).collect()
+    }
+
+    fn fold(&mut self, dtype: DType) -> Fold {
+        match self.random.below(if dtype == DType::F32 || dtype == DType::F64 { 7 } else { 6 }) {
+            0 | 1 if !matches!(dtype, DType::BF16) => Fold::Sum,
+            2 if !matches!(dtype, DType::BF16) => Fold::Prod,
+            3 => Fold::Min,
+            4 => Fold::ArgMax,
+            5 => Fold::ArgMin,
+            6 => Fold::Moments,
+            _ => Fold::Max,
+        }
+    }
+
+    fn stage(&mut self) -> Result<(), LoopError> {
+        let over = self.some_axes();
+        let dtype = self.random.pick(&DTYPES);
+        let kind = self.random.below(12);
+        let loads = self.plan(dtype, &over);
+        let seed = Random(self.random.0);
+        let sort_axis = over.first().copied();
+        let stage = match kind {
+            0..4 => {
+                let number = self.random.chance(3).then(|| {
+                    self.numbers.push(Scalar::Int(3));
+                    self.nest.number(dtype)
+                });
+                let gather = self.gather(&over, dtype);
+                self.used.push("map");
+                self.nest.stage(&over, StageKind::Map, |s| {
+                    let mut x = expression(s, seed, dtype, &loads, &over)?;
+                    if let Some(number) = number {
+                        let n = s.launch(number)?;
+                        x = s.expr.binary(BinaryOp::Max, x, n)?;
+                    }
+                    if let Some(gather) = gather {
+                        let y = gather(s)?;
+                        x = s.expr.binary(BinaryOp::Min, x, y)?;
+                    }
+                    Ok(vec![x])
+                })?
+            }
+            4..7 => {
+                let along: Vec<AxisId> =
+                    over.iter().copied().filter(|_| self.random.chance(2)).collect();
+                let fold = self.fold(dtype);
+                let order = match fold {
+                    Fold::Moments => Order::Lanes,
+                    _ => self.random.pick(&[Order::Lanes, Order::Lanes, Order::Sequential]),
+                };
+                self.used.push(match order {
+                    Order::Lanes => fold.name().unwrap_or("of"),
+                    Order::Sequential => "sequential",
+                });
+                self.nest.reduce(&over, &along, fold, order, |s| {
+                    expression(s, seed, dtype, &loads, &over)
+                })?
+            }
+            7 | 8 if sort_axis.is_some() => {
+                let along = over[self.random.below(over.len())];
+                self.used.push("scan");
+                let fold = match self.fold(dtype) {
+                    Fold::ArgMax | Fold::ArgMin | Fold::Moments => Fold::Max,
+                    fold => fold,
+                };
+                self.nest.stage(&over, StageKind::Scan { along, fold }, |s| {
+                    Ok(vec![expression(s, seed, dtype, &loads, &over)?])
+                })?
+            }
+            9 if sort_axis.is_some() => {
+                let along = over[self.random.below(over.len())];
+                let kept = self.random.below(self.extent(along) as usize + 1) as i64;
+                let keep = self.nest.axis(Expr::Int(kept));
+                self.axes.push((keep, kept));
+                let descending = self.random.chance(2);
+                self.used.push("sort");
+                self.nest.stage(&over, StageKind::Sort { along, keep, descending }, |s| {
+                    Ok(vec![expression(s, seed, dtype, &loads, &over)?])
+                })?
+            }
+            10 => self.scatter(&over, dtype, &loads)?,
+            _ => {
+                let dtype = self.random.pick(&[DType::F32, DType::F32, DType::F64, DType::I64]);
+                let along: Vec<AxisId> =
+                    over.iter().copied().filter(|_| self.random.chance(2)).collect();
+                let [left, right] = [self.source(dtype, &over), self.source(dtype, &over)];
+                self.used.push("contract");
+                let along = along.iter().copied().collect();
+                self.nest.stage(&over, StageKind::Contract { along }, |s| {
+                    Ok(vec![s.load(left.0, left.1)?, s.load(right.0, right.1)?])
+                })?
+            }
+        };
+        self.stages.push(stage);
+        Ok(())
+    }
+
+    /// A read at a computed position, with some bounds policy.
+    #[allow(clippy::type_complexity, reason = "a closure of one use")]
+    fn gather(
+        &mut self,
+        over: &[AxisId],
+        dtype: DType,
+    ) -> Option<Box<dyn FnOnce(&mut StageBuilder<'_>) -> Result<Reg, LoopError>>> {
+        if !self.random.chance(2) {
+            return None;
+        }
+        let size = 12 + self.random.below(12) as i64;
+        let table = self.new_operand(dtype, &[size, 2]);
+        let (at, map) = self.operand(DType::I64, over);
+        let policy = self.random.below(5);
+        self.used.push(["wraps", "fails", "clamps", "else", "inside"][policy]);
+        let padding = self.scalar(dtype);
+        let modulus = size + 2 * i64::from(self.random.chance(10));
+        let when = self.random.chance(3);
+        Some(Box::new(move |s| {
+            let mut position = s.load(at, map)?;
+            // most positions are inside
+            if matches!(policy, 0 | 1 | 4) {
+                let modulus = s.expr.constant(modulus, DType::I64);
+                position = s.expr.binary(BinaryOp::Fmod, position, modulus)?;
+                if policy != 0 {
+                    position = s.expr.unary(UnaryOp::Abs, position)?;
+                }
+            }
+            let padding = s.expr.constant(padding, dtype);
+            let bounds = [
+                Bounds::Wraps,
+                Bounds::Fails,
+                Bounds::Clamps,
+                Bounds::Else(padding),
+                Bounds::Inside,
+            ][policy];
+            let zero = s.expr.constant(0, DType::I64);
+            let odd = s.expr.compare(CmpOp::Ge, position, zero)?;
+            let map: IndexMap = [Index::Computed, Index::from(Expr::Int(1))].into_iter().collect();
+            s.read(table, map, &[position], bounds, when.then_some(odd))
+        }))
+    }
+
+    fn scatter(
+        &mut self,
+        over: &[AxisId],
+        dtype: DType,
+        loads: &[(Source, IndexMap)],
+    ) -> Result<StageId, LoopError> {
+        let size = 5 + self.random.below(30) as i64;
+        let into = self.new_operand(dtype, &[size]);
+        let (at, map) = self.operand(DType::I64, over);
+        let combine = match self.random.below(3) {
+            0 => Combine::Op(BinaryOp::Max),
+            1 => Combine::Op(BinaryOp::Add),
+            _ => Combine::Replace,
+        };
+        self.used.push("scatter");
+        let seed = Random(self.random.0);
+        let fails = self.random.chance(12);
+        self.nest.stage(over, StageKind::Scatter { into, combine }, |s| {
+            let x = expression(s, seed, dtype, loads, over)?;
+            let mut position = s.load(at, map)?;
+            let size = s.expr.constant(if fails { size + 1 } else { size }, DType::I64);
+            position = s.expr.binary(BinaryOp::Remainder, position, size)?;
+            Ok(vec![x, position])
+        })
+    }
+
+    fn finish(mut self) -> (LoopNest, Vec<Array>, Vec<Scalar>, Vec<&'static str>) {
+        let stages = 1 + self.random.below(4);
+        while self.stages.len() < stages {
+            self.stage().unwrap_or_else(|e| panic!("{e}\n{}", self.nest.nest()));
+        }
+        let mut results = Vec::new();
+        for &stage in &self.stages {
+            if Some(&stage) == self.stages.last() || self.random.chance(3) {
+                results.push(stage.into());
+            }
+        }
+        let nest = self.nest.finish(&results).expect("stages exist");
+        (nest, self.operands, self.numbers, self.used)
+    }
+}
+
+/// A random expression over some loads of a dtype.
+fn expression(
+    s: &mut StageBuilder<'_>,
+    mut random: Random,
+    dtype: DType,
+    loads: &[(Source, IndexMap)],
+    over: &[AxisId],
+) -> Result<Reg, LoopError> {
+    let mut regs = Vec::new();
+    for (from, map) in loads {
+        regs.push(s.load(*from, map.clone())?);
+    }
+    if let (true, Some(axis)) = (random.chance(3), over.last()) {
+        let coord = s.coord(*axis);
+        regs.push(s.expr.cast(coord, dtype)?);
+    }
+    for _ in 0..random.below(4) {
+        let (a, b) = (random.pick(&regs), random.pick(&regs));
+        let x = match (dtype, random.below(5)) {
+            (DType::Bool, 0) => s.expr.unary(UnaryOp::Not, a)?,
+            (d, 0) if d.is_float() => {
+                s.expr.unary(random.pick(&[UnaryOp::Exp, UnaryOp::Tanh]), a)?
+            }
+            (d, 1) if d != DType::Bool => s.expr.unary(UnaryOp::Neg, a)?,
+            (_, 2) => s.expr.binary(BinaryOp::Mul, a, b)?,
+            (_, 3) => {
+                let less = s.expr.compare(CmpOp::Lt, a, b)?;
+                s.expr.select(less, b, a)?
+            }
+            _ => s.expr.binary(BinaryOp::Add, a, b)?,
+        };
+        regs.push(x);
+    }
+    Ok(regs.pop().expect("there is a load"))
+}
+
+/// Runs random nests, and counts what they used and how many failed.
+fn campaign(seeds: std::ops::Range<u64>) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for seed in seeds {
+        let (nest, operands, numbers, used) = Generator::new(seed).finish();
+        let parsed = LoopNest::parse(&nest.to_string()).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(parsed.to_string(), nest.to_string());
+        let error = std::panic::catch_unwind(|| agrees(&nest, &operands, &numbers));
+        let error = error.unwrap_or_else(|_| panic!("seed {seed}\n{nest}"));
+        let outcome = if error.is_some() { "fails" } else { "succeeds" };
+        for what in used.iter().copied().map(str::to_owned).chain([format!("nest {outcome}")]) {
+            *counts.entry(what).or_default() += 1;
+        }
+    }
+    counts
+}
+
+#[test]
+fn random_nests_agree_with_the_reference() {
+    let seeds = std::env::var("MAQUETTE_NESTS").ok().and_then(|n| n.parse().ok());
+    let counts = campaign(0..seeds.unwrap_or(1500));
+    println!("{counts:?}");
+    for (what, count) in &counts {
+        assert!(*count >= 15, "only {count} of {what}");
+    }
+}
