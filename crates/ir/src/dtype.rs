@@ -99,6 +99,17 @@ impl DType {
         matches!(self.category(), Category::Int)
     }
 
+    /// The dtype in which kernels compute with elements of this dtype: `f32` for narrow floats, `i64`
+    /// for all integers, otherwise the dtype itself.
+    pub const fn accumulator(self) -> DType {
+        match self.category() {
+            Category::Bool => DType::Bool,
+            Category::Int => DType::I64,
+            Category::Float if matches!(self, DType::F64) => DType::F64,
+            Category::Float => DType::F32,
+        }
+    }
+
     /// The least and the greatest value of an integer dtype.
     pub const fn int_range(self) -> Option<(i64, i64)> {
         match self {

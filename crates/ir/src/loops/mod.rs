@@ -32,6 +32,7 @@ mod contract;
 mod eval;
 pub mod fold;
 mod index;
+pub mod named;
 mod parse;
 mod print;
 mod sort;
@@ -251,6 +252,11 @@ impl LoopNest {
     /// The extents of the axes.
     pub fn axes(&self) -> &[Expr] {
         &self.axes
+    }
+
+    /// The extent of an axis; 0 for an axis that the nest does not have.
+    pub fn extent(&self, axis: AxisId) -> Expr {
+        self.axes.get(axis.index()).copied().unwrap_or(Expr::Int(0))
     }
 
     /// The operands.

@@ -63,6 +63,13 @@ pub use table::SymTable;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SymbolId(pub(crate) u32);
 
+impl SymbolId {
+    /// The index in the order of declaration.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// An interned expression of one table that is not a constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExprId(pub(crate) u32);

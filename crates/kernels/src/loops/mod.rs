@@ -23,12 +23,14 @@ mod launch;
 mod lines;
 mod scatter;
 mod schedule;
+mod special;
 mod stage;
 #[cfg(test)]
 mod tests;
 mod values;
 
 pub use functions::KernelFunctions;
+pub use special::without_specialisations;
 
 use crate::error::{KernelError, Result};
 use crate::isa::Isa;
@@ -40,8 +42,9 @@ use maquette_ir::Scalar;
 use maquette_ir::loops::{Axes, LoopNest};
 use maquette_ir::sym::SymbolId;
 use schedule::Panels;
+use special::Special;
 use stage::{PanelScratch, Plan};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 pub(crate) const KERNEL: &str = "loops";
 
@@ -50,13 +53,20 @@ pub(crate) const KERNEL: &str = "loops";
 pub struct LoopKernel {
     nest: LoopNest,
     outer: Axes,
+    special: Option<(&'static str, Arc<dyn Special>)>,
 }
 
 impl LoopKernel {
     /// Prepares a nest.
     pub fn new(nest: LoopNest) -> LoopKernel {
         let outer = schedule::outer_axes(&nest);
-        LoopKernel { nest, outer }
+        let special = special::find(&nest);
+        LoopKernel { nest, outer, special }
+    }
+
+    /// The name of the hand-tuned executor that runs the nest; `None` if the generic one does.
+    pub fn specialisation(&self) -> Option<&'static str> {
+        self.special.as_ref().map(|(name, _)| *name)
     }
 
     /// The nest.
@@ -91,6 +101,12 @@ impl LoopKernel {
         numbers: &[Scalar],
         results: &mut [ViewMut<'_>],
     ) -> Result<()> {
+        if let Some((_, special)) = &self.special
+            && !special::is_off()
+            && special.run(isa, operands, numbers, results)?
+        {
+            return Ok(());
+        }
         let launch = Launch::new(&self.nest, isa, symbols, operands, numbers, results)?;
         let panels = Panels::new(&launch, &self.outer);
         let plan = Plan::new(&launch, &panels)?;

@@ -7,7 +7,7 @@
 use super::dims::{
     fresh, fresh_like, known_equal, require, require_index, require_rank, require_same_dtype,
 };
-use super::lowering::{Class, Compute, Lowering, Metas, Strides};
+use super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::table;
 use crate::dispatch::cpu_exec::{input, output};
 use crate::dispatch::value::Value;
@@ -278,9 +278,9 @@ table! {
                 class: Class::Attention,
                 strides: Strides::RowMajor,
                 metas: |_, a| scaled_metas(a),
-                run: |a, out| {
+                how: How::Host(|a, out| {
                     scaled(a).and_then(|(operands, options)| options.run(operands, &out[0], None))
-                },
+                }),
             }),
         General "aten::_scaled_dot_product_flash_attention_for_cpu(Tensor query, Tensor key, \
             Tensor value, float dropout_p=0., bool is_causal=False, *, Tensor? attn_mask=None, \
@@ -289,7 +289,7 @@ table! {
                 class: Class::Attention,
                 strides: Strides::FromOperands,
                 metas: |_, a| flash_metas(a),
-                run: flash,
+                how: How::Host(flash),
             }),
         General "aten::embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, \
             bool scale_grad_by_freq=False, bool sparse=False) -> Tensor" =>
@@ -297,13 +297,13 @@ table! {
                 class: Class::Gather,
                 strides: Strides::RowMajor,
                 metas: |_, a| rows_metas(a),
-                run: |a, out| {
+                how: How::Host(|a, out| {
                     Ok(kernels::embedding(
                         &input(a[0].tensor()?)?,
                         &input(a[1].tensor()?)?,
                         &mut output(&out[0])?,
                     )?)
-                },
+                }),
             }),
     }
 }

@@ -6,7 +6,7 @@ use super::dims::{
 };
 use super::host;
 use super::loss::Reduction;
-use super::lowering::{Class, Compute, Lowering, Metas, Strides};
+use super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::table;
 use crate::dispatch::cpu_exec;
 use crate::dispatch::value::{Outputs, Value};
@@ -22,7 +22,12 @@ const fn reduce(
     metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
-    Lowering::Compute(Compute { class: Class::Reduce, strides: Strides::RowMajor, metas, run })
+    Lowering::Compute(Compute {
+        class: Class::Reduce,
+        strides: Strides::RowMajor,
+        metas,
+        how: How::Host(run),
+    })
 }
 
 /// The dimension of the classes: dimension 1 of a batch, dimension 0 of a single example.

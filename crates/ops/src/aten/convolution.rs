@@ -4,7 +4,7 @@
 use super::dims::{
     channels_last_strides, done, fresh, is_channels_last, require, require_rank, require_same_dtype,
 };
-use super::lowering::{Class, Compute, Lowering, Metas, Strides};
+use super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::table;
 use crate::dispatch::cpu_exec::{input, output};
 use crate::dispatch::value::Value;
@@ -257,7 +257,7 @@ table! {
                 class: Class::Convolution,
                 strides: Strides::FromOperands,
                 metas: |_, a| -> Result<Metas> { Ok(smallvec![Convolution::of(a)?.meta()?]) },
-                run: |a, out| Convolution::of(a)?.run(&out[0]),
+                how: How::Host(|a, out| Convolution::of(a)?.run(&out[0])),
             }),
         General "aten::conv1d(Tensor input, Tensor weight, Tensor? bias=None, \
             SymInt[1] stride=[1], SymInt[1] padding=[0], SymInt[1] dilation=[1], \

@@ -3,7 +3,7 @@
 use super::dims::{
     done, format_strides, fresh, is_channels_last, is_channels_last_contiguous, is_contiguous,
 };
-use super::lowering::{Class, Compute, Lowering, Metas, Pointwise, Strides, Types};
+use super::lowering::{Class, Compute, How, Lowering, Metas, Pointwise, Strides, Types};
 use super::{reshape, table};
 use crate::dispatch::cpu_exec;
 use crate::dispatch::value::{Outputs, Value};
@@ -19,7 +19,7 @@ pub(crate) const fn copying(metas: fn(&FakeCtx, &[Value]) -> Result<Metas>) -> L
         class: Class::Copy,
         strides: Strides::FromOperands,
         metas,
-        run: |a, out| copy_all(a[0].tensor()?, &out[0]),
+        how: How::Host(|a, out| copy_all(a[0].tensor()?, &out[0])),
     })
 }
 
@@ -37,10 +37,10 @@ pub(crate) const fn unsafe_view() -> Lowering {
             let x = a[0].tensor()?;
             Ok(smallvec![fresh(x, reshape::view(x.meta(), a[1].ints()?)?.sizes, x.dtype())])
         },
-        run: |a, out| {
+        how: How::Host(|a, out| {
             let x = a[0].tensor()?;
             cpu_exec::copy(&x.view_of(reshape::view(x.meta(), a[1].ints()?)?)?, &out[0])
-        },
+        }),
     })
 }
 

@@ -1,7 +1,7 @@
 //! Tensor factories: `empty`, `zeros`, `full`, `eye` and their `new_` and `_like` variants.
 
 use super::dims::format_strides;
-use super::lowering::{self, Compute, Lowering, Metas, Strides};
+use super::lowering::{self, Compute, How, Lowering, Metas, Strides};
 use super::number::{filling, require_argument_fits};
 use super::table;
 use crate::dispatch::cpu_exec;
@@ -26,7 +26,7 @@ pub(super) const fn filled(
         class: lowering::Class::Fill,
         strides: Strides::RowMajor,
         metas,
-        run,
+        how: How::Host(run),
     })
 }
 
@@ -258,7 +258,7 @@ table! {
                 class: lowering::Class::Copy,
                 strides: Strides::FromOperands,
                 metas: |_, a| like(a, 1),
-                run: |a, o| cpu_exec::copy(a[0].tensor()?, &o[0]),
+                how: How::Host(|a, o| cpu_exec::copy(a[0].tensor()?, &o[0])),
             }),
     }
 }

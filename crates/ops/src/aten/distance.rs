@@ -4,7 +4,7 @@
 use super::dims::{done, fresh, require_float, require_floats, require_rank, require_same_dtype};
 use super::host;
 use super::loss::{Reduction, promoted};
-use super::lowering::{Class, Compute, Lowering, Metas, Strides};
+use super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::{table, views};
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
@@ -19,7 +19,12 @@ const fn compute(
     metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
-    Lowering::Compute(Compute { class: Class::Reduce, strides: Strides::RowMajor, metas, run })
+    Lowering::Compute(Compute {
+        class: Class::Reduce,
+        strides: Strides::RowMajor,
+        metas,
+        how: How::Host(run),
+    })
 }
 
 /// The `p`-norm of differences. `greatest` selects the maximum for the infinite norm, since the

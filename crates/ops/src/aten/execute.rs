@@ -207,16 +207,13 @@ impl OpDef {
             }
             Lowering::Compute(c) => {
                 let metas = FakeCtx::eager(op, |cx| (c.metas)(cx, args))?;
-                let allocate = if c.class.overwrites_output() {
-                    Tensor::allocate_to_fill
-                } else {
-                    Tensor::allocate
-                };
+                let allocate =
+                    if c.overwrites_output() { Tensor::allocate_to_fill } else { Tensor::allocate };
                 let mut outs: SmallVec<[Tensor; 2]> = SmallVec::new();
                 for meta in metas {
                     outs.push(allocate(meta)?);
                 }
-                (c.run)(args, &outs)?;
+                c.run(self, args, &outs)?;
                 Ok(group(state, outs.into_iter()))
             }
             Lowering::InPlace(name) => {

@@ -3,7 +3,7 @@
 //! independent of the layout of the value in memory.
 
 use super::dims::{fresh, require};
-use super::lowering::{Class, Compute, Lowering, Metas, Strides};
+use super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::table;
 use crate::dispatch::cpu_exec;
 use crate::dispatch::value::{Outputs, Value};
@@ -122,14 +122,14 @@ table! {
                 class: Class::Copy,
                 strides: Strides::FromOperands,
                 metas: |_, a| view_metas(a),
-                run: view,
+                how: How::Host(view),
             }),
         General schemas::STRIDED =>
             Lowering::Compute(Compute {
                 class: Class::Copy,
                 strides: Strides::FromOperands,
                 metas: |_, a| strided_metas(a),
-                run: |a, out| cpu_exec::copy(a[0].tensor()?, &out[0]),
+                how: How::Host(|a, out| cpu_exec::copy(a[0].tensor()?, &out[0])),
             }),
         General schemas::DISJOINT =>
             Lowering::Dynamic {
@@ -148,7 +148,7 @@ table! {
                 class: Class::Copy,
                 strides: Strides::FromOperands,
                 metas: |_, a| scatter_metas(a),
-                run: scatter,
+                how: How::Host(scatter),
             }),
     }
 }

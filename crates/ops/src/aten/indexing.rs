@@ -6,7 +6,7 @@
 //! indexed dimension if the indexed dimensions are adjacent, and lead the result otherwise.
 
 use super::dims::{fresh, fresh_like, require_index, require_mask, require_same_dtype};
-use super::lowering::{Class, Compute, Lowering, Metas, Strides};
+use super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::{table, views};
 use crate::dispatch::cpu_exec::{self, input, output};
 use crate::dispatch::value::{Outputs, Value};
@@ -264,7 +264,7 @@ table! {
                 class: Class::Scatter,
                 strides: Strides::RowMajor,
                 metas: |_, a| index_put_meta(a),
-                run: |a, out| index_put(a, &out[0]),
+                how: How::Host(|a, out| index_put(a, &out[0])),
             }),
         General "aten::index_put_(Tensor(a!) self, Tensor?[] indices, Tensor values, \
             bool accumulate=False) -> Tensor(a!)" =>
@@ -299,7 +299,7 @@ table! {
                 class: Class::Scatter,
                 strides: Strides::RowMajor,
                 metas: |_, a| masked_scatter_meta(a),
-                run: |a, out| {
+                how: How::Host(|a, out| {
                     let (x, mask) = masked(a)?;
                     cpu_exec::copy(&x, &out[0])?;
                     Ok(kernels::masked_scatter(
@@ -307,7 +307,7 @@ table! {
                         &input(&mask)?,
                         &input(a[2].tensor()?)?,
                     )?)
-                },
+                }),
             }),
         General "aten::masked_scatter_(Tensor(a!) self, Tensor mask, \
             Tensor source) -> Tensor(a!)" =>

@@ -6,7 +6,7 @@ use super::dims::{
     is_channels_last, require, require_rank,
 };
 use super::host::{self, fill_with, separable, typed};
-use super::lowering::{Class, Compute, Lowering, Metas, Strides};
+use super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::number::require_argument_fits;
 use super::structure::tensors;
 use super::table;
@@ -29,7 +29,7 @@ const fn compute(
     metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
-    Lowering::Compute(Compute { class, strides, metas, run })
+    Lowering::Compute(Compute { class, strides, metas, how: How::Host(run) })
 }
 
 /// Whether a tensor is empty and 1-d. For compatibility, PyTorch's `cat` ignores such tensors.

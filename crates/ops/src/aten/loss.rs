@@ -2,7 +2,7 @@
 
 use super::dims::{done, fresh, require_float, require_floats};
 use super::host;
-use super::lowering::{Class, Compute, Lowering, Metas, Strides, operand, wide};
+use super::lowering::{Class, Compute, How, Lowering, Metas, Strides, operand, wide};
 use super::{table, views};
 use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
@@ -269,7 +269,7 @@ table! {
                 class: Class::Reduce,
                 strides: Strides::FromOperands,
                 metas: |_, a| bce_metas(a),
-                run: |a, out| bce(a, &out[0]),
+                how: How::Host(|a, out| bce(a, &out[0])),
             }),
         General "aten::binary_cross_entropy_with_logits(Tensor self, Tensor target, \
             Tensor? weight=None, Tensor? pos_weight=None, int reduction=1) -> Tensor" =>

@@ -1,6 +1,8 @@
 //! The vocabulary of the operator tables: the kinds of lowerings, the kernel classes, and the facts
 //! that follow from each. `execute` runs lowerings.
 
+use super::OpDef;
+use super::loops::BuildNest;
 use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
@@ -171,8 +173,37 @@ pub struct Compute {
     pub strides: Strides,
     /// The metadata of the outputs, for real or fake arguments.
     pub metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
-    /// Fills freshly allocated outputs that have this metadata.
-    pub run: fn(&[Value], &[Tensor]) -> Result<()>,
+    /// How outputs that have this metadata are computed.
+    pub how: How,
+}
+
+/// How the outputs of a [`Compute`] are computed.
+pub enum How {
+    /// By the loop nest that the function builds.
+    Loops(BuildNest),
+    /// By a function that fills freshly allocated outputs.
+    Host(fn(&[Value], &[Tensor]) -> Result<()>),
+}
+
+impl Compute {
+    /// Computes the outputs of a call.
+    pub(crate) fn run(&self, def: &OpDef, args: &[Value], outs: &[Tensor]) -> Result<()> {
+        match self.how {
+            How::Loops(build) => super::loops::run(def, build, args, outs),
+            How::Host(run) => run(args, outs),
+        }
+    }
+
+    /// Whether outputs may have any strides.
+    pub(crate) const fn supports_strided_output(&self) -> bool {
+        matches!(self.how, How::Loops(_)) || self.class.supports_strided_output()
+    }
+
+    /// Whether every element of the outputs is written for all operands. If so, the executor does
+    /// not zero fresh outputs.
+    pub(crate) const fn overwrites_output(&self) -> bool {
+        matches!(self.how, How::Loops(_)) || self.class.overwrites_output()
+    }
 }
 
 /// A scalar expression over operands after broadcasting and type promotion.

@@ -2,7 +2,7 @@
 //! `dot`, `addmv`. Composites of them are in `matmul`.
 
 use super::dims::{fresh, require_rank, require_same_dtype};
-use super::lowering::{Class, Compute, Lowering, Metas, Strides, wide};
+use super::lowering::{Class, Compute, How, Lowering, Metas, Strides, wide};
 use super::number::require_argument_fits;
 use super::{table, views};
 use crate::dispatch::cpu_exec;
@@ -20,7 +20,12 @@ const fn gemm(
     metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
-    Lowering::Compute(Compute { class: Class::Gemm, strides: Strides::RowMajor, metas, run })
+    Lowering::Compute(Compute {
+        class: Class::Gemm,
+        strides: Strides::RowMajor,
+        metas,
+        how: How::Host(run),
+    })
 }
 
 /// Two operands with their argument names.

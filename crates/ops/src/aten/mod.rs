@@ -30,6 +30,7 @@ mod indexing;
 mod join;
 mod layers;
 mod linalg;
+mod loops;
 mod loss;
 pub(crate) mod lowering;
 mod matmul;

@@ -4,7 +4,7 @@
 use super::dims::{
     done, fresh, in_format_of, is_contiguous, product, require, require_float, require_rank,
 };
-use super::lowering::{Class, Compute, Lowering, Metas, Strides};
+use super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::table;
 use crate::dispatch::cpu_exec::{self, input, output};
 use crate::dispatch::value::Value;
@@ -24,7 +24,7 @@ pub(super) const fn norm(
     metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
-    Lowering::Compute(Compute { class: Class::Norm, strides, metas, run })
+    Lowering::Compute(Compute { class: Class::Norm, strides, metas, how: How::Host(run) })
 }
 
 /// Requires weight and bias, if present, to have these sizes.

@@ -2,7 +2,7 @@
 //! mean.
 
 use super::dims::{done, fresh, in_format_of, require, require_dtype, require_float, require_rank};
-use super::lowering::{Class, Compute, Lowering, Metas, Strides};
+use super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::spatial::regions::stepwise_means;
 use super::table;
 use crate::dispatch::cpu_exec::{input, output};
@@ -20,7 +20,12 @@ const fn window(
     metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
-    Lowering::Compute(Compute { class: Class::Window, strides: Strides::FromOperands, metas, run })
+    Lowering::Compute(Compute {
+        class: Class::Window,
+        strides: Strides::FromOperands,
+        metas,
+        how: How::Host(run),
+    })
 }
 
 /// The parameters of a sliding window.

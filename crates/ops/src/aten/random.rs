@@ -3,7 +3,7 @@
 //! else. So the number of threads does not matter, and each call reserves its range of counters.
 
 use super::creation::{factory, like, options};
-use super::lowering::{Class, Compute, Lowering, Metas, Strides};
+use super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::number::require_fits;
 use super::table;
 use crate::dispatch::cpu_exec;
@@ -19,7 +19,12 @@ const fn random(
     metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
-    Lowering::Compute(Compute { class: Class::Random, strides: Strides::RowMajor, metas, run })
+    Lowering::Compute(Compute {
+        class: Class::Random,
+        strides: Strides::RowMajor,
+        metas,
+        how: How::Host(run),
+    })
 }
 
 /// Fills the output with random numbers, from counters that it reserves on the device.

@@ -5,8 +5,8 @@
 //! The macro `reduce!` is for reductions that have a value for no elements (a sum), and `pick!` for
 //! those that have none (a maximum).
 
-use super::lowering::{Class, Compute, Lowering, Metas, Strides};
-use super::norm::compute_dtype;
+use super::loops::{NestCx, NestResults};
+use super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::table;
 use crate::dispatch::cpu_exec;
 use crate::dispatch::value::Value;
@@ -15,7 +15,9 @@ use crate::tensor::meta::{Dims, Meta};
 use crate::tensor::shape::wrap_dim;
 use crate::tensor::{Tensor, dims_text};
 use maquette_ir::DType;
-use maquette_ir::scalar_expr::{BinaryOp, CmpOp, UnaryOp};
+use maquette_ir::loops::Axes;
+use maquette_ir::loops::named::{self, Reduced, Reduction};
+use maquette_ir::scalar_expr::{BinaryOp, UnaryOp};
 use maquette_kernels::ReduceOp;
 use smallvec::{SmallVec, smallvec};
 
@@ -24,9 +26,9 @@ type DimList = SmallVec<[usize; 6]>;
 /// A reduction with row-major results.
 pub(super) const fn reduction(
     metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>,
-    run: fn(&[Value], &[Tensor]) -> Result<()>,
+    how: How,
 ) -> Lowering {
-    Lowering::Compute(Compute { class: Class::Reduce, strides: Strides::RowMajor, metas, run })
+    Lowering::Compute(Compute { class: Class::Reduce, strides: Strides::RowMajor, metas, how })
 }
 
 /// All dimensions.
@@ -131,22 +133,27 @@ pub(super) fn fold_cast(op: ReduceOp, x: &Tensor, dims: &[usize], out: &Tensor) 
     fold(op, &cpu_exec::cast(x, out.dtype())?, dims, out)
 }
 
-/// A sum or product in the output's dtype. PyTorch casts elements before it adds them; the kernel
-/// casts to a wide dtype as it reads, so only narrow dtypes need a cast copy.
-fn total(op: ReduceOp, x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
-    match (out.dtype(), op) {
-        (DType::Bool, ReduceOp::Prod) => fold(ReduceOp::All, x, dims, out),
-        (DType::Bool, _) => fold(ReduceOp::Any, x, dims, out),
-        (DType::F16 | DType::BF16, _) => fold_cast(op, x, dims, out),
-        _ => fold(op, x, dims, out),
-    }
+/// The nest of a reduction of argument 0 over `dims`.
+pub(super) fn reduce_nest(
+    cx: &mut NestCx<'_>,
+    op: Reduction,
+    dims: &[usize],
+    keep: bool,
+) -> Result<NestResults> {
+    let x = cx.input(0)?;
+    let out = cx.result_dtype(0);
+    let along: Axes = dims.iter().map(|d| x.axes[*d]).collect();
+    let of = Reduced { x: &x, along: &along, keep, out };
+    Ok(smallvec![named::reduce(&mut cx.nest, op, of)?])
 }
 
-/// A mean. Half precision is divided before it is rounded, and integers are not rounded to half
-/// precision before they are added.
-fn mean(x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
-    let wide = if x.dtype().is_float() { x.dtype() } else { compute_dtype(out.dtype()) };
-    fold(ReduceOp::Mean, &cpu_exec::cast(x, wide)?, dims, out)
+/// A sum or product in the output's dtype. Those of bools are `any` and `all`.
+const fn total(op: Reduction, out: DType) -> Reduction {
+    match (out, op) {
+        (DType::Bool, Reduction::Prod) => Reduction::All,
+        (DType::Bool, _) => Reduction::Any,
+        (_, op) => op,
+    }
 }
 
 /// A view of the output with the sizes that `keepdim` would give it.
@@ -179,23 +186,34 @@ fn logsumexp(x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
     })
 }
 
-fn count_nonzero(x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
-    let ones = cpu_exec::map(DType::Bool, &[x], |b, r| {
-        let zero = b.constant(0, x.dtype());
-        b.compare(CmpOp::Ne, r[0], zero)
-    })?;
-    fold(ReduceOp::Sum, &ones, dims, out)
+/// The number of elements that are not zero.
+fn count_nonzero(cx: &mut NestCx<'_>, dims: &[usize]) -> Result<NestResults> {
+    let x = cx.input(0)?;
+    let along: Axes = dims.iter().map(|d| x.axes[*d]).collect();
+    let of = Reduced { x: &x, along: &along, keep: false, out: DType::I64 };
+    Ok(smallvec![named::reduce_by(&mut cx.nest, Reduction::Sum, of, |s| {
+        let is_nonzero = s.element(&x, DType::Bool)?;
+        Ok(s.expr.cast(is_nonzero, DType::I64)?)
+    })?])
 }
 
-fn nansum(x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
-    if !x.dtype().is_float() {
-        return total(ReduceOp::Sum, x, dims, out);
+/// The sum of the elements that are numbers.
+fn nansum(cx: &mut NestCx<'_>, dims: &[usize], keep: bool) -> Result<NestResults> {
+    let (x, out) = (cx.input(0)?, cx.result_dtype(0));
+    let op = total(Reduction::Sum, out);
+    let along: Axes = dims.iter().map(|d| x.axes[*d]).collect();
+    let of = Reduced { x: &x, along: &along, keep, out };
+    if !x.dtype.is_float() {
+        return Ok(smallvec![named::reduce(&mut cx.nest, op, of)?]);
     }
-    let numbers = cpu_exec::map(x.dtype(), &[x], |b, r| {
-        let (nan, zero) = (b.unary(UnaryOp::IsNan, r[0])?, b.constant(0, x.dtype()));
-        b.select(nan, zero, r[0])
-    })?;
-    total(ReduceOp::Sum, &numbers, dims, out)
+    Ok(smallvec![named::reduce_by(&mut cx.nest, op, of, |s| {
+        let element = s.element(&x, x.dtype.accumulator())?;
+        let is_nan = s.expr.unary(UnaryOp::IsNan, element)?;
+        let zero = s.expr.constant(0, x.dtype.accumulator());
+        let number = s.expr.select(is_nan, zero, element)?;
+        let rounded = s.expr.cast(number, out)?;
+        Ok(s.expr.cast(rounded, op.accumulator(x.dtype, out))?)
+    })?])
 }
 
 fn with_index(args: &[Value], outs: &[Tensor], max: bool) -> Result<()> {
@@ -215,7 +233,28 @@ fn with_index_meta(args: &[Value]) -> Result<Metas> {
 /// `keepdim`, and `$dtype` is the dtype of the output.
 macro_rules! reduce {
     ($op:expr, |$a:ident| $dims:expr, keep $keep:expr, $dtype:expr) => {
-        reduce!(custom |x, dims, out| fold($op, x, dims, out), |$a| $dims, keep $keep, $dtype)
+        reduce!(
+            nest |cx, dims, keep| reduce_nest(cx, total($op, cx.result_dtype(0)), dims, keep),
+            |$a| $dims, keep $keep, $dtype
+        )
+    };
+    (
+        nest |$cx:ident, $d:ident, $k:ident| $nest:expr,
+        |$a:ident| $dims:expr, keep $keep:expr, $dtype:expr
+    ) => {
+        reduction(
+            |_, $a| {
+                let (t, keep): (&Tensor, Option<usize>) = ($a[0].tensor()?, $keep);
+                let keep = keep.map_or(Ok(false), |i| $a[i].bool())?;
+                Ok(smallvec![reduced(t, &$dims?, keep, $dtype?)])
+            },
+            How::Loops(|$cx| {
+                let (found, keep): (DimList, Option<usize>) = ($cx.by_integers(|$a| $dims)?, $keep);
+                let ($d, $k): (&[usize], bool) =
+                    (&found, keep.map_or(Ok(false), |i| $cx.flag(i))?);
+                $nest
+            }),
+        )
     };
     (
         custom |$x:ident, $d:ident, $out:ident| $run:expr,
@@ -227,11 +266,11 @@ macro_rules! reduce {
                 let keep = keep.map_or(Ok(false), |i| $a[i].bool())?;
                 Ok(smallvec![reduced(t, &$dims?, keep, $dtype?)])
             },
-            |$a, outs| {
+            How::Host(|$a, outs| {
                 let ($x, $d, $out): (&Tensor, &[usize], &Tensor) =
                     ($a[0].tensor()?, &$dims?, &outs[0]);
                 $run
-            },
+            }),
         )
     };
 }
@@ -250,7 +289,11 @@ macro_rules! pick {
                     $dtype(t)
                 )?])
             },
-            |$a, outs| fold($op, $a[0].tensor()?, &$dims?, &outs[0]),
+            How::Loops(|cx| {
+                let (dims, keep): (DimList, Option<usize>) = (cx.by_integers(|$a| $dims)?, $keep);
+                let keep = keep.map_or(Ok(false), |i| cx.flag(i))?;
+                reduce_nest(cx, $op, &dims, keep)
+            }),
         )
     };
 }
@@ -272,61 +315,61 @@ table! {
     pub(super) static TABLE = {
         General "aten::sum(Tensor self, *, ScalarType? dtype=None) -> Tensor" =>
             reduce!(
-                custom |x, d, o| total(ReduceOp::Sum, x, d, o),
+                Reduction::Sum,
                 |a| Ok::<_, Error>(every(t(a)?)), keep None, accumulated(t(a)?, &a[1])
             ),
         General "aten::sum.dim_IntList(Tensor self, int[1]? dim, bool keepdim=False, *, \
             ScalarType? dtype=None) -> Tensor" =>
             reduce!(
-                custom |x, d, o| total(ReduceOp::Sum, x, d, o),
+                Reduction::Sum,
                 |a| listed(t(a)?, &a[1]), keep Some(2), accumulated(t(a)?, &a[3])
             ),
         General "aten::nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, \
             ScalarType? dtype=None) -> Tensor" =>
             reduce!(
-                custom |x, d, o| nansum(x, d, o),
+                nest |cx, dims, keep| nansum(cx, dims, keep),
                 |a| listed(t(a)?, &a[1]), keep Some(2), accumulated(t(a)?, &a[3])
             ),
         General "aten::prod(Tensor self, *, ScalarType? dtype=None) -> Tensor" =>
             reduce!(
-                custom |x, d, o| total(ReduceOp::Prod, x, d, o),
+                Reduction::Prod,
                 |a| Ok::<_, Error>(every(t(a)?)), keep None, accumulated(t(a)?, &a[1])
             ),
         General "aten::prod.dim_int(Tensor self, int dim, bool keepdim=False, *, \
             ScalarType? dtype=None) -> Tensor" =>
             reduce!(
-                custom |x, d, o| total(ReduceOp::Prod, x, d, o),
+                Reduction::Prod,
                 |a| one(a, 1), keep Some(2), accumulated(t(a)?, &a[3])
             ),
         General "aten::mean(Tensor self, *, ScalarType? dtype=None) -> Tensor" =>
             reduce!(
-                custom |x, d, o| mean(x, d, o),
+                Reduction::Mean,
                 |a| Ok::<_, Error>(every(t(a)?)), keep None, averaged(t(a)?, &a[1], "the mean")
             ),
         General "aten::mean.dim(Tensor self, int[1]? dim, bool keepdim=False, *, \
             ScalarType? dtype=None) -> Tensor" =>
             reduce!(
-                custom |x, d, o| mean(x, d, o),
+                Reduction::Mean,
                 |a| listed(t(a)?, &a[1]), keep Some(2), averaged(t(a)?, &a[3], "the mean")
             ),
         General "aten::max(Tensor self) -> Tensor" =>
-            pick!(ReduceOp::Max, |a| Ok::<_, Error>(every(t(a)?)), keep None, own),
+            pick!(Reduction::Max, |a| Ok::<_, Error>(every(t(a)?)), keep None, own),
         General "aten::min(Tensor self) -> Tensor" =>
-            pick!(ReduceOp::Min, |a| Ok::<_, Error>(every(t(a)?)), keep None, own),
+            pick!(Reduction::Min, |a| Ok::<_, Error>(every(t(a)?)), keep None, own),
         General "aten::amax(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor" =>
-            pick!(ReduceOp::Max, |a| listed(t(a)?, &a[1]), keep Some(2), own),
+            pick!(Reduction::Max, |a| listed(t(a)?, &a[1]), keep Some(2), own),
         General "aten::amin(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor" =>
-            pick!(ReduceOp::Min, |a| listed(t(a)?, &a[1]), keep Some(2), own),
+            pick!(Reduction::Min, |a| listed(t(a)?, &a[1]), keep Some(2), own),
         General "aten::argmax(Tensor self, int? dim=None, bool keepdim=False) -> Tensor" =>
-            pick!(ReduceOp::ArgMax, |a| one_or_all(a, 1), keep Some(2), index),
+            pick!(Reduction::ArgMax, |a| one_or_all(a, 1), keep Some(2), index),
         General "aten::argmin(Tensor self, int? dim=None, bool keepdim=False) -> Tensor" =>
-            pick!(ReduceOp::ArgMin, |a| one_or_all(a, 1), keep Some(2), index),
+            pick!(Reduction::ArgMin, |a| one_or_all(a, 1), keep Some(2), index),
         General "aten::max.dim(Tensor self, int dim, \
             bool keepdim=False) -> (Tensor values, Tensor indices)" =>
-            reduction(|_, a| with_index_meta(a), |a, o| with_index(a, o, true)),
+            reduction(|_, a| with_index_meta(a), How::Host(|a, o| with_index(a, o, true))),
         General "aten::min.dim(Tensor self, int dim, \
             bool keepdim=False) -> (Tensor values, Tensor indices)" =>
-            reduction(|_, a| with_index_meta(a), |a, o| with_index(a, o, false)),
+            reduction(|_, a| with_index_meta(a), How::Host(|a, o| with_index(a, o, false))),
         General "aten::aminmax(Tensor self, *, int? dim=None, \
             bool keepdim=False) -> (Tensor min, Tensor max)" =>
             reduction(
@@ -336,31 +379,31 @@ table! {
                         2,
                     ))
                 },
-                |a, o| {
+                How::Host(|a, o| {
                     fold(ReduceOp::Min, t(a)?, &one_or_all(a, 1)?, &o[0])?;
                     fold(ReduceOp::Max, t(a)?, &one_or_all(a, 1)?, &o[1])
-                },
+                }),
             ),
         General "aten::any(Tensor self) -> Tensor" =>
-            reduce!(ReduceOp::Any, |a| Ok::<_, Error>(every(t(a)?)), keep None, t(a).map(truth)),
+            reduce!(Reduction::Any, |a| Ok::<_, Error>(every(t(a)?)), keep None, t(a).map(truth)),
         General "aten::any.dim(Tensor self, int dim, bool keepdim=False) -> Tensor" =>
-            reduce!(ReduceOp::Any, |a| one(a, 1), keep Some(2), t(a).map(truth)),
+            reduce!(Reduction::Any, |a| one(a, 1), keep Some(2), t(a).map(truth)),
         General "aten::any.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor" =>
-            reduce!(ReduceOp::Any, |a| listed_or_none(t(a)?, &a[1]), keep Some(2), t(a).map(truth)),
+            reduce!(Reduction::Any, |a| listed_or_none(t(a)?, &a[1]), keep Some(2), t(a).map(truth)),
         General "aten::all(Tensor self) -> Tensor" =>
-            reduce!(ReduceOp::All, |a| Ok::<_, Error>(every(t(a)?)), keep None, t(a).map(truth)),
+            reduce!(Reduction::All, |a| Ok::<_, Error>(every(t(a)?)), keep None, t(a).map(truth)),
         General "aten::all.dim(Tensor self, int dim, bool keepdim=False) -> Tensor" =>
-            reduce!(ReduceOp::All, |a| one(a, 1), keep Some(2), t(a).map(truth)),
+            reduce!(Reduction::All, |a| one(a, 1), keep Some(2), t(a).map(truth)),
         General "aten::all.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor" =>
-            reduce!(ReduceOp::All, |a| listed_or_none(t(a)?, &a[1]), keep Some(2), t(a).map(truth)),
+            reduce!(Reduction::All, |a| listed_or_none(t(a)?, &a[1]), keep Some(2), t(a).map(truth)),
         General "aten::count_nonzero(Tensor self, int? dim=None) -> Tensor" =>
             reduce!(
-                custom |x, d, o| count_nonzero(x, d, o),
+                nest |cx, dims, _keep| count_nonzero(cx, dims),
                 |a| one_or_all(a, 1), keep None, Ok::<_, Error>(DType::I64)
             ),
         General "aten::count_nonzero.dim_IntList(Tensor self, int[] dim) -> Tensor" =>
             reduce!(
-                custom |x, d, o| count_nonzero(x, d, o),
+                nest |cx, dims, _keep| count_nonzero(cx, dims),
                 |a| listed(t(a)?, &a[1]), keep None, Ok::<_, Error>(DType::I64)
             ),
         General "aten::logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor" =>

@@ -5,7 +5,7 @@
 //! contribution is computed step by step.
 
 use super::dims::{done, fresh, require, require_rank, require_same_dtype};
-use super::lowering::{Class, Compute, Lowering, Metas, Strides};
+use super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::{table, views};
 use crate::dispatch::cpu_exec;
 use crate::dispatch::value::{Outputs, Value};
@@ -320,7 +320,7 @@ macro_rules! sequence {
             class: Class::Recurrent,
             strides: Strides::RowMajor,
             metas: |_, a| Rnn::of(a, $cell)?.metas(),
-            run: |a, out| Rnn::of(a, $cell)?.run(out),
+            how: How::Host(|a, out| Rnn::of(a, $cell)?.run(out)),
         })
     };
 }

@@ -1,6 +1,6 @@
 //! Scans along one dimension: `cumsum`, `cumprod`, `cummax`, `cummin`.
 
-use super::lowering::{Class, Compute, Lowering, Metas, Strides};
+use super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::reduce::accumulated;
 use super::table;
 use crate::dispatch::cpu_exec;
@@ -17,7 +17,12 @@ const fn scanning(
     metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
-    Lowering::Compute(Compute { class: Class::Scan, strides: Strides::RowMajor, metas, run })
+    Lowering::Compute(Compute {
+        class: Class::Scan,
+        strides: Strides::RowMajor,
+        metas,
+        how: How::Host(run),
+    })
 }
 
 /// The dimension of argument 0 that argument `i` names.

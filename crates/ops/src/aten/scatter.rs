@@ -6,7 +6,7 @@
 
 use super::dims::{fresh, require, require_index, require_same_dtype};
 use super::host::{self, fill_with};
-use super::lowering::{Class, Compute, Lowering, Metas, Strides};
+use super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::norm::compute_dtype;
 use super::number::require_argument_fits;
 use super::table;
@@ -25,14 +25,24 @@ pub(super) const fn gather(
     metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
-    Lowering::Compute(Compute { class: Class::Gather, strides: Strides::RowMajor, metas, run })
+    Lowering::Compute(Compute {
+        class: Class::Gather,
+        strides: Strides::RowMajor,
+        metas,
+        how: How::Host(run),
+    })
 }
 
 pub(super) const fn scatter(
     metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
-    Lowering::Compute(Compute { class: Class::Scatter, strides: Strides::RowMajor, metas, run })
+    Lowering::Compute(Compute {
+        class: Class::Scatter,
+        strides: Strides::RowMajor,
+        metas,
+        how: How::Host(run),
+    })
 }
 
 /// Requires the index to have the rank of `bound` and to be no larger; dimension `dim` is exempt

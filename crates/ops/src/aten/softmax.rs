@@ -2,7 +2,8 @@
 //! entirely.
 
 use super::dims::{done, require_floats};
-use super::lowering::{Class, Compute, Lowering, Metas, Strides, wide};
+use super::loops::{NestCx, NestResults};
+use super::lowering::{Class, Compute, How, Lowering, Metas, Strides, wide};
 use super::scan::{dim, same_sizes};
 use super::table;
 use crate::dispatch::cpu_exec;
@@ -12,16 +13,15 @@ use crate::methods::aten;
 use crate::tensor::Tensor;
 use crate::tensor::meta::Meta;
 use crate::tensor::shape::{require_same, wrap_dim};
+use maquette_ir::loops::named::{self, Input};
+use maquette_ir::loops::{AxisId, LoopBuilder, LoopError, StageId};
 use maquette_ir::scalar_expr::CmpOp;
 use maquette_ir::{DType, Loc};
-use maquette_kernels::{KernelError, ReduceOp, View, ViewMut};
+use maquette_kernels::ReduceOp;
 use smallvec::smallvec;
 
-const fn row_wise(
-    metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>,
-    run: fn(&[Value], &[Tensor]) -> Result<()>,
-) -> Lowering {
-    Lowering::Compute(Compute { class: Class::Reduce, strides: Strides::RowMajor, metas, run })
+const fn row_wise(metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>, how: How) -> Lowering {
+    Lowering::Compute(Compute { class: Class::Reduce, strides: Strides::RowMajor, metas, how })
 }
 
 fn softmax_meta(args: &[Value]) -> Result<Metas> {
@@ -38,11 +38,13 @@ fn softmax_meta(args: &[Value]) -> Result<Metas> {
     Ok(smallvec![same_sizes(args, 1, if args[2].bool()? { DType::F32 } else { x.dtype() })?])
 }
 
-type Rows = fn(&View<'_>, usize, &mut ViewMut<'_>) -> Result<(), KernelError>;
+type Named = fn(&mut LoopBuilder, &Input, AxisId, DType) -> Result<StageId, LoopError>;
 
-fn softmax(args: &[Value], outs: &[Tensor], kernel: Rows) -> Result<()> {
-    let x = cpu_exec::cast(args[0].tensor()?, outs[0].dtype())?;
-    Ok(kernel(&cpu_exec::input(&x)?, dim(args, 1)?, &mut cpu_exec::output(&outs[0])?)?)
+fn softmax(cx: &mut NestCx<'_>, named: Named) -> Result<NestResults> {
+    let x = cx.input(0)?;
+    let along = cx.axis(&x, 1)?;
+    let out = cx.result_dtype(0);
+    Ok(smallvec![named(&mut cx.nest, &x, along, out)?.into()])
 }
 
 fn safe_softmax_meta(args: &[Value]) -> Result<Metas> {
@@ -112,17 +114,11 @@ table! {
     /// Softmax and its gradients.
     pub(super) static TABLE = {
         General "aten::_softmax(Tensor self, int dim, bool half_to_float) -> Tensor" =>
-            row_wise(|_, a| softmax_meta(a),
-                |a, o| softmax(a, o, maquette_kernels::softmax),
-            ),
+            row_wise(|_, a| softmax_meta(a), How::Loops(|cx| softmax(cx, named::softmax))),
         General "aten::_log_softmax(Tensor self, int dim, bool half_to_float) -> Tensor" =>
-            row_wise(|_, a| softmax_meta(a),
-                |a, o| softmax(a, o, maquette_kernels::log_softmax),
-            ),
+            row_wise(|_, a| softmax_meta(a), How::Loops(|cx| softmax(cx, named::log_softmax))),
         General "aten::_safe_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor" =>
-            row_wise(|_, a| safe_softmax_meta(a),
-                |a, o| safe_softmax(a, &o[0]),
-            ),
+            row_wise(|_, a| safe_softmax_meta(a), How::Host(|a, o| safe_softmax(a, &o[0]))),
         General "aten::softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor" =>
             Lowering::Composite(|a| {
                 done(aten!("_softmax", Loc::caller(); converted(a)?, a[1].clone(), false))

@@ -1,7 +1,7 @@
 //! Order along one dimension: `sort` and `argsort`, which are always stable, and `topk`.
 
 use super::dims::fresh_like;
-use super::lowering::{Class, Compute, Lowering, Metas, Strides};
+use super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::scan::{dim, same_sizes};
 use super::table;
 use crate::dispatch::cpu_exec;
@@ -17,7 +17,7 @@ const fn sorting(
     metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
-    Lowering::Compute(Compute { class: Class::Sort, strides, metas, run })
+    Lowering::Compute(Compute { class: Class::Sort, strides, metas, how: How::Host(run) })
 }
 
 /// The metadata of values and indices, in the memory order of argument 0.

@@ -5,7 +5,7 @@ use super::dims::{done, fresh, require_rank};
 use super::execute::fits_into;
 use super::host;
 use super::loss::promoted;
-use super::lowering::{Class, Compute, Lowering, Metas, Strides};
+use super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::{split, table, views};
 use crate::dispatch::cpu_exec;
 use crate::dispatch::value::{Outputs, Value};
@@ -23,7 +23,12 @@ pub(super) const fn copying(
     metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
-    Lowering::Compute(Compute { class: Class::Copy, strides: Strides::FromOperands, metas, run })
+    Lowering::Compute(Compute {
+        class: Class::Copy,
+        strides: Strides::FromOperands,
+        metas,
+        how: How::Host(run),
+    })
 }
 
 pub(super) fn tensors<'a>(name: &str, v: &'a Value) -> Result<Vec<&'a Tensor>> {
@@ -348,7 +353,7 @@ table! {
                 class: Class::Fill,
                 strides: Strides::RowMajor,
                 metas: |_, a| triangle_metas(a, true),
-                run: |a, out| triangle(a, &out[0], true),
+                how: How::Host(|a, out| triangle(a, &out[0], true)),
             }),
         General "aten::triu_indices(int row, int col, int offset=0, *, ScalarType? dtype=4, \
             Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor" =>
@@ -356,7 +361,7 @@ table! {
                 class: Class::Fill,
                 strides: Strides::RowMajor,
                 metas: |_, a| triangle_metas(a, false),
-                run: |a, out| triangle(a, &out[0], false),
+                how: How::Host(|a, out| triangle(a, &out[0], false)),
             }),
         General "aten::_unsafe_masked_index(Tensor self, Tensor mask, Tensor?[] indices, \
             Scalar fill) -> Tensor" =>

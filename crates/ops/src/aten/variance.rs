@@ -1,7 +1,7 @@
 //! Variances and standard deviations: `var`, `std`, `var_mean`, `std_mean`. The divisor is `n -
 //! correction`; the older overloads with `unbiased` have a correction of 0 or 1.
 
-use super::lowering::{Lowering, Metas};
+use super::lowering::{How, Lowering, Metas};
 use super::reduce::{averaged, every, fold, listed, reduced, reduction, t};
 use super::table;
 use crate::dispatch::cpu_exec;
@@ -82,7 +82,7 @@ table! {
                         averaged(t(a)?, &Value::None, "the variance")?
                     )])
                 },
-                |a, o| fold(legacy_variance(a, 1)?, t(a)?, &every(t(a)?), &o[0]),
+                How::Host(|a, o| fold(legacy_variance(a, 1)?, t(a)?, &every(t(a)?), &o[0])),
             ),
         General "aten::var.dim(Tensor self, int[1]? dim, bool unbiased=True, \
             bool keepdim=False) -> Tensor" =>
@@ -95,20 +95,20 @@ table! {
                         averaged(t(a)?, &Value::None, "the variance")?
                     )])
                 },
-                |a, o| fold(legacy_variance(a, 2)?, t(a)?, &listed(t(a)?, &a[1])?, &o[0]),
+                How::Host(|a, o| fold(legacy_variance(a, 2)?, t(a)?, &listed(t(a)?, &a[1])?, &o[0])),
             ),
         General "aten::var.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, \
             bool keepdim=False) -> Tensor" =>
-            reduction(|_, a| variance_meta(a, 1), |a, o| run_variance(a, o, false)),
+            reduction(|_, a| variance_meta(a, 1), How::Host(|a, o| run_variance(a, o, false))),
         General "aten::std.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, \
             bool keepdim=False) -> Tensor" =>
-            reduction(|_, a| variance_meta(a, 1), |a, o| run_variance(a, o, true)),
+            reduction(|_, a| variance_meta(a, 1), How::Host(|a, o| run_variance(a, o, true))),
         General "aten::var_mean.correction(Tensor self, int[1]? dim=None, *, \
             Scalar? correction=None, bool keepdim=False) -> (Tensor, Tensor)" =>
-            reduction(|_, a| variance_meta(a, 2), |a, o| run_variance(a, o, false)),
+            reduction(|_, a| variance_meta(a, 2), How::Host(|a, o| run_variance(a, o, false))),
         General "aten::std_mean.correction(Tensor self, int[1]? dim=None, *, \
             Scalar? correction=None, bool keepdim=False) -> (Tensor, Tensor)" =>
-            reduction(|_, a| variance_meta(a, 2), |a, o| run_variance(a, o, true)),
+            reduction(|_, a| variance_meta(a, 2), How::Host(|a, o| run_variance(a, o, true))),
         General "aten::std(Tensor self, bool unbiased=True) -> Tensor" =>
             Lowering::Composite(|a| {
                 by_correction("aten::std.correction", &a[0], None, &a[1], false)

@@ -1,6 +1,6 @@
 //! Vector norms over dimensions: `norm` and `linalg_vector_norm`.
 
-use super::lowering::{Lowering, Metas};
+use super::lowering::{How, Lowering, Metas};
 use super::reduce::{averaged, every, fold_cast, listed, picked, reduced, reduction, t};
 use super::table;
 use crate::dispatch::value::Value;
@@ -37,7 +37,7 @@ table! {
         General "aten::norm.Scalar(Tensor self, Scalar p=2) -> Tensor" =>
             reduction(
                 |_, a| norm_meta(a, &every(t(a)?), false, &Value::None),
-                |a, o| norm(a, o, &every(t(a)?)),
+                How::Host(|a, o| norm(a, o, &every(t(a)?))),
             ),
         General "aten::norm.ScalarOpt_dtype(Tensor self, Scalar? p, *, \
             ScalarType dtype) -> Tensor" =>
@@ -68,13 +68,13 @@ table! {
             bool keepdim=False) -> Tensor" =>
             reduction(
                 |_, a| norm_meta(a, &listed(t(a)?, &a[2])?, a[3].bool()?, &Value::None),
-                |a, o| norm(a, o, &listed(t(a)?, &a[2])?),
+                How::Host(|a, o| norm(a, o, &listed(t(a)?, &a[2])?)),
             ),
         General "aten::linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, \
             bool keepdim=False, *, ScalarType? dtype=None) -> Tensor" =>
             reduction(
                 |_, a| norm_meta(a, &listed(t(a)?, &a[2])?, a[3].bool()?, &a[4]),
-                |a, o| norm(a, o, &listed(t(a)?, &a[2])?),
+                How::Host(|a, o| norm(a, o, &listed(t(a)?, &a[2])?)),
             ),
     }
 }

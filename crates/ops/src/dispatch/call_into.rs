@@ -58,7 +58,7 @@ pub(crate) fn placement(state: &OpState) -> Placement {
     let Some(def) = state.plain_builtin().filter(|_| one) else { return Placement::Allocates };
     match &def.lowering {
         Lowering::Pointwise(_) => Placement::Elementwise,
-        Lowering::Compute(c) if c.class.supports_strided_output() => Placement::Anywhere,
+        Lowering::Compute(c) if c.supports_strided_output() => Placement::Anywhere,
         Lowering::Compute(_) => Placement::Dense,
         Lowering::View(_)
         | Lowering::InPlace(_)
@@ -104,10 +104,10 @@ impl OpDef {
                         m.sizes.iter().zip(&m.strides).filter(|(n, _)| n.as_i64() != Some(1));
                     along.map(|(_, s)| s.as_i64()).collect()
                 };
-                if !c.class.supports_strided_output() && steps(meta) != steps(out.meta()) {
+                if !c.supports_strided_output() && steps(meta) != steps(out.meta()) {
                     return Ok(None);
                 }
-                !c.class.overwrites_output()
+                !c.overwrites_output()
             }
             _ => return Ok(None),
         };
@@ -124,7 +124,7 @@ impl OpDef {
                 if fresh {
                     cpu_exec::fill(target, 0i64)?;
                 }
-                (c.run)(args, std::slice::from_ref(target))
+                c.run(self, args, std::slice::from_ref(target))
             }
             _ => return Ok(None),
         };

@@ -2,12 +2,14 @@
 
 mod nests;
 mod random;
+mod special;
 
 use super::{KernelFunctions, LoopKernel};
 use crate::element::{dispatch, from_scalar};
 use crate::view::{Dims, contiguous, numel};
 use crate::{Isa, View, ViewMut};
 use maquette_ir::loops::{Array, LoopNest};
+use maquette_ir::sym::{Expr, SymbolId};
 use maquette_ir::{DType, Scalar};
 
 /// A tensor in memory with some strides; `gap` elements lie between those of the innermost
@@ -84,7 +86,18 @@ fn sets() -> Vec<Isa> {
 /// Runs a nest without symbols on every instruction set and on operands of different layouts, and
 /// compares with the reference. Returns its error.
 fn agrees(nest: &LoopNest, operands: &[Array], numbers: &[Scalar]) -> Option<String> {
-    let expected = nest.eval_with(&|_| None, operands, numbers, &KernelFunctions);
+    agrees_at(nest, &[], operands, numbers)
+}
+
+/// As [`agrees`], of a nest with symbols of these values.
+fn agrees_at(
+    nest: &LoopNest,
+    symbols: &[i64],
+    operands: &[Array],
+    numbers: &[Scalar],
+) -> Option<String> {
+    let value = |s: SymbolId| symbols.get(s.index()).copied();
+    let expected = nest.eval_with(&value, operands, numbers, &KernelFunctions);
     let kernel = LoopKernel::new(nest.clone());
     for isa in sets() {
         for (gap, reversed) in [(0, false), (1, false), (0, true)] {
@@ -93,14 +106,15 @@ fn agrees(nest: &LoopNest, operands: &[Array], numbers: &[Scalar]) -> Option<Str
             let views: Vec<View<'_>> = operands.iter().map(Tensor::view).collect();
             let sizes = |stage| -> Vec<i64> {
                 let sizes = nest.sizes(stage).expect("has sizes");
-                sizes.iter().map(|e| e.as_i64().expect("is a number")).collect()
+                let size = |e: &Expr| nest.symbols().eval(*e, &value).expect("has a value");
+                sizes.iter().map(size).collect()
             };
             let mut results: Vec<Tensor> = (nest.results().iter())
                 .map(|r| (nest.dtype(*r).expect("has a dtype"), sizes(r.stage)))
                 .map(|(dtype, sizes)| Tensor::new(dtype, &sizes, gap, reversed))
                 .collect();
             let mut outputs: Vec<ViewMut<'_>> = results.iter_mut().map(Tensor::view_mut).collect();
-            let found = kernel.run_on(isa, &|_| None, &views, numbers, &mut outputs);
+            let found = kernel.run_on(isa, &value, &views, numbers, &mut outputs);
             match (&expected, found) {
                 (Ok(arrays), Ok(())) => {
                     for (i, (array, result)) in arrays.iter().zip(&results).enumerate() {

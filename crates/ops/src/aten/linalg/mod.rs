@@ -10,7 +10,7 @@ mod solve;
 use super::OpDef;
 use super::dims::{fresh, require, require_rank, require_same_dtype};
 use super::host;
-use super::lowering::{Class, Compute, Lowering, Metas, Strides};
+use super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::views;
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
@@ -29,7 +29,12 @@ const fn dense(
     metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
-    Lowering::Compute(Compute { class: Class::Linalg, strides: Strides::RowMajor, metas, run })
+    Lowering::Compute(Compute {
+        class: Class::Linalg,
+        strides: Strides::RowMajor,
+        metas,
+        how: How::Host(run),
+    })
 }
 
 /// Result `i` of a call.

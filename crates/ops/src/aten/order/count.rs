@@ -1,7 +1,7 @@
 //! Counts and positions: `bincount`, `nonzero_static`, `one_hot`.
 
 use super::super::dims::{decide, done, fresh, require};
-use super::super::lowering::{Class, Compute, Lowering, Metas, Strides};
+use super::super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::super::{host, table, views};
 use super::{Keys, dynamic_size, integers, store_integers};
 use crate::dispatch::cpu_exec::{input, output};
@@ -175,7 +175,7 @@ table! {
                 class: Class::Gather,
                 strides: Strides::RowMajor,
                 metas: |_, a| nonzero_static_meta(a),
-                run: |a, out| nonzero_static(a, &out[0]),
+                how: How::Host(|a, out| nonzero_static(a, &out[0])),
             }),
         General "aten::argwhere(Tensor self) -> Tensor" =>
             Lowering::Composite(|a| done(a[0].tensor()?.nonzero())),

@@ -4,7 +4,7 @@
 use super::super::dims::{
     decide, fresh, fresh_like, require, require_index, require_rank, require_same_dtype,
 };
-use super::super::lowering::{Class, Compute, Lowering, Metas, Strides};
+use super::super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::super::{host, table};
 use super::{Lines, integers, require_float, store_integers};
 use crate::dispatch::value::{Outputs, Value};
@@ -196,7 +196,7 @@ macro_rules! bags {
             class: Class::Gather,
             strides: Strides::FromOperands,
             metas: |_, a| Bags::of(a)?.metas($forward_only),
-            run: |a, o| Bags::of(a)?.run(o),
+            how: How::Host(|a, o| Bags::of(a)?.run(o)),
         })
     };
 }
@@ -334,7 +334,7 @@ table! {
                         x.dtype()
                     ))?])
                 },
-                run: |a, out| renorm(a, &out[0]),
+                how: How::Host(|a, out| renorm(a, &out[0])),
             }),
         General "aten::renorm_(Tensor(a!) self, Scalar p, int dim, Scalar maxnorm) -> Tensor(a!)" =>
             Lowering::InPlace("aten::renorm"),
@@ -344,7 +344,7 @@ table! {
                 class: Class::Norm,
                 strides: Strides::FromOperands,
                 metas: |_, a| embedding_renorm_meta(a),
-                run: |a, out| embedding_renorm(a, &out[0]),
+                how: How::Host(|a, out| embedding_renorm(a, &out[0])),
             }),
         General "aten::embedding_renorm_(Tensor(a!) self, Tensor indices, float max_norm, \
             float norm_type) -> Tensor(a!)" =>

@@ -2,7 +2,7 @@
 //! several dimensions. The computation of bins is in `bins`.
 
 use super::super::dims::{fresh, require, require_same_dtype};
-use super::super::lowering::{Class, Compute, Lowering, Metas, Strides};
+use super::super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::super::{host, table};
 use super::bins::{Axis, Find, fill, least_and_greatest, rounding};
 use super::require_float;
@@ -19,7 +19,12 @@ const fn counted(
     metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
-    Lowering::Compute(Compute { class: Class::Scatter, strides: Strides::RowMajor, metas, run })
+    Lowering::Compute(Compute {
+        class: Class::Scatter,
+        strides: Strides::RowMajor,
+        metas,
+        how: How::Host(run),
+    })
 }
 
 fn finite(low: f64, high: f64) -> Result<(f64, f64)> {

@@ -1,7 +1,7 @@
 //! Covariances (`cov`), correlations (`corrcoef`), and `nanmean`.
 
 use super::super::dims::{done, fresh, is_one};
-use super::super::lowering::{Class, Compute, Lowering, Metas, Strides};
+use super::super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::super::{host, table};
 use super::{refuse_bool, require_float};
 use crate::dispatch::value::{Outputs, Value};
@@ -148,14 +148,14 @@ table! {
                 class: Class::Reduce,
                 strides: Strides::RowMajor,
                 metas: |_, a| Sample::of(a)?.metas(),
-                run: |a, out| host::store_reals(&out[0], &Sample::of(a)?.covariances()?),
+                how: How::Host(|a, out| host::store_reals(&out[0], &Sample::of(a)?.covariances()?)),
             }),
         General "aten::corrcoef(Tensor self) -> Tensor" =>
             Lowering::Compute(Compute {
                 class: Class::Reduce,
                 strides: Strides::RowMajor,
                 metas: |_, a| Sample::of(a)?.metas(),
-                run: |a, out| host::store_reals(&out[0], &Sample::of(a)?.correlations()?),
+                how: How::Host(|a, out| host::store_reals(&out[0], &Sample::of(a)?.correlations()?)),
             }),
         General "aten::nanmean(Tensor self, int[1]? dim=None, bool keepdim=False, *, \
             ScalarType? dtype=None) -> Tensor" =>

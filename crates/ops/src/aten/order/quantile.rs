@@ -5,7 +5,7 @@
 //! skips NaN.
 
 use super::super::dims::{fresh, require};
-use super::super::lowering::{Class, Compute, Lowering, Metas, Strides};
+use super::super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::super::reduce::reduced;
 use super::super::{host, table};
 use super::{Lines, key};
@@ -160,7 +160,7 @@ macro_rules! quantile {
             class: Class::Sort,
             strides: Strides::FromOperands,
             metas: |_, a| -> Result<Metas> { Ok(smallvec![Quantile::of(a)?.meta()?]) },
-            run: |a, out| Quantile::of(a)?.run(&out[0], $skip_nan),
+            how: How::Host(|a, out| Quantile::of(a)?.run(&out[0], $skip_nan)),
         })
     };
 }

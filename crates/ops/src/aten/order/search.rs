@@ -1,7 +1,7 @@
 //! Binary search in sorted sequences (`searchsorted`, `bucketize`), and set membership (`isin`).
 
 use super::super::dims::{fresh, require};
-use super::super::lowering::{Class, Compute, Lowering, Metas, Strides, operand};
+use super::super::lowering::{Class, Compute, How, Lowering, Metas, Strides, operand};
 use super::super::table;
 use super::{Keys, Lines, integers, promoted, refuse_bool, store_integers};
 use crate::dispatch::value::Value;
@@ -18,7 +18,12 @@ const fn gathered(
     metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
-    Lowering::Compute(Compute { class: Class::Gather, strides: Strides::RowMajor, metas, run })
+    Lowering::Compute(Compute {
+        class: Class::Gather,
+        strides: Strides::RowMajor,
+        metas,
+        how: How::Host(run),
+    })
 }
 
 /// A search: the sorted sequences, the values, and the options.

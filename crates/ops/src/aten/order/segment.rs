@@ -2,7 +2,7 @@
 //! segments.
 
 use super::super::dims::{fresh, require, require_index};
-use super::super::lowering::{Class, Compute, Lowering, Metas, Strides};
+use super::super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::super::{host, table};
 use super::{integers, require_float};
 use crate::dispatch::value::Value;
@@ -195,7 +195,7 @@ table! {
                 class: Class::Reduce,
                 strides: Strides::RowMajor,
                 metas: |_, a| Segments::of(a)?.metas(),
-                run: |a, o| Segments::of(a)?.run(&o[0]),
+                how: How::Host(|a, o| Segments::of(a)?.run(&o[0])),
             }),
     }
 }

@@ -2,7 +2,7 @@
 //! use quickselect, linear on average; modes sort.
 
 use super::super::dims::{done, require};
-use super::super::lowering::{Class, Compute, Lowering, Metas, Strides};
+use super::super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::super::reduce::{picked, reduced};
 use super::super::{host, table};
 use super::{Keys, Lines, refuse_bool, store_integers, take};
@@ -19,7 +19,12 @@ const fn sorted(
     metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
-    Lowering::Compute(Compute { class: Class::Sort, strides: Strides::FromOperands, metas, run })
+    Lowering::Compute(Compute {
+        class: Class::Sort,
+        strides: Strides::FromOperands,
+        metas,
+        how: How::Host(run),
+    })
 }
 
 /// The metadata of values and indices over the dimension in argument `dim`. Argument `dim + 1` is

@@ -13,7 +13,7 @@ mod unpool;
 use super::OpDef;
 use super::dims::require;
 use super::host;
-use super::lowering::{Class, Compute, Lowering, Metas, Strides};
+use super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
@@ -37,7 +37,7 @@ const fn compute(
     metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
-    Lowering::Compute(Compute { class, strides, metas, run })
+    Lowering::Compute(Compute { class, strides, metas, how: How::Host(run) })
 }
 
 /// Requires a tensor argument to have no empty dimension from dimension `from` on.

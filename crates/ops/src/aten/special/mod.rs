@@ -13,7 +13,7 @@ mod scan;
 
 use super::dims::done;
 use super::host;
-use super::lowering::{Class, Compute, Lowering, Metas, Strides};
+use super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::{OpDef, table};
 use crate::args;
 use crate::dispatch::value::{Outputs, Value};
@@ -31,7 +31,12 @@ const fn scalar(
     metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
-    Lowering::Compute(Compute { class: Class::Scalar, strides: Strides::FromOperands, metas, run })
+    Lowering::Compute(Compute {
+        class: Class::Scalar,
+        strides: Strides::FromOperands,
+        metas,
+        how: How::Host(run),
+    })
 }
 
 /// A function of one or two numbers, with the dtypes that it accepts. A function of two integers

@@ -1,7 +1,7 @@
 //! `logcumsumexp`: a scan with `log(exp(a) + exp(b))`.
 
 use super::elementwise::Takes;
-use crate::aten::lowering::{Class, Compute, Lowering, Metas, Strides};
+use crate::aten::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use crate::aten::{host, table};
 use crate::dispatch::value::Value;
 use crate::error::Result;
@@ -48,7 +48,7 @@ const LOWERING: Lowering = Lowering::Compute(Compute {
     class: Class::Scan,
     strides: Strides::RowMajor,
     metas: |_, a| metas(a),
-    run,
+    how: How::Host(run),
 });
 
 table! {

@@ -1,0 +1,72 @@
+//! Hand-tuned executors of nests that are common.
+//!
+//! A specialisation matches data: it reads parameters off a nest, builds the
+//! [named nest](maquette_ir::loops::named) that it implements with them, and compares the texts. So
+//! a nest that differs in any operation, cast or order is not taken for another. A specialisation
+//! gives the bytes of the generic executor; `loops::tests::special` holds each against it.
+
+mod reduce;
+mod softmax;
+
+use crate::error::Result;
+use crate::isa::Isa;
+use crate::view::{View, ViewMut};
+use maquette_ir::Scalar;
+use maquette_ir::loops::LoopNest;
+use std::cell::Cell;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+/// An executor of one nest.
+pub(super) trait Special: Debug + Send + Sync {
+    /// Computes the results, whose dtypes and sizes are those of the nest. Returns `false`, with
+    /// nothing written, if it does not support the layout of the operands or results.
+    fn run(
+        &self,
+        isa: Isa,
+        operands: &[View<'_>],
+        numbers: &[Scalar],
+        results: &mut [ViewMut<'_>],
+    ) -> Result<bool>;
+}
+
+/// Recognises a nest.
+type Matcher = fn(&LoopNest) -> Option<Arc<dyn Special>>;
+
+/// The matchers, with the names of what they match.
+const MATCHERS: &[(&str, Matcher)] = &[("softmax", softmax::matches), ("reduce", reduce::matches)];
+
+/// The specialisation of a nest, with its name.
+pub(super) fn find(nest: &LoopNest) -> Option<(&'static str, Arc<dyn Special>)> {
+    MATCHERS.iter().find_map(|(name, matcher)| Some((*name, matcher(nest)?)))
+}
+
+thread_local! {
+    static GENERIC: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread launches nests by the generic executor alone.
+pub(super) fn is_off() -> bool {
+    GENERIC.get()
+}
+
+/// Runs `f` with all nests that this thread launches executed by the generic executor. The results
+/// have the same bytes; so tests compare both.
+pub fn without_specialisations<R>(f: impl FnOnce() -> R) -> R {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            GENERIC.set(self.0);
+        }
+    }
+    let _restore = Restore(GENERIC.replace(true));
+    f()
+}
+
+/// Whether two nests are the same computation.
+fn same(a: &LoopNest, b: &LoopNest) -> bool {
+    a.operands().len() == b.operands().len()
+        && a.stages().len() == b.stages().len()
+        && a.axes().len() == b.axes().len()
+        && a.to_string() == b.to_string()
+}

@@ -1,0 +1,107 @@
+//! Each specialisation against the generic executor and the reference evaluator.
+
+use super::{LoopKernel, agrees_at, noise};
+use crate::without_specialisations;
+use maquette_ir::loops::named::{self, Input, Reduced, Reduction};
+use maquette_ir::loops::{Array, LoopBuilder, LoopError, LoopNest, StageOutput};
+use maquette_ir::sym::SymTable;
+use maquette_ir::{DType, Scalar};
+
+/// Builds a nest of one operand.
+fn nest_of(
+    dtype: DType,
+    rank: usize,
+    build: impl FnOnce(&mut LoopBuilder, &Input) -> Result<StageOutput, LoopError>,
+) -> LoopNest {
+    let mut nest = LoopBuilder::new(SymTable::new());
+    let x = nest.input(dtype, rank);
+    let result = build(&mut nest, &x).expect("is valid");
+    nest.finish(&[result]).expect("is valid")
+}
+
+/// An operand of numbers that look random, with some equal ones.
+fn operand(dtype: DType, sizes: &[i64]) -> Array {
+    let n = sizes.iter().product::<i64>() as usize;
+    let element = |x: f64| match dtype {
+        DType::Bool => Scalar::Bool(x > 3.5),
+        d if d.is_float() => Scalar::Float(x),
+        _ => Scalar::Int(x as i64),
+    };
+    Array::new(dtype, sizes, noise(n).map(element)).expect("fits")
+}
+
+/// Runs a nest with and without specialisations, on every instruction set and layout. The
+/// specialisation must have this name.
+fn holds(name: Option<&str>, nest: &LoopNest, sizes: &[i64]) {
+    assert_eq!(LoopKernel::new(nest.clone()).specialisation(), name, "{nest}");
+    let operands = [operand(nest.operands()[0].dtype, sizes)];
+    assert_eq!(without_specialisations(|| agrees_at(nest, sizes, &operands, &[])), None);
+    assert_eq!(agrees_at(nest, sizes, &operands, &[]), None);
+}
+
+const SIZES: [[i64; 3]; 6] =
+    [[2, 3, 5], [1, 1, 4], [3, 1, 70], [2, 2100, 3], [0, 4, 2], [4, 33, 1100]];
+
+#[test]
+fn softmax_has_the_bits_of_its_nest() {
+    for (log, dtype) in [(false, DType::F32), (true, DType::F32), (true, DType::BF16)] {
+        for (dim, sizes) in (0..3).flat_map(|dim| SIZES.map(|sizes| (dim, sizes))) {
+            let build = if log { named::log_softmax } else { named::softmax };
+            let nest = nest_of(dtype, 3, |nest, x| Ok(build(nest, x, x.axes[dim], dtype)?.into()));
+            holds(Some("softmax"), &nest, &sizes);
+        }
+    }
+    let nest =
+        nest_of(
+            DType::F16,
+            1,
+            |nest, x| Ok(named::softmax(nest, x, x.axes[0], DType::F32)?.into()),
+        );
+    holds(None, &nest, &[9]);
+}
+
+#[test]
+fn reductions_have_the_bits_of_their_nests() {
+    for op in Reduction::ALL {
+        let cases = match op {
+            Reduction::Any | Reduction::All => vec![(DType::F32, DType::Bool)],
+            Reduction::Mean => vec![(DType::F32, DType::F32), (DType::BF16, DType::BF16)],
+            Reduction::ArgMin | Reduction::ArgMax => {
+                vec![(DType::F32, DType::I64), (DType::I32, DType::I64)]
+            }
+            Reduction::Sum | Reduction::Prod => vec![
+                (DType::F32, DType::F32),
+                (DType::F16, DType::F16),
+                (DType::Bool, DType::I64),
+                (DType::F32, DType::F64),
+                (DType::I32, DType::I32),
+            ],
+            Reduction::Min | Reduction::Max => {
+                vec![(DType::F32, DType::F32), (DType::U8, DType::U8), (DType::F64, DType::F64)]
+            }
+        };
+        for (x, out) in cases {
+            for (dims, keep) in [(&[2][..], false), (&[0, 2], true), (&[1], true), (&[], false)] {
+                let nest = nest_of(x, 3, |nest, x| {
+                    let along: Vec<_> = dims.iter().map(|d| x.axes[*d]).collect();
+                    named::reduce(nest, op, Reduced { x, along: &along, keep, out })
+                });
+                for sizes in SIZES {
+                    // a minimum of no elements has no value
+                    if !sizes.contains(&0) {
+                        holds(Some("reduce"), &nest, &sizes);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_sum_of_rounded_elements_is_not_specialised() {
+    let nest = nest_of(DType::F32, 2, |nest, x| {
+        let of = Reduced { x, along: &x.axes[..1], keep: false, out: DType::BF16 };
+        named::reduce(nest, Reduction::Sum, of)
+    });
+    holds(None, &nest, &[40, 3]);
+}

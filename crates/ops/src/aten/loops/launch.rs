@@ -1,0 +1,53 @@
+//! The launch of a prepared nest on the tensors of a call.
+
+use super::cache::prepare;
+use super::{BuildNest, Size};
+use crate::aten::OpDef;
+use crate::dispatch::cpu_exec::{input, output};
+use crate::dispatch::value::Value;
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+use maquette_ir::Scalar;
+use maquette_ir::sym::SymbolId;
+use maquette_kernels::{View, ViewMut};
+use smallvec::SmallVec;
+
+/// Computes a call by its nest, into results of the right metadata. Results on the `meta` device
+/// are left as they are.
+///
+/// # Errors
+/// The error of the lowering, or of the nest: then the results are partly written.
+pub(crate) fn run(def: &OpDef, build: BuildNest, args: &[Value], results: &[Tensor]) -> Result<()> {
+    if results.iter().any(Tensor::is_fake) {
+        return Ok(());
+    }
+    let nest = prepare(def, build, args, results)?;
+    let operands: SmallVec<[View<'_>; 4]> = nest
+        .operands
+        .iter()
+        .map(|arg| match arg.value(args) {
+            Some(Value::Tensor(t)) => input(t),
+            _ => Err(Error::value("an operand of the nest is not a tensor")),
+        })
+        .collect::<Result<_>>()?;
+    let mut outputs: SmallVec<[ViewMut<'_>; 2]> =
+        results.iter().map(output).collect::<Result<_>>()?;
+    let numbers: SmallVec<[Scalar; 4]> =
+        nest.numbers.iter().map(|arg| args[usize::from(*arg)].scalar()).collect::<Result<_>>()?;
+    let size = |sizes: &[i64], dim: u8| sizes.get(usize::from(dim)).copied();
+    let symbols: SmallVec<[Option<i64>; 8]> = nest
+        .symbols
+        .iter()
+        .map(|symbol| match *symbol {
+            Size::Operand { operand, dim } => {
+                size(operands.get(usize::from(operand))?.sizes(), dim)
+            }
+            Size::Result { result, dim } => {
+                size(outputs.get(usize::from(result))?.as_view().sizes(), dim)
+            }
+            Size::Number(arg) => arg.int(args),
+        })
+        .collect();
+    let symbols = |symbol: SymbolId| symbols.get(symbol.index()).copied().flatten();
+    Ok(nest.kernel.run(&symbols, &operands, &numbers, &mut outputs)?)
+}

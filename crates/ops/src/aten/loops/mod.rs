@@ -1,0 +1,303 @@
+//! Operators as [loop nests](maquette_ir::loops): how a lowering builds the nest of a call, and how
+//! a call runs it.
+//!
+//! A nest depends on the operator, the dtypes and ranks of its tensors, and the values that the
+//! lowering asks for. Sizes are symbols and numbers are launch scalars, so that another size or
+//! another number runs the same nest. Each value that a lowering asks for is recorded as a check:
+//! a later call with another value builds a nest of its own.
+
+mod cache;
+mod launch;
+
+pub(crate) use launch::run;
+
+use crate::dispatch::value::Value;
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+use crate::tensor::meta::Meta;
+use crate::tensor::shape::wrap_dim;
+use maquette_ir::loops::named::Input;
+use maquette_ir::loops::{Axes, AxisId, LoopBuilder, LoopError, ScalarId, StageOutput};
+use maquette_ir::sym::Expr;
+use maquette_ir::{DType, Scalar};
+use smallvec::SmallVec;
+
+/// The results of a nest, in the order of the operator's tensor results.
+pub type NestResults = SmallVec<[StageOutput; 2]>;
+
+/// Builds the nest of a call.
+pub type BuildNest = fn(&mut NestCx<'_>) -> Result<NestResults>;
+
+/// The context in which a lowering builds the nest of a call. It gives access to what a nest may
+/// depend on, and records what it depends on beyond dtypes and ranks.
+pub struct NestCx<'a> {
+    /// The nest.
+    pub nest: LoopBuilder,
+    args: &'a [Value],
+    results: &'a [Meta],
+    operands: SmallVec<[Arg; 4]>,
+    symbols: SmallVec<[Size; 8]>,
+    numbers: SmallVec<[u8; 4]>,
+    checks: Vec<Check>,
+}
+
+/// An argument, or an element of an argument that is a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Arg {
+    index: u8,
+    element: Option<u32>,
+}
+
+/// The size that a symbol of a nest stands for.
+#[derive(Clone, Copy, Debug)]
+enum Size {
+    Operand {
+        operand: u8,
+        dim: u8,
+    },
+    Result {
+        result: u8,
+        dim: u8,
+    },
+    /// An integer argument.
+    Number(Arg),
+}
+
+/// A value that a lowering asked for. The nest is valid for calls with an equal value.
+#[derive(Clone, Debug)]
+enum Check {
+    Int { arg: Arg, value: i64 },
+    Float { arg: Arg, bits: u64 },
+    Size { arg: Arg, dim: u8, value: i64 },
+}
+
+impl Arg {
+    fn of(index: usize) -> Arg {
+        Arg { index: index as u8, element: None }
+    }
+
+    /// The value; `None` if there is no such argument.
+    fn value(self, args: &[Value]) -> Option<&Value> {
+        let value = args.get(usize::from(self.index))?;
+        match (self.element, value) {
+            (None, value) => Some(value),
+            (Some(i), Value::List(list)) => list.get(i as usize),
+            _ => None,
+        }
+    }
+
+    /// The integer; that of an element if the argument is a list of integers.
+    fn int(self, args: &[Value]) -> Option<i64> {
+        match (self.element, args.get(usize::from(self.index))?) {
+            (Some(i), Value::Ints(ints)) => ints.get(i as usize)?.as_i64(),
+            _ => match self.value(args)? {
+                Value::Int(i) => i.as_i64(),
+                _ => None,
+            },
+        }
+    }
+}
+
+impl<'a> NestCx<'a> {
+    fn new(args: &'a [Value], results: &'a [Meta]) -> NestCx<'a> {
+        NestCx {
+            nest: LoopBuilder::new(maquette_ir::sym::SymTable::new()),
+            args,
+            results,
+            operands: SmallVec::new(),
+            symbols: SmallVec::new(),
+            numbers: SmallVec::new(),
+            checks: Vec::new(),
+        }
+    }
+
+    /// Whether an optional argument is absent.
+    pub fn is_none(&self, arg: usize) -> bool {
+        self.args.get(arg).is_none_or(Value::is_none)
+    }
+
+    /// Argument `arg`, a tensor, as an operand with an axis for each dimension.
+    ///
+    /// # Errors
+    /// The argument is not a tensor.
+    pub fn input(&mut self, arg: usize) -> Result<Input> {
+        let args = self.args;
+        let t = args[arg].tensor()?;
+        Ok(self.operand(Arg::of(arg), t))
+    }
+
+    /// As [`NestCx::input`], for an optional tensor.
+    ///
+    /// # Errors
+    /// The argument is neither absent nor a tensor.
+    pub fn optional_input(&mut self, arg: usize) -> Result<Option<Input>> {
+        let args = self.args;
+        let t = args.get(arg).map_or(Ok(None), Value::opt_tensor)?;
+        Ok(t.map(|t| self.operand(Arg::of(arg), t)))
+    }
+
+    /// The elements of argument `arg`, a list of tensors, as operands.
+    ///
+    /// # Errors
+    /// The argument is not a list of tensors.
+    pub fn input_list(&mut self, arg: usize) -> Result<Vec<Input>> {
+        let args = self.args;
+        let list = args[arg].list()?.iter().enumerate();
+        list.map(|(i, v)| {
+            let arg = Arg { index: arg as u8, element: Some(i as u32) };
+            Ok(self.operand(arg, v.tensor()?))
+        })
+        .collect()
+    }
+
+    fn operand(&mut self, arg: Arg, t: &Tensor) -> Input {
+        let operand = self.operands.len() as u8;
+        self.operands.push(arg);
+        let sizes = (0..t.dim() as u8).map(|dim| Size::Operand { operand, dim });
+        self.symbols.extend(sizes);
+        self.nest.input(t.dtype(), t.dim())
+    }
+
+    /// An axis for each dimension of a result. Its extent is the size of the dimension.
+    pub fn result_axes(&mut self, result: usize) -> Axes {
+        let rank = self.results.get(result).map_or(0, |m| m.sizes.len());
+        (0..rank as u8)
+            .map(|dim| {
+                self.symbols.push(Size::Result { result: result as u8, dim });
+                let size = self.nest.new_size();
+                self.nest.axis(size)
+            })
+            .collect()
+    }
+
+    /// The dtype of a result.
+    pub fn result_dtype(&self, result: usize) -> DType {
+        self.results.get(result).map_or(DType::Bool, |m| m.dtype)
+    }
+
+    /// The value of argument `arg`, an integer, as a size. It is not read.
+    ///
+    /// # Errors
+    /// The argument is not an integer.
+    pub fn size(&mut self, arg: usize) -> Result<Expr> {
+        self.args[arg].int()?;
+        self.symbols.push(Size::Number(Arg::of(arg)));
+        Ok(self.nest.new_size())
+    }
+
+    /// The number in argument `arg` as a launch scalar of a dtype. It is not read: another number
+    /// runs the same nest.
+    ///
+    /// # Errors
+    /// The argument is not a number.
+    pub fn number(&mut self, arg: usize, dtype: DType) -> Result<ScalarId> {
+        self.args[arg].scalar()?;
+        self.numbers.push(arg as u8);
+        Ok(self.nest.number(dtype))
+    }
+
+    /// The value of argument `arg`, an integer. The nest is built for this value.
+    ///
+    /// # Errors
+    /// The argument is not an integer.
+    pub fn int(&mut self, arg: usize) -> Result<i64> {
+        let value = self.args[arg].int_i64()?;
+        self.checks.extend(Check::int(Arg::of(arg), self.args));
+        Ok(value)
+    }
+
+    /// Calls `f` with the arguments. The nest is built for all of their integers, of which it must
+    /// depend alone, and on what the key of the cache has: dtypes, ranks and flags.
+    ///
+    /// # Errors
+    /// The error of `f`.
+    pub fn by_integers<R>(&mut self, f: impl FnOnce(&[Value]) -> Result<R>) -> Result<R> {
+        for (index, value) in self.args.iter().enumerate() {
+            let whole = Arg::of(index);
+            match value {
+                Value::Int(_) => self.checks.extend(Check::int(whole, self.args)),
+                Value::Ints(ints) => {
+                    let elements =
+                        (0..ints.len() as u32).map(|i| Arg { element: Some(i), ..whole });
+                    self.checks.extend(elements.filter_map(|arg| Check::int(arg, self.args)));
+                }
+                _ => {}
+            }
+        }
+        f(self.args)
+    }
+
+    /// The number in argument `arg`. The nest is built for this value.
+    ///
+    /// # Errors
+    /// The argument is not a number.
+    pub fn scalar(&mut self, arg: usize) -> Result<Scalar> {
+        let value = self.args[arg].scalar()?;
+        self.checks.push(match value {
+            Scalar::Int(value) => Check::Int { arg: Arg::of(arg), value },
+            value => Check::Float { arg: Arg::of(arg), bits: value.to_f64().to_bits() },
+        });
+        Ok(value)
+    }
+
+    /// The flag in argument `arg`. The key of the cache has it.
+    ///
+    /// # Errors
+    /// The argument is not a bool.
+    pub fn flag(&self, arg: usize) -> Result<bool> {
+        self.args[arg].bool()
+    }
+
+    /// The axis of `x` that argument `arg` names. A 0-d tensor has an axis of one iteration.
+    ///
+    /// # Errors
+    /// The argument is not a dimension of `x`.
+    pub fn axis(&mut self, x: &Input, arg: usize) -> Result<AxisId> {
+        let dim = wrap_dim(self.int(arg)?, x.axes.len())?;
+        Ok(x.axes.get(dim).copied().unwrap_or_else(|| self.nest.unit_axis()))
+    }
+
+    /// The size of a dimension of argument `arg`, a tensor. The nest is built for this value.
+    ///
+    /// # Errors
+    /// The argument is not a tensor with such a dimension.
+    pub fn size_of(&mut self, arg: usize, dim: usize) -> Result<i64> {
+        let of = Arg::of(arg);
+        let value = size_of(of, dim, self.args)
+            .ok_or_else(|| Error::value(format!("argument {arg} has no dimension {dim}")))?;
+        self.checks.push(Check::Size { arg: of, dim: dim as u8, value });
+        Ok(value)
+    }
+}
+
+/// The size of a dimension of an argument.
+fn size_of(arg: Arg, dim: usize, args: &[Value]) -> Option<i64> {
+    match arg.value(args)? {
+        Value::Tensor(t) => t.sizes().get(dim)?.as_i64(),
+        _ => None,
+    }
+}
+
+impl Check {
+    /// The integer that a call has.
+    fn int(arg: Arg, args: &[Value]) -> Option<Check> {
+        Some(Check::Int { arg, value: arg.int(args)? })
+    }
+
+    /// Whether a call has the value.
+    fn holds(&self, args: &[Value]) -> bool {
+        match *self {
+            Check::Int { arg, value } => arg.int(args) == Some(value),
+            Check::Float { arg, bits } => {
+                matches!(arg.value(args), Some(Value::Float(x)) if x.to_bits() == bits)
+            }
+            Check::Size { arg, dim, value } => size_of(arg, usize::from(dim), args) == Some(value),
+        }
+    }
+}
+
+impl From<LoopError> for Error {
+    fn from(e: LoopError) -> Error {
+        Error::value(format!("the loop nest of the operator: {e}"))
+    }
+}
