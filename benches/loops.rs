@@ -4,8 +4,9 @@
 //! Each case runs a kernel and the same computation as a nest in turn, on the same operands, and
 //! compares their bytes first. A figure is the best of all rounds.
 
+use maquette::ir::Scalar;
 use maquette::ir::loops::LoopNest;
-use maquette_kernels::{LoopKernel, View, ViewMut};
+use maquette_kernels::{LayerNorm, LoopKernel, ReduceOp, View, ViewMut};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -13,63 +14,127 @@ const ROUNDS: usize = 40;
 /// The time that a sample takes at least.
 const SAMPLE: Duration = Duration::from_micros(400);
 
+/// Parses a nest whose text has the names `ROWS` and `COLUMNS`.
+fn nest(text: &str, [rows, columns]: [usize; 2]) -> LoopNest {
+    let text = text.replace("ROWS", &rows.to_string()).replace("COLUMNS", &columns.to_string());
+    LoopNest::parse(&text).unwrap_or_else(|e| panic!("{e}"))
+}
+
 /// Softmax over the rows of `x * s + m`, or of `x`.
-fn softmax(rows: usize, columns: usize, scaled: bool) -> LoopNest {
-    let (operand, scale, first) = match scaled {
-        false => ("", "", "    r0: f32 = load a0[i0, i1]\n    return r0\n"),
-        true => (
-            ", a1: f32[COLUMNS]",
-            "  launch c0: f32\n",
-            "    r0: f32 = load a0[i0, i1]\n    r1: f32 = launch c0\n    r2: f32 = mul r0, r1\n    \
-                r3: f32 = load a1[i1]\n    r4: f32 = add r2, r3\n    return r4\n",
-        ),
+fn softmax(sizes: [usize; 2], scaled: bool) -> LoopNest {
+    let head = match scaled {
+        false => {
+            "loops (a0: f32[ROWS, COLUMNS]) -> (t4)
+  axes i0 < ROWS, i1 < COLUMNS
+{
+"
+        }
+        true => {
+            "loops (a0: f32[ROWS, COLUMNS], a1: f32[COLUMNS]) -> (t5)
+  launch c0: f32
+  axes i0 < ROWS, i1 < COLUMNS
+{
+  t0[i0, i1] = map {
+    r0: f32 = load a0[i0, i1]
+    r1: f32 = launch c0
+    r2: f32 = mul r0, r1
+    r3: f32 = load a1[i1]
+    r4: f32 = add r2, r3
+    return r4
+  }
+"
+        }
     };
-    let text = format!(
-        "loops (a0: f32[ROWS, COLUMNS]{operand}) -> (t5)\n{scale}  axes i0 < ROWS, i1 < COLUMNS\n{{\n  \
-            t0[i0, i1] = map {{\n{first}  }}\n"
-    ) + "
-  t1[i0] = reduce max lanes over [i0, i1] {
-    r0: f32 = load t0[i0, i1]
+    // the stages of a softmax, by the names of their results
+    let stages = "  MAX[i0] = reduce max lanes over [i0, i1] {
+    r0: f32 = load X[i0, i1]
     return r0
   }
-  t2[i0, i1] = map {
-    r0: f32 = load t0[i0, i1]
-    r1: f32 = load t1[i0]
+  EXP[i0, i1] = map {
+    r0: f32 = load X[i0, i1]
+    r1: f32 = load MAX[i0]
     r2: f32 = sub r0, r1
     r3: f32 = exp r2
     return r3
   }
-  t3[i0] = reduce sum lanes over [i0, i1] {
-    r0: f32 = load t2[i0, i1]
+  SUM[i0] = reduce sum lanes over [i0, i1] {
+    r0: f32 = load EXP[i0, i1]
     return r0
   }
-  t4[i0] = map {
-    r0: f32 = load t3[i0]
+  SCALE[i0] = map {
+    r0: f32 = load SUM[i0]
     r1: f32 = reciprocal r0
     return r1
   }
-  t5[i0, i1] = map {
-    r0: f32 = load t2[i0, i1]
-    r1: f32 = load t4[i0]
+  OUT[i0, i1] = map {
+    r0: f32 = load EXP[i0, i1]
+    r1: f32 = load SCALE[i0]
     r2: f32 = mul r0, r1
     return r2
   }
 }
 ";
-    let text = text.replace("ROWS", &rows.to_string()).replace("COLUMNS", &columns.to_string());
-    LoopNest::parse(&text).unwrap_or_else(|e| panic!("{e}"))
+    let mut text = format!("{head}{stages}");
+    let x = if scaled { "t0" } else { "a0" };
+    text = text.replace("X[", &format!("{x}[")).replace(&format!("MA{x}["), "MAX[");
+    for (i, name) in ["MAX", "EXP", "SUM", "SCALE", "OUT"].iter().enumerate() {
+        text = text.replace(&format!("{name}["), &format!("t{}[", i + usize::from(scaled)));
+    }
+    nest(&text, sizes)
 }
+
+/// Layer normalization of rows, with weight and bias.
+const LAYER_NORM: &str = "
+loops (a0: f32[ROWS, COLUMNS], a1: f32[COLUMNS], a2: f32[COLUMNS]) -> (t2)
+  axes i0 < ROWS, i1 < COLUMNS
+{
+  t0[i0] = reduce moments lanes over [i0, i1] {
+    r0: f32 = load a0[i0, i1]
+    return r0
+  }
+  t1[i0] = map {
+    r0: f32 = load t0:1[i0]
+    r1: f32 = const COLUMNS.0
+    r2: f32 = div r0, r1
+    r3: f32 = const 1e-5
+    r4: f32 = add r2, r3
+    r5: f32 = sqrt r4
+    r6: f32 = reciprocal r5
+    return r6
+  }
+  t2[i0, i1] = map {
+    r0: f32 = load a0[i0, i1]
+    r1: f32 = load t0[i0]
+    r2: f32 = sub r0, r1
+    r3: f32 = load t1[i0]
+    r4: f32 = mul r2, r3
+    r5: f32 = load a1[i1]
+    r6: f32 = mul r4, r5
+    r7: f32 = load a2[i1]
+    r8: f32 = add r6, r7
+    return r8
+  }
+}
+";
+
+/// A fold of rows.
+const FOLD: &str = "
+loops (a0: f32[ROWS, COLUMNS]) -> (t0)
+  axes i0 < ROWS, i1 < COLUMNS
+{
+  t0[i0] = reduce FOLD lanes over [i0, i1] {
+    r0: f32 = load a0[i0, i1]
+    return r0
+  }
+}
+";
 
 fn numbers(n: usize) -> Vec<f32> {
     (0..n).map(|i| ((i * 7919 + 13) % 4099) as f32 / 512.0 - 4.0).collect()
 }
 
-fn view(x: &[f32], sizes: [usize; 2]) -> View<'_> {
+fn view<'a, const R: usize>(x: &'a [f32], sizes: [usize; R]) -> View<'a> {
     View::from_slice_sized(x, &sizes.map(|s| s as i64)).expect("fits")
-}
-
-fn view_mut(x: &mut [f32], sizes: [usize; 2]) -> ViewMut<'_> {
-    ViewMut::from_slice_sized(x, &sizes.map(|s| s as i64)).expect("fits")
 }
 
 /// The least seconds of a call of each function, which run in turn.
@@ -98,46 +163,30 @@ fn race(functions: &mut [Box<dyn FnMut() + '_>]) -> Vec<f64> {
     best
 }
 
-fn plain(rows: usize, columns: usize) {
-    let sizes = [rows, columns];
-    let (x, kernel) = (numbers(rows * columns), LoopKernel::new(softmax(rows, columns, false)));
-    let (mut y, mut z) = (vec![0.0; x.len()], vec![0.0; x.len()]);
+/// Compares a nest with a kernel. `operands` and `out` have the rows and columns of the case.
+fn compare(
+    name: &str,
+    nest: LoopNest,
+    operands: &[View<'_>],
+    numbers: &[Scalar],
+    out: &[usize],
+    kernel: &mut dyn FnMut(&mut ViewMut<'_>),
+) {
+    let loops = LoopKernel::new(nest);
+    let sizes: Vec<i64> = out.iter().map(|s| *s as i64).collect();
+    let n = out.iter().product();
+    let (mut y, mut z) = (vec![0.0f32; n], vec![0.0f32; n]);
     let best = race(&mut [
+        Box::new(|| kernel(&mut ViewMut::from_slice_sized(&mut y, &sizes).expect("fits"))),
         Box::new(|| {
-            let mut y = view_mut(&mut y, sizes);
-            maquette_kernels::softmax(&view(black_box(&x), sizes), 1, &mut y).expect("runs");
-        }),
-        Box::new(|| {
-            let z = view_mut(&mut z, sizes);
-            kernel.run(&|_| None, &[view(black_box(&x), sizes)], &[], &mut [z]).expect("runs");
+            let z = ViewMut::from_slice_sized(&mut z, &sizes).expect("fits");
+            loops.run(&|_| None, black_box(operands), numbers, &mut [z]).expect("runs");
         }),
     ]);
-    assert_eq!(y, z, "the bytes differ");
-    row(&format!("softmax, {rows}x{columns}"), &best);
-}
-
-fn scaled(rows: usize, columns: usize) {
-    let sizes = [rows, columns];
-    let (x, m) = (numbers(rows * columns), numbers(columns));
-    let (fused, alone) = (softmax(rows, columns, true), softmax(rows, columns, false));
-    let (fused, alone) = (LoopKernel::new(fused), LoopKernel::new(alone));
-    let (mut y, mut z) = (vec![0.0; x.len()], vec![0.0; x.len()]);
-    let best = race(&mut [
-        Box::new(|| {
-            let y = view_mut(&mut y, sizes);
-            alone.run(&|_| None, &[view(black_box(&x), sizes)], &[], &mut [y]).expect("runs");
-        }),
-        Box::new(|| {
-            let operands = [view(black_box(&x), sizes), View::from_slice(&m)];
-            let z = view_mut(&mut z, sizes);
-            fused.run(&|_| None, &operands, &[0.5f32.into()], &mut [z]).expect("runs");
-        }),
-    ]);
-    row(&format!("softmax of x * s + m beside softmax, {rows}x{columns}"), &best);
-}
-
-fn row(name: &str, best: &[f64]) {
-    let [first, second] = best else { return };
+    if numbers.is_empty() {
+        assert_eq!(y, z, "{name}: the bytes differ");
+    }
+    let [first, second] = best[..] else { return };
     println!("| {name} | {:.2} | {:.2} | {:.2} |", first * 1e6, second * 1e6, second / first);
 }
 
@@ -146,16 +195,56 @@ fn main() {
     let asked: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
     let is_asked = |name: &str| asked.is_empty() || asked.iter().any(|a| name.contains(a.as_str()));
     println!("| case | kernel µs | nest µs | ratio |\n|---|--:|--:|--:|");
-    if is_asked("softmax") {
-        for columns in [4, 7, 32, 128, 384, 1000, 1024, 4096] {
-            for rows in [1, 12, 128, 1024] {
-                plain(rows, columns);
+    for columns in [4, 32, 128, 1024, 4096] {
+        for rows in [1, 16, 128, 4096] {
+            let sizes = [rows, columns];
+            let of = format!("{rows}x{columns}");
+            let (x, w, b) = (numbers(rows * columns), numbers(columns), numbers(columns));
+            let (x, w, b) = (view(&x, sizes), view(&w, [columns]), view(&b, [columns]));
+            if is_asked("softmax") {
+                let run = &mut |y: &mut ViewMut<'_>| {
+                    maquette_kernels::softmax(black_box(&x), 1, y).expect("runs");
+                };
+                let name = format!("softmax, {of}");
+                compare(&name, softmax(sizes, false), &[x.clone()], &[], &sizes, run);
             }
-        }
-    }
-    if is_asked("scaled") {
-        for columns in [32, 384, 1024] {
-            scaled(128, columns);
+            if is_asked("scaled") && rows == 128 {
+                let alone = LoopKernel::new(softmax(sizes, false));
+                let run = &mut |y: &mut ViewMut<'_>| {
+                    let operands = [x.clone()];
+                    alone.run(&|_| None, &operands, &[], &mut [y.reborrow()]).expect("runs");
+                };
+                let name = format!("softmax of x * s + m beside that of x, {of}");
+                let operands = [x.clone(), w.clone()];
+                let nest = softmax(sizes, true);
+                compare(&name, nest, &operands, &[0.5f32.into()], &sizes, run);
+            }
+            if is_asked("layer_norm") {
+                let run = &mut |y: &mut ViewMut<'_>| {
+                    let (weight, bias) = (Some(w.clone()), Some(b.clone()));
+                    let with = LayerNorm { weight, bias, mean: None, rstd: None };
+                    maquette_kernels::layer_norm(black_box(&x), 1, 1e-5, with, y).expect("runs");
+                };
+                let operands = [x.clone(), w.clone(), b.clone()];
+                let name = format!("layer norm, {of}");
+                compare(&name, nest(LAYER_NORM, sizes), &operands, &[], &sizes, run);
+            }
+            for (fold, op) in [("sum", ReduceOp::Sum), ("max", ReduceOp::Max)] {
+                if is_asked(fold) {
+                    let run = &mut |y: &mut ViewMut<'_>| {
+                        maquette_kernels::reduce(op, black_box(&x), &[1], y).expect("runs");
+                    };
+                    let nest = nest(&FOLD.replace("FOLD", fold), sizes);
+                    compare(
+                        &format!("{fold} of rows, {of}"),
+                        nest,
+                        &[x.clone()],
+                        &[],
+                        &[rows],
+                        run,
+                    );
+                }
+            }
         }
     }
 }

@@ -132,8 +132,8 @@ impl Fold {
         }
     }
 
-    /// The operation of a fold of one register.
-    pub(super) const fn binary_op(&self) -> Option<BinaryOp> {
+    /// The operation of a fold that combines two values of one register; `None` for the others.
+    pub const fn binary_op(&self) -> Option<BinaryOp> {
         match self {
             Fold::Sum => Some(BinaryOp::Add),
             Fold::Prod => Some(BinaryOp::Mul),

@@ -1,10 +1,11 @@
 //! Where the tensors of a launch are, and the offsets at which a stage accesses them.
 
 use super::launch::Launch;
-use super::schedule::{Panel, Panels};
-use crate::error::Result;
+use super::schedule::Panels;
+use super::stage::PanelContext;
+use crate::error::{KernelError, Result};
 use crate::pointwise::place::ComputedDim;
-use crate::view::{Dims, Ptr, View};
+use crate::view::{Dims, Ptr};
 use maquette_ir::DType;
 use maquette_ir::loops::{AxisId, Index, Load, Source};
 use smallvec::SmallVec;
@@ -12,8 +13,8 @@ use smallvec::SmallVec;
 /// Where a tensor of a launch is.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Base {
-    /// In memory from outside, with coordinates of the whole nest.
-    Memory(Ptr<u8>),
+    /// The memory of an operand or result, with coordinates of the whole nest.
+    Memory(usize),
     /// At a byte of the scratch memory, with coordinates of the panel.
     Scratch(usize),
 }
@@ -42,15 +43,6 @@ pub(super) struct Access {
     pub computed: SmallVec<[ComputedDim; 2]>,
 }
 
-impl Base {
-    pub fn address(self, scratch: Ptr<u8>) -> Ptr<u8> {
-        match self {
-            Base::Memory(base) => base,
-            Base::Scratch(at) => Ptr(scratch.0.wrapping_add(at)),
-        }
-    }
-}
-
 impl Buffer {
     /// The tensor, whose dimensions are `dims`, as it is accessed at the same coordinates.
     pub fn access(&self, dims: &[AxisId], axes: &[AxisId], panels: &Panels) -> Access {
@@ -72,13 +64,17 @@ impl Buffer {
         }
     }
 
-    /// The part of a panel, with these sizes and strides.
-    ///
-    /// # Safety
-    /// The part is within the buffer, and initialised.
-    pub unsafe fn view<'v>(&self, scratch: Ptr<u8>, sizes: &[i64], strides: &[i64]) -> View<'v> {
-        // SAFETY: the caller's promise.
-        unsafe { View::from_raw(self.base.address(scratch).0, self.dtype, sizes, strides) }
+    /// The tensor as a whole, at its dimensions.
+    pub fn whole(&self) -> Access {
+        let (base, dtype, strides) = (self.base, self.dtype, self.strides.clone());
+        Access {
+            base,
+            dtype,
+            strides,
+            start: 0,
+            started: SmallVec::new(),
+            computed: SmallVec::new(),
+        }
     }
 }
 
@@ -92,7 +88,7 @@ impl Access {
         axes: &[AxisId],
     ) -> Result<Access> {
         let Some(buffer) = buffers(load.from) else {
-            return Err(crate::KernelError::argument(super::KERNEL, "a load has no source"));
+            return Err(KernelError::argument(super::KERNEL, "a load has no source"));
         };
         let dims = match load.from {
             Source::Stage(o) => launch.nest.stage(o.stage).map(|s| s.axes()).unwrap_or_default(),
@@ -133,11 +129,16 @@ impl Access {
         Ok(access)
     }
 
+    /// The bytes of an element.
+    pub fn size(&self) -> usize {
+        self.dtype.size()
+    }
+
     /// The address of the element where the coordinates of a panel are 0.
-    pub fn address(&self, scratch: Ptr<u8>, panel: &Panel) -> Ptr<u8> {
-        let started = self.started.iter().zip(&panel.start);
+    pub fn address(&self, cx: &PanelContext<'_>) -> Ptr<u8> {
+        let started = self.started.iter().zip(&cx.panel.start);
         let offset = started.fold(self.start, |sum, (stride, start)| sum + stride * start);
         let bytes = offset.wrapping_mul(self.dtype.size() as i64) as isize;
-        Ptr(self.base.address(scratch).0.wrapping_offset(bytes))
+        Ptr(cx.base(self.base).0.wrapping_offset(bytes))
     }
 }

@@ -5,14 +5,12 @@
 //! depend on an axis has stride 0 along it.
 
 use super::access::Buffer;
-use super::launch::Launch;
-use super::schedule::Panels;
-use super::stage::{PanelContext, Plan, StagePlan};
-use super::values::Values;
+use super::stage::{PanelContext, Planner, StagePlan};
+use super::values::{Destination, Values};
 use crate::error::Result;
 use crate::gemm::batched_gemm;
 use crate::view::{Dims, View, ViewMut, numel};
-use maquette_ir::loops::{Axes, AxisId, Index, Stage, StageKind};
+use maquette_ir::loops::{Axes, AxisId, Index, Stage};
 use maquette_ir::scalar_expr::{Op, ScalarExpr};
 use smallvec::SmallVec;
 
@@ -41,9 +39,7 @@ fn dependencies(stage: &Stage, expr: &ScalarExpr) -> Vec<AxisId> {
 /// Plans the values of the two factors: at the kept axes on which each depends, in the order of the
 /// stage, and at all contracted ones.
 pub(super) fn factors(
-    launch: &Launch<'_>,
-    panels: &Panels,
-    plan: &mut Plan<'_>,
+    planner: &mut Planner<'_>,
     stage: &Stage,
     along: &[AxisId],
 ) -> Result<SmallVec<[Values; 1]>> {
@@ -53,7 +49,7 @@ pub(super) fn factors(
         let needed = dependencies(stage, &expr);
         let is_kept = |a: &&AxisId| !along.contains(a) && needed.contains(a);
         let axes: Axes = stage.over.iter().filter(is_kept).chain(along).copied().collect();
-        factors.push(Values::new(launch, panels, plan, stage, expr, axes, None)?);
+        factors.push(Values::new(planner, stage, &expr, axes, Destination::Scratch)?);
     }
     Ok(factors)
 }
@@ -99,28 +95,29 @@ impl Group {
 }
 
 /// Multiplies the factors.
-pub(super) fn multiply(cx: &PanelContext<'_>, plan: &StagePlan<'_>) -> Result<()> {
-    let (StageKind::Contract { along }, [left, right], [out]) =
-        (&plan.stage.kind, &plan.values[..], &plan.outputs[..])
-    else {
-        return Ok(());
-    };
-    let kept = plan.stage.axes();
+pub(super) fn multiply(
+    cx: &PanelContext<'_>,
+    plan: &StagePlan,
+    stage: &Stage,
+    along: &[AxisId],
+) -> Result<()> {
+    let ([left, right], [out]) = (&plan.values[..], &plan.outputs[..]) else { return Ok(()) };
+    let (kept, out, panels) = (stage.axes(), &out.buffer, &cx.run.plan.panels);
     let [l, r] = [&left.buffers[0], &right.buffers[0]];
     let group = |is: &dyn Fn(bool, bool) -> bool| {
         let is_in = |a: &&AxisId| is(left.axes.contains(a), right.axes.contains(a));
         let axes: Axes = kept.iter().filter(is_in).copied().collect();
-        let strides = |b: &Buffer, dims: &[AxisId]| b.access(dims, &axes, cx.panels).strides;
+        let strides = |b: &Buffer, dims: &[AxisId]| b.access(dims, &axes, panels).strides;
         let strides = [strides(l, &left.axes), strides(r, &right.axes), strides(out, &kept)];
-        Group { sizes: cx.launch.extents_of(&axes), strides }
+        Group { sizes: cx.extents_of(&axes), strides }
     };
     let batch = group(&|in_left, in_right| in_left && in_right);
     let (rows, m, row) = group(&|_, in_right| !in_right).split();
     let (columns, n, column) = group(&|in_left, in_right| !in_left && in_right).split();
-    let k = numel(&cx.launch.extents_of(along)) as i64;
+    let k = numel(&cx.extents_of(along)) as i64;
     let address = |buffer: &Buffer, at: i64| {
         let bytes = (at * buffer.dtype.size() as i64) as isize;
-        buffer.base.address(cx.memory).0.wrapping_offset(bytes)
+        cx.base(buffer.base).0.wrapping_offset(bytes)
     };
     let product = |at: Three| {
         // SAFETY: the factors were computed at these elements; the output is this task's alone.

@@ -1,9 +1,8 @@
 //! Folds of rows of values.
 
-use super::access::Buffer;
 use super::functions::KernelFunctions;
-use super::stage::{PanelContext, StagePlan};
-use super::values::Values;
+use super::rows::{RowPlan, of_class};
+use super::stage::{Output, PanelContext, StagePlan};
 use crate::element::{Class, Element, dispatch, from_scalar};
 use crate::error::Result;
 use crate::isa::Isa;
@@ -11,51 +10,83 @@ use crate::math::Float;
 use crate::pointwise::frame::{Failure, FailureKind};
 use crate::pointwise::ops::{Add, Max, Min, Mul, Op2};
 use crate::reduce::better;
-use crate::reduce::lanes::{moments, row};
+use crate::reduce::lanes::{CHUNK, Chunks, fold_rows, moments, row_in_chunks};
 use crate::thread_pool;
-use crate::view::{Ptr, numel};
+use crate::view::Ptr;
+use maquette_ir::loops::Stage;
 use maquette_ir::loops::fold::{Fold, Lanes, Order, ReferenceFold, State, identity};
 use maquette_ir::{DType, Scalar};
-use std::borrow::Cow;
+use std::mem::MaybeUninit;
+use std::sync::{Mutex, PoisonError};
 
 /// A class whose values can be folded.
 pub(super) trait Folds: Class {
-    /// Folds a row by the operation of a fold of one register.
-    fn fold(isa: Isa, fold: &Fold, order: Order, xs: &[Self], identity: Self) -> Self;
+    /// Folds rows of at most [`CHUNK`] values in the order of lanes; see [`fold_rows`].
+    ///
+    /// # Safety
+    /// As for [`fold_rows`].
+    unsafe fn fold_rows(
+        isa: Isa,
+        fold: &Fold,
+        rows: (Ptr<Self>, i64, usize),
+        start: Self,
+        out: &mut [Self],
+    );
 
-    /// Combines two values by such an operation.
+    /// Folds a row in the order of lanes; see [`row_in_chunks`].
+    fn fold_chunks(isa: Isa, fold: &Fold, n: usize, start: Self, chunks: Chunks<'_, Self>) -> Self;
+
+    /// Combines two values by the operation of a fold of one register.
     fn combine(fold: &Fold, a: Self, b: Self) -> Self;
 
     /// The mean, and the sum of squared deviations.
     fn moments(isa: Isa, xs: &[Self]) -> [Self; 2];
 }
 
-fn by<A: Class, O: Op2<A, A>>(isa: Isa, order: Order, xs: &[A], identity: A) -> A {
-    match order {
-        Order::Lanes => row::<A, O>(isa, xs, identity),
-        Order::Sequential => xs.iter().fold(identity, |state, x| O::f(state, *x)),
-    }
+/// `$body` with `$O` the operation of a fold of one register.
+macro_rules! with_operation {
+    ($fold:expr, $O:ident => $body:expr) => {
+        match $fold {
+            Fold::Prod => with_operation!(@ Mul, $O, $body),
+            Fold::Min => with_operation!(@ Min, $O, $body),
+            Fold::Max => with_operation!(@ Max, $O, $body),
+            _ => with_operation!(@ Add, $O, $body),
+        }
+    };
+    (@ $operation:ty, $O:ident, $body:expr) => {{
+        type $O = $operation;
+        $body
+    }};
 }
 
 macro_rules! folds {
     ($($class:ident: $moments:expr;)*) => {
         $(impl Folds for $class {
-            fn fold(isa: Isa, fold: &Fold, order: Order, xs: &[Self], identity: Self) -> Self {
-                match fold {
-                    Fold::Prod => by::<Self, Mul>(isa, order, xs, identity),
-                    Fold::Min => by::<Self, Min>(isa, order, xs, identity),
-                    Fold::Max => by::<Self, Max>(isa, order, xs, identity),
-                    _ => by::<Self, Add>(isa, order, xs, identity),
-                }
+            unsafe fn fold_rows(
+                isa: Isa,
+                fold: &Fold,
+                (first, stride, n): (Ptr<Self>, i64, usize),
+                start: Self,
+                out: &mut [Self],
+            ) {
+                // SAFETY: the caller's promise.
+                with_operation!(fold, O => unsafe {
+                    fold_rows::<Self, O>(isa, first, stride, n, start, out)
+                })
+            }
+
+            fn fold_chunks(
+                isa: Isa,
+                fold: &Fold,
+                n: usize,
+                start: Self,
+                chunks: Chunks<'_, Self>,
+            ) -> Self {
+                with_operation!(fold, O => row_in_chunks::<Self, O>(isa, n, start, chunks))
             }
 
             fn combine(fold: &Fold, a: Self, b: Self) -> Self {
-                match fold {
-                    Fold::Prod => <Mul as Op2<Self, Self>>::f(a, b),
-                    Fold::Min => <Min as Op2<Self, Self>>::f(a, b),
-                    Fold::Max => <Max as Op2<Self, Self>>::f(a, b),
-                    _ => <Add as Op2<Self, Self>>::f(a, b),
-                }
+                with_operation!(fold, O => <O as Op2<Self, Self>>::f(a, b))
             }
 
             fn moments(isa: Isa, xs: &[Self]) -> [Self; 2] {
@@ -82,56 +113,166 @@ folds! { f32: of_floats; f64: of_floats; i64: none; bool: none; }
 /// Reduces the rows of a stage's values in a panel. Returns the first failure.
 pub(super) fn reduce(
     cx: &PanelContext<'_>,
-    plan: &StagePlan<'_>,
+    plan: &StagePlan,
+    stage: &Stage,
+    rows: &RowPlan,
     fold: &Fold,
     order: Order,
 ) -> Result<Option<Failure>> {
-    let values = &plan.values[0];
-    let sizes = cx.sizes(values);
-    // The kept axes come first, and those of an output are its dimensions, row-major.
-    let kept = plan.stage.axes().len() - cx.panels.fixed;
-    let (rows, n) = (numel(&sizes[..kept]), numel(&sizes[kept..]));
-    let grain = (thread_pool::GRAIN / n.max(1)).max(1);
     if let Fold::Of { .. } = fold {
-        return reduce_states(cx, plan, fold, order, rows, n);
+        return reduce_states(cx, plan, stage, rows, fold, order);
     }
-    let [out, rest @ ..] = &plan.outputs[..] else { return Ok(None) };
-    dispatch!(values.buffers[0].dtype, T => {
-        let xs = Rows::<T>::new(cx, &values.buffers[0], n);
-        let out = Ptr(out.base.address(cx.memory).0.cast::<T>());
-        let second = rest.first().map(|b| b.base.address(cx.memory));
-        let start: <T as Element>::Class = from_scalar::<T>(identity(fold, T::DTYPE)).load();
-        thread_pool::ranges(rows, grain, 1, &|from, to| {
-            for r in from..to {
-                let row = xs.row(r);
-                let at = r as i64;
-                // SAFETY: an output has a place for each row, and a row belongs to one task.
+    let is_by_lanes = order == Order::Lanes && fold.binary_op().is_some();
+    dispatch!(plan.outputs[0].buffer.dtype, T => match is_by_lanes {
+        true => by_lanes::<T>(cx, plan, rows, fold),
+        false => by_rows::<T>(cx, plan, rows, fold),
+    })
+}
+
+fn grain(n: usize) -> usize {
+    (thread_pool::GRAIN / n.max(1)).max(1)
+}
+
+fn start<T: Element>(fold: &Fold) -> T::Class {
+    from_scalar::<T>(identity(fold, T::DTYPE)).load()
+}
+
+/// The address of an output's values for a panel, which are row-major.
+pub(super) fn address<T>(cx: &PanelContext<'_>, output: &Output) -> Ptr<T> {
+    Ptr(output.access.address(cx).0.cast())
+}
+
+/// Folds of one register in the order of lanes.
+fn by_lanes<T: Element<Class: Folds>>(
+    cx: &PanelContext<'_>,
+    plan: &StagePlan,
+    rows: &RowPlan,
+    fold: &Fold,
+) -> Result<Option<Failure>> {
+    let (isa, n, start) = (cx.run.isa, rows.n, start::<T>(fold));
+    let out = address::<T>(cx, &plan.outputs[0]);
+    let failure = Mutex::new(None);
+    let fail = |new: Option<Failure>| {
+        if let Some(new) = new {
+            let mut first = failure.lock().unwrap_or_else(PoisonError::into_inner);
+            *first = Some(first.map_or(new, |first: Failure| first.min(new)));
+        }
+    };
+    // Evaluates some values of the panel.
+    let part = |from: usize, to: usize, part: &mut Part<T::Class>| {
+        fail(plan.values[0].run_part(cx, from, to, part.address()));
+    };
+    let in_memory = rows.rows::<T>(cx);
+    let short = |from: usize, to: usize, out: &mut [T::Class]| match &in_memory {
+        // SAFETY: the rows are in memory, and `T` is its class.
+        Some(xs) => xs.runs(from, to, |first, stride, count, row| unsafe {
+            let rows = (Ptr(first.0.cast()), stride, n);
+            Folds::fold_rows(isa, fold, rows, start, &mut out[row..row + count]);
+        }),
+        None => {
+            let mut values = Part::new();
+            let fitting = CHUNK / n.max(1);
+            for (out, row) in out.chunks_mut(fitting).zip((from..).step_by(fitting)) {
+                part(row * n, (row + out.len()) * n, &mut values);
+                // SAFETY: the values of these rows were written.
                 unsafe {
-                    match fold {
-                        Fold::ArgMin | Fold::ArgMax => {
-                            let (x, index) = extreme(*fold == Fold::ArgMax, &row, start);
-                            out.set(at, T::store(x));
-                            if let Some(second) = second {
-                                Ptr(second.0.cast::<i64>()).set(at, index);
-                            }
-                        }
-                        Fold::Moments => {
-                            let [mean, squares] = Folds::moments(cx.launch.isa, &row);
-                            out.set(at, T::store(mean.one_nan()));
-                            if let Some(second) = second {
-                                Ptr(second.0.cast::<T>()).set(at, T::store(squares.one_nan()));
-                            }
-                        }
-                        fold => {
-                            let x = Folds::fold(cx.launch.isa, fold, order, &row, start);
-                            out.set(at, T::store(x.one_nan()));
-                        }
+                    let rows = (Ptr(values.address().0.cast()), n as i64, n);
+                    Folds::fold_rows(isa, fold, rows, start, out);
+                }
+            }
+        }
+    };
+    let long = |row: usize| -> T::Class {
+        let chunks = |at: usize, len: usize, f: &mut dyn FnMut(&[T::Class])| match &in_memory {
+            Some(xs) => {
+                let elements = &xs.elements(row)[at..at + len];
+                match of_class::<T>(elements) {
+                    Some(values) => f(values),
+                    None => {
+                        let mut values = [T::Class::default(); CHUNK];
+                        values.iter_mut().zip(elements).for_each(|(v, x)| *v = x.load());
+                        f(&values[..len]);
                     }
                 }
             }
-            Ok(())
-        })?;
-    });
+            None => {
+                let mut values = Part::new();
+                part(row * n + at, row * n + at + len, &mut values);
+                // SAFETY: the values of the chunk were written.
+                f(unsafe { Ptr(values.address().0.cast()).slice(0, len) });
+            }
+        };
+        Folds::fold_chunks(isa, fold, n, start, &chunks)
+    };
+    let is_short = n <= CHUNK && T::DTYPE == <T::Class as Element>::DTYPE;
+    thread_pool::ranges(rows.count(cx), grain(n), 1, &|from, to| {
+        // SAFETY: an output has a place for each row, and a row belongs to one task. In a short
+        // fold `T` is its class.
+        unsafe {
+            match is_short {
+                true => short(from, to, Ptr(out.0.cast()).slice_mut(from as i64, to - from)),
+                false => (from..to).for_each(|row| out.set(row as i64, T::store(long(row)))),
+            }
+        }
+        Ok(())
+    })?;
+    Ok(failure.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Memory for the values of a part: whole rows, or a chunk of one.
+struct Part<A>([MaybeUninit<A>; CHUNK]);
+
+impl<A: Class> Part<A> {
+    fn new() -> Part<A> {
+        Part([MaybeUninit::uninit(); CHUNK])
+    }
+
+    fn address(&mut self) -> Ptr<u8> {
+        Ptr(self.0.as_mut_ptr().cast())
+    }
+}
+
+/// Folds that take one row after the other from memory.
+fn by_rows<T: Element<Class: Folds>>(
+    cx: &PanelContext<'_>,
+    plan: &StagePlan,
+    rows: &RowPlan,
+    fold: &Fold,
+) -> Result<Option<Failure>> {
+    let Some(xs) = rows.rows::<T>(cx) else { return Ok(None) };
+    let start = start::<T>(fold);
+    let out = address::<T>(cx, &plan.outputs[0]);
+    let second = plan.outputs.get(1).map(|output| address::<u8>(cx, output));
+    thread_pool::ranges(rows.count(cx), grain(rows.n), 1, &|from, to| {
+        for r in from..to {
+            let (row, at) = (xs.row(r), r as i64);
+            // SAFETY: an output has a place for each row, and a row belongs to one task.
+            unsafe {
+                match fold {
+                    Fold::ArgMin | Fold::ArgMax => {
+                        let (x, index) = extreme(*fold == Fold::ArgMax, &row, start);
+                        out.set(at, T::store(x));
+                        if let Some(second) = second {
+                            Ptr(second.0.cast::<i64>()).set(at, index);
+                        }
+                    }
+                    Fold::Moments => {
+                        let [mean, squares] = Folds::moments(cx.run.isa, &row);
+                        out.set(at, T::store(mean.one_nan()));
+                        if let Some(second) = second {
+                            Ptr(second.0.cast::<T>()).set(at, T::store(squares.one_nan()));
+                        }
+                    }
+                    fold => {
+                        let combine = |state, x: &T::Class| Folds::combine(fold, state, *x);
+                        let x: T::Class = row.iter().fold(start, combine);
+                        out.set(at, T::store(x.one_nan()));
+                    }
+                }
+            }
+        }
+        Ok(())
+    })?;
     Ok(None)
 }
 
@@ -150,31 +291,26 @@ fn extreme<A: Class>(max: bool, xs: &[A], start: A) -> (A, i64) {
 /// Folds of several registers, or by an expression: one value at a time, by the reference.
 fn reduce_states(
     cx: &PanelContext<'_>,
-    plan: &StagePlan<'_>,
+    plan: &StagePlan,
+    stage: &Stage,
+    rows: &RowPlan,
     fold: &Fold,
     order: Order,
-    rows: usize,
-    n: usize,
 ) -> Result<Option<Failure>> {
-    let values = &plan.values[0];
-    let reference = reference(plan, fold, order);
-    for r in 0..rows {
-        let states: Vec<State> = (0..n).map(|i| state(cx, values, r * n + i)).collect();
-        let Ok(state) = reference.fold(&states) else { return Ok(Some(division(r, n))) };
+    let reference = reference(stage, fold, order);
+    for r in 0..rows.count(cx) {
+        let states: Vec<State> = (0..rows.n).map(|i| state(cx, plan, r * rows.n + i)).collect();
+        let Ok(state) = reference.fold(&states) else { return Ok(Some(division(r, rows.n))) };
         for (x, out) in state.into_iter().zip(&plan.outputs) {
-            write(cx, out, r, x);
+            write(address(cx, out), out.buffer.dtype, r, x);
         }
     }
     Ok(None)
 }
 
 /// The reference of a stage's fold, with the kernels' functions.
-pub(super) fn reference<'f>(
-    plan: &StagePlan<'_>,
-    fold: &'f Fold,
-    order: Order,
-) -> ReferenceFold<'f> {
-    let dtypes = plan.stage.expr.output_dtypes().collect();
+pub(super) fn reference<'f>(stage: &Stage, fold: &'f Fold, order: Order) -> ReferenceFold<'f> {
+    let dtypes = stage.expr.output_dtypes().collect();
     ReferenceFold { fold, order, lanes: Lanes::CPU, dtypes, functions: &KernelFunctions }
 }
 
@@ -184,24 +320,23 @@ pub(super) fn division(row: usize, n: usize) -> Failure {
 }
 
 /// The registers of a value, by its row-major index.
-pub(super) fn state(cx: &PanelContext<'_>, values: &Values, at: usize) -> State {
-    values.buffers.iter().map(|buffer| element(cx, buffer, at)).collect()
+pub(super) fn state(cx: &PanelContext<'_>, plan: &StagePlan, at: usize) -> State {
+    let buffers = plan.values.iter().flat_map(|values| &values.buffers);
+    buffers.map(|buffer| element(cx.base(buffer.base), buffer.dtype, at)).collect()
 }
 
-/// An element of a row-major buffer of the panel.
-pub(super) fn element(cx: &PanelContext<'_>, buffer: &Buffer, at: usize) -> Scalar {
-    let base = buffer.base.address(cx.memory);
+/// An element of a tensor in memory.
+pub(super) fn element(base: Ptr<u8>, dtype: DType, at: usize) -> Scalar {
     // SAFETY: the element was computed.
-    dispatch!(buffer.dtype, T => {
+    dispatch!(dtype, T => {
         scalar(unsafe { Ptr(base.0.cast::<T>()).get(at as i64) }.load())
     })
 }
 
-/// Writes an element of a row-major buffer of the panel.
-pub(super) fn write(cx: &PanelContext<'_>, buffer: &Buffer, at: usize, x: Scalar) {
-    let base = buffer.base.address(cx.memory);
+/// Writes an element of a tensor in memory.
+pub(super) fn write(base: Ptr<u8>, dtype: DType, at: usize, x: Scalar) {
     // SAFETY: the buffer has the element, and belongs to this task.
-    dispatch!(buffer.dtype, T => unsafe {
+    dispatch!(dtype, T => unsafe {
         Ptr(base.0.cast::<T>()).set(at as i64, from_scalar::<T>(x))
     });
 }
@@ -212,30 +347,5 @@ fn scalar<A: Class>(x: A) -> Scalar {
         DType::Bool => Scalar::Bool(x.to_bool()),
         DType::I64 => Scalar::Int(x.to_i64()),
         _ => Scalar::Float(x.to_f64()),
-    }
-}
-
-/// Rows of values as values of their class.
-pub(super) struct Rows<T> {
-    base: Ptr<T>,
-    n: usize,
-}
-
-impl<T: Element> Rows<T> {
-    pub fn new(cx: &PanelContext<'_>, values: &Buffer, n: usize) -> Rows<T> {
-        Rows { base: Ptr(values.base.address(cx.memory).0.cast()), n }
-    }
-
-    /// A row: in place if its dtype is a class.
-    pub fn row(&self, row: usize) -> Cow<'_, [T::Class]> {
-        let at = (row * self.n) as i64;
-        // SAFETY: the values were computed, and nothing writes them now. If the dtypes are equal,
-        // so are the types.
-        unsafe {
-            match T::DTYPE == <T::Class as Element>::DTYPE {
-                true => Cow::Borrowed(Ptr(self.base.0.cast::<T::Class>()).slice(at, self.n)),
-                false => self.base.slice(at, self.n).iter().map(|x| x.load()).collect(),
-            }
-        }
     }
 }

@@ -1,10 +1,9 @@
-//! The numbers of a launch: extents, sizes, scalars; and the checks that make it safe.
+//! The numbers of a launch: extents, sizes, strides; and the checks that make it safe.
 
 use super::KERNEL;
 use crate::copy::{same_dtype, same_sizes};
 use crate::error::{KernelError, Result};
-use crate::isa::Isa;
-use crate::view::{Dims, Ptr, View, ViewMut};
+use crate::view::{Dims, View, ViewMut};
 use maquette_ir::loops::{
     Affine, AxisId, Index, LaunchScalar, LoopNest, Source, StageKind, StageOutput,
 };
@@ -12,22 +11,22 @@ use maquette_ir::sym::{Expr, SymError, SymbolId};
 use maquette_ir::{DType, Scalar};
 use smallvec::SmallVec;
 
-/// A nest with the numbers of one launch.
+/// The values of symbols.
+pub(super) type Symbols<'a> = &'a dyn Fn(SymbolId) -> Option<i64>;
+
+/// A nest with the numbers from which a plan is made.
 pub(super) struct Launch<'a> {
     pub nest: &'a LoopNest,
-    pub isa: Isa,
-    symbols: &'a (dyn Fn(SymbolId) -> Option<i64> + Sync),
+    symbols: Symbols<'a>,
     /// The extents of the axes.
     pub extents: SmallVec<[i64; 8]>,
-    pub scalars: SmallVec<[Scalar; 4]>,
-    pub operands: SmallVec<[Memory; 4]>,
-    pub results: SmallVec<[Memory; 2]>,
+    pub operands: SmallVec<[Layout; 4]>,
+    pub results: SmallVec<[Layout; 2]>,
 }
 
-/// A strided tensor in memory.
+/// The layout of a tensor in memory.
 #[derive(Clone, Debug)]
-pub(super) struct Memory {
-    pub base: Ptr<u8>,
+pub(super) struct Layout {
     pub dtype: DType,
     pub sizes: Dims,
     pub strides: Dims,
@@ -40,41 +39,42 @@ pub(super) struct Position {
     pub terms: SmallVec<[(AxisId, i64); 2]>,
 }
 
-impl Memory {
-    fn of(v: &View<'_>) -> Memory {
-        Memory {
-            base: Ptr(v.as_ptr().cast_mut()),
-            dtype: v.dtype(),
-            sizes: Dims::from_slice(v.sizes()),
-            strides: Dims::from_slice(v.strides()),
-        }
+impl Layout {
+    fn of(v: &View<'_>) -> Layout {
+        let (sizes, strides) = (Dims::from_slice(v.sizes()), Dims::from_slice(v.strides()));
+        Layout { dtype: v.dtype(), sizes, strides }
+    }
+
+    /// Whether a view has this layout.
+    pub fn is_of(&self, v: &View<'_>) -> bool {
+        self.dtype == v.dtype() && self.sizes[..] == *v.sizes() && self.strides[..] == *v.strides()
+    }
+}
+
+/// An error unless there are as many as expected.
+pub(super) fn count(what: &'static str, expected: usize, found: usize) -> Result<()> {
+    match expected == found {
+        true => Ok(()),
+        false => Err(KernelError::Count { kernel: KERNEL, what, expected, found }),
     }
 }
 
 impl<'a> Launch<'a> {
+    /// The numbers, after all checks.
     pub fn new(
         nest: &'a LoopNest,
-        isa: Isa,
-        symbols: &'a (dyn Fn(SymbolId) -> Option<i64> + Sync),
+        symbols: Symbols<'a>,
         operands: &[View<'_>],
-        numbers: &[Scalar],
-        results: &mut [ViewMut<'_>],
+        results: &[ViewMut<'_>],
     ) -> Result<Launch<'a>> {
-        let count = |what, expected: usize, found: usize| match expected == found {
-            true => Ok(()),
-            false => Err(KernelError::Count { kernel: KERNEL, what, expected, found }),
-        };
         count("operands", nest.operands().len(), operands.len())?;
         count("results", nest.results().len(), results.len())?;
-        let views = results.iter().map(|r| r.as_view());
         let mut launch = Launch {
             nest,
-            isa,
             symbols,
             extents: SmallVec::new(),
-            scalars: SmallVec::new(),
-            operands: operands.iter().map(Memory::of).collect(),
-            results: views.map(Memory::of).collect(),
+            operands: operands.iter().map(Layout::of).collect(),
+            results: results.iter().map(|r| Layout::of(r.as_view())).collect(),
         };
         for (operand, view) in nest.operands().iter().zip(operands) {
             same_dtype(KERNEL, "an operand", operand.dtype, view.dtype())?;
@@ -90,7 +90,6 @@ impl<'a> Launch<'a> {
         if let Some(extent) = launch.extents.iter().find(|e| **e < 0) {
             return Err(KernelError::argument(KERNEL, format!("an axis has extent {extent}")));
         }
-        launch.scalars = launch.launch_scalars(numbers, &count)?;
         launch.check_loads()?;
         Ok(launch)
     }
@@ -107,20 +106,13 @@ impl<'a> Launch<'a> {
         exprs.iter().map(|&e| self.number(e)).collect()
     }
 
-    fn launch_scalars(
-        &self,
-        numbers: &[Scalar],
-        count: &dyn Fn(&'static str, usize, usize) -> Result<()>,
-    ) -> Result<SmallVec<[Scalar; 4]>> {
-        let scalars = self.nest.scalars();
-        let is_number = |s: &&LaunchScalar| matches!(s, LaunchScalar::Number(_));
-        count("numbers", scalars.iter().filter(is_number).count(), numbers.len())?;
-        let mut given = numbers.iter();
-        let mut value = |scalar: &LaunchScalar| match scalar {
+    /// The launch scalars, with 0 in the place of each number.
+    pub fn scalars(&self) -> Result<SmallVec<[Scalar; 4]>> {
+        let value = |scalar: &LaunchScalar| match scalar {
             LaunchScalar::Size(e) => self.number(*e).map(Scalar::Int),
-            LaunchScalar::Number(_) => Ok(given.next().copied().unwrap_or(Scalar::Int(0))),
+            LaunchScalar::Number(_) => Ok(Scalar::Int(0)),
         };
-        scalars.iter().map(&mut value).collect()
+        self.nest.scalars().iter().map(value).collect()
     }
 
     /// Checks the loads that the extents alone do not prove to be inside their sources, and the
@@ -192,9 +184,9 @@ impl<'a> Launch<'a> {
         }
     }
 
-    /// The results that are this output of a stage.
-    pub fn results_of(&self, output: StageOutput) -> impl Iterator<Item = &Memory> + '_ {
-        let results = self.nest.results().iter().zip(&self.results);
-        results.filter(move |(r, _)| **r == output).map(|(_, memory)| memory)
+    /// The results that are this output of a stage, with their numbers.
+    pub fn results_of(&self, output: StageOutput) -> impl Iterator<Item = (usize, &Layout)> + '_ {
+        let results = self.nest.results().iter().zip(&self.results).enumerate();
+        results.filter(move |(_, (r, _))| **r == output).map(|(i, (_, layout))| (i, layout))
     }
 }

@@ -1,54 +1,47 @@
 //! Scans and sorts of lines of values.
 
-use super::fold::{Folds, Rows, division, reference, state, write};
+use super::fold::{Folds, address, division, reference, state, write};
+use super::rows::RowPlan;
 use super::stage::{PanelContext, StagePlan};
 use crate::element::{Class, Element, dispatch, from_scalar};
 use crate::error::Result;
 use crate::pointwise::frame::Failure;
 use crate::sort::order;
 use crate::thread_pool;
-use crate::view::{Ptr, numel};
-use maquette_ir::loops::AxisId;
 use maquette_ir::loops::fold::{Fold, Order, identity};
-
-/// The lines of a stage's values in a panel: their number, and their length.
-fn lines(cx: &PanelContext<'_>, plan: &StagePlan<'_>) -> (usize, usize) {
-    let sizes = cx.sizes(&plan.values[0]);
-    match sizes.split_last() {
-        Some((n, others)) => (numel(others), *n as usize),
-        None => (1, 1),
-    }
-}
+use maquette_ir::loops::{AxisId, Stage};
 
 /// Scans the lines of a stage's values. Returns the first failure.
 pub(super) fn scan(
     cx: &PanelContext<'_>,
-    plan: &StagePlan<'_>,
+    plan: &StagePlan,
+    stage: &Stage,
+    rows: &RowPlan,
     fold: &Fold,
 ) -> Result<Option<Failure>> {
-    let (count, n) = lines(cx, plan);
+    let (count, n) = (rows.count(cx), rows.n);
     if let Fold::Of { .. } = fold {
-        let reference = reference(plan, fold, Order::Sequential);
+        let reference = reference(stage, fold, Order::Sequential);
         for line in 0..count {
             let mut sum = reference.identity();
             for at in line * n..(line + 1) * n {
-                let value = state(cx, &plan.values[0], at);
+                let value = state(cx, plan, at);
                 let Ok(next) = reference.combine(&sum, &value) else {
                     return Ok(Some(division(line, n)));
                 };
                 sum = next;
                 for (x, out) in sum.iter().zip(&plan.outputs) {
-                    write(cx, out, at, one_nan(*x));
+                    write(address(cx, out), out.buffer.dtype, at, one_nan(*x));
                 }
             }
         }
         return Ok(None);
     }
-    let (values, out) = (&plan.values[0].buffers[0], &plan.outputs[0]);
+    let out = &plan.outputs[0];
     let grain = (thread_pool::GRAIN / n.max(1)).max(1);
-    dispatch!(values.dtype, T => {
-        let xs = Rows::<T>::new(cx, values, n);
-        let out = Ptr(out.base.address(cx.memory).0.cast::<T>());
+    dispatch!(out.buffer.dtype, T => {
+        let Some(xs) = rows.rows::<T>(cx) else { return Ok(None) };
+        let out = address::<T>(cx, out);
         let start: <T as Element>::Class = from_scalar::<T>(identity(fold, T::DTYPE)).load();
         thread_pool::ranges(count, grain, 1, &|from, to| {
             for line in from..to {
@@ -76,19 +69,18 @@ fn one_nan(x: maquette_ir::Scalar) -> maquette_ir::Scalar {
 /// Sorts the lines of a stage's values.
 pub(super) fn sort(
     cx: &PanelContext<'_>,
-    plan: &StagePlan<'_>,
+    plan: &StagePlan,
+    rows: &RowPlan,
     keep: AxisId,
     descending: bool,
 ) -> Result<()> {
-    let (count, n) = lines(cx, plan);
-    let kept = cx.launch.extent(keep) as usize;
+    let (count, n) = (rows.count(cx), rows.n);
+    let kept = cx.extent(keep) as usize;
     let [sorted, coords] = &plan.outputs[..] else { return Ok(()) };
-    let values = &plan.values[0].buffers[0];
     let grain = (thread_pool::GRAIN / n.max(1)).max(1);
-    dispatch!(values.dtype, T => {
-        let xs = Rows::<T>::new(cx, values, n);
-        let sorted = Ptr(sorted.base.address(cx.memory).0.cast::<T>());
-        let coords = Ptr(coords.base.address(cx.memory).0.cast::<i64>());
+    dispatch!(sorted.buffer.dtype, T => {
+        let Some(xs) = rows.rows::<T>(cx) else { return Ok(()) };
+        let (sorted, coords) = (address::<T>(cx, sorted), address::<i64>(cx, coords));
         thread_pool::ranges(count, grain, 1, &|from, to| {
             for line in from..to {
                 let row = xs.row(line);

@@ -8,8 +8,9 @@
 //!
 //! Within a panel, the expression of a stage is evaluated in blocks, as a
 //! [pointwise kernel](crate::pointwise()), with the folded axes innermost. Folds, scans and sorts
-//! then take whole rows. Everything that depends on sizes alone is found once a launch: strides,
-//! steps, and the places of results in the scratch memory of a task.
+//! take rows of these values, or of memory where an expression is a load. Everything that depends
+//! on layouts and sizes alone is found once and kept: strides, steps, and the places of results in
+//! the scratch memory of a task. A launch with a known [plan](LaunchPlan) fills in addresses.
 //!
 //! **Bits** are those of the reference evaluator with the elementary functions of this crate
 //! ([`KernelFunctions`]), for every instruction set, number of threads and layout of operands.
@@ -21,6 +22,8 @@ mod fold;
 mod functions;
 mod launch;
 mod lines;
+mod plan;
+mod rows;
 mod scatter;
 mod schedule;
 mod special;
@@ -30,29 +33,29 @@ mod tests;
 mod values;
 
 pub use functions::KernelFunctions;
+pub use plan::LaunchPlan;
 pub use special::without_specialisations;
 
-use crate::error::{KernelError, Result};
+use crate::error::Result;
 use crate::isa::Isa;
-use crate::pointwise::frame::{Failure, FailureKind};
-use crate::thread_pool;
 use crate::view::{View, ViewMut};
-use launch::Launch;
 use maquette_ir::Scalar;
-use maquette_ir::loops::{Axes, LoopNest};
-use maquette_ir::sym::SymbolId;
-use schedule::Panels;
+use maquette_ir::loops::{Axes, Index, LaunchScalar, LoopNest};
+use maquette_ir::sym::{Expr, SymbolId};
+use plan::Plans;
+use smallvec::SmallVec;
 use special::Special;
-use stage::{PanelScratch, Plan};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 pub(crate) const KERNEL: &str = "loops";
 
-/// A loop nest, prepared to be launched.
+/// A loop nest, prepared to be launched. It keeps the [plans](LaunchPlan) of its last launches.
 #[derive(Clone, Debug)]
 pub struct LoopKernel {
-    nest: LoopNest,
+    nest: Arc<LoopNest>,
     outer: Axes,
+    symbols: SmallVec<[SymbolId; 4]>,
+    plans: Plans,
     special: Option<(&'static str, Arc<dyn Special>)>,
 }
 
@@ -60,8 +63,8 @@ impl LoopKernel {
     /// Prepares a nest.
     pub fn new(nest: LoopNest) -> LoopKernel {
         let outer = schedule::outer_axes(&nest);
-        let special = special::find(&nest);
-        LoopKernel { nest, outer, special }
+        let (symbols, special) = (symbols(&nest), special::find(&nest));
+        LoopKernel { nest: Arc::new(nest), outer, symbols, plans: Plans::default(), special }
     }
 
     /// The name of the hand-tuned executor that runs the nest; `None` if the generic one does.
@@ -107,38 +110,44 @@ impl LoopKernel {
         {
             return Ok(());
         }
-        let launch = Launch::new(&self.nest, isa, symbols, operands, numbers, results)?;
-        let panels = Panels::new(&launch, &self.outer);
-        let plan = Plan::new(&launch, &panels)?;
-        let first: Mutex<Option<(usize, Failure)>> = Mutex::new(None);
-        let grain = panels.grain(&launch);
-        thread_pool::ranges(panels.count, grain, 1, &|from, to| {
-            let mut scratch = PanelScratch::new(&plan)?;
-            for index in from..to {
-                let panel = panels.panel(&launch, index);
-                if let Some(failure) = plan.run_panel(&launch, &panels, &panel, &mut scratch)? {
-                    let mut first = first.lock().unwrap_or_else(PoisonError::into_inner);
-                    *first = Some(first.map_or(failure, |first| first.min(failure)));
-                }
-            }
-            Ok(())
-        })?;
-        match first.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            None => Ok(()),
-            Some((_, failure)) => Err(self.error(failure)),
-        }
+        self.plan(symbols, operands, results)?.run(isa, operands, numbers, results)
     }
 
-    fn error(&self, failure: Failure) -> KernelError {
-        match failure.kind {
-            FailureKind::DivisionByZero => KernelError::DivisionByZero,
-            FailureKind::Index { position, dim, size } => {
-                KernelError::IndexOutOfRange { index: position, size, dim }
-            }
-            FailureKind::Assertion(message) => {
-                let message = self.nest.messages().get(message as usize).cloned();
-                KernelError::Assertion(message.unwrap_or_default())
-            }
+    /// The plan of launches with the layouts of these operands and results, and these values of
+    /// symbols. The memory is not accessed.
+    ///
+    /// # Errors
+    /// As for [`LoopKernel::run`], as far as they depend on layouts and sizes.
+    pub fn plan(
+        &self,
+        symbols: &(dyn Fn(SymbolId) -> Option<i64> + Sync),
+        operands: &[View<'_>],
+        results: &[ViewMut<'_>],
+    ) -> Result<Arc<LaunchPlan>> {
+        self.plans.find(&self.symbols, symbols, operands, results, || {
+            LaunchPlan::new(&self.nest, &self.outer, symbols, operands, results)
+        })
+    }
+}
+
+/// The symbols on which the sizes and positions of a nest depend.
+fn symbols(nest: &LoopNest) -> SmallVec<[SymbolId; 4]> {
+    let mut symbols: SmallVec<[SymbolId; 4]> = SmallVec::new();
+    let mut add = |e: Expr| symbols.extend(nest.symbols().free_symbols(e));
+    nest.axes().iter().for_each(|e| add(*e));
+    nest.operands().iter().flat_map(|o| &o.sizes).for_each(|e| add(*e));
+    for scalar in nest.scalars() {
+        if let LaunchScalar::Size(e) = scalar {
+            add(*e);
         }
     }
+    for index in nest.stages().iter().flat_map(|s| &s.loads).flat_map(|l| l.at.indices()) {
+        if let Index::Affine(affine) = index {
+            add(affine.start);
+            affine.terms.iter().for_each(|(_, stride)| add(*stride));
+        }
+    }
+    symbols.sort_unstable();
+    symbols.dedup();
+    symbols
 }

@@ -1,6 +1,5 @@
 //! Scatters: a copy of the source, into which the values are combined in row-major order.
 
-use super::access::Buffer;
 use super::fold::{element, write};
 use super::functions::KernelFunctions;
 use super::stage::{PanelContext, StagePlan};
@@ -8,7 +7,7 @@ use crate::copy::copy;
 use crate::element::Class;
 use crate::error::Result;
 use crate::pointwise::frame::{Failure, FailureKind};
-use crate::view::{ViewMut, numel};
+use crate::view::{View, ViewMut, numel};
 use maquette_ir::Scalar;
 use maquette_ir::loops::Combine;
 use maquette_ir::scalar_expr::binary;
@@ -17,15 +16,15 @@ use maquette_ir::scalar_expr::binary;
 /// it is one of the combination.
 pub(super) fn scatter(
     cx: &PanelContext<'_>,
-    plan: &StagePlan<'_>,
-    source: Option<Buffer>,
+    plan: &StagePlan,
     combine: Combine,
 ) -> Result<Option<Failure>> {
-    let ([out], Some(source)) = (&plan.outputs[..], source) else { return Ok(None) };
-    let values = &plan.values[0];
-    let sizes = cx.launch.sizes(maquette_ir::loops::Source::from(plan.id))?;
-    let points = numel(&cx.sizes(values));
-    let position = |point: usize, dim: usize| element(cx, &values.buffers[1 + dim], point).to_i64();
+    let ([out], Some((source, sizes))) = (&plan.outputs[..], &plan.into) else { return Ok(None) };
+    let (values, out) = (&plan.values[0], &out.buffer);
+    let points = numel(&cx.extents_of(&values.axes));
+    let (base, buffers) = (cx.base(out.base), &values.buffers);
+    let value = |k: usize, point| element(cx.base(buffers[k].base), buffers[k].dtype, point);
+    let position = |point: usize, dim: usize| value(1 + dim, point).to_i64();
     for point in 0..points {
         for (dim, &size) in sizes.iter().enumerate() {
             let position = position(point, dim);
@@ -37,17 +36,16 @@ pub(super) fn scatter(
     }
     // SAFETY: the source as a whole, and the output, which is this task's alone.
     unsafe {
-        let from = source.view(cx.memory, &sizes, &source.strides);
-        let to = out.base.address(cx.memory).0;
-        copy(&from, &mut ViewMut::from_raw(to, out.dtype, &sizes, &out.strides))?;
+        let from = View::from_raw(cx.base(source.base).0, source.dtype, sizes, &source.strides);
+        copy(&from, &mut ViewMut::from_raw(base.0, out.dtype, sizes, &out.strides))?;
     }
     for point in 0..points {
         let at = (0..sizes.len()).map(|dim| position(point, dim) * out.strides[dim]).sum::<i64>();
-        let (at, new) = (at as usize, element(cx, &values.buffers[0], point));
+        let (at, new) = (at as usize, value(0, point));
         let value = match combine {
             Combine::Replace => new,
             Combine::Op(op) => {
-                let old = element(cx, out, at);
+                let old = element(base, out.dtype, at);
                 match binary(op, old, new, out.dtype, &KernelFunctions) {
                     Ok(Scalar::Float(x)) => Scalar::Float(x.one_nan()),
                     Ok(x) => x,
@@ -58,7 +56,7 @@ pub(super) fn scatter(
                 }
             }
         };
-        write(cx, out, at, value);
+        write(base, out.dtype, at, value);
     }
     Ok(None)
 }

@@ -54,6 +54,8 @@ pub(super) struct Panels {
     pub fixed: usize,
     /// The iterations of the next axis in a panel; the last panel has fewer.
     pub range: i64,
+    /// The extents of the outer axes.
+    extents: Dims,
     /// The number of panels for each coordinate of the fixed axes.
     per_line: usize,
     pub count: usize,
@@ -86,14 +88,14 @@ impl Panels {
         }
         if fixed == 0 {
             let range = extents.first().copied().unwrap_or(1);
-            return Panels { outer: outer.clone(), fixed, range, per_line: 1, count: 1 };
+            return Panels { outer: outer.clone(), fixed, range, extents, per_line: 1, count: 1 };
         }
         fixed -= 1;
         let extent = extents[fixed];
         let range = (fitting / inside.max(1)).clamp(1, extent.max(1) as usize) as i64;
         let per_line = (extent as usize).div_ceil(range as usize);
         let count = extents[..fixed].iter().fold(per_line, |n, e| n * *e as usize);
-        Panels { outer: outer.clone(), fixed, range, per_line, count }
+        Panels { outer: outer.clone(), fixed, range, extents, per_line, count }
     }
 
     /// The axes of which a panel has a first coordinate: the fixed ones and the ranged one.
@@ -106,19 +108,18 @@ impl Panels {
         self.outer.get(self.fixed)
     }
 
-    /// The length of the last range of a line, if it is shorter than the others.
-    pub fn tail(&self, launch: &Launch<'_>) -> Option<i64> {
-        let extent = launch.extent(*self.ranged()?);
-        Some(extent % self.range.max(1)).filter(|tail| *tail > 0)
-    }
-
-    /// The extents of axes in a panel of the whole range.
-    pub fn sizes(&self, launch: &Launch<'_>, axes: &[AxisId]) -> Dims {
-        let size = |axis: &AxisId| match self.ranged() {
-            Some(ranged) if ranged == axis => self.range,
-            _ => launch.extent(*axis),
-        };
-        axes.iter().map(size).collect()
+    /// The extents of axes in a panel of the whole range, and in the last panel of a line. They are
+    /// equal if all panels have one length.
+    pub fn sizes(&self, launch: &Launch<'_>, axes: &[AxisId]) -> [Dims; 2] {
+        let extent = self.extents.get(self.fixed).copied().unwrap_or(1);
+        let tail = Some(extent % self.range.max(1)).filter(|tail| *tail > 0);
+        [self.range, tail.unwrap_or(self.range)].map(|range| {
+            let size = |axis: &AxisId| match self.ranged() {
+                Some(ranged) if ranged == axis => range,
+                _ => launch.extent(*axis),
+            };
+            axes.iter().map(size).collect()
+        })
     }
 
     /// The panels that a task takes at least.
@@ -130,19 +131,25 @@ impl Panels {
         (crate::thread_pool::GRAIN / (points / self.count.max(1)).max(1)).max(1)
     }
 
-    pub fn panel(&self, launch: &Launch<'_>, index: usize) -> Panel {
+    /// Panel `index`.
+    pub fn panel(&self, index: usize) -> Panel {
         let mut start: SmallVec<[i64; 4]> = SmallVec::from_elem(0, self.fixed);
         let mut line = index / self.per_line;
-        for (at, axis) in start.iter_mut().zip(&self.outer).rev() {
-            let extent = launch.extent(*axis).max(1) as usize;
+        for (at, extent) in start.iter_mut().zip(&self.extents).rev() {
+            let extent = (*extent).max(1) as usize;
             *at = (line % extent) as i64;
             line /= extent;
         }
         let first = (index % self.per_line) as i64 * self.range;
-        let extent = self.outer.get(self.fixed).map_or(1, |a| launch.extent(*a));
+        let extent = self.extents.get(self.fixed).copied().unwrap_or(1);
         if self.fixed < self.outer.len() {
             start.push(first);
         }
         Panel { start, range: self.range.min(extent - first) }
+    }
+
+    /// The index of a plan's part for a panel: 0 for one of the whole range, 1 for a shorter one.
+    pub fn part(&self, panel: &Panel) -> usize {
+        usize::from(panel.range != self.range)
     }
 }

@@ -1,54 +1,72 @@
 //! The stages of a launch: the plan of their memory, and their computation in a panel.
 
-use super::access::{Base, Buffer};
-use super::launch::{Launch, Memory};
+use super::access::{Access, Base, Buffer};
+use super::launch::{Launch, Layout};
+use super::plan::Run;
+use super::rows::{self, RowPlan};
 use super::schedule::{Panel, Panels};
-use super::values::Values;
-use super::{KERNEL, contract, fold, lines, scatter};
+use super::values::{Destination, Values};
+use super::{contract, fold, lines, scatter};
 use crate::copy::copy;
 use crate::error::Result;
 use crate::pointwise::frame::Failure;
-use crate::scratch::Scratch;
-use crate::view::{Dims, Ptr, ViewMut, contiguous, numel};
+use crate::view::{Dims, Ptr, View, ViewMut, contiguous, numel};
 use maquette_ir::DType;
-use maquette_ir::loops::{Axes, AxisId, Source, Stage, StageId, StageKind, StageOutput};
+use maquette_ir::loops::{Axes, AxisId, Load, Source, Stage, StageId, StageKind, StageOutput};
 use smallvec::{SmallVec, smallvec};
 
-/// A stage with its values and outputs.
-pub(super) struct StagePlan<'a> {
-    pub stage: &'a Stage,
-    pub id: StageId,
-    /// The values of the expression. A contraction has those of each factor.
+/// The plan of a stage.
+pub(super) struct StagePlan {
+    /// The values of the expression, unless they are read where they are. A contraction has those
+    /// of each factor.
     pub values: SmallVec<[Values; 1]>,
-    /// The outputs, with a stride for each dimension of the result.
-    pub outputs: SmallVec<[Buffer; 2]>,
+    /// The rows of a fold, scan or sort.
+    pub rows: Option<RowPlan>,
+    /// What a scatter copies: the source, and its sizes.
+    pub into: Option<(Buffer, Dims)>,
+    pub outputs: SmallVec<[Output; 2]>,
+    copies: SmallVec<[ResultCopy; 1]>,
 }
 
-/// The stages of a launch, and the bytes of scratch memory that a task needs.
-#[derive(Default)]
-pub(super) struct Plan<'a> {
-    pub stages: Vec<StagePlan<'a>>,
-    bytes: usize,
+/// An output of a stage.
+pub(super) struct Output {
+    /// The tensor, with a stride for each dimension of the result.
+    pub buffer: Buffer,
+    /// The tensor in a panel: row-major, unless the stage is a map or a contraction.
+    pub access: Access,
 }
 
-/// The scratch memory of a task.
-pub(super) struct PanelScratch(Scratch<i64>);
+/// A copy of a panel's part of an output to a result.
+struct ResultCopy {
+    from: Access,
+    to: Access,
+    dtype: DType,
+    /// The sizes, and the strides of both sides, for each part of the plan.
+    sizes: [Dims; 2],
+    strides: [Dims; 2],
+}
 
-impl PanelScratch {
-    pub fn new(plan: &Plan<'_>) -> Result<PanelScratch> {
-        Ok(PanelScratch(Scratch::new(KERNEL, plan.bytes.div_ceil(8))?))
+/// The plans of stages, as they are made.
+pub(super) struct Planner<'a> {
+    pub launch: &'a Launch<'a>,
+    pub panels: &'a Panels,
+    pub stages: Vec<StagePlan>,
+    /// The bytes of scratch memory that a task needs.
+    pub bytes: usize,
+}
+
+impl<'a> Planner<'a> {
+    pub fn new(launch: &'a Launch<'a>, panels: &'a Panels) -> Planner<'a> {
+        Planner { launch, panels, stages: Vec::new(), bytes: 0 }
     }
-}
 
-impl<'a> Plan<'a> {
-    /// Plans all stages of a launch.
-    pub fn new(launch: &Launch<'a>, panels: &Panels) -> Result<Plan<'a>> {
-        let mut plan = Plan::default();
-        for (s, stage) in launch.nest.stages().iter().enumerate() {
-            let next = plan.stage(launch, panels, StageId(s as u32), stage)?;
-            plan.stages.push(next);
+    /// Plans all stages.
+    pub fn plan(&mut self) -> Result<()> {
+        for (s, stage) in self.launch.nest.stages().iter().enumerate() {
+            let next = self.stage(StageId(s as u32), stage)?;
+            self.stages.push(next);
         }
-        Ok(plan)
+        Ok(())
     }
 
     /// Takes scratch memory for elements.
@@ -58,180 +76,208 @@ impl<'a> Plan<'a> {
         Base::Scratch(at)
     }
 
+    /// The access of a load at some axes.
+    pub fn load(&self, load: &Load, axes: &[AxisId]) -> Result<Access> {
+        let buffer = |from| self.buffer(from);
+        Access::of_load(self.launch, self.panels, &buffer, load, axes)
+    }
+
     /// The tensor that a load reads.
-    pub fn buffer(&self, launch: &Launch<'_>, from: Source) -> Option<Buffer> {
+    fn buffer(&self, from: Source) -> Option<Buffer> {
         match from {
-            Source::Operand(o) => launch.operands.get(o.index()).map(|memory| Buffer {
-                base: Base::Memory(memory.base),
-                dtype: memory.dtype,
-                strides: memory.strides.clone(),
-            }),
+            Source::Operand(o) => {
+                let Layout { dtype, strides, .. } = self.launch.operands.get(o.index())?.clone();
+                Some(Buffer { base: Base::Memory(o.index()), dtype, strides })
+            }
             Source::Stage(output) => {
-                self.stages.get(output.stage.index())?.outputs.get(output.output as usize).cloned()
+                let stage = self.stages.get(output.stage.index())?;
+                Some(stage.outputs.get(output.output as usize)?.buffer.clone())
             }
         }
     }
 
-    fn stage(
-        &mut self,
-        launch: &Launch<'a>,
-        panels: &Panels,
-        id: StageId,
-        stage: &'a Stage,
-    ) -> Result<StagePlan<'a>> {
+    /// The memory of a result.
+    fn result(&self, (result, layout): (usize, &Layout)) -> Buffer {
+        let base = Base::Memory(self.launch.operands.len() + result);
+        Buffer { base, dtype: layout.dtype, strides: layout.strides.clone() }
+    }
+
+    fn stage(&mut self, id: StageId, stage: &Stage) -> Result<StagePlan> {
         let along: Axes = match &stage.kind {
             StageKind::Reduce { along, .. } | StageKind::Contract { along } => along.clone(),
             StageKind::Scan { along, .. } | StageKind::Sort { along, .. } => smallvec![*along],
             StageKind::Map | StageKind::Scatter { .. } => Axes::new(),
         };
-        let in_panel = panels.outer.iter().skip(panels.fixed);
-        let is_kept = |a: &&AxisId| !panels.outer.contains(a) && !along.contains(a);
+        let in_panel = self.panels.outer.iter().skip(self.panels.fixed);
+        let is_kept = |a: &&AxisId| !self.panels.outer.contains(a) && !along.contains(a);
         let kept: Axes = in_panel.chain(stage.over.iter().filter(is_kept)).copied().collect();
         let axes: Axes = kept.iter().chain(&along).copied().collect();
-        let outputs = self.outputs(launch, panels, id, stage, &kept)?;
-        let expr = stage.expr.clone();
+        let (outputs, copies) = self.outputs(id, stage, &kept)?;
+        let (mut rows, mut into) = (None, None);
         let values = match &stage.kind {
             StageKind::Map => {
                 // The values are the outputs, and written in place.
-                let dims = stage.axes();
-                let places = outputs.iter().map(|o| o.access(&dims, &axes, panels)).collect();
-                smallvec![Values::new(launch, panels, self, stage, expr, axes, Some(places))?]
+                let places = outputs.iter().map(|o| o.access.clone()).collect();
+                let to = Destination::Outputs(places);
+                smallvec![Values::new(self, stage, &stage.expr, axes, to)?]
             }
-            StageKind::Contract { along } => contract::factors(launch, panels, self, stage, along)?,
-            _ => smallvec![Values::new(launch, panels, self, stage, expr, axes, None)?],
+            StageKind::Contract { along } => contract::factors(self, stage, along)?,
+            StageKind::Scatter { into: source, .. } => {
+                into = self.buffer(*source).zip(Some(self.launch.sizes(id.into())?));
+                smallvec![Values::new(self, stage, &stage.expr, axes, Destination::Scratch)?]
+            }
+            StageKind::Reduce { .. } | StageKind::Scan { .. } | StageKind::Sort { .. } => {
+                let (plan, values) = rows::plan(self, stage, &axes, kept.len())?;
+                rows = Some(plan);
+                values
+            }
         };
-        Ok(StagePlan { stage, id, values, outputs })
+        Ok(StagePlan { values, rows, into, outputs, copies })
     }
 
-    /// Places the outputs of a stage: those of a map that are results in the result, others in
-    /// scratch memory, row-major with the axes along which the stage combines last.
+    /// Places the outputs of a stage. An output that is a result is computed there if the stage can
+    /// write it. Others are in scratch memory, row-major with the axis along which the stage
+    /// combines last, and are copied to the results that they are.
     fn outputs(
         &mut self,
-        launch: &Launch<'_>,
-        panels: &Panels,
         id: StageId,
         stage: &Stage,
         kept: &[AxisId],
-    ) -> Result<SmallVec<[Buffer; 2]>> {
-        let mut outputs = SmallVec::new();
+    ) -> Result<(SmallVec<[Output; 2]>, SmallVec<[ResultCopy; 1]>)> {
+        let last = match stage.kind {
+            StageKind::Sort { keep: axis, .. } | StageKind::Scan { along: axis, .. } => Some(axis),
+            _ => None,
+        };
+        let is_scatter = matches!(stage.kind, StageKind::Scatter { .. });
+        let takes_strides = matches!(stage.kind, StageKind::Map | StageKind::Contract { .. });
+        let dims: Axes = kept.iter().copied().chain(last).collect();
+        let (axes, panels) = (stage.axes(), self.panels);
+        let sizes = match is_scatter {
+            true => self.launch.sizes(id.into()).map(|sizes| [sizes.clone(), sizes])?,
+            false => panels.sizes(self.launch, &dims),
+        };
+        let row_major = contiguous(&sizes[0]);
+        let (mut outputs, mut copies) = (SmallVec::new(), SmallVec::new());
         for (o, dtype) in stage.output_dtypes().into_iter().enumerate() {
             let output = StageOutput { stage: id, output: o as u8 };
-            let result = launch.results_of(output).next();
-            outputs.push(match (result, &stage.kind) {
-                (Some(Memory { base, strides, .. }), StageKind::Map) => {
-                    Buffer { base: Base::Memory(*base), dtype, strides: strides.clone() }
-                }
-                (_, StageKind::Scatter { .. }) => {
-                    let sizes = launch.sizes(output.into())?;
-                    let base = self.take(dtype, numel(&sizes));
-                    Buffer { base, dtype, strides: contiguous(&sizes) }
-                }
-                (_, kind) => {
-                    let last = match kind {
-                        StageKind::Sort { keep: axis, .. }
-                        | StageKind::Scan { along: axis, .. } => Some(*axis),
-                        _ => None,
-                    };
-                    let dims: Axes = kept.iter().copied().chain(last).collect();
-                    let sizes = panels.sizes(launch, &dims);
-                    let base = self.take(dtype, numel(&sizes));
-                    let row_major = Buffer { base, dtype, strides: contiguous(&sizes) };
-                    let strides = row_major.access(&dims, &stage.axes(), panels).strides;
-                    Buffer { strides, ..row_major }
-                }
+            let results: SmallVec<[Buffer; 2]> =
+                self.launch.results_of(output).map(|r| self.result(r)).collect();
+            let in_result = results.iter().position(|result| {
+                let in_order = || result.access(&axes, &dims, panels).strides == row_major;
+                !is_scatter && (takes_strides || in_order())
             });
-        }
-        Ok(outputs)
-    }
-
-    /// Computes all stages of a panel. Returns the first stage that fails, with its first failure.
-    pub fn run_panel(
-        &self,
-        launch: &Launch<'_>,
-        panels: &Panels,
-        panel: &Panel,
-        scratch: &mut PanelScratch,
-    ) -> Result<Option<(usize, Failure)>> {
-        let memory: Ptr<u8> = Ptr(scratch.0.get().as_mut_ptr().cast());
-        for (s, plan) in self.stages.iter().enumerate() {
-            for values in &plan.values {
-                if let Some(failure) = values.run(launch, panels, panel, memory)? {
-                    return Ok(Some((s, failure)));
-                }
-            }
-            let cx = PanelContext { launch, panels, panel, memory };
-            let failure = match &plan.stage.kind {
-                StageKind::Map => None,
-                StageKind::Reduce { fold, order, .. } => fold::reduce(&cx, plan, fold, *order)?,
-                StageKind::Scan { fold, .. } => lines::scan(&cx, plan, fold)?,
-                StageKind::Sort { keep, descending, .. } => {
-                    lines::sort(&cx, plan, *keep, *descending)?;
-                    None
-                }
-                StageKind::Contract { .. } => {
-                    contract::multiply(&cx, plan)?;
-                    None
-                }
-                StageKind::Scatter { into, combine } => {
-                    let source = self.buffer(launch, *into);
-                    scatter::scatter(&cx, plan, source, *combine)?
+            let buffer = match in_result {
+                Some(result) => results[result].clone(),
+                None => {
+                    let base = self.take(dtype, numel(&sizes[0]));
+                    let in_panel = Buffer { base, dtype, strides: row_major.clone() };
+                    match is_scatter {
+                        true => in_panel,
+                        false => {
+                            let strides = in_panel.access(&dims, &axes, panels).strides;
+                            Buffer { strides, ..in_panel }
+                        }
+                    }
                 }
             };
-            if let Some(failure) = failure {
-                return Ok(Some((s, failure)));
-            }
-            cx.copy_results(plan)?;
+            // The dimensions of a scatter have no axes.
+            let access = |buffer: &Buffer| match is_scatter {
+                true => buffer.whole(),
+                false => buffer.access(&axes, &dims, panels),
+            };
+            let others = results.iter().enumerate().filter(|(i, _)| Some(*i) != in_result);
+            copies.extend(others.map(|(_, result)| {
+                let (from, to) = (access(&buffer), access(result));
+                let strides = [from.strides.clone(), to.strides.clone()];
+                ResultCopy { from, to, dtype, sizes: sizes.clone(), strides }
+            }));
+            let access = access(&buffer);
+            outputs.push(Output { buffer, access });
         }
-        Ok(None)
+        Ok((outputs, copies))
     }
 }
 
 /// A panel that is being computed.
 pub(super) struct PanelContext<'a> {
-    pub launch: &'a Launch<'a>,
-    pub panels: &'a Panels,
+    pub run: &'a Run<'a>,
     pub panel: &'a Panel,
-    pub memory: Ptr<u8>,
+    /// The part of the plan for this panel.
+    pub part: usize,
+    memory: Ptr<u8>,
+}
+
+impl Run<'_> {
+    /// Computes all stages of a panel. Returns the first stage that fails, with its first failure.
+    pub fn panel(&self, panel: &Panel, memory: Ptr<u8>) -> Result<Option<(usize, Failure)>> {
+        let cx = PanelContext { run: self, panel, part: self.plan.panels.part(panel), memory };
+        for (s, (plan, stage)) in self.plan.stages.iter().zip(self.plan.nest.stages()).enumerate() {
+            if let Some(failure) = cx.stage(plan, stage)? {
+                return Ok(Some((s, failure)));
+            }
+        }
+        Ok(None)
+    }
 }
 
 impl PanelContext<'_> {
-    /// Copies the panel's part of a stage's outputs to the results that they are, unless it was
-    /// computed there.
-    fn copy_results(&self, plan: &StagePlan<'_>) -> Result<()> {
-        for (o, buffer) in plan.outputs.iter().enumerate() {
-            let output = StageOutput { stage: plan.id, output: o as u8 };
-            let is_map = matches!(plan.stage.kind, StageKind::Map);
-            for memory in self.launch.results_of(output).skip(usize::from(is_map)) {
-                let (mut sizes, mut at) = (memory.sizes.clone(), 0);
-                let mut strides = buffer.strides.clone();
-                for (dim, axis) in plan.stage.axes().iter().enumerate() {
-                    let started = self.panels.started().iter().position(|a| a == axis);
-                    let Some(started) = started else { continue };
-                    at += self.panel.start[started] * memory.strides[dim];
-                    sizes[dim] =
-                        if Some(axis) == self.panels.ranged() { self.panel.range } else { 1 };
-                    if sizes[dim] == 1 {
-                        strides[dim] = 0;
-                    }
-                }
-                let dims = plan.stage.axes();
-                let access = buffer.access(&dims, &dims, self.panels);
-                let from = access.address(self.memory, self.panel);
-                let to = at.wrapping_mul(memory.dtype.size() as i64) as isize;
-                // SAFETY: the panel's part of the output, which was computed, and of the result,
-                // which belongs to this panel alone.
-                unsafe {
-                    let from = crate::View::from_raw(from.0, buffer.dtype, &sizes, &strides);
-                    let to = memory.base.0.wrapping_offset(to);
-                    copy(&from, &mut ViewMut::from_raw(to, memory.dtype, &sizes, &memory.strides))?;
+    fn stage(&self, plan: &StagePlan, stage: &Stage) -> Result<Option<Failure>> {
+        if !plan.rows.as_ref().is_some_and(RowPlan::is_in_parts) {
+            for values in &plan.values {
+                if let Some(failure) = values.run(self)? {
+                    return Ok(Some(failure));
                 }
             }
         }
-        Ok(())
+        let failure = match (&stage.kind, &plan.rows) {
+            (StageKind::Reduce { fold, order, .. }, Some(rows)) => {
+                fold::reduce(self, plan, stage, rows, fold, *order)?
+            }
+            (StageKind::Scan { fold, .. }, Some(rows)) => {
+                lines::scan(self, plan, stage, rows, fold)?
+            }
+            (StageKind::Sort { keep, descending, .. }, Some(rows)) => {
+                lines::sort(self, plan, rows, *keep, *descending)?;
+                None
+            }
+            (StageKind::Contract { along }, _) => {
+                contract::multiply(self, plan, stage, along)?;
+                None
+            }
+            (StageKind::Scatter { combine, .. }, _) => scatter::scatter(self, plan, *combine)?,
+            _ => None,
+        };
+        if failure.is_none() {
+            plan.copies.iter().try_for_each(|copy| self.copy(copy))?;
+        }
+        Ok(failure)
     }
 
-    /// The sizes of values in this panel.
-    pub fn sizes(&self, values: &Values) -> Dims {
-        values.sizes(self.launch, self.panels, self.panel)
+    fn copy(&self, c: &ResultCopy) -> Result<()> {
+        let (sizes, [from, to]) = (&c.sizes[self.part], &c.strides);
+        // SAFETY: the panel's part of the output, which was computed, and of the result, which
+        // belongs to this panel alone.
+        unsafe {
+            let from = View::from_raw(c.from.address(self).0, c.dtype, sizes, from);
+            copy(&from, &mut ViewMut::from_raw(c.to.address(self).0, c.dtype, sizes, to))
+        }
+    }
+
+    /// The address of a base.
+    pub fn base(&self, base: Base) -> Ptr<u8> {
+        match base {
+            Base::Memory(at) => self.run.addresses[at],
+            Base::Scratch(at) => Ptr(self.memory.0.wrapping_add(at)),
+        }
+    }
+
+    /// The extent of an axis.
+    pub fn extent(&self, axis: AxisId) -> i64 {
+        self.run.plan.extents.get(axis.index()).copied().unwrap_or(0)
+    }
+
+    /// The extents of some axes.
+    pub fn extents_of(&self, axes: &[AxisId]) -> Dims {
+        axes.iter().map(|a| self.extent(*a)).collect()
     }
 }

@@ -1,9 +1,7 @@
 //! The values of an expression at all points of a panel.
 
-use super::access::{Access, Buffer};
-use super::launch::Launch;
-use super::schedule::{Panel, Panels};
-use super::stage::Plan;
+use super::access::{Access, Base, Buffer};
+use super::stage::{PanelContext, Planner};
 use crate::error::Result;
 use crate::pointwise::frame::Failure;
 use crate::pointwise::place::{ComputedDim, Place};
@@ -13,52 +11,67 @@ use maquette_ir::loops::{Axes, AxisId, Stage};
 use maquette_ir::scalar_expr::{Op, ScalarExpr};
 use smallvec::SmallVec;
 
+/// Where the values of an expression are written.
+pub(super) enum Destination {
+    /// To these tensors, which are accessed at the same axes.
+    Outputs(SmallVec<[Access; 2]>),
+    /// To scratch memory, row-major.
+    Scratch,
+    /// In row-major order to the memory that each call of [`Values::run_part`] is given.
+    Parts,
+}
+
 /// An expression of a stage, evaluated at all points of some axes.
 pub(super) struct Values {
-    expr: ScalarExpr,
     /// The axes: those of the panel first.
     pub axes: Axes,
     loads: SmallVec<[Access; 2]>,
-    computed: SmallVec<[SmallVec<[ComputedDim; 2]>; 2]>,
     outputs: SmallVec<[Access; 2]>,
-    /// The values in scratch memory, row-major, unless they were given another place.
+    computed: SmallVec<[SmallVec<[ComputedDim; 2]>; 2]>,
+    /// The values in scratch memory, row-major, if they are written there.
     pub buffers: SmallVec<[Buffer; 2]>,
-    coords: SmallVec<[u32; 4]>,
-    /// Row-major strides of the stage's points, along the axes and along those that a panel starts.
-    index: (Dims, SmallVec<[i64; 4]>),
-    /// For a panel of the whole range, and for the last one of a line.
+    /// The coordinates that the expression has, by their places in what a panel starts.
+    coords: SmallVec<[Option<usize>; 4]>,
+    /// Row-major strides of the stage's points along the axes that a panel starts.
+    index: SmallVec<[i64; 4]>,
+    /// For each part of the plan.
     evaluations: [Option<Evaluation>; 2],
+    has_one_part: bool,
 }
 
 impl Values {
-    /// Plans the evaluation. The values are written to `places`, which are accesses at the same
-    /// axes, or else to scratch memory in row-major order.
+    /// Plans the evaluation.
     pub fn new(
-        launch: &Launch<'_>,
-        panels: &Panels,
-        plan: &mut Plan<'_>,
+        planner: &mut Planner<'_>,
         stage: &Stage,
-        expr: ScalarExpr,
+        expr: &ScalarExpr,
         axes: Axes,
-        places: Option<SmallVec<[Access; 2]>>,
+        to: Destination,
     ) -> Result<Values> {
+        let (launch, panels) = (planner.launch, planner.panels);
         let sizes = panels.sizes(launch, &axes);
-        let mut buffers = SmallVec::new();
-        let outputs = match places {
-            Some(places) => places,
-            None => {
-                let (strides, n) = (contiguous(&sizes), numel(&sizes));
+        let strides = contiguous(&sizes[0]);
+        let mut buffers: SmallVec<[Buffer; 2]> = SmallVec::new();
+        let outputs = match to {
+            Destination::Outputs(outputs) => outputs,
+            Destination::Scratch => {
+                let n = numel(&sizes[0]);
                 for dtype in expr.output_dtypes() {
-                    let base = plan.take(dtype, n);
+                    let base = planner.take(dtype, n);
                     buffers.push(Buffer { base, dtype, strides: strides.clone() });
                 }
-                buffers.iter().map(|b: &Buffer| b.access(&axes, &axes, panels)).collect()
+                buffers.iter().map(|b| b.access(&axes, &axes, panels)).collect()
+            }
+            Destination::Parts => {
+                let base = Base::Scratch(0);
+                let row_major = |dtype| Buffer { base, dtype, strides: strides.clone() };
+                let buffers = expr.output_dtypes().map(row_major);
+                buffers.map(|b| b.access(&axes, &axes, panels)).collect()
             }
         };
         let mut loads: SmallVec<[Access; 2]> = SmallVec::new();
         for load in &stage.loads {
-            let buffer = |from| plan.buffer(launch, from);
-            loads.push(Access::of_load(launch, panels, &buffer, load, &axes)?);
+            loads.push(planner.load(load, &axes)?);
         }
         let coords = expr.instrs().iter().filter_map(|i| match i.op {
             Op::Coord(axis) => Some(axis),
@@ -70,77 +83,87 @@ impl Values {
         let row_major = contiguous(&launch.extents_of(&stage.over));
         let index_stride =
             |axis: &AxisId| stage.over.iter().position(|a| a == axis).map_or(0, |d| row_major[d]);
-        let index = (
-            axes.iter().map(index_stride).collect(),
-            panels.started().iter().map(index_stride).collect(),
-        );
-        let computed = loads.iter().map(|l| l.computed.clone()).collect();
-        let evaluations = [None, None];
-        let mut values =
-            Values { expr, axes, loads, computed, outputs, buffers, coords, index, evaluations };
-        values.evaluations[0] = values.evaluation(&sizes)?;
-        if let Some(tail) = panels.tail(launch) {
-            let mut sizes = sizes;
-            for (size, axis) in sizes.iter_mut().zip(&values.axes) {
-                if Some(axis) == panels.ranged() {
-                    *size = tail;
-                }
-            }
-            values.evaluations[1] = values.evaluation(&sizes)?;
+        let started = |axis: &u32| panels.started().iter().position(|a| *a == AxisId(*axis));
+        let mut values = Values {
+            computed: loads.iter().map(|l| l.computed.clone()).collect(),
+            loads,
+            outputs,
+            buffers,
+            coords: coords.iter().map(started).collect(),
+            index: panels.started().iter().map(index_stride).collect(),
+            evaluations: [None, None],
+            has_one_part: sizes[0] == sizes[1],
+            axes,
+        };
+        let index: Dims = values.axes.iter().map(index_stride).collect();
+        values.evaluations[0] = values.evaluation(expr, &coords, &index, &sizes[0])?;
+        if !values.has_one_part {
+            values.evaluations[1] = values.evaluation(expr, &coords, &index, &sizes[1])?;
         }
         Ok(values)
     }
 
-    fn evaluation(&self, sizes: &[i64]) -> Result<Option<Evaluation>> {
-        let along = |axis: u32| -> Dims {
-            self.axes.iter().map(|a| i64::from(*a == AxisId(axis))).collect()
+    fn evaluation(
+        &self,
+        expr: &ScalarExpr,
+        coords: &[u32],
+        index: &[i64],
+        sizes: &[i64],
+    ) -> Result<Option<Evaluation>> {
+        let along = |axis: &u32| -> Dims {
+            self.axes.iter().map(|a| i64::from(*a == AxisId(*axis))).collect()
         };
-        let coords: SmallVec<[Dims; 4]> = self.coords.iter().map(|a| along(*a)).collect();
+        let along: SmallVec<[Dims; 4]> = coords.iter().map(along).collect();
         let accesses = self.loads.iter().chain(&self.outputs).map(|a| &a.strides[..]);
-        let places = coords.iter().map(|c| &c[..]).chain([&self.index.0[..]]);
+        let places = along.iter().map(|c| &c[..]).chain([index]);
         let strides: SmallVec<[&[i64]; 8]> = accesses.chain(places).collect();
-        let coords = Some(&self.coords[..]);
+        let coords = Some(coords);
         let operands =
             Operands { sizes, strides: &strides, overlap: false, in_place: None, coords };
-        Evaluation::new(&self.expr, &operands)
+        Evaluation::new(expr, &operands)
+    }
+
+    fn part(&self, cx: &PanelContext<'_>) -> Option<&Evaluation> {
+        let part = if self.has_one_part { 0 } else { cx.part };
+        self.evaluations[part].as_ref()
+    }
+
+    /// The addresses of the operands of the evaluation.
+    fn bases(&self, cx: &PanelContext<'_>) -> SmallVec<[Ptr<u8>; 8]> {
+        let number = |n: i64| Ptr(std::ptr::without_provenance_mut(n as usize));
+        let first = |at: &Option<usize>| at.map_or(0, |i| cx.panel.start[i]);
+        let index = self.index.iter().zip(&cx.panel.start).map(|(stride, start)| stride * start);
+        let mut bases = SmallVec::new();
+        bases.extend(self.loads.iter().chain(&self.outputs).map(|a| a.address(cx)));
+        bases.extend(self.coords.iter().map(first).map(number));
+        bases.push(number(index.sum()));
+        bases
+    }
+
+    fn place<'a>(&'a self, cx: &PanelContext<'a>) -> Place<'a> {
+        let index_operand = self.loads.len() + self.outputs.len() + self.coords.len();
+        Place { scalars: cx.run.scalars, computed: &self.computed, index_operand }
     }
 
     /// Evaluates the expression at all points of a panel. Returns the first failure.
-    pub fn run(
-        &self,
-        launch: &Launch<'_>,
-        panels: &Panels,
-        panel: &Panel,
-        scratch: Ptr<u8>,
-    ) -> Result<Option<Failure>> {
-        let which = usize::from(panel.range != panels.range);
-        let Some(evaluation) = &self.evaluations[which] else { return Ok(None) };
-        let number = |n: i64| Ptr(std::ptr::without_provenance_mut(n as usize));
-        let first = |axis: &u32| {
-            let started = panels.started().iter().position(|a| *a == AxisId(*axis));
-            started.and_then(|i| panel.start.get(i)).copied().unwrap_or(0)
-        };
-        let index = self.index.1.iter().zip(&panel.start).map(|(stride, start)| stride * start);
-        let accesses = self.loads.iter().chain(&self.outputs);
-        let bases: SmallVec<[Ptr<u8>; 8]> = accesses
-            .map(|a| a.address(scratch, panel))
-            .chain(self.coords.iter().map(first).map(number))
-            .chain([number(index.sum())])
-            .collect();
-        let place = Place {
-            scalars: &launch.scalars,
-            computed: &self.computed,
-            index_operand: bases.len() - 1,
-        };
-        evaluation.run(launch.isa, &bases, Some(&place))
+    pub fn run(&self, cx: &PanelContext<'_>) -> Result<Option<Failure>> {
+        let Some(evaluation) = self.part(cx) else { return Ok(None) };
+        evaluation.run(cx.run.isa, &self.bases(cx), Some(&self.place(cx)))
     }
 
-    /// The sizes of the values in a panel.
-    pub fn sizes(&self, launch: &Launch<'_>, panels: &Panels, panel: &Panel) -> Dims {
-        let size = |axis: &AxisId| match panels.ranged() {
-            Some(ranged) if ranged == axis => panel.range,
-            _ => launch.extent(*axis),
-        };
-        self.axes.iter().map(size).collect()
+    /// Evaluates the values `from..to` of a panel, in row-major order, into `out`, the address of
+    /// value `from`. Returns the first failure.
+    pub fn run_part(
+        &self,
+        cx: &PanelContext<'_>,
+        from: usize,
+        to: usize,
+        out: Ptr<u8>,
+    ) -> Option<Failure> {
+        let evaluation = self.part(cx)?;
+        let mut bases = self.bases(cx);
+        let k = self.loads.len();
+        bases[k] = Ptr(out.0.wrapping_sub(from * self.outputs[0].size()));
+        evaluation.range(cx.run.isa, &bases, Some(&self.place(cx)), from, to)
     }
 }

@@ -1,10 +1,14 @@
 //! Compiles an expression for one operand layout into the steps that run on each block.
 //!
 //! A single forward pass selects a loop for each instruction and allocates scratch blocks to
-//! registers by linear scan: a block is free again after the last use of its register. Values that
-//! do not depend on the element (constants, inputs of stride 0) are computed once per thread.
-//! Inputs are loaded at their first use.
+//! registers by linear scan: a block is free again after the last use of its register. Inputs are
+//! loaded at their first use.
+//!
+//! A value that does not depend on the element (constants, inputs of stride 0) is computed once a
+//! call, and one that does not depend on the element of a row once a row: its [`Level`]. Steps that
+//! take such a value as a scalar read its first element alone. If all do, it has no other element.
 
+use super::broadcast;
 use super::frame::Location;
 use super::place::{self, ReadStep};
 use super::steps::{self, Kind, Step, StepFn, class_of};
@@ -18,10 +22,23 @@ use smallvec::{SmallVec, smallvec};
 pub(crate) enum InputMode {
     /// A single element, broadcast to the whole output.
     Uniform,
+    /// A single element for each row.
+    Row,
     /// In place: the dtype is a class and each block is contiguous.
     Direct,
     /// Loaded into scratch, with conversion or strided access.
     Gather,
+}
+
+/// How often a value is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Level {
+    /// Once a call, on each thread.
+    Once,
+    /// Once a row.
+    Row,
+    /// For each block.
+    Each,
 }
 
 /// The properties of the operand layout that determine the steps.
@@ -35,16 +52,20 @@ pub(crate) struct OperandLayout<'a> {
     /// The only input that overlaps the only output, if both occupy the same memory and are
     /// accessed in place.
     pub in_place: Option<usize>,
-    /// In a loop nest: the axes whose coordinates are operands behind the outputs.
-    pub coords: Option<&'a [u32]>,
+    /// In a loop nest: the axes whose coordinates are operands behind the outputs, with their
+    /// levels.
+    pub coords: Option<&'a [(u32, Level)]>,
 }
 
-/// The steps to run once per thread and once per block, and the number of scratch blocks of each
-/// class.
+/// The steps of each [`Level`], and the number of scratch blocks of each class.
 #[derive(Default)]
 pub(crate) struct CompiledSteps {
     pub once: SmallVec<[Step; 2]>,
+    pub row: SmallVec<[Step; 2]>,
     pub each: SmallVec<[Step; 4]>,
+    /// Whether the values of [`Level::Once`] and [`Level::Row`] fill blocks. Otherwise they have
+    /// one element.
+    pub fills: [bool; 2],
     pub blocks: [usize; 4],
     /// The reads at computed positions, which their steps refer to.
     pub reads: Vec<ReadStep>,
@@ -55,7 +76,7 @@ struct StepCompiler<'a> {
     shape: &'a OperandLayout<'a>,
     steps: CompiledSteps,
     locations: SmallVec<[Option<Location>; 8]>,
-    uniform: SmallVec<[bool; 8]>,
+    levels: SmallVec<[Level; 8]>,
     last_use: SmallVec<[usize; 8]>,
     free: [SmallVec<[u16; 4]>; 4],
     /// The output operand that a register is computed into directly.
@@ -66,17 +87,13 @@ struct StepCompiler<'a> {
 
 /// Compiles the expression's steps for one layout.
 pub(crate) fn compile(expr: &ScalarExpr, shape: &OperandLayout<'_>) -> Result<CompiledSteps> {
-    if let Some(instr) = expr.instrs().iter().find(|i| !i.op.is_pure()) {
-        let message = format!("`{}` needs a loop nest", instr.op.name());
-        return Err(KernelError::argument("pointwise", message));
-    }
     let n = expr.instrs().len();
     let mut p = StepCompiler {
         expr,
         shape,
         steps: CompiledSteps::default(),
         locations: smallvec![None; n],
-        uniform: smallvec![false; n],
+        levels: smallvec![Level::Each; n],
         last_use: smallvec![0; n],
         free: Default::default(),
         target: smallvec![None; n],
@@ -84,18 +101,26 @@ pub(crate) fn compile(expr: &ScalarExpr, shape: &OperandLayout<'_>) -> Result<Co
     };
     for (i, instr) in expr.instrs().iter().enumerate() {
         instr.op.operands().for_each(|r| p.last_use[r.index()] = i);
-        p.uniform[i] = match instr.op {
-            Op::Input(k) => shape.inputs[k as usize] == InputMode::Uniform,
-            Op::Const(_) | Op::Launch(_) => true,
+        p.levels[i] = match instr.op {
+            Op::Input(k) => match shape.inputs[k as usize] {
+                InputMode::Uniform => Level::Once,
+                InputMode::Row => Level::Row,
+                InputMode::Direct | InputMode::Gather => Level::Each,
+            },
+            Op::Const(_) | Op::Launch(_) => Level::Once,
+            Op::Coord(axis) => {
+                let known = shape.coords.and_then(|c| c.iter().find(|(a, _)| *a == axis));
+                known.map_or(Level::Each, |(_, level)| *level)
+            }
             // A failure has an element, and a read depends on one.
-            Op::Coord(_) | Op::Read(_) | Op::Assert(..) => false,
-            op => op.operands().all(|r| p.uniform[r.index()]),
+            Op::Read(_) | Op::Assert(..) => Level::Each,
+            op => op.operands().map(|r| p.levels[r.index()]).max().unwrap_or(Level::Once),
         };
     }
     for (j, r) in expr.outputs().iter().enumerate() {
         p.last_use[r.index()] = usize::MAX;
-        let computed =
-            !matches!(expr.instrs()[r.index()].op, Op::Input(_)) && !p.uniform[r.index()];
+        let computed = !matches!(expr.instrs()[r.index()].op, Op::Input(_))
+            && p.levels[r.index()] == Level::Each;
         if computed && shape.outputs[j] && !shape.overlap && p.target[r.index()].is_none() {
             p.target[r.index()] = u16::try_from(shape.inputs.len() + j).ok();
         }
@@ -139,6 +164,7 @@ impl StepCompiler<'_> {
                 continue;
             }
             let src = self.read(*r)?;
+            self.fill(*r);
             let step = Step {
                 operand,
                 in_memory: true,
@@ -165,15 +191,15 @@ impl StepCompiler<'_> {
         let location = match self.shape.inputs[k as usize] {
             InputMode::Direct if !kept => Location::Direct(k as u16),
             access => {
-                let uniform = access == InputMode::Uniform;
-                let location = self.scratch(class_of(instr.dtype), uniform)?;
-                let run = if uniform {
-                    steps::splat_input_fn(instr.dtype)
-                } else {
-                    steps::load_fn(instr.dtype)
+                let level = self.levels[r.index()];
+                let location = self.scratch(class_of(instr.dtype), level)?;
+                let run = match access {
+                    InputMode::Uniform => steps::splat_input_fn(instr.dtype),
+                    InputMode::Row => steps::splat_row_fn(instr.dtype),
+                    InputMode::Direct | InputMode::Gather => steps::load_fn(instr.dtype),
                 };
                 self.emit(
-                    uniform,
+                    level,
                     Step {
                         operand: k as u16,
                         in_memory: true,
@@ -187,11 +213,37 @@ impl StepCompiler<'_> {
         Ok(location)
     }
 
-    /// Allocates a scratch block. A value computed `once` gets a block of its own, because a block
-    /// that is rewritten in each round would lose the value.
-    fn scratch(&mut self, class: Kind, once: bool) -> Result<Location> {
+    /// Notes that a step reads a register's value as a block.
+    fn fill(&mut self, r: Reg) {
+        match self.levels[r.index()] {
+            Level::Once => self.steps.fills[0] = true,
+            // A value of a row can be computed from values of the call.
+            Level::Row => self.steps.fills = [true; 2],
+            Level::Each => {}
+        }
+    }
+
+    /// The operand of an instruction that its step takes as a scalar.
+    fn scalar_operand(&self, r: Reg) -> Option<usize> {
+        let instr = self.expr.instrs()[r.index()];
+        let Op::Binary(op, a, b) = instr.op else { return None };
+        if self.in_place_op.is_some_and(|(of, _)| of == r) || !broadcast::is_known(op, instr.dtype)
+        {
+            return None;
+        }
+        match [a, b].map(|x| self.levels[x.index()] == Level::Each) {
+            [false, true] => Some(0),
+            [true, false] => Some(1),
+            _ => None,
+        }
+    }
+
+    /// Allocates a scratch block. A value that outlives a block of elements gets one of its own.
+    fn scratch(&mut self, class: Kind, level: Level) -> Result<Location> {
         let c = class as usize;
-        if !once && let Some(i) = self.free[c].pop() {
+        if level == Level::Each
+            && let Some(i) = self.free[c].pop()
+        {
             return Ok(Location::Scratch(i));
         }
         let i = u16::try_from(self.steps.blocks[c]).map_err(|_| {
@@ -204,15 +256,19 @@ impl StepCompiler<'_> {
         Ok(Location::Scratch(i))
     }
 
-    fn emit(&mut self, once: bool, s: Step) {
-        if once { self.steps.once.push(s) } else { self.steps.each.push(s) }
+    fn emit(&mut self, level: Level, s: Step) {
+        match level {
+            Level::Once => self.steps.once.push(s),
+            Level::Row => self.steps.row.push(s),
+            Level::Each => self.steps.each.push(s),
+        }
     }
 
     /// Frees a register's scratch block after its last use, unless the value must survive for later
     /// blocks.
     fn release(&mut self, r: Reg, at: usize) {
-        if let (Some(Location::Scratch(i)), false) =
-            (self.locations[r.index()], self.uniform[r.index()])
+        if let (Some(Location::Scratch(i)), Level::Each) =
+            (self.locations[r.index()], self.levels[r.index()])
             && self.last_use[r.index()] == at
         {
             self.last_use[r.index()] = usize::MAX;
@@ -226,7 +282,7 @@ impl StepCompiler<'_> {
         let number = match (op, self.shape.coords) {
             (op, _) if op.is_pure() => Some(0),
             (Op::Coord(axis), Some(coords)) => {
-                let known = coords.iter().position(|a| *a == axis);
+                let known = coords.iter().position(|(a, _)| *a == axis);
                 known.map(|at| self.shape.inputs.len() + self.shape.outputs.len() + at)
             }
             (Op::Launch(k) | Op::Assert(_, k), Some(_)) => Some(k as usize),
@@ -240,32 +296,45 @@ impl StepCompiler<'_> {
 
     fn compute(&mut self, r: Reg) -> Result<()> {
         let (i, instr) = (r.index(), self.expr.instrs()[r.index()]);
-        let once = self.uniform[i];
+        let level = self.levels[i];
         let mut src = [Location::Scratch(0); 3];
+        let scalar = self.scalar_operand(r);
         if let Op::Read(read) = instr.op {
-            let locate = |p: &mut Self, r: Reg| p.read(r);
-            let read = ReadStep::new(&read, |r| locate(self, r))?;
+            let read = ReadStep::new(&read, |r| {
+                self.fill(r);
+                self.read(r)
+            })?;
             self.steps.reads.push(read);
         } else {
             for (k, a) in instr.op.operands().enumerate() {
                 src[k] = self.read(a)?;
+                if level == Level::Each && scalar != Some(k) {
+                    self.fill(a);
+                }
             }
         }
         let operand_dtype = instr.op.operands().next().map_or(instr.dtype, |a| self.expr.dtype(a));
         let rounds = rounds(instr.op, instr.dtype);
         let final_location = |p: &mut Self| match p.target[i] {
             Some(k) => Ok(Location::Direct(k)),
-            None => p.scratch(class_of(instr.dtype), once),
+            None => p.scratch(class_of(instr.dtype), level),
         };
         if divides(instr.op) && instr.dtype.is_int() {
-            self.emit(once, Step { instr: r.0, ..step(steps::check_divisor, src[1], [src[1]; 3]) });
+            self.emit(
+                level,
+                Step { instr: r.0, ..step(steps::check_divisor, src[1], [src[1]; 3]) },
+            );
         }
-        let mut dst =
-            if rounds { self.scratch(class_of(instr.dtype), once)? } else { final_location(self)? };
+        let mut dst = if rounds {
+            self.scratch(class_of(instr.dtype), level)?
+        } else {
+            final_location(self)?
+        };
         let run = self
             .in_place_op
             .filter(|(of, _)| *of == r)
             .map(|(_, run)| run)
+            .or_else(|| scalar.and_then(|k| broadcast::step_fn(instr.op, instr.dtype, k)))
             .or_else(|| step_fn(instr.op, operand_dtype, instr.dtype));
         let run = run.ok_or_else(|| {
             KernelError::argument(
@@ -275,11 +344,11 @@ impl StepCompiler<'_> {
         })?;
         let value = if let Op::Const(c) = instr.op { c } else { Scalar::Int(0) };
         let operand = self.place_operand(instr.op)?;
-        self.emit(once, Step { value, operand, instr: r.0, ..step(run, dst, src) });
+        self.emit(level, Step { value, operand, instr: r.0, ..step(run, dst, src) });
         if rounds {
             let rounded = final_location(self)?;
-            self.emit(once, step(steps::cast_fn(instr.dtype, instr.dtype), rounded, [dst; 3]));
-            if let (Location::Scratch(s), false) = (dst, once) {
+            self.emit(level, step(steps::cast_fn(instr.dtype, instr.dtype), rounded, [dst; 3]));
+            if let (Location::Scratch(s), Level::Each) = (dst, level) {
                 self.free[class_of(instr.dtype) as usize].push(s);
             }
             dst = rounded;

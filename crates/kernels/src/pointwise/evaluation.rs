@@ -1,6 +1,6 @@
 //! An expression over strided operands, compiled and ready to run on them in blocks.
 
-use super::compile::{self, CompiledSteps, InputMode, OperandLayout};
+use super::compile::{self, CompiledSteps, InputMode, Level, OperandLayout};
 use super::frame::{BLOCK, Failure, Frame};
 use super::place::Place;
 use super::steps::Context;
@@ -8,16 +8,16 @@ use crate::error::Result;
 use crate::isa::Isa;
 use crate::layout::Loops;
 use crate::thread_pool;
-use crate::view::Ptr;
+use crate::view::{Ptr, contiguous};
 use maquette_ir::DType;
 use maquette_ir::scalar_expr::ScalarExpr;
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::sync::{Mutex, PoisonError};
 
-/// Inner dimensions of at least this length are split into blocks row by row; shorter rows are
-/// gathered, several to a block.
-const LONG_ROW: usize = 256;
+/// Inner dimensions of at least this length are split into blocks row by row. Blocks have several
+/// shorter rows, and only operands in the order of the loops are used in place.
+const LONG_ROW: usize = 128;
 
 thread_local! {
     /// The thread's scratch blocks, reused between calls.
@@ -42,10 +42,23 @@ pub(crate) struct Operands<'a> {
 pub(crate) struct Evaluation {
     loops: Loops,
     steps: CompiledSteps,
-    sizes_of: SmallVec<[usize; 4]>,
-    is_direct: SmallVec<[bool; 4]>,
-    rows: bool,
+    placed: SmallVec<[Placed; 4]>,
+    /// The number of inputs and outputs.
+    operands: usize,
+    /// The elements that are evaluated block after block: a row of the loops, or all.
+    row: usize,
     numel: usize,
+}
+
+/// An operand whose address a frame has.
+struct Placed {
+    operand: u16,
+    /// The bytes of an element.
+    size: i64,
+    /// The elements from row to row, where the loops have at most two dimensions.
+    row_stride: Option<i64>,
+    /// The bytes from element to element in a row.
+    step: usize,
 }
 
 impl Evaluation {
@@ -66,29 +79,62 @@ impl Evaluation {
         }
         loops.strides[..n_in + n_out].rotate_left(n_out);
 
-        let rows = loops.inner_size() >= LONG_ROW || loops.sizes.len() == 1;
-        let direct = |k: usize, d: DType| {
-            rows && loops.inner_stride(k) == 1
-                && matches!(d, DType::F32 | DType::F64 | DType::I64 | DType::Bool)
-        };
+        let rank = loops.sizes.len();
+        let rows = loops.inner_size() >= LONG_ROW || rank == 1;
+        let row_major = contiguous(&loops.sizes);
         let dtypes: SmallVec<[DType; 8]> =
             expr.inputs().iter().copied().chain(expr.output_dtypes()).collect();
+        let direct = |k: usize| {
+            let in_order = match rows {
+                true => loops.inner_stride(k) == 1,
+                false => loops.strides[k] == row_major,
+            };
+            in_order && matches!(dtypes[k], DType::F32 | DType::F64 | DType::I64 | DType::Bool)
+        };
         let access: SmallVec<[InputMode; 4]> = (0..n_in)
             .map(|k| match loops.strides[k].iter().all(|s| *s == 0) {
                 true => InputMode::Uniform,
-                false if direct(k, dtypes[k]) => InputMode::Direct,
+                false if rows && loops.inner_stride(k) == 0 => InputMode::Row,
+                false if direct(k) => InputMode::Direct,
                 false => InputMode::Gather,
             })
             .collect();
-        let direct_out: SmallVec<[bool; 4]> =
-            (n_in..n_in + n_out).map(|k| direct(k, dtypes[k])).collect();
+        let direct_out: SmallVec<[bool; 4]> = (n_in..n_in + n_out).map(direct).collect();
         let in_place = in_place.filter(|&k| access[k] == InputMode::Direct && direct_out[0]);
-        let layout =
-            OperandLayout { inputs: &access, outputs: &direct_out, overlap, in_place, coords };
+        let level = |(axis, k): (&u32, usize)| {
+            let in_row = rows && loops.inner_stride(k) == 0;
+            (*axis, if in_row { Level::Row } else { Level::Each })
+        };
+        let coords: Option<SmallVec<[(u32, Level); 4]>> =
+            coords.map(|axes| axes.iter().zip(n_in + n_out..).map(level).collect());
+        let layout = OperandLayout {
+            inputs: &access,
+            outputs: &direct_out,
+            overlap,
+            in_place,
+            coords: coords.as_deref(),
+        };
         let steps = compile::compile(expr, &layout)?;
-        let sizes_of = dtypes.iter().map(|d| d.size()).collect();
-        let is_direct = access.iter().map(|a| *a == InputMode::Direct).chain(direct_out).collect();
-        Ok(Some(Evaluation { loops, steps, sizes_of, is_direct, rows, numel }))
+        let placed = |k: usize| {
+            let in_row = access.get(k) == Some(&InputMode::Row);
+            let is_direct = match k < n_in {
+                true => access[k] == InputMode::Direct,
+                false => direct_out[k - n_in],
+            };
+            let row_stride = match &loops.strides[k][..] {
+                _ if !rows => Some(0),
+                [_] => Some(0),
+                [outer, _] => Some(*outer),
+                _ => None,
+            };
+            let size = dtypes[k].size();
+            let step = if in_row { 0 } else { size };
+            let placed = Placed { operand: k as u16, size: size as i64, row_stride, step };
+            (is_direct || in_row).then_some(placed)
+        };
+        let placed = (0..n_in + n_out).filter_map(placed).collect();
+        let row = if rows { loops.inner_size() } else { numel };
+        Ok(Some(Evaluation { loops, steps, placed, operands: n_in + n_out, row, numel }))
     }
 
     /// Evaluates every element, on the thread pool if there are many. `bases` are the addresses of
@@ -99,38 +145,63 @@ impl Evaluation {
         bases: &[Ptr<u8>],
         place: Option<&Place<'_>>,
     ) -> Result<Option<Failure>> {
-        let cx = Context { isa, loops: &self.loops, bases, reads: &self.steps.reads, place };
-        let row = if self.rows { self.loops.inner_size() } else { self.numel };
-        let (per_row, rows) = (row.div_ceil(BLOCK), self.numel / row);
+        if self.numel <= thread_pool::GRAIN {
+            return Ok(self.range(isa, bases, place, 0, self.numel));
+        }
         let first = FirstFailure::default();
-        thread_pool::ranges(
-            per_row * rows,
-            thread_pool::GRAIN / BLOCK.min(row),
-            1,
-            &|from, to| {
-                first.add(self.blocks(&cx, from, to, row, per_row));
-                Ok(())
-            },
-        )?;
+        thread_pool::ranges(self.numel, thread_pool::GRAIN, BLOCK, &|from, to| {
+            first.add(self.range(isa, bases, place, from, to));
+            Ok(())
+        })?;
         Ok(first.get())
     }
 
-    /// Runs blocks `from..to`.
-    fn blocks(
+    /// Evaluates the elements `from..to`, in the order of the loops, on this thread.
+    pub fn range(
         &self,
-        cx: &Context<'_>,
+        isa: Isa,
+        bases: &[Ptr<u8>],
+        place: Option<&Place<'_>>,
         from: usize,
         to: usize,
-        row: usize,
-        per_row: usize,
     ) -> Option<Failure> {
-        run_blocks(&self.steps, cx, self.is_direct.len(), from..to, row, |frame, b| {
-            let (r, i) = if self.rows { (b / per_row, b % per_row) } else { (0, b) };
-            frame.start = r * row + i * BLOCK;
-            frame.n = BLOCK.min(row - i * BLOCK);
-            for (k, _) in self.is_direct.iter().enumerate().filter(|(_, d)| **d) {
-                let at = cx.loops.offset(k, frame.start) * self.sizes_of[k] as i64;
-                frame.direct[k] = cx.bases[k].0.wrapping_offset(at as isize);
+        let cx = Context { isa, loops: &self.loops, bases, reads: &self.steps.reads, place };
+        with_frame(&self.steps, &cx, self.operands, BLOCK.min(self.row), |frame| {
+            let mut at = from;
+            while at < to {
+                let (row, first) = match self.row == self.numel {
+                    true => (0, at),
+                    false => (at / self.row, at % self.row),
+                };
+                let end = to.min(at - first + self.row);
+                for p in &self.placed {
+                    let k = p.operand as usize;
+                    let offset = match p.row_stride {
+                        Some(stride) => row as i64 * stride,
+                        None => self.loops.offset(k, at - first),
+                    };
+                    let bytes = offset.wrapping_mul(p.size) as isize;
+                    let base = bases[k].0.wrapping_offset(bytes);
+                    frame.direct[k] = base.wrapping_add(first * p.step);
+                }
+                if !self.steps.row.is_empty() {
+                    frame.start = at - first;
+                    frame.n = if self.steps.fills[1] { BLOCK.min(self.row) } else { 1 };
+                    for s in &self.steps.row {
+                        (s.run)(&cx, frame, s);
+                    }
+                }
+                while at < end {
+                    (frame.start, frame.n) = (at, BLOCK.min(end - at));
+                    for s in &self.steps.each {
+                        (s.run)(&cx, frame, s);
+                    }
+                    at += frame.n;
+                    for p in &self.placed {
+                        let address = &mut frame.direct[p.operand as usize];
+                        *address = address.wrapping_add(frame.n * p.step);
+                    }
+                }
             }
         })
     }
@@ -153,31 +224,25 @@ impl FirstFailure {
     }
 }
 
-/// Runs a compiled expression on each block after `enter_block` has set the block's position.
-/// Returns the first failure.
-pub(super) fn run_blocks(
+/// Calls `f` with the thread's frame, after the steps that run once. `longest` is the greatest
+/// number of elements of a block. Returns the first failure.
+pub(super) fn with_frame(
     steps: &CompiledSteps,
     cx: &Context<'_>,
     operands: usize,
-    blocks: std::ops::Range<usize>,
     longest: usize,
-    mut enter_block: impl FnMut(&mut Frame, usize),
+    f: impl FnOnce(&mut Frame),
 ) -> Option<Failure> {
     let mut frame = FRAME.take().unwrap_or_else(|| Box::new(Frame::new()));
     frame.ensure(steps.blocks);
     frame.failure = None;
     frame.direct.clear();
     frame.direct.resize(operands, std::ptr::null_mut());
-    (frame.n, frame.start) = (BLOCK.min(longest), 0);
+    (frame.n, frame.start) = (if steps.fills[0] { longest } else { 1 }, 0);
     for s in &steps.once {
         (s.run)(cx, &mut frame, s);
     }
-    for b in blocks {
-        enter_block(&mut frame, b);
-        for s in &steps.each {
-            (s.run)(cx, &mut frame, s);
-        }
-    }
+    f(&mut frame);
     let failure = frame.failure;
     FRAME.set(Some(frame));
     failure

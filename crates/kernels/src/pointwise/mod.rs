@@ -5,6 +5,7 @@
 //! first-level cache. Contiguous operands whose dtype is a class are used in place; others are
 //! loaded into scratch blocks. Blocks are independent, so the result does not depend on threads.
 
+mod broadcast;
 mod compile;
 mod evaluation;
 pub(crate) mod frame;
@@ -21,7 +22,7 @@ use crate::thread_pool;
 use crate::view::{Dims, Ptr, View, ViewMut};
 use compile::{CompiledSteps, InputMode, OperandLayout};
 pub(crate) use evaluation::{Evaluation, Operands};
-use evaluation::{FirstFailure, run_blocks};
+use evaluation::{FirstFailure, with_frame};
 use frame::BLOCK;
 use maquette_ir::DType;
 use maquette_ir::scalar_expr::ScalarExpr;
@@ -140,11 +141,16 @@ impl ContiguousKernel {
         let blocks = |from, to| {
             let cx =
                 Context { isa: self.isa, loops: &self.loops, bases: &[], reads: &[], place: None };
-            run_blocks(&self.steps, &cx, bases.len(), from..to, n, |frame, b| {
-                frame.start = b * BLOCK;
-                frame.n = BLOCK.min(n - frame.start);
-                for ((base, size), at) in bases.iter().zip(&mut frame.direct) {
-                    *at = base.0.wrapping_add(frame.start * size);
+            with_frame(&self.steps, &cx, bases.len(), BLOCK.min(n), |frame| {
+                for b in from..to {
+                    frame.start = b * BLOCK;
+                    frame.n = BLOCK.min(n - frame.start);
+                    for ((base, size), at) in bases.iter().zip(&mut frame.direct) {
+                        *at = base.0.wrapping_add(frame.start * size);
+                    }
+                    for s in &self.steps.each {
+                        (s.run)(&cx, frame, s);
+                    }
                 }
             })
         };

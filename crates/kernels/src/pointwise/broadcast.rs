@@ -1,0 +1,70 @@
+//! Steps of cheap operations on floats with an operand that is one element for all of a block.
+//!
+//! For such an operation, the time to fill and read a block of copies is that of the operation
+//! itself.
+
+use super::frame::{Banked, Frame};
+use super::ops::{self, Op2};
+use super::steps::{Context, Kind, Step, StepFn, class_of};
+use crate::isa::Simd;
+use crate::math::Float;
+use maquette_ir::DType;
+use maquette_ir::scalar_expr::{BinaryOp, Op};
+use std::marker::PhantomData;
+
+/// `out[i] = f(scalar, xs[i])`, or with the operands exchanged if `RIGHT`.
+struct WithScalar<'a, A, O, const RIGHT: bool>(&'a [A], A, &'a mut [A], PhantomData<O>);
+
+impl<A: Copy, O: Op2<A, A>, const RIGHT: bool> Simd for WithScalar<'_, A, O, RIGHT> {
+    type Out = ();
+    #[inline(always)]
+    fn run(self) {
+        for (o, x) in self.2.iter_mut().zip(self.0) {
+            *o = if RIGHT { O::f(*x, self.1) } else { O::f(self.1, *x) };
+        }
+    }
+}
+
+fn with_scalar<A: Banked, O: Op2<A, A>, const RIGHT: bool>(
+    cx: &Context<'_>,
+    frame: &mut Frame,
+    s: &Step,
+) {
+    let (block, scalar) = if RIGHT { (s.src[0], s.src[1]) } else { (s.src[1], s.src[0]) };
+    // SAFETY: see `StepFn`.
+    unsafe {
+        frame.write::<A>(s.dst, |f, out| {
+            let scalar = f.source::<A>(scalar).first().copied().unwrap_or_default();
+            cx.isa.dispatch(WithScalar::<A, O, RIGHT>(f.source(block), scalar, out, PhantomData))
+        })
+    }
+}
+
+/// Whether there are steps for an operation of this dtype with a scalar operand.
+pub(super) fn is_known(op: BinaryOp, d: DType) -> bool {
+    d.is_float() && float::<f32, true>(op).is_some()
+}
+
+fn float<A: Float + Banked, const RIGHT: bool>(op: BinaryOp) -> Option<StepFn> {
+    Some(match op {
+        BinaryOp::Add => with_scalar::<A, ops::Add, RIGHT>,
+        BinaryOp::Sub => with_scalar::<A, ops::Sub, RIGHT>,
+        BinaryOp::Mul => with_scalar::<A, ops::Mul, RIGHT>,
+        BinaryOp::Div => with_scalar::<A, ops::Div, RIGHT>,
+        BinaryOp::Min => with_scalar::<A, ops::Min, RIGHT>,
+        BinaryOp::Max => with_scalar::<A, ops::Max, RIGHT>,
+        _ => return None,
+    })
+}
+
+/// The step of an operation whose operand `scalar` is a scalar.
+pub(super) fn step_fn(op: Op, d: DType, scalar: usize) -> Option<StepFn> {
+    let Op::Binary(op, ..) = op else { return None };
+    match (class_of(d), scalar) {
+        (Kind::F32, 0) => float::<f32, false>(op),
+        (Kind::F32, _) => float::<f32, true>(op),
+        (Kind::F64, 0) => float::<f64, false>(op),
+        (Kind::F64, _) => float::<f64, true>(op),
+        _ => None,
+    }
+}
