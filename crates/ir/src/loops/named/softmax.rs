@@ -6,8 +6,9 @@
 use super::{Input, without};
 use crate::DType;
 use crate::loops::fold::{Fold, Order};
-use crate::loops::{Axes, AxisId, LoopBuilder, LoopError, StageId};
+use crate::loops::{Axes, AxisId, Index, IndexMap, LoopBuilder, LoopError, StageId};
 use crate::scalar_expr::{BinaryOp, UnaryOp};
+use crate::sym::Expr;
 
 /// `exp(x - max) * (1 / sum)` along an axis, as `aten::_softmax`. An axis that is not among those of
 /// `x` makes each element a row. The output has the dtype `out`.
@@ -20,13 +21,18 @@ pub fn softmax(
     along: AxisId,
     out: DType,
 ) -> Result<StageId, LoopError> {
-    let Rows { over, rows, exp, sum, .. } = exponentials(nest, x, along)?;
+    let Rows { rows, exp, sum, .. } = exponentials(nest, x, along)?;
     let scale = nest.map(&rows, |s| {
         let sum = s.load(sum, &rows[..])?;
         Ok(s.expr.unary(UnaryOp::Reciprocal, sum)?)
     })?;
-    nest.map(&over, |s| {
-        let exp = s.load(exp, &over[..])?;
+    nest.map(&x.axes, |s| {
+        // A row that is one element has no axis in the output.
+        let at: IndexMap = match x.axes.contains(&along) {
+            true => x.axes[..].into(),
+            false => x.axes.iter().map(|a| Index::from(*a)).chain([Expr::Int(0).into()]).collect(),
+        };
+        let exp = s.load(exp, at)?;
         let scale = s.load(scale, &rows[..])?;
         let y = s.expr.binary(BinaryOp::Mul, exp, scale)?;
         Ok(s.expr.cast(y, out)?)
@@ -43,12 +49,12 @@ pub fn log_softmax(
     along: AxisId,
     out: DType,
 ) -> Result<StageId, LoopError> {
-    let Rows { over, rows, max, sum, .. } = exponentials(nest, x, along)?;
+    let Rows { rows, max, sum, .. } = exponentials(nest, x, along)?;
     let log = nest.map(&rows, |s| {
         let sum = s.load(sum, &rows[..])?;
         Ok(s.expr.unary(UnaryOp::Log, sum)?)
     })?;
-    nest.map(&over, |s| {
+    nest.map(&x.axes, |s| {
         let element = s.element(x, x.dtype.accumulator())?;
         let (max, log) = (s.load(max, &rows[..])?, s.load(log, &rows[..])?);
         let shifted = s.expr.binary(BinaryOp::Sub, element, max)?;
@@ -59,7 +65,6 @@ pub fn log_softmax(
 
 /// The stages that both have in common.
 struct Rows {
-    over: Axes,
     /// The axes but that of the rows' elements.
     rows: Axes,
     max: StageId,
@@ -83,5 +88,5 @@ fn exponentials(nest: &mut LoopBuilder, x: &Input, along: AxisId) -> Result<Rows
         Ok(s.expr.unary(UnaryOp::Exp, shifted)?)
     })?;
     let sum = nest.reduce(&over, &[along], Fold::Sum, Order::Lanes, |s| s.load(exp, &over[..]))?;
-    Ok(Rows { over, rows, max, exp, sum })
+    Ok(Rows { rows, max, exp, sum })
 }
