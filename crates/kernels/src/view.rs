@@ -156,6 +156,15 @@ impl<'a> View<'a> {
         Ok(out)
     }
 
+    /// The view with a dimension of size 1 inserted before dimension `dim`, or at the end.
+    pub(crate) fn unsqueeze(&self, dim: usize) -> View<'a> {
+        let mut out = self.clone();
+        let at = dim.min(self.rank());
+        out.sizes.insert(at, 1);
+        out.strides.insert(at, 0);
+        out
+    }
+
     /// The view with every dimension of stride 0 shrunk to size 1 at most, so that no element
     /// repeats.
     pub(crate) fn without_repeats(&self) -> View<'a> {
@@ -232,6 +241,11 @@ impl<'a> ViewMut<'a> {
     /// The same view with a shorter borrow.
     pub fn reborrow(&mut self) -> ViewMut<'_> {
         ViewMut { view: self.view.clone(), memory: PhantomData }
+    }
+
+    /// As [`View::unsqueeze`], with a shorter borrow.
+    pub(crate) fn unsqueeze(&mut self, dim: usize) -> ViewMut<'_> {
+        ViewMut { view: self.view.unsqueeze(dim), memory: PhantomData }
     }
 }
 

@@ -20,7 +20,7 @@ pub struct LoopError {
 }
 
 impl LoopError {
-    pub(super) fn new(message: impl Into<Box<str>>) -> LoopError {
+    pub(crate) fn new(message: impl Into<Box<str>>) -> LoopError {
         LoopError { stage: None, message: message.into() }
     }
 

@@ -2,29 +2,27 @@
 //! `dot`, `addmv`. Composites of them are in `matmul`.
 
 use super::dims::{fresh, require_rank, require_same_dtype};
+use super::loops::{BuildNest, NestCx, NestResults};
 use super::lowering::{Class, Compute, How, Lowering, Metas, Strides, wide};
 use super::number::require_argument_fits;
 use super::{table, views};
-use crate::dispatch::cpu_exec;
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
 use crate::tensor::meta::{Dims, Meta};
 use crate::tensor::shape::require_equal;
 use crate::tensor::{Tensor, dims_text};
-use maquette_ir::{DType, Scalar};
-use maquette_kernels::Epilogue;
+use maquette_ir::DType;
+use maquette_ir::loops::named::{self, Addend, Product};
+use maquette_ir::scalar_expr::BinaryOp;
 use smallvec::smallvec;
 
-const fn gemm(
-    metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
-    run: fn(&[Value], &[Tensor]) -> Result<()>,
-) -> Lowering {
+const fn gemm(metas: fn(&FakeCtx, &[Value]) -> Result<Metas>, build: BuildNest) -> Lowering {
     Lowering::Compute(Compute {
         class: Class::Gemm,
         strides: Strides::RowMajor,
         metas,
-        how: How::Host(run),
+        how: How::Loops(build),
     })
 }
 
@@ -91,68 +89,67 @@ fn added_meta(args: &[Value], names: [&'static str; 2], rank: usize) -> Result<M
     Ok(smallvec![m])
 }
 
-/// `out = epilogue(a @ b)`, for matrices or batches.
-fn multiply(a: &Tensor, b: &Tensor, out: &Tensor, epilogue: &Epilogue<'_>) -> Result<()> {
-    let (a, b, mut out) = (cpu_exec::input(a)?, cpu_exec::input(b)?, cpu_exec::output(out)?);
-    Ok(maquette_kernels::product(&a, &b, epilogue, &mut out)?)
+/// The nest of a product of arguments `a` and `b` with this many batch dimensions.
+fn product(cx: &mut NestCx<'_>, [a, b]: [usize; 2], batch: usize) -> Result<NestResults> {
+    let (a, b, out) = (cx.input(a)?, cx.input(b)?, cx.result_dtype(0));
+    let of = Product { a: &a, b: &b, batch, alpha: None, addend: None, out };
+    Ok(smallvec![named::product(&mut cx.nest, &of)?])
 }
 
-/// The epilogue `beta * self + alpha * product` of the arguments 0, 3 and 4. As in BLAS, a `beta` of
-/// 0 ignores `self`, NaN included.
-fn scaled_addend(args: &[Value]) -> Result<Epilogue<'_>> {
-    Ok(Epilogue {
-        alpha: args[4].scalar()?,
-        beta: args[3].scalar()?,
-        addend: Some(cpu_exec::input(args[0].tensor()?)?),
-        ..Epilogue::default()
-    })
-}
-
-fn add_product(args: &[Value], out: &Tensor) -> Result<()> {
-    multiply(args[1].tensor()?, args[2].tensor()?, out, &scaled_addend(args)?)
-}
-
-/// As [`add_product`], but an `alpha` of 0 ignores the product, NaN included. PyTorch does this for
-/// matrices in `f32` and `f64`, not for batches or half precision.
-fn add_matrix_product(args: &[Value], out: &Tensor) -> Result<()> {
-    let epilogue = scaled_addend(args)?;
-    let (a, b) = counted(args[1].tensor()?, args[2].tensor()?, epilogue.alpha)?;
-    multiply(&a, &b, out, &epilogue)
-}
-
-/// The operands of a product that `alpha` scales. For an `alpha` of 0 the inner dimension is empty,
-/// so that the kernel reads no element.
-fn counted(a: &Tensor, b: &Tensor, alpha: Scalar) -> Result<(Tensor, Tensor)> {
-    if alpha.to_bool() || !matches!(a.dtype(), DType::F32 | DType::F64) {
-        return Ok((a.clone(), b.clone()));
+/// The nest of `beta * self + alpha * product`, of arguments 0 to 4.
+///
+/// As in BLAS, a `beta` of 0 ignores `self`, and an `alpha` of 0 the product, NaN included. PyTorch
+/// does the latter for matrices in `f32` and `f64`, not for batches or half precision.
+fn add_product(cx: &mut NestCx<'_>, batch: usize) -> Result<NestResults> {
+    let (a, b) = (cx.input(1)?, cx.input(2)?);
+    let out = cx.result_dtype(0);
+    let wide = wide(out).accumulator();
+    let of = Product { a: &a, b: &b, batch, alpha: None, addend: None, out };
+    let axes = of.axes();
+    let no_products = cx.has_size(1, a.axes.len() - 1, 0)?;
+    let is_scaled = cx.is_zero(4)? && batch == 0 && matches!(out, DType::F32 | DType::F64);
+    let ignored = no_products || is_scaled;
+    let alpha = if ignored { None } else { Some(cx.number(4, wide)?) };
+    let added = if cx.is_zero(3)? {
+        None
+    } else {
+        let x = cx.input(0)?;
+        let at = cx.broadcast(0, &x, &axes)?;
+        Some((x, at, cx.number(3, wide)?))
+    };
+    let addend = added.as_ref().map(|(of, at, beta)| Addend { beta: *beta, of, at: at.clone() });
+    if !ignored {
+        let of = Product { alpha, addend, ..of };
+        return Ok(smallvec![named::product(&mut cx.nest, &of)?]);
     }
-    let none = |t: &Tensor, dim| t.view_of(views::narrow(t.meta(), dim, 0.into(), 0.into())?);
-    Ok((none(a, 1)?, none(b, 0)?))
+    // The sum of no products is +0.
+    let sum = cx.nest.map(&axes, |s| {
+        let mut y = s.expr.constant(0, wide);
+        if let Some(Addend { beta, of, at }) = addend {
+            let (beta, x) = (s.launch(beta)?, s.load(of.id, at)?);
+            let x = s.expr.cast(x, wide)?;
+            let scaled = s.expr.binary(BinaryOp::Mul, beta, x)?;
+            y = s.expr.binary(BinaryOp::Add, y, scaled)?;
+        }
+        Ok(s.expr.cast(y, out)?)
+    })?;
+    Ok(smallvec![sum.into()])
 }
 
-/// A product with a vector as a product of matrices: the metadata of both operands as matrices, and
-/// the sizes of the result.
-fn vector_product(pair: Pair<'_>) -> Result<(Meta, Meta, Dims)> {
+/// The sizes of a product with a vector.
+fn vector_product(pair: Pair<'_>) -> Result<Dims> {
     let [(a_name, a), (b_name, b)] = pair;
     require_rank(b_name, b, 1..=1)?;
     require_rank(a_name, a, 1..=2)?;
+    if a.dtype() == DType::Bool {
+        return Err(mismatch(pair, "matrix products do not support bool"));
+    }
     if a.dtype() != b.dtype() {
         return Err(mismatch(pair, "their dtypes differ"));
     }
-    let rows = if a.dim() == 2 { a.meta().clone() } else { views::unsqueeze(a.meta(), 0)? };
-    let (k, l) = (rows.sizes[1], b.sizes()[0]);
+    let (k, l) = (a.sizes()[a.dim() - 1], b.sizes()[0]);
     require_equal(k, l, &|| mismatch(pair, &format!("{k} elements do not match {l}")))?;
-    let sizes = a.sizes()[..a.dim() - 1].into();
-    Ok((rows, views::unsqueeze(b.meta(), 1)?, sizes))
-}
-
-fn multiply_vector(pair: Pair<'_>, out: &Tensor, epilogue: &Epilogue<'_>) -> Result<()> {
-    let (a, b, sizes) = vector_product(pair)?;
-    let mut matrix = views::unsqueeze(out.meta(), -1)?;
-    if sizes.is_empty() {
-        matrix = views::unsqueeze(&matrix, 0)?;
-    }
-    multiply(&pair[0].1.view_of(a)?, &pair[1].1.view_of(b)?, &out.view_of(matrix)?, epilogue)
+    Ok(a.sizes()[..a.dim() - 1].into())
 }
 
 fn mv_pair(args: &[Value]) -> Result<Pair<'_>> {
@@ -174,7 +171,7 @@ fn addmv_pair(args: &[Value]) -> Result<Pair<'_>> {
 }
 
 fn vector_meta(pair: Pair<'_>) -> Result<Metas> {
-    let (.., sizes) = vector_product(pair)?;
+    let sizes = vector_product(pair)?;
     Ok(smallvec![fresh(pair[0].1, sizes, pair[0].1.dtype())])
 }
 
@@ -189,7 +186,7 @@ table! {
                         2
                     )?])
                 },
-                |a, out| multiply(a[0].tensor()?, a[1].tensor()?, &out[0], &Epilogue::default()),
+                |cx| product(cx, [0, 1], 0),
             ),
         General "aten::bmm(Tensor self, Tensor mat2) -> Tensor" =>
             gemm(
@@ -199,38 +196,26 @@ table! {
                         3
                     )?])
                 },
-                |a, out| multiply(a[0].tensor()?, a[1].tensor()?, &out[0], &Epilogue::default()),
+                |cx| product(cx, [0, 1], 1),
             ),
         General "aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, \
             Scalar alpha=1) -> Tensor" =>
-            gemm(
-                |_, a| added_meta(a, ["mat1", "mat2"], 2),
-                |a, out| add_matrix_product(a, &out[0]),
-            ),
+            gemm(|_, a| added_meta(a, ["mat1", "mat2"], 2), |cx| add_product(cx, 0)),
         General "aten::addmm_(Tensor(a!) self, Tensor mat1, Tensor mat2, *, Scalar beta=1, \
             Scalar alpha=1) -> Tensor(a!)" =>
             Lowering::InPlace("aten::addmm"),
         General "aten::baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, \
             Scalar alpha=1) -> Tensor" =>
-            gemm(|_, a| added_meta(a, ["batch1", "batch2"], 3), |a, out| add_product(a, &out[0])),
+            gemm(|_, a| added_meta(a, ["batch1", "batch2"], 3), |cx| add_product(cx, 1)),
         General "aten::baddbmm_(Tensor(a!) self, Tensor batch1, Tensor batch2, *, Scalar beta=1, \
             Scalar alpha=1) -> Tensor(a!)" =>
             Lowering::InPlace("aten::baddbmm"),
         General "aten::mv(Tensor self, Tensor vec) -> Tensor" =>
-            gemm(
-                |_, a| vector_meta(mv_pair(a)?),
-                |a, out| multiply_vector(mv_pair(a)?, &out[0], &Epilogue::default()),
-            ),
+            gemm(|_, a| vector_meta(mv_pair(a)?), |cx| product(cx, [0, 1], 0)),
         General "aten::dot(Tensor self, Tensor tensor) -> Tensor" =>
-            gemm(
-                |_, a| vector_meta(dot_pair(a)?),
-                |a, out| multiply_vector(dot_pair(a)?, &out[0], &Epilogue::default()),
-            ),
+            gemm(|_, a| vector_meta(dot_pair(a)?), |cx| product(cx, [0, 1], 0)),
         General "aten::vdot(Tensor self, Tensor other) -> Tensor" =>
-            gemm(
-                |_, a| vector_meta(dot_pair(a)?),
-                |a, out| multiply_vector(dot_pair(a)?, &out[0], &Epilogue::default()),
-            ),
+            gemm(|_, a| vector_meta(dot_pair(a)?), |cx| product(cx, [0, 1], 0)),
         General "aten::addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, \
             Scalar alpha=1) -> Tensor" =>
             gemm(
@@ -242,16 +227,7 @@ table! {
                     views::expand(a[0].tensor()?.meta(), &metas[0].sizes)?;
                     Ok(metas)
                 },
-                |a, out| {
-                    let mut epilogue = scaled_addend(a)?;
-                    // The result is a matrix of one column, and so is the addend.
-                    let addend = a[0].tensor()?;
-                    let addend = addend.view_of(views::unsqueeze(addend.meta(), -1)?)?;
-                    epilogue.addend = Some(cpu_exec::input(&addend)?);
-                    let [(of, x), (by, y)] = addmv_pair(a)?;
-                    let (x, y) = counted(x, y, epilogue.alpha)?;
-                    multiply_vector([(of, &x), (by, &y)], &out[0], &epilogue)
-                },
+                |cx| add_product(cx, 0),
             ),
         General "aten::addmv_(Tensor(a!) self, Tensor mat, Tensor vec, *, Scalar beta=1, \
             Scalar alpha=1) -> Tensor(a!)" =>

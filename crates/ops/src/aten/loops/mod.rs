@@ -17,7 +17,7 @@ use crate::tensor::Tensor;
 use crate::tensor::meta::Meta;
 use crate::tensor::shape::wrap_dim;
 use maquette_ir::loops::named::Input;
-use maquette_ir::loops::{Axes, AxisId, LoopBuilder, LoopError, ScalarId, StageOutput};
+use maquette_ir::loops::{Axes, AxisId, IndexMap, LoopBuilder, LoopError, ScalarId, StageOutput};
 use maquette_ir::sym::Expr;
 use maquette_ir::{DType, Scalar};
 use smallvec::SmallVec;
@@ -66,9 +66,31 @@ enum Size {
 /// A value that a lowering asked for. The nest is valid for calls with an equal value.
 #[derive(Clone, Debug)]
 enum Check {
-    Int { arg: Arg, value: i64 },
-    Float { arg: Arg, bits: u64 },
-    Size { arg: Arg, dim: u8, value: i64 },
+    Int {
+        arg: Arg,
+        value: i64,
+    },
+    Float {
+        arg: Arg,
+        bits: u64,
+    },
+    Size {
+        arg: Arg,
+        dim: u8,
+        value: i64,
+    },
+    /// Whether a dimension has this size.
+    HasSize {
+        arg: Arg,
+        dim: u8,
+        size: i64,
+        holds: bool,
+    },
+    /// Whether a number is 0.
+    IsZero {
+        arg: Arg,
+        holds: bool,
+    },
 }
 
 impl Arg {
@@ -240,6 +262,46 @@ impl<'a> NestCx<'a> {
         Ok(value)
     }
 
+    /// Whether the number in argument `arg` is 0. The nest is built for the answer.
+    ///
+    /// # Errors
+    /// The argument is not a number.
+    pub fn is_zero(&mut self, arg: usize) -> Result<bool> {
+        let holds = !self.args[arg].scalar()?.to_bool();
+        self.checks.push(Check::IsZero { arg: Arg::of(arg), holds });
+        Ok(holds)
+    }
+
+    /// Whether a dimension of argument `arg`, a tensor, has this size. The nest is built for the
+    /// answer.
+    ///
+    /// # Errors
+    /// As [`NestCx::size_of`].
+    pub fn has_size(&mut self, arg: usize, dim: usize, size: i64) -> Result<bool> {
+        let of = Arg::of(arg);
+        let found = size_of(of, dim, self.args).ok_or_else(|| no_dim(arg, dim))?;
+        let holds = found == size;
+        self.checks.push(Check::HasSize { arg: of, dim: dim as u8, size, holds });
+        Ok(holds)
+    }
+
+    /// The positions at which `x`, argument `arg`, is read so that it is broadcast to `axes`: a
+    /// dimension of size 1 is read at 0. The nest is built for which dimensions those are.
+    ///
+    /// # Errors
+    /// `x` has more dimensions than there are axes.
+    pub fn broadcast(&mut self, arg: usize, x: &Input, axes: &[AxisId]) -> Result<IndexMap> {
+        let rank = x.axes.len();
+        let lead = axes.len().checked_sub(rank);
+        let lead = lead.ok_or_else(|| Error::value(format!("argument {arg} does not expand")))?;
+        let mut at = IndexMap::default();
+        for (dim, axis) in axes[lead..].iter().enumerate() {
+            let repeats = self.has_size(arg, dim, 1)?;
+            at.0.push(if repeats { Expr::Int(0).into() } else { (*axis).into() });
+        }
+        Ok(at)
+    }
+
     /// The flag in argument `arg`. The key of the cache has it.
     ///
     /// # Errors
@@ -263,11 +325,14 @@ impl<'a> NestCx<'a> {
     /// The argument is not a tensor with such a dimension.
     pub fn size_of(&mut self, arg: usize, dim: usize) -> Result<i64> {
         let of = Arg::of(arg);
-        let value = size_of(of, dim, self.args)
-            .ok_or_else(|| Error::value(format!("argument {arg} has no dimension {dim}")))?;
+        let value = size_of(of, dim, self.args).ok_or_else(|| no_dim(arg, dim))?;
         self.checks.push(Check::Size { arg: of, dim: dim as u8, value });
         Ok(value)
     }
+}
+
+fn no_dim(arg: usize, dim: usize) -> Error {
+    Error::value(format!("argument {arg} has no dimension {dim}"))
 }
 
 /// The size of a dimension of an argument.
@@ -292,6 +357,13 @@ impl Check {
                 matches!(arg.value(args), Some(Value::Float(x)) if x.to_bits() == bits)
             }
             Check::Size { arg, dim, value } => size_of(arg, usize::from(dim), args) == Some(value),
+            Check::HasSize { arg, dim, size, holds } => {
+                size_of(arg, usize::from(dim), args).is_some_and(|n| (n == size) == holds)
+            }
+            Check::IsZero { arg, holds } => {
+                let number = arg.value(args).and_then(|v| v.scalar().ok());
+                number.is_some_and(|x| x.to_bool() != holds)
+            }
         }
     }
 }
