@@ -4,13 +4,15 @@
 //! these functions, and a hand-tuned executor recognises its nest by them: it builds the nest that
 //! it implements, and compares. So the computation is written once.
 
+mod norm;
 mod reduce;
 mod softmax;
 
+pub use norm::{GroupNorm, RowNorm, group_norm, layer_norm, rms_norm};
 pub use reduce::{Reduced, Reduction, reduce, reduce_by};
 pub use softmax::{log_softmax, softmax};
 
-use super::{Axes, AxisId, LoopBuilder, LoopError, OperandId, StageBuilder};
+use super::{Axes, AxisId, LoopBuilder, LoopError, OperandId, ScalarId, StageBuilder};
 use crate::DType;
 use crate::scalar_expr::Reg;
 use crate::sym::{Expr, Range, SymbolKind};
@@ -47,6 +49,20 @@ impl LoopBuilder {
     /// An axis of one iteration.
     pub fn unit_axis(&mut self) -> AxisId {
         self.axis(Expr::Int(1))
+    }
+
+    /// The number of points along some axes, as a launch scalar.
+    ///
+    /// # Errors
+    /// The number is too large.
+    pub fn count(&mut self, along: &[AxisId]) -> Result<ScalarId, LoopError> {
+        let mut count = Expr::Int(1);
+        for axis in along {
+            let extent = self.nest().extent(*axis);
+            let product = self.symbols_mut().mul(count, extent);
+            count = product.map_err(|e| LoopError::new(e.to_string()))?;
+        }
+        Ok(self.size(count))
     }
 }
 

@@ -4,10 +4,9 @@ use super::{Input, without};
 use crate::DType;
 use crate::loops::fold::{Fold, Order};
 use crate::loops::{
-    Axes, AxisId, LoopBuilder, LoopError, ScalarId, StageBuilder, StageId, StageOutput,
+    Axes, AxisId, LoopBuilder, LoopError, StageBuilder, StageId, StageOutput,
 };
 use crate::scalar_expr::{BinaryOp, Reg};
-use crate::sym::Expr;
 
 /// What a reduction computes of the elements along some axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,7 +136,7 @@ pub fn reduce_by(
     match op {
         Reduction::ArgMin | Reduction::ArgMax => Ok(StageOutput { stage: fold, output: 1 }),
         Reduction::Mean => {
-            let count = count(nest, &folded)?;
+            let count = nest.count(&folded)?;
             let mean = nest.map(&kept, |s| {
                 let (sum, count) = (s.load(fold, &kept[..])?, s.launch(count)?);
                 let count = s.expr.cast(count, accumulator)?;
@@ -149,16 +148,6 @@ pub fn reduce_by(
         _ if accumulator == out => Ok(fold.into()),
         _ => Ok(cast(nest, fold, &kept, out)?.into()),
     }
-}
-
-/// The number of points along some axes, as a launch scalar.
-fn count(nest: &mut LoopBuilder, along: &[AxisId]) -> Result<ScalarId, LoopError> {
-    let mut count = Expr::Int(1);
-    for axis in along {
-        let extent = nest.nest().extent(*axis);
-        count = nest.symbols_mut().mul(count, extent).map_err(|e| LoopError::new(e.to_string()))?;
-    }
-    Ok(nest.size(count))
 }
 
 /// A stage's output in another dtype.

@@ -7,16 +7,25 @@ use maquette_ir::loops::{Array, LoopBuilder, LoopError, LoopNest, StageOutput};
 use maquette_ir::sym::SymTable;
 use maquette_ir::{DType, Scalar};
 
-/// Builds a nest of one operand.
+/// Builds a nest of one operand and one result.
 fn nest_of(
     dtype: DType,
     rank: usize,
     build: impl FnOnce(&mut LoopBuilder, &Input) -> Result<StageOutput, LoopError>,
 ) -> LoopNest {
+    results_of(dtype, rank, |nest, x| build(nest, x).map(|result| [result]))
+}
+
+/// Builds a nest of one operand.
+fn results_of<const N: usize>(
+    dtype: DType,
+    rank: usize,
+    build: impl FnOnce(&mut LoopBuilder, &Input) -> Result<[StageOutput; N], LoopError>,
+) -> LoopNest {
     let mut nest = LoopBuilder::new(SymTable::new());
     let x = nest.input(dtype, rank);
-    let result = build(&mut nest, &x).expect("is valid");
-    nest.finish(&[result]).expect("is valid")
+    let results = build(&mut nest, &x).expect("is valid");
+    nest.finish(&results).expect("is valid")
 }
 
 /// An operand of numbers that look random, with some equal ones.
@@ -33,10 +42,18 @@ fn operand(dtype: DType, sizes: &[i64]) -> Array {
 /// Runs a nest with and without specialisations, on every instruction set and layout. The
 /// specialisation must have this name.
 fn holds(name: Option<&str>, nest: &LoopNest, sizes: &[i64]) {
+    holds_of(name, nest, &[sizes], &[]);
+}
+
+/// As [`holds`], of operands of these sizes, each with symbols of its own, and numbers.
+fn holds_of(name: Option<&str>, nest: &LoopNest, sizes: &[&[i64]], numbers: &[Scalar]) {
     assert_eq!(LoopKernel::new(nest.clone()).specialisation(), name, "{nest}");
-    let operands = [operand(nest.operands()[0].dtype, sizes)];
-    assert_eq!(without_specialisations(|| agrees_at(nest, sizes, &operands, &[])), None);
-    assert_eq!(agrees_at(nest, sizes, &operands, &[]), None);
+    let symbols = sizes.concat();
+    let operands: Vec<Array> =
+        nest.operands().iter().zip(sizes).map(|(o, sizes)| operand(o.dtype, sizes)).collect();
+    let agrees = || agrees_at(nest, &symbols, &operands, numbers);
+    assert_eq!(without_specialisations(agrees), None);
+    assert_eq!(agrees(), None);
 }
 
 const SIZES: [[i64; 3]; 6] =
@@ -104,4 +121,64 @@ fn a_sum_of_rounded_elements_is_not_specialised() {
         named::reduce(nest, Reduction::Sum, of)
     });
     holds(None, &nest, &[40, 3]);
+}
+
+#[test]
+fn layer_norm_has_the_bits_of_its_nest() {
+    let cases = [
+        (DType::F32, DType::F32, true, true),
+        (DType::F32, DType::F32, false, true),
+        (DType::BF16, DType::BF16, true, false),
+        (DType::F16, DType::F32, true, true),
+        (DType::F64, DType::F64, false, false),
+    ];
+    for (dtype, statistics, has_weight, has_bias) in cases {
+        for normalized in 1..=3 {
+            let nest = results_of(dtype, 3, |nest, x| {
+                let mut parameter = |has: bool| has.then(|| nest.input(statistics, normalized));
+                let (weight, bias) = (parameter(has_weight), parameter(has_bias));
+                let (weight, bias) = (weight.as_ref(), bias.as_ref());
+                let eps = Some(nest.number(dtype.accumulator()));
+                let of = named::RowNorm { x, normalized, weight, bias, eps, statistics };
+                named::layer_norm(nest, of)
+            });
+            for sizes in SIZES {
+                let row = &sizes[3 - normalized..];
+                let present = [true, has_weight, has_bias];
+                let operands: Vec<&[i64]> = [&sizes[..], row, row]
+                    .into_iter()
+                    .zip(present)
+                    .filter_map(|(sizes, is_present)| is_present.then_some(sizes))
+                    .collect();
+                holds_of(Some("layer_norm"), &nest, &operands, &[Scalar::Float(1e-5)]);
+            }
+        }
+    }
+}
+
+#[test]
+fn rms_and_group_norms_agree_with_the_reference() {
+    for dtype in [DType::F32, DType::BF16] {
+        let rms = results_of(dtype, 3, |nest, x| {
+            let weight = Some(&nest.input(dtype, 2));
+            let statistics = DType::F32;
+            let of =
+                named::RowNorm { x, normalized: 2, weight, bias: None, eps: None, statistics };
+            named::rms_norm(nest, of)
+        });
+        for sizes in SIZES {
+            holds_of(None, &rms, &[&sizes, &sizes[1..]], &[]);
+        }
+        let group = results_of(dtype, 3, |nest, x| {
+            let weight = Some(&nest.input(dtype, 1));
+            let (eps, axes) = (nest.number(DType::F32), &x.axes[..]);
+            let (from, groups, statistics) = (x.id.into(), 2, dtype);
+            let of =
+                named::GroupNorm { x: from, axes, groups, weight, bias: None, eps, statistics };
+            named::group_norm(nest, &of)
+        });
+        for sizes in [[2, 4, 5], [1, 2, 700], [0, 2, 3], [3, 6, 0]] {
+            holds_of(None, &group, &[&sizes, &sizes[1..2]], &[Scalar::Float(1e-5)]);
+        }
+    }
 }

@@ -23,6 +23,8 @@ pub(super) struct PreparedNest {
     pub symbols: SmallVec<[Size; 8]>,
     /// The argument of each number.
     pub numbers: SmallVec<[u8; 4]>,
+    /// The arguments that the last outputs update.
+    pub updates: SmallVec<[u8; 2]>,
     checks: Vec<Check>,
 }
 
@@ -90,9 +92,9 @@ pub(super) fn prepare(
     let metas: SmallVec<[Meta; 2]> = results.iter().map(|t| t.meta().clone()).collect();
     let mut cx = NestCx::new(args, &metas);
     let outputs = build(&mut cx)?;
-    let NestCx { nest, operands, symbols, numbers, checks, .. } = cx;
+    let NestCx { nest, operands, symbols, numbers, updates, checks, .. } = cx;
     let kernel = LoopKernel::new(nest.finish(&outputs)?);
-    let prepared = Rc::new(PreparedNest { kernel, operands, symbols, numbers, checks });
+    let prepared = Rc::new(PreparedNest { kernel, operands, symbols, numbers, updates, checks });
     if is_cached {
         CACHE.with_borrow_mut(|cache| {
             if cache.len() >= MAX_KEYS {

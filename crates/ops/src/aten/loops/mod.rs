@@ -38,6 +38,7 @@ pub struct NestCx<'a> {
     operands: SmallVec<[Arg; 4]>,
     symbols: SmallVec<[Size; 8]>,
     numbers: SmallVec<[u8; 4]>,
+    updates: SmallVec<[u8; 2]>,
     checks: Vec<Check>,
 }
 
@@ -69,6 +70,7 @@ enum Check {
     Int { arg: Arg, value: i64 },
     Float { arg: Arg, bits: u64 },
     Size { arg: Arg, dim: u8, value: i64 },
+    Condition { holds: fn(&[Value]) -> bool, answer: bool },
 }
 
 impl Arg {
@@ -107,6 +109,7 @@ impl<'a> NestCx<'a> {
             operands: SmallVec::new(),
             symbols: SmallVec::new(),
             numbers: SmallVec::new(),
+            updates: SmallVec::new(),
             checks: Vec::new(),
         }
     }
@@ -227,6 +230,28 @@ impl<'a> NestCx<'a> {
         f(self.args)
     }
 
+    /// Whether a condition on the arguments holds. The nest is built for this answer.
+    pub fn holds(&mut self, condition: fn(&[Value]) -> bool) -> bool {
+        let answer = condition(self.args);
+        self.checks.push(Check::Condition { holds: condition, answer });
+        answer
+    }
+
+    /// Makes an output of the nest the new value of argument `arg`, a tensor that the operator
+    /// mutates. The nest has these outputs after the results, in the order of these calls. It reads
+    /// the old value.
+    pub fn update(&mut self, arg: usize) {
+        self.updates.push(arg as u8);
+    }
+
+    /// The number of elements of argument `arg`, a list of integers. The key of the cache has it.
+    ///
+    /// # Errors
+    /// The argument is not a list of integers.
+    pub fn len(&self, arg: usize) -> Result<usize> {
+        Ok(self.args[arg].ints()?.len())
+    }
+
     /// The number in argument `arg`. The nest is built for this value.
     ///
     /// # Errors
@@ -292,6 +317,7 @@ impl Check {
                 matches!(arg.value(args), Some(Value::Float(x)) if x.to_bits() == bits)
             }
             Check::Size { arg, dim, value } => size_of(arg, usize::from(dim), args) == Some(value),
+            Check::Condition { holds, answer } => holds(args) == answer,
         }
     }
 }
