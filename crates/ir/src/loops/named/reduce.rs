@@ -4,9 +4,10 @@ use super::{Input, without};
 use crate::DType;
 use crate::loops::fold::{Fold, Order};
 use crate::loops::{
-    Axes, AxisId, LoopBuilder, LoopError, StageBuilder, StageId, StageOutput,
+    Axes, AxisId, Index, IndexMap, LoopBuilder, LoopError, Stage, StageBuilder, StageId, StageOutput,
 };
 use crate::scalar_expr::{BinaryOp, Reg};
+use crate::sym::Expr;
 
 /// What a reduction computes of the elements along some axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,6 +149,38 @@ pub fn reduce_by(
         _ if accumulator == out => Ok(fold.into()),
         _ => Ok(cast(nest, fold, &kept, out)?.into()),
     }
+}
+
+/// The least element, or with `max` the greatest, and its index; see [`Reduction::ArgMin`].
+///
+/// # Errors
+/// As [`reduce`].
+pub fn extreme(
+    nest: &mut LoopBuilder,
+    max: bool,
+    of: Reduced<'_>,
+) -> Result<[StageOutput; 2], LoopError> {
+    let op = if max { Reduction::ArgMax } else { Reduction::ArgMin };
+    let index = reduce(nest, op, of)?;
+    if op.accumulator(of.x.dtype, of.out) == of.out {
+        return Ok([index.stage.into(), index]);
+    }
+    let kept = kept_axes(nest, index);
+    Ok([cast(nest, index.stage, &kept, of.out)?.into(), index])
+}
+
+/// The axes of an output.
+pub(super) fn kept_axes(nest: &LoopBuilder, of: StageOutput) -> Axes {
+    nest.nest().stage(of.stage).map(Stage::axes).unwrap_or_default()
+}
+
+/// Where an element of the operand finds the output of a reduction.
+pub(super) fn kept_at(of: Reduced<'_>) -> IndexMap {
+    let at = |axis: &AxisId| match of.along.contains(axis) {
+        true => of.keep.then(|| Index::from(Expr::Int(0))),
+        false => Some(Index::from(*axis)),
+    };
+    of.x.axes.iter().filter_map(at).collect()
 }
 
 /// A stage's output in another dtype.

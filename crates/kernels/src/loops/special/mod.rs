@@ -5,9 +5,11 @@
 //! a nest that differs in any operation, cast or order is not taken for another. A specialisation
 //! gives the bytes of the generic executor; `loops::tests::special` holds each against it.
 
+mod extreme;
 mod layer_norm;
 mod reduce;
 mod softmax;
+mod statistics;
 
 use crate::error::Result;
 use crate::isa::Isa;
@@ -38,7 +40,10 @@ type Matcher = fn(&LoopNest) -> Option<Arc<dyn Special>>;
 const MATCHERS: &[(&str, Matcher)] = &[
     ("softmax", softmax::matches),
     ("reduce", reduce::matches),
+    ("extreme", extreme::matches),
     ("layer_norm", layer_norm::matches),
+    ("variance", statistics::variance),
+    ("norm", statistics::norm),
 ];
 
 /// The specialisation of a nest, with its name.

@@ -2,8 +2,8 @@
 
 use super::{LoopKernel, agrees_at, noise};
 use crate::without_specialisations;
-use maquette_ir::loops::named::{self, Input, Reduced, Reduction};
-use maquette_ir::loops::{Array, LoopBuilder, LoopError, LoopNest, StageOutput};
+use maquette_ir::loops::named::{self, Correction, Input, Reduced, Reduction};
+use maquette_ir::loops::{Array, LoopBuilder, LoopError, LoopNest, StageKind, StageOutput};
 use maquette_ir::sym::SymTable;
 use maquette_ir::{DType, Scalar};
 
@@ -179,6 +179,120 @@ fn rms_and_group_norms_agree_with_the_reference() {
         });
         for sizes in [[2, 4, 5], [1, 2, 700], [0, 2, 3], [3, 6, 0]] {
             holds_of(None, &group, &[&sizes, &sizes[1..2]], &[Scalar::Float(1e-5)]);
+        }
+    }
+}
+
+const DIMS: [(&[usize], bool); 4] = [(&[2], false), (&[0, 2], true), (&[1], true), (&[], false)];
+
+/// Calls `f` with the nest of a reduction over each of [`DIMS`], and with each of [`SIZES`].
+fn each_reduction<const N: usize>(
+    (x, out): (DType, DType),
+    build: impl Fn(&mut LoopBuilder, Reduced<'_>) -> Result<[StageOutput; N], LoopError>,
+    f: impl Fn(&LoopNest, &[i64]),
+) {
+    for (dims, keep) in DIMS {
+        let nest = results_of(x, 3, |nest, x| {
+            let along: Vec<_> = dims.iter().map(|d| x.axes[*d]).collect();
+            build(nest, Reduced { x, along: &along, keep, out })
+        });
+        SIZES.iter().for_each(|sizes| f(&nest, sizes));
+    }
+}
+
+#[test]
+fn variances_have_the_bits_of_their_nests() {
+    let dtypes = [(DType::F32, DType::F32), (DType::BF16, DType::BF16), (DType::F64, DType::F64)];
+    for (dtypes, root) in dtypes.into_iter().flat_map(|d| [(d, false), (d, true)]) {
+        let one = Correction::Fixed(1);
+        each_reduction(
+            dtypes,
+            |nest, of| named::variance(nest, of, one, root).map(|[variance, _]| [variance]),
+            |nest, sizes| holds(Some("variance"), nest, sizes),
+        );
+        each_reduction(
+            dtypes,
+            |nest, of| {
+                let number = Correction::Number(nest.number(DType::F64));
+                named::variance_and_mean(nest, of, number, root)
+            },
+            |nest, sizes| {
+                for number in [0.0, 1.5, 4.0] {
+                    holds_of(Some("variance"), nest, &[sizes], &[Scalar::Float(number)]);
+                }
+            },
+        );
+    }
+}
+
+#[test]
+fn norms_have_the_bits_of_their_nests() {
+    let dtypes = [(DType::F32, DType::F32), (DType::F16, DType::F16), (DType::F64, DType::F32)];
+    for p in [0.0, 1.0, 2.0, 3.0, -0.5, f64::INFINITY, f64::NEG_INFINITY] {
+        for dtypes in dtypes {
+            let build = |nest: &mut LoopBuilder, of: Reduced<'_>| {
+                named::vector_norm(nest, of, p).map(|norm| [norm])
+            };
+            each_reduction(dtypes, build, |nest, sizes| {
+                // an infinite norm of no elements has no value
+                if p.is_finite() || !sizes.contains(&0) {
+                    holds(Some("norm"), nest, sizes);
+                }
+            });
+        }
+    }
+    let narrow = |nest: &mut LoopBuilder, of: Reduced<'_>| {
+        named::vector_norm(nest, of, 2.0).map(|norm| [norm])
+    };
+    let dtypes = (DType::F32, DType::BF16);
+    each_reduction(dtypes, narrow, |nest, sizes| holds(None, nest, sizes));
+}
+
+#[test]
+fn extremes_have_the_bits_of_their_nests() {
+    let is_not_empty = |sizes: &[i64]| !sizes.contains(&0);
+    for dtype in [DType::F32, DType::BF16, DType::U8, DType::Bool] {
+        for max in [false, true] {
+            each_reduction(
+                (dtype, dtype),
+                |nest, of| named::extreme(nest, max, of),
+                |nest, sizes| {
+                    let StageKind::Reduce { along, .. } = &nest.stages()[0].kind else { return };
+                    let is_indexed = along.len() == 1 && along[0].index() < 3;
+                    if is_not_empty(sizes) {
+                        holds(is_indexed.then_some("extreme"), nest, sizes);
+                    }
+                },
+            );
+        }
+        each_reduction(
+            (dtype, dtype),
+            |nest, of| {
+                let min = named::reduce(nest, Reduction::Min, of)?;
+                Ok([min, named::reduce(nest, Reduction::Max, of)?])
+            },
+            |nest, sizes| {
+                if is_not_empty(sizes) {
+                    holds(Some("extreme"), nest, sizes);
+                }
+            },
+        );
+    }
+}
+
+#[test]
+fn other_softmaxes_agree_with_the_reference() {
+    for (x, out) in [(DType::F32, DType::F32), (DType::F32, DType::BF16)] {
+        each_reduction(
+            (x, out),
+            |nest, of| named::logsumexp(nest, of).map(|y| [y]),
+            |nest, sizes| holds(None, nest, sizes),
+        );
+        for (dim, sizes) in (0..3).flat_map(|dim| SIZES.map(|sizes| (dim, sizes))) {
+            let nest = nest_of(x, 3, |nest, x| {
+                Ok(named::safe_softmax(nest, x, x.axes[dim], out)?.into())
+            });
+            holds(None, &nest, &sizes);
         }
     }
 }

@@ -173,6 +173,11 @@ impl<'a> NestCx<'a> {
             .collect()
     }
 
+    /// The number of results.
+    pub fn results(&self) -> usize {
+        self.results.len()
+    }
+
     /// The dtype of a result.
     pub fn result_dtype(&self, result: usize) -> DType {
         self.results.get(result).map_or(DType::Bool, |m| m.dtype)
