@@ -84,7 +84,12 @@ fn layer_norm_rows<T: Element<Class = A>, A: Float>(
             let sizes = out.as_view().sizes();
             let values = View::from_slice_sized(values, sizes).ok_or_else(|| {
                 let (expected, found) = (vec![count as i64], sizes.to_vec());
-                KernelError::Shape { kernel: "layer_norm", operand: "the statistics", expected, found }
+                KernelError::Shape {
+                    kernel: "layer_norm",
+                    operand: "the statistics",
+                    expected,
+                    found,
+                }
             })?;
             copy(&values, &mut out)?;
         }

@@ -6,8 +6,8 @@
 //! that they call instead.
 
 use super::dims::{done, fresh, in_format_of, require, require_float, require_rank};
-use super::lowering::{How, Lowering, Metas, Strides};
 use super::loops::{NestCx, NestResults};
+use super::lowering::{How, Lowering, Metas, Strides};
 use super::norm::{compute_dtype, norm, require_affine};
 use super::table;
 use crate::dispatch::value::{Outputs, Value};
@@ -188,12 +188,7 @@ enum Running {
 ///
 /// PyTorch rounds the statistics of a batch to their dtype before it uses them, and folds scale and
 /// shift: `x * (w * rstd) + (b - mean * (w * rstd))`.
-fn nest(
-    cx: &mut NestCx<'_>,
-    form: Form,
-    reserve: bool,
-    running: Running,
-) -> Result<NestResults> {
+fn nest(cx: &mut NestCx<'_>, form: Form, reserve: bool, running: Running) -> Result<NestResults> {
     let (training, at) = match form {
         Form::Full => (cx.flag(5)?, 6),
         Form::NoStats => (cx.flag(3)?, 4),

@@ -1,9 +1,7 @@
 //! Layer norm, RMS norm and group norm. Half precision computes in `f32` and rounds the result
 //! once.
 
-use super::dims::{
-    done, fresh, in_format_of, product, require, require_float, require_rank,
-};
+use super::dims::{done, fresh, in_format_of, product, require, require_float, require_rank};
 use super::loops::{NestCx, NestResults};
 use super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::table;
@@ -77,7 +75,8 @@ fn row_norm<R: IntoIterator<Item = StageOutput>>(
     named: fn(&mut LoopBuilder, RowNorm<'_>) -> Result<R, LoopError>,
 ) -> Result<NestResults> {
     let x = cx.input(0)?;
-    let (weight, bias) = (cx.optional_input(2)?, if has_bias { cx.optional_input(3)? } else { None });
+    let (weight, bias) =
+        (cx.optional_input(2)?, if has_bias { cx.optional_input(3)? } else { None });
     let at = if has_bias { 4 } else { 3 };
     let eps = (!cx.is_none(at)).then(|| cx.number(at, x.dtype.accumulator())).transpose()?;
     let (normalized, statistics) = (cx.len(1)?, cx.result_dtype(1));
@@ -151,8 +150,7 @@ fn group_norm(cx: &mut NestCx<'_>) -> Result<NestResults> {
     let sizes: Vec<Expr> = [3, 4, 5].map(|arg| cx.size(arg)).into_iter().collect::<Result<_>>()?;
     let axes: Axes = sizes.iter().map(|size| cx.nest.axis(*size)).collect();
     let values = rearranged(&mut cx.nest, x.id.into(), &x.axes, &axes)?;
-    let of =
-        GroupNorm { x: values.into(), axes: &axes, groups, weight, bias, eps, statistics };
+    let of = GroupNorm { x: values.into(), axes: &axes, groups, weight, bias, eps, statistics };
     let [y, mean, rstd] = named::group_norm(&mut cx.nest, &of)?;
     let y = rearranged(&mut cx.nest, y.into(), &axes, &x.axes)?;
     Ok(smallvec![y.into(), mean, rstd])
@@ -166,8 +164,12 @@ fn rearranged(
     to: &[AxisId],
 ) -> Result<StageId, LoopError> {
     let mut sizes_of = |axes: &[AxisId]| -> Vec<ScalarId> {
-        axes.iter().map(|a| nest.nest().extent(*a)).collect::<Vec<_>>().into_iter()
-            .map(|size| nest.size(size)).collect()
+        axes.iter()
+            .map(|a| nest.nest().extent(*a))
+            .collect::<Vec<_>>()
+            .into_iter()
+            .map(|size| nest.size(size))
+            .collect()
     };
     let (from_sizes, to_sizes) = (sizes_of(from), sizes_of(to));
     nest.map(to, |s| {

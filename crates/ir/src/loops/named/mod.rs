@@ -12,7 +12,7 @@ mod statistics;
 pub use norm::{GroupNorm, RowNorm, group_norm, layer_norm, rms_norm};
 pub use reduce::{Reduced, Reduction, extreme, reduce, reduce_by};
 pub use softmax::{log_softmax, logsumexp, safe_softmax, softmax};
-pub use statistics::{Correction, variance, variance_and_mean, vector_norm};
+pub use statistics::{Correction, power, root, variance, variance_and_mean, vector_norm};
 
 use super::{Axes, AxisId, LoopBuilder, LoopError, OperandId, ScalarId, StageBuilder};
 use crate::DType;

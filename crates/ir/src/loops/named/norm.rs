@@ -74,15 +74,11 @@ impl<'a> RowNorm<'a> {
 ///
 /// # Errors
 /// The input is not a float; a parameter has not the rank of a row.
-pub fn layer_norm(
-    nest: &mut LoopBuilder,
-    of: RowNorm<'_>,
-) -> Result<[StageOutput; 3], LoopError> {
+pub fn layer_norm(nest: &mut LoopBuilder, of: RowNorm<'_>) -> Result<[StageOutput; 3], LoopError> {
     let (x, wide) = (of.x, of.x.dtype.accumulator());
     let RowAxes { rows, row, at } = of.axes(nest)?;
     let over: Axes = rows.iter().chain(row).copied().collect();
-    let moments =
-        nest.reduce(&over, row, Fold::Moments, Order::Lanes, |s| s.element(x, wide))?;
+    let moments = nest.reduce(&over, row, Fold::Moments, Order::Lanes, |s| s.element(x, wide))?;
     let statistics = standardization(nest, moments, &rows, row, of.eps)?;
     let y = nest.map(&x.axes, |s| {
         let element = s.element(x, wide)?;
@@ -233,11 +229,7 @@ fn standardization(
     })
 }
 
-fn epsilon(
-    s: &mut StageBuilder<'_>,
-    eps: Option<ScalarId>,
-    wide: DType,
-) -> Result<Reg, LoopError> {
+fn epsilon(s: &mut StageBuilder<'_>, eps: Option<ScalarId>, wide: DType) -> Result<Reg, LoopError> {
     let smallest = if wide == DType::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) };
     match eps {
         Some(eps) => s.launch(eps),

@@ -4,7 +4,8 @@ use super::{Input, without};
 use crate::DType;
 use crate::loops::fold::{Fold, Order};
 use crate::loops::{
-    Axes, AxisId, Index, IndexMap, LoopBuilder, LoopError, Stage, StageBuilder, StageId, StageOutput,
+    Axes, AxisId, Index, IndexMap, LoopBuilder, LoopError, Stage, StageBuilder, StageId,
+    StageOutput,
 };
 use crate::scalar_expr::{BinaryOp, Reg};
 use crate::sym::Expr;

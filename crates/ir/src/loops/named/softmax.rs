@@ -112,8 +112,7 @@ pub fn logsumexp(nest: &mut LoopBuilder, of: Reduced<'_>) -> Result<StageOutput,
     let kept = kept_axes(nest, max);
     let shift = nest.map(&kept, |s| {
         let max = s.load(max, &kept[..])?;
-        let (zero, is_infinite) =
-            (s.expr.constant(0.0, wide), s.expr.unary(UnaryOp::IsInf, max)?);
+        let (zero, is_infinite) = (s.expr.constant(0.0, wide), s.expr.unary(UnaryOp::IsInf, max)?);
         Ok(s.expr.select(is_infinite, zero, max)?)
     })?;
     let sum = reduce_by(nest, Reduction::Sum, of_wide, |s| {

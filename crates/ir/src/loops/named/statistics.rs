@@ -102,29 +102,26 @@ pub fn vector_norm(
     let fold = reduce_by(nest, op, Reduced { out: wide, ..of }, |s| {
         let element = s.element(of.x, of.out)?;
         let element = s.expr.cast(element, wide)?;
-        power(s, element, p, wide)
+        power(s, element, p)
     })?;
-    let is_root = p.is_finite() && p != 0.0 && p != 1.0 || p.is_nan();
-    if !is_root && wide == of.out {
+    if wide == of.out && (p == 0.0 || p == 1.0 || p.is_infinite()) {
         return Ok(fold);
     }
     let kept = kept_axes(nest, fold);
     let norm = nest.map(&kept, |s| {
-        let mut y = s.load(fold, &kept[..])?;
-        if p == 2.0 {
-            y = s.expr.unary(UnaryOp::Sqrt, y)?;
-        } else if is_root {
-            let (one, p) = (s.expr.constant(1.0, wide), s.expr.constant(p, wide));
-            let inverse = s.expr.binary(BinaryOp::Div, one, p)?;
-            y = s.expr.binary(BinaryOp::Pow, y, inverse)?;
-        }
+        let sum = s.load(fold, &kept[..])?;
+        let y = root(s, sum, p)?;
         Ok(s.expr.cast(y, of.out)?)
     })?;
     Ok(norm.into())
 }
 
-/// `|x|^p`, or `|x|` for infinite p.
-fn power(s: &mut StageBuilder<'_>, x: Reg, p: f64, wide: DType) -> Result<Reg, LoopError> {
+/// What the norm of order p adds for an element: `|x|^p`, or `|x|` for infinite p.
+///
+/// # Errors
+/// The element is not a float.
+pub fn power(s: &mut StageBuilder<'_>, x: Reg, p: f64) -> Result<Reg, LoopError> {
+    let wide = s.expr.dtype(x)?;
     if p == 2.0 {
         return Ok(s.expr.binary(BinaryOp::Mul, x, x)?);
     }
@@ -139,4 +136,21 @@ fn power(s: &mut StageBuilder<'_>, x: Reg, p: f64, wide: DType) -> Result<Reg, L
     }
     let p = s.expr.constant(p, wide);
     Ok(s.expr.binary(BinaryOp::Pow, magnitude, p)?)
+}
+
+/// The norm of order p of such a sum, or for infinite p of an extreme: `x^(1/p)`.
+///
+/// # Errors
+/// The sum is not a float.
+pub fn root(s: &mut StageBuilder<'_>, x: Reg, p: f64) -> Result<Reg, LoopError> {
+    if p == 0.0 || p == 1.0 || p.is_infinite() {
+        return Ok(x);
+    }
+    if p == 2.0 {
+        return Ok(s.expr.unary(UnaryOp::Sqrt, x)?);
+    }
+    let wide = s.expr.dtype(x)?;
+    let (one, p) = (s.expr.constant(1.0, wide), s.expr.constant(p, wide));
+    let inverse = s.expr.binary(BinaryOp::Div, one, p)?;
+    Ok(s.expr.binary(BinaryOp::Pow, x, inverse)?)
 }

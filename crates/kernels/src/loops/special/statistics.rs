@@ -68,7 +68,8 @@ pub(super) fn variance(nest: &LoopNest) -> Option<Arc<dyn Special>> {
     let (parts, Fold::Sum) = Parts::of(nest)? else { return None };
     let is_given = nest.scalars().contains(&LaunchScalar::Number(DType::F64));
     let corrections = if is_given { &[None][..] } else { &[Some(1), Some(0)] };
-    let cases = [false, true].into_iter().flat_map(|root| corrections.iter().map(move |c| (root, c)));
+    let cases =
+        [false, true].into_iter().flat_map(|root| corrections.iter().map(move |c| (root, c)));
     cases.into_iter().find_map(|(root, &correction)| {
         let template = |nest: &mut LoopBuilder| match correction {
             Some(number) => Correction::Fixed(number),

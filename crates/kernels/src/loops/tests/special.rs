@@ -162,8 +162,7 @@ fn rms_and_group_norms_agree_with_the_reference() {
         let rms = results_of(dtype, 3, |nest, x| {
             let weight = Some(&nest.input(dtype, 2));
             let statistics = DType::F32;
-            let of =
-                named::RowNorm { x, normalized: 2, weight, bias: None, eps: None, statistics };
+            let of = named::RowNorm { x, normalized: 2, weight, bias: None, eps: None, statistics };
             named::rms_norm(nest, of)
         });
         for sizes in SIZES {
@@ -289,9 +288,8 @@ fn other_softmaxes_agree_with_the_reference() {
             |nest, sizes| holds(None, nest, sizes),
         );
         for (dim, sizes) in (0..3).flat_map(|dim| SIZES.map(|sizes| (dim, sizes))) {
-            let nest = nest_of(x, 3, |nest, x| {
-                Ok(named::safe_softmax(nest, x, x.axes[dim], out)?.into())
-            });
+            let nest =
+                nest_of(x, 3, |nest, x| Ok(named::safe_softmax(nest, x, x.axes[dim], out)?.into()));
             holds(None, &nest, &sizes);
         }
     }

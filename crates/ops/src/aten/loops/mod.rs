@@ -17,7 +17,7 @@ use crate::tensor::Tensor;
 use crate::tensor::meta::Meta;
 use crate::tensor::shape::wrap_dim;
 use maquette_ir::loops::named::Input;
-use maquette_ir::loops::{Axes, AxisId, LoopBuilder, LoopError, ScalarId, StageOutput};
+use maquette_ir::loops::{Affine, Axes, AxisId, LoopBuilder, LoopError, ScalarId, StageOutput};
 use maquette_ir::sym::Expr;
 use maquette_ir::{DType, Scalar};
 use smallvec::SmallVec;
@@ -27,6 +27,9 @@ pub type NestResults = SmallVec<[StageOutput; 2]>;
 
 /// Builds the nest of a call.
 pub type BuildNest = fn(&mut NestCx<'_>) -> Result<NestResults>;
+
+/// The error of a call whose data a nest refused, in the operator's words.
+pub type Explain = fn(&[Value]) -> Result<Error>;
 
 /// The context in which a lowering builds the nest of a call. It gives access to what a nest may
 /// depend on, and records what it depends on beyond dtypes and ranks.
@@ -39,6 +42,7 @@ pub struct NestCx<'a> {
     symbols: SmallVec<[Size; 8]>,
     numbers: SmallVec<[u8; 4]>,
     updates: SmallVec<[u8; 2]>,
+    explain: Option<Explain>,
     checks: Vec<Check>,
 }
 
@@ -110,6 +114,7 @@ impl<'a> NestCx<'a> {
             symbols: SmallVec::new(),
             numbers: SmallVec::new(),
             updates: SmallVec::new(),
+            explain: None,
             checks: Vec::new(),
         }
     }
@@ -176,6 +181,19 @@ impl<'a> NestCx<'a> {
     /// The number of results.
     pub fn results(&self) -> usize {
         self.results.len()
+    }
+
+    /// The position along a dimension of an operand, whose axis is `dim`, that the coordinate of an
+    /// axis broadcasts to: a dimension of size 1 is read at 0.
+    ///
+    /// # Errors
+    /// The size has no expression.
+    pub fn broadcast(&mut self, dim: AxisId, axis: AxisId) -> Result<Affine> {
+        let size = self.nest.nest().extent(dim);
+        let symbols = self.nest.symbols_mut();
+        let stride = symbols.sub(size, Expr::Int(1)).and_then(|n| symbols.min(n, Expr::Int(1)));
+        let stride = stride.map_err(|e| Error::value(e.to_string()))?;
+        Ok(Affine { start: Expr::Int(0), terms: SmallVec::from_slice(&[(axis, stride)]) })
     }
 
     /// The dtype of a result.
@@ -247,6 +265,12 @@ impl<'a> NestCx<'a> {
     /// the old value.
     pub fn update(&mut self, arg: usize) {
         self.updates.push(arg as u8);
+    }
+
+    /// Sets the function that finds the error of a call of which a position was out of bounds or an
+    /// assertion did not hold. It may read the data again.
+    pub fn explain(&mut self, explain: Explain) {
+        self.explain = Some(explain);
     }
 
     /// The number of elements of argument `arg`, a list of integers. The key of the cache has it.
