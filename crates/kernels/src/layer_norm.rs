@@ -21,7 +21,7 @@ pub struct LayerNorm<'a> {
     pub weight: Option<View<'a>>,
     /// The shift, with the normalized sizes and the input's dtype.
     pub bias: Option<View<'a>>,
-    /// Receives the means: a flat view of any float dtype with one element per row.
+    /// Receives the means: any float dtype, with an element for each row in row-major order.
     pub mean: Option<ViewMut<'a>>,
     /// Receives `1 / sqrt(var + eps)`, in the same form.
     pub rstd: Option<ViewMut<'a>>,
@@ -81,7 +81,17 @@ fn layer_norm_rows<T: Element<Class = A>, A: Float>(
     })?;
     for (values, out) in [(&means, operands.mean), (&rstds, operands.rstd)] {
         if let Some(mut out) = out {
-            copy(&View::from_slice(values), &mut out)?;
+            let sizes = out.as_view().sizes();
+            let values = View::from_slice_sized(values, sizes).ok_or_else(|| {
+                let (expected, found) = (vec![count as i64], sizes.to_vec());
+                KernelError::Shape {
+                    kernel: "layer_norm",
+                    operand: "the statistics",
+                    expected,
+                    found,
+                }
+            })?;
+            copy(&values, &mut out)?;
         }
     }
     Ok(())

@@ -74,6 +74,16 @@ pub fn reduce(op: ReduceOp, input: &View<'_>, dims: &[usize], out: &mut ViewMut<
     reduce_on(Isa::detect(), op, input, dims, out)
 }
 
+/// The mean of floats, accumulated in `f64` and cast to the output's dtype.
+pub(crate) fn mean_by_f64(
+    isa: Isa,
+    input: &View<'_>,
+    dims: &[usize],
+    out: &mut ViewMut<'_>,
+) -> Result<()> {
+    moments::<f64>(ReduceOp::Mean, &Shape::new(isa, input, dims, out)?, input, out)
+}
+
 /// As [`reduce`], on a given instruction set.
 pub fn reduce_on(
     isa: Isa,

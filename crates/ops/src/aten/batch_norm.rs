@@ -6,20 +6,23 @@
 //! that they call instead.
 
 use super::dims::{done, fresh, in_format_of, require, require_float, require_rank};
-use super::lowering::{Lowering, Metas, Strides};
-use super::norm::{blend, compute_dtype, norm, per_channel, require_affine};
+use super::loops::{NestCx, NestResults};
+use super::lowering::{How, Lowering, Metas, Strides};
+use super::norm::{compute_dtype, norm, require_affine};
 use super::table;
-use crate::dispatch::cpu_exec::{self, input, output};
 use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
 use crate::methods::aten;
 use crate::methods::calls::{aten_outputs, results};
-use crate::tensor::meta::{Dims, Meta};
+use crate::tensor::meta::Dims;
 use crate::tensor::shape::require_same;
 use crate::tensor::{Tensor, dims_text};
-use maquette_ir::scalar_expr::{BinaryOp, UnaryOp};
+use maquette_ir::loops::named::{self, Input, Reduced, Reduction};
+use maquette_ir::loops::{
+    Axes, AxisId, LoopBuilder, LoopError, ScalarId, Source, StageKind, StageOutput,
+};
+use maquette_ir::scalar_expr::{BinaryOp, Reg, UnaryOp};
 use maquette_ir::{DType, Loc};
-use maquette_kernels::{self as kernels, ReduceOp};
 use smallvec::smallvec;
 
 /// The arguments after `input, weight, bias` in a schema.
@@ -131,92 +134,6 @@ impl<'a> BatchNorm<'a> {
         ])
     }
 
-    /// Fills the outputs that [`BatchNorm::metas`] describes. In training, writes the new running
-    /// statistics to `update`.
-    fn run(&self, outs: &[Tensor], update: Option<[&Tensor; 2]>) -> Result<()> {
-        let [out, save_mean, save_rstd, ..] = outs else {
-            return Err(Error::value("batch norm has three outputs"));
-        };
-        if let (Some([mean, var]), false) = (self.running, self.training) {
-            let rstd =
-                Tensor::allocate(fresh(var, var.sizes().into(), compute_dtype(self.x.dtype())))?;
-            self.reciprocal_root(var, 1.0, &rstd)?;
-            return self.normalize(mean, &rstd, out);
-        }
-        let wide = compute_dtype(self.x.dtype());
-        let x = cpu_exec::cast(self.x, wide)?;
-        let dims: Vec<usize> = (0..x.dim()).filter(|d| *d != 1).collect();
-        // PyTorch rounds the statistics to their dtype before it uses them.
-        let fold = |op, x: &Tensor| -> Result<Tensor> {
-            let exact = Tensor::allocate(Meta::contiguous(
-                x.sizes()[1..2].iter().copied().collect::<Dims>(),
-                wide,
-            ))?;
-            kernels::reduce(op, &input(x)?, &dims, &mut output(&exact)?)?;
-            cpu_exec::cast(&exact, save_mean.dtype())
-        };
-        let mean = fold(ReduceOp::Mean, &x)?;
-        let squares = Tensor::allocate(fresh(&x, x.sizes().into(), wide))?;
-        blend(&x, &[&per_channel(&mean, x.dim())?], &squares, |b, r| {
-            let d = b.binary(BinaryOp::Sub, r[0], r[1])?;
-            b.binary(BinaryOp::Mul, d, d)
-        })?;
-        let sums = fold(ReduceOp::Sum, &squares)?;
-        let n = x.numel().as_i64().unwrap_or(0) as f64 / mean.numel().as_i64().unwrap_or(1) as f64;
-        cpu_exec::copy(&mean, save_mean)?;
-        self.reciprocal_root(&sums, n, save_rstd)?;
-        self.normalize(&mean, save_rstd, out)?;
-        let (Some(old), Some(new)) = (self.running, update) else { return Ok(()) };
-        // The running variance is the unbiased estimate, which divides by n - 1.
-        for ((old, new), (batch, over)) in
-            old.into_iter().zip(new).zip([(&mean, 1.0), (&sums, n - 1.0)])
-        {
-            let (keep, add) = (1.0 - self.momentum, self.momentum);
-            blend(old, &[batch], new, |b, r| {
-                let wide = b.dtype(r[0])?;
-                let (keep, add, over) =
-                    (b.constant(keep, wide), b.constant(add, wide), b.constant(over, wide));
-                let whole = b.binary(BinaryOp::Div, r[1], over)?;
-                let (kept, added) =
-                    (b.binary(BinaryOp::Mul, r[0], keep)?, b.binary(BinaryOp::Mul, whole, add)?);
-                b.binary(BinaryOp::Add, kept, added)
-            })?;
-        }
-        Ok(())
-    }
-
-    /// `1 / sqrt(sums / n + eps)`
-    fn reciprocal_root(&self, sums: &Tensor, n: f64, out: &Tensor) -> Result<()> {
-        let eps = self.eps;
-        blend(sums, &[], out, |b, r| {
-            let wide = b.dtype(r[0])?;
-            let (n, eps) = (b.constant(n, wide), b.constant(eps, wide));
-            let var = b.binary(BinaryOp::Div, r[0], n)?;
-            let sum = b.binary(BinaryOp::Add, var, eps)?;
-            b.unary(UnaryOp::Rsqrt, sum)
-        })
-    }
-
-    /// Normalizes with one scale and one shift for each channel, as PyTorch folds them: `x * (w *
-    /// rstd) + (b - mean * (w * rstd))`.
-    fn normalize(&self, mean: &Tensor, rstd: &Tensor, out: &Tensor) -> Result<()> {
-        let rank = self.x.dim();
-        let operands = [Some(mean), Some(rstd), self.weight, self.bias];
-        let parts: Vec<Tensor> =
-            operands.iter().flatten().map(|t| per_channel(t, rank)).collect::<Result<_>>()?;
-        let (has_weight, has_bias) = (self.weight.is_some(), self.bias.is_some());
-        blend(self.x, &parts.iter().collect::<Vec<_>>(), out, |b, r| {
-            let (x, mean, rstd) = (r[0], r[1], r[2]);
-            let wide = b.dtype(x)?;
-            let scale = if has_weight { b.binary(BinaryOp::Mul, rstd, r[3])? } else { rstd };
-            let moved = b.binary(BinaryOp::Mul, mean, scale)?;
-            let start = if has_bias { r[r.len() - 1] } else { b.constant(0.0, wide) };
-            let shift = b.binary(BinaryOp::Sub, start, moved)?;
-            let scaled = b.binary(BinaryOp::Mul, x, scale)?;
-            b.binary(BinaryOp::Add, scaled, shift)
-        })
-    }
-
     /// The same computation by the operators whose schemas declare the writes.
     fn declared(&self) -> Result<[Tensor; 3]> {
         let loc = Loc::caller();
@@ -255,14 +172,187 @@ fn functional_metas(mut metas: Metas, n: &BatchNorm<'_>) -> Metas {
     metas
 }
 
-fn run_functional(n: &BatchNorm<'_>, outs: &[Tensor]) -> Result<()> {
-    let [.., mean, var] = outs else {
-        return Err(Error::value("batch norm has running statistics as its last outputs"));
+/// What becomes of the running statistics in training.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Running {
+    /// They stay as they are.
+    Kept,
+    /// The arguments are updated.
+    Updated,
+    /// The new ones are the last results. Outside training these are the old ones.
+    Returned,
+}
+
+/// The nest of an operator of a form, with the results that [`BatchNorm::metas`] describes, then
+/// those that `reserve` and `running` say.
+///
+/// PyTorch rounds the statistics of a batch to their dtype before it uses them, and folds scale and
+/// shift: `x * (w * rstd) + (b - mean * (w * rstd))`.
+fn nest(cx: &mut NestCx<'_>, form: Form, reserve: bool, running: Running) -> Result<NestResults> {
+    let (training, at) = match form {
+        Form::Full => (cx.flag(5)?, 6),
+        Form::NoStats => (cx.flag(3)?, 4),
+        Form::Fixed(training) => (training, 5),
     };
-    for (old, new) in n.running.into_iter().flatten().zip([mean, var]) {
-        cpu_exec::copy(old, new)?;
+    let x = cx.input(0)?;
+    let (weight, bias) = (cx.optional_input(1)?, cx.optional_input(2)?);
+    let old = match form {
+        Form::NoStats => None,
+        _ => cx.optional_input(3)?.zip(cx.optional_input(4)?),
+    };
+    let (wide, dtype) = (x.dtype.accumulator(), cx.result_dtype(1));
+    let eps = cx.number(at + 1, wide)?;
+    // Each stage divides itself: the channels have an axis of their own in the stages between.
+    let channels = cx.nest.nest().extent(x.axes[1]);
+    let own = [cx.nest.axis(channels)];
+    let (mut results, mut new) = (NestResults::new(), None);
+    let statistics: [StageOutput; 2] = if training {
+        let batch = Batch::new(&mut cx.nest, &x, dtype, own, eps)?;
+        if let (Some((mean, var)), true) = (&old, running != Running::Kept) {
+            let momentum = cx.number(at, DType::F64)?;
+            new = Some(batch.updated(&mut cx.nest, [mean, var], own, momentum)?);
+        }
+        results.extend([batch.mean, batch.rstd]);
+        [batch.mean, batch.rstd]
+    } else {
+        let Some((mean, var)) = &old else {
+            return Err(Error::value("a batch norm outside training has running statistics"));
+        };
+        let statistics = cx.nest.stage(&own, StageKind::Map, |s| {
+            let (mean, var) = (s.load(mean.id, own)?, s.load(var.id, own)?);
+            let (mean, var) = (s.expr.cast(mean, wide)?, s.expr.cast(var, wide)?);
+            let eps = s.launch(eps)?;
+            let sum = s.expr.binary(BinaryOp::Add, var, eps)?;
+            Ok(vec![mean, s.expr.unary(UnaryOp::Rsqrt, sum)?])
+        })?;
+        for result in [1, 2] {
+            results.push(empty(cx, result)?);
+        }
+        [0, 1].map(|output| StageOutput { stage: statistics, output })
+    };
+    let affine = cx.nest.stage(&own, StageKind::Map, |s| {
+        let mut part = |from: Source| -> Result<Reg, LoopError> {
+            let reg = s.load(from, own)?;
+            Ok(s.expr.cast(reg, wide)?)
+        };
+        let [mean, rstd] = [part(statistics[0].into())?, part(statistics[1].into())?];
+        let weight = weight.as_ref().map(|w| part(w.id.into())).transpose()?;
+        let bias = bias.as_ref().map(|b| part(b.id.into())).transpose()?;
+        let scale = weight.map_or(Ok(rstd), |w| s.expr.binary(BinaryOp::Mul, rstd, w))?;
+        let moved = s.expr.binary(BinaryOp::Mul, mean, scale)?;
+        let start = bias.unwrap_or_else(|| s.expr.constant(0.0, wide));
+        Ok(vec![scale, s.expr.binary(BinaryOp::Sub, start, moved)?])
+    })?;
+    let y = cx.nest.map(&x.axes, |s| {
+        let element = s.element(&x, wide)?;
+        let scale = s.load(affine, [x.axes[1]])?;
+        let shift = s.load(StageOutput { stage: affine, output: 1 }, [x.axes[1]])?;
+        let scaled = s.expr.binary(BinaryOp::Mul, element, scale)?;
+        let y = s.expr.binary(BinaryOp::Add, scaled, shift)?;
+        Ok(s.expr.cast(y, x.dtype)?)
+    })?;
+    results.insert(0, y.into());
+    if reserve {
+        results.push(empty(cx, 3)?);
     }
-    n.run(outs, Some([mean, var]))
+    match (running, new, old) {
+        (Running::Updated, Some(new), _) => {
+            cx.update(3);
+            cx.update(4);
+            results.extend(new);
+        }
+        (Running::Returned, Some(new), _) => results.extend(new),
+        (Running::Returned, None, Some((mean, var))) => {
+            for old in [mean, var] {
+                let same = cx.nest.map(&old.axes, |s| s.element(&old, old.dtype))?;
+                results.push(same.into());
+            }
+        }
+        _ => {}
+    }
+    Ok(results)
+}
+
+/// A result of no elements.
+fn empty(cx: &mut NestCx<'_>, result: usize) -> Result<StageOutput> {
+    let (axes, dtype) = (cx.result_axes(result), cx.result_dtype(result));
+    Ok(cx.nest.map(&axes, |s| Ok(s.expr.constant(0, dtype)))?.into())
+}
+
+/// The statistics of a batch, for each channel, rounded to their dtype.
+struct Batch {
+    mean: StageOutput,
+    /// The sum of squared deviations.
+    squares: StageOutput,
+    rstd: StageOutput,
+    /// The number of elements of a channel.
+    count: ScalarId,
+}
+
+impl Batch {
+    fn new(
+        nest: &mut LoopBuilder,
+        x: &Input,
+        dtype: DType,
+        own: [AxisId; 1],
+        eps: ScalarId,
+    ) -> Result<Batch> {
+        let (wide, channel) = (x.dtype.accumulator(), x.axes[1]);
+        let along: Axes = x.axes.iter().copied().filter(|a| *a != channel).collect();
+        let of = Reduced { x, along: &along, keep: false, out: dtype };
+        let mean = named::reduce(nest, Reduction::Mean, of)?;
+        let squares = named::reduce_by(nest, Reduction::Sum, of, |s| {
+            let (element, mean) = (s.element(x, wide)?, s.load(mean, [channel])?);
+            let mean = s.expr.cast(mean, wide)?;
+            let deviation = s.expr.binary(BinaryOp::Sub, element, mean)?;
+            Ok(s.expr.binary(BinaryOp::Mul, deviation, deviation)?)
+        })?;
+        let count = nest.count(&along)?;
+        let rstd = nest.map(&own, |s| {
+            let (squares, count) = (s.load(squares, own)?, s.launch(count)?);
+            let (squares, count) = (s.expr.cast(squares, wide)?, s.expr.cast(count, wide)?);
+            let variance = s.expr.binary(BinaryOp::Div, squares, count)?;
+            let eps = s.launch(eps)?;
+            let sum = s.expr.binary(BinaryOp::Add, variance, eps)?;
+            let rstd = s.expr.unary(UnaryOp::Rsqrt, sum)?;
+            Ok(s.expr.cast(rstd, dtype)?)
+        })?;
+        Ok(Batch { mean, squares, rstd: rstd.into(), count })
+    }
+
+    /// The new running mean and variance. The variance of the batch is the unbiased estimate, which
+    /// divides by n - 1.
+    fn updated(
+        &self,
+        nest: &mut LoopBuilder,
+        old: [&Input; 2],
+        own: [AxisId; 1],
+        momentum: ScalarId,
+    ) -> Result<[StageOutput; 2]> {
+        let stage = nest.stage(&own, StageKind::Map, |s| {
+            let (momentum, one) = (s.launch(momentum)?, s.expr.constant(1.0, DType::F64));
+            let kept = s.expr.binary(BinaryOp::Sub, one, momentum)?;
+            let mut updated = |old: &Input, batch: StageOutput, over: Option<ScalarId>| {
+                let wide = old.dtype.accumulator();
+                let (value, batch) = (s.load(old.id, own)?, s.load(batch, own)?);
+                let (value, mut batch) = (s.expr.cast(value, wide)?, s.expr.cast(batch, wide)?);
+                if let Some(count) = over {
+                    let (count, one) = (s.launch(count)?, s.expr.constant(1, DType::I64));
+                    let over = s.expr.binary(BinaryOp::Sub, count, one)?;
+                    let over = s.expr.cast(over, wide)?;
+                    batch = s.expr.binary(BinaryOp::Div, batch, over)?;
+                }
+                let (keep, add) = (s.expr.cast(kept, wide)?, s.expr.cast(momentum, wide)?);
+                let value = s.expr.binary(BinaryOp::Mul, value, keep)?;
+                let batch = s.expr.binary(BinaryOp::Mul, batch, add)?;
+                let new = s.expr.binary(BinaryOp::Add, value, batch)?;
+                Ok::<_, LoopError>(s.expr.cast(new, old.dtype)?)
+            };
+            let mean = updated(old[0], self.mean, None)?;
+            Ok(vec![mean, updated(old[1], self.squares, Some(self.count))?])
+        })?;
+        Ok([0, 1].map(|output| StageOutput { stage, output }))
+    }
 }
 
 /// Whether a call writes running statistics: in training, if they are present.
@@ -337,17 +427,14 @@ table! {
             norm(
                 Strides::FromOperands,
                 |_, a| BatchNorm::of(a, Form::Full)?.metas(a),
-                |a, out| {
-                    let n = BatchNorm::of(a, Form::Full)?;
-                    n.run(out, n.running)
-                },
+                How::Loops(|cx| nest(cx, Form::Full, false, Running::Updated)),
             ),
         General "aten::_native_batch_norm_legit.no_stats(Tensor input, Tensor? weight, \
             Tensor? bias, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)" =>
             norm(
                 Strides::FromOperands,
                 |_, a| BatchNorm::of(a, Form::NoStats)?.metas(a),
-                |a, out| BatchNorm::of(a, Form::NoStats)?.run(out, None),
+                How::Loops(|cx| nest(cx, Form::NoStats, false, Running::Kept)),
             ),
         General "aten::_native_batch_norm_legit_no_training(Tensor input, Tensor? weight, \
             Tensor? bias, Tensor running_mean, Tensor running_var, float momentum, \
@@ -355,7 +442,7 @@ table! {
             norm(
                 Strides::FromOperands,
                 |_, a| BatchNorm::of(a, Form::Fixed(false))?.metas(a),
-                |a, out| BatchNorm::of(a, Form::Fixed(false))?.run(out, None),
+                How::Loops(|cx| nest(cx, Form::Fixed(false), false, Running::Kept)),
             ),
         General "aten::_native_batch_norm_legit_functional(Tensor input, Tensor? weight, \
             Tensor? bias, Tensor running_mean, Tensor running_var, bool training, float momentum, \
@@ -367,7 +454,7 @@ table! {
                     let n = BatchNorm::of(a, Form::Full)?;
                     Ok(functional_metas(n.metas(a)?, &n))
                 },
-                |a, out| run_functional(&BatchNorm::of(a, Form::Full)?, out),
+                How::Loops(|cx| nest(cx, Form::Full, false, Running::Returned)),
             ),
         General "aten::_batch_norm_with_update(Tensor input, Tensor? weight, Tensor? bias, \
             Tensor(a!) running_mean, Tensor(b!) running_var, float momentum, \
@@ -378,10 +465,7 @@ table! {
                     let n = BatchNorm::of(a, Form::Fixed(true))?;
                     Ok(with_reserve(n.metas(a)?, n.x))
                 },
-                |a, out| {
-                    let n = BatchNorm::of(a, Form::Fixed(true))?;
-                    n.run(out, n.running)
-                },
+                How::Loops(|cx| nest(cx, Form::Fixed(true), true, Running::Updated)),
             ),
         General "aten::_batch_norm_with_update_functional(Tensor input, Tensor? weight, \
             Tensor? bias, Tensor running_mean, Tensor running_var, float momentum, \
@@ -393,7 +477,7 @@ table! {
                     let n = BatchNorm::of(a, Form::Fixed(true))?;
                     Ok(functional_metas(with_reserve(n.metas(a)?, n.x), &n))
                 },
-                |a, out| run_functional(&BatchNorm::of(a, Form::Fixed(true))?, out),
+                How::Loops(|cx| nest(cx, Form::Fixed(true), true, Running::Returned)),
             ),
         General "aten::_batch_norm_no_update(Tensor input, Tensor? weight, Tensor? bias, \
             Tensor? running_mean, Tensor? running_var, float momentum, \
@@ -404,7 +488,7 @@ table! {
                     let n = BatchNorm::of(a, Form::Fixed(false))?;
                     Ok(with_reserve(n.metas(a)?, n.x))
                 },
-                |a, out| BatchNorm::of(a, Form::Fixed(false))?.run(out, None),
+                How::Loops(|cx| nest(cx, Form::Fixed(false), true, Running::Kept)),
             ),
         General "aten::batch_norm(Tensor input, Tensor? weight, Tensor? bias, \
             Tensor? running_mean, Tensor? running_var, bool training, float momentum, float eps, \

@@ -5,7 +5,8 @@ use super::dims::{
     done, fresh, known_equal, product, require_float, require_rank, require_same_dtype,
 };
 use super::host;
-use super::loss::Reduction;
+use super::loops::{NestCx, NestResults};
+use super::loss::{Reduction, sum_of};
 use super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::table;
 use crate::dispatch::cpu_exec;
@@ -15,19 +16,16 @@ use crate::tensor::meta::Dims;
 use crate::tensor::shape::require_same;
 use crate::tensor::{Tensor, dims_text};
 use maquette_ir::DType;
-use maquette_ir::sym::SymInt;
+use maquette_ir::loops::fold::{Fold, Order};
+use maquette_ir::loops::{
+    Axes, AxisId, Index, IndexMap, LoopError, OperandId, StageKind, StageOutput,
+};
+use maquette_ir::scalar_expr::{BinaryOp, Bounds, CmpOp, Reg, UnaryOp};
+use maquette_ir::sym::{Expr, SymInt};
 use smallvec::smallvec;
 
-const fn reduce(
-    metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>,
-    run: fn(&[Value], &[Tensor]) -> Result<()>,
-) -> Lowering {
-    Lowering::Compute(Compute {
-        class: Class::Reduce,
-        strides: Strides::RowMajor,
-        metas,
-        how: How::Host(run),
-    })
+const fn reduce(metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>, how: How) -> Lowering {
+    Lowering::Compute(Compute { class: Class::Reduce, strides: Strides::RowMajor, metas, how })
 }
 
 /// The dimension of the classes: dimension 1 of a batch, dimension 0 of a single example.
@@ -86,33 +84,66 @@ fn nll_metas(args: &[Value], ranks: std::ops::RangeInclusive<usize>) -> Result<M
     Ok(smallvec![fresh(x, output, x.dtype()), fresh(x, Dims::new(), x.dtype())])
 }
 
-/// The negative log-likelihood of each label, reduced. The mean divides by the total weight.
-fn nll(args: &[Value], out: &[Tensor]) -> Result<()> {
-    let (x, target, ignored) = (args[0].tensor()?, labels(args[1].tensor()?)?, args[4].int_i64()?);
-    let sizes = host::sizes(x)?;
-    let d = class_dim(x);
-    let (classes, inner) = (sizes[d], host::count(&sizes[d + 1..]));
-    let (scores, weights) = (host::reals(x)?, args[2].opt_tensor()?.map(host::reals).transpose()?);
-    let (mut losses, mut total) = (vec![0.0; target.len()], 0.0);
-    for (i, (loss, &t)) in losses.iter_mut().zip(&target).enumerate() {
-        if t == ignored {
-            continue;
-        }
-        let class = usize::try_from(t).ok().filter(|&t| t < classes);
-        let class = class.ok_or_else(|| {
-            Error::value(format!("`target` holds the class {t}, but `self` has {classes} classes"))
-        })?;
-        let weight = weights.as_ref().map_or(1.0, |w| w[class]);
-        *loss = -weight * scores[(i / inner * classes + class) * inner + i % inner];
-        total += weight;
-    }
-    match Reduction::of(&args[3])? {
-        Reduction::Mean => host::store_reals(&out[0], &[losses.iter().sum::<f64>() / total])?,
-        r => r.store(&out[0], &losses)?,
-    }
+/// The negative log-likelihood of each label, reduced, in `f64`. The mean divides by the total
+/// weight.
+fn nll(cx: &mut NestCx<'_>) -> Result<NestResults> {
+    cx.explain(not_a_class);
+    let (x, target, weight) = (cx.input(0)?, cx.input(1)?, cx.optional_input(2)?);
+    let (reduction, wide) = (cx.by_integers(|a| Reduction::of(&a[3]))?, DType::F64);
+    let ignored = cx.number(4, DType::I64)?;
+    let classes = usize::from(x.axes.len() > 1);
+    let mut axes = x.axes.clone();
+    axes.remove(classes);
+    // A single example may have its label as a vector of size 1.
+    let target_at: IndexMap = match x.axes.len() {
+        1 => target.axes.iter().map(|_| Index::from(Expr::Int(0))).collect(),
+        _ => axes[..].into(),
+    };
+    let mut score_at: IndexMap = axes[..].into();
+    score_at.0.insert(classes, Index::Computed);
+    // The loss of each label, and its weight.
+    let losses = cx.nest.stage(&axes, StageKind::Map, |s| {
+        let label = s.load(target.id, target_at)?;
+        let (label, ignored) = (s.expr.cast(label, DType::I64)?, s.launch(ignored)?);
+        let counts = s.expr.compare(CmpOp::Ne, label, ignored)?;
+        let score = s.read(x.id, score_at, &[label], Bounds::Fails, Some(counts))?;
+        let score = s.expr.cast(score, wide)?;
+        let (zero, one) = (s.expr.constant(0.0, wide), s.expr.constant(1.0, wide));
+        let weight = match &weight {
+            Some(weight) => {
+                let at: IndexMap = [Index::Computed].into_iter().collect();
+                let weight = s.read(weight.id, at, &[label], Bounds::Fails, Some(counts))?;
+                s.expr.cast(weight, wide)?
+            }
+            None => one,
+        };
+        let factor = s.expr.unary(UnaryOp::Neg, weight)?;
+        let loss = s.expr.binary(BinaryOp::Mul, factor, score)?;
+        [loss, weight].into_iter().map(|x| Ok(s.expr.select(counts, x, zero)?)).collect()
+    })?;
+    let total = sum_of(cx, StageOutput { stage: losses, output: 1 }, &axes)?;
+    let loss = reduction.append(cx, losses.into(), &axes, Some(total))?;
     // PyTorch reports no total weight for a batch that is not reduced.
-    let whole = Reduction::of(&args[3])? != Reduction::None || x.dim() == 1;
-    host::store_reals(&out[1], &[if whole { total } else { 0.0 }])
+    let is_reported = reduction != Reduction::None || x.axes.len() == 1;
+    let total = cx.nest.map(&[], |s| match is_reported {
+        true => {
+            let total = s.load(total, [])?;
+            Ok(s.expr.cast(total, x.dtype)?)
+        }
+        false => Ok(s.expr.constant(0.0, x.dtype)),
+    })?;
+    Ok(smallvec![loss, total.into()])
+}
+
+/// The error of a call with a label that is not a class. The argument 4 of `nll_loss` is the label
+/// that is ignored.
+fn not_a_class(args: &[Value]) -> Result<Error> {
+    let (x, target) = (args[0].tensor()?, args[1].tensor()?);
+    let classes = x.sizes_i64()?.get(class_dim(x)).copied().unwrap_or(1);
+    let ignored = args.get(4).and_then(|v| v.int_i64().ok());
+    let is_class = |t: &i64| Some(*t) == ignored || (0..classes).contains(t);
+    let found = labels(target)?.into_iter().find(|t| !is_class(t)).unwrap_or(classes);
+    Ok(Error::value(format!("`target` holds the class {found}, but `self` has {classes} classes")))
 }
 
 /// `nll_loss` with any number of spatial dimensions. If there are neither zero nor two, they are
@@ -297,26 +328,86 @@ fn power(p: &Value) -> Result<i32> {
     }
 }
 
-fn multi_margin(args: &[Value], out: &Tensor) -> Result<()> {
-    let (x, target) = (host::reals(args[0].tensor()?)?, labels(args[1].tensor()?)?);
-    let (p, margin) = (power(&args[2])?, args[3].scalar()?.to_f64());
-    let weights = args[4].opt_tensor()?.map(host::reals).transpose()?;
-    let width = x.len() / target.len().max(1);
-    let mut losses = Vec::with_capacity(target.len());
-    for (row, &t) in x.chunks_exact(width.max(1)).zip(&target) {
-        let class = usize::try_from(t).ok().filter(|&t| t < width);
-        let class = class.ok_or_else(|| {
-            Error::value(format!("`target` holds the class {t}, but `self` has {width} classes"))
-        })?;
-        let weight = weights.as_ref().map_or(1.0, |w| w[class]);
-        let others = row.iter().enumerate().filter(|(c, _)| *c != class);
-        // As in PyTorch, `max` ignores NaN, so that NaN counts as no violation.
-        losses.push(
-            others.map(|(_, v)| (margin - row[class] + v).max(0.0).powi(p) * weight).sum::<f64>()
-                / width as f64,
-        );
-    }
-    Reduction::of(&args[5])?.store(out, &losses)
+/// The mean violation of a margin between the class of each row and the others, to the power of p,
+/// in `f64`.
+fn multi_margin(cx: &mut NestCx<'_>) -> Result<NestResults> {
+    cx.explain(not_a_class);
+    let (p, wide) = (cx.scalar(2)?.to_f64(), DType::F64);
+    let (x, target, weight) = (cx.input(0)?, cx.input(1)?, cx.optional_input(4)?);
+    let (reduction, margin) = (cx.by_integers(|a| Reduction::of(&a[5]))?, cx.number(3, wide)?);
+    let (class, rows): (AxisId, Axes) = match x.axes[..] {
+        [] => (cx.nest.unit_axis(), smallvec![cx.nest.unit_axis()]),
+        [class] => (class, smallvec![cx.nest.unit_axis()]),
+        [row, class, ..] => (class, smallvec![row]),
+    };
+    let target_at: IndexMap = target.axes.iter().map(|_| Index::from(rows[0])).collect();
+    let message = cx.nest.message("`target` holds a number that is not a class");
+    let classes = cx.nest.nest().extent(class);
+    let classes = cx.nest.size(classes);
+    // The class of each row with its score and weight.
+    let own = cx.nest.stage(&rows, StageKind::Map, |s| {
+        let (label, zero) = (s.load(target.id, target_at)?, s.expr.constant(0, DType::I64));
+        let classes = s.launch(classes)?;
+        let from = s.expr.compare(CmpOp::Ge, label, zero)?;
+        let to = s.expr.compare(CmpOp::Lt, label, classes)?;
+        let is_class = s.expr.binary(BinaryOp::And, from, to)?;
+        s.expr.assert(is_class, message)?;
+        let mut at: IndexMap = x.axes.iter().map(|axis| Index::from(*axis)).collect();
+        let mut read = |from: OperandId, at: IndexMap| -> Result<Reg, LoopError> {
+            let positions: &[Reg] = if at.is_affine() { &[] } else { &[label] };
+            let value = match positions {
+                [] => s.load(from, at)?,
+                _ => s.read(from, at, positions, Bounds::Clamps, Some(is_class))?,
+            };
+            Ok(s.expr.cast(value, wide)?)
+        };
+        if let Some(last) = at.0.last_mut() {
+            *last = Index::Computed;
+        }
+        let score = read(x.id, at)?;
+        let weight = match &weight {
+            Some(weight) => read(weight.id, weight.axes.iter().map(|_| Index::Computed).collect())?,
+            None => s.expr.constant(1.0, wide),
+        };
+        Ok(vec![label, score, weight])
+    })?;
+    let over = [rows[0], class];
+    let of_row = |output| StageOutput { stage: own, output };
+    let sum = cx.nest.reduce(&over, &[class], Fold::Sum, Order::Sequential, |s| {
+        let [label, score, weight] = [
+            s.load(of_row(0), [rows[0]])?,
+            s.load(of_row(1), [rows[0]])?,
+            s.load(of_row(2), [rows[0]])?,
+        ];
+        let (value, margin) = (s.element(&x, wide)?, s.launch(margin)?);
+        let short = s.expr.binary(BinaryOp::Sub, margin, score)?;
+        let violation = s.expr.binary(BinaryOp::Add, short, value)?;
+        // As in PyTorch, the maximum ignores NaN, so that NaN counts as no violation.
+        let zero = s.expr.constant(0.0, wide);
+        let (coord, is_more) = (s.coord(class), s.expr.compare(CmpOp::Gt, violation, zero)?);
+        let is_other = s.expr.compare(CmpOp::Ne, coord, label)?;
+        let mut violation = s.expr.select(is_more, violation, zero)?;
+        if p == 2.0 {
+            violation = s.expr.binary(BinaryOp::Mul, violation, violation)?;
+        }
+        let weighted = s.expr.binary(BinaryOp::Mul, violation, weight)?;
+        Ok(s.expr.select(is_other, weighted, zero)?)
+    })?;
+    // A single row has no dimension, unless its label has one.
+    let axes: Axes = match x.axes.len() {
+        0 | 1 if target.axes.is_empty() => Axes::new(),
+        _ => rows.clone(),
+    };
+    let losses = cx.nest.map(&axes, |s| {
+        let at: IndexMap = match axes.is_empty() {
+            true => [Index::from(Expr::Int(0))].into_iter().collect(),
+            false => rows[..].into(),
+        };
+        let (sum, classes) = (s.load(sum, at)?, s.launch(classes)?);
+        let classes = s.expr.cast(classes, wide)?;
+        Ok(s.expr.binary(BinaryOp::Div, sum, classes)?)
+    })?;
+    Ok(smallvec![reduction.append(cx, losses.into(), &axes, None)?])
 }
 
 fn multilabel_metas(args: &[Value]) -> Result<Metas> {
@@ -375,10 +466,10 @@ table! {
     pub(super) static TABLE = {
         General "aten::nll_loss_forward(Tensor self, Tensor target, Tensor? weight, int reduction, \
             SymInt ignore_index) -> (Tensor output, Tensor total_weight)" =>
-            reduce(|_, a| nll_metas(a, 1..=2), nll),
+            reduce(|_, a| nll_metas(a, 1..=2), How::Loops(nll)),
         General "aten::nll_loss2d_forward(Tensor self, Tensor target, Tensor? weight, \
             int reduction, SymInt ignore_index) -> (Tensor output, Tensor total_weight)" =>
-            reduce(|_, a| nll_metas(a, 4..=4), nll),
+            reduce(|_, a| nll_metas(a, 4..=4), How::Loops(nll)),
         General "aten::nll_loss(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, \
             SymInt ignore_index=-100) -> Tensor" =>
             Lowering::Composite(|a| forward("aten::nll_loss_forward", a)),
@@ -401,10 +492,10 @@ table! {
             Lowering::Composite(|a| CrossEntropy::of(a)?.run()),
         General "aten::multi_margin_loss(Tensor self, Tensor target, Scalar p=1, Scalar margin=1, \
             Tensor? weight=None, int reduction=1) -> Tensor" =>
-            reduce(|_, a| multi_margin_metas(a), |a, out| multi_margin(a, &out[0])),
+            reduce(|_, a| multi_margin_metas(a), How::Loops(multi_margin)),
         General "aten::multilabel_margin_loss_forward(Tensor self, Tensor target, \
             int reduction) -> (Tensor output, Tensor is_target)" =>
-            reduce(|_, a| multilabel_metas(a), multilabel_margin),
+            reduce(|_, a| multilabel_metas(a), How::Host(multilabel_margin)),
         General "aten::multilabel_margin_loss(Tensor self, Tensor target, \
             int reduction=1) -> Tensor" =>
             Lowering::Composite(|a| forward("aten::multilabel_margin_loss_forward", a)),

@@ -3,33 +3,30 @@
 
 use super::dims::{done, fresh, require_float, require_floats, require_rank, require_same_dtype};
 use super::host;
+use super::loops::{NestCx, NestResults};
 use super::loss::{Reduction, promoted};
 use super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
-use super::{table, views};
+use super::table;
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use crate::tensor::meta::Dims;
 use crate::tensor::shape::{require_equal, wrap_dim};
 use crate::tensor::{Tensor, dims_text};
+use maquette_ir::loops::fold::{Fold, Order};
+use maquette_ir::loops::named::{self, Input};
+use maquette_ir::loops::{Axes, AxisId, IndexMap};
+use maquette_ir::scalar_expr::{BinaryOp, UnaryOp};
 use maquette_ir::typing::broadcast;
 use maquette_ir::{DType, Scalar};
 use smallvec::smallvec;
 
-const fn compute(
-    metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>,
-    run: fn(&[Value], &[Tensor]) -> Result<()>,
-) -> Lowering {
-    Lowering::Compute(Compute {
-        class: Class::Reduce,
-        strides: Strides::RowMajor,
-        metas,
-        how: How::Host(run),
-    })
+const fn compute(metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>, how: How) -> Lowering {
+    Lowering::Compute(Compute { class: Class::Reduce, strides: Strides::RowMajor, metas, how })
 }
 
-/// The `p`-norm of differences. `greatest` selects the maximum for the infinite norm, since the
-/// operators differ in how they treat NaN.
-fn norm(differences: impl Iterator<Item = f64>, p: f64, greatest: fn(f64, f64) -> f64) -> f64 {
+/// The `p`-norm of differences.
+fn norm(differences: impl Iterator<Item = f64>, p: f64) -> f64 {
+    let greatest = |a: f64, b: f64| if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) };
     let d = differences.map(f64::abs);
     match p {
         0.0 => d.map(|x| if x == 0.0 || x.is_nan() { x } else { 1.0 }).sum(),
@@ -71,24 +68,52 @@ fn pairs_meta(x1: &Tensor, x2: &Tensor) -> Result<Metas> {
     Ok(smallvec![fresh(x1, sizes, x1.dtype())])
 }
 
-fn pairs(x1: &Tensor, x2: &Tensor, out: &Tensor, p: f64) -> Result<()> {
-    let batch = &out.sizes()[..out.dim() - 2];
-    let expanded = |t: &Tensor| {
-        let sizes: Dims = batch.iter().chain(&t.sizes()[t.dim() - 2..]).copied().collect();
-        host::reals(&t.view_of(views::expand(t.meta(), &sizes)?)?)
+/// The `p`-norms of the differences of all pairs of vectors. They are computed in `f64`, with sums
+/// in the order of the elements.
+fn pairs(cx: &mut NestCx<'_>, p: f64) -> Result<NestResults> {
+    let (x1, x2, wide) = (cx.input(0)?, cx.input(1)?, DType::F64);
+    let (axes, out) = (cx.result_axes(0), cx.result_dtype(0));
+    let missing = || Error::value("the operands are matrices");
+    let (&along, _) = x1.axes.split_last().ok_or_else(missing)?;
+    let [batch @ .., row, column] = &axes[..] else { return Err(missing()) };
+    let at = |cx: &mut NestCx<'_>, x: &Input, vector: AxisId| -> Result<IndexMap> {
+        let lead = x.axes.len().saturating_sub(2);
+        let of = batch.iter().skip(batch.len().saturating_sub(lead));
+        let mut at = IndexMap::default();
+        for (dim, axis) in x.axes[..lead].iter().zip(of) {
+            at.0.push(cx.nest.broadcast(*dim, *axis)?.into());
+        }
+        at.0.extend([vector.into(), along.into()]);
+        Ok(at)
     };
-    let (x, y, sizes) = (expanded(x1)?, expanded(x2)?, host::sizes(out)?);
-    let (rows, cols) = (sizes[sizes.len() - 2], sizes[sizes.len() - 1]);
-    let width = host::sizes(x1)?.pop().unwrap_or(0);
-    let of = |i: usize| {
-        let (batch, r, c) = (i / (rows * cols), i / cols % rows, i % cols);
-        let a = &x[(batch * rows + r) * width..][..width];
-        let b = &y[(batch * cols + c) * width..][..width];
-        // As in PyTorch, `max` ignores NaN.
-        norm(a.iter().zip(b).map(|(a, b)| a - b), p, f64::max)
-    };
-    let count = host::count(&sizes);
-    host::store_reals(out, &host::collect(count, (0..count).map(of))?)
+    let (at1, at2) = (at(cx, &x1, *row)?, at(cx, &x2, *column)?);
+    let over: Axes = axes.iter().copied().chain([along]).collect();
+    let fold = if p == f64::INFINITY { Fold::Max } else { Fold::Sum };
+    let sum = cx.nest.reduce(&over, &[along], fold, Order::Sequential, |s| {
+        let (a, b) = (s.load(x1.id, at1)?, s.load(x2.id, at2)?);
+        let (a, b) = (s.expr.cast(a, wide)?, s.expr.cast(b, wide)?);
+        let difference = s.expr.binary(BinaryOp::Sub, a, b)?;
+        let power = named::power(s, difference, p)?;
+        let is_nan = s.expr.unary(UnaryOp::IsNan, difference)?;
+        match p {
+            // A NaN counts as itself.
+            0.0 => Ok(s.expr.select(is_nan, difference, power)?),
+            // As in PyTorch, the greatest distance ignores NaN. That of no elements is 0.
+            f64::INFINITY => {
+                let zero = s.expr.constant(0.0, wide);
+                Ok(s.expr.select(is_nan, zero, power)?)
+            }
+            _ => Ok(power),
+        }
+    })?;
+    let y = cx.nest.map(&axes, |s| {
+        let sum = s.load(sum, &axes[..])?;
+        let zero = s.expr.constant(0.0, wide);
+        let sum = if p == f64::INFINITY { s.expr.binary(BinaryOp::Max, sum, zero)? } else { sum };
+        let y = named::root(s, sum, p)?;
+        Ok(s.expr.cast(y, out)?)
+    })?;
+    Ok(smallvec![y.into()])
 }
 
 fn cdist_metas(args: &[Value]) -> Result<Metas> {
@@ -114,13 +139,11 @@ fn pdist_metas(args: &[Value]) -> Result<Metas> {
 fn pdist(a: &[Value], out: &Tensor) -> Result<()> {
     let (x, p) = (a[0].tensor()?, order(&a[1])?);
     let (data, sizes) = (host::reals(x)?, host::sizes(x)?);
-    let greatest = |a: f64, b: f64| if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) };
     let row = |i: usize| &data[i * sizes[1]..][..sizes[1]];
     let mut distances = Vec::new();
     for i in 0..sizes[0] {
         distances.extend(
-            (i + 1..sizes[0])
-                .map(|j| norm(row(i).iter().zip(row(j)).map(|(a, b)| a - b), p, greatest)),
+            (i + 1..sizes[0]).map(|j| norm(row(i).iter().zip(row(j)).map(|(a, b)| a - b), p)),
         );
     }
     host::store_reals(out, &distances)
@@ -202,7 +225,10 @@ table! {
             int? compute_mode) -> Tensor" =>
             compute(
                 |_, a| cdist_metas(a),
-                |a, out| pairs(a[0].tensor()?, a[1].tensor()?, &out[0], order(&a[2])?),
+                How::Loops(|cx| {
+                    let p = cx.scalar(2)?.to_f64();
+                    pairs(cx, p)
+                }),
             ),
         General "aten::cdist(Tensor x1, Tensor x2, float p=2., int? compute_mode=None) -> Tensor" =>
             Lowering::Composite(|a| {
@@ -214,10 +240,10 @@ table! {
                     require_float("x1", a[0].tensor()?)?;
                     pairs_meta(a[0].tensor()?, a[1].tensor()?)
                 },
-                |a, out| pairs(a[0].tensor()?, a[1].tensor()?, &out[0], 2.0),
+                How::Loops(|cx| pairs(cx, 2.0)),
             ),
         General "aten::_pdist_forward(Tensor self, float p=2.) -> Tensor" =>
-            compute(|_, a| pdist_metas(a), |a, out| pdist(a, &out[0])),
+            compute(|_, a| pdist_metas(a), How::Host(|a, out| pdist(a, &out[0]))),
         General "aten::pdist(Tensor self, float p=2.) -> Tensor" =>
             Lowering::Composite(|a| {
                 crate::call("aten::_pdist_forward", a.iter().cloned().collect())

@@ -2,6 +2,7 @@
 
 use super::dims::{done, fresh, require_float, require_floats};
 use super::host;
+use super::loops::{NestCx, NestResults};
 use super::lowering::{Class, Compute, How, Lowering, Metas, Strides, operand, wide};
 use super::{table, views};
 use crate::dispatch::value::{Outputs, Value};
@@ -9,6 +10,10 @@ use crate::error::{Error, Result};
 use crate::tensor::meta::Meta;
 use crate::tensor::shape::require_same;
 use crate::tensor::{Tensor, dims_text};
+use maquette_ir::loops::fold::{Fold, Order};
+use maquette_ir::loops::named::Input;
+use maquette_ir::loops::{Axes, AxisId, IndexMap, StageOutput};
+use maquette_ir::scalar_expr::{BinaryOp, CmpOp, UnaryOp};
 use maquette_ir::typing::{broadcast, elementwise_strides, promote};
 use maquette_ir::{DType, Scalar};
 use smallvec::smallvec;
@@ -56,6 +61,42 @@ impl Reduction {
         })
     }
 
+    /// The reduction of a stage of losses over some axes, `f64`, in the order of the elements. The
+    /// mean divides by `total`, or by the number of losses.
+    pub(super) fn append(
+        self,
+        cx: &mut NestCx<'_>,
+        losses: StageOutput,
+        axes: &[AxisId],
+        total: Option<StageOutput>,
+    ) -> Result<StageOutput> {
+        let out = cx.result_dtype(0);
+        if self == Reduction::None {
+            let y = cx.nest.map(axes, |s| {
+                let loss = s.load(losses, axes)?;
+                Ok(s.expr.cast(loss, out)?)
+            })?;
+            return Ok(y.into());
+        }
+        let sum = sum_of(cx, losses, axes)?;
+        let count = cx.nest.count(axes)?;
+        let y = cx.nest.map(&[], |s| {
+            let mut y = s.load(sum, [])?;
+            if self == Reduction::Mean {
+                let by = match total {
+                    Some(total) => s.load(total, [])?,
+                    None => {
+                        let count = s.launch(count)?;
+                        s.expr.cast(count, DType::F64)?
+                    }
+                };
+                y = s.expr.binary(BinaryOp::Div, y, by)?;
+            }
+            Ok(s.expr.cast(y, out)?)
+        })?;
+        Ok(y.into())
+    }
+
     /// Reduces losses on the host, and stores the result.
     pub(super) fn store(self, out: &Tensor, losses: &[f64]) -> Result<()> {
         let sum = || losses.iter().sum::<f64>();
@@ -65,6 +106,16 @@ impl Reduction {
             Reduction::Sum => host::store_reals(out, &[sum()]),
         }
     }
+}
+
+/// The sum of a stage over all of its axes, in the order of the elements.
+pub(super) fn sum_of(cx: &mut NestCx<'_>, of: StageOutput, axes: &[AxisId]) -> Result<StageOutput> {
+    let mut along = Axes::from_slice(axes);
+    if along.is_empty() {
+        along.push(cx.nest.unit_axis());
+    }
+    let sum = cx.nest.reduce(&along, &along, Fold::Sum, Order::Sequential, |s| s.load(of, axes))?;
+    Ok(sum.into())
 }
 
 /// The promoted dtype of tensors.
@@ -195,25 +246,63 @@ fn bce_metas(args: &[Value]) -> Result<Metas> {
     }])
 }
 
-fn bce(args: &[Value], out: &Tensor) -> Result<()> {
-    let x = args[0].tensor()?;
-    let expanded = |t: &Tensor| host::reals(&t.view_of(views::expand(t.meta(), x.sizes())?)?);
-    let (p, target) = (host::reals(x)?, expanded(args[1].tensor()?)?);
-    for (name, of) in [("self", &p), ("target", &target)] {
+/// `-w (t log(p) + (1 - t) log(1 - p))`, computed in `f64`.
+fn bce(cx: &mut NestCx<'_>) -> Result<NestResults> {
+    cx.explain(not_a_probability);
+    let (x, target, weight) = (cx.input(0)?, cx.input(1)?, cx.optional_input(2)?);
+    let (reduction, wide) = (cx.by_integers(|a| Reduction::of(&a[3]))?, DType::F64);
+    let target_at = expanded(cx, &target, &x.axes)?;
+    let weight = match weight {
+        Some(weight) => Some((weight.id, expanded(cx, &weight, &x.axes)?)),
+        None => None,
+    };
+    let message = cx.nest.message("every element must be a probability between 0 and 1");
+    let losses = cx.nest.map(&x.axes, |s| {
+        let (p, target) = (s.element(&x, wide)?, s.load(target.id, target_at)?);
+        let target = s.expr.cast(target, wide)?;
+        let (zero, one) = (s.expr.constant(0.0, wide), s.expr.constant(1.0, wide));
+        for probability in [p, target] {
+            let from = s.expr.compare(CmpOp::Ge, probability, zero)?;
+            let to = s.expr.compare(CmpOp::Le, probability, one)?;
+            let is_inside = s.expr.binary(BinaryOp::And, from, to)?;
+            s.expr.assert(is_inside, message)?;
+        }
+        // PyTorch limits the logarithms to -100, so that no loss is infinite.
+        let rest = s.expr.binary(BinaryOp::Sub, one, p)?;
+        let mut log = |x| {
+            let (log, least) = (s.expr.unary(UnaryOp::Log, x)?, s.expr.constant(-100.0, wide));
+            s.expr.binary(BinaryOp::Max, log, least)
+        };
+        let (is, is_not) = (log(p)?, log(rest)?);
+        let other = s.expr.binary(BinaryOp::Sub, target, one)?;
+        let other = s.expr.binary(BinaryOp::Mul, other, is_not)?;
+        let own = s.expr.binary(BinaryOp::Mul, target, is)?;
+        let loss = s.expr.binary(BinaryOp::Sub, other, own)?;
+        let Some((id, at)) = weight else { return Ok(loss) };
+        let weight = s.load(id, at)?;
+        let weight = s.expr.cast(weight, wide)?;
+        Ok(s.expr.binary(BinaryOp::Mul, loss, weight)?)
+    })?;
+    Ok(smallvec![reduction.append(cx, losses.into(), &x.axes, None)?])
+}
+
+/// Where an operand that expands to some axes is read.
+fn expanded(cx: &mut NestCx<'_>, x: &Input, axes: &[AxisId]) -> Result<IndexMap> {
+    let last = &axes[axes.len().saturating_sub(x.axes.len())..];
+    x.axes.iter().zip(last).map(|(dim, axis)| Ok(cx.nest.broadcast(*dim, *axis)?.into())).collect()
+}
+
+/// The error of a loss of numbers that are not probabilities.
+fn not_a_probability(args: &[Value]) -> Result<Error> {
+    for (name, of) in ["self", "target"].into_iter().zip(args) {
+        let of = host::reals(of.tensor()?)?;
         if let Some(p) = of.iter().find(|p| !(0.0..=1.0).contains(*p)) {
-            return Err(Error::value(format!(
+            return Ok(Error::value(format!(
                 "every element of `{name}` must be a probability between 0 and 1, found {p}"
             )));
         }
     }
-    // PyTorch limits the logarithms to -100, so that no loss is infinite.
-    let log = |x: f64| x.ln().max(-100.0);
-    let mut losses: Vec<f64> =
-        p.iter().zip(target).map(|(&p, t)| (t - 1.0) * log(1.0 - p) - t * log(p)).collect();
-    if let Some(w) = args[2].opt_tensor()? {
-        losses.iter_mut().zip(expanded(w)?).for_each(|(l, w)| *l *= w);
-    }
-    Reduction::of(&args[3])?.store(out, &losses)
+    Ok(Error::value("`self` and `target` must be probabilities between 0 and 1"))
 }
 
 fn log_sigmoid_forward(x: &Tensor) -> Result<Outputs> {
@@ -269,7 +358,7 @@ table! {
                 class: Class::Reduce,
                 strides: Strides::FromOperands,
                 metas: |_, a| bce_metas(a),
-                how: How::Host(|a, out| bce(a, &out[0])),
+                how: How::Loops(bce),
             }),
         General "aten::binary_cross_entropy_with_logits(Tensor self, Tensor target, \
             Tensor? weight=None, Tensor? pos_weight=None, int reduction=1) -> Tensor" =>

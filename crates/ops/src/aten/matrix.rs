@@ -110,22 +110,20 @@ fn add_product(cx: &mut NestCx<'_>, batch: usize) -> Result<NestResults> {
     let is_scaled = cx.is_zero(4)? && batch == 0 && matches!(out, DType::F32 | DType::F64);
     let ignored = no_products || is_scaled;
     let alpha = if ignored { None } else { Some(cx.number(4, wide)?) };
-    let added = if cx.is_zero(3)? {
-        None
-    } else {
-        let x = cx.input(0)?;
-        let at = cx.broadcast(0, &x, &axes)?;
-        Some((x, at, cx.number(3, wide)?))
-    };
-    let addend = added.as_ref().map(|(of, at, beta)| Addend { beta: *beta, of, at: at.clone() });
+    let added = if cx.is_zero(3)? { None } else { Some((cx.input(0)?, cx.number(3, wide)?)) };
+    let addend = added.as_ref().map(|(of, beta)| Addend { beta: *beta, of });
     if !ignored {
         let of = Product { alpha, addend, ..of };
         return Ok(smallvec![named::product(&mut cx.nest, &of)?]);
     }
     // The sum of no products is +0.
+    let addend = match addend {
+        Some(addend) => Some((addend, cx.nest.broadcast_to(addend.of, &axes)?)),
+        None => None,
+    };
     let sum = cx.nest.map(&axes, |s| {
         let mut y = s.expr.constant(0, wide);
-        if let Some(Addend { beta, of, at }) = addend {
+        if let Some((Addend { beta, of }, at)) = addend {
             let (beta, x) = (s.launch(beta)?, s.load(of.id, at)?);
             let x = s.expr.cast(x, wide)?;
             let scaled = s.expr.binary(BinaryOp::Mul, beta, x)?;

@@ -1,30 +1,31 @@
 //! Layer norm, RMS norm and group norm. Half precision computes in `f32` and rounds the result
 //! once.
 
-use super::dims::{
-    done, fresh, in_format_of, is_contiguous, product, require, require_float, require_rank,
-};
+use super::dims::{done, fresh, in_format_of, product, require, require_float, require_rank};
+use super::loops::{NestCx, NestResults};
 use super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::table;
-use crate::dispatch::cpu_exec::{self, input, output};
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use crate::methods::calls::{aten_outputs, results};
-use crate::tensor::meta::{Dims, Meta};
+use crate::tensor::meta::Dims;
 use crate::tensor::shape::require_same;
 use crate::tensor::{Tensor, dims_text};
-use maquette_ir::scalar_expr::{BinaryOp, BuildError, ExprBuilder, Reg, UnaryOp};
-use maquette_ir::sym::SymInt;
+use maquette_ir::loops::named::{self, GroupNorm, RowNorm};
+use maquette_ir::loops::{
+    Axes, AxisId, Index, IndexMap, LoopBuilder, LoopError, ScalarId, Source, StageId, StageOutput,
+};
+use maquette_ir::scalar_expr::{BinaryOp, Bounds};
+use maquette_ir::sym::{Expr, SymInt};
 use maquette_ir::{DType, Loc};
-use maquette_kernels::{self as kernels, LayerNorm};
 use smallvec::smallvec;
 
 pub(super) const fn norm(
     strides: Strides,
     metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>,
-    run: fn(&[Value], &[Tensor]) -> Result<()>,
+    how: How,
 ) -> Lowering {
-    Lowering::Compute(Compute { class: Class::Norm, strides, metas, how: How::Host(run) })
+    Lowering::Compute(Compute { class: Class::Norm, strides, metas, how })
 }
 
 /// Requires weight and bias, if present, to have these sizes.
@@ -66,67 +67,27 @@ fn rows_of(x: &Tensor, shape: &[SymInt]) -> Result<Dims> {
     Ok(x.sizes()[..lead].iter().copied().chain(shape.iter().map(|_| 1.into())).collect())
 }
 
-/// A view of a row-major tensor as one dimension.
-fn flat(t: &Tensor) -> Result<Tensor> {
-    t.view_of(Meta::contiguous(smallvec::SmallVec::from_slice(&[t.numel()]) as Dims, t.dtype()))
-}
-
-/// Fills the statistics of an empty input: means are 0, reciprocal standard deviations are NaN.
-fn no_elements(statistics: &[Tensor]) -> Result<()> {
-    let Some((rstd, mean)) = statistics.split_last() else { return Ok(()) };
-    mean.iter().try_for_each(|t| cpu_exec::fill(t, 0.0))?;
-    cpu_exec::fill(rstd, f64::NAN)
-}
-
-fn layer_norm(args: &[Value], out: &[Tensor]) -> Result<()> {
-    if out[0].numel().as_i64() == Some(0) {
-        return no_elements(&out[1..]);
-    }
-    let (mean, rstd) = (flat(&out[1])?, flat(&out[2])?);
-    let operands = LayerNorm {
-        weight: args[2].opt_tensor()?.map(input).transpose()?,
-        bias: args[3].opt_tensor()?.map(input).transpose()?,
-        mean: Some(output(&mean)?),
-        rstd: Some(output(&rstd)?),
-    };
-    Ok(kernels::layer_norm(
-        &input(args[0].tensor()?)?,
-        args[1].ints()?.len(),
-        args[4].float()?,
-        operands,
-        &mut output(&out[0])?,
-    )?)
-}
-
-/// A view of a vector with sizes `[1, C, 1, …]`, to broadcast against a batch with `rank`
-/// dimensions.
-pub(super) fn per_channel(t: &Tensor, rank: usize) -> Result<Tensor> {
-    let (mut sizes, mut strides): (Dims, Dims) =
-        (smallvec![1.into(); rank], smallvec![SymInt::from(0); rank]);
-    sizes[1] = t.numel();
-    strides[1] = t.strides().first().copied().unwrap_or(1.into());
-    t.view_of(t.meta().with_dims(sizes, strides))
+/// The operands of a row norm: argument 0 is the input and argument 1 the sizes of a row; then the
+/// weight, the bias if there is one, and the number that is added to the variance.
+fn row_norm<R: IntoIterator<Item = StageOutput>>(
+    cx: &mut NestCx<'_>,
+    has_bias: bool,
+    named: fn(&mut LoopBuilder, RowNorm<'_>) -> Result<R, LoopError>,
+) -> Result<NestResults> {
+    let x = cx.input(0)?;
+    let (weight, bias) =
+        (cx.optional_input(2)?, if has_bias { cx.optional_input(3)? } else { None });
+    let at = if has_bias { 4 } else { 3 };
+    let eps = (!cx.is_none(at)).then(|| cx.number(at, x.dtype.accumulator())).transpose()?;
+    let (normalized, statistics) = (cx.len(1)?, cx.result_dtype(1));
+    let (weight, bias) = (weight.as_ref(), bias.as_ref());
+    let of = RowNorm { x: &x, normalized, weight, bias, eps, statistics };
+    Ok(named(&mut cx.nest, of)?.into_iter().collect())
 }
 
 /// The dtype in which normalizations compute: at least `f32`.
 pub(super) fn compute_dtype(d: DType) -> DType {
     if d == DType::F64 { d } else { DType::F32 }
-}
-
-/// Fills `out` with an expression of `x` and `parts`, which broadcast to it. The expression is
-/// computed in the compute dtype.
-pub(super) fn blend(
-    x: &Tensor,
-    parts: &[&Tensor],
-    out: &Tensor,
-    build: impl FnOnce(&mut ExprBuilder, &[Reg]) -> Result<Reg, BuildError>,
-) -> Result<()> {
-    let wide = compute_dtype(out.dtype());
-    cpu_exec::map_into(out, &[&[x], parts].concat(), |b, r| {
-        let regs = r.iter().map(|&r| b.cast(r, wide)).collect::<Result<Vec<_>, _>>()?;
-        let y = build(b, &regs)?;
-        b.cast(y, out.dtype())
-    })
 }
 
 /// `_fused_rms_norm`: returns the normalized tensor and the reciprocal root of the mean square.
@@ -138,37 +99,6 @@ fn rms_norm_metas(args: &[Value]) -> Result<Metas> {
         fresh(x, x.sizes().into(), x.dtype()),
         fresh(x, statistics, compute_dtype(x.dtype()))
     ])
-}
-
-/// `x * rsqrt(mean(x²) + eps) * weight`. The default `eps` is that of the compute dtype, as in
-/// PyTorch.
-fn rms_norm(args: &[Value], out: &[Tensor]) -> Result<()> {
-    let (x, lead) = (args[0].tensor()?, args[0].tensor()?.dim() - args[1].ints()?.len());
-    if x.numel().as_i64() == Some(0) {
-        return no_elements(&out[1..]);
-    }
-    let wide = compute_dtype(x.dtype());
-    let smallest = if wide == DType::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) };
-    let eps = args[3].opt(Value::float)?.unwrap_or(smallest);
-    let squares = Tensor::allocate(fresh(x, x.sizes().into(), wide))?;
-    blend(x, &[], &squares, |b, r| b.binary(BinaryOp::Mul, r[0], r[0]))?;
-    let mean = Tensor::allocate(out[1].meta().clone())?;
-    kernels::reduce(
-        kernels::ReduceOp::Mean,
-        &input(&squares)?,
-        &(lead..x.dim()).collect::<Vec<_>>(),
-        &mut output(&mean)?,
-    )?;
-    blend(&mean, &[], &out[1], |b, r| {
-        let eps = b.constant(eps, wide);
-        let sum = b.binary(BinaryOp::Add, r[0], eps)?;
-        b.unary(UnaryOp::Rsqrt, sum)
-    })?;
-    let parts: Vec<&Tensor> = [&out[1]].into_iter().chain(args[2].opt_tensor()?).collect();
-    blend(x, &parts, &out[0], |b, r| {
-        let y = b.binary(BinaryOp::Mul, r[0], r[1])?;
-        r.get(2).map_or(Ok(y), |&w| b.binary(BinaryOp::Mul, y, w))
-    })
 }
 
 #[track_caller]
@@ -196,62 +126,69 @@ fn group_norm_metas(args: &[Value]) -> Result<Metas> {
     Ok(smallvec![m, s.clone(), s])
 }
 
-/// Normalizes each group of channels as a row of layer norm, then applies scale and shift per
-/// channel.
-fn group_norm(args: &[Value], out: &[Tensor]) -> Result<()> {
-    let x = args[0].tensor()?;
-    if x.numel().as_i64() == Some(0) {
-        return no_elements(&out[1..]);
+/// Whether the sizes of argument 0 begin with the arguments `N` and `C`.
+fn has_channels(args: &[Value]) -> bool {
+    let Ok(x) = args[0].tensor() else { return false };
+    let is = |dim: usize, arg: usize| {
+        let size = x.sizes().get(dim).and_then(|n| n.as_i64());
+        size.is_some() && size == args[arg].int_i64().ok()
+    };
+    is(0, 3) && is(1, 4)
+}
+
+/// A group norm. The row-major elements of the input are those of sizes `[N, C, HxW]`, whatever its
+/// sizes are.
+fn group_norm(cx: &mut NestCx<'_>) -> Result<NestResults> {
+    let (x, weight, bias) = (cx.input(0)?, cx.optional_input(1)?, cx.optional_input(2)?);
+    let (groups, eps) = (cx.int(6)?, cx.number(7, x.dtype.accumulator())?);
+    let (weight, bias, statistics) = (weight.as_ref(), bias.as_ref(), cx.result_dtype(1));
+    if cx.holds(has_channels) {
+        let (from, axes) = (x.id.into(), &x.axes[..]);
+        let of = GroupNorm { x: from, axes, groups, weight, bias, eps, statistics };
+        return Ok(NestResults::from_slice(&named::group_norm(&mut cx.nest, &of)?));
     }
-    // Each group is a row of a contiguous copy. The copy keeps full precision until scale and shift
-    // are applied.
-    let wide = compute_dtype(x.dtype());
-    let (work, normal) = (
-        Tensor::allocate(fresh(x, x.sizes().into(), wide))?,
-        Tensor::allocate(fresh(x, x.sizes().into(), wide))?,
-    );
-    cpu_exec::copy(x, &work)?;
-    let rows = out[1].numel();
-    let as_rows = Meta::contiguous([rows, x.numel().floor_div(rows)], wide);
-    let (mean, rstd) = (flat(&out[1])?, flat(&out[2])?);
-    let (from, to) = (work.view_of(as_rows.clone())?, normal.view_of(as_rows)?);
-    let operands = LayerNorm {
-        weight: None,
-        bias: None,
-        mean: Some(output(&mean)?),
-        rstd: Some(output(&rstd)?),
+    let sizes: Vec<Expr> = [3, 4, 5].map(|arg| cx.size(arg)).into_iter().collect::<Result<_>>()?;
+    let axes: Axes = sizes.iter().map(|size| cx.nest.axis(*size)).collect();
+    let values = rearranged(&mut cx.nest, x.id.into(), &x.axes, &axes)?;
+    let of = GroupNorm { x: values.into(), axes: &axes, groups, weight, bias, eps, statistics };
+    let [y, mean, rstd] = named::group_norm(&mut cx.nest, &of)?;
+    let y = rearranged(&mut cx.nest, y.into(), &axes, &x.axes)?;
+    Ok(smallvec![y.into(), mean, rstd])
+}
+
+/// The row-major elements of a source, whose dimensions have the extents `from`, over other axes.
+fn rearranged(
+    nest: &mut LoopBuilder,
+    source: Source,
+    from: &[AxisId],
+    to: &[AxisId],
+) -> Result<StageId, LoopError> {
+    let mut sizes_of = |axes: &[AxisId]| -> Vec<ScalarId> {
+        axes.iter()
+            .map(|a| nest.nest().extent(*a))
+            .collect::<Vec<_>>()
+            .into_iter()
+            .map(|size| nest.size(size))
+            .collect()
     };
-    kernels::layer_norm(&input(&from)?, 1, args[7].float()?, operands, &mut output(&to)?)?;
-    let (weight, bias) = (args[1].opt_tensor()?, args[2].opt_tensor()?);
-    let parts: Vec<Tensor> =
-        weight.iter().chain(&bias).map(|t| per_channel(t, 3)).collect::<Result<_>>()?;
-    // `N`, `C` and `HxW` give the channel of each element, independent of the sizes of `x`.
-    let in_channels = |t: &Tensor| {
-        let m = Meta::contiguous([args[3].int()?, args[4].int()?, args[5].int()?], t.dtype());
-        t.view_of(Meta { offset: t.storage_offset(), ..m })
-    };
-    let direct = is_contiguous(out[0].sizes(), out[0].strides())?;
-    // The copy of the input is no longer needed, so its memory holds the result.
-    let scaled = if direct { &out[0] } else { &work };
-    blend(
-        &in_channels(&normal)?,
-        &parts.iter().collect::<Vec<_>>(),
-        &in_channels(scaled)?,
-        |b, r| {
-            let mut y = r[0];
-            let mut rest = r[1..].iter();
-            for (present, op) in
-                [(weight.is_some(), BinaryOp::Mul), (bias.is_some(), BinaryOp::Add)]
-            {
-                if let Some(&part) = rest.as_slice().first().filter(|_| present) {
-                    rest.next();
-                    y = b.binary(op, y, part)?;
-                }
-            }
-            Ok(y)
-        },
-    )?;
-    if direct { Ok(()) } else { cpu_exec::copy(&work, &out[0]) }
+    let (from_sizes, to_sizes) = (sizes_of(from), sizes_of(to));
+    nest.map(to, |s| {
+        let mut position = s.expr.constant(0, DType::I64);
+        for (axis, size) in to.iter().zip(&to_sizes) {
+            let (size, coord) = (s.launch(*size)?, s.coord(*axis));
+            position = s.expr.binary(BinaryOp::Mul, position, size)?;
+            position = s.expr.binary(BinaryOp::Add, position, coord)?;
+        }
+        let mut digits = Vec::new();
+        for size in from_sizes.iter().rev() {
+            let size = s.launch(*size)?;
+            digits.push(s.expr.binary(BinaryOp::Remainder, position, size)?);
+            position = s.expr.binary(BinaryOp::FloorDiv, position, size)?;
+        }
+        digits.reverse();
+        let at: IndexMap = from.iter().map(|_| Index::Computed).collect();
+        s.read(source, at, &digits, Bounds::Inside, None)
+    })
 }
 
 table! {
@@ -259,7 +196,11 @@ table! {
     pub(super) static TABLE = {
         General "aten::native_layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, \
             Tensor? bias, float eps) -> (Tensor, Tensor, Tensor)" =>
-            norm(Strides::RowMajor, |_, a| layer_norm_metas(a), layer_norm),
+            norm(
+                Strides::RowMajor,
+                |_, a| layer_norm_metas(a),
+                How::Loops(|cx| row_norm(cx, true, named::layer_norm)),
+            ),
         General "aten::layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, \
             Tensor? bias=None, float eps=1.0000000000000001e-05, \
             bool cudnn_enable=True) -> Tensor" =>
@@ -277,7 +218,7 @@ table! {
             }),
         General "aten::native_group_norm(Tensor input, Tensor? weight, Tensor? bias, SymInt N, \
             SymInt C, SymInt HxW, int group, float eps) -> (Tensor, Tensor, Tensor)" =>
-            norm(Strides::FromOperands, |_, a| group_norm_metas(a), group_norm),
+            norm(Strides::FromOperands, |_, a| group_norm_metas(a), How::Loops(group_norm)),
         General "aten::group_norm(Tensor input, int num_groups, Tensor? weight=None, \
             Tensor? bias=None, float eps=1.0000000000000001e-05, \
             bool cudnn_enabled=True) -> Tensor" =>
@@ -298,7 +239,11 @@ table! {
             }),
         General "aten::_fused_rms_norm(Tensor input, int[] normalized_shape, Tensor? weight, \
             float? eps) -> (Tensor, Tensor)" =>
-            norm(Strides::FromOperands, |_, a| rms_norm_metas(a), rms_norm),
+            norm(
+                Strides::FromOperands,
+                |_, a| rms_norm_metas(a),
+                How::Loops(|cx| row_norm(cx, false, named::rms_norm)),
+            ),
         General "aten::rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, \
             float? eps=None) -> Tensor" =>
             Lowering::Composite(|a| {

@@ -8,7 +8,6 @@
 use super::loops::{NestCx, NestResults};
 use super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::table;
-use crate::dispatch::cpu_exec;
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use crate::tensor::meta::{Dims, Meta};
@@ -17,8 +16,7 @@ use crate::tensor::{Tensor, dims_text};
 use maquette_ir::DType;
 use maquette_ir::loops::Axes;
 use maquette_ir::loops::named::{self, Reduced, Reduction};
-use maquette_ir::scalar_expr::{BinaryOp, UnaryOp};
-use maquette_kernels::ReduceOp;
+use maquette_ir::scalar_expr::UnaryOp;
 use smallvec::{SmallVec, smallvec};
 
 type DimList = SmallVec<[usize; 6]>;
@@ -89,11 +87,6 @@ pub(super) fn picked(t: &Tensor, dims: &[usize], keepdim: bool, dtype: DType) ->
     Ok(reduced(t, dims, keepdim, dtype))
 }
 
-/// Runs a reduction kernel.
-pub(super) fn fold(op: ReduceOp, x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
-    Ok(maquette_kernels::reduce(op, &cpu_exec::input(x)?, dims, &mut cpu_exec::output(out)?)?)
-}
-
 /// The dtype of a sum or product: the requested one, else i64 for integers and bools, else the
 /// operand's.
 pub(super) fn accumulated(t: &Tensor, dtype: &Value) -> Result<DType> {
@@ -128,11 +121,6 @@ fn one_or_all(args: &[Value], i: usize) -> Result<DimList> {
     listed_or_none(args[0].tensor()?, &args[i])
 }
 
-/// Runs a reduction kernel on elements cast to the output's dtype.
-pub(super) fn fold_cast(op: ReduceOp, x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
-    fold(op, &cpu_exec::cast(x, out.dtype())?, dims, out)
-}
-
 /// The nest of a reduction of argument 0 over `dims`.
 pub(super) fn reduce_nest(
     cx: &mut NestCx<'_>,
@@ -154,36 +142,6 @@ const fn total(op: Reduction, out: DType) -> Reduction {
         (DType::Bool, _) => Reduction::Any,
         (_, op) => op,
     }
-}
-
-/// A view of the output with the sizes that `keepdim` would give it.
-fn kept(x: &Tensor, dims: &[usize], out: &Tensor) -> Result<Tensor> {
-    out.view_of(Meta { offset: out.storage_offset(), ..reduced(x, dims, true, out.dtype()) })
-}
-
-/// `log(sum(exp(x - max))) + max`. An infinite maximum is replaced by 0, since `inf - inf` is NaN.
-fn logsumexp(x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
-    let wide = if out.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
-    let x = cpu_exec::cast(x, wide)?;
-    let max = Tensor::allocate(reduced(&x, dims, true, wide))?;
-    if x.numel().as_i64() != Some(0) {
-        fold(ReduceOp::Max, &x, dims, &max)?;
-    }
-    let max = cpu_exec::map(wide, &[&max], |b, r| {
-        let (infinite, zero) = (b.unary(UnaryOp::IsInf, r[0])?, b.constant(0, wide));
-        b.select(infinite, zero, r[0])
-    })?;
-    let exp = cpu_exec::map(wide, &[&x, &max], |b, r| {
-        let d = b.binary(BinaryOp::Sub, r[0], r[1])?;
-        b.unary(UnaryOp::Exp, d)
-    })?;
-    let sum = Tensor::allocate(reduced(&x, dims, true, wide))?;
-    fold(ReduceOp::Sum, &exp, dims, &sum)?;
-    cpu_exec::map_into(&kept(&x, dims, out)?, &[&sum, &max], |b, r| {
-        let log = b.unary(UnaryOp::Log, r[0])?;
-        let y = b.binary(BinaryOp::Add, log, r[1])?;
-        b.cast(y, out.dtype())
-    })
 }
 
 /// The number of elements that are not zero.
@@ -216,11 +174,31 @@ fn nansum(cx: &mut NestCx<'_>, dims: &[usize], keep: bool) -> Result<NestResults
     })?])
 }
 
-fn with_index(args: &[Value], outs: &[Tensor], max: bool) -> Result<()> {
-    let x = args[0].tensor()?;
-    let dim = wrap_dim(args[1].int_i64()?, x.dim())?;
-    let (values, indices) = (&mut cpu_exec::output(&outs[0])?, &mut cpu_exec::output(&outs[1])?);
-    Ok(maquette_kernels::minmax_with_index(max, &cpu_exec::input(x)?, dim, values, indices)?)
+/// The least or greatest elements along a dimension, and their indices.
+fn with_index(cx: &mut NestCx<'_>, max: bool) -> Result<NestResults> {
+    let (dims, keep) = (cx.by_integers(|a| one(a, 1))?, cx.flag(2)?);
+    let (x, out) = (cx.input(0)?, cx.result_dtype(0));
+    let along: Axes = dims.iter().map(|d| x.axes[*d]).collect();
+    let of = Reduced { x: &x, along: &along, keep, out };
+    Ok(named::extreme(&mut cx.nest, max, of)?.into())
+}
+
+/// The least and the greatest elements.
+fn aminmax(cx: &mut NestCx<'_>) -> Result<NestResults> {
+    let (dims, keep) = (cx.by_integers(|a| one_or_all(a, 1))?, cx.flag(2)?);
+    let (x, out) = (cx.input(0)?, cx.result_dtype(0));
+    let along: Axes = dims.iter().map(|d| x.axes[*d]).collect();
+    let of = Reduced { x: &x, along: &along, keep, out };
+    let min = named::reduce(&mut cx.nest, Reduction::Min, of)?;
+    Ok(smallvec![min, named::reduce(&mut cx.nest, Reduction::Max, of)?])
+}
+
+/// `log(sum(exp(x)))`
+fn logsumexp(cx: &mut NestCx<'_>, dims: &[usize], keep: bool) -> Result<NestResults> {
+    let (x, out) = (cx.input(0)?, cx.result_dtype(0));
+    let along: Axes = dims.iter().map(|d| x.axes[*d]).collect();
+    let of = Reduced { x: &x, along: &along, keep, out };
+    Ok(smallvec![named::logsumexp(&mut cx.nest, of)?])
 }
 
 fn with_index_meta(args: &[Value]) -> Result<Metas> {
@@ -253,23 +231,6 @@ macro_rules! reduce {
                 let ($d, $k): (&[usize], bool) =
                     (&found, keep.map_or(Ok(false), |i| $cx.flag(i))?);
                 $nest
-            }),
-        )
-    };
-    (
-        custom |$x:ident, $d:ident, $out:ident| $run:expr,
-        |$a:ident| $dims:expr, keep $keep:expr, $dtype:expr
-    ) => {
-        reduction(
-            |_, $a| {
-                let (t, keep): (&Tensor, Option<usize>) = ($a[0].tensor()?, $keep);
-                let keep = keep.map_or(Ok(false), |i| $a[i].bool())?;
-                Ok(smallvec![reduced(t, &$dims?, keep, $dtype?)])
-            },
-            How::Host(|$a, outs| {
-                let ($x, $d, $out): (&Tensor, &[usize], &Tensor) =
-                    ($a[0].tensor()?, &$dims?, &outs[0]);
-                $run
             }),
         )
     };
@@ -366,10 +327,10 @@ table! {
             pick!(Reduction::ArgMin, |a| one_or_all(a, 1), keep Some(2), index),
         General "aten::max.dim(Tensor self, int dim, \
             bool keepdim=False) -> (Tensor values, Tensor indices)" =>
-            reduction(|_, a| with_index_meta(a), How::Host(|a, o| with_index(a, o, true))),
+            reduction(|_, a| with_index_meta(a), How::Loops(|cx| with_index(cx, true))),
         General "aten::min.dim(Tensor self, int dim, \
             bool keepdim=False) -> (Tensor values, Tensor indices)" =>
-            reduction(|_, a| with_index_meta(a), How::Host(|a, o| with_index(a, o, false))),
+            reduction(|_, a| with_index_meta(a), How::Loops(|cx| with_index(cx, false))),
         General "aten::aminmax(Tensor self, *, int? dim=None, \
             bool keepdim=False) -> (Tensor min, Tensor max)" =>
             reduction(
@@ -379,10 +340,7 @@ table! {
                         2,
                     ))
                 },
-                How::Host(|a, o| {
-                    fold(ReduceOp::Min, t(a)?, &one_or_all(a, 1)?, &o[0])?;
-                    fold(ReduceOp::Max, t(a)?, &one_or_all(a, 1)?, &o[1])
-                }),
+                How::Loops(aminmax),
             ),
         General "aten::any(Tensor self) -> Tensor" =>
             reduce!(Reduction::Any, |a| Ok::<_, Error>(every(t(a)?)), keep None, t(a).map(truth)),
@@ -407,7 +365,10 @@ table! {
                 |a| listed(t(a)?, &a[1]), keep None, Ok::<_, Error>(DType::I64)
             ),
         General "aten::logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor" =>
-            reduce!(custom |x, d, o| logsumexp(x, d, o), |a| listed(t(a)?, &a[1]), keep Some(2),
-            t(a).map(|x| if x.dtype().is_float() { x.dtype() } else { DType::F32 })),
+            reduce!(
+                nest |cx, dims, keep| logsumexp(cx, dims, keep),
+                |a| listed(t(a)?, &a[1]), keep Some(2),
+                t(a).map(|x| if x.dtype().is_float() { x.dtype() } else { DType::F32 })
+            ),
     }
 }

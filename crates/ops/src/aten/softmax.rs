@@ -4,20 +4,16 @@
 use super::dims::{done, require_floats};
 use super::loops::{NestCx, NestResults};
 use super::lowering::{Class, Compute, How, Lowering, Metas, Strides, wide};
-use super::scan::{dim, same_sizes};
+use super::scan::same_sizes;
 use super::table;
-use crate::dispatch::cpu_exec;
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use crate::methods::aten;
 use crate::tensor::Tensor;
-use crate::tensor::meta::Meta;
 use crate::tensor::shape::{require_same, wrap_dim};
 use maquette_ir::loops::named::{self, Input};
 use maquette_ir::loops::{AxisId, LoopBuilder, LoopError, StageId};
-use maquette_ir::scalar_expr::CmpOp;
 use maquette_ir::{DType, Loc};
-use maquette_kernels::ReduceOp;
 use smallvec::smallvec;
 
 const fn row_wise(metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>, how: How) -> Lowering {
@@ -55,34 +51,6 @@ fn safe_softmax_meta(args: &[Value]) -> Result<Metas> {
     Ok(smallvec![same_sizes(args, 1, dtype)?])
 }
 
-/// A softmax in which a row of negative infinities gives zeros instead of NaN.
-fn safe_softmax(args: &[Value], out: &Tensor) -> Result<()> {
-    let x = cpu_exec::cast(args[0].tensor()?, out.dtype())?;
-    if x.numel().as_i64() == Some(0) {
-        return Ok(());
-    }
-    let d = dim(args, 1)?;
-    let (shares, mut row) = (Tensor::allocate(out.meta().clone())?, out.meta().sizes.clone());
-    maquette_kernels::softmax(&cpu_exec::input(&x)?, d, &mut cpu_exec::output(&shares)?)?;
-    if let Some(n) = row.get_mut(d) {
-        *n = 1.into();
-    }
-    let max = Tensor::allocate(Meta::contiguous(row, out.dtype()).on(out.device()))?;
-    let dims: &[usize] = if x.dim() == 0 { &[] } else { &[d] };
-    maquette_kernels::reduce(
-        ReduceOp::Max,
-        &cpu_exec::input(&x)?,
-        dims,
-        &mut cpu_exec::output(&max)?,
-    )?;
-    cpu_exec::map_into(out, &[&shares, &max], |b, r| {
-        let (least, zero) =
-            (b.constant(f64::NEG_INFINITY, out.dtype()), b.constant(0, out.dtype()));
-        let masked = b.compare(CmpOp::Eq, r[1], least)?;
-        b.select(masked, zero, r[0])
-    })
-}
-
 /// Argument 0, converted to the dtype in argument 2 if there is one.
 fn converted(args: &[Value]) -> Result<Tensor> {
     let x = args[0].tensor()?;
@@ -118,7 +86,7 @@ table! {
         General "aten::_log_softmax(Tensor self, int dim, bool half_to_float) -> Tensor" =>
             row_wise(|_, a| softmax_meta(a), How::Loops(|cx| softmax(cx, named::log_softmax))),
         General "aten::_safe_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor" =>
-            row_wise(|_, a| safe_softmax_meta(a), How::Host(|a, o| safe_softmax(a, &o[0]))),
+            row_wise(|_, a| safe_softmax_meta(a), How::Loops(|cx| softmax(cx, named::safe_softmax))),
         General "aten::softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor" =>
             Lowering::Composite(|a| {
                 done(aten!("_softmax", Loc::caller(); converted(a)?, a[1].clone(), false))

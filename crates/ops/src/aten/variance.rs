@@ -1,21 +1,19 @@
 //! Variances and standard deviations: `var`, `std`, `var_mean`, `std_mean`. The divisor is `n -
 //! correction`; the older overloads with `unbiased` have a correction of 0 or 1.
 
+use super::loops::{NestCx, NestResults};
 use super::lowering::{How, Lowering, Metas};
-use super::reduce::{averaged, every, fold, listed, reduced, reduction, t};
+use super::reduce::{averaged, every, listed, reduced, reduction, t};
 use super::table;
-use crate::dispatch::cpu_exec;
 use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
-use crate::tensor::Tensor;
-use crate::tensor::meta::Meta;
-use maquette_ir::{DType, Scalar};
-use maquette_kernels::ReduceOp;
+use maquette_ir::DType;
+use maquette_ir::loops::Axes;
+use maquette_ir::loops::named::{self, Correction, Reduced};
 use smallvec::{SmallVec, smallvec};
 
-/// The operand, dimensions and correction of a call. `dims` is the index of the argument `dim`,
-/// which `correction` follows.
-fn variance_args(args: &[Value], dims: usize) -> Result<(&Tensor, SmallVec<[usize; 6]>, f64)> {
+/// The metadata of the `count` outputs of `self, dim, *, correction, keepdim`.
+fn variance_meta(args: &[Value], count: usize) -> Result<Metas> {
     let x = args[0].tensor()?;
     if !x.dtype().is_float() {
         return Err(Error::value(format!(
@@ -23,35 +21,45 @@ fn variance_args(args: &[Value], dims: usize) -> Result<(&Tensor, SmallVec<[usiz
             x.dtype()
         )));
     }
-    let correction = args[dims + 1].opt(Value::scalar)?.map_or(1.0, Scalar::to_f64);
-    Ok((x, listed(x, &args[dims])?, correction))
-}
-
-/// The metadata of the `count` outputs of `self, dim, *, correction, keepdim`.
-fn variance_meta(args: &[Value], count: usize) -> Result<Metas> {
-    let (x, dims, _) = variance_args(args, 1)?;
+    args[2].opt(Value::scalar)?;
+    let dims = listed(x, &args[1])?;
     Ok(SmallVec::from_elem(reduced(x, &dims, args[3].bool()?, x.dtype()), count))
 }
 
-/// Computes the variance, or its root, and the mean if there is a second output. As in PyTorch, a
-/// divisor that is not positive gives NaN or infinity.
-fn run_variance(args: &[Value], outs: &[Tensor], root: bool) -> Result<()> {
-    let (x, dims, correction) = variance_args(args, 1)?;
-    fold(
-        if root { ReduceOp::Std { correction } } else { ReduceOp::Var { correction } },
-        x,
-        &dims,
-        &outs[0],
-    )?;
-    let Some(out) = outs.get(1) else { return Ok(()) };
-    // The variance is accumulated in `f64`, so the mean is too.
-    let mean = Tensor::allocate(Meta { dtype: DType::F64, ..out.meta().clone() })?;
-    fold(ReduceOp::Mean, x, &dims, &mean)?;
-    cpu_exec::copy(&mean, out)
+/// The nest of the variance of argument 0 along dimensions, or with `root` of its root; and of the
+/// mean if there is a second result. As in PyTorch, a divisor that is not positive gives NaN or
+/// infinity.
+fn variance_nest(
+    cx: &mut NestCx<'_>,
+    dims: &[usize],
+    keep: bool,
+    correction: Option<Correction>,
+    root: bool,
+) -> Result<NestResults> {
+    let x = cx.input(0)?;
+    let correction = match correction {
+        Some(correction) => correction,
+        None => Correction::Number(cx.number(2, DType::F64)?),
+    };
+    let along: Axes = dims.iter().map(|d| x.axes[*d]).collect();
+    let of = Reduced { x: &x, along: &along, keep, out: cx.result_dtype(0) };
+    if cx.results() == 1 {
+        return Ok(smallvec![named::variance(&mut cx.nest, of, correction, root)?[0]]);
+    }
+    Ok(named::variance_and_mean(&mut cx.nest, of, correction, root)?.into())
 }
 
-fn legacy_variance(args: &[Value], unbiased: usize) -> Result<ReduceOp> {
-    Ok(ReduceOp::Var { correction: f64::from(u8::from(args[unbiased].bool()?)) })
+/// The nest of an overload whose arguments are `self, dim, *, correction, keepdim`.
+fn corrected(cx: &mut NestCx<'_>, root: bool) -> Result<NestResults> {
+    let dims = cx.by_integers(|a| listed(t(a)?, &a[1]))?;
+    let correction = cx.is_none(2).then_some(Correction::Fixed(1));
+    let keep = cx.flag(3)?;
+    variance_nest(cx, &dims, keep, correction, root)
+}
+
+/// The correction that argument `unbiased` stands for.
+fn legacy(cx: &NestCx<'_>, unbiased: usize) -> Result<Option<Correction>> {
+    Ok(Some(Correction::Fixed(i64::from(cx.flag(unbiased)?))))
 }
 
 /// Calls the overload with `correction`: `unbiased` is a correction of 1.
@@ -82,7 +90,11 @@ table! {
                         averaged(t(a)?, &Value::None, "the variance")?
                     )])
                 },
-                How::Host(|a, o| fold(legacy_variance(a, 1)?, t(a)?, &every(t(a)?), &o[0])),
+                How::Loops(|cx| {
+                    let dims = cx.by_integers(|a| t(a).map(every))?;
+                    let correction = legacy(cx, 1)?;
+                    variance_nest(cx, &dims, false, correction, false)
+                }),
             ),
         General "aten::var.dim(Tensor self, int[1]? dim, bool unbiased=True, \
             bool keepdim=False) -> Tensor" =>
@@ -95,20 +107,24 @@ table! {
                         averaged(t(a)?, &Value::None, "the variance")?
                     )])
                 },
-                How::Host(|a, o| fold(legacy_variance(a, 2)?, t(a)?, &listed(t(a)?, &a[1])?, &o[0])),
+                How::Loops(|cx| {
+                    let dims = cx.by_integers(|a| listed(t(a)?, &a[1]))?;
+                    let (correction, keep) = (legacy(cx, 2)?, cx.flag(3)?);
+                    variance_nest(cx, &dims, keep, correction, false)
+                }),
             ),
         General "aten::var.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, \
             bool keepdim=False) -> Tensor" =>
-            reduction(|_, a| variance_meta(a, 1), How::Host(|a, o| run_variance(a, o, false))),
+            reduction(|_, a| variance_meta(a, 1), How::Loops(|cx| corrected(cx, false))),
         General "aten::std.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, \
             bool keepdim=False) -> Tensor" =>
-            reduction(|_, a| variance_meta(a, 1), How::Host(|a, o| run_variance(a, o, true))),
+            reduction(|_, a| variance_meta(a, 1), How::Loops(|cx| corrected(cx, true))),
         General "aten::var_mean.correction(Tensor self, int[1]? dim=None, *, \
             Scalar? correction=None, bool keepdim=False) -> (Tensor, Tensor)" =>
-            reduction(|_, a| variance_meta(a, 2), How::Host(|a, o| run_variance(a, o, false))),
+            reduction(|_, a| variance_meta(a, 2), How::Loops(|cx| corrected(cx, false))),
         General "aten::std_mean.correction(Tensor self, int[1]? dim=None, *, \
             Scalar? correction=None, bool keepdim=False) -> (Tensor, Tensor)" =>
-            reduction(|_, a| variance_meta(a, 2), How::Host(|a, o| run_variance(a, o, true))),
+            reduction(|_, a| variance_meta(a, 2), How::Loops(|cx| corrected(cx, true))),
         General "aten::std(Tensor self, bool unbiased=True) -> Tensor" =>
             Lowering::Composite(|a| {
                 by_correction("aten::std.correction", &a[0], None, &a[1], false)

@@ -1,13 +1,15 @@
 //! Vector norms over dimensions: `norm` and `linalg_vector_norm`.
 
+use super::loops::{NestCx, NestResults};
 use super::lowering::{How, Lowering, Metas};
-use super::reduce::{averaged, every, fold_cast, listed, picked, reduced, reduction, t};
+use super::reduce::{averaged, every, listed, picked, reduced, reduction, t};
 use super::table;
 use crate::dispatch::value::Value;
 use crate::error::Result;
 use crate::tensor::Tensor;
 use maquette_ir::Scalar;
-use maquette_kernels::ReduceOp;
+use maquette_ir::loops::Axes;
+use maquette_ir::loops::named::{self, Reduced};
 use smallvec::smallvec;
 
 fn norm_order(p: &Value) -> Result<f64> {
@@ -25,10 +27,32 @@ fn norm_meta(args: &[Value], dims: &[usize], keepdim: bool, dtype: &Value) -> Re
     Ok(smallvec![of(x, dims, keepdim, averaged(x, dtype, "a norm")?)?])
 }
 
-fn norm(args: &[Value], outs: &[Tensor], dims: &[usize]) -> Result<()> {
-    let p = norm_order(&args[1])?;
-    let (x, out) = (args[0].tensor()?, &outs[0]);
-    fold_cast(ReduceOp::Norm(p), x, dims, out)
+/// The nest of a norm along dimensions, of which each has one element if `is_single`.
+fn norm(
+    cx: &mut NestCx<'_>,
+    dims: &[usize],
+    keep: bool,
+    is_single: fn(&[Value]) -> bool,
+) -> Result<NestResults> {
+    let p = if cx.is_none(1) { 2.0 } else { cx.scalar(1)?.to_f64() };
+    // The norm of one element is its magnitude. Its power could overflow.
+    let p = if cx.holds(is_single) && p != 0.0 { f64::INFINITY } else { p };
+    let x = cx.input(0)?;
+    let along: Axes = dims.iter().map(|d| x.axes[*d]).collect();
+    let of = Reduced { x: &x, along: &along, keep, out: cx.result_dtype(0) };
+    Ok(smallvec![named::vector_norm(&mut cx.nest, of, p)?])
+}
+
+/// The nest of a norm whose arguments begin with `self, p, dim, keepdim`.
+fn norm_along(cx: &mut NestCx<'_>) -> Result<NestResults> {
+    let dims = cx.by_integers(|a| listed(t(a)?, &a[2]))?;
+    let keep = cx.flag(3)?;
+    norm(cx, &dims, keep, |a| t(a).is_ok_and(|x| listed(x, &a[2]).is_ok_and(|d| is_single(x, &d))))
+}
+
+/// Whether a reduction over dimensions combines single elements.
+fn is_single(x: &Tensor, dims: &[usize]) -> bool {
+    dims.iter().all(|d| x.sizes()[*d].as_i64() == Some(1))
 }
 
 table! {
@@ -37,7 +61,10 @@ table! {
         General "aten::norm.Scalar(Tensor self, Scalar p=2) -> Tensor" =>
             reduction(
                 |_, a| norm_meta(a, &every(t(a)?), false, &Value::None),
-                How::Host(|a, o| norm(a, o, &every(t(a)?))),
+                How::Loops(|cx| {
+                    let dims = cx.by_integers(|a| t(a).map(every))?;
+                    norm(cx, &dims, false, |a| t(a).is_ok_and(|x| is_single(x, &every(x))))
+                }),
             ),
         General "aten::norm.ScalarOpt_dtype(Tensor self, Scalar? p, *, \
             ScalarType dtype) -> Tensor" =>
@@ -68,13 +95,13 @@ table! {
             bool keepdim=False) -> Tensor" =>
             reduction(
                 |_, a| norm_meta(a, &listed(t(a)?, &a[2])?, a[3].bool()?, &Value::None),
-                How::Host(|a, o| norm(a, o, &listed(t(a)?, &a[2])?)),
+                How::Loops(norm_along),
             ),
         General "aten::linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, \
             bool keepdim=False, *, ScalarType? dtype=None) -> Tensor" =>
             reduction(
                 |_, a| norm_meta(a, &listed(t(a)?, &a[2])?, a[3].bool()?, &a[4]),
-                How::Host(|a, o| norm(a, o, &listed(t(a)?, &a[2])?)),
+                How::Loops(norm_along),
             ),
     }
 }

@@ -200,15 +200,3 @@ pub(crate) fn map_into(
     let expr = b.finish(&[result]).map_err(Error::other)?;
     run_expr(&expr, None, operands, out)
 }
-
-/// As [`map_into`], into a new tensor of the first operand's sizes.
-pub(crate) fn map(
-    dtype: DType,
-    operands: &[&Tensor],
-    build: impl FnOnce(&mut ExprBuilder, &[Reg]) -> Result<Reg, BuildError>,
-) -> Result<Tensor> {
-    let first = operands.first().ok_or_else(|| Error::value("an expression needs an operand"))?;
-    let out = Tensor::allocate_to_fill(Meta::contiguous(first.sizes(), dtype).on(first.device()))?;
-    map_into(&out, operands, build)?;
-    Ok(out)
-}

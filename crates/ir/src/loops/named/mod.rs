@@ -4,15 +4,21 @@
 //! these functions, and a hand-tuned executor recognises its nest by them: it builds the nest that
 //! it implements, and compares. So the computation is written once.
 
+mod norm;
 mod product;
 mod reduce;
 mod softmax;
+mod statistics;
 
+pub use norm::{GroupNorm, RowNorm, group_norm, layer_norm, rms_norm};
 pub use product::{Addend, Product, product};
-pub use reduce::{Reduced, Reduction, reduce, reduce_by};
-pub use softmax::{log_softmax, softmax};
+pub use reduce::{Reduced, Reduction, extreme, reduce, reduce_by};
+pub use softmax::{log_softmax, logsumexp, safe_softmax, softmax};
+pub use statistics::{Correction, power, root, variance, variance_and_mean, vector_norm};
 
-use super::{Axes, AxisId, LoopBuilder, LoopError, OperandId, StageBuilder};
+use super::{
+    Affine, Axes, AxisId, IndexMap, LoopBuilder, LoopError, OperandId, ScalarId, StageBuilder,
+};
 use crate::DType;
 use crate::scalar_expr::Reg;
 use crate::sym::{Expr, Range, SymbolKind};
@@ -46,9 +52,48 @@ impl LoopBuilder {
         symbols.expr(size)
     }
 
+    /// The position along a dimension of an operand, whose axis is `dim`, that the coordinate of
+    /// `axis` broadcasts to: a dimension of size 1 is read at 0.
+    ///
+    /// # Errors
+    /// The size has no expression.
+    pub fn broadcast(&mut self, dim: AxisId, axis: AxisId) -> Result<Affine, LoopError> {
+        let size = self.nest().extent(dim);
+        let symbols = self.symbols_mut();
+        let stride = symbols.sub(size, Expr::Int(1)).and_then(|n| symbols.min(n, Expr::Int(1)));
+        let stride = stride.map_err(|e| LoopError::new(e.to_string()))?;
+        Ok(Affine { start: Expr::Int(0), terms: SmallVec::from_slice(&[(axis, stride)]) })
+    }
+
+    /// The positions at which an input is read so that it is broadcast to `axes`.
+    ///
+    /// # Errors
+    /// The input has more dimensions than there are axes.
+    pub fn broadcast_to(&mut self, x: &Input, axes: &[AxisId]) -> Result<IndexMap, LoopError> {
+        let lead = axes.len().checked_sub(x.axes.len());
+        let lead =
+            lead.ok_or_else(|| LoopError::new("an operand does not expand to the result"))?;
+        let dims = x.axes.iter().zip(&axes[lead..]);
+        dims.map(|(dim, axis)| Ok(self.broadcast(*dim, *axis)?.into())).collect()
+    }
+
     /// An axis of one iteration.
     pub fn unit_axis(&mut self) -> AxisId {
         self.axis(Expr::Int(1))
+    }
+
+    /// The number of points along some axes, as a launch scalar.
+    ///
+    /// # Errors
+    /// The number is too large.
+    pub fn count(&mut self, along: &[AxisId]) -> Result<ScalarId, LoopError> {
+        let mut count = Expr::Int(1);
+        for axis in along {
+            let extent = self.nest().extent(*axis);
+            let product = self.symbols_mut().mul(count, extent);
+            count = product.map_err(|e| LoopError::new(e.to_string()))?;
+        }
+        Ok(self.size(count))
     }
 }
 

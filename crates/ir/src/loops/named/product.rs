@@ -2,7 +2,7 @@
 
 use super::Input;
 use crate::DType;
-use crate::loops::{Axes, IndexMap, LoopBuilder, LoopError, ScalarId, StageKind, StageOutput};
+use crate::loops::{Axes, LoopBuilder, LoopError, ScalarId, StageKind, StageOutput};
 use crate::scalar_expr::BinaryOp;
 
 /// A product `alpha * a b + beta * addend`.
@@ -11,7 +11,7 @@ use crate::scalar_expr::BinaryOp;
 /// contracted one. Those of `b` are the same batch dimensions, the contracted one, and columns if it
 /// has one dimension more. The output has batch dimensions, rows and columns. Elements are
 /// multiplied in the accumulator's dtype, and the result is cast once.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Product<'a> {
     /// The left factor.
     pub a: &'a Input,
@@ -28,14 +28,12 @@ pub struct Product<'a> {
 }
 
 /// What is added to a product.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Addend<'a> {
     /// The factor of the operand.
     pub beta: ScalarId,
-    /// The operand.
+    /// The operand, which is broadcast to the output.
     pub of: &'a Input,
-    /// Where the operand is read.
-    pub at: IndexMap,
 }
 
 impl Product<'_> {
@@ -69,14 +67,18 @@ pub fn product(nest: &mut LoopBuilder, of: &Product<'_>) -> Result<StageOutput, 
     if of.alpha.is_none() && of.addend.is_none() && accumulator == of.out {
         return Ok(sum.into());
     }
+    let addend = match &of.addend {
+        Some(addend) => Some((addend.beta, addend.of.id, nest.broadcast_to(addend.of, &axes)?)),
+        None => None,
+    };
     let result = nest.map(&axes, |s| {
         let mut y = s.load(sum, &axes[..])?;
         if let Some(alpha) = of.alpha {
             let alpha = s.launch(alpha)?;
             y = s.expr.binary(BinaryOp::Mul, alpha, y)?;
         }
-        if let Some(Addend { beta, of, at }) = &of.addend {
-            let (beta, addend) = (s.launch(*beta)?, s.load(of.id, at.clone())?);
+        if let Some((beta, operand, at)) = addend {
+            let (beta, addend) = (s.launch(beta)?, s.load(operand, at)?);
             let addend = s.expr.cast(addend, accumulator)?;
             let scaled = s.expr.binary(BinaryOp::Mul, beta, addend)?;
             y = s.expr.binary(BinaryOp::Add, y, scaled)?;

@@ -4,7 +4,8 @@ use super::{Input, without};
 use crate::DType;
 use crate::loops::fold::{Fold, Order};
 use crate::loops::{
-    Axes, AxisId, LoopBuilder, LoopError, ScalarId, StageBuilder, StageId, StageOutput,
+    Axes, AxisId, Index, IndexMap, LoopBuilder, LoopError, Stage, StageBuilder, StageId,
+    StageOutput,
 };
 use crate::scalar_expr::{BinaryOp, Reg};
 use crate::sym::Expr;
@@ -137,7 +138,7 @@ pub fn reduce_by(
     match op {
         Reduction::ArgMin | Reduction::ArgMax => Ok(StageOutput { stage: fold, output: 1 }),
         Reduction::Mean => {
-            let count = count(nest, &folded)?;
+            let count = nest.count(&folded)?;
             let mean = nest.map(&kept, |s| {
                 let (sum, count) = (s.load(fold, &kept[..])?, s.launch(count)?);
                 let count = s.expr.cast(count, accumulator)?;
@@ -151,14 +152,36 @@ pub fn reduce_by(
     }
 }
 
-/// The number of points along some axes, as a launch scalar.
-fn count(nest: &mut LoopBuilder, along: &[AxisId]) -> Result<ScalarId, LoopError> {
-    let mut count = Expr::Int(1);
-    for axis in along {
-        let extent = nest.nest().extent(*axis);
-        count = nest.symbols_mut().mul(count, extent).map_err(|e| LoopError::new(e.to_string()))?;
+/// The least element, or with `max` the greatest, and its index; see [`Reduction::ArgMin`].
+///
+/// # Errors
+/// As [`reduce`].
+pub fn extreme(
+    nest: &mut LoopBuilder,
+    max: bool,
+    of: Reduced<'_>,
+) -> Result<[StageOutput; 2], LoopError> {
+    let op = if max { Reduction::ArgMax } else { Reduction::ArgMin };
+    let index = reduce(nest, op, of)?;
+    if op.accumulator(of.x.dtype, of.out) == of.out {
+        return Ok([index.stage.into(), index]);
     }
-    Ok(nest.size(count))
+    let kept = kept_axes(nest, index);
+    Ok([cast(nest, index.stage, &kept, of.out)?.into(), index])
+}
+
+/// The axes of an output.
+pub(super) fn kept_axes(nest: &LoopBuilder, of: StageOutput) -> Axes {
+    nest.nest().stage(of.stage).map(Stage::axes).unwrap_or_default()
+}
+
+/// Where an element of the operand finds the output of a reduction.
+pub(super) fn kept_at(of: Reduced<'_>) -> IndexMap {
+    let at = |axis: &AxisId| match of.along.contains(axis) {
+        true => of.keep.then(|| Index::from(Expr::Int(0))),
+        false => Some(Index::from(*axis)),
+    };
+    of.x.axes.iter().filter_map(at).collect()
 }
 
 /// A stage's output in another dtype.

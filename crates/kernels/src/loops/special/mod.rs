@@ -5,9 +5,12 @@
 //! a nest that differs in any operation, cast or order is not taken for another. A specialisation
 //! gives the bytes of the generic executor; `loops::tests::special` holds each against it.
 
+mod extreme;
+mod layer_norm;
 mod product;
 mod reduce;
 mod softmax;
+mod statistics;
 
 use crate::error::Result;
 use crate::isa::Isa;
@@ -35,8 +38,15 @@ pub(super) trait Special: Debug + Send + Sync {
 type Matcher = fn(&LoopNest) -> Option<Arc<dyn Special>>;
 
 /// The matchers, with the names of what they match.
-const MATCHERS: &[(&str, Matcher)] =
-    &[("softmax", softmax::matches), ("reduce", reduce::matches), ("product", product::matches)];
+const MATCHERS: &[(&str, Matcher)] = &[
+    ("softmax", softmax::matches),
+    ("reduce", reduce::matches),
+    ("extreme", extreme::matches),
+    ("layer_norm", layer_norm::matches),
+    ("variance", statistics::variance),
+    ("norm", statistics::norm),
+    ("product", product::matches),
+];
 
 /// The specialisation of a nest, with its name.
 pub(super) fn find(nest: &LoopNest) -> Option<(&'static str, Arc<dyn Special>)> {

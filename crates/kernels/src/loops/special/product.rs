@@ -8,7 +8,7 @@ use crate::thread_pool;
 use crate::view::{View, ViewMut};
 use maquette_ir::Scalar;
 use maquette_ir::loops::named::{self, Addend};
-use maquette_ir::loops::{LoopBuilder, LoopNest, Source, StageKind};
+use maquette_ir::loops::{LoopBuilder, LoopNest, StageKind};
 use maquette_ir::sym::SymTable;
 use std::sync::Arc;
 
@@ -40,15 +40,7 @@ pub(super) fn matches(nest: &LoopNest) -> Option<Arc<dyn Special>> {
     }
     let accumulator = out.accumulator();
     let alpha = (!nest.scalars().is_empty()).then(|| template.number(accumulator));
-    let addend = match &added {
-        None => None,
-        Some(of) => {
-            let source = Source::Operand(of.id);
-            let mut loads = nest.stages().last()?.loads.iter();
-            let at = loads.find(|load| load.from == source)?.at.clone();
-            Some(Addend { beta: template.number(accumulator), of, at })
-        }
-    };
+    let addend = (added.as_ref()).map(|of| Addend { beta: template.number(accumulator), of });
     let (has_alpha, has_addend) = (alpha.is_some(), addend.is_some());
     let of = named::Product { a: &a, b: &b, batch, alpha, addend, out };
     let result = named::product(&mut template, &of).ok()?;

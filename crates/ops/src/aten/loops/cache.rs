@@ -3,7 +3,7 @@
 //! A nest is found by what every nest depends on: the operator, and the dtypes and ranks of its
 //! tensors. The variants of one key differ in the values that the lowering asked for.
 
-use super::{Arg, BuildNest, Check, NestCx, Size};
+use super::{Arg, BuildNest, Check, Explain, NestCx, Size};
 use crate::aten::OpDef;
 use crate::dispatch::value::Value;
 use crate::error::Result;
@@ -23,6 +23,9 @@ pub(super) struct PreparedNest {
     pub symbols: SmallVec<[Size; 8]>,
     /// The argument of each number.
     pub numbers: SmallVec<[u8; 4]>,
+    /// The arguments that the last outputs update.
+    pub updates: SmallVec<[u8; 2]>,
+    pub explain: Option<Explain>,
     checks: Vec<Check>,
 }
 
@@ -90,9 +93,10 @@ pub(super) fn prepare(
     let metas: SmallVec<[Meta; 2]> = results.iter().map(|t| t.meta().clone()).collect();
     let mut cx = NestCx::new(args, &metas);
     let outputs = build(&mut cx)?;
-    let NestCx { nest, operands, symbols, numbers, checks, .. } = cx;
+    let NestCx { nest, operands, symbols, numbers, updates, explain, checks, .. } = cx;
     let kernel = LoopKernel::new(nest.finish(&outputs)?);
-    let prepared = Rc::new(PreparedNest { kernel, operands, symbols, numbers, checks });
+    let prepared =
+        Rc::new(PreparedNest { kernel, operands, symbols, numbers, updates, explain, checks });
     if is_cached {
         CACHE.with_borrow_mut(|cache| {
             if cache.len() >= MAX_KEYS {

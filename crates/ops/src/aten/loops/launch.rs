@@ -3,13 +3,14 @@
 use super::cache::prepare;
 use super::{BuildNest, Size};
 use crate::aten::OpDef;
-use crate::dispatch::cpu_exec::{input, output};
+use crate::dispatch::cpu_exec::{self, input, output};
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
+use crate::tensor::meta::{Dims, Meta};
 use maquette_ir::Scalar;
 use maquette_ir::sym::SymbolId;
-use maquette_kernels::{View, ViewMut};
+use maquette_kernels::{KernelError, View, ViewMut};
 use smallvec::SmallVec;
 
 /// Computes a call by its nest, into results of the right metadata. Results on the `meta` device
@@ -22,6 +23,13 @@ pub(crate) fn run(def: &OpDef, build: BuildNest, args: &[Value], results: &[Tens
         return Ok(());
     }
     let nest = prepare(def, build, args, results)?;
+    // The nest reads the old values of the arguments that it updates.
+    let mut updates: SmallVec<[(&Tensor, Tensor); 2]> = SmallVec::new();
+    for &arg in &nest.updates {
+        let old = args[usize::from(arg)].tensor()?;
+        let new = Meta::contiguous(old.sizes().iter().copied().collect::<Dims>(), old.dtype());
+        updates.push((old, Tensor::allocate(new)?));
+    }
     let operands: SmallVec<[View<'_>; 4]> = nest
         .operands
         .iter()
@@ -30,8 +38,11 @@ pub(crate) fn run(def: &OpDef, build: BuildNest, args: &[Value], results: &[Tens
             _ => Err(Error::value("an operand of the nest is not a tensor")),
         })
         .collect::<Result<_>>()?;
-    let mut outputs: SmallVec<[ViewMut<'_>; 2]> =
-        results.iter().map(output).collect::<Result<_>>()?;
+    let mut outputs: SmallVec<[ViewMut<'_>; 2]> = results
+        .iter()
+        .chain(updates.iter().map(|(_, new)| new))
+        .map(output)
+        .collect::<Result<_>>()?;
     let numbers: SmallVec<[Scalar; 4]> =
         nest.numbers.iter().map(|arg| args[usize::from(*arg)].scalar()).collect::<Result<_>>()?;
     let size = |sizes: &[i64], dim: u8| sizes.get(usize::from(dim)).copied();
@@ -49,5 +60,12 @@ pub(crate) fn run(def: &OpDef, build: BuildNest, args: &[Value], results: &[Tens
         })
         .collect();
     let symbols = |symbol: SymbolId| symbols.get(symbol.index()).copied().flatten();
-    Ok(nest.kernel.run(&symbols, &operands, &numbers, &mut outputs)?)
+    match (nest.kernel.run(&symbols, &operands, &numbers, &mut outputs), nest.explain) {
+        (Ok(()), _) => {}
+        (Err(KernelError::IndexOutOfRange { .. } | KernelError::Assertion(_)), Some(explain)) => {
+            return Err(explain(args)?);
+        }
+        (Err(e), _) => return Err(e.into()),
+    }
+    updates.iter().try_for_each(|(old, new)| cpu_exec::copy(new, old))
 }

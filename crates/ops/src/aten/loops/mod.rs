@@ -17,7 +17,7 @@ use crate::tensor::Tensor;
 use crate::tensor::meta::Meta;
 use crate::tensor::shape::wrap_dim;
 use maquette_ir::loops::named::Input;
-use maquette_ir::loops::{Axes, AxisId, IndexMap, LoopBuilder, LoopError, ScalarId, StageOutput};
+use maquette_ir::loops::{Axes, AxisId, LoopBuilder, LoopError, ScalarId, StageOutput};
 use maquette_ir::sym::Expr;
 use maquette_ir::{DType, Scalar};
 use smallvec::SmallVec;
@@ -27,6 +27,9 @@ pub type NestResults = SmallVec<[StageOutput; 2]>;
 
 /// Builds the nest of a call.
 pub type BuildNest = fn(&mut NestCx<'_>) -> Result<NestResults>;
+
+/// The error of a call whose data a nest refused, in the operator's words.
+pub type Explain = fn(&[Value]) -> Result<Error>;
 
 /// The context in which a lowering builds the nest of a call. It gives access to what a nest may
 /// depend on, and records what it depends on beyond dtypes and ranks.
@@ -38,6 +41,8 @@ pub struct NestCx<'a> {
     operands: SmallVec<[Arg; 4]>,
     symbols: SmallVec<[Size; 8]>,
     numbers: SmallVec<[u8; 4]>,
+    updates: SmallVec<[u8; 2]>,
+    explain: Option<Explain>,
     checks: Vec<Check>,
 }
 
@@ -91,6 +96,11 @@ enum Check {
         arg: Arg,
         holds: bool,
     },
+    /// Whether a condition of the arguments holds.
+    Condition {
+        holds: fn(&[Value]) -> bool,
+        answer: bool,
+    },
 }
 
 impl Arg {
@@ -129,6 +139,8 @@ impl<'a> NestCx<'a> {
             operands: SmallVec::new(),
             symbols: SmallVec::new(),
             numbers: SmallVec::new(),
+            updates: SmallVec::new(),
+            explain: None,
             checks: Vec::new(),
         }
     }
@@ -192,6 +204,11 @@ impl<'a> NestCx<'a> {
             .collect()
     }
 
+    /// The number of results.
+    pub fn results(&self) -> usize {
+        self.results.len()
+    }
+
     /// The dtype of a result.
     pub fn result_dtype(&self, result: usize) -> DType {
         self.results.get(result).map_or(DType::Bool, |m| m.dtype)
@@ -249,6 +266,34 @@ impl<'a> NestCx<'a> {
         f(self.args)
     }
 
+    /// Whether a condition on the arguments holds. The nest is built for this answer.
+    pub fn holds(&mut self, condition: fn(&[Value]) -> bool) -> bool {
+        let answer = condition(self.args);
+        self.checks.push(Check::Condition { holds: condition, answer });
+        answer
+    }
+
+    /// Makes an output of the nest the new value of argument `arg`, a tensor that the operator
+    /// mutates. The nest has these outputs after the results, in the order of these calls. It reads
+    /// the old value.
+    pub fn update(&mut self, arg: usize) {
+        self.updates.push(arg as u8);
+    }
+
+    /// Sets the function that finds the error of a call of which a position was out of bounds or an
+    /// assertion did not hold. It may read the data again.
+    pub fn explain(&mut self, explain: Explain) {
+        self.explain = Some(explain);
+    }
+
+    /// The number of elements of argument `arg`, a list of integers. The key of the cache has it.
+    ///
+    /// # Errors
+    /// The argument is not a list of integers.
+    pub fn len(&self, arg: usize) -> Result<usize> {
+        Ok(self.args[arg].ints()?.len())
+    }
+
     /// The number in argument `arg`. The nest is built for this value.
     ///
     /// # Errors
@@ -283,23 +328,6 @@ impl<'a> NestCx<'a> {
         let holds = found == size;
         self.checks.push(Check::HasSize { arg: of, dim: dim as u8, size, holds });
         Ok(holds)
-    }
-
-    /// The positions at which `x`, argument `arg`, is read so that it is broadcast to `axes`: a
-    /// dimension of size 1 is read at 0. The nest is built for which dimensions those are.
-    ///
-    /// # Errors
-    /// `x` has more dimensions than there are axes.
-    pub fn broadcast(&mut self, arg: usize, x: &Input, axes: &[AxisId]) -> Result<IndexMap> {
-        let rank = x.axes.len();
-        let lead = axes.len().checked_sub(rank);
-        let lead = lead.ok_or_else(|| Error::value(format!("argument {arg} does not expand")))?;
-        let mut at = IndexMap::default();
-        for (dim, axis) in axes[lead..].iter().enumerate() {
-            let repeats = self.has_size(arg, dim, 1)?;
-            at.0.push(if repeats { Expr::Int(0).into() } else { (*axis).into() });
-        }
-        Ok(at)
     }
 
     /// The flag in argument `arg`. The key of the cache has it.
@@ -364,6 +392,7 @@ impl Check {
                 let number = arg.value(args).and_then(|v| v.scalar().ok());
                 number.is_some_and(|x| x.to_bool() != holds)
             }
+            Check::Condition { holds, answer } => holds(args) == answer,
         }
     }
 }

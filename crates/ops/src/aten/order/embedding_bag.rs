@@ -4,14 +4,19 @@
 use super::super::dims::{
     decide, fresh, fresh_like, require, require_index, require_rank, require_same_dtype,
 };
+use super::super::loops::{NestCx, NestResults};
 use super::super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::super::{host, table};
-use super::{Lines, integers, require_float, store_integers};
+use super::{integers, require_float, store_integers};
 use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 use crate::tensor::shape::{require_same, wrap_dim};
 use maquette_ir::DType;
+use maquette_ir::loops::Axes;
+use maquette_ir::loops::fold::{Fold, Order};
+use maquette_ir::loops::named;
+use maquette_ir::scalar_expr::{BinaryOp, CmpOp};
 use maquette_ir::sym::SymInt;
 use smallvec::smallvec;
 
@@ -254,18 +259,36 @@ fn renorm_args(args: &[Value]) -> Result<(&Tensor, f64, usize, f64)> {
     Ok((x, p, wrap_dim(args[2].int_i64()?, x.dim())?, most))
 }
 
-fn renorm(args: &[Value], out: &Tensor) -> Result<()> {
-    let (x, p, dim, most) = renorm_args(args)?;
-    let (mut values, lines) = (host::reals(x)?, Lines::of(x, dim)?);
-    if values.is_empty() {
-        return Ok(()); // there may still be many slices
-    }
-    for i in 0..lines.len {
-        let slice: Vec<f64> = (0..lines.count).map(|l| values[lines.at(l, i)]).collect();
-        let factor = shrink(norm(&slice, p), most);
-        (0..lines.count).for_each(|l| values[lines.at(l, i)] *= factor);
-    }
-    host::store_reals(out, &values)
+/// Scales each slice along a dimension whose norm is greater than `maxnorm`. It computes in `f64`,
+/// with sums in the order of the elements.
+fn renorm(cx: &mut NestCx<'_>) -> Result<NestResults> {
+    let (p, wide) = (cx.scalar(1)?.to_f64(), DType::F64);
+    let x = cx.input(0)?;
+    let slice = cx.axis(&x, 2)?;
+    let most = cx.number(3, wide)?;
+    let along: Axes = x.axes.iter().copied().filter(|a| *a != slice).collect();
+    let over: Axes = [slice].iter().chain(&along).copied().collect();
+    let fold = if p.is_infinite() { Fold::Max } else { Fold::Sum };
+    let sum = cx.nest.reduce(&over, &along, fold, Order::Sequential, |s| {
+        let element = s.element(&x, wide)?;
+        named::power(s, element, p)
+    })?;
+    // PyTorch adds 1e-7 to the norm.
+    let factor = cx.nest.map(&[slice], |s| {
+        let sum = s.load(sum, [slice])?;
+        let (norm, most) = (named::root(s, sum, p)?, s.launch(most)?);
+        let (small, one) = (s.expr.constant(1e-7, wide), s.expr.constant(1.0, wide));
+        let more = s.expr.binary(BinaryOp::Add, norm, small)?;
+        let factor = s.expr.binary(BinaryOp::Div, most, more)?;
+        let is_greater = s.expr.compare(CmpOp::Gt, norm, most)?;
+        Ok(s.expr.select(is_greater, factor, one)?)
+    })?;
+    let y = cx.nest.map(&x.axes, |s| {
+        let (element, factor) = (s.element(&x, wide)?, s.load(factor, [slice])?);
+        let y = s.expr.binary(BinaryOp::Mul, element, factor)?;
+        Ok(s.expr.cast(y, x.dtype)?)
+    })?;
+    Ok(smallvec![y.into()])
 }
 
 /// The metadata of `embedding_renorm` with the arguments `self, indices, max_norm, norm_type`.
@@ -334,7 +357,7 @@ table! {
                         x.dtype()
                     ))?])
                 },
-                how: How::Host(|a, out| renorm(a, &out[0])),
+                how: How::Loops(renorm),
             }),
         General "aten::renorm_(Tensor(a!) self, Scalar p, int dim, Scalar maxnorm) -> Tensor(a!)" =>
             Lowering::InPlace("aten::renorm"),
