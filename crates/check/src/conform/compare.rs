@@ -155,6 +155,23 @@ fn elements<T: Bytes + Into<Number>>(expected: &Tensor, found: &Tensor) -> Resul
     }
 }
 
+/// Whether all elements have equal bits, or are NaN in both.
+pub(super) fn equal_bits(a: &Tensor, b: &Tensor) -> Result<bool, String> {
+    fn equal<T: Bytes + Into<Number>>(a: &Tensor, b: &Tensor) -> Result<bool, String> {
+        let read = |t: &Tensor| t.to_vec::<T>().map_err(|e| e.to_string());
+        let (a, b) = (read(a)?, read(b)?);
+        Ok(a.len() == b.len()
+            && a.into_iter().zip(b).all(|(a, b)| match (a.into(), b.into()) {
+                (Number::Float(a), Number::Float(b)) => {
+                    a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan()
+                }
+                (Number::Int(a), Number::Int(b)) => a == b,
+                _ => false,
+            }))
+    }
+    typed!(a.dtype(), T => equal::<T>(a, b))
+}
+
 /// An element, exactly.
 #[derive(Clone, Copy)]
 pub(super) enum Number {

@@ -5,6 +5,9 @@ use maquette_ops::{aten, library};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+/// The builtin operators by name, with class and computation.
+type Builtins<'a> = BTreeMap<&'a str, (String, String)>;
+
 /// The reason for an operator whose calls PyTorch recorded, and which nobody has written.
 const UNWRITTEN: &str = "it is not implemented yet";
 
@@ -13,17 +16,19 @@ const UNWRITTEN: &str = "it is not implemented yet";
 pub fn markdown(reports: &[OperatorReport]) -> String {
     let recorded: BTreeMap<&str, &OperatorReport> =
         reports.iter().map(|r| (r.name.as_str(), r)).collect();
-    let builtins: BTreeMap<&str, String> =
-        library::all().into_iter().filter_map(|op| Some((op.name(), op.lowering()?))).collect();
+    let builtins: Builtins<'_> = library::all()
+        .into_iter()
+        .filter_map(|op| Some((op.name(), (op.lowering()?, op.computation()?))))
+        .collect();
     let mut out = summary(reports, &builtins);
-    out += "\n| operator | class | recorded calls that agree |\n|---|---|---|\n";
-    for (name, class) in &builtins {
+    out += "\n| operator | class | computed as | recorded calls that agree |\n|---|---|---|---|\n";
+    for (name, (class, computed)) in &builtins {
         let agree = recorded.get(name).map_or_else(
             || "none recorded".to_owned(),
             |r| format!("{} of {}", r.passed(), r.calls.len()),
         );
         // writing to a string cannot fail
-        let _ = writeln!(out, "| `{name}` | {} | {agree} |", short_class(name, class));
+        let _ = writeln!(out, "| `{name}` | {} | {computed} | {agree} |", short_class(name, class));
     }
     out += "\n## Not supported\n\nPyTorch's operators that are not supported, by reason.\n";
     for (reason, names) in missing(reports, &builtins) {
@@ -34,7 +39,7 @@ pub fn markdown(reports: &[OperatorReport]) -> String {
 }
 
 /// The head of the page, with the totals.
-fn summary(reports: &[OperatorReport], builtins: &BTreeMap<&str, String>) -> String {
+fn summary(reports: &[OperatorReport], builtins: &Builtins<'_>) -> String {
     let (agree, all) =
         reports.iter().fold((0, 0), |(agree, n), r| (agree + r.passed(), n + r.calls.len()));
     let of_missing: usize = reports
@@ -42,6 +47,13 @@ fn summary(reports: &[OperatorReport], builtins: &BTreeMap<&str, String>) -> Str
         .filter(|r| !builtins.contains_key(r.name.as_str()))
         .map(|r| r.calls.len())
         .sum();
+    let mut counts = String::new();
+    let kinds: Vec<&str> =
+        builtins.values().map(|(_, c)| c.split(':').next().unwrap_or(c)).collect();
+    for kind in ["data", "composite", "call"] {
+        let count = kinds.iter().filter(|k| **k == kind).count();
+        counts += &format!("| {kind} | {count} |\n");
+    }
     format!(
         "# Operators\n\n\
          `maquette conform tests/data/aten --table docs/operators.md` writes this page, and\n\
@@ -50,7 +62,12 @@ fn summary(reports: &[OperatorReport], builtins: &BTreeMap<&str, String>) -> Str
          `maquette ops aten::add` prints the schemas.\n\n\
          PyTorch recorded {all} calls (`tests/data/README.md`). Maquette makes each call\n\
          eagerly, traced, and traced with symbolic sizes, and compares sizes, strides,\n\
-         offsets, dtypes and values.\n\n\
+         offsets, dtypes and values. Eager calls that are data are made once more by the\n\
+         generic executor alone, which gives the same bits.\n\n\
+         An operator is data (a scalar expression, an index map or a loop nest:\n\
+         [design](design/loops.md)), a composite of other operators, or a call of a Rust\n\
+         function, with the reason.\n\n\
+         | computed as | operators |\n|---|--:|\n{counts}\n\
          | recorded calls | number |\n|---|--:|\n\
          | agree | {agree} ({:.1} %) |\n\
          | of unsupported operators | {of_missing} |\n\
@@ -73,7 +90,7 @@ fn short_class<'a>(name: &str, class: &'a str) -> &'a str {
 /// The names of missing operators by reason, without their namespace.
 fn missing<'a>(
     reports: &'a [OperatorReport],
-    builtins: &BTreeMap<&str, String>,
+    builtins: &Builtins<'_>,
 ) -> BTreeMap<&'static str, Vec<&'a str>> {
     let unwritten = reports.iter().filter(|r| !builtins.contains_key(r.name.as_str()));
     let mut reasons: BTreeMap<&str, &'static str> =

@@ -9,6 +9,8 @@ pub enum Stage {
     Missing,
     /// At once.
     Eager,
+    /// At once, by the generic executor of loop nests: without the hand-tuned ones.
+    Generic,
     /// Traced with its sizes as numbers, and run.
     Static,
     /// Traced with every size a symbol, and run.
@@ -20,6 +22,7 @@ impl fmt::Display for Stage {
         f.pad(match self {
             Stage::Missing => "missing",
             Stage::Eager => "eager",
+            Stage::Generic => "generic",
             Stage::Static => "traced",
             Stage::Symbolic => "symbolic",
         })

@@ -50,8 +50,8 @@ pub fn run(out: &mut Output, options: &Options) -> Result<bool> {
         files.iter().filter_map(|p| Some(p.file_stem()?.to_str()?.to_owned())).collect();
     writeln!(
         out,
-        "{BOLD}{:56} {:>9}  {:>7} {:>6} {:>6} {:>8}{BOLD:#}",
-        "operator", "agree", "missing", "eager", "traced", "symbolic"
+        "{BOLD}{:56} {:>9}  {:>7} {:>6} {:>7} {:>6} {:>8}{BOLD:#}",
+        "operator", "agree", "missing", "eager", "generic", "traced", "symbolic"
     )?;
     let mut reports = Vec::new();
     for path in files {
@@ -86,9 +86,13 @@ fn row(out: &mut Output, report: &OperatorReport) -> Result<()> {
     let colour = if report.failed() == 0 { GREEN } else { RED };
     let agree = format!("{}/{}", report.passed(), report.calls.len());
     write!(out, "{:56} {colour}{agree:>9}{colour:#} ", report.name)?;
-    for (stage, width) in
-        [(Stage::Missing, 8), (Stage::Eager, 7), (Stage::Static, 7), (Stage::Symbolic, 9)]
-    {
+    for (stage, width) in [
+        (Stage::Missing, 8),
+        (Stage::Eager, 7),
+        (Stage::Generic, 8),
+        (Stage::Static, 7),
+        (Stage::Symbolic, 9),
+    ] {
         match report.failed_at(stage) {
             0 => write!(out, "{:width$}", "")?,
             n => write!(out, "{n:width$}")?,

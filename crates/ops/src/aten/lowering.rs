@@ -6,6 +6,7 @@ use super::loops::BuildNest;
 use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
+use crate::library::Op;
 use crate::tensor::Tensor;
 use crate::tensor::meta::Meta;
 use maquette_ir::DType;
@@ -67,6 +68,28 @@ impl std::fmt::Display for Lowering {
     }
 }
 
+impl Lowering {
+    /// What computes the operator, for the list of operators: `data` is a scalar expression, an
+    /// index map or a loop nest; a `call` is a Rust function, with the reason.
+    pub(crate) fn computation(&self) -> String {
+        match self {
+            Lowering::Pointwise(_) | Lowering::View(_) => "data".to_owned(),
+            Lowering::Compute(c) => match c.how {
+                How::Loops(_) => "data".to_owned(),
+                How::Host(_) => format!("call: {}", c.class.reason_for_call()),
+            },
+            Lowering::InPlace(name) => Op::find(name)
+                .ok()
+                .and_then(|op| op.computation())
+                .unwrap_or_else(|| "call".to_owned()),
+            Lowering::Dynamic { .. } => "call: data-dependent".to_owned(),
+            Lowering::Composite(_)
+            | Lowering::RandomComposite(_)
+            | Lowering::HiddenMutation { .. } => "composite".to_owned(),
+        }
+    }
+}
+
 /// The kernel class of a [`Compute`]. A backend implements each class once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names are the documentation")]
@@ -90,6 +113,28 @@ pub enum Class {
 }
 
 impl Class {
+    /// Why an operator of the class is computed by a function and not by a loop nest.
+    const fn reason_for_call(self) -> &'static str {
+        match self {
+            Class::Linalg => "the steps of a factorization depend on each other",
+            Class::Recurrent => "a loop over time",
+            Class::Attention => "its order of summation is that of its kernel",
+            Class::Reduce
+            | Class::Gemm
+            | Class::Convolution
+            | Class::Norm
+            | Class::Gather
+            | Class::Scatter
+            | Class::Scan
+            | Class::Sort
+            | Class::Window
+            | Class::Random
+            | Class::Fill
+            | Class::Copy
+            | Class::Scalar => "not yet a loop nest",
+        }
+    }
+
     /// Whether results may depend on the strides of the operands: `linalg_det` and its like
     /// factorize a row-major matrix as its transpose.
     pub(crate) const fn observes_strides(self) -> bool {

@@ -99,6 +99,12 @@ impl Op {
         self.0.builtin.map(|def| def.lowering.to_string())
     }
 
+    /// What computes a builtin operator: `data` (a scalar expression, an index map or a loop nest),
+    /// `composite`, or `call: ` with the reason.
+    pub fn computation(&self) -> Option<String> {
+        self.0.builtin.map(|def| def.lowering.computation())
+    }
+
     /// Whether the operator is in the table of builtin operators.
     pub fn is_builtin(&self) -> bool {
         self.0.builtin.is_some()
