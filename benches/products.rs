@@ -17,8 +17,8 @@ const SAMPLE: Duration = Duration::from_millis(1);
 /// The bytes of the weights that are used in rotation.
 const ROTATED: usize = 64 << 20;
 
-/// Factors with all digits in use: with operands that never change, a processor needs less power and
-/// may run at a higher clock than any product can.
+/// Factors with all digits in use: with operands that never change, a processor needs less power
+/// and may run at a higher clock than any product can.
 const FACTORS: ([f32; 8], [f32; 3]) = (
     [
         0.731_058_6,

@@ -5,13 +5,13 @@
 //! here has all keys, so its softmax needs no rescaling. Blocks are independent and run on the
 //! thread pool. The scratch per thread is `rows * keys` scores and as many weights.
 //!
-//! Sums have the order of `gemm` and `reduce/lanes`, with shorter segments in the scores
-//! ([`score_segment`]). So the bits of a row depend on neither blocks nor threads.
+//! Sums have the order of `gemm` and `reduce/lanes`, so that the bits of a row depend on neither
+//! blocks nor threads. Scores are scaled before the maximum is subtracted, as in PyTorch.
 
 use crate::copy::{same_dtype, same_sizes, to_vec};
 use crate::element::{Element, dispatch};
 use crate::error::{KernelError, Result};
-use crate::gemm::{Gemm, Mat, Product, Right, SEGMENT};
+use crate::gemm::{Gemm, Mat, Product, Right};
 use crate::isa::{Each, Isa};
 use crate::layout::offset;
 use crate::load_store::{Reader, Writer};
@@ -232,16 +232,14 @@ impl<A: Float + Product> Work<'_, A> {
         let seen = if self.causal { l.min(rows.end) } else { l };
         let (scores, weights, values) =
             (&mut scores[..m * seen], &mut weights[..m * seen], &mut values[..m * d]);
-        let (before, after) = self.scales();
         if !scores.is_empty() && e > 0 {
             let scores_of_keys = Gemm {
                 sizes: [m, seen, e],
                 c: row_major(scores, seen),
                 a: self.q.at(batch).skip_rows(first),
                 b: Right::InPlace(self.k.at(batch).transposed()),
-                alpha: before,
+                alpha: self.scale,
                 addend: None,
-                segment: score_segment(e),
             };
             // SAFETY: rows `first..first + m` of the query, the first `seen` rows of the key, and
             // scratch of their product's size.
@@ -253,7 +251,7 @@ impl<A: Float + Product> Work<'_, A> {
         for (r, scale) in scale.iter_mut().enumerate().take(m) {
             let (s, w) = (&mut scores[r * seen..][..seen], &mut weights[r * seen..][..seen]);
             let row = (batch * n + first + r, first + r);
-            *scale = A::ONE / self.weights(row, after, s, w, &mut hidden[..]);
+            *scale = A::ONE / self.weights(row, s, w, &mut hidden[..]);
         }
         if m * d > 0 && seen > 0 {
             let weighted_values = Gemm {
@@ -263,7 +261,6 @@ impl<A: Float + Product> Work<'_, A> {
                 b: Right::InPlace(self.v.at(batch)),
                 alpha: A::ONE,
                 addend: None,
-                segment: SEGMENT,
             };
             // SAFETY: the weights, the first `seen` rows of the value, and scratch of their
             // product's size.
@@ -288,27 +285,11 @@ impl<A: Float + Product> Work<'_, A> {
         Ok(())
     }
 
-    /// The factors of the scores before and after the maximum is subtracted; their product is the
-    /// scale.
-    ///
-    /// A product with a score of 50 rounds by 2e-6, and an exponential has that error in all its
-    /// digits. Differences to the maximum are small wherever the exponential is not, so that the
-    /// scale is applied to these. A float mask is added to scaled scores, and a factor that is not
-    /// positive has no maximum to keep: then the scores are scaled first.
-    fn scales(&self) -> (A, A) {
-        let float_mask = self.mask.as_ref().is_some_and(|(_, m)| m.dtype() != DType::Bool);
-        match self.scale > A::ZERO && self.scale < A::INFINITY && !float_mask {
-            true => (A::ONE, self.scale),
-            false => (self.scale, A::ONE),
-        }
-    }
-
-    /// Computes the exponentials of one row's scores times `scale` and returns their sum. `row`
-    /// counts over all batches, `query` within one.
+    /// Computes the exponentials of one row's scores and returns their sum. `row` counts over all
+    /// batches, `query` within one.
     fn weights(
         &self,
         (row, query): (usize, usize),
-        scale: A,
         scores: &mut [A],
         weights: &mut [A],
         hidden: &mut [A],
@@ -330,25 +311,17 @@ impl<A: Float + Product> Work<'_, A> {
         let max = lanes::row::<A, Max>(self.isa, scores, -A::INFINITY);
         // A row without visible keys: all weights are 0, and the sum counts as 1 to avoid 0 / 0.
         let max = if max == -A::INFINITY { A::ZERO } else { max };
-        let sum = row_into::<A, Add, _>(self.isa, scores, weights, A::ZERO, |x: A| {
-            ((x - max) * scale).exp()
-        });
+        let sum = row_into::<A, Add, _>(self.isa, scores, weights, A::ZERO, |x: A| (x - max).exp());
         let sum = if sum == A::ZERO { A::ONE } else { sum };
         if let Some(round) = self.round {
             weights.iter_mut().for_each(|w| *w = round(*w));
         }
         if let Some((writer, sizes, strides)) = &self.logsumexp {
             // SAFETY: the element of this row belongs to this task.
-            unsafe { writer.write(offset(sizes, strides, row), max * scale + sum.log()) }
+            unsafe { writer.write(offset(sizes, strides, row), max + sum.log()) }
         }
         sum
     }
-}
-
-/// The length of a segment of the sums of scores: half of the width. A score is the sum of two
-/// chains, which round less than one. An exponential has the error of a score in all its digits.
-fn score_segment(width: usize) -> usize {
-    width.div_ceil(2).clamp(1, SEGMENT)
 }
 
 /// A matrix in contiguous scratch.

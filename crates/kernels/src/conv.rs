@@ -2,16 +2,18 @@
 //! a patch matrix, which is multiplied by the weight matrix (Chellapilla et al., 2006).
 //!
 //! There is no patch matrix in memory: windows are unfolded into the panels that the product packs
-//! anyway. A 1x1 convolution of stride 1 without padding multiplies the input itself. The transposed
-//! convolution multiplies first and then adds each row back at its window positions (col2im). Values
-//! are computed in the class (`f32` for narrow floats, `i64` for integers) and rounded once.
+//! anyway. A 1x1 convolution of stride 1 without padding multiplies the input itself, and groups of
+//! few channels are summed without a product (`direct`). The transposed convolution multiplies
+//! first and then adds each row back at its window positions (col2im). Values are computed in the
+//! class (`f32` for narrow floats, `i64` for integers) and rounded once.
 
+mod direct;
 mod unfold;
 
 use crate::copy::{copy, same_dtype, same_sizes, to_vec};
 use crate::error::{KernelError, Result};
-use crate::gemm::{Gemm, Mat, Product, Right, SEGMENT};
-use crate::isa::Isa;
+use crate::gemm::{Gemm, Mat, Product, Right};
+use crate::isa::{Each, Isa};
 use crate::pointwise::ops::{Add, Op2};
 use crate::pointwise::steps::{Kind, class_of};
 use crate::pooling::Window;
@@ -237,6 +239,9 @@ where
     fn forward(&self, items: usize) -> Result<()> {
         let ((ci, co), columns, isa) = (self.channels, self.planes.1, Isa::detect());
         let depth = ci * self.unfold.taps();
+        if !self.is_plain() && direct::is_direct(co, depth) {
+            return self.direct(items, depth);
+        }
         Self::over_items(items, |item, threads| {
             let planes = self.input(item);
             let patches = Patches { unfold: &self.unfold, planes };
@@ -248,10 +253,32 @@ where
                 b: if self.is_plain() { Right::InPlace(input) } else { Right::Source(&patches) },
                 alpha: T::cast(1i64),
                 addend: self.biases(item),
-                segment: SEGMENT,
             };
             // SAFETY: the item's output belongs to this task.
             unsafe { T::product(isa, threads, gemm) }
+        })
+    }
+
+    /// The convolution without products.
+    fn direct(&self, items: usize, depth: usize) -> Result<()> {
+        let (channels, columns, isa) = (self.channels.1, self.planes.1, Isa::detect());
+        let chunks = columns.div_ceil(direct::CHUNK);
+        let is_parallel = items * channels * columns * depth > thread_pool::GRAIN;
+        thread_pool::try_for(items * chunks, is_parallel, &|task| {
+            let (item, first) = (task / chunks, task % chunks * direct::CHUNK);
+            let part = first..columns.min(first + direct::CHUNK);
+            let group = direct::Columns::new(&self.unfold, self.input(item), part.clone());
+            for (channel, weights) in self.kernel(item).chunks(depth.max(1)).enumerate() {
+                let at = (item * channels + channel) * columns + first;
+                // SAFETY: these columns of the item's output belong to this task.
+                let sums = unsafe { self.y.slice_mut(at as i64, part.len()) };
+                group.sum(isa, weights, sums);
+                let bias = self.bias.map(|b| b[item % self.groups * channels + channel]);
+                isa.dispatch(Each(sums, |x: T| {
+                    bias.map_or(x, |bias| <Add as Op2<T, T>>::f(x, bias)).one_nan()
+                }));
+            }
+            Ok(())
         })
     }
 
@@ -272,7 +299,6 @@ where
                 b: Right::InPlace(Mat::row_major(source, li)),
                 alpha: T::cast(1i64),
                 addend: if plain { self.biases(item) } else { None },
-                segment: SEGMENT,
             };
             // SAFETY: whole matrices: [co taps, li] = kernel[ci, co taps]ᵀ input[ci, li]. The
             // item's output belongs to this task.

@@ -2,7 +2,7 @@
 
 use crate::values::{Bytes, compare_metadata, flatten};
 use maquette_ir::DType;
-use maquette_ops::{Args, Op, Tensor, Value, typed};
+use maquette_ops::{Tensor, Value, typed};
 
 /// Operators that may give any of the positions of equal elements, with the dimension among their
 /// arguments.
@@ -15,12 +15,6 @@ const ANY_OF_EQUAL: &[(&str, usize)] = &[
     ("aten::sort", 1),
     ("aten::topk", 2),
 ];
-
-/// Operators whose `f32` elements may differ by more than the tolerance, if they are nearer to the
-/// result in `f64` than the recorded ones. The scores of some recorded calls reach 108, where one
-/// rounding is an error of 4e-6 in a weight: PyTorch's own results miss the tolerance there.
-const AS_NEAR: &[&str] =
-    &["aten::_scaled_dot_product_flash_attention_for_cpu", "aten::scaled_dot_product_attention"];
 
 /// The results of a call of `name` with `args`.
 pub(super) fn outputs(
@@ -45,42 +39,12 @@ pub(super) fn outputs(
                 {
                     same_elements(x, dim, e, f).map_err(|_| difference)
                 }
-                (_, _, Value::Tensor(e), Value::Tensor(f))
-                    if AS_NEAR.contains(&name) && e.dtype() == DType::F32 =>
-                {
-                    let is_near = as_near(name, args, i, e, f).unwrap_or(false);
-                    if is_near { Ok(()) } else { Err(difference) }
-                }
                 _ => Err(difference),
             }
         });
         outcome.map_err(|m| format!("output {i}: {m}"))?;
     }
     Ok(())
-}
-
-/// Whether every element of result `i` that misses the tolerance is nearer to the result of the same
-/// call in `f64` than the recorded element.
-fn as_near(
-    name: &str,
-    args: &[Value],
-    i: usize,
-    expected: &Tensor,
-    found: &Tensor,
-) -> maquette_ops::Result<bool> {
-    let mut wide = |t: &Tensor| match t.dtype() {
-        DType::F32 => t.to_dtype(DType::F64).ok().cloned(),
-        _ => Ok(t.clone()),
-    };
-    let args = args.iter().map(|v| v.map_tensors(&mut wide)).collect::<Result<Args, _>>()?;
-    let exact = Op::find(name)?.call(args)?;
-    let Some(Value::Tensor(exact)) = flatten(&exact).into_iter().nth(i) else { return Ok(false) };
-    let numbers = |t: &Tensor| t.to_dtype(DType::F64).to_vec::<f64>();
-    let (expected, found, exact) = (numbers(expected)?, numbers(found)?, numbers(&exact)?);
-    Ok(expected.iter().zip(&found).zip(&exact).all(|((e, f), x)| {
-        close(Number::Float(*e), Number::Float(*f), tolerance(DType::F32))
-            || (f - x).abs() < (e - x).abs()
-    }))
 }
 
 /// Other positions, none of them twice, of the same elements.

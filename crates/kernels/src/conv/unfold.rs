@@ -27,7 +27,12 @@ impl Unfold<'_> {
 
     /// Calls `f(column, plane offset, length, step)` for each run of windows among `columns` whose
     /// tap `tap` lies inside the plane, not in the padding.
-    fn runs(&self, tap: usize, columns: Range<usize>, mut f: impl FnMut(usize, i64, usize, i64)) {
+    pub fn runs(
+        &self,
+        tap: usize,
+        columns: Range<usize>,
+        mut f: impl FnMut(usize, i64, usize, i64),
+    ) {
         let w = self.w;
         let spatial = self.plane.len();
         let (mut rest, mut first, mut within) = (

@@ -23,12 +23,14 @@ use std::ops::Range;
 pub(super) const SMALL: usize = 64 * 64 * 64;
 /// The segments of a block of `k`.
 const BLOCK_SEGMENTS: usize = 4;
-/// The most bytes of B that a task packs: half of a second-level cache.
-const PACKED_BYTES: usize = 768 << 10;
+/// The most bytes of B that a task packs. They stay in a second-level cache of 2 MB.
+const PACKED_BYTES: usize = 1280 << 10;
 /// The most partial sums of a task.
 const PARTIAL_SUMS: usize = 256 << 10;
-/// The bytes of A that a task with packed weights reads: they stay in the second-level cache.
-const ROWS_BYTES: usize = 384 << 10;
+/// Tasks with packed weights and at most this many rows go through their panels one after another,
+/// so that each is read from memory once and the next is fetched meanwhile. With more rows, a group
+/// of panels stays in the second-level cache, as panels do that are packed by the way.
+const FEW_ROWS: usize = 256;
 
 /// One product, with A's rows contiguous in `k`.
 pub(super) struct Blocks<'a, F: 'static> {
@@ -44,8 +46,7 @@ pub(super) struct Blocks<'a, F: 'static> {
     pub(super) vectors: usize,
     pub(super) width: usize,
     pub(super) panels: usize,
-    /// The length of a segment, their number, and their number in a block of `k`.
-    pub(super) segment: usize,
+    /// The segments of `k`, and of a block of it.
     pub(super) segments: usize,
     pub(super) block_segments: usize,
 }
@@ -71,9 +72,11 @@ impl<'a, F: Float> Blocks<'a, F> {
             Right::Packed(panels) => (F::kernels(panels.isa), panels.vectors),
             _ => (F::kernels(isa), panel_vectors(F::kernels(isa), sizes[1])),
         };
-        let segment = SEGMENT;
-        let segments = sizes[2].div_ceil(segment).max(1);
-        let blocks = segments.div_ceil(BLOCK_SEGMENTS);
+        let segments = sizes[2].div_ceil(SEGMENT).max(1);
+        // Few rows read B in place and once: its pages are few if a block is one segment.
+        let is_read_once = matches!(b, Right::InPlace(b) if b.column_stride == 1)
+            && sizes[0] <= kernels.rows(vectors);
+        let blocks = if is_read_once { segments } else { segments.div_ceil(BLOCK_SEGMENTS) };
         let width = vectors * kernels.lanes;
         let block_segments = segments.div_ceil(blocks);
         Blocks {
@@ -86,17 +89,9 @@ impl<'a, F: Float> Blocks<'a, F> {
             vectors,
             width,
             panels: sizes[1].div_ceil(width),
-            segment,
             segments,
             block_segments,
         }
-    }
-
-    /// The same product with shorter segments.
-    pub fn with_segment(self, segment: usize) -> Self {
-        let segments = self.sizes[2].div_ceil(segment).max(1);
-        let block_segments = segments.min(BLOCK_SEGMENTS);
-        Blocks { segment, segments, block_segments, ..self }
     }
 
     /// The columns of a panel, and its vectors.
@@ -114,14 +109,11 @@ impl<'a, F: Float> Blocks<'a, F> {
     pub fn split(&self, threads: usize) -> Split {
         let [m, n, k] = self.sizes;
         let panels = self.panels;
-        let depth = k.min(self.block_segments * self.segment).max(1);
+        let depth = k.min(self.block_segments * SEGMENT).max(1);
         let fitting = (PACKED_BYTES / (depth * self.width * size_of::<F>())).max(1);
         let mut groups = panels.div_ceil(fitting);
         let (mut rows, tile) = (m, self.kernels.rows(self.vectors));
         let work = m.saturating_mul(n).saturating_mul(k);
-        if matches!(self.b, Right::Packed(_)) {
-            rows = rows.min((ROWS_BYTES / (depth * size_of::<F>())).max(4 * tile));
-        }
         if threads > 1 && work > SMALL {
             // Four tasks for each thread, if there are so many panels; otherwise rows are divided.
             groups = groups.max(panels.min(4 * threads)).next_multiple_of(threads).min(panels);
@@ -173,8 +165,8 @@ impl<'a, F: Float> Blocks<'a, F> {
     /// As [`Blocks::run`].
     unsafe fn task(&self, rows: Range<usize>, panels: Range<usize>) -> Result<()> {
         let is_packed = matches!(self.b, Right::Packed(_));
-        let each = if is_packed { 1 } else { panels.len() };
-        let depth = self.sizes[2].min(self.block_segments * self.segment);
+        let each = if is_packed && rows.len() <= FEW_ROWS { 1 } else { panels.len() };
+        let depth = self.sizes[2].min(self.block_segments * SEGMENT);
         let packed = if is_packed { 0 } else { each * self.width * depth };
         let height = self.kernels.rows(self.vectors);
         let sums = match self.segments.div_ceil(self.block_segments) {
@@ -215,7 +207,7 @@ impl<'a, F: Float> Blocks<'a, F> {
         thread_pool::try_for(tasks * pieces, true, &|t| {
             let (rows, panels) = part(t / pieces);
             let segments = t % pieces * each..self.segments.min((t % pieces + 1) * each);
-            let depth = self.segment * segments.len().min(self.block_segments);
+            let depth = SEGMENT * segments.len().min(self.block_segments);
             with_scratch(KERNEL, panels.len() * self.width * depth, |scratch: &mut [F]| {
                 let packed = scratch.as_mut_ptr();
                 for first in segments.clone().step_by(self.block_segments) {

@@ -3,7 +3,7 @@
 use super::epilogue::Epilogue;
 use super::operands::{Gemm, Mat, Product};
 use super::pack::Right;
-use super::{Expanded, KERNEL, SEGMENT};
+use super::{Expanded, KERNEL};
 use crate::copy::{copy, to_vec};
 use crate::error::{KernelError, Result};
 use crate::isa::Isa;
@@ -64,6 +64,11 @@ impl Product for i64 {
             Ok(())
         })
     }
+
+    #[inline(always)]
+    fn multiply_add(_: Isa, a: i64, b: i64, c: i64) -> i64 {
+        c.wrapping_add(a.wrapping_mul(b))
+    }
 }
 
 /// The batched product of operands of an integer dtype, on contiguous copies in `i64`.
@@ -92,8 +97,7 @@ pub(super) fn run(
         let a = Mat::row_major(Ptr(wide_a.as_ptr().wrapping_add(i * m * k).cast_mut()), k);
         let b = Mat::row_major(Ptr(wide_b.as_ptr().wrapping_add(i * k * n).cast_mut()), n);
         let addend = Some(c);
-        let (b, segment) = (Right::InPlace(b), SEGMENT);
-        let gemm = Gemm { sizes: [m, n, k], c, a, b, alpha, addend, segment };
+        let gemm = Gemm { sizes: [m, n, k], c, a, b: Right::InPlace(b), alpha, addend };
         // SAFETY: the copies have the sizes of the operands.
         unsafe { i64::product(Isa::detect(), thread_pool::num_threads(), gemm)? }
     }

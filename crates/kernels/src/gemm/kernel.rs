@@ -7,10 +7,12 @@
 //! A kernel computes one segment of `k` (see the [order](super)). Then it adds the sums of earlier
 //! segments, and writes either a partial sum to scratch or the finished tile to C.
 
+mod columns;
 mod table;
 
 use super::lanes::Lanes;
 use crate::isa::Isa;
+use crate::math::Float;
 use crate::view::Ptr;
 pub(super) use table::{kernels_f32, kernels_f64};
 
@@ -66,8 +68,9 @@ pub(crate) struct Kernels<F: 'static> {
     tiles: &'static [&'static [Kernel<F>]],
     /// The kernels that also copy B: by vectors, less one, with the most rows.
     copying: &'static [Kernel<F>],
-    /// The kernels of one vector of columns of B, by rows, less one.
-    columns: &'static [Kernel<F>],
+    /// The kernels of vectors of columns of B: by vectors, by rows, less one each.
+    columns: &'static [&'static [Kernel<F>]],
+    dots: unsafe fn(*const F, *const F, usize, *mut F),
     pack: unsafe fn(*const F, isize, [usize; 3], *mut F),
 }
 
@@ -84,6 +87,11 @@ impl<F> Kernels<F> {
 
     /// The most rows of A that the kernels of columns take.
     pub(super) fn rows_of_columns(&self) -> usize {
+        self.columns[0].len()
+    }
+
+    /// The most vectors of columns that the kernels of columns take.
+    pub(super) fn vectors_of_columns(&self) -> usize {
         self.columns.len()
     }
 
@@ -107,13 +115,23 @@ impl<F> Kernels<F> {
         unsafe { self.copying[vectors - 1](t) }
     }
 
-    /// As [`Kernels::tile`], for one vector of columns of B that are contiguous in `k`.
+    /// As [`Kernels::tile`], for columns of B that are contiguous in `k`.
     ///
     /// # Safety
     /// As [`Kernels::tile`].
-    pub(super) unsafe fn columns(&self, t: &Tile<F>, rows: usize) {
+    pub(super) unsafe fn columns(&self, t: &Tile<F>, rows: usize, vectors: usize) {
         // SAFETY: the caller's promise.
-        unsafe { self.columns[rows - 1](t) }
+        unsafe { self.columns[vectors - 1][rows - 1](t) }
+    }
+
+    /// Writes the dot products of as many pairs of vectors as a register has lanes. They have `k`
+    /// elements, a multiple of 4; those of `a` follow each other in memory, and so do those of `b`.
+    ///
+    /// # Safety
+    /// The machine has the instruction set, and the addresses are valid.
+    pub(super) unsafe fn dots(&self, a: *const F, b: *const F, k: usize, out: *mut F) {
+        // SAFETY: the caller's promise.
+        unsafe { (self.dots)(a, b, k, out) }
     }
 
     /// Writes `k` rows of `width` elements to `to`: the elements of `n` columns that are contiguous
@@ -135,8 +153,10 @@ impl<F> Kernels<F> {
 
 /// How many rows of B ahead the kernels prefetch: to the second-level cache about the latency of
 /// memory; to the first-level cache about that of the second.
-const AHEAD: isize = 12;
+const AHEAD: isize = 32;
 const NEAR: isize = 8;
+/// The least steps of a tile that prefetches its destination: with fewer, it costs more than it saves.
+const FETCH_OUT: usize = 256;
 
 /// # Safety
 /// As [`Kernels::tile`].
@@ -151,6 +171,13 @@ unsafe fn tile<V: Lanes, const ROWS: usize, const VECTORS: usize, const COPY: bo
         let (mut a, mut b, mut copy, mut fetch) = (t.a, t.b, t.copy, t.fetch);
         let (a_stride, b_stride) = (t.a_stride, t.b_stride);
         let line = 64 / size_of::<V::Float>();
+        if t.finish.is_some() && t.k >= FETCH_OUT {
+            for i in 0..ROWS {
+                for j in 0..VECTORS {
+                    V::prefetch_near(out_of(t, i, j * V::N));
+                }
+            }
+        }
         // One step of the loop has enough work; unrolled, the registers do not suffice.
         for _ in 0..t.k {
             let mut row = [V::splat(Default::default()); VECTORS];
@@ -183,125 +210,92 @@ unsafe fn tile<V: Lanes, const ROWS: usize, const VECTORS: usize, const COPY: bo
     }
 }
 
-/// As [`tile`], for one vector of columns of B that are contiguous in `k`: blocks of four steps are
-/// transposed in registers.
-///
-/// # Safety
-/// As [`Kernels::tile`].
+/// The address of an element of the destination.
 #[inline(always)]
-unsafe fn columns<V: Lanes, const ROWS: usize>(t: &Tile<V::Float>) {
-    // SAFETY: the caller's promise covers all accesses.
-    unsafe {
-        let mut sums = [[V::splat(Default::default()); 1]; ROWS];
-        let (mut a, mut b) = (t.a, t.b);
-        for _ in 0..t.k / 4 {
-            let block = V::columns(b, t.b_stride);
-            for (q, row) in block.into_iter().enumerate() {
-                for (i, [sum]) in sums.iter_mut().enumerate() {
-                    let x = V::splat(*a.offset(i as isize * t.a_stride + q as isize));
-                    *sum = x.fma(row, *sum);
-                }
-            }
-            (a, b) = (a.wrapping_add(4), b.wrapping_add(4));
-        }
-        let mut row = [V::Float::default(); 16];
-        for _ in 0..t.k % 4 {
-            for (i, x) in row.iter_mut().enumerate().take(V::N) {
-                *x = *b.offset(i as isize * t.b_stride);
-            }
-            let column = V::load(row.as_ptr());
-            for (i, [sum]) in sums.iter_mut().enumerate() {
-                *sum = V::splat(*a.offset(i as isize * t.a_stride)).fma(column, *sum);
-            }
-            (a, b) = (a.wrapping_add(1), b.wrapping_add(1));
-        }
-        write::<V, ROWS, 1>(t, sums)
-    }
-}
-
-/// See [`Kernels::pack_columns`].
-///
-/// # Safety
-/// As [`Kernels::pack_columns`].
-#[inline(always)]
-unsafe fn pack<V: Lanes>(
-    from: *const V::Float,
-    stride: isize,
-    [k, n, width]: [usize; 3],
-    to: *mut V::Float,
-) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let whole = n / V::N * V::N;
-        for column in (0..whole).step_by(V::N) {
-            let from = from.offset(column as isize * stride);
-            for p in (0..k / 4 * 4).step_by(4) {
-                for (q, row) in V::columns(from.add(p), stride).into_iter().enumerate() {
-                    row.store(to.add((p + q) * width + column));
-                }
-            }
-            for p in k / 4 * 4..k {
-                for i in 0..V::N {
-                    *to.add(p * width + column + i) = *from.offset(i as isize * stride).add(p);
-                }
-            }
-        }
-        for p in 0..k {
-            for column in whole..width {
-                *to.add(p * width + column) = match column < n {
-                    true => *from.offset(column as isize * stride).add(p),
-                    false => Default::default(),
-                };
-            }
-        }
-    }
+fn out_of<F>(t: &Tile<F>, row: usize, column: usize) -> *mut F {
+    t.out.wrapping_offset(row as isize * t.out_stride).wrapping_add(column)
 }
 
 /// Adds the sums of earlier segments and writes the tile.
 ///
+/// The loops count to constants, so that they are unrolled and the sums stay in registers.
+///
 /// # Safety
 /// As [`Kernels::tile`].
 #[inline(always)]
+#[allow(clippy::needless_range_loop)]
 unsafe fn write<V: Lanes, const ROWS: usize, const VECTORS: usize>(
     t: &Tile<V::Float>,
     mut sums: [[V; VECTORS]; ROWS],
 ) {
+    let out = |i: usize, j: usize| out_of(t, i, j * V::N);
     // SAFETY: the caller's promise.
     unsafe {
-        for earlier in t.sums.into_iter().filter(|p| !p.is_null()) {
-            for (i, row) in sums.iter_mut().enumerate() {
-                for (j, sum) in row.iter_mut().enumerate() {
+        for earlier in t.sums {
+            if earlier.is_null() {
+                continue;
+            }
+            for i in 0..ROWS {
+                for j in 0..VECTORS {
                     let at = i as isize * t.sums_stride + (j * V::N) as isize;
-                    *sum = V::load(earlier.offset(at)).add(*sum);
+                    sums[i][j] = V::load(earlier.offset(at)).add(sums[i][j]);
                 }
             }
         }
-        let out = |i: usize, j: usize| t.out.offset(i as isize * t.out_stride).add(j * V::N);
         let Some(finish) = &t.finish else {
-            for (i, row) in sums.into_iter().enumerate() {
-                row.into_iter().enumerate().for_each(|(j, sum)| sum.store(out(i, j)));
+            for i in 0..ROWS {
+                for j in 0..VECTORS {
+                    sums[i][j].store(out(i, j));
+                }
             }
             return;
         };
-        let (alpha, beta) = (V::splat(finish.alpha), V::splat(finish.beta));
-        for (i, row) in sums.into_iter().enumerate() {
-            let addend = finish.addend.0.wrapping_offset(i as isize * finish.addend_stride);
-            for (j, sum) in row.into_iter().enumerate() {
-                let is_last = j + 1 == VECTORS && t.last_columns < V::N;
-                let mut x = sum.mul(alpha);
-                if !finish.addend.0.is_null() {
-                    let y = match (finish.addend_repeats, is_last) {
-                        (true, _) => V::splat(*addend),
-                        (_, true) => V::load_first(addend.add(j * V::N), t.last_columns),
-                        _ => V::load(addend.add(j * V::N)),
-                    };
-                    x = x.add(y.mul(beta));
+        if finish.alpha != Float::ONE {
+            let alpha = V::splat(finish.alpha);
+            for i in 0..ROWS {
+                for j in 0..VECTORS {
+                    sums[i][j] = sums[i][j].mul(alpha);
                 }
-                let x = x.one_nan();
-                match is_last {
-                    true => x.store_first(out(i, j), t.last_columns),
-                    false => x.store(out(i, j)),
+            }
+        }
+        if !finish.addend.0.is_null() {
+            add::<V, ROWS, VECTORS>(finish, &mut sums, t.last_columns);
+        }
+        let whole = if t.last_columns < V::N { VECTORS - 1 } else { VECTORS };
+        for i in 0..ROWS {
+            for j in 0..VECTORS {
+                let x = sums[i][j].one_nan();
+                match j < whole {
+                    true => x.store(out(i, j)),
+                    false => x.store_first(out(i, j), t.last_columns),
                 }
+            }
+        }
+    }
+}
+
+/// Adds the addend times its factor. The last vector of a row has `last_columns` elements.
+///
+/// # Safety
+/// As [`Kernels::tile`].
+#[inline(always)]
+unsafe fn add<V: Lanes, const ROWS: usize, const VECTORS: usize>(
+    finish: &Finish<V::Float>,
+    sums: &mut [[V; VECTORS]; ROWS],
+    last_columns: usize,
+) {
+    for (i, row) in sums.iter_mut().enumerate() {
+        let addend = finish.addend.0.wrapping_offset(i as isize * finish.addend_stride);
+        for (j, sum) in row.iter_mut().enumerate() {
+            let is_last = j + 1 == VECTORS && last_columns < V::N;
+            // SAFETY: the caller's promise.
+            unsafe {
+                let y = match (finish.addend_repeats, is_last) {
+                    (true, _) => V::splat(*addend),
+                    (_, true) => V::load_first(addend.add(j * V::N), last_columns),
+                    _ => V::load(addend.add(j * V::N)),
+                };
+                *sum = sum.add(y.mul(V::splat(finish.beta)));
             }
         }
     }

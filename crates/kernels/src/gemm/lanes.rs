@@ -34,8 +34,8 @@ pub(super) trait Lanes: Copy {
     unsafe fn add(self, by: Self) -> Self;
     /// The vector with every NaN replaced by one NaN.
     unsafe fn one_nan(self) -> Self;
-    /// Transposes: vector `q` has element `q` of each of `N` rows, which begin `stride` apart. Reads
-    /// four elements of each row.
+    /// Transposes: vector `q` has element `q` of each of `N` rows, which begin `stride` apart.
+    /// Reads four elements of each row.
     unsafe fn columns(p: *const Self::Float, stride: isize) -> [Self; 4];
     /// Asks for the cache line of an address to be loaded into the second-level cache. The address
     /// need not be valid.

@@ -12,7 +12,7 @@
 //! 3. The sum begins with the sum of the first group, to which those of the others are added in
 //!    order. The sum of no products is +0.
 //! 4. The sum is multiplied by `alpha`, unless `k` is 0. Then `beta` times the addend is added, as
-//!    a product and a sum. Then an activation is applied, then the residual is added ([`Epilogue`]).
+//!    a product and a sum. Then an activation is applied, and the residual is added ([`Epilogue`]).
 //! 5. A NaN becomes the one NaN. Half precision is rounded.
 //!
 //! So the bits of a result depend on the operands alone: not on the number of threads, the
@@ -22,10 +22,10 @@
 //!
 //! # The modules
 //!
-//! `kernel` has the microkernels, over the vectors of `lanes`; `pack` writes B into panels; `blocks`
-//! divides a product among tasks and blocks, `tiles` a block among tiles; `epilogue` finishes tiles
-//! that the kernels cannot; `special` has the paths of tiny products and of long dot products.
-//! Integers use a plain loop and wrap (`integers`).
+//! `kernel` has the microkernels, over the vectors of `lanes`; `pack` writes B into panels;
+//! `blocks` divides a product among tasks and blocks, `tiles` a block among tiles; `epilogue`
+//! finishes tiles that the kernels cannot; `special` has the paths of tiny products and of long dot
+//! products. Integers use a plain loop and wrap (`integers`).
 
 mod blocks;
 mod epilogue;
@@ -60,7 +60,7 @@ const KERNEL: &str = "gemm";
 /// The products of one chain.
 pub(crate) const SEGMENT: usize = 512;
 /// The segments of a group.
-pub(crate) const GROUP: usize = 64;
+const GROUP: usize = 64;
 
 /// A float type with microkernels.
 pub(crate) trait Float: crate::math::Float {
@@ -135,8 +135,8 @@ pub fn batched_gemm(
     product(a, b, &epilogue, c)
 }
 
-/// `c[..., m, n] = epilogue(a[..., m, k] b[..., k, n])`, all of one dtype and rank, with equal leading
-/// sizes. The addend and the residual expand to `c`, and may be `c` itself. Integers take no
+/// `c[..., m, n] = epilogue(a[..., m, k] b[..., k, n])`, all of one dtype and rank, with equal
+/// leading sizes. The addend and the residual expand to `c`, and may be `c` itself. Integers take no
 /// activation.
 pub fn product(
     a: &View<'_>,

@@ -2,7 +2,7 @@
 
 use super::epilogue::{Operand, Output};
 use super::pack::Right;
-use super::{Float, SEGMENT, blocks, special};
+use super::{Float, blocks, special};
 use crate::element::Class;
 use crate::error::Result;
 use crate::isa::Isa;
@@ -74,8 +74,6 @@ pub(crate) struct Gemm<'a, T> {
     pub b: Right<'a, T>,
     pub alpha: T,
     pub addend: Option<Mat<T>>,
-    /// The length of a segment, [`SEGMENT`](super::SEGMENT) at most.
-    pub segment: usize,
 }
 
 /// A class in which matrix products are computed.
@@ -85,12 +83,15 @@ pub(crate) trait Product: Class {
     /// # Safety
     /// The matrices must be in live memory, and nothing else accesses C during the call.
     unsafe fn product(isa: Isa, threads: usize, gemm: Gemm<'_, Self>) -> Result<()>;
+
+    /// `a * b + c` in work that is dispatched on `isa`. Floats are rounded once, integers wrap.
+    fn multiply_add(isa: Isa, a: Self, b: Self, c: Self) -> Self;
 }
 
 /// # Safety
 /// As [`Product::product`].
 unsafe fn float_product<F: Float>(isa: Isa, threads: usize, gemm: Gemm<'_, F>) -> Result<()> {
-    let Gemm { sizes, c, a, b, alpha, addend, segment } = gemm;
+    let Gemm { sizes, c, a, b, alpha, addend } = gemm;
     if sizes[0] == 0 || sizes[1] == 0 {
         return Ok(());
     }
@@ -99,7 +100,7 @@ unsafe fn float_product<F: Float>(isa: Isa, threads: usize, gemm: Gemm<'_, F>) -
     // SAFETY: the caller's promise.
     unsafe {
         match b {
-            Right::InPlace(b) if segment >= sizes[2].min(SEGMENT) => special::product(
+            Right::InPlace(b) => special::product(
                 isa,
                 threads,
                 sizes,
@@ -108,7 +109,7 @@ unsafe fn float_product<F: Float>(isa: Isa, threads: usize, gemm: Gemm<'_, F>) -
                 output,
             ),
             _ => special::with_rows(isa, threads, sizes, Operand::of_mat(a), &|a| {
-                let blocks = blocks::Blocks::new(isa, sizes, a, b, output).with_segment(segment);
+                let blocks = blocks::Blocks::new(isa, sizes, a, b, output);
                 blocks.run(blocks.split(threads), threads > 1)
             }),
         }
@@ -120,11 +121,21 @@ impl Product for f32 {
         // SAFETY: the caller's promise.
         unsafe { float_product(isa, threads, gemm) }
     }
+
+    #[inline(always)]
+    fn multiply_add(isa: Isa, a: f32, b: f32, c: f32) -> f32 {
+        special::fma(isa, a, b, c)
+    }
 }
 
 impl Product for f64 {
     unsafe fn product(isa: Isa, threads: usize, gemm: Gemm<'_, f64>) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { float_product(isa, threads, gemm) }
+    }
+
+    #[inline(always)]
+    fn multiply_add(isa: Isa, a: f64, b: f64, c: f64) -> f64 {
+        special::fma(isa, a, b, c)
     }
 }

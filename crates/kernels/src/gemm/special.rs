@@ -12,7 +12,7 @@ use crate::thread_pool;
 use crate::view::Ptr;
 
 /// Products of at most this many multiply-adds and elements are computed element by element.
-const TINY: usize = 512;
+const TINY: usize = 256;
 /// The most elements of a product that is computed as dot products.
 const DOTS: usize = 4;
 /// The segments of one task of a dot product.
@@ -117,10 +117,10 @@ pub(super) unsafe fn with_rows<F: Float>(
     f(Mat::row_major(to, k))
 }
 
-/// `a * b + c`, rounded once, in work that is dispatched on `isa`. The bits are the same either way:
-/// the baseline may lack the instruction, and other sets have it.
+/// `a * b + c`, rounded once, in work that is dispatched on `isa`. The bits are the same either
+/// way: the baseline may lack the instruction, and other sets have it.
 #[inline(always)]
-fn fma<F: Float>(isa: Isa, a: F, b: F, c: F) -> F {
+pub(super) fn fma<F: Float>(isa: Isa, a: F, b: F, c: F) -> F {
     match isa {
         Isa::Scalar => F::fma(a, b, c),
         Isa::Avx2 | Isa::Avx512 => a.mul_add(b, c),
@@ -230,9 +230,15 @@ unsafe fn dots<F: Float>(
             // SAFETY: the caller's promise; the sums of these segments are this task's alone.
             unsafe {
                 let full = whole.min(last).saturating_sub(first);
-                let (x, y) = (a.at(first * SEGMENT), b.at(first * SEGMENT));
-                let found = sums.slice_mut(first as i64, full);
-                isa.dispatch(Segments { isa, a: x, b: y, sums: found });
+                let (kernels, mut done) = (F::kernels(isa), 0);
+                while full - done >= kernels.lanes {
+                    let at = (first + done) * SEGMENT;
+                    kernels.dots(a.at(at), b.at(at), SEGMENT, sums.at(first + done));
+                    done += kernels.lanes;
+                }
+                let at = (first + done) * SEGMENT;
+                let found = sums.slice_mut((first + done) as i64, full - done);
+                isa.dispatch(Segments { isa, a: a.at(at), b: b.at(at), sums: found });
                 if last > whole {
                     let (at, n) = (whole * SEGMENT, k % SEGMENT);
                     let rest = Chain(isa, a.slice(at as i64, n), b.slice(at as i64, n));

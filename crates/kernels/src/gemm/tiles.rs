@@ -4,7 +4,7 @@ use super::blocks::Blocks;
 use super::epilogue::Operand;
 use super::kernel::Tile;
 use super::pack::{Factor, PackColumns, Right};
-use super::{Float, GROUP};
+use super::{Float, GROUP, SEGMENT};
 use crate::view::Ptr;
 use std::ops::Range;
 
@@ -42,8 +42,7 @@ impl<F: Float> Blocks<'_, F> {
         tile: *mut F,
     ) {
         let first_column = panels.start * self.width;
-        let (from, to) =
-            (segments.start * self.segment, self.sizes[2].min(segments.end * self.segment));
+        let (from, to) = (segments.start * SEGMENT, self.sizes[2].min(segments.end * SEGMENT));
         let height = self.kernels.rows(self.vectors);
         let tiles = rows.len().div_ceil(height);
         let (mut done, mut tiles_done) = (0, 0);
@@ -157,8 +156,8 @@ impl<F: Float> Blocks<'_, F> {
         tile: *mut F,
     ) {
         let [row, column, row_of_task, column_of_task] = at;
-        let k0 = s * self.segment;
-        let (k, lanes) = (self.segment.min(self.sizes[2] - k0), self.kernels.lanes);
+        let k0 = s * SEGMENT;
+        let (k, lanes) = (SEGMENT.min(self.sizes[2] - k0), self.kernels.lanes);
         let width = vectors * lanes;
         let step = (k0 - first_k) as isize;
         let (fetch, fetch_lines) = fetch.unwrap_or((std::ptr::null(), 0));
@@ -245,7 +244,7 @@ impl<F: Float> Blocks<'_, F> {
         }
     }
 
-    /// A tile from columns of B, one vector of them after another.
+    /// A tile from columns of B, a few vectors of them after others.
     ///
     /// # Safety
     /// As [`Blocks::block`].
@@ -257,20 +256,22 @@ impl<F: Float> Blocks<'_, F> {
         rows: usize,
         vectors: usize,
     ) {
-        let lanes = self.kernels.lanes;
-        t.last_columns = lanes;
-        for v in 0..vectors {
-            t.b = b.wrapping_offset((v * lanes) as isize * stride);
-            t.b_stride = stride;
+        let most = self.kernels.vectors_of_columns();
+        t.last_columns = self.kernels.lanes;
+        t.b_stride = stride;
+        for first in (0..vectors).step_by(most) {
+            let n = most.min(vectors - first);
+            let columns = n * self.kernels.lanes;
+            t.b = b.wrapping_offset((first * self.kernels.lanes) as isize * stride);
             // SAFETY: the caller's promise.
-            unsafe { self.kernels.columns(&t, rows) }
-            t.sums = t.sums.map(|p| if p.is_null() { p } else { p.wrapping_add(lanes) });
-            t.out = t.out.wrapping_add(lanes);
+            unsafe { self.kernels.columns(&t, rows, n) }
+            t.sums = t.sums.map(|p| if p.is_null() { p } else { p.wrapping_add(columns) });
+            t.out = t.out.wrapping_add(columns);
             if let Some(finish) = &mut t.finish
                 && !finish.addend.0.is_null()
                 && !finish.addend_repeats
             {
-                finish.addend = Ptr(finish.addend.at(lanes));
+                finish.addend = Ptr(finish.addend.at(columns));
             }
         }
     }

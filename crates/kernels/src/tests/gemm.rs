@@ -2,14 +2,11 @@
 
 use super::{values, view, view_mut};
 use crate::gemm::{packed_product_on, product_on};
-use crate::{
-    Activation, Element, Epilogue, Isa, PackedMatrix, View, ViewMut, batched_gemm, gemm, product,
-};
-use maquette_ir::Scalar;
+use crate::{Element, Epilogue, Isa, PackedMatrix, View, batched_gemm};
 use proptest::prelude::*;
 
 /// A float with the operations of the defined order.
-trait Number: Element {
+pub(super) trait Number: Element {
     fn from_f64(x: f64) -> Self;
     fn fma(self, by: Self, to: Self) -> Self;
     fn plus(self, by: Self) -> Self;
@@ -38,7 +35,11 @@ macro_rules! number {
 number!(f32 f64);
 
 /// The sum of products in the defined order, element by element: the reference.
-fn sum_in_order<T: Number>(k: usize, a: impl Fn(usize) -> T, b: impl Fn(usize) -> T) -> T {
+pub(super) fn sum_in_order<T: Number>(
+    k: usize,
+    a: impl Fn(usize) -> T,
+    b: impl Fn(usize) -> T,
+) -> T {
     let indices: Vec<usize> = (0..k).collect();
     let segment = |s: &[usize]| s.iter().fold(T::default(), |sum, &p| a(p).fma(b(p), sum));
     let group = |g: &[usize]| g.chunks(512).map(segment).reduce(T::plus);
@@ -47,14 +48,14 @@ fn sum_in_order<T: Number>(k: usize, a: impl Fn(usize) -> T, b: impl Fn(usize) -
 }
 
 /// A matrix with its elements by row and column.
-struct Matrix<T> {
+pub(super) struct Matrix<T> {
     rows: usize,
     columns: usize,
-    elements: Vec<T>,
+    pub(super) elements: Vec<T>,
 }
 
 impl<T: Number> Matrix<T> {
-    fn new(rows: usize, columns: usize, seed: u64, special: bool) -> Matrix<T> {
+    pub(super) fn new(rows: usize, columns: usize, seed: u64, special: bool) -> Matrix<T> {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         let element = |_| {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -73,12 +74,12 @@ impl<T: Number> Matrix<T> {
         Matrix { rows, columns, elements }
     }
 
-    fn at(&self, row: usize, column: usize) -> T {
+    pub(super) fn at(&self, row: usize, column: usize) -> T {
         self.elements[row * self.columns + column]
     }
 
     /// The matrix in memory of some layout, and the strides.
-    fn laid_out(&self, layout: Layout) -> (Vec<T>, [i64; 2]) {
+    fn in_layout(&self, layout: Layout) -> (Vec<T>, [i64; 2]) {
         let (rows, columns) = (self.rows as i64, self.columns as i64);
         let strides = match layout {
             Layout::RowMajor => [columns, 1],
@@ -114,7 +115,7 @@ const LAYOUTS: [Layout; 5] = [
 ];
 
 fn strided<'a, T: Number>(memory: &'a [T], m: &Matrix<T>, strides: [i64; 2]) -> View<'a> {
-    // SAFETY: `laid_out` made the memory for these sizes and strides.
+    // SAFETY: `in_layout` made the memory for these sizes and strides.
     unsafe {
         let sizes = [m.rows as i64, m.columns as i64];
         View::from_raw(memory.as_ptr().cast(), T::DTYPE, &sizes, &strides)
@@ -122,7 +123,7 @@ fn strided<'a, T: Number>(memory: &'a [T], m: &Matrix<T>, strides: [i64; 2]) -> 
 }
 
 /// The instruction sets of this machine.
-fn sets() -> Vec<Isa> {
+pub(super) fn sets() -> Vec<Isa> {
     [Isa::Scalar, Isa::Avx2, Isa::Avx512].into_iter().filter(|i| *i <= Isa::best()).collect()
 }
 
@@ -134,7 +135,7 @@ fn product_of<T: Number>(isa: Isa, threads: usize, a: &View<'_>, b: &View<'_>) -
     c
 }
 
-fn bits<T: Number>(x: &[T]) -> Vec<u64> {
+pub(super) fn bits<T: Number>(x: &[T]) -> Vec<u64> {
     x.iter().map(|x| x.bits()).collect()
 }
 
@@ -151,7 +152,7 @@ fn has_the_bits_of_the_order<T: Number>([m, n, k]: [usize; 3], special: bool, al
         false => (0..5).map(|i| (LAYOUTS[i], LAYOUTS[(i + m + k) % 5])).collect(),
     };
     for (case, (la, lb)) in pairs.into_iter().enumerate() {
-        let ((ma, sa), (mb, sb)) = (a.laid_out(la), b.laid_out(lb));
+        let ((ma, sa), (mb, sb)) = (a.in_layout(la), b.in_layout(lb));
         let (va, vb) = (strided(&ma, &a, sa), strided(&mb, &b, sb));
         for (i, isa) in sets().into_iter().enumerate() {
             let threads = if all { &[1, 2, 4, 8][..] } else { &[[1, 2, 4, 8][(case + i) % 4]][..] };
@@ -274,150 +275,4 @@ fn a_row_alone_has_the_bits_of_the_row_in_a_matrix() {
             assert_eq!(bits(&found), bits(&whole[n..(rows + 1) * n]), "{isa:?} {rows}");
         }
     }
-}
-
-/// The definition of the epilogue, element by element, for a row bias.
-#[test]
-fn the_epilogue_rounds_each_step() {
-    let (m, n, k) = (19usize, 53usize, 30usize);
-    let (a, b) = (Matrix::<f32>::new(m, k, 3, false), Matrix::<f32>::new(k, n, 4, false));
-    let (bias, rest) = (Matrix::<f32>::new(m, n, 5, false), Matrix::<f32>::new(m, n, 6, false));
-    let sizes = [m as i64, n as i64];
-    let addends = [
-        ("row", view(&bias.elements[..n], &[n as i64])),
-        ("column", view(&bias.elements[..m], &[m as i64, 1])),
-        ("matrix", view(&bias.elements, &sizes)),
-        ("one", view(&bias.elements[..1], &[1])),
-    ];
-    let (va, vb) =
-        (view(&a.elements, &[m as i64, k as i64]), view(&b.elements, &[k as i64, n as i64]));
-    for (name, addend) in addends {
-        for activation in [None, Some(Activation::Relu)] {
-            for residual in [None, Some(view(&rest.elements, &sizes))] {
-                let (alpha, beta) = (0.3f32, -1.7f32);
-                let epilogue = Epilogue {
-                    alpha: Scalar::Float(alpha.into()),
-                    beta: Scalar::Float(beta.into()),
-                    addend: Some(addend.clone()),
-                    activation,
-                    residual: residual.clone(),
-                };
-                let expected = (0..m * n).map(|p| {
-                    let (i, j) = (p / n, p % n);
-                    let y = match name {
-                        "row" => bias.elements[j],
-                        "column" => bias.elements[i],
-                        "matrix" => bias.elements[p],
-                        _ => bias.elements[0],
-                    };
-                    let mut x = sum_in_order(k, |q| a.at(i, q), |q| b.at(q, j)) * alpha;
-                    x += beta * y;
-                    if activation.is_some() {
-                        x = if x < 0.0 { 0.0 } else { x };
-                    }
-                    if residual.is_some() { x + rest.elements[p] } else { x }
-                });
-                let expected = bits(&expected.collect::<Vec<f32>>());
-                for isa in sets() {
-                    let mut c = vec![f32::NAN; m * n];
-                    product_on(isa, 2, &va, &vb, &epilogue, &mut view_mut(&mut c, &sizes))
-                        .expect("multiplies");
-                    assert_eq!(bits(&c), expected, "{isa:?} {name} {activation:?}");
-                    let mut turned = vec![f32::NAN; m * n];
-                    // SAFETY: the strides are those of the transposed matrix.
-                    let mut c = unsafe {
-                        let start = turned.as_mut_ptr().cast();
-                        ViewMut::from_raw(start, f32::DTYPE, &sizes, &[1, m as i64])
-                    };
-                    product_on(isa, 2, &va, &vb, &epilogue, &mut c).expect("multiplies");
-                    let found: Vec<f32> = (0..m * n).map(|p| turned[p % n * m + p / n]).collect();
-                    assert_eq!(bits(&found), expected, "{isa:?} {name} {activation:?} turned");
-                }
-            }
-        }
-    }
-}
-
-#[test]
-fn the_addend_may_be_the_result() {
-    let (m, n, k) = (33usize, 70usize, 700usize);
-    let (a, b) = (Matrix::<f32>::new(m, k, 7, false), Matrix::<f32>::new(k, n, 8, false));
-    let start = Matrix::<f32>::new(m, n, 9, false);
-    let expected: Vec<f32> = (0..m * n)
-        .map(|p| start.elements[p] * 2.0 + sum_in_order(k, |q| a.at(p / n, q), |q| b.at(q, p % n)))
-        .collect();
-    let mut c = start.elements.clone();
-    gemm(
-        &view(&a.elements, &[m as i64, k as i64]),
-        &view(&b.elements, &[k as i64, n as i64]),
-        &mut view_mut(&mut c, &[m as i64, n as i64]),
-        1.0,
-        2.0,
-    )
-    .expect("multiplies");
-    assert_eq!(bits(&c), bits(&expected));
-}
-
-#[test]
-fn half_precision_is_summed_in_f32_and_rounded_once() {
-    use half::{bf16, f16};
-    fn check<T: Element<Class = f32>>(narrow: impl Fn(f32) -> T) {
-        let (m, n, k) = (21usize, 61usize, 700usize);
-        let (a, b) = (Matrix::<f32>::new(m, k, 10, false), Matrix::<f32>::new(k, n, 11, false));
-        let round = |m: &Matrix<f32>| m.elements.iter().map(|x| narrow(*x)).collect::<Vec<T>>();
-        let (na, nb) = (round(&a), round(&b));
-        let expected: Vec<T> = (0..m * n)
-            .map(|p| {
-                let sum =
-                    sum_in_order(k, |q| na[p / n * k + q].load(), |q| nb[q * n + p % n].load());
-                T::store(sum)
-            })
-            .collect();
-        let nb_turned: Vec<T> = (0..k * n).map(|p| nb[p % k * n + p / k]).collect();
-        for isa in sets() {
-            for turned in [false, true] {
-                let vb = match turned {
-                    false => view(&nb, &[k as i64, n as i64]),
-                    true => view(&nb_turned, &[n as i64, k as i64]).permute(&[1, 0]).expect("is"),
-                };
-                let va = view(&na, &[m as i64, k as i64]);
-                let mut c = vec![T::default(); m * n];
-                let sizes = [m as i64, n as i64];
-                product_on(isa, 2, &va, &vb, &Epilogue::default(), &mut view_mut(&mut c, &sizes))
-                    .expect("multiplies");
-                assert_eq!(c, expected, "{isa:?} {turned}");
-                let packed = PackedMatrix::on(isa, &vb).expect("packs");
-                c.fill(T::default());
-                let mut out = view_mut(&mut c, &sizes);
-                packed_product_on(2, &va, &packed, &Epilogue::default(), &mut out).expect("is");
-                assert_eq!(c, expected, "{isa:?} {turned} packed");
-            }
-        }
-    }
-    check(bf16::from_f32);
-    check(f16::from_f32);
-}
-
-#[test]
-fn products_of_narrow_types_wrap() {
-    let (a, b) = ([100i8, 100, 1, 2], [100i8, 1, 100, 1]);
-    let mut c = [0i8; 4];
-    gemm(&view(&a, &[2, 2]), &view(&b, &[2, 2]), &mut view_mut(&mut c, &[2, 2]), 1.0, 0.0).unwrap();
-    assert_eq!(c, [(20000i64 as i8), -56, (300i64 as i8), 3]);
-    let sizes = view(&a, &[2, 2]);
-    let epilogue = Epilogue { activation: Some(Activation::Relu), ..Epilogue::default() };
-    let refused = product(&sizes, &sizes, &epilogue, &mut view_mut(&mut c, &[2, 2]));
-    assert!(refused.is_err());
-}
-
-#[test]
-fn a_factor_of_0_ignores_the_addend() {
-    let (a, mut c) = ([1.0f32, 2.0], [f32::NAN]);
-    gemm(&view(&a, &[1, 2]), &view(&a, &[2, 1]), &mut view_mut(&mut c, &[1, 1]), 1.0, 0.0).unwrap();
-    assert_eq!(c, [5.0]);
-    let none: [f32; 0] = [];
-    let mut c = [3.0f32, 4.0];
-    gemm(&view(&none, &[2, 0]), &view(&none, &[0, 1]), &mut view_mut(&mut c, &[2, 1]), 9.0, 2.0)
-        .unwrap();
-    assert_eq!(c, [6.0, 8.0]);
 }

@@ -4,6 +4,7 @@ mod attention;
 mod conv;
 mod copy;
 mod gemm;
+mod gemm_epilogue;
 mod pooling;
 mod product_errors;
 mod random;

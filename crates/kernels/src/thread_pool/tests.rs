@@ -208,6 +208,12 @@ fn digests() {
             conv(&image, &kernel, Some(&bias), &window, 2, o)
         }),
     );
+    let (image, kernel) =
+        (view(&x[..6 * 80 * 80], &[1, 6, 80, 80]), view(&x[..6 * 9], &[6, 1, 3, 3]));
+    said(
+        "depthwise convolution",
+        digest(6 * 80 * 80, &[1, 6, 80, 80], |o| conv(&image, &kernel, None, &window, 6, o)),
+    );
     let q = view(&x[..4 * 200 * 32], &[4, 200, 32]);
     let options = || Attention { scale: 0.2, causal: true, ..Attention::default() };
     said("attention", digest(4 * 200 * 32, &[4, 200, 32], |o| attention(&q, &q, &q, options(), o)));
@@ -251,7 +257,7 @@ fn said_under(variables: &[(&str, &str)], test: &str, line: &str) -> Vec<String>
 fn digests_under(threads: &str, isa: &str) -> Vec<String> {
     let lines =
         said_under(&[("MAQUETTE_NUM_THREADS", threads), ("MAQUETTE_ISA", isa)], "digests", "bits ");
-    assert_eq!(lines.len(), 22, "{lines:?}");
+    assert_eq!(lines.len(), 23, "{lines:?}");
     lines
 }
 

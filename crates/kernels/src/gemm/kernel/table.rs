@@ -13,7 +13,7 @@ macro_rules! kernels {
         $name:ident: $isa:ident, $vector:ty $(, enable = $features:literal)?;
         tiles $([$($rows:literal)* ; $vectors:literal])*;
         copying $([$most:literal ; $copied:literal])*;
-        columns $($few:literal)*
+        columns $([$($few:literal)* ; $wide:literal])*
     ) => {
         mod $name {
             use super::*;
@@ -26,15 +26,21 @@ macro_rules! kernels {
             }
 
             $(#[target_feature(enable = $features)])?
-            unsafe fn columns<const ROWS: usize>(t: &Tile<F>) {
+            unsafe fn columns<const ROWS: usize, const VECTORS: usize>(t: &Tile<F>) {
                 // SAFETY: the caller's promise.
-                unsafe { kernel::columns::<$vector, ROWS>(t) }
+                unsafe { kernel::columns::columns::<$vector, ROWS, VECTORS>(t) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn dots(a: *const F, b: *const F, k: usize, out: *mut F) {
+                // SAFETY: the caller's promise.
+                unsafe { kernel::columns::dots::<$vector>(a, b, k, out) }
             }
 
             $(#[target_feature(enable = $features)])?
             unsafe fn pack(from: *const F, stride: isize, sizes: [usize; 3], to: *mut F) {
                 // SAFETY: the caller's promise.
-                unsafe { kernel::pack::<$vector>(from, stride, sizes, to) }
+                unsafe { kernel::columns::pack::<$vector>(from, stride, sizes, to) }
             }
 
             pub(super) static KERNELS: Kernels<F> = Kernels {
@@ -42,7 +48,8 @@ macro_rules! kernels {
                 lanes: <$vector as Lanes>::N,
                 tiles: &[$(&[$(tile::<$rows, $vectors, false>),*]),*],
                 copying: &[$(tile::<$most, $copied, true>),*],
-                columns: &[$(columns::<$few>),*],
+                columns: &[$(&[$(columns::<$few, $wide>),*]),*],
+                dots,
                 pack,
             };
         }
@@ -58,31 +65,31 @@ use super::super::lanes::{__m256, __m256d, __m512, __m512d};
 kernels!(avx512_f32: Avx512, __m512, enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl";
     tiles [1 2 3 4 5 6 7 8 9 10; 1] [1 2 3 4 5 6 7 8 9 10; 2] [1 2 3 4 5 6 7 8; 3] [1 2 3 4 5 6; 4];
     copying [10; 1] [10; 2] [8; 3] [6; 4];
-    columns 1 2 3 4);
+    columns [1 2 3 4; 1] [1 2 3 4; 2]);
 #[cfg(target_arch = "x86_64")]
 kernels!(avx512_f64: Avx512, __m512d, enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl";
     tiles [1 2 3 4 5 6 7 8 9 10; 1] [1 2 3 4 5 6 7 8 9 10; 2] [1 2 3 4 5 6 7 8; 3] [1 2 3 4 5 6; 4];
     copying [10; 1] [10; 2] [8; 3] [6; 4];
-    columns 1 2 3 4);
+    columns [1 2 3 4; 1] [1 2 3 4; 2]);
 #[cfg(target_arch = "x86_64")]
 kernels!(avx2_f32: Avx2, __m256, enable = "avx2,fma";
     tiles [1 2 3 4 5 6 7 8; 1] [1 2 3 4 5 6; 2];
     copying [8; 1] [6; 2];
-    columns 1 2 3 4);
+    columns [1 2 3 4; 1] [1 2 3 4; 2]);
 #[cfg(target_arch = "x86_64")]
 kernels!(avx2_f64: Avx2, __m256d, enable = "avx2,fma";
     tiles [1 2 3 4 5 6 7 8; 1] [1 2 3 4 5 6; 2];
     copying [8; 1] [6; 2];
-    columns 1 2 3 4);
+    columns [1 2 3 4; 1] [1 2 3 4; 2]);
 // On AArch64, arrays of this size are two and two registers of NEON.
 kernels!(portable_f32: Scalar, Array<f32, 8>;
     tiles [1 2 3 4 5 6; 1] [1 2 3 4 5 6; 2];
     copying [6; 1] [6; 2];
-    columns 1 2);
+    columns [1 2; 1] [1 2; 2]);
 kernels!(portable_f64: Scalar, Array<f64, 4>;
     tiles [1 2 3 4 5 6; 1] [1 2 3 4 5 6; 2];
     copying [6; 1] [6; 2];
-    columns 1 2);
+    columns [1 2; 1] [1 2; 2]);
 
 /// Chooses the kernels of an instruction set, or the portable ones if the machine lacks the set.
 macro_rules! choose {

@@ -9,22 +9,26 @@ pub(crate) use std::arch::x86_64::{__m256, __m256d, __m512, __m512d};
 
 register!(
     __m512 of 16 f32:
-    _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_fmadd_ps, _mm512_mul_ps, _mm512_add_ps;
+    _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps,
+    _mm512_fmadd_ps, _mm512_mul_ps, _mm512_add_ps;
     first_ps512, keep_ps512, columns_ps512, one_nan_ps512
 );
 register!(
     __m512d of 8 f64:
-    _mm512_set1_pd, _mm512_loadu_pd, _mm512_storeu_pd, _mm512_fmadd_pd, _mm512_mul_pd, _mm512_add_pd;
+    _mm512_set1_pd, _mm512_loadu_pd, _mm512_storeu_pd,
+    _mm512_fmadd_pd, _mm512_mul_pd, _mm512_add_pd;
     first_pd512, keep_pd512, columns_pd512, one_nan_pd512
 );
 register!(
     __m256 of 8 f32:
-    _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_fmadd_ps, _mm256_mul_ps, _mm256_add_ps;
+    _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps,
+    _mm256_fmadd_ps, _mm256_mul_ps, _mm256_add_ps;
     first_ps256, keep_ps256, columns_ps256, one_nan_ps256
 );
 register!(
     __m256d of 4 f64:
-    _mm256_set1_pd, _mm256_loadu_pd, _mm256_storeu_pd, _mm256_fmadd_pd, _mm256_mul_pd, _mm256_add_pd;
+    _mm256_set1_pd, _mm256_loadu_pd, _mm256_storeu_pd,
+    _mm256_fmadd_pd, _mm256_mul_pd, _mm256_add_pd;
     first_pd256, keep_pd256, columns_pd256, one_nan_pd256
 );
 
@@ -52,12 +56,16 @@ unsafe fn keep_pd512(p: *mut f64, n: usize, x: __m512d) {
     unsafe { _mm512_mask_storeu_pd(p, ((1u32 << n) - 1) as u8, x) }
 }
 
+/// A table of `vfixupimm`: four bits for each class of numbers, of which the first two are NaNs. 0
+/// chooses the first operand and 1 the second.
+const NUMBERS_AS_THEY_ARE: i32 = 0x1111_1100;
+
 #[inline(always)]
 unsafe fn one_nan_ps512(x: __m512) -> __m512 {
     // SAFETY: as above.
     unsafe {
-        let is_nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(x, x);
-        _mm512_mask_blend_ps(is_nan, x, _mm512_set1_ps(f32::NAN))
+        let table = _mm512_set1_epi32(NUMBERS_AS_THEY_ARE);
+        _mm512_fixupimm_ps::<0>(_mm512_set1_ps(f32::NAN), x, table)
     }
 }
 
@@ -65,8 +73,8 @@ unsafe fn one_nan_ps512(x: __m512) -> __m512 {
 unsafe fn one_nan_pd512(x: __m512d) -> __m512d {
     // SAFETY: as above.
     unsafe {
-        let is_nan = _mm512_cmp_pd_mask::<_CMP_UNORD_Q>(x, x);
-        _mm512_mask_blend_pd(is_nan, x, _mm512_set1_pd(f64::NAN))
+        let table = _mm512_set1_epi64(NUMBERS_AS_THEY_ARE as i64);
+        _mm512_fixupimm_pd::<0>(_mm512_set1_pd(f64::NAN), x, table)
     }
 }
 

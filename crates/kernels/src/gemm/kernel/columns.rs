@@ -1,0 +1,122 @@
+//! The kernels of columns that are contiguous in `k`: blocks of four steps are transposed in
+//! registers.
+
+use super::super::lanes::Lanes;
+#[cfg(doc)]
+use super::Kernels;
+use super::{Tile, write};
+
+/// As [`Kernels::tile`], for columns of B that are contiguous in `k`.
+///
+/// # Safety
+/// As [`Kernels::tile`].
+#[inline(always)]
+pub(super) unsafe fn columns<V: Lanes, const ROWS: usize, const VECTORS: usize>(
+    t: &Tile<V::Float>,
+) {
+    // SAFETY: the caller's promise covers all accesses.
+    unsafe {
+        let mut sums = [[V::splat(Default::default()); VECTORS]; ROWS];
+        let (mut a, mut b) = (t.a, t.b);
+        let vector = |j: usize| (j * V::N) as isize * t.b_stride;
+        for _ in 0..t.k / 4 {
+            for j in 0..VECTORS {
+                let block = V::columns(b.offset(vector(j)), t.b_stride);
+                for (q, row) in block.into_iter().enumerate() {
+                    for (i, sums) in sums.iter_mut().enumerate() {
+                        let x = V::splat(*a.offset(i as isize * t.a_stride + q as isize));
+                        sums[j] = x.fma(row, sums[j]);
+                    }
+                }
+            }
+            (a, b) = (a.wrapping_add(4), b.wrapping_add(4));
+        }
+        for _ in 0..t.k % 4 {
+            for j in 0..VECTORS {
+                let column = column::<V>(b.offset(vector(j)), t.b_stride);
+                for (i, sums) in sums.iter_mut().enumerate() {
+                    sums[j] = V::splat(*a.offset(i as isize * t.a_stride)).fma(column, sums[j]);
+                }
+            }
+            (a, b) = (a.wrapping_add(1), b.wrapping_add(1));
+        }
+        write::<V, ROWS, VECTORS>(t, sums)
+    }
+}
+
+/// A vector of elements that are `stride` apart.
+///
+/// # Safety
+/// The machine has the instruction set, and the elements are valid.
+#[inline(always)]
+unsafe fn column<V: Lanes>(p: *const V::Float, stride: isize) -> V {
+    let mut column = [V::Float::default(); 16];
+    for (i, x) in column.iter_mut().enumerate().take(V::N) {
+        // SAFETY: the caller's promise.
+        *x = unsafe { *p.offset(i as isize * stride) };
+    }
+    // SAFETY: a vector has 16 elements at most.
+    unsafe { V::load(column.as_ptr()) }
+}
+
+/// See [`Kernels::dots`]: both factors are transposed in registers.
+///
+/// # Safety
+/// As [`Kernels::dots`].
+#[inline(always)]
+pub(super) unsafe fn dots<V: Lanes>(
+    a: *const V::Float,
+    b: *const V::Float,
+    k: usize,
+    out: *mut V::Float,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (mut sum, stride) = (V::splat(Default::default()), k as isize);
+        for p in (0..k).step_by(4) {
+            let (x, y) = (V::columns(a.add(p), stride), V::columns(b.add(p), stride));
+            for (x, y) in x.into_iter().zip(y) {
+                sum = x.fma(y, sum);
+            }
+        }
+        sum.store(out)
+    }
+}
+
+/// See [`Kernels::pack_columns`].
+///
+/// # Safety
+/// As [`Kernels::pack_columns`].
+#[inline(always)]
+pub(super) unsafe fn pack<V: Lanes>(
+    from: *const V::Float,
+    stride: isize,
+    [k, n, width]: [usize; 3],
+    to: *mut V::Float,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let whole = n / V::N * V::N;
+        for column in (0..whole).step_by(V::N) {
+            let from = from.offset(column as isize * stride);
+            for p in (0..k / 4 * 4).step_by(4) {
+                for (q, row) in V::columns(from.add(p), stride).into_iter().enumerate() {
+                    row.store(to.add((p + q) * width + column));
+                }
+            }
+            for p in k / 4 * 4..k {
+                for i in 0..V::N {
+                    *to.add(p * width + column + i) = *from.offset(i as isize * stride).add(p);
+                }
+            }
+        }
+        for p in 0..k {
+            for column in whole..width {
+                *to.add(p * width + column) = match column < n {
+                    true => *from.offset(column as isize * stride).add(p),
+                    false => Default::default(),
+                };
+            }
+        }
+    }
+}
