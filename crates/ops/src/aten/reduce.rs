@@ -139,7 +139,7 @@ pub(super) fn reduce_nest(
 const fn total(op: Reduction, out: DType) -> Reduction {
     match (out, op) {
         (DType::Bool, Reduction::Prod) => Reduction::All,
-        (DType::Bool, _) => Reduction::Any,
+        (DType::Bool, Reduction::Sum) => Reduction::Any,
         (_, op) => op,
     }
 }
