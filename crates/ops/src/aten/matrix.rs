@@ -92,8 +92,8 @@ fn multiply(a: &Tensor, b: &Tensor, out: &Tensor, epilogue: &Epilogue<'_>) -> Re
     Ok(maquette_kernels::product(&a, &b, epilogue, &mut out)?)
 }
 
-/// The epilogue `beta * self + alpha * product` of the arguments 0, 3 and 4. As in BLAS, a `beta` of
-/// 0 ignores `self`, NaN included.
+/// The epilogue `beta * self + alpha * product` of the arguments 0, 3 and 4. As in BLAS, a `beta`
+/// of 0 ignores `self`, NaN included.
 fn scaled_addend(args: &[Value]) -> Result<Epilogue<'_>> {
     Ok(Epilogue {
         alpha: args[4].scalar()?,
