@@ -262,17 +262,15 @@ where
     /// The convolution without products.
     fn direct(&self, items: usize, depth: usize) -> Result<()> {
         let (channels, columns, isa) = (self.channels.1, self.planes.1, Isa::detect());
-        let chunks = columns.div_ceil(direct::CHUNK);
+        let chunks = direct::Columns::chunks(&self.unfold, columns);
         let is_parallel = items * channels * columns * depth > thread_pool::GRAIN;
-        thread_pool::try_for(items * chunks, is_parallel, &|task| {
-            let (item, first) = (task / chunks, task % chunks * direct::CHUNK);
-            let part = first..columns.min(first + direct::CHUNK);
-            let group = direct::Columns::new(&self.unfold, self.input(item), part.clone());
+        thread_pool::try_for(items * chunks.len(), is_parallel, &|task| {
+            let (item, chunk) = (task / chunks.len(), &chunks[task % chunks.len()]);
             for (channel, weights) in self.kernel(item).chunks(depth.max(1)).enumerate() {
-                let at = (item * channels + channel) * columns + first;
+                let at = (item * channels + channel) * columns + chunk.range.start;
                 // SAFETY: these columns of the item's output belong to this task.
-                let sums = unsafe { self.y.slice_mut(at as i64, part.len()) };
-                group.sum(isa, weights, sums);
+                let sums = unsafe { self.y.slice_mut(at as i64, chunk.range.len()) };
+                chunk.sum(isa, self.input(item), weights, sums);
                 let bias = self.bias.map(|b| b[item % self.groups * channels + channel]);
                 isa.dispatch(Each(sums, |x: T| {
                     bias.map_or(x, |bias| <Add as Op2<T, T>>::f(x, bias)).one_nan()

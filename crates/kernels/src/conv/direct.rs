@@ -10,13 +10,12 @@ use super::unfold::Unfold;
 use crate::gemm::{Product, SEGMENT};
 use crate::isa::{Isa, Simd};
 use crate::view::numel;
-use smallvec::SmallVec;
 use std::ops::Range;
 
 /// The most output channels of a group.
 const FEW_CHANNELS: usize = 4;
 /// The columns of a chunk.
-pub(super) const CHUNK: usize = 2048;
+const CHUNK: usize = 2048;
 
 /// Whether a group with these sizes is convolved directly: `depth` is the number of products of a
 /// sum, which must be one segment and not empty.
@@ -28,38 +27,45 @@ pub(super) fn is_direct(channels: usize, depth: usize) -> bool {
 /// the distance in the plane.
 type Run = (usize, usize, usize, usize);
 
-/// Some columns of the output of one group.
-pub(super) struct Columns<'a, T> {
-    planes: &'a [T],
+/// Some columns of the output, the same for all groups and channels.
+pub(super) struct Columns {
+    pub range: Range<usize>,
     /// The elements of a plane.
     plane: usize,
-    runs: SmallVec<[Run; 64]>,
+    runs: Vec<Run>,
     /// For each tap, the runs up to its last.
-    ends: SmallVec<[usize; 32]>,
+    ends: Vec<usize>,
 }
 
-impl<'a, T: Product> Columns<'a, T> {
-    pub fn new(unfold: &Unfold<'_>, planes: &'a [T], columns: Range<usize>) -> Self {
-        let (mut runs, mut ends) = (SmallVec::new(), SmallVec::new());
+impl Columns {
+    /// All columns, by chunks.
+    pub fn chunks(unfold: &Unfold<'_>, columns: usize) -> Vec<Columns> {
+        let starts = (0..columns).step_by(CHUNK);
+        starts.map(|first| Columns::new(unfold, first..columns.min(first + CHUNK))).collect()
+    }
+
+    fn new(unfold: &Unfold<'_>, columns: Range<usize>) -> Columns {
+        let (mut runs, mut ends) = (Vec::new(), Vec::new());
         for tap in 0..unfold.taps() {
             unfold.runs(tap, columns.clone(), |c, at, n, step| {
                 runs.push((c - columns.start, at as usize, n, step as usize))
             });
             ends.push(runs.len());
         }
-        Columns { planes, plane: numel(&unfold.plane), runs, ends }
+        Columns { range: columns, plane: numel(&unfold.plane), runs, ends }
     }
 
-    /// Writes the sums of an output channel with these weights.
-    pub fn sum(&self, isa: Isa, weights: &[T], sums: &mut [T]) {
+    /// Writes the sums of an output channel with these weights, over a group's input.
+    pub fn sum<T: Product>(&self, isa: Isa, planes: &[T], weights: &[T], sums: &mut [T]) {
         sums.fill(T::default());
-        isa.dispatch(Sums { isa, columns: self, weights, sums });
+        isa.dispatch(Sums { isa, columns: self, planes, weights, sums });
     }
 }
 
 struct Sums<'a, T> {
     isa: Isa,
-    columns: &'a Columns<'a, T>,
+    columns: &'a Columns,
+    planes: &'a [T],
     weights: &'a [T],
     sums: &'a mut [T],
 }
@@ -68,10 +74,10 @@ impl<T: Product> Simd for Sums<'_, T> {
     type Out = ();
     #[inline(always)]
     fn run(self) {
-        let (Columns { planes, plane, runs, ends }, isa) = (self.columns, self.isa);
+        let (Columns { plane, runs, ends, .. }, isa) = (self.columns, self.isa);
         let add = |sum: &mut T, weight: T, x: T| *sum = T::multiply_add(isa, weight, x, *sum);
         for (channel, weights) in self.weights.chunks(ends.len()).enumerate() {
-            let plane = &planes[channel * plane..][..*plane];
+            let plane = &self.planes[channel * plane..][..*plane];
             let mut first = 0;
             for (&weight, &end) in weights.iter().zip(ends) {
                 let mut done = 0;

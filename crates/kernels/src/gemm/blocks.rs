@@ -115,8 +115,8 @@ impl<'a, F: Float> Blocks<'a, F> {
         let (mut rows, tile) = (m, self.kernels.rows(self.vectors));
         let work = m.saturating_mul(n).saturating_mul(k);
         if threads > 1 && work > SMALL {
-            // Four tasks for each thread, if there are so many panels; otherwise rows are divided.
-            groups = groups.max(panels.min(4 * threads)).next_multiple_of(threads).min(panels);
+            // Two tasks for each thread, if there are so many panels; otherwise rows are divided.
+            groups = groups.max(panels.min(2 * threads)).next_multiple_of(threads).min(panels);
             let chunks = (2 * threads).div_ceil(groups).min(m.div_ceil(4 * tile));
             if groups < 2 * threads {
                 rows = rows.min(m.div_ceil(chunks.max(1)).next_multiple_of(tile));

@@ -153,9 +153,10 @@ impl<F> Kernels<F> {
 
 /// How many rows of B ahead the kernels prefetch: to the second-level cache about the latency of
 /// memory; to the first-level cache about that of the second.
-const AHEAD: isize = 32;
+const AHEAD: isize = 12;
 const NEAR: isize = 8;
-/// The least steps of a tile that prefetches its destination: with fewer, it costs more than it saves.
+/// The least steps of a tile that prefetches its destination. With fewer, that costs more than it
+/// saves.
 const FETCH_OUT: usize = 256;
 
 /// # Safety

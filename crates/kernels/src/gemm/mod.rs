@@ -136,8 +136,8 @@ pub fn batched_gemm(
 }
 
 /// `c[..., m, n] = epilogue(a[..., m, k] b[..., k, n])`, all of one dtype and rank, with equal
-/// leading sizes. The addend and the residual expand to `c`, and may be `c` itself. Integers take no
-/// activation.
+/// leading sizes. The addend and the residual expand to `c`, and may be `c` itself. Integers take
+/// neither an activation nor a residual.
 pub fn product(
     a: &View<'_>,
     b: &View<'_>,

@@ -1,8 +1,9 @@
-//! The bits of convolutions and attention depend on neither strides nor the number of rows. Those
-//! of products are tested in `gemm`, threads and instruction sets in `thread_pool::tests`.
+//! The bits of convolutions, attention and reductions depend on neither strides nor the number of
+//! rows. Those of products are tested in `gemm`, threads and instruction sets in
+//! `thread_pool::tests`.
 
 use super::{view, view_mut, window};
-use crate::{Attention, Element, View, ViewMut, attention, conv, conv_transpose};
+use crate::{Attention, Element, ReduceOp, View, ViewMut, attention, conv, conv_transpose, reduce};
 
 /// `n` deterministic numbers between -1 and 1 with all digits in use.
 fn numbers(n: usize, seed: u64) -> Vec<f32> {
@@ -182,5 +183,44 @@ fn convolutions_have_the_same_bits_for_any_number_of_images_and_channels() {
                 assert_eq!(found, expected, "{kernel}: {channels} channels of image {image}");
             }
         }
+    }
+}
+
+#[test]
+fn sums_have_the_same_bits_in_any_layout() {
+    let sizes = [7, 45, 150];
+    let x = numbers(7 * 45 * 150, 9);
+    for dims in [&[0][..], &[1], &[2], &[0, 1], &[1, 2], &[0, 2], &[0, 1, 2]] {
+        let kept: Vec<i64> = (0..3).filter(|d| !dims.contains(d)).map(|d| sizes[d]).collect();
+        let sum = |x: &View<'_>| {
+            let mut out = vec![0f32; kept.iter().product::<i64>() as usize];
+            reduce(ReduceOp::Sum, x, dims, &mut view_mut(&mut out, &kept)).expect("sums");
+            bits(&out)
+        };
+        let expected = sum(&view(&x, &sizes));
+        for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+            for gap in [1, 3] {
+                let laid = Laid::new(&x, &sizes, &order, gap);
+                assert_eq!(sum(&laid.view()), expected, "{dims:?} {order:?} {gap}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_sum_alone_has_the_bits_of_the_sum_of_a_row() {
+    for (rows, columns) in [(40, 37), (40, 700), (5, 70_000)] {
+        let x = numbers(rows * columns, 10);
+        let of = |x: &[f32], rows: usize| {
+            let mut out = vec![0f32; rows];
+            let x = view(x, &[rows as i64, columns as i64]);
+            reduce(ReduceOp::Sum, &x, &[1], &mut view_mut(&mut out, &[rows as i64])).expect("sums");
+            bits(&out)
+        };
+        let all = of(&x, rows);
+        for row in [0, 1, rows - 1] {
+            assert_eq!(of(&x[row * columns..][..columns], 1), all[row..=row], "row {row}");
+        }
+        assert_eq!(of(&x[..3 * columns], 3), all[..3], "{rows}x{columns}");
     }
 }
