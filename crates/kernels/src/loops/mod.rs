@@ -20,6 +20,7 @@ mod access;
 mod contract;
 mod fold;
 mod functions;
+mod in_place;
 mod launch;
 mod lines;
 mod plan;
@@ -95,7 +96,9 @@ impl LoopKernel {
         numbers: &[Scalar],
         results: &mut [ViewMut<'_>],
     ) -> Result<()> {
-        self.plan(symbols, operands, results)?.run(isa, operands, numbers, results)
+        let plan = self.plan(symbols, operands, results)?;
+        // SAFETY: the plan is of their layouts.
+        unsafe { plan.run_fitting(isa, operands, numbers, results) }
     }
 
     /// The plan of launches with the layouts of these operands and results, and these values of
