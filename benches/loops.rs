@@ -198,51 +198,46 @@ fn main() {
     for columns in [4, 32, 128, 1024, 4096] {
         for rows in [1, 16, 128, 4096] {
             let sizes = [rows, columns];
-            let of = format!("{rows}x{columns}");
+            let name = |what: &str| format!("{what}, {rows}x{columns}");
+            let [soft, scaled] = [name("softmax"), name("softmax of x * s + m beside that of x")];
+            let [norm, sum, max] = ["layer norm", "sum of rows", "max of rows"].map(name);
+            if ![&soft, &scaled, &norm, &sum, &max].iter().any(|name| is_asked(name)) {
+                continue;
+            }
             let (x, w, b) = (numbers(rows * columns), numbers(columns), numbers(columns));
             let (x, w, b) = (view(&x, sizes), view(&w, [columns]), view(&b, [columns]));
-            if is_asked("softmax") {
+            if is_asked(&soft) {
                 let run = &mut |y: &mut ViewMut<'_>| {
                     maquette_kernels::softmax(black_box(&x), 1, y).expect("runs");
                 };
-                let name = format!("softmax, {of}");
-                compare(&name, softmax(sizes, false), &[x.clone()], &[], &sizes, run);
+                compare(&soft, softmax(sizes, false), &[x.clone()], &[], &sizes, run);
             }
-            if is_asked("scaled") && rows == 128 {
+            if is_asked(&scaled) && rows == 128 {
                 let alone = LoopKernel::new(softmax(sizes, false));
                 let run = &mut |y: &mut ViewMut<'_>| {
                     let operands = [x.clone()];
                     alone.run(&|_| None, &operands, &[], &mut [y.reborrow()]).expect("runs");
                 };
-                let name = format!("softmax of x * s + m beside that of x, {of}");
                 let operands = [x.clone(), w.clone()];
                 let nest = softmax(sizes, true);
-                compare(&name, nest, &operands, &[0.5f32.into()], &sizes, run);
+                compare(&scaled, nest, &operands, &[0.5f32.into()], &sizes, run);
             }
-            if is_asked("layer_norm") {
+            if is_asked(&norm) {
                 let run = &mut |y: &mut ViewMut<'_>| {
                     let (weight, bias) = (Some(w.clone()), Some(b.clone()));
                     let with = LayerNorm { weight, bias, mean: None, rstd: None };
                     maquette_kernels::layer_norm(black_box(&x), 1, 1e-5, with, y).expect("runs");
                 };
                 let operands = [x.clone(), w.clone(), b.clone()];
-                let name = format!("layer norm, {of}");
-                compare(&name, nest(LAYER_NORM, sizes), &operands, &[], &sizes, run);
+                compare(&norm, nest(LAYER_NORM, sizes), &operands, &[], &sizes, run);
             }
-            for (fold, op) in [("sum", ReduceOp::Sum), ("max", ReduceOp::Max)] {
-                if is_asked(fold) {
+            for (name, fold, op) in [(&sum, "sum", ReduceOp::Sum), (&max, "max", ReduceOp::Max)] {
+                if is_asked(name) {
                     let run = &mut |y: &mut ViewMut<'_>| {
                         maquette_kernels::reduce(op, black_box(&x), &[1], y).expect("runs");
                     };
                     let nest = nest(&FOLD.replace("FOLD", fold), sizes);
-                    compare(
-                        &format!("{fold} of rows, {of}"),
-                        nest,
-                        &[x.clone()],
-                        &[],
-                        &[rows],
-                        run,
-                    );
+                    compare(name, nest, &[x.clone()], &[], &[rows], run);
                 }
             }
         }

@@ -64,7 +64,8 @@ impl Isa {
     }
 
     /// Runs the work compiled for this set, or for the baseline if this machine lacks the set.
-    #[inline]
+    // Inlined, because passing the work on through memory stalls behind the stores before it.
+    #[inline(always)]
     pub(crate) fn dispatch<S: Simd>(self, work: S) -> S::Out {
         #[cfg(target_arch = "x86_64")]
         match self {

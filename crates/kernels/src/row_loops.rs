@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::isa::Isa;
 use crate::layout::Loops;
 use crate::math::Float;
-use crate::pointwise::steps::{Load, Store};
+use crate::pointwise::moves::{Load, Store};
 use crate::scratch::Scratch;
 use crate::thread_pool;
 use crate::view::{Dims, Ptr, View, ViewMut, numel};

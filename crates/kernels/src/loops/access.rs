@@ -129,6 +129,11 @@ impl Access {
         Ok(access)
     }
 
+    /// Whether both are in the same memory of an operand or result.
+    pub fn is_at(&self, other: &Access) -> bool {
+        matches!((self.base, other.base), (Base::Memory(a), Base::Memory(b)) if a == b)
+    }
+
     /// The bytes of an element.
     pub fn size(&self) -> usize {
         self.dtype.size()

@@ -2,22 +2,22 @@
 
 use super::functions::KernelFunctions;
 use super::rows::{RowPlan, of_class};
-use super::stage::{Output, PanelContext, StagePlan};
+use super::stage::{Outcome, Output, PanelContext, StagePlan, unless};
 use crate::element::{Class, Element, dispatch, from_scalar};
-use crate::error::Result;
 use crate::isa::Isa;
 use crate::math::Float;
+use crate::pointwise::FirstFailure;
 use crate::pointwise::frame::{Failure, FailureKind};
 use crate::pointwise::ops::{Add, Max, Min, Mul, Op2};
 use crate::reduce::better;
-use crate::reduce::lanes::{CHUNK, Chunks, fold_rows, moments, row_in_chunks};
+use crate::reduce::lanes::{CHUNK, moments};
+use crate::reduce::rows::{SPAN, Spans, fold_rows, row_in_spans};
 use crate::thread_pool;
 use crate::view::Ptr;
 use maquette_ir::loops::Stage;
 use maquette_ir::loops::fold::{Fold, Lanes, Order, ReferenceFold, State, identity};
 use maquette_ir::{DType, Scalar};
 use std::mem::MaybeUninit;
-use std::sync::{Mutex, PoisonError};
 
 /// A class whose values can be folded.
 pub(super) trait Folds: Class {
@@ -33,8 +33,8 @@ pub(super) trait Folds: Class {
         out: &mut [Self],
     );
 
-    /// Folds a row in the order of lanes; see [`row_in_chunks`].
-    fn fold_chunks(isa: Isa, fold: &Fold, n: usize, start: Self, chunks: Chunks<'_, Self>) -> Self;
+    /// Folds a row in the order of lanes; see [`row_in_spans`].
+    fn fold_spans(isa: Isa, fold: &Fold, n: usize, start: Self, spans: Spans<'_, Self>) -> Self;
 
     /// Combines two values by the operation of a fold of one register.
     fn combine(fold: &Fold, a: Self, b: Self) -> Self;
@@ -75,14 +75,14 @@ macro_rules! folds {
                 })
             }
 
-            fn fold_chunks(
+            fn fold_spans(
                 isa: Isa,
                 fold: &Fold,
                 n: usize,
                 start: Self,
-                chunks: Chunks<'_, Self>,
+                spans: Spans<'_, Self>,
             ) -> Self {
-                with_operation!(fold, O => row_in_chunks::<Self, O>(isa, n, start, chunks))
+                with_operation!(fold, O => row_in_spans::<Self, O>(isa, n, start, spans))
             }
 
             fn combine(fold: &Fold, a: Self, b: Self) -> Self {
@@ -118,7 +118,7 @@ pub(super) fn reduce(
     rows: &RowPlan,
     fold: &Fold,
     order: Order,
-) -> Result<Option<Failure>> {
+) -> Outcome {
     if let Fold::Of { .. } = fold {
         return reduce_states(cx, plan, stage, rows, fold, order);
     }
@@ -148,19 +148,13 @@ fn by_lanes<T: Element<Class: Folds>>(
     plan: &StagePlan,
     rows: &RowPlan,
     fold: &Fold,
-) -> Result<Option<Failure>> {
+) -> Outcome {
     let (isa, n, start) = (cx.run.isa, rows.n, start::<T>(fold));
     let out = address::<T>(cx, &plan.outputs[0]);
-    let failure = Mutex::new(None);
-    let fail = |new: Option<Failure>| {
-        if let Some(new) = new {
-            let mut first = failure.lock().unwrap_or_else(PoisonError::into_inner);
-            *first = Some(first.map_or(new, |first: Failure| first.min(new)));
-        }
-    };
+    let failure = FirstFailure::default();
     // Evaluates some values of the panel.
     let part = |from: usize, to: usize, part: &mut Part<T::Class>| {
-        fail(plan.values[0].run_part(cx, from, to, part.address()));
+        failure.add(plan.values[0].run_part(cx, from, to, part.address()));
     };
     let in_memory = rows.rows::<T>(cx);
     let short = |from: usize, to: usize, out: &mut [T::Class]| match &in_memory {
@@ -171,7 +165,7 @@ fn by_lanes<T: Element<Class: Folds>>(
         }),
         None => {
             let mut values = Part::new();
-            let fitting = CHUNK / n.max(1);
+            let fitting = SPAN / n.max(1);
             for (out, row) in out.chunks_mut(fitting).zip((from..).step_by(fitting)) {
                 part(row * n, (row + out.len()) * n, &mut values);
                 // SAFETY: the values of these rows were written.
@@ -183,13 +177,13 @@ fn by_lanes<T: Element<Class: Folds>>(
         }
     };
     let long = |row: usize| -> T::Class {
-        let chunks = |at: usize, len: usize, f: &mut dyn FnMut(&[T::Class])| match &in_memory {
+        let spans = |at: usize, len: usize, f: &mut dyn FnMut(&[T::Class])| match &in_memory {
             Some(xs) => {
                 let elements = &xs.elements(row)[at..at + len];
                 match of_class::<T>(elements) {
                     Some(values) => f(values),
                     None => {
-                        let mut values = [T::Class::default(); CHUNK];
+                        let mut values = [T::Class::default(); SPAN];
                         values.iter_mut().zip(elements).for_each(|(v, x)| *v = x.load());
                         f(&values[..len]);
                     }
@@ -198,11 +192,11 @@ fn by_lanes<T: Element<Class: Folds>>(
             None => {
                 let mut values = Part::new();
                 part(row * n + at, row * n + at + len, &mut values);
-                // SAFETY: the values of the chunk were written.
+                // SAFETY: the values of the span were written.
                 f(unsafe { Ptr(values.address().0.cast()).slice(0, len) });
             }
         };
-        Folds::fold_chunks(isa, fold, n, start, &chunks)
+        Folds::fold_spans(isa, fold, n, start, &spans)
     };
     let is_short = n <= CHUNK && T::DTYPE == <T::Class as Element>::DTYPE;
     thread_pool::ranges(rows.count(cx), grain(n), 1, &|from, to| {
@@ -216,15 +210,15 @@ fn by_lanes<T: Element<Class: Folds>>(
         }
         Ok(())
     })?;
-    Ok(failure.into_inner().unwrap_or_else(PoisonError::into_inner))
+    unless(failure.get())
 }
 
-/// Memory for the values of a part: whole rows, or a chunk of one.
-struct Part<A>([MaybeUninit<A>; CHUNK]);
+/// Memory for the values of a part: whole rows, or a span of one.
+struct Part<A>([MaybeUninit<A>; SPAN]);
 
 impl<A: Class> Part<A> {
     fn new() -> Part<A> {
-        Part([MaybeUninit::uninit(); CHUNK])
+        Part([MaybeUninit::uninit(); SPAN])
     }
 
     fn address(&mut self) -> Ptr<u8> {
@@ -238,8 +232,8 @@ fn by_rows<T: Element<Class: Folds>>(
     plan: &StagePlan,
     rows: &RowPlan,
     fold: &Fold,
-) -> Result<Option<Failure>> {
-    let Some(xs) = rows.rows::<T>(cx) else { return Ok(None) };
+) -> Outcome {
+    let Some(xs) = rows.rows::<T>(cx) else { return Ok(()) };
     let start = start::<T>(fold);
     let out = address::<T>(cx, &plan.outputs[0]);
     let second = plan.outputs.get(1).map(|output| address::<u8>(cx, output));
@@ -273,7 +267,7 @@ fn by_rows<T: Element<Class: Folds>>(
         }
         Ok(())
     })?;
-    Ok(None)
+    Ok(())
 }
 
 /// The extreme of a row with its index: of the first of equal ones, or the first NaN.
@@ -296,16 +290,16 @@ fn reduce_states(
     rows: &RowPlan,
     fold: &Fold,
     order: Order,
-) -> Result<Option<Failure>> {
+) -> Outcome {
     let reference = reference(stage, fold, order);
     for r in 0..rows.count(cx) {
         let states: Vec<State> = (0..rows.n).map(|i| state(cx, plan, r * rows.n + i)).collect();
-        let Ok(state) = reference.fold(&states) else { return Ok(Some(division(r, rows.n))) };
+        let Ok(state) = reference.fold(&states) else { return Err(division(r, rows.n).into()) };
         for (x, out) in state.into_iter().zip(&plan.outputs) {
             write(address(cx, out), out.buffer.dtype, r, x);
         }
     }
-    Ok(None)
+    Ok(())
 }
 
 /// The reference of a stage's fold, with the kernels' functions.

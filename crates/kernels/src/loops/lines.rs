@@ -2,10 +2,9 @@
 
 use super::fold::{Folds, address, division, reference, state, write};
 use super::rows::RowPlan;
-use super::stage::{PanelContext, StagePlan};
+use super::stage::{Outcome, PanelContext, StagePlan};
 use crate::element::{Class, Element, dispatch, from_scalar};
 use crate::error::Result;
-use crate::pointwise::frame::Failure;
 use crate::sort::order;
 use crate::thread_pool;
 use maquette_ir::loops::fold::{Fold, Order, identity};
@@ -18,7 +17,7 @@ pub(super) fn scan(
     stage: &Stage,
     rows: &RowPlan,
     fold: &Fold,
-) -> Result<Option<Failure>> {
+) -> Outcome {
     let (count, n) = (rows.count(cx), rows.n);
     if let Fold::Of { .. } = fold {
         let reference = reference(stage, fold, Order::Sequential);
@@ -27,7 +26,7 @@ pub(super) fn scan(
             for at in line * n..(line + 1) * n {
                 let value = state(cx, plan, at);
                 let Ok(next) = reference.combine(&sum, &value) else {
-                    return Ok(Some(division(line, n)));
+                    return Err(division(line, n).into());
                 };
                 sum = next;
                 for (x, out) in sum.iter().zip(&plan.outputs) {
@@ -35,12 +34,12 @@ pub(super) fn scan(
                 }
             }
         }
-        return Ok(None);
+        return Ok(());
     }
     let out = &plan.outputs[0];
     let grain = (thread_pool::GRAIN / n.max(1)).max(1);
     dispatch!(out.buffer.dtype, T => {
-        let Some(xs) = rows.rows::<T>(cx) else { return Ok(None) };
+        let Some(xs) = rows.rows::<T>(cx) else { return Ok(()) };
         let out = address::<T>(cx, out);
         let start: <T as Element>::Class = from_scalar::<T>(identity(fold, T::DTYPE)).load();
         thread_pool::ranges(count, grain, 1, &|from, to| {
@@ -56,7 +55,7 @@ pub(super) fn scan(
             Ok(())
         })?;
     });
-    Ok(None)
+    Ok(())
 }
 
 fn one_nan(x: maquette_ir::Scalar) -> maquette_ir::Scalar {

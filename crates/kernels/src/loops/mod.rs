@@ -20,6 +20,7 @@ mod access;
 mod contract;
 mod fold;
 mod functions;
+mod in_place;
 mod launch;
 mod lines;
 mod plan;
@@ -110,7 +111,9 @@ impl LoopKernel {
         {
             return Ok(());
         }
-        self.plan(symbols, operands, results)?.run(isa, operands, numbers, results)
+        let plan = self.plan(symbols, operands, results)?;
+        // SAFETY: the plan is of their layouts.
+        unsafe { plan.run_fitting(isa, operands, numbers, results) }
     }
 
     /// The plan of launches with the layouts of these operands and results, and these values of

@@ -3,7 +3,7 @@
 use super::KERNEL;
 use super::launch::{Launch, Layout, Symbols, count};
 use super::schedule::Panels;
-use super::stage::{Planner, StagePlan};
+use super::stage::{Planner, StagePlan, Stop};
 use crate::error::{KernelError, Result};
 use crate::isa::Isa;
 use crate::pointwise::frame::{Failure, FailureKind};
@@ -103,6 +103,21 @@ impl LaunchPlan {
             let message = "the plan is of other layouts";
             return Err(KernelError::argument(KERNEL, message));
         }
+        // SAFETY: they fit.
+        unsafe { self.run_fitting(isa, operands, numbers, results) }
+    }
+
+    /// As [`LaunchPlan::run`].
+    ///
+    /// # Safety
+    /// The operands and results [fit](LaunchPlan::fits).
+    pub(super) unsafe fn run_fitting(
+        &self,
+        isa: Isa,
+        operands: &[View<'_>],
+        numbers: &[Scalar],
+        results: &mut [ViewMut<'_>],
+    ) -> Result<()> {
         let views = operands.iter().chain(results.iter().map(|r| r.as_view()));
         let addresses: SmallVec<[*mut u8; 8]> = views.map(|v| v.as_ptr().cast_mut()).collect();
         // SAFETY: views of the plan's layouts are valid, and those of results are exclusive.
@@ -110,7 +125,8 @@ impl LaunchPlan {
     }
 
     /// Computes the results. `addresses` are those of element 0 of each operand, then of each
-    /// result. It allocates nothing, except for scratch memory that the thread keeps.
+    /// result. Maps and folds of short rows allocate nothing but scratch memory, which the thread
+    /// keeps.
     ///
     /// # Errors
     /// As for [`LoopKernel::run`](super::LoopKernel::run); another number of addresses.
@@ -128,14 +144,22 @@ impl LaunchPlan {
         let addresses: SmallVec<[Ptr<u8>; 8]> = addresses.iter().map(|a| Ptr(*a)).collect();
         let run = Run { plan: self, isa, scalars: &scalars, addresses: &addresses };
         let first: Mutex<Option<(usize, Failure)>> = Mutex::new(None);
+        let stopped = |stop: (usize, Stop)| match stop {
+            (_, Stop::Error(error)) => Err(error),
+            (stage, Stop::Failure(failure)) => {
+                let (new, mut first) =
+                    ((stage, failure), first.lock().unwrap_or_else(PoisonError::into_inner));
+                *first = Some(first.map_or(new, |first| first.min(new)));
+                Ok(())
+            }
+        };
         thread_pool::ranges(self.panels.count, self.grain, 1, &|from, to| {
             with_scratch::<f64, _>(KERNEL, self.bytes.div_ceil(8), |scratch| {
                 let memory = Ptr(scratch.as_mut_ptr().cast());
                 for index in from..to {
                     let panel = self.panels.panel(index);
-                    if let Some(failure) = run.panel(&panel, memory)? {
-                        let mut first = first.lock().unwrap_or_else(PoisonError::into_inner);
-                        *first = Some(first.map_or(failure, |first| first.min(failure)));
+                    if let Err(stop) = run.panel(&panel, memory) {
+                        stopped(*stop)?;
                     }
                 }
                 Ok(())

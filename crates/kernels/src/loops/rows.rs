@@ -1,7 +1,7 @@
 //! The rows along which a stage combines values, and where they are.
 //!
 //! Where the expression of a stage is a load of adjacent elements, its rows are read in place. A
-//! fold in the order of lanes reads other values in parts, of several rows or of a chunk of a row,
+//! fold in the order of lanes reads other values in parts, of several rows or of a span of a row,
 //! while they are in the first cache. Everything else reads all values of a panel from scratch
 //! memory.
 

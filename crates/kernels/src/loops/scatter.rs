@@ -2,10 +2,9 @@
 
 use super::fold::{element, write};
 use super::functions::KernelFunctions;
-use super::stage::{PanelContext, StagePlan};
+use super::stage::{Outcome, PanelContext, StagePlan};
 use crate::copy::copy;
 use crate::element::Class;
-use crate::error::Result;
 use crate::pointwise::frame::{Failure, FailureKind};
 use crate::view::{View, ViewMut, numel};
 use maquette_ir::Scalar;
@@ -14,12 +13,8 @@ use maquette_ir::scalar_expr::binary;
 
 /// Scatters the values of a stage. Returns the first failure, before anything is combined unless
 /// it is one of the combination.
-pub(super) fn scatter(
-    cx: &PanelContext<'_>,
-    plan: &StagePlan,
-    combine: Combine,
-) -> Result<Option<Failure>> {
-    let ([out], Some((source, sizes))) = (&plan.outputs[..], &plan.into) else { return Ok(None) };
+pub(super) fn scatter(cx: &PanelContext<'_>, plan: &StagePlan, combine: Combine) -> Outcome {
+    let ([out], Some((source, sizes))) = (&plan.outputs[..], &plan.into) else { return Ok(()) };
     let (values, out) = (&plan.values[0], &out.buffer);
     let points = numel(&cx.extents_of(&values.axes));
     let (base, buffers) = (cx.base(out.base), &values.buffers);
@@ -30,7 +25,7 @@ pub(super) fn scatter(
             let position = position(point, dim);
             if !(0..size).contains(&position) {
                 let kind = FailureKind::Index { position, dim, size };
-                return Ok(Some(Failure { at: point as i64, instr: u32::MAX, kind }));
+                return Err(Failure { at: point as i64, instr: u32::MAX, kind }.into());
             }
         }
     }
@@ -51,12 +46,12 @@ pub(super) fn scatter(
                     Ok(x) => x,
                     Err(_) => {
                         let kind = FailureKind::DivisionByZero;
-                        return Ok(Some(Failure { at: point as i64, instr: u32::MAX, kind }));
+                        return Err(Failure { at: point as i64, instr: u32::MAX, kind }.into());
                     }
                 }
             }
         };
         write(base, out.dtype, at, value);
     }
-    Ok(None)
+    Ok(())
 }

@@ -9,8 +9,9 @@ use crate::view::Dims;
 use maquette_ir::loops::{Affine, Axes, AxisId, Index, LoopNest, Source, Stage, StageKind};
 use smallvec::SmallVec;
 
-/// The bytes of values of a panel that are to stay in the first caches.
-const PANEL_BYTES: usize = 32 << 10;
+/// The bytes of values of a panel, which are to stay in the nearest caches. In small panels the
+/// tens of nanoseconds of each stage count; large ones leave the first cache.
+const PANEL_BYTES: usize = 64 << 10;
 
 /// The axes that all stages can iterate over together, in the order of the first stage.
 pub(super) fn outer_axes(nest: &LoopNest) -> Axes {
@@ -93,6 +94,8 @@ impl Panels {
         fixed -= 1;
         let extent = extents[fixed];
         let range = (fitting / inside.max(1)).clamp(1, extent.max(1) as usize) as i64;
+        // Rows are folded in pairs.
+        let range = if range > 1 { range & !1 } else { range };
         let per_line = (extent as usize).div_ceil(range as usize);
         let count = extents[..fixed].iter().fold(per_line, |n, e| n * *e as usize);
         Panels { outer: outer.clone(), fixed, range, extents, per_line, count }

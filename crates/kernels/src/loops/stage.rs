@@ -6,9 +6,9 @@ use super::plan::Run;
 use super::rows::{self, RowPlan};
 use super::schedule::{Panel, Panels};
 use super::values::{Destination, Values};
-use super::{contract, fold, lines, scatter};
+use super::{contract, fold, in_place, lines, scatter};
 use crate::copy::copy;
-use crate::error::Result;
+use crate::error::{KernelError, Result};
 use crate::pointwise::frame::Failure;
 use crate::view::{Dims, Ptr, View, ViewMut, contiguous, numel};
 use maquette_ir::DType;
@@ -166,8 +166,11 @@ impl<'a> Planner<'a> {
                 let in_order = || result.access(&axes, &dims, panels).strides == row_major;
                 !is_scatter && (takes_strides || in_order())
             });
-            let buffer = match in_result {
-                Some(result) => results[result].clone(),
+            let later = || in_place::later_result(self.launch, stage, output);
+            let in_result_or_later =
+                in_result.map(|i| results[i].clone()).or_else(|| Some(self.result(later()?)));
+            let buffer = match in_result_or_later {
+                Some(buffer) => buffer,
                 None => {
                     let base = self.take(dtype, numel(&sizes[0]));
                     let in_panel = Buffer { base, dtype, strides: row_major.clone() };
@@ -198,6 +201,34 @@ impl<'a> Planner<'a> {
     }
 }
 
+/// Why a panel is not computed to its end.
+#[derive(Debug)]
+pub(super) enum Stop {
+    Error(KernelError),
+    Failure(Failure),
+}
+
+/// The outcome of a part of a panel. It is no larger than a pointer: to move a larger one waits
+/// for all stores of the part.
+pub(super) type Outcome<E = Stop> = std::result::Result<(), Box<E>>;
+
+impl From<KernelError> for Box<Stop> {
+    fn from(error: KernelError) -> Box<Stop> {
+        Box::new(Stop::Error(error))
+    }
+}
+
+impl From<Failure> for Box<Stop> {
+    fn from(failure: Failure) -> Box<Stop> {
+        Box::new(Stop::Failure(failure))
+    }
+}
+
+/// The outcome of what may have failed.
+pub(super) fn unless(failure: Option<Box<Failure>>) -> Outcome {
+    failure.map_or(Ok(()), |failure| Err((*failure).into()))
+}
+
 /// A panel that is being computed.
 pub(super) struct PanelContext<'a> {
     pub run: &'a Run<'a>,
@@ -208,49 +239,43 @@ pub(super) struct PanelContext<'a> {
 }
 
 impl Run<'_> {
-    /// Computes all stages of a panel. Returns the first stage that fails, with its first failure.
-    pub fn panel(&self, panel: &Panel, memory: Ptr<u8>) -> Result<Option<(usize, Failure)>> {
+    /// Computes all stages of a panel, up to the first that fails.
+    pub fn panel(&self, panel: &Panel, memory: Ptr<u8>) -> Outcome<(usize, Stop)> {
         let cx = PanelContext { run: self, panel, part: self.plan.panels.part(panel), memory };
         for (s, (plan, stage)) in self.plan.stages.iter().zip(self.plan.nest.stages()).enumerate() {
-            if let Some(failure) = cx.stage(plan, stage)? {
-                return Ok(Some((s, failure)));
-            }
+            cx.stage(plan, stage).map_err(|stop| Box::new((s, *stop)))?;
         }
-        Ok(None)
+        Ok(())
     }
 }
 
 impl PanelContext<'_> {
-    fn stage(&self, plan: &StagePlan, stage: &Stage) -> Result<Option<Failure>> {
+    fn stage(&self, plan: &StagePlan, stage: &Stage) -> Outcome {
         if !plan.rows.as_ref().is_some_and(RowPlan::is_in_parts) {
             for values in &plan.values {
-                if let Some(failure) = values.run(self)? {
-                    return Ok(Some(failure));
-                }
+                values.run(self)?;
             }
         }
-        let failure = match (&stage.kind, &plan.rows) {
+        match (&stage.kind, &plan.rows) {
             (StageKind::Reduce { fold, order, .. }, Some(rows)) => {
-                fold::reduce(self, plan, stage, rows, fold, *order)?
+                fold::reduce(self, plan, stage, rows, fold, *order)?;
             }
             (StageKind::Scan { fold, .. }, Some(rows)) => {
                 lines::scan(self, plan, stage, rows, fold)?
             }
             (StageKind::Sort { keep, descending, .. }, Some(rows)) => {
                 lines::sort(self, plan, rows, *keep, *descending)?;
-                None
             }
             (StageKind::Contract { along }, _) => {
                 contract::multiply(self, plan, stage, along)?;
-                None
             }
             (StageKind::Scatter { combine, .. }, _) => scatter::scatter(self, plan, *combine)?,
-            _ => None,
-        };
-        if failure.is_none() {
-            plan.copies.iter().try_for_each(|copy| self.copy(copy))?;
+            _ => {}
         }
-        Ok(failure)
+        for copy in &plan.copies {
+            self.copy(copy)?;
+        }
+        Ok(())
     }
 
     fn copy(&self, c: &ResultCopy) -> Result<()> {

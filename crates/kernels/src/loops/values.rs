@@ -1,7 +1,7 @@
 //! The values of an expression at all points of a panel.
 
 use super::access::{Access, Base, Buffer};
-use super::stage::{PanelContext, Planner};
+use super::stage::{Outcome, PanelContext, Planner, unless};
 use crate::error::Result;
 use crate::pointwise::frame::Failure;
 use crate::pointwise::place::{ComputedDim, Place};
@@ -118,8 +118,11 @@ impl Values {
         let places = along.iter().map(|c| &c[..]).chain([index]);
         let strides: SmallVec<[&[i64]; 8]> = accesses.chain(places).collect();
         let coords = Some(coords);
-        let operands =
-            Operands { sizes, strides: &strides, overlap: false, in_place: None, coords };
+        // A map may be written to the memory of what it reads.
+        let is_same = |load: &Access| self.outputs.iter().any(|out| out.is_at(load));
+        let in_place = self.loads.iter().position(is_same);
+        let overlap = in_place.is_some();
+        let operands = Operands { sizes, strides: &strides, overlap, in_place, coords };
         Evaluation::new(expr, &operands)
     }
 
@@ -145,10 +148,14 @@ impl Values {
         Place { scalars: cx.run.scalars, computed: &self.computed, index_operand }
     }
 
-    /// Evaluates the expression at all points of a panel. Returns the first failure.
-    pub fn run(&self, cx: &PanelContext<'_>) -> Result<Option<Failure>> {
-        let Some(evaluation) = self.part(cx) else { return Ok(None) };
-        evaluation.run(cx.run.isa, &self.bases(cx), Some(&self.place(cx)))
+    /// Evaluates the expression at all points of a panel.
+    pub fn run(&self, cx: &PanelContext<'_>) -> Outcome {
+        let Some(evaluation) = self.part(cx) else { return Ok(()) };
+        let (isa, bases, place) = (cx.run.isa, self.bases(cx), self.place(cx));
+        unless(match evaluation.few() {
+            Some(n) => evaluation.range(isa, &bases, Some(&place), 0, n),
+            None => evaluation.run(isa, &bases, Some(&place))?,
+        })
     }
 
     /// Evaluates the values `from..to` of a panel, in row-major order, into `out`, the address of
@@ -159,7 +166,7 @@ impl Values {
         from: usize,
         to: usize,
         out: Ptr<u8>,
-    ) -> Option<Failure> {
+    ) -> Option<Box<Failure>> {
         let evaluation = self.part(cx)?;
         let mut bases = self.bases(cx);
         let k = self.loads.len();

@@ -9,7 +9,7 @@ use super::steps::{Context, Kind, Step, StepFn, class_of};
 use crate::isa::Simd;
 use crate::math::Float;
 use maquette_ir::DType;
-use maquette_ir::scalar_expr::{BinaryOp, Op};
+use maquette_ir::scalar_expr::{BinaryOp, Op, UnaryOp};
 use std::marker::PhantomData;
 
 /// `out[i] = f(scalar, xs[i])`, or with the operands exchanged if `RIGHT`.
@@ -37,6 +37,84 @@ fn with_scalar<A: Banked, O: Op2<A, A>, const RIGHT: bool>(
             let scalar = f.source::<A>(scalar).first().copied().unwrap_or_default();
             cx.isa.dispatch(WithScalar::<A, O, RIGHT>(f.source(block), scalar, out, PhantomData))
         })
+    }
+}
+
+/// `xs[i] = f(xs[i], scalar)`.
+struct InPlace<'a, A, O>(&'a mut [A], A, PhantomData<O>);
+
+impl<A: Copy, O: Op2<A, A>> Simd for InPlace<'_, A, O> {
+    type Out = ();
+    #[inline(always)]
+    fn run(self) {
+        for x in self.0 {
+            *x = O::f(*x, self.1);
+        }
+    }
+}
+
+fn in_place<A: Banked, O: Op2<A, A>>(cx: &Context<'_>, frame: &mut Frame, s: &Step) {
+    // SAFETY: see `StepFn`; no other reference to the first operand exists.
+    unsafe {
+        frame.write::<A>(s.dst, |f, xs| {
+            let scalar = f.source::<A>(s.src[1]).first().copied().unwrap_or_default();
+            cx.isa.dispatch(InPlace::<A, O>(xs, scalar, PhantomData))
+        })
+    }
+}
+
+fn in_place_float<A: Float + Banked>(op: BinaryOp) -> Option<StepFn> {
+    Some(match op {
+        BinaryOp::Add => in_place::<A, ops::Add>,
+        BinaryOp::Sub => in_place::<A, ops::Sub>,
+        BinaryOp::Mul => in_place::<A, ops::Mul>,
+        BinaryOp::Div => in_place::<A, ops::Div>,
+        BinaryOp::Min => in_place::<A, ops::Min>,
+        BinaryOp::Max => in_place::<A, ops::Max>,
+        _ => return None,
+    })
+}
+
+/// The step of an operation onto its first operand, whose second one is a scalar.
+pub(super) fn in_place_fn(op: Op, d: DType) -> Option<StepFn> {
+    let Op::Binary(op, ..) = op else { return None };
+    match d {
+        DType::F32 => in_place_float::<f32>(op),
+        DType::F64 => in_place_float::<f64>(op),
+        _ => None,
+    }
+}
+
+/// `out[i] = exp(xs[i] - scalar)`, rounded twice.
+struct ExpOfDifference<'a, A>(&'a [A], A, &'a mut [A]);
+
+impl<A: Float> Simd for ExpOfDifference<'_, A> {
+    type Out = ();
+    #[inline(always)]
+    fn run(self) {
+        for (o, x) in self.2.iter_mut().zip(self.0) {
+            *o = (*x - self.1).exp();
+        }
+    }
+}
+
+fn exp_of_difference<A: Float + Banked>(cx: &Context<'_>, frame: &mut Frame, s: &Step) {
+    // SAFETY: see `StepFn`.
+    unsafe {
+        frame.write::<A>(s.dst, |f, out| {
+            let scalar = f.source::<A>(s.src[1]).first().copied().unwrap_or_default();
+            cx.isa.dispatch(ExpOfDifference(f.source(s.src[0]), scalar, out))
+        })
+    }
+}
+
+/// The step of an operation with a scalar as its right operand, and then another: for the
+/// exponential of every softmax.
+pub(super) fn joined_fn(first: Op, second: UnaryOp, d: DType) -> Option<StepFn> {
+    match (first, second, d) {
+        (Op::Binary(BinaryOp::Sub, ..), UnaryOp::Exp, DType::F32) => Some(exp_of_difference::<f32>),
+        (Op::Binary(BinaryOp::Sub, ..), UnaryOp::Exp, DType::F64) => Some(exp_of_difference::<f64>),
+        _ => None,
     }
 }
 

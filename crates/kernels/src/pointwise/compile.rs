@@ -10,11 +10,12 @@
 
 use super::broadcast;
 use super::frame::Location;
-use super::place::{self, ReadStep};
-use super::steps::{self, Kind, Step, StepFn, class_of};
+use super::moves;
+use super::place::ReadStep;
+use super::steps::{self, Kind, Step, StepFn, class_of, divides, rounds, step_fn};
 use crate::error::{KernelError, Result};
-use maquette_ir::scalar_expr::{BinaryOp, Op, Reg, ScalarExpr, UnaryOp};
-use maquette_ir::{DType, Scalar};
+use maquette_ir::Scalar;
+use maquette_ir::scalar_expr::{Op, Reg, ScalarExpr};
 use smallvec::{SmallVec, smallvec};
 
 /// The way an input is read.
@@ -85,6 +86,20 @@ struct StepCompiler<'a> {
     in_place_op: Option<(Reg, StepFn)>,
 }
 
+/// The instruction that gives the only output, if it can be computed in the memory of an input: its
+/// first operand is that input, of which there is no other use.
+pub(crate) fn in_place_op(expr: &ScalarExpr, input: usize) -> Option<(Reg, StepFn)> {
+    let &[r] = expr.outputs() else { return None };
+    let instrs = expr.instrs();
+    let Op::Binary(op, a, b) = instrs[r.index()].op else { return None };
+    let is_input = |r: Reg| matches!(instrs[r.index()].op, Op::Input(i) if i as usize == input);
+    let uses = instrs.iter().flat_map(|i| i.op.operands()).filter(|r| is_input(*r)).count();
+    if !is_input(a) || is_input(b) || uses != 1 {
+        return None;
+    }
+    Some((r, steps::in_place_fn(op, instrs[r.index()].dtype)?))
+}
+
 /// Compiles the expression's steps for one layout.
 pub(crate) fn compile(expr: &ScalarExpr, shape: &OperandLayout<'_>) -> Result<CompiledSteps> {
     let n = expr.instrs().len();
@@ -125,7 +140,7 @@ pub(crate) fn compile(expr: &ScalarExpr, shape: &OperandLayout<'_>) -> Result<Co
             p.target[r.index()] = u16::try_from(shape.inputs.len() + j).ok();
         }
     }
-    p.in_place_op = p.find_in_place_op();
+    p.in_place_op = shape.in_place.and_then(|k| in_place_op(expr, k));
     if let Some((r, _)) = p.in_place_op {
         p.target[r.index()] = u16::try_from(shape.inputs.len()).ok();
     }
@@ -134,22 +149,6 @@ pub(crate) fn compile(expr: &ScalarExpr, shape: &OperandLayout<'_>) -> Result<Co
 }
 
 impl StepCompiler<'_> {
-    /// The last instruction, if its first operand is the input that occupies the output's memory
-    /// and no other use of that input follows.
-    fn find_in_place_op(&self) -> Option<(Reg, StepFn)> {
-        let (k, &[r]) = (self.shape.in_place?, self.expr.outputs()) else { return None };
-        let instrs = self.expr.instrs();
-        let Op::Binary(op, a, b) = instrs[r.index()].op else { return None };
-        let in_place = |r: Reg| matches!(instrs[r.index()].op, Op::Input(i) if i as usize == k);
-        let last = (0..instrs.len())
-            .filter(|i| in_place(Reg(*i as u32)))
-            .all(|i| self.last_use[i] <= r.index());
-        if !in_place(a) || in_place(b) || !last {
-            return None;
-        }
-        Some((r, steps::in_place_fn(op, instrs[r.index()].dtype)?))
-    }
-
     fn run(&mut self) -> Result<()> {
         for i in 0..self.expr.instrs().len() {
             let r = Reg(i as u32);
@@ -168,7 +167,7 @@ impl StepCompiler<'_> {
             let step = Step {
                 operand,
                 in_memory: true,
-                ..step(steps::store_fn(self.expr.dtype(*r)), Location::Scratch(0), [src; 3])
+                ..step(moves::store_fn(self.expr.dtype(*r)), Location::Scratch(0), [src; 3])
             };
             self.steps.each.push(step);
         }
@@ -194,9 +193,9 @@ impl StepCompiler<'_> {
                 let level = self.levels[r.index()];
                 let location = self.scratch(class_of(instr.dtype), level)?;
                 let run = match access {
-                    InputMode::Uniform => steps::splat_input_fn(instr.dtype),
-                    InputMode::Row => steps::splat_row_fn(instr.dtype),
-                    InputMode::Direct | InputMode::Gather => steps::load_fn(instr.dtype),
+                    InputMode::Uniform => moves::splat_input_fn(instr.dtype),
+                    InputMode::Row => moves::splat_row_fn(instr.dtype),
+                    InputMode::Direct | InputMode::Gather => moves::load_fn(instr.dtype),
                 };
                 self.emit(
                     level,
@@ -236,6 +235,30 @@ impl StepCompiler<'_> {
             [true, false] => Some(1),
             _ => None,
         }
+    }
+
+    /// Replaces the last step by one that applies an operation to its values as well, if it has no
+    /// other use.
+    fn join(&mut self, r: Reg) -> Option<()> {
+        let instr = self.expr.instrs()[r.index()];
+        let Op::Unary(op, a) = instr.op else { return None };
+        let of = self.expr.instrs()[a.index()];
+        let is_last = self.steps.each.last().is_some_and(|s| s.instr == a.0 && !s.in_memory);
+        if !is_last || self.last_use[a.index()] != r.index() || self.scalar_operand(a) != Some(1) {
+            return None;
+        }
+        let run = broadcast::joined_fn(of.op, op, instr.dtype)?;
+        let last = self.steps.each.pop()?;
+        let dst = match self.target[r.index()] {
+            Some(k) => {
+                self.release(a, r.index());
+                Location::Direct(k)
+            }
+            None => last.dst,
+        };
+        self.emit(Level::Each, Step { run, dst, instr: r.0, ..last });
+        self.locations[r.index()] = Some(dst);
+        Some(())
     }
 
     /// Allocates a scratch block. A value that outlives a block of elements gets one of its own.
@@ -295,6 +318,9 @@ impl StepCompiler<'_> {
     }
 
     fn compute(&mut self, r: Reg) -> Result<()> {
+        if self.join(r).is_some() {
+            return Ok(());
+        }
         let (i, instr) = (r.index(), self.expr.instrs()[r.index()]);
         let level = self.levels[i];
         let mut src = [Location::Scratch(0); 3];
@@ -333,7 +359,10 @@ impl StepCompiler<'_> {
         let run = self
             .in_place_op
             .filter(|(of, _)| *of == r)
-            .map(|(_, run)| run)
+            .map(|(_, run)| match scalar {
+                Some(_) => broadcast::in_place_fn(instr.op, instr.dtype).unwrap_or(run),
+                None => run,
+            })
             .or_else(|| scalar.and_then(|k| broadcast::step_fn(instr.op, instr.dtype, k)))
             .or_else(|| step_fn(instr.op, operand_dtype, instr.dtype));
         let run = run.ok_or_else(|| {
@@ -361,54 +390,4 @@ impl StepCompiler<'_> {
 
 fn step(run: StepFn, dst: Location, src: [Location; 3]) -> Step {
     Step { run, dst, src, operand: 0, in_memory: false, value: Scalar::Int(0), instr: 0 }
-}
-
-fn divides(op: Op) -> bool {
-    matches!(
-        op,
-        Op::Binary(
-            BinaryOp::FloorDiv | BinaryOp::TruncDiv | BinaryOp::Fmod | BinaryOp::Remainder,
-            ..
-        )
-    )
-}
-
-fn step_fn(op: Op, operand: DType, result: DType) -> Option<StepFn> {
-    match op {
-        Op::Input(_) => None,
-        Op::Coord(_) => Some(place::coord),
-        Op::Launch(_) => Some(place::launch_fn(result)),
-        Op::Read(_) => Some(place::read_fn(result)),
-        Op::Assert(..) => Some(place::assert),
-        Op::Const(_) => Some(steps::splat_const_fn(result)),
-        Op::Unary(o, _) => steps::unary_fn(o, operand),
-        Op::Binary(o, ..) => steps::binary_fn(o, operand),
-        Op::Compare(o, ..) => Some(steps::compare_fn(o, operand)),
-        Op::Select(..) => Some(steps::select_fn(result)),
-        Op::Cast(_) => Some(steps::cast_fn(operand, result)),
-    }
-}
-
-/// Whether the result, computed in the class, may need rounding to be a value of the dtype.
-fn rounds(op: Op, d: DType) -> bool {
-    use UnaryOp::*;
-    if matches!(d, DType::F32 | DType::F64 | DType::I64 | DType::Bool) {
-        return false;
-    }
-    match op {
-        Op::Unary(Neg | Abs, _) => d.is_int(),
-        Op::Unary(Sign | Floor | Ceil | Round | Trunc, _) => false,
-        Op::Unary(Not, _) => d == DType::U8,
-        Op::Binary(
-            BinaryOp::Min
-            | BinaryOp::Max
-            | BinaryOp::And
-            | BinaryOp::Or
-            | BinaryOp::Xor
-            | BinaryOp::Copysign,
-            ..,
-        ) => false,
-        Op::Unary(..) | Op::Binary(..) => true,
-        _ => false,
-    }
 }

@@ -17,7 +17,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// Inner dimensions of at least this length are split into blocks row by row. Blocks have several
 /// shorter rows, and only operands in the order of the loops are used in place.
-const LONG_ROW: usize = 128;
+const LONG_ROW: usize = 256;
 
 thread_local! {
     /// The thread's scratch blocks, reused between calls.
@@ -144,9 +144,9 @@ impl Evaluation {
         isa: Isa,
         bases: &[Ptr<u8>],
         place: Option<&Place<'_>>,
-    ) -> Result<Option<Failure>> {
-        if self.numel <= thread_pool::GRAIN {
-            return Ok(self.range(isa, bases, place, 0, self.numel));
+    ) -> Result<Option<Box<Failure>>> {
+        if let Some(n) = self.few() {
+            return Ok(self.range(isa, bases, place, 0, n));
         }
         let first = FirstFailure::default();
         thread_pool::ranges(self.numel, thread_pool::GRAIN, BLOCK, &|from, to| {
@@ -154,6 +154,11 @@ impl Evaluation {
             Ok(())
         })?;
         Ok(first.get())
+    }
+
+    /// The number of elements, if they are too few for several threads.
+    pub fn few(&self) -> Option<usize> {
+        (self.numel <= thread_pool::GRAIN).then_some(self.numel)
     }
 
     /// Evaluates the elements `from..to`, in the order of the loops, on this thread.
@@ -164,7 +169,7 @@ impl Evaluation {
         place: Option<&Place<'_>>,
         from: usize,
         to: usize,
-    ) -> Option<Failure> {
+    ) -> Option<Box<Failure>> {
         let cx = Context { isa, loops: &self.loops, bases, reads: &self.steps.reads, place };
         with_frame(&self.steps, &cx, self.operands, BLOCK.min(self.row), |frame| {
             let mut at = from;
@@ -209,18 +214,18 @@ impl Evaluation {
 
 /// The first failure of several threads.
 #[derive(Default)]
-pub(super) struct FirstFailure(Mutex<Option<Failure>>);
+pub(crate) struct FirstFailure(Mutex<Option<Failure>>);
 
 impl FirstFailure {
-    pub fn add(&self, failure: Option<Failure>) {
-        if let Some(failure) = failure {
+    pub fn add(&self, failure: Option<Box<Failure>>) {
+        if let Some(failure) = failure.map(|failure| *failure) {
             let mut first = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             *first = Some(first.map_or(failure, |first| first.min(failure)));
         }
     }
 
-    pub fn get(self) -> Option<Failure> {
-        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+    pub fn get(self) -> Option<Box<Failure>> {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner).map(Box::new)
     }
 }
 
@@ -232,7 +237,7 @@ pub(super) fn with_frame(
     operands: usize,
     longest: usize,
     f: impl FnOnce(&mut Frame),
-) -> Option<Failure> {
+) -> Option<Box<Failure>> {
     let mut frame = FRAME.take().unwrap_or_else(|| Box::new(Frame::new()));
     frame.ensure(steps.blocks);
     frame.failure = None;
@@ -243,7 +248,7 @@ pub(super) fn with_frame(
         (s.run)(cx, &mut frame, s);
     }
     f(&mut frame);
-    let failure = frame.failure;
+    let failure = frame.failure.map(Box::new);
     FRAME.set(Some(frame));
     failure
 }

@@ -104,17 +104,6 @@ macro_rules! op {
     };
 }
 
-#[inline(always)]
-fn nan_or<T: Float>(a: T, b: T, pick: T) -> T {
-    if a.nan() {
-        a
-    } else if b.nan() {
-        b
-    } else {
-        pick
-    }
-}
-
 /// Whether the remainder has the wrong sign for a floored division.
 #[inline(always)]
 fn off<T: Float>(r: T, b: T) -> bool {
@@ -229,13 +218,20 @@ op! {
         };
     }
     Pow { [T: Float] Op2<T, T> |a, b| a.pow(b); [] Op2<i64, i64> |a, b| pow_int(a, b); }
+    // A comparison with a NaN gives `b`.
     Min {
-        [T: Float] Op2<T, T> |a, b| nan_or(a, b, if a < b { a } else { b });
+        [T: Float] Op2<T, T> |a, b| {
+            let least = if a < b { a } else { b };
+            if a.nan() { a } else { least }
+        };
         [] Op2<i64, i64> |a, b| a.min(b);
         [] Op2<bool, bool> |a, b| a & b;
     }
     Max {
-        [T: Float] Op2<T, T> |a, b| nan_or(a, b, if a > b { a } else { b });
+        [T: Float] Op2<T, T> |a, b| {
+            let greatest = if a > b { a } else { b };
+            if a.nan() { a } else { greatest }
+        };
         [] Op2<i64, i64> |a, b| a.max(b);
         [] Op2<bool, bool> |a, b| a | b;
     }

@@ -14,12 +14,9 @@
 //! The partial result of a block of `w` columns has `LANES` groups of `w` accumulators. A row is
 //! the case `w = 1`.
 
-use crate::element::Class;
 use crate::isa::{Isa, Simd};
 use crate::math::Float;
 use crate::pointwise::ops::{Add, InPlaceOp, Op2};
-use crate::thread_pool;
-use crate::view::Ptr;
 use smallvec::SmallVec;
 use std::marker::PhantomData;
 
@@ -186,100 +183,6 @@ pub(crate) fn row_into<A: Copy, O: Op2<A, A>, F: Fn(A) -> A + Copy>(
             identity,
         )[0],
     }
-}
-
-/// `FoldRows(first, stride, n, identity, out, operation)`: see [`fold_rows`].
-struct FoldRows<'a, A, O>(Ptr<A>, i64, usize, A, &'a mut [A], PhantomData<O>);
-
-impl<A: Class, O: Op2<A, A>> FoldRows<'_, A, O> {
-    /// Folds rows of at most `W` elements, a power of two. The lanes that no element reaches change
-    /// no bit of those that they are combined with, so they are left out.
-    #[inline(always)]
-    fn short<const W: usize>(self) {
-        for (i, out) in (0..).zip(self.4) {
-            // SAFETY: the promise of `fold_rows`.
-            let row = unsafe { self.0.slice(i * self.1, self.2) };
-            let mut acc = [self.3; W];
-            for (a, x) in acc.iter_mut().zip(row) {
-                *a = O::f(*a, *x);
-            }
-            let mut half = W / 2;
-            while half > 0 {
-                for lane in 0..half {
-                    acc[lane] = O::f(acc[lane], acc[lane + half]);
-                }
-                half /= 2;
-            }
-            *out = acc[0].one_nan();
-        }
-    }
-}
-
-impl<A: Class, O: Op2<A, A>> Simd for FoldRows<'_, A, O> {
-    type Out = ();
-    #[inline(always)]
-    fn run(self) {
-        match self.2 {
-            0..=4 => self.short::<4>(),
-            5..=8 => self.short::<8>(),
-            9..=16 => self.short::<16>(),
-            _ => {
-                for (i, out) in (0..).zip(self.4) {
-                    // SAFETY: the promise of `fold_rows`.
-                    let row = unsafe { self.0.slice(i * self.1, self.2) };
-                    let of = Fold::<A, O, _, false>(row, &mut [], self.3, |x| x, PhantomData);
-                    let mut acc = of.run();
-                    tree::<A, O>(&mut acc);
-                    *out = acc[0].one_nan();
-                }
-            }
-        }
-    }
-}
-
-/// Reduces rows of `n` elements, at most [`CHUNK`], one for each element of `out`. A NaN is the one
-/// NaN.
-///
-/// # Safety
-/// The rows begin at `first`, `stride` elements apart. Nothing writes them meanwhile.
-pub(crate) unsafe fn fold_rows<A: Class, O: Op2<A, A>>(
-    isa: Isa,
-    first: Ptr<A>,
-    stride: i64,
-    n: usize,
-    identity: A,
-    out: &mut [A],
-) {
-    isa.dispatch(FoldRows::<A, O>(first, stride, n, identity, out, PhantomData));
-}
-
-/// Calls a function with the elements of a row from an index, which are as many as asked for.
-pub(crate) type Chunks<'a, A> = &'a (dyn Fn(usize, usize, &mut dyn FnMut(&[A])) + Sync);
-
-/// Reduces a row of `n` elements that are read in chunks, on the thread pool if there are many.
-pub(crate) fn row_in_chunks<A: Class, O: Op2<A, A>>(
-    isa: Isa,
-    n: usize,
-    identity: A,
-    chunks: Chunks<'_, A>,
-) -> A {
-    // a power of two of chunks, as `Cascade::append` requires
-    const GROUP: usize = 16 * CHUNK;
-    let group = |group: usize| {
-        let mut cascade = Cascade::<A, O>::new();
-        for at in (group * GROUP..n.min((group + 1) * GROUP)).step_by(CHUNK) {
-            chunks(at, CHUNK.min(n - at), &mut |xs| {
-                cascade.push(Partial::from(fold::<A, O>(isa, xs, identity)));
-            });
-        }
-        cascade
-    };
-    let mut all = Cascade::new();
-    match n <= GROUP {
-        true => all = group(0),
-        false => thread_pool::map(n.div_ceil(GROUP), group).into_iter().for_each(|c| all.append(c)),
-    }
-    all.finish().first().copied().unwrap_or(identity).one_nan()
 }
 
 /// The lanes of the sums of `x - from` and `(x - from)^2`, in one pass over a chunk.

@@ -8,6 +8,7 @@
 mod arg;
 pub(crate) mod lanes;
 mod moments;
+pub(crate) mod rows;
 mod shape;
 #[cfg(test)]
 mod tests;
