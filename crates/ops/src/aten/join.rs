@@ -1,15 +1,17 @@
 //! Concatenation, repetition and rearrangement: `cat`, `stack`, `repeat`, `tile`, `flip`, `roll`,
 //! `constant_pad_nd`, `tril`, `triu`.
 
+use super::copies::copy_of;
 use super::dims::{
     channels_last_strides, decide, done, format_strides, fresh, fresh_like, in_format_of,
     is_channels_last, require, require_rank,
 };
-use super::host::{self, fill_with, separable, typed};
+use super::loops::{NestCx, NestResults};
 use super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::number::require_argument_fits;
 use super::structure::tensors;
 use super::table;
+use super::take::flat;
 use super::views;
 use crate::dispatch::cpu_exec;
 use crate::dispatch::value::Value;
@@ -18,18 +20,21 @@ use crate::fake::FakeCtx;
 use crate::tensor::meta::{Dims, Meta};
 use crate::tensor::shape::{require_equal, require_same, wrap_dim};
 use crate::tensor::{Tensor, dims_text};
-use maquette_ir::MemoryFormat;
-use maquette_ir::sym::SymInt;
+use maquette_ir::loops::named::{self, Number, Outside};
+use maquette_ir::loops::{Affine, Index, IndexMap, LoopError, ScalarId, StageBuilder};
+use maquette_ir::scalar_expr::{BinaryOp, Bounds, CmpOp, Reg};
+use maquette_ir::sym::{Expr, SymInt};
 use maquette_ir::typing::promote;
+use maquette_ir::{DType, MemoryFormat};
 use smallvec::smallvec;
 
 const fn compute(
     class: Class,
     strides: Strides,
     metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
-    run: fn(&[Value], &[Tensor]) -> Result<()>,
+    how: How,
 ) -> Lowering {
-    Lowering::Compute(Compute { class, strides, metas, how: How::Host(run) })
+    Lowering::Compute(Compute { class, strides, metas, how })
 }
 
 /// Whether a tensor is empty and 1-d. For compatibility, PyTorch's `cat` ignores such tensors.
@@ -125,43 +130,62 @@ fn repeat_meta(x: &Tensor, repeats: &[SymInt]) -> Result<Meta> {
     Ok(fresh(x, sizes, x.dtype()))
 }
 
-/// Index tables of the identity permutation.
-fn identity(sizes: &[usize]) -> Result<Vec<Vec<usize>>> {
-    sizes.iter().map(|&n| host::table(n, |i| i)).collect()
-}
-
-/// Runs a kernel unless the output is empty. Index tables are no longer than a nonempty output; an
-/// empty tensor may have a dimension of any length, for which there may be no memory.
-fn unless_empty(
-    args: &[Value],
-    out: &Tensor,
-    run: fn(&[Value], &Tensor) -> Result<()>,
-) -> Result<()> {
-    if out.numel().as_i64() == Some(0) { Ok(()) } else { run(args, out) }
-}
-
-fn repeat(args: &[Value], out: &Tensor) -> Result<()> {
-    let x = args[0].tensor()?;
-    let (from, to) = (host::sizes(x)?, host::sizes(out)?);
-    let lead = to.len() - from.len();
-    let x =
-        x.view_of(views::expand(x.meta(), &[&vec![SymInt::from(1); lead], x.sizes()].concat())?)?;
-    let of = |(d, &n): (usize, &usize)| {
-        host::table(n, |i| d.checked_sub(lead).map_or(0, |d| i % from[d]))
-    };
-    let tables: Vec<Vec<usize>> = to.iter().enumerate().map(of).collect::<Result<_>>()?;
-    separable(&x, out, &tables)
-}
-
-fn flip(args: &[Value], out: &Tensor) -> Result<()> {
-    let x = args[0].tensor()?;
-    let mut tables = identity(&host::sizes(x)?)?;
-    for d in views::wrap_dims(&args[1].ints_i64()?, x.dim())? {
-        if let Some(t) = tables.get_mut(d) {
-            t.reverse();
+/// The tensor with a repeated dimension before each of its own, where `repeats` has one.
+fn repeated(args: &[Value]) -> Result<Tensor> {
+    let (x, repeats) = (args[0].tensor()?, args[1].ints()?);
+    let lead = repeats.len().saturating_sub(x.dim());
+    let mut m = x.meta().clone();
+    (m.sizes, m.strides) = (Dims::new(), Dims::new());
+    for (d, &times) in repeats.iter().enumerate() {
+        m.sizes.push(times);
+        m.strides.push(0.into());
+        if let Some(d) = d.checked_sub(lead) {
+            m.sizes.push(x.sizes()[d]);
+            m.strides.push(x.strides()[d]);
         }
     }
-    separable(x, out, &tables)
+    x.view_of(m)
+}
+
+/// The result of `repeat` with the dimensions of [`repeated`].
+fn repeated_result(args: &[Value], out: &Tensor) -> Result<Tensor> {
+    let (x, repeats) = (args[0].tensor()?, args[1].ints()?);
+    let lead = repeats.len().saturating_sub(x.dim());
+    let mut m = out.meta().clone();
+    (m.sizes, m.strides) = (Dims::new(), Dims::new());
+    for (d, &times) in repeats.iter().enumerate() {
+        let size = d.checked_sub(lead).map(|d| x.sizes()[d]);
+        m.sizes.push(times);
+        m.strides.push(out.strides()[d] * size.unwrap_or(1.into()));
+        if let Some(size) = size {
+            m.sizes.push(size);
+            m.strides.push(out.strides()[d]);
+        }
+    }
+    out.view_of(m)
+}
+
+fn repeat(cx: &mut NestCx<'_>) -> Result<NestResults> {
+    cx.view_result(repeated_result);
+    copy_of(cx, repeated)
+}
+
+/// A flipped dimension is read from its end.
+fn flip(cx: &mut NestCx<'_>) -> Result<NestResults> {
+    let x = cx.input(0)?;
+    let flipped = cx.by_integers(|a| views::wrap_dims(&a[1].ints_i64()?, a[0].tensor()?.dim()))?;
+    let mut at = IndexMap::default();
+    for (d, &axis) in x.axes.iter().enumerate() {
+        at.0.push(match flipped.contains(&d) {
+            true => {
+                let size = cx.nest.nest().extent(axis);
+                let start = cx.nest.symbols_mut().sub(size, Expr::Int(1))?;
+                Affine { start, terms: smallvec![(axis, Expr::Int(-1))] }.into()
+            }
+            false => axis.into(),
+        });
+    }
+    Ok(smallvec![cx.nest.map(&x.axes, |s| s.load(x.id, at))?.into()])
 }
 
 /// The dimensions to roll, with their shifts. Empty if the flattened tensor is rolled.
@@ -178,28 +202,84 @@ fn roll_shifts(args: &[Value]) -> Result<Vec<(usize, i64)>> {
     dims.iter().zip(shifts).map(|(&d, s)| Ok((wrap_dim(d, x.dim())?, s))).collect()
 }
 
-fn roll(args: &[Value], out: &Tensor) -> Result<()> {
-    let x = args[0].tensor()?;
-    let shifts = roll_shifts(args)?;
-    if let ([], [shift]) = (shifts.as_slice(), args[1].ints_i64()?.as_slice()) {
-        return typed!(x.dtype(), T => {
-            let from = host::data::<T>(x)?;
-            fill_with::<T>(out, |o| {
-                o.copy_from_slice(&from);
-                if !o.is_empty() {
-                    o.rotate_right(shift.rem_euclid(o.len() as i64) as usize);
-                }
-            })
-        });
+/// The remainder of a shift by a size, in `0..size`.
+fn shift_within(
+    s: &mut StageBuilder<'_>,
+    shifts: &[ScalarId],
+    size: ScalarId,
+) -> Result<Reg, LoopError> {
+    let size = s.launch(size)?;
+    let mut sum = s.expr.constant(0, DType::I64);
+    for shift in shifts {
+        // The sum of two remainders does not overflow.
+        let shift = s.launch(*shift)?;
+        let shift = s.expr.binary(BinaryOp::Remainder, shift, size)?;
+        sum = s.expr.binary(BinaryOp::Add, sum, shift)?;
+        sum = s.expr.binary(BinaryOp::Remainder, sum, size)?;
     }
-    let mut tables = identity(&host::sizes(out)?)?;
-    for (d, s) in shifts {
-        if let Some(t) = tables.get_mut(d).filter(|t| !t.is_empty()) {
-            let n = t.len() as i64;
-            t.rotate_right(s.rem_euclid(n) as usize);
+    Ok(sum)
+}
+
+fn roll(cx: &mut NestCx<'_>) -> Result<NestResults> {
+    let dims = cx.by_integers_in(&[2], |a| {
+        roll_shifts(a).map(|s| s.into_iter().map(|(d, _)| d).collect::<Vec<_>>())
+    })?;
+    if dims.is_empty() && cx.args()[1].ints()?.len() == 1 {
+        return roll_flat(cx);
+    }
+    let x = cx.input(0)?;
+    let mut shifts: Vec<Vec<ScalarId>> = vec![Vec::new(); x.axes.len()];
+    for (i, &d) in dims.iter().enumerate() {
+        // A 0-d tensor has a dimension that is not rolled.
+        if let Some(shifts) = shifts.get_mut(d) {
+            shifts.push(cx.number_of(1, i)?);
         }
     }
-    separable(x, out, &tables)
+    let sizes: Vec<ScalarId> = (x.axes.iter())
+        .map(|axis| {
+            let extent = cx.nest.nest().extent(*axis);
+            cx.nest.size(extent)
+        })
+        .collect();
+    let rolled: Vec<usize> = (0..x.axes.len()).filter(|d| !shifts[*d].is_empty()).collect();
+    let position = |s: &mut StageBuilder<'_>, d: usize, coord: Reg| {
+        let shift = shift_within(s, &shifts[d], sizes[d])?;
+        Ok(s.expr.binary(BinaryOp::Sub, coord, shift)?)
+    };
+    let over = x.axes.clone();
+    let result = named::reposition(&mut cx.nest, &x, &over, &rolled, Outside::FromEnd, position)?;
+    Ok(smallvec![result.into()])
+}
+
+/// Rolls the elements in row-major order.
+fn roll_flat(cx: &mut NestCx<'_>) -> Result<NestResults> {
+    let x = cx.view(|a| flat(a[0].tensor()?))?;
+    let shift = cx.number_of(1, 0)?;
+    let over = cx.result_axes(0);
+    let sizes: Vec<ScalarId> = (over.iter().chain(&x.axes))
+        .map(|axis| {
+            let extent = cx.nest.nest().extent(*axis);
+            cx.nest.size(extent)
+        })
+        .collect();
+    let rolled = cx.nest.map(&over, |s| {
+        let mut position = s.expr.constant(0, DType::I64);
+        for (axis, size) in over.iter().zip(&sizes) {
+            let (size, coord) = (s.launch(*size)?, s.coord(*axis));
+            position = s.expr.binary(BinaryOp::Mul, position, size)?;
+            position = s.expr.binary(BinaryOp::Add, position, coord)?;
+        }
+        let shift = shift_within(s, &[shift], sizes[over.len()])?;
+        let position = s.expr.binary(BinaryOp::Sub, position, shift)?;
+        s.read(
+            x.id,
+            IndexMap([Index::Computed].into_iter().collect()),
+            &[position],
+            Bounds::Wraps,
+            None,
+        )
+    })?;
+    Ok(smallvec![rolled.into()])
 }
 
 /// The number of elements to add before and after each dimension. `pad` lists the last dimension
@@ -260,43 +340,38 @@ fn constant_pad_meta(x: &Tensor, pad: &[SymInt], value: &Value) -> Result<Meta> 
     in_format_of(x, m)
 }
 
-fn constant_pad(args: &[Value], out: &Tensor) -> Result<()> {
-    let x = args[0].tensor()?;
-    host::fill(out, args[2].scalar()?)?;
-    let (mut from, mut to) = (x.meta().clone(), out.meta().clone());
-    for (d, (before, after)) in padding(x.dim(), args[1].ints()?)?.into_iter().enumerate() {
-        let (cut_front, cut_back) =
-            ((SymInt::from(0) - before).max(0), (SymInt::from(0) - after).max(0));
-        let length = (from.sizes[d] - cut_front - cut_back).max(0);
-        from = views::narrow(&from, d as i64, cut_front.min(from.sizes[d]), length)?;
-        to = views::narrow(&to, d as i64, before.max(0).min(to.sizes[d]), length)?;
-    }
-    cpu_exec::copy(&x.view_of(from)?, &out.view_of(to)?)
+/// The padded dimensions, each with the number of elements before it. Argument 1 lists the last
+/// dimension first.
+pub(super) fn paddings(cx: &mut NestCx<'_>, rank: usize) -> Result<Vec<(usize, ScalarId)>> {
+    let padded = (cx.args()[1].ints()?.len() / 2).min(rank);
+    (rank - padded..rank).map(|d| Ok((d, cx.number_of(1, 2 * (rank - 1 - d))?))).collect()
 }
 
-/// Copies a batch of matrices, and zeroes the elements above or below a diagonal.
-fn triangle(args: &[Value], out: &Tensor, lower: bool) -> Result<()> {
-    let x = args[0].tensor()?;
-    let (sizes, k) = (host::sizes(x)?, args[1].int_i64()?);
-    let (rows, cols) = (sizes[sizes.len() - 2], sizes[sizes.len() - 1]);
-    cpu_exec::copy(x, out)?;
-    if rows == 0 || cols == 0 {
-        return Ok(());
-    }
-    typed!(x.dtype(), T => fill_with::<T>(out, |o| {
-        for (r, row) in o.chunks_exact_mut(cols).enumerate() {
-            let edge = ((r % rows) as i64).saturating_add(k);
-            let (keep_from, keep_to) = match lower {
-                true => (0, edge.saturating_add(1)),
-                false => (edge, i64::MAX),
-            };
-            for (c, v) in row.iter_mut().enumerate() {
-                if !(keep_from..keep_to).contains(&(c as i64)) {
-                    *v = T::default();
-                }
-            }
-        }
-    }))
+fn constant_pad(cx: &mut NestCx<'_>) -> Result<NestResults> {
+    let x = cx.input(0)?;
+    let before = paddings(cx, x.axes.len())?;
+    let value = Number::Launch(cx.number(2, x.dtype)?);
+    let over = cx.result_axes(0);
+    Ok(smallvec![named::pad(&mut cx.nest, &x, &over, &before, value)?.into()])
+}
+
+/// A batch of matrices whose elements above or below a diagonal are zero. A coordinate minus
+/// another does not overflow, as one plus the diagonal might.
+fn triangle(cx: &mut NestCx<'_>, lower: bool) -> Result<NestResults> {
+    let (x, diagonal) = (cx.input(0)?, cx.number(1, DType::I64)?);
+    let [.., row, column] = x.axes[..] else {
+        return Err(Error::value("a triangle is of a matrix"));
+    };
+    let triangle = cx.nest.map(&x.axes, |s| {
+        let (row, column) = (s.coord(row), s.coord(column));
+        let distance = s.expr.binary(BinaryOp::Sub, column, row)?;
+        let diagonal = s.launch(diagonal)?;
+        let is_in = if lower { CmpOp::Le } else { CmpOp::Ge };
+        let is_in = s.expr.compare(is_in, distance, diagonal)?;
+        let (element, zero) = (s.element(&x, x.dtype)?, s.expr.constant(0, x.dtype));
+        Ok(s.expr.select(is_in, element, zero)?)
+    })?;
+    Ok(smallvec![triangle.into()])
 }
 
 fn matrix_like(args: &[Value]) -> Result<Metas> {
@@ -315,7 +390,7 @@ table! {
                 Class::Copy,
                 Strides::FromOperands,
                 |_, a| Ok(smallvec![cat_meta(&tensors("tensors", &a[0])?, a[1].int_i64()?)?]),
-                |a, out| cat(a, &out[0]),
+                How::Host(|a, out| cat(a, &out[0])),
             ),
         General "aten::stack(Tensor[] tensors, int dim=0) -> Tensor" =>
             Lowering::Composite(|a| done(stack(&tensors("tensors", &a[0])?, a[1].int_i64()?)?)),
@@ -324,7 +399,7 @@ table! {
                 Class::Gather,
                 Strides::RowMajor,
                 |_, a| Ok(smallvec![repeat_meta(a[0].tensor()?, a[1].ints()?)?]),
-                |a, out| unless_empty(a, &out[0], repeat),
+                How::Loops(repeat),
             ),
         General "aten::tile(Tensor self, SymInt[] dims) -> Tensor" =>
             Lowering::Composite(|a| {
@@ -343,7 +418,7 @@ table! {
                     views::wrap_dims(&a[1].ints_i64()?, x.dim())?;
                     Ok(smallvec![fresh_like(x, x.dtype())?])
                 },
-                |a, out| unless_empty(a, &out[0], flip),
+                How::Loops(flip),
             ),
         General "aten::roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor" =>
             compute(
@@ -354,28 +429,28 @@ table! {
                     let x = a[0].tensor()?;
                     Ok(smallvec![fresh(x, x.sizes().into(), x.dtype())])
                 },
-                |a, out| unless_empty(a, &out[0], roll),
+                How::Loops(roll),
             ),
         General "aten::constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor" =>
             compute(
                 Class::Copy,
                 Strides::FromOperands,
                 |_, a| Ok(smallvec![constant_pad_meta(a[0].tensor()?, a[1].ints()?, &a[2])?]),
-                |a, out| constant_pad(a, &out[0]),
+                How::Loops(constant_pad),
             ),
         General "aten::tril(Tensor self, SymInt diagonal=0) -> Tensor" =>
             compute(
                 Class::Copy,
                 Strides::FromOperands,
                 |_, a| matrix_like(a),
-                |a, out| triangle(a, &out[0], true),
+                How::Loops(|cx| triangle(cx, true)),
             ),
         General "aten::triu(Tensor self, SymInt diagonal=0) -> Tensor" =>
             compute(
                 Class::Copy,
                 Strides::FromOperands,
                 |_, a| matrix_like(a),
-                |a, out| triangle(a, &out[0], false),
+                How::Loops(|cx| triangle(cx, false)),
             ),
         General "aten::tril_(Tensor(a!) self, SymInt diagonal=0) -> Tensor(a!)" =>
             Lowering::InPlace("aten::tril"),

@@ -4,9 +4,11 @@
 //! these functions, and a hand-tuned executor recognises its nest by them: it builds the nest that
 //! it implements, and compares. So the computation is written once.
 
+mod moves;
 mod reduce;
 mod softmax;
 
+pub use moves::{Number, Outside, copy, fill, gather, pad, reposition, select};
 pub use reduce::{Reduced, Reduction, reduce, reduce_by};
 pub use softmax::{log_softmax, softmax};
 

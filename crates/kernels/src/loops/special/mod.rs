@@ -5,6 +5,7 @@
 //! a nest that differs in any operation, cast or order is not taken for another. A specialisation
 //! gives the bytes of the generic executor; `loops::tests::special` holds each against it.
 
+mod moves;
 mod reduce;
 mod softmax;
 
@@ -34,7 +35,14 @@ pub(super) trait Special: Debug + Send + Sync {
 type Matcher = fn(&LoopNest) -> Option<Arc<dyn Special>>;
 
 /// The matchers, with the names of what they match.
-const MATCHERS: &[(&str, Matcher)] = &[("softmax", softmax::matches), ("reduce", reduce::matches)];
+const MATCHERS: &[(&str, Matcher)] = &[
+    ("softmax", softmax::matches),
+    ("reduce", reduce::matches),
+    ("fill", moves::matches_fill),
+    ("copy", moves::matches_copy),
+    ("select", moves::matches_select),
+    ("pad", moves::matches_pad),
+];
 
 /// The specialisation of a nest, with its name.
 pub(super) fn find(nest: &LoopNest) -> Option<(&'static str, Arc<dyn Special>)> {
