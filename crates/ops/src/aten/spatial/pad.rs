@@ -3,10 +3,10 @@
 
 use super::{compute, require_full};
 use crate::aten::dims::{fresh, require, require_dtype, require_rank};
-use crate::aten::join::padding;
 use crate::aten::loops::{NestCx, NestResults};
 use crate::aten::lowering::{Class, How, Lowering, Metas, Strides};
 use crate::aten::pooling::pooled_meta;
+use crate::aten::shift::padding;
 use crate::aten::table;
 use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
