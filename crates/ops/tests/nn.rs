@@ -222,6 +222,39 @@ fn padding_modes_and_rearrangements() {
     assert_eq!(list(&table.embedding(&Tensor::from([1i64, 0, 1]))), [3, 4, 1, 2, 3, 4]);
 }
 
+/// A read has at most four computed positions, so that five padded dimensions take two steps.
+#[test]
+fn moves_of_any_layout_and_rank() {
+    let list = |t: &Tensor| t.to_vec::<i64>().unwrap();
+    let m = Tensor::from([[1i64, 2, 3], [4, 5, 6]]);
+    let t = m.t();
+    let cube = m.view([1i64, 1, 1, 2, 3]);
+    let padded = cube.constant_pad_nd([1i64, 0, 0, 1, 1, 0, 1, 0, 1, 0], 9);
+    assert_eq!(padded.sizes_i64().unwrap(), [2, 2, 2, 3, 4]);
+    let mut expected = vec![9i64; 7 * 12];
+    expected.extend([9, 1, 2, 3, 9, 4, 5, 6, 9, 9, 9, 9]);
+    assert_eq!(list(&padded), expected);
+    assert_eq!(list(&cube.flip([0i64, 1, 2, 3, 4])), [6, 5, 4, 3, 2, 1]);
+    assert_eq!(list(&cube.roll([1i64, 1, 1, 3, -1], [0i64, 1, 2, 3, 4])), [5, 6, 4, 2, 3, 1]);
+    assert_eq!(list(&t.roll([1i64], Vec::<i64>::new())), [6, 1, 4, 2, 5, 3]);
+    assert_eq!(list(&m.roll([1i64, 4], [1i64, 1])), [2, 3, 1, 5, 6, 4]);
+    assert_eq!(list(&m.roll([i64::MIN, i64::MAX], [0i64, 1])), [3, 1, 2, 6, 4, 5]);
+    assert_eq!(list(&t.repeat([2i64, 1, 1])), [1, 4, 2, 5, 3, 6, 1, 4, 2, 5, 3, 6]);
+    assert_eq!(list(&t.repeat([0i64, 2])), Vec::<i64>::new());
+    assert_eq!(list(&t.take(&Tensor::from([1i64, -1, 2]))), [4, 6, 2]);
+    for k in [i64::MIN, i64::MAX] {
+        let (all, none) = ([1, 2, 3, 4, 5, 6], [0; 6]);
+        assert_eq!(list(&m.tril(k)), if k > 0 { all } else { none });
+        assert_eq!(list(&m.triu(k)), if k > 0 { none } else { all });
+    }
+    let one = Tensor::scalar(7i64);
+    assert_eq!(list(&one.index_select(0, &Tensor::from([0i64, 0]))), [7]);
+    let e = one.index_select(0, &Tensor::from([0i64, 1])).ok().expect_err("is outside");
+    assert!(e.to_string().contains("index 1 is out of bounds for dimension 0 with size 1"), "{e}");
+    let e = t.gather(0, &Tensor::from([[0i64, 3]])).ok().expect_err("is outside");
+    assert!(e.to_string().contains("index 3 is out of bounds for dimension 0 with size 3"), "{e}");
+}
+
 /// `N`, `C` and `HxW` say how the elements are grouped, whatever the sizes.
 #[test]
 fn groups_of_channels_that_the_sizes_do_not_show() {

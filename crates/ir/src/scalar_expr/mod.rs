@@ -28,6 +28,7 @@ mod build;
 mod environment;
 mod eval;
 mod functions;
+mod moves;
 mod ops;
 mod read;
 #[cfg(test)]

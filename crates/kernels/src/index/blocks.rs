@@ -166,48 +166,17 @@ fn put<T: Element, C: Combine<T>>(blocks: &Blocks, out: &mut ViewMut<'_>, values
     }
 }
 
-/// Selects the elements at `indices` along dimension `dim`. `indices` has rank 1; rank 0 counts as
-/// one index.
-pub fn index_select(
+/// Selects the slices of `input` at `indices`, of any shape, along dimension `dim`. The dimensions of
+/// the indices replace it.
+pub(crate) fn select(
     input: &View<'_>,
     dim: usize,
     indices: &View<'_>,
     out: &mut ViewMut<'_>,
 ) -> Result<()> {
-    const KERNEL: &str = "index_select";
+    const KERNEL: &str = "select";
     check_dim(KERNEL, dim, input.rank())?;
-    let indices = match indices.rank() {
-        0 => indices.expand(&[1])?,
-        1 => indices.clone(),
-        found => {
-            return Err(KernelError::Count {
-                kernel: KERNEL,
-                what: "dimensions of the index",
-                expected: 1,
-                found,
-            });
-        }
-    };
-    if input.rank() == 0 {
-        // An input of rank 0 has one element, which any number of indices may select.
-        checked(KERNEL, &indices, 1, 0, Negative::Fails)?;
-        return crate::copy::copy(input, out);
-    }
     let mut all: Vec<Option<View<'_>>> = vec![None; dim];
-    all.push(Some(indices));
+    all.push(Some(indices.clone()));
     blocks(KERNEL, input, &all, Negative::Fails, out)
-}
-
-/// Selects the rows of `weight` (rank 2) at `indices` (any shape).
-pub fn embedding(weight: &View<'_>, indices: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
-    const KERNEL: &str = "embedding";
-    if weight.rank() != 2 {
-        return Err(KernelError::Count {
-            kernel: KERNEL,
-            what: "dimensions of the weight",
-            expected: 2,
-            found: weight.rank(),
-        });
-    }
-    blocks(KERNEL, weight, &[Some(indices.clone())], Negative::Fails, out)
 }

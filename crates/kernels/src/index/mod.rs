@@ -8,7 +8,8 @@ mod points;
 #[cfg(test)]
 mod tests;
 
-pub use blocks::{embedding, index, index_put, index_select};
+pub(crate) use blocks::select;
+pub use blocks::{index, index_put};
 pub use mask::{count_nonzero, masked_scatter, masked_select, nonzero};
 pub use points::{ScatterOp, Source, gather, scatter};
 

@@ -15,7 +15,7 @@ fn selects_rows_and_columns() {
     let x = ramp(12);
     let v = v2(&x, 3, 4);
     let mut out = vec![0f32; 8];
-    index_select(
+    select(
         &v,
         0,
         &View::from_slice(&[2i64, 0]),
@@ -24,7 +24,7 @@ fn selects_rows_and_columns() {
     .unwrap();
     assert_eq!(out, [8., 9., 10., 11., 0., 1., 2., 3.]);
     let mut out = vec![0f32; 6];
-    index_select(
+    select(
         &v,
         1,
         &View::from_slice(&[3i32, 0]),
@@ -33,23 +33,25 @@ fn selects_rows_and_columns() {
     .unwrap();
     assert_eq!(out, [3., 0., 7., 4., 11., 8.]);
     for bad in [3i64, -1] {
-        let r = index_select(
+        let r = select(
             &v,
             0,
             &View::from_slice(&[bad]),
             &mut ViewMut::from_slice_sized(&mut out[..4], &[1, 4]).unwrap(),
         );
         assert_eq!(r, Err(KernelError::IndexOutOfRange { index: bad, size: 3, dim: 0 }));
-        let r = embedding(
+        let r = select(
             &v,
+            0,
             &View::from_slice(&[bad]),
             &mut ViewMut::from_slice_sized(&mut out[..4], &[1, 4]).unwrap(),
         );
         assert_eq!(r, Err(KernelError::IndexOutOfRange { index: bad, size: 3, dim: 0 }));
     }
     let mut e = vec![0f32; 8];
-    embedding(
+    select(
         &v,
+        0,
         &v2(&[1i64, 1], 2, 1),
         &mut ViewMut::from_slice_sized(&mut e, &[2, 1, 4]).unwrap(),
     )

@@ -23,6 +23,7 @@ mod functions;
 mod in_place;
 mod launch;
 mod lines;
+mod moves;
 mod plan;
 mod rows;
 mod scatter;
@@ -42,6 +43,7 @@ use crate::isa::Isa;
 use crate::view::{View, ViewMut};
 use maquette_ir::Scalar;
 use maquette_ir::loops::{Axes, Index, LaunchScalar, LoopNest};
+use maquette_ir::scalar_expr::ScalarExpr;
 use maquette_ir::sym::{Expr, SymbolId};
 use plan::Plans;
 use smallvec::SmallVec;
@@ -58,6 +60,8 @@ pub struct LoopKernel {
     symbols: SmallVec<[SymbolId; 4]>,
     plans: Plans,
     special: Option<(&'static str, Arc<dyn Special>)>,
+    /// The expressions of stages that only move elements, on their bits.
+    moved: Arc<[Option<ScalarExpr>]>,
 }
 
 impl LoopKernel {
@@ -65,7 +69,9 @@ impl LoopKernel {
     pub fn new(nest: LoopNest) -> LoopKernel {
         let outer = schedule::outer_axes(&nest);
         let (symbols, special) = (symbols(&nest), special::find(&nest));
-        LoopKernel { nest: Arc::new(nest), outer, symbols, plans: Plans::default(), special }
+        let moved = moves::exprs(&nest).into();
+        let (nest, plans) = (Arc::new(nest), Plans::default());
+        LoopKernel { nest, outer, symbols, plans, special, moved }
     }
 
     /// The name of the hand-tuned executor that runs the nest; `None` if the generic one does.
@@ -128,7 +134,7 @@ impl LoopKernel {
         results: &[ViewMut<'_>],
     ) -> Result<Arc<LaunchPlan>> {
         self.plans.find(&self.symbols, symbols, operands, results, || {
-            LaunchPlan::new(&self.nest, &self.outer, symbols, operands, results)
+            LaunchPlan::new(&self.nest, &self.outer, &self.moved, symbols, operands, results)
         })
     }
 }

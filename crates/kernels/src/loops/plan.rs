@@ -2,6 +2,7 @@
 
 use super::KERNEL;
 use super::launch::{Launch, Layout, Symbols, count};
+use super::moves;
 use super::schedule::Panels;
 use super::stage::{Planner, StagePlan, Stop};
 use crate::error::{KernelError, Result};
@@ -12,6 +13,7 @@ use crate::thread_pool;
 use crate::view::{Ptr, View, ViewMut};
 use maquette_ir::Scalar;
 use maquette_ir::loops::{Axes, LaunchScalar, LoopNest};
+use maquette_ir::scalar_expr::ScalarExpr;
 use maquette_ir::sym::SymbolId;
 use smallvec::SmallVec;
 use std::fmt;
@@ -30,6 +32,8 @@ pub struct LaunchPlan {
     /// The launch scalars, and which of them a launch gives.
     scalars: SmallVec<[Scalar; 4]>,
     given: SmallVec<[usize; 2]>,
+    /// Whether the numbers of a launch are taken as [bits](moves).
+    moves_bits: bool,
     /// The bytes of scratch memory of a task.
     bytes: usize,
     /// The panels that a task takes at least.
@@ -55,13 +59,14 @@ impl LaunchPlan {
     pub(super) fn new(
         nest: &Arc<LoopNest>,
         outer: &Axes,
+        moved: &[Option<ScalarExpr>],
         symbols: Symbols<'_>,
         operands: &[View<'_>],
         results: &[ViewMut<'_>],
     ) -> Result<LaunchPlan> {
         let launch = Launch::new(nest, symbols, operands, results)?;
         let panels = Panels::new(&launch, outer);
-        let mut planner = Planner::new(&launch, &panels);
+        let mut planner = Planner::new(&launch, &panels, moved);
         planner.plan()?;
         let (stages, bytes) = (planner.stages, planner.bytes);
         let scalars = nest.scalars().iter().enumerate();
@@ -71,6 +76,7 @@ impl LaunchPlan {
             layouts: launch.operands.iter().chain(&launch.results).cloned().collect(),
             scalars: launch.scalars()?,
             given: scalars.filter(|(_, s)| is_given(s)).map(|(i, _)| i).collect(),
+            moves_bits: moves::takes_bits(moved),
             grain: panels.grain(&launch),
             extents: launch.extents,
             panels,
@@ -139,7 +145,10 @@ impl LaunchPlan {
         count("numbers", self.given.len(), numbers.len())?;
         let mut scalars = self.scalars.clone();
         for (&at, &number) in self.given.iter().zip(numbers) {
-            scalars[at] = number;
+            scalars[at] = match self.moves_bits {
+                true => moves::number(self.nest.scalars()[at], number),
+                false => number,
+            };
         }
         let addresses: SmallVec<[Ptr<u8>; 8]> = addresses.iter().map(|a| Ptr(*a)).collect();
         let run = Run { plan: self, isa, scalars: &scalars, addresses: &addresses };

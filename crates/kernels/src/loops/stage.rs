@@ -13,6 +13,7 @@ use crate::pointwise::frame::Failure;
 use crate::view::{Dims, Ptr, View, ViewMut, contiguous, numel};
 use maquette_ir::DType;
 use maquette_ir::loops::{Axes, AxisId, Load, Source, Stage, StageId, StageKind, StageOutput};
+use maquette_ir::scalar_expr::ScalarExpr;
 use smallvec::{SmallVec, smallvec};
 
 /// The plan of a stage.
@@ -50,14 +51,20 @@ struct ResultCopy {
 pub(super) struct Planner<'a> {
     pub launch: &'a Launch<'a>,
     pub panels: &'a Panels,
+    /// What the expressions of stages are replaced by: the same on bits.
+    moved: &'a [Option<ScalarExpr>],
     pub stages: Vec<StagePlan>,
     /// The bytes of scratch memory that a task needs.
     pub bytes: usize,
 }
 
 impl<'a> Planner<'a> {
-    pub fn new(launch: &'a Launch<'a>, panels: &'a Panels) -> Planner<'a> {
-        Planner { launch, panels, stages: Vec::new(), bytes: 0 }
+    pub fn new(
+        launch: &'a Launch<'a>,
+        panels: &'a Panels,
+        moved: &'a [Option<ScalarExpr>],
+    ) -> Planner<'a> {
+        Planner { launch, panels, moved, stages: Vec::new(), bytes: 0 }
     }
 
     /// Plans all stages.
@@ -119,7 +126,9 @@ impl<'a> Planner<'a> {
                 // The values are the outputs, and written in place.
                 let places = outputs.iter().map(|o| o.access.clone()).collect();
                 let to = Destination::Outputs(places);
-                smallvec![Values::new(self, stage, &stage.expr, axes, to)?]
+                let moved = self.moved.get(id.index()).and_then(Option::as_ref);
+                let expr = moved.unwrap_or(&stage.expr);
+                smallvec![Values::new(self, stage, expr, axes, to)?]
             }
             StageKind::Contract { along } => contract::factors(self, stage, along)?,
             StageKind::Scatter { into: source, .. } => {

@@ -16,6 +16,7 @@ use crate::tensor::meta::Dims;
 use crate::tensor::shape::{require_equal, require_same};
 use crate::tensor::{Tensor, dims_text};
 use maquette_ir::DType;
+use maquette_ir::loops::named;
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::{TypingError, broadcast};
 use maquette_kernels as kernels;
@@ -297,12 +298,9 @@ table! {
                 class: Class::Gather,
                 strides: Strides::RowMajor,
                 metas: |_, a| rows_metas(a),
-                how: How::Host(|a, out| {
-                    Ok(kernels::embedding(
-                        &input(a[0].tensor()?)?,
-                        &input(a[1].tensor()?)?,
-                        &mut output(&out[0])?,
-                    )?)
+                how: How::Loops(|cx| {
+                    let (weight, indices) = (cx.input(0)?, cx.input(1)?);
+                    Ok(smallvec![named::select(&mut cx.nest, &weight, 0, &indices)?.into()])
                 }),
             }),
     }

@@ -3,14 +3,15 @@
 use super::dims::{
     done, format_strides, fresh, is_channels_last, is_channels_last_contiguous, is_contiguous,
 };
+use super::loops::{NestCx, NestResults, ViewOperand};
 use super::lowering::{Class, Compute, How, Lowering, Metas, Pointwise, Strides, Types};
 use super::{reshape, table};
-use crate::dispatch::cpu_exec;
 use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
 use crate::tensor::Tensor;
 use crate::tensor::meta::Meta;
+use maquette_ir::loops::named::{self, Input};
 use maquette_ir::{DType, Device, Layout, MemoryFormat};
 use smallvec::smallvec;
 
@@ -19,13 +20,25 @@ pub(crate) const fn copying(metas: fn(&FakeCtx, &[Value]) -> Result<Metas>) -> L
         class: Class::Copy,
         strides: Strides::FromOperands,
         metas,
-        how: How::Host(|a, out| copy_all(a[0].tensor()?, &out[0])),
+        how: COPY,
     })
 }
 
-/// Copies the elements, unless the destination is on the `meta` device and has no data.
-fn copy_all(from: &Tensor, to: &Tensor) -> Result<()> {
-    if to.is_fake() { Ok(()) } else { cpu_exec::copy(from, to) }
+/// The elements of argument 0, cast to the dtype of the result.
+pub(super) const COPY: How = How::Loops(|cx| {
+    let x = cx.input(0)?;
+    copied(cx, &x)
+});
+
+/// The elements of the tensor that `view` gives, cast to the dtype of the result.
+pub(super) fn copy_of(cx: &mut NestCx<'_>, view: ViewOperand) -> Result<NestResults> {
+    let x = cx.view(view)?;
+    copied(cx, &x)
+}
+
+fn copied(cx: &mut NestCx<'_>, x: &Input) -> Result<NestResults> {
+    let out = cx.result_dtype(0);
+    Ok(smallvec![named::copy(&mut cx.nest, x, out)?.into()])
 }
 
 /// `_unsafe_view`: a copy with other sizes, for which a view must exist.
@@ -37,9 +50,11 @@ pub(crate) const fn unsafe_view() -> Lowering {
             let x = a[0].tensor()?;
             Ok(smallvec![fresh(x, reshape::view(x.meta(), a[1].ints()?)?.sizes, x.dtype())])
         },
-        how: How::Host(|a, out| {
-            let x = a[0].tensor()?;
-            cpu_exec::copy(&x.view_of(reshape::view(x.meta(), a[1].ints()?)?)?, &out[0])
+        how: How::Loops(|cx| {
+            copy_of(cx, |a| {
+                let x = a[0].tensor()?;
+                x.view_of(reshape::view(x.meta(), a[1].ints()?)?)
+            })
         }),
     })
 }

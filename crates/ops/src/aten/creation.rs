@@ -1,14 +1,17 @@
 //! Tensor factories: `empty`, `zeros`, `full`, `eye` and their `new_` and `_like` variants.
 
+use super::copies::COPY;
 use super::dims::format_strides;
+use super::loops::{NestCx, NestResults};
 use super::lowering::{self, Compute, How, Lowering, Metas, Strides};
 use super::number::{filling, require_argument_fits};
 use super::table;
-use crate::dispatch::cpu_exec;
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
+use crate::tensor::dims_text;
 use crate::tensor::meta::{Dims, Meta};
-use crate::tensor::{Tensor, dims_text};
+use maquette_ir::loops::named::{self, Number};
+use maquette_ir::scalar_expr::CmpOp;
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::contiguous_strides;
 use maquette_ir::{DType, Device, Layout, MemoryFormat, Scalar};
@@ -17,26 +20,31 @@ use smallvec::smallvec;
 /// The default float dtype.
 pub(super) const DEFAULT: DType = DType::F32;
 
-/// A factory: `metas` gives the metadata, and `run` fills tensors that start as zeros.
+/// A factory.
 pub(super) const fn filled(
     metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>,
-    run: fn(&[Value], &[Tensor]) -> Result<()>,
+    how: How,
 ) -> Lowering {
     Lowering::Compute(Compute {
         class: lowering::Class::Fill,
         strides: Strides::RowMajor,
         metas,
-        how: How::Host(run),
+        how,
     })
 }
 
-fn nothing(_: &[Value], _: &[Tensor]) -> Result<()> {
-    Ok(())
+/// Every element is the number.
+fn all(cx: &mut NestCx<'_>, value: Number) -> Result<NestResults> {
+    let (over, dtype) = (cx.result_axes(0), cx.result_dtype(0));
+    Ok(smallvec![named::fill(&mut cx.nest, &over, value, dtype)?.into()])
 }
 
-fn all(outs: &[Tensor], value: impl Into<Scalar>) -> Result<()> {
-    let value = value.into();
-    outs.iter().try_for_each(|t| cpu_exec::fill(t, value))
+const ONES: How = How::Loops(|cx| all(cx, Number::Constant(Scalar::Int(1))));
+
+/// Every element is the number in argument `arg`.
+fn all_of(cx: &mut NestCx<'_>, arg: usize) -> Result<NestResults> {
+    let value = cx.number(arg, cx.result_dtype(0))?;
+    all(cx, Number::Launch(value))
 }
 
 /// The metadata of a fresh tensor. The options `dtype`, `layout` and `device` start at argument
@@ -139,16 +147,16 @@ fn permuted(args: &[Value]) -> Result<Metas> {
     Ok(smallvec![meta])
 }
 
-fn eye(outs: &[Tensor]) -> Result<()> {
-    let out = &outs[0];
-    cpu_exec::fill(out, 0)?;
-    let c = out.meta().concrete().ok_or_else(|| Error::value("the sizes are symbolic"))?;
-    let n = c.sizes[0].min(c.sizes[1]);
-    let diagonal = out.view_of(
-        out.meta().with_dims(smallvec![n.into()], smallvec![(c.strides[0] + c.strides[1]).into()]),
-    )?;
-    cpu_exec::fill(&diagonal, 1)
-}
+/// The identity matrix.
+const EYE: How = How::Loops(|cx| {
+    let (over, dtype) = (cx.result_axes(0), cx.result_dtype(0));
+    let eye = cx.nest.map(&over, |s| {
+        let (row, column) = (s.coord(over[0]), s.coord(over[1]));
+        let is_diagonal = s.expr.compare(CmpOp::Eq, row, column)?;
+        Ok(s.expr.cast(is_diagonal, dtype)?)
+    })?;
+    Ok(smallvec![eye.into()])
+});
 
 macro_rules! options {
     ($head:literal $($more:literal)?) => {
@@ -178,22 +186,23 @@ table! {
                         .map(|m| Ok(Meta { strides: format_strides(format, &m.sizes, &m)?, ..m }))
                         .collect()
                 },
-                nothing,
+                How::Nothing,
             ),
         General options!("empty_strided(SymInt[] size, SymInt[] stride") =>
             filled(
                 |_, a| strided(&a[0], &a[1], factory(a[0].ints()?, a, 2, DEFAULT, Device::Cpu)?),
-                nothing,
+                How::Nothing,
             ),
         General options!("empty_permuted(SymInt[] size, int[] physical_layout") =>
-            filled(|_, a| permuted(a), nothing),
-        General options!("zeros(SymInt[] size") => filled(|_, a| sized(a, 1, DEFAULT), nothing),
+            filled(|_, a| permuted(a), How::Nothing),
+        General options!("zeros(SymInt[] size") =>
+            filled(|_, a| sized(a, 1, DEFAULT), How::Zeros),
         General options!("ones(SymInt[] size") =>
-            filled(|_, a| sized(a, 1, DEFAULT), |_, o| all(o, 1)),
+            filled(|_, a| sized(a, 1, DEFAULT), ONES),
         General options!("full(SymInt[] size, Scalar fill_value") =>
             filled(
                 |_, a| filled_with(sized(a, 2, a[1].scalar()?.dtype())?, "fill_value", &a[1], own),
-                |a, o| all(o, a[1].scalar()?),
+                How::Loops(|cx| all_of(cx, 1)),
             ),
         General options!("scalar_tensor(Scalar s") =>
             filled(
@@ -205,28 +214,29 @@ table! {
                         filling,
                     )
                 },
-                |a, o| all(o, a[0].scalar()?),
+                How::Loops(|cx| all_of(cx, 0)),
             ),
-        General options!(like "empty_like(Tensor self") => filled(|_, a| like(a, 1), nothing),
+        General options!(like "empty_like(Tensor self") =>
+            filled(|_, a| like(a, 1), How::Nothing),
         IgnoresContents options!(like "zeros_like(Tensor self") =>
-            filled(|_, a| like(a, 1), nothing),
+            filled(|_, a| like(a, 1), How::Zeros),
         IgnoresContents options!(like "ones_like(Tensor self") =>
-            filled(|_, a| like(a, 1), |_, o| all(o, 1)),
+            filled(|_, a| like(a, 1), ONES),
         IgnoresContents options!(like "full_like(Tensor self, Scalar fill_value") =>
             filled(
                 |_, a| filled_with(like(a, 2)?, "fill_value", &a[1], filling),
-                |a, o| all(o, a[1].scalar()?),
+                How::Loops(|cx| all_of(cx, 1)),
             ),
         General options!("new_empty(Tensor self, SymInt[] size") =>
-            filled(|_, a| new(a, 2), nothing),
+            filled(|_, a| new(a, 2), How::Nothing),
         General options!("new_zeros(Tensor self, SymInt[] size") =>
-            filled(|_, a| new(a, 2), nothing),
+            filled(|_, a| new(a, 2), How::Zeros),
         General options!("new_ones(Tensor self, SymInt[] size") =>
-            filled(|_, a| new(a, 2), |_, o| all(o, 1)),
+            filled(|_, a| new(a, 2), ONES),
         General options!("new_full(Tensor self, SymInt[] size, Scalar fill_value") =>
             filled(
                 |_, a| filled_with(new(a, 3)?, "fill_value", &a[2], own),
-                |a, o| all(o, a[2].scalar()?),
+                How::Loops(|cx| all_of(cx, 2)),
             ),
         General options!("new_empty_strided(Tensor self, SymInt[] size, SymInt[] stride") =>
             filled(
@@ -234,7 +244,7 @@ table! {
                     let t = a[0].tensor()?;
                     strided(&a[1], &a[2], factory(a[1].ints()?, a, 3, t.dtype(), t.device())?)
                 },
-                nothing,
+                How::Nothing,
             ),
         General options!("eye(SymInt n") =>
             filled(
@@ -242,14 +252,14 @@ table! {
                     let n = a[0].int()?;
                     Ok(smallvec![factory(&[n, n], a, 1, DEFAULT, Device::Cpu)?])
                 },
-                |_, o| eye(o),
+                EYE,
             ),
         General options!("eye.m(SymInt n, SymInt m") =>
             filled(
                 |_, a| {
                     Ok(smallvec![factory(&[a[0].int()?, a[1].int()?], a, 2, DEFAULT, Device::Cpu)?])
                 },
-                |_, o| eye(o),
+                EYE,
             ),
         General "aten::lift_fresh(Tensor(a) self) -> Tensor(a)" =>
             Lowering::View(|_, a| Ok(smallvec![a[0].tensor()?.meta().clone()])),
@@ -258,7 +268,7 @@ table! {
                 class: lowering::Class::Copy,
                 strides: Strides::FromOperands,
                 metas: |_, a| like(a, 1),
-                how: How::Host(|a, o| cpu_exec::copy(a[0].tensor()?, &o[0])),
+                how: COPY,
             }),
     }
 }

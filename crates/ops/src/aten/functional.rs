@@ -2,6 +2,7 @@
 //! `ir::distinct`. Offsets, sizes and strides count the elements of a value in row-major order,
 //! independent of the layout of the value in memory.
 
+use super::copies::{COPY, copy_of};
 use super::dims::{fresh, require};
 use super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::table;
@@ -29,10 +30,10 @@ fn part(base: &Tensor, at: &[Value]) -> Result<Tensor> {
     base.view_of(meta)
 }
 
-fn view(args: &[Value], out: &[Tensor]) -> Result<()> {
+fn viewed(args: &[Value]) -> Result<Tensor> {
     let base = args[0].tensor()?;
     let rows = if base.meta().is_row_major() { base.clone() } else { cpu_exec::contiguous(base)? };
-    cpu_exec::copy(&part(&rows, &args[1..])?, &out[0])
+    part(&rows, &args[1..])
 }
 
 fn scatter(args: &[Value], out: &[Tensor]) -> Result<()> {
@@ -122,14 +123,14 @@ table! {
                 class: Class::Copy,
                 strides: Strides::FromOperands,
                 metas: |_, a| view_metas(a),
-                how: How::Host(view),
+                how: How::Loops(|cx| copy_of(cx, viewed)),
             }),
         General schemas::STRIDED =>
             Lowering::Compute(Compute {
                 class: Class::Copy,
                 strides: Strides::FromOperands,
                 metas: |_, a| strided_metas(a),
-                how: How::Host(|a, out| cpu_exec::copy(a[0].tensor()?, &out[0])),
+                how: COPY,
             }),
         General schemas::DISJOINT =>
             Lowering::Dynamic {

@@ -94,8 +94,7 @@ pub(crate) fn fill(out: &Tensor, value: Scalar) -> Result<()> {
     Ok(maquette_kernels::fill(&mut cpu_exec::output(out)?, value)?)
 }
 
-/// `out[i, j, …] = x[tables[0][i], tables[1][j], …]`. Flips, rolls, repetitions and
-/// nearest-neighbour resampling have this form.
+/// `out[i, j, …] = x[tables[0][i], tables[1][j], …]`, as in nearest-neighbour resampling.
 pub(crate) fn separable(x: &Tensor, out: &Tensor, tables: &[Vec<usize>]) -> Result<()> {
     typed!(x.dtype(), T => {
         let x = x.read::<T>()?;

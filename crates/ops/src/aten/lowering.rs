@@ -75,7 +75,7 @@ impl Lowering {
         match self {
             Lowering::Pointwise(_) | Lowering::View(_) => "data".to_owned(),
             Lowering::Compute(c) => match c.how {
-                How::Loops(_) => "data".to_owned(),
+                How::Loops(_) | How::Zeros | How::Nothing => "data".to_owned(),
                 How::Host(_) => format!("call: {}", c.class.reason_for_call()),
             },
             Lowering::InPlace(name) => Op::find(name)
@@ -226,6 +226,10 @@ pub struct Compute {
 pub enum How {
     /// By the loop nest that the function builds.
     Loops(BuildNest),
+    /// By nothing: every element is zero, as fresh memory is.
+    Zeros,
+    /// By nothing: the elements have no defined value. They are zero.
+    Nothing,
     /// By a function that fills freshly allocated outputs.
     Host(fn(&[Value], &[Tensor]) -> Result<()>),
 }
@@ -235,19 +239,24 @@ impl Compute {
     pub(crate) fn run(&self, def: &OpDef, args: &[Value], outs: &[Tensor]) -> Result<()> {
         match self.how {
             How::Loops(build) => super::loops::run(def, build, args, outs),
+            How::Zeros | How::Nothing => Ok(()),
             How::Host(run) => run(args, outs),
         }
     }
 
     /// Whether outputs may have any strides.
     pub(crate) const fn supports_strided_output(&self) -> bool {
-        matches!(self.how, How::Loops(_)) || self.class.supports_strided_output()
+        !matches!(self.how, How::Host(_)) || self.class.supports_strided_output()
     }
 
     /// Whether every element of the outputs is written for all operands. If so, the executor does
     /// not zero fresh outputs.
     pub(crate) const fn overwrites_output(&self) -> bool {
-        matches!(self.how, How::Loops(_)) || self.class.overwrites_output()
+        match self.how {
+            How::Loops(_) => true,
+            How::Zeros | How::Nothing => false,
+            How::Host(_) => self.class.overwrites_output(),
+        }
     }
 }
 

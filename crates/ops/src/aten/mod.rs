@@ -50,6 +50,7 @@ mod rnn;
 mod role;
 mod scan;
 mod scatter;
+mod shift;
 mod slices;
 mod slicing;
 mod softmax;
@@ -152,6 +153,7 @@ pub(crate) fn tables() -> impl Iterator<Item = &'static [OpDef]> {
         rnn::TABLE,
         scan::TABLE,
         scatter::TABLE,
+        shift::TABLE,
         slices::TABLE,
         softmax::TABLE,
         sort::TABLE,

@@ -1,17 +1,18 @@
 //! Evenly spaced numbers: `arange`, `linspace`, `logspace`.
 
 use super::creation::{DEFAULT, factory, filled, options};
-use super::host::{self, typed};
-use super::lowering::{Lowering, Metas};
+use super::loops::{NestCx, NestResults};
+use super::lowering::{How, Lowering, Metas};
 use super::number::require_fits;
 use super::table;
 use crate::dispatch::cpu_exec;
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
-use crate::tensor::Tensor;
-use maquette_ir::sym::SymInt;
+use maquette_ir::loops::named::{Input, Number};
+use maquette_ir::loops::{Index, IndexMap, LoopError, StageBuilder};
+use maquette_ir::scalar_expr::{BinaryOp, CmpOp, Reg};
+use maquette_ir::sym::{Expr, SymInt};
 use maquette_ir::{DType, Device, Scalar};
-use maquette_kernels::{Class, Element as _};
 use smallvec::smallvec;
 
 /// An argument as a number. A 0-d tensor stands for its element.
@@ -94,9 +95,26 @@ fn steps_between(start: Scalar, end: Scalar, step: Scalar) -> Result<i64> {
     })
 }
 
-fn arange(args: &[Value], outs: &[Tensor], count: usize) -> Result<()> {
-    let (start, _, step) = bounds(args, count);
-    Ok(maquette_kernels::arange(&mut cpu_exec::output(&outs[0])?, start.scalar()?, step.scalar()?)?)
+/// `start + i * step`: in `i64` for integers, else in `f64`. `count` is that of [`bounds`].
+fn arange(cx: &mut NestCx<'_>, count: usize) -> Result<NestResults> {
+    let (over, out) = (cx.result_axes(0), cx.result_dtype(0));
+    let wide = if out.is_int() { DType::I64 } else { DType::F64 };
+    let start = match count {
+        1 => Number::Constant(Scalar::Int(0)),
+        _ => Number::Launch(cx.number(0, wide)?),
+    };
+    let step = match count {
+        3 => Number::Launch(cx.number(2, wide)?),
+        _ => Number::Constant(Scalar::Int(1)),
+    };
+    let range = cx.nest.map(&over, |s| {
+        let (start, step, i) = (s.number(start, wide)?, s.number(step, wide)?, s.coord(over[0]));
+        let i = s.expr.cast(i, wide)?;
+        let distance = s.expr.binary(BinaryOp::Mul, step, i)?;
+        let value = s.expr.binary(BinaryOp::Add, start, distance)?;
+        Ok(s.expr.cast(value, out)?)
+    })?;
+    Ok(smallvec![range.into()])
 }
 
 fn spaced_meta(args: &[Value], at: usize) -> Result<Metas> {
@@ -104,63 +122,116 @@ fn spaced_meta(args: &[Value], at: usize) -> Result<Metas> {
     if n.as_i64().is_some_and(|n| n < 0) {
         return Err(Error::value(format!("`steps` must not be negative, found {n}")));
     }
-    Ok(smallvec![factory(&[n], args, at, DEFAULT, Device::Cpu)?])
+    let meta = factory(&[n], args, at, DEFAULT, Device::Cpu)?;
+    // With one step only `start` is used, and with none neither end.
+    let used = usize::try_from(n.as_i64().unwrap_or(0)).unwrap_or(0);
+    for (name, end) in [("start", &args[0]), ("end", &args[1])].into_iter().take(used) {
+        if !matches!(end, Value::Tensor(t) if t.is_fake()) {
+            require_fits(name, number(end)?, meta.dtype)?;
+        }
+    }
+    Ok(smallvec![meta])
 }
 
-/// Fills the output with evenly spaced numbers, mapped by `map`. Numbers are counted from the
-/// nearer end, so that both ends are exact, as in PyTorch.
-fn spaced(args: &[Value], outs: &[Tensor], map: impl Fn(f64) -> f64) -> Result<()> {
-    let (start, end, n) = (number(&args[0])?, number(&args[1])?, args[2].int_i64()?);
-    let out = &outs[0];
-    // With one step only `start` is used, and with none neither end.
-    for (name, x) in
-        [("start", start), ("end", end)].into_iter().take(usize::try_from(n).unwrap_or(0))
-    {
-        require_fits(name, x, out.dtype())?;
+/// An end of [`spaced`]: rounded to the result's dtype, as in PyTorch, then an `f64`.
+enum End {
+    Number(Number),
+    Element(Input),
+}
+
+impl End {
+    /// The end in argument `arg`, a number or a tensor of one element.
+    fn of(cx: &mut NestCx<'_>, arg: usize, rounded: DType) -> Result<End> {
+        Ok(match cx.args()[arg] {
+            Value::Tensor(_) => End::Element(cx.input(arg)?),
+            _ => End::Number(Number::Launch(cx.number(arg, rounded)?)),
+        })
     }
-    let whole = out.dtype().is_int();
-    // PyTorch rounds the ends to the result's dtype first.
-    let end_of = |s: Scalar| match out.dtype() {
-        _ if whole => s.to_i64() as f64,
-        DType::BF16 => half::bf16::from_f64(s.to_f64()).to_f64(),
-        DType::F16 => half::f16::from_f64(s.to_f64()).to_f64(),
-        _ => s.to_f64(),
+
+    fn value(&self, s: &mut StageBuilder<'_>, rounded: DType) -> Result<Reg, LoopError> {
+        let end = match self {
+            End::Number(end) => s.number(*end, rounded)?,
+            End::Element(x) => {
+                let at: IndexMap = x.axes.iter().map(|_| Index::from(Expr::Int(0))).collect();
+                let element = s.load(x.id, at)?;
+                s.expr.cast(element, rounded)?
+            }
+        };
+        Ok(s.expr.cast(end, DType::F64)?)
+    }
+}
+
+/// Evenly spaced numbers; if there is a base, in argument 3, its powers. Numbers are counted from
+/// the nearer end, so that both ends are exact, as in PyTorch.
+fn spaced(cx: &mut NestCx<'_>, has_base: bool) -> Result<NestResults> {
+    let (over, out) = (cx.result_axes(0), cx.result_dtype(0));
+    let rounded = match out {
+        d if d.is_int() => DType::I64,
+        DType::F16 | DType::BF16 => out,
+        _ => DType::F64,
     };
-    let (a, b) = (end_of(start), end_of(end));
-    let step = (b - a) / (n - 1).max(1) as f64;
-    let value = |i: i64| {
-        map(if n == 1 || i < n / 2 { a + step * i as f64 } else { b - step * (n - 1 - i) as f64 })
-    };
-    typed!(out.dtype(), T => host::fill_with::<T>(out, |o| {
-        (0..).zip(o).for_each(|(i, o)| *o = T::store(Class::cast(value(i))));
-    }))
+    let ends = [End::of(cx, 0, rounded)?, End::of(cx, 1, rounded)?];
+    let base = if has_base { Some(cx.number(3, DType::F64)?) } else { None };
+    let extent = cx.nest.nest().extent(over[0]);
+    let count = cx.nest.size(extent);
+    let step = cx.nest.map(&[], |s| {
+        let (start, end) = (ends[0].value(s, rounded)?, ends[1].value(s, rounded)?);
+        let span = s.expr.binary(BinaryOp::Sub, end, start)?;
+        let (n, one) = (s.launch(count)?, s.expr.constant(1, DType::I64));
+        let steps = s.expr.binary(BinaryOp::Sub, n, one)?;
+        let steps = s.expr.binary(BinaryOp::Max, steps, one)?;
+        let steps = s.expr.cast(steps, DType::F64)?;
+        Ok(s.expr.binary(BinaryOp::Div, span, steps)?)
+    })?;
+    let spaced = cx.nest.map(&over, |s| {
+        let (start, end) = (ends[0].value(s, rounded)?, ends[1].value(s, rounded)?);
+        let step = s.load(step, IndexMap::default())?;
+        let (i, n) = (s.coord(over[0]), s.launch(count)?);
+        let (one, two) = (s.expr.constant(1, DType::I64), s.expr.constant(2, DType::I64));
+        let half = s.expr.binary(BinaryOp::FloorDiv, n, two)?;
+        let is_one = s.expr.compare(CmpOp::Eq, n, one)?;
+        let is_before = s.expr.compare(CmpOp::Lt, i, half)?;
+        let is_nearer = s.expr.binary(BinaryOp::Or, is_one, is_before)?;
+        let last = s.expr.binary(BinaryOp::Sub, n, one)?;
+        let left = s.expr.binary(BinaryOp::Sub, last, i)?;
+        let mut from = |end: Reg, op: BinaryOp, count: Reg| -> Result<Reg, LoopError> {
+            let count = s.expr.cast(count, DType::F64)?;
+            let distance = s.expr.binary(BinaryOp::Mul, step, count)?;
+            Ok(s.expr.binary(op, end, distance)?)
+        };
+        let (before, after) = (from(start, BinaryOp::Add, i)?, from(end, BinaryOp::Sub, left)?);
+        let value = s.expr.select(is_nearer, before, after)?;
+        let value = match base {
+            Some(base) => {
+                let base = s.launch(base)?;
+                s.expr.binary(BinaryOp::Pow, base, value)?
+            }
+            None => value,
+        };
+        Ok(s.expr.cast(value, out)?)
+    })?;
+    Ok(smallvec![spaced.into()])
 }
 
 /// `linspace` over any combination of tensor and scalar ends.
 const fn linspace() -> Lowering {
-    filled(|_, a| spaced_meta(a, 3), |a, o| spaced(a, o, |x| x))
+    filled(|_, a| spaced_meta(a, 3), How::Loops(|cx| spaced(cx, false)))
 }
 
 /// `logspace`: the base in argument 3, raised to evenly spaced exponents.
 const fn logspace() -> Lowering {
-    filled(
-        |_, a| spaced_meta(a, 4),
-        |a, o| {
-            let base = a[3].float()?;
-            spaced(a, o, |exponent| base.powf(exponent))
-        },
-    )
+    filled(|_, a| spaced_meta(a, 4), How::Loops(|cx| spaced(cx, true)))
 }
 
 table! {
     /// `arange`, `linspace` and `logspace`.
     pub(super) static TABLE = {
         General options!("arange(Scalar end") =>
-            filled(|_, a| arange_meta(a, 1), |a, o| arange(a, o, 1)),
+            filled(|_, a| arange_meta(a, 1), How::Loops(|cx| arange(cx, 1))),
         General options!("arange.start(Scalar start, Scalar end") =>
-            filled(|_, a| arange_meta(a, 2), |a, o| arange(a, o, 2)),
+            filled(|_, a| arange_meta(a, 2), How::Loops(|cx| arange(cx, 2))),
         General options!("arange.start_step(Scalar start, Scalar end, Scalar step=1") =>
-            filled(|_, a| arange_meta(a, 3), |a, o| arange(a, o, 3)),
+            filled(|_, a| arange_meta(a, 3), How::Loops(|cx| arange(cx, 3))),
         General options!("linspace(Scalar start, Scalar end, int steps") =>
             linspace(),
         General options!("linspace.Tensor_Tensor(Tensor start, Tensor end, int steps") =>

@@ -9,28 +9,27 @@ use super::host::{self, fill_with};
 use super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::norm::compute_dtype;
 use super::number::require_argument_fits;
-use super::table;
+use super::{table, views};
 use crate::dispatch::cpu_exec::{self, input, output};
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
 use crate::tensor::shape::wrap_dim;
 use crate::tensor::{Tensor, dims_text};
+use maquette_ir::loops::named;
 use maquette_ir::scalar_expr::cast_scalar;
 use maquette_ir::{DType, Scalar};
 use maquette_kernels::{self as kernels, ScatterOp, Source};
 use smallvec::smallvec;
 
-pub(super) const fn gather(
-    metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
-    run: fn(&[Value], &[Tensor]) -> Result<()>,
-) -> Lowering {
-    Lowering::Compute(Compute {
-        class: Class::Gather,
-        strides: Strides::RowMajor,
-        metas,
-        how: How::Host(run),
-    })
+pub(super) const fn gather(metas: fn(&FakeCtx, &[Value]) -> Result<Metas>, how: How) -> Lowering {
+    Lowering::Compute(Compute { class: Class::Gather, strides: Strides::RowMajor, metas, how })
+}
+
+/// Argument 0, of which a 0-d tensor has one dimension.
+pub(super) fn at_least_1d(args: &[Value]) -> Result<Tensor> {
+    let x = args[0].tensor()?;
+    if x.dim() > 0 { Ok(x.clone()) } else { x.view_of(views::unsqueeze(x.meta(), 0)?) }
 }
 
 pub(super) const fn scatter(
@@ -268,18 +267,11 @@ table! {
                     check_index(x, a[1].int_i64()?, index, x, "self", false)?;
                     Ok(smallvec![fresh(x, index.sizes().into(), x.dtype())])
                 },
-                |a, out| {
-                    if out[0].numel().as_i64() == Some(0) {
-                        return Ok(());
-                    }
-                    let dim = wrap_dim(a[1].int_i64()?, a[0].tensor()?.dim())?;
-                    Ok(kernels::gather(
-                        &input(a[0].tensor()?)?,
-                        dim,
-                        &input(a[2].tensor()?)?,
-                        &mut output(&out[0])?,
-                    )?)
-                },
+                How::Loops(|cx| {
+                    let (x, index) = (cx.view(at_least_1d)?, cx.input(2)?);
+                    let dim = wrap_dim(cx.int(1)?, x.axes.len())?;
+                    Ok(smallvec![named::gather(&mut cx.nest, &x, dim, &index)?.into()])
+                }),
             ),
         General "aten::scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor" =>
             scatter(|_, a| scatter_meta(a), |a, out| scatter_src(a, &out[0], SET, true)),

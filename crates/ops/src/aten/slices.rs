@@ -4,9 +4,10 @@
 
 use super::dims::{fresh, fresh_like, require_index, require_rank, require_same_dtype};
 use super::host;
-use super::lowering::{Lowering, Metas};
+use super::loops::{NestCx, NestResults};
+use super::lowering::{How, Lowering, Metas};
 use super::number::require_argument_fits;
-use super::scatter::{Combine, SET, Scatter, ScatterSource, along, gather, scatter};
+use super::scatter::{Combine, SET, Scatter, ScatterSource, along, at_least_1d, gather, scatter};
 use super::{table, views};
 use crate::dispatch::cpu_exec::{self, input, output};
 use crate::dispatch::value::Value;
@@ -15,8 +16,9 @@ use crate::tensor::meta::Dims;
 use crate::tensor::shape::{require_equal, wrap_dim};
 use crate::tensor::{Tensor, dims_text};
 use maquette_ir::DType;
+use maquette_ir::loops::{Affine, IndexMap, named};
 use maquette_ir::scalar_expr::{BinaryOp, ExprBuilder};
-use maquette_ir::sym::SymInt;
+use maquette_ir::sym::{Expr, SymInt};
 use maquette_kernels::{self as kernels, ScatterOp};
 use smallvec::smallvec;
 
@@ -93,6 +95,21 @@ fn index_select_meta(args: &[Value]) -> Result<Metas> {
     Ok(smallvec![fresh(x, sizes, x.dtype())])
 }
 
+/// An index without dimensions is one index. A 0-d tensor has one element, which any number of
+/// indices may select.
+fn index_select(cx: &mut NestCx<'_>) -> Result<NestResults> {
+    let is_0d = cx.args()[0].tensor()?.dim() == 0;
+    let x = cx.view(at_least_1d)?;
+    let index = cx.view(|a| at_least_1d(&a[2..]))?;
+    let dim = wrap_dim(cx.int(1)?, x.axes.len())?;
+    let slices = named::select(&mut cx.nest, &x, dim, &index)?;
+    if !is_0d {
+        return Ok(smallvec![slices.into()]);
+    }
+    let at = IndexMap::from(Affine::from(Expr::Int(0)));
+    Ok(smallvec![cx.nest.map(&[], |s| s.load(x.id, at))?.into()])
+}
+
 /// Adds the slices, multiplied by `alpha`.
 fn index_add(args: &[Value], out: &Tensor) -> Result<()> {
     let (source, alpha) = (args[3].tensor()?, args[4].scalar()?);
@@ -150,15 +167,7 @@ table! {
         General "aten::index_select(Tensor self, int dim, Tensor index) -> Tensor" =>
             gather(
                 |_, a| index_select_meta(a),
-                |a, out| {
-                    let dim = wrap_dim(a[1].int_i64()?, a[0].tensor()?.dim())?;
-                    Ok(kernels::index_select(
-                        &input(a[0].tensor()?)?,
-                        dim,
-                        &input(a[2].tensor()?)?,
-                        &mut output(&out[0])?,
-                    )?)
-                },
+                How::Loops(index_select),
             ),
         General "aten::index_add(Tensor self, int dim, Tensor index, Tensor source, *, \
             Scalar alpha=1) -> Tensor" =>

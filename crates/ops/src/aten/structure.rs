@@ -4,6 +4,7 @@
 use super::dims::{done, fresh, require_rank};
 use super::execute::fits_into;
 use super::host;
+use super::loops::{NestCx, NestResults};
 use super::loss::promoted;
 use super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::{split, table, views};
@@ -14,21 +15,15 @@ use crate::fake::FakeCtx;
 use crate::tensor::meta::Dims;
 use crate::tensor::shape::{require_same, wrap_dim};
 use crate::tensor::{Tensor, dims_text};
-use maquette_ir::sym::SymInt;
+use maquette_ir::loops::{Affine, Index, IndexMap};
+use maquette_ir::scalar_expr::{BinaryOp, Bounds, CmpOp};
+use maquette_ir::sym::{Expr, SymInt};
 use maquette_ir::{DType, Device, Scalar};
 use smallvec::smallvec;
 use std::ops::Range;
 
-pub(super) const fn copying(
-    metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
-    run: fn(&[Value], &[Tensor]) -> Result<()>,
-) -> Lowering {
-    Lowering::Compute(Compute {
-        class: Class::Copy,
-        strides: Strides::FromOperands,
-        metas,
-        how: How::Host(run),
-    })
+pub(super) const fn copying(metas: fn(&FakeCtx, &[Value]) -> Result<Metas>, how: How) -> Lowering {
+    Lowering::Compute(Compute { class: Class::Copy, strides: Strides::FromOperands, metas, how })
 }
 
 pub(super) fn tensors<'a>(name: &str, v: &'a Value) -> Result<Vec<&'a Tensor>> {
@@ -93,11 +88,25 @@ fn diag_embed_metas(args: &[Value]) -> Result<Metas> {
     Ok(smallvec![fresh(x, sizes, x.dtype())])
 }
 
-fn diag_embed(args: &[Value], out: &Tensor) -> Result<()> {
-    let (d1, d2) = diagonal_dims(args)?;
-    cpu_exec::fill(out, 0)?;
-    let diagonal = views::diagonal(out.meta(), args[1].int_i64()?, d1 as i64, d2 as i64)?;
-    cpu_exec::copy(args[0].tensor()?, &out.view_of(diagonal)?)
+/// Element `i` of the diagonal is in row `max(i, i - offset)`, so that `i` is the lesser of row and
+/// column. The other elements are zero.
+fn diag_embed(cx: &mut NestCx<'_>) -> Result<NestResults> {
+    let (d1, d2) = cx.by_integers_in(&[2, 3], diagonal_dims)?;
+    let (x, offset) = (cx.input(0)?, cx.number(1, DType::I64)?);
+    let over = cx.result_axes(0);
+    let rest = over.iter().enumerate().filter(|(d, _)| *d != d1 && *d != d2);
+    let at = rest.map(|(_, axis)| Index::from(*axis)).chain([Index::Computed]);
+    let at: IndexMap = at.collect();
+    let diagonals = cx.nest.map(&over, |s| {
+        let (row, column) = (s.coord(over[d1]), s.coord(over[d2]));
+        let distance = s.expr.binary(BinaryOp::Sub, column, row)?;
+        let offset = s.launch(offset)?;
+        let is_diagonal = s.expr.compare(CmpOp::Eq, distance, offset)?;
+        let position = s.expr.binary(BinaryOp::Min, row, column)?;
+        let zero = s.expr.constant(0, x.dtype);
+        s.read(x.id, at, &[position], Bounds::Else(zero), Some(is_diagonal))
+    })?;
+    Ok(smallvec![diagonals.into()])
 }
 
 // ---- blocks
@@ -174,19 +183,26 @@ fn chunk_cat(args: &[Value]) -> Result<Tensor> {
 
 // ---- copies of split parts
 
-/// Copies the parts of argument 0 that `metas` describes as views of it.
-fn parts(
-    args: &[Value],
-    out: &[Tensor],
-    metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
-) -> Result<()> {
-    let op = crate::library::Op::find("aten::alias")?;
-    let x = args[0].tensor()?;
-    for (m, o) in FakeCtx::eager(op, |cx| metas(cx, args))?.into_iter().zip(out) {
-        cpu_exec::copy(&x.view_of(m)?, o)?;
+/// Copies the parts of argument 0 along the dimension in argument 2, one after another.
+fn parts(cx: &mut NestCx<'_>) -> Result<NestResults> {
+    let x = cx.input(0)?;
+    let dim = wrap_dim(cx.int(2)?, x.axes.len())?;
+    let (mut start, mut results) = (Expr::Int(0), NestResults::new());
+    for result in 0..cx.results() {
+        let over = cx.result_axes(result);
+        let at = over.iter().enumerate().map(|(d, axis)| match d == dim {
+            true => Affine { start, ..Affine::from(*axis) },
+            false => Affine::from(*axis),
+        });
+        let at: IndexMap = at.map(Index::from).collect();
+        results.push(cx.nest.map(&over, |s| s.load(x.id, at))?.into());
+        let size = cx.nest.nest().extent(over[dim]);
+        start = cx.nest.symbols_mut().add(start, size).map_err(Error::from)?;
     }
-    Ok(())
+    Ok(results)
 }
+
+const PARTS: How = How::Loops(parts);
 
 fn split_metas(_: &FakeCtx, args: &[Value]) -> Result<Metas> {
     split::split(args[0].tensor()?.meta(), args[1].int()?, args[2].int_i64()?)
@@ -334,19 +350,19 @@ table! {
                 done(a[0].tensor()?.reshape([-1i64]).diag_embed(a[1].int_i64()?, -2, -1))
             }),
         General "aten::diag_embed(Tensor self, int offset=0, int dim1=-2, int dim2=-1) -> Tensor" =>
-            copying(|_, a| diag_embed_metas(a), |a, out| diag_embed(a, &out[0])),
+            copying(|_, a| diag_embed_metas(a), How::Loops(diag_embed)),
         General "aten::block_diag(Tensor[] tensors) -> Tensor" =>
-            copying(|_, a| block_diag_metas(a), |a, out| block_diag(a, &out[0])),
+            copying(|_, a| block_diag_metas(a), How::Host(|a, out| block_diag(a, &out[0]))),
         General "aten::_chunk_cat(Tensor[] tensors, int dim, int num_chunks) -> Tensor" =>
             Lowering::Composite(|a| done(chunk_cat(a)?)),
         General "aten::unsafe_split.Tensor(Tensor self, SymInt split_size, \
             int dim=0) -> Tensor[]" =>
-            copying(split_metas, |a, out| parts(a, out, split_metas)),
+            copying(split_metas, PARTS),
         General "aten::unsafe_split_with_sizes(Tensor self, SymInt[] split_sizes, \
             int dim=0) -> Tensor[]" =>
-            copying(split_with_sizes_metas, |a, out| parts(a, out, split_with_sizes_metas)),
+            copying(split_with_sizes_metas, PARTS),
         General "aten::unsafe_chunk(Tensor self, int chunks, int dim=0) -> Tensor[]" =>
-            copying(chunk_metas, |a, out| parts(a, out, chunk_metas)),
+            copying(chunk_metas, PARTS),
         General "aten::tril_indices(int row, int col, int offset=0, *, ScalarType? dtype=4, \
             Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor" =>
             Lowering::Compute(Compute {

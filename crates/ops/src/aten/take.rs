@@ -2,7 +2,8 @@
 //! tensor.
 
 use super::dims::{fresh, fresh_like, is_contiguous, require_index, require_same_dtype};
-use super::lowering::{Lowering, Metas};
+use super::loops::{NestCx, NestResults};
+use super::lowering::{How, Lowering, Metas};
 use super::scatter::{gather, scatter};
 use super::table;
 use crate::dispatch::cpu_exec::{self, input, output};
@@ -11,12 +12,15 @@ use crate::error::{Error, Result};
 use crate::tensor::meta::Meta;
 use crate::tensor::shape::require_equal;
 use crate::tensor::{Tensor, dims_text};
+use maquette_ir::DType;
+use maquette_ir::loops::{Index, IndexMap};
+use maquette_ir::scalar_expr::Bounds;
 use maquette_kernels as kernels;
 use smallvec::smallvec;
 
 /// The elements in row-major order as one dimension: a view if the tensor is contiguous, else a
 /// copy.
-fn flat(t: &Tensor) -> Result<Tensor> {
+pub(super) fn flat(t: &Tensor) -> Result<Tensor> {
     let whole = if is_contiguous(t.sizes(), t.strides())? {
         t.clone()
     } else {
@@ -30,12 +34,14 @@ fn flat(t: &Tensor) -> Result<Tensor> {
     whole.view_of(Meta { offset: whole.storage_offset(), ..m })
 }
 
-fn take(args: &[Value], out: &Tensor) -> Result<()> {
-    let x = flat(args[0].tensor()?)?;
-    if out.numel().as_i64() == Some(0) {
-        return Ok(());
-    }
-    Ok(kernels::index(&input(&x)?, &[Some(input(args[1].tensor()?)?)], &mut output(out)?)?)
+fn take(cx: &mut NestCx<'_>) -> Result<NestResults> {
+    let (x, index) = (cx.view(|a| flat(a[0].tensor()?))?, cx.input(1)?);
+    let taken = cx.nest.map(&index.axes, |s| {
+        let position = s.element(&index, DType::I64)?;
+        let at: IndexMap = [Index::Computed].into_iter().collect();
+        s.read(x.id, at, &[position], Bounds::Wraps, None)
+    })?;
+    Ok(smallvec![taken.into()])
 }
 
 fn put(args: &[Value], out: &Tensor) -> Result<()> {
@@ -78,7 +84,7 @@ table! {
     /// `take` and `put`.
     pub(super) static TABLE = {
         General "aten::take(Tensor self, Tensor index) -> Tensor" =>
-            gather(|_, a| take_meta(a[0].tensor()?, a[1].tensor()?), |a, out| take(a, &out[0])),
+            gather(|_, a| take_meta(a[0].tensor()?, a[1].tensor()?), How::Loops(take)),
         General "aten::put(Tensor self, Tensor index, Tensor source, \
             bool accumulate=False) -> Tensor" =>
             scatter(|_, a| put_meta(a), |a, out| put(a, &out[0])),

@@ -3,7 +3,7 @@
 
 use super::dims::fresh_like;
 use super::host::{self, typed};
-use super::lowering::Metas;
+use super::lowering::{How, Metas};
 use super::structure::copying;
 use super::{table, views};
 use crate::dispatch::cpu_exec;
@@ -98,21 +98,21 @@ table! {
             SymInt? end=None, SymInt step=1) -> Tensor" =>
             copying(
                 |_, a| replaced(a, sliced),
-                |a, out| replace(a, &out[0], sliced),
+                How::Host(|a, out| replace(a, &out[0], sliced)),
             ),
         General "aten::select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor" =>
             copying(
                 |_, a| replaced(a, selected),
-                |a, out| replace(a, &out[0], selected),
+                How::Host(|a, out| replace(a, &out[0], selected)),
             ),
         General "aten::diagonal_scatter(Tensor self, Tensor src, int offset=0, int dim1=0, \
             int dim2=1) -> Tensor" =>
             copying(
                 |_, a| replaced(a, diagonal),
-                |a, out| replace(a, &out[0], diagonal),
+                How::Host(|a, out| replace(a, &out[0], diagonal)),
             ),
         ObservesStorage "aten::as_strided_scatter(Tensor self, Tensor src, SymInt[] size, \
             SymInt[] stride, SymInt? storage_offset=None) -> Tensor" =>
-            copying(|_, a| window_metas(a), |a, out| window(a, &out[0])),
+            copying(|_, a| window_metas(a), How::Host(|a, out| window(a, &out[0]))),
     }
 }

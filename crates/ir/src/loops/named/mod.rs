@@ -4,12 +4,14 @@
 //! these functions, and a hand-tuned executor recognises its nest by them: it builds the nest that
 //! it implements, and compares. So the computation is written once.
 
+mod moves;
 mod norm;
 mod product;
 mod reduce;
 mod softmax;
 mod statistics;
 
+pub use moves::{Number, Outside, copy, fill, gather, pad, reposition, select};
 pub use norm::{GroupNorm, RowNorm, group_norm, layer_norm, rms_norm};
 pub use product::{Addend, Product, product};
 pub use reduce::{Reduced, Reduction, extreme, reduce, reduce_by};

@@ -7,6 +7,7 @@
 
 mod extreme;
 mod layer_norm;
+mod moves;
 mod product;
 mod reduce;
 mod softmax;
@@ -46,6 +47,10 @@ const MATCHERS: &[(&str, Matcher)] = &[
     ("variance", statistics::variance),
     ("norm", statistics::norm),
     ("product", product::matches),
+    ("fill", moves::matches_fill),
+    ("copy", moves::matches_copy),
+    ("select", moves::matches_select),
+    ("pad", moves::matches_pad),
 ];
 
 /// The specialisation of a nest, with its name.

@@ -3,7 +3,7 @@
 //! A nest is found by what every nest depends on: the operator, and the dtypes and ranks of its
 //! tensors. The variants of one key differ in the values that the lowering asked for.
 
-use super::{Arg, BuildNest, Check, Explain, NestCx, Size};
+use super::{Arg, BuildNest, Check, Explain, NestCx, Operand, Size, ViewResult};
 use crate::aten::OpDef;
 use crate::dispatch::value::Value;
 use crate::error::Result;
@@ -18,11 +18,13 @@ use std::rc::Rc;
 /// A nest, prepared to be launched with the arguments of a call.
 pub(super) struct PreparedNest {
     pub kernel: LoopKernel,
-    pub operands: SmallVec<[Arg; 4]>,
+    pub operands: SmallVec<[Operand; 4]>,
+    /// The view of the result that the nest writes.
+    pub result_view: Option<ViewResult>,
     /// What each symbol stands for.
     pub symbols: SmallVec<[Size; 8]>,
     /// The argument of each number.
-    pub numbers: SmallVec<[u8; 4]>,
+    pub numbers: SmallVec<[Arg; 4]>,
     /// The arguments that the last outputs update.
     pub updates: SmallVec<[u8; 2]>,
     pub explain: Option<Explain>,
@@ -93,10 +95,18 @@ pub(super) fn prepare(
     let metas: SmallVec<[Meta; 2]> = results.iter().map(|t| t.meta().clone()).collect();
     let mut cx = NestCx::new(args, &metas);
     let outputs = build(&mut cx)?;
-    let NestCx { nest, operands, symbols, numbers, updates, explain, checks, .. } = cx;
+    let NestCx { nest, operands, result_view, symbols, numbers, updates, explain, checks, .. } = cx;
     let kernel = LoopKernel::new(nest.finish(&outputs)?);
-    let prepared =
-        Rc::new(PreparedNest { kernel, operands, symbols, numbers, updates, explain, checks });
+    let prepared = Rc::new(PreparedNest {
+        kernel,
+        operands,
+        result_view,
+        symbols,
+        numbers,
+        updates,
+        explain,
+        checks,
+    });
     if is_cached {
         CACHE.with_borrow_mut(|cache| {
             if cache.len() >= MAX_KEYS {

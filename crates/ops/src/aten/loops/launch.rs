@@ -1,7 +1,7 @@
 //! The launch of a prepared nest on the tensors of a call.
 
 use super::cache::prepare;
-use super::{BuildNest, Size};
+use super::{BuildNest, Operand, Size};
 use crate::aten::OpDef;
 use crate::dispatch::cpu_exec::{self, input, output};
 use crate::dispatch::value::Value;
@@ -14,12 +14,13 @@ use maquette_kernels::{KernelError, View, ViewMut};
 use smallvec::SmallVec;
 
 /// Computes a call by its nest, into results of the right metadata. Results on the `meta` device
-/// are left as they are.
+/// are left as they are. Results without elements take no computation.
 ///
 /// # Errors
 /// The error of the lowering, or of the nest: then the results are partly written.
 pub(crate) fn run(def: &OpDef, build: BuildNest, args: &[Value], results: &[Tensor]) -> Result<()> {
-    if results.iter().any(Tensor::is_fake) {
+    let is_empty = |t: &Tensor| t.numel().as_i64() == Some(0);
+    if results.iter().any(Tensor::is_fake) || results.iter().all(is_empty) {
         return Ok(());
     }
     let nest = prepare(def, build, args, results)?;
@@ -30,21 +31,39 @@ pub(crate) fn run(def: &OpDef, build: BuildNest, args: &[Value], results: &[Tens
         let new = Meta::contiguous(old.sizes().iter().copied().collect::<Dims>(), old.dtype());
         updates.push((old, Tensor::allocate(new)?));
     }
+    let views: SmallVec<[Option<Tensor>; 2]> = nest
+        .operands
+        .iter()
+        .map(|operand| match operand {
+            Operand::View(view) => view(args).map(Some),
+            Operand::Arg(_) => Ok(None),
+        })
+        .collect::<Result<_>>()?;
     let operands: SmallVec<[View<'_>; 4]> = nest
         .operands
         .iter()
-        .map(|arg| match arg.value(args) {
-            Some(Value::Tensor(t)) => input(t),
-            _ => Err(Error::value("an operand of the nest is not a tensor")),
+        .zip(&views)
+        .map(|(operand, view)| match (operand, view) {
+            (_, Some(t)) => input(t),
+            (Operand::Arg(arg), None) => match arg.value(args) {
+                Some(Value::Tensor(t)) => input(t),
+                _ => Err(Error::value("an operand of the nest is not a tensor")),
+            },
+            (Operand::View(_), None) => Err(Error::value("a view of the nest is missing")),
         })
         .collect::<Result<_>>()?;
+    let result_view = match (nest.result_view, results) {
+        (Some(view), [result]) => Some([view(args, result)?]),
+        _ => None,
+    };
+    let results = result_view.as_ref().map_or(results, |view| view);
     let mut outputs: SmallVec<[ViewMut<'_>; 2]> = results
         .iter()
         .chain(updates.iter().map(|(_, new)| new))
         .map(output)
         .collect::<Result<_>>()?;
     let numbers: SmallVec<[Scalar; 4]> =
-        nest.numbers.iter().map(|arg| args[usize::from(*arg)].scalar()).collect::<Result<_>>()?;
+        nest.numbers.iter().map(|arg| arg.scalar(args)).collect::<Result<_>>()?;
     let size = |sizes: &[i64], dim: u8| sizes.get(usize::from(dim)).copied();
     let symbols: SmallVec<[Option<i64>; 8]> = nest
         .symbols

@@ -38,12 +38,26 @@ pub struct NestCx<'a> {
     pub nest: LoopBuilder,
     args: &'a [Value],
     results: &'a [Meta],
-    operands: SmallVec<[Arg; 4]>,
+    operands: SmallVec<[Operand; 4]>,
+    result_view: Option<ViewResult>,
     symbols: SmallVec<[Size; 8]>,
-    numbers: SmallVec<[u8; 4]>,
+    numbers: SmallVec<[Arg; 4]>,
     updates: SmallVec<[u8; 2]>,
     explain: Option<Explain>,
     checks: Vec<Check>,
+}
+
+/// Gives an operand from the arguments of a call: a view of one, or a copy where there is no view.
+pub type ViewOperand = fn(&[Value]) -> Result<Tensor>;
+
+/// Gives the view of the only result that a nest writes.
+pub type ViewResult = fn(&[Value], &Tensor) -> Result<Tensor>;
+
+/// Where a nest takes an operand from.
+#[derive(Clone, Copy, Debug)]
+enum Operand {
+    Arg(Arg),
+    View(ViewOperand),
 }
 
 /// An argument, or an element of an argument that is a list.
@@ -122,10 +136,22 @@ impl Arg {
     fn int(self, args: &[Value]) -> Option<i64> {
         match (self.element, args.get(usize::from(self.index))?) {
             (Some(i), Value::Ints(ints)) => ints.get(i as usize)?.as_i64(),
+            // One integer counts as a list of one.
+            (Some(0), Value::Int(i)) => i.as_i64(),
             _ => match self.value(args)? {
                 Value::Int(i) => i.as_i64(),
                 _ => None,
             },
+        }
+    }
+
+    /// The number; an integer if it is an element of a list.
+    fn scalar(self, args: &[Value]) -> Result<Scalar> {
+        match self.element {
+            None => args[usize::from(self.index)].scalar(),
+            Some(_) => self.int(args).map(Scalar::Int).ok_or_else(|| {
+                Error::value(format!("argument {} is not a list of integers", self.index))
+            }),
         }
     }
 }
@@ -137,12 +163,18 @@ impl<'a> NestCx<'a> {
             args,
             results,
             operands: SmallVec::new(),
+            result_view: None,
             symbols: SmallVec::new(),
             numbers: SmallVec::new(),
             updates: SmallVec::new(),
             explain: None,
             checks: Vec::new(),
         }
+    }
+
+    /// The arguments. A nest may depend on their dtypes and ranks, on flags and lengths of lists.
+    pub fn args(&self) -> &'a [Value] {
+        self.args
     }
 
     /// Whether an optional argument is absent.
@@ -157,7 +189,7 @@ impl<'a> NestCx<'a> {
     pub fn input(&mut self, arg: usize) -> Result<Input> {
         let args = self.args;
         let t = args[arg].tensor()?;
-        Ok(self.operand(Arg::of(arg), t))
+        Ok(self.operand(Operand::Arg(Arg::of(arg)), t))
     }
 
     /// As [`NestCx::input`], for an optional tensor.
@@ -167,7 +199,7 @@ impl<'a> NestCx<'a> {
     pub fn optional_input(&mut self, arg: usize) -> Result<Option<Input>> {
         let args = self.args;
         let t = args.get(arg).map_or(Ok(None), Value::opt_tensor)?;
-        Ok(t.map(|t| self.operand(Arg::of(arg), t)))
+        Ok(t.map(|t| self.operand(Operand::Arg(Arg::of(arg)), t)))
     }
 
     /// The elements of argument `arg`, a list of tensors, as operands.
@@ -179,14 +211,29 @@ impl<'a> NestCx<'a> {
         let list = args[arg].list()?.iter().enumerate();
         list.map(|(i, v)| {
             let arg = Arg { index: arg as u8, element: Some(i as u32) };
-            Ok(self.operand(arg, v.tensor()?))
+            Ok(self.operand(Operand::Arg(arg), v.tensor()?))
         })
         .collect()
     }
 
-    fn operand(&mut self, arg: Arg, t: &Tensor) -> Input {
+    /// The tensor that `view` gives for a call, as an operand. Its dtype and rank depend on no value
+    /// that the nest does not.
+    ///
+    /// # Errors
+    /// The error of `view`.
+    pub fn view(&mut self, view: ViewOperand) -> Result<Input> {
+        let t = view(self.args)?;
+        Ok(self.operand(Operand::View(view), &t))
+    }
+
+    /// Makes the nest write a view of the only result.
+    pub fn view_result(&mut self, view: ViewResult) {
+        self.result_view = Some(view);
+    }
+
+    fn operand(&mut self, of: Operand, t: &Tensor) -> Input {
         let operand = self.operands.len() as u8;
-        self.operands.push(arg);
+        self.operands.push(of);
         let sizes = (0..t.dim() as u8).map(|dim| Size::Operand { operand, dim });
         self.symbols.extend(sizes);
         self.nest.input(t.dtype(), t.dim())
@@ -230,8 +277,20 @@ impl<'a> NestCx<'a> {
     /// # Errors
     /// The argument is not a number.
     pub fn number(&mut self, arg: usize, dtype: DType) -> Result<ScalarId> {
-        self.args[arg].scalar()?;
-        self.numbers.push(arg as u8);
+        self.add_number(Arg::of(arg), dtype)
+    }
+
+    /// As [`NestCx::number`], for an element of a list of integers.
+    ///
+    /// # Errors
+    /// The argument is not a list of integers with such an element.
+    pub fn number_of(&mut self, arg: usize, element: usize) -> Result<ScalarId> {
+        self.add_number(Arg { index: arg as u8, element: Some(element as u32) }, DType::I64)
+    }
+
+    fn add_number(&mut self, arg: Arg, dtype: DType) -> Result<ScalarId> {
+        arg.scalar(self.args)?;
+        self.numbers.push(arg);
         Ok(self.nest.number(dtype))
     }
 
@@ -251,8 +310,21 @@ impl<'a> NestCx<'a> {
     /// # Errors
     /// The error of `f`.
     pub fn by_integers<R>(&mut self, f: impl FnOnce(&[Value]) -> Result<R>) -> Result<R> {
-        for (index, value) in self.args.iter().enumerate() {
-            let whole = Arg::of(index);
+        let all: SmallVec<[usize; 8]> = (0..self.args.len()).collect();
+        self.by_integers_in(&all, f)
+    }
+
+    /// As [`NestCx::by_integers`], of the integers in some arguments alone.
+    ///
+    /// # Errors
+    /// The error of `f`.
+    pub fn by_integers_in<R>(
+        &mut self,
+        args: &[usize],
+        f: impl FnOnce(&[Value]) -> Result<R>,
+    ) -> Result<R> {
+        for &index in args {
+            let (whole, value) = (Arg::of(index), &self.args[index]);
             match value {
                 Value::Int(_) => self.checks.extend(Check::int(whole, self.args)),
                 Value::Ints(ints) => {

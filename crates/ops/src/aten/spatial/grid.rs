@@ -8,7 +8,7 @@ use super::taps::cubic_weights;
 use super::{compute, each_index, is_empty, require_full, rounding};
 use crate::aten::dims::{fresh, require, require_float, require_rank, require_same_dtype};
 use crate::aten::host;
-use crate::aten::lowering::{Class, Lowering, Metas, Strides};
+use crate::aten::lowering::{Class, How, Lowering, Metas, Strides};
 use crate::aten::table;
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
@@ -312,7 +312,7 @@ table! {
                 Class::Gather,
                 Strides::RowMajor,
                 |_, a| sampled_meta(a, 2),
-                |a, out| sample(a, &out[0], 2),
+                How::Host(|a, out| sample(a, &out[0], 2)),
             ),
         General "aten::grid_sampler_3d(Tensor input, Tensor grid, int interpolation_mode, \
             int padding_mode, bool align_corners) -> Tensor" =>
@@ -320,7 +320,7 @@ table! {
                 Class::Gather,
                 Strides::RowMajor,
                 |_, a| sampled_meta(a, 3),
-                |a, out| sample(a, &out[0], 3),
+                How::Host(|a, out| sample(a, &out[0], 3)),
             ),
         General "aten::grid_sampler(Tensor input, Tensor grid, int interpolation_mode, \
             int padding_mode, bool align_corners) -> Tensor" =>
@@ -338,7 +338,7 @@ table! {
                 Class::Fill,
                 Strides::RowMajor,
                 |_, a| affine_meta(a),
-                |a, out| affine(a, &out[0]),
+                How::Host(|a, out| affine(a, &out[0])),
             ),
     }
 }

@@ -35,9 +35,9 @@ const fn compute(
     class: Class,
     strides: Strides,
     metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
-    run: fn(&[Value], &[Tensor]) -> Result<()>,
+    how: How,
 ) -> Lowering {
-    Lowering::Compute(Compute { class, strides, metas, how: How::Host(run) })
+    Lowering::Compute(Compute { class, strides, metas, how })
 }
 
 /// Requires a tensor argument to have no empty dimension from dimension `from` on.

@@ -1,17 +1,20 @@
-//! Padding with elements of the tensor: reflection, replication and circular padding. Every
-//! dimension has a table of the positions to read.
+//! Padding with elements of the tensor: reflection, replication and circular padding. The position
+//! that an element reads is computed from its coordinate.
 
-use super::{compute, is_empty, require_full};
+use super::{compute, require_full};
 use crate::aten::dims::{fresh, require, require_dtype, require_rank};
-use crate::aten::host::{self, separable};
-use crate::aten::join::padding;
-use crate::aten::lowering::{Class, Lowering, Metas, Strides};
+use crate::aten::loops::{NestCx, NestResults};
+use crate::aten::lowering::{Class, How, Lowering, Metas, Strides};
 use crate::aten::pooling::pooled_meta;
+use crate::aten::shift::padding;
 use crate::aten::table;
 use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
 use crate::tensor::meta::{Dims, Meta};
 use crate::tensor::{Tensor, dims_text};
+use maquette_ir::loops::named::{self, Outside};
+use maquette_ir::loops::{LoopError, StageBuilder};
+use maquette_ir::scalar_expr::{BinaryOp, CmpOp, Reg, UnaryOp};
 use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, Scalar};
 use smallvec::smallvec;
@@ -28,22 +31,40 @@ enum Mode {
 }
 
 impl Mode {
-    /// The positions to read along a dimension of `n` elements, padded with `before` and `after`.
-    fn table(self, n: i64, before: i64, after: i64) -> Result<Vec<usize>> {
-        // Negative padding applies first: circular padding repeats the remaining elements.
-        let (cut, rest) = match self {
-            Mode::Circular => ((-before).max(0), (n + before.min(0) + after.min(0)).max(1)),
-            _ => (0, n),
-        };
-        let read = |i: i64| match self {
-            Mode::Reflect if i.abs() >= n => 2 * (n - 1) - i.abs(),
-            Mode::Reflect => i.abs(),
-            Mode::Replicate => i,
-            Mode::Circular => cut + (i - cut).rem_euclid(rest),
-        };
-        host::table((n + before + after).max(0) as usize, |i| {
-            read(i as i64 - before).clamp(0, (n - 1).max(0)) as usize
-        })
+    /// The position that coordinate `i` of the tensor reads, which may be outside it, of `n`
+    /// elements. Those of the border are then nearest.
+    fn position(
+        self,
+        s: &mut StageBuilder<'_>,
+        i: Reg,
+        n: Reg,
+        [before, after]: [Reg; 2],
+    ) -> Result<Reg, LoopError> {
+        let (zero, one) = (s.expr.constant(0, DType::I64), s.expr.constant(1, DType::I64));
+        match self {
+            Mode::Replicate => Ok(i),
+            Mode::Reflect => {
+                let distance = s.expr.unary(UnaryOp::Abs, i)?;
+                let is_inside = s.expr.compare(CmpOp::Lt, distance, n)?;
+                let last = s.expr.binary(BinaryOp::Sub, n, one)?;
+                let twice = s.expr.binary(BinaryOp::Add, last, last)?;
+                let mirrored = s.expr.binary(BinaryOp::Sub, twice, distance)?;
+                Ok(s.expr.select(is_inside, distance, mirrored)?)
+            }
+            Mode::Circular => {
+                // Negative padding applies first: the remaining elements are repeated.
+                let minus = s.expr.unary(UnaryOp::Neg, before)?;
+                let cut = s.expr.binary(BinaryOp::Max, minus, zero)?;
+                let removed = s.expr.binary(BinaryOp::Min, before, zero)?;
+                let rest = s.expr.binary(BinaryOp::Add, n, removed)?;
+                let removed = s.expr.binary(BinaryOp::Min, after, zero)?;
+                let rest = s.expr.binary(BinaryOp::Add, rest, removed)?;
+                let rest = s.expr.binary(BinaryOp::Max, rest, one)?;
+                let from_cut = s.expr.binary(BinaryOp::Sub, i, cut)?;
+                let repeated = s.expr.binary(BinaryOp::Remainder, from_cut, rest)?;
+                Ok(s.expr.binary(BinaryOp::Add, cut, repeated)?)
+            }
+        }
     }
 }
 
@@ -117,18 +138,27 @@ fn circular_meta(args: &[Value]) -> Result<Meta> {
     Ok(fresh(x, padded(x, pad, Mode::Circular)?, x.dtype()))
 }
 
-fn run(args: &[Value], out: &Tensor, mode: Mode) -> Result<()> {
-    if is_empty(out) {
-        return Ok(());
+/// The nest of a mode. Argument 1 lists the last dimension first.
+fn bordered(cx: &mut NestCx<'_>, mode: Mode) -> Result<NestResults> {
+    let x = cx.input(0)?;
+    let rank = x.axes.len();
+    let padded = (cx.args()[1].ints()?.len() / 2).min(rank);
+    let mut dims = Vec::with_capacity(padded);
+    for d in rank - padded..rank {
+        let first = 2 * (rank - 1 - d);
+        let extent = cx.nest.nest().extent(x.axes[d]);
+        dims.push((cx.number_of(1, first)?, cx.number_of(1, first + 1)?, cx.nest.size(extent)));
     }
-    let x = args[0].tensor()?;
-    let pad = args[1].ints_i64()?;
-    let pads = pad.chunks_exact(2).chain(std::iter::repeat(&[0, 0][..]));
-    let tables =
-        host::sizes(x)?.into_iter().rev().zip(pads).map(|(n, p)| mode.table(n as i64, p[0], p[1]));
-    let mut tables: Vec<Vec<usize>> = tables.collect::<Result<_>>()?;
-    tables.reverse();
-    separable(x, out, &tables)
+    let over = cx.result_axes(0);
+    let all: Vec<usize> = (rank - padded..rank).collect();
+    let position = |s: &mut StageBuilder<'_>, d: usize, coord: Reg| {
+        let (before, after, n) = dims[d + padded - rank];
+        let (before, after, n) = (s.launch(before)?, s.launch(after)?, s.launch(n)?);
+        let i = s.expr.binary(BinaryOp::Sub, coord, before)?;
+        mode.position(s, i, n, [before, after])
+    };
+    let result = named::reposition(&mut cx.nest, &x, &over, &all, Outside::Nearest, position)?;
+    Ok(smallvec![result.into()])
 }
 
 /// `pad` with a named mode.
@@ -178,7 +208,7 @@ macro_rules! border {
             Class::Gather,
             Strides::RowMajor,
             |_, a| Ok(one(border_meta(a, $space, Mode::$mode)?)),
-            |a, out| run(a, &out[0], Mode::$mode),
+            How::Loops(|cx| bordered(cx, Mode::$mode)),
         )
     };
 }
@@ -207,7 +237,7 @@ table! {
                 Class::Gather,
                 Strides::RowMajor,
                 |_, a| Ok(one(circular_meta(a)?)),
-                |a, out| run(a, &out[0], Mode::Circular),
+                How::Loops(|cx| bordered(cx, Mode::Circular)),
             ),
         General "aten::_pad_enum(Tensor self, SymInt[] pad, int mode, \
             float? value=None) -> Tensor" =>

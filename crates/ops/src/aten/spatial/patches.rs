@@ -3,7 +3,7 @@
 use super::{compute, is_empty, numbers, require_full, rounding};
 use crate::aten::dims::{fresh, require, require_dtype, require_rank};
 use crate::aten::host;
-use crate::aten::lowering::{Class, Metas, Strides};
+use crate::aten::lowering::{Class, How, Metas, Strides};
 use crate::aten::table;
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
@@ -201,7 +201,7 @@ table! {
                 Class::Window,
                 Strides::FromOperands,
                 |_, a| columns_meta(a),
-                |a, out| columns(a, &out[0]),
+                How::Host(|a, out| columns(a, &out[0])),
             ),
         General "aten::col2im(Tensor self, SymInt[2] output_size, int[2] kernel_size, \
             int[2] dilation, int[2] padding, int[2] stride) -> Tensor" =>
@@ -209,7 +209,7 @@ table! {
                 Class::Window,
                 Strides::FromOperands,
                 |_, a| image_meta(a),
-                |a, out| image(a, &out[0]),
+                How::Host(|a, out| image(a, &out[0])),
             ),
     }
 }

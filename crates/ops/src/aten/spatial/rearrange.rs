@@ -1,22 +1,24 @@
 //! Rearrangements: `pixel_shuffle` (Shi et al. 2016) and its inverse, `channel_shuffle`, `rot90`;
 //! and the gated linear unit `glu`. The shuffles copy between two strided views.
 
-use super::{compute, is_empty};
+use super::compute;
+use crate::aten::copies::copy_of;
 use crate::aten::dims::{done, fresh, require, require_float, require_rank};
-use crate::aten::lowering::{Class, Lowering, Metas, Strides};
+use crate::aten::loops::{NestCx, NestResults};
+use crate::aten::lowering::{Class, How, Lowering, Metas, Strides};
 use crate::aten::pooling::pooled_meta;
 use crate::aten::table;
 use crate::aten::views::narrow;
-use crate::dispatch::cpu_exec;
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use crate::tensor::meta::{Dims, Meta};
 use crate::tensor::shape::wrap_dim;
 use crate::tensor::{Tensor, dims_text};
+use maquette_ir::MemoryFormat;
+use maquette_ir::loops::{Affine, AxisId, Index, IndexMap};
 use maquette_ir::scalar_expr::{BinaryOp, UnaryOp};
-use maquette_ir::sym::SymInt;
+use maquette_ir::sym::{Expr, SymInt};
 use maquette_ir::typing::elementwise_strides;
-use maquette_ir::{DType, MemoryFormat};
 use smallvec::smallvec;
 
 /// The metadata with a dimension split into two, of which the second has size `inner`.
@@ -37,15 +39,17 @@ fn moved(mut m: Meta, from: usize, to: usize) -> Meta {
     m
 }
 
-/// Both layouts of a pixel shuffle, `[…, C r², H, W]` and `[…, C, H r, W r]`, as views with sizes
-/// `[…, C, H, r, W, r]`.
-fn blocks(channels: &Meta, pixels: &Meta, r: SymInt) -> (Meta, Meta) {
-    let c = channels.rank() - 3;
-    // C r² splits into C, r, r. The two factors r move behind H and W.
-    let channels =
-        moved(moved(split(&split(channels, c, r * r), c + 1, r), c + 2, c + 4), c + 1, c + 2);
-    let pixels = split(&split(pixels, c + 2, r), c + 1, r);
-    (channels, pixels)
+/// The channels of a pixel shuffle, `[…, C r², H, W]`, as a view with sizes `[…, C, H, r, W, r]`: of
+/// the factors C, r, r, both of the latter move behind H and W.
+fn channel_blocks(m: &Meta, r: SymInt) -> Meta {
+    let c = m.rank() - 3;
+    moved(moved(split(&split(m, c, r * r), c + 1, r), c + 2, c + 4), c + 1, c + 2)
+}
+
+/// The pixels of a pixel shuffle, `[…, C, H r, W r]`, as a view with the same sizes.
+fn pixel_blocks(m: &Meta, r: SymInt) -> Meta {
+    let c = m.rank() - 3;
+    split(&split(m, c + 2, r), c + 1, r)
 }
 
 /// The image, the block size in argument `arg`, and the sizes of the image.
@@ -89,23 +93,21 @@ fn unshuffled_meta(args: &[Value]) -> Result<Metas> {
     Ok(smallvec![pooled_meta(x, sizes, x.dtype())?])
 }
 
-fn copy_as(x: &Tensor, from: Meta, out: &Tensor, to: Meta) -> Result<()> {
-    if is_empty(out) {
-        return Ok(());
-    }
-    cpu_exec::copy(&x.view_of(from)?, &out.view_of(to)?)
+/// The shuffles copy between two strided views: one of the operand and one of the result.
+fn shuffle(cx: &mut NestCx<'_>) -> Result<NestResults> {
+    cx.view_result(|a, out| out.view_of(pixel_blocks(out.meta(), a[1].int()?)));
+    copy_of(cx, |a| {
+        let x = a[0].tensor()?;
+        x.view_of(channel_blocks(x.meta(), a[1].int()?))
+    })
 }
 
-fn shuffle(args: &[Value], out: &Tensor) -> Result<()> {
-    let x = args[0].tensor()?;
-    let (from, to) = blocks(x.meta(), out.meta(), args[1].int()?);
-    copy_as(x, from, out, to)
-}
-
-fn unshuffle(args: &[Value], out: &Tensor) -> Result<()> {
-    let x = args[0].tensor()?;
-    let (to, from) = blocks(out.meta(), x.meta(), args[1].int()?);
-    copy_as(x, from, out, to)
+fn unshuffle(cx: &mut NestCx<'_>) -> Result<NestResults> {
+    cx.view_result(|a, out| out.view_of(channel_blocks(out.meta(), a[1].int()?)));
+    copy_of(cx, |a| {
+        let x = a[0].tensor()?;
+        x.view_of(pixel_blocks(x.meta(), a[1].int()?))
+    })
 }
 
 #[track_caller]
@@ -118,13 +120,12 @@ fn channels_meta(args: &[Value]) -> Result<Metas> {
 }
 
 /// Channel `g k + i` of `groups` groups of `k` channels becomes channel `i groups + g`.
-fn shuffle_channels(args: &[Value], out: &Tensor) -> Result<()> {
-    let (x, groups) = (args[0].tensor()?, args[1].int()?);
-    if is_empty(out) {
-        return Ok(());
-    }
-    let from = moved(split(x.meta(), 1, x.sizes()[1].floor_div(groups)), 1, 2);
-    copy_as(x, from, out, split(out.meta(), 1, groups))
+fn shuffle_channels(cx: &mut NestCx<'_>) -> Result<NestResults> {
+    cx.view_result(|a, out| out.view_of(split(out.meta(), 1, a[1].int()?)));
+    copy_of(cx, |a| {
+        let (x, groups) = (a[0].tensor()?, a[1].int()?);
+        x.view_of(moved(split(x.meta(), 1, x.sizes()[1].floor_div(groups)), 1, 2))
+    })
 }
 
 /// Quarter turns from the first of two dimensions toward the second.
@@ -171,15 +172,26 @@ fn gated_meta(args: &[Value]) -> Result<Metas> {
 }
 
 /// `value · sigmoid(gate)`
-fn gate(args: &[Value], out: &Tensor) -> Result<()> {
-    let (x, [value, gate]) = halves(args)?;
-    let wide = if x.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
-    cpu_exec::map_into(out, &[&x.view_of(value)?, &x.view_of(gate)?], |b, r| {
-        let (value, gate) = (b.cast(r[0], wide)?, b.cast(r[1], wide)?);
-        let open = b.unary(UnaryOp::Sigmoid, gate)?;
-        let product = b.binary(BinaryOp::Mul, value, open)?;
-        b.cast(product, x.dtype())
-    })
+fn gate(cx: &mut NestCx<'_>) -> Result<NestResults> {
+    let (x, over) = (cx.input(0)?, cx.result_axes(0));
+    let dim = wrap_dim(cx.int(1)?, x.axes.len())?;
+    let half = cx.nest.nest().extent(over[dim]);
+    let at = |start: Expr| -> IndexMap {
+        let of = |(d, axis): (usize, &AxisId)| match d == dim {
+            true => Index::from(Affine { start, ..Affine::from(*axis) }),
+            false => Index::from(*axis),
+        };
+        over.iter().enumerate().map(of).collect()
+    };
+    let wide = x.dtype.accumulator();
+    let gated = cx.nest.map(&over, |s| {
+        let (value, gate) = (s.load(x.id, at(Expr::Int(0)))?, s.load(x.id, at(half))?);
+        let (value, gate) = (s.expr.cast(value, wide)?, s.expr.cast(gate, wide)?);
+        let open = s.expr.unary(UnaryOp::Sigmoid, gate)?;
+        let product = s.expr.binary(BinaryOp::Mul, value, open)?;
+        Ok(s.expr.cast(product, x.dtype)?)
+    })?;
+    Ok(smallvec![gated.into()])
 }
 
 table! {
@@ -190,28 +202,28 @@ table! {
                 Class::Copy,
                 Strides::FromOperands,
                 |_, a| shuffled_meta(a),
-                |a, out| shuffle(a, &out[0]),
+                How::Loops(shuffle),
             ),
         General "aten::pixel_unshuffle(Tensor self, int downscale_factor) -> Tensor" =>
             compute(
                 Class::Copy,
                 Strides::FromOperands,
                 |_, a| unshuffled_meta(a),
-                |a, out| unshuffle(a, &out[0]),
+                How::Loops(unshuffle),
             ),
         General "aten::channel_shuffle(Tensor self, SymInt groups) -> Tensor" =>
             compute(
                 Class::Copy,
                 Strides::FromOperands,
                 |_, a| channels_meta(a),
-                |a, out| shuffle_channels(a, &out[0]),
+                How::Loops(shuffle_channels),
             ),
         General "aten::native_channel_shuffle(Tensor self, SymInt groups) -> Tensor" =>
             compute(
                 Class::Copy,
                 Strides::FromOperands,
                 |_, a| channels_meta(a),
-                |a, out| shuffle_channels(a, &out[0]),
+                How::Loops(shuffle_channels),
             ),
         General "aten::rot90(Tensor self, int k=1, int[] dims=[0, 1]) -> Tensor" =>
             Lowering::Composite(|a| {
@@ -222,7 +234,7 @@ table! {
                 Class::Gather,
                 Strides::RowMajor,
                 |_, a| gated_meta(a),
-                |a, out| gate(a, &out[0]),
+                How::Loops(gate),
             ),
     }
 }

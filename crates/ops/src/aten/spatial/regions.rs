@@ -4,7 +4,7 @@
 use super::{compute, each_index, is_empty, numbers, require_full, rounding};
 use crate::aten::dims::{fresh, require, require_float, require_rank};
 use crate::aten::host;
-use crate::aten::lowering::{Class, Lowering, Metas, Strides};
+use crate::aten::lowering::{Class, How, Lowering, Metas, Strides};
 use crate::aten::pooling::pooled_meta;
 use crate::aten::table;
 use crate::dispatch::value::{Outputs, Value};
@@ -239,14 +239,14 @@ table! {
                 Class::Window,
                 Strides::FromOperands,
                 |_, a| adaptive_metas::<2>(a),
-                adaptive::<2>,
+                How::Host(adaptive::<2>),
             ),
         General "aten::adaptive_max_pool3d(Tensor self, int[3] output_size) -> (Tensor, Tensor)" =>
             compute(
                 Class::Window,
                 Strides::FromOperands,
                 |_, a| adaptive_metas::<3>(a),
-                adaptive::<3>,
+                How::Host(adaptive::<3>),
             ),
         General "aten::fractional_max_pool2d(Tensor self, int[2] kernel_size, int[2] output_size, \
             Tensor random_samples) -> (Tensor, Tensor)" =>
@@ -254,7 +254,7 @@ table! {
                 Class::Window,
                 Strides::FromOperands,
                 |_, a| fractional_metas::<2>(a),
-                fractional::<2>,
+                How::Host(fractional::<2>),
             ),
         General "aten::fractional_max_pool3d(Tensor self, int[3] kernel_size, int[3] output_size, \
             Tensor random_samples) -> (Tensor, Tensor)" =>
@@ -262,7 +262,7 @@ table! {
                 Class::Window,
                 Strides::FromOperands,
                 |_, a| fractional_metas::<3>(a),
-                fractional::<3>,
+                How::Host(fractional::<3>),
             ),
     }
 }

@@ -5,7 +5,7 @@ use super::taps::{Axis, Filter, Taps, quantise, single};
 use super::{compute, is_empty, require_full, rounding};
 use crate::aten::dims::{is_channels_last, require, require_dtype, require_float, require_rank};
 use crate::aten::host::{self, separable};
-use crate::aten::lowering::{Class, Lowering, Metas, Strides};
+use crate::aten::lowering::{Class, How, Lowering, Metas, Strides};
 use crate::aten::pooling::pooled_meta;
 use crate::aten::table;
 use crate::dispatch::value::{Args, Outputs, Value};
@@ -258,7 +258,7 @@ macro_rules! resampling {
             Class::Window,
             Strides::FromOperands,
             |_, a| Resampler::of($way, $space).metas(a),
-            |a, out| Resampler::of($way, $space).run(a, &out[0]),
+            How::Host(|a, out| Resampler::of($way, $space).run(a, &out[0])),
         )
     };
 }

@@ -4,7 +4,7 @@
 use super::{compute, is_empty, numbers, require_full, rounding};
 use crate::aten::dims::{fresh, require, require_float, require_rank, require_same_dtype};
 use crate::aten::host;
-use crate::aten::lowering::{Class, Metas, Strides};
+use crate::aten::lowering::{Class, How, Metas, Strides};
 use crate::aten::pooling::{max_sliding, pooled_meta};
 use crate::aten::table;
 use crate::dispatch::value::Value;
@@ -114,7 +114,7 @@ table! {
                 Class::Scatter,
                 Strides::RowMajor,
                 |_, a| unpooled_meta(a, 2),
-                |a, out| unpool(a, &out[0], 2),
+                How::Host(|a, out| unpool(a, &out[0], 2)),
             ),
         General "aten::max_unpool3d(Tensor self, Tensor indices, SymInt[3] output_size, \
             int[3] stride, int[3] padding) -> Tensor" =>
@@ -122,7 +122,7 @@ table! {
                 Class::Scatter,
                 Strides::RowMajor,
                 |_, a| unpooled_meta(a, 3),
-                |a, out| unpool(a, &out[0], 3),
+                How::Host(|a, out| unpool(a, &out[0], 3)),
             ),
         General "aten::max_pool2d_with_indices_backward(Tensor grad_output, Tensor self, \
             int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool ceil_mode, \
@@ -131,12 +131,12 @@ table! {
                 Class::Scatter,
                 Strides::RowMajor,
                 |_, a| backward_meta(a),
-                |a, out| {
+                How::Host(|a, out| {
                     let round = rounding(out[0].dtype());
                     scatter_by_index(a[0].tensor()?, a[7].tensor()?, &out[0], 2, |there, x| {
                         *there = round(*there + x)
                     })
-                },
+                }),
             ),
     }
 }

@@ -1,0 +1,223 @@
+//! Fills, copies, padding and selections by [`fill`], [`copy`] and the block kernels of
+//! [`index`](crate::index).
+
+use super::{Special, same};
+use crate::copy::{copy, fill};
+use crate::error::Result;
+use crate::index;
+use crate::isa::Isa;
+use crate::view::{Dims, View, ViewMut, numel};
+use maquette_ir::loops::named::{self, Input, Number};
+use maquette_ir::loops::{
+    Axes, Index, LaunchScalar, LoopBuilder, LoopError, LoopNest, ScalarId, Stage, StageId,
+};
+use maquette_ir::scalar_expr::Op;
+use maquette_ir::sym::SymTable;
+use maquette_ir::{DType, Scalar};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// The template of a nest with these operands, and one result.
+fn template(
+    operands: &[(DType, usize)],
+    build: impl FnOnce(&mut LoopBuilder, &[Input]) -> Result<StageId, LoopError>,
+) -> Option<LoopNest> {
+    let mut nest = LoopBuilder::new(SymTable::new());
+    let inputs: SmallVec<[Input; 2]> =
+        operands.iter().map(|(dtype, rank)| nest.input(*dtype, *rank)).collect();
+    let result = build(&mut nest, &inputs).ok()?;
+    nest.finish(&[result.into()]).ok()
+}
+
+/// The dtypes and ranks of the operands of a nest that is one stage with one result.
+fn operands(nest: &LoopNest) -> Option<SmallVec<[(DType, usize); 2]>> {
+    let ([_], [_]) = (nest.stages(), nest.results()) else { return None };
+    Some(nest.operands().iter().map(|o| (o.dtype, o.sizes.len())).collect())
+}
+
+/// Adds an axis for each of the stage, and the launch scalars of the nest.
+fn axes_and_scalars(template: &mut LoopBuilder, nest: &LoopNest, stage: &Stage) -> Axes {
+    for scalar in nest.scalars() {
+        template.scalar(*scalar);
+    }
+    let sizes = stage.over.iter().map(|_| template.new_size()).collect::<Vec<_>>();
+    sizes.into_iter().map(|size| template.axis(size)).collect()
+}
+
+#[derive(Debug)]
+struct Fill(Option<Scalar>);
+
+pub(super) fn matches_fill(nest: &LoopNest) -> Option<Arc<dyn Special>> {
+    let [] = operands(nest)?[..] else { return None };
+    let [stage] = nest.stages() else { return None };
+    let [only] = stage.expr.instrs() else { return None };
+    let (value, constant) = match only.op {
+        Op::Const(value) => (Number::Constant(value), Some(value)),
+        Op::Launch(k) => (Number::Launch(ScalarId(k)), None),
+        _ => return None,
+    };
+    let template = template(&[], |template, _| {
+        let over = axes_and_scalars(template, nest, stage);
+        named::fill(template, &over, value, only.dtype)
+    })?;
+    same(nest, &template).then(|| Arc::new(Fill(constant)) as Arc<dyn Special>)
+}
+
+impl Special for Fill {
+    fn run(
+        &self,
+        _: Isa,
+        _: &[View<'_>],
+        numbers: &[Scalar],
+        results: &mut [ViewMut<'_>],
+    ) -> Result<bool> {
+        let (Some(value), [out]) = (self.0.or(numbers.first().copied()), results) else {
+            return Ok(false);
+        };
+        fill(out, value)?;
+        Ok(true)
+    }
+}
+
+#[derive(Debug)]
+struct Copy;
+
+pub(super) fn matches_copy(nest: &LoopNest) -> Option<Arc<dyn Special>> {
+    let [x] = operands(nest)?[..] else { return None };
+    let out = nest.dtype(*nest.results().first()?)?;
+    let template = template(&[x], |nest, inputs| named::copy(nest, &inputs[0], out))?;
+    same(nest, &template).then(|| Arc::new(Copy) as Arc<dyn Special>)
+}
+
+impl Special for Copy {
+    fn run(
+        &self,
+        _: Isa,
+        operands: &[View<'_>],
+        _: &[Scalar],
+        results: &mut [ViewMut<'_>],
+    ) -> Result<bool> {
+        let ([x], [out]) = (operands, results) else { return Ok(false) };
+        copy(x, out)?;
+        Ok(true)
+    }
+}
+
+#[derive(Debug)]
+struct Select {
+    dim: usize,
+}
+
+pub(super) fn matches_select(nest: &LoopNest) -> Option<Arc<dyn Special>> {
+    let ([x, index], [stage]) = (&operands(nest)?[..], nest.stages()) else { return None };
+    if !matches!(index.0, DType::I64 | DType::I32) {
+        return None;
+    }
+    let load = stage.loads.iter().find(|load| !load.at.is_affine())?;
+    let dim = load.at.indices().iter().position(|i| *i == Index::Computed)?;
+    let build =
+        |nest: &mut LoopBuilder, inputs: &[Input]| named::select(nest, &inputs[0], dim, &inputs[1]);
+    let template = template(&[*x, *index], build)?;
+    same(nest, &template).then(|| Arc::new(Select { dim }) as Arc<dyn Special>)
+}
+
+impl Special for Select {
+    fn run(
+        &self,
+        _: Isa,
+        operands: &[View<'_>],
+        _: &[Scalar],
+        results: &mut [ViewMut<'_>],
+    ) -> Result<bool> {
+        let ([x, index], [out]) = (operands, results) else { return Ok(false) };
+        // Without an element, no index is read.
+        if out.numel() > 0 {
+            index::select(x, self.dim, index, out)?;
+        }
+        Ok(true)
+    }
+}
+
+#[derive(Debug)]
+struct Pad {
+    /// The padded dimensions, each with its place among the numbers of a launch.
+    before: SmallVec<[(usize, usize); 4]>,
+    value: Option<Scalar>,
+    value_at: usize,
+}
+
+pub(super) fn matches_pad(nest: &LoopNest) -> Option<Arc<dyn Special>> {
+    let ([x], [stage]) = (&operands(nest)?[..], nest.stages()) else { return None };
+    let [load] = &stage.loads[..] else { return None };
+    let is_number = |s: &LaunchScalar| matches!(s, LaunchScalar::Number(_));
+    if load.at.is_affine() || !nest.scalars().iter().all(is_number) {
+        return None;
+    }
+    // The numbers are those of the padded dimensions, in order, and the value is the last.
+    let dims: SmallVec<[usize; 4]> = load.at.computed_dims().collect();
+    let before: Vec<(usize, ScalarId)> =
+        dims.iter().enumerate().map(|(i, d)| (*d, ScalarId(i as u32))).collect();
+    let value = match nest.scalars().len() - dims.len().min(nest.scalars().len()) {
+        1 => Number::Launch(ScalarId(dims.len() as u32)),
+        0 => Number::Constant(stage.expr.instrs().iter().find_map(|i| match i.op {
+            Op::Const(value) if i.dtype == x.0 => Some(value),
+            _ => None,
+        })?),
+        _ => return None,
+    };
+    let template = template(&[*x], |template, inputs| {
+        let over = axes_and_scalars(template, nest, stage);
+        named::pad(template, &inputs[0], &over, &before, value)
+    })?;
+    let constant = match value {
+        Number::Constant(value) => Some(value),
+        Number::Launch(_) => None,
+    };
+    let pad = Pad {
+        before: before.iter().map(|(d, s)| (*d, s.index())).collect(),
+        value: constant,
+        value_at: dims.len(),
+    };
+    same(nest, &template).then(|| Arc::new(pad) as Arc<dyn Special>)
+}
+
+impl Special for Pad {
+    fn run(
+        &self,
+        _: Isa,
+        operands: &[View<'_>],
+        numbers: &[Scalar],
+        results: &mut [ViewMut<'_>],
+    ) -> Result<bool> {
+        let ([x], [out]) = (operands, results) else { return Ok(false) };
+        let Some(value) = self.value.or(numbers.get(self.value_at).copied()) else {
+            return Ok(false);
+        };
+        // The part of the output that has elements of the operand: where it begins in both.
+        let (mut from, mut to, mut sizes) = (0i64, 0i64, Dims::new());
+        for (d, (n, m)) in x.sizes().iter().zip(out.sizes()).enumerate() {
+            let number = self.before.iter().find(|(dim, _)| *dim == d).map(|(_, at)| *at);
+            let before = number.and_then(|at| numbers.get(at)).map_or(0, |n| n.to_i64());
+            let (skip, start) = (before.saturating_neg().max(0).min(*n), before.clamp(0, *m));
+            from += skip * x.strides()[d];
+            to += start * out.strides()[d];
+            sizes.push((*n - skip).min(*m - start));
+        }
+        let strides = Dims::from_slice(out.strides());
+        if numel(&sizes) != out.numel() {
+            fill(out, value)?;
+        }
+        if numel(&sizes) == 0 {
+            return Ok(true);
+        }
+        // SAFETY: in each dimension, both parts are inside their views: `skip + size <= n` and
+        // `start + size <= m`.
+        unsafe {
+            let from = x.as_ptr().offset(from as isize * x.dtype().size() as isize);
+            let to = out.as_ptr().cast_mut().offset(to as isize * out.dtype().size() as isize);
+            let from = View::from_raw(from, x.dtype(), &sizes, x.strides());
+            copy(&from, &mut ViewMut::from_raw(to, out.dtype(), &sizes, &strides))?;
+        }
+        Ok(true)
+    }
+}
