@@ -6,6 +6,7 @@
 //! the median of samples of at least 20 ms.
 
 use maquette::prelude::*;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::process::Command;
@@ -75,6 +76,30 @@ fn small() -> Vec<Case> {
         unary("softmax, 4 elements", Work::Call, &[4], |x| x.softmax(0)),
         unary("slice, 4 elements", Work::Call, &[4], |x| x.slice(0, 1..3)),
         binary("matmul, 2x2", Work::Call, [&[2, 2], &[2, 2]], Tensor::matmul),
+        unary("amax, 4 elements", Work::Call, &[2, 2], |x| x.amax([1], false)),
+        case("layer_norm, 4 elements", Work::Call, || {
+            let x = random(&[1, 4]);
+            move || x.layer_norm([4], None, None, 1e-5)
+        }),
+        case("embedding, 4 elements", Work::Call, || {
+            let (table, ids) = (random(&[8, 2]), Tensor::from([1i64, 5]));
+            move || table.embedding(&ids)
+        }),
+        // as a schedule of learning rates gives them
+        case("mul by a fresh number, 4 elements", Work::Call, || {
+            let (x, count) = (random(&[4]), Cell::new(0.0));
+            move || {
+                count.set(count.get() + 1.0);
+                &x * count.get()
+            }
+        }),
+        case("full of a fresh number, 4 elements", Work::Call, || {
+            let count = Cell::new(0.0);
+            move || {
+                count.set(count.get() + 1.0);
+                Tensor::full([4], count.get(), DType::F32)
+            }
+        }),
     ]
 }
 
@@ -134,6 +159,19 @@ fn rows() -> Vec<Case> {
         let (x, w, b) = (random(ROWS), random(&[1024]), random(&[1024]));
         move || x.layer_norm([1024], Some(&w), Some(&b), 1e-5)
     }));
+    const FEW: [(&str, &[i64]); 4] = [
+        ("64x64", &[64, 64]),
+        ("256x256", &[256, 256]),
+        ("128x8192", &[128, 8192]),
+        ("16x256K", &[16, 1 << 18]),
+    ];
+    for (shape, sizes) in FEW {
+        let bytes = sizes.iter().product::<i64>() as f64 * 4.0;
+        let (sum, max): (Function, Function) = (|x| x.sum_dim([1], false), |x| x.amax([1], false));
+        for (name, f) in [("sum", sum), ("max", max)] {
+            cases.push(unary(format!("{name} of rows, {shape}"), Work::Bytes(bytes), sizes, f));
+        }
+    }
     cases.push(unary("sort, 1M", Work::Bytes(16.0 * M), &[1024 * 1024], |x| x.sort(0, false).0));
     cases
 }
@@ -207,6 +245,56 @@ fn gathers() -> Vec<Case> {
     ]
 }
 
+fn images() -> Vec<Case> {
+    const IMAGES: &[i64] = &[8, 64, 56, 56];
+    const BYTES: f64 = 8.0 * 64.0 * 56.0 * 56.0 * 4.0;
+    vec![
+        unary("max_pool2d 3x3 by 2, 8x64x56x56", Work::Bytes(1.25 * BYTES), IMAGES, |x| {
+            x.max_pool2d([3, 3], [2, 2], [1, 1])
+        }),
+        unary("avg_pool2d 2x2, 8x64x56x56", Work::Bytes(1.25 * BYTES), IMAGES, |x| {
+            x.avg_pool2d([2, 2], [2, 2], [0, 0])
+        }),
+        unary("adaptive_avg_pool2d 1, 8x64x56x56", Work::Bytes(BYTES), IMAGES, |x| {
+            x.adaptive_avg_pool2d([1, 1])
+        }),
+        unary("pad by 1, 8x64x56x56", Work::Bytes(2.0 * BYTES), IMAGES, |x| {
+            x.constant_pad_nd([1, 1, 1, 1], 0.0)
+        }),
+        unary("group_norm of 8, 8x64x56x56", Work::Bytes(2.0 * BYTES), IMAGES, |x| {
+            x.group_norm(8, None, None, 1e-5)
+        }),
+        case("batch_norm, 8x64x56x56", Work::Bytes(2.0 * BYTES), || {
+            let (x, w, b, mean) = (random(IMAGES), random(&[64]), random(&[64]), random(&[64]));
+            let var = random(&[64]).exp();
+            move || x.batch_norm(Some(&w), Some(&b), &mean, &var, 1e-5)
+        }),
+        binary(
+            "depthwise conv2d 3x3, 8x64x56x56",
+            Work::Bytes(2.0 * BYTES),
+            [IMAGES, &[64, 1, 3, 3]],
+            |x, w| x.conv2d(w, None, [1, 1], [1, 1], [1, 1], 64),
+        ),
+    ]
+}
+
+fn others() -> Vec<Case> {
+    vec![
+        case("scatter_add, 1M into 64K", Work::Bytes(12.0 * M), || {
+            let (into, from) = (random(&[64 << 10]), random(&[1 << 20]));
+            let index: Vec<i64> = (0..1 << 20).map(|i| i * 7919 % (64 << 10)).collect();
+            let index = Tensor::from_vec(index, [1 << 20]);
+            move || into.scatter_add(0, &index, &from)
+        }),
+        case("randn, 1M", Work::Bytes(4.0 * M), || || random(&[1 << 20])),
+        case("zeros, 16M", Work::Bytes(64.0 * M), || || Tensor::zeros([16 << 20], DType::F32)),
+        case("arange, 1M", Work::Bytes(8.0 * M), || || Tensor::arange(1 << 20)),
+        unary("tril, 4096x4096", Work::Bytes(128.0 * M), &[4096, 4096], |x| x.tril(0)),
+        binary("dot, 1M", Work::Bytes(8.0 * M), [&[1 << 20], &[1 << 20]], Tensor::dot),
+        binary("mv, 4096x1024", Work::Bytes(16.0 * M), [&[4096, 1024], &[1024]], Tensor::mv),
+    ]
+}
+
 /// Seconds a call: the median of samples of at least 20 ms.
 fn seconds(run: &dyn Fn() -> Tensor) -> f64 {
     let mut calls = 1u32;
@@ -253,7 +341,10 @@ fn main() {
     // what `cargo bench` passes on
     let asked: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
     let cases: Vec<Case> =
-        [small(), pointwise(), rows(), products(), gathers()].into_iter().flatten().collect();
+        [small(), pointwise(), rows(), products(), gathers(), images(), others()]
+            .into_iter()
+            .flatten()
+            .collect();
     let chosen: Vec<Case> = cases
         .into_iter()
         .filter(|c| asked.is_empty() || asked.iter().any(|a| c.name.contains(a.as_str())))

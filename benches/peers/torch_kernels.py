@@ -19,6 +19,13 @@ def cases():
     yield "softmax, 4 elements", lambda: x4.softmax(0)
     yield "slice, 4 elements", lambda: x4[1:3]
     yield "matmul, 2x2", lambda: a2 @ b2
+    s22, x14, t82, i2 = r(2, 2), r(1, 4), r(8, 2), torch.tensor([1, 5])
+    yield "amax, 4 elements", lambda: s22.amax([1])
+    yield "layer_norm, 4 elements", lambda: F.layer_norm(x14, [4])
+    yield "embedding, 4 elements", lambda: F.embedding(i2, t82)
+    fresh = iter(range(1 << 62))
+    yield "mul by a fresh number, 4 elements", lambda: x4 * float(next(fresh))
+    yield "full of a fresh number, 4 elements", lambda: torch.full([4], float(next(fresh)))
     x, y = r(N), r(N)
     for name, f in [
         ("relu", torch.relu),
@@ -52,6 +59,10 @@ def cases():
         ("layer_norm", lambda: F.layer_norm(z, [1024], w, b)),
     ]:
         yield f"{name}, 4096x1024", f
+    for shape, rows, columns in [("64x64", 64, 64), ("256x256", 256, 256), ("128x8192", 128, 8192), ("16x256K", 16, 1 << 18)]:
+        few = r(rows, columns)
+        yield f"sum of rows, {shape}", lambda few=few: few.sum([1])
+        yield f"max of rows, {shape}", lambda few=few: few.amax([1])
     long = r(1024 * 1024)
     yield "sort, 1M", lambda: long.sort()[0]
     for i, k, j in [(128, 384, 384), (128, 384, 1536), (512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048)]:
@@ -70,6 +81,27 @@ def cases():
     yield "index_select, 8192 of 30522x384", lambda: table.index_select(0, ids)
     c, d = r(4096, 1024), r(4096, 1024)
     yield "cat, 2 of 4096x1024", lambda: torch.cat([c, d], 1)
+    im, iw, ib, mean, var = r(8, 64, 56, 56), r(64), r(64), r(64), r(64).exp()
+    dw = r(64, 1, 3, 3)
+    for name, f in [
+        ("max_pool2d 3x3 by 2", lambda: F.max_pool2d(im, 3, 2, 1)),
+        ("avg_pool2d 2x2", lambda: F.avg_pool2d(im, 2, 2)),
+        ("adaptive_avg_pool2d 1", lambda: F.adaptive_avg_pool2d(im, 1)),
+        ("pad by 1", lambda: F.pad(im, (1, 1, 1, 1))),
+        ("group_norm of 8", lambda: F.group_norm(im, 8)),
+        ("batch_norm", lambda: F.batch_norm(im, mean, var, iw, ib)),
+        ("depthwise conv2d 3x3", lambda: F.conv2d(im, dw, None, 1, 1, 1, 64)),
+    ]:
+        yield f"{name}, 8x64x56x56", f
+    into, source, at = r(64 << 10), r(1 << 20), torch.arange(1 << 20) * 7919 % (64 << 10)
+    yield "scatter_add, 1M into 64K", lambda: into.scatter_add(0, at, source)
+    yield "randn, 1M", lambda: r(1 << 20)
+    yield "zeros, 16M", lambda: torch.zeros(16 << 20)
+    yield "arange, 1M", lambda: torch.arange(0, 1 << 20)
+    yield "tril, 4096x4096", lambda: m.tril()
+    v1, v2, mm, mv = r(1 << 20), r(1 << 20), r(4096, 1024), r(1024)
+    yield "dot, 1M", lambda: v1 @ v2
+    yield "mv, 4096x1024", lambda: mm @ mv
 
 
 def sample(run, calls):

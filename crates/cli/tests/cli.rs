@@ -196,6 +196,11 @@ fn calls_are_checked_when_sizes_are_symbols() {
             "%a: f32[n] = aten::relu(%x)",
             "aten::relu: the graph declares result 0 with rank 1, but the operator returns 2",
         ),
+        // whether `n` is 1 is open, the dtype is not
+        (
+            "%a: i64[3] = aten::squeeze(%x)",
+            "aten::squeeze: the graph declares result 0 with dtype i64, but the operator returns f32",
+        ),
         (
             "%a: f32[n + 1, 3] = aten::relu(%x)",
             "aten::relu: the graph declares result 0 with size 0 n + 1, but the operator returns n",

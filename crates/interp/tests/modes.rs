@@ -173,6 +173,14 @@ fn a_number_given_for_a_tensor_names_the_input() {
 }
 
 #[test]
+fn a_number_given_for_a_mutated_tensor_names_the_input() {
+    let inputs = [Value::Float(2.0), Value::from(Tensor::from([1.0f32, 2.0]))];
+    for e in errors(&two_inputs(), &Options::new(), &inputs) {
+        assert_eq!(e, "input `x`: the kind must be a tensor, found the float 2.0");
+    }
+}
+
+#[test]
 fn inputs_that_ought_to_share_memory_and_do_not_are_named() {
     let inputs = [[1.0f32, 2.0], [3.0, 4.0]].map(|x| Value::from(Tensor::from(x)));
     for e in errors(&two_inputs(), &Options::new().sharing([vec![0, 1]]), &inputs) {
