@@ -111,15 +111,41 @@ impl LoopKernel {
         numbers: &[Scalar],
         results: &mut [ViewMut<'_>],
     ) -> Result<()> {
-        if let Some((_, special)) = &self.special
-            && !special::is_off()
-            && special.run(isa, operands, numbers, results)?
-        {
+        if self.special_run(isa, operands, numbers, results)? {
             return Ok(());
         }
         let plan = self.plan(symbols, operands, results)?;
         // SAFETY: the plan is of their layouts.
         unsafe { plan.run_fitting(isa, operands, numbers, results) }
+    }
+
+    /// As [`LoopKernel::run`], if a hand-tuned executor matches the nest and the layouts; otherwise
+    /// `false`, with nothing written. It needs no values of symbols.
+    ///
+    /// # Errors
+    /// As for [`LoopKernel::run`].
+    pub fn run_specialised(
+        &self,
+        operands: &[View<'_>],
+        numbers: &[Scalar],
+        results: &mut [ViewMut<'_>],
+    ) -> Result<bool> {
+        self.special_run(Isa::detect(), operands, numbers, results)
+    }
+
+    fn special_run(
+        &self,
+        isa: Isa,
+        operands: &[View<'_>],
+        numbers: &[Scalar],
+        results: &mut [ViewMut<'_>],
+    ) -> Result<bool> {
+        match &self.special {
+            Some((_, special)) if !special::is_off() => {
+                special.run(isa, operands, numbers, results)
+            }
+            _ => Ok(false),
+        }
     }
 
     /// The plan of launches with the layouts of these operands and results, and these values of

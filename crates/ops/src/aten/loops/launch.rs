@@ -31,26 +31,24 @@ pub(crate) fn run(def: &OpDef, build: BuildNest, args: &[Value], results: &[Tens
         let new = Meta::contiguous(old.sizes().iter().copied().collect::<Dims>(), old.dtype());
         updates.push((old, Tensor::allocate(new)?));
     }
-    let views: SmallVec<[Option<Tensor>; 2]> = nest
+    let mut views: SmallVec<[Tensor; 1]> = SmallVec::new();
+    for operand in &nest.operands {
+        if let Operand::View(view) = operand {
+            views.push(view(args)?);
+        }
+    }
+    let mut next_view = views.iter();
+    let operands: SmallVec<[View<'_>; 3]> = nest
         .operands
         .iter()
         .map(|operand| match operand {
-            Operand::View(view) => view(args).map(Some),
-            Operand::Arg(_) => Ok(None),
-        })
-        .collect::<Result<_>>()?;
-    let operands: SmallVec<[View<'_>; 4]> = nest
-        .operands
-        .iter()
-        .zip(&views)
-        .map(|(operand, view)| match (operand, view) {
-            (_, Some(t)) => input(t),
-            (Operand::Arg(arg), None) => match arg.value(args) {
-                Some(Value::Tensor(t)) => input(t),
-                _ => Err(Error::value("an operand of the nest is not a tensor")),
+            Operand::View(_) => next_view.next(),
+            Operand::Arg(arg) => match arg.value(args) {
+                Some(Value::Tensor(t)) => Some(t),
+                _ => None,
             },
-            (Operand::View(_), None) => Err(Error::value("a view of the nest is missing")),
         })
+        .map(|t| input(t.ok_or_else(|| Error::value("an operand of the nest is not a tensor"))?))
         .collect::<Result<_>>()?;
     let result_view = match (nest.result_view, results) {
         (Some(view), [result]) => Some([view(args, result)?]),
@@ -64,6 +62,15 @@ pub(crate) fn run(def: &OpDef, build: BuildNest, args: &[Value], results: &[Tens
         .collect::<Result<_>>()?;
     let numbers: SmallVec<[Scalar; 4]> =
         nest.numbers.iter().map(|arg| arg.scalar(args)).collect::<Result<_>>()?;
+    let explained = |e: KernelError| match (e, nest.explain) {
+        (KernelError::IndexOutOfRange { .. } | KernelError::Assertion(_), Some(explain)) => {
+            explain(args).unwrap_or_else(|e| e)
+        }
+        (e, _) => e.into(),
+    };
+    if nest.kernel.run_specialised(&operands, &numbers, &mut outputs).map_err(explained)? {
+        return update(&updates);
+    }
     let size = |sizes: &[i64], dim: u8| sizes.get(usize::from(dim)).copied();
     let symbols: SmallVec<[Option<i64>; 8]> = nest
         .symbols
@@ -79,12 +86,11 @@ pub(crate) fn run(def: &OpDef, build: BuildNest, args: &[Value], results: &[Tens
         })
         .collect();
     let symbols = |symbol: SymbolId| symbols.get(symbol.index()).copied().flatten();
-    match (nest.kernel.run(&symbols, &operands, &numbers, &mut outputs), nest.explain) {
-        (Ok(()), _) => {}
-        (Err(KernelError::IndexOutOfRange { .. } | KernelError::Assertion(_)), Some(explain)) => {
-            return Err(explain(args)?);
-        }
-        (Err(e), _) => return Err(e.into()),
-    }
+    nest.kernel.run(&symbols, &operands, &numbers, &mut outputs).map_err(explained)?;
+    update(&updates)
+}
+
+/// Copies the new values into the arguments that the nest updates.
+fn update(updates: &[(&Tensor, Tensor)]) -> Result<()> {
     updates.iter().try_for_each(|(old, new)| cpu_exec::copy(new, old))
 }
