@@ -210,7 +210,7 @@ fn main() {
                 let run = &mut |y: &mut ViewMut<'_>| {
                     maquette_kernels::softmax(black_box(&x), 1, y).expect("runs");
                 };
-                compare(&soft, softmax(sizes, false), &[x.clone()], &[], &sizes, run);
+                compare(&soft, softmax(sizes, false), std::slice::from_ref(&x), &[], &sizes, run);
             }
             if is_asked(&scaled) && rows == 128 {
                 let alone = LoopKernel::new(softmax(sizes, false));
@@ -237,7 +237,7 @@ fn main() {
                         maquette_kernels::reduce(op, black_box(&x), &[1], y).expect("runs");
                     };
                     let nest = nest(&FOLD.replace("FOLD", fold), sizes);
-                    compare(name, nest, &[x.clone()], &[], &[rows], run);
+                    compare(name, nest, std::slice::from_ref(&x), &[], &[rows], run);
                 }
             }
         }

@@ -29,6 +29,7 @@ pub(super) struct RowPlan {
 }
 
 /// Where rows are.
+#[expect(clippy::large_enum_variant, reason = "a plan has one for each fold")]
 enum RowSource {
     /// In a tensor; with the loops over the rows of each part of the plan.
     InPlace(Access, [Loops; 2]),

@@ -37,6 +37,9 @@ pub(super) struct Output {
     pub access: Access,
 }
 
+/// The outputs of a stage, and the copies of them.
+type Outputs = (SmallVec<[Output; 2]>, SmallVec<[ResultCopy; 1]>);
+
 /// A copy of a panel's part of an output to a result.
 struct ResultCopy {
     from: Access,
@@ -147,12 +150,7 @@ impl<'a> Planner<'a> {
     /// Places the outputs of a stage. An output that is a result is computed there if the stage can
     /// write it. Others are in scratch memory, row-major with the axis along which the stage
     /// combines last, and are copied to the results that they are.
-    fn outputs(
-        &mut self,
-        id: StageId,
-        stage: &Stage,
-        kept: &[AxisId],
-    ) -> Result<(SmallVec<[Output; 2]>, SmallVec<[ResultCopy; 1]>)> {
+    fn outputs(&mut self, id: StageId, stage: &Stage, kept: &[AxisId]) -> Result<Outputs> {
         let last = match stage.kind {
             StageKind::Sort { keep: axis, .. } | StageKind::Scan { along: axis, .. } => Some(axis),
             _ => None,

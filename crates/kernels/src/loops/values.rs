@@ -12,6 +12,7 @@ use maquette_ir::scalar_expr::{Op, ScalarExpr};
 use smallvec::SmallVec;
 
 /// Where the values of an expression are written.
+#[expect(clippy::large_enum_variant, reason = "it is passed on once a stage of a plan")]
 pub(super) enum Destination {
     /// To these tensors, which are accessed at the same axes.
     Outputs(SmallVec<[Access; 2]>),
