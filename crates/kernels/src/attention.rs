@@ -300,8 +300,11 @@ impl<A: Float + Product> Work<'_, A> {
         weights: &mut [A],
         hidden: &mut [A],
     ) -> A {
-        let scale = self.scale;
-        self.isa.dispatch(Each(&mut *scores, |x: A| x * scale));
+        // Without width all scores are 0, whatever the scale.
+        if self.dims[2] > 0 {
+            let scale = self.scale;
+            self.isa.dispatch(Each(&mut *scores, |x: A| x * scale));
+        }
         if let Some((reader, mask)) = &self.mask {
             let at = offset(mask.sizes(), mask.strides(), row * self.dims[1]);
             let hidden = &mut hidden[..scores.len()];
