@@ -64,9 +64,16 @@ impl Isa {
     }
 
     /// Runs the work compiled for this set, or for the baseline if this machine lacks the set.
-    // Inlined, because passing the work on through memory stalls behind the stores before it.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn dispatch<S: Simd>(self, work: S) -> S::Out {
+        self.dispatch_inline(work)
+    }
+
+    /// As [`Isa::dispatch`], for work of a few elements that is made where it is dispatched: passing
+    /// it on through memory would wait for the stores before it. Where the work is long, the
+    /// compiler makes better code of a function of its own.
+    #[inline(always)]
+    pub(crate) fn dispatch_inline<S: Simd>(self, work: S) -> S::Out {
         #[cfg(target_arch = "x86_64")]
         match self {
             // SAFETY: `available` says that the machine has these features.

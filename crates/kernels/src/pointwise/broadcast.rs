@@ -35,7 +35,12 @@ fn with_scalar<A: Banked, O: Op2<A, A>, const RIGHT: bool>(
     unsafe {
         frame.write::<A>(s.dst, |f, out| {
             let scalar = f.source::<A>(scalar).first().copied().unwrap_or_default();
-            cx.isa.dispatch(WithScalar::<A, O, RIGHT>(f.source(block), scalar, out, PhantomData))
+            cx.isa.dispatch_inline(WithScalar::<A, O, RIGHT>(
+                f.source(block),
+                scalar,
+                out,
+                PhantomData,
+            ))
         })
     }
 }
@@ -58,7 +63,7 @@ fn in_place<A: Banked, O: Op2<A, A>>(cx: &Context<'_>, frame: &mut Frame, s: &St
     unsafe {
         frame.write::<A>(s.dst, |f, xs| {
             let scalar = f.source::<A>(s.src[1]).first().copied().unwrap_or_default();
-            cx.isa.dispatch(InPlace::<A, O>(xs, scalar, PhantomData))
+            cx.isa.dispatch_inline(InPlace::<A, O>(xs, scalar, PhantomData))
         })
     }
 }
@@ -103,7 +108,7 @@ fn exp_of_difference<A: Float + Banked>(cx: &Context<'_>, frame: &mut Frame, s: 
     unsafe {
         frame.write::<A>(s.dst, |f, out| {
             let scalar = f.source::<A>(s.src[1]).first().copied().unwrap_or_default();
-            cx.isa.dispatch(ExpOfDifference(f.source(s.src[0]), scalar, out))
+            cx.isa.dispatch_inline(ExpOfDifference(f.source(s.src[0]), scalar, out))
         })
     }
 }

@@ -163,15 +163,8 @@ pub(crate) fn row_of<A: Copy, O: Op2<A, A>, F: Fn(A) -> A + Copy>(
     let of = |c| Fold::<A, O, F, false>(c, &mut [], identity, f, PhantomData);
     match xs.len() <= CHUNK {
         true => isa.dispatch(Tree::<A, O>(isa.dispatch(of(xs)), PhantomData)),
-        false => combined::<A, O, 1>(xs.chunks(CHUNK).map(|c| [lanes_of(isa, of(c))]), identity)[0],
+        false => combined::<A, O, 1>(xs.chunks(CHUNK).map(|c| [isa.dispatch(of(c))]), identity)[0],
     }
-}
-
-/// The lanes of a chunk. A function of its own: inlined into the loop over chunks, the lanes would
-/// be kept in memory.
-#[inline(never)]
-fn lanes_of<S: Simd>(isa: Isa, chunk: S) -> S::Out {
-    isa.dispatch(chunk)
 }
 
 /// As [`row_of`]; also stores each `f(x)` in `out`, which has the row's length.

@@ -112,7 +112,7 @@ pub(crate) unsafe fn fold_rows<A: Class, O: Op2<A, A>>(
     identity: A,
     out: &mut [A],
 ) {
-    isa.dispatch(FoldRows::<A, O>(first, stride, n, identity, out, PhantomData));
+    isa.dispatch_inline(FoldRows::<A, O>(first, stride, n, identity, out, PhantomData));
 }
 
 /// Calls a function with the elements of a row from an index, which are as many as asked for:
@@ -138,7 +138,7 @@ pub(crate) fn row_in_spans<A: Class, O: Op2<A, A>>(
             spans(at, SPAN.min(n - at), &mut |xs| match xs.split_at_checked(CHUNK) {
                 Some((left, right)) if right.len() == CHUNK => {
                     let both = Pair::<A, O>([left, right], identity, PhantomData);
-                    for lanes in isa.dispatch(both) {
+                    for lanes in isa.dispatch_inline(both) {
                         cascade.push(Partial::from(lanes));
                     }
                 }
