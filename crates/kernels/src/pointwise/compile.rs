@@ -222,8 +222,11 @@ impl StepCompiler<'_> {
         }
     }
 
-    /// The operand of an instruction that its step takes as a scalar.
+    /// The operand of an instruction that its step takes as a scalar. Pointwise kernels take blocks
+    /// alone: of two NaNs, an operation on a scalar and one on a block may give different ones, and
+    /// an operator must give the same in place and elsewhere.
     fn scalar_operand(&self, r: Reg) -> Option<usize> {
+        self.shape.coords?;
         let instr = self.expr.instrs()[r.index()];
         let Op::Binary(op, a, b) = instr.op else { return None };
         if self.in_place_op.is_some_and(|(of, _)| of == r) || !broadcast::is_known(op, instr.dtype)
