@@ -96,7 +96,7 @@ loops (a0: f32[ROWS, COLUMNS], a1: f32[COLUMNS], a2: f32[COLUMNS]) -> (t2)
     r0: f32 = load t0:1[i0]
     r1: f32 = const COLUMNS.0
     r2: f32 = div r0, r1
-    r3: f32 = const 1e-5
+    r3: f32 = const 9.999999747378752e-6
     r4: f32 = add r2, r3
     r5: f32 = sqrt r4
     r6: f32 = reciprocal r5
