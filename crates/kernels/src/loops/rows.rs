@@ -31,7 +31,7 @@ pub(super) struct RowPlan {
 /// Where rows are.
 enum RowSource {
     /// In a tensor; with the loops over the rows of each part of the plan.
-    InPlace(Access, [Loops; 2]),
+    InPlace(Box<(Access, [Loops; 2])>),
     /// In scratch memory, row-major.
     Scratch(Buffer),
     /// They are evaluated in parts.
@@ -68,7 +68,8 @@ pub(super) fn plan(
         if n == 1 || (n > 1 && is_adjacent) {
             let loops =
                 |part: usize| Loops::new(&sizes[part][..kept], [&access.strides[..kept]], false);
-            let source = RowSource::InPlace(access.clone(), [loops(0), loops(1)]);
+            let loops = [loops(0), loops(1)];
+            let source = RowSource::InPlace(Box::new((access, loops)));
             return Ok((RowPlan { n, counts, source }, SmallVec::new()));
         }
     }
@@ -101,7 +102,10 @@ impl RowPlan {
     /// The rows, which are in memory.
     pub fn rows<'a, T: Element>(&'a self, cx: &PanelContext<'a>) -> Option<Rows<'a, T>> {
         let (base, loops) = match &self.source {
-            RowSource::InPlace(access, loops) => (access.address(cx), Some(&loops[cx.part])),
+            RowSource::InPlace(tensor) => {
+                let (access, loops) = &**tensor;
+                (access.address(cx), Some(&loops[cx.part]))
+            }
             RowSource::Scratch(buffer) => (cx.base(buffer.base), None),
             RowSource::Parts => return None,
         };

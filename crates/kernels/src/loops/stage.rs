@@ -46,6 +46,9 @@ struct ResultCopy {
     strides: [Dims; 2],
 }
 
+/// The outputs of a stage, and those that are copied.
+type Outputs = (SmallVec<[Output; 2]>, SmallVec<[ResultCopy; 1]>);
+
 /// The plans of stages, as they are made.
 pub(super) struct Planner<'a> {
     pub launch: &'a Launch<'a>,
@@ -138,12 +141,7 @@ impl<'a> Planner<'a> {
     /// Places the outputs of a stage. An output that is a result is computed there if the stage can
     /// write it. Others are in scratch memory, row-major with the axis along which the stage
     /// combines last, and are copied to the results that they are.
-    fn outputs(
-        &mut self,
-        id: StageId,
-        stage: &Stage,
-        kept: &[AxisId],
-    ) -> Result<(SmallVec<[Output; 2]>, SmallVec<[ResultCopy; 1]>)> {
+    fn outputs(&mut self, id: StageId, stage: &Stage, kept: &[AxisId]) -> Result<Outputs> {
         let last = match stage.kind {
             StageKind::Sort { keep: axis, .. } | StageKind::Scan { along: axis, .. } => Some(axis),
             _ => None,

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 /// Where the values of an expression are written.
 pub(super) enum Destination {
     /// To these tensors, which are accessed at the same axes.
-    Outputs(SmallVec<[Access; 2]>),
+    Outputs(Vec<Access>),
     /// To scratch memory, row-major.
     Scratch,
     /// In row-major order to the memory that each call of [`Values::run_part`] is given.
@@ -53,7 +53,7 @@ impl Values {
         let strides = contiguous(&sizes[0]);
         let mut buffers: SmallVec<[Buffer; 2]> = SmallVec::new();
         let outputs = match to {
-            Destination::Outputs(outputs) => outputs,
+            Destination::Outputs(outputs) => outputs.into(),
             Destination::Scratch => {
                 let n = numel(&sizes[0]);
                 for dtype in expr.output_dtypes() {

@@ -41,6 +41,9 @@ impl<A: Copy, O: Op2<A, A>> Simd for Pair<'_, A, O> {
     }
 }
 
+/// The rows whose accumulators are in memory at once, an even number.
+const BATCH: usize = 8;
+
 /// `FoldRows(first, stride, n, identity, out, operation)`: see [`fold_rows`].
 struct FoldRows<'a, A, O>(Ptr<A>, i64, usize, A, &'a mut [A], PhantomData<O>);
 
@@ -68,6 +71,30 @@ impl<A: Class, O: Op2<A, A>> FoldRows<'_, A, O> {
     }
 }
 
+impl<A: Class, O: Op2<A, A>> FoldRows<'_, A, O> {
+    /// Folds rows of more elements. The accumulators of a batch are in memory before lanes are
+    /// combined: otherwise the compiler divides the vectors of the accumulators as that needs them.
+    #[inline(always)]
+    fn long(self) {
+        let mut batch = [[self.3; LANES]; BATCH];
+        let (mut first, last) = (0, self.4.len().saturating_sub(1));
+        // SAFETY: the promise of `fold_rows`.
+        let row = |i: usize| unsafe { self.0.slice(i.min(last) as i64 * self.1, self.2) };
+        for out in self.4.chunks_mut(BATCH) {
+            for (i, pair) in batch[..out.len().next_multiple_of(2)].chunks_mut(2).enumerate() {
+                // A row without another takes as long alone as beside itself.
+                let rows = [row(first + 2 * i), row(first + 2 * i + 1)];
+                pair.copy_from_slice(&Pair::<A, O>(rows, self.3, PhantomData).run());
+            }
+            for (out, acc) in out.iter_mut().zip(&mut batch) {
+                tree::<A, O>(acc);
+                *out = acc[0].one_nan();
+            }
+            first += out.len();
+        }
+    }
+}
+
 impl<A: Class, O: Op2<A, A>> Simd for FoldRows<'_, A, O> {
     type Out = ();
     #[inline(always)]
@@ -76,25 +103,7 @@ impl<A: Class, O: Op2<A, A>> Simd for FoldRows<'_, A, O> {
             0..=4 => self.short::<4>(),
             5..=8 => self.short::<8>(),
             9..=16 => self.short::<16>(),
-            _ => {
-                // SAFETY: the promise of `fold_rows`.
-                let row = |i: usize| unsafe { self.0.slice(i as i64 * self.1, self.2) };
-                let (pairs, rest) = self.4.as_chunks_mut::<2>();
-                let last = 2 * pairs.len();
-                for (i, out) in pairs.iter_mut().enumerate() {
-                    let rows = [row(2 * i), row(2 * i + 1)];
-                    let [mut a, mut b] = Pair::<A, O>(rows, self.3, PhantomData).run();
-                    tree::<A, O>(&mut a);
-                    tree::<A, O>(&mut b);
-                    *out = [a[0].one_nan(), b[0].one_nan()];
-                }
-                for out in rest {
-                    // A row takes as long alone as beside itself.
-                    let [mut acc, _] = Pair::<A, O>([row(last); 2], self.3, PhantomData).run();
-                    tree::<A, O>(&mut acc);
-                    *out = acc[0].one_nan();
-                }
-            }
+            _ => self.long(),
         }
     }
 }
