@@ -5,7 +5,7 @@
 //! operands' strides with an insertion sort (`reorder_dimensions`), and the result is dense in this
 //! order. On symbolic sizes, the same comparisons are proved if possible and guarded otherwise.
 
-use super::strides::{is_at_most, is_channels_last_i64, is_surely_contiguous};
+use super::strides::{is_channels_last_i64, is_surely_at_most, is_surely_contiguous};
 use super::{Dims, DimsI64, TypingError, contiguous_strides, dense_strides};
 use super::{is_non_overlapping_and_dense_i64, plain, symbolic};
 use crate::sym::{SymError, SymInt};
@@ -186,8 +186,17 @@ impl Compare for Aligned<'_, SymInt> {
             if a.as_i64() == Some(0) || b.as_i64() == Some(0) {
                 continue;
             }
-            if !provably_equal(a, b) {
-                return Ok(if is_at_most(a, b)? { Order::Keep } else { Order::Swap });
+            // Strides of which one is a multiple of the other are equal where a size is 1, whose
+            // order cannot be observed. Others may be equal in an operand that overlaps itself.
+            let is_tie = provably_equal(a, b)
+                || match is_surely_at_most(a, b) {
+                    Some(true) => return Ok(Order::Keep),
+                    Some(false) => return Ok(Order::Swap),
+                    None if !a.le(b).guard()? => return Ok(Order::Swap),
+                    None => a.eq(b).guard()?,
+                };
+            if !is_tie {
+                return Ok(Order::Keep);
             }
             // Only an operand that overlaps itself has two equal strides, unless one of the
             // dimensions has size 1 and their order cannot be observed.
