@@ -5,7 +5,7 @@
 //! operands' strides with an insertion sort (`reorder_dimensions`), and the result is dense in this
 //! order. On symbolic sizes, the same comparisons are proved if possible and guarded otherwise.
 
-use super::strides::{is_at_most, is_channels_last_i64, is_surely_contiguous};
+use super::strides::{is_channels_last_i64, is_surely_at_most, is_surely_contiguous};
 use super::{Dims, DimsI64, TypingError, contiguous_strides, dense_strides};
 use super::{is_non_overlapping_and_dense_i64, plain, symbolic};
 use crate::sym::{SymError, SymInt};
@@ -96,22 +96,13 @@ fn on_numbers(out: &DimsI64, operands: &[(DimsI64, DimsI64)]) -> Result<Dims, Ty
 }
 
 /// The rules for symbolic sizes. A size counts as 1 only if this is proved, which holds for every
-/// stretched size. If an operand is expanded or has two equal strides, its strides do not order all
-/// dimensions; then the result depends on whether the other dimensions have size 1, and this is
+/// stretched size. If the order of the other dimensions depends on whether a size is 1, this is
 /// guarded.
 #[track_caller]
 fn on_symbols(out: &[SymInt], operands: &[(&[SymInt], &[SymInt])]) -> Result<Dims, TypingError> {
-    let orders_all = |(sizes, strides): &(&[SymInt], &[SymInt])| {
-        let long: SmallVec<[SymInt; 6]> = sizes
-            .iter()
-            .zip(*strides)
-            .filter(|(n, _)| !provably_equal(**n, 1.into()))
-            .map(|(_, &s)| s)
-            .collect();
-        let tie = |i: usize, s: SymInt| long.iter().take(i).any(|&other| provably_equal(s, other));
-        !long.iter().enumerate().any(|(i, &s)| s.as_i64() == Some(0) || tie(i, s))
-    };
-    let affects_result = out.len() > 2 && !operands.iter().all(orders_all);
+    let affects_result = out.len() > 2
+        && !operands.iter().all(|(sizes, strides)| is_surely_row_major(sizes, strides))
+        && !one_operand_decides(out, operands);
     let mut aligned: SmallVec<[Dims; 3]> = SmallVec::new();
     for (sizes, strides) in operands {
         let mut own = Dims::from_elem(SymInt::from(0), out.len());
@@ -128,6 +119,35 @@ fn on_symbols(out: &[SymInt], operands: &[(&[SymInt], &[SymInt])]) -> Result<Dim
     }
     let order = memory_order(&Aligned { out, operands: aligned })?;
     Ok(dense_strides(out, order))
+}
+
+/// The strides of the dimensions that take part in comparisons at some sizes.
+fn ordered_strides(sizes: &[SymInt], strides: &[SymInt]) -> Dims {
+    let dims = sizes.iter().zip(strides);
+    dims.filter(|(size, stride)| stride.as_i64() != Some(0) && !provably_equal(**size, 1.into()))
+        .map(|(_, &stride)| stride)
+        .collect()
+}
+
+/// Whether every comparison keeps row-major order, with or without the sizes that may be 1.
+fn is_surely_row_major(sizes: &[SymInt], strides: &[SymInt]) -> bool {
+    let ordered = ordered_strides(sizes, strides);
+    let is_inside = |inner: SymInt, outer: SymInt| {
+        !provably_equal(inner, outer) && is_surely_at_most(inner, outer) == Some(true)
+    };
+    (1..ordered.len()).all(|i| ordered[..i].iter().all(|&outer| is_inside(ordered[i], outer)))
+}
+
+/// Whether one operand orders all dimensions of the result, and no operand before it any two. A
+/// size of 1 then does not stand between two other dimensions: the order of these is the operand's.
+fn one_operand_decides(out: &[SymInt], operands: &[(&[SymInt], &[SymInt])]) -> bool {
+    let ordered = |(sizes, strides): &(&[SymInt], &[SymInt])| ordered_strides(sizes, strides);
+    let Some(first) = operands.iter().map(ordered).find(|strides| strides.len() > 1) else {
+        return true;
+    };
+    let long = out.iter().filter(|n| !provably_equal(**n, 1.into())).count();
+    let tie = |i: usize| first[..i].iter().any(|&other| provably_equal(first[i], other));
+    first.len() == long && !(1..first.len()).any(tie)
 }
 
 /// The required order of two dimensions, the first of which is currently the inner one.
@@ -186,8 +206,17 @@ impl Compare for Aligned<'_, SymInt> {
             if a.as_i64() == Some(0) || b.as_i64() == Some(0) {
                 continue;
             }
-            if !provably_equal(a, b) {
-                return Ok(if is_at_most(a, b)? { Order::Keep } else { Order::Swap });
+            // Strides of which one is a multiple of the other are equal where a size is 1, whose
+            // order cannot be observed. Others may be equal in an operand that overlaps itself.
+            let is_tie = provably_equal(a, b)
+                || match is_surely_at_most(a, b) {
+                    Some(true) => return Ok(Order::Keep),
+                    Some(false) => return Ok(Order::Swap),
+                    None if !a.le(b).guard()? => return Ok(Order::Swap),
+                    None => a.eq(b).guard()?,
+                };
+            if !is_tie {
+                return Ok(Order::Keep);
             }
             // Only an operand that overlaps itself has two equal strides, unless one of the
             // dimensions has size 1 and their order cannot be observed.

@@ -237,16 +237,23 @@ pub fn is_non_overlapping_and_dense(
 /// the comparison is guarded. No guard is recorded to determine whether a size is 0.
 #[track_caller]
 pub(super) fn is_at_most(a: SymInt, b: SymInt) -> Result<bool, SymError> {
-    let le = a.le(b);
-    if let Some(known) = le.statically_known() {
-        return Ok(known);
+    match is_surely_at_most(a, b) {
+        Some(known) => Ok(known),
+        None => a.le(b).guard(),
+    }
+}
+
+/// Whether `a <= b` for two strides of one tensor, if that follows without a guard.
+pub(super) fn is_surely_at_most(a: SymInt, b: SymInt) -> Option<bool> {
+    if let Some(known) = a.le(b).statically_known() {
+        return Some(known);
     }
     // A nonzero multiple of a positive number is at least as large. A multiple is 0 only if a size
     // is 0, and then strides are irrelevant.
     let is_multiple = |x: SymInt, of: SymInt| (x % of).eq(0).statically_known() == Some(true);
     match (is_multiple(b, a), is_multiple(a, b)) {
-        (true, _) => Ok(true),
-        (false, true) => Ok(false),
-        (false, false) => le.guard(),
+        (true, _) => Some(true),
+        (false, true) => Some(false),
+        (false, false) => None,
     }
 }

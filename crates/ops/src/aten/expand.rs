@@ -65,14 +65,18 @@ pub(crate) fn expand(m: &Meta, wanted: &[SymInt]) -> Result<Meta> {
         } else if n.as_i64() == Some(1) {
             require(target.ge(0), misfit)?;
         } else {
-            let same = n.eq(target);
+            let (same, one) = (n.eq(target), n.eq(1));
             if same.statically_known().is_none() && same.is_data_dependent() {
+                if !one.is_data_dependent() && decide(one)? {
+                    require(target.ge(0), misfit)?;
+                    continue;
+                }
                 match require(same, misfit) {
                     // The sizes cannot be equal, so the dimension must have size 1 and is repeated.
                     Err(e)
                         if matches!(e.kind(), ErrorKind::Guard(SymError::Contradiction { .. })) =>
                     {
-                        require(n.eq(1), misfit)?
+                        require(one, misfit)?
                     }
                     kept => {
                         kept?;
@@ -81,7 +85,7 @@ pub(crate) fn expand(m: &Meta, wanted: &[SymInt]) -> Result<Meta> {
                 }
             } else if decide(same)? {
                 strides[d] = s;
-            } else if !decide(n.eq(1))? {
+            } else if !decide(one)? {
                 return Err(Error::value(misfit()));
             }
         }
