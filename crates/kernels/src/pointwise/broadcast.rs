@@ -45,51 +45,6 @@ fn with_scalar<A: Banked, O: Op2<A, A>, const RIGHT: bool>(
     }
 }
 
-/// `xs[i] = f(xs[i], scalar)`.
-struct InPlace<'a, A, O>(&'a mut [A], A, PhantomData<O>);
-
-impl<A: Copy, O: Op2<A, A>> Simd for InPlace<'_, A, O> {
-    type Out = ();
-    #[inline(always)]
-    fn run(self) {
-        for x in self.0 {
-            *x = O::f(*x, self.1);
-        }
-    }
-}
-
-fn in_place<A: Banked, O: Op2<A, A>>(cx: &Context<'_>, frame: &mut Frame, s: &Step) {
-    // SAFETY: see `StepFn`; no other reference to the first operand exists.
-    unsafe {
-        frame.write::<A>(s.dst, |f, xs| {
-            let scalar = f.source::<A>(s.src[1]).first().copied().unwrap_or_default();
-            cx.isa.dispatch_inline(InPlace::<A, O>(xs, scalar, PhantomData))
-        })
-    }
-}
-
-fn in_place_float<A: Float + Banked>(op: BinaryOp) -> Option<StepFn> {
-    Some(match op {
-        BinaryOp::Add => in_place::<A, ops::Add>,
-        BinaryOp::Sub => in_place::<A, ops::Sub>,
-        BinaryOp::Mul => in_place::<A, ops::Mul>,
-        BinaryOp::Div => in_place::<A, ops::Div>,
-        BinaryOp::Min => in_place::<A, ops::Min>,
-        BinaryOp::Max => in_place::<A, ops::Max>,
-        _ => return None,
-    })
-}
-
-/// The step of an operation onto its first operand, whose second one is a scalar.
-pub(super) fn in_place_fn(op: Op, d: DType) -> Option<StepFn> {
-    let Op::Binary(op, ..) = op else { return None };
-    match d {
-        DType::F32 => in_place_float::<f32>(op),
-        DType::F64 => in_place_float::<f64>(op),
-        _ => None,
-    }
-}
-
 /// `out[i] = exp(xs[i] - scalar)`, rounded twice.
 struct ExpOfDifference<'a, A>(&'a [A], A, &'a mut [A]);
 

@@ -362,10 +362,7 @@ impl StepCompiler<'_> {
         let run = self
             .in_place_op
             .filter(|(of, _)| *of == r)
-            .map(|(_, run)| match scalar {
-                Some(_) => broadcast::in_place_fn(instr.op, instr.dtype).unwrap_or(run),
-                None => run,
-            })
+            .map(|(_, run)| run)
             .or_else(|| scalar.and_then(|k| broadcast::step_fn(instr.op, instr.dtype, k)))
             .or_else(|| step_fn(instr.op, operand_dtype, instr.dtype));
         let run = run.ok_or_else(|| {

@@ -1,14 +1,14 @@
 //! Layer norm by [`layer_norm`](crate::layer_norm()).
 
-use super::{Special, same};
+use super::Special;
+use super::template::{found, is_nest};
 use crate::error::Result;
 use crate::isa::Isa;
 use crate::view::{View, ViewMut};
 use crate::{LayerNorm, layer_norm};
 use maquette_ir::Scalar;
 use maquette_ir::loops::fold::Fold;
-use maquette_ir::loops::{LoopBuilder, LoopNest, StageKind, named};
-use maquette_ir::sym::SymTable;
+use maquette_ir::loops::{LoopNest, StageKind, named};
 use std::sync::Arc;
 
 #[derive(Debug)]
@@ -19,7 +19,7 @@ struct Normalization {
 }
 
 pub(super) fn matches(nest: &LoopNest) -> Option<Arc<dyn Special>> {
-    let ([x, parameters @ ..], [_, mean, _], [first, ..]) =
+    let ([_, parameters @ ..], [_, mean, _], [first, ..]) =
         (nest.operands(), nest.results(), nest.stages())
     else {
         return None;
@@ -32,24 +32,14 @@ pub(super) fn matches(nest: &LoopNest) -> Option<Arc<dyn Special>> {
         _ => &[(true, true)],
     };
     present.iter().find_map(|&(has_weight, has_bias)| {
-        let mut template = LoopBuilder::new(SymTable::new());
-        let input = template.input(x.dtype, x.sizes.len());
-        let mut rest = parameters.iter();
-        let mut parameter = |is_present: bool| {
-            let operand = rest.next().filter(|_| is_present)?;
-            Some(template.input(operand.dtype, operand.sizes.len()))
-        };
-        let (weight, bias) = match has_weight {
-            true => (parameter(true), parameter(has_bias)),
-            false => (None, parameter(has_bias)),
-        };
-        let eps = Some(template.number(x.dtype.accumulator()));
-        let (weight, bias) = (weight.as_ref(), bias.as_ref());
-        let of = named::RowNorm { x: &input, normalized, weight, bias, eps, statistics };
-        let results = named::layer_norm(&mut template, of).ok()?;
-        let template = template.finish(&results).ok()?;
-        let special = Normalization { normalized, has_weight, has_bias };
-        same(nest, &template).then(|| Arc::new(special) as Arc<dyn Special>)
+        let matches = is_nest(nest, |nest, inputs| {
+            let (x, mut rest) = (&inputs[0], inputs[1..].iter());
+            let weight = has_weight.then(|| rest.next()).flatten();
+            let bias = has_bias.then(|| rest.next()).flatten();
+            let eps = Some(nest.number(x.dtype.accumulator()));
+            named::layer_norm(nest, named::RowNorm { x, normalized, weight, bias, eps, statistics })
+        });
+        found(matches, Normalization { normalized, has_weight, has_bias })
     })
 }
 

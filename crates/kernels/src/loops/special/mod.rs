@@ -12,6 +12,7 @@ mod product;
 mod reduce;
 mod softmax;
 mod statistics;
+mod template;
 
 use crate::error::Result;
 use crate::isa::Isa;
@@ -78,12 +79,4 @@ pub fn without_specialisations<R>(f: impl FnOnce() -> R) -> R {
     }
     let _restore = Restore(GENERIC.replace(true));
     f()
-}
-
-/// Whether two nests are the same computation.
-fn same(a: &LoopNest, b: &LoopNest) -> bool {
-    a.operands().len() == b.operands().len()
-        && a.stages().len() == b.stages().len()
-        && a.axes().len() == b.axes().len()
-        && a.to_string() == b.to_string()
 }

@@ -1,38 +1,28 @@
 //! Fills, copies, padding and selections by [`fill`], [`copy`] and the block kernels of
 //! [`index`](crate::index).
 
-use super::{Special, same};
+use super::Special;
+use super::template::{found, is_nest};
 use crate::copy::{copy, fill};
 use crate::error::Result;
 use crate::index;
 use crate::isa::Isa;
 use crate::view::{Dims, View, ViewMut, numel};
-use maquette_ir::loops::named::{self, Input, Number};
+use maquette_ir::loops::named::{self, Number};
 use maquette_ir::loops::{
-    Axes, Index, LaunchScalar, LoopBuilder, LoopError, LoopNest, ScalarId, Stage, StageId,
+    Axes, Index, LaunchScalar, LoopBuilder, LoopNest, Operand, ScalarId, Stage,
 };
 use maquette_ir::scalar_expr::Op;
-use maquette_ir::sym::SymTable;
 use maquette_ir::{DType, Scalar};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// The template of a nest with these operands, and one result.
-fn template(
-    operands: &[(DType, usize)],
-    build: impl FnOnce(&mut LoopBuilder, &[Input]) -> Result<StageId, LoopError>,
-) -> Option<LoopNest> {
-    let mut nest = LoopBuilder::new(SymTable::new());
-    let inputs: SmallVec<[Input; 2]> =
-        operands.iter().map(|(dtype, rank)| nest.input(*dtype, *rank)).collect();
-    let result = build(&mut nest, &inputs).ok()?;
-    nest.finish(&[result.into()]).ok()
-}
-
-/// The dtypes and ranks of the operands of a nest that is one stage with one result.
-fn operands(nest: &LoopNest) -> Option<SmallVec<[(DType, usize); 2]>> {
-    let ([_], [_]) = (nest.stages(), nest.results()) else { return None };
-    Some(nest.operands().iter().map(|o| (o.dtype, o.sizes.len())).collect())
+/// The operands and the stage of a nest that has one stage and one result.
+fn one_stage(nest: &LoopNest) -> Option<(&[Operand], &Stage)> {
+    match (nest.stages(), nest.results()) {
+        ([stage], [_]) => Some((nest.operands(), stage)),
+        _ => None,
+    }
 }
 
 /// Adds an axis for each of the stage, and the launch scalars of the nest.
@@ -48,19 +38,18 @@ fn axes_and_scalars(template: &mut LoopBuilder, nest: &LoopNest, stage: &Stage) 
 struct Fill(Option<Scalar>);
 
 pub(super) fn matches_fill(nest: &LoopNest) -> Option<Arc<dyn Special>> {
-    let [] = operands(nest)?[..] else { return None };
-    let [stage] = nest.stages() else { return None };
+    let ([], stage) = one_stage(nest)? else { return None };
     let [only] = stage.expr.instrs() else { return None };
     let (value, constant) = match only.op {
         Op::Const(value) => (Number::Constant(value), Some(value)),
         Op::Launch(k) => (Number::Launch(ScalarId(k)), None),
         _ => return None,
     };
-    let template = template(&[], |template, _| {
+    let matches = is_nest(nest, |template, _| {
         let over = axes_and_scalars(template, nest, stage);
-        named::fill(template, &over, value, only.dtype)
-    })?;
-    same(nest, &template).then(|| Arc::new(Fill(constant)) as Arc<dyn Special>)
+        Ok([named::fill(template, &over, value, only.dtype)?.into()])
+    });
+    found(matches, Fill(constant))
 }
 
 impl Special for Fill {
@@ -83,10 +72,10 @@ impl Special for Fill {
 struct Copy;
 
 pub(super) fn matches_copy(nest: &LoopNest) -> Option<Arc<dyn Special>> {
-    let [x] = operands(nest)?[..] else { return None };
+    let ([_], _) = one_stage(nest)? else { return None };
     let out = nest.dtype(*nest.results().first()?)?;
-    let template = template(&[x], |nest, inputs| named::copy(nest, &inputs[0], out))?;
-    same(nest, &template).then(|| Arc::new(Copy) as Arc<dyn Special>)
+    let matches = is_nest(nest, |nest, inputs| Ok([named::copy(nest, &inputs[0], out)?.into()]));
+    found(matches, Copy)
 }
 
 impl Special for Copy {
@@ -103,22 +92,28 @@ impl Special for Copy {
     }
 }
 
+/// The elements, or the slices, of an operand at an index along a dimension.
 #[derive(Debug)]
 struct Select {
     dim: usize,
+    kernel: fn(&View<'_>, usize, &View<'_>, &mut ViewMut<'_>) -> Result<()>,
 }
 
 pub(super) fn matches_select(nest: &LoopNest) -> Option<Arc<dyn Special>> {
-    let ([x, index], [stage]) = (&operands(nest)?[..], nest.stages()) else { return None };
-    if !matches!(index.0, DType::I64 | DType::I32) {
+    let ([_, index], stage) = one_stage(nest)? else { return None };
+    if !matches!(index.dtype, DType::I64 | DType::I32) {
         return None;
     }
     let load = stage.loads.iter().find(|load| !load.at.is_affine())?;
     let dim = load.at.indices().iter().position(|i| *i == Index::Computed)?;
-    let build =
-        |nest: &mut LoopBuilder, inputs: &[Input]| named::select(nest, &inputs[0], dim, &inputs[1]);
-    let template = template(&[*x, *index], build)?;
-    same(nest, &template).then(|| Arc::new(Select { dim }) as Arc<dyn Special>)
+    let is_select = is_nest(nest, |nest, inputs| {
+        Ok([named::select(nest, &inputs[0], dim, &inputs[1])?.into()])
+    });
+    let is_gather = || {
+        is_nest(nest, |nest, inputs| Ok([named::gather(nest, &inputs[0], dim, &inputs[1])?.into()]))
+    };
+    found(is_select, Select { dim, kernel: index::select })
+        .or_else(|| found(is_gather(), Select { dim, kernel: index::gather }))
 }
 
 impl Special for Select {
@@ -132,7 +127,7 @@ impl Special for Select {
         let ([x, index], [out]) = (operands, results) else { return Ok(false) };
         // Without an element, no index is read.
         if out.numel() > 0 {
-            index::select(x, self.dim, index, out)?;
+            (self.kernel)(x, self.dim, index, out)?;
         }
         Ok(true)
     }
@@ -147,7 +142,7 @@ struct Pad {
 }
 
 pub(super) fn matches_pad(nest: &LoopNest) -> Option<Arc<dyn Special>> {
-    let ([x], [stage]) = (&operands(nest)?[..], nest.stages()) else { return None };
+    let ([x], stage) = one_stage(nest)? else { return None };
     let [load] = &stage.loads[..] else { return None };
     let is_number = |s: &LaunchScalar| matches!(s, LaunchScalar::Number(_));
     if load.at.is_affine() || !nest.scalars().iter().all(is_number) {
@@ -160,15 +155,15 @@ pub(super) fn matches_pad(nest: &LoopNest) -> Option<Arc<dyn Special>> {
     let value = match nest.scalars().len() - dims.len().min(nest.scalars().len()) {
         1 => Number::Launch(ScalarId(dims.len() as u32)),
         0 => Number::Constant(stage.expr.instrs().iter().find_map(|i| match i.op {
-            Op::Const(value) if i.dtype == x.0 => Some(value),
+            Op::Const(value) if i.dtype == x.dtype => Some(value),
             _ => None,
         })?),
         _ => return None,
     };
-    let template = template(&[*x], |template, inputs| {
+    let matches = is_nest(nest, |template, inputs| {
         let over = axes_and_scalars(template, nest, stage);
-        named::pad(template, &inputs[0], &over, &before, value)
-    })?;
+        Ok([named::pad(template, &inputs[0], &over, &before, value)?.into()])
+    });
     let constant = match value {
         Number::Constant(value) => Some(value),
         Number::Launch(_) => None,
@@ -178,7 +173,7 @@ pub(super) fn matches_pad(nest: &LoopNest) -> Option<Arc<dyn Special>> {
         value: constant,
         value_at: dims.len(),
     };
-    same(nest, &template).then(|| Arc::new(pad) as Arc<dyn Special>)
+    found(matches, pad)
 }
 
 impl Special for Pad {

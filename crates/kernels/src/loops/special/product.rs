@@ -1,6 +1,7 @@
 //! Products of matrices and vectors by [`product`](crate::product()).
 
-use super::{Special, same};
+use super::Special;
+use super::template::{found, is_nest};
 use crate::error::Result;
 use crate::gemm::{Epilogue, product_on};
 use crate::isa::Isa;
@@ -8,8 +9,7 @@ use crate::thread_pool;
 use crate::view::{View, ViewMut};
 use maquette_ir::Scalar;
 use maquette_ir::loops::named::{self, Addend};
-use maquette_ir::loops::{LoopBuilder, LoopNest, StageKind};
-use maquette_ir::sym::SymTable;
+use maquette_ir::loops::{LoopNest, StageKind};
 use std::sync::Arc;
 
 #[derive(Debug)]
@@ -31,23 +31,21 @@ pub(super) fn matches(nest: &LoopNest) -> Option<Arc<dyn Special>> {
     let contracted = along.first()?;
     let at_b = &first.loads.get(1)?.at;
     let batch = at_b.indices().iter().position(|i| *i == (*contracted).into())?;
-    let mut template = LoopBuilder::new(SymTable::new());
-    let [a, b] = [a, b].map(|o| template.input(o.dtype, o.sizes.len()));
-    let added = added.first().map(|o| template.input(o.dtype, o.sizes.len()));
-    let is_same_dtype = [&a, &b].iter().chain(&added.as_ref()).all(|x| x.dtype == out);
-    if !is_same_dtype || !(1..=2).contains(&a.axes.len().checked_sub(batch)?) {
+    let is_same_dtype = operands.iter().all(|operand| operand.dtype == out);
+    let [own_a, own_b] = [a, b].map(|operand| operand.sizes.len().checked_sub(batch));
+    if !is_same_dtype || !(1..=2).contains(&own_a?) {
         return None;
     }
-    let accumulator = out.accumulator();
-    let alpha = (!nest.scalars().is_empty()).then(|| template.number(accumulator));
-    let addend = (added.as_ref()).map(|of| Addend { beta: template.number(accumulator), of });
-    let (has_alpha, has_addend) = (alpha.is_some(), addend.is_some());
-    let of = named::Product { a: &a, b: &b, batch, alpha, addend, out };
-    let result = named::product(&mut template, &of).ok()?;
-    let (is_row, is_column) = (a.axes.len() == batch + 1, b.axes.len() == batch + 1);
-    let template = template.finish(&[result]).ok()?;
-    same(nest, &template)
-        .then(|| Arc::new(Product { is_row, is_column, has_alpha, has_addend }) as Arc<dyn Special>)
+    let (has_alpha, has_addend) = (!nest.scalars().is_empty(), !added.is_empty());
+    let matches = is_nest(nest, |nest, inputs| {
+        let accumulator = out.accumulator();
+        let alpha = has_alpha.then(|| nest.number(accumulator));
+        let addend = inputs.get(2).map(|of| Addend { beta: nest.number(accumulator), of });
+        let (a, b) = (&inputs[0], &inputs[1]);
+        Ok([named::product(nest, &named::Product { a, b, batch, alpha, addend, out })?])
+    });
+    let (is_row, is_column) = (own_a == Some(1), own_b == Some(1));
+    found(matches, Product { is_row, is_column, has_alpha, has_addend })
 }
 
 impl Special for Product {

@@ -1,13 +1,13 @@
 //! Reductions of one operand by [`reduce`](crate::reduce()).
 
-use super::{Special, same};
+use super::Special;
+use super::template::{Folded, found};
 use crate::error::Result;
 use crate::isa::Isa;
 use crate::reduce::{ReduceOp, reduce_on};
 use crate::view::{View, ViewMut};
-use maquette_ir::loops::named::{self, Reduced, Reduction};
-use maquette_ir::loops::{Axes, LoopBuilder, LoopNest, StageKind};
-use maquette_ir::sym::SymTable;
+use maquette_ir::loops::LoopNest;
+use maquette_ir::loops::named::{self, Reduction};
 use maquette_ir::{DType, Scalar};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -19,24 +19,11 @@ struct Reduce {
 }
 
 pub(super) fn matches(nest: &LoopNest) -> Option<Arc<dyn Special>> {
-    let ([x], [result], [first, ..]) = (nest.operands(), nest.results(), nest.stages()) else {
-        return None;
-    };
-    let StageKind::Reduce { along, fold, .. } = &first.kind else { return None };
-    let (rank, out) = (x.sizes.len(), nest.dtype(*result)?);
-    let dims: SmallVec<[usize; 4]> =
-        along.iter().map(|a| a.index()).filter(|d| *d < rank).collect();
-    let keep = !dims.is_empty() && first.axes().len() == rank;
-    Reduction::ALL.into_iter().filter(|op| op.fold() == *fold).find_map(|op| {
-        let mut template = LoopBuilder::new(SymTable::new());
-        let input = template.input(x.dtype, rank);
-        let along: Axes = dims.iter().map(|d| input.axes[*d]).collect();
-        let of = Reduced { x: &input, along: &along, keep, out };
-        let result = named::reduce(&mut template, op, of).ok()?;
-        let template = template.finish(&[result]).ok()?;
-        let op = kernel_of(op, x.dtype, out)?;
-        same(nest, &template)
-            .then(|| Arc::new(Reduce { op, dims: dims.clone() }) as Arc<dyn Special>)
+    let (folded, fold) = Folded::of(nest)?;
+    Reduction::ALL.into_iter().filter(|op| op.fold() == *fold).find_map(|reduction| {
+        let op = kernel_of(reduction, folded.x, folded.out)?;
+        let matches = folded.is_nest(nest, |nest, of| Ok([named::reduce(nest, reduction, of)?]));
+        found(matches, Reduce { op, dims: folded.dims.clone() })
     })
 }
 

@@ -1,14 +1,14 @@
 //! Softmax and its logarithm by [`softmax`](crate::softmax()) and
 //! [`log_softmax`](crate::log_softmax()).
 
-use super::{Special, same};
+use super::Special;
+use super::template::{found, is_nest};
 use crate::error::Result;
 use crate::isa::Isa;
 use crate::view::{View, ViewMut};
 use crate::{log_softmax, softmax};
 use maquette_ir::Scalar;
-use maquette_ir::loops::{LoopBuilder, LoopNest, StageKind, named};
-use maquette_ir::sym::SymTable;
+use maquette_ir::loops::{LoopNest, StageKind, named};
 use std::sync::Arc;
 
 #[derive(Debug)]
@@ -28,12 +28,11 @@ pub(super) fn matches(nest: &LoopNest) -> Option<Arc<dyn Special>> {
         return None;
     }
     [false, true].into_iter().find_map(|log| {
-        let mut template = LoopBuilder::new(SymTable::new());
-        let input = template.input(x.dtype, x.sizes.len());
         let build = if log { named::log_softmax } else { named::softmax };
-        let result = build(&mut template, &input, *input.axes.get(dim)?, out).ok()?;
-        let template = template.finish(&[result.into()]).ok()?;
-        same(nest, &template).then(|| Arc::new(Softmax { dim, log }) as Arc<dyn Special>)
+        let matches = is_nest(nest, |nest, inputs| {
+            Ok([build(nest, &inputs[0], inputs[0].axes[dim], out)?.into()])
+        });
+        found(matches, Softmax { dim, log })
     })
 }
 

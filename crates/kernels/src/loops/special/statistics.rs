@@ -1,59 +1,22 @@
 //! Variances and vector norms by [`reduce`](crate::reduce()).
 
-use super::{Special, same};
+use super::Special;
+use super::template::{Folded, found};
 use crate::error::Result;
 use crate::isa::Isa;
 use crate::reduce::{ReduceOp, mean_by_f64, reduce_on};
 use crate::view::{View, ViewMut};
 use maquette_ir::loops::fold::Fold;
-use maquette_ir::loops::named::{self, Correction, Reduced};
-use maquette_ir::loops::{Axes, LaunchScalar, LoopBuilder, LoopNest, StageKind, StageOutput};
+use maquette_ir::loops::named::{self, Correction};
+use maquette_ir::loops::{LaunchScalar, LoopBuilder, LoopNest};
 use maquette_ir::scalar_expr::{BinaryOp, Op};
-use maquette_ir::sym::SymTable;
 use maquette_ir::{DType, Scalar};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// The operand, axes and output of a nest whose first stage folds one operand.
-struct Parts {
-    x: DType,
-    rank: usize,
-    dims: SmallVec<[usize; 4]>,
-    keep: bool,
-    out: DType,
-}
-
-impl Parts {
-    fn of(nest: &LoopNest) -> Option<(Parts, &Fold)> {
-        let ([x], [result, ..], [first, ..]) = (nest.operands(), nest.results(), nest.stages())
-        else {
-            return None;
-        };
-        let StageKind::Reduce { along, fold, .. } = &first.kind else { return None };
-        let (rank, out) = (x.sizes.len(), nest.dtype(*result)?);
-        let dims: SmallVec<[usize; 4]> =
-            along.iter().map(|a| a.index()).filter(|d| *d < rank).collect();
-        let keep = !dims.is_empty() && first.axes().len() == rank;
-        let is_float = x.dtype.is_float() && out.is_float();
-        is_float.then_some((Parts { x: x.dtype, rank, dims, keep, out }, fold))
-    }
-
-    /// Whether a nest is the one that `build` appends.
-    fn matches<const N: usize>(
-        &self,
-        nest: &LoopNest,
-        build: impl FnOnce(
-            &mut LoopBuilder,
-            Reduced<'_>,
-        ) -> Result<[StageOutput; N], maquette_ir::loops::LoopError>,
-    ) -> bool {
-        let mut template = LoopBuilder::new(SymTable::new());
-        let input = template.input(self.x, self.rank);
-        let along: Axes = self.dims.iter().map(|d| input.axes[*d]).collect();
-        let of = Reduced { x: &input, along: &along, keep: self.keep, out: self.out };
-        let Ok(results) = build(&mut template, of) else { return false };
-        template.finish(&results).is_ok_and(|template| same(nest, &template))
-    }
+/// The parameters of a nest that folds floats to floats, and the fold.
+fn floats(nest: &LoopNest) -> Option<(Folded, &Fold)> {
+    Folded::of(nest).filter(|(folded, _)| folded.x.is_float() && folded.out.is_float())
 }
 
 #[derive(Debug)]
@@ -65,7 +28,7 @@ struct Variance {
 }
 
 pub(super) fn variance(nest: &LoopNest) -> Option<Arc<dyn Special>> {
-    let (parts, Fold::Sum) = Parts::of(nest)? else { return None };
+    let (folded, Fold::Sum) = floats(nest)? else { return None };
     let is_given = nest.scalars().contains(&LaunchScalar::Number(DType::F64));
     let corrections = if is_given { &[None][..] } else { &[Some(1), Some(0)] };
     let cases =
@@ -75,18 +38,17 @@ pub(super) fn variance(nest: &LoopNest) -> Option<Arc<dyn Special>> {
             Some(number) => Correction::Fixed(number),
             None => Correction::Number(nest.number(DType::F64)),
         };
-        let is_it = match nest.results().len() {
-            1 => parts.matches(nest, |nest, of| {
+        let matches = match nest.results().len() {
+            1 => folded.is_nest(nest, |nest, of| {
                 let correction = template(nest);
                 named::variance(nest, of, correction, root).map(|[variance, _]| [variance])
             }),
-            _ => parts.matches(nest, |nest, of| {
+            _ => folded.is_nest(nest, |nest, of| {
                 let correction = template(nest);
                 named::variance_and_mean(nest, of, correction, root)
             }),
         };
-        let dims = parts.dims.clone();
-        is_it.then(|| Arc::new(Variance { correction, root, dims }) as Arc<dyn Special>)
+        found(matches, Variance { correction, root, dims: folded.dims.clone() })
     })
 }
 
@@ -118,9 +80,10 @@ struct Norm {
 }
 
 pub(super) fn norm(nest: &LoopNest) -> Option<Arc<dyn Special>> {
-    let (parts, fold) = Parts::of(nest)?;
+    let (folded, fold) = floats(nest)?;
     // The kernel does not round the elements to a narrow output's dtype.
-    if nest.results().len() != 1 || parts.x != parts.out && parts.out.accumulator() != parts.out {
+    if nest.results().len() != 1 || folded.x != folded.out && folded.out.accumulator() != folded.out
+    {
         return None;
     }
     let exponent = || {
@@ -140,10 +103,9 @@ pub(super) fn norm(nest: &LoopNest) -> Option<Arc<dyn Special>> {
         _ => return None,
     };
     orders.into_iter().find_map(|p| {
-        let is_it =
-            parts.matches(nest, |nest, of| named::vector_norm(nest, of, p).map(|norm| [norm]));
-        let dims = parts.dims.clone();
-        is_it.then(|| Arc::new(Norm { p, dims }) as Arc<dyn Special>)
+        let matches =
+            folded.is_nest(nest, |nest, of| named::vector_norm(nest, of, p).map(|norm| [norm]));
+        found(matches, Norm { p, dims: folded.dims.clone() })
     })
 }
 

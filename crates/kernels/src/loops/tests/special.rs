@@ -432,6 +432,44 @@ fn selections_have_the_bits_of_their_nests() {
 }
 
 #[test]
+fn elements_at_an_index_have_the_bits_of_their_nest() {
+    for (dtype, index) in [(DType::F32, DType::I64), (DType::BF16, DType::I32)] {
+        for dim in 0..3 {
+            let mut nest = LoopBuilder::new(SymTable::new());
+            let (x, at) = (nest.input(dtype, 3), nest.input(index, 3));
+            let result = named::gather(&mut nest, &x, dim, &at).expect("is valid");
+            let nest = nest.finish(&[result.into()]).expect("is valid");
+            for sizes in [[4, 3, 5], [70, 2, 40], [3, 4, 0]] {
+                // The index is smaller than the operand in other dimensions.
+                let mut of_index = sizes.map(|n: i64| (n - 1).max(1).min(n));
+                of_index[dim] = 7;
+                let numel = of_index.iter().product::<i64>() as usize;
+                let run = |last: i64| {
+                    let position = |i: usize| match i + 1 == numel {
+                        true => last,
+                        false => (i as i64 * 5) % sizes[dim].max(1),
+                    };
+                    let positions = (0..numel).map(|i| Scalar::Int(position(i)));
+                    let at = Array::new(index, &of_index, positions).expect("fits");
+                    let symbols = [sizes, of_index].concat();
+                    agrees_specialised(
+                        "select",
+                        &nest,
+                        &symbols,
+                        &[operand(dtype, &sizes), at],
+                        &[],
+                    )
+                };
+                if sizes[dim] > 0 {
+                    assert_eq!(run(sizes[dim] - 1), None);
+                    assert_eq!(run(sizes[dim]).is_some(), numel > 0);
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn padding_has_the_bits_of_its_nest() {
     for (dtype, dims) in [(DType::F32, &[1usize, 2][..]), (DType::F16, &[0, 1, 2])] {
         for is_given in [false, true] {
