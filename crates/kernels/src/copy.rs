@@ -140,42 +140,6 @@ pub fn fill(out: &mut ViewMut<'_>, value: Scalar) -> Result<()> {
     })
 }
 
-/// `start + i * step` for element `i` of a one-dimensional output. Integers are computed in `i64`,
-/// floats in `f64`, then cast.
-pub fn arange(out: &mut ViewMut<'_>, start: Scalar, step: Scalar) -> Result<()> {
-    let (rank, dtype) = (out.rank(), out.dtype());
-    let (1, Some(stride)) = (rank, out.strides().first().copied()) else {
-        return Err(KernelError::Count {
-            kernel: "arange",
-            what: "dimensions",
-            expected: 1,
-            found: rank,
-        });
-    };
-    if dtype == DType::Bool {
-        return Err(KernelError::DType {
-            kernel: "arange",
-            operand: "the output",
-            expected: "a number".into(),
-            found: dtype,
-        });
-    }
-    dispatch!(dtype, T => {
-        let base = out.typed::<T>();
-        thread_pool::ranges(out.numel(), thread_pool::GRAIN, 1, &|from, to| {
-            for i in from as i64..to as i64 {
-                let value = match dtype.is_int() {
-                    true => Scalar::Int(start.to_i64().wrapping_add(step.to_i64().wrapping_mul(i))),
-                    false => Scalar::Float(start.to_f64() + step.to_f64() * i as f64),
-                };
-                // SAFETY: `i` is within the view.
-                unsafe { base.set(i * stride, from_scalar(value)) }
-            }
-            Ok(())
-        })
-    })
-}
-
 /// A contiguous copy of a view, cast to `T`, for kernels that take plain slices.
 pub(crate) fn to_vec<T: Element + Default>(input: &View<'_>) -> Result<Vec<T>> {
     let mut out = filled("copy", T::default(), input.numel())?;

@@ -39,7 +39,7 @@ mod view;
 
 pub use attention::{Attention, attention};
 pub use conv::{conv, conv_transpose};
-pub use copy::{arange, copy, fill};
+pub use copy::{copy, fill};
 pub use element::{Class, Element};
 pub use error::KernelError;
 pub use gemm::{Activation, Epilogue, PackedMatrix, batched_gemm, gemm, packed_product, product};
