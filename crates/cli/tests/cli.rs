@@ -199,7 +199,8 @@ fn calls_are_checked_when_sizes_are_symbols() {
         // whether `n` is 1 is open, the dtype is not
         (
             "%a: i64[3] = aten::squeeze(%x)",
-            "aten::squeeze: the graph declares result 0 with dtype i64, but the operator returns f32",
+            "aten::squeeze: the graph declares result 0 with dtype i64, but the operator \
+                returns f32",
         ),
         (
             "%a: f32[n + 1, 3] = aten::relu(%x)",

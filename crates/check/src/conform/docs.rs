@@ -62,8 +62,8 @@ fn summary(reports: &[OperatorReport], builtins: &Builtins<'_>) -> String {
          `maquette ops aten::add` prints the schemas.\n\n\
          PyTorch recorded {all} calls (`tests/data/README.md`). Maquette makes each call\n\
          eagerly, traced, and traced with symbolic sizes, and compares sizes, strides,\n\
-         offsets, dtypes and values. Eager calls that are data are made once more by the\n\
-         generic executor alone, which gives the same bits.\n\n\
+         offsets, dtypes and values. Eager calls of data and of composites are made once\n\
+         more by the generic executor alone, which gives the same bits.\n\n\
          An operator is data (a scalar expression, an index map or a loop nest:\n\
          [design](design/loops.md)), a composite of other operators, or a call of a Rust\n\
          function, with the reason.\n\n\

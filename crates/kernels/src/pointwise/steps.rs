@@ -1,4 +1,5 @@
-//! The steps of a compiled expression: operations on blocks. Each step is a function pointer to a loop specialised for operation and class.
+//! The steps of a compiled expression: operations on blocks. Each step is a function pointer to a
+//! loop that is specialised for the operation and its class.
 
 use super::frame::{Banked, Failure, FailureKind, Frame, Location};
 use super::moves;

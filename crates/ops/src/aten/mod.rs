@@ -5,8 +5,8 @@
 //! kernel class for backends all follow from the lowering (`execute`). The role states the facts
 //! that passes use and that follow from neither schema nor lowering.
 //!
-//! A frequent operator lowers to a class of `crates/kernels`. A rare one is a plain loop over host
-//! data (`host`). `unsupported` lists the operators of PyTorch that are missing.
+//! Most operators lower to data: a pointwise expression or a loop nest (`loops`). Others lower to
+//! a class of `crates/kernels`, and rare ones to a plain loop over host data (`host`). `unsupported` lists the operators of PyTorch that are missing.
 
 mod alias;
 mod arrange;
