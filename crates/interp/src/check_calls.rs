@@ -13,16 +13,17 @@
 //! The cost is one run of a fake kernel per node, and at most [`MAX_SAMPLES`] more where a
 //! condition is open.
 
-use crate::frame::{argument_value, arguments, match_results};
+use crate::fake_values::FakeValues;
+use crate::frame::match_results;
 use crate::metadata_check::{ExpectedMeta, LayoutPromise, NumberCheck, check_metadata};
 use crate::source_info::SourceInfo;
 use maquette_ir::functional_ops::{Callee, is_functional_op};
-use maquette_ir::graph::{Graph, NodeId, Stmt, TensorType, ValueId, ValueType};
-use maquette_ir::sym::{BoolExpr, Expr, Scope, ScopeData, SymError, SymInt, SymbolId};
+use maquette_ir::graph::{Graph, NodeId, Stmt, TensorType, ValueType};
+use maquette_ir::sym::{BoolExpr, Expr, SymError, SymInt, SymbolId};
 use maquette_ir::typing::TypingError;
 use maquette_ops::aten::is_builtin_name;
 use maquette_ops::{
-    CallError, Error, ErrorKind, FakeError, Meta, Op, Outputs, Result, Tensor, Value, fake,
+    CallError, Error, ErrorKind, FakeError, Op, Outputs, Result, Tensor, Value, fake,
 };
 use rustc_hash::FxHashMap;
 
@@ -55,7 +56,7 @@ fn check(graph: &Graph, source_info: &SourceInfo<'_>) -> Result<()> {
     for (at, stmt) in graph.body().iter().enumerate() {
         let Stmt::Node(node) = *stmt else { continue };
         let checked = match exact.node(node) {
-            Err(e) if is_open(&e) || exact.is_open(node) => {
+            Err(e) if is_open(&e) || exact.values.has_unknown_operand(node) => {
                 let samples = samples.get_or_insert_with(|| sampled(graph, source_info));
                 agreed(samples.iter().map(|s| s.node(node)))
             }
@@ -143,24 +144,24 @@ fn sampled<'g>(graph: &'g Graph, source_info: &'g SourceInfo<'g>) -> Vec<Checker
     let candidates: [&dyn Fn(i64) -> i64; 7] =
         [&|_| 1, &|_| 4, &|i| 3 + 2 * i, &|i| 64 - 3 * i, &|_| 12, &|_| 0, &|_| i64::MIN];
     let satisfies = |sample: &FxHashMap<SymbolId, i64>| {
-        assumptions(graph)
+        (graph.guards().iter().copied().chain(asserted(graph)))
             .all(|b| table.eval_bool(b, &|s| sample.get(&s).copied()).unwrap_or(false))
     };
     let samples = candidates.into_iter().map(value).filter(satisfies).take(MAX_SAMPLES);
     samples.map(|sample| Checker::new(graph, source_info, sample)).collect()
 }
 
-/// The conditions that hold in every complete run of a graph.
-fn assumptions(graph: &Graph) -> impl Iterator<Item = BoolExpr> {
+/// The conditions that a graph asserts.
+fn asserted(graph: &Graph) -> impl Iterator<Item = BoolExpr> {
     let assert = |s: &Stmt| if let Stmt::Assert { cond, .. } = *s { Some(cond) } else { None };
-    graph.guards().iter().copied().chain(graph.body().iter().filter_map(assert))
+    graph.body().iter().filter_map(assert)
 }
 
 /// Runs the fake kernels of a graph's nodes.
 struct Checker<'g> {
     graph: &'g Graph,
     source_info: &'g SourceInfo<'g>,
-    scope: Scope,
+    values: FakeValues<'g>,
     /// Whether the symbols have sample values, on which fake kernels decide.
     sampled: bool,
 }
@@ -172,32 +173,13 @@ impl<'g> Checker<'g> {
         hints: FxHashMap<SymbolId, i64>,
     ) -> Checker<'g> {
         let sampled = !hints.is_empty();
-        let scope = Scope::new();
-        scope.with(|data| {
-            // Expressions of the graph keep their ids in a copy of its table.
-            *data = ScopeData { table: graph.symbols().clone(), hints, ..ScopeData::default() };
-            for condition in assumptions(graph) {
-                // A contradiction means that no run completes: there is nothing to assume.
-                let _ = data.table.assume(condition);
-            }
-        });
-        Checker { graph, source_info, scope, sampled }
+        let values = FakeValues::new(graph, hints);
+        asserted(graph).for_each(|condition| values.assume(condition));
+        Checker { graph, source_info, values, sampled }
     }
 
     fn loc(&self, node: NodeId) -> maquette_ir::Loc {
         self.graph.loc(node).unwrap_or(self.source_info.call_site)
-    }
-
-    /// Whether an operand of a node is a number, a flag or a text that only a run knows.
-    fn is_open(&self, node: NodeId) -> bool {
-        let mut open = false;
-        self.graph.for_each_operand(node, |v| {
-            open |= matches!(
-                self.graph.value_type(v),
-                ValueType::Float | ValueType::Bool | ValueType::Str
-            );
-        });
-        open
     }
 
     /// Runs a node's fake kernel, and compares the results with the declared ones.
@@ -205,39 +187,13 @@ impl<'g> Checker<'g> {
         let Callee { op: name, args, mutates, .. } = Callee::of(self.graph, node);
         let loc = self.loc(node);
         let op = Op::find(name).map_err(|e| e.at(loc))?;
-        let int = |e| Ok(self.scope.lift(e));
-        let get = |v| self.operand(v);
-        let arguments =
-            arguments(self.graph, op, node, args, &|a| argument_value(self.graph, a, &get, &int))
-                .map_err(|e| e.in_call(&name.into(), loc))?;
-        let outputs = fake::without_data_in(&self.scope, || op.call_at(arguments, loc))?;
+        let arguments = self
+            .values
+            .arguments(op, node, args, &|v| Ok(self.values.value(v)))
+            .map_err(|e| e.in_call(&name.into(), loc))?;
+        let outputs = fake::without_data_in(self.values.scope(), || op.call_at(arguments, loc))?;
         // The results of `ir::call` are not those of the operator.
         if mutates { Ok(()) } else { self.results(node, outputs) }
-    }
-
-    /// An operand: a fake tensor of its declared type, or a stand-in for a value that only a run
-    /// knows.
-    fn operand(&self, v: ValueId) -> Result<Value> {
-        Ok(match self.graph.value_type(v) {
-            ValueType::Tensor(ty) => Value::Tensor(self.fake(self.graph.type_of(ty))),
-            ValueType::Int(e) => Value::Int(self.scope.lift(e)),
-            ValueType::Float => Value::Float(1.0),
-            ValueType::Bool => Value::Bool(true),
-            ValueType::Str => Value::Str("".into()),
-        })
-    }
-
-    fn fake(&self, ty: &TensorType) -> Tensor {
-        let lift = |of: &[Expr]| of.iter().map(|&e| self.scope.lift(e)).collect();
-        Tensor::fake_of(Meta {
-            dtype: ty.dtype,
-            device: ty.device,
-            layout: ty.layout,
-            sizes: lift(&ty.sizes),
-            strides: lift(&ty.strides),
-            offset: self.scope.lift(ty.offset),
-            requires_grad: ty.requires_grad,
-        })
     }
 
     fn results(&self, node: NodeId, outputs: Outputs) -> Result<()> {
@@ -252,9 +208,11 @@ impl<'g> Checker<'g> {
                         None => Ok(()),
                     }
                 }
-                (ValueType::Int(e), Value::Int(i)) if self.is_different(e, *i) => {
-                    differs("the value".into(), self.scope.lift(e).to_string(), i.to_string())
-                }
+                (ValueType::Int(e), Value::Int(i)) if self.is_different(e, *i) => differs(
+                    "the value".into(),
+                    self.values.scope().lift(e).to_string(),
+                    i.to_string(),
+                ),
                 (ValueType::Int(_), Value::Int(_))
                 | (ValueType::Float, Value::Float(_))
                 | (ValueType::Bool, Value::Bool(_))
@@ -281,7 +239,7 @@ impl<'g> Checker<'g> {
         }
         let number = |what: String, e: Expr, found: SymInt| {
             self.is_different(e, found)
-                .then(|| (what, self.scope.lift(e).to_string(), found.to_string()))
+                .then(|| (what, self.values.scope().lift(e).to_string(), found.to_string()))
         };
         let pairs = |of: &[Expr], found: &[SymInt]| -> Vec<(usize, Expr, SymInt)> {
             of.iter().zip(found).enumerate().map(|(d, (&e, &n))| (d, e, n)).collect()
@@ -310,6 +268,7 @@ impl<'g> Checker<'g> {
 
     /// Whether two numbers differ for every value of the symbols. Samples prove nothing.
     fn is_different(&self, declared: Expr, found: SymInt) -> bool {
-        !self.sampled && self.scope.lift(declared).eq(found).statically_known() == Some(false)
+        !self.sampled
+            && self.values.scope().lift(declared).eq(found).statically_known() == Some(false)
     }
 }

@@ -9,7 +9,8 @@ mod liveness;
 mod results;
 
 pub(crate) use arguments::{argument_value, arguments};
-pub(crate) use results::{ResultRules, match_results};
+pub(crate) use results::ResultRules;
+pub use results::match_results;
 
 use crate::bindings::Bindings;
 use crate::metadata_check::LayoutPromise;

@@ -95,7 +95,7 @@ fn views_any(t: &Tensor, arguments: &[Value]) -> bool {
 ///
 /// # Errors
 /// The number or kinds of the outputs differ from the graph's declarations; the error of `each`.
-pub(crate) fn match_results(
+pub fn match_results(
     graph: &Graph,
     node: NodeId,
     outputs: Outputs,
