@@ -223,6 +223,7 @@ pub use maquette_trace::assert_graph_snapshot;
 /// # Ok::<(), Error>(())
 /// ```
 pub use maquette_trace::trace;
+pub use maquette_trace::{Decomposed, KeptComposite, KeptReason, decompose};
 pub use maquette_trace::{Dim, TraceOptions, Traced};
 pub use {half, ndarray};
 #[cfg(feature = "check")]

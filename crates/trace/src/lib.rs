@@ -31,6 +31,7 @@
 #![warn(missing_docs)]
 
 mod consts;
+mod decompose;
 mod dim;
 mod inputs;
 mod op_record;
@@ -41,6 +42,7 @@ mod state;
 mod traced;
 mod tracer;
 
+pub use decompose::{Decomposed, KeptComposite, KeptReason, decompose};
 pub use dim::Dim;
 pub use inputs::LeafKind;
 pub use options::{TraceOptions, trace};

@@ -100,7 +100,7 @@ impl Recorder {
     pub(crate) fn input_tensor(&mut self, fake: Tensor, name: &str) -> Result<Tensor> {
         let ty = self.tensor_type(fake.meta())?;
         let value = self.builder.input(ValueType::Tensor(ty), Some(name));
-        Ok(fake.with_slot(self.slot(value)))
+        Ok(self.traced(fake, value))
     }
 
     /// Adds an integer input.
@@ -108,6 +108,11 @@ impl Recorder {
         let ty = ValueType::Int(self.expr(i)?);
         self.builder.input(ty, Some(name));
         Ok(())
+    }
+
+    /// A fake tensor as the traced tensor of a value.
+    pub(crate) fn traced(&mut self, fake: Tensor, value: ValueId) -> Tensor {
+        fake.with_slot(self.slot(value))
     }
 
     /// A new slot for a value.

@@ -1,5 +1,6 @@
 //! A traced program.
 
+use crate::decompose::{Decomposed, KeptComposite, decompose};
 use crate::inputs::{LeafKind, part_label};
 use crate::state::State;
 use maquette_interp::{Interpreter, SourceInfo};
@@ -112,6 +113,16 @@ impl<I: Tree, O: Tree> Traced<I, O> {
     /// The graph with everything else that the trace recorded.
     pub fn into_program(self) -> TracedProgram {
         self.program
+    }
+
+    /// The program with the composites of its graph [decomposed](decompose()), and the composites
+    /// that stayed.
+    ///
+    /// # Errors
+    /// As [`decompose()`].
+    pub fn decompose(&self) -> Result<(Traced<I, O>, Vec<KeptComposite>)> {
+        let Decomposed { graph, kept } = decompose(&self.program.graph)?;
+        Ok((Traced::new(TracedProgram { graph, ..self.program.clone() }), kept))
     }
 
     /// Runs the graph on real tensors, operator by operator, as the program would. This is the

@@ -17,12 +17,12 @@ use maquette_ops::{
     Args, Error, ErrorKind, FakeError, Op, Outputs, Result, Tensor, TraceTag, Value, args, fake,
 };
 use smallvec::SmallVec;
-use std::cell::RefCell;
+use std::cell::{RefCell, RefMut};
 use std::rc::Rc;
 use std::sync::Arc;
 
 /// The state of one trace, as a dispatch mode.
-struct Tracer {
+pub(crate) struct Tracer {
     tag: Arc<TraceTag>,
     scope: Rc<Scope>,
     recorder: RefCell<Recorder>,
@@ -87,6 +87,33 @@ impl Mode for Tracer {
 }
 
 impl Tracer {
+    pub(crate) fn new(
+        tag: Arc<TraceTag>,
+        scope: Scope,
+        recorder: Recorder,
+        real_values: Option<RealValues>,
+    ) -> Rc<Tracer> {
+        let (recorder, real_values) = (RefCell::new(recorder), real_values.map(RefCell::new));
+        Rc::new(Tracer { tag, scope: Rc::new(scope), recorder, real_values })
+    }
+
+    pub(crate) fn recorder(&self) -> RefMut<'_, Recorder> {
+        self.recorder.borrow_mut()
+    }
+
+    /// Records the calls that a composite makes, for the line `loc`.
+    ///
+    /// # Errors
+    /// The error of a call.
+    pub(crate) fn call_composite(self: &Rc<Self>, op: Op, args: Args, loc: Loc) -> Result<Outputs> {
+        // a composite may try a decision and go on; a failure that counts is its result
+        let watch = self.scope.watch_decisions();
+        let body = || op.decompose(args, loc);
+        let outputs = self.scope.enter(|| mode::with_mode(self.clone(), body));
+        drop(watch.finish());
+        outputs.unwrap_or_else(|| Err(Error::value(format!("{} is no composite", op.name()))))
+    }
+
     /// The first error of any operation so far.
     fn first_error(&self) -> Option<Error> {
         let refused = || self.scope.take_refusal().map(|r| fake::decision_failed(&r));
@@ -133,14 +160,8 @@ impl TraceSession {
                 real_values.input(index, sample, traced)?;
             }
         }
-        let real_values = real_values.map(RefCell::new);
-        let scope = Rc::new(scope);
-        let tracer = Tracer { tag, scope, recorder: RefCell::new(recorder), real_values };
-        Ok(TraceSession {
-            tracer: Rc::new(tracer),
-            inputs,
-            with_state: trace_inputs.state.is_some(),
-        })
+        let tracer = Tracer::new(tag, scope, recorder, real_values);
+        Ok(TraceSession { tracer, inputs, with_state: trace_inputs.state.is_some() })
     }
 
     /// The leaves from which the program's input is rebuilt.

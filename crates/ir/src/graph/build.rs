@@ -271,6 +271,11 @@ impl GraphBuilder {
         }
     }
 
+    /// Sets the source line of the nodes from number `first` on.
+    pub fn set_locs(&mut self, first: usize, loc: Option<Loc>) {
+        self.locs.iter_mut().skip(first).for_each(|line| *line = loc);
+    }
+
     /// Binds an operator to the schema that it has now; see [`Graph::bound_schema`].
     pub fn bind_schema(&mut self, op: StrId, schema: Arc<Schema>) {
         self.bound_schemas.push((op, schema));
@@ -313,6 +318,12 @@ impl GraphBuilder {
     /// An interned tensor type; `None` if the id is not of this graph.
     pub fn tensor_type(&self, ty: TypeId) -> Option<&TensorType> {
         self.types.get_index(ty.index())
+    }
+
+    /// Whether a value is a result of a node from number `first` on.
+    pub fn is_result_since(&self, first: usize, value: ValueId) -> bool {
+        let def = self.values.get(value.index()).map(|v| v.def);
+        matches!(def, Some(Def::Node(node)) if node.index() >= first)
     }
 
     /// The number of nodes so far.

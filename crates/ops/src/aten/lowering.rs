@@ -17,6 +17,9 @@ use smallvec::SmallVec;
 /// The metadata of an operator's outputs.
 pub type Metas = SmallVec<[Meta; 2]>;
 
+/// The body of a composite, which calls other operators.
+pub type CompositeFn = fn(&[Value]) -> Result<Outputs>;
+
 /// How a builtin operator is computed.
 pub enum Lowering {
     /// Broadcasting and type promotion, then a scalar expression for each element.
@@ -39,9 +42,9 @@ pub enum Lowering {
         observes_strides: bool,
     },
     /// Calls other operators.
-    Composite(fn(&[Value]) -> Result<Outputs>),
+    Composite(CompositeFn),
     /// A composite that calls an operator which draws random numbers.
-    RandomComposite(fn(&[Value]) -> Result<Outputs>),
+    RandomComposite(CompositeFn),
     /// A composite that may write to arguments that its schema does not mark as mutated. If `when`
     /// holds, a trace records the operators that `body` calls instead, because their schemas
     /// declare the writes.
@@ -49,7 +52,7 @@ pub enum Lowering {
         /// Whether a call writes.
         when: fn(&[Value]) -> Result<bool>,
         /// Calls the other operators.
-        body: fn(&[Value]) -> Result<Outputs>,
+        body: CompositeFn,
     },
 }
 
@@ -69,6 +72,20 @@ impl std::fmt::Display for Lowering {
 }
 
 impl Lowering {
+    /// The function that calls the other operators of which a composite consists.
+    pub(crate) const fn composite_body(&self) -> Option<CompositeFn> {
+        match self {
+            Lowering::Composite(body)
+            | Lowering::RandomComposite(body)
+            | Lowering::HiddenMutation { body, .. } => Some(*body),
+            Lowering::Pointwise(_)
+            | Lowering::Compute(_)
+            | Lowering::View(_)
+            | Lowering::InPlace(_)
+            | Lowering::Dynamic { .. } => None,
+        }
+    }
+
     /// What computes the operator, for the list of operators: `data` is a scalar expression, an
     /// index map or a loop nest; a `call` is a Rust function, with the reason.
     pub(crate) fn computation(&self) -> String {

@@ -4,6 +4,7 @@ use super::dims::{done, known_equal, product, require_rank, require_same_dtype};
 use super::lowering::Lowering;
 use super::matrix::{Pair, mismatch, product_meta};
 use super::number::require_argument_fits;
+use super::reshape::is_known_contiguous;
 use super::table;
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
@@ -15,12 +16,13 @@ use maquette_ir::sym::SymInt;
 use maquette_ir::typing::{Operand, OperandKind, broadcast, promote};
 use maquette_ir::{DType, MemoryFormat, Scalar};
 
-/// The operand with other sizes. With symbolic sizes it is always copied: a guard on whether a view
-/// exists would be unnecessary, because no result aliases the operand.
+/// The operand with other sizes. With symbolic sizes it is copied unless it is contiguous: a guard
+/// on whether a view exists would be unnecessary, because no result aliases the operand.
 #[track_caller]
 pub(super) fn folded(t: &Tensor, sizes: impl IntoDims) -> Tensor {
     match t.meta().concrete() {
         Some(_) => t.reshape(sizes),
+        None if is_known_contiguous(t.meta()) => t.view(sizes),
         None => t.clone_as(MemoryFormat::Contiguous).view(sizes),
     }
 }

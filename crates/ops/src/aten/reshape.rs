@@ -63,6 +63,18 @@ pub(crate) fn infer_sizes(wanted: &[SymInt], numel: SymInt) -> Result<Dims> {
     Ok(sizes)
 }
 
+/// Whether a tensor is contiguous, for all values of its symbols. It then has a contiguous view of
+/// any sizes.
+pub(crate) fn is_known_contiguous(m: &Meta) -> bool {
+    let expected = contiguous_strides(&m.sizes);
+    let strides = expected.iter().zip(&m.strides);
+    m.sizes.iter().any(|n| n.as_i64() == Some(0))
+        || m.sizes
+            .iter()
+            .zip(strides)
+            .all(|(n, (&a, &b))| n.as_i64() == Some(1) || known_equal(a, b))
+}
+
 /// The strides with which the elements of `from` appear under `sizes`, which have the same product.
 /// `None` if only a copy has these sizes.
 #[track_caller]
@@ -71,14 +83,8 @@ pub(crate) fn view_strides(from: &Meta, sizes: &[SymInt]) -> Result<Option<Dims>
     if old.len() == sizes.len() && old.iter().zip(sizes).all(|(&a, &b)| known_equal(a, b)) {
         return Ok(Some(strides.into()));
     }
-    // A contiguous tensor has a contiguous view of any sizes. This case needs no guard, and
-    // symbolic sizes rarely need another.
-    let plain = contiguous_strides(old);
-    let contiguous = old
-        .iter()
-        .zip(plain.iter().zip(strides))
-        .all(|(n, (&a, &b))| n.as_i64() == Some(1) || known_equal(a, b));
-    if old.iter().any(|n| n.as_i64() == Some(0)) || contiguous {
+    // This case needs no guard, and symbolic sizes rarely need another.
+    if is_known_contiguous(from) {
         return Ok(Some(contiguous_strides(sizes)));
     }
     let mut out: Dims = smallvec![SymInt::from(1); sizes.len()];

@@ -198,6 +198,27 @@ impl Op {
         crate::dispatch::dispatch(self, &mut args, loc)
     }
 
+    /// Whether the operator is a builtin that consists of calls of other operators, and no
+    /// registration overrides it.
+    pub fn is_composite(self) -> bool {
+        self.state().is_ok_and(|state| {
+            state.plain_builtin().is_some_and(|def| def.lowering.composite_body().is_some())
+        })
+    }
+
+    /// Calls the operators that a composite consists of, in place of the composite, as PyTorch's
+    /// decompositions do. Each call names the source line `loc`. `None` if the operator is not a
+    /// [composite](Op::is_composite).
+    ///
+    /// # Errors
+    /// The error of a call, or the arguments do not fit the schema.
+    pub fn decompose(self, mut args: Args, loc: Loc) -> Option<Result<Outputs>> {
+        let state = self.state().ok()?;
+        let body = state.plain_builtin()?.lowering.composite_body()?;
+        let coerced = crate::dispatch::coerce_args::coerce_args(&state, &mut args);
+        Some(coerced.and_then(|()| crate::mode::on_behalf_of(loc, || body(&args))))
+    }
+
     /// The default value of an argument; `None` if the argument is required.
     pub fn default_value(&self, index: usize) -> Option<Value> {
         self.state().ok().and_then(|s| s.schema.args.get(index).and_then(super::default_value))

@@ -39,7 +39,7 @@ impl Recorder {
 
     /// The graph value of a tensor: a traced tensor's slot, or a constant. Fails for a tensor of
     /// another trace.
-    pub(super) fn value_of(&mut self, t: &Tensor) -> Result<ValueId> {
+    pub(crate) fn value_of(&mut self, t: &Tensor) -> Result<ValueId> {
         match t.ok()?.slot() {
             Some(slot) if Arc::ptr_eq(&slot.trace, &self.tag) => {
                 let unknown = || {

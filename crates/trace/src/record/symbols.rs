@@ -3,7 +3,7 @@
 
 use super::Recorder;
 use maquette_ir::Loc;
-use maquette_ir::graph::{BindSource, Created, ValueType};
+use maquette_ir::graph::{BindSource, Created, ValueId, ValueType};
 use maquette_ir::sym::{Expr, SymTable, SymbolId, SymbolKind};
 use maquette_ops::{FakeError, Result};
 use rustc_hash::FxHashSet;
@@ -37,8 +37,7 @@ impl Recorder {
                 };
                 match (plain, source, found.first()) {
                     (true, Some(source), Some(&symbol)) => {
-                        self.builder.bind(symbol, value, source);
-                        self.bound_symbols.insert(symbol);
+                        self.bind_as(symbol, value, source);
                     }
                     _ => unbound.extend(found),
                 }
@@ -51,6 +50,12 @@ impl Recorder {
             }
             .into()),
         }
+    }
+
+    /// Binds a data-dependent symbol.
+    pub(crate) fn bind_as(&mut self, symbol: SymbolId, value: ValueId, source: BindSource) {
+        self.builder.bind(symbol, value, source);
+        self.bound_symbols.insert(symbol);
     }
 
     /// Moves the assertions whose symbols are all bound into the body, in the order in which they

@@ -1,0 +1,152 @@
+//! The trial of a composite: whether it can be decomposed.
+
+use super::KeptReason;
+use crate::record::Recorder;
+use crate::tracer::Tracer;
+use maquette_interp::{FakeValues, match_results};
+use maquette_ir::Loc;
+use maquette_ir::graph::{Graph, NodeId, ValueId, ValueType};
+use maquette_ir::sym::{BoolExpr, Expr, Scope, SymInt};
+use maquette_ops::{Error, Op, Outputs, Result, Tensor, TraceTag, Value};
+use rustc_hash::FxHashMap;
+use std::cell::RefCell;
+
+/// Calls composites on fake tensors, and records nothing of them in the graph.
+pub(super) struct Trial<'g> {
+    graph: &'g Graph,
+    /// The assertions before the current node.
+    asserted: Vec<BoolExpr>,
+    /// `None` after a composite has changed the scope.
+    values: Option<FakeValues<'g>>,
+}
+
+/// What a composite may not add to the scope.
+#[derive(PartialEq)]
+struct ScopeSize {
+    guards: usize,
+    assertions: usize,
+    symbols: usize,
+}
+
+impl ScopeSize {
+    fn of(scope: &Scope) -> ScopeSize {
+        scope.with(|data| ScopeSize {
+            guards: data.guards.len(),
+            assertions: data.assertions.len(),
+            symbols: data.table.symbols().count(),
+        })
+    }
+}
+
+impl<'g> Trial<'g> {
+    pub(super) fn new(graph: &'g Graph) -> Trial<'g> {
+        Trial { graph, asserted: Vec::new(), values: None }
+    }
+
+    /// Makes an assertion hold from here on.
+    pub(super) fn assume(&mut self, condition: BoolExpr) {
+        self.asserted.push(condition);
+        if let Some(values) = &self.values {
+            values.assume(condition);
+        }
+    }
+
+    /// Calls a composite on trial.
+    ///
+    /// # Errors
+    /// Why it cannot be decomposed.
+    pub(super) fn run(&mut self, op: Op, node: NodeId) -> std::result::Result<(), KeptReason> {
+        let values = match self.values.take() {
+            Some(values) => values,
+            None => {
+                let values = FakeValues::new(self.graph, FxHashMap::default());
+                self.asserted.iter().for_each(|&condition| values.assume(condition));
+                values
+            }
+        };
+        if values.has_unknown_operand(node) {
+            self.values = Some(values);
+            return Err(KeptReason::UnknownArgument);
+        }
+        let before = ScopeSize::of(values.scope());
+        let outputs = self.call(&values, op, node);
+        let after = ScopeSize::of(values.scope());
+        // A decision has no example value here, so it fails instead of becoming a guard.
+        let kept = match outputs {
+            Err(e) => Some(KeptReason::Undecided(e.kind().to_string())),
+            Ok(_) if after.symbols > before.symbols => Some(KeptReason::SizeFromData),
+            Ok(_) if after.assertions > before.assertions => Some(values.scope().with(|data| {
+                let last = data.assertions.last();
+                let text = last.map(|a| data.table.display_bool(a.cond).to_string());
+                KeptReason::Asserts(text.unwrap_or_default())
+            })),
+            Ok(outputs) => self
+                .compare(&values, node, outputs)
+                .err()
+                .map(|e| KeptReason::Results(e.kind().to_string())),
+        };
+        if after == before {
+            self.values = Some(values);
+        }
+        kept.map_or(Ok(()), Err)
+    }
+
+    fn call(&self, values: &FakeValues<'_>, op: Op, node: NodeId) -> Result<Outputs> {
+        let (graph, scope) = (self.graph, values.scope());
+        let tag = TraceTag::new("trial");
+        let recorder = RefCell::new(Recorder::new("trial", scope.clone(), tag.clone()));
+        let operands: RefCell<FxHashMap<ValueId, Value>> = RefCell::default();
+        let operand = |v: ValueId| -> Result<Value> {
+            if let Some(known) = operands.borrow().get(&v) {
+                return Ok(known.clone());
+            }
+            let value = match values.value(v) {
+                Value::Tensor(t) => {
+                    let name = graph.value_name(v).to_string();
+                    Value::Tensor(recorder.borrow_mut().input_tensor(t, &name)?)
+                }
+                other => other,
+            };
+            operands.borrow_mut().insert(v, value.clone());
+            Ok(value)
+        };
+        let args = values.arguments(op, node, graph.args(node), &operand)?;
+        let tracer = Tracer::new(tag, scope.clone(), recorder.into_inner(), None);
+        tracer.call_composite(op, args, graph.loc(node).unwrap_or_else(Loc::caller))
+    }
+
+    /// Requires the results of a composite to have the types that the graph declares.
+    fn compare(&self, values: &FakeValues<'_>, node: NodeId, outputs: Outputs) -> Result<()> {
+        let scope = values.scope();
+        let is = |found: SymInt, declared: Expr| {
+            found.eq(scope.lift(declared)).statically_known() == Some(true)
+        };
+        let all = |found: &[SymInt], declared: &[Expr]| {
+            found.len() == declared.len() && found.iter().zip(declared).all(|(&f, &d)| is(f, d))
+        };
+        match_results(self.graph, node, outputs, &mut |output, v, value| {
+            let agrees = |t: &Tensor| match self.graph.value_type(v) {
+                ValueType::Tensor(ty) => {
+                    let (ty, meta) = (self.graph.type_of(ty), t.meta());
+                    (meta.dtype, meta.device, meta.layout) == (ty.dtype, ty.device, ty.layout)
+                        && all(&meta.sizes, &ty.sizes)
+                        && all(&meta.strides, &ty.strides)
+                        && is(meta.offset, ty.offset)
+                }
+                _ => false,
+            };
+            match &value {
+                Value::Tensor(t) if agrees(t) => Ok(()),
+                other => {
+                    let declared = self.graph.display_type(self.graph.value_type(v));
+                    let found = match other {
+                        Value::Tensor(t) => t.meta().to_string(),
+                        other => other.kind().to_string(),
+                    };
+                    let text = format!("result {output} is {found} instead of {declared}");
+                    Err(Error::msg(text))
+                }
+            }
+        })
+    }
+}
