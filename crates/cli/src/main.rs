@@ -40,6 +40,11 @@ enum Command {
         #[arg(long)]
         dot: bool,
     },
+    /// Replace the composites of a graph by the operators that they call, and print the result.
+    Decompose {
+        /// The file with the graph's text; `-` reads standard input.
+        file: PathBuf,
+    },
     /// Functionalize a graph that mutates tensors, and print the result.
     Functionalize {
         /// The file with the graph's text; `-` reads standard input.
@@ -76,6 +81,7 @@ fn run(cli: Cli, out: &mut Output) -> Result<bool> {
     match cli.command.unwrap_or(Command::Demo { confidence: 0.9, graph_only: false }) {
         Command::Demo { confidence, graph_only } => demo::run(out, confidence, graph_only)?,
         Command::Graph { file, dot } => commands::graph(out, &file, dot)?,
+        Command::Decompose { file } => commands::decompose(out, &file)?,
         Command::Functionalize { file, level, stop_at, explain } => {
             commands::functionalize(out, &file, level == "lift-only", stop_at, explain)?
         }

@@ -385,9 +385,25 @@ fn rewriting_stops_where_asked() {
 }
 
 #[test]
+fn composites_that_stay_are_told() {
+    let program = "graph g(%x: f32[n, m] strides [1, n], %w: f32[4, m]) -> (f32[m*n], f32[n, 4])
+  where n in [0, oo), m in [0, oo)
+{
+  %y: f32[m*n] = aten::reshape(%x, [m*n])
+  %z: f32[n, 4] = aten::linear(%x, %w)
+  return %y, %z
+}";
+    let out = maquette_reading(&["decompose", "-"], program);
+    let (shown, told) = (text(&out.stdout), text(&out.stderr));
+    assert!(out.status.success() && shown.contains("aten::mm(") && !shown.contains("linear("));
+    assert!(told.starts_with("note: `aten::reshape` stays: the sizes do not decide"), "{told}");
+}
+
+#[test]
 fn output_ends_with_a_newline() {
     let graph = maquette(&["demo", "--graph-only"]);
-    for args in [&["graph", "-"][..], &["graph", "--dot", "-"], &["functionalize", "-"]] {
+    let dot = ["graph", "--dot", "-"];
+    for args in [&["graph", "-"][..], &dot, &["decompose", "-"], &["functionalize", "-"]] {
         let out = maquette_reading(args, text(&graph.stdout));
         let shown = text(&out.stdout);
         assert!(shown.ends_with("}\n") && !shown.ends_with("\n\n"), "{args:?}: {shown}");
@@ -417,6 +433,7 @@ static PRINTING: LazyLock<Vec<Vec<String>>> = LazyLock::new(|| {
         &["demo", "--graph-only"],
         &["graph", graph],
         &["graph", graph, "--dot"],
+        &["decompose", graph],
         &["functionalize", graph],
         &["functionalize", graph, "--explain"],
         &["ops"],

@@ -15,6 +15,8 @@ pub enum Stage {
     Static,
     /// Traced with every size a symbol, and run.
     Symbolic,
+    /// Traced with its sizes as numbers, its composites decomposed, and run.
+    Decomposed,
 }
 
 impl fmt::Display for Stage {
@@ -25,6 +27,7 @@ impl fmt::Display for Stage {
             Stage::Generic => "generic",
             Stage::Static => "traced",
             Stage::Symbolic => "symbolic",
+            Stage::Decomposed => "decomposed",
         })
     }
 }

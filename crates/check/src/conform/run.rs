@@ -1,4 +1,4 @@
-//! Making a recorded call in each of the three ways.
+//! Making a recorded call in each of the ways.
 
 use super::compare;
 use super::file::File;
@@ -9,7 +9,7 @@ use maquette_ir::schema::Type;
 use maquette_kernels::without_specialisations;
 use maquette_ops::library::Op;
 use maquette_ops::{Args, Error, Tensor, Value};
-use maquette_trace::TraceOptions;
+use maquette_trace::{TraceOptions, Traced};
 
 /// What a call gave here: its outputs and its arguments afterwards, or the error.
 pub type CallResult = Result<(Vec<Value>, Args), String>;
@@ -47,24 +47,29 @@ pub fn check_file(file: &File) -> (OperatorReport, Vec<CallResult>) {
     (report, results)
 }
 
-/// One call in each of the three ways.
+/// One call in each of the ways.
 fn check(op: Op, call: &RecordedCall) -> (Option<Failure>, CallResult) {
     let result = eager(op, call);
     let generic = || match has_specialisations(op) {
         true => without_specialisations(|| eager(op, call)),
         false => result.clone(),
     };
-    let stages: [(Stage, &dyn Fn() -> CallResult); 4] = [
+    let decomposed = || match op.is_composite() && !op.is_random() {
+        true => traced(op, call, &TraceOptions::new(), decompose),
+        false => result.clone(),
+    };
+    let stages: [(Stage, &dyn Fn() -> CallResult); 5] = [
         (Stage::Eager, &|| result.clone()),
         (Stage::Generic, &generic),
-        (Stage::Static, &|| traced(op, call, &TraceOptions::new())),
-        (Stage::Symbolic, &|| traced(op, call, &TraceOptions::symbolic())),
+        (Stage::Static, &|| traced(op, call, &TraceOptions::new(), Ok)),
+        (Stage::Symbolic, &|| traced(op, call, &TraceOptions::symbolic(), Ok)),
+        (Stage::Decomposed, &decomposed),
     ];
     let stages = if returns_tensors(op) { &stages[..] } else { &stages[..1] };
     for (stage, run) in stages {
         let found = run();
         let outcome = agrees(op, call, &found).and_then(|()| match stage {
-            Stage::Generic => same_bits(&result, &found),
+            Stage::Generic | Stage::Decomposed => same_bits(&result, &found),
             _ => Ok(()),
         });
         if let Err(message) = outcome {
@@ -87,7 +92,7 @@ fn same_bits(eager: &CallResult, found: &CallResult) -> Result<(), String> {
         if let (Value::Tensor(a), Value::Tensor(b)) = (a, b)
             && !compare::equal_bits(a, b)?
         {
-            return Err(format!("output {i} has other bits than by its hand-tuned executor"));
+            return Err(format!("output {i} has other bits than that of the eager call"));
         }
     }
     Ok(())
@@ -116,8 +121,25 @@ fn eager(op: Op, call: &RecordedCall) -> CallResult {
     Ok((out.into_vec(), args))
 }
 
-/// Traces the call as a program of its tensors, and runs the graph on them.
-fn traced(op: Op, call: &RecordedCall, options: &TraceOptions) -> CallResult {
+/// A program of tensors.
+type Program = Traced<Vec<Tensor>, Vec<Tensor>>;
+
+/// Decomposes a program, all of it.
+fn decompose(program: Program) -> maquette_ops::Result<Program> {
+    let (decomposed, kept) = program.decompose()?;
+    match kept.first() {
+        None => Ok(decomposed),
+        Some(k) => Err(Error::value(format!("{} is not decomposed: {}", k.op, k.reason))),
+    }
+}
+
+/// Traces the call as a program of its tensors, and runs what `pass` makes of it on them.
+fn traced(
+    op: Op,
+    call: &RecordedCall,
+    options: &TraceOptions,
+    pass: fn(Program) -> maquette_ops::Result<Program>,
+) -> CallResult {
     let args = call.arguments(op)?;
     let tensors: Vec<Tensor> = args.iter().flat_map(Value::tensors).cloned().collect();
     let program = |given: Vec<Tensor>| -> maquette_ops::Result<Vec<Tensor>> {
@@ -133,7 +155,8 @@ fn traced(op: Op, call: &RecordedCall, options: &TraceOptions) -> CallResult {
     };
     // a recorded call may name a place in its storage
     let options = options.clone().keep_offsets(true);
-    let out = options.trace(program, tensors.clone()).and_then(|t| t.run(tensors)).map_err(text)?;
+    let out = options.trace(program, tensors.clone()).and_then(pass);
+    let out = out.and_then(|t| t.run(tensors)).map_err(text)?;
     Ok((out.into_iter().map(Value::from).collect(), args))
 }
 

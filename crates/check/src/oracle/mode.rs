@@ -11,7 +11,7 @@ use maquette_ir::graph::Graph;
 use maquette_ops::library::Facts;
 use maquette_ops::{Error, Result, Tensor, Value, call_writes};
 use maquette_rewrite::{FunctionalizeError, Level, Options, functionalize};
-use maquette_trace::{Dim, TraceOptions};
+use maquette_trace::{Dim, TraceOptions, decompose};
 
 /// A program made ready by a mode, to be run on inputs.
 pub type PreparedProgram = Box<dyn Fn(&[Tensor]) -> Result<RunResult>>;
@@ -80,12 +80,18 @@ pub trait Mode: Sync {
 
 /// Every mode, the eager one first.
 pub fn modes() -> Vec<&'static dyn Mode> {
+    const FUNCTIONAL: FunctionalMode = FunctionalMode {
+        name: "functional",
+        level: Level::Exact,
+        symbolic: false,
+        decomposed: false,
+    };
     const LIFTED: FunctionalMode =
-        FunctionalMode { name: "lifted", level: Level::LiftOnly, symbolic: false };
-    const FUNCTIONAL: FunctionalMode =
-        FunctionalMode { name: "functional", level: Level::Exact, symbolic: false };
+        FunctionalMode { name: "lifted", level: Level::LiftOnly, ..FUNCTIONAL };
     const FUNCTIONAL_SYMBOLIC: FunctionalMode =
-        FunctionalMode { name: "functional-symbolic", level: Level::Exact, symbolic: true };
+        FunctionalMode { name: "functional-symbolic", symbolic: true, ..FUNCTIONAL };
+    const DECOMPOSED: FunctionalMode =
+        FunctionalMode { name: "decomposed", decomposed: true, ..FUNCTIONAL_SYMBOLIC };
     const PLANNED_LIFTED: PlannedMode =
         PlannedMode { of: FunctionalMode { name: "planned-lifted", ..LIFTED } };
     const PLANNED: PlannedMode =
@@ -100,6 +106,7 @@ pub fn modes() -> Vec<&'static dyn Mode> {
         &LIFTED,
         &FUNCTIONAL,
         &FUNCTIONAL_SYMBOLIC,
+        &DECOMPOSED,
         &PLANNED_LIFTED,
         &PLANNED,
         &PLANNED_SYMBOLIC,
@@ -212,6 +219,8 @@ pub struct FunctionalMode {
     pub(super) level: Level,
     /// Whether sizes are symbols: those of inputs that share memory stay numbers.
     pub(super) symbolic: bool,
+    /// Whether composites are decomposed first.
+    pub(super) decomposed: bool,
 }
 
 impl FunctionalMode {
@@ -237,9 +246,14 @@ impl FunctionalMode {
             .options(&shared, sample)
             .keep_offsets(!shared.is_empty() || program.names_storage_offsets());
         let traced = options.trace(code, sample.to_vec())?;
-        let made = make(traced.graph(), &Options::new().level(self.level).sharing(shared))
+        let graph = match self.decomposed {
+            true => decompose(traced.graph())?.graph,
+            false => traced.graph().clone(),
+        };
+        graph.verify()?;
+        let made = make(&graph, &Options::new().level(self.level).sharing(shared))
             .map_err(Error::other)?;
-        Ok((traced.graph().clone(), made))
+        Ok((graph, made))
     }
 }
 

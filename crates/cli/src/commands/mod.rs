@@ -11,6 +11,7 @@ use maquette::ir::graph::TextPosition;
 use maquette::ir::schema::closest;
 use maquette::prelude::*;
 use maquette::rewrite::{self, Level, Options};
+use maquette::{Decomposed, KeptComposite};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::path::Path;
@@ -82,6 +83,17 @@ pub fn graph(out: &mut Output, file: &Path, dot: bool) -> Result<()> {
         true => write!(out, "{}", graph.to_dot(&library::Facts))?,
         false => writeln!(out, "{}", highlight::graph(&graph.to_string()))?,
     }
+    Ok(())
+}
+
+/// Decomposes a graph and prints the result. The composites that stay are told apart.
+pub fn decompose(out: &mut Output, file: &Path) -> Result<()> {
+    let file = read(file)?;
+    let Decomposed { graph, kept } = maquette::decompose(&file.graph)?;
+    for KeptComposite { op, reason, .. } in kept {
+        tell(format_args!("{BOLD}note{BOLD:#}: `{op}` stays: {reason}"));
+    }
+    writeln!(out, "{}", highlight::graph(&graph.to_string()))?;
     Ok(())
 }
 
