@@ -98,6 +98,20 @@ fn a_program_with_a_signature() {
     same_calls(&mlp, &program, [2, 1, 5, 0].map(|n| move || rows(n)));
 }
 
+#[test]
+fn a_decomposed_program_does_the_same() {
+    let mlp = Mlp::new();
+    let options = ExportOptions::new().dynamic(0, 0, Dim::new("batch"));
+    let whole = options.clone().export(&mlp, rows(2)).unwrap();
+    let parts = options.decompose(true).names(["x"]).export(&mlp, rows(2)).unwrap();
+    let has_linear = |graph: &maquette_ir::graph::Graph| {
+        graph.nodes().any(|node| graph.op_name(node) == "aten::linear")
+    };
+    assert!(has_linear(whole.graph()) && has_linear(whole.traced_graph()));
+    assert!(!has_linear(parts.graph()) && !has_linear(parts.traced_graph()));
+    same_calls(&mlp, &parts, [2, 1, 5, 0].map(|n| move || rows(n)));
+}
+
 /// Exports, makes the same calls twice, and gives the text.
 fn text<F: Fn(&[Tensor], Vec<Tensor>) -> Vec<Tensor>>(
     module: &Over<F>,

@@ -19,7 +19,7 @@ use maquette_ir::Loc;
 use maquette_ops::library::Facts;
 use maquette_ops::{Error, ErrorKind, Module, Result, StorageCloner, Tree};
 use maquette_rewrite::{FunctionalizeError, Options, functionalize};
-use maquette_trace::{Dim, TraceOptions};
+use maquette_trace::{Dim, TraceOptions, decompose};
 use state::ModuleTensors;
 use std::sync::Arc;
 
@@ -28,11 +28,12 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 pub struct ExportOptions {
     trace: TraceOptions,
+    decompose: bool,
 }
 
 impl From<TraceOptions> for ExportOptions {
     fn from(trace: TraceOptions) -> ExportOptions {
-        ExportOptions { trace }
+        ExportOptions { trace, decompose: false }
     }
 }
 
@@ -51,17 +52,24 @@ impl ExportOptions {
     /// As [`TraceOptions::dynamic`]. The export fails if the program is not valid for every size in
     /// the declared range.
     pub fn dynamic(self, input: usize, dim: usize, symbol: Dim) -> ExportOptions {
-        self.trace.dynamic(input, dim, symbol).into()
+        ExportOptions { trace: self.trace.dynamic(input, dim, symbol), ..self }
     }
 
     /// As [`TraceOptions::names`].
     pub fn names<S: Into<String>>(self, names: impl IntoIterator<Item = S>) -> ExportOptions {
-        self.trace.names(names).into()
+        ExportOptions { trace: self.trace.names(names), ..self }
     }
 
     /// As [`TraceOptions::name`].
     pub fn name(self, name: impl Into<String>) -> ExportOptions {
-        self.trace.name(name).into()
+        ExportOptions { trace: self.trace.name(name), ..self }
+    }
+
+    /// Replaces composites such as `aten::linear` by the operators that they call, as
+    /// [`decompose()`] does. Off by default. A composite stays if the declared sizes do not decide
+    /// what it does.
+    pub fn decompose(self, on: bool) -> ExportOptions {
+        ExportOptions { decompose: on, ..self }
     }
 
     /// Traces `module.forward` on fake tensors in place of `inputs`. Returns the program, with
@@ -79,20 +87,23 @@ impl ExportOptions {
     ) -> Result<Program<M::In, <M::Out as Tree>::Output>> {
         let loc = Loc::caller();
         let module_tensors = ModuleTensors::of(module).map_err(|e| e.at(loc))?;
-        let traced = self
+        let mut traced = self
             .trace
             .trace_with_state(|x| module.forward(x), &module_tensors.inputs(), inputs)?
             .into_program();
         constraints::check(&traced, self.trace.dynamic_dims())
             .map_err(|e| Error::from(e).at(loc))?;
+        if self.decompose {
+            traced.graph = decompose(&traced.graph).map_err(|e| e.at(loc))?.graph;
+        }
         let shared = state::mutated_alias_groups(&traced.state);
-        let mut functional = functionalize(&traced.graph, &Facts, &Options::new().sharing(shared))
-            .map_err(|e| functionalize_error(e, loc))?;
         let mut cloner = StorageCloner::default();
-        functional.graph = functional.graph.with_sources(|c| match c.source_as::<Captured>() {
+        traced.graph = traced.graph.with_sources(|c| match c.source_as::<Captured>() {
             Some(captured) => Ok(Arc::new(Captured(cloner.clone_of(&captured.0)?)) as Arc<_>),
             None => Ok::<_, Error>(c.source().clone()),
         })?;
+        let functional = functionalize(&traced.graph, &Facts, &Options::new().sharing(shared))
+            .map_err(|e| functionalize_error(e, loc))?;
         let state =
             traced.state.iter().map(|s| cloner.clone_of(&s.tensor)).collect::<Result<Vec<_>>>()?;
         Ok(Program::new(&traced, functional, &module_tensors, state))

@@ -18,6 +18,7 @@ use std::marker::PhantomData;
 /// An exported program from inputs `I` to outputs `O`: a functional graph, and the tensors that it
 /// needs. Displays as its signature and graph.
 pub struct Program<I, O> {
+    traced: Graph,
     functional: FunctionalGraph,
     signature: Signature,
     interface: Interface,
@@ -72,6 +73,7 @@ impl<I: Tree, O: Tree> Program<I, O> {
             signature: Signature::of(traced, &functional, module_tensors, &labels),
             interface: traced.interface.clone(),
             call_lock: writes_own(&functional, state.len()).then(|| CallLock::new(graph.name())),
+            traced: traced.graph.clone(),
             functional,
             state,
             names,
@@ -130,6 +132,12 @@ impl<I, O> Program<I, O> {
             None => InputRole::Argument,
         };
         self.functional.graph.to_dot_with(&Facts, &role)
+    }
+
+    /// The graph as it was traced, from which the functional graph is made. It has the operators as
+    /// called, mutations included, and the constants that the program owns.
+    pub fn traced_graph(&self) -> &Graph {
+        &self.traced
     }
 
     /// The functional graph with its calling convention: the mutations and aliases that its results
