@@ -131,6 +131,12 @@ impl Tracer {
     }
 }
 
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        self.tag.end();
+    }
+}
+
 /// A running trace. Its tensors and symbols become invalid when it is dropped.
 pub(crate) struct TraceSession {
     tracer: Rc<Tracer>,

@@ -124,6 +124,38 @@ fn a_result_that_is_an_argument_stays_one() {
 }
 
 #[test]
+fn a_copy_stays_one() {
+    // an eager reshape of these sizes is a view; this one was a copy where it was traced
+    let text = |copy: &str| {
+        format!(
+            "graph g(%x: f32[2, 3]) -> (f32[6]) {{
+                %y: f32[6] = aten::reshape(%x, [6]){copy}
+                return %y
+            }}"
+        )
+    };
+    assert!(matches!(kept(&text(" copy")), KeptReason::Results(_)));
+    let view: Graph = text("").parse().unwrap();
+    assert!(decompose(&view).unwrap().kept.is_empty());
+}
+
+#[test]
+fn constants_of_parts_are_usable_on_every_thread() {
+    let model = |x: Tensor| -> Result<Tensor> {
+        call("aten::combinations", args![&x])?[0].tensor().cloned()
+    };
+    let traced = trace(model, ramp([4])).unwrap();
+    let (decomposed, kept) = traced.decompose().unwrap();
+    assert!(kept.is_empty() && decomposed.graph().consts().len() == 1, "{decomposed}");
+    let run = |graph: &Graph| {
+        let run = Interpreter::new(graph).run(&[Value::from(ramp([4]))]).unwrap();
+        bits(run.results[0].tensor().unwrap())
+    };
+    let elsewhere = std::thread::scope(|s| s.spawn(|| run(decomposed.graph())).join().unwrap());
+    assert_eq!(elsewhere, run(traced.graph()));
+}
+
+#[test]
 fn random_composites_draw_the_same_numbers() {
     let model = |x: Tensor| x.dropout(0.5, true) + x.dropout(0.25, true);
     let traced = trace(model, ramp([40])).unwrap();

@@ -7,7 +7,7 @@ use maquette_interp::{FakeValues, match_results};
 use maquette_ir::Loc;
 use maquette_ir::graph::{Graph, NodeId, ValueId, ValueType};
 use maquette_ir::sym::{BoolExpr, Expr, Scope, SymInt};
-use maquette_ops::{Error, Op, Outputs, Result, Tensor, TraceTag, Value};
+use maquette_ops::{Args, Error, Op, Outputs, Result, Tensor, TraceTag, Value};
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 
@@ -80,8 +80,9 @@ impl<'g> Trial<'g> {
                 let text = last.map(|a| data.table.display_bool(a.cond).to_string());
                 KeptReason::Asserts(text.unwrap_or_default())
             })),
-            Ok(outputs) => self
-                .compare(&values, node, outputs)
+            Ok((args, outputs)) => self
+                .compare_aliases(op, node, &args, &outputs)
+                .and_then(|()| self.compare(&values, node, outputs))
                 .err()
                 .map(|e| KeptReason::Results(e.kind().to_string())),
         };
@@ -91,7 +92,8 @@ impl<'g> Trial<'g> {
         kept.map_or(Ok(()), Err)
     }
 
-    fn call(&self, values: &FakeValues<'_>, op: Op, node: NodeId) -> Result<Outputs> {
+    /// The arguments and results of a call.
+    fn call(&self, values: &FakeValues<'_>, op: Op, node: NodeId) -> Result<(Args, Outputs)> {
         let (graph, scope) = (self.graph, values.scope());
         let tag = TraceTag::new("trial");
         let recorder = RefCell::new(Recorder::new("trial", scope.clone(), tag.clone()));
@@ -112,7 +114,29 @@ impl<'g> Trial<'g> {
         };
         let args = values.arguments(op, node, graph.args(node), &operand)?;
         let tracer = Tracer::new(tag, scope.clone(), recorder.into_inner(), None);
-        tracer.call_composite(op, args, graph.loc(node).unwrap_or_else(Loc::caller))
+        let loc = graph.loc(node).unwrap_or_else(Loc::caller);
+        let outputs = tracer.call_composite(op, args.clone(), loc)?;
+        Ok((args, outputs))
+    }
+
+    /// Requires results to be views of arguments exactly where the schema and the node say so: a
+    /// result of a node marked as `copy` is none.
+    fn compare_aliases(&self, op: Op, node: NodeId, args: &Args, outputs: &Outputs) -> Result<()> {
+        for (i, output) in outputs.iter().enumerate() {
+            let shares = |v: &Value| {
+                v.tensors().any(|t| output.tensors().any(|result| result.shares_storage(t)))
+            };
+            let viewed = op.return_alias(i);
+            let other = args.iter().enumerate().any(|(a, v)| Some(a) != viewed && shares(v));
+            maquette_ops::ensure!(!other, "result {i} shares memory with an argument");
+            let Some(viewed) = viewed.and_then(|a| args.get(a)) else { continue };
+            let is_copy = output.tensors().next().is_some() && !shares(viewed);
+            maquette_ops::ensure!(
+                is_copy == self.graph.copies(node),
+                "whether result {i} is a copy differs"
+            );
+        }
+        Ok(())
     }
 
     /// Requires the results of a composite to have the types that the graph declares.
