@@ -89,6 +89,7 @@
 //! | add to another library's namespace, or override it | [`library::Library`] |
 //! | check an operator against its contract | `library::opcheck` (feature `check`) |
 //! | trace a function | [`trace()`], [`TraceOptions`], [`Traced`] |
+//! | replace composites by their parts | [`decompose()`] |
 //! | keep a graph as a snapshot | `assert_graph_snapshot!` (feature `check`) |
 //! | export a module with its tensors | [`ExportOptions`], [`Program`], [`macro@Module`] |
 //! | make a graph functional, plan its memory | [`rewrite`] |
