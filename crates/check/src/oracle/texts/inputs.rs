@@ -13,6 +13,10 @@ use rustc_hash::FxHashMap;
 const MAX_ELEMENTS: i64 = 1 << 14;
 /// The largest number in a run, except for the end of a slice.
 const MAX_NUMBER: i64 = 1 << 12;
+
+fn is_small(n: i64) -> bool {
+    n.unsigned_abs() <= MAX_NUMBER.unsigned_abs()
+}
 /// How many values of the symbols are tried.
 const ATTEMPTS: usize = 20;
 
@@ -59,7 +63,7 @@ impl Inputs {
         let guards = graph.guards().iter();
         let elements = |numbers: &[Expr]| {
             numbers.iter().try_fold(1i64, |product, &e| match self.number(graph, e) {
-                Some(n) if n.abs() > MAX_NUMBER => None,
+                Some(n) if !is_small(n) => None,
                 Some(n) => product.checked_mul(n.abs().max(1)).filter(|p| *p <= MAX_ELEMENTS),
                 // data decide it
                 None => Some(product),
@@ -70,15 +74,13 @@ impl Inputs {
             graph.list(span).iter().filter_map(int).collect::<Vec<Expr>>()
         };
         let argument = |a: Arg| match a {
-            Arg::Int(e) => {
-                self.number(graph, e).is_none_or(|n| n.abs() <= MAX_NUMBER || n == i64::MAX)
-            }
+            Arg::Int(e) => self.number(graph, e).is_none_or(|n| is_small(n) || n == i64::MAX),
             Arg::List(l) => elements(&list(l)).is_some(),
             _ => true,
         };
         let small = |ty: &TensorType| {
             elements(&ty.sizes).is_some()
-                && ty.exprs().all(|e| self.number(graph, e).is_none_or(|n| n.abs() <= MAX_NUMBER))
+                && ty.exprs().all(|e| self.number(graph, e).is_none_or(is_small))
         };
         guards.into_iter().all(|&g| graph.symbols().eval_bool(g, &value).unwrap_or(false))
             && graph.values().filter_map(|v| graph.tensor_type(v)).all(small)
