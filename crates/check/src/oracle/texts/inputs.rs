@@ -13,12 +13,13 @@ use rustc_hash::FxHashMap;
 const MAX_ELEMENTS: i64 = 1 << 14;
 /// The largest number in a run, except for the end of a slice.
 const MAX_NUMBER: i64 = 1 << 12;
+/// How many values of the symbols are tried.
+const ATTEMPTS: usize = 20;
 
+/// Whether a number may occur in a run.
 fn is_small(n: i64) -> bool {
     n.unsigned_abs() <= MAX_NUMBER.unsigned_abs()
 }
-/// How many values of the symbols are tried.
-const ATTEMPTS: usize = 20;
 
 /// The inputs of a run.
 pub(super) struct Inputs {
