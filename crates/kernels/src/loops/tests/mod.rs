@@ -2,6 +2,7 @@
 
 mod nests;
 mod random;
+mod random_named;
 mod special;
 
 use super::{KernelFunctions, LoopKernel};

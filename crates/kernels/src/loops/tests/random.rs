@@ -11,9 +11,9 @@ use maquette_ir::sym::{Expr, SymTable};
 use maquette_ir::{DType, Scalar};
 use std::collections::BTreeMap;
 
-const EXTENTS: [i64; 14] = [0, 1, 1, 2, 2, 3, 3, 4, 5, 7, 17, 31, 32, 33];
+pub(super) const EXTENTS: [i64; 14] = [0, 1, 1, 2, 2, 3, 3, 4, 5, 7, 17, 31, 32, 33];
 /// Extents around those of blocks and chunks.
-const LARGE: [i64; 6] = [1023, 1024, 1025, 2047, 2048, 2050];
+pub(super) const LARGE: [i64; 6] = [1023, 1024, 1025, 2047, 2048, 2050];
 
 /// What a campaign has to cover: kinds of stages, folds, policies of bounds, extents and outcomes.
 const COVERED: [&str; 26] = [
@@ -45,19 +45,23 @@ const COVERED: [&str; 26] = [
     "nest fails",
 ];
 
-struct Random(u64);
+pub(super) struct Random(u64);
 
 impl Random {
-    fn below(&mut self, n: usize) -> usize {
+    pub(super) fn new(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub(super) fn below(&mut self, n: usize) -> usize {
         self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         ((self.0 >> 33) as usize) % n.max(1)
     }
 
-    fn chance(&mut self, of: usize) -> bool {
+    pub(super) fn chance(&mut self, of: usize) -> bool {
         self.below(of) == 0
     }
 
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+    pub(super) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len())]
     }
 }
@@ -85,7 +89,7 @@ const DTYPES: [DType; 8] = [
 
 impl Generator {
     fn new(seed: u64) -> Generator {
-        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let mut random = Random::new(seed);
         let mut nest = LoopBuilder::new(SymTable::new());
         let mut axes = Vec::new();
         let mut points = 1;
