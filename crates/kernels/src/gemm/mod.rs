@@ -165,12 +165,14 @@ pub(crate) fn product_on(
         let expected = rank.max(2);
         return Err(KernelError::Count { kernel: KERNEL, what: "dimensions", expected, found });
     }
-    let (n, k) = (c.sizes()[rank - 1], a.sizes()[rank - 1]);
-    let matrix = |rows: i64, columns: i64| {
-        c.sizes()[..rank - 2].iter().copied().chain([rows, columns]).collect::<Dims>()
-    };
-    same_sizes(KERNEL, "a", &matrix(c.sizes()[rank - 2], k), a.sizes())?;
-    same_sizes(KERNEL, "b", &matrix(k, n), b.sizes())?;
+    let (outer, own) = c.sizes().split_at(rank - 2);
+    let k = a.sizes()[rank - 1];
+    for (name, matrix, sizes) in [("a", a, [own[0], k]), ("b", b, [k, own[1]])] {
+        if matrix.sizes().strip_prefix(outer) != Some(&sizes) {
+            let expected: Dims = outer.iter().copied().chain(sizes).collect();
+            same_sizes(KERNEL, name, &expected, matrix.sizes())?;
+        }
+    }
     same_dtype(KERNEL, "a", c.dtype(), a.dtype())?;
     same_dtype(KERNEL, "b", c.dtype(), b.dtype())?;
     match c.dtype() {
