@@ -122,6 +122,17 @@ unsafe fn copy_tiles<T: Copy + Send + Sync>(
 
 /// Sets every element to a scalar, cast to the output's dtype.
 pub fn fill(out: &mut ViewMut<'_>, value: Scalar) -> Result<()> {
+    if out.is_contiguous() {
+        // A few elements take less time than loops to prepare.
+        return dispatch!(out.dtype(), T => {
+            let (base, x) = (out.typed::<T>(), from_scalar::<T>(value));
+            thread_pool::ranges(out.numel(), thread_pool::GRAIN, 1024, &|from, to| {
+                // SAFETY: these are elements of the view, and this task's own.
+                unsafe { base.slice_mut(from as i64, to - from).fill(x) }
+                Ok(())
+            })
+        });
+    }
     let zero = Loops::new(out.sizes(), [out.strides()], true);
     dispatch!(out.dtype(), T => {
         let (base, stride, x) = (out.typed::<T>(), zero.inner_stride(0), from_scalar::<T>(value));

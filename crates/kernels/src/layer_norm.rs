@@ -13,6 +13,7 @@ use crate::reduce::lanes::moments;
 use crate::row_loops::RowLoops;
 use crate::scratch::filled;
 use crate::view::{Ptr, View, ViewMut};
+use std::borrow::Cow;
 
 /// The optional operands of [`layer_norm`].
 #[derive(Debug, Default)]
@@ -59,14 +60,20 @@ fn layer_norm_rows<T: Element<Class = A>, A: Float>(
     out: &mut ViewMut<'_>,
 ) -> Result<()> {
     // The defaults 1 and -0 change no bit of `x * weight + bias`.
-    let or = |v: &Option<View<'_>>, none: A| {
-        v.as_ref().map_or_else(|| filled("layer_norm", none, rows.n), to_vec::<A>)
+    let or = |v: &Option<View<'_>>, none: A| match v {
+        None => filled("layer_norm", none, rows.n).map(Cow::Owned),
+        Some(v) if v.dtype() == A::DTYPE && v.is_contiguous() && v.numel() == rows.n => {
+            // SAFETY: these are the elements of the view, which nothing writes.
+            Ok(Cow::Borrowed(unsafe { v.typed::<A>().slice(0, rows.n) }))
+        }
+        Some(v) => to_vec::<A>(v).map(Cow::Owned),
     };
     let (weight, bias) = (or(&operands.weight, A::ONE)?, or(&operands.bias, -A::ZERO)?);
     let count = rows.outer.numel();
-    let (mut means, mut rstds) =
-        (filled("layer_norm", A::ZERO, count)?, filled("layer_norm", A::ZERO, count)?);
-    let (mp, rp) = (Ptr(means.as_mut_ptr()), Ptr(rstds.as_mut_ptr()));
+    let (mut mean, mut rstd) = (operands.mean, operands.rstd);
+    let mut means = Statistics::new(mean.as_mut(), count)?;
+    let mut rstds = Statistics::new(rstd.as_mut(), count)?;
+    let (mp, rp) = (means.first(), rstds.first());
     let n = A::from_f64(rows.n as f64);
     rows.each::<T>("layer_norm", input, out, |isa, r, xs, ys| {
         let [mean, squares] = moments(isa, xs);
@@ -79,22 +86,46 @@ fn layer_norm_rows<T: Element<Class = A>, A: Float>(
             rp.set(r as i64, rstd);
         }
     })?;
-    for (values, out) in [(&means, operands.mean), (&rstds, operands.rstd)] {
-        if let Some(mut out) = out {
-            let sizes = out.as_view().sizes();
-            let values = View::from_slice_sized(values, sizes).ok_or_else(|| {
-                let (expected, found) = (vec![count as i64], sizes.to_vec());
-                KernelError::Shape {
-                    kernel: "layer_norm",
-                    operand: "the statistics",
-                    expected,
-                    found,
-                }
-            })?;
-            copy(&values, &mut out)?;
+    means.finish(mean)?;
+    rstds.finish(rstd)
+}
+
+/// Where a number for each row is computed: in the memory of its result, if that has the form, or
+/// else in a buffer.
+enum Statistics<A> {
+    InPlace(Ptr<A>),
+    Buffer(Vec<A>),
+}
+
+impl<A: Float> Statistics<A> {
+    fn new(out: Option<&mut ViewMut<'_>>, count: usize) -> Result<Statistics<A>> {
+        match out {
+            Some(v) if v.dtype() == A::DTYPE && v.is_contiguous() && v.numel() == count => {
+                Ok(Statistics::InPlace(v.typed::<A>()))
+            }
+            _ => filled("layer_norm", A::ZERO, count).map(Statistics::Buffer),
         }
     }
-    Ok(())
+
+    fn first(&mut self) -> Ptr<A> {
+        match self {
+            Statistics::InPlace(first) => *first,
+            Statistics::Buffer(values) => Ptr(values.as_mut_ptr()),
+        }
+    }
+
+    /// Writes the numbers to their result, if they are not there.
+    fn finish(self, out: Option<ViewMut<'_>>) -> Result<()> {
+        let (Statistics::Buffer(values), Some(mut out)) = (self, out) else { return Ok(()) };
+        let sizes = out.as_view().sizes();
+        let view = View::from_slice_sized(&values, sizes).ok_or_else(|| KernelError::Shape {
+            kernel: "layer_norm",
+            operand: "the statistics",
+            expected: vec![values.len() as i64],
+            found: sizes.to_vec(),
+        })?;
+        copy(&view, &mut out)
+    }
 }
 
 /// `y = (x - mean) * rstd * weight + bias`, rounded at each step.

@@ -48,9 +48,26 @@ impl<'a> View<'a> {
     /// aligned to its type, and not written except through a [`ViewMut`] given to the same executor
     /// call under that call's rules on aliasing. A `bool` must be 0 or 1.
     pub unsafe fn from_raw(ptr: *const u8, dtype: DType, sizes: &[i64], strides: &[i64]) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { Self::from_dims(ptr, dtype, Dims::from_slice(sizes), Dims::from_slice(strides)) }
+    }
+
+    /// As [`View::from_raw`], with the sizes and strides themselves.
+    ///
+    /// # Safety
+    /// As [`View::from_raw`].
+    #[inline]
+    pub unsafe fn from_dims(
+        ptr: *const u8,
+        dtype: DType,
+        mut sizes: Dims,
+        mut strides: Dims,
+    ) -> Self {
         let n = sizes.len().min(strides.len());
-        let sizes = sizes[..n].iter().map(|s| (*s).max(0)).collect();
-        View { ptr, dtype, sizes, strides: Dims::from_slice(&strides[..n]), memory: PhantomData }
+        sizes.truncate(n);
+        strides.truncate(n);
+        sizes.iter_mut().for_each(|s| *s = (*s).max(0));
+        View { ptr, dtype, sizes, strides, memory: PhantomData }
     }
 
     /// A contiguous one-dimensional view of a slice.
@@ -216,6 +233,17 @@ impl<'a> ViewMut<'a> {
     pub unsafe fn from_raw(ptr: *mut u8, dtype: DType, sizes: &[i64], strides: &[i64]) -> Self {
         // SAFETY: the caller's promise covers the reader's.
         ViewMut { view: unsafe { View::from_raw(ptr, dtype, sizes, strides) }, memory: PhantomData }
+    }
+
+    /// As [`ViewMut::from_raw`], with the sizes and strides themselves.
+    ///
+    /// # Safety
+    /// As [`ViewMut::from_raw`].
+    #[inline]
+    pub unsafe fn from_dims(ptr: *mut u8, dtype: DType, sizes: Dims, strides: Dims) -> Self {
+        // SAFETY: the caller's promise covers the reader's.
+        let view = unsafe { View::from_dims(ptr, dtype, sizes, strides) };
+        ViewMut { view, memory: PhantomData }
     }
 
     /// A contiguous one-dimensional view of a slice.

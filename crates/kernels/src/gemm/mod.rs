@@ -165,12 +165,14 @@ pub(crate) fn product_on(
         let expected = rank.max(2);
         return Err(KernelError::Count { kernel: KERNEL, what: "dimensions", expected, found });
     }
-    let (n, k) = (c.sizes()[rank - 1], a.sizes()[rank - 1]);
-    let matrix = |rows: i64, columns: i64| {
-        c.sizes()[..rank - 2].iter().copied().chain([rows, columns]).collect::<Dims>()
-    };
-    same_sizes(KERNEL, "a", &matrix(c.sizes()[rank - 2], k), a.sizes())?;
-    same_sizes(KERNEL, "b", &matrix(k, n), b.sizes())?;
+    let (outer, own) = c.sizes().split_at(rank - 2);
+    let k = a.sizes()[rank - 1];
+    for (name, matrix, sizes) in [("a", a, [own[0], k]), ("b", b, [k, own[1]])] {
+        if matrix.sizes().strip_prefix(outer) != Some(&sizes) {
+            let expected: Dims = outer.iter().copied().chain(sizes).collect();
+            same_sizes(KERNEL, name, &expected, matrix.sizes())?;
+        }
+    }
     same_dtype(KERNEL, "a", c.dtype(), a.dtype())?;
     same_dtype(KERNEL, "b", c.dtype(), b.dtype())?;
     match c.dtype() {
@@ -204,22 +206,22 @@ impl<'a> Expanded<'a> {
     }
 
     /// The output of a batch.
-    fn output<F: Float>(
-        &self,
+    fn output<'s, F: Float>(
+        &'s self,
         epilogue: &Epilogue<'_>,
-        c: &mut ViewMut<'_>,
+        c: &'s mut ViewMut<'_>,
         k: usize,
-    ) -> impl Fn(usize) -> Output<F> + Sync + use<F> {
+    ) -> impl Fn(usize) -> Output<F> + Sync + use<'s, 'a, F> {
         let rank = c.rank();
-        let batch = Dims::from_slice(&c.sizes()[..rank - 2]);
-        let strides = Dims::from_slice(c.strides());
         let direct = if c.dtype() == F::DTYPE { c.typed::<F>().0 } else { std::ptr::null_mut() };
-        let operand = |v: &Option<View<'_>>| {
-            v.as_ref().map(|v| (Operand::<F>::new(v, 0), Dims::from_slice(v.strides())))
-        };
+        let operand =
+            |v: &'s Option<View<'a>>| v.as_ref().map(|v| (Operand::<F>::new(v, 0), v.strides()));
         let (addend, residual) = (operand(&self.addend), operand(&self.residual));
+        let writer = crate::load_store::Writer::new(c);
+        let c = c.as_view();
+        let (batch, strides) = (&c.sizes()[..rank - 2], c.strides());
         let output = Output {
-            writer: crate::load_store::Writer::new(c),
+            writer,
             direct: crate::view::Ptr(direct),
             at: 0,
             strides: [strides[rank - 2], strides[rank - 1]],
@@ -230,12 +232,12 @@ impl<'a> Expanded<'a> {
             residual: None,
         };
         move |i| {
-            let at = |strides: &[i64]| layout::offset(&batch, &strides[..batch.len()], i);
-            let operand = |o: &Option<(Operand<F>, Dims)>| {
+            let at = |strides: &[i64]| layout::offset(batch, &strides[..batch.len()], i);
+            let operand = |o: &Option<(Operand<F>, &[i64])>| {
                 o.as_ref().map(|(o, strides)| Operand { at: at(strides), ..*o })
             };
             Output {
-                at: at(&strides),
+                at: at(strides),
                 addend: operand(&addend),
                 residual: operand(&residual),
                 ..output
@@ -258,11 +260,12 @@ fn run<F: Float>(
     if c.numel() == 0 {
         return Ok(());
     }
-    let output = Expanded::new(epilogue, c)?.output::<F>(epilogue, c, sizes[2]);
+    let batches = crate::view::numel(&c.sizes()[..r]);
+    let expanded = Expanded::new(epilogue, c)?;
+    let output = expanded.output::<F>(epilogue, c, sizes[2]);
     let operand = |v: &View<'_>, i: usize| {
         Operand::<F>::new(v, layout::offset(&v.sizes()[..r], &v.strides()[..r], i))
     };
-    let batches = crate::view::numel(&c.sizes()[..r]);
     // SAFETY: the sizes were checked against each other; the matrices of C are disjoint.
     over_batches(batches, sizes, threads, &|i, threads| unsafe {
         special::product(isa, threads, sizes, operand(a, i), operand(b, i), output(i))

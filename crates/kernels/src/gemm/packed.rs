@@ -115,8 +115,9 @@ fn run<F: Float>(
     }
     let r = c.rank() - 2;
     let sizes = [c.sizes()[r] as usize, b.columns, b.rows];
-    let output = Expanded::new(epilogue, c)?.output::<F>(epilogue, c, sizes[2]);
     let batches = crate::view::numel(&c.sizes()[..r]);
+    let expanded = Expanded::new(epilogue, c)?;
+    let output = expanded.output::<F>(epilogue, c, sizes[2]);
     over_batches(batches, sizes, threads, &|i, threads| {
         let at = layout::offset(&a.sizes()[..r], &a.strides()[..r], i);
         // SAFETY: the sizes were checked against each other; the matrices of C are disjoint.

@@ -2,7 +2,7 @@
 //! indexing. A block is the sub-tensor over the dimensions that are not indexed.
 
 use super::{Add, Combine, Negative, Replace, checked};
-use crate::copy::{check_dim, same_dtype, same_sizes};
+use crate::copy::{same_dtype, same_sizes};
 use crate::element::{Element, dispatch};
 use crate::error::{KernelError, Result};
 use crate::layout::{Loops, offset};
@@ -98,7 +98,7 @@ pub fn index(input: &View<'_>, indices: &[Option<View<'_>>], out: &mut ViewMut<'
     blocks("index", input, indices, Negative::Wraps, out)
 }
 
-fn blocks(
+pub(super) fn blocks(
     kernel: &'static str,
     input: &View<'_>,
     indices: &[Option<View<'_>>],
@@ -164,19 +164,4 @@ fn put<T: Element, C: Combine<T>>(blocks: &Blocks, out: &mut ViewMut<'_>, values
             }
         });
     }
-}
-
-/// Selects the slices of `input` at `indices`, of any shape, along dimension `dim`. The dimensions of
-/// the indices replace it.
-pub(crate) fn select(
-    input: &View<'_>,
-    dim: usize,
-    indices: &View<'_>,
-    out: &mut ViewMut<'_>,
-) -> Result<()> {
-    const KERNEL: &str = "select";
-    check_dim(KERNEL, dim, input.rank())?;
-    let mut all: Vec<Option<View<'_>>> = vec![None; dim];
-    all.push(Some(indices.clone()));
-    blocks(KERNEL, input, &all, Negative::Fails, out)
 }

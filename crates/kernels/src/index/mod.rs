@@ -5,13 +5,14 @@
 mod blocks;
 mod mask;
 mod points;
+mod select;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use blocks::select;
 pub use blocks::{index, index_put};
 pub use mask::{count_nonzero, masked_scatter, masked_select, nonzero};
 pub use points::{ScatterOp, Source, gather, scatter};
+pub(crate) use select::select;
 
 use crate::copy::to_vec;
 use crate::element::{Class, Element};

@@ -36,7 +36,8 @@ impl<A: Copy, O: Op2<A, A>, F: Fn(A) -> A, const KEEP: bool> Simd for Fold<'_, A
     type Out = [A; LANES];
     #[inline(always)]
     fn run(self) -> [A; LANES] {
-        let mut acc = [self.2; LANES];
+        let mut acc = Accumulators([self.2; LANES]);
+        let acc = &mut acc.0;
         let (rows, rest) = self.0.as_chunks::<LANES>();
         let (kept, kept_rest) = self.1.as_chunks_mut::<LANES>();
         for (i, row) in rows.iter().enumerate() {
@@ -58,9 +59,15 @@ impl<A: Copy, O: Op2<A, A>, F: Fn(A) -> A, const KEEP: bool> Simd for Fold<'_, A
             }
             *a = O::f(*a, y);
         }
-        acc
+        *acc
     }
 }
+
+/// Accumulators in memory, each vector in one cache line. The compiler keeps them in registers, but
+/// stores them at each step, because a variable indexes them after the last. Across two lines, where
+/// the stack may happen to lie, that takes twice the time of all else.
+#[repr(align(64))]
+pub(super) struct Accumulators<A>(pub [A; LANES]);
 
 /// Combines the lanes of one row.
 struct Tree<A, O>([A; LANES], PhantomData<O>);
@@ -99,6 +106,11 @@ impl<A: Copy, O: Op2<A, A>> Cascade<A, O> {
     /// Adds the next chunk.
     pub fn push(&mut self, partial: Partial<A>) {
         self.push_all(0, partial);
+    }
+
+    /// Adds the next two chunks, already combined. The number of chunks before is even.
+    pub fn push_pair(&mut self, partial: Partial<A>) {
+        self.push_all(1, partial);
     }
 
     /// Adds the chunks of `next`, with the same result as if they had been pushed here.
@@ -192,7 +204,8 @@ impl<A: Float> Simd for Deviations<'_, A> {
     type Out = [[A; LANES]; 2];
     #[inline(always)]
     fn run(self) -> [[A; LANES]; 2] {
-        let (mut sums, mut squares) = ([A::ZERO; LANES], [A::ZERO; LANES]);
+        let [mut sums, mut squares] = [(); 2].map(|()| Accumulators([A::ZERO; LANES]));
+        let (sums, squares) = (&mut sums.0, &mut squares.0);
         let (rows, rest) = self.0.as_chunks::<LANES>();
         for row in rows {
             for l in 0..LANES {
@@ -201,12 +214,12 @@ impl<A: Float> Simd for Deviations<'_, A> {
                 squares[l] = squares[l] + d * d;
             }
         }
-        for ((sum, square), x) in sums.iter_mut().zip(&mut squares).zip(rest) {
+        for ((sum, square), x) in sums.iter_mut().zip(&mut *squares).zip(rest) {
             let d = *x - self.1;
             *sum = *sum + d;
             *square = *square + d * d;
         }
-        [sums, squares]
+        [*sums, *squares]
     }
 }
 

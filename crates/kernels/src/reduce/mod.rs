@@ -6,6 +6,7 @@
 //! A NaN result is always the same NaN.
 
 mod arg;
+mod dense;
 pub(crate) mod lanes;
 mod moments;
 pub(crate) mod rows;
@@ -93,6 +94,9 @@ pub fn reduce_on(
     dims: &[usize],
     out: &mut ViewMut<'_>,
 ) -> Result<()> {
+    if dense::run(isa, op, input, dims, out)? {
+        return Ok(());
+    }
     let shape = Shape::new(isa, input, dims, out)?;
     match op {
         ReduceOp::ArgMin | ReduceOp::ArgMax => {

@@ -1,10 +1,10 @@
-//! Folds of rows in the order of [lanes](super::lanes), for loop nests: of many short rows, and of
-//! rows that are read, or evaluated, in spans.
+//! Folds of rows in the order of [lanes](super::lanes), of many short rows, and of rows that
+//! are read, or evaluated, in spans.
 //!
 //! An operation on the accumulators of one row waits for the one before. Two rows, or two chunks of
 //! one row, are therefore folded beside each other. Each keeps its own order.
 
-use super::lanes::{CHUNK, Cascade, LANES, Partial, fold, tree};
+use super::lanes::{Accumulators, CHUNK, Cascade, LANES, Partial, fold, tree};
 use crate::element::Class;
 use crate::isa::{Isa, Simd};
 use crate::pointwise::ops::Op2;
@@ -21,7 +21,8 @@ impl<A: Copy, O: Op2<A, A>> Simd for Pair<'_, A, O> {
     #[inline(always)]
     fn run(self) -> [[A; LANES]; 2] {
         let [(left, left_rest), (right, right_rest)] = self.0.map(|xs| xs.as_chunks::<LANES>());
-        let (mut a, mut b) = ([self.1; LANES], [self.1; LANES]);
+        let [mut a, mut b] = [(); 2].map(|()| Accumulators([self.1; LANES]));
+        let (a, b) = (&mut a.0, &mut b.0);
         for (x, y) in left.iter().zip(right) {
             let (x, y) = (*x, *y);
             for l in 0..LANES {
@@ -37,7 +38,42 @@ impl<A: Copy, O: Op2<A, A>> Simd for Pair<'_, A, O> {
         for (b, y) in b.iter_mut().zip(right_rest) {
             *b = O::f(*b, *y);
         }
-        [a, b]
+        [*a, *b]
+    }
+}
+
+/// The accumulators of two chunks, combined.
+struct Combined<'a, A, O>(&'a [[A; CHUNK]; 2], A, PhantomData<O>);
+
+impl<A: Copy, O: Op2<A, A>> Simd for Combined<'_, A, O> {
+    type Out = [A; LANES];
+    #[inline(always)]
+    fn run(self) -> [A; LANES] {
+        let [left, right] = self.0;
+        let [mut a, b] = Pair::<A, O>([left, right], self.1, PhantomData).run();
+        for l in 0..LANES {
+            a[l] = O::f(a[l], b[l]);
+        }
+        a
+    }
+}
+
+/// Adds the chunks of a row, or of the next elements of one, to a cascade that has an even number of
+/// chunks.
+pub(super) fn push_chunks<A: Copy, O: Op2<A, A>>(
+    isa: Isa,
+    xs: &[A],
+    identity: A,
+    cascade: &mut Cascade<A, O>,
+) {
+    let (chunks, rest) = xs.as_chunks::<CHUNK>();
+    let (pairs, last) = chunks.as_chunks::<2>();
+    for pair in pairs {
+        let lanes = isa.dispatch(Combined::<A, O>(pair, identity, PhantomData));
+        cascade.push_pair(Partial::from(lanes));
+    }
+    for chunk in last.iter().map(|chunk| &chunk[..]).chain([rest]).filter(|c| !c.is_empty()) {
+        cascade.push(Partial::from(fold::<A, O>(isa, chunk, identity)));
     }
 }
 
@@ -135,16 +171,8 @@ pub(crate) fn row_in_spans<A: Class, O: Op2<A, A>>(
     let group = |group: usize| {
         let mut cascade = Cascade::<A, O>::new();
         for at in (group * GROUP..n.min((group + 1) * GROUP)).step_by(SPAN) {
-            spans(at, SPAN.min(n - at), &mut |xs| match xs.split_at_checked(CHUNK) {
-                Some((left, right)) if right.len() == CHUNK => {
-                    let both = Pair::<A, O>([left, right], identity, PhantomData);
-                    for lanes in isa.dispatch_inline(both) {
-                        cascade.push(Partial::from(lanes));
-                    }
-                }
-                _ => xs.chunks(CHUNK).for_each(|chunk| {
-                    cascade.push(Partial::from(fold::<A, O>(isa, chunk, identity)));
-                }),
+            spans(at, SPAN.min(n - at), &mut |xs| {
+                push_chunks(isa, xs, identity, &mut cascade);
             });
         }
         cascade

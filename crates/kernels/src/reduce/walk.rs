@@ -13,6 +13,7 @@
 //! [`lanes`](super::lanes). Layout, form of blocks and number of threads change no bit.
 
 use super::lanes::{CHUNK, Cascade, LANES, Partial, fold, row, tree};
+use super::rows::push_chunks;
 use super::shape::Shape;
 use crate::element::Class;
 use crate::error::Result;
@@ -186,7 +187,13 @@ impl<A: Class, O: Op2<A, A>> Reduction<'_, A, O> {
         scratch: &mut Vec<A>,
     ) -> Cascade<A, O> {
         let mut cascade = Cascade::new();
-        chunks.for_each(|chunk| cascade.push(self.chunk(block, chunk, scratch)));
+        match self.row_in_place(block) {
+            Some(xs) => {
+                let elements = chunks.start * CHUNK..xs.len().min(chunks.end * CHUNK);
+                push_chunks(self.shape.isa, &xs[elements], self.identity, &mut cascade);
+            }
+            None => chunks.for_each(|chunk| cascade.push(self.chunk(block, chunk, scratch))),
+        }
         cascade
     }
 
@@ -206,12 +213,6 @@ impl<A: Class, O: Op2<A, A>> Reduction<'_, A, O> {
     #[inline]
     fn chunk_of_row(&self, out: usize, from: usize, n: usize, scratch: &mut Vec<A>) -> Partial<A> {
         let (isa, base) = (self.shape.isa, self.shape.input_at(out));
-        if self.contiguous {
-            // SAFETY: these are elements of the output, and the output's elements are contiguous.
-            if let Some(xs) = unsafe { self.input.in_place(base + from as i64, n) } {
-                return Partial::from(fold::<A, O>(isa, xs, self.identity));
-            }
-        }
         scratch.resize(CHUNK, self.identity);
         let xs = &mut scratch[..n];
         let stride = self.shape.element_stride();

@@ -14,7 +14,7 @@ use crate::tensor::shape::wrap_dim;
 use crate::tensor::{Tensor, dims_text};
 use maquette_ir::loops::named::{self, Number, Outside};
 use maquette_ir::loops::{Affine, Index, IndexMap, LoopError, ScalarId, StageBuilder};
-use maquette_ir::scalar_expr::{BinaryOp, Bounds, CmpOp, Reg};
+use maquette_ir::scalar_expr::{BinaryOp, Bounds, Reg};
 use maquette_ir::sym::{Expr, SymInt};
 use maquette_ir::{DType, MemoryFormat};
 use smallvec::smallvec;
@@ -199,23 +199,10 @@ fn constant_pad(cx: &mut NestCx<'_>) -> Result<NestResults> {
     Ok(smallvec![named::pad(&mut cx.nest, &x, &over, &before, value)?.into()])
 }
 
-/// A batch of matrices whose elements above or below a diagonal are zero. A coordinate minus
-/// another does not overflow, as one plus the diagonal might.
+/// A batch of matrices whose elements above or below a diagonal are zero.
 fn triangle(cx: &mut NestCx<'_>, lower: bool) -> Result<NestResults> {
     let (x, diagonal) = (cx.input(0)?, cx.number(1, DType::I64)?);
-    let [.., row, column] = x.axes[..] else {
-        return Err(Error::value("a triangle is of a matrix"));
-    };
-    let triangle = cx.nest.map(&x.axes, |s| {
-        let (row, column) = (s.coord(row), s.coord(column));
-        let distance = s.expr.binary(BinaryOp::Sub, column, row)?;
-        let diagonal = s.launch(diagonal)?;
-        let is_in = if lower { CmpOp::Le } else { CmpOp::Ge };
-        let is_in = s.expr.compare(is_in, distance, diagonal)?;
-        let (element, zero) = (s.element(&x, x.dtype)?, s.expr.constant(0, x.dtype));
-        Ok(s.expr.select(is_in, element, zero)?)
-    })?;
-    Ok(smallvec![triangle.into()])
+    Ok(smallvec![named::triangle(&mut cx.nest, &x, lower, diagonal)?.into()])
 }
 
 fn matrix_like(args: &[Value]) -> Result<Metas> {

@@ -9,6 +9,7 @@
 use crate::aten::pointwise::cache::CompiledExpr;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
+use crate::tensor::access::Raw;
 use crate::tensor::meta::{IntoDims, Meta};
 use crate::tensor::overlap::may_self_overlap;
 use maquette_ir::scalar_expr::{BuildError, ExprBuilder, Reg, ScalarExpr};
@@ -18,21 +19,17 @@ use smallvec::SmallVec;
 
 /// A read-only view of an operand's data.
 pub(crate) fn input(t: &Tensor) -> Result<View<'_>> {
-    let raw = t.raw()?;
+    let Raw { ptr, layout } = t.raw()?;
     // SAFETY: `raw` checked that the layout lies inside the storage. The borrow described in the
     // module documentation excludes writers.
-    Ok(unsafe {
-        View::from_raw(raw.ptr.as_ptr(), t.dtype(), &raw.layout.sizes, &raw.layout.strides)
-    })
+    Ok(unsafe { View::from_dims(ptr.as_ptr(), t.dtype(), layout.sizes, layout.strides) })
 }
 
 /// A writable view of an output's data.
 pub(crate) fn output(t: &Tensor) -> Result<ViewMut<'_>> {
-    let raw = t.raw()?;
+    let Raw { ptr, layout } = t.raw()?;
     // SAFETY: as `input`; exclusive by the borrow, or because the tensor is new.
-    Ok(unsafe {
-        ViewMut::from_raw(raw.ptr.as_ptr(), t.dtype(), &raw.layout.sizes, &raw.layout.strides)
-    })
+    Ok(unsafe { ViewMut::from_dims(ptr.as_ptr(), t.dtype(), layout.sizes, layout.strides) })
 }
 
 /// A read-only view of an operand, broadcast to `sizes` by strides of 0.

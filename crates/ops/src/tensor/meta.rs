@@ -99,15 +99,19 @@ impl Meta {
 
     /// The layout in concrete numbers, or `None` if a size, a stride or the offset is symbolic.
     pub fn concrete(&self) -> Option<Concrete> {
-        let ints = |dims: &[SymInt]| {
-            dims.iter().map(|d| d.as_i64()).collect::<Option<SmallVec<[i64; 6]>>>()
-        };
-        Some(Concrete {
-            sizes: ints(&self.sizes)?,
-            strides: ints(&self.strides)?,
+        let mut layout = Concrete {
+            sizes: SmallVec::new(),
+            strides: SmallVec::new(),
             offset: self.offset.as_i64()?,
             width: self.dtype.size() as i64,
-        })
+        };
+        for size in &self.sizes {
+            layout.sizes.push(size.as_i64()?);
+        }
+        for stride in &self.strides {
+            layout.strides.push(stride.as_i64()?);
+        }
+        Some(layout)
     }
 }
 

@@ -11,7 +11,7 @@ mod reduce;
 mod softmax;
 mod statistics;
 
-pub use moves::{Number, Outside, copy, fill, gather, pad, reposition, select};
+pub use moves::{Number, Outside, copy, fill, gather, pad, reposition, select, triangle};
 pub use norm::{GroupNorm, RowNorm, group_norm, layer_norm, rms_norm};
 pub use product::{Addend, Product, product};
 pub use reduce::{Reduced, Reduction, extreme, reduce, reduce_by};

@@ -1,10 +1,11 @@
-//! Nests that compute positions and move elements: fills, copies, padding, gathers.
+//! Nests that compute positions and move elements: fills, copies, padding, triangles,
+//! gathers.
 
 use super::Input;
 use crate::loops::{
     Axes, AxisId, Index, IndexMap, LoopBuilder, LoopError, ScalarId, Source, StageBuilder, StageId,
 };
-use crate::scalar_expr::{Bounds, Positions, Reg};
+use crate::scalar_expr::{BinaryOp, Bounds, CmpOp, Positions, Reg};
 use crate::{DType, Scalar};
 
 /// A number that a nest takes.
@@ -169,7 +170,34 @@ pub fn pad(
         let count = before.iter().find(|(d, _)| *d == dim).map(|(_, count)| *count);
         let count = count.map(|count| s.launch(count)).transpose()?;
         let count = count.unwrap_or_else(|| s.expr.constant(0, DType::I64));
-        Ok(s.expr.binary(crate::scalar_expr::BinaryOp::Sub, coord, count)?)
+        Ok(s.expr.binary(BinaryOp::Sub, coord, count)?)
+    })
+}
+
+/// The elements of the matrices in the last two dimensions of `x` on one side of a diagonal, and
+/// zeros on the other, as `tril` if `lower`, else as `triu`. The diagonal is an `i64`, and belongs to
+/// both.
+///
+/// # Errors
+/// The operand is no matrix, or the nest has no such launch scalar.
+pub fn triangle(
+    nest: &mut LoopBuilder,
+    x: &Input,
+    lower: bool,
+    diagonal: ScalarId,
+) -> Result<StageId, LoopError> {
+    let [.., row, column] = x.axes[..] else {
+        return Err(LoopError::new("a triangle is of a matrix".to_owned()));
+    };
+    nest.map(&x.axes, |s| {
+        // A coordinate minus another does not overflow, as one plus the diagonal might.
+        let (row, column) = (s.coord(row), s.coord(column));
+        let distance = s.expr.binary(BinaryOp::Sub, column, row)?;
+        let diagonal = s.launch(diagonal)?;
+        let is_in = if lower { CmpOp::Le } else { CmpOp::Ge };
+        let is_in = s.expr.compare(is_in, distance, diagonal)?;
+        let (element, zero) = (s.element(x, x.dtype)?, s.expr.constant(0, x.dtype));
+        Ok(s.expr.select(is_in, element, zero)?)
     })
 }
 

@@ -13,6 +13,7 @@ mod reduce;
 mod softmax;
 mod statistics;
 mod template;
+mod triangle;
 
 use crate::error::Result;
 use crate::isa::Isa;
@@ -52,6 +53,7 @@ const MATCHERS: &[(&str, Matcher)] = &[
     ("copy", moves::matches_copy),
     ("select", moves::matches_select),
     ("pad", moves::matches_pad),
+    ("triangle", triangle::matches),
 ];
 
 /// The specialisation of a nest, with its name.

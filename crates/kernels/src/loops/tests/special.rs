@@ -470,6 +470,21 @@ fn elements_at_an_index_have_the_bits_of_their_nest() {
 }
 
 #[test]
+fn triangles_have_the_bits_of_their_nests() {
+    for (dtype, lower) in [(DType::F32, true), (DType::F16, false), (DType::I64, true)] {
+        let mut nest = LoopBuilder::new(SymTable::new());
+        let (x, diagonal) = (nest.input(dtype, 3), nest.number(DType::I64));
+        let result = named::triangle(&mut nest, &x, lower, diagonal).expect("is valid");
+        let nest = nest.finish(&[result.into()]).expect("is valid");
+        for sizes in [[2, 5, 7], [1, 70, 60], [3, 4, 1], [2, 0, 3], [2, 3, 0]] {
+            for diagonal in [0, 1, -2, 6, -9, i64::MAX, i64::MIN] {
+                holds_of(Some("triangle"), &nest, &[&sizes], &[Scalar::Int(diagonal)]);
+            }
+        }
+    }
+}
+
+#[test]
 fn padding_has_the_bits_of_its_nest() {
     for (dtype, dims) in [(DType::F32, &[1usize, 2][..]), (DType::F16, &[0, 1, 2])] {
         for is_given in [false, true] {

@@ -38,30 +38,32 @@ pub(crate) fn run(def: &OpDef, build: BuildNest, args: &[Value], results: &[Tens
         }
     }
     let mut next_view = views.iter();
-    let operands: SmallVec<[View<'_>; 3]> = nest
-        .operands
-        .iter()
-        .map(|operand| match operand {
+    // Loops instead of `collect`, which moves the views several times.
+    let mut operands: SmallVec<[View<'_>; 3]> = SmallVec::new();
+    for operand in &nest.operands {
+        let tensor = match operand {
             Operand::View(_) => next_view.next(),
             Operand::Arg(arg) => match arg.value(args) {
                 Some(Value::Tensor(t)) => Some(t),
                 _ => None,
             },
-        })
-        .map(|t| input(t.ok_or_else(|| Error::value("an operand of the nest is not a tensor"))?))
-        .collect::<Result<_>>()?;
+        };
+        let missing = || Error::value("an operand of the nest is not a tensor");
+        operands.push(input(tensor.ok_or_else(missing)?)?);
+    }
     let result_view = match (nest.result_view, results) {
         (Some(view), [result]) => Some([view(args, result)?]),
         _ => None,
     };
     let results = result_view.as_ref().map_or(results, |view| view);
-    let mut outputs: SmallVec<[ViewMut<'_>; 2]> = results
-        .iter()
-        .chain(updates.iter().map(|(_, new)| new))
-        .map(output)
-        .collect::<Result<_>>()?;
-    let numbers: SmallVec<[Scalar; 4]> =
-        nest.numbers.iter().map(|arg| arg.scalar(args)).collect::<Result<_>>()?;
+    let mut outputs: SmallVec<[ViewMut<'_>; 2]> = SmallVec::new();
+    for result in results.iter().chain(updates.iter().map(|(_, new)| new)) {
+        outputs.push(output(result)?);
+    }
+    let mut numbers: SmallVec<[Scalar; 4]> = SmallVec::new();
+    for arg in &nest.numbers {
+        numbers.push(arg.scalar(args)?);
+    }
     let explained = |e: KernelError| match (e, nest.explain) {
         (KernelError::IndexOutOfRange { .. } | KernelError::Assertion(_), Some(explain)) => {
             explain(args).unwrap_or_else(|e| e)
