@@ -4,6 +4,7 @@
 //! these functions, and a hand-tuned executor recognises its nest by them: it builds the nest that
 //! it implements, and compares. So the computation is written once.
 
+mod convolution;
 mod moves;
 mod norm;
 mod product;
@@ -11,6 +12,7 @@ mod reduce;
 mod softmax;
 mod statistics;
 
+pub use convolution::{Convolution, WindowDim, convolution};
 pub use moves::{Number, Outside, copy, fill, gather, pad, reposition, select};
 pub use norm::{GroupNorm, RowNorm, group_norm, layer_norm, rms_norm};
 pub use product::{Addend, Product, product};

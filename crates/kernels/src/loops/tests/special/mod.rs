@@ -1,5 +1,7 @@
 //! Each specialisation against the generic executor and the reference evaluator.
 
+mod convolution;
+
 use super::{LoopKernel, Tensor, agrees_at, noise};
 use crate::without_specialisations;
 use maquette_ir::loops::named::{self, Correction, Input, Number, Reduced, Reduction};
