@@ -4,6 +4,7 @@
 //! these functions, and a hand-tuned executor recognises its nest by them: it builds the nest that
 //! it implements, and compares. So the computation is written once.
 
+mod attention;
 mod convolution;
 mod moves;
 mod norm;
@@ -12,6 +13,7 @@ mod reduce;
 mod softmax;
 mod statistics;
 
+pub use attention::{Attended, Attention, Scale, attention, logarithms};
 pub use convolution::{Convolution, WindowDim, convolution};
 pub use moves::{Number, Outside, copy, fill, gather, pad, reposition, select};
 pub use norm::{GroupNorm, RowNorm, group_norm, layer_norm, rms_norm};

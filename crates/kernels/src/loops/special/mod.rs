@@ -5,6 +5,7 @@
 //! a nest that differs in any operation, cast or order is not taken for another. A specialisation
 //! gives the bytes of the generic executor; `loops::tests::special` holds each against it.
 
+mod attention;
 mod convolution;
 mod extreme;
 mod layer_norm;
@@ -50,6 +51,7 @@ const MATCHERS: &[(&str, Matcher)] = &[
     ("norm", statistics::norm),
     ("product", product::matches),
     ("convolution", convolution::matches),
+    ("attention", attention::matches),
     ("fill", moves::matches_fill),
     ("copy", moves::matches_copy),
     ("select", moves::matches_select),

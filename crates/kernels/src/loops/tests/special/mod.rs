@@ -1,5 +1,6 @@
 //! Each specialisation against the generic executor and the reference evaluator.
 
+mod attention;
 mod convolution;
 
 use super::{LoopKernel, Tensor, agrees_at, noise};
