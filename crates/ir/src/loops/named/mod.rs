@@ -10,6 +10,7 @@ mod moves;
 mod norm;
 mod product;
 mod reduce;
+mod scan;
 mod softmax;
 mod statistics;
 
@@ -19,6 +20,7 @@ pub use moves::{Number, Outside, copy, fill, gather, pad, reposition, select};
 pub use norm::{GroupNorm, RowNorm, group_norm, layer_norm, rms_norm};
 pub use product::{Addend, Product, product};
 pub use reduce::{Reduced, Reduction, extreme, reduce, reduce_by};
+pub use scan::{cumulative_extreme, scan};
 pub use softmax::{log_softmax, logsumexp, safe_softmax, softmax};
 pub use statistics::{Correction, power, root, variance, variance_and_mean, vector_norm};
 

@@ -12,6 +12,7 @@ mod layer_norm;
 mod moves;
 mod product;
 mod reduce;
+mod scan;
 mod softmax;
 mod statistics;
 mod template;
@@ -52,6 +53,7 @@ const MATCHERS: &[(&str, Matcher)] = &[
     ("product", product::matches),
     ("convolution", convolution::matches),
     ("attention", attention::matches),
+    ("scan", scan::matches),
     ("fill", moves::matches_fill),
     ("copy", moves::matches_copy),
     ("select", moves::matches_select),

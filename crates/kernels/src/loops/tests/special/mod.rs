@@ -2,6 +2,7 @@
 
 mod attention;
 mod convolution;
+mod scan;
 
 use super::{LoopKernel, Tensor, agrees_at, noise};
 use crate::without_specialisations;
