@@ -299,7 +299,7 @@ impl<A: Float + Product> Work<'_, A> {
         }
         if seen < l && !*self.is_finite[batch].get_or_init(|| self.are_finite(batch)) {
             for column in (0..d).filter(|c| !self.column_is_finite(batch, seen..l, *c)) {
-                let nan = (A::INFINITY - A::INFINITY).one_nan();
+                let nan = (A::INFINITY * A::ZERO).one_nan();
                 values.iter_mut().skip(column).step_by(d).for_each(|y| *y = nan);
             }
         }
@@ -329,7 +329,7 @@ impl<A: Float + Product> Work<'_, A> {
         (0..l).all(|row| {
             // SAFETY: a row of the value.
             let row = unsafe { v.start.slice(v.offset(row, 0), d) };
-            lanes::row_of::<A, Add, _>(self.isa, row, A::ZERO, |x| x - x) == A::ZERO
+            lanes::row_of::<A, Add, _>(self.isa, row, A::ZERO, |x| x * A::ZERO) == A::ZERO
         })
     }
 
@@ -339,7 +339,7 @@ impl<A: Float + Product> Work<'_, A> {
         keys.into_iter().all(|key| {
             // SAFETY: an element of the value.
             let x = unsafe { v.start.slice(v.offset(key, column), 1) }[0];
-            x - x == A::ZERO
+            x * A::ZERO == A::ZERO
         })
     }
 
