@@ -10,6 +10,10 @@
 //! and of the rest, because two chains round less than one, and an exponential has the error of a
 //! score in all its digits. (With halves, one recorded call is nearer to the exact result than
 //! PyTorch's, and so too far from PyTorch's.) Scores are scaled before the maximum is subtracted.
+//!
+//! A hidden key has the weight 0, and its value is multiplied all the same. A block leaves out the
+//! keys after its last query instead. That changes no bit: +0 is added to the sums, which removes
+//! the sign of a zero, and a value that is not finite makes the sums of its column NaN.
 
 use crate::copy::{same_dtype, same_sizes, to_vec};
 use crate::element::{Element, dispatch};
@@ -26,6 +30,7 @@ use crate::thread_pool;
 use crate::view::{Dims, Ptr, View, ViewMut, contiguous, numel};
 use maquette_ir::DType;
 use std::ops::Range;
+use std::sync::OnceLock;
 
 const KERNEL: &str = "attention";
 /// The target number of scores in one block.
@@ -52,9 +57,21 @@ pub struct Attention<'a> {
 
 /// `out[..., N, D] = softmax(query[..., N, E] key[..., L, E]ᵀ scale + mask) value[..., L, D]`, for
 /// floats of one dtype, all of one rank with the same leading sizes. Half precision is computed in
-/// `f32`. A query that sees no key yields 0. The value of a masked key is either multiplied by 0 or
-/// not read.
+/// `f32`. A query that sees no key yields 0. The value of a masked key is multiplied by 0. With
+/// `causal`, keys after the last query are not read.
 pub fn attention(
+    q: &View<'_>,
+    k: &View<'_>,
+    v: &View<'_>,
+    options: Attention<'_>,
+    out: &mut ViewMut<'_>,
+) -> Result<()> {
+    attention_on(Isa::detect(), q, k, v, options, out)
+}
+
+/// As [`attention`], on the given instruction set. It changes no bit.
+pub(crate) fn attention_on(
+    isa: Isa,
     q: &View<'_>,
     k: &View<'_>,
     v: &View<'_>,
@@ -88,7 +105,7 @@ pub fn attention(
     }
     let options = Attention { mask, ..options };
     dispatch!(float KERNEL, "the query", out.dtype(), T => {
-        typed::<T, <T as Element>::Class>(q, k, v, options, out)
+        typed::<T, <T as Element>::Class>(isa, q, k, v, options, out)
     })
 }
 
@@ -112,6 +129,7 @@ impl<A> Matrices<A> {
 }
 
 fn typed<T, A>(
+    isa: Isa,
     q: &View<'_>,
     k: &View<'_>,
     v: &View<'_>,
@@ -158,9 +176,15 @@ where
         };
         Matrices { base: Ptr(base), sizes: Dims::from_slice(view.sizes()), strides }
     };
+    // The number of keys that at least one query sees.
+    let seen = if options.causal { l.min(n) } else { l };
+    let rows = (SCORES / seen.max(1)).clamp(ROWS.0, ROWS.1).min(n);
+    let (batches, blocks) = (numel(&sizes[..rank - 2]), n.div_ceil(rows));
+    let has_hidden = options.causal && blocks > 1;
     let work = Work {
-        isa: Isa::detect(),
-        dims: [n, l, e, d],
+        isa,
+        dims: [n, seen, e, d],
+        is_finite: (0..if has_hidden { batches } else { 0 }).map(|_| OnceLock::new()).collect(),
         q: matrices(q, &wide[0]),
         k: matrices(k, &wide[1]),
         v: matrices(v, &wide[2]),
@@ -173,10 +197,6 @@ where
             .map(|o| (Writer::new(o), Dims::from_slice(o.sizes()), Dims::from_slice(o.strides()))),
         out: (Writer::new(out), sizes.clone(), Dims::from_slice(out.strides())),
     };
-    // The number of keys that at least one query sees.
-    let seen = if work.causal { l.min(n) } else { l };
-    let rows = (SCORES / seen.max(1)).clamp(ROWS.0, ROWS.1).min(n);
-    let (batches, blocks) = (numel(&sizes[..rank - 2]), n.div_ceil(rows));
     let (scores, masks) = (rows.saturating_mul(seen), if work.mask.is_some() { seen } else { 0 });
     let per_block = scores.saturating_mul(e + d);
     thread_pool::ranges(
@@ -206,8 +226,11 @@ type Target<A> = (Writer<A>, Dims, Dims);
 /// The operands of attention, in the class in which it is computed.
 struct Work<'a, A> {
     isa: Isa,
-    /// The numbers of queries and keys, and the widths of queries and of values.
+    /// The numbers of queries and of keys that a query sees, and the widths of queries and of
+    /// values.
     dims: [usize; 4],
+    /// For each batch, whether its values are finite, if blocks leave out keys.
+    is_finite: Vec<OnceLock<bool>>,
     q: Matrices<A>,
     k: Matrices<A>,
     v: Matrices<A>,
@@ -274,10 +297,16 @@ impl<A: Float + Product> Work<'_, A> {
         } else {
             values.fill(A::ZERO);
         }
+        if seen < l && !*self.is_finite[batch].get_or_init(|| self.are_finite(batch)) {
+            for column in (0..d).filter(|c| !self.column_is_finite(batch, seen..l, *c)) {
+                let nan = (A::INFINITY * A::ZERO).one_nan();
+                values.iter_mut().skip(column).step_by(d).for_each(|y| *y = nan);
+            }
+        }
         let (writer, sizes, strides) = &self.out;
         let (at, rank) = (offset(sizes, strides, (batch * n + first) * d), sizes.len());
         for (r, value) in values.chunks_mut(d.max(1)).enumerate() {
-            self.isa.dispatch(Each(value, |x: A| x * scale[r]));
+            self.isa.dispatch(Each(value, |x: A| (x + A::ZERO) * scale[r]));
             // SAFETY: this row of the output belongs to this task.
             unsafe {
                 writer.write_run(
@@ -289,6 +318,29 @@ impl<A: Float + Product> Work<'_, A> {
             }
         }
         Ok(())
+    }
+
+    /// Whether the values of a batch are finite.
+    fn are_finite(&self, batch: usize) -> bool {
+        let ([_, l, _, d], v) = (self.dims, self.v.at(batch));
+        if v.column_stride != 1 {
+            return (0..d).all(|column| self.column_is_finite(batch, 0..l, column));
+        }
+        (0..l).all(|row| {
+            // SAFETY: a row of the value.
+            let row = unsafe { v.start.slice(v.offset(row, 0), d) };
+            lanes::row_of::<A, Add, _>(self.isa, row, A::ZERO, |x| x * A::ZERO) == A::ZERO
+        })
+    }
+
+    /// Whether the values of some keys in a column are finite.
+    fn column_is_finite(&self, batch: usize, keys: Range<usize>, column: usize) -> bool {
+        let v = self.v.at(batch);
+        keys.into_iter().all(|key| {
+            // SAFETY: an element of the value.
+            let x = unsafe { v.start.slice(v.offset(key, column), 1) }[0];
+            x * A::ZERO == A::ZERO
+        })
     }
 
     /// Computes the exponentials of one row's scores and returns their sum. `row` counts over all
@@ -306,7 +358,8 @@ impl<A: Float + Product> Work<'_, A> {
             self.isa.dispatch(Each(&mut *scores, |x: A| x * scale));
         }
         if let Some((reader, mask)) = &self.mask {
-            let at = offset(mask.sizes(), mask.strides(), row * self.dims[1]);
+            let at =
+                offset(mask.sizes(), mask.strides(), row * mask.sizes()[mask.rank() - 1] as usize);
             let hidden = &mut hidden[..scores.len()];
             // SAFETY: these are elements of this row of the mask.
             unsafe { reader.read(self.isa, at, mask.strides()[mask.rank() - 1], hidden) }

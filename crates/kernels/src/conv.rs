@@ -34,7 +34,9 @@ pub fn conv(
     groups: i64,
     out: &mut ViewMut<'_>,
 ) -> Result<()> {
-    run("conv", input, weight, bias, w, groups, out, false)
+    let form = Form { w, groups, transposed: false };
+    form.check(input, weight, bias, out)?;
+    form.run(Isa::detect(), input, weight, bias, out)
 }
 
 /// The transpose of [`conv`]: `weight[Cin, Cout / groups, …]`; the output's spatial sizes may
@@ -47,128 +49,163 @@ pub fn conv_transpose(
     groups: i64,
     out: &mut ViewMut<'_>,
 ) -> Result<()> {
-    run("conv_transpose", input, weight, bias, w, groups, out, true)
+    let form = Form { w, groups, transposed: true };
+    form.check(input, weight, bias, out)?;
+    form.run(Isa::detect(), input, weight, bias, out)
 }
 
-#[allow(clippy::too_many_arguments)]
-fn run(
-    kernel: &'static str,
-    input: &View<'_>,
-    weight: &View<'_>,
-    bias: Option<&View<'_>>,
-    w: &Window,
-    groups: i64,
-    out: &mut ViewMut<'_>,
-    transposed: bool,
-) -> Result<()> {
-    let spatial = w.kernel.len();
-    w.check(kernel, input.rank())?;
-    for (what, v) in [("input", input), ("weight", weight), ("output", out.as_view())] {
-        if v.rank() != spatial + 2 {
+/// A convolution without its operands.
+pub(crate) struct Form<'a> {
+    pub w: &'a Window,
+    pub groups: i64,
+    pub transposed: bool,
+}
+
+impl Form<'_> {
+    fn kernel(&self) -> &'static str {
+        if self.transposed { "conv_transpose" } else { "conv" }
+    }
+
+    /// Checks dtypes and sizes.
+    pub fn check(
+        &self,
+        input: &View<'_>,
+        weight: &View<'_>,
+        bias: Option<&View<'_>>,
+        out: &View<'_>,
+    ) -> Result<()> {
+        let Form { w, groups, transposed } = *self;
+        let (kernel, spatial) = (self.kernel(), w.kernel.len());
+        w.check(kernel, input.rank())?;
+        for (what, v) in [("input", input), ("weight", weight), ("output", out)] {
+            if v.rank() != spatial + 2 {
+                return Err(KernelError::argument(
+                    kernel,
+                    format!("the {what} must have rank {}, found {}", spatial + 2, v.rank()),
+                ));
+            }
+            same_dtype(kernel, "an operand", input.dtype(), v.dtype())?;
+        }
+        let (n, c_in, c_out) = (input.sizes()[0], input.sizes()[1], out.sizes()[1]);
+        if groups < 1 || c_in % groups != 0 || c_out % groups != 0 {
             return Err(KernelError::argument(
                 kernel,
-                format!("the {what} must have rank {}, found {}", spatial + 2, v.rank()),
+                format!(
+                    "{c_in} input and {c_out} output channels are not divisible by {groups} groups"
+                ),
             ));
         }
-        same_dtype(kernel, "an operand", input.dtype(), v.dtype())?;
-    }
-    let (n, c_in, c_out) = (input.sizes()[0], input.sizes()[1], out.sizes()[1]);
-    if groups < 1 || c_in % groups != 0 || c_out % groups != 0 {
-        return Err(KernelError::argument(
-            kernel,
-            format!(
-                "{c_in} input and {c_out} output channels are not divisible by {groups} groups"
-            ),
-        ));
-    }
-    let channels = if transposed { [c_in, c_out / groups] } else { [c_out, c_in / groups] };
-    let expected: Dims = channels.into_iter().chain(w.kernel.iter().copied()).collect();
-    same_sizes(kernel, "the weight", &expected, weight.sizes())?;
-    let mut sizes: Dims = smallvec::smallvec![n, c_out];
-    for d in 0..spatial {
-        let (i, o) = (input.sizes()[2 + d], out.sizes()[2 + d]);
-        if transposed {
-            let least =
-                (i - 1) * w.stride[d] - 2 * w.padding[d] + w.dilation[d] * (w.kernel[d] - 1) + 1;
-            let extra = o - least;
-            sizes.push(if extra >= 0 && extra < w.stride[d].max(w.dilation[d]) {
-                o
+        let channels = if transposed { [c_in, c_out / groups] } else { [c_out, c_in / groups] };
+        let expected: Dims = channels.into_iter().chain(w.kernel.iter().copied()).collect();
+        same_sizes(kernel, "the weight", &expected, weight.sizes())?;
+        let mut sizes: Dims = smallvec::smallvec![n, c_out];
+        for d in 0..spatial {
+            let (i, o) = (input.sizes()[2 + d], out.sizes()[2 + d]);
+            if transposed {
+                let least = (i - 1) * w.stride[d] - 2 * w.padding[d]
+                    + w.dilation[d] * (w.kernel[d] - 1)
+                    + 1;
+                let extra = o - least;
+                sizes.push(if extra >= 0 && extra < w.stride[d].max(w.dilation[d]) {
+                    o
+                } else {
+                    least
+                });
             } else {
-                least
-            });
-        } else {
-            sizes.push(w.output_size(d, i));
+                sizes.push(w.output_size(d, i));
+            }
+            if sizes[2 + d] < 0 || (!transposed && sizes[2 + d] < 1) {
+                return Err(KernelError::argument(
+                    kernel,
+                    format!("the window exceeds spatial dimension {d}"),
+                ));
+            }
         }
-        if sizes[2 + d] < 0 || (!transposed && sizes[2 + d] < 1) {
-            return Err(KernelError::argument(
-                kernel,
-                format!("the window exceeds spatial dimension {d}"),
-            ));
-        }
+        same_sizes(kernel, "the output", &sizes, out.sizes())?;
+        bias.map_or(Ok(()), |b| same_sizes(kernel, "the bias", &[c_out], b.sizes()))
     }
-    same_sizes(kernel, "the output", &sizes, out.sizes())?;
-    if let Some(b) = bias {
-        same_sizes(kernel, "the bias", &[c_out], b.sizes())?;
-    }
-    match class_of(input.dtype()) {
-        Kind::F32 => typed::<f32>(input, weight, bias, w, groups, out, transposed),
-        Kind::F64 => typed::<f64>(input, weight, bias, w, groups, out, transposed),
-        Kind::I64 => typed::<i64>(input, weight, bias, w, groups, out, transposed),
-        Kind::Bool => Err(KernelError::DType {
-            kernel,
-            operand: "the input",
-            expected: "a number".into(),
-            found: DType::Bool,
-        }),
-    }
-}
 
-fn typed<T: Product>(
-    input: &View<'_>,
-    weight: &View<'_>,
-    bias: Option<&View<'_>>,
-    w: &Window,
-    groups: i64,
-    out: &mut ViewMut<'_>,
-    transposed: bool,
-) -> Result<()>
-where
-    Add: Op2<T, T>,
-{
-    let (x, weight) = (elements::<T>(input, out)?, elements::<T>(weight, out)?);
-    let bias = bias.map(to_vec::<T>).transpose()?;
-    // A row-major output of the class's dtype is computed in place; any other goes through a
-    // buffer.
-    let in_place = out.dtype() == T::DTYPE && out.is_contiguous();
-    let mut y = filled("conv", T::default(), if in_place { 0 } else { out.numel() })?;
-    let g = groups as usize;
-    let (plane, windows) = if transposed {
-        (&out.sizes()[2..], &input.sizes()[2..])
-    } else {
-        (&input.sizes()[2..], &out.sizes()[2..])
-    };
-    let conv = Conv {
-        x: &x,
-        weight: &weight,
-        bias: bias.as_deref(),
-        y: if in_place { out.typed::<T>() } else { Ptr(y.as_mut_ptr()) },
-        groups: g,
-        channels: (input.sizes()[1] as usize / g, out.sizes()[1] as usize / g),
-        planes: (numel(&input.sizes()[2..]), numel(&out.sizes()[2..])),
-        unfold: Unfold { w, plane: plane.into(), windows: windows.into() },
-    };
-    let items = input.sizes()[0] as usize * g;
-    if transposed {
-        conv.transposed(items)?
-    } else {
-        conv.forward(items)?
+    /// Computes what was checked.
+    pub fn run(
+        &self,
+        isa: Isa,
+        input: &View<'_>,
+        weight: &View<'_>,
+        bias: Option<&View<'_>>,
+        out: &mut ViewMut<'_>,
+    ) -> Result<()> {
+        match class_of(input.dtype()) {
+            Kind::F32 => self.typed::<f32>(isa, input, weight, bias, out),
+            Kind::F64 => self.typed::<f64>(isa, input, weight, bias, out),
+            Kind::I64 => self.typed::<i64>(isa, input, weight, bias, out),
+            Kind::Bool => Err(KernelError::DType {
+                kernel: self.kernel(),
+                operand: "the input",
+                expected: "a number".into(),
+                found: DType::Bool,
+            }),
+        }
     }
-    if in_place {
-        return Ok(());
+
+    /// Whether the windows are the elements: a kernel of one tap, stride 1, no padding, and as many
+    /// elements in a channel of the input as of the output.
+    pub fn is_plain(&self, input: &View<'_>, out: &View<'_>) -> bool {
+        let one = |d: &[i64]| d.iter().all(|n| *n == 1);
+        one(&self.w.kernel)
+            && one(&self.w.stride)
+            && self.w.padding.iter().all(|p| *p == 0)
+            && numel(&input.sizes()[2..]) == numel(&out.sizes()[2..])
     }
-    let result = View::from_slice_sized(&y, out.sizes())
-        .ok_or_else(|| KernelError::argument("conv", "the sizes overflow"))?;
-    copy(&result, out)
+
+    fn typed<T: Product>(
+        &self,
+        isa: Isa,
+        input: &View<'_>,
+        weight: &View<'_>,
+        bias: Option<&View<'_>>,
+        out: &mut ViewMut<'_>,
+    ) -> Result<()>
+    where
+        Add: Op2<T, T>,
+    {
+        let is_plain = self.is_plain(input, out);
+        let (x, weight) = (elements::<T>(input, out)?, elements::<T>(weight, out)?);
+        let bias = bias.map(to_vec::<T>).transpose()?;
+        // A row-major output of the class's dtype is computed in place; any other goes through a
+        // buffer.
+        let in_place = out.dtype() == T::DTYPE && out.is_contiguous();
+        let mut y = filled("conv", T::default(), if in_place { 0 } else { out.numel() })?;
+        let g = self.groups as usize;
+        let (plane, windows) = if self.transposed {
+            (&out.sizes()[2..], &input.sizes()[2..])
+        } else {
+            (&input.sizes()[2..], &out.sizes()[2..])
+        };
+        let conv = Conv {
+            isa,
+            x: &x,
+            weight: &weight,
+            bias: bias.as_deref(),
+            y: if in_place { out.typed::<T>() } else { Ptr(y.as_mut_ptr()) },
+            groups: g,
+            channels: (input.sizes()[1] as usize / g, out.sizes()[1] as usize / g),
+            planes: (numel(&input.sizes()[2..]), numel(&out.sizes()[2..])),
+            unfold: Unfold { w: self.w, plane: plane.into(), windows: windows.into() },
+            is_plain,
+        };
+        let items = input.sizes()[0] as usize * g;
+        if self.transposed {
+            conv.transposed(items)?
+        } else {
+            conv.forward(items)?
+        }
+        if in_place {
+            return Ok(());
+        }
+        let result = View::from_slice_sized(&y, out.sizes())
+            .ok_or_else(|| KernelError::argument("conv", "the sizes overflow"))?;
+        copy(&result, out)
+    }
 }
 
 /// An operand's elements in row-major order: borrowed if they already are so and the output does
@@ -184,6 +221,7 @@ fn elements<'a, T: Product>(input: &'a View<'_>, out: &View<'_>) -> Result<Cow<'
 
 /// The row-major operands of a convolution. An item is one group of one batch.
 struct Conv<'a, T> {
+    isa: Isa,
     x: &'a [T],
     weight: &'a [T],
     bias: Option<&'a [T]>,
@@ -194,22 +232,14 @@ struct Conv<'a, T> {
     /// The elements per channel of the input and the output.
     planes: (usize, usize),
     unfold: Unfold<'a>,
+    /// Whether the patch matrix is the input itself.
+    is_plain: bool,
 }
 
 impl<T: Product> Conv<'_, T>
 where
     Add: Op2<T, T>,
 {
-    /// Whether the patch matrix is the input itself (1x1 kernel, stride 1, no padding).
-    fn is_plain(&self) -> bool {
-        let w = self.unfold.w;
-        let one = |d: &[i64]| d.iter().all(|n| *n == 1);
-        one(&w.kernel)
-            && one(&w.stride)
-            && self.planes.0 == self.planes.1
-            && w.padding.iter().all(|p| *p == 0)
-    }
-
     fn input(&self, item: usize) -> &[T] {
         let n = self.channels.0 * self.planes.0;
         &self.x[item * n..][..n]
@@ -237,9 +267,9 @@ where
 
     /// The convolution: one product per item, with the bias as addend.
     fn forward(&self, items: usize) -> Result<()> {
-        let ((ci, co), columns, isa) = (self.channels, self.planes.1, Isa::detect());
+        let ((ci, co), columns, isa) = (self.channels, self.planes.1, self.isa);
         let depth = ci * self.unfold.taps();
-        if !self.is_plain() && direct::is_direct(co, depth) {
+        if !self.is_plain && direct::is_direct(co, depth) {
             return self.direct(items, depth);
         }
         Self::over_items(items, |item, threads| {
@@ -250,7 +280,7 @@ where
                 sizes: [co, columns, depth],
                 c: Mat::row_major(Ptr(self.y.at(item * co * columns)), columns),
                 a: Mat::row_major(Ptr(self.kernel(item).as_ptr().cast_mut()), depth),
-                b: if self.is_plain() { Right::InPlace(input) } else { Right::Source(&patches) },
+                b: if self.is_plain { Right::InPlace(input) } else { Right::Source(&patches) },
                 alpha: T::cast(1i64),
                 addend: self.biases(item),
             };
@@ -261,7 +291,7 @@ where
 
     /// The convolution without products.
     fn direct(&self, items: usize, depth: usize) -> Result<()> {
-        let (channels, columns, isa) = (self.channels.1, self.planes.1, Isa::detect());
+        let (channels, columns, isa) = (self.channels.1, self.planes.1, self.isa);
         let chunks = direct::Columns::chunks(&self.unfold, columns);
         let is_parallel = items * channels * columns * depth > thread_pool::GRAIN;
         thread_pool::try_for(items * chunks.len(), is_parallel, &|task| {
@@ -283,7 +313,7 @@ where
     /// The transposed convolution: one product per item, whose rows are added at their taps'
     /// positions.
     fn transposed(&self, items: usize) -> Result<()> {
-        let ((ci, co), (li, lo), plain) = (self.channels, self.planes, self.is_plain());
+        let ((ci, co), (li, lo), plain) = (self.channels, self.planes, self.is_plain);
         let rows = co * self.unfold.taps();
         Self::over_items(items, |item, threads| {
             let mut scratch = Scratch::new("conv", if plain { 0 } else { rows * li })?;
@@ -300,7 +330,7 @@ where
             };
             // SAFETY: whole matrices: [co taps, li] = kernel[ci, co taps]ᵀ input[ci, li]. The
             // item's output belongs to this task.
-            unsafe { T::product(Isa::detect(), threads, gemm)? }
+            unsafe { T::product(self.isa, threads, gemm)? }
             if !plain {
                 // SAFETY: as above.
                 let out = unsafe { self.y.slice_mut((item * co * lo) as i64, co * lo) };

@@ -64,21 +64,25 @@ struct Group {
 }
 
 impl Group {
-    /// Splits off one dimension: all axes, if they merge into one in each tensor, otherwise none.
-    fn split(self) -> (Group, i64, Three) {
+    /// Splits off one dimension: the innermost axes that merge into one in each tensor.
+    fn split(mut self) -> (Group, i64, Three) {
         let mut inner: (i64, Three) = (1, [0; 3]);
-        for (d, &size) in self.sizes.iter().enumerate().rev().filter(|(_, size)| **size != 1) {
-            let strides: Three = std::array::from_fn(|t| self.strides[t][d]);
+        while let Some(size) = self.sizes.last().copied() {
+            let last = self.sizes.len() - 1;
+            let strides: Three = std::array::from_fn(|t| self.strides[t][last]);
             let (n, steps) = inner;
             if n == 1 {
                 inner = (size, strides);
-            } else if (0..3).all(|t| strides[t] == steps[t] * n) {
+            } else if size != 1 {
+                if (0..3).any(|t| strides[t] != steps[t] * n) {
+                    break;
+                }
                 inner = (n * size, steps);
-            } else {
-                return (self, 1, [0; 3]);
             }
+            self.sizes.pop();
+            self.strides.iter_mut().for_each(|strides| strides.truncate(last));
         }
-        (Group { sizes: Dims::new(), strides: Default::default() }, inner.0, inner.1)
+        (self, inner.0, inner.1)
     }
 
     /// Calls `f` with the offsets of each coordinate.

@@ -1,37 +1,28 @@
 //! Scaled dot-product attention: `softmax(q kᵀ scale + mask) v`; and `embedding`.
-//!
-//! The kernel takes batches that are equal. Operands are expanded with stride 0 to the common
-//! batch. In grouped-query attention the heads are split into two dimensions, groups and heads of a
-//! group, so that the heads of key and value repeat with stride 0.
 
 use super::dims::{
     fresh, fresh_like, known_equal, require, require_index, require_rank, require_same_dtype,
 };
+use super::loops::{NestCx, NestResults};
 use super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::table;
-use crate::dispatch::cpu_exec::{input, output};
 use crate::dispatch::value::Value;
 use crate::error::{Error, ErrorKind, Result};
 use crate::tensor::meta::Dims;
 use crate::tensor::shape::{require_equal, require_same};
 use crate::tensor::{Tensor, dims_text};
 use maquette_ir::DType;
-use maquette_ir::loops::named;
+use maquette_ir::loops::named::{self, Scale};
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::{TypingError, broadcast};
-use maquette_kernels as kernels;
 use smallvec::{SmallVec, smallvec};
 
 /// The options of an attention besides query, key and value.
 struct Attention<'a> {
     mask: Option<&'a Tensor>,
     causal: bool,
-    /// The factor of the scores; `1 / sqrt(width)` if absent.
-    scale: Option<f64>,
     /// Grouped-query attention: a head of key and value serves several heads of the query.
     grouped: bool,
-    /// Whether half-precision weights are rounded before they are multiplied with the values.
-    round: bool,
 }
 
 impl Attention<'_> {
@@ -97,78 +88,6 @@ impl Attention<'_> {
         sizes.extend([n, d]);
         Ok(sizes)
     }
-
-    /// Fills the output and, if requested, the log-sum-exp of each row of scores.
-    fn run(&self, [q, k, v]: [&Tensor; 3], out: &Tensor, logsumexp: Option<&Tensor>) -> Result<()> {
-        let empty = |t: &Tensor| t.numel().as_i64() == Some(0);
-        if empty(out) && logsumexp.is_none_or(empty) {
-            return Ok(());
-        }
-        let rank = out.dim();
-        let batch = &out.sizes()[..rank - 2];
-        // If keys and values have different numbers of heads, both are repeated in memory, because
-        // no one split of the heads has strides for both.
-        let (mut k, mut v) = (k.clone(), v.clone());
-        if self.grouped && heads(&k).as_i64() != heads(&v).as_i64() {
-            [k, v] = [k, v].map(|t| t.repeat_interleave(heads(q).floor_div(heads(&t)), -3));
-        }
-        // Otherwise the heads are split, and the new dimension repeats keys and values with stride
-        // 0.
-        let groups = if self.grouped {
-            Some([heads(&k), batch[rank - 3].floor_div(heads(&k))])
-        } else {
-            None
-        };
-        let split = |t: Tensor, dim: i64| match groups {
-            Some(groups) => t.unflatten(dim, groups),
-            None => t,
-        };
-        let wide = |t: &Tensor| {
-            split(
-                t.expand(batch.iter().chain(&t.sizes()[t.dim() - 2..]).copied().collect::<Dims>()),
-                -3,
-            )
-        };
-        let repeated = |t: &Tensor| match groups {
-            Some(groups) => {
-                let sizes = batch[..rank - 3]
-                    .iter()
-                    .copied()
-                    .chain(groups)
-                    .chain(t.sizes()[t.dim() - 2..].iter().copied());
-                t.unsqueeze(-3).expand(sizes.collect::<Dims>())
-            }
-            None => wide(t),
-        };
-        let mask = match self.mask {
-            Some(m) => {
-                let sizes: Dims = batch
-                    .iter()
-                    .copied()
-                    .chain([out.sizes()[rank - 2], k.sizes()[k.dim() - 2]])
-                    .collect();
-                Some(split(m.expand(sizes), -3))
-            }
-            None => None,
-        };
-        let logsumexp = logsumexp.map(|t| split(t.clone(), -2));
-        let (q, k, v, out) = (wide(q), repeated(&k), repeated(&v), split(out.clone(), -3));
-        let width = q.sizes()[q.dim() - 1].as_i64().unwrap_or(1);
-        let options = kernels::Attention {
-            scale: self.scale.unwrap_or(1.0 / (width as f64).sqrt()),
-            causal: self.causal,
-            round: self.round,
-            mask: mask.as_ref().map(|m| input(m.ok()?)).transpose()?,
-            logsumexp: logsumexp.as_ref().map(|t| output(t.ok()?)).transpose()?,
-        };
-        Ok(kernels::attention(
-            &input(q.ok()?)?,
-            &input(k.ok()?)?,
-            &input(v.ok()?)?,
-            options,
-            &mut output(out.ok()?)?,
-        )?)
-    }
 }
 
 fn heads(t: &Tensor) -> SymInt {
@@ -205,20 +124,8 @@ fn without_dropout(p: f64) -> Result<()> {
 fn scaled(args: &[Value]) -> Result<([&Tensor; 3], Attention<'_>)> {
     without_dropout(args[4].float()?)?;
     let operands = [args[0].tensor()?, args[1].tensor()?, args[2].tensor()?];
-    // PyTorch's fused kernel rounds, and takes 4-d operands. For others PyTorch computes products
-    // and a softmax without rounding between.
-    let round = operands.iter().all(|t| t.dim() == 4);
     let (causal, grouped) = (args[5].bool()?, args[7].bool()?);
-    Ok((
-        operands,
-        Attention {
-            mask: args[3].opt_tensor()?,
-            causal,
-            scale: args[6].opt(Value::float)?,
-            grouped,
-            round,
-        },
-    ))
+    Ok((operands, Attention { mask: args[3].opt_tensor()?, causal, grouped }))
 }
 
 fn scaled_metas(args: &[Value]) -> Result<Metas> {
@@ -250,15 +157,62 @@ fn flash_metas(args: &[Value]) -> Result<Metas> {
     Ok(smallvec![fresh_like(q, q.dtype())?, super::views::transpose(&rows, 1, 2)?])
 }
 
-fn flash(args: &[Value], out: &[Tensor]) -> Result<()> {
-    let options = Attention {
-        mask: args[5].opt_tensor()?,
-        causal: args[4].bool()?,
-        scale: args[6].opt(Value::float)?,
-        grouped: true,
-        round: true,
+/// The places of an attention's options among the arguments.
+struct Places {
+    mask: usize,
+    causal: usize,
+    scale: usize,
+}
+
+/// The nest of an attention of arguments 0 to 2. `round` says whether weights of half precision are
+/// rounded before they are multiplied with the values.
+fn attended(
+    cx: &mut NestCx<'_>,
+    at: &Places,
+    grouped: bool,
+    round: bool,
+) -> Result<named::Attended> {
+    let (query, key, value) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
+    let mask = cx.optional_input(at.mask)?;
+    let out = cx.result_dtype(0);
+    let batch = cx.result_rank(0).saturating_sub(2);
+    let batch = cx.result_axes_in(0, 0..batch);
+    let scale = if cx.has_size(0, query.axes.len() - 1, 0)? {
+        Scale::None
+    } else if cx.is_none(at.scale) {
+        Scale::Width
+    } else {
+        Scale::Number(cx.number(at.scale, out.accumulator())?)
     };
-    options.run([args[0].tensor()?, args[1].tensor()?, args[2].tensor()?], &out[0], Some(&out[1]))
+    let of = named::Attention {
+        query: &query,
+        key: &key,
+        value: &value,
+        mask: mask.as_ref(),
+        batch: &batch,
+        causal: cx.flag(at.causal)?,
+        scale,
+        grouped,
+        round,
+        out,
+    };
+    Ok(named::attention(&mut cx.nest, &of)?)
+}
+
+fn scaled_nest(cx: &mut NestCx<'_>) -> Result<NestResults> {
+    // PyTorch's fused kernel rounds, and takes 4-d operands. For others PyTorch computes products
+    // and a softmax without rounding between.
+    let is_4d = |v: &Value| v.tensor().is_ok_and(|t| t.dim() == 4);
+    let round = cx.args()[..3].iter().all(is_4d);
+    let (places, grouped) = (Places { mask: 3, causal: 5, scale: 6 }, cx.flag(7)?);
+    Ok(smallvec![attended(cx, &places, grouped, round)?.output])
+}
+
+fn flash_nest(cx: &mut NestCx<'_>) -> Result<NestResults> {
+    let of = attended(cx, &Places { mask: 5, causal: 4, scale: 6 }, true, true)?;
+    let dtype = cx.result_dtype(1);
+    let logarithms = named::logarithms(&mut cx.nest, &of, dtype)?;
+    Ok(smallvec![of.output, logarithms])
 }
 
 fn rows_metas(args: &[Value]) -> Result<Metas> {
@@ -279,9 +233,7 @@ table! {
                 class: Class::Attention,
                 strides: Strides::RowMajor,
                 metas: |_, a| scaled_metas(a),
-                how: How::Host(|a, out| {
-                    scaled(a).and_then(|(operands, options)| options.run(operands, &out[0], None))
-                }),
+                how: How::Loops(scaled_nest),
             }),
         General "aten::_scaled_dot_product_flash_attention_for_cpu(Tensor query, Tensor key, \
             Tensor value, float dropout_p=0., bool is_causal=False, *, Tensor? attn_mask=None, \
@@ -290,7 +242,7 @@ table! {
                 class: Class::Attention,
                 strides: Strides::FromOperands,
                 metas: |_, a| flash_metas(a),
-                how: How::Host(flash),
+                how: How::Loops(flash_nest),
             }),
         General "aten::embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, \
             bool scale_grad_by_freq=False, bool sparse=False) -> Tensor" =>

@@ -4,18 +4,19 @@
 use super::dims::{
     channels_last_strides, done, fresh, is_channels_last, require, require_rank, require_same_dtype,
 };
+use super::loops::{NestCx, NestResults};
 use super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::table;
-use crate::dispatch::cpu_exec::{input, output};
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use crate::tensor::meta::{Dims, Meta};
 use crate::tensor::shape::require_equal;
 use crate::tensor::{Tensor, dims_text};
-use maquette_ir::Scalar;
+use maquette_ir::loops::named::{self, WindowDim};
 use maquette_ir::sym::SymInt;
-use maquette_kernels::{self as kernels, Window};
-use smallvec::smallvec;
+use maquette_ir::{DType, Scalar};
+use maquette_kernels::Window;
+use smallvec::{SmallVec, smallvec};
 
 /// One number for each spatial dimension. A single number applies to all.
 fn per_space(name: &str, v: &Value, space: usize) -> Result<Dims> {
@@ -99,6 +100,9 @@ impl<'a> Convolution<'a> {
     fn meta(&self) -> Result<Meta> {
         let (x, w, g) = (self.input.sizes(), self.weight.sizes(), self.groups);
         require_same_dtype(("input", self.input), ("weight", self.weight))?;
+        if self.input.dtype() == DType::Bool {
+            return Err(Error::value("argument `input` must have numbers, found dtype bool"));
+        }
         let mismatch = || {
             let (x, w) = (dims_text(x), dims_text(w));
             Error::value(format!(
@@ -145,35 +149,69 @@ impl<'a> Convolution<'a> {
         }
         let m = fresh(self.input, sizes, self.input.dtype());
         // As in PyTorch's kernel, the result of a 3-d convolution in `f64` is always row-major.
-        let keeps = self.stride.len() < 3 || m.dtype != maquette_ir::DType::F64;
+        let keeps = self.stride.len() < 3 || m.dtype != DType::F64;
         let last = keeps
             && (is_channels_last(self.input.meta())? || is_channels_last(self.weight.meta())?);
         Ok(if last { Meta { strides: channels_last_strides(&m.sizes), ..m } } else { m })
     }
+}
 
-    fn run(&self, out: &Tensor) -> Result<()> {
-        if out.numel().as_i64() == Some(0) {
-            return Ok(());
-        }
-        let fixed = |d: &[SymInt]| d.iter().map(|i| i.as_i64().unwrap_or(1)).collect::<Vec<i64>>();
-        let window = Window {
-            kernel: fixed(&self.weight.sizes()[2..]),
-            stride: fixed(&self.stride),
-            padding: fixed(&self.padding),
-            dilation: fixed(&self.dilation),
-            ceil_mode: false,
-        };
-        let run = if self.transposed { kernels::conv_transpose } else { kernels::conv };
-        let bias = self.bias.map(input).transpose()?;
-        Ok(run(
-            &input(self.input)?,
-            &input(self.weight)?,
-            bias.as_ref(),
-            &window,
-            self.groups,
-            &mut output(out)?,
-        )?)
+fn has_groups(args: &[Value]) -> bool {
+    args[8].int_i64().ok() != Some(1)
+}
+
+/// The sizes of the kernel.
+fn taps(args: &[Value]) -> &[SymInt] {
+    args[1].tensor().ok().and_then(|weight| weight.sizes().get(2..)).unwrap_or_default()
+}
+
+fn has_no_taps(args: &[Value]) -> bool {
+    taps(args).iter().any(|size| size.as_i64() == Some(0))
+}
+
+/// Whether the windows are the elements: one tap, stride 1, no padding.
+fn is_of_elements(args: &[Value]) -> bool {
+    let all = |arg: usize, n: i64| {
+        args[arg].ints().is_ok_and(|list| list.iter().all(|i| i.as_i64() == Some(n)))
+    };
+    taps(args).iter().all(|size| size.as_i64() == Some(1)) && all(3, 1) && all(4, 0) && all(7, 0)
+}
+
+/// The nest of `convolution`.
+fn nest(cx: &mut NestCx<'_>) -> Result<NestResults> {
+    let (x, weight) = (cx.input(0)?, cx.input(1)?);
+    let bias = cx.optional_input(2)?;
+    if cx.holds(has_no_taps) {
+        let sizes = dims_text(cx.args()[1].tensor()?.sizes());
+        return Err(Error::value(format!(
+            "argument `weight` must have a kernel of at least one element, found sizes {sizes}"
+        )));
     }
+    let transposed = cx.flag(6)?;
+    let groups = if cx.holds(has_groups) { Some(cx.size(8)?) } else { None };
+    let positions = cx.result_axes_in(0, 2..x.axes.len());
+    // A sum of one product is not added to +0.
+    let has_window = !transposed || !cx.holds(is_of_elements);
+    let mut window = SmallVec::<[WindowDim; 3]>::new();
+    for dim in 0..if has_window { positions.len() } else { 0 } {
+        let mut number = |arg: usize| {
+            let element = if cx.len(arg)? == 1 { 0 } else { dim };
+            cx.number_of(arg, element)
+        };
+        let (stride, padding, dilation) = (number(3)?, number(4)?, number(5)?);
+        window.push(WindowDim { stride, padding, dilation });
+    }
+    let of = named::Convolution {
+        x: &x,
+        weight: &weight,
+        bias: bias.as_ref(),
+        positions: &positions,
+        window: &window,
+        groups,
+        transposed,
+        out: cx.result_dtype(0),
+    };
+    Ok(smallvec![named::convolution(&mut cx.nest, &of)?])
 }
 
 /// `conv1d` to `conv3d` and their transposes: adds a batch dimension if there is none, and resolves
@@ -257,7 +295,7 @@ table! {
                 class: Class::Convolution,
                 strides: Strides::FromOperands,
                 metas: |_, a| -> Result<Metas> { Ok(smallvec![Convolution::of(a)?.meta()?]) },
-                how: How::Host(|a, out| Convolution::of(a)?.run(&out[0])),
+                how: How::Loops(nest),
             }),
         General "aten::conv1d(Tensor input, Tensor weight, Tensor? bias=None, \
             SymInt[1] stride=[1], SymInt[1] padding=[0], SymInt[1] dilation=[1], \

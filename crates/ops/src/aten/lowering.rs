@@ -135,10 +135,10 @@ impl Class {
         match self {
             Class::Linalg => "the steps of a factorization depend on each other",
             Class::Recurrent => "a loop over time",
-            Class::Attention => "its order of summation is that of its kernel",
             Class::Reduce
             | Class::Gemm
             | Class::Convolution
+            | Class::Attention
             | Class::Norm
             | Class::Gather
             | Class::Scatter

@@ -1,27 +1,27 @@
 //! Scans along one dimension: `cumsum`, `cumprod`, `cummax`, `cummin`.
 
+use super::loops::{BuildNest, NestCx, NestResults};
 use super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::reduce::accumulated;
 use super::table;
-use crate::dispatch::cpu_exec;
 use crate::dispatch::value::Value;
 use crate::error::Result;
-use crate::tensor::Tensor;
 use crate::tensor::meta::Meta;
 use crate::tensor::shape::wrap_dim;
 use maquette_ir::DType;
-use maquette_kernels::ScanOp;
+use maquette_ir::loops::fold::Fold;
+use maquette_ir::loops::named;
 use smallvec::smallvec;
 
 const fn scanning(
     metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>,
-    run: fn(&[Value], &[Tensor]) -> Result<()>,
+    build: BuildNest,
 ) -> Lowering {
     Lowering::Compute(Compute {
         class: Class::Scan,
         strides: Strides::RowMajor,
         metas,
-        how: How::Host(run),
+        how: How::Loops(build),
     })
 }
 
@@ -41,14 +41,10 @@ fn scan_meta(args: &[Value]) -> Result<Metas> {
     Ok(smallvec![same_sizes(args, 1, accumulated(args[0].tensor()?, &args[2])?)?])
 }
 
-fn scan(args: &[Value], outs: &[Tensor], op: ScanOp) -> Result<()> {
-    let x = cpu_exec::cast(args[0].tensor()?, outs[0].dtype())?;
-    Ok(maquette_kernels::scan(
-        op,
-        &cpu_exec::input(&x)?,
-        dim(args, 1)?,
-        &mut cpu_exec::output(&outs[0])?,
-    )?)
+fn scan(cx: &mut NestCx<'_>, fold: Fold) -> Result<NestResults> {
+    let x = cx.input(0)?;
+    let (along, out) = (cx.axis(&x, 1)?, cx.result_dtype(0));
+    Ok(smallvec![named::scan(&mut cx.nest, &x, along, fold, out)?])
 }
 
 fn extreme_meta(args: &[Value]) -> Result<Metas> {
@@ -56,15 +52,10 @@ fn extreme_meta(args: &[Value]) -> Result<Metas> {
     Ok(smallvec![values.clone(), Meta { dtype: DType::I64, ..values }])
 }
 
-fn extreme(args: &[Value], outs: &[Tensor], max: bool) -> Result<()> {
-    let (values, indices) = (&mut cpu_exec::output(&outs[0])?, &mut cpu_exec::output(&outs[1])?);
-    Ok(maquette_kernels::cumulative_extreme(
-        max,
-        &cpu_exec::input(args[0].tensor()?)?,
-        dim(args, 1)?,
-        values,
-        indices,
-    )?)
+fn extreme(cx: &mut NestCx<'_>, max: bool) -> Result<NestResults> {
+    let x = cx.input(0)?;
+    let along = cx.axis(&x, 1)?;
+    Ok(named::cumulative_extreme(&mut cx.nest, &x, along, max)?.into())
 }
 
 table! {
@@ -72,25 +63,25 @@ table! {
     pub(super) static TABLE = {
         General "aten::cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor" =>
             scanning(|_, a| scan_meta(a),
-                |a, o| scan(a, o, ScanOp::Sum),
+                |cx| scan(cx, Fold::Sum),
             ),
         General "aten::cumsum_(Tensor(a!) self, int dim, *, \
             ScalarType? dtype=None) -> Tensor(a!)" =>
             Lowering::InPlace("aten::cumsum"),
         General "aten::cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor" =>
             scanning(|_, a| scan_meta(a),
-                |a, o| scan(a, o, ScanOp::Prod),
+                |cx| scan(cx, Fold::Prod),
             ),
         General "aten::cumprod_(Tensor(a!) self, int dim, *, \
             ScalarType? dtype=None) -> Tensor(a!)" =>
             Lowering::InPlace("aten::cumprod"),
         General "aten::cummax(Tensor self, int dim) -> (Tensor values, Tensor indices)" =>
             scanning(|_, a| extreme_meta(a),
-                |a, o| extreme(a, o, true),
+                |cx| extreme(cx, true),
             ),
         General "aten::cummin(Tensor self, int dim) -> (Tensor values, Tensor indices)" =>
             scanning(|_, a| extreme_meta(a),
-                |a, o| extreme(a, o, false),
+                |cx| extreme(cx, false),
             ),
     }
 }

@@ -4,17 +4,23 @@
 //! these functions, and a hand-tuned executor recognises its nest by them: it builds the nest that
 //! it implements, and compares. So the computation is written once.
 
+mod attention;
+mod convolution;
 mod moves;
 mod norm;
 mod product;
 mod reduce;
+mod scan;
 mod softmax;
 mod statistics;
 
+pub use attention::{Attended, Attention, Scale, attention, logarithms};
+pub use convolution::{Convolution, WindowDim, convolution};
 pub use moves::{Number, Outside, copy, fill, gather, pad, reposition, select, triangle};
 pub use norm::{GroupNorm, RowNorm, group_norm, layer_norm, rms_norm};
 pub use product::{Addend, Product, product};
 pub use reduce::{Reduced, Reduction, extreme, reduce, reduce_by};
+pub use scan::{cumulative_extreme, scan};
 pub use softmax::{log_softmax, logsumexp, safe_softmax, softmax};
 pub use statistics::{Correction, power, root, variance, variance_and_mean, vector_norm};
 

@@ -5,11 +5,14 @@
 //! a nest that differs in any operation, cast or order is not taken for another. A specialisation
 //! gives the bytes of the generic executor; `loops::tests::special` holds each against it.
 
+mod attention;
+mod convolution;
 mod extreme;
 mod layer_norm;
 mod moves;
 mod product;
 mod reduce;
+mod scan;
 mod softmax;
 mod statistics;
 mod template;
@@ -49,6 +52,9 @@ const MATCHERS: &[(&str, Matcher)] = &[
     ("variance", statistics::variance),
     ("norm", statistics::norm),
     ("product", product::matches),
+    ("convolution", convolution::matches),
+    ("attention", attention::matches),
+    ("scan", scan::matches),
     ("fill", moves::matches_fill),
     ("copy", moves::matches_copy),
     ("select", moves::matches_select),

@@ -23,6 +23,7 @@ use maquette_ir::loops::{Axes, AxisId, LoopBuilder, LoopError, ScalarId, StageOu
 use maquette_ir::sym::Expr;
 use maquette_ir::{DType, Scalar};
 use smallvec::SmallVec;
+use std::ops::Range;
 
 /// The results of a nest, in the order of the operator's tensor results.
 pub type NestResults = SmallVec<[StageOutput; 2]>;
@@ -147,19 +148,27 @@ impl<'a> NestCx<'a> {
 
     /// An axis for each dimension of a result. Its extent is the size of the dimension.
     pub fn result_axes(&mut self, result: usize) -> Axes {
-        let rank = self.results.get(result).map_or(0, |m| m.sizes.len());
-        (0..rank as u8)
-            .map(|dim| {
-                self.symbols.push(Size::Result { result: result as u8, dim });
-                let size = self.nest.new_size();
-                self.nest.axis(size)
-            })
-            .collect()
+        self.result_axes_in(result, 0..self.result_rank(result))
+    }
+
+    /// As [`NestCx::result_axes`], for some dimensions of the result.
+    pub fn result_axes_in(&mut self, result: usize, dims: Range<usize>) -> Axes {
+        dims.map(|dim| {
+            self.symbols.push(Size::Result { result: result as u8, dim: dim as u8 });
+            let size = self.nest.new_size();
+            self.nest.axis(size)
+        })
+        .collect()
     }
 
     /// The number of results.
     pub fn results(&self) -> usize {
         self.results.len()
+    }
+
+    /// The rank of a result.
+    pub fn result_rank(&self, result: usize) -> usize {
+        self.results.get(result).map_or(0, |m| m.sizes.len())
     }
 
     /// The dtype of a result.

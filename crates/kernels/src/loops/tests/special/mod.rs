@@ -1,5 +1,9 @@
 //! Each specialisation against the generic executor and the reference evaluator.
 
+mod attention;
+mod convolution;
+mod scan;
+
 use super::{LoopKernel, Tensor, agrees_at, noise};
 use crate::without_specialisations;
 use maquette_ir::loops::named::{self, Correction, Input, Number, Reduced, Reduction};
