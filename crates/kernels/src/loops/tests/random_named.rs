@@ -1,8 +1,9 @@
 //! Random calls of named nests: each specialisation against the generic executor and the reference.
 
 use super::random::{EXTENTS, LARGE, Random};
-use super::{LoopKernel, agrees_at};
+use super::{LoopKernel, agrees_at, special};
 use crate::without_specialisations;
+use maquette_ir::loops::fold::Fold;
 use maquette_ir::loops::named::{
     self, Addend, Correction, Input, Number, Product, Reduced, Reduction, RowNorm,
 };
@@ -14,7 +15,7 @@ use std::collections::BTreeMap;
 type Results = Result<Vec<StageOutput>, LoopError>;
 
 /// The specialisations that a campaign has to cover.
-const COVERED: [&str; 11] = [
+const COVERED: [&str; 15] = [
     "softmax",
     "reduce",
     "extreme",
@@ -22,10 +23,14 @@ const COVERED: [&str; 11] = [
     "variance",
     "norm",
     "product",
+    "convolution",
+    "attention",
+    "scan",
     "fill",
     "copy",
     "select",
     "pad",
+    "triangle",
 ];
 
 const DTYPES: [DType; 8] = [
@@ -172,7 +177,25 @@ impl Case {
                 Ok(vec![named::copy(&mut self.nest, &x, out)?.into()])
             }
             "select" => self.select(),
-            _ => self.pad(),
+            "pad" => self.pad(),
+            "scan" => {
+                let (x, _) = self.any_input(&DTYPES, 1);
+                let along = self.random.pick(&x.axes);
+                if self.random.chance(2) {
+                    let max = self.random.chance(2);
+                    return Ok(named::cumulative_extreme(&mut self.nest, &x, along, max)?.to_vec());
+                }
+                let out = if x.dtype == DType::Bool { DType::I64 } else { x.dtype };
+                let fold = if self.random.chance(2) { Fold::Sum } else { Fold::Prod };
+                Ok(vec![named::scan(&mut self.nest, &x, along, fold, out)?])
+            }
+            _ => {
+                let (x, _) = self.any_input(&DTYPES, 2);
+                let diagonal = self.nest.number(DType::I64);
+                self.numbers.push(Scalar::Int(self.random.below(13) as i64 - 6));
+                let lower = self.random.chance(2);
+                Ok(vec![named::triangle(&mut self.nest, &x, lower, diagonal)?.into()])
+            }
         }
     }
 
@@ -305,6 +328,18 @@ fn campaign(seeds: std::ops::Range<u64>) -> BTreeMap<&'static str, u64> {
             numbers: Vec::new(),
         };
         let what = case.random.pick(&COVERED);
+        let whole: Option<fn(&mut Random)> = match what {
+            "convolution" => Some(special::convolution::random_call),
+            "attention" => Some(special::attention::random_call),
+            _ => None,
+        };
+        if let Some(call) = whole {
+            let run = || call(&mut case.random);
+            let run = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
+            run.unwrap_or_else(|_| panic!("seed {seed}: {what}"));
+            *counts.entry(what).or_default() += 1;
+            continue;
+        }
         let results = case.build(what).unwrap_or_else(|e| panic!("seed {seed}: {what}: {e}"));
         let Case { nest, symbols, operands, numbers, .. } = case;
         let nest: LoopNest = nest.finish(&results).unwrap_or_else(|e| panic!("seed {seed}: {e}"));

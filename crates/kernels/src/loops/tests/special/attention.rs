@@ -2,6 +2,7 @@
 
 use super::agrees_specialised;
 use crate::loops::tests::noise;
+use crate::loops::tests::random::Random;
 use maquette_ir::loops::named::{self, Scale};
 use maquette_ir::loops::{Array, LoopBuilder, LoopNest};
 use maquette_ir::sym::SymTable;
@@ -112,6 +113,33 @@ impl Case {
         let failure = agrees_specialised("attention", nest, symbols, operands, &numbers);
         assert_eq!(failure, None, "{self:?}");
     }
+}
+
+/// A random attention.
+pub(in crate::loops::tests) fn random_call(random: &mut Random) {
+    let (lead, grouped) = random.pick(&[
+        (CASE.lead, false),
+        ([&[]; 3], false),
+        ([&[], &[3, 1], &[2]], false),
+        (HEADS, true),
+    ]);
+    let mut below = |n: usize| random.below(n) as i64;
+    let (queries, keys) = (below(20), below(40));
+    let widths = (1 + below(40), below(9));
+    let case = Case {
+        dtype: random.pick(&[DType::F32, DType::F32, DType::F64, DType::BF16, DType::F16]),
+        lead,
+        queries,
+        keys,
+        widths,
+        mask: random.pick(&[None, Some((DType::Bool, &[1])), Some((DType::F32, &[1, 1]))]),
+        causal: random.chance(2),
+        scale: random.pick(&[None, Some(0.3)]),
+        grouped,
+        round: random.chance(2),
+        logarithms: random.chance(2),
+    };
+    case.holds();
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::{agrees_specialised, operand};
 use crate::LoopKernel;
 use crate::loops::tests::agrees_at;
+use crate::loops::tests::random::Random;
 use maquette_ir::loops::named::{self, WindowDim};
 use maquette_ir::loops::{Array, LoopBuilder, LoopNest};
 use maquette_ir::sym::SymTable;
@@ -129,6 +130,31 @@ impl Case {
         let failure = agrees_specialised("convolution", &nest, &symbols, &operands, &numbers);
         assert_eq!(failure, None, "{self:?}");
     }
+}
+
+/// A random convolution, or transpose.
+pub(in crate::loops::tests) fn random_call(random: &mut Random) {
+    let transposed = random.chance(3);
+    let dtype = random.pick(&[DType::F32, DType::F32, DType::BF16, DType::F64, DType::I32]);
+    let [dims, groups] = [2, 3].map(|n| 1 + random.below(n));
+    let mut below = |n: usize| random.below(n) as i64;
+    let case = Case {
+        dims,
+        batch: below(3),
+        groups: groups as i64,
+        channels: (below(5), 1 + below(5)),
+        size: 1 + below(9),
+        kernel: 1 + below(3),
+        stride: 1 + below(3),
+        padding: below(3),
+        dilation: 1 + below(2),
+        output_padding: 0,
+    };
+    // The input is at least as large as the window.
+    let missing = case.dilation * (case.kernel - 1) + 1 - case.size - 2 * case.padding;
+    let case = Case { size: case.size + missing.max(0), ..case };
+    let case = if case.output_size(transposed) > 0 { case } else { Case { padding: 0, ..case } };
+    case.holds(dtype, transposed, random.chance(2));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Each specialisation against the generic executor and the reference evaluator.
 
-mod attention;
-mod convolution;
+pub(super) mod attention;
+pub(super) mod convolution;
 mod scan;
 
 use super::{LoopKernel, Tensor, agrees_at, noise};
