@@ -5,7 +5,7 @@ use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use maquette_ir::Scalar;
 
-/// An argument, or an element of an argument that is a list.
+/// An argument, or an element of an argument that is a list of integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Arg {
     pub index: u8,
@@ -38,11 +38,6 @@ pub(super) enum Check {
         arg: Arg,
         bits: u64,
     },
-    Size {
-        arg: Arg,
-        dim: u8,
-        value: i64,
-    },
     /// Whether a dimension has this size.
     HasSize {
         arg: Arg,
@@ -67,14 +62,10 @@ impl Arg {
         Arg { index: index as u8, element: None }
     }
 
-    /// The value; `None` if there is no such argument.
+    /// The value; `None` if there is no such argument, and for an element of a list.
     pub(super) fn value(self, args: &[Value]) -> Option<&Value> {
         let value = args.get(usize::from(self.index))?;
-        match (self.element, value) {
-            (None, value) => Some(value),
-            (Some(i), Value::List(list)) => list.get(i as usize),
-            _ => None,
-        }
+        self.element.is_none().then_some(value)
     }
 
     /// The integer; that of an element if the argument is a list of integers.
@@ -122,7 +113,6 @@ impl Check {
             Check::Float { arg, bits } => {
                 matches!(arg.value(args), Some(Value::Float(x)) if x.to_bits() == bits)
             }
-            Check::Size { arg, dim, value } => size_of(arg, usize::from(dim), args) == Some(value),
             Check::HasSize { arg, dim, size, holds } => {
                 size_of(arg, usize::from(dim), args).is_some_and(|n| (n == size) == holds)
             }

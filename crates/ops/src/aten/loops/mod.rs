@@ -109,20 +109,6 @@ impl<'a> NestCx<'a> {
         Ok(t.map(|t| self.operand(Operand::Arg(Arg::of(arg)), t)))
     }
 
-    /// The elements of argument `arg`, a list of tensors, as operands.
-    ///
-    /// # Errors
-    /// The argument is not a list of tensors.
-    pub fn input_list(&mut self, arg: usize) -> Result<Vec<Input>> {
-        let args = self.args;
-        let list = args[arg].list()?.iter().enumerate();
-        list.map(|(i, v)| {
-            let arg = Arg { index: arg as u8, element: Some(i as u32) };
-            Ok(self.operand(Operand::Arg(arg), v.tensor()?))
-        })
-        .collect()
-    }
-
     /// The tensor that `view` gives for a call, as an operand. Its dtype and rank depend on no value
     /// that the nest does not.
     ///
@@ -287,9 +273,12 @@ impl<'a> NestCx<'a> {
     /// The argument is not a number.
     pub fn scalar(&mut self, arg: usize) -> Result<Scalar> {
         let value = self.args[arg].scalar()?;
-        self.checks.push(match value {
-            Scalar::Int(value) => Check::Int { arg: Arg::of(arg), value },
-            value => Check::Float { arg: Arg::of(arg), bits: value.to_f64().to_bits() },
+        let arg = Arg::of(arg);
+        self.checks.extend(match value {
+            // The key of the cache has it.
+            Scalar::Bool(_) => None,
+            Scalar::Int(value) => Some(Check::Int { arg, value }),
+            Scalar::Float(x) => Some(Check::Float { arg, bits: x.to_bits() }),
         });
         Ok(value)
     }
@@ -308,7 +297,7 @@ impl<'a> NestCx<'a> {
     /// answer.
     ///
     /// # Errors
-    /// As [`NestCx::size_of`].
+    /// The argument is not a tensor with such a dimension.
     pub fn has_size(&mut self, arg: usize, dim: usize, size: i64) -> Result<bool> {
         let of = Arg::of(arg);
         let found = size_of(of, dim, self.args).ok_or_else(|| no_dim(arg, dim))?;
@@ -332,17 +321,6 @@ impl<'a> NestCx<'a> {
     pub fn axis(&mut self, x: &Input, arg: usize) -> Result<AxisId> {
         let dim = wrap_dim(self.int(arg)?, x.axes.len())?;
         Ok(x.axes.get(dim).copied().unwrap_or_else(|| self.nest.unit_axis()))
-    }
-
-    /// The size of a dimension of argument `arg`, a tensor. The nest is built for this value.
-    ///
-    /// # Errors
-    /// The argument is not a tensor with such a dimension.
-    pub fn size_of(&mut self, arg: usize, dim: usize) -> Result<i64> {
-        let of = Arg::of(arg);
-        let value = size_of(of, dim, self.args).ok_or_else(|| no_dim(arg, dim))?;
-        self.checks.push(Check::Size { arg: of, dim: dim as u8, value });
-        Ok(value)
     }
 }
 
