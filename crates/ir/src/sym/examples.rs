@@ -84,6 +84,21 @@ fn equal_expressions_print_one_canonical_text() {
 }
 
 #[test]
+fn the_least_integer_prints_as_it_parses() {
+    // Without its sign, the number is no 64-bit integer.
+    let cases = [
+        ("-9223372036854775808 - s0", "-s0 + -9223372036854775808"),
+        ("s0 + -9223372036854775808", "s0 + -9223372036854775808"),
+        ("-9223372036854775808 * s0", "-9223372036854775808 * s0"),
+        ("s0 + -9223372036854775808 * s1", "s0 + -9223372036854775808 * s1"),
+    ];
+    for (text, canonical) in cases {
+        assert_eq!(expr(text), canonical);
+        assert_eq!(expr(canonical), canonical);
+    }
+}
+
+#[test]
 fn equal_conditions_print_one_canonical_text() {
     let cases = [
         ("u0 <= 10 * batch", "u0 <= 10 * batch"),

@@ -79,7 +79,8 @@ impl SymTable {
     }
 
     fn write_poly(&self, f: &mut Formatter<'_>, p: &Poly) -> fmt::Result {
-        // A sum starts with a positive term or constant if it has one: `5 - s0`.
+        // A sum starts with a positive term or constant if it has one: `5 - s0`. The least integer
+        // keeps its sign, because its magnitude is no 64-bit integer: `s0 + -9223372036854775808`.
         let starts_negative = p.terms.first().is_none_or(|t| t.coeff < 0);
         let constant_first =
             starts_negative && p.constant > 0 && p.terms.iter().all(|t| t.coeff < 0);
@@ -95,6 +96,7 @@ impl SymTable {
                 (true, false) => "",
                 (true, true) => "-",
                 (false, false) => " + ",
+                (false, true) if t.coeff == i64::MIN => " + -",
                 (false, true) => " - ",
             })?;
             self.write_term(f, t, first)?;
@@ -103,6 +105,7 @@ impl SymTable {
         match p.constant {
             0 => Ok(()),
             _ if constant_first => Ok(()),
+            i64::MIN => write!(f, " + {}", i64::MIN),
             c => write!(f, " {} {}", if c < 0 { '-' } else { '+' }, c.unsigned_abs()),
         }
     }
