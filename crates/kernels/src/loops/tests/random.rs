@@ -304,11 +304,7 @@ impl Generator {
                 let along = over[self.random.below(over.len())];
                 let kept = self.random.below(self.extent(along) as usize + 1) as i64;
                 let keep = self.nest.axis(Expr::Int(kept));
-                // Later stages are also over this axis, unless they would have too many points.
-                let points: i64 = self.axes.iter().map(|(_, n)| n.max(&1)).product();
-                if points * kept.max(1) <= 20_000 {
-                    self.axes.push((keep, kept));
-                }
+                self.axes.push((keep, kept));
                 let descending = self.random.chance(2);
                 self.used.push("sort");
                 self.nest.stage(&over, StageKind::Sort { along, keep, descending }, |s| {
