@@ -13,7 +13,8 @@
 //! the same aliases. Each part has the source line of its composite. Inputs, guards and assertions
 //! do not change. Of assertions, only those before a node are taken for granted in its trial.
 //!
-//! **Cost.** Two fake runs of each composite, and a copy of the graph for each level of nesting.
+//! **Cost.** Two fake runs of each composite, one more for each level of nesting of one that stays,
+//! and a copy of the graph for each level and one at the end.
 
 mod emit;
 mod trial;
@@ -49,7 +50,8 @@ pub struct KeptComposite {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeptReason {
-    /// It depends on a condition on sizes that the graph leaves open, or fails: the error.
+    /// A condition on sizes that the graph leaves open decides what it does, or its call fails: the
+    /// error.
     Undecided(String),
     /// It makes an assertion of its own.
     Asserts(String),

@@ -131,10 +131,9 @@ impl<'g> Trial<'g> {
             maquette_ops::ensure!(!other, "result {i} shares memory with an argument");
             let Some(viewed) = viewed.and_then(|a| args.get(a)) else { continue };
             let is_copy = output.tensors().next().is_some() && !shares(viewed);
-            maquette_ops::ensure!(
-                is_copy == self.graph.copies(node),
-                "whether result {i} is a copy differs"
-            );
+            let [found, declared] = [is_copy, self.graph.copies(node)]
+                .map(|copy| if copy { "a copy" } else { "a view" });
+            maquette_ops::ensure!(found == declared, "result {i} is {found} instead of {declared}");
         }
         Ok(())
     }
