@@ -302,7 +302,10 @@ impl Generator {
             }
             9 if sort_axis.is_some() => {
                 let along = over[self.random.below(over.len())];
+                // Later stages are also over this axis, and a stage has few points.
+                let points: i64 = self.axes.iter().map(|(_, n)| n.max(&1)).product();
                 let kept = self.random.below(self.extent(along) as usize + 1) as i64;
+                let kept = kept.min(20_000 / points.max(1));
                 let keep = self.nest.axis(Expr::Int(kept));
                 self.axes.push((keep, kept));
                 let descending = self.random.chance(2);
