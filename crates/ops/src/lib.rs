@@ -19,6 +19,7 @@ pub mod tree;
 
 pub use aten::Reduction;
 pub use dispatch::fake::FakeCtx;
+pub use dispatch::prepared::{Operand as PreparedOperand, PreparedCall};
 pub use dispatch::value::{Args, Outputs, Value, ValueKind};
 pub use dispatch::value_list::ValueList;
 pub use dispatch::write_counts::{
@@ -36,6 +37,7 @@ pub use methods::{Operand, Recurrence};
 pub use module::Module;
 pub use tensor::access::{ReadGuard, WriteGuard};
 pub use tensor::alloc::release_cached_memory;
+pub use tensor::arena::Arena;
 pub use tensor::borrow::{Access, unobserved};
 pub use tensor::clone_storages::StorageCloner;
 pub use tensor::element::Element;

@@ -1,6 +1,6 @@
 //! Calls whose result is written where the caller says. Plans use them.
 
-use crate::aten::{Lowering, OpDef};
+use crate::aten::{Compute, Lowering, OpDef};
 use crate::dispatch::call_borrows::{borrow_args_and_out, copy_overlapping_reads};
 use crate::dispatch::coerce_args::coerce_args;
 use crate::dispatch::cpu_exec;
@@ -15,6 +15,7 @@ use crate::tensor::meta::Meta;
 use maquette_ir::Loc;
 use maquette_ir::graph::Placement;
 use maquette_ir::schema::Type;
+use smallvec::SmallVec;
 
 impl Op {
     /// As [`Op::call_at`], for an operator whose only result is one tensor, which is written into
@@ -69,6 +70,21 @@ pub(crate) fn placement(state: &OpState) -> Placement {
     }
 }
 
+/// Whether a computation writes its only result into memory of the layout of `out`.
+///
+/// # Errors
+/// The arguments do not fit the operator; the result has other sizes or another dtype than `out`.
+pub(crate) fn writes_into(op: Op, c: &Compute, args: &[Value], out: &Tensor) -> Result<bool> {
+    let metas = FakeCtx::eager(op, |cx| (c.metas)(cx, args))?;
+    let [meta] = metas.as_slice() else { return Ok(false) };
+    same_type(meta, out)?;
+    let steps = |m: &Meta| -> SmallVec<[Option<i64>; 6]> {
+        let along = m.sizes.iter().zip(&m.strides).filter(|(n, _)| n.as_i64() != Some(1));
+        along.map(|(_, s)| s.as_i64()).collect()
+    };
+    Ok(c.supports_strided_output() || steps(meta) == steps(out.meta()))
+}
+
 fn same_type(found: &Meta, out: &Tensor) -> Result<()> {
     crate::tensor::shape::require_same(out.sizes(), &found.sizes, || {
         "a result is written into a tensor of".to_owned()
@@ -96,15 +112,7 @@ impl OpDef {
         let fresh = match &self.lowering {
             Lowering::Pointwise(_) => false,
             Lowering::Compute(c) => {
-                let metas = FakeCtx::eager(op, |cx| (c.metas)(cx, args))?;
-                let [meta] = metas.as_slice() else { return Ok(None) };
-                same_type(meta, out)?;
-                let steps = |m: &Meta| -> Vec<Option<i64>> {
-                    let along =
-                        m.sizes.iter().zip(&m.strides).filter(|(n, _)| n.as_i64() != Some(1));
-                    along.map(|(_, s)| s.as_i64()).collect()
-                };
-                if !c.supports_strided_output() && steps(meta) != steps(out.meta()) {
+                if !writes_into(op, c, args, out)? {
                     return Ok(None);
                 }
                 !c.overwrites_output()

@@ -56,7 +56,7 @@ fn expanded<'a>(t: &'a Tensor, sizes: &[i64]) -> Result<View<'a>> {
 
 /// Runs a compiled pointwise expression and writes the result to `out`.
 pub(crate) fn pointwise(compiled: &CompiledExpr, operands: &[&Tensor], out: &Tensor) -> Result<()> {
-    run_expr(&compiled.expr, compiled.contiguous_kernel.as_ref(), operands, out)
+    run_expr(&compiled.expr, compiled.contiguous_kernel.as_deref(), operands, out)
 }
 
 /// The element count if all tensors have the same sizes and are row-major without gaps. The kernel
@@ -125,7 +125,22 @@ pub(crate) fn snapshot(t: &Tensor) -> Result<Tensor> {
     Ok(out)
 }
 
-/// Copies between tensors of the same sizes and strides whose elements may alias each other.
+impl Tensor {
+    /// Copies a tensor of the same sizes and dtype into this one, whose elements may share memory.
+    /// Elements in one place have equal values, so that the order of writes does not matter.
+    ///
+    /// # Errors
+    /// Another access conflicts with a borrow of either tensor.
+    pub fn copy_shared_elements_(&self, from: &Tensor) -> Result<()> {
+        let holder = || crate::tensor::holder::Holder::Guard(maquette_ir::Loc::caller());
+        let from = if self.shares_storage(from) { snapshot(from)? } else { from.clone() };
+        let _read = from.borrow(crate::tensor::borrow::Access::Read, holder())?;
+        let _write = self.borrow(crate::tensor::borrow::Access::Write, holder())?;
+        copy_with_self_overlap(&from, self)
+    }
+}
+
+/// Copies between tensors of the same sizes whose elements may alias each other.
 ///
 /// The kernel may not write one address from two threads. The function therefore drops the
 /// dimensions of stride 0. While the remaining layout may still overlap itself, it splits the

@@ -25,6 +25,7 @@ pub(crate) mod failures;
 pub mod fake;
 pub mod mode;
 pub(crate) mod panics;
+pub(crate) mod prepared;
 pub(crate) mod value;
 pub(crate) mod value_list;
 pub(crate) mod write_counts;

@@ -113,6 +113,16 @@ impl Tensor {
         Ok(Raw { ptr: self.address(buffer, span)?, layout })
     }
 
+    /// The address of the first element on the host. All elements lie inside the storage. Any
+    /// aligned address if there are none.
+    ///
+    /// # Errors
+    /// The tensor is poisoned, has no data on the host, or exceeds its storage.
+    #[track_caller]
+    pub fn host_address(&self) -> Result<NonNull<u8>> {
+        Ok(self.raw()?.ptr)
+    }
+
     /// As [`Tensor::raw`] for a layout known to be `n` contiguous elements: the address of the
     /// first.
     #[track_caller]

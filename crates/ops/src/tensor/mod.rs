@@ -3,6 +3,7 @@
 
 pub(crate) mod access;
 pub(crate) mod alloc;
+pub(crate) mod arena;
 pub(crate) mod borrow;
 pub(crate) mod clone_storages;
 mod display;
@@ -183,6 +184,19 @@ impl Tensor {
     /// device.
     pub(crate) fn view_of(&self, meta: Meta) -> Result<Tensor> {
         Ok(Tensor::live_node(meta, self.live()?.storage.clone(), None, self.grant))
+    }
+
+    /// The same storage seen with other sizes, strides and offset, in elements, untraced. An access
+    /// checks that they are inside the storage.
+    ///
+    /// # Errors
+    /// The tensor is poisoned.
+    pub fn with_layout(&self, sizes: &[i64], strides: &[i64], offset: i64) -> Result<Tensor> {
+        let offset = offset.into();
+        self.view_of(Meta {
+            offset,
+            ..self.meta().with_dims(sizes.into_dims(), strides.into_dims())
+        })
     }
 
     /// The same tensor as value `slot` of a trace. Its storage is the trace's own, so that views

@@ -1,7 +1,7 @@
 //! The launch of a prepared nest on the tensors of a call.
 
-use super::cache::prepare;
-use super::{BuildNest, Operand, Size};
+use super::cache::{PreparedNest, prepare};
+use super::{BuildNest, Explain, Operand, Size};
 use crate::aten::OpDef;
 use crate::dispatch::cpu_exec::{self, input, output};
 use crate::dispatch::value::Value;
@@ -10,7 +10,7 @@ use crate::tensor::Tensor;
 use crate::tensor::meta::{Dims, Meta};
 use maquette_ir::Scalar;
 use maquette_ir::sym::SymbolId;
-use maquette_kernels::{KernelError, View, ViewMut};
+use maquette_kernels::{KernelError, LoopKernel, View, ViewMut};
 use smallvec::SmallVec;
 
 /// Computes a call by its nest, into results of the right metadata. Results on the `meta` device
@@ -64,32 +64,131 @@ pub(crate) fn run(def: &OpDef, build: BuildNest, args: &[Value], results: &[Tens
     for arg in &nest.numbers {
         numbers.push(arg.scalar(args)?);
     }
-    let explained = |e: KernelError| match (e, nest.explain) {
+    let explained = |e: KernelError| explained(nest.explain, e, args);
+    if nest.kernel.run_specialised(&operands, &numbers, &mut outputs).map_err(explained)? {
+        return update(&updates);
+    }
+    let sizes_of = |operand: usize| operands.get(operand).map(|v| v.sizes());
+    let result_sizes = |result: usize| outputs.get(result).map(|v| v.as_view().sizes());
+    let symbols = nest.symbol_values(args, &sizes_of, &result_sizes);
+    let symbols = |symbol: SymbolId| symbols.get(symbol.index()).copied().flatten();
+    nest.kernel.run(&symbols, &operands, &numbers, &mut outputs).map_err(explained)?;
+    update(&updates)
+}
+
+/// The error of a kernel in the operator's words.
+fn explained(explain: Option<Explain>, e: KernelError, args: &[Value]) -> Error {
+    match (e, explain) {
         (KernelError::IndexOutOfRange { .. } | KernelError::Assertion(_), Some(explain)) => {
             explain(args).unwrap_or_else(|e| e)
         }
         (e, _) => e.into(),
-    };
-    if nest.kernel.run_specialised(&operands, &numbers, &mut outputs).map_err(explained)? {
-        return update(&updates);
     }
-    let size = |sizes: &[i64], dim: u8| sizes.get(usize::from(dim)).copied();
-    let symbols: SmallVec<[Option<i64>; 8]> = nest
-        .symbols
-        .iter()
-        .map(|symbol| match *symbol {
-            Size::Operand { operand, dim } => {
-                size(operands.get(usize::from(operand))?.sizes(), dim)
-            }
-            Size::Result { result, dim } => {
-                size(outputs.get(usize::from(result))?.as_view().sizes(), dim)
-            }
+}
+
+/// The values of a nest's symbols, by index.
+type SymbolValues = SmallVec<[Option<i64>; 8]>;
+
+impl PreparedNest {
+    /// The values of the symbols in a call, from the sizes of its operands and results.
+    fn symbol_values<'a>(
+        &self,
+        args: &[Value],
+        operand_sizes: &dyn Fn(usize) -> Option<&'a [i64]>,
+        result_sizes: &dyn Fn(usize) -> Option<&'a [i64]>,
+    ) -> SymbolValues {
+        let size = |sizes: &[i64], dim: u8| sizes.get(usize::from(dim)).copied();
+        let value = |symbol: &Size| match *symbol {
+            Size::Operand { operand, dim } => size(operand_sizes(usize::from(operand))?, dim),
+            Size::Result { result, dim } => size(result_sizes(usize::from(result))?, dim),
             Size::Number(arg) => arg.int(args),
-        })
-        .collect();
-    let symbols = |symbol: SymbolId| symbols.get(symbol.index()).copied().flatten();
-    nest.kernel.run(&symbols, &operands, &numbers, &mut outputs).map_err(explained)?;
-    update(&updates)
+        };
+        self.symbols.iter().map(value).collect()
+    }
+}
+
+/// The nest of a call with the views of its arguments and its result that it accesses, as fake
+/// tensors.
+pub(crate) struct PlacedNest {
+    pub operands: Vec<Tensor>,
+    pub result: Tensor,
+    pub launch: NestLaunch,
+}
+
+/// A nest with the numbers and sizes of one call.
+pub(crate) struct NestLaunch {
+    kernel: LoopKernel,
+    numbers: SmallVec<[Scalar; 4]>,
+    symbols: SymbolValues,
+    explain: Option<Explain>,
+}
+
+impl PlacedNest {
+    /// The nest of a call with fake arguments, whose only result has the layout of `out`. `None`
+    /// if the nest updates an argument.
+    ///
+    /// # Errors
+    /// The error of the lowering.
+    pub(crate) fn of(
+        def: &OpDef,
+        build: BuildNest,
+        args: &[Value],
+        out: &Tensor,
+    ) -> Result<Option<PlacedNest>> {
+        let nest = prepare(def, build, args, std::slice::from_ref(out))?;
+        if !nest.updates.is_empty() {
+            return Ok(None);
+        }
+        let operand = |operand: &Operand| match operand {
+            Operand::View(view) => view(args),
+            Operand::Arg(arg) => match arg.value(args) {
+                Some(Value::Tensor(t)) => Ok(t.clone()),
+                _ => Err(Error::value("an operand of the nest is not a tensor")),
+            },
+        };
+        let operands = nest.operands.iter().map(operand).collect::<Result<Vec<Tensor>>>()?;
+        let result = match nest.result_view {
+            Some(view) => view(args, out)?,
+            None => out.clone(),
+        };
+        let sizes = |t: &Tensor| t.meta().concrete().map(|at| at.sizes).unwrap_or_default();
+        let (operand_sizes, result_sizes) =
+            (operands.iter().map(sizes).collect::<Vec<_>>(), sizes(&result));
+        let launch = NestLaunch {
+            kernel: nest.kernel.clone(),
+            numbers: nest.numbers.iter().map(|arg| arg.scalar(args)).collect::<Result<_>>()?,
+            symbols: nest.symbol_values(
+                args,
+                &|i| operand_sizes.get(i).map(|sizes| &sizes[..]),
+                &|i| (i == 0).then_some(&result_sizes[..]),
+            ),
+            explain: nest.explain,
+        };
+        Ok(Some(PlacedNest { operands, result, launch }))
+    }
+}
+
+impl NestLaunch {
+    /// Computes the result from operands of the layouts of the call.
+    ///
+    /// # Errors
+    /// The error of the nest: then the result is partly written.
+    pub(crate) fn run(
+        &self,
+        operands: &[View<'_>],
+        results: &mut [ViewMut<'_>],
+    ) -> std::result::Result<(), KernelError> {
+        if self.kernel.run_specialised(operands, &self.numbers, results)? {
+            return Ok(());
+        }
+        let symbols = |symbol: SymbolId| self.symbols.get(symbol.index()).copied().flatten();
+        self.kernel.run(&symbols, operands, &self.numbers, results)
+    }
+
+    /// The error of a failed run in the operator's words.
+    pub(crate) fn explained(&self, e: KernelError, args: &[Value]) -> Error {
+        explained(self.explain, e, args)
+    }
 }
 
 /// Copies the new values into the arguments that the nest updates.
