@@ -7,6 +7,7 @@
 use crate::copies::copy_overlapping;
 use crate::external_tensors::ExternalTensors;
 use crate::frame::{Callable, Frame, Semantics};
+use crate::node_call::replace_mutated;
 use crate::source_info::SourceInfo;
 use maquette_ir::buffer_plan::{Buffer, BufferId, BufferPlan, BufferView, ResultDest, Step};
 use maquette_ir::copy_cost::{Traffic, WriteModel};
@@ -48,7 +49,28 @@ pub(crate) fn run(
 }
 
 /// Offset, sizes and strides, in elements.
-type ConcreteLayout = (i64, SmallVec<[i64; 4]>, SmallVec<[i64; 4]>);
+pub type ConcreteLayout = (i64, SmallVec<[i64; 4]>, SmallVec<[i64; 4]>);
+
+/// The offset, sizes and strides of a view in one run. `eval` gives the value of an expression.
+///
+/// # Errors
+/// The error of `eval`.
+pub fn concrete_layout(
+    spec: &ViewSpec,
+    eval: &dyn Fn(Expr) -> Result<i64>,
+) -> Result<ConcreteLayout> {
+    let sizes = spec.dims().iter().map(|d| eval(d.size)).collect::<Result<_>>()?;
+    let strides = spec.dims().iter().map(|d| eval(d.stride)).collect::<Result<_>>()?;
+    let mut layout: ConcreteLayout = (eval(spec.offset())?, sizes, strides);
+    let (offset, sizes, strides) = &mut layout;
+    if sizes.contains(&0) {
+        // The offset of an empty view may be outside the buffer, which is then also empty. No run
+        // checks the strides that the graph declares for it.
+        *offset = 0;
+        strides.iter_mut().for_each(|stride| *stride = (*stride).max(0));
+    }
+    Ok(layout)
+}
 
 /// The state of a run in planned memory.
 struct BufferedFrame<'g> {
@@ -147,19 +169,8 @@ impl<'g> BufferedFrame<'g> {
         self.frame.bindings.eval_in(&self.plan.symbols, e)
     }
 
-    /// Evaluates the offset, sizes and strides of a view.
     fn concrete_layout(&self, spec: &ViewSpec) -> Result<ConcreteLayout> {
-        let sizes = spec.dims().iter().map(|d| self.eval(d.size)).collect::<Result<_>>()?;
-        let strides = spec.dims().iter().map(|d| self.eval(d.stride)).collect::<Result<_>>()?;
-        let mut layout: ConcreteLayout = (self.eval(spec.offset())?, sizes, strides);
-        let (offset, sizes, strides) = &mut layout;
-        if sizes.contains(&0) {
-            // The offset of an empty view may be outside the buffer, which is then also empty. No
-            // run checks the strides that the graph declares for it.
-            *offset = 0;
-            strides.iter_mut().for_each(|stride| *stride = (*stride).max(0));
-        }
-        Ok(layout)
+        concrete_layout(spec, &|e| self.eval(e))
     }
 
     /// A tensor that starts at a buffer's first element. The first use allocates the buffer.
@@ -186,7 +197,7 @@ impl<'g> BufferedFrame<'g> {
                     || RunError::Undefined { value: self.frame.graph.value_name(*v).to_string() };
                 let t =
                     self.returned.get_mut(b.index()).and_then(Option::take).ok_or_else(missing)?;
-                let declared = self.frame.with_declared_strides(*v, t.clone())?;
+                let declared = self.frame.bindings.with_declared_strides(*v, t.clone())?;
                 if !declared.shares_storage(&t) {
                     self.traffic += Traffic::copy(concrete_numel(&t));
                 }
@@ -284,7 +295,8 @@ impl<'g> BufferedFrame<'g> {
             return Ok(());
         }
         let mut next = mutated.iter();
-        let mutated = self.frame.replace_mutated(op, node, &mut arguments, &mut |_| {
+        let graph = self.frame.graph;
+        let mutated = replace_mutated(graph, op, node, &mut arguments, &mut |_| {
             next.next().cloned().ok_or_else(wrong_graph)
         })?;
         self.traffic += call_writes(op, &arguments, &[]);

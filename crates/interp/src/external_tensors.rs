@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// The external tensors of one run.
-pub(crate) struct ExternalTensors {
+pub struct ExternalTensors {
     inputs: Vec<Value>,
     consts: Vec<Tensor>,
     /// Flat views of the memory that several inputs share.
@@ -68,7 +68,7 @@ impl ExternalTensors {
     ///
     /// # Errors
     /// Inputs share mutated memory otherwise than in the trace, or a constant has no contents.
-    pub(crate) fn of_program(
+    pub fn of_program(
         program: &FunctionalGraph,
         inputs: &[Value],
         source_info: &SourceInfo<'_>,
@@ -92,7 +92,10 @@ impl ExternalTensors {
 
     /// Borrows all external tensors for a run: those in `written` exclusively, the others for
     /// reading. Their handles carry the rights of the run afterwards.
-    pub(crate) fn borrow(
+    ///
+    /// # Errors
+    /// As [`RunBorrow::take`].
+    pub fn borrow(
         &mut self,
         graph: &Graph,
         written: &FxHashSet<ExternalTensor>,
@@ -123,7 +126,7 @@ impl ExternalTensors {
     }
 
     /// The inputs of the graph: the program's inputs, then the shared memories.
-    pub(crate) fn graph_inputs(&self) -> Vec<Value> {
+    pub fn graph_inputs(&self) -> Vec<Value> {
         self.inputs
             .iter()
             .cloned()
@@ -132,7 +135,7 @@ impl ExternalTensors {
     }
 
     /// The contents of the graph's constants, in order.
-    pub(crate) fn consts(&self) -> &[Tensor] {
+    pub fn consts(&self) -> &[Tensor] {
         &self.consts
     }
 
@@ -149,7 +152,11 @@ impl ExternalTensors {
         inputs.chain(&self.consts).filter_map(storage_id).collect()
     }
 
-    pub(crate) fn get(&self, which: ExternalTensor) -> Result<&Tensor> {
+    /// An external tensor.
+    ///
+    /// # Errors
+    /// There is no such tensor.
+    pub fn get(&self, which: ExternalTensor) -> Result<&Tensor> {
         let found = match which {
             ExternalTensor::Input(i) => self.input(i),
             ExternalTensor::Const(i) => self.consts.get(i),

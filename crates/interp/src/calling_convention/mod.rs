@@ -17,7 +17,8 @@ use maquette_ir::buffer_plan::BufferPlan;
 use maquette_ir::copy_cost::Traffic;
 use maquette_ir::functional_program::{ExternalTensor, FunctionalGraph};
 use maquette_ops::{Result, RunBorrow, RunError, Value};
-use outputs::{OutputBuilder, tensor};
+pub use outputs::OutputBuilder;
+use outputs::tensor;
 use rustc_hash::FxHashSet;
 
 /// Runs a functional graph in new memory, then writes its mutations back. The run borrows all
@@ -70,7 +71,7 @@ pub(crate) fn run_buffered(
 }
 
 /// The external tensors that a program mutates.
-fn mutated(program: &FunctionalGraph) -> FxHashSet<ExternalTensor> {
+pub fn mutated(program: &FunctionalGraph) -> FxHashSet<ExternalTensor> {
     program.mutations.iter().map(|m| m.target).collect()
 }
 

@@ -58,7 +58,7 @@ pub(super) fn tensor(v: &Value) -> Result<&Tensor> {
 }
 
 /// Builds the outputs of one run, in order.
-pub(super) struct OutputBuilder<'a> {
+pub struct OutputBuilder<'a> {
     results: &'a [Value],
     external: &'a ExternalTensors,
     /// By leaf of the outputs: the memory in which a buffer plan has put it, if any.
@@ -72,7 +72,9 @@ pub(super) struct OutputBuilder<'a> {
 }
 
 impl<'a> OutputBuilder<'a> {
-    pub(super) fn new(
+    /// `results` are those of the graph, in order. `planned` are the tensors that a buffer plan made
+    /// for the leaves of the outputs.
+    pub fn new(
         results: &'a [Value],
         external: &'a ExternalTensors,
         planned: &'a [Option<Tensor>],
@@ -101,7 +103,10 @@ impl<'a> OutputBuilder<'a> {
     }
 
     /// Builds the next output.
-    pub(super) fn output(&mut self, output: &Output) -> Result<Value> {
+    ///
+    /// # Errors
+    /// The results are not those of the graph, or memory runs out.
+    pub fn output(&mut self, output: &Output) -> Result<Value> {
         let is_leaf = !matches!(output, Output::List(_));
         let planned = self.planned.get(self.leaf_count).filter(|_| is_leaf);
         self.leaf_count += usize::from(is_leaf);

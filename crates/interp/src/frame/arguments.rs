@@ -6,7 +6,10 @@ use maquette_ops::{Args, Op, Result, Value};
 use smallvec::SmallVec;
 
 /// The value of an argument. `get` is the value of a graph value, `int` that of an expression.
-pub(crate) fn argument_value(
+///
+/// # Errors
+/// The error of `get` or `int`.
+pub fn argument_value(
     graph: &Graph,
     arg: Arg,
     get: &dyn Fn(ValueId) -> Result<Value>,
@@ -41,7 +44,7 @@ pub(crate) fn argument_value(
 /// # Errors
 /// A keyword is unknown or names an argument that has a value already, an argument is missing, or
 /// the error of `value`.
-pub(crate) fn arguments(
+pub fn arguments(
     graph: &Graph,
     op: Op,
     node: NodeId,

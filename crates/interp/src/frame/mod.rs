@@ -8,11 +8,10 @@ mod arguments;
 mod liveness;
 mod results;
 
-pub(crate) use arguments::{argument_value, arguments};
-pub(crate) use results::ResultRules;
-pub use results::match_results;
+pub use arguments::{argument_value, arguments};
+pub use results::{ResultRules, match_results};
 
-use crate::bindings::Bindings;
+use crate::bindings::{Bindings, bound_number};
 use crate::metadata_check::LayoutPromise;
 use crate::source_info::SourceInfo;
 use maquette_ir::Loc;
@@ -28,6 +27,11 @@ use std::sync::Arc;
 
 /// How many statements of the graph an error shows on each side.
 const WINDOW: usize = 2;
+
+/// Adds the graph's text around statement `at` to an error.
+pub fn in_window(graph: &Graph, e: Error, at: usize) -> Error {
+    e.in_statement(at, graph.window_at(at, WINDOW))
+}
 
 /// How a frame executes nodes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -68,12 +72,33 @@ pub(crate) struct Frame<'g> {
     pub(crate) semantics: Semantics<'g>,
 }
 
-/// An operator, looked up once in a run.
+/// An operator that a graph calls.
 #[derive(Clone, Copy)]
-pub(crate) struct Callable {
-    pub(crate) op: Op,
-    pub(crate) observes_strides: bool,
+pub struct Callable {
+    /// The operator.
+    pub op: Op,
+    /// Whether its results may depend on the strides of its operands.
+    pub observes_strides: bool,
     absolute_offset_arg: Option<usize>,
+}
+
+impl Callable {
+    /// An operator by its name in the graph, if it still has the schema of the graph.
+    ///
+    /// # Errors
+    /// There is no such operator, or it has another schema.
+    pub fn find(graph: &Graph, id: StrId) -> Result<Callable> {
+        let name = graph.str(id);
+        let op = Op::find(name)?;
+        if graph.bound_schema(id).is_some() {
+            graph.require_bound_schema(id, &*op.schema()?).map_err(RunError::from)?;
+        }
+        Ok(Callable {
+            op,
+            observes_strides: Facts.observes_strides(name),
+            absolute_offset_arg: Facts.absolute_offset_arg(name),
+        })
+    }
 }
 
 impl<'g> Frame<'g> {
@@ -96,7 +121,7 @@ impl<'g> Frame<'g> {
 
     /// Adds the graph's text around statement `at` to an error.
     pub(crate) fn in_window(&self, e: Error, at: usize) -> Error {
-        e.in_statement(at, self.graph.window_at(at, WINDOW))
+        in_window(self.graph, e, at)
     }
 
     /// Executes a `bind` or an `assert` statement at position `at` of the body.
@@ -104,52 +129,20 @@ impl<'g> Frame<'g> {
         match *stmt {
             Stmt::Node(_) => Ok(()),
             Stmt::Bind { symbol, value, source } => self.bind(symbol, value, source),
-            Stmt::Assert { cond, message } => {
-                if self.bindings.holds(cond)? {
-                    return Ok(());
-                }
-                let (cond, values) = self.bindings.explain(cond);
-                let message = message.map(|m| self.graph.str(m).to_owned());
-                let e = Error::from(RunError::Assertion { cond, message, values });
-                Err(match self.graph.stmt_loc(at) {
-                    Some(loc) => e.at(loc),
-                    None => e,
-                })
-            }
+            Stmt::Assert { .. } => self.bindings.check_assertion(at),
         }
     }
 
     /// Stores inputs and the contents of constants, binds the symbols of the inputs, and checks the
-    /// inputs and the guards. All inputs bind before the first is checked, because a type may use
-    /// symbols that a later input binds.
+    /// inputs and the guards.
     pub(crate) fn bind_inputs(&mut self, inputs: &[Value], consts: &[Tensor]) -> Result<()> {
         let graph = self.graph;
-        if inputs.len() != graph.inputs().len() {
-            return Err(RunError::InputCount {
-                expected: graph.inputs().len(),
-                found: inputs.len(),
-            }
-            .into());
-        }
+        self.bindings.bind_inputs(inputs)?;
         for (&input, value) in graph.inputs().iter().zip(inputs) {
-            self.bindings.bind_input(input, value)?;
-        }
-        for (&input, value) in graph.inputs().iter().zip(inputs) {
-            self.bindings.check_input(input, value)?;
             self.set(input, value.clone());
         }
         for (c, contents) in graph.consts().iter().zip(consts) {
             self.set(c.value(), Value::Tensor(contents.clone()));
-        }
-        for (i, &guard) in graph.guards().iter().enumerate() {
-            // A guard that cannot be evaluated does not hold: it may divide by a size that is 0.
-            if !self.bindings.holds(guard).unwrap_or(false) {
-                let (guard, values) = self.bindings.explain(guard);
-                let loc = graph
-                    .guard_loc(i)
-                    .map_or_else(|| "an unknown line".to_owned(), |loc| loc.to_string());
-                return Err(RunError::Guard { guard, values, loc }.into());
-            }
         }
         Ok(())
     }
@@ -231,21 +224,12 @@ impl<'g> Frame<'g> {
         Callee::of(self.graph, node)
     }
 
-    /// An operator by its name in the graph, if it still has the schema of the graph.
+    /// As [`Callable::find`], looked up once in a run.
     pub(crate) fn callable(&mut self, id: StrId) -> Result<Callable> {
         if let Some(callable) = self.ops.get(&id) {
             return Ok(*callable);
         }
-        let name = self.graph.str(id);
-        let op = Op::find(name)?;
-        if self.graph.bound_schema(id).is_some() {
-            self.graph.require_bound_schema(id, &*op.schema()?).map_err(RunError::from)?;
-        }
-        let callable = Callable {
-            op,
-            observes_strides: Facts.observes_strides(name),
-            absolute_offset_arg: Facts.absolute_offset_arg(name),
-        };
+        let callable = Callable::find(self.graph, id)?;
         self.ops.insert(id, callable);
         Ok(callable)
     }
@@ -264,15 +248,7 @@ impl<'g> Frame<'g> {
 
     /// Binds a symbol from a value, and repeats the checks that were waiting for symbols.
     fn bind(&mut self, symbol: SymbolId, v: ValueId, source: BindSource) -> Result<()> {
-        let value = match (self.get(v)?, source) {
-            (Value::Tensor(t), BindSource::Size(dim)) => {
-                t.sizes().get(dim as usize).and_then(|s| s.as_i64())
-            }
-            (Value::Int(i), BindSource::Value) => i.as_i64(),
-            _ => None,
-        };
-        let undefined = || RunError::Undefined { value: self.graph.value_name(v).to_string() };
-        let value = value.ok_or_else(undefined)?;
+        let value = bound_number(self.graph, v, self.get(v)?, source)?;
         let (graph, call_site) = (self.graph, self.source_info.call_site);
         let in_call = |e: Error, node: Option<NodeId>| match node {
             Some(node) => {

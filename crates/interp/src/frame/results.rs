@@ -4,6 +4,7 @@
 //! where each run checks a fake kernel against its kernel.
 
 use super::{Frame, PendingCheck};
+use crate::bindings::Bindings;
 use crate::copies::{copy_for_write, copy_with_strides};
 use crate::metadata_check::LayoutPromise;
 use maquette_ir::graph::{Graph, NodeId, Res, ValueId};
@@ -13,14 +14,51 @@ use smallvec::SmallVec;
 
 /// How the results of one call are checked and stored.
 #[derive(Clone, Copy)]
-pub(crate) struct ResultRules<'a> {
+pub struct ResultRules<'a> {
     /// The number of results that the operator returned. The results after them are mutated
     /// arguments.
-    pub(crate) returned: usize,
+    pub returned: usize,
     /// The part of the layout that the types of returned results promise.
-    pub(crate) promise: LayoutPromise,
+    pub promise: LayoutPromise,
     /// Arguments of the call. A returned result that views one of them is copied.
-    pub(crate) copied: &'a [Value],
+    pub copied: &'a [Value],
+}
+
+impl ResultRules<'_> {
+    /// The part of the layout that the type of an output promises.
+    pub fn promise_of(&self, output: usize) -> LayoutPromise {
+        match output < self.returned {
+            true => self.promise,
+            false => LayoutPromise::Nothing,
+        }
+    }
+
+    /// The value to store for an output: itself, or a copy. The copy has the strides of the type of
+    /// `v` if all of them are known.
+    ///
+    /// # Errors
+    /// Memory runs out.
+    pub fn stored(
+        &self,
+        graph: &Graph,
+        bindings: &Bindings<'_>,
+        output: usize,
+        v: ValueId,
+        value: Value,
+    ) -> Result<Value> {
+        let t = match value {
+            Value::Tensor(t) if output < self.returned && views_any(&t, self.copied) => t,
+            other => return Ok(other),
+        };
+        let declared = graph.tensor_type(v).and_then(|ty| {
+            let strides = ty.strides.iter().map(|&e| Some(bindings.eval(e).ok()?.into()));
+            strides.collect::<Option<SmallVec<[SymInt; 4]>>>()
+        });
+        Ok(Value::Tensor(match declared.filter(|strides| strides.len() == t.dim()) {
+            Some(strides) => copy_with_strides(&t, &strides)?,
+            None => copy_for_write(&t)?,
+        }))
+    }
 }
 
 impl Frame<'_> {
@@ -48,16 +86,8 @@ impl Frame<'_> {
         value: Value,
         rules: ResultRules<'_>,
     ) -> Result<()> {
-        let promise = match output < rules.returned {
-            true => rules.promise,
-            false => LayoutPromise::Nothing,
-        };
-        let value = match value {
-            Value::Tensor(t) if output < rules.returned && views_any(&t, rules.copied) => {
-                Value::Tensor(self.copy_as_declared(v, &t)?)
-            }
-            other => other,
-        };
+        let promise = rules.promise_of(output);
+        let value = rules.stored(self.graph, &self.bindings, output, v, value)?;
         if !self.bindings.check_result(v, output, &value, promise)? {
             self.pending_checks.push(PendingCheck {
                 node,
@@ -69,19 +99,6 @@ impl Frame<'_> {
         }
         self.set(v, value);
         Ok(())
-    }
-
-    /// A copy of a tensor in new memory. The copy has the strides of the value's type if all of
-    /// them are known.
-    fn copy_as_declared(&self, v: ValueId, t: &Tensor) -> Result<Tensor> {
-        let declared = self.graph.tensor_type(v).and_then(|ty| {
-            let strides = ty.strides.iter().map(|&e| Some(self.bindings.eval(e).ok()?.into()));
-            strides.collect::<Option<SmallVec<[SymInt; 4]>>>()
-        });
-        match declared.filter(|strides| strides.len() == t.dim()) {
-            Some(strides) => copy_with_strides(t, &strides),
-            None => copy_for_write(t),
-        }
     }
 }
 

@@ -1,0 +1,84 @@
+//! Calls of the nodes of functional graphs, through `ir::call` or directly.
+
+use maquette_ir::Loc;
+use maquette_ir::functional_ops::Callee;
+use maquette_ir::graph::{Graph, NodeId};
+use maquette_ops::{Args, Error, Op, Outputs, Result, Tensor, Value};
+use smallvec::SmallVec;
+
+/// The results of a node.
+pub struct NodeResults {
+    /// The operator's returns, then the mutated tensors. Returns that alias a mutated argument are
+    /// left out.
+    pub outputs: Outputs,
+    /// The number of the operator's returns among them.
+    pub returned: usize,
+    /// The arguments of the call, if the operator may return a view of one.
+    pub arguments: Args,
+}
+
+/// Calls the operator of a node. `mutated` are the tensors among the arguments that the operator
+/// mutates, as [`replace_mutated`] returns them.
+///
+/// # Errors
+/// As [`Op::call_at`].
+pub fn call_node(
+    graph: &Graph,
+    op: Op,
+    node: NodeId,
+    arguments: Args,
+    mutated: SmallVec<[Value; 2]>,
+    loc: Loc,
+) -> Result<NodeResults> {
+    let is_mutated = |a: usize| op.mutates(a);
+    let views = |i: usize| op.return_alias(i).is_some_and(|a| !is_mutated(a));
+    let returns = op.schema()?.returns.len();
+    let kept = match (0..returns).any(views) {
+        true => arguments.clone(),
+        false => Args::new(),
+    };
+    let mutates = Callee::of(graph, node).mutates;
+    let returned = |i: usize| mutates && op.return_alias(i).is_some_and(is_mutated);
+    let outputs = op.call_at(arguments, loc)?.into_iter().enumerate();
+    let mut outputs: Outputs = outputs.filter(|(i, _)| !returned(*i)).map(|(_, v)| v).collect();
+    let returned = outputs.len();
+    outputs.extend(mutated);
+    Ok(NodeResults { outputs, returned, arguments: kept })
+}
+
+/// Replaces each mutated tensor among the arguments of a node by `by(tensor)`. Returns the
+/// replacements in the order of the node's arguments.
+///
+/// # Errors
+/// The error of `by`; the operator does not exist.
+pub fn replace_mutated(
+    graph: &Graph,
+    op: Op,
+    node: NodeId,
+    arguments: &mut Args,
+    by: &mut dyn FnMut(&Tensor) -> Result<Tensor>,
+) -> Result<SmallVec<[Value; 2]>> {
+    let mut mutated = SmallVec::new();
+    if !op.is_mutable() {
+        return Ok(mutated);
+    }
+    for index in given_arg_indices(graph, op, node)? {
+        if let Some(argument) = arguments.get_mut(index).filter(|_| op.mutates(index)) {
+            *argument = match &*argument {
+                Value::Tensor(t) => Value::Tensor(by(t)?),
+                other => other.map_tensors(by)?,
+            };
+            mutated.extend(argument.tensors().cloned().map(Value::Tensor));
+        }
+    }
+    Ok(mutated)
+}
+
+/// The schema indices of a node's arguments, positional ones first, in the node's order.
+fn given_arg_indices(graph: &Graph, op: Op, node: NodeId) -> Result<SmallVec<[usize; 6]>, Error> {
+    let positional = Callee::of(graph, node).args.len();
+    let schema = op.schema()?;
+    let named =
+        graph.kwargs(node).iter().filter_map(|(name, _)| schema.arg_index(graph.str(*name)));
+    Ok((0..positional).chain(named).collect())
+}
