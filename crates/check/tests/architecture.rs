@@ -15,8 +15,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("ops", &["ir", "kernels"]),
     ("interp", &["ir", "ops"]),
     ("trace", &["interp", "ir", "ops"]),
+    ("runtime", &["interp", "ir", "ops"]),
     ("driver", &["interp", "ir", "ops", "rewrite", "trace"]),
-    ("check", &["driver", "interp", "ir", "kernels", "ops", "rewrite", "trace"]),
+    ("check", &["driver", "interp", "ir", "kernels", "ops", "rewrite", "runtime", "trace"]),
 ];
 
 /// Crates that know the operators by name: `ops` defines them, and `check` tests them.

@@ -22,6 +22,11 @@ pub(super) fn take_log() -> Vec<String> {
     LOG.with_borrow_mut(std::mem::take)
 }
 
+/// Puts a log back that was taken.
+pub(super) fn restore_log(log: Vec<String>) {
+    LOG.set(log);
+}
+
 /// Logs a call: the operator, a tag, and the bits of the tensor.
 fn note(op: &str, tag: i64, x: &Tensor) -> Result<()> {
     let mut line = format!("{op} {tag} {}{:?}", x.dtype(), x.sizes_i64()?);

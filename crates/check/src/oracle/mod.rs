@@ -8,6 +8,7 @@
 //! the refusals that are allowed.
 
 mod check;
+mod compiled;
 mod copy_stats;
 mod exported;
 mod fuzz;

@@ -1,5 +1,6 @@
 //! The ways to run a program. A pass is added to the oracle as one more [`Mode`].
 
+use super::compiled::CompiledMode;
 use super::exported::{ExportedMode, ThreadsMode};
 use super::model;
 use super::planned::PlannedMode;
@@ -98,6 +99,10 @@ pub fn modes() -> Vec<&'static dyn Mode> {
         PlannedMode { of: FunctionalMode { name: "planned", ..FUNCTIONAL } };
     const PLANNED_SYMBOLIC: PlannedMode =
         PlannedMode { of: FunctionalMode { name: "planned-symbolic", ..FUNCTIONAL_SYMBOLIC } };
+    const COMPILED: CompiledMode =
+        CompiledMode { of: FunctionalMode { name: "compiled", decomposed: true, ..FUNCTIONAL } };
+    const COMPILED_SYMBOLIC: CompiledMode =
+        CompiledMode { of: FunctionalMode { name: "compiled-symbolic", ..DECOMPOSED } };
     vec![
         &Eager,
         &Traced,
@@ -110,6 +115,8 @@ pub fn modes() -> Vec<&'static dyn Mode> {
         &PLANNED_LIFTED,
         &PLANNED,
         &PLANNED_SYMBOLIC,
+        &COMPILED,
+        &COMPILED_SYMBOLIC,
         &ExportedMode,
         &ThreadsMode,
     ]

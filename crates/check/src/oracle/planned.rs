@@ -23,7 +23,7 @@ pub struct PlannedMode {
 impl PlannedMode {
     /// A plan, and whether it is proven to keep to the copies of the eager program. Where none is
     /// known to, the program is planned all the same.
-    fn plan(
+    pub(super) fn plan(
         graph: &Graph,
         options: &Options,
     ) -> Result<(maquette_rewrite::FunctionalGraph, BufferPlan, bool), FunctionalizeError> {

@@ -1,0 +1,58 @@
+//! The modes that run programs compiled.
+
+use super::library;
+use super::mode::{FunctionalMode, Mode, PreparedProgram, RunResult};
+use super::outcome::with_fixed_seed;
+use super::planned::PlannedMode;
+use super::program::TestProgram;
+use maquette_interp::SourceInfo;
+use maquette_ir::functional_program::ExternalTensor;
+use maquette_ops::{Result, StorageCloner, Tensor, Value};
+use maquette_rewrite::ExecutionMode;
+use maquette_runtime::Executable;
+use std::borrow::Cow;
+
+/// The program decomposed, functionalized, planned and compiled. It runs twice on the same layouts,
+/// the first time on copies of the inputs: so the run that counts takes the instance and the memory
+/// of another.
+pub struct CompiledMode {
+    pub(super) of: FunctionalMode,
+}
+
+impl Mode for CompiledMode {
+    fn name(&self) -> &'static str {
+        self.of.name
+    }
+
+    fn prepare(&self, program: &TestProgram, sample: &[Tensor]) -> Result<PreparedProgram> {
+        let (_, (functional, plan, _)) = self.of.transformed(program, sample, PlannedMode::plan)?;
+        let writes_consts =
+            functional.mutations.iter().any(|m| matches!(m.target, ExternalTensor::Const(_)));
+        let executable =
+            Executable::new(ExecutionMode::Buffered(Cow::Owned(functional), Cow::Owned(plan)))?;
+        maquette_ops::ensure!(executable.is_compiled(), "the program does not run compiled");
+        Ok(Box::new(move |inputs| {
+            let source_info = SourceInfo::of_caller();
+            if !writes_consts {
+                let mut cloner = StorageCloner::default();
+                let copies = inputs.iter().map(|t| Ok(Value::Tensor(cloner.clone_of(t)?)));
+                let copies = copies.collect::<Result<Vec<Value>>>()?;
+                let before = library::take_log();
+                // The run that counts fails in the same way.
+                let _ = with_fixed_seed(|| executable.run(&copies, &source_info));
+                library::take_log();
+                library::restore_log(before);
+            }
+            let inputs: Vec<Value> = inputs.iter().map(Value::from).collect();
+            Ok(RunResult::from(executable.run(&inputs, &source_info)?))
+        }))
+    }
+
+    fn serves_all_sizes(&self, program: &TestProgram) -> bool {
+        self.of.serves_all_sizes(program)
+    }
+
+    fn is_symbolic(&self, program: &TestProgram) -> bool {
+        self.of.is_symbolic(program)
+    }
+}

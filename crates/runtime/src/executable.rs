@@ -1,0 +1,192 @@
+//! Executables: planned programs with their instances.
+
+use crate::instance::{Instance, InstanceKey};
+use crate::run::{RunMemory, run_instance};
+use maquette_interp::{Bindings, ExecutionMode, ExternalTensors, Interpreter, SourceInfo, mutated};
+use maquette_ir::buffer_plan::BufferPlan;
+use maquette_ir::functional_program::{ExternalTensor, FunctionalGraph};
+use maquette_ir::graph::{Graph, Stmt, ValueId};
+use maquette_ops::{Error, Result, RunError, TraceError, Value, mode};
+use rustc_hash::FxHashSet;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The most instances that an executable keeps. Of more, the one that was used longest ago goes.
+const MAX_INSTANCES: usize = 64;
+
+/// The most arenas that an executable keeps between calls.
+const MAX_MEMORIES: usize = 16;
+
+/// A compiled program. Several threads can run it at the same time.
+pub struct Executable {
+    form: Form,
+}
+
+enum Form {
+    Planned(Box<Planned>),
+    /// A program without a plan runs operator by operator.
+    Unplanned(ExecutionMode<'static>),
+}
+
+/// A program in planned memory.
+pub(crate) struct Planned {
+    pub program: FunctionalGraph,
+    pub plan: BufferPlan,
+    written: FxHashSet<ExternalTensor>,
+    /// The values from which `bind` statements read symbols.
+    pub bind_sources: FxHashSet<ValueId>,
+    /// The instances, the one used last first.
+    instances: Mutex<Vec<(InstanceKey, Arc<Instance>)>>,
+    memories: Mutex<Vec<RunMemory>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A list is changed by one operation that does not panic.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn bind_sources(graph: &Graph) -> FxHashSet<ValueId> {
+    let source = |stmt: &Stmt| match stmt {
+        Stmt::Bind { value, .. } => Some(*value),
+        Stmt::Node(_) | Stmt::Assert { .. } => None,
+    };
+    graph.body().iter().filter_map(source).collect()
+}
+
+impl Executable {
+    /// Compiles a program for the CPU. A program in planned memory runs compiled. Any other mode
+    /// runs operator by operator, as does a program with tensors on another device.
+    ///
+    /// # Errors
+    /// The plan belongs to another graph.
+    pub fn new(mode: ExecutionMode<'_>) -> Result<Executable> {
+        let form = match mode {
+            ExecutionMode::Buffered(program, plan) => {
+                let (program, plan) = (program.into_owned(), plan.into_owned());
+                if plan.graph != program.graph.digest() {
+                    let graph = program.graph.name().to_owned();
+                    return Err(RunError::OtherPlan { graph }.into());
+                }
+                match Planned::is_supported(&program, &plan) {
+                    true => Form::Planned(Box::new(Planned {
+                        written: mutated(&program),
+                        bind_sources: bind_sources(&program.graph),
+                        program,
+                        plan,
+                        instances: Mutex::default(),
+                        memories: Mutex::default(),
+                    })),
+                    false => Form::Unplanned(ExecutionMode::Buffered(
+                        std::borrow::Cow::Owned(program),
+                        std::borrow::Cow::Owned(plan),
+                    )),
+                }
+            }
+            ExecutionMode::Functional(program) => Form::Unplanned(ExecutionMode::Functional(
+                std::borrow::Cow::Owned(program.into_owned()),
+            )),
+            ExecutionMode::Original(graph) => Form::Unplanned(ExecutionMode::Original(
+                std::borrow::Cow::Owned(graph.into_owned()),
+            )),
+        };
+        Ok(Executable { form })
+    }
+
+    /// The graph that runs.
+    pub fn graph(&self) -> &Graph {
+        match &self.form {
+            Form::Planned(planned) => &planned.program.graph,
+            Form::Unplanned(ExecutionMode::Original(graph)) => graph,
+            Form::Unplanned(
+                ExecutionMode::Functional(program) | ExecutionMode::Buffered(program, _),
+            ) => &program.graph,
+        }
+    }
+
+    /// Whether the program runs compiled.
+    pub fn is_compiled(&self) -> bool {
+        matches!(self.form, Form::Planned(_))
+    }
+
+    /// Runs the program on real tensors. Inputs and constants are mutated as the original program
+    /// mutates them, and outputs alias the same tensors. The results are those of
+    /// [`Interpreter::run`], and so are the borrows of the run.
+    ///
+    /// # Errors
+    /// As [`Interpreter::run`].
+    pub fn run(&self, inputs: &[Value], source_info: &SourceInfo<'_>) -> Result<Vec<Value>> {
+        match &self.form {
+            Form::Planned(planned) => {
+                if mode::is_active() {
+                    let e = Error::from(TraceError::Run).at(source_info.call_site);
+                    return Err(mode::failed(e));
+                }
+                mode::without_modes(|| planned.run(inputs, source_info))
+                    .map_err(|e| source_info.locate(e))
+            }
+            Form::Unplanned(mode) => {
+                let run = Interpreter::new(mode).with_source_info(*source_info).run(inputs)?;
+                Ok(run.results)
+            }
+        }
+    }
+}
+
+impl Planned {
+    fn run(&self, inputs: &[Value], source_info: &SourceInfo<'_>) -> Result<Vec<Value>> {
+        let mut external = ExternalTensors::of_program(&self.program, inputs, source_info)?;
+        let graph = &self.program.graph;
+        let borrow = external.borrow(graph, &self.written, source_info.call_site)?;
+        let given = external.graph_inputs();
+        let instance = self.instance(&given, &external, source_info)?;
+        for &which in &self.written {
+            external.get(which)?.storage()?.bump_version();
+        }
+        let mut memory = lock(&self.memories).pop().unwrap_or_default();
+        let results = run_instance(self, &instance, &given, &external, &mut memory, source_info);
+        memory.end_run(results.is_err());
+        let mut memories = lock(&self.memories);
+        if memories.len() < MAX_MEMORIES {
+            memories.push(memory);
+        }
+        drop(memories);
+        let mut results = results?;
+        results.iter_mut().for_each(|v| borrow.restore(v));
+        Ok(results)
+    }
+
+    /// The instance for inputs of these layouts. The first call makes it, and checks the inputs and
+    /// the guards: they depend on nothing else.
+    fn instance(
+        &self,
+        inputs: &[Value],
+        external: &ExternalTensors,
+        source_info: &SourceInfo<'_>,
+    ) -> Result<Arc<Instance>> {
+        let key = InstanceKey::of(&self.program, inputs);
+        if let Some(key) = &key {
+            let mut instances = lock(&self.instances);
+            if let Some(at) = instances.iter().position(|(k, _)| k == key) {
+                instances[..=at].rotate_right(1);
+                return Ok(instances[0].1.clone());
+            }
+        }
+        let mut bindings = Bindings::new(&self.program.graph, source_info.input_names);
+        bindings.bind_inputs(inputs)?;
+        let known = bindings.into_values();
+        let instance =
+            Arc::new(Instance::new(self, inputs, external.consts(), known, source_info)?);
+        if let Some(key) = key {
+            let mut instances = lock(&self.instances);
+            instances.truncate(MAX_INSTANCES - 1);
+            instances.insert(0, (key, instance.clone()));
+        }
+        Ok(instance)
+    }
+}
+
+impl fmt::Debug for Executable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Executable").field("graph", &self.graph().name()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,512 @@
+//! Makes the steps of a segment from the steps of a plan.
+//!
+//! A node becomes a launch if its operator can be [prepared](Op::prepare), every operand lies inside
+//! its buffer, and the result overlaps no operand, except as the kernel supports. Otherwise it is a
+//! call. A step that fails for these sizes in every run becomes [`Step::Fail`].
+//!
+//! **Cost:** linear in the number of steps, but for the layout of the arena.
+
+use super::places::BufferPlace;
+use super::{
+    Call, End, External, Launch, LaunchedNode, NodeArguments, Place, ReturnedValue, Returns,
+    Segment, Step, TensorAt,
+};
+use crate::arena_layout::{ArenaLayout, Lifetime};
+use crate::executable::Planned;
+use maquette_interp::metadata_check::LayoutPromise;
+use maquette_interp::{
+    Bindings, Callable, ConcreteLayout, SourceInfo, SymbolValues, argument_value, concrete_layout,
+    in_window,
+};
+use maquette_ir::buffer_plan::{Buffer, BufferId, BufferView, ResultDest, Step as PlanStep};
+use maquette_ir::functional_ops::Callee;
+use maquette_ir::graph::{Arg, Def, Graph, NodeId, Stmt, ValueId};
+use maquette_ir::view::ViewSpec;
+use maquette_ir::{DType, Device, Layout};
+use maquette_ops::{Error, IntoDims, Meta, PreparedCall, PreparedOperand, Result, Tensor, Value};
+use smallvec::SmallVec;
+use std::sync::Mutex;
+
+impl Planned {
+    /// Whether all tensors are on the CPU.
+    pub(crate) fn is_supported(
+        program: &maquette_ir::functional_program::FunctionalGraph,
+        plan: &maquette_ir::buffer_plan::BufferPlan,
+    ) -> bool {
+        let graph = &program.graph;
+        let on_host = |v: ValueId| graph.tensor_type(v).is_none_or(|ty| ty.device == Device::Cpu);
+        let values = graph.inputs().iter().copied();
+        let values = values.chain(graph.consts().iter().map(|c| c.value()));
+        let results = graph.nodes().flat_map(|node| graph.result_values(node));
+        values.chain(results).all(on_host)
+            && plan.buffers.iter().all(|b| match b {
+                Buffer::New { device, .. } => *device == Device::Cpu,
+                Buffer::Input(_) | Buffer::Const(_) | Buffer::Returned(_) => true,
+            })
+    }
+}
+
+/// Makes one segment.
+pub(super) struct Builder<'a> {
+    planned: &'a Planned,
+    graph: &'a Graph,
+    inputs: &'a [Value],
+    consts: &'a [Tensor],
+    bindings: Bindings<'a>,
+    known: &'a SymbolValues,
+    depth: usize,
+    places: Vec<Option<BufferPlace>>,
+    externals: Vec<(BufferId, External)>,
+    outputs: Vec<(BufferId, i64, DType)>,
+    steps: Vec<Step>,
+    lends_memory: bool,
+    uses: Uses,
+}
+
+/// By buffer: its first and last step, and whether an output is in it. By node: its statement.
+struct Uses {
+    first: Vec<usize>,
+    last: Vec<usize>,
+    is_output: Vec<bool>,
+    statements: Vec<usize>,
+}
+
+fn wrong_graph() -> Error {
+    Error::msg("the plan belongs to another graph")
+}
+
+impl Uses {
+    fn of(planned: &Planned) -> Uses {
+        let (graph, plan) = (&planned.program.graph, &planned.plan);
+        let buffers = plan.buffers.len();
+        let mut uses = Uses {
+            first: vec![usize::MAX; buffers],
+            last: vec![0; buffers],
+            is_output: vec![false; buffers],
+            statements: vec![0; graph.node_count()],
+        };
+        for (at, step) in plan.steps.iter().enumerate() {
+            step.for_each_buffer(&mut |b: BufferId| {
+                if let (Some(first), Some(last)) =
+                    (uses.first.get_mut(b.index()), uses.last.get_mut(b.index()))
+                {
+                    (*first, *last) = ((*first).min(at), at);
+                }
+            });
+        }
+        for output in plan.outputs.iter().flatten() {
+            if let Some(is_output) = uses.is_output.get_mut(output.buffer.index()) {
+                *is_output = true;
+            }
+        }
+        for (at, stmt) in graph.body().iter().enumerate() {
+            if let Stmt::Node(node) = stmt
+                && let Some(statement) = uses.statements.get_mut(node.index())
+            {
+                *statement = at;
+            }
+        }
+        uses
+    }
+}
+
+impl<'a> Builder<'a> {
+    pub fn new(
+        planned: &'a Planned,
+        inputs: &'a [Value],
+        consts: &'a [Tensor],
+        known: &'a SymbolValues,
+        source_info: &'a SourceInfo<'_>,
+        places: Vec<Option<BufferPlace>>,
+        depth: usize,
+    ) -> Builder<'a> {
+        let graph = &planned.program.graph;
+        Builder {
+            planned,
+            graph,
+            inputs,
+            consts,
+            bindings: Bindings::resume(graph, source_info.input_names, known),
+            known,
+            depth,
+            places,
+            externals: Vec::new(),
+            outputs: Vec::new(),
+            steps: Vec::new(),
+            lends_memory: false,
+            uses: Uses::of(planned),
+        }
+    }
+
+    /// The segment that begins with plan step `from`.
+    pub fn build(mut self, from: usize) -> Result<Segment> {
+        let plan = &self.planned.plan;
+        let bind = |(at, step): (usize, &PlanStep)| match step {
+            PlanStep::Stmt(stmt) => match self.graph.body().get(*stmt) {
+                Some(&Stmt::Bind { symbol, value, source }) => Some(End::Bind {
+                    symbol,
+                    value,
+                    source,
+                    at: *stmt,
+                    from: at + 1,
+                    next: Mutex::default(),
+                }),
+                _ => None,
+            },
+            _ => None,
+        };
+        let bind = plan.steps.iter().enumerate().skip(from).find_map(bind);
+        let to = match &bind {
+            Some(End::Bind { from, .. }) => from - 1,
+            _ => plan.steps.len(),
+        };
+        let arena_bytes = self.place_arena(from, to);
+        let mut fails = false;
+        for (at, step) in plan.steps.iter().enumerate().take(to).skip(from) {
+            if let Err(e) = self.step(step) {
+                self.steps.push(Step::Fail(e));
+                fails = true;
+                break;
+            }
+            self.free_unused(at, step);
+        }
+        let end = match bind {
+            _ if fails => End::Return(Returns { results: Vec::new(), planned: Vec::new() }),
+            Some(bind) => bind,
+            None => End::Return(self.returns()?),
+        };
+        Ok(Segment {
+            depth: self.depth,
+            steps: self.steps,
+            arena_bytes,
+            externals: self.externals,
+            outputs: self.outputs,
+            lends_memory: self.lends_memory,
+            known: self.known.clone(),
+            places: self.places,
+            end,
+        })
+    }
+
+    /// Lays out the new buffers that steps `from` to `to` use first, but for those of outputs.
+    /// Returns the bytes of the arena. A buffer whose size cannot be found has no place: the step
+    /// that uses it first reports why.
+    fn place_arena(&mut self, from: usize, to: usize) -> usize {
+        let plan = &self.planned.plan;
+        let mut new: Vec<(usize, BufferPlace)> = Vec::new();
+        let mut lifetimes: Vec<Lifetime> = Vec::new();
+        for (index, buffer) in plan.buffers.iter().enumerate() {
+            let (Some(&first), Some(&last)) =
+                (self.uses.first.get(index), self.uses.last.get(index))
+            else {
+                continue;
+            };
+            let Buffer::New { dtype, layout, .. } = buffer else { continue };
+            if first < from || to <= first || self.uses.is_output.get(index) != Some(&false) {
+                continue;
+            }
+            let place = self.layout(layout).ok().and_then(|(offset, sizes, strides)| {
+                let len = extent(offset, &sizes, &strides)?;
+                Some(BufferPlace::own(BufferId(index as u32), len, *dtype))
+            });
+            let Some(place) = place else { continue };
+            let Some(bytes) = place.bytes().and_then(|bytes| u64::try_from(bytes).ok()) else {
+                continue;
+            };
+            new.push((index, place));
+            lifetimes.push(Lifetime { bytes, first, last });
+        }
+        let ArenaLayout { offsets, bytes } = ArenaLayout::of(&lifetimes);
+        // Empty tensors need a base, too.
+        let bytes = bytes.max(u64::from(!new.is_empty()));
+        let base = (plan.buffers.len() + self.depth) as u32;
+        for ((index, place), offset) in new.into_iter().zip(offsets) {
+            let place = BufferPlace { place: Place { base, start: offset as i64 }, ..place };
+            self.places[index] = Some(place);
+        }
+        bytes as usize
+    }
+
+    fn step(&mut self, step: &PlanStep) -> Result<()> {
+        match step {
+            PlanStep::Alias { .. } => Ok(()),
+            PlanStep::Stmt(at) => {
+                self.bindings.check_assertion(*at).map_err(|e| in_window(self.graph, e, *at))
+            }
+            PlanStep::Copy { from, to, .. } => self.copy(from, to),
+            PlanStep::Node { node, reads, writes, results } => {
+                let statement = self.uses.statements.get(node.index()).copied();
+                let at = statement.ok_or_else(wrong_graph)?;
+                self.node(*node, at, reads, writes, results)
+                    .map_err(|e| in_window(self.graph, e, at))
+            }
+        }
+    }
+
+    fn layout(&self, spec: &ViewSpec) -> Result<ConcreteLayout> {
+        concrete_layout(spec, &|e| self.bindings.eval_in(&self.planned.plan.symbols, e))
+    }
+
+    /// The place of a buffer. The first use of a buffer gives it one.
+    fn buffer(&mut self, b: BufferId) -> Result<BufferPlace> {
+        let index = b.index();
+        if let Some(Some(place)) = self.places.get(index) {
+            let place = *place;
+            let is_external = self.external(b).is_some();
+            if is_external && !self.externals.iter().any(|(known, _)| *known == b) {
+                self.externals.extend(self.external(b).map(|e| (b, e)));
+            }
+            return Ok(place);
+        }
+        let place = match self.planned.plan.buffers.get(index).ok_or_else(wrong_graph)? {
+            Buffer::Input(i) => match self.inputs.get(*i) {
+                Some(Value::Tensor(t)) => BufferPlace::own(b, extent_of(t)?, t.dtype()),
+                _ => return Err(wrong_graph()),
+            },
+            Buffer::Const(i) => {
+                let t = self.consts.get(*i).ok_or_else(wrong_graph)?;
+                BufferPlace::own(b, extent_of(t)?, t.dtype())
+            }
+            Buffer::New { dtype, layout, .. } => {
+                // The arena has a place for each that is not of an output.
+                let (offset, sizes, strides) = self.layout(layout)?;
+                let len = extent(offset, &sizes, &strides).ok_or_else(too_large)?;
+                let place = BufferPlace::own(b, len, *dtype);
+                place.bytes().ok_or_else(too_large)?;
+                self.outputs.push((b, len, *dtype));
+                place
+            }
+            Buffer::Returned(v) => {
+                let ty = self.graph.tensor_type(*v).ok_or_else(wrong_graph)?;
+                let eval = |e: &_| self.bindings.eval(*e);
+                let sizes: SmallVec<[i64; 4]> = ty.sizes.iter().map(eval).collect::<Result<_>>()?;
+                let strides: SmallVec<[i64; 4]> =
+                    ty.strides.iter().map(eval).collect::<Result<_>>()?;
+                self.steps.push(Step::Adopt { buffer: b, value: *v });
+                BufferPlace::own(b, extent(0, &sizes, &strides).ok_or_else(too_large)?, ty.dtype)
+            }
+        };
+        self.externals.extend(self.external(b).map(|e| (b, e)));
+        self.places[index] = Some(place);
+        Ok(place)
+    }
+
+    fn external(&self, b: BufferId) -> Option<External> {
+        match self.planned.plan.buffers.get(b.index())? {
+            Buffer::Input(i) => Some(External::Input(*i)),
+            Buffer::Const(i) => Some(External::Const(*i)),
+            Buffer::New { .. } | Buffer::Returned(_) => None,
+        }
+    }
+
+    /// The tensor of a buffer view.
+    fn tensor(&mut self, view: &BufferView) -> Result<TensorAt> {
+        let place = self.buffer(view.buffer)?;
+        let (offset, sizes, strides) = self.layout(&view.spec)?;
+        let meta = Meta {
+            dtype: place.dtype,
+            device: Device::Cpu,
+            layout: Layout::Strided,
+            sizes: sizes[..].into_dims(),
+            strides: strides[..].into_dims(),
+            offset: (place.place.start / place.dtype.size() as i64 + offset).into(),
+            requires_grad: false,
+        };
+        let bytes = place.bytes().ok_or_else(too_large)?;
+        let bounds = (place.place.start, place.place.start + bytes);
+        Ok(TensorAt { base: place.place.base, bounds, meta })
+    }
+
+    fn tensors(&mut self, views: &[BufferView]) -> Result<Vec<TensorAt>> {
+        views.iter().map(|view| self.tensor(view)).collect()
+    }
+
+    fn copy(&mut self, from: &BufferView, to: &BufferView) -> Result<()> {
+        let (source, target) = (self.tensor(from)?, self.tensor(to)?);
+        let call = PreparedCall::copy(&fake(&source), &fake(&target));
+        if let Some(call) = call
+            && !call.may_self_overlap()
+            && let Some(places) = self.launch_places(&call, &[source.clone()], &target)
+        {
+            if !call.is_empty() {
+                self.steps.push(Step::Launch(Launch { call, places, node: None }));
+            }
+            return Ok(());
+        }
+        let new =
+            matches!(self.planned.plan.buffers.get(to.buffer.index()), Some(Buffer::New { .. }));
+        let shares_elements = new
+            && PreparedCall::copy(&fake(&source), &fake(&target))
+                .is_some_and(|call| call.may_self_overlap());
+        self.lends_memory = true;
+        self.steps.push(Step::Copy { from: source, to: target, shares_elements });
+        Ok(())
+    }
+
+    fn node(
+        &mut self,
+        node: NodeId,
+        at: usize,
+        reads: &[(ValueId, BufferView)],
+        writes: &[BufferView],
+        results: &[(ValueId, ResultDest)],
+    ) -> Result<()> {
+        let graph = self.graph;
+        let loc = graph.loc(node);
+        let callee = Callee::of(graph, node);
+        let found = Callable::find(graph, callee.id);
+        let Callable { op, observes_strides, .. } = found.map_err(|e| match loc {
+            Some(loc) => e.at(loc),
+            None => e,
+        })?;
+        let reads = reads
+            .iter()
+            .map(|(v, view)| Ok((*v, self.tensor(view)?)))
+            .collect::<Result<Vec<(ValueId, TensorAt)>>>()?;
+        let writes = self.tensors(writes)?;
+        let known = |v: ValueId| self.known_number(v);
+        let arguments = NodeArguments::new(graph, &self.bindings, op, node, reads, writes, &known)?;
+        let into = match results {
+            [(_, ResultDest::Into(view))] => Some((view.buffer, self.tensor(view)?)),
+            _ => None,
+        };
+        if let (Some((buffer, target)), Some((args, leaves)), false) =
+            (&into, arguments.template(), arguments.mutates())
+            && let Some(call) = op.prepare(args.clone(), &fake(target))
+            && let Some(places) = self.launch_places(&call, leaves, target)
+        {
+            if !call.is_empty() {
+                let writes = self.external(*buffer).map(|_| *buffer);
+                let node = Some(Box::new(LaunchedNode { at, loc, op, arguments, writes }));
+                self.steps.push(Step::Launch(Launch { call, places, node }));
+            }
+            return Ok(());
+        }
+        let mut returned = SmallVec::new();
+        for (v, destination) in results {
+            if let ResultDest::Returned(b) = destination {
+                returned.push((*v, *b));
+            }
+        }
+        let is_unknown = self.planned.program.unknown_strides.binary_search(&node).is_ok();
+        let promise = match observes_strides && !is_unknown {
+            true => LayoutPromise::Strides,
+            false => LayoutPromise::Nothing,
+        };
+        self.lends_memory = true;
+        let (name, into) = (callee.op.into(), into.map(|(_, target)| target));
+        let call = Call { node, at, loc, op, name, arguments, into, promise, returned };
+        self.steps.push(Step::Call(Box::new(call)));
+        Ok(())
+    }
+
+    /// The addresses of a launch; `None` if it must be a call.
+    fn launch_places(
+        &self,
+        call: &PreparedCall,
+        leaves: &[TensorAt],
+        target: &TensorAt,
+    ) -> Option<SmallVec<[Place; 4]>> {
+        let place = |at: &TensorAt, operand: &PreparedOperand| -> Option<Place> {
+            let offset = at.meta.offset.as_i64()?.checked_mul(at.meta.dtype.size() as i64)?;
+            let start = offset.checked_add(operand.start)?;
+            match operand.span() {
+                Some((from, to)) => {
+                    let (from, to) = (offset.checked_add(from)?, offset.checked_add(to)?);
+                    (at.bounds.0 <= from && to <= at.bounds.1)
+                        .then_some(Place { base: at.base, start })
+                }
+                None => Some(Place { base: at.base, start: 0 }),
+            }
+        };
+        let result = place(target, call.result())?;
+        if call.may_self_overlap() {
+            return None;
+        }
+        let mut places = SmallVec::new();
+        for (k, operand) in call.operands().iter().enumerate() {
+            let at = place(leaves.get(operand.tensor)?, operand)?;
+            let apart = at.base != result.base || !call.may_overlap(k, at.start, result.start);
+            if !apart && !(call.supports_in_place(k) && at == result) {
+                return None;
+            }
+            places.push(at);
+        }
+        places.push(result);
+        Some(places)
+    }
+
+    /// The value of a number, if it does not depend on data, or its symbol is bound.
+    fn known_number(&self, v: ValueId) -> Option<Value> {
+        use maquette_ir::graph::ValueType;
+        match self.graph.def(v) {
+            Def::Input(i) => self.inputs.get(i as usize).cloned(),
+            Def::Const(_) => None,
+            Def::Node(_) => match self.graph.value_type(v) {
+                ValueType::Int(e) => self.bindings.eval(e).ok().map(Value::from),
+                _ => None,
+            },
+        }
+    }
+
+    /// Frees the returned tensors whose last use is step `at`.
+    fn free_unused(&mut self, at: usize, step: &PlanStep) {
+        let Builder { planned, uses, steps, .. } = self;
+        step.for_each_buffer(&mut |b: BufferId| {
+            let is_returned =
+                matches!(planned.plan.buffers.get(b.index()), Some(Buffer::Returned(_)));
+            if is_returned
+                && uses.last.get(b.index()) == Some(&at)
+                && uses.is_output.get(b.index()) == Some(&false)
+            {
+                steps.push(Step::Free(b));
+            }
+        });
+    }
+
+    fn returns(&mut self) -> Result<Returns> {
+        let plan = &self.planned.plan;
+        let planned = plan
+            .outputs
+            .iter()
+            .map(|view| view.as_ref().map(|view| self.tensor(view)).transpose())
+            .collect::<Result<_>>()?;
+        let graph = self.graph;
+        let int = |e| Ok(self.bindings.eval(e)?.into());
+        let unknown = || Error::msg("computed by an operator");
+        let get = |v: ValueId| self.known_number(v).ok_or_else(unknown);
+        let result = |arg: &Arg| match *arg {
+            Arg::Value(v) if graph.tensor_type(v).is_some() => ReturnedValue::Known(Value::None),
+            arg => match argument_value(graph, arg, &get, &int) {
+                Ok(value) => ReturnedValue::Known(value),
+                Err(_) => ReturnedValue::Computed(arg),
+            },
+        };
+        Ok(Returns { results: graph.outputs().iter().map(result).collect(), planned })
+    }
+}
+
+/// The number of elements from the first of a memory to the last of a layout in it.
+fn extent(offset: i64, sizes: &[i64], strides: &[i64]) -> Option<i64> {
+    if sizes.contains(&0) {
+        return Some(0);
+    }
+    let mut steps = sizes.iter().zip(strides);
+    steps.try_fold(offset.checked_add(1)?, |end, (n, s)| {
+        end.checked_add(n.checked_sub(1)?.checked_mul(*s)?)
+    })
+}
+
+fn extent_of(t: &Tensor) -> Result<i64> {
+    let at = t.meta().concrete().ok_or_else(wrong_graph)?;
+    extent(0, &at.sizes, &at.strides).ok_or_else(too_large)
+}
+
+fn too_large() -> Error {
+    Error::msg("a tensor of the program is larger than memory")
+}
+
+/// A fake tensor of the layout, with offset 0.
+fn fake(at: &TensorAt) -> Tensor {
+    Tensor::fake_of(Meta { offset: 0.into(), ..at.meta.clone() })
+}

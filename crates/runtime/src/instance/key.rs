@@ -1,0 +1,47 @@
+//! What an instance depends on: the layouts of tensors and the values of numbers among the inputs.
+
+use maquette_ir::functional_program::FunctionalGraph;
+use maquette_ir::sym::Expr;
+use maquette_ops::{Tensor, Value};
+use smallvec::SmallVec;
+
+/// The layouts and numbers of the inputs of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct InstanceKey(SmallVec<[i64; 32]>);
+
+impl InstanceKey {
+    /// `None` if an input has no key: it is poisoned, or has no data.
+    pub fn of(program: &FunctionalGraph, inputs: &[Value]) -> Option<InstanceKey> {
+        let mut key = SmallVec::new();
+        for (value, &declared) in inputs.iter().zip(program.graph.inputs()) {
+            match value {
+                Value::Tensor(t) => {
+                    if t.ok().is_err() || t.is_fake() || t.slot().is_some() {
+                        return None;
+                    }
+                    // A type with offset 0 accepts any offset.
+                    let declared = program.graph.tensor_type(declared);
+                    let any_offset = declared.is_some_and(|ty| ty.offset == Expr::Int(0));
+                    push_tensor(&mut key, t, any_offset && !program.absolute_offsets)?;
+                }
+                Value::Int(i) => key.extend([-2, i.as_i64()?]),
+                Value::Float(x) => key.extend([-3, x.to_bits() as i64]),
+                Value::Bool(b) => key.extend([-4, i64::from(*b)]),
+                _ => return None,
+            }
+        }
+        (inputs.len() == program.graph.inputs().len()).then_some(InstanceKey(key))
+    }
+}
+
+fn push_tensor(key: &mut SmallVec<[i64; 32]>, t: &Tensor, any_offset: bool) -> Option<()> {
+    let (meta, host) = (t.meta(), t.device() == maquette_ir::Device::Cpu);
+    key.push((meta.rank() as i64) << 16 | (meta.dtype as i64) << 1 | i64::from(host));
+    for n in meta.sizes.iter().chain(&meta.strides) {
+        key.push(n.as_i64()?);
+    }
+    if !any_offset {
+        key.push(meta.offset.as_i64()?);
+    }
+    host.then_some(())
+}

@@ -1,0 +1,184 @@
+//! Instances: programs with all sizes known, as flat lists of steps.
+
+mod arguments;
+mod build;
+mod key;
+mod places;
+
+pub(crate) use arguments::NodeArguments;
+pub(crate) use key::InstanceKey;
+pub(crate) use places::{Place, TensorAt};
+
+use crate::executable::Planned;
+use crate::instance::build::Builder;
+use crate::instance::places::BufferPlace;
+use maquette_interp::metadata_check::LayoutPromise;
+use maquette_interp::{SourceInfo, SymbolValues};
+use maquette_ir::buffer_plan::BufferId;
+use maquette_ir::graph::{Arg, BindSource, NodeId, ValueId};
+use maquette_ir::sym::SymbolId;
+use maquette_ir::{DType, Loc};
+use maquette_ops::{Error, Op, PreparedCall, Result, Tensor, Value};
+use smallvec::SmallVec;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The most next segments that a segment keeps, one for each value of its symbol.
+const MAX_NEXT: usize = 16;
+
+/// A program for inputs of given layouts.
+pub(crate) struct Instance {
+    pub first: Arc<Segment>,
+}
+
+/// The steps up to the next size that depends on data, for given values of all symbols before.
+pub(crate) struct Segment {
+    /// Its place in the chain of segments, and its arena.
+    pub depth: usize,
+    pub steps: Vec<Step>,
+    /// The bytes of its arena.
+    pub arena_bytes: usize,
+    /// Inputs and constants that its steps access, with the index of each.
+    pub externals: Vec<(BufferId, External)>,
+    /// New memory of its own for outputs: the number of elements and their dtype.
+    pub outputs: Vec<(BufferId, i64, DType)>,
+    /// Whether kernels get handles to its memory.
+    pub lends_memory: bool,
+    pub known: SymbolValues,
+    /// The places of all buffers that are known at its end.
+    places: Vec<Option<BufferPlace>>,
+    pub end: End,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum External {
+    Input(usize),
+    Const(usize),
+}
+
+/// How a segment ends.
+pub(crate) enum End {
+    /// A step binds a symbol. The next segment begins with plan step `from`.
+    Bind {
+        symbol: SymbolId,
+        value: ValueId,
+        source: BindSource,
+        at: usize,
+        from: usize,
+        next: Mutex<Vec<(i64, Arc<Segment>)>>,
+    },
+    /// The program is complete.
+    Return(Returns),
+}
+
+/// What a program returns.
+pub(crate) struct Returns {
+    /// The results of the graph that are not tensors.
+    pub results: Vec<ReturnedValue>,
+    /// The tensors of outputs that the plan places.
+    pub planned: Vec<Option<TensorAt>>,
+}
+
+pub(crate) enum ReturnedValue {
+    Known(Value),
+    /// A number that an operator computes.
+    Computed(Arg),
+}
+
+/// A step of a segment.
+pub(crate) enum Step {
+    /// A kernel runs at addresses.
+    Launch(Launch),
+    /// An operator is called with handles.
+    Call(Box<Call>),
+    /// A copy between tensors that may overlap, or into elements that share memory.
+    Copy { from: TensorAt, to: TensorAt, shares_elements: bool },
+    /// The memory of a returned tensor gets the strides that the graph declares.
+    Adopt { buffer: BufferId, value: ValueId },
+    /// The last use of a returned tensor.
+    Free(BufferId),
+    /// A step that fails in every run of the instance.
+    Fail(Error),
+}
+
+pub(crate) struct Launch {
+    pub call: PreparedCall,
+    /// The addresses of the operands, then of the result.
+    pub places: SmallVec<[Place; 4]>,
+    /// The node; `None` for a copy.
+    pub node: Option<Box<LaunchedNode>>,
+}
+
+/// What the error of a launch needs.
+pub(crate) struct LaunchedNode {
+    pub at: usize,
+    pub loc: Option<Loc>,
+    pub op: Op,
+    pub arguments: NodeArguments,
+    /// The input or constant that the launch writes.
+    pub writes: Option<BufferId>,
+}
+
+/// A call through the dispatcher.
+pub(crate) struct Call {
+    pub node: NodeId,
+    pub at: usize,
+    pub loc: Option<Loc>,
+    pub op: Op,
+    pub name: Arc<str>,
+    pub arguments: NodeArguments,
+    /// Where the only result is written; otherwise the operator returns tensors.
+    pub into: Option<TensorAt>,
+    pub promise: LayoutPromise,
+    /// The buffers of the returned tensors.
+    pub returned: SmallVec<[(ValueId, BufferId); 2]>,
+}
+
+impl Instance {
+    /// The instance for the values of the symbols that inputs bind.
+    ///
+    /// # Errors
+    /// The plan belongs to another graph.
+    pub fn new(
+        planned: &Planned,
+        inputs: &[Value],
+        consts: &[Tensor],
+        known: SymbolValues,
+        source_info: &SourceInfo<'_>,
+    ) -> Result<Instance> {
+        let places = vec![None; planned.plan.buffers.len()];
+        let builder = Builder::new(planned, inputs, consts, &known, source_info, places, 0);
+        Ok(Instance { first: Arc::new(builder.build(0)?) })
+    }
+}
+
+impl Segment {
+    /// The segment that follows if the symbol at the end has this value. `known` are the values of
+    /// all symbols then.
+    ///
+    /// # Errors
+    /// As [`Instance::new`].
+    pub fn next(
+        &self,
+        planned: &Planned,
+        inputs: &[Value],
+        consts: &[Tensor],
+        value: i64,
+        known: impl FnOnce() -> Result<SymbolValues>,
+        source_info: &SourceInfo<'_>,
+    ) -> Result<Arc<Segment>> {
+        let End::Bind { from, next, .. } = &self.end else {
+            return Err(Error::msg("the last segment has no successor"));
+        };
+        let lock = || next.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, segment)) = lock().iter().find(|(v, _)| *v == value) {
+            return Ok(segment.clone());
+        }
+        let (known, places, depth) = (known()?, self.places.clone(), self.depth + 1);
+        let builder = Builder::new(planned, inputs, consts, &known, source_info, places, depth);
+        let segment = Arc::new(builder.build(*from)?);
+        let mut next = lock();
+        next.truncate(MAX_NEXT - 1);
+        next.insert(0, (value, segment.clone()));
+        Ok(segment)
+    }
+}

@@ -1,0 +1,44 @@
+//! Places: where a value lies, as a base and an offset. A base is a buffer of the plan that has
+//! memory of its own, or the arena of a segment.
+
+use maquette_ir::DType;
+use maquette_ir::buffer_plan::BufferId;
+use maquette_ops::Meta;
+
+/// The address of a value: a number of bytes from a base. The bases are the plan's buffers, then
+/// the arenas of segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub base: u32,
+    pub start: i64,
+}
+
+/// The memory of a buffer: its place and its extent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BufferPlace {
+    pub place: Place,
+    /// The number of elements.
+    pub len: i64,
+    pub dtype: DType,
+}
+
+/// A tensor in the memory of a run. The offset of its metadata counts elements from the base.
+#[derive(Clone, Debug)]
+pub(crate) struct TensorAt {
+    pub base: u32,
+    /// The half-open range of bytes of its buffer, counted from the base.
+    pub bounds: (i64, i64),
+    pub meta: Meta,
+}
+
+impl BufferPlace {
+    /// A buffer with memory of its own.
+    pub fn own(buffer: BufferId, len: i64, dtype: DType) -> BufferPlace {
+        BufferPlace { place: Place { base: buffer.0, start: 0 }, len, dtype }
+    }
+
+    /// The bytes of the buffer; `None` where their number overflows.
+    pub fn bytes(&self) -> Option<i64> {
+        self.len.checked_mul(self.dtype.size() as i64)
+    }
+}

@@ -1,0 +1,423 @@
+//! Runs of an instance: fills in the addresses of the bases, and walks the steps.
+//!
+//! Safety of this module. A launch is given addresses in memory that this run alone accesses, or
+//! only reads together with others:
+//!
+//! - Inputs and constants are borrowed for the whole run, exclusively if the program mutates them.
+//!   Their layouts, and so their extents, are those for which the instance was made.
+//! - The arena and new outputs belong to the run. Where kernels get handles to them, they are
+//!   reserved for the run, as inputs are. An arena of which a handle remains is not used again.
+//! - A returned tensor has no other handle when it is returned, and it is reserved, too.
+//!
+//! The builder of the instance has checked that every place is inside its buffer, and that no
+//! result overlaps an operand, except as the kernel supports.
+#![allow(unsafe_code)]
+
+use crate::executable::Planned;
+use crate::instance::{
+    Call, End, External, Instance, Launch, ReturnedValue, Returns, Segment, Step, TensorAt,
+};
+use maquette_interp::metadata_check::LayoutPromise;
+use maquette_interp::{
+    Bindings, ExternalTensors, NodeResults, OutputBuilder, ResultRules, SourceInfo, SymbolValues,
+    argument_value, bound_number, call_node, in_window, match_results,
+};
+use maquette_ir::buffer_plan::BufferId;
+use maquette_ir::graph::{Graph, NodeId, ValueId};
+use maquette_ops::{
+    Access, Arena, Error, ErrorKind, Outputs, Result, RunBorrow, RunError, RunTensor, Tensor, Value,
+};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// The memory of runs, which later runs use again.
+#[derive(Default)]
+pub(crate) struct RunMemory {
+    arenas: Vec<Option<(Arena, usize)>>,
+    /// By base.
+    bases: Vec<Base>,
+    /// By value: the numbers that operators computed, and tensors whose sizes bind symbols.
+    values: Vec<Option<Value>>,
+}
+
+/// The memory of a base in one run.
+#[derive(Default)]
+struct Base {
+    address: Address,
+    /// A handle with the rights of the run.
+    tensor: Option<Tensor>,
+}
+
+/// An address, null before the base has memory.
+#[derive(Clone, Copy)]
+struct Address(*mut u8);
+
+impl Default for Address {
+    fn default() -> Address {
+        Address(std::ptr::null_mut())
+    }
+}
+
+// SAFETY: a pool of memories moves between threads only between runs, when no address is used.
+unsafe impl Send for Address {}
+
+impl RunMemory {
+    /// Drops all that belongs to one run. Memory to which a handle remains is given up, and so is
+    /// that of a failed run: a kernel may have poisoned it.
+    pub fn end_run(&mut self, failed: bool) {
+        self.bases.iter_mut().for_each(|base| *base = Base::default());
+        self.values.iter_mut().for_each(|value| *value = None);
+        for arena in &mut self.arenas {
+            if failed || arena.as_ref().is_some_and(|(arena, _)| arena.is_shared()) {
+                *arena = None;
+            }
+        }
+    }
+}
+
+/// A result whose type has symbols that are not bound yet.
+struct PendingCheck {
+    node: NodeId,
+    output: usize,
+    v: ValueId,
+    value: Value,
+    promise: LayoutPromise,
+}
+
+struct Run<'a> {
+    planned: &'a Planned,
+    graph: &'a Graph,
+    inputs: &'a [Value],
+    external: &'a ExternalTensors,
+    memory: &'a mut RunMemory,
+    source_info: &'a SourceInfo<'a>,
+    borrows: Vec<RunBorrow>,
+    pending_checks: Vec<PendingCheck>,
+}
+
+/// Runs an instance on inputs of its layouts. Returns the program's outputs.
+pub(crate) fn run_instance(
+    planned: &Planned,
+    instance: &Instance,
+    inputs: &[Value],
+    external: &ExternalTensors,
+    memory: &mut RunMemory,
+    source_info: &SourceInfo<'_>,
+) -> Result<Vec<Value>> {
+    let graph = &planned.program.graph;
+    memory.values.resize_with(graph.values().len(), || None);
+    memory.bases.resize_with(planned.plan.buffers.len(), Base::default);
+    let (borrows, pending_checks) = (Vec::new(), Vec::new());
+    let mut run =
+        Run { planned, graph, inputs, external, memory, source_info, borrows, pending_checks };
+    let mut segment: Arc<Segment> = instance.first.clone();
+    loop {
+        run.enter(&segment)?;
+        for step in &segment.steps {
+            run.step(&segment, step)?;
+        }
+        match &segment.end {
+            End::Return(returns) => return run.outputs(&segment, returns),
+            End::Bind { .. } => segment = run.bind(&segment)?,
+        }
+    }
+}
+
+impl Run<'_> {
+    /// Gives the bases of a segment their memory.
+    fn enter(&mut self, segment: &Segment) -> Result<()> {
+        for (buffer, which) in &segment.externals {
+            let tensor = match which {
+                External::Input(i) => match self.inputs.get(*i) {
+                    Some(Value::Tensor(t)) => t.clone(),
+                    _ => return Err(missing()),
+                },
+                External::Const(i) => self.external.consts().get(*i).ok_or_else(missing)?.clone(),
+            };
+            self.set_base(buffer.0, tensor)?;
+        }
+        for (buffer, len, dtype) in &segment.outputs {
+            let mut tensor = Tensor::new_memory(*len, *dtype)?;
+            if segment.lends_memory {
+                self.reserve(&mut tensor)?;
+            }
+            self.set_base(buffer.0, tensor)?;
+        }
+        let base = self.planned.plan.buffers.len() + segment.depth;
+        if self.memory.bases.len() <= base {
+            self.memory.bases.resize_with(base + 1, Base::default);
+        }
+        if segment.arena_bytes == 0 {
+            return Ok(());
+        }
+        if self.memory.arenas.len() <= segment.depth {
+            self.memory.arenas.resize_with(segment.depth + 1, || None);
+        }
+        let slot = &mut self.memory.arenas[segment.depth];
+        let arena = match slot {
+            Some((arena, bytes)) if *bytes >= segment.arena_bytes => arena,
+            _ => {
+                // The old one first: both together may not fit.
+                *slot = None;
+                let arena = Arena::new(segment.arena_bytes)?;
+                &mut slot.insert((arena, segment.arena_bytes)).0
+            }
+        };
+        let address = Address(arena.address().as_ptr());
+        let tensor = segment.lends_memory.then(|| arena.bytes());
+        let tensor = match tensor {
+            Some(mut tensor) => {
+                self.reserve(&mut tensor)?;
+                Some(tensor)
+            }
+            None => None,
+        };
+        self.memory.bases[base] = Base { address, tensor };
+        Ok(())
+    }
+
+    /// Reserves memory of the run: a kernel that keeps a handle cannot use it.
+    fn reserve(&mut self, tensor: &mut Tensor) -> Result<()> {
+        let name = "memory of the program".into();
+        let tensor = RunTensor { tensor, access: Access::Write, name };
+        self.borrows.push(RunBorrow::take(vec![tensor], self.source_info.call_site)?);
+        Ok(())
+    }
+
+    fn set_base(&mut self, base: u32, tensor: Tensor) -> Result<()> {
+        let address = Address(tensor.host_address()?.as_ptr());
+        let slot = self.memory.bases.get_mut(base as usize).ok_or_else(missing)?;
+        *slot = Base { address, tensor: Some(tensor) };
+        Ok(())
+    }
+
+    /// A handle to a tensor in the memory of the run.
+    fn tensor(&self, at: &TensorAt) -> Result<Tensor> {
+        let base = self.memory.bases.get(at.base as usize).and_then(|base| base.tensor.as_ref());
+        let base = base.ok_or_else(missing)?;
+        if at.base as usize >= self.planned.plan.buffers.len() {
+            // SAFETY: steps read only what earlier steps of this run wrote as the same dtype.
+            return unsafe { base.bytes_as(at.meta.clone()) };
+        }
+        let number = || Error::msg("a layout of the program is not a number");
+        let (layout, start) = (at.meta.concrete(), base.storage_offset().as_i64());
+        let (layout, start) = layout.zip(start).ok_or_else(number)?;
+        base.with_layout(&layout.sizes, &layout.strides, start + layout.offset)
+    }
+
+    fn bindings<'b>(&'b self, segment: &'b Segment) -> Bindings<'b> {
+        Bindings::resume(self.graph, self.source_info.input_names, &segment.known)
+    }
+
+    fn step(&mut self, segment: &Segment, step: &Step) -> Result<()> {
+        match step {
+            Step::Launch(launch) => self.launch(segment, launch),
+            Step::Call(call) => {
+                self.call(segment, call).map_err(|e| in_window(self.graph, e, call.at))
+            }
+            Step::Copy { from, to, shares_elements } => {
+                let (from, to) = (self.tensor(from)?, self.tensor(to)?);
+                match shares_elements {
+                    true => to.copy_shared_elements_(&from),
+                    false => to.copy_(&from).ok().map(drop),
+                }
+            }
+            Step::Adopt { buffer, value } => self.adopt(segment, *buffer, *value),
+            Step::Free(buffer) => {
+                if let Some(base) = self.memory.bases.get_mut(buffer.index()) {
+                    *base = Base::default();
+                }
+                Ok(())
+            }
+            Step::Fail(e) => Err(e.clone()),
+        }
+    }
+
+    fn launch(&mut self, segment: &Segment, launch: &Launch) -> Result<()> {
+        let mut addresses: SmallVec<[*mut u8; 4]> = SmallVec::new();
+        for place in &launch.places {
+            let Some(base) = self.memory.bases.get(place.base as usize) else {
+                return Err(missing());
+            };
+            if base.address.0.is_null() {
+                return Err(missing());
+            }
+            addresses.push(base.address.0.wrapping_offset(place.start as isize));
+        }
+        // SAFETY: see the module.
+        unsafe { launch.call.launch(&addresses) }.map_err(|e| self.launch_error(segment, launch, e))
+    }
+
+    /// The error of a launch. The memory of the program that it wrote is partly written, so it is
+    /// poisoned as by an eager call.
+    #[cold]
+    fn launch_error(&self, segment: &Segment, launch: &Launch, e: Error) -> Error {
+        let Some(node) = &launch.node else { return e };
+        let (bindings, computed) = (self.bindings(segment), |v| self.computed(v));
+        let loc = node.loc.unwrap_or(self.source_info.call_site);
+        let is_kernel_error = matches!(e.kind(), ErrorKind::Kernel(_));
+        let tensor = |at: &TensorAt| self.tensor(at);
+        let made = node.arguments.make(self.graph, &bindings, node.op, &computed, &tensor);
+        let args = made.map(|(args, _)| args).unwrap_or_default();
+        let e = launch.call.error(e, &args, loc);
+        if is_kernel_error
+            && let Some(b) = node.writes
+            && let Some(tensor) =
+                self.memory.bases.get(b.index()).and_then(|base| base.tensor.as_ref())
+        {
+            tensor.poison_storage(&e);
+        }
+        in_window(self.graph, e, node.at)
+    }
+
+    fn computed(&self, v: ValueId) -> Option<Value> {
+        self.memory.values.get(v.index())?.clone()
+    }
+
+    fn call(&mut self, segment: &Segment, call: &Call) -> Result<()> {
+        let loc = call.loc.unwrap_or(self.source_info.call_site);
+        let (args, mutated) = {
+            let (bindings, computed) = (self.bindings(segment), |v| self.computed(v));
+            let tensor = |at: &TensorAt| self.tensor(at);
+            call.arguments.make(self.graph, &bindings, call.op, &computed, &tensor)?
+        };
+        if let Some(into) = &call.into {
+            let out = self.tensor(into)?;
+            call.op.call_into(args, &out, loc)?;
+            return Ok(());
+        }
+        let results = call_node(self.graph, call.op, call.node, args, mutated, loc)?;
+        let NodeResults { outputs, returned, arguments } = results;
+        let rules = ResultRules { returned, promise: call.promise, copied: &arguments };
+        self.set_results(segment, call, outputs, rules).map_err(|e| e.in_call(&call.name, loc))
+    }
+
+    fn set_results(
+        &mut self,
+        segment: &Segment,
+        call: &Call,
+        outputs: Outputs,
+        rules: ResultRules<'_>,
+    ) -> Result<()> {
+        let graph = self.graph;
+        match_results(graph, call.node, outputs, &mut |output, v, value| {
+            let bindings = self.bindings(segment);
+            let value = rules.stored(graph, &bindings, output, v, value)?;
+            let promise = rules.promise_of(output);
+            if !bindings.check_result(v, output, &value, promise)? {
+                let (node, value) = (call.node, value.clone());
+                self.pending_checks.push(PendingCheck { node, output, v, value, promise });
+            }
+            let buffer = call.returned.iter().find(|(u, _)| *u == v).map(|(_, b)| *b);
+            match (&value, buffer) {
+                (Value::Tensor(t), Some(b)) => self.set_returned(b, v, t.clone())?,
+                (Value::Tensor(t), None) => self.set_bind_source(v, t),
+                (number, _) => self.set_value(v, number.clone()),
+            }
+            Ok(())
+        })
+    }
+
+    /// Stores a returned tensor until its first read, when all symbols of its strides are bound.
+    fn set_returned(&mut self, b: BufferId, v: ValueId, t: Tensor) -> Result<()> {
+        self.set_bind_source(v, &t);
+        let slot = self.memory.bases.get_mut(b.index()).ok_or_else(missing)?;
+        *slot = Base { address: Address::default(), tensor: Some(t) };
+        Ok(())
+    }
+
+    /// Keeps the sizes of a tensor for a symbol that they bind.
+    fn set_bind_source(&mut self, v: ValueId, t: &Tensor) {
+        if self.planned.bind_sources.contains(&v) {
+            self.set_value(v, Value::Tensor(Tensor::fake_of(t.meta().clone())));
+        }
+    }
+
+    fn set_value(&mut self, v: ValueId, value: Value) {
+        if let Some(slot) = self.memory.values.get_mut(v.index()) {
+            *slot = Some(value);
+        }
+    }
+
+    fn adopt(&mut self, segment: &Segment, buffer: BufferId, value: ValueId) -> Result<()> {
+        let undefined = || RunError::Undefined { value: self.graph.value_name(value).to_string() };
+        let base = self.memory.bases.get_mut(buffer.index()).and_then(|base| base.tensor.take());
+        let tensor = base.ok_or_else(undefined)?;
+        let mut tensor = self.bindings(segment).with_declared_strides(value, tensor)?;
+        self.reserve(&mut tensor)?;
+        self.set_base(buffer.0, tensor)
+    }
+
+    /// Binds the symbol at the end of a segment. Returns the next segment.
+    fn bind(&mut self, segment: &Segment) -> Result<Arc<Segment>> {
+        let End::Bind { symbol, value, source, at, .. } = &segment.end else {
+            return Err(missing());
+        };
+        let bind = || -> Result<Arc<Segment>> {
+            let undefined =
+                || RunError::Undefined { value: self.graph.value_name(*value).to_string() };
+            let given = match self.graph.def(*value) {
+                maquette_ir::graph::Def::Input(i) => self.inputs.get(i as usize).cloned(),
+                maquette_ir::graph::Def::Const(i) => {
+                    self.external.consts().get(i as usize).cloned().map(Value::Tensor)
+                }
+                maquette_ir::graph::Def::Node(_) => self.computed(*value),
+            };
+            let given = given.ok_or_else(undefined)?;
+            let number = bound_number(self.graph, *value, &given, *source)?;
+            let known = || -> Result<SymbolValues> {
+                let mut bindings = self.bindings(segment);
+                bindings
+                    .bind(*symbol, number)
+                    .map_err(|e| self.in_producer(e, self.graph.producer(*value)))?;
+                Ok(bindings.into_values())
+            };
+            let consts = self.external.consts();
+            segment.next(self.planned, self.inputs, consts, number, known, self.source_info)
+        };
+        let next = bind().map_err(|e| in_window(self.graph, e, *at))?;
+        for check in std::mem::take(&mut self.pending_checks) {
+            let PendingCheck { node, output, v, ref value, promise } = check;
+            match self.bindings(&next).check_result(v, output, value, promise) {
+                Ok(true) => {}
+                Ok(false) => self.pending_checks.push(check),
+                Err(e) => return Err(in_window(self.graph, self.in_producer(e, Some(node)), *at)),
+            }
+        }
+        Ok(next)
+    }
+
+    fn in_producer(&self, e: Error, node: Option<NodeId>) -> Error {
+        let Some(node) = node else { return e };
+        let loc = self.graph.loc(node).unwrap_or(self.source_info.call_site);
+        e.in_call(&self.graph.op_name(node).into(), loc)
+    }
+
+    fn outputs(&mut self, segment: &Segment, returns: &Returns) -> Result<Vec<Value>> {
+        let bindings = self.bindings(segment);
+        let get = |v: ValueId| {
+            let undefined = || RunError::Undefined { value: self.graph.value_name(v).to_string() };
+            Ok(self.computed(v).ok_or_else(undefined)?)
+        };
+        let int = |e| Ok(bindings.eval(e)?.into());
+        let result = |result: &ReturnedValue| match result {
+            ReturnedValue::Known(value) => Ok(value.clone()),
+            ReturnedValue::Computed(arg) => argument_value(self.graph, *arg, &get, &int),
+        };
+        let results = returns.results.iter().map(result).collect::<Result<Vec<Value>>>()?;
+        let planned = returns.planned.iter();
+        let planned = planned.map(|at| at.as_ref().map(|at| self.tensor(at)).transpose());
+        let planned = planned.collect::<Result<Vec<Option<Tensor>>>>()?;
+        let mut builder = OutputBuilder::new(&results, self.external, &planned);
+        let outputs = self.planned.program.outputs.iter().map(|o| builder.output(o));
+        let mut outputs = outputs.collect::<Result<Vec<Value>>>()?;
+        for value in &mut outputs {
+            self.borrows.iter().for_each(|borrow| borrow.restore(value));
+        }
+        Ok(outputs)
+    }
+}
+
+fn missing() -> Error {
+    Error::msg("the plan belongs to another graph")
+}
