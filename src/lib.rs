@@ -118,6 +118,29 @@ pub mod io;
 pub mod library;
 pub mod rewrite;
 
+/// A program compiled for a device.
+///
+/// ```
+/// use maquette::prelude::*;
+///
+/// #[derive(Module)]
+/// #[module(Tensor -> Tensor)]
+/// struct Gate;
+///
+/// impl Gate {
+///     fn forward(&self, x: Tensor) -> Tensor {
+///         x.sigmoid() * x
+///     }
+/// }
+///
+/// let x = Tensor::from([0.0f32, 1.0]);
+/// let program = ExportOptions::new().export(&Gate, x.clone())?;
+/// let compiled = program.compile(Device::Cpu)?;
+/// let (y, expected) = (compiled.call(x.clone())?, program.call(x)?);
+/// assert_eq!(y.to_vec::<f32>()?, expected.to_vec::<f32>()?);
+/// # Ok::<(), Error>(())
+/// ```
+pub use maquette_driver::CompiledProgram;
 /// The options of an export. [`ExportOptions::export`] turns a module into a [`Program`].
 ///
 /// ```

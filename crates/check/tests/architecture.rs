@@ -16,7 +16,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("interp", &["ir", "ops"]),
     ("trace", &["interp", "ir", "ops"]),
     ("runtime", &["interp", "ir", "ops"]),
-    ("driver", &["interp", "ir", "ops", "rewrite", "trace"]),
+    ("driver", &["interp", "ir", "ops", "rewrite", "runtime", "trace"]),
     ("check", &["driver", "interp", "ir", "kernels", "ops", "rewrite", "runtime", "trace"]),
 ];
 

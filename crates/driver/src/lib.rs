@@ -1,4 +1,4 @@
-//! Export: joins tracing, passes and execution into a [`Program`].
+//! Export: joins tracing, passes and execution into a [`Program`], and compiles it.
 //!
 //! **Architecture invariant:** an exported program shares no memory with the module it came from.
 #![deny(unsafe_code)]
@@ -7,6 +7,6 @@
 mod export;
 
 pub use export::{
-    Condition, ExportOptions, InputKind, InputSpec, OutputKind, OutputSpec, Program,
-    RangeConstraint, Signature,
+    CompiledProgram, Condition, ExportOptions, InputKind, InputSpec, OutputKind, OutputSpec,
+    Program, RangeConstraint, Signature,
 };

@@ -133,6 +133,20 @@ impl Executable {
 }
 
 impl Planned {
+    /// Whether the program mutates a tensor of the caller.
+    pub fn writes(&self, which: ExternalTensor) -> bool {
+        self.written.contains(&which)
+    }
+
+    /// Input `i` of the graph: an input of the program, or memory that inputs share.
+    pub fn input(&self, i: usize) -> ExternalTensor {
+        let inputs = self.program.graph.inputs().len() - self.program.memories.len();
+        match i.checked_sub(inputs) {
+            Some(memory) => ExternalTensor::SharedMemory(memory),
+            None => ExternalTensor::Input(i),
+        }
+    }
+
     fn run(&self, inputs: &[Value], source_info: &SourceInfo<'_>) -> Result<Vec<Value>> {
         let mut external = ExternalTensors::of_program(&self.program, inputs, source_info)?;
         let graph = &self.program.graph;

@@ -5,9 +5,9 @@
 //!
 //! - Inputs and constants are borrowed for the whole run, exclusively if the program mutates them.
 //!   Their layouts, and so their extents, are those for which the instance was made.
-//! - The arena and new outputs belong to the run. Where kernels get handles to them, they are
-//!   reserved for the run, as inputs are. An arena of which a handle remains is not used again.
-//! - A returned tensor has no other handle when it is returned, and it is reserved, too.
+//! - Arenas, new outputs and returned tensors belong to the run. Kernels get handles that carry the
+//!   rights of one call, and are refused after it. A kernel that keeps a guard beyond its call ends
+//!   the run.
 //!
 //! The builder of the instance has checked that every place is inside its buffer, and that no
 //! result overlaps an operand, except as the kernel supports.
@@ -15,7 +15,8 @@
 
 use crate::executable::Planned;
 use crate::instance::{
-    Call, End, External, Instance, Launch, ReturnedValue, Returns, Segment, Step, TensorAt,
+    Call, CallArguments, End, External, Instance, Launch, NodeArguments, ReturnedValue, Returns,
+    Segment, Step, TensorAt,
 };
 use maquette_interp::metadata_check::LayoutPromise;
 use maquette_interp::{
@@ -25,15 +26,20 @@ use maquette_interp::{
 use maquette_ir::buffer_plan::BufferId;
 use maquette_ir::graph::{Graph, NodeId, ValueId};
 use maquette_ops::{
-    Access, Arena, Error, ErrorKind, Outputs, Result, RunBorrow, RunError, RunTensor, Tensor, Value,
+    AccessError, Arena, Error, ErrorKind, Op, Outputs, Result, RunError, Tensor, Value,
 };
 use smallvec::SmallVec;
+use std::cell::RefCell;
 use std::sync::Arc;
 
 /// The memory of runs, which later runs use again.
 #[derive(Default)]
 pub(crate) struct RunMemory {
+    /// By depth of the segment.
     arenas: Vec<Option<(Arena, usize)>>,
+    /// Handles to tensors in arenas: by depth, the id of the segment that they are of, and the
+    /// handles by slot.
+    handles: Vec<(u64, Vec<Option<Tensor>>)>,
     /// By base.
     bases: Vec<Base>,
     /// By value: the numbers that operators computed, and tensors whose sizes bind symbols.
@@ -62,15 +68,14 @@ impl Default for Address {
 unsafe impl Send for Address {}
 
 impl RunMemory {
-    /// Drops all that belongs to one run. Memory to which a handle remains is given up, and so is
-    /// that of a failed run: a kernel may have poisoned it.
+    /// Drops all that belongs to one run. After a failed run it drops the arenas, too: a kernel may
+    /// have poisoned them, or kept a guard.
     pub fn end_run(&mut self, failed: bool) {
         self.bases.iter_mut().for_each(|base| *base = Base::default());
         self.values.iter_mut().for_each(|value| *value = None);
-        for arena in &mut self.arenas {
-            if failed || arena.as_ref().is_some_and(|(arena, _)| arena.is_shared()) {
-                *arena = None;
-            }
+        if failed {
+            self.arenas.clear();
+            self.handles.clear();
         }
     }
 }
@@ -91,7 +96,6 @@ struct Run<'a> {
     external: &'a ExternalTensors,
     memory: &'a mut RunMemory,
     source_info: &'a SourceInfo<'a>,
-    borrows: Vec<RunBorrow>,
     pending_checks: Vec<PendingCheck>,
 }
 
@@ -107,9 +111,8 @@ pub(crate) fn run_instance(
     let graph = &planned.program.graph;
     memory.values.resize_with(graph.values().len(), || None);
     memory.bases.resize_with(planned.plan.buffers.len(), Base::default);
-    let (borrows, pending_checks) = (Vec::new(), Vec::new());
-    let mut run =
-        Run { planned, graph, inputs, external, memory, source_info, borrows, pending_checks };
+    let pending_checks = Vec::new();
+    let mut run = Run { planned, graph, inputs, external, memory, source_info, pending_checks };
     let mut segment: Arc<Segment> = instance.first.clone();
     loop {
         run.enter(&segment)?;
@@ -137,50 +140,41 @@ impl Run<'_> {
             self.set_base(buffer.0, tensor)?;
         }
         for (buffer, len, dtype) in &segment.outputs {
-            let mut tensor = Tensor::new_memory(*len, *dtype)?;
-            if segment.lends_memory {
-                self.reserve(&mut tensor)?;
-            }
-            self.set_base(buffer.0, tensor)?;
+            self.set_base(buffer.0, Tensor::new_memory(*len, *dtype)?)?;
         }
-        let base = self.planned.plan.buffers.len() + segment.depth;
-        if self.memory.bases.len() <= base {
-            self.memory.bases.resize_with(base + 1, Base::default);
+        let (depth, memory) = (segment.depth, &mut *self.memory);
+        let base = self.planned.plan.buffers.len() + depth;
+        if memory.bases.len() <= base {
+            memory.bases.resize_with(base + 1, Base::default);
         }
-        if segment.arena_bytes == 0 {
-            return Ok(());
+        if memory.arenas.len() <= depth {
+            memory.arenas.resize_with(depth + 1, || None);
         }
-        if self.memory.arenas.len() <= segment.depth {
-            self.memory.arenas.resize_with(segment.depth + 1, || None);
+        if memory.handles.len() <= depth {
+            memory.handles.resize_with(depth + 1, Default::default);
         }
-        let slot = &mut self.memory.arenas[segment.depth];
-        let arena = match slot {
-            Some((arena, bytes)) if *bytes >= segment.arena_bytes => arena,
-            _ => {
-                // The old one first: both together may not fit.
-                *slot = None;
-                let arena = Arena::new(segment.arena_bytes)?;
-                &mut slot.insert((arena, segment.arena_bytes)).0
-            }
-        };
-        let address = Address(arena.address().as_ptr());
-        let tensor = segment.lends_memory.then(|| arena.bytes());
-        let tensor = match tensor {
-            Some(mut tensor) => {
-                self.reserve(&mut tensor)?;
-                Some(tensor)
-            }
-            None => None,
-        };
-        self.memory.bases[base] = Base { address, tensor };
-        Ok(())
-    }
-
-    /// Reserves memory of the run: a kernel that keeps a handle cannot use it.
-    fn reserve(&mut self, tensor: &mut Tensor) -> Result<()> {
-        let name = "memory of the program".into();
-        let tensor = RunTensor { tensor, access: Access::Write, name };
-        self.borrows.push(RunBorrow::take(vec![tensor], self.source_info.call_site)?);
+        let slot = &mut memory.arenas[depth];
+        if segment.arena_bytes > 0 {
+            let arena = match slot {
+                Some((arena, bytes)) if *bytes >= segment.arena_bytes => arena,
+                _ => {
+                    // The old arena goes first: both together may not fit.
+                    *slot = None;
+                    memory.handles.iter_mut().for_each(|(id, _)| *id = 0);
+                    let arena = Arena::new(segment.arena_bytes)?;
+                    &mut slot.insert((arena, segment.arena_bytes)).0
+                }
+            };
+            let address = Address(arena.address().as_ptr());
+            let tensor = segment.lends_memory.then(|| arena.bytes());
+            memory.bases[base] = Base { address, tensor };
+        }
+        let (id, handles) = &mut memory.handles[depth];
+        if segment.lends_memory && *id != segment.id {
+            *id = segment.id;
+            handles.clear();
+            handles.resize(segment.slots as usize, None);
+        }
         Ok(())
     }
 
@@ -192,12 +186,22 @@ impl Run<'_> {
     }
 
     /// A handle to a tensor in the memory of the run.
-    fn tensor(&self, at: &TensorAt) -> Result<Tensor> {
+    fn tensor(&mut self, segment: &Segment, at: &TensorAt) -> Result<Tensor> {
         let base = self.memory.bases.get(at.base as usize).and_then(|base| base.tensor.as_ref());
         let base = base.ok_or_else(missing)?;
+        if at.is_whole {
+            return Ok(base.clone());
+        }
         if at.base as usize >= self.planned.plan.buffers.len() {
+            let handles = self.memory.handles.get_mut(segment.depth).map(|(_, handles)| handles);
+            let slot = handles.and_then(|handles| handles.get_mut(at.slot as usize));
+            let slot = slot.ok_or_else(missing)?;
+            if let Some(handle) = slot {
+                return Ok(handle.clone());
+            }
             // SAFETY: steps read only what earlier steps of this run wrote as the same dtype.
-            return unsafe { base.bytes_as(at.meta.clone()) };
+            let handle = unsafe { base.bytes_as(at.meta.clone()) }?;
+            return Ok(slot.insert(handle).clone());
         }
         let number = || Error::msg("a layout of the program is not a number");
         let (layout, start) = (at.meta.concrete(), base.storage_offset().as_i64());
@@ -216,7 +220,7 @@ impl Run<'_> {
                 self.call(segment, call).map_err(|e| in_window(self.graph, e, call.at))
             }
             Step::Copy { from, to, shares_elements } => {
-                let (from, to) = (self.tensor(from)?, self.tensor(to)?);
+                let (from, to) = (self.tensor(segment, from)?, self.tensor(segment, to)?);
                 match shares_elements {
                     true => to.copy_shared_elements_(&from),
                     false => to.copy_(&from).ok().map(drop),
@@ -245,21 +249,19 @@ impl Run<'_> {
             addresses.push(base.address.0.wrapping_offset(place.start as isize));
         }
         // SAFETY: see the module.
-        unsafe { launch.call.launch(&addresses) }.map_err(|e| self.launch_error(segment, launch, e))
+        let launched = unsafe { launch.call.launch(&addresses) };
+        launched.map_err(|e| self.launch_error(segment, launch, e))
     }
 
     /// The error of a launch. The memory of the program that it wrote is partly written, so it is
     /// poisoned as by an eager call.
     #[cold]
-    fn launch_error(&self, segment: &Segment, launch: &Launch, e: Error) -> Error {
+    fn launch_error(&mut self, segment: &Segment, launch: &Launch, e: Error) -> Error {
         let Some(node) = &launch.node else { return e };
-        let (bindings, computed) = (self.bindings(segment), |v| self.computed(v));
         let loc = node.loc.unwrap_or(self.source_info.call_site);
         let is_kernel_error = matches!(e.kind(), ErrorKind::Kernel(_));
-        let tensor = |at: &TensorAt| self.tensor(at);
-        let made = node.arguments.make(self.graph, &bindings, node.op, &computed, &tensor);
-        let args = made.map(|(args, _)| args).unwrap_or_default();
-        let e = launch.call.error(e, &args, loc);
+        let args = self.arguments(segment, node.op, &node.arguments);
+        let e = launch.call.error(e, &args.map(|(args, _)| args).unwrap_or_default(), loc);
         if is_kernel_error
             && let Some(b) = node.writes
             && let Some(tensor) =
@@ -270,23 +272,40 @@ impl Run<'_> {
         in_window(self.graph, e, node.at)
     }
 
+    /// The arguments of a call, with handles.
+    fn arguments(
+        &mut self,
+        segment: &Segment,
+        op: Op,
+        arguments: &NodeArguments,
+    ) -> Result<CallArguments> {
+        let graph = self.graph;
+        let bindings = Bindings::resume(graph, self.source_info.input_names, &segment.known);
+        let run = RefCell::new(self);
+        let tensor = |at: &TensorAt| run.borrow_mut().tensor(segment, at);
+        let computed = |v: ValueId| run.borrow().computed(v);
+        arguments.make(graph, &bindings, op, &computed, &tensor)
+    }
+
     fn computed(&self, v: ValueId) -> Option<Value> {
         self.memory.values.get(v.index())?.clone()
     }
 
     fn call(&mut self, segment: &Segment, call: &Call) -> Result<()> {
         let loc = call.loc.unwrap_or(self.source_info.call_site);
-        let (args, mutated) = {
-            let (bindings, computed) = (self.bindings(segment), |v| self.computed(v));
-            let tensor = |at: &TensorAt| self.tensor(at);
-            call.arguments.make(self.graph, &bindings, call.op, &computed, &tensor)?
-        };
+        let (args, mutated) = self.arguments(segment, call.op, &call.arguments)?;
         if let Some(into) = &call.into {
-            let out = self.tensor(into)?;
+            let out = self.tensor(segment, into)?;
             call.op.call_into(args, &out, loc)?;
             return Ok(());
         }
         let results = call_node(self.graph, call.op, call.node, args, mutated, loc)?;
+        for base in &call.lent {
+            let base = self.memory.bases.get(*base as usize);
+            if base.and_then(|base| base.tensor.as_ref()).is_some_and(Tensor::is_accessed) {
+                return Err(Error::from(AccessError::KeptGuard).in_call(&call.name, loc));
+            }
+        }
         let NodeResults { outputs, returned, arguments } = results;
         let rules = ResultRules { returned, promise: call.promise, copied: &arguments };
         self.set_results(segment, call, outputs, rules).map_err(|e| e.in_call(&call.name, loc))
@@ -343,8 +362,7 @@ impl Run<'_> {
         let undefined = || RunError::Undefined { value: self.graph.value_name(value).to_string() };
         let base = self.memory.bases.get_mut(buffer.index()).and_then(|base| base.tensor.take());
         let tensor = base.ok_or_else(undefined)?;
-        let mut tensor = self.bindings(segment).with_declared_strides(value, tensor)?;
-        self.reserve(&mut tensor)?;
+        let tensor = self.bindings(segment).with_declared_strides(value, tensor)?;
         self.set_base(buffer.0, tensor)
     }
 
@@ -394,6 +412,9 @@ impl Run<'_> {
     }
 
     fn outputs(&mut self, segment: &Segment, returns: &Returns) -> Result<Vec<Value>> {
+        let planned = returns.planned.iter();
+        let planned = planned.map(|at| at.as_ref().map(|at| self.tensor(segment, at)).transpose());
+        let planned = planned.collect::<Result<Vec<Option<Tensor>>>>()?;
         let bindings = self.bindings(segment);
         let get = |v: ValueId| {
             let undefined = || RunError::Undefined { value: self.graph.value_name(v).to_string() };
@@ -405,16 +426,8 @@ impl Run<'_> {
             ReturnedValue::Computed(arg) => argument_value(self.graph, *arg, &get, &int),
         };
         let results = returns.results.iter().map(result).collect::<Result<Vec<Value>>>()?;
-        let planned = returns.planned.iter();
-        let planned = planned.map(|at| at.as_ref().map(|at| self.tensor(at)).transpose());
-        let planned = planned.collect::<Result<Vec<Option<Tensor>>>>()?;
         let mut builder = OutputBuilder::new(&results, self.external, &planned);
-        let outputs = self.planned.program.outputs.iter().map(|o| builder.output(o));
-        let mut outputs = outputs.collect::<Result<Vec<Value>>>()?;
-        for value in &mut outputs {
-            self.borrows.iter().for_each(|borrow| borrow.restore(value));
-        }
-        Ok(outputs)
+        self.planned.program.outputs.iter().map(|o| builder.output(o)).collect()
     }
 }
 

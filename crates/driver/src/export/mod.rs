@@ -5,11 +5,14 @@
 //! value of this buffer". The program owns copies of all tensors that it needs.
 
 mod call_lock;
+mod caller;
+mod compiled;
 mod constraints;
 mod program;
 mod signature;
 mod state;
 
+pub use compiled::CompiledProgram;
 pub use constraints::RangeConstraint;
 pub use program::{Condition, Program};
 pub use signature::{InputKind, InputSpec, OutputKind, OutputSpec, Signature};
@@ -102,11 +105,12 @@ impl ExportOptions {
             Some(captured) => Ok(Arc::new(Captured(cloner.clone_of(&captured.0)?)) as Arc<_>),
             None => Ok::<_, Error>(c.source().clone()),
         })?;
-        let functional = functionalize(&traced.graph, &Facts, &Options::new().sharing(shared))
-            .map_err(|e| functionalize_error(e, loc))?;
+        let functional =
+            functionalize(&traced.graph, &Facts, &Options::new().sharing(shared.clone()))
+                .map_err(|e| functionalize_error(e, loc))?;
         let state =
             traced.state.iter().map(|s| cloner.clone_of(&s.tensor)).collect::<Result<Vec<_>>>()?;
-        Ok(Program::new(&traced, functional, &module_tensors, state))
+        Ok(Program::new(&traced, functional, &module_tensors, state, shared))
     }
 }
 

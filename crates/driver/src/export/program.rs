@@ -1,19 +1,24 @@
 //! Exported programs.
 
 use super::call_lock::CallLock;
+use super::caller::Caller;
+use super::compiled::CompiledProgram;
 use super::constraints::{self, RangeConstraint};
+use super::functionalize_error;
 use super::signature::Signature;
 use super::state::ModuleTensors;
-use maquette_interp::{Interpreter, SourceInfo};
-use maquette_ir::Loc;
+use maquette_interp::Interpreter;
 use maquette_ir::graph::{Graph, InputRole, Stmt};
+use maquette_ir::{Device, Loc};
 use maquette_ops::library::Facts;
 use maquette_ops::module::Slot;
-use maquette_ops::{Result, Tensor, Tree, Value, mode};
-use maquette_rewrite::{ExternalTensor, FunctionalGraph};
-use maquette_trace::{Interface, TracedProgram};
+use maquette_ops::{Error, Result, RunError, Tensor, Tree};
+use maquette_rewrite::{ExternalTensor, FunctionalGraph, Options, functionalize_in_place};
+use maquette_runtime::Executable;
+use maquette_trace::{TracedProgram, decompose};
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 /// An exported program from inputs `I` to outputs `O`: a functional graph, and the tensors that it
 /// needs. Displays as its signature and graph.
@@ -21,16 +26,12 @@ pub struct Program<I, O> {
     traced: Graph,
     functional: FunctionalGraph,
     signature: Signature,
-    interface: Interface,
-    /// The tensors that the program passes as the first inputs of the graph.
-    state: Vec<Tensor>,
-    /// Runs calls one at a time, for a program that mutates its own tensors.
-    call_lock: Option<CallLock>,
-    /// The name, slot and index in `state` of each parameter and buffer. Tied tensors have equal
+    caller: Arc<Caller>,
+    /// Groups of the tensors in the state that are mutated and share memory.
+    shared: Vec<Vec<usize>>,
+    /// The name, slot and index in the state of each parameter and buffer. Tied tensors have equal
     /// indices.
     names: Vec<(String, Slot, usize)>,
-    /// The names of the graph's inputs.
-    labels: Vec<String>,
     types: PhantomData<fn(I) -> O>,
 }
 
@@ -53,6 +54,7 @@ impl<I: Tree, O: Tree> Program<I, O> {
         functional: FunctionalGraph,
         module_tensors: &ModuleTensors,
         state: Vec<Tensor>,
+        shared: Vec<Vec<usize>>,
     ) -> Program<I, O> {
         let graph = &functional.graph;
         let mut names: Vec<(String, Slot, usize)> = Vec::new();
@@ -69,15 +71,19 @@ impl<I: Tree, O: Tree> Program<I, O> {
             labels.push(name);
         }
         labels.extend(traced.interface.input_labels().map(ToOwned::to_owned));
+        let call_lock = writes_own(&functional, state.len()).then(|| CallLock::new(graph.name()));
         Program {
             signature: Signature::of(traced, &functional, module_tensors, &labels),
-            interface: traced.interface.clone(),
-            call_lock: writes_own(&functional, state.len()).then(|| CallLock::new(graph.name())),
             traced: traced.graph.clone(),
+            caller: Arc::new(Caller {
+                interface: traced.interface.clone(),
+                state,
+                call_lock,
+                labels,
+            }),
             functional,
-            state,
+            shared,
             names,
-            labels,
             types: PhantomData,
         }
     }
@@ -103,16 +109,33 @@ impl<I: Tree, O: Tree> Program<I, O> {
     /// runs the kernel.
     #[track_caller]
     pub fn call(&self, inputs: I) -> Result<O> {
-        let source_info = SourceInfo { input_names: &self.labels, call_site: Loc::caller() };
-        let run = || {
-            let _guard = self.call_lock.as_ref().map(CallLock::take).transpose()?;
-            let state = self.state.iter().cloned().map(Value::Tensor);
-            let given: Vec<Value> = state.chain(self.interface.flatten_inputs(&inputs)?).collect();
-            let interpreter = Interpreter::new(&self.functional).with_source_info(source_info);
-            let outputs = interpreter.run(&given)?.results;
-            O::unflatten(&self.interface.out_spec, &mut outputs.into_iter())
-        };
-        run().map_err(|e| mode::failed(source_info.locate(e)))
+        self.caller.call(&inputs, Loc::caller(), |given, source_info| {
+            let interpreter = Interpreter::new(&self.functional).with_source_info(*source_info);
+            Ok(interpreter.run(given)?.results)
+        })
+    }
+
+    /// Compiles the program for a device. Composites are decomposed, and values get the memory of a
+    /// plan that copies no more than the original program. A program without such a plan runs
+    /// operator by operator.
+    ///
+    /// The compiled program shares this program's parameters and buffers, and its calls take turns
+    /// with this program's.
+    ///
+    /// # Errors
+    /// The device is not the CPU, or as [`ExportOptions::export`](crate::ExportOptions::export).
+    #[track_caller]
+    pub fn compile(&self, device: Device) -> Result<CompiledProgram<I, O>> {
+        let loc = Loc::caller();
+        if device != Device::Cpu {
+            return Err(Error::from(RunError::NoRuntime { device }).at(loc));
+        }
+        let graph = decompose(&self.traced).map_err(|e| e.at(loc))?.graph;
+        let options = Options::new().sharing(self.shared.clone());
+        let mode = functionalize_in_place(&graph, &Facts, &options)
+            .map_err(|e| functionalize_error(e, loc))?;
+        let executable = Executable::new(mode).map_err(|e| e.at(loc))?;
+        Ok(CompiledProgram::new(executable, self.caller.clone()))
     }
 }
 
@@ -153,7 +176,7 @@ impl<I, O> Program<I, O> {
 
     /// The ranges of the program's symbolic sizes; empty if all sizes are constant.
     pub fn range_constraints(&self) -> Vec<RangeConstraint> {
-        constraints::ranges(self.graph(), &self.labels)
+        constraints::ranges(self.graph(), &self.caller.labels)
     }
 
     /// The guards: the conditions on sizes under which the trace is valid. A call that violates one
@@ -185,9 +208,9 @@ impl<I, O> Program<I, O> {
 
     /// The parameters and buffers that the program owns, by name. A call mutates these tensors.
     pub fn state(&self) -> impl Iterator<Item = (&str, Slot, &Tensor)> {
-        self.names
-            .iter()
-            .filter_map(|(name, slot, at)| Some((name.as_str(), *slot, self.state.get(*at)?)))
+        self.names.iter().filter_map(|(name, slot, at)| {
+            Some((name.as_str(), *slot, self.caller.state.get(*at)?))
+        })
     }
 }
 

@@ -12,6 +12,7 @@ pub(crate) mod frame;
 pub(crate) mod moves;
 pub(crate) mod ops;
 pub(crate) mod place;
+mod plan;
 pub(crate) mod steps;
 #[cfg(test)]
 mod tests;
@@ -28,6 +29,7 @@ pub(crate) use evaluation::{Evaluation, FirstFailure, Operands};
 use frame::BLOCK;
 use maquette_ir::DType;
 use maquette_ir::scalar_expr::ScalarExpr;
+pub use plan::PointwisePlan;
 use smallvec::SmallVec;
 use steps::Context;
 

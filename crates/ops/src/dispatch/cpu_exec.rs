@@ -56,7 +56,7 @@ fn expanded<'a>(t: &'a Tensor, sizes: &[i64]) -> Result<View<'a>> {
 
 /// Runs a compiled pointwise expression and writes the result to `out`.
 pub(crate) fn pointwise(compiled: &CompiledExpr, operands: &[&Tensor], out: &Tensor) -> Result<()> {
-    run_expr(&compiled.expr, compiled.contiguous_kernel.as_deref(), operands, out)
+    run_expr(&compiled.expr, compiled.contiguous_kernel.as_ref(), operands, out)
 }
 
 /// The element count if all tensors have the same sizes and are row-major without gaps. The kernel

@@ -12,11 +12,9 @@
 use crate::aten::execute::PointwiseCall;
 use crate::aten::loops::{NestLaunch, PlacedNest};
 use crate::aten::lowering::How;
-use crate::aten::pointwise::cache::CompiledExpr;
 use crate::aten::{Compute, Lowering, OpDef, Pointwise};
 use crate::dispatch::call_into::{placement, writes_into};
 use crate::dispatch::coerce_args::coerce_args;
-use crate::dispatch::cpu_exec::common_dense_numel;
 use crate::dispatch::value::{Args, Value};
 use crate::error::{Error, ErrorKind, Result};
 use crate::library::{Op, OpState};
@@ -25,8 +23,9 @@ use crate::tensor::Tensor;
 use crate::tensor::meta::Concrete;
 use crate::tensor::overlap::{may_overlap, may_self_overlap};
 use maquette_ir::graph::Placement;
+use maquette_ir::scalar_expr::ScalarExpr;
 use maquette_ir::{DType, Device, Loc, Scalar};
-use maquette_kernels::{View, ViewMut};
+use maquette_kernels::{Isa, PointwisePlan, View, ViewMut};
 use smallvec::SmallVec;
 
 /// The operator that copies into a tensor.
@@ -66,8 +65,22 @@ enum Kernel {
     Nothing,
     Zeros,
     Copy,
-    Pointwise(CompiledExpr),
+    Pointwise(Box<(ScalarExpr, PointwisePlan)>),
     Nest(Box<NestLaunch>),
+}
+
+impl Layout {
+    /// A view of this layout, whose memory must not be accessed.
+    fn view(&self) -> View<'static> {
+        // SAFETY: the memory is not accessed.
+        unsafe { View::from_raw(std::ptr::null(), self.dtype, &self.sizes, &self.strides) }
+    }
+
+    /// As [`Layout::view`].
+    fn view_mut(&self) -> ViewMut<'static> {
+        // SAFETY: the memory is not accessed.
+        unsafe { ViewMut::from_raw(std::ptr::null_mut(), self.dtype, &self.sizes, &self.strides) }
+    }
 }
 
 impl Operand {
@@ -76,12 +89,6 @@ impl Operand {
         let start = at.offset.checked_mul(at.width)?;
         let layout = Layout { dtype: t.dtype(), sizes: at.sizes, strides: at.strides };
         Some(Operand { tensor, start, layout })
-    }
-
-    /// The same memory as one row of `n` elements.
-    fn as_row(self, n: i64) -> Operand {
-        let (sizes, strides) = ([n].into_iter().collect(), [1].into_iter().collect());
-        Operand { layout: Layout { sizes, strides, ..self.layout }, ..self }
     }
 
     /// The same memory, broadcast to `sizes` by strides of 0.
@@ -152,24 +159,16 @@ impl Op {
         let PointwiseCall { compiled, operands, .. } =
             lowering.call(def, state, args, Some(out.meta())).ok()?;
         let tensors: SmallVec<[&Tensor; 4]> = args.iter().flat_map(Value::tensors).collect();
-        let row = common_dense_numel(std::iter::once(out).chain(operands.iter().copied()));
         let result = Operand::of(0, out)?;
         let operand = |t: &&Tensor| -> Option<Operand> {
             let at = tensors.iter().position(|u| u.is_same(t))?;
-            let operand = Operand::of(at, t)?;
-            match row {
-                Some(n) => Some(operand.as_row(n)),
-                None => operand.expanded(&result.layout.sizes),
-            }
+            Operand::of(at, t)?.expanded(&result.layout.sizes)
         };
-        let operands = operands.iter().map(operand).collect::<Option<_>>()?;
+        let operands: SmallVec<[Operand; 3]> =
+            operands.iter().map(operand).collect::<Option<_>>()?;
         let kernel = match result.layout.sizes.contains(&0) {
             true => Kernel::Nothing,
-            false => Kernel::Pointwise((*compiled).clone()),
-        };
-        let result = match row {
-            Some(n) => result.as_row(n),
-            None => result,
+            false => Kernel::pointwise(&compiled.expr, &operands, &result, None)?,
         };
         Some(PreparedCall { op: self, kernel, operands, result })
     }
@@ -197,15 +196,36 @@ impl Op {
                 let operand = |t: &Tensor| -> Option<Operand> {
                     Operand::of(tensors.iter().position(|u| u.shares_storage(t))?, t)
                 };
-                let operands = nest.operands.iter().map(operand).collect::<Option<_>>()?;
+                let operands: SmallVec<[Operand; 3]> =
+                    nest.operands.iter().map(operand).collect::<Option<_>>()?;
                 let result = match nest.result.shares_storage(out) {
                     true => Operand::of(0, &nest.result)?,
                     false => return None,
                 };
-                (operands, result, Kernel::Nest(Box::new(nest.launch)))
+                let mut launch = nest.launch;
+                let views = views(&operands);
+                launch.plan(&views, &[result.layout.view_mut()]).ok()?;
+                (operands, result, Kernel::Nest(Box::new(launch)))
             }
         };
         Some(PreparedCall { op: self, kernel, operands, result })
+    }
+}
+
+fn views(operands: &[Operand]) -> SmallVec<[View<'static>; 3]> {
+    operands.iter().map(|o| o.layout.view()).collect()
+}
+
+impl Kernel {
+    fn pointwise(
+        expr: &ScalarExpr,
+        operands: &[Operand],
+        result: &Operand,
+        in_place: Option<usize>,
+    ) -> Option<Kernel> {
+        let outputs = [result.layout.view_mut()];
+        let plan = PointwisePlan::new(expr, &views(operands), &outputs, in_place).ok()?;
+        Some(Kernel::Pointwise(Box::new((expr.clone(), plan))))
     }
 }
 
@@ -260,10 +280,18 @@ impl PreparedCall {
         matches!(self.kernel, Kernel::Nothing)
     }
 
-    /// Whether the result may occupy exactly the memory of operand `k`, with the same address.
-    pub fn supports_in_place(&self, k: usize) -> bool {
-        matches!(self.kernel, Kernel::Pointwise(_))
-            && self.operands.get(k).is_some_and(|o| o.layout == self.result.layout)
+    /// The call for a result that occupies exactly the memory of operand `k`, with the same address.
+    /// `None` if the kernel does not support that.
+    pub fn in_place(self, k: usize) -> Option<PreparedCall> {
+        let PreparedCall { op, kernel: Kernel::Pointwise(pointwise), operands, result } = self
+        else {
+            return None;
+        };
+        if operands.get(k)?.layout != result.layout {
+            return None;
+        }
+        let kernel = Kernel::pointwise(&pointwise.0, &operands, &result, Some(k))?;
+        Some(PreparedCall { op, kernel, operands, result })
     }
 
     /// Computes the result. `addresses` are those of the operands, then of the result.
@@ -274,16 +302,26 @@ impl PreparedCall {
     /// # Safety
     /// Each address is that of the first element of memory in which all elements of the layout lie,
     /// aligned for the dtype. During the launch, nothing writes the operands, and nothing else
-    /// accesses the result. The result overlaps no operand, except as
-    /// [`PreparedCall::supports_in_place`] says.
+    /// accesses the result. The result overlaps no operand but that of [`PreparedCall::in_place`].
     pub unsafe fn launch(&self, addresses: &[*mut u8]) -> Result<()> {
-        let Some((&result, operands)) = addresses.split_last() else {
-            return Err(Error::value("a launch has an address for its result"));
-        };
-        if operands.len() != self.operands.len() {
-            return Err(Error::value("a launch has an address for each operand"));
+        if addresses.len() != self.operands.len() + 1 {
+            return Err(Error::value("a launch has an address for each operand and the result"));
         }
+        match &self.kernel {
+            Kernel::Nothing => return Ok(()),
+            // SAFETY: the caller's promise.
+            Kernel::Pointwise(pointwise) => return Ok(unsafe { pointwise.1.run_at(addresses) }?),
+            Kernel::Nest(nest) => {
+                if let Some(plan) = nest.only_plan() {
+                    // SAFETY: the caller's promise.
+                    return Ok(unsafe { plan.run_at(Isa::detect(), addresses, nest.numbers()) }?);
+                }
+            }
+            Kernel::Zeros | Kernel::Copy => {}
+        }
+        let (operands, result) = addresses.split_at(self.operands.len());
         let Layout { dtype, sizes, strides } = &self.result.layout;
+        let Some(&result) = result.first() else { return Ok(()) };
         // SAFETY: the caller's promise.
         let mut result = unsafe { ViewMut::from_raw(result, *dtype, sizes, strides) };
         let mut views: SmallVec<[View<'_>; 3]> = SmallVec::new();
@@ -293,22 +331,12 @@ impl PreparedCall {
             views.push(unsafe { View::from_raw(address, *dtype, sizes, strides) });
         }
         match &self.kernel {
-            Kernel::Nothing => Ok(()),
+            Kernel::Nothing | Kernel::Pointwise(_) => Ok(()),
             Kernel::Zeros => Ok(maquette_kernels::fill(&mut result, Scalar::Int(0))?),
             Kernel::Copy => match views.first() {
                 Some(from) => Ok(maquette_kernels::copy(from, &mut result)?),
                 None => Ok(()),
             },
-            Kernel::Pointwise(compiled) => {
-                let outputs = std::slice::from_mut(&mut result);
-                if let Some(kernel) = &compiled.contiguous_kernel
-                    && outputs[0].sizes().len() == 1
-                    && kernel.run(&views, outputs)?
-                {
-                    return Ok(());
-                }
-                Ok(maquette_kernels::pointwise(&compiled.expr, &views, outputs)?)
-            }
             Kernel::Nest(nest) => Ok(nest.run(&views, std::slice::from_mut(&mut result))?),
         }
     }

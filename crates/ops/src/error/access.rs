@@ -62,6 +62,11 @@ pub enum AccessError {
             arguments"
     )]
     Stale,
+    /// A kernel of a compiled program kept a guard of its argument.
+    #[error(
+        "a guard of an argument outlives the call; a kernel must drop its guards before it returns"
+    )]
+    KeptGuard,
     /// A borrowed handle was used to access memory outside its borrowed region.
     #[error("the view exceeds the region of {holder} that this kernel borrowed")]
     OutsideBorrow {

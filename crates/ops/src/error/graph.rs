@@ -1,6 +1,7 @@
 //! Errors of fake execution, tracing and running graphs.
 
 use crate::tensor::TraceTag;
+use maquette_ir::Device;
 use maquette_ir::graph::Redefined;
 use std::sync::Arc;
 
@@ -274,6 +275,12 @@ pub enum RunError {
         first: String,
         /// The other.
         second: String,
+    },
+    /// No runtime executes programs on the device.
+    #[error("programs cannot be compiled for {device}; they can be compiled for: cpu")]
+    NoRuntime {
+        /// The device.
+        device: Device,
     },
     /// The buffer plan was made for another graph.
     #[error(

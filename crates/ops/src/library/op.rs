@@ -105,6 +105,11 @@ impl Op {
         self.0.builtin.map(|def| def.lowering.computation())
     }
 
+    /// Whether the operator is builtin and no registration overrides its kernel.
+    pub fn is_plain_builtin(&self) -> bool {
+        self.state().is_ok_and(|state| state.plain_builtin().is_some())
+    }
+
     /// Whether the operator is in the table of builtin operators.
     pub fn is_builtin(&self) -> bool {
         self.0.builtin.is_some()

@@ -49,14 +49,14 @@ impl Arena {
     pub fn bytes(&self) -> Tensor {
         self.bytes.clone()
     }
-
-    /// Whether a tensor over the arena exists somewhere.
-    pub fn is_shared(&self) -> bool {
-        !self.bytes.is_only_handle()
-    }
 }
 
 impl Tensor {
+    /// Whether a guard or a call accesses the storage now.
+    pub fn is_accessed(&self) -> bool {
+        self.storage().is_ok_and(|storage| storage.borrows.is_accessed())
+    }
+
     /// The same storage seen through other metadata, the dtype included. The offset of `meta` counts
     /// elements from the start of the storage. An access checks that they are inside the storage.
     ///

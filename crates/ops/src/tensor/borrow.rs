@@ -413,6 +413,12 @@ impl Borrows {
         t.table.traces = captured;
     }
 
+    /// Whether a borrow other than that of a run is live.
+    pub(crate) fn is_accessed(&self) -> bool {
+        let t = self.lock();
+        t.entries().any(|e| !matches!(e.holder, Holder::Run(_)))
+    }
+
     /// The error of a write attempted through this read-only borrow, if there was one.
     pub(crate) fn undeclared_write(&self, grant: Grant) -> Option<AccessError> {
         let t = self.lock();

@@ -82,6 +82,11 @@ impl NodeArguments {
         self.template.as_ref().map(|t| (&t.args, &t.leaves[..]))
     }
 
+    /// The tensors among the arguments.
+    pub fn tensors(&self) -> impl Iterator<Item = &TensorAt> {
+        self.reads.iter().map(|(_, at)| at).chain(&self.writes)
+    }
+
     /// Whether the node mutates a tensor.
     pub fn mutates(&self) -> bool {
         !self.writes.is_empty()

@@ -20,12 +20,15 @@ use maquette_interp::{
 };
 use maquette_ir::buffer_plan::{Buffer, BufferId, BufferView, ResultDest, Step as PlanStep};
 use maquette_ir::functional_ops::Callee;
+use maquette_ir::functional_program::ExternalTensor;
 use maquette_ir::graph::{Arg, Def, Graph, NodeId, Stmt, ValueId};
+use maquette_ir::sym::Expr;
 use maquette_ir::view::ViewSpec;
 use maquette_ir::{DType, Device, Layout};
 use maquette_ops::{Error, IntoDims, Meta, PreparedCall, PreparedOperand, Result, Tensor, Value};
 use smallvec::SmallVec;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 impl Planned {
     /// Whether all tensors are on the CPU.
@@ -60,6 +63,7 @@ pub(super) struct Builder<'a> {
     outputs: Vec<(BufferId, i64, DType)>,
     steps: Vec<Step>,
     lends_memory: bool,
+    slots: u32,
     uses: Uses,
 }
 
@@ -134,6 +138,7 @@ impl<'a> Builder<'a> {
             outputs: Vec::new(),
             steps: Vec::new(),
             lends_memory: false,
+            slots: 0,
             uses: Uses::of(planned),
         }
     }
@@ -175,13 +180,16 @@ impl<'a> Builder<'a> {
             Some(bind) => bind,
             None => End::Return(self.returns()?),
         };
+        static NEXT: AtomicU64 = AtomicU64::new(1);
         Ok(Segment {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
             depth: self.depth,
             steps: self.steps,
             arena_bytes,
             externals: self.externals,
             outputs: self.outputs,
             lends_memory: self.lends_memory,
+            slots: self.slots,
             known: self.known.clone(),
             places: self.places,
             end,
@@ -314,7 +322,33 @@ impl<'a> Builder<'a> {
         };
         let bytes = place.bytes().ok_or_else(too_large)?;
         let bounds = (place.place.start, place.place.start + bytes);
-        Ok(TensorAt { base: place.place.base, bounds, meta })
+        let is_whole = offset == 0 && self.is_whole(view.buffer, &sizes, &strides)?;
+        let slot = self.slots;
+        self.slots += 1;
+        Ok(TensorAt { base: place.place.base, bounds, is_whole, slot, meta })
+    }
+
+    /// Whether the tensor of a buffer has these sizes and strides.
+    fn is_whole(&self, b: BufferId, sizes: &[i64], strides: &[i64]) -> Result<bool> {
+        let same = |t: &Tensor| {
+            let at = t.meta().concrete();
+            at.is_some_and(|at| at.sizes[..] == *sizes && at.strides[..] == *strides)
+        };
+        Ok(match self.planned.plan.buffers.get(b.index()).ok_or_else(wrong_graph)? {
+            Buffer::Input(i) => matches!(self.inputs.get(*i), Some(Value::Tensor(t)) if same(t)),
+            Buffer::Const(i) => self.consts.get(*i).is_some_and(same),
+            Buffer::New { .. } => false,
+            Buffer::Returned(v) => {
+                let ty = self.graph.tensor_type(*v).ok_or_else(wrong_graph)?;
+                let equal = |exprs: &[Expr], found: &[i64]| -> Result<bool> {
+                    let declared = exprs.iter().map(|e| self.bindings.eval(*e));
+                    Ok(declared.collect::<Result<SmallVec<[i64; 4]>>>()?[..] == *found)
+                };
+                // The tensor may have other strides along dimensions of size 1, and if it is empty.
+                let strided = sizes.iter().all(|n| *n > 1);
+                strided && equal(&ty.sizes, sizes)? && equal(&ty.strides, strides)?
+            }
+        })
     }
 
     fn tensors(&mut self, views: &[BufferView]) -> Result<Vec<TensorAt>> {
@@ -324,9 +358,8 @@ impl<'a> Builder<'a> {
     fn copy(&mut self, from: &BufferView, to: &BufferView) -> Result<()> {
         let (source, target) = (self.tensor(from)?, self.tensor(to)?);
         let call = PreparedCall::copy(&fake(&source), &fake(&target));
-        if let Some(call) = call
-            && !call.may_self_overlap()
-            && let Some(places) = self.launch_places(&call, &[source.clone()], &target)
+        if let Some((call, places)) =
+            call.and_then(|call| self.placed(call, std::slice::from_ref(&source), &target))
         {
             if !call.is_empty() {
                 self.steps.push(Step::Launch(Launch { call, places, node: None }));
@@ -373,7 +406,7 @@ impl<'a> Builder<'a> {
         if let (Some((buffer, target)), Some((args, leaves)), false) =
             (&into, arguments.template(), arguments.mutates())
             && let Some(call) = op.prepare(args.clone(), &fake(target))
-            && let Some(places) = self.launch_places(&call, leaves, target)
+            && let Some((call, places)) = self.placed(call, leaves, target)
         {
             if !call.is_empty() {
                 let writes = self.external(*buffer).map(|_| *buffer);
@@ -394,19 +427,40 @@ impl<'a> Builder<'a> {
             false => LayoutPromise::Nothing,
         };
         self.lends_memory = true;
+        let lent = match op.is_plain_builtin() {
+            true => SmallVec::new(),
+            false => self.own_bases(&arguments),
+        };
         let (name, into) = (callee.op.into(), into.map(|(_, target)| target));
-        let call = Call { node, at, loc, op, name, arguments, into, promise, returned };
+        let call = Call { node, at, loc, op, name, arguments, into, promise, returned, lent };
         self.steps.push(Step::Call(Box::new(call)));
         Ok(())
     }
 
-    /// The addresses of a launch; `None` if it must be a call.
-    fn launch_places(
+    /// The bases of the tensors among arguments that only the run may access.
+    fn own_bases(&self, arguments: &NodeArguments) -> SmallVec<[u32; 2]> {
+        let mut bases: SmallVec<[u32; 2]> = SmallVec::new();
+        for at in arguments.tensors() {
+            let buffer = BufferId(at.base);
+            let is_own = match self.external(buffer) {
+                Some(External::Input(i)) => self.planned.writes(self.planned.input(i)),
+                Some(External::Const(i)) => self.planned.writes(ExternalTensor::Const(i)),
+                None => true,
+            };
+            if is_own && !bases.contains(&at.base) {
+                bases.push(at.base);
+            }
+        }
+        bases
+    }
+
+    /// A launch with its addresses; `None` if it must be a call.
+    fn placed(
         &self,
-        call: &PreparedCall,
+        call: PreparedCall,
         leaves: &[TensorAt],
         target: &TensorAt,
-    ) -> Option<SmallVec<[Place; 4]>> {
+    ) -> Option<(PreparedCall, SmallVec<[Place; 4]>)> {
         let place = |at: &TensorAt, operand: &PreparedOperand| -> Option<Place> {
             let offset = at.meta.offset.as_i64()?.checked_mul(at.meta.dtype.size() as i64)?;
             let start = offset.checked_add(operand.start)?;
@@ -424,16 +478,23 @@ impl<'a> Builder<'a> {
             return None;
         }
         let mut places = SmallVec::new();
+        let mut in_place = None;
         for (k, operand) in call.operands().iter().enumerate() {
             let at = place(leaves.get(operand.tensor)?, operand)?;
-            let apart = at.base != result.base || !call.may_overlap(k, at.start, result.start);
-            if !apart && !(call.supports_in_place(k) && at == result) {
-                return None;
+            if at.base == result.base && call.may_overlap(k, at.start, result.start) {
+                if at != result || in_place.is_some() {
+                    return None;
+                }
+                in_place = Some(k);
             }
             places.push(at);
         }
         places.push(result);
-        Some(places)
+        let call = match in_place {
+            Some(k) => call.in_place(k)?,
+            None => call,
+        };
+        Some((call, places))
     }
 
     /// The value of a number, if it does not depend on data, or its symbol is bound.

@@ -5,7 +5,7 @@ mod build;
 mod key;
 mod places;
 
-pub(crate) use arguments::NodeArguments;
+pub(crate) use arguments::{CallArguments, NodeArguments};
 pub(crate) use key::InstanceKey;
 pub(crate) use places::{Place, TensorAt};
 
@@ -32,6 +32,8 @@ pub(crate) struct Instance {
 
 /// The steps up to the next size that depends on data, for given values of all symbols before.
 pub(crate) struct Segment {
+    /// A number that no other segment of the process has; not 0.
+    pub id: u64,
     /// Its place in the chain of segments, and its arena.
     pub depth: usize,
     pub steps: Vec<Step>,
@@ -41,8 +43,10 @@ pub(crate) struct Segment {
     pub externals: Vec<(BufferId, External)>,
     /// New memory of its own for outputs: the number of elements and their dtype.
     pub outputs: Vec<(BufferId, i64, DType)>,
-    /// Whether kernels get handles to its memory.
+    /// Whether calls get handles to its memory.
     pub lends_memory: bool,
+    /// The number of tensors of which calls may get handles.
+    pub slots: u32,
     pub known: SymbolValues,
     /// The places of all buffers that are known at its end.
     places: Vec<Option<BufferPlace>>,
@@ -131,6 +135,9 @@ pub(crate) struct Call {
     pub promise: LayoutPromise,
     /// The buffers of the returned tensors.
     pub returned: SmallVec<[(ValueId, BufferId); 2]>,
+    /// The bases of memory that only this run may access, of which a kernel of the user gets
+    /// handles.
+    pub lent: SmallVec<[u32; 2]>,
 }
 
 impl Instance {

@@ -28,6 +28,10 @@ pub(crate) struct TensorAt {
     pub base: u32,
     /// The half-open range of bytes of its buffer, counted from the base.
     pub bounds: (i64, i64),
+    /// Whether it is the tensor of the base itself.
+    pub is_whole: bool,
+    /// Its number in its segment.
+    pub slot: u32,
     pub meta: Meta,
 }
 

@@ -10,8 +10,9 @@ use crate::tensor::Tensor;
 use crate::tensor::meta::{Dims, Meta};
 use maquette_ir::Scalar;
 use maquette_ir::sym::SymbolId;
-use maquette_kernels::{KernelError, LoopKernel, View, ViewMut};
+use maquette_kernels::{KernelError, LaunchPlan, LoopKernel, View, ViewMut};
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// Computes a call by its nest, into results of the right metadata. Results on the `meta` device
 /// are left as they are. Results without elements take no computation.
@@ -121,6 +122,8 @@ pub(crate) struct NestLaunch {
     numbers: SmallVec<[Scalar; 4]>,
     symbols: SymbolValues,
     explain: Option<Explain>,
+    /// The plan for the layouts of the call, if there is no hand-tuned executor.
+    plan: Option<Arc<LaunchPlan>>,
 }
 
 impl PlacedNest {
@@ -163,12 +166,40 @@ impl PlacedNest {
                 &|i| (i == 0).then_some(&result_sizes[..]),
             ),
             explain: nest.explain,
+            plan: None,
         };
         Ok(Some(PlacedNest { operands, result, launch }))
     }
 }
 
 impl NestLaunch {
+    /// Finds all that depends on layouts. The memory of the views is not accessed.
+    ///
+    /// # Errors
+    /// The layouts do not fit the nest.
+    pub(crate) fn plan(
+        &mut self,
+        operands: &[View<'_>],
+        results: &[ViewMut<'_>],
+    ) -> std::result::Result<(), KernelError> {
+        if self.kernel.specialisation().is_none() {
+            let values = &self.symbols;
+            let symbols = |symbol: SymbolId| values.get(symbol.index()).copied().flatten();
+            self.plan = Some(self.kernel.plan(&symbols, operands, results)?);
+        }
+        Ok(())
+    }
+
+    /// The plan that computes every call, if no hand-tuned executor may.
+    pub(crate) fn only_plan(&self) -> Option<&LaunchPlan> {
+        self.plan.as_deref()
+    }
+
+    /// The numbers of the call.
+    pub(crate) fn numbers(&self) -> &[Scalar] {
+        &self.numbers
+    }
+
     /// Computes the result from operands of the layouts of the call.
     ///
     /// # Errors

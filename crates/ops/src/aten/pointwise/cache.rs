@@ -15,14 +15,12 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::Arc;
 
 /// The compiled form of a pointwise call, independent of sizes.
-#[derive(Clone)]
 pub(crate) struct CompiledExpr {
     pub(crate) expr: ScalarExpr,
     /// The kernel for contiguous operands, if the expression has such a form.
-    pub(crate) contiguous_kernel: Option<Arc<maquette_kernels::ContiguousKernel>>,
+    pub(crate) contiguous_kernel: Option<maquette_kernels::ContiguousKernel>,
     /// The dtype of the output.
     pub(crate) out_dtype: DType,
 }
@@ -197,7 +195,7 @@ impl Pointwise {
         }
         let expr = cx.b.finish(&[out]).map_err(Error::other)?;
         Ok(CompiledExpr {
-            contiguous_kernel: maquette_kernels::ContiguousKernel::new(&expr).map(Arc::new),
+            contiguous_kernel: maquette_kernels::ContiguousKernel::new(&expr),
             expr,
             out_dtype,
         })

@@ -1,0 +1,95 @@
+//! What the compiled runtime costs beside the kernels: the same programs eagerly, by the reference
+//! interpreter, and compiled. `cargo bench -p maquette-benches --bench runtime`.
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use maquette::prelude::*;
+use std::hint::black_box;
+
+#[custom_op("bench::opaque")]
+fn opaque(x: &Tensor) -> Result<Tensor> {
+    let _ = x;
+    Ok(Tensor::from([1.0f32, 2.0, 3.0, 4.0]))
+}
+
+#[register_fake(opaque)]
+fn opaque_fake(_cx: &FakeCtx, x: &Tensor) -> Result<Tensor> {
+    Ok(x.new_empty(x.sizes(), x.dtype()))
+}
+
+#[custom_op("bench::bump_")]
+fn bump(x: &mut Tensor) -> Result<()> {
+    let _ = x;
+    Ok(())
+}
+
+/// The work of a benchmark, on tensors of 4 elements.
+#[derive(Clone, Copy)]
+enum Work {
+    /// `x + 1` and `x * 2` in turn.
+    Pointwise,
+    /// A softmax over the only dimension, again and again.
+    Softmax,
+    /// A custom operator that returns a tensor.
+    Opaque,
+    /// A custom operator that mutates a tensor.
+    Mutating,
+}
+
+/// A number of operators in a row.
+#[derive(Module)]
+#[module(Tensor -> Tensor)]
+struct Chain {
+    #[module(skip)]
+    work: Work,
+    #[module(skip)]
+    len: usize,
+}
+
+impl Chain {
+    fn forward(&self, x: Tensor) -> Tensor {
+        let x = if matches!(self.work, Work::Mutating) { &x + 1.0 } else { x };
+        (0..self.len).fold(x, |x, i| match self.work {
+            Work::Pointwise if i % 2 == 0 => &x + 1.0,
+            Work::Pointwise => &x * 2.0,
+            Work::Softmax => x.softmax(0),
+            Work::Opaque => opaque(&x),
+            Work::Mutating => {
+                // A failure poisons the tensor, which the call reports.
+                let _ = bump(&mut x.clone());
+                x
+            }
+        })
+    }
+}
+
+fn overhead(c: &mut Criterion) {
+    const LEN: usize = 1_000;
+    let works = [
+        ("add and mul", Work::Pointwise),
+        ("softmax", Work::Softmax),
+        ("opaque", Work::Opaque),
+        ("opaque, mutating", Work::Mutating),
+    ];
+    for (name, work) in works {
+        let chain = Chain { work, len: LEN };
+        let x = Tensor::from([1.0f32, 2.0, 3.0, 4.0]);
+        let program = ExportOptions::new().export(&chain, x.clone()).expect("exports");
+        let compiled = program.compile(Device::Cpu).expect("compiles");
+        assert!(compiled.is_compiled());
+        let mut group = c.benchmark_group(format!("1,000 of {name}, 4 elements"));
+        group.throughput(Throughput::Elements(LEN as u64));
+        group.bench_function(BenchmarkId::from_parameter("eager"), |b| {
+            b.iter(|| black_box(chain.forward(x.clone())).ok().map(drop).expect("runs"))
+        });
+        group.bench_function(BenchmarkId::from_parameter("interpreter"), |b| {
+            b.iter(|| black_box(program.call(x.clone())).expect("runs"))
+        });
+        group.bench_function(BenchmarkId::from_parameter("compiled"), |b| {
+            b.iter(|| black_box(compiled.call(x.clone())).expect("runs"))
+        });
+        group.finish();
+    }
+}
+
+criterion_group!(benches, overhead);
+criterion_main!(benches);
