@@ -21,6 +21,23 @@ pub fn copy_with_strides(t: &Tensor, strides: &[SymInt]) -> Result<Tensor> {
     }
 }
 
+/// A tensor with given strides: itself, or a copy in new memory.
+///
+/// # Errors
+/// As [`copy_with_strides`].
+pub fn with_strides(t: Tensor, strides: &[i64]) -> Result<Tensor> {
+    let is_same =
+        |((a, b), n): ((&SymInt, &i64), &SymInt)| n.as_i64() == Some(1) || a.as_i64() == Some(*b);
+    let same = t.strides().iter().zip(strides).zip(t.sizes()).all(is_same);
+    // A tensor without elements may be declared with strides that no tensor has.
+    let invalid = || strides.iter().any(|s| *s < 0);
+    if same || invalid() && t.sizes().iter().any(|n| n.as_i64() == Some(0)) {
+        return Ok(t);
+    }
+    let strides: Vec<SymInt> = strides.iter().map(|s| (*s).into()).collect();
+    copy_with_strides(&t, &strides)
+}
+
 /// As [`copy_with_strides`], for strides that map several elements to one position, which `copy_`
 /// refuses. `offset` is the storage offset of the result. Writes the elements through an index of
 /// their positions.

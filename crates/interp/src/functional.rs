@@ -7,7 +7,7 @@
 use crate::copies::copy_for_write;
 use crate::frame::{Callable, Frame, ResultRules, Semantics};
 use crate::metadata_check::LayoutPromise;
-use crate::node_call::{NodeResults, call_node, replace_mutated};
+use crate::node_call::{NodeResults, NodeReturns, replace_mutated};
 use maquette_ir::graph::{Arg, NodeId};
 use maquette_ops::{Args, Op, Result, Value};
 use smallvec::SmallVec;
@@ -45,7 +45,7 @@ impl Frame<'_> {
         let loc = self.loc(node);
         let name: Arc<str> = self.callee(node).op.into();
         let NodeResults { outputs, returned, arguments: copied } =
-            call_node(self.graph, op, node, arguments, mutated, loc)?;
+            NodeReturns::of(self.graph, op, node)?.call(op, arguments, mutated, loc)?;
         let rules = ResultRules { returned, promise: self.promise(node)?, copied: &copied };
         self.set_results(node, outputs, rules).map_err(|e| e.in_call(&name, loc))
     }

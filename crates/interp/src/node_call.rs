@@ -17,33 +17,52 @@ pub struct NodeResults {
     pub arguments: Args,
 }
 
-/// Calls the operator of a node. `mutated` are the tensors among the arguments that the operator
-/// mutates, as [`replace_mutated`] returns them.
-///
-/// # Errors
-/// As [`Op::call_at`].
-pub fn call_node(
-    graph: &Graph,
-    op: Op,
-    node: NodeId,
-    arguments: Args,
-    mutated: SmallVec<[Value; 2]>,
-    loc: Loc,
-) -> Result<NodeResults> {
-    let is_mutated = |a: usize| op.mutates(a);
-    let views = |i: usize| op.return_alias(i).is_some_and(|a| !is_mutated(a));
-    let returns = op.schema()?.returns.len();
-    let kept = match (0..returns).any(views) {
-        true => arguments.clone(),
-        false => Args::new(),
-    };
-    let mutates = Callee::of(graph, node).mutates;
-    let returned = |i: usize| mutates && op.return_alias(i).is_some_and(is_mutated);
-    let outputs = op.call_at(arguments, loc)?.into_iter().enumerate();
-    let mut outputs: Outputs = outputs.filter(|(i, _)| !returned(*i)).map(|(_, v)| v).collect();
-    let returned = outputs.len();
-    outputs.extend(mutated);
-    Ok(NodeResults { outputs, returned, arguments: kept })
+/// What becomes of the returns of a node's operator.
+#[derive(Clone, Debug)]
+pub struct NodeReturns {
+    /// Whether a return may be a view of an argument that is not mutated.
+    views: bool,
+    /// For each return, whether it is left out.
+    left_out: SmallVec<[bool; 4]>,
+}
+
+impl NodeReturns {
+    /// The returns of the operator that a node calls.
+    ///
+    /// # Errors
+    /// The operator does not exist.
+    pub fn of(graph: &Graph, op: Op, node: NodeId) -> Result<NodeReturns> {
+        let mutates = Callee::of(graph, node).mutates;
+        let aliased = |i: usize| op.return_alias(i).map(|a| op.mutates(a));
+        let returns = 0..op.schema()?.returns.len();
+        Ok(NodeReturns {
+            views: returns.clone().any(|i| aliased(i) == Some(false)),
+            left_out: returns.map(|i| mutates && aliased(i) == Some(true)).collect(),
+        })
+    }
+
+    /// Calls the operator. `mutated` are the tensors among the arguments that it mutates, as
+    /// [`replace_mutated`] returns them.
+    ///
+    /// # Errors
+    /// As [`Op::call_at`].
+    pub fn call(
+        &self,
+        op: Op,
+        arguments: Args,
+        mutated: SmallVec<[Value; 2]>,
+        loc: Loc,
+    ) -> Result<NodeResults> {
+        let kept = if self.views { arguments.clone() } else { Args::new() };
+        let mut outputs = op.call_at(arguments, loc)?;
+        if self.left_out.contains(&true) {
+            let mut left_out = self.left_out.iter();
+            outputs.retain(|_| left_out.next() != Some(&true));
+        }
+        let returned = outputs.len();
+        outputs.extend(mutated);
+        Ok(NodeResults { outputs, returned, arguments: kept })
+    }
 }
 
 /// Replaces each mutated tensor among the arguments of a node by `by(tensor)`. Returns the

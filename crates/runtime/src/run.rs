@@ -21,7 +21,7 @@ use crate::instance::{
 use maquette_interp::metadata_check::LayoutPromise;
 use maquette_interp::{
     Bindings, ExternalTensors, NodeResults, OutputBuilder, ResultRules, SourceInfo, SymbolValues,
-    argument_value, bound_number, call_node, in_window, match_results,
+    argument_value, bound_number, in_window, match_results, with_strides,
 };
 use maquette_ir::buffer_plan::BufferId;
 use maquette_ir::graph::{Graph, NodeId, ValueId};
@@ -49,12 +49,23 @@ pub(crate) struct RunMemory {
 /// The memory of a base in one run.
 #[derive(Default)]
 struct Base {
+    /// Null until a launch needs it.
     address: Address,
     /// A handle with the rights of the run.
     tensor: Option<Tensor>,
 }
 
-/// An address, null before the base has memory.
+impl Base {
+    fn address(&mut self) -> Result<*mut u8> {
+        if self.address.0.is_null() {
+            let tensor = self.tensor.as_ref().ok_or_else(missing)?;
+            self.address = Address(tensor.host_address()?.as_ptr());
+        }
+        Ok(self.address.0)
+    }
+}
+
+/// An address.
 #[derive(Clone, Copy)]
 struct Address(*mut u8);
 
@@ -179,9 +190,8 @@ impl Run<'_> {
     }
 
     fn set_base(&mut self, base: u32, tensor: Tensor) -> Result<()> {
-        let address = Address(tensor.host_address()?.as_ptr());
         let slot = self.memory.bases.get_mut(base as usize).ok_or_else(missing)?;
-        *slot = Base { address, tensor: Some(tensor) };
+        *slot = Base { address: Address::default(), tensor: Some(tensor) };
         Ok(())
     }
 
@@ -226,7 +236,7 @@ impl Run<'_> {
                     false => to.copy_(&from).ok().map(drop),
                 }
             }
-            Step::Adopt { buffer, value } => self.adopt(segment, *buffer, *value),
+            Step::Adopt { buffer, value, strides } => self.adopt(*buffer, *value, strides),
             Step::Free(buffer) => {
                 if let Some(base) = self.memory.bases.get_mut(buffer.index()) {
                     *base = Base::default();
@@ -240,13 +250,8 @@ impl Run<'_> {
     fn launch(&mut self, segment: &Segment, launch: &Launch) -> Result<()> {
         let mut addresses: SmallVec<[*mut u8; 4]> = SmallVec::new();
         for place in &launch.places {
-            let Some(base) = self.memory.bases.get(place.base as usize) else {
-                return Err(missing());
-            };
-            if base.address.0.is_null() {
-                return Err(missing());
-            }
-            addresses.push(base.address.0.wrapping_offset(place.start as isize));
+            let base = self.memory.bases.get_mut(place.base as usize).ok_or_else(missing)?;
+            addresses.push(base.address()?.wrapping_offset(place.start as isize));
         }
         // SAFETY: see the module.
         let launched = unsafe { launch.call.launch(&addresses) };
@@ -299,7 +304,7 @@ impl Run<'_> {
             call.op.call_into(args, &out, loc)?;
             return Ok(());
         }
-        let results = call_node(self.graph, call.op, call.node, args, mutated, loc)?;
+        let results = call.returns.call(call.op, args, mutated, loc)?;
         for base in &call.lent {
             let base = self.memory.bases.get(*base as usize);
             if base.and_then(|base| base.tensor.as_ref()).is_some_and(Tensor::is_accessed) {
@@ -340,9 +345,7 @@ impl Run<'_> {
     /// Stores a returned tensor until its first read, when all symbols of its strides are bound.
     fn set_returned(&mut self, b: BufferId, v: ValueId, t: Tensor) -> Result<()> {
         self.set_bind_source(v, &t);
-        let slot = self.memory.bases.get_mut(b.index()).ok_or_else(missing)?;
-        *slot = Base { address: Address::default(), tensor: Some(t) };
-        Ok(())
+        self.set_base(b.0, t)
     }
 
     /// Keeps the sizes of a tensor for a symbol that they bind.
@@ -358,12 +361,11 @@ impl Run<'_> {
         }
     }
 
-    fn adopt(&mut self, segment: &Segment, buffer: BufferId, value: ValueId) -> Result<()> {
+    fn adopt(&mut self, buffer: BufferId, value: ValueId, strides: &[i64]) -> Result<()> {
         let undefined = || RunError::Undefined { value: self.graph.value_name(value).to_string() };
         let base = self.memory.bases.get_mut(buffer.index()).and_then(|base| base.tensor.take());
         let tensor = base.ok_or_else(undefined)?;
-        let tensor = self.bindings(segment).with_declared_strides(value, tensor)?;
-        self.set_base(buffer.0, tensor)
+        self.set_base(buffer.0, with_strides(tensor, strides)?)
     }
 
     /// Binds the symbol at the end of a segment. Returns the next segment.

@@ -9,14 +9,14 @@ mod inputs;
 
 pub use inputs::input_symbols;
 
-use crate::copies::copy_with_strides;
+use crate::copies::with_strides;
 use crate::external_tensors::{StorageId, storage_id};
 use crate::metadata_check::{
     CheckResult, ExpectedMeta, LayoutPromise, MetadataMismatch, NumberCheck, check_metadata,
     mismatch,
 };
 use maquette_ir::graph::{BindSource, Graph, Stmt, TensorType, ValueId, ValueType};
-use maquette_ir::sym::{BoolExpr, Expr, SymError, SymInt, SymTable, SymbolId};
+use maquette_ir::sym::{BoolExpr, Expr, SymError, SymTable, SymbolId};
 use maquette_ops::{Error, FakeError, Result, RunError, Tensor, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -140,22 +140,13 @@ impl<'g> Bindings<'g> {
     /// # Errors
     /// A symbol of the strides is not bound, or memory runs out.
     pub fn with_declared_strides(&self, v: ValueId, t: Tensor) -> Result<Tensor> {
-        let Some(ty) = self.graph.tensor_type(v) else { return Ok(t) };
-        let strides = ty
-            .strides
-            .iter()
-            .map(|&e| Ok(self.eval(e)?.into()))
-            .collect::<Result<SmallVec<[SymInt; 4]>, Error>>()?;
-        let same = t
-            .strides()
-            .iter()
-            .zip(&strides)
-            .zip(t.sizes())
-            .all(|((a, b), n)| n.as_i64() == Some(1) || a.as_i64() == b.as_i64());
-        // A tensor without elements may be declared with strides that no tensor has.
-        let invalid = strides.iter().any(|s| matches!(s.as_i64(), Some(..0)));
-        let same = same || invalid && t.sizes().iter().any(|n| n.as_i64() == Some(0));
-        if same { Ok(t) } else { copy_with_strides(&t, &strides) }
+        match self.graph.tensor_type(v) {
+            Some(ty) => {
+                let strides = ty.strides.iter().map(|&e| self.eval(e));
+                with_strides(t, &strides.collect::<Result<SmallVec<[i64; 6]>>>()?)
+            }
+            None => Ok(t),
+        }
     }
 
     /// A condition as text, and the values of its symbols as text.

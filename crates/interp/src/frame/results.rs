@@ -127,7 +127,6 @@ pub fn match_results(
         return Err(differs(0, "the number of outputs", expected, found));
     }
     for (output, (&result, value)) in results.iter().zip(outputs).enumerate() {
-        let found = value.kind();
         match (result, value) {
             (Res::Absent, Value::None) => {}
             (Res::Value(v), value)
@@ -145,16 +144,16 @@ pub fn match_results(
                 let (expected, found) = (range.len().to_string(), l.len().to_string());
                 return Err(differs(output, "the length of the list", expected, found));
             }
-            (Res::List(range), _) => {
-                let (expected, found) = (range.len().to_string(), found.to_string());
+            (Res::List(range), other) => {
+                let (expected, found) = (range.len().to_string(), other.kind().to_string());
                 return Err(differs(output, "the length of the list", expected, found));
             }
-            (Res::Absent, _) => {
-                return Err(differs(output, "it", "nothing".into(), found.to_string()));
+            (Res::Absent, other) => {
+                return Err(differs(output, "it", "nothing".into(), other.kind().to_string()));
             }
-            (Res::Value(v), _) => {
+            (Res::Value(v), other) => {
                 let expected = graph.display_type(graph.value_type(v)).to_string();
-                return Err(differs(output, "it", expected, found.to_string()));
+                return Err(differs(output, "it", expected, other.kind().to_string()));
             }
         }
     }

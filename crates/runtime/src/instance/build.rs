@@ -15,8 +15,8 @@ use crate::arena_layout::{ArenaLayout, Lifetime};
 use crate::executable::Planned;
 use maquette_interp::metadata_check::LayoutPromise;
 use maquette_interp::{
-    Bindings, Callable, ConcreteLayout, SourceInfo, SymbolValues, argument_value, concrete_layout,
-    in_window,
+    Bindings, Callable, ConcreteLayout, NodeReturns, SourceInfo, SymbolValues, argument_value,
+    concrete_layout, in_window,
 };
 use maquette_ir::buffer_plan::{Buffer, BufferId, BufferView, ResultDest, Step as PlanStep};
 use maquette_ir::functional_ops::Callee;
@@ -288,10 +288,11 @@ impl<'a> Builder<'a> {
                 let ty = self.graph.tensor_type(*v).ok_or_else(wrong_graph)?;
                 let eval = |e: &_| self.bindings.eval(*e);
                 let sizes: SmallVec<[i64; 4]> = ty.sizes.iter().map(eval).collect::<Result<_>>()?;
-                let strides: SmallVec<[i64; 4]> =
+                let strides: SmallVec<[i64; 6]> =
                     ty.strides.iter().map(eval).collect::<Result<_>>()?;
-                self.steps.push(Step::Adopt { buffer: b, value: *v });
-                BufferPlace::own(b, extent(0, &sizes, &strides).ok_or_else(too_large)?, ty.dtype)
+                let len = extent(0, &sizes, &strides).ok_or_else(too_large)?;
+                self.steps.push(Step::Adopt { buffer: b, value: *v, strides });
+                BufferPlace::own(b, len, ty.dtype)
             }
         };
         self.externals.extend(self.external(b).map(|e| (b, e)));
@@ -431,8 +432,10 @@ impl<'a> Builder<'a> {
             true => SmallVec::new(),
             false => self.own_bases(&arguments),
         };
+        let returns = NodeReturns::of(graph, op, node)?;
         let (name, into) = (callee.op.into(), into.map(|(_, target)| target));
-        let call = Call { node, at, loc, op, name, arguments, into, promise, returned, lent };
+        let call =
+            Call { node, at, loc, op, name, arguments, into, returns, promise, returned, lent };
         self.steps.push(Step::Call(Box::new(call)));
         Ok(())
     }

@@ -13,7 +13,7 @@ use crate::executable::Planned;
 use crate::instance::build::Builder;
 use crate::instance::places::BufferPlace;
 use maquette_interp::metadata_check::LayoutPromise;
-use maquette_interp::{SourceInfo, SymbolValues};
+use maquette_interp::{NodeReturns, SourceInfo, SymbolValues};
 use maquette_ir::buffer_plan::BufferId;
 use maquette_ir::graph::{Arg, BindSource, NodeId, ValueId};
 use maquette_ir::sym::SymbolId;
@@ -97,7 +97,7 @@ pub(crate) enum Step {
     /// A copy between tensors that may overlap, or into elements that share memory.
     Copy { from: TensorAt, to: TensorAt, shares_elements: bool },
     /// The memory of a returned tensor gets the strides that the graph declares.
-    Adopt { buffer: BufferId, value: ValueId },
+    Adopt { buffer: BufferId, value: ValueId, strides: SmallVec<[i64; 6]> },
     /// The last use of a returned tensor.
     Free(BufferId),
     /// A step that fails in every run of the instance.
@@ -132,6 +132,7 @@ pub(crate) struct Call {
     pub arguments: NodeArguments,
     /// Where the only result is written; otherwise the operator returns tensors.
     pub into: Option<TensorAt>,
+    pub returns: NodeReturns,
     pub promise: LayoutPromise,
     /// The buffers of the returned tensors.
     pub returned: SmallVec<[(ValueId, BufferId); 2]>,
