@@ -1,0 +1,164 @@
+//! Custom operators in compiled programs: they get handles to the memory of the run.
+
+use super::*;
+use maquette_ops::{AccessError, ErrorKind, FakeCtx, Op, ReadGuard, custom_op};
+use std::sync::Mutex;
+
+/// A kernel that returns its argument times 2, in new memory.
+fn twice(name: &str) -> Op {
+    let op = custom_op(name)
+        .arg_names(["x"])
+        .kernel(|x: &Tensor| -> Result<Tensor> {
+            Ok(Tensor::from(x.read::<f32>()?.mapv(|x| 2.0 * x)))
+        })
+        .register()
+        .unwrap();
+    op.register_fake(|_: &FakeCtx, x: &Tensor| -> Result<Tensor> {
+        Ok(x.new_empty(x.sizes(), x.dtype()))
+    })
+    .unwrap();
+    op
+}
+
+#[test]
+fn results_of_kernels_are_adopted() {
+    twice("runtime::twice");
+    let (executable, _) = compiled(
+        "graph g(%x: f32[2]) -> (f32[2], f32[2]) {
+            %a: f32[2] = aten::add.Scalar(%x, 1.0)
+            %b: f32[2] = runtime::twice(%a)
+            %c: f32[2] = runtime::twice(%b)
+            %d: f32[2] = aten::mul.Tensor(%c, %b)
+            return %d, %c
+        }",
+    );
+    for k in 0..3 {
+        let x = Tensor::from([k as f32, 1.0]);
+        let results = run(&executable, &[Value::from(&x)]).unwrap();
+        let a = [k as f32 + 1.0, 2.0];
+        assert_eq!(values(results[0].tensor().unwrap()), a.map(|a| 8.0 * a * a));
+        assert_eq!(values(results[1].tensor().unwrap()), a.map(|a| 4.0 * a));
+    }
+}
+
+#[test]
+fn a_kernel_mutates_memory_of_the_run() {
+    custom_op("runtime::triple_")
+        .arg_names(["x"])
+        .kernel(|x: &mut Tensor| -> Result<()> {
+            x.write::<f32>()?.mapv_inplace(|x| 3.0 * x);
+            Ok(())
+        })
+        .register()
+        .unwrap();
+    let (executable, _) = compiled(
+        "graph g(%x: f32[2, 2]) -> (f32[2, 2]) {
+            %a: f32[2, 2] = aten::add.Scalar(%x, 1.0)
+            %row: f32[2] offset 2 = aten::select.int(%a, 0, 1)
+            runtime::triple_(%row)
+            %input_row: f32[2] = aten::select.int(%x, 0, 0)
+            runtime::triple_(%input_row)
+            return %a
+        }",
+    );
+    for _ in 0..2 {
+        let x = Tensor::from([[1.0f32, 2.0], [3.0, 4.0]]);
+        let results = run(&executable, &[Value::from(&x)]).unwrap();
+        assert_eq!(values(results[0].tensor().unwrap()), [2.0, 3.0, 12.0, 15.0]);
+        assert_eq!(values(&x), [3.0, 6.0, 3.0, 4.0]);
+    }
+}
+
+static KEPT: Mutex<Vec<Tensor>> = Mutex::new(Vec::new());
+
+#[test]
+fn a_handle_that_a_kernel_kept_is_refused() {
+    let op = custom_op("runtime::keeps")
+        .arg_names(["x"])
+        .kernel(|x: &Tensor| -> Result<Tensor> {
+            KEPT.lock().unwrap().push(x.clone());
+            Ok(Tensor::from(x.read::<f32>()?.to_owned()))
+        })
+        .register()
+        .unwrap();
+    op.register_fake(|_: &FakeCtx, x: &Tensor| -> Result<Tensor> {
+        Ok(x.new_empty(x.sizes(), x.dtype()))
+    })
+    .unwrap();
+    let (executable, _) = compiled(
+        "graph g(%x: f32[2]) -> (f32[2]) {
+            %a: f32[2] = aten::add.Scalar(%x, 1.0)
+            %b: f32[2] = runtime::keeps(%a)
+            %c: f32[2] = aten::mul.Tensor(%a, %b)
+            return %c
+        }",
+    );
+    for k in 0..3 {
+        let x = Tensor::from([k as f32, 1.0]);
+        let results = run(&executable, &[Value::from(&x)]).unwrap();
+        assert_eq!(values(results[0].tensor().unwrap()), [(k as f32 + 1.0).powi(2), 4.0]);
+    }
+    for kept in KEPT.lock().unwrap().drain(..) {
+        let e = kept.read::<f32>().map(drop).unwrap_err();
+        assert!(matches!(e.kind(), ErrorKind::Access(AccessError::Stale)), "{e}");
+    }
+}
+
+#[test]
+fn a_guard_that_outlives_its_kernel_ends_the_run() {
+    static GUARDS: Mutex<Vec<ReadGuard<'static, f32>>> = Mutex::new(Vec::new());
+    let op = custom_op("runtime::guards")
+        .arg_names(["x"])
+        .kernel(|x: &Tensor| -> Result<Tensor> {
+            let kept: &'static Tensor = Box::leak(Box::new(x.clone()));
+            GUARDS.lock().unwrap().push(kept.read::<f32>()?);
+            Ok(Tensor::from([0.0f32, 0.0]))
+        })
+        .register()
+        .unwrap();
+    op.register_fake(|_: &FakeCtx, x: &Tensor| -> Result<Tensor> {
+        Ok(x.new_empty(x.sizes(), x.dtype()))
+    })
+    .unwrap();
+    let (executable, _) = compiled(
+        "graph g(%x: f32[2]) -> (f32[2]) {
+            %a: f32[2] = aten::add.Scalar(%x, 1.0)
+            %b: f32[2] = runtime::guards(%a)
+            %c: f32[2] = aten::mul.Tensor(%a, %b)
+            return %c
+        }",
+    );
+    let x = [Value::from(Tensor::from([1.0f32, 2.0]))];
+    for _ in 0..2 {
+        let e = run(&executable, &x).unwrap_err();
+        assert!(matches!(e.kind(), ErrorKind::Access(AccessError::KeptGuard)), "{e}");
+    }
+    // What the guards read is left alone.
+    let guards = GUARDS.lock().unwrap();
+    assert!(guards.iter().all(|g| g.iter().copied().eq([2.0f32, 3.0])));
+}
+
+#[test]
+fn a_wrong_result_is_refused_as_by_the_interpreter() {
+    let op = custom_op("runtime::wrong")
+        .arg_names(["x"])
+        .kernel(|_: &Tensor| -> Result<Tensor> { Ok(Tensor::from([1.0f32, 2.0, 3.0])) })
+        .register()
+        .unwrap();
+    op.register_fake(|_: &FakeCtx, x: &Tensor| -> Result<Tensor> {
+        Ok(x.new_empty(x.sizes(), x.dtype()))
+    })
+    .unwrap();
+    let program = "graph g(%x: f32[2]) -> (f32[2]) {
+        %a: f32[2] = aten::relu(%x)
+        %b: f32[2] = runtime::wrong(%a)
+        return %b
+    }";
+    let x = || vec![Value::from(Tensor::from([1.0f32, 2.0]))];
+    insta::assert_snapshot!(errors(program, x), @r"
+    runtime::wrong: output 0: its fake kernel promises size 0 to be 2, but its kernel returned 3. Fix the fake kernel
+      at crates/runtime/tests/runs.rs:40
+      %relu: f32[2] = aten::relu(%x)
+    > %wrong: f32[2] = runtime::wrong(%relu)
+    ");
+}

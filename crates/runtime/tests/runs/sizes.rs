@@ -1,0 +1,103 @@
+//! Instances for each layout of the inputs, and segments for each size that depends on data.
+
+use super::*;
+
+#[test]
+fn each_layout_has_its_instance() {
+    let (executable, _) = compiled(
+        "graph g(%x: f32[n, m] strides [s, t]) -> (f32[n]) where n in [0, oo), m in [0, oo), \
+         s in [0, oo), t in [0, oo) {
+            %y: f32[n, m] strides [s, t] = aten::mul.Scalar(%x, 2.0)
+            %z: f32[n] = aten::sum.dim_IntList(%y, [1])
+            return %z
+        }",
+    );
+    // Twice, so that instances are found again.
+    for _ in 0..2 {
+        for (n, m) in [(2, 3), (3, 2), (1, 1), (0, 2), (2, 0), (40, 50)] {
+            let x = Tensor::arange(n * m).to_dtype(maquette_ir::DType::F32).reshape([n, m]);
+            let doubled = |x: &Tensor| values(&(x * 2.0).sum_dim([1], false));
+            let expected = doubled(&x);
+            let results = run(&executable, &[Value::from(&x)]).unwrap();
+            assert_eq!(values(results[0].tensor().unwrap()), expected);
+        }
+    }
+}
+
+#[test]
+fn more_layouts_than_are_kept() {
+    let (executable, _) = compiled(
+        "graph g(%x: f32[n]) -> (f32[n]) where n in [0, oo) {
+            %y: f32[n] = aten::mul.Scalar(%x, 2.0)
+            %z: f32[n] = aten::exp(%y)
+            return %z
+        }",
+    );
+    for n in (0..200).chain(0..200) {
+        let x = Tensor::zeros([n], maquette_ir::DType::F32);
+        let results = run(&executable, &[Value::from(&x)]).unwrap();
+        assert_eq!(values(results[0].tensor().unwrap()), vec![1.0; n as usize]);
+    }
+}
+
+/// Doubles the positions of nonzero elements, and adds up as many numbers as there are.
+const POSITIONS: &str = "graph g(%x: f32[4]) -> (i64[u0, 1], i64[]) where u0 in [0, oo) {
+    %found: i64[u0, 1] = aten::nonzero(%x)
+    bind u0 = size(%found, 0)
+    assert u0 <= 3 \"too many\"
+    %doubled: i64[u0, 1] = aten::mul.Scalar(%found, 2)
+    %count: i64[u0] = aten::arange(u0, dtype=i64)
+    %sum: i64[] = aten::sum(%count)
+    return %doubled, %sum
+}";
+
+#[test]
+fn sizes_from_data_are_bound_in_each_run() {
+    let (executable, mode) = compiled(POSITIONS);
+    let inputs = [
+        ([0.0f32, 1.0, 0.0, 1.0], vec![2i64, 6], 1i64),
+        ([0.0; 4], vec![], 0),
+        ([1.0, 1.0, 1.0, 0.0], vec![0, 2, 4], 3),
+        ([1.0, 0.0, 0.0, 0.0], vec![0], 0),
+    ];
+    for (x, doubled, sum) in inputs.iter().chain(&inputs) {
+        let x = [Value::from(Tensor::from(*x))];
+        let found = run(&executable, &x).unwrap();
+        let reference = Interpreter::new(&mode).run(&x).unwrap().results;
+        for results in [found, reference] {
+            assert_eq!(&results[0].tensor().unwrap().to_vec::<i64>().unwrap(), doubled);
+            assert_eq!(results[1].tensor().unwrap().item::<i64>().unwrap(), *sum);
+        }
+    }
+}
+
+#[test]
+fn an_assertion_on_a_size_from_data_names_its_message() {
+    let all = || vec![Value::from(Tensor::from([1.0f32; 4]))];
+    insta::assert_snapshot!(errors(POSITIONS, all), @r#"
+    assertion failed: too many: `u0 <= 3` does not hold: u0 = 4
+      at crates/runtime/tests/runs.rs:40
+      %nonzero: i64[u0, 1] = aten::nonzero(%x)
+      bind u0 = size(%nonzero, 0)
+    > assert u0 <= 3 "too many"
+      %mul: i64[u0, 1] = aten::mul.Scalar(%nonzero, 2)
+      %arange: i64[u0] = aten::arange(u0, dtype=i64)
+    "#);
+}
+
+#[test]
+fn numbers_from_data_are_arguments() {
+    let (executable, _) = compiled(
+        "graph g(%x: i64[], %y: f32[2]) -> (f32[2]) where u0 in [-9, 9] {
+            %n: int(u0) = aten::item(%x)
+            bind u0 = %n
+            %z: f32[2] = aten::mul.Scalar(%y, u0)
+            return %z
+        }",
+    );
+    for n in [2i64, 3, 2, -1] {
+        let inputs = [Value::from(Tensor::scalar(n)), Value::from(Tensor::from([1.0f32, 2.0]))];
+        let results = run(&executable, &inputs).unwrap();
+        assert_eq!(values(results[0].tensor().unwrap()), [n as f32, 2.0 * n as f32]);
+    }
+}
