@@ -17,6 +17,10 @@ const RARE: &[(Fault, &str)] = &[
         include_str!("../../../tests/programs/as_strided_beyond_a_symbolic_size.txt"),
     ),
     (
+        Fault::AssertionsHold,
+        include_str!("../../../tests/programs/as_strided_beyond_a_symbolic_size.txt"),
+    ),
+    (
         Fault::ViewsReachAnything,
         include_str!("../../../tests/programs/as_strided_beyond_a_symbolic_size.txt"),
     ),
@@ -152,10 +156,16 @@ fn every_fault_is_found() {
             named(names).into_iter().map(|m| m as &dyn Mode).collect()
         };
         let (functional, planned) = (modes(FUNCTIONAL), modes(&["planned-lifted", "planned"]));
+        let compiled = modes(&["compiled", "compiled-symbolic"]);
         let mut all = Vec::new();
         while let Some(&fault) = faults.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let of_plans = ["plan:", "copies:"].iter().any(|part| fault.text().starts_with(part));
-            let (seen, asked) = found(fault, if of_plans { &planned } else { &functional });
+            let part = fault.text().split(':').next().unwrap_or_default();
+            let modes = match part {
+                "plan" | "copies" => &planned,
+                "compiled" => &compiled,
+                _ => &functional,
+            };
+            let (seen, asked) = found(fault, modes);
             match &seen {
                 Some((programs, what)) => eprintln!("{programs:>6}  {fault:<50} {what}"),
                 None => eprintln!(

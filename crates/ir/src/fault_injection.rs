@@ -83,6 +83,13 @@ faults! {
     ConflictingOperandsAreFree = "copies: copies of conflicting operands are not counted",
     AllStridesKnown = "copies: all strides are taken as known",
     RunsKnowLessThanPlans = "copies: runs prove less disjointness than plans",
+    // compiled programs
+    BuffersDieEarly = "compiled: buffers of an arena die with the step that makes them",
+    OffsetsOfViewsLost = "compiled: offsets of views are lost",
+    InstanceOfAnySizes = "compiled: an instance serves inputs of any sizes",
+    ResultsOverOperands = "compiled: launches write over any operand",
+    MutatedInAnyOrder = "compiled: mutated arguments are returned in another order",
+    AssertionsHold = "compiled: assertions are taken to hold",
 }
 
 impl fmt::Display for Fault {

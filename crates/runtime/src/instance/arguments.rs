@@ -2,6 +2,7 @@
 
 use super::TensorAt;
 use maquette_interp::{Bindings, argument_value, arguments, replace_mutated};
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::functional_ops::Callee;
 use maquette_ir::graph::{Arg, Graph, NodeId, ValueId};
 use maquette_ops::{Args, Error, Op, Result, Tensor, Value};
@@ -120,8 +121,11 @@ impl NodeArguments {
             });
         }
         let mutated = template.mutated.iter();
-        let mutated =
+        let mut mutated: SmallVec<[Value; 2]> =
             mutated.filter_map(|&i| handles.get(i)).map(|t| Value::Tensor(t.clone())).collect();
+        if fault_injected(Fault::MutatedInAnyOrder) {
+            mutated.reverse();
+        }
         Ok((args, mutated))
     }
 

@@ -19,6 +19,7 @@ use maquette_interp::{
     concrete_layout, in_window,
 };
 use maquette_ir::buffer_plan::{Buffer, BufferId, BufferView, ResultDest, Step as PlanStep};
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::functional_ops::Callee;
 use maquette_ir::functional_program::ExternalTensor;
 use maquette_ir::graph::{Arg, Def, Graph, NodeId, Stmt, ValueId};
@@ -222,6 +223,7 @@ impl<'a> Builder<'a> {
                 continue;
             };
             new.push((index, place));
+            let last = if fault_injected(Fault::BuffersDieEarly) { first } else { last };
             lifetimes.push(Lifetime { bytes, first, last });
         }
         let ArenaLayout { offsets, bytes } = ArenaLayout::of(&lifetimes);
@@ -238,6 +240,7 @@ impl<'a> Builder<'a> {
     fn step(&mut self, step: &PlanStep) -> Result<()> {
         match step {
             PlanStep::Alias { .. } => Ok(()),
+            PlanStep::Stmt(_) if fault_injected(Fault::AssertionsHold) => Ok(()),
             PlanStep::Stmt(at) => {
                 self.bindings.check_assertion(*at).map_err(|e| in_window(self.graph, e, *at))
             }
@@ -312,6 +315,7 @@ impl<'a> Builder<'a> {
     fn tensor(&mut self, view: &BufferView) -> Result<TensorAt> {
         let place = self.buffer(view.buffer)?;
         let (offset, sizes, strides) = self.layout(&view.spec)?;
+        let offset = if fault_injected(Fault::OffsetsOfViewsLost) { 0 } else { offset };
         let meta = Meta {
             dtype: place.dtype,
             device: Device::Cpu,
@@ -484,7 +488,10 @@ impl<'a> Builder<'a> {
         let mut in_place = None;
         for (k, operand) in call.operands().iter().enumerate() {
             let at = place(leaves.get(operand.tensor)?, operand)?;
-            if at.base == result.base && call.may_overlap(k, at.start, result.start) {
+            if at.base == result.base
+                && call.may_overlap(k, at.start, result.start)
+                && !fault_injected(Fault::ResultsOverOperands)
+            {
                 if at != result || in_place.is_some() {
                     return None;
                 }
