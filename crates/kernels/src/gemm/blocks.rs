@@ -70,6 +70,14 @@ impl<'a, F: Float> Blocks<'a, F> {
     ) -> Blocks<'a, F> {
         let (kernels, vectors) = match b {
             Right::Packed(panels) => (F::kernels(panels.isa), panels.vectors),
+            // Few rows read columns in place, all segments of some columns after another.
+            Right::InPlace(b)
+                if b.row_stride == 1
+                    && b.column_stride != 1
+                    && sizes[0] <= F::kernels(isa).rows_of_columns() =>
+            {
+                (F::kernels(isa), F::kernels(isa).vectors_of_columns())
+            }
             _ => (F::kernels(isa), panel_vectors(F::kernels(isa), sizes[1])),
         };
         let segments = sizes[2].div_ceil(SEGMENT).max(1);

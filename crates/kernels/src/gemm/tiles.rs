@@ -62,6 +62,19 @@ impl<F: Float> Blocks<'_, F> {
                     let fetch =
                         if rows.len() < 4 { None } else { self.fetch(p, tiles_done, tiles) };
                     for s in segments.clone() {
+                        let fetch = match place {
+                            Place::Columns(start, stride) => {
+                                let width = columns.len() as isize;
+                                // The panel's next segment, or the first of the next panel.
+                                let next = match (s + 1 < segments.end, p + 1 < panels.end) {
+                                    (true, _) => start.wrapping_add((s + 1) * SEGMENT - from),
+                                    (_, true) => start.wrapping_offset(width * stride),
+                                    _ => start,
+                                };
+                                Some((next, 0))
+                            }
+                            _ => fetch,
+                        };
                         let at = [row, columns.start, done, columns.start - first_column];
                         let part = (at, [n, vectors, columns.len()], rows.len());
                         self.segment(s, from, part, place, fetch, sums, tile);
