@@ -27,6 +27,8 @@ const BLOCK_SEGMENTS: usize = 4;
 const PACKED_BYTES: usize = 1280 << 10;
 /// The most partial sums of a task.
 const PARTIAL_SUMS: usize = 256 << 10;
+/// The most tiles of rows that read a row-major B in place.
+pub(super) const TILES_IN_PLACE: usize = 2;
 /// Tasks with packed weights and at most this many rows go through their panels one after another,
 /// so that each is read from memory once and the next is fetched meanwhile. With more rows, a group
 /// of panels stays in the second-level cache, as panels do that are packed by the way.
@@ -83,7 +85,7 @@ impl<'a, F: Float> Blocks<'a, F> {
         let segments = sizes[2].div_ceil(SEGMENT).max(1);
         // Few rows read B in place and once: its pages are few if a block is one segment.
         let is_read_once = matches!(b, Right::InPlace(b) if b.column_stride == 1)
-            && sizes[0] <= kernels.rows(vectors);
+            && sizes[0] <= TILES_IN_PLACE * kernels.rows(vectors);
         let blocks = if is_read_once { segments } else { segments.div_ceil(BLOCK_SEGMENTS) };
         let width = vectors * kernels.lanes;
         let block_segments = segments.div_ceil(blocks);
