@@ -5,8 +5,8 @@
 mod wrong_modes;
 
 use maquette_check::oracle::{
-    Eager, Fuzzer, Seeds, TestProgram, TextReport, Verdict, WriteCount, check, generate::generate,
-    modes, register,
+    Eager, Fuzzer, Mode, Seeds, TestProgram, TextReport, Verdict, WriteCount, check,
+    generate::generate, modes, register,
 };
 use maquette_interp::{Interpreter, check_calls};
 use maquette_ir::DType;
