@@ -4,8 +4,9 @@
 //! multiplication", 2008), with the blocks of B in the second-level cache: a task takes some panels
 //! of B and some rows of A. For each block of `k` it goes through its rows, a tile high at a time,
 //! and for each of these through its panels. The first tiles of a panel read B in place and pack it
-//! by the way, if its rows are contiguous; otherwise the panel is packed before. Sums of finished
-//! segments wait in scratch for the next block of `k`.
+//! by the way, if its rows are contiguous; otherwise the panel is packed before. Few rows read B where
+//! it is: at most two tiles if its rows are contiguous, at most four rows if its columns are. Sums of
+//! finished segments wait in scratch for the next block of `k`.
 
 use super::epilogue::{COLUMNS, Output};
 use super::kernel::{Finish, Kernels};
@@ -83,10 +84,10 @@ impl<'a, F: Float> Blocks<'a, F> {
             _ => (F::kernels(isa), panel_vectors(F::kernels(isa), sizes[1])),
         };
         let segments = sizes[2].div_ceil(SEGMENT).max(1);
-        // Few rows read B in place and once: its pages are few if a block is one segment.
-        let is_read_once = matches!(b, Right::InPlace(b) if b.column_stride == 1)
+        // Few rows read B in place: its pages are few if a block is one segment.
+        let is_in_place = matches!(b, Right::InPlace(b) if b.column_stride == 1)
             && sizes[0] <= TILES_IN_PLACE * kernels.rows(vectors);
-        let blocks = if is_read_once { segments } else { segments.div_ceil(BLOCK_SEGMENTS) };
+        let blocks = if is_in_place { segments } else { segments.div_ceil(BLOCK_SEGMENTS) };
         let width = vectors * kernels.lanes;
         let block_segments = segments.div_ceil(blocks);
         Blocks {
