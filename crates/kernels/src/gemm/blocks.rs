@@ -4,9 +4,9 @@
 //! multiplication", 2008), with the blocks of B in the second-level cache: a task takes some panels
 //! of B and some rows of A. For each block of `k` it goes through its rows, a tile high at a time,
 //! and for each of these through its panels. The first tiles of a panel read B in place and pack it
-//! by the way, if its rows are contiguous; otherwise the panel is packed before. Few rows read B where
-//! it is: at most two tiles if its rows are contiguous, at most four rows if its columns are. Sums of
-//! finished segments wait in scratch for the next block of `k`.
+//! by the way, if its rows are contiguous; otherwise the panel is packed before. Few rows read B
+//! where it is: at most two tiles if its rows are contiguous, at most four rows if its columns are.
+//! Sums of finished segments wait in scratch for the next block of `k`.
 
 use super::epilogue::{COLUMNS, Output};
 use super::kernel::{Finish, Kernels};
