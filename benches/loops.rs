@@ -224,7 +224,7 @@ fn main() {
             }
             if is_asked(&norm) {
                 let run = &mut |y: &mut ViewMut<'_>| {
-                    let (weight, bias) = (Some(w.clone()), Some(b.clone()));
+                    let (weight, bias) = (Some(&w), Some(&b));
                     let with = LayerNorm { weight, bias, mean: None, rstd: None };
                     maquette_kernels::layer_norm(black_box(&x), 1, 1e-5, with, y).expect("runs");
                 };

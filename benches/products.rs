@@ -3,7 +3,7 @@
 //!
 //! The peak is measured before and after each sample, on as many threads, because the clock drifts.
 //! The figures are medians of all rounds. Weights of the cases "from memory" are used in rotation
-//! over 64 MB.
+//! over 64 MB. `benches/peers/products.py` has the same products in PyTorch and onnxruntime.
 
 use maquette_kernels::{
     Epilogue, PackedMatrix, View, ViewMut, num_threads, packed_product, product,

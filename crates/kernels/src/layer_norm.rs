@@ -4,28 +4,31 @@
 //! Every step rounds in the class (`f32` or `f64`), and sums have the order of
 //! [`reduce`](crate::reduce()).
 
-use crate::copy::{copy, same_sizes, to_vec};
+use crate::copy::{copy, same_dtype, same_sizes, to_vec};
 use crate::element::{Element, dispatch};
 use crate::error::{KernelError, Result};
-use crate::isa::Simd;
+use crate::isa::{Isa, Simd};
 use crate::math::Float;
 use crate::reduce::lanes::moments;
 use crate::row_loops::RowLoops;
 use crate::scratch::filled;
-use crate::view::{Ptr, View, ViewMut};
+use crate::thread_pool;
+use crate::view::{Ptr, View, ViewMut, numel};
 use std::borrow::Cow;
+
+const KERNEL: &str = "layer_norm";
 
 /// The optional operands of [`layer_norm`].
 #[derive(Debug, Default)]
-pub struct LayerNorm<'a> {
+pub struct LayerNorm<'v, 'm> {
     /// The scale, with the normalized sizes and the input's dtype.
-    pub weight: Option<View<'a>>,
+    pub weight: Option<&'v View<'v>>,
     /// The shift, with the normalized sizes and the input's dtype.
-    pub bias: Option<View<'a>>,
+    pub bias: Option<&'v View<'v>>,
     /// Receives the means: any float dtype, with an element for each row in row-major order.
-    pub mean: Option<ViewMut<'a>>,
+    pub mean: Option<&'v mut ViewMut<'m>>,
     /// Receives `1 / sqrt(var + eps)`, in the same form.
-    pub rstd: Option<ViewMut<'a>>,
+    pub rstd: Option<&'v mut ViewMut<'m>>,
 }
 
 /// Computes `(x - mean) * rstd * weight + bias` over the last `normalized` dimensions, for floats.
@@ -34,58 +37,86 @@ pub fn layer_norm(
     input: &View<'_>,
     normalized: usize,
     eps: f64,
-    operands: LayerNorm<'_>,
+    operands: LayerNorm<'_, '_>,
     out: &mut ViewMut<'_>,
 ) -> Result<()> {
-    const KERNEL: &str = "layer_norm";
     let Some(first) = input.rank().checked_sub(normalized) else {
         return Err(KernelError::Dim { kernel: KERNEL, dim: normalized, rank: input.rank() });
     };
-    for (name, v) in [("weight", &operands.weight), ("bias", &operands.bias)] {
+    for (name, v) in [("weight", operands.weight), ("bias", operands.bias)] {
         if let Some(v) = v {
             same_sizes(KERNEL, name, &input.sizes()[first..], v.sizes())?;
         }
     }
-    let rows = RowLoops::new(KERNEL, input, out, |d| d >= first)?;
+    same_dtype(KERNEL, "the output", input.dtype(), out.dtype())?;
+    same_sizes(KERNEL, "the output", input.sizes(), out.sizes())?;
     dispatch!(float KERNEL, "the input", input.dtype(), T => {
-        layer_norm_rows::<T, <T as Element>::Class>(&rows, input, eps, operands, out)
+        layer_norm_rows::<T, <T as Element>::Class>(input, first, eps, operands, out)
     })
 }
 
 fn layer_norm_rows<T: Element<Class = A>, A: Float>(
-    rows: &RowLoops,
     input: &View<'_>,
+    first: usize,
     eps: f64,
-    operands: LayerNorm<'_>,
+    operands: LayerNorm<'_, '_>,
     out: &mut ViewMut<'_>,
 ) -> Result<()> {
+    let [count, n] = [&input.sizes()[..first], &input.sizes()[first..]].map(numel);
+    let LayerNorm { weight, bias, mut mean, mut rstd } = operands;
     // The defaults 1 and -0 change no bit of `x * weight + bias`.
-    let or = |v: &Option<View<'_>>, none: A| match v {
-        None => filled("layer_norm", none, rows.n).map(Cow::Owned),
-        Some(v) if v.dtype() == A::DTYPE && v.is_contiguous() && v.numel() == rows.n => {
+    let or = |v: Option<&View<'_>>, none: A| match v {
+        None => filled(KERNEL, none, n).map(Cow::Owned),
+        Some(v) if v.dtype() == A::DTYPE && v.is_contiguous() && v.numel() == n => {
             // SAFETY: these are the elements of the view, which nothing writes.
-            Ok(Cow::Borrowed(unsafe { v.typed::<A>().slice(0, rows.n) }))
+            Ok(Cow::Borrowed(unsafe { v.typed::<A>().slice(0, n) }))
         }
         Some(v) => to_vec::<A>(v).map(Cow::Owned),
     };
-    let (weight, bias) = (or(&operands.weight, A::ONE)?, or(&operands.bias, -A::ZERO)?);
-    let count = rows.outer.numel();
-    let (mut mean, mut rstd) = (operands.mean, operands.rstd);
-    let mut means = Statistics::new(mean.as_mut(), count)?;
-    let mut rstds = Statistics::new(rstd.as_mut(), count)?;
+    let parameters = match (weight, bias) {
+        (None, None) => None,
+        _ => Some((or(weight, A::ONE)?, or(bias, -A::ZERO)?)),
+    };
+    let mut means = Statistics::new(mean.as_deref_mut(), count)?;
+    let mut rstds = Statistics::new(rstd.as_deref_mut(), count)?;
     let (mp, rp) = (means.first(), rstds.first());
-    let n = A::from_f64(rows.n as f64);
-    rows.each::<T>("layer_norm", input, out, |isa, r, xs, ys| {
+    let row = |isa: Isa, r: usize, xs: &[A], ys: &mut [A]| {
         let [mean, squares] = moments(isa, xs);
-        let variance = squares / n;
+        let variance = squares / A::from_f64(n as f64);
         let rstd = A::ONE / (variance + A::from_f64(eps)).sqrt();
-        isa.dispatch(Normalize { xs, ys, mean, rstd, weight: &weight, bias: &bias });
+        match &parameters {
+            None => isa.dispatch(Standardize { xs, ys, mean, rstd }),
+            Some((weight, bias)) => {
+                isa.dispatch(Normalize { xs, ys, mean, rstd, weight, bias });
+            }
+        }
         // SAFETY: `r` is below `count`, and a row belongs to one task.
         unsafe {
             mp.set(r as i64, mean);
             rp.set(r as i64, rstd);
         }
-    })?;
+    };
+    let is_dense = T::DTYPE == A::DTYPE
+        && n > 0
+        && input.is_contiguous()
+        && out.is_contiguous()
+        && !out.overlaps(input);
+    if is_dense {
+        // Rows follow each other, so that there are no loops to prepare.
+        let (isa, from, to) = (Isa::detect(), input.typed::<A>(), out.typed::<A>());
+        let grain = (thread_pool::GRAIN / 4 / n).max(1);
+        thread_pool::ranges(count, grain, 1, &|first, last| {
+            for r in first..last {
+                let at = (r * n) as i64;
+                // SAFETY: these are the row's elements, and the row of the output is this task's.
+                unsafe { row(isa, r, from.slice(at, n), to.slice_mut(at, n)) }
+            }
+            Ok(())
+        })?;
+    } else {
+        let rows = RowLoops::new(KERNEL, input, out, |d| d >= first)?;
+        rows.each::<T>(KERNEL, input, out, row)?;
+    }
     means.finish(mean)?;
     rstds.finish(rstd)
 }
@@ -103,7 +134,7 @@ impl<A: Float> Statistics<A> {
             Some(v) if v.dtype() == A::DTYPE && v.is_contiguous() && v.numel() == count => {
                 Ok(Statistics::InPlace(v.typed::<A>()))
             }
-            _ => filled("layer_norm", A::ZERO, count).map(Statistics::Buffer),
+            _ => filled(KERNEL, A::ZERO, count).map(Statistics::Buffer),
         }
     }
 
@@ -115,16 +146,34 @@ impl<A: Float> Statistics<A> {
     }
 
     /// Writes the numbers to their result, if they are not there.
-    fn finish(self, out: Option<ViewMut<'_>>) -> Result<()> {
-        let (Statistics::Buffer(values), Some(mut out)) = (self, out) else { return Ok(()) };
+    fn finish(self, out: Option<&mut ViewMut<'_>>) -> Result<()> {
+        let (Statistics::Buffer(values), Some(out)) = (self, out) else { return Ok(()) };
         let sizes = out.as_view().sizes();
         let view = View::from_slice_sized(&values, sizes).ok_or_else(|| KernelError::Shape {
-            kernel: "layer_norm",
+            kernel: KERNEL,
             operand: "the statistics",
             expected: vec![values.len() as i64],
             found: sizes.to_vec(),
         })?;
-        copy(&view, &mut out)
+        copy(&view, out)
+    }
+}
+
+/// `y = (x - mean) * rstd`, rounded at each step.
+struct Standardize<'a, A> {
+    xs: &'a [A],
+    ys: &'a mut [A],
+    mean: A,
+    rstd: A,
+}
+
+impl<A: Float> Simd for Standardize<'_, A> {
+    type Out = ();
+    #[inline(always)]
+    fn run(self) {
+        for (y, x) in self.ys.iter_mut().zip(self.xs) {
+            *y = (*x - self.mean) * self.rstd;
+        }
     }
 }
 

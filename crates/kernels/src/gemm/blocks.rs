@@ -4,8 +4,9 @@
 //! multiplication", 2008), with the blocks of B in the second-level cache: a task takes some panels
 //! of B and some rows of A. For each block of `k` it goes through its rows, a tile high at a time,
 //! and for each of these through its panels. The first tiles of a panel read B in place and pack it
-//! by the way, if its rows are contiguous; otherwise the panel is packed before. Sums of finished
-//! segments wait in scratch for the next block of `k`.
+//! by the way, if its rows are contiguous; otherwise the panel is packed before. Few rows read B
+//! where it is: at most two tiles if its rows are contiguous, at most four rows if its columns are.
+//! Sums of finished segments wait in scratch for the next block of `k`.
 
 use super::epilogue::{COLUMNS, Output};
 use super::kernel::{Finish, Kernels};
@@ -27,6 +28,8 @@ const BLOCK_SEGMENTS: usize = 4;
 const PACKED_BYTES: usize = 1280 << 10;
 /// The most partial sums of a task.
 const PARTIAL_SUMS: usize = 256 << 10;
+/// The most tiles of rows that read a row-major B in place.
+pub(super) const TILES_IN_PLACE: usize = 2;
 /// Tasks with packed weights and at most this many rows go through their panels one after another,
 /// so that each is read from memory once and the next is fetched meanwhile. With more rows, a group
 /// of panels stays in the second-level cache, as panels do that are packed by the way.
@@ -70,13 +73,21 @@ impl<'a, F: Float> Blocks<'a, F> {
     ) -> Blocks<'a, F> {
         let (kernels, vectors) = match b {
             Right::Packed(panels) => (F::kernels(panels.isa), panels.vectors),
+            // Few rows read columns in place, all segments of some columns after another.
+            Right::InPlace(b)
+                if b.row_stride == 1
+                    && b.column_stride != 1
+                    && sizes[0] <= F::kernels(isa).rows_of_columns() =>
+            {
+                (F::kernels(isa), F::kernels(isa).vectors_of_columns())
+            }
             _ => (F::kernels(isa), panel_vectors(F::kernels(isa), sizes[1])),
         };
         let segments = sizes[2].div_ceil(SEGMENT).max(1);
-        // Few rows read B in place and once: its pages are few if a block is one segment.
-        let is_read_once = matches!(b, Right::InPlace(b) if b.column_stride == 1)
-            && sizes[0] <= kernels.rows(vectors);
-        let blocks = if is_read_once { segments } else { segments.div_ceil(BLOCK_SEGMENTS) };
+        // Few rows read B in place: its pages are few if a block is one segment.
+        let is_in_place = matches!(b, Right::InPlace(b) if b.column_stride == 1)
+            && sizes[0] <= TILES_IN_PLACE * kernels.rows(vectors);
+        let blocks = if is_in_place { segments } else { segments.div_ceil(BLOCK_SEGMENTS) };
         let width = vectors * kernels.lanes;
         let block_segments = segments.div_ceil(blocks);
         Blocks {

@@ -52,7 +52,8 @@ pub(super) struct Tile<F> {
     pub last_columns: usize,
     /// How to finish the tile; `None` writes whole vectors of partial sums.
     pub finish: Option<Finish<F>>,
-    /// Memory to be fetched into the second-level cache: an address, and lines for each step.
+    /// Memory to be fetched into the second-level cache: an address, and lines for each step. For
+    /// the kernels of columns: what is read after the segment, in place of its first column.
     pub fetch: *const F,
     pub fetch_lines: usize,
 }

@@ -1,6 +1,6 @@
 //! The tiles of a block: where each reads B, and where its sums go.
 
-use super::blocks::Blocks;
+use super::blocks::{Blocks, TILES_IN_PLACE};
 use super::epilogue::Operand;
 use super::kernel::Tile;
 use super::pack::{Factor, PackColumns, Right};
@@ -44,6 +44,24 @@ impl<F: Float> Blocks<'_, F> {
         let first_column = panels.start * self.width;
         let (from, to) = (segments.start * SEGMENT, self.sizes[2].min(segments.end * SEGMENT));
         let height = self.kernels.rows(self.vectors);
+        if panels.len() > 1 && rows.len() > height && self.is_read_in_place(rows.len()) {
+            // The second tile of a panel finds it in the second-level cache.
+            for p in panels {
+                let before = self.panel(p).0.start - first_column;
+                let sums = match sums {
+                    Sums::InOrder(sums) if self.segments > self.block_segments => {
+                        Sums::InOrder(sums.map(|sum| sum.wrapping_add(before * rows.len())))
+                    }
+                    sums => sums,
+                };
+                let packed = packed.wrapping_add(before * (to - from));
+                // SAFETY: the caller's promise.
+                unsafe {
+                    self.block([rows.clone(), p..p + 1, segments.clone()], packed, sums, tile)
+                }
+            }
+            return;
+        }
         let tiles = rows.len().div_ceil(height);
         let (mut done, mut tiles_done) = (0, 0);
         while done < rows.len() {
@@ -62,6 +80,19 @@ impl<F: Float> Blocks<'_, F> {
                     let fetch =
                         if rows.len() < 4 { None } else { self.fetch(p, tiles_done, tiles) };
                     for s in segments.clone() {
+                        let fetch = match place {
+                            Place::Columns(start, stride) => {
+                                let width = columns.len() as isize;
+                                // The panel's next segment, or the first of the next panel.
+                                let next = match (s + 1 < segments.end, p + 1 < panels.end) {
+                                    (true, _) => start.wrapping_add((s + 1) * SEGMENT - from),
+                                    (_, true) => start.wrapping_offset(width * stride),
+                                    _ => start,
+                                };
+                                Some((next, 0))
+                            }
+                            _ => fetch,
+                        };
                         let at = [row, columns.start, done, columns.start - first_column];
                         let part = (at, [n, vectors, columns.len()], rows.len());
                         self.segment(s, from, part, place, fetch, sums, tile);
@@ -71,6 +102,12 @@ impl<F: Float> Blocks<'_, F> {
             done += n;
             tiles_done += 1;
         }
+    }
+
+    /// Whether B is read where it is: there are so few rows that a copy is not worth its time.
+    fn is_read_in_place(&self, rows: usize) -> bool {
+        matches!(self.b, Right::InPlace(b) if b.column_stride == 1)
+            && rows <= TILES_IN_PLACE * self.kernels.rows(self.vectors)
     }
 
     /// Where to read a panel; packs it, if that is to be done before the first rows.
@@ -104,8 +141,8 @@ impl<F: Float> Blocks<'_, F> {
                 let start = b.skip_rows(k.start).skip_columns(columns.start).start.0.cast_const();
                 let is_whole = columns.len() == width;
                 let is_near = b.row_stride.unsigned_abs() <= 2 * width;
-                let height = self.kernels.rows(self.vectors);
-                if is_whole && b.column_stride == 1 && (rows <= height || is_near) {
+                let is_in_place = self.is_read_in_place(rows) || is_near;
+                if is_whole && b.column_stride == 1 && is_in_place {
                     Place::Rows(start, b.row_stride)
                 } else if is_whole && b.column_stride == 1 && vectors == self.vectors {
                     match is_first {

@@ -4,7 +4,7 @@
 //! An operation on the accumulators of one row waits for the one before. Two rows, or two chunks of
 //! one row, are therefore folded beside each other. Each keeps its own order.
 
-use super::lanes::{Accumulators, CHUNK, Cascade, LANES, Partial, fold, tree};
+use super::lanes::{Accumulators, CHUNK, Cascade, LANES, Partial, fold};
 use crate::element::Class;
 use crate::isa::{Isa, Simd};
 use crate::pointwise::ops::Op2;
@@ -20,8 +20,10 @@ impl<A: Copy, O: Op2<A, A>> Simd for Pair<'_, A, O> {
     type Out = [[A; LANES]; 2];
     #[inline(always)]
     fn run(self) -> [[A; LANES]; 2] {
-        let [(left, left_rest), (right, right_rest)] = self.0.map(|xs| xs.as_chunks::<LANES>());
-        let [mut a, mut b] = [(); 2].map(|()| Accumulators([self.1; LANES]));
+        let [left, right] = self.0;
+        let (left, left_rest) = left.as_chunks::<LANES>();
+        let (right, right_rest) = right.as_chunks::<LANES>();
+        let (mut a, mut b) = (Accumulators([self.1; LANES]), Accumulators([self.1; LANES]));
         let (a, b) = (&mut a.0, &mut b.0);
         for (x, y) in left.iter().zip(right) {
             let (x, y) = (*x, *y);
@@ -104,6 +106,104 @@ impl<A: Class, O: Op2<A, A>> FoldRows<'_, A, O> {
     }
 }
 
+impl<A: Class, O: Op2<A, A>> FoldRows<'_, A, O> {
+    /// Folds rows of more elements, which have a last part of fewer than [`LANES`] only if `REST`.
+    #[inline(always)]
+    fn long<const REST: bool>(self) {
+        let FoldRows(first, stride, n, identity, out, _) = self;
+        let (groups, rest) = out.as_chunks_mut::<TOGETHER>();
+        let done = groups.len() * TOGETHER;
+        let (pairs, last) = rest.as_chunks_mut::<2>();
+        let at = |row: usize| first.0.wrapping_offset((row as i64 * stride) as isize).cast_const();
+        // SAFETY: the promise of `fold_rows`.
+        unsafe {
+            for (i, out) in groups.iter_mut().enumerate() {
+                *out =
+                    group::<A, O, TOGETHER, REST>(at(i * TOGETHER), stride as isize, n, identity);
+            }
+            for (i, out) in pairs.iter_mut().enumerate() {
+                *out = group::<A, O, 2, true>(at(done + 2 * i), stride as isize, n, identity);
+            }
+            for out in last {
+                // A row takes as long alone as beside itself.
+                let row = at(done + 2 * pairs.len());
+                [*out, _] = group::<A, O, 2, true>(row, 0, n, identity);
+            }
+        }
+    }
+}
+
+/// The rows whose last steps are taken together, so that they do not wait for each other.
+const TOGETHER: usize = 8;
+
+/// Folds `R` rows, an even number, that begin `stride` apart. Two rows are folded beside each other
+/// (see [`Pair`]). All loops but one count to constants, and only the accumulators of a last part
+/// are indexed by a variable, in a copy: so the others are registers.
+///
+/// # Safety
+/// The rows have `n` elements, which nothing writes meanwhile.
+#[inline(always)]
+unsafe fn group<A: Class, O: Op2<A, A>, const R: usize, const REST: bool>(
+    first: *const A,
+    stride: isize,
+    n: usize,
+    identity: A,
+) -> [A; R] {
+    let mut quads = [[identity; 4]; R];
+    let whole = n / LANES * LANES;
+    for pair in 0..R / 2 {
+        let left = first.wrapping_offset(2 * pair as isize * stride);
+        let right = left.wrapping_offset(stride);
+        let (mut a, mut b) = ([identity; LANES], [identity; LANES]);
+        for at in (0..whole).step_by(LANES) {
+            // SAFETY: the caller's promise.
+            let (x, y) = unsafe {
+                (*left.add(at).cast::<[A; LANES]>(), *right.add(at).cast::<[A; LANES]>())
+            };
+            for l in 0..LANES {
+                a[l] = O::f(a[l], x[l]);
+            }
+            for l in 0..LANES {
+                b[l] = O::f(b[l], y[l]);
+            }
+        }
+        if REST && whole < n {
+            let mut kept = [Accumulators(a), Accumulators(b)];
+            for (kept, row) in kept.iter_mut().zip([left, right]) {
+                // SAFETY: as above.
+                let rest = unsafe { Ptr(row.cast_mut()).slice(whole as i64, n - whole) };
+                for (a, x) in kept.0.iter_mut().zip(rest) {
+                    *a = O::f(*a, *x);
+                }
+            }
+            [Accumulators(a), Accumulators(b)] = kept;
+        }
+        let mut both = [Accumulators(a), Accumulators(b)];
+        for (acc, quad) in both.iter_mut().zip(&mut quads[2 * pair..]) {
+            let acc = &mut acc.0;
+            for l in 0..LANES / 2 {
+                acc[l] = O::f(acc[l], acc[l + LANES / 2]);
+            }
+            for l in 0..LANES / 4 {
+                acc[l] = O::f(acc[l], acc[l + LANES / 4]);
+            }
+            for l in 0..4 {
+                quad[l] = O::f(acc[l], acc[l + 4]);
+            }
+        }
+    }
+    let mut out = [identity; R];
+    for quad in &mut quads {
+        for l in 0..2 {
+            quad[l] = O::f(quad[l], quad[l + 2]);
+        }
+    }
+    for (out, quad) in out.iter_mut().zip(&quads) {
+        *out = O::f(quad[0], quad[1]).one_nan();
+    }
+    out
+}
+
 impl<A: Class, O: Op2<A, A>> Simd for FoldRows<'_, A, O> {
     type Out = ();
     #[inline(always)]
@@ -112,25 +212,8 @@ impl<A: Class, O: Op2<A, A>> Simd for FoldRows<'_, A, O> {
             0..=4 => self.short::<4>(),
             5..=8 => self.short::<8>(),
             9..=16 => self.short::<16>(),
-            _ => {
-                // SAFETY: the promise of `fold_rows`.
-                let row = |i: usize| unsafe { self.0.slice(i as i64 * self.1, self.2) };
-                let (pairs, rest) = self.4.as_chunks_mut::<2>();
-                let last = 2 * pairs.len();
-                for (i, out) in pairs.iter_mut().enumerate() {
-                    let rows = [row(2 * i), row(2 * i + 1)];
-                    let [mut a, mut b] = Pair::<A, O>(rows, self.3, PhantomData).run();
-                    tree::<A, O>(&mut a);
-                    tree::<A, O>(&mut b);
-                    *out = [a[0].one_nan(), b[0].one_nan()];
-                }
-                for out in rest {
-                    // A row takes as long alone as beside itself.
-                    let [mut acc, _] = Pair::<A, O>([row(last); 2], self.3, PhantomData).run();
-                    tree::<A, O>(&mut acc);
-                    *out = acc[0].one_nan();
-                }
-            }
+            n if n.is_multiple_of(LANES) => self.long::<false>(),
+            _ => self.long::<true>(),
         }
     }
 }

@@ -127,6 +127,37 @@ fn a_nan_is_the_same_whatever_the_layout() {
     }
 }
 
+/// Rows are folded in groups, in pairs and alone, with and without a last part of a chunk.
+#[test]
+fn many_rows_have_the_bits_of_each_alone() {
+    for n in [17, 31, 32, 40, 64, 250, 256, 2047, 2048] {
+        for rows in [1, 2, 3, 7, 8, 9, 19] {
+            let x = values(rows * n, n as u64);
+            let v = View::from_slice_sized(&x, &[rows as i64, n as i64]).expect("fits");
+            for (op, fold) in [
+                (ReduceOp::Sum, lanes::row::<f32, Add> as fn(Isa, &[f32], f32) -> f32),
+                (ReduceOp::Prod, lanes::row::<f32, Mul>),
+                (ReduceOp::Max, lanes::row::<f32, Max>),
+                (ReduceOp::Min, lanes::row::<f32, Min>),
+            ] {
+                let identity = match op {
+                    ReduceOp::Sum => 0.0,
+                    ReduceOp::Prod => 1.0,
+                    ReduceOp::Max => f32::NEG_INFINITY,
+                    _ => f32::INFINITY,
+                };
+                let bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+                let alone: Vec<f32> =
+                    x.chunks(n).map(|row| fold(Isa::Scalar, row, identity)).collect();
+                for isa in [Isa::Scalar, Isa::Avx2, Isa::best()] {
+                    let found = run(isa, op, &v, &[1], rows);
+                    assert_eq!(bits(&found), bits(&alone), "{op:?} of {rows} rows of {n}, {isa:?}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn large_sums_are_accurate_whole_and_by_columns() {
     let x = vec![0.1f32; 3_000_000];

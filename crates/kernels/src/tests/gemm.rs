@@ -204,7 +204,11 @@ fn bits_of_special_values_are_those_of_the_defined_order() {
 
 #[test]
 fn bits_of_large_products_are_those_of_the_defined_order() {
-    for sizes in [[130, 200, 515], [64, 128, 1000], [200, 64, 1000], [70, 700, 2100]] {
+    // few rows read B where it is: its rows, or its columns
+    let few = [[12, 200, 2100], [16, 150, 1100], [2, 90, 2600]];
+    for sizes in
+        [[130, 200, 515], [64, 128, 1000], [200, 64, 1000], [70, 700, 2100]].into_iter().chain(few)
+    {
         has_the_bits_of_the_order::<f32>(sizes, false, false);
     }
 }

@@ -23,10 +23,10 @@ fn softmax_and_layer_norm() {
     let (w, b) = ([1f32, 2., 3., 4.], [0.5f32; 4]);
     let (mut y, mut mean, mut rstd) = (vec![0f32; 12], [0f32; 3], [0f32; 3]);
     let operands = LayerNorm {
-        weight: Some(View::from_slice(&w)),
-        bias: Some(View::from_slice(&b)),
-        mean: Some(ViewMut::from_slice(&mut mean)),
-        rstd: Some(ViewMut::from_slice(&mut rstd)),
+        weight: Some(&View::from_slice(&w)),
+        bias: Some(&View::from_slice(&b)),
+        mean: Some(&mut ViewMut::from_slice(&mut mean)),
+        rstd: Some(&mut ViewMut::from_slice(&mut rstd)),
     };
     layer_norm(&view(&x, &[3, 4]), 1, 1e-5, operands, &mut view_mut(&mut y, &[3, 4])).unwrap();
     for r in 0..3 {

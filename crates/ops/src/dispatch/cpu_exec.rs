@@ -9,27 +9,28 @@
 use crate::aten::pointwise::cache::CompiledExpr;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
-use crate::tensor::access::Raw;
 use crate::tensor::meta::{IntoDims, Meta};
 use crate::tensor::overlap::may_self_overlap;
 use maquette_ir::scalar_expr::{BuildError, ExprBuilder, Reg, ScalarExpr};
 use maquette_ir::{DType, Scalar};
-use maquette_kernels::{ContiguousKernel, View, ViewMut};
+use maquette_kernels::{ContiguousKernel, Dims, View, ViewMut};
 use smallvec::SmallVec;
 
 /// A read-only view of an operand's data.
 pub(crate) fn input(t: &Tensor) -> Result<View<'_>> {
-    let Raw { ptr, layout } = t.raw()?;
-    // SAFETY: `raw` checked that the layout lies inside the storage. The borrow described in the
-    // module documentation excludes writers.
-    Ok(unsafe { View::from_dims(ptr.as_ptr(), t.dtype(), layout.sizes, layout.strides) })
+    let (mut sizes, mut strides) = (Dims::new(), Dims::new());
+    let ptr = t.raw_dims(&mut sizes, &mut strides)?;
+    // SAFETY: `raw_dims` checked that the layout lies inside the storage. The borrow described in
+    // the module documentation excludes writers.
+    Ok(unsafe { View::from_dims(ptr.as_ptr(), t.dtype(), sizes, strides) })
 }
 
 /// A writable view of an output's data.
 pub(crate) fn output(t: &Tensor) -> Result<ViewMut<'_>> {
-    let Raw { ptr, layout } = t.raw()?;
+    let (mut sizes, mut strides) = (Dims::new(), Dims::new());
+    let ptr = t.raw_dims(&mut sizes, &mut strides)?;
     // SAFETY: as `input`; exclusive by the borrow, or because the tensor is new.
-    Ok(unsafe { ViewMut::from_dims(ptr.as_ptr(), t.dtype(), layout.sizes, layout.strides) })
+    Ok(unsafe { ViewMut::from_dims(ptr.as_ptr(), t.dtype(), sizes, strides) })
 }
 
 /// A read-only view of an operand, broadcast to `sizes` by strides of 0.

@@ -19,6 +19,7 @@ use crate::tensor::storage::{Data, HostBuffer};
 use crate::tensor::{BorrowGuard, Tensor, dims_text};
 use maquette_ir::Loc;
 use maquette_ir::typing::fill_dense_strides;
+use maquette_kernels::Dims;
 use ndarray::{Array, ArrayD, ArrayRef, ArrayViewD, ArrayViewMutD, Dimension, IxDyn, ShapeBuilder};
 use std::convert::Infallible;
 use std::fmt;
@@ -93,24 +94,52 @@ impl Tensor {
     /// The address and layout of the tensor's host data.
     #[track_caller]
     pub(crate) fn raw(&self) -> Result<Raw> {
+        let (mut sizes, mut strides) = (Dims::new(), Dims::new());
+        let ptr = self.raw_dims(&mut sizes, &mut strides)?;
+        let offset = match sizes.contains(&0) {
+            true => 0,
+            false => self.storage_offset().as_i64().unwrap_or_default(),
+        };
+        let width = self.dtype().size() as i64;
+        Ok(Raw { ptr, layout: Concrete { sizes, strides, offset, width } })
+    }
+
+    /// As [`Tensor::raw`], with the layout in empty lists of the caller, which need no move. This is
+    /// done for each operand of each call, so the checks take one pass over the dimensions.
+    #[track_caller]
+    pub(crate) fn raw_dims(&self, sizes: &mut Dims, strides: &mut Dims) -> Result<NonNull<u8>> {
         let buffer = self.host()?;
-        let layout = self.meta().concrete().ok_or_else(|| self.out_of_bounds(buffer))?;
+        let meta = self.meta();
+        let symbolic = || self.out_of_bounds(buffer);
+        let offset = meta.offset.as_i64().ok_or_else(symbolic)?;
+        let (mut counted, mut last, mut is_empty) = (Some(1i64), Some(offset), false);
+        for (size, stride) in meta.sizes.iter().zip(&meta.strides) {
+            let (n, s) = (size.as_i64().zip(stride.as_i64())).ok_or_else(symbolic)?;
+            sizes.push(n);
+            strides.push(s);
+            if n == 0 {
+                is_empty = true;
+                continue;
+            }
+            counted = counted.and_then(|c| c.checked_mul(n));
+            last = last.and_then(|l| l.checked_add(n.checked_sub(1)?.checked_mul(s)?));
+        }
         // `ndarray` requires that the product of the nonzero sizes fits `isize`, even for an empty
         // array
-        let counted =
-            layout.sizes.iter().filter(|n| **n != 0).try_fold(1i64, |n, s| n.checked_mul(*s));
         if counted.is_none_or(|n| n > isize::MAX as i64 / 8) {
             return Err(AccessError::TooManyElements { sizes: dims_text(self.sizes()) }.into());
         }
-        if layout.sizes.contains(&0) {
+        if is_empty {
             // an empty tensor has no first element: any aligned address will do
-            return Ok(Raw {
-                ptr: NonNull::<Aligned>::dangling().cast(),
-                layout: Concrete { offset: 0, ..layout },
-            });
+            return Ok(NonNull::<Aligned>::dangling().cast());
         }
-        let span = layout.span().ok_or_else(|| self.out_of_bounds(buffer))?;
-        Ok(Raw { ptr: self.address(buffer, span)?, layout })
+        let width = meta.dtype.size() as i64;
+        let start = offset.checked_mul(width);
+        let end = last.and_then(|l| l.checked_add(1)?.checked_mul(width));
+        match start.zip(end) {
+            Some(span) => self.address(buffer, span),
+            None => Err(self.out_of_bounds(buffer)),
+        }
     }
 
     /// The address of the first element on the host. All elements lie inside the storage. Any

@@ -6,7 +6,13 @@ use super::super::lanes::Lanes;
 use super::Kernels;
 use super::{Tile, write};
 
+/// The cache lines between a step and what it prefetches.
+const LINES_AHEAD: usize = 8;
+
 /// As [`Kernels::tile`], for columns of B that are contiguous in `k`.
+///
+/// A step takes a whole cache line of every column: the columns may be a multiple of 4 KiB apart,
+/// and then a first-level cache cannot hold a line of each until the next step.
 ///
 /// # Safety
 /// As [`Kernels::tile`].
@@ -17,30 +23,64 @@ pub(super) unsafe fn columns<V: Lanes, const ROWS: usize, const VECTORS: usize>(
     // SAFETY: the caller's promise covers all accesses.
     unsafe {
         let mut sums = [[V::splat(Default::default()); VECTORS]; ROWS];
-        let (mut a, mut b) = (t.a, t.b);
         let vector = |j: usize| (j * V::N) as isize * t.b_stride;
-        for _ in 0..t.k / 4 {
+        let line = 64 / size_of::<V::Float>();
+        let mut p = 0;
+        while p + line <= t.k {
+            let ahead = p + LINES_AHEAD * line;
+            let fetch = match ahead.checked_sub(t.k) {
+                None => t.b.wrapping_add(ahead),
+                Some(behind) => t.fetch.wrapping_add(behind),
+            };
+            for i in 0..VECTORS * V::N {
+                V::prefetch_near(fetch.wrapping_offset(i as isize * t.b_stride));
+            }
             for j in 0..VECTORS {
-                let block = V::columns(b.offset(vector(j)), t.b_stride);
-                for (q, row) in block.into_iter().enumerate() {
-                    for (i, sums) in sums.iter_mut().enumerate() {
-                        let x = V::splat(*a.offset(i as isize * t.a_stride + q as isize));
-                        sums[j] = x.fma(row, sums[j]);
-                    }
+                for q in (0..line).step_by(4) {
+                    four_steps::<V, ROWS, VECTORS>(t, p + q, j, &mut sums);
                 }
             }
-            (a, b) = (a.wrapping_add(4), b.wrapping_add(4));
+            p += line;
         }
-        for _ in 0..t.k % 4 {
+        while p + 4 <= t.k {
             for j in 0..VECTORS {
-                let column = column::<V>(b.offset(vector(j)), t.b_stride);
+                four_steps::<V, ROWS, VECTORS>(t, p, j, &mut sums);
+            }
+            p += 4;
+        }
+        for p in p..t.k {
+            for j in 0..VECTORS {
+                let column = column::<V>(t.b.offset(vector(j)).add(p), t.b_stride);
                 for (i, sums) in sums.iter_mut().enumerate() {
-                    sums[j] = V::splat(*a.offset(i as isize * t.a_stride)).fma(column, sums[j]);
+                    let x = V::splat(*t.a.offset(i as isize * t.a_stride).add(p));
+                    sums[j] = x.fma(column, sums[j]);
                 }
             }
-            (a, b) = (a.wrapping_add(1), b.wrapping_add(1));
         }
         write::<V, ROWS, VECTORS>(t, sums)
+    }
+}
+
+/// Four steps of vector `j` of the columns.
+///
+/// # Safety
+/// As [`Kernels::tile`].
+#[inline(always)]
+unsafe fn four_steps<V: Lanes, const ROWS: usize, const VECTORS: usize>(
+    t: &Tile<V::Float>,
+    p: usize,
+    j: usize,
+    sums: &mut [[V; VECTORS]; ROWS],
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let block = V::columns(t.b.offset((j * V::N) as isize * t.b_stride).add(p), t.b_stride);
+        for (q, row) in block.iter().enumerate() {
+            for (i, sums) in sums.iter_mut().enumerate() {
+                let x = V::splat(*t.a.offset(i as isize * t.a_stride).add(p + q));
+                sums[j] = x.fma(*row, sums[j]);
+            }
+        }
     }
 }
 

@@ -65,12 +65,12 @@ use super::super::lanes::{__m256, __m256d, __m512, __m512d};
 kernels!(avx512_f32: Avx512, __m512, enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl";
     tiles [1 2 3 4 5 6 7 8 9 10; 1] [1 2 3 4 5 6 7 8 9 10; 2] [1 2 3 4 5 6 7 8; 3] [1 2 3 4 5 6; 4];
     copying [10; 1] [10; 2] [8; 3] [6; 4];
-    columns [1 2 3 4; 1] [1 2 3 4; 2]);
+    columns [1 2 3 4; 1]);
 #[cfg(target_arch = "x86_64")]
 kernels!(avx512_f64: Avx512, __m512d, enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl";
     tiles [1 2 3 4 5 6 7 8 9 10; 1] [1 2 3 4 5 6 7 8 9 10; 2] [1 2 3 4 5 6 7 8; 3] [1 2 3 4 5 6; 4];
     copying [10; 1] [10; 2] [8; 3] [6; 4];
-    columns [1 2 3 4; 1] [1 2 3 4; 2]);
+    columns [1 2 3 4; 1]);
 #[cfg(target_arch = "x86_64")]
 kernels!(avx2_f32: Avx2, __m256, enable = "avx2,fma";
     tiles [1 2 3 4 5 6 7 8; 1] [1 2 3 4 5 6; 2];

@@ -95,7 +95,8 @@ unsafe fn columns_ps512(p: *const f32, stride: isize) -> [__m512; 4] {
         let (ba, dc) = (_mm512_unpackhi_ps(a, b), _mm512_unpackhi_ps(c, d));
         let pairs = |x, y| {
             let (x, y) = (_mm512_castps_pd(x), _mm512_castps_pd(y));
-            [_mm512_unpacklo_pd(x, y), _mm512_unpackhi_pd(x, y)].map(|v| _mm512_castpd_ps(v))
+            let (low, high) = (_mm512_unpacklo_pd(x, y), _mm512_unpackhi_pd(x, y));
+            [_mm512_castpd_ps(low), _mm512_castpd_ps(high)]
         };
         let ([x, y], [z, w]) = (pairs(ab, cd), pairs(ba, dc));
         [x, y, z, w]
@@ -188,7 +189,8 @@ unsafe fn columns_ps256(p: *const f32, stride: isize) -> [__m256; 4] {
         let (ba, dc) = (_mm256_unpackhi_ps(a, b), _mm256_unpackhi_ps(c, d));
         let pairs = |x, y| {
             let (x, y) = (_mm256_castps_pd(x), _mm256_castps_pd(y));
-            [_mm256_unpacklo_pd(x, y), _mm256_unpackhi_pd(x, y)].map(|v| _mm256_castpd_ps(v))
+            let (low, high) = (_mm256_unpacklo_pd(x, y), _mm256_unpackhi_pd(x, y));
+            [_mm256_castpd_ps(low), _mm256_castpd_ps(high)]
         };
         let ([x, y], [z, w]) = (pairs(ab, cd), pairs(ba, dc));
         [x, y, z, w]

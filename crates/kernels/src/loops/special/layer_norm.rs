@@ -58,11 +58,10 @@ impl Special for Normalization {
         if x.numel() == 0 {
             return Ok(false);
         }
-        let mut parameters = parameters.iter().cloned();
+        let mut parameters = parameters.iter();
         let weight = self.has_weight.then(|| parameters.next()).flatten();
         let bias = self.has_bias.then(|| parameters.next()).flatten();
-        let (mean, rstd) = (Some(mean.reborrow()), Some(rstd.reborrow()));
-        let parts = LayerNorm { weight, bias, mean, rstd };
+        let parts = LayerNorm { weight, bias, mean: Some(mean), rstd: Some(rstd) };
         layer_norm(x, self.normalized, eps.to_f64(), parts, out)?;
         Ok(true)
     }
