@@ -5,7 +5,7 @@
 //! value of this buffer". The program owns copies of all tensors that it needs.
 
 mod call_lock;
-mod constraints;
+pub(crate) mod constraints;
 mod program;
 mod signature;
 mod state;
