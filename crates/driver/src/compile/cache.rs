@@ -55,10 +55,16 @@ impl Cache {
         self.compilations.load(Ordering::Relaxed)
     }
 
-    /// For each program that could serve calls: the guard that a call breaks.
+    /// For each program, in order of compilation: the guard that a call breaks.
     pub(crate) fn failures(&self, call: &CallInputs) -> Vec<GuardFailure> {
+        self.programs().iter().filter_map(|program| program.failure(call)).collect()
+    }
+
+    /// The guard that a call breaks in the program whose guards it comes closest to: the one in
+    /// which it breaks the last guard.
+    pub(crate) fn closest_failure(&self, call: &CallInputs) -> Option<GuardFailure> {
         let programs = self.programs();
-        programs.iter().filter_map(|program| program.failure(call)).collect()
+        programs.iter().max_by_key(|program| program.guards.broken(call))?.failure(call)
     }
 
     /// The number of programs whose operators have not changed.

@@ -7,9 +7,10 @@ use super::explain::{Explanation, ProgramExplanation};
 use super::program::CompiledProgram;
 use super::{CompileOptions, Stance};
 use maquette_ir::Loc;
-use maquette_ops::{CompileError, GuardFailure, Result, Tree, mode, tree};
+use maquette_ops::{CompileError, Result, Tree, mode, tree};
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// A function that is compiled when it is called: traced, made functional and planned, and run
@@ -85,11 +86,7 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
     }
 
     /// Compiles the function for a call that no program serves.
-    fn compiled(
-        &self,
-        call: &CallInputs,
-        loc: Loc,
-    ) -> Result<std::sync::Arc<CompiledProgram>> {
+    fn compiled(&self, call: &CallInputs, loc: Loc) -> Result<Arc<CompiledProgram>> {
         let (name, limit) = (self.name(), self.options.limit);
         let failures = self.cache.failures(call);
         if self.stance() == Stance::FailOnRecompile && !failures.is_empty() {
@@ -103,7 +100,10 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
             false => self.cache.dynamic_set(call),
         };
         let mut program = CompiledProgram::new(&self.f, call, dynamic, &self.options, loc)?;
-        program.reason = reason(&failures);
+        program.reason = match self.cache.closest_failure(call) {
+            None => "the first call".to_owned(),
+            Some(failure) => failure.to_string(),
+        };
         Ok(self.cache.insert(program, call, limit))
     }
 
@@ -153,14 +153,6 @@ impl<I, O, F> Compiled<I, O, F> {
     /// Removes all programs, with what they captured. The next call compiles again.
     pub fn reset(&self) {
         self.cache.clear();
-    }
-}
-
-/// Why a program is compiled: the guard of the program that was compiled last.
-fn reason(failures: &[GuardFailure]) -> String {
-    match failures.last() {
-        None => "the first call".to_owned(),
-        Some(failure) => failure.to_string(),
     }
 }
 

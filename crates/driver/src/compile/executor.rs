@@ -74,17 +74,22 @@ impl Executor {
     pub(crate) fn describe(&self) -> String {
         match &self.mode {
             ExecutionMode::Original(graph) => {
-                format!("{} calls, as traced: {}", graph.node_count(), self.why_as_traced)
+                format!("{}, as traced: {}", count(graph.node_count(), "node"), self.why_as_traced)
             }
             ExecutionMode::Functional(program) => {
-                format!("{} calls, functional", program.graph.node_count())
+                format!("{}, functional", count(program.graph.node_count(), "node"))
             }
-            ExecutionMode::Buffered(program, plan) => {
-                let (calls, buffers) = (program.graph.node_count(), plan.buffers.len());
-                format!("{calls} calls in planned memory of {buffers} buffers")
-            }
+            ExecutionMode::Buffered(program, plan) => format!(
+                "{}, in planned memory of {}",
+                count(program.graph.node_count(), "node"),
+                count(plan.buffers.len(), "buffer")
+            ),
         }
     }
+}
+
+fn count(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 /// Adds the operators that a graph calls, each once.

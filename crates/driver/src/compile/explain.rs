@@ -74,9 +74,13 @@ impl ProgramExplanation {
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Explanation { name, stance, compilations, recompile_limit, programs } = self;
-        let times = if *compilations == 1 { "once" } else { &format!("{compilations} times") };
+        let times = match compilations {
+            0 => "not compiled yet".to_owned(),
+            1 => "compiled once".to_owned(),
+            n => format!("compiled {n} times"),
+        };
         let held = programs.len();
-        write!(f, "`{name}`: compiled {times}, {held} of at most {recompile_limit} programs")?;
+        write!(f, "`{name}`: {times}, {held} of at most {recompile_limit} programs")?;
         if *stance != Stance::Compile {
             write!(f, ", stance {stance:?}")?;
         }

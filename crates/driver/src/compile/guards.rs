@@ -84,8 +84,8 @@ pub(crate) enum What {
     Value,
 }
 
-/// A guard that does not hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A guard that does not hold. A greater one was checked later: the call met more of the guards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Broken {
     Operators,
     Structure,

@@ -11,7 +11,7 @@ fn programs_with_reasons_and_guards() {
             Ok(if x.size(0).gt(2).guard()? { x.relu() } else { x + 1.0 })
         },
     );
-    insta::assert_snapshot!(f.explain(), @"");
+    insta::assert_snapshot!(f.explain(), @"`model`: not compiled yet, 0 of at most 8 programs");
     let total = Tensor::zeros([1], DType::F32);
     for x in [arange(3), arange(4), arange(2), rows(3).t(), arange(3).to_dtype(DType::F64)] {
         f.call((x, total.clone())).unwrap();
@@ -19,7 +19,39 @@ fn programs_with_reasons_and_guards() {
     let all = arange(4);
     let (x, total) = (all.slice(0, 0..3), all.slice(0, 3..));
     f.call((x, total)).unwrap();
-    insta::assert_snapshot!(without_lines(&f.explain().to_string()), @"");
+    insta::assert_snapshot!(without_lines(&f.explain().to_string()), @r"
+    `model`: compiled 6 times, 6 of at most 8 programs
+    program 0: the first call
+      inputs: %x: f32[3], %total: f32[1]
+      requires: no inputs that share memory which the program writes
+      runs: 3 nodes, in planned memory of 4 buffers
+    program 1: program 0 requires: size 0 of `x` is 3; found 4
+      inputs: %x: f32[s0], %total: f32[1]
+      symbols: s0 in [0, oo)
+      requires: `s0 > 2`, at explain.rs:LINE
+      requires: no inputs that share memory which the program writes
+      runs: 3 nodes, in planned memory of 4 buffers
+    program 2: program 1 requires: `s0 > 2`; found s0 = 2 (required at explain.rs:LINE)
+      inputs: %x: f32[s0], %total: f32[1]
+      symbols: s0 in [0, oo)
+      requires: `s0 <= 2`, at explain.rs:LINE
+      requires: no inputs that share memory which the program writes
+      runs: 3 nodes, in planned memory of 4 buffers
+    program 3: program 2 requires: the rank of `x` is 1; found 2
+      inputs: %x: f32[3, 3] strides [1, 3], %total: f32[1]
+      requires: no inputs that share memory which the program writes
+      runs: 3 nodes, in planned memory of 4 buffers
+    program 4: program 3 requires: the rank of `x` is 2; found 1
+      inputs: %x: f64[3], %total: f32[1]
+      requires: no inputs that share memory which the program writes
+      runs: 3 nodes, in planned memory of 4 buffers
+    program 5: program 1 requires: no inputs that share memory which the program writes; found `total` and `x`, which do
+      inputs: %x: f32[s0], %total: f32[1]
+      symbols: s0 in [0, oo)
+      requires: `s0 > 2`, at explain.rs:LINE
+      requires: inputs that share memory which the program writes
+      runs: 3 nodes, as traced: inputs share memory that the program writes
+    ");
 }
 
 #[test]
@@ -30,7 +62,16 @@ fn sizes_that_are_required() {
     });
     f.call(arange(3)).unwrap();
     f.call(arange(4)).unwrap();
-    insta::assert_snapshot!(without_lines(&f.explain().to_string()), @"");
+    insta::assert_snapshot!(without_lines(&f.explain().to_string()), @r"
+    `graph`: compiled 2 times, 2 of at most 8 programs
+    program 0: the first call
+      inputs: %x: f32[3]
+      runs: 1 node, in planned memory of 2 buffers
+    program 1: program 0 requires: size 0 of `x` is 3; found 4
+      inputs: %x: f32[4]
+      requires: size 0 of `x` is one number, at explain.rs:LINE
+      runs: 1 node, in planned memory of 2 buffers
+    ");
 }
 
 #[test]
@@ -40,5 +81,12 @@ fn composites_that_stay() {
         .stance(Stance::FailOnRecompile)
         .compile(|x: Tensor| x.chunk(2, 0));
     f.call(arange(4)).unwrap();
-    insta::assert_snapshot!(without_lines(&f.explain().to_string()), @"");
+    insta::assert_snapshot!(without_lines(&f.explain().to_string()), @r"
+    `graph`: compiled once, 1 of at most 8 programs, stance FailOnRecompile
+    program 0: the first call
+      inputs: %in0: f32[n]
+      symbols: n in [0, oo)
+      requires: `(n - 1) // ((n + 1) // 2) == 1`, at explain.rs:LINE
+      runs: 0 nodes, in planned memory of 1 buffer
+    ");
 }
