@@ -73,13 +73,16 @@ impl Cache {
     }
 
     /// The symbols of the next program.
-    pub(crate) fn dynamic_set(&self, call: &CallInputs) -> DynamicSet {
-        let programs = self.programs();
-        let first = self.first_call.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    pub(crate) fn dynamic_set(&self, call: &Signature) -> DynamicSet {
+        self.dynamic_among(&self.read(), call)
+    }
+
+    fn dynamic_among(&self, programs: &Programs, call: &Signature) -> DynamicSet {
+        let first = self.first_call.lock().unwrap_or_else(PoisonError::into_inner);
         let none = DynamicSet::default();
         let first = first.iter().map(|signature| (signature, &none));
         let previous = programs.iter().map(|program| (&program.signature, &program.dynamic));
-        DynamicSet::for_call(&call.signature(), first.chain(previous))
+        DynamicSet::for_call(call, first.chain(previous))
     }
 
     /// Remembers a call that ran eagerly. Whether it is the first one.
@@ -96,23 +99,30 @@ impl Cache {
     /// Adds a program for a call, unless another thread has added one that serves it. Returns the
     /// program to run. Programs whose operators have changed are removed. If the cache has `limit`
     /// programs already, since other threads have added some, the program is not added.
+    ///
+    /// # Errors
+    /// With `set_by_calls`, the symbols of the program follow from the programs before it. If other
+    /// threads have added programs from which more symbols follow, the program is not added: these
+    /// are the symbols to compile with.
     pub(crate) fn insert(
         &self,
         mut program: CompiledProgram,
         call: &CallInputs,
         limit: usize,
-    ) -> Arc<CompiledProgram> {
-        // dropped after the lock is released, since what a program captured may own anything
-        let mut removed: Programs = Vec::new();
+        set_by_calls: bool,
+    ) -> Result<Arc<CompiledProgram>, DynamicSet> {
         let mut programs = self.programs.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(other) = programs.iter().find(|other| other.guards.broken(call).is_none()) {
-            let other = other.clone();
-            drop(programs);
-            return other;
+            return Ok(other.clone());
+        }
+        if set_by_calls {
+            let now = self.dynamic_among(&programs, &program.signature);
+            if now != program.dynamic {
+                return Err(now);
+            }
         }
         let (live, stale) = programs.drain(..).partition(|p| p.guards.operators.holds());
         *programs = live;
-        removed.extend::<Programs>(stale);
         program.number = self.compilations.load(Ordering::Relaxed);
         let program = Arc::new(program);
         if programs.len() < limit {
@@ -121,8 +131,9 @@ impl Cache {
             programs.push(program.clone());
         }
         drop(programs);
-        drop(removed);
-        program
+        // after the lock is released, since what a program captured may own anything
+        drop::<Programs>(stale);
+        Ok(program)
     }
 
     /// Removes all programs. The next call compiles again.

@@ -95,16 +95,27 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
         if self.cache.live() >= limit {
             return Err(CompileError::RecompileLimit { name, limit, failures }.into());
         }
-        let dynamic = match self.options.symbolic {
-            true => DynamicSet::all(&call.signature()),
-            false => self.cache.dynamic_set(call),
+        let (signature, set_by_calls) = (call.signature(), !self.options.symbolic);
+        let mut dynamic = match set_by_calls {
+            true => self.cache.dynamic_set(&signature),
+            false => DynamicSet::all(&signature),
         };
-        let mut program = CompiledProgram::new(&self.f, call, dynamic, &self.options, loc)?;
-        program.reason = match self.cache.closest_failure(call) {
-            None => "the first call".to_owned(),
-            Some(failure) => failure.to_string(),
-        };
-        Ok(self.cache.insert(program, call, limit))
+        // Each turn but the last follows an addition by another thread, after which more sizes are
+        // symbols. So there are at most as many as there are sizes.
+        loop {
+            let mut program = CompiledProgram::new(&self.f, call, dynamic, &self.options, loc)?;
+            program.reason = match self.cache.closest_failure(call) {
+                None => "the first call".to_owned(),
+                Some(failure) => failure.to_string(),
+            };
+            match self.cache.insert(program, call, limit, set_by_calls) {
+                Ok(program) => return Ok(program),
+                Err(now) => dynamic = now,
+            }
+            if let Some(program) = self.cache.find(call) {
+                return Ok(program);
+            }
+        }
     }
 
     /// Whether a program serves these inputs, so that a call compiles nothing.

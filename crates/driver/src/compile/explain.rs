@@ -33,6 +33,8 @@ pub struct ProgramExplanation {
     pub ranges: Vec<String>,
     /// What it requires besides: conditions, each with its line, and which inputs share memory.
     pub guards: Vec<String>,
+    /// Why no size is a symbol, although some have changed: the error of the trace with symbols.
+    pub why_static: Option<String>,
     /// How it runs.
     pub execution: String,
     /// The composites that are not decomposed, with the reasons.
@@ -57,6 +59,7 @@ impl ProgramExplanation {
                 .map(|s| format!("{} in {}", table.name(s), table.range(s)))
                 .collect(),
             guards: program.guards.requirements(&program.traced.interface.labels),
+            why_static: program.why_static.as_ref().map(ToString::to_string),
             execution: program.executor.describe(),
             composites: program
                 .kept
@@ -96,6 +99,9 @@ impl fmt::Display for ProgramExplanation {
             write!(f, "\n  symbols: {}", self.ranges.join(", "))?;
         }
         self.guards.iter().try_for_each(|guard| write!(f, "\n  requires: {guard}"))?;
+        if let Some(why) = self.why_static.as_ref().and_then(|why| why.lines().next()) {
+            write!(f, "\n  without symbols: {why}")?;
+        }
         write!(f, "\n  runs: {}", self.execution)?;
         self.composites.iter().try_for_each(|kept| write!(f, "\n  not decomposed: {kept}"))
     }

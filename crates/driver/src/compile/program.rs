@@ -34,6 +34,8 @@ pub(crate) struct CompiledProgram {
     pub(crate) executor: Executor,
     /// The program, decomposed.
     pub(crate) traced: TracedProgram,
+    /// Why the program has no symbols, although it was to have some: the error of that trace.
+    pub(crate) why_static: Option<Error>,
     /// The composites that stayed.
     pub(crate) kept: Vec<KeptComposite>,
     /// The call that it was compiled for.
@@ -44,7 +46,7 @@ pub(crate) struct CompiledProgram {
     input_names: Vec<String>,
 }
 
-/// The symbols that a trace has, and what came of them.
+/// The traces of a function for one call.
 struct Traces<'a, F> {
     f: &'a F,
     call: &'a CallInputs,
@@ -69,12 +71,13 @@ impl CompiledProgram {
         let since = generation();
         options.check_marks(call)?;
         let mut traces = Traces { f, call, options, loc, keep_offsets: false };
-        let (mut traced, mut pinned) = traces.settled::<I, O>(&dynamic)?;
-        let offsets = uses_offsets(&traced.graph);
+        let mut settled = traces.settled::<I, O>(&dynamic)?;
+        let offsets = uses_offsets(&settled.traced.graph);
         if offsets {
             traces.keep_offsets = true;
-            (traced, pinned) = traces.settled::<I, O>(&dynamic)?;
+            settled = traces.settled::<I, O>(&dynamic)?;
         }
+        let Settled { traced, pinned, why_static } = settled;
         let mut ops = Vec::new();
         add_ops(&traced.graph, &mut ops);
         let Decomposed { graph, kept, replaced } = decompose(&traced.graph)?;
@@ -98,6 +101,7 @@ impl CompiledProgram {
             reason: String::new(),
             guards,
             executor,
+            why_static,
             kept,
             signature: call.signature(),
             dynamic,
@@ -126,22 +130,30 @@ impl CompiledProgram {
     }
 }
 
+/// Sizes of which the program requires one number: the leaf, the dimension, and the line.
 type Pinned = Vec<(usize, usize, Option<Loc>)>;
 
+/// A trace with the symbols that it needs.
+struct Settled {
+    traced: TracedProgram,
+    pinned: Pinned,
+    why_static: Option<Error>,
+}
+
 impl<F> Traces<'_, F> {
-    /// Traces until no symbol that nobody asked for is pinned to a number. Returns the pinned sizes
-    /// too, with the lines that pin them.
-    fn settled<I: Tree, O: Tree>(&self, dynamic: &DynamicSet) -> Result<(TracedProgram, Pinned)>
+    /// Traces until no symbol that nobody asked for is pinned to a number.
+    fn settled<I: Tree, O: Tree>(&self, dynamic: &DynamicSet) -> Result<Settled>
     where
         F: Fn(I) -> O,
     {
         let mut dynamic = self.options.automatic(dynamic);
-        let mut pinned: Pinned = Vec::new();
+        let (mut pinned, mut why_static): (Pinned, _) = (Vec::new(), None);
         loop {
             let traced = match self.trace::<I, O>(&dynamic) {
                 Ok(traced) => traced,
                 // what cannot be traced with symbols may be with numbers, whose error is plainer
-                Err(_) if !dynamic.is_empty() => {
+                Err(e) if !dynamic.is_empty() => {
+                    why_static = Some(e);
                     dynamic = DynamicSet::default();
                     continue;
                 }
@@ -157,7 +169,7 @@ impl<F> Traces<'_, F> {
             }
             if now.is_empty() {
                 self.check_declared(&traced)?;
-                return Ok((traced, pinned));
+                return Ok(Settled { traced, pinned, why_static });
             }
             for (leaf, dim, _) in &now {
                 dynamic.sizes.remove(&(*leaf, *dim));

@@ -75,18 +75,44 @@ fn sizes_that_are_required() {
 }
 
 #[test]
-fn composites_that_stay() {
+fn conditions_on_two_sizes() {
+    // whether the reshape is a view depends on both
     let f = CompileOptions::new()
         .dynamic(0, 0, Dim::new("n"))
+        .dynamic(0, 1, Dim::new("m"))
         .stance(Stance::FailOnRecompile)
-        .compile(|x: Tensor| x.chunk(2, 0));
-    f.call(arange(4)).unwrap();
+        .compile(|x: Tensor| x.t().reshape([-1i64]));
+    f.call(rows(4)).unwrap();
     insta::assert_snapshot!(without_lines(&f.explain().to_string()), @r"
     `graph`: compiled once, 1 of at most 8 programs, stance FailOnRecompile
     program 0: the first call
-      inputs: %in0: f32[n]
-      symbols: n in [0, oo)
-      requires: `(n - 1) // ((n + 1) // 2) == 1`, at explain.rs:LINE
-      runs: 0 nodes, in planned memory of 1 buffer
+      inputs: %in0: f32[n, m]
+      symbols: n in [0, oo), m in [0, oo)
+      requires: `n * max(1, m) != 1`, at explain.rs:LINE
+      requires: `m != 1`, at explain.rs:LINE
+      requires: `n > 1`, at explain.rs:LINE
+      requires: `m * n != n`, at explain.rs:LINE
+      requires: `m * n != 0`, at explain.rs:LINE
+      requires: `n != 1 and max(1, m) != 1`, at explain.rs:LINE
+      runs: 3 nodes, in planned memory of 2 buffers
+    ");
+}
+
+#[test]
+fn a_function_that_cannot_be_traced_with_symbols() {
+    let f = compile(|x: Tensor| -> Result<Tensor> {
+        let n = x.size(0).as_i64().ok_or_else(|| Error::msg("the size must be known"))?;
+        Ok(x * n as f64)
+    });
+    assert_eq!(counts(&f, [3, 4], arange), [1, 2]);
+    insta::assert_snapshot!(without_lines(&f.explain().to_string()), @r"
+    `graph`: compiled 2 times, 2 of at most 8 programs
+    program 0: the first call
+      inputs: %in0: f32[3]
+      runs: 1 node, in planned memory of 2 buffers
+    program 1: program 0 requires: size 0 of `in0` is 3; found 4
+      inputs: %in0: f32[4]
+      without symbols: the size must be known
+      runs: 1 node, in planned memory of 2 buffers
     ");
 }
