@@ -7,7 +7,7 @@ use super::explain::{Explanation, ProgramExplanation};
 use super::program::CompiledProgram;
 use super::{CompileOptions, Stance};
 use maquette_ir::Loc;
-use maquette_ops::{CompileError, Result, Tree, mode, tree};
+use maquette_ops::{CompileError, Result, Tree, mode, tree, unobserved};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -17,7 +17,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 /// again on other inputs as long as its guards hold. See [`compile`](super::compile()).
 ///
 /// It can be called from several threads. No lock is held while the function is traced, compiled or
-/// run, so a kernel may call the function that runs it.
+/// run, so a kernel may call the function that runs it. A call may use tensors that a compilation on
+/// another thread has captured, as runs and traces of one function share its tensors.
 pub struct Compiled<I, O, F> {
     f: F,
     options: CompileOptions,
@@ -66,7 +67,7 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
         }
         if let Some(program) = self.cache.find(&call) {
             drop(inputs);
-            return program.run(call, loc);
+            return unobserved(|| program.run(call, loc));
         }
         match self.stance() {
             Stance::EagerOnRecompile => return self.eager(inputs),
@@ -76,12 +77,14 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
             _ => {}
         }
         drop(inputs);
-        self.compiled(&call, loc)?.run(call, loc)
+        let program = self.compiled(&call, loc)?;
+        unobserved(|| program.run(call, loc))
     }
 
     /// Calls the function itself.
     fn eager(&self, inputs: I) -> Result<O::Output> {
-        let (spec, leaves) = tree::flatten(&(self.f)(inputs))?;
+        let call = || tree::flatten(&(self.f)(inputs));
+        let (spec, leaves) = if mode::is_active() { call() } else { unobserved(call) }?;
         O::Output::unflatten(&spec, &mut leaves.into_iter().map(|leaf| leaf.value))
     }
 

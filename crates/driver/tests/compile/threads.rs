@@ -29,6 +29,28 @@ fn compiled_functions_are_shared_between_threads() {
 }
 
 #[test]
+fn threads_share_what_the_function_captured() {
+    let weight = rows(4);
+    let f = CompileOptions::new().static_(0, 0).recompile_limit(100).compile(|x: Tensor| {
+        // a trace that takes its time, so that runs and other traces meet it
+        (0..20).fold(x, |x, _| x.linear(&weight, None).slice(1, 0..3).relu())
+    });
+    let barrier = Barrier::new(4);
+    thread::scope(|s| {
+        for i in 0..4 {
+            let (f, barrier) = (&f, &barrier);
+            s.spawn(move || {
+                barrier.wait();
+                for n in 0..40 {
+                    f.call(rows((n * (i + 1)) % 17)).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(f.compilations(), 17);
+}
+
+#[test]
 fn one_of_several_results_is_kept() {
     let f = compile(|x: Tensor| x.relu());
     let barrier = Barrier::new(4);

@@ -161,3 +161,37 @@ fn a_split_into_one_part_is_guarded_against_parts_of_nothing() {
     let e = t.run((vector(3), vector(3), vector(1))).unwrap_err();
     assert!(matches!(e.kind(), ErrorKind::Run(RunError::Guard { .. })), "{e}");
 }
+
+#[test]
+fn an_unbacked_size_is_asserted_and_never_decided() {
+    let options = TraceOptions::new().unbacked(0, 0).dynamic(1, 0, Dim::new("n")).names(["x", "y"]);
+    let t = options
+        .trace(|(x, y): (Tensor, Tensor)| (&x + &x, x + y), (vector(3), vector(3)))
+        .unwrap();
+    assert_snapshot!(t, @"");
+    let x = vector(1);
+    assert_eq!(t.run((x.clone(), x)).unwrap().1.sizes_i64().unwrap(), [1]);
+    let e = t.run((vector(2), vector(3))).unwrap_err();
+    assert!(matches!(e.kind(), ErrorKind::Run(RunError::Assertion { .. })), "{e}");
+    let e = options
+        .trace(|(x, _): (Tensor, Tensor)| x.size(0).gt(2).guard().map(|_| x), (vector(3), vector(3)))
+        .unwrap_err();
+    let text = "s0 is the data-dependent size made by the declaration `.unbacked(0, 0)` at ";
+    assert!(e.to_string().contains(text), "{e}");
+}
+
+#[test]
+fn one_integer_is_a_symbol() {
+    let n = maquette_ir::sym::SymInt::from(3);
+    let t = TraceOptions::new()
+        .dynamic_integer(1)
+        .trace(|(x, n, m)| -> Tensor { let x: Tensor = x; x * (n + m) }, (vector(2), n, n))
+        .unwrap();
+    assert_snapshot!(t, @"");
+    // an `i64` stays a number
+    let t = TraceOptions::new()
+        .dynamic_integer(1)
+        .trace(|(x, n): (Tensor, i64)| x * n as f64, (vector(2), 3))
+        .unwrap();
+    assert_eq!(t.graph().inputs().len(), 1);
+}
