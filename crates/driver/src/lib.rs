@@ -8,9 +8,7 @@
 mod compile;
 mod export;
 
-pub use compile::{
-    CompileOptions, Compiled, Explanation, ProgramExplanation, Stance, compile,
-};
+pub use compile::{CompileOptions, Compiled, Explanation, ProgramExplanation, Stance, compile};
 pub use export::{
     Condition, ExportOptions, InputKind, InputSpec, OutputKind, OutputSpec, Program,
     RangeConstraint, Signature,

@@ -194,7 +194,8 @@ impl TraceOptions {
         } else {
             Vec::new()
         };
-        let trace_inputs = TraceInputs { options: self, leaves: &leaves, fixed: &fixed, state, loc };
+        let trace_inputs =
+            TraceInputs { options: self, leaves: &leaves, fixed: &fixed, state, loc };
         let session = TraceSession::begin(&trace_inputs).map_err(|e| e.at(loc))?;
         let input = I::unflatten(&in_spec, &mut session.leaves().iter().cloned())?;
         let output = session.run(|| f(input));

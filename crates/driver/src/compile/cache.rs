@@ -33,9 +33,8 @@ impl Cache {
     pub(crate) fn find(&self, call: &CallInputs) -> Option<Arc<CompiledProgram>> {
         let programs = self.read();
         let recent = self.recent.load(Ordering::Relaxed);
-        let serves = |at: usize| {
-            programs.get(at).filter(|program| program.guards.broken(call).is_none())
-        };
+        let serves =
+            |at: usize| programs.get(at).filter(|program| program.guards.broken(call).is_none());
         if let Some(program) = serves(recent) {
             return Some(program.clone());
         }

@@ -1,8 +1,9 @@
 //! The inputs of one call, flattened: what guards look at.
 
+use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, Device, Layout};
-use maquette_ops::tree::{Leaf, TreeSpec, flatten_without_paths};
-use maquette_ops::{Result, Tree, Value};
+use maquette_ops::tree::{TreeSpec, flatten_values};
+use maquette_ops::{Meta, Result, Tree, Value};
 use smallvec::SmallVec;
 
 /// In place of a number that is symbolic. No guard accepts it.
@@ -13,14 +14,16 @@ pub(crate) struct CallInputs {
     /// The structure of the input tree.
     pub(crate) spec: TreeSpec,
     /// Its leaves.
-    pub(crate) leaves: Vec<Leaf>,
+    pub(crate) values: Vec<Value>,
     /// For each leaf in order: the sizes, strides and offset of a tensor; the value of an integer.
-    pub(crate) numbers: SmallVec<[i64; 48]>,
+    pub(crate) numbers: Numbers,
     /// Whether a tensor has no data: a fake kernel calls the function, or another trace does.
     pub(crate) is_fake: bool,
     /// The first leaf that is a tensor which requires a gradient.
     pub(crate) requires_grad: Option<usize>,
 }
+
+type Numbers = SmallVec<[i64; 32]>;
 
 /// What is known of a call after it: everything that guards look at, and no tensor.
 #[derive(Clone, Debug)]
@@ -54,45 +57,53 @@ impl CallInputs {
     /// # Errors
     /// As [`Tree::flatten`].
     pub(crate) fn of(inputs: &impl Tree) -> Result<CallInputs> {
-        let (spec, leaves) = flatten_without_paths(inputs)?;
-        let mut numbers = SmallVec::new();
-        let (mut is_fake, mut requires_grad) = (false, None);
-        for (at, leaf) in leaves.iter().enumerate() {
-            match &leaf.value {
+        let (spec, values) = flatten_values(inputs)?;
+        let numbers = Numbers::new();
+        let mut call = CallInputs { spec, values, numbers, is_fake: false, requires_grad: None };
+        let number = |n: &SymInt| n.as_i64().unwrap_or(UNKNOWN);
+        for (leaf, value) in call.values.iter().enumerate() {
+            match value {
                 Value::Tensor(t) => {
-                    is_fake |= t.is_fake();
-                    if t.meta().requires_grad {
-                        requires_grad.get_or_insert(at);
+                    let meta = t.meta();
+                    call.is_fake |= t.is_fake();
+                    if meta.requires_grad && call.requires_grad.is_none() {
+                        call.requires_grad = Some(leaf);
                     }
-                    let all = t.sizes().iter().chain(t.strides());
-                    numbers.extend(all.map(|n| n.as_i64().unwrap_or(UNKNOWN)));
-                    numbers.push(t.storage_offset().as_i64().unwrap_or(UNKNOWN));
+                    // loops, which are faster than `extend` for so few numbers
+                    for size in &meta.sizes {
+                        call.numbers.push(number(size));
+                    }
+                    for stride in &meta.strides {
+                        call.numbers.push(number(stride));
+                    }
+                    call.numbers.push(number(&meta.offset));
                 }
-                Value::Int(i) => numbers.push(i.as_i64().unwrap_or(UNKNOWN)),
+                Value::Int(i) => call.numbers.push(number(i)),
                 _ => {}
             }
         }
-        Ok(CallInputs { spec, leaves, numbers, is_fake, requires_grad })
+        Ok(call)
     }
 
     /// What is known of the call after it.
     pub(crate) fn signature(&self) -> Signature {
-        let leaf = |leaf: &Leaf| match &leaf.value {
-            Value::Tensor(t) => LeafSignature::Tensor(TensorClass::of(t)),
+        let leaf = |value: &Value| match value {
+            Value::Tensor(t) => LeafSignature::Tensor(TensorClass::of(t.meta())),
             Value::Int(_) => LeafSignature::Integer,
             other => LeafSignature::Other(other.clone()),
         };
         Signature {
             spec: self.spec.clone(),
-            leaves: self.leaves.iter().map(leaf).collect(),
+            leaves: self.values.iter().map(leaf).collect(),
             numbers: self.numbers.to_vec(),
         }
     }
 }
 
 impl TensorClass {
-    pub(crate) fn of(t: &maquette_ops::Tensor) -> TensorClass {
-        TensorClass { dtype: t.dtype(), device: t.device(), layout: t.layout(), rank: t.dim() }
+    pub(crate) fn of(meta: &Meta) -> TensorClass {
+        let Meta { dtype, device, layout, ref sizes, .. } = *meta;
+        TensorClass { dtype, device, layout, rank: sizes.len() }
     }
 }
 

@@ -67,7 +67,7 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
         }
         if let Some(program) = self.cache.find(&call) {
             drop(inputs);
-            return unobserved(|| program.run(call, loc));
+            return unobserved(|| program.run(call.values, loc));
         }
         match self.stance() {
             Stance::EagerOnRecompile => return self.eager(inputs),
@@ -78,14 +78,14 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
         }
         drop(inputs);
         let program = self.compiled(&call, loc)?;
-        unobserved(|| program.run(call, loc))
+        unobserved(|| program.run(call.values, loc))
     }
 
     /// Calls the function itself.
     fn eager(&self, inputs: I) -> Result<O::Output> {
-        let call = || tree::flatten(&(self.f)(inputs));
+        let call = || tree::flatten_values(&(self.f)(inputs));
         let (spec, leaves) = if mode::is_active() { call() } else { unobserved(call) }?;
-        O::Output::unflatten(&spec, &mut leaves.into_iter().map(|leaf| leaf.value))
+        O::Output::unflatten(&spec, &mut leaves.into_iter())
     }
 
     /// Compiles the function for a call that no program serves.
@@ -154,7 +154,9 @@ impl<I, O, F> Compiled<I, O, F> {
 
     /// How calls are treated that no program fits.
     pub fn stance(&self) -> Stance {
-        Stance::ALL.into_iter().find(|s| *s as u8 == self.stance.load(Ordering::Relaxed))
+        Stance::ALL
+            .into_iter()
+            .find(|s| *s as u8 == self.stance.load(Ordering::Relaxed))
             .unwrap_or_default()
     }
 

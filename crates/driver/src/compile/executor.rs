@@ -48,11 +48,7 @@ impl Executor {
     ///
     /// # Errors
     /// As [`Interpreter::run`].
-    pub(crate) fn run(
-        &self,
-        inputs: &[Value],
-        source_info: &SourceInfo<'_>,
-    ) -> Result<Vec<Value>> {
+    pub(crate) fn run(&self, inputs: &[Value], source_info: &SourceInfo<'_>) -> Result<Vec<Value>> {
         let interpreter = Interpreter::new(&self.mode).with_source_info(*source_info);
         Ok(interpreter.run(inputs)?.results)
     }

@@ -91,7 +91,7 @@ impl Guards {
     }
 
     fn leaf_failure(&self, leaf: usize, label: &str, call: &CallInputs) -> (String, String) {
-        let found = call.leaves.get(leaf).map(|leaf| &leaf.value);
+        let found = call.values.get(leaf);
         let kind = found.map_or_else(String::new, |v| v.kind().to_string());
         match (self.leaves.get(leaf), found) {
             (Some(LeafGuard::Tensor(class)), Some(Value::Tensor(t))) => {
@@ -106,9 +106,7 @@ impl Guards {
                 };
                 (format!("{what} of `{label}` is {required}"), found)
             }
-            (Some(LeafGuard::Fixed(value)), _) => {
-                (format!("`{label}` is {}", value.kind()), kind)
-            }
+            (Some(LeafGuard::Fixed(value)), _) => (format!("`{label}` is {}", value.kind()), kind),
             (Some(LeafGuard::Integer), _) => (format!("`{label}` is an integer"), kind),
             _ => (format!("`{label}` is a tensor"), kind),
         }

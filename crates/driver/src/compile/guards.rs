@@ -278,9 +278,9 @@ impl Guards {
         if self.spec != call.spec {
             return Some(Broken::Structure);
         }
-        for (i, (guard, leaf)) in self.leaves.iter().zip(&call.leaves).enumerate() {
-            let holds = match (guard, &leaf.value) {
-                (LeafGuard::Tensor(class), Value::Tensor(t)) => *class == TensorClass::of(t),
+        for (i, (guard, leaf)) in self.leaves.iter().zip(&call.values).enumerate() {
+            let holds = match (guard, leaf) {
+                (LeafGuard::Tensor(class), Value::Tensor(t)) => *class == TensorClass::of(t.meta()),
                 (LeafGuard::Integer, Value::Int(_)) => true,
                 (LeafGuard::Fixed(expected), found) => equal(expected, found),
                 _ => false,

@@ -110,15 +110,15 @@ impl CompiledProgram {
         })
     }
 
-    /// Runs the program on the inputs of a call that its guards accept.
+    /// Runs the program on the leaves of a call that its guards accept.
     ///
     /// # Errors
     /// As the function itself.
-    pub(crate) fn run<O: Tree>(&self, call: CallInputs, loc: Loc) -> Result<O> {
+    pub(crate) fn run<O: Tree>(&self, leaves: Vec<Value>, loc: Loc) -> Result<O> {
         let kinds = &self.traced.interface.inputs;
-        let leaves = call.leaves.into_iter().zip(kinds);
+        let leaves = leaves.into_iter().zip(kinds);
         let inputs = leaves.filter(|(_, kind)| matches!(kind, LeafKind::Input));
-        let inputs: Vec<Value> = inputs.map(|(leaf, _)| leaf.value).collect();
+        let inputs: Vec<Value> = inputs.map(|(value, _)| value).collect();
         let source_info = SourceInfo { input_names: &self.input_names, call_site: loc };
         let outputs = self.executor.run(&inputs, &source_info)?;
         O::unflatten(&self.traced.interface.out_spec, &mut outputs.into_iter())
@@ -193,7 +193,7 @@ impl<F> Traces<'_, F> {
         for &leaf in &dynamic.integers {
             options = options.dynamic_integer(leaf);
         }
-        let mut values = self.call.leaves.iter().map(|leaf| leaf.value.clone());
+        let mut values = self.call.values.iter().cloned();
         let inputs = I::unflatten(&self.call.spec, &mut values)?;
         Ok(options.trace_at(self.f, inputs, self.loc)?.into_program())
     }
@@ -284,7 +284,7 @@ impl CompileOptions {
     fn check_marks(&self, call: &CallInputs) -> Result<()> {
         let refuse = |text: String| Err(CompileError::Mark(text).into());
         for &(input, dim) in &self.fixed {
-            let rank = match call.leaves.get(input).map(|leaf| &leaf.value) {
+            let rank = match call.values.get(input) {
                 Some(Value::Tensor(t)) => t.dim(),
                 Some(other) => {
                     return refuse(format!(
@@ -296,7 +296,7 @@ impl CompileOptions {
                     return refuse(format!(
                         "`.static_({input}, {dim})` refers to input {input}, but there are {} \
                             inputs",
-                        call.leaves.len()
+                        call.values.len()
                     ));
                 }
             };

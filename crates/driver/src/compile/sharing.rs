@@ -78,14 +78,14 @@ impl SharingGuard {
         if self.written.is_empty() && self.written_captured.is_empty() {
             return None;
         }
-        let tensor = |leaf: usize| match call.leaves.get(leaf).map(|leaf| &leaf.value) {
+        let tensor = |leaf: usize| match call.values.get(leaf) {
             Some(Value::Tensor(t)) => Some(t),
             _ => None,
         };
         for &leaf in &self.written {
             let Some(written) = tensor(leaf) else { continue };
             let shares = |other: &Tensor| other.shares_storage(written);
-            let others = (0..call.leaves.len()).filter(|other| *other != leaf);
+            let others = (0..call.values.len()).filter(|other| *other != leaf);
             if let Some(other) = others.into_iter().find(|i| tensor(*i).is_some_and(shares)) {
                 return Some((leaf, Some(other)));
             }
@@ -97,7 +97,7 @@ impl SharingGuard {
             let seen = |t| self.written_captured.iter().any(|written| written.shares_storage(t));
             tensor(*leaf).is_some_and(seen)
         };
-        let all = if self.written_captured.is_empty() { 0 } else { call.leaves.len() };
+        let all = if self.written_captured.is_empty() { 0 } else { call.values.len() };
         (0..all).find(shares).map(|leaf| (leaf, None))
     }
 }

@@ -53,9 +53,7 @@ fn metadata_that_differs() {
         3 => rows(3).t(),
         _ => rows(3).unsqueeze(0),
     };
-    assert_eq!(counts(&f, [0, 1, 2, 3, 4, 0, 1, 2, 3, 4], inputs), [
-        1, 2, 3, 4, 5, 5, 5, 5, 5, 5
-    ]);
+    assert_eq!(counts(&f, [0, 1, 2, 3, 4, 0, 1, 2, 3, 4], inputs), [1, 2, 3, 4, 5, 5, 5, 5, 5, 5]);
 }
 
 #[test]
@@ -91,9 +89,10 @@ fn a_size_that_the_program_requires_stays_a_number() {
 fn only_the_sizes_that_change_are_symbols() {
     let f = compile(|(x, y): (Tensor, Tensor)| x.relu() + y);
     let inputs = |(a, b)| (rows(a).slice(1, 0..b).contiguous(), arange(b));
-    assert_eq!(counts(&f, [(2, 3), (4, 3), (5, 3), (5, 2), (2, 1), (7, 3)], inputs), [
-        1, 2, 2, 3, 3, 3
-    ]);
+    assert_eq!(
+        counts(&f, [(2, 3), (4, 3), (5, 3), (5, 2), (2, 1), (7, 3)], inputs),
+        [1, 2, 2, 3, 3, 3]
+    );
     let ranges: Vec<usize> = f.explain().programs.iter().map(|p| p.ranges.len()).collect();
     assert_eq!(ranges, [0, 1, 3]);
 }

@@ -16,8 +16,7 @@ fn a_range_is_kept() {
 
 #[test]
 fn dimensions_of_one_name_are_equal() {
-    let options =
-        CompileOptions::new().dynamic(0, 0, Dim::new("n")).dynamic(1, 0, Dim::new("n"));
+    let options = CompileOptions::new().dynamic(0, 0, Dim::new("n")).dynamic(1, 0, Dim::new("n"));
     let f = options.compile(|(x, y): (Tensor, Tensor)| x + y);
     assert_eq!(counts(&f, [2, 8, 1], |n| (arange(n), arange(n))), [1, 1, 1]);
     insta::assert_snapshot!(text(&err(f.call((arange(2), arange(1))))), @r"
@@ -46,9 +45,7 @@ fn a_dynamic_size_that_the_program_requires() {
 #[test]
 fn a_declared_range_that_the_program_restricts() {
     let f = CompileOptions::new().dynamic(0, 0, Dim::new("n").max(100)).names(["x"]).compile(
-        |x: Tensor| -> Result<Tensor> {
-            Ok(if x.size(0).gt(4).guard()? { x.relu() } else { x })
-        },
+        |x: Tensor| -> Result<Tensor> { Ok(if x.size(0).gt(4).guard()? { x.relu() } else { x }) },
     );
     insta::assert_snapshot!(text(&err(f.call(arange(7)))), @r#"
     the program is not valid for every size that is declared dynamic:
@@ -66,11 +63,10 @@ fn an_unbacked_size_is_never_decided() {
     for n in [4, 1, 0] {
         same(|x: Tensor| x.relu() + 1.0, &f, || arange(n));
     }
-    let f = CompileOptions::new().unbacked(0, 0).names(["x"]).compile(
-        |x: Tensor| -> Result<Tensor> {
+    let f =
+        CompileOptions::new().unbacked(0, 0).names(["x"]).compile(|x: Tensor| -> Result<Tensor> {
             Ok(if x.size(0).gt(4).guard()? { x.relu() } else { x })
-        },
-    );
+        });
     insta::assert_snapshot!(text(&err(f.call(arange(7)))), @r#"
     cannot branch on `s0 > 4` at marks.rs:LINE: s0 is the data-dependent size made by the declaration `.unbacked(0, 0)` at marks.rs:LINE, unknown while tracing; use .check("message") to assert what you know about it, or .statically_known() to ask without deciding
       at marks.rs:LINE

@@ -60,9 +60,9 @@ fn overrides_do_not_count_towards_the_limit() {
         Ok(x.new_empty(x.sizes(), x.dtype()))
     })
     .unwrap();
-    let f = CompileOptions::new().recompile_limit(2).compile(move |x: Tensor| {
-        op.call(args![&x]).and_then(|out| Ok(out[0].tensor()?.clone()))
-    });
+    let f = CompileOptions::new()
+        .recompile_limit(2)
+        .compile(move |x: Tensor| op.call(args![&x]).and_then(|out| Ok(out[0].tensor()?.clone())));
     for _ in 0..5 {
         assert_eq!(f.call(arange(1)).unwrap().to_vec::<f32>().unwrap(), [0.0]);
         let library = Library::new("compiled", Kind::Impl).unwrap();

@@ -166,9 +166,8 @@ fn a_split_into_one_part_is_guarded_against_parts_of_nothing() {
 #[test]
 fn an_unbacked_size_is_asserted_and_never_decided() {
     let options = TraceOptions::new().unbacked(0, 0).dynamic(1, 0, Dim::new("n")).names(["x", "y"]);
-    let t = options
-        .trace(|(x, y): (Tensor, Tensor)| (&x + &x, x + y), (vector(3), vector(3)))
-        .unwrap();
+    let t =
+        options.trace(|(x, y): (Tensor, Tensor)| (&x + &x, x + y), (vector(3), vector(3))).unwrap();
     assert_snapshot!(t, @r#"
     graph graph(%x: f32[s0], %y: f32[n]) -> (f32[s0], f32[n])
       where n in [0, oo), s0 in [0, oo)
