@@ -41,6 +41,14 @@ impl Guards {
             }
             Broken::Check(check) => {
                 let place = self.places.get(check)?;
+                let numbers = |at: u32, n: u32| {
+                    call.numbers.get(at as usize..(at + n) as usize).unwrap_or_default()
+                };
+                if let Some(&Check::IsRowMajor { at, rank }) = self.checks.get(check) {
+                    let required = format!("`{}` is row-major", label(place.leaf));
+                    let found = format!("strides {:?}", numbers(at + rank, rank));
+                    return Some(GuardFailure { program, required, found, loc: None });
+                }
                 let found = match self.number(check).and_then(|at| call.numbers.get(at as usize)) {
                     Some(&UNKNOWN) | None => "a symbol".to_owned(),
                     Some(n) => n.to_string(),
@@ -127,7 +135,7 @@ impl Guards {
             | Check::Binds { at, .. }
             | Check::IsSymbol { at, .. }
             | Check::IsExpr { at, .. } => Some(at),
-            Check::SkipIfEmpty { .. } | Check::SkipIfOne { .. } => None,
+            Check::IsRowMajor { .. } | Check::SkipIfEmpty { .. } | Check::SkipIfOne { .. } => None,
         }
     }
 
@@ -139,6 +147,7 @@ impl Guards {
         let what = match place.what {
             What::Size(dim) => format!("size {dim} of `{label}`"),
             What::Stride(dim) => format!("stride {dim} of `{label}`"),
+            What::Strides => format!("the strides of `{label}`"),
             What::Offset => format!("the storage offset of `{label}`"),
             What::Value => format!("`{label}`"),
         };
@@ -148,6 +157,7 @@ impl Guards {
             Check::Binds { range, .. } => format!("{what} is in {range}"),
             Check::IsSymbol { symbol, .. } => format!("{what} is `{}`", self.table.name(*symbol)),
             Check::IsExpr { expr: e, .. } => format!("{what} is `{}`", expr(*e)),
+            Check::IsRowMajor { .. } => format!("`{label}` is row-major"),
             Check::SkipIfEmpty { .. } | Check::SkipIfOne { .. } => String::new(),
         }
     }

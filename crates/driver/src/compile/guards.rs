@@ -62,6 +62,8 @@ pub(crate) enum Check {
     IsSymbol { at: u32, symbol: SymbolId },
     /// The number is the value of an expression of bound symbols.
     IsExpr { at: u32, expr: Expr },
+    /// The tensor whose `rank` sizes and then strides are from `at` on is row-major, or empty.
+    IsRowMajor { at: u32, rank: u32 },
     /// If any of `rank` numbers from `at` on is 0, the next `checks` are left out.
     SkipIfEmpty { at: u32, rank: u32, checks: u32 },
     /// If the number is 1, the next check is left out.
@@ -80,6 +82,7 @@ pub(crate) struct Place {
 pub(crate) enum What {
     Size(usize),
     Stride(usize),
+    Strides,
     Offset,
     Value,
 }
@@ -139,7 +142,7 @@ impl Guards {
     fn add_leaves(&mut self, graph: &Graph, kinds: &[LeafKind], offsets: bool) -> Result<()> {
         let mut inputs = graph.inputs().iter();
         let mut at = 0;
-        let mut later: Vec<(usize, u32, &TensorType)> = Vec::new();
+        let mut later: Vec<(usize, u32, &TensorType, bool)> = Vec::new();
         for (leaf, kind) in kinds.iter().enumerate() {
             let guard = match kind {
                 LeafKind::Fixed(value) => {
@@ -147,12 +150,12 @@ impl Guards {
                     LeafGuard::Fixed(value.clone())
                 }
                 LeafKind::Input => match inputs.next().map(|v| graph.value_type(*v)) {
-                    Some(ValueType::Tensor(ty)) => {
-                        let ty = graph.type_of(ty);
+                    Some(ValueType::Tensor(id)) => {
+                        let ty = graph.type_of(id);
                         for (dim, &size) in ty.sizes.iter().enumerate() {
                             self.add_number(leaf, What::Size(dim), at + dim as u32, size, true);
                         }
-                        later.push((leaf, at, ty));
+                        later.push((leaf, at, ty, graph.is_contiguous(id)));
                         let rank = ty.sizes.len();
                         at += 2 * rank as u32 + 1;
                         let (dtype, device, layout) = (ty.dtype, ty.device, ty.layout);
@@ -168,13 +171,14 @@ impl Guards {
             };
             self.leaves.push(guard);
         }
-        for (leaf, at, ty) in later {
+        for (leaf, at, ty, is_row_major) in later {
             self.add_expressions(leaf, at, ty, offsets);
+            self.add_strides(leaf, at, ty, is_row_major);
         }
         Ok(())
     }
 
-    /// Adds the checks of a tensor that are left: sizes that are expressions, strides, the offset.
+    /// Adds the checks of sizes that are expressions, and of the offset.
     fn add_expressions(&mut self, leaf: usize, at: u32, ty: &TensorType, offset: bool) {
         let rank = ty.sizes.len() as u32;
         for (dim, &size) in ty.sizes.iter().enumerate() {
@@ -183,11 +187,21 @@ impl Guards {
         if offset && let Expr::Int(n) = ty.offset {
             self.push(leaf, What::Offset, Check::Is { at: at + 2 * rank, n });
         }
+    }
+
+    /// Adds the checks of strides, as far as they address anything.
+    fn add_strides(&mut self, leaf: usize, at: u32, ty: &TensorType, is_row_major: bool) {
+        let rank = ty.sizes.len() as u32;
         if ty.sizes.contains(&Expr::Int(0)) {
             return;
         }
         let start = self.checks.len();
         let may_be_empty = ty.sizes.iter().any(|e| e.as_i64().is_none());
+        if may_be_empty && is_row_major {
+            // the sizes themselves give the strides, without an expression
+            self.push(leaf, What::Strides, Check::IsRowMajor { at, rank });
+            return;
+        }
         if may_be_empty {
             let skip = Check::SkipIfEmpty { at, rank, checks: 0 };
             self.push(leaf, What::Size(0), skip);
@@ -326,6 +340,11 @@ impl Guards {
                     let value = self.table.eval(expr, &|s| symbols.get(s.index()).copied());
                     value.is_ok_and(|value| number(at) == Some(value))
                 }
+                Check::IsRowMajor { at, rank } => {
+                    let (at, rank) = (at as usize, rank as usize);
+                    let dims = numbers.get(at..at + 2 * rank).map(|dims| dims.split_at(rank));
+                    dims.is_some_and(|(sizes, strides)| is_row_major(sizes, strides))
+                }
                 Check::SkipIfEmpty { at, rank, checks } => {
                     if (at..at + rank).any(|at| number(at) == Some(0)) {
                         next += checks as usize;
@@ -344,4 +363,20 @@ impl Guards {
         }
         None
     }
+}
+
+/// Whether sizes and strides are those of a row-major tensor, as far as the strides address
+/// anything.
+fn is_row_major(sizes: &[i64], strides: &[i64]) -> bool {
+    let mut expected = 1i64;
+    for (&size, &stride) in sizes.iter().zip(strides).rev() {
+        if size == 0 {
+            return true;
+        }
+        if size != 1 && stride != expected {
+            return sizes.contains(&0);
+        }
+        expected = expected.saturating_mul(size);
+    }
+    true
 }

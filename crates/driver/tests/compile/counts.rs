@@ -125,3 +125,40 @@ fn matching_compiles_nothing() {
     f.call(arange(3)).unwrap();
     assert_eq!(f.compilations(), 2);
 }
+
+#[test]
+fn layouts_of_every_kind() {
+    let eager = |x: Tensor| (x.relu(), &x + 1.0, x.t(), x);
+    let options = || CompileOptions::symbolic().recompile_limit(1000);
+    let (f, g) = (options().compile(eager), options().static_(0, 0).compile(eager));
+    for (m, n) in (0..16).map(|i| (i / 4, i % 4)) {
+        for strides in [[n.max(1), 1], [1, m.max(1)], [4, 1], [8, 2], [1, 4], [7, 3], [n, 1]] {
+            let inputs = || arange(64).as_strided([m, n], strides, None);
+            same(eager, &f, inputs);
+            same(eager, &g, inputs);
+        }
+    }
+    // far fewer than layouts
+    assert!(f.compilations() <= 40, "{}", f.compilations());
+}
+
+#[test]
+fn strides_of_symbolic_sizes() {
+    let f = CompileOptions::symbolic().names(["x"]).compile(|x: Tensor| x.relu());
+    let inputs = |(n, layout): (i64, i64)| match layout {
+        0 => rows(n),
+        1 => rows(n).t(),
+        _ => arange(8 * n).reshape([n, 8]).slice(1, 0..3),
+    };
+    let calls = [(4, 0), (4, 1), (4, 2), (5, 0), (5, 1), (5, 2), (1, 0), (1, 2), (0, 1), (0, 2)];
+    assert_eq!(counts(&f, calls, inputs), [1, 2, 3, 3, 3, 3, 3, 3, 3, 3]);
+    f.set_stance(Stance::FailOnRecompile);
+    let x = arange(30).as_strided([2i64, 3], [9i64, 2], None);
+    insta::assert_snapshot!(text(&err(f.call(x))), @r"
+    `graph` would be compiled again, which its stance `FailOnRecompile` forbids:
+      - program 0 requires: `x` is row-major; found strides [9, 2]
+      - program 1 requires: stride 0 of `x` is 1; found 9
+      - program 2 requires: stride 0 of `x` is 8; found 9
+      at counts.rs:LINE
+    ");
+}
