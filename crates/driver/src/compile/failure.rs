@@ -173,7 +173,7 @@ impl Guards {
         for (condition, loc) in &self.conditions {
             lines.push(format!("`{}`{}", self.table.display_bool(*condition), at(*loc)));
         }
-        if self.sharing.writes() {
+        if self.sharing.depends_on_inputs() {
             lines.push(self.sharing_text().to_owned());
         }
         lines

@@ -63,8 +63,13 @@ impl SharingGuard {
     }
 
     /// Whether the guard depends on the inputs.
-    pub(crate) fn writes(&self) -> bool {
-        !self.always && !(self.written.is_empty() && self.written_captured.is_empty())
+    pub(crate) fn depends_on_inputs(&self) -> bool {
+        !self.always && self.writes_any()
+    }
+
+    /// Whether the program writes to an input or a captured tensor.
+    fn writes_any(&self) -> bool {
+        !self.written.is_empty() || !self.written_captured.is_empty()
     }
 
     /// Whether the program serves a call.
@@ -75,7 +80,7 @@ impl SharingGuard {
     /// The first leaf that shares written memory, and the leaf that it shares it with; `None` in
     /// place of a captured tensor.
     pub(crate) fn first(&self, call: &CallInputs) -> Option<(usize, Option<usize>)> {
-        if self.written.is_empty() && self.written_captured.is_empty() {
+        if !self.writes_any() {
             return None;
         }
         let tensor = |leaf: usize| match call.values.get(leaf) {
