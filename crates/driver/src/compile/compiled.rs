@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 /// again on other inputs as long as its guards hold. See [`compile`](super::compile()).
 ///
 /// It can be called from several threads. No lock is held while the function is traced, compiled or
-/// run, so a kernel may call the function that runs it. A call may use tensors that a compilation on
-/// another thread has captured, as runs and traces of one function share its tensors.
+/// run, so a kernel may call the function that runs it. A call may use tensors that a compilation
+/// on another thread has captured, as runs and traces of one function share its tensors.
 pub struct Compiled<I, O, F> {
     f: F,
     options: CompileOptions,
