@@ -36,11 +36,12 @@ use maquette_trace::{Dim, TraceOptions};
 ///
 /// ```
 /// use maquette_driver::compile;
-/// use maquette_ops::{DType, Tensor};
+/// use maquette_ops::Tensor;
 ///
 /// let f = compile(|x: Tensor| (x * 2.0).relu());
 /// for n in [4, 5, 6, 1, 0, 7] {
-///     assert_eq!(f.call(Tensor::ones([n], DType::F32))?.to_vec::<f32>()?, vec![2.0; n]);
+///     let y = f.call(Tensor::from_vec(vec![1.0f32; n], [n]))?;
+///     assert_eq!(y.to_vec::<f32>()?, vec![2.0; n]);
 /// }
 /// assert_eq!(f.compilations(), 2);
 /// # Ok::<(), maquette_ops::Error>(())
