@@ -89,6 +89,7 @@
 //! | add to another library's namespace, or override it | [`library::Library`] |
 //! | check an operator against its contract | `library::opcheck` (feature `check`) |
 //! | trace a function | [`trace()`], [`TraceOptions`], [`Traced`] |
+//! | compile a function at its calls | [`compile()`], [`CompileOptions`] |
 //! | replace composites by their parts | [`decompose()`] |
 //! | keep a graph as a snapshot | `assert_graph_snapshot!` (feature `check`) |
 //! | export a module with its tensors | [`ExportOptions`], [`Program`], [`macro@Module`] |
@@ -102,6 +103,7 @@
 //!
 //! - [Custom operators](guide::custom_operators): define, check and register operators.
 //! - [Branching](guide::branching): programs that depend on sizes and on data.
+//! - [Compilation](guide::compile): functions that compile themselves when they are called.
 //! - [Export](guide::export): modules as programs of their own.
 //! - [Functionalization](guide::functionalization): graphs without mutation, and buffer plans.
 //! - [Snapshots](guide::snapshots): graphs as texts that a test compares.
@@ -199,6 +201,18 @@ pub use maquette_driver::ExportOptions;
 /// # Ok::<(), Error>(())
 /// ```
 pub use maquette_driver::Program;
+/// Compiles a function when it is called.
+///
+/// ```
+/// use maquette::prelude::*;
+///
+/// let f = compile(|x: Tensor| x.relu() * 2.0);
+/// assert_eq!(f.call(Tensor::from([-1.0f32, 2.0]))?.to_vec::<f32>()?, [0.0, 4.0]);
+/// println!("{}", f.explain());
+/// # Ok::<(), Error>(())
+/// ```
+pub use maquette_driver::compile;
+pub use maquette_driver::{CompileOptions, Compiled, Explanation, ProgramExplanation, Stance};
 pub use maquette_driver::{
     Condition, InputKind, InputSpec, OutputKind, OutputSpec, RangeConstraint, Signature,
 };
@@ -258,10 +272,10 @@ pub mod prelude {
     #[cfg(feature = "check")]
     pub use crate::assert_graph_snapshot;
     pub use crate::{
-        DType, Device, DeviceKind, Dim, Effect, Error, ExportOptions, FakeCtx, Graph, IntoDims,
-        Layout, MemoryFormat, Module, Op, Program, Result, Scalar, Slot, SymBool, SymInt, Tensor,
-        TraceOptions, Traced, Tree, Value, args, bail, custom_op, ensure, kwargs, library, ops,
-        register_fake, register_kernel, trace,
+        CompileOptions, DType, Device, DeviceKind, Dim, Effect, Error, ExportOptions, FakeCtx,
+        Graph, IntoDims, Layout, MemoryFormat, Module, Op, Program, Result, Scalar, Slot, Stance,
+        SymBool, SymInt, Tensor, TraceOptions, Traced, Tree, Value, args, bail, compile, custom_op,
+        ensure, kwargs, library, ops, register_fake, register_kernel, trace,
     };
 }
 
@@ -287,6 +301,8 @@ pub mod guide {
     pub mod custom_operators {}
     #[doc = include_str!("../docs/branching.md")]
     pub mod branching {}
+    #[doc = include_str!("../docs/compile.md")]
+    pub mod compile {}
     #[doc = include_str!("../docs/export.md")]
     pub mod export {}
     #[doc = include_str!("../docs/functionalization.md")]

@@ -272,9 +272,33 @@ pub fn rows() -> Vec<Row> {
             });
             CALLS.get().map(|program| program.call(x())).transpose()
         }),
-        without(
-            "too many recompilations; a recompilation that is forbidden",
-            "nothing is compiled again: a call that a trace does not serve is an error",
-        ),
+        fails!("too many recompilations", {
+            let options = CompileOptions::new().names(["x"]).static_(0, 0).recompile_limit(2);
+            let f = options.compile(|x: Tensor| x + 1.0);
+            f.call(Tensor::from([1.0f32]))?;
+            f.call(Tensor::from([1.0f32, 2.0]))?;
+            f.call(x())
+        }),
+        fails!("a recompilation that is forbidden", {
+            let options = CompileOptions::new().names(["x"]).stance(Stance::FailOnRecompile);
+            let f = options.compile(|x: Tensor| x + 1.0);
+            f.call(x())?;
+            f.call(x().to_dtype(DType::F64))
+        }),
+        fails!("a size that is marked dynamic, and that the function requires", {
+            let options = CompileOptions::new().names(["x"]).dynamic(0, 0, Dim::new("batch"));
+            let f = options.compile(|x: Tensor| -> Result<Tensor> {
+                let n = x.size(0).guard_int()?;
+                Ok(x * n as f64)
+            });
+            f.call(x())
+        }),
+        fails!("a branch on a size that is marked unbacked", {
+            let options = CompileOptions::new().names(["x"]).unbacked(0, 0);
+            let f = options.compile(|x: Tensor| -> Result<Tensor> {
+                Ok(if x.size(0).gt(2).guard()? { x + 1.0 } else { x })
+            });
+            f.call(x())
+        }),
     ]
 }

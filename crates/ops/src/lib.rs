@@ -27,8 +27,8 @@ pub use dispatch::write_counts::{
 };
 pub use dispatch::{call, call_kw, fake, mode};
 pub use error::{
-    AccessError, CallError, Error, ErrorKind, ExportError, FakeError, RegisterError, Result,
-    RunError, TraceError, Violation,
+    AccessError, CallError, CompileError, Error, ErrorKind, ExportError, FakeError, GuardFailure,
+    RegisterError, Result, RunError, TraceError, Violation,
 };
 pub use library::{Effect, Kwargs, Op, custom_op};
 pub use maquette_ir::graph::MAX_LIST_DEPTH;

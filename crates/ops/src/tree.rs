@@ -6,6 +6,7 @@ use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 use maquette_ir::sym::SymInt;
+use std::fmt;
 
 /// The structure of a tree without its leaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,22 +83,67 @@ pub struct Leaf {
     pub value: Value,
 }
 
+/// A step of a leaf's path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The name of a field.
+    Field(&'static str),
+    /// A position in a list.
+    Position(usize),
+}
+
+impl From<&'static str> for Step {
+    fn from(name: &'static str) -> Step {
+        Step::Field(name)
+    }
+}
+
+impl From<usize> for Step {
+    fn from(position: usize) -> Step {
+        Step::Position(position)
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Step::Field(name) => f.write_str(name),
+            Step::Position(position) => position.fmt(f),
+        }
+    }
+}
+
 /// The collector of leaves during flattening.
 #[derive(Debug, Default)]
 pub struct Leaves {
-    path: Vec<String>,
+    path: Vec<Step>,
     leaves: Vec<Leaf>,
+    /// The leaves' values, in place of `leaves`, for a caller that needs no paths.
+    values: Option<Vec<Value>>,
 }
 
 impl Leaves {
     /// Adds a leaf at the current path.
     pub fn push(&mut self, value: Value) -> TreeSpec {
-        self.leaves.push(Leaf { path: self.path.join("."), value });
+        if let Some(values) = &mut self.values {
+            values.push(value);
+            return TreeSpec::Leaf;
+        }
+        let path = match self.path.as_slice() {
+            [] => String::new(),
+            [first, rest @ ..] => {
+                rest.iter().fold(first.to_string(), |path, step| format!("{path}.{step}"))
+            }
+        };
+        self.leaves.push(Leaf { path, value });
         TreeSpec::Leaf
     }
 
     /// Flattens a child of the current node; `step` is its field name or position.
-    pub fn at(&mut self, step: impl Into<String>, part: &impl Tree) -> Result<TreeSpec> {
+    pub fn at(&mut self, step: impl Into<Step>, part: &impl Tree) -> Result<TreeSpec> {
+        if self.values.is_some() {
+            return part.flatten(self);
+        }
         self.path.push(step.into());
         let spec = part.flatten(self);
         self.path.pop();
@@ -140,6 +186,16 @@ pub fn flatten(tree: &impl Tree) -> Result<(TreeSpec, Vec<Leaf>)> {
     let mut leaves = Leaves::default();
     let spec = tree.flatten(&mut leaves)?;
     Ok((spec, leaves.leaves))
+}
+
+/// As [`flatten`], without the paths of the leaves, which take longer to make than all else.
+///
+/// # Errors
+/// As [`Tree::flatten`].
+pub fn flatten_values(tree: &impl Tree) -> Result<(TreeSpec, Vec<Value>)> {
+    let mut leaves = Leaves { values: Some(Vec::with_capacity(8)), ..Leaves::default() };
+    let spec = tree.flatten(&mut leaves)?;
+    Ok((spec, leaves.values.unwrap_or_default()))
 }
 
 /// The error for a structure that does not match the type.
@@ -229,11 +285,7 @@ impl<T: Tree> Tree for Vec<T> {
     type Output = Vec<T::Output>;
 
     fn flatten(&self, leaves: &mut Leaves) -> Result<TreeSpec> {
-        let parts = self
-            .iter()
-            .enumerate()
-            .map(|(i, x)| leaves.at(i.to_string(), x))
-            .collect::<Result<_>>()?;
+        let parts = self.iter().enumerate().map(|(i, x)| leaves.at(i, x)).collect::<Result<_>>()?;
         Ok(TreeSpec::List(parts))
     }
 

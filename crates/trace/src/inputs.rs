@@ -3,6 +3,7 @@
 use crate::dim::Dim;
 use crate::options::TraceOptions;
 use crate::record::Recorder;
+use maquette_ir::Loc;
 use maquette_ir::sym::{Range, Scope, SymInt};
 use maquette_ir::typing::contiguous_strides;
 use maquette_ops::tree::Leaf;
@@ -28,6 +29,8 @@ pub(crate) struct TraceInputs<'a> {
     pub(crate) fixed: &'a [bool],
     /// The program's own tensors, if they are to become inputs.
     pub(crate) state: Option<&'a [(String, Tensor)]>,
+    /// The line that starts the trace.
+    pub(crate) loc: Loc,
 }
 
 /// The first use of a named dimension: its declaration; its input, dimension and sample size; and
@@ -121,7 +124,7 @@ impl TraceInputs<'_> {
                     });
                     Some(Value::Tensor(recorder.input_tensor(fake, &name)?))
                 }
-                Value::Int(i) if self.options.symbolic && self.fixed.get(index) != Some(&true) => {
+                Value::Int(i) if self.is_dynamic_integer(index) => {
                     let Some(hint) = i.as_i64() else {
                         return refuse(format!(
                             "input {index} is the symbolic integer {i}; a sample must be a constant"
@@ -142,15 +145,17 @@ impl TraceInputs<'_> {
         Ok(PreparedInputs { values, kinds, labels })
     }
 
+    /// Whether an integer becomes a symbol.
+    fn is_dynamic_integer(&self, index: usize) -> bool {
+        (self.options.symbolic || self.options.integers.contains(&index))
+            && self.fixed.get(index) != Some(&true)
+    }
+
     /// The label of each leaf: the given name, or its path in the tree, or `in0`, `in1`….
     fn labels(&self) -> Result<Vec<String>> {
         let Some(names) = &self.options.names else {
-            return Ok(self
-                .leaves
-                .iter()
-                .enumerate()
-                .map(|(i, l)| label_of_path(&l.path).unwrap_or_else(|| format!("in{i}")))
-                .collect());
+            let leaves = self.leaves.iter().enumerate();
+            return Ok(leaves.map(|(i, l)| self.options.label(i, &l.path)).collect());
         };
         if names.len() != self.leaves.len() {
             return refuse(format!(
@@ -183,6 +188,30 @@ impl TraceInputs<'_> {
         }
     }
 
+    /// The sample's size in a dimension that `what` declares.
+    fn declared_size(&self, what: &str, input: usize, dim: usize) -> Result<i64> {
+        let Some(leaf) = self.leaves.get(input) else {
+            return refuse(format!(
+                "{what} refers to input {input}, but there are {} inputs",
+                self.leaves.len()
+            ));
+        };
+        let Value::Tensor(t) = &leaf.value else {
+            return refuse(format!(
+                "{what} refers to input {input}, which is {}, not a tensor",
+                leaf.value.kind()
+            ));
+        };
+        let sizes = self.concrete(input, t)?.sizes;
+        match sizes.get(dim) {
+            Some(&size) => Ok(size),
+            None => refuse(format!(
+                "{what} is dimension {dim} of input {input}, which has {} dimensions",
+                sizes.len()
+            )),
+        }
+    }
+
     /// The symbols of the declared dynamic dimensions, by input and dimension.
     ///
     /// # Errors
@@ -193,26 +222,7 @@ impl TraceInputs<'_> {
         for (input, dim, declared) in &self.options.dims {
             let (input, dim) = (*input, *dim);
             let (name, range) = (declared.name(), declared.range());
-            let Some(leaf) = self.leaves.get(input) else {
-                return refuse(format!(
-                    "dynamic dimension `{name}` refers to input {input}, but there are {} inputs",
-                    self.leaves.len()
-                ));
-            };
-            let Value::Tensor(t) = &leaf.value else {
-                return refuse(format!(
-                    "dynamic dimension `{name}` refers to input {input}, which is {}, not a tensor",
-                    leaf.value.kind()
-                ));
-            };
-            let sizes = self.concrete(input, t)?.sizes;
-            let Some(&size) = sizes.get(dim) else {
-                return refuse(format!(
-                    "dynamic dimension `{name}` is dimension {dim} of input {input}, which has {} \
-                        dimensions",
-                    sizes.len()
-                ));
-            };
+            let size = self.declared_size(&format!("dynamic dimension `{name}`"), input, dim)?;
             if range.lo < 0 || range.lo > range.hi {
                 return refuse(format!(
                     "the range of dimension `{name}` is {range}; expected 0 <= min <= max"
@@ -253,13 +263,22 @@ impl TraceInputs<'_> {
                 ));
             }
         }
+        for &(input, dim) in &self.options.undecided {
+            self.declared_size("an unbacked dimension", input, dim)?;
+            let declaration = format!("the declaration `.unbacked({input}, {dim})`");
+            let range = Range { lo: 0, hi: i64::MAX };
+            let symbol = scope.undecided(range, &declaration, self.loc);
+            if out.insert((input, dim), symbol).is_some() {
+                return refuse(format!("dimension {dim} of input {input} is declared twice"));
+            }
+        }
         Ok(out)
     }
 }
 
 /// The label of a leaf with a path such as `layers.0.weight`; `None` if the path has only
 /// positions.
-fn label_of_path(path: &str) -> Option<String> {
+pub(crate) fn label_of_path(path: &str) -> Option<String> {
     if path.bytes().all(|b| b == b'.' || b.is_ascii_digit()) {
         return None;
     }

@@ -1,7 +1,7 @@
 //! Options of a trace: which sizes are symbols, and how inputs and the graph are named.
 
 use crate::dim::Dim;
-use crate::inputs::{TraceInputs, guarded_integers};
+use crate::inputs::{TraceInputs, guarded_integers, label_of_path};
 use crate::traced::{Traced, TracedProgram};
 use crate::tracer::TraceSession;
 use maquette_ir::Loc;
@@ -27,6 +27,8 @@ pub struct TraceOptions {
     pub(crate) real: bool,
     pub(crate) names: Option<Vec<String>>,
     pub(crate) dims: Vec<(usize, usize, Dim)>,
+    pub(crate) undecided: Vec<(usize, usize)>,
+    pub(crate) integers: Vec<usize>,
 }
 
 impl TraceOptions {
@@ -45,6 +47,22 @@ impl TraceOptions {
     /// Makes dimension `dim` of input `input` a symbol with this name and range.
     pub fn dynamic(mut self, input: usize, dim: usize, symbol: Dim) -> TraceOptions {
         self.dims.push((input, dim, symbol));
+        self
+    }
+
+    /// Makes dimension `dim` of input `input` a symbol on which the program must not decide: a
+    /// branch on the size is refused with its line, as one on data is, so the graph has no guard on
+    /// it. Operators assert what they need of the size, and a run checks it. As PyTorch's
+    /// `mark_unbacked`.
+    pub fn unbacked(mut self, input: usize, dim: usize) -> TraceOptions {
+        self.undecided.push((input, dim));
+        self
+    }
+
+    /// Makes input `input` a symbol, if it is an integer and the input type holds a
+    /// [`SymInt`](maquette_ir::sym::SymInt). An `i64` stays a constant of the graph.
+    pub fn dynamic_integer(mut self, input: usize) -> TraceOptions {
+        self.integers.push(input);
         self
     }
 
@@ -140,6 +158,26 @@ impl TraceOptions {
         self.record(f, None, inputs, Loc::caller()).map_err(mode::failed)
     }
 
+    /// As [`TraceOptions::trace`], for a caller that traces on behalf of the line `loc`.
+    ///
+    /// # Errors
+    /// As [`TraceOptions::trace`].
+    pub fn trace_at<I: Tree, O: Tree>(
+        &self,
+        f: impl FnOnce(I) -> O,
+        inputs: I,
+        loc: Loc,
+    ) -> Result<Traced<I, O::Output>> {
+        self.record(f, None, inputs, loc).map_err(mode::failed)
+    }
+
+    /// The name of input `index` for messages, where `path` is the
+    /// [path of its leaf](maquette_ops::tree::Leaf::path).
+    pub fn label(&self, index: usize, path: &str) -> String {
+        let given = self.names.as_ref().and_then(|names| names.get(index)).cloned();
+        given.or_else(|| label_of_path(path)).unwrap_or_else(|| format!("in{index}"))
+    }
+
     /// Traces `f`; with `state`, the program's own tensors are inputs.
     pub(crate) fn record<I: Tree, O: Tree>(
         &self,
@@ -151,12 +189,13 @@ impl TraceOptions {
         let (in_spec, leaves) = tree::flatten(&inputs)?;
         // An `i64` and a `SymInt` flatten to the same leaf. An integer whose number is read while
         // the tree is rebuilt belongs to an `i64`, and is specialized.
-        let fixed = if self.symbolic {
+        let fixed = if self.symbolic || !self.integers.is_empty() {
             guarded_integers(&leaves, |values| I::unflatten(&in_spec, values).map(drop))
         } else {
             Vec::new()
         };
-        let trace_inputs = TraceInputs { options: self, leaves: &leaves, fixed: &fixed, state };
+        let trace_inputs =
+            TraceInputs { options: self, leaves: &leaves, fixed: &fixed, state, loc };
         let session = TraceSession::begin(&trace_inputs).map_err(|e| e.at(loc))?;
         let input = I::unflatten(&in_spec, &mut session.leaves().iter().cloned())?;
         let output = session.run(|| f(input));

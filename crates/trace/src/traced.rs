@@ -121,7 +121,7 @@ impl<I: Tree, O: Tree> Traced<I, O> {
     /// # Errors
     /// As [`decompose()`].
     pub fn decompose(&self) -> Result<(Traced<I, O>, Vec<KeptComposite>)> {
-        let Decomposed { graph, kept } = decompose(&self.program.graph)?;
+        let Decomposed { graph, kept, .. } = decompose(&self.program.graph)?;
         Ok((Traced::new(TracedProgram { graph, ..self.program.clone() }), kept))
     }
 

@@ -89,7 +89,7 @@ pub fn graph(out: &mut Output, file: &Path, dot: bool) -> Result<()> {
 /// Decomposes a graph and prints the result. The composites that stay are told apart.
 pub fn decompose(out: &mut Output, file: &Path) -> Result<()> {
     let file = read(file)?;
-    let Decomposed { graph, kept } = maquette::decompose(&file.graph)?;
+    let Decomposed { graph, kept, .. } = maquette::decompose(&file.graph)?;
     for KeptComposite { op, reason, .. } in kept {
         tell(format_args!("{BOLD}note{BOLD:#}: `{op}` stays: {reason}"));
     }

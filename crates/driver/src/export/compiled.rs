@@ -1,35 +1,85 @@
 //! Compiled programs.
 
 use super::caller::Caller;
+use super::functionalize_error;
+use crate::operators::{OperatorGuard, add_ops};
 use maquette_ir::Loc;
 use maquette_ir::graph::Graph;
-use maquette_ops::{Result, Tree};
+use maquette_ops::library::{Facts, generation};
+use maquette_ops::{Op, Result, Tree};
+use maquette_rewrite::{Options, functionalize_in_place};
 use maquette_runtime::Executable;
+use maquette_trace::{Decomposed, decompose};
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// A [`Program`](super::Program) that was compiled for a device, from inputs `I` to outputs `O`. It
 /// shares the program's parameters and buffers.
 pub struct CompiledProgram<I, O> {
-    executable: Executable,
+    traced: Graph,
+    options: Options,
     caller: Arc<Caller>,
+    current: RwLock<Arc<Current>>,
     types: PhantomData<fn(I) -> O>,
 }
 
+/// An executable, and the operators on which it depends.
+struct Current {
+    executable: Executable,
+    operators: OperatorGuard,
+}
+
+impl Current {
+    fn new(traced: &Graph, options: &Options, loc: Loc) -> Result<Current> {
+        let since = generation();
+        let Decomposed { graph, replaced, .. } = decompose(traced).map_err(|e| e.at(loc))?;
+        let mode = functionalize_in_place(&graph, &Facts, options)
+            .map_err(|e| functionalize_error(e, loc))?;
+        let executable = Executable::new(mode).map_err(|e| e.at(loc))?;
+        let mut ops: Vec<Op> = replaced.iter().filter_map(|name| Op::find(name).ok()).collect();
+        add_ops(traced, &mut ops);
+        add_ops(&graph, &mut ops);
+        add_ops(executable.graph(), &mut ops);
+        Ok(Current { executable, operators: OperatorGuard::new(ops, since) })
+    }
+}
+
 impl<I, O> CompiledProgram<I, O> {
-    pub(crate) fn new(executable: Executable, caller: Arc<Caller>) -> CompiledProgram<I, O> {
-        CompiledProgram { executable, caller, types: PhantomData }
+    pub(crate) fn new(
+        traced: Graph,
+        options: Options,
+        caller: Arc<Caller>,
+        loc: Loc,
+    ) -> Result<CompiledProgram<I, O>> {
+        let current = RwLock::new(Arc::new(Current::new(&traced, &options, loc)?));
+        Ok(CompiledProgram { traced, options, caller, current, types: PhantomData })
+    }
+
+    /// What runs now. The program is compiled again if an operator has changed that it calls, or
+    /// that was replaced by its parts.
+    fn current(&self, loc: Loc) -> Result<Arc<Current>> {
+        let current = self.latest();
+        if current.operators.holds() {
+            return Ok(current);
+        }
+        let next = Arc::new(Current::new(&self.traced, &self.options, loc)?);
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = next.clone();
+        Ok(next)
+    }
+
+    fn latest(&self) -> Arc<Current> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The graph that runs: functional, if the program has a plan.
-    pub fn graph(&self) -> &Graph {
-        self.executable.graph()
+    pub fn graph(&self) -> Graph {
+        self.latest().executable.graph().clone()
     }
 
     /// Whether the program runs compiled; `false` if it runs operator by operator.
     pub fn is_compiled(&self) -> bool {
-        self.executable.is_compiled()
+        self.latest().executable.is_compiled()
     }
 }
 
@@ -44,8 +94,9 @@ impl<I: Tree, O: Tree> CompiledProgram<I, O> {
     /// As [`Program::call`](super::Program::call).
     #[track_caller]
     pub fn call(&self, inputs: I) -> Result<O> {
-        self.caller.call(&inputs, Loc::caller(), |given, source_info| {
-            self.executable.run(given, source_info)
+        let loc = Loc::caller();
+        self.caller.call(&inputs, loc, |given, source_info| {
+            self.current(loc)?.executable.run(given, source_info)
         })
     }
 }
@@ -53,7 +104,7 @@ impl<I: Tree, O: Tree> CompiledProgram<I, O> {
 impl<I, O> fmt::Debug for CompiledProgram<I, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CompiledProgram")
-            .field("graph", &self.graph().name())
+            .field("graph", &self.traced.name())
             .finish_non_exhaustive()
     }
 }

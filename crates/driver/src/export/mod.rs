@@ -7,7 +7,7 @@
 mod call_lock;
 mod caller;
 mod compiled;
-mod constraints;
+pub(crate) mod constraints;
 mod program;
 mod signature;
 mod state;

@@ -4,7 +4,6 @@ use super::call_lock::CallLock;
 use super::caller::Caller;
 use super::compiled::CompiledProgram;
 use super::constraints::{self, RangeConstraint};
-use super::functionalize_error;
 use super::signature::Signature;
 use super::state::ModuleTensors;
 use maquette_interp::Interpreter;
@@ -13,9 +12,8 @@ use maquette_ir::{Device, Loc};
 use maquette_ops::library::Facts;
 use maquette_ops::module::Slot;
 use maquette_ops::{Error, Result, RunError, Tensor, Tree};
-use maquette_rewrite::{ExternalTensor, FunctionalGraph, Options, functionalize_in_place};
-use maquette_runtime::Executable;
-use maquette_trace::{TracedProgram, decompose};
+use maquette_rewrite::{ExternalTensor, FunctionalGraph, Options};
+use maquette_trace::TracedProgram;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -119,6 +117,8 @@ impl<I: Tree, O: Tree> Program<I, O> {
     /// plan that copies no more than the original program. A program without such a plan runs
     /// operator by operator.
     ///
+    /// The program is compiled again when an operator of it is overridden, or defined anew.
+    ///
     /// The compiled program shares this program's parameters and buffers, and its calls take turns
     /// with this program's.
     ///
@@ -130,12 +130,8 @@ impl<I: Tree, O: Tree> Program<I, O> {
         if device != Device::Cpu {
             return Err(Error::from(RunError::NoRuntime { device }).at(loc));
         }
-        let graph = decompose(&self.traced).map_err(|e| e.at(loc))?.graph;
         let options = Options::new().sharing(self.shared.clone());
-        let mode = functionalize_in_place(&graph, &Facts, &options)
-            .map_err(|e| functionalize_error(e, loc))?;
-        let executable = Executable::new(mode).map_err(|e| e.at(loc))?;
-        Ok(CompiledProgram::new(executable, self.caller.clone()))
+        CompiledProgram::new(self.traced.clone(), options, self.caller.clone(), loc)
     }
 }
 

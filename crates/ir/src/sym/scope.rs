@@ -184,12 +184,24 @@ impl Scope {
         Ok(self.lift(e))
     }
 
+    /// A backed symbol without an example value, for the size of an input about which nothing may be
+    /// decided: a decision on it is refused, as one on data is, and names `origin` and `loc`.
+    /// Assertions on it are recorded. It is called `s0`, `s1`, …; poisoned if the scope is closed.
+    pub fn undecided(&self, range: Range, origin: &str, loc: Loc) -> SymInt {
+        self.without_example(SymbolKind::Backed, range, origin, loc)
+    }
+
     /// An unbacked symbol `u0`, `u1`, … for a size that depends on data, produced by `operator` at
     /// `loc`. Poisoned if the scope is closed.
     pub fn unbacked(&self, range: Range, operator: &str, loc: Loc) -> SymInt {
+        self.without_example(SymbolKind::Unbacked, range, operator, loc)
+    }
+
+    /// A symbol without an example value, with its origin.
+    fn without_example(&self, kind: SymbolKind, range: Range, origin: &str, loc: Loc) -> SymInt {
         let symbol = self.shared().run(|data| {
-            let symbol = data.table.fresh(SymbolKind::Unbacked, range);
-            data.origins.insert(symbol, Origin { operator: operator.into(), loc });
+            let symbol = data.table.fresh(kind, range);
+            data.origins.insert(symbol, Origin { operator: origin.into(), loc });
             data.table.expr(symbol)
         });
         match symbol {

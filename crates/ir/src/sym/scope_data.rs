@@ -35,12 +35,12 @@ pub struct Assertion {
     pub loc: Loc,
 }
 
-/// The source of an unbacked symbol.
+/// The source of a symbol without an example value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Origin {
-    /// The operator that produces the symbol's value.
+    /// The operator that produces the symbol's value, or the declaration of an input's size.
     pub operator: Arc<str>,
-    /// The line of that operator.
+    /// The line of that operator or declaration.
     pub loc: Loc,
 }
 
@@ -55,7 +55,8 @@ pub struct ScopeData {
     pub assertions: Vec<Assertion>,
     /// The example values: of backed symbols, and of unbacked symbols whose real data were read.
     pub hints: FxHashMap<SymbolId, i64>,
-    /// The sources of the unbacked symbols.
+    /// The sources of the unbacked symbols, and of the backed ones that are
+    /// [undecided](super::Scope::undecided).
     pub origins: FxHashMap<SymbolId, Origin>,
 }
 
@@ -107,6 +108,11 @@ impl ScopeData {
         Ok(value)
     }
 
+    /// Whether decisions on a symbol are refused, unless data give it an example value.
+    pub(super) fn is_undecided(&self, symbol: SymbolId) -> bool {
+        self.table.kind(symbol) == SymbolKind::Unbacked || self.origins.contains_key(&symbol)
+    }
+
     /// Whether any of the symbols is unbacked.
     fn mentions_data(&self, symbols: &[SymbolId]) -> bool {
         symbols.iter().any(|s| self.table.kind(*s) == SymbolKind::Unbacked)
@@ -134,8 +140,7 @@ impl ScopeData {
         expr: &dyn Fn(&SymTable) -> String,
         loc: Loc,
     ) -> Result<bool, SymError> {
-        let mut of_data =
-            free.iter().filter(|s| self.table.kind(**s) == SymbolKind::Unbacked).peekable();
+        let mut of_data = free.iter().filter(|s| self.is_undecided(**s)).peekable();
         let any = of_data.peek().is_some();
         let Some(&s) = of_data.find(|s| !self.hints.contains_key(s)) else { return Ok(any) };
         let (origin, origin_loc) = match self.origins.get(&s) {

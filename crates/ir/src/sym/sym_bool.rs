@@ -120,16 +120,13 @@ impl SymBool {
         }
     }
 
-    /// Whether the simplified condition contains an unbacked symbol, so that a guard cannot decide
-    /// it.
+    /// Whether the simplified condition contains a symbol that is unbacked or
+    /// [undecided](super::Scope::undecided), so that a guard cannot decide it.
     pub fn is_data_dependent(self) -> bool {
         let Repr::Sym(table, id) = self.0 else { return false };
         with_data(table, |data| {
             let simple = data.table.simplify_bool(BoolExpr::Id(id));
-            data.table
-                .free_symbols_bool(simple)
-                .iter()
-                .any(|&s| data.table.kind(s) == super::SymbolKind::Unbacked)
+            data.table.free_symbols_bool(simple).iter().any(|&s| data.is_undecided(s))
         })
         .unwrap_or(false)
     }

@@ -158,7 +158,8 @@ pub enum AccessError {
     /// The tensor is traced and has no data.
     #[error(
         "cannot read the data of a traced tensor: its values are not known while tracing. Compute \
-            with operators, or write a custom operator"
+            with operators, such as `cond.where_(a, b)` in place of `if`, or write a custom \
+            operator"
     )]
     Traced,
     /// The layout extends beyond the storage.

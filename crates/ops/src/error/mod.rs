@@ -3,12 +3,14 @@
 
 mod access;
 mod call;
+mod compile;
 mod export;
 mod graph;
 mod register;
 
 pub use access::AccessError;
 pub use call::CallError;
+pub use compile::{CompileError, GuardFailure};
 pub use export::{ExportError, Violation};
 pub use graph::{FakeError, RunError, TraceError};
 pub use register::RegisterError;
@@ -83,6 +85,9 @@ pub enum ErrorKind {
     /// A program cannot be exported as it was asked for.
     #[error(transparent)]
     Export(#[from] ExportError),
+    /// A program cannot be compiled for a call, or must not be.
+    #[error(transparent)]
+    Compile(#[from] CompileError),
     /// A graph did not run as it was traced.
     #[error(transparent)]
     Run(#[from] RunError),

@@ -37,7 +37,7 @@ pub use key::{DispatchKey, IntoKey};
 #[allow(deprecated)]
 pub use namespace::impl_abstract;
 pub use namespace::{Kind, Library, define, impl_, register_effect, register_fake};
-pub use op::{Effect, KernelFn, Op};
+pub use op::{Effect, KernelFn, Op, generation};
 pub use overloads::Kwargs;
 pub(crate) use overloads::{complete, resolve};
 pub use registry::{Stage, StaticRegistration, all, unresolved};

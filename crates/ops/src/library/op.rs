@@ -16,6 +16,7 @@ use arc_swap::ArcSwapOption;
 use maquette_ir::Loc;
 use maquette_ir::schema::{OpName, Schema};
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// An effect of an operator besides its outputs and mutations.
@@ -35,6 +36,19 @@ pub(crate) struct OpEntry {
     pub(super) builtin: Option<&'static OpDef>,
     state: ArcSwapOption<OpState>,
     registrations: Mutex<Registrations>,
+    /// The [`generation`] that the last change of the registrations began; 0 if there was none.
+    changed_at: AtomicU64,
+}
+
+/// The number of changes of registrations so far, of all operators.
+static GENERATION: AtomicU64 = AtomicU64::new(0);
+
+/// The number of changes of registrations so far, of all operators. What is derived from operators
+/// is valid as long as none of them has [changed](Op::changed_at) since the generation in which
+/// the derivation began. A cache can therefore ask for this one number, and look at its operators
+/// only when the number has changed.
+pub fn generation() -> u64 {
+    GENERATION.load(Ordering::Acquire)
 }
 
 impl OpEntry {
@@ -44,6 +58,7 @@ impl OpEntry {
             builtin,
             state: ArcSwapOption::empty(),
             registrations: Mutex::default(),
+            changed_at: AtomicU64::new(0),
         }
     }
 }
@@ -91,6 +106,13 @@ impl Op {
     /// The source line of the definition.
     pub fn defined_at(&self) -> Option<Loc> {
         self.state().ok().map(|s| s.defined_at)
+    }
+
+    /// The [`generation`] that the last change of the operator's registrations began: its
+    /// definition, a kernel, a fake kernel or an effect. 0 for a builtin operator without
+    /// registrations.
+    pub fn changed_at(&self) -> u64 {
+        self.0.changed_at.load(Ordering::Acquire)
     }
 
     /// The lowering of a builtin operator, as text: its kernel class, or `view`, `composite`, `in
@@ -257,7 +279,7 @@ impl Op {
     #[cold]
     fn first_state(&self) -> Result<StateGuard> {
         if self.0.builtin.is_some() {
-            self.update(|_| Ok(()))?;
+            self.transact(|_| Ok(()))?;
         }
         let state = self.0.state.load();
         if state.is_some() {
@@ -280,10 +302,22 @@ impl Op {
     }
 
     /// Changes the registrations as a transaction: if `change` or a check fails, nothing changes.
+    /// A change begins a new [`generation`].
     pub(super) fn update(
         &self,
         change: impl FnOnce(&mut Registrations) -> Result<()>,
     ) -> Result<()> {
+        self.transact(change)?;
+        // Who sees the new generation must see that the operator has changed. So the operator is
+        // later than every generation until the number of its own is known.
+        self.0.changed_at.store(u64::MAX, Ordering::Release);
+        let began = GENERATION.fetch_add(1, Ordering::AcqRel) + 1;
+        self.0.changed_at.store(began, Ordering::Release);
+        Ok(())
+    }
+
+    /// [`Op::update`] without a new generation, for the first state of a builtin operator.
+    fn transact(&self, change: impl FnOnce(&mut Registrations) -> Result<()>) -> Result<()> {
         // These are declared before the lock, and thus dropped after its release. A removed kernel
         // may own a `Library`, whose `Drop` takes locks of this kind itself.
         let mut next: Registrations;

@@ -137,9 +137,9 @@ thread_local! {
     static UNOBSERVED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `f`, which reads tensors for a purpose that no program observes: the text of a graph, or a
-/// copy of a program's state. Inside `f`, this thread can also borrow tensors that traces of other
-/// threads have captured.
+/// Runs `f`, which is no part of a program that another thread traces: the text of a graph, a copy
+/// of a program's state, a call of a compiled function. Inside `f`, this thread can also borrow
+/// tensors that traces of other threads have captured.
 pub fn unobserved<R>(f: impl FnOnce() -> R) -> R {
     struct Restore(bool);
     impl Drop for Restore {

@@ -197,3 +197,23 @@ fn kernels_are_disabled_for_a_while() {
             && only.set_kernel_enabled("gpu", false).is_err()
     );
 }
+
+#[test]
+fn a_change_of_registrations_begins_a_generation() {
+    let op = custom_op("overrides::generations")
+        .kernel(|x: &Tensor| -> Result<Tensor> { Ok(x.clone_tensor()) })
+        .register()
+        .unwrap();
+    let other = maquette_ops::Op::find("aten::i0").unwrap();
+    let (before, defined) = (library::generation(), op.changed_at());
+    assert!(0 < defined && defined <= before);
+    let lib = Library::new("overrides", Kind::Impl).unwrap();
+    lib.impl_("generations", "cpu", |x: &Tensor| -> Result<Tensor> { Ok(x.clone_tensor()) })
+        .unwrap();
+    let overridden = op.changed_at();
+    assert!(before < overridden && overridden <= library::generation());
+    drop(lib);
+    assert!(overridden < op.changed_at());
+    // the first use of a builtin operator is no change
+    assert_eq!(other.changed_at(), 0);
+}

@@ -33,6 +33,9 @@ pub struct Decomposed {
     pub graph: Graph,
     /// The composites that stayed, in program order.
     pub kept: Vec<KeptComposite>,
+    /// The names of the composites that were replaced, in order of their first replacement. The
+    /// graph depends on them, although it does not call them.
+    pub replaced: Vec<String>,
 }
 
 /// A composite that is still a node of the graph.
@@ -109,20 +112,26 @@ impl fmt::Display for KeptReason {
 /// The graph is not valid.
 pub fn decompose(graph: &Graph) -> Result<Decomposed> {
     let mut graph = graph.clone();
+    let mut replaced: Vec<String> = Vec::new();
     loop {
-        let (next, kept, changed) = round(&graph)?;
-        if !changed {
-            return Ok(Decomposed { graph: next, kept });
+        let (next, kept, ops) = round(&graph)?;
+        if ops.is_empty() {
+            return Ok(Decomposed { graph: next, kept, replaced });
+        }
+        for name in ops.iter().map(Op::name) {
+            if !replaced.iter().any(|known| known == name) {
+                replaced.push(name.to_owned());
+            }
         }
         graph = next;
     }
 }
 
-/// Decomposes each composite once. Returns the graph, the composites that stayed, and whether any
-/// did not.
-fn round(graph: &Graph) -> Result<(Graph, Vec<KeptComposite>, bool)> {
+/// Decomposes each composite once. Returns the graph, the composites that stayed, and those that
+/// did not, each once.
+fn round(graph: &Graph) -> Result<(Graph, Vec<KeptComposite>, Vec<Op>)> {
     let (mut emitter, mut trial) = (Emitter::new(graph), Trial::new(graph));
-    let (mut kept, mut changed) = (Vec::new(), false);
+    let (mut kept, mut replaced) = (Vec::new(), Vec::new());
     for (at, stmt) in graph.body().iter().enumerate() {
         if let Stmt::Node(node) = *stmt
             && let Some(op) = composite(graph, node)
@@ -130,7 +139,9 @@ fn round(graph: &Graph) -> Result<(Graph, Vec<KeptComposite>, bool)> {
             match trial.run(op, node) {
                 Ok(()) => {
                     emitter.decompose(op, node)?;
-                    changed = true;
+                    if !replaced.contains(&op) {
+                        replaced.push(op);
+                    }
                     continue;
                 }
                 Err(reason) => {
@@ -144,7 +155,7 @@ fn round(graph: &Graph) -> Result<(Graph, Vec<KeptComposite>, bool)> {
         }
         emitter.copy(at, stmt)?;
     }
-    Ok((emitter.finish()?, kept, changed))
+    Ok((emitter.finish()?, kept, replaced))
 }
 
 /// The composite that a node calls.

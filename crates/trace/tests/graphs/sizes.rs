@@ -3,6 +3,7 @@
 use crate::common::{matrix, values, vector};
 use insta::assert_snapshot;
 use maquette_ir::DType;
+use maquette_ir::sym::SymInt;
 use maquette_ops::{ErrorKind, IntoDims, RunError, Tensor};
 use maquette_trace::{Dim, TraceOptions, trace};
 
@@ -160,4 +161,54 @@ fn a_split_into_one_part_is_guarded_against_parts_of_nothing() {
     assert_eq!(t.run((vector(5), vector(4), vector(1))).unwrap().len(), 1);
     let e = t.run((vector(3), vector(3), vector(1))).unwrap_err();
     assert!(matches!(e.kind(), ErrorKind::Run(RunError::Guard { .. })), "{e}");
+}
+
+#[test]
+fn an_unbacked_size_is_asserted_and_never_decided() {
+    let options = TraceOptions::new().unbacked(0, 0).dynamic(1, 0, Dim::new("n")).names(["x", "y"]);
+    let t =
+        options.trace(|(x, y): (Tensor, Tensor)| (&x + &x, x + y), (vector(3), vector(3))).unwrap();
+    assert_snapshot!(t, @r#"
+    graph graph(%x: f32[s0], %y: f32[n]) -> (f32[s0], f32[n])
+      where n in [0, oo), s0 in [0, oo)
+    {
+      %add: f32[s0] = aten::add.Tensor(%x, %x)
+      assert n == s0 "sizes s0 and n of dimension 0 must be equal: a data-dependent size does not broadcast"
+      %add_1: f32[n] = aten::add.Tensor(%x, %y)
+      return %add, %add_1
+    }
+    "#);
+    let x = vector(1);
+    assert_eq!(t.run((x.clone(), x)).unwrap().1.sizes_i64().unwrap(), [1]);
+    let e = t.run((vector(2), vector(3))).unwrap_err();
+    assert!(matches!(e.kind(), ErrorKind::Run(RunError::Assertion { .. })), "{e}");
+    let branch = |(x, _): (Tensor, Tensor)| -> maquette_ops::Result<Tensor> {
+        Ok(if x.size(0).gt(2).guard()? { &x + &x } else { x })
+    };
+    let e = options.trace(branch, (vector(3), vector(3))).unwrap_err();
+    let text = "s0 is the data-dependent size made by the declaration `.unbacked(0, 0)` at ";
+    assert!(e.to_string().contains(text), "{e}");
+}
+
+#[test]
+fn one_integer_is_a_symbol() {
+    let n = SymInt::from(3);
+    let t = TraceOptions::new()
+        .dynamic_integer(1)
+        .trace(|(x, n, m): (Tensor, SymInt, SymInt)| x * (n + m), (vector(2), n, n))
+        .unwrap();
+    assert_snapshot!(t, @r"
+    graph graph(%in0: f32[2], %in1: int(s0)) -> (f32[2])
+      where s0 in (-oo, oo)
+    {
+      %mul: f32[2] = aten::mul.Tensor(%in0, s0 + 3)
+      return %mul
+    }
+    ");
+    // an `i64` stays a number
+    let t = TraceOptions::new()
+        .dynamic_integer(1)
+        .trace(|(x, n): (Tensor, i64)| x * n as f64, (vector(2), 3))
+        .unwrap();
+    assert_eq!(t.graph().inputs().len(), 1);
 }

@@ -1,0 +1,182 @@
+//! Compiled functions.
+
+use super::cache::Cache;
+use super::call_inputs::CallInputs;
+use super::dynamic::DynamicSet;
+use super::explain::{Explanation, ProgramExplanation};
+use super::program::GuardedProgram;
+use super::{CompileOptions, Stance};
+use maquette_ir::Loc;
+use maquette_ops::{CompileError, Result, Tree, mode, tree, unobserved};
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// A function that is compiled when it is called: traced, made functional and planned, and run
+/// again on other inputs as long as its guards hold. See [`compile`](super::compile()).
+///
+/// It can be called from several threads. No lock is held while the function is traced, compiled or
+/// run, so a kernel may call the function that runs it. A call may use tensors that a compilation
+/// on another thread has captured, as runs and traces of one function share its tensors.
+pub struct Compiled<I, O, F> {
+    f: F,
+    options: CompileOptions,
+    stance: AtomicU8,
+    cache: Cache,
+    types: PhantomData<fn(I) -> O>,
+}
+
+impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
+    pub(crate) fn new(f: F, options: CompileOptions) -> Compiled<I, O, F> {
+        let stance = AtomicU8::new(options.stance as u8);
+        Compiled { f, options, stance, cache: Cache::default(), types: PhantomData }
+    }
+
+    /// Calls the function: runs a program whose guards hold, and compiles one if there is none.
+    /// Results, written inputs and aliases are those of the eager function, in bits.
+    ///
+    /// While a trace runs, and on fake tensors, the function itself is called. The trace then
+    /// records its operators.
+    ///
+    /// # Errors
+    /// The errors of the function itself. If the call compiles, the errors of
+    /// [`TraceOptions::trace`](maquette_trace::TraceOptions::trace), and
+    /// [`CompileError`]: an input requires a gradient, the recompile limit is reached, the stance
+    /// forbids a compilation, or a mark does not hold.
+    #[track_caller]
+    pub fn call(&self, inputs: I) -> Result<O::Output> {
+        let loc = Loc::caller();
+        let called = self.called(inputs, loc);
+        called.map_err(|e| mode::failed(if e.loc().is_some() { e } else { e.at(loc) }))
+    }
+
+    fn called(&self, inputs: I, loc: Loc) -> Result<O::Output> {
+        if mode::is_active() || self.stance() == Stance::ForceEager {
+            return self.eager(inputs);
+        }
+        let call = CallInputs::of(&inputs)?;
+        if let Some(leaf) = call.requires_grad {
+            let (_, leaves) = tree::flatten(&inputs)?;
+            let path = leaves.get(leaf).map_or("", |leaf| leaf.path.as_str());
+            let input = self.options.trace.label(leaf, path);
+            return Err(CompileError::RequiresGrad { input }.into());
+        }
+        if call.is_fake {
+            return self.eager(inputs);
+        }
+        if let Some(program) = self.cache.find(&call) {
+            drop(inputs);
+            return unobserved(|| program.run(call.values, loc));
+        }
+        match self.stance() {
+            Stance::EagerOnRecompile => return self.eager(inputs),
+            Stance::EagerThenCompile if self.cache.is_first_call(&call) => {
+                return self.eager(inputs);
+            }
+            _ => {}
+        }
+        drop(inputs);
+        let program = self.compiled(&call, loc)?;
+        unobserved(|| program.run(call.values, loc))
+    }
+
+    /// Calls the function itself.
+    fn eager(&self, inputs: I) -> Result<O::Output> {
+        let call = || tree::flatten_values(&(self.f)(inputs));
+        let (spec, leaves) = if mode::is_active() { call() } else { unobserved(call) }?;
+        O::Output::unflatten(&spec, &mut leaves.into_iter())
+    }
+
+    /// Compiles the function for a call that no program serves.
+    fn compiled(&self, call: &CallInputs, loc: Loc) -> Result<Arc<GuardedProgram>> {
+        let (name, limit) = (self.name(), self.options.limit);
+        let failures = self.cache.failures(call);
+        if self.stance() == Stance::FailOnRecompile && !failures.is_empty() {
+            return Err(CompileError::Recompile { name, failures }.into());
+        }
+        if self.cache.live() >= limit {
+            return Err(CompileError::RecompileLimit { name, limit, failures }.into());
+        }
+        let (signature, set_by_calls) = (call.signature(), !self.options.symbolic);
+        let mut dynamic = match set_by_calls {
+            true => self.cache.dynamic_set(&signature),
+            false => DynamicSet::all(&signature),
+        };
+        // Each turn but the last follows an addition by another thread, after which more sizes are
+        // symbols. So there are at most as many as there are sizes.
+        loop {
+            let mut program = GuardedProgram::new(&self.f, call, dynamic, &self.options, loc)?;
+            program.reason = match self.cache.closest_failure(call) {
+                None => "the first call".to_owned(),
+                Some(failure) => failure.to_string(),
+            };
+            match self.cache.insert(program, call, limit, set_by_calls) {
+                Ok(program) => return Ok(program),
+                Err(now) => dynamic = now,
+            }
+            if let Some(program) = self.cache.find(call) {
+                return Ok(program);
+            }
+        }
+    }
+
+    /// Whether a program serves these inputs, so that a call compiles nothing.
+    ///
+    /// # Errors
+    /// As [`Tree::flatten`].
+    pub fn matches(&self, inputs: &I) -> Result<bool> {
+        Ok(self.cache.find(&CallInputs::of(inputs)?).is_some())
+    }
+}
+
+impl<I, O, F> Compiled<I, O, F> {
+    fn name(&self) -> String {
+        self.options.name.clone().unwrap_or_else(|| "graph".to_owned())
+    }
+
+    /// The programs so far: why each was compiled, what it requires, and how it runs.
+    pub fn explain(&self) -> Explanation {
+        let programs = self.cache.programs();
+        Explanation {
+            name: self.name(),
+            stance: self.stance(),
+            compilations: self.cache.compilations(),
+            recompile_limit: self.options.limit,
+            programs: programs.iter().map(|p| ProgramExplanation::of(p)).collect(),
+        }
+    }
+
+    /// How often the function was compiled.
+    pub fn compilations(&self) -> usize {
+        self.cache.compilations()
+    }
+
+    /// How calls are treated that no program fits.
+    pub fn stance(&self) -> Stance {
+        Stance::ALL
+            .into_iter()
+            .find(|s| *s as u8 == self.stance.load(Ordering::Relaxed))
+            .unwrap_or_default()
+    }
+
+    /// Changes the stance for later calls, for example to [`Stance::FailOnRecompile`] once the
+    /// function has been called with every kind of input that it will get.
+    pub fn set_stance(&self, stance: Stance) {
+        self.stance.store(stance as u8, Ordering::Relaxed);
+    }
+
+    /// Removes all programs, with what they captured. The next call compiles again.
+    pub fn reset(&self) {
+        self.cache.clear();
+    }
+}
+
+impl<I, O, F> fmt::Debug for Compiled<I, O, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Compiled")
+            .field("name", &self.name())
+            .field("compilations", &self.compilations())
+            .finish_non_exhaustive()
+    }
+}

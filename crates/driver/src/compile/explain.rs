@@ -1,0 +1,108 @@
+//! What a compiled function has compiled, and why.
+
+use super::Stance;
+use super::program::GuardedProgram;
+use maquette_ir::graph::Graph;
+use std::fmt;
+
+/// The programs of a compiled function. Displays as text for people.
+#[derive(Clone, Debug)]
+pub struct Explanation {
+    /// The function's name.
+    pub name: String,
+    /// How the function treats a call that no program fits.
+    pub stance: Stance,
+    /// How often the function was compiled, for programs that are gone included.
+    pub compilations: usize,
+    /// The number of programs that the function may have.
+    pub recompile_limit: usize,
+    /// The programs, in order of compilation.
+    pub programs: Vec<ProgramExplanation>,
+}
+
+/// One program of a compiled function.
+#[derive(Clone, Debug)]
+pub struct ProgramExplanation {
+    /// Its number, in order of compilation.
+    pub number: usize,
+    /// Why it was compiled: the guards of the other programs that the call broke.
+    pub reason: String,
+    /// The inputs of its graph, with their types.
+    pub inputs: Vec<String>,
+    /// The ranges of its symbols.
+    pub ranges: Vec<String>,
+    /// What it requires besides: conditions, each with its line, and which inputs share memory.
+    pub guards: Vec<String>,
+    /// Why no size is a symbol, although some have changed: the error of the trace with symbols.
+    pub why_static: Option<String>,
+    /// How it runs.
+    pub execution: String,
+    /// The composites that are not decomposed, with the reasons.
+    pub composites: Vec<String>,
+    /// Its graph, decomposed, from which all else is made.
+    pub graph: Graph,
+}
+
+impl ProgramExplanation {
+    pub(crate) fn of(program: &GuardedProgram) -> ProgramExplanation {
+        let graph = &program.traced.graph;
+        let table = graph.symbols();
+        let input = |v: &_| {
+            format!("%{}: {}", graph.value_name(*v), graph.display_type(graph.value_type(*v)))
+        };
+        ProgramExplanation {
+            number: program.number,
+            reason: program.reason.clone(),
+            inputs: graph.inputs().iter().map(input).collect(),
+            ranges: table
+                .symbols()
+                .map(|s| format!("{} in {}", table.name(s), table.range(s)))
+                .collect(),
+            guards: program.guards.requirements(&program.traced.interface.labels),
+            why_static: program.why_static.as_ref().map(ToString::to_string),
+            execution: program.executor.describe().to_owned(),
+            composites: program
+                .kept
+                .iter()
+                .map(|kept| {
+                    let at = kept.loc.map_or_else(String::new, |loc| format!(" at {loc}"));
+                    format!("{}{at}: {}", kept.op, kept.reason)
+                })
+                .collect(),
+            graph: graph.clone(),
+        }
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Explanation { name, stance, compilations, recompile_limit, programs } = self;
+        let times = match compilations {
+            0 => "not compiled yet".to_owned(),
+            1 => "compiled once".to_owned(),
+            n => format!("compiled {n} times"),
+        };
+        let held = programs.len();
+        write!(f, "`{name}`: {times}, {held} of at most {recompile_limit} programs")?;
+        if *stance != Stance::Compile {
+            write!(f, ", stance {stance:?}")?;
+        }
+        programs.iter().try_for_each(|program| write!(f, "\n{program}"))
+    }
+}
+
+impl fmt::Display for ProgramExplanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "program {}: {}", self.number, self.reason)?;
+        write!(f, "\n  inputs: {}", self.inputs.join(", "))?;
+        if !self.ranges.is_empty() {
+            write!(f, "\n  symbols: {}", self.ranges.join(", "))?;
+        }
+        self.guards.iter().try_for_each(|guard| write!(f, "\n  requires: {guard}"))?;
+        if let Some(why) = self.why_static.as_ref().and_then(|why| why.lines().next()) {
+            write!(f, "\n  without symbols: {why}")?;
+        }
+        write!(f, "\n  runs: {}", self.execution)?;
+        self.composites.iter().try_for_each(|kept| write!(f, "\n  not decomposed: {kept}"))
+    }
+}

@@ -1,0 +1,382 @@
+//! The guards of a compiled program: everything about a call's inputs under which it is valid.
+//!
+//! The trace was made for one call. [`Guards::new`] turns its assumptions into a flat list of
+//! [`Check`]s over the numbers of a call ([`CallInputs::numbers`]): a static size is compared with
+//! a number; the first size that is a symbol alone binds the symbol; every other size and stride is
+//! compared with an expression. The conditions on which the program branched follow.
+//!
+//! **Invariant.** A call that passes has the metadata that the graph declares for its inputs, up to
+//! strides that address nothing: those of empty tensors and of dimensions of size 1. The
+//! interpreter's checks of inputs and guards then pass.
+//!
+//! **Cost.** Linear in the number of sizes and strides, with one evaluation for each expression and
+//! condition. A check allocates nothing, for up to 16 symbols.
+
+use super::call_inputs::{CallInputs, TensorClass, equal};
+use super::sharing::SharingGuard;
+use crate::operators::OperatorGuard;
+use maquette_ir::Loc;
+use maquette_ir::graph::{Graph, TensorType, ValueType};
+use maquette_ir::sym::{BoolExpr, Expr, Range, SymTable, SymbolId, SymbolKind};
+use maquette_ops::tree::TreeSpec;
+use maquette_ops::{Error, Result, Value};
+use maquette_trace::{LeafKind, TracedProgram};
+use smallvec::{SmallVec, smallvec};
+
+/// The guards of one program.
+#[derive(Debug)]
+pub(crate) struct Guards {
+    pub(super) spec: TreeSpec,
+    pub(super) leaves: Vec<LeafGuard>,
+    pub(super) checks: Vec<Check>,
+    /// For each check: the number that it is about.
+    pub(super) places: Vec<Place>,
+    pub(super) conditions: Vec<(BoolExpr, Option<Loc>)>,
+    /// The symbols in expressions and conditions.
+    pub(super) table: SymTable,
+    symbols: usize,
+    pub(super) sharing: SharingGuard,
+    pub(super) operators: OperatorGuard,
+    /// The sizes that would be symbols, had the program not required one number of them: the leaf,
+    /// the dimension and the line.
+    pub(super) pinned: Vec<(usize, usize, Option<Loc>)>,
+}
+
+/// What a leaf must be, apart from its numbers.
+#[derive(Debug)]
+pub(crate) enum LeafGuard {
+    Tensor(TensorClass),
+    Integer,
+    /// A number that is part of the program.
+    Fixed(Value),
+}
+
+/// A step of the check of a call's numbers; `at` is the position of a number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Check {
+    /// The number is `n`.
+    Is { at: u32, n: i64 },
+    /// The number is the value of a symbol, and in its range.
+    Binds { at: u32, symbol: SymbolId, range: Range },
+    /// The number is that of a symbol that is bound.
+    IsSymbol { at: u32, symbol: SymbolId },
+    /// The number is the value of an expression of bound symbols.
+    IsExpr { at: u32, expr: Expr },
+    /// The tensor whose `rank` sizes and then strides are from `at` on is row-major, or empty.
+    IsRowMajor { at: u32, rank: u32 },
+    /// If any of `rank` numbers from `at` on is 0, the next `checks` are left out.
+    SkipIfEmpty { at: u32, rank: u32, checks: u32 },
+    /// If the number is 1, the next check is left out.
+    SkipIfOne { at: u32 },
+}
+
+/// What a number of a call is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(super) leaf: usize,
+    pub(super) what: What,
+}
+
+/// A property of a leaf that is a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    Size(usize),
+    Stride(usize),
+    Strides,
+    Offset,
+    Value,
+}
+
+/// A guard that does not hold. A greater one was checked later: the call met more of the guards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Broken {
+    Operators,
+    Structure,
+    Leaf(usize),
+    Check(usize),
+    Condition(usize),
+    Sharing,
+}
+
+/// The values of symbols, by their indices.
+pub(super) type Symbols = SmallVec<[i64; 16]>;
+
+impl Guards {
+    /// The guards of a program that was traced for a call. `pinned` is the field of this name;
+    /// `offsets` tells whether inputs must begin where those of the call do.
+    ///
+    /// # Errors
+    /// The graph is not one that a trace makes.
+    pub(crate) fn new(
+        program: &TracedProgram,
+        sharing: SharingGuard,
+        operators: OperatorGuard,
+        pinned: Vec<(usize, usize, Option<Loc>)>,
+        offsets: bool,
+    ) -> Result<Guards> {
+        let TracedProgram { graph, interface, .. } = program;
+        let mut guards = Guards {
+            spec: interface.in_spec.clone(),
+            leaves: Vec::new(),
+            checks: Vec::new(),
+            places: Vec::new(),
+            conditions: graph
+                .guards()
+                .iter()
+                .enumerate()
+                .map(|(i, &guard)| (guard, graph.guard_loc(i)))
+                .collect(),
+            table: graph.symbols().clone(),
+            symbols: graph.symbols().symbols().count(),
+            sharing,
+            operators,
+            pinned,
+        };
+        guards.add_leaves(graph, &interface.inputs, offsets)?;
+        guards.require_bound(graph)?;
+        Ok(guards)
+    }
+
+    /// Adds the checks of all leaves. Those that bind symbols and compare with numbers come first:
+    /// expressions may use symbols that a later leaf binds.
+    fn add_leaves(&mut self, graph: &Graph, kinds: &[LeafKind], offsets: bool) -> Result<()> {
+        let mut inputs = graph.inputs().iter();
+        let mut at = 0;
+        let mut later: Vec<(usize, u32, &TensorType, bool)> = Vec::new();
+        for (leaf, kind) in kinds.iter().enumerate() {
+            let guard = match kind {
+                LeafKind::Fixed(value) => {
+                    at += u32::from(matches!(value, Value::Int(_)));
+                    LeafGuard::Fixed(value.clone())
+                }
+                LeafKind::Input => match inputs.next().map(|v| graph.value_type(*v)) {
+                    Some(ValueType::Tensor(id)) => {
+                        let ty = graph.type_of(id);
+                        for (dim, &size) in ty.sizes.iter().enumerate() {
+                            self.add_number(leaf, What::Size(dim), at + dim as u32, size, true);
+                        }
+                        later.push((leaf, at, ty, graph.is_contiguous(id)));
+                        let rank = ty.sizes.len();
+                        at += 2 * rank as u32 + 1;
+                        let (dtype, device, layout) = (ty.dtype, ty.device, ty.layout);
+                        LeafGuard::Tensor(TensorClass { dtype, device, layout, rank })
+                    }
+                    Some(ValueType::Int(e)) => {
+                        self.add_number(leaf, What::Value, at, e, true);
+                        at += 1;
+                        LeafGuard::Integer
+                    }
+                    _ => return Err(Error::value("a traced graph has an input without a leaf")),
+                },
+            };
+            self.leaves.push(guard);
+        }
+        for (leaf, at, ty, is_row_major) in later {
+            self.add_expressions(leaf, at, ty, offsets);
+            self.add_strides(leaf, at, ty, is_row_major);
+        }
+        Ok(())
+    }
+
+    /// Adds the checks of sizes that are expressions, and of the offset.
+    fn add_expressions(&mut self, leaf: usize, at: u32, ty: &TensorType, offset: bool) {
+        let rank = ty.sizes.len() as u32;
+        for (dim, &size) in ty.sizes.iter().enumerate() {
+            self.add_number(leaf, What::Size(dim), at + dim as u32, size, false);
+        }
+        if offset && let Expr::Int(n) = ty.offset {
+            self.push(leaf, What::Offset, Check::Is { at: at + 2 * rank, n });
+        }
+    }
+
+    /// Adds the checks of strides, as far as they address anything.
+    fn add_strides(&mut self, leaf: usize, at: u32, ty: &TensorType, is_row_major: bool) {
+        let rank = ty.sizes.len() as u32;
+        if ty.sizes.contains(&Expr::Int(0)) {
+            return;
+        }
+        let start = self.checks.len();
+        let may_be_empty = ty.sizes.iter().any(|e| e.as_i64().is_none());
+        if may_be_empty && is_row_major {
+            // the sizes themselves give the strides, without an expression
+            self.push(leaf, What::Strides, Check::IsRowMajor { at, rank });
+            return;
+        }
+        if may_be_empty {
+            let skip = Check::SkipIfEmpty { at, rank, checks: 0 };
+            self.push(leaf, What::Size(0), skip);
+        }
+        for (dim, (&size, &stride)) in ty.sizes.iter().zip(&ty.strides).enumerate() {
+            let (what, size_at) = (What::Stride(dim), at + dim as u32);
+            match size {
+                Expr::Int(1) => continue,
+                Expr::Int(_) => {}
+                Expr::Id(_) => self.push(leaf, what, Check::SkipIfOne { at: size_at }),
+            }
+            let stride_at = size_at + rank;
+            match stride {
+                Expr::Int(n) => self.push(leaf, what, Check::Is { at: stride_at, n }),
+                expr => {
+                    let check = match self.symbol(expr) {
+                        Some(symbol) => Check::IsSymbol { at: stride_at, symbol },
+                        None => Check::IsExpr { at: stride_at, expr },
+                    };
+                    self.push(leaf, what, check);
+                }
+            }
+        }
+        let added = self.checks.len() - start;
+        if let (true, Some(Check::SkipIfEmpty { checks, .. })) =
+            (may_be_empty, self.checks.get_mut(start))
+        {
+            *checks = (added - 1) as u32;
+        }
+    }
+
+    /// Adds the check of a size or value: in the first pass, unless it is an expression; in the
+    /// second one, if it is.
+    fn add_number(&mut self, leaf: usize, what: What, at: u32, e: Expr, first_pass: bool) {
+        let check = match e {
+            Expr::Int(n) => Some(Check::Is { at, n }),
+            e => self.symbol(e).map(|symbol| match self.is_bound(symbol) {
+                true => Check::IsSymbol { at, symbol },
+                false => Check::Binds { at, symbol, range: self.table.range(symbol) },
+            }),
+        };
+        match (check, first_pass) {
+            (Some(check), true) => self.push(leaf, what, check),
+            (None, false) => self.push(leaf, what, Check::IsExpr { at, expr: e }),
+            _ => {}
+        }
+    }
+
+    /// The symbol that an expression is.
+    fn symbol(&mut self, e: Expr) -> Option<SymbolId> {
+        let [symbol] = self.table.free_symbols(e)[..] else { return None };
+        (self.table.expr(symbol) == e).then_some(symbol)
+    }
+
+    fn is_bound(&self, symbol: SymbolId) -> bool {
+        self.checks.iter().any(|c| matches!(c, Check::Binds { symbol: s, .. } if *s == symbol))
+    }
+
+    fn push(&mut self, leaf: usize, what: What, check: Check) {
+        self.checks.push(check);
+        self.places.push(Place { leaf, what });
+    }
+
+    /// # Errors
+    /// An input does not bind a symbol of a guard or an input's type.
+    fn require_bound(&self, graph: &Graph) -> Result<()> {
+        let backed = |s: &SymbolId| graph.symbols().kind(*s) == SymbolKind::Backed;
+        match self.table.symbols().filter(backed).find(|s| !self.is_bound(*s)) {
+            None => Ok(()),
+            Some(s) => {
+                let name = self.table.name(s);
+                Err(Error::value(format!("no size of an input is the symbol `{name}`")))
+            }
+        }
+    }
+
+    /// The first guard that a call breaks.
+    pub(crate) fn broken(&self, call: &CallInputs) -> Option<Broken> {
+        let mut symbols: Symbols = smallvec![0; self.symbols];
+        self.broken_with(call, &mut symbols)
+    }
+
+    /// As [`Guards::broken`]; `symbols` gets the values that were bound until then.
+    pub(super) fn broken_with(&self, call: &CallInputs, symbols: &mut Symbols) -> Option<Broken> {
+        if !self.operators.holds() {
+            return Some(Broken::Operators);
+        }
+        if self.spec != call.spec {
+            return Some(Broken::Structure);
+        }
+        for (i, (guard, leaf)) in self.leaves.iter().zip(&call.values).enumerate() {
+            let holds = match (guard, leaf) {
+                (LeafGuard::Tensor(class), Value::Tensor(t)) => *class == TensorClass::of(t.meta()),
+                (LeafGuard::Integer, Value::Int(_)) => true,
+                (LeafGuard::Fixed(expected), found) => equal(expected, found),
+                _ => false,
+            };
+            if !holds {
+                return Some(Broken::Leaf(i));
+            }
+        }
+        if let Some(check) = self.broken_check(&call.numbers, symbols) {
+            return Some(Broken::Check(check));
+        }
+        for (i, (condition, _)) in self.conditions.iter().enumerate() {
+            let holds =
+                self.table.eval_bool(*condition, &|s: SymbolId| symbols.get(s.index()).copied());
+            // a condition that divides by a size of 0 does not hold
+            if !holds.unwrap_or(false) {
+                return Some(Broken::Condition(i));
+            }
+        }
+        (!self.sharing.holds(call)).then_some(Broken::Sharing)
+    }
+
+    /// The first check that fails.
+    fn broken_check(&self, numbers: &[i64], symbols: &mut Symbols) -> Option<usize> {
+        let number = |at: u32| numbers.get(at as usize).copied();
+        let mut next = 0;
+        while let Some(check) = self.checks.get(next) {
+            let holds = match *check {
+                Check::Is { at, n } => number(at) == Some(n),
+                Check::Binds { at, symbol, range } => {
+                    match (number(at), symbols.get_mut(symbol.index())) {
+                        (Some(n), Some(value)) => {
+                            *value = n;
+                            range.contains(n)
+                        }
+                        _ => false,
+                    }
+                }
+                Check::IsSymbol { at, symbol } => {
+                    number(at).is_some() && number(at) == symbols.get(symbol.index()).copied()
+                }
+                Check::IsExpr { at, expr } => {
+                    let value = self.table.eval(expr, &|s| symbols.get(s.index()).copied());
+                    value.is_ok_and(|value| number(at) == Some(value))
+                }
+                Check::IsRowMajor { at, rank } => {
+                    let (at, rank) = (at as usize, rank as usize);
+                    let dims = numbers.get(at..at + 2 * rank).map(|dims| dims.split_at(rank));
+                    dims.is_some_and(|(sizes, strides)| is_row_major(sizes, strides))
+                }
+                Check::SkipIfEmpty { at, rank, checks } => {
+                    if (at..at + rank).any(|at| number(at) == Some(0)) {
+                        next += checks as usize;
+                    }
+                    true
+                }
+                Check::SkipIfOne { at } => {
+                    next += usize::from(number(at) == Some(1));
+                    true
+                }
+            };
+            if !holds {
+                return Some(next);
+            }
+            next += 1;
+        }
+        None
+    }
+}
+
+/// Whether sizes and strides are those of a row-major tensor, as far as the strides address
+/// anything.
+fn is_row_major(sizes: &[i64], strides: &[i64]) -> bool {
+    let mut expected = 1i64;
+    for (&size, &stride) in sizes.iter().zip(strides).rev() {
+        if size == 0 {
+            return true;
+        }
+        if size != 1 && stride != expected {
+            return sizes.contains(&0);
+        }
+        expected = expected.saturating_mul(size);
+    }
+    true
+}

@@ -1,0 +1,319 @@
+//! Makes a compiled program for a call: traces, decomposes, prepares the executor and the guards.
+//!
+//! Sizes become symbols as [`DynamicSet`] says. A size of which the program then requires one
+//! number is traced again as a number, so that the program is static in it. A trace that fails with
+//! symbols which the user did not ask for is repeated without them.
+
+use super::CompileOptions;
+use super::call_inputs::{CallInputs, Signature};
+use super::dynamic::DynamicSet;
+use super::executor::Executor;
+use super::guards::Guards;
+use super::sharing::SharingGuard;
+use crate::export::constraints;
+use crate::operators::{OperatorGuard, add_ops};
+use maquette_interp::SourceInfo;
+use maquette_ir::Loc;
+use maquette_ir::graph::{Arg, Graph, OpFacts};
+use maquette_ir::sym::{Range, Rel, SymTable, SymbolId};
+use maquette_ops::library::{Facts, generation};
+use maquette_ops::{CompileError, Error, GuardFailure, Op, Result, Tree, Value};
+use maquette_trace::{
+    Decomposed, Dim, KeptComposite, LeafKind, TraceOptions, TracedProgram, decompose,
+};
+use std::collections::BTreeSet;
+
+/// A program with the guards under which it is valid.
+#[derive(Debug)]
+pub(crate) struct GuardedProgram {
+    /// Its number, in order of compilation.
+    pub(crate) number: usize,
+    /// Why it was compiled.
+    pub(crate) reason: String,
+    pub(crate) guards: Guards,
+    pub(crate) executor: Executor,
+    /// The program, decomposed.
+    pub(crate) traced: TracedProgram,
+    /// Why the program has no symbols, although it was to have some: the error of that trace.
+    pub(crate) why_static: Option<Error>,
+    /// The composites that stayed.
+    pub(crate) kept: Vec<KeptComposite>,
+    /// The call that it was compiled for.
+    pub(crate) signature: Signature,
+    /// The sizes and integers that were to be symbols.
+    pub(crate) dynamic: DynamicSet,
+    /// The names of the graph's inputs.
+    input_names: Vec<String>,
+}
+
+/// The traces of a function for one call.
+struct Traces<'a, F> {
+    f: &'a F,
+    call: &'a CallInputs,
+    options: &'a CompileOptions,
+    loc: Loc,
+    /// Whether inputs must begin at the samples' offsets.
+    keep_offsets: bool,
+}
+
+impl GuardedProgram {
+    /// Compiles `f` for a call from the line `loc`.
+    ///
+    /// # Errors
+    /// The function cannot be traced, or a mark does not hold.
+    pub(crate) fn new<I: Tree, O: Tree>(
+        f: &impl Fn(I) -> O,
+        call: &CallInputs,
+        dynamic: DynamicSet,
+        options: &CompileOptions,
+        loc: Loc,
+    ) -> Result<GuardedProgram> {
+        let since = generation();
+        options.check_marks(call)?;
+        let mut traces = Traces { f, call, options, loc, keep_offsets: false };
+        let mut settled = traces.settled::<I, O>(&dynamic)?;
+        let offsets = uses_offsets(&settled.traced.graph);
+        if offsets {
+            traces.keep_offsets = true;
+            settled = traces.settled::<I, O>(&dynamic)?;
+        }
+        let Settled { traced, pinned, why_static } = settled;
+        let mut ops = Vec::new();
+        add_ops(&traced.graph, &mut ops);
+        let Decomposed { graph, kept, replaced } = decompose(&traced.graph)?;
+        ops.extend(replaced.iter().filter_map(|name| Op::find(name).ok()));
+        let traced = TracedProgram { graph, ..traced };
+        add_ops(&traced.graph, &mut ops);
+        let is_input = |(_, kind): &(usize, &LeafKind)| matches!(kind, LeafKind::Input);
+        let leaves = traced.interface.inputs.iter().enumerate().filter(is_input);
+        let leaves: Vec<usize> = leaves.map(|(leaf, _)| leaf).collect();
+        let sharing = SharingGuard::new(&traced.graph, &leaves, call)?;
+        let executor = Executor::new(&traced, sharing.shared)?;
+        for op in executor.ops() {
+            if !ops.contains(&op) {
+                ops.push(op);
+            }
+        }
+        let operators = OperatorGuard::new(ops, since);
+        let guards = Guards::new(&traced, sharing, operators, pinned, offsets)?;
+        Ok(GuardedProgram {
+            number: 0,
+            reason: String::new(),
+            guards,
+            executor,
+            why_static,
+            kept,
+            signature: call.signature(),
+            dynamic,
+            input_names: traced.interface.input_labels().map(ToOwned::to_owned).collect(),
+            traced,
+        })
+    }
+
+    /// Runs the program on the leaves of a call that its guards accept.
+    ///
+    /// # Errors
+    /// As the function itself.
+    pub(crate) fn run<O: Tree>(&self, leaves: Vec<Value>, loc: Loc) -> Result<O> {
+        let kinds = &self.traced.interface.inputs;
+        let leaves = leaves.into_iter().zip(kinds);
+        let inputs = leaves.filter(|(_, kind)| matches!(kind, LeafKind::Input));
+        let inputs: Vec<Value> = inputs.map(|(value, _)| value).collect();
+        let source_info = SourceInfo { input_names: &self.input_names, call_site: loc };
+        let outputs = self.executor.run(&inputs, &source_info)?;
+        O::unflatten(&self.traced.interface.out_spec, &mut outputs.into_iter())
+    }
+
+    /// The guard that a call breaks.
+    pub(crate) fn failure(&self, call: &CallInputs) -> Option<GuardFailure> {
+        self.guards.failure(call, self.number, &self.traced.interface.labels)
+    }
+}
+
+/// Sizes of which the program requires one number: the leaf, the dimension, and the line.
+type Pinned = Vec<(usize, usize, Option<Loc>)>;
+
+/// A trace with the symbols that it needs.
+struct Settled {
+    traced: TracedProgram,
+    pinned: Pinned,
+    why_static: Option<Error>,
+}
+
+impl<F> Traces<'_, F> {
+    /// Traces until no symbol that nobody asked for is pinned to a number.
+    fn settled<I: Tree, O: Tree>(&self, dynamic: &DynamicSet) -> Result<Settled>
+    where
+        F: Fn(I) -> O,
+    {
+        let mut dynamic = self.options.automatic(dynamic);
+        let (mut pinned, mut why_static): (Pinned, _) = (Vec::new(), None);
+        loop {
+            let traced = match self.trace::<I, O>(&dynamic) {
+                Ok(traced) => traced,
+                // what cannot be traced with symbols may be with numbers, whose error is plainer
+                Err(e) if !dynamic.is_empty() => {
+                    why_static = Some(e);
+                    dynamic = DynamicSet::default();
+                    continue;
+                }
+                Err(e) => return Err(e),
+            };
+            let mut now: Pinned = Vec::new();
+            for (leaf, symbol) in size_symbols(&traced) {
+                if dynamic.sizes.contains(&leaf)
+                    && let Some(loc) = pin(&traced.graph, symbol)
+                {
+                    now.push((leaf.0, leaf.1, loc));
+                }
+            }
+            if now.is_empty() {
+                self.check_declared(&traced)?;
+                return Ok(Settled { traced, pinned, why_static });
+            }
+            for (leaf, dim, _) in &now {
+                dynamic.sizes.remove(&(*leaf, *dim));
+            }
+            pinned.extend(now);
+        }
+    }
+
+    fn trace<I: Tree, O: Tree>(&self, dynamic: &DynamicSet) -> Result<TracedProgram>
+    where
+        F: Fn(I) -> O,
+    {
+        let mut options: TraceOptions = self.options.trace.clone().keep_offsets(self.keep_offsets);
+        let declared: BTreeSet<String> =
+            options.dynamic_dims().iter().map(|(.., dim)| dim.name().to_owned()).collect();
+        let mut names =
+            (0..).map(|i| format!("s{i}")).filter(|name| !declared.contains(name.as_str()));
+        for (&(leaf, dim), name) in dynamic.sizes.iter().zip(&mut names) {
+            options = options.dynamic(leaf, dim, Dim::new(name));
+        }
+        for &leaf in &dynamic.integers {
+            options = options.dynamic_integer(leaf);
+        }
+        let mut values = self.call.values.iter().cloned();
+        let inputs = I::unflatten(&self.call.spec, &mut values)?;
+        Ok(options.trace_at(self.f, inputs, self.loc)?.into_program())
+    }
+
+    /// # Errors
+    /// The program requires one number of a size that the user declared dynamic, or restricts a
+    /// range that the user declared.
+    fn check_declared(&self, traced: &TracedProgram) -> Result<()> {
+        let any = Range { lo: 0, hi: i64::MAX };
+        let is_strict = |(_, _, dim): &&(usize, usize, Dim)| {
+            let symbol = traced.graph.symbols().lookup(dim.name());
+            let is_pinned = || symbol.is_some_and(|s| pin(&traced.graph, s).is_some());
+            dim.range() != any || is_pinned()
+        };
+        let strict: Vec<(usize, usize, Dim)> =
+            self.options.trace.dynamic_dims().iter().filter(is_strict).cloned().collect();
+        constraints::check(traced, &strict).map_err(|e| Error::from(e).at(self.loc))
+    }
+}
+
+/// The sizes of inputs that are symbols: the leaf and the dimension of each.
+fn size_symbols(traced: &TracedProgram) -> Vec<((usize, usize), SymbolId)> {
+    let graph = &traced.graph;
+    let kinds = traced.interface.inputs.iter().enumerate();
+    let leaves = kinds.filter(|(_, kind)| matches!(kind, LeafKind::Input)).map(|(leaf, _)| leaf);
+    let mut symbols = Vec::new();
+    for (leaf, &input) in leaves.zip(graph.inputs()) {
+        let sizes = graph.tensor_type(input).map_or(&[][..], |ty| &ty.sizes);
+        for (dim, &size) in sizes.iter().enumerate() {
+            if let [symbol] = graph.symbols().free_symbols(size)[..] {
+                symbols.push(((leaf, dim), symbol));
+            }
+        }
+    }
+    symbols
+}
+
+/// Whether the guards of a graph leave one value of a symbol, and the line of the guard that does.
+#[expect(clippy::option_option, reason = "a guard may have no line")]
+fn pin(graph: &Graph, symbol: SymbolId) -> Option<Option<Loc>> {
+    let about = |guard: &usize| {
+        let condition = graph.guards().get(*guard);
+        condition.is_some_and(|c| graph.symbols().free_symbols_bool(*c).contains(&symbol))
+    };
+    let guards: Vec<usize> = (0..graph.guards().len()).filter(about).collect();
+    if guards.is_empty() {
+        return None;
+    }
+    let single = |table: &mut SymTable| {
+        let expr = table.expr(symbol);
+        let range = table.proven_range(symbol);
+        let low = table.rel(Rel::Eq, expr, range.lo.into());
+        range.single().is_some() || table.prove(low) == Some(true)
+    };
+    let mut table = graph.symbols().clone();
+    for guard in guards {
+        // facts that contradict each other hold for no call
+        let _known = graph.guards().get(guard).map(|condition| table.assume(*condition));
+        if single(&mut table) {
+            return Some(graph.guard_loc(guard));
+        }
+    }
+    None
+}
+
+/// Whether a graph names offsets from the start of a storage, as `as_strided` can.
+fn uses_offsets(graph: &Graph) -> bool {
+    graph.nodes().any(|node| {
+        let Some(at) = Facts.absolute_offset_arg(graph.op_name(node)) else { return false };
+        let given = graph.args(node).get(at).is_some_and(|arg| *arg != Arg::None);
+        given || !graph.kwargs(node).is_empty()
+    })
+}
+
+impl CompileOptions {
+    /// The symbols of a set that the marks leave to the rule.
+    fn automatic(&self, dynamic: &DynamicSet) -> DynamicSet {
+        let mut set = dynamic.clone();
+        let declared = self.trace.dynamic_dims().iter().map(|&(leaf, dim, _)| (leaf, dim));
+        for size in declared.chain(self.fixed.iter().chain(&self.unbacked).copied()) {
+            set.sizes.remove(&size);
+        }
+        set
+    }
+
+    /// # Errors
+    /// A size is declared static that does not exist, or that another mark declares.
+    fn check_marks(&self, call: &CallInputs) -> Result<()> {
+        let refuse = |text: String| Err(CompileError::Mark(text).into());
+        for &(input, dim) in &self.fixed {
+            let rank = match call.values.get(input) {
+                Some(Value::Tensor(t)) => t.dim(),
+                Some(other) => {
+                    return refuse(format!(
+                        "`.static_({input}, {dim})` refers to {}, not a tensor",
+                        other.kind()
+                    ));
+                }
+                None => {
+                    return refuse(format!(
+                        "`.static_({input}, {dim})` refers to input {input}, but there are {} \
+                            inputs",
+                        call.values.len()
+                    ));
+                }
+            };
+            if dim >= rank {
+                return refuse(format!(
+                    "`.static_({input}, {dim})` is dimension {dim} of input {input}, which has \
+                        {rank} dimensions"
+                ));
+            }
+            let declared = self.trace.dynamic_dims().iter().any(|d| (d.0, d.1) == (input, dim));
+            if declared || self.unbacked.contains(&(input, dim)) {
+                return refuse(format!(
+                    "dimension {dim} of input {input} is declared both static and {}",
+                    if declared { "dynamic" } else { "unbacked" }
+                ));
+            }
+        }
+        Ok(())
+    }
+}

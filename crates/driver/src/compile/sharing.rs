@@ -1,0 +1,108 @@
+//! Whether inputs share memory that the program writes.
+//!
+//! A functional program keeps the contents of a written input in a value of its own, so it is valid
+//! only if no other input and no captured tensor sees that memory. Otherwise the graph runs as it
+//! was traced, which is right for every overlap and copies nothing. A callable can have both
+//! programs; this guard tells them apart. It compares storages, not regions: the cost is a pointer
+//! comparison for each written input and other tensor, and nothing for a program that writes none.
+
+use super::call_inputs::CallInputs;
+use maquette_interp::Captured;
+use maquette_ir::graph::{Def, Graph};
+use maquette_ops::library::Facts;
+use maquette_ops::{Result, RunError, Tensor, Value};
+
+/// The tensors that a program writes, and those that must not share their memory.
+#[derive(Debug)]
+pub(crate) struct SharingGuard {
+    /// The leaves that the program may write.
+    written: Vec<usize>,
+    /// The captured tensors, if the program writes anything.
+    captured: Vec<Tensor>,
+    /// Those that the program may write.
+    written_captured: Vec<Tensor>,
+    /// Whether captured tensors share written memory among themselves, in every call.
+    always: bool,
+    /// Whether the program is for calls whose inputs share written memory.
+    pub(crate) shared: bool,
+}
+
+impl SharingGuard {
+    /// The guard of a traced graph, for a call. `leaves` are the leaves of the graph's inputs.
+    ///
+    /// # Errors
+    /// A constant has no contents.
+    pub(crate) fn new(graph: &Graph, leaves: &[usize], call: &CallInputs) -> Result<SharingGuard> {
+        let externals = graph.written_externals(&Facts);
+        let (mut written, mut of_captured) = (Vec::new(), Vec::new());
+        for value in externals {
+            match graph.def(value) {
+                Def::Input(i) => written.extend(leaves.get(i as usize).copied()),
+                Def::Const(i) => of_captured.push(i as usize),
+                Def::Node(_) => {}
+            }
+        }
+        let writes = !written.is_empty() || !of_captured.is_empty();
+        let mut captured = Vec::new();
+        for constant in graph.consts().iter().filter(|_| writes) {
+            let Some(source) = constant.source_as::<Captured>() else {
+                let name = graph.value_name(constant.value()).to_string();
+                return Err(RunError::Constant { name }.into());
+            };
+            captured.push(source.0.clone());
+        }
+        let share = |i: usize, j: usize| match (captured.get(i), captured.get(j)) {
+            (Some(a), Some(b)) => i != j && a.shares_storage(b),
+            _ => false,
+        };
+        let always = of_captured.iter().any(|&i| (0..captured.len()).any(|j| share(i, j)));
+        let written_captured = of_captured.iter().filter_map(|&i| captured.get(i).cloned());
+        let written_captured: Vec<Tensor> = written_captured.collect();
+        let guard = SharingGuard { written, captured, written_captured, always, shared: always };
+        Ok(SharingGuard { shared: guard.first(call).is_some() || always, ..guard })
+    }
+
+    /// Whether the guard depends on the inputs.
+    pub(crate) fn depends_on_inputs(&self) -> bool {
+        !self.always && self.writes_any()
+    }
+
+    /// Whether the program writes to an input or a captured tensor.
+    fn writes_any(&self) -> bool {
+        !self.written.is_empty() || !self.written_captured.is_empty()
+    }
+
+    /// Whether the program serves a call.
+    pub(crate) fn holds(&self, call: &CallInputs) -> bool {
+        self.always || self.first(call).is_some() == self.shared
+    }
+
+    /// The first leaf that shares written memory, and the leaf that it shares it with; `None` in
+    /// place of a captured tensor.
+    pub(crate) fn first(&self, call: &CallInputs) -> Option<(usize, Option<usize>)> {
+        if !self.writes_any() {
+            return None;
+        }
+        let tensor = |leaf: usize| match call.values.get(leaf) {
+            Some(Value::Tensor(t)) => Some(t),
+            _ => None,
+        };
+        for &leaf in &self.written {
+            let Some(written) = tensor(leaf) else { continue };
+            let shares = |other: &Tensor| other.shares_storage(written);
+            let others = (0..call.values.len()).filter(|other| *other != leaf);
+            if let Some(other) = others.into_iter().find(|i| tensor(*i).is_some_and(shares)) {
+                return Some((leaf, Some(other)));
+            }
+            if self.captured.iter().any(shares) {
+                return Some((leaf, None));
+            }
+        }
+        let shares = |leaf: &usize| {
+            let seen = |t| self.written_captured.iter().any(|written| written.shares_storage(t));
+            tensor(*leaf).is_some_and(seen)
+        };
+        let all = if self.written_captured.is_empty() { 0 } else { call.values.len() };
+        (0..all).find(shares).map(|leaf| (leaf, None))
+    }
+}

@@ -1,0 +1,122 @@
+//! Inputs that are written, and inputs that share memory.
+
+use super::*;
+
+fn updates((x, y): (Tensor, Tensor)) -> (Tensor, Tensor) {
+    x.add_(1.0);
+    let z = &y * 2.0;
+    x.mul_(&z);
+    (z, x.slice(0, 1..))
+}
+
+#[test]
+fn written_inputs_apart_and_together() {
+    let f = compile(updates);
+    let apart = || (arange(4), arange(4));
+    let same_tensor = || {
+        let x = arange(4);
+        (x.clone(), x)
+    };
+    let overlapping = || {
+        let all = arange(6);
+        (all.slice(0, 0..4), all.slice(0, 2..6))
+    };
+    let halves = || {
+        let all = arange(8);
+        (all.slice(0, 0..4), all.slice(0, 4..8))
+    };
+    same(updates, &f, apart);
+    same(updates, &f, same_tensor);
+    assert_eq!(f.compilations(), 2);
+    for _ in 0..2 {
+        same(updates, &f, overlapping);
+        same(updates, &f, halves);
+        same(updates, &f, apart);
+        same(updates, &f, same_tensor);
+    }
+    assert_eq!(f.compilations(), 2);
+}
+
+#[test]
+fn inputs_that_are_only_read_may_share() {
+    let f = compile(|(x, y): (Tensor, Tensor)| x.relu() + y);
+    let x = arange(4);
+    f.call((x.clone(), x.clone())).unwrap();
+    f.call((x, arange(4))).unwrap();
+    assert_eq!(f.compilations(), 1);
+}
+
+#[test]
+fn an_input_that_is_a_captured_tensor() {
+    let buffer = arange(4);
+    let eager = |x: Tensor| {
+        x.add_(1.0);
+        &buffer * 2.0
+    };
+    let f = compile(eager);
+    assert_eq!(f.call(arange(4)).unwrap().to_vec::<f32>().unwrap(), [-6.0, -4.0, -2.0, 0.0]);
+    assert_eq!(f.call(buffer.clone()).unwrap().to_vec::<f32>().unwrap(), [-4.0, -2.0, 0.0, 2.0]);
+    assert_eq!(f.call(arange(4)).unwrap().to_vec::<f32>().unwrap(), [-4.0, -2.0, 0.0, 2.0]);
+    assert_eq!(f.compilations(), 2);
+    let f = compile(|x: Tensor| {
+        buffer.mul_(0.0);
+        x + 1.0
+    });
+    assert_eq!(f.call(arange(4)).unwrap().to_vec::<f32>().unwrap(), [-2.0, -1.0, 0.0, 1.0]);
+    assert_eq!(f.call(buffer.clone()).unwrap().to_vec::<f32>().unwrap(), [1.0; 4]);
+    assert_eq!(f.compilations(), 2);
+}
+
+#[test]
+fn captured_tensors_that_share_memory() {
+    let all = arange(6);
+    let (head, tail) = (all.slice(0, 0..4), all.slice(0, 2..6));
+    let f = compile(|x: Tensor| {
+        head.add_(&x);
+        &tail * 1.0
+    });
+    let ones = || Tensor::ones([4], DType::F32);
+    assert_eq!(f.call(ones()).unwrap().to_vec::<f32>().unwrap(), [0.0, 1.0, 1.0, 2.0]);
+    assert_eq!(f.call(ones()).unwrap().to_vec::<f32>().unwrap(), [1.0, 2.0, 1.0, 2.0]);
+    assert_eq!(f.compilations(), 1);
+}
+
+#[test]
+fn outputs_view_inputs() {
+    let eager = |x: Tensor| (x.t(), x.slice(0, 1..), x);
+    let f = compile(eager);
+    for n in [2, 3, 4] {
+        same(eager, &f, || rows(n));
+    }
+}
+
+#[test]
+fn inputs_may_begin_anywhere() {
+    let eager = |x: Tensor| x.slice(0, 1..) * 2.0;
+    let f = compile(eager);
+    for start in [0, 1, 2] {
+        same(eager, &f, || arange(9).slice(0, start..start + 4));
+    }
+    assert_eq!(f.compilations(), 1);
+}
+
+#[test]
+fn a_program_that_names_offsets() {
+    let eager = |x: Tensor| x.as_strided([2i64], [1i64], Some(3.into())) * 2.0;
+    let f = compile(eager);
+    for start in [0, 1, 2, 0, 1] {
+        same(eager, &f, || arange(9).slice(0, start..start + 4));
+    }
+    assert_eq!(f.compilations(), 3);
+}
+
+#[test]
+fn a_failed_call_names_the_line_of_the_function() {
+    let f = compile(|(x, i): (Tensor, Tensor)| x.index_select(0, &i));
+    let at = |i: i64| Tensor::from([i]);
+    assert_eq!(f.call((arange(3), at(2))).unwrap().to_vec::<f32>().unwrap(), [-1.0]);
+    let e = err(f.call((arange(3), at(7))));
+    let eager = arange(3).index_select(0, &at(7)).ok().unwrap_err().clone();
+    assert_eq!(e.kind().to_string(), eager.kind().to_string());
+    assert!(e.loc().is_some_and(|loc| loc.file.ends_with("memory.rs")), "{e}");
+}

@@ -1,0 +1,76 @@
+//! Errors of compiled functions.
+
+use maquette_ir::Loc;
+use std::fmt;
+
+/// A call for which no program is compiled.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CompileError {
+    /// An input requires a gradient.
+    #[error(
+        "input `{input}` requires a gradient, and a compiled function computes none; compile the \
+            function with its gradient, `compile(value_and_grad(f))`, or pass a tensor that does \
+            not require one"
+    )]
+    RequiresGrad {
+        /// The input's name.
+        input: String,
+    },
+    /// The function was compiled as often as it may be.
+    #[error(
+        "`{name}` is compiled {limit} times already, which is its recompile limit, and none of the \
+            programs fits this call:{}\nmake the sizes that vary dynamic from the first call \
+            (`CompileOptions::dynamic`), raise the limit (`CompileOptions::recompile_limit`), or \
+            call the function eagerly (`Stance::EagerOnRecompile`)", list(.failures)
+    )]
+    RecompileLimit {
+        /// The function's name.
+        name: String,
+        /// The limit.
+        limit: usize,
+        /// For each program: the guard that fails.
+        failures: Vec<GuardFailure>,
+    },
+    /// The stance forbids another compilation.
+    #[error(
+        "`{name}` would be compiled again, which its stance `FailOnRecompile` forbids:{}",
+        list(.failures)
+    )]
+    Recompile {
+        /// The function's name.
+        name: String,
+        /// For each program: the guard that fails.
+        failures: Vec<GuardFailure>,
+    },
+    /// A mark does not fit the inputs.
+    #[error("{0}")]
+    Mark(String),
+}
+
+/// A condition of a compiled program that a call does not meet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuardFailure {
+    /// The number of the program, in order of compilation.
+    pub program: usize,
+    /// What the program requires: ``size 0 of `x` is 4``.
+    pub required: String,
+    /// What the call has instead.
+    pub found: String,
+    /// The line of the function that made the requirement, if a line did.
+    pub loc: Option<Loc>,
+}
+
+impl fmt::Display for GuardFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "program {} requires: {}; found {}", self.program, self.required, self.found)?;
+        match self.loc {
+            Some(loc) => write!(f, " (required at {loc})"),
+            None => Ok(()),
+        }
+    }
+}
+
+fn list(failures: &[GuardFailure]) -> String {
+    failures.iter().map(|failure| format!("\n  - {failure}")).collect()
+}
