@@ -1,19 +1,22 @@
-//! What an instance depends on: the layouts of tensors and the values of numbers among the inputs.
+//! What an instance depends on: the layouts of tensors and the values of numbers among the inputs,
+//! and the registrations of operators.
 
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::functional_program::FunctionalGraph;
 use maquette_ir::sym::Expr;
+use maquette_ops::library::generation;
 use maquette_ops::{Tensor, Value};
 use smallvec::SmallVec;
 
-/// The layouts and numbers of the inputs of a call.
+/// The layouts and numbers of the inputs of a call, and the generation of the registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct InstanceKey(SmallVec<[i64; 32]>);
 
 impl InstanceKey {
     /// `None` if an input has no key: it is poisoned, or has no data.
     pub fn of(program: &FunctionalGraph, inputs: &[Value]) -> Option<InstanceKey> {
-        let mut key = SmallVec::new();
+        let mut key: SmallVec<[i64; 32]> = SmallVec::new();
+        key.push(generation() as i64);
         for (value, &declared) in inputs.iter().zip(program.graph.inputs()) {
             match value {
                 Value::Tensor(t) => {
