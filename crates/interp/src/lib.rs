@@ -54,7 +54,9 @@ pub use check_calls::check_calls;
 pub use copies::with_strides;
 pub use external_tensors::ExternalTensors;
 pub use fake_values::FakeValues;
-pub use frame::{Callable, ResultRules, argument_value, arguments, in_window, match_results};
+pub use frame::{
+    Callable, PendingCheck, ResultRules, argument_value, arguments, in_window, match_results,
+};
 pub use interpreter::{Execution, Interpreter};
 pub use maquette_ir::copy_cost::Traffic;
 pub use maquette_ir::functional_program::ExecutionMode;

@@ -50,12 +50,17 @@ pub(crate) enum Semantics<'g> {
 
 /// A result whose type has symbols that are not bound yet. A kernel may return a data-dependent
 /// size before the `bind` statement that names it.
-struct PendingCheck {
-    node: NodeId,
-    output: usize,
-    v: ValueId,
-    value: Value,
-    promise: LayoutPromise,
+pub struct PendingCheck {
+    /// The node that gave it.
+    pub node: NodeId,
+    /// Which of its outputs.
+    pub output: usize,
+    /// The value that the graph declares.
+    pub v: ValueId,
+    /// The result.
+    pub value: Value,
+    /// The part of the layout that its type promises.
+    pub promise: LayoutPromise,
 }
 
 /// The state of one run.

@@ -4,8 +4,16 @@ use super::*;
 use maquette_ops::{AccessError, ErrorKind, FakeCtx, Op, ReadGuard, custom_op};
 use std::sync::Mutex;
 
+/// Gives an operator a fake kernel whose result has the metadata of the argument.
+fn fake(op: Op) {
+    op.register_fake(|_: &FakeCtx, x: &Tensor| -> Result<Tensor> {
+        Ok(x.new_empty(x.sizes(), x.dtype()))
+    })
+    .unwrap();
+}
+
 /// A kernel that returns its argument times 2, in new memory.
-fn twice(name: &str) -> Op {
+fn twice(name: &str) {
     let op = custom_op(name)
         .arg_names(["x"])
         .kernel(|x: &Tensor| -> Result<Tensor> {
@@ -13,11 +21,7 @@ fn twice(name: &str) -> Op {
         })
         .register()
         .unwrap();
-    op.register_fake(|_: &FakeCtx, x: &Tensor| -> Result<Tensor> {
-        Ok(x.new_empty(x.sizes(), x.dtype()))
-    })
-    .unwrap();
-    op
+    fake(op);
 }
 
 #[test]
@@ -81,10 +85,7 @@ fn a_handle_that_a_kernel_kept_is_refused() {
         })
         .register()
         .unwrap();
-    op.register_fake(|_: &FakeCtx, x: &Tensor| -> Result<Tensor> {
-        Ok(x.new_empty(x.sizes(), x.dtype()))
-    })
-    .unwrap();
+    fake(op);
     let (executable, _) = compiled(
         "graph g(%x: f32[2]) -> (f32[2]) {
             %a: f32[2] = aten::add.Scalar(%x, 1.0)
@@ -116,10 +117,7 @@ fn a_guard_that_outlives_its_kernel_ends_the_run() {
         })
         .register()
         .unwrap();
-    op.register_fake(|_: &FakeCtx, x: &Tensor| -> Result<Tensor> {
-        Ok(x.new_empty(x.sizes(), x.dtype()))
-    })
-    .unwrap();
+    fake(op);
     let (executable, _) = compiled(
         "graph g(%x: f32[2]) -> (f32[2]) {
             %a: f32[2] = aten::add.Scalar(%x, 1.0)
@@ -145,10 +143,7 @@ fn a_wrong_result_is_refused_as_by_the_interpreter() {
         .kernel(|_: &Tensor| -> Result<Tensor> { Ok(Tensor::from([1.0f32, 2.0, 3.0])) })
         .register()
         .unwrap();
-    op.register_fake(|_: &FakeCtx, x: &Tensor| -> Result<Tensor> {
-        Ok(x.new_empty(x.sizes(), x.dtype()))
-    })
-    .unwrap();
+    fake(op);
     let program = "graph g(%x: f32[2]) -> (f32[2]) {
         %a: f32[2] = aten::relu(%x)
         %b: f32[2] = runtime::wrong(%a)

@@ -13,92 +13,26 @@
 //! result overlaps an operand, except as the kernel supports.
 #![allow(unsafe_code)]
 
+mod memory;
+
+use memory::Base;
+pub(crate) use memory::RunMemory;
+
 use crate::executable::Planned;
 use crate::instance::{
-    Call, CallArguments, End, External, Instance, Launch, NodeArguments, ReturnedValue, Returns,
-    Segment, Step, TensorAt,
+    Call, CallArguments, End, Instance, Launch, NodeArguments, ReturnedValue, Returns, Segment,
+    Step, TensorAt,
 };
-use maquette_interp::metadata_check::LayoutPromise;
 use maquette_interp::{
-    Bindings, ExternalTensors, NodeResults, OutputBuilder, ResultRules, SourceInfo, SymbolValues,
-    argument_value, bound_number, in_window, match_results, with_strides,
+    Bindings, ExternalTensors, NodeResults, OutputBuilder, PendingCheck, ResultRules, SourceInfo,
+    SymbolValues, argument_value, bound_number, in_window, match_results, with_strides,
 };
 use maquette_ir::buffer_plan::BufferId;
 use maquette_ir::graph::{Graph, NodeId, ValueId};
-use maquette_ops::{
-    AccessError, Arena, Error, ErrorKind, Op, Outputs, Result, RunError, Tensor, Value,
-};
+use maquette_ops::{AccessError, Error, ErrorKind, Op, Outputs, Result, RunError, Tensor, Value};
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::sync::Arc;
-
-/// The memory of runs, which later runs use again.
-#[derive(Default)]
-pub(crate) struct RunMemory {
-    /// By depth of the segment.
-    arenas: Vec<Option<(Arena, usize)>>,
-    /// Handles to tensors in arenas: by depth, the id of the segment that they are of, and the
-    /// handles by slot.
-    handles: Vec<(u64, Vec<Option<Tensor>>)>,
-    /// By base.
-    bases: Vec<Base>,
-    /// By value: the numbers that operators computed, and tensors whose sizes bind symbols.
-    values: Vec<Option<Value>>,
-}
-
-/// The memory of a base in one run.
-#[derive(Default)]
-struct Base {
-    /// Null until a launch needs it.
-    address: Address,
-    /// A handle with the rights of the run.
-    tensor: Option<Tensor>,
-}
-
-impl Base {
-    fn address(&mut self) -> Result<*mut u8> {
-        if self.address.0.is_null() {
-            let tensor = self.tensor.as_ref().ok_or_else(missing)?;
-            self.address = Address(tensor.host_address()?.as_ptr());
-        }
-        Ok(self.address.0)
-    }
-}
-
-/// An address.
-#[derive(Clone, Copy)]
-struct Address(*mut u8);
-
-impl Default for Address {
-    fn default() -> Address {
-        Address(std::ptr::null_mut())
-    }
-}
-
-// SAFETY: a pool of memories moves between threads only between runs, when no address is used.
-unsafe impl Send for Address {}
-
-impl RunMemory {
-    /// Drops all that belongs to one run. After a failed run it drops the arenas, too: a kernel may
-    /// have poisoned them, or kept a guard.
-    pub fn end_run(&mut self, failed: bool) {
-        self.bases.iter_mut().for_each(|base| *base = Base::default());
-        self.values.iter_mut().for_each(|value| *value = None);
-        if failed {
-            self.arenas.clear();
-            self.handles.clear();
-        }
-    }
-}
-
-/// A result whose type has symbols that are not bound yet.
-struct PendingCheck {
-    node: NodeId,
-    output: usize,
-    v: ValueId,
-    value: Value,
-    promise: LayoutPromise,
-}
 
 struct Run<'a> {
     planned: &'a Planned,
@@ -120,8 +54,7 @@ pub(crate) fn run_instance(
     source_info: &SourceInfo<'_>,
 ) -> Result<Vec<Value>> {
     let graph = &planned.program.graph;
-    memory.values.resize_with(graph.values().len(), || None);
-    memory.bases.resize_with(planned.plan.buffers.len(), Base::default);
+    memory.begin_run(planned.plan.buffers.len(), graph.values().len());
     let pending_checks = Vec::new();
     let mut run = Run { planned, graph, inputs, external, memory, source_info, pending_checks };
     let mut segment: Arc<Segment> = instance.first.clone();
@@ -138,87 +71,6 @@ pub(crate) fn run_instance(
 }
 
 impl Run<'_> {
-    /// Gives the bases of a segment their memory.
-    fn enter(&mut self, segment: &Segment) -> Result<()> {
-        for (buffer, which) in &segment.externals {
-            let tensor = match which {
-                External::Input(i) => match self.inputs.get(*i) {
-                    Some(Value::Tensor(t)) => t.clone(),
-                    _ => return Err(missing()),
-                },
-                External::Const(i) => self.external.consts().get(*i).ok_or_else(missing)?.clone(),
-            };
-            self.set_base(buffer.0, tensor)?;
-        }
-        for (buffer, len, dtype) in &segment.outputs {
-            self.set_base(buffer.0, Tensor::new_memory(*len, *dtype)?)?;
-        }
-        let (depth, memory) = (segment.depth, &mut *self.memory);
-        let base = self.planned.plan.buffers.len() + depth;
-        if memory.bases.len() <= base {
-            memory.bases.resize_with(base + 1, Base::default);
-        }
-        if memory.arenas.len() <= depth {
-            memory.arenas.resize_with(depth + 1, || None);
-        }
-        if memory.handles.len() <= depth {
-            memory.handles.resize_with(depth + 1, Default::default);
-        }
-        let slot = &mut memory.arenas[depth];
-        if segment.arena_bytes > 0 {
-            let arena = match slot {
-                Some((arena, bytes)) if *bytes >= segment.arena_bytes => arena,
-                _ => {
-                    // The old arena goes first: both together may not fit.
-                    *slot = None;
-                    memory.handles.iter_mut().for_each(|(id, _)| *id = 0);
-                    let arena = Arena::new(segment.arena_bytes)?;
-                    &mut slot.insert((arena, segment.arena_bytes)).0
-                }
-            };
-            let address = Address(arena.address().as_ptr());
-            let tensor = segment.lends_memory.then(|| arena.bytes());
-            memory.bases[base] = Base { address, tensor };
-        }
-        let (id, handles) = &mut memory.handles[depth];
-        if segment.lends_memory && *id != segment.id {
-            *id = segment.id;
-            handles.clear();
-            handles.resize(segment.slots as usize, None);
-        }
-        Ok(())
-    }
-
-    fn set_base(&mut self, base: u32, tensor: Tensor) -> Result<()> {
-        let slot = self.memory.bases.get_mut(base as usize).ok_or_else(missing)?;
-        *slot = Base { address: Address::default(), tensor: Some(tensor) };
-        Ok(())
-    }
-
-    /// A handle to a tensor in the memory of the run.
-    fn tensor(&mut self, segment: &Segment, at: &TensorAt) -> Result<Tensor> {
-        let base = self.memory.bases.get(at.base as usize).and_then(|base| base.tensor.as_ref());
-        let base = base.ok_or_else(missing)?;
-        if at.is_whole {
-            return Ok(base.clone());
-        }
-        if at.base as usize >= self.planned.plan.buffers.len() {
-            let handles = self.memory.handles.get_mut(segment.depth).map(|(_, handles)| handles);
-            let slot = handles.and_then(|handles| handles.get_mut(at.slot as usize));
-            let slot = slot.ok_or_else(missing)?;
-            if let Some(handle) = slot {
-                return Ok(handle.clone());
-            }
-            // SAFETY: steps read only what earlier steps of this run wrote as the same dtype.
-            let handle = unsafe { base.bytes_as(at.meta.clone()) }?;
-            return Ok(slot.insert(handle).clone());
-        }
-        let number = || Error::msg("a layout of the program is not a number");
-        let (layout, start) = (at.meta.concrete(), base.storage_offset().as_i64());
-        let (layout, start) = layout.zip(start).ok_or_else(number)?;
-        base.with_layout(&layout.sizes, &layout.strides, start + layout.offset)
-    }
-
     fn bindings<'b>(&'b self, segment: &'b Segment) -> Bindings<'b> {
         Bindings::resume(self.graph, self.source_info.input_names, &segment.known)
     }

@@ -1,0 +1,240 @@
+//! The buffers of a segment: when they are used, where they lie, and tensors in them.
+
+use super::{Builder, wrong_graph};
+use crate::arena_layout::{ArenaLayout, Lifetime};
+use crate::executable::Planned;
+use crate::instance::places::BufferPlace;
+use crate::instance::{External, Place, Step, TensorAt};
+use maquette_interp::{ConcreteLayout, concrete_layout};
+use maquette_ir::buffer_plan::{Buffer, BufferId, BufferPlan, BufferView};
+use maquette_ir::fault_injection::{Fault, fault_injected};
+use maquette_ir::functional_program::FunctionalGraph;
+use maquette_ir::graph::{Stmt, ValueId};
+use maquette_ir::sym::Expr;
+use maquette_ir::view::ViewSpec;
+use maquette_ir::{Device, Layout};
+use maquette_ops::{Error, IntoDims, Meta, Result, Tensor, Value};
+use smallvec::SmallVec;
+
+impl Planned {
+    /// Whether all tensors are on the CPU.
+    pub(crate) fn is_supported(program: &FunctionalGraph, plan: &BufferPlan) -> bool {
+        let graph = &program.graph;
+        let on_host = |v: ValueId| graph.tensor_type(v).is_none_or(|ty| ty.device == Device::Cpu);
+        let values = graph.inputs().iter().copied();
+        let values = values.chain(graph.consts().iter().map(|c| c.value()));
+        let results = graph.nodes().flat_map(|node| graph.result_values(node));
+        values.chain(results).all(on_host)
+            && plan.buffers.iter().all(|b| match b {
+                Buffer::New { device, .. } => *device == Device::Cpu,
+                Buffer::Input(_) | Buffer::Const(_) | Buffer::Returned(_) => true,
+            })
+    }
+}
+
+/// By buffer: its first and last step, and whether an output is in it. By node: its statement.
+pub(super) struct Uses {
+    first: Vec<usize>,
+    pub last: Vec<usize>,
+    pub is_output: Vec<bool>,
+    pub statements: Vec<usize>,
+}
+
+impl Uses {
+    pub fn of(planned: &Planned) -> Uses {
+        let (graph, plan) = (&planned.program.graph, &planned.plan);
+        let buffers = plan.buffers.len();
+        let mut uses = Uses {
+            first: vec![usize::MAX; buffers],
+            last: vec![0; buffers],
+            is_output: vec![false; buffers],
+            statements: vec![0; graph.node_count()],
+        };
+        for (at, step) in plan.steps.iter().enumerate() {
+            step.for_each_buffer(&mut |b: BufferId| {
+                if let (Some(first), Some(last)) =
+                    (uses.first.get_mut(b.index()), uses.last.get_mut(b.index()))
+                {
+                    (*first, *last) = ((*first).min(at), at);
+                }
+            });
+        }
+        for output in plan.outputs.iter().flatten() {
+            if let Some(is_output) = uses.is_output.get_mut(output.buffer.index()) {
+                *is_output = true;
+            }
+        }
+        for (at, stmt) in graph.body().iter().enumerate() {
+            if let Stmt::Node(node) = stmt
+                && let Some(statement) = uses.statements.get_mut(node.index())
+            {
+                *statement = at;
+            }
+        }
+        uses
+    }
+}
+
+impl Builder<'_> {
+    /// Lays out the new buffers that steps `from` to `to` use first, but for those of outputs.
+    /// Returns the bytes of the arena. A buffer whose size cannot be found has no place: the step
+    /// that uses it first reports why.
+    pub(super) fn place_arena(&mut self, from: usize, to: usize) -> usize {
+        let plan = &self.planned.plan;
+        let mut new: Vec<(usize, BufferPlace)> = Vec::new();
+        let mut lifetimes: Vec<Lifetime> = Vec::new();
+        for (index, buffer) in plan.buffers.iter().enumerate() {
+            let (Some(&first), Some(&last)) =
+                (self.uses.first.get(index), self.uses.last.get(index))
+            else {
+                continue;
+            };
+            let Buffer::New { dtype, layout, .. } = buffer else { continue };
+            if first < from || to <= first || self.uses.is_output.get(index) != Some(&false) {
+                continue;
+            }
+            let place = self.layout(layout).ok().and_then(|(offset, sizes, strides)| {
+                let len = extent(offset, &sizes, &strides)?;
+                Some(BufferPlace::own(BufferId(index as u32), len, *dtype))
+            });
+            let Some(place) = place else { continue };
+            let Some(bytes) = place.bytes().and_then(|bytes| u64::try_from(bytes).ok()) else {
+                continue;
+            };
+            new.push((index, place));
+            let last = if fault_injected(Fault::BuffersDieEarly) { first } else { last };
+            lifetimes.push(Lifetime { bytes, first, last });
+        }
+        let ArenaLayout { offsets, bytes } = ArenaLayout::of(&lifetimes);
+        // Empty tensors need a base, too.
+        let bytes = bytes.max(u64::from(!new.is_empty()));
+        let base = (plan.buffers.len() + self.depth) as u32;
+        for ((index, place), offset) in new.into_iter().zip(offsets) {
+            let place = BufferPlace { place: Place { base, start: offset as i64 }, ..place };
+            self.places[index] = Some(place);
+        }
+        bytes as usize
+    }
+
+    fn layout(&self, spec: &ViewSpec) -> Result<ConcreteLayout> {
+        concrete_layout(spec, &|e| self.bindings.eval_in(&self.planned.plan.symbols, e))
+    }
+
+    /// The place of a buffer. The first use of a buffer gives it one.
+    fn buffer(&mut self, b: BufferId) -> Result<BufferPlace> {
+        let index = b.index();
+        if let Some(Some(place)) = self.places.get(index) {
+            let place = *place;
+            let is_external = self.external(b).is_some();
+            if is_external && !self.externals.iter().any(|(known, _)| *known == b) {
+                self.externals.extend(self.external(b).map(|e| (b, e)));
+            }
+            return Ok(place);
+        }
+        let place = match self.planned.plan.buffers.get(index).ok_or_else(wrong_graph)? {
+            Buffer::Input(i) => match self.inputs.get(*i) {
+                Some(Value::Tensor(t)) => BufferPlace::own(b, extent_of(t)?, t.dtype()),
+                _ => return Err(wrong_graph()),
+            },
+            Buffer::Const(i) => {
+                let t = self.consts.get(*i).ok_or_else(wrong_graph)?;
+                BufferPlace::own(b, extent_of(t)?, t.dtype())
+            }
+            Buffer::New { dtype, layout, .. } => {
+                // The arena has a place for each that is not of an output.
+                let (offset, sizes, strides) = self.layout(layout)?;
+                let len = extent(offset, &sizes, &strides).ok_or_else(too_large)?;
+                let place = BufferPlace::own(b, len, *dtype);
+                place.bytes().ok_or_else(too_large)?;
+                self.outputs.push((b, len, *dtype));
+                place
+            }
+            Buffer::Returned(v) => {
+                let ty = self.graph.tensor_type(*v).ok_or_else(wrong_graph)?;
+                let eval = |e: &_| self.bindings.eval(*e);
+                let sizes: SmallVec<[i64; 4]> = ty.sizes.iter().map(eval).collect::<Result<_>>()?;
+                let strides: SmallVec<[i64; 6]> =
+                    ty.strides.iter().map(eval).collect::<Result<_>>()?;
+                let len = extent(0, &sizes, &strides).ok_or_else(too_large)?;
+                self.steps.push(Step::Adopt { buffer: b, value: *v, strides });
+                BufferPlace::own(b, len, ty.dtype)
+            }
+        };
+        self.externals.extend(self.external(b).map(|e| (b, e)));
+        self.places[index] = Some(place);
+        Ok(place)
+    }
+
+    pub(super) fn external(&self, b: BufferId) -> Option<External> {
+        match self.planned.plan.buffers.get(b.index())? {
+            Buffer::Input(i) => Some(External::Input(*i)),
+            Buffer::Const(i) => Some(External::Const(*i)),
+            Buffer::New { .. } | Buffer::Returned(_) => None,
+        }
+    }
+
+    /// The tensor of a buffer view.
+    pub(super) fn tensor(&mut self, view: &BufferView) -> Result<TensorAt> {
+        let place = self.buffer(view.buffer)?;
+        let (offset, sizes, strides) = self.layout(&view.spec)?;
+        let offset = if fault_injected(Fault::OffsetsOfViewsLost) { 0 } else { offset };
+        let meta = Meta {
+            dtype: place.dtype,
+            device: Device::Cpu,
+            layout: Layout::Strided,
+            sizes: sizes[..].into_dims(),
+            strides: strides[..].into_dims(),
+            offset: (place.place.start / place.dtype.size() as i64 + offset).into(),
+            requires_grad: false,
+        };
+        let bytes = place.bytes().ok_or_else(too_large)?;
+        let bounds = (place.place.start, place.place.start + bytes);
+        let is_whole = offset == 0 && self.is_whole(view.buffer, &sizes, &strides)?;
+        let slot = self.slots;
+        self.slots += 1;
+        Ok(TensorAt { base: place.place.base, bounds, is_whole, slot, meta })
+    }
+
+    /// Whether the tensor of a buffer has these sizes and strides.
+    fn is_whole(&self, b: BufferId, sizes: &[i64], strides: &[i64]) -> Result<bool> {
+        let same = |t: &Tensor| {
+            let at = t.meta().concrete();
+            at.is_some_and(|at| at.sizes[..] == *sizes && at.strides[..] == *strides)
+        };
+        Ok(match self.planned.plan.buffers.get(b.index()).ok_or_else(wrong_graph)? {
+            Buffer::Input(i) => matches!(self.inputs.get(*i), Some(Value::Tensor(t)) if same(t)),
+            Buffer::Const(i) => self.consts.get(*i).is_some_and(same),
+            Buffer::New { .. } => false,
+            Buffer::Returned(v) => {
+                let ty = self.graph.tensor_type(*v).ok_or_else(wrong_graph)?;
+                let equal = |exprs: &[Expr], found: &[i64]| -> Result<bool> {
+                    let declared = exprs.iter().map(|e| self.bindings.eval(*e));
+                    Ok(declared.collect::<Result<SmallVec<[i64; 4]>>>()?[..] == *found)
+                };
+                // The tensor may have other strides along dimensions of size 1, and if it is empty.
+                let strided = sizes.iter().all(|n| *n > 1);
+                strided && equal(&ty.sizes, sizes)? && equal(&ty.strides, strides)?
+            }
+        })
+    }
+}
+
+/// The number of elements from the first of a memory to the last of a layout in it.
+fn extent(offset: i64, sizes: &[i64], strides: &[i64]) -> Option<i64> {
+    if sizes.contains(&0) {
+        return Some(0);
+    }
+    let mut steps = sizes.iter().zip(strides);
+    steps.try_fold(offset.checked_add(1)?, |end, (n, s)| {
+        end.checked_add(n.checked_sub(1)?.checked_mul(*s)?)
+    })
+}
+
+fn extent_of(t: &Tensor) -> Result<i64> {
+    let at = t.meta().concrete().ok_or_else(wrong_graph)?;
+    extent(0, &at.sizes, &at.strides).ok_or_else(too_large)
+}
+
+fn too_large() -> Error {
+    Error::msg("a tensor of the program is larger than memory")
+}
