@@ -41,6 +41,7 @@ pub use tensor::arena::Arena;
 pub use tensor::borrow::{Access, unobserved};
 pub use tensor::clone_storages::StorageCloner;
 pub use tensor::element::Element;
+pub use tensor::kernel_scope::is_in_kernel;
 pub use tensor::meta::{Concrete, Dims, IntoDims, Meta};
 pub use tensor::run_borrow::{RunBorrow, RunTensor};
 pub use tensor::storage::Storage;

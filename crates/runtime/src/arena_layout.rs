@@ -31,6 +31,11 @@ pub(crate) struct ArenaLayout {
     pub bytes: u64,
 }
 
+/// A number of bytes, rounded up. More bytes than there is memory stay too many.
+fn aligned(bytes: u64) -> u64 {
+    bytes.checked_next_multiple_of(ALIGN).unwrap_or(u64::MAX)
+}
+
 impl ArenaLayout {
     /// Places buffers.
     pub fn of(buffers: &[Lifetime]) -> ArenaLayout {
@@ -57,26 +62,26 @@ impl ArenaLayout {
         let by_first_use = order.is_sorted_by_key(|&i| buffers[i].first);
         for &i in order {
             let Lifetime { bytes, first, last } = buffers[i];
-            let bytes = bytes.next_multiple_of(ALIGN);
+            let bytes = aligned(bytes);
             if bytes == 0 {
                 continue;
             }
             if by_first_use {
                 placed.retain(|&j| buffers[j].last >= first);
             }
-            let mut offset = 0;
+            let mut offset = 0u64;
             for &j in &placed {
                 let other = buffers[j];
                 if other.last < first || last < other.first {
                     continue;
                 }
-                if offset + bytes <= layout.offsets[j] {
+                if offset.saturating_add(bytes) <= layout.offsets[j] {
                     break;
                 }
-                offset = offset.max(layout.offsets[j] + other.bytes.next_multiple_of(ALIGN));
+                offset = offset.max(layout.offsets[j].saturating_add(aligned(other.bytes)));
             }
             layout.offsets[i] = offset;
-            layout.bytes = layout.bytes.max(offset + bytes);
+            layout.bytes = layout.bytes.max(offset.saturating_add(bytes));
             let at = placed.partition_point(|&j| layout.offsets[j] <= offset);
             placed.insert(at, i);
         }

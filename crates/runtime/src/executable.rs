@@ -1,20 +1,21 @@
 //! Executables: planned programs with their instances.
 
-use crate::instance::{Instance, InstanceKey};
+use crate::instance::{Instance, InstanceKey, Uses};
 use crate::run::{RunMemory, run_instance};
 use maquette_interp::{Bindings, ExecutionMode, ExternalTensors, Interpreter, SourceInfo, mutated};
 use maquette_ir::buffer_plan::BufferPlan;
 use maquette_ir::functional_program::{ExternalTensor, FunctionalGraph};
 use maquette_ir::graph::{Graph, Stmt, ValueId};
-use maquette_ops::{Error, Result, RunError, TraceError, Value, mode};
+use maquette_ops::{Error, Result, RunError, TraceError, Value, is_in_kernel, mode};
 use rustc_hash::FxHashSet;
 use std::fmt;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The most instances that an executable keeps. Of more, the one that was used longest ago goes.
 const MAX_INSTANCES: usize = 64;
 
-/// The most arenas that an executable keeps between calls.
+/// The most memories of runs that an executable keeps between calls.
 const MAX_MEMORIES: usize = 16;
 
 /// A compiled program. Several threads can run it at the same time.
@@ -35,6 +36,9 @@ pub(crate) struct Planned {
     written: FxHashSet<ExternalTensor>,
     /// The values from which `bind` statements read symbols.
     pub bind_sources: FxHashSet<ValueId>,
+    pub uses: Uses,
+    /// The segments that instances keep behind their first.
+    pub kept_segments: Arc<AtomicUsize>,
     /// The instances, the one used last first.
     instances: Mutex<Vec<(InstanceKey, Arc<Instance>)>>,
     memories: Mutex<Vec<RunMemory>>,
@@ -71,6 +75,8 @@ impl Executable {
                     true => Form::Planned(Box::new(Planned {
                         written: mutated(&program),
                         bind_sources: bind_sources(&program.graph),
+                        uses: Uses::of(&program.graph, &plan),
+                        kept_segments: Arc::default(),
                         program,
                         plan,
                         instances: Mutex::default(),
@@ -156,7 +162,11 @@ impl Planned {
         for &which in &self.written {
             external.get(which)?.storage()?.bump_version();
         }
-        let mut memory = lock(&self.memories).pop().unwrap_or_default();
+        // A kernel that starts a run cannot use memory that was made before its call.
+        let mut memory = match is_in_kernel() {
+            true => RunMemory::default(),
+            false => lock(&self.memories).pop().unwrap_or_default(),
+        };
         let results = run_instance(self, &instance, &given, &external, &mut memory, source_info);
         memory.end_run(results.is_err());
         let mut memories = lock(&self.memories);

@@ -20,7 +20,8 @@
 //! (`arena_layout`). Calls of one executable share a pool of arenas, one for each concurrent call.
 //!
 //! **Invariant:** a run has the results, mutations, aliases, effects and errors of the reference
-//! interpreter in the same plan ([`maquette_interp`]).
+//! interpreter in the same plan ([`maquette_interp`]). It is stricter with kernels: a kernel may
+//! neither keep a guard of its argument nor discard the error of a write to it.
 #![deny(unsafe_code, unsafe_op_in_unsafe_fn)]
 #![warn(missing_docs)]
 

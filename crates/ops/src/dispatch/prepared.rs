@@ -86,6 +86,7 @@ impl Layout {
 impl Operand {
     fn of(tensor: usize, t: &Tensor) -> Option<Operand> {
         let at = t.meta().concrete()?;
+        is_countable(&at.sizes)?;
         let start = at.offset.checked_mul(at.width)?;
         let layout = Layout { dtype: t.dtype(), sizes: at.sizes, strides: at.strides };
         Some(Operand { tensor, start, layout })
@@ -103,6 +104,7 @@ impl Operand {
             }
             strides.push(if n == m { s } else { 0 });
         }
+        is_countable(sizes)?;
         Some(Operand { layout: Layout { sizes: sizes.into(), strides, ..self.layout }, ..self })
     }
 
@@ -210,6 +212,12 @@ impl Op {
         };
         Some(PreparedCall { op: self, kernel, operands, result })
     }
+}
+
+/// `None` if a view of these sizes has more elements than an eager call takes.
+fn is_countable(sizes: &[i64]) -> Option<()> {
+    let counted = sizes.iter().filter(|n| **n != 0).try_fold(1i64, |n, s| n.checked_mul(*s))?;
+    (counted <= isize::MAX as i64 / 8).then_some(())
 }
 
 fn views(operands: &[Operand]) -> SmallVec<[View<'static>; 3]> {
@@ -341,13 +349,17 @@ impl PreparedCall {
         }
     }
 
-    /// The error of a failed launch as that of the call on line `loc`. The arguments are those of
-    /// the call. They are read if the operator looks for the position of an error.
-    pub fn error(&self, e: Error, args: &[Value], loc: Loc) -> Error {
-        let e = match (&self.kernel, e.kind()) {
+    /// The error of a failed launch in the operator's words. The arguments are those of the call.
+    /// They are read if the operator looks for the position of an error.
+    pub fn explained(&self, e: Error, args: &[Value]) -> Error {
+        match (&self.kernel, e.kind()) {
             (Kernel::Nest(nest), ErrorKind::Kernel(kernel)) => nest.explained(kernel.clone(), args),
             _ => e,
-        };
+        }
+    }
+
+    /// The error as that of the call on line `loc`.
+    pub fn in_call(&self, e: Error, loc: Loc) -> Error {
         e.in_call(self.op.shared_name(), loc)
     }
 }

@@ -52,9 +52,10 @@ impl Arena {
 }
 
 impl Tensor {
-    /// Whether a guard or a call accesses the storage now.
+    /// Whether a guard, a call or a run accesses the storage now, other than those to which the
+    /// handle belongs.
     pub fn is_accessed(&self) -> bool {
-        self.storage().is_ok_and(|storage| storage.borrows.is_accessed())
+        self.storage().is_ok_and(|storage| storage.borrows.is_accessed(self.grant))
     }
 
     /// The same storage seen through other metadata, the dtype included. The offset of `meta` counts

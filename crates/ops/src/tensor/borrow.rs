@@ -413,10 +413,10 @@ impl Borrows {
         t.table.traces = captured;
     }
 
-    /// Whether a borrow other than that of a run is live.
-    pub(crate) fn is_accessed(&self) -> bool {
+    /// Whether a borrow is live that `grant` does not descend from.
+    pub(crate) fn is_accessed(&self, grant: Grant) -> bool {
         let t = self.lock();
-        t.entries().any(|e| !matches!(e.holder, Holder::Run(_)))
+        t.entries().any(|e| !t.is_ancestor(e.id, grant.id()))
     }
 
     /// The error of a write attempted through this read-only borrow, if there was one.

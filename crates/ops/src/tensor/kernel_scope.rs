@@ -54,6 +54,11 @@ pub(crate) fn current_epoch() -> u64 {
     EPOCH.load(Ordering::Relaxed)
 }
 
+/// Whether a kernel runs on this thread. It cannot use memory that was made before its call.
+pub fn is_in_kernel() -> bool {
+    STARTED.get() != 0
+}
+
 /// Marks a kernel as running on this thread, until it is dropped.
 pub(crate) struct KernelScope {
     /// The value of `STARTED` before: the epoch of the outer kernel call, whose kernel made this

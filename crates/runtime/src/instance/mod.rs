@@ -6,6 +6,7 @@ mod key;
 mod places;
 
 pub(crate) use arguments::{CallArguments, NodeArguments};
+pub(crate) use build::Uses;
 pub(crate) use key::InstanceKey;
 pub(crate) use places::{Place, TensorAt};
 
@@ -20,10 +21,31 @@ use maquette_ir::sym::SymbolId;
 use maquette_ir::{DType, Loc};
 use maquette_ops::{Error, Op, PreparedCall, Result, Tensor, Value};
 use smallvec::SmallVec;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The most next segments that a segment keeps, one for each value of its symbol.
 const MAX_NEXT: usize = 16;
+
+/// The most segments behind the first that the instances of an executable keep. Further ones are
+/// made for one run.
+const MAX_SEGMENTS: usize = 1_024;
+
+/// Counts a segment that an instance keeps, until it is dropped.
+pub(crate) struct KeptSegment(Arc<AtomicUsize>);
+
+impl KeptSegment {
+    fn new(count: Arc<AtomicUsize>) -> KeptSegment {
+        count.fetch_add(1, Ordering::Relaxed);
+        KeptSegment(count)
+    }
+}
+
+impl Drop for KeptSegment {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// A program for inputs of given layouts.
 pub(crate) struct Instance {
@@ -48,6 +70,8 @@ pub(crate) struct Segment {
     /// The number of tensors of which calls may get handles.
     pub slots: u32,
     pub known: SymbolValues,
+    /// Counts it, if an instance keeps it behind its first.
+    kept: Option<KeptSegment>,
     /// The places of all buffers that are known at its end.
     places: Vec<Option<BufferPlace>>,
     pub end: End,
@@ -136,8 +160,7 @@ pub(crate) struct Call {
     pub promise: LayoutPromise,
     /// The buffers of the returned tensors.
     pub returned: SmallVec<[(ValueId, BufferId); 2]>,
-    /// The bases of memory that only this run may access, of which a kernel of the user gets
-    /// handles.
+    /// The bases of memory that only this run may access, to which the call gets handles.
     pub lent: SmallVec<[u32; 2]>,
 }
 
@@ -154,8 +177,9 @@ impl Instance {
         source_info: &SourceInfo<'_>,
     ) -> Result<Instance> {
         let places = vec![None; planned.plan.buffers.len()];
-        let builder = Builder::new(planned, inputs, consts, &known, source_info, places, 0);
-        Ok(Instance { first: Arc::new(builder.build(0)?) })
+        let builder =
+            || Builder::new(planned, inputs, consts, &known, source_info, places.clone(), 0);
+        Ok(Instance { first: Arc::new(Builder::build(0, builder)?) })
     }
 }
 
@@ -181,9 +205,16 @@ impl Segment {
         if let Some((_, segment)) = lock().iter().find(|(v, _)| *v == value) {
             return Ok(segment.clone());
         }
-        let (known, places, depth) = (known()?, self.places.clone(), self.depth + 1);
-        let builder = Builder::new(planned, inputs, consts, &known, source_info, places, depth);
-        let segment = Arc::new(builder.build(*from)?);
+        let (known, depth) = (known()?, self.depth + 1);
+        let places = || self.places.clone();
+        let builder =
+            || Builder::new(planned, inputs, consts, &known, source_info, places(), depth);
+        let mut segment = Builder::build(*from, builder)?;
+        if planned.kept_segments.load(Ordering::Relaxed) >= MAX_SEGMENTS {
+            return Ok(Arc::new(segment));
+        }
+        segment.kept = Some(KeptSegment::new(planned.kept_segments.clone()));
+        let segment = Arc::new(segment);
         let mut next = lock();
         next.truncate(MAX_NEXT - 1);
         next.insert(0, (value, segment.clone()));

@@ -104,9 +104,11 @@ impl Run<'_> {
             let arena = match slot {
                 Some((arena, bytes)) if *bytes >= segment.arena_bytes => arena,
                 _ => {
-                    // The old arena goes first: both together may not fit.
+                    // The old arena goes first, with its handles: both together may not fit.
                     *slot = None;
-                    memory.handles.iter_mut().for_each(|(id, _)| *id = 0);
+                    for (id, handles) in &mut memory.handles {
+                        (*id, *handles) = (0, Vec::new());
+                    }
                     let arena = Arena::new(segment.arena_bytes)?;
                     &mut slot.insert((arena, segment.arena_bytes)).0
                 }
@@ -132,21 +134,29 @@ impl Run<'_> {
 
     /// A handle to a tensor in the memory of the run.
     pub(super) fn tensor(&mut self, segment: &Segment, at: &TensorAt) -> Result<Tensor> {
-        let base = self.memory.bases.get(at.base as usize).and_then(|base| base.tensor.as_ref());
-        let base = base.ok_or_else(missing)?;
+        let arena = (at.base as usize).checked_sub(self.planned.plan.buffers.len());
+        let base = self.memory.bases.get_mut(at.base as usize).ok_or_else(missing)?;
+        if let (Some(depth), None) = (arena, &base.tensor) {
+            // Only the error of a launch wants a handle where no step does.
+            let arena = self.memory.arenas.get(depth).and_then(Option::as_ref);
+            base.tensor = arena.map(|(arena, _)| arena.bytes());
+        }
+        let base = base.tensor.as_ref().ok_or_else(missing)?;
         if at.is_whole {
             return Ok(base.clone());
         }
-        if at.base as usize >= self.planned.plan.buffers.len() {
+        if arena.is_some() {
             let handles = self.memory.handles.get_mut(segment.depth).map(|(_, handles)| handles);
-            let slot = handles.and_then(|handles| handles.get_mut(at.slot as usize));
-            let slot = slot.ok_or_else(missing)?;
-            if let Some(handle) = slot {
+            let mut slot = handles.and_then(|handles| handles.get_mut(at.slot as usize));
+            if let Some(Some(handle)) = &slot {
                 return Ok(handle.clone());
             }
             // SAFETY: steps read only what earlier steps of this run wrote as the same dtype.
             let handle = unsafe { base.bytes_as(at.meta.clone()) }?;
-            return Ok(slot.insert(handle).clone());
+            if let Some(slot) = &mut slot {
+                **slot = Some(handle.clone());
+            }
+            return Ok(handle);
         }
         let number = || Error::msg("a layout of the program is not a number");
         let (layout, start) = (at.meta.concrete(), base.storage_offset().as_i64());

@@ -6,8 +6,8 @@
 //! - Inputs and constants are borrowed for the whole run, exclusively if the program mutates them.
 //!   Their layouts, and so their extents, are those for which the instance was made.
 //! - Arenas, new outputs and returned tensors belong to the run. Kernels get handles that carry the
-//!   rights of one call, and are refused after it. A kernel that keeps a guard beyond its call ends
-//!   the run.
+//!   rights of one call, and are refused after it. A guard or a run that outlives the call ends the
+//!   run, before another step accesses the memory.
 //!
 //! The builder of the instance has checked that every place is inside its buffer, and that no
 //! result overlaps an operand, except as the kernel supports.
@@ -82,11 +82,15 @@ impl Run<'_> {
                 self.call(segment, call).map_err(|e| in_window(self.graph, e, call.at))
             }
             Step::Copy { from, to, shares_elements } => {
+                let bases = [from.base, to.base];
                 let (from, to) = (self.tensor(segment, from)?, self.tensor(segment, to)?);
                 match shares_elements {
-                    true => to.copy_shared_elements_(&from),
-                    false => to.copy_(&from).ok().map(drop),
+                    true => to.copy_shared_elements_(&from)?,
+                    false => drop(to.copy_(&from).ok()?),
                 }
+                let own: SmallVec<[u32; 2]> =
+                    bases.into_iter().filter(|base| self.is_arena(*base)).collect();
+                self.check_returned(&own)
             }
             Step::Adopt { buffer, value, strides } => self.adopt(*buffer, *value, strides),
             Step::Free(buffer) => {
@@ -116,17 +120,20 @@ impl Run<'_> {
     fn launch_error(&mut self, segment: &Segment, launch: &Launch, e: Error) -> Error {
         let Some(node) = &launch.node else { return e };
         let loc = node.loc.unwrap_or(self.source_info.call_site);
-        let is_kernel_error = matches!(e.kind(), ErrorKind::Kernel(_));
-        let args = self.arguments(segment, node.op, &node.arguments);
-        let e = launch.call.error(e, &args.map(|(args, _)| args).unwrap_or_default(), loc);
-        if is_kernel_error
+        let e = match self.arguments(segment, node.op, &node.arguments) {
+            Ok((args, _)) => launch.call.explained(e, &args),
+            // Without the arguments, the error of the kernel has to do.
+            Err(_) => e,
+        };
+        // Other errors are found before anything is written.
+        if matches!(e.kind(), ErrorKind::Kernel(_))
             && let Some(b) = node.writes
             && let Some(tensor) =
                 self.memory.bases.get(b.index()).and_then(|base| base.tensor.as_ref())
         {
             tensor.poison_storage(&e);
         }
-        in_window(self.graph, e, node.at)
+        in_window(self.graph, launch.call.in_call(e, loc), node.at)
     }
 
     /// The arguments of a call, with handles.
@@ -154,18 +161,35 @@ impl Run<'_> {
         if let Some(into) = &call.into {
             let out = self.tensor(segment, into)?;
             call.op.call_into(args, &out, loc)?;
-            return Ok(());
+            return self.check_returned(&call.lent).map_err(|e| e.in_call(&call.name, loc));
         }
         let results = call.returns.call(call.op, args, mutated, loc)?;
-        for base in &call.lent {
-            let base = self.memory.bases.get(*base as usize);
-            if base.and_then(|base| base.tensor.as_ref()).is_some_and(Tensor::is_accessed) {
-                return Err(Error::from(AccessError::KeptGuard).in_call(&call.name, loc));
-            }
-        }
+        self.check_returned(&call.lent).map_err(|e| e.in_call(&call.name, loc))?;
         let NodeResults { outputs, returned, arguments } = results;
         let rules = ResultRules { returned, promise: call.promise, copied: &arguments };
         self.set_results(segment, call, outputs, rules).map_err(|e| e.in_call(&call.name, loc))
+    }
+
+    fn is_arena(&self, base: u32) -> bool {
+        base as usize >= self.planned.plan.buffers.len()
+    }
+
+    /// Checks memory that only the run may access after a call got handles to it: launches access it
+    /// without looking.
+    ///
+    /// # Errors
+    /// Something still accesses it, or a write to it failed and the kernel discarded the error.
+    fn check_returned(&self, bases: &[u32]) -> Result<()> {
+        for base in bases {
+            let base = self.memory.bases.get(*base as usize);
+            if let Some(tensor) = base.and_then(|base| base.tensor.as_ref()) {
+                if tensor.is_accessed() {
+                    return Err(AccessError::KeptGuard.into());
+                }
+                tensor.ok()?;
+            }
+        }
+        Ok(())
     }
 
     fn set_results(

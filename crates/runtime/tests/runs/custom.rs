@@ -157,3 +157,73 @@ fn a_wrong_result_is_refused_as_by_the_interpreter() {
     > %wrong: f32[2] = runtime::wrong(%relu)
     ");
 }
+
+#[test]
+fn a_kernel_runs_an_executable_that_ran_before() {
+    static INNER: std::sync::OnceLock<Executable> = std::sync::OnceLock::new();
+    let (inner, _) = compiled(
+        "graph g(%x: f32[3]) -> (f32[3]) {
+            %a: f32[3] = aten::mul.Scalar(%x, 2.0)
+            %s: f32[3], %i: i64[3] = aten::sort(%a, 0, false)
+            return %s
+        }",
+    );
+    let x = || Value::from(Tensor::from([3.0f32, 1.0, 2.0]));
+    run(&inner, &[x()]).unwrap();
+    INNER.set(inner).unwrap();
+    let op = custom_op("runtime::nested")
+        .arg_names(["x"])
+        .kernel(|x: &Tensor| -> Result<Tensor> {
+            let inner = INNER.get().unwrap();
+            let first = run(inner, &[Value::from(x)])?[0].tensor()?.clone();
+            run(inner, &[Value::from(&first)])?[0].tensor().cloned()
+        })
+        .register()
+        .unwrap();
+    fake(op);
+    let (executable, _) = compiled(
+        "graph g(%x: f32[3]) -> (f32[3]) {
+            %a: f32[3] = aten::add.Scalar(%x, 1.0)
+            %b: f32[3] = runtime::nested(%a)
+            return %b
+        }",
+    );
+    for _ in 0..3 {
+        let results = run(&executable, &[x()]).unwrap();
+        assert_eq!(values(results[0].tensor().unwrap()), [8.0, 12.0, 16.0]);
+        assert_eq!(
+            values(run(INNER.get().unwrap(), &[x()]).unwrap()[0].tensor().unwrap()),
+            [2.0, 4.0, 6.0]
+        );
+    }
+}
+
+#[test]
+fn memory_that_a_kernel_poisoned_ends_the_run_and_is_given_up() {
+    custom_op("runtime::poisons_")
+        .arg_names(["x", "y"])
+        .kernel(|x: &mut Tensor, y: &Tensor| -> Result<()> {
+            // The kernel discards the error.
+            let _ = x.floor_divide_(y).ok().map(drop);
+            Ok(())
+        })
+        .register()
+        .unwrap();
+    let (executable, _) = compiled(
+        "graph g(%x: i64[2], %y: i64[2]) -> (i64[2]) {
+            %a: i64[2] = aten::add.Scalar(%x, 1)
+            runtime::poisons_(%a, %y)
+            %c: i64[2] = aten::mul.Scalar(%a, 2)
+            return %c
+        }",
+    );
+    let x = || Value::from(Tensor::from([3i64, 5]));
+    for _ in 0..2 {
+        let zero = Value::from(Tensor::from([1i64, 0]));
+        let e = run(&executable, &[x(), zero]).unwrap_err();
+        assert!(e.to_string().contains("division by zero"), "{e}");
+        let two = Value::from(Tensor::from([2i64, 2]));
+        let results = run(&executable, &[x(), two]).unwrap();
+        assert_eq!(results[0].tensor().unwrap().to_vec::<i64>().unwrap(), [4, 6]);
+    }
+}

@@ -101,3 +101,24 @@ fn numbers_from_data_are_arguments() {
         assert_eq!(values(results[0].tensor().unwrap()), [n as f32, 2.0 * n as f32]);
     }
 }
+
+#[test]
+fn a_failing_assertion_comes_before_memory_of_later_steps() {
+    let program = "graph g(%x: f32[1], %n: int(s0)) -> (f32[s0, 1125899906842624]) \
+        where s0 in [0, oo) {
+        %a: f32[1] = aten::add.Scalar(%x, 1.0)
+        assert s0 <= 4 \"too many\"
+        %t: f32[s0, 1125899906842624] strides [0, 0] = aten::expand(%a, [s0, 1125899906842624])
+        %b: f32[s0, 1125899906842624] = aten::add.Scalar(%t, 1.0)
+        %c: f32[s0, 1125899906842624] = aten::exp(%b)
+        return %c
+    }";
+    let inputs = || vec![Value::from(Tensor::from([1.0f32])), Value::from(1000i64)];
+    insta::assert_snapshot!(errors(program, inputs), @r#"
+    assertion failed: too many: `s0 <= 4` does not hold: s0 = 1000
+      at crates/runtime/tests/runs.rs:40
+    > assert s0 <= 4 "too many"
+      %add: f32[1] = aten::add.Scalar(%x, 1.0)
+      %view: f32[s0, 1125899906842624] = ir::view(%add, [s0, 1125899906842624], [0, 0], 0)
+    "#);
+}

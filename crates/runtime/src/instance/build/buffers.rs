@@ -9,7 +9,7 @@ use maquette_interp::{ConcreteLayout, concrete_layout};
 use maquette_ir::buffer_plan::{Buffer, BufferId, BufferPlan, BufferView};
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::functional_program::FunctionalGraph;
-use maquette_ir::graph::{Stmt, ValueId};
+use maquette_ir::graph::{Graph, Stmt, ValueId};
 use maquette_ir::sym::Expr;
 use maquette_ir::view::ViewSpec;
 use maquette_ir::{Device, Layout};
@@ -33,7 +33,7 @@ impl Planned {
 }
 
 /// By buffer: its first and last step, and whether an output is in it. By node: its statement.
-pub(super) struct Uses {
+pub(crate) struct Uses {
     first: Vec<usize>,
     pub last: Vec<usize>,
     pub is_output: Vec<bool>,
@@ -41,8 +41,7 @@ pub(super) struct Uses {
 }
 
 impl Uses {
-    pub fn of(planned: &Planned) -> Uses {
-        let (graph, plan) = (&planned.program.graph, &planned.plan);
+    pub fn of(graph: &Graph, plan: &BufferPlan) -> Uses {
         let buffers = plan.buffers.len();
         let mut uses = Uses {
             first: vec![usize::MAX; buffers],

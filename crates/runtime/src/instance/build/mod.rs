@@ -4,7 +4,8 @@
 //! its buffer, and the result overlaps no operand, except as the kernel supports. Otherwise it is a
 //! call. A step that fails for these sizes in every run becomes [`Step::Fail`].
 //!
-//! **Cost:** linear in the number of steps, but for the layout of the arena.
+//! **Cost:** linear in the number of steps of the segment and of buffers of the plan, but for the
+//! layout of the arena. A segment with a step that fails is built twice.
 
 mod buffers;
 
@@ -14,7 +15,7 @@ use super::{
     Segment, Step, TensorAt,
 };
 use crate::executable::Planned;
-use buffers::Uses;
+pub(crate) use buffers::Uses;
 use maquette_interp::metadata_check::LayoutPromise;
 use maquette_interp::{
     Bindings, Callable, NodeReturns, SourceInfo, SymbolValues, argument_value, in_window,
@@ -45,7 +46,7 @@ pub(super) struct Builder<'a> {
     steps: Vec<Step>,
     lends_memory: bool,
     slots: u32,
-    uses: Uses,
+    uses: &'a Uses,
 }
 
 fn wrong_graph() -> Error {
@@ -77,12 +78,24 @@ impl<'a> Builder<'a> {
             steps: Vec::new(),
             lends_memory: false,
             slots: 0,
-            uses: Uses::of(planned),
+            uses: &planned.uses,
         }
     }
 
-    /// The segment that begins with plan step `from`.
-    pub fn build(mut self, from: usize) -> Result<Segment> {
+    /// The segment that begins with plan step `from`. If a step fails in every run, it is the last:
+    /// the memory of later steps is not laid out.
+    pub fn build(from: usize, make: impl Fn() -> Builder<'a>) -> Result<Segment> {
+        match make().build_until(from, None)? {
+            Ok(segment) => Ok(segment),
+            Err(failing) => make()
+                .build_until(from, Some(failing + 1))?
+                .map_err(|_| Error::msg("a step fails in one of two builds of a segment")),
+        }
+    }
+
+    /// The segment up to plan step `stop`; the position of the first step that fails, if that is an
+    /// earlier one than the last.
+    fn build_until(mut self, from: usize, stop: Option<usize>) -> Result<Result<Segment, usize>> {
         let plan = &self.planned.plan;
         let bind = |(at, step): (usize, &PlanStep)| match step {
             PlanStep::Stmt(stmt) => match self.graph.body().get(*stmt) {
@@ -99,14 +112,18 @@ impl<'a> Builder<'a> {
             _ => None,
         };
         let bind = plan.steps.iter().enumerate().skip(from).find_map(bind);
-        let to = match &bind {
-            Some(End::Bind { from, .. }) => from - 1,
+        let to = match (&bind, stop) {
+            (_, Some(stop)) => stop,
+            (Some(End::Bind { from, .. }), None) => from - 1,
             _ => plan.steps.len(),
         };
         let arena_bytes = self.place_arena(from, to);
         let mut fails = false;
         for (at, step) in plan.steps.iter().enumerate().take(to).skip(from) {
             if let Err(e) = self.step(step) {
+                if stop.is_none() {
+                    return Ok(Err(at));
+                }
                 self.steps.push(Step::Fail(e));
                 fails = true;
                 break;
@@ -119,7 +136,8 @@ impl<'a> Builder<'a> {
             None => End::Return(self.returns()?),
         };
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        Ok(Segment {
+        Ok(Ok(Segment {
+            kept: None,
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             depth: self.depth,
             steps: self.steps,
@@ -131,7 +149,7 @@ impl<'a> Builder<'a> {
             known: self.known.clone(),
             places: self.places,
             end,
-        })
+        }))
     }
 
     fn step(&mut self, step: &PlanStep) -> Result<()> {
@@ -227,10 +245,12 @@ impl<'a> Builder<'a> {
             false => LayoutPromise::Nothing,
         };
         self.lends_memory = true;
-        let lent = match op.is_plain_builtin() {
-            true => SmallVec::new(),
-            false => self.own_bases(&arguments),
-        };
+        let mut lent = self.own_bases(&arguments);
+        if let Some((_, target)) = &into
+            && !lent.contains(&target.base)
+        {
+            lent.push(target.base);
+        }
         let returns = NodeReturns::of(graph, op, node)?;
         let (name, into) = (callee.op.into(), into.map(|(_, target)| target));
         let call =
