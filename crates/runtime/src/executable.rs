@@ -8,6 +8,7 @@ use maquette_ir::functional_program::{ExternalTensor, FunctionalGraph};
 use maquette_ir::graph::{Graph, Stmt, ValueId};
 use maquette_ops::{Error, Result, RunError, TraceError, Value, is_in_kernel, mode};
 use rustc_hash::FxHashSet;
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,7 +27,13 @@ pub struct Executable {
 enum Form {
     Planned(Box<Planned>),
     /// A program without a plan runs operator by operator.
-    Unplanned(ExecutionMode<'static>),
+    Unplanned(Box<ExecutionMode<'static>>),
+}
+
+impl Form {
+    fn unplanned(mode: ExecutionMode<'static>) -> Form {
+        Form::Unplanned(Box::new(mode))
+    }
 }
 
 /// A program in planned memory.
@@ -82,18 +89,18 @@ impl Executable {
                         instances: Mutex::default(),
                         memories: Mutex::default(),
                     })),
-                    false => Form::Unplanned(ExecutionMode::Buffered(
-                        std::borrow::Cow::Owned(program),
-                        std::borrow::Cow::Owned(plan),
+                    false => Form::unplanned(ExecutionMode::Buffered(
+                        Cow::Owned(program),
+                        Cow::Owned(plan),
                     )),
                 }
             }
-            ExecutionMode::Functional(program) => Form::Unplanned(ExecutionMode::Functional(
-                std::borrow::Cow::Owned(program.into_owned()),
-            )),
-            ExecutionMode::Original(graph) => Form::Unplanned(ExecutionMode::Original(
-                std::borrow::Cow::Owned(graph.into_owned()),
-            )),
+            ExecutionMode::Functional(program) => {
+                Form::unplanned(ExecutionMode::Functional(Cow::Owned(program.into_owned())))
+            }
+            ExecutionMode::Original(graph) => {
+                Form::unplanned(ExecutionMode::Original(Cow::Owned(graph.into_owned())))
+            }
         };
         Ok(Executable { form })
     }
@@ -102,10 +109,12 @@ impl Executable {
     pub fn graph(&self) -> &Graph {
         match &self.form {
             Form::Planned(planned) => &planned.program.graph,
-            Form::Unplanned(ExecutionMode::Original(graph)) => graph,
-            Form::Unplanned(
-                ExecutionMode::Functional(program) | ExecutionMode::Buffered(program, _),
-            ) => &program.graph,
+            Form::Unplanned(mode) => match &**mode {
+                ExecutionMode::Original(graph) => graph,
+                ExecutionMode::Functional(program) | ExecutionMode::Buffered(program, _) => {
+                    &program.graph
+                }
+            },
         }
     }
 
@@ -131,7 +140,7 @@ impl Executable {
                     .map_err(|e| source_info.locate(e))
             }
             Form::Unplanned(mode) => {
-                let run = Interpreter::new(mode).with_source_info(*source_info).run(inputs)?;
+                let run = Interpreter::new(&**mode).with_source_info(*source_info).run(inputs)?;
                 Ok(run.results)
             }
         }

@@ -115,11 +115,12 @@ pub(crate) enum ReturnedValue {
 /// A step of a segment.
 pub(crate) enum Step {
     /// A kernel runs at addresses.
-    Launch(Launch),
+    Launch(Box<Launch>),
     /// An operator is called with handles.
     Call(Box<Call>),
-    /// A copy between tensors that may overlap, or into elements that share memory.
-    Copy { from: TensorAt, to: TensorAt, shares_elements: bool },
+    /// A copy from the first tensor to the second, which may overlap, or into elements that share
+    /// memory.
+    Copy { tensors: Box<[TensorAt; 2]>, shares_elements: bool },
     /// The memory of a returned tensor gets the strides that the graph declares.
     Adopt { buffer: BufferId, value: ValueId, strides: SmallVec<[i64; 6]> },
     /// The last use of a returned tensor.

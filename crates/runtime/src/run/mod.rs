@@ -81,7 +81,8 @@ impl Run<'_> {
             Step::Call(call) => {
                 self.call(segment, call).map_err(|e| in_window(self.graph, e, call.at))
             }
-            Step::Copy { from, to, shares_elements } => {
+            Step::Copy { tensors, shares_elements } => {
+                let [from, to] = &**tensors;
                 let bases = [from.base, to.base];
                 let (from, to) = (self.tensor(segment, from)?, self.tensor(segment, to)?);
                 match shares_elements {

@@ -180,7 +180,7 @@ impl<'a> Builder<'a> {
             call.and_then(|call| self.placed(call, std::slice::from_ref(&source), &target))
         {
             if !call.is_empty() {
-                self.steps.push(Step::Launch(Launch { call, places, node: None }));
+                self.steps.push(Step::Launch(Box::new(Launch { call, places, node: None })));
             }
             return Ok(());
         }
@@ -190,7 +190,7 @@ impl<'a> Builder<'a> {
             && PreparedCall::copy(&fake(&source), &fake(&target))
                 .is_some_and(|call| call.may_self_overlap());
         self.lends_memory = true;
-        self.steps.push(Step::Copy { from: source, to: target, shares_elements });
+        self.steps.push(Step::Copy { tensors: Box::new([source, target]), shares_elements });
         Ok(())
     }
 
@@ -229,7 +229,7 @@ impl<'a> Builder<'a> {
             if !call.is_empty() {
                 let writes = self.external(*buffer).map(|_| *buffer);
                 let node = Some(Box::new(LaunchedNode { at, loc, op, arguments, writes }));
-                self.steps.push(Step::Launch(Launch { call, places, node }));
+                self.steps.push(Step::Launch(Box::new(Launch { call, places, node })));
             }
             return Ok(());
         }
