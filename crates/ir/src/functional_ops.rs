@@ -4,6 +4,7 @@
 //! value's elements in row-major order, whatever its layout in memory is. Every other node calls an
 //! operator of a library, either directly or through [`CALL`].
 
+use crate::fused::FusionKind;
 use crate::graph::{Arg, Graph, NodeId, Span, StrId, ValueId};
 use crate::sym::Expr;
 
@@ -23,6 +24,9 @@ pub const CALL: &str = "ir::call";
 pub const DISJOINT: &str = "ir::apart";
 /// A check at run time that no two elements of a region coincide: `(size, stride, name)`.
 pub const INJECTIVE: &str = "ir::distinct";
+/// Operators that are computed together: the kind and the number of the region, the tensors that it
+/// reads, and the integers among the arguments of its operators. See [`fused`](crate::fused).
+pub const FUSED: &str = "ir::fused";
 
 /// The schemas of the operators that have kernels: all but [`CALL`], whose arguments are those of
 /// the operator it names.
@@ -82,6 +86,17 @@ pub enum FunctionalOp<'g> {
         sizes: List<'g>,
         /// The strides.
         strides: List<'g>,
+    },
+    /// [`FUSED`].
+    Fused {
+        /// How it is computed.
+        kind: FusionKind,
+        /// The number of the region.
+        region: usize,
+        /// The tensors that it reads.
+        operands: &'g [Arg],
+        /// The integers that its operators take.
+        integers: List<'g>,
     },
     /// Every other operator.
     Call(Callee<'g>),
@@ -181,7 +196,14 @@ impl<'g> FunctionalOp<'g> {
             (INJECTIVE, &[Arg::List(sizes), Arg::List(strides), ..]) => {
                 FunctionalOp::Injective { sizes: list(sizes)?, strides: list(strides)? }
             }
-            (VIEW | SCATTER | STRIDED | DISJOINT | INJECTIVE, _) => return Err(MalformedNode),
+            (FUSED, &[Arg::Str(kind), Arg::Int(region), Arg::List(operands), Arg::List(integers)]) => {
+                let kind = FusionKind::named(graph.str(kind)).ok_or(MalformedNode)?;
+                let region = region.as_i64().and_then(|n| usize::try_from(n).ok());
+                let region = region.ok_or(MalformedNode)?;
+                let (operands, integers) = (graph.list(operands), list(integers)?);
+                FunctionalOp::Fused { kind, region, operands, integers }
+            }
+            (VIEW | SCATTER | STRIDED | DISJOINT | INJECTIVE | FUSED, _) => return Err(MalformedNode),
             _ => FunctionalOp::Call(Callee::of(graph, node)),
         })
     }

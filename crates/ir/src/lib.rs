@@ -14,6 +14,7 @@ mod dtype;
 pub mod fault_injection;
 pub mod functional_ops;
 pub mod functional_program;
+pub mod fused;
 pub mod graph;
 mod layout;
 mod loc;

@@ -12,6 +12,7 @@
 #![warn(missing_docs)]
 
 mod error;
+mod fuse;
 mod select_plan;
 /// From a mutating program to a functional graph: lifted, rewritten in an e-graph, and emitted.
 mod functionalize {
@@ -30,6 +31,7 @@ pub use error::{CopyCause, FunctionalizeError, Reason, StatementContext};
 pub use maquette_ir::functional_program::{
     ExecutionMode, ExternalTensor, FunctionalGraph, Mutation, Output, RewriteStats, SharedMemory,
 };
+pub use fuse::fuse;
 pub use select_plan::functionalize_in_place;
 
 use functionalize::bound_schemas::bound_schemas;

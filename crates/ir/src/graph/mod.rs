@@ -16,6 +16,7 @@
 mod build;
 mod canonicalize;
 mod consts;
+mod copy;
 mod deps;
 mod dot;
 pub(crate) mod lex;
@@ -29,6 +30,7 @@ pub mod verify;
 
 pub use build::{BuildError, Created, GraphBuilder, ResultSpec};
 pub use consts::{Const, ConstSource, Digest};
+pub use copy::GraphCopy;
 pub use deps::{Adjacency, Edge, EdgeKind, EdgeReference, Visited};
 pub use dot::InputRole;
 pub use op_facts::{ArgEffect, ArgKind, ArithOp, MemoryFacts, OpFacts, Placement};

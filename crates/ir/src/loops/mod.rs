@@ -28,6 +28,7 @@
 
 mod array;
 mod build;
+mod compose;
 mod contract;
 mod eval;
 pub mod fold;
@@ -40,6 +41,7 @@ mod verify;
 
 pub use array::Array;
 pub use build::{LoopBuilder, StageBuilder};
+pub use compose::{ComposedTensor, Composer};
 pub use contract::{GROUP, SEGMENT};
 pub use eval::EvalError;
 pub use index::{Affine, Index, IndexMap};

@@ -92,6 +92,11 @@ impl ExprBuilder {
         Reg(u32::try_from(self.instrs.len() - 1).unwrap_or(u32::MAX))
     }
 
+    /// Adds an instruction that is right by construction.
+    pub(crate) fn instr(&mut self, op: Op, dtype: DType) -> Reg {
+        self.push(op, dtype)
+    }
+
     /// The dtype of a register.
     pub fn dtype(&self, reg: Reg) -> Result<DType, BuildError> {
         self.instrs

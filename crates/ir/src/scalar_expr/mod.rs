@@ -165,6 +165,12 @@ impl ScalarExpr {
         self.instrs.iter().all(|i| i.op.is_pure())
     }
 
+    /// The expression with each operation replaced by one of the same operands and dtype.
+    pub(crate) fn with_ops(&self, replace: &dyn Fn(Op) -> Op) -> ScalarExpr {
+        let instr = |i: &Instr| Instr { op: replace(i.op), ..*i };
+        ScalarExpr { instrs: self.instrs.iter().map(instr).collect(), ..self.clone() }
+    }
+
     /// The dtype of a register; `bool` for a register that this expression does not define.
     pub fn dtype(&self, r: Reg) -> DType {
         self.instrs.get(r.index()).map_or(DType::Bool, |i| i.dtype)

@@ -205,6 +205,10 @@ impl Planner<'_> {
                 let to = self.choose_region(now, v, &mut reads, call.placement)?;
                 results.push((v, ResultDest::Into(self.buffer_view(to))));
                 placed.push((v, to));
+                // The next result finds this one where it is.
+                if call.results.len() > 1 {
+                    self.put(v, to);
+                }
             }
         }
         placed.extend(call.writes.iter().zip(&writes).map(|((_, after), at)| (*after, *at)));
@@ -212,7 +216,12 @@ impl Planner<'_> {
         let reads = reads.into_iter().map(|(v, at)| (v, self.buffer_view(at))).collect();
         let writes = writes.into_iter().map(|at| self.buffer_view(at)).collect();
         self.steps.push(Step::Node { node, reads, writes, results });
-        placed.into_iter().for_each(|(v, at)| self.put(v, at));
+        let is_put = |v: &ValueId| call.results.len() > 1 && call.results.contains(v);
+        for (v, at) in placed {
+            if !is_put(&v) || self.regions[v.index()] != Some(at) {
+                self.put(v, at);
+            }
+        }
         Ok(())
     }
 

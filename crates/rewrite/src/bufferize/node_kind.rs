@@ -4,6 +4,7 @@
 use crate::error::{Reason, Result};
 use crate::functionalize::value_graph::{Interner, SpecId};
 use maquette_ir::copy_cost::WriteModel;
+use maquette_ir::fused::FusionKind;
 use maquette_ir::functional_ops::{Callee, FunctionalOp, Region};
 use maquette_ir::graph::{Arg, ArgEffect, Graph, NodeId, OpFacts, Placement, ValueId, ValueType};
 use maquette_ir::sym::{Expr, SymbolId};
@@ -78,6 +79,9 @@ impl NodeKind {
                 | FunctionalOp::Strided { .. },
                 _,
             ) => return Err(malformed().into()),
+            (FunctionalOp::Fused { kind, operands, .. }, results) => {
+                NodeKind::Call(OpCall::fused(graph, kind, operands, results).ok_or_else(malformed)?)
+            }
             (
                 FunctionalOp::Disjoint { .. }
                 | FunctionalOp::Injective { .. }
@@ -114,6 +118,33 @@ fn is_tensor(graph: &Graph, v: ValueId) -> bool {
 }
 
 impl OpCall {
+    /// The call of a kernel that computes a region; `None` if an operand or a result is no tensor.
+    fn fused(
+        graph: &Graph,
+        kind: FusionKind,
+        operands: &[Arg],
+        results: &[ValueId],
+    ) -> Option<OpCall> {
+        let operand = |arg: &Arg| match arg {
+            Arg::Value(v) if is_tensor(graph, *v) => Some(*v),
+            _ => None,
+        };
+        let placement = match (kind, results) {
+            (FusionKind::Elements, [_]) => Placement::Elementwise,
+            _ => Placement::Anywhere,
+        };
+        results.iter().all(|v| is_tensor(graph, *v)).then_some(OpCall {
+            reads: operands.iter().map(operand).collect::<Option<_>>()?,
+            repeated_reads: SmallVec::new(),
+            writes: SmallVec::new(),
+            results: results.into(),
+            placement,
+            observes_strides: false,
+            write_model: WriteModel::default(),
+            converts: false,
+        })
+    }
+
     fn of(graph: &Graph, node: NodeId, results: &[ValueId], facts: &dyn OpFacts) -> Result<OpCall> {
         let Callee { op, args, mutates, .. } = Callee::of(graph, node);
         let is_tensor = |v: ValueId| is_tensor(graph, v);

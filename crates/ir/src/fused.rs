@@ -1,0 +1,163 @@
+//! Fused programs: functional programs in which operators that are computed together are one node.
+//!
+//! A *region* is a set of nodes of a functional graph that one kernel computes. In the fused graph
+//! it is a node `ir::fused`, which takes the tensors and the integers that the region reads, and
+//! returns the values that something outside of it reads. The other values of a region have no
+//! memory. A fused graph is planned like every other functional graph.
+//!
+//! **Invariants.** A region has no effect and no error that depends on data, and it lies between two
+//! neighbouring assertions, bindings or effects. So a run of the fused program has the values, the
+//! effects and the errors of the original in the same order. No path of the graph leaves a region
+//! and comes back to it.
+
+use crate::functional_program::FunctionalGraph;
+use crate::graph::{Graph, NodeId, ValueId};
+use crate::sym::Expr;
+use std::fmt;
+
+/// A functional program and its fused form.
+#[derive(Clone, Debug)]
+pub struct FusedProgram {
+    /// The program before fusion.
+    pub original: FunctionalGraph,
+    /// The program whose regions are nodes.
+    pub program: FunctionalGraph,
+    /// The regions, by the number that the nodes name.
+    pub regions: Vec<FusedRegion>,
+    /// The edges between operators that no region has, in the order of their consumers.
+    pub refusals: Vec<Refusal>,
+}
+
+/// The nodes that one kernel computes. Ids and expressions are those of the original graph.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FusedRegion {
+    /// How the region is computed.
+    pub kind: FusionKind,
+    /// The number of leading dimensions that all results have in common: the rows.
+    pub outer: usize,
+    /// The nodes, in program order.
+    pub nodes: Vec<NodeId>,
+    /// The tensors that it reads, in the order of the node's operands.
+    pub operands: Vec<ValueId>,
+    /// The integers among its operators' arguments that are not constants, in the order of the
+    /// node's.
+    pub integers: Vec<Expr>,
+    /// The values that something outside reads, in the order of the node's results.
+    pub results: Vec<ValueId>,
+}
+
+/// How a region is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FusionKind {
+    /// By one expression for each element of one index space.
+    Elements,
+    /// By a loop nest whose stages run for each row: each coordinate of the leading dimensions that
+    /// all results have in common.
+    Rows,
+    /// By a product of matrices, and maps over its elements.
+    Product,
+}
+
+impl FusionKind {
+    /// The name in graph text.
+    pub const fn name(self) -> &'static str {
+        match self {
+            FusionKind::Elements => "elements",
+            FusionKind::Rows => "rows",
+            FusionKind::Product => "product",
+        }
+    }
+
+    /// The kind of a name.
+    pub fn named(name: &str) -> Option<FusionKind> {
+        let kinds = [FusionKind::Elements, FusionKind::Rows, FusionKind::Product];
+        kinds.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+/// What fusion has to know of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FusionClass {
+    /// Each element of the only result depends on elements of the operands at its position, with
+    /// broadcasting.
+    Elements,
+    /// A loop nest that computes each coordinate of the leading dimensions on its own.
+    Rows {
+        /// The number of these dimensions.
+        outer: usize,
+    },
+    /// A product of matrices.
+    Product,
+}
+
+/// Facts about operators for fusion.
+pub trait FusionFacts {
+    /// How a node of a functional graph can be fused.
+    ///
+    /// # Errors
+    /// The reason why it cannot.
+    fn class(&self, graph: &Graph, node: NodeId) -> Result<FusionClass, NoFusionReason>;
+}
+
+/// An edge between operators that are not computed together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The operator that computes the value.
+    pub producer: NodeId,
+    /// The operator that reads it.
+    pub consumer: NodeId,
+    /// Why.
+    pub reason: NoFusionReason,
+}
+
+/// Why two operators are not computed together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum NoFusionReason {
+    /// One of them is custom, or a function that is no loop nest.
+    Opaque,
+    /// One of them is overridden.
+    Overridden,
+    /// One of them may fail, depending on data.
+    Assert,
+    /// An effect, an assertion or a size from data is between them.
+    Effect,
+    /// A size of one of them depends on data.
+    SizeFromData,
+    /// They have no rows in common.
+    OtherRows,
+    /// One of them moves elements to positions that are not affine.
+    NotAffine,
+    /// The kernel of one of them is faster alone.
+    LosesSpecialisation,
+    /// An operator outside would have to run between them.
+    Cycle,
+    /// The region would be too large.
+    Limits,
+}
+
+impl fmt::Display for NoFusionReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            NoFusionReason::Opaque => "one of them is not a loop nest",
+            NoFusionReason::Overridden => "one of them is overridden",
+            NoFusionReason::Assert => "one of them may fail, depending on data",
+            NoFusionReason::Effect => "an effect or an assertion is between them",
+            NoFusionReason::SizeFromData => "a size of one of them depends on data",
+            NoFusionReason::OtherRows => "they have no rows in common",
+            NoFusionReason::NotAffine => "one of them moves elements to computed positions",
+            NoFusionReason::LosesSpecialisation => "the kernel of one of them is faster alone",
+            NoFusionReason::Cycle => "another operator has to run between them",
+            NoFusionReason::Limits => "together they are too large for one kernel",
+        })
+    }
+}
+
+impl FusedProgram {
+    /// The text of a region: its nodes, as lines of the original graph.
+    pub fn region_text(&self, region: usize) -> String {
+        let graph = &self.original.graph;
+        let nodes = self.regions.get(region).map_or(&[][..], |r| &r.nodes);
+        nodes.iter().map(|node| format!("{}\n", graph.display_node(*node))).collect()
+    }
+}

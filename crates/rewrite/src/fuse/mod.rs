@@ -1,0 +1,44 @@
+//! Fusion: finds the operators of a functional graph that one kernel computes, so that the values
+//! between them have no memory.
+//!
+//! **Problem.** An operator alone reads its operands from memory and writes its result there. Of a
+//! chain of elementwise operators, or of a softmax with what comes before and behind it, most of the
+//! time goes into these transfers.
+//!
+//! **Algorithm.** As the loop fusion of Inductor and of XLA, by bytes: in program order, each
+//! operator joins the groups of its producers, the one of the largest value first ([`groups`]).
+//! Groups are joined if they have common rows, and if no other operator has to run between them.
+//! Then the graph is built anew, with a node for each group ([`emit`]).
+//!
+//! **Invariants** are those of [`maquette_ir::fused`].
+//!
+//! **Cost.** Linear in the number of nodes, but for the search for cycles, which visits at most
+//! [`MAX_VISITS`](groups) groups for a join.
+
+mod emit;
+mod groups;
+
+use crate::error::{FunctionalizeError, Reason};
+use groups::Groups;
+use maquette_ir::functional_program::FunctionalGraph;
+use maquette_ir::fused::{FusedProgram, FusionFacts};
+
+/// Fuses the operators of a functional program.
+///
+/// # Errors
+/// The graph is not valid.
+pub fn fuse(
+    original: FunctionalGraph,
+    facts: &dyn FusionFacts,
+) -> Result<FusedProgram, FunctionalizeError> {
+    let groups = Groups::of(&original.graph, facts);
+    let refusals = groups.refusals(&original.graph);
+    let regions = groups.regions(&original.graph);
+    let program = emit::emit(&original, &regions).map_err(FunctionalizeError::from)?;
+    Ok(FusedProgram { original, program, regions, refusals })
+}
+
+/// A statement of the graph reads a value before its definition.
+fn out_of_order() -> Reason {
+    Reason::Internal("a statement reads a value that nothing defines")
+}
