@@ -131,7 +131,7 @@ pub(crate) enum Step {
 
 pub(crate) struct Launch {
     pub call: PreparedCall,
-    /// The addresses of the operands, then of the result.
+    /// The addresses of the operands, then of the results.
     pub places: SmallVec<[Place; 4]>,
     /// The node; `None` for a copy.
     pub node: Option<Box<LaunchedNode>>,
@@ -143,8 +143,8 @@ pub(crate) struct LaunchedNode {
     pub loc: Option<Loc>,
     pub op: Op,
     pub arguments: NodeArguments,
-    /// The input or constant that the launch writes.
-    pub writes: Option<BufferId>,
+    /// The inputs and constants that the launch writes.
+    pub writes: SmallVec<[BufferId; 1]>,
 }
 
 /// A call through the dispatcher.

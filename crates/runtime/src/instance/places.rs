@@ -20,6 +20,8 @@ pub(crate) struct BufferPlace {
     /// The number of elements.
     pub len: i64,
     pub dtype: DType,
+    /// Whether it is a tensor that the run got, and not memory that the run made.
+    pub is_given: bool,
 }
 
 /// A tensor in the memory of a run. The offset of its metadata counts elements from the base.
@@ -36,9 +38,14 @@ pub(crate) struct TensorAt {
 }
 
 impl BufferPlace {
-    /// A buffer with memory of its own.
+    /// A buffer with memory of its own that the run makes.
     pub fn own(buffer: BufferId, len: i64, dtype: DType) -> BufferPlace {
-        BufferPlace { place: Place { base: buffer.0, start: 0 }, len, dtype }
+        BufferPlace { place: Place { base: buffer.0, start: 0 }, len, dtype, is_given: false }
+    }
+
+    /// The memory of a tensor that the run gets.
+    pub fn given(buffer: BufferId, len: i64, dtype: DType) -> BufferPlace {
+        BufferPlace { is_given: true, ..BufferPlace::own(buffer, len, dtype) }
     }
 
     /// The bytes of the buffer; `None` where their number overflows.

@@ -127,12 +127,13 @@ impl Run<'_> {
             Err(_) => e,
         };
         // Other errors are found before anything is written.
-        if matches!(e.kind(), ErrorKind::Kernel(_))
-            && let Some(b) = node.writes
-            && let Some(tensor) =
-                self.memory.bases.get(b.index()).and_then(|base| base.tensor.as_ref())
-        {
-            tensor.poison_storage(&e);
+        if matches!(e.kind(), ErrorKind::Kernel(_)) {
+            for b in &node.writes {
+                let base = self.memory.bases.get(b.index());
+                if let Some(tensor) = base.and_then(|base| base.tensor.as_ref()) {
+                    tensor.poison_storage(&e);
+                }
+            }
         }
         in_window(self.graph, launch.call.in_call(e, loc), node.at)
     }
