@@ -1,10 +1,12 @@
 //! Executables: planned programs with their instances.
 
+use crate::fusion::fused;
 use crate::instance::{Instance, InstanceKey, Uses};
 use crate::run::{RunMemory, run_instance};
 use maquette_interp::{Bindings, ExecutionMode, ExternalTensors, Interpreter, SourceInfo, mutated};
 use maquette_ir::buffer_plan::BufferPlan;
 use maquette_ir::functional_program::{ExternalTensor, FunctionalGraph};
+use maquette_ir::fused::FusedProgram;
 use maquette_ir::graph::{Graph, Stmt, ValueId};
 use maquette_ops::{Error, Result, RunError, TraceError, Value, is_in_kernel, mode};
 use rustc_hash::FxHashSet;
@@ -46,8 +48,12 @@ pub(crate) struct Planned {
     pub uses: Uses,
     /// The segments that instances keep behind their first.
     pub kept_segments: Arc<AtomicUsize>,
-    /// The instances, the one used last first.
-    instances: Mutex<Vec<(InstanceKey, Arc<Instance>)>>,
+    /// The fused program, if `program` is its fused form.
+    pub fused: Option<FusedProgram>,
+    /// The program before fusion, for inputs for which a region has no kernel.
+    unfused: Option<Box<Planned>>,
+    /// The instances, the one used last first; `None` if a region has no kernel.
+    instances: Mutex<Vec<(InstanceKey, Option<Arc<Instance>>)>>,
     memories: Mutex<Vec<RunMemory>>,
 }
 
@@ -65,12 +71,28 @@ fn bind_sources(graph: &Graph) -> FxHashSet<ValueId> {
 }
 
 impl Executable {
-    /// Compiles a program for the CPU. A program in planned memory runs compiled. Any other mode
-    /// runs operator by operator, as does a program with tensors on another device.
+    /// Compiles a program for the CPU. A program in planned memory runs compiled, with operators
+    /// fused. Any other mode runs operator by operator, as does a program with tensors on another
+    /// device.
     ///
     /// # Errors
     /// The plan belongs to another graph.
     pub fn new(mode: ExecutionMode<'_>) -> Result<Executable> {
+        Executable::compile(mode, fused)
+    }
+
+    /// As [`Executable::new`], without fusion.
+    ///
+    /// # Errors
+    /// The plan belongs to another graph.
+    pub fn unfused(mode: ExecutionMode<'_>) -> Result<Executable> {
+        Executable::compile(mode, |_| None)
+    }
+
+    fn compile(
+        mode: ExecutionMode<'_>,
+        fuse: impl Fn(&FunctionalGraph) -> Option<(FusedProgram, BufferPlan)>,
+    ) -> Result<Executable> {
         let form = match mode {
             ExecutionMode::Buffered(program, plan) => {
                 let (program, plan) = (program.into_owned(), plan.into_owned());
@@ -79,16 +101,19 @@ impl Executable {
                     return Err(RunError::OtherPlan { graph }.into());
                 }
                 match Planned::is_supported(&program, &plan) {
-                    true => Form::Planned(Box::new(Planned {
-                        written: mutated(&program),
-                        bind_sources: bind_sources(&program.graph),
-                        uses: Uses::of(&program.graph, &plan),
-                        kept_segments: Arc::default(),
-                        program,
-                        plan,
-                        instances: Mutex::default(),
-                        memories: Mutex::default(),
-                    })),
+                    true => {
+                        let fused = fuse(&program);
+                        let unfused = Planned::new(program, plan, None);
+                        Form::Planned(Box::new(match fused {
+                            Some((fused, plan)) => {
+                                let program = fused.program.clone();
+                                let mut planned = Planned::new(program, plan, Some(fused));
+                                planned.unfused = Some(Box::new(unfused));
+                                planned
+                            }
+                            None => unfused,
+                        }))
+                    }
                     false => Form::unplanned(ExecutionMode::Buffered(
                         Cow::Owned(program),
                         Cow::Owned(plan),
@@ -105,10 +130,13 @@ impl Executable {
         Ok(Executable { form })
     }
 
-    /// The graph that runs.
+    /// The graph that runs, before fusion.
     pub fn graph(&self) -> &Graph {
         match &self.form {
-            Form::Planned(planned) => &planned.program.graph,
+            Form::Planned(planned) => match &planned.fused {
+                Some(fused) => &fused.original.graph,
+                None => &planned.program.graph,
+            },
             Form::Unplanned(mode) => match &**mode {
                 ExecutionMode::Original(graph) => graph,
                 ExecutionMode::Functional(program) | ExecutionMode::Buffered(program, _) => {
@@ -123,6 +151,14 @@ impl Executable {
     pub(crate) fn planned(&self) -> Option<&Planned> {
         match &self.form {
             Form::Planned(planned) => Some(planned),
+            Form::Unplanned(_) => None,
+        }
+    }
+
+    /// The regions of operators that one kernel computes, if there are any.
+    pub fn fused(&self) -> Option<&FusedProgram> {
+        match &self.form {
+            Form::Planned(planned) => planned.fused.as_ref(),
             Form::Unplanned(_) => None,
         }
     }
@@ -157,6 +193,21 @@ impl Executable {
 }
 
 impl Planned {
+    fn new(program: FunctionalGraph, plan: BufferPlan, fused: Option<FusedProgram>) -> Planned {
+        Planned {
+            written: mutated(&program),
+            bind_sources: bind_sources(&program.graph),
+            uses: Uses::of(&program.graph, &plan),
+            kept_segments: Arc::default(),
+            fused,
+            unfused: None,
+            program,
+            plan,
+            instances: Mutex::default(),
+            memories: Mutex::default(),
+        }
+    }
+
     /// Whether the program mutates a tensor of the caller.
     pub fn writes(&self, which: ExternalTensor) -> bool {
         self.written.contains(&which)
@@ -174,7 +225,7 @@ impl Planned {
     /// The instance that was used last.
     #[cfg(test)]
     pub fn last_instance(&self) -> Option<Arc<Instance>> {
-        lock(&self.instances).first().map(|(_, instance)| instance.clone())
+        lock(&self.instances).first().and_then(|(_, instance)| instance.clone())
     }
 
     fn run(&self, inputs: &[Value], source_info: &SourceInfo<'_>) -> Result<Vec<Value>> {
@@ -182,18 +233,18 @@ impl Planned {
         let graph = &self.program.graph;
         let borrow = external.borrow(graph, &self.written, source_info.call_site)?;
         let given = external.graph_inputs();
-        let instance = self.instance(&given, &external, source_info)?;
+        let (planned, instance) = self.form_for(&given, &external, source_info)?;
         for &which in &self.written {
             external.get(which)?.storage()?.bump_version();
         }
         // A kernel that starts a run cannot use memory that was made before its call.
         let mut memory = match is_in_kernel() {
             true => RunMemory::default(),
-            false => lock(&self.memories).pop().unwrap_or_default(),
+            false => lock(&planned.memories).pop().unwrap_or_default(),
         };
-        let results = run_instance(self, &instance, &given, &external, &mut memory, source_info);
+        let results = run_instance(planned, &instance, &given, &external, &mut memory, source_info);
         memory.end_run(results.is_err());
-        let mut memories = lock(&self.memories);
+        let mut memories = lock(&planned.memories);
         if memories.len() < MAX_MEMORIES {
             memories.push(memory);
         }
@@ -203,14 +254,30 @@ impl Planned {
         Ok(results)
     }
 
-    /// The instance for inputs of these layouts. The first call makes it, and checks the inputs and
-    /// the guards: they depend on nothing else.
+    /// The form of the program for inputs of these layouts, with its instance.
+    fn form_for(
+        &self,
+        inputs: &[Value],
+        external: &ExternalTensors,
+        source_info: &SourceInfo<'_>,
+    ) -> Result<(&Planned, Arc<Instance>)> {
+        if let Some(instance) = self.instance(inputs, external, source_info)? {
+            return Ok((self, instance));
+        }
+        let refused = || Error::msg("a program without regions has no instance");
+        let unfused = self.unfused.as_deref().ok_or_else(refused)?;
+        let instance = unfused.instance(inputs, external, source_info)?;
+        Ok((unfused, instance.ok_or_else(refused)?))
+    }
+
+    /// The instance for inputs of these layouts; `None` if a region has no kernel for them. The
+    /// first call makes it, and checks the inputs and the guards: they depend on nothing else.
     fn instance(
         &self,
         inputs: &[Value],
         external: &ExternalTensors,
         source_info: &SourceInfo<'_>,
-    ) -> Result<Arc<Instance>> {
+    ) -> Result<Option<Arc<Instance>>> {
         let key = InstanceKey::of(&self.program, inputs);
         if let Some(key) = &key {
             let mut instances = lock(&self.instances);
@@ -223,7 +290,7 @@ impl Planned {
         bindings.bind_inputs(inputs)?;
         let known = bindings.into_values();
         let instance =
-            Arc::new(Instance::new(self, inputs, external.consts(), known, source_info)?);
+            Instance::new(self, inputs, external.consts(), known, source_info)?.map(Arc::new);
         if let Some(key) = key {
             let mut instances = lock(&self.instances);
             instances.truncate(MAX_INSTANCES - 1);

@@ -27,6 +27,7 @@
 
 mod arena_layout;
 mod executable;
+mod fusion;
 mod instance;
 mod run;
 

@@ -76,11 +76,11 @@ impl Composer {
     pub fn map(
         &mut self,
         expr: &ScalarExpr,
-        operands: &[&ComposedTensor],
+        operands: &[ComposedTensor],
         sizes: &[i64],
     ) -> Result<Vec<ComposedTensor>, LoopError> {
         let axes: Axes = sizes.iter().enumerate().map(|(dim, n)| self.axis(dim, *n)).collect();
-        let load = |of: &&ComposedTensor| -> Result<Load, LoopError> {
+        let load = |of: &ComposedTensor| -> Result<Load, LoopError> {
             let lead = axes.len().checked_sub(of.sizes.len());
             let lead = lead.ok_or_else(|| LoopError::new("an operand does not expand"))?;
             let dims = of.sizes.iter().zip(&axes[lead..]).zip(&sizes[lead..]);
@@ -112,7 +112,7 @@ impl Composer {
         &mut self,
         nest: &LoopNest,
         value: &dyn Fn(SymbolId) -> Option<i64>,
-        operands: &[&ComposedTensor],
+        operands: &[ComposedTensor],
     ) -> Result<Vec<ComposedTensor>, LoopError> {
         let number = |e: Expr| {
             let value = nest.symbols().eval(e, value);
@@ -191,7 +191,7 @@ impl Composer {
     ///
     /// # Errors
     /// A result is an operand.
-    pub fn finish(self, results: &[&ComposedTensor]) -> Result<LoopNest, LoopError> {
+    pub fn finish(self, results: &[ComposedTensor]) -> Result<LoopNest, LoopError> {
         let outputs = results.iter().map(|t| match t.source {
             Source::Stage(output) => Ok(output),
             Source::Operand(_) => Err(LoopError::new("a result is an operand")),
@@ -206,7 +206,7 @@ struct Renamed<'a> {
     axes: Vec<AxisId>,
     first_scalar: u32,
     first_stage: u32,
-    operands: &'a [&'a ComposedTensor],
+    operands: &'a [ComposedTensor],
     number: &'a dyn Fn(Expr) -> Result<i64, LoopError>,
 }
 

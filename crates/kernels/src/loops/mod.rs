@@ -42,7 +42,7 @@ use crate::error::Result;
 use crate::isa::Isa;
 use crate::view::{View, ViewMut};
 use maquette_ir::Scalar;
-use maquette_ir::loops::{Axes, Index, LaunchScalar, LoopNest};
+use maquette_ir::loops::{Axes, AxisId, Index, LaunchScalar, LoopNest};
 use maquette_ir::scalar_expr::ScalarExpr;
 use maquette_ir::sym::{Expr, SymbolId};
 use plan::Plans;
@@ -77,6 +77,11 @@ impl LoopKernel {
     /// The name of the hand-tuned executor that runs the nest; `None` if the generic one does.
     pub fn specialisation(&self) -> Option<&'static str> {
         self.special.as_ref().map(|(name, _)| *name)
+    }
+
+    /// The axes that all stages have in common, each with an iteration of its own.
+    pub fn outer_axes(&self) -> &[AxisId] {
+        &self.outer
     }
 
     /// The nest.

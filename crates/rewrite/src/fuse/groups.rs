@@ -159,7 +159,7 @@ impl Groups {
             if members.last().is_none_or(|last| last < first) {
                 continue;
             }
-            let key = group.map_or(node.0 as u64, |(id, _)| u64::from(id) | 1 << 32);
+            let key = group.map_or(node.index() as u64, |(id, _)| u64::from(id) | 1 << 32);
             if !seen.insert(key) {
                 continue;
             }

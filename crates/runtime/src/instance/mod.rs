@@ -166,7 +166,8 @@ pub(crate) struct Call {
 }
 
 impl Instance {
-    /// The instance for the values of the symbols that inputs bind.
+    /// The instance for the values of the symbols that inputs bind. `None` if a region has no
+    /// kernel for these sizes.
     ///
     /// # Errors
     /// The plan belongs to another graph.
@@ -176,11 +177,11 @@ impl Instance {
         consts: &[Tensor],
         known: SymbolValues,
         source_info: &SourceInfo<'_>,
-    ) -> Result<Instance> {
+    ) -> Result<Option<Instance>> {
         let places = vec![None; planned.plan.buffers.len()];
         let builder =
             || Builder::new(planned, inputs, consts, &known, source_info, places.clone(), 0);
-        Ok(Instance { first: Arc::new(Builder::build(0, builder)?) })
+        Ok(Builder::build(0, builder)?.map(|first| Instance { first: Arc::new(first) }))
     }
 }
 
@@ -210,7 +211,8 @@ impl Segment {
         let places = || self.places.clone();
         let builder =
             || Builder::new(planned, inputs, consts, &known, source_info, places(), depth);
-        let mut segment = Builder::build(*from, builder)?;
+        let refused = || Error::msg("a program with sizes from data has regions");
+        let mut segment = Builder::build(*from, builder)?.ok_or_else(refused)?;
         if planned.kept_segments.load(Ordering::Relaxed) >= MAX_SEGMENTS {
             return Ok(Arc::new(segment));
         }

@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 use crate::tensor::meta::{Dims, Meta};
 use maquette_ir::Scalar;
+use maquette_ir::loops::LoopNest;
 use maquette_ir::sym::SymbolId;
 use maquette_kernels::{KernelError, LaunchPlan, LoopKernel, View, ViewMut};
 use smallvec::SmallVec;
@@ -173,6 +174,22 @@ impl PlacedNest {
 }
 
 impl NestLaunch {
+    /// A nest without symbols.
+    pub(crate) fn plain(nest: LoopNest, numbers: SmallVec<[Scalar; 4]>) -> NestLaunch {
+        let (kernel, symbols) = (LoopKernel::new(nest), SymbolValues::new());
+        NestLaunch { kernel, numbers, symbols, explain: None, plan: None }
+    }
+
+    /// The kernel.
+    pub(crate) fn kernel(&self) -> &LoopKernel {
+        &self.kernel
+    }
+
+    /// The value of a symbol of the nest.
+    pub(crate) fn symbol(&self, symbol: SymbolId) -> Option<i64> {
+        self.symbols.get(symbol.index()).copied().flatten()
+    }
+
     /// Finds all that depends on layouts. The memory of the views is not accessed.
     ///
     /// # Errors

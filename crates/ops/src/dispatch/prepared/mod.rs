@@ -9,9 +9,11 @@
 //! dtypes are those that the kernel was chosen for.
 #![allow(unsafe_code)]
 
+mod fused;
 mod operand;
 mod prepare;
 
+pub use fused::RegionBuilder;
 pub use operand::PlacedOperand;
 
 use crate::aten::loops::NestLaunch;
@@ -22,7 +24,7 @@ use crate::tensor::Tensor;
 use maquette_ir::scalar_expr::ScalarExpr;
 use maquette_ir::{Loc, Scalar};
 use maquette_kernels::{Isa, PointwisePlan, View, ViewMut};
-use operand::views;
+use operand::{views, views_mut};
 use smallvec::SmallVec;
 
 /// The operator that copies into a tensor.
@@ -54,10 +56,10 @@ impl Kernel {
     fn pointwise(
         expr: &ScalarExpr,
         operands: &[PlacedOperand],
-        result: &PlacedOperand,
+        results: &[PlacedOperand],
         in_place: Option<usize>,
     ) -> Option<Kernel> {
-        let outputs = [result.layout.view_mut()];
+        let outputs = views_mut(results);
         let plan = PointwisePlan::new(expr, &views(operands), &outputs, in_place).ok()?;
         Some(Kernel::Pointwise(Box::new((expr.clone(), plan))))
     }
@@ -116,7 +118,7 @@ impl PreparedCall {
         if operands.get(k)?.layout != result.layout {
             return None;
         }
-        let kernel = Kernel::pointwise(&pointwise.0, &operands, result, Some(k))?;
+        let kernel = Kernel::pointwise(&pointwise.0, &operands, &results, Some(k))?;
         Some(PreparedCall { op, kernel, operands, results, own_strides })
     }
 

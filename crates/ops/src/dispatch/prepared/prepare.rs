@@ -77,7 +77,9 @@ impl Op {
         let operands: Operands = operands.iter().map(operand).collect::<Option<_>>()?;
         let kernel = match result.layout.is_empty() {
             true => Kernel::Nothing,
-            false => Kernel::pointwise(&compiled.expr, &operands, &result, None)?,
+            false => {
+                Kernel::pointwise(&compiled.expr, &operands, std::slice::from_ref(&result), None)?
+            },
         };
         let results = [result].into_iter().collect();
         Some(PreparedCall { op: self, kernel, operands, results, own_strides: false })

@@ -13,6 +13,7 @@
 
 mod buffers;
 mod launches;
+mod regions;
 #[cfg(test)]
 mod tests;
 
@@ -31,7 +32,7 @@ use maquette_interp::{
 use maquette_ir::DType;
 use maquette_ir::buffer_plan::{Buffer, BufferId, BufferView, ResultDest, Step as PlanStep};
 use maquette_ir::fault_injection::{Fault, fault_injected};
-use maquette_ir::functional_ops::Callee;
+use maquette_ir::functional_ops::{Callee, FunctionalOp};
 use maquette_ir::functional_program::ExternalTensor;
 use maquette_ir::graph::{Arg, Def, Graph, NodeId, Stmt, ValueId};
 use maquette_ops::{Error, Meta, PlacedOperand, PreparedCall, Result, Tensor, Value};
@@ -56,6 +57,17 @@ pub(super) struct Builder<'a> {
     lends_memory: bool,
     slots: u32,
     uses: &'a Uses,
+    /// Whether a region has no kernel for these sizes.
+    is_refused: bool,
+}
+
+/// What became of a segment.
+enum Built {
+    Segment(Box<Segment>),
+    /// The position of the first step that fails, if that is an earlier one than the last.
+    Fails(usize),
+    /// A region has no kernel for these sizes.
+    Refused,
 }
 
 fn wrong_graph() -> Error {
@@ -88,23 +100,26 @@ impl<'a> Builder<'a> {
             lends_memory: false,
             slots: 0,
             uses: &planned.uses,
+            is_refused: false,
         }
     }
 
     /// The segment that begins with plan step `from`. If a step fails in every run, it is the last:
-    /// the memory of later steps is not laid out.
-    pub fn build(from: usize, make: impl Fn() -> Builder<'a>) -> Result<Segment> {
-        match make().build_until(from, None)? {
-            Ok(segment) => Ok(segment),
-            Err(failing) => make()
-                .build_until(from, Some(failing + 1))?
-                .map_err(|_| Error::msg("a step fails in one of two builds of a segment")),
+    /// the memory of later steps is not laid out. `None` if a region has no kernel for these sizes.
+    pub fn build(from: usize, make: impl Fn() -> Builder<'a>) -> Result<Option<Segment>> {
+        let again = match make().build_until(from, None)? {
+            Built::Fails(failing) => make().build_until(from, Some(failing + 1))?,
+            built => built,
+        };
+        match again {
+            Built::Segment(segment) => Ok(Some(*segment)),
+            Built::Refused => Ok(None),
+            Built::Fails(_) => Err(Error::msg("a step fails in one of two builds of a segment")),
         }
     }
 
-    /// The segment up to plan step `stop`; the position of the first step that fails, if that is an
-    /// earlier one than the last.
-    fn build_until(mut self, from: usize, stop: Option<usize>) -> Result<Result<Segment, usize>> {
+    /// The segment up to plan step `stop`.
+    fn build_until(mut self, from: usize, stop: Option<usize>) -> Result<Built> {
         let plan = &self.planned.plan;
         let bind = |(at, step): (usize, &PlanStep)| match step {
             PlanStep::Stmt(stmt) => match self.graph.body().get(*stmt) {
@@ -130,8 +145,11 @@ impl<'a> Builder<'a> {
         let mut fails = false;
         for (at, step) in plan.steps.iter().enumerate().take(to).skip(from) {
             if let Err(e) = self.step(step) {
+                if self.is_refused {
+                    return Ok(Built::Refused);
+                }
                 if stop.is_none() {
-                    return Ok(Err(at));
+                    return Ok(Built::Fails(at));
                 }
                 self.steps.push(Step::Fail(e));
                 fails = true;
@@ -145,7 +163,7 @@ impl<'a> Builder<'a> {
             None => End::Return(self.returns()?),
         };
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        Ok(Ok(Segment {
+        Ok(Built::Segment(Box::new(Segment {
             kept: None,
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             depth: self.depth,
@@ -158,7 +176,7 @@ impl<'a> Builder<'a> {
             known: self.known.clone(),
             places: self.places,
             end,
-        }))
+        })))
     }
 
     fn step(&mut self, step: &PlanStep) -> Result<()> {
@@ -172,6 +190,13 @@ impl<'a> Builder<'a> {
             PlanStep::Node { node, reads, writes, results } => {
                 let statement = self.uses.statements.get(node.index()).copied();
                 let at = statement.ok_or_else(wrong_graph)?;
+                if let Ok(op @ FunctionalOp::Fused { .. }) = FunctionalOp::of(self.graph, *node) {
+                    self.is_refused = !self.region(op, reads, results)?;
+                    return match self.is_refused {
+                        true => Err(Error::msg("a region has no kernel for these sizes")),
+                        false => Ok(()),
+                    };
+                }
                 self.node(*node, at, reads, writes, results)
                     .map_err(|e| in_window(self.graph, e, at))
             }

@@ -1,0 +1,89 @@
+//! Fusion of planned programs: which operators become one kernel, and the plan of the fused program.
+//!
+//! Whether operators fit together depends on their loop nests. These are built for sample sizes,
+//! one for each symbol. If the nests do not fit for the sizes of a call, the instance of that call
+//! runs the program before fusion.
+
+use maquette_interp::{argument_value, arguments};
+use maquette_ir::buffer_plan::BufferPlan;
+use maquette_ir::functional_ops::Callee;
+use maquette_ir::functional_program::FunctionalGraph;
+use maquette_ir::fused::{FusedProgram, FusionClass, FusionFacts, NoFusionReason};
+use maquette_ir::graph::{Graph, NodeId, Stmt, ValueId, ValueType};
+use maquette_ir::sym::{Expr, SymbolId};
+use maquette_ops::library::Facts;
+use maquette_ops::{Args, Error, IntoDims, Meta, Op, Result, Tensor, Value};
+use maquette_rewrite::{fuse, plan};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// The fused form of a program with its plan; `None` if nothing fuses, or if the plan of the fused
+/// form would copy more than the program may.
+pub(crate) fn fused(program: &FunctionalGraph) -> Option<(FusedProgram, BufferPlan)> {
+    let fused = fuse(program.clone(), &KernelFacts::of(&program.graph)).ok()?;
+    if fused.regions.is_empty() {
+        return None;
+    }
+    let plan = plan(&fused.program, &Facts).ok()?;
+    fused.program.within_eager_copies(&plan).then_some((fused, plan))
+}
+
+/// How the CPU's kernels can be fused.
+pub(crate) struct KernelFacts {
+    /// By symbol: a sample of its values.
+    samples: FxHashMap<SymbolId, i64>,
+    /// Whether the sizes of a segment depend on the data of another one.
+    has_segments: bool,
+}
+
+impl KernelFacts {
+    pub fn of(graph: &Graph) -> KernelFacts {
+        let table = graph.symbols();
+        let sample = |(i, symbol): (usize, SymbolId)| {
+            let range = table.range(symbol);
+            (symbol, (17 + 6 * i as i64).clamp(range.lo, range.hi))
+        };
+        let has_segments = graph.body().iter().any(|stmt| matches!(stmt, Stmt::Bind { .. }));
+        KernelFacts { samples: table.symbols().enumerate().map(sample).collect(), has_segments }
+    }
+
+    fn number(&self, graph: &Graph, e: Expr) -> Result<i64> {
+        let value = |symbol: SymbolId| self.samples.get(&symbol).copied();
+        graph.symbols().eval(e, &value).map_err(|e| Error::msg(e.to_string()))
+    }
+
+    /// A fake row-major tensor, or a number.
+    fn value(&self, graph: &Graph, v: ValueId) -> Result<Value> {
+        match graph.value_type(v) {
+            ValueType::Tensor(ty) => {
+                let ty = graph.type_of(ty);
+                let sizes = ty.sizes.iter().map(|e| self.number(graph, *e));
+                let sizes = sizes.collect::<Result<SmallVec<[i64; 6]>>>()?;
+                let meta = Meta::contiguous(sizes[..].into_dims(), ty.dtype);
+                Ok(Value::Tensor(Tensor::fake_of(Meta { device: ty.device, ..meta })))
+            }
+            _ => Err(Error::msg("a number depends on data")),
+        }
+    }
+
+    fn arguments(&self, graph: &Graph, op: Op, node: NodeId) -> Result<Args> {
+        let get = |v: ValueId| self.value(graph, v);
+        let int = |e: Expr| Ok(self.number(graph, e)?.into());
+        let value = |arg| argument_value(graph, arg, &get, &int);
+        arguments(graph, op, node, Callee::of(graph, node).args, &value)
+    }
+}
+
+impl FusionFacts for KernelFacts {
+    fn class(&self, graph: &Graph, node: NodeId) -> std::result::Result<FusionClass, NoFusionReason> {
+        if self.has_segments {
+            return Err(NoFusionReason::SizeFromData);
+        }
+        let op = Op::find(graph.op_name(node)).map_err(|_| NoFusionReason::Opaque)?;
+        if !op.is_builtin() {
+            return Err(NoFusionReason::Opaque);
+        }
+        let args = self.arguments(graph, op, node).map_err(|_| NoFusionReason::Opaque)?;
+        op.fusion_class(args)
+    }
+}
