@@ -196,14 +196,19 @@ impl<'g> FunctionalOp<'g> {
             (INJECTIVE, &[Arg::List(sizes), Arg::List(strides), ..]) => {
                 FunctionalOp::Injective { sizes: list(sizes)?, strides: list(strides)? }
             }
-            (FUSED, &[Arg::Str(kind), Arg::Int(region), Arg::List(operands), Arg::List(integers)]) => {
+            (
+                FUSED,
+                &[Arg::Str(kind), Arg::Int(region), Arg::List(operands), Arg::List(integers)],
+            ) => {
                 let kind = FusionKind::named(graph.str(kind)).ok_or(MalformedNode)?;
                 let region = region.as_i64().and_then(|n| usize::try_from(n).ok());
                 let region = region.ok_or(MalformedNode)?;
                 let (operands, integers) = (graph.list(operands), list(integers)?);
                 FunctionalOp::Fused { kind, region, operands, integers }
             }
-            (VIEW | SCATTER | STRIDED | DISJOINT | INJECTIVE | FUSED, _) => return Err(MalformedNode),
+            (VIEW | SCATTER | STRIDED | DISJOINT | INJECTIVE | FUSED, _) => {
+                return Err(MalformedNode);
+            }
             _ => FunctionalOp::Call(Callee::of(graph, node)),
         })
     }

@@ -28,10 +28,10 @@ mod bufferize;
 
 pub use bufferize::plan;
 pub use error::{CopyCause, FunctionalizeError, Reason, StatementContext};
+pub use fuse::fuse;
 pub use maquette_ir::functional_program::{
     ExecutionMode, ExternalTensor, FunctionalGraph, Mutation, Output, RewriteStats, SharedMemory,
 };
-pub use fuse::fuse;
 pub use select_plan::functionalize_in_place;
 
 use functionalize::bound_schemas::bound_schemas;

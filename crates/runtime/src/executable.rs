@@ -163,6 +163,17 @@ impl Executable {
         }
     }
 
+    /// For how many layouts of the inputs the program runs as before fusion, because a region has no
+    /// kernel for them.
+    pub fn unfused_instances(&self) -> usize {
+        match &self.form {
+            Form::Planned(planned) => {
+                lock(&planned.instances).iter().filter(|(_, instance)| instance.is_none()).count()
+            }
+            Form::Unplanned(_) => 0,
+        }
+    }
+
     /// Whether the program runs compiled.
     pub fn is_compiled(&self) -> bool {
         matches!(self.form, Form::Planned(_))

@@ -75,7 +75,11 @@ impl KernelFacts {
 }
 
 impl FusionFacts for KernelFacts {
-    fn class(&self, graph: &Graph, node: NodeId) -> std::result::Result<FusionClass, NoFusionReason> {
+    fn class(
+        &self,
+        graph: &Graph,
+        node: NodeId,
+    ) -> std::result::Result<FusionClass, NoFusionReason> {
         if self.has_segments {
             return Err(NoFusionReason::SizeFromData);
         }

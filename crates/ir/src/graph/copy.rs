@@ -1,8 +1,6 @@
 //! Copies of a graph's parts into a builder, for passes that change some nodes and keep the others.
 
-use super::{
-    Arg, Graph, GraphBuilder, NodeId, Res, ResultSpec, TypeId, ValueId, ValueType,
-};
+use super::{Arg, Graph, GraphBuilder, NodeId, Res, ResultSpec, TypeId, ValueId, ValueType};
 use smallvec::SmallVec;
 
 /// A copy of a graph under construction. The builder's expressions are those of the graph's symbol

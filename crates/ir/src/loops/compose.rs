@@ -335,7 +335,8 @@ fn is_inline(stage: &Stage, readers: usize) -> bool {
     if stage.kind != StageKind::Map || !stage.expr.is_pure() {
         return false;
     }
-    let counted = stage.expr.instrs().iter().filter(|i| !matches!(i.op, Op::Input(_) | Op::Const(_)));
+    let counted =
+        stage.expr.instrs().iter().filter(|i| !matches!(i.op, Op::Input(_) | Op::Const(_)));
     let is_cheap = |op: Op| match op {
         Op::Unary(op, _) => matches!(op, UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Not),
         Op::Binary(op, ..) => {

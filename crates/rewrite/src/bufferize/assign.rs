@@ -205,9 +205,9 @@ impl Planner<'_> {
                 let to = self.choose_region(now, v, &mut reads, call.placement)?;
                 results.push((v, ResultDest::Into(self.buffer_view(to))));
                 placed.push((v, to));
-                // The next result finds this one where it is.
                 if call.results.len() > 1 {
                     self.put(v, to);
+                    self.placing.push(v);
                 }
             }
         }
@@ -216,9 +216,9 @@ impl Planner<'_> {
         let reads = reads.into_iter().map(|(v, at)| (v, self.buffer_view(at))).collect();
         let writes = writes.into_iter().map(|at| self.buffer_view(at)).collect();
         self.steps.push(Step::Node { node, reads, writes, results });
-        let is_put = |v: &ValueId| call.results.len() > 1 && call.results.contains(v);
+        let placing = std::mem::take(&mut self.placing);
         for (v, at) in placed {
-            if !is_put(&v) || self.regions[v.index()] != Some(at) {
+            if !placing.contains(&v) {
                 self.put(v, at);
             }
         }

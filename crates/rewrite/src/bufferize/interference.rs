@@ -67,6 +67,9 @@ impl Planner<'_> {
     ) -> Result<bool> {
         let limit = if budget == u64::MAX { usize::MAX } else { MAX_OCCUPANTS };
         let Some(conflicts) = self.conflicts(at, time, before, limit) else { return Ok(false) };
+        if conflicts.iter().any(|v| self.placing.contains(v)) {
+            return Ok(false);
+        }
         let mut cost = 0u64;
         for &value in &conflicts {
             // a copy to the value's own destination is made sooner or later, so it is free

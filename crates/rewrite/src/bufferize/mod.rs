@@ -97,6 +97,8 @@ struct Planner<'a> {
     /// The regions that the current call mutates, as far as they have been chosen. Conflicting
     /// values have been moved away from them, and no value may be moved there.
     claimed: Vec<BufferRegion>,
+    /// The results of the current node that have a region already, and no value yet.
+    placing: Vec<ValueId>,
     /// For values that were copied into another layout: the copy, by value and layout.
     relayouts: FxHashMap<(ValueId, SpecId), BufferRegion>,
     cost: CopyCost,
@@ -161,6 +163,7 @@ fn plan_with(
             .collect(),
         steps: Vec::new(),
         claimed: Vec::new(),
+        placing: Vec::new(),
         relayouts: FxHashMap::default(),
         cost: CopyCost::default(),
     };

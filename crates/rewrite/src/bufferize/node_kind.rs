@@ -4,8 +4,8 @@
 use crate::error::{Reason, Result};
 use crate::functionalize::value_graph::{Interner, SpecId};
 use maquette_ir::copy_cost::WriteModel;
-use maquette_ir::fused::FusionKind;
 use maquette_ir::functional_ops::{Callee, FunctionalOp, Region};
+use maquette_ir::fused::FusionKind;
 use maquette_ir::graph::{Arg, ArgEffect, Graph, NodeId, OpFacts, Placement, ValueId, ValueType};
 use maquette_ir::sym::{Expr, SymbolId};
 use maquette_ir::view::ViewSpec;

@@ -126,9 +126,8 @@ impl Emitter<'_> {
         let (operands, integers) = (self.builder.list(&operands), self.builder.list(&integers));
         let kind = Arg::Str(self.builder.intern(region.kind.name()));
         let args = [kind, Arg::Int(Expr::Int(index as i64)), operands, integers];
-        let types: SmallVec<[ValueType; 2]> = (region.results.iter())
-            .map(|v| self.copy.type_of(&mut self.builder, *v))
-            .collect();
+        let types: SmallVec<[ValueType; 2]> =
+            (region.results.iter()).map(|v| self.copy.type_of(&mut self.builder, *v)).collect();
         let specs: SmallVec<[ResultSpec<'_>; 2]> =
             types.iter().map(|ty| ResultSpec::Value(*ty)).collect();
         let op = self.builder.intern(FUSED);

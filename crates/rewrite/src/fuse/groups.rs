@@ -206,9 +206,8 @@ impl Groups {
     /// The values of a set of nodes that something outside reads.
     fn results(&self, graph: &Graph, nodes: &[NodeId]) -> Vec<ValueId> {
         let is_outside = |n: &NodeId| nodes.binary_search(n).is_err();
-        let is_read = |v: &ValueId| {
-            graph.users(*v).iter().any(is_outside) || self.outputs.contains(v)
-        };
+        let is_read =
+            |v: &ValueId| graph.users(*v).iter().any(is_outside) || self.outputs.contains(v);
         nodes.iter().flat_map(|n| graph.result_values(*n)).filter(is_read).collect()
     }
 

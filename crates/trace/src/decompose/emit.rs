@@ -62,7 +62,9 @@ impl<'g> Emitter<'g> {
         for v in needed {
             if !self.operands.contains_key(&v) {
                 let value = match self.types.value(v) {
-                    Value::Tensor(t) => Value::Tensor(tracer.recorder().traced(t, self.copy.value(v).ok_or_else(undefined)?)),
+                    Value::Tensor(t) => Value::Tensor(
+                        tracer.recorder().traced(t, self.copy.value(v).ok_or_else(undefined)?),
+                    ),
                     other => other,
                 };
                 self.operands.insert(v, value);

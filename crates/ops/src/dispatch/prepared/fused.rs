@@ -86,7 +86,7 @@ impl Op {
 
 /// Whether an evaluation can end with an error that depends on data.
 fn may_fail(expr: &ScalarExpr) -> bool {
-    use BinaryOp::{Fmod, FloorDiv, Remainder, TruncDiv};
+    use BinaryOp::{FloorDiv, Fmod, Remainder, TruncDiv};
     expr.instrs().iter().any(|instr| match instr.op {
         ScalarOp::Binary(FloorDiv | TruncDiv | Fmod | Remainder, ..) => !instr.dtype.is_float(),
         ScalarOp::Read(read) => {
@@ -164,7 +164,12 @@ enum Form {
     /// An expression; the register of each value.
     Elements { sizes: SmallVec<[i64; 4]>, expr: ExprBuilder, regs: Vec<Reg> },
     /// A nest; the tensor of each value, and the numbers of its launches.
-    Rows { composer: Box<Composer>, tensors: Vec<ComposedTensor>, numbers: Vec<Scalar>, rows: usize },
+    Rows {
+        composer: Box<Composer>,
+        tensors: Vec<ComposedTensor>,
+        numbers: Vec<Scalar>,
+        rows: usize,
+    },
 }
 
 impl RegionBuilder {

@@ -79,7 +79,7 @@ impl Op {
             true => Kernel::Nothing,
             false => {
                 Kernel::pointwise(&compiled.expr, &operands, std::slice::from_ref(&result), None)?
-            },
+            }
         };
         let results = [result].into_iter().collect();
         Some(PreparedCall { op: self, kernel, operands, results, own_strides: false })

@@ -1,0 +1,155 @@
+//! Fusion: which operators become one kernel, that the bits are those of the operators alone, and
+//! why other operators stay apart.
+
+use maquette_interp::{Interpreter, SourceInfo};
+use maquette_ir::fused::NoFusionReason;
+use maquette_ir::graph::Graph;
+use maquette_ops::library::Facts;
+use maquette_ops::{Tensor, Value};
+use maquette_rewrite::{ExecutionMode, Options, functionalize, plan};
+use maquette_runtime::Executable;
+use std::borrow::Cow;
+
+fn compiled(text: &str) -> (Executable, ExecutionMode<'static>) {
+    let graph: Graph = text.parse().unwrap();
+    let functional = functionalize(&graph, &Facts, &Options::new()).unwrap();
+    let plan = plan(&functional, &Facts).unwrap();
+    let mode = ExecutionMode::Buffered(Cow::Owned(functional), Cow::Owned(plan));
+    (Executable::new(mode.clone()).unwrap(), mode)
+}
+
+/// The fused graph; empty if nothing is fused.
+fn fused(executable: &Executable) -> String {
+    executable.fused().map_or_else(String::new, |fused| fused.program.graph.to_string())
+}
+
+fn bits(v: &Value) -> Vec<u32> {
+    let t = v.tensor().unwrap();
+    t.to_vec::<f32>().unwrap().into_iter().map(f32::to_bits).collect()
+}
+
+/// Runs both on the same inputs, twice, and compares bits.
+#[track_caller]
+fn agree(text: &str, inputs: &dyn Fn() -> Vec<Value>) -> String {
+    let (executable, mode) = compiled(text);
+    let source_info = SourceInfo::of_caller();
+    let reference_inputs = inputs();
+    let reference = Interpreter::new(&mode).with_source_info(source_info);
+    let reference = reference.run(&reference_inputs).unwrap().results;
+    for _ in 0..2 {
+        let given = inputs();
+        let found = executable.run(&given, &source_info).unwrap();
+        assert_eq!(found.len(), reference.len());
+        for (a, b) in found.iter().zip(&reference).chain(given.iter().zip(&reference_inputs)) {
+            assert_eq!(bits(a), bits(b));
+        }
+    }
+    assert_eq!(executable.unfused_instances(), 0);
+    fused(&executable)
+}
+
+fn ramp(sizes: &[i64]) -> Value {
+    let n: i64 = sizes.iter().product();
+    let data: Vec<f32> = (0..n).map(|i| ((i * 37 % 101) as f32 - 50.0) / 17.0).collect();
+    Value::Tensor(Tensor::from_vec(data, sizes.to_vec()))
+}
+
+#[test]
+fn a_chain_of_elementwise_operators_is_one_kernel() {
+    let graph = agree(
+        "graph g(%x: f32[5, 300], %y: f32[300], %m: f32[5, 1]) -> (f32[5, 300]) {
+            %a: f32[5, 300] = aten::mul.Tensor(%x, %y)
+            %b: f32[5, 300] = aten::add.Tensor(%a, %m)
+            %c: f32[5, 300] = aten::tanh(%b)
+            %d: f32[5, 300] = aten::sub.Tensor(%c, %a)
+            return %d
+        }",
+        &|| vec![ramp(&[5, 300]), ramp(&[300]), ramp(&[5, 1])],
+    );
+    insta::assert_snapshot!(graph, @r#"
+    graph g(%x: f32[5, 300], %y: f32[300], %m: f32[5, 1]) -> (f32[5, 300])
+    {
+      %sub: f32[5, 300] = ir::fused("elements", 0, [%x, %y, %m], [])
+      return %sub
+    }
+    "#);
+}
+
+#[test]
+fn softmax_with_what_is_around_it_is_one_kernel() {
+    let graph = agree(
+        "graph g(%x: f32[n, 40], %m: f32[n, 40]) -> (f32[n, 40], f32[n, 40]) where n in [1, oo) {
+            %a: f32[n, 40] = aten::mul.Scalar(%x, 0.125)
+            %b: f32[n, 40] = aten::add.Tensor(%a, %m)
+            %s: f32[n, 40] = aten::_softmax(%b, -1, false)
+            %d: f32[n, 40] = aten::mul.Tensor(%s, %x)
+            return %d, %b
+        }",
+        &|| vec![ramp(&[33, 40]), ramp(&[33, 40])],
+    );
+    insta::assert_snapshot!(graph, @r#"
+    graph g(%x: f32[n, 40], %m: f32[n, 40]) -> (f32[n, 40], f32[n, 40])
+      where n in [1, oo)
+    {
+      %add: f32[n, 40], %mul_1: f32[n, 40] = ir::fused("rows", 0, [%x, %m], [])
+      return %mul_1, %add
+    }
+    "#);
+}
+
+#[test]
+fn a_norm_with_what_is_around_it_is_one_kernel() {
+    let graph = agree(
+        "graph g(%x: f32[2, 9, 384], %r: f32[2, 9, 384], %w: f32[384], %b: f32[384]) -> (f32[2, 9, 384], f32[2, 9]) {
+            %s: f32[2, 9, 384] = aten::add.Tensor(%x, %r)
+            %n: f32[2, 9, 384], %mean: f32[2, 9, 1], %rstd: f32[2, 9, 1] = aten::native_layer_norm(%s, [384], %w, %b, 1e-5)
+            %g: f32[2, 9, 384] = aten::gelu(%n)
+            %o: f32[2, 9, 384] = aten::add.Tensor(%g, %r)
+            %q: f32[2, 9] = aten::amax(%o, [2])
+            return %o, %q
+        }",
+        &|| vec![ramp(&[2, 9, 384]), ramp(&[2, 9, 384]), ramp(&[384]), ramp(&[384])],
+    );
+    insta::assert_snapshot!(graph, @r#"
+    graph g(%x: f32[2, 9, 384], %r: f32[2, 9, 384], %w: f32[384], %b: f32[384]) -> (f32[2, 9, 384], f32[2, 9])
+    {
+      %add_1: f32[2, 9, 384], %amax: f32[2, 9] = ir::fused("rows", 0, [%x, %r, %w, %b], [])
+      return %add_1, %amax
+    }
+    "#);
+}
+
+#[test]
+fn what_is_not_fused_has_a_reason() {
+    let (executable, _) = compiled(
+        "graph g(%x: f32[4, 4], %i: i64[4, 4]) -> (f32[4, 4], f32[4], i64[4, 4]) {
+            %a: f32[4, 4] = aten::neg(%x)
+            %t: f32[4, 4] strides [1, 4] = aten::t(%a)
+            %b: f32[4, 4] = aten::mm(%t, %a)
+            %c: f32[4, 4] = aten::exp(%b)
+            %d: f32[4, 4] = aten::tanh(%c)
+            %m: f32[4] = aten::sum.dim_IntList(%d, [0])
+            %e: f32[4] = aten::neg(%m)
+            %j: i64[4, 4] = aten::neg(%i)
+            %k: i64[4, 4] = aten::remainder.Tensor(%i, %j)
+            return %d, %e, %k
+        }",
+    );
+    let fused = executable.fused().unwrap();
+    let graph = &fused.original.graph;
+    let lines: Vec<String> = (fused.refusals.iter())
+        .map(|r| {
+            format!("{} -> {}: {}", graph.op_name(r.producer), graph.op_name(r.consumer), r.reason)
+        })
+        .collect();
+    insta::assert_snapshot!(lines.join("\n"), @r"
+    aten::neg -> ir::view: one of them moves elements to computed positions
+    ir::view -> aten::mm: the kernel of one of them is faster alone
+    aten::neg -> aten::mm: the kernel of one of them is faster alone
+    aten::mm -> aten::exp: the kernel of one of them is faster alone
+    aten::tanh -> aten::sum.dim_IntList: they have no rows in common
+    aten::sum.dim_IntList -> aten::neg: they have no rows in common
+    aten::neg -> aten::remainder.Tensor: one of them may fail, depending on data
+    ");
+    assert!(fused.refusals.iter().any(|r| r.reason == NoFusionReason::Assert));
+}
