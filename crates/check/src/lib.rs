@@ -8,6 +8,7 @@
 
 #[cfg(feature = "accuracy")]
 pub mod accuracy;
+pub mod chains;
 pub mod conform;
 pub mod opcheck;
 pub mod oracle;

@@ -154,10 +154,12 @@ impl fmt::Display for NoFusionReason {
 }
 
 impl FusedProgram {
-    /// The text of a region: its nodes, as lines of the original graph.
-    pub fn region_text(&self, region: usize) -> String {
-        let graph = &self.original.graph;
-        let nodes = self.regions.get(region).map_or(&[][..], |r| &r.nodes);
-        nodes.iter().map(|node| format!("{}\n", graph.display_node(*node))).collect()
+    /// A region in a line: its kind, and the names of its operators.
+    pub fn describe_region(&self, region: usize) -> String {
+        let Some(FusedRegion { kind, nodes, .. }) = self.regions.get(region) else {
+            return String::new();
+        };
+        let names = nodes.iter().map(|node| self.original.graph.op_name(*node));
+        format!("{}: {}", kind.name(), names.collect::<Vec<_>>().join(", "))
     }
 }

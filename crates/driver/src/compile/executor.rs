@@ -67,6 +67,11 @@ impl Executor {
         ops
     }
 
+    /// What runs the program.
+    pub(crate) fn executable(&self) -> &Executable {
+        &self.executable
+    }
+
     /// How the program runs, for `explain`.
     pub(crate) fn describe(&self) -> &str {
         &self.description

@@ -2,6 +2,7 @@
 
 use super::Stance;
 use super::program::GuardedProgram;
+use maquette_ir::fused::NoFusionReason;
 use maquette_ir::graph::Graph;
 use std::fmt;
 
@@ -37,6 +38,15 @@ pub struct ProgramExplanation {
     pub why_static: Option<String>,
     /// How it runs.
     pub execution: String,
+    /// Whether it runs compiled, in planned memory; otherwise operator by operator.
+    pub is_compiled: bool,
+    /// The operators that one kernel computes, a text for each kernel.
+    pub fused: Vec<String>,
+    /// Operators that are not computed together, although one reads what the other computes: their
+    /// names, and why.
+    pub not_fused: Vec<(String, String, NoFusionReason)>,
+    /// For how many layouts of the inputs it runs without fusion, because there is no such kernel.
+    pub unfused_layouts: usize,
     /// The composites that are not decomposed, with the reasons.
     pub composites: Vec<String>,
     /// Its graph, decomposed, from which all else is made.
@@ -47,6 +57,8 @@ impl ProgramExplanation {
     pub(crate) fn of(program: &GuardedProgram) -> ProgramExplanation {
         let graph = &program.traced.graph;
         let table = graph.symbols();
+        let executable = program.executor.executable();
+        let fused = executable.fused();
         let input = |v: &_| {
             format!("%{}: {}", graph.value_name(*v), graph.display_type(graph.value_type(*v)))
         };
@@ -61,6 +73,16 @@ impl ProgramExplanation {
             guards: program.guards.requirements(&program.traced.interface.labels),
             why_static: program.why_static.as_ref().map(ToString::to_string),
             execution: program.executor.describe().to_owned(),
+            is_compiled: executable.is_compiled(),
+            fused: fused.map_or_else(Vec::new, |fused| {
+                (0..fused.regions.len()).map(|region| fused.describe_region(region)).collect()
+            }),
+            not_fused: fused.map_or_else(Vec::new, |fused| {
+                let name = |node| fused.original.graph.op_name(node).to_owned();
+                let edges = fused.refusals.iter();
+                edges.map(|r| (name(r.producer), name(r.consumer), r.reason)).collect()
+            }),
+            unfused_layouts: executable.unfused_instances(),
             composites: program
                 .kept
                 .iter()
@@ -103,6 +125,18 @@ impl fmt::Display for ProgramExplanation {
             write!(f, "\n  without symbols: {why}")?;
         }
         write!(f, "\n  runs: {}", self.execution)?;
+        self.fused.iter().try_for_each(|region| write!(f, "\n  one kernel: {region}"))?;
+        let mut reasons: Vec<(NoFusionReason, usize)> = Vec::new();
+        for (_, _, reason) in &self.not_fused {
+            match reasons.iter_mut().find(|(known, _)| known == reason) {
+                Some((_, count)) => *count += 1,
+                None => reasons.push((*reason, 1)),
+            }
+        }
+        for (reason, count) in reasons {
+            let pairs = if count == 1 { "pair" } else { "pairs" };
+            write!(f, "\n  not fused: {count} {pairs} of operators: {reason}")?;
+        }
         self.composites.iter().try_for_each(|kept| write!(f, "\n  not decomposed: {kept}"))
     }
 }

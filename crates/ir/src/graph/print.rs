@@ -51,17 +51,6 @@ impl Graph {
         OneArg(self, arg)
     }
 
-    /// A node as the graph's text has it.
-    pub fn display_node(&self, node: NodeId) -> impl Display + '_ {
-        struct OneNode<'g>(&'g Graph, NodeId);
-        impl Display for OneNode<'_> {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                Printer { g: self.0, w: f }.node(self.1)
-            }
-        }
-        OneNode(self, node)
-    }
-
     /// The statements around a node, for errors: up to `radius` on each side, one per line. A `>`
     /// marks the node's statement.
     pub fn window(&self, node: NodeId, radius: usize) -> String {

@@ -26,7 +26,7 @@ use smallvec::SmallVec;
 
 /// A map with several readers is computed by each if it has at most this many instructions besides
 /// inputs and constants, all of them cheap.
-const RECOMPUTED: usize = 4;
+const RECOMPUTED: usize = 1;
 
 /// An expression with more instructions takes no further map in.
 const MAX_INSTRS: usize = 192;

@@ -1,0 +1,157 @@
+//! Runs of chains, eagerly and compiled.
+
+use super::{Argument, Call, Chain, Input};
+use crate::oracle::Rng;
+use crate::values::{compare_metadata, element_bytes, show};
+use maquette_driver::{CompileOptions, Compiled};
+use maquette_ops::random::{Philox, apart};
+use maquette_ops::{Args, Error, Op, Result, Tensor, Value};
+
+/// The sizes of the changing dimension in the runs of a chain, after the one it was generated with.
+const OTHER_BATCHES: [i64; 3] = [1, 33, 7];
+
+/// What became of a chain that agrees.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChainReport {
+    /// The compiled programs that ran in planned memory, and all of them.
+    pub planned: usize,
+    /// All compiled programs.
+    pub programs: usize,
+    /// The fused regions.
+    pub regions: usize,
+    /// Inputs for which a region had no kernel.
+    pub unfused: usize,
+}
+
+impl Argument {
+    fn value(&self, values: &[Value]) -> Result<Value> {
+        let missing = || Error::value("a call takes a value that does not exist");
+        let get = |v: &usize| values.get(*v).cloned().ok_or_else(missing);
+        Ok(match self {
+            Argument::Value(v) => get(v)?,
+            Argument::Values(all) => Value::List(all.iter().map(get).collect::<Result<_>>()?),
+            Argument::Int(i) => Value::from(*i),
+            Argument::Ints(ints) => Value::Ints(ints.iter().map(|i| (*i).into()).collect()),
+            Argument::Float(x) => Value::Float(*x),
+            Argument::Bool(b) => Value::Bool(*b),
+            Argument::DType(d) => Value::DType(*d),
+            Argument::None => Value::None,
+        })
+    }
+}
+
+impl Call {
+    /// Calls the operator, and appends the tensors that it returns.
+    pub(super) fn run(&self, values: &mut Vec<Value>) -> Result<()> {
+        let args = self.args.iter().map(|arg| arg.value(values)).collect::<Result<Args>>()?;
+        let results = Op::find(self.op)?.call(args)?;
+        for t in results.iter().flat_map(Value::tensors) {
+            values.push(Value::Tensor(t.clone().ok()?.clone()));
+        }
+        Ok(())
+    }
+}
+
+impl Chain {
+    fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+        let mut values: Vec<Value> = inputs.iter().map(|t| Value::Tensor(t.clone())).collect();
+        self.calls.iter().try_for_each(|call| call.run(&mut values))?;
+        let missing = || Error::value("a program returns a value that does not exist");
+        let output = |v: &usize| values.get(*v).ok_or_else(missing)?.tensor().cloned();
+        self.outputs.iter().map(output).collect()
+    }
+
+    /// Inputs with random elements.
+    pub(super) fn make_inputs(&self, seed: u64, batch: Option<i64>) -> Result<Vec<Tensor>> {
+        let make = |(i, input): (usize, &Input)| {
+            let mut sizes = input.sizes.clone();
+            if let (true, Some(batch), Some(first)) = (input.is_batched, batch, sizes.first_mut()) {
+                *first = batch;
+            }
+            elements(&sizes, input.dtype, &mut Rng::new(seed, i as u64))
+        };
+        self.inputs.iter().enumerate().map(make).collect()
+    }
+}
+
+/// A tensor of random elements: small numbers, and now and then a special one.
+fn elements(sizes: &[i64], dtype: maquette_ir::DType, rng: &mut Rng) -> Result<Tensor> {
+    let n: i64 = sizes.iter().product();
+    let mut element = |_| match rng.below(200) {
+        0 => f64::NAN,
+        1 => f64::INFINITY,
+        2 => f64::NEG_INFINITY,
+        3 => -0.0,
+        4 => 0.0,
+        _ => (rng.between(-4_000, 4_000) as f64) / 512.0,
+    };
+    let data: Vec<f64> = (0..n).map(&mut element).collect();
+    let is_float = dtype.is_float();
+    let data = data.into_iter().map(|x| if is_float { x } else { (x * 3.0).trunc() }).collect();
+    Tensor::from_vec(data, sizes.to_vec()).to_dtype(dtype).ok().cloned()
+}
+
+type Function<'a> = Box<dyn Fn(Vec<Tensor>) -> Result<Vec<Tensor>> + 'a>;
+
+/// Checks that a chain does the same compiled as eagerly: static, then with a changing size.
+///
+/// # Errors
+/// The first difference.
+pub fn check(chain: &Chain, seed: u64) -> Result<ChainReport, String> {
+    let run: Function<'_> = Box::new(move |inputs| chain.run(&inputs));
+    let compiled = CompileOptions::new().compile(move |inputs: Vec<Tensor>| run(inputs));
+    let batches = [None, None].into_iter().chain(OTHER_BATCHES.map(Some));
+    for (i, batch) in batches.enumerate() {
+        let seed = seed.wrapping_add(i as u64);
+        compare(chain, &compiled, seed, batch)
+            .map_err(|what| format!("run {i} with batch {batch:?}: {what}"))?;
+    }
+    let mut report = ChainReport::default();
+    for program in compiled.explain().programs {
+        report.programs += 1;
+        report.planned += usize::from(program.is_compiled);
+        report.regions += program.fused.len();
+        report.unfused += program.unfused_layouts;
+    }
+    Ok(report)
+}
+
+fn compare<F: Fn(Vec<Tensor>) -> Result<Vec<Tensor>>>(
+    chain: &Chain,
+    compiled: &Compiled<Vec<Tensor>, Result<Vec<Tensor>>, F>,
+    seed: u64,
+    batch: Option<i64>,
+) -> Result<(), String> {
+    let text = |e: Error| e.to_string();
+    let eager_inputs = chain.make_inputs(seed, batch).map_err(text)?;
+    let inputs = chain.make_inputs(seed, batch).map_err(text)?;
+    let fixed = || Philox { seed: 7, offset: 0 };
+    let expected = apart(&mut fixed(), || chain.run(&eager_inputs));
+    let found = apart(&mut fixed(), || compiled.call(inputs.clone()));
+    let (expected, found) = match (expected, found) {
+        (Ok(expected), Ok(found)) => (expected, found),
+        // Both fail: the text is checked elsewhere.
+        (Err(_), Err(_)) => return Ok(()),
+        (Ok(_), Err(e)) => return Err(format!("only the compiled program fails: {e}")),
+        (Err(e), Ok(_)) => return Err(format!("only the eager program fails: {e}")),
+    };
+    let pairs = expected.iter().zip(&found).chain(eager_inputs.iter().zip(&inputs));
+    for (i, (a, b)) in pairs.enumerate() {
+        compare_metadata(a, b).map_err(|what| format!("tensor {i}: {what}"))?;
+        let (a_bytes, b_bytes) = (element_bytes(a).map_err(text)?, element_bytes(b).map_err(text)?);
+        if let Some(at) = a_bytes.iter().zip(&b_bytes).position(|(a, b)| a != b) {
+            let width = a.dtype().size();
+            let bits = |bytes: &[u8]| format!("{:02x?}", &bytes[at / width * width..][..width]);
+            return Err(format!(
+                "tensor {i} of {} differs at element {}: {} instead of {}; {} instead of {}",
+                a.dtype(),
+                at / width,
+                bits(&b_bytes),
+                bits(&a_bytes),
+                show(&Value::Tensor(b.clone())),
+                show(&Value::Tensor(a.clone())),
+            ));
+        }
+    }
+    Ok(())
+}
