@@ -1,9 +1,9 @@
 //! The call of a registered kernel on real tensors, under the contract of its schema.
 
-use crate::dispatch::call_borrows::{borrow_args, mutated_args, resolve_overlap, viewed_args};
+use crate::dispatch::call_borrows::{BorrowedArgs, borrow_args, resolve_overlap, viewed_args};
 use crate::dispatch::coerce_args::has_type;
 use crate::dispatch::value::{Args, Outputs, Value};
-use crate::dispatch::{for_caller, mode, panics};
+use crate::dispatch::{for_caller, mode, mutated, panics};
 use crate::error::{AccessError, CallError, Error, Result};
 use crate::library::{KernelFn, Op, OpState};
 use crate::tensor::Tensor;
@@ -40,11 +40,23 @@ pub(super) fn custom(
     if state.builtin.is_some() {
         numbers_as_tensors(state, args)?;
     }
-    let written = mutated_args(state, args);
     let viewed = viewed_args(state, args);
     resolve_overlap(state, args, false)?;
+    without_overlap(op, state, kernel, device, args, &viewed, loc)
+}
+
+/// As [`custom`], on arguments of which no mutated one overlaps itself or another. `viewed` are the
+/// [`viewed_args`]. The handles in `args` are the caller's afterwards, as before.
+pub(super) fn without_overlap(
+    op: Op,
+    state: &OpState,
+    kernel: &KernelFn,
+    device: Device,
+    args: &mut [Value],
+    viewed: &[Tensor],
+    loc: Loc,
+) -> Result<Outputs> {
     let borrowed = borrow_args(op, state, args)?;
-    let poison_on_failure = PoisonOnFailure { written: &written, op, loc };
     let before = borrow::undeclared_writes();
     let scope = KernelScope::enter();
     let outputs = run_kernel(kernel, state, borrowed.args(), device);
@@ -55,30 +67,21 @@ pub(super) fn custom(
     drop(scope);
     let mut outputs = match (outputs, undeclared) {
         (Ok(outputs), None) => outputs,
-        (Err(e), _) => return Err(poison_on_failure.poison(e)),
-        (Ok(_), Some(e)) => return Err(poison_on_failure.poison(e.into())),
+        (Err(e), _) => return Err(poison_written(&borrowed, e, op, loc)),
+        (Ok(_), Some(e)) => return Err(poison_written(&borrowed, e.into(), op, loc)),
     };
     drop(borrowed);
-    written.iter().flat_map(Value::tensors).for_each(Tensor::bump_version);
-    finish(state, args, &written, &viewed, &mut outputs)?;
+    mutated(state, args).for_each(Tensor::bump_version);
+    finish(state, args, viewed, &mut outputs)?;
     Ok(outputs)
 }
 
-/// Poisons the mutated arguments if the kernel fails, since they may be partly written.
-struct PoisonOnFailure<'a> {
-    written: &'a [Value],
-    op: Op,
-    loc: Loc,
-}
-
-impl PoisonOnFailure<'_> {
-    /// Poisons them with the error of the call, which it returns.
-    #[cold]
-    fn poison(&self, error: Error) -> Error {
-        let for_caller = for_caller(error.clone(), self.op, self.loc);
-        self.written.iter().flat_map(Value::tensors).for_each(|t| t.poison_storage(&for_caller));
-        error
-    }
+/// Poisons the mutated arguments with the error of the call, because they may be partly written.
+/// Returns the error.
+#[cold]
+fn poison_written(borrowed: &BorrowedArgs<'_>, error: Error, op: Op, loc: Loc) -> Error {
+    borrowed.poison(&for_caller(error.clone(), op, loc));
+    error
 }
 
 fn run_kernel(
@@ -120,25 +123,20 @@ fn run_kernel(
 /// Replaces each returned argument by the caller's own handle. A return that views an argument gets
 /// the access rights of the caller's handle of the argument. All other returns lose the rights of
 /// the call's borrow.
-fn finish(
-    state: &OpState,
-    borrowed: &[Value],
-    written: &[Value],
-    viewed: &[Tensor],
-    outputs: &mut Outputs,
-) -> Result<()> {
+fn finish(state: &OpState, args: &[Value], viewed: &[Tensor], outputs: &mut Outputs) -> Result<()> {
     for (output, v) in outputs.iter_mut().enumerate() {
         let alias = state.facts.aliases.get(output).copied().flatten();
-        match alias.and_then(|a| Some((a, state.facts.mutated.iter().position(|&m| m == a)?))) {
-            Some((a, place)) => {
-                if !borrowed[usize::from(a)].tensors().zip(v.tensors()).all(|(x, y)| x.is_same(y)) {
+        match alias.filter(|a| state.facts.mutated.contains(a)) {
+            Some(a) => {
+                let arg = &args[usize::from(a)];
+                if !arg.tensors().zip(v.tensors()).all(|(x, y)| x.is_same(y)) {
                     return Err(CallError::NotTheArgument {
                         output,
                         arg: state.schema.args[usize::from(a)].name.clone(),
                     }
                     .into());
                 }
-                *v = written[place].clone();
+                *v = arg.clone();
             }
             None => v.tensors_mut().for_each(|t| {
                 let base = viewed.iter().find(|base| base.shares_storage(t));

@@ -9,9 +9,11 @@
 //! dtypes are those that the kernel was chosen for.
 #![allow(unsafe_code)]
 
+mod kernel;
 mod operand;
 mod prepare;
 
+pub use kernel::PreparedKernel;
 pub use operand::PlacedOperand;
 
 use crate::aten::loops::NestLaunch;
