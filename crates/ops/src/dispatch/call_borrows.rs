@@ -129,18 +129,18 @@ pub(crate) struct BorrowedArgs<'a> {
     before: SmallVec<[Grant; 8]>,
 }
 
-/// Borrows every tensor argument, and stores the rights of these borrows in the argument handles.
-/// After [`resolve_overlap`], a read operand that overlaps a mutated one is the same view, and
-/// shares its borrow.
+/// The arguments, borrowed as by [`BorrowedArgs::borrow`].
 ///
 /// # Errors
-/// Another holder has borrowed an overlapping region. No borrow remains taken in that case.
+/// As [`BorrowedArgs::borrow`].
 pub(crate) fn borrow_args<'a>(
     op: Op,
     state: &'a OpState,
     args: &'a mut [Value],
 ) -> Result<BorrowedArgs<'a>> {
-    borrow_args_and_out(op, state, args, None)
+    let mut borrowed = BorrowedArgs::new(state, args);
+    borrowed.borrow(op)?;
+    Ok(borrowed)
 }
 
 /// As [`borrow_args`], with an additional tensor to write that is not an argument.
@@ -148,42 +148,55 @@ pub(crate) fn borrow_args_and_out<'a>(
     op: Op,
     state: &'a OpState,
     args: &'a mut [Value],
-    out: Option<&Tensor>,
+    out: &Tensor,
 ) -> Result<BorrowedArgs<'a>> {
-    let mut borrowed = BorrowedArgs { state, args, out: None, before: SmallVec::new() };
-    if let Some(out) = out {
-        let mut out = out.clone();
-        out.grant =
-            out.storage()?.borrows.take(&out, Access::Write, Holder::Guard(Loc::caller()))?;
-        borrowed.out = Some(out);
-    }
-    for &index in &state.facts.mutated {
-        for t in borrowed.args[usize::from(index)].tensors_mut() {
-            let holder = Holder::Argument { op, index };
-            let grant = t.storage()?.borrows.take(t, Access::Write, holder)?;
-            borrowed.before.push(std::mem::replace(&mut t.grant, grant));
-        }
-    }
-    if state.facts.read.is_empty() {
-        return Ok(borrowed);
-    }
-    let written: SmallVec<[Tensor; 2]> = borrowed.written();
-    for &index in &state.facts.read {
-        for t in borrowed.args[usize::from(index)].tensors_mut() {
-            let grant = match written.iter().find(|u| is_same_view(t, u)) {
-                Some(u) => u.grant,
-                None => {
-                    let holder = Holder::Argument { op, index };
-                    t.storage()?.borrows.take(t, Access::Read, holder)?
-                }
-            };
-            borrowed.before.push(std::mem::replace(&mut t.grant, grant));
-        }
-    }
+    let mut borrowed = BorrowedArgs::new(state, args);
+    let mut out = out.clone();
+    out.grant = out.storage()?.borrows.take(&out, Access::Write, Holder::Guard(Loc::caller()))?;
+    borrowed.out = Some(out);
+    borrowed.borrow(op)?;
     Ok(borrowed)
 }
 
-impl BorrowedArgs<'_> {
+impl<'a> BorrowedArgs<'a> {
+    /// Arguments of which none is borrowed yet.
+    pub(crate) fn new(state: &'a OpState, args: &'a mut [Value]) -> BorrowedArgs<'a> {
+        BorrowedArgs { state, args, out: None, before: SmallVec::new() }
+    }
+
+    /// Borrows every tensor argument, and stores the rights of these borrows in the argument
+    /// handles. After [`resolve_overlap`], a read operand that overlaps a mutated one is the same
+    /// view, and shares its borrow.
+    ///
+    /// # Errors
+    /// Another holder has borrowed an overlapping region.
+    pub(crate) fn borrow(&mut self, op: Op) -> Result<()> {
+        for &index in &self.state.facts.mutated {
+            for t in self.args[usize::from(index)].tensors_mut() {
+                let holder = Holder::Argument { op, index };
+                let grant = t.storage()?.borrows.take(t, Access::Write, holder)?;
+                self.before.push(std::mem::replace(&mut t.grant, grant));
+            }
+        }
+        if self.state.facts.read.is_empty() {
+            return Ok(());
+        }
+        let written: SmallVec<[Tensor; 2]> = self.written();
+        for &index in &self.state.facts.read {
+            for t in self.args[usize::from(index)].tensors_mut() {
+                let grant = match written.iter().find(|u| is_same_view(t, u)) {
+                    Some(u) => u.grant,
+                    None => {
+                        let holder = Holder::Argument { op, index };
+                        t.storage()?.borrows.take(t, Access::Read, holder)?
+                    }
+                };
+                self.before.push(std::mem::replace(&mut t.grant, grant));
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn args(&self) -> &[Value] {
         self.args
     }

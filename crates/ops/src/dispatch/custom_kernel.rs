@@ -1,6 +1,6 @@
 //! The call of a registered kernel on real tensors, under the contract of its schema.
 
-use crate::dispatch::call_borrows::{BorrowedArgs, borrow_args, resolve_overlap, viewed_args};
+use crate::dispatch::call_borrows::{BorrowedArgs, resolve_overlap, viewed_args};
 use crate::dispatch::coerce_args::has_type;
 use crate::dispatch::value::{Args, Outputs, Value};
 use crate::dispatch::{for_caller, mode, mutated, panics};
@@ -42,38 +42,39 @@ pub(super) fn custom(
     }
     let viewed = viewed_args(state, args);
     resolve_overlap(state, args, false)?;
-    without_overlap(op, state, kernel, device, args, &viewed, loc)
+    let mut outputs = Outputs::new();
+    without_overlap(op, state, (kernel, device), args, &viewed, &mut outputs, loc)?;
+    Ok(outputs)
 }
 
 /// As [`custom`], on arguments of which no mutated one overlaps itself or another. `viewed` are the
-/// [`viewed_args`]. The handles in `args` are the caller's afterwards, as before.
+/// [`viewed_args`]. The handles in `args` are the caller's afterwards, as before. The outputs are
+/// written to `outputs`, because to return them costs a copy for each function on the way.
 pub(super) fn without_overlap(
     op: Op,
     state: &OpState,
-    kernel: &KernelFn,
-    device: Device,
+    (kernel, device): (&KernelFn, Device),
     args: &mut [Value],
     viewed: &[Tensor],
+    outputs: &mut Outputs,
     loc: Loc,
-) -> Result<Outputs> {
-    let borrowed = borrow_args(op, state, args)?;
+) -> Result<()> {
+    let mut borrowed = BorrowedArgs::new(state, args);
+    borrowed.borrow(op)?;
     let before = borrow::undeclared_writes();
     let scope = KernelScope::enter();
-    let outputs = run_kernel(kernel, state, borrowed.args(), device);
+    let done = run_kernel(kernel, state, borrowed.args(), device, outputs);
     // A kernel may discard the error of an undeclared access. The call must fail nevertheless.
     let undeclared = scope.refused_access().or_else(|| {
         if borrow::undeclared_writes() == before { None } else { borrowed.undeclared_write() }
     });
     drop(scope);
-    let mut outputs = match (outputs, undeclared) {
-        (Ok(outputs), None) => outputs,
-        (Err(e), _) => return Err(poison_written(&borrowed, e, op, loc)),
-        (Ok(_), Some(e)) => return Err(poison_written(&borrowed, e.into(), op, loc)),
-    };
+    if let Some(e) = done.err().or_else(|| undeclared.map(Error::from)) {
+        return Err(poison_written(&borrowed, e, op, loc));
+    }
     drop(borrowed);
     mutated(state, args).for_each(Tensor::bump_version);
-    finish(state, args, viewed, &mut outputs)?;
-    Ok(outputs)
+    finish(state, args, viewed, outputs)
 }
 
 /// Poisons the mutated arguments with the error of the call, because they may be partly written.
@@ -89,18 +90,22 @@ fn run_kernel(
     state: &OpState,
     borrowed: &[Value],
     device: Device,
-) -> Result<Outputs> {
-    let run = || panics::catch("kernel", || kernel(borrowed));
-    let mut outputs = mode::without_modes(|| mode::in_user_code(run))?;
+    outputs: &mut Outputs,
+) -> Result<()> {
+    let run = || {
+        *outputs = kernel(borrowed)?;
+        Ok(())
+    };
+    mode::without_modes(|| mode::in_user_code(|| panics::catch("kernel", run)))?;
     if outputs.is_empty() && state.facts.tags.returns_arguments() {
-        outputs = state
+        *outputs = state
             .facts
             .aliases
             .iter()
             .filter_map(|a| borrowed.get(usize::from((*a)?)).cloned())
             .collect();
     }
-    check_returns(state, borrowed, &outputs)?;
+    check_returns(state, borrowed, outputs)?;
     for (index, v) in outputs.iter().enumerate() {
         for t in v.tensors() {
             if t.device() != device {
@@ -117,7 +122,7 @@ fn run_kernel(
             }
         }
     }
-    Ok(outputs)
+    Ok(())
 }
 
 /// Replaces each returned argument by the caller's own handle. A return that views an argument gets

@@ -20,13 +20,14 @@ impl Run<'_> {
         let loc = call.loc.unwrap_or(self.source_info.call_site);
         self.prepare_arguments(segment, kernel)?;
         let args = self.kept_arguments(segment, kernel)?;
-        let outputs = kernel.kernel.call(args, loc);
+        let mut outputs = Outputs::new();
+        let called = kernel.kernel.call(args, &mut outputs, loc);
         for operand in kernel.operands.iter().filter(|o| !o.is_kept) {
             if let Some(arg) = args.get_mut(operand.index) {
                 *arg = Value::None;
             }
         }
-        let mut outputs = outputs?;
+        called?;
         self.check_returned(&call.lent).map_err(|e| e.in_call(&call.name, loc))?;
         let fits = kernel.returns.as_ref().is_some_and(|expected| {
             expected.len() == outputs.len()

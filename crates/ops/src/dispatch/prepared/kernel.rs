@@ -57,23 +57,22 @@ impl Op {
 }
 
 impl PreparedKernel {
-    /// Calls the operator, as [`Op::call_at`]. `args` are coerced, with real tensors of the layouts of
-    /// the preparation, of which no mutated one overlaps another. They are the same handles
-    /// afterwards.
+    /// Calls the operator, as [`Op::call_at`], and writes its outputs to `outputs`. `args` are
+    /// coerced, with real tensors of the layouts of the preparation, of which no mutated one overlaps
+    /// another. They are the same handles afterwards.
     ///
     /// # Errors
     /// As [`Op::call_at`].
-    pub fn call(&self, args: &mut [Value], loc: Loc) -> Result<Outputs> {
+    pub fn call(&self, args: &mut [Value], outputs: &mut Outputs, loc: Loc) -> Result<()> {
         if let Some(e) = args.iter().find_map(poison_in) {
             return Err(failures::failed(e));
         }
+        let PreparedKernel { op, state, kernel } = self;
         let loc = mode::user_loc().unwrap_or(loc);
         let called = match fake::is_running() && mode::user_loc().is_none() {
             true => Err(FakeError::RealKernel.into()),
-            false => {
-                without_overlap(self.op, &self.state, &self.kernel, Device::Cpu, args, &[], loc)
-            }
+            false => without_overlap(*op, state, (kernel, Device::Cpu), args, &[], outputs, loc),
         };
-        called.map_err(|e| failures::failed(for_caller(e, self.op, loc)))
+        called.map_err(|e| failures::failed(for_caller(e, *op, loc)))
     }
 }
