@@ -137,7 +137,7 @@ impl OpDef {
         };
         device_of(state, args)?;
         copy_overlapping_reads(state, args, out, pointwise)?;
-        let borrowed = borrow_args_and_out(op, state, args, Some(out))?;
+        let borrowed = borrow_args_and_out(op, state, args, out)?;
         let (args, target) = (borrowed.args(), borrowed.out().unwrap_or(out));
         let written = match &self.lowering {
             Lowering::Pointwise(p) => {

@@ -24,15 +24,27 @@ pub(crate) struct BufferPlace {
     pub is_given: bool,
 }
 
+/// How long a handle to a tensor can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HandleLife {
+    /// It is the tensor of the base itself.
+    Base,
+    /// Until the arena is replaced.
+    Arena,
+    /// Until the run ends: the base is an input, a constant, or memory for outputs.
+    Run,
+    /// For one step: the base is a tensor that an operator returned.
+    Step,
+}
+
 /// A tensor in the memory of a run. The offset of its metadata counts elements from the base.
 #[derive(Clone, Debug)]
 pub(crate) struct TensorAt {
     pub base: u32,
     /// The half-open range of bytes of its buffer, counted from the base.
     pub bounds: (i64, i64),
-    /// Whether it is the tensor of the base itself.
-    pub is_whole: bool,
-    /// Its number in its segment.
+    pub handle: HandleLife,
+    /// Its number in its segment. Equal tensors have one.
     pub slot: u32,
     pub meta: Meta,
 }

@@ -10,10 +10,12 @@
 #![allow(unsafe_code)]
 
 mod fused;
+mod kernel;
 mod operand;
 mod prepare;
 
 pub use fused::RegionBuilder;
+pub use kernel::PreparedKernel;
 pub use operand::PlacedOperand;
 
 use crate::aten::loops::NestLaunch;

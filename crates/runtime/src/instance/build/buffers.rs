@@ -3,7 +3,7 @@
 use super::{Builder, wrong_graph};
 use crate::arena_layout::{ArenaLayout, Lifetime};
 use crate::executable::Planned;
-use crate::instance::places::BufferPlace;
+use crate::instance::places::{BufferPlace, HandleLife};
 use crate::instance::{External, Place, Step, TensorAt};
 use maquette_interp::{Callable, ConcreteLayout, concrete_layout};
 use maquette_ir::buffer_plan::{Buffer, BufferId, BufferPlan, BufferView, ResultDest};
@@ -248,21 +248,35 @@ impl Builder<'_> {
         strides: &[i64],
     ) -> Result<TensorAt> {
         let offset = if fault_injected(Fault::OffsetsOfViewsLost) { 0 } else { offset };
+        let start = place.place.start / place.dtype.size() as i64 + offset;
         let meta = Meta {
             dtype: place.dtype,
             device: Device::Cpu,
             layout: Layout::Strided,
             sizes: sizes.into_dims(),
             strides: strides.into_dims(),
-            offset: (place.place.start / place.dtype.size() as i64 + offset).into(),
+            offset: start.into(),
             requires_grad: false,
         };
         let bytes = place.bytes().ok_or_else(too_large)?;
         let bounds = (place.place.start, place.place.start + bytes);
-        let is_whole = offset == 0 && place.is_given && self.is_whole(buffer, sizes, strides)?;
-        let slot = self.slots;
-        self.slots += 1;
-        Ok(TensorAt { base: place.place.base, bounds, is_whole, slot, meta })
+        let is_returned =
+            matches!(self.planned.plan.buffers.get(buffer.index()), Some(Buffer::Returned(_)));
+        let handle = if place.place.base as usize >= self.planned.plan.buffers.len() {
+            HandleLife::Arena
+        } else if offset == 0 && place.is_given && self.is_whole(buffer, sizes, strides)? {
+            HandleLife::Base
+        } else if place.is_given && is_returned {
+            HandleLife::Step
+        } else {
+            HandleLife::Run
+        };
+        let mut key: SmallVec<[i64; 12]> = SmallVec::new();
+        key.extend([i64::from(place.place.base), place.dtype as i64, start]);
+        key.extend(sizes.iter().chain(strides).copied());
+        let next = self.slots.len() as u32;
+        let slot = *self.slots.entry(key).or_insert(next);
+        Ok(TensorAt { base: place.place.base, bounds, handle, slot, meta })
     }
 
     /// Whether the tensor of a buffer has these sizes and strides.

@@ -17,10 +17,11 @@ mod regions;
 #[cfg(test)]
 mod tests;
 
+use super::kernel_call::expected_returns;
 use super::places::BufferPlace;
 use super::{
-    Call, End, External, Launch, LaunchedNode, NodeArguments, ReturnedValue, Returns, Segment,
-    Step, TensorAt,
+    Call, End, External, KernelCall, Launch, LaunchedNode, NodeArguments, ReturnedValue, Returns,
+    Segment, Step, TensorAt,
 };
 use crate::executable::Planned;
 pub(crate) use buffers::Uses;
@@ -35,7 +36,8 @@ use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::functional_ops::{Callee, FunctionalOp};
 use maquette_ir::functional_program::ExternalTensor;
 use maquette_ir::graph::{Arg, Def, Graph, NodeId, Stmt, ValueId};
-use maquette_ops::{Error, Meta, PlacedOperand, PreparedCall, Result, Tensor, Value};
+use maquette_ops::{Error, Meta, Op, PlacedOperand, PreparedCall, Result, Tensor, Value};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::slice;
 use std::sync::Mutex;
@@ -55,7 +57,9 @@ pub(super) struct Builder<'a> {
     outputs: Vec<(BufferId, i64, DType)>,
     steps: Vec<Step>,
     lends_memory: bool,
-    slots: u32,
+    /// The number of each tensor of which calls may get handles, by its base and layout.
+    slots: FxHashMap<SmallVec<[i64; 12]>, u32>,
+    kept_calls: u32,
     uses: &'a Uses,
     /// Whether a region has no kernel for these sizes.
     is_refused: bool,
@@ -98,7 +102,8 @@ impl<'a> Builder<'a> {
             outputs: Vec::new(),
             steps: Vec::new(),
             lends_memory: false,
-            slots: 0,
+            slots: FxHashMap::default(),
+            kept_calls: 0,
             uses: &planned.uses,
             is_refused: false,
         }
@@ -172,7 +177,8 @@ impl<'a> Builder<'a> {
             externals: self.externals,
             outputs: self.outputs,
             lends_memory: self.lends_memory,
-            slots: self.slots,
+            slots: self.slots.len() as u32,
+            kept_calls: self.kept_calls,
             known: self.known.clone(),
             places: self.places,
             end,
@@ -298,11 +304,41 @@ impl<'a> Builder<'a> {
             lent.push(target.base);
         }
         let returns = NodeReturns::of(graph, op, node)?;
+        let kernel = self.kernel_call(op, &arguments, node, &returns, &returned);
         let name = callee.op.into();
-        let call =
-            Call { node, at, loc, op, name, arguments, into, returns, promise, returned, lent };
+        let call = Call {
+            node,
+            at,
+            loc,
+            op,
+            name,
+            arguments,
+            into,
+            returns,
+            promise,
+            returned,
+            lent,
+            kernel,
+        };
         self.steps.push(Step::Call(Box::new(call)));
         Ok(())
+    }
+
+    /// The call of a node without the dispatcher, if there is one.
+    fn kernel_call(
+        &mut self,
+        op: Op,
+        arguments: &NodeArguments,
+        node: NodeId,
+        returns: &NodeReturns,
+        returned: &[(ValueId, BufferId)],
+    ) -> Option<Box<KernelCall>> {
+        let mut call = KernelCall::new(op, arguments, self.kept_calls)?;
+        self.kept_calls += 1;
+        let binds = |v: ValueId| self.planned.bind_sources.contains(&v);
+        let bindings = &self.bindings;
+        call.returns = expected_returns(self.graph, bindings, node, returns, returned, binds);
+        Some(Box::new(call))
     }
 
     /// The bases of the tensors among arguments that only the run may access.
