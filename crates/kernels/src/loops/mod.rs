@@ -4,7 +4,8 @@
 //! common, each with an iteration of its own, are the outer axes; they are divided into panels that
 //! fit the first caches. The stages of a panel run while its values are there: so a softmax reads
 //! each row from memory once. Panels run on the threads of the pool. A nest without outer axes has
-//! one panel, and its stages divide themselves.
+//! one panel, and its stages divide themselves. A contraction begins a phase of its own: the maps
+//! that follow it run on finished parts of the product.
 //!
 //! Within a panel, the expression of a stage is evaluated in blocks, as a
 //! [pointwise kernel](crate::pointwise()), with the folded axes innermost. Folds, scans and sorts
@@ -18,6 +19,7 @@
 
 mod access;
 mod contract;
+mod epilogue;
 mod fold;
 mod functions;
 mod in_place;
@@ -25,6 +27,7 @@ mod launch;
 mod lines;
 mod moves;
 mod plan;
+mod product;
 mod rows;
 mod scatter;
 mod schedule;
@@ -36,13 +39,14 @@ mod values;
 
 pub use functions::KernelFunctions;
 pub use plan::LaunchPlan;
+pub use product::PackedOperand;
 pub use special::without_specialisations;
 
 use crate::error::Result;
 use crate::isa::Isa;
 use crate::view::{View, ViewMut};
 use maquette_ir::Scalar;
-use maquette_ir::loops::{Axes, Index, LaunchScalar, LoopNest};
+use maquette_ir::loops::{Index, LaunchScalar, LoopNest};
 use maquette_ir::scalar_expr::ScalarExpr;
 use maquette_ir::sym::{Expr, SymbolId};
 use plan::Plans;
@@ -56,7 +60,6 @@ pub(crate) const KERNEL: &str = "loops";
 #[derive(Clone, Debug)]
 pub struct LoopKernel {
     nest: Arc<LoopNest>,
-    outer: Axes,
     symbols: SmallVec<[SymbolId; 4]>,
     plans: Plans,
     special: Option<(&'static str, Arc<dyn Special>)>,
@@ -67,11 +70,10 @@ pub struct LoopKernel {
 impl LoopKernel {
     /// Prepares a nest.
     pub fn new(nest: LoopNest) -> LoopKernel {
-        let outer = schedule::outer_axes(&nest);
         let (symbols, special) = (symbols(&nest), special::find(&nest));
         let moved = moves::exprs(&nest).into();
         let (nest, plans) = (Arc::new(nest), Plans::default());
-        LoopKernel { nest, outer, symbols, plans, special, moved }
+        LoopKernel { nest, symbols, plans, special, moved }
     }
 
     /// The name of the hand-tuned executor that runs the nest; `None` if the generic one does.
@@ -160,7 +162,7 @@ impl LoopKernel {
         results: &[ViewMut<'_>],
     ) -> Result<Arc<LaunchPlan>> {
         self.plans.find(&self.symbols, symbols, operands, results, || {
-            LaunchPlan::new(&self.nest, &self.outer, &self.moved, symbols, operands, results)
+            LaunchPlan::new(&self.nest, &self.moved, symbols, operands, results)
         })
     }
 }
