@@ -43,8 +43,12 @@ const FEW_ROWS: usize = 256;
 /// The elements of a part that a visitor gets, where tiles go along a row of panels. Parts of the
 /// sums and of what a visitor makes of them share the first cache.
 const ROWS_VISITED: usize = 4 << 10;
-/// The same where tiles go down a panel: longer rows cost a visitor less.
+/// The same where tiles go down a panel.
 const PANELS_VISITED: usize = 64 << 10;
+/// The columns that a task has if it can, where parts are visited: long rows cost a visitor less.
+const LONG_ROWS: usize = 768;
+/// The rows of a task that are worth packing its panels for, though other tasks pack them, too.
+const ROWS_TO_PACK_FOR: usize = 128;
 
 /// One product, with A's rows contiguous in `k`.
 #[derive(Clone, Copy)]
@@ -140,11 +144,24 @@ impl<'a, F: Float> Blocks<'a, F> {
         let (mut rows, tile) = (m, self.kernels.rows(self.vectors));
         let work = m.saturating_mul(n).saturating_mul(k);
         if threads > 1 && work > SMALL {
-            // Two tasks for each thread, if there are so many panels; otherwise rows are divided.
-            groups = groups.max(panels.min(2 * threads)).next_multiple_of(threads).min(panels);
-            let chunks = (2 * threads).div_ceil(groups).min(m.div_ceil(4 * tile));
-            if groups < 2 * threads {
-                rows = rows.min(m.div_ceil(chunks.max(1)).next_multiple_of(tile));
+            let few = groups.max((n / LONG_ROWS).clamp(1, panels));
+            let chunks = (2 * threads).div_ceil(few);
+            let rows_of_chunk = match self.b {
+                Right::Packed(_) => 2 * tile,
+                _ => ROWS_TO_PACK_FOR,
+            };
+            if self.visited.is_some() && chunks > 1 && m >= chunks * rows_of_chunk {
+                // Rows are divided rather than panels.
+                groups = few;
+                rows = rows.min(m.div_ceil(chunks).next_multiple_of(tile));
+            } else {
+                // Two tasks for each thread, if there are so many panels; otherwise rows are
+                // divided.
+                groups = groups.max(panels.min(2 * threads)).next_multiple_of(threads).min(panels);
+                let chunks = (2 * threads).div_ceil(groups).min(m.div_ceil(4 * tile));
+                if groups < 2 * threads {
+                    rows = rows.min(m.div_ceil(chunks.max(1)).next_multiple_of(tile));
+                }
             }
         }
         let panels_each = panels.div_ceil(groups.max(1));

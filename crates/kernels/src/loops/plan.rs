@@ -132,6 +132,13 @@ impl LaunchPlan {
         })
     }
 
+    /// The stages of each phase, and how many of them run on parts of a product.
+    #[cfg(test)]
+    pub(super) fn phases(&self) -> Vec<(usize, usize)> {
+        let maps = |p: &Phase| p.product.as_ref().map_or(0, |_| p.stages.len() - 1);
+        self.phases.iter().map(|p| (p.stages.len(), maps(p))).collect()
+    }
+
     /// Whether operands and results have the layouts of the plan.
     pub fn fits(&self, operands: &[View<'_>], results: &[ViewMut<'_>]) -> bool {
         let views = || operands.iter().chain(results.iter().map(|r| r.as_view()));
