@@ -8,7 +8,7 @@ use std::hint::black_box;
 #[custom_op("bench::opaque")]
 fn opaque(x: &Tensor) -> Result<Tensor> {
     let _ = x;
-    Ok(Tensor::from([1.0f32, 2.0, 3.0, 4.0]))
+    Ok(computed())
 }
 
 #[register_fake(opaque)]
@@ -20,6 +20,11 @@ fn opaque_fake(_cx: &FakeCtx, x: &Tensor) -> Result<Tensor> {
 fn bump(x: &mut Tensor) -> Result<()> {
     let _ = x;
     Ok(())
+}
+
+/// What the kernel of [`opaque`] computes.
+fn computed() -> Tensor {
+    Tensor::from([1.0f32, 2.0, 3.0, 4.0])
 }
 
 /// The work of a benchmark, on tensors of 4 elements.
@@ -81,6 +86,11 @@ fn overhead(c: &mut Criterion) {
         group.bench_function(BenchmarkId::from_parameter("eager"), |b| {
             b.iter(|| black_box(chain.forward(x.clone())).ok().map(drop).expect("runs"))
         });
+        if matches!(work, Work::Opaque) {
+            group.bench_function(BenchmarkId::from_parameter("kernel"), |b| {
+                b.iter(|| (0..LEN).fold(x.clone(), |_, _| black_box(computed())))
+            });
+        }
         group.bench_function(BenchmarkId::from_parameter("interpreter"), |b| {
             b.iter(|| black_box(program.call(x.clone())).expect("runs"))
         });

@@ -41,6 +41,11 @@ impl NodeReturns {
         })
     }
 
+    /// For each return of the operator, whether it is left out because it is a mutated argument.
+    pub fn left_out(&self) -> &[bool] {
+        &self.left_out
+    }
+
     /// Calls the operator. `mutated` are the tensors among the arguments that it mutates, as
     /// [`replace_mutated`] returns them.
     ///
@@ -54,14 +59,19 @@ impl NodeReturns {
         loc: Loc,
     ) -> Result<NodeResults> {
         let kept = if self.views { arguments.clone() } else { Args::new() };
-        let mut outputs = op.call_at(arguments, loc)?;
+        let outputs = op.call_at(arguments, loc)?;
+        Ok(NodeResults { arguments: kept, ..self.results(outputs, mutated) })
+    }
+
+    /// The results of the node from the operator's returns, none of which is a view of an argument.
+    pub fn results(&self, mut outputs: Outputs, mutated: SmallVec<[Value; 2]>) -> NodeResults {
         if self.left_out.contains(&true) {
             let mut left_out = self.left_out.iter();
             outputs.retain(|_| left_out.next() != Some(&true));
         }
         let returned = outputs.len();
         outputs.extend(mutated);
-        Ok(NodeResults { outputs, returned, arguments: kept })
+        NodeResults { outputs, returned, arguments: Args::new() }
     }
 }
 

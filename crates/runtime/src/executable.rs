@@ -118,6 +118,15 @@ impl Executable {
         }
     }
 
+    /// The program in planned memory, if it runs compiled.
+    #[cfg(test)]
+    pub(crate) fn planned(&self) -> Option<&Planned> {
+        match &self.form {
+            Form::Planned(planned) => Some(planned),
+            Form::Unplanned(_) => None,
+        }
+    }
+
     /// Whether the program runs compiled.
     pub fn is_compiled(&self) -> bool {
         matches!(self.form, Form::Planned(_))
@@ -160,6 +169,12 @@ impl Planned {
             Some(memory) => ExternalTensor::SharedMemory(memory),
             None => ExternalTensor::Input(i),
         }
+    }
+
+    /// The instance that was used last.
+    #[cfg(test)]
+    pub fn last_instance(&self) -> Option<Arc<Instance>> {
+        lock(&self.instances).first().map(|(_, instance)| instance.clone())
     }
 
     fn run(&self, inputs: &[Value], source_info: &SourceInfo<'_>) -> Result<Vec<Value>> {

@@ -7,10 +7,10 @@
 //! thread.
 
 use crate::dispatch::value::Value;
-use crate::error::{AccessError, Result};
+use crate::error::{AccessError, Error, Result};
 use crate::library::{Op, OpState};
 use crate::tensor::Tensor;
-use crate::tensor::borrow::Access;
+use crate::tensor::borrow::{Access, Grant};
 use crate::tensor::holder::Holder;
 use crate::tensor::meta::Concrete;
 use crate::tensor::overlap::{may_overlap, may_self_overlap};
@@ -118,29 +118,29 @@ pub(crate) fn is_same_view(t: &Tensor, u: &Tensor) -> bool {
 }
 
 /// Arguments borrowed for one call. Their handles carry the rights of the borrows, which end when
-/// this value is dropped.
+/// this value is dropped. The handles then have their own rights again.
 pub(crate) struct BorrowedArgs<'a> {
     state: &'a OpState,
     args: &'a mut [Value],
     /// A tensor that the call writes although it is not an argument.
     out: Option<Tensor>,
-    /// The number of tensors borrowed so far: first those of mutated arguments, so that the error of
-    /// a conflict names the mutated one. Only these are released.
-    count: usize,
+    /// The grants that the borrowed tensors had: first those of mutated arguments, so that the error
+    /// of a conflict names the mutated one. Only these tensors are released.
+    before: SmallVec<[Grant; 8]>,
 }
 
-/// Borrows every tensor argument, and stores the rights of these borrows in the argument handles.
-/// After [`resolve_overlap`], a read operand that overlaps a mutated one is the same view, and
-/// shares its borrow.
+/// The arguments, borrowed as by [`BorrowedArgs::borrow`].
 ///
 /// # Errors
-/// Another holder has borrowed an overlapping region. No borrow remains taken in that case.
+/// As [`BorrowedArgs::borrow`].
 pub(crate) fn borrow_args<'a>(
     op: Op,
     state: &'a OpState,
     args: &'a mut [Value],
 ) -> Result<BorrowedArgs<'a>> {
-    borrow_args_and_out(op, state, args, None)
+    let mut borrowed = BorrowedArgs::new(state, args);
+    borrowed.borrow(op)?;
+    Ok(borrowed)
 }
 
 /// As [`borrow_args`], with an additional tensor to write that is not an argument.
@@ -148,42 +148,55 @@ pub(crate) fn borrow_args_and_out<'a>(
     op: Op,
     state: &'a OpState,
     args: &'a mut [Value],
-    out: Option<&Tensor>,
+    out: &Tensor,
 ) -> Result<BorrowedArgs<'a>> {
-    let mut borrowed = BorrowedArgs { state, args, out: None, count: 0 };
-    if let Some(out) = out {
-        let mut out = out.clone();
-        out.grant =
-            out.storage()?.borrows.take(&out, Access::Write, Holder::Guard(Loc::caller()))?;
-        borrowed.out = Some(out);
-    }
-    for &index in &state.facts.mutated {
-        for t in borrowed.args[usize::from(index)].tensors_mut() {
-            t.grant =
-                t.storage()?.borrows.take(t, Access::Write, Holder::Argument { op, index })?;
-            borrowed.count += 1;
-        }
-    }
-    if state.facts.read.is_empty() {
-        return Ok(borrowed);
-    }
-    let written: SmallVec<[Tensor; 2]> = borrowed.written();
-    for &index in &state.facts.read {
-        for t in borrowed.args[usize::from(index)].tensors_mut() {
-            t.grant = match written.iter().find(|u| is_same_view(t, u)) {
-                Some(u) => u.grant,
-                None => {
-                    let holder = Holder::Argument { op, index };
-                    t.storage()?.borrows.take(t, Access::Read, holder)?
-                }
-            };
-            borrowed.count += 1;
-        }
-    }
+    let mut borrowed = BorrowedArgs::new(state, args);
+    let mut out = out.clone();
+    out.grant = out.storage()?.borrows.take(&out, Access::Write, Holder::Guard(Loc::caller()))?;
+    borrowed.out = Some(out);
+    borrowed.borrow(op)?;
     Ok(borrowed)
 }
 
-impl BorrowedArgs<'_> {
+impl<'a> BorrowedArgs<'a> {
+    /// Arguments of which none is borrowed yet.
+    pub(crate) fn new(state: &'a OpState, args: &'a mut [Value]) -> BorrowedArgs<'a> {
+        BorrowedArgs { state, args, out: None, before: SmallVec::new() }
+    }
+
+    /// Borrows every tensor argument, and stores the rights of these borrows in the argument
+    /// handles. After [`resolve_overlap`], a read operand that overlaps a mutated one is the same
+    /// view, and shares its borrow.
+    ///
+    /// # Errors
+    /// Another holder has borrowed an overlapping region.
+    pub(crate) fn borrow(&mut self, op: Op) -> Result<()> {
+        for &index in &self.state.facts.mutated {
+            for t in self.args[usize::from(index)].tensors_mut() {
+                let holder = Holder::Argument { op, index };
+                let grant = t.storage()?.borrows.take(t, Access::Write, holder)?;
+                self.before.push(std::mem::replace(&mut t.grant, grant));
+            }
+        }
+        if self.state.facts.read.is_empty() {
+            return Ok(());
+        }
+        let written: SmallVec<[Tensor; 2]> = self.written();
+        for &index in &self.state.facts.read {
+            for t in self.args[usize::from(index)].tensors_mut() {
+                let grant = match written.iter().find(|u| is_same_view(t, u)) {
+                    Some(u) => u.grant,
+                    None => {
+                        let holder = Holder::Argument { op, index };
+                        t.storage()?.borrows.take(t, Access::Read, holder)?
+                    }
+                };
+                self.before.push(std::mem::replace(&mut t.grant, grant));
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn args(&self) -> &[Value] {
         self.args
     }
@@ -202,11 +215,15 @@ impl BorrowedArgs<'_> {
         mutated.flat_map(Value::tensors).chain(&self.out).cloned().collect()
     }
 
-    /// Calls `f` with each borrowed tensor. Loops, because each call of an operator releases its
-    /// borrows here, and a chain of iterators costs as much as the releases.
+    /// Poisons what the call writes.
+    #[cold]
+    pub(crate) fn poison(&self, e: &Error) {
+        self.written().iter().for_each(|t| t.poison_storage(e));
+    }
+
     fn for_each_borrowed(&self, mut f: impl FnMut(&Tensor)) {
         let facts = &self.state.facts;
-        let mut left = self.count;
+        let mut left = self.before.len();
         for arguments in [&facts.mutated[..], &facts.read[..]] {
             for &i in arguments {
                 for t in self.args[usize::from(i)].tensors().take(left) {
@@ -235,11 +252,25 @@ impl BorrowedArgs<'_> {
 
 impl Drop for BorrowedArgs<'_> {
     fn drop(&mut self) {
-        self.for_each_borrowed(|t| {
+        let release = |t: &Tensor| {
             if let Ok(storage) = t.storage() {
                 storage.borrows.release(t.grant);
             }
-        });
+        };
+        // Loops, because each call of an operator releases its borrows here, and a chain of
+        // iterators costs as much as the releases.
+        let facts = &self.state.facts;
+        let mut before = self.before.iter();
+        for arguments in [&facts.mutated[..], &facts.read[..]] {
+            for &i in arguments {
+                for t in self.args[usize::from(i)].tensors_mut() {
+                    let Some(before) = before.next() else { break };
+                    release(t);
+                    t.grant = *before;
+                }
+            }
+        }
+        self.out.iter().for_each(release);
     }
 }
 

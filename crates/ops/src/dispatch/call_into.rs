@@ -74,15 +74,31 @@ pub(crate) fn placement(state: &OpState) -> Placement {
 ///
 /// # Errors
 /// The arguments do not fit the operator; the result has other sizes or another dtype than `out`.
-pub(crate) fn writes_into(op: Op, c: &Compute, args: &[Value], out: &Tensor) -> Result<bool> {
+fn writes_into(op: Op, c: &Compute, args: &[Value], out: &Tensor) -> Result<bool> {
+    let has_strides = has_strides_of(op, c, args, std::slice::from_ref(out))?;
+    Ok(has_strides || c.supports_strided_output())
+}
+
+/// Whether a computation makes results of the strides of `outs`.
+///
+/// # Errors
+/// The arguments do not fit the operator; it has another number of results, or a result has other
+/// sizes or another dtype than its tensor of `outs`.
+pub(crate) fn has_strides_of(op: Op, c: &Compute, args: &[Value], outs: &[Tensor]) -> Result<bool> {
     let metas = FakeCtx::eager(op, |cx| (c.metas)(cx, args))?;
-    let [meta] = metas.as_slice() else { return Ok(false) };
-    same_type(meta, out)?;
+    if metas.len() != outs.len() {
+        return Err(Error::value("an operator has another number of results"));
+    }
     let steps = |m: &Meta| -> SmallVec<[Option<i64>; 6]> {
         let along = m.sizes.iter().zip(&m.strides).filter(|(n, _)| n.as_i64() != Some(1));
         along.map(|(_, s)| s.as_i64()).collect()
     };
-    Ok(c.supports_strided_output() || steps(meta) == steps(out.meta()))
+    let mut same = true;
+    for (meta, out) in metas.iter().zip(outs) {
+        same_type(meta, out)?;
+        same &= steps(meta) == steps(out.meta());
+    }
+    Ok(same)
 }
 
 fn same_type(found: &Meta, out: &Tensor) -> Result<()> {
@@ -121,7 +137,7 @@ impl OpDef {
         };
         device_of(state, args)?;
         copy_overlapping_reads(state, args, out, pointwise)?;
-        let borrowed = borrow_args_and_out(op, state, args, Some(out))?;
+        let borrowed = borrow_args_and_out(op, state, args, out)?;
         let (args, target) = (borrowed.args(), borrowed.out().unwrap_or(out));
         let written = match &self.lowering {
             Lowering::Pointwise(p) => {

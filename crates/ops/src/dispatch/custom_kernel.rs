@@ -1,9 +1,9 @@
 //! The call of a registered kernel on real tensors, under the contract of its schema.
 
-use crate::dispatch::call_borrows::{borrow_args, mutated_args, resolve_overlap, viewed_args};
+use crate::dispatch::call_borrows::{BorrowedArgs, resolve_overlap, viewed_args};
 use crate::dispatch::coerce_args::has_type;
 use crate::dispatch::value::{Args, Outputs, Value};
-use crate::dispatch::{for_caller, mode, panics};
+use crate::dispatch::{for_caller, mode, mutated, panics};
 use crate::error::{AccessError, CallError, Error, Result};
 use crate::library::{KernelFn, Op, OpState};
 use crate::tensor::Tensor;
@@ -40,45 +40,49 @@ pub(super) fn custom(
     if state.builtin.is_some() {
         numbers_as_tensors(state, args)?;
     }
-    let written = mutated_args(state, args);
     let viewed = viewed_args(state, args);
     resolve_overlap(state, args, false)?;
-    let borrowed = borrow_args(op, state, args)?;
-    let poison_on_failure = PoisonOnFailure { written: &written, op, loc };
+    let mut outputs = Outputs::new();
+    without_overlap(op, state, (kernel, device), args, &viewed, &mut outputs, loc)?;
+    Ok(outputs)
+}
+
+/// As [`custom`], on arguments of which no mutated one overlaps itself or another. `viewed` are the
+/// [`viewed_args`]. The handles in `args` are the caller's afterwards, as before. The outputs are
+/// written to `outputs`, because to return them costs a copy for each function on the way.
+pub(super) fn without_overlap(
+    op: Op,
+    state: &OpState,
+    (kernel, device): (&KernelFn, Device),
+    args: &mut [Value],
+    viewed: &[Tensor],
+    outputs: &mut Outputs,
+    loc: Loc,
+) -> Result<()> {
+    let mut borrowed = BorrowedArgs::new(state, args);
+    borrowed.borrow(op)?;
     let before = borrow::undeclared_writes();
     let scope = KernelScope::enter();
-    let outputs = run_kernel(kernel, state, borrowed.args(), device);
+    let done = run_kernel(kernel, state, borrowed.args(), device, outputs);
     // A kernel may discard the error of an undeclared access. The call must fail nevertheless.
     let undeclared = scope.refused_access().or_else(|| {
         if borrow::undeclared_writes() == before { None } else { borrowed.undeclared_write() }
     });
     drop(scope);
-    let mut outputs = match (outputs, undeclared) {
-        (Ok(outputs), None) => outputs,
-        (Err(e), _) => return Err(poison_on_failure.poison(e)),
-        (Ok(_), Some(e)) => return Err(poison_on_failure.poison(e.into())),
-    };
-    drop(borrowed);
-    written.iter().flat_map(Value::tensors).for_each(Tensor::bump_version);
-    finish(state, args, &written, &viewed, &mut outputs)?;
-    Ok(outputs)
-}
-
-/// Poisons the mutated arguments if the kernel fails, since they may be partly written.
-struct PoisonOnFailure<'a> {
-    written: &'a [Value],
-    op: Op,
-    loc: Loc,
-}
-
-impl PoisonOnFailure<'_> {
-    /// Poisons them with the error of the call, which it returns.
-    #[cold]
-    fn poison(&self, error: Error) -> Error {
-        let for_caller = for_caller(error.clone(), self.op, self.loc);
-        self.written.iter().flat_map(Value::tensors).for_each(|t| t.poison_storage(&for_caller));
-        error
+    if let Some(e) = done.err().or_else(|| undeclared.map(Error::from)) {
+        return Err(poison_written(&borrowed, e, op, loc));
     }
+    drop(borrowed);
+    mutated(state, args).for_each(Tensor::bump_version);
+    finish(state, args, viewed, outputs)
+}
+
+/// Poisons the mutated arguments with the error of the call, because they may be partly written.
+/// Returns the error.
+#[cold]
+fn poison_written(borrowed: &BorrowedArgs<'_>, error: Error, op: Op, loc: Loc) -> Error {
+    borrowed.poison(&for_caller(error.clone(), op, loc));
+    error
 }
 
 fn run_kernel(
@@ -86,18 +90,22 @@ fn run_kernel(
     state: &OpState,
     borrowed: &[Value],
     device: Device,
-) -> Result<Outputs> {
-    let run = || panics::catch("kernel", || kernel(borrowed));
-    let mut outputs = mode::without_modes(|| mode::in_user_code(run))?;
+    outputs: &mut Outputs,
+) -> Result<()> {
+    let run = || {
+        *outputs = kernel(borrowed)?;
+        Ok(())
+    };
+    mode::without_modes(|| mode::in_user_code(|| panics::catch("kernel", run)))?;
     if outputs.is_empty() && state.facts.tags.returns_arguments() {
-        outputs = state
+        *outputs = state
             .facts
             .aliases
             .iter()
             .filter_map(|a| borrowed.get(usize::from((*a)?)).cloned())
             .collect();
     }
-    check_returns(state, borrowed, &outputs)?;
+    check_returns(state, borrowed, outputs)?;
     for (index, v) in outputs.iter().enumerate() {
         for t in v.tensors() {
             if t.device() != device {
@@ -114,31 +122,26 @@ fn run_kernel(
             }
         }
     }
-    Ok(outputs)
+    Ok(())
 }
 
 /// Replaces each returned argument by the caller's own handle. A return that views an argument gets
 /// the access rights of the caller's handle of the argument. All other returns lose the rights of
 /// the call's borrow.
-fn finish(
-    state: &OpState,
-    borrowed: &[Value],
-    written: &[Value],
-    viewed: &[Tensor],
-    outputs: &mut Outputs,
-) -> Result<()> {
+fn finish(state: &OpState, args: &[Value], viewed: &[Tensor], outputs: &mut Outputs) -> Result<()> {
     for (output, v) in outputs.iter_mut().enumerate() {
         let alias = state.facts.aliases.get(output).copied().flatten();
-        match alias.and_then(|a| Some((a, state.facts.mutated.iter().position(|&m| m == a)?))) {
-            Some((a, place)) => {
-                if !borrowed[usize::from(a)].tensors().zip(v.tensors()).all(|(x, y)| x.is_same(y)) {
+        match alias.filter(|a| state.facts.mutated.contains(a)) {
+            Some(a) => {
+                let arg = &args[usize::from(a)];
+                if !arg.tensors().zip(v.tensors()).all(|(x, y)| x.is_same(y)) {
                     return Err(CallError::NotTheArgument {
                         output,
                         arg: state.schema.args[usize::from(a)].name.clone(),
                     }
                     .into());
                 }
-                *v = written[place].clone();
+                *v = arg.clone();
             }
             None => v.tensors_mut().for_each(|t| {
                 let base = viewed.iter().find(|base| base.shares_storage(t));

@@ -275,6 +275,12 @@ impl Op {
         self.first_state()
     }
 
+    /// The state, for longer than one call.
+    pub(crate) fn shared_state(&self) -> Result<Arc<OpState>> {
+        let found = self.state()?;
+        Ok(found.share())
+    }
+
     /// Loads the state when it is missing. A builtin operator's schema is parsed at its first use.
     #[cold]
     fn first_state(&self) -> Result<StateGuard> {

@@ -110,6 +110,16 @@ impl OpState {
 /// A loaded state. Unlike an `Arc`, it costs no reference count in the common case.
 pub(crate) struct StateGuard(pub(super) Guard<Option<Arc<OpState>>>);
 
+impl StateGuard {
+    /// The state, for longer than one call.
+    pub(super) fn share(&self) -> Arc<OpState> {
+        match &*self.0 {
+            Some(state) => state.clone(),
+            None => unreachable!("a StateGuard is made only of a loaded state"),
+        }
+    }
+}
+
 impl std::ops::Deref for StateGuard {
     type Target = OpState;
     fn deref(&self) -> &OpState {

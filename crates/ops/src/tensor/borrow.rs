@@ -27,7 +27,7 @@ use crate::tensor::region::{Region, RegionLayout};
 use crate::tensor::{Tensor, TraceTag};
 use smallvec::SmallVec;
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The kind of access a borrow permits.
@@ -172,6 +172,8 @@ const LOCK_FREE_ENTRIES: usize = 2;
 pub(crate) struct Borrows {
     /// The ids of the live borrows in the first entries of the table; 0 for a free entry.
     live: [AtomicU64; LOCK_FREE_ENTRIES],
+    /// The number of entries behind the first. It changes under the lock.
+    further: AtomicUsize,
     table: Mutex<Table>,
 }
 
@@ -195,6 +197,7 @@ impl Table {
 /// The locked table, with the liveness of its first entries.
 struct Locked<'a> {
     live: &'a [AtomicU64; LOCK_FREE_ENTRIES],
+    further: &'a AtomicUsize,
     table: MutexGuard<'a, Table>,
 }
 
@@ -327,8 +330,9 @@ impl Locked<'_> {
                 entries.push(Entry { undeclared_write: false, id, parent, access, region, holder })
             }
         }
-        if let Some(live) = self.live.get(index) {
-            live.store(id, Ordering::Relaxed);
+        match self.live.get(index) {
+            Some(live) => live.store(id, Ordering::Relaxed),
+            None => drop(self.further.fetch_add(1, Ordering::Relaxed)),
         }
         grant
     }
@@ -339,6 +343,7 @@ impl Borrows {
         // a poisoned lock is harmless: no code between the first and last write of an entry panics
         Locked {
             live: &self.live,
+            further: &self.further,
             table: self.table.lock().unwrap_or_else(PoisonError::into_inner),
         }
     }
@@ -415,6 +420,12 @@ impl Borrows {
 
     /// Whether a borrow is live that `grant` does not descend from.
     pub(crate) fn is_accessed(&self, grant: Grant) -> bool {
+        // Without a lock where no borrow is live, or only that of the grant. The loads acquire, as
+        // in `Locked::is_live`.
+        let others = |live: &AtomicU64| ![0, grant.id()].contains(&live.load(Ordering::Acquire));
+        if self.further.load(Ordering::Acquire) == 0 && !self.live.iter().any(others) {
+            return false;
+        }
         let t = self.lock();
         t.entries().any(|e| !t.is_ancestor(e.id, grant.id()))
     }
@@ -455,6 +466,9 @@ impl Borrows {
                 let others = t.table.entries.iter().enumerate().skip(LOCK_FREE_ENTRIES);
                 let found = others.filter(|(_, e)| e.id == grant.id()).map(|(i, _)| i).next();
                 _layout = found.map(|i| t.table.entries.swap_remove(i).region.layout);
+                if found.is_some() {
+                    t.further.fetch_sub(1, Ordering::Release);
+                }
             }
         }
     }

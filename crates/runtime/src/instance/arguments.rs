@@ -88,6 +88,11 @@ impl NodeArguments {
         self.reads.iter().map(|(_, at)| at).chain(&self.writes)
     }
 
+    /// The tensors that the node mutates, in the order of its arguments.
+    pub fn written(&self) -> &[TensorAt] {
+        &self.writes
+    }
+
     /// Whether the node mutates a tensor.
     pub fn mutates(&self) -> bool {
         !self.writes.is_empty()

@@ -2,13 +2,15 @@
 
 mod arguments;
 mod build;
+mod kernel_call;
 mod key;
 mod places;
 
 pub(crate) use arguments::{CallArguments, NodeArguments};
 pub(crate) use build::Uses;
+pub(crate) use kernel_call::{ExpectedResult, KernelCall};
 pub(crate) use key::InstanceKey;
-pub(crate) use places::{Place, TensorAt};
+pub(crate) use places::{HandleLife, Place, TensorAt};
 
 use crate::executable::Planned;
 use crate::instance::build::Builder;
@@ -69,6 +71,8 @@ pub(crate) struct Segment {
     pub lends_memory: bool,
     /// The number of tensors of which calls may get handles.
     pub slots: u32,
+    /// The number of calls whose arguments are kept between runs.
+    pub kept_calls: u32,
     pub known: SymbolValues,
     /// Counts it, if an instance keeps it behind its first.
     kept: Option<KeptSegment>,
@@ -131,7 +135,7 @@ pub(crate) enum Step {
 
 pub(crate) struct Launch {
     pub call: PreparedCall,
-    /// The addresses of the operands, then of the result.
+    /// The addresses of the operands, then of the results.
     pub places: SmallVec<[Place; 4]>,
     /// The node; `None` for a copy.
     pub node: Option<Box<LaunchedNode>>,
@@ -143,8 +147,8 @@ pub(crate) struct LaunchedNode {
     pub loc: Option<Loc>,
     pub op: Op,
     pub arguments: NodeArguments,
-    /// The input or constant that the launch writes.
-    pub writes: Option<BufferId>,
+    /// The inputs and constants that the launch writes.
+    pub writes: SmallVec<[BufferId; 1]>,
 }
 
 /// A call through the dispatcher.
@@ -163,6 +167,8 @@ pub(crate) struct Call {
     pub returned: SmallVec<[(ValueId, BufferId); 2]>,
     /// The bases of memory that only this run may access, to which the call gets handles.
     pub lent: SmallVec<[u32; 2]>,
+    /// The call without the dispatcher, if all is known but for memory.
+    pub kernel: Option<Box<KernelCall>>,
 }
 
 impl Instance {

@@ -20,6 +20,21 @@ pub(crate) struct BufferPlace {
     /// The number of elements.
     pub len: i64,
     pub dtype: DType,
+    /// Whether it is a tensor that the run got, and not memory that the run made.
+    pub is_given: bool,
+}
+
+/// How long a handle to a tensor can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HandleLife {
+    /// It is the tensor of the base itself.
+    Base,
+    /// Until the arena is replaced.
+    Arena,
+    /// Until the run ends: the base is an input, a constant, or memory for outputs.
+    Run,
+    /// For one step: the base is a tensor that an operator returned.
+    Step,
 }
 
 /// A tensor in the memory of a run. The offset of its metadata counts elements from the base.
@@ -28,17 +43,21 @@ pub(crate) struct TensorAt {
     pub base: u32,
     /// The half-open range of bytes of its buffer, counted from the base.
     pub bounds: (i64, i64),
-    /// Whether it is the tensor of the base itself.
-    pub is_whole: bool,
-    /// Its number in its segment.
+    pub handle: HandleLife,
+    /// Its number in its segment. Equal tensors have one.
     pub slot: u32,
     pub meta: Meta,
 }
 
 impl BufferPlace {
-    /// A buffer with memory of its own.
+    /// A buffer with memory of its own that the run makes.
     pub fn own(buffer: BufferId, len: i64, dtype: DType) -> BufferPlace {
-        BufferPlace { place: Place { base: buffer.0, start: 0 }, len, dtype }
+        BufferPlace { place: Place { base: buffer.0, start: 0 }, len, dtype, is_given: false }
+    }
+
+    /// The memory of a tensor that the run gets.
+    pub fn given(buffer: BufferId, len: i64, dtype: DType) -> BufferPlace {
+        BufferPlace { is_given: true, ..BufferPlace::own(buffer, len, dtype) }
     }
 
     /// The bytes of the buffer; `None` where their number overflows.

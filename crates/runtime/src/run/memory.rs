@@ -4,21 +4,33 @@
 #![allow(unsafe_code)]
 
 use super::{Run, missing};
-use crate::instance::{External, Segment, TensorAt};
-use maquette_ops::{Arena, Error, Result, Tensor, Value};
+use crate::instance::{External, HandleLife, Segment, TensorAt};
+use maquette_ops::{Arena, Args, Error, Result, Tensor, Value};
 
 /// The memory of runs, which later runs use again.
 #[derive(Default)]
 pub(crate) struct RunMemory {
     /// By depth of the segment.
     arenas: Vec<Option<(Arena, usize)>>,
-    /// Handles to tensors in arenas: by depth, the id of the segment that they are of, and the
-    /// handles by slot.
-    handles: Vec<(u64, Vec<Option<Tensor>>)>,
+    /// Handles to tensors in arenas, by depth.
+    pub(super) handles: Vec<Handles>,
     /// By base.
     pub(super) bases: Vec<Base>,
     /// By value: the numbers that operators computed, and tensors whose sizes bind symbols.
     pub(super) values: Vec<Option<Value>>,
+}
+
+/// Handles to tensors in arenas, for the steps of one segment.
+#[derive(Default)]
+pub(super) struct Handles {
+    /// The id of the segment.
+    segment: u64,
+    /// By slot.
+    tensors: Vec<Option<Tensor>>,
+    /// The slots of handles that end with the run.
+    of_run: Vec<u32>,
+    /// The arguments of the calls that are prepared.
+    pub args: Vec<Args>,
 }
 
 /// The memory of a base in one run.
@@ -28,6 +40,8 @@ pub(super) struct Base {
     address: Address,
     /// A handle with the rights of the run.
     pub tensor: Option<Tensor>,
+    /// Whether an operator returned it with the strides that the graph declares.
+    pub has_declared_strides: bool,
 }
 
 impl Base {
@@ -65,6 +79,13 @@ impl RunMemory {
     pub fn end_run(&mut self, failed: bool) {
         self.bases.iter_mut().for_each(|base| *base = Base::default());
         self.values.iter_mut().for_each(|value| *value = None);
+        for Handles { tensors, of_run, .. } in &mut self.handles {
+            for slot in of_run.drain(..) {
+                if let Some(tensor) = tensors.get_mut(slot as usize) {
+                    *tensor = None;
+                }
+            }
+        }
         if failed {
             self.arenas.clear();
             self.handles.clear();
@@ -106,61 +127,97 @@ impl Run<'_> {
                 _ => {
                     // The old arena goes first, with its handles: both together may not fit.
                     *slot = None;
-                    for (id, handles) in &mut memory.handles {
-                        (*id, *handles) = (0, Vec::new());
-                    }
+                    memory.handles.iter_mut().for_each(|h| *h = Handles::default());
                     let arena = Arena::new(segment.arena_bytes)?;
                     &mut slot.insert((arena, segment.arena_bytes)).0
                 }
             };
             let address = Address(arena.address().as_ptr());
             let tensor = segment.lends_memory.then(|| arena.bytes());
-            memory.bases[base] = Base { address, tensor };
+            memory.bases[base] = Base { address, tensor, has_declared_strides: false };
         }
-        let (id, handles) = &mut memory.handles[depth];
-        if segment.lends_memory && *id != segment.id {
-            *id = segment.id;
-            handles.clear();
-            handles.resize(segment.slots as usize, None);
+        let handles = &mut memory.handles[depth];
+        if segment.lends_memory && handles.segment != segment.id {
+            handles.segment = segment.id;
+            handles.tensors.clear();
+            handles.of_run.clear();
+            handles.tensors.resize(segment.slots as usize, None);
+            handles.args.clear();
+            handles.args.resize_with(segment.kept_calls as usize, Args::new);
         }
         Ok(())
     }
 
     pub(super) fn set_base(&mut self, base: u32, tensor: Tensor) -> Result<()> {
-        let slot = self.memory.bases.get_mut(base as usize).ok_or_else(missing)?;
-        *slot = Base { address: Address::default(), tensor: Some(tensor) };
-        Ok(())
+        self.memory.set_base(base, tensor, false)
     }
 
     /// A handle to a tensor in the memory of the run.
     pub(super) fn tensor(&mut self, segment: &Segment, at: &TensorAt) -> Result<Tensor> {
         let arena = (at.base as usize).checked_sub(self.planned.plan.buffers.len());
-        let base = self.memory.bases.get_mut(at.base as usize).ok_or_else(missing)?;
-        if let (Some(depth), None) = (arena, &base.tensor) {
+        if let Some(arena) = arena {
+            return self.memory.arena_tensor(segment.depth, arena, at);
+        }
+        self.memory.own_tensor(segment.depth, at)
+    }
+}
+
+impl RunMemory {
+    pub(super) fn set_base(
+        &mut self,
+        base: u32,
+        tensor: Tensor,
+        has_declared_strides: bool,
+    ) -> Result<()> {
+        let slot = self.bases.get_mut(base as usize).ok_or_else(missing)?;
+        *slot = Base { address: Address::default(), tensor: Some(tensor), has_declared_strides };
+        Ok(())
+    }
+
+    /// A handle to a tensor in an arena, for a step of the segment of depth `depth`.
+    fn arena_tensor(&mut self, depth: usize, arena: usize, at: &TensorAt) -> Result<Tensor> {
+        let handles = self.handles.get_mut(depth);
+        let mut slot = handles.and_then(|handles| handles.tensors.get_mut(at.slot as usize));
+        if let Some(Some(handle)) = &slot {
+            return Ok(handle.clone());
+        }
+        let base = self.bases.get_mut(at.base as usize).ok_or_else(missing)?;
+        if base.tensor.is_none() {
             // Only the error of a launch wants a handle where no step does.
-            let arena = self.memory.arenas.get(depth).and_then(Option::as_ref);
+            let arena = self.arenas.get(arena).and_then(Option::as_ref);
             base.tensor = arena.map(|(arena, _)| arena.bytes());
         }
         let base = base.tensor.as_ref().ok_or_else(missing)?;
-        if at.is_whole {
+        // SAFETY: steps read only what earlier steps of this run wrote as the same dtype.
+        let handle = unsafe { base.bytes_as(at.meta.clone()) }?;
+        if let Some(slot) = &mut slot {
+            **slot = Some(handle.clone());
+        }
+        Ok(handle)
+    }
+
+    /// A handle to a tensor that is not in an arena, for a step of the segment of depth `depth`.
+    pub(super) fn own_tensor(&mut self, depth: usize, at: &TensorAt) -> Result<Tensor> {
+        let base = self.bases.get(at.base as usize).ok_or_else(missing)?;
+        let base = base.tensor.as_ref().ok_or_else(missing)?;
+        if at.handle == HandleLife::Base {
             return Ok(base.clone());
         }
-        if arena.is_some() {
-            let handles = self.memory.handles.get_mut(segment.depth).map(|(_, handles)| handles);
-            let mut slot = handles.and_then(|handles| handles.get_mut(at.slot as usize));
-            if let Some(Some(handle)) = &slot {
-                return Ok(handle.clone());
-            }
-            // SAFETY: steps read only what earlier steps of this run wrote as the same dtype.
-            let handle = unsafe { base.bytes_as(at.meta.clone()) }?;
-            if let Some(slot) = &mut slot {
-                **slot = Some(handle.clone());
-            }
-            return Ok(handle);
+        let handles = self.handles.get_mut(depth).filter(|_| at.handle == HandleLife::Run);
+        let mut slot = handles.and_then(|Handles { tensors, of_run, .. }| {
+            tensors.get_mut(at.slot as usize).map(|slot| (slot, of_run))
+        });
+        if let Some((Some(handle), _)) = &slot {
+            return Ok(handle.clone());
         }
         let number = || Error::msg("a layout of the program is not a number");
         let (layout, start) = (at.meta.concrete(), base.storage_offset().as_i64());
         let (layout, start) = layout.zip(start).ok_or_else(number)?;
-        base.with_layout(&layout.sizes, &layout.strides, start + layout.offset)
+        let handle = base.with_layout(&layout.sizes, &layout.strides, start + layout.offset)?;
+        if let Some((slot, of_run)) = &mut slot {
+            **slot = Some(handle.clone());
+            of_run.push(at.slot);
+        }
+        Ok(handle)
     }
 }

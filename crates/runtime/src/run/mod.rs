@@ -13,6 +13,7 @@
 //! result overlaps an operand, except as the kernel supports.
 #![allow(unsafe_code)]
 
+mod kernel_call;
 mod memory;
 
 use memory::Base;
@@ -127,12 +128,13 @@ impl Run<'_> {
             Err(_) => e,
         };
         // Other errors are found before anything is written.
-        if matches!(e.kind(), ErrorKind::Kernel(_))
-            && let Some(b) = node.writes
-            && let Some(tensor) =
-                self.memory.bases.get(b.index()).and_then(|base| base.tensor.as_ref())
-        {
-            tensor.poison_storage(&e);
+        if matches!(e.kind(), ErrorKind::Kernel(_)) {
+            for b in &node.writes {
+                let base = self.memory.bases.get(b.index());
+                if let Some(tensor) = base.and_then(|base| base.tensor.as_ref()) {
+                    tensor.poison_storage(&e);
+                }
+            }
         }
         in_window(self.graph, launch.call.in_call(e, loc), node.at)
     }
@@ -157,6 +159,9 @@ impl Run<'_> {
     }
 
     fn call(&mut self, segment: &Segment, call: &Call) -> Result<()> {
+        if let Some(kernel) = &call.kernel {
+            return self.call_kernel(segment, call, kernel);
+        }
         let loc = call.loc.unwrap_or(self.source_info.call_site);
         let (args, mutated) = self.arguments(segment, call.op, &call.arguments)?;
         if let Some(into) = &call.into {
@@ -240,7 +245,11 @@ impl Run<'_> {
 
     fn adopt(&mut self, buffer: BufferId, value: ValueId, strides: &[i64]) -> Result<()> {
         let undefined = || RunError::Undefined { value: self.graph.value_name(value).to_string() };
-        let base = self.memory.bases.get_mut(buffer.index()).and_then(|base| base.tensor.take());
+        let base = self.memory.bases.get_mut(buffer.index());
+        if base.as_ref().is_some_and(|base| base.has_declared_strides) {
+            return Ok(());
+        }
+        let base = base.and_then(|base| base.tensor.take());
         let tensor = base.ok_or_else(undefined)?;
         self.set_base(buffer.0, with_strides(tensor, strides)?)
     }

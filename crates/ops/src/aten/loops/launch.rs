@@ -108,11 +108,11 @@ impl PreparedNest {
     }
 }
 
-/// The nest of a call with the views of its arguments and its result that it accesses, as fake
+/// The nest of a call with the views of its arguments and its results that it accesses, as fake
 /// tensors.
 pub(crate) struct PlacedNest {
     pub operands: Vec<Tensor>,
-    pub result: Tensor,
+    pub results: SmallVec<[Tensor; 1]>,
     pub launch: NestLaunch,
 }
 
@@ -127,8 +127,8 @@ pub(crate) struct NestLaunch {
 }
 
 impl PlacedNest {
-    /// The nest of a call with fake arguments, whose only result has the layout of `out`. `None`
-    /// if the nest updates an argument.
+    /// The nest of a call with fake arguments, whose results have the layouts of `outs`. `None` if
+    /// the nest updates an argument.
     ///
     /// # Errors
     /// The error of the lowering.
@@ -136,9 +136,9 @@ impl PlacedNest {
         def: &OpDef,
         build: BuildNest,
         args: &[Value],
-        out: &Tensor,
+        outs: &[Tensor],
     ) -> Result<Option<PlacedNest>> {
-        let nest = prepare(def, build, args, std::slice::from_ref(out))?;
+        let nest = prepare(def, build, args, outs)?;
         if !nest.updates.is_empty() {
             return Ok(None);
         }
@@ -150,25 +150,25 @@ impl PlacedNest {
             },
         };
         let operands = nest.operands.iter().map(operand).collect::<Result<Vec<Tensor>>>()?;
-        let result = match nest.result_view {
-            Some(view) => view(args, out)?,
-            None => out.clone(),
+        let results = match (nest.result_view, outs) {
+            (Some(view), [out]) => [view(args, out)?].into_iter().collect(),
+            _ => outs.iter().cloned().collect::<SmallVec<[Tensor; 1]>>(),
         };
         let sizes = |t: &Tensor| t.meta().concrete().map(|at| at.sizes).unwrap_or_default();
-        let (operand_sizes, result_sizes) =
-            (operands.iter().map(sizes).collect::<Vec<_>>(), sizes(&result));
+        let operand_sizes: Vec<_> = operands.iter().map(sizes).collect();
+        let result_sizes: Vec<_> = results.iter().map(sizes).collect();
         let launch = NestLaunch {
             kernel: nest.kernel.clone(),
             numbers: nest.numbers.iter().map(|arg| arg.scalar(args)).collect::<Result<_>>()?,
             symbols: nest.symbol_values(
                 args,
                 &|i| operand_sizes.get(i).map(|sizes| &sizes[..]),
-                &|i| (i == 0).then_some(&result_sizes[..]),
+                &|i| result_sizes.get(i).map(|sizes| &sizes[..]),
             ),
             explain: nest.explain,
             plan: None,
         };
-        Ok(Some(PlacedNest { operands, result, launch }))
+        Ok(Some(PlacedNest { operands, results, launch }))
     }
 }
 
@@ -200,10 +200,10 @@ impl NestLaunch {
         &self.numbers
     }
 
-    /// Computes the result from operands of the layouts of the call.
+    /// Computes the results from operands of the layouts of the call.
     ///
     /// # Errors
-    /// The error of the nest: then the result is partly written.
+    /// The error of the nest: then the results are partly written.
     pub(crate) fn run(
         &self,
         operands: &[View<'_>],

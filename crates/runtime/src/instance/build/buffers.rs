@@ -3,11 +3,12 @@
 use super::{Builder, wrong_graph};
 use crate::arena_layout::{ArenaLayout, Lifetime};
 use crate::executable::Planned;
-use crate::instance::places::BufferPlace;
+use crate::instance::places::{BufferPlace, HandleLife};
 use crate::instance::{External, Place, Step, TensorAt};
-use maquette_interp::{ConcreteLayout, concrete_layout};
-use maquette_ir::buffer_plan::{Buffer, BufferId, BufferPlan, BufferView};
+use maquette_interp::{Callable, ConcreteLayout, concrete_layout};
+use maquette_ir::buffer_plan::{Buffer, BufferId, BufferPlan, BufferView, ResultDest};
 use maquette_ir::fault_injection::{Fault, fault_injected};
+use maquette_ir::functional_ops::Callee;
 use maquette_ir::functional_program::FunctionalGraph;
 use maquette_ir::graph::{Graph, Stmt, ValueId};
 use maquette_ir::sym::Expr;
@@ -15,6 +16,8 @@ use maquette_ir::view::ViewSpec;
 use maquette_ir::{Device, Layout};
 use maquette_ops::{Error, IntoDims, Meta, Result, Tensor, Value};
 use smallvec::SmallVec;
+
+type ConcreteDims = SmallVec<[i64; 6]>;
 
 impl Planned {
     /// Whether all tensors are on the CPU.
@@ -75,7 +78,8 @@ impl Uses {
 }
 
 impl Builder<'_> {
-    /// Lays out the new buffers that steps `from` to `to` use first, but for those of outputs.
+    /// Lays out the buffers that steps `from` to `to` use first, but for those of outputs: the new
+    /// ones, and those of results that a launch writes.
     /// Returns the bytes of the arena. A buffer whose size cannot be found has no place: the step
     /// that uses it first reports why.
     pub(super) fn place_arena(&mut self, from: usize, to: usize) -> usize {
@@ -88,15 +92,20 @@ impl Builder<'_> {
             else {
                 continue;
             };
-            let Buffer::New { dtype, layout, .. } = buffer else { continue };
             if first < from || to <= first || self.uses.is_output.get(index) != Some(&false) {
                 continue;
             }
-            let place = self.layout(layout).ok().and_then(|(offset, sizes, strides)| {
-                let len = extent(offset, &sizes, &strides)?;
-                Some(BufferPlace::own(BufferId(index as u32), len, *dtype))
-            });
-            let Some(place) = place else { continue };
+            let place = match buffer {
+                Buffer::New { dtype, layout, .. } => self.layout(layout).and_then(|layout| {
+                    let len = extent(layout.0, &layout.1, &layout.2).ok_or_else(too_large)?;
+                    Ok(BufferPlace::own(BufferId(index as u32), len, *dtype))
+                }),
+                Buffer::Returned(v) if self.may_launch_into(*v) => {
+                    self.returned(BufferId(index as u32), *v).map(|(place, _)| place)
+                }
+                Buffer::Input(_) | Buffer::Const(_) | Buffer::Returned(_) => continue,
+            };
+            let Ok(place) = place else { continue };
             let Some(bytes) = place.bytes().and_then(|bytes| u64::try_from(bytes).ok()) else {
                 continue;
             };
@@ -132,12 +141,12 @@ impl Builder<'_> {
         }
         let place = match self.planned.plan.buffers.get(index).ok_or_else(wrong_graph)? {
             Buffer::Input(i) => match self.inputs.get(*i) {
-                Some(Value::Tensor(t)) => BufferPlace::own(b, extent_of(t)?, t.dtype()),
+                Some(Value::Tensor(t)) => BufferPlace::given(b, extent_of(t)?, t.dtype()),
                 _ => return Err(wrong_graph()),
             },
             Buffer::Const(i) => {
                 let t = self.consts.get(*i).ok_or_else(wrong_graph)?;
-                BufferPlace::own(b, extent_of(t)?, t.dtype())
+                BufferPlace::given(b, extent_of(t)?, t.dtype())
             }
             Buffer::New { dtype, layout, .. } => {
                 // The arena has a place for each that is not of an output.
@@ -149,19 +158,69 @@ impl Builder<'_> {
                 place
             }
             Buffer::Returned(v) => {
-                let ty = self.graph.tensor_type(*v).ok_or_else(wrong_graph)?;
-                let eval = |e: &_| self.bindings.eval(*e);
-                let sizes: SmallVec<[i64; 4]> = ty.sizes.iter().map(eval).collect::<Result<_>>()?;
-                let strides: SmallVec<[i64; 6]> =
-                    ty.strides.iter().map(eval).collect::<Result<_>>()?;
-                let len = extent(0, &sizes, &strides).ok_or_else(too_large)?;
+                let (place, strides) = self.returned(b, *v)?;
                 self.steps.push(Step::Adopt { buffer: b, value: *v, strides });
-                BufferPlace::own(b, len, ty.dtype)
+                BufferPlace { is_given: true, ..place }
             }
         };
         self.externals.extend(self.external(b).map(|e| (b, e)));
         self.places[index] = Some(place);
         Ok(place)
+    }
+
+    /// The sizes and strides that the graph declares.
+    fn declared(&self, v: ValueId) -> Result<(ConcreteDims, ConcreteDims)> {
+        let ty = self.graph.tensor_type(v).ok_or_else(wrong_graph)?;
+        let eval = |exprs: &[Expr]| -> Result<ConcreteDims> {
+            exprs.iter().map(|e| self.bindings.eval(*e)).collect()
+        };
+        Ok((eval(&ty.sizes)?, eval(&ty.strides)?))
+    }
+
+    /// Memory of its own for a tensor that an operator returns, and the tensor's strides.
+    fn returned(&self, b: BufferId, v: ValueId) -> Result<(BufferPlace, ConcreteDims)> {
+        let ty = self.graph.tensor_type(v).ok_or_else(wrong_graph)?;
+        let (sizes, strides) = self.declared(v)?;
+        let len = extent(0, &sizes, &strides).ok_or_else(too_large)?;
+        let place = BufferPlace::own(b, len, ty.dtype);
+        place.bytes().ok_or_else(too_large)?;
+        Ok((place, strides))
+    }
+
+    /// Whether the operator that returns a tensor may be launched into memory of the run instead.
+    fn may_launch_into(&self, v: ValueId) -> bool {
+        let Some(node) = self.graph.producer(v) else { return false };
+        let binds = |v: ValueId| self.planned.bind_sources.contains(&v);
+        !self.graph.result_values(node).any(binds)
+            && Callable::find(self.graph, Callee::of(self.graph, node).id)
+                .is_ok_and(|callable| callable.op.can_prepare())
+    }
+
+    /// The memory into which a launch can write a result. `None` if the operator returns it.
+    pub(super) fn target(&mut self, v: ValueId, to: &ResultDest) -> Result<Option<TensorAt>> {
+        let b = match to {
+            ResultDest::Into(view) => return self.tensor(view).map(Some),
+            ResultDest::Returned(b) => *b,
+        };
+        let is_output = self.uses.is_output.get(b.index()) == Some(&true);
+        if is_output && self.may_launch_into(v) {
+            let (place, _) = self.returned(b, v)?;
+            self.outputs.push((b, place.len, place.dtype));
+            self.places[b.index()] = Some(place);
+        }
+        let Some(&Some(place)) = self.places.get(b.index()) else { return Ok(None) };
+        let (sizes, strides) = self.declared(v)?;
+        self.tensor_in(b, place, 0, &sizes, &strides).map(Some)
+    }
+
+    /// Takes back the memory of results that the operator returns nevertheless.
+    pub(super) fn discard_targets(&mut self, results: &[(ValueId, ResultDest)]) {
+        for (_, to) in results {
+            if let ResultDest::Returned(b) = to {
+                self.outputs.retain(|(output, ..)| output != b);
+                self.places[b.index()] = None;
+            }
+        }
     }
 
     pub(super) fn external(&self, b: BufferId) -> Option<External> {
@@ -176,22 +235,48 @@ impl Builder<'_> {
     pub(super) fn tensor(&mut self, view: &BufferView) -> Result<TensorAt> {
         let place = self.buffer(view.buffer)?;
         let (offset, sizes, strides) = self.layout(&view.spec)?;
+        self.tensor_in(view.buffer, place, offset, &sizes, &strides)
+    }
+
+    /// The tensor of this layout in a buffer.
+    fn tensor_in(
+        &mut self,
+        buffer: BufferId,
+        place: BufferPlace,
+        offset: i64,
+        sizes: &[i64],
+        strides: &[i64],
+    ) -> Result<TensorAt> {
         let offset = if fault_injected(Fault::OffsetsOfViewsLost) { 0 } else { offset };
+        let start = place.place.start / place.dtype.size() as i64 + offset;
         let meta = Meta {
             dtype: place.dtype,
             device: Device::Cpu,
             layout: Layout::Strided,
-            sizes: sizes[..].into_dims(),
-            strides: strides[..].into_dims(),
-            offset: (place.place.start / place.dtype.size() as i64 + offset).into(),
+            sizes: sizes.into_dims(),
+            strides: strides.into_dims(),
+            offset: start.into(),
             requires_grad: false,
         };
         let bytes = place.bytes().ok_or_else(too_large)?;
         let bounds = (place.place.start, place.place.start + bytes);
-        let is_whole = offset == 0 && self.is_whole(view.buffer, &sizes, &strides)?;
-        let slot = self.slots;
-        self.slots += 1;
-        Ok(TensorAt { base: place.place.base, bounds, is_whole, slot, meta })
+        let is_returned =
+            matches!(self.planned.plan.buffers.get(buffer.index()), Some(Buffer::Returned(_)));
+        let handle = if place.place.base as usize >= self.planned.plan.buffers.len() {
+            HandleLife::Arena
+        } else if offset == 0 && place.is_given && self.is_whole(buffer, sizes, strides)? {
+            HandleLife::Base
+        } else if place.is_given && is_returned {
+            HandleLife::Step
+        } else {
+            HandleLife::Run
+        };
+        let mut key: SmallVec<[i64; 12]> = SmallVec::new();
+        key.extend([i64::from(place.place.base), place.dtype as i64, start]);
+        key.extend(sizes.iter().chain(strides).copied());
+        let next = self.slots.len() as u32;
+        let slot = *self.slots.entry(key).or_insert(next);
+        Ok(TensorAt { base: place.place.base, bounds, handle, slot, meta })
     }
 
     /// Whether the tensor of a buffer has these sizes and strides.

@@ -1,21 +1,30 @@
 //! Makes the steps of a segment from the steps of a plan.
 //!
-//! A node becomes a launch if its operator can be [prepared](Op::prepare), every operand lies inside
-//! its buffer, and the result overlaps no operand, except as the kernel supports. Otherwise it is a
-//! call. A step that fails for these sizes in every run becomes [`Step::Fail`].
+//! A node becomes a launch if its operator can be [prepared](Op::prepare), every operand and result
+//! lies inside its buffer, and no result overlaps another or an operand, except as the kernel
+//! supports. Otherwise it is a call. A step that fails for these sizes in every run becomes
+//! [`Step::Fail`].
+//!
+//! The plan lets an operator with several results return them. A launch writes them into memory of
+//! the run instead: the arena, or memory of its own for an output.
 //!
 //! **Cost:** linear in the number of steps of the segment and of buffers of the plan, but for the
 //! layout of the arena. A segment with a step that fails is built twice.
 
 mod buffers;
+mod launches;
+#[cfg(test)]
+mod tests;
 
+use super::kernel_call::expected_returns;
 use super::places::BufferPlace;
 use super::{
-    Call, End, External, Launch, LaunchedNode, NodeArguments, Place, ReturnedValue, Returns,
+    Call, End, External, KernelCall, Launch, LaunchedNode, NodeArguments, ReturnedValue, Returns,
     Segment, Step, TensorAt,
 };
 use crate::executable::Planned;
 pub(crate) use buffers::Uses;
+use launches::placed;
 use maquette_interp::metadata_check::LayoutPromise;
 use maquette_interp::{
     Bindings, Callable, NodeReturns, SourceInfo, SymbolValues, argument_value, in_window,
@@ -26,8 +35,10 @@ use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::functional_ops::Callee;
 use maquette_ir::functional_program::ExternalTensor;
 use maquette_ir::graph::{Arg, Def, Graph, NodeId, Stmt, ValueId};
-use maquette_ops::{Error, Meta, PreparedCall, PreparedOperand, Result, Tensor, Value};
+use maquette_ops::{Error, Meta, Op, PlacedOperand, PreparedCall, Result, Tensor, Value};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
+use std::slice;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -45,7 +56,9 @@ pub(super) struct Builder<'a> {
     outputs: Vec<(BufferId, i64, DType)>,
     steps: Vec<Step>,
     lends_memory: bool,
-    slots: u32,
+    /// The number of each tensor of which calls may get handles, by its base and layout.
+    slots: FxHashMap<SmallVec<[i64; 12]>, u32>,
+    kept_calls: u32,
     uses: &'a Uses,
 }
 
@@ -77,7 +90,8 @@ impl<'a> Builder<'a> {
             outputs: Vec::new(),
             steps: Vec::new(),
             lends_memory: false,
-            slots: 0,
+            slots: FxHashMap::default(),
+            kept_calls: 0,
             uses: &planned.uses,
         }
     }
@@ -145,7 +159,8 @@ impl<'a> Builder<'a> {
             externals: self.externals,
             outputs: self.outputs,
             lends_memory: self.lends_memory,
-            slots: self.slots,
+            slots: self.slots.len() as u32,
+            kept_calls: self.kept_calls,
             known: self.known.clone(),
             places: self.places,
             end,
@@ -177,7 +192,7 @@ impl<'a> Builder<'a> {
         let (source, target) = (self.tensor(from)?, self.tensor(to)?);
         let call = PreparedCall::copy(&fake(&source), &fake(&target));
         if let Some((call, places)) =
-            call.and_then(|call| self.placed(call, std::slice::from_ref(&source), &target))
+            call.and_then(|call| placed(call, slice::from_ref(&source), slice::from_ref(&target)))
         {
             if !call.is_empty() {
                 self.steps.push(Step::Launch(Box::new(Launch { call, places, node: None })));
@@ -188,7 +203,7 @@ impl<'a> Builder<'a> {
             matches!(self.planned.plan.buffers.get(to.buffer.index()), Some(Buffer::New { .. }));
         let shares_elements = new
             && PreparedCall::copy(&fake(&source), &fake(&target))
-                .is_some_and(|call| call.may_self_overlap());
+                .is_some_and(|call| call.results().iter().any(PlacedOperand::may_self_overlap));
         self.lends_memory = true;
         self.steps.push(Step::Copy { tensors: Box::new([source, target]), shares_elements });
         Ok(())
@@ -217,46 +232,88 @@ impl<'a> Builder<'a> {
         let writes = self.tensors(writes)?;
         let known = |v: ValueId| self.known_number(v);
         let arguments = NodeArguments::new(graph, &self.bindings, op, node, reads, writes, &known)?;
-        let into = match results {
-            [(_, ResultDest::Into(view))] => Some((view.buffer, self.tensor(view)?)),
-            _ => None,
+        let is_unknown = self.planned.program.unknown_strides.binary_search(&node).is_ok();
+        let promise = match observes_strides && !is_unknown {
+            true => LayoutPromise::Strides,
+            false => LayoutPromise::Nothing,
         };
-        if let (Some((buffer, target)), Some((args, leaves)), false) =
-            (&into, arguments.template(), arguments.mutates())
-            && let Some(call) = op.prepare(args.clone(), &fake(target))
-            && let Some((call, places)) = self.placed(call, leaves, target)
+        let targets = results.iter().map(|(v, to)| self.target(*v, to));
+        let targets = targets.collect::<Result<Vec<Option<TensorAt>>>>()?;
+        let mut targets = targets.into_iter().collect::<Option<Vec<TensorAt>>>();
+        let returns = |(_, to): &(ValueId, ResultDest)| matches!(to, ResultDest::Returned(_));
+        let keeps_promise = |call: &PreparedCall| {
+            promise == LayoutPromise::Nothing
+                || call.has_own_strides()
+                || !results.iter().any(returns)
+        };
+        if let (Some(targets), Some((args, leaves)), false) =
+            (&targets, arguments.template(), arguments.mutates())
+            && let fakes = targets.iter().map(fake).collect::<SmallVec<[Tensor; 2]>>()
+            && let Some(call) = op.prepare(args.clone(), &fakes).filter(keeps_promise)
+            && let Some((call, places)) = placed(call, leaves, targets)
         {
             if !call.is_empty() {
-                let writes = self.external(*buffer).map(|_| *buffer);
+                let writes = targets.iter().map(|at| BufferId(at.base));
+                let writes = writes.filter(|b| self.external(*b).is_some()).collect();
                 let node = Some(Box::new(LaunchedNode { at, loc, op, arguments, writes }));
                 self.steps.push(Step::Launch(Box::new(Launch { call, places, node })));
             }
             return Ok(());
         }
+        self.discard_targets(results);
+        let into = match results {
+            [(_, ResultDest::Into(_))] => targets.as_mut().and_then(Vec::pop),
+            _ => None,
+        };
         let mut returned = SmallVec::new();
         for (v, destination) in results {
             if let ResultDest::Returned(b) = destination {
                 returned.push((*v, *b));
             }
         }
-        let is_unknown = self.planned.program.unknown_strides.binary_search(&node).is_ok();
-        let promise = match observes_strides && !is_unknown {
-            true => LayoutPromise::Strides,
-            false => LayoutPromise::Nothing,
-        };
         self.lends_memory = true;
         let mut lent = self.own_bases(&arguments);
-        if let Some((_, target)) = &into
+        if let Some(target) = &into
             && !lent.contains(&target.base)
         {
             lent.push(target.base);
         }
         let returns = NodeReturns::of(graph, op, node)?;
-        let (name, into) = (callee.op.into(), into.map(|(_, target)| target));
-        let call =
-            Call { node, at, loc, op, name, arguments, into, returns, promise, returned, lent };
+        let kernel = self.kernel_call(op, &arguments, node, &returns, &returned);
+        let name = callee.op.into();
+        let call = Call {
+            node,
+            at,
+            loc,
+            op,
+            name,
+            arguments,
+            into,
+            returns,
+            promise,
+            returned,
+            lent,
+            kernel,
+        };
         self.steps.push(Step::Call(Box::new(call)));
         Ok(())
+    }
+
+    /// The call of a node without the dispatcher, if there is one.
+    fn kernel_call(
+        &mut self,
+        op: Op,
+        arguments: &NodeArguments,
+        node: NodeId,
+        returns: &NodeReturns,
+        returned: &[(ValueId, BufferId)],
+    ) -> Option<Box<KernelCall>> {
+        let mut call = KernelCall::new(op, arguments, self.kept_calls)?;
+        self.kept_calls += 1;
+        let binds = |v: ValueId| self.planned.bind_sources.contains(&v);
+        let bindings = &self.bindings;
+        call.returns = expected_returns(self.graph, bindings, node, returns, returned, binds);
+        Some(Box::new(call))
     }
 
     /// The bases of the tensors among arguments that only the run may access.
@@ -276,52 +333,6 @@ impl<'a> Builder<'a> {
         bases
     }
 
-    /// A launch with its addresses; `None` if it must be a call.
-    fn placed(
-        &self,
-        call: PreparedCall,
-        leaves: &[TensorAt],
-        target: &TensorAt,
-    ) -> Option<(PreparedCall, SmallVec<[Place; 4]>)> {
-        let place = |at: &TensorAt, operand: &PreparedOperand| -> Option<Place> {
-            let offset = at.meta.offset.as_i64()?.checked_mul(at.meta.dtype.size() as i64)?;
-            let start = offset.checked_add(operand.start)?;
-            match operand.span() {
-                Some((from, to)) => {
-                    let (from, to) = (offset.checked_add(from)?, offset.checked_add(to)?);
-                    (at.bounds.0 <= from && to <= at.bounds.1)
-                        .then_some(Place { base: at.base, start })
-                }
-                None => Some(Place { base: at.base, start: 0 }),
-            }
-        };
-        let result = place(target, call.result())?;
-        if call.may_self_overlap() {
-            return None;
-        }
-        let mut places = SmallVec::new();
-        let mut in_place = None;
-        for (k, operand) in call.operands().iter().enumerate() {
-            let at = place(leaves.get(operand.tensor)?, operand)?;
-            if at.base == result.base
-                && call.may_overlap(k, at.start, result.start)
-                && !fault_injected(Fault::ResultsOverOperands)
-            {
-                if at != result || in_place.is_some() {
-                    return None;
-                }
-                in_place = Some(k);
-            }
-            places.push(at);
-        }
-        places.push(result);
-        let call = match in_place {
-            Some(k) => call.in_place(k)?,
-            None => call,
-        };
-        Some((call, places))
-    }
-
     /// The value of a number, if it does not depend on data, or its symbol is bound.
     fn known_number(&self, v: ValueId) -> Option<Value> {
         use maquette_ir::graph::ValueType;
@@ -337,11 +348,14 @@ impl<'a> Builder<'a> {
 
     /// Frees the returned tensors whose last use is step `at`.
     fn free_unused(&mut self, at: usize, step: &PlanStep) {
-        let Builder { planned, uses, steps, .. } = self;
+        let Builder { planned, uses, steps, places, .. } = self;
         step.for_each_buffer(&mut |b: BufferId| {
             let is_returned =
                 matches!(planned.plan.buffers.get(b.index()), Some(Buffer::Returned(_)));
+            // A launch writes into memory of the run.
+            let is_launched = matches!(places.get(b.index()), Some(Some(at)) if !at.is_given);
             if is_returned
+                && !is_launched
                 && uses.last.get(b.index()) == Some(&at)
                 && uses.is_output.get(b.index()) == Some(&false)
             {

@@ -1,0 +1,190 @@
+//! Calls of builtin operators that are prepared once for given layouts, and launched many times.
+//!
+//! [`Op::prepare`] does all that a call does before its kernel runs: coercion, promotion, the checks
+//! of sizes, and the choice of the kernel. It takes fake tensors, because none of this depends on
+//! data. A launch takes addresses alone. It runs the kernel that [`Op::call_into`] runs on tensors
+//! of these layouts, so it has the same bits and the same errors.
+//!
+//! Safety of this module: the caller of [`PreparedCall::launch`] promises valid memory. Layouts and
+//! dtypes are those that the kernel was chosen for.
+#![allow(unsafe_code)]
+
+mod kernel;
+mod operand;
+mod prepare;
+
+pub use kernel::PreparedKernel;
+pub use operand::PlacedOperand;
+
+use crate::aten::loops::NestLaunch;
+use crate::dispatch::value::Value;
+use crate::error::{Error, ErrorKind, Result};
+use crate::library::Op;
+use crate::tensor::Tensor;
+use maquette_ir::scalar_expr::ScalarExpr;
+use maquette_ir::{Loc, Scalar};
+use maquette_kernels::{Isa, PointwisePlan, View, ViewMut};
+use operand::views;
+use smallvec::SmallVec;
+
+/// The operator that copies into a tensor.
+const COPY: &str = "aten::copy_";
+
+type Operands = SmallVec<[PlacedOperand; 3]>;
+type Results = SmallVec<[PlacedOperand; 1]>;
+
+/// A call of a builtin operator for operands and results of given layouts. See the
+/// [module](self).
+pub struct PreparedCall {
+    op: Op,
+    kernel: Kernel,
+    operands: Operands,
+    results: Results,
+    own_strides: bool,
+}
+
+enum Kernel {
+    /// The results have no elements.
+    Nothing,
+    Zeros,
+    Copy,
+    Pointwise(Box<(ScalarExpr, PointwisePlan)>),
+    Nest(Box<NestLaunch>),
+}
+
+impl Kernel {
+    fn pointwise(
+        expr: &ScalarExpr,
+        operands: &[PlacedOperand],
+        result: &PlacedOperand,
+        in_place: Option<usize>,
+    ) -> Option<Kernel> {
+        let outputs = [result.layout.view_mut()];
+        let plan = PointwisePlan::new(expr, &views(operands), &outputs, in_place).ok()?;
+        Some(Kernel::Pointwise(Box::new((expr.clone(), plan))))
+    }
+}
+
+impl PreparedCall {
+    /// The copy of a tensor into memory of another layout, with broadcasting and conversion, as
+    /// `aten::copy_`. Both are fake, on the CPU, with plain sizes.
+    pub fn copy(from: &Tensor, to: &Tensor) -> Option<PreparedCall> {
+        let op = Op::find(COPY).ok()?;
+        let result = PlacedOperand::of(0, to)?;
+        let operand = PlacedOperand::of(0, from)?.expanded(&result.layout.sizes)?;
+        let kernel = match result.layout.is_empty() {
+            true => Kernel::Nothing,
+            false => Kernel::Copy,
+        };
+        let (operands, results) = ([operand].into_iter().collect(), [result].into_iter().collect());
+        Some(PreparedCall { op, kernel, operands, results, own_strides: false })
+    }
+
+    /// The operands of a launch, in order.
+    pub fn operands(&self) -> &[PlacedOperand] {
+        &self.operands
+    }
+
+    /// The results of a launch, in order.
+    pub fn results(&self) -> &[PlacedOperand] {
+        &self.results
+    }
+
+    /// Whether an operator of a kernel class would itself choose the strides of the results for its
+    /// own memory.
+    pub fn has_own_strides(&self) -> bool {
+        self.own_strides
+    }
+
+    /// Whether a launch has nothing to compute.
+    pub fn is_empty(&self) -> bool {
+        matches!(self.kernel, Kernel::Nothing)
+    }
+
+    /// The call for an only result that occupies exactly the memory of operand `k`, with the same
+    /// address. `None` if the kernel does not support that.
+    pub fn in_place(self, k: usize) -> Option<PreparedCall> {
+        let PreparedCall {
+            op,
+            kernel: Kernel::Pointwise(pointwise),
+            operands,
+            results,
+            own_strides,
+        } = self
+        else {
+            return None;
+        };
+        let [result] = &results[..] else { return None };
+        if operands.get(k)?.layout != result.layout {
+            return None;
+        }
+        let kernel = Kernel::pointwise(&pointwise.0, &operands, result, Some(k))?;
+        Some(PreparedCall { op, kernel, operands, results, own_strides })
+    }
+
+    /// Computes the results. `addresses` are those of the operands, then of the results.
+    ///
+    /// # Errors
+    /// The error of the kernel. Then the results are partly written.
+    ///
+    /// # Safety
+    /// Each address is that of the first element of memory in which all elements of the layout lie,
+    /// aligned for the dtype. During the launch, nothing writes the operands, and nothing else
+    /// accesses the results. A result overlaps no other result, and no operand but that of
+    /// [`PreparedCall::in_place`].
+    pub unsafe fn launch(&self, addresses: &[*mut u8]) -> Result<()> {
+        if addresses.len() != self.operands.len() + self.results.len() {
+            return Err(Error::value("a launch has an address for each operand and result"));
+        }
+        match &self.kernel {
+            Kernel::Nothing => return Ok(()),
+            // SAFETY: the caller's promise.
+            Kernel::Pointwise(pointwise) => return Ok(unsafe { pointwise.1.run_at(addresses) }?),
+            Kernel::Nest(nest) => {
+                if let Some(plan) = nest.only_plan() {
+                    // SAFETY: the caller's promise.
+                    return Ok(unsafe { plan.run_at(Isa::detect(), addresses, nest.numbers()) }?);
+                }
+            }
+            Kernel::Zeros | Kernel::Copy => {}
+        }
+        let (operands, results) = addresses.split_at(self.operands.len());
+        let views = self.operands.iter().zip(operands);
+        // SAFETY: the caller's promise.
+        let views = views.map(|(o, &address)| unsafe { o.layout.view_at(address) });
+        let views: SmallVec<[View<'_>; 3]> = views.collect();
+        let outputs = self.results.iter().zip(results);
+        // SAFETY: the caller's promise.
+        let outputs = outputs.map(|(o, &address)| unsafe { o.layout.view_mut_at(address) });
+        let mut outputs: SmallVec<[ViewMut<'_>; 2]> = outputs.collect();
+        match &self.kernel {
+            Kernel::Nothing | Kernel::Pointwise(_) => {}
+            Kernel::Zeros => {
+                for output in &mut outputs {
+                    maquette_kernels::fill(output, Scalar::Int(0))?;
+                }
+            }
+            Kernel::Copy => {
+                if let (Some(from), Some(to)) = (views.first(), outputs.first_mut()) {
+                    maquette_kernels::copy(from, to)?;
+                }
+            }
+            Kernel::Nest(nest) => nest.run(&views, &mut outputs)?,
+        }
+        Ok(())
+    }
+
+    /// The error of a failed launch in the operator's words. The arguments are those of the call.
+    /// They are read if the operator looks for the position of an error.
+    pub fn explained(&self, e: Error, args: &[Value]) -> Error {
+        match (&self.kernel, e.kind()) {
+            (Kernel::Nest(nest), ErrorKind::Kernel(kernel)) => nest.explained(kernel.clone(), args),
+            _ => e,
+        }
+    }
+
+    /// The error as that of the call on line `loc`.
+    pub fn in_call(&self, e: Error, loc: Loc) -> Error {
+        e.in_call(self.op.shared_name(), loc)
+    }
+}

@@ -1,0 +1,146 @@
+//! The operands and results of prepared calls: layouts without memory.
+#![allow(unsafe_code)]
+
+use crate::tensor::Tensor;
+use crate::tensor::meta::Concrete;
+use crate::tensor::overlap::{may_overlap, may_self_overlap};
+use maquette_ir::DType;
+use maquette_kernels::{View, ViewMut};
+use smallvec::SmallVec;
+
+type Dims = SmallVec<[i64; 6]>;
+
+/// An operand or a result of a prepared call.
+#[derive(Clone, Debug)]
+pub struct PlacedOperand {
+    /// For an operand: which of the tensors among the arguments it is or views, in order. For a
+    /// result: its number.
+    pub tensor: usize,
+    /// Its first byte, counted from the first element of that tensor.
+    pub start: i64,
+    /// The sizes and strides with which the kernel accesses it, in elements.
+    pub(super) layout: Layout,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    pub dtype: DType,
+    pub sizes: Dims,
+    pub strides: Dims,
+}
+
+impl Layout {
+    /// A view of this layout, whose memory must not be accessed.
+    pub fn view(&self) -> View<'static> {
+        // SAFETY: the memory is not accessed.
+        unsafe { self.view_at(std::ptr::null()) }
+    }
+
+    /// As [`Layout::view`].
+    pub fn view_mut(&self) -> ViewMut<'static> {
+        // SAFETY: the memory is not accessed.
+        unsafe { self.view_mut_at(std::ptr::null_mut()) }
+    }
+
+    /// The view of this layout at an address.
+    ///
+    /// # Safety
+    /// As [`View::from_raw`].
+    pub unsafe fn view_at(&self, address: *const u8) -> View<'static> {
+        // SAFETY: the caller's promise.
+        unsafe { View::from_raw(address, self.dtype, &self.sizes, &self.strides) }
+    }
+
+    /// As [`Layout::view_at`].
+    ///
+    /// # Safety
+    /// As [`ViewMut::from_raw`].
+    pub unsafe fn view_mut_at(&self, address: *mut u8) -> ViewMut<'static> {
+        // SAFETY: the caller's promise.
+        unsafe { ViewMut::from_raw(address, self.dtype, &self.sizes, &self.strides) }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.sizes.contains(&0)
+    }
+
+    fn concrete(&self, offset: i64) -> Concrete {
+        let (sizes, strides) = (self.sizes.clone(), self.strides.clone());
+        Concrete { sizes, strides, offset, width: self.dtype.size() as i64 }
+    }
+}
+
+impl PlacedOperand {
+    pub(super) fn of(tensor: usize, t: &Tensor) -> Option<PlacedOperand> {
+        let at = t.meta().concrete()?;
+        is_countable(&at.sizes)?;
+        let start = at.offset.checked_mul(at.width)?;
+        let layout = Layout { dtype: t.dtype(), sizes: at.sizes, strides: at.strides };
+        Some(PlacedOperand { tensor, start, layout })
+    }
+
+    /// The same memory, broadcast to `sizes` by strides of 0.
+    pub(super) fn expanded(self, sizes: &[i64]) -> Option<PlacedOperand> {
+        let lead = sizes.len().checked_sub(self.layout.sizes.len())?;
+        let mut strides: Dims = SmallVec::from_elem(0, lead);
+        for ((&n, &s), &m) in
+            self.layout.sizes.iter().zip(&self.layout.strides).zip(sizes.get(lead..)?)
+        {
+            if n != m && n != 1 {
+                return None;
+            }
+            strides.push(if n == m { s } else { 0 });
+        }
+        is_countable(sizes)?;
+        Some(PlacedOperand {
+            layout: Layout { sizes: sizes.into(), strides, ..self.layout },
+            ..self
+        })
+    }
+
+    /// The half-open range of bytes that it spans, counted as [`PlacedOperand::start`]; `None` if it
+    /// has no elements.
+    pub fn span(&self) -> Option<(i64, i64)> {
+        let Layout { dtype, sizes, strides } = &self.layout;
+        if self.layout.is_empty() {
+            return None;
+        }
+        let reach = |sign: i64| -> i64 {
+            let steps = sizes.iter().zip(strides).map(|(n, s)| (n - 1) * s);
+            steps.filter(|step| step.signum() == sign).sum()
+        };
+        let width = dtype.size() as i64;
+        Some((self.start + reach(-1) * width, self.start + (reach(1) + 1) * width))
+    }
+
+    /// Whether the two may share an element, if they begin at these bytes of one memory.
+    pub fn may_overlap(&self, start: i64, other: &PlacedOperand, other_start: i64) -> bool {
+        let at = |o: &PlacedOperand, start: i64| {
+            let width = o.layout.dtype.size() as i64;
+            (start % width == 0).then(|| o.layout.concrete(start / width))
+        };
+        match (at(self, start), at(other, other_start)) {
+            (Some(a), Some(b)) => may_overlap(&a, &b),
+            _ => true,
+        }
+    }
+
+    /// Whether two of its elements may be in one place.
+    pub fn may_self_overlap(&self) -> bool {
+        may_self_overlap(&self.layout.concrete(0))
+    }
+}
+
+/// `None` if a view of these sizes has more elements than an eager call takes.
+fn is_countable(sizes: &[i64]) -> Option<()> {
+    let counted = sizes.iter().filter(|n| **n != 0).try_fold(1i64, |n, s| n.checked_mul(*s))?;
+    (counted <= isize::MAX as i64 / 8).then_some(())
+}
+
+pub(super) fn views(operands: &[PlacedOperand]) -> SmallVec<[View<'static>; 3]> {
+    operands.iter().map(|o| o.layout.view()).collect()
+}
+
+pub(super) fn views_mut(results: &[PlacedOperand]) -> SmallVec<[ViewMut<'static>; 2]> {
+    results.iter().map(|o| o.layout.view_mut()).collect()
+}
