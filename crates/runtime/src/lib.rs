@@ -28,6 +28,7 @@
 mod arena_layout;
 mod executable;
 mod instance;
+mod packed_weights;
 mod run;
 
 pub use executable::Executable;

@@ -39,14 +39,14 @@ mod values;
 
 pub use functions::KernelFunctions;
 pub use plan::LaunchPlan;
-pub use product::PackedOperand;
+pub use product::{PackKey, PackedOperand};
 pub use special::without_specialisations;
 
 use crate::error::Result;
 use crate::isa::Isa;
 use crate::view::{View, ViewMut};
 use maquette_ir::Scalar;
-use maquette_ir::loops::{Index, LaunchScalar, LoopNest};
+use maquette_ir::loops::{Axes, AxisId, Index, LaunchScalar, LoopNest};
 use maquette_ir::scalar_expr::ScalarExpr;
 use maquette_ir::sym::{Expr, SymbolId};
 use plan::Plans;
@@ -60,6 +60,7 @@ pub(crate) const KERNEL: &str = "loops";
 #[derive(Clone, Debug)]
 pub struct LoopKernel {
     nest: Arc<LoopNest>,
+    outer: Axes,
     symbols: SmallVec<[SymbolId; 4]>,
     plans: Plans,
     special: Option<(&'static str, Arc<dyn Special>)>,
@@ -70,15 +71,21 @@ pub struct LoopKernel {
 impl LoopKernel {
     /// Prepares a nest.
     pub fn new(nest: LoopNest) -> LoopKernel {
+        let outer = schedule::outer_axes(&nest, 0..nest.stages().len());
         let (symbols, special) = (symbols(&nest), special::find(&nest));
         let moved = moves::exprs(&nest).into();
         let (nest, plans) = (Arc::new(nest), Plans::default());
-        LoopKernel { nest, symbols, plans, special, moved }
+        LoopKernel { nest, outer, symbols, plans, special, moved }
     }
 
     /// The name of the hand-tuned executor that runs the nest; `None` if the generic one does.
     pub fn specialisation(&self) -> Option<&'static str> {
         self.special.as_ref().map(|(name, _)| *name)
+    }
+
+    /// The axes that all stages have in common, each with an iteration of its own.
+    pub fn outer_axes(&self) -> &[AxisId] {
+        &self.outer
     }
 
     /// The nest.

@@ -3,7 +3,7 @@
 use super::KERNEL;
 use super::launch::{Launch, Layout, Symbols, count};
 use super::moves;
-use super::product::{PackedOperand, ProductPlan, is_product};
+use super::product::{PackKey, PackedOperand, ProductPlan, is_product};
 use super::schedule::{Panels, outer_axes};
 use super::stage::{PanelContext, Planner, StagePlan, Stop};
 use crate::error::{KernelError, Result};
@@ -210,13 +210,22 @@ impl LaunchPlan {
     /// # Errors
     /// There is no such operand, the view has another layout, or there is not enough memory.
     pub fn pack(&self, isa: Isa, index: usize, view: &View<'_>) -> Result<PackedOperand> {
-        let products = self.phases.iter().filter_map(|p| p.product.as_ref());
-        let mut packing = products.filter(|p| p.packs().is_some());
         let layout = self.packs.get(index).and_then(|operand| self.layouts.get(*operand));
-        match (packing.nth(index), layout) {
+        match (self.packing(index), layout) {
             (Some(product), Some(layout)) if layout.is_of(view) => product.pack(isa, view),
             _ => Err(KernelError::argument(KERNEL, "the plan packs no operand of this layout")),
         }
+    }
+
+    /// What packed operand `packs()[index]` depends on, beside the memory of the operand; `None` if
+    /// there is no such operand. Plans with equal keys take the same packed operand.
+    pub fn pack_key(&self, index: usize) -> Option<PackKey> {
+        self.packing(index).map(ProductPlan::pack_key)
+    }
+
+    fn packing(&self, index: usize) -> Option<&ProductPlan> {
+        let products = self.phases.iter().filter_map(|p| p.product.as_ref());
+        products.filter(|p| p.packs().is_some()).nth(index)
     }
 
     /// As [`LaunchPlan::run_at`], with the operands [`LaunchPlan::packs`] that are given in packed

@@ -32,8 +32,18 @@ use maquette_ir::scalar_expr::{Op, ScalarExpr};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Weights of fewer elements are not worth keeping in another layout.
+/// Weights of fewer elements are not worth keeping in another layout. Neither are those of products
+/// of one row, which reads each weight once in any layout.
 const MIN_PACKED: usize = 64 * 64;
+
+/// What makes the same packed operand of the same memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PackKey {
+    dtype: DType,
+    start: i64,
+    sizes: [usize; 2],
+    strides: [i64; 2],
+}
 
 /// An operand of a launch in the layout that products read. It is for the process that made it, and
 /// for plans with products of its sizes.
@@ -279,6 +289,7 @@ impl ProductPlan {
             FactorAt::Memory(memory)
                 if memory < launch.operands.len()
                     && sizes[1].saturating_mul(sizes[2]) >= MIN_PACKED
+                    && sizes[0] > 1
                     && sizes[1] > 1
                     && right.loops.iter().all(|s| *s == 0) =>
             {
@@ -293,6 +304,12 @@ impl ProductPlan {
     /// The operand that can be packed.
     pub fn packs(&self) -> Option<usize> {
         self.packs
+    }
+
+    /// What its packed operand depends on, beside the memory of the operand.
+    pub fn pack_key(&self) -> PackKey {
+        let ([_, b], [_, n, k]) = (&self.factors, self.sizes);
+        PackKey { dtype: b.dtype, start: b.start, sizes: [k, n], strides: [b.inner, b.own] }
     }
 
     /// Packs the right factor, which is in a view of its operand.
