@@ -49,7 +49,9 @@ pub use index::{
 };
 pub use isa::Isa;
 pub use layer_norm::{LayerNorm, layer_norm};
-pub use loops::{KernelFunctions, LaunchPlan, LoopKernel, without_specialisations};
+pub use loops::{
+    KernelFunctions, LaunchPlan, LoopKernel, PackKey, PackedOperand, without_specialisations,
+};
 pub use pointwise::{ContiguousKernel, PointwisePlan, pointwise, pointwise_on};
 pub use pooling::{Window, adaptive_avg_pool, avg_pool, max_pool};
 pub use random::{Philox, normal, philox4x32, randint, uniform};

@@ -4,7 +4,7 @@
 use crate::element::Class;
 use crate::error::{KernelError, Result};
 use crate::math::Float;
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::marker::PhantomData;
 
 #[repr(align(64))]
@@ -49,11 +49,12 @@ impl<A: Class> Scratch<A> {
     }
 }
 
-/// The most cache lines that a thread keeps for [`with_scratch`].
+/// The most cache lines of a buffer that a thread keeps for [`with_scratch`].
 const KEPT: usize = (8 << 20) / size_of::<Line>();
 
 thread_local! {
-    static LINES: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
+    /// The buffers that are not in use. A call within a call takes another one.
+    static LINES: RefCell<Vec<Vec<Line>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Calls `f` with an aligned buffer of `n` elements of unspecified values. The thread keeps the
@@ -63,7 +64,7 @@ pub(crate) fn with_scratch<A: Float, R>(
     n: usize,
     f: impl FnOnce(&mut [A]) -> R,
 ) -> Result<R> {
-    let mut lines = LINES.take();
+    let mut lines = LINES.with_borrow_mut(Vec::pop).unwrap_or_default();
     let count = n.div_ceil(64 / size_of::<A>());
     if lines.len() < count {
         lines
@@ -75,7 +76,7 @@ pub(crate) fn with_scratch<A: Float, R>(
     // of every `Float`.
     let out = f(unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), n) });
     if lines.len() <= KEPT {
-        LINES.set(lines);
+        LINES.with_borrow_mut(|kept| kept.push(lines));
     }
     Ok(out)
 }

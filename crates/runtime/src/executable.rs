@@ -2,6 +2,7 @@
 
 use crate::fusion::fused;
 use crate::instance::{Instance, InstanceKey, Uses};
+use crate::packed_weights::PackedWeights;
 use crate::run::{RunMemory, run_instance};
 use maquette_interp::{Bindings, ExecutionMode, ExternalTensors, Interpreter, SourceInfo, mutated};
 use maquette_ir::buffer_plan::BufferPlan;
@@ -55,6 +56,7 @@ pub(crate) struct Planned {
     /// The instances, the one used last first; `None` if a region has no kernel.
     instances: Mutex<Vec<(InstanceKey, Option<Arc<Instance>>)>>,
     memories: Mutex<Vec<RunMemory>>,
+    pub packed: PackedWeights,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -179,6 +181,16 @@ impl Executable {
         matches!(self.form, Form::Planned(_))
     }
 
+    /// The bytes of constants in packed form, which products read: copies that the executable keeps
+    /// beside the constants. The first run with a product makes them, and a run after a write to the
+    /// constant makes them again.
+    pub fn packed_bytes(&self) -> usize {
+        match &self.form {
+            Form::Planned(planned) => planned.packed.bytes(),
+            Form::Unplanned(_) => 0,
+        }
+    }
+
     /// Runs the program on real tensors. Inputs and constants are mutated as the original program
     /// mutates them, and outputs alias the same tensors. The results are those of
     /// [`Interpreter::run`], and so are the borrows of the run.
@@ -216,12 +228,18 @@ impl Planned {
             plan,
             instances: Mutex::default(),
             memories: Mutex::default(),
+            packed: PackedWeights::default(),
         }
     }
 
     /// Whether the program mutates a tensor of the caller.
     pub fn writes(&self, which: ExternalTensor) -> bool {
         self.written.contains(&which)
+    }
+
+    /// The tensors of the caller that the program mutates.
+    pub fn written(&self) -> impl Iterator<Item = ExternalTensor> + '_ {
+        self.written.iter().copied()
     }
 
     /// Input `i` of the graph: an input of the program, or memory that inputs share.

@@ -29,6 +29,7 @@ mod arena_layout;
 mod executable;
 mod fusion;
 mod instance;
+mod packed_weights;
 mod run;
 
 pub use executable::Executable;

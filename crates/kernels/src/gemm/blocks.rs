@@ -7,11 +7,16 @@
 //! by the way, if its rows are contiguous; otherwise the panel is packed before. Few rows read B
 //! where it is: at most two tiles if its rows are contiguous, at most four rows if its columns are.
 //! Sums of finished segments wait in scratch for the next block of `k`.
+//!
+//! A [visitor](super::visitor) gets finished parts of the result while they are in a near cache: all
+//! panels of a task for some rows where tiles go along a row of panels, all rows of a task for some
+//! panels where they go down a panel.
 
 use super::epilogue::{COLUMNS, Output};
 use super::kernel::{Finish, Kernels};
 use super::pack::{Right, panel_vectors};
 use super::tiles::Sums;
+use super::visitor::{ALIGN, VisitedParts};
 use super::{Float, GROUP, KERNEL, Mat, SEGMENT};
 use crate::error::Result;
 use crate::isa::Isa;
@@ -35,7 +40,18 @@ pub(super) const TILES_IN_PLACE: usize = 2;
 /// of panels stays in the second-level cache, as panels do that are packed by the way.
 const FEW_ROWS: usize = 256;
 
+/// The elements of a part that a visitor gets, where tiles go along a row of panels. Parts of the
+/// sums and of what a visitor makes of them share the first cache.
+const ROWS_VISITED: usize = 4 << 10;
+/// The same where tiles go down a panel.
+const PANELS_VISITED: usize = 64 << 10;
+/// The columns that a task has if it can, where parts are visited: long rows cost a visitor less.
+const LONG_ROWS: usize = 768;
+/// The rows of a task that are worth packing its panels for, though other tasks pack them, too.
+const ROWS_TO_PACK_FOR: usize = 128;
+
 /// One product, with A's rows contiguous in `k`.
+#[derive(Clone, Copy)]
 pub(super) struct Blocks<'a, F: 'static> {
     pub(super) kernels: &'static Kernels<F>,
     /// m, n and k.
@@ -52,6 +68,7 @@ pub(super) struct Blocks<'a, F: 'static> {
     /// The segments of `k`, and of a block of it.
     pub(super) segments: usize,
     pub(super) block_segments: usize,
+    pub(super) visited: Option<VisitedParts<'a>>,
 }
 
 /// How a product is divided among tasks: rows of each, and panels of each.
@@ -102,6 +119,7 @@ impl<'a, F: Float> Blocks<'a, F> {
             panels: sizes[1].div_ceil(width),
             segments,
             block_segments,
+            visited: None,
         }
     }
 
@@ -126,11 +144,24 @@ impl<'a, F: Float> Blocks<'a, F> {
         let (mut rows, tile) = (m, self.kernels.rows(self.vectors));
         let work = m.saturating_mul(n).saturating_mul(k);
         if threads > 1 && work > SMALL {
-            // Two tasks for each thread, if there are so many panels; otherwise rows are divided.
-            groups = groups.max(panels.min(2 * threads)).next_multiple_of(threads).min(panels);
-            let chunks = (2 * threads).div_ceil(groups).min(m.div_ceil(4 * tile));
-            if groups < 2 * threads {
-                rows = rows.min(m.div_ceil(chunks.max(1)).next_multiple_of(tile));
+            let few = groups.max((n / LONG_ROWS).clamp(1, panels));
+            let chunks = (2 * threads).div_ceil(few);
+            let rows_of_chunk = match self.b {
+                Right::Packed(_) => 2 * tile,
+                _ => ROWS_TO_PACK_FOR,
+            };
+            if self.visited.is_some() && chunks > 1 && m >= chunks * rows_of_chunk {
+                // Rows are divided rather than panels.
+                groups = few;
+                rows = rows.min(m.div_ceil(chunks).next_multiple_of(tile));
+            } else {
+                // Two tasks for each thread, if there are so many panels; otherwise rows are
+                // divided.
+                groups = groups.max(panels.min(2 * threads)).next_multiple_of(threads).min(panels);
+                let chunks = (2 * threads).div_ceil(groups).min(m.div_ceil(4 * tile));
+                if groups < 2 * threads {
+                    rows = rows.min(m.div_ceil(chunks.max(1)).next_multiple_of(tile));
+                }
             }
         }
         let panels_each = panels.div_ceil(groups.max(1));
@@ -184,21 +215,59 @@ impl<'a, F: Float> Blocks<'a, F> {
             1 => height * self.width,
             _ => rows.len() * each * self.width,
         };
-        with_scratch(KERNEL, packed + 2 * sums + height * self.width, |scratch: &mut [F]| {
+        // The panels and the rows of a part that is visited.
+        let (mut unit, mut window) = (panels.len(), rows.len().max(1));
+        if self.visited.is_some() && each < panels.len() {
+            unit = (PANELS_VISITED / (window * self.width)).clamp(1, panels.len());
+        } else if self.visited.is_some() && !self.is_read_in_place(rows.len()) {
+            let tiles = (ROWS_VISITED / (unit * self.width * height)).max(1);
+            window = window.min(tiles * height);
+        }
+        let part = unit * self.width * window;
+        let [sums_of_part, of_visitor] = self.visited.map_or([0; 2], |v| v.scratch::<F>(part));
+        let [packed, sums, tile] =
+            [packed, sums, height * self.width].map(|n| n.next_multiple_of(ALIGN));
+        let scratch = packed + 2 * sums + tile + sums_of_part + of_visitor;
+        with_scratch(KERNEL, scratch, |scratch: &mut [F]| {
             let base = scratch.as_mut_ptr();
-            // SAFETY: the parts of the scratch memory; the caller's promise.
-            unsafe {
-                let (group, total) = (base.add(packed), base.add(packed + sums));
-                let tile = base.add(packed + 2 * sums);
-                for from in panels.clone().step_by(each) {
+            let (group, total) = (base.wrapping_add(packed), base.wrapping_add(packed + sums));
+            let tile_sums = base.wrapping_add(packed + 2 * sums);
+            let own = tile_sums.wrapping_add(tile);
+            for first_of_unit in panels.clone().step_by(unit) {
+                let unit = first_of_unit..panels.end.min(first_of_unit + unit);
+                let columns = unit.start * self.width..self.sizes[1].min(unit.end * self.width);
+                let visit = |rows: Range<usize>| match self.visited {
+                    // SAFETY: the sums of the part are finished, and this task's alone.
+                    Some(v) => unsafe { v.visit(&self.out, rows, columns.clone(), own) },
+                    None => Ok(()),
+                };
+                for from in unit.clone().step_by(each) {
+                    let part = from..unit.end.min(from + each);
                     for first in (0..self.segments).step_by(self.block_segments) {
                         let segments = first..self.segments.min(first + self.block_segments);
-                        let part = [rows.clone(), from..panels.end.min(from + each), segments];
-                        self.block(part, base, Sums::InOrder([group, total]), tile);
+                        let is_last = segments.end == self.segments;
+                        for first_row in rows.clone().step_by(window) {
+                            let some = first_row..rows.end.min(first_row + window);
+                            let mut blocks = *self;
+                            if let Some(v) = self.visited {
+                                blocks.out = v.out(self.out, first_row, columns.clone(), own);
+                            }
+                            let of = [some.clone(), part.clone(), segments.clone()];
+                            let sums = Sums::InOrder([group, total]);
+                            // SAFETY: the parts of the scratch memory; the caller's promise.
+                            unsafe { blocks.block(of, rows.clone(), base, sums, tile_sums) }
+                            if is_last && part == unit {
+                                visit(some)?;
+                            }
+                        }
                     }
                 }
+                if each < unit.len() {
+                    visit(rows.clone())?;
+                }
             }
-        })
+            Ok(())
+        })?
     }
 
     /// Sums segments on several threads, then adds them in the defined order.
@@ -226,11 +295,20 @@ impl<'a, F: Float> Blocks<'a, F> {
                     let part = [rows.clone(), panels.clone(), segments];
                     let unused = std::ptr::null_mut();
                     // SAFETY: tasks write their own part of the sums.
-                    unsafe { self.block(part, packed, Sums::Apart(sums.at(0)), unused) }
+                    let sums = Sums::Apart(sums.at(0));
+                    unsafe { self.block(part, rows.clone(), packed, sums, unused) }
                 }
             })
         })?;
-        thread_pool::try_for(m, m * columns * self.segments > thread_pool::GRAIN, &|row| {
+        let is_parallel = m * columns * self.segments > thread_pool::GRAIN;
+        let [sums_of_row, of_visitor] =
+            self.visited.map_or([0; 2], |v| v.scratch::<F>(self.sizes[1]));
+        let row = |row: usize, own: *mut F| {
+            let all = 0..self.sizes[1];
+            let out = match self.visited {
+                Some(v) => v.out(self.out, row, all.clone(), own),
+                None => self.out,
+            };
             for first in (0..self.sizes[1]).step_by(COLUMNS) {
                 let n = COLUMNS.min(self.sizes[1] - first);
                 let (mut group, mut total) = ([F::ZERO; COLUMNS], [F::ZERO; COLUMNS]);
@@ -241,9 +319,18 @@ impl<'a, F: Float> Blocks<'a, F> {
                     accumulate(s, self.segments, found, &mut group[..n], &mut total[..n]);
                 }
                 // SAFETY: the row is this task's alone.
-                unsafe { self.out.row(self.kernels.isa, row, first, &mut total[..n]) }
+                unsafe { out.row(self.kernels.isa, row, first, &mut total[..n]) }
             }
-            Ok(())
+            match self.visited {
+                // SAFETY: as above.
+                Some(v) => unsafe { v.visit(&self.out, row..row + 1, all, own) },
+                None => Ok(()),
+            }
+        };
+        thread_pool::try_for(m, is_parallel, &|i| {
+            with_scratch(KERNEL, sums_of_row + of_visitor, |own: &mut [F]| {
+                row(i, own.as_mut_ptr())
+            })?
         })
     }
 }

@@ -24,7 +24,8 @@
 //!
 //! `kernel` has the microkernels, over the vectors of `lanes`; `pack` writes B into panels;
 //! `blocks` divides a product among tasks and blocks, `tiles` a block among tiles; `epilogue`
-//! finishes tiles that the kernels cannot; `special` has the paths of tiny products and of long dot
+//! finishes tiles that the kernels cannot; `visitor` passes finished parts of the result to what
+//! follows a product; `special` has the paths of tiny products and of long dot
 //! products. Integers use a plain loop and wrap (`integers`).
 
 mod blocks;
@@ -38,6 +39,7 @@ mod packed;
 mod soft_fma;
 mod special;
 mod tiles;
+mod visitor;
 
 pub use epilogue::{Activation, Epilogue};
 pub(crate) use operands::{Gemm, Mat, Product};
@@ -45,6 +47,7 @@ pub(crate) use pack::{PackColumns, Right};
 #[cfg(test)]
 pub(crate) use packed::packed_product_on;
 pub use packed::{PackedMatrix, packed_product};
+pub(crate) use visitor::{EpilogueVisitor, RightFactor, visited_product};
 
 use crate::copy::{same_dtype, same_sizes};
 use crate::error::{KernelError, Result};
@@ -273,7 +276,7 @@ fn run<F: Float>(
 }
 
 /// Computes the products of all batches: each on one thread if there are enough of them.
-fn over_batches(
+pub(crate) fn over_batches(
     batches: usize,
     [m, n, k]: [usize; 3],
     threads: usize,

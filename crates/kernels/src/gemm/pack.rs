@@ -86,6 +86,11 @@ impl<F: Float> Panels<F> {
         Ok(Panels { rows: k, columns: n, vectors, isa: kernels.isa, elements })
     }
 
+    /// The bytes of the panels.
+    pub fn bytes(&self) -> usize {
+        self.columns.next_multiple_of(F::kernels(self.isa).lanes) * self.rows * size_of::<F>()
+    }
+
     /// The address of panel `p`, whose first column is `column`.
     pub fn panel(&self, column: usize) -> *const F {
         self.elements.as_ptr().wrapping_add(column * self.rows)

@@ -23,6 +23,13 @@ pub struct PackedMatrix {
     panels: Packed,
 }
 
+impl std::fmt::Debug for PackedMatrix {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (sizes, dtype) = (self.sizes(), self.dtype);
+        f.debug_struct("PackedMatrix").field("sizes", &sizes).field("dtype", &dtype).finish()
+    }
+}
+
 enum Packed {
     F32(Panels<f32>),
     F64(Panels<f64>),
@@ -60,6 +67,23 @@ impl PackedMatrix {
             Packed::F64(panels) => [panels.rows, panels.columns],
         };
         [k as i64, n as i64]
+    }
+
+    /// The bytes of memory that it takes.
+    pub fn bytes(&self) -> usize {
+        match &self.panels {
+            Packed::F32(panels) => panels.bytes(),
+            Packed::F64(panels) => panels.bytes(),
+        }
+    }
+
+    /// The panels, if they are of this class.
+    pub(super) fn panels<F: Float>(&self) -> Option<&Panels<F>> {
+        let panels: &dyn std::any::Any = match &self.panels {
+            Packed::F32(panels) => panels,
+            Packed::F64(panels) => panels,
+        };
+        panels.downcast_ref()
     }
 
     /// The dtype of the matrix.

@@ -4,10 +4,11 @@
 use super::blocks::{Blocks, accumulate};
 use super::epilogue::{Operand, Output};
 use super::pack::{Factor, Right};
+use super::visitor::VisitedParts;
 use super::{Float, KERNEL, Mat, SEGMENT};
 use crate::error::Result;
 use crate::isa::{Isa, Simd};
-use crate::scratch::Scratch;
+use crate::scratch::{Scratch, with_scratch};
 use crate::thread_pool;
 use crate::view::Ptr;
 
@@ -17,6 +18,37 @@ const TINY: usize = 256;
 const DOTS: usize = 4;
 /// The segments of one task of a dot product.
 const TASK_SEGMENTS: usize = 64;
+
+/// How a product is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Path {
+    Tiny,
+    Dots,
+    /// By blocks of the transposed product.
+    Transposed,
+    Blocks,
+}
+
+/// The path of a product of matrices with any strides, not empty.
+pub(super) fn path<F: Float>(
+    isa: Isa,
+    [m, n, k]: [usize; 3],
+    a: &Operand<F>,
+    b: &Operand<F>,
+) -> Path {
+    let work = m.saturating_mul(n).saturating_mul(k);
+    match (a.mat(), b.mat()) {
+        (Some(_), Some(_)) if work <= TINY && m.saturating_mul(n) <= TINY => Path::Tiny,
+        (Some(x), Some(y))
+            if m.saturating_mul(n) <= DOTS && x.column_stride == 1 && y.row_stride == 1 =>
+        {
+            Path::Dots
+        }
+        // The longer dimension lies along the vectors, if the shorter cannot fill them.
+        _ if n < m && 2 * n <= F::kernels(isa).lanes => Path::Transposed,
+        _ => Path::Blocks,
+    }
+}
 
 /// Computes a product of matrices with any strides, not empty.
 ///
@@ -31,44 +63,41 @@ pub(super) unsafe fn product<F: Float>(
     b: Operand<F>,
     out: Output<F>,
 ) -> Result<()> {
-    let work = m.saturating_mul(n).saturating_mul(k);
+    let sizes = [m, n, k];
     // SAFETY: the caller's promise.
     unsafe {
-        if let (Some(x), Some(y)) = (a.mat(), b.mat()) {
-            if work <= TINY && m.saturating_mul(n) <= TINY {
-                isa.dispatch(Tiny { isa, sizes: [m, n, k], a: x, b: y, out: &out });
-                return Ok(());
+        match (path(isa, sizes, &a, &b), a.mat(), b.mat()) {
+            (Path::Tiny, Some(a), Some(b)) => {
+                isa.dispatch(Tiny { isa, sizes, a, b, out: &out });
+                Ok(())
             }
-            if m.saturating_mul(n) <= DOTS && x.column_stride == 1 && y.row_stride == 1 {
-                return dots(isa, threads, [m, n, k], x, y, &out);
+            (Path::Dots, Some(a), Some(b)) => dots(isa, threads, sizes, a, b, &out),
+            (Path::Transposed, ..) => {
+                let (a, b) = (b.transposed(), a.transposed());
+                by_blocks(isa, threads, [n, m, k], a, b, out.transposed(), None)
             }
+            _ => by_blocks(isa, threads, sizes, a, b, out, None),
         }
-        // The longer dimension lies along the vectors, if the shorter cannot fill them.
-        if n < m && 2 * n <= F::kernels(isa).lanes {
-            let sizes = [n, m, k];
-            let (a, b) = (b.transposed(), a.transposed());
-            return by_blocks(isa, threads, sizes, a, b, out.transposed());
-        }
-        by_blocks(isa, threads, [m, n, k], a, b, out)
     }
 }
 
 /// # Safety
 /// As [`product`].
-unsafe fn by_blocks<F: Float>(
+pub(super) unsafe fn by_blocks<F: Float>(
     isa: Isa,
     threads: usize,
     sizes: [usize; 3],
     a: Operand<F>,
     b: Operand<F>,
     out: Output<F>,
+    visited: Option<VisitedParts<'_>>,
 ) -> Result<()> {
     let factor = Factor { kernels: F::kernels(isa), b };
     let b = b.mat().map_or(Right::Source(&factor), Right::InPlace);
     // SAFETY: the caller's promise.
     unsafe {
         with_rows(isa, threads, sizes, a, &|a| {
-            let blocks = Blocks::new(isa, sizes, a, b, out);
+            let blocks = Blocks { visited, ..Blocks::new(isa, sizes, a, b, out) };
             blocks.run(blocks.split(threads), threads > 1)
         })
     }
@@ -90,31 +119,35 @@ pub(super) unsafe fn with_rows<F: Float>(
     {
         return f(mat);
     }
-    let mut rows = Scratch::<F>::new(KERNEL, m.saturating_mul(k))?;
-    let to = Ptr(rows.get().as_mut_ptr());
     const ROWS: usize = 64;
     let kernels = F::kernels(isa);
-    let is_parallel = threads > 1 && m * k > thread_pool::GRAIN;
-    thread_pool::try_for(m.div_ceil(ROWS), is_parallel, &|t| {
-        let part = t * ROWS..m.min((t + 1) * ROWS);
-        // SAFETY: the caller's promise; the rows of the copy are this task's alone.
-        unsafe {
-            match a.mat() {
-                Some(mat) if mat.row_stride == 1 => {
-                    let from = mat.skip_rows(part.start).start.0;
-                    let sizes = [part.len(), k, k];
-                    kernels.pack_columns(from, mat.column_stride, sizes, to.at(part.start * k));
-                }
-                _ => {
-                    for row in part {
-                        a.read_row(isa, row, 0, to.slice_mut((row * k) as i64, k));
+    let copy = |to: Ptr<F>| {
+        let is_parallel = threads > 1 && m * k > thread_pool::GRAIN;
+        thread_pool::try_for(m.div_ceil(ROWS), is_parallel, &|t| {
+            let part = t * ROWS..m.min((t + 1) * ROWS);
+            // SAFETY: the caller's promise; the rows of the copy are this task's alone.
+            unsafe {
+                match a.mat() {
+                    Some(mat) if mat.row_stride == 1 => {
+                        let from = mat.skip_rows(part.start).start.0;
+                        let sizes = [part.len(), k, k];
+                        kernels.pack_columns(from, mat.column_stride, sizes, to.at(part.start * k));
+                    }
+                    _ => {
+                        for row in part {
+                            a.read_row(isa, row, 0, to.slice_mut((row * k) as i64, k));
+                        }
                     }
                 }
             }
-        }
-        Ok(())
-    })?;
-    f(Mat::row_major(to, k))
+            Ok(())
+        })
+    };
+    with_scratch(KERNEL, m.saturating_mul(k), |rows: &mut [F]| {
+        let to = Ptr(rows.as_mut_ptr());
+        copy(to)?;
+        f(Mat::row_major(to, k))
+    })?
 }
 
 /// `a * b + c`, rounded once, in work that is dispatched on `isa`. The bits are the same either

@@ -30,13 +30,15 @@ pub(super) enum Sums<F> {
 }
 
 impl<F: Float> Blocks<'_, F> {
-    /// Sums some segments of some rows and panels. `packed` has room for the panels.
+    /// Sums some segments of some rows and panels. `packed` has room for the panels. The rows are
+    /// the next of those `of` a task, which have the panels in common.
     ///
     /// # Safety
     /// As [`Blocks::run`]; the scratch memory is this task's alone.
     pub(super) unsafe fn block(
         &self,
         [rows, panels, segments]: [Range<usize>; 3],
+        of: Range<usize>,
         packed: *mut F,
         sums: Sums<F>,
         tile: *mut F,
@@ -44,41 +46,43 @@ impl<F: Float> Blocks<'_, F> {
         let first_column = panels.start * self.width;
         let (from, to) = (segments.start * SEGMENT, self.sizes[2].min(segments.end * SEGMENT));
         let height = self.kernels.rows(self.vectors);
-        if panels.len() > 1 && rows.len() > height && self.is_read_in_place(rows.len()) {
+        let all = of.len();
+        if panels.len() > 1 && all > height && self.is_read_in_place(all) {
             // The second tile of a panel finds it in the second-level cache.
             for p in panels {
                 let before = self.panel(p).0.start - first_column;
                 let sums = match sums {
                     Sums::InOrder(sums) if self.segments > self.block_segments => {
-                        Sums::InOrder(sums.map(|sum| sum.wrapping_add(before * rows.len())))
+                        Sums::InOrder(sums.map(|sum| sum.wrapping_add(before * all)))
                     }
                     sums => sums,
                 };
                 let packed = packed.wrapping_add(before * (to - from));
                 // SAFETY: the caller's promise.
                 unsafe {
-                    self.block([rows.clone(), p..p + 1, segments.clone()], packed, sums, tile)
+                    let part = [rows.clone(), p..p + 1, segments.clone()];
+                    self.block(part, of.clone(), packed, sums, tile)
                 }
             }
             return;
         }
-        let tiles = rows.len().div_ceil(height);
-        let (mut done, mut tiles_done) = (0, 0);
-        while done < rows.len() {
+        let (tiles, last) = (all.div_ceil(height), rows.end - of.start);
+        let mut done = rows.start - of.start;
+        let mut tiles_done = done / height;
+        while done < last {
             // Tiles are even. The first is as high as can be, if it copies B.
-            let left = rows.len() - done;
+            let left = last - done;
             let may_copy = done == 0 && matches!(self.b, Right::InPlace(_));
             let n = if may_copy { left.min(height) } else { left.div_ceil(left.div_ceil(height)) };
-            let row = rows.start + done;
+            let row = of.start + done;
             for p in panels.clone() {
                 let (columns, vectors) = self.panel(p);
                 let packed = packed.wrapping_add((columns.start - first_column) * (to - from));
                 let panel = (columns.clone(), vectors);
                 // SAFETY: the caller's promise.
                 unsafe {
-                    let place = self.place(panel, from..to, rows.len(), done == 0, packed);
-                    let fetch =
-                        if rows.len() < 4 { None } else { self.fetch(p, tiles_done, tiles) };
+                    let place = self.place(panel, from..to, all, done == 0, packed);
+                    let fetch = if all < 4 { None } else { self.fetch(p, tiles_done, tiles) };
                     for s in segments.clone() {
                         let fetch = match place {
                             Place::Columns(start, stride) => {
@@ -94,7 +98,7 @@ impl<F: Float> Blocks<'_, F> {
                             _ => fetch,
                         };
                         let at = [row, columns.start, done, columns.start - first_column];
-                        let part = (at, [n, vectors, columns.len()], rows.len());
+                        let part = (at, [n, vectors, columns.len()], all);
                         self.segment(s, from, part, place, fetch, sums, tile);
                     }
                 }
@@ -105,7 +109,7 @@ impl<F: Float> Blocks<'_, F> {
     }
 
     /// Whether B is read where it is: there are so few rows that a copy is not worth its time.
-    fn is_read_in_place(&self, rows: usize) -> bool {
+    pub(super) fn is_read_in_place(&self, rows: usize) -> bool {
         matches!(self.b, Right::InPlace(b) if b.column_stride == 1)
             && rows <= TILES_IN_PLACE * self.kernels.rows(self.vectors)
     }

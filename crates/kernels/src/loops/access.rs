@@ -13,7 +13,8 @@ use smallvec::SmallVec;
 /// Where a tensor of a launch is.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Base {
-    /// The memory of an operand or result, with coordinates of the whole nest.
+    /// The memory of an operand, a result, or of what a phase leaves to later ones, with coordinates
+    /// of the whole nest.
     Memory(usize),
     /// At a byte of the scratch memory, with coordinates of the panel.
     Scratch(usize),
@@ -132,6 +133,25 @@ impl Access {
     /// Whether both are in the same memory of an operand or result.
     pub fn is_at(&self, other: &Access) -> bool {
         matches!((self.base, other.base), (Base::Memory(a), Base::Memory(b)) if a == b)
+    }
+
+    /// The offset of the element where every coordinate is 0, in memory whose dimensions begin with
+    /// the nest.
+    pub fn start(&self) -> i64 {
+        self.start
+    }
+
+    /// The operand or result, if it is in one.
+    pub fn memory(&self) -> Option<usize> {
+        match self.base {
+            Base::Memory(at) => Some(at),
+            Base::Scratch(_) => None,
+        }
+    }
+
+    /// The dtype of the tensor.
+    pub fn dtype(&self) -> DType {
+        self.dtype
     }
 
     /// The bytes of an element.

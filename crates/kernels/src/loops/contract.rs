@@ -1,4 +1,5 @@
-//! Contractions, as products of matrices.
+//! Contractions of integers, as products of matrices; [`product`](super::product) has those of
+//! floats.
 //!
 //! Each factor is evaluated at the axes that it depends on. The axes of both make a batch, those of
 //! one its rows or columns, and the contracted ones the inner dimension; a factor that does not
@@ -15,7 +16,7 @@ use maquette_ir::scalar_expr::{Op, ScalarExpr};
 use smallvec::SmallVec;
 
 /// The axes on which an expression depends.
-fn dependencies(stage: &Stage, expr: &ScalarExpr) -> Vec<AxisId> {
+pub(super) fn dependencies(stage: &Stage, expr: &ScalarExpr) -> Vec<AxisId> {
     let mut axes = Vec::new();
     for instr in expr.instrs() {
         let load = match instr.op {
@@ -106,7 +107,7 @@ pub(super) fn multiply(
     along: &[AxisId],
 ) -> Result<()> {
     let ([left, right], [out]) = (&plan.values[..], &plan.outputs[..]) else { return Ok(()) };
-    let (kept, out, panels) = (stage.axes(), &out.buffer, &cx.run.plan.panels);
+    let (kept, out, panels) = (stage.axes(), &out.buffer, cx.panels);
     let [l, r] = [&left.buffers[0], &right.buffers[0]];
     let group = |is: &dyn Fn(bool, bool) -> bool| {
         let is_in = |a: &&AxisId| is(left.axes.contains(a), right.axes.contains(a));

@@ -4,7 +4,8 @@
 //! common, each with an iteration of its own, are the outer axes; they are divided into panels that
 //! fit the first caches. The stages of a panel run while its values are there: so a softmax reads
 //! each row from memory once. Panels run on the threads of the pool. A nest without outer axes has
-//! one panel, and its stages divide themselves.
+//! one panel, and its stages divide themselves. A contraction begins a phase of its own: the maps
+//! that follow it run on finished parts of the product.
 //!
 //! Within a panel, the expression of a stage is evaluated in blocks, as a
 //! [pointwise kernel](crate::pointwise()), with the folded axes innermost. Folds, scans and sorts
@@ -18,6 +19,7 @@
 
 mod access;
 mod contract;
+mod epilogue;
 mod fold;
 mod functions;
 mod in_place;
@@ -25,6 +27,7 @@ mod launch;
 mod lines;
 mod moves;
 mod plan;
+mod product;
 mod rows;
 mod scatter;
 mod schedule;
@@ -36,6 +39,7 @@ mod values;
 
 pub use functions::KernelFunctions;
 pub use plan::LaunchPlan;
+pub use product::{PackKey, PackedOperand};
 pub use special::without_specialisations;
 
 use crate::error::Result;
@@ -67,7 +71,7 @@ pub struct LoopKernel {
 impl LoopKernel {
     /// Prepares a nest.
     pub fn new(nest: LoopNest) -> LoopKernel {
-        let outer = schedule::outer_axes(&nest);
+        let outer = schedule::outer_axes(&nest, 0..nest.stages().len());
         let (symbols, special) = (symbols(&nest), special::find(&nest));
         let moved = moves::exprs(&nest).into();
         let (nest, plans) = (Arc::new(nest), Plans::default());
@@ -165,7 +169,7 @@ impl LoopKernel {
         results: &[ViewMut<'_>],
     ) -> Result<Arc<LaunchPlan>> {
         self.plans.find(&self.symbols, symbols, operands, results, || {
-            LaunchPlan::new(&self.nest, &self.outer, &self.moved, symbols, operands, results)
+            LaunchPlan::new(&self.nest, &self.moved, symbols, operands, results)
         })
     }
 }

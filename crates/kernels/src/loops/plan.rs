@@ -3,8 +3,9 @@
 use super::KERNEL;
 use super::launch::{Launch, Layout, Symbols, count};
 use super::moves;
-use super::schedule::Panels;
-use super::stage::{Planner, StagePlan, Stop};
+use super::product::{PackKey, PackedOperand, ProductPlan, is_product};
+use super::schedule::{Panels, outer_axes};
+use super::stage::{PanelContext, Planner, StagePlan, Stop};
 use crate::error::{KernelError, Result};
 use crate::isa::Isa;
 use crate::pointwise::frame::{Failure, FailureKind};
@@ -12,11 +13,12 @@ use crate::scratch::with_scratch;
 use crate::thread_pool;
 use crate::view::{Ptr, View, ViewMut};
 use maquette_ir::Scalar;
-use maquette_ir::loops::{Axes, LaunchScalar, LoopNest};
+use maquette_ir::loops::{LaunchScalar, LoopNest};
 use maquette_ir::scalar_expr::ScalarExpr;
 use maquette_ir::sym::SymbolId;
 use smallvec::SmallVec;
 use std::fmt;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// A loop nest for operands and results of given layouts: extents, strides, panels, the steps of
@@ -25,7 +27,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 pub struct LaunchPlan {
     pub(super) nest: Arc<LoopNest>,
     pub(super) extents: SmallVec<[i64; 8]>,
-    pub(super) panels: Panels,
+    phases: Vec<Phase>,
     pub(super) stages: Vec<StagePlan>,
     /// The layouts of the operands, then of the results.
     layouts: SmallVec<[Layout; 4]>,
@@ -34,10 +36,22 @@ pub struct LaunchPlan {
     given: SmallVec<[usize; 2]>,
     /// Whether the numbers of a launch are taken as [bits](moves).
     moves_bits: bool,
+    /// The bytes of each tensor that a phase leaves to later ones.
+    kept: Vec<usize>,
+    /// The operands that can be packed.
+    packs: SmallVec<[usize; 1]>,
+}
+
+/// Stages that are computed together.
+struct Phase {
+    stages: Range<usize>,
+    panels: Panels,
     /// The bytes of scratch memory of a task.
     bytes: usize,
     /// The panels that a task takes at least.
     grain: usize,
+    /// A product with the maps that follow it, if these are the stages.
+    product: Option<ProductPlan>,
 }
 
 impl fmt::Debug for LaunchPlan {
@@ -51,24 +65,57 @@ pub(super) struct Run<'a> {
     pub plan: &'a LaunchPlan,
     pub isa: Isa,
     pub scalars: &'a [Scalar],
-    /// Element 0 of each operand, then of each result.
+    /// Element 0 of each operand, of each result, and of what phases leave to later ones.
     pub addresses: &'a [Ptr<u8>],
+    pub packed: &'a [Option<&'a PackedOperand>],
+}
+
+impl Phase {
+    /// Plans the phase that begins with stage `from`.
+    fn new(
+        launch: &Launch<'_>,
+        moved: &[Option<ScalarExpr>],
+        done: &mut (Vec<StagePlan>, Vec<usize>),
+        from: usize,
+    ) -> Result<Phase> {
+        let (nest, before) = (launch.nest, std::mem::take(done));
+        if is_product(nest, from) {
+            let panels = Panels::whole();
+            let mut planner = Planner::new(launch, &panels, moved, before, from..from + 1);
+            let product = Some(ProductPlan::new(&mut planner)?);
+            let Planner { stages, kept, bytes, phase, .. } = planner;
+            *done = (stages, kept);
+            return Ok(Phase { stages: phase, panels, bytes, grain: 1, product });
+        }
+        let count = nest.stages().len();
+        let to = (from + 1..count).find(|s| is_product(nest, *s)).unwrap_or(count);
+        let panels = Panels::new(launch, &outer_axes(nest, from..to), from..to);
+        let mut planner = Planner::new(launch, &panels, moved, before, from..to);
+        planner.plan()?;
+        let Planner { stages, kept, bytes, .. } = planner;
+        *done = (stages, kept);
+        let grain = panels.grain(launch, from..to);
+        Ok(Phase { stages: from..to, panels, bytes, grain, product: None })
+    }
 }
 
 impl LaunchPlan {
     pub(super) fn new(
         nest: &Arc<LoopNest>,
-        outer: &Axes,
         moved: &[Option<ScalarExpr>],
         symbols: Symbols<'_>,
         operands: &[View<'_>],
         results: &[ViewMut<'_>],
     ) -> Result<LaunchPlan> {
         let launch = Launch::new(nest, symbols, operands, results)?;
-        let panels = Panels::new(&launch, outer);
-        let mut planner = Planner::new(&launch, &panels, moved);
-        planner.plan()?;
-        let (stages, bytes) = (planner.stages, planner.bytes);
+        let (mut phases, mut done) = (Vec::<Phase>::new(), (Vec::new(), Vec::new()));
+        while done.0.len() < nest.stages().len() {
+            let from = done.0.len();
+            phases.push(Phase::new(&launch, moved, &mut done, from)?);
+        }
+        let products = || phases.iter().filter_map(|p: &Phase| p.product.as_ref());
+        let packs = products().filter_map(ProductPlan::packs).collect();
+        let (stages, kept) = done;
         let scalars = nest.scalars().iter().enumerate();
         let is_given = |s: &LaunchScalar| matches!(s, LaunchScalar::Number(_));
         Ok(LaunchPlan {
@@ -77,12 +124,19 @@ impl LaunchPlan {
             scalars: launch.scalars()?,
             given: scalars.filter(|(_, s)| is_given(s)).map(|(i, _)| i).collect(),
             moves_bits: moves::takes_bits(moved),
-            grain: panels.grain(&launch),
             extents: launch.extents,
-            panels,
+            phases,
             stages,
-            bytes,
+            kept,
+            packs,
         })
+    }
+
+    /// The stages of each phase, and how many of them run on parts of a product.
+    #[cfg(test)]
+    pub(super) fn phases(&self) -> Vec<(usize, usize)> {
+        let maps = |p: &Phase| p.product.as_ref().map_or(0, |_| p.stages.len() - 1);
+        self.phases.iter().map(|p| (p.stages.len(), maps(p))).collect()
     }
 
     /// Whether operands and results have the layouts of the plan.
@@ -141,6 +195,55 @@ impl LaunchPlan {
     /// With the layouts of the plan, the addresses satisfy the contracts of [`View::from_raw`] and
     /// [`ViewMut::from_raw`] during the call. No result overlaps an operand or another result.
     pub unsafe fn run_at(&self, isa: Isa, addresses: &[*mut u8], numbers: &[Scalar]) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.run_packed_at(isa, addresses, numbers, &[]) }
+    }
+
+    /// The operands that are worth packing ahead of several launches: the right factors of products
+    /// that are read where they are.
+    pub fn packs(&self) -> &[usize] {
+        &self.packs
+    }
+
+    /// Packs operand `packs()[index]`, for launches of this plan.
+    ///
+    /// # Errors
+    /// There is no such operand, the view has another layout, or there is not enough memory.
+    pub fn pack(&self, isa: Isa, index: usize, view: &View<'_>) -> Result<PackedOperand> {
+        let layout = self.packs.get(index).and_then(|operand| self.layouts.get(*operand));
+        match (self.packing(index), layout) {
+            (Some(product), Some(layout)) if layout.is_of(view) => product.pack(isa, view),
+            _ => Err(KernelError::argument(KERNEL, "the plan packs no operand of this layout")),
+        }
+    }
+
+    /// What packed operand `packs()[index]` depends on, beside the memory of the operand; `None` if
+    /// there is no such operand. Plans with equal keys take the same packed operand.
+    pub fn pack_key(&self, index: usize) -> Option<PackKey> {
+        self.packing(index).map(ProductPlan::pack_key)
+    }
+
+    fn packing(&self, index: usize) -> Option<&ProductPlan> {
+        let products = self.phases.iter().filter_map(|p| p.product.as_ref());
+        products.filter(|p| p.packs().is_some()).nth(index)
+    }
+
+    /// As [`LaunchPlan::run_at`], with the operands [`LaunchPlan::packs`] that are given in packed
+    /// form. They have the elements of the operand itself, whose address is valid all the same. The
+    /// bits are those of a launch without them.
+    ///
+    /// # Errors
+    /// As for [`LaunchPlan::run_at`]; a packed operand is of another plan.
+    ///
+    /// # Safety
+    /// As for [`LaunchPlan::run_at`].
+    pub unsafe fn run_packed_at(
+        &self,
+        isa: Isa,
+        addresses: &[*mut u8],
+        numbers: &[Scalar],
+        packed: &[Option<&PackedOperand>],
+    ) -> Result<()> {
         count("addresses", self.layouts.len(), addresses.len())?;
         count("numbers", self.given.len(), numbers.len())?;
         let mut scalars = self.scalars.clone();
@@ -150,34 +253,23 @@ impl LaunchPlan {
                 false => number,
             };
         }
-        let addresses: SmallVec<[Ptr<u8>; 8]> = addresses.iter().map(|a| Ptr(*a)).collect();
-        let run = Run { plan: self, isa, scalars: &scalars, addresses: &addresses };
-        let first: Mutex<Option<(usize, Failure)>> = Mutex::new(None);
-        let stopped = |stop: (usize, Stop)| match stop {
-            (_, Stop::Error(error)) => Err(error),
-            (stage, Stop::Failure(failure)) => {
-                let (new, mut first) =
-                    ((stage, failure), first.lock().unwrap_or_else(PoisonError::into_inner));
-                *first = Some(first.map_or(new, |first| first.min(new)));
-                Ok(())
-            }
+        let mut addresses: SmallVec<[Ptr<u8>; 8]> = addresses.iter().map(|a| Ptr(*a)).collect();
+        let phases = |addresses: &[Ptr<u8>]| -> Result<()> {
+            let run = Run { plan: self, isa, scalars: &scalars, addresses, packed };
+            self.phases.iter().try_for_each(|phase| run.phase(phase))
         };
-        thread_pool::ranges(self.panels.count, self.grain, 1, &|from, to| {
-            with_scratch::<f64, _>(KERNEL, self.bytes.div_ceil(8), |scratch| {
-                let memory = Ptr(scratch.as_mut_ptr().cast());
-                for index in from..to {
-                    let panel = self.panels.panel(index);
-                    if let Err(stop) = run.panel(&panel, memory) {
-                        stopped(*stop)?;
-                    }
-                }
-                Ok(())
-            })?
-        })?;
-        match first.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            None => Ok(()),
-            Some((_, failure)) => Err(self.error(failure)),
+        if self.kept.is_empty() {
+            return phases(&addresses);
         }
+        let bytes = self.kept.iter().fold(0usize, |n, b| n.saturating_add(aligned(*b)));
+        with_scratch::<f64, _>(KERNEL, bytes.div_ceil(8), |scratch| {
+            let mut at: *mut u8 = scratch.as_mut_ptr().cast();
+            for bytes in &self.kept {
+                addresses.push(Ptr(at));
+                at = at.wrapping_add(aligned(*bytes));
+            }
+            phases(&addresses)
+        })?
     }
 
     fn error(&self, failure: Failure) -> KernelError {
@@ -190,6 +282,45 @@ impl LaunchPlan {
                 let message = self.nest.messages().get(message as usize).cloned();
                 KernelError::Assertion(message.unwrap_or_default())
             }
+        }
+    }
+}
+
+/// A number of bytes, rounded up to a cache line.
+fn aligned(bytes: usize) -> usize {
+    bytes.checked_next_multiple_of(64).unwrap_or(usize::MAX)
+}
+
+impl Run<'_> {
+    /// Computes the stages of a phase.
+    fn phase(&self, phase: &Phase) -> Result<()> {
+        let first: Mutex<Option<(usize, Failure)>> = Mutex::new(None);
+        let failed = |stage: usize, failure: Failure| {
+            let (new, mut first) =
+                ((stage, failure), first.lock().unwrap_or_else(PoisonError::into_inner));
+            *first = Some(first.map_or(new, |first| first.min(new)));
+        };
+        thread_pool::ranges(phase.panels.count, phase.grain, 1, &|from, to| {
+            with_scratch::<f64, _>(KERNEL, phase.bytes.div_ceil(8), |scratch| {
+                let memory = Ptr(scratch.as_mut_ptr().cast());
+                for index in from..to {
+                    let panel = phase.panels.panel(index);
+                    let cx = PanelContext::new(self, &phase.panels, &panel, memory);
+                    if let Some(product) = &phase.product {
+                        product.run(&cx, &failed)?;
+                    } else if let Err(stop) = cx.phase(phase.stages.clone()) {
+                        match *stop {
+                            (_, Stop::Error(error)) => return Err(error),
+                            (stage, Stop::Failure(failure)) => failed(stage, failure),
+                        }
+                    }
+                }
+                Ok(())
+            })?
+        })?;
+        match first.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            None => Ok(()),
+            Some((_, failure)) => Err(self.plan.error(failure)),
         }
     }
 }

@@ -3,26 +3,31 @@
 //! An axis is outer if every stage iterates over it, none combines values along it, and each load
 //! of a stage's output reads the iteration's own part: the dimension of the axis is indexed by the
 //! axis. Iterations of outer axes are then independent of each other through all stages.
+//!
+//! A nest with contractions is computed in phases, one after another: each has outer axes of its
+//! own, and what it leaves to later ones is in memory as a whole.
 
 use super::launch::Launch;
 use crate::view::Dims;
 use maquette_ir::loops::{Affine, Axes, AxisId, Index, LoopNest, Source, Stage, StageKind};
 use smallvec::SmallVec;
+use std::ops::Range;
 
 /// The bytes of values of a panel, which are to stay in the nearest caches. In small panels the
 /// tens of nanoseconds of each stage count; large ones leave the first cache.
 const PANEL_BYTES: usize = 64 << 10;
 
-/// The axes that all stages can iterate over together, in the order of the first stage.
-pub(super) fn outer_axes(nest: &LoopNest) -> Axes {
-    let Some((first, others)) = nest.stages().split_first() else { return Axes::new() };
+/// The axes that some stages can iterate over together, in the order of the first of them.
+pub(super) fn outer_axes(nest: &LoopNest, phase: Range<usize>) -> Axes {
+    let stages = nest.stages().get(phase.clone()).unwrap_or_default();
+    let Some((first, others)) = stages.split_first() else { return Axes::new() };
     let mut outer: Axes = first.over.clone();
     outer.retain(|axis| !combines(first, *axis));
     for stage in others {
         outer.retain(|axis| stage.over.contains(axis) && !combines(stage, *axis));
     }
     // Dropping an axis never makes another one invalid.
-    outer.retain(|axis| nest.stages().iter().all(|stage| reads_its_own(nest, stage, *axis)));
+    outer.retain(|axis| stages.iter().all(|stage| reads_its_own(nest, &phase, stage, *axis)));
     outer
 }
 
@@ -37,10 +42,14 @@ fn combines(stage: &Stage, axis: AxisId) -> bool {
     }
 }
 
-/// Whether each load of a stage reads the part of its source that an iteration of the axis wrote.
-fn reads_its_own(nest: &LoopNest, stage: &Stage, axis: AxisId) -> bool {
+/// Whether each load of a stage reads the part of its source that an iteration of the axis wrote, if
+/// it is one of the phase.
+fn reads_its_own(nest: &LoopNest, phase: &Range<usize>, stage: &Stage, axis: AxisId) -> bool {
     stage.loads.iter().all(|load| {
         let Source::Stage(output) = load.from else { return true };
+        if !phase.contains(&output.stage.index()) {
+            return true;
+        }
         let Some(source) = nest.stage(output.stage) else { return false };
         let dim = source.axes().iter().position(|a| *a == axis);
         dim.and_then(|dim| load.at.indices().get(dim)) == Some(&Index::Affine(Affine::from(axis)))
@@ -71,10 +80,17 @@ pub(super) struct Panel {
 }
 
 impl Panels {
-    pub fn new(launch: &Launch<'_>, outer: &Axes) -> Panels {
+    /// One panel of everything.
+    pub fn whole() -> Panels {
+        let (outer, extents) = (Axes::new(), Dims::new());
+        Panels { outer, fixed: 0, range: 1, extents, per_line: 1, count: 1 }
+    }
+
+    pub fn new(launch: &Launch<'_>, outer: &Axes, phase: Range<usize>) -> Panels {
         let extents = launch.extents_of(outer);
         // The values of all stages for one outer iteration.
-        let bytes = launch.nest.stages().iter().map(|stage| {
+        let stages = launch.nest.stages().get(phase).unwrap_or_default();
+        let bytes = stages.iter().map(|stage| {
             let inner = stage.over.iter().filter(|a| !outer.contains(a));
             let points = inner.fold(1usize, |n, a| n.saturating_mul(launch.extent(*a) as usize));
             let size: usize = stage.expr.output_dtypes().map(|d| d.size()).sum();
@@ -126,8 +142,9 @@ impl Panels {
     }
 
     /// The panels that a task takes at least.
-    pub fn grain(&self, launch: &Launch<'_>) -> usize {
-        let points = launch.nest.stages().iter().map(|stage| {
+    pub fn grain(&self, launch: &Launch<'_>, phase: Range<usize>) -> usize {
+        let stages = launch.nest.stages().get(phase).unwrap_or_default();
+        let points = stages.iter().map(|stage| {
             stage.over.iter().fold(1usize, |n, a| n.saturating_mul(launch.extent(*a) as usize))
         });
         let points = points.fold(0usize, usize::saturating_add);

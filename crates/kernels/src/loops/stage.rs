@@ -15,6 +15,7 @@ use maquette_ir::DType;
 use maquette_ir::loops::{Axes, AxisId, Load, Source, Stage, StageId, StageKind, StageOutput};
 use maquette_ir::scalar_expr::ScalarExpr;
 use smallvec::{SmallVec, smallvec};
+use std::ops::Range;
 
 /// The plan of a stage.
 pub(super) struct StagePlan {
@@ -27,6 +28,13 @@ pub(super) struct StagePlan {
     pub into: Option<(Buffer, Dims)>,
     pub outputs: SmallVec<[Output; 2]>,
     copies: SmallVec<[ResultCopy; 1]>,
+}
+
+impl StagePlan {
+    /// A stage that a product computes, with the tensors that later phases read.
+    pub fn of_product(values: SmallVec<[Values; 1]>, outputs: SmallVec<[Output; 2]>) -> StagePlan {
+        StagePlan { values, rows: None, into: None, outputs, copies: SmallVec::new() }
+    }
 }
 
 /// An output of a stage.
@@ -59,6 +67,10 @@ pub(super) struct Planner<'a> {
     pub stages: Vec<StagePlan>,
     /// The bytes of scratch memory that a task needs.
     pub bytes: usize,
+    /// The stages that are computed together.
+    pub phase: Range<usize>,
+    /// The bytes of each tensor that a phase leaves to later ones.
+    pub kept: Vec<usize>,
 }
 
 impl<'a> Planner<'a> {
@@ -66,17 +78,48 @@ impl<'a> Planner<'a> {
         launch: &'a Launch<'a>,
         panels: &'a Panels,
         moved: &'a [Option<ScalarExpr>],
+        (stages, kept): (Vec<StagePlan>, Vec<usize>),
+        phase: Range<usize>,
     ) -> Planner<'a> {
-        Planner { launch, panels, moved, stages: Vec::new(), bytes: 0 }
+        Planner { launch, panels, moved, stages, bytes: 0, phase, kept }
     }
 
-    /// Plans all stages.
+    /// Plans the stages of the phase.
     pub fn plan(&mut self) -> Result<()> {
-        for (s, stage) in self.launch.nest.stages().iter().enumerate() {
+        for s in self.phase.clone() {
+            let Some(stage) = self.launch.nest.stages().get(s) else { break };
             let next = self.stage(StageId(s as u32), stage)?;
             self.stages.push(next);
         }
         Ok(())
+    }
+
+    /// The expression of a stage, or the same on bits.
+    pub fn expr<'s>(&'s self, id: StageId, stage: &'s Stage) -> &'s ScalarExpr {
+        self.moved.get(id.index()).and_then(Option::as_ref).unwrap_or(&stage.expr)
+    }
+
+    /// Whether a stage of a later phase reads an output.
+    pub fn is_read_later(&self, output: StageOutput) -> bool {
+        let from = Source::Stage(output);
+        let is_read = |s: &Stage| {
+            let is_into = matches!(s.kind, StageKind::Scatter { into, .. } if into == from);
+            is_into || s.loads.iter().any(|load| load.from == from)
+        };
+        self.launch.nest.stages().iter().skip(self.phase.end).any(is_read)
+    }
+
+    /// Memory for an output of these sizes, as a whole, for later phases: row-major in the order
+    /// `dims` of its `axes`.
+    pub fn keep(&mut self, dtype: DType, axes: &[AxisId], dims: &[AxisId]) -> Buffer {
+        let sizes = self.launch.extents_of(dims);
+        let base = self.launch.operands.len() + self.launch.results.len() + self.kept.len();
+        self.kept.push(numel(&sizes).saturating_mul(dtype.size()));
+        let in_order = contiguous(&sizes);
+        let stride = |axis: &AxisId| {
+            dims.iter().position(|a| a == axis).and_then(|d| in_order.get(d)).copied().unwrap_or(0)
+        };
+        Buffer { base: Base::Memory(base), dtype, strides: axes.iter().map(stride).collect() }
     }
 
     /// Takes scratch memory for elements.
@@ -107,7 +150,7 @@ impl<'a> Planner<'a> {
     }
 
     /// The memory of a result.
-    fn result(&self, (result, layout): (usize, &Layout)) -> Buffer {
+    pub fn result(&self, (result, layout): (usize, &Layout)) -> Buffer {
         let base = Base::Memory(self.launch.operands.len() + result);
         Buffer { base, dtype: layout.dtype, strides: layout.strides.clone() }
     }
@@ -129,9 +172,8 @@ impl<'a> Planner<'a> {
                 // The values are the outputs, and written in place.
                 let places = outputs.iter().map(|o| o.access.clone()).collect();
                 let to = Destination::Outputs(places);
-                let moved = self.moved.get(id.index()).and_then(Option::as_ref);
-                let expr = moved.unwrap_or(&stage.expr);
-                smallvec![Values::new(self, stage, expr, axes, to)?]
+                let expr = self.expr(id, stage).clone();
+                smallvec![Values::new(self, stage, &expr, axes, to)?]
             }
             StageKind::Contract { along } => contract::factors(self, stage, along)?,
             StageKind::Scatter { into: source, .. } => {
@@ -178,6 +220,17 @@ impl<'a> Planner<'a> {
                 in_result.map(|i| results[i].clone()).or_else(|| Some(self.result(later()?)));
             let buffer = match in_result_or_later {
                 Some(buffer) => buffer,
+                None if self.is_read_later(output) && is_scatter => {
+                    let base = self.launch.operands.len() + self.launch.results.len();
+                    let base = Base::Memory(base + self.kept.len());
+                    self.kept.push(numel(&sizes[0]).saturating_mul(dtype.size()));
+                    Buffer { base, dtype, strides: row_major.clone() }
+                }
+                None if self.is_read_later(output) => {
+                    let fixed = self.panels.outer.iter().take(self.panels.fixed);
+                    let order: Axes = fixed.chain(&dims).copied().collect();
+                    self.keep(dtype, &axes, &order)
+                }
                 None => {
                     let base = self.take(dtype, numel(&sizes[0]));
                     let in_panel = Buffer { base, dtype, strides: row_major.clone() };
@@ -239,18 +292,30 @@ pub(super) fn unless(failure: Option<Box<Failure>>) -> Outcome {
 /// A panel that is being computed.
 pub(super) struct PanelContext<'a> {
     pub run: &'a Run<'a>,
+    pub panels: &'a Panels,
     pub panel: &'a Panel,
     /// The part of the plan for this panel.
     pub part: usize,
     memory: Ptr<u8>,
 }
 
-impl Run<'_> {
-    /// Computes all stages of a panel, up to the first that fails.
-    pub fn panel(&self, panel: &Panel, memory: Ptr<u8>) -> Outcome<(usize, Stop)> {
-        let cx = PanelContext { run: self, panel, part: self.plan.panels.part(panel), memory };
-        for (s, (plan, stage)) in self.plan.stages.iter().zip(self.plan.nest.stages()).enumerate() {
-            cx.stage(plan, stage).map_err(|stop| Box::new((s, *stop)))?;
+impl<'a> PanelContext<'a> {
+    pub fn new(
+        run: &'a Run<'a>,
+        panels: &'a Panels,
+        panel: &'a Panel,
+        memory: Ptr<u8>,
+    ) -> PanelContext<'a> {
+        PanelContext { run, panels, panel, part: panels.part(panel), memory }
+    }
+
+    /// Computes the stages of a phase in the panel, up to the first that fails.
+    pub fn phase(&self, phase: Range<usize>) -> Outcome<(usize, Stop)> {
+        let (plans, stages) = (&self.run.plan.stages, self.run.plan.nest.stages());
+        for (s, (plan, stage)) in
+            plans.iter().zip(stages).enumerate().take(phase.end).skip(phase.start)
+        {
+            self.stage(plan, stage).map_err(|stop| Box::new((s, *stop)))?;
         }
         Ok(())
     }

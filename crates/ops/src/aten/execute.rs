@@ -189,8 +189,9 @@ impl OpDef {
                         written.iter().flat_map(Value::tensors).for_each(|t| t.poison_storage(e));
                     }
                 })?;
-                drop(borrowed);
+                // Whoever borrows the memory next sees the new version.
                 written.iter().flat_map(Value::tensors).for_each(Tensor::bump_version);
+                drop(borrowed);
                 Ok(if in_place { written.into_iter().collect() } else { out })
             }
         }

@@ -158,8 +158,9 @@ impl OpDef {
                 out.poison_storage(e);
             }
         })?;
-        drop(borrowed);
+        // Whoever borrows the memory next sees the new version.
         out.bump_version();
+        drop(borrowed);
         Ok(Some(true))
     }
 }

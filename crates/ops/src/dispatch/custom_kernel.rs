@@ -72,8 +72,9 @@ pub(super) fn without_overlap(
     if let Some(e) = done.err().or_else(|| undeclared.map(Error::from)) {
         return Err(poison_written(&borrowed, e, op, loc));
     }
+    // Whoever borrows the memory next sees the new version.
+    mutated(state, borrowed.args()).for_each(Tensor::bump_version);
     drop(borrowed);
-    mutated(state, args).for_each(Tensor::bump_version);
     finish(state, args, viewed, outputs)
 }
 

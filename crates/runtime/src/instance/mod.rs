@@ -15,6 +15,7 @@ pub(crate) use places::{HandleLife, Place, TensorAt};
 use crate::executable::Planned;
 use crate::instance::build::Builder;
 use crate::instance::places::BufferPlace;
+use crate::packed_weights::PackedWeight;
 use maquette_interp::metadata_check::LayoutPromise;
 use maquette_interp::{NodeReturns, SourceInfo, SymbolValues};
 use maquette_ir::buffer_plan::BufferId;
@@ -139,6 +140,19 @@ pub(crate) struct Launch {
     pub places: SmallVec<[Place; 4]>,
     /// The node; `None` for a copy.
     pub node: Option<Box<LaunchedNode>>,
+    /// The weights among the operands that the call packs; none if it packs no constant.
+    pub weights: Box<[Option<Arc<PackedWeight>>]>,
+}
+
+impl Launch {
+    /// A launch without packed weights.
+    pub fn new(
+        call: PreparedCall,
+        places: SmallVec<[Place; 4]>,
+        node: Option<Box<LaunchedNode>>,
+    ) -> Launch {
+        Launch { call, places, node, weights: Box::default() }
+    }
 }
 
 /// What the error of a launch needs.

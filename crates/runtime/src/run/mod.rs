@@ -15,6 +15,7 @@
 
 mod kernel_call;
 mod memory;
+mod weights;
 
 use memory::Base;
 pub(crate) use memory::RunMemory;
@@ -43,6 +44,8 @@ struct Run<'a> {
     memory: &'a mut RunMemory,
     source_info: &'a SourceInfo<'a>,
     pending_checks: Vec<PendingCheck>,
+    /// The storages that the program writes, by address.
+    written: SmallVec<[usize; 4]>,
 }
 
 /// Runs an instance on inputs of its layouts. Returns the program's outputs.
@@ -56,8 +59,9 @@ pub(crate) fn run_instance(
 ) -> Result<Vec<Value>> {
     let graph = &planned.program.graph;
     memory.begin_run(planned.plan.buffers.len(), graph.values().len());
-    let pending_checks = Vec::new();
-    let mut run = Run { planned, graph, inputs, external, memory, source_info, pending_checks };
+    let (pending_checks, written) = (Vec::new(), planned.written_storages(external)?);
+    let mut run =
+        Run { planned, graph, inputs, external, memory, source_info, pending_checks, written };
     let mut segment: Arc<Segment> = instance.first.clone();
     loop {
         run.enter(&segment)?;
@@ -112,7 +116,10 @@ impl Run<'_> {
             addresses.push(base.address()?.wrapping_offset(place.start as isize));
         }
         // SAFETY: see the module.
-        let launched = unsafe { launch.call.launch(&addresses) };
+        let launched = match launch.weights.is_empty() {
+            true => unsafe { launch.call.launch(&addresses) },
+            false => self.launch_packed(launch, &addresses),
+        };
         launched.map_err(|e| self.launch_error(segment, launch, e))
     }
 

@@ -3,6 +3,7 @@
 mod nests;
 mod random;
 mod random_named;
+mod random_products;
 mod special;
 
 use super::{KernelFunctions, LoopKernel};

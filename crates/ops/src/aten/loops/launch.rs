@@ -109,6 +109,9 @@ impl PreparedNest {
     }
 }
 
+/// The hand-tuned executor that takes no packed operands, while a plan does.
+const PRODUCT: &str = "product";
+
 /// The nest of a call with the views of its arguments and its results that it accesses, as fake
 /// tensors.
 pub(crate) struct PlacedNest {
@@ -123,7 +126,8 @@ pub(crate) struct NestLaunch {
     numbers: SmallVec<[Scalar; 4]>,
     symbols: SymbolValues,
     explain: Option<Explain>,
-    /// The plan for the layouts of the call, if there is no hand-tuned executor.
+    /// The plan for the layouts of the call, if there is no hand-tuned executor, or none for packed
+    /// operands.
     plan: Option<Arc<LaunchPlan>>,
 }
 
@@ -199,7 +203,7 @@ impl NestLaunch {
         operands: &[View<'_>],
         results: &[ViewMut<'_>],
     ) -> std::result::Result<(), KernelError> {
-        if self.kernel.specialisation().is_none() {
+        if matches!(self.kernel.specialisation(), None | Some(PRODUCT)) {
             let values = &self.symbols;
             let symbols = |symbol: SymbolId| values.get(symbol.index()).copied().flatten();
             self.plan = Some(self.kernel.plan(&symbols, operands, results)?);
@@ -209,7 +213,12 @@ impl NestLaunch {
 
     /// The plan that computes every call, if no hand-tuned executor may.
     pub(crate) fn only_plan(&self) -> Option<&LaunchPlan> {
-        self.plan.as_deref()
+        self.plan.as_deref().filter(|_| self.kernel.specialisation().is_none())
+    }
+
+    /// The plan that computes calls with packed operands, if there is one.
+    pub(crate) fn packing_plan(&self) -> Option<&LaunchPlan> {
+        self.plan.as_deref().filter(|plan| !plan.packs().is_empty())
     }
 
     /// The numbers of the call.

@@ -116,6 +116,7 @@ fn class_of_nest(kernel: &LoopKernel) -> Result<FusionClass, NoFusionReason> {
     match (folds, products) {
         (0, 0) => return Err(NoFusionReason::NotAffine),
         (_, 0) => {}
+        (0, 1) if is_plain_product(nest) => return Ok(FusionClass::Product),
         _ => return Err(NoFusionReason::LosesSpecialisation),
     }
     let outer = kernel.outer_axes();
@@ -128,6 +129,15 @@ fn class_of_nest(kernel: &LoopKernel) -> Result<FusionClass, NoFusionReason> {
         Some(outer) if is_by_rows(nest, outer) => Ok(FusionClass::Rows { outer }),
         Some(_) => Err(NoFusionReason::OtherRows),
     }
+}
+
+/// Whether a nest is a product of operands, at most converted, and maps of its elements.
+fn is_plain_product(nest: &LoopNest) -> bool {
+    let Some((product, maps)) = nest.stages().split_first() else { return false };
+    let is_load = |op: ScalarOp| matches!(op, ScalarOp::Input(_) | ScalarOp::Cast(_));
+    matches!(product.kind, StageKind::Contract { .. })
+        && product.expr.instrs().iter().all(|instr| is_load(instr.op))
+        && maps.iter().all(|stage| stage.kind == StageKind::Map && stage.over == product.axes())
 }
 
 /// Whether the leading dimensions of all operands that have a dimension of the rows are the rows.
@@ -163,8 +173,9 @@ pub struct RegionBuilder {
 enum Form {
     /// An expression; the register of each value.
     Elements { sizes: SmallVec<[i64; 4]>, expr: ExprBuilder, regs: Vec<Reg> },
-    /// A nest; the tensor of each value, and the numbers of its launches.
-    Rows {
+    /// A nest; the tensor of each value, and the numbers of its launches. It has to run by so many
+    /// leading dimensions.
+    Nest {
         composer: Box<Composer>,
         tensors: Vec<ComposedTensor>,
         numbers: Vec<Scalar>,
@@ -197,13 +208,12 @@ impl RegionBuilder {
                     expr: ExprBuilder::new(),
                     regs: Vec::new(),
                 },
-                FusionKind::Rows => Form::Rows {
+                FusionKind::Rows | FusionKind::Product => Form::Nest {
                     composer: Box::new(Composer::new(first.get(..outer)?)),
                     tensors: Vec::new(),
                     numbers: Vec::new(),
-                    rows: outer,
+                    rows: if kind == FusionKind::Product { 0 } else { outer },
                 },
-                FusionKind::Product => return None,
             },
             values: Vec::new(),
             operands: Operands::new(),
@@ -223,7 +233,7 @@ impl RegionBuilder {
                 regs.push(expr.input(t.dtype()));
                 self.operands.push(placed.expanded(sizes)?);
             }
-            Form::Rows { composer, tensors, .. } => {
+            Form::Nest { composer, tensors, .. } => {
                 tensors.push(composer.operand(t.dtype(), &placed.layout.sizes));
                 self.operands.push(placed);
             }
@@ -280,7 +290,7 @@ impl RegionBuilder {
                 let [output] = expr.inline(part, &inputs).ok()?[..] else { return None };
                 regs.push(output);
             }
-            Form::Rows { composer, tensors, .. } => {
+            Form::Nest { composer, tensors, .. } => {
                 let operands = operands.iter().map(|&at| tensors.get(at).cloned());
                 let operands = operands.collect::<Option<SmallVec<[ComposedTensor; 4]>>>()?;
                 let [output] = &composer.map(part, &operands, &of).ok()?[..] else { return None };
@@ -298,7 +308,7 @@ impl RegionBuilder {
                 None => self.view(t)?,
             });
         }
-        let Form::Rows { composer, tensors, numbers, .. } = &mut self.form else { return None };
+        let Form::Nest { composer, tensors, numbers, .. } = &mut self.form else { return None };
         let operands = operands.iter().map(|&at| tensors.get(at).cloned());
         let operands = operands.collect::<Option<SmallVec<[ComposedTensor; 4]>>>()?;
         let value = |symbol| nest.launch.symbol(symbol);
@@ -328,12 +338,12 @@ impl RegionBuilder {
                 let outputs = outputs.collect::<Option<SmallVec<[Reg; 4]>>>()?;
                 Kernel::pointwise(&expr.finish(&outputs).ok()?, &operands, &places, None)?
             }
-            Form::Rows { composer, tensors, numbers, rows } => {
+            Form::Nest { composer, tensors, numbers, rows } => {
                 let results = results.iter().map(|&at| tensors.get(at).cloned());
                 let results = results.collect::<Option<SmallVec<[ComposedTensor; 4]>>>()?;
                 let nest = composer.finish(&results).ok()?;
                 let mut launch = NestLaunch::plain(nest, numbers.into_iter().collect());
-                if !runs_by_rows(launch.kernel(), rows) {
+                if rows > 0 && !runs_by_rows(launch.kernel(), rows) {
                     return None;
                 }
                 launch.plan(&views(&operands), &views_mut(&places)).ok()?;

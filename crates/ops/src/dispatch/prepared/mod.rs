@@ -12,6 +12,7 @@
 mod fused;
 mod kernel;
 mod operand;
+mod packed;
 mod prepare;
 
 pub use fused::RegionBuilder;
@@ -135,9 +136,7 @@ impl PreparedCall {
     /// accesses the results. A result overlaps no other result, and no operand but that of
     /// [`PreparedCall::in_place`].
     pub unsafe fn launch(&self, addresses: &[*mut u8]) -> Result<()> {
-        if addresses.len() != self.operands.len() + self.results.len() {
-            return Err(Error::value("a launch has an address for each operand and result"));
-        }
+        self.check_count(addresses)?;
         match &self.kernel {
             Kernel::Nothing => return Ok(()),
             // SAFETY: the caller's promise.
@@ -174,6 +173,15 @@ impl PreparedCall {
             Kernel::Nest(nest) => nest.run(&views, &mut outputs)?,
         }
         Ok(())
+    }
+
+    /// # Errors
+    /// A launch has another number of addresses.
+    fn check_count(&self, addresses: &[*mut u8]) -> Result<()> {
+        match addresses.len() == self.operands.len() + self.results.len() {
+            true => Ok(()),
+            false => Err(Error::value("a launch has an address for each operand and result")),
+        }
     }
 
     /// The error of a failed launch in the operator's words. The arguments are those of the call.

@@ -1,9 +1,14 @@
-//! The addresses of launches.
+//! The addresses of launches, and their weights.
 
-use crate::instance::{Place, TensorAt};
+use super::Builder;
+use crate::instance::{External, Launch, Place, Step, TensorAt};
+use crate::packed_weights::{PackedWeight, WeightKey};
+use maquette_ir::buffer_plan::BufferId;
 use maquette_ir::fault_injection::{Fault, fault_injected};
+use maquette_ir::functional_program::ExternalTensor;
 use maquette_ops::{PlacedOperand, PreparedCall};
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// A launch with its addresses; `None` if it must be a call.
 pub(super) fn placed(
@@ -52,4 +57,35 @@ pub(super) fn placed(
         None => call,
     };
     Some((call, places))
+}
+
+impl Builder<'_> {
+    /// Finds the constants that launches read as weights, and that the program does not write.
+    pub(super) fn find_weights(&mut self) {
+        let mut steps = std::mem::take(&mut self.steps);
+        for step in &mut steps {
+            let Step::Launch(launch) = step else { continue };
+            let packs = 0..launch.call.packs().len();
+            let weights = packs.map(|index| self.weight(launch, index));
+            let weights: SmallVec<[Option<Arc<PackedWeight>>; 1]> = weights.collect();
+            if weights.iter().any(Option::is_some) {
+                launch.weights = weights.into_iter().collect();
+            }
+        }
+        self.steps = steps;
+    }
+
+    /// The weight that is operand `packs()[index]` of a launch.
+    fn weight(&self, launch: &Launch, index: usize) -> Option<Arc<PackedWeight>> {
+        let operand = launch.call.packs().get(index)?;
+        let place = launch.places.get(*operand)?;
+        let Some(External::Const(constant)) = self.external(BufferId(place.base)) else {
+            return None;
+        };
+        if self.planned.writes(ExternalTensor::Const(constant)) {
+            return None;
+        }
+        let read = launch.call.pack_key(index)?;
+        Some(self.planned.packed.of(WeightKey { constant, start: place.start, read }))
+    }
 }

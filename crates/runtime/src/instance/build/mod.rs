@@ -167,6 +167,7 @@ impl<'a> Builder<'a> {
             Some(bind) => bind,
             None => End::Return(self.returns()?),
         };
+        self.find_weights();
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Ok(Built::Segment(Box::new(Segment {
             kept: None,
@@ -220,7 +221,7 @@ impl<'a> Builder<'a> {
             call.and_then(|call| placed(call, slice::from_ref(&source), slice::from_ref(&target)))
         {
             if !call.is_empty() {
-                self.steps.push(Step::Launch(Box::new(Launch { call, places, node: None })));
+                self.steps.push(Step::Launch(Box::new(Launch::new(call, places, None))));
             }
             return Ok(());
         }
@@ -281,7 +282,7 @@ impl<'a> Builder<'a> {
                 let writes = targets.iter().map(|at| BufferId(at.base));
                 let writes = writes.filter(|b| self.external(*b).is_some()).collect();
                 let node = Some(Box::new(LaunchedNode { at, loc, op, arguments, writes }));
-                self.steps.push(Step::Launch(Box::new(Launch { call, places, node })));
+                self.steps.push(Step::Launch(Box::new(Launch::new(call, places, node))));
             }
             return Ok(());
         }

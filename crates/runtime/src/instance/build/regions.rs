@@ -42,7 +42,7 @@ impl Builder<'_> {
         let Some((call, places)) = call.and_then(|call| placed(call, &leaves, &targets)) else {
             return Ok(false);
         };
-        self.steps.push(Step::Launch(Box::new(Launch { call, places, node: None })));
+        self.steps.push(Step::Launch(Box::new(Launch::new(call, places, None))));
         Ok(true)
     }
 

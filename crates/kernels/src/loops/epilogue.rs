@@ -1,0 +1,403 @@
+//! The maps that follow a product, on rectangles of it.
+//!
+//! A map is an expression over tensors that have one stride along the rows of the product and one
+//! along its columns. It is compiled for each size of rectangles that occurs; a product has a few.
+
+use super::KERNEL;
+use super::access::{Base, Buffer};
+use super::launch::Launch;
+use super::product::{Geometry, dot, merged};
+use super::stage::{Output, PanelContext, Planner, StagePlan};
+use crate::error::{KernelError, Result};
+use crate::pointwise::frame::Failure;
+use crate::pointwise::place::{ComputedDim, Place};
+use crate::pointwise::{Evaluation, Operands};
+use crate::view::{Dims, Ptr, contiguous};
+use maquette_ir::DType;
+use maquette_ir::loops::{AxisId, Index, Load, Source, Stage, StageId, StageKind, StageOutput};
+use maquette_ir::scalar_expr::{Op, ScalarExpr};
+use smallvec::SmallVec;
+use std::ops::Range;
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// The sizes of rectangles for which a map is kept compiled.
+const KEPT: usize = 16;
+/// Values between maps begin at multiples of this many bytes.
+const ALIGN: usize = 64;
+
+/// A rectangle of a product.
+pub(super) struct Part<'a> {
+    /// The coordinates of the loops over products.
+    pub coords: &'a [i64],
+    pub rows: Range<usize>,
+    pub columns: Range<usize>,
+    /// The first sum, and the strides of the sums.
+    pub sums: (Ptr<u8>, [i64; 2]),
+    pub scratch: Ptr<u8>,
+}
+
+/// Where a tensor of a map is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum From {
+    Memory(usize),
+    /// The sums of the product.
+    Sums,
+    /// Scratch memory of the rectangle, row-major.
+    Slot(usize),
+    /// Nowhere: it is a coordinate, or the row-major index of a point.
+    Number,
+}
+
+/// A tensor of a map, with strides in elements of the loops, the rows and the columns.
+#[derive(Clone, Debug)]
+pub(super) struct Operand {
+    from: From,
+    size: i64,
+    start: i64,
+    loops: Dims,
+    row: i64,
+    column: i64,
+}
+
+impl Operand {
+    /// `None` if the axes of rows or columns are not one dimension of it.
+    fn new(
+        launch: &Launch<'_>,
+        geometry: &Geometry,
+        (from, size): (From, usize),
+        stride: &dyn Fn(AxisId) -> i64,
+    ) -> Option<Operand> {
+        let one = |axes: &[AxisId]| {
+            let strides: Dims = axes.iter().map(|a| stride(*a)).collect();
+            merged(&launch.extents_of(axes), &strides)
+        };
+        let loops = geometry.loops.iter().map(|a| stride(*a)).collect();
+        let (row, column) = (one(&geometry.rows)?, one(&geometry.columns)?);
+        Some(Operand { from, size: size as i64, start: 0, loops, row, column })
+    }
+
+    /// A tensor in memory.
+    pub fn in_buffer(
+        launch: &Launch<'_>,
+        geometry: &Geometry,
+        buffer: &Buffer,
+        stride: &dyn Fn(AxisId) -> i64,
+    ) -> Option<Operand> {
+        let Base::Memory(memory) = buffer.base else { return None };
+        Operand::new(launch, geometry, (From::Memory(memory), buffer.dtype.size()), stride)
+    }
+
+    /// A tensor of a rectangle.
+    fn of_part(from: From, dtype: DType) -> Operand {
+        let (size, loops) = (dtype.size() as i64, Dims::new());
+        Operand { from, size, start: 0, loops, row: 0, column: 0 }
+    }
+
+    /// The strides of rows and columns, in memory.
+    pub fn strides(&self) -> [i64; 2] {
+        [self.row, self.column]
+    }
+
+    fn offset(&self, coords: &[i64], [row, column]: [usize; 2]) -> i64 {
+        dot(self.start, &self.loops, coords) + row as i64 * self.row + column as i64 * self.column
+    }
+
+    /// The address of an element in memory.
+    pub fn address(&self, cx: &PanelContext<'_>, coords: &[i64], at: [usize; 2]) -> Ptr<u8> {
+        let base = match self.from {
+            From::Memory(memory) => cx.base(Base::Memory(memory)),
+            _ => Ptr(std::ptr::null_mut()),
+        };
+        let bytes = self.offset(coords, at).wrapping_mul(self.size);
+        Ptr(base.0.wrapping_offset(bytes as isize))
+    }
+}
+
+/// A map on rectangles.
+struct MapPlan {
+    expr: ScalarExpr,
+    /// The loads, the outputs, the coordinates and the index.
+    operands: SmallVec<[Operand; 6]>,
+    loads: usize,
+    outputs: usize,
+    coords: SmallVec<[u32; 4]>,
+    computed: SmallVec<[SmallVec<[ComputedDim; 2]>; 2]>,
+    /// By rows and columns of the rectangle.
+    evaluations: RwLock<SmallVec<[Compiled; 4]>>,
+}
+
+/// A map for rectangles of one size.
+type Compiled = ([usize; 2], Arc<Evaluation>);
+
+/// The maps that follow a product.
+pub(super) struct Epilogue {
+    maps: Vec<MapPlan>,
+    /// The bytes of an element of each slot, and what is in it.
+    slots: Vec<(usize, StageOutput)>,
+}
+
+impl Epilogue {
+    /// Plans the maps that follow the first stage of a phase and can be computed on rectangles.
+    pub fn new(planner: &Planner<'_>, geometry: &Geometry) -> Result<Epilogue> {
+        let mut epilogue = Epilogue { maps: Vec::new(), slots: Vec::new() };
+        let (nest, first) = (planner.launch.nest, planner.phase.start);
+        for (at, stage) in nest.stages().iter().enumerate().skip(first + 1) {
+            match epilogue.map(planner, geometry, StageId(at as u32), stage)? {
+                Some((map, slots)) => {
+                    epilogue.maps.push(map);
+                    epilogue.slots.extend(slots);
+                }
+                None => break,
+            }
+        }
+        Ok(epilogue)
+    }
+
+    /// The number of maps.
+    pub fn maps(&self) -> usize {
+        self.maps.len()
+    }
+
+    #[expect(clippy::type_complexity, reason = "a map and the slots of its outputs")]
+    fn map(
+        &self,
+        planner: &Planner<'_>,
+        geometry: &Geometry,
+        id: StageId,
+        stage: &Stage,
+    ) -> Result<Option<(MapPlan, Vec<(usize, StageOutput)>)>> {
+        let (launch, axes) = (planner.launch, geometry.axes());
+        let is_same = axes.len() == stage.over.len() && axes.iter().all(|a| stage.over.contains(a));
+        if !matches!(stage.kind, StageKind::Map) || !is_same {
+            return Ok(None);
+        }
+        let expr = planner.expr(id, stage).clone();
+        let mut operands: SmallVec<[Operand; 6]> = SmallVec::new();
+        let mut computed = SmallVec::new();
+        for load in &stage.loads {
+            let Some((operand, dims)) = self.load(planner, geometry, load, &axes)? else {
+                return Ok(None);
+            };
+            operands.push(operand);
+            computed.push(dims);
+        }
+        let loads = operands.len();
+        let mut slots = Vec::new();
+        for (o, dtype) in stage.output_dtypes().into_iter().enumerate() {
+            let output = StageOutput { stage: id, output: o as u8 };
+            let mut results = launch.results_of(output).map(|result| planner.result(result));
+            match (results.next(), results.next()) {
+                (None, _) => {
+                    let slot = From::Slot(self.slots.len() + slots.len());
+                    slots.push((dtype.size(), output));
+                    operands.push(Operand::of_part(slot, dtype));
+                }
+                (Some(buffer), None) => {
+                    let stride = by_axis(&stage.over, &buffer.strides);
+                    match Operand::in_buffer(launch, geometry, &buffer, &stride) {
+                        Some(operand) => operands.push(operand),
+                        None => return Ok(None),
+                    }
+                }
+                (Some(_), Some(_)) => return Ok(None),
+            }
+        }
+        let outputs = operands.len() - loads;
+        let coords = expr.instrs().iter().filter_map(|i| match i.op {
+            Op::Coord(axis) => Some(axis),
+            _ => None,
+        });
+        let mut coords: SmallVec<[u32; 4]> = coords.collect();
+        coords.sort_unstable();
+        coords.dedup();
+        let row_major = contiguous(&launch.extents_of(&stage.over));
+        let index = by_axis(&stage.over, &row_major);
+        let number = |stride: &dyn Fn(AxisId) -> i64| {
+            Operand::new(launch, geometry, (From::Number, 1), stride)
+        };
+        for &axis in &coords {
+            match number(&|a| i64::from(a == AxisId(axis))) {
+                Some(operand) => operands.push(operand),
+                None => return Ok(None),
+            }
+        }
+        let Some(index) = number(&index) else { return Ok(None) };
+        operands.push(index);
+        let evaluations = RwLock::default();
+        let map = MapPlan { expr, operands, loads, outputs, coords, computed, evaluations };
+        Ok(Some((map, slots)))
+    }
+
+    /// A load of a map, with the dimensions whose positions are computed.
+    fn load(
+        &self,
+        planner: &Planner<'_>,
+        geometry: &Geometry,
+        load: &Load,
+        axes: &[AxisId],
+    ) -> Result<Option<(Operand, SmallVec<[ComputedDim; 2]>)>> {
+        if let Source::Stage(output) = load.from
+            && output.stage.index() >= planner.phase.start
+        {
+            // Of the product itself, a rectangle has its own points alone.
+            let source = planner.launch.nest.stage(output.stage);
+            let dims = source.map(|s| s.axes()).unwrap_or_default();
+            let own = dims.iter().map(|a| Index::from(*a));
+            if !own.eq(load.at.indices().iter().cloned()) {
+                return Ok(None);
+            }
+            return Ok(self.of_stage(planner, output).map(|operand| (operand, SmallVec::new())));
+        }
+        let access = planner.load(load, axes)?;
+        let Some(memory) = access.memory() else { return Ok(None) };
+        let from = (From::Memory(memory), access.size());
+        let operand = Operand::new(planner.launch, geometry, from, &by_axis(axes, &access.strides));
+        Ok(operand.map(|o| (Operand { start: access.start(), ..o }, access.computed.clone())))
+    }
+
+    /// An output of the product or of an earlier map.
+    fn of_stage(&self, planner: &Planner<'_>, output: StageOutput) -> Option<Operand> {
+        let dtype = planner.launch.nest.dtype(output)?;
+        let Some(map) = output.stage.index().checked_sub(planner.phase.start + 1) else {
+            return Some(Operand::of_part(From::Sums, dtype));
+        };
+        let map = self.maps.get(map)?;
+        map.operands.get(map.loads + output.output as usize).cloned()
+    }
+
+    /// Places what later phases read in memory, and adds the maps to the planner's stages.
+    pub fn finish(mut self, planner: &mut Planner<'_>, geometry: &Geometry) -> Epilogue {
+        let (launch, first) = (planner.launch, planner.phase.start + 1);
+        let mut kept: Vec<(StageOutput, Buffer)> = Vec::new();
+        for (slot, (_, output)) in self.slots.iter().enumerate() {
+            let (Some(stage), Some(dtype)) =
+                (launch.nest.stage(output.stage), launch.nest.dtype(*output))
+            else {
+                continue;
+            };
+            if !planner.is_read_later(*output) {
+                continue;
+            }
+            let buffer = planner.keep(dtype, &stage.over, &geometry.axes());
+            let place = {
+                let stride = by_axis(&stage.over, &buffer.strides);
+                Operand::in_buffer(launch, geometry, &buffer, &stride)
+            };
+            let Some(place) = place else { continue };
+            let operands = self.maps.iter_mut().flat_map(|map| &mut map.operands);
+            for operand in operands.filter(|o| o.from == From::Slot(slot)) {
+                *operand = place.clone();
+            }
+            kept.push((*output, buffer));
+        }
+        for (i, map) in self.maps.iter().enumerate() {
+            let stage = StageId((first + i) as u32);
+            let buffer = |o: usize| {
+                let output = StageOutput { stage, output: o as u8 };
+                let is_it = |k: &&(StageOutput, Buffer)| k.0 == output;
+                let kept = kept.iter().find(is_it).map(|(_, buffer)| buffer.clone());
+                let result = || launch.results_of(output).next().map(|r| planner.result(r));
+                // No stage reads what a rectangle has alone.
+                let nowhere = || Buffer {
+                    base: Base::Memory(usize::MAX),
+                    dtype: launch.nest.dtype(output).unwrap_or(DType::Bool),
+                    strides: Dims::new(),
+                };
+                kept.or_else(result).unwrap_or_else(nowhere)
+            };
+            let outputs = (0..map.outputs)
+                .map(buffer)
+                .map(|buffer| Output { access: buffer.whole(), buffer })
+                .collect();
+            planner.stages.push(StagePlan::of_product(SmallVec::new(), outputs));
+        }
+        self
+    }
+
+    /// The bytes of scratch memory for a rectangle of at most this many elements.
+    pub fn scratch(&self, elements: usize) -> usize {
+        self.slots.iter().map(|(size, _)| (elements * size).next_multiple_of(ALIGN)).sum()
+    }
+
+    /// Computes the maps on a rectangle. Returns the first that fails, and how.
+    ///
+    /// # Errors
+    /// An expression is too large to be compiled.
+    pub fn run(&self, cx: &PanelContext<'_>, part: &Part<'_>) -> Result<Option<(usize, Failure)>> {
+        let size = [part.rows.len(), part.columns.len()];
+        let elements = size[0] * size[1];
+        let at = [part.rows.start, part.columns.start];
+        let address = |o: &Operand| match o.from {
+            From::Memory(_) => o.address(cx, part.coords, at),
+            From::Sums => part.sums.0,
+            From::Slot(slot) => {
+                let before = self.slots.iter().take(slot);
+                let bytes = before.map(|(size, _)| (elements * size).next_multiple_of(ALIGN));
+                Ptr(part.scratch.0.wrapping_add(bytes.sum()))
+            }
+            From::Number => {
+                Ptr(std::ptr::without_provenance_mut(o.offset(part.coords, at) as usize))
+            }
+        };
+        for (i, map) in self.maps.iter().enumerate() {
+            let evaluation = map.evaluation(size, part.sums.1)?;
+            let bases: SmallVec<[Ptr<u8>; 8]> = map.operands.iter().map(address).collect();
+            let index_operand = map.operands.len() - 1;
+            let place = Place { scalars: cx.run.scalars, computed: &map.computed, index_operand };
+            let failure = evaluation.range(cx.run.isa, &bases, Some(&place), 0, elements);
+            if let Some(failure) = failure {
+                return Ok(Some((i, *failure)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl MapPlan {
+    /// The map, compiled for rectangles of this size.
+    fn evaluation(&self, size: [usize; 2], sums: [i64; 2]) -> Result<Arc<Evaluation>> {
+        let kept = self.evaluations.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, evaluation)) = kept.iter().find(|(of, _)| *of == size) {
+            return Ok(Arc::clone(evaluation));
+        }
+        drop(kept);
+        let row_major = [size[1] as i64, 1];
+        let strides: SmallVec<[[i64; 2]; 8]> = (self.operands.iter())
+            .map(|o| match o.from {
+                From::Sums => sums,
+                From::Slot(_) => row_major,
+                From::Memory(_) | From::Number => [o.row, o.column],
+            })
+            .collect();
+        let strides: SmallVec<[&[i64]; 8]> = strides.iter().map(|s| &s[..]).collect();
+        let (loads, others) = self.operands.split_at(self.loads);
+        // A map may be written to the memory of what it reads.
+        let is_written = |load: &Operand| {
+            let written = others.iter().take(self.outputs);
+            let in_memory = matches!(load.from, From::Memory(_));
+            in_memory && written.into_iter().any(|out| out.from == load.from)
+        };
+        let in_place = loads.iter().position(is_written);
+        let operands = Operands {
+            sizes: &size.map(|n| n as i64),
+            strides: &strides,
+            overlap: in_place.is_some(),
+            in_place,
+            coords: Some(&self.coords),
+        };
+        let empty = || KernelError::argument(KERNEL, "a part of a product is empty");
+        let made = Arc::new(Evaluation::new(&self.expr, &operands)?.ok_or_else(empty)?);
+        let mut kept = self.evaluations.write().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() < KEPT {
+            kept.push((size, Arc::clone(&made)));
+        }
+        Ok(made)
+    }
+}
+
+/// The stride of an axis, by a list of axes and of their strides.
+fn by_axis(axes: &[AxisId], strides: &[i64]) -> impl Fn(AxisId) -> i64 {
+    let by: SmallVec<[(AxisId, i64); 4]> =
+        axes.iter().copied().zip(strides.iter().copied()).collect();
+    move |axis| by.iter().find(|(a, _)| *a == axis).map_or(0, |(_, stride)| *stride)
+}

@@ -1,0 +1,67 @@
+//! Launches with packed weights.
+//!
+//! Safety of this module: see [`run`](super).
+#![allow(unsafe_code)]
+
+use super::Run;
+use crate::executable::Planned;
+use crate::instance::Launch;
+use crate::packed_weights::PackedWeight;
+use maquette_interp::ExternalTensors;
+use maquette_ops::{PackedOperand, Result, Tensor};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+fn storage_address(t: &Tensor) -> Result<usize> {
+    Ok(Arc::as_ptr(t.storage()?).addr())
+}
+
+impl Planned {
+    /// The addresses of the storages that a run writes, in order.
+    pub(super) fn written_storages(
+        &self,
+        external: &ExternalTensors,
+    ) -> Result<SmallVec<[usize; 4]>> {
+        let mut written: SmallVec<[usize; 4]> = SmallVec::new();
+        for which in self.written() {
+            written.push(storage_address(external.get(which)?)?);
+        }
+        written.sort_unstable();
+        Ok(written)
+    }
+}
+
+impl Run<'_> {
+    /// Launches with packed weights. What cannot be packed is read where it is.
+    pub(super) fn launch_packed(&self, launch: &Launch, addresses: &[*mut u8]) -> Result<()> {
+        let weights = launch.weights.iter().enumerate();
+        let packed = weights.map(|(index, weight)| {
+            let operand = launch.call.packs().get(index)?;
+            self.packed(launch, index, weight.as_deref()?, *addresses.get(*operand)?)
+        });
+        let packed: SmallVec<[Option<Arc<PackedOperand>>; 1]> = packed.collect();
+        let packed: SmallVec<[Option<&PackedOperand>; 1]> =
+            packed.iter().map(Option::as_deref).collect();
+        // SAFETY: see the module. A packed weight is of the constant's present version.
+        unsafe { launch.call.launch_packed(addresses, &packed) }
+    }
+
+    /// The packed form of a weight, as it is now.
+    fn packed(
+        &self,
+        launch: &Launch,
+        index: usize,
+        weight: &PackedWeight,
+        address: *const u8,
+    ) -> Option<Arc<PackedOperand>> {
+        let constant = self.external.consts().get(weight.constant())?;
+        // A constant may share its storage with what the program writes.
+        if self.written.binary_search(&storage_address(constant).ok()?).is_ok() {
+            return None;
+        }
+        // The run has borrowed the constant for reading.
+        let version = constant.storage().ok()?.version();
+        // SAFETY: see the module.
+        weight.of_version(version, || unsafe { launch.call.pack(index, address) })
+    }
+}
