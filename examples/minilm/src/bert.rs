@@ -115,8 +115,7 @@ impl Bert {
 
     /// One graph for every batch and every length.
     pub fn trace(&self, attention: Attention) -> Result<Traced<(Tensor, Tensor), Tensor>> {
-        let (batch, length) =
-            (Dim::new("batch").min(1), Dim::new("length").min(2).max(self.config.max_length));
+        let (batch, length) = self.sizes();
         let sample = || Tensor::ones([2, 8], DType::I64);
         TraceOptions::new()
             .name("minilm")
@@ -129,6 +128,27 @@ impl Bert {
                 |(ids, mask): (Tensor, Tensor)| self.forward(&ids, &mask, attention),
                 (sample(), sample()),
             )
+    }
+
+    /// The encoder, compiled once for every batch and every length.
+    pub fn compile(
+        &self,
+        attention: Attention,
+    ) -> Compiled<(Tensor, Tensor), Tensor, impl Fn((Tensor, Tensor)) -> Tensor> {
+        let (batch, length) = self.sizes();
+        CompileOptions::new()
+            .name("minilm")
+            .names(["ids", "mask"])
+            .dynamic(0, 0, batch.clone())
+            .dynamic(0, 1, length.clone())
+            .dynamic(1, 0, batch)
+            .dynamic(1, 1, length)
+            .compile(move |(ids, mask): (Tensor, Tensor)| self.forward(&ids, &mask, attention))
+    }
+
+    /// The sizes that may change.
+    fn sizes(&self) -> (Dim, Dim) {
+        (Dim::new("batch").min(1), Dim::new("length").min(2).max(self.config.max_length))
     }
 }
 

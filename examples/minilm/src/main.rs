@@ -1,7 +1,10 @@
 //! Sentence embeddings by all-MiniLM-L6-v2: one trace with symbolic batch and length, over weights
 //! that stay in their file.
 //!
-//! `cargo run --release --example minilm -- [--opaque-attention] [--graph] [MODEL_DIR [SENTENCE]…]`
+//! `cargo run --release --example minilm -- [--opaque-attention] [--graph] [--explain] [--time]
+//! [MODEL_DIR [SENTENCE]…]`
+//!
+//! `--explain` prints what became one kernel, and `--time` how long eager and compiled runs take.
 //!
 //! `MODEL_DIR` holds `config.json`, `tokenizer.json` and `model.safetensors`. It is `target/minilm`
 //! if none is named.
@@ -34,20 +37,26 @@ struct Request {
     folder: PathBuf,
     attention: Attention,
     graph: bool,
+    explain: bool,
+    time: bool,
     sentences: Vec<String>,
 }
 
 impl Request {
     fn parse(args: impl Iterator<Item = String>) -> Result<Request> {
-        let (mut attention, mut graph) = (Attention::Builtin, false);
+        let mut attention = Attention::Builtin;
+        let (mut graph, mut explain, mut time) = (false, false, false);
         let mut words = Vec::new();
         for arg in args {
             match &*arg {
                 "--opaque-attention" => attention = Attention::Opaque,
                 "--graph" => graph = true,
-                a if a.starts_with("--") => {
-                    bail!("`{a}` is not an option; there are --opaque-attention and --graph")
-                }
+                "--explain" => explain = true,
+                "--time" => time = true,
+                a if a.starts_with("--") => bail!(
+                    "`{a}` is not an option; there are --opaque-attention, --graph, --explain and \
+                     --time"
+                ),
                 _ => words.push(arg),
             }
         }
@@ -57,7 +66,7 @@ impl Request {
         if sentences.is_empty() {
             sentences = SENTENCES.map(String::from).to_vec();
         }
-        Ok(Request { folder, attention, graph, sentences })
+        Ok(Request { folder, attention, graph, explain, time, sentences })
     }
 }
 
@@ -70,7 +79,7 @@ pub fn default_folder() -> PathBuf {
 }
 
 fn report(request: &Request) -> Result<String> {
-    let Request { folder, attention, graph, sentences } = request;
+    let Request { folder, attention, graph, explain, time, sentences } = request;
     ensure!(
         folder.join("model.safetensors").is_file(),
         "there is no model in {}; the README says how to get it",
@@ -85,11 +94,24 @@ fn report(request: &Request) -> Result<String> {
     if *graph {
         return Ok(traced.graph().to_string());
     }
+    let compiled = bert.compile(*attention);
+    if *time {
+        return times(&bert, *attention);
+    }
     let Tokens { ids, mask } = words.encode(&sentences)?;
     let sizes = ids.sizes_i64()?;
     let started = Instant::now();
-    let vectors = traced.run((ids, mask))?;
+    drop(bert.forward(&ids, &mask, *attention).ok()?);
+    let eager_time = started.elapsed();
+    let started = Instant::now();
+    let vectors = compiled.call((ids.clone(), mask.clone()))?;
+    let first_time = started.elapsed();
+    let started = Instant::now();
+    compiled.call((ids, mask))?;
     let run_time = started.elapsed();
+    if *explain {
+        return Ok(format!("{}\n", compiled.explain()));
+    }
 
     let Config { layers, heads, width, .. } = bert.config;
     let mut out = format!(
@@ -103,12 +125,43 @@ fn report(request: &Request) -> Result<String> {
     );
     out += &format!("  {}\n", symbols(traced.graph()));
     out += &format!(
-        "ran on {} sentences of at most {} tokens in {:.1} ms\n\n",
+        "{} sentences of at most {} tokens: eagerly {:.1} ms, compiled {:.1} ms (the first call, \
+         with compilation, {:.1} ms)\n\n",
         sizes[0],
         sizes[1],
-        millis(run_time)
+        millis(eager_time),
+        millis(run_time),
+        millis(first_time)
     );
     out += &table(&sentences, &vectors.matmul(&vectors.t()))?;
+    Ok(out)
+}
+
+/// How long eager and compiled runs take, by turns: the least of many.
+fn times(bert: &Bert, attention: Attention) -> Result<String> {
+    let compiled = bert.compile(attention);
+    let mut out = "batch x length   eager ms   compiled ms   ratio\n".to_owned();
+    for (batch, length) in [(1i64, 16i64), (1, 128), (4, 128), (8, 128)] {
+        let ids = Tensor::full([batch, length], 2_000, DType::I64);
+        let mask = Tensor::ones([batch, length], DType::I64);
+        let (mut eager, mut fused) = (Duration::MAX, Duration::MAX);
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(2) {
+            let started = Instant::now();
+            drop(bert.forward(&ids, &mask, attention).ok()?);
+            eager = eager.min(started.elapsed());
+            let started = Instant::now();
+            drop(compiled.call((ids.clone(), mask.clone()))?);
+            fused = fused.min(started.elapsed());
+        }
+        out += &format!(
+            "{:>14}   {:>8.2}   {:>11.2}   {:>5.2}\n",
+            format!("{batch} x {length}"),
+            millis(eager),
+            millis(fused),
+            fused.as_secs_f64() / eager.as_secs_f64()
+        );
+    }
     Ok(out)
 }
 
