@@ -63,6 +63,9 @@ faults! {
     InputElementsOverlap = "lift: overlap within an input is not checked",
     OneRepeatedElement = "storage layout: repeated dimensions are taken as nonempty",
     WrittenElementsOverlap = "lift: overlap within a mutated argument is not checked",
+    // fusion
+    NumbersOfFirstPart = "fusion: a part reads the numbers of the first part",
+    OperandsInReverse = "fusion: a part takes its operands in reverse order",
     // buffer plans
     LiveOneStatementLess = "plan: live regions end one statement early",
     ViewsKeepNothingAlive = "plan: views do not keep their base alive",

@@ -3,6 +3,7 @@
 //! checkpoint's.
 
 use super::attention::{Attention, attend};
+use maquette::Compiled;
 use maquette::io::Weights;
 use maquette::prelude::*;
 use std::path::Path;

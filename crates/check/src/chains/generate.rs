@@ -65,6 +65,8 @@ const IN_PLACE: [&str; 4] =
 struct Generator {
     chain: Chain,
     values: Vec<Value>,
+    /// By call: how many tensors it returns.
+    results: Vec<usize>,
     rng: Rng,
     batch: i64,
 }
@@ -74,7 +76,7 @@ pub fn generate(seed: u64, index: u64) -> Chain {
     let mut rng = Rng::new(seed, index);
     let batch = rng.one(&EXTENTS).unwrap_or(4).min(257);
     let chain = Chain { inputs: Vec::new(), calls: Vec::new(), outputs: Vec::new() };
-    let mut generator = Generator { chain, values: Vec::new(), rng, batch };
+    let mut generator = Generator { chain, values: Vec::new(), results: Vec::new(), rng, batch };
     let sizes = generator.sizes();
     let dtype = generator.dtype();
     generator.input(dtype, sizes, true);
@@ -193,6 +195,7 @@ impl Generator {
         if call.run(&mut values).is_err() || !values.iter().all(is_small) {
             return false;
         }
+        self.results.push(values.len() - self.values.len());
         self.values = values;
         self.chain.calls.push(call);
         true
@@ -297,10 +300,28 @@ impl Generator {
         }
     }
 
+    /// The chain. It returns the last value, and something of each call of which no call reads
+    /// anything: a compiled program leaves out what nobody sees, failures included.
     fn finish(mut self) -> Chain {
+        let mut reads: Vec<usize> = Vec::new();
+        for arg in self.chain.calls.iter().flat_map(|call| &call.args) {
+            match arg {
+                Argument::Value(v) => reads.push(*v),
+                Argument::Values(all) => reads.extend(all),
+                _ => {}
+            }
+        }
         let n = self.values.len();
-        let mut outputs = vec![n - 1];
-        if self.rng.chance(40) {
+        let mut outputs = vec![n.saturating_sub(1)];
+        let mut first = self.chain.inputs.len();
+        for results in &self.results {
+            let is_read = |v: &usize| reads.contains(v) || outputs.contains(v);
+            if !(first..first + results).any(|v| is_read(&v)) {
+                outputs.push(first);
+            }
+            first += results;
+        }
+        if self.rng.chance(30) {
             outputs.push(self.rng.below(n));
         }
         outputs.dedup();

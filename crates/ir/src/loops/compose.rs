@@ -20,6 +20,7 @@ use super::{
     OperandId, Source, Stage, StageId, StageKind, StageOutput,
 };
 use crate::DType;
+use crate::fault_injection::{Fault, fault_injected};
 use crate::scalar_expr::{BinaryOp, ExprBuilder, Op, Reg, ScalarExpr, UnaryOp};
 use crate::sym::{Expr, SymTable, SymbolId};
 use smallvec::SmallVec;
@@ -250,6 +251,7 @@ impl Renamed<'_> {
         let loads = stage.loads.iter().map(|load| self.load(load)).collect::<Result<_, _>>()?;
         let place = |op: Op| match op {
             Op::Coord(axis) => Op::Coord(self.axis(AxisId(axis)).0),
+            Op::Launch(scalar) if fault_injected(Fault::NumbersOfFirstPart) => Op::Launch(scalar),
             Op::Launch(scalar) => Op::Launch(scalar + self.first_scalar),
             op => op,
         };

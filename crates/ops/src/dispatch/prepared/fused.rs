@@ -18,6 +18,7 @@ use crate::library::{Op, OpState};
 use crate::mode;
 use crate::tensor::Tensor;
 use crate::tensor::meta::Meta;
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::fused::{FusionClass, FusionKind, NoFusionReason};
 use maquette_ir::loops::{
     AxisId, ComposedTensor, Composer, Index, LoopNest, Source, StageKind, StageOutput,
@@ -259,7 +260,10 @@ impl RegionBuilder {
                     let PointwiseCall { compiled, operands, meta } =
                         p.call(def, &state, &args, None).ok()?;
                     let operands = operands.iter().map(|t| self.value(t));
-                    let operands = operands.collect::<Option<SmallVec<[usize; 4]>>>()?;
+                    let mut operands = operands.collect::<Option<SmallVec<[usize; 4]>>>()?;
+                    if fault_injected(Fault::OperandsInReverse) {
+                        operands.reverse();
+                    }
                     let result = Tensor::fake_of(Meta::contiguous(meta.sizes, meta.dtype));
                     self.pointwise(&compiled.expr, &operands, &result)?;
                     self.values.push(result.clone());

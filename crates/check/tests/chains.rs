@@ -1,0 +1,28 @@
+//! Random chains of operators do the same compiled as eagerly, and most of them have fused operators.
+
+use maquette_check::chains::{ChainReport, check, generate};
+
+#[test]
+fn random_chains_do_the_same_compiled() {
+    const CHAINS: u64 = 600;
+    let (mut all, mut with_regions) = (ChainReport::default(), 0);
+    for index in 0..CHAINS {
+        let chain = generate(20_261_124, index);
+        let report = check(&chain, index).unwrap_or_else(|what| panic!("{what}\n{chain}"));
+        all.planned += report.planned;
+        all.programs += report.programs;
+        all.regions += report.regions;
+        all.unfused += report.unfused;
+        with_regions += u64::from(report.regions > 0);
+    }
+    // The acceptance of fusion: nearly all are planned, and every other one has a fused kernel.
+    assert!(all.planned * 100 >= all.programs * 99, "{all:?}");
+    assert!(with_regions * 2 >= CHAINS, "{with_regions} of {CHAINS}");
+    assert!(all.unfused * 10 <= all.regions, "{all:?}");
+}
+
+#[test]
+fn a_chain_is_the_same_for_equal_seeds() {
+    assert_eq!(generate(3, 5).to_string(), generate(3, 5).to_string());
+    assert_ne!(generate(3, 5).to_string(), generate(3, 6).to_string());
+}
