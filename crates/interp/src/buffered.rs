@@ -44,7 +44,7 @@ pub(crate) fn run(
 ) -> Result<BufferedOutputs> {
     let semantics = Semantics::Values { unknown_strides: &program.unknown_strides };
     let mut frame = Frame::new(&program.graph, source_info, semantics);
-    frame.bind_inputs(&external.graph_inputs(), external.consts())?;
+    frame.bind_inputs(external.graph_inputs(), external.consts())?;
     BufferedFrame::new(frame, plan).run()
 }
 

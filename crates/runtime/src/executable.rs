@@ -6,7 +6,7 @@ use maquette_interp::{Bindings, ExecutionMode, ExternalTensors, Interpreter, Sou
 use maquette_ir::buffer_plan::BufferPlan;
 use maquette_ir::functional_program::{ExternalTensor, FunctionalGraph};
 use maquette_ir::graph::{Graph, Stmt, ValueId};
-use maquette_ops::{Error, Result, RunError, TraceError, Value, is_in_kernel, mode};
+use maquette_ops::{Error, Result, RunBorrow, RunError, TraceError, Value, is_in_kernel, mode};
 use rustc_hash::FxHashSet;
 use std::borrow::Cow;
 use std::fmt;
@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The most instances that an executable keeps. Of more, the one that was used longest ago goes.
 const MAX_INSTANCES: usize = 64;
 
-/// The most memories of runs that an executable keeps between calls.
-const MAX_MEMORIES: usize = 16;
+/// The most states of runs that an executable keeps between calls.
+const MAX_STATES: usize = 16;
 
 /// A compiled program. Several threads can run it at the same time.
 pub struct Executable {
@@ -48,7 +48,17 @@ pub(crate) struct Planned {
     pub kept_segments: Arc<AtomicUsize>,
     /// The instances, the one used last first.
     instances: Mutex<Vec<(InstanceKey, Arc<Instance>)>>,
-    memories: Mutex<Vec<RunMemory>>,
+    /// What runs leave to later ones.
+    states: Mutex<Vec<RunState>>,
+}
+
+/// What a run needs, and leaves to a later one: memory, and lists that are empty between runs.
+#[derive(Default)]
+struct RunState {
+    key: InstanceKey,
+    external: ExternalTensors,
+    borrow: RunBorrow,
+    memory: RunMemory,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -87,7 +97,7 @@ impl Executable {
                         program,
                         plan,
                         instances: Mutex::default(),
-                        memories: Mutex::default(),
+                        states: Mutex::default(),
                     })),
                     false => Form::unplanned(ExecutionMode::Buffered(
                         Cow::Owned(program),
@@ -178,27 +188,36 @@ impl Planned {
     }
 
     fn run(&self, inputs: &[Value], source_info: &SourceInfo<'_>) -> Result<Vec<Value>> {
-        let mut external = ExternalTensors::of_program(&self.program, inputs, source_info)?;
-        let graph = &self.program.graph;
-        let borrow = external.borrow(graph, &self.written, source_info.call_site)?;
-        let given = external.graph_inputs();
-        let instance = self.instance(&given, &external, source_info)?;
+        // A kernel that starts a run cannot use memory that was made before its call.
+        let mut state = match is_in_kernel() {
+            true => RunState::default(),
+            false => lock(&self.states).pop().unwrap_or_default(),
+        };
+        let results = self.run_with(&mut state, inputs, source_info);
+        state.memory.end_run(results.is_err());
+        state.borrow.release();
+        state.external.clear();
+        let mut states = lock(&self.states);
+        if states.len() < MAX_STATES {
+            states.push(state);
+        }
+        results
+    }
+
+    fn run_with(
+        &self,
+        state: &mut RunState,
+        inputs: &[Value],
+        source_info: &SourceInfo<'_>,
+    ) -> Result<Vec<Value>> {
+        let RunState { key, external, borrow, memory } = state;
+        external.set_program(&self.program, inputs, source_info)?;
+        external.borrow(&self.program.graph, &self.written, source_info, borrow)?;
+        let instance = self.instance(key, external, source_info)?;
         for &which in &self.written {
             external.get(which)?.storage()?.bump_version();
         }
-        // A kernel that starts a run cannot use memory that was made before its call.
-        let mut memory = match is_in_kernel() {
-            true => RunMemory::default(),
-            false => lock(&self.memories).pop().unwrap_or_default(),
-        };
-        let results = run_instance(self, &instance, &given, &external, &mut memory, source_info);
-        memory.end_run(results.is_err());
-        let mut memories = lock(&self.memories);
-        if memories.len() < MAX_MEMORIES {
-            memories.push(memory);
-        }
-        drop(memories);
-        let mut results = results?;
+        let mut results = run_instance(self, &instance, external, memory, source_info)?;
         results.iter_mut().for_each(|v| borrow.restore(v));
         Ok(results)
     }
@@ -207,12 +226,13 @@ impl Planned {
     /// the guards: they depend on nothing else.
     fn instance(
         &self,
-        inputs: &[Value],
+        key: &mut InstanceKey,
         external: &ExternalTensors,
         source_info: &SourceInfo<'_>,
     ) -> Result<Arc<Instance>> {
-        let key = InstanceKey::of(&self.program, inputs);
-        if let Some(key) = &key {
+        let inputs = external.graph_inputs();
+        let has_key = key.set(&self.program, inputs).is_some();
+        if has_key {
             let mut instances = lock(&self.instances);
             if let Some(at) = instances.iter().position(|(k, _)| k == key) {
                 instances[..=at].rotate_right(1);
@@ -224,10 +244,10 @@ impl Planned {
         let known = bindings.into_values();
         let instance =
             Arc::new(Instance::new(self, inputs, external.consts(), known, source_info)?);
-        if let Some(key) = key {
+        if has_key {
             let mut instances = lock(&self.instances);
             instances.truncate(MAX_INSTANCES - 1);
-            instances.insert(0, (key, instance.clone()));
+            instances.insert(0, (key.clone(), instance.clone()));
         }
         Ok(instance)
     }

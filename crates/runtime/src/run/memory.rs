@@ -18,6 +18,8 @@ pub(crate) struct RunMemory {
     pub(super) bases: Vec<Base>,
     /// By value: the numbers that operators computed, and tensors whose sizes bind symbols.
     pub(super) values: Vec<Option<Value>>,
+    /// The tensors of the outputs, while they are built.
+    pub(super) planned: Vec<Option<Tensor>>,
 }
 
 /// Handles to tensors in arenas, for the steps of one segment.
@@ -79,6 +81,7 @@ impl RunMemory {
     pub fn end_run(&mut self, failed: bool) {
         self.bases.iter_mut().for_each(|base| *base = Base::default());
         self.values.iter_mut().for_each(|value| *value = None);
+        self.planned.clear();
         for Handles { tensors, of_run, .. } in &mut self.handles {
             for slot in of_run.drain(..) {
                 if let Some(tensor) = tensors.get_mut(slot as usize) {
