@@ -355,6 +355,7 @@ fn planned_arg(
     }
 }
 
-fn wrong_graph() -> Error {
+/// The error of a plan whose parts do not fit its graph.
+pub fn wrong_graph() -> Error {
     Error::msg("the plan belongs to another graph")
 }

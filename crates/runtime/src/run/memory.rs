@@ -3,8 +3,9 @@
 //! Safety of this module: see [`run`](super).
 #![allow(unsafe_code)]
 
-use super::{Run, missing};
+use super::Run;
 use crate::instance::{External, HandleLife, Segment, TensorAt};
+use maquette_interp::wrong_graph;
 use maquette_ops::{Arena, Args, Error, Result, Tensor, Value};
 
 /// The memory of runs, which later runs use again.
@@ -49,7 +50,7 @@ pub(super) struct Base {
 impl Base {
     pub fn address(&mut self) -> Result<*mut u8> {
         if self.address.0.is_null() {
-            let tensor = self.tensor.as_ref().ok_or_else(missing)?;
+            let tensor = self.tensor.as_ref().ok_or_else(wrong_graph)?;
             self.address = Address(tensor.host_address()?.as_ptr());
         }
         Ok(self.address.0)
@@ -103,9 +104,11 @@ impl Run<'_> {
             let tensor = match which {
                 External::Input(i) => match self.inputs.get(*i) {
                     Some(Value::Tensor(t)) => t.clone(),
-                    _ => return Err(missing()),
+                    _ => return Err(wrong_graph()),
                 },
-                External::Const(i) => self.external.consts().get(*i).ok_or_else(missing)?.clone(),
+                External::Const(i) => {
+                    self.external.consts().get(*i).ok_or_else(wrong_graph)?.clone()
+                }
             };
             self.set_base(buffer.0, tensor)?;
         }
@@ -172,7 +175,7 @@ impl RunMemory {
         tensor: Tensor,
         has_declared_strides: bool,
     ) -> Result<()> {
-        let slot = self.bases.get_mut(base as usize).ok_or_else(missing)?;
+        let slot = self.bases.get_mut(base as usize).ok_or_else(wrong_graph)?;
         *slot = Base { address: Address::default(), tensor: Some(tensor), has_declared_strides };
         Ok(())
     }
@@ -184,13 +187,13 @@ impl RunMemory {
         if let Some(Some(handle)) = &slot {
             return Ok(handle.clone());
         }
-        let base = self.bases.get_mut(at.base as usize).ok_or_else(missing)?;
+        let base = self.bases.get_mut(at.base as usize).ok_or_else(wrong_graph)?;
         if base.tensor.is_none() {
             // Only the error of a launch wants a handle where no step does.
             let arena = self.arenas.get(arena).and_then(Option::as_ref);
             base.tensor = arena.map(|(arena, _)| arena.bytes());
         }
-        let base = base.tensor.as_ref().ok_or_else(missing)?;
+        let base = base.tensor.as_ref().ok_or_else(wrong_graph)?;
         // SAFETY: steps read only what earlier steps of this run wrote as the same dtype.
         let handle = unsafe { base.bytes_as(at.meta.clone()) }?;
         if let Some(slot) = &mut slot {
@@ -201,8 +204,8 @@ impl RunMemory {
 
     /// A handle to a tensor that is not in an arena, for a step of the segment of depth `depth`.
     pub(super) fn own_tensor(&mut self, depth: usize, at: &TensorAt) -> Result<Tensor> {
-        let base = self.bases.get(at.base as usize).ok_or_else(missing)?;
-        let base = base.tensor.as_ref().ok_or_else(missing)?;
+        let base = self.bases.get(at.base as usize).ok_or_else(wrong_graph)?;
+        let base = base.tensor.as_ref().ok_or_else(wrong_graph)?;
         if at.handle == HandleLife::Base {
             return Ok(base.clone());
         }

@@ -26,6 +26,7 @@ use crate::instance::{
 use maquette_interp::{
     Bindings, ExternalTensors, NodeResults, OutputBuilder, PendingCheck, ResultRules, SourceInfo,
     SymbolValues, argument_value, bound_number, in_window, match_results, with_strides,
+    wrong_graph,
 };
 use maquette_ir::buffer_plan::BufferId;
 use maquette_ir::graph::{Graph, NodeId, ValueId};
@@ -107,7 +108,7 @@ impl Run<'_> {
     fn launch(&mut self, segment: &Segment, launch: &Launch) -> Result<()> {
         let mut addresses: SmallVec<[*mut u8; 16]> = SmallVec::new();
         for place in &launch.places {
-            let base = self.memory.bases.get_mut(place.base as usize).ok_or_else(missing)?;
+            let base = self.memory.bases.get_mut(place.base as usize).ok_or_else(wrong_graph)?;
             addresses.push(base.address()?.wrapping_offset(place.start as isize));
         }
         // SAFETY: see the module.
@@ -256,7 +257,7 @@ impl Run<'_> {
     /// Binds the symbol at the end of a segment. Returns the next segment.
     fn bind(&mut self, segment: &Segment) -> Result<Arc<Segment>> {
         let End::Bind { symbol, value, source, at, .. } = &segment.end else {
-            return Err(missing());
+            return Err(wrong_graph());
         };
         let bind = || -> Result<Arc<Segment>> {
             let undefined =
@@ -330,8 +331,4 @@ impl Run<'_> {
         }
         Ok(results)
     }
-}
-
-fn missing() -> Error {
-    Error::msg("the plan belongs to another graph")
 }

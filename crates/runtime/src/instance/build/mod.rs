@@ -28,6 +28,7 @@ use launches::placed;
 use maquette_interp::metadata_check::LayoutPromise;
 use maquette_interp::{
     Bindings, Callable, NodeReturns, SourceInfo, SymbolValues, argument_value, in_window,
+    wrong_graph,
 };
 use maquette_ir::DType;
 use maquette_ir::buffer_plan::{Buffer, BufferId, BufferView, ResultDest, Step as PlanStep};
@@ -60,10 +61,6 @@ pub(super) struct Builder<'a> {
     slots: FxHashMap<SmallVec<[i64; 12]>, u32>,
     kept_calls: u32,
     uses: &'a Uses,
-}
-
-fn wrong_graph() -> Error {
-    Error::msg("the plan belongs to another graph")
 }
 
 impl<'a> Builder<'a> {
