@@ -187,6 +187,12 @@ impl Planned {
         lock(&self.instances).first().map(|(_, instance)| instance.clone())
     }
 
+    /// The bytes of all arenas that are kept for later runs.
+    #[cfg(test)]
+    pub fn kept_bytes(&self) -> usize {
+        lock(&self.states).iter().map(|state| state.memory.arena_bytes()).sum()
+    }
+
     fn run(&self, inputs: &[Value], source_info: &SourceInfo<'_>) -> Result<Vec<Value>> {
         // A kernel that starts a run cannot use memory that was made before its call.
         let mut state = match is_in_kernel() {

@@ -12,7 +12,7 @@ use maquette_ops::{Arena, Args, Error, Result, Tensor, Value};
 #[derive(Default)]
 pub(crate) struct RunMemory {
     /// By depth of the segment.
-    arenas: Vec<Option<(Arena, usize)>>,
+    arenas: Vec<Option<KeptArena>>,
     /// Handles to tensors in arenas, by depth.
     pub(super) handles: Vec<Handles>,
     /// By base.
@@ -22,6 +22,17 @@ pub(crate) struct RunMemory {
     /// The tensors of the outputs, while they are built.
     pub(super) planned: Vec<Option<Tensor>>,
 }
+
+/// An arena that several runs use.
+struct KeptArena {
+    arena: Arena,
+    bytes: usize,
+    /// The number of runs without a break that needed less than half of it.
+    larger: u32,
+}
+
+/// The number of runs without a break that need less than half of an arena, until it is replaced.
+const MAX_LARGER_RUNS: u32 = 16;
 
 /// Handles to tensors in arenas, for the steps of one segment.
 #[derive(Default)]
@@ -77,6 +88,12 @@ impl RunMemory {
         self.values.resize_with(values, || None);
     }
 
+    /// The bytes of the arenas.
+    #[cfg(test)]
+    pub fn arena_bytes(&self) -> usize {
+        self.arenas.iter().flatten().map(|kept| kept.bytes).sum()
+    }
+
     /// Drops all that belongs to one run. After a failed run it drops the arenas, too: a kernel may
     /// have poisoned them, or kept a guard.
     pub fn end_run(&mut self, failed: bool) {
@@ -128,16 +145,19 @@ impl Run<'_> {
         }
         let slot = &mut memory.arenas[depth];
         if segment.arena_bytes > 0 {
-            let arena = match slot {
-                Some((arena, bytes)) if *bytes >= segment.arena_bytes => arena,
-                _ => {
-                    // The old arena goes first, with its handles: both together may not fit.
-                    *slot = None;
-                    memory.handles.iter_mut().for_each(|h| *h = Handles::default());
-                    let arena = Arena::new(segment.arena_bytes)?;
-                    &mut slot.insert((arena, segment.arena_bytes)).0
-                }
-            };
+            let needed = segment.arena_bytes;
+            if let Some(kept) = slot {
+                let is_larger = kept.bytes / 2 > needed;
+                kept.larger = if is_larger { kept.larger + 1 } else { 0 };
+            }
+            let serves = |kept: &KeptArena| kept.bytes >= needed && kept.larger < MAX_LARGER_RUNS;
+            if !slot.as_ref().is_some_and(serves) {
+                // The old arena goes first, with its handles: both together may not fit.
+                *slot = None;
+                memory.handles.iter_mut().for_each(|h| *h = Handles::default());
+                *slot = Some(KeptArena { arena: Arena::new(needed)?, bytes: needed, larger: 0 });
+            }
+            let arena = &slot.as_ref().ok_or_else(wrong_graph)?.arena;
             let address = Address(arena.address().as_ptr());
             let tensor = segment.lends_memory.then(|| arena.bytes());
             memory.bases[base] = Base { address, tensor, has_declared_strides: false };
@@ -191,7 +211,7 @@ impl RunMemory {
         if base.tensor.is_none() {
             // Only the error of a launch wants a handle where no step does.
             let arena = self.arenas.get(arena).and_then(Option::as_ref);
-            base.tensor = arena.map(|(arena, _)| arena.bytes());
+            base.tensor = arena.map(|kept| kept.arena.bytes());
         }
         let base = base.tensor.as_ref().ok_or_else(wrong_graph)?;
         // SAFETY: steps read only what earlier steps of this run wrote as the same dtype.
