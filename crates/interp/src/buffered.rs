@@ -44,7 +44,7 @@ pub(crate) fn run(
 ) -> Result<BufferedOutputs> {
     let semantics = Semantics::Values { unknown_strides: &program.unknown_strides };
     let mut frame = Frame::new(&program.graph, source_info, semantics);
-    frame.bind_inputs(&external.graph_inputs(), external.consts())?;
+    frame.bind_inputs(external.graph_inputs(), external.consts())?;
     BufferedFrame::new(frame, plan).run()
 }
 
@@ -355,6 +355,7 @@ fn planned_arg(
     }
 }
 
-fn wrong_graph() -> Error {
+/// The error of a plan whose parts do not fit its graph.
+pub fn wrong_graph() -> Error {
     Error::msg("the plan belongs to another graph")
 }

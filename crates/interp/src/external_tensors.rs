@@ -2,23 +2,31 @@
 
 use crate::captured::Captured;
 use crate::source_info::SourceInfo;
-use maquette_ir::Loc;
-use maquette_ir::functional_program::{ExternalTensor, FunctionalGraph, SharedMemory};
-use maquette_ir::graph::{Const, Graph, ValueId};
+use maquette_ir::functional_program::{ExternalTensor, FunctionalGraph};
+use maquette_ir::graph::{Const, Graph};
 use maquette_ir::sym::Expr;
-use maquette_ops::{Access, Error, Result, RunBorrow, RunError, RunTensor, Tensor, Value};
-use rustc_hash::{FxHashMap, FxHashSet};
+use maquette_ops::{
+    Access, Error, Result, RunBorrow, RunError, RunInput, RunTensors, Tensor, Value,
+};
+use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// The external tensors of one run.
+/// The external tensors of one run. A later run can use the lists again
+/// ([`ExternalTensors::set_program`]), so that it allocates nothing.
+#[derive(Default)]
 pub struct ExternalTensors {
+    /// The inputs of the graph: those of the program, then flat views of the memory that several
+    /// inputs share.
     inputs: Vec<Value>,
+    /// The number of the program's inputs.
+    given: usize,
     consts: Vec<Tensor>,
-    /// Flat views of the memory that several inputs share.
-    memories: Vec<Tensor>,
-    /// Names of the inputs, for messages.
-    names: Vec<Arc<str>>,
+    /// What errors say of each input and constant, and the names from which this was made.
+    descriptions: Vec<Arc<RunInput>>,
+    input_names: Vec<String>,
+    /// The inputs and constants, sorted by their storages.
+    by_storage: Vec<(StorageId, ExternalTensor)>,
 }
 
 impl ExternalTensors {
@@ -28,24 +36,25 @@ impl ExternalTensors {
         inputs: &[Value],
         source_info: &SourceInfo<'_>,
     ) -> Result<ExternalTensors> {
-        let missing = |name: String| Error::from(RunError::Constant { name });
-        let captured = |c: &Const| {
-            c.source_as::<Captured>()
-                .map(|c| c.0.clone())
-                .ok_or_else(|| missing(graph.value_name(c.value()).to_string()))
-        };
-        let name = |(i, v): (usize, &ValueId)| match source_info.input_names.get(i) {
-            Some(name) if !name.is_empty() => name.as_str().into(),
-            _ => graph.value_name(*v).to_string().into(),
-        };
-        let names: Vec<Arc<str>> = graph.inputs().iter().enumerate().map(name).collect();
-        for ((&input, value), name) in graph.inputs().iter().zip(inputs).zip(&names) {
+        let mut external = ExternalTensors::default();
+        external.set_graph(graph, inputs, source_info)?;
+        Ok(external)
+    }
+
+    fn set_graph(
+        &mut self,
+        graph: &Graph,
+        inputs: &[Value],
+        source_info: &SourceInfo<'_>,
+    ) -> Result<()> {
+        self.clear();
+        for (i, (&input, value)) in graph.inputs().iter().zip(inputs).enumerate() {
             match value {
                 // Its own error comes first: a poisoned tensor has no storage to compare.
                 Value::Tensor(t) => drop(t.ok()?),
                 other if graph.tensor_type(input).is_some() => {
                     return Err(RunError::Input {
-                        input: name.to_string(),
+                        input: input_name(graph, source_info, i),
                         what: "the kind".into(),
                         expected: "a tensor".into(),
                         found: other.kind().to_string(),
@@ -56,12 +65,13 @@ impl ExternalTensors {
                 _ => {}
             }
         }
-        Ok(ExternalTensors {
-            inputs: inputs.to_vec(),
-            consts: graph.consts().iter().map(captured).collect::<Result<_>>()?,
-            memories: Vec::new(),
-            names,
-        })
+        self.inputs.extend_from_slice(inputs);
+        self.given = inputs.len();
+        for constant in graph.consts() {
+            let missing = || RunError::Constant { name: const_name(graph, constant) };
+            self.consts.push(constant.source_as::<Captured>().ok_or_else(missing)?.0.clone());
+        }
+        Ok(())
     }
 
     /// The external tensors of a functional graph.
@@ -73,21 +83,39 @@ impl ExternalTensors {
         inputs: &[Value],
         source_info: &SourceInfo<'_>,
     ) -> Result<ExternalTensors> {
-        let memory = |m: &SharedMemory| -> Result<Tensor> {
+        let mut external = ExternalTensors::default();
+        external.set_program(program, inputs, source_info)?;
+        Ok(external)
+    }
+
+    /// Takes the external tensors of another run, as [`ExternalTensors::of_program`].
+    ///
+    /// # Errors
+    /// As [`ExternalTensors::of_program`].
+    pub fn set_program(
+        &mut self,
+        program: &FunctionalGraph,
+        inputs: &[Value],
+        source_info: &SourceInfo<'_>,
+    ) -> Result<()> {
+        self.set_graph(&program.graph, inputs, source_info)?;
+        for m in &program.memories {
             let first =
                 m.inputs.first().and_then(|&i| inputs.get(i)).and_then(|v| v.tensors().next());
             let first = first.ok_or_else(|| Error::value("shared memory belongs to no input"))?;
-            Ok(first
-                .as_strided([m.len], [1i64], Some(first.storage_offset() + m.from_first))
-                .ok()?
-                .clone())
-        };
-        let external = ExternalTensors {
-            memories: program.memories.iter().map(memory).collect::<Result<_>>()?,
-            ..ExternalTensors::of_graph(&program.graph, inputs, source_info)?
-        };
-        external.check_sharing(program)?;
-        Ok(external)
+            let start = first.storage_offset() + m.from_first;
+            let memory = first.as_strided([m.len], [1i64], Some(start)).ok()?.clone();
+            self.inputs.push(Value::Tensor(memory));
+        }
+        self.check_sharing(program, source_info)
+    }
+
+    /// Drops the tensors of the run, and keeps the lists.
+    pub fn clear(&mut self) {
+        self.inputs.clear();
+        self.consts.clear();
+        self.by_storage.clear();
+        self.given = 0;
     }
 
     /// Borrows all external tensors for a run: those in `written` exclusively, the others for
@@ -99,39 +127,39 @@ impl ExternalTensors {
         &mut self,
         graph: &Graph,
         written: &FxHashSet<ExternalTensor>,
-        run: Loc,
-    ) -> Result<RunBorrow> {
-        let ExternalTensors { inputs, consts, memories, names } = self;
-        let access = |which: ExternalTensor| match written.contains(&which) {
-            true => Access::Write,
-            false => Access::Read,
+        source_info: &SourceInfo<'_>,
+        borrow: &mut RunBorrow,
+    ) -> Result<()> {
+        self.describe(graph, source_info);
+        let ExternalTensors { inputs, given, consts, descriptions, .. } = self;
+        borrow.take(&mut Handles { inputs, given: *given, consts, descriptions, written })
+    }
+
+    /// Makes the descriptions, unless those of an earlier run serve.
+    fn describe(&mut self, graph: &Graph, source_info: &SourceInfo<'_>) {
+        let SourceInfo { input_names, call_site: loc } = *source_info;
+        let count = self.inputs.len() + self.consts.len();
+        if self.descriptions.len() == count
+            && self.descriptions.first().is_none_or(|d| d.loc == loc)
+            && self.input_names == input_names
+        {
+            return;
+        }
+        self.input_names = input_names.to_vec();
+        let name = |i: usize| match i.checked_sub(self.given) {
+            None => input_name(graph, source_info, i),
+            Some(i) => match i.checked_sub(self.inputs.len() - self.given) {
+                None => "memory that inputs share".to_owned(),
+                Some(i) => graph.consts().get(i).map(|c| const_name(graph, c)).unwrap_or_default(),
+            },
         };
-        let name_of = |i: usize| names.get(i).cloned().unwrap_or_else(|| "memory".into());
-        let inputs = inputs.iter_mut().enumerate().filter_map(|(i, v)| match v {
-            Value::Tensor(tensor) => {
-                let access = access(ExternalTensor::Input(i));
-                Some(RunTensor { tensor, access, name: name_of(i) })
-            }
-            _ => None,
-        });
-        let memories = memories.iter_mut().enumerate().map(|(i, tensor)| {
-            let access = access(ExternalTensor::SharedMemory(i));
-            RunTensor { tensor, access, name: "memory that inputs share".into() }
-        });
-        let consts = consts.iter_mut().zip(graph.consts()).enumerate().map(|(i, (tensor, c))| {
-            let access = access(ExternalTensor::Const(i));
-            RunTensor { tensor, access, name: graph.value_name(c.value()).to_string().into() }
-        });
-        RunBorrow::take(inputs.chain(memories).chain(consts).collect(), run)
+        let describe = |i: usize| Arc::new(RunInput { name: name(i).into(), loc });
+        self.descriptions = (0..count).map(describe).collect();
     }
 
     /// The inputs of the graph: the program's inputs, then the shared memories.
-    pub fn graph_inputs(&self) -> Vec<Value> {
-        self.inputs
-            .iter()
-            .cloned()
-            .chain(self.memories.iter().cloned().map(Value::Tensor))
-            .collect()
+    pub fn graph_inputs(&self) -> &[Value] {
+        &self.inputs
     }
 
     /// The contents of the graph's constants, in order.
@@ -140,15 +168,12 @@ impl ExternalTensors {
     }
 
     fn input(&self, i: usize) -> Option<&Tensor> {
-        match self.inputs.get(i) {
-            Some(Value::Tensor(t)) => Some(t),
-            _ => None,
-        }
+        tensor_of(self.inputs.get(..self.given)?.get(i)?)
     }
 
     /// The storages of the inputs and constants.
     pub(crate) fn storages(&self) -> FxHashSet<StorageId> {
-        let inputs = (0..self.inputs.len()).filter_map(|i| self.input(i));
+        let inputs = (0..self.given).filter_map(|i| self.input(i));
         inputs.chain(&self.consts).filter_map(storage_id).collect()
     }
 
@@ -160,26 +185,19 @@ impl ExternalTensors {
         let found = match which {
             ExternalTensor::Input(i) => self.input(i),
             ExternalTensor::Const(i) => self.consts.get(i),
-            ExternalTensor::SharedMemory(i) => self.memories.get(i),
+            ExternalTensor::SharedMemory(i) => self.inputs.get(self.given + i).and_then(tensor_of),
         };
         found.ok_or_else(|| Error::value("the program mutates a value that is not a tensor"))
     }
 
-    fn name(&self, graph: &Graph, which: ExternalTensor) -> String {
-        match which {
-            ExternalTensor::Input(i) => self.names.get(i).map(ToString::to_string),
-            ExternalTensor::Const(i) => {
-                graph.consts().get(i).map(|c| graph.value_name(c.value()).to_string())
-            }
-            ExternalTensor::SharedMemory(_) => None,
-        }
-        .unwrap_or_default()
-    }
-
     /// Checks the aliasing assumptions of the functional graph: an external tensor shares storage
-    /// with a mutated one if and only if it did in the trace. The cost is linear in the number of
-    /// tensors.
-    fn check_sharing(&self, program: &FunctionalGraph) -> Result<()> {
+    /// with a mutated one if and only if it did in the trace. The cost is that of sorting the
+    /// tensors, if any is mutated.
+    fn check_sharing(
+        &mut self,
+        program: &FunctionalGraph,
+        source_info: &SourceInfo<'_>,
+    ) -> Result<()> {
         if program.absolute_offsets {
             for (i, v) in program.graph.inputs().iter().enumerate() {
                 let promised = program.graph.tensor_type(*v).map(|ty| ty.offset);
@@ -190,48 +208,125 @@ impl ExternalTensors {
                 }
             }
         }
-        let mut by_storage: FxHashMap<StorageId, Vec<ExternalTensor>> = FxHashMap::default();
-        let inputs = (0..self.inputs.len()).map(ExternalTensor::Input);
-        for which in inputs.chain((0..self.consts.len()).map(ExternalTensor::Const)) {
-            if let Some(id) = self.get(which).ok().and_then(storage_id) {
-                by_storage.entry(id).or_default().push(which);
-            }
+        if program.mutations.is_empty() {
+            return Ok(());
         }
-        let mut checked: FxHashSet<ExternalTensor> = FxHashSet::default();
-        for target in program.mutations.iter().map(|m| m.target).filter(|t| checked.insert(*t)) {
+        let mut by_storage = std::mem::take(&mut self.by_storage);
+        let inputs = (0..self.given).map(ExternalTensor::Input);
+        let tensors = inputs.chain((0..self.consts.len()).map(ExternalTensor::Const));
+        let storage = |which: ExternalTensor| Some((storage_id(self.get(which).ok()?)?, which));
+        by_storage.extend(tensors.filter_map(storage));
+        // Those of one storage are in the order of the tensors.
+        by_storage.sort_unstable();
+        self.by_storage = by_storage;
+        let name = |which: ExternalTensor| match which {
+            ExternalTensor::Input(i) => input_name(&program.graph, source_info, i),
+            ExternalTensor::Const(i) => program
+                .graph
+                .consts()
+                .get(i)
+                .map(|c| const_name(&program.graph, c))
+                .unwrap_or_default(),
+            ExternalTensor::SharedMemory(_) => String::new(),
+        };
+        let mut last = None;
+        for target in program.mutations.iter().map(|m| m.target) {
+            // A tensor is often mutated again and again.
+            if last.replace(target) == Some(target) {
+                continue;
+            }
             // A poisoned tensor has no storage. Its first use in the run reports the poison.
             let Some(id) = storage_id(self.get(target)?) else { continue };
-            let members: SmallVec<[ExternalTensor; 1]> = match target {
+            let members: SmallVec<[ExternalTensor; 4]> = match target {
                 ExternalTensor::SharedMemory(k) => {
-                    let memory = program.memories.get(k);
-                    memory
-                        .iter()
-                        .flat_map(|m| &m.inputs)
-                        .map(|i| ExternalTensor::Input(*i))
-                        .collect()
+                    let inputs = program.memories.get(k).into_iter().flat_map(|m| &m.inputs);
+                    inputs.map(|i| ExternalTensor::Input(*i)).collect()
                 }
                 one => [one].into_iter().collect(),
             };
-            let is_member: FxHashSet<ExternalTensor> = members.iter().copied().collect();
-            let here = by_storage.get(&id).map(Vec::as_slice).unwrap_or_default();
+            let first = self.by_storage.partition_point(|(there, _)| *there < id);
+            let here = self.by_storage.get(first..).unwrap_or_default().iter();
+            let mut here = here.take_while(|(there, _)| *there == id).map(|(_, which)| which);
             let is_here = |m: &&ExternalTensor| {
                 self.get(**m).ok().and_then(storage_id).is_none_or(|there| there == id)
             };
-            let written = || {
-                let first = members.first().map(|m| self.name(&program.graph, *m));
-                first.unwrap_or_default()
-            };
+            let written = || members.first().map(|m| name(*m)).unwrap_or_default();
             if let Some(other) = members.iter().find(|m| !is_here(m)) {
-                let second = self.name(&program.graph, *other);
+                let second = name(*other);
                 return Err(RunError::SeparateInputs { first: written(), second }.into());
             }
-            if let Some(other) = here.iter().find(|t| !is_member.contains(t)) {
-                let other = self.name(&program.graph, *other);
+            if let Some(other) = here.find(|t| !members.contains(t)) {
+                let other = name(*other);
                 return Err(RunError::SharedInputs { written: written(), other }.into());
             }
         }
         Ok(())
     }
+}
+
+/// The handles of the external tensors of a run that borrows them.
+struct Handles<'a> {
+    inputs: &'a mut [Value],
+    given: usize,
+    consts: &'a mut [Tensor],
+    descriptions: &'a [Arc<RunInput>],
+    written: &'a FxHashSet<ExternalTensor>,
+}
+
+impl RunTensors for Handles<'_> {
+    fn count(&self) -> usize {
+        self.inputs.len() + self.consts.len()
+    }
+
+    fn tensor(&self, i: usize) -> Option<&Tensor> {
+        match i.checked_sub(self.inputs.len()) {
+            Some(i) => self.consts.get(i),
+            None => tensor_of(self.inputs.get(i)?),
+        }
+    }
+
+    fn tensor_mut(&mut self, i: usize) -> Option<&mut Tensor> {
+        match (i.checked_sub(self.inputs.len()), self.inputs.get_mut(i)) {
+            (Some(i), _) => self.consts.get_mut(i),
+            (None, Some(Value::Tensor(t))) => Some(t),
+            (None, _) => None,
+        }
+    }
+
+    fn access(&self, i: usize) -> Access {
+        let which = if i < self.given {
+            ExternalTensor::Input(i)
+        } else if i < self.inputs.len() {
+            ExternalTensor::SharedMemory(i - self.given)
+        } else {
+            ExternalTensor::Const(i - self.inputs.len())
+        };
+        if self.written.contains(&which) { Access::Write } else { Access::Read }
+    }
+
+    fn input(&self, i: usize) -> Arc<RunInput> {
+        self.descriptions[i].clone()
+    }
+}
+
+fn tensor_of(value: &Value) -> Option<&Tensor> {
+    match value {
+        Value::Tensor(t) => Some(t),
+        _ => None,
+    }
+}
+
+/// The name of an input, for messages.
+fn input_name(graph: &Graph, source_info: &SourceInfo<'_>, i: usize) -> String {
+    match (source_info.input_names.get(i), graph.inputs().get(i)) {
+        (Some(name), _) if !name.is_empty() => name.clone(),
+        (_, Some(v)) => graph.value_name(*v).to_string(),
+        _ => "memory".to_owned(),
+    }
+}
+
+fn const_name(graph: &Graph, constant: &Const) -> String {
+    graph.value_name(constant.value()).to_string()
 }
 
 /// The identity of a storage: its address, valid while the storage is alive.

@@ -100,9 +100,10 @@ fn run_original(
     source_info: &SourceInfo<'_>,
 ) -> Result<(Vec<Value>, RunBorrow)> {
     let mut external = ExternalTensors::of_graph(graph, inputs, source_info)?;
-    let borrow = external.borrow(graph, &written_externals(graph), source_info.call_site)?;
+    let mut borrow = RunBorrow::default();
+    external.borrow(graph, &written_externals(graph), source_info, &mut borrow)?;
     let frame = Frame::new(graph, source_info, Semantics::Memory);
-    Ok((frame.run(&external.graph_inputs(), external.consts())?, borrow))
+    Ok((frame.run(external.graph_inputs(), external.consts())?, borrow))
 }
 
 /// The inputs and constants that an original graph may mutate.

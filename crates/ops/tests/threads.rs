@@ -3,8 +3,8 @@
 
 use maquette_ir::Loc;
 use maquette_ops::{
-    Access, AccessError, ErrorKind, Result, RunBorrow, RunTensor, Tensor, Value, args, custom_op,
-    library,
+    Access, AccessError, ErrorKind, Result, RunBorrow, RunInput, RunTensor, Tensor, Value, args,
+    custom_op, library,
 };
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
@@ -61,10 +61,14 @@ fn runs_of_shared_tensors_are_whole_or_refused() {
     let (barrier, done) = (Barrier::new(THREADS), AtomicUsize::new(0));
     let run = || -> Result<()> {
         let (mut all, mut head) = (x.clone(), x.slice(0, 0..8));
-        let tensor = |tensor, access, name: &str| RunTensor { tensor, access, name: name.into() };
-        let inputs =
+        let tensor = |tensor, access, name: &str| {
+            let input = RunInput { name: name.into(), loc: Loc::caller() };
+            RunTensor { tensor, access, input: input.into() }
+        };
+        let mut inputs =
             vec![tensor(&mut all, Access::Write, "all"), tensor(&mut head, Access::Read, "head")];
-        let borrow = RunBorrow::take(inputs, Loc::caller())?;
+        let mut borrow = RunBorrow::default();
+        borrow.take(&mut inputs)?;
         let before = head.slice(0, 0..1) + 1;
         all.zero_();
         all.add_(&before).ok()?;

@@ -9,7 +9,7 @@ use maquette_ir::buffer_plan::BufferPlan;
 use maquette_ir::functional_program::{ExternalTensor, FunctionalGraph};
 use maquette_ir::fused::FusedProgram;
 use maquette_ir::graph::{Graph, Stmt, ValueId};
-use maquette_ops::{Error, Result, RunError, TraceError, Value, is_in_kernel, mode};
+use maquette_ops::{Error, Result, RunBorrow, RunError, TraceError, Value, is_in_kernel, mode};
 use rustc_hash::FxHashSet;
 use std::borrow::Cow;
 use std::fmt;
@@ -19,8 +19,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The most instances that an executable keeps. Of more, the one that was used longest ago goes.
 const MAX_INSTANCES: usize = 64;
 
-/// The most memories of runs that an executable keeps between calls.
-const MAX_MEMORIES: usize = 16;
+/// The most states of runs that an executable keeps between calls.
+const MAX_STATES: usize = 16;
 
 /// A compiled program. Several threads can run it at the same time.
 pub struct Executable {
@@ -55,8 +55,18 @@ pub(crate) struct Planned {
     unfused: Option<Box<Planned>>,
     /// The instances, the one used last first; `None` if a region has no kernel.
     instances: Mutex<Vec<(InstanceKey, Option<Arc<Instance>>)>>,
-    memories: Mutex<Vec<RunMemory>>,
     pub packed: PackedWeights,
+    /// What runs leave to later ones.
+    states: Mutex<Vec<RunState>>,
+}
+
+/// What a run needs, and leaves to a later one: memory, and lists that are empty between runs.
+#[derive(Default)]
+struct RunState {
+    key: InstanceKey,
+    external: ExternalTensors,
+    borrow: RunBorrow,
+    memory: RunMemory,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -227,7 +237,7 @@ impl Planned {
             program,
             plan,
             instances: Mutex::default(),
-            memories: Mutex::default(),
+            states: Mutex::default(),
             packed: PackedWeights::default(),
         }
     }
@@ -257,28 +267,43 @@ impl Planned {
         lock(&self.instances).first().and_then(|(_, instance)| instance.clone())
     }
 
+    /// The bytes of all arenas that are kept for later runs.
+    #[cfg(test)]
+    pub fn kept_bytes(&self) -> usize {
+        lock(&self.states).iter().map(|state| state.memory.arena_bytes()).sum()
+    }
+
     fn run(&self, inputs: &[Value], source_info: &SourceInfo<'_>) -> Result<Vec<Value>> {
-        let mut external = ExternalTensors::of_program(&self.program, inputs, source_info)?;
-        let graph = &self.program.graph;
-        let borrow = external.borrow(graph, &self.written, source_info.call_site)?;
-        let given = external.graph_inputs();
-        let (planned, instance) = self.form_for(&given, &external, source_info)?;
+        // A kernel that starts a run cannot use memory that was made before its call.
+        let mut state = match is_in_kernel() {
+            true => RunState::default(),
+            false => lock(&self.states).pop().unwrap_or_default(),
+        };
+        let results = self.run_with(&mut state, inputs, source_info);
+        state.memory.end_run(results.is_err());
+        state.borrow.release();
+        state.external.clear();
+        let mut states = lock(&self.states);
+        if states.len() < MAX_STATES {
+            states.push(state);
+        }
+        results
+    }
+
+    fn run_with(
+        &self,
+        state: &mut RunState,
+        inputs: &[Value],
+        source_info: &SourceInfo<'_>,
+    ) -> Result<Vec<Value>> {
+        let RunState { key, external, borrow, memory } = state;
+        external.set_program(&self.program, inputs, source_info)?;
+        external.borrow(&self.program.graph, &self.written, source_info, borrow)?;
+        let (planned, instance) = self.form_for(key, external, source_info)?;
         for &which in &self.written {
             external.get(which)?.storage()?.bump_version();
         }
-        // A kernel that starts a run cannot use memory that was made before its call.
-        let mut memory = match is_in_kernel() {
-            true => RunMemory::default(),
-            false => lock(&planned.memories).pop().unwrap_or_default(),
-        };
-        let results = run_instance(planned, &instance, &given, &external, &mut memory, source_info);
-        memory.end_run(results.is_err());
-        let mut memories = lock(&planned.memories);
-        if memories.len() < MAX_MEMORIES {
-            memories.push(memory);
-        }
-        drop(memories);
-        let mut results = results?;
+        let mut results = run_instance(planned, &instance, external, memory, source_info)?;
         results.iter_mut().for_each(|v| borrow.restore(v));
         Ok(results)
     }
@@ -286,16 +311,16 @@ impl Planned {
     /// The form of the program for inputs of these layouts, with its instance.
     fn form_for(
         &self,
-        inputs: &[Value],
+        key: &mut InstanceKey,
         external: &ExternalTensors,
         source_info: &SourceInfo<'_>,
     ) -> Result<(&Planned, Arc<Instance>)> {
-        if let Some(instance) = self.instance(inputs, external, source_info)? {
+        if let Some(instance) = self.instance(key, external, source_info)? {
             return Ok((self, instance));
         }
         let refused = || Error::msg("a program without regions has no instance");
         let unfused = self.unfused.as_deref().ok_or_else(refused)?;
-        let instance = unfused.instance(inputs, external, source_info)?;
+        let instance = unfused.instance(key, external, source_info)?;
         Ok((unfused, instance.ok_or_else(refused)?))
     }
 
@@ -303,12 +328,13 @@ impl Planned {
     /// first call makes it, and checks the inputs and the guards: they depend on nothing else.
     fn instance(
         &self,
-        inputs: &[Value],
+        key: &mut InstanceKey,
         external: &ExternalTensors,
         source_info: &SourceInfo<'_>,
     ) -> Result<Option<Arc<Instance>>> {
-        let key = InstanceKey::of(&self.program, inputs);
-        if let Some(key) = &key {
+        let inputs = external.graph_inputs();
+        let has_key = key.set(&self.program, inputs).is_some();
+        if has_key {
             let mut instances = lock(&self.instances);
             if let Some(at) = instances.iter().position(|(k, _)| k == key) {
                 instances[..=at].rotate_right(1);
@@ -320,10 +346,10 @@ impl Planned {
         let known = bindings.into_values();
         let instance =
             Instance::new(self, inputs, external.consts(), known, source_info)?.map(Arc::new);
-        if let Some(key) = key {
+        if has_key {
             let mut instances = lock(&self.instances);
             instances.truncate(MAX_INSTANCES - 1);
-            instances.insert(0, (key, instance.clone()));
+            instances.insert(0, (key.clone(), instance.clone()));
         }
         Ok(instance)
     }

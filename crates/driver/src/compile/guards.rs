@@ -10,8 +10,10 @@
 //! interpreter's checks of inputs and guards then pass.
 //!
 //! **Cost.** Linear in the number of sizes and strides, with one evaluation for each expression and
-//! condition. A check allocates nothing, for up to 16 symbols.
+//! condition. For the numbers that were accepted last, one comparison each ([`AcceptedNumbers`]). A
+//! check allocates nothing, for up to 16 symbols.
 
+use super::accepted::AcceptedNumbers;
 use super::call_inputs::{CallInputs, TensorClass, equal};
 use super::sharing::SharingGuard;
 use crate::operators::OperatorGuard;
@@ -35,6 +37,7 @@ pub(crate) struct Guards {
     /// The symbols in expressions and conditions.
     pub(super) table: SymTable,
     symbols: usize,
+    accepted: AcceptedNumbers,
     pub(super) sharing: SharingGuard,
     pub(super) operators: OperatorGuard,
     /// The sizes that would be symbols, had the program not required one number of them: the leaf,
@@ -128,18 +131,20 @@ impl Guards {
                 .collect(),
             table: graph.symbols().clone(),
             symbols: graph.symbols().symbols().count(),
+            accepted: AcceptedNumbers::new(0),
             sharing,
             operators,
             pinned,
         };
-        guards.add_leaves(graph, &interface.inputs, offsets)?;
+        let count = guards.add_leaves(graph, &interface.inputs, offsets)?;
+        guards.accepted = AcceptedNumbers::new(count as usize);
         guards.require_bound(graph)?;
         Ok(guards)
     }
 
     /// Adds the checks of all leaves. Those that bind symbols and compare with numbers come first:
-    /// expressions may use symbols that a later leaf binds.
-    fn add_leaves(&mut self, graph: &Graph, kinds: &[LeafKind], offsets: bool) -> Result<()> {
+    /// expressions may use symbols that a later leaf binds. Returns how many numbers a call has.
+    fn add_leaves(&mut self, graph: &Graph, kinds: &[LeafKind], offsets: bool) -> Result<u32> {
         let mut inputs = graph.inputs().iter();
         let mut at = 0;
         let mut later: Vec<(usize, u32, &TensorType, bool)> = Vec::new();
@@ -175,7 +180,7 @@ impl Guards {
             self.add_expressions(leaf, at, ty, offsets);
             self.add_strides(leaf, at, ty, is_row_major);
         }
-        Ok(())
+        Ok(at)
     }
 
     /// Adds the checks of sizes that are expressions, and of the offset.
@@ -280,12 +285,27 @@ impl Guards {
 
     /// The first guard that a call breaks.
     pub(crate) fn broken(&self, call: &CallInputs) -> Option<Broken> {
-        let mut symbols: Symbols = smallvec![0; self.symbols];
-        self.broken_with(call, &mut symbols)
+        if let Some(broken) = self.broken_structure(call) {
+            return Some(broken);
+        }
+        if !self.accepted.are(&call.numbers) {
+            let mut symbols: Symbols = smallvec![0; self.symbols];
+            if let Some(broken) = self.broken_numbers(call, &mut symbols) {
+                return Some(broken);
+            }
+            self.accepted.set(&call.numbers);
+        }
+        (!self.sharing.holds(call)).then_some(Broken::Sharing)
     }
 
     /// As [`Guards::broken`]; `symbols` gets the values that were bound until then.
     pub(super) fn broken_with(&self, call: &CallInputs, symbols: &mut Symbols) -> Option<Broken> {
+        let sharing = || (!self.sharing.holds(call)).then_some(Broken::Sharing);
+        self.broken_structure(call).or_else(|| self.broken_numbers(call, symbols)).or_else(sharing)
+    }
+
+    /// The first guard that a call breaks, other than those of its numbers and of sharing.
+    fn broken_structure(&self, call: &CallInputs) -> Option<Broken> {
         if !self.operators.holds() {
             return Some(Broken::Operators);
         }
@@ -303,80 +323,6 @@ impl Guards {
                 return Some(Broken::Leaf(i));
             }
         }
-        if let Some(check) = self.broken_check(&call.numbers, symbols) {
-            return Some(Broken::Check(check));
-        }
-        for (i, (condition, _)) in self.conditions.iter().enumerate() {
-            let holds =
-                self.table.eval_bool(*condition, &|s: SymbolId| symbols.get(s.index()).copied());
-            // a condition that divides by a size of 0 does not hold
-            if !holds.unwrap_or(false) {
-                return Some(Broken::Condition(i));
-            }
-        }
-        (!self.sharing.holds(call)).then_some(Broken::Sharing)
-    }
-
-    /// The first check that fails.
-    fn broken_check(&self, numbers: &[i64], symbols: &mut Symbols) -> Option<usize> {
-        let number = |at: u32| numbers.get(at as usize).copied();
-        let mut next = 0;
-        while let Some(check) = self.checks.get(next) {
-            let holds = match *check {
-                Check::Is { at, n } => number(at) == Some(n),
-                Check::Binds { at, symbol, range } => {
-                    match (number(at), symbols.get_mut(symbol.index())) {
-                        (Some(n), Some(value)) => {
-                            *value = n;
-                            range.contains(n)
-                        }
-                        _ => false,
-                    }
-                }
-                Check::IsSymbol { at, symbol } => {
-                    number(at).is_some() && number(at) == symbols.get(symbol.index()).copied()
-                }
-                Check::IsExpr { at, expr } => {
-                    let value = self.table.eval(expr, &|s| symbols.get(s.index()).copied());
-                    value.is_ok_and(|value| number(at) == Some(value))
-                }
-                Check::IsRowMajor { at, rank } => {
-                    let (at, rank) = (at as usize, rank as usize);
-                    let dims = numbers.get(at..at + 2 * rank).map(|dims| dims.split_at(rank));
-                    dims.is_some_and(|(sizes, strides)| is_row_major(sizes, strides))
-                }
-                Check::SkipIfEmpty { at, rank, checks } => {
-                    if (at..at + rank).any(|at| number(at) == Some(0)) {
-                        next += checks as usize;
-                    }
-                    true
-                }
-                Check::SkipIfOne { at } => {
-                    next += usize::from(number(at) == Some(1));
-                    true
-                }
-            };
-            if !holds {
-                return Some(next);
-            }
-            next += 1;
-        }
         None
     }
-}
-
-/// Whether sizes and strides are those of a row-major tensor, as far as the strides address
-/// anything.
-fn is_row_major(sizes: &[i64], strides: &[i64]) -> bool {
-    let mut expected = 1i64;
-    for (&size, &stride) in sizes.iter().zip(strides).rev() {
-        if size == 0 {
-            return true;
-        }
-        if size != 1 && stride != expected {
-            return sizes.contains(&0);
-        }
-        expected = expected.saturating_mul(size);
-    }
-    true
 }

@@ -11,10 +11,12 @@
 //!
 //! As with `torch.compile(fullgraph=True)`, a function is one graph or an error.
 
+mod accepted;
 mod cache;
 mod call_inputs;
 mod compiled;
 mod dynamic;
+mod evaluate;
 mod executor;
 mod explain;
 mod failure;

@@ -29,10 +29,11 @@ pub(crate) fn run_functional(
     source_info: &SourceInfo<'_>,
 ) -> Result<(Vec<Value>, RunBorrow)> {
     let mut external = ExternalTensors::of_program(program, inputs, source_info)?;
-    let borrow = external.borrow(&program.graph, &mutated(program), source_info.call_site)?;
+    let mut borrow = RunBorrow::default();
+    external.borrow(&program.graph, &mutated(program), source_info, &mut borrow)?;
     let semantics = Semantics::Values { unknown_strides: &program.unknown_strides };
     let mut results = Frame::new(&program.graph, source_info, semantics)
-        .run(&external.graph_inputs(), external.consts())?;
+        .run(external.graph_inputs(), external.consts())?;
     // A result may alias an external tensor or an earlier result. Without a copy, a write-back
     // could overwrite a value before it is itself written back or returned.
     let mut storages = external.storages();
@@ -64,7 +65,8 @@ pub(crate) fn run_buffered(
         return Err(RunError::OtherPlan { graph: program.graph.name().to_owned() }.into());
     }
     let mut external = ExternalTensors::of_program(program, inputs, source_info)?;
-    let borrow = external.borrow(&program.graph, &mutated(program), source_info.call_site)?;
+    let mut borrow = RunBorrow::default();
+    external.borrow(&program.graph, &mutated(program), source_info, &mut borrow)?;
     let run = buffered::run(program, plan, &external, source_info)?;
     let builder = OutputBuilder::new(&run.results, &external, &run.outputs);
     Ok((outputs(program, builder)?, run.traffic, borrow))

@@ -102,7 +102,7 @@ pub struct SharedMemory {
 }
 
 /// A tensor outside of the graph.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ExternalTensor {
     /// The `i`-th input.
     Input(usize),

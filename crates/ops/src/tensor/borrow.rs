@@ -390,20 +390,22 @@ impl Borrows {
         parent: Grant,
     ) -> Result<Grant, AccessError> {
         let mut t = self.lock();
-        let mut parts = Vec::with_capacity(tensors.len());
+        // One tensor, as usual, takes no list.
+        let mut parts: SmallVec<[(Region, Holder); 1]> = SmallVec::new();
         for (tensor, holder) in tensors {
             let region = Region::of(tensor);
             t.check(tensor, &region, access, holder, parent.id())?;
             parts.push((region, holder.clone()));
         }
-        let (region, holder) = match parts.len() {
-            1 => parts.swap_remove(0),
-            _ => {
+        let (region, holder) = match (parts.len(), parts.pop()) {
+            (1, Some(only)) => only,
+            (_, last) => {
+                parts.extend(last);
                 let holder = parts.first().map_or_else(
                     || Holder::Guard(maquette_ir::Loc::caller()),
                     |(_, holder)| holder.clone(),
                 );
-                (Region::of_parts(parts), holder)
+                (Region::of_parts(parts.into_vec()), holder)
             }
         };
         Ok(t.add(parent.id(), access, region, holder))

@@ -11,15 +11,18 @@ pub(crate) enum Holder {
     Argument { op: Op, index: u16 },
     /// A guard from `read()` or `write()`.
     Guard(Loc),
-    /// An input of a run. Boxed, because each storage has room for one holder.
-    Run(Box<RunInput>),
+    /// An input of a run. Shared, because each storage has room for one holder, and later runs
+    /// have the same inputs.
+    Run(Arc<RunInput>),
 }
 
-/// An input of a run, and the line that started the run.
-#[derive(Clone)]
-pub(crate) struct RunInput {
-    pub(crate) name: Arc<str>,
-    pub(crate) loc: Loc,
+/// An input of a run, and the line that started the run, for error messages.
+#[derive(Clone, Debug)]
+pub struct RunInput {
+    /// The name of the input.
+    pub name: Arc<str>,
+    /// The line that started the run.
+    pub loc: Loc,
 }
 
 impl Holder {

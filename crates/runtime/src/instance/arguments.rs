@@ -1,7 +1,7 @@
 //! The arguments of a node's call, with tensors in the memory of a run.
 
 use super::TensorAt;
-use maquette_interp::{Bindings, argument_value, arguments, replace_mutated};
+use maquette_interp::{Bindings, argument_value, arguments, replace_mutated, wrong_graph};
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::functional_ops::Callee;
 use maquette_ir::graph::{Arg, Graph, NodeId, ValueId};
@@ -142,7 +142,6 @@ impl NodeArguments {
         computed: Computed<'_>,
         tensor: &dyn Fn(&TensorAt) -> Result<Tensor>,
     ) -> Result<CallArguments> {
-        let wrong = || Error::msg("the plan belongs to another graph");
         let get = |v: ValueId| -> Result<Value> {
             if graph.tensor_type(v).is_none() {
                 let missing =
@@ -151,7 +150,7 @@ impl NodeArguments {
             }
             // A mutated tensor is replaced below.
             let read = self.reads.iter().find(|(u, _)| *u == v).map(|(_, at)| at);
-            Ok(Value::Tensor(tensor(read.or(self.writes.first()).ok_or_else(wrong)?)?))
+            Ok(Value::Tensor(tensor(read.or(self.writes.first()).ok_or_else(wrong_graph)?)?))
         };
         let int = |e| Ok(bindings.eval(e)?.into());
         let value = |arg: Arg| argument_value(graph, arg, &get, &int);
@@ -159,7 +158,7 @@ impl NodeArguments {
         let mut args = arguments(graph, op, self.node, callee.args, &value)?;
         let mut next = self.writes.iter();
         let mutated = replace_mutated(graph, op, self.node, &mut args, &mut |_| {
-            tensor(next.next().ok_or_else(wrong)?)
+            tensor(next.next().ok_or_else(wrong_graph)?)
         })?;
         Ok((args, mutated))
     }

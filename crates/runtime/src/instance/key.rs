@@ -6,16 +6,16 @@ use maquette_ir::functional_program::FunctionalGraph;
 use maquette_ir::sym::Expr;
 use maquette_ops::library::generation;
 use maquette_ops::{Tensor, Value};
-use smallvec::SmallVec;
 
 /// The layouts and numbers of the inputs of a call, and the generation of the registry.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct InstanceKey(SmallVec<[i64; 32]>);
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct InstanceKey(Vec<i64>);
 
 impl InstanceKey {
-    /// `None` if an input has no key: it is poisoned, or has no data.
-    pub fn of(program: &FunctionalGraph, inputs: &[Value]) -> Option<InstanceKey> {
-        let mut key: SmallVec<[i64; 32]> = SmallVec::new();
+    /// Becomes the key of a call. `None` if an input has no key: it is poisoned, or has no data.
+    pub fn set(&mut self, program: &FunctionalGraph, inputs: &[Value]) -> Option<()> {
+        let InstanceKey(key) = self;
+        key.clear();
         key.push(generation() as i64);
         for (value, &declared) in inputs.iter().zip(program.graph.inputs()) {
             match value {
@@ -26,7 +26,7 @@ impl InstanceKey {
                     // A type with offset 0 accepts any offset.
                     let declared = program.graph.tensor_type(declared);
                     let any_offset = declared.is_some_and(|ty| ty.offset == Expr::Int(0));
-                    push_tensor(&mut key, t, any_offset && !program.absolute_offsets)?;
+                    push_tensor(key, t, any_offset && !program.absolute_offsets)?;
                 }
                 Value::Int(i) => key.extend([-2, i.as_i64()?]),
                 Value::Float(x) => key.extend([-3, x.to_bits() as i64]),
@@ -34,11 +34,11 @@ impl InstanceKey {
                 _ => return None,
             }
         }
-        (inputs.len() == program.graph.inputs().len()).then_some(InstanceKey(key))
+        (inputs.len() == program.graph.inputs().len()).then_some(())
     }
 }
 
-fn push_tensor(key: &mut SmallVec<[i64; 32]>, t: &Tensor, any_offset: bool) -> Option<()> {
+fn push_tensor(key: &mut Vec<i64>, t: &Tensor, any_offset: bool) -> Option<()> {
     let (meta, host) = (t.meta(), t.device() == maquette_ir::Device::Cpu);
     key.push((meta.rank() as i64) << 16 | (meta.dtype as i64) << 1 | i64::from(host));
     let sizes = if fault_injected(Fault::InstanceOfAnySizes) { &[][..] } else { &meta.sizes };

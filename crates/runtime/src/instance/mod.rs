@@ -104,17 +104,14 @@ pub(crate) enum End {
 }
 
 /// What a program returns.
+#[derive(Default)]
 pub(crate) struct Returns {
-    /// The results of the graph that are not tensors.
-    pub results: Vec<ReturnedValue>,
+    /// The results of the graph that are not tensors. `None` for a number that an operator computes.
+    pub results: Vec<Value>,
+    /// The position and the argument of each number that an operator computes.
+    pub computed: Vec<(usize, Arg)>,
     /// The tensors of outputs that the plan places.
     pub planned: Vec<Option<TensorAt>>,
-}
-
-pub(crate) enum ReturnedValue {
-    Known(Value),
-    /// A number that an operator computes.
-    Computed(Arg),
 }
 
 /// A step of a segment.

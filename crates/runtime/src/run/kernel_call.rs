@@ -1,8 +1,8 @@
 //! Calls of custom operators without the dispatcher.
 
-use super::{Run, missing};
+use super::Run;
 use crate::instance::{Call, ExpectedResult, KernelCall, Segment};
-use maquette_interp::{NodeResults, ResultRules};
+use maquette_interp::{NodeResults, ResultRules, wrong_graph};
 use maquette_ops::{Args, Outputs, Result, Value};
 use smallvec::SmallVec;
 
@@ -43,7 +43,7 @@ impl Run<'_> {
     /// The kept arguments of a call.
     fn kept_arguments(&mut self, segment: &Segment, kernel: &KernelCall) -> Result<&mut Args> {
         let handles = self.memory.handles.get_mut(segment.depth);
-        handles.and_then(|h| h.args.get_mut(kernel.kept as usize)).ok_or_else(missing)
+        handles.and_then(|h| h.args.get_mut(kernel.kept as usize)).ok_or_else(wrong_graph)
     }
 
     /// Gives the kept arguments of a call the tensors that they lack.
@@ -62,7 +62,7 @@ impl Run<'_> {
                 false => self.memory.own_tensor(segment.depth, &operand.at)?,
             };
             let args = self.kept_arguments(segment, kernel)?;
-            *args.get_mut(operand.index).ok_or_else(missing)? = Value::Tensor(tensor);
+            *args.get_mut(operand.index).ok_or_else(wrong_graph)? = Value::Tensor(tensor);
         }
         Ok(())
     }

@@ -3,22 +3,36 @@
 //! Safety of this module: see [`run`](super).
 #![allow(unsafe_code)]
 
-use super::{Run, missing};
+use super::Run;
 use crate::instance::{External, HandleLife, Segment, TensorAt};
+use maquette_interp::wrong_graph;
 use maquette_ops::{Arena, Args, Error, Result, Tensor, Value};
 
 /// The memory of runs, which later runs use again.
 #[derive(Default)]
 pub(crate) struct RunMemory {
     /// By depth of the segment.
-    arenas: Vec<Option<(Arena, usize)>>,
+    arenas: Vec<Option<KeptArena>>,
     /// Handles to tensors in arenas, by depth.
     pub(super) handles: Vec<Handles>,
     /// By base.
     pub(super) bases: Vec<Base>,
     /// By value: the numbers that operators computed, and tensors whose sizes bind symbols.
     pub(super) values: Vec<Option<Value>>,
+    /// The tensors of the outputs, while they are built.
+    pub(super) planned: Vec<Option<Tensor>>,
 }
+
+/// An arena that several runs use.
+struct KeptArena {
+    arena: Arena,
+    bytes: usize,
+    /// The number of runs without a break that needed less than half of it.
+    larger: u32,
+}
+
+/// The number of runs without a break that need less than half of an arena, until it is replaced.
+const MAX_LARGER_RUNS: u32 = 16;
 
 /// Handles to tensors in arenas, for the steps of one segment.
 #[derive(Default)]
@@ -47,7 +61,7 @@ pub(super) struct Base {
 impl Base {
     pub fn address(&mut self) -> Result<*mut u8> {
         if self.address.0.is_null() {
-            let tensor = self.tensor.as_ref().ok_or_else(missing)?;
+            let tensor = self.tensor.as_ref().ok_or_else(wrong_graph)?;
             self.address = Address(tensor.host_address()?.as_ptr());
         }
         Ok(self.address.0)
@@ -74,11 +88,18 @@ impl RunMemory {
         self.values.resize_with(values, || None);
     }
 
+    /// The bytes of the arenas.
+    #[cfg(test)]
+    pub fn arena_bytes(&self) -> usize {
+        self.arenas.iter().flatten().map(|kept| kept.bytes).sum()
+    }
+
     /// Drops all that belongs to one run. After a failed run it drops the arenas, too: a kernel may
     /// have poisoned them, or kept a guard.
     pub fn end_run(&mut self, failed: bool) {
         self.bases.iter_mut().for_each(|base| *base = Base::default());
         self.values.iter_mut().for_each(|value| *value = None);
+        self.planned.clear();
         for Handles { tensors, of_run, .. } in &mut self.handles {
             for slot in of_run.drain(..) {
                 if let Some(tensor) = tensors.get_mut(slot as usize) {
@@ -100,9 +121,11 @@ impl Run<'_> {
             let tensor = match which {
                 External::Input(i) => match self.inputs.get(*i) {
                     Some(Value::Tensor(t)) => t.clone(),
-                    _ => return Err(missing()),
+                    _ => return Err(wrong_graph()),
                 },
-                External::Const(i) => self.external.consts().get(*i).ok_or_else(missing)?.clone(),
+                External::Const(i) => {
+                    self.external.consts().get(*i).ok_or_else(wrong_graph)?.clone()
+                }
             };
             self.set_base(buffer.0, tensor)?;
         }
@@ -122,16 +145,19 @@ impl Run<'_> {
         }
         let slot = &mut memory.arenas[depth];
         if segment.arena_bytes > 0 {
-            let arena = match slot {
-                Some((arena, bytes)) if *bytes >= segment.arena_bytes => arena,
-                _ => {
-                    // The old arena goes first, with its handles: both together may not fit.
-                    *slot = None;
-                    memory.handles.iter_mut().for_each(|h| *h = Handles::default());
-                    let arena = Arena::new(segment.arena_bytes)?;
-                    &mut slot.insert((arena, segment.arena_bytes)).0
-                }
-            };
+            let needed = segment.arena_bytes;
+            if let Some(kept) = slot {
+                let is_larger = kept.bytes / 2 > needed;
+                kept.larger = if is_larger { kept.larger + 1 } else { 0 };
+            }
+            let serves = |kept: &KeptArena| kept.bytes >= needed && kept.larger < MAX_LARGER_RUNS;
+            if !slot.as_ref().is_some_and(serves) {
+                // The old arena goes first, with its handles: both together may not fit.
+                *slot = None;
+                memory.handles.iter_mut().for_each(|h| *h = Handles::default());
+                *slot = Some(KeptArena { arena: Arena::new(needed)?, bytes: needed, larger: 0 });
+            }
+            let arena = &slot.as_ref().ok_or_else(wrong_graph)?.arena;
             let address = Address(arena.address().as_ptr());
             let tensor = segment.lends_memory.then(|| arena.bytes());
             memory.bases[base] = Base { address, tensor, has_declared_strides: false };
@@ -169,7 +195,7 @@ impl RunMemory {
         tensor: Tensor,
         has_declared_strides: bool,
     ) -> Result<()> {
-        let slot = self.bases.get_mut(base as usize).ok_or_else(missing)?;
+        let slot = self.bases.get_mut(base as usize).ok_or_else(wrong_graph)?;
         *slot = Base { address: Address::default(), tensor: Some(tensor), has_declared_strides };
         Ok(())
     }
@@ -181,13 +207,13 @@ impl RunMemory {
         if let Some(Some(handle)) = &slot {
             return Ok(handle.clone());
         }
-        let base = self.bases.get_mut(at.base as usize).ok_or_else(missing)?;
+        let base = self.bases.get_mut(at.base as usize).ok_or_else(wrong_graph)?;
         if base.tensor.is_none() {
             // Only the error of a launch wants a handle where no step does.
             let arena = self.arenas.get(arena).and_then(Option::as_ref);
-            base.tensor = arena.map(|(arena, _)| arena.bytes());
+            base.tensor = arena.map(|kept| kept.arena.bytes());
         }
-        let base = base.tensor.as_ref().ok_or_else(missing)?;
+        let base = base.tensor.as_ref().ok_or_else(wrong_graph)?;
         // SAFETY: steps read only what earlier steps of this run wrote as the same dtype.
         let handle = unsafe { base.bytes_as(at.meta.clone()) }?;
         if let Some(slot) = &mut slot {
@@ -198,8 +224,8 @@ impl RunMemory {
 
     /// A handle to a tensor that is not in an arena, for a step of the segment of depth `depth`.
     pub(super) fn own_tensor(&mut self, depth: usize, at: &TensorAt) -> Result<Tensor> {
-        let base = self.bases.get(at.base as usize).ok_or_else(missing)?;
-        let base = base.tensor.as_ref().ok_or_else(missing)?;
+        let base = self.bases.get(at.base as usize).ok_or_else(wrong_graph)?;
+        let base = base.tensor.as_ref().ok_or_else(wrong_graph)?;
         if at.handle == HandleLife::Base {
             return Ok(base.clone());
         }

@@ -22,17 +22,18 @@ pub(crate) use memory::RunMemory;
 
 use crate::executable::Planned;
 use crate::instance::{
-    Call, CallArguments, End, Instance, Launch, NodeArguments, ReturnedValue, Returns, Segment,
-    Step, TensorAt,
+    Call, CallArguments, End, Instance, Launch, NodeArguments, Returns, Segment, Step, TensorAt,
 };
 use maquette_interp::{
     Bindings, ExternalTensors, NodeResults, OutputBuilder, PendingCheck, ResultRules, SourceInfo,
     SymbolValues, argument_value, bound_number, in_window, match_results, with_strides,
+    wrong_graph,
 };
 use maquette_ir::buffer_plan::BufferId;
 use maquette_ir::graph::{Graph, NodeId, ValueId};
 use maquette_ops::{AccessError, Error, ErrorKind, Op, Outputs, Result, RunError, Tensor, Value};
 use smallvec::SmallVec;
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -52,14 +53,14 @@ struct Run<'a> {
 pub(crate) fn run_instance(
     planned: &Planned,
     instance: &Instance,
-    inputs: &[Value],
     external: &ExternalTensors,
     memory: &mut RunMemory,
     source_info: &SourceInfo<'_>,
 ) -> Result<Vec<Value>> {
     let graph = &planned.program.graph;
     memory.begin_run(planned.plan.buffers.len(), graph.values().len());
-    let (pending_checks, written) = (Vec::new(), planned.written_storages(external)?);
+    let (inputs, pending_checks) = (external.graph_inputs(), Vec::new());
+    let written = planned.written_storages(external)?;
     let mut run =
         Run { planned, graph, inputs, external, memory, source_info, pending_checks, written };
     let mut segment: Arc<Segment> = instance.first.clone();
@@ -110,9 +111,9 @@ impl Run<'_> {
     }
 
     fn launch(&mut self, segment: &Segment, launch: &Launch) -> Result<()> {
-        let mut addresses: SmallVec<[*mut u8; 4]> = SmallVec::new();
+        let mut addresses: SmallVec<[*mut u8; 16]> = SmallVec::new();
         for place in &launch.places {
-            let base = self.memory.bases.get_mut(place.base as usize).ok_or_else(missing)?;
+            let base = self.memory.bases.get_mut(place.base as usize).ok_or_else(wrong_graph)?;
             addresses.push(base.address()?.wrapping_offset(place.start as isize));
         }
         // SAFETY: see the module.
@@ -264,7 +265,7 @@ impl Run<'_> {
     /// Binds the symbol at the end of a segment. Returns the next segment.
     fn bind(&mut self, segment: &Segment) -> Result<Arc<Segment>> {
         let End::Bind { symbol, value, source, at, .. } = &segment.end else {
-            return Err(missing());
+            return Err(wrong_graph());
         };
         let bind = || -> Result<Arc<Segment>> {
             let undefined =
@@ -307,25 +308,35 @@ impl Run<'_> {
     }
 
     fn outputs(&mut self, segment: &Segment, returns: &Returns) -> Result<Vec<Value>> {
-        let planned = returns.planned.iter();
-        let planned = planned.map(|at| at.as_ref().map(|at| self.tensor(segment, at)).transpose());
-        let planned = planned.collect::<Result<Vec<Option<Tensor>>>>()?;
+        let mut planned = std::mem::take(&mut self.memory.planned);
+        for at in &returns.planned {
+            planned.push(at.as_ref().map(|at| self.tensor(segment, at)).transpose()?);
+        }
+        let results = match returns.computed.is_empty() {
+            true => Cow::Borrowed(&returns.results[..]),
+            false => Cow::Owned(self.computed_results(segment, returns)?),
+        };
+        let mut builder = OutputBuilder::new(&results, self.external, &planned);
+        let outputs = self.planned.program.outputs.iter().map(|o| builder.output(o)).collect();
+        planned.clear();
+        self.memory.planned = planned;
+        outputs
+    }
+
+    /// The results of the graph, with the numbers that operators computed.
+    fn computed_results(&self, segment: &Segment, returns: &Returns) -> Result<Vec<Value>> {
         let bindings = self.bindings(segment);
         let get = |v: ValueId| {
             let undefined = || RunError::Undefined { value: self.graph.value_name(v).to_string() };
             Ok(self.computed(v).ok_or_else(undefined)?)
         };
         let int = |e| Ok(bindings.eval(e)?.into());
-        let result = |result: &ReturnedValue| match result {
-            ReturnedValue::Known(value) => Ok(value.clone()),
-            ReturnedValue::Computed(arg) => argument_value(self.graph, *arg, &get, &int),
-        };
-        let results = returns.results.iter().map(result).collect::<Result<Vec<Value>>>()?;
-        let mut builder = OutputBuilder::new(&results, self.external, &planned);
-        self.planned.program.outputs.iter().map(|o| builder.output(o)).collect()
+        let mut results = returns.results.clone();
+        for &(at, arg) in &returns.computed {
+            if let Some(result) = results.get_mut(at) {
+                *result = argument_value(self.graph, arg, &get, &int)?;
+            }
+        }
+        Ok(results)
     }
-}
-
-fn missing() -> Error {
-    Error::msg("the plan belongs to another graph")
 }

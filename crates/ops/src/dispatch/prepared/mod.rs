@@ -153,11 +153,11 @@ impl PreparedCall {
         let views = self.operands.iter().zip(operands);
         // SAFETY: the caller's promise.
         let views = views.map(|(o, &address)| unsafe { o.layout.view_at(address) });
-        let views: SmallVec<[View<'_>; 3]> = views.collect();
+        let views: SmallVec<[View<'_>; 6]> = views.collect();
         let outputs = self.results.iter().zip(results);
         // SAFETY: the caller's promise.
         let outputs = outputs.map(|(o, &address)| unsafe { o.layout.view_mut_at(address) });
-        let mut outputs: SmallVec<[ViewMut<'_>; 2]> = outputs.collect();
+        let mut outputs: SmallVec<[ViewMut<'_>; 4]> = outputs.collect();
         match &self.kernel {
             Kernel::Nothing | Kernel::Pointwise(_) => {}
             Kernel::Zeros => {

@@ -1,11 +1,11 @@
 //! The buffers of a segment: when they are used, where they lie, and tensors in them.
 
-use super::{Builder, wrong_graph};
+use super::Builder;
 use crate::arena_layout::{ArenaLayout, Lifetime};
 use crate::executable::Planned;
 use crate::instance::places::{BufferPlace, HandleLife};
 use crate::instance::{External, Place, Step, TensorAt};
-use maquette_interp::{Callable, ConcreteLayout, concrete_layout};
+use maquette_interp::{Callable, ConcreteLayout, concrete_layout, wrong_graph};
 use maquette_ir::buffer_plan::{Buffer, BufferId, BufferPlan, BufferView, ResultDest};
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::functional_ops::Callee;

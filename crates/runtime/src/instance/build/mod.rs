@@ -20,8 +20,8 @@ mod tests;
 use super::kernel_call::expected_returns;
 use super::places::BufferPlace;
 use super::{
-    Call, End, External, KernelCall, Launch, LaunchedNode, NodeArguments, ReturnedValue, Returns,
-    Segment, Step, TensorAt,
+    Call, End, External, KernelCall, Launch, LaunchedNode, NodeArguments, Returns, Segment, Step,
+    TensorAt,
 };
 use crate::executable::Planned;
 pub(crate) use buffers::Uses;
@@ -29,6 +29,7 @@ use launches::placed;
 use maquette_interp::metadata_check::LayoutPromise;
 use maquette_interp::{
     Bindings, Callable, NodeReturns, SourceInfo, SymbolValues, argument_value, in_window,
+    wrong_graph,
 };
 use maquette_ir::DType;
 use maquette_ir::buffer_plan::{Buffer, BufferId, BufferView, ResultDest, Step as PlanStep};
@@ -72,10 +73,6 @@ enum Built {
     Fails(usize),
     /// A region has no kernel for these sizes.
     Refused,
-}
-
-fn wrong_graph() -> Error {
-    Error::msg("the plan belongs to another graph")
 }
 
 impl<'a> Builder<'a> {
@@ -163,7 +160,7 @@ impl<'a> Builder<'a> {
             self.free_unused(at, step);
         }
         let end = match bind {
-            _ if fails => End::Return(Returns { results: Vec::new(), planned: Vec::new() }),
+            _ if fails => End::Return(Returns::default()),
             Some(bind) => bind,
             None => End::Return(self.returns()?),
         };
@@ -401,14 +398,16 @@ impl<'a> Builder<'a> {
         let int = |e| Ok(self.bindings.eval(e)?.into());
         let unknown = || Error::msg("computed by an operator");
         let get = |v: ValueId| self.known_number(v).ok_or_else(unknown);
-        let result = |arg: &Arg| match *arg {
-            Arg::Value(v) if graph.tensor_type(v).is_some() => ReturnedValue::Known(Value::None),
-            arg => match argument_value(graph, arg, &get, &int) {
-                Ok(value) => ReturnedValue::Known(value),
-                Err(_) => ReturnedValue::Computed(arg),
-            },
+        let mut computed = Vec::new();
+        let mut result = |(at, arg): (usize, &Arg)| match *arg {
+            Arg::Value(v) if graph.tensor_type(v).is_some() => Value::None,
+            arg => argument_value(graph, arg, &get, &int).unwrap_or_else(|_| {
+                computed.push((at, arg));
+                Value::None
+            }),
         };
-        Ok(Returns { results: graph.outputs().iter().map(result).collect(), planned })
+        let results = graph.outputs().iter().enumerate().map(&mut result).collect();
+        Ok(Returns { results, computed, planned })
     }
 }
 

@@ -9,14 +9,18 @@ use maquette_ops::{Tensor, Value};
 use maquette_rewrite::{Options, functionalize, plan};
 use std::borrow::Cow;
 
-/// The kinds of the steps of a program's first segment: `L` for a launch, `C` for a call. Three runs
-/// must have the results of the interpreter, bit for bit.
-fn steps(text: &str, inputs: &[Value]) -> String {
+fn compiled(text: &str) -> (Executable, ExecutionMode<'static>) {
     let graph: Graph = text.parse().unwrap();
     let functional = functionalize(&graph, &Facts, &Options::new()).unwrap();
     let plan = plan(&functional, &Facts).unwrap();
     let mode = ExecutionMode::Buffered(Cow::Owned(functional), Cow::Owned(plan));
-    let executable = Executable::new(mode.clone()).unwrap();
+    (Executable::new(mode.clone()).unwrap(), mode)
+}
+
+/// The kinds of the steps of a program's first segment: `L` for a launch, `C` for a call. Three runs
+/// must have the results of the interpreter, bit for bit.
+fn steps(text: &str, inputs: &[Value]) -> String {
+    let (executable, mode) = compiled(text);
     let reference = Interpreter::new(&mode).run(inputs).unwrap().results;
     for _ in 0..3 {
         let results = executable.run(inputs, &SourceInfo::of_caller()).unwrap();
@@ -93,4 +97,27 @@ fn results_whose_strides_follow_the_operands_are_launched_if_they_are_as_declare
         return %y, %r
     }";
     assert_eq!(steps(norm, &[Value::from(input(&[2, 4, 3]))]), "L");
+}
+
+#[test]
+fn an_arena_that_is_much_larger_than_its_runs_need_is_replaced() {
+    let (executable, _) = compiled(
+        "graph g(%x: f32[n]) -> (f32[n]) where n in [0, oo) {
+            %a: f32[n] = aten::exp(%x)
+            %b: f32[n] = aten::cos(%a)
+            %c: f32[n] = aten::mul.Tensor(%b, %a)
+            return %c
+        }",
+    );
+    let kept = |n: i64| {
+        executable.run(&[input(&[n]).into()], &SourceInfo::of_caller()).unwrap();
+        executable.planned().unwrap().kept_bytes()
+    };
+    let large = kept(4096);
+    assert!((0..15).all(|_| kept(64) == large));
+    assert!(kept(2048 + 512) == large, "a run that needs more than half begins the count again");
+    assert!((0..15).all(|_| kept(64) == large));
+    let small = kept(64);
+    assert!(small * 8 < large, "{small} {large}");
+    assert_eq!(kept(64), small);
 }

@@ -1,0 +1,164 @@
+//! What a repeated call of a bound shape allocates, by a counting allocator.
+//!
+//! Allowed are what the caller gets and what custom kernels make:
+//!
+//! - one list: the results of the call;
+//! - three for each new output: its storage, and the two handles to it, of which one is the whole
+//!   memory and one the output with its layout. The block itself comes from the cache of blocks,
+//!   since the results of the call before are gone;
+//! - those of a custom kernel for the tensor that it returns.
+//!
+//! Not in these programs, but also allocated: an output that is an input seen through another layout
+//! (the layout is a list); the borrow of several inputs in one storage; operators that go through
+//! the dispatcher.
+
+use maquette_interp::SourceInfo;
+use maquette_ir::graph::Graph;
+use maquette_ops::library::Facts;
+use maquette_ops::{FakeCtx, Result, Tensor, Value, custom_op};
+use maquette_rewrite::{Options, functionalize, plan};
+use maquette_runtime::Executable;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::sync::Once;
+
+/// The system's allocator, which counts the allocations of each thread.
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+fn count() {
+    // The counter is gone while its thread ends.
+    let _counted = ALLOCATIONS.try_with(|n| n.set(n.get() + 1));
+}
+
+// SAFETY: every method is that of the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise.
+        unsafe { System.realloc(block, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// The allocations of `f`.
+fn allocations<R>(f: impl FnOnce() -> R) -> (usize, R) {
+    let before = ALLOCATIONS.get();
+    let result = f();
+    (ALLOCATIONS.get() - before, result)
+}
+
+/// The allocations of the fourth call and later ones, which must all be equal.
+#[track_caller]
+fn of_repeated_calls(text: &str, inputs: &[Value]) -> usize {
+    define_operators();
+    let graph: Graph = text.parse().unwrap();
+    let functional = functionalize(&graph, &Facts, &Options::new()).unwrap();
+    let plan = plan(&functional, &Facts).unwrap();
+    let mode = maquette_rewrite::ExecutionMode::Buffered(Cow::Owned(functional), Cow::Owned(plan));
+    let executable = Executable::new(mode).unwrap();
+    let source_info = SourceInfo::of_caller();
+    let call = || allocations(|| executable.run(inputs, &source_info).unwrap()).0;
+    let counts: Vec<usize> = (0..8).map(|_| call()).skip(3).collect();
+    assert!(counts.iter().all(|n| *n == counts[0]), "{counts:?}");
+    counts[0]
+}
+
+fn ones(sizes: &[i64]) -> Value {
+    Tensor::ones(sizes.to_vec(), maquette_ir::DType::F32).into()
+}
+
+#[test]
+fn launches_allocate_only_the_results() {
+    let pointwise = "graph g(%x: f32[4, 6], %y: f32[6]) -> (f32[4, 6]) {
+        %a: f32[4, 6] = aten::add.Tensor(%x, %y)
+        %b: f32[4, 6] = aten::exp(%a)
+        %c: f32[4, 6] = aten::mul.Tensor(%b, %a)
+        return %c
+    }";
+    assert_eq!(of_repeated_calls(pointwise, &[ones(&[4, 6]), ones(&[6])]), 1 + 3);
+    let rows = "graph g(%x: f32[4, 6], %w: f32[6]) -> (f32[4, 6], f32[4, 4]) {
+        %a: f32[4, 6] = aten::_softmax(%x, 1, false)
+        %b: f32[4, 6], %m: f32[4, 1], %r: f32[4, 1] = \
+        aten::native_layer_norm(%a, [6], %w, %w, 1e-5)
+        %t: f32[6, 4] strides [1, 6] = aten::t(%b)
+        %p: f32[4, 4] = aten::mm(%b, %t)
+        return %b, %p
+    }";
+    assert_eq!(of_repeated_calls(rows, &[ones(&[4, 6]), ones(&[6])]), 1 + 2 * 3);
+}
+
+#[test]
+fn writes_to_inputs_allocate_nothing() {
+    let written = "graph g(%x: f32[8], %y: f32[8]) -> (f32[8]) {
+        %a: f32[8] = aten::mul.Tensor(%x, %y)
+        %b: f32[8] = aten::add_.Tensor(%x, %a)
+        %c: f32[8] = aten::sin_(%y)
+        return %b
+    }";
+    assert_eq!(of_repeated_calls(written, &[ones(&[8]), ones(&[8])]), 1);
+}
+
+/// Defines a custom operator that returns a tensor, and one that writes its argument. All tests
+/// begin with this: a registration makes every instance stale.
+fn define_operators() {
+    static DEFINED: Once = Once::new();
+    DEFINED.call_once(define);
+}
+
+fn define() {
+    let op = custom_op("allocations::made")
+        .arg_names(["x"])
+        .kernel(|_: &Tensor| -> Result<Tensor> { Ok(Tensor::from([1.0f32, 2.0])) })
+        .register()
+        .unwrap();
+    op.register_fake(|_: &FakeCtx, x: &Tensor| -> Result<Tensor> {
+        Ok(x.new_empty(x.sizes(), x.dtype()))
+    })
+    .unwrap();
+    custom_op("allocations::touch_")
+        .arg_names(["x"])
+        .kernel(|x: &mut Tensor| -> Result<()> {
+            x.write::<f32>()?.fill(3.0);
+            Ok(())
+        })
+        .register()
+        .unwrap();
+}
+
+#[test]
+fn calls_of_custom_kernels_allocate_what_the_kernels_do() {
+    let (kernel, _) = allocations(|| Tensor::from([1.0f32, 2.0]));
+    let text = "graph g(%x: f32[2]) -> (f32[2]) {
+        %a: f32[2] = aten::exp(%x)
+        %b: f32[2] = allocations::made(%a)
+        %c: f32[2] = allocations::made(%b)
+        %d: f32[2] = aten::add.Tensor(%c, %b)
+        allocations::touch_(%d)
+        return %d
+    }";
+    assert_eq!(of_repeated_calls(text, &[ones(&[2])]), 1 + 3 + 2 * kernel);
+}
