@@ -50,6 +50,8 @@ pub(crate) struct Planned {
     /// The instances, the one used last first.
     instances: Mutex<Vec<(InstanceKey, Arc<Instance>)>>,
     memories: Mutex<Vec<RunMemory>>,
+    /// How many inputs are the same tensors in every run.
+    pub fixed_inputs: usize,
     pub packed: PackedWeights,
 }
 
@@ -90,6 +92,7 @@ impl Executable {
                         plan,
                         instances: Mutex::default(),
                         memories: Mutex::default(),
+                        fixed_inputs: 0,
                         packed: PackedWeights::default(),
                     })),
                     false => Form::unplanned(ExecutionMode::Buffered(
@@ -135,9 +138,20 @@ impl Executable {
         matches!(self.form, Form::Planned(_))
     }
 
-    /// The bytes of constants in packed form, which products read: copies that the executable keeps
-    /// beside the constants. The first run with a product makes them, and a run after a write to the
-    /// constant makes them again.
+    /// The executable, for runs whose first `count` inputs are the same tensors each time: the
+    /// parameters of a program. As constants, they are packed for the products that read them.
+    /// Runs on other tensors are right, but pack again.
+    #[must_use]
+    pub fn with_fixed_inputs(mut self, count: usize) -> Executable {
+        if let Form::Planned(planned) = &mut self.form {
+            planned.fixed_inputs = count;
+        }
+        self
+    }
+
+    /// The bytes of weights in packed form, which products read: copies that the executable keeps
+    /// beside constants and [fixed inputs](Executable::with_fixed_inputs). The first run with a
+    /// product makes them, and a run after a write to the weight makes them again.
     pub fn packed_bytes(&self) -> usize {
         match &self.form {
             Form::Planned(planned) => planned.packed.bytes(),
