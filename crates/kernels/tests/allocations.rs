@@ -58,3 +58,47 @@ fn a_launch_with_known_layouts_allocates_nothing() {
         assert_eq!(launch(), 0, "{rows}x{columns}");
     }
 }
+
+/// A product with a bias and a function, and with the sums of rows of these.
+const LAYER: &str = "
+loops (a0: f32[24, 70], a1: f32[70, 50], a2: f32[50]) -> (t1, t2)
+  axes i0 < 24, i1 < 50, i2 < 70
+{
+  t0[i0, i1] = contract over [i0, i1, i2] {
+    r0: f32 = load a0[i0, i2]
+    r1: f32 = load a1[i2, i1]
+    return r0, r1
+  }
+  t1[i0, i1] = map {
+    r0: f32 = load t0[i0, i1]
+    r1: f32 = load a2[i1]
+    r2: f32 = add r0, r1
+    r3: f32 = tanh r2
+    return r3
+  }
+  t2[i0] = reduce sum lanes over [i0, i1] {
+    r0: f32 = load t1[i0, i1]
+    return r0
+  }
+}
+";
+
+#[test]
+fn a_product_with_an_epilogue_allocates_nothing() {
+    let kernel = LoopKernel::new(LoopNest::parse(LAYER).expect("is valid"));
+    let [a, b, bias] = [24 * 70, 70 * 50, 50].map(|n| vec![0.5f32; n]);
+    let (mut y, mut sums) = (vec![0.0f32; 24 * 50], vec![0.0f32; 24]);
+    let mut launch = || {
+        let view = |x, sizes| View::from_slice_sized(x, sizes).expect("fits");
+        let operands = [view(&a, &[24, 70]), view(&b, &[70, 50]), view(&bias, &[50])];
+        let results = &mut [
+            ViewMut::from_slice_sized(&mut y, &[24, 50]).expect("fits"),
+            ViewMut::from_slice_sized(&mut sums, &[24]).expect("fits"),
+        ];
+        let before = ALLOCATIONS.get();
+        kernel.run(&|_| None, &operands, &[], results).expect("runs");
+        ALLOCATIONS.get() - before
+    };
+    assert!(launch() > 0, "the first launch plans");
+    assert_eq!(launch(), 0);
+}

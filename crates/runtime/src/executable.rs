@@ -55,6 +55,8 @@ pub(crate) struct Planned {
     unfused: Option<Box<Planned>>,
     /// The instances, the one used last first; `None` if a region has no kernel.
     instances: Mutex<Vec<(InstanceKey, Option<Arc<Instance>>)>>,
+    /// How many inputs are the same tensors in every run.
+    pub fixed_inputs: usize,
     pub packed: PackedWeights,
     /// What runs leave to later ones.
     states: Mutex<Vec<RunState>>,
@@ -191,12 +193,29 @@ impl Executable {
         matches!(self.form, Form::Planned(_))
     }
 
-    /// The bytes of constants in packed form, which products read: copies that the executable keeps
-    /// beside the constants. The first run with a product makes them, and a run after a write to the
-    /// constant makes them again.
+    /// The executable, for runs whose first `count` inputs are the same tensors each time: the
+    /// parameters of a program. As constants, they are packed for the products that read them.
+    /// Runs on other tensors are right, but pack again.
+    #[must_use]
+    pub fn with_fixed_inputs(mut self, count: usize) -> Executable {
+        if let Form::Planned(planned) = &mut self.form {
+            planned.fixed_inputs = count;
+            if let Some(unfused) = &mut planned.unfused {
+                unfused.fixed_inputs = count;
+            }
+        }
+        self
+    }
+
+    /// The bytes of weights in packed form, which products read: copies that the executable keeps
+    /// beside constants and [fixed inputs](Executable::with_fixed_inputs). The first run with a
+    /// product makes them, and a run after a write to the weight makes them again.
     pub fn packed_bytes(&self) -> usize {
         match &self.form {
-            Form::Planned(planned) => planned.packed.bytes(),
+            Form::Planned(planned) => {
+                let unfused = planned.unfused.as_ref().map_or(0, |unfused| unfused.packed.bytes());
+                planned.packed.bytes() + unfused
+            }
             Form::Unplanned(_) => 0,
         }
     }
@@ -238,6 +257,7 @@ impl Planned {
             plan,
             instances: Mutex::default(),
             states: Mutex::default(),
+            fixed_inputs: 0,
             packed: PackedWeights::default(),
         }
     }

@@ -1,55 +1,75 @@
-//! Constants in packed form: the layout that the products of launches read.
+//! Weights in packed form: the layout that the products of launches read.
 //!
-//! A packed weight is a copy of a constant, made at the first run that launches a product of it. It
-//! has the version of the storage, which every write moves. A run compares versions while it borrows
-//! the constant for reading, and packs again if it moved. So constants are live: whoever writes one
-//! needs to recompile nothing.
+//! Weights are constants, and the inputs that are the same tensors in every run: the parameters of an
+//! exported program. A packed weight is a copy, made at the first run that launches a product of it.
+//! It belongs to one version of one storage. Every write moves the version; a run compares it while
+//! it borrows the weight for reading, and packs again if it moved. So weights are live: whoever
+//! writes one needs to recompile nothing.
 //!
 //! Launches of all instances of an executable share a packed weight, if they read the same memory in
 //! the same way. It goes with the last of them.
 //!
-//! **Invariant:** the memory of a constant does not change between the comparison and the launch.
-//! Other writers are refused for the whole run, and a constant is not packed if the run itself
-//! writes its storage.
+//! **Invariant:** the memory of a weight does not change between the comparison and the launch. Other
+//! writers are refused for the whole run, and a weight is not packed if the run itself writes its
+//! storage.
 
-use maquette_ops::{PackKey, PackedOperand, Result};
+use crate::instance::External;
+use maquette_ops::{PackKey, PackedOperand, Result, Storage};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
-/// What a packed weight depends on, beside the contents: the constant, the byte at which the operand
+/// What a packed weight depends on, beside the memory: the tensor, the byte at which the operand
 /// begins, and how it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WeightKey {
-    pub constant: usize,
+    pub tensor: External,
     pub start: i64,
     pub read: PackKey,
 }
 
-/// A weight of launches, with its packed form and the version of which this is.
+/// The memory of a weight at one time.
+#[derive(Clone, Debug)]
+struct Contents {
+    /// No other storage has its address while this reference exists.
+    storage: Weak<Storage>,
+    address: usize,
+    version: u64,
+}
+
+/// A weight of launches, with its packed form.
 #[derive(Debug)]
 pub(crate) struct PackedWeight {
     key: WeightKey,
-    packed: RwLock<Option<(u64, Arc<PackedOperand>)>>,
+    packed: RwLock<Option<(Contents, Arc<PackedOperand>)>>,
 }
 
 /// The packed weights of an executable.
 #[derive(Debug, Default)]
 pub(crate) struct PackedWeights(Mutex<Vec<Weak<PackedWeight>>>);
 
+impl Contents {
+    fn are(&self, storage: &Arc<Storage>, address: usize, version: u64) -> bool {
+        let is_same = std::ptr::eq(self.storage.as_ptr(), Arc::as_ptr(storage));
+        is_same && self.address == address && self.version == version
+    }
+}
+
 impl PackedWeight {
-    /// The constant.
-    pub fn constant(&self) -> usize {
-        self.key.constant
+    /// The tensor.
+    pub fn tensor(&self) -> External {
+        self.key.tensor
     }
 
-    /// The packed form of this version. `pack` makes it. `None` if it cannot: there is not enough
-    /// memory for the copy.
-    pub fn of_version(
+    /// The packed form of an operand at this address, which the caller has borrowed for reading.
+    /// `pack` makes it. `None` if it cannot: there is not enough memory for the copy.
+    pub fn of(
         &self,
-        version: u64,
+        storage: &Arc<Storage>,
+        address: usize,
         pack: impl FnOnce() -> Result<PackedOperand>,
     ) -> Option<Arc<PackedOperand>> {
-        let current = |packed: &Option<(u64, Arc<PackedOperand>)>| match packed {
-            Some((of, packed)) if *of == version => Some(packed.clone()),
+        let version = storage.version();
+        let current = |packed: &Option<(Contents, Arc<PackedOperand>)>| match packed {
+            Some((of, packed)) if of.are(storage, address, version) => Some(packed.clone()),
             _ => None,
         };
         let found = current(&self.packed.read().unwrap_or_else(PoisonError::into_inner));
@@ -63,7 +83,8 @@ impl PackedWeight {
         // The memory of the old form goes first.
         *packed = None;
         let new = Arc::new(pack().ok()?);
-        *packed = Some((version, new.clone()));
+        let contents = Contents { storage: Arc::downgrade(storage), address, version };
+        *packed = Some((contents, new.clone()));
         Some(new)
     }
 

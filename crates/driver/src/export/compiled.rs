@@ -31,12 +31,12 @@ struct Current {
 }
 
 impl Current {
-    fn new(traced: &Graph, options: &Options, loc: Loc) -> Result<Current> {
+    fn new(traced: &Graph, options: &Options, state: usize, loc: Loc) -> Result<Current> {
         let since = generation();
         let Decomposed { graph, replaced, .. } = decompose(traced).map_err(|e| e.at(loc))?;
         let mode = functionalize_in_place(&graph, &Facts, options)
             .map_err(|e| functionalize_error(e, loc))?;
-        let executable = Executable::new(mode).map_err(|e| e.at(loc))?;
+        let executable = Executable::new(mode).map_err(|e| e.at(loc))?.with_fixed_inputs(state);
         let mut ops: Vec<Op> = replaced.iter().filter_map(|name| Op::find(name).ok()).collect();
         add_ops(traced, &mut ops);
         add_ops(&graph, &mut ops);
@@ -52,7 +52,8 @@ impl<I, O> CompiledProgram<I, O> {
         caller: Arc<Caller>,
         loc: Loc,
     ) -> Result<CompiledProgram<I, O>> {
-        let current = RwLock::new(Arc::new(Current::new(&traced, &options, loc)?));
+        let state = caller.state.len();
+        let current = RwLock::new(Arc::new(Current::new(&traced, &options, state, loc)?));
         Ok(CompiledProgram { traced, options, caller, current, types: PhantomData })
     }
 
@@ -63,7 +64,8 @@ impl<I, O> CompiledProgram<I, O> {
         if current.operators.holds() {
             return Ok(current);
         }
-        let next = Arc::new(Current::new(&self.traced, &self.options, loc)?);
+        let state = self.caller.state.len();
+        let next = Arc::new(Current::new(&self.traced, &self.options, state, loc)?);
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = next.clone();
         Ok(next)
     }
@@ -75,6 +77,12 @@ impl<I, O> CompiledProgram<I, O> {
     /// The graph that runs: functional, if the program has a plan.
     pub fn graph(&self) -> Graph {
         self.latest().executable.graph().clone()
+    }
+
+    /// The bytes of parameters and constants in packed form, which products read: copies that are made
+    /// at the first call, and again when a weight was written.
+    pub fn packed_bytes(&self) -> usize {
+        self.latest().executable.packed_bytes()
     }
 
     /// Whether the program runs compiled; `false` if it runs operator by operator.

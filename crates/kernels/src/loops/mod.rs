@@ -19,7 +19,6 @@
 
 mod access;
 mod contract;
-mod epilogue;
 mod fold;
 mod functions;
 mod in_place;

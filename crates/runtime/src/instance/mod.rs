@@ -82,7 +82,7 @@ pub(crate) struct Segment {
     pub end: End,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum External {
     Input(usize),
     Const(usize),

@@ -5,10 +5,10 @@
 
 use super::Run;
 use crate::executable::Planned;
-use crate::instance::Launch;
+use crate::instance::{External, Launch};
 use crate::packed_weights::PackedWeight;
 use maquette_interp::ExternalTensors;
-use maquette_ops::{PackedOperand, Result, Tensor};
+use maquette_ops::{PackedOperand, Result, Tensor, Value};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ impl Run<'_> {
         let packed: SmallVec<[Option<Arc<PackedOperand>>; 1]> = packed.collect();
         let packed: SmallVec<[Option<&PackedOperand>; 1]> =
             packed.iter().map(Option::as_deref).collect();
-        // SAFETY: see the module. A packed weight is of the constant's present version.
+        // SAFETY: see the module. A packed weight is of the present version.
         unsafe { launch.call.launch_packed(addresses, &packed) }
     }
 
@@ -54,14 +54,19 @@ impl Run<'_> {
         weight: &PackedWeight,
         address: *const u8,
     ) -> Option<Arc<PackedOperand>> {
-        let constant = self.external.consts().get(weight.constant())?;
-        // A constant may share its storage with what the program writes.
-        if self.written.binary_search(&storage_address(constant).ok()?).is_ok() {
+        let tensor = match weight.tensor() {
+            External::Const(i) => self.external.consts().get(i)?,
+            External::Input(i) => match self.inputs.get(i)? {
+                Value::Tensor(t) => t,
+                _ => return None,
+            },
+        };
+        // A weight may share its storage with what the program writes.
+        if self.written.binary_search(&storage_address(tensor).ok()?).is_ok() {
             return None;
         }
-        // The run has borrowed the constant for reading.
-        let version = constant.storage().ok()?.version();
-        // SAFETY: see the module.
-        weight.of_version(version, || unsafe { launch.call.pack(index, address) })
+        let storage = tensor.storage().ok()?;
+        // SAFETY: see the module. The run has borrowed the weight for reading.
+        weight.of(storage, address.addr(), || unsafe { launch.call.pack(index, address) })
     }
 }

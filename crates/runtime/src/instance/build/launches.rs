@@ -60,7 +60,7 @@ pub(super) fn placed(
 }
 
 impl Builder<'_> {
-    /// Finds the constants that launches read as weights, and that the program does not write.
+    /// Finds the weights of launches: what no run of the program writes, and every run reads again.
     pub(super) fn find_weights(&mut self) {
         let mut steps = std::mem::take(&mut self.steps);
         for step in &mut steps {
@@ -79,13 +79,15 @@ impl Builder<'_> {
     fn weight(&self, launch: &Launch, index: usize) -> Option<Arc<PackedWeight>> {
         let operand = launch.call.packs().get(index)?;
         let place = launch.places.get(*operand)?;
-        let Some(External::Const(constant)) = self.external(BufferId(place.base)) else {
-            return None;
+        let tensor = self.external(BufferId(place.base))?;
+        let (is_fixed, which) = match tensor {
+            External::Const(i) => (true, ExternalTensor::Const(i)),
+            External::Input(i) => (i < self.planned.fixed_inputs, self.planned.input(i)),
         };
-        if self.planned.writes(ExternalTensor::Const(constant)) {
+        if !is_fixed || self.planned.writes(which) {
             return None;
         }
         let read = launch.call.pack_key(index)?;
-        Some(self.planned.packed.of(WeightKey { constant, start: place.start, read }))
+        Some(self.planned.packed.of(WeightKey { tensor, start: place.start, read }))
     }
 }

@@ -3,12 +3,12 @@
 //! A map is an expression over tensors that have one stride along the rows of the product and one
 //! along its columns. It is compiled for each size of rectangles that occurs; a product has a few.
 
-use super::KERNEL;
-use super::access::{Base, Buffer};
-use super::launch::Launch;
-use super::product::{Geometry, dot, merged};
-use super::stage::{Output, PanelContext, Planner, StagePlan};
+use super::factor::Geometry;
+use super::operand::{From, Operand};
 use crate::error::{KernelError, Result};
+use crate::loops::KERNEL;
+use crate::loops::access::{Base, Buffer};
+use crate::loops::stage::{Output, PanelContext, Planner, StagePlan};
 use crate::pointwise::frame::Failure;
 use crate::pointwise::place::{ComputedDim, Place};
 use crate::pointwise::{Evaluation, Operands};
@@ -34,83 +34,6 @@ pub(super) struct Part<'a> {
     /// The first sum, and the strides of the sums.
     pub sums: (Ptr<u8>, [i64; 2]),
     pub scratch: Ptr<u8>,
-}
-
-/// Where a tensor of a map is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum From {
-    Memory(usize),
-    /// The sums of the product.
-    Sums,
-    /// Scratch memory of the rectangle, row-major.
-    Slot(usize),
-    /// Nowhere: it is a coordinate, or the row-major index of a point.
-    Number,
-}
-
-/// A tensor of a map, with strides in elements of the loops, the rows and the columns.
-#[derive(Clone, Debug)]
-pub(super) struct Operand {
-    from: From,
-    size: i64,
-    start: i64,
-    loops: Dims,
-    row: i64,
-    column: i64,
-}
-
-impl Operand {
-    /// `None` if the axes of rows or columns are not one dimension of it.
-    fn new(
-        launch: &Launch<'_>,
-        geometry: &Geometry,
-        (from, size): (From, usize),
-        stride: &dyn Fn(AxisId) -> i64,
-    ) -> Option<Operand> {
-        let one = |axes: &[AxisId]| {
-            let strides: Dims = axes.iter().map(|a| stride(*a)).collect();
-            merged(&launch.extents_of(axes), &strides)
-        };
-        let loops = geometry.loops.iter().map(|a| stride(*a)).collect();
-        let (row, column) = (one(&geometry.rows)?, one(&geometry.columns)?);
-        Some(Operand { from, size: size as i64, start: 0, loops, row, column })
-    }
-
-    /// A tensor in memory.
-    pub fn in_buffer(
-        launch: &Launch<'_>,
-        geometry: &Geometry,
-        buffer: &Buffer,
-        stride: &dyn Fn(AxisId) -> i64,
-    ) -> Option<Operand> {
-        let Base::Memory(memory) = buffer.base else { return None };
-        Operand::new(launch, geometry, (From::Memory(memory), buffer.dtype.size()), stride)
-    }
-
-    /// A tensor of a rectangle.
-    fn of_part(from: From, dtype: DType) -> Operand {
-        let (size, loops) = (dtype.size() as i64, Dims::new());
-        Operand { from, size, start: 0, loops, row: 0, column: 0 }
-    }
-
-    /// The strides of rows and columns, in memory.
-    pub fn strides(&self) -> [i64; 2] {
-        [self.row, self.column]
-    }
-
-    fn offset(&self, coords: &[i64], [row, column]: [usize; 2]) -> i64 {
-        dot(self.start, &self.loops, coords) + row as i64 * self.row + column as i64 * self.column
-    }
-
-    /// The address of an element in memory.
-    pub fn address(&self, cx: &PanelContext<'_>, coords: &[i64], at: [usize; 2]) -> Ptr<u8> {
-        let base = match self.from {
-            From::Memory(memory) => cx.base(Base::Memory(memory)),
-            _ => Ptr(std::ptr::null_mut()),
-        };
-        let bytes = self.offset(coords, at).wrapping_mul(self.size);
-        Ptr(base.0.wrapping_offset(bytes as isize))
-    }
 }
 
 /// A map on rectangles.
@@ -252,7 +175,7 @@ impl Epilogue {
         let Some(memory) = access.memory() else { return Ok(None) };
         let from = (From::Memory(memory), access.size());
         let operand = Operand::new(planner.launch, geometry, from, &by_axis(axes, &access.strides));
-        Ok(operand.map(|o| (Operand { start: access.start(), ..o }, access.computed.clone())))
+        Ok(operand.map(|o| (o.from_start(access.start()), access.computed.clone())))
     }
 
     /// An output of the product or of an earlier map.
@@ -366,7 +289,7 @@ impl MapPlan {
             .map(|o| match o.from {
                 From::Sums => sums,
                 From::Slot(_) => row_major,
-                From::Memory(_) | From::Number => [o.row, o.column],
+                From::Memory(_) | From::Number => o.strides(),
             })
             .collect();
         let strides: SmallVec<[&[i64]; 8]> = strides.iter().map(|s| &s[..]).collect();
