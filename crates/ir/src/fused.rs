@@ -130,6 +130,8 @@ pub enum NoFusionReason {
     NotAffine,
     /// The kernel of one of them is faster alone.
     LosesSpecialisation,
+    /// What one of them reads is overwritten between them.
+    Written,
     /// An operator outside would have to run between them.
     Cycle,
     /// The region would be too large.
@@ -147,6 +149,7 @@ impl fmt::Display for NoFusionReason {
             NoFusionReason::OtherRows => "they have no rows in common",
             NoFusionReason::NotAffine => "one of them moves elements to computed positions",
             NoFusionReason::LosesSpecialisation => "the kernel of one of them is faster alone",
+            NoFusionReason::Written => "what one of them reads is overwritten between them",
             NoFusionReason::Cycle => "another operator has to run between them",
             NoFusionReason::Limits => "together they are too large for one kernel",
         })

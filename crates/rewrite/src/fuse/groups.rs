@@ -2,6 +2,7 @@
 
 use maquette_ir::copy_cost::approximate_numel;
 use maquette_ir::functional_ops::{FunctionalOp, is_functional_op};
+use maquette_ir::functional_program::{ExternalTensor, FunctionalGraph};
 use maquette_ir::fused::{
     FusedRegion, FusionClass, FusionFacts, FusionKind, NoFusionReason, Refusal,
 };
@@ -37,10 +38,13 @@ pub(super) struct Groups {
     groups: Vec<Option<Group>>,
     refused: Vec<Refusal>,
     outputs: FxHashSet<ValueId>,
+    /// By value: the nodes after which its memory may hold another value.
+    overwrites: FxHashMap<ValueId, Vec<NodeId>>,
 }
 
 impl Groups {
-    pub fn of(graph: &Graph, facts: &dyn FusionFacts) -> Groups {
+    pub fn of(program: &FunctionalGraph, facts: &dyn FusionFacts) -> Groups {
+        let graph = &program.graph;
         let nodes = graph.node_count();
         let mut groups = Groups {
             classes: Vec::with_capacity(nodes),
@@ -49,6 +53,7 @@ impl Groups {
             groups: Vec::new(),
             refused: Vec::new(),
             outputs: FxHashSet::default(),
+            overwrites: overwrites(program),
         };
         for output in graph.outputs() {
             graph.for_each_leaf(*output, &mut |leaf| {
@@ -129,6 +134,7 @@ impl Groups {
         if joined.nodes.len() > MAX_NODES || self.tensors(graph, &joined.nodes) > MAX_TENSORS {
             return Err(NoFusionReason::Limits);
         }
+        self.find_overwrite(graph, &joined.nodes)?;
         self.find_cycle(graph, &joined.nodes)?;
         for member in &second.nodes.clone() {
             self.of[member.index()] = Some(from);
@@ -136,6 +142,21 @@ impl Groups {
         self.groups[to as usize] = None;
         self.groups[from as usize] = Some(joined);
         Ok(())
+    }
+
+    /// Fails if the memory of an operand of a set of nodes may hold another value when the last of
+    /// them runs: the operand would have to be copied.
+    fn find_overwrite(&self, graph: &Graph, nodes: &[NodeId]) -> Result<(), NoFusionReason> {
+        let (Some(first), Some(last)) = (nodes.first(), nodes.last()) else { return Ok(()) };
+        let is_between = |n: &NodeId| first < n && n < last && nodes.binary_search(n).is_err();
+        let is_overwritten = |v: ValueId| {
+            let overwrites = self.overwrites.get(&viewed(graph, v));
+            overwrites.is_some_and(|nodes| nodes.iter().any(is_between))
+        };
+        match operands(graph, nodes).into_iter().any(is_overwritten) {
+            true => Err(NoFusionReason::Written),
+            false => Ok(()),
+        }
     }
 
     /// Fails if a path of the graph leaves a set of nodes and comes back to it.
@@ -225,6 +246,48 @@ impl Groups {
         regions.sort_by_key(|region| region.nodes.last().copied());
         regions
     }
+}
+
+/// The value of which a value is a view, through all views.
+fn viewed(graph: &Graph, mut v: ValueId) -> ValueId {
+    while let Some(node) = graph.producer(v)
+        && let Ok(FunctionalOp::View { base, .. }) = FunctionalOp::of(graph, node)
+    {
+        v = base;
+    }
+    v
+}
+
+/// The nodes after which the memory of a value may hold another one: stores into it, calls that
+/// mutate it, and what computes the new value of an input.
+fn overwrites(program: &FunctionalGraph) -> FxHashMap<ValueId, Vec<NodeId>> {
+    let graph = &program.graph;
+    let mut overwrites: FxHashMap<ValueId, Vec<NodeId>> = FxHashMap::default();
+    for node in graph.nodes() {
+        match FunctionalOp::of(graph, node) {
+            Ok(FunctionalOp::Scatter { base, .. }) => {
+                overwrites.entry(viewed(graph, base)).or_default().push(node);
+            }
+            Ok(FunctionalOp::Call(callee)) if callee.mutates => graph.for_each_operand(node, |v| {
+                overwrites.entry(viewed(graph, v)).or_default().push(node);
+            }),
+            _ => {}
+        }
+    }
+    let inputs = graph.inputs().len() - program.memories.len().min(graph.inputs().len());
+    for mutation in &program.mutations {
+        let target = match mutation.target {
+            ExternalTensor::Input(i) => graph.inputs().get(i).copied(),
+            ExternalTensor::SharedMemory(i) => graph.inputs().get(inputs + i).copied(),
+            ExternalTensor::Const(i) => graph.consts().get(i).map(|c| c.value()),
+        };
+        if let (Some(target), Some(Arg::Value(v))) = (target, graph.outputs().get(mutation.result))
+            && let Some(node) = graph.producer(viewed(graph, *v))
+        {
+            overwrites.entry(target).or_default().push(node);
+        }
+    }
+    overwrites
 }
 
 /// How a node can be fused; an error for nodes of the functional dialect.

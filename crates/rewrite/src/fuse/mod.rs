@@ -31,7 +31,7 @@ pub fn fuse(
     original: FunctionalGraph,
     facts: &dyn FusionFacts,
 ) -> Result<FusedProgram, FunctionalizeError> {
-    let groups = Groups::of(&original.graph, facts);
+    let groups = Groups::of(&original, facts);
     let refusals = groups.refusals(&original.graph);
     let regions = groups.regions(&original.graph);
     let program = emit::emit(&original, &regions).map_err(FunctionalizeError::from)?;

@@ -1,0 +1,225 @@
+//! Maps that are evaluated where their values are read.
+
+use crate::DType;
+use crate::loops::{
+    Affine, AxisId, Index, IndexMap, Load, LoopBuilder, LoopError, LoopNest, Source, Stage,
+    StageId, StageKind, StageOutput,
+};
+use crate::scalar_expr::{BinaryOp, ExprBuilder, Op, Reg, UnaryOp};
+use crate::sym::{Expr, SymTable};
+use smallvec::SmallVec;
+
+/// A map with several readers is computed by each if it has at most this many instructions besides
+/// inputs and constants, all of them cheap.
+const RECOMPUTED: usize = 1;
+
+/// An expression with more instructions takes no further map in.
+const MAX_INSTRS: usize = 192;
+
+/// A stage with maps inlined, and its id in the new nest, if it is not inlined itself.
+struct Built {
+    stage: Stage,
+    id: Option<StageId>,
+}
+
+/// The nest with maps evaluated where they are read, and without stages that nothing reads.
+pub(super) fn inlined(nest: &LoopNest) -> Result<LoopNest, LoopError> {
+    let readers = readers(nest);
+    let mut builder = LoopBuilder::new(SymTable::new());
+    for extent in nest.axes() {
+        builder.axis(*extent);
+    }
+    for operand in nest.operands() {
+        builder.operand(operand.dtype, &operand.sizes);
+    }
+    for scalar in nest.scalars() {
+        builder.scalar(*scalar);
+    }
+    let mut stages: Vec<Built> = Vec::new();
+    for (index, stage) in nest.stages().iter().enumerate() {
+        let stage = inline_maps(stage, &stages)?;
+        let is_result = nest.results().iter().any(|r| r.stage.index() == index);
+        let readers = readers.get(index).copied().flatten();
+        let is_inlined = !is_result && readers.is_some_and(|n| n == 0 || is_inline(&stage, n));
+        let id = match is_inlined {
+            true => None,
+            false => Some(builder.push(stage.clone())?),
+        };
+        stages.push(Built { stage, id });
+    }
+    let results = nest.results().iter().map(|result| {
+        let id = stages.get(result.stage.index()).and_then(|built| built.id);
+        let stage = id.ok_or_else(|| LoopError::new("a result was inlined"))?;
+        Ok(StageOutput { stage, output: result.output })
+    });
+    let results = results.collect::<Result<Vec<StageOutput>, LoopError>>()?;
+    builder.finish(&results)
+}
+
+/// How many stages read each stage; `None` if a stage reads it at computed positions.
+fn readers(nest: &LoopNest) -> Vec<Option<usize>> {
+    let mut readers = vec![Some(0); nest.stages().len()];
+    for stage in nest.stages() {
+        let mut seen: SmallVec<[usize; 4]> = SmallVec::new();
+        for load in &stage.loads {
+            let Source::Stage(StageOutput { stage, .. }) = load.from else { continue };
+            let Some(count) = readers.get_mut(stage.index()) else { continue };
+            if !load.at.is_affine() {
+                *count = None;
+            } else if !seen.contains(&stage.index()) {
+                seen.push(stage.index());
+                *count = count.map(|n| n + 1);
+            }
+        }
+    }
+    readers
+}
+
+/// Whether a stage is evaluated by its readers.
+fn is_inline(stage: &Stage, readers: usize) -> bool {
+    if stage.kind != StageKind::Map || !stage.expr.is_pure() {
+        return false;
+    }
+    let counted =
+        stage.expr.instrs().iter().filter(|i| !matches!(i.op, Op::Input(_) | Op::Const(_)));
+    let is_cheap = |op: Op| match op {
+        Op::Unary(op, _) => matches!(op, UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Not),
+        Op::Binary(op, ..) => {
+            use BinaryOp::*;
+            matches!(op, Add | Sub | Mul | Min | Max | And | Or | Xor)
+        }
+        Op::Compare(..) | Op::Select(..) | Op::Cast(_) => true,
+        _ => false,
+    };
+    match readers {
+        1 => stage.expr.instrs().len() <= MAX_INSTRS,
+        _ => counted.clone().count() <= RECOMPUTED && counted.clone().all(|i| is_cheap(i.op)),
+    }
+}
+
+/// A stage with the maps that have no id taken up.
+fn inline_maps(stage: &Stage, stages: &[Built]) -> Result<Stage, LoopError> {
+    let mut taken = Taken::default();
+    let missing = || LoopError::new("a load is missing");
+    let mut regs: Vec<Reg> = Vec::with_capacity(stage.expr.instrs().len());
+    for instr in stage.expr.instrs() {
+        let reg = match instr.op {
+            Op::Input(k) => {
+                let load = stage.loads.get(k as usize);
+                taken.element(load.ok_or_else(missing)?, instr.dtype, stages)?
+            }
+            Op::Read(read) => {
+                let load = stage.loads.get(read.input as usize);
+                let input = taken.source(load.ok_or_else(missing)?, instr.dtype, stages)?;
+                let renamed = instr.op.renamed(&|r| regs.get(r.index()).copied().unwrap_or(r));
+                match renamed {
+                    Op::Read(read) => {
+                        let read = crate::scalar_expr::Read { input, ..read };
+                        taken.expr.instr(Op::Read(read), instr.dtype)
+                    }
+                    _ => return Err(LoopError::new("a read is none")),
+                }
+            }
+            op => {
+                let op = op.renamed(&|r| regs.get(r.index()).copied().unwrap_or(r));
+                taken.expr.instr(op, instr.dtype)
+            }
+        };
+        regs.push(reg);
+    }
+    let outputs = stage.expr.outputs().iter().map(|r| regs.get(r.index()).copied());
+    let outputs = outputs.collect::<Option<Vec<Reg>>>();
+    let outputs = outputs.ok_or_else(|| LoopError::new("an output is not defined"))?;
+    let Taken { expr, loads, .. } = taken;
+    let expr = expr.finish(&outputs)?;
+    Ok(Stage { over: stage.over.clone(), loads, expr, kind: stage.kind.clone() })
+}
+
+/// A stage under construction.
+#[derive(Default)]
+struct Taken {
+    expr: ExprBuilder,
+    loads: SmallVec<[Load; 2]>,
+    /// By load: its element.
+    elements: SmallVec<[Option<Reg>; 4]>,
+}
+
+impl Taken {
+    /// The element that a load reads: computed here, if its stage is inlined.
+    fn element(&mut self, load: &Load, dtype: DType, stages: &[Built]) -> Result<Reg, LoopError> {
+        let Source::Stage(output) = load.from else { return Ok(self.input(load.clone(), dtype)) };
+        let missing = || LoopError::new("a load reads a later stage");
+        let Built { stage, id } = stages.get(output.stage.index()).ok_or_else(missing)?;
+        if let Some(id) = *id {
+            let from = Source::Stage(StageOutput { stage: id, ..output });
+            return Ok(self.input(Load { from, at: load.at.clone() }, dtype));
+        }
+        let mut inputs: SmallVec<[Reg; 4]> = SmallVec::new();
+        for (inner, dtype) in stage.loads.iter().zip(stage.expr.inputs()) {
+            // An inlined stage names stages of the new nest already.
+            inputs.push(self.input(at_position(inner, &stage.over, &load.at)?, *dtype));
+        }
+        let outputs = self.expr.inline(&stage.expr, &inputs)?;
+        outputs.get(usize::from(output.output)).copied().ok_or_else(missing)
+    }
+
+    /// An input; the same load twice is one input.
+    fn input(&mut self, load: Load, dtype: DType) -> Reg {
+        let known = self.loads.iter().position(|known| *known == load);
+        if let Some(reg) = known.and_then(|k| self.elements.get(k).copied().flatten()) {
+            return reg;
+        }
+        let reg = self.expr.input(dtype);
+        self.loads.push(load);
+        self.elements.push(Some(reg));
+        reg
+    }
+
+    /// The index of an input with computed positions.
+    fn source(&mut self, load: &Load, dtype: DType, stages: &[Built]) -> Result<u32, LoopError> {
+        let from = match load.from {
+            Source::Operand(_) => load.from,
+            Source::Stage(output) => {
+                let id = stages.get(output.stage.index()).and_then(|built| built.id);
+                let stage = id.ok_or_else(|| LoopError::new("a read of an inlined stage"))?;
+                Source::Stage(StageOutput { stage, ..output })
+            }
+        };
+        self.loads.push(Load { from, at: load.at.clone() });
+        self.elements.push(None);
+        Ok(self.expr.source(dtype))
+    }
+}
+
+/// A load of a stage over some axes, as a load at the position of that stage that `at` gives.
+fn at_position(load: &Load, over: &[AxisId], at: &IndexMap) -> Result<Load, LoopError> {
+    let not_affine = || LoopError::new("an inlined stage is read at computed positions");
+    let substitute = |index: &Index| -> Result<Index, LoopError> {
+        let Index::Affine(Affine { start, terms }) = index else { return Err(not_affine()) };
+        let mut position = plain(*start)?;
+        let mut steps: SmallVec<[(AxisId, i64); 4]> = SmallVec::new();
+        for (axis, step) in terms {
+            let dim = over.iter().position(|a| a == axis).ok_or_else(not_affine)?;
+            let Some(Index::Affine(of)) = at.indices().get(dim) else { return Err(not_affine()) };
+            let step = plain(*step)?;
+            position += step * plain(of.start)?;
+            for (axis, inner) in &of.terms {
+                let inner = step * plain(*inner)?;
+                match steps.iter_mut().find(|(known, _)| known == axis) {
+                    Some((_, sum)) => *sum += inner,
+                    None => steps.push((*axis, inner)),
+                }
+            }
+        }
+        let terms = steps.into_iter().filter(|(_, step)| *step != 0);
+        let terms = terms.map(|(axis, step)| (axis, Expr::Int(step))).collect();
+        Ok(Index::Affine(Affine { start: Expr::Int(position), terms }))
+    };
+    let at = load.at.indices().iter().map(substitute).collect::<Result<_, _>>()?;
+    Ok(Load { from: load.from, at })
+}
+
+/// A plain number.
+fn plain(e: Expr) -> Result<i64, LoopError> {
+    e.as_i64().ok_or_else(|| LoopError::new("a size of a composition is not a number"))
+}
