@@ -41,7 +41,7 @@ impl AcceptedNumbers {
             && self.numbers.iter().zip(numbers).all(|(a, b)| a.load(Ordering::Relaxed) == *b);
         // Orders the loads before the second load of the count.
         fence(Ordering::Acquire);
-        equal && before % 2 == 0 && self.changes.load(Ordering::Relaxed) == before
+        equal && before.is_multiple_of(2) && self.changes.load(Ordering::Relaxed) == before
     }
 
     /// Keeps the numbers of a call.
@@ -49,7 +49,7 @@ impl AcceptedNumbers {
         let before = self.changes.load(Ordering::Relaxed);
         let changing = before + 1;
         if numbers.len() != self.numbers.len()
-            || before % 2 == 1
+            || !before.is_multiple_of(2)
             || self
                 .changes
                 .compare_exchange(before, changing, Ordering::Acquire, Ordering::Relaxed)

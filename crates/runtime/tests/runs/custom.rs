@@ -227,3 +227,61 @@ fn memory_that_a_kernel_poisoned_ends_the_run_and_is_given_up() {
         assert_eq!(results[0].tensor().unwrap().to_vec::<i64>().unwrap(), [4, 6]);
     }
 }
+
+/// The fast path of a call compares returned tensors with the declared strides. Others are copied.
+#[test]
+fn results_of_other_strides_than_declared_are_as_by_the_interpreter() {
+    let op = custom_op("runtime::in_columns")
+        .arg_names(["x"])
+        .kernel(|x: &Tensor| -> Result<Tensor> { Ok((x + 1.0).t().contiguous().t()) })
+        .register()
+        .unwrap();
+    fake(op);
+    let text = "graph g(%x: f32[2, 3]) -> (f32[2, 3]) {
+        %a: f32[2, 3] = aten::add.Scalar(%x, 1.0)
+        %b: f32[2, 3] = runtime::in_columns(%a)
+        %c: f32[2, 3] = aten::mul.Tensor(%b, %a)
+        return %c
+    }";
+    let x = || vec![Value::from(Tensor::ones([2i64, 3], maquette_ir::DType::F32))];
+    let (executable, mode) = compiled(text);
+    let outcome = |results: Result<Vec<Value>>| match results {
+        Ok(results) => format!("{:?}", values(results[0].tensor().unwrap())),
+        Err(e) => e.to_string(),
+    };
+    let source_info = SourceInfo::of_caller();
+    let reference = Interpreter::new(&mode).with_source_info(source_info).run(&x());
+    let reference = outcome(reference.map(|run| run.results));
+    for _ in 0..2 {
+        assert_eq!(outcome(executable.run(&x(), &source_info)), reference);
+    }
+}
+
+/// A kernel that reads memory that it also writes gets a copy, as through the dispatcher.
+#[test]
+fn a_kernel_that_reads_what_it_writes_reads_a_copy() {
+    custom_op("runtime::add_reversed_")
+        .arg_names(["x", "y"])
+        .kernel(|x: &mut Tensor, y: &Tensor| -> Result<()> {
+            let y: Vec<f32> = y.to_vec()?;
+            let mut rest = y.iter().rev();
+            x.write::<f32>()?.mapv_inplace(|x| x + rest.next().copied().unwrap_or_default());
+            Ok(())
+        })
+        .register()
+        .unwrap();
+    let (executable, mode) = compiled(
+        "graph g(%x: f32[3]) -> (f32[3]) {
+            %a: f32[3] = aten::add.Scalar(%x, 1.0)
+            runtime::add_reversed_(%a, %a)
+            return %a
+        }",
+    );
+    let x = || vec![Value::from(Tensor::from([0.0f32, 1.0, 2.0]))];
+    let reference = Interpreter::new(&mode).run(&x()).unwrap().results;
+    assert_eq!(values(reference[0].tensor().unwrap()), [4.0, 4.0, 4.0]);
+    for _ in 0..2 {
+        let results = run(&executable, &x()).unwrap();
+        assert_eq!(values(results[0].tensor().unwrap()), [4.0, 4.0, 4.0]);
+    }
+}
