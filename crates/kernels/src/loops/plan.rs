@@ -113,8 +113,12 @@ impl LaunchPlan {
             let from = done.0.len();
             phases.push(Phase::new(&launch, moved, &mut done, from)?);
         }
-        let products = || phases.iter().filter_map(|p: &Phase| p.product.as_ref());
-        let packs = products().filter_map(ProductPlan::packs).collect();
+        let mut packs: SmallVec<[usize; 1]> = SmallVec::new();
+        for product in phases.iter_mut().filter_map(|p| p.product.as_mut()) {
+            if let Some(operand) = product.number_packed(packs.len()) {
+                packs.push(operand);
+            }
+        }
         let (stages, kept) = done;
         let scalars = nest.scalars().iter().enumerate();
         let is_given = |s: &LaunchScalar| matches!(s, LaunchScalar::Number(_));

@@ -175,7 +175,7 @@ impl Epilogue {
         let Some(memory) = access.memory() else { return Ok(None) };
         let from = (From::Memory(memory), access.size());
         let operand = Operand::new(planner.launch, geometry, from, &by_axis(axes, &access.strides));
-        Ok(operand.map(|o| (o.from_start(access.start()), access.computed.clone())))
+        Ok(operand.map(|o| (o.starting_at(access.start()), access.computed.clone())))
     }
 
     /// An output of the product or of an earlier map.

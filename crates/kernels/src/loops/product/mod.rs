@@ -83,7 +83,8 @@ pub(super) struct ProductPlan {
     /// The sums in memory, if they are needed there.
     out: Option<Operand>,
     epilogue: Epilogue,
-    packs: Option<usize>,
+    /// The operand that can be packed, and its number among those of the plan.
+    packs: Option<(usize, usize)>,
 }
 
 impl ProductPlan {
@@ -123,14 +124,21 @@ impl ProductPlan {
         let is_large = sizes[1].saturating_mul(sizes[2]) >= MIN_PACKED;
         let is_matrix = sizes[0] > 1 && sizes[1] > 1;
         let operand = right.only_matrix().filter(|at| *at < launch.operands.len());
-        let packs = operand.filter(|_| is_large && is_matrix);
+        let packs = operand.filter(|_| is_large && is_matrix).map(|operand| (operand, 0));
         let (factors, loops) = ([left, right], launch.extents_of(&geometry.loops));
         Ok(ProductPlan { stage: at, factors, loops, sizes, dtype, out, epilogue, packs })
     }
 
     /// The operand that can be packed.
     pub fn packs(&self) -> Option<usize> {
-        self.packs
+        self.packs.map(|(operand, _)| operand)
+    }
+
+    /// As [`ProductPlan::packs`]. In launches it has this number among packed operands.
+    pub fn number_packed(&mut self, number: usize) -> Option<usize> {
+        let (operand, of) = self.packs.as_mut()?;
+        *of = number;
+        Some(*operand)
     }
 
     /// What its packed operand depends on, beside the memory of the operand.
@@ -179,10 +187,7 @@ impl ProductPlan {
             // Nothing reads the sums.
             return Ok(());
         }
-        let packed = self.packs.and_then(|operand| {
-            let at = cx.run.plan.packs().iter().position(|o| *o == operand)?;
-            *cx.run.packed.get(at)?
-        });
+        let packed = self.packs.and_then(|(_, number)| *cx.run.packed.get(number)?);
         if let Some(packed) = packed {
             let b = &self.factors[1];
             if packed.matrix.sizes() != [k as i64, n as i64] || packed.matrix.dtype() != b.dtype {

@@ -60,7 +60,7 @@ impl Operand {
     }
 
     /// The same, where the coordinates begin at `start`.
-    pub fn from_start(self, start: i64) -> Operand {
+    pub fn starting_at(self, start: i64) -> Operand {
         Operand { start, ..self }
     }
 

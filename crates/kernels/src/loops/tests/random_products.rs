@@ -380,3 +380,32 @@ fn random_products_agree_with_the_reference() {
         assert!(count >= seeds / 50, "only {count} of {what}");
     }
 }
+
+/// A square matrix as the right factor of two products, once transposed.
+const TWICE: &str = "
+loops (a0: f32[3, 70], a1: f32[70, 70]) -> (t1)
+  axes i0 < 3, i1 < 70, i2 < 70, i3 < 70
+{
+  t0[i0, i1] = contract over [i0, i1, i2] {
+    r0: f32 = load a0[i0, i2]
+    r1: f32 = load a1[i2, i1]
+    return r0, r1
+  }
+  t1[i0, i3] = contract over [i0, i3, i1] {
+    r0: f32 = load t0[i0, i1]
+    r1: f32 = load a1[i3, i1]
+    return r0, r1
+  }
+}
+";
+
+#[test]
+fn each_product_has_its_packed_factor() {
+    let nest = LoopNest::parse(TWICE).expect("is valid");
+    let numbers = |n: usize| super::noise(n);
+    let operands = [super::floats(&[3, 70], numbers(210)), super::floats(&[70, 70], numbers(4900))];
+    assert_eq!(agrees(&nest, &operands, &[]), None);
+    let mut used = Vec::new();
+    planned(&nest, &operands, &mut used);
+    assert!(used.contains(&"packed"));
+}
