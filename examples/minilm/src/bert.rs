@@ -15,6 +15,12 @@ pub struct Bert {
     layers: Vec<Layer>,
 }
 
+/// From tokens and their mask to vectors.
+type Forward<'a> = Box<dyn Fn((Tensor, Tensor)) -> Tensor + 'a>;
+
+/// A compiled encoder.
+pub type CompiledBert<'a> = Compiled<(Tensor, Tensor), Tensor, Forward<'a>>;
+
 /// What `config.json` says.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
@@ -132,10 +138,7 @@ impl Bert {
     }
 
     /// The encoder, compiled once for every batch and every length.
-    pub fn compile(
-        &self,
-        attention: Attention,
-    ) -> Compiled<(Tensor, Tensor), Tensor, impl Fn((Tensor, Tensor)) -> Tensor> {
+    pub fn compile(&self, attention: Attention) -> CompiledBert<'_> {
         let (batch, length) = self.sizes();
         CompileOptions::new()
             .name("minilm")
@@ -144,7 +147,7 @@ impl Bert {
             .dynamic(0, 1, length.clone())
             .dynamic(1, 0, batch)
             .dynamic(1, 1, length)
-            .compile(move |(ids, mask): (Tensor, Tensor)| self.forward(&ids, &mask, attention))
+            .compile(Box::new(move |(ids, mask)| self.forward(&ids, &mask, attention)))
     }
 
     /// The sizes that may change.

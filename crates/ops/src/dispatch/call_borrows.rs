@@ -201,6 +201,19 @@ impl<'a> BorrowedArgs<'a> {
         self.args
     }
 
+    /// Counts a write of each mutated argument, unless the caller is a kernel that has borrowed it:
+    /// its own call counts.
+    pub(crate) fn bump_versions(&self) {
+        let mutated = self.state.facts.mutated.iter().map(|&i| &self.args[usize::from(i)]);
+        for (t, before) in mutated.flat_map(Value::tensors).zip(&self.before) {
+            if let Ok(storage) = t.storage()
+                && !before.is_of_call()
+            {
+                storage.bump_version();
+            }
+        }
+    }
+
     /// The tensor that the call writes although it is not an argument.
     pub(crate) fn out(&self) -> Option<&Tensor> {
         self.out.as_ref()

@@ -3,7 +3,7 @@
 use crate::dispatch::call_borrows::{BorrowedArgs, resolve_overlap, viewed_args};
 use crate::dispatch::coerce_args::has_type;
 use crate::dispatch::value::{Args, Outputs, Value};
-use crate::dispatch::{for_caller, mode, mutated, panics};
+use crate::dispatch::{for_caller, mode, panics};
 use crate::error::{AccessError, CallError, Error, Result};
 use crate::library::{KernelFn, Op, OpState};
 use crate::tensor::Tensor;
@@ -73,7 +73,7 @@ pub(super) fn without_overlap(
         return Err(poison_written(&borrowed, e, op, loc));
     }
     // Whoever borrows the memory next sees the new version.
-    mutated(state, borrowed.args()).for_each(Tensor::bump_version);
+    borrowed.bump_versions();
     drop(borrowed);
     finish(state, args, viewed, outputs)
 }

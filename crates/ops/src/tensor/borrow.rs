@@ -83,6 +83,11 @@ impl Grant {
         self.0 & 4 != 0
     }
 
+    /// Whether the grant belongs to one call.
+    pub(crate) fn is_of_call(self) -> bool {
+        self != Grant::NONE && !self.is_reservation()
+    }
+
     fn is_strided(self) -> bool {
         self.0 & 2 != 0
     }

@@ -240,7 +240,7 @@ impl Tensor {
 
     /// Whether the handle carries the borrow of one kernel call.
     pub(crate) fn has_grant(&self) -> bool {
-        self.grant != Grant::NONE && !self.grant.is_reservation()
+        self.grant.is_of_call()
     }
 
     /// Counts a write by a call; calls inside a kernel belong to the outer one.
