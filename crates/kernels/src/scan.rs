@@ -134,7 +134,7 @@ fn running<A: Class, const N: usize>(mut lines: [&mut [A]; N], identity: A, f: i
     for i in 0..n {
         for (acc, line) in acc.iter_mut().zip(&mut lines) {
             *acc = f(*acc, line[i]);
-            line[i] = *acc;
+            line[i] = acc.one_nan();
         }
     }
 }
@@ -169,7 +169,7 @@ pub fn cumulative_extreme(
                     if a.partial_cmp(&a).is_none() || (!nan && if max { a >= b } else { a <= b }) {
                         (best, at) = (x, k);
                     }
-                    v.set(v0 + k * sv, best);
+                    v.set(v0 + k * sv, T::store(best.load().one_nan()));
                     ix.set(x0 + k * sx, at);
                 }
             }
