@@ -82,6 +82,48 @@ fn ramp(sizes: &[i64]) -> Tensor {
     Tensor::from_vec(data, sizes.to_vec())
 }
 
+/// Compile times of chains of elementwise operators and softmaxes: cold, each step once.
+fn compile_times() {
+    println!("| nodes | functionalize, plan | fuse, plan | first run | later run |");
+    println!("|---|---|---|---|---|");
+    for nodes in [10, 100, 1_000, 10_000] {
+        let mut text = "graph g(%v0: f32[8, 16]) -> (f32[8, 16]) {\n".to_owned();
+        for i in 1..=nodes {
+            let before = i - 1;
+            let op = match i % 7 {
+                0 => format!("aten::_softmax(%v{before}, -1, false)"),
+                n if n % 2 == 0 => format!("aten::tanh(%v{before})"),
+                _ => format!("aten::add.Tensor(%v{before}, %v0)"),
+            };
+            text += &format!("%v{i}: f32[8, 16] = {op}\n");
+        }
+        text += &format!("return %v{nodes}\n}}");
+        let graph: maquette::ir::graph::Graph = text.parse().expect("parses");
+        let source_info = SourceInfo::of_caller();
+        let inputs = [Value::Tensor(ramp(&[8, 16]))];
+        let start = Instant::now();
+        let mode = functionalize_in_place(&graph, &Facts, &Options::new()).expect("functional");
+        let functional = start.elapsed();
+        let start = Instant::now();
+        let executable = Executable::new(mode).expect("compiles");
+        let fused = start.elapsed();
+        let start = Instant::now();
+        executable.run(&inputs, &source_info).expect("runs");
+        let first = start.elapsed();
+        let start = Instant::now();
+        executable.run(&inputs, &source_info).expect("runs");
+        let later = start.elapsed();
+        let ms = |t: Duration| format!("{:.3} ms", t.as_secs_f64() * 1e3);
+        println!(
+            "| {nodes} | {} | {} | {} | {} |",
+            ms(functional),
+            ms(fused),
+            ms(first),
+            ms(later)
+        );
+    }
+}
+
 fn main() {
     let wanted = std::env::args().skip(1).find(|arg| !arg.starts_with("--"));
     println!("| case | fused | unfused | ratio | copy of the bytes | fused / copy |");
@@ -122,5 +164,8 @@ fn main() {
             fused / unfused,
             fused / copy
         );
+    }
+    if wanted.is_none_or(|wanted| "compile".contains(wanted.as_str())) {
+        compile_times();
     }
 }

@@ -17,6 +17,8 @@ pub enum Stage {
     Symbolic,
     /// Traced with its sizes as numbers, its composites decomposed, and run.
     Decomposed,
+    /// Compiled for the CPU, with kernels for its layouts.
+    Compiled,
 }
 
 impl fmt::Display for Stage {
@@ -28,6 +30,7 @@ impl fmt::Display for Stage {
             Stage::Static => "traced",
             Stage::Symbolic => "symbolic",
             Stage::Decomposed => "decomposed",
+            Stage::Compiled => "compiled",
         })
     }
 }

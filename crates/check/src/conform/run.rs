@@ -58,18 +58,23 @@ fn check(op: Op, call: &RecordedCall) -> (Option<Failure>, CallResult) {
         true => traced(op, call, &TraceOptions::new(), decompose),
         false => result.clone(),
     };
-    let stages: [(Stage, &dyn Fn() -> CallResult); 5] = [
+    let compiled = || match op.is_random() {
+        true => result.clone(),
+        false => compiled(op, call),
+    };
+    let stages: [(Stage, &dyn Fn() -> CallResult); 6] = [
         (Stage::Eager, &|| result.clone()),
         (Stage::Generic, &generic),
         (Stage::Static, &|| traced(op, call, &TraceOptions::new(), Ok)),
         (Stage::Symbolic, &|| traced(op, call, &TraceOptions::symbolic(), Ok)),
         (Stage::Decomposed, &decomposed),
+        (Stage::Compiled, &compiled),
     ];
     let stages = if returns_tensors(op) { &stages[..] } else { &stages[..1] };
     for (stage, run) in stages {
         let found = run();
         let outcome = agrees(op, call, &found).and_then(|()| match stage {
-            Stage::Generic | Stage::Decomposed => same_bits(&result, &found),
+            Stage::Generic | Stage::Decomposed | Stage::Compiled => same_bits(&result, &found),
             _ => Ok(()),
         });
         if let Err(message) = outcome {
@@ -141,23 +146,39 @@ fn traced(
     pass: fn(Program) -> maquette_ops::Result<Program>,
 ) -> CallResult {
     let args = call.arguments(op)?;
-    let tensors: Vec<Tensor> = args.iter().flat_map(Value::tensors).cloned().collect();
-    let program = |given: Vec<Tensor>| -> maquette_ops::Result<Vec<Tensor>> {
-        let mut given = given.into_iter();
-        let mut next = |_: &Tensor| {
-            given.next().ok_or_else(|| Error::value("the record has fewer tensors than arguments"))
-        };
-        let args = args
-            .iter()
-            .map(|v| v.map_tensors(&mut next))
-            .collect::<maquette_ops::Result<Args>>()?;
-        op.call(args)?.iter().flat_map(Value::tensors).cloned().map(Ok).collect()
-    };
+    let tensors = tensors_of(&args);
     // a recorded call may name a place in its storage
     let options = options.clone().keep_offsets(true);
-    let out = options.trace(program, tensors.clone()).and_then(pass);
+    let out = options.trace(|given| program(op, &args, given), tensors.clone()).and_then(pass);
     let out = out.and_then(|t| t.run(tensors)).map_err(text)?;
     Ok((out.into_iter().map(Value::from).collect(), args))
+}
+
+/// The tensors among the arguments of a call.
+fn tensors_of(args: &Args) -> Vec<Tensor> {
+    args.iter().flat_map(Value::tensors).cloned().collect()
+}
+
+/// The call as a program of its tensors.
+fn program(op: Op, args: &Args, given: Vec<Tensor>) -> maquette_ops::Result<Vec<Tensor>> {
+    let mut given = given.into_iter();
+    let mut next = |_: &Tensor| {
+        given.next().ok_or_else(|| Error::value("the record has fewer tensors than arguments"))
+    };
+    let args = args.iter().map(|v| v.map_tensors(&mut next));
+    let args = args.collect::<maquette_ops::Result<Args>>()?;
+    op.call(args)?.iter().flat_map(Value::tensors).cloned().map(Ok).collect()
+}
+
+/// Compiles the call as a program of its tensors. It runs twice, the first time on other tensors of
+/// the same elements: so the run that counts takes what another has left.
+fn compiled(op: Op, call: &RecordedCall) -> CallResult {
+    let args = call.arguments(op)?;
+    let compiled = maquette_driver::compile(|given: Vec<Tensor>| program(op, &args, given));
+    // The run that counts fails in the same way.
+    let _ = compiled.call(tensors_of(&call.arguments(op)?));
+    let out = compiled.call(tensors_of(&args)).map_err(text)?;
+    Ok((out.into_iter().map(Value::from).collect(), args.clone()))
 }
 
 /// Compares outputs, and what was written.
