@@ -5,8 +5,8 @@
 //! returns the values that something outside of it reads. The other values of a region have no
 //! memory. A fused graph is planned like every other functional graph.
 //!
-//! **Invariants.** A region has no effect and no error that depends on data, and it lies between two
-//! neighbouring assertions, bindings or effects. So a run of the fused program has the values, the
+//! **Invariants.** A region has no effect, no random numbers and no error that depends on data, and it
+//! lies between two neighbouring nodes or statements that do, or that may fail. So a run of the fused program has the values, the
 //! effects and the errors of the original in the same order. No path of the graph leaves a region
 //! and comes back to it.
 
@@ -120,7 +120,8 @@ pub enum NoFusionReason {
     Overridden,
     /// One of them may fail, depending on data.
     Assert,
-    /// An effect, an assertion or a size from data is between them.
+    /// What has to keep its place is between them: an effect, random numbers, an assertion, or an
+    /// operator that may fail; or one of them is such an operator.
     Effect,
     /// A size of one of them depends on data.
     SizeFromData,
@@ -144,7 +145,7 @@ impl fmt::Display for NoFusionReason {
             NoFusionReason::Opaque => "one of them is not a loop nest",
             NoFusionReason::Overridden => "one of them is overridden",
             NoFusionReason::Assert => "one of them may fail, depending on data",
-            NoFusionReason::Effect => "an effect or an assertion is between them",
+            NoFusionReason::Effect => "an operator that has to keep its place is between them",
             NoFusionReason::SizeFromData => "a size of one of them depends on data",
             NoFusionReason::OtherRows => "they have no rows in common",
             NoFusionReason::NotAffine => "one of them moves elements to computed positions",

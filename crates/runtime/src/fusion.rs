@@ -17,15 +17,23 @@ use maquette_rewrite::{fuse, plan};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// The fused form of a program with its plan; `None` if nothing fuses, or if the plan of the fused
-/// form would copy more than the program may.
+/// The fused form of a program with its plan. If the plan would copy more than the program may, only
+/// elementwise operators are fused, which can be written over an operand. `None` if nothing fuses, or
+/// if that copies too much, too.
 pub(crate) fn fused(program: &FunctionalGraph) -> Option<(FusedProgram, BufferPlan)> {
-    let fused = fuse(program.clone(), &KernelFacts::of(&program.graph)).ok()?;
-    if fused.regions.is_empty() {
-        return None;
+    let mut facts = KernelFacts::of(&program.graph);
+    for only_elements in [false, true] {
+        facts.only_elements = only_elements;
+        let fused = fuse(program.clone(), &facts).ok()?;
+        if fused.regions.is_empty() {
+            return None;
+        }
+        let plan = plan(&fused.program, &Facts).ok()?;
+        if fused.program.within_eager_copies(&plan) {
+            return Some((fused, plan));
+        }
     }
-    let plan = plan(&fused.program, &Facts).ok()?;
-    fused.program.within_eager_copies(&plan).then_some((fused, plan))
+    None
 }
 
 /// How the CPU's kernels can be fused.
@@ -34,6 +42,8 @@ pub(crate) struct KernelFacts {
     samples: FxHashMap<SymbolId, i64>,
     /// Whether the sizes of a segment depend on the data of another one.
     has_segments: bool,
+    /// Whether only elementwise operators are fused.
+    only_elements: bool,
 }
 
 impl KernelFacts {
@@ -44,7 +54,8 @@ impl KernelFacts {
             (symbol, (17 + 6 * i as i64).clamp(range.lo, range.hi))
         };
         let has_segments = graph.body().iter().any(|stmt| matches!(stmt, Stmt::Bind { .. }));
-        KernelFacts { samples: table.symbols().enumerate().map(sample).collect(), has_segments }
+        let samples = table.symbols().enumerate().map(sample).collect();
+        KernelFacts { samples, has_segments, only_elements: false }
     }
 
     fn number(&self, graph: &Graph, e: Expr) -> Result<i64> {
@@ -88,6 +99,11 @@ impl FusionFacts for KernelFacts {
             return Err(NoFusionReason::Opaque);
         }
         let args = self.arguments(graph, op, node).map_err(|_| NoFusionReason::Opaque)?;
-        op.fusion_class(args)
+        match op.fusion_class(args)? {
+            FusionClass::Rows { .. } | FusionClass::Product if self.only_elements => {
+                Err(NoFusionReason::Written)
+            }
+            class => Ok(class),
+        }
     }
 }

@@ -1,8 +1,9 @@
 //! Builds the fused graph.
 //!
 //! A region stands where its last node stood, since all of its operands are computed there. An
-//! operator that reads a value of a region and stood before that moves behind it. Assertions,
-//! bindings and effects keep their places: no region reaches across them.
+//! operator that reads a value of a region and stood before that waits for it. Assertions, bindings
+//! and ordered operators keep their places: no region reaches across them, so none of them waits.
+//! What still waits at the end is on a cycle through a region.
 
 use super::out_of_order;
 use crate::error::Reason;
@@ -10,9 +11,10 @@ use maquette_ir::functional_ops::FUSED;
 use maquette_ir::functional_program::FunctionalGraph;
 use maquette_ir::fused::FusedRegion;
 use maquette_ir::graph::{
-    Arg, Graph, GraphBuilder, GraphCopy, NodeId, ResultSpec, Stmt, ValueType,
+    Arg, Graph, GraphBuilder, GraphCopy, NodeId, ResultSpec, Stmt, ValueId, ValueType,
 };
 use maquette_ir::sym::Expr;
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 /// A node of the new graph that is not built yet.
@@ -29,21 +31,25 @@ struct Emitter<'g> {
     copy: GraphCopy<'g>,
     /// By node of the original: its node in the new graph.
     nodes: Vec<Option<NodeId>>,
-    /// What waits for a value of a region, in program order.
-    waiting: Vec<Item>,
+    /// By value that is not defined yet: what waits for it.
+    waiting: FxHashMap<ValueId, Vec<Item>>,
+}
+
+/// The fused program, or the last of the regions that wait for each other.
+pub(super) enum Emitted {
+    Program(Box<FunctionalGraph>),
+    Cycle(usize),
 }
 
 /// The program whose regions are nodes.
-pub(super) fn emit(
-    original: &FunctionalGraph,
-    regions: &[FusedRegion],
-) -> Result<FunctionalGraph, Reason> {
+pub(super) fn emit(original: &FunctionalGraph, regions: &[FusedRegion]) -> Result<Emitted, Reason> {
     let graph = &original.graph;
     let mut builder = GraphBuilder::new(graph.name());
     builder.reserve(graph.node_count());
     let copy = GraphCopy::new(graph, &mut builder);
     let nodes = vec![None; graph.node_count()];
-    let mut emitter = Emitter { graph, regions, builder, copy, nodes, waiting: Vec::new() };
+    let mut emitter =
+        Emitter { graph, regions, builder, copy, nodes, waiting: FxHashMap::default() };
     // By node: its region.
     let mut region_of: Vec<Option<usize>> = vec![None; graph.node_count()];
     for (index, region) in regions.iter().enumerate() {
@@ -59,10 +65,10 @@ pub(super) fn emit(
                     Some(r) if regions[r].nodes.last() == Some(&node) => Item::Region(r),
                     Some(_) => continue,
                 };
-                emitter.emit(item)?;
+                emitter.emit(item);
             }
             Stmt::Bind { symbol, value, source } => {
-                let value = emitter.copy.value(value).ok_or_else(out_of_order)?;
+                let Some(value) = emitter.copy.value(value) else { break };
                 emitter.builder.bind(symbol, value, source);
             }
             Stmt::Assert { cond, message } => {
@@ -72,7 +78,11 @@ pub(super) fn emit(
         }
     }
     if !emitter.waiting.is_empty() {
-        return Err(out_of_order());
+        let stuck = emitter.waiting.values().flatten().filter_map(|item| match *item {
+            Item::Region(region) => Some(region),
+            Item::Node(_) => None,
+        });
+        return stuck.max().map(Emitted::Cycle).ok_or_else(out_of_order);
     }
     let Emitter { mut builder, copy, nodes, .. } = emitter;
     let outputs = copy.outputs(&mut builder).ok_or_else(out_of_order)?;
@@ -81,40 +91,60 @@ pub(super) fn emit(
     let mut unknown_strides: Vec<NodeId> = unknown.collect();
     unknown_strides.sort_unstable();
     let graph = builder.finish(graph.symbols(), &outputs).map_err(Reason::from)?;
-    Ok(FunctionalGraph { graph, unknown_strides, ..original.clone() })
+    let program = FunctionalGraph { graph, unknown_strides, ..original.clone() };
+    Ok(Emitted::Program(Box::new(program)))
 }
 
 impl Emitter<'_> {
-    /// Builds an item, or lets it wait; then what waited for it.
-    fn emit(&mut self, item: Item) -> Result<(), Reason> {
-        if !self.build(item) {
-            self.waiting.push(item);
-            return Ok(());
-        }
-        while matches!(item, Item::Region(_)) && !self.waiting.is_empty() {
-            let waiting = std::mem::take(&mut self.waiting);
-            let before = waiting.len();
-            for item in waiting {
-                if !self.build(item) {
-                    self.waiting.push(item);
+    /// Builds an item and what waited for it, or lets it wait.
+    fn emit(&mut self, item: Item) {
+        let mut ready = vec![item];
+        while let Some(item) = ready.pop() {
+            if let Some(missing) = self.missing(item) {
+                self.waiting.entry(missing).or_default().push(item);
+                continue;
+            }
+            self.build(item);
+            if !self.waiting.is_empty() {
+                for v in self.results(item) {
+                    ready.extend(self.waiting.remove(&v).unwrap_or_default());
                 }
             }
-            if self.waiting.len() == before {
-                break;
-            }
         }
-        Ok(())
     }
 
-    /// Whether an item could be built: all values that it reads are defined.
-    fn build(&mut self, item: Item) -> bool {
+    /// A value that an item reads, and that is not defined yet.
+    fn missing(&self, item: Item) -> Option<ValueId> {
+        let is_missing = |v: &ValueId| self.copy.value(*v).is_none();
+        match item {
+            Item::Region(r) => {
+                self.regions.get(r).and_then(|r| r.operands.iter().copied().find(is_missing))
+            }
+            Item::Node(node) => {
+                let mut missing = None;
+                self.graph.for_each_operand(node, |v| {
+                    missing = missing.or(Some(v).filter(is_missing));
+                });
+                missing
+            }
+        }
+    }
+
+    fn results(&self, item: Item) -> SmallVec<[ValueId; 2]> {
+        match item {
+            Item::Region(r) => self.regions.get(r).map_or(&[][..], |r| &r.results).into(),
+            Item::Node(node) => self.graph.result_values(node).collect(),
+        }
+    }
+
+    fn build(&mut self, item: Item) {
         match item {
             Item::Node(node) => {
-                let built = self.copy.node(&mut self.builder, node);
-                self.nodes[node.index()] = built;
-                built.is_some()
+                self.nodes[node.index()] = self.copy.node(&mut self.builder, node);
             }
-            Item::Region(region) => self.region(region).is_some(),
+            Item::Region(region) => {
+                self.region(region);
+            }
         }
     }
 

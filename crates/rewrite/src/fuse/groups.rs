@@ -31,7 +31,7 @@ struct Group {
 /// The groups of a graph.
 pub(super) struct Groups {
     classes: Vec<Result<FusionClass, NoFusionReason>>,
-    /// By node: the number of effects, assertions and bindings before it.
+    /// By node: the number of ordered nodes, assertions and bindings before it.
     intervals: Vec<u32>,
     /// By node: its group.
     of: Vec<Option<u32>>,
@@ -68,11 +68,9 @@ impl Groups {
                 interval += 1;
                 continue;
             };
-            if graph.has_effect(node) {
-                interval += 1;
-            }
-            groups.intervals[node.index()] = interval;
             let class = class(graph, node, facts);
+            interval += u32::from(is_ordered(graph, node, class));
+            groups.intervals[node.index()] = interval;
             groups.classes.push(class);
             if let Ok(class) = class {
                 groups.add(graph, node, class);
@@ -176,7 +174,8 @@ impl Groups {
             }
             let group = self.group(node);
             let members = group.map_or(std::slice::from_ref(&node), |(_, g)| &g.nodes);
-            // Everything that a node depends on is before it.
+            // A node depends on those before it. That may miss a cycle through a group with a
+            // member before the node and one behind it: then the graph cannot be built.
             if members.last().is_none_or(|last| last < first) {
                 continue;
             }
@@ -308,6 +307,18 @@ fn class(
     }
 }
 
+/// Whether a node has to keep its place: its effect, its random numbers or its error would come at
+/// another time than that of its neighbours, and after other writes.
+fn is_ordered(graph: &Graph, node: NodeId, class: Result<FusionClass, NoFusionReason>) -> bool {
+    use NoFusionReason::{Assert, Effect, Opaque, Overridden, SizeFromData};
+    match FunctionalOp::of(graph, node) {
+        Ok(
+            FunctionalOp::View { .. } | FunctionalOp::Scatter { .. } | FunctionalOp::Strided { .. },
+        ) => graph.has_effect(node),
+        _ => matches!(class, Err(Assert | Effect | Opaque | Overridden | SizeFromData)),
+    }
+}
+
 impl Group {
     /// The group of one node; `None` if it has no results, or a result that is no tensor.
     fn of(graph: &Graph, node: NodeId, class: FusionClass) -> Option<Group> {
@@ -397,4 +408,17 @@ fn integers(graph: &Graph, nodes: &[NodeId]) -> Vec<Expr> {
         });
     }
     integers
+}
+
+/// The edges of a region that cannot be computed at once, because a cycle goes through it.
+pub(super) fn cyclic(graph: &Graph, region: &FusedRegion) -> Vec<Refusal> {
+    let mut refusals = Vec::new();
+    for &consumer in &region.nodes {
+        for_each_producer(graph, consumer, |_, producer| {
+            if region.nodes.binary_search(&producer).is_ok() {
+                refusals.push(Refusal { producer, consumer, reason: NoFusionReason::Cycle });
+            }
+        });
+    }
+    refusals
 }

@@ -19,6 +19,7 @@ mod emit;
 mod groups;
 
 use crate::error::{FunctionalizeError, Reason};
+use emit::Emitted;
 use groups::Groups;
 use maquette_ir::functional_program::FunctionalGraph;
 use maquette_ir::fused::{FusedProgram, FusionFacts};
@@ -32,10 +33,20 @@ pub fn fuse(
     facts: &dyn FusionFacts,
 ) -> Result<FusedProgram, FunctionalizeError> {
     let groups = Groups::of(&original, facts);
-    let refusals = groups.refusals(&original.graph);
-    let regions = groups.regions(&original.graph);
-    let program = emit::emit(&original, &regions).map_err(FunctionalizeError::from)?;
-    Ok(FusedProgram { original, program, regions, refusals })
+    let mut refusals = groups.refusals(&original.graph);
+    let mut regions = groups.regions(&original.graph);
+    loop {
+        match emit::emit(&original, &regions)? {
+            Emitted::Program(program) => {
+                return Ok(FusedProgram { original, program: *program, regions, refusals });
+            }
+            // Without one of them, the others can be computed.
+            Emitted::Cycle(region) if region < regions.len() => {
+                refusals.extend(groups::cyclic(&original.graph, &regions.remove(region)));
+            }
+            Emitted::Cycle(_) => return Err(out_of_order().into()),
+        }
+    }
 }
 
 /// A statement of the graph reads a value before its definition.

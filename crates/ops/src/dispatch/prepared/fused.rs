@@ -45,6 +45,9 @@ impl Op {
             Some(_) => NoFusionReason::Overridden,
             None => NoFusionReason::Opaque,
         })?;
+        if self.is_random() {
+            return Err(NoFusionReason::Effect);
+        }
         if args.iter().flat_map(Value::tensors).any(|t| t.device() != Device::Cpu) {
             return Err(NoFusionReason::Opaque);
         }
@@ -109,9 +112,8 @@ fn class_of_nest(kernel: &LoopKernel) -> Result<FusionClass, NoFusionReason> {
             StageKind::Map => {}
             StageKind::Reduce { .. } | StageKind::Scan { .. } => folds += 1,
             StageKind::Contract { .. } => products += 1,
-            StageKind::Sort { .. } | StageKind::Scatter { .. } => {
-                return Err(NoFusionReason::LosesSpecialisation);
-            }
+            StageKind::Sort { .. } => return Err(NoFusionReason::LosesSpecialisation),
+            StageKind::Scatter { .. } => return Err(NoFusionReason::Assert),
         }
     }
     match (folds, products) {
