@@ -5,10 +5,10 @@
 //! returns the values that something outside of it reads. The other values of a region have no
 //! memory. A fused graph is planned like every other functional graph.
 //!
-//! **Invariants.** A region has no effect, no random numbers and no error that depends on data, and it
-//! lies between two neighbouring nodes or statements that do, or that may fail. So a run of the fused program has the values, the
-//! effects and the errors of the original in the same order. No path of the graph leaves a region
-//! and comes back to it.
+//! **Invariants.** An *ordered* operator has an effect, draws random numbers, or may fail depending on
+//! data. No member of a region is ordered, and no ordered operator, assertion or binding stands
+//! between two members. So a run of the fused program has the values, the effects and the errors of
+//! the original, in the same order. No path of the graph leaves a region and comes back to it.
 
 use crate::functional_program::FunctionalGraph;
 use crate::graph::{Graph, NodeId, ValueId};
@@ -24,7 +24,7 @@ pub struct FusedProgram {
     pub program: FunctionalGraph,
     /// The regions, by the number that the nodes name.
     pub regions: Vec<FusedRegion>,
-    /// The edges between operators that no region has, in the order of their consumers.
+    /// The edges between operators of which no region has both ends, in the order of the consumers.
     pub refusals: Vec<Refusal>,
 }
 
@@ -120,14 +120,14 @@ pub enum NoFusionReason {
     Overridden,
     /// One of them may fail, depending on data.
     Assert,
-    /// What has to keep its place is between them: an effect, random numbers, an assertion, or an
-    /// operator that may fail; or one of them is such an operator.
+    /// An ordered operator or an assertion is between them, or one of them has an effect or draws
+    /// random numbers.
     Effect,
     /// A size of one of them depends on data.
     SizeFromData,
     /// They have no rows in common.
     OtherRows,
-    /// One of them moves elements to positions that are not affine.
+    /// One of them is a view or a copy, which no kernel takes up yet.
     NotAffine,
     /// The kernel of one of them is faster alone.
     LosesSpecialisation,
@@ -145,15 +145,32 @@ impl fmt::Display for NoFusionReason {
             NoFusionReason::Opaque => "one of them is not a loop nest",
             NoFusionReason::Overridden => "one of them is overridden",
             NoFusionReason::Assert => "one of them may fail, depending on data",
-            NoFusionReason::Effect => "an operator that has to keep its place is between them",
+            NoFusionReason::Effect => {
+                "an effect, an assertion or an operator that may fail is between them"
+            }
             NoFusionReason::SizeFromData => "a size of one of them depends on data",
             NoFusionReason::OtherRows => "they have no rows in common",
-            NoFusionReason::NotAffine => "one of them moves elements to computed positions",
+            NoFusionReason::NotAffine => "one of them only moves elements",
             NoFusionReason::LosesSpecialisation => "the kernel of one of them is faster alone",
             NoFusionReason::Written => "what one of them reads is overwritten between them",
             NoFusionReason::Cycle => "another operator has to run between them",
-            NoFusionReason::Limits => "together they are too large for one kernel",
+            NoFusionReason::Limits => "one kernel for both would be too large",
         })
+    }
+}
+
+impl FusedRegion {
+    /// The edges between its nodes, for a region that is given up.
+    pub fn refusals(&self, graph: &Graph, reason: NoFusionReason) -> Vec<Refusal> {
+        let mut refusals: Vec<Refusal> = Vec::new();
+        for &consumer in &self.nodes {
+            graph.for_each_operand(consumer, |v| {
+                let producer = graph.producer(v).filter(|p| self.nodes.binary_search(p).is_ok());
+                refusals.extend(producer.map(|producer| Refusal { producer, consumer, reason }));
+            });
+        }
+        refusals.dedup();
+        refusals
     }
 }
 

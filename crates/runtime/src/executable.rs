@@ -7,7 +7,7 @@ use crate::run::{RunMemory, run_instance};
 use maquette_interp::{Bindings, ExecutionMode, ExternalTensors, Interpreter, SourceInfo, mutated};
 use maquette_ir::buffer_plan::BufferPlan;
 use maquette_ir::functional_program::{ExternalTensor, FunctionalGraph};
-use maquette_ir::fused::FusedProgram;
+use maquette_ir::fused::{FusedProgram, Refusal};
 use maquette_ir::graph::{Graph, Stmt, ValueId};
 use maquette_ops::{Error, Result, RunBorrow, RunError, TraceError, Value, is_in_kernel, mode};
 use rustc_hash::FxHashSet;
@@ -51,6 +51,8 @@ pub(crate) struct Planned {
     pub kept_segments: Arc<AtomicUsize>,
     /// The fused program, if `program` is its fused form.
     pub fused: Option<FusedProgram>,
+    /// Why nothing is fused, if there is no fused program.
+    refusals: Vec<Refusal>,
     /// The program before fusion, for inputs for which a region has no kernel.
     unfused: Option<Box<Planned>>,
     /// The instances, the one used last first; `None` if a region has no kernel.
@@ -100,12 +102,12 @@ impl Executable {
     /// # Errors
     /// The plan belongs to another graph.
     pub fn unfused(mode: ExecutionMode<'_>) -> Result<Executable> {
-        Executable::compile(mode, |_| None)
+        Executable::compile(mode, |_| Err(Vec::new()))
     }
 
     fn compile(
         mode: ExecutionMode<'_>,
-        fuse: impl Fn(&FunctionalGraph) -> Option<(FusedProgram, BufferPlan)>,
+        fuse: impl Fn(&FunctionalGraph) -> std::result::Result<(FusedProgram, BufferPlan), Vec<Refusal>>,
     ) -> Result<Executable> {
         let form = match mode {
             ExecutionMode::Buffered(program, plan) => {
@@ -117,15 +119,18 @@ impl Executable {
                 match Planned::is_supported(&program, &plan) {
                     true => {
                         let fused = fuse(&program);
-                        let unfused = Planned::new(program, plan, None);
+                        let mut unfused = Planned::new(program, plan, None);
                         Form::Planned(Box::new(match fused {
-                            Some((fused, plan)) => {
+                            Ok((fused, plan)) => {
                                 let program = fused.program.clone();
                                 let mut planned = Planned::new(program, plan, Some(fused));
                                 planned.unfused = Some(Box::new(unfused));
                                 planned
                             }
-                            None => unfused,
+                            Err(refusals) => {
+                                unfused.refusals = refusals;
+                                unfused
+                            }
                         }))
                     }
                     false => Form::unplanned(ExecutionMode::Buffered(
@@ -174,6 +179,17 @@ impl Executable {
         match &self.form {
             Form::Planned(planned) => planned.fused.as_ref(),
             Form::Unplanned(_) => None,
+        }
+    }
+
+    /// The edges between operators of [`Executable::graph`] that are not fused, and why.
+    pub fn refusals(&self) -> &[Refusal] {
+        match &self.form {
+            Form::Planned(planned) => match &planned.fused {
+                Some(fused) => &fused.refusals,
+                None => &planned.refusals,
+            },
+            Form::Unplanned(_) => &[],
         }
     }
 
@@ -252,6 +268,7 @@ impl Planned {
             uses: Uses::of(&program.graph, &plan),
             kept_segments: Arc::default(),
             fused,
+            refusals: Vec::new(),
             unfused: None,
             program,
             plan,

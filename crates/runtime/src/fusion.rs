@@ -8,7 +8,7 @@ use maquette_interp::{argument_value, arguments};
 use maquette_ir::buffer_plan::BufferPlan;
 use maquette_ir::functional_ops::Callee;
 use maquette_ir::functional_program::FunctionalGraph;
-use maquette_ir::fused::{FusedProgram, FusionClass, FusionFacts, NoFusionReason};
+use maquette_ir::fused::{FusedProgram, FusionClass, FusionFacts, NoFusionReason, Refusal};
 use maquette_ir::graph::{Graph, NodeId, Stmt, ValueId, ValueType};
 use maquette_ir::sym::{Expr, SymbolId};
 use maquette_ops::library::Facts;
@@ -18,22 +18,32 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 /// The fused form of a program with its plan. If the plan would copy more than the program may, only
-/// elementwise operators are fused, which can be written over an operand. `None` if nothing fuses, or
-/// if that copies too much, too.
-pub(crate) fn fused(program: &FunctionalGraph) -> Option<(FusedProgram, BufferPlan)> {
+/// elementwise operators are fused, which can be written over an operand.
+///
+/// # Errors
+/// Why nothing is fused. No reasons if the pass fails, which is a defect of the library.
+pub(crate) fn fused(
+    program: &FunctionalGraph,
+) -> std::result::Result<(FusedProgram, BufferPlan), Vec<Refusal>> {
     let mut facts = KernelFacts::of(&program.graph);
+    let mut refusals = Vec::new();
     for only_elements in [false, true] {
         facts.only_elements = only_elements;
-        let fused = fuse(program.clone(), &facts).ok()?;
+        let fused = fuse(program.clone(), &facts).map_err(|_| Vec::new())?;
         if fused.regions.is_empty() {
-            return None;
+            return Err(fused.refusals);
         }
-        let plan = plan(&fused.program, &Facts).ok()?;
+        let plan = plan(&fused.program, &Facts).map_err(|_| Vec::new())?;
         if fused.program.within_eager_copies(&plan) {
-            return Some((fused, plan));
+            return Ok((fused, plan));
         }
+        let graph = &fused.original.graph;
+        let given_up = fused.regions.iter();
+        refusals = given_up.flat_map(|r| r.refusals(graph, NoFusionReason::Written)).collect();
+        refusals.extend(fused.refusals);
+        refusals.sort_by_key(|r| r.consumer);
     }
-    None
+    Err(refusals)
 }
 
 /// How the CPU's kernels can be fused.

@@ -217,8 +217,8 @@ fn what_is_not_fused_has_a_reason() {
         })
         .collect();
     insta::assert_snapshot!(lines.join("\n"), @r"
-    aten::neg -> ir::view: one of them moves elements to computed positions
-    ir::view -> aten::mm: one of them moves elements to computed positions
+    aten::neg -> ir::view: one of them only moves elements
+    ir::view -> aten::mm: one of them only moves elements
     aten::neg -> aten::mm: the kernel of one of them is faster alone
     aten::tanh -> aten::sum.dim_IntList: they have no rows in common
     aten::sum.dim_IntList -> aten::neg: they have no rows in common

@@ -7,7 +7,7 @@
 //! reader that met a change, or saw two counts, has seen nothing. A reader writes no memory, so that
 //! threads do not wait for one another. A writer that meets another one does nothing.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
 
 /// The most numbers that are kept.
 const MAX_NUMBERS: usize = 64;
@@ -15,10 +15,8 @@ const MAX_NUMBERS: usize = 64;
 /// The numbers of a call.
 #[derive(Debug)]
 pub(crate) struct AcceptedNumbers {
-    /// The number of changes; odd during one.
+    /// The number of begun and ended changes: 0 before the first call, odd during a change.
     changes: AtomicU64,
-    /// How many numbers there are. More than `MAX_NUMBERS` if there was no call.
-    count: AtomicUsize,
     numbers: Box<[AtomicI64]>,
 }
 
@@ -28,7 +26,6 @@ impl AcceptedNumbers {
         let kept = if count > MAX_NUMBERS { 0 } else { count };
         AcceptedNumbers {
             changes: AtomicU64::new(0),
-            count: AtomicUsize::new(usize::MAX),
             numbers: (0..kept).map(|_| AtomicI64::new(0)).collect(),
         }
     }
@@ -36,12 +33,12 @@ impl AcceptedNumbers {
     /// Whether the last call had these numbers. `false` while another thread changes them.
     pub(crate) fn are(&self, numbers: &[i64]) -> bool {
         let before = self.changes.load(Ordering::Acquire);
-        let equal = self.count.load(Ordering::Relaxed) == numbers.len()
-            && self.numbers.len() == numbers.len()
+        let equal = self.numbers.len() == numbers.len()
             && self.numbers.iter().zip(numbers).all(|(a, b)| a.load(Ordering::Relaxed) == *b);
         // Orders the loads before the second load of the count.
         fence(Ordering::Acquire);
-        equal && before.is_multiple_of(2) && self.changes.load(Ordering::Relaxed) == before
+        let is_set = before != 0 && before.is_multiple_of(2);
+        equal && is_set && self.changes.load(Ordering::Relaxed) == before
     }
 
     /// Keeps the numbers of a call.
@@ -59,7 +56,6 @@ impl AcceptedNumbers {
         }
         // Orders the odd count before the stores.
         fence(Ordering::Release);
-        self.count.store(numbers.len(), Ordering::Relaxed);
         for (kept, number) in self.numbers.iter().zip(numbers) {
             kept.store(*number, Ordering::Relaxed);
         }

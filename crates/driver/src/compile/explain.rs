@@ -77,11 +77,11 @@ impl ProgramExplanation {
             fused: fused.map_or_else(Vec::new, |fused| {
                 (0..fused.regions.len()).map(|region| fused.describe_region(region)).collect()
             }),
-            not_fused: fused.map_or_else(Vec::new, |fused| {
-                let name = |node| fused.original.graph.op_name(node).to_owned();
-                let edges = fused.refusals.iter();
+            not_fused: {
+                let name = |node| executable.graph().op_name(node).to_owned();
+                let edges = executable.refusals().iter();
                 edges.map(|r| (name(r.producer), name(r.consumer), r.reason)).collect()
-            }),
+            },
             unfused_layouts: executable.unfused_instances(),
             composites: program
                 .kept

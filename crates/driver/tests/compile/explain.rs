@@ -25,26 +25,31 @@ fn programs_with_reasons_and_guards() {
       inputs: %x: f32[3], %total: f32[1]
       requires: no inputs that share memory which the program writes
       runs: 3 nodes, in planned memory of 4 buffers
+      not fused: 1 pair of operators: they have no rows in common
     program 1: program 0 requires: size 0 of `x` is 3; found 4
       inputs: %x: f32[s0], %total: f32[1]
       symbols: s0 in [0, oo)
       requires: `s0 > 2`, at explain.rs:LINE
       requires: no inputs that share memory which the program writes
       runs: 3 nodes, in planned memory of 4 buffers
+      not fused: 1 pair of operators: they have no rows in common
     program 2: program 1 requires: `s0 > 2`; found s0 = 2 (required at explain.rs:LINE)
       inputs: %x: f32[s0], %total: f32[1]
       symbols: s0 in [0, oo)
       requires: `s0 <= 2`, at explain.rs:LINE
       requires: no inputs that share memory which the program writes
       runs: 3 nodes, in planned memory of 4 buffers
+      not fused: 1 pair of operators: they have no rows in common
     program 3: program 2 requires: the rank of `x` is 1; found 2
       inputs: %x: f32[3, 3] strides [1, 3], %total: f32[1]
       requires: no inputs that share memory which the program writes
       runs: 3 nodes, in planned memory of 4 buffers
+      not fused: 1 pair of operators: they have no rows in common
     program 4: program 3 requires: the rank of `x` is 2; found 1
       inputs: %x: f64[3], %total: f32[1]
       requires: no inputs that share memory which the program writes
       runs: 3 nodes, in planned memory of 4 buffers
+      not fused: 1 pair of operators: they have no rows in common
     program 5: program 1 requires: no inputs that share memory which the program writes; found `total` and `x`, which do
       inputs: %x: f32[s0], %total: f32[1]
       symbols: s0 in [0, oo)
@@ -95,6 +100,7 @@ fn conditions_on_two_sizes() {
       requires: `m * n != 0`, at explain.rs:LINE
       requires: `n != 1 and max(1, m) != 1`, at explain.rs:LINE
       runs: 3 nodes, in planned memory of 2 buffers
+      not fused: 2 pairs of operators: one of them only moves elements
     ");
 }
 

@@ -160,6 +160,15 @@ impl ScalarExpr {
         self.outputs.iter().map(|r| self.dtype(*r))
     }
 
+    /// The axes whose coordinates the expression uses, in ascending order.
+    pub fn coords(&self) -> SmallVec<[u32; 4]> {
+        let coord = |i: &Instr| if let Op::Coord(axis) = i.op { Some(axis) } else { None };
+        let mut axes: SmallVec<[u32; 4]> = self.instrs.iter().filter_map(coord).collect();
+        axes.sort_unstable();
+        axes.dedup();
+        axes
+    }
+
     /// Whether every operation is pure: the outputs depend on the inputs alone.
     pub fn is_pure(&self) -> bool {
         self.instrs.iter().all(|i| i.op.is_pure())

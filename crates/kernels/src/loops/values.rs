@@ -8,7 +8,7 @@ use crate::pointwise::place::{ComputedDim, Place};
 use crate::pointwise::{Evaluation, Operands};
 use crate::view::{Dims, Ptr, contiguous, numel};
 use maquette_ir::loops::{Axes, AxisId, Stage};
-use maquette_ir::scalar_expr::{Op, ScalarExpr};
+use maquette_ir::scalar_expr::ScalarExpr;
 use smallvec::SmallVec;
 
 /// Where the values of an expression are written.
@@ -74,13 +74,7 @@ impl Values {
         for load in &stage.loads {
             loads.push(planner.load(load, &axes)?);
         }
-        let coords = expr.instrs().iter().filter_map(|i| match i.op {
-            Op::Coord(axis) => Some(axis),
-            _ => None,
-        });
-        let mut coords: SmallVec<[u32; 4]> = coords.collect();
-        coords.sort_unstable();
-        coords.dedup();
+        let coords = expr.coords();
         let row_major = contiguous(&launch.extents_of(&stage.over));
         let index_stride =
             |axis: &AxisId| stage.over.iter().position(|a| a == axis).map_or(0, |d| row_major[d]);

@@ -409,16 +409,3 @@ fn integers(graph: &Graph, nodes: &[NodeId]) -> Vec<Expr> {
     }
     integers
 }
-
-/// The edges of a region that cannot be computed at once, because a cycle goes through it.
-pub(super) fn cyclic(graph: &Graph, region: &FusedRegion) -> Vec<Refusal> {
-    let mut refusals = Vec::new();
-    for &consumer in &region.nodes {
-        for_each_producer(graph, consumer, |_, producer| {
-            if region.nodes.binary_search(&producer).is_ok() {
-                refusals.push(Refusal { producer, consumer, reason: NoFusionReason::Cycle });
-            }
-        });
-    }
-    refusals
-}

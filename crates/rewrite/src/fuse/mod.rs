@@ -22,7 +22,7 @@ use crate::error::{FunctionalizeError, Reason};
 use emit::Emitted;
 use groups::Groups;
 use maquette_ir::functional_program::FunctionalGraph;
-use maquette_ir::fused::{FusedProgram, FusionFacts};
+use maquette_ir::fused::{FusedProgram, FusionFacts, NoFusionReason};
 
 /// Fuses the operators of a functional program.
 ///
@@ -42,7 +42,9 @@ pub fn fuse(
             }
             // Without one of them, the others can be computed.
             Emitted::Cycle(region) if region < regions.len() => {
-                refusals.extend(groups::cyclic(&original.graph, &regions.remove(region)));
+                let region = regions.remove(region);
+                refusals.extend(region.refusals(&original.graph, NoFusionReason::Cycle));
+                refusals.sort_by_key(|r| r.consumer);
             }
             Emitted::Cycle(_) => return Err(out_of_order().into()),
         }

@@ -27,11 +27,11 @@ pub(crate) struct RunMemory {
 struct KeptArena {
     arena: Arena,
     bytes: usize,
-    /// The number of runs without a break that needed less than half of it.
+    /// The number of consecutive runs, up to the last, that needed less than half of it.
     larger: u32,
 }
 
-/// The number of runs without a break that need less than half of an arena, until it is replaced.
+/// An arena is replaced after so many consecutive runs that need less than half of it.
 const MAX_LARGER_RUNS: u32 = 16;
 
 /// Handles to tensors in arenas, for the steps of one segment.

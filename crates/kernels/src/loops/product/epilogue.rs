@@ -15,7 +15,7 @@ use crate::pointwise::{Evaluation, Operands};
 use crate::view::{Dims, Ptr, contiguous};
 use maquette_ir::DType;
 use maquette_ir::loops::{AxisId, Index, Load, Source, Stage, StageId, StageKind, StageOutput};
-use maquette_ir::scalar_expr::{Op, ScalarExpr};
+use maquette_ir::scalar_expr::ScalarExpr;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -126,13 +126,7 @@ impl Epilogue {
             }
         }
         let outputs = operands.len() - loads;
-        let coords = expr.instrs().iter().filter_map(|i| match i.op {
-            Op::Coord(axis) => Some(axis),
-            _ => None,
-        });
-        let mut coords: SmallVec<[u32; 4]> = coords.collect();
-        coords.sort_unstable();
-        coords.dedup();
+        let coords = expr.coords();
         let row_major = contiguous(&launch.extents_of(&stage.over));
         let index = by_axis(&stage.over, &row_major);
         let number = |stride: &dyn Fn(AxisId) -> i64| {

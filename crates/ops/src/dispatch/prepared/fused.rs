@@ -64,8 +64,16 @@ impl Op {
                 }
                 Lowering::View(_) => Err(NoFusionReason::NotAffine),
                 Lowering::Compute(c) => {
-                    let How::Loops(build) = c.how else { return Err(NoFusionReason::Opaque) };
-                    let results = self.results(def, &state, &args).ok_or(NoFusionReason::Opaque)?;
+                    let build = match c.how {
+                        How::Loops(build) => build,
+                        // Fresh memory is zero without a kernel.
+                        How::Zeros | How::Nothing => {
+                            return Err(NoFusionReason::LosesSpecialisation);
+                        }
+                        How::Host(_) => return Err(NoFusionReason::Opaque),
+                    };
+                    let results =
+                        self.fake_results(def, &state, &args).ok_or(NoFusionReason::Opaque)?;
                     let nest = PlacedNest::of(def, build, &args, &results).ok().flatten();
                     class_of_nest(nest.ok_or(NoFusionReason::Opaque)?.launch.kernel())
                 }
@@ -75,7 +83,7 @@ impl Op {
     }
 
     /// Fake row-major tensors of the results of a call.
-    fn results(self, def: &OpDef, state: &OpState, args: &[Value]) -> Option<Vec<Tensor>> {
+    fn fake_results(self, def: &OpDef, state: &OpState, args: &[Value]) -> Option<Vec<Tensor>> {
         let results = FakeCtx::eager(self, |cx| def.fake(cx, state, args)).ok()?;
         let row_major = |value: Value| match value {
             Value::Tensor(t) => {
@@ -273,7 +281,7 @@ impl RegionBuilder {
                 }
                 Lowering::Compute(c) => {
                     let How::Loops(build) = c.how else { return None };
-                    let results = op.results(def, &state, &args)?;
+                    let results = op.fake_results(def, &state, &args)?;
                     let nest = PlacedNest::of(def, build, &args, &results).ok()??;
                     self.nest(&nest)?;
                     self.values.extend(results.iter().cloned());
