@@ -10,6 +10,7 @@
 //! between two members. So a run of the fused program has the values, the effects and the errors of
 //! the original, in the same order. No path of the graph leaves a region and comes back to it.
 
+use crate::functional_ops::VIEW;
 use crate::functional_program::FunctionalGraph;
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::sym::Expr;
@@ -160,7 +161,7 @@ impl fmt::Display for NoFusionReason {
 }
 
 impl FusedRegion {
-    /// The edges between its nodes, for a region that is given up.
+    /// The edges between its operators, for a region that is given up.
     pub fn refusals(&self, graph: &Graph, reason: NoFusionReason) -> Vec<Refusal> {
         let mut refusals: Vec<Refusal> = Vec::new();
         for &consumer in &self.nodes {
@@ -181,6 +182,7 @@ impl FusedProgram {
             return String::new();
         };
         let names = nodes.iter().map(|node| self.original.graph.op_name(*node));
+        let names = names.filter(|name| *name != VIEW);
         format!("{}: {}", kind.name(), names.collect::<Vec<_>>().join(", "))
     }
 }

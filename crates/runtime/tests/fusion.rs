@@ -120,6 +120,78 @@ fn a_norm_with_what_is_around_it_is_one_kernel() {
 }
 
 #[test]
+fn a_product_is_fused_across_a_view_of_other_sizes() {
+    // As `linear` of a tensor with three dimensions, an activation and a residual.
+    let text = "graph g(%x: f32[b, 5, 65], %w: f32[33, 65], %c: f32[33], %r: f32[b, 5, 33]) -> (f32[b, 5, 33]) where b in [1, oo) {
+            %f: f32[5*b, 65] = aten::view(%x, [5*b, 65])
+            %t: f32[65, 33] strides [1, 65] = aten::t(%w)
+            %p: f32[5*b, 33] = aten::addmm(%c, %f, %t)
+            %v: f32[b, 5, 33] = aten::view(%p, [b, 5, 33])
+            %g: f32[b, 5, 33] = aten::gelu(%v)
+            %y: f32[b, 5, 33] = aten::add.Tensor(%g, %r)
+            return %y
+        }";
+    let graph =
+        agree(text, &|| vec![ramp(&[3, 5, 65]), ramp(&[33, 65]), ramp(&[33]), ramp(&[3, 5, 33])]);
+    insta::assert_snapshot!(graph, @r#"
+    graph g(%x: f32[b, 5, 65], %w: f32[33, 65], %c: f32[33], %r: f32[b, 5, 33]) -> (f32[b, 5, 33])
+      where b in [1, oo)
+    {
+      %view: f32[5 * b, 65] = ir::view(%x, [5 * b, 65], [65, 1], 0)
+      %view_1: f32[65, 33] = ir::view(%w, [65, 33], [1, 65], 0)
+      %add: f32[b, 5, 33] = ir::fused("product", 0, [%c, %view, %view_1, %r], [b])
+      return %add
+    }
+    "#);
+}
+
+#[test]
+fn a_view_between_operators_that_others_read_too_is_a_value() {
+    let text = "graph g(%x: f32[6, 8], %m: f32[8]) -> (f32[2, 3, 8], f32[48], f32[2, 3, 8]) {
+            %a: f32[6, 8] = aten::exp(%x)
+            %v: f32[2, 3, 8] = aten::view(%a, [2, 3, 8])
+            %b: f32[2, 3, 8] = aten::mul.Tensor(%v, %m)
+            %w: f32[48] = aten::view(%v, [48])
+            %c: f32[48] = aten::neg(%w)
+            return %b, %c, %v
+        }";
+    let graph = agree(text, &|| vec![ramp(&[6, 8]), ramp(&[8])]);
+    insta::assert_snapshot!(graph, @r#"
+    graph g(%x: f32[6, 8], %m: f32[8]) -> (f32[2, 3, 8], f32[48], f32[2, 3, 8])
+    {
+      %exp: f32[6, 8], %mul: f32[2, 3, 8], %neg: f32[48] = ir::fused("elements", 0, [%x, %m], [])
+      %view: f32[2, 3, 8] = ir::view(%exp, [2, 3, 8], [24, 8, 1], 0)
+      return %mul, %neg, %view
+    }
+    "#);
+}
+
+#[test]
+fn a_chain_across_views_reads_strided_operands() {
+    // The sizes with the most dimensions number the elements: the others' strides are split.
+    let text = "graph g(%x: f32[8, 6] strides [1, 8], %y: f32[2, 4, 6], %z: f32[6]) -> (f32[2, 4, 6], f32[48]) {
+            %a: f32[8, 6] = aten::add.Tensor(%x, %z)
+            %v: f32[2, 4, 6] = aten::view(%a, [2, 4, 6])
+            %b: f32[2, 4, 6] = aten::mul.Tensor(%v, %y)
+            %w: f32[48] = aten::view(%b, [48])
+            %c: f32[48] = aten::neg(%w)
+            return %b, %c
+        }";
+    let inputs = || {
+        let x = ramp(&[6, 8]).tensor().unwrap().t();
+        vec![Value::Tensor(x), ramp(&[2, 4, 6]), ramp(&[6])]
+    };
+    let graph = agree(text, &inputs);
+    insta::assert_snapshot!(graph, @r#"
+    graph g(%x: f32[8, 6] strides [1, 8], %y: f32[2, 4, 6], %z: f32[6]) -> (f32[2, 4, 6], f32[48])
+    {
+      %mul: f32[2, 4, 6], %neg: f32[48] = ir::fused("elements", 0, [%x, %z, %y], [])
+      return %mul, %neg
+    }
+    "#);
+}
+
+#[test]
 fn a_product_with_what_follows_is_one_kernel() {
     let graph = agree(
         "graph g(%x: f32[37, 65], %w: f32[33, 65], %b: f32[33], %r: f32[37, 33]) -> (f32[37, 33]) {

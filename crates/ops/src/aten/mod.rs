@@ -45,7 +45,7 @@ mod products;
 mod random;
 mod ranges;
 mod reduce;
-mod reshape;
+pub(crate) mod reshape;
 mod rnn;
 mod role;
 mod scan;

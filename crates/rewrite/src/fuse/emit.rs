@@ -5,6 +5,7 @@
 //! and ordered operators keep their places: no region reaches across them, so none of them waits.
 //! What still waits at the end is on a cycle through a region.
 
+use super::edges::Edges;
 use super::out_of_order;
 use crate::error::Reason;
 use maquette_ir::functional_ops::FUSED;
@@ -42,7 +43,11 @@ pub(super) enum Emitted {
 }
 
 /// The program whose regions are nodes.
-pub(super) fn emit(original: &FunctionalGraph, regions: &[FusedRegion]) -> Result<Emitted, Reason> {
+pub(super) fn emit(
+    original: &FunctionalGraph,
+    regions: &[FusedRegion],
+    edges: &Edges<'_>,
+) -> Result<Emitted, Reason> {
     let graph = &original.graph;
     let mut builder = GraphBuilder::new(graph.name());
     builder.reserve(graph.node_count());
@@ -60,8 +65,12 @@ pub(super) fn emit(original: &FunctionalGraph, regions: &[FusedRegion]) -> Resul
     for (at, stmt) in graph.body().iter().enumerate() {
         match *stmt {
             Stmt::Node(node) => {
-                let item = match region_of.get(node.index()).copied().flatten() {
+                let region = region_of.get(node.index()).copied().flatten();
+                let is_outside =
+                    |r: usize| edges.is_reshape(node) && edges.is_shared(node, &regions[r].nodes);
+                let item = match region {
                     None => Item::Node(node),
+                    Some(r) if is_outside(r) => Item::Node(node),
                     Some(r) if regions[r].nodes.last() == Some(&node) => Item::Region(r),
                     Some(_) => continue,
                 };

@@ -1,15 +1,17 @@
 //! The groups of operators that are computed together.
 
+use super::edges::Edges;
+use super::overwrites::{overwrites, viewed};
 use maquette_ir::copy_cost::approximate_numel;
 use maquette_ir::functional_ops::{FunctionalOp, is_functional_op};
-use maquette_ir::functional_program::{ExternalTensor, FunctionalGraph};
+use maquette_ir::functional_program::FunctionalGraph;
 use maquette_ir::fused::{
     FusedRegion, FusionClass, FusionFacts, FusionKind, NoFusionReason, Refusal,
 };
 use maquette_ir::graph::{Arg, Graph, NodeId, Stmt, ValueId};
 use maquette_ir::sym::Expr;
 use rustc_hash::{FxHashMap, FxHashSet};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 /// The most operators of a group, and the most tensors that it reads and returns.
 const MAX_NODES: usize = 48;
@@ -24,12 +26,17 @@ struct Group {
     /// In program order.
     nodes: Vec<NodeId>,
     kind: FusionKind,
-    /// The sizes of the rows: the leading dimensions that all results have in common.
-    sizes: SmallVec<[Expr; 4]>,
+    /// The sizes of the rows: the leading dimensions that all results have in common. With reshapes
+    /// between operators, the lists of sizes that their results have, those of the first one first.
+    sizes: SmallVec<[Sizes; 1]>,
 }
 
+type Sizes = SmallVec<[Expr; 4]>;
+
 /// The groups of a graph.
-pub(super) struct Groups {
+pub(super) struct Groups<'g> {
+    graph: &'g Graph,
+    pub edges: Edges<'g>,
     classes: Vec<Result<FusionClass, NoFusionReason>>,
     /// By node: the number of ordered nodes, assertions and bindings before it.
     intervals: Vec<u32>,
@@ -37,31 +44,24 @@ pub(super) struct Groups {
     of: Vec<Option<u32>>,
     groups: Vec<Option<Group>>,
     refused: Vec<Refusal>,
-    outputs: FxHashSet<ValueId>,
     /// By value: the nodes after which its memory may hold another value.
     overwrites: FxHashMap<ValueId, Vec<NodeId>>,
 }
 
-impl Groups {
-    pub fn of(program: &FunctionalGraph, facts: &dyn FusionFacts) -> Groups {
+impl<'g> Groups<'g> {
+    pub fn of(program: &'g FunctionalGraph, facts: &dyn FusionFacts) -> Groups<'g> {
         let graph = &program.graph;
         let nodes = graph.node_count();
         let mut groups = Groups {
+            graph,
+            edges: Edges::of(graph),
             classes: Vec::with_capacity(nodes),
             intervals: vec![0; nodes],
             of: vec![None; nodes],
             groups: Vec::new(),
             refused: Vec::new(),
-            outputs: FxHashSet::default(),
             overwrites: overwrites(program),
         };
-        for output in graph.outputs() {
-            graph.for_each_leaf(*output, &mut |leaf| {
-                if let Arg::Value(v) = leaf {
-                    groups.outputs.insert(v);
-                }
-            });
-        }
         let mut interval = 0;
         for stmt in graph.body() {
             let Stmt::Node(node) = *stmt else {
@@ -73,19 +73,20 @@ impl Groups {
             groups.intervals[node.index()] = interval;
             groups.classes.push(class);
             if let Ok(class) = class {
-                groups.add(graph, node, class);
+                groups.add(node, class);
             }
         }
         groups
     }
 
     /// Puts a node into a group of its own, and joins that with those of its producers.
-    fn add(&mut self, graph: &Graph, node: NodeId, class: FusionClass) {
+    fn add(&mut self, node: NodeId, class: FusionClass) {
+        let graph = self.graph;
         let Some(group) = Group::of(graph, node, class) else { return };
         self.of[node.index()] = Some(self.groups.len() as u32);
         self.groups.push(Some(group));
         let mut producers: SmallVec<[(u64, NodeId); 4]> = SmallVec::new();
-        for_each_producer(graph, node, |v, producer| {
+        self.edges.for_each_producer(node, |v, producer| {
             let sizes = graph.tensor_type(v).map_or(&[][..], |ty| &ty.sizes);
             let bytes = approximate_numel(sizes);
             match producers.iter_mut().find(|(_, p)| *p == producer) {
@@ -96,7 +97,7 @@ impl Groups {
         // The largest value first, and in program order those of one size.
         producers.sort_by_key(|(bytes, producer)| (std::cmp::Reverse(*bytes), producer.index()));
         for (_, producer) in producers {
-            if let Err(reason) = self.join(graph, producer, node) {
+            if let Err(reason) = self.join(producer, node) {
                 self.refused.push(Refusal { producer, consumer: node, reason });
             }
         }
@@ -108,12 +109,7 @@ impl Groups {
     }
 
     /// Joins the groups of a node and of one of its producers.
-    fn join(
-        &mut self,
-        graph: &Graph,
-        producer: NodeId,
-        node: NodeId,
-    ) -> Result<(), NoFusionReason> {
+    fn join(&mut self, producer: NodeId, node: NodeId) -> Result<(), NoFusionReason> {
         let class = |n: NodeId| self.classes.get(n.index()).copied();
         if let Some(Err(reason)) = class(producer) {
             return Err(reason);
@@ -128,12 +124,13 @@ impl Groups {
         if self.intervals[producer.index()] != self.intervals[node.index()] {
             return Err(NoFusionReason::Effect);
         }
-        let joined = first.joined(second, graph)?;
-        if joined.nodes.len() > MAX_NODES || self.tensors(graph, &joined.nodes) > MAX_TENSORS {
+        let joined = self.joined(first, second, producer, node)?;
+        let nodes = self.edges.with_reshapes(&joined.nodes);
+        if joined.nodes.len() > MAX_NODES || self.tensors(&nodes) > MAX_TENSORS {
             return Err(NoFusionReason::Limits);
         }
-        self.find_overwrite(graph, &joined.nodes)?;
-        self.find_cycle(graph, &joined.nodes)?;
+        self.find_overwrite(&nodes)?;
+        self.find_cycle(&joined.nodes)?;
         for member in &second.nodes.clone() {
             self.of[member.index()] = Some(from);
         }
@@ -144,26 +141,26 @@ impl Groups {
 
     /// Fails if the memory of an operand of a set of nodes may hold another value when the last of
     /// them runs: the operand would have to be copied.
-    fn find_overwrite(&self, graph: &Graph, nodes: &[NodeId]) -> Result<(), NoFusionReason> {
+    fn find_overwrite(&self, nodes: &[NodeId]) -> Result<(), NoFusionReason> {
         let (Some(first), Some(last)) = (nodes.first(), nodes.last()) else { return Ok(()) };
         let is_between = |n: &NodeId| first < n && n < last && nodes.binary_search(n).is_err();
         let is_overwritten = |v: ValueId| {
-            let overwrites = self.overwrites.get(&viewed(graph, v));
+            let overwrites = self.overwrites.get(&viewed(self.graph, v));
             overwrites.is_some_and(|nodes| nodes.iter().any(is_between))
         };
-        match operands(graph, nodes).into_iter().any(is_overwritten) {
+        match self.edges.operands(nodes).into_iter().any(is_overwritten) {
             true => Err(NoFusionReason::Written),
             false => Ok(()),
         }
     }
 
-    /// Fails if a path of the graph leaves a set of nodes and comes back to it.
-    fn find_cycle(&self, graph: &Graph, nodes: &[NodeId]) -> Result<(), NoFusionReason> {
+    /// Fails if a path of the graph leaves a set of operators and comes back to it.
+    fn find_cycle(&self, nodes: &[NodeId]) -> Result<(), NoFusionReason> {
         let Some(first) = nodes.first() else { return Ok(()) };
         let is_in = |n: &NodeId| nodes.binary_search(n).is_ok();
         let (mut seen, mut stack) = (FxHashSet::default(), Vec::new());
         let expand = |n: NodeId, stack: &mut Vec<NodeId>| {
-            for_each_producer(graph, n, |_, producer| stack.push(producer));
+            self.edges.for_each_producer(n, |_, producer| stack.push(producer));
         };
         nodes.iter().for_each(|n| expand(*n, &mut stack));
         stack.retain(|n| !is_in(n));
@@ -193,14 +190,14 @@ impl Groups {
     }
 
     /// The edges between operators that could not be joined, and are not in one group all the same.
-    pub fn refusals(&self, graph: &Graph) -> Vec<Refusal> {
+    pub fn refusals(&self) -> Vec<Refusal> {
         let key = |r: &Refusal| ((r.producer, r.consumer), r.reason);
         let refused: FxHashMap<(NodeId, NodeId), NoFusionReason> =
             self.refused.iter().map(key).collect();
         let mut refusals = Vec::new();
-        for consumer in graph.nodes() {
+        for consumer in self.graph.nodes().filter(|n| !self.edges.is_reshape(*n)) {
             let mut seen: SmallVec<[NodeId; 4]> = SmallVec::new();
-            for_each_producer(graph, consumer, |_, producer| {
+            self.edges.for_each_producer(consumer, |_, producer| {
                 let group = |n: NodeId| self.of.get(n.index()).copied().flatten();
                 let is_joined = group(consumer).is_some() && group(consumer) == group(producer);
                 if is_joined || seen.contains(&producer) {
@@ -219,74 +216,81 @@ impl Groups {
     }
 
     /// The number of tensors that a set of nodes reads and returns.
-    fn tensors(&self, graph: &Graph, nodes: &[NodeId]) -> usize {
-        operands(graph, nodes).len() + self.results(graph, nodes).len()
-    }
-
-    /// The values of a set of nodes that something outside reads.
-    fn results(&self, graph: &Graph, nodes: &[NodeId]) -> Vec<ValueId> {
-        let is_outside = |n: &NodeId| nodes.binary_search(n).is_err();
-        let is_read =
-            |v: &ValueId| graph.users(*v).iter().any(is_outside) || self.outputs.contains(v);
-        nodes.iter().flat_map(|n| graph.result_values(*n)).filter(is_read).collect()
+    fn tensors(&self, nodes: &[NodeId]) -> usize {
+        self.edges.operands(nodes).len() + self.edges.results(nodes).len()
     }
 
     /// The regions: the groups of at least two operators, in the order of their last ones.
-    pub fn regions(&self, graph: &Graph) -> Vec<FusedRegion> {
+    pub fn regions(&self) -> Vec<FusedRegion> {
         let groups = self.groups.iter().flatten().filter(|g| g.nodes.len() > 1);
         let region = |group: &Group| {
-            let Group { nodes, kind, sizes } = group.clone();
-            let outer = sizes.len();
-            let (operands, results) = (operands(graph, &nodes), self.results(graph, &nodes));
-            let integers = integers(graph, &nodes);
-            FusedRegion { kind, outer, nodes, operands, integers, results }
+            let outer = group.sizes.first().map_or(0, |sizes| sizes.len());
+            let nodes = self.edges.with_reshapes(&group.nodes);
+            let (operands, results) = (self.edges.operands(&nodes), self.edges.results(&nodes));
+            let integers = integers(self.graph, &nodes);
+            FusedRegion { kind: group.kind, outer, nodes, operands, integers, results }
         };
         let mut regions: Vec<FusedRegion> = groups.map(region).collect();
         regions.sort_by_key(|region| region.nodes.last().copied());
         regions
     }
-}
 
-/// The value of which a value is a view, through all views.
-fn viewed(graph: &Graph, mut v: ValueId) -> ValueId {
-    while let Some(node) = graph.producer(v)
-        && let Ok(FunctionalOp::View { base, .. }) = FunctionalOp::of(graph, node)
-    {
-        v = base;
-    }
-    v
-}
-
-/// The nodes after which the memory of a value may hold another one: stores into it, calls that
-/// mutate it, and what computes the new value of an input.
-fn overwrites(program: &FunctionalGraph) -> FxHashMap<ValueId, Vec<NodeId>> {
-    let graph = &program.graph;
-    let mut overwrites: FxHashMap<ValueId, Vec<NodeId>> = FxHashMap::default();
-    for node in graph.nodes() {
-        match FunctionalOp::of(graph, node) {
-            Ok(FunctionalOp::Scatter { base, .. }) => {
-                overwrites.entry(viewed(graph, base)).or_default().push(node);
+    /// Both groups as one, of which a node of the second reads a value of a node of the first.
+    fn joined(
+        &self,
+        first: &Group,
+        second: &Group,
+        producer: NodeId,
+        consumer: NodeId,
+    ) -> Result<Group, NoFusionReason> {
+        use FusionKind::{Elements, Product, Rows};
+        let (kind, sizes) = match (first.kind, second.kind) {
+            (Elements | Product, Elements)
+                if self.has_same_elements(first, second, producer, consumer) =>
+            {
+                let mut sizes = first.sizes.clone();
+                sizes.extend(second.sizes.iter().filter(|s| !first.sizes.contains(s)).cloned());
+                (first.kind, sizes)
             }
-            Ok(FunctionalOp::Call(callee)) if callee.mutates => graph.for_each_operand(node, |v| {
-                overwrites.entry(viewed(graph, v)).or_default().push(node);
-            }),
-            _ => {}
-        }
-    }
-    let inputs = graph.inputs().len() - program.memories.len().min(graph.inputs().len());
-    for mutation in &program.mutations {
-        let target = match mutation.target {
-            ExternalTensor::Input(i) => graph.inputs().get(i).copied(),
-            ExternalTensor::SharedMemory(i) => graph.inputs().get(inputs + i).copied(),
-            ExternalTensor::Const(i) => graph.consts().get(i).map(|c| c.value()),
+            (Product, _) | (_, Product) => return Err(NoFusionReason::LosesSpecialisation),
+            _ => (Rows, smallvec![first.rows_with(second).ok_or(NoFusionReason::OtherRows)?]),
         };
-        if let (Some(target), Some(Arg::Value(v))) = (target, graph.outputs().get(mutation.result))
-            && let Some(node) = graph.producer(viewed(graph, *v))
-        {
-            overwrites.entry(target).or_default().push(node);
+        let mut nodes: Vec<NodeId> = first.nodes.iter().chain(&second.nodes).copied().collect();
+        nodes.sort_unstable();
+        // A value of fewer dimensions is broadcast to other rows than its own.
+        let rank = |v: ValueId| self.graph.tensor_type(v).map_or(0, |ty| ty.sizes.len());
+        for &node in nodes.iter().filter(|_| kind == Rows) {
+            let wide = self.graph.result_values(node).map(rank).max().unwrap_or(0);
+            let mut fits = true;
+            self.edges.for_each_producer(node, |v, producer| {
+                let is_plain = rank(v) >= wide && self.edges.origin(v) == v;
+                fits &= nodes.binary_search(&producer).is_err() || is_plain;
+            });
+            if !fits {
+                return Err(NoFusionReason::OtherRows);
+            }
         }
+        Ok(Group { nodes, kind, sizes })
     }
-    overwrites
+
+    /// Whether the elements of two groups are those of a value between them.
+    fn has_same_elements(
+        &self,
+        first: &Group,
+        second: &Group,
+        producer: NodeId,
+        consumer: NodeId,
+    ) -> bool {
+        let has = |group: &Group, v: ValueId| {
+            let ty = self.graph.tensor_type(v);
+            ty.is_some_and(|ty| group.sizes.contains(&ty.sizes))
+        };
+        let mut same = true;
+        self.edges.for_each_producer(consumer, |v, of| {
+            same &= of != producer || has(first, self.edges.origin(v)) && has(second, v);
+        });
+        same
+    }
 }
 
 /// How a node can be fused; an error for nodes of the functional dialect.
@@ -333,62 +337,16 @@ impl Group {
         let has_rows = |v: ValueId| {
             graph.tensor_type(v).is_some_and(|ty| ty.sizes.get(..outer) == Some(&sizes[..]))
         };
-        results.all(has_rows).then_some(Group { nodes: vec![node], kind, sizes })
+        let sizes_of = |sizes| Group { nodes: vec![node], kind, sizes: smallvec![sizes] };
+        results.all(has_rows).then(|| sizes_of(sizes))
     }
 
-    /// Both groups as one.
-    fn joined(&self, other: &Group, graph: &Graph) -> Result<Group, NoFusionReason> {
-        use FusionKind::{Elements, Product, Rows};
-        let common = self.sizes.len().min(other.sizes.len());
-        let same_rows = common > 0 && self.sizes[..common] == other.sizes[..common];
-        let (kind, sizes) = match (self.kind, other.kind) {
-            (Elements, Elements) if self.sizes == other.sizes => (Elements, &self.sizes[..]),
-            (Product, Elements) if self.sizes == other.sizes => (Product, &self.sizes[..]),
-            (Product, _) | (_, Product) => return Err(NoFusionReason::LosesSpecialisation),
-            _ if same_rows => (Rows, &self.sizes[..common]),
-            _ => return Err(NoFusionReason::OtherRows),
-        };
-        let mut nodes: Vec<NodeId> = self.nodes.iter().chain(&other.nodes).copied().collect();
-        nodes.sort_unstable();
-        // A value of fewer dimensions is broadcast to other rows than its own.
-        let rank = |v: ValueId| graph.tensor_type(v).map_or(0, |ty| ty.sizes.len());
-        for &node in nodes.iter().filter(|_| kind == Rows) {
-            let wide = graph.result_values(node).map(rank).max().unwrap_or(0);
-            let mut fits = true;
-            for_each_producer(graph, node, |v, producer| {
-                fits &= nodes.binary_search(&producer).is_err() || rank(v) >= wide;
-            });
-            if !fits {
-                return Err(NoFusionReason::OtherRows);
-            }
-        }
-        Ok(Group { nodes, kind, sizes: sizes.into() })
+    /// The rows that both groups have in common; `None` if there are none.
+    fn rows_with(&self, other: &Group) -> Option<Sizes> {
+        let ([own], [others]) = (&self.sizes[..], &other.sizes[..]) else { return None };
+        let common = own.len().min(others.len());
+        (common > 0 && own[..common] == others[..common]).then(|| own[..common].into())
     }
-}
-
-/// Calls `f` with the tensors that a node reads and the nodes that compute them.
-fn for_each_producer(graph: &Graph, node: NodeId, mut f: impl FnMut(ValueId, NodeId)) {
-    graph.for_each_operand(node, |v| {
-        if graph.tensor_type(v).is_some()
-            && let Some(producer) = graph.producer(v)
-        {
-            f(v, producer);
-        }
-    });
-}
-
-/// The tensors that a set of nodes reads from outside, in the order of their first uses.
-fn operands(graph: &Graph, nodes: &[NodeId]) -> Vec<ValueId> {
-    let mut operands: Vec<ValueId> = Vec::new();
-    for &node in nodes {
-        graph.for_each_operand(node, |v| {
-            let is_own = graph.producer(v).is_some_and(|p| nodes.binary_search(&p).is_ok());
-            if !is_own && graph.tensor_type(v).is_some() && !operands.contains(&v) {
-                operands.push(v);
-            }
-        });
-    }
-    operands
 }
 
 /// The integers among the arguments of a set of nodes that are not constants.

@@ -15,8 +15,10 @@
 //! **Cost.** Linear in the number of nodes, but for the search for cycles, which visits at most
 //! [`MAX_VISITS`](groups) groups for a join.
 
+mod edges;
 mod emit;
 mod groups;
+mod overwrites;
 
 use crate::error::{FunctionalizeError, Reason};
 use emit::Emitted;
@@ -33,13 +35,11 @@ pub fn fuse(
     facts: &dyn FusionFacts,
 ) -> Result<FusedProgram, FunctionalizeError> {
     let groups = Groups::of(&original, facts);
-    let mut refusals = groups.refusals(&original.graph);
-    let mut regions = groups.regions(&original.graph);
-    loop {
-        match emit::emit(&original, &regions)? {
-            Emitted::Program(program) => {
-                return Ok(FusedProgram { original, program: *program, regions, refusals });
-            }
+    let mut refusals = groups.refusals();
+    let mut regions = groups.regions();
+    let program = loop {
+        match emit::emit(&original, &regions, &groups.edges)? {
+            Emitted::Program(program) => break *program,
             // Without one of them, the others can be computed.
             Emitted::Cycle(region) if region < regions.len() => {
                 let region = regions.remove(region);
@@ -48,7 +48,9 @@ pub fn fuse(
             }
             Emitted::Cycle(_) => return Err(out_of_order().into()),
         }
-    }
+    };
+    drop(groups);
+    Ok(FusedProgram { original, program, regions, refusals })
 }
 
 /// A statement of the graph reads a value before its definition.

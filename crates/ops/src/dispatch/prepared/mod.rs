@@ -9,15 +9,16 @@
 //! dtypes are those that the kernel was chosen for.
 #![allow(unsafe_code)]
 
-mod fused;
+mod fusion_class;
 mod kernel;
 mod operand;
 mod packed;
 mod prepare;
+mod region;
 
-pub use fused::RegionBuilder;
 pub use kernel::PreparedKernel;
 pub use operand::PlacedOperand;
+pub use region::RegionBuilder;
 
 use crate::aten::loops::NestLaunch;
 use crate::dispatch::value::Value;

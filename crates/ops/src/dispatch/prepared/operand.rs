@@ -1,8 +1,9 @@
 //! The operands and results of prepared calls: layouts without memory.
 #![allow(unsafe_code)]
 
+use crate::aten::reshape::view_strides;
 use crate::tensor::Tensor;
-use crate::tensor::meta::Concrete;
+use crate::tensor::meta::{Concrete, IntoDims, Meta};
 use crate::tensor::overlap::{may_overlap, may_self_overlap};
 use maquette_ir::DType;
 use maquette_kernels::{View, ViewMut};
@@ -11,7 +12,7 @@ use smallvec::SmallVec;
 type Dims = SmallVec<[i64; 6]>;
 
 /// An operand or a result of a prepared call.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacedOperand {
     /// For an operand: which of the tensors among the arguments it is or views, in order. For a
     /// result: its number.
@@ -96,6 +97,30 @@ impl PlacedOperand {
             layout: Layout { sizes: sizes.into(), strides, ..self.layout },
             ..self
         })
+    }
+
+    /// The same elements, in row-major order, under other sizes of the same number of elements.
+    /// `None` if no strides address them.
+    pub(super) fn reshaped(self, sizes: &[i64]) -> Option<PlacedOperand> {
+        if self.layout.sizes[..] == *sizes {
+            return Some(self);
+        }
+        let from = Meta::contiguous(self.layout.sizes[..].into_dims(), self.layout.dtype);
+        let from = from.with_dims(from.sizes.clone(), self.layout.strides[..].into_dims());
+        let strides = view_strides(&from, &sizes.into_dims()).ok()??;
+        let strides = strides.iter().map(|s| s.as_i64()).collect::<Option<Dims>>()?;
+        let layout = Layout { sizes: sizes.into(), strides, ..self.layout };
+        Some(PlacedOperand { layout, ..self })
+    }
+
+    /// The same memory, in which the dimensions of stride 0 have one element.
+    pub(super) fn without_broadcast(mut self) -> PlacedOperand {
+        for (size, stride) in self.layout.sizes.iter_mut().zip(&self.layout.strides) {
+            if *stride == 0 {
+                *size = 1;
+            }
+        }
+        self
     }
 
     /// The half-open range of bytes that it spans, counted as [`PlacedOperand::start`]; `None` if it

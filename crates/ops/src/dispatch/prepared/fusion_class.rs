@@ -1,0 +1,158 @@
+//! Which builtin operators can be computed together with others.
+
+use crate::aten::loops::PlacedNest;
+use crate::aten::lowering::How;
+use crate::aten::{Lowering, OpDef};
+use crate::dispatch::coerce_args::coerce_args;
+use crate::dispatch::value::{Args, Value};
+use crate::fake::FakeCtx;
+use crate::library::{Op, OpState};
+use crate::mode;
+use crate::tensor::Tensor;
+use crate::tensor::meta::Meta;
+use maquette_ir::Device;
+use maquette_ir::fused::{FusionClass, NoFusionReason};
+use maquette_ir::loops::{Index, LoopNest, Source, StageKind, StageOutput};
+use maquette_ir::scalar_expr::{BinaryOp, Bounds, Op as ScalarOp, ScalarExpr};
+use maquette_kernels::LoopKernel;
+
+impl Op {
+    /// How calls with arguments of these kinds and layouts can be fused. Tensors are fake, on the
+    /// CPU, with plain sizes.
+    ///
+    /// # Errors
+    /// The reason why they cannot.
+    pub fn fusion_class(self, mut args: Args) -> Result<FusionClass, NoFusionReason> {
+        let state = self.state().map_err(|_| NoFusionReason::Opaque)?;
+        let def = state.plain_builtin().ok_or(match state.builtin {
+            Some(_) => NoFusionReason::Overridden,
+            None => NoFusionReason::Opaque,
+        })?;
+        if self.is_random() {
+            return Err(NoFusionReason::Effect);
+        }
+        if args.iter().flat_map(Value::tensors).any(|t| t.device() != Device::Cpu) {
+            return Err(NoFusionReason::Opaque);
+        }
+        mode::without_modes(|| {
+            coerce_args(&state, &mut args).map_err(|_| NoFusionReason::Opaque)?;
+            match &def.lowering {
+                Lowering::Pointwise(p) => {
+                    let call = p.call(def, &state, &args, None);
+                    let call = call.map_err(|_| NoFusionReason::Opaque)?;
+                    match may_fail(&call.compiled.expr) {
+                        true => Err(NoFusionReason::Assert),
+                        false => Ok(FusionClass::Elements),
+                    }
+                }
+                Lowering::View(_) => Err(NoFusionReason::NotAffine),
+                Lowering::Compute(c) => {
+                    let build = match c.how {
+                        How::Loops(build) => build,
+                        // Fresh memory is zero without a kernel.
+                        How::Zeros | How::Nothing => {
+                            return Err(NoFusionReason::LosesSpecialisation);
+                        }
+                        How::Host(_) => return Err(NoFusionReason::Opaque),
+                    };
+                    let results =
+                        self.fake_results(def, &state, &args).ok_or(NoFusionReason::Opaque)?;
+                    let nest = PlacedNest::of(def, build, &args, &results).ok().flatten();
+                    class_of_nest(nest.ok_or(NoFusionReason::Opaque)?.launch.kernel())
+                }
+                _ => Err(NoFusionReason::Opaque),
+            }
+        })
+    }
+
+    /// Fake row-major tensors of the results of a call.
+    pub(super) fn fake_results(
+        self,
+        def: &OpDef,
+        state: &OpState,
+        args: &[Value],
+    ) -> Option<Vec<Tensor>> {
+        let results = FakeCtx::eager(self, |cx| def.fake(cx, state, args)).ok()?;
+        let row_major = |value: Value| match value {
+            Value::Tensor(t) => {
+                let sizes = t.meta().sizes.clone();
+                Some(Tensor::fake_of(Meta::contiguous(sizes, t.dtype())))
+            }
+            _ => None,
+        };
+        results.into_iter().map(row_major).collect()
+    }
+}
+
+/// Whether an evaluation can end with an error that depends on data.
+fn may_fail(expr: &ScalarExpr) -> bool {
+    use BinaryOp::{FloorDiv, Fmod, Remainder, TruncDiv};
+    expr.instrs().iter().any(|instr| match instr.op {
+        ScalarOp::Binary(FloorDiv | TruncDiv | Fmod | Remainder, ..) => !instr.dtype.is_float(),
+        ScalarOp::Read(read) => {
+            matches!(read.bounds, Bounds::Wraps | Bounds::Fails | Bounds::Clamps)
+        }
+        ScalarOp::Assert(..) => true,
+        _ => false,
+    })
+}
+
+fn class_of_nest(kernel: &LoopKernel) -> Result<FusionClass, NoFusionReason> {
+    let nest = kernel.nest();
+    if nest.stages().iter().any(|stage| may_fail(&stage.expr)) || !nest.messages().is_empty() {
+        return Err(NoFusionReason::Assert);
+    }
+    let (mut folds, mut products) = (0, 0);
+    for stage in nest.stages() {
+        match stage.kind {
+            StageKind::Map => {}
+            StageKind::Reduce { .. } | StageKind::Scan { .. } => folds += 1,
+            StageKind::Contract { .. } => products += 1,
+            StageKind::Sort { .. } => return Err(NoFusionReason::LosesSpecialisation),
+            StageKind::Scatter { .. } => return Err(NoFusionReason::Assert),
+        }
+    }
+    match (folds, products) {
+        (0, 0) => return Err(NoFusionReason::NotAffine),
+        (_, 0) => {}
+        (0, 1) if is_plain_product(nest) => return Ok(FusionClass::Product),
+        _ => return Err(NoFusionReason::LosesSpecialisation),
+    }
+    let outer = kernel.outer_axes();
+    let rows = |result: &StageOutput| {
+        let axes = nest.stage(result.stage).map(|stage| stage.axes()).unwrap_or_default();
+        axes.iter().take_while(|axis| outer.contains(axis)).count()
+    };
+    match nest.results().iter().map(rows).min() {
+        None | Some(0) => Err(NoFusionReason::OtherRows),
+        Some(outer) if is_by_rows(nest, outer) => Ok(FusionClass::Rows { outer }),
+        Some(_) => Err(NoFusionReason::OtherRows),
+    }
+}
+
+/// Whether a nest is a product of operands, at most converted, and maps of its elements.
+fn is_plain_product(nest: &LoopNest) -> bool {
+    let Some((product, maps)) = nest.stages().split_first() else { return false };
+    let is_load = |op: ScalarOp| matches!(op, ScalarOp::Input(_) | ScalarOp::Cast(_));
+    matches!(product.kind, StageKind::Contract { .. })
+        && product.expr.instrs().iter().all(|instr| is_load(instr.op))
+        && maps.iter().all(|stage| stage.kind == StageKind::Map && stage.over == product.axes())
+}
+
+/// Whether the leading dimensions of all operands that have a dimension of the rows are the rows.
+fn is_by_rows(nest: &LoopNest, outer: usize) -> bool {
+    let first = nest.results().first().and_then(|result| nest.stage(result.stage));
+    let Some(rows) = first.map(|stage| stage.axes()) else { return false };
+    let rows = &rows[..outer.min(rows.len())];
+    let loads = nest.stages().iter().flat_map(|stage| &stage.loads);
+    let mut loads = loads.filter(|load| matches!(load.from, Source::Operand(_)));
+    loads.all(|load| {
+        load.at.indices().iter().enumerate().all(|(dim, index)| match index {
+            Index::Affine(affine) => affine
+                .terms
+                .iter()
+                .all(|(axis, _)| rows.iter().position(|r| r == axis).is_none_or(|at| at == dim)),
+            Index::Computed => true,
+        })
+    })
+}
