@@ -7,6 +7,7 @@
 
 mod compile;
 mod export;
+mod given_outputs;
 mod operators;
 
 pub use compile::{CompileOptions, Compiled, Explanation, ProgramExplanation, Stance, compile};

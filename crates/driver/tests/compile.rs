@@ -11,6 +11,8 @@ mod marks;
 mod memory;
 #[path = "compile/operators.rs"]
 mod operators;
+#[path = "compile/outputs.rs"]
+mod outputs;
 #[path = "compile/refusals.rs"]
 mod refusals;
 #[path = "compile/stances.rs"]

@@ -116,3 +116,20 @@ fn other_devices_are_refused() {
     let e = program.compile(device).unwrap_err();
     insta::assert_snapshot!(e.kind(), @"programs cannot be compiled for cuda:0; they can be compiled for: cpu");
 }
+
+#[test]
+fn a_program_writes_given_outputs() {
+    let x = Tensor::from([1.0f32, 2.0]);
+    let program = ExportOptions::new().export(&sum(), x.clone()).unwrap();
+    let compiled = program.compile(Device::Cpu).unwrap();
+    let rows = Tensor::zeros([3, 2], DType::F32);
+    for (row, expected) in [(2, [1.5, 2.5]), (0, [2.5, 4.5])] {
+        compiled.call_into(x.clone(), &rows.select(0, row)).unwrap();
+        assert_eq!(values(&rows.select(0, row)), expected);
+    }
+    assert_eq!(values(&rows), [2.5, 4.5, 0.0, 0.0, 1.5, 2.5]);
+    let (_, _, total) = program.state().next().unwrap();
+    let e = compiled.call_into(x.clone(), total).unwrap_err();
+    assert!(e.to_string().contains("shares memory with input `total`"), "{e}");
+    assert_eq!(values(total), [2.0, 4.0]);
+}

@@ -22,8 +22,12 @@ pub struct ExternalTensors {
     /// The number of the program's inputs.
     given: usize,
     consts: Vec<Tensor>,
-    /// What errors say of each input and constant, and the names from which this was made.
+    /// The tensors that the caller gives for outputs, and their names.
+    outputs: Vec<Tensor>,
+    /// What errors say of each tensor above, and the names from which this was made.
     descriptions: Vec<Arc<RunInput>>,
+    /// The numbers of inputs and constants among the descriptions.
+    described: (usize, usize),
     input_names: Vec<String>,
     /// The inputs and constants, sorted by their storages.
     by_storage: Vec<(StorageId, ExternalTensor)>,
@@ -31,7 +35,10 @@ pub struct ExternalTensors {
 
 impl ExternalTensors {
     /// The external tensors of an original graph.
-    pub(crate) fn of_graph(
+    ///
+    /// # Errors
+    /// An input is no tensor where the graph has one, or a constant has no contents.
+    pub fn of_graph(
         graph: &Graph,
         inputs: &[Value],
         source_info: &SourceInfo<'_>,
@@ -110,9 +117,38 @@ impl ExternalTensors {
         self.check_sharing(program, source_info)
     }
 
+    /// Adds the tensors into which the run writes its outputs. It borrows them exclusively. The
+    /// caller has checked that none shares memory with another tensor of the run.
+    pub fn set_outputs(&mut self, outputs: &[Tensor]) {
+        self.outputs.clear();
+        self.outputs.extend_from_slice(outputs);
+    }
+
+    /// The tensors of the caller for outputs.
+    pub fn outputs(&self) -> &[Tensor] {
+        &self.outputs
+    }
+
+    /// The name of a graph input or constant, for messages.
+    pub fn name(
+        &self,
+        graph: &Graph,
+        source_info: &SourceInfo<'_>,
+        which: ExternalTensor,
+    ) -> String {
+        match which {
+            ExternalTensor::Input(i) => input_name(graph, source_info, i),
+            ExternalTensor::Const(i) => {
+                graph.consts().get(i).map(|c| const_name(graph, c)).unwrap_or_default()
+            }
+            ExternalTensor::SharedMemory(_) => "memory that inputs share".to_owned(),
+        }
+    }
+
     /// Drops the tensors of the run, and keeps the lists.
     pub fn clear(&mut self) {
         self.inputs.clear();
+        self.outputs.clear();
         self.consts.clear();
         self.by_storage.clear();
         self.given = 0;
@@ -131,29 +167,36 @@ impl ExternalTensors {
         borrow: &mut RunBorrow,
     ) -> Result<()> {
         self.describe(graph, source_info);
-        let ExternalTensors { inputs, given, consts, descriptions, .. } = self;
-        borrow.take(&mut Handles { inputs, given: *given, consts, descriptions, written })
+        let ExternalTensors { inputs, given, consts, outputs, descriptions, .. } = self;
+        let given = *given;
+        borrow.take(&mut Handles { inputs, given, consts, outputs, descriptions, written })
     }
 
     /// Makes the descriptions, unless those of an earlier run serve.
     fn describe(&mut self, graph: &Graph, source_info: &SourceInfo<'_>) {
         let SourceInfo { input_names, call_site: loc } = *source_info;
-        let count = self.inputs.len() + self.consts.len();
-        if self.descriptions.len() == count
+        let (inputs, consts) = (self.inputs.len(), self.consts.len());
+        let count = inputs + consts + self.outputs.len();
+        // A run without outputs may have those of a run with outputs.
+        if self.descriptions.len() >= count
+            && self.described == (inputs, consts)
             && self.descriptions.first().is_none_or(|d| d.loc == loc)
             && self.input_names == input_names
         {
             return;
         }
+        self.described = (inputs, consts);
         self.input_names = input_names.to_vec();
-        let name = |i: usize| match i.checked_sub(self.given) {
-            None => input_name(graph, source_info, i),
-            Some(i) => match i.checked_sub(self.inputs.len() - self.given) {
-                None => "memory that inputs share".to_owned(),
-                Some(i) => graph.consts().get(i).map(|c| const_name(graph, c)).unwrap_or_default(),
+        let name = |i: usize| match i.checked_sub(inputs + consts) {
+            Some(output) => output.to_string(),
+            None => match i.checked_sub(inputs) {
+                Some(i) => self.name(graph, source_info, ExternalTensor::Const(i)),
+                None if i < self.given => input_name(graph, source_info, i),
+                None => self.name(graph, source_info, ExternalTensor::SharedMemory(i - self.given)),
             },
         };
-        let describe = |i: usize| Arc::new(RunInput { name: name(i).into(), loc });
+        let role = |i: usize| if i < inputs + consts { "input" } else { "output" };
+        let describe = |i: usize| Arc::new(RunInput { role: role(i), name: name(i).into(), loc });
         self.descriptions = (0..count).map(describe).collect();
     }
 
@@ -219,16 +262,7 @@ impl ExternalTensors {
         // Those of one storage are in the order of the tensors.
         by_storage.sort_unstable();
         self.by_storage = by_storage;
-        let name = |which: ExternalTensor| match which {
-            ExternalTensor::Input(i) => input_name(&program.graph, source_info, i),
-            ExternalTensor::Const(i) => program
-                .graph
-                .consts()
-                .get(i)
-                .map(|c| const_name(&program.graph, c))
-                .unwrap_or_default(),
-            ExternalTensor::SharedMemory(_) => String::new(),
-        };
+        let name = |which: ExternalTensor| self.name(&program.graph, source_info, which);
         let mut last = None;
         for target in program.mutations.iter().map(|m| m.target) {
             // A tensor is often mutated again and again.
@@ -269,31 +303,43 @@ struct Handles<'a> {
     inputs: &'a mut [Value],
     given: usize,
     consts: &'a mut [Tensor],
+    outputs: &'a mut [Tensor],
     descriptions: &'a [Arc<RunInput>],
     written: &'a FxHashSet<ExternalTensor>,
 }
 
 impl RunTensors for Handles<'_> {
     fn count(&self) -> usize {
-        self.inputs.len() + self.consts.len()
+        self.inputs.len() + self.consts.len() + self.outputs.len()
     }
 
     fn tensor(&self, i: usize) -> Option<&Tensor> {
-        match i.checked_sub(self.inputs.len()) {
-            Some(i) => self.consts.get(i),
-            None => tensor_of(self.inputs.get(i)?),
+        let Some(i) = i.checked_sub(self.inputs.len()) else {
+            return tensor_of(self.inputs.get(i)?);
+        };
+        match i.checked_sub(self.consts.len()) {
+            Some(i) => self.outputs.get(i),
+            None => self.consts.get(i),
         }
     }
 
     fn tensor_mut(&mut self, i: usize) -> Option<&mut Tensor> {
-        match (i.checked_sub(self.inputs.len()), self.inputs.get_mut(i)) {
-            (Some(i), _) => self.consts.get_mut(i),
-            (None, Some(Value::Tensor(t))) => Some(t),
-            (None, _) => None,
+        let Some(i) = i.checked_sub(self.inputs.len()) else {
+            return match self.inputs.get_mut(i) {
+                Some(Value::Tensor(t)) => Some(t),
+                _ => None,
+            };
+        };
+        match i.checked_sub(self.consts.len()) {
+            Some(i) => self.outputs.get_mut(i),
+            None => self.consts.get_mut(i),
         }
     }
 
     fn access(&self, i: usize) -> Access {
+        if i >= self.inputs.len() + self.consts.len() {
+            return Access::Write;
+        }
         let which = if i < self.given {
             ExternalTensor::Input(i)
         } else if i < self.inputs.len() {

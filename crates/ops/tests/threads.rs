@@ -62,7 +62,7 @@ fn runs_of_shared_tensors_are_whole_or_refused() {
     let run = || -> Result<()> {
         let (mut all, mut head) = (x.clone(), x.slice(0, 0..8));
         let tensor = |tensor, access, name: &str| {
-            let input = RunInput { name: name.into(), loc: Loc::caller() };
+            let input = RunInput { role: "input", name: name.into(), loc: Loc::caller() };
             RunTensor { tensor, access, input: input.into() }
         };
         let mut inputs =

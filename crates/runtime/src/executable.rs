@@ -1,26 +1,16 @@
 //! Executables: planned programs with their instances.
 
 use crate::fusion::fused;
-use crate::instance::{Instance, InstanceKey, Uses};
-use crate::packed_weights::PackedWeights;
-use crate::run::{RunMemory, run_instance};
-use maquette_interp::{Bindings, ExecutionMode, ExternalTensors, Interpreter, SourceInfo, mutated};
+use crate::planned::{Planned, lock};
+use crate::unplanned;
+use maquette_interp::{ExecutionMode, Interpreter, SourceInfo};
 use maquette_ir::buffer_plan::BufferPlan;
-use maquette_ir::functional_program::{ExternalTensor, FunctionalGraph};
+use maquette_ir::functional_program::FunctionalGraph;
 use maquette_ir::fused::{FusedProgram, Refusal};
-use maquette_ir::graph::{Graph, Stmt, ValueId};
-use maquette_ops::{Error, Result, RunBorrow, RunError, TraceError, Value, is_in_kernel, mode};
-use rustc_hash::FxHashSet;
+use maquette_ir::graph::Graph;
+use maquette_ops::{Error, Result, RunError, Tensor, TraceError, Value, mode};
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// The most instances that an executable keeps. Of more, the one that was used longest ago goes.
-const MAX_INSTANCES: usize = 64;
-
-/// The most states of runs that an executable keeps between calls.
-const MAX_STATES: usize = 16;
 
 /// A compiled program. Several threads can run it at the same time.
 pub struct Executable {
@@ -37,53 +27,6 @@ impl Form {
     fn unplanned(mode: ExecutionMode<'static>) -> Form {
         Form::Unplanned(Box::new(mode))
     }
-}
-
-/// A program in planned memory.
-pub(crate) struct Planned {
-    pub program: FunctionalGraph,
-    pub plan: BufferPlan,
-    written: FxHashSet<ExternalTensor>,
-    /// The values from which `bind` statements read symbols.
-    pub bind_sources: FxHashSet<ValueId>,
-    pub uses: Uses,
-    /// The segments that instances keep behind their first.
-    pub kept_segments: Arc<AtomicUsize>,
-    /// The fused program, if `program` is its fused form.
-    pub fused: Option<FusedProgram>,
-    /// Why nothing is fused, if there is no fused program.
-    refusals: Vec<Refusal>,
-    /// The program before fusion, for inputs for which a region has no kernel.
-    unfused: Option<Box<Planned>>,
-    /// The instances, the one used last first; `None` if a region has no kernel.
-    instances: Mutex<Vec<(InstanceKey, Option<Arc<Instance>>)>>,
-    /// How many inputs are the same tensors in every run.
-    pub fixed_inputs: usize,
-    pub packed: PackedWeights,
-    /// What runs leave to later ones.
-    states: Mutex<Vec<RunState>>,
-}
-
-/// What a run needs, and leaves to a later one: memory, and lists that are empty between runs.
-#[derive(Default)]
-struct RunState {
-    key: InstanceKey,
-    external: ExternalTensors,
-    borrow: RunBorrow,
-    memory: RunMemory,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A list is changed by one operation that does not panic.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn bind_sources(graph: &Graph) -> FxHashSet<ValueId> {
-    let source = |stmt: &Stmt| match stmt {
-        Stmt::Bind { value, .. } => Some(*value),
-        Stmt::Node(_) | Stmt::Assert { .. } => None,
-    };
-    graph.body().iter().filter_map(source).collect()
 }
 
 impl Executable {
@@ -249,7 +192,7 @@ impl Executable {
                     let e = Error::from(TraceError::Run).at(source_info.call_site);
                     return Err(mode::failed(e));
                 }
-                mode::without_modes(|| planned.run(inputs, source_info))
+                mode::without_modes(|| planned.run(inputs, None, source_info))
                     .map_err(|e| source_info.locate(e))
             }
             Form::Unplanned(mode) => {
@@ -260,135 +203,41 @@ impl Executable {
     }
 }
 
-impl Planned {
-    fn new(program: FunctionalGraph, plan: BufferPlan, fused: Option<FusedProgram>) -> Planned {
-        Planned {
-            written: mutated(&program),
-            bind_sources: bind_sources(&program.graph),
-            uses: Uses::of(&program.graph, &plan),
-            kept_segments: Arc::default(),
-            fused,
-            refusals: Vec::new(),
-            unfused: None,
-            program,
-            plan,
-            instances: Mutex::default(),
-            states: Mutex::default(),
-            fixed_inputs: 0,
-            packed: PackedWeights::default(),
-        }
-    }
-
-    /// Whether the program mutates a tensor of the caller.
-    pub fn writes(&self, which: ExternalTensor) -> bool {
-        self.written.contains(&which)
-    }
-
-    /// The tensors of the caller that the program mutates.
-    pub fn written(&self) -> impl Iterator<Item = ExternalTensor> + '_ {
-        self.written.iter().copied()
-    }
-
-    /// Input `i` of the graph: an input of the program, or memory that inputs share.
-    pub fn input(&self, i: usize) -> ExternalTensor {
-        let inputs = self.program.graph.inputs().len() - self.program.memories.len();
-        match i.checked_sub(inputs) {
-            Some(memory) => ExternalTensor::SharedMemory(memory),
-            None => ExternalTensor::Input(i),
-        }
-    }
-
-    /// The instance that was used last.
-    #[cfg(test)]
-    pub fn last_instance(&self) -> Option<Arc<Instance>> {
-        lock(&self.instances).first().and_then(|(_, instance)| instance.clone())
-    }
-
-    /// The bytes of all arenas that are kept for later runs.
-    #[cfg(test)]
-    pub fn kept_bytes(&self) -> usize {
-        lock(&self.states).iter().map(|state| state.memory.arena_bytes()).sum()
-    }
-
-    fn run(&self, inputs: &[Value], source_info: &SourceInfo<'_>) -> Result<Vec<Value>> {
-        // A kernel that starts a run cannot use memory that was made before its call.
-        let mut state = match is_in_kernel() {
-            true => RunState::default(),
-            false => lock(&self.states).pop().unwrap_or_default(),
-        };
-        let results = self.run_with(&mut state, inputs, source_info);
-        state.memory.end_run(results.is_err());
-        state.borrow.release();
-        state.external.clear();
-        let mut states = lock(&self.states);
-        if states.len() < MAX_STATES {
-            states.push(state);
-        }
-        results
-    }
-
-    fn run_with(
+impl Executable {
+    /// As [`Executable::run`], with tensors for the outputs, one for each leaf of the outputs in
+    /// order. The run writes the results there and returns nothing. A repeated call allocates
+    /// nothing, if each result has memory of its own and its tensor has the strides that
+    /// [`Executable::run`] would return.
+    ///
+    /// A tensor may have any strides, and be a view of a larger one. A result that the program puts
+    /// elsewhere is copied: one with other strides, a view of an input, results that share memory.
+    /// The given tensors thus have the values of the results, and none of their aliases.
+    ///
+    /// # Errors
+    /// As [`Executable::run`]. A tensor has another dtype, device or size than the output, has
+    /// elements that overlap, or shares memory with an input, a constant or another output; another
+    /// holder has borrowed it; an output is no tensor, or has a size that depends on data. Nothing
+    /// was written then. After any other error, the tensors have any contents.
+    pub fn run_into(
         &self,
-        state: &mut RunState,
         inputs: &[Value],
+        outputs: &[Tensor],
         source_info: &SourceInfo<'_>,
-    ) -> Result<Vec<Value>> {
-        let RunState { key, external, borrow, memory } = state;
-        external.set_program(&self.program, inputs, source_info)?;
-        external.borrow(&self.program.graph, &self.written, source_info, borrow)?;
-        let (planned, instance) = self.form_for(key, external, source_info)?;
-        for &which in &self.written {
-            external.get(which)?.storage()?.bump_version();
-        }
-        let mut results = run_instance(planned, &instance, external, memory, source_info)?;
-        results.iter_mut().for_each(|v| borrow.restore(v));
-        Ok(results)
-    }
-
-    /// The form of the program for inputs of these layouts, with its instance.
-    fn form_for(
-        &self,
-        key: &mut InstanceKey,
-        external: &ExternalTensors,
-        source_info: &SourceInfo<'_>,
-    ) -> Result<(&Planned, Arc<Instance>)> {
-        if let Some(instance) = self.instance(key, external, source_info)? {
-            return Ok((self, instance));
-        }
-        let refused = || Error::msg("a program without regions has no instance");
-        let unfused = self.unfused.as_deref().ok_or_else(refused)?;
-        let instance = unfused.instance(key, external, source_info)?;
-        Ok((unfused, instance.ok_or_else(refused)?))
-    }
-
-    /// The instance for inputs of these layouts; `None` if a region has no kernel for them. The
-    /// first call makes it, and checks the inputs and the guards: they depend on nothing else.
-    fn instance(
-        &self,
-        key: &mut InstanceKey,
-        external: &ExternalTensors,
-        source_info: &SourceInfo<'_>,
-    ) -> Result<Option<Arc<Instance>>> {
-        let inputs = external.graph_inputs();
-        let has_key = key.set(&self.program, inputs).is_some();
-        if has_key {
-            let mut instances = lock(&self.instances);
-            if let Some(at) = instances.iter().position(|(k, _)| k == key) {
-                instances[..=at].rotate_right(1);
-                return Ok(instances[0].1.clone());
+    ) -> Result<()> {
+        match &self.form {
+            Form::Planned(planned) => {
+                if mode::is_active() {
+                    let e = Error::from(TraceError::Run).at(source_info.call_site);
+                    return Err(mode::failed(e));
+                }
+                let run = || planned.run(inputs, Some(outputs), source_info);
+                mode::without_modes(run).map(drop).map_err(|e| source_info.locate(e))
+            }
+            Form::Unplanned(mode) => {
+                mode::without_modes(|| unplanned::run_into(mode, inputs, outputs, source_info))
+                    .map_err(|e| source_info.locate(e))
             }
         }
-        let mut bindings = Bindings::new(&self.program.graph, source_info.input_names);
-        bindings.bind_inputs(inputs)?;
-        let known = bindings.into_values();
-        let instance =
-            Instance::new(self, inputs, external.consts(), known, source_info)?.map(Arc::new);
-        if has_key {
-            let mut instances = lock(&self.instances);
-            instances.truncate(MAX_INSTANCES - 1);
-            instances.insert(0, (key.clone(), instance.clone()));
-        }
-        Ok(instance)
     }
 }
 

@@ -29,7 +29,10 @@ mod arena_layout;
 mod executable;
 mod fusion;
 mod instance;
+mod outputs;
 mod packed_weights;
+mod planned;
 mod run;
+mod unplanned;
 
 pub use executable::Executable;

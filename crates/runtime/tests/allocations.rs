@@ -8,6 +8,8 @@
 //!   since the results of the call before are gone;
 //! - those of a custom kernel for the tensor that it returns.
 //!
+//! A call with tensors for its outputs allocates nothing but for custom kernels.
+//!
 //! Not in these programs, but also allocated: an output that is an input seen through another layout
 //! (the layout is a list); the borrow of several inputs in one storage; operators that go through
 //! the dispatcher.
@@ -74,18 +76,49 @@ fn allocations<R>(f: impl FnOnce() -> R) -> (usize, R) {
 /// The allocations of the fourth call and later ones, which must all be equal.
 #[track_caller]
 fn of_repeated_calls(text: &str, inputs: &[Value]) -> usize {
+    let (executable, source_info) = (executable(text), SourceInfo::of_caller());
+    let call = || allocations(|| executable.run(inputs, &source_info).unwrap()).0;
+    of_calls(call)
+}
+
+/// As [`of_repeated_calls`], with tensors for the outputs.
+#[track_caller]
+fn of_repeated_calls_into(text: &str, inputs: &[Value], outputs: &[Tensor]) -> usize {
+    let (executable, source_info) = (executable(text), SourceInfo::of_caller());
+    let call = || executable.run_into(inputs, outputs, &source_info).unwrap();
+    of_calls(|| allocations(call).0)
+}
+
+#[track_caller]
+fn of_calls(call: impl Fn() -> usize) -> usize {
+    let counts: Vec<usize> = (0..8).map(|_| call()).skip(3).collect();
+    assert!(counts.iter().all(|n| *n == counts[0]), "{counts:?}");
+    counts[0]
+}
+
+fn executable(text: &str) -> Executable {
     define_operators();
     let graph: Graph = text.parse().unwrap();
     let functional = functionalize(&graph, &Facts, &Options::new()).unwrap();
     let plan = plan(&functional, &Facts).unwrap();
     let mode = maquette_rewrite::ExecutionMode::Buffered(Cow::Owned(functional), Cow::Owned(plan));
-    let executable = Executable::new(mode).unwrap();
-    let source_info = SourceInfo::of_caller();
-    let call = || allocations(|| executable.run(inputs, &source_info).unwrap()).0;
-    let counts: Vec<usize> = (0..8).map(|_| call()).skip(3).collect();
-    assert!(counts.iter().all(|n| *n == counts[0]), "{counts:?}");
-    counts[0]
+    Executable::new(mode).unwrap()
 }
+
+const POINTWISE: &str = "graph g(%x: f32[4, 6], %y: f32[6]) -> (f32[4, 6]) {
+    %a: f32[4, 6] = aten::add.Tensor(%x, %y)
+    %b: f32[4, 6] = aten::exp(%a)
+    %c: f32[4, 6] = aten::mul.Tensor(%b, %a)
+    return %c
+}";
+
+const ROWS: &str = "graph g(%x: f32[4, 6], %w: f32[6]) -> (f32[4, 6], f32[4, 4]) {
+    %a: f32[4, 6] = aten::_softmax(%x, 1, false)
+    %b: f32[4, 6], %m: f32[4, 1], %r: f32[4, 1] = aten::native_layer_norm(%a, [6], %w, %w, 1e-5)
+    %t: f32[6, 4] strides [1, 6] = aten::t(%b)
+    %p: f32[4, 4] = aten::mm(%b, %t)
+    return %b, %p
+}";
 
 fn ones(sizes: &[i64]) -> Value {
     Tensor::ones(sizes.to_vec(), maquette_ir::DType::F32).into()
@@ -93,22 +126,21 @@ fn ones(sizes: &[i64]) -> Value {
 
 #[test]
 fn launches_allocate_only_the_results() {
-    let pointwise = "graph g(%x: f32[4, 6], %y: f32[6]) -> (f32[4, 6]) {
-        %a: f32[4, 6] = aten::add.Tensor(%x, %y)
-        %b: f32[4, 6] = aten::exp(%a)
-        %c: f32[4, 6] = aten::mul.Tensor(%b, %a)
-        return %c
-    }";
-    assert_eq!(of_repeated_calls(pointwise, &[ones(&[4, 6]), ones(&[6])]), 1 + 3);
-    let rows = "graph g(%x: f32[4, 6], %w: f32[6]) -> (f32[4, 6], f32[4, 4]) {
-        %a: f32[4, 6] = aten::_softmax(%x, 1, false)
-        %b: f32[4, 6], %m: f32[4, 1], %r: f32[4, 1] = \
-        aten::native_layer_norm(%a, [6], %w, %w, 1e-5)
-        %t: f32[6, 4] strides [1, 6] = aten::t(%b)
-        %p: f32[4, 4] = aten::mm(%b, %t)
-        return %b, %p
-    }";
-    assert_eq!(of_repeated_calls(rows, &[ones(&[4, 6]), ones(&[6])]), 1 + 2 * 3);
+    assert_eq!(of_repeated_calls(POINTWISE, &[ones(&[4, 6]), ones(&[6])]), 1 + 3);
+    assert_eq!(of_repeated_calls(ROWS, &[ones(&[4, 6]), ones(&[6])]), 1 + 2 * 3);
+}
+
+#[test]
+fn launches_into_given_tensors_allocate_nothing() {
+    let zeros = |sizes: &[i64]| Tensor::zeros(sizes.to_vec(), maquette_ir::DType::F32);
+    let inputs = [ones(&[4, 6]), ones(&[6])];
+    assert_eq!(of_repeated_calls_into(POINTWISE, &inputs, &[zeros(&[4, 6])]), 0);
+    assert_eq!(of_repeated_calls_into(ROWS, &inputs, &[zeros(&[4, 6]), zeros(&[4, 4])]), 0);
+    // two rows of one tensor, beside what other calls may write at the same time
+    let all = zeros(&[8, 6]);
+    assert_eq!(of_repeated_calls_into(POINTWISE, &inputs, &[all.slice(0, 2..6)]), 0);
+    let copied = of_repeated_calls_into(POINTWISE, &inputs, &[zeros(&[6, 4]).t()]);
+    assert!(copied > 0, "other strides are written by a copy");
 }
 
 #[test]

@@ -6,8 +6,10 @@ use super::dynamic::DynamicSet;
 use super::explain::{Explanation, ProgramExplanation};
 use super::program::GuardedProgram;
 use super::{CompileOptions, Stance};
+use crate::given_outputs::{check_apart, copy_into};
 use maquette_ir::Loc;
-use maquette_ops::{CompileError, Result, Tree, mode, tree, unobserved};
+use maquette_ops::tree::TreeSpec;
+use maquette_ops::{CompileError, Result, Tree, Value, mode, tree, unobserved};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -25,6 +27,12 @@ pub struct Compiled<I, O, F> {
     stance: AtomicU8,
     cache: Cache,
     types: PhantomData<fn(I) -> O>,
+}
+
+/// What a call runs: the function itself, or a program on the leaves of the inputs.
+enum Prepared<I> {
+    Eager(I),
+    Program(Arc<GuardedProgram>, Vec<Value>),
 }
 
 impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
@@ -51,9 +59,52 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
         called.map_err(|e| mode::failed(if e.loc().is_some() { e } else { e.at(loc) }))
     }
 
+    /// Calls the function, and writes what it returns into given tensors, one for each tensor that
+    /// it returns. The call returns nothing, and allocates no memory for the results, where a
+    /// program can write them in place: a result has memory of its own, and its tensor the strides
+    /// that [`Compiled::call`] would return. Other results are copied, and so are results that view
+    /// inputs or share memory: the given tensors have their values, and none of their aliases.
+    ///
+    /// A tensor may have any strides, and be a view of a larger one.
+    ///
+    /// While a trace runs, and where [`Compiled::call`] calls the function itself, the results are
+    /// copied.
+    ///
+    /// # Errors
+    /// As [`Compiled::call`]. A tensor has another dtype, device or size than the result, has
+    /// elements that overlap, or shares memory with an input, a captured tensor or another result;
+    /// someone else has borrowed it; a result is no tensor, or has a size that depends on data.
+    /// Nothing was written then. After any other error, the tensors have any contents.
+    #[track_caller]
+    pub fn call_into(&self, inputs: I, outputs: &O::Output) -> Result<()> {
+        let loc = Loc::caller();
+        let called = || {
+            let (spec, given) = tree::flatten_values(outputs)?;
+            match self.prepared(inputs, loc)? {
+                Prepared::Eager(inputs) => {
+                    let (_, leaves) = tree::flatten_values(&inputs)?;
+                    check_apart(&given, &leaves)?;
+                    copy_into(&self.eager_values(inputs)?, (&spec, &given))
+                }
+                Prepared::Program(program, leaves) => {
+                    unobserved(|| program.run_into(leaves, (&spec, &given), loc))
+                }
+            }
+        };
+        called().map_err(|e| mode::failed(if e.loc().is_some() { e } else { e.at(loc) }))
+    }
+
     fn called(&self, inputs: I, loc: Loc) -> Result<O::Output> {
+        match self.prepared(inputs, loc)? {
+            Prepared::Eager(inputs) => self.eager(inputs),
+            Prepared::Program(program, leaves) => unobserved(|| program.run(leaves, loc)),
+        }
+    }
+
+    /// What a call runs.
+    fn prepared(&self, inputs: I, loc: Loc) -> Result<Prepared<I>> {
         if mode::is_active() || self.stance() == Stance::ForceEager {
-            return self.eager(inputs);
+            return Ok(Prepared::Eager(inputs));
         }
         let call = CallInputs::of(&inputs)?;
         if let Some(leaf) = call.requires_grad {
@@ -63,29 +114,32 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
             return Err(CompileError::RequiresGrad { input }.into());
         }
         if call.is_fake {
-            return self.eager(inputs);
+            return Ok(Prepared::Eager(inputs));
         }
         if let Some(program) = self.cache.find(&call) {
-            drop(inputs);
-            return unobserved(|| program.run(call.values, loc));
+            return Ok(Prepared::Program(program, call.values));
         }
         match self.stance() {
-            Stance::EagerOnRecompile => return self.eager(inputs),
+            Stance::EagerOnRecompile => return Ok(Prepared::Eager(inputs)),
             Stance::EagerThenCompile if self.cache.is_first_call(&call) => {
-                return self.eager(inputs);
+                return Ok(Prepared::Eager(inputs));
             }
             _ => {}
         }
         drop(inputs);
         let program = self.compiled(&call, loc)?;
-        unobserved(|| program.run(call.values, loc))
+        Ok(Prepared::Program(program, call.values))
     }
 
     /// Calls the function itself.
     fn eager(&self, inputs: I) -> Result<O::Output> {
-        let call = || tree::flatten_values(&(self.f)(inputs));
-        let (spec, leaves) = if mode::is_active() { call() } else { unobserved(call) }?;
+        let (spec, leaves) = self.eager_values(inputs)?;
         O::Output::unflatten(&spec, &mut leaves.into_iter())
+    }
+
+    fn eager_values(&self, inputs: I) -> Result<(TreeSpec, Vec<Value>)> {
+        let call = || tree::flatten_values(&(self.f)(inputs));
+        if mode::is_active() { call() } else { unobserved(call) }
     }
 
     /// Compiles the function for a call that no program serves.

@@ -11,6 +11,7 @@ use super::executor::Executor;
 use super::guards::Guards;
 use super::sharing::SharingGuard;
 use crate::export::constraints;
+use crate::given_outputs::{self, Given};
 use crate::operators::{OperatorGuard, add_ops};
 use maquette_interp::SourceInfo;
 use maquette_ir::Loc;
@@ -110,17 +111,31 @@ impl GuardedProgram {
         })
     }
 
+    /// The inputs of the graph among the leaves of a call.
+    fn inputs(&self, leaves: Vec<Value>) -> Vec<Value> {
+        let leaves = leaves.into_iter().zip(&self.traced.interface.inputs);
+        let inputs = leaves.filter(|(_, kind)| matches!(kind, LeafKind::Input));
+        inputs.map(|(value, _)| value).collect()
+    }
+
+    /// Runs the program on the leaves of a call that its guards accept, and writes the results into
+    /// given tensors.
+    ///
+    /// # Errors
+    /// As [`Compiled::call_into`](super::Compiled::call_into).
+    pub(crate) fn run_into(&self, leaves: Vec<Value>, given: Given<'_>, loc: Loc) -> Result<()> {
+        let outputs = given_outputs::tensors(&self.traced.interface.out_spec, given)?;
+        let source_info = SourceInfo { input_names: &self.input_names, call_site: loc };
+        self.executor.executable().run_into(&self.inputs(leaves), &outputs, &source_info)
+    }
+
     /// Runs the program on the leaves of a call that its guards accept.
     ///
     /// # Errors
     /// As the function itself.
     pub(crate) fn run<O: Tree>(&self, leaves: Vec<Value>, loc: Loc) -> Result<O> {
-        let kinds = &self.traced.interface.inputs;
-        let leaves = leaves.into_iter().zip(kinds);
-        let inputs = leaves.filter(|(_, kind)| matches!(kind, LeafKind::Input));
-        let inputs: Vec<Value> = inputs.map(|(value, _)| value).collect();
         let source_info = SourceInfo { input_names: &self.input_names, call_site: loc };
-        let outputs = self.executor.run(&inputs, &source_info)?;
+        let outputs = self.executor.run(&self.inputs(leaves), &source_info)?;
         O::unflatten(&self.traced.interface.out_spec, &mut outputs.into_iter())
     }
 

@@ -109,6 +109,23 @@ impl<I: Tree, O: Tree> CompiledProgram<I, O> {
     }
 }
 
+impl<I: Tree, O: Tree> CompiledProgram<I, O> {
+    /// As [`CompiledProgram::call`], and writes the results into given tensors, one for each tensor
+    /// that the program returns. See [`Compiled::call_into`](crate::Compiled::call_into) for what
+    /// they may be, and for what is copied.
+    ///
+    /// # Errors
+    /// As [`CompiledProgram::call`], and for the given tensors as
+    /// [`Compiled::call_into`](crate::Compiled::call_into).
+    #[track_caller]
+    pub fn call_into(&self, inputs: I, outputs: &O) -> Result<()> {
+        let loc = Loc::caller();
+        self.caller.call_into(&inputs, outputs, loc, |given, outputs, source_info| {
+            self.current(loc)?.executable.run_into(given, outputs, source_info)
+        })
+    }
+}
+
 impl<I, O> fmt::Debug for CompiledProgram<I, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CompiledProgram")

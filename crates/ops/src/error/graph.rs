@@ -291,6 +291,61 @@ pub enum RunError {
         /// The name of the graph that was to run.
         graph: String,
     },
+    /// The metadata of a tensor that a run was given for an output differs from the output's.
+    #[error("output `{output}`: {what} must be {expected}, found {found}")]
+    Output {
+        /// The output: its path in the tree of outputs, or its number.
+        output: String,
+        /// `size 1`, `dtype`…
+        what: String,
+        /// The program's.
+        expected: String,
+        /// The actual value.
+        found: String,
+    },
+    /// A tensor that a run was given for an output shares memory.
+    #[error(
+        "the tensor for output `{output}` shares memory with {other}; an output needs memory of \
+            its own"
+    )]
+    OutputOverlap {
+        /// The output.
+        output: String,
+        /// What else is in that memory.
+        other: String,
+    },
+    /// A run was given tensors for the outputs of a program that returns something else.
+    #[error(
+        "output `{output}` {what}, so it cannot be written into a given tensor; use the call that \
+            returns it"
+    )]
+    OutputNotGiven {
+        /// The output.
+        output: String,
+        /// Why.
+        what: &'static str,
+    },
+    /// The number of tensors for outputs is wrong.
+    #[error("the program has {expected} outputs, found {found} tensors for them")]
+    OutputCount {
+        /// The program's.
+        expected: usize,
+        /// The actual value.
+        found: usize,
+    },
+    /// The tree structure of the given outputs differs from that of the program's.
+    #[error(
+        "the given output{} must be {expected}, found {found}",
+        if .output.is_empty() { String::new() } else { format!(" `{output}`") }
+    )]
+    OutputStructure {
+        /// The path of the part that differs; empty for the whole output.
+        output: String,
+        /// The structure of the program's outputs.
+        expected: String,
+        /// The actual value.
+        found: String,
+    },
     /// The number of inputs is wrong.
     #[error("the graph takes {expected} inputs, found {found}")]
     InputCount {

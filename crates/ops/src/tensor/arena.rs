@@ -55,7 +55,7 @@ impl Tensor {
     /// Whether a guard, a call or a run accesses the storage now, other than those to which the
     /// handle belongs.
     pub fn is_accessed(&self) -> bool {
-        self.storage().is_ok_and(|storage| storage.borrows.is_accessed(self.grant))
+        self.storage().is_ok_and(|storage| storage.borrows.is_accessed(self))
     }
 
     /// The same storage seen through other metadata, the dtype included. The offset of `meta` counts

@@ -426,15 +426,17 @@ impl Borrows {
     }
 
     /// Whether a borrow is live that `grant` does not descend from.
-    pub(crate) fn is_accessed(&self, grant: Grant) -> bool {
+    pub(crate) fn is_accessed(&self, tensor: &Tensor) -> bool {
+        let grant = tensor.grant;
         // Without a lock where no borrow is live, or only that of the grant. The loads acquire, as
         // in `Locked::is_live`.
         let others = |live: &AtomicU64| ![0, grant.id()].contains(&live.load(Ordering::Acquire));
         if self.further.load(Ordering::Acquire) == 0 && !self.live.iter().any(others) {
             return false;
         }
-        let t = self.lock();
-        t.entries().any(|e| !t.is_ancestor(e.id, grant.id()))
+        let (region, t) = (Region::of(tensor), self.lock());
+        let mut others = t.entries().filter(|e| !t.is_ancestor(e.id, grant.id()));
+        others.any(|e| e.region.overlaps(&region, tensor))
     }
 
     /// The error of a write attempted through this read-only borrow, if there was one.

@@ -11,15 +11,17 @@ pub(crate) enum Holder {
     Argument { op: Op, index: u16 },
     /// A guard from `read()` or `write()`.
     Guard(Loc),
-    /// An input of a run. Shared, because each storage has room for one holder, and later runs
+    /// A tensor of a run. Shared, because each storage has room for one holder, and later runs
     /// have the same inputs.
     Run(Arc<RunInput>),
 }
 
-/// An input of a run, and the line that started the run, for error messages.
+/// A tensor that a run accesses, and the line that started the run, for error messages.
 #[derive(Clone, Debug)]
 pub struct RunInput {
-    /// The name of the input.
+    /// What it is to the run: `input` or `output`.
+    pub role: &'static str,
+    /// The name of the input or output.
     pub name: Arc<str>,
     /// The line that started the run.
     pub loc: Loc,
@@ -32,7 +34,9 @@ impl Holder {
                 format!("argument `{}` of {}", op.arg_name(usize::from(*index)), op.name())
             }
             Holder::Guard(loc) => format!("the guard taken at {loc}"),
-            Holder::Run(input) => format!("input `{}` of the run at {}", input.name, input.loc),
+            Holder::Run(input) => {
+                format!("{} `{}` of the run at {}", input.role, input.name, input.loc)
+            }
         }
     }
 

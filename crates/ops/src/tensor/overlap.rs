@@ -1,5 +1,6 @@
 //! Do two strided regions share a byte? Does one meet itself? `false` only where it is certain.
 
+use crate::tensor::Tensor;
 use crate::tensor::meta::Concrete;
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::sym::{Expr, SymTable};
@@ -144,6 +145,20 @@ pub fn is_nested(a: &Concrete) -> bool {
         reach = reach.saturating_add(s.saturating_mul(n - 1));
         clear
     })
+}
+
+impl Tensor {
+    /// Whether two tensors may share a byte of memory; `false` only where it is certain.
+    pub fn may_overlap(&self, other: &Tensor) -> bool {
+        let layouts = || self.meta().concrete().zip(other.meta().concrete());
+        self.shares_storage(other) && layouts().is_none_or(|(a, b)| may_overlap(&a, &b))
+    }
+
+    /// Whether two elements of the tensor may share memory, as in an expanded tensor; `false` only
+    /// where it is certain.
+    pub fn may_overlap_itself(&self) -> bool {
+        self.meta().concrete().is_none_or(|layout| may_self_overlap(&layout))
+    }
 }
 
 fn is_empty(a: &Concrete) -> bool {

@@ -12,12 +12,13 @@ pub(crate) use kernel_call::{ExpectedResult, KernelCall};
 pub(crate) use key::InstanceKey;
 pub(crate) use places::{HandleLife, Place, TensorAt};
 
-use crate::executable::Planned;
 use crate::instance::build::Builder;
 use crate::instance::places::BufferPlace;
+use crate::outputs::OutputSlots;
 use crate::packed_weights::PackedWeight;
+use crate::planned::Planned;
 use maquette_interp::metadata_check::LayoutPromise;
-use maquette_interp::{NodeReturns, SourceInfo, SymbolValues};
+use maquette_interp::{Bindings, NodeReturns, SourceInfo, SymbolValues};
 use maquette_ir::buffer_plan::BufferId;
 use maquette_ir::graph::{Arg, BindSource, NodeId, ValueId};
 use maquette_ir::sym::SymbolId;
@@ -53,6 +54,8 @@ impl Drop for KeptSegment {
 /// A program for inputs of given layouts.
 pub(crate) struct Instance {
     pub first: Arc<Segment>,
+    /// What tensors must be that the caller gives for outputs.
+    pub outputs: OutputSlots,
 }
 
 /// The steps up to the next size that depends on data, for given values of all symbols before.
@@ -158,7 +161,7 @@ pub(crate) struct LaunchedNode {
     pub loc: Option<Loc>,
     pub op: Op,
     pub arguments: NodeArguments,
-    /// The inputs and constants that the launch writes.
+    /// The inputs, constants and outputs that the launch writes.
     pub writes: SmallVec<[BufferId; 1]>,
 }
 
@@ -198,7 +201,11 @@ impl Instance {
         let places = vec![None; planned.plan.buffers.len()];
         let builder =
             || Builder::new(planned, inputs, consts, &known, source_info, places.clone(), 0);
-        Ok(Builder::build(0, builder)?.map(|first| Instance { first: Arc::new(first) }))
+        Ok(Builder::build(0, builder)?.map(|first| {
+            let bindings = Bindings::resume(&planned.program.graph, &[], &first.known);
+            let outputs = OutputSlots::planned(planned, &bindings, &first);
+            Instance { first: Arc::new(first), outputs }
+        }))
     }
 }
 

@@ -130,7 +130,12 @@ impl Run<'_> {
             self.set_base(buffer.0, tensor)?;
         }
         for (buffer, len, dtype) in &segment.outputs {
-            self.set_base(buffer.0, Tensor::new_memory(*len, *dtype)?)?;
+            let given = self.outputs.for_buffer(*buffer, self.external.outputs());
+            let tensor = match given {
+                Some(t) => t.clone(),
+                None => Tensor::new_memory(*len, *dtype)?,
+            };
+            self.set_base(buffer.0, tensor)?;
         }
         let (depth, memory) = (segment.depth, &mut *self.memory);
         let base = self.planned.plan.buffers.len() + depth;

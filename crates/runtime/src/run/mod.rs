@@ -5,6 +5,7 @@
 //!
 //! - Inputs and constants are borrowed for the whole run, exclusively if the program mutates them.
 //!   Their layouts, and so their extents, are those for which the instance was made.
+//! - Outputs that the caller gives are borrowed exclusively, and share memory with nothing else.
 //! - Arenas, new outputs and returned tensors belong to the run. Kernels get handles that carry the
 //!   rights of one call, and are refused after it. A guard or a run that outlives the call ends the
 //!   run, before another step accesses the memory.
@@ -20,10 +21,11 @@ mod weights;
 use memory::Base;
 pub(crate) use memory::RunMemory;
 
-use crate::executable::Planned;
 use crate::instance::{
     Call, CallArguments, End, Instance, Launch, NodeArguments, Returns, Segment, Step, TensorAt,
 };
+use crate::outputs::OutputSlots;
+use crate::planned::Planned;
 use maquette_interp::{
     Bindings, ExternalTensors, NodeResults, OutputBuilder, PendingCheck, ResultRules, SourceInfo,
     SymbolValues, argument_value, bound_number, in_window, match_results, with_strides,
@@ -44,12 +46,15 @@ struct Run<'a> {
     external: &'a ExternalTensors,
     memory: &'a mut RunMemory,
     source_info: &'a SourceInfo<'a>,
+    /// What the caller gives for outputs.
+    outputs: &'a OutputSlots,
     pending_checks: Vec<PendingCheck>,
     /// The storages that the program writes, by address.
     written: SmallVec<[usize; 4]>,
 }
 
-/// Runs an instance on inputs of its layouts. Returns the program's outputs.
+/// Runs an instance on inputs of its layouts. Returns the program's outputs; none of them if the
+/// caller gives tensors for them.
 pub(crate) fn run_instance(
     planned: &Planned,
     instance: &Instance,
@@ -61,8 +66,18 @@ pub(crate) fn run_instance(
     memory.begin_run(planned.plan.buffers.len(), graph.values().len());
     let (inputs, pending_checks) = (external.graph_inputs(), Vec::new());
     let written = planned.written_storages(external)?;
-    let mut run =
-        Run { planned, graph, inputs, external, memory, source_info, pending_checks, written };
+    let outputs = &instance.outputs;
+    let mut run = Run {
+        planned,
+        graph,
+        inputs,
+        external,
+        memory,
+        source_info,
+        outputs,
+        pending_checks,
+        written,
+    };
     let mut segment: Arc<Segment> = instance.first.clone();
     loop {
         run.enter(&segment)?;
@@ -70,7 +85,16 @@ pub(crate) fn run_instance(
             run.step(&segment, step)?;
         }
         match &segment.end {
-            End::Return(returns) => return run.outputs(&segment, returns),
+            End::Return(returns) => {
+                let given = external.outputs();
+                if given.is_empty() {
+                    return run.outputs(&segment, returns);
+                }
+                if !outputs.are_in_place(given) {
+                    outputs.copy(&run.outputs(&segment, returns)?, given)?;
+                }
+                return Ok(Vec::new());
+            }
             End::Bind { .. } => segment = run.bind(&segment)?,
         }
     }

@@ -4,9 +4,9 @@
 #![allow(unsafe_code)]
 
 use super::Run;
-use crate::executable::Planned;
 use crate::instance::{External, Launch};
 use crate::packed_weights::PackedWeight;
+use crate::planned::Planned;
 use maquette_interp::ExternalTensors;
 use maquette_ops::{PackedOperand, Result, Tensor, Value};
 use smallvec::SmallVec;
@@ -25,6 +25,9 @@ impl Planned {
         let mut written: SmallVec<[usize; 4]> = SmallVec::new();
         for which in self.written() {
             written.push(storage_address(external.get(which)?)?);
+        }
+        for output in external.outputs() {
+            written.push(storage_address(output)?);
         }
         written.sort_unstable();
         Ok(written)

@@ -2,9 +2,9 @@
 
 use super::Builder;
 use crate::arena_layout::{ArenaLayout, Lifetime};
-use crate::executable::Planned;
 use crate::instance::places::{BufferPlace, HandleLife};
 use crate::instance::{External, Place, Step, TensorAt};
+use crate::planned::Planned;
 use maquette_interp::{Callable, ConcreteLayout, concrete_layout, wrong_graph};
 use maquette_ir::buffer_plan::{Buffer, BufferId, BufferPlan, BufferView, ResultDest};
 use maquette_ir::fault_injection::{Fault, fault_injected};

@@ -23,7 +23,7 @@ use super::{
     Call, End, External, KernelCall, Launch, LaunchedNode, NodeArguments, Returns, Segment, Step,
     TensorAt,
 };
-use crate::executable::Planned;
+use crate::planned::Planned;
 pub(crate) use buffers::Uses;
 use launches::placed;
 use maquette_interp::metadata_check::LayoutPromise;
@@ -277,7 +277,8 @@ impl<'a> Builder<'a> {
         {
             if !call.is_empty() {
                 let writes = targets.iter().map(|at| BufferId(at.base));
-                let writes = writes.filter(|b| self.external(*b).is_some()).collect();
+                let writes = writes.filter(|b| b.index() < self.planned.plan.buffers.len());
+                let writes = writes.collect();
                 let node = Some(Box::new(LaunchedNode { at, loc, op, arguments, writes }));
                 self.steps.push(Step::Launch(Box::new(Launch::new(call, places, node))));
             }
