@@ -156,7 +156,7 @@ fn part(fault: Fault) -> &'static str {
 fn chains_show_the_faults_of_fusion() {
     for fault in Fault::ALL.iter().copied().filter(|f| part(*f) == "fusion") {
         let is_seen = |index: &u64| {
-            let chain = chains::generate(7, *index);
+            let chain = chains::generate(7, *index).unwrap();
             let (checked, _) = fault_injection::with(fault, || chains::check(&chain, *index));
             checked.is_err()
         };

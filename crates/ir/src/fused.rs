@@ -128,7 +128,7 @@ pub enum NoFusionReason {
     SizeFromData,
     /// They have no rows in common.
     OtherRows,
-    /// One of them is a view or a copy, which no kernel takes up yet.
+    /// One of them is a view other than a reshape, or a copy, which no kernel takes up yet.
     NotAffine,
     /// The kernel of one of them is faster alone.
     LosesSpecialisation,

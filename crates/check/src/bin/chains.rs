@@ -33,12 +33,20 @@ fn main() -> ExitCode {
         }
     }
     if let Some(index) = show {
-        print!("{}", generate(seed, index));
-        return ExitCode::SUCCESS;
+        return match generate(seed, index) {
+            Ok(chain) => {
+                print!("{chain}");
+                ExitCode::SUCCESS
+            }
+            Err(e) => fail(&e),
+        };
     }
     let (mut all, mut with_regions, mut failures) = (ChainReport::default(), 0u64, 0u64);
     for index in from..from + programs {
-        let chain = generate(seed, index);
+        let chain = match generate(seed, index) {
+            Ok(chain) => chain,
+            Err(e) => return fail(&e),
+        };
         match check(&chain, seed ^ index) {
             Ok(report) => {
                 all.planned += report.planned;
@@ -59,4 +67,9 @@ fn main() -> ExitCode {
         all.planned, all.programs, all.regions, all.unfused
     );
     ExitCode::from(u8::from(failures > 0))
+}
+
+fn fail(e: &maquette_ops::Error) -> ExitCode {
+    eprintln!("{e}");
+    ExitCode::from(2)
 }

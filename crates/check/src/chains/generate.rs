@@ -4,10 +4,13 @@
 //! that fit them. The operator is called eagerly on the spot: if it refuses the arguments, another
 //! one is drawn.
 
-use super::{Argument, Call, Chain, Input};
+mod patterns;
+
+use super::{Argument, Call, Chain, Input, library};
 use crate::oracle::Rng;
 use maquette_ir::DType;
-use maquette_ops::{Tensor, Value};
+use maquette_ops::random::{Philox, apart};
+use maquette_ops::{Result, Tensor, Value};
 
 /// Extents around the lengths of blocks, lanes and chunks of the kernels.
 const EXTENTS: [i64; 22] =
@@ -19,72 +22,51 @@ const MAX_ELEMENTS: i64 = 40_000;
 /// How often another call is tried where one is refused.
 const ATTEMPTS: usize = 8;
 
+/// The operators that may fail, depending on data.
+const MAY_FAIL: [&str; 4] =
+    ["aten::remainder.Tensor", "aten::remainder.Scalar", "aten::index_select", "aten::bernoulli"];
+
 const FLOATS: [DType; 4] = [DType::F32, DType::BF16, DType::F16, DType::F64];
-
-const UNARY: [&str; 20] = [
-    "aten::neg",
-    "aten::abs",
-    "aten::exp",
-    "aten::tanh",
-    "aten::relu",
-    "aten::sigmoid",
-    "aten::sqrt",
-    "aten::rsqrt",
-    "aten::silu",
-    "aten::sin",
-    "aten::cos",
-    "aten::floor",
-    "aten::sign",
-    "aten::reciprocal",
-    "aten::log1p",
-    "aten::erf",
-    "aten::square",
-    "aten::isnan",
-    "aten::logical_not",
-    "aten::gelu",
-];
-
-const BINARY: [&str; 12] = [
-    "aten::add.Tensor",
-    "aten::sub.Tensor",
-    "aten::mul.Tensor",
-    "aten::div.Tensor",
-    "aten::maximum",
-    "aten::minimum",
-    "aten::gt.Tensor",
-    "aten::eq.Tensor",
-    "aten::atan2",
-    "aten::mul.Tensor",
-    "aten::add.Tensor",
-    "aten::remainder.Tensor",
-];
-
-const IN_PLACE: [&str; 4] =
-    ["aten::add_.Tensor", "aten::mul_.Tensor", "aten::copy_", "aten::sub_.Tensor"];
 
 struct Generator {
     chain: Chain,
     values: Vec<Value>,
     /// By call: how many tensors it returns.
     results: Vec<usize>,
+    /// The tensors that depend on a call that may fail.
+    uncertain: Vec<Tensor>,
     rng: Rng,
     batch: i64,
 }
 
 /// Chain `index` of a seed.
-pub fn generate(seed: u64, index: u64) -> Chain {
+///
+/// # Errors
+/// The operators of the chains cannot be registered.
+pub fn generate(seed: u64, index: u64) -> Result<Chain> {
+    library::register()?;
     let mut rng = Rng::new(seed, index);
     let batch = rng.one(&EXTENTS).unwrap_or(4).min(257);
     let chain = Chain { inputs: Vec::new(), calls: Vec::new(), outputs: Vec::new() };
-    let mut generator = Generator { chain, values: Vec::new(), results: Vec::new(), rng, batch };
+    let mut generator = Generator {
+        chain,
+        values: Vec::new(),
+        results: Vec::new(),
+        uncertain: Vec::new(),
+        rng,
+        batch,
+    };
     let sizes = generator.sizes();
     let dtype = generator.dtype();
     generator.input(dtype, sizes, true);
-    let calls = 2 + generator.rng.below(7);
-    for _ in 0..calls {
-        (0..ATTEMPTS).any(|_| generator.add_call());
-    }
-    generator.finish()
+    // Whether an operator refuses its arguments may depend on random numbers.
+    apart(&mut Philox { seed, offset: 0 }, || {
+        let calls = 2 + generator.rng.below(7);
+        for _ in 0..calls {
+            (0..ATTEMPTS).any(|_| generator.add_call());
+        }
+    });
+    Ok(generator.finish())
 }
 
 impl Generator {
@@ -184,16 +166,31 @@ impl Generator {
         if self.rng.chance(70) { -1 } else { self.rng.below(rank) as i64 }
     }
 
+    /// Draws a call; whether the chain has it now.
     fn add_call(&mut self) -> bool {
         let call = self.call();
+        self.take(call)
+    }
+
+    /// Adds a call, unless the operator refuses it or its results are large. What a refused call has
+    /// written stays in the values, of which only the layouts matter.
+    fn take(&mut self, call: Call) -> bool {
         let mut values = self.values.clone();
         let is_small = |v: &Value| match v {
             Value::Tensor(t) => t.numel().as_i64().is_some_and(|n| n <= 4 * MAX_ELEMENTS),
             _ => false,
         };
-        // Writes of a refused call would stay, so that only functional calls are tried freely.
+        let depends = self.is_uncertain(&call);
+        // A program whose failing call is overwritten does not fail compiled.
+        if depends && call.op == "aten::copy_" {
+            return false;
+        }
         if call.run(&mut values).is_err() || !values.iter().all(is_small) {
             return false;
+        }
+        if depends || MAY_FAIL.contains(&call.op) {
+            let results = &values[self.values.len()..];
+            self.uncertain.extend(results.iter().filter_map(|v| v.tensor().ok().cloned()));
         }
         self.results.push(values.len() - self.values.len());
         self.values = values;
@@ -201,124 +198,27 @@ impl Generator {
         true
     }
 
-    fn call(&mut self) -> Call {
-        use Argument::{Bool, Float, Int, Ints, None, Value as V, Values};
-        let v = self.any();
-        let one = |op: &'static str, args: Vec<Argument>| Call { op, args };
-        match self.rng.below(32) {
-            0..=5 => {
-                let op = self.rng.one(&UNARY).unwrap_or("aten::neg");
-                one(op, vec![V(v)])
-            }
-            6..=13 => {
-                let op = self.rng.one(&BINARY).unwrap_or("aten::add.Tensor");
-                let (v, u) = self.partner(v);
-                match self.rng.chance(50) {
-                    true => one(op, vec![V(v), V(u)]),
-                    false => one(op, vec![V(u), V(v)]),
-                }
-            }
-            14 => one("aten::add.Scalar", vec![V(v), Float(0.625)]),
-            15 => one("aten::mul.Scalar", vec![V(v), Float(-0.3)]),
-            16 => {
-                let dtype = self.dtype();
-                one("aten::_to_copy", vec![V(v), Argument::DType(dtype)])
-            }
-            17 | 18 => {
-                let (dim, op) =
-                    (self.dim(v), self.rng.one(&["aten::_softmax", "aten::_log_softmax"]));
-                one(op.unwrap_or("aten::_softmax"), vec![V(v), Int(dim), Bool(false)])
-            }
-            19..=21 => {
-                let ops = [
-                    "aten::sum.dim_IntList",
-                    "aten::mean.dim",
-                    "aten::amax",
-                    "aten::amin",
-                    "aten::logsumexp",
-                ];
-                let op = self.rng.one(&ops).unwrap_or("aten::amax");
-                let (dim, keep) = (self.dim(v), self.rng.chance(60));
-                one(op, vec![V(v), Ints(vec![dim]), Bool(keep)])
-            }
-            22 | 23 => {
-                let Some(&last) = self.sizes_of(v).last() else {
-                    return one("aten::neg", vec![V(v)]);
-                };
-                let dtype = self.tensor(v).map_or(DType::F32, Tensor::dtype);
-                let w = self.input(dtype, vec![last], false);
-                let v = if v >= w { v + 1 } else { v };
-                let bias = if self.rng.chance(50) { V(w) } else { None };
-                one(
-                    "aten::native_layer_norm",
-                    vec![V(v), Ints(vec![last]), V(w), bias, Float(1e-5)],
-                )
-            }
-            24 => {
-                let dim = self.dim(v);
-                one("aten::cumsum", vec![V(v), Int(dim)])
-            }
-            25 => {
-                let (a, b) = (self.dim(v), self.dim(v));
-                one("aten::transpose.int", vec![V(v), Int(a), Int(if a == b { 0 } else { b })])
-            }
-            26 => {
-                let dim = self.dim(v);
-                one("aten::unsqueeze", vec![V(v), Int(dim)])
-            }
-            27 => {
-                let dim = self.dim(v);
-                let (from, step) = (self.rng.below(3) as i64, 1 + self.rng.below(2) as i64);
-                one("aten::slice.Tensor", vec![V(v), Int(dim), Int(from), None, Int(step)])
-            }
-            28 => {
-                let sizes = self.sizes_of(v);
-                let Some(&k) = sizes.last() else { return one("aten::neg", vec![V(v)]) };
-                let n = self.rng.one(&EXTENTS).unwrap_or(4).min(65);
-                let dtype = self.tensor(v).map_or(DType::F32, Tensor::dtype);
-                let w = self.input(dtype, vec![n, k], false);
-                let v = if v >= w { v + 1 } else { v };
-                one("aten::linear", vec![V(v), V(w)])
-            }
-            29 => {
-                let (v, u) = self.partner(v);
-                one("aten::cat", vec![Values(vec![v, u]), Int(-1)])
-            }
-            30 => {
-                let op = self.rng.one(&IN_PLACE).unwrap_or("aten::copy_");
-                let (v, u) = self.partner(v);
-                one(op, vec![V(v), V(u)])
-            }
-            _ => {
-                let (v, u) = self.partner(v);
-                let inputs = self.chain.inputs.len();
-                let (v, w) = self.partner(v);
-                // A new input moves the values behind it.
-                let moved = self.chain.inputs.len() > inputs && u >= w;
-                one("aten::addcmul", vec![V(v), V(u + usize::from(moved)), V(w)])
-            }
-        }
+    fn is_uncertain(&self, call: &Call) -> bool {
+        let values = call.values();
+        let mut tensors = values.iter().filter_map(|v| self.tensor(*v));
+        tensors.any(|t| self.uncertain.iter().any(|u| u.shares_storage(t)))
     }
 
-    /// The chain. It returns the last value, and something of each call of which no call reads
-    /// anything: a compiled program leaves out what nobody sees, failures included.
+    /// The chain. It returns the last value, something of each call of which no call reads anything,
+    /// and what is written last: a compiled program leaves out what nobody sees, failures included.
     fn finish(mut self) -> Chain {
-        let mut reads: Vec<usize> = Vec::new();
-        for arg in self.chain.calls.iter().flat_map(|call| &call.args) {
-            match arg {
-                Argument::Value(v) => reads.push(*v),
-                Argument::Values(all) => reads.extend(all),
-                _ => {}
-            }
-        }
+        let calls = &self.chain.calls;
+        let reads: Vec<Vec<usize>> = calls.iter().map(Call::values).collect();
+        let is_read_from = |i: usize, v: usize| reads[i..].iter().any(|of| of.contains(&v));
         let n = self.values.len();
         let mut outputs = vec![n.saturating_sub(1)];
         let mut first = self.chain.inputs.len();
-        for results in &self.results {
-            let is_read = |v: &usize| reads.contains(v) || outputs.contains(v);
-            if !(first..first + results).any(|v| is_read(&v)) {
-                outputs.push(first);
-            }
+        for (i, results) in self.results.iter().enumerate() {
+            let is_read = |v: usize| is_read_from(i + 1, v) || outputs.contains(&v);
+            let written = calls[i].written().filter(|v| !is_read(*v));
+            let unread = (!(first..first + results).any(is_read)).then_some(first);
+            outputs.extend(written);
+            outputs.extend(unread.filter(|_| *results > 0));
             first += results;
         }
         if self.rng.chance(30) {

@@ -2,13 +2,15 @@
 //!
 //! The programs of the [oracle](crate::oracle) are about memory: views, writes and aliases. They
 //! seldom have operators that one kernel can compute. A [`Chain`] is two to eight calls of recorded
-//! operators, one after another, with random dtypes, broadcasts, views, writes and custom operators,
-//! at extents around the blocks and chunks of the kernels. It runs eagerly, and compiled on inputs
-//! of several sizes, twice each; results and inputs must have equal bytes.
+//! operators, one after another, with random dtypes, broadcasts, views and writes, at extents around
+//! the blocks and chunks of the kernels. Custom operators, an overridden one, random numbers and
+//! selections that may fail are among the calls. A chain runs eagerly, and compiled on inputs of
+//! several sizes; results and inputs must have equal bytes.
 //!
 //! The generator calls each operator eagerly before it takes it, so that nearly all programs run.
 
 mod generate;
+mod library;
 mod run;
 
 pub use generate::generate;
@@ -66,6 +68,24 @@ pub enum Argument {
     DType(maquette_ir::DType),
     /// An absent argument.
     None,
+}
+
+impl Call {
+    /// The values that it takes.
+    fn values(&self) -> Vec<usize> {
+        let values = |arg: &Argument| match arg {
+            Argument::Value(v) => vec![*v],
+            Argument::Values(all) => all.clone(),
+            _ => Vec::new(),
+        };
+        self.args.iter().flat_map(values).collect()
+    }
+
+    /// The value that it writes: the first one of an operator whose name ends with an underscore.
+    fn written(&self) -> Option<usize> {
+        let name = self.op.split('.').next().unwrap_or_default();
+        name.ends_with('_').then(|| self.values().first().copied()).flatten()
+    }
 }
 
 impl fmt::Display for Argument {

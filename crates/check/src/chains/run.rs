@@ -13,7 +13,7 @@ const OTHER_BATCHES: [i64; 3] = [1, 33, 7];
 /// What became of a chain that agrees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChainReport {
-    /// The compiled programs that ran in planned memory, and all of them.
+    /// The compiled programs that have a plan of their memory.
     pub planned: usize,
     /// All compiled programs.
     pub programs: usize,

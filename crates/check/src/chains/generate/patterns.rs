@@ -1,0 +1,229 @@
+//! The patterns of calls.
+
+use super::super::{Argument, Call};
+use super::{EXTENTS, Generator};
+use Argument::{Bool, Float, Int, Ints, None, Value as V, Values};
+use maquette_ir::DType;
+use maquette_ops::Tensor;
+
+const UNARY: [&str; 20] = [
+    "aten::neg",
+    "aten::abs",
+    "aten::exp",
+    "aten::tanh",
+    "aten::relu",
+    "aten::sigmoid",
+    "aten::sqrt",
+    "aten::rsqrt",
+    "aten::silu",
+    "aten::sin",
+    "aten::cos",
+    "aten::floor",
+    "aten::sign",
+    "aten::reciprocal",
+    "aten::log1p",
+    "aten::erf",
+    "aten::square",
+    "aten::isnan",
+    "aten::logical_not",
+    "aten::gelu",
+];
+
+const BINARY: [&str; 12] = [
+    "aten::add.Tensor",
+    "aten::sub.Tensor",
+    "aten::mul.Tensor",
+    "aten::div.Tensor",
+    "aten::maximum",
+    "aten::minimum",
+    "aten::gt.Tensor",
+    "aten::eq.Tensor",
+    "aten::atan2",
+    "aten::mul.Tensor",
+    "aten::add.Tensor",
+    "aten::remainder.Tensor",
+];
+
+const IN_PLACE: [&str; 4] =
+    ["aten::add_.Tensor", "aten::mul_.Tensor", "aten::copy_", "aten::sub_.Tensor"];
+
+/// Custom operators of the [oracle](crate::oracle) that take one tensor: new tensors, a view, a
+/// write.
+const CUSTOM_UNARY: [&str; 3] = ["oracle::both", "oracle::tail", "oracle::remix_"];
+
+/// Custom operators that take two tensors: a new tensor, and writes.
+const CUSTOM_BINARY: [&str; 5] =
+    ["oracle::mix", "oracle::mix_", "oracle::strides_", "oracle::acc_", "oracle::mix"];
+
+fn one(op: Option<&'static str>, args: Vec<Argument>) -> Call {
+    Call { op: op.unwrap_or("aten::neg"), args }
+}
+
+impl Generator {
+    /// A call that the operator may refuse.
+    pub(super) fn call(&mut self) -> Call {
+        let v = self.any();
+        match self.rng.below(60) {
+            0..=26 => self.elements(v),
+            27..=36 => self.rows(v),
+            37..=45 => self.view(v),
+            46..=49 => self.product(v),
+            50 => {
+                let (v, u) = self.partner(v);
+                one(Some("aten::cat"), vec![Values(vec![v, u]), Int(-1)])
+            }
+            51..=53 => {
+                let op = self.rng.one(&IN_PLACE);
+                let (v, u) = self.partner(v);
+                one(op, vec![V(v), V(u)])
+            }
+            54 | 55 => self.selected(v),
+            56 => {
+                let op = self.rng.one(&["aten::rand_like", "aten::bernoulli"]);
+                one(op, vec![V(v)])
+            }
+            57 => {
+                let op = self.rng.one(&CUSTOM_UNARY);
+                one(op, vec![V(v)])
+            }
+            _ => {
+                let op = self.rng.one(&CUSTOM_BINARY);
+                let (v, u) = self.partner(v);
+                one(op, vec![V(v), V(u)])
+            }
+        }
+    }
+
+    fn elements(&mut self, v: usize) -> Call {
+        match self.rng.below(18) {
+            0..=5 => {
+                let op = self.rng.one(&UNARY);
+                one(op, vec![V(v)])
+            }
+            6..=13 => {
+                let op = self.rng.one(&BINARY);
+                let (v, u) = self.partner(v);
+                let (a, b) = if self.rng.chance(50) { (v, u) } else { (u, v) };
+                one(op, vec![V(a), V(b)])
+            }
+            14 => one(Some("aten::add.Scalar"), vec![V(v), Float(0.625)]),
+            15 => one(Some("aten::mul.Scalar"), vec![V(v), Float(-0.3)]),
+            16 => {
+                let dtype = self.dtype();
+                one(Some("aten::_to_copy"), vec![V(v), Argument::DType(dtype)])
+            }
+            _ => {
+                let (v, u) = self.partner(v);
+                let inputs = self.chain.inputs.len();
+                let (v, w) = self.partner(v);
+                // A new input moves the values behind it.
+                let moved = self.chain.inputs.len() > inputs && u >= w;
+                one(Some("aten::addcmul"), vec![V(v), V(u + usize::from(moved)), V(w)])
+            }
+        }
+    }
+
+    fn rows(&mut self, v: usize) -> Call {
+        match self.rng.below(8) {
+            0 | 1 => {
+                let dim = self.dim(v);
+                let op = self.rng.one(&["aten::_softmax", "aten::_log_softmax"]);
+                one(op, vec![V(v), Int(dim), Bool(false)])
+            }
+            2..=4 => {
+                let op = self.rng.one(&[
+                    "aten::sum.dim_IntList",
+                    "aten::mean.dim",
+                    "aten::amax",
+                    "aten::amin",
+                    "aten::logsumexp",
+                ]);
+                let (dim, keep) = (self.dim(v), self.rng.chance(60));
+                one(op, vec![V(v), Ints(vec![dim]), Bool(keep)])
+            }
+            5 | 6 => {
+                let Some(&last) = self.sizes_of(v).last() else {
+                    return one(Option::None, vec![V(v)]);
+                };
+                let (v, w) = self.with_input(v, vec![last]);
+                let bias = if self.rng.chance(50) { V(w) } else { None };
+                let args = vec![V(v), Ints(vec![last]), V(w), bias, Float(1e-5)];
+                one(Some("aten::native_layer_norm"), args)
+            }
+            _ => {
+                let dim = self.dim(v);
+                one(Some("aten::cumsum"), vec![V(v), Int(dim)])
+            }
+        }
+    }
+
+    /// A view. Sizes of reshapes hold for every size of the batch.
+    fn view(&mut self, v: usize) -> Call {
+        let sizes = self.sizes_of(v);
+        let dim = self.dim(v);
+        match self.rng.below(7) {
+            0 => {
+                let other = self.dim(v);
+                let other = if other == dim { 0 } else { other };
+                one(Some("aten::transpose.int"), vec![V(v), Int(dim), Int(other)])
+            }
+            1 => one(Some("aten::unsqueeze"), vec![V(v), Int(dim)]),
+            2 => {
+                let (from, step) = (self.rng.below(3) as i64, 1 + self.rng.below(2) as i64);
+                let args = vec![V(v), Int(dim), Int(from), None, Int(step)];
+                one(Some("aten::slice.Tensor"), args)
+            }
+            3 => {
+                let last = sizes.len().max(1) as i64 - 1;
+                let from = self.rng.below(sizes.len().max(1)) as i64;
+                let args = vec![V(v), Int(from), Int(last)];
+                one(Some("aten::flatten.using_ints"), args)
+            }
+            _ => {
+                let last = sizes.last().copied().unwrap_or(1);
+                let divisors: Vec<i64> = [1, 2, 3, 4, 5, 8, 11, 16, 41, 64]
+                    .into_iter()
+                    .filter(|d| last % d == 0)
+                    .collect();
+                let part = self.rng.one(&divisors).unwrap_or(1);
+                let sizes = match self.rng.below(3) {
+                    0 => vec![-1, part],
+                    1 => vec![-1, last / part, part],
+                    _ => vec![-1, part, last / part, 1],
+                };
+                let op = self.rng.one(&["aten::reshape", "aten::view"]);
+                one(op, vec![V(v), Ints(sizes)])
+            }
+        }
+    }
+
+    fn product(&mut self, v: usize) -> Call {
+        let Some(&k) = self.sizes_of(v).last() else { return one(Option::None, vec![V(v)]) };
+        let n = self.rng.one(&EXTENTS).unwrap_or(4).min(65);
+        let (v, w) = self.with_input(v, vec![n, k]);
+        one(Some("aten::linear"), vec![V(v), V(w)])
+    }
+
+    /// A selection by indices that are in range for the last dimension, as most often; an operator
+    /// that may fail.
+    fn selected(&mut self, v: usize) -> Call {
+        let Some(&last) = self.sizes_of(v).last() else { return one(Option::None, vec![V(v)]) };
+        let count = self.rng.one(&EXTENTS).unwrap_or(4).min(33);
+        let index = self.input(DType::I64, vec![count], false);
+        let v = if v >= index { v + 1 } else { v };
+        let remainder = vec![V(index), Int(last.max(1))];
+        let first_result = self.values.len();
+        if !self.take(one(Some("aten::remainder.Scalar"), remainder)) {
+            return one(Option::None, vec![V(v)]);
+        }
+        one(Some("aten::index_select"), vec![V(v), Int(-1), V(first_result)])
+    }
+
+    /// A new input of the dtype of value `v`, the same for each size of the batch, with the new
+    /// number of `v`.
+    fn with_input(&mut self, v: usize, sizes: Vec<i64>) -> (usize, usize) {
+        let dtype = self.tensor(v).map_or(DType::F32, Tensor::dtype);
+        let u = self.input(dtype, sizes, false);
+        (if v >= u { v + 1 } else { v }, u)
+    }
+}
