@@ -55,6 +55,8 @@ pub enum FusionKind {
     /// By a loop nest whose stages run for each row: each coordinate of the leading dimensions that
     /// all results have in common.
     Rows,
+    /// By a loop nest of maps, whose result has one index space.
+    Maps,
     /// By a product of matrices, and maps over its elements.
     Product,
 }
@@ -65,13 +67,14 @@ impl FusionKind {
         match self {
             FusionKind::Elements => "elements",
             FusionKind::Rows => "rows",
+            FusionKind::Maps => "maps",
             FusionKind::Product => "product",
         }
     }
 
     /// The kind of a name.
     pub fn named(name: &str) -> Option<FusionKind> {
-        let kinds = [FusionKind::Elements, FusionKind::Rows, FusionKind::Product];
+        let kinds = [FusionKind::Elements, FusionKind::Rows, FusionKind::Maps, FusionKind::Product];
         kinds.into_iter().find(|kind| kind.name() == name)
     }
 }
@@ -87,6 +90,8 @@ pub enum FusionClass {
         /// The number of these dimensions.
         outer: usize,
     },
+    /// A loop nest of maps with one result.
+    Maps,
     /// A product of matrices.
     Product,
 }
@@ -98,6 +103,9 @@ pub trait FusionFacts {
     /// # Errors
     /// The reason why it cannot.
     fn class(&self, graph: &Graph, node: NodeId) -> Result<FusionClass, NoFusionReason>;
+
+    /// Whether there is a kernel for a region, for sizes that runs may have.
+    fn has_kernel(&self, graph: &Graph, region: &FusedRegion) -> bool;
 }
 
 /// An edge between operators that are not computed together.
@@ -138,6 +146,8 @@ pub enum NoFusionReason {
     Cycle,
     /// The region would be too large.
     Limits,
+    /// No kernel computes the region, for example one of tensors without elements.
+    NoKernel,
 }
 
 impl fmt::Display for NoFusionReason {
@@ -156,6 +166,7 @@ impl fmt::Display for NoFusionReason {
             NoFusionReason::Written => "what one of them reads is overwritten between them",
             NoFusionReason::Cycle => "another operator has to run between them",
             NoFusionReason::Limits => "one kernel for both would be too large",
+            NoFusionReason::NoKernel => "no kernel computes both for these sizes",
         })
     }
 }
@@ -164,9 +175,16 @@ impl FusedRegion {
     /// The edges between its operators, for a region that is given up.
     pub fn refusals(&self, graph: &Graph, reason: NoFusionReason) -> Vec<Refusal> {
         let mut refusals: Vec<Refusal> = Vec::new();
-        for &consumer in &self.nodes {
+        let is_view = |node: NodeId| graph.op_name(node) == VIEW;
+        let own = |v: ValueId| graph.producer(v).filter(|p| self.nodes.binary_search(p).is_ok());
+        for &consumer in self.nodes.iter().filter(|node| !is_view(**node)) {
             graph.for_each_operand(consumer, |v| {
-                let producer = graph.producer(v).filter(|p| self.nodes.binary_search(p).is_ok());
+                let mut producer = own(v);
+                while let Some(view) = producer.filter(|node| is_view(*node)) {
+                    let mut base = None;
+                    graph.for_each_operand(view, |v| base = own(v));
+                    producer = base;
+                }
                 refusals.extend(producer.map(|producer| Refusal { producer, consumer, reason }));
             });
         }

@@ -1,14 +1,20 @@
 //! Fusion of planned programs: which operators become one kernel, and the plan of the fused program.
 //!
 //! Whether operators fit together depends on their loop nests. These are built for sample sizes,
-//! one for each symbol. If the nests do not fit for the sizes of a call, the instance of that call
-//! runs the program before fusion.
+//! one for each symbol, and so is the kernel of each region. If there is none for the sizes of a
+//! call, the instance of that call runs the program before fusion.
+
+mod region_call;
+
+pub(crate) use region_call::region_call;
 
 use maquette_interp::{argument_value, arguments};
 use maquette_ir::buffer_plan::BufferPlan;
 use maquette_ir::functional_ops::Callee;
 use maquette_ir::functional_program::FunctionalGraph;
-use maquette_ir::fused::{FusedProgram, FusionClass, FusionFacts, NoFusionReason, Refusal};
+use maquette_ir::fused::{
+    FusedProgram, FusedRegion, FusionClass, FusionFacts, NoFusionReason, Refusal,
+};
 use maquette_ir::graph::{Graph, NodeId, Stmt, ValueId, ValueType};
 use maquette_ir::sym::{Expr, SymbolId};
 use maquette_ops::library::Facts;
@@ -73,6 +79,11 @@ impl KernelFacts {
         graph.symbols().eval(e, &value).map_err(|e| Error::msg(e.to_string()))
     }
 
+    /// Fake row-major tensors.
+    fn tensors(&self, graph: &Graph, values: &[ValueId]) -> Result<Vec<Tensor>> {
+        values.iter().map(|v| self.value(graph, *v)?.tensor().cloned()).collect()
+    }
+
     /// A fake row-major tensor, or a number.
     fn value(&self, graph: &Graph, v: ValueId) -> Result<Value> {
         match graph.value_type(v) {
@@ -110,10 +121,21 @@ impl FusionFacts for KernelFacts {
         }
         let args = self.arguments(graph, op, node).map_err(|_| NoFusionReason::Opaque)?;
         match op.fusion_class(args)? {
-            FusionClass::Rows { .. } | FusionClass::Product if self.only_elements => {
+            class if self.only_elements && class != FusionClass::Elements => {
                 Err(NoFusionReason::Written)
             }
             class => Ok(class),
         }
+    }
+
+    fn has_kernel(&self, graph: &Graph, region: &FusedRegion) -> bool {
+        let numbers = region.integers.iter().map(|e| Ok((*e, self.number(graph, *e)?)));
+        let call = || -> Result<bool> {
+            let numbers: FxHashMap<Expr, i64> = numbers.collect::<Result<_>>()?;
+            let operands = self.tensors(graph, &region.operands)?;
+            let outs = self.tensors(graph, &region.results)?;
+            Ok(region_call(graph, region, &numbers, &operands, &outs).is_some())
+        };
+        call().unwrap_or(false)
     }
 }

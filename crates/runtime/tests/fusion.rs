@@ -298,3 +298,48 @@ fn what_is_not_fused_has_a_reason() {
     ");
     assert!(fused.refusals.iter().any(|r| r.reason == NoFusionReason::Assert));
 }
+
+#[test]
+fn conversions_are_elementwise() {
+    let graph = agree(
+        "graph g(%x: f32[5, 300], %y: f32[300]) -> (f32[5, 300]) {
+            %a: bf16[5, 300] = aten::_to_copy(%x, dtype=bf16)
+            %b: bf16[5, 300] = aten::mul.Tensor(%a, %a)
+            %c: f32[5, 300] = aten::_to_copy(%b, dtype=f32)
+            %d: f32[5, 300] = aten::add.Tensor(%c, %y)
+            return %d
+        }",
+        &|| vec![ramp(&[5, 300]), ramp(&[300])],
+    );
+    insta::assert_snapshot!(graph, @r#"
+    graph g(%x: f32[5, 300], %y: f32[300]) -> (f32[5, 300])
+    {
+      %add: f32[5, 300] = ir::fused("elements", 0, [%x, %y], [])
+      return %add
+    }
+    "#);
+}
+
+#[test]
+fn a_norm_by_channels_is_a_nest_of_maps() {
+    let graph = agree(
+        "graph g(%x: f32[2, 5, 7, 9], %w: f32[5], %b: f32[5], %m: f32[5], %v: f32[5], %r: f32[2, 5, 7, 9]) -> (f32[2, 5, 7, 9]) {
+            %y: f32[2, 5, 7, 9], %s: f32[0], %t: f32[0] = aten::_native_batch_norm_legit_no_training(%x, %w, %b, %m, %v, 0.1, 1e-5)
+            %z: f32[2, 5, 7, 9] = aten::add.Tensor(%y, %r)
+            %u: f32[2, 5, 7, 9] = aten::relu(%z)
+            return %u
+        }",
+        &|| {
+            let positive = Value::Tensor(Tensor::from_vec(vec![0.5f32, 1.0, 2.0, 0.1, 3.0], [5]));
+            let [w, b, m] = [ramp(&[5]), ramp(&[5]), ramp(&[5])];
+            vec![ramp(&[2, 5, 7, 9]), w, b, m, positive, ramp(&[2, 5, 7, 9])]
+        },
+    );
+    insta::assert_snapshot!(graph, @r#"
+    graph g(%x: f32[2, 5, 7, 9], %w: f32[5], %b: f32[5], %m: f32[5], %v: f32[5], %r: f32[2, 5, 7, 9]) -> (f32[2, 5, 7, 9])
+    {
+      %relu: f32[2, 5, 7, 9] = ir::fused("maps", 0, [%x, %w, %b, %m, %v, %r], [])
+      return %relu
+    }
+    "#);
+}

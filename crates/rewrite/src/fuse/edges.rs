@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 /// The edges of a graph.
 pub(super) struct Edges<'g> {
-    graph: &'g Graph,
+    pub graph: &'g Graph,
     outputs: FxHashSet<ValueId>,
     /// By result of a reshape: the reshaped value, which is none itself.
     reshaped: FxHashMap<ValueId, ValueId>,
@@ -101,6 +101,11 @@ impl<'g> Edges<'g> {
         let operators = nodes.iter().filter(|n| !self.is_reshape(**n));
         let values = operators.flat_map(|n| self.graph.result_values(*n));
         values.filter(|v| self.is_read_outside(*v, nodes)).collect()
+    }
+
+    /// Whether anything reads a value.
+    pub fn is_read(&self, v: ValueId) -> bool {
+        self.is_read_outside(v, &[])
     }
 
     fn is_read_outside(&self, v: ValueId, nodes: &[NodeId]) -> bool {

@@ -82,7 +82,7 @@ impl<'g> Groups<'g> {
     /// Puts a node into a group of its own, and joins that with those of its producers.
     fn add(&mut self, node: NodeId, class: FusionClass) {
         let graph = self.graph;
-        let Some(group) = Group::of(graph, node, class) else { return };
+        let Some(group) = Group::of(&self.edges, node, class) else { return };
         self.of[node.index()] = Some(self.groups.len() as u32);
         self.groups.push(Some(group));
         let mut producers: SmallVec<[(u64, NodeId); 4]> = SmallVec::new();
@@ -243,8 +243,16 @@ impl<'g> Groups<'g> {
         producer: NodeId,
         consumer: NodeId,
     ) -> Result<Group, NoFusionReason> {
-        use FusionKind::{Elements, Product, Rows};
+        use FusionKind::{Elements, Maps, Product, Rows};
         let (kind, sizes) = match (first.kind, second.kind) {
+            (Elements | Maps, Maps) | (Maps, Elements) => {
+                let same = self.has_same_elements(first, second, producer, consumer);
+                // No reshapes: a nest has its own sizes.
+                match same && first.sizes.len() == 1 && first.sizes == second.sizes {
+                    true => (Maps, first.sizes.clone()),
+                    false => return Err(NoFusionReason::OtherRows),
+                }
+            }
             (Elements | Product, Elements)
                 if self.has_same_elements(first, second, producer, consumer) =>
             {
@@ -253,6 +261,7 @@ impl<'g> Groups<'g> {
                 (first.kind, sizes)
             }
             (Product, _) | (_, Product) => return Err(NoFusionReason::LosesSpecialisation),
+            (Maps, _) | (_, Maps) => return Err(NoFusionReason::OtherRows),
             _ => (Rows, smallvec![first.rows_with(second).ok_or(NoFusionReason::OtherRows)?]),
         };
         let mut nodes: Vec<NodeId> = first.nodes.iter().chain(&second.nodes).copied().collect();
@@ -324,13 +333,16 @@ fn is_ordered(graph: &Graph, node: NodeId, class: Result<FusionClass, NoFusionRe
 }
 
 impl Group {
-    /// The group of one node; `None` if it has no results, or a result that is no tensor.
-    fn of(graph: &Graph, node: NodeId, class: FusionClass) -> Option<Group> {
-        let mut results = graph.result_values(node);
+    /// The group of one node; `None` if nothing reads its results, or one is no tensor.
+    fn of(edges: &Edges<'_>, node: NodeId, class: FusionClass) -> Option<Group> {
+        let graph = edges.graph;
+        let is_read = |v: &ValueId| edges.is_read(*v);
+        let mut results = graph.result_values(node).filter(is_read);
         let first = graph.tensor_type(results.next()?)?;
         let (kind, outer) = match class {
             FusionClass::Elements => (FusionKind::Elements, first.sizes.len()),
             FusionClass::Rows { outer } => (FusionKind::Rows, outer),
+            FusionClass::Maps => (FusionKind::Maps, first.sizes.len()),
             FusionClass::Product => (FusionKind::Product, first.sizes.len()),
         };
         let sizes: SmallVec<[Expr; 4]> = first.sizes.get(..outer)?.into();

@@ -36,7 +36,11 @@ pub fn fuse(
 ) -> Result<FusedProgram, FunctionalizeError> {
     let groups = Groups::of(&original, facts);
     let mut refusals = groups.refusals();
-    let mut regions = groups.regions();
+    let (mut regions, without): (Vec<_>, Vec<_>) =
+        groups.regions().into_iter().partition(|region| facts.has_kernel(&original.graph, region));
+    refusals
+        .extend(without.iter().flat_map(|r| r.refusals(&original.graph, NoFusionReason::NoKernel)));
+    refusals.sort_by_key(|r| r.consumer);
     let program = loop {
         match emit::emit(&original, &regions, &groups.edges)? {
             Emitted::Program(program) => break *program,

@@ -106,6 +106,7 @@ impl Generator {
                 let (a, b) = if self.rng.chance(50) { (v, u) } else { (u, v) };
                 one(op, vec![V(a), V(b)])
             }
+            14 if self.rng.chance(30) => one(Some("aten::clone"), vec![V(v)]),
             14 => one(Some("aten::add.Scalar"), vec![V(v), Float(0.625)]),
             15 => one(Some("aten::mul.Scalar"), vec![V(v), Float(-0.3)]),
             16 => {
@@ -124,7 +125,7 @@ impl Generator {
     }
 
     fn rows(&mut self, v: usize) -> Call {
-        match self.rng.below(8) {
+        match self.rng.below(9) {
             0 | 1 => {
                 let dim = self.dim(v);
                 let op = self.rng.one(&["aten::_softmax", "aten::_log_softmax"]);
@@ -149,6 +150,18 @@ impl Generator {
                 let bias = if self.rng.chance(50) { V(w) } else { None };
                 let args = vec![V(v), Ints(vec![last]), V(w), bias, Float(1e-5)];
                 one(Some("aten::native_layer_norm"), args)
+            }
+            7 => {
+                // A size other than that of the batch, which may change.
+                let Some(&channels) = self.sizes_of(v).get(1) else {
+                    return one(Option::None, vec![V(v)]);
+                };
+                let (v, mean) = self.with_input(v, vec![channels]);
+                let (v, var) = self.with_input(v, vec![channels]);
+                let mean = if mean >= var { mean + 1 } else { mean };
+                let weight = if self.rng.chance(50) { V(mean) } else { None };
+                let args = vec![V(v), weight, None, V(mean), V(var), Float(0.1), Float(1e-5)];
+                one(Some("aten::_native_batch_norm_legit_no_training"), args)
             }
             _ => {
                 let dim = self.dim(v);

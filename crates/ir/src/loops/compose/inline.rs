@@ -9,11 +9,11 @@ use crate::scalar_expr::{BinaryOp, ExprBuilder, Op, Reg, UnaryOp};
 use crate::sym::{Expr, SymTable};
 use smallvec::SmallVec;
 
-/// A map with several readers is computed by each if it has at most this many instructions besides
-/// inputs and constants, all of them cheap.
+/// A map with several readers, or with one that is evaluated more often, is computed by them if it
+/// has at most this many instructions besides inputs and constants, all of them cheap.
 const RECOMPUTED: usize = 1;
 
-/// An expression with more instructions takes no further map in.
+/// A map with more instructions is not taken in by its only reader.
 const MAX_INSTRS: usize = 192;
 
 /// A stage with maps inlined, and its id in the new nest, if it is not inlined itself.
@@ -24,7 +24,7 @@ struct Built {
 
 /// The nest with maps evaluated where they are read, and without stages that nothing reads.
 pub(super) fn inlined(nest: &LoopNest) -> Result<LoopNest, LoopError> {
-    let readers = readers(nest);
+    let (readers, counts) = (readers(nest), points(nest));
     let mut builder = LoopBuilder::new(SymTable::new());
     for extent in nest.axes() {
         builder.axis(*extent);
@@ -39,8 +39,16 @@ pub(super) fn inlined(nest: &LoopNest) -> Result<LoopNest, LoopError> {
     for (index, stage) in nest.stages().iter().enumerate() {
         let stage = inline_maps(stage, &stages)?;
         let is_result = nest.results().iter().any(|r| r.stage.index() == index);
-        let readers = readers.get(index).copied().flatten();
-        let is_inlined = !is_result && readers.is_some_and(|n| n == 0 || is_inline(&stage, n));
+        let is_inlined = !is_result
+            && match readers[index] {
+                Readers::None => true,
+                Readers::One(reader) => {
+                    let is_repeated = counts[reader] > counts[index];
+                    is_inline(&stage, if is_repeated { RECOMPUTED } else { MAX_INSTRS })
+                }
+                Readers::Several => is_inline(&stage, RECOMPUTED),
+                Readers::Computed => false,
+            };
         let id = match is_inlined {
             true => None,
             false => Some(builder.push(stage.clone())?),
@@ -56,32 +64,57 @@ pub(super) fn inlined(nest: &LoopNest) -> Result<LoopNest, LoopError> {
     builder.finish(&results)
 }
 
-/// How many stages read each stage; `None` if a stage reads it at computed positions.
-fn readers(nest: &LoopNest) -> Vec<Option<usize>> {
-    let mut readers = vec![Some(0); nest.stages().len()];
-    for stage in nest.stages() {
-        let mut seen: SmallVec<[usize; 4]> = SmallVec::new();
+/// Which stages read a stage.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Readers {
+    None,
+    One(usize),
+    Several,
+    /// One of them reads it at computed positions.
+    Computed,
+}
+
+/// By stage: its readers.
+fn readers(nest: &LoopNest) -> Vec<Readers> {
+    let mut readers = vec![Readers::None; nest.stages().len()];
+    for (reader, stage) in nest.stages().iter().enumerate() {
         for load in &stage.loads {
             let Source::Stage(StageOutput { stage, .. }) = load.from else { continue };
-            let Some(count) = readers.get_mut(stage.index()) else { continue };
-            if !load.at.is_affine() {
-                *count = None;
-            } else if !seen.contains(&stage.index()) {
-                seen.push(stage.index());
-                *count = count.map(|n| n + 1);
-            }
+            let Some(of) = readers.get_mut(stage.index()) else { continue };
+            *of = match *of {
+                _ if !load.at.is_affine() => Readers::Computed,
+                Readers::None => Readers::One(reader),
+                Readers::One(known) if known != reader => Readers::Several,
+                known => known,
+            };
         }
     }
     readers
 }
 
-/// Whether a stage is evaluated by its readers.
-fn is_inline(stage: &Stage, readers: usize) -> bool {
+/// By stage: how often its expression is evaluated.
+fn points(nest: &LoopNest) -> Vec<i64> {
+    let points = |stage: &Stage| {
+        let along = match &stage.kind {
+            StageKind::Reduce { along, .. } | StageKind::Contract { along } => &along[..],
+            StageKind::Scan { along, .. } => std::slice::from_ref(along),
+            _ => &[],
+        };
+        let axes = stage.over.iter().chain(along);
+        let extents = axes.map(|axis| nest.extent(*axis).as_i64().unwrap_or(i64::MAX));
+        extents.fold(1i64, i64::saturating_mul)
+    };
+    nest.stages().iter().map(points).collect()
+}
+
+/// Whether a stage is a map that its readers evaluate: one of at most `most` instructions besides
+/// inputs and constants. If they are few, all of them are cheap.
+fn is_inline(stage: &Stage, most: usize) -> bool {
     if stage.kind != StageKind::Map || !stage.expr.is_pure() {
         return false;
     }
-    let counted =
-        stage.expr.instrs().iter().filter(|i| !matches!(i.op, Op::Input(_) | Op::Const(_)));
+    let is_counted = |op: Op| !matches!(op, Op::Input(_) | Op::Const(_));
+    let counted = || stage.expr.instrs().iter().filter(|i| is_counted(i.op));
     let is_cheap = |op: Op| match op {
         Op::Unary(op, _) => matches!(op, UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Not),
         Op::Binary(op, ..) => {
@@ -91,10 +124,7 @@ fn is_inline(stage: &Stage, readers: usize) -> bool {
         Op::Compare(..) | Op::Select(..) | Op::Cast(_) => true,
         _ => false,
     };
-    match readers {
-        1 => stage.expr.instrs().len() <= MAX_INSTRS,
-        _ => counted.clone().count() <= RECOMPUTED && counted.clone().all(|i| is_cheap(i.op)),
-    }
+    counted().count() <= most && (most > RECOMPUTED || counted().all(|i| is_cheap(i.op)))
 }
 
 /// A stage with the maps that have no id taken up.

@@ -12,9 +12,10 @@ use crate::tensor::Tensor;
 use crate::tensor::meta::Meta;
 use maquette_ir::Device;
 use maquette_ir::fused::{FusionClass, NoFusionReason};
-use maquette_ir::loops::{Index, LoopNest, Source, StageKind, StageOutput};
+use maquette_ir::loops::{Index, Load, LoopNest, Source, StageKind, StageOutput};
 use maquette_ir::scalar_expr::{BinaryOp, Bounds, Op as ScalarOp, ScalarExpr};
 use maquette_kernels::LoopKernel;
+use smallvec::SmallVec;
 
 impl Op {
     /// How calls with arguments of these kinds and layouts can be fused. Tensors are fake, on the
@@ -58,7 +59,15 @@ impl Op {
                     let results =
                         self.fake_results(def, &state, &args).ok_or(NoFusionReason::Opaque)?;
                     let nest = PlacedNest::of(def, build, &args, &results).ok().flatten();
-                    class_of_nest(nest.ok_or(NoFusionReason::Opaque)?.launch.kernel())
+                    let nest = nest.ok_or(NoFusionReason::Opaque)?;
+                    let is_argument =
+                        |t: &Tensor| args.iter().flat_map(Value::tensors).any(|arg| arg.is_same(t));
+                    match class_of_nest(nest.launch.kernel(), &results)? {
+                        FusionClass::Elements if !nest.operands.iter().all(is_argument) => {
+                            Err(NoFusionReason::NotAffine)
+                        }
+                        class => Ok(class),
+                    }
                 }
                 _ => Err(NoFusionReason::Opaque),
             }
@@ -97,7 +106,7 @@ fn may_fail(expr: &ScalarExpr) -> bool {
     })
 }
 
-fn class_of_nest(kernel: &LoopKernel) -> Result<FusionClass, NoFusionReason> {
+fn class_of_nest(kernel: &LoopKernel, results: &[Tensor]) -> Result<FusionClass, NoFusionReason> {
     let nest = kernel.nest();
     if nest.stages().iter().any(|stage| may_fail(&stage.expr)) || !nest.messages().is_empty() {
         return Err(NoFusionReason::Assert);
@@ -113,7 +122,7 @@ fn class_of_nest(kernel: &LoopKernel) -> Result<FusionClass, NoFusionReason> {
         }
     }
     match (folds, products) {
-        (0, 0) => return Err(NoFusionReason::NotAffine),
+        (0, 0) => return class_of_maps(nest, results),
         (_, 0) => {}
         (0, 1) if is_plain_product(nest) => return Ok(FusionClass::Product),
         _ => return Err(NoFusionReason::LosesSpecialisation),
@@ -127,6 +136,25 @@ fn class_of_nest(kernel: &LoopKernel) -> Result<FusionClass, NoFusionReason> {
         None | Some(0) => Err(NoFusionReason::OtherRows),
         Some(outer) if is_by_rows(nest, outer) => Ok(FusionClass::Rows { outer }),
         Some(_) => Err(NoFusionReason::OtherRows),
+    }
+}
+
+/// The class of a nest of maps. Other results than the first have no elements.
+fn class_of_maps(nest: &LoopNest, results: &[Tensor]) -> Result<FusionClass, NoFusionReason> {
+    let is_empty = |t: &Tensor| t.numel().as_i64() == Some(0);
+    let (Some(first), Some((_, others))) = (nest.results().first(), results.split_first()) else {
+        return Err(NoFusionReason::NotAffine);
+    };
+    let axes = nest.stage(first.stage).map(|stage| stage.axes()).unwrap_or_default();
+    let position: SmallVec<[Index; 4]> = axes.iter().map(|axis| Index::from(*axis)).collect();
+    let is_in_place = |load: &Load| *load.at.indices() == position[..];
+    match nest.stages() {
+        [map] if map.expr.is_pure() && map.loads.iter().all(is_in_place) && others.is_empty() => {
+            Ok(FusionClass::Elements)
+        }
+        // A batch norm with given statistics.
+        stages if stages.len() > 1 && others.iter().all(is_empty) => Ok(FusionClass::Maps),
+        _ => Err(NoFusionReason::NotAffine),
     }
 }
 

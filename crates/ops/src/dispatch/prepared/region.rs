@@ -25,7 +25,7 @@ use crate::tensor::meta::{IntoDims, Meta};
 use maquette_ir::Scalar;
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::fused::FusionKind;
-use maquette_ir::loops::{AxisId, ComposedTensor, Composer};
+use maquette_ir::loops::{AxisId, ComposedTensor, Composer, Load, Source};
 use maquette_ir::scalar_expr::{ExprBuilder, Reg, ScalarExpr};
 use maquette_kernels::LoopKernel;
 use smallvec::SmallVec;
@@ -106,7 +106,7 @@ impl RegionBuilder {
         }
         let form = match kind {
             FusionKind::Elements => Form::Elements(Elements::default()),
-            FusionKind::Rows | FusionKind::Product => {
+            FusionKind::Rows | FusionKind::Maps | FusionKind::Product => {
                 let (operands, numbers) = (Vec::new(), Vec::new());
                 Form::Nest(Box::new(Nest { kind, outer, composer: None, operands, numbers }))
             }
@@ -195,6 +195,9 @@ impl RegionBuilder {
     }
 
     fn nest(&mut self, placed: &PlacedNest, results: &[Tensor]) -> Option<()> {
+        if let Form::Elements(_) = self.form {
+            return self.element_of_nest(placed, results);
+        }
         let Form::Nest(nest) = &mut self.form else { return None };
         let mut operands: SmallVec<[ComposedTensor; 4]> = SmallVec::new();
         let first = results.first()?.meta().concrete()?.sizes;
@@ -220,6 +223,21 @@ impl RegionBuilder {
         for (tensor, part) in results.iter().zip(parts) {
             self.define(tensor.clone(), ValueSource::Composed(part));
         }
+        Some(())
+    }
+
+    /// Adds a nest of one map that reads its operands in place, and is pure.
+    fn element_of_nest(&mut self, placed: &PlacedNest, results: &[Tensor]) -> Option<()> {
+        let ([map], [result]) = (placed.launch.kernel().nest().stages(), results) else {
+            return None;
+        };
+        let operand = |load: &Load| match load.from {
+            Source::Operand(operand) => self.value(placed.operands.get(operand.index())?),
+            Source::Stage(_) => None,
+        };
+        let operands = map.loads.iter().map(operand).collect::<Option<SmallVec<[usize; 4]>>>()?;
+        let source = self.pointwise(&map.expr, &operands, result)?;
+        self.define(result.clone(), source);
         Some(())
     }
 
