@@ -1,0 +1,89 @@
+//! Our side of `benches/peers/compare.py`: reads lines `SECONDS CASE`, runs the case for that long,
+//! and prints the least time of a run in microseconds, or `-` if there is no such case.
+//!
+//! Weights and inputs are random: they do not matter for the time. Everything is compiled; weights
+//! are packed at the first run, which is not timed.
+
+mod encoder;
+mod gpt2;
+mod images;
+mod small;
+
+use maquette::prelude::*;
+use std::io::{BufRead, Write};
+use std::time::Instant;
+
+/// A run of a case.
+type Run = Box<dyn FnMut() -> Result<()>>;
+
+fn normal(sizes: &[i64]) -> Tensor {
+    Tensor::randn(sizes.to_vec(), DType::F32)
+}
+
+/// Weights `[out, from, …]` such that values keep their size from layer to layer.
+fn weight(sizes: &[i64]) -> Tensor {
+    let from: i64 = sizes.iter().skip(1).product();
+    normal(sizes) * (1.0 / (from.max(1) as f64).sqrt())
+}
+
+/// The numbers in the name of a case: `pointwise 4096`, `norm 128x384`.
+fn numbers(text: &str) -> Option<Vec<i64>> {
+    text.split('x').map(|n| n.parse().ok()).collect()
+}
+
+/// A case by its name, ready to run.
+fn case(name: &str) -> Result<Option<Run>> {
+    ops::random::manual_seed(1);
+    let Some((kind, sizes)) = name.split_once(' ') else { return Ok(None) };
+    let Some(sizes) = numbers(sizes) else { return Ok(None) };
+    Ok(match (kind, &sizes[..]) {
+        ("pointwise", &[n]) => Some(small::pointwise(n)),
+        ("softmax", &[rows, columns]) => Some(small::softmax(rows, columns)),
+        ("norm", &[rows, columns]) => Some(small::norm(rows, columns)),
+        ("linear", &[rows, from, out]) => Some(small::linear(rows, from, out)),
+        ("tiny", &[count]) => Some(small::tiny(count)),
+        ("minilm", &[batch, length]) => Some(encoder::run(encoder::MINILM, batch, length)),
+        ("bert", &[batch, length]) => Some(encoder::run(encoder::BERT_BASE, batch, length)),
+        ("squeezenet", &[batch]) => Some(images::run(images::SqueezeNet::new(), batch)),
+        ("resnet18", &[batch]) => Some(images::run(images::ResNet18::new(), batch)),
+        ("mobilenet2", &[batch]) => Some(images::run(images::MobileNet2::new(), batch)),
+        ("gpt2", &[position]) => Some(gpt2::run(position)?),
+        _ => None,
+    })
+}
+
+/// The least time of a run, in microseconds.
+fn least(run: &mut Run, seconds: f64) -> Result<f64> {
+    let (mut least, begun) = (f64::INFINITY, Instant::now());
+    while begun.elapsed().as_secs_f64() < seconds || least.is_infinite() {
+        let start = Instant::now();
+        run()?;
+        least = least.min(start.elapsed().as_secs_f64() * 1e6);
+    }
+    Ok(least)
+}
+
+fn main() -> Result<()> {
+    let mut ready: Option<(String, Run)> = None;
+    let mut out = std::io::stdout();
+    for line in std::io::stdin().lock().lines() {
+        let line = line.map_err(Error::other)?;
+        let Some((seconds, name)) = line.split_once(' ') else { continue };
+        let seconds: f64 = seconds.parse().map_err(Error::other)?;
+        if ready.as_ref().is_none_or(|(of, _)| of != name) {
+            ready = None;
+            if let Some(mut run) = case(name)? {
+                run()?;
+                run()?;
+                ready = Some((name.to_owned(), run));
+            }
+        }
+        match &mut ready {
+            Some((_, run)) => writeln!(out, "{:.3}", least(run, seconds)?),
+            None => writeln!(out, "-"),
+        }
+        .and_then(|()| out.flush())
+        .map_err(Error::other)?;
+    }
+    Ok(())
+}
