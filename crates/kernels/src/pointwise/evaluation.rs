@@ -170,7 +170,8 @@ impl Evaluation {
         from: usize,
         to: usize,
     ) -> Option<Box<Failure>> {
-        let cx = Context { isa, loops: &self.loops, bases, reads: &self.steps.reads, place };
+        let CompiledSteps { reads, chains, .. } = &self.steps;
+        let cx = Context { isa, loops: &self.loops, bases, reads, chains, place };
         with_frame(&self.steps, &cx, self.operands, BLOCK.min(self.row), |frame| {
             let mut at = from;
             while at < to {
