@@ -174,11 +174,11 @@ impl Evaluation {
         let cx = Context { isa, loops: &self.loops, bases, reads, chains, place };
         with_frame(&self.steps, &cx, self.operands, BLOCK.min(self.row), |frame| {
             let mut at = from;
+            let (mut row, mut first) = match self.row == self.numel {
+                true => (0, at),
+                false => (at / self.row, at % self.row),
+            };
             while at < to {
-                let (row, first) = match self.row == self.numel {
-                    true => (0, at),
-                    false => (at / self.row, at % self.row),
-                };
                 let end = to.min(at - first + self.row);
                 for p in &self.placed {
                     let k = p.operand as usize;
@@ -208,6 +208,7 @@ impl Evaluation {
                         *address = address.wrapping_add(frame.n * p.step);
                     }
                 }
+                (row, first) = (row + 1, 0);
             }
         })
     }
