@@ -17,7 +17,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// Inner dimensions of at least this length are split into blocks row by row. Blocks have several
 /// shorter rows, and only operands in the order of the loops are used in place.
-const LONG_ROW: usize = 256;
+pub(crate) const LONG_ROW: usize = 256;
 
 thread_local! {
     /// The thread's scratch blocks, reused between calls.

@@ -26,7 +26,7 @@ use crate::view::{Dims, Ptr, View, ViewMut};
 pub(crate) use compile::in_place_op;
 use compile::{CompiledSteps, InputMode, OperandLayout};
 use evaluation::with_frame;
-pub(crate) use evaluation::{Evaluation, FirstFailure, Operands};
+pub(crate) use evaluation::{Evaluation, FirstFailure, LONG_ROW, Operands};
 use frame::BLOCK;
 use maquette_ir::DType;
 use maquette_ir::scalar_expr::ScalarExpr;

@@ -127,3 +127,55 @@ fn a_long_chain_agrees() {
         .chain([special(DType::F32, &[2], 3)]);
     assert_eq!(agrees(&nest, &operands.collect::<Vec<_>>(), &[]), None);
 }
+
+/// A layer norm whose reciprocals of deviations are evaluated where they are read, and a value of
+/// the outermost axis alone.
+const ROW_VALUES: &str = "
+loops (a0: FLOAT[3, ROWS, COLUMNS], a1: FLOAT[COLUMNS], a2: FLOAT[3], a3: FLOAT[1]) -> (t1, t1:1)
+  axes i0 < 3, i1 < ROWS, i2 < COLUMNS
+{
+  t0[i0, i1] = reduce moments lanes over [i0, i1, i2] {
+    r0: FLOAT = load a0[i0, i1, i2]
+    return r0
+  }
+  t1[i0, i1, i2] = map {
+    r0: FLOAT = load a0[i0, i1, i2]
+    r1: FLOAT = load t0[i0, i1]
+    r2: FLOAT = sub r0, r1
+    r3: FLOAT = load t0:1[i0, i1]
+    r4: FLOAT = const COLUMNS.0
+    r5: FLOAT = div r3, r4
+    r6: FLOAT = rsqrt r5
+    r7: FLOAT = mul r2, r6
+    r8: FLOAT = load a1[i2]
+    r9: FLOAT = div r7, r8
+    r10: FLOAT = load a2[i0]
+    r11: FLOAT = exp r10
+    r12: FLOAT = add r9, r11
+    r13: FLOAT = load a3[0]
+    r14: FLOAT = sqrt r13
+    r15: FLOAT = max r12, r14
+    return r15, r11
+  }
+}
+";
+
+#[test]
+fn values_of_short_rows_agree() {
+    for dtype in [DType::F32, DType::F64] {
+        for (rows, columns) in [(1, 1), (4, 7), (1, 64), (70, 128), (0, 9), (5, 300)] {
+            let array = |sizes: &[i64], from: usize| {
+                let n = sizes.iter().product::<i64>() as usize;
+                let elements = noise(n + from).skip(from).map(|x| Scalar::Float(x.abs()));
+                Array::new(dtype, sizes, elements).expect("fits")
+            };
+            let operands = [
+                array(&[3, rows, columns], 0),
+                array(&[columns], 50),
+                array(&[3], 7),
+                array(&[1], 8),
+            ];
+            assert_eq!(agrees(&parse(ROW_VALUES, dtype, rows, columns), &operands, &[]), None);
+        }
+    }
+}
