@@ -3,6 +3,8 @@
 //! The values of a map that a later map reads last, element by element, can be where that map's
 //! result is: a softmax then has its exponentials in its result and multiplies them there. Less
 //! memory passes through the caches, and the first write of the result overlaps with computation.
+//! The scores of a softmax could be there as well. By measurement that is slower, since a cheap map
+//! waits for the first write.
 //!
 //! Invariant: the later map reads each element before it writes it, and no stage reads the values
 //! after it. Both have the same extents. The later map reads the values at its own axes in order, so
