@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// A program as text, the sizes of its inputs, and the bytes that a fused kernel moves.
 struct Case {
-    name: &'static str,
+    name: String,
     text: String,
     inputs: Vec<Vec<i64>>,
     bytes: i64,
@@ -23,7 +23,7 @@ fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for (name, n) in [("4,096", 4_096i64), ("65,536", 65_536), ("1M", 1 << 20), ("16M", 1 << 24)] {
         cases.push(Case {
-            name: Box::leak(format!("8 pointwise operators, {name} elements").into_boxed_str()),
+            name: format!("8 pointwise operators, {name} elements"),
             text: format!(
                 "graph g(%x: f32[{n}], %y: f32[{n}]) -> (f32[{n}]) {{
                     %a: f32[{n}] = aten::mul.Tensor(%x, %y)
@@ -44,7 +44,7 @@ fn cases() -> Vec<Case> {
     for (rows, columns) in [(12 * 128, 128i64), (1_024, 1_024), (64, 8_192)] {
         let shape = format!("{rows}, {columns}");
         cases.push(Case {
-            name: Box::leak(format!("scale, mask, softmax, {rows} x {columns}").into_boxed_str()),
+            name: format!("scale, mask, softmax, {rows} x {columns}"),
             text: format!(
                 "graph g(%x: f32[{shape}], %m: f32[{columns}]) -> (f32[{shape}]) {{
                     %a: f32[{shape}] = aten::mul.Scalar(%x, 0.125)
@@ -60,7 +60,7 @@ fn cases() -> Vec<Case> {
     for (rows, columns) in [(128, 384i64), (1_024, 768), (64, 8_192)] {
         let shape = format!("{rows}, {columns}");
         cases.push(Case {
-            name: Box::leak(format!("layer norm, gelu, residual, {rows} x {columns}").into_boxed_str()),
+            name: format!("layer norm, gelu, residual, {rows} x {columns}"),
             text: format!(
                 "graph g(%x: f32[{shape}], %w: f32[{columns}], %b: f32[{columns}]) -> (f32[{shape}]) {{
                     %n: f32[{shape}], %mean: f32[{rows}, 1], %rstd: f32[{rows}, 1] = aten::native_layer_norm(%x, [{columns}], %w, %b, 1e-5)
@@ -139,8 +139,8 @@ fn main() {
         assert!(fused.fused().is_some_and(|fused| fused.regions.len() == 1));
         let inputs: Vec<Value> =
             case.inputs.iter().map(|sizes| Value::Tensor(ramp(sizes))).collect();
-        let (from, to) = (vec![1u8; case.bytes as usize / 2], vec![0u8; case.bytes as usize / 2]);
-        let mut to = to;
+        let half = case.bytes as usize / 2;
+        let (from, mut to) = (vec![1u8; half], vec![0u8; half]);
         let (mut runs, start) = ([f64::INFINITY; 3], Instant::now());
         let mut time = |at: usize, f: &mut dyn FnMut()| {
             let start = Instant::now();

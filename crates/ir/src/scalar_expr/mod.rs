@@ -31,6 +31,7 @@ mod functions;
 mod moves;
 mod ops;
 mod read;
+mod split;
 #[cfg(test)]
 mod tests;
 
@@ -193,27 +194,6 @@ impl ScalarExpr {
         }
         let last = Reg(u32::from(from != to));
         ScalarExpr { inputs: vec![from], instrs, outputs: vec![last] }
-    }
-
-    /// The same inputs, with one of the outputs alone and the instructions that it needs; `None` if
-    /// there is no such output.
-    pub fn only_output(&self, output: usize) -> Option<ScalarExpr> {
-        let result = *self.outputs.get(output)?;
-        let mut is_needed = vec![false; self.instrs.len()];
-        *is_needed.get_mut(result.index())? = true;
-        for i in (0..self.instrs.len()).rev().filter(|&i| i <= result.index()) {
-            if is_needed[i] {
-                self.instrs[i].op.operands().for_each(|r| is_needed[r.index()] = true);
-            }
-        }
-        let mut renamed = vec![Reg(0); self.instrs.len()];
-        let mut instrs = Vec::new();
-        for (i, instr) in self.instrs.iter().enumerate().filter(|(i, _)| is_needed[*i]) {
-            renamed[i] = Reg(instrs.len() as u32);
-            instrs.push(Instr { op: instr.op.renamed(&|r| renamed[r.index()]), ..*instr });
-        }
-        let outputs = vec![renamed[result.index()]];
-        Some(ScalarExpr { inputs: self.inputs.clone(), instrs, outputs })
     }
 
     /// The expression of one unary operation on one input.

@@ -93,3 +93,24 @@ fn floats_round_at_every_instruction() {
     assert!((erf(1.0) - 0.842_700_792_949_714_9).abs() < 1e-15);
     assert!((erf(2.5) - 0.999_593_047_982_555).abs() < 1e-15);
 }
+
+#[test]
+fn a_split_expression_takes_values_as_inputs() {
+    let mut b = ExprBuilder::new();
+    let (x, y) = (b.input(F32), b.input(F32));
+    let root = b.unary(UnaryOp::Sqrt, y).unwrap();
+    let scale = b.unary(UnaryOp::Reciprocal, root).unwrap();
+    let z = b.binary(BinaryOp::Mul, x, scale).unwrap();
+    let e = b.finish(&[z, scale]).unwrap();
+    let (ahead, rest) = e.split(&[scale]).unwrap();
+    assert_eq!(
+        ahead.to_string(),
+        "r0: f32 = input 1\nr1: f32 = sqrt r0\nr2: f32 = reciprocal r1\nreturn r2\n"
+    );
+    assert_eq!(
+        rest.to_string(),
+        "r0: f32 = input 0\nr1: f32 = input 2\nr2: f32 = mul r0, r1\nreturn r2, r1\n"
+    );
+    assert_eq!(rest.inputs(), [F32; 3]);
+    assert!(e.split(&[Reg(9)]).is_none());
+}

@@ -50,7 +50,7 @@ pub(super) fn factors(
         let needed = dependencies(stage, &expr);
         let is_kept = |a: &&AxisId| !along.contains(a) && needed.contains(a);
         let axes: Axes = stage.over.iter().filter(is_kept).chain(along).copied().collect();
-        factors.push(Values::new(planner, stage, &expr, axes, Destination::Scratch)?);
+        factors.push(Values::new(planner, stage, &expr, axes, Destination::Scratch, &[])?);
     }
     Ok(factors)
 }

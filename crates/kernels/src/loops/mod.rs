@@ -21,6 +21,7 @@ mod access;
 mod contract;
 mod fold;
 mod functions;
+mod hoist;
 mod in_place;
 mod launch;
 mod lines;

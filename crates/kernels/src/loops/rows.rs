@@ -80,7 +80,7 @@ pub(super) fn plan(
         _ => false,
     };
     let to = if in_parts { Destination::Parts } else { Destination::Scratch };
-    let values = Values::new(planner, stage, &stage.expr, axes.clone(), to)?;
+    let values = Values::new(planner, stage, &stage.expr, axes.clone(), to, &[])?;
     let source = match values.buffers.first() {
         Some(buffer) => RowSource::Scratch(buffer.clone()),
         None => RowSource::Parts,

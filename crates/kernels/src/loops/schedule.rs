@@ -13,7 +13,7 @@ use maquette_ir::loops::{Affine, Axes, AxisId, Index, LoopNest, Source, Stage, S
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// The bytes of values of a panel, which are to stay in the nearest caches. In small panels the
+/// The bytes that a panel reads and writes, which are to stay in the nearest caches. In small panels the
 /// tens of nanoseconds of each stage count; large ones leave the first cache.
 const PANEL_BYTES: usize = 64 << 10;
 
@@ -71,6 +71,38 @@ pub(super) struct Panels {
     pub count: usize,
 }
 
+/// The bytes of one outer iteration: the values of maps, scans and sorts, what is evaluated for
+/// folds, and the elements of operands.
+fn footprint(launch: &Launch<'_>, outer: &Axes, phase: Range<usize>) -> usize {
+    let stages = launch.nest.stages().get(phase).unwrap_or_default();
+    let points = |axes: &Axes| {
+        let inner = axes.iter().filter(|a| !outer.contains(a));
+        inner.fold(1usize, |n, a| n.saturating_mul(launch.extent(*a) as usize))
+    };
+    let (mut bytes, mut seen) = (1usize, SmallVec::<[Source; 8]>::new());
+    for stage in stages {
+        let is_load = stage.expr.instrs().len() == 1;
+        if !(is_load && matches!(stage.kind, StageKind::Reduce { .. })) {
+            let size: usize = stage.expr.output_dtypes().map(|d| d.size()).sum();
+            bytes = bytes.saturating_add(points(&stage.over).saturating_mul(size));
+        }
+        for (load, dtype) in stage.loads.iter().zip(stage.expr.inputs()) {
+            if matches!(load.from, Source::Operand(_)) && !seen.contains(&load.from) {
+                seen.push(load.from);
+                let is_along = |axis: AxisId| {
+                    load.at.indices().iter().any(|index| match index {
+                        Index::Affine(affine) => affine.terms.iter().any(|(a, _)| *a == axis),
+                        Index::Computed => true,
+                    })
+                };
+                let axes: Axes = stage.over.iter().copied().filter(|a| is_along(*a)).collect();
+                bytes = bytes.saturating_add(points(&axes).saturating_mul(dtype.size()));
+            }
+        }
+    }
+    bytes
+}
+
 /// The part of the outer iterations that a panel has.
 pub(super) struct Panel {
     /// The coordinates of the fixed axes, then the first of the range.
@@ -88,15 +120,7 @@ impl Panels {
 
     pub fn new(launch: &Launch<'_>, outer: &Axes, phase: Range<usize>) -> Panels {
         let extents = launch.extents_of(outer);
-        // The values of all stages for one outer iteration.
-        let stages = launch.nest.stages().get(phase).unwrap_or_default();
-        let bytes = stages.iter().map(|stage| {
-            let inner = stage.over.iter().filter(|a| !outer.contains(a));
-            let points = inner.fold(1usize, |n, a| n.saturating_mul(launch.extent(*a) as usize));
-            let size: usize = stage.expr.output_dtypes().map(|d| d.size()).sum();
-            points.saturating_mul(size)
-        });
-        let bytes = bytes.fold(1usize, usize::saturating_add);
+        let bytes = footprint(launch, outer, phase);
         let fitting = (PANEL_BYTES / bytes).max(1);
         let (mut fixed, mut inside) = (outer.len(), 1usize);
         while fixed > 0 && inside.saturating_mul(extents[fixed - 1] as usize) <= fitting {

@@ -6,7 +6,7 @@ use super::plan::Run;
 use super::rows::{self, RowPlan};
 use super::schedule::{Panel, Panels};
 use super::values::{Destination, Values};
-use super::{contract, fold, in_place, lines, scatter};
+use super::{contract, fold, hoist, in_place, lines, scatter};
 use crate::copy::copy;
 use crate::error::{KernelError, Result};
 use crate::pointwise::frame::Failure;
@@ -173,12 +173,12 @@ impl<'a> Planner<'a> {
                 let places = outputs.iter().map(|o| o.access.clone()).collect();
                 let to = Destination::Outputs(places);
                 let expr = self.expr(id, stage).clone();
-                smallvec![Values::new(self, stage, &expr, axes, to)?]
+                hoist::map(self, stage, &expr, axes, to)?
             }
             StageKind::Contract { along } => contract::factors(self, stage, along)?,
             StageKind::Scatter { into: source, .. } => {
                 into = self.buffer(*source).zip(Some(self.launch.sizes(id.into())?));
-                smallvec![Values::new(self, stage, &stage.expr, axes, Destination::Scratch)?]
+                smallvec![Values::new(self, stage, &stage.expr, axes, Destination::Scratch, &[])?]
             }
             StageKind::Reduce { .. } | StageKind::Scan { .. } | StageKind::Sort { .. } => {
                 let (plan, values) = rows::plan(self, stage, &axes, kept.len())?;

@@ -41,13 +41,14 @@ pub(super) struct Values {
 }
 
 impl Values {
-    /// Plans the evaluation.
+    /// Plans the evaluation. The expression has the inputs of the stage, then `more`.
     pub fn new(
         planner: &mut Planner<'_>,
         stage: &Stage,
         expr: &ScalarExpr,
         axes: Axes,
         to: Destination,
+        more: &[Access],
     ) -> Result<Values> {
         let (launch, panels) = (planner.launch, planner.panels);
         let sizes = panels.sizes(launch, &axes);
@@ -74,6 +75,7 @@ impl Values {
         for load in &stage.loads {
             loads.push(planner.load(load, &axes)?);
         }
+        loads.extend(more.iter().cloned());
         let coords = expr.coords();
         let row_major = contiguous(&launch.extents_of(&stage.over));
         let index_stride =

@@ -7,18 +7,18 @@ macro_rules! exponential {
         pub(crate) mod $t {
             /// The polynomial of `tail`, from the highest coefficient.
             const SERIES: &[$t] = &[$($c),*];
-            /// Adding this rounds to an integer, which is then in the low bits.
-            pub(super) const MAGIC: $t = $magic;
+            /// Adding this rounds to an integer `n`, which is then in the low bits, with twice the
+            /// bias of exponents. The bits above are 0 in all that shifts leave of them.
+            pub(super) const MAGIC: $t = $magic + 2.0 * $bias as $t;
 
-            /// Reduces `x` to `(n, n as a float, r)`. `ln 2` is split into two parts (Cody and
-            /// Waite), so that the reduction is accurate.
+            /// Reduces `x` to `(n, n as a float, r)`, with `n` as [`MAGIC`] gives it. `ln 2` is
+            /// split into two parts (Cody and Waite), so that the reduction is accurate.
             #[inline(always)]
             pub(super) fn reduce(x: $t) -> ($int, $t, $t) {
                 let shifted = x.mul_add(std::$t::consts::LOG2_E, MAGIC);
-                let n = (shifted.to_bits() as $int).wrapping_sub(MAGIC.to_bits() as $int);
                 let nf = shifted - MAGIC;
                 let r = nf.mul_add(-$lo, nf.mul_add(-$hi, x));
-                (n, nf, r)
+                (shifted.to_bits() as $int, nf, r)
             }
 
             /// `(e^r - 1 - r) / r^2`.
@@ -31,17 +31,18 @@ macro_rules! exponential {
                 p
             }
 
-            /// 2^n for a normal result.
+            /// 2^n for a normal result, of `n` as [`MAGIC`] gives it.
             #[inline(always)]
             pub(super) fn pow2i(n: $int) -> $t {
-                $t::from_bits((n.wrapping_add($bias) as $bits) << $m)
+                $t::from_bits((n.wrapping_sub($bias) as $bits) << $m)
             }
 
-            /// 2^n y, in two steps so that results may be subnormal.
+            /// 2^n y, of `n` as [`MAGIC`] gives it, in two steps so that results may be subnormal.
             #[inline(always)]
             pub(super) fn scale(y: $t, n: $int) -> $t {
                 let half = n >> 1;
-                y * pow2i(half) * pow2i(n.wrapping_sub(half))
+                let rest = n.wrapping_sub(half);
+                y * $t::from_bits((half as $bits) << $m) * $t::from_bits((rest as $bits) << $m)
             }
 
             /// Clamps `x`. The order of the comparisons lets a NaN pass through.
@@ -75,9 +76,8 @@ pub(super) fn exp2_f64(x: f64) -> f64 {
     let x = if x < -1100.0 { -1100.0 } else { x };
     let x = if x > 1100.0 { 1100.0 } else { x };
     let shifted = x + f64::MAGIC;
-    let n = (shifted.to_bits() as i64).wrapping_sub(f64::MAGIC.to_bits() as i64);
     let r = (x - (shifted - f64::MAGIC)) * std::f64::consts::LN_2;
-    f64::scale(1.0 + (r * r).mul_add(f64::tail(r), r), n)
+    f64::scale(1.0 + (r * r).mul_add(f64::tail(r), r), shifted.to_bits() as i64)
 }
 
 /// Near 0 a polynomial in x^2; beyond, `1 - 2 / (e^{2|x|} + 1)`, whose quotient is too small for

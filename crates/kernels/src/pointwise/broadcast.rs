@@ -6,7 +6,7 @@
 use super::frame::{Banked, Frame};
 use super::ops::{self, Op2};
 use super::steps::{Context, Kind, Step, StepFn, class_of};
-use crate::isa::Simd;
+use crate::isa::{Each, Simd};
 use crate::math::Float;
 use maquette_ir::DType;
 use maquette_ir::scalar_expr::{BinaryOp, Op, UnaryOp};
@@ -41,6 +41,17 @@ fn with_scalar<A: Banked, O: Op2<A, A>, const RIGHT: bool>(
                 out,
                 PhantomData,
             ))
+        })
+    }
+}
+
+/// The operation on the memory of its first operand. The second one is a scalar.
+fn in_place<A: Banked, O: Op2<A, A>>(cx: &Context<'_>, frame: &mut Frame, s: &Step) {
+    // SAFETY: see `StepFn`; no other reference to the first operand exists.
+    unsafe {
+        frame.write::<A>(s.dst, |f, out| {
+            let scalar = f.source::<A>(s.src[1]).first().copied().unwrap_or_default();
+            cx.isa.dispatch_inline(Each(out, |x| O::f(x, scalar)))
         })
     }
 }
@@ -83,16 +94,41 @@ pub(super) fn is_known(op: BinaryOp, d: DType) -> bool {
     d.is_float() && float::<f32, true>(op).is_some()
 }
 
+/// `match op { Name => step::<…, ops::Name, …>, … }`, or `None`.
+macro_rules! table {
+    ($op:expr, $name:ident => $step:expr) => {
+        Some(match $op {
+            BinaryOp::Add => table!(@ Add, $name, $step),
+            BinaryOp::Sub => table!(@ Sub, $name, $step),
+            BinaryOp::Mul => table!(@ Mul, $name, $step),
+            BinaryOp::Div => table!(@ Div, $name, $step),
+            BinaryOp::Min => table!(@ Min, $name, $step),
+            BinaryOp::Max => table!(@ Max, $name, $step),
+            _ => return None,
+        })
+    };
+    (@ $operation:ident, $name:ident, $step:expr) => {{
+        type $name = ops::$operation;
+        $step
+    }};
+}
+
 fn float<A: Float + Banked, const RIGHT: bool>(op: BinaryOp) -> Option<StepFn> {
-    Some(match op {
-        BinaryOp::Add => with_scalar::<A, ops::Add, RIGHT>,
-        BinaryOp::Sub => with_scalar::<A, ops::Sub, RIGHT>,
-        BinaryOp::Mul => with_scalar::<A, ops::Mul, RIGHT>,
-        BinaryOp::Div => with_scalar::<A, ops::Div, RIGHT>,
-        BinaryOp::Min => with_scalar::<A, ops::Min, RIGHT>,
-        BinaryOp::Max => with_scalar::<A, ops::Max, RIGHT>,
-        _ => return None,
-    })
+    table!(op, O => with_scalar::<A, O, RIGHT>)
+}
+
+fn float_in_place<A: Float + Banked>(op: BinaryOp) -> Option<StepFn> {
+    table!(op, O => in_place::<A, O>)
+}
+
+/// The step of an operation on the memory of its first operand, whose second one is a scalar.
+pub(super) fn in_place_fn(op: Op, d: DType) -> Option<StepFn> {
+    let Op::Binary(op, ..) = op else { return None };
+    match d {
+        DType::F32 => float_in_place::<f32>(op),
+        DType::F64 => float_in_place::<f64>(op),
+        _ => None,
+    }
 }
 
 /// The step of an operation whose operand `scalar` is a scalar.

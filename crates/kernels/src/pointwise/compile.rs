@@ -9,6 +9,7 @@
 //! take such a value as a scalar read its first element alone. If all do, it has no other element.
 
 use super::broadcast;
+use super::chain::{Chain, ChainFormer};
 use super::frame::Location;
 use super::moves;
 use super::place::ReadStep;
@@ -70,6 +71,8 @@ pub(crate) struct CompiledSteps {
     pub blocks: [usize; 4],
     /// The reads at computed positions, which their steps refer to.
     pub reads: Vec<ReadStep>,
+    /// The chains, which their steps refer to.
+    pub chains: Vec<Chain>,
 }
 
 struct StepCompiler<'a> {
@@ -145,6 +148,10 @@ pub(crate) fn compile(expr: &ScalarExpr, shape: &OperandLayout<'_>) -> Result<Co
         p.target[r.index()] = u16::try_from(shape.inputs.len()).ok();
     }
     p.run()?;
+    if shape.coords.is_some() {
+        let former = ChainFormer { expr, levels: &p.levels };
+        former.form(&mut p.steps.each, &mut p.steps.chains);
+    }
     Ok(p.steps)
 }
 
@@ -229,8 +236,7 @@ impl StepCompiler<'_> {
         self.shape.coords?;
         let instr = self.expr.instrs()[r.index()];
         let Op::Binary(op, a, b) = instr.op else { return None };
-        if self.in_place_op.is_some_and(|(of, _)| of == r) || !broadcast::is_known(op, instr.dtype)
-        {
+        if !broadcast::is_known(op, instr.dtype) {
             return None;
         }
         match [a, b].map(|x| self.levels[x.index()] == Level::Each) {
@@ -362,7 +368,10 @@ impl StepCompiler<'_> {
         let run = self
             .in_place_op
             .filter(|(of, _)| *of == r)
-            .map(|(_, run)| run)
+            .and_then(|(_, run)| match scalar {
+                Some(_) => broadcast::in_place_fn(instr.op, instr.dtype),
+                None => Some(run),
+            })
             .or_else(|| scalar.and_then(|k| broadcast::step_fn(instr.op, instr.dtype, k)))
             .or_else(|| step_fn(instr.op, operand_dtype, instr.dtype));
         let run = run.ok_or_else(|| {

@@ -17,7 +17,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// Inner dimensions of at least this length are split into blocks row by row. Blocks have several
 /// shorter rows, and only operands in the order of the loops are used in place.
-const LONG_ROW: usize = 256;
+pub(crate) const LONG_ROW: usize = 256;
 
 thread_local! {
     /// The thread's scratch blocks, reused between calls.
@@ -170,14 +170,15 @@ impl Evaluation {
         from: usize,
         to: usize,
     ) -> Option<Box<Failure>> {
-        let cx = Context { isa, loops: &self.loops, bases, reads: &self.steps.reads, place };
+        let CompiledSteps { reads, chains, .. } = &self.steps;
+        let cx = Context { isa, loops: &self.loops, bases, reads, chains, place };
         with_frame(&self.steps, &cx, self.operands, BLOCK.min(self.row), |frame| {
             let mut at = from;
+            let (mut row, mut first) = match self.row == self.numel {
+                true => (0, at),
+                false => (at / self.row, at % self.row),
+            };
             while at < to {
-                let (row, first) = match self.row == self.numel {
-                    true => (0, at),
-                    false => (at / self.row, at % self.row),
-                };
                 let end = to.min(at - first + self.row);
                 for p in &self.placed {
                     let k = p.operand as usize;
@@ -207,6 +208,7 @@ impl Evaluation {
                         *address = address.wrapping_add(frame.n * p.step);
                     }
                 }
+                (row, first) = (row + 1, 0);
             }
         })
     }

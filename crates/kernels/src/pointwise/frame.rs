@@ -3,13 +3,14 @@
 
 use crate::element::Class;
 use crate::view::Ptr;
+use std::cell::UnsafeCell;
 
 /// Elements per block.
 pub(crate) const BLOCK: usize = 1024;
 
 /// A block of scratch, aligned for the widest vectors.
 #[repr(align(64))]
-pub(crate) struct Block<C>(pub [C; BLOCK]);
+pub(crate) struct Block<C>(UnsafeCell<[C; BLOCK]>);
 
 /// The scratch blocks of one class. A block is moved out while it is written, so that the borrow
 /// checker allows reads of other blocks meanwhile.
@@ -18,7 +19,7 @@ pub(crate) struct Bank<C>(Vec<Option<Box<Block<C>>>>);
 impl<C: Class> Bank<C> {
     fn ensure(&mut self, n: usize) {
         while self.0.len() < n {
-            self.0.push(Some(Box::new(Block([C::default(); BLOCK]))));
+            self.0.push(Some(Box::new(Block(UnsafeCell::new([C::default(); BLOCK])))));
         }
     }
 }
@@ -126,13 +127,27 @@ impl Frame {
     pub unsafe fn source<C: Banked>(&self, location: Location) -> &[C] {
         match location {
             Location::Scratch(i) => match C::bank_ref(self).0.get(i as usize) {
-                Some(Some(block)) => &block.0[..self.n.min(BLOCK)],
+                // SAFETY: nothing writes the block while the slice lives.
+                Some(Some(block)) => unsafe { &(&*block.0.get())[..self.n.min(BLOCK)] },
                 _ => &[],
             },
             // SAFETY: the caller's promise.
             Location::Direct(k) => unsafe {
                 Ptr(self.direct[k as usize].cast::<C>()).slice(0, self.n)
             },
+        }
+    }
+
+    /// The address of an operand's or destination's first element in this block; null for a block
+    /// that does not exist.
+    #[inline(always)]
+    pub fn address<C: Banked>(&self, location: Location) -> Ptr<C> {
+        match location {
+            Location::Scratch(i) => match C::bank_ref(self).0.get(i as usize) {
+                Some(Some(block)) => Ptr(block.0.get().cast()),
+                _ => Ptr(std::ptr::null_mut()),
+            },
+            Location::Direct(k) => Ptr(self.direct[k as usize].cast()),
         }
     }
 
@@ -154,7 +169,8 @@ impl Frame {
                 else {
                     return;
                 };
-                f(self, &mut block.0[..self.n.min(BLOCK)]);
+                let n = self.n.min(BLOCK);
+                f(self, &mut block.0.get_mut()[..n]);
                 C::bank(self).0[i as usize] = Some(block);
             }
             Location::Direct(k) => {

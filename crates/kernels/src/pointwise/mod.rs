@@ -6,6 +6,7 @@
 //! loaded into scratch blocks. Blocks are independent, so the result does not depend on threads.
 
 mod broadcast;
+mod chain;
 mod compile;
 mod evaluation;
 pub(crate) mod frame;
@@ -25,7 +26,7 @@ use crate::view::{Dims, Ptr, View, ViewMut};
 pub(crate) use compile::in_place_op;
 use compile::{CompiledSteps, InputMode, OperandLayout};
 use evaluation::with_frame;
-pub(crate) use evaluation::{Evaluation, FirstFailure, Operands};
+pub(crate) use evaluation::{Evaluation, FirstFailure, LONG_ROW, Operands};
 use frame::BLOCK;
 use maquette_ir::DType;
 use maquette_ir::scalar_expr::ScalarExpr;
@@ -143,8 +144,14 @@ impl ContiguousKernel {
         let bases: SmallVec<[(Ptr<u8>, usize); 4]> =
             all().map(|v| (Ptr(v.as_ptr().cast_mut()), v.dtype().size())).collect();
         let blocks = |from, to| {
-            let cx =
-                Context { isa: self.isa, loops: &self.loops, bases: &[], reads: &[], place: None };
+            let cx = Context {
+                isa: self.isa,
+                loops: &self.loops,
+                bases: &[],
+                reads: &[],
+                chains: &[],
+                place: None,
+            };
             with_frame(&self.steps, &cx, bases.len(), BLOCK.min(n), |frame| {
                 for b in from..to {
                     frame.start = b * BLOCK;

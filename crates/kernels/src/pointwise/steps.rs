@@ -1,6 +1,7 @@
 //! The steps of a compiled expression: operations on blocks. Each step is a function pointer to a
 //! loop that is specialised for the operation and its class.
 
+use super::chain::Chain;
 use super::frame::{Banked, Failure, FailureKind, Frame, Location};
 use super::moves;
 use super::ops::{self, InPlaceOp, Op1, Op2, choose, map1, map2};
@@ -23,6 +24,8 @@ pub(crate) struct Context<'a> {
     pub bases: &'a [Ptr<u8>],
     /// The reads at computed positions, which their steps refer to.
     pub reads: &'a [ReadStep],
+    /// The chains, which their steps refer to.
+    pub chains: &'a [Chain],
     /// The place of the expression in a loop nest.
     pub place: Option<&'a Place<'a>>,
 }
@@ -43,7 +46,7 @@ pub(crate) struct Step {
     pub run: StepFn,
     pub dst: Location,
     pub src: [Location; 3],
-    /// The operand in memory, for moves.
+    /// The operand in memory, for moves; the chain, for chains.
     pub operand: u16,
     /// Whether it is a move.
     pub in_memory: bool,
@@ -55,7 +58,7 @@ pub(crate) struct Step {
 
 // SAFETY (for every function of this type): compilation assigns each location a block or address of
 // the class with which the step uses it. Source and destination of a step never overlap, except for
-// [`in_place`], whose destination is its first operand.
+// [`in_place`], whose destination is its first operand, and for chains.
 pub(crate) type StepFn = fn(&Context<'_>, &mut Frame, &Step);
 
 fn step1<A: Banked, R: Banked, O: Op1<A, R>>(cx: &Context<'_>, frame: &mut Frame, s: &Step) {

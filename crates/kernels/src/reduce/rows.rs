@@ -178,7 +178,9 @@ unsafe fn group<A: Class, O: Op2<A, A>, const R: usize, const REST: bool>(
             }
             [Accumulators(a), Accumulators(b)] = kept;
         }
-        let mut both = [Accumulators(a), Accumulators(b)];
+        // Otherwise the compiler arranges the accumulators in pairs of both rows, from the first
+        // element on, because the last steps are taken together.
+        let mut both = std::hint::black_box([Accumulators(a), Accumulators(b)]);
         for (acc, quad) in both.iter_mut().zip(&mut quads[2 * pair..]) {
             let acc = &mut acc.0;
             for l in 0..LANES / 2 {

@@ -148,7 +148,7 @@ impl Found {
                 return Ok(Found { at, dtype, start, axes: kept, strides, inner });
             }
         }
-        let values = Values::new(planner, stage, &expr, axes, Destination::Scratch)?;
+        let values = Values::new(planner, stage, &expr, axes, Destination::Scratch, &[])?;
         let buffer = values.buffers.first().ok_or_else(missing)?;
         let (base, dtype) = (buffer.base, buffer.dtype);
         let strides = buffer.strides.iter().take(kept.len()).copied().collect();

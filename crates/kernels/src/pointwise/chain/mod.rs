@@ -1,0 +1,282 @@
+//! Chains: runs of cheap operations on floats, evaluated together a tile at a time.
+//!
+//! A step of its own reads its operands from blocks and writes a block, which takes longer than the
+//! operation. A chain has an accumulator in vector registers instead. Its actions load a tile into
+//! it, combine it with a tile or a number, or store it. A value that has another use, or that ends
+//! the chain, is stored; others never reach memory.
+//!
+//! **Source:** superinstructions of an interpreter (Ertl and Gregg 2003), with an accumulator.
+//!
+//! **Invariant:** each operation rounds as its step does, so the bits are those of the steps. A tile
+//! runs through the whole chain before the next one begins. Actions access the elements of their own
+//! tile alone, so that a value may be stored where the chain loaded another one.
+//!
+//! **Cost:** an action on a tile takes its vector operations, a load of the operand, and one jump.
+
+mod form;
+mod vector;
+
+use super::frame::{BLOCK, Banked, Frame, Location};
+use super::steps::{Context, Step, StepFn};
+use crate::isa::{Isa, Simd};
+use crate::math::Float;
+use crate::view::Ptr;
+pub(super) use form::ChainFormer;
+use maquette_ir::DType;
+use maquette_ir::scalar_expr::{BinaryOp, Op, UnaryOp};
+use smallvec::SmallVec;
+use vector::{Array, Vector};
+
+/// The most actions of a chain.
+const LONGEST: usize = 48;
+/// The vectors of a tile.
+const TILE: usize = 8;
+
+/// What an action does with the accumulator. Names with `Scalar` take the first element of the
+/// operand for all elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Code {
+    Load,
+    Store,
+    Neg,
+    Abs,
+    Sqrt,
+    Rsqrt,
+    Reciprocal,
+    Add,
+    Sub,
+    SubFrom,
+    Mul,
+    Div,
+    DivInto,
+    Min,
+    MinOf,
+    Max,
+    MaxOf,
+    AddScalar,
+    SubScalar,
+    SubFromScalar,
+    MulScalar,
+    DivScalar,
+    DivIntoScalar,
+    MinScalar,
+    MinOfScalar,
+    MaxScalar,
+    MaxOfScalar,
+}
+
+/// An action with the location of its operand or destination.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChainOp {
+    pub code: Code,
+    pub at: Location,
+}
+
+/// The actions of a chain, in order.
+pub(crate) type Chain = SmallVec<[ChainOp; 8]>;
+
+/// Whether a chain can have the operation.
+fn is_known(op: Op, d: DType) -> bool {
+    let is_operation = unary(op).is_some() || matches!(op, Op::Binary(op, ..) if is_binary(op));
+    matches!(d, DType::F32 | DType::F64) && is_operation
+}
+
+fn is_binary(op: BinaryOp) -> bool {
+    binary(op, false, false).is_some()
+}
+
+/// The action of a unary operation.
+fn unary(op: Op) -> Option<Code> {
+    match op {
+        Op::Unary(UnaryOp::Neg, _) => Some(Code::Neg),
+        Op::Unary(UnaryOp::Abs, _) => Some(Code::Abs),
+        Op::Unary(UnaryOp::Sqrt, _) => Some(Code::Sqrt),
+        Op::Unary(UnaryOp::Rsqrt, _) => Some(Code::Rsqrt),
+        Op::Unary(UnaryOp::Reciprocal, _) => Some(Code::Reciprocal),
+        _ => None,
+    }
+}
+
+/// The action of a binary operation. The accumulator is its right operand if `right`; the other
+/// operand may be a scalar.
+fn binary(op: BinaryOp, right: bool, scalar: bool) -> Option<Code> {
+    let [with, with_scalar] = match (op, right) {
+        (BinaryOp::Add, _) => [Code::Add, Code::AddScalar],
+        (BinaryOp::Mul, _) => [Code::Mul, Code::MulScalar],
+        (BinaryOp::Sub, false) => [Code::Sub, Code::SubScalar],
+        (BinaryOp::Sub, true) => [Code::SubFrom, Code::SubFromScalar],
+        (BinaryOp::Div, false) => [Code::Div, Code::DivScalar],
+        (BinaryOp::Div, true) => [Code::DivInto, Code::DivIntoScalar],
+        (BinaryOp::Min, false) => [Code::Min, Code::MinScalar],
+        (BinaryOp::Min, true) => [Code::MinOf, Code::MinOfScalar],
+        (BinaryOp::Max, false) => [Code::Max, Code::MaxScalar],
+        (BinaryOp::Max, true) => [Code::MaxOf, Code::MaxOfScalar],
+        _ => return None,
+    };
+    Some(if scalar { with_scalar } else { with })
+}
+
+/// An action with the address of its operand for a block.
+#[derive(Clone, Copy)]
+struct Action<A> {
+    code: Code,
+    at: Ptr<A>,
+}
+
+/// The step of a chain of a dtype.
+fn step_fn(d: DType) -> StepFn {
+    if d == DType::F64 { step::<f64> } else { step::<f32> }
+}
+
+fn step<A: Float + Banked + Chained>(cx: &Context<'_>, frame: &mut Frame, s: &Step) {
+    let Some(chain) = cx.chains.get(s.operand as usize) else { return };
+    let mut actions = [Action { code: Code::Load, at: Ptr(std::ptr::null_mut()) }; LONGEST];
+    for (action, op) in actions.iter_mut().zip(chain) {
+        *action = Action { code: op.code, at: frame.address(op.at) };
+    }
+    let actions = &actions[..chain.len().min(LONGEST)];
+    // SAFETY: see `StepFn`: every operand has the `n` elements of the block, and a scalar one.
+    // Nothing else accesses them now.
+    unsafe { A::run(cx.isa, actions, frame.n) }
+}
+
+/// A class with chains.
+trait Chained: Float {
+    /// Runs the actions on `n` elements.
+    ///
+    /// # Safety
+    /// The addresses are valid for `n` elements, those of scalars for one.
+    unsafe fn run(isa: Isa, actions: &[Action<Self>], n: usize);
+}
+
+macro_rules! chained {
+    ($float:ident, $avx512:ident: $vector:ident) => {
+        impl Chained for $float {
+            unsafe fn run(isa: Isa, actions: &[Action<$float>], n: usize) {
+                #[cfg(target_arch = "x86_64")]
+                if isa == Isa::Avx512 && crate::isa::available(isa) {
+                    // SAFETY: the machine has the instruction set; else the caller's promise.
+                    return unsafe { $avx512(actions, n) };
+                }
+                isa.dispatch_inline(Portable { actions, n });
+            }
+        }
+
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")]
+        unsafe fn $avx512(actions: &[Action<$float>], n: usize) {
+            // SAFETY: the caller's promise.
+            unsafe { run::<std::arch::x86_64::$vector>(actions, n) }
+        }
+    };
+}
+chained!(f32, avx512_f32: __m512);
+chained!(f64, avx512_f64: __m512d);
+
+/// The actions on vectors that are arrays.
+struct Portable<'a, A> {
+    actions: &'a [Action<A>],
+    n: usize,
+}
+
+impl<A: Float> Simd for Portable<'_, A> {
+    type Out = ();
+    #[inline(always)]
+    fn run(self) {
+        // SAFETY: the promise of `Chained::run`, the only place where this is made.
+        unsafe { run::<Array<A, 8>>(self.actions, self.n) }
+    }
+}
+
+/// Runs the actions on `n` elements: on tiles, then on vectors, the last of which may be a part.
+///
+/// # Safety
+/// As for [`Chained::run`]; the machine has the vector's instruction set.
+#[inline(always)]
+unsafe fn run<V: Vector>(actions: &[Action<V::Float>], n: usize) {
+    let n = n.min(BLOCK);
+    let whole = n / (TILE * V::N) * (TILE * V::N);
+    // SAFETY: the elements are below `n`.
+    unsafe {
+        for at in (0..whole).step_by(TILE * V::N) {
+            tile::<V, TILE>(actions, at, |p| V::load(p), |x, p| x.store(p));
+        }
+        for at in (whole..n).step_by(V::N) {
+            let count = V::N.min(n - at);
+            tile::<V, 1>(actions, at, |p| V::load_first(p, count), |x, p| x.store_first(p, count));
+        }
+    }
+}
+
+/// Runs the actions on the tile that begins with element `at`.
+///
+/// # Safety
+/// As for [`run`]. `load` and `store` access valid elements of `T` vectors from there.
+#[inline(always)]
+unsafe fn tile<V: Vector, const T: usize>(
+    actions: &[Action<V::Float>],
+    at: usize,
+    load: impl Fn(*const V::Float) -> V,
+    store: impl Fn(V, *mut V::Float),
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut acc = [V::splat(V::Float::ZERO); T];
+        for action in actions {
+            let first = action.at.0;
+            let vector = |l: usize| first.wrapping_add(at + l * V::N);
+            // `$f` of each vector and the operand's.
+            macro_rules! with {
+                ($f:expr) => {
+                    for l in 0..T {
+                        acc[l] = $f(acc[l], load(vector(l)));
+                    }
+                };
+            }
+            macro_rules! with_scalar {
+                ($f:expr) => {{
+                    let scalar = V::splat(*first);
+                    for l in 0..T {
+                        acc[l] = $f(acc[l], scalar);
+                    }
+                }};
+            }
+            macro_rules! each {
+                ($f:expr) => {
+                    for l in 0..T {
+                        acc[l] = $f(acc[l]);
+                    }
+                };
+            }
+            match action.code {
+                Code::Load => with!(|_, x| x),
+                Code::Store => (0..T).for_each(|l| store(acc[l], vector(l))),
+                Code::Neg => each!(|x: V| x.neg()),
+                Code::Abs => each!(|x: V| x.abs()),
+                Code::Sqrt => each!(|x: V| x.sqrt()),
+                Code::Rsqrt => each!(|x: V| V::splat(V::Float::ONE).div(x.sqrt())),
+                Code::Reciprocal => each!(|x: V| V::splat(V::Float::ONE).div(x)),
+                Code::Add => with!(|a: V, x: V| a.add(x)),
+                Code::Sub => with!(|a: V, x: V| a.sub(x)),
+                Code::SubFrom => with!(|a: V, x: V| x.sub(a)),
+                Code::Mul => with!(|a: V, x: V| a.mul(x)),
+                Code::Div => with!(|a: V, x: V| a.div(x)),
+                Code::DivInto => with!(|a: V, x: V| x.div(a)),
+                Code::Min => with!(|a: V, x: V| a.min(x)),
+                Code::MinOf => with!(|a: V, x: V| x.min(a)),
+                Code::Max => with!(|a: V, x: V| a.max(x)),
+                Code::MaxOf => with!(|a: V, x: V| x.max(a)),
+                Code::AddScalar => with_scalar!(|a: V, x: V| a.add(x)),
+                Code::SubScalar => with_scalar!(|a: V, x: V| a.sub(x)),
+                Code::SubFromScalar => with_scalar!(|a: V, x: V| x.sub(a)),
+                Code::MulScalar => with_scalar!(|a: V, x: V| a.mul(x)),
+                Code::DivScalar => with_scalar!(|a: V, x: V| a.div(x)),
+                Code::DivIntoScalar => with_scalar!(|a: V, x: V| x.div(a)),
+                Code::MinScalar => with_scalar!(|a: V, x: V| a.min(x)),
+                Code::MinOfScalar => with_scalar!(|a: V, x: V| x.min(a)),
+                Code::MaxScalar => with_scalar!(|a: V, x: V| a.max(x)),
+                Code::MaxOfScalar => with_scalar!(|a: V, x: V| x.max(a)),
+            }
+        }
+    }
+}
