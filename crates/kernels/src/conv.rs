@@ -2,13 +2,20 @@
 //! a patch matrix, which is multiplied by the weight matrix (Chellapilla et al., 2006).
 //!
 //! There is no patch matrix in memory: windows are unfolded into the panels that the product packs
-//! anyway. A 1x1 convolution of stride 1 without padding multiplies the input itself, and groups of
-//! few channels are summed without a product (`direct`). The transposed convolution multiplies
+//! anyway. For many windows the weights are packed instead, and windows are read where they are
+//! (`pixels`). A 1x1 convolution of stride 1 without padding multiplies the input itself, and groups
+//! of few channels are summed without a product (`direct`). The transposed convolution multiplies
 //! first and then adds each row back at its window positions (col2im). Values are computed in the
 //! class (`f32` for narrow floats, `i64` for integers) and rounded once.
 
 mod direct;
+mod frame;
+mod pixels;
+#[cfg(test)]
+mod tests;
 mod unfold;
+
+pub(crate) use pixels::Pixels;
 
 use crate::copy::{copy, same_dtype, same_sizes, to_vec};
 use crate::error::{KernelError, Result};
@@ -20,9 +27,13 @@ use crate::pooling::Window;
 use crate::scratch::{Scratch, filled};
 use crate::thread_pool;
 use crate::view::{Dims, Ptr, View, ViewMut, numel};
+use frame::PlaneWindow;
 use maquette_ir::DType;
 use std::borrow::Cow;
 use unfold::{Patches, Unfold};
+
+/// Weights are packed for at least this many pixels: it takes as long as about 60 of them.
+const MIN_PIXELS: usize = 512;
 
 /// Computes `out[N, Cout, …] = input[N, Cin, …] * weight[Cout, Cin / groups, …] + bias[Cout]`. The
 /// window's kernel sizes must be those of the weight.
@@ -272,6 +283,9 @@ where
         if !self.is_plain && direct::is_direct(co, depth) {
             return self.direct(items, depth);
         }
+        if let Some(done) = self.by_pixels(depth) {
+            return done;
+        }
         Self::over_items(items, |item, threads| {
             let planes = self.input(item);
             let patches = Patches { unfold: &self.unfold, planes };
@@ -287,6 +301,33 @@ where
             // SAFETY: the item's output belongs to this task.
             unsafe { T::product(isa, threads, gemm) }
         })
+    }
+
+    /// The convolution as a product of pixels, if that is worth packing the weights.
+    fn by_pixels(&self, depth: usize) -> Option<Result<()>> {
+        let ((ci, co), (_, windows), w) = (self.channels, self.planes, self.unfold.w);
+        let sizes = [&self.unfold.plane[..], &self.unfold.windows[..], &w.kernel[..]];
+        let window = PlaneWindow::new(sizes, [&w.stride, &w.padding, &w.dilation])?;
+        let images = self.x.len() / (ci * self.planes.0).max(1);
+        if self.groups != 1 || self.unfold.taps() == 1 || images * windows < MIN_PIXELS {
+            return None;
+        }
+        let threads = thread_pool::num_threads();
+        let of = Pixels {
+            isa: self.isa,
+            threads,
+            window,
+            images,
+            channels: (ci, co),
+            depth,
+            x: Ptr(self.x.as_ptr().cast_mut()),
+            weight: Ptr(self.weight.as_ptr().cast_mut()),
+            bias: self.bias,
+            y: Ptr(self.y.0),
+            windows,
+        };
+        // SAFETY: the operands have these sizes, and the output is this call's alone.
+        unsafe { T::convolve(of) }
     }
 
     /// The convolution without products.
