@@ -11,6 +11,7 @@
 mod direct;
 mod frame;
 mod pixels;
+mod planes;
 #[cfg(test)]
 mod tests;
 mod unfold;
@@ -29,6 +30,7 @@ use crate::thread_pool;
 use crate::view::{Dims, Ptr, View, ViewMut, numel};
 use frame::PlaneWindow;
 use maquette_ir::DType;
+use planes::Planes;
 use std::borrow::Cow;
 use unfold::{Patches, Unfold};
 
@@ -305,9 +307,8 @@ where
 
     /// The convolution as a product of pixels, if that is worth packing the weights.
     fn by_pixels(&self, depth: usize) -> Option<Result<()>> {
-        let ((ci, co), (_, windows), w) = (self.channels, self.planes, self.unfold.w);
-        let sizes = [&self.unfold.plane[..], &self.unfold.windows[..], &w.kernel[..]];
-        let window = PlaneWindow::new(sizes, [&w.stride, &w.padding, &w.dilation])?;
+        let ((ci, co), (_, windows)) = (self.channels, self.planes);
+        let window = self.plane_window()?;
         let images = self.x.len() / (ci * self.planes.0).max(1);
         if self.groups != 1 || self.unfold.taps() == 1 || images * windows < MIN_PIXELS {
             return None;
@@ -330,8 +331,24 @@ where
         unsafe { T::convolve(of) }
     }
 
+    /// How the window moves, if it does so over a plane.
+    fn plane_window(&self) -> Option<PlaneWindow> {
+        let w = self.unfold.w;
+        let sizes = [&self.unfold.plane[..], &self.unfold.windows[..], &w.kernel[..]];
+        PlaneWindow::new(sizes, [&w.stride, &w.padding, &w.dilation])
+    }
+
     /// The convolution without products.
     fn direct(&self, items: usize, depth: usize) -> Result<()> {
+        if let Some(window) = self.plane_window() {
+            let (isa, groups, channels) = (self.isa, self.groups, self.channels);
+            let (x, weight, bias, y) = (self.x, self.weight, self.bias, Ptr(self.y.0));
+            let planes = Planes { isa, window, groups, channels, x, weight, bias, y };
+            // SAFETY: the output is this call's alone.
+            if let Some(done) = unsafe { planes.run(items) } {
+                return done;
+            }
+        }
         let (channels, columns, isa) = (self.channels.1, self.planes.1, self.isa);
         let chunks = direct::Columns::chunks(&self.unfold, columns);
         let is_parallel = items * channels * columns * depth > thread_pool::GRAIN;

@@ -129,7 +129,18 @@ impl Frame {
 
     /// Writes the frame of the output rows `rows`, from the channels of an image.
     pub fn fill<T: Class>(&self, isa: Isa, image: &[T], rows: Range<usize>, frame: &mut [T]) {
-        isa.dispatch(Fill { frame: self, image, rows, to: frame });
+        isa.dispatch(Fill { frame: self, image, rows, has_padding: false, to: frame });
+    }
+
+    /// As [`Frame::fill`], where the elements of the padding are zeros already.
+    pub fn fill_inside<T: Class>(
+        &self,
+        isa: Isa,
+        image: &[T],
+        rows: Range<usize>,
+        frame: &mut [T],
+    ) {
+        isa.dispatch(Fill { frame: self, image, rows, has_padding: true, to: frame });
     }
 }
 
@@ -137,6 +148,8 @@ struct Fill<'a, T> {
     frame: &'a Frame,
     image: &'a [T],
     rows: Range<usize>,
+    /// Whether the padding is there.
+    has_padding: bool,
     to: &'a mut [T],
 }
 
@@ -144,37 +157,43 @@ impl<T: Class> Simd for Fill<'_, T> {
     type Out = ();
     #[inline(always)]
     fn run(self) {
-        let Fill { frame, image, rows, to } = self;
+        let Fill { frame, image, rows, has_padding, to } = self;
         let PlaneWindow { input: [height, width], stride: [sh, sw], padding: [ph, pw], .. } =
             frame.window;
         let lines = (rows.len().max(1) - 1) * frame.row_step + frame.first_rows;
-        let step = if frame.row_step == 1 { sh } else { 1 };
-        let step = if frame.window.kernel[0] == 1 { step } else { 1 };
+        // A window of one row skips the rows between windows.
+        let step = if frame.window.kernel[0] == 1 { sh } else { 1 };
         let (line, area) = (frame.line().max(1), height * width);
-        let planes = to.chunks_mut(frame.plane.max(1));
-        for (channel, plane) in planes.enumerate() {
-            let image = &image[channel * area..][..area];
+        if area == 0 {
+            to.fill(T::default());
+        }
+        // Position `j` of a phase has the element `j * sw + phase - pw` of the row.
+        let inside = |&phase: &usize| {
+            let first = pw.saturating_sub(phase).div_ceil(sw).min(frame.width);
+            let end = (width + pw).saturating_sub(phase).div_ceil(sw).clamp(first, frame.width);
+            (first..end, if first < end { first * sw + phase - pw } else { 0 })
+        };
+        let phases: SmallVec<[(Range<usize>, usize); 4]> =
+            frame.phases.iter().map(inside).collect();
+        let planes = to.chunks_mut(frame.plane.max(1)).zip(image.chunks(area.max(1)));
+        for (plane, image) in planes {
             for (i, line) in plane.chunks_mut(line).take(lines).enumerate() {
                 let at = rows.start * sh + i * step;
                 if at < ph || at - ph >= height {
-                    line.fill(T::default());
+                    if !has_padding {
+                        line.fill(T::default());
+                    }
                     continue;
                 }
                 let row = &image[(at - ph) * width..][..width];
-                for (to, &phase) in line.chunks_mut(frame.width).zip(&frame.phases) {
-                    // Position `j` has the element `j * sw + phase - pw` of the row.
-                    let first = pw.saturating_sub(phase).div_ceil(sw).min(to.len());
-                    let end = (width + pw).saturating_sub(phase).div_ceil(sw).min(to.len());
-                    let end = end.max(first);
-                    to[..first].fill(T::default());
-                    to[end..].fill(T::default());
-                    let inside = &mut to[first..end];
-                    if inside.is_empty() {
-                        continue;
+                for (to, (inside, from)) in line.chunks_mut(frame.width).zip(&phases) {
+                    if !has_padding {
+                        to[..inside.start].fill(T::default());
+                        to[inside.end..].fill(T::default());
                     }
-                    let from = &row[first * sw + phase - pw..];
+                    let (inside, from) = (&mut to[inside.clone()], &row[*from..]);
                     match sw {
-                        1 => inside.iter_mut().zip(from).for_each(|(to, x)| *to = *x),
+                        1 => inside.copy_from_slice(&from[..inside.len()]),
                         2 => pairs(inside, from),
                         _ => inside
                             .iter_mut()
