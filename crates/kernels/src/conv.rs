@@ -14,9 +14,11 @@ mod pixels;
 mod planes;
 #[cfg(test)]
 mod tests;
+mod transposed;
 mod unfold;
 
-pub(crate) use pixels::Pixels;
+pub(crate) use frame::{Frame, PlaneWindow};
+pub(crate) use pixels::{ImageOutput, ImageVisitor, PixelConv, Pixels};
 
 use crate::copy::{copy, same_dtype, same_sizes, to_vec};
 use crate::error::{KernelError, Result};
@@ -25,10 +27,9 @@ use crate::isa::{Each, Isa};
 use crate::pointwise::ops::{Add, Op2};
 use crate::pointwise::steps::{Kind, class_of};
 use crate::pooling::Window;
-use crate::scratch::{Scratch, filled};
+use crate::scratch::filled;
 use crate::thread_pool;
 use crate::view::{Dims, Ptr, View, ViewMut, numel};
-use frame::PlaneWindow;
 use maquette_ir::DType;
 use planes::Planes;
 use std::borrow::Cow;
@@ -363,43 +364,6 @@ where
                 isa.dispatch(Each(sums, |x: T| {
                     bias.map_or(x, |bias| <Add as Op2<T, T>>::f(x, bias)).one_nan()
                 }));
-            }
-            Ok(())
-        })
-    }
-
-    /// The transposed convolution: one product per item, whose rows are added at their taps'
-    /// positions.
-    fn transposed(&self, items: usize) -> Result<()> {
-        let ((ci, co), (li, lo), plain) = (self.channels, self.planes, self.is_plain);
-        let rows = co * self.unfold.taps();
-        Self::over_items(items, |item, threads| {
-            let mut scratch = Scratch::new("conv", if plain { 0 } else { rows * li })?;
-            let target = if plain { self.y.at(item * co * lo) } else { scratch.get().as_mut_ptr() };
-            let kernel = Ptr(self.kernel(item).as_ptr().cast_mut());
-            let source = Ptr(self.input(item).as_ptr().cast_mut());
-            let gemm = Gemm {
-                sizes: [rows, li, ci],
-                c: Mat::row_major(Ptr(target), li),
-                a: Mat::row_major(kernel, rows).transposed(),
-                b: Right::InPlace(Mat::row_major(source, li)),
-                alpha: T::cast(1i64),
-                addend: if plain { self.biases(item) } else { None },
-            };
-            // SAFETY: whole matrices: [co taps, li] = kernel[ci, co taps]ᵀ input[ci, li]. The
-            // item's output belongs to this task.
-            unsafe { T::product(self.isa, threads, gemm)? }
-            if !plain {
-                // SAFETY: as above.
-                let out = unsafe { self.y.slice_mut((item * co * lo) as i64, co * lo) };
-                out.fill(T::default());
-                self.unfold.fold(scratch.get(), out, <Add as Op2<T, T>>::f)?;
-                if let Some(bias) = self.bias {
-                    let of_group = &bias[item % self.groups * co..];
-                    for (row, bias) in out.chunks_mut(lo.max(1)).zip(of_group) {
-                        row.iter_mut().for_each(|v| *v = <Add as Op2<T, T>>::f(*v, *bias));
-                    }
-                }
             }
             Ok(())
         })

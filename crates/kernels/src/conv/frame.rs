@@ -58,7 +58,8 @@ impl PlaneWindow {
 
     /// Whether each window is one element, and each element a window.
     pub fn is_plain(&self) -> bool {
-        self.kernel == [1; 2] && self.stride == [1; 2] && self.padding == [0; 2]
+        let moves_by_1 = self.stride == [1; 2] && self.padding == [0; 2];
+        self.kernel == [1; 2] && moves_by_1 && self.input == self.output
     }
 }
 
@@ -164,7 +165,7 @@ impl<T: Class> Simd for Fill<'_, T> {
         // A window of one row skips the rows between windows.
         let step = if frame.window.kernel[0] == 1 { sh } else { 1 };
         let (line, area) = (frame.line().max(1), height * width);
-        if area == 0 {
+        if area == 0 && !has_padding {
             to.fill(T::default());
         }
         // Position `j` of a phase has the element `j * sw + phase - pw` of the row.
