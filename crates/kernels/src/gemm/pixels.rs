@@ -46,6 +46,18 @@ impl<F: Float> PixelWeights<F> {
     }
 }
 
+impl<F: Float> PixelWeights<F> {
+    /// The outputs, and the elements of each.
+    pub fn sizes(&self) -> [i64; 2] {
+        [self.panels.columns as i64, self.panels.rows as i64]
+    }
+
+    /// The bytes of memory that they take.
+    pub fn bytes(&self) -> usize {
+        self.panels.bytes()
+    }
+}
+
 /// The vectors of a panel of weights.
 fn panel_vectors<F: Float>(isa: Isa, channels: usize) -> usize {
     let kernels = F::kernels(isa);

@@ -1,5 +1,6 @@
 //! The generic executor against the reference evaluator: equal bits, and the same failures.
 
+mod convolutions;
 mod nests;
 mod random;
 mod random_named;
