@@ -2,13 +2,23 @@
 //! a patch matrix, which is multiplied by the weight matrix (Chellapilla et al., 2006).
 //!
 //! There is no patch matrix in memory: windows are unfolded into the panels that the product packs
-//! anyway. A 1x1 convolution of stride 1 without padding multiplies the input itself, and groups of
-//! few channels are summed without a product (`direct`). The transposed convolution multiplies
+//! anyway. For many windows the weights are packed instead, and windows are read where they are
+//! (`pixels`). A 1x1 convolution of stride 1 without padding multiplies the input itself, and groups
+//! of few channels are summed without a product (`direct`). The transposed convolution multiplies
 //! first and then adds each row back at its window positions (col2im). Values are computed in the
 //! class (`f32` for narrow floats, `i64` for integers) and rounded once.
 
 mod direct;
+mod frame;
+mod pixels;
+mod planes;
+#[cfg(test)]
+mod tests;
+mod transposed;
 mod unfold;
+
+pub(crate) use frame::{Frame, PlaneWindow};
+pub(crate) use pixels::{ImageOutput, ImageVisitor, PixelConv, Pixels};
 
 use crate::copy::{copy, same_dtype, same_sizes, to_vec};
 use crate::error::{KernelError, Result};
@@ -17,12 +27,16 @@ use crate::isa::{Each, Isa};
 use crate::pointwise::ops::{Add, Op2};
 use crate::pointwise::steps::{Kind, class_of};
 use crate::pooling::Window;
-use crate::scratch::{Scratch, filled};
+use crate::scratch::filled;
 use crate::thread_pool;
 use crate::view::{Dims, Ptr, View, ViewMut, numel};
 use maquette_ir::DType;
+use planes::Planes;
 use std::borrow::Cow;
 use unfold::{Patches, Unfold};
+
+/// Weights are packed for at least this many pixels: it takes as long as about 60 of them.
+const MIN_PIXELS: usize = 512;
 
 /// Computes `out[N, Cout, …] = input[N, Cin, …] * weight[Cout, Cin / groups, …] + bias[Cout]`. The
 /// window's kernel sizes must be those of the weight.
@@ -272,6 +286,9 @@ where
         if !self.is_plain && direct::is_direct(co, depth) {
             return self.direct(items, depth);
         }
+        if let Some(done) = self.by_pixels(depth) {
+            return done;
+        }
         Self::over_items(items, |item, threads| {
             let planes = self.input(item);
             let patches = Patches { unfold: &self.unfold, planes };
@@ -289,8 +306,50 @@ where
         })
     }
 
+    /// The convolution as a product of pixels, if that is worth packing the weights.
+    fn by_pixels(&self, depth: usize) -> Option<Result<()>> {
+        let ((ci, co), (_, windows)) = (self.channels, self.planes);
+        let window = self.plane_window()?;
+        let images = self.x.len() / (ci * self.planes.0).max(1);
+        if self.groups != 1 || self.unfold.taps() == 1 || images * windows < MIN_PIXELS {
+            return None;
+        }
+        let threads = thread_pool::num_threads();
+        let of = Pixels {
+            isa: self.isa,
+            threads,
+            window,
+            images,
+            channels: (ci, co),
+            depth,
+            x: Ptr(self.x.as_ptr().cast_mut()),
+            weight: Ptr(self.weight.as_ptr().cast_mut()),
+            bias: self.bias,
+            y: Ptr(self.y.0),
+            windows,
+        };
+        // SAFETY: the operands have these sizes, and the output is this call's alone.
+        unsafe { T::convolve(of) }
+    }
+
+    /// How the window moves, if it does so over a plane.
+    fn plane_window(&self) -> Option<PlaneWindow> {
+        let w = self.unfold.w;
+        let sizes = [&self.unfold.plane[..], &self.unfold.windows[..], &w.kernel[..]];
+        PlaneWindow::new(sizes, [&w.stride, &w.padding, &w.dilation])
+    }
+
     /// The convolution without products.
     fn direct(&self, items: usize, depth: usize) -> Result<()> {
+        if let Some(window) = self.plane_window() {
+            let (isa, groups, channels) = (self.isa, self.groups, self.channels);
+            let (x, weight, bias, y) = (self.x, self.weight, self.bias, Ptr(self.y.0));
+            let planes = Planes { isa, window, groups, channels, x, weight, bias, y };
+            // SAFETY: the output is this call's alone.
+            if let Some(done) = unsafe { planes.run(items) } {
+                return done;
+            }
+        }
         let (channels, columns, isa) = (self.channels.1, self.planes.1, self.isa);
         let chunks = direct::Columns::chunks(&self.unfold, columns);
         let is_parallel = items * channels * columns * depth > thread_pool::GRAIN;
@@ -305,43 +364,6 @@ where
                 isa.dispatch(Each(sums, |x: T| {
                     bias.map_or(x, |bias| <Add as Op2<T, T>>::f(x, bias)).one_nan()
                 }));
-            }
-            Ok(())
-        })
-    }
-
-    /// The transposed convolution: one product per item, whose rows are added at their taps'
-    /// positions.
-    fn transposed(&self, items: usize) -> Result<()> {
-        let ((ci, co), (li, lo), plain) = (self.channels, self.planes, self.is_plain);
-        let rows = co * self.unfold.taps();
-        Self::over_items(items, |item, threads| {
-            let mut scratch = Scratch::new("conv", if plain { 0 } else { rows * li })?;
-            let target = if plain { self.y.at(item * co * lo) } else { scratch.get().as_mut_ptr() };
-            let kernel = Ptr(self.kernel(item).as_ptr().cast_mut());
-            let source = Ptr(self.input(item).as_ptr().cast_mut());
-            let gemm = Gemm {
-                sizes: [rows, li, ci],
-                c: Mat::row_major(Ptr(target), li),
-                a: Mat::row_major(kernel, rows).transposed(),
-                b: Right::InPlace(Mat::row_major(source, li)),
-                alpha: T::cast(1i64),
-                addend: if plain { self.biases(item) } else { None },
-            };
-            // SAFETY: whole matrices: [co taps, li] = kernel[ci, co taps]ᵀ input[ci, li]. The
-            // item's output belongs to this task.
-            unsafe { T::product(self.isa, threads, gemm)? }
-            if !plain {
-                // SAFETY: as above.
-                let out = unsafe { self.y.slice_mut((item * co * lo) as i64, co * lo) };
-                out.fill(T::default());
-                self.unfold.fold(scratch.get(), out, <Add as Op2<T, T>>::f)?;
-                if let Some(bias) = self.bias {
-                    let of_group = &bias[item % self.groups * co..];
-                    for (row, bias) in out.chunks_mut(lo.max(1)).zip(of_group) {
-                        row.iter_mut().for_each(|v| *v = <Add as Op2<T, T>>::f(*v, *bias));
-                    }
-                }
             }
             Ok(())
         })

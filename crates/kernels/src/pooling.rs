@@ -1,5 +1,8 @@
 //! Max and average pooling over the last dimensions; all earlier dimensions are batch.
 
+mod planes;
+
+use crate::conv::PlaneWindow;
 use crate::copy::{same_dtype, same_sizes};
 use crate::element::{Class, Element, cast, dispatch};
 use crate::error::{KernelError, Result};
@@ -7,8 +10,9 @@ use crate::layout::{for_each, offset};
 use crate::pointwise::ops::{Add, Div, Op2, TruncDiv};
 use crate::reduce::better;
 use crate::thread_pool;
-use crate::view::{Dims, View, ViewMut, contiguous, numel};
+use crate::view::{Dims, Ptr, View, ViewMut, contiguous, numel};
 use maquette_ir::DType;
+use planes::Greatest;
 
 /// The geometry of a sliding window; each list has one entry per spatial dimension.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -169,6 +173,14 @@ pub fn max_pool(
     let p = Planes::new(input, out, w.kernel.len());
     let flat = contiguous(&p.in_sizes);
     let indices = indices.map(|i| (i.typed::<i64>(), i.as_view().clone()));
+    let by_planes = match input.dtype() {
+        DType::F32 => greatest::<f32>(input, w, out, indices.as_ref()),
+        DType::F64 => greatest::<f64>(input, w, out, indices.as_ref()),
+        _ => None,
+    };
+    if let Some(done) = by_planes {
+        return done;
+    }
     dispatch!(input.dtype(), T => {
         let (src, dst) = (input.typed::<T>(), out.typed::<T>());
         let out = out.as_view();
@@ -207,6 +219,28 @@ pub fn max_pool(
             }
         })
     })
+}
+
+/// As [`max_pool`], of row-major planes; `None`, with nothing written, for others.
+fn greatest<T: Class>(
+    input: &View<'_>,
+    w: &Window,
+    out: &mut ViewMut<'_>,
+    indices: Option<&(Ptr<i64>, View<'_>)>,
+) -> Option<Result<()>> {
+    let lead = input.rank() - w.kernel.len();
+    let is_row_major = indices.is_none_or(|(_, i)| i.is_contiguous());
+    if !is_row_major || !input.is_contiguous() || !out.is_contiguous() || out.overlaps(input) {
+        return None;
+    }
+    let sizes = [&input.sizes()[lead..], &out.sizes()[lead..], &w.kernel[..]];
+    let window = PlaneWindow::new(sizes, [&w.stride, &w.padding, &w.dilation])?;
+    // SAFETY: the input is contiguous, and does not overlap the output.
+    let x = unsafe { input.typed::<T>().slice(0, input.numel()) };
+    let indices = indices.map(|(i, _)| Ptr(i.0));
+    let planes = Greatest { window, x, y: out.typed::<T>(), indices };
+    // SAFETY: the outputs are contiguous, and this call's alone.
+    unsafe { planes.run(numel(&input.sizes()[..lead])) }
 }
 
 /// Averages each window: sums its elements in row-major order and divides by the divisor. `window`

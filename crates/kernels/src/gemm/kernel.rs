@@ -8,12 +8,14 @@
 //! segments, and writes either a partial sum to scratch or the finished tile to C.
 
 mod columns;
+mod pixels;
 mod table;
 
 use super::lanes::Lanes;
 use crate::isa::Isa;
 use crate::math::Float;
 use crate::view::Ptr;
+pub(super) use pixels::PixelTile;
 pub(super) use table::{kernels_f32, kernels_f64};
 
 /// The factor, the addend and the rounding of NaN that a finished tile gets on its way to C.
@@ -59,6 +61,7 @@ pub(super) struct Tile<F> {
 }
 
 type Kernel<F> = unsafe fn(&Tile<F>);
+type PixelKernel<F> = unsafe fn(&PixelTile<F>);
 
 /// The microkernels of an instruction set.
 pub(crate) struct Kernels<F: 'static> {
@@ -71,6 +74,9 @@ pub(crate) struct Kernels<F: 'static> {
     copying: &'static [Kernel<F>],
     /// The kernels of vectors of columns of B: by vectors, by rows, less one each.
     columns: &'static [&'static [Kernel<F>]],
+    /// The kernels of pixels: by vectors, by rows, less one each.
+    pixels: &'static [&'static [PixelKernel<F>]],
+    finish_pixels: unsafe fn(*const F, [usize; 3], *const F, *mut F, usize),
     dots: unsafe fn(*const F, *const F, usize, *mut F),
     pack: unsafe fn(*const F, isize, [usize; 3], *mut F),
 }
@@ -123,6 +129,43 @@ impl<F> Kernels<F> {
     pub(super) unsafe fn columns(&self, t: &Tile<F>, rows: usize, vectors: usize) {
         // SAFETY: the caller's promise.
         unsafe { self.columns[vectors - 1][rows - 1](t) }
+    }
+
+    /// The most pixels of a tile.
+    pub(super) fn most_pixels(&self) -> usize {
+        self.pixels[0].len()
+    }
+
+    /// The most vectors of channels of a tile of pixels.
+    pub(super) fn vectors_of_pixels(&self) -> usize {
+        self.pixels.len()
+    }
+
+    /// Sums a segment of a tile of pixels.
+    ///
+    /// # Safety
+    /// As [`Kernels::tile`].
+    #[inline(always)]
+    pub(super) unsafe fn pixels(&self, t: &PixelTile<F>, rows: usize, vectors: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { self.pixels[vectors - 1][rows - 1](t) }
+    }
+
+    /// Writes `columns` rows of `rows` elements to `out`: the transpose of sums with rows of `width`
+    /// elements, each with its column's bias, unless that is null, and with one NaN.
+    ///
+    /// # Safety
+    /// As [`Kernels::tile`]. The sums have whole vectors of rows and of columns.
+    pub(super) unsafe fn finish_pixels(
+        &self,
+        sums: *const F,
+        sizes: [usize; 3],
+        bias: *const F,
+        out: *mut F,
+        stride: usize,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { (self.finish_pixels)(sums, sizes, bias, out, stride) }
     }
 
     /// Writes the dot products of as many pairs of vectors as a register has lanes. They have `k`

@@ -36,6 +36,7 @@ mod lanes;
 mod operands;
 mod pack;
 mod packed;
+mod pixels;
 mod soft_fma;
 mod special;
 mod tiles;
@@ -47,6 +48,7 @@ pub(crate) use pack::{PackColumns, Right};
 #[cfg(test)]
 pub(crate) use packed::packed_product_on;
 pub use packed::{PackedMatrix, packed_product};
+pub(crate) use pixels::{PixelOutput, PixelProduct, PixelWeights};
 pub(crate) use visitor::{EpilogueVisitor, RightFactor, visited_product};
 
 use crate::copy::{same_dtype, same_sizes};

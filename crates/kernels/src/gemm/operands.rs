@@ -3,6 +3,7 @@
 use super::epilogue::{Operand, Output};
 use super::pack::Right;
 use super::{Float, blocks, special};
+use crate::conv::Pixels;
 use crate::element::Class;
 use crate::error::Result;
 use crate::isa::Isa;
@@ -84,6 +85,15 @@ pub(crate) trait Product: Class {
     /// The matrices must be in live memory, and nothing else accesses C during the call.
     unsafe fn product(isa: Isa, threads: usize, gemm: Gemm<'_, Self>) -> Result<()>;
 
+    /// Computes a convolution as a product of pixels; `None`, with nothing written, if this class
+    /// or these sizes have no such product.
+    ///
+    /// # Safety
+    /// The operands are in live memory of these sizes, and nothing else accesses the output.
+    unsafe fn convolve(_: Pixels<'_, Self>) -> Option<Result<()>> {
+        None
+    }
+
     /// `a * b + c` in work that is dispatched on `isa`. Floats are rounded once, integers wrap.
     fn multiply_add(isa: Isa, a: Self, b: Self, c: Self) -> Self;
 }
@@ -122,6 +132,11 @@ impl Product for f32 {
         unsafe { float_product(isa, threads, gemm) }
     }
 
+    unsafe fn convolve(of: Pixels<'_, f32>) -> Option<Result<()>> {
+        // SAFETY: the caller's promise.
+        unsafe { of.run() }
+    }
+
     #[inline(always)]
     fn multiply_add(isa: Isa, a: f32, b: f32, c: f32) -> f32 {
         special::fma(isa, a, b, c)
@@ -132,6 +147,11 @@ impl Product for f64 {
     unsafe fn product(isa: Isa, threads: usize, gemm: Gemm<'_, f64>) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { float_product(isa, threads, gemm) }
+    }
+
+    unsafe fn convolve(of: Pixels<'_, f64>) -> Option<Result<()>> {
+        // SAFETY: the caller's promise.
+        unsafe { of.run() }
     }
 
     #[inline(always)]

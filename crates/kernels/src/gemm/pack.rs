@@ -67,8 +67,19 @@ impl<F: Float> Panels<F> {
         b: Operand<F>,
         [k, n]: [usize; 2],
     ) -> Result<Panels<F>> {
+        let vectors = panel_vectors(F::kernels(isa), n);
+        Panels::of_vectors(kernel, isa, b, [k, n], vectors)
+    }
+
+    /// As [`Panels::new`], in panels of this many vectors.
+    pub(super) fn of_vectors(
+        kernel: &'static str,
+        isa: Isa,
+        b: Operand<F>,
+        [k, n]: [usize; 2],
+        vectors: usize,
+    ) -> Result<Panels<F>> {
         let kernels = F::kernels(isa);
-        let vectors = panel_vectors(kernels, n);
         let padded = n.next_multiple_of(kernels.lanes);
         let mut elements = Scratch::new(kernel, padded.saturating_mul(k))?;
         let to = Ptr(elements.get().as_mut_ptr());

@@ -1,7 +1,51 @@
 //! Max and average pooling.
 
 use super::{view, view_mut, window};
-use crate::{adaptive_avg_pool, avg_pool, max_pool};
+use crate::{Window, adaptive_avg_pool, avg_pool, max_pool};
+use half::f16;
+use proptest::prelude::*;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    /// Vectors of windows find the same elements and positions as single windows, which those of
+    /// half precision are.
+    #[test]
+    fn greatest_elements_of_planes(
+        size in prop::collection::vec(1i64..40, 2),
+        kernel in prop::collection::vec(1i64..5, 2),
+        stride in prop::collection::vec(1i64..4, 2),
+        dilation in prop::collection::vec(1i64..3, 2),
+        padding in prop::collection::vec(0i64..3, 2),
+        ceil_mode in any::<bool>(),
+        seed in 0usize..1000,
+    ) {
+        let padding = padding.iter().zip(&kernel).map(|(p, k)| *p.min(&(k / 2))).collect();
+        let w = Window { kernel, stride, padding, dilation, ceil_mode };
+        let [rows, columns] = [0, 1].map(|d| w.output_size(d, size[d]));
+        prop_assume!(rows > 0 && columns > 0);
+        let special = [f16::NAN, f16::NEG_INFINITY, f16::NEG_INFINITY, f16::NEG_ZERO, f16::ZERO];
+        let value = |i: usize| match (i * 7919 + seed * 31) % 41 {
+            n @ 0..5 => special[n],
+            n => f16::from_f32(if seed % 3 == 0 { f32::NEG_INFINITY } else { n as f32 - 25.0 }),
+        };
+        let x: Vec<f16> = (0..(2 * size[0] * size[1]) as usize).map(value).collect();
+        let wide: Vec<f32> = x.iter().map(|x| x.to_f32()).collect();
+        let (from, to) = ([2, size[0], size[1]], [2, rows, columns]);
+        let n = (2 * rows * columns) as usize;
+        let (mut y, mut at) = (vec![f16::ZERO; n], vec![0i64; n]);
+        let mut indices = view_mut(&mut at, &to);
+        max_pool(&view(&x, &from), &w, &mut view_mut(&mut y, &to), Some(&mut indices))
+            .expect("pools");
+        let (mut found, mut found_at) = (vec![0f32; n], vec![-7i64; n]);
+        let mut indices = view_mut(&mut found_at, &to);
+        max_pool(&view(&wide, &from), &w, &mut view_mut(&mut found, &to), Some(&mut indices))
+            .expect("pools");
+        let expected: Vec<f32> = y.iter().map(|y| y.to_f32()).collect();
+        // The text of a number has all its bits, but for NaN.
+        prop_assert_eq!(format!("{found:?}"), format!("{expected:?}"));
+        prop_assert_eq!(found_at, at);
+    }
+}
 
 #[test]
 fn max_and_average_pools() {

@@ -2,7 +2,7 @@
 
 use super::super::kernel;
 use super::super::lanes::{Array, Lanes};
-use super::{Kernels, Tile};
+use super::{Kernels, PixelTile, Tile};
 use crate::isa::Isa;
 #[cfg(target_arch = "x86_64")]
 use crate::isa::available;
@@ -13,7 +13,8 @@ macro_rules! kernels {
         $name:ident: $isa:ident, $vector:ty $(, enable = $features:literal)?;
         tiles $([$($rows:literal)* ; $vectors:literal])*;
         copying $([$most:literal ; $copied:literal])*;
-        columns $([$($few:literal)* ; $wide:literal])*
+        columns $([$($few:literal)* ; $wide:literal])*;
+        pixels $([$($count:literal)* ; $broad:literal])*
     ) => {
         mod $name {
             use super::*;
@@ -29,6 +30,24 @@ macro_rules! kernels {
             unsafe fn columns<const ROWS: usize, const VECTORS: usize>(t: &Tile<F>) {
                 // SAFETY: the caller's promise.
                 unsafe { kernel::columns::columns::<$vector, ROWS, VECTORS>(t) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn pixels<const ROWS: usize, const VECTORS: usize>(t: &PixelTile<F>) {
+                // SAFETY: the caller's promise.
+                unsafe { kernel::pixels::pixels::<$vector, ROWS, VECTORS>(t) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn finish_pixels(
+                sums: *const F,
+                sizes: [usize; 3],
+                bias: *const F,
+                out: *mut F,
+                stride: usize,
+            ) {
+                // SAFETY: the caller's promise.
+                unsafe { kernel::pixels::finish::<$vector>(sums, sizes, bias, out, stride) }
             }
 
             $(#[target_feature(enable = $features)])?
@@ -49,6 +68,8 @@ macro_rules! kernels {
                 tiles: &[$(&[$(tile::<$rows, $vectors, false>),*]),*],
                 copying: &[$(tile::<$most, $copied, true>),*],
                 columns: &[$(&[$(columns::<$few, $wide>),*]),*],
+                pixels: &[$(&[$(pixels::<$count, $broad>),*]),*],
+                finish_pixels,
                 dots,
                 pack,
             };
@@ -65,31 +86,37 @@ use super::super::lanes::{__m256, __m256d, __m512, __m512d};
 kernels!(avx512_f32: Avx512, __m512, enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl";
     tiles [1 2 3 4 5 6 7 8 9 10; 1] [1 2 3 4 5 6 7 8 9 10; 2] [1 2 3 4 5 6 7 8; 3] [1 2 3 4 5 6; 4];
     copying [10; 1] [10; 2] [8; 3] [6; 4];
-    columns [1 2 3 4; 1]);
+    columns [1 2 3 4; 1];
+    pixels [1 2 3 4 5 6 7 8 9 10 11 12 13 14; 1] [1 2 3 4 5 6 7 8 9 10 11 12 13 14; 2]);
 #[cfg(target_arch = "x86_64")]
 kernels!(avx512_f64: Avx512, __m512d, enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl";
     tiles [1 2 3 4 5 6 7 8 9 10; 1] [1 2 3 4 5 6 7 8 9 10; 2] [1 2 3 4 5 6 7 8; 3] [1 2 3 4 5 6; 4];
     copying [10; 1] [10; 2] [8; 3] [6; 4];
-    columns [1 2 3 4; 1]);
+    columns [1 2 3 4; 1];
+    pixels [1 2 3 4 5 6 7 8 9 10 11 12 13 14; 1] [1 2 3 4 5 6 7 8 9 10 11 12 13 14; 2]);
 #[cfg(target_arch = "x86_64")]
 kernels!(avx2_f32: Avx2, __m256, enable = "avx2,fma";
     tiles [1 2 3 4 5 6 7 8; 1] [1 2 3 4 5 6; 2];
     copying [8; 1] [6; 2];
-    columns [1 2 3 4; 1] [1 2 3 4; 2]);
+    columns [1 2 3 4; 1] [1 2 3 4; 2];
+    pixels [1 2 3 4 5 6; 1] [1 2 3 4 5 6; 2]);
 #[cfg(target_arch = "x86_64")]
 kernels!(avx2_f64: Avx2, __m256d, enable = "avx2,fma";
     tiles [1 2 3 4 5 6 7 8; 1] [1 2 3 4 5 6; 2];
     copying [8; 1] [6; 2];
-    columns [1 2 3 4; 1] [1 2 3 4; 2]);
+    columns [1 2 3 4; 1] [1 2 3 4; 2];
+    pixels [1 2 3 4 5 6; 1] [1 2 3 4 5 6; 2]);
 // On AArch64, arrays of this size are two and two registers of NEON.
 kernels!(portable_f32: Scalar, Array<f32, 8>;
     tiles [1 2 3 4 5 6; 1] [1 2 3 4 5 6; 2];
     copying [6; 1] [6; 2];
-    columns [1 2; 1] [1 2; 2]);
+    columns [1 2; 1] [1 2; 2];
+    pixels [1 2 3 4 5 6; 1] [1 2 3 4 5 6; 2]);
 kernels!(portable_f64: Scalar, Array<f64, 4>;
     tiles [1 2 3 4 5 6; 1] [1 2 3 4 5 6; 2];
     copying [6; 1] [6; 2];
-    columns [1 2; 1] [1 2; 2]);
+    columns [1 2; 1] [1 2; 2];
+    pixels [1 2 3 4 5 6; 1] [1 2 3 4 5 6; 2]);
 
 /// Chooses the kernels of an instruction set, or the portable ones if the machine lacks the set.
 macro_rules! choose {

@@ -2,7 +2,8 @@
 //!
 //! A contraction becomes a product of matrices: the axes of both factors make a batch, those of one
 //! its rows or columns, and the contracted ones the inner dimension. A factor that is a load is read
-//! where it is, and half precision is widened on the way; others are evaluated before.
+//! where it is, and half precision is widened on the way; others are evaluated before, but for the
+//! windows of a convolution ([`Windows`]).
 //!
 //! Maps over the axes of the contraction are computed on finished rectangles of the product, while
 //! these are in a near cache (an [epilogue visitor](crate::gemm::EpilogueVisitor)). The sums, and
@@ -16,50 +17,35 @@
 mod epilogue;
 mod factor;
 mod operand;
+mod packed;
+mod windows;
 
 use super::KERNEL;
 use super::access::Buffer;
 use super::stage::{Output, PanelContext, Planner, StagePlan, Stop};
 use crate::error::{KernelError, Result};
-use crate::gemm::{EpilogueVisitor, PackedMatrix, RightFactor, over_batches, visited_product};
+use crate::gemm::{
+    EpilogueVisitor, PackedMatrix, PixelWeights, RightFactor, over_batches, visited_product,
+};
 use crate::isa::Isa;
 use crate::pointwise::frame::Failure;
 use crate::thread_pool;
 use crate::view::{Dims, Ptr, View, ViewMut, numel};
+pub use packed::{PackKey, PackedOperand};
+
 use epilogue::Epilogue;
 use factor::{Factor, FactorAt, Found, Geometry};
 use maquette_ir::DType;
 use maquette_ir::loops::{AxisId, LoopNest, StageId, StageKind};
 use operand::Operand;
+use packed::Packed;
 use smallvec::SmallVec;
 use std::ops::Range;
+use windows::Windows;
 
 /// Weights of fewer elements are not worth keeping in another layout. Neither are those of products
 /// of one row, which reads each weight once in any layout.
 const MIN_PACKED: usize = 64 * 64;
-
-/// What makes the same packed operand of the same memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PackKey {
-    dtype: DType,
-    start: i64,
-    sizes: [usize; 2],
-    strides: [i64; 2],
-}
-
-/// An operand of a launch in the layout that products read. It is for the process that made it, and
-/// for plans with products of its sizes.
-#[derive(Debug)]
-pub struct PackedOperand {
-    matrix: PackedMatrix,
-}
-
-impl PackedOperand {
-    /// The bytes of memory that it takes.
-    pub fn bytes(&self) -> usize {
-        self.matrix.bytes()
-    }
-}
 
 /// Whether a stage is a contraction that is computed as a product here.
 pub(super) fn is_product(nest: &LoopNest, at: usize) -> bool {
@@ -71,10 +57,16 @@ pub(super) fn is_product(nest: &LoopNest, at: usize) -> bool {
         && nest.results().iter().filter(|r| **r == output).count() <= 1
 }
 
+/// What a product multiplies.
+enum Factors {
+    Matrices([Factor; 2]),
+    Windows(Windows),
+}
+
 /// A product and its epilogue.
 pub(super) struct ProductPlan {
     stage: usize,
-    factors: [Factor; 2],
+    factors: Factors,
     /// The extents of the loops.
     loops: Dims,
     /// m, n and k.
@@ -96,10 +88,25 @@ impl ProductPlan {
         let stage = launch.nest.stages().get(at).ok_or_else(not_one)?;
         let StageKind::Contract { along } = &stage.kind else { return Err(not_one()) };
         let (id, kept) = (StageId(at as u32), stage.axes());
-        let [left, right] =
-            [Found::new(planner, stage, along, 0)?, Found::new(planner, stage, along, 1)?];
         let result = launch.results_of(id.into()).next().map(|result| planner.result(result));
-        let geometry = Geometry::new(launch, &kept, [&left, &right], result.as_ref());
+        let windows = Windows::of(launch, stage, along).filter(|windows| {
+            result.as_ref().is_none_or(|buffer| {
+                let dim = |axis: AxisId| kept.iter().position(|a| *a == axis);
+                windows.are_planes(launch, &|axis| dim(axis).map_or(0, |d| buffer.strides[d]))
+            })
+        });
+        let (found, geometry) = match &windows {
+            Some(windows) => {
+                let [loops, rows, columns] = windows.axes();
+                (None, Geometry { loops, rows, columns })
+            }
+            None => {
+                let [left, right] =
+                    [Found::new(planner, stage, along, 0)?, Found::new(planner, stage, along, 1)?];
+                let geometry = Geometry::new(launch, &kept, [&left, &right], result.as_ref());
+                (Some([left, right]), geometry)
+            }
+        };
         let epilogue = Epilogue::new(planner, &geometry)?;
         planner.phase.end = at + 1 + epilogue.maps();
         let dtype = stage.expr.output_dtypes().next().unwrap_or(DType::F32);
@@ -119,13 +126,26 @@ impl ProductPlan {
         let epilogue = epilogue.finish(planner, &geometry);
         let size = |axes: &[AxisId]| numel(&launch.extents_of(axes));
         let sizes = [size(&geometry.rows), size(&geometry.columns), size(along)];
-        let left = left.factor(launch, &geometry.loops, &geometry.rows);
-        let right = right.factor(launch, &geometry.loops, &geometry.columns);
         let is_large = sizes[1].saturating_mul(sizes[2]) >= MIN_PACKED;
-        let is_matrix = sizes[0] > 1 && sizes[1] > 1;
-        let operand = right.only_matrix().filter(|at| *at < launch.operands.len());
-        let packs = operand.filter(|_| is_large && is_matrix).map(|operand| (operand, 0));
-        let (factors, loops) = ([left, right], launch.extents_of(&geometry.loops));
+        let loops = launch.extents_of(&geometry.loops);
+        let (factors, packs) = match (windows, found) {
+            (Some(windows), _) => {
+                // A product with windows of one element reads the weight where it is.
+                let is_large = sizes[0].saturating_mul(sizes[2]) >= MIN_PACKED;
+                let packs = (is_large && windows.kernel != [1; 2]).then_some(windows.weight);
+                (Factors::Windows(windows), packs)
+            }
+            (None, Some([left, right])) => {
+                let left = left.factor(launch, &geometry.loops, &geometry.rows);
+                let right = right.factor(launch, &geometry.loops, &geometry.columns);
+                let is_matrix = sizes[0] > 1 && sizes[1] > 1;
+                let operand = right.only_matrix().filter(|at| *at < launch.operands.len());
+                let packs = operand.filter(|_| is_large && is_matrix);
+                (Factors::Matrices([left, right]), packs)
+            }
+            (None, None) => return Err(not_one()),
+        };
+        let packs = packs.map(|operand| (operand, 0));
         Ok(ProductPlan { stage: at, factors, loops, sizes, dtype, out, epilogue, packs })
     }
 
@@ -143,18 +163,71 @@ impl ProductPlan {
 
     /// What its packed operand depends on, beside the memory of the operand.
     pub fn pack_key(&self) -> PackKey {
-        let ([_, b], [_, n, k]) = (&self.factors, self.sizes);
-        PackKey { dtype: b.dtype, start: b.start, sizes: [k, n], strides: [b.inner, b.own] }
+        let ([m, n, k], dtype) = (self.sizes, self.dtype);
+        match &self.factors {
+            Factors::Windows(_) => {
+                PackKey { of_windows: true, dtype, start: 0, sizes: [k, m], strides: [1, k as i64] }
+            }
+            Factors::Matrices([_, b]) => {
+                let (start, strides) = (b.start, [b.inner, b.own]);
+                PackKey { of_windows: false, dtype: b.dtype, start, sizes: [k, n], strides }
+            }
+        }
     }
 
-    /// Packs the right factor, which is in a view of its operand.
+    /// Packs the right factor, or the weight of windows, which is in a view of its operand.
     pub fn pack(&self, isa: Isa, view: &View<'_>) -> Result<PackedOperand> {
-        let ([_, b], [_, n, k]) = (&self.factors, self.sizes);
+        let [m, n, k] = self.sizes;
+        let b = match &self.factors {
+            Factors::Matrices([_, b]) => b,
+            Factors::Windows(_) => {
+                let start = view.as_ptr().cast_mut();
+                // SAFETY: the view has the layout of the plan, which is row-major.
+                let packed = unsafe {
+                    match self.dtype {
+                        DType::F64 => {
+                            Packed::F64(PixelWeights::new(KERNEL, isa, Ptr(start.cast()), [m, k])?)
+                        }
+                        _ => {
+                            Packed::F32(PixelWeights::new(KERNEL, isa, Ptr(start.cast()), [m, k])?)
+                        }
+                    }
+                };
+                return Ok(PackedOperand(packed));
+            }
+        };
         let address = view.as_ptr().wrapping_offset((b.start * b.dtype.size() as i64) as isize);
         // SAFETY: the view has the layout of the plan, for which loads were checked.
         let b =
             unsafe { View::from_raw(address, b.dtype, &[k as i64, n as i64], &[b.inner, b.own]) };
-        Ok(PackedOperand { matrix: PackedMatrix::on(isa, &b)? })
+        Ok(PackedOperand(Packed::Matrix(PackedMatrix::on(isa, &b)?)))
+    }
+
+    /// The packed operand of a launch, if there is one.
+    ///
+    /// # Errors
+    /// It is of another plan.
+    fn packed<'a>(&self, cx: &PanelContext<'a>) -> Result<Option<&'a PackedOperand>> {
+        let Some(packed) = self.packs.and_then(|(_, number)| *cx.run.packed.get(number)?) else {
+            return Ok(None);
+        };
+        let [m, n, k] = self.sizes.map(|n| n as i64);
+        let is_it = match (&packed.0, &self.factors) {
+            (Packed::Matrix(matrix), Factors::Matrices([_, b])) => {
+                matrix.sizes() == [k, n] && matrix.dtype() == b.dtype
+            }
+            (Packed::F32(weights), Factors::Windows(_)) => {
+                weights.sizes() == [m, k] && self.dtype == DType::F32
+            }
+            (Packed::F64(weights), Factors::Windows(_)) => {
+                weights.sizes() == [m, k] && self.dtype == DType::F64
+            }
+            _ => false,
+        };
+        match is_it {
+            true => Ok(Some(packed)),
+            false => Err(KernelError::argument(KERNEL, "a packed operand is of another plan")),
+        }
     }
 
     /// Computes the product and its epilogue. `failed` gets the failures of stages.
@@ -166,12 +239,16 @@ impl ProductPlan {
         cx: &PanelContext<'_>,
         failed: &(dyn Fn(usize, Failure) + Sync),
     ) -> Result<()> {
-        let [m, n, k] = self.sizes;
+        let [m, n, _] = self.sizes;
         let products = numel(&self.loops);
         if m == 0 || n == 0 || products == 0 {
             return Ok(());
         }
-        for factor in &self.factors {
+        let factors = match &self.factors {
+            Factors::Matrices(factors) => &factors[..],
+            Factors::Windows(_) => &[],
+        };
+        for factor in factors {
             let FactorAt::Scratch(_, values) = &factor.at else { continue };
             if let Err(stop) = values.run(cx) {
                 return match *stop {
@@ -187,13 +264,12 @@ impl ProductPlan {
             // Nothing reads the sums.
             return Ok(());
         }
-        let packed = self.packs.and_then(|(_, number)| *cx.run.packed.get(number)?);
-        if let Some(packed) = packed {
-            let b = &self.factors[1];
-            if packed.matrix.sizes() != [k as i64, n as i64] || packed.matrix.dtype() != b.dtype {
-                let message = "a packed operand is of another plan";
-                return Err(KernelError::argument(KERNEL, message));
-            }
+        let packed = self.packed(cx)?;
+        if let Factors::Windows(windows) = &self.factors {
+            return match self.dtype {
+                DType::F64 => self.convolve::<f64>(cx, windows, packed, failed),
+                _ => self.convolve::<f32>(cx, windows, packed, failed),
+            };
         }
         let threads = thread_pool::num_threads();
         over_batches(products, self.sizes, threads, &|i, threads| {
@@ -218,7 +294,7 @@ impl ProductPlan {
             rest /= extent;
         }
         let [m, n, k] = self.sizes.map(|n| n as i64);
-        let [a, b] = &self.factors;
+        let Factors::Matrices([a, b]) = &self.factors else { return Ok(()) };
         let of_maps = Visitor { plan: self, cx, coords: &coords, failed };
         let visitor: Option<&dyn EpilogueVisitor> = match self.epilogue.maps() {
             0 => None,
@@ -231,8 +307,8 @@ impl ProductPlan {
             let left = View::from_raw(at_a, a.dtype, &[m, k], &[a.own, a.inner]);
             let right = View::from_raw(at_b, b.dtype, &[k, n], &[b.inner, b.own]);
             let right = match packed {
-                Some(packed) => RightFactor::Packed(&packed.matrix),
-                None => RightFactor::Matrix(&right),
+                Some(PackedOperand(Packed::Matrix(matrix))) => RightFactor::Packed(matrix),
+                _ => RightFactor::Matrix(&right),
             };
             let mut out = self.out.as_ref().map(|out| {
                 let address = out.address(cx, &coords, [0, 0]).0;

@@ -1,6 +1,7 @@
 //! The generic executor against the reference evaluator: equal bits, and the same failures.
 
 mod chains;
+mod convolutions;
 mod nests;
 mod random;
 mod random_named;

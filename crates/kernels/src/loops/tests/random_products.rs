@@ -328,7 +328,7 @@ fn run(kernel: &LoopKernel, isa: Isa, views: &[View<'_>], packs: bool) -> Option
 }
 
 /// What the plan of a nest does, for operands of these arrays.
-fn planned(nest: &LoopNest, operands: &[Array], used: &mut Vec<&'static str>) {
+pub(super) fn planned(nest: &LoopNest, operands: &[Array], used: &mut Vec<&'static str>) {
     let operands: Vec<Tensor> = operands.iter().map(|a| Tensor::of(a, 0, false)).collect();
     let views: Vec<View<'_>> = operands.iter().map(Tensor::view).collect();
     let kernel = LoopKernel::new(nest.clone());

@@ -1,0 +1,285 @@
+//! Convolutions as [products of pixels](crate::gemm::PixelProduct), which read windows where they
+//! are.
+//!
+//! A task takes some output rows of an image, or some pixels where windows are elements, and some
+//! panels of output channels. It copies its input into a [frame](Frame), which stays in the
+//! second-level cache, and computes one panel after another, whose weights are there, too. Without
+//! padding and stride, windows of one element are read in the input itself.
+//!
+//! **Invariant:** the bits are those of the product with the patch matrix: a step of a sum is a
+//! channel and a tap, in this order, and an element of the padding is a zero that is multiplied.
+//!
+//! **Cost:** a copy of the input for each task. The weights are read once for each block of rows.
+
+use super::frame::{Frame, PlaneWindow};
+use crate::error::Result;
+use crate::gemm::{Float, PixelOutput, PixelProduct, PixelWeights};
+use crate::isa::Isa;
+use crate::scratch::with_scratch;
+use crate::thread_pool;
+use crate::view::Ptr;
+use std::ops::Range;
+
+/// The most bytes of a frame, beside which the second-level cache has room for a panel of weights.
+const FRAME_BYTES: usize = 640 << 10;
+/// The pixels of a line where windows are elements: some tiles.
+const LINE_TILES: usize = 16;
+/// Convolutions of fewer multiply-adds stay on the caller's thread.
+const SMALL: usize = 64 * 64 * 64;
+
+/// What follows a convolution: it gets finished rectangles of channels and pixels.
+pub(crate) trait ImageVisitor: Sync {
+    /// The bytes of scratch memory for a rectangle of at most this many elements.
+    fn scratch(&self, elements: usize) -> usize;
+
+    /// Passes on the sums of some channels and pixels of an image: the address of the first, and
+    /// the strides in elements.
+    ///
+    /// # Errors
+    /// That of what follows, which the convolution returns.
+    ///
+    /// # Safety
+    /// The sums can be read, and the scratch memory written, during the call. No other call has an
+    /// element of the rectangle.
+    unsafe fn visit(
+        &self,
+        image: usize,
+        channels: Range<usize>,
+        pixels: Range<usize>,
+        sums: (Ptr<u8>, [i64; 2]),
+        scratch: Ptr<u8>,
+    ) -> Result<()>;
+}
+
+/// Where the sums of images are written: the address, and the distances of images and of channels.
+#[derive(Clone, Copy)]
+pub(crate) struct ImageOutput<F> {
+    pub start: Ptr<F>,
+    pub image: usize,
+    pub channel: usize,
+}
+
+/// A convolution of images whose channels are row-major planes.
+pub(crate) struct PixelConv<'a, F> {
+    pub isa: Isa,
+    pub threads: usize,
+    pub window: PlaneWindow,
+    pub images: usize,
+    pub channels: usize,
+    /// The images, which are some elements apart.
+    pub x: Ptr<F>,
+    pub image: usize,
+    pub weights: &'a PixelWeights<F>,
+    pub bias: Option<&'a [F]>,
+    /// The result, if it is wanted beside what a visitor makes of it.
+    pub out: Option<ImageOutput<F>>,
+    pub visitor: Option<&'a dyn ImageVisitor>,
+}
+
+/// A convolution of row-major operands, whose weights are not packed.
+pub(crate) struct Pixels<'a, T> {
+    pub isa: Isa,
+    pub threads: usize,
+    pub window: PlaneWindow,
+    pub images: usize,
+    /// The channels of the input and of the output.
+    pub channels: (usize, usize),
+    /// The products of a sum.
+    pub depth: usize,
+    pub x: Ptr<T>,
+    pub weight: Ptr<T>,
+    pub bias: Option<&'a [T]>,
+    pub y: Ptr<T>,
+    /// The pixels of an output channel.
+    pub windows: usize,
+}
+
+impl<F: Float> Pixels<'_, F> {
+    /// Computes the convolution, if it is worth packing the weights.
+    ///
+    /// # Safety
+    /// As [`PixelConv::run`].
+    pub unsafe fn run(self) -> Option<Result<()>> {
+        let Pixels { isa, threads, window, images, channels: (ci, co), depth, .. } = self;
+        let [height, width] = window.input;
+        // SAFETY: the caller's promise.
+        let weights = match unsafe { PixelWeights::new("conv", isa, self.weight, [co, depth]) } {
+            Ok(weights) => weights,
+            Err(e) => return Some(Err(e)),
+        };
+        let (image, channel) = (co * self.windows, self.windows);
+        let conv = PixelConv {
+            isa,
+            threads,
+            window,
+            images,
+            channels: ci,
+            x: self.x,
+            image: ci * height * width,
+            weights: &weights,
+            bias: self.bias,
+            out: Some(ImageOutput { start: self.y, image, channel }),
+            visitor: None,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { conv.run() }
+    }
+}
+
+/// How a convolution is divided: output rows and panels of a task.
+struct Blocks {
+    rows: usize,
+    panels: usize,
+}
+
+impl<F: Float> PixelConv<'_, F> {
+    /// Computes the convolution. `None`, with nothing written, if a frame would be too large.
+    ///
+    /// # Errors
+    /// There is not enough memory, or that of the visitor.
+    ///
+    /// # Safety
+    /// The input, the weights and the output are in live memory of these sizes, and nothing else
+    /// accesses the output during the call.
+    pub unsafe fn run(&self) -> Option<Result<()>> {
+        let (window, ci) = (&self.window, self.channels);
+        if window.is_plain() {
+            let pixels = window.output[0] * window.output[1];
+            let length = LINE_TILES * PixelProduct::<F>::most_pixels(self.isa);
+            let offsets = (0..ci).map(|c| u32::try_from(c * pixels).ok());
+            let offsets = offsets.collect::<Option<Vec<u32>>>()?;
+            let product = PixelProduct::new(self.weights, &offsets);
+            let lines = pixels.div_ceil(length);
+            let blocks = self.blocks(&product, lines, lines);
+            // SAFETY: the caller's promise.
+            return Some(unsafe { self.tasks(&product, &blocks, (lines, length, pixels), None) });
+        }
+        let [rows, columns] = window.output;
+        let of_row = Frame::new(window, ci, 2)?.len(ci) - Frame::new(window, ci, 1)?.len(ci);
+        let fitting = FRAME_BYTES / (of_row * size_of::<F>()).max(1);
+        let any = Frame::new(window, ci, 1)?.offsets(ci);
+        let blocks = self.blocks(&PixelProduct::new(self.weights, &any), rows, fitting.max(1));
+        let frame = Frame::new(window, ci, blocks.rows)?;
+        let offsets = frame.offsets(ci);
+        let product = PixelProduct::new(self.weights, &offsets);
+        let lines = (rows, columns, rows * columns);
+        // SAFETY: the caller's promise.
+        Some(unsafe { self.tasks(&product, &blocks, lines, Some(&frame)) })
+    }
+
+    /// Divides rows and panels, so that there are some tasks for each thread.
+    fn blocks(&self, product: &PixelProduct<'_, F>, rows: usize, fitting: usize) -> Blocks {
+        let panels = product.panels();
+        let blocks = rows.div_ceil(fitting.min(rows).max(1)).max(1);
+        let wanted = if self.threads > 1 { 2 * self.threads } else { 1 };
+        let (mut blocks, mut groups) = (blocks, 1);
+        if self.images * blocks < wanted {
+            let each = wanted.div_ceil(self.images.max(1));
+            // Rows are divided if they divide evenly, otherwise panels.
+            let is_even = rows >= 4 * each || rows.is_multiple_of(self.threads);
+            match is_even && rows >= 2 * self.threads {
+                true => blocks = blocks.max(if rows >= 4 * each { each } else { self.threads }),
+                false => groups = each.min(panels),
+            }
+        }
+        Blocks { rows: rows.div_ceil(blocks).max(1), panels: panels.div_ceil(groups).max(1) }
+    }
+
+    /// Computes all tasks. Lines have some pixels each, `pixels` in all.
+    ///
+    /// # Safety
+    /// As [`PixelConv::run`].
+    unsafe fn tasks(
+        &self,
+        product: &PixelProduct<'_, F>,
+        blocks: &Blocks,
+        (lines, length, pixels): (usize, usize, usize),
+        frame: Option<&Frame>,
+    ) -> Result<()> {
+        let (of_rows, groups) =
+            (lines.div_ceil(blocks.rows), product.panels().div_ceil(blocks.panels));
+        let per_image = of_rows * groups;
+        let [kh, kw] = self.window.kernel;
+        let depth = self.channels * kh * kw;
+        let work = (self.images * pixels).saturating_mul(depth * product.channels(0).len());
+        let is_parallel = self.threads > 1 && work.saturating_mul(product.panels()) > SMALL;
+        let elements = product.channels(0).len() * blocks.rows.min(lines) * length;
+        let of_frame = frame.map_or(0, |f| f.len(self.channels)).next_multiple_of(16);
+        let of_tile = product.scratch().next_multiple_of(16);
+        let of_sums = if self.out.is_none() { elements.next_multiple_of(16) } else { 0 };
+        let of_visitor = self.visitor.map_or(0, |v| v.scratch(elements).div_ceil(size_of::<F>()));
+        let scratch = of_frame + of_tile + of_sums + of_visitor;
+        thread_pool::try_for(self.images * per_image, is_parallel, &|task| {
+            let (image, task) = (task / per_image, task % per_image);
+            let rows = task / groups * blocks.rows;
+            let rows = rows..lines.min(rows + blocks.rows);
+            let panels = task % groups * blocks.panels;
+            let panels = panels..product.panels().min(panels + blocks.panels);
+            with_scratch("conv", scratch, |scratch: &mut [F]| {
+                let (of_input, rest) = scratch.split_at_mut(of_frame);
+                let tile = rest.as_mut_ptr();
+                let own = [tile.wrapping_add(of_tile), tile.wrapping_add(of_tile + of_sums)];
+                let x = Ptr(self.x.at(image * self.image));
+                let input = match frame {
+                    Some(frame) => {
+                        let [height, width] = self.window.input;
+                        // SAFETY: the caller's promise.
+                        let planes = unsafe { x.slice(0, self.channels * height * width) };
+                        let len = frame.len(self.channels);
+                        frame.fill(self.isa, planes, rows.clone(), &mut of_input[..len]);
+                        (of_input.as_ptr(), frame.row())
+                    }
+                    None => (x.0.wrapping_add(rows.start * length).cast_const(), length),
+                };
+                for panel in panels {
+                    // SAFETY: the caller's promise; rows and panels are this task's alone.
+                    unsafe {
+                        let of = (image, rows.clone(), panel);
+                        self.panel(product, of, (length, pixels), input, tile, own)?
+                    }
+                }
+                Ok(())
+            })?
+        })
+    }
+
+    /// Computes some lines of a panel of channels.
+    ///
+    /// # Safety
+    /// As [`PixelConv::run`], with the scratch memory of a task.
+    unsafe fn panel(
+        &self,
+        product: &PixelProduct<'_, F>,
+        (image, rows, panel): (usize, Range<usize>, usize),
+        (length, all): (usize, usize),
+        (input, step): (*const F, usize),
+        tile: *mut F,
+        [sums, scratch]: [*mut F; 2],
+    ) -> Result<()> {
+        let channels = product.channels(panel);
+        let pixels = rows.start * length..all.min(rows.end * length);
+        let (start, stride) = match &self.out {
+            Some(out) => {
+                let at = image * out.image + channels.start * out.channel + pixels.start;
+                (out.start.at(at), out.channel)
+            }
+            None => (sums, pixels.len()),
+        };
+        let bias = self.bias.map_or(std::ptr::null(), |b| b[channels.start..].as_ptr());
+        for (i, first) in pixels.clone().step_by(length).enumerate() {
+            let n = length.min(pixels.end - first);
+            let start = start.wrapping_add(first - pixels.start);
+            let out = PixelOutput { start, stride, bias };
+            // SAFETY: the caller's promise.
+            unsafe { product.line(panel, input.wrapping_add(i * step), n, &out, tile) }
+        }
+        match self.visitor {
+            None => Ok(()),
+            Some(visitor) => {
+                let sums = (Ptr(start.cast()), [stride as i64, 1]);
+                // SAFETY: the sums are finished, and this task's alone.
+                unsafe { visitor.visit(image, channels, pixels, sums, Ptr(scratch.cast())) }
+            }
+        }
+    }
+}

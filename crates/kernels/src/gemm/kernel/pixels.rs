@@ -1,0 +1,113 @@
+//! The kernels of pixels: the rows of A are neighbours in memory, and a table gives the place of
+//! each step of `k`.
+//!
+//! So a convolution reads its windows where they are: a step is a channel and a tap, and the pixels
+//! of a tile see it at consecutive addresses. The columns are output channels, whose weights are
+//! packed. A tile has more rows than in a product of matrices: one address serves them all.
+
+#[cfg(doc)]
+use super::Kernels;
+use super::NEAR;
+use crate::gemm::lanes::Lanes;
+
+/// One segment of the sums of some pixels and channels.
+pub(in crate::gemm) struct PixelTile<F> {
+    /// The length of the segment.
+    pub k: usize,
+    /// The first pixel where the offset of a step is 0.
+    pub a: *const F,
+    /// The offset of each step.
+    pub offsets: *const u32,
+    /// The weights: rows of whole vectors, one after another.
+    pub b: *const F,
+    /// Sums of earlier segments to add in this order, or null. Rows are like those of `out`.
+    pub sums: [*const F; 2],
+    /// The destination: rows of whole vectors, one for each pixel.
+    pub out: *mut F,
+    /// Memory to be fetched into the second-level cache, a line for each step; or null.
+    pub fetch: *const F,
+}
+
+/// See [`Kernels::pixels`].
+///
+/// # Safety
+/// As [`Kernels::pixels`].
+#[inline(always)]
+#[allow(clippy::needless_range_loop)]
+pub(super) unsafe fn pixels<V: Lanes, const ROWS: usize, const VECTORS: usize>(
+    t: &PixelTile<V::Float>,
+) {
+    // SAFETY: the caller's promise covers all accesses: the pixels at `k` offsets, `k` rows of
+    // weights, and the rows of the sums and the destination.
+    unsafe {
+        let mut sums = [[V::splat(Default::default()); VECTORS]; ROWS];
+        let (mut b, mut fetch) = (t.b, t.fetch);
+        let line = 64 / size_of::<V::Float>();
+        for p in 0..t.k {
+            let a = t.a.add(*t.offsets.add(p) as usize);
+            let mut row = [V::splat(Default::default()); VECTORS];
+            for (j, y) in row.iter_mut().enumerate() {
+                *y = V::load(b.add(j * V::N));
+                V::prefetch_near(b.wrapping_add((NEAR as usize * VECTORS + j) * V::N));
+            }
+            V::prefetch(fetch);
+            for (i, sums) in sums.iter_mut().enumerate() {
+                let x = V::splat(*a.add(i));
+                for (sum, y) in sums.iter_mut().zip(row) {
+                    *sum = x.fma(y, *sum);
+                }
+            }
+            b = b.add(VECTORS * V::N);
+            fetch = fetch.wrapping_add(line);
+        }
+        for earlier in t.sums {
+            if earlier.is_null() {
+                continue;
+            }
+            for i in 0..ROWS {
+                for j in 0..VECTORS {
+                    let at = (i * VECTORS + j) * V::N;
+                    sums[i][j] = V::load(earlier.add(at)).add(sums[i][j]);
+                }
+            }
+        }
+        for i in 0..ROWS {
+            for j in 0..VECTORS {
+                sums[i][j].store(t.out.add((i * VECTORS + j) * V::N));
+            }
+        }
+    }
+}
+
+/// See [`Kernels::finish_pixels`].
+///
+/// # Safety
+/// As [`Kernels::finish_pixels`].
+#[inline(always)]
+pub(super) unsafe fn finish<V: Lanes>(
+    sums: *const V::Float,
+    [rows, columns, width]: [usize; 3],
+    bias: *const V::Float,
+    out: *mut V::Float,
+    stride: usize,
+) {
+    // SAFETY: the caller's promise. Rows behind the last are those of the scratch memory.
+    unsafe {
+        for row in (0..rows).step_by(V::N) {
+            let n = V::N.min(rows - row);
+            for column in (0..columns).step_by(4) {
+                let four = V::columns(sums.add(row * width + column), width as isize);
+                for (column, mut x) in (column..columns).zip(four) {
+                    if !bias.is_null() {
+                        x = x.add(V::splat(*bias.add(column)));
+                    }
+                    let to = out.add(column * stride + row);
+                    match n == V::N {
+                        true => x.one_nan().store(to),
+                        false => x.one_nan().store_first(to, n),
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Products whose left rows are pixels of an image, and whose result is written transposed.
+//!
+//! `out[channel, pixel] = sum over k of image[pixel + offset(k)] weights[k, channel]`, in the
+//! [order](super) of every product. Tiles have output channels along their vectors, and a few pixels
+//! that are neighbours in memory as rows. A tile sums all of `k` at once: the sums of its segments
+//! wait in scratch memory of a few cache lines. The finished tile is transposed in registers.
+//!
+//! **Invariant:** the bits are those of [`product`](super::product()) with the matrix of windows.
+//!
+//! **Cost:** a step loads a few vectors of weights and one element for each pixel. The transpose
+//! takes about two cycles for each vector of sums.
+
+use super::epilogue::Operand;
+use super::kernel::PixelTile;
+use super::pack::Panels;
+use super::{Float, GROUP, Mat, SEGMENT};
+use crate::error::Result;
+use crate::isa::Isa;
+use crate::view::Ptr;
+use std::ops::Range;
+
+/// Weights for products of pixels.
+pub(crate) struct PixelWeights<F> {
+    panels: Panels<F>,
+}
+
+impl<F: Float> PixelWeights<F> {
+    /// Packs the weights of `channels` outputs, each with its `k` elements one after another.
+    ///
+    /// # Errors
+    /// There is not enough memory.
+    ///
+    /// # Safety
+    /// The matrix is in live memory.
+    pub unsafe fn new(
+        kernel: &'static str,
+        isa: Isa,
+        weight: Ptr<F>,
+        [channels, k]: [usize; 2],
+    ) -> Result<PixelWeights<F>> {
+        let transposed = Mat::row_major(weight, k).transposed();
+        let vectors = panel_vectors::<F>(isa, channels);
+        let weights = Operand::of_mat(transposed);
+        let panels = Panels::of_vectors(kernel, isa, weights, [k, channels], vectors)?;
+        Ok(PixelWeights { panels })
+    }
+}
+
+impl<F: Float> PixelWeights<F> {
+    /// The outputs, and the elements of each.
+    pub fn sizes(&self) -> [i64; 2] {
+        [self.panels.columns as i64, self.panels.rows as i64]
+    }
+
+    /// The bytes of memory that they take.
+    pub fn bytes(&self) -> usize {
+        self.panels.bytes()
+    }
+}
+
+/// The vectors of a panel of weights.
+fn panel_vectors<F: Float>(isa: Isa, channels: usize) -> usize {
+    let kernels = F::kernels(isa);
+    kernels.vectors_of_pixels().min(channels.div_ceil(kernels.lanes).max(1))
+}
+
+/// A product of pixels.
+#[derive(Clone, Copy)]
+pub(crate) struct PixelProduct<'a, F> {
+    panels: &'a Panels<F>,
+    /// The offset of each step of `k` from a pixel.
+    offsets: &'a [u32],
+}
+
+/// Where the channels of a panel are written.
+pub(crate) struct PixelOutput<F> {
+    /// The first pixel of the panel's first channel, and the distance of channels.
+    pub start: *mut F,
+    pub stride: usize,
+    /// The biases of the panel's channels, or null.
+    pub bias: *const F,
+}
+
+impl<'a, F: Float> PixelProduct<'a, F> {
+    pub fn new(weights: &'a PixelWeights<F>, offsets: &'a [u32]) -> PixelProduct<'a, F> {
+        PixelProduct { panels: &weights.panels, offsets }
+    }
+
+    /// The number of panels of channels.
+    pub fn panels(&self) -> usize {
+        self.panels.columns.div_ceil(self.width())
+    }
+
+    /// The channels of a panel.
+    pub fn channels(&self, panel: usize) -> Range<usize> {
+        let width = self.width();
+        panel * width..self.panels.columns.min((panel + 1) * width)
+    }
+
+    fn width(&self) -> usize {
+        self.panels.vectors * F::kernels(self.panels.isa).lanes
+    }
+
+    /// The most pixels of a tile.
+    pub fn most_pixels(isa: Isa) -> usize {
+        F::kernels(isa).most_pixels()
+    }
+
+    /// The elements of scratch memory for a tile.
+    pub fn scratch(&self) -> usize {
+        3 * self.tile_size()
+    }
+
+    fn tile_size(&self) -> usize {
+        let kernels = F::kernels(self.panels.isa);
+        kernels.most_pixels().next_multiple_of(kernels.lanes) * self.width()
+    }
+
+    /// Computes a line of `pixels` neighbours, the first at `a`, for the channels of a panel.
+    ///
+    /// # Safety
+    /// The pixels are valid at all offsets, the destination is valid for all pixels and channels of
+    /// the panel, and nothing else accesses it or the scratch memory.
+    pub unsafe fn line(
+        &self,
+        panel: usize,
+        a: *const F,
+        pixels: usize,
+        out: &PixelOutput<F>,
+        scratch: *mut F,
+    ) {
+        let kernels = F::kernels(self.panels.isa);
+        let channels = self.channels(panel);
+        let vectors = channels.len().div_ceil(kernels.lanes);
+        let width = vectors * kernels.lanes;
+        let weights = self.panels.panel(channels.start);
+        let segments = self.offsets.len().div_ceil(SEGMENT).max(1);
+        let [tile, group, total] = [0, 1, 2].map(|i| scratch.wrapping_add(i * self.tile_size()));
+        let mut done = 0;
+        while done < pixels {
+            let left = pixels - done;
+            let rows = left.div_ceil(left.div_ceil(kernels.most_pixels()));
+            for s in 0..segments {
+                let from = s * SEGMENT;
+                let is_last = s + 1 == segments;
+                let ends_group = is_last || s % GROUP == GROUP - 1;
+                let null = std::ptr::null();
+                let t = PixelTile {
+                    k: SEGMENT.min(self.offsets.len() - from),
+                    a: a.wrapping_add(done),
+                    offsets: self.offsets.as_ptr().wrapping_add(from),
+                    b: weights.wrapping_add(from * width),
+                    sums: [
+                        if s.is_multiple_of(GROUP) { null } else { group.cast_const() },
+                        if ends_group && s >= GROUP { total.cast_const() } else { null },
+                    ],
+                    out: match (is_last, ends_group) {
+                        (true, _) => tile,
+                        (_, true) => total,
+                        _ => group,
+                    },
+                    fetch: null,
+                };
+                // SAFETY: the caller's promise.
+                unsafe { kernels.pixels(&t, rows, vectors) }
+            }
+            let sizes = [rows, channels.len(), width];
+            let to = out.start.wrapping_add(done);
+            // SAFETY: as above.
+            unsafe { kernels.finish_pixels(tile, sizes, out.bias, to, out.stride) }
+            done += rows;
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! Convolutions as products whose right factor is the windows of an image.
+//!
+//! The contraction of a convolution reads its input at positions that it computes from those of an
+//! output and of a tap. [`Windows`] recognises that expression, so that windows are read where they
+//! are ([`PixelConv`]), with the weights packed. The numbers of the window are those of a launch;
+//! where they are of no use, the windows of an image are written to a patch matrix.
+//!
+//! **Invariant:** the bits are those of the expression: an element outside the input is a zero that
+//! is multiplied, and the sums have the order of the contraction.
+//!
+//! **Cost:** that of [`PixelConv`]. Windows of one element that move by 1 are a product without any
+//! copy.
+
+use super::factor::merged;
+use super::packed::{Convolved, PackedOperand};
+use super::{ProductPlan, Visitor};
+use crate::conv::{ImageOutput, ImageVisitor, PixelConv, PlaneWindow};
+use crate::error::Result;
+use crate::gemm::{
+    EpilogueVisitor, Float, PixelWeights, RightFactor, over_batches, visited_product,
+};
+use crate::loops::KERNEL;
+use crate::loops::access::Base;
+use crate::loops::launch::Launch;
+use crate::loops::stage::PanelContext;
+use crate::pointwise::frame::Failure;
+use crate::scratch::Scratch;
+use crate::thread_pool;
+use crate::view::{Dims, Ptr, View, ViewMut, contiguous};
+use maquette_ir::loops::{Axes, AxisId, Index, Load, Source, Stage};
+use maquette_ir::scalar_expr::{BinaryOp, Bounds, Op, Reg};
+use maquette_ir::{DType, Scalar};
+use smallvec::SmallVec;
+use std::ops::Range;
+
+/// A number of a window.
+#[derive(Clone, Copy, Debug)]
+enum Number {
+    Launch(usize),
+    Constant(i64),
+}
+
+/// The factors of a convolution.
+pub(super) struct Windows {
+    /// The operands of the input and of the weight.
+    x: usize,
+    pub weight: usize,
+    /// The axes of images, of output channels and of positions.
+    images: AxisId,
+    channels: AxisId,
+    positions: Axes,
+    /// The sizes of a channel of the input, of the output, and of the window, with 1 before those
+    /// of a convolution along one dimension.
+    input: [i64; 2],
+    output: [i64; 2],
+    pub kernel: [i64; 2],
+    /// The input channels, and the distance of images.
+    depth: i64,
+    image: i64,
+    /// The strides, paddings and dilations.
+    numbers: [SmallVec<[Number; 2]>; 3],
+}
+
+/// The one axis that an index is.
+fn axis(index: &Index) -> Option<AxisId> {
+    let Index::Affine(affine) = index else { return None };
+    let [(axis, _)] = affine.terms[..] else { return None };
+    (*index == Index::from(axis)).then_some(axis)
+}
+
+/// The number of an operand that is row-major behind its first dimension.
+fn row_major(launch: &Launch<'_>, load: &Load, dtype: DType) -> Option<usize> {
+    let Source::Operand(operand) = load.from else { return None };
+    let layout = launch.operands.get(operand.index())?;
+    let (sizes, strides) = (layout.sizes.get(1..)?, layout.strides.get(1..)?);
+    let of_sizes = contiguous(sizes);
+    let fits = |d: usize| sizes[d] == 1 || strides[d] == of_sizes[d];
+    let is_it = layout.dtype == dtype && (0..sizes.len()).all(fits);
+    is_it.then_some(operand.index())
+}
+
+/// Two numbers, the first of them 1 unless there are two.
+fn two(sizes: &[i64]) -> Option<[i64; 2]> {
+    match *sizes {
+        [n] => Some([1, n]),
+        [rows, columns] => Some([rows, columns]),
+        _ => None,
+    }
+}
+
+impl Windows {
+    /// The convolution that a contraction of floats is, if its operands are row-major images.
+    pub fn of(launch: &Launch<'_>, stage: &Stage, along: &[AxisId]) -> Option<Windows> {
+        let expr = &stage.expr;
+        let op = |r: Reg| expr.instrs().get(r.index()).map(|i| i.op);
+        let [left, right] = *expr.outputs() else { return None };
+        let dtype = expr.output_dtypes().next()?;
+        let (Op::Input(of_weight), Op::Read(read)) = (op(left)?, op(right)?) else { return None };
+        let Bounds::Else(zero) = read.bounds else { return None };
+        // -0 is another number.
+        let is_zero = match op(zero)? {
+            Op::Const(Scalar::Float(x)) => x.to_bits() == 0,
+            Op::Const(Scalar::Int(x)) => x == 0,
+            _ => false,
+        };
+        let (contracted, taps) = along.split_first()?;
+        let kept = stage.axes();
+        let (&[images, channels], positions) = kept.split_first_chunk::<2>()?;
+        let (weight, x) =
+            (stage.loads.get(of_weight as usize)?, stage.loads.get(read.input as usize)?);
+        let of_weight: Option<Axes> = weight.at.indices().iter().map(axis).collect();
+        let at_weight: Axes = [channels, *contracted].iter().chain(taps).copied().collect();
+        let [of_image, of_channel, computed @ ..] = x.at.indices() else { return None };
+        let is_read = axis(of_image) == Some(images)
+            && axis(of_channel) == Some(*contracted)
+            && computed.iter().all(|index| matches!(index, Index::Computed))
+            && computed.len() == taps.len()
+            && read.when.is_none();
+        if !is_zero || of_weight? != at_weight || !is_read || positions.len() != taps.len() {
+            return None;
+        }
+        let number = |r: Reg| match op(r)? {
+            Op::Launch(n) => Some(Number::Launch(n as usize)),
+            Op::Const(Scalar::Int(n)) => Some(Number::Constant(n)),
+            _ => None,
+        };
+        let binary = |r: Reg, is: BinaryOp| match op(r)? {
+            Op::Binary(op, a, b) if op == is => Some((a, b)),
+            _ => None,
+        };
+        // An axis times a number.
+        let term = |r: Reg, of: AxisId| {
+            let (coord, by) = binary(r, BinaryOp::Mul)?;
+            matches!(op(coord)?, Op::Coord(a) if AxisId(a) == of).then(|| number(by))?
+        };
+        let mut numbers: [SmallVec<[Number; 2]>; 3] = Default::default();
+        for ((&at, position), tap) in read.at.regs().iter().zip(positions).zip(taps) {
+            let (element, padding) = binary(at, BinaryOp::Sub)?;
+            let (first, within) = binary(element, BinaryOp::Add)?;
+            let of = [term(first, *position)?, number(padding)?, term(within, *tap)?];
+            numbers.iter_mut().zip(of).for_each(|(numbers, n)| numbers.push(n));
+        }
+        let [x, weight] = [row_major(launch, x, dtype)?, row_major(launch, weight, dtype)?];
+        let (of_x, of_weight) = (&launch.operands[x], &launch.operands[weight]);
+        // The rows of the weight follow each other, too.
+        let row: i64 = of_weight.sizes[1..].iter().product();
+        if of_weight.sizes[0] > 1 && of_weight.strides[0] != row || of_x.strides[0] < 0 {
+            return None;
+        }
+        Some(Windows {
+            x,
+            weight,
+            images,
+            channels,
+            positions: positions.into(),
+            input: two(&of_x.sizes[2..])?,
+            output: two(&launch.extents_of(positions))?,
+            kernel: two(&launch.extents_of(taps))?,
+            depth: of_x.sizes[1],
+            image: of_x.strides[0],
+            numbers,
+        })
+    }
+
+    /// The axes of loops, rows and columns.
+    pub fn axes(&self) -> [Axes; 3] {
+        let one = |axis: AxisId| [axis].into_iter().collect();
+        [one(self.images), one(self.channels), self.positions.clone()]
+    }
+
+    /// Whether the channels of a tensor with these strides, by axes, are row-major.
+    pub fn are_planes(&self, launch: &Launch<'_>, stride: &dyn Fn(AxisId) -> i64) -> bool {
+        let strides: Dims = self.positions.iter().map(|a| stride(*a)).collect();
+        let sizes = launch.extents_of(&self.positions);
+        let is_one = sizes.iter().all(|n| *n == 1);
+        let is_dense = is_one || merged(&sizes, &strides) == Some(1);
+        is_dense && stride(self.images) >= 0 && stride(self.channels) >= 0
+    }
+
+    /// The strides, paddings and dilations of a launch.
+    fn numbers(&self, scalars: &[Scalar]) -> [SmallVec<[i64; 2]>; 3] {
+        let value = |n: &Number| match *n {
+            Number::Launch(at) => scalars.get(at).map_or(0, |n| n.to_i64()),
+            Number::Constant(n) => n,
+        };
+        [0, 1, 2].map(|of| self.numbers[of].iter().map(value).collect())
+    }
+
+    /// The window, unless it is one of which [`PixelConv`] does not know.
+    fn window(&self, [stride, padding, dilation]: &[SmallVec<[i64; 2]>; 3]) -> Option<PlaneWindow> {
+        let from = 2 - self.positions.len();
+        let sizes = [&self.input[from..], &self.output[from..], &self.kernel[from..]];
+        PlaneWindow::new(sizes, [stride, padding, dilation])
+    }
+}
+
+impl ProductPlan {
+    /// Computes a convolution and its epilogue.
+    ///
+    /// # Errors
+    /// There is not enough memory.
+    pub(super) fn convolve<F: Convolved>(
+        &self,
+        cx: &PanelContext<'_>,
+        of: &Windows,
+        packed: Option<&PackedOperand>,
+        failed: &(dyn Fn(usize, Failure) + Sync),
+    ) -> Result<()> {
+        let numbers = of.numbers(cx.run.scalars);
+        let (threads, isa) = (thread_pool::num_threads(), cx.run.isa);
+        let window = of.window(&numbers);
+        if window.is_some_and(|window| window.is_plain()) {
+            return self.over_images(threads, &|image, threads| {
+                let at = (image as i64 * of.image) as usize;
+                let x = Ptr(cx.base(Base::Memory(of.x)).0.cast::<F>());
+                // SAFETY: the plan is of the layouts of the operands.
+                unsafe { self.image(cx, of, image, threads, Ptr(x.at(at)), failed) }
+            });
+        }
+        let [m, _, k] = self.sizes;
+        let address = |operand: usize| Ptr(cx.base(Base::Memory(operand)).0.cast::<F>());
+        let visitor = ImageMaps { plan: self, cx, failed };
+        if let Some(window) = window {
+            let own;
+            let weights = match packed.and_then(F::weights) {
+                Some(weights) => weights,
+                None => {
+                    // SAFETY: the weight is row-major.
+                    own = unsafe { PixelWeights::new(KERNEL, isa, address(of.weight), [m, k])? };
+                    &own
+                }
+            };
+            let out = self.out.as_ref().map(|out| {
+                let at = |image: i64, row: usize| out.offset(&[image], [row, 0]);
+                let distance = |to: i64| (to - at(0, 0)) as usize;
+                let start = Ptr(out.address(cx, &[0], [0, 0]).0.cast::<F>());
+                ImageOutput { start, image: distance(at(1, 0)), channel: distance(at(0, 1)) }
+            });
+            let conv = PixelConv {
+                isa,
+                threads,
+                window,
+                images: self.loops[0] as usize,
+                channels: of.depth as usize,
+                x: address(of.x),
+                image: of.image as usize,
+                weights,
+                bias: None,
+                out,
+                visitor: (self.epilogue.maps() > 0).then_some(&visitor as &dyn ImageVisitor),
+            };
+            // SAFETY: the plan is of the layouts of the operands, and of a result whose channels
+            // are row-major. Each element of the results of maps is that of one rectangle.
+            if let Some(done) = unsafe { conv.run() } {
+                return done;
+            }
+        }
+        self.over_images(threads, &|image, threads| {
+            let mut patches = Scratch::<F>::new(KERNEL, k.saturating_mul(self.sizes[1]))?;
+            let at = (image as i64 * of.image) as usize;
+            let plane = (of.input[0] * of.input[1] * of.depth) as usize;
+            // SAFETY: the plan is of the layouts of the operands.
+            unsafe {
+                let x = Ptr(address(of.x).at(at)).slice(0, plane);
+                of.unfold(&numbers, x, patches.get());
+                let patches = Ptr(patches.get().as_mut_ptr());
+                self.image(cx, of, image, threads, patches, failed)
+            }
+        })
+    }
+
+    fn over_images(
+        &self,
+        threads: usize,
+        work: &(dyn Fn(usize, usize) -> Result<()> + Sync),
+    ) -> Result<()> {
+        over_batches(self.loops[0] as usize, self.sizes, threads, work)
+    }
+
+    /// Computes the product of the weight with the row-major patch matrix of an image.
+    ///
+    /// # Safety
+    /// The matrix is in live memory.
+    unsafe fn image<F: Convolved>(
+        &self,
+        cx: &PanelContext<'_>,
+        of: &Windows,
+        image: usize,
+        threads: usize,
+        patches: Ptr<F>,
+        failed: &(dyn Fn(usize, Failure) + Sync),
+    ) -> Result<()> {
+        let [m, n, k] = self.sizes.map(|n| n as i64);
+        let coords = [image as i64];
+        let of_maps = Visitor { plan: self, cx, coords: &coords, failed };
+        let visitor: Option<&dyn EpilogueVisitor> =
+            (self.epilogue.maps() > 0).then_some(&of_maps as &dyn EpilogueVisitor);
+        let weight = cx.base(Base::Memory(of.weight)).0.cast_const();
+        // SAFETY: the caller's promise; the weight is row-major, and the rows and columns of the
+        // result have these strides.
+        unsafe {
+            let left = View::from_raw(weight, self.dtype, &[m, k], &[k, 1]);
+            let right =
+                View::from_raw(patches.0.cast::<u8>().cast_const(), self.dtype, &[k, n], &[n, 1]);
+            let mut out = self.out.as_ref().map(|out| {
+                let address = out.address(cx, &coords, [0, 0]).0;
+                ViewMut::from_raw(address, self.dtype, &[m, n], &out.strides())
+            });
+            let factors = (&left, RightFactor::Matrix(&right));
+            visited_product::<F>(cx.run.isa, threads, factors, self.sizes, out.as_mut(), visitor)
+        }
+    }
+}
+
+impl Windows {
+    /// Writes the patch matrix of an image, whatever the numbers are.
+    fn unfold<F: Float>(&self, numbers: &[SmallVec<[i64; 2]>; 3], x: &[F], to: &mut [F]) {
+        let [height, width] = self.input;
+        let from = 2 - self.positions.len();
+        let number = |of: usize, dim: usize| match dim.checked_sub(from) {
+            Some(at) => numbers[of].get(at).copied().unwrap_or(0),
+            None => i64::from(of == 0),
+        };
+        // The arithmetic of `i64` wraps.
+        let at = |dim: usize, position: i64, tap: i64| {
+            let [stride, padding, dilation] = [0, 1, 2].map(|of| number(of, dim));
+            let within = tap.wrapping_mul(dilation);
+            position.wrapping_mul(stride).wrapping_add(within).wrapping_sub(padding)
+        };
+        let taps = (0..self.kernel[0]).flat_map(|r| (0..self.kernel[1]).map(move |c| (r, c)));
+        let rows = (0..self.depth).flat_map(|channel| taps.clone().map(move |tap| (channel, tap)));
+        let area = (self.output[0] * self.output[1]) as usize;
+        for ((channel, (r, c)), to) in rows.zip(to.chunks_mut(area.max(1))) {
+            let positions =
+                (0..self.output[0]).flat_map(|y| (0..self.output[1]).map(move |x| (y, x)));
+            for ((row, column), to) in positions.zip(to) {
+                let (row, column) = (at(0, row, r), at(1, column, c));
+                let is_inside = (0..height).contains(&row) && (0..width).contains(&column);
+                let index = || ((channel * height + row) * width + column) as usize;
+                *to = if is_inside { x[index()] } else { F::ZERO };
+            }
+        }
+    }
+}
+
+/// The epilogue of a convolution.
+struct ImageMaps<'a> {
+    plan: &'a ProductPlan,
+    cx: &'a PanelContext<'a>,
+    failed: &'a (dyn Fn(usize, Failure) + Sync),
+}
+
+impl ImageVisitor for ImageMaps<'_> {
+    fn scratch(&self, elements: usize) -> usize {
+        self.plan.epilogue.scratch(elements)
+    }
+
+    unsafe fn visit(
+        &self,
+        image: usize,
+        channels: Range<usize>,
+        pixels: Range<usize>,
+        sums: (Ptr<u8>, [i64; 2]),
+        scratch: Ptr<u8>,
+    ) -> Result<()> {
+        let coords = [image as i64];
+        let visitor =
+            Visitor { plan: self.plan, cx: self.cx, coords: &coords, failed: self.failed };
+        // SAFETY: the caller's promise.
+        unsafe { visitor.visit(channels, pixels, sums, scratch) }
+    }
+}

@@ -1,0 +1,182 @@
+//! Convolutions with what follows them: maps on finished parts, packed weights.
+
+use super::random_products::planned;
+use super::{agrees, floats, noise};
+use maquette_ir::loops::{Array, LoopNest};
+
+/// A convolution along two dimensions, whose stages are named as in a nest of the operator.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    images: i64,
+    /// The channels of the input and of the output.
+    channels: [i64; 2],
+    size: i64,
+    kernel: i64,
+    stride: i64,
+    padding: i64,
+    dilation: i64,
+    /// The positions beyond those of windows that fit.
+    extra: i64,
+}
+
+const CASE: Case = Case {
+    images: 2,
+    channels: [5, 37],
+    size: 9,
+    kernel: 3,
+    stride: 1,
+    padding: 1,
+    dilation: 1,
+    extra: 0,
+};
+
+/// What follows: bias, scale and shift of each channel as batch norm has them, a residual, ReLU; and
+/// a clamp or SiLU of that.
+const MAPS: &str = "
+  t1[i0, i1, i2, i3] = map {
+    r0: f32 = load t0[i0, i1, i2, i3]
+    r1: f32 = load a2[i1]
+    r2: f32 = add r0, r1
+    return r2
+  }
+  t2[i0, i1, i2, i3] = map {
+    r0: f32 = load t1[i0, i1, i2, i3]
+    r1: f32 = load a3[i1]
+    r2: f32 = mul r0, r1
+    r3: f32 = load a4[i1]
+    r4: f32 = add r2, r3
+    return r4
+  }
+  t3[i0, i1, i2, i3] = map {
+    r0: f32 = load t2[i0, i1, i2, i3]
+    r1: f32 = load a5[i0, i1, i2, i3]
+    r2: f32 = add r0, r1
+    r3: f32 = const 0.0
+    r4: f32 = max r2, r3
+    return r4
+  }
+  t4[i0, i1, i2, i3] = map {
+    r0: f32 = load t3[i0, i1, i2, i3]
+    r1: f32 = const 6.0
+    r2: f32 = min r0, r1
+    return r2
+  }
+  t5[i0, i1, i2, i3] = map {
+    r0: f32 = load t2[i0, i1, i2, i3]
+    r1: f32 = neg r0
+    r2: f32 = exp r1
+    r3: f32 = const 1.0
+    r4: f32 = add r2, r3
+    r5: f32 = div r0, r4
+    return r5
+  }
+";
+
+impl Case {
+    /// The size of the output.
+    fn output(&self) -> i64 {
+        let reach = self.dilation * (self.kernel - 1) + 1;
+        (self.size + 2 * self.padding - reach) / self.stride + 1 + self.extra
+    }
+
+    /// The nest with these results.
+    fn nest(&self, results: &str) -> LoopNest {
+        let Case { images, channels: [ci, co], size, kernel, stride, padding, dilation, .. } =
+            *self;
+        let o = self.output();
+        let text = format!(
+            "
+loops (a0: f32[{images}, {ci}, {size}, {size}], a1: f32[{co}, {ci}, {kernel}, {kernel}], \
+             a2: f32[{co}], a3: f32[{co}], a4: f32[{co}], a5: f32[{images}, {co}, {o}, {o}]) -> \
+             ({results})
+  axes i0 < {images}, i1 < {co}, i2 < {o}, i3 < {o}, i4 < {ci}, i5 < {kernel}, i6 < {kernel}
+{{
+  t0[i0, i1, i2, i3] = contract over [i0, i1, i2, i3, i4, i5, i6] {{
+    r0: f32 = load a1[i1, i4, i5, i6]
+    r1: i64 = const {stride}
+    r2: i64 = const {padding}
+    r3: i64 = const {dilation}
+    r4: i64 = coord i2
+    r5: i64 = coord i5
+    r6: i64 = mul r5, r3
+    r7: i64 = mul r4, r1
+    r8: i64 = add r7, r6
+    r9: i64 = sub r8, r2
+    r10: i64 = coord i3
+    r11: i64 = coord i6
+    r12: i64 = mul r11, r3
+    r13: i64 = mul r10, r1
+    r14: i64 = add r13, r12
+    r15: i64 = sub r14, r2
+    r16: f32 = const 0.0
+    r17: f32 = read a0[i0, i4, r9, r15] else r16
+    return r0, r17
+  }}{MAPS}}}
+"
+        );
+        LoopNest::parse(&text).expect("is valid")
+    }
+
+    /// The operands, of numbers that look random.
+    fn operands(&self) -> Vec<Array> {
+        let Case { images, channels: [ci, co], size, kernel, .. } = *self;
+        let o = self.output();
+        let of = |sizes: &[i64]| floats(sizes, noise(sizes.iter().product::<i64>() as usize));
+        vec![
+            of(&[images, ci, size, size]),
+            of(&[co, ci, kernel, kernel]),
+            of(&[co]),
+            of(&[co]),
+            of(&[co]),
+            of(&[images, co, o, o]),
+        ]
+    }
+
+    /// Compares with the reference; returns what the plan does.
+    fn holds(&self, results: &str) -> Vec<&'static str> {
+        let (nest, operands) = (self.nest(results), self.operands());
+        assert_eq!(agrees(&nest, &operands, &[]), None, "{self:?}");
+        let mut used = Vec::new();
+        planned(&nest, &operands, &mut used);
+        used
+    }
+}
+
+#[test]
+fn maps_follow_convolutions_on_finished_parts() {
+    let cases = [
+        CASE,
+        Case { stride: 2, ..CASE },
+        Case { size: 13, stride: 3, padding: 4, dilation: 2, kernel: 4, ..CASE },
+        // many products of one sum
+        Case { channels: [61, 70], images: 1, size: 4, ..CASE },
+        // one element
+        Case { kernel: 1, padding: 0, ..CASE },
+        Case { kernel: 1, padding: 0, stride: 2, ..CASE },
+        Case { kernel: 1, padding: 1, ..CASE },
+        // the numbers are those of no window
+        Case { stride: 1, padding: -1, ..CASE },
+        Case { extra: 3, ..CASE },
+        Case { extra: -2, stride: 2, ..CASE },
+        Case { kernel: 1, padding: 0, extra: 2, ..CASE },
+        Case { size: 5, images: 1, channels: [2, 3], ..CASE },
+    ];
+    for case in cases {
+        for results in ["t4", "t5", "t0, t4", "t1, t3, t5"] {
+            let used = case.holds(results);
+            assert!(used.contains(&"several on rectangles"), "{case:?}");
+            assert!(!used.contains(&"later phase"), "{case:?}");
+        }
+    }
+}
+
+#[test]
+fn weights_of_convolutions_are_packed_once() {
+    for case in [
+        Case { channels: [40, 70], images: 1, ..CASE },
+        Case { channels: [13, 64], stride: 2, padding: 3, dilation: 2, ..CASE },
+    ] {
+        assert!(case.holds("t4").contains(&"packed"), "{case:?}");
+        assert!(case.holds("t0, t5").contains(&"packed"), "{case:?}");
+    }
+}

@@ -1,0 +1,162 @@
+//! The greatest elements of the windows of planes, a vector of windows at a time.
+//!
+//! A plane is copied into a [frame](Frame), whose padding is -∞, which is greater than no element.
+//! Then neighbouring windows see neighbours at each tap. A lane keeps the greatest element and its
+//! tap; it begins with -∞ at the first tap inside the plane, where an element replaces it if it is
+//! greater or a NaN.
+//!
+//! **Cost:** a copy of the input, and a load, two comparisons and two selections for each tap of a
+//! vector of windows.
+
+use crate::conv::{Frame, PlaneWindow};
+use crate::element::Class;
+use crate::error::Result;
+use crate::isa::{Isa, Simd};
+use crate::scratch::filled;
+use crate::thread_pool;
+use crate::view::Ptr;
+
+/// The most bytes of a frame, which stays in the second-level cache.
+const FRAME_BYTES: usize = 1 << 20;
+/// The windows of a vector.
+const LANES: usize = 16;
+
+/// The greatest elements of row-major planes of floats.
+pub(super) struct Greatest<'a, T> {
+    pub window: PlaneWindow,
+    pub x: &'a [T],
+    pub y: Ptr<T>,
+    /// The positions of the elements in their planes.
+    pub indices: Option<Ptr<i64>>,
+}
+
+impl<T: Class> Greatest<'_, T> {
+    /// Computes `planes` planes; `None`, with nothing written, if frames or positions would be
+    /// large.
+    ///
+    /// # Safety
+    /// The output and the indices are valid for all windows, and nothing else accesses them during
+    /// the call.
+    pub unsafe fn run(&self, planes: usize) -> Option<Result<()>> {
+        let PlaneWindow { input: [height, width], output: [rows, columns], .. } = self.window;
+        let frame = Frame::new(&self.window, 1, rows)?;
+        let len = frame.len(1) + LANES;
+        let reach = self.window.kernel[0] * self.window.dilation[0] * width.max(1);
+        if len > FRAME_BYTES / size_of::<T>() || reach > i32::MAX as usize / 2 {
+            return None;
+        }
+        let (area, windows) = (height * width, rows * columns);
+        let taps = Taps::new(&self.window, &frame);
+        let work = windows * taps.0.len();
+        let grain = (thread_pool::GRAIN / work.max(1)).max(1);
+        Some(thread_pool::ranges(planes, grain, 1, &|from, to| {
+            let mut framed = filled("max_pool", T::cast(f64::NEG_INFINITY), len)?;
+            for plane in from..to {
+                frame.fill_inside(
+                    Isa::detect(),
+                    &self.x[plane * area..][..area],
+                    0..rows,
+                    &mut framed,
+                );
+                let at = (plane * windows) as i64;
+                Isa::detect().dispatch(Plane {
+                    window: &self.window,
+                    frame: &framed,
+                    step: frame.row(),
+                    taps: &taps.0,
+                    // SAFETY: the plane is this task's alone.
+                    out: unsafe { self.y.slice_mut(at, windows) },
+                    // SAFETY: as above.
+                    indices: self.indices.as_ref().map(|i| unsafe { i.slice_mut(at, windows) }),
+                });
+            }
+            Ok(())
+        }))
+    }
+}
+
+/// The taps of a window: the offset in the frame, and that in the plane.
+struct Taps(Vec<(usize, i32)>);
+
+impl Taps {
+    fn new(window: &PlaneWindow, frame: &Frame) -> Taps {
+        let PlaneWindow { input: [_, width], kernel: [kh, kw], dilation: [dh, dw], .. } = *window;
+        let taps = (0..kh).flat_map(|row| (0..kw).map(move |column| (row, column)));
+        let offset = |(r, c): (usize, usize)| (frame.tap(r, c), (r * dh * width + c * dw) as i32);
+        Taps(taps.map(offset).collect())
+    }
+}
+
+/// A plane of the output.
+struct Plane<'a, T> {
+    window: &'a PlaneWindow,
+    frame: &'a [T],
+    /// The distance of rows in the frame.
+    step: usize,
+    taps: &'a [(usize, i32)],
+    out: &'a mut [T],
+    indices: Option<&'a mut [i64]>,
+}
+
+/// The first tap of a window that is inside a plane of `size` elements, along one dimension; `None`
+/// if all are in the padding.
+#[inline(always)]
+fn first_tap(window: &PlaneWindow, dim: usize, at: usize) -> Option<usize> {
+    let (padding, dilation) = (window.padding[dim], window.dilation[dim]);
+    let begin = at * window.stride[dim];
+    let tap = padding.saturating_sub(begin).div_ceil(dilation);
+    (tap < window.kernel[dim] && begin + tap * dilation < window.input[dim] + padding)
+        .then_some(tap)
+}
+
+impl<T: Class> Simd for Plane<'_, T> {
+    type Out = ();
+    #[inline(always)]
+    fn run(mut self) {
+        let PlaneWindow {
+            input: [_, width], output: [_, columns], stride, padding, dilation, ..
+        } = *self.window;
+        let rows = self.out.chunks_mut(columns.max(1)).enumerate();
+        for (row, out) in rows {
+            for (block, out) in out.chunks_mut(LANES).enumerate() {
+                let first = block * LANES;
+                let mut best = [T::cast(f64::NEG_INFINITY); LANES];
+                let mut taps = [0i32; LANES];
+                let framed = &self.frame[row * self.step + first..];
+                for &(offset, tap) in self.taps {
+                    let Some(x) = framed[offset..].first_chunk::<LANES>() else { return };
+                    for ((best, taps), &x) in best.iter_mut().zip(&mut taps).zip(x) {
+                        let is_nan = x.partial_cmp(&x).is_none();
+                        let replaces = is_nan | (x > *best);
+                        *best = if replaces { x } else { *best };
+                        // A tap is kept with 1 added, so that 0 is none.
+                        *taps = if replaces { tap + 1 } else { *taps };
+                    }
+                }
+                out.iter_mut().zip(best).for_each(|(out, best)| *out = best);
+                let Some(indices) = &mut self.indices else { continue };
+                let to = &mut indices[row * columns + first..][..out.len()];
+                let at = |r: usize, c: usize| {
+                    (r * stride[0] * width + c * stride[1]) as i64
+                        - (padding[0] * width + padding[1]) as i64
+                };
+                let of_row = at(row, first);
+                for (lane, (to, tap)) in to.iter_mut().zip(taps).enumerate() {
+                    let start = of_row + (lane * stride[1]) as i64;
+                    *to = if tap > 0 { start + i64::from(tap) - 1 } else { -1 };
+                }
+                for (lane, to) in to.iter_mut().enumerate().filter(|(_, to)| **to < 0) {
+                    // No element is greater than -∞.
+                    let taps = [(0, row), (1, first + lane)];
+                    let [r, c] = taps.map(|(dim, at)| first_tap(self.window, dim, at));
+                    let (Some(r), Some(c)) = (r, c) else {
+                        *to = 0;
+                        continue;
+                    };
+                    let tap = (r * dilation[0] * width + c * dilation[1]) as i64;
+                    *to = at(row, first + lane) + tap;
+                }
+            }
+        }
+    }
+}
