@@ -343,3 +343,29 @@ fn a_norm_by_channels_is_a_nest_of_maps() {
     }
     "#);
 }
+
+#[test]
+fn a_convolution_with_what_follows_is_one_kernel() {
+    let graph = agree(
+        "graph g(%x: f32[2, 3, 9, 8], %k: f32[5, 3, 3, 3], %b: f32[5], %w: f32[5], %m: f32[5], %v: f32[5], %r: f32[2, 5, 9, 8]) -> (f32[2, 5, 9, 8]) {
+            %c: f32[2, 5, 9, 8] = aten::convolution(%x, %k, %b, [1, 1], [1, 1], [1, 1], false, [0, 0], 1)
+            %y: f32[2, 5, 9, 8], %s: f32[0], %t: f32[0] = aten::_native_batch_norm_legit_no_training(%c, %w, %b, %m, %v, 0.1, 1e-5)
+            %z: f32[2, 5, 9, 8] = aten::add.Tensor(%y, %r)
+            %u: f32[2, 5, 9, 8] = aten::relu(%z)
+            return %u
+        }",
+        &|| {
+            let positive = Value::Tensor(Tensor::from_vec(vec![0.5f32, 1.0, 2.0, 0.1, 3.0], [5]));
+            let [b, w, m] = [ramp(&[5]), ramp(&[5]), ramp(&[5])];
+            let (x, k, r) = (ramp(&[2, 3, 9, 8]), ramp(&[5, 3, 3, 3]), ramp(&[2, 5, 9, 8]));
+            vec![x, k, b, w, m, positive, r]
+        },
+    );
+    insta::assert_snapshot!(graph, @r#"
+    graph g(%x: f32[2, 3, 9, 8], %k: f32[5, 3, 3, 3], %b: f32[5], %w: f32[5], %m: f32[5], %v: f32[5], %r: f32[2, 5, 9, 8]) -> (f32[2, 5, 9, 8])
+    {
+      %relu: f32[2, 5, 9, 8] = ir::fused("product", 0, [%x, %k, %b, %w, %m, %v, %r], [])
+      return %relu
+    }
+    "#);
+}

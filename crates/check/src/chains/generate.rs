@@ -72,7 +72,7 @@ pub fn generate(seed: u64, index: u64) -> Result<Chain> {
 impl Generator {
     fn sizes(&mut self) -> Vec<i64> {
         let mut sizes = vec![self.batch];
-        for _ in 0..self.rng.below(3) {
+        for _ in 0..self.rng.below(4) {
             let left = MAX_ELEMENTS / sizes.iter().product::<i64>().max(1);
             let extent = self.rng.one(&EXTENTS).unwrap_or(1);
             sizes.push(extent.min(left.max(1)));

@@ -245,13 +245,14 @@ impl<'g> Groups<'g> {
     ) -> Result<Group, NoFusionReason> {
         use FusionKind::{Elements, Maps, Product, Rows};
         let (kind, sizes) = match (first.kind, second.kind) {
-            (Elements | Maps, Maps) | (Maps, Elements) => {
+            (Elements | Maps | Product, Maps) | (Maps, Elements) => {
                 let same = self.has_same_elements(first, second, producer, consumer);
                 // No reshapes: a nest has its own sizes.
-                match same && first.sizes.len() == 1 && first.sizes == second.sizes {
-                    true => (Maps, first.sizes.clone()),
-                    false => return Err(NoFusionReason::OtherRows),
+                if !same || first.sizes.len() > 1 || first.sizes != second.sizes {
+                    return Err(NoFusionReason::OtherRows);
                 }
+                let kind = if first.kind == Product { Product } else { Maps };
+                (kind, first.sizes.clone())
             }
             (Elements | Product, Elements)
                 if self.has_same_elements(first, second, producer, consumer) =>

@@ -211,10 +211,32 @@ impl Generator {
     }
 
     fn product(&mut self, v: usize) -> Call {
+        let sizes = self.sizes_of(v);
+        if let &[_, channels, _, ..] = &sizes[..]
+            && self.rng.chance(60)
+        {
+            return self.convolution(v, channels, sizes.len() - 2);
+        }
         let Some(&k) = self.sizes_of(v).last() else { return one(Option::None, vec![V(v)]) };
         let n = self.rng.one(&EXTENTS).unwrap_or(4).min(65);
         let (v, w) = self.with_input(v, vec![n, k]);
         one(Some("aten::linear"), vec![V(v), V(w)])
+    }
+
+    fn convolution(&mut self, v: usize, channels: i64, spatial: usize) -> Call {
+        let kernel = self.rng.one(&[1, 2, 3]).unwrap_or(1);
+        let out = self.rng.one(&[1, 4, 16, 19, 33]).unwrap_or(1);
+        let sizes = [out, channels].into_iter().chain(std::iter::repeat_n(kernel, spatial));
+        let (v, w) = self.with_input(v, sizes.collect());
+        let (v, b) = self.with_input(v, vec![out]);
+        let w = if w >= b { w + 1 } else { w };
+        let bias = if self.rng.chance(50) { V(b) } else { None };
+        let stride = Ints(vec![self.rng.one(&[1, 1, 2]).unwrap_or(1); spatial]);
+        let padding = Ints(vec![self.rng.below(2) as i64; spatial]);
+        let dilation = Ints(vec![1; spatial]);
+        let zero = Ints(vec![0; spatial]);
+        let args = vec![V(v), V(w), bias, stride, padding, dilation, Bool(false), zero, Int(1)];
+        one(Some("aten::convolution"), args)
     }
 
     /// A selection by indices that are in range for the last dimension, as most often; an operator

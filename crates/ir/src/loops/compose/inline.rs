@@ -35,9 +35,9 @@ pub(super) fn inlined(nest: &LoopNest) -> Result<LoopNest, LoopError> {
     for scalar in nest.scalars() {
         builder.scalar(*scalar);
     }
-    let mut stages: Vec<Built> = Vec::new();
-    for (index, stage) in nest.stages().iter().enumerate() {
-        let stage = inline_maps(stage, &stages)?;
+    let mut stages: Vec<Option<Built>> = nest.stages().iter().map(|_| None).collect();
+    for index in products_late(nest) {
+        let stage = inline_maps(&nest.stages()[index], &stages)?;
         let is_result = nest.results().iter().any(|r| r.stage.index() == index);
         let is_inlined = !is_result
             && match readers[index] {
@@ -53,15 +53,35 @@ pub(super) fn inlined(nest: &LoopNest) -> Result<LoopNest, LoopError> {
             true => None,
             false => Some(builder.push(stage.clone())?),
         };
-        stages.push(Built { stage, id });
+        stages[index] = Some(Built { stage, id });
     }
     let results = nest.results().iter().map(|result| {
-        let id = stages.get(result.stage.index()).and_then(|built| built.id);
+        let id = built(&stages, result.stage).and_then(|built| built.id);
         let stage = id.ok_or_else(|| LoopError::new("a result was inlined"))?;
         Ok(StageOutput { stage, output: result.output })
     });
     let results = results.collect::<Result<Vec<StageOutput>, LoopError>>()?;
     builder.finish(&results)
+}
+
+fn built(stages: &[Option<Built>], id: StageId) -> Option<&Built> {
+    stages.get(id.index())?.as_ref()
+}
+
+/// The stages in an order in which those that depend on no product come first: an executor runs the
+/// maps right behind a product with it.
+fn products_late(nest: &LoopNest) -> Vec<usize> {
+    let mut depends = vec![false; nest.stages().len()];
+    for (index, stage) in nest.stages().iter().enumerate() {
+        let is_late = |load: &Load| match load.from {
+            Source::Stage(output) => depends.get(output.stage.index()).is_some_and(|late| *late),
+            Source::Operand(_) => false,
+        };
+        let is_product = matches!(stage.kind, StageKind::Contract { .. });
+        depends[index] = is_product || stage.loads.iter().any(is_late);
+    }
+    let (late, early): (Vec<usize>, _) = (0..depends.len()).partition(|index| depends[*index]);
+    early.into_iter().chain(late).collect()
 }
 
 /// Which stages read a stage.
@@ -128,7 +148,7 @@ fn is_inline(stage: &Stage, most: usize) -> bool {
 }
 
 /// A stage with the maps that have no id taken up.
-fn inline_maps(stage: &Stage, stages: &[Built]) -> Result<Stage, LoopError> {
+fn inline_maps(stage: &Stage, stages: &[Option<Built>]) -> Result<Stage, LoopError> {
     let mut taken = Taken::default();
     let missing = || LoopError::new("a load is missing");
     let mut regs: Vec<Reg> = Vec::with_capacity(stage.expr.instrs().len());
@@ -176,10 +196,15 @@ struct Taken {
 
 impl Taken {
     /// The element that a load reads: computed here, if its stage is inlined.
-    fn element(&mut self, load: &Load, dtype: DType, stages: &[Built]) -> Result<Reg, LoopError> {
+    fn element(
+        &mut self,
+        load: &Load,
+        dtype: DType,
+        stages: &[Option<Built>],
+    ) -> Result<Reg, LoopError> {
         let Source::Stage(output) = load.from else { return Ok(self.input(load.clone(), dtype)) };
         let missing = || LoopError::new("a load reads a later stage");
-        let Built { stage, id } = stages.get(output.stage.index()).ok_or_else(missing)?;
+        let Built { stage, id } = built(stages, output.stage).ok_or_else(missing)?;
         if let Some(id) = *id {
             let from = Source::Stage(StageOutput { stage: id, ..output });
             return Ok(self.input(Load { from, at: load.at.clone() }, dtype));
@@ -206,11 +231,16 @@ impl Taken {
     }
 
     /// The index of an input with computed positions.
-    fn source(&mut self, load: &Load, dtype: DType, stages: &[Built]) -> Result<u32, LoopError> {
+    fn source(
+        &mut self,
+        load: &Load,
+        dtype: DType,
+        stages: &[Option<Built>],
+    ) -> Result<u32, LoopError> {
         let from = match load.from {
             Source::Operand(_) => load.from,
             Source::Stage(output) => {
-                let id = stages.get(output.stage.index()).and_then(|built| built.id);
+                let id = built(stages, output.stage).and_then(|built| built.id);
                 let stage = id.ok_or_else(|| LoopError::new("a read of an inlined stage"))?;
                 Source::Stage(StageOutput { stage, ..output })
             }

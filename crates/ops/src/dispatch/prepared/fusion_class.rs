@@ -10,10 +10,10 @@ use crate::library::{Op, OpState};
 use crate::mode;
 use crate::tensor::Tensor;
 use crate::tensor::meta::Meta;
-use maquette_ir::Device;
 use maquette_ir::fused::{FusionClass, NoFusionReason};
 use maquette_ir::loops::{Index, Load, LoopNest, Source, StageKind, StageOutput};
 use maquette_ir::scalar_expr::{BinaryOp, Bounds, Op as ScalarOp, ScalarExpr};
+use maquette_ir::{DType, Device};
 use maquette_kernels::LoopKernel;
 use smallvec::SmallVec;
 
@@ -124,7 +124,9 @@ fn class_of_nest(kernel: &LoopKernel, results: &[Tensor]) -> Result<FusionClass,
     match (folds, products) {
         (0, 0) => return class_of_maps(nest, results),
         (_, 0) => {}
-        (0, 1) if is_plain_product(nest) => return Ok(FusionClass::Product),
+        (0, 1) if is_plain_product(nest) || is_plain_convolution(nest) => {
+            return Ok(FusionClass::Product);
+        }
         _ => return Err(NoFusionReason::LosesSpecialisation),
     }
     let outer = kernel.outer_axes();
@@ -165,6 +167,22 @@ fn is_plain_product(nest: &LoopNest) -> bool {
     matches!(product.kind, StageKind::Contract { .. })
         && product.expr.instrs().iter().all(|instr| is_load(instr.op))
         && maps.iter().all(|stage| stage.kind == StageKind::Map && stage.over == product.axes())
+}
+
+/// Whether a nest is a convolution of floats along one or two dimensions, without groups, and maps of
+/// its elements.
+fn is_plain_convolution(nest: &LoopNest) -> bool {
+    let Some((product, maps)) = nest.stages().split_first() else { return false };
+    let StageKind::Contract { along } = &product.kind else { return false };
+    let is_float = |d: DType| matches!(d, DType::F32 | DType::F64);
+    let reads = product.expr.instrs().iter().filter(|i| matches!(i.op, ScalarOp::Read(_))).count();
+    let axes = product.axes();
+    reads == 1
+        && matches!(along.len(), 2 | 3)
+        && axes.len() == along.len() + 1
+        && product.expr.output_dtypes().all(is_float)
+        && product.expr.instrs().iter().all(|i| !matches!(i.op, ScalarOp::Cast(_)))
+        && maps.iter().all(|stage| stage.kind == StageKind::Map && stage.over == axes)
 }
 
 /// Whether the leading dimensions of all operands that have a dimension of the rows are the rows.
