@@ -24,6 +24,8 @@ use std::ops::Range;
 const FRAME_BYTES: usize = 640 << 10;
 /// The pixels of a line where windows are elements: some tiles.
 const LINE_TILES: usize = 16;
+/// The elements of a rectangle that is visited while it is in a near cache, unless a row has more.
+const VISITED: usize = 16 << 10;
 /// Convolutions of fewer multiply-adds stay on the caller's thread.
 const SMALL: usize = 64 * 64 * 64;
 
@@ -203,7 +205,13 @@ impl<F: Float> PixelConv<'_, F> {
         let depth = self.channels * kh * kw;
         let work = (self.images * pixels).saturating_mul(depth * product.channels(0).len());
         let is_parallel = self.threads > 1 && work.saturating_mul(product.panels()) > SMALL;
-        let elements = product.channels(0).len() * blocks.rows.min(lines) * length;
+        let width = product.channels(0).len() * length;
+        let most = blocks.rows.min(lines).max(1);
+        let part = match self.visitor {
+            Some(_) => (VISITED / width.max(1)).clamp(1, most),
+            None => most,
+        };
+        let elements = width * part;
         let of_frame = frame.map_or(0, |f| f.len(self.channels)).next_multiple_of(16);
         let of_tile = product.scratch().next_multiple_of(16);
         let of_sums = if self.out.is_none() { elements.next_multiple_of(16) } else { 0 };
@@ -232,10 +240,14 @@ impl<F: Float> PixelConv<'_, F> {
                     None => (x.0.wrapping_add(rows.start * length).cast_const(), length),
                 };
                 for panel in panels {
-                    // SAFETY: the caller's promise; rows and panels are this task's alone.
-                    unsafe {
-                        let of = (image, rows.clone(), panel);
-                        self.panel(product, of, (length, pixels), input, tile, own)?
+                    for first in rows.clone().step_by(part) {
+                        let own_rows = first..rows.end.min(first + part);
+                        let at = input.0.wrapping_add((first - rows.start) * input.1);
+                        // SAFETY: the caller's promise; rows and panels are this task's alone.
+                        unsafe {
+                            let of = (image, own_rows, panel);
+                            self.panel(product, of, (length, pixels), (at, input.1), tile, own)?
+                        }
                     }
                 }
                 Ok(())

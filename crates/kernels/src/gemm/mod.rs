@@ -25,8 +25,9 @@
 //! `kernel` has the microkernels, over the vectors of `lanes`; `pack` writes B into panels;
 //! `blocks` divides a product among tasks and blocks, `tiles` a block among tiles; `epilogue`
 //! finishes tiles that the kernels cannot; `visitor` passes finished parts of the result to what
-//! follows a product; `special` has the paths of tiny products and of long dot
-//! products. Integers use a plain loop and wrap (`integers`).
+//! follows a product; `pixels` has products whose left rows are neighbours in an image; `special`
+//! has the paths of tiny products and of long dot products. Integers use a plain loop and wrap
+//! (`integers`).
 
 mod blocks;
 mod epilogue;
