@@ -4,6 +4,7 @@
 //! Each instruction of the expression is one vectorised loop over a block that stays in the
 //! first-level cache. Contiguous operands whose dtype is a class are used in place; others are
 //! loaded into scratch blocks. Blocks are independent, so the result does not depend on threads.
+//! In a loop nest, adjacent cheap instructions are one loop over smaller tiles: a [`chain`].
 
 mod broadcast;
 mod chain;
