@@ -109,8 +109,8 @@ impl PreparedNest {
     }
 }
 
-/// The hand-tuned executor that takes no packed operands, while a plan does.
-const PRODUCT: &str = "product";
+/// The hand-tuned executors that take no packed operands, while a plan does.
+const PACKED: [&str; 2] = ["product", "convolution"];
 
 /// The nest of a call with the views of its arguments and its results that it accesses, as fake
 /// tensors.
@@ -203,7 +203,7 @@ impl NestLaunch {
         operands: &[View<'_>],
         results: &[ViewMut<'_>],
     ) -> std::result::Result<(), KernelError> {
-        if matches!(self.kernel.specialisation(), None | Some(PRODUCT)) {
+        if self.kernel.specialisation().is_none_or(|name| PACKED.contains(&name)) {
             let values = &self.symbols;
             let symbols = |symbol: SymbolId| values.get(symbol.index()).copied().flatten();
             self.plan = Some(self.kernel.plan(&symbols, operands, results)?);
