@@ -31,7 +31,9 @@ mod fusion;
 mod instance;
 mod outputs;
 mod packed_weights;
+pub mod peaks;
 mod planned;
+pub mod profile;
 mod run;
 mod unplanned;
 

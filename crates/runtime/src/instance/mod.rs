@@ -65,6 +65,8 @@ pub(crate) struct Segment {
     /// Its place in the chain of segments, and its arena.
     pub depth: usize,
     pub steps: Vec<Step>,
+    /// For each step, the plan step that it belongs to.
+    pub plan_steps: Vec<usize>,
     /// The bytes of its arena.
     pub arena_bytes: usize,
     /// Inputs and constants that its steps access, with the index of each.
