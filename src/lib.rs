@@ -90,6 +90,7 @@
 //! | check an operator against its contract | `library::opcheck` (feature `check`) |
 //! | trace a function | [`trace()`], [`TraceOptions`], [`Traced`] |
 //! | compile a function at its calls | [`compile()`], [`CompileOptions`] |
+//! | see what each kernel of a compiled program costs | [`profile`] |
 //! | replace composites by their parts | [`decompose()`] |
 //! | keep a graph as a snapshot | `assert_graph_snapshot!` (feature `check`) |
 //! | export a module with its tensors | [`ExportOptions`], [`Program`], [`macro@Module`] |
@@ -118,6 +119,7 @@
 pub mod interp;
 pub mod io;
 pub mod library;
+pub mod profile;
 pub mod rewrite;
 
 /// A program compiled for a device.
