@@ -110,7 +110,6 @@ impl Executable {
     }
 
     /// The program in planned memory, if it runs compiled.
-    #[cfg(test)]
     pub(crate) fn planned(&self) -> Option<&Planned> {
         match &self.form {
             Form::Planned(planned) => Some(planned),

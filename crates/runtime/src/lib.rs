@@ -29,6 +29,7 @@ mod arena_layout;
 mod executable;
 mod fusion;
 mod instance;
+pub mod memory_map;
 mod outputs;
 mod packed_weights;
 pub mod peaks;

@@ -183,6 +183,20 @@ impl Planned {
         Ok(results)
     }
 
+    /// The form of the program for these inputs, with its instance, which is made if it is the first.
+    ///
+    /// # Errors
+    /// The inputs do not fit the program.
+    pub fn prepared(
+        &self,
+        inputs: &[Value],
+        source_info: &SourceInfo<'_>,
+    ) -> Result<(&Planned, Arc<Instance>)> {
+        let RunState { mut key, mut external, .. } = RunState::default();
+        external.set_program(&self.program, inputs, source_info)?;
+        self.form_for(&mut key, &external, source_info)
+    }
+
     /// The form of the program for inputs of these layouts, with its instance.
     fn form_for(
         &self,

@@ -25,7 +25,9 @@ fn file_name(cpu: &str, isa: &str, threads: usize) -> String {
         name += "-";
         name += &word.to_ascii_lowercase();
     }
-    format!("{name}-{isa}-{threads}.txt")
+    // Loops without optimization do not reach the peaks.
+    let build = if cfg!(debug_assertions) { "-debug" } else { "" };
+    format!("{name}-{isa}-{threads}{build}.txt")
 }
 
 impl Peaks {
@@ -150,6 +152,7 @@ mod tests {
 
     #[test]
     fn files_are_named_after_the_processor() {
-        assert_eq!(file_name("Some(R) CPU @ 2.4", "avx2", 8), "peaks-some-r-cpu-2-4-avx2-8.txt");
+        let name = file_name("Some(R) CPU @ 2.4", "avx2", 8);
+        assert!(name.starts_with("peaks-some-r-cpu-2-4-avx2-8"), "{name}");
     }
 }

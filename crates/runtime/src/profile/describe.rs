@@ -19,6 +19,15 @@ impl Description {
     }
 }
 
+/// The kernel that a step runs, without times; `None` if it runs none.
+pub(crate) fn described_kernel(
+    planned: &Planned,
+    segment: &Segment,
+    step: usize,
+) -> Option<KernelProfile> {
+    described(planned, segment, step).map(|Description(kernel)| kernel)
+}
+
 /// The kernel that a step runs. `None` if it runs none: the step frees or adopts memory.
 pub(super) fn described(planned: &Planned, segment: &Segment, step: usize) -> Option<Description> {
     let (work, sizes) = match segment.steps.get(step)? {

@@ -14,6 +14,7 @@ mod groups;
 mod record;
 mod table;
 
+pub(crate) use describe::described_kernel;
 pub use groups::{Grouped, ProfileGroup};
 
 use crate::executable::Executable;

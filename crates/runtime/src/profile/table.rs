@@ -85,19 +85,28 @@ fn bar(share: f64) -> String {
     format!("{}{}", "█".repeat(eighths / 8), rest[eighths % 8])
 }
 
-/// Lines by file, as `a.rs:3, 5; b.rs:7`, of at most `width` columns.
+/// Lines by file, as `a.rs:3, 5; b.rs:7`, of at most `width` columns: without folders if that is too
+/// long.
 pub(super) fn lines_label(lines: &[Loc], width: usize) -> String {
-    let mut text = String::new();
-    let mut file = "";
-    for loc in lines {
-        match (loc.file == file, text.is_empty()) {
-            (true, _) => text += &format!(", {}", loc.line),
-            (false, true) => text = loc.to_string(),
-            (false, false) => text += &format!("; {loc}"),
+    let text = |name: &dyn Fn(&'static str) -> &'static str| {
+        let mut text = String::new();
+        let mut file = "";
+        for loc in lines {
+            if loc.file == file {
+                text += &format!(", {}", loc.line);
+            } else {
+                let separator = if text.is_empty() { "" } else { "; " };
+                text += &format!("{separator}{}:{}", name(loc.file), loc.line);
+            }
+            file = loc.file;
         }
-        file = loc.file;
+        text
+    };
+    let full = text(&|file| file);
+    match columns(&full) <= width {
+        true => full,
+        false => cut_front(&text(&|file| file.rsplit(['/', '\\']).next().unwrap_or(file)), width),
     }
-    cut_front(&text, width)
 }
 
 /// Units of 10⁹ in a second.
@@ -203,11 +212,11 @@ impl fmt::Display for Table<'_> {
             None => write!(f, "\npeaks: not known")?,
         }
         let room = WIDTH - NUMBERS;
-        let lines = self.rows.iter().map(|row| columns(&lines_label(&row.lines, room)));
+        // The lines take a third of the room at most, unless labels leave more.
+        let lines = self.rows.iter().map(|row| columns(&lines_label(&row.lines, room / 3)));
         let lines = lines.max().unwrap_or_default();
         let labels = self.rows.iter().map(|row| columns(&row.label)).max().unwrap_or_default();
-        // A label gets at least half of the room, and what the lines leave.
-        let label = labels.min((room / 2).max(room.saturating_sub(lines + 2)));
+        let label = labels.min(room.saturating_sub(lines + 2));
         let header = format!(
             "{} {}  {} {} {} {}  kernel",
             right("time", 9),
@@ -271,6 +280,8 @@ mod tests {
         let lines = [at("a.rs", 3), at("a.rs", 5), at("b.rs", 7)];
         assert_eq!(lines_label(&lines, 100), "a.rs:3, 5; b.rs:7");
         assert_eq!(lines_label(&[], 100), "");
+        assert_eq!(lines_label(&[at("src/a/b.rs", 3), at("src/a/b.rs", 5)], 10), "b.rs:3, 5");
+        assert_eq!(lines_label(&[at("src/a/b.rs", 3), at("src/a/b.rs", 5)], 8), "…rs:3, 5");
     }
 
     #[test]
