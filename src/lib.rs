@@ -121,6 +121,7 @@ pub mod io;
 pub mod library;
 pub mod profile;
 pub mod rewrite;
+pub mod runtime;
 
 /// A program compiled for a device.
 ///
