@@ -200,3 +200,19 @@ fn peaks_are_measured_on_request_and_kept() {
     let peaks = table.lines().nth(1).unwrap_or_default();
     assert!(peaks.starts_with("peaks: ") && peaks.contains(" GFLOP/s in f32, "), "{table}");
 }
+
+/// The graph of a page, and the picture that it shows.
+#[test]
+fn the_picture_in_the_guide_is_that_of_its_graph() {
+    let folder = Folder::new("guide");
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let page = std::fs::read_to_string(docs.join("profile.md")).unwrap();
+    let (_, graph) = page.split_once("```text\ngraph block").unwrap();
+    let (graph, _) = graph.split_once("```").unwrap();
+    std::fs::write(folder.0.join("graph.txt"), format!("graph block{graph}")).unwrap();
+    let command = ["explain", "graph.txt", "--size", "n=256", "--svg", "memory.svg"];
+    folder.shown(&command);
+    let drawn = std::fs::read_to_string(folder.0.join("memory.svg")).unwrap();
+    let shown = std::fs::read_to_string(docs.join("pictures/memory.svg")).unwrap();
+    assert!(drawn == shown, "`maquette {}` draws another picture", command.join(" "));
+}

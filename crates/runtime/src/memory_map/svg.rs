@@ -29,14 +29,16 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// Bytes with a unit.
+/// Bytes with a unit, in two decimals at most.
 fn bytes_text(bytes: u64) -> String {
-    match bytes as f64 {
-        n if n >= (1u64 << 30) as f64 => format!("{:.1} GiB", n / (1u64 << 30) as f64),
-        n if n >= (1u64 << 20) as f64 => format!("{:.1} MiB", n / (1u64 << 20) as f64),
-        n if n >= 1024.0 => format!("{:.1} KiB", n / 1024.0),
-        n => format!("{n} B"),
-    }
+    let (unit, name) = match bytes {
+        n if n >= 1 << 30 => (1u64 << 30, "GiB"),
+        n if n >= 1 << 20 => (1 << 20, "MiB"),
+        n if n >= 1 << 10 => (1 << 10, "KiB"),
+        _ => return format!("{bytes} B"),
+    };
+    let number = format!("{:.2}", bytes as f64 / unit as f64);
+    format!("{} {name}", number.trim_end_matches('0').trim_end_matches('.'))
 }
 
 /// A text that fits a width, cut if need be; empty if there is no room for a few characters.

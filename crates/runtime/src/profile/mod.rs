@@ -22,7 +22,7 @@ use crate::peaks::{Bound, Peaks};
 use maquette_interp::SourceInfo;
 use maquette_ir::Loc;
 use maquette_ir::fused::FusionKind;
-use maquette_ops::{Result, Value, Work};
+use maquette_ops::{Op, Result, Value, Work};
 use record::Recorder;
 use smallvec::SmallVec;
 use std::time::{Duration, Instant};
@@ -126,7 +126,7 @@ pub enum KernelKind {
 /// An operator of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ProfiledOperator {
-    /// Its name, such as `aten::add.Tensor`.
+    /// Its name with namespace and overload.
     pub name: String,
     /// The line of its call.
     pub loc: Option<Loc>,
@@ -167,13 +167,16 @@ struct Launched {
 }
 
 impl KernelProfile {
-    /// The kernel in a few words: its operators without the namespace `aten` and overloads.
+    /// The kernel in a few words: its operators without overloads, and builtin ones without their
+    /// namespace.
     pub fn label(&self) -> String {
         if self.kind == KernelKind::Copy {
             return format!("copy of %{}", self.value);
         }
         let name = |op: &ProfiledOperator| {
-            let name = op.name.strip_prefix("aten::").unwrap_or(&op.name);
+            let is_builtin = Op::find(&op.name).is_ok_and(|op| op.is_builtin());
+            let bare = op.name.split_once("::").filter(|_| is_builtin).map(|(_, bare)| bare);
+            let name = bare.unwrap_or(&op.name);
             name.split('.').next().unwrap_or(name).to_owned()
         };
         self.operators.iter().map(name).collect::<Vec<_>>().join(" + ")
