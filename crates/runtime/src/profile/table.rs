@@ -12,7 +12,7 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 const WIDTH: usize = 100;
 
 /// The columns of a bar.
-const BAR: usize = 14;
+const BAR: usize = 10;
 
 /// The rows that are shown. The rest is one row.
 const ROWS: usize = 40;
@@ -33,6 +33,8 @@ pub(super) struct Row {
 pub(super) struct Table<'a> {
     profile: &'a Profile,
     rows: Vec<Row>,
+    /// The sum of the column of times.
+    whole: Duration,
 }
 
 /// A time in four digits and a unit.
@@ -154,11 +156,12 @@ impl KernelProfile {
 impl<'a> Table<'a> {
     /// A table of these rows, in this order.
     pub fn new(profile: &'a Profile, rows: Vec<Row>) -> Table<'a> {
-        Table { profile, rows }
+        let kernels: Duration = rows.iter().map(|row| row.time).sum();
+        Table { profile, rows, whole: kernels + profile.between.median }
     }
 
     fn share(&self, time: Duration) -> f64 {
-        let whole = self.profile.runs.median.as_secs_f64();
+        let whole = self.whole.as_secs_f64();
         if whole > 0.0 { time.as_secs_f64() / whole } else { 0.0 }
     }
 
@@ -212,8 +215,8 @@ impl fmt::Display for Table<'_> {
             None => write!(f, "\npeaks: not known")?,
         }
         let room = WIDTH - NUMBERS;
-        // The lines take a third of the room at most, unless labels leave more.
-        let lines = self.rows.iter().map(|row| columns(&lines_label(&row.lines, room / 3)));
+        // The lines take half of the room at most, unless labels leave more.
+        let lines = self.rows.iter().map(|row| columns(&lines_label(&row.lines, room / 2)));
         let lines = lines.max().unwrap_or_default();
         let labels = self.rows.iter().map(|row| columns(&row.label)).max().unwrap_or_default();
         let label = labels.min(room.saturating_sub(lines + 2));
