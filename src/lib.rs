@@ -90,11 +90,12 @@
 //! | check an operator against its contract | `library::opcheck` (feature `check`) |
 //! | trace a function | [`trace()`], [`TraceOptions`], [`Traced`] |
 //! | compile a function at its calls | [`compile()`], [`CompileOptions`] |
+//! | see what each kernel of a compiled program costs | [`profile`] |
 //! | replace composites by their parts | [`decompose()`] |
 //! | keep a graph as a snapshot | `assert_graph_snapshot!` (feature `check`) |
 //! | export a module with its tensors | [`ExportOptions`], [`Program`], [`macro@Module`] |
 //! | make a graph functional, plan its memory | [`rewrite`] |
-//! | run a graph | [`interp::Interpreter`] |
+//! | run a graph | [`interp::Interpreter`], compiled [`runtime::Executable`] |
 //! | read, print, build, verify a graph | [`Graph`], and the module [`ir::graph`] |
 //! | compute with symbolic sizes | [`SymInt`], [`SymBool`] |
 //! | read checkpoints | [`io`] |
@@ -106,6 +107,7 @@
 //! - [Compilation](guide::compile): functions that compile themselves when they are called.
 //! - [Export](guide::export): modules as programs of their own.
 //! - [Functionalization](guide::functionalization): graphs without mutation, and buffer plans.
+//! - [Profiles](guide::profile): the time of each kernel, its work, and the machine's peaks.
 //! - [Snapshots](guide::snapshots): graphs as texts that a test compares.
 //!
 //! # Features
@@ -118,7 +120,9 @@
 pub mod interp;
 pub mod io;
 pub mod library;
+pub mod profile;
 pub mod rewrite;
+pub mod runtime;
 
 /// A program compiled for a device.
 ///
@@ -307,6 +311,8 @@ pub mod guide {
     pub mod export {}
     #[doc = include_str!("../docs/functionalization.md")]
     pub mod functionalization {}
+    #[doc = include_str!("../docs/profile.md")]
+    pub mod profile {}
     #[expect(clippy::test_attr_in_doctest, reason = "`tests/snapshot_guide.rs` runs the test")]
     #[doc = include_str!("../docs/snapshots.md")]
     pub mod snapshots {}

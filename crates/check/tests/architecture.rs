@@ -15,7 +15,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("ops", &["ir", "kernels"]),
     ("interp", &["ir", "ops"]),
     ("trace", &["interp", "ir", "ops"]),
-    ("runtime", &["interp", "ir", "ops", "rewrite"]),
+    ("runtime", &["interp", "ir", "kernels", "ops", "rewrite"]),
     ("driver", &["interp", "ir", "ops", "rewrite", "runtime", "trace"]),
     ("check", &["driver", "interp", "ir", "kernels", "ops", "rewrite", "runtime", "trace"]),
 ];

@@ -61,6 +61,17 @@ enum Command {
         #[arg(long)]
         explain: bool,
     },
+    /// Compile a graph, run it on random inputs, and print the time of each kernel beside its work.
+    Bench(commands::bench::Options),
+    /// Compile a graph, and print its kernels, which operators are not fused and why, and its memory.
+    Explain(commands::explain::Options),
+    /// Describe this machine: its processor, and the peaks that were measured.
+    Devices {
+        /// Measure the peaks of arithmetic and memory, and keep them in the user's cache directory. It
+        /// takes a few seconds and wants the machine for itself.
+        #[arg(long)]
+        measure: bool,
+    },
     /// List operators with their schemas, tags and registrations.
     Ops {
         /// List only operators whose name has this prefix, such as `mylib` or `aten::add`.
@@ -76,7 +87,7 @@ enum Command {
     },
 }
 
-/// Runs a subcommand. Returns `false` if it ran, but recorded calls disagree.
+/// Runs a subcommand. Returns `false` if it ran, but has failed: recorded calls disagree.
 fn run(cli: Cli, out: &mut Output) -> Result<bool> {
     match cli.command.unwrap_or(Command::Demo { confidence: 0.9, graph_only: false }) {
         Command::Demo { confidence, graph_only } => demo::run(out, confidence, graph_only)?,
@@ -85,6 +96,9 @@ fn run(cli: Cli, out: &mut Output) -> Result<bool> {
         Command::Functionalize { file, level, stop_at, explain } => {
             commands::functionalize(out, &file, level == "lift-only", stop_at, explain)?
         }
+        Command::Bench(options) => return commands::bench::run(out, &options),
+        Command::Explain(options) => commands::explain::run(out, &options)?,
+        Command::Devices { measure } => commands::devices::run(out, measure)?,
         Command::Ops { prefix } => commands::ops(out, prefix.as_deref())?,
         Command::Conform(options) => return commands::conform::run(out, &options),
         Command::Completions { shell } => {

@@ -31,7 +31,10 @@ fn the_commands_that_pages_show_succeed() {
     let scratch = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let [graph, names, table] =
         ["shown.txt", "shown-ops.txt", "shown.md"].map(|f| scratch.join(f).display().to_string());
-    let program = "graph g(%x: f32[4]) -> ()\n{\n  %y: f32[4] = aten::relu_(%x)\n  return ()\n}";
+    let [trace, picture] =
+        ["shown.json", "shown.svg"].map(|f| scratch.join(f).display().to_string());
+    let program = "graph g(%x: f32[n]) -> ()\n  where n in [1, oo)\n{\n  \
+        %y: f32[n] = aten::relu_(%x)\n  return ()\n}";
     std::fs::write(&graph, program).unwrap();
     std::fs::write(&names, "relu.default").unwrap();
     let mut shown = 0;
@@ -43,6 +46,8 @@ fn the_commands_that_pages_show_succeed() {
                 .iter()
                 .map(|arg| match arg.as_str() {
                     "FILE" => graph.as_str(),
+                    "OUT.json" => trace.as_str(),
+                    "OUT.svg" => picture.as_str(),
                     // written anew by other means only
                     "docs/operators.md" => table.as_str(),
                     arg => arg,
@@ -54,6 +59,7 @@ fn the_commands_that_pages_show_succeed() {
             }
             let out = Command::new(env!("CARGO_BIN_EXE_maquette"))
                 .args(&args)
+                .env("MAQUETTE_CACHE_DIR", scratch)
                 .current_dir(&root)
                 .output()
                 .unwrap();

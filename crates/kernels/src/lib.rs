@@ -23,6 +23,7 @@ mod layout;
 mod load_store;
 mod loops;
 mod math;
+mod peak_loops;
 mod pointwise;
 mod pooling;
 mod random;
@@ -52,6 +53,7 @@ pub use layer_norm::{LayerNorm, layer_norm};
 pub use loops::{
     KernelFunctions, LaunchPlan, LoopKernel, PackKey, PackedOperand, without_specialisations,
 };
+pub use peak_loops::{multiply_adds_f32, multiply_adds_f64, read_words};
 pub use pointwise::{ContiguousKernel, PointwisePlan, pointwise, pointwise_on};
 pub use pooling::{Window, adaptive_avg_pool, avg_pool, max_pool};
 pub use random::{Philox, normal, philox4x32, randint, uniform};

@@ -19,7 +19,7 @@ pub mod tree;
 
 pub use aten::Reduction;
 pub use dispatch::fake::FakeCtx;
-pub use dispatch::prepared::{PlacedOperand, PreparedCall, PreparedKernel, RegionBuilder};
+pub use dispatch::prepared::{PlacedOperand, PreparedCall, PreparedKernel, RegionBuilder, Work};
 pub use dispatch::value::{Args, Outputs, Value, ValueKind};
 pub use dispatch::value_list::ValueList;
 pub use dispatch::write_counts::{

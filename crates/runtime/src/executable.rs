@@ -2,6 +2,7 @@
 
 use crate::fusion::fused;
 use crate::planned::{Planned, lock};
+use crate::run::StepObserver;
 use crate::unplanned;
 use maquette_interp::{ExecutionMode, Interpreter, SourceInfo};
 use maquette_ir::buffer_plan::BufferPlan;
@@ -109,7 +110,6 @@ impl Executable {
     }
 
     /// The program in planned memory, if it runs compiled.
-    #[cfg(test)]
     pub(crate) fn planned(&self) -> Option<&Planned> {
         match &self.form {
             Form::Planned(planned) => Some(planned),
@@ -186,13 +186,26 @@ impl Executable {
     /// # Errors
     /// As [`Interpreter::run`].
     pub fn run(&self, inputs: &[Value], source_info: &SourceInfo<'_>) -> Result<Vec<Value>> {
+        self.run_observed(inputs, source_info, &mut ())
+    }
+
+    /// As [`Executable::run`], with an observer of the steps, if the program runs compiled.
+    ///
+    /// # Errors
+    /// As [`Executable::run`].
+    pub(crate) fn run_observed(
+        &self,
+        inputs: &[Value],
+        source_info: &SourceInfo<'_>,
+        observer: &mut impl StepObserver,
+    ) -> Result<Vec<Value>> {
         match &self.form {
             Form::Planned(planned) => {
                 if mode::is_active() {
                     let e = Error::from(TraceError::Run).at(source_info.call_site);
                     return Err(mode::failed(e));
                 }
-                mode::without_modes(|| planned.run(inputs, None, source_info))
+                mode::without_modes(|| planned.run_observed(inputs, None, source_info, observer))
                     .map_err(|e| source_info.locate(e))
             }
             Form::Unplanned(mode) => {

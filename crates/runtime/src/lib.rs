@@ -29,9 +29,12 @@ mod arena_layout;
 mod executable;
 mod fusion;
 mod instance;
+pub mod memory_map;
 mod outputs;
 mod packed_weights;
+pub mod peaks;
 mod planned;
+pub mod profile;
 mod run;
 mod unplanned;
 

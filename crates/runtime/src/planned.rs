@@ -3,7 +3,7 @@
 
 use crate::instance::{Instance, InstanceKey, Uses};
 use crate::packed_weights::PackedWeights;
-use crate::run::{RunMemory, run_instance};
+use crate::run::{RunMemory, StepObserver, run_instance};
 use maquette_interp::{Bindings, ExternalTensors, SourceInfo, mutated};
 use maquette_ir::buffer_plan::BufferPlan;
 use maquette_ir::functional_program::{ExternalTensor, FunctionalGraph};
@@ -126,12 +126,26 @@ impl Planned {
         outputs: Option<&[Tensor]>,
         source_info: &SourceInfo<'_>,
     ) -> Result<Vec<Value>> {
+        self.run_observed(inputs, outputs, source_info, &mut ())
+    }
+
+    /// As [`Planned::run`], with an observer of the steps.
+    ///
+    /// # Errors
+    /// As [`Planned::run`].
+    pub fn run_observed(
+        &self,
+        inputs: &[Value],
+        outputs: Option<&[Tensor]>,
+        source_info: &SourceInfo<'_>,
+        observer: &mut impl StepObserver,
+    ) -> Result<Vec<Value>> {
         // A kernel that starts a run cannot use memory that was made before its call.
         let mut state = match is_in_kernel() {
             true => RunState::default(),
             false => lock(&self.states).pop().unwrap_or_default(),
         };
-        let results = self.run_with(&mut state, inputs, outputs, source_info);
+        let results = self.run_with(&mut state, inputs, outputs, source_info, observer);
         state.memory.end_run(results.is_err());
         state.borrow.release();
         state.external.clear();
@@ -148,6 +162,7 @@ impl Planned {
         inputs: &[Value],
         outputs: Option<&[Tensor]>,
         source_info: &SourceInfo<'_>,
+        observer: &mut impl StepObserver,
     ) -> Result<Vec<Value>> {
         let RunState { key, external, borrow, memory } = state;
         external.set_program(&self.program, inputs, source_info)?;
@@ -162,9 +177,24 @@ impl Planned {
         for &which in &self.written {
             external.get(which)?.storage()?.bump_version();
         }
-        let mut results = run_instance(planned, &instance, external, memory, source_info)?;
+        let mut results =
+            run_instance(planned, &instance, external, memory, source_info, observer)?;
         results.iter_mut().for_each(|v| borrow.restore(v));
         Ok(results)
+    }
+
+    /// The form of the program for these inputs, with its instance, which is made if it is the first.
+    ///
+    /// # Errors
+    /// The inputs do not fit the program.
+    pub fn prepared(
+        &self,
+        inputs: &[Value],
+        source_info: &SourceInfo<'_>,
+    ) -> Result<(&Planned, Arc<Instance>)> {
+        let RunState { mut key, mut external, .. } = RunState::default();
+        external.set_program(&self.program, inputs, source_info)?;
+        self.form_for(&mut key, &external, source_info)
     }
 
     /// The form of the program for inputs of these layouts, with its instance.

@@ -1,155 +1,103 @@
-//! `maquette functionalize --explain`: describes the results of a functional graph, the rules that
-//! applied, and the buffer plan.
+//! `maquette explain`: how a graph runs: its kernels, what is not fused and why, and its memory.
 
-use maquette::Graph;
-use maquette::ir::buffer_plan::BufferPlan;
-use maquette::ir::graph::{Arg, ValueId};
-use maquette::rewrite::{self, ExecutionMode, ExternalTensor, FunctionalGraph, Output};
-use std::fmt::Write;
+use super::program::{Program, ProgramOptions};
+use super::{BOLD, DIM};
+use crate::output::Output;
+use maquette::Loc;
+use maquette::interp::SourceInfo;
+use maquette::prelude::*;
+use maquette::runtime::{Executable, MemoryMap};
+use std::io::Write;
+use std::path::PathBuf;
 
-/// The results: one sentence for each tensor that the program writes, and for each output.
-pub fn results(f: &FunctionalGraph) -> String {
-    let names = Names { f };
-    let mut text = String::new();
-    for m in &f.mutations {
-        let target = names.external(m.target);
-        let result = names.result(m.result);
-        let _ = write!(text, "{target} is overwritten with {result}");
-        if let Some(layout) = m.layout {
-            let _ = write!(text, ", at {}", names.layout(layout));
+/// What is explained.
+#[derive(clap::Args)]
+pub struct Options {
+    #[command(flatten)]
+    program: ProgramOptions,
+    /// Draw the memory of the program to this file: time to the right, addresses down.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+/// Compiles the graph of a file, runs it once, and prints how it runs.
+pub fn run(out: &mut Output, options: &Options) -> Result<()> {
+    let program = Program::of(&options.program)?;
+    let Program { executable, inputs, why_unplanned } = &program;
+    let source_info = SourceInfo::of_caller();
+    if let Some(why) = why_unplanned {
+        if options.svg.is_some() {
+            bail!("there is no memory to draw: {why}");
         }
-        if m.preceding_effects > 0 {
-            let n = m.preceding_effects;
-            let _ = write!(text, "; {n} assertions and effects precede its first write");
-        }
-        text.push('\n');
+        writeln!(out, "`{}` runs operator by operator: {why}", executable.graph().name())?;
+        return Ok(());
     }
-    for (i, output) in f.outputs.iter().enumerate() {
-        names.output(&i.to_string(), output, &mut text);
+    let map = executable.memory_map(inputs, &source_info)?;
+    let map = map.ok_or_else(|| Error::msg("the program has no memory of its own"))?;
+    if let Some(path) = &options.svg {
+        std::fs::write(path, map.svg())
+            .map_err(|e| Error::msg(format!("cannot write {}: {e}", path.display())))?;
+    }
+    kernels(out, &map)?;
+    not_fused(out, executable)?;
+    writeln!(out, "\n{BOLD}memory{BOLD:#}\n{map}")?;
+    // The first run packs the weights.
+    executable.run(inputs, &source_info)?;
+    if executable.packed_bytes() > 0 {
+        writeln!(out, "packed weights take {} bytes more", executable.packed_bytes())?;
+    }
+    if executable.unfused_instances() > 0 {
+        let why = "a kernel of several operators is not possible for these sizes";
+        writeln!(out, "{BOLD}note{BOLD:#}: {why}, so the program runs without fusion")?;
+    }
+    Ok(())
+}
+
+/// Lines of one file or several: `FILE:4, 5`.
+fn lines_text(lines: &[Loc]) -> String {
+    let mut text = String::new();
+    for (i, loc) in lines.iter().enumerate() {
+        match i.checked_sub(1).and_then(|before| lines.get(before)) {
+            None => text = loc.to_string(),
+            Some(before) if before.file == loc.file => text += &format!(", {}", loc.line),
+            Some(_) => text += &format!("; {loc}"),
+        }
     }
     text
 }
 
-/// The rules that added equalities, in the order of the rule table.
-pub fn rules(f: &FunctionalGraph, lift_only: bool) -> String {
-    let mut text = String::new();
-    for (name, n) in &f.stats.rules {
-        let equation =
-            rewrite::rules().find(|(rule, _)| rule == name).map_or("", |(_, equation)| equation);
-        let _ = writeln!(text, "{n} x {name}: {equation}");
+fn kernels(out: &mut Output, map: &MemoryMap) -> Result<()> {
+    let n = map.kernels.len();
+    let plural = if n == 1 { "" } else { "s" };
+    writeln!(out, "{BOLD}{n} kernel{plural} of `{}`{BOLD:#}", map.name)?;
+    let width = map.kernels.iter().map(|k| k.label.chars().count()).max().unwrap_or_default();
+    let width = width.min(60);
+    for (i, kernel) in map.kernels.iter().enumerate() {
+        let lines = lines_text(&kernel.lines);
+        writeln!(out, "{i:>4}  {:width$}  {DIM}{lines}{DIM:#}", kernel.label)?;
     }
-    let ended = if lift_only { "lifting only" } else { f.stats.stopped };
-    text + &format!("stop reason: {ended}\n")
+    Ok(())
 }
 
-/// The chosen execution mode, and the copies of its plan. If the lifted program was chosen, the
-/// plan is not that of the printed graph.
-pub fn execution(f: &FunctionalGraph, plan: &BufferPlan, mode: &ExecutionMode) -> String {
-    match mode {
-        ExecutionMode::Buffered(chosen, _) if chosen.graph == f.graph => {
-            format!("{}execution: this plan\n", planned(f, plan))
-        }
-        ExecutionMode::Buffered(chosen, plan) => {
-            format!(
-                "execution: the plan of the lifted program:\n{}\n{}",
-                chosen.graph,
-                planned(chosen, plan)
-            )
-        }
-        ExecutionMode::Original(_) | ExecutionMode::Functional(_) => {
-            format!("{}execution: the original program\n", planned(f, plan))
-        }
+/// Prints which operators are not fused, although one reads what the other computes.
+fn not_fused(out: &mut Output, executable: &Executable) -> Result<()> {
+    let refusals = executable.refusals();
+    if refusals.is_empty() {
+        return Ok(());
     }
-}
-
-fn planned(f: &FunctionalGraph, plan: &BufferPlan) -> String {
-    let (most, least) = (f.copies_at_most_text(plan), f.copies_at_least_text());
-    let copies = format!("copied elements: the plan at most {most}; ");
-    format!("{}{copies}the original program at least {least}\n", plan.display(&f.graph))
-}
-
-/// The names of a functional graph's parts in these sentences.
-struct Names<'f> {
-    f: &'f FunctionalGraph,
-}
-
-impl Names<'_> {
-    fn graph(&self) -> &Graph {
-        &self.f.graph
-    }
-
-    fn value(&self, value: Option<ValueId>) -> String {
-        value.map_or_else(|| "?".into(), |v| format!("%{}", self.graph().value_name(v)))
-    }
-
-    fn external(&self, tensor: ExternalTensor) -> String {
-        let input = |i: usize| self.value(self.graph().inputs().get(i).copied());
-        match tensor {
-            ExternalTensor::Input(i) => format!("input {}", input(i)),
-            ExternalTensor::Const(i) => {
-                let value = self.graph().consts().get(i).map(|c| c.value());
-                format!("constant {}", self.value(value))
-            }
-            ExternalTensor::SharedMemory(i) => {
-                let inputs = self.f.memories.get(i).map(|m| m.inputs.as_slice());
-                let inputs: Vec<String> =
-                    inputs.unwrap_or_default().iter().map(|i| input(*i)).collect();
-                format!("the memory shared by {}", inputs.join(" and "))
-            }
-        }
-    }
-
-    fn result(&self, at: usize) -> String {
-        self.graph()
-            .outputs()
-            .get(at)
-            .map_or_else(|| "?".into(), |arg| self.graph().display_arg(*arg).to_string())
-    }
-
-    /// The text of a result that is a layout: offset, sizes and strides.
-    fn layout(&self, at: usize) -> String {
-        let Some(Arg::List(list)) = self.graph().outputs().get(at) else { return "?".into() };
-        let numbers: Vec<String> = self
-            .graph()
-            .list(*list)
-            .iter()
-            .map(|arg| self.graph().display_arg(*arg).to_string())
-            .collect();
-        let Some((offset, rest)) = numbers.split_first() else { return "?".into() };
-        let (sizes, strides) = rest.split_at(rest.len() / 2);
-        let (sizes, strides) = (sizes.join(", "), strides.join(", "));
-        format!("offset {offset}, sizes [{sizes}], strides [{strides}]")
-    }
-
-    fn output(&self, number: &str, output: &Output, text: &mut String) {
-        let _ = match output {
-            Output::Result { result, layout: None } => {
-                writeln!(text, "output {number} is {}", self.result(*result))
-            }
-            Output::Result { result, layout: Some(layout) } => {
-                let (result, layout) = (self.result(*result), self.layout(*layout));
-                writeln!(text, "output {number} is {result}, with {layout}")
-            }
-            Output::Alias { of, layout: None } => {
-                writeln!(text, "output {number} is {}", self.external(*of))
-            }
-            Output::Alias { of, layout: Some(layout) } => {
-                let (of, layout) = (self.external(*of), self.layout(*layout));
-                writeln!(text, "output {number} is a view of {of}: {layout}")
-            }
-            Output::Shared { memory, result, storage_layout, layout } => {
-                let (layout, storage) = (self.layout(*layout), self.layout(*storage_layout));
-                let result = self.result(*result);
-                let memory = format!("shared memory {memory}, which holds {result} at {storage}");
-                writeln!(text, "output {number} is a view of {memory}: {layout}")
-            }
-            Output::List(items) => {
-                let _ = writeln!(text, "output {number} is a list of {}", items.len());
-                for (i, item) in items.iter().enumerate() {
-                    self.output(&format!("{number}.{i}"), item, text);
-                }
-                Ok(())
-            }
+    writeln!(out, "\n{BOLD}not fused{BOLD:#}")?;
+    let graph = executable.graph();
+    for refusal in refusals {
+        let operator = |node| {
+            let name = graph.op_name(node);
+            name.strip_prefix("aten::").unwrap_or(name).to_owned()
         };
+        let (producer, consumer) = (operator(refusal.producer), operator(refusal.consumer));
+        let lines: Vec<Loc> =
+            [refusal.producer, refusal.consumer].into_iter().filter_map(|n| graph.loc(n)).collect();
+        let lines = lines_text(&lines);
+        let reason = refusal.reason;
+        writeln!(out, "  {producer} → {consumer}: {reason}  {DIM}{lines}{DIM:#}")?;
     }
+    Ok(())
 }

@@ -1,11 +1,16 @@
 //! The subcommands `graph`, `functionalize` and `ops`.
 
+pub mod bench;
 pub mod conform;
-mod explain;
+pub mod devices;
+pub mod explain;
+mod functionalize_report;
 pub mod highlight;
+mod program;
 
 use crate::output::{Output, tell};
 use anstyle::{AnsiColor, Style};
+use functionalize_report as report;
 use maquette::ir::functional_ops;
 use maquette::ir::graph::TextPosition;
 use maquette::ir::schema::closest;
@@ -132,8 +137,8 @@ pub fn functionalize(
         let plan = rewrite::plan(&f, &library::Facts).map_err(Error::other)?;
         let mode =
             rewrite::functionalize_in_place(graph, &library::Facts, &options).map_err(in_file)?;
-        write!(out, "{}{}", explain::results(&f), explain::rules(&f, lift_only))?;
-        write!(out, "{}", explain::execution(&f, &plan, &mode))?;
+        write!(out, "{}{}", report::results(&f), report::rules(&f, lift_only))?;
+        write!(out, "{}", report::execution(&f, &plan, &mode))?;
     }
     Ok(())
 }

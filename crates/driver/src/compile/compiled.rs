@@ -9,7 +9,8 @@ use super::{CompileOptions, Stance};
 use crate::given_outputs::{check_apart, copy_into};
 use maquette_ir::Loc;
 use maquette_ops::tree::TreeSpec;
-use maquette_ops::{CompileError, Result, Tree, Value, mode, tree, unobserved};
+use maquette_ops::{CompileError, Error, Result, Tree, Value, mode, tree, unobserved};
+use maquette_runtime::profile::{Profile, ProfileOptions};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -92,6 +93,28 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
             }
         };
         called().map_err(|e| mode::failed(if e.loc().is_some() { e } else { e.at(loc) }))
+    }
+
+    /// Runs the program for these inputs again and again, and times its kernels; compiles one if there
+    /// is none. Each run is that of [`Compiled::call`]: it mutates the inputs and the captured tensors
+    /// that the function mutates, and its results are dropped.
+    ///
+    /// # Errors
+    /// As [`Compiled::call`]. The call would run the function itself: by its stance, in a trace, or on
+    /// fake tensors.
+    #[track_caller]
+    pub fn profile(&self, inputs: I, options: &ProfileOptions) -> Result<Profile> {
+        let loc = Loc::caller();
+        let profiled = || match self.prepared(inputs, loc)? {
+            Prepared::Eager(_) => Err(Error::msg(format!(
+                "`{}` runs eagerly for this call, so there is nothing to profile",
+                self.name()
+            ))),
+            Prepared::Program(program, leaves) => {
+                unobserved(|| program.profile(leaves, options, loc))
+            }
+        };
+        profiled().map_err(|e: Error| mode::failed(if e.loc().is_some() { e } else { e.at(loc) }))
     }
 
     fn called(&self, inputs: I, loc: Loc) -> Result<O::Output> {

@@ -19,6 +19,7 @@ use maquette_ir::graph::{Arg, Graph, OpFacts};
 use maquette_ir::sym::{Range, Rel, SymTable, SymbolId};
 use maquette_ops::library::{Facts, generation};
 use maquette_ops::{CompileError, Error, GuardFailure, Op, Result, Tree, Value};
+use maquette_runtime::profile::{Profile, ProfileOptions};
 use maquette_trace::{
     Decomposed, Dim, KeptComposite, LeafKind, TraceOptions, TracedProgram, decompose,
 };
@@ -137,6 +138,20 @@ impl GuardedProgram {
         let source_info = SourceInfo { input_names: &self.input_names, call_site: loc };
         let outputs = self.executor.run(&self.inputs(leaves), &source_info)?;
         O::unflatten(&self.traced.interface.out_spec, &mut outputs.into_iter())
+    }
+
+    /// Profiles the program on the leaves of a call that its guards accept.
+    ///
+    /// # Errors
+    /// As the function itself.
+    pub(crate) fn profile(
+        &self,
+        leaves: Vec<Value>,
+        options: &ProfileOptions,
+        loc: Loc,
+    ) -> Result<Profile> {
+        let source_info = SourceInfo { input_names: &self.input_names, call_site: loc };
+        self.executor.executable().profile(&self.inputs(leaves), options, &source_info)
     }
 
     /// The guard that a call breaks.

@@ -48,7 +48,8 @@ impl Caller {
         })
     }
 
-    fn run<I: Tree, R>(
+    /// Runs something on the program's tensors and the inputs, for a call on line `call_site`.
+    pub(crate) fn run<I: Tree, R>(
         &self,
         inputs: &I,
         call_site: Loc,

@@ -9,6 +9,7 @@ use maquette_ops::library::{Facts, generation};
 use maquette_ops::{Op, Result, Tree};
 use maquette_rewrite::{Options, functionalize_in_place};
 use maquette_runtime::Executable;
+use maquette_runtime::profile::{Profile, ProfileOptions};
 use maquette_trace::{Decomposed, decompose};
 use std::fmt;
 use std::marker::PhantomData;
@@ -122,6 +123,22 @@ impl<I: Tree, O: Tree> CompiledProgram<I, O> {
         let loc = Loc::caller();
         self.caller.call_into(&inputs, outputs, loc, |given, outputs, source_info| {
             self.current(loc)?.executable.run_into(given, outputs, source_info)
+        })
+    }
+}
+
+impl<I: Tree, O: Tree> CompiledProgram<I, O> {
+    /// Runs the program on these inputs again and again, and times its kernels. Each run is that of
+    /// [`CompiledProgram::call`]: it mutates the buffers and inputs that the program mutates, and its
+    /// results are dropped.
+    ///
+    /// # Errors
+    /// As [`CompiledProgram::call`].
+    #[track_caller]
+    pub fn profile(&self, inputs: I, options: &ProfileOptions) -> Result<Profile> {
+        let loc = Loc::caller();
+        self.caller.run(&inputs, loc, |given, source_info| {
+            self.current(loc)?.executable.profile(given, options, source_info)
         })
     }
 }

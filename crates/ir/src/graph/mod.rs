@@ -317,6 +317,25 @@ impl Graph {
         self.locs.0.nodes.get(node.index()).copied().flatten()
     }
 
+    /// Sets the source lines of calls and assertions, by their position in the body: those of a text,
+    /// for a graph that was parsed.
+    pub fn set_stmt_locs(&mut self, loc: impl Fn(usize) -> Option<Loc>) {
+        let Lines { nodes, asserts, .. } = &mut self.locs.0;
+        nodes.resize(self.nodes.len(), None);
+        asserts.clear();
+        for (at, stmt) in self.body.iter().enumerate() {
+            match *stmt {
+                Stmt::Node(node) => {
+                    if let Some(line) = nodes.get_mut(node.index()) {
+                        *line = loc(at);
+                    }
+                }
+                Stmt::Assert { .. } => asserts.extend(loc(at).map(|loc| (at, loc))),
+                Stmt::Bind { .. } => {}
+            }
+        }
+    }
+
     /// The source line that recorded the `guard`-th guard, if known.
     pub fn guard_loc(&self, guard: usize) -> Option<Loc> {
         self.locs.0.guards.get(guard).copied().flatten()

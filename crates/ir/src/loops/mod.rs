@@ -38,6 +38,7 @@ mod parse;
 mod print;
 mod sort;
 mod verify;
+pub mod work;
 
 pub use array::Array;
 pub use build::{LoopBuilder, StageBuilder};

@@ -10,10 +10,9 @@ pub(crate) use arguments::{CallArguments, NodeArguments};
 pub(crate) use build::Uses;
 pub(crate) use kernel_call::{ExpectedResult, KernelCall};
 pub(crate) use key::InstanceKey;
-pub(crate) use places::{HandleLife, Place, TensorAt};
+pub(crate) use places::{BufferPlace, HandleLife, Place, TensorAt};
 
 use crate::instance::build::Builder;
-use crate::instance::places::BufferPlace;
 use crate::outputs::OutputSlots;
 use crate::packed_weights::PackedWeight;
 use crate::planned::Planned;
@@ -65,6 +64,8 @@ pub(crate) struct Segment {
     /// Its place in the chain of segments, and its arena.
     pub depth: usize,
     pub steps: Vec<Step>,
+    /// For each step, the plan step that it belongs to.
+    pub plan_steps: Vec<usize>,
     /// The bytes of its arena.
     pub arena_bytes: usize,
     /// Inputs and constants that its steps access, with the index of each.
@@ -210,6 +211,11 @@ impl Instance {
 }
 
 impl Segment {
+    /// The place of a buffer, if it is known at the end of the segment.
+    pub fn place_of(&self, buffer: BufferId) -> Option<BufferPlace> {
+        self.places.get(buffer.index()).copied().flatten()
+    }
+
     /// The segment that follows if the symbol at the end has this value. `known` are the values of
     /// all symbols then.
     ///

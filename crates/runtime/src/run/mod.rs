@@ -53,6 +53,22 @@ struct Run<'a> {
     written: SmallVec<[usize; 4]>,
 }
 
+/// What sees the steps of a run. That of every call is `()`, and costs nothing.
+pub(crate) trait StepObserver {
+    /// Called before the first step of a segment.
+    fn begin_segment(&mut self, planned: &Planned, segment: &Segment);
+    /// Called after a step, by its position in the segment.
+    fn end_step(&mut self, step: usize);
+}
+
+impl StepObserver for () {
+    #[inline(always)]
+    fn begin_segment(&mut self, _: &Planned, _: &Segment) {}
+
+    #[inline(always)]
+    fn end_step(&mut self, _: usize) {}
+}
+
 /// Runs an instance on inputs of its layouts. Returns the program's outputs; none of them if the
 /// caller gives tensors for them.
 pub(crate) fn run_instance(
@@ -61,6 +77,7 @@ pub(crate) fn run_instance(
     external: &ExternalTensors,
     memory: &mut RunMemory,
     source_info: &SourceInfo<'_>,
+    observer: &mut impl StepObserver,
 ) -> Result<Vec<Value>> {
     let graph = &planned.program.graph;
     memory.begin_run(planned.plan.buffers.len(), graph.values().len());
@@ -81,8 +98,10 @@ pub(crate) fn run_instance(
     let mut segment: Arc<Segment> = instance.first.clone();
     loop {
         run.enter(&segment)?;
-        for step in &segment.steps {
+        observer.begin_segment(planned, &segment);
+        for (index, step) in segment.steps.iter().enumerate() {
             run.step(&segment, step)?;
+            observer.end_step(index);
         }
         match &segment.end {
             End::Return(returns) => {

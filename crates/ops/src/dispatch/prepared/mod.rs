@@ -15,10 +15,12 @@ mod operand;
 mod packed;
 mod prepare;
 mod region;
+mod work;
 
 pub use kernel::PreparedKernel;
 pub use operand::PlacedOperand;
 pub use region::RegionBuilder;
+pub use work::Work;
 
 use crate::aten::loops::NestLaunch;
 use crate::dispatch::value::Value;

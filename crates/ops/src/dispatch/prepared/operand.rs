@@ -123,6 +123,11 @@ impl PlacedOperand {
         self
     }
 
+    /// The sizes with which the kernel accesses it.
+    pub fn sizes(&self) -> &[i64] {
+        &self.layout.sizes
+    }
+
     /// The half-open range of bytes that it spans, counted as [`PlacedOperand::start`]; `None` if it
     /// has no elements.
     pub fn span(&self) -> Option<(i64, i64)> {

@@ -44,6 +44,12 @@ pub(crate) struct Uses {
 }
 
 impl Uses {
+    /// The first and the last plan step that uses a buffer; `None` if none does.
+    pub fn steps_of(&self, buffer: usize) -> Option<(usize, usize)> {
+        let (first, last) = (*self.first.get(buffer)?, *self.last.get(buffer)?);
+        (first <= last).then_some((first, last))
+    }
+
     pub fn of(graph: &Graph, plan: &BufferPlan) -> Uses {
         let buffers = plan.buffers.len();
         let mut uses = Uses {

@@ -145,6 +145,7 @@ impl<'a> Builder<'a> {
         };
         let arena_bytes = self.place_arena(from, to);
         let mut fails = false;
+        let mut plan_steps: Vec<usize> = Vec::new();
         for (at, step) in plan.steps.iter().enumerate().take(to).skip(from) {
             if let Err(e) = self.step(step) {
                 if self.is_refused {
@@ -158,6 +159,7 @@ impl<'a> Builder<'a> {
                 break;
             }
             self.free_unused(at, step);
+            plan_steps.resize(self.steps.len(), at);
         }
         let end = match bind {
             _ if fails => End::Return(Returns::default()),
@@ -165,12 +167,14 @@ impl<'a> Builder<'a> {
             None => End::Return(self.returns()?),
         };
         self.find_weights();
+        plan_steps.resize(self.steps.len(), plan.steps.len());
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Ok(Built::Segment(Box::new(Segment {
             kept: None,
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             depth: self.depth,
             steps: self.steps,
+            plan_steps,
             arena_bytes,
             externals: self.externals,
             outputs: self.outputs,
