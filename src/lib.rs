@@ -228,7 +228,7 @@ pub use maquette_ops::module::{Module, Slot};
 pub use maquette_ops::tree::Tree;
 pub use maquette_ops::{
     Effect, Element, Error, ErrorKind, FakeCtx, IntoDims, Op, Reduction, Result, Tensor, Value,
-    args, bail, ensure, fake, kwargs,
+    args, bail, ensure, fake, kwargs, num_threads, with_num_threads,
 };
 /// A graph, or anything else that displays, is compared with its snapshot.
 ///

@@ -9,7 +9,7 @@ use super::{CompileOptions, Stance};
 use crate::given_outputs::{check_apart, copy_into};
 use maquette_ir::Loc;
 use maquette_ops::tree::TreeSpec;
-use maquette_ops::{CompileError, Result, Tree, Value, mode, tree, unobserved};
+use maquette_ops::{CompileError, Result, Tree, Value, mode, tree, unobserved, with_num_threads};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
     #[track_caller]
     pub fn call(&self, inputs: I) -> Result<O::Output> {
         let loc = Loc::caller();
-        let called = self.called(inputs, loc);
+        let called = with_num_threads(self.options.num_threads, || self.called(inputs, loc));
         called.map_err(|e| mode::failed(if e.loc().is_some() { e } else { e.at(loc) }))
     }
 
@@ -91,7 +91,8 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
                 }
             }
         };
-        called().map_err(|e| mode::failed(if e.loc().is_some() { e } else { e.at(loc) }))
+        with_num_threads(self.options.num_threads, called)
+            .map_err(|e| mode::failed(if e.loc().is_some() { e } else { e.at(loc) }))
     }
 
     fn called(&self, inputs: I, loc: Loc) -> Result<O::Output> {
