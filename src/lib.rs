@@ -170,6 +170,8 @@ pub use maquette_driver::CompiledProgram;
 /// # Ok::<(), Error>(())
 /// ```
 pub use maquette_driver::ExportOptions;
+/// What [`Compiled::freeze`] and [`CompiledProgram::freeze`] have frozen.
+pub use maquette_driver::FreezeReport;
 /// An exported module: a functional graph, copies of the module's tensors, and a signature.
 ///
 /// ```

@@ -27,6 +27,7 @@
 
 mod arena_layout;
 mod executable;
+mod frozen;
 mod fusion;
 mod instance;
 mod outputs;
@@ -36,3 +37,4 @@ mod run;
 mod unplanned;
 
 pub use executable::Executable;
+pub use frozen::Weights;

@@ -190,6 +190,10 @@ impl<I, O, F> Compiled<I, O, F> {
         self.options.name.clone().unwrap_or_else(|| "graph".to_owned())
     }
 
+    pub(crate) fn programs(&self) -> Vec<Arc<GuardedProgram>> {
+        self.cache.programs()
+    }
+
     /// The programs so far: why each was compiled, what it requires, and how it runs.
     pub fn explain(&self) -> Explanation {
         let programs = self.cache.programs();
