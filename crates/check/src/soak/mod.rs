@@ -74,19 +74,19 @@ struct Function {
 }
 
 enum Kind {
-    Chain(SharedChain),
-    Program(TestProgram, SharedMode),
+    Chain(Box<SharedChain>),
+    Program(Box<TestProgram>, SharedMode),
 }
 
 impl Function {
     /// Function number `index` of a seed: every other one is a chain.
     fn new(seed: u64, index: u64) -> Result<Function, Error> {
         let kind = match index % 2 {
-            0 => Kind::Chain(SharedChain::new(chains::generate(seed, index))),
+            0 => Kind::Chain(Box::new(SharedChain::new(chains::generate(seed, index)))),
             _ => {
                 let program = generate(seed, index, STATEMENTS)?.program;
                 let mode = SharedMode::of(&program);
-                Kind::Program(program, mode)
+                Kind::Program(Box::new(program), mode)
             }
         };
         Ok(Function { kind, calls: AtomicU64::new(0) })
