@@ -174,6 +174,8 @@ pub use maquette_driver::CompiledProgram;
 /// # Ok::<(), Error>(())
 /// ```
 pub use maquette_driver::ExportOptions;
+/// What [`Compiled::freeze`] and [`CompiledProgram::freeze`] have frozen.
+pub use maquette_driver::FreezeReport;
 /// An exported module: a functional graph, copies of the module's tensors, and a signature.
 ///
 /// ```
@@ -232,7 +234,7 @@ pub use maquette_ops::module::{Module, Slot};
 pub use maquette_ops::tree::Tree;
 pub use maquette_ops::{
     Effect, Element, Error, ErrorKind, FakeCtx, IntoDims, Op, Reduction, Result, Tensor, Value,
-    args, bail, ensure, fake, kwargs,
+    args, bail, ensure, fake, kwargs, num_threads, with_num_threads,
 };
 /// A graph, or anything else that displays, is compared with its snapshot.
 ///

@@ -29,10 +29,11 @@ macro_rules! snapshots {
     ($($name:ident),* $(,)?) => { $(
         #[test]
         fn $name() {
-            // lines of code move, the file is enough; the last bits of a matrix product are the
-            // machine's
+            // lines of code move, the file is enough; the last bits of a matrix product, and times,
+            // are the machine's
             let scores = (r"difference of scores: \S+", "difference of scores: SMALL");
-            let filters = vec![(r"\.rs:\d+", ".rs:LINE"), (r"\S*examples/", "examples/"), scores];
+            let times = (r"compiled \d+ µs, eager \d+ µs", "compiled TIME, eager TIME");
+            let filters = vec![(r"\.rs:\d+", ".rs:LINE"), (r"\S*examples/", "examples/"), scores, times];
             insta::with_settings!({ filters => filters }, {
                 assert_snapshot!(stringify!($name), $name::report().unwrap());
             });

@@ -1,10 +1,11 @@
-//! Greedy decoding with a cache of keys and values that the graph writes in place: one trace of one
-//! step serves every length of text and every size of cache.
+//! Greedy decoding with a cache of keys and values that the graph writes in place: one step,
+//! compiled once, serves every length of text and every size of cache.
 
 pub mod llama;
 
 use llama::{Cache, Config, Llama};
 use maquette::prelude::*;
+use std::time::{Duration, Instant};
 
 const CONFIG: Config = Config {
     vocabulary: 100,
@@ -19,6 +20,8 @@ const SEED: u64 = 13;
 const PROMPT: [i64; 4] = [31, 41, 59, 26];
 /// How many tokens are added to the prompt.
 const NEW_TOKENS: usize = 16;
+/// How often a text is generated, compiled and eagerly by turns. The least times are shown.
+const ROUNDS: usize = 20;
 
 /// What a step works on.
 #[derive(Clone, Tree)]
@@ -41,13 +44,17 @@ pub fn report() -> Result<String> {
     // the sample decides nothing: its sizes become symbols
     let sample = State { tokens: Tensor::from([0i64; 3]), caches: llama.caches(8) };
     let caches = 1..=2 * CONFIG.layers as usize;
-    let options = caches.fold(TraceOptions::new().dynamic(0, 0, length.clone()), |o, input| {
-        o.dynamic(input, 1, capacity.clone())
+    let options = caches.clone().fold(TraceOptions::new().dynamic(0, 0, length.clone()), |o, i| {
+        o.dynamic(i, 1, capacity.clone())
     });
-    let step = options.name("step").trace(|s: State| llama.step(&s.tokens, &s.caches), sample)?;
-    let recompute = TraceOptions::new()
-        .dynamic(0, 0, length)
-        .trace(|t: Tensor| llama.recompute(&t), Tensor::from([0i64; 3]))?;
+    let eager_step = |s: State| llama.step(&s.tokens, &s.caches);
+    let step = options.name("step").trace(eager_step, sample)?;
+    // the same symbols; compiled by the first call
+    let options = CompileOptions::new().name("step").dynamic(0, 0, length.clone());
+    let options = caches.fold(options, |o, i| o.dynamic(i, 1, capacity.clone()));
+    let compiled_step = options.compile(eager_step);
+    let recompute =
+        CompileOptions::new().dynamic(0, 0, length).compile(|t: Tensor| llama.recompute(&t));
 
     let graph = step.graph().to_string();
     let with = |what: &'static str| graph.lines().filter(move |l| l.contains(what)).map(str::trim);
@@ -61,14 +68,14 @@ pub fn report() -> Result<String> {
         out += &format!("  {line}\n");
     }
 
-    let whole = greedy(|tokens| last_row(&recompute.run(tokens)?))?;
+    let whole = greedy(|tokens| last_row(&recompute.call(tokens)?))?;
     out += &format!(
         "\nprompt: {PROMPT:?}\nby recomputing the whole text: {:?}\n",
         &whole.tokens[PROMPT.len()..]
     );
     let with_cache = |capacity: i64| {
         let caches = llama.caches(capacity);
-        greedy(|tokens| last_row(&step.run(State { tokens, caches: caches.clone() })?))
+        greedy(|tokens| last_row(&compiled_step.call(State { tokens, caches: caches.clone() })?))
     };
     for capacity in [20, 48] {
         let cached = with_cache(capacity)?;
@@ -85,6 +92,22 @@ pub fn report() -> Result<String> {
             e.to_string().lines().next().unwrap_or_default()
         );
     }
+    ensure!(compiled_step.compilations() == 1, "a length or a size of the cache compiles again");
+
+    let caches = llama.caches(20);
+    let text = |step: &dyn Fn(State) -> Result<Tensor>| -> Result<Duration> {
+        let started = Instant::now();
+        greedy(|tokens| last_row(&step(State { tokens, caches: caches.clone() })?))?;
+        Ok(started.elapsed())
+    };
+    let mut least = [Duration::MAX; 2];
+    for _ in 0..ROUNDS {
+        least[0] = least[0].min(text(&|s| compiled_step.call(s))?);
+        least[1] = least[1].min(text(&eager_step)?);
+    }
+    let [compiled, eager] =
+        least.map(|t| t.as_secs_f64() * 1e6 / (PROMPT.len() + NEW_TOKENS) as f64);
+    out += &format!("time of a step: compiled {compiled:.0} µs, eager {eager:.0} µs\n");
     Ok(out)
 }
 

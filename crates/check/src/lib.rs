@@ -13,6 +13,7 @@ pub mod conform;
 pub mod opcheck;
 pub mod oracle;
 pub mod plan_check;
+pub mod soak;
 mod values;
 
 #[doc(hidden)]

@@ -33,6 +33,9 @@ fn the_demo_is_as_accurate_as_pytorch_at_every_batch_size() {
     let rows: Vec<&str> = shown.lines().filter(|l| l.ends_with(" ms")).collect();
     assert_eq!(rows.len(), 5, "{shown}");
     assert!(rows.iter().all(|r| r.contains("0.9889") && r.contains("353")), "{rows:?}");
+    // the time of compiled calls, and of eager ones
+    assert!(rows.iter().all(|r| r.matches(" ms").count() == 2), "{rows:?}");
+    assert!(shown.contains("compiled once"), "{shown}");
     let (_, difference) = shown.split_once("PyTorch's logits: ").unwrap();
     let difference: f64 = difference.split_whitespace().next().unwrap().parse().unwrap();
     assert!(difference <= 1e-4, "{difference}");

@@ -7,6 +7,7 @@
 
 mod compile;
 mod export;
+mod freeze;
 mod given_outputs;
 mod operators;
 
@@ -15,3 +16,4 @@ pub use export::{
     CompiledProgram, Condition, ExportOptions, InputKind, InputSpec, OutputKind, OutputSpec,
     Program, RangeConstraint, Signature,
 };
+pub use freeze::FreezeReport;

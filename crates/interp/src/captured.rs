@@ -19,23 +19,26 @@ impl ConstSource for Captured {
     }
 }
 
+/// The bytes that are hashed at a time: a call of the hash costs more than an element.
+const CHUNK: usize = 4096;
+
 /// An element type with a digest that does not depend on the machine's byte order.
 trait Bytes: Element {
-    fn update(self, hash: &mut Sha256);
+    fn append(self, bytes: &mut Vec<u8>);
 }
 
 macro_rules! bytes {
     ($($t:ty),*) => { $(impl Bytes for $t {
-        fn update(self, hash: &mut Sha256) {
-            hash.update(self.to_le_bytes());
+        fn append(self, bytes: &mut Vec<u8>) {
+            bytes.extend_from_slice(&self.to_le_bytes());
         }
     })* };
 }
 bytes!(u8, i8, i16, i32, i64, half::f16, half::bf16, f32, f64);
 
 impl Bytes for bool {
-    fn update(self, hash: &mut Sha256) {
-        hash.update([u8::from(self)]);
+    fn append(self, bytes: &mut Vec<u8>) {
+        bytes.push(u8::from(self));
     }
 }
 
@@ -66,6 +69,14 @@ impl Captured {
 }
 
 fn elements<T: Bytes>(t: &Tensor, hash: &mut Sha256) -> Result<()> {
-    t.read::<T>()?.iter().for_each(|x| x.update(hash));
+    let mut bytes = Vec::with_capacity(CHUNK);
+    for x in t.read::<T>()?.iter() {
+        x.append(&mut bytes);
+        if bytes.len() + size_of::<T>() > CHUNK {
+            hash.update(&bytes);
+            bytes.clear();
+        }
+    }
+    hash.update(&bytes);
     Ok(())
 }

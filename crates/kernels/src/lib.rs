@@ -61,5 +61,5 @@ pub use reduce::{ReduceOp, argminmax, minmax_with_index, reduce, reduce_on};
 pub use scan::{ScanOp, cumulative_extreme, scan};
 pub use softmax::{log_softmax, softmax};
 pub use sort::{sort, topk};
-pub use thread_pool::num_threads;
+pub use thread_pool::{num_threads, occupying_a_core, with_num_threads};
 pub use view::{Dims, View, ViewMut};

@@ -10,6 +10,12 @@
 //!   need no wake-ups.
 //! - One job runs at a time. A thread that finds the pool busy runs its own tasks alone, as does a
 //!   task that starts a nested job. Nested parallelism therefore cannot deadlock.
+//! - A thread has a *budget*, which [`with_num_threads`] sets: the threads that one of its jobs may
+//!   use, itself included. With a budget of one, it never asks for the pool.
+//! - The pool gives way to its callers: callers and workers together are at most as many as the
+//!   pool's size, if the callers alone are not more. A worker enters no job, and leaves the one that
+//!   it is in after its present task, if it would be one too many. So a program with threads of its
+//!   own gets no more running threads than it brings.
 //!
 //! Protocol: the atomic `gate` holds the job's number, an open flag and the number of workers
 //! inside. Workers enter only while the gate is open. The caller closes the gate and waits until no
@@ -21,7 +27,7 @@ use std::cell::{Cell, UnsafeCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
-use std::thread::{self, Thread};
+use std::thread::{self, LocalKey, Thread};
 use std::time::{Duration, Instant};
 
 /// Simple work on fewer elements than this stays on the caller's thread.
@@ -50,6 +56,11 @@ struct ThreadPool {
     gate: AtomicU64,
     /// The payload of a panic in a worker's task.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
+    /// The threads that the open job may use, its caller included. It is written before the gate
+    /// opens, so a worker that enters the gate it has seen has seen the limit of that job.
+    limit: AtomicUsize,
+    /// The threads that run large work or a compiled program, workers apart.
+    callers: AtomicUsize,
     workers: OnceLock<Vec<Worker>>,
     threads: usize,
 }
@@ -78,6 +89,8 @@ static POOL: LazyLock<ThreadPool> = LazyLock::new(|| {
         next: AtomicUsize::new(0),
         gate: AtomicU64::new(0),
         panic: Mutex::new(None),
+        limit: AtomicUsize::new(0),
+        callers: AtomicUsize::new(0),
         workers: OnceLock::new(),
         threads: threads.min(1024),
     }
@@ -86,6 +99,10 @@ static POOL: LazyLock<ThreadPool> = LazyLock::new(|| {
 thread_local! {
     /// Whether this thread is running a job, its own or another thread's.
     static IN_JOB: Cell<bool> = const { Cell::new(false) };
+    /// Whether this thread is counted in `ThreadPool::callers`.
+    static IS_CALLER: Cell<bool> = const { Cell::new(false) };
+    /// The most threads that a job of this thread may use.
+    static BUDGET: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
 impl ThreadPool {
@@ -97,7 +114,7 @@ impl ThreadPool {
                 let asleep: &'static AtomicBool = Box::leak(Box::default());
                 let thread = thread::Builder::new()
                     .name(format!("maquette-{i}"))
-                    .spawn(move || self.worker_loop(asleep))
+                    .spawn(move || self.worker_loop(i, asleep))
                     .ok()?;
                 Some(Worker { thread: thread.thread().clone(), asleep })
             };
@@ -105,14 +122,23 @@ impl ThreadPool {
         })
     }
 
-    /// The main loop of a worker: enter each open job once, otherwise spin, then park.
-    fn worker_loop(&self, asleep: &AtomicBool) {
+    /// Whether there is room for `workers` workers beside the callers.
+    fn has_room_for(&self, workers: usize) -> bool {
+        workers + self.callers.load(Ordering::Relaxed) <= self.threads
+    }
+
+    /// The main loop of worker `index`, counted from 1: enter each open job once, otherwise spin,
+    /// then park.
+    fn worker_loop(&self, index: usize, asleep: &AtomicBool) {
         IN_JOB.set(true);
         let mut seen = 0;
         let mut idle = Instant::now();
         loop {
             let gate = self.gate.load(Ordering::SeqCst);
-            if gate & OPEN != 0 && gate / NUMBER != seen {
+            // the workers inside, with this one
+            let rank = (gate & INSIDE) as usize + 1;
+            let may_enter = || rank < self.limit.load(Ordering::Relaxed) && self.has_room_for(rank);
+            if gate & OPEN != 0 && gate / NUMBER != seen && may_enter() {
                 if self
                     .gate
                     .compare_exchange_weak(gate, gate + 1, Ordering::SeqCst, Ordering::SeqCst)
@@ -123,9 +149,9 @@ impl ThreadPool {
                     // SAFETY: the gate was open when this thread was counted in, so the job is not
                     // overwritten before this thread leaves.
                     let Job { task, n } = unsafe { &*self.job.get() };
-                    if let Err(payload) =
-                        catch_unwind(AssertUnwindSafe(|| self.run_tasks(task, *n)))
-                    {
+                    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| {
+                        self.run_tasks(task, *n, || self.has_room_for(rank));
+                    })) {
                         *lock(&self.panic) = Some(payload);
                     }
                     self.gate.fetch_sub(1, Ordering::SeqCst);
@@ -133,7 +159,7 @@ impl ThreadPool {
                 }
                 continue;
             }
-            if idle.elapsed() < SPIN {
+            if idle.elapsed() < SPIN && self.has_room_for(index) {
                 (0..32).for_each(|_| std::hint::spin_loop());
                 thread::yield_now();
             } else if !asleep.swap(true, Ordering::SeqCst) {
@@ -145,9 +171,9 @@ impl ThreadPool {
         }
     }
 
-    /// Runs tasks until no index is left.
-    fn run_tasks(&self, task: Task<'_>, n: usize) {
-        loop {
+    /// Runs tasks until no index is left, or the thread is to stop.
+    fn run_tasks(&self, task: Task<'_>, n: usize, goes_on: impl Fn() -> bool) {
+        while goes_on() {
             let i = self.next.fetch_add(1, Ordering::Relaxed);
             if i >= n {
                 return;
@@ -156,9 +182,10 @@ impl ThreadPool {
         }
     }
 
-    /// Acquires the right to run a job if the pool is free and this thread is in no job.
+    /// Acquires the right to run a job if the pool is free, this thread is in no job, and its budget
+    /// is more than one thread.
     fn turn(&self) -> Option<MutexGuard<'_, ()>> {
-        if self.threads <= 1 || IN_JOB.get() {
+        if num_threads() <= 1 || IN_JOB.get() {
             return None;
         }
         match self.turn.try_lock() {
@@ -181,14 +208,18 @@ impl ThreadPool {
         // inside.
         unsafe { *self.job.get() = Job { task, n } };
         self.next.store(0, Ordering::Relaxed);
+        let limit = num_threads();
+        self.limit.store(limit, Ordering::Relaxed);
         let number = self.gate.load(Ordering::Relaxed) / NUMBER;
         self.gate.store(((number + 1) % (NUMBER / 2)).max(1) * NUMBER + OPEN, Ordering::SeqCst);
-        for w in workers.iter().take(n - 1) {
+        let others = limit.min(n) - 1;
+        let room = self.threads.saturating_sub(self.callers.load(Ordering::Relaxed));
+        for w in workers.iter().take(others.min(room)) {
             if w.asleep.load(Ordering::SeqCst) && w.asleep.swap(false, Ordering::SeqCst) {
                 w.thread.unpark();
             }
         }
-        self.run_tasks(task, n);
+        self.run_tasks(task, n, || true);
         drop(close_gate);
         let payload = lock(&self.panic).take();
         if let Some(payload) = payload {
@@ -217,9 +248,48 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The number of threads that large work uses.
+/// The number of threads that large work of this thread uses: the size of the pool, or the budget
+/// that [`with_num_threads`] sets.
 pub fn num_threads() -> usize {
-    POOL.threads
+    POOL.threads.min(BUDGET.get())
+}
+
+/// Runs `f` with a budget of `threads` threads: each kernel that `f` calls on this thread uses at
+/// most so many, this one included. Of nested budgets the least holds; 0 is 1.
+pub fn with_num_threads<T>(threads: usize, f: impl FnOnce() -> T) -> T {
+    let _restore = Restore(&BUDGET, BUDGET.replace(BUDGET.get().min(threads.max(1))));
+    f()
+}
+
+/// Runs `f`, which is work enough to fill a core: the pool keeps a core free for it, also between its
+/// kernels.
+pub fn occupying_a_core<T>(f: impl FnOnce() -> T) -> T {
+    if POOL.threads <= 1 || IN_JOB.get() || IS_CALLER.get() {
+        return f();
+    }
+    IS_CALLER.set(true);
+    POOL.callers.fetch_add(1, Ordering::Relaxed);
+    let _leave = LeaveOnDrop;
+    f()
+}
+
+/// Sets a cell of this thread back when it is dropped.
+struct Restore<T: Copy + 'static>(&'static LocalKey<Cell<T>>, T);
+
+impl<T: Copy> Drop for Restore<T> {
+    fn drop(&mut self) {
+        self.0.set(self.1);
+    }
+}
+
+/// Ends the time for which a thread counts as a caller.
+struct LeaveOnDrop;
+
+impl Drop for LeaveOnDrop {
+    fn drop(&mut self) {
+        IS_CALLER.set(false);
+        POOL.callers.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Runs `f(0..n)`, on the pool if `parallel`. If several tasks fail, returns the error of the
@@ -229,8 +299,14 @@ pub(crate) fn try_for(
     parallel: bool,
     f: &(dyn Fn(usize) -> Result<()> + Sync),
 ) -> Result<()> {
-    let turn = if parallel && n > 1 { POOL.turn() } else { None };
-    let Some(turn) = turn else { return (0..n).try_for_each(f) };
+    match parallel && n > 1 {
+        true => occupying_a_core(|| try_for_on_pool(n, f)),
+        false => (0..n).try_for_each(f),
+    }
+}
+
+fn try_for_on_pool(n: usize, f: &(dyn Fn(usize) -> Result<()> + Sync)) -> Result<()> {
+    let Some(turn) = POOL.turn() else { return (0..n).try_for_each(f) };
     let first: Mutex<Option<(usize, KernelError)>> = Mutex::new(None);
     let lowest = AtomicUsize::new(usize::MAX);
     POOL.run(

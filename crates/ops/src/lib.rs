@@ -32,7 +32,9 @@ pub use error::{
 };
 pub use library::{Effect, Kwargs, Op, custom_op};
 pub use maquette_ir::graph::MAX_LIST_DEPTH;
-pub use maquette_kernels::{PackKey, PackedOperand};
+pub use maquette_kernels::{
+    PackKey, PackedOperand, num_threads, occupying_a_core, with_num_threads,
+};
 pub use methods::index::{Index, IntoIndex, NewAxis, SliceRange};
 pub use methods::{Operand, Recurrence};
 pub use module::Module;

@@ -15,10 +15,10 @@ use std::fmt;
 
 /// A compiled program. Several threads can run it at the same time.
 pub struct Executable {
-    form: Form,
+    pub(crate) form: Form,
 }
 
-enum Form {
+pub(crate) enum Form {
     Planned(Box<Planned>),
     /// A program without a plan runs operator by operator.
     Unplanned(Box<ExecutionMode<'static>>),

@@ -27,6 +27,7 @@
 
 mod arena_layout;
 mod executable;
+mod frozen;
 mod fusion;
 mod instance;
 pub mod memory_map;
@@ -39,3 +40,4 @@ mod run;
 mod unplanned;
 
 pub use executable::Executable;
+pub use frozen::Weights;

@@ -6,6 +6,9 @@
 //! it borrows the weight for reading, and packs again if it moved. So weights are live: whoever
 //! writes one needs to recompile nothing.
 //!
+//! A frozen weight does not change, so its packed form is kept with a reference to the storage, and
+//! compared with nothing but the place.
+//!
 //! Launches of all instances of an executable share a packed weight, if they read the same memory in
 //! the same way. It goes with the last of them.
 //!
@@ -15,7 +18,8 @@
 
 use crate::instance::External;
 use maquette_ops::{PackKey, PackedOperand, Result, Storage};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
 /// What a packed weight depends on, beside the memory: the tensor, the byte at which the operand
 /// begins, and how it is read.
@@ -40,6 +44,20 @@ struct Contents {
 pub(crate) struct PackedWeight {
     key: WeightKey,
     packed: RwLock<Option<(Contents, Arc<PackedOperand>)>>,
+    frozen: OnceLock<Frozen>,
+}
+
+/// The packed form of a frozen storage, from this address on.
+struct Frozen {
+    storage: Arc<Storage>,
+    address: usize,
+    packed: Arc<PackedOperand>,
+}
+
+impl fmt::Debug for Frozen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Frozen").field("address", &self.address).finish_non_exhaustive()
+    }
 }
 
 /// The packed weights of an executable.
@@ -67,6 +85,12 @@ impl PackedWeight {
         address: usize,
         pack: impl FnOnce() -> Result<PackedOperand>,
     ) -> Option<Arc<PackedOperand>> {
+        if let Some(frozen) = self.frozen.get()
+            && Arc::ptr_eq(&frozen.storage, storage)
+            && frozen.address == address
+        {
+            return Some(frozen.packed.clone());
+        }
         let version = storage.version();
         let current = |packed: &Option<(Contents, Arc<PackedOperand>)>| match packed {
             Some((of, packed)) if of.are(storage, address, version) => Some(packed.clone()),
@@ -85,7 +109,22 @@ impl PackedWeight {
         let new = Arc::new(pack().ok()?);
         let contents = Contents { storage: Arc::downgrade(storage), address, version };
         *packed = Some((contents, new.clone()));
+        drop(packed);
+        self.keep_frozen();
         Some(new)
+    }
+
+    /// Keeps the packed form for good, if its storage is frozen and was not written since.
+    fn keep_frozen(&self) {
+        let packed = self.packed.read().unwrap_or_else(PoisonError::into_inner);
+        let Some((contents, packed)) = &*packed else { return };
+        let Some(storage) = contents.storage.upgrade() else { return };
+        // Frozen first: a version that is read afterwards is the last one.
+        if storage.is_frozen() && storage.version() == contents.version {
+            let (address, packed) = (contents.address, packed.clone());
+            // Another thread keeps an equal one.
+            let _ = self.frozen.set(Frozen { storage, address, packed });
+        }
     }
 
     fn bytes(&self) -> usize {
@@ -101,10 +140,17 @@ impl PackedWeights {
         let found = weights.iter().filter_map(Weak::upgrade).find(|w| w.key == key);
         found.unwrap_or_else(|| {
             weights.retain(|w| w.strong_count() > 0);
-            let new = Arc::new(PackedWeight { key, packed: RwLock::default() });
+            let new =
+                Arc::new(PackedWeight { key, packed: RwLock::default(), frozen: OnceLock::new() });
             weights.push(Arc::downgrade(&new));
             new
         })
+    }
+
+    /// Keeps the packed forms of frozen weights.
+    pub fn keep_frozen(&self) {
+        let weights = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        weights.iter().filter_map(Weak::upgrade).for_each(|w| w.keep_frozen());
     }
 
     /// The bytes of all packed forms.

@@ -9,7 +9,7 @@ use maquette_ir::buffer_plan::BufferPlan;
 use maquette_ir::functional_program::{ExternalTensor, FunctionalGraph};
 use maquette_ir::fused::{FusedProgram, Refusal};
 use maquette_ir::graph::{Graph, Stmt, ValueId};
-use maquette_ops::{Error, Result, RunBorrow, Tensor, Value, is_in_kernel};
+use maquette_ops::{Error, Result, RunBorrow, Tensor, Value, is_in_kernel, occupying_a_core};
 use rustc_hash::FxHashSet;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -145,7 +145,8 @@ impl Planned {
             true => RunState::default(),
             false => lock(&self.states).pop().unwrap_or_default(),
         };
-        let results = self.run_with(&mut state, inputs, outputs, source_info, observer);
+        let results =
+            occupying_a_core(|| self.run_with(&mut state, inputs, outputs, source_info, observer));
         state.memory.end_run(results.is_err());
         state.borrow.release();
         state.external.clear();

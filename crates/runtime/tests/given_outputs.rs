@@ -181,3 +181,48 @@ fn sizes_from_data_are_refused() {
         assert!(e.to_string().contains("has a size that depends on data"), "{e}");
     }
 }
+
+/// An operator that fails in the middle: inputs that the program does not write stay as they are, and
+/// no output that the run has written in part can be read.
+#[test]
+fn a_failed_run_poisons_the_output_that_it_wrote_in_part() {
+    let text = "graph g(%x: i64[2], %y: i64[2], %w: i64[2]) -> (i64[2], i64[2], i64[2]) {
+        %a: i64[2] = aten::cumsum(%x, 0)
+        %v: i64[2] = aten::add_.Tensor(%w, %a)
+        %q: i64[2] = aten::floor_divide(%a, %y)
+        %c: i64[2] = aten::cumsum(%q, 0)
+        return %a, %q, %c
+    }";
+    let ints = |values: [i64; 2]| Tensor::from(values);
+    let read = |t: &Tensor| t.to_vec::<i64>();
+    let source_info = SourceInfo::of_caller();
+    for (number, executable) in executables(text).into_iter().enumerate() {
+        let inputs = [ints([3, 4]), ints([1, 0]), ints([5, 6])];
+        let outputs = [ints([0, 0]), ints([0, 0]), ints([0, 0])];
+        let e = executable.run_into(&inputs.each_ref().map(Value::from), &outputs, &source_info);
+        assert!(e.unwrap_err().to_string().contains("division by zero"));
+        assert_eq!(
+            (read(&inputs[0]).unwrap(), read(&inputs[1]).unwrap()),
+            (vec![3, 4], vec![1, 0])
+        );
+        if number == 0 {
+            let e = read(&outputs[1]).unwrap_err().to_string();
+            assert!(e.contains("division by zero"), "{e}");
+        } else {
+            // the results would have been copied at the end
+            assert!(outputs.iter().all(|t| read(t).unwrap() == [0, 0]));
+        }
+        // a poisoned tensor cannot be given again; the executable is as before
+        let inputs = [ints([3, 4]), ints([1, 2]), ints([5, 6])];
+        let values = inputs.each_ref().map(Value::from);
+        if number == 0 {
+            executable.run_into(&values, &outputs, &source_info).unwrap_err();
+            assert_eq!(read(&inputs[2]).unwrap(), [5, 6], "nothing was written");
+        }
+        let outputs = [ints([0, 0]), ints([0, 0]), ints([0, 0])];
+        executable.run_into(&values, &outputs, &source_info).unwrap();
+        let found: Vec<Vec<i64>> = outputs.iter().map(|t| read(t).unwrap()).collect();
+        assert_eq!(found, [[3, 7], [3, 3], [3, 6]]);
+        assert_eq!(read(&inputs[2]).unwrap(), [8, 13]);
+    }
+}

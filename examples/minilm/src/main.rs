@@ -165,11 +165,11 @@ fn times(bert: &Bert, attention: Attention) -> Result<String> {
     Ok(out)
 }
 
-/// The graph's symbols and their ranges, as its text says.
+/// The graph's symbols and their ranges. Its text has them, too, but also a digest of each weight.
 fn symbols(graph: &Graph) -> String {
-    let text = graph.to_string();
-    let line = text.lines().find_map(|l| l.trim().strip_prefix("where "));
-    line.unwrap_or_default().to_owned()
+    let table = graph.symbols();
+    let range = |s| format!("{} in {}", table.name(s), table.range(s));
+    table.symbols().map(range).collect::<Vec<_>>().join(", ")
 }
 
 /// Each sentence beside its similarity to every other.

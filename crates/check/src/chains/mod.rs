@@ -15,6 +15,7 @@ mod run;
 
 pub use generate::generate;
 pub use run::{ChainReport, check};
+pub(crate) use run::{compare, compare_elements};
 
 use std::fmt;
 

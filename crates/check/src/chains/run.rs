@@ -3,7 +3,7 @@
 use super::{Argument, Call, Chain, Input};
 use crate::oracle::Rng;
 use crate::values::{call_single, compare_metadata, element_bytes, show};
-use maquette_driver::{CompileOptions, Compiled};
+use maquette_driver::CompileOptions;
 use maquette_ops::random::{Philox, apart};
 use maquette_ops::{Args, Error, Op, Result, Tensor, Value, args};
 
@@ -53,7 +53,8 @@ impl Call {
 }
 
 impl Chain {
-    fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+    /// Runs the chain eagerly, or in a trace.
+    pub(crate) fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
         let mut values: Vec<Value> = inputs.iter().map(|t| Value::Tensor(t.clone())).collect();
         self.calls.iter().try_for_each(|call| call.run(&mut values))?;
         let missing = || Error::value("a program returns a value that does not exist");
@@ -62,7 +63,7 @@ impl Chain {
     }
 
     /// Inputs with random elements.
-    pub(super) fn make_inputs(&self, seed: u64, batch: Option<i64>) -> Result<Vec<Tensor>> {
+    pub(crate) fn make_inputs(&self, seed: u64, batch: Option<i64>) -> Result<Vec<Tensor>> {
         let make = |(i, input): (usize, &Input)| {
             let mut sizes = input.sizes.clone();
             if let (true, Some(batch), Some(first)) = (input.is_batched, batch, sizes.first_mut()) {
@@ -103,7 +104,7 @@ pub fn check(chain: &Chain, seed: u64) -> Result<ChainReport, String> {
     let batches = [None, None].into_iter().chain(OTHER_BATCHES.map(Some));
     for (i, batch) in batches.enumerate() {
         let seed = seed.wrapping_add(i as u64);
-        compare(chain, &compiled, seed, batch)
+        compare(chain, seed, batch, &|inputs| compiled.call(inputs))
             .map_err(|what| format!("run {i} with batch {batch:?}: {what}"))?;
     }
     let mut report = ChainReport::default();
@@ -116,18 +117,22 @@ pub fn check(chain: &Chain, seed: u64) -> Result<ChainReport, String> {
     Ok(report)
 }
 
-fn compare<F: Fn(Vec<Tensor>) -> Result<Vec<Tensor>>>(
+/// Compares a call of the compiled chain with an eager run, on equal inputs.
+///
+/// # Errors
+/// The first difference.
+pub(crate) fn compare(
     chain: &Chain,
-    compiled: &Compiled<Vec<Tensor>, Result<Vec<Tensor>>, F>,
     seed: u64,
     batch: Option<i64>,
+    compiled: &dyn Fn(Vec<Tensor>) -> Result<Vec<Tensor>>,
 ) -> Result<(), String> {
     let text = |e: Error| e.to_string();
     let eager_inputs = chain.make_inputs(seed, batch).map_err(text)?;
     let inputs = chain.make_inputs(seed, batch).map_err(text)?;
     let fixed = || Philox { seed: 7, offset: 0 };
     let expected = apart(&mut fixed(), || chain.run(&eager_inputs));
-    let found = apart(&mut fixed(), || compiled.call(inputs.clone()));
+    let found = apart(&mut fixed(), || compiled(inputs.clone()));
     let (expected, found) = match (expected, found) {
         (Ok(expected), Ok(found)) => (expected, found),
         // Both fail: the text is checked elsewhere.
@@ -137,22 +142,33 @@ fn compare<F: Fn(Vec<Tensor>) -> Result<Vec<Tensor>>>(
     };
     let pairs = expected.iter().zip(&found).chain(eager_inputs.iter().zip(&inputs));
     for (i, (a, b)) in pairs.enumerate() {
-        compare_metadata(a, b).map_err(|what| format!("tensor {i}: {what}"))?;
-        let a_bytes = plain_nan(a).and_then(|t| element_bytes(&t)).map_err(text)?;
-        let b_bytes = plain_nan(b).and_then(|t| element_bytes(&t)).map_err(text)?;
-        if let Some(at) = a_bytes.iter().zip(&b_bytes).position(|(a, b)| a != b) {
-            let width = a.dtype().size();
-            let bits = |bytes: &[u8]| format!("{:02x?}", &bytes[at / width * width..][..width]);
-            return Err(format!(
-                "tensor {i} of {} differs at element {}: {} instead of {}; {} instead of {}",
-                a.dtype(),
-                at / width,
-                bits(&b_bytes),
-                bits(&a_bytes),
-                show(&Value::Tensor(b.clone())),
-                show(&Value::Tensor(a.clone())),
-            ));
-        }
+        compare_metadata(a, b)
+            .and_then(|()| compare_elements(a, b))
+            .map_err(|what| format!("tensor {i}: {what}"))?;
+    }
+    Ok(())
+}
+
+/// Compares the elements of two tensors of equal dtypes and sizes, in bits; every NaN is equal.
+///
+/// # Errors
+/// The first difference.
+pub(crate) fn compare_elements(a: &Tensor, b: &Tensor) -> Result<(), String> {
+    let text = |e: Error| e.to_string();
+    let a_bytes = plain_nan(a).and_then(|t| element_bytes(&t)).map_err(text)?;
+    let b_bytes = plain_nan(b).and_then(|t| element_bytes(&t)).map_err(text)?;
+    if let Some(at) = a_bytes.iter().zip(&b_bytes).position(|(a, b)| a != b) {
+        let width = a.dtype().size();
+        let bits = |bytes: &[u8]| format!("{:02x?}", &bytes[at / width * width..][..width]);
+        return Err(format!(
+            "elements of {} differ, at {}: {} instead of {}; {} instead of {}",
+            a.dtype(),
+            at / width,
+            bits(&b_bytes),
+            bits(&a_bytes),
+            show(&Value::Tensor(b.clone())),
+            show(&Value::Tensor(a.clone())),
+        ));
     }
     Ok(())
 }

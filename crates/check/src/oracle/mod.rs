@@ -22,6 +22,7 @@ mod planned;
 mod program;
 mod program_builder;
 mod random;
+mod shared;
 pub mod shrink;
 mod stats;
 mod texts;
@@ -38,5 +39,6 @@ pub use mode::{
 pub use outcome::Outcome;
 pub use program::{InputLocation, MemoryInit, RunInputs, Sizes, TestProgram};
 pub use random::Rng;
+pub use shared::SharedMode;
 pub use stats::{FEATURES, Stats};
 pub use texts::{Seeds, TextFailure, TextReport};

@@ -1,5 +1,5 @@
-//! `maquette demo`: traces a network with two custom operators once, with a dynamic batch size, and
-//! runs the trace on real images in batches of several sizes.
+//! `maquette demo`: traces a network with two custom operators once, with a dynamic batch size,
+//! compiles it, and runs it on real images in batches of several sizes, with eager's time beside it.
 
 mod model;
 mod operators;
@@ -21,8 +21,20 @@ static EXPECTED: &[u8] = include_bytes!("../../../../data/digits/cnn_expected.sa
 const BATCHES: [i64; 5] = [1, 7, 32, 128, 360];
 /// The greatest batch size for which the trace is valid.
 const MAX_BATCH: i64 = 512;
+/// How often all images are predicted, compiled and eagerly by turns. The least times are shown.
+const ROUNDS: usize = 5;
 
-/// Traces the network and runs it.
+/// What the predictions of all images are worth.
+#[derive(Default)]
+struct Score {
+    right: usize,
+    confident: usize,
+    confident_right: usize,
+    /// The largest difference from the expected logits.
+    difference: f32,
+}
+
+/// Traces the network, compiles it, and runs it.
 pub fn run(out: &mut Output, confidence: f64, graph_only: bool) -> Result<()> {
     let digits = Weights::from_safetensors(DIGITS)?;
     let (images, labels) =
@@ -30,13 +42,13 @@ pub fn run(out: &mut Output, confidence: f64, graph_only: bool) -> Result<()> {
     let expected = Weights::from_safetensors(EXPECTED)?.get("test.logits")?;
     let cnn = Cnn::new(&Weights::from_safetensors(CNN)?)?;
 
+    let batch = || Dim::new("batch").min(1).max(MAX_BATCH);
     let started = Instant::now();
-    let sample = images.slice(0, 0..2);
     let traced = TraceOptions::new()
         .name("digits")
         .names(["images"])
-        .dynamic(0, 0, Dim::new("batch").min(1).max(MAX_BATCH))
-        .trace(|images: Tensor| cnn.forward(&images, confidence), sample)?;
+        .dynamic(0, 0, batch())
+        .trace(|images: Tensor| cnn.forward(&images, confidence), images.slice(0, 0..2))?;
     let trace_time = started.elapsed();
 
     if graph_only {
@@ -52,48 +64,55 @@ pub fn run(out: &mut Output, confidence: f64, graph_only: bool) -> Result<()> {
         millis(trace_time)
     )?;
 
-    heading(out, "The same graph on 360 test images, in batches")?;
+    let eager = |images: Tensor| cnn.forward(&images, confidence);
+    let compiled = CompileOptions::new()
+        .name("digits")
+        .dynamic(0, 0, batch())
+        .names(["images"])
+        .compile(eager);
+    let started = Instant::now();
+    compiled.call(images.slice(0, 0..2))?;
+    let compile_time = started.elapsed();
+
+    heading(out, "The compiled network on 360 test images, in batches, and its eager time")?;
     writeln!(
         out,
-        "{:>6}  {:>9}  {:>9}  {:>10}  {:>12}",
-        "batch", "accuracy", "confident", "of those", "time"
+        "{:>6}  {:>9}  {:>9}  {:>10}  {:>12}  {:>12}",
+        "batch", "accuracy", "confident", "of those", "compiled", "eager"
     )?;
     let mut largest = 0.0f32;
     let bar = ProgressBar::new(BATCHES.len() as u64 * labels.len() as u64).with_style(style()?);
     for batch in BATCHES {
-        let started = Instant::now();
-        let (mut right, mut kept, mut kept_right) = (0, 0, 0);
-        let mut at = 0;
-        while at < labels.len() {
-            let end = (at + batch as usize).min(labels.len());
-            let found: Prediction = traced.run(images.slice(0, at as i64..end as i64))?;
-            let (digit, rows) =
-                (found.digit.to_vec::<i64>()?, found.confident_rows.to_vec::<i64>()?);
-            right += digit.iter().zip(&labels[at..end]).filter(|(a, b)| a == b).count();
-            kept += rows.len();
-            let confident = found.confident_digit.to_vec::<i64>()?;
-            kept_right += rows
-                .iter()
-                .zip(&confident)
-                .filter(|(row, digit)| labels[at + **row as usize] == **digit)
-                .count();
-            largest =
-                largest.max(difference(&found.logits, &expected.slice(0, at as i64..end as i64))?);
-            bar.inc((end - at) as u64);
-            at = end;
+        let mut least = [Duration::MAX; 2];
+        let mut score = Score::default();
+        for _ in 0..ROUNDS {
+            let (time, predictions) = timed(&images, batch, |part| compiled.call(part))?;
+            least[0] = least[0].min(time);
+            score = Score::of(&predictions, &labels, &expected)?;
+            let (time, _) = timed(&images, batch, |part| Ok(eager(part)))?;
+            least[1] = least[1].min(time);
         }
+        largest = largest.max(score.difference);
+        bar.inc(labels.len() as u64);
         let share = |n: usize, of: usize| n as f64 / of.max(1) as f64;
+        let Score { right, confident, confident_right, .. } = score;
+        let [compiled, eager] = least.map(millis);
         bar.suspend(|| {
             writeln!(
                 out,
-                "{batch:>6}  {:>9.4}  {kept:>9}  {:>10.4}  {:>9.2} ms",
+                "{batch:>6}  {:>9.4}  {confident:>9}  {:>10.4}  {compiled:>9.2} ms  {eager:>9.2} ms",
                 share(right, labels.len()),
-                share(kept_right, kept),
-                millis(started.elapsed())
+                share(confident_right, confident),
             )
         })?;
     }
     bar.finish_and_clear();
+    writeln!(
+        out,
+        "{DIM}compiled {} by the first call, in {:.2} ms; the least time of {ROUNDS}{DIM:#}",
+        if compiled.compilations() == 1 { "once" } else { "several times" },
+        millis(compile_time)
+    )?;
     writeln!(out, "\nlargest difference from PyTorch's logits: {GREEN}{largest:.1e}{GREEN:#}\n")?;
 
     heading(out, "What to try next")?;
@@ -116,6 +135,43 @@ pub fn run(out: &mut Output, confidence: f64, graph_only: bool) -> Result<()> {
         "  cargo run --release --example custom_nonzero       a data-dependent size, step by step"
     )?;
     Ok(())
+}
+
+/// The predictions for all images in batches, and how long they took.
+fn timed(
+    images: &Tensor,
+    batch: i64,
+    predict: impl Fn(Tensor) -> Result<Prediction>,
+) -> Result<(Duration, Vec<Prediction>)> {
+    let count = images.size(0).as_i64().unwrap_or_default();
+    let started = Instant::now();
+    let starts = (0..count).step_by(batch as usize);
+    let part = |at: i64| predict(images.slice(0, at..(at + batch).min(count)));
+    let predictions = starts.map(part).collect::<Result<_>>()?;
+    Ok((started.elapsed(), predictions))
+}
+
+impl Score {
+    /// Compares the predictions for all images with their labels, and with the expected logits.
+    fn of(predictions: &[Prediction], labels: &[i64], expected: &Tensor) -> Result<Score> {
+        let mut score = Score::default();
+        let mut at = 0;
+        for found in predictions {
+            let digit = found.digit.to_vec::<i64>()?;
+            let end = at + digit.len();
+            let labels = &labels[at..end];
+            score.right += digit.iter().zip(labels).filter(|(a, b)| a == b).count();
+            let (rows, confident) =
+                (found.confident_rows.to_vec::<i64>()?, found.confident_digit.to_vec::<i64>()?);
+            score.confident += rows.len();
+            let is_right = |(row, digit): &(&i64, &i64)| labels[**row as usize] == **digit;
+            score.confident_right += rows.iter().zip(&confident).filter(is_right).count();
+            let expected = expected.slice(0, at as i64..end as i64);
+            score.difference = score.difference.max(difference(&found.logits, &expected)?);
+            at = end;
+        }
+        Ok(score)
+    }
 }
 
 fn heading(out: &mut Output, text: &str) -> Result<()> {

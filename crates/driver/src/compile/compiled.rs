@@ -9,7 +9,9 @@ use super::{CompileOptions, Stance};
 use crate::given_outputs::{check_apart, copy_into};
 use maquette_ir::Loc;
 use maquette_ops::tree::TreeSpec;
-use maquette_ops::{CompileError, Error, Result, Tree, Value, mode, tree, unobserved};
+use maquette_ops::{
+    CompileError, Error, Result, Tree, Value, mode, tree, unobserved, with_num_threads,
+};
 use maquette_runtime::profile::{Profile, ProfileOptions};
 use std::fmt;
 use std::marker::PhantomData;
@@ -56,7 +58,7 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
     #[track_caller]
     pub fn call(&self, inputs: I) -> Result<O::Output> {
         let loc = Loc::caller();
-        let called = self.called(inputs, loc);
+        let called = with_num_threads(self.options.num_threads, || self.called(inputs, loc));
         called.map_err(|e| mode::failed(if e.loc().is_some() { e } else { e.at(loc) }))
     }
 
@@ -92,7 +94,8 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
                 }
             }
         };
-        called().map_err(|e| mode::failed(if e.loc().is_some() { e } else { e.at(loc) }))
+        with_num_threads(self.options.num_threads, called)
+            .map_err(|e| mode::failed(if e.loc().is_some() { e } else { e.at(loc) }))
     }
 
     /// Runs the program for these inputs again and again, and times its kernels; compiles one if there
@@ -114,7 +117,8 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
                 unobserved(|| program.profile(leaves, options, loc))
             }
         };
-        profiled().map_err(|e: Error| mode::failed(if e.loc().is_some() { e } else { e.at(loc) }))
+        with_num_threads(self.options.num_threads, profiled)
+            .map_err(|e: Error| mode::failed(if e.loc().is_some() { e } else { e.at(loc) }))
     }
 
     fn called(&self, inputs: I, loc: Loc) -> Result<O::Output> {
@@ -210,6 +214,10 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
 impl<I, O, F> Compiled<I, O, F> {
     fn name(&self) -> String {
         self.options.name.clone().unwrap_or_else(|| "graph".to_owned())
+    }
+
+    pub(crate) fn programs(&self) -> Vec<Arc<GuardedProgram>> {
+        self.cache.programs()
     }
 
     /// The programs so far: why each was compiled, what it requires, and how it runs.

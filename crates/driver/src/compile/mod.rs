@@ -91,6 +91,7 @@ pub struct CompileOptions {
     fixed: Vec<(usize, usize)>,
     unbacked: Vec<(usize, usize)>,
     limit: usize,
+    num_threads: usize,
     stance: Stance,
 }
 
@@ -103,6 +104,7 @@ impl Default for CompileOptions {
             fixed: Vec::new(),
             unbacked: Vec::new(),
             limit: 8,
+            num_threads: usize::MAX,
             stance: Stance::Compile,
         }
     }
@@ -147,6 +149,13 @@ impl CompileOptions {
     /// need one more fails.
     pub fn recompile_limit(self, n: usize) -> CompileOptions {
         CompileOptions { limit: n, ..self }
+    }
+
+    /// The most threads that a call may use, its own included; 0 is 1. By default a call may use
+    /// all threads of the pool. [`with_num_threads`](maquette_ops::with_num_threads) limits one
+    /// call, and the least of all limits holds. Results do not depend on it, in bits.
+    pub fn num_threads(self, n: usize) -> CompileOptions {
+        CompileOptions { num_threads: n, ..self }
     }
 
     /// How calls are treated that no program fits.

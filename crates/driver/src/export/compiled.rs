@@ -6,7 +6,7 @@ use crate::operators::{OperatorGuard, add_ops};
 use maquette_ir::Loc;
 use maquette_ir::graph::Graph;
 use maquette_ops::library::{Facts, generation};
-use maquette_ops::{Op, Result, Tree};
+use maquette_ops::{Op, Result, Tensor, Tree};
 use maquette_rewrite::{Options, functionalize_in_place};
 use maquette_runtime::Executable;
 use maquette_runtime::profile::{Profile, ProfileOptions};
@@ -73,6 +73,11 @@ impl<I, O> CompiledProgram<I, O> {
 
     fn latest(&self) -> Arc<Current> {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Calls `f` with what runs now, and the program's own tensors.
+    pub(crate) fn with_latest<R>(&self, f: impl FnOnce(&Executable, &[Tensor]) -> R) -> R {
+        f(&self.latest().executable, &self.caller.state)
     }
 
     /// The graph that runs: functional, if the program has a plan.

@@ -101,6 +101,87 @@ fn panics_reach_only_the_caller() {
     assert_eq!(map(100, |i| i * i), (0..100).map(|i| i * i).collect::<Vec<_>>());
 }
 
+#[test]
+fn budgets_are_the_least_of_all_and_end() {
+    let all = num_threads();
+    let inner = with_num_threads(2, || {
+        let (more, less) = (with_num_threads(9, num_threads), with_num_threads(0, num_threads));
+        let panics = catch_unwind(|| with_num_threads(1, || resume_unwind(Box::new(0))));
+        assert!(panics.is_err() && num_threads() == all.min(2));
+        (more, less)
+    });
+    assert_eq!((inner, num_threads()), ((all.min(2), 1), all));
+}
+
+/// The most tasks of a job that ran at one time.
+fn most_at_once(n: usize) -> usize {
+    let (now, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let job = try_for(n, true, &|_| {
+        most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        // long enough for workers to take part
+        thread::sleep(Duration::from_micros(200));
+        now.fetch_sub(1, Ordering::SeqCst);
+        Ok(())
+    });
+    assert_eq!(job, Ok(()));
+    most.into_inner()
+}
+
+#[test]
+fn a_job_uses_no_more_threads_than_its_budget() {
+    for _ in 0..10 {
+        // workers of larger jobs still spin
+        most_at_once(40);
+        for budget in [1, 2, 3, 5] {
+            let most = with_num_threads(budget, || most_at_once(40));
+            assert!(most <= budget, "{most} threads, {budget} are allowed");
+        }
+    }
+}
+
+/// With as many callers as the pool has threads, all of them inside, no worker takes part.
+#[test]
+fn workers_give_way_to_callers() {
+    let callers = POOL.threads.max(2);
+    let (begin, end) = (std::sync::Barrier::new(callers), std::sync::Barrier::new(callers));
+    thread::scope(|s| {
+        for _ in 0..callers {
+            s.spawn(|| {
+                occupying_a_core(|| {
+                    begin.wait();
+                    let caller = thread::current().id();
+                    for _ in 0..20 {
+                        let here = |_| {
+                            assert_eq!(thread::current().id(), caller);
+                            Ok(())
+                        };
+                        assert_eq!(try_for(16, true, &here), Ok(()));
+                    }
+                    end.wait();
+                });
+            });
+        }
+    });
+}
+
+/// Two callers with a budget of one are inside a task at the same time: neither waits for the other.
+#[test]
+fn callers_with_a_budget_of_one_do_not_wait() {
+    let both = std::sync::Barrier::new(2);
+    let job = || {
+        with_num_threads(1, || {
+            try_for(4, true, &|_| {
+                both.wait();
+                Ok(())
+            })
+        })
+    };
+    thread::scope(|s| {
+        let other = s.spawn(job);
+        assert_eq!((job(), other.join().expect("no panic")), (Ok(()), Ok(())));
+    });
+}
+
 fn f32s(n: usize) -> Vec<f32> {
     // The factor makes all digits count, so that sums round.
     (0..n).map(|i| (((i * 7919 + 13) % 4099) as f32 / 512.0 - 4.0) * 0.731_058_6).collect()
@@ -291,6 +372,10 @@ fn a_pool_of_many_threads() {
         "each_index_once_from_many_threads",
         "the_error_of_the_lowest_index_is_returned",
         "panics_reach_only_the_caller",
+        "budgets_are_the_least_of_all_and_end",
+        "a_job_uses_no_more_threads_than_its_budget",
+        "workers_give_way_to_callers",
+        "callers_with_a_budget_of_one_do_not_wait",
     ] {
         said_under(&[("MAQUETTE_NUM_THREADS", "13")], name, "");
     }

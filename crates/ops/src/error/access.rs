@@ -35,6 +35,15 @@ pub enum AccessError {
         /// The trace.
         trace: Arc<TraceTag>,
     },
+    /// A write to memory that nobody may write any more.
+    #[error(
+        "cannot write `{arg}`: the tensor is frozen, and compiled programs rely on its contents; \
+            write to a copy (`{arg}.clone_as(MemoryFormat::Preserve)`)"
+    )]
+    Frozen {
+        /// The item that was to be borrowed: an argument's name, or `the tensor`.
+        arg: String,
+    },
     /// A write through an argument that the schema does not mark as mutated.
     #[error(
         "{holder} is read-only in this call, and the kernel writes to it; take it as `&mut \

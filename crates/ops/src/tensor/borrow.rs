@@ -16,6 +16,10 @@
 //! storage, of which there are few. Releasing one of the first [`LOCK_FREE_ENTRIES`] borrows is a
 //! single atomic store.
 //!
+//! A frozen storage ([`Borrows::freeze`]) cannot be borrowed for a write, ever. The flag is set under
+//! the lock, while no write borrow is live. So whoever sees it set knows that the bytes do not change
+//! any more.
+//!
 //! A storage that a running trace has captured cannot be borrowed on other threads
 //! ([`Storage::capture`](super::storage::Storage::capture)): an eager use there would not be in the
 //! graph. Without such a trace this costs a comparison under the lock.
@@ -185,6 +189,7 @@ pub(crate) struct Borrows {
 #[derive(Default)]
 struct Table {
     last: u64,
+    is_frozen: bool,
     entries: SmallVec<[Entry; 1]>,
     /// The traces that have captured the storage. Those that have ended are removed later. A boxed
     /// slice, because nearly all storages have none.
@@ -264,6 +269,9 @@ impl Locked<'_> {
             self.check_grant(tensor, region, access)?;
         } else if !self.table.traces.is_empty() {
             self.check_captured(access, holder)?;
+        }
+        if access == Access::Write && self.table.is_frozen {
+            return Err(AccessError::Frozen { arg: holder.subject() });
         }
         let excludes = |e: &&Entry| access == Access::Write || e.access == Access::Write;
         let conflicting = self
@@ -414,6 +422,29 @@ impl Borrows {
             }
         };
         Ok(t.add(parent.id(), access, region, holder))
+    }
+
+    /// Refuses all writes from now on.
+    ///
+    /// # Errors
+    /// Someone writes the storage now.
+    pub(crate) fn freeze(&self) -> Result<(), AccessError> {
+        let mut t = self.lock();
+        if let Some(writer) = t.entries().find(|e| e.access == Access::Write) {
+            return Err(AccessError::Conflict {
+                wanted: "freeze",
+                arg: "the tensor".to_owned(),
+                holder: writer.holder.describe(),
+                held: Access::Write.verb_s(),
+            });
+        }
+        t.table.is_frozen = true;
+        Ok(())
+    }
+
+    /// Whether all writes are refused.
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.lock().table.is_frozen
     }
 
     /// Until `trace` ends, refuses new borrows on threads other than the trace's own. A borrow that

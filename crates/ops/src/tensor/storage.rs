@@ -7,7 +7,7 @@
 #![allow(unsafe_code)]
 
 use crate::dispatch::failures::failed;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::mode;
 use crate::tensor::alloc::Block;
 use crate::tensor::borrow::Borrows;
@@ -165,15 +165,32 @@ impl Storage {
         self.version.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Promises that nobody writes the storage any more: every later write is refused, through any
+    /// tensor that views it. Nothing ends this.
+    ///
+    /// # Errors
+    /// Someone writes the storage now.
+    pub fn freeze(&self) -> Result<()> {
+        Ok(self.borrows.freeze()?)
+    }
+
+    /// Whether [`Storage::freeze`] was called.
+    pub fn is_frozen(&self) -> bool {
+        self.borrows.is_frozen()
+    }
+
     /// Marks the storage as captured by a running trace. Until the trace ends, no other thread can
     /// borrow it.
     pub fn capture(&self, trace: &Arc<TraceTag>) {
         self.borrows.capture(trace);
     }
 
-    /// Records the error of a failed write. The first error is kept.
+    /// Records the error of a failed write. The first error is kept. No write of a frozen storage
+    /// gets as far as its memory.
     pub(crate) fn poison(&self, e: &Error) {
-        let _ = self.poison.set(e.clone());
+        if !self.is_frozen() {
+            let _ = self.poison.set(e.clone());
+        }
     }
 
     pub(crate) fn poisoned(&self) -> Option<&Error> {
