@@ -91,7 +91,7 @@ fn a_softmax_with_maps_around_it_is_one_nest() {
     assert_eq!(found[1].elements(), t.elements());
     // The map behind the softmax is evaluated with the last stage of that.
     insta::assert_snapshot!(composed, @r"
-    loops (a0: f32[3, 5], a1: f32[5]) -> (t4, t5)
+    loops (a0: f32[3, 5], a1: f32[5]) -> (t5, t6)
       axes i0 < 3, i1 < 5, i2 < 5, i3 < 5, i4 < 5
     {
       t0[i0, i1] = map {
@@ -117,16 +117,20 @@ fn a_softmax_with_maps_around_it_is_one_nest() {
         r0: f32 = load t2[i0, i2]
         return r0
       }
-      t4[i0, i3] = map {
-        r0: f32 = load t2[i0, i3]
-        r1: f32 = load t3[i0]
-        r2: f32 = reciprocal r1
-        r3: f32 = mul r0, r2
-        r4: f32 = neg r3
-        return r4
+      t4[i0] = map {
+        r0: f32 = load t3[i0]
+        r1: f32 = reciprocal r0
+        return r1
       }
-      t5[i0] = reduce sum lanes over [i0, i4] {
-        r0: f32 = load t4[i0, i4]
+      t5[i0, i3] = map {
+        r0: f32 = load t2[i0, i3]
+        r1: f32 = load t4[i0]
+        r2: f32 = mul r0, r1
+        r3: f32 = neg r2
+        return r3
+      }
+      t6[i0] = reduce sum lanes over [i0, i4] {
+        r0: f32 = load t5[i0, i4]
         return r0
       }
     }
