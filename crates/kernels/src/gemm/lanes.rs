@@ -4,14 +4,14 @@
 //! functions are inlined into kernels that enable the instruction set (see `kernel`).
 
 #[cfg(target_arch = "x86_64")]
-pub(super) use x86::{__m256, __m256d, __m512, __m512d};
+pub(in crate::gemm) use x86::{__m256, __m256d, __m512, __m512d};
 
 /// A vector of floats.
 ///
 /// # Safety
 /// A caller must run on a machine with the vector's instruction set. Pointers must be valid for the
 /// named elements; they need no alignment.
-pub(super) trait Lanes: Copy {
+pub(crate) trait Lanes: Copy {
     /// The type of an element.
     type Float: super::Float;
     /// The number of elements.
@@ -67,7 +67,7 @@ pub(super) trait Lanes: Copy {
 /// A vector as an array, for any target.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(super) struct Array<T, const N: usize>([T; N]);
+pub(crate) struct Array<T, const N: usize>(pub [T; N]);
 
 impl<T: super::Float, const N: usize> Lanes for Array<T, N> {
     type Float = T;

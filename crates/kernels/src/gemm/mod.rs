@@ -44,6 +44,7 @@ mod tiles;
 mod visitor;
 
 pub use epilogue::{Activation, Epilogue};
+pub(crate) use lanes::{Array, Lanes};
 pub(crate) use operands::{Gemm, Mat, Product};
 pub(crate) use pack::{PackColumns, Right};
 #[cfg(test)]

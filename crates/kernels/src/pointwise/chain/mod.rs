@@ -18,14 +18,15 @@ mod vector;
 
 use super::frame::{BLOCK, Banked, Frame, Location};
 use super::steps::{Context, Step, StepFn};
+use crate::gemm::{Array, Float};
 use crate::isa::{Isa, Simd};
-use crate::math::Float;
+use crate::math;
 use crate::view::Ptr;
 pub(super) use form::ChainFormer;
 use maquette_ir::DType;
 use maquette_ir::scalar_expr::{BinaryOp, Op, UnaryOp};
 use smallvec::SmallVec;
-use vector::{Array, Vector};
+use vector::Vector;
 
 /// The most actions of a chain.
 const LONGEST: usize = 48;
@@ -221,7 +222,7 @@ unsafe fn tile<V: Vector, const T: usize>(
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        let mut acc = [V::splat(V::Float::ZERO); T];
+        let mut acc = [V::splat(<V::Float as math::Float>::ZERO); T];
         for action in actions {
             let first = action.at.0;
             let vector = |l: usize| first.wrapping_add(at + l * V::N);
@@ -254,8 +255,8 @@ unsafe fn tile<V: Vector, const T: usize>(
                 Code::Neg => each!(|x: V| x.neg()),
                 Code::Abs => each!(|x: V| x.abs()),
                 Code::Sqrt => each!(|x: V| x.sqrt()),
-                Code::Rsqrt => each!(|x: V| V::splat(V::Float::ONE).div(x.sqrt())),
-                Code::Reciprocal => each!(|x: V| V::splat(V::Float::ONE).div(x)),
+                Code::Rsqrt => each!(|x: V| V::splat(<V::Float as math::Float>::ONE).div(x.sqrt())),
+                Code::Reciprocal => each!(|x: V| V::splat(<V::Float as math::Float>::ONE).div(x)),
                 Code::Add => with!(|a: V, x: V| a.add(x)),
                 Code::Sub => with!(|a: V, x: V| a.sub(x)),
                 Code::SubFrom => with!(|a: V, x: V| x.sub(a)),
