@@ -20,6 +20,7 @@ use super::destinations::{Destination, MAX_USER_DEPTH};
 use super::node_kind::{NodeKind, OpCall};
 use super::{BufferRegion, Planner, Time};
 use crate::error::Result;
+use crate::functionalize::value_graph::SpecId;
 use maquette_ir::buffer_plan::{Buffer, CopyReason};
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::graph::{Placement, ValueId};
@@ -83,6 +84,25 @@ impl Planner<'_> {
         {
             return Ok(at);
         }
+        self.new_region(v, declared)
+    }
+
+    /// The region of an empty tensor: where what is stored into it ends, if that is free, and
+    /// otherwise new memory. No value is copied to make room, since nothing is written there yet.
+    pub(super) fn empty_region(&mut self, now: Time, v: ValueId) -> Result<BufferRegion> {
+        let output = self.destinations[v.index()].filter(|d| d.output).map(|d| d.at);
+        for at in self.candidate_destinations(v).into_iter().chain(output) {
+            if self.is_suitable(now, at, &[], Placement::Anywhere) {
+                return Ok(at);
+            }
+        }
+        let declared = self.declared_layout(v)?;
+        self.new_region(v, declared)
+    }
+
+    /// A new buffer in the layout of an `ir::strided` node that reads the value, or else in the
+    /// declared one.
+    fn new_region(&mut self, v: ValueId, declared: SpecId) -> Result<BufferRegion> {
         let wanted =
             self.graph.users(v).iter().find_map(|node| match &self.node_kinds[node.index()] {
                 NodeKind::Strided { result, .. } => Some(*result),
@@ -183,7 +203,7 @@ impl Planner<'_> {
                 depth > 0 && self.strides_are_observed(*result, depth - 1)
             }
             NodeKind::Call(call) => call.observes_strides,
-            NodeKind::Store { .. } => false,
+            NodeKind::Store { .. } | NodeKind::Empty { .. } => false,
         })
     }
 

@@ -132,6 +132,7 @@ impl Planner<'_> {
             match self.node_kinds[node.index()].clone() {
                 NodeKind::Store { base, result, .. } => pass(self, result, base),
                 NodeKind::Strided { of, result } => pass(self, result, of),
+                NodeKind::Empty { .. } => {}
                 NodeKind::View { base, spec, result } => {
                     if let Some(destination) = self.destinations[result.index()]
                         && let Some(at) = self.through_view(base, spec, destination.at)
@@ -232,7 +233,7 @@ impl Planner<'_> {
                         self.collect_destinations(after, depth + 1, found);
                     }
                 }
-                NodeKind::Store { .. } => {}
+                NodeKind::Store { .. } | NodeKind::Empty { .. } => {}
             }
         }
     }

@@ -63,7 +63,7 @@ impl Generator {
     /// A call that the operator may refuse.
     pub(super) fn call(&mut self) -> Call {
         let v = self.any();
-        match self.rng.below(60) {
+        match self.rng.below(64) {
             0..=26 => self.elements(v),
             27..=36 => self.rows(v),
             37..=45 => self.view(v),
@@ -86,6 +86,8 @@ impl Generator {
                 let op = self.rng.one(&CUSTOM_UNARY);
                 one(op, vec![V(v)])
             }
+            58..=60 => self.concatenated(v),
+            61 => self.halves(v),
             _ => {
                 let op = self.rng.one(&CUSTOM_BINARY);
                 let (v, u) = self.partner(v);
@@ -237,6 +239,38 @@ impl Generator {
         let zero = Ints(vec![0; spatial]);
         let args = vec![V(v), V(w), bias, stride, padding, dilation, Bool(false), zero, Int(1)];
         one(Some("aten::convolution"), args)
+    }
+
+    /// A concatenation of values that have just been computed, and now and then of one twice.
+    fn concatenated(&mut self, v: usize) -> Call {
+        let mut parts = vec![v];
+        for _ in 0..1 + self.rng.below(3) {
+            let part = self.values.len();
+            let op = self.rng.one(&UNARY);
+            if self.rng.chance(80) && self.take(one(op, vec![V(v)])) {
+                parts.push(part);
+            } else {
+                parts.push(v);
+            }
+        }
+        if self.rng.chance(70) {
+            parts.remove(0);
+        }
+        let dim = self.dim(v);
+        one(Some("aten::cat"), vec![Values(parts), Int(dim)])
+    }
+
+    /// Both halves of a value along its last dimension, the second one first.
+    fn halves(&mut self, v: usize) -> Call {
+        let first = self.values.len();
+        // The number of parts must not depend on the batch.
+        if self.sizes_of(v).len() < 2
+            || self.sizes_of(v).last() == Some(&1)
+            || !self.take(one(Some("aten::chunk"), vec![V(v), Int(2), Int(-1)]))
+        {
+            return one(Option::None, vec![V(v)]);
+        }
+        one(Some("aten::cat"), vec![Values(vec![first + 1, first]), Int(-1)])
     }
 
     /// A selection by indices that are in range for the last dimension, as most often; an operator
