@@ -1,6 +1,8 @@
 //! Fusion: which operators become one kernel, that the bits are those of the operators alone, and
 //! why other operators stay apart.
 
+#[path = "fusion/attention.rs"]
+mod attention;
 #[path = "fusion/concats.rs"]
 mod concats;
 

@@ -88,6 +88,7 @@ impl Generator {
             }
             58..=60 => self.concatenated(v),
             61 => self.halves(v),
+            62 => self.attention(v),
             _ => {
                 let op = self.rng.one(&CUSTOM_BINARY);
                 let (v, u) = self.partner(v);
@@ -271,6 +272,22 @@ impl Generator {
             return one(Option::None, vec![V(v)]);
         }
         one(Some("aten::cat"), vec![Values(vec![first + 1, first]), Int(-1)])
+    }
+
+    /// An attention of a value with itself, whose heads are put together.
+    fn attention(&mut self, v: usize) -> Call {
+        let &[_, heads, _, width] = &self.sizes_of(v)[..] else {
+            return one(Option::None, vec![V(v)]);
+        };
+        let (y, causal) = (self.values.len(), self.rng.chance(50));
+        let args = vec![V(v), V(v), V(v), None, Float(0.0), Bool(causal)];
+        let transpose = vec![V(y), Int(1), Int(2)];
+        if !self.take(one(Some("aten::scaled_dot_product_attention"), args))
+            || !self.take(one(Some("aten::transpose.int"), transpose))
+        {
+            return one(Option::None, vec![V(v)]);
+        }
+        one(Some("aten::reshape"), vec![V(y + 1), Ints(vec![-1, heads * width])])
     }
 
     /// A selection by indices that are in range for the last dimension, as most often; an operator
