@@ -22,6 +22,7 @@
 //! **Cost.** Linear in the number of nodes and parts.
 
 use crate::error::{FunctionalizeError, Reason};
+use indexmap::IndexMap;
 use maquette_ir::copy_cost::{Bound, SymbolicCount};
 use maquette_ir::functional_ops::{EMPTY, FunctionalOp, SCATTER};
 use maquette_ir::functional_program::FunctionalGraph;
@@ -30,10 +31,12 @@ use maquette_ir::graph::{
 };
 use maquette_ir::sym::{Expr, SymTable, SymbolId};
 use maquette_ir::view::ViewSpec;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxBuildHasher, FxHashMap};
 use smallvec::SmallVec;
 
 type Exprs = SmallVec<[Expr; 4]>;
+/// By node of the original.
+type Concats = IndexMap<NodeId, Concat, FxBuildHasher>;
 
 /// The most parts: the planner finds the memory of a part through the stores before it.
 const MAX_PARTS: usize = 16;
@@ -131,11 +134,7 @@ fn undefined() -> Reason {
 }
 
 /// The concatenations of a program that can be stores, in program order.
-fn find(
-    program: &FunctionalGraph,
-    facts: &dyn OpFacts,
-    symbols: &mut SymTable,
-) -> indexmap::IndexMap<NodeId, Concat> {
+fn find(program: &FunctionalGraph, facts: &dyn OpFacts, symbols: &mut SymTable) -> Concats {
     let graph = &program.graph;
     let mut statements = vec![0; graph.node_count()];
     let mut bound: FxHashMap<SymbolId, usize> = FxHashMap::default();
@@ -146,7 +145,7 @@ fn find(
             Stmt::Assert { .. } => {}
         }
     }
-    let mut concats: indexmap::IndexMap<NodeId, Concat> = indexmap::IndexMap::new();
+    let mut concats = Concats::default();
     for node in graph.nodes() {
         if !facts.concatenates(graph.op_name(node))
             || graph.has_effect(node)

@@ -1,6 +1,7 @@
 //! Concatenations whose parts are computed in place, and parts of values that are read in place.
 
 use super::{agree, compiled, ramp};
+use maquette_ir::fused::NoFusionReason;
 use maquette_ir::graph::Graph;
 use maquette_ops::Value;
 use maquette_ops::library::Facts;
@@ -47,6 +48,23 @@ fn parts_are_computed_in_the_memory_of_the_whole() {
       return %cat
     }
     "#);
+}
+
+#[test]
+fn a_store_is_an_edge_that_only_moves_elements() {
+    let text = "graph g(%x: f32[5, 30]) -> (f32[5, 60]) {
+            %a: f32[5, 30] = aten::neg(%x)
+            %b: f32[5, 30] = aten::tanh(%a)
+            %c: f32[5, 30] = aten::exp(%a)
+            %z: f32[5, 60] = aten::cat([%b, %c], 1)
+            return %z
+        }";
+    let (executable, _) = compiled(text);
+    let graph = executable.graph();
+    let edges = executable.refusals().iter().map(|r| (graph.op_name(r.producer), r.reason));
+    let edges: Vec<(&str, NoFusionReason)> = edges.collect();
+    let moves = NoFusionReason::NotAffine;
+    assert_eq!(edges, [("aten::tanh", moves), ("aten::exp", moves)]);
 }
 
 #[test]
