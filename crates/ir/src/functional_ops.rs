@@ -24,12 +24,15 @@ pub const CALL: &str = "ir::call";
 pub const DISJOINT: &str = "ir::apart";
 /// A check at run time that no two elements of a region coincide: `(size, stride, name)`.
 pub const INJECTIVE: &str = "ir::distinct";
+/// A tensor with any elements: each is replaced before anything reads it. It has no kernel, since only
+/// its memory matters.
+pub const EMPTY: &str = "ir::empty";
 /// Operators that are computed together: the kind and the number of the region, the tensors that it
 /// reads, and the integers among the arguments of its operators. See [`fused`](crate::fused).
 pub const FUSED: &str = "ir::fused";
 
-/// The schemas of the operators that have kernels: all but [`CALL`], whose arguments are those of
-/// the operator it names.
+/// The schemas of the operators that have kernels. [`CALL`] has the arguments of the operator it
+/// names; [`EMPTY`] and [`FUSED`] stand in graphs that only compiled programs have.
 pub mod schemas {
     /// Of [`VIEW`](super::VIEW).
     pub const VIEW: &str =
@@ -87,6 +90,8 @@ pub enum FunctionalOp<'g> {
         /// The strides.
         strides: List<'g>,
     },
+    /// [`EMPTY`].
+    Empty,
     /// [`FUSED`].
     Fused {
         /// How it is computed.
@@ -196,6 +201,7 @@ impl<'g> FunctionalOp<'g> {
             (INJECTIVE, &[Arg::List(sizes), Arg::List(strides), ..]) => {
                 FunctionalOp::Injective { sizes: list(sizes)?, strides: list(strides)? }
             }
+            (EMPTY, &[]) => FunctionalOp::Empty,
             (
                 FUSED,
                 &[Arg::Str(kind), Arg::Int(region), Arg::List(operands), Arg::List(integers)],
@@ -206,7 +212,7 @@ impl<'g> FunctionalOp<'g> {
                 let (operands, integers) = (graph.list(operands), list(integers)?);
                 FunctionalOp::Fused { kind, region, operands, integers }
             }
-            (VIEW | SCATTER | STRIDED | DISJOINT | INJECTIVE | FUSED, _) => {
+            (VIEW | SCATTER | STRIDED | DISJOINT | INJECTIVE | EMPTY | FUSED, _) => {
                 return Err(MalformedNode);
             }
             _ => FunctionalOp::Call(Callee::of(graph, node)),
@@ -226,6 +232,7 @@ mod tests {
             ir::apart([0, 2, 1], [2, 2, 1], \"a\", \"b\")
             %c: f32[4] = ir::call(\"lib::add_\", %s, 1)
             %n: f32[2] = lib::neg(%v)
+            %e: f32[4] = ir::empty()
             return %c
         }"
         .parse()
@@ -245,6 +252,7 @@ mod tests {
         assert_eq!((call.op, call.args.len(), call.mutates), ("lib::add_", 2, true));
         let FunctionalOp::Call(call) = ops[4] else { panic!("{:?}", ops[4]) };
         assert_eq!((call.op, call.args.len(), call.mutates), ("lib::neg", 1, false));
+        assert!(matches!(ops[5], FunctionalOp::Empty));
     }
 
     #[test]

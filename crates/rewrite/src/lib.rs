@@ -11,6 +11,7 @@
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
+mod concats;
 mod error;
 mod fuse;
 mod select_plan;
@@ -27,6 +28,7 @@ mod functionalize {
 mod bufferize;
 
 pub use bufferize::plan;
+pub use concats::decompose_concats;
 pub use error::{CopyCause, FunctionalizeError, Reason, StatementContext};
 pub use fuse::fuse;
 pub use maquette_ir::functional_program::{

@@ -11,7 +11,7 @@
 //! more than [`MAX_ORDERED`] buffers only the order of first use is tried.
 
 /// The alignment of a buffer in bytes: a cache line, and the widest vector.
-const ALIGN: u64 = 64;
+pub(crate) const ALIGN: u64 = 64;
 
 /// The most buffers for which all orders are tried.
 const MAX_ORDERED: usize = 2_000;

@@ -1,6 +1,6 @@
 //! Executables: planned programs with their instances.
 
-use crate::fusion::fused;
+use crate::fusion::{fused, with_parts_in_place};
 use crate::planned::{Planned, lock};
 use crate::run::StepObserver;
 use crate::unplanned;
@@ -30,6 +30,24 @@ impl Form {
     }
 }
 
+/// A program with its concatenations in place and its operators fused.
+fn optimized(program: FunctionalGraph, plan: BufferPlan) -> Planned {
+    let (program, plan) = with_parts_in_place(&program).unwrap_or((program, plan));
+    let fused = fused(&program);
+    let mut unfused = Planned::new(program, plan, None);
+    match fused {
+        Ok((fused, plan)) => {
+            let mut planned = Planned::new(fused.program.clone(), plan, Some(fused));
+            planned.unfused = Some(Box::new(unfused));
+            planned
+        }
+        Err(refusals) => {
+            unfused.refusals = refusals;
+            unfused
+        }
+    }
+}
+
 impl Executable {
     /// Compiles a program for the CPU. A program in planned memory runs compiled, with operators
     /// fused. Any other mode runs operator by operator, as does a program with tensors on another
@@ -38,7 +56,7 @@ impl Executable {
     /// # Errors
     /// The plan belongs to another graph.
     pub fn new(mode: ExecutionMode<'_>) -> Result<Executable> {
-        Executable::compile(mode, fused)
+        Executable::compile(mode, optimized)
     }
 
     /// As [`Executable::new`], without fusion.
@@ -46,12 +64,12 @@ impl Executable {
     /// # Errors
     /// The plan belongs to another graph.
     pub fn unfused(mode: ExecutionMode<'_>) -> Result<Executable> {
-        Executable::compile(mode, |_| Err(Vec::new()))
+        Executable::compile(mode, |program, plan| Planned::new(program, plan, None))
     }
 
     fn compile(
         mode: ExecutionMode<'_>,
-        fuse: impl Fn(&FunctionalGraph) -> std::result::Result<(FusedProgram, BufferPlan), Vec<Refusal>>,
+        optimize: impl Fn(FunctionalGraph, BufferPlan) -> Planned,
     ) -> Result<Executable> {
         let form = match mode {
             ExecutionMode::Buffered(program, plan) => {
@@ -61,22 +79,7 @@ impl Executable {
                     return Err(RunError::OtherPlan { graph }.into());
                 }
                 match Planned::is_supported(&program, &plan) {
-                    true => {
-                        let fused = fuse(&program);
-                        let mut unfused = Planned::new(program, plan, None);
-                        Form::Planned(Box::new(match fused {
-                            Ok((fused, plan)) => {
-                                let program = fused.program.clone();
-                                let mut planned = Planned::new(program, plan, Some(fused));
-                                planned.unfused = Some(Box::new(unfused));
-                                planned
-                            }
-                            Err(refusals) => {
-                                unfused.refusals = refusals;
-                                unfused
-                            }
-                        }))
-                    }
+                    true => Form::Planned(Box::new(optimize(program, plan))),
                     false => Form::unplanned(ExecutionMode::Buffered(
                         Cow::Owned(program),
                         Cow::Owned(plan),

@@ -19,7 +19,7 @@ use maquette_ir::graph::{Graph, NodeId, Stmt, ValueId, ValueType};
 use maquette_ir::sym::{Expr, SymbolId};
 use maquette_ops::library::Facts;
 use maquette_ops::{Args, Error, IntoDims, Meta, Op, Result, Tensor, Value};
-use maquette_rewrite::{fuse, plan};
+use maquette_rewrite::{decompose_concats, fuse, plan};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -50,6 +50,16 @@ pub(crate) fn fused(
         refusals.sort_by_key(|r| r.consumer);
     }
     Err(refusals)
+}
+
+/// A program whose concatenations are stores of their parts, with its plan. `None` if it has none, or
+/// if the plan would copy more than the program may.
+pub(crate) fn with_parts_in_place(
+    program: &FunctionalGraph,
+) -> Option<(FunctionalGraph, BufferPlan)> {
+    let program = decompose_concats(program, &Facts).ok()??;
+    let plan = plan(&program, &Facts).ok()?;
+    program.within_eager_copies(&plan).then_some((program, plan))
 }
 
 /// How the CPU's kernels can be fused.

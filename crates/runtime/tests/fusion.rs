@@ -1,6 +1,11 @@
 //! Fusion: which operators become one kernel, that the bits are those of the operators alone, and
 //! why other operators stay apart.
 
+#[path = "fusion/attention.rs"]
+mod attention;
+#[path = "fusion/concats.rs"]
+mod concats;
+
 use maquette_interp::{Interpreter, SourceInfo};
 use maquette_ir::fused::NoFusionReason;
 use maquette_ir::graph::Graph;

@@ -1,20 +1,22 @@
 //! The modes that run programs compiled.
 
 use super::library;
-use super::mode::{FunctionalMode, Mode, PreparedProgram, RunResult};
+use super::mode::{FunctionalMode, Mode, PreparedProgram, RunResult, check_functional};
 use super::outcome::with_fixed_seed;
-use super::planned::PlannedMode;
+use super::planned::{PlannedMode, check_plan_for};
 use super::program::TestProgram;
 use maquette_interp::SourceInfo;
 use maquette_ir::functional_program::ExternalTensor;
-use maquette_ops::{Result, StorageCloner, Tensor, Value};
-use maquette_rewrite::ExecutionMode;
+use maquette_ops::library::Facts;
+use maquette_ops::{Error, Result, StorageCloner, Tensor, Value};
+use maquette_rewrite::{ExecutionMode, decompose_concats, plan as plan_of};
 use maquette_runtime::Executable;
 use std::borrow::Cow;
 
 /// The program decomposed, functionalized, planned and compiled. It runs twice on the same layouts,
 /// the first time on copies of the inputs: so the run that counts takes the instance and the memory
-/// of another.
+/// of another. The plan of a program with concatenations is checked, too: only compiled programs
+/// have it.
 pub struct CompiledMode {
     pub(super) of: FunctionalMode,
 }
@@ -28,6 +30,14 @@ impl Mode for CompiledMode {
         let (_, (functional, plan, _)) = self.of.transformed(program, sample, PlannedMode::plan)?;
         let writes_consts =
             functional.mutations.iter().any(|m| matches!(m.target, ExternalTensor::Const(_)));
+        let in_place = match decompose_concats(&functional, &Facts).map_err(Error::other)? {
+            Some(program) => {
+                check_functional(&program)?;
+                let plan = plan_of(&program, &Facts).map_err(Error::other)?;
+                Some((program, plan))
+            }
+            None => None,
+        };
         let executable =
             Executable::new(ExecutionMode::Buffered(Cow::Owned(functional), Cow::Owned(plan)))?;
         maquette_ops::ensure!(executable.is_compiled(), "the program does not run compiled");
@@ -44,6 +54,9 @@ impl Mode for CompiledMode {
                 library::restore_log(before);
             }
             let inputs: Vec<Value> = inputs.iter().map(Value::from).collect();
+            if let Some((program, plan)) = &in_place {
+                check_plan_for(program, plan, &inputs)?;
+            }
             Ok(RunResult::from(executable.run(&inputs, &source_info)?))
         }))
     }

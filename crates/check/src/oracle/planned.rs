@@ -11,7 +11,8 @@ use maquette_ir::graph::{Graph, Stmt};
 use maquette_ops::library::Facts;
 use maquette_ops::{Error, Result, Tensor, Value};
 use maquette_rewrite::{
-    ExecutionMode, FunctionalizeError, Options, functionalize, functionalize_in_place, plan,
+    ExecutionMode, FunctionalGraph, FunctionalizeError, Options, functionalize,
+    functionalize_in_place, plan,
 };
 
 /// The program made functional, in the memory that a plan gives; the plan is checked on the names
@@ -26,7 +27,7 @@ impl PlannedMode {
     pub(super) fn plan(
         graph: &Graph,
         options: &Options,
-    ) -> Result<(maquette_rewrite::FunctionalGraph, BufferPlan, bool), FunctionalizeError> {
+    ) -> Result<(FunctionalGraph, BufferPlan, bool), FunctionalizeError> {
         if let ExecutionMode::Buffered(functional, plan) =
             functionalize_in_place(graph, &Facts, options)?
         {
@@ -51,17 +52,33 @@ fn check_plan_text(graph: &Graph, plan: &BufferPlan) -> Result<()> {
     Ok(())
 }
 
+/// Checks a plan on the names of elements, for the sizes of inputs.
+pub(super) fn check_plan_for(
+    program: &FunctionalGraph,
+    plan: &BufferPlan,
+    inputs: &[Value],
+) -> Result<()> {
+    let graph = &program.graph;
+    // sizes that depend on data are known in the run alone
+    if graph.body().iter().any(|s| matches!(s, Stmt::Bind { .. })) {
+        return Ok(());
+    }
+    let symbols = input_symbols(graph, inputs)?;
+    let value = |name: &str| symbols.iter().find(|(n, _)| n == name).map(|(_, value)| *value);
+    check_plan(program, plan, &Facts, &|s| value(graph.symbols().name(s)))
+        .map_err(|e| Error::msg(format!("invalid plan: {e}\n{}\n{graph}", plan.display(graph))))
+}
+
 impl Mode for PlannedMode {
     fn name(&self) -> &'static str {
         self.of.name
     }
 
     fn prepare(&self, program: &TestProgram, sample: &[Tensor]) -> Result<PreparedProgram> {
-        let (traced, (functional, plan, proven)) =
+        let (_, (functional, plan, proven)) =
             self.of.transformed(program, sample, PlannedMode::plan)?;
         check_functional(&functional)?;
         check_plan_text(&functional.graph, &plan)?;
-        let binds = traced.body().iter().any(|s| matches!(s, Stmt::Bind { .. }));
         Ok(Box::new(move |inputs| {
             let inputs: Vec<Value> = inputs.iter().map(Value::from).collect();
             let symbols = input_symbols(&functional.graph, &inputs)?;
@@ -70,16 +87,7 @@ impl Mode for PlannedMode {
             let Execution { results: outputs, traffic } =
                 Interpreter::new((&functional, &plan)).run(&inputs)?;
             let traffic = traffic.ok_or_else(|| Error::msg("the run counted no writes"))?;
-            // sizes that depend on data are known in the run alone
-            if !binds {
-                check_plan(&functional, &plan, &Facts, &|s| {
-                    value(functional.graph.symbols().name(s))
-                })
-                .map_err(|e| {
-                    let graph = &functional.graph;
-                    Error::msg(format!("invalid plan: {e}\n{}\n{graph}", plan.display(graph)))
-                })?;
-            }
+            check_plan_for(&functional, &plan, &inputs)?;
             let (at_most, eager_at_least) = (
                 functional.copies_at_most_in(&plan, &value),
                 functional.copies_at_least_in(&value),

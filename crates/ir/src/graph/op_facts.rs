@@ -143,6 +143,13 @@ pub trait OpFacts: MemoryFacts {
     fn is_data_movement(&self, op: &str) -> bool {
         self.preserves_elements(op)
     }
+    /// Whether the only result of an operator is the concatenation of the tensors in its first
+    /// argument, along the dimension that is its second argument, or along dimension 0 if it is
+    /// absent.
+    fn concatenates(&self, op: &str) -> bool {
+        let _ = op;
+        false
+    }
     /// The argument of an operator that is an offset from the start of its first argument's
     /// storage, wherever that tensor begins.
     fn absolute_offset_arg(&self, op: &str) -> Option<usize> {

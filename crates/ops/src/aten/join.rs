@@ -161,7 +161,7 @@ fn repeat(cx: &mut NestCx<'_>) -> Result<NestResults> {
 table! {
     /// Concatenation and repetition.
     pub(super) static TABLE = {
-        General "aten::cat(Tensor[] tensors, int dim=0) -> Tensor" =>
+        Concatenates "aten::cat(Tensor[] tensors, int dim=0) -> Tensor" =>
             compute(
                 Class::Copy,
                 Strides::FromOperands,

@@ -15,6 +15,9 @@ pub enum Role {
     /// Data movement: each element that the operator returns or writes is an element of the first
     /// operand that it does not write, possibly converted.
     MovesElements,
+    /// The result is the concatenation of the tensors in the first argument, along the dimension
+    /// that is the second.
+    Concatenates,
     /// As [`Role::MovesElements`] for the second operand, which may be on another device.
     CopiesAcrossDevices,
     /// The result depends on the metadata of the first argument and not on its contents.
@@ -61,6 +64,7 @@ impl Role {
     const fn facts(self) -> RoleFacts {
         match self {
             Role::General
+            | Role::Concatenates
             | Role::IgnoresContents
             | Role::MetadataQuery
             | Role::ObservesStorage
@@ -117,6 +121,7 @@ impl Role {
             Role::ArithUnlessScaled(op) if !scaled => Some(op),
             Role::ArithUnlessScaled(_)
             | Role::General
+            | Role::Concatenates
             | Role::PreservesElements
             | Role::MovesElements
             | Role::CopiesAcrossDevices

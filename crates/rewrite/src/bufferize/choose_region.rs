@@ -8,8 +8,8 @@
 //!    [written back](super::destinations), even if other values must be copied first;
 //! 2. for an element-wise operator, the region of an operand that is dead afterwards;
 //! 3. the memory reserved for an output;
-//! 4. a new buffer, in the layout of an `ir::strided` node that reads the value, or else in the
-//!    declared layout; row-major if that layout is not injective.
+//! 4. a new buffer, in the layout of an `ir::strided` node that reads the value, or else in one in
+//!    which a view needs no copy, or in the declared layout; row-major if that is not injective.
 //!
 //! Two separate limits bound the copies of the first choice, each by the size of the value:
 //! operands in the region are copied if they have at most as many elements, and other values in the
@@ -20,6 +20,7 @@ use super::destinations::{Destination, MAX_USER_DEPTH};
 use super::node_kind::{NodeKind, OpCall};
 use super::{BufferRegion, Planner, Time};
 use crate::error::Result;
+use crate::functionalize::value_graph::SpecId;
 use maquette_ir::buffer_plan::{Buffer, CopyReason};
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::graph::{Placement, ValueId};
@@ -83,6 +84,30 @@ impl Planner<'_> {
         {
             return Ok(at);
         }
+        self.new_region(v, declared, placement)
+    }
+
+    /// The region of an empty tensor: where what is stored into it ends, if that is free, and
+    /// otherwise new memory. No value is copied to make room, since nothing is written there yet.
+    pub(super) fn empty_region(&mut self, now: Time, v: ValueId) -> Result<BufferRegion> {
+        let output = self.destinations[v.index()].filter(|d| d.output).map(|d| d.at);
+        for at in self.candidate_destinations(v).into_iter().chain(output) {
+            if self.is_suitable(now, at, &[], Placement::Anywhere) {
+                return Ok(at);
+            }
+        }
+        let declared = self.declared_layout(v)?;
+        self.new_region(v, declared, Placement::Anywhere)
+    }
+
+    /// A new buffer in the layout of an `ir::strided` node that reads the value, or else in that
+    /// which its views need, or in the declared one.
+    fn new_region(
+        &mut self,
+        v: ValueId,
+        declared: SpecId,
+        placement: Placement,
+    ) -> Result<BufferRegion> {
         let wanted =
             self.graph.users(v).iter().find_map(|node| match &self.node_kinds[node.index()] {
                 NodeKind::Strided { result, .. } => Some(*result),
@@ -90,7 +115,8 @@ impl Planner<'_> {
             });
         let layout = match wanted {
             Some(strided) => self.declared_layout(strided)?,
-            None => declared,
+            None if placement == Placement::Dense => declared,
+            None => self.layout_for_views(v, declared, MAX_USER_DEPTH)?.unwrap_or(declared),
         };
         let to = self.new_buffer(v, layout)?;
         if self.injective(to) {
@@ -98,6 +124,55 @@ impl Planner<'_> {
         }
         let rows = self.rows(v)?;
         self.new_buffer(v, rows)
+    }
+
+    /// A layout of a value that is declared as `declared`, in which a view of it has strides that
+    /// has none in that layout and would be a copy: the reshape of a permutation, as where the heads
+    /// of an attention are put together. The elements of the last dimension stay neighbours, since
+    /// operators compute them together. `None` if there is no such view.
+    fn layout_for_views(
+        &mut self,
+        v: ValueId,
+        declared: SpecId,
+        depth: usize,
+    ) -> Result<Option<SpecId>> {
+        if self.strides_are_observed(v, MAX_USER_DEPTH) {
+            return Ok(None);
+        }
+        let wanted = self.layout_with_strides(v, declared, depth)?;
+        let is_dense_in_rows = |spec: &SpecId| {
+            let dims = self.interner.specs[spec.index()].dims();
+            dims.last().is_none_or(|dim| dim.stride == Expr::Int(1))
+        };
+        Ok(wanted.filter(is_dense_in_rows))
+    }
+
+    /// As [`Planner::layout_for_views`], with any strides. `at` is the layout that the value has
+    /// otherwise.
+    fn layout_with_strides(
+        &mut self,
+        v: ValueId,
+        at: SpecId,
+        depth: usize,
+    ) -> Result<Option<SpecId>> {
+        for i in 0..self.graph.users(v).len() {
+            let NodeKind::View { base, spec, result } =
+                self.node_kinds[self.graph.users(v)[i].index()]
+            else {
+                continue;
+            };
+            let wanted = match self.interner.compose(at, spec) {
+                None => Some(self.rows(result)?),
+                Some(_) if depth == 0 => None,
+                Some(viewed) => self.layout_with_strides(result, viewed, depth - 1)?,
+            };
+            if let Some(wanted) = wanted
+                && let Some(layout) = self.layout_through_view(base, spec, wanted)
+            {
+                return Ok(Some(layout));
+            }
+        }
+        Ok(None)
     }
 
     /// The region in which a call mutates an operand: the operand's own if that is free, else a
@@ -183,7 +258,7 @@ impl Planner<'_> {
                 depth > 0 && self.strides_are_observed(*result, depth - 1)
             }
             NodeKind::Call(call) => call.observes_strides,
-            NodeKind::Store { .. } => false,
+            NodeKind::Store { .. } | NodeKind::Empty { .. } => false,
         })
     }
 

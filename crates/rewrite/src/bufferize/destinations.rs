@@ -132,6 +132,7 @@ impl Planner<'_> {
             match self.node_kinds[node.index()].clone() {
                 NodeKind::Store { base, result, .. } => pass(self, result, base),
                 NodeKind::Strided { of, result } => pass(self, result, of),
+                NodeKind::Empty { .. } => {}
                 NodeKind::View { base, spec, result } => {
                     if let Some(destination) = self.destinations[result.index()]
                         && let Some(at) = self.through_view(base, spec, destination.at)
@@ -173,12 +174,22 @@ impl Planner<'_> {
         spec: SpecId,
         at: BufferRegion,
     ) -> Option<BufferRegion> {
+        Some(BufferRegion { spec: self.layout_through_view(base, spec, at.spec)?, ..at })
+    }
+
+    /// The layout of `base`, if the view `spec` of it, which has all its elements, has layout `at`.
+    pub(super) fn layout_through_view(
+        &mut self,
+        base: ValueId,
+        spec: SpecId,
+        at: SpecId,
+    ) -> Option<SpecId> {
         let t = self.graph.tensor_type(base)?;
         let meta =
             Meta { dtype: t.dtype, device: t.device, layout: t.layout, sizes: t.sizes.clone() };
         let meta = self.interner.meta(meta);
         let back = self.interner.inverse(spec, meta)?;
-        Some(BufferRegion { spec: self.interner.compose(at.spec, back)?, ..at })
+        self.interner.compose(at, back)
     }
 
     /// Regions in which a value could be computed without a later copy, the best first. Buffers
@@ -232,7 +243,7 @@ impl Planner<'_> {
                         self.collect_destinations(after, depth + 1, found);
                     }
                 }
-                NodeKind::Store { .. } => {}
+                NodeKind::Store { .. } | NodeKind::Empty { .. } => {}
             }
         }
     }

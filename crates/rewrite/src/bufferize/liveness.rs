@@ -86,6 +86,8 @@ impl Planner<'_> {
                         self.add_live(of, LiveRegion { last: at, ..live });
                     }
                 }
+                // Stores replace all elements, also where that cannot be proved.
+                NodeKind::Empty { result } => self.live[result.index()].clear(),
                 NodeKind::Call(call) => {
                     for v in call
                         .reads

@@ -197,7 +197,15 @@ impl<'g> Groups<'g> {
         let mut refusals = Vec::new();
         for consumer in self.graph.nodes().filter(|n| !self.edges.is_reshape(*n)) {
             let mut seen: SmallVec<[NodeId; 4]> = SmallVec::new();
-            self.edges.for_each_producer(consumer, |_, producer| {
+            let stored_into = match FunctionalOp::of(self.graph, consumer) {
+                Ok(FunctionalOp::Scatter { base, .. }) => Some(base),
+                _ => None,
+            };
+            self.edges.for_each_producer(consumer, |v, producer| {
+                // What a store keeps is not computed again.
+                if stored_into == Some(v) {
+                    return;
+                }
                 let group = |n: NodeId| self.of.get(n.index()).copied().flatten();
                 let is_joined = group(consumer).is_some() && group(consumer) == group(producer);
                 if is_joined || seen.contains(&producer) {
@@ -316,7 +324,9 @@ fn class(
         Ok(FunctionalOp::Call(callee)) if !is_functional_op(callee.op) && !callee.mutates => {
             facts.class(graph, node)
         }
-        Ok(FunctionalOp::View { .. }) => Err(NoFusionReason::NotAffine),
+        Ok(FunctionalOp::View { .. } | FunctionalOp::Scatter { .. } | FunctionalOp::Empty) => {
+            Err(NoFusionReason::NotAffine)
+        }
         _ => Err(NoFusionReason::Opaque),
     }
 }
@@ -327,7 +337,10 @@ fn is_ordered(graph: &Graph, node: NodeId, class: Result<FusionClass, NoFusionRe
     use NoFusionReason::{Assert, Effect, Opaque, Overridden, SizeFromData};
     match FunctionalOp::of(graph, node) {
         Ok(
-            FunctionalOp::View { .. } | FunctionalOp::Scatter { .. } | FunctionalOp::Strided { .. },
+            FunctionalOp::View { .. }
+            | FunctionalOp::Scatter { .. }
+            | FunctionalOp::Strided { .. }
+            | FunctionalOp::Empty,
         ) => graph.has_effect(node),
         _ => matches!(class, Err(Assert | Effect | Opaque | Overridden | SizeFromData)),
     }

@@ -63,7 +63,7 @@ impl Generator {
     /// A call that the operator may refuse.
     pub(super) fn call(&mut self) -> Call {
         let v = self.any();
-        match self.rng.below(60) {
+        match self.rng.below(64) {
             0..=26 => self.elements(v),
             27..=36 => self.rows(v),
             37..=45 => self.view(v),
@@ -86,6 +86,9 @@ impl Generator {
                 let op = self.rng.one(&CUSTOM_UNARY);
                 one(op, vec![V(v)])
             }
+            58..=60 => self.concatenated(v),
+            61 => self.halves(v),
+            62 => self.attention(v),
             _ => {
                 let op = self.rng.one(&CUSTOM_BINARY);
                 let (v, u) = self.partner(v);
@@ -237,6 +240,54 @@ impl Generator {
         let zero = Ints(vec![0; spatial]);
         let args = vec![V(v), V(w), bias, stride, padding, dilation, Bool(false), zero, Int(1)];
         one(Some("aten::convolution"), args)
+    }
+
+    /// A concatenation of values that have just been computed, and now and then of one twice.
+    fn concatenated(&mut self, v: usize) -> Call {
+        let mut parts = vec![v];
+        for _ in 0..1 + self.rng.below(3) {
+            let part = self.values.len();
+            let op = self.rng.one(&UNARY);
+            if self.rng.chance(80) && self.take(one(op, vec![V(v)])) {
+                parts.push(part);
+            } else {
+                parts.push(v);
+            }
+        }
+        if self.rng.chance(70) {
+            parts.remove(0);
+        }
+        let dim = self.dim(v);
+        one(Some("aten::cat"), vec![Values(parts), Int(dim)])
+    }
+
+    /// Both halves of a value along its last dimension, the second one first.
+    fn halves(&mut self, v: usize) -> Call {
+        let first = self.values.len();
+        // The number of parts must not depend on the batch.
+        if self.sizes_of(v).len() < 2
+            || self.sizes_of(v).last() == Some(&1)
+            || !self.take(one(Some("aten::chunk"), vec![V(v), Int(2), Int(-1)]))
+        {
+            return one(Option::None, vec![V(v)]);
+        }
+        one(Some("aten::cat"), vec![Values(vec![first + 1, first]), Int(-1)])
+    }
+
+    /// An attention of a value with itself, whose heads are put together.
+    fn attention(&mut self, v: usize) -> Call {
+        let &[_, heads, _, width] = &self.sizes_of(v)[..] else {
+            return one(Option::None, vec![V(v)]);
+        };
+        let (y, causal) = (self.values.len(), self.rng.chance(50));
+        let args = vec![V(v), V(v), V(v), None, Float(0.0), Bool(causal)];
+        let transpose = vec![V(y), Int(1), Int(2)];
+        if !self.take(one(Some("aten::scaled_dot_product_attention"), args))
+            || !self.take(one(Some("aten::transpose.int"), transpose))
+        {
+            return one(Option::None, vec![V(v)]);
+        }
+        one(Some("aten::reshape"), vec![V(y + 1), Ints(vec![-1, heads * width])])
     }
 
     /// A selection by indices that are in range for the last dimension, as most often; an operator

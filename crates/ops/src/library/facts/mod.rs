@@ -105,6 +105,10 @@ impl OpFacts for Facts {
         plain_builtin(op).is_some_and(|def| def.role.preserves_elements())
     }
 
+    fn concatenates(&self, op: &str) -> bool {
+        plain_builtin(op).is_some_and(|def| def.role == Role::Concatenates)
+    }
+
     // The next four facts describe the contract of the operator, not its kernel, so that they hold
     // for an overridden operator too.
     fn absolute_offset_arg(&self, op: &str) -> Option<usize> {

@@ -1,7 +1,7 @@
 //! The buffers of a segment: when they are used, where they lie, and tensors in them.
 
 use super::Builder;
-use crate::arena_layout::{ArenaLayout, Lifetime};
+use crate::arena_layout::{ALIGN, ArenaLayout, Lifetime};
 use crate::instance::places::{BufferPlace, HandleLife};
 use crate::instance::{External, Place, Step, TensorAt};
 use crate::planned::Planned;
@@ -128,6 +128,29 @@ impl Builder<'_> {
             self.places[index] = Some(place);
         }
         bytes as usize
+    }
+
+    /// Row-major memory for one step, behind the buffers of the arena: for a tensor of the sizes and
+    /// the dtype of another one. `end` is the end of the memory that the step has already.
+    pub(super) fn temporary(&mut self, like: &TensorAt, end: &mut usize) -> Result<TensorAt> {
+        let sizes = like.meta.sizes.iter().map(|n| n.as_i64());
+        let sizes = sizes.collect::<Option<ConcreteDims>>().ok_or_else(wrong_graph)?;
+        let mut strides: ConcreteDims = SmallVec::from_elem(1, sizes.len());
+        for dim in (1..sizes.len()).rev() {
+            let next = strides[dim].checked_mul(sizes[dim].max(1));
+            strides[dim - 1] = next.ok_or_else(too_large)?;
+        }
+        let start = end.checked_next_multiple_of(ALIGN as usize).ok_or_else(too_large)?;
+        let base = (self.planned.plan.buffers.len() + self.depth) as u32;
+        let len = extent(0, &sizes, &strides).ok_or_else(too_large)?;
+        let place = BufferPlace {
+            place: Place { base, start: start as i64 },
+            ..BufferPlace::own(BufferId(base), len, like.meta.dtype)
+        };
+        let bytes = place.bytes().and_then(|bytes| usize::try_from(bytes).ok());
+        *end = bytes.and_then(|bytes| start.checked_add(bytes)).ok_or_else(too_large)?;
+        self.arena_bytes = self.arena_bytes.max(*end).max(1);
+        self.tensor_in(BufferId(base), place, 0, &sizes, &strides)
     }
 
     fn layout(&self, spec: &ViewSpec) -> Result<ConcreteLayout> {

@@ -53,6 +53,9 @@ pub(super) struct Builder<'a> {
     /// The number of each tensor of which calls may get handles, by its base and layout.
     slots: FxHashMap<SmallVec<[i64; 12]>, u32>,
     kept_calls: u32,
+    /// The bytes of the arena: those of its buffers, and with what single steps need behind them.
+    buffer_bytes: usize,
+    arena_bytes: usize,
     uses: &'a Uses,
     /// Whether a region has no kernel for these sizes.
     is_refused: bool,
@@ -93,6 +96,8 @@ impl<'a> Builder<'a> {
             lends_memory: false,
             slots: FxHashMap::default(),
             kept_calls: 0,
+            buffer_bytes: 0,
+            arena_bytes: 0,
             uses: &planned.uses,
             is_refused: false,
         }
@@ -135,7 +140,8 @@ impl<'a> Builder<'a> {
             (Some(End::Bind { from, .. }), None) => from - 1,
             _ => plan.steps.len(),
         };
-        let arena_bytes = self.place_arena(from, to);
+        self.buffer_bytes = self.place_arena(from, to);
+        self.arena_bytes = self.buffer_bytes;
         let mut fails = false;
         let mut plan_steps: Vec<usize> = Vec::new();
         for (at, step) in plan.steps.iter().enumerate().take(to).skip(from) {
@@ -167,7 +173,7 @@ impl<'a> Builder<'a> {
             depth: self.depth,
             steps: self.steps,
             plan_steps,
-            arena_bytes,
+            arena_bytes: self.arena_bytes,
             externals: self.externals,
             outputs: self.outputs,
             lends_memory: self.lends_memory,

@@ -1,4 +1,7 @@
 //! Launches of fused regions.
+//!
+//! A region with reshapes can write only memory whose strides fit the sizes of its kernel. Results
+//! that lie otherwise, such as parts of a concatenation, are computed in row-major memory first.
 
 use super::{Builder, fake, launches::placed, wrong_graph};
 use crate::fusion::region_call;
@@ -8,8 +11,9 @@ use maquette_ir::functional_ops::{FunctionalOp, List};
 use maquette_ir::fused::FusedRegion;
 use maquette_ir::graph::{Arg, ValueId};
 use maquette_ir::sym::Expr;
-use maquette_ops::{Result, Tensor};
+use maquette_ops::{PreparedCall, Result, Tensor};
 use rustc_hash::FxHashMap;
+use std::slice;
 
 impl Builder<'_> {
     /// Makes the launch of a region. Returns whether there is one for these sizes.
@@ -39,11 +43,28 @@ impl Builder<'_> {
         let fakes = |at: &[TensorAt]| at.iter().map(fake).collect::<Vec<Tensor>>();
         let numbers = self.integers(region, integers)?;
         let graph = &fused.original.graph;
-        let call = region_call(graph, region, &numbers, &fakes(&leaves), &fakes(&targets));
-        let Some((call, places)) = call.and_then(|call| placed(call, &leaves, &targets)) else {
-            return Ok(false);
+        let operands = fakes(&leaves);
+        let launch = |targets: &[TensorAt]| {
+            let call = region_call(graph, region, &numbers, &operands, &fakes(targets))?;
+            let (call, places) = placed(call, &leaves, targets)?;
+            Some(Step::Launch(Box::new(Launch::new(call, places, None))))
         };
-        self.steps.push(Step::Launch(Box::new(Launch::new(call, places, None))));
+        if let Some(step) = launch(&targets) {
+            self.steps.push(step);
+            return Ok(true);
+        }
+        let mut end = self.buffer_bytes;
+        let temporary = |at: &TensorAt| self.temporary(at, &mut end);
+        let sources = targets.iter().map(temporary).collect::<Result<Vec<TensorAt>>>()?;
+        let Some(step) = launch(&sources) else { return Ok(false) };
+        let copies = sources.iter().zip(&targets).map(|(source, target)| {
+            let call = PreparedCall::copy(&fake(source), &fake(target))?;
+            let (call, places) = placed(call, slice::from_ref(source), slice::from_ref(target))?;
+            Some(Step::Launch(Box::new(Launch::new(call, places, None))))
+        });
+        let Some(copies) = copies.collect::<Option<Vec<Step>>>() else { return Ok(false) };
+        self.steps.push(step);
+        self.steps.extend(copies);
         Ok(true)
     }
 
