@@ -19,6 +19,7 @@ mod unfold;
 
 pub(crate) use frame::{Frame, PlaneWindow};
 pub(crate) use pixels::{ImageOutput, ImageVisitor, PixelConv, Pixels};
+pub(crate) use planes::PlaneConv;
 
 use crate::copy::{copy, same_dtype, same_sizes, to_vec};
 use crate::error::{KernelError, Result};
@@ -31,7 +32,6 @@ use crate::scratch::filled;
 use crate::thread_pool;
 use crate::view::{Dims, Ptr, View, ViewMut, numel};
 use maquette_ir::DType;
-use planes::Planes;
 use std::borrow::Cow;
 use unfold::{Patches, Unfold};
 
@@ -342,11 +342,24 @@ where
     /// The convolution without products.
     fn direct(&self, items: usize, depth: usize) -> Result<()> {
         if let Some(window) = self.plane_window() {
-            let (isa, groups, channels) = (self.isa, self.groups, self.channels);
-            let (x, weight, bias, y) = (self.x, self.weight, self.bias, Ptr(self.y.0));
-            let planes = Planes { isa, window, groups, channels, x, weight, bias, y };
+            let ((ci, co), (plane, windows)) = (self.channels, self.planes);
+            let image = self.groups * co * windows;
+            let planes = PlaneConv {
+                isa: self.isa,
+                threads: thread_pool::num_threads(),
+                window,
+                images: items / self.groups.max(1),
+                groups: self.groups,
+                channels: self.channels,
+                x: Ptr(self.x.as_ptr().cast_mut()),
+                image: self.groups * ci * plane,
+                weight: self.weight,
+                bias: self.bias,
+                out: Some(ImageOutput { start: Ptr(self.y.0), image, channel: windows }),
+                visitor: None,
+            };
             // SAFETY: the output is this call's alone.
-            if let Some(done) = unsafe { planes.run(items) } {
+            if let Some(done) = unsafe { planes.run() } {
                 return done;
             }
         }

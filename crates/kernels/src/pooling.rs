@@ -339,7 +339,45 @@ pub fn adaptive_avg_pool(input: &View<'_>, spatial: usize, out: &mut ViewMut<'_>
         }
         len.iter().product()
     };
+    let (area, windows) = (numel(&from), numel(&to));
+    let is_row_major = input.is_contiguous() && out.is_contiguous() && !out.overlaps(input);
     dispatch!(float KERNEL, "the input", input.dtype(), T => {
-        average::<T, Div>(input, out, spatial, 8, window)
+        if windows == 1 && is_row_major {
+            return whole_planes::<T>(input, area, out);
+        }
+        average::<T, Div>(input, out, spatial, (area / windows.max(1)).max(8), window)
+    })
+}
+
+/// The planes whose sums are computed at a time, so that their chains of additions overlap.
+const AT_A_TIME: usize = 8;
+
+/// The means of row-major planes of floats, each summed in order.
+fn whole_planes<T: Element>(input: &View<'_>, area: usize, out: &mut ViewMut<'_>) -> Result<()>
+where
+    Add: Op2<T::Class, T::Class>,
+    Div: Op2<T::Class, T::Class>,
+{
+    // SAFETY: the input is contiguous, and does not overlap the output.
+    let x = unsafe { input.typed::<T>().slice(0, input.numel()) };
+    let (planes, means) = (out.numel(), out.typed::<T>());
+    let by = <T::Class as Class>::cast(area as i64);
+    let grain = (thread_pool::GRAIN / area.max(1)).max(1);
+    thread_pool::ranges(planes, grain, AT_A_TIME, &|from, to| {
+        // SAFETY: the planes are this task's alone.
+        let means = unsafe { means.slice_mut(from as i64, to - from) };
+        let x = x[from * area..to * area].chunks(AT_A_TIME * area);
+        for (x, means) in x.zip(means.chunks_mut(AT_A_TIME)) {
+            let mut sums = [T::Class::default(); AT_A_TIME];
+            let rows: [&[T]; AT_A_TIME] =
+                std::array::from_fn(|i| x.get(i * area..(i + 1) * area).unwrap_or(&x[..area]));
+            for i in 0..area {
+                for (sum, row) in sums.iter_mut().zip(rows) {
+                    *sum = Add::f(*sum, row[i].load());
+                }
+            }
+            means.iter_mut().zip(sums).for_each(|(to, sum)| *to = T::store(Div::f(sum, by)));
+        }
+        Ok(())
     })
 }

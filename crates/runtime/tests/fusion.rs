@@ -374,3 +374,21 @@ fn a_convolution_with_what_follows_is_one_kernel() {
     }
     "#);
 }
+
+#[test]
+fn a_depthwise_convolution_with_what_follows_is_one_kernel() {
+    let graph = agree(
+        "graph g(%x: f32[2, 5, 9, 8], %k: f32[5, 1, 3, 3], %w: f32[5], %m: f32[5], %v: f32[5]) -> (f32[2, 5, 5, 4]) {
+            %c: f32[2, 5, 5, 4] = aten::convolution(%x, %k, None, [2, 2], [1, 1], [1, 1], false, [0, 0], 5)
+            %y: f32[2, 5, 5, 4], %s: f32[0], %t: f32[0] = aten::_native_batch_norm_legit_no_training(%c, %w, %w, %m, %v, 0.1, 1e-5)
+            %z: f32[2, 5, 5, 4] = aten::hardtanh(%y, 0.0, 6.0)
+            return %z
+        }",
+        &|| {
+            let positive = Value::Tensor(Tensor::from_vec(vec![0.5f32, 1.0, 2.0, 0.1, 3.0], [5]));
+            let (x, k) = (ramp(&[2, 5, 9, 8]), ramp(&[5, 1, 3, 3]));
+            vec![x, k, ramp(&[5]), ramp(&[5]), positive]
+        },
+    );
+    insta::assert_snapshot!(graph, @"");
+}

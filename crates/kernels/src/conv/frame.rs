@@ -106,7 +106,8 @@ impl Frame {
         self.row_step * self.line()
     }
 
-    fn line(&self) -> usize {
+    /// The elements of a line: those of all phases.
+    pub fn line(&self) -> usize {
         self.phases.len() * self.width
     }
 

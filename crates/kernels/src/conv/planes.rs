@@ -2,100 +2,260 @@
 //! [frames](Frame): no tap is in the padding, so that a vector of outputs takes one multiply-add
 //! for each tap.
 //!
-//! Sums are in registers until they are finished. Rows shorter than a few vectors are computed as
-//! one: where the frame has other elements between two rows, the sums are dropped.
+//! A task takes some groups of an image, and copies the input of one group after another, or of some
+//! rows of it, into a frame in the first cache. Windows of 3 x 3 elements of one channel have a
+//! [kernel](crate::gemm::PlaneTile). For others, sums are in registers until they are finished; rows
+//! shorter than a few vectors are computed as one: where the frame has other elements between two
+//! rows, the sums are dropped.
 //!
 //! **Invariant:** the sums have the order of the product with the patch matrix, zeros of the padding
 //! included.
 //!
-//! **Cost:** a copy of the input, and one load for each multiply-add of a vector.
+//! **Cost:** a copy of the input, and a third of a load, or a load, for each multiply-add of a
+//! vector.
 
 use super::frame::{Frame, PlaneWindow};
+use super::pixels::{ImageOutput, ImageVisitor};
 use crate::error::Result;
-use crate::gemm::Product;
+use crate::gemm::{PlaneTile, Product};
 use crate::isa::{Isa, Simd};
 use crate::pointwise::ops::{Add, Op2};
-use crate::scratch::filled;
+use crate::scratch::Scratch;
 use crate::thread_pool;
 use crate::view::Ptr;
+use std::ops::Range;
 
-/// The most bytes of a frame, which stays in the second-level cache.
-const FRAME_BYTES: usize = 1 << 20;
+/// The most bytes of a frame, beside which the first cache has room for outputs.
+const FRAME_BYTES: usize = 16 << 10;
+/// The elements of a rectangle that is visited while it is in a near cache, unless a plane has more.
+const VISITED: usize = 4 << 10;
 /// The most elements of a block of sums, which are in registers.
 const BLOCK: usize = 64;
 /// Rows of fewer elements are computed as one.
 const SHORT: usize = 32;
 
-/// A convolution of groups.
-pub(super) struct Planes<'a, T> {
+/// A convolution of groups of images, whose channels are row-major planes.
+pub(crate) struct PlaneConv<'a, T> {
     pub isa: Isa,
+    pub threads: usize,
     pub window: PlaneWindow,
+    pub images: usize,
     pub groups: usize,
     /// The channels of a group: of the input and of the output.
     pub channels: (usize, usize),
-    /// Groups of all images, one after another.
-    pub x: &'a [T],
+    /// The images, which are some elements apart.
+    pub x: Ptr<T>,
+    pub image: usize,
+    /// The weights of one output channel after another.
     pub weight: &'a [T],
     pub bias: Option<&'a [T]>,
-    pub y: Ptr<T>,
+    /// The result, if it is wanted beside what a visitor makes of it.
+    pub out: Option<ImageOutput<T>>,
+    pub visitor: Option<&'a dyn ImageVisitor>,
 }
 
-impl<T: Product> Planes<'_, T>
+/// How the planes of an image are divided.
+struct Blocks {
+    /// The rows of a frame, and the number of such blocks.
+    rows: usize,
+    count: usize,
+    /// The groups of a rectangle, and of a task.
+    part: usize,
+    each: usize,
+    /// The blocks of rows of a task.
+    of_task: usize,
+}
+
+impl<T: Product> PlaneConv<'_, T>
 where
     Add: Op2<T, T>,
 {
-    /// Computes the convolution. `None`, with nothing written, if frames would be large.
+    /// Computes the convolution. `None`, with nothing written, if a frame would be too large.
+    ///
+    /// # Errors
+    /// There is not enough memory, or that of the visitor.
     ///
     /// # Safety
-    /// The output is valid for all planes, and nothing else accesses it during the call.
-    pub unsafe fn run(&self, items: usize) -> Option<Result<()>> {
-        let (ci, co) = self.channels;
-        let PlaneWindow { input: [height, width], output: [rows, columns], kernel, .. } =
-            self.window;
-        let frame = Frame::new(&self.window, ci, rows)?;
+    /// The input and the output are in live memory of these sizes, and nothing else accesses the
+    /// output during the call.
+    pub unsafe fn run(&self) -> Option<Result<()>> {
+        let (window, (ci, co), groups) = (&self.window, self.channels, self.groups);
+        let [all_rows, columns] = window.output;
+        if all_rows * columns * self.images * groups * co == 0 {
+            return Some(Ok(()));
+        }
+        let blocks = self.blocks()?;
+        let frame = Frame::new(window, ci, blocks.rows)?;
+        let offsets = frame.offsets(ci);
+        let elements = blocks.part * co * blocks.rows * columns;
         // Short rows are computed with all that is between them, in whole blocks.
-        let line = match columns < SHORT {
-            true => ((rows.max(1) - 1) * frame.row() + columns).next_multiple_of(BLOCK),
+        let of_line = match columns < SHORT {
+            true => ((blocks.rows - 1) * frame.row() + columns).next_multiple_of(BLOCK),
             false => 0,
         };
-        let len = frame.len(ci) + 2 * BLOCK;
-        if len + line > FRAME_BYTES / size_of::<T>() {
-            return None;
-        }
-        let depth = ci * kernel[0] * kernel[1];
-        let offsets = frame.offsets(ci);
-        let (input, output) = (ci * height * width, rows * columns);
-        let work = items.saturating_mul(co * output).saturating_mul(depth);
-        let tasks = match work > thread_pool::GRAIN {
-            true => items.min(4 * thread_pool::num_threads()),
-            false => 1,
-        };
-        let each = items.div_ceil(tasks.max(1)).max(1);
-        Some(thread_pool::try_for(items.div_ceil(each), tasks > 1, &|task| {
+        let of_frame = (frame.len(ci) + 2 * BLOCK).next_multiple_of(BLOCK);
+        let of_sums = if self.out.is_none() { elements.next_multiple_of(BLOCK) } else { 0 };
+        let of_visitor = self.visitor.map_or(0, |v| v.scratch(elements).div_ceil(size_of::<T>()));
+        let scratch = of_frame + of_line + of_sums + of_visitor;
+        let (per_image, per_group) =
+            (groups.div_ceil(blocks.each), blocks.count.div_ceil(blocks.of_task));
+        let tasks = self.images * per_image * per_group;
+        Some(thread_pool::try_for(tasks, tasks > 1, &|task| {
+            let (image, task) = (task / (per_image * per_group), task % (per_image * per_group));
+            let groups = task / per_group * blocks.each;
+            let groups = groups..self.groups.min(groups + blocks.each);
+            let first = task % per_group * blocks.of_task;
+            let of_task = first..blocks.count.min(first + blocks.of_task);
             // Elements of the padding stay zeros.
-            let mut memory = filled("conv", T::default(), len + line)?;
-            let (framed, line) = memory.split_at_mut(len);
-            for item in task * each..items.min((task + 1) * each) {
-                frame.fill_inside(self.isa, &self.x[item * input..][..input], 0..rows, framed);
-                for channel in 0..co {
-                    let of_group = item % self.groups * co + channel;
-                    let at = (item * co + channel) * output;
-                    self.isa.dispatch(Plane {
-                        isa: self.isa,
-                        frame: framed,
-                        offsets: &offsets,
-                        weights: &self.weight[of_group * depth..][..depth],
-                        bias: self.bias.map(|bias| bias[of_group]),
-                        step: frame.row(),
-                        columns,
-                        line,
-                        // SAFETY: the plane is this task's alone.
-                        out: unsafe { self.y.slice_mut(at as i64, output) },
-                    });
+            let mut memory = Scratch::<T>::new("conv", scratch)?;
+            let (framed, rest) = memory.get().split_at_mut(of_frame);
+            let (line, rest) = rest.split_at_mut(of_line);
+            let (sums, own) = rest.split_at_mut(of_sums);
+            let mut group = Group { conv: self, frame: &frame, offsets: &offsets, framed, line };
+            for block in of_task {
+                let rows = block * blocks.rows..all_rows.min((block + 1) * blocks.rows);
+                let pixels = rows.start * columns..rows.end * columns;
+                for first in groups.clone().step_by(blocks.part) {
+                    let some = first..groups.end.min(first + blocks.part);
+                    let channels = some.start * co..some.end * co;
+                    let (start, stride) = match &self.out {
+                        Some(out) => {
+                            let channel = image * out.image + channels.start * out.channel;
+                            (out.start.at(channel + pixels.start), out.channel)
+                        }
+                        None => (sums.as_mut_ptr(), pixels.len()),
+                    };
+                    // SAFETY: the caller's promise; the rectangle is this task's alone.
+                    unsafe {
+                        for (i, of) in some.enumerate() {
+                            let at = start.wrapping_add(i * co * stride);
+                            group.run(image, of, rows.clone(), (at, stride));
+                        }
+                        if let Some(visitor) = self.visitor {
+                            let sums = (Ptr(start.cast()), [stride as i64, 1]);
+                            let own = Ptr(own.as_mut_ptr().cast());
+                            visitor.visit(image, channels, pixels.clone(), sums, own)?;
+                        }
+                    }
                 }
             }
             Ok(())
         }))
+    }
+
+    /// Divides groups and rows, so that there are some tasks for each thread. `None` if a frame would
+    /// be too large.
+    fn blocks(&self) -> Option<Blocks> {
+        let ((ci, co), [all, columns]) = (self.channels, self.window.output);
+        let frame = |rows: usize| Some(Frame::new(&self.window, ci, rows)?.len(ci));
+        let of_row = frame(2)?.checked_sub(frame(1)?)?.max(1);
+        let fitting = (FRAME_BYTES / size_of::<T>()).saturating_sub(frame(1)?) / of_row + 1;
+        let rows = all.div_ceil(all.div_ceil(fitting));
+        let count = all.div_ceil(rows);
+        let [kh, kw] = self.window.kernel;
+        let work = (self.images * self.groups).saturating_mul(co * all * columns);
+        let is_parallel =
+            self.threads > 1 && work.saturating_mul(ci * kh * kw) > thread_pool::GRAIN;
+        let wanted = if is_parallel { 4 * self.threads } else { 1 };
+        let each = self.groups.div_ceil(wanted.div_ceil(self.images)).max(1);
+        let are_few = self.images * self.groups.div_ceil(each) < wanted;
+        let of_task = if are_few { 1 } else { count };
+        let part = match count {
+            1 => (VISITED / (co * all * columns)).clamp(1, each),
+            _ => 1,
+        };
+        Some(Blocks { rows, count, part, each, of_task })
+    }
+}
+
+/// What a task computes groups with.
+struct Group<'a, T> {
+    conv: &'a PlaneConv<'a, T>,
+    frame: &'a Frame,
+    offsets: &'a [u32],
+    /// The elements of the frame, and what a kernel may read behind it.
+    framed: &'a mut [T],
+    /// Scratch memory for the sums of short rows.
+    line: &'a mut [T],
+}
+
+impl<T: Product> Group<'_, T>
+where
+    Add: Op2<T, T>,
+{
+    /// Computes some rows of a group of an image. The planes of its channels are `stride` apart.
+    ///
+    /// # Safety
+    /// The rows are this task's alone.
+    unsafe fn run(
+        &mut self,
+        image: usize,
+        group: usize,
+        rows: Range<usize>,
+        (out, stride): (*mut T, usize),
+    ) {
+        let Group { conv, frame, offsets, .. } = *self;
+        let (isa, (ci, co)) = (conv.isa, conv.channels);
+        let PlaneWindow { input: [height, width], output: [all, columns], kernel, .. } =
+            conv.window;
+        let (depth, plane) = (ci * kernel[0] * kernel[1], ci * height * width);
+        // SAFETY: the images have these planes.
+        let x = unsafe { conv.x.slice((image * conv.image + group * plane) as i64, plane) };
+        match rows.len() == all {
+            true => frame.fill_inside(isa, x, rows.clone(), self.framed),
+            false => frame.fill(isa, x, rows.clone(), self.framed),
+        }
+        for channel in 0..co {
+            let of_all = group * co + channel;
+            let weights = &conv.weight[of_all * depth..][..depth];
+            let bias = conv.bias.map(|bias| bias[of_all]);
+            let out = Ptr(out.wrapping_add(channel * stride));
+            // SAFETY: the caller's promise.
+            unsafe {
+                if !self.by_kernel(weights, bias, rows.len(), out) {
+                    isa.dispatch(Plane {
+                        isa,
+                        frame: self.framed,
+                        offsets,
+                        weights,
+                        bias,
+                        step: frame.row(),
+                        columns,
+                        line: &mut *self.line,
+                        out: out.slice_mut(0, rows.len() * columns),
+                    });
+                }
+            }
+        }
+    }
+
+    /// Computes the rows of an output channel with the kernel of its window; `false`, with nothing
+    /// written, if there is none.
+    ///
+    /// # Safety
+    /// The rows are this task's alone.
+    unsafe fn by_kernel(&self, weights: &[T], bias: Option<T>, rows: usize, out: Ptr<T>) -> bool {
+        let PlaneWindow { output: [_, columns], kernel, stride: [step, _], dilation, .. } =
+            self.conv.window;
+        let is_dense = kernel == [3; 2] && dilation[0] == 1 && self.conv.channels.0 == 1;
+        let Some(kernels) = T::microkernels(self.conv.isa).filter(|_| is_dense) else { return false };
+        if step > kernels.most_steps() || kernels.behind_plane() > BLOCK {
+            return false;
+        }
+        let tile = PlaneTile {
+            frame: self.framed.as_ptr(),
+            line: self.frame.line(),
+            taps: [0, 1, 2].map(|tap| self.frame.tap(0, tap)),
+            weights: weights.as_ptr(),
+            bias: bias.as_ref().map_or(std::ptr::null(), std::ptr::from_ref),
+            out: out.0,
+            rows,
+            columns,
+        };
+        // SAFETY: the frame has the windows of these rows, and a block behind them. The rows are this
+        // task's alone.
+        unsafe { kernels.plane(&tile, step) }
+        true
     }
 }
 

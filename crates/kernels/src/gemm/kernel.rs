@@ -9,6 +9,7 @@
 
 mod columns;
 mod pixels;
+mod planes;
 mod table;
 
 use super::lanes::Lanes;
@@ -16,6 +17,7 @@ use crate::isa::Isa;
 use crate::math::Float;
 use crate::view::Ptr;
 pub(super) use pixels::PixelTile;
+pub(crate) use planes::PlaneTile;
 pub(super) use table::{kernels_f32, kernels_f64};
 
 /// The factor, the addend and the rounding of NaN that a finished tile gets on its way to C.
@@ -62,6 +64,7 @@ pub(super) struct Tile<F> {
 
 type Kernel<F> = unsafe fn(&Tile<F>);
 type PixelKernel<F> = unsafe fn(&PixelTile<F>);
+type PlaneKernel<F> = unsafe fn(&PlaneTile<F>);
 
 /// The microkernels of an instruction set.
 pub(crate) struct Kernels<F: 'static> {
@@ -77,6 +80,8 @@ pub(crate) struct Kernels<F: 'static> {
     /// The kernels of pixels: by vectors, by rows, less one each.
     pixels: &'static [&'static [PixelKernel<F>]],
     finish_pixels: unsafe fn(*const F, [usize; 3], *const F, *mut F, usize),
+    /// The kernels of planes: by the step between windows of two rows, less one.
+    planes: [PlaneKernel<F>; 2],
     dots: unsafe fn(*const F, *const F, usize, *mut F),
     pack: unsafe fn(*const F, isize, [usize; 3], *mut F),
 }
@@ -166,6 +171,26 @@ impl<F> Kernels<F> {
     ) {
         // SAFETY: the caller's promise.
         unsafe { (self.finish_pixels)(sums, sizes, bias, out, stride) }
+    }
+
+    /// The most lines between the windows of two rows of a plane.
+    pub(crate) fn most_steps(&self) -> usize {
+        self.planes.len()
+    }
+
+    /// The elements that a kernel of planes may read behind a line.
+    pub(crate) fn behind_plane(&self) -> usize {
+        self.lanes
+    }
+
+    /// Computes a plane of windows of 3 x 3 elements, of which those of one row begin `step` lines
+    /// behind those of the row before.
+    ///
+    /// # Safety
+    /// As [`Kernels::tile`]. Behind the frame there are [`Kernels::behind_plane`] elements.
+    pub(crate) unsafe fn plane(&self, t: &PlaneTile<F>, step: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { self.planes[step - 1](t) }
     }
 
     /// Writes the dot products of as many pairs of vectors as a register has lanes. They have `k`

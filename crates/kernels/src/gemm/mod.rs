@@ -60,7 +60,7 @@ use crate::layout;
 use crate::thread_pool;
 use crate::view::{Dims, View, ViewMut};
 use epilogue::{Operand, Output};
-use kernel::Kernels;
+pub(crate) use kernel::{Kernels, PlaneTile};
 use maquette_ir::{DType, Scalar};
 
 const KERNEL: &str = "gemm";

@@ -2,7 +2,7 @@
 
 use super::epilogue::{Operand, Output};
 use super::pack::Right;
-use super::{Float, blocks, special};
+use super::{Float, Kernels, blocks, special};
 use crate::conv::Pixels;
 use crate::element::Class;
 use crate::error::Result;
@@ -94,6 +94,11 @@ pub(crate) trait Product: Class {
         None
     }
 
+    /// The microkernels of floats.
+    fn microkernels(_: Isa) -> Option<&'static Kernels<Self>> {
+        None
+    }
+
     /// `a * b + c` in work that is dispatched on `isa`. Floats are rounded once, integers wrap.
     fn multiply_add(isa: Isa, a: Self, b: Self, c: Self) -> Self;
 }
@@ -137,6 +142,10 @@ impl Product for f32 {
         unsafe { of.run() }
     }
 
+    fn microkernels(isa: Isa) -> Option<&'static Kernels<f32>> {
+        Some(<f32 as Float>::kernels(isa))
+    }
+
     #[inline(always)]
     fn multiply_add(isa: Isa, a: f32, b: f32, c: f32) -> f32 {
         special::fma(isa, a, b, c)
@@ -152,6 +161,10 @@ impl Product for f64 {
     unsafe fn convolve(of: Pixels<'_, f64>) -> Option<Result<()>> {
         // SAFETY: the caller's promise.
         unsafe { of.run() }
+    }
+
+    fn microkernels(isa: Isa) -> Option<&'static Kernels<f64>> {
+        Some(<f64 as Float>::kernels(isa))
     }
 
     #[inline(always)]

@@ -19,6 +19,10 @@ use std::sync::{Mutex, PoisonError};
 /// shorter rows, and only operands in the order of the loops are used in place.
 pub(crate) const LONG_ROW: usize = 256;
 
+/// The same for inner dimensions along which an operand repeats one element: to copy that element
+/// takes longer than to begin a row.
+const REPEATING_ROW: usize = 32;
+
 thread_local! {
     /// The thread's scratch blocks, reused between calls.
     static FRAME: RefCell<Option<Box<Frame>>> = const { RefCell::new(None) };
@@ -80,7 +84,11 @@ impl Evaluation {
         loops.strides[..n_in + n_out].rotate_left(n_out);
 
         let rank = loops.sizes.len();
-        let rows = loops.inner_size() >= LONG_ROW || rank == 1;
+        let repeats = |k: usize| {
+            loops.inner_stride(k) == 0 && loops.strides[k].iter().any(|stride| *stride != 0)
+        };
+        let long = if (0..n_in).any(repeats) { REPEATING_ROW } else { LONG_ROW };
+        let rows = loops.inner_size() >= long || rank == 1;
         let row_major = contiguous(&loops.sizes);
         let dtypes: SmallVec<[DType; 8]> =
             expr.inputs().iter().copied().chain(expr.output_dtypes()).collect();

@@ -18,7 +18,7 @@ use crate::view::Ptr;
 
 /// The most bytes of a frame, which stays in the second-level cache.
 const FRAME_BYTES: usize = 1 << 20;
-/// The windows of a vector.
+/// The windows of a small block.
 const LANES: usize = 16;
 
 /// The greatest elements of row-major planes of floats.
@@ -40,7 +40,7 @@ impl<T: Class> Greatest<'_, T> {
     pub unsafe fn run(&self, planes: usize) -> Option<Result<()>> {
         let PlaneWindow { input: [height, width], output: [rows, columns], .. } = self.window;
         let frame = Frame::new(&self.window, 1, rows)?;
-        let len = frame.len(1) + LANES;
+        let len = frame.len(1) + 4 * LANES;
         let reach = self.window.kernel[0] * self.window.dilation[0] * width.max(1);
         if len > FRAME_BYTES / size_of::<T>() || reach > i32::MAX as usize / 2 {
             return None;
@@ -113,50 +113,80 @@ impl<T: Class> Simd for Plane<'_, T> {
     type Out = ();
     #[inline(always)]
     fn run(mut self) {
-        let PlaneWindow {
-            input: [_, width], output: [_, columns], stride, padding, dilation, ..
-        } = *self.window;
-        let rows = self.out.chunks_mut(columns.max(1)).enumerate();
-        for (row, out) in rows {
-            for (block, out) in out.chunks_mut(LANES).enumerate() {
-                let first = block * LANES;
-                let mut best = [T::cast(f64::NEG_INFINITY); LANES];
-                let mut taps = [0i32; LANES];
-                let framed = &self.frame[row * self.step + first..];
-                for &(offset, tap) in self.taps {
-                    let Some(x) = framed[offset..].first_chunk::<LANES>() else { return };
-                    for ((best, taps), &x) in best.iter_mut().zip(&mut taps).zip(x) {
-                        let is_nan = x.partial_cmp(&x).is_none();
-                        let replaces = is_nan | (x > *best);
-                        *best = if replaces { x } else { *best };
-                        // A tap is kept with 1 added, so that 0 is none.
-                        *taps = if replaces { tap + 1 } else { *taps };
-                    }
-                }
-                out.iter_mut().zip(best).for_each(|(out, best)| *out = best);
-                let Some(indices) = &mut self.indices else { continue };
-                let to = &mut indices[row * columns + first..][..out.len()];
-                let at = |r: usize, c: usize| {
-                    (r * stride[0] * width + c * stride[1]) as i64
-                        - (padding[0] * width + padding[1]) as i64
+        let [rows, columns] = self.window.output;
+        for row in 0..rows {
+            let mut first = 0;
+            while first < columns {
+                first += match columns - first {
+                    33.. => self.block::<{ 4 * LANES }>(row, first),
+                    17..33 => self.block::<{ 2 * LANES }>(row, first),
+                    _ => self.block::<LANES>(row, first),
                 };
-                let of_row = at(row, first);
-                for (lane, (to, tap)) in to.iter_mut().zip(taps).enumerate() {
-                    let start = of_row + (lane * stride[1]) as i64;
-                    *to = if tap > 0 { start + i64::from(tap) - 1 } else { -1 };
-                }
-                for (lane, to) in to.iter_mut().enumerate().filter(|(_, to)| **to < 0) {
-                    // No element is greater than -∞.
-                    let taps = [(0, row), (1, first + lane)];
-                    let [r, c] = taps.map(|(dim, at)| first_tap(self.window, dim, at));
-                    let (Some(r), Some(c)) = (r, c) else {
-                        *to = 0;
-                        continue;
-                    };
-                    let tap = (r * dilation[0] * width + c * dilation[1]) as i64;
-                    *to = at(row, first + lane) + tap;
-                }
             }
+        }
+    }
+}
+
+impl<T: Class> Plane<'_, T> {
+    /// Writes at most `N` windows of a row, and returns how many. Several vectors have several
+    /// chains of selections.
+    #[inline(always)]
+    fn block<const N: usize>(&mut self, row: usize, first: usize) -> usize {
+        let PlaneWindow { input: [_, width], output: [_, columns], stride, padding, .. } =
+            *self.window;
+        let mut best = [T::cast(f64::NEG_INFINITY); N];
+        let mut taps = [0i32; N];
+        let framed = &self.frame[row * self.step + first..];
+        for &(offset, tap) in self.taps {
+            let Some(x) = framed[offset..].first_chunk::<N>() else { return N };
+            for ((best, taps), &x) in best.iter_mut().zip(&mut taps).zip(x) {
+                let is_nan = x.partial_cmp(&x).is_none();
+                let replaces = is_nan | (x > *best);
+                *best = if replaces { x } else { *best };
+                // A tap is kept with 1 added, so that 0 is none.
+                *taps = if replaces { tap + 1 } else { *taps };
+            }
+        }
+        let (at, n) = (row * columns + first, N.min(columns - first));
+        let out = &mut self.out[at..at + n];
+        match out.first_chunk_mut::<N>() {
+            Some(out) => *out = best,
+            None => out.copy_from_slice(&best[..n]),
+        }
+        let Some(indices) = &mut self.indices else { return n };
+        let to = &mut indices[at..at + n];
+        let start = (row * stride[0] * width + first * stride[1]) as i64
+            - (padding[0] * width + padding[1]) as i64
+            - 1;
+        let step = stride[1] as i64;
+        let position = |lane: usize| start + lane as i64 * step + i64::from(taps[lane]);
+        match to.first_chunk_mut::<N>() {
+            Some(to) => to.iter_mut().enumerate().for_each(|(lane, to)| *to = position(lane)),
+            None => to.iter_mut().enumerate().for_each(|(lane, to)| *to = position(lane)),
+        }
+        if taps.iter().fold(false, |none, tap| none | (*tap == 0)) {
+            self.of_nothing(row, first, &taps[..n]);
+        }
+        n
+    }
+
+    /// Writes the positions of windows in which no element is greater than -∞, which have no tap: the
+    /// first inside the plane.
+    #[cold]
+    fn of_nothing(&mut self, row: usize, first: usize, taps: &[i32]) {
+        let PlaneWindow { input: [_, width], output: [_, columns], stride, padding, dilation, .. } =
+            *self.window;
+        let Some(indices) = &mut self.indices else { return };
+        for (lane, _) in taps.iter().enumerate().filter(|(_, tap)| **tap == 0) {
+            let column = first + lane;
+            let [r, c] = [(0, row), (1, column)].map(|(dim, at)| first_tap(self.window, dim, at));
+            let at = |dim: usize, at: usize, tap: usize| {
+                (at * stride[dim] + tap * dilation[dim]) as i64 - padding[dim] as i64
+            };
+            indices[row * columns + column] = match (r, c) {
+                (Some(r), Some(c)) => at(0, row, r) * width as i64 + at(1, column, c),
+                _ => 0,
+            };
         }
     }
 }

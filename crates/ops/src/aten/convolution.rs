@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::tensor::meta::{Dims, Meta};
 use crate::tensor::shape::require_equal;
 use crate::tensor::{Tensor, dims_text};
-use maquette_ir::loops::named::{self, WindowDim};
+use maquette_ir::loops::named::{self, ChannelGroups, WindowDim};
 use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, Scalar};
 use maquette_kernels::Window;
@@ -160,6 +160,14 @@ fn has_groups(args: &[Value]) -> bool {
     args[8].int_i64().ok() != Some(1)
 }
 
+/// Whether each channel is a group, with one output channel.
+fn is_depthwise(args: &[Value]) -> bool {
+    let size = |arg: usize, dim: usize| args[arg].tensor().ok()?.sizes().get(dim)?.as_i64();
+    let groups = args[8].int_i64().ok();
+    let is_it = groups.is_some_and(|n| n > 1) && size(1, 0) == groups && size(1, 1) == Some(1);
+    is_it && args[6].bool().is_ok_and(|transposed| !transposed)
+}
+
 /// The sizes of the kernel.
 fn taps(args: &[Value]) -> &[SymInt] {
     args[1].tensor().ok().and_then(|weight| weight.sizes().get(2..)).unwrap_or_default()
@@ -188,7 +196,13 @@ fn nest(cx: &mut NestCx<'_>) -> Result<NestResults> {
         )));
     }
     let transposed = cx.flag(6)?;
-    let groups = if cx.holds(has_groups) { Some(cx.size(8)?) } else { None };
+    let groups = if cx.holds(is_depthwise) {
+        ChannelGroups::EachChannel
+    } else if cx.holds(has_groups) {
+        ChannelGroups::Several(cx.size(8)?)
+    } else {
+        ChannelGroups::One
+    };
     let positions = cx.result_axes_in(0, 2..x.axes.len());
     // A sum of one product is not added to +0.
     let has_window = !transposed || !cx.holds(is_of_elements);

@@ -228,8 +228,11 @@ impl Generator {
 
     fn convolution(&mut self, v: usize, channels: i64, spatial: usize) -> Call {
         let kernel = self.rng.one(&[1, 2, 3]).unwrap_or(1);
-        let out = self.rng.one(&[1, 4, 16, 19, 33]).unwrap_or(1);
-        let sizes = [out, channels].into_iter().chain(std::iter::repeat_n(kernel, spatial));
+        // By single channels, or in one group.
+        let is_depthwise = self.rng.chance(40);
+        let some = self.rng.one(&[1, 4, 16, 19, 33]).unwrap_or(1);
+        let [out, inner] = if is_depthwise { [channels, 1] } else { [some, channels] };
+        let sizes = [out, inner].into_iter().chain(std::iter::repeat_n(kernel, spatial));
         let (v, w) = self.with_input(v, sizes.collect());
         let (v, b) = self.with_input(v, vec![out]);
         let w = if w >= b { w + 1 } else { w };
@@ -238,7 +241,8 @@ impl Generator {
         let padding = Ints(vec![self.rng.below(2) as i64; spatial]);
         let dilation = Ints(vec![1; spatial]);
         let zero = Ints(vec![0; spatial]);
-        let args = vec![V(v), V(w), bias, stride, padding, dilation, Bool(false), zero, Int(1)];
+        let groups = Int(if is_depthwise { channels } else { 1 });
+        let args = vec![V(v), V(w), bias, stride, padding, dilation, Bool(false), zero, groups];
         one(Some("aten::convolution"), args)
     }
 

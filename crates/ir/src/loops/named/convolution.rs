@@ -3,6 +3,7 @@
 //! A convolution is a contraction of the weight with the windows of the input (im2col; Chellapilla
 //! et al., 2006). The products of an output element come in the order of the channels, then of the
 //! taps, the positions in the kernel. An element of the padding is a zero that is multiplied too.
+//! A depthwise convolution, whose groups are single channels, contracts over taps alone.
 //!
 //! The transpose contracts over channels first. An output element is then the sum, from +0 and in
 //! the order of the taps, of the products that reach it (col2im, as a gather).
@@ -34,12 +35,24 @@ pub struct Convolution<'a> {
     /// The window, one entry a spatial dimension. Without entries the window is one element, which
     /// moves by 1 without padding.
     pub window: &'a [WindowDim],
-    /// The number of groups, at least 1; `None` for one group.
-    pub groups: Option<Expr>,
+    /// The groups of channels.
+    pub groups: ChannelGroups,
     /// Whether it is the transpose.
     pub transposed: bool,
     /// The dtype of the output.
     pub out: DType,
+}
+
+/// How channels are divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChannelGroups {
+    /// One group.
+    One,
+    /// This many groups, at least 1.
+    Several(Expr),
+    /// A group for each channel, with one output channel. The convolution has a window, and is no
+    /// transpose.
+    EachChannel,
 }
 
 /// How a window moves along one dimension. The numbers are `i64`.
@@ -57,17 +70,24 @@ pub struct WindowDim {
 struct Channels {
     /// The axis of the groups.
     group: Option<AxisId>,
-    /// The axes of the output and input channels of a group.
+    /// The axes of the output and input channels of a group. A group of one channel has one axis.
     out: AxisId,
-    contracted: AxisId,
+    contracted: Option<AxisId>,
 }
 
 impl Convolution<'_> {
     fn channels(&self, nest: &mut LoopBuilder) -> Result<Channels, LoopError> {
         let [first, second] = [self.weight.axes[0], self.weight.axes[1]];
-        let Some(groups) = self.groups else {
-            let (out, contracted) = if self.transposed { (second, first) } else { (first, second) };
-            return Ok(Channels { group: None, out, contracted });
+        let groups = match self.groups {
+            ChannelGroups::Several(groups) => groups,
+            ChannelGroups::EachChannel => {
+                return Ok(Channels { group: None, out: first, contracted: None });
+            }
+            ChannelGroups::One => {
+                let (out, contracted) =
+                    if self.transposed { (second, first) } else { (first, second) };
+                return Ok(Channels { group: None, out, contracted: Some(contracted) });
+            }
         };
         let all = nest.nest().extent(first);
         let of_group = nest.symbols_mut().floor_div(all, groups);
@@ -75,7 +95,7 @@ impl Convolution<'_> {
         let group = Some(nest.axis(groups));
         let (out, contracted) =
             if self.transposed { (second, of_group) } else { (of_group, second) };
-        Ok(Channels { group, out, contracted })
+        Ok(Channels { group, out, contracted: Some(contracted) })
     }
 }
 
@@ -104,6 +124,10 @@ pub fn convolution(nest: &mut LoopBuilder, of: &Convolution<'_>) -> Result<Stage
     if rank < 2 || of.weight.axes.len() != rank || rank - 2 != positions || !has_window {
         return Err(LoopError::new("the dimensions of a convolution do not agree"));
     }
+    let is_depthwise = of.groups == ChannelGroups::EachChannel;
+    if is_depthwise && (of.transposed || of.window.is_empty()) {
+        return Err(LoopError::new("a depthwise convolution has windows"));
+    }
     let channels = of.channels(nest)?;
     let sums = match of.transposed && !of.window.is_empty() {
         false => contraction(nest, of, &channels)?,
@@ -121,13 +145,15 @@ fn contraction(
     let (accumulator, taps) = (of.out.accumulator(), &of.weight.axes[2..]);
     let (batch, contracted) = (of.x.axes[0], channels.contracted);
     let has_taps = !of.transposed && !of.window.is_empty();
-    let along = [contracted].into_iter().chain(taps.iter().copied().filter(|_| has_taps));
+    let along = contracted.into_iter().chain(taps.iter().copied().filter(|_| has_taps));
     let along: Axes = along.collect();
     let over: Axes = channels.over(batch, of.positions.iter().chain(&along));
-    let [at_x, at_out] = [contracted, channels.out].map(|axis| channels.at(nest, axis));
+    let at_out = channels.at(nest, channels.out);
+    let at_x = contracted.map_or(at_out.clone(), |axis| channels.at(nest, axis));
+    let first = Affine { start: Expr::Int(0), terms: SmallVec::new() };
     // The transpose has its input channels first.
     let at_weight = match of.transposed {
-        false => [at_out, contracted.into()],
+        false => [at_out, contracted.map_or(first, Affine::from)],
         true => [at_x.clone(), channels.out.into()],
     };
     let at_taps = taps.iter().map(|tap| match has_taps {
@@ -163,7 +189,8 @@ fn gathered(
 ) -> Result<StageId, LoopError> {
     let accumulator = of.out.accumulator();
     let (batch, taps, inputs) = (of.x.axes[0], &of.weight.axes[2..], &of.x.axes[2..]);
-    let contracted = channels.contracted;
+    let missing = || LoopError::new("a transpose contracts over channels");
+    let contracted = channels.contracted.ok_or_else(missing)?;
     let along: Axes = [contracted].into_iter().collect();
     let over = channels.over(batch, taps.iter().chain(inputs).chain([&contracted]));
     let at = channels.at(nest, contracted);
@@ -210,9 +237,9 @@ fn finished(
         return Ok(sums.into());
     }
     let channel = match (of.groups, of.transposed) {
-        (None, _) => channels.out,
-        (Some(_), false) => of.weight.axes[0],
-        (Some(groups), true) => {
+        (ChannelGroups::One | ChannelGroups::EachChannel, _) => channels.out,
+        (ChannelGroups::Several(_), false) => of.weight.axes[0],
+        (ChannelGroups::Several(groups), true) => {
             let of_group = nest.nest().extent(channels.out);
             let all = nest.symbols_mut().mul(of_group, groups);
             nest.axis(all.map_err(|e| LoopError::new(e.to_string()))?)

@@ -15,7 +15,7 @@ mod softmax;
 mod statistics;
 
 pub use attention::{Attended, Attention, Scale, attention, logarithms};
-pub use convolution::{Convolution, WindowDim, convolution};
+pub use convolution::{ChannelGroups, Convolution, WindowDim, convolution};
 pub use moves::{Number, Outside, copy, fill, gather, pad, reposition, select, triangle};
 pub use norm::{GroupNorm, RowNorm, group_norm, layer_norm, rms_norm};
 pub use product::{Addend, Product, product};

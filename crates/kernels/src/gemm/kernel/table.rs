@@ -2,7 +2,7 @@
 
 use super::super::kernel;
 use super::super::lanes::{Array, Lanes};
-use super::{Kernels, PixelTile, Tile};
+use super::{Kernels, PixelTile, PlaneTile, Tile};
 use crate::isa::Isa;
 #[cfg(target_arch = "x86_64")]
 use crate::isa::available;
@@ -51,6 +51,12 @@ macro_rules! kernels {
             }
 
             $(#[target_feature(enable = $features)])?
+            unsafe fn plane<const STEP: usize>(t: &PlaneTile<F>) {
+                // SAFETY: the caller's promise.
+                unsafe { kernel::planes::plane::<$vector, STEP>(t) }
+            }
+
+            $(#[target_feature(enable = $features)])?
             unsafe fn dots(a: *const F, b: *const F, k: usize, out: *mut F) {
                 // SAFETY: the caller's promise.
                 unsafe { kernel::columns::dots::<$vector>(a, b, k, out) }
@@ -70,6 +76,7 @@ macro_rules! kernels {
                 columns: &[$(&[$(columns::<$few, $wide>),*]),*],
                 pixels: &[$(&[$(pixels::<$count, $broad>),*]),*],
                 finish_pixels,
+                planes: [plane::<1>, plane::<2>],
                 dots,
                 pack,
             };

@@ -18,6 +18,7 @@ mod epilogue;
 mod factor;
 mod operand;
 mod packed;
+mod planes;
 mod windows;
 
 use super::KERNEL;
@@ -46,6 +47,9 @@ use windows::Windows;
 /// Weights of fewer elements are not worth keeping in another layout. Neither are those of products
 /// of one row, which reads each weight once in any layout.
 const MIN_PACKED: usize = 64 * 64;
+
+/// The same for the weights of windows, of which each is read for many pixels.
+const MIN_PACKED_WINDOWS: usize = 16 * 16;
 
 /// Whether a stage is a contraction that is computed as a product here.
 pub(super) fn is_product(nest: &LoopNest, at: usize) -> bool {
@@ -130,9 +134,8 @@ impl ProductPlan {
         let loops = launch.extents_of(&geometry.loops);
         let (factors, packs) = match (windows, found) {
             (Some(windows), _) => {
-                // A product with windows of one element reads the weight where it is.
-                let is_large = sizes[0].saturating_mul(sizes[2]) >= MIN_PACKED;
-                let packs = (is_large && windows.kernel != [1; 2]).then_some(windows.weight);
+                let is_large = sizes[0].saturating_mul(sizes[2]) >= MIN_PACKED_WINDOWS;
+                let packs = (is_large && !windows.is_depthwise).then_some(windows.weight);
                 (Factors::Windows(windows), packs)
             }
             (None, Some([left, right])) => {
@@ -295,7 +298,7 @@ impl ProductPlan {
         }
         let [m, n, k] = self.sizes.map(|n| n as i64);
         let Factors::Matrices([a, b]) = &self.factors else { return Ok(()) };
-        let of_maps = Visitor { plan: self, cx, coords: &coords, failed };
+        let of_maps = Visitor { plan: self, cx, coords: &coords, first_row: 0, failed };
         let visitor: Option<&dyn EpilogueVisitor> = match self.epilogue.maps() {
             0 => None,
             _ => Some(&of_maps),
@@ -329,6 +332,8 @@ struct Visitor<'a> {
     plan: &'a ProductPlan,
     cx: &'a PanelContext<'a>,
     coords: &'a [i64],
+    /// The row of the product where the rows that are visited begin.
+    first_row: usize,
     failed: &'a (dyn Fn(usize, Failure) + Sync),
 }
 
@@ -344,6 +349,7 @@ impl EpilogueVisitor for Visitor<'_> {
         sums: (Ptr<u8>, [i64; 2]),
         scratch: Ptr<u8>,
     ) -> Result<()> {
+        let rows = rows.start + self.first_row..rows.end + self.first_row;
         let part = epilogue::Part { coords: self.coords, rows, columns, sums, scratch };
         let failure = self.plan.epilogue.run(self.cx, &part)?;
         if let Some((map, failure)) = failure {

@@ -1,5 +1,7 @@
 //! Operands of launches in the layouts that products read.
 
+use crate::conv::PlaneConv;
+use crate::error::Result;
 use crate::gemm::{Float, PackedMatrix, PixelWeights};
 use maquette_ir::DType;
 
@@ -50,11 +52,21 @@ impl PackedOperand {
 
 /// A type that a convolution is computed in.
 pub(super) trait Convolved: Float {
+    /// Computes a convolution by planes, as [`PlaneConv::run`].
+    ///
+    /// # Safety
+    /// As [`PlaneConv::run`].
+    unsafe fn by_planes(conv: &PlaneConv<'_, Self>) -> Option<Result<()>>;
     /// The packed weights, if they are of this type.
     fn weights(packed: &PackedOperand) -> Option<&PixelWeights<Self>>;
 }
 
 impl Convolved for f32 {
+    unsafe fn by_planes(conv: &PlaneConv<'_, f32>) -> Option<Result<()>> {
+        // SAFETY: the caller's promise.
+        unsafe { conv.run() }
+    }
+
     fn weights(packed: &PackedOperand) -> Option<&PixelWeights<f32>> {
         match &packed.0 {
             Packed::F32(weights) => Some(weights),
@@ -64,6 +76,11 @@ impl Convolved for f32 {
 }
 
 impl Convolved for f64 {
+    unsafe fn by_planes(conv: &PlaneConv<'_, f64>) -> Option<Result<()>> {
+        // SAFETY: the caller's promise.
+        unsafe { conv.run() }
+    }
+
     fn weights(packed: &PackedOperand) -> Option<&PixelWeights<f64>> {
         match &packed.0 {
             Packed::F64(weights) => Some(weights),

@@ -8,8 +8,8 @@
 //! **Invariant:** the bits are those of the expression: an element outside the input is a zero that
 //! is multiplied, and the sums have the order of the contraction.
 //!
-//! **Cost:** that of [`PixelConv`]. Windows of one element that move by 1 are a product without any
-//! copy.
+//! **Cost:** that of [`PixelConv`] or `PlaneConv`. Windows of one element that move by 1 are a
+//! product without any copy.
 
 use super::factor::merged;
 use super::packed::{Convolved, PackedOperand};
@@ -29,6 +29,7 @@ use crate::thread_pool;
 use crate::view::{Dims, Ptr, View, ViewMut, contiguous};
 use maquette_ir::loops::{Axes, AxisId, Index, Load, Source, Stage};
 use maquette_ir::scalar_expr::{BinaryOp, Bounds, Op, Reg};
+use maquette_ir::sym::Expr;
 use maquette_ir::{DType, Scalar};
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -43,7 +44,7 @@ enum Number {
 /// The factors of a convolution.
 pub(super) struct Windows {
     /// The operands of the input and of the weight.
-    x: usize,
+    pub x: usize,
     pub weight: usize,
     /// The axes of images, of output channels and of positions.
     images: AxisId,
@@ -51,12 +52,14 @@ pub(super) struct Windows {
     positions: Axes,
     /// The sizes of a channel of the input, of the output, and of the window, with 1 before those
     /// of a convolution along one dimension.
-    input: [i64; 2],
-    output: [i64; 2],
+    pub input: [i64; 2],
+    pub output: [i64; 2],
     pub kernel: [i64; 2],
+    /// Whether each channel has one of its own as input.
+    pub is_depthwise: bool,
     /// The input channels, and the distance of images.
     depth: i64,
-    image: i64,
+    pub image: i64,
     /// The strides, paddings and dilations.
     numbers: [SmallVec<[Number; 2]>; 3],
 }
@@ -103,20 +106,24 @@ impl Windows {
             Op::Const(Scalar::Int(x)) => x == 0,
             _ => false,
         };
-        let (contracted, taps) = along.split_first()?;
         let kept = stage.axes();
         let (&[images, channels], positions) = kept.split_first_chunk::<2>()?;
+        let is_depthwise = along.len() == positions.len();
+        let (contracted, taps) = along.split_at(usize::from(!is_depthwise));
+        let contracted = contracted.first().copied();
         let (weight, x) =
             (stage.loads.get(of_weight as usize)?, stage.loads.get(read.input as usize)?);
-        let of_weight: Option<Axes> = weight.at.indices().iter().map(axis).collect();
-        let at_weight: Axes = [channels, *contracted].iter().chain(taps).copied().collect();
+        let within = contracted.map_or(Index::from(Expr::Int(0)), Index::from);
+        let at_weight = [Index::from(channels), within].into_iter();
+        let at_weight = at_weight.chain(taps.iter().map(|tap| Index::from(*tap)));
         let [of_image, of_channel, computed @ ..] = x.at.indices() else { return None };
         let is_read = axis(of_image) == Some(images)
-            && axis(of_channel) == Some(*contracted)
+            && axis(of_channel) == Some(contracted.unwrap_or(channels))
             && computed.iter().all(|index| matches!(index, Index::Computed))
             && computed.len() == taps.len()
             && read.when.is_none();
-        if !is_zero || of_weight? != at_weight || !is_read || positions.len() != taps.len() {
+        let is_weight = at_weight.eq(weight.at.indices().iter().cloned());
+        if !is_zero || !is_weight || !is_read || positions.len() != taps.len() {
             return None;
         }
         let number = |r: Reg| match op(r)? {
@@ -142,6 +149,15 @@ impl Windows {
         }
         let [x, weight] = [row_major(launch, x, dtype)?, row_major(launch, weight, dtype)?];
         let (of_x, of_weight) = (&launch.operands[x], &launch.operands[weight]);
+        // All channels and taps are contracted.
+        let channel = contracted.map_or(1, |axis| launch.extent(axis));
+        let whole = [channel].into_iter().chain(launch.extents_of(taps));
+        let depth = contracted.unwrap_or(channels);
+        if !whole.eq(of_weight.sizes[1..].iter().copied())
+            || of_x.sizes[1] != launch.extent(depth)
+        {
+            return None;
+        }
         // The rows of the weight follow each other, too.
         let row: i64 = of_weight.sizes[1..].iter().product();
         if of_weight.sizes[0] > 1 && of_weight.strides[0] != row || of_x.strides[0] < 0 {
@@ -156,6 +172,7 @@ impl Windows {
             input: two(&of_x.sizes[2..])?,
             output: two(&launch.extents_of(positions))?,
             kernel: two(&launch.extents_of(taps))?,
+            is_depthwise,
             depth: of_x.sizes[1],
             image: of_x.strides[0],
             numbers,
@@ -178,7 +195,7 @@ impl Windows {
     }
 
     /// The strides, paddings and dilations of a launch.
-    fn numbers(&self, scalars: &[Scalar]) -> [SmallVec<[i64; 2]>; 3] {
+    pub fn numbers(&self, scalars: &[Scalar]) -> [SmallVec<[i64; 2]>; 3] {
         let value = |n: &Number| match *n {
             Number::Launch(at) => scalars.get(at).map_or(0, |n| n.to_i64()),
             Number::Constant(n) => n,
@@ -187,7 +204,7 @@ impl Windows {
     }
 
     /// The window, unless it is one of which [`PixelConv`] does not know.
-    fn window(&self, [stride, padding, dilation]: &[SmallVec<[i64; 2]>; 3]) -> Option<PlaneWindow> {
+    pub fn window(&self, [stride, padding, dilation]: &[SmallVec<[i64; 2]>; 3]) -> Option<PlaneWindow> {
         let from = 2 - self.positions.len();
         let sizes = [&self.input[from..], &self.output[from..], &self.kernel[from..]];
         PlaneWindow::new(sizes, [stride, padding, dilation])
@@ -206,18 +223,23 @@ impl ProductPlan {
         packed: Option<&PackedOperand>,
         failed: &(dyn Fn(usize, Failure) + Sync),
     ) -> Result<()> {
+        if of.is_depthwise {
+            return self.convolve_planes::<F>(cx, of, failed);
+        }
         let numbers = of.numbers(cx.run.scalars);
         let (threads, isa) = (thread_pool::num_threads(), cx.run.isa);
-        let window = of.window(&numbers);
-        if window.is_some_and(|window| window.is_plain()) {
+        let (window, [m, _, k]) = (of.window(&numbers), self.sizes);
+        // Where the weights are not packed, the product reads both factors where they are.
+        let is_plain = window.is_some_and(|window| window.is_plain());
+        if is_plain && packed.is_none() {
             return self.over_images(threads, &|image, threads| {
                 let at = (image as i64 * of.image) as usize;
                 let x = Ptr(cx.base(Base::Memory(of.x)).0.cast::<F>());
                 // SAFETY: the plan is of the layouts of the operands.
-                unsafe { self.image(cx, of, image, threads, Ptr(x.at(at)), failed) }
+                let matrix = (0..m, Ptr(x.at(at)));
+                unsafe { self.image(cx, of, image, threads, matrix, failed) }
             });
         }
-        let [m, _, k] = self.sizes;
         let address = |operand: usize| Ptr(cx.base(Base::Memory(operand)).0.cast::<F>());
         let visitor = ImageMaps { plan: self, cx, failed };
         if let Some(window) = window {
@@ -230,12 +252,7 @@ impl ProductPlan {
                     &own
                 }
             };
-            let out = self.out.as_ref().map(|out| {
-                let at = |image: i64, row: usize| out.offset(&[image], [row, 0]);
-                let distance = |to: i64| (to - at(0, 0)) as usize;
-                let start = Ptr(out.address(cx, &[0], [0, 0]).0.cast::<F>());
-                ImageOutput { start, image: distance(at(1, 0)), channel: distance(at(0, 1)) }
-            });
+            let out = self.image_output(cx);
             let conv = PixelConv {
                 isa,
                 threads,
@@ -263,8 +280,8 @@ impl ProductPlan {
             unsafe {
                 let x = Ptr(address(of.x).at(at)).slice(0, plane);
                 of.unfold(&numbers, x, patches.get());
-                let patches = Ptr(patches.get().as_mut_ptr());
-                self.image(cx, of, image, threads, patches, failed)
+                let matrix = (0..m, Ptr(patches.get().as_mut_ptr()));
+                self.image(cx, of, image, threads, matrix, failed)
             }
         })
     }
@@ -277,25 +294,37 @@ impl ProductPlan {
         over_batches(self.loops[0] as usize, self.sizes, threads, work)
     }
 
-    /// Computes the product of the weight with the row-major patch matrix of an image.
+    /// Where the sums of images are, if they are wanted in memory.
+    pub(super) fn image_output<F>(&self, cx: &PanelContext<'_>) -> Option<ImageOutput<F>> {
+        let out = self.out.as_ref()?;
+        let at = |image: i64, row: usize| out.offset(&[image], [row, 0]);
+        let distance = |to: i64| (to - at(0, 0)) as usize;
+        let start = Ptr(out.address(cx, &[0], [0, 0]).0.cast::<F>());
+        Some(ImageOutput { start, image: distance(at(1, 0)), channel: distance(at(0, 1)) })
+    }
+
+    /// Computes the product of the weights of some channels with the row-major patch matrix of an
+    /// image.
     ///
     /// # Safety
     /// The matrix is in live memory.
-    unsafe fn image<F: Convolved>(
+    pub(super) unsafe fn image<F: Convolved>(
         &self,
         cx: &PanelContext<'_>,
         of: &Windows,
         image: usize,
         threads: usize,
-        patches: Ptr<F>,
+        (channels, patches): (Range<usize>, Ptr<F>),
         failed: &(dyn Fn(usize, Failure) + Sync),
     ) -> Result<()> {
-        let [m, n, k] = self.sizes.map(|n| n as i64);
-        let coords = [image as i64];
-        let of_maps = Visitor { plan: self, cx, coords: &coords, failed };
+        let sizes = [channels.len(), self.sizes[1], self.sizes[2]];
+        let [m, n, k] = sizes.map(|n| n as i64);
+        let (coords, first_row) = ([image as i64], channels.start);
+        let of_maps = Visitor { plan: self, cx, coords: &coords, first_row, failed };
         let visitor: Option<&dyn EpilogueVisitor> =
             (self.epilogue.maps() > 0).then_some(&of_maps as &dyn EpilogueVisitor);
         let weight = cx.base(Base::Memory(of.weight)).0.cast_const();
+        let weight = weight.wrapping_add(first_row * self.sizes[2] * size_of::<F>());
         // SAFETY: the caller's promise; the weight is row-major, and the rows and columns of the
         // result have these strides.
         unsafe {
@@ -303,18 +332,18 @@ impl ProductPlan {
             let right =
                 View::from_raw(patches.0.cast::<u8>().cast_const(), self.dtype, &[k, n], &[n, 1]);
             let mut out = self.out.as_ref().map(|out| {
-                let address = out.address(cx, &coords, [0, 0]).0;
+                let address = out.address(cx, &coords, [first_row, 0]).0;
                 ViewMut::from_raw(address, self.dtype, &[m, n], &out.strides())
             });
             let factors = (&left, RightFactor::Matrix(&right));
-            visited_product::<F>(cx.run.isa, threads, factors, self.sizes, out.as_mut(), visitor)
+            visited_product::<F>(cx.run.isa, threads, factors, sizes, out.as_mut(), visitor)
         }
     }
 }
 
 impl Windows {
-    /// Writes the patch matrix of an image, whatever the numbers are.
-    fn unfold<F: Float>(&self, numbers: &[SmallVec<[i64; 2]>; 3], x: &[F], to: &mut [F]) {
+    /// Writes the patch matrix of some channels of an image, whatever the numbers are.
+    pub fn unfold<F: Float>(&self, numbers: &[SmallVec<[i64; 2]>; 3], x: &[F], to: &mut [F]) {
         let [height, width] = self.input;
         let from = 2 - self.positions.len();
         let number = |of: usize, dim: usize| match dim.checked_sub(from) {
@@ -328,7 +357,7 @@ impl Windows {
             position.wrapping_mul(stride).wrapping_add(within).wrapping_sub(padding)
         };
         let taps = (0..self.kernel[0]).flat_map(|r| (0..self.kernel[1]).map(move |c| (r, c)));
-        let rows = (0..self.depth).flat_map(|channel| taps.clone().map(move |tap| (channel, tap)));
+        let rows = (0..).flat_map(|channel| taps.clone().map(move |tap| (channel, tap)));
         let area = (self.output[0] * self.output[1]) as usize;
         for ((channel, (r, c)), to) in rows.zip(to.chunks_mut(area.max(1))) {
             let positions =
@@ -344,10 +373,10 @@ impl Windows {
 }
 
 /// The epilogue of a convolution.
-struct ImageMaps<'a> {
-    plan: &'a ProductPlan,
-    cx: &'a PanelContext<'a>,
-    failed: &'a (dyn Fn(usize, Failure) + Sync),
+pub(super) struct ImageMaps<'a> {
+    pub plan: &'a ProductPlan,
+    pub cx: &'a PanelContext<'a>,
+    pub failed: &'a (dyn Fn(usize, Failure) + Sync),
 }
 
 impl ImageVisitor for ImageMaps<'_> {
@@ -364,8 +393,8 @@ impl ImageVisitor for ImageMaps<'_> {
         scratch: Ptr<u8>,
     ) -> Result<()> {
         let coords = [image as i64];
-        let visitor =
-            Visitor { plan: self.plan, cx: self.cx, coords: &coords, failed: self.failed };
+        let ImageMaps { plan, cx, failed } = *self;
+        let visitor = Visitor { plan, cx, coords: &coords, first_row: 0, failed };
         // SAFETY: the caller's promise.
         unsafe { visitor.visit(channels, pixels, sums, scratch) }
     }

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::isa::Isa;
 use crate::pooling::Window;
 use crate::view::{View, ViewMut};
-use maquette_ir::loops::named::{self, WindowDim};
+use maquette_ir::loops::named::{self, ChannelGroups, WindowDim};
 use maquette_ir::loops::{LaunchScalar, LoopNest, StageKind};
 use maquette_ir::{DType, Scalar};
 use smallvec::SmallVec;
@@ -32,14 +32,20 @@ pub(super) fn matches(nest: &LoopNest) -> Option<Arc<dyn Special>> {
     if bias.len() > 1 || rank < 3 || weight.sizes.len() != rank || !is_same_dtype {
         return None;
     }
-    // A convolution contracts over taps. Its transpose, and a window of one element, do not.
-    let transposed = along.len() == 1;
     let is_number = |s: &&LaunchScalar| matches!(s, LaunchScalar::Number(_));
     let has_window = nest.scalars().iter().any(|s| is_number(&s));
+    // A depthwise convolution contracts over taps alone, and others over channels, too.
+    let is_depthwise = has_window && along.len() == rank - 2 && first.axes().len() == rank;
+    // A transpose, and a window of one element, do not contract over taps.
+    let transposed = along.len() == 1 && !is_depthwise;
     let kept = if transposed && has_window { 2 * rank - 2 } else { rank };
     let is_grouped = first.axes().len() == kept + 1;
     let matches = is_nest(nest, |nest, inputs| {
-        let groups = is_grouped.then(|| nest.new_size());
+        let groups = match (is_depthwise, is_grouped) {
+            (true, _) => ChannelGroups::EachChannel,
+            (_, true) => ChannelGroups::Several(nest.new_size()),
+            _ => ChannelGroups::One,
+        };
         let sizes: SmallVec<[_; 3]> = (2..rank).map(|_| nest.new_size()).collect();
         let positions: SmallVec<[_; 3]> = sizes.into_iter().map(|size| nest.axis(size)).collect();
         let mut number = || nest.number(DType::I64);

@@ -10,6 +10,8 @@ struct Case {
     images: i64,
     /// The channels of the input and of the output.
     channels: [i64; 2],
+    /// Whether each channel of the output has one of the input. Their numbers are equal.
+    is_depthwise: bool,
     size: i64,
     kernel: i64,
     stride: i64,
@@ -22,6 +24,7 @@ struct Case {
 const CASE: Case = Case {
     images: 2,
     channels: [5, 37],
+    is_depthwise: false,
     size: 9,
     kernel: 3,
     stride: 1,
@@ -29,6 +32,8 @@ const CASE: Case = Case {
     dilation: 1,
     extra: 0,
 };
+
+const DEPTHWISE: Case = Case { channels: [37, 37], size: 14, is_depthwise: true, ..CASE };
 
 /// What follows: bias, scale and shift of each channel as batch norm has them, a residual, ReLU; and
 /// a clamp or SiLU of that.
@@ -84,15 +89,19 @@ impl Case {
         let Case { images, channels: [ci, co], size, kernel, stride, padding, dilation, .. } =
             *self;
         let o = self.output();
+        let (within, channel, along, of_weight) = match self.is_depthwise {
+            true => (1, "i1", "i5, i6", "i1, 0, i5, i6"),
+            false => (ci, "i4", "i4, i5, i6", "i1, i4, i5, i6"),
+        };
         let text = format!(
             "
-loops (a0: f32[{images}, {ci}, {size}, {size}], a1: f32[{co}, {ci}, {kernel}, {kernel}], \
+loops (a0: f32[{images}, {ci}, {size}, {size}], a1: f32[{co}, {within}, {kernel}, {kernel}], \
              a2: f32[{co}], a3: f32[{co}], a4: f32[{co}], a5: f32[{images}, {co}, {o}, {o}]) -> \
              ({results})
   axes i0 < {images}, i1 < {co}, i2 < {o}, i3 < {o}, i4 < {ci}, i5 < {kernel}, i6 < {kernel}
 {{
-  t0[i0, i1, i2, i3] = contract over [i0, i1, i2, i3, i4, i5, i6] {{
-    r0: f32 = load a1[i1, i4, i5, i6]
+  t0[i0, i1, i2, i3] = contract over [i0, i1, i2, i3, {along}] {{
+    r0: f32 = load a1[{of_weight}]
     r1: i64 = const {stride}
     r2: i64 = const {padding}
     r3: i64 = const {dilation}
@@ -109,7 +118,7 @@ loops (a0: f32[{images}, {ci}, {size}, {size}], a1: f32[{co}, {ci}, {kernel}, {k
     r14: i64 = add r13, r12
     r15: i64 = sub r14, r2
     r16: f32 = const 0.0
-    r17: f32 = read a0[i0, i4, r9, r15] else r16
+    r17: f32 = read a0[i0, {channel}, r9, r15] else r16
     return r0, r17
   }}{MAPS}}}
 "
@@ -120,11 +129,11 @@ loops (a0: f32[{images}, {ci}, {size}, {size}], a1: f32[{co}, {ci}, {kernel}, {k
     /// The operands, of numbers that look random.
     fn operands(&self) -> Vec<Array> {
         let Case { images, channels: [ci, co], size, kernel, .. } = *self;
-        let o = self.output();
+        let (o, within) = (self.output(), if self.is_depthwise { 1 } else { ci });
         let of = |sizes: &[i64]| floats(sizes, noise(sizes.iter().product::<i64>() as usize));
         vec![
             of(&[images, ci, size, size]),
-            of(&[co, ci, kernel, kernel]),
+            of(&[co, within, kernel, kernel]),
             of(&[co]),
             of(&[co]),
             of(&[co]),
@@ -160,6 +169,17 @@ fn maps_follow_convolutions_on_finished_parts() {
         Case { extra: -2, stride: 2, ..CASE },
         Case { kernel: 1, padding: 0, extra: 2, ..CASE },
         Case { size: 5, images: 1, channels: [2, 3], ..CASE },
+        DEPTHWISE,
+        Case { stride: 2, ..DEPTHWISE },
+        Case { size: 31, stride: 2, channels: [7, 7], ..DEPTHWISE },
+        Case { size: 75, channels: [3, 3], dilation: 2, ..DEPTHWISE },
+        Case { size: 97, images: 1, channels: [2, 2], ..DEPTHWISE },
+        Case { size: 3, padding: 0, ..DEPTHWISE },
+        Case { size: 13, kernel: 5, padding: 2, ..DEPTHWISE },
+        Case { kernel: 1, padding: 0, ..DEPTHWISE },
+        Case { stride: 3, kernel: 2, ..DEPTHWISE },
+        Case { padding: -1, ..DEPTHWISE },
+        Case { extra: 3, ..DEPTHWISE },
     ];
     for case in cases {
         for results in ["t4", "t5", "t0, t4", "t1, t3, t5"] {

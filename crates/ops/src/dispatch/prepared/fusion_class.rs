@@ -169,17 +169,18 @@ fn is_plain_product(nest: &LoopNest) -> bool {
         && maps.iter().all(|stage| stage.kind == StageKind::Map && stage.over == product.axes())
 }
 
-/// Whether a nest is a convolution of floats along one or two dimensions, without groups, and maps of
-/// its elements.
+/// Whether a nest is a convolution of floats along one or two dimensions, without groups or by single
+/// channels, and maps of its elements.
 fn is_plain_convolution(nest: &LoopNest) -> bool {
     let Some((product, maps)) = nest.stages().split_first() else { return false };
     let StageKind::Contract { along } = &product.kind else { return false };
     let is_float = |d: DType| matches!(d, DType::F32 | DType::F64);
     let reads = product.expr.instrs().iter().filter(|i| matches!(i.op, ScalarOp::Read(_))).count();
     let axes = product.axes();
+    let spatial = axes.len().saturating_sub(2);
     reads == 1
-        && matches!(along.len(), 2 | 3)
-        && axes.len() == along.len() + 1
+        && matches!(spatial, 1 | 2)
+        && (along.len() == spatial || along.len() == spatial + 1)
         && product.expr.output_dtypes().all(is_float)
         && product.expr.instrs().iter().all(|i| !matches!(i.op, ScalarOp::Cast(_)))
         && maps.iter().all(|stage| stage.kind == StageKind::Map && stage.over == axes)

@@ -4,7 +4,7 @@ use super::{agrees_specialised, operand};
 use crate::LoopKernel;
 use crate::loops::tests::agrees_at;
 use crate::loops::tests::random::Random;
-use maquette_ir::loops::named::{self, WindowDim};
+use maquette_ir::loops::named::{self, ChannelGroups, WindowDim};
 use maquette_ir::loops::{Array, LoopBuilder, LoopNest};
 use maquette_ir::sym::SymTable;
 use maquette_ir::{DType, Scalar};
@@ -38,7 +38,7 @@ const CASE: Case = Case {
     output_padding: 0,
 };
 
-const CASES: [Case; 13] = [
+const CASES: [Case; 17] = [
     CASE,
     Case { groups: 2, stride: 2, channels: (2, 3), ..CASE },
     // depthwise
@@ -55,6 +55,11 @@ const CASES: [Case; 13] = [
     Case { dims: 1, size: 70, batch: 3, groups: 2, channels: (3, 2), kernel: 2, ..CASE },
     Case { dims: 3, size: 4, kernel: 2, stride: 2, groups: 3, channels: (1, 2), ..CASE },
     Case { dims: 3, batch: 1, size: 3, kernel: 3, channels: (2, 3), ..CASE },
+    // depthwise, in lines of one and of several vectors
+    Case { groups: 37, channels: (1, 1), size: 14, ..CASE },
+    Case { groups: 3, channels: (1, 1), size: 75, stride: 2, ..CASE },
+    Case { groups: 2, channels: (1, 1), batch: 1, size: 130, padding: 2, ..CASE },
+    Case { groups: 4, channels: (1, 1), size: 5, padding: 0, ..CASE },
 ];
 
 impl Case {
@@ -82,7 +87,12 @@ impl Case {
         let rank = self.dims + 2;
         let (x, weight) = (nest.input(dtype, rank), nest.input(dtype, rank));
         let bias = has_bias.then(|| nest.input(dtype, 1));
-        let groups = (self.groups > 1).then(|| nest.new_size());
+        let is_depthwise = !transposed && self.groups > 1 && self.channels == (1, 1);
+        let groups = match (is_depthwise, self.groups > 1) {
+            (true, _) => ChannelGroups::EachChannel,
+            (_, true) => ChannelGroups::Several(nest.new_size()),
+            _ => ChannelGroups::One,
+        };
         let sizes: Vec<_> = (0..self.dims).map(|_| nest.new_size()).collect();
         let positions: Vec<_> = sizes.into_iter().map(|size| nest.axis(size)).collect();
         let has_window = !(transposed && self.is_plain());
@@ -111,7 +121,7 @@ impl Case {
             operands.push(vec![co * self.groups]);
         }
         let mut symbols = operands.concat();
-        symbols.extend((self.groups > 1).then_some(self.groups));
+        symbols.extend((self.groups > 1 && !is_depthwise).then_some(self.groups));
         symbols.extend(vec![self.output_size(transposed); self.dims]);
         (nest, symbols, operands)
     }
