@@ -35,8 +35,19 @@ fn computed() -> Tensor {
 enum Work {
     /// `x + 1` and `x * 2` in turn.
     Pointwise,
+    /// Remainders of integers, which can fail and so are not computed together with others.
+    Remainder,
+    /// Products of matrices of 2 x 2 with a constant.
+    Product,
     /// A softmax over the only dimension, again and again.
     Softmax,
+    /// A sum, and its difference to each element.
+    Sum,
+    LayerNorm,
+    /// Transposed copies of a matrix of 2 x 2.
+    Transpose,
+    /// Elements at constant positions.
+    Gather,
     /// A custom operator that returns a tensor.
     Opaque,
     /// A custom operator that mutates a tensor.
@@ -51,6 +62,9 @@ struct Chain {
     work: Work,
     #[module(skip)]
     len: usize,
+    /// The other operand of a product or gather.
+    #[module(skip)]
+    constant: Tensor,
 }
 
 impl Chain {
@@ -59,7 +73,15 @@ impl Chain {
         (0..self.len).fold(x, |x, i| match self.work {
             Work::Pointwise if i % 2 == 0 => &x + 1.0,
             Work::Pointwise => &x * 2.0,
+            Work::Remainder => x.remainder(7),
+            Work::Product => x.mm(&self.constant),
             Work::Softmax => x.softmax(0),
+            // Two operators in every second step.
+            Work::Sum if i % 2 == 0 => &x - x.sum_dim([0], true),
+            Work::Sum => x,
+            Work::LayerNorm => x.layer_norm([4], None, None, 1e-5),
+            Work::Transpose => x.t().contiguous(),
+            Work::Gather => x.gather(0, &self.constant),
             Work::Opaque => opaque(&x),
             Work::Mutating => {
                 // A failure poisons the tensor, which the call reports.
@@ -74,13 +96,27 @@ fn overhead(c: &mut Criterion) {
     const LEN: usize = 1_000;
     let works = [
         ("add and mul", Work::Pointwise),
+        ("remainder", Work::Remainder),
+        ("product, 2 x 2", Work::Product),
         ("softmax", Work::Softmax),
+        ("sum and difference", Work::Sum),
+        ("layer norm", Work::LayerNorm),
+        ("transpose, 2 x 2", Work::Transpose),
+        ("gather", Work::Gather),
         ("opaque", Work::Opaque),
         ("opaque, mutating", Work::Mutating),
     ];
     for (name, work) in works {
-        let chain = Chain { work, len: LEN };
         let x = Tensor::from([1.0f32, 2.0, 3.0, 4.0]);
+        let (x, constant) = match work {
+            // A rotation keeps the elements at their size.
+            Work::Product => (x.reshape([2, 2]), Tensor::from([[0.8f32, 0.6], [-0.6, 0.8]])),
+            Work::Transpose => (x.reshape([2, 2]), x.clone()),
+            Work::Gather => (x, Tensor::from([3i64, 0, 2, 1])),
+            Work::Remainder => (Tensor::from([1i64, 2, 3, 4]), x),
+            _ => (x.clone(), x),
+        };
+        let chain = Chain { work, len: LEN, constant };
         let program = ExportOptions::new().export(&chain, x.clone()).expect("exports");
         let compiled = program.compile(Device::Cpu).expect("compiles");
         assert!(compiled.is_compiled());

@@ -72,6 +72,8 @@ pub(crate) struct Kernels<F: 'static> {
     tiles: &'static [&'static [Kernel<F>]],
     /// The kernels that also copy B: by vectors, less one, with the most rows.
     copying: &'static [Kernel<F>],
+    /// The kernels of a few elements: by vectors, by rows, less one each.
+    few: &'static [&'static [Kernel<F>]],
     /// The kernels of vectors of columns of B: by vectors, by rows, less one each.
     columns: &'static [&'static [Kernel<F>]],
     /// The kernels of pixels: by vectors, by rows, less one each.
@@ -120,6 +122,27 @@ impl<F> Kernels<F> {
     pub(super) unsafe fn tile_copying(&self, t: &Tile<F>, vectors: usize) {
         // SAFETY: the caller's promise.
         unsafe { self.copying[vectors - 1](t) }
+    }
+
+    /// The most rows of a tile of a few elements, of some vectors.
+    pub(super) fn rows_of_few(&self, vectors: usize) -> usize {
+        self.few[vectors - 1].len()
+    }
+
+    /// The most vectors of a tile of a few elements.
+    pub(super) fn vectors_of_few(&self) -> usize {
+        self.few.len()
+    }
+
+    /// As [`Kernels::tile`]. The last vector of a row of B has `last_columns` elements, too, and
+    /// nothing is fetched ahead.
+    ///
+    /// # Safety
+    /// As [`Kernels::tile`].
+    #[inline(always)]
+    pub(super) unsafe fn few(&self, t: &Tile<F>, rows: usize, vectors: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { self.few[vectors - 1][rows - 1](t) }
     }
 
     /// As [`Kernels::tile`], for columns of B that are contiguous in `k`.
@@ -250,6 +273,37 @@ unsafe fn tile<V: Lanes, const ROWS: usize, const VECTORS: usize, const COPY: bo
             if COPY {
                 copy = copy.add(VECTORS * V::N);
             }
+        }
+        write::<V, ROWS, VECTORS>(t, sums)
+    }
+}
+
+/// See [`Kernels::few`].
+///
+/// # Safety
+/// As [`Kernels::few`].
+#[inline(always)]
+unsafe fn few<V: Lanes, const ROWS: usize, const VECTORS: usize>(t: &Tile<V::Float>) {
+    // SAFETY: as in `tile`; of the last vector of a row of B, `last_columns` elements are read.
+    unsafe {
+        let mut sums = [[V::splat(Default::default()); VECTORS]; ROWS];
+        let (mut a, mut b) = (t.a, t.b);
+        for _ in 0..t.k {
+            let mut row = [V::splat(Default::default()); VECTORS];
+            for (j, x) in row.iter_mut().enumerate() {
+                *x = match j + 1 == VECTORS && t.last_columns < V::N {
+                    true => V::load_first(b.add(j * V::N), t.last_columns),
+                    false => V::load(b.add(j * V::N)),
+                };
+            }
+            for (i, sums) in sums.iter_mut().enumerate() {
+                let x = V::splat(*a.offset(i as isize * t.a_stride));
+                for (sum, y) in sums.iter_mut().zip(row) {
+                    *sum = x.fma(y, *sum);
+                }
+            }
+            a = a.wrapping_add(1);
+            b = b.wrapping_offset(t.b_stride);
         }
         write::<V, ROWS, VECTORS>(t, sums)
     }
