@@ -30,8 +30,8 @@ pub fn copy(input: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
 pub struct CopyPlan(Kind);
 
 enum Kind {
-    Moves(Moves),
-    Cast(PointwisePlan),
+    Moves(Box<Moves>),
+    Cast(Box<PointwisePlan>),
 }
 
 impl CopyPlan {
@@ -41,11 +41,12 @@ impl CopyPlan {
     /// As for [`copy`].
     pub fn new(input: &View<'_>, out: &ViewMut<'_>) -> Result<CopyPlan> {
         Ok(CopyPlan(match input.dtype() == out.dtype() {
-            true => Kind::Moves(Moves::new(input, out)?),
+            true => Kind::Moves(Box::new(Moves::new(input, out)?)),
             false => {
                 let expr = ScalarExpr::cast(input.dtype(), out.dtype());
                 let input = input.expand(out.sizes())?;
-                Kind::Cast(PointwisePlan::new(&expr, &[input], std::slice::from_ref(out), None)?)
+                let plan = PointwisePlan::new(&expr, &[input], std::slice::from_ref(out), None)?;
+                Kind::Cast(Box::new(plan))
             }
         }))
     }

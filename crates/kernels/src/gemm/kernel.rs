@@ -8,6 +8,7 @@
 //! segments, and writes either a partial sum to scratch or the finished tile to C.
 
 mod columns;
+mod few;
 mod pixels;
 mod table;
 
@@ -273,37 +274,6 @@ unsafe fn tile<V: Lanes, const ROWS: usize, const VECTORS: usize, const COPY: bo
             if COPY {
                 copy = copy.add(VECTORS * V::N);
             }
-        }
-        write::<V, ROWS, VECTORS>(t, sums)
-    }
-}
-
-/// See [`Kernels::few`].
-///
-/// # Safety
-/// As [`Kernels::few`].
-#[inline(always)]
-unsafe fn few<V: Lanes, const ROWS: usize, const VECTORS: usize>(t: &Tile<V::Float>) {
-    // SAFETY: as in `tile`; of the last vector of a row of B, `last_columns` elements are read.
-    unsafe {
-        let mut sums = [[V::splat(Default::default()); VECTORS]; ROWS];
-        let (mut a, mut b) = (t.a, t.b);
-        for _ in 0..t.k {
-            let mut row = [V::splat(Default::default()); VECTORS];
-            for (j, x) in row.iter_mut().enumerate() {
-                *x = match j + 1 == VECTORS && t.last_columns < V::N {
-                    true => V::load_first(b.add(j * V::N), t.last_columns),
-                    false => V::load(b.add(j * V::N)),
-                };
-            }
-            for (i, sums) in sums.iter_mut().enumerate() {
-                let x = V::splat(*a.offset(i as isize * t.a_stride));
-                for (sum, y) in sums.iter_mut().zip(row) {
-                    *sum = x.fma(y, *sum);
-                }
-            }
-            a = a.wrapping_add(1);
-            b = b.wrapping_offset(t.b_stride);
         }
         write::<V, ROWS, VECTORS>(t, sums)
     }

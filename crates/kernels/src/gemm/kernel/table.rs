@@ -29,7 +29,7 @@ macro_rules! kernels {
             $(#[target_feature(enable = $features)])?
             unsafe fn few<const ROWS: usize, const VECTORS: usize>(t: &Tile<F>) {
                 // SAFETY: the caller's promise.
-                unsafe { kernel::few::<$vector, ROWS, VECTORS>(t) }
+                unsafe { kernel::few::few::<$vector, ROWS, VECTORS>(t) }
             }
 
             $(#[target_feature(enable = $features)])?
