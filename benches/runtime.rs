@@ -30,13 +30,22 @@ fn computed() -> Tensor {
     Tensor::from([1.0f32, 2.0, 3.0, 4.0])
 }
 
-/// The work of a benchmark, on tensors of 4 elements.
+/// The work of a benchmark, on tensors of 4 elements unless it says otherwise.
 #[derive(Clone, Copy)]
 enum Work {
     /// `x + 1` and `x * 2` in turn.
     Pointwise,
+    /// Remainders of integers, which can fail and so are not computed together with others.
+    Remainder,
+    /// Products of square matrices, with so many rows, with a constant.
+    Product(i64),
     /// A softmax over the only dimension, again and again.
     Softmax,
+    /// A sum, and its difference to each element.
+    Sum,
+    LayerNorm,
+    /// Elements at constant positions.
+    Gather,
     /// A custom operator that returns a tensor.
     Opaque,
     /// A custom operator that mutates a tensor.
@@ -51,6 +60,9 @@ struct Chain {
     work: Work,
     #[module(skip)]
     len: usize,
+    /// The other operand of a product or gather.
+    #[module(skip)]
+    constant: Tensor,
 }
 
 impl Chain {
@@ -59,7 +71,14 @@ impl Chain {
         (0..self.len).fold(x, |x, i| match self.work {
             Work::Pointwise if i % 2 == 0 => &x + 1.0,
             Work::Pointwise => &x * 2.0,
+            Work::Remainder => x.remainder(7),
+            Work::Product(_) => x.mm(&self.constant),
             Work::Softmax => x.softmax(0),
+            // Two operators in every second step.
+            Work::Sum if i % 2 == 0 => &x - x.sum_dim([0], true),
+            Work::Sum => x,
+            Work::LayerNorm => x.layer_norm([4], None, None, 1e-5),
+            Work::Gather => x.gather(0, &self.constant),
             Work::Opaque => opaque(&x),
             Work::Mutating => {
                 // A failure poisons the tensor, which the call reports.
@@ -74,17 +93,39 @@ fn overhead(c: &mut Criterion) {
     const LEN: usize = 1_000;
     let works = [
         ("add and mul", Work::Pointwise),
+        ("remainder", Work::Remainder),
+        ("product, 2 x 2", Work::Product(2)),
+        ("product, 8 x 8", Work::Product(8)),
+        ("product, 16 x 16", Work::Product(16)),
         ("softmax", Work::Softmax),
+        ("sum and difference", Work::Sum),
+        ("layer norm", Work::LayerNorm),
+        ("gather", Work::Gather),
         ("opaque", Work::Opaque),
         ("opaque, mutating", Work::Mutating),
     ];
     for (name, work) in works {
-        let chain = Chain { work, len: LEN };
         let x = Tensor::from([1.0f32, 2.0, 3.0, 4.0]);
+        let (x, constant) = match work {
+            // Rotations of pairs keep the elements at their size.
+            Work::Product(n) => {
+                let element = |at: i64| match (at / n, at % n) {
+                    (i, j) if i == j => 0.8,
+                    (i, j) if i == j ^ 1 => 0.6 - 1.2 * (i % 2) as f32,
+                    _ => 0.0,
+                };
+                let constant = Tensor::from_vec((0..n * n).map(element).collect(), [n, n]);
+                (Tensor::ones([n, n], DType::F32), constant)
+            }
+            Work::Gather => (x, Tensor::from([3i64, 0, 2, 1])),
+            Work::Remainder => (Tensor::from([1i64, 2, 3, 4]), x),
+            _ => (x.clone(), x),
+        };
+        let chain = Chain { work, len: LEN, constant };
         let program = ExportOptions::new().export(&chain, x.clone()).expect("exports");
         let compiled = program.compile(Device::Cpu).expect("compiles");
         assert!(compiled.is_compiled());
-        let mut group = c.benchmark_group(format!("1,000 of {name}, 4 elements"));
+        let mut group = c.benchmark_group(format!("1,000 of {name}"));
         group.throughput(Throughput::Elements(LEN as u64));
         group.bench_function(BenchmarkId::from_parameter("eager"), |b| {
             b.iter(|| black_box(chain.forward(x.clone())).ok().map(drop).expect("runs"))

@@ -3,7 +3,7 @@
 use crate::element::{Element, dispatch, from_scalar};
 use crate::error::{KernelError, Result};
 use crate::layout::Loops;
-use crate::pointwise::pointwise;
+use crate::pointwise::{PointwisePlan, pointwise};
 use crate::scratch::filled;
 use crate::thread_pool;
 use crate::view::{Ptr, View, ViewMut};
@@ -13,20 +13,75 @@ use maquette_ir::{DType, Scalar};
 /// Copies `input`, broadcast to the output's sizes and cast to its dtype. Without a cast, the bits
 /// are preserved.
 pub fn copy(input: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
-    let input = input.expand(out.sizes())?;
     if input.dtype() != out.dtype() {
         return pointwise(
             &ScalarExpr::cast(input.dtype(), out.dtype()),
-            &[input],
+            &[input.expand(out.sizes())?],
             &mut [out.reborrow()],
         );
     }
-    let loops = Loops::new(out.sizes(), [out.strides(), input.strides()], true);
-    dispatch!(size out.dtype(), T => {
-        // SAFETY: the pointers are those of the two views, whose elements have the size of `T`, and
-        // runs stay within the views.
-        unsafe { copy_runs::<T>(&loops, out.as_ptr().cast_mut().cast(), input.as_ptr().cast()) }
-    })
+    let moves = Moves::new(input, out)?;
+    // SAFETY: the addresses are those of the views.
+    unsafe { (moves.run)(&moves.loops, out.as_ptr().cast_mut(), input.as_ptr()) }
+}
+
+/// A copy for operands of given layouts. It has no address, so that one plan serves every launch
+/// with these layouts, on any thread.
+pub struct CopyPlan(Kind);
+
+enum Kind {
+    Moves(Box<Moves>),
+    Cast(Box<PointwisePlan>),
+}
+
+impl CopyPlan {
+    /// The plan for operands of the layouts of these, whose memory is not accessed.
+    ///
+    /// # Errors
+    /// As for [`copy`].
+    pub fn new(input: &View<'_>, out: &ViewMut<'_>) -> Result<CopyPlan> {
+        Ok(CopyPlan(match input.dtype() == out.dtype() {
+            true => Kind::Moves(Box::new(Moves::new(input, out)?)),
+            false => {
+                let expr = ScalarExpr::cast(input.dtype(), out.dtype());
+                let input = input.expand(out.sizes())?;
+                let plan = PointwisePlan::new(&expr, &[input], std::slice::from_ref(out), None)?;
+                Kind::Cast(Box::new(plan))
+            }
+        }))
+    }
+
+    /// Copies between these addresses of element 0.
+    ///
+    /// # Errors
+    /// As for [`copy`].
+    ///
+    /// # Safety
+    /// With the layouts of the plan, the addresses satisfy the contracts of [`View::from_raw`] and
+    /// [`ViewMut::from_raw`] during the call. The output does not overlap the input.
+    pub unsafe fn run_at(&self, input: *const u8, out: *mut u8) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match &self.0 {
+                Kind::Moves(moves) => (moves.run)(&moves.loops, out, input),
+                Kind::Cast(plan) => plan.run_at(&[input.cast_mut(), out]),
+            }
+        }
+    }
+}
+
+/// The loops of a copy without a cast, and the function that runs them on the output and the input.
+struct Moves {
+    loops: Loops,
+    run: unsafe fn(&Loops, *mut u8, *const u8) -> Result<()>,
+}
+
+impl Moves {
+    fn new(input: &View<'_>, out: &ViewMut<'_>) -> Result<Moves> {
+        let input = input.expand(out.sizes())?;
+        let loops = Loops::new(out.sizes(), [out.strides(), input.strides()], true);
+        Ok(Moves { loops, run: dispatch!(size out.dtype(), T => copy_runs::<T>) })
+    }
 }
 
 /// # Safety
@@ -34,10 +89,10 @@ pub fn copy(input: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
 /// with elements of `T`'s size and alignment.
 unsafe fn copy_runs<T: Copy + Send + Sync>(
     loops: &Loops,
-    dst: *mut T,
-    src: *const T,
+    dst: *mut u8,
+    src: *const u8,
 ) -> Result<()> {
-    let (dst, src) = (Ptr(dst), Ptr(src.cast_mut()));
+    let (dst, src) = (Ptr(dst.cast::<T>()), Ptr(src.cast_mut().cast::<T>()));
     let (ds, ss) = (loops.inner_stride(0), loops.inner_stride(1));
     let other = (0..loops.sizes.len() - 1)
         .find(|&d| loops.strides[1][d] == 1 && loops.sizes[d] >= TILE as i64 / 2);
@@ -122,16 +177,9 @@ unsafe fn copy_tiles<T: Copy + Send + Sync>(
 
 /// Sets every element to a scalar, cast to the output's dtype.
 pub fn fill(out: &mut ViewMut<'_>, value: Scalar) -> Result<()> {
-    if out.is_contiguous() {
-        // A few elements take less time than loops to prepare.
-        return dispatch!(out.dtype(), T => {
-            let (base, x) = (out.typed::<T>(), from_scalar::<T>(value));
-            thread_pool::ranges(out.numel(), thread_pool::GRAIN, 1024, &|from, to| {
-                // SAFETY: these are elements of the view, and this task's own.
-                unsafe { base.slice_mut(from as i64, to - from).fill(x) }
-                Ok(())
-            })
-        });
+    if let Some(dense) = DenseFill::of(out) {
+        // SAFETY: the address is that of the view.
+        return unsafe { dense.run_at(out.as_ptr().cast_mut(), value) };
     }
     let zero = Loops::new(out.sizes(), [out.strides()], true);
     dispatch!(out.dtype(), T => {
@@ -148,6 +196,45 @@ pub fn fill(out: &mut ViewMut<'_>, value: Scalar) -> Result<()> {
             });
             Ok(())
         })
+    })
+}
+
+/// A fill of elements that follow each other: a few of them take less time than loops to prepare.
+#[derive(Clone, Copy, Debug)]
+pub struct DenseFill {
+    run: unsafe fn(*mut u8, usize, Scalar) -> Result<()>,
+    n: usize,
+}
+
+impl DenseFill {
+    /// The fill of an output of this layout, whose memory is not accessed; `None` if its elements do
+    /// not follow each other.
+    pub fn of(out: &ViewMut<'_>) -> Option<DenseFill> {
+        let run = dispatch!(out.dtype(), T => fill_dense::<T>);
+        out.is_contiguous().then(|| DenseFill { run, n: out.numel() })
+    }
+
+    /// Sets the elements from this address.
+    ///
+    /// # Errors
+    /// The error of a task.
+    ///
+    /// # Safety
+    /// With the layout of the view, the address satisfies the contract of [`ViewMut::from_raw`].
+    pub unsafe fn run_at(&self, out: *mut u8, value: Scalar) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { (self.run)(out, self.n, value) }
+    }
+}
+
+/// # Safety
+/// As [`DenseFill::run_at`], for `n` elements of `T`.
+unsafe fn fill_dense<T: Element>(out: *mut u8, n: usize, value: Scalar) -> Result<()> {
+    let (base, x) = (Ptr(out.cast::<T>()), from_scalar::<T>(value));
+    thread_pool::ranges(n, thread_pool::GRAIN, 1024, &|from, to| {
+        // SAFETY: these are elements of the view, and this task's own.
+        unsafe { base.slice_mut(from as i64, to - from).fill(x) }
+        Ok(())
     })
 }
 

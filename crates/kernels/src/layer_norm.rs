@@ -10,9 +10,8 @@ use crate::error::{KernelError, Result};
 use crate::isa::{Isa, Simd};
 use crate::math::Float;
 use crate::reduce::lanes::moments;
-use crate::row_loops::RowLoops;
+use crate::row_loops::{DenseRows, RowLoops};
 use crate::scratch::filled;
-use crate::thread_pool;
 use crate::view::{Ptr, View, ViewMut, numel};
 use std::borrow::Cow;
 
@@ -79,46 +78,69 @@ fn layer_norm_rows<T: Element<Class = A>, A: Float>(
     };
     let mut means = Statistics::new(mean.as_deref_mut(), count)?;
     let mut rstds = Statistics::new(rstd.as_deref_mut(), count)?;
-    let (mp, rp) = (means.first(), rstds.first());
-    let row = |isa: Isa, r: usize, xs: &[A], ys: &mut [A]| {
-        let [mean, squares] = moments(isa, xs);
-        let variance = squares / A::from_f64(n as f64);
-        let rstd = A::ONE / (variance + A::from_f64(eps)).sqrt();
-        match &parameters {
-            None => isa.dispatch(Standardize { xs, ys, mean, rstd }),
-            Some((weight, bias)) => {
-                isa.dispatch(Normalize { xs, ys, mean, rstd, weight, bias });
-            }
-        }
-        // SAFETY: `r` is below `count`, and a row belongs to one task.
-        unsafe {
-            mp.set(r as i64, mean);
-            rp.set(r as i64, rstd);
-        }
+    let norm = RowNorm {
+        isa: Isa::detect(),
+        eps: A::from_f64(eps),
+        parameters: parameters.as_ref().map(|(weight, bias)| (&weight[..], &bias[..])),
+        statistics: [means.first(), rstds.first()],
     };
-    let is_dense = T::DTYPE == A::DTYPE
-        && n > 0
-        && input.is_contiguous()
-        && out.is_contiguous()
-        && !out.overlaps(input);
-    if is_dense {
-        // Rows follow each other, so that there are no loops to prepare.
-        let (isa, from, to) = (Isa::detect(), input.typed::<A>(), out.typed::<A>());
-        let grain = (thread_pool::GRAIN / 4 / n).max(1);
-        thread_pool::ranges(count, grain, 1, &|first, last| {
-            for r in first..last {
-                let at = (r * n) as i64;
-                // SAFETY: these are the row's elements, and the row of the output is this task's.
-                unsafe { row(isa, r, from.slice(at, n), to.slice_mut(at, n)) }
-            }
-            Ok(())
-        })?;
-    } else {
-        let rows = RowLoops::new(KERNEL, input, out, |d| d >= first)?;
-        rows.each::<T>(KERNEL, input, out, row)?;
+    match DenseRows::of(input, first, out).filter(|_| !out.overlaps(input)) {
+        Some(rows) => {
+            let addresses = [input.typed::<T>(), out.typed::<T>()].map(|p| Ptr(p.0.cast()));
+            // SAFETY: the views have these rows, whose type is the class, and the statistics have
+            // an element for each.
+            unsafe { norm.dense(rows, addresses)? }
+        }
+        None => {
+            let rows = RowLoops::new(KERNEL, input, out, |d| d >= first)?;
+            rows.each::<T>(KERNEL, input, out, |_, r, xs, ys| {
+                // SAFETY: `r` is below the number of rows, and a row belongs to one task.
+                unsafe { norm.row(r, xs, ys) }
+            })?;
+        }
     }
     means.finish(mean)?;
     rstds.finish(rstd)
+}
+
+/// The norms of rows.
+pub(crate) struct RowNorm<'a, A> {
+    pub isa: Isa,
+    pub eps: A,
+    /// The scale and the shift, with the elements of a row.
+    pub parameters: Option<(&'a [A], &'a [A])>,
+    /// Where the means go, and the reciprocal standard deviations.
+    pub statistics: [Ptr<A>; 2],
+}
+
+impl<A: Float> RowNorm<'_, A> {
+    /// Normalizes dense rows.
+    ///
+    /// # Safety
+    /// As [`DenseRows::each`]; the statistics have an element for each row.
+    pub unsafe fn dense(&self, rows: DenseRows, addresses: [Ptr<A>; 2]) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { rows.each(addresses, |r, xs, ys| self.row(r, xs, ys)) }
+    }
+
+    /// Normalizes row `r`.
+    ///
+    /// # Safety
+    /// The statistics have an element `r`, which no other task writes.
+    unsafe fn row(&self, r: usize, xs: &[A], ys: &mut [A]) {
+        let RowNorm { isa, eps, parameters, statistics } = self;
+        let [mean, squares] = moments(*isa, xs);
+        let variance = squares / A::from_f64(xs.len() as f64);
+        let rstd = A::ONE / (variance + *eps).sqrt();
+        match *parameters {
+            None => isa.dispatch(Standardize { xs, ys, mean, rstd }),
+            Some((weight, bias)) => isa.dispatch(Normalize { xs, ys, mean, rstd, weight, bias }),
+        }
+        for (to, x) in statistics.iter().zip([mean, rstd]) {
+            // SAFETY: the caller's promise.
+            unsafe { to.set(r as i64, x) }
+        }
+    }
 }
 
 /// Where a number for each row is computed: in the memory of its result, if that has the form, or

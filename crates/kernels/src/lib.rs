@@ -40,7 +40,7 @@ mod view;
 
 pub use attention::{Attention, attention};
 pub use conv::{conv, conv_transpose};
-pub use copy::{copy, fill};
+pub use copy::{CopyPlan, DenseFill, copy, fill};
 pub use element::{Class, Element};
 pub use error::KernelError;
 pub use gemm::{Activation, Epilogue, PackedMatrix, batched_gemm, gemm, packed_product, product};
@@ -51,7 +51,8 @@ pub use index::{
 pub use isa::Isa;
 pub use layer_norm::{LayerNorm, layer_norm};
 pub use loops::{
-    KernelFunctions, LaunchPlan, LoopKernel, PackKey, PackedOperand, without_specialisations,
+    KernelFunctions, LaunchPlan, LoopKernel, PackKey, PackedOperand, SpecialPlan,
+    without_specialisations,
 };
 pub use peak_loops::{multiply_adds_f32, multiply_adds_f64, read_words};
 pub use pointwise::{ContiguousKernel, PointwisePlan, pointwise, pointwise_on};

@@ -2,7 +2,8 @@
 //! and then transform it.
 //!
 //! Rows are converted to the class of their dtype (`f32` or `f64`) in a scratch buffer of one row
-//! per task. Contiguous rows whose dtype is the class are used in place.
+//! per task. Contiguous rows whose dtype is the class are used in place. [`DenseRows`] need nothing
+//! else.
 
 use crate::copy::{same_dtype, same_sizes};
 use crate::element::Element;
@@ -14,6 +15,62 @@ use crate::pointwise::moves::{Load, Store};
 use crate::scratch::Scratch;
 use crate::thread_pool;
 use crate::view::{Dims, Ptr, View, ViewMut, numel};
+use maquette_ir::DType;
+
+/// Rows that follow each other in an input and an output whose dtype is the class, so that there are
+/// no loops to prepare.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DenseRows {
+    count: usize,
+    n: usize,
+}
+
+impl DenseRows {
+    /// The rows over the dimensions from `first`, if they are dense and have elements. The views
+    /// have the same sizes.
+    pub fn of(input: &View<'_>, first: usize, out: &ViewMut<'_>) -> Option<DenseRows> {
+        let is_class = |v: &View<'_>| matches!(v.dtype(), DType::F32 | DType::F64);
+        let (outer, inner) = input.sizes().split_at_checked(first)?;
+        let n = numel(inner);
+        let is_dense = is_class(input)
+            && input.dtype() == out.dtype()
+            && input.is_contiguous()
+            && out.is_contiguous();
+        (is_dense && n > 0).then(|| DenseRows { count: numel(outer), n })
+    }
+
+    /// The number of rows.
+    pub fn count(self) -> usize {
+        self.count
+    }
+
+    /// The number of elements of a row.
+    pub fn len(self) -> usize {
+        self.n
+    }
+
+    /// Calls `f(row, elements, results)` for every row.
+    ///
+    /// # Safety
+    /// The rows begin at these addresses and have the type `A`. The output does not overlap the
+    /// input, and nothing else accesses it.
+    pub unsafe fn each<A: Copy>(
+        self,
+        [input, out]: [Ptr<A>; 2],
+        f: impl Fn(usize, &[A], &mut [A]) + Sync,
+    ) -> Result<()> {
+        let DenseRows { count, n } = self;
+        let grain = (thread_pool::GRAIN / 4 / n).max(1);
+        thread_pool::ranges(count, grain, 1, &|first, last| {
+            for r in first..last {
+                let at = (r * n) as i64;
+                // SAFETY: the caller's promise; a row belongs to one task.
+                unsafe { f(r, input.slice(at, n), out.slice_mut(at, n)) }
+            }
+            Ok(())
+        })
+    }
+}
 
 /// The loops over the rows of an input and an output of the same sizes.
 pub(crate) struct RowLoops {

@@ -350,11 +350,12 @@ pub(crate) fn ranges(
     align: usize,
     f: &(dyn Fn(usize, usize) -> Result<()> + Sync),
 ) -> Result<()> {
-    let threads = num_threads();
     if n == 0 {
         return Ok(());
     }
-    if n <= grain || threads == 1 {
+    // Little work does not even look at the pool.
+    let threads = if n <= grain { 1 } else { num_threads() };
+    if threads == 1 {
         return f(0, n);
     }
     let align = align.max(1);

@@ -8,6 +8,7 @@
 //! segments, and writes either a partial sum to scratch or the finished tile to C.
 
 mod columns;
+mod few;
 mod pixels;
 mod planes;
 mod table;
@@ -75,6 +76,8 @@ pub(crate) struct Kernels<F: 'static> {
     tiles: &'static [&'static [Kernel<F>]],
     /// The kernels that also copy B: by vectors, less one, with the most rows.
     copying: &'static [Kernel<F>],
+    /// The kernels of a few elements: by vectors, by rows, less one each.
+    few: &'static [&'static [Kernel<F>]],
     /// The kernels of vectors of columns of B: by vectors, by rows, less one each.
     columns: &'static [&'static [Kernel<F>]],
     /// The kernels of pixels: by vectors, by rows, less one each.
@@ -125,6 +128,27 @@ impl<F> Kernels<F> {
     pub(super) unsafe fn tile_copying(&self, t: &Tile<F>, vectors: usize) {
         // SAFETY: the caller's promise.
         unsafe { self.copying[vectors - 1](t) }
+    }
+
+    /// The most rows of a tile of a few elements, of some vectors.
+    pub(super) fn rows_of_few(&self, vectors: usize) -> usize {
+        self.few[vectors - 1].len()
+    }
+
+    /// The most vectors of a tile of a few elements.
+    pub(super) fn vectors_of_few(&self) -> usize {
+        self.few.len()
+    }
+
+    /// As [`Kernels::tile`]. The last vector of a row of B has `last_columns` elements, too, and
+    /// nothing is fetched ahead.
+    ///
+    /// # Safety
+    /// As [`Kernels::tile`].
+    #[inline(always)]
+    pub(super) unsafe fn few(&self, t: &Tile<F>, rows: usize, vectors: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { self.few[vectors - 1][rows - 1](t) }
     }
 
     /// As [`Kernels::tile`], for columns of B that are contiguous in `k`.

@@ -25,8 +25,8 @@
 //! `kernel` has the microkernels, over the vectors of `lanes`; `pack` writes B into panels;
 //! `blocks` divides a product among tasks and blocks, `tiles` a block among tiles; `epilogue`
 //! finishes tiles that the kernels cannot; `visitor` passes finished parts of the result to what
-//! follows a product; `pixels` has products whose left rows are neighbours in an image; `special`
-//! has the paths of tiny products and of long dot products. Integers use a plain loop and wrap
+//! follows a product; `pixels` has products whose left rows are neighbours in an image; `small` has
+//! products of a few elements, and `special` those with any epilogue, and long dot products. Integers use a plain loop and wrap
 //! (`integers`).
 
 mod blocks;
@@ -38,6 +38,7 @@ mod operands;
 mod pack;
 mod packed;
 mod pixels;
+mod small;
 mod soft_fma;
 mod special;
 mod tiles;
@@ -51,6 +52,7 @@ pub(crate) use pack::{PackColumns, Right};
 pub(crate) use packed::packed_product_on;
 pub use packed::{PackedMatrix, packed_product};
 pub(crate) use pixels::{PixelOutput, PixelProduct, PixelWeights};
+pub(crate) use small::{SmallMatrices, SmallProduct};
 pub(crate) use visitor::{EpilogueVisitor, RightFactor, visited_product};
 
 use crate::copy::{same_dtype, same_sizes};

@@ -4,6 +4,7 @@
 use super::blocks::{Blocks, accumulate};
 use super::epilogue::{Operand, Output};
 use super::pack::{Factor, Right};
+use super::small::SmallProduct;
 use super::visitor::VisitedParts;
 use super::{Float, KERNEL, Mat, SEGMENT};
 use crate::error::Result;
@@ -64,6 +65,13 @@ pub(super) unsafe fn product<F: Float>(
     out: Output<F>,
 ) -> Result<()> {
     let sizes = [m, n, k];
+    if let Some((a, b)) = a.mat().zip(b.mat())
+        && let Some((small, matrices)) = SmallProduct::with_output(isa, sizes, (a, b), &out)
+    {
+        // SAFETY: the caller's promise.
+        unsafe { small.run(matrices) }
+        return Ok(());
+    }
     // SAFETY: the caller's promise.
     unsafe {
         match (path(isa, sizes, &a, &b), a.mat(), b.mat()) {
@@ -160,7 +168,7 @@ pub(super) fn fma<F: Float>(isa: Isa, a: F, b: F, c: F) -> F {
     }
 }
 
-/// A product computed element by element.
+/// A product computed element by element, with any epilogue.
 struct Tiny<'a, F> {
     isa: Isa,
     sizes: [usize; 3],
@@ -175,7 +183,6 @@ impl<F: Float> Simd for Tiny<'_, F> {
     fn run(self) {
         let [m, n, k] = self.sizes;
         let (a, b) = (self.a, self.b);
-        let finish = self.out.in_kernel().filter(|f| f.addend.0.is_null());
         for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
             let mut sum = F::ZERO;
             for p in 0..k {
@@ -185,14 +192,7 @@ impl<F: Float> Simd for Tiny<'_, F> {
                 sum = fma(self.isa, x, y, sum);
             }
             // SAFETY: as above, for C.
-            unsafe {
-                match &finish {
-                    Some(finish) => {
-                        *self.out.address(i, j) = (sum * finish.alpha).one_nan();
-                    }
-                    None => self.out.row(self.isa, i, j, &mut [sum]),
-                }
-            }
+            unsafe { self.out.row(self.isa, i, j, &mut [sum]) }
         }
     }
 }

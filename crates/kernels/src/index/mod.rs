@@ -11,8 +11,9 @@ mod tests;
 
 pub use blocks::{index, index_put};
 pub use mask::{count_nonzero, masked_scatter, masked_select, nonzero};
+pub(crate) use points::Gather;
 pub use points::{ScatterOp, Source, gather, scatter};
-pub(crate) use select::select;
+pub(crate) use select::{RowMajorSelect, select};
 
 use crate::copy::to_vec;
 use crate::element::{Class, Element};
@@ -30,6 +31,11 @@ enum Negative {
     Fails,
 }
 
+/// The error of an index of another dtype.
+fn not_an_index(kernel: &'static str, found: DType) -> KernelError {
+    KernelError::DType { kernel, operand: "the index", expected: "i64 or i32".into(), found }
+}
+
 /// Checks the indices and returns them in row-major order, each within `0..size`.
 fn checked(
     kernel: &'static str,
@@ -39,12 +45,7 @@ fn checked(
     negative: Negative,
 ) -> Result<Vec<i64>> {
     if !matches!(index.dtype(), DType::I64 | DType::I32) {
-        return Err(KernelError::DType {
-            kernel,
-            operand: "the index",
-            expected: "i64 or i32".into(),
-            found: index.dtype(),
-        });
+        return Err(not_an_index(kernel, index.dtype()));
     }
     let mut out = to_vec::<i64>(index)?;
     for i in &mut out {

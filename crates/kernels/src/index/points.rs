@@ -1,12 +1,12 @@
 //! Index operations whose indices select single elements: `gather` and `scatter`.
 
-use super::{Add, Combine, Max, Min, Mul, Negative, Replace, checked};
+use super::{Add, Combine, Max, Min, Mul, Negative, Replace, checked, not_an_index};
 use crate::copy::{check_dim, same_dtype, same_sizes};
 use crate::element::{Element, dispatch, from_scalar};
 use crate::error::{KernelError, Result};
 use crate::layout::for_each;
-use crate::view::{Dims, View, ViewMut};
-use maquette_ir::Scalar;
+use crate::view::{Dims, Ptr, View, ViewMut};
+use maquette_ir::{DType, Scalar};
 
 /// Fails unless `index` has the same rank and, along every dimension but `dim`, is no larger than
 /// `sizes`.
@@ -35,23 +35,85 @@ fn without(v: &View<'_>, dim: usize, rank: usize) -> (Dims, i64) {
 /// Computes `out[i][j][k] = input[index[i][j][k]][j][k]` for `dim` 0, and correspondingly for other
 /// dimensions. `out` has the sizes of `index`.
 pub fn gather(input: &View<'_>, dim: usize, index: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
-    const KERNEL: &str = "gather";
-    check_dim(KERNEL, dim, input.rank())?;
-    same_dtype(KERNEL, "the output", input.dtype(), out.dtype())?;
-    same_sizes(KERNEL, "the output", index.sizes(), out.sizes())?;
-    fits(KERNEL, index, input.sizes(), dim)?;
-    let at =
-        checked(KERNEL, index, input.sizes().get(dim).copied().unwrap_or(1), dim, Negative::Fails)?;
-    let (strides, along) = without(input, dim, index.rank());
-    dispatch!(input.dtype(), T => {
-        let (src, dst) = (input.typed::<T>(), out.typed::<T>());
-        let mut at = at.iter();
-        for_each(index.sizes(), [&strides[..], out.strides()], |[i, o]| {
-            // SAFETY: the indices were checked, and the other coordinates are in range.
-            unsafe { dst.set(o, src.get(i + at.next().copied().unwrap_or(0) * along)) }
+    let [from, at] = [input, index].map(|v| Ptr(v.as_ptr().cast_mut()));
+    let gather = Gather::new(input, dim, index, out)?;
+    // SAFETY: the addresses are those of the views.
+    unsafe { gather.run([from, at, Ptr(out.as_ptr().cast_mut())]) }
+}
+
+/// A [`gather`] for operands of given layouts.
+pub(crate) struct Gather {
+    run: unsafe fn(&Gather, [Ptr<u8>; 3]) -> Result<()>,
+    dim: usize,
+    /// The size of the input along the dimension, and its stride.
+    size: i64,
+    along: i64,
+    /// The sizes of the index, and the strides of the input, the index and the output. That of the
+    /// input along the dimension is 0.
+    sizes: Dims,
+    strides: [Dims; 3],
+}
+
+impl Gather {
+    /// The gather of operands of the layouts of these, whose memory is not accessed.
+    pub fn new(
+        input: &View<'_>,
+        dim: usize,
+        index: &View<'_>,
+        out: &ViewMut<'_>,
+    ) -> Result<Gather> {
+        const KERNEL: &str = "gather";
+        check_dim(KERNEL, dim, input.rank())?;
+        same_dtype(KERNEL, "the output", input.dtype(), out.dtype())?;
+        same_sizes(KERNEL, "the output", index.sizes(), out.sizes())?;
+        fits(KERNEL, index, input.sizes(), dim)?;
+        let run = match index.dtype() {
+            DType::I64 => dispatch!(size input.dtype(), T => Gather::elements::<T, i64>),
+            DType::I32 => dispatch!(size input.dtype(), T => Gather::elements::<T, i32>),
+            found => return Err(not_an_index(KERNEL, found)),
+        };
+        let (strides, along) = without(input, dim, index.rank());
+        let strides = [strides, Dims::from_slice(index.strides()), Dims::from_slice(out.strides())];
+        let size = input.sizes().get(dim).copied().unwrap_or(1);
+        Ok(Gather { run, dim, size, along, sizes: Dims::from_slice(index.sizes()), strides })
+    }
+
+    /// Gathers between these addresses of element 0 of the input, the index and the output.
+    ///
+    /// # Safety
+    /// With the layouts of the operands, they satisfy the contracts of [`View::from_raw`] and
+    /// [`ViewMut::from_raw`] during the call.
+    pub unsafe fn run(&self, addresses: [Ptr<u8>; 3]) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { (self.run)(self, addresses) }
+    }
+
+    /// # Safety
+    /// As [`Gather::run`]; `T` has the size of an element, and `I` is the type of the indices.
+    unsafe fn elements<T: Copy, I: Copy + Into<i64>>(
+        &self,
+        [from, index, to]: [Ptr<u8>; 3],
+    ) -> Result<()> {
+        let (from, index, to) =
+            (Ptr(from.0.cast::<T>()), Ptr(index.0.cast::<I>()), Ptr(to.0.cast::<T>()));
+        let [of_input, of_index, of_out] = &self.strides;
+        let mut outside = None;
+        for_each(&self.sizes, [&of_index[..]], |[at]| {
+            // SAFETY: the caller's promise.
+            let position: i64 = unsafe { index.get(at) }.into();
+            if !(0..self.size).contains(&position) && outside.is_none() {
+                outside = Some(position);
+            }
         });
-    });
-    Ok(())
+        if let Some(index) = outside {
+            return Err(KernelError::IndexOutOfRange { index, size: self.size, dim: self.dim });
+        }
+        for_each(&self.sizes, [&of_input[..], &of_index[..], &of_out[..]], |[i, at, o]| {
+            // SAFETY: the indices were checked, and the other coordinates are in range.
+            unsafe { to.set(o, from.get(i + index.get(at).into() * self.along)) }
+        });
+        Ok(())
+    }
 }
 
 /// The combination of new and existing elements in [`scatter`].

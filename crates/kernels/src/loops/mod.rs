@@ -40,7 +40,7 @@ mod values;
 pub use functions::KernelFunctions;
 pub use plan::LaunchPlan;
 pub use product::{PackKey, PackedOperand};
-pub use special::without_specialisations;
+pub use special::{SpecialPlan, without_specialisations};
 
 use crate::error::Result;
 use crate::isa::Isa;
@@ -155,6 +155,31 @@ impl LoopKernel {
             }
             _ => Ok(false),
         }
+    }
+
+    /// The plan of the hand-tuned executor for launches with these numbers, and with the layouts of
+    /// these operands and results. The memory is not accessed. `None` if there is no such executor,
+    /// or it has no plan for these layouts.
+    pub fn special_plan(
+        &self,
+        operands: &[View<'_>],
+        numbers: &[Scalar],
+        results: &[ViewMut<'_>],
+    ) -> Option<SpecialPlan> {
+        self.special_plan_on(Isa::detect(), operands, numbers, results)
+    }
+
+    /// As [`LoopKernel::special_plan`], on the given instruction set. It changes no bit.
+    pub(crate) fn special_plan_on(
+        &self,
+        isa: Isa,
+        operands: &[View<'_>],
+        numbers: &[Scalar],
+        results: &[ViewMut<'_>],
+    ) -> Option<SpecialPlan> {
+        let (_, special) = self.special.as_ref().filter(|_| !special::is_off())?;
+        let run = special.plan(isa, operands, numbers, results)?;
+        Some(SpecialPlan::new(operands.len() + results.len(), run))
     }
 
     /// The plan of launches with the layouts of these operands and results, and these values of

@@ -69,6 +69,77 @@ impl<A: Copy, O: Op2<A, A>, F: Fn(A) -> A, const KEEP: bool> Simd for Fold<'_, A
 #[repr(align(64))]
 pub(super) struct Accumulators<A>(pub [A; LANES]);
 
+/// The most elements of a short row. It has a lane for each, which stay in registers.
+const SHORT: usize = 16;
+
+/// [`Fold`] and the tree of a row of at most [`SHORT`] elements. The lanes that no element reaches
+/// change no bit of those that they are combined with, so they are left out.
+struct ShortFold<'a, A, O, F, const KEEP: bool>(&'a [A], &'a mut [A], A, F, PhantomData<O>);
+
+impl<A: Copy, O: Op2<A, A>, F: Fn(A) -> A, const KEEP: bool> ShortFold<'_, A, O, F, KEEP> {
+    /// The fold in so many lanes, a power of two.
+    #[inline(always)]
+    fn lanes<const W: usize>(self) -> A {
+        let ShortFold(xs, mapped, identity, f, _) = self;
+        let mut values = padded::<A, W>(xs, identity);
+        for x in &mut values {
+            *x = f(*x);
+        }
+        if KEEP {
+            for (to, y) in mapped.iter_mut().zip(values) {
+                *to = y;
+            }
+        }
+        short_tree::<A, O, W>(values, xs.len(), identity)
+    }
+}
+
+impl<A: Copy, O: Op2<A, A>, F: Fn(A) -> A, const KEEP: bool> Simd for ShortFold<'_, A, O, F, KEEP> {
+    type Out = A;
+    #[inline(always)]
+    fn run(self) -> A {
+        match self.0.len() {
+            0..=4 => self.lanes::<4>(),
+            5..=8 => self.lanes::<8>(),
+            _ => self.lanes::<SHORT>(),
+        }
+    }
+}
+
+/// The elements of a short row, and others behind them.
+#[inline(always)]
+fn padded<A: Copy, const W: usize>(xs: &[A], other: A) -> [A; W] {
+    if let Some(whole) = xs.first_chunk::<W>() {
+        return *whole;
+    }
+    let mut all = [other; W];
+    for (i, to) in all.iter_mut().enumerate() {
+        if i < xs.len() {
+            *to = xs[i];
+        }
+    }
+    all
+}
+
+/// Folds and combines the first `n` of the values of a short row, each in a lane.
+#[inline(always)]
+fn short_tree<A: Copy, O: Op2<A, A>, const W: usize>(values: [A; W], n: usize, identity: A) -> A {
+    let mut acc = [identity; W];
+    for (i, (acc, x)) in acc.iter_mut().zip(values).enumerate() {
+        if i < n {
+            *acc = O::f(*acc, x);
+        }
+    }
+    let mut half = W / 2;
+    while half > 0 {
+        for l in 0..half {
+            acc[l] = O::f(acc[l], acc[l + half]);
+        }
+        half /= 2;
+    }
+    acc[0]
+}
+
 /// Combines the lanes of one row.
 struct Tree<A, O>([A; LANES], PhantomData<O>);
 
@@ -172,6 +243,9 @@ pub(crate) fn row_of<A: Copy, O: Op2<A, A>, F: Fn(A) -> A + Copy>(
     identity: A,
     f: F,
 ) -> A {
+    if xs.len() <= SHORT {
+        return isa.dispatch(ShortFold::<A, O, F, false>(xs, &mut [], identity, f, PhantomData));
+    }
     let of = |c| Fold::<A, O, F, false>(c, &mut [], identity, f, PhantomData);
     match xs.len() <= CHUNK {
         true => isa.dispatch(Tree::<A, O>(isa.dispatch(of(xs)), PhantomData)),
@@ -187,6 +261,9 @@ pub(crate) fn row_into<A: Copy, O: Op2<A, A>, F: Fn(A) -> A + Copy>(
     identity: A,
     f: F,
 ) -> A {
+    if xs.len() <= SHORT {
+        return isa.dispatch(ShortFold::<A, O, F, true>(xs, out, identity, f, PhantomData));
+    }
     let of = |c, o| Fold::<A, O, F, true>(c, o, identity, f, PhantomData);
     match xs.len() <= CHUNK {
         true => isa.dispatch(Tree::<A, O>(isa.dispatch(of(xs, out)), PhantomData)),
@@ -223,6 +300,43 @@ impl<A: Float> Simd for Deviations<'_, A> {
     }
 }
 
+/// The sums of [`Deviations`] over a row of at most [`SHORT`] elements.
+struct ShortDeviations<'a, A>(&'a [A], A);
+
+impl<A: Float> ShortDeviations<'_, A>
+where
+    Add: Op2<A, A>,
+{
+    /// The sums in so many lanes, a power of two.
+    #[inline(always)]
+    fn lanes<const W: usize>(self) -> [A; 2] {
+        let ShortDeviations(xs, from) = self;
+        let mut values = padded::<A, W>(xs, from);
+        let mut squares = values;
+        for (d, square) in values.iter_mut().zip(&mut squares) {
+            *d = *d - from;
+            *square = *d * *d;
+        }
+        let n = xs.len();
+        [short_tree::<A, Add, W>(values, n, A::ZERO), short_tree::<A, Add, W>(squares, n, A::ZERO)]
+    }
+}
+
+impl<A: Float> Simd for ShortDeviations<'_, A>
+where
+    Add: Op2<A, A>,
+{
+    type Out = [A; 2];
+    #[inline(always)]
+    fn run(self) -> [A; 2] {
+        match self.0.len() {
+            0..=4 => self.lanes::<4>(),
+            5..=8 => self.lanes::<8>(),
+            _ => self.lanes::<SHORT>(),
+        }
+    }
+}
+
 /// The sums of `x - from` and `(x - from)^2` over a row. If `from` is an approximate mean, the
 /// first sum corrects the mean and the second gives the variance: the corrected two-pass algorithm
 /// (Chan, Golub and LeVeque 1983).
@@ -230,6 +344,9 @@ pub(crate) fn deviations<A: Float>(isa: Isa, xs: &[A], from: A) -> [A; 2]
 where
     Add: Op2<A, A>,
 {
+    if xs.len() <= SHORT {
+        return isa.dispatch(ShortDeviations(xs, from));
+    }
     let of = |c| isa.dispatch(Deviations(c, from));
     match xs.len() <= CHUNK {
         true => of(xs).map(|lanes| isa.dispatch(Tree::<A, Add>(lanes, PhantomData))),

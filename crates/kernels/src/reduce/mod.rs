@@ -24,7 +24,8 @@ use crate::error::{KernelError, Result};
 use crate::isa::Isa;
 use crate::pointwise::ops::{Add, Max, Min, Mul, Op2};
 use crate::pointwise::steps::{Kind, class_of};
-use crate::view::{View, ViewMut};
+use crate::view::{Ptr, View, ViewMut};
+pub(crate) use dense::DenseReduction;
 use maquette_ir::DType;
 use moments::moments;
 use shape::Shape;
@@ -94,8 +95,10 @@ pub fn reduce_on(
     dims: &[usize],
     out: &mut ViewMut<'_>,
 ) -> Result<()> {
-    if dense::run(isa, op, input, dims, out)? {
-        return Ok(());
+    if let Some(dense) = DenseReduction::of(op, input, dims, out) {
+        let addresses = [input.as_ptr().cast_mut(), out.as_ptr().cast_mut()].map(Ptr);
+        // SAFETY: the addresses are those of the views.
+        return unsafe { dense.run(isa, addresses) };
     }
     let shape = Shape::new(isa, input, dims, out)?;
     match op {

@@ -27,6 +27,12 @@ macro_rules! kernels {
             }
 
             $(#[target_feature(enable = $features)])?
+            unsafe fn few<const ROWS: usize, const VECTORS: usize>(t: &Tile<F>) {
+                // SAFETY: the caller's promise.
+                unsafe { kernel::few::few::<$vector, ROWS, VECTORS>(t) }
+            }
+
+            $(#[target_feature(enable = $features)])?
             unsafe fn columns<const ROWS: usize, const VECTORS: usize>(t: &Tile<F>) {
                 // SAFETY: the caller's promise.
                 unsafe { kernel::columns::columns::<$vector, ROWS, VECTORS>(t) }
@@ -73,6 +79,10 @@ macro_rules! kernels {
                 lanes: <$vector as Lanes>::N,
                 tiles: &[$(&[$(tile::<$rows, $vectors, false>),*]),*],
                 copying: &[$(tile::<$most, $copied, true>),*],
+                few: &[
+                    &[few::<1, 1>, few::<2, 1>, few::<3, 1>, few::<4, 1>, few::<5, 1>, few::<6, 1>],
+                    &[few::<1, 2>, few::<2, 2>, few::<3, 2>, few::<4, 2>],
+                ],
                 columns: &[$(&[$(columns::<$few, $wide>),*]),*],
                 pixels: &[$(&[$(pixels::<$count, $broad>),*]),*],
                 finish_pixels,

@@ -18,6 +18,7 @@ mod statistics;
 mod template;
 mod triangle;
 
+use super::launch::count;
 use crate::error::Result;
 use crate::isa::Isa;
 use crate::view::{View, ViewMut};
@@ -38,6 +39,56 @@ pub(super) trait Special: Debug + Send + Sync {
         numbers: &[Scalar],
         results: &mut [ViewMut<'_>],
     ) -> Result<bool>;
+
+    /// The executor for tensors of the layouts of these, whose memory is not accessed. `None` if
+    /// [`Special::run`] computes such launches.
+    fn plan(
+        &self,
+        _: Isa,
+        _operands: &[View<'_>],
+        _numbers: &[Scalar],
+        _results: &[ViewMut<'_>],
+    ) -> Option<Box<dyn SpecialRun>> {
+        None
+    }
+}
+
+/// A specialisation for tensors of given layouts: all that depends on them was found before.
+pub(super) trait SpecialRun: Send + Sync {
+    /// Computes the results. There is an address for each operand, then for each result.
+    ///
+    /// # Safety
+    /// As [`SpecialPlan::run_at`].
+    unsafe fn run(&self, addresses: &[*mut u8]) -> Result<()>;
+}
+
+/// A hand-tuned executor for operands and results of given layouts. Where tensors have a few
+/// elements, to look at their layouts takes longer than to compute the results. A plan has done so
+/// once. It runs the code that the executor runs on tensors of these layouts.
+pub struct SpecialPlan {
+    addresses: usize,
+    run: Box<dyn SpecialRun>,
+}
+
+impl SpecialPlan {
+    pub(super) fn new(addresses: usize, run: Box<dyn SpecialRun>) -> SpecialPlan {
+        SpecialPlan { addresses, run }
+    }
+
+    /// Computes the results. `addresses` are those of element 0 of each operand, then of each
+    /// result.
+    ///
+    /// # Errors
+    /// As for [`LoopKernel::run`](super::LoopKernel::run); another number of addresses.
+    ///
+    /// # Safety
+    /// As [`LaunchPlan::run_at`](super::LaunchPlan::run_at).
+    #[inline]
+    pub unsafe fn run_at(&self, addresses: &[*mut u8]) -> Result<()> {
+        count("addresses", self.addresses, addresses.len())?;
+        // SAFETY: the caller's promise.
+        unsafe { self.run.run(addresses) }
+    }
 }
 
 /// Recognises a nest.

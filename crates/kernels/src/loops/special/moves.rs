@@ -1,13 +1,13 @@
 //! Fills, copies, padding and selections by [`fill`], [`copy`] and the block kernels of
 //! [`index`](crate::index).
 
-use super::Special;
 use super::template::{found, is_nest};
-use crate::copy::{copy, fill};
+use super::{Special, SpecialRun};
+use crate::copy::{CopyPlan, DenseFill, copy, fill};
 use crate::error::Result;
-use crate::index;
+use crate::index::{self, Gather, RowMajorSelect};
 use crate::isa::Isa;
-use crate::view::{Dims, View, ViewMut, numel};
+use crate::view::{Dims, Ptr, View, ViewMut, numel};
 use maquette_ir::loops::named::{self, Number};
 use maquette_ir::loops::{
     Axes, Index, LaunchScalar, LoopBuilder, LoopNest, Operand, ScalarId, Stage,
@@ -66,6 +66,26 @@ impl Special for Fill {
         fill(out, value)?;
         Ok(true)
     }
+
+    fn plan(
+        &self,
+        _: Isa,
+        _: &[View<'_>],
+        numbers: &[Scalar],
+        results: &[ViewMut<'_>],
+    ) -> Option<Box<dyn SpecialRun>> {
+        let (value, [out]) = (self.0.or(numbers.first().copied())?, results) else { return None };
+        Some(Box::new(Filled(DenseFill::of(out)?, value)))
+    }
+}
+
+struct Filled(DenseFill, Scalar);
+
+impl SpecialRun for Filled {
+    unsafe fn run(&self, addresses: &[*mut u8]) -> Result<()> {
+        // SAFETY: the caller's promise, for the layout of the plan.
+        unsafe { self.0.run_at(addresses[0], self.1) }
+    }
 }
 
 #[derive(Debug)]
@@ -90,13 +110,31 @@ impl Special for Copy {
         copy(x, out)?;
         Ok(true)
     }
+
+    fn plan(
+        &self,
+        _: Isa,
+        operands: &[View<'_>],
+        _: &[Scalar],
+        results: &[ViewMut<'_>],
+    ) -> Option<Box<dyn SpecialRun>> {
+        let ([x], [out]) = (operands, results) else { return None };
+        Some(Box::new(CopyPlan::new(x, out).ok()?))
+    }
+}
+
+impl SpecialRun for CopyPlan {
+    unsafe fn run(&self, addresses: &[*mut u8]) -> Result<()> {
+        // SAFETY: the caller's promise, for the layouts of the plan.
+        unsafe { self.run_at(addresses[0], addresses[1]) }
+    }
 }
 
 /// The elements, or the slices, of an operand at an index along a dimension.
 #[derive(Debug)]
 struct Select {
     dim: usize,
-    kernel: fn(&View<'_>, usize, &View<'_>, &mut ViewMut<'_>) -> Result<()>,
+    of_slices: bool,
 }
 
 pub(super) fn matches_select(nest: &LoopNest) -> Option<Arc<dyn Special>> {
@@ -112,8 +150,8 @@ pub(super) fn matches_select(nest: &LoopNest) -> Option<Arc<dyn Special>> {
     let is_gather = || {
         is_nest(nest, |nest, inputs| Ok([named::gather(nest, &inputs[0], dim, &inputs[1])?.into()]))
     };
-    found(is_select, Select { dim, kernel: index::select })
-        .or_else(|| found(is_gather(), Select { dim, kernel: index::gather }))
+    found(is_select, Select { dim, of_slices: true })
+        .or_else(|| found(is_gather(), Select { dim, of_slices: false }))
 }
 
 impl Special for Select {
@@ -127,9 +165,39 @@ impl Special for Select {
         let ([x, index], [out]) = (operands, results) else { return Ok(false) };
         // Without an element, no index is read.
         if out.numel() > 0 {
-            (self.kernel)(x, self.dim, index, out)?;
+            let kernel = if self.of_slices { index::select } else { index::gather };
+            kernel(x, self.dim, index, out)?;
         }
         Ok(true)
+    }
+
+    fn plan(
+        &self,
+        _: Isa,
+        operands: &[View<'_>],
+        _: &[Scalar],
+        results: &[ViewMut<'_>],
+    ) -> Option<Box<dyn SpecialRun>> {
+        let ([x, index], [out]) = (operands, results) else { return None };
+        Some(match (out.numel(), self.of_slices) {
+            (0, _) => return None,
+            (_, true) => Box::new(RowMajorSelect::of(x, self.dim, index, out)?),
+            (_, false) => Box::new(Gather::new(x, self.dim, index, out).ok()?),
+        })
+    }
+}
+
+impl SpecialRun for RowMajorSelect {
+    unsafe fn run(&self, addresses: &[*mut u8]) -> Result<()> {
+        // SAFETY: the caller's promise, for the layouts of the plan.
+        unsafe { RowMajorSelect::run(self, [0, 1, 2].map(|i| Ptr(addresses[i]))) }
+    }
+}
+
+impl SpecialRun for Gather {
+    unsafe fn run(&self, addresses: &[*mut u8]) -> Result<()> {
+        // SAFETY: as above.
+        unsafe { Gather::run(self, [0, 1, 2].map(|i| Ptr(addresses[i]))) }
     }
 }
 

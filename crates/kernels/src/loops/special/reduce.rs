@@ -1,11 +1,11 @@
 //! Reductions of one operand by [`reduce`](crate::reduce()).
 
-use super::Special;
 use super::template::{Folded, found};
+use super::{Special, SpecialRun};
 use crate::error::Result;
 use crate::isa::Isa;
-use crate::reduce::{ReduceOp, reduce_on};
-use crate::view::{View, ViewMut};
+use crate::reduce::{DenseReduction, ReduceOp, reduce_on};
+use crate::view::{Ptr, View, ViewMut};
 use maquette_ir::loops::LoopNest;
 use maquette_ir::loops::named::{self, Reduction};
 use maquette_ir::{DType, Scalar};
@@ -62,5 +62,29 @@ impl Special for Reduce {
         let ([x], [out]) = (operands, results) else { return Ok(false) };
         reduce_on(isa, self.op, x, &self.dims, out)?;
         Ok(true)
+    }
+
+    fn plan(
+        &self,
+        isa: Isa,
+        operands: &[View<'_>],
+        _: &[Scalar],
+        results: &[ViewMut<'_>],
+    ) -> Option<Box<dyn SpecialRun>> {
+        let ([x], [out]) = (operands, results) else { return None };
+        let of = DenseReduction::of(self.op, x, &self.dims, out)?;
+        Some(Box::new(DenseRows { isa, of }))
+    }
+}
+
+struct DenseRows {
+    isa: Isa,
+    of: DenseReduction,
+}
+
+impl SpecialRun for DenseRows {
+    unsafe fn run(&self, addresses: &[*mut u8]) -> Result<()> {
+        // SAFETY: the caller's promise, for the layouts of the plan.
+        unsafe { self.of.run(self.isa, [Ptr(addresses[0]), Ptr(addresses[1])]) }
     }
 }

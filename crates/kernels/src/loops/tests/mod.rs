@@ -12,7 +12,7 @@ use super::{KernelFunctions, LoopKernel};
 use crate::element::{dispatch, from_scalar};
 use crate::view::{Dims, contiguous, numel};
 use crate::{Isa, View, ViewMut};
-use maquette_ir::loops::{Array, LoopNest};
+use maquette_ir::loops::{Array, EvalError, LoopNest, StageOutput};
 use maquette_ir::sym::{Expr, SymbolId};
 use maquette_ir::{DType, Scalar};
 
@@ -108,41 +108,85 @@ fn agrees_at(
             let operands: Vec<Tensor> =
                 operands.iter().map(|a| Tensor::of(a, gap, reversed)).collect();
             let views: Vec<View<'_>> = operands.iter().map(Tensor::view).collect();
-            let sizes = |stage| -> Vec<i64> {
-                let sizes = nest.sizes(stage).expect("has sizes");
-                let size = |e: &Expr| nest.symbols().eval(*e, &value).expect("has a value");
-                sizes.iter().map(size).collect()
-            };
-            let mut results: Vec<Tensor> = (nest.results().iter())
-                .map(|r| (nest.dtype(*r).expect("has a dtype"), sizes(r.stage)))
-                .map(|(dtype, sizes)| Tensor::new(dtype, &sizes, gap, reversed))
-                .collect();
-            let mut outputs: Vec<ViewMut<'_>> = results.iter_mut().map(Tensor::view_mut).collect();
-            let found = kernel.run_on(isa, &value, &views, numbers, &mut outputs);
-            match (&expected, found) {
-                (Ok(arrays), Ok(())) => {
-                    for (i, (array, result)) in arrays.iter().zip(&results).enumerate() {
-                        let expected = Tensor::of(array, 0, false).bits();
-                        let found = result.bits();
-                        for (e, (a, b)) in expected.iter().zip(&found).enumerate() {
-                            let value = array.elements()[e];
-                            // The bits of a NaN that passed through arithmetic are not defined.
-                            if a != b && !is_nan(value) {
-                                panic!(
-                                    "result {i} at {e}: {b:x}, not {a:x} ({value}) on {isa:?}\n{nest}"
-                                );
-                            }
-                        }
+            for is_planned in [false, true] {
+                let mut results = results(nest, &value, gap, reversed);
+                let mut outputs: Vec<ViewMut<'_>> =
+                    results.iter_mut().map(Tensor::view_mut).collect();
+                let found = match is_planned {
+                    false => kernel.run_on(isa, &value, &views, numbers, &mut outputs),
+                    true => {
+                        let plan = kernel.special_plan_on(isa, &views, numbers, &outputs);
+                        let Some(plan) = plan else { continue };
+                        let views = views.iter().chain(outputs.iter().map(|o| o.as_view()));
+                        let addresses: Vec<_> = views.map(|v| v.as_ptr().cast_mut()).collect();
+                        // SAFETY: the addresses are those of the views.
+                        unsafe { plan.run_at(&addresses) }
                     }
-                }
-                (Err(expected), Err(found)) => {
-                    assert_eq!(expected.to_string(), found.to_string(), "{nest}");
-                }
-                (expected, found) => panic!("{found:?}, not {expected:?} on {isa:?}\n{nest}"),
+                };
+                compare((nest, isa), &expected, found, &results);
             }
         }
     }
     expected.err().map(|e| e.to_string())
+}
+
+/// Memory for the results of a nest.
+fn results(
+    nest: &LoopNest,
+    value: &dyn Fn(SymbolId) -> Option<i64>,
+    gap: i64,
+    reversed: bool,
+) -> Vec<Tensor> {
+    let result = |r: &StageOutput| {
+        let sizes = nest.sizes(r.stage).expect("has sizes");
+        let size = |e: &Expr| nest.symbols().eval(*e, value).expect("has a value");
+        let sizes: Vec<i64> = sizes.iter().map(size).collect();
+        Tensor::new(nest.dtype(*r).expect("has a dtype"), &sizes, gap, reversed)
+    };
+    nest.results().iter().map(result).collect()
+}
+
+/// Compares the outcome of a launch with that of the reference.
+fn compare(
+    (nest, isa): (&LoopNest, Isa),
+    expected: &std::result::Result<Vec<Array>, EvalError>,
+    found: crate::error::Result<()>,
+    results: &[Tensor],
+) {
+    match (expected, found) {
+        (Ok(arrays), Ok(())) => {
+            for (i, (array, result)) in arrays.iter().zip(results).enumerate() {
+                let expected = Tensor::of(array, 0, false).bits();
+                let found = result.bits();
+                for (e, (a, b)) in expected.iter().zip(&found).enumerate() {
+                    let value = array.elements()[e];
+                    // The bits of a NaN that passed through arithmetic are not defined.
+                    if a != b && !is_nan(value) {
+                        panic!("result {i} at {e}: {b:x}, not {a:x} ({value}) on {isa:?}\n{nest}");
+                    }
+                }
+            }
+        }
+        (Err(expected), Err(found)) => {
+            assert_eq!(expected.to_string(), found.to_string(), "{nest}");
+        }
+        (expected, found) => panic!("{found:?}, not {expected:?} on {isa:?}\n{nest}"),
+    }
+}
+
+/// Whether the specialisation of a nest has a plan for dense operands and results.
+fn has_special_plan(
+    nest: &LoopNest,
+    symbols: &[i64],
+    operands: &[Array],
+    numbers: &[Scalar],
+) -> bool {
+    let value = |s: SymbolId| symbols.get(s.index()).copied();
+    let mut results = results(nest, &value, 0, false);
+    let operands: Vec<Tensor> = operands.iter().map(|a| Tensor::of(a, 0, false)).collect();
+    let views: Vec<View<'_>> = operands.iter().map(Tensor::view).collect();
+    let outputs: Vec<ViewMut<'_>> = results.iter_mut().map(Tensor::view_mut).collect();
+    LoopKernel::new(nest.clone()).special_plan(&views, numbers, &outputs).is_some()
 }
 
 fn is_nan(x: Scalar) -> bool {

@@ -1,7 +1,7 @@
 //! Random calls of named nests: each specialisation against the generic executor and the reference.
 
 use super::random::{EXTENTS, LARGE, Random};
-use super::{LoopKernel, agrees_at, special};
+use super::{LoopKernel, agrees_at, has_special_plan, special};
 use crate::without_specialisations;
 use maquette_ir::loops::fold::Fold;
 use maquette_ir::loops::named::{
@@ -32,6 +32,9 @@ const COVERED: [&str; 15] = [
     "pad",
     "triangle",
 ];
+
+/// Those of them that have plans.
+const PLANNED: [&str; 7] = ["softmax", "reduce", "layer_norm", "product", "fill", "copy", "select"];
 
 const DTYPES: [DType; 8] = [
     DType::F32,
@@ -316,9 +319,12 @@ impl Case {
     }
 }
 
-/// Runs random calls, and counts those that each specialisation took.
-fn campaign(seeds: std::ops::Range<u64>) -> BTreeMap<&'static str, u64> {
-    let mut counts = BTreeMap::new();
+/// The calls that each specialisation took, and those for which it has a plan.
+type Counts = BTreeMap<&'static str, u64>;
+
+/// Runs random calls, and counts them.
+fn campaign(seeds: std::ops::Range<u64>) -> [Counts; 2] {
+    let [mut counts, mut planned] = [Counts::new(), Counts::new()];
     for seed in seeds {
         let mut case = Case {
             random: Random::new(seed),
@@ -348,22 +354,27 @@ fn campaign(seeds: std::ops::Range<u64>) -> BTreeMap<&'static str, u64> {
         let both = std::panic::catch_unwind(std::panic::AssertUnwindSafe(both));
         let (generic, specialised) = both.unwrap_or_else(|_| panic!("seed {seed}: {what}"));
         assert_eq!(generic, specialised, "seed {seed}: {what}");
+        let is_planned = has_special_plan(&nest, &symbols, &operands, &numbers);
         let name = LoopKernel::new(nest).specialisation();
         let name = COVERED.iter().find(|known| Some(**known) == name);
-        *counts.entry(name.copied().unwrap_or("none")).or_default() += 1;
+        let name = name.copied().unwrap_or("none");
+        *counts.entry(name).or_default() += 1;
+        *planned.entry(name).or_default() += u64::from(is_planned);
     }
-    counts
+    [counts, planned]
 }
 
 #[test]
 fn random_calls_of_named_nests_agree() {
     let seeds = std::env::var("MAQUETTE_NESTS").ok().and_then(|n| n.parse().ok());
     let seeds: u64 = seeds.unwrap_or(1000);
-    let counts = campaign(0..seeds);
-    println!("{counts:?}");
+    let [counts, planned] = campaign(0..seeds);
+    println!("{counts:?}, of them with plans {planned:?}");
     // 500 of each in 100,000 calls
     for what in COVERED {
         let count = counts.get(what).copied().unwrap_or(0);
         assert!(count >= seeds / 200, "only {count} of {what}");
+        let has_plans = planned.get(what).is_some_and(|count| *count >= seeds / 500);
+        assert_eq!(has_plans, PLANNED.contains(&what), "{what}: {planned:?}");
     }
 }

@@ -11,7 +11,7 @@ use crate::tensor::meta::{Dims, Meta};
 use maquette_ir::Scalar;
 use maquette_ir::loops::LoopNest;
 use maquette_ir::sym::SymbolId;
-use maquette_kernels::{KernelError, LaunchPlan, LoopKernel, View, ViewMut};
+use maquette_kernels::{KernelError, LaunchPlan, LoopKernel, SpecialPlan, View, ViewMut};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -129,6 +129,8 @@ pub(crate) struct NestLaunch {
     /// The plan for the layouts of the call, if there is no hand-tuned executor, or none for packed
     /// operands.
     plan: Option<Arc<LaunchPlan>>,
+    /// The plan of the hand-tuned executor, if it has one for the layouts of the call.
+    special: Option<SpecialPlan>,
 }
 
 impl PlacedNest {
@@ -172,6 +174,7 @@ impl PlacedNest {
             ),
             explain: nest.explain,
             plan: None,
+            special: None,
         };
         Ok(Some(PlacedNest { operands, results, launch }))
     }
@@ -181,7 +184,7 @@ impl NestLaunch {
     /// A nest without symbols.
     pub(crate) fn plain(nest: LoopNest, numbers: SmallVec<[Scalar; 4]>) -> NestLaunch {
         let (kernel, symbols) = (LoopKernel::new(nest), SymbolValues::new());
-        NestLaunch { kernel, numbers, symbols, explain: None, plan: None }
+        NestLaunch { kernel, numbers, symbols, explain: None, plan: None, special: None }
     }
 
     /// The kernel.
@@ -208,7 +211,13 @@ impl NestLaunch {
             let symbols = |symbol: SymbolId| values.get(symbol.index()).copied().flatten();
             self.plan = Some(self.kernel.plan(&symbols, operands, results)?);
         }
+        self.special = self.kernel.special_plan(operands, &self.numbers, results);
         Ok(())
+    }
+
+    /// The plan of the hand-tuned executor for every call, if it has one.
+    pub(crate) fn special_plan(&self) -> Option<&SpecialPlan> {
+        self.special.as_ref()
     }
 
     /// The plan that computes every call, if no hand-tuned executor may.

@@ -29,7 +29,7 @@ use crate::library::Op;
 use crate::tensor::Tensor;
 use maquette_ir::scalar_expr::ScalarExpr;
 use maquette_ir::{Loc, Scalar};
-use maquette_kernels::{Isa, PointwisePlan, View, ViewMut};
+use maquette_kernels::{CopyPlan, DenseFill, Isa, PointwisePlan, View, ViewMut};
 use operand::{views, views_mut};
 use smallvec::SmallVec;
 
@@ -52,8 +52,9 @@ pub struct PreparedCall {
 enum Kernel {
     /// The results have no elements.
     Nothing,
-    Zeros,
-    Copy,
+    /// The plans of results whose elements follow each other.
+    Zeros(SmallVec<[Option<DenseFill>; 1]>),
+    Copy(Box<CopyPlan>),
     Pointwise(Box<(ScalarExpr, PointwisePlan)>),
     Nest(Box<NestLaunch>),
 }
@@ -80,7 +81,9 @@ impl PreparedCall {
         let operand = PlacedOperand::of(0, from)?.expanded(&result.layout.sizes)?;
         let kernel = match result.layout.is_empty() {
             true => Kernel::Nothing,
-            false => Kernel::Copy,
+            false => Kernel::Copy(Box::new(
+                CopyPlan::new(&operand.layout.view(), &result.layout.view_mut()).ok()?,
+            )),
         };
         let (operands, results) = ([operand].into_iter().collect(), [result].into_iter().collect());
         Some(PreparedCall { op, kernel, operands, results, own_strides: false })
@@ -140,19 +143,46 @@ impl PreparedCall {
     /// [`PreparedCall::in_place`].
     pub unsafe fn launch(&self, addresses: &[*mut u8]) -> Result<()> {
         self.check_count(addresses)?;
+        let (operands, results) = addresses.split_at(self.operands.len());
+        // SAFETY: the caller's promise, here and below.
         match &self.kernel {
-            Kernel::Nothing => return Ok(()),
-            // SAFETY: the caller's promise.
-            Kernel::Pointwise(pointwise) => return Ok(unsafe { pointwise.1.run_at(addresses) }?),
+            Kernel::Nothing => Ok(()),
+            Kernel::Pointwise(pointwise) => Ok(unsafe { pointwise.1.run_at(addresses) }?),
+            Kernel::Copy(plan) => Ok(unsafe { plan.run_at(operands[0], results[0]) }?),
+            Kernel::Zeros(plans) => {
+                for ((plan, result), &address) in plans.iter().zip(&self.results).zip(results) {
+                    match plan {
+                        Some(plan) => unsafe { plan.run_at(address, Scalar::Int(0)) }?,
+                        None => {
+                            let mut output = unsafe { result.layout.view_mut_at(address) };
+                            maquette_kernels::fill(&mut output, Scalar::Int(0))?;
+                        }
+                    }
+                }
+                Ok(())
+            }
             Kernel::Nest(nest) => {
+                if let Some(plan) = nest.special_plan() {
+                    return Ok(unsafe { plan.run_at(addresses) }?);
+                }
                 if let Some(plan) = nest.only_plan() {
-                    // SAFETY: the caller's promise.
                     return Ok(unsafe { plan.run_at(Isa::detect(), addresses, nest.numbers()) }?);
                 }
+                unsafe { self.launch_views(nest, operands, results) }
             }
-            Kernel::Zeros | Kernel::Copy => {}
         }
-        let (operands, results) = addresses.split_at(self.operands.len());
+    }
+
+    /// Computes a nest on views.
+    ///
+    /// # Safety
+    /// As [`PreparedCall::launch`].
+    unsafe fn launch_views(
+        &self,
+        nest: &NestLaunch,
+        operands: &[*mut u8],
+        results: &[*mut u8],
+    ) -> Result<()> {
         let views = self.operands.iter().zip(operands);
         // SAFETY: the caller's promise.
         let views = views.map(|(o, &address)| unsafe { o.layout.view_at(address) });
@@ -161,21 +191,7 @@ impl PreparedCall {
         // SAFETY: the caller's promise.
         let outputs = outputs.map(|(o, &address)| unsafe { o.layout.view_mut_at(address) });
         let mut outputs: SmallVec<[ViewMut<'_>; 4]> = outputs.collect();
-        match &self.kernel {
-            Kernel::Nothing | Kernel::Pointwise(_) => {}
-            Kernel::Zeros => {
-                for output in &mut outputs {
-                    maquette_kernels::fill(output, Scalar::Int(0))?;
-                }
-            }
-            Kernel::Copy => {
-                if let (Some(from), Some(to)) = (views.first(), outputs.first_mut()) {
-                    maquette_kernels::copy(from, to)?;
-                }
-            }
-            Kernel::Nest(nest) => nest.run(&views, &mut outputs)?,
-        }
-        Ok(())
+        Ok(nest.run(&views, &mut outputs)?)
     }
 
     /// # Errors

@@ -14,6 +14,7 @@ use crate::mode;
 use crate::tensor::Tensor;
 use maquette_ir::Device;
 use maquette_ir::schema::Type;
+use maquette_kernels::DenseFill;
 use smallvec::SmallVec;
 
 impl Op {
@@ -110,7 +111,10 @@ impl Op {
             _ if results.iter().all(|r| r.layout.is_empty()) => {
                 Some(without_operands(Kernel::Nothing, results))
             }
-            How::Zeros | How::Nothing => Some(without_operands(Kernel::Zeros, results)),
+            How::Zeros | How::Nothing => {
+                let plans = results.iter().map(|r| DenseFill::of(&r.layout.view_mut())).collect();
+                Some(without_operands(Kernel::Zeros(plans), results))
+            }
             How::Loops(build) => {
                 let nest = PlacedNest::of(def, build, args, outs).ok()??;
                 let tensors: SmallVec<[&Tensor; 4]> =

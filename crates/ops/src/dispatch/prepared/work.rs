@@ -72,8 +72,8 @@ impl PreparedCall {
         for (k, operand) in self.operands.iter().enumerate() {
             let all = operand.distinct_elements();
             let read = match &self.kernel {
-                Kernel::Nothing | Kernel::Zeros => 0,
-                Kernel::Copy | Kernel::Pointwise(_) => all,
+                Kernel::Nothing | Kernel::Zeros(_) => 0,
+                Kernel::Copy(_) | Kernel::Pointwise(_) => all,
                 Kernel::Nest(nest) => nest.elements_read(k, all),
             };
             work.bytes_read = work.bytes_read.saturating_add(operand.bytes_of(read));
@@ -85,7 +85,7 @@ impl PreparedCall {
             work.bytes_written = work.bytes_written.saturating_add(result.bytes_of(elements));
         }
         work.flops = match &self.kernel {
-            Kernel::Nothing | Kernel::Zeros | Kernel::Copy => 0,
+            Kernel::Nothing | Kernel::Zeros(_) | Kernel::Copy(_) => 0,
             Kernel::Pointwise(pointwise) => pointwise.0.flops().saturating_mul(written),
             Kernel::Nest(nest) => nest.flops(),
         };
