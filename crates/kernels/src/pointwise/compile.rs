@@ -148,7 +148,7 @@ pub(crate) fn compile(expr: &ScalarExpr, shape: &OperandLayout<'_>) -> Result<Co
         p.target[r.index()] = u16::try_from(shape.inputs.len()).ok();
     }
     p.run()?;
-    if shape.coords.is_some() {
+    if p.steps.each.len() > 1 {
         let former = ChainFormer { expr, levels: &p.levels };
         former.form(&mut p.steps.each, &mut p.steps.chains);
     }

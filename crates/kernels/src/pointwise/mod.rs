@@ -150,7 +150,7 @@ impl ContiguousKernel {
                 loops: &self.loops,
                 bases: &[],
                 reads: &[],
-                chains: &[],
+                chains: &self.steps.chains,
                 place: None,
             };
             with_frame(&self.steps, &cx, bases.len(), BLOCK.min(n), |frame| {
