@@ -390,5 +390,11 @@ fn a_depthwise_convolution_with_what_follows_is_one_kernel() {
             vec![x, k, ramp(&[5]), ramp(&[5]), positive]
         },
     );
-    insta::assert_snapshot!(graph, @"");
+    insta::assert_snapshot!(graph, @r#"
+    graph g(%x: f32[2, 5, 9, 8], %k: f32[5, 1, 3, 3], %w: f32[5], %m: f32[5], %v: f32[5]) -> (f32[2, 5, 5, 4])
+    {
+      %hardtanh: f32[2, 5, 5, 4] = ir::fused("product", 0, [%x, %k, %w, %m, %v], [])
+      return %hardtanh
+    }
+    "#);
 }

@@ -147,17 +147,12 @@ impl<F: Float> PixelConv<'_, F> {
         let (window, ci) = (&self.window, self.channels);
         if window.is_plain() {
             let pixels = window.output[0] * window.output[1];
-            let most = PixelProduct::<F>::most_pixels(self.isa);
-            let mut lines = pixels.div_ceil(LINE_TILES * most).max(1);
-            if self.images < self.threads && pixels >= self.threads * most {
-                lines = lines.next_multiple_of(self.threads);
-            }
-            let length = pixels.div_ceil(lines).max(1);
+            let length = LINE_TILES * PixelProduct::<F>::most_pixels(self.isa);
             let offsets = (0..ci).map(|c| u32::try_from(c * pixels).ok());
             let offsets = offsets.collect::<Option<Vec<u32>>>()?;
             let product = PixelProduct::new(self.weights, &offsets);
             let lines = pixels.div_ceil(length);
-            let blocks = self.blocks(&product, lines, None);
+            let blocks = self.blocks(&product, lines, lines);
             // SAFETY: the caller's promise.
             return Some(unsafe { self.tasks(&product, &blocks, (lines, length, pixels), None) });
         }
@@ -165,7 +160,7 @@ impl<F: Float> PixelConv<'_, F> {
         let of_row = Frame::new(window, ci, 2)?.len(ci) - Frame::new(window, ci, 1)?.len(ci);
         let fitting = FRAME_BYTES / (of_row * size_of::<F>()).max(1);
         let any = Frame::new(window, ci, 1)?.offsets(ci);
-        let blocks = self.blocks(&PixelProduct::new(self.weights, &any), rows, Some(fitting.max(1)));
+        let blocks = self.blocks(&PixelProduct::new(self.weights, &any), rows, fitting.max(1));
         let frame = Frame::new(window, ci, blocks.rows)?;
         let offsets = frame.offsets(ci);
         let product = PixelProduct::new(self.weights, &offsets);
@@ -174,29 +169,17 @@ impl<F: Float> PixelConv<'_, F> {
         Some(unsafe { self.tasks(&product, &blocks, lines, Some(&frame)) })
     }
 
-    /// Divides rows and panels, so that there are some tasks for each thread. Rows have frames, of
-    /// which `fitting` rows fit into the cache, or are lines of the input itself.
-    fn blocks(
-        &self,
-        product: &PixelProduct<'_, F>,
-        rows: usize,
-        fitting: Option<usize>,
-    ) -> Blocks {
+    /// Divides rows and panels, so that there are some tasks for each thread.
+    fn blocks(&self, product: &PixelProduct<'_, F>, rows: usize, fitting: usize) -> Blocks {
         let panels = product.panels();
-        let blocks = rows.div_ceil(fitting.unwrap_or(rows).min(rows).max(1)).max(1);
+        let blocks = rows.div_ceil(fitting.min(rows).max(1)).max(1);
         let wanted = if self.threads > 1 { 2 * self.threads } else { 1 };
         let (mut blocks, mut groups) = (blocks, 1);
         if self.images * blocks < wanted {
             let each = wanted.div_ceil(self.images.max(1));
             // Rows are divided if they divide evenly, otherwise panels.
             let is_even = rows >= 4 * each || rows.is_multiple_of(self.threads);
-            let divides_rows = match fitting {
-                // Frames of neighbouring blocks have rows in common.
-                Some(_) => is_even && rows >= 2 * self.threads,
-                // Each task reads all weights of its panels.
-                None => rows >= 4 * each || is_even && panels < 4 * self.threads,
-            };
-            match divides_rows {
+            match is_even && rows >= 2 * self.threads {
                 true => blocks = blocks.max(if rows >= 4 * each { each } else { self.threads }),
                 false => groups = each.min(panels),
             }

@@ -238,7 +238,9 @@ where
         let PlaneWindow { output: [_, columns], kernel, stride: [step, _], dilation, .. } =
             self.conv.window;
         let is_dense = kernel == [3; 2] && dilation[0] == 1 && self.conv.channels.0 == 1;
-        let Some(kernels) = T::microkernels(self.conv.isa).filter(|_| is_dense) else { return false };
+        let Some(kernels) = T::microkernels(self.conv.isa).filter(|_| is_dense) else {
+            return false;
+        };
         if step > kernels.most_steps() || kernels.behind_plane() > BLOCK {
             return false;
         }

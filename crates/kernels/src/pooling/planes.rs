@@ -174,8 +174,9 @@ impl<T: Class> Plane<'_, T> {
     /// first inside the plane.
     #[cold]
     fn of_nothing(&mut self, row: usize, first: usize, taps: &[i32]) {
-        let PlaneWindow { input: [_, width], output: [_, columns], stride, padding, dilation, .. } =
-            *self.window;
+        let PlaneWindow {
+            input: [_, width], output: [_, columns], stride, padding, dilation, ..
+        } = *self.window;
         let Some(indices) = &mut self.indices else { return };
         for (lane, _) in taps.iter().enumerate().filter(|(_, tap)| **tap == 0) {
             let column = first + lane;

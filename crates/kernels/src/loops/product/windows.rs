@@ -153,8 +153,7 @@ impl Windows {
         let channel = contracted.map_or(1, |axis| launch.extent(axis));
         let whole = [channel].into_iter().chain(launch.extents_of(taps));
         let depth = contracted.unwrap_or(channels);
-        if !whole.eq(of_weight.sizes[1..].iter().copied())
-            || of_x.sizes[1] != launch.extent(depth)
+        if !whole.eq(of_weight.sizes[1..].iter().copied()) || of_x.sizes[1] != launch.extent(depth)
         {
             return None;
         }
@@ -204,7 +203,10 @@ impl Windows {
     }
 
     /// The window, unless it is one of which [`PixelConv`] does not know.
-    pub fn window(&self, [stride, padding, dilation]: &[SmallVec<[i64; 2]>; 3]) -> Option<PlaneWindow> {
+    pub fn window(
+        &self,
+        [stride, padding, dilation]: &[SmallVec<[i64; 2]>; 3],
+    ) -> Option<PlaneWindow> {
         let from = 2 - self.positions.len();
         let sizes = [&self.input[from..], &self.output[from..], &self.kernel[from..]];
         PlaneWindow::new(sizes, [stride, padding, dilation])
