@@ -148,7 +148,8 @@ fn first_answer(folder: &Path, attention: Attention, sentences: &[&str]) -> Resu
     let started = Instant::now();
     let words = Words::load(folder, MAX_TOKENS)?;
     let words_time = started.elapsed();
-    let compiled = Bert::load(folder)?.compile(attention);
+    let bert = Bert::load(folder)?;
+    let compiled = bert.compile(attention);
     let Tokens { ids, mask } = words.encode(sentences)?;
     let tokens = ids.size(1);
     let called = Instant::now();
