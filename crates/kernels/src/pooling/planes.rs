@@ -59,7 +59,7 @@ impl<T: Class> Greatest<'_, T> {
                     &mut framed,
                 );
                 let at = (plane * windows) as i64;
-                Isa::detect().dispatch(Plane {
+                let of_plane = Plane {
                     window: &self.window,
                     frame: &framed,
                     step: frame.row(),
@@ -68,7 +68,12 @@ impl<T: Class> Greatest<'_, T> {
                     out: unsafe { self.y.slice_mut(at, windows) },
                     // SAFETY: as above.
                     indices: self.indices.as_ref().map(|i| unsafe { i.slice_mut(at, windows) }),
-                });
+                };
+                if of_plane.indices.is_some() {
+                    Isa::detect().dispatch(Blocks::<T, true>(of_plane));
+                } else {
+                    Isa::detect().dispatch(Blocks::<T, false>(of_plane));
+                }
             }
             Ok(())
         }))
@@ -109,18 +114,22 @@ fn first_tap(window: &PlaneWindow, dim: usize, at: usize) -> Option<usize> {
         .then_some(tap)
 }
 
-impl<T: Class> Simd for Plane<'_, T> {
+/// The windows of a plane, by blocks, with positions or without.
+struct Blocks<'a, T, const INDEXED: bool>(Plane<'a, T>);
+
+impl<T: Class, const INDEXED: bool> Simd for Blocks<'_, T, INDEXED> {
     type Out = ();
     #[inline(always)]
-    fn run(mut self) {
-        let [rows, columns] = self.window.output;
+    fn run(self) {
+        let mut plane = self.0;
+        let [rows, columns] = plane.window.output;
         for row in 0..rows {
             let mut first = 0;
             while first < columns {
                 first += match columns - first {
-                    33.. => self.block::<{ 4 * LANES }>(row, first),
-                    17..33 => self.block::<{ 2 * LANES }>(row, first),
-                    _ => self.block::<LANES>(row, first),
+                    33.. => plane.block::<{ 4 * LANES }, INDEXED>(row, first),
+                    17..33 => plane.block::<{ 2 * LANES }, INDEXED>(row, first),
+                    _ => plane.block::<LANES, INDEXED>(row, first),
                 };
             }
         }
@@ -131,7 +140,7 @@ impl<T: Class> Plane<'_, T> {
     /// Writes at most `N` windows of a row, and returns how many. Several vectors have several
     /// chains of selections.
     #[inline(always)]
-    fn block<const N: usize>(&mut self, row: usize, first: usize) -> usize {
+    fn block<const N: usize, const INDEXED: bool>(&mut self, row: usize, first: usize) -> usize {
         let PlaneWindow { input: [_, width], output: [_, columns], stride, padding, .. } =
             *self.window;
         let mut best = [T::cast(f64::NEG_INFINITY); N];
@@ -143,8 +152,10 @@ impl<T: Class> Plane<'_, T> {
                 let is_nan = x.partial_cmp(&x).is_none();
                 let replaces = is_nan | (x > *best);
                 *best = if replaces { x } else { *best };
-                // A tap is kept with 1 added, so that 0 is none.
-                *taps = if replaces { tap + 1 } else { *taps };
+                if INDEXED {
+                    // A tap is kept with 1 added, so that 0 is none.
+                    *taps = if replaces { tap + 1 } else { *taps };
+                }
             }
         }
         let (at, n) = (row * columns + first, N.min(columns - first));

@@ -123,19 +123,22 @@ pub(super) fn max_sliding(args: &[Value], space: usize) -> Result<Sliding> {
     Sliding::of(space, &args[1], &args[2], &args[3], Some(&args[4]), &args[5])
 }
 
+fn max_pool_meta(args: &[Value], space: usize) -> Result<Meta> {
+    max_sliding(args, space)?.output(args[0].tensor()?)
+}
+
 fn max_pool_metas(args: &[Value], space: usize) -> Result<Metas> {
-    let m = max_sliding(args, space)?.output(args[0].tensor()?)?;
+    let m = max_pool_meta(args, space)?;
     Ok(smallvec![m.clone(), Meta { dtype: DType::I64, ..m }])
 }
 
+/// Computes the greatest elements into the first output, and their positions into the second, if
+/// there is one.
 fn max_pool_run(args: &[Value], out: &[Tensor], space: usize) -> Result<()> {
     let w = max_sliding(args, space)?.0;
-    Ok(kernels::max_pool(
-        &input(args[0].tensor()?)?,
-        &w,
-        &mut output(&out[0])?,
-        Some(&mut output(&out[1])?),
-    )?)
+    let mut indices = out.get(1).map(output).transpose()?;
+    let x = input(args[0].tensor()?)?;
+    Ok(kernels::max_pool(&x, &w, &mut output(&out[0])?, indices.as_mut())?)
 }
 
 fn avg_sliding(args: &[Value], space: usize) -> Result<Sliding> {
@@ -236,27 +239,16 @@ table! {
             window(|_, a| max_pool_metas(a, 3), |a, out| max_pool_run(a, out, 3)),
         General "aten::max_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], \
             int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> Tensor" =>
-            Lowering::Composite(|a| {
-                done(
-                    a[0].tensor()?
-                        .max_pool2d_with_indices(
-                            a[1].ints()?,
-                            a[2].ints()?,
-                            a[3].ints()?,
-                            a[4].ints()?,
-                            a[5].bool()?,
-                        )
-                        .0,
-                )
-            }),
+            window(
+                |_, a| Ok(smallvec![max_pool_meta(a, 2)?]),
+                |a, out| max_pool_run(a, out, 2),
+            ),
         General "aten::max_pool3d(Tensor self, int[3] kernel_size, int[3] stride=[], \
             int[3] padding=0, int[3] dilation=1, bool ceil_mode=False) -> Tensor" =>
-            Lowering::Composite(|a| {
-                Ok(crate::call("aten::max_pool3d_with_indices", a.iter().cloned().collect())?
-                    .into_iter()
-                    .take(1)
-                    .collect())
-            }),
+            window(
+                |_, a| Ok(smallvec![max_pool_meta(a, 3)?]),
+                |a, out| max_pool_run(a, out, 3),
+            ),
         General "aten::max_pool1d_with_indices(Tensor self, int[1] kernel_size, int[1] stride=[], \
             int[1] padding=0, int[1] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)" =>
             Lowering::Composite(max_pool_rows),
