@@ -15,20 +15,22 @@ fn forward(name: &str, args: &[Value]) -> Result<Outputs> {
 /// Each row makes a functional and an in-place entry.
 macro_rules! names {
     ($($alias:literal = $name:literal $overload:literal $args:literal;)*) => { &[$(
-        $crate::aten::OpDef {
-            schema: concat!("aten::", $alias, $overload, "(Tensor self", $args, ") -> Tensor"),
-            role: Role::General,
-            lowering: Lowering::Composite(|a| forward(concat!("aten::", $name, $overload), a)),
-            loc: ::maquette_ir::Loc { file: file!(), line: line!() },
-        },
-        $crate::aten::OpDef {
-            schema: concat!(
+        $crate::aten::OpDef::new(
+            concat!("aten::", $alias, $overload, "(Tensor self", $args, ") -> Tensor"),
+            Role::General,
+            Lowering::Composite(|a| forward(concat!("aten::", $name, $overload), a)),
+            None,
+            ::maquette_ir::Loc { file: file!(), line: line!() },
+        ),
+        $crate::aten::OpDef::new(
+            concat!(
                 "aten::", $alias, "_", $overload, "(Tensor(a!) self", $args, ") -> Tensor(a!)"
             ),
-            role: Role::General,
-            lowering: Lowering::Composite(|a| forward(concat!("aten::", $name, "_", $overload), a)),
-            loc: ::maquette_ir::Loc { file: file!(), line: line!() },
-        },
+            Role::General,
+            Lowering::Composite(|a| forward(concat!("aten::", $name, "_", $overload), a)),
+            None,
+            ::maquette_ir::Loc { file: file!(), line: line!() },
+        ),
     )*] };
 }
 

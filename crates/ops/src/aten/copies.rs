@@ -4,7 +4,7 @@ use super::dims::{
     done, format_strides, fresh, is_channels_last, is_channels_last_contiguous, is_contiguous,
 };
 use super::loops::{NestCx, NestResults, ViewOperand};
-use super::lowering::{Class, Compute, How, Lowering, Metas, Pointwise, Strides, Types};
+use super::lowering::{Class, Compute, Formula, How, Lowering, Metas, Pointwise, Strides, Types};
 use super::{reshape, table};
 use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
@@ -161,7 +161,10 @@ table! {
             }),
         CopiesAcrossDevices "aten::copy(Tensor self, Tensor src, \
             bool non_blocking=False) -> Tensor" =>
-            Lowering::Pointwise(Pointwise { types: Types::First, build: |cx| cx.arg(1) }),
+            Lowering::Pointwise(Pointwise {
+                types: Types::First,
+                build: Formula::Built(|cx| cx.arg(1)),
+            }),
         MovesElements "aten::copy_(Tensor(a!) self, Tensor src, \
             bool non_blocking=False) -> Tensor(a!)" =>
             Lowering::InPlace("aten::copy"),

@@ -2,6 +2,7 @@
 //! `dot`, `addmv`. Composites of them are in `matmul`.
 
 use super::dims::{fresh, require_rank, require_same_dtype};
+use super::grad;
 use super::loops::{BuildNest, NestCx, NestResults};
 use super::lowering::{Class, Compute, How, Lowering, Metas, Strides, wide};
 use super::number::require_argument_fits;
@@ -185,7 +186,8 @@ table! {
                     )?])
                 },
                 |cx| product(cx, [0, 1], 0),
-            ),
+            )
+                => grad::MM,
         General "aten::bmm(Tensor self, Tensor mat2) -> Tensor" =>
             gemm(
                 |_, a| {
@@ -195,7 +197,8 @@ table! {
                     )?])
                 },
                 |cx| product(cx, [0, 1], 1),
-            ),
+            )
+                => grad::BMM,
         General "aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, \
             Scalar alpha=1) -> Tensor" =>
             gemm(|_, a| added_meta(a, ["mat1", "mat2"], 2), |cx| add_product(cx, 0)),

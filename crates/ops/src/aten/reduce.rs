@@ -5,6 +5,7 @@
 //! The macro `reduce!` is for reductions that have a value for no elements (a sum), and `pick!` for
 //! those that have none (a maximum).
 
+use super::grad;
 use super::loops::{NestCx, NestResults};
 use super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::table;
@@ -278,13 +279,15 @@ table! {
             reduce!(
                 Reduction::Sum,
                 |a| Ok::<_, Error>(every(t(a)?)), keep None, accumulated(t(a)?, &a[1])
-            ),
+            )
+                => grad::SUM,
         General "aten::sum.dim_IntList(Tensor self, int[1]? dim, bool keepdim=False, *, \
             ScalarType? dtype=None) -> Tensor" =>
             reduce!(
                 Reduction::Sum,
                 |a| listed(t(a)?, &a[1]), keep Some(2), accumulated(t(a)?, &a[3])
-            ),
+            )
+                => grad::SUM_DIM,
         General "aten::nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, \
             ScalarType? dtype=None) -> Tensor" =>
             reduce!(

@@ -31,6 +31,8 @@ pub enum Role {
     TakesHostIndices,
     /// 0-d operands may be on the host while the other arguments are on a device.
     TakesHostNumbers,
+    /// A view that has no part in the history of gradients.
+    Detaches,
     /// An arithmetic function that rewrite rules know.
     Arith(ArithOp),
     /// As [`Role::Arith`] if the argument `alpha` is 1.
@@ -61,6 +63,7 @@ impl Role {
     const fn facts(self) -> RoleFacts {
         match self {
             Role::General
+            | Role::Detaches
             | Role::IgnoresContents
             | Role::MetadataQuery
             | Role::ObservesStorage
@@ -117,6 +120,7 @@ impl Role {
             Role::ArithUnlessScaled(op) if !scaled => Some(op),
             Role::ArithUnlessScaled(_)
             | Role::General
+            | Role::Detaches
             | Role::PreservesElements
             | Role::MovesElements
             | Role::CopiesAcrossDevices

@@ -45,7 +45,7 @@ fn elu<'c>(f: &'c Formula<'c>, alpha: f64, scale: f64, input_scale: f64) -> X<'c
 with_in_place! {
     /// Activation functions, elementwise.
     pub(super) static TABLE = {
-        Arith(Relu) "relu" "" "" => Promote |f| relu(f);
+        Arith(Relu) "relu" "" "" => Promote |f| relu(f) => crate::aten::grad::RELU;
         General "relu6" "" "" => Promote |f| relu(f).min(6);
         General "silu" "" "" => Promote |f| {
             let x = f.arg(0);

@@ -2,6 +2,7 @@
 
 use super::formula::{Formula, X};
 use super::{pointwise, with_in_place};
+use crate::aten::grad;
 use maquette_ir::{DType, Scalar};
 
 fn difference<'c>(f: &'c Formula<'c>, a: X<'c>, b: X<'c>) -> X<'c> {
@@ -74,17 +75,25 @@ with_in_place! {
     /// Operators of two operands, with broadcasting.
     pub(super) static TABLE = {
         ArithUnlessScaled(Add) "add" ".Tensor" ", Tensor other, *, Scalar alpha=1" =>
-            Promote |f| f.arg(0) + f.scaled(1, 2);
+            Promote |f| f.arg(0) + f.scaled(1, 2)
+                => grad::ADD;
         ArithUnlessScaled(Add) "add" ".Scalar" ", Scalar other, Scalar alpha=1" =>
-            Promote |f| f.arg(0) + f.scaled(1, 2);
+            Promote |f| f.arg(0) + f.scaled(1, 2)
+                => grad::IDENTITY;
         ArithUnlessScaled(Sub) "sub" ".Tensor" ", Tensor other, *, Scalar alpha=1" =>
-            Promote |f| difference(f, f.arg(0), f.scaled(1, 2));
+            Promote |f| difference(f, f.arg(0), f.scaled(1, 2))
+                => grad::SUB;
         ArithUnlessScaled(Sub) "sub" ".Scalar" ", Scalar other, Scalar alpha=1" =>
-            Promote |f| difference(f, f.arg(0), f.scaled(1, 2));
-        Arith(Mul) "mul" ".Tensor" ", Tensor other" => Promote |f| f.arg(0) * f.exact(1);
-        Arith(Mul) "mul" ".Scalar" ", Scalar other" => Promote |f| f.arg(0) * f.exact(1);
-        Arith(Div) "div" ".Tensor" ", Tensor other" => Float |f| f.arg(0) / f.exact(1);
-        Arith(Div) "div" ".Scalar" ", Scalar other" => Float |f| f.arg(0) / f.exact(1);
+            Promote |f| difference(f, f.arg(0), f.scaled(1, 2))
+                => grad::IDENTITY;
+        Arith(Mul) "mul" ".Tensor" ", Tensor other" => Promote |f| f.arg(0) * f.exact(1)
+                => grad::MUL;
+        Arith(Mul) "mul" ".Scalar" ", Scalar other" => Promote |f| f.arg(0) * f.exact(1)
+                => grad::MUL_SCALAR;
+        Arith(Div) "div" ".Tensor" ", Tensor other" => Float |f| f.arg(0) / f.exact(1)
+                => grad::DIV;
+        Arith(Div) "div" ".Scalar" ", Scalar other" => Float |f| f.arg(0) / f.exact(1)
+                => grad::DIV_SCALAR;
         General "div" ".Tensor_mode" ", Tensor other, *, str? rounding_mode" =>
             FloatIfNone(2) |f| divided(f);
         General "div" ".Scalar_mode" ", Scalar other, *, str? rounding_mode" =>
