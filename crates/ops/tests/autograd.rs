@@ -174,3 +174,97 @@ fn several_roots() {
     backward(&[a, b], &weights, BackwardOptions::default()).unwrap();
     assert_eq!(gradient(&x), [4.0, 42.0]);
 }
+
+mod custom {
+    use super::*;
+    use maquette_ops::autograd::AutogradCtx;
+    use maquette_ops::{Result, Value, custom_op};
+
+    fn cube(name: &str) -> maquette_ops::Op {
+        let kernel = |x: &Tensor| -> Result<Tensor> {
+            Ok(Tensor::from(x.read::<f64>()?.mapv(|v| v * v * v)))
+        };
+        custom_op(name).kernel(kernel).register().unwrap()
+    }
+
+    #[test]
+    fn a_registered_derivative() {
+        let op = cube("autograd_test::cube");
+        let setup = |ctx: &mut AutogradCtx, inputs: &[Value], _: &[Value]| {
+            assert!(ctx.needs_input_grad(0));
+            ctx.save(inputs[0].tensor()?);
+            Ok(())
+        };
+        op.register_autograd_with(setup, |ctx, grads| {
+            let x = ctx.saved(0)?;
+            Ok(vec![Some(&grads[0] * &(&x * &x * 3.0))])
+        })
+        .unwrap();
+        let x = leaf([2.0, 3.0]);
+        let y = op.call(args![&x]).unwrap().remove(0).tensor().unwrap().sum();
+        let options = BackwardOptions { create_graph: true, ..Default::default() };
+        let first = grad(&[y], std::slice::from_ref(&x), &[], options).unwrap().remove(0).unwrap();
+        assert_eq!(values(&first), [12.0, 27.0]);
+        first.sum().backward().unwrap();
+        assert_eq!(gradient(&x), [12.0, 18.0]);
+    }
+
+    #[test]
+    fn no_rule_is_an_error_of_the_sweep() {
+        let op = cube("autograd_test::cube_without");
+        let x = leaf([2.0]);
+        let y = op.call(args![&x]).unwrap().remove(0).tensor().unwrap().clone();
+        assert!(y.requires_grad());
+        let e = y.sum().backward().unwrap_err().to_string();
+        assert!(e.contains("autograd_test::cube_without has no derivative"), "{e}");
+        assert!(e.contains("register_autograd"), "{e}");
+    }
+
+    #[test]
+    fn a_mutating_operator_is_refused() {
+        let op = custom_op("autograd_test::double_")
+            .kernel(|x: &mut Tensor| -> Result<()> {
+                x.write::<f64>()?.mapv_inplace(|v| v * 2.0);
+                Ok(())
+            })
+            .register()
+            .unwrap();
+        let x = leaf([1.0]);
+        let y = &x * 1.0;
+        let e = op.call(args![&y]).unwrap_err().to_string();
+        assert!(e.contains("mutates its arguments"), "{e}");
+        assert_eq!(values(&y), [1.0]);
+        assert!(op.register_autograd(|_, _| Ok(vec![])).is_err());
+    }
+
+    #[test]
+    fn wrong_gradients_are_refused() {
+        let op = cube("autograd_test::cube_wrong");
+        op.register_autograd(|_, grads| Ok(vec![Some(grads[0].sum()), None])).unwrap();
+        let x = leaf([2.0]);
+        let y = || op.call(args![&x]).unwrap().remove(0).tensor().unwrap().sum();
+        let e = y().backward().unwrap_err().to_string();
+        assert!(e.contains("gives 2 gradients for 1 arguments"), "{e}");
+    }
+}
+
+#[test]
+fn errors_name_the_lines() {
+    let x = leaf([1.0, 2.0]);
+    let y = x.exp();
+    y.mul_(2.0);
+    let e = y.sum().backward().unwrap_err().to_string();
+    assert!(e.contains("the derivative of aten::exp") && e.contains("which was written at"), "{e}");
+    let z = x.exp().sum();
+    z.backward().unwrap();
+    let e = z.backward().unwrap_err().to_string();
+    assert!(e.contains("differentiated before") && e.contains("retain_graph"), "{e}");
+    let e = x.exp().backward().unwrap_err().to_string();
+    assert!(e.contains("is no scalar"), "{e}");
+    let e = Tensor::from([1.0f64]).backward().unwrap_err().to_string();
+    assert!(e.contains("does not require a gradient"), "{e}");
+    let e = x.mul_(2.0).ok().unwrap_err().to_string();
+    assert!(e.contains("leaf"), "{e}");
+    let e = Tensor::from([1i64]).requires_grad_().ok().unwrap_err().to_string();
+    assert!(e.contains("only floats have gradients, found i64"), "{e}");
+}

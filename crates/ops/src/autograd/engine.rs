@@ -118,8 +118,9 @@ impl GradNode {
     /// The gradients of the operands.
     pub(crate) fn apply(self: &Arc<Self>, grads: &[Option<Tensor>]) -> Result<Grads> {
         match &self.function {
-            Function::Call(_) => {
-                let Some(call) = self.saved_call()? else { return Ok(Grads::new()) };
+            Function::Custom(saved) => self.kept(saved)?.apply(self, grads),
+            Function::Call(saved) => {
+                let call = self.kept(saved)?;
                 Backward::apply(&call, &self.next, Edge { node: self.clone(), output: 0 }, grads)
             }
             Function::Accumulate(sum) => {

@@ -1,5 +1,6 @@
 //! The graph of derivatives: nodes for calls, and edges to the nodes of the operands.
 
+use super::custom::CustomCall;
 use super::saved::SavedCall;
 use super::strided::{Placed, Written};
 use crate::error::{AutogradError, Result};
@@ -60,6 +61,8 @@ pub(crate) struct GradNode {
 pub(crate) enum Function {
     /// By the rule of the call's operator. `None` after a sweep that did not retain the graph.
     Call(Mutex<Option<Arc<SavedCall>>>),
+    /// By a function that the program gave.
+    Custom(Mutex<Option<Arc<CustomCall>>>),
     /// Adds the gradient to that of a leaf.
     Accumulate(Mutex<Option<Tensor>>),
     /// The part of a gradient that belongs to a view.
@@ -111,26 +114,20 @@ impl GradNode {
         Ok(())
     }
 
-    /// The call that the node differentiates.
+    /// What the node keeps of its call.
     ///
     /// # Errors
     /// A sweep has freed it.
-    pub(crate) fn saved_call(&self) -> Result<Option<Arc<SavedCall>>> {
-        match &self.function {
-            Function::Call(saved) => match &*lock(saved) {
-                Some(call) => Ok(Some(call.clone())),
-                None => {
-                    Err(AutogradError::Freed { op: self.name.to_string(), called: self.loc }.into())
-                }
-            },
-            _ => Ok(None),
-        }
+    pub(crate) fn kept<T>(&self, saved: &Mutex<Option<Arc<T>>>) -> Result<Arc<T>> {
+        let freed = || AutogradError::Freed { op: self.name.to_string(), called: self.loc };
+        Ok(lock(saved).clone().ok_or_else(freed)?)
     }
 
     /// Frees the tensors that the node keeps.
     pub(crate) fn free(&self) {
         match &self.function {
             Function::Call(saved) => drop(lock(saved).take()),
+            Function::Custom(saved) => drop(lock(saved).take()),
             Function::Write(written) => written.inner.free(),
             Function::Accumulate(_) | Function::View(_) => {}
         }

@@ -88,6 +88,14 @@ fn record(
         .flat_map(Value::tensors)
         .map(|t| if t.dtype().is_float() { history::edge(t) } else { None })
         .collect();
+    if let Rule::Custom(rule) = &rule {
+        let inputs = args.clone();
+        let outputs = with_grad(false, || below(args))?;
+        if outputs.iter().flat_map(Value::tensors).any(|t| t.dtype().is_float()) {
+            super::custom::attach(op.shared_name(), loc, rule, &inputs, &outputs, next)?;
+        }
+        return Ok(outputs);
+    }
     let ranges = operand_ranges(args);
     let needs = |argument: usize| {
         let (first, n) = ranges.get(argument).copied().unwrap_or_default();

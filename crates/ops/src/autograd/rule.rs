@@ -1,5 +1,6 @@
 //! The derivative of an operator, as its table entry or its registration gives it.
 
+use super::CustomRule;
 use super::node::{Edge, Edges, Grads};
 use super::saved::SavedCall;
 use crate::aten::OpDef;
@@ -9,10 +10,8 @@ use crate::tensor::Tensor;
 use crate::tensor::meta::Meta;
 use maquette_ir::Loc;
 use maquette_ir::sym::SymInt;
-use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::fmt;
-use std::sync::Arc;
 
 /// The derivative of a builtin operator.
 pub enum Derivative {
@@ -66,17 +65,12 @@ impl fmt::Display for Saved {
     }
 }
 
-/// A rule of a custom operator, or one that is computed.
-pub(crate) type RuleFn = Arc<dyn Fn(&Backward<'_>) -> Result<()> + Send + Sync>;
-
 /// A rule, ready to run.
 #[derive(Clone)]
 pub(crate) enum Rule {
     Table(&'static RuleDef),
-    Registered {
-        saves: SmallVec<[Saved; 4]>,
-        run: RuleFn,
-    },
+    /// A rule that was registered.
+    Custom(CustomRule),
     /// The derivative of the operator's scalar expression.
     Expression(&'static OpDef),
     /// There is no rule, which is an error if a sweep gets here.
@@ -89,9 +83,8 @@ impl Rule {
     pub(crate) fn reads_input(&self, argument: usize, needs: &dyn Fn(usize) -> bool) -> bool {
         match self {
             Rule::Table(def) => def.saves.iter().any(|s| s.reads_input(argument, needs)),
-            Rule::Registered { saves, .. } => saves.iter().any(|s| s.reads_input(argument, needs)),
             Rule::Expression(_) => true,
-            Rule::Missing => false,
+            Rule::Custom(_) | Rule::Missing => false,
         }
     }
 
@@ -99,17 +92,17 @@ impl Rule {
     pub(crate) fn reads_output(&self, index: usize) -> bool {
         match self {
             Rule::Table(def) => def.saves.contains(&Saved::Output(index)),
-            Rule::Registered { saves, .. } => saves.contains(&Saved::Output(index)),
-            Rule::Expression(_) | Rule::Missing => false,
+            Rule::Expression(_) | Rule::Custom(_) | Rule::Missing => false,
         }
     }
 
     fn run(&self, b: &Backward<'_>) -> Result<()> {
         match self {
             Rule::Table(def) => (def.backward)(b),
-            Rule::Registered { run, .. } => run(b),
             Rule::Expression(def) => super::expression::backward(def, b),
-            Rule::Missing => Err(AutogradError::NoRule { op: b.call.op.name().to_owned() }.into()),
+            Rule::Custom(_) | Rule::Missing => {
+                Err(AutogradError::NoRule { op: b.call.op.name().to_owned() }.into())
+            }
         }
     }
 }

@@ -105,6 +105,39 @@ pub enum AutogradError {
         /// The dtype.
         dtype: DType,
     },
+    /// A gradient of an argument that is no tensor.
+    #[error("the rule of {op} gives a gradient for argument {argument}, which is no tensor")]
+    GradOfNoTensor {
+        /// The operator.
+        op: String,
+        /// The index of the argument.
+        argument: usize,
+    },
+    /// A gradient that does not fit its argument.
+    #[error(
+        "the rule of {op} gives a gradient {found} for argument {argument}, which is {expected}"
+    )]
+    GradOfArgument {
+        /// The operator.
+        op: String,
+        /// The index of the argument.
+        argument: usize,
+        /// The gradient.
+        found: String,
+        /// The argument.
+        expected: String,
+    },
+    /// A derivative was registered for an operator that cannot have one.
+    #[error(
+        "{op} writes its arguments, so no gradient can be registered for it; register one for an \
+            operator that returns the new values: {schema}"
+    )]
+    NotFunctional {
+        /// The operator.
+        op: String,
+        /// Its schema.
+        schema: String,
+    },
     /// A rule gave a wrong number of gradients.
     #[error("the rule of {op} gives {found} gradients for {expected} arguments")]
     Count {

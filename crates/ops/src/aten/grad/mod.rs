@@ -8,7 +8,7 @@ mod products;
 mod reductions;
 mod views;
 
-pub(super) use arithmetic::*;
+pub(crate) use arithmetic::*;
 pub(super) use products::*;
 pub(super) use reductions::*;
 pub(super) use views::*;
