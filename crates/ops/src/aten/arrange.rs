@@ -261,7 +261,8 @@ table! {
                 observes_strides: true,
                 fake: repeat_by_tensor_fake,
                 run: repeat_by_tensor,
-            },
+            }
+                => crate::aten::grad::REPEAT_INTERLEAVE,
         General "aten::repeat_interleave.Tensor(Tensor repeats, *, \
             SymInt? output_size=None) -> Tensor" =>
             Lowering::Dynamic {

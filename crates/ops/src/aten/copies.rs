@@ -152,7 +152,8 @@ table! {
             copying(|_, a| {
                 let x = a[0].tensor()?;
                 clone_meta(x, format_of(&a[1])?, x.dtype(), x.device())
-            }),
+            })
+                => crate::aten::grad::IDENTITY,
         PreservesElements "aten::contiguous(Tensor(a) self, *, \
             MemoryFormat memory_format=contiguous_format) -> Tensor(a)" =>
             Lowering::Composite(|a| {
@@ -179,7 +180,8 @@ table! {
                     a[3].opt(Value::device)?.unwrap_or(x.device()),
                 );
                 clone_meta(x, format_of(&a[6])?, dtype, device)
-            }),
+            })
+                => crate::aten::grad::IDENTITY,
         PreservesElements "aten::to.dtype(Tensor(a) self, ScalarType dtype, \
             bool non_blocking=False, bool copy=False, \
             MemoryFormat? memory_format=None) -> Tensor(a)" =>

@@ -257,7 +257,8 @@ table! {
                     ))])
                 },
                 run: index,
-            },
+            }
+                => crate::aten::grad::INDEX,
         TakesHostIndices "aten::index_put(Tensor self, Tensor?[] indices, Tensor values, \
             bool accumulate=False) -> Tensor" =>
             Lowering::Compute(Compute {
@@ -265,7 +266,8 @@ table! {
                 strides: Strides::RowMajor,
                 metas: |_, a| index_put_meta(a),
                 how: How::Host(|a, out| index_put(a, &out[0])),
-            }),
+            })
+                => crate::aten::grad::INDEX_PUT,
         General "aten::index_put_(Tensor(a!) self, Tensor?[] indices, Tensor values, \
             bool accumulate=False) -> Tensor(a!)" =>
             Lowering::InPlace("aten::index_put"),
@@ -293,7 +295,8 @@ table! {
                     )))])
                 },
                 run: masked_select,
-            },
+            }
+                => crate::aten::grad::MASKED_SELECT,
         General "aten::masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor" =>
             Lowering::Compute(Compute {
                 class: Class::Scatter,
@@ -308,7 +311,8 @@ table! {
                         &input(a[2].tensor()?)?,
                     )?)
                 }),
-            }),
+            })
+                => crate::aten::grad::MASKED_SCATTER,
         General "aten::masked_scatter_(Tensor(a!) self, Tensor mask, \
             Tensor source) -> Tensor(a!)" =>
             Lowering::InPlace("aten::masked_scatter"),

@@ -359,7 +359,8 @@ table! {
                 strides: Strides::FromOperands,
                 metas: |_, a| bce_metas(a),
                 how: How::Loops(bce),
-            }),
+            })
+                => crate::aten::grad::BINARY_CROSS_ENTROPY,
         General "aten::binary_cross_entropy_with_logits(Tensor self, Tensor target, \
             Tensor? weight=None, Tensor? pos_weight=None, int reduction=1) -> Tensor" =>
             reduced!(4, |a, x, y| bce_with_logits(x, y, a[2].opt_tensor()?, a[3].opt_tensor()?)?),

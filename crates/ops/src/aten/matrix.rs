@@ -201,22 +201,27 @@ table! {
                 => grad::BMM,
         General "aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, \
             Scalar alpha=1) -> Tensor" =>
-            gemm(|_, a| added_meta(a, ["mat1", "mat2"], 2), |cx| add_product(cx, 0)),
+            gemm(|_, a| added_meta(a, ["mat1", "mat2"], 2), |cx| add_product(cx, 0))
+                => crate::aten::grad::ADDMM,
         General "aten::addmm_(Tensor(a!) self, Tensor mat1, Tensor mat2, *, Scalar beta=1, \
             Scalar alpha=1) -> Tensor(a!)" =>
             Lowering::InPlace("aten::addmm"),
         General "aten::baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, \
             Scalar alpha=1) -> Tensor" =>
-            gemm(|_, a| added_meta(a, ["batch1", "batch2"], 3), |cx| add_product(cx, 1)),
+            gemm(|_, a| added_meta(a, ["batch1", "batch2"], 3), |cx| add_product(cx, 1))
+                => crate::aten::grad::BADDBMM,
         General "aten::baddbmm_(Tensor(a!) self, Tensor batch1, Tensor batch2, *, Scalar beta=1, \
             Scalar alpha=1) -> Tensor(a!)" =>
             Lowering::InPlace("aten::baddbmm"),
         General "aten::mv(Tensor self, Tensor vec) -> Tensor" =>
-            gemm(|_, a| vector_meta(mv_pair(a)?), |cx| product(cx, [0, 1], 0)),
+            gemm(|_, a| vector_meta(mv_pair(a)?), |cx| product(cx, [0, 1], 0))
+                => crate::aten::grad::MV,
         General "aten::dot(Tensor self, Tensor tensor) -> Tensor" =>
-            gemm(|_, a| vector_meta(dot_pair(a)?), |cx| product(cx, [0, 1], 0)),
+            gemm(|_, a| vector_meta(dot_pair(a)?), |cx| product(cx, [0, 1], 0))
+                => crate::aten::grad::DOT,
         General "aten::vdot(Tensor self, Tensor other) -> Tensor" =>
-            gemm(|_, a| vector_meta(dot_pair(a)?), |cx| product(cx, [0, 1], 0)),
+            gemm(|_, a| vector_meta(dot_pair(a)?), |cx| product(cx, [0, 1], 0))
+                => crate::aten::grad::DOT,
         General "aten::addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, \
             Scalar alpha=1) -> Tensor" =>
             gemm(
@@ -229,7 +234,8 @@ table! {
                     Ok(metas)
                 },
                 |cx| add_product(cx, 0),
-            ),
+            )
+                => crate::aten::grad::ADDMV,
         General "aten::addmv_(Tensor(a!) self, Tensor mat, Tensor vec, *, Scalar beta=1, \
             Scalar alpha=1) -> Tensor(a!)" =>
             Lowering::InPlace("aten::addmv"),

@@ -232,18 +232,21 @@ table! {
             random(|_, a| range_of(like(a, 3)?, &a[1], &a[2]), |a, o| integers(o, &a[1], &a[2])),
         General "aten::uniform(Tensor self, float from=0., float to=1., *, \
             Generator? generator=None) -> Tensor" =>
-            random(|_, a| interval(a), |a, o| uniform(o, a[1].float()?, a[2].float()?)),
+            random(|_, a| interval(a), |a, o| uniform(o, a[1].float()?, a[2].float()?))
+                => crate::aten::grad::ZERO,
         General "aten::uniform_(Tensor(a!) self, float from=0., float to=1., *, \
             Generator? generator=None) -> Tensor(a!)" =>
             Lowering::InPlace("aten::uniform"),
         General "aten::normal_functional(Tensor self, float mean=0., float std=1., *, \
             Generator? generator=None) -> Tensor" =>
-            random(|_, a| deviating(a), |a, o| normal(o, a[1].float()?, a[2].float()?)),
+            random(|_, a| deviating(a), |a, o| normal(o, a[1].float()?, a[2].float()?))
+                => crate::aten::grad::ZERO,
         General "aten::normal_(Tensor(a!) self, float mean=0., float std=1., *, \
             Generator? generator=None) -> Tensor(a!)" =>
             Lowering::InPlace("aten::normal_functional"),
         General "aten::bernoulli(Tensor self, *, Generator? generator=None) -> Tensor" =>
-            random(|_, a| floats(like(&a[..1], 1)?, "bernoulli"), |a, o| chance(o, a[0].tensor()?)),
+            random(|_, a| floats(like(&a[..1], 1)?, "bernoulli"), |a, o| chance(o, a[0].tensor()?))
+                => crate::aten::grad::ZERO,
         General "aten::bernoulli.Tensor(Tensor self, Tensor p, *, \
             Generator? generator=None) -> Tensor" =>
             random(
@@ -263,7 +266,8 @@ table! {
                     like(&a[..1], 1)
                 },
                 |a, o| chance(o, &Tensor::adopt(vec![a[1].float()? as f32], [0i64; 0])?),
-            ),
+            )
+                => crate::aten::grad::ZERO,
         General "aten::bernoulli_.float(Tensor(a!) self, float p=0.5, *, \
             Generator? generator=None) -> Tensor(a!)" =>
             Lowering::InPlace("aten::bernoulli.p"),

@@ -293,47 +293,58 @@ table! {
             reduce!(
                 nest |cx, dims, keep| nansum(cx, dims, keep),
                 |a| listed(t(a)?, &a[1]), keep Some(2), accumulated(t(a)?, &a[3])
-            ),
+            )
+                => crate::aten::grad::NANSUM,
         General "aten::prod(Tensor self, *, ScalarType? dtype=None) -> Tensor" =>
             reduce!(
                 Reduction::Prod,
                 |a| Ok::<_, Error>(every(t(a)?)), keep None, accumulated(t(a)?, &a[1])
-            ),
+            )
+                => crate::aten::grad::PROD,
         General "aten::prod.dim_int(Tensor self, int dim, bool keepdim=False, *, \
             ScalarType? dtype=None) -> Tensor" =>
             reduce!(
                 Reduction::Prod,
                 |a| one(a, 1), keep Some(2), accumulated(t(a)?, &a[3])
-            ),
+            )
+                => crate::aten::grad::PROD_DIM,
         General "aten::mean(Tensor self, *, ScalarType? dtype=None) -> Tensor" =>
             reduce!(
                 Reduction::Mean,
                 |a| Ok::<_, Error>(every(t(a)?)), keep None, averaged(t(a)?, &a[1], "the mean")
-            ),
+            )
+                => crate::aten::grad::MEAN,
         General "aten::mean.dim(Tensor self, int[1]? dim, bool keepdim=False, *, \
             ScalarType? dtype=None) -> Tensor" =>
             reduce!(
                 Reduction::Mean,
                 |a| listed(t(a)?, &a[1]), keep Some(2), averaged(t(a)?, &a[3], "the mean")
-            ),
+            )
+                => crate::aten::grad::MEAN_DIM,
         General "aten::max(Tensor self) -> Tensor" =>
-            pick!(Reduction::Max, |a| Ok::<_, Error>(every(t(a)?)), keep None, own),
+            pick!(Reduction::Max, |a| Ok::<_, Error>(every(t(a)?)), keep None, own)
+                => crate::aten::grad::PICK_ALL,
         General "aten::min(Tensor self) -> Tensor" =>
-            pick!(Reduction::Min, |a| Ok::<_, Error>(every(t(a)?)), keep None, own),
+            pick!(Reduction::Min, |a| Ok::<_, Error>(every(t(a)?)), keep None, own)
+                => crate::aten::grad::PICK_ALL,
         General "aten::amax(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor" =>
-            pick!(Reduction::Max, |a| listed(t(a)?, &a[1]), keep Some(2), own),
+            pick!(Reduction::Max, |a| listed(t(a)?, &a[1]), keep Some(2), own)
+                => crate::aten::grad::EXTREME,
         General "aten::amin(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor" =>
-            pick!(Reduction::Min, |a| listed(t(a)?, &a[1]), keep Some(2), own),
+            pick!(Reduction::Min, |a| listed(t(a)?, &a[1]), keep Some(2), own)
+                => crate::aten::grad::EXTREME,
         General "aten::argmax(Tensor self, int? dim=None, bool keepdim=False) -> Tensor" =>
             pick!(Reduction::ArgMax, |a| one_or_all(a, 1), keep Some(2), index),
         General "aten::argmin(Tensor self, int? dim=None, bool keepdim=False) -> Tensor" =>
             pick!(Reduction::ArgMin, |a| one_or_all(a, 1), keep Some(2), index),
         General "aten::max.dim(Tensor self, int dim, \
             bool keepdim=False) -> (Tensor values, Tensor indices)" =>
-            reduction(|_, a| with_index_meta(a), How::Loops(|cx| with_index(cx, true))),
+            reduction(|_, a| with_index_meta(a), How::Loops(|cx| with_index(cx, true)))
+                => crate::aten::grad::PICK,
         General "aten::min.dim(Tensor self, int dim, \
             bool keepdim=False) -> (Tensor values, Tensor indices)" =>
-            reduction(|_, a| with_index_meta(a), How::Loops(|cx| with_index(cx, false))),
+            reduction(|_, a| with_index_meta(a), How::Loops(|cx| with_index(cx, false)))
+                => crate::aten::grad::PICK,
         General "aten::aminmax(Tensor self, *, int? dim=None, \
             bool keepdim=False) -> (Tensor min, Tensor max)" =>
             reduction(
@@ -344,7 +355,8 @@ table! {
                     ))
                 },
                 How::Loops(aminmax),
-            ),
+            )
+                => crate::aten::grad::EXTREMES,
         General "aten::any(Tensor self) -> Tensor" =>
             reduce!(Reduction::Any, |a| Ok::<_, Error>(every(t(a)?)), keep None, t(a).map(truth)),
         General "aten::any.dim(Tensor self, int dim, bool keepdim=False) -> Tensor" =>
@@ -372,6 +384,7 @@ table! {
                 nest |cx, dims, keep| logsumexp(cx, dims, keep),
                 |a| listed(t(a)?, &a[1]), keep Some(2),
                 t(a).map(|x| if x.dtype().is_float() { x.dtype() } else { DType::F32 })
-            ),
+            )
+                => crate::aten::grad::LOGSUMEXP,
     }
 }

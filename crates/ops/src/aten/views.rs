@@ -170,7 +170,8 @@ table! {
             view(|_, a| one(reshape::view_dtype(meta(a)?, a[1].dtype()?)?)),
         // The schema declares a fresh result, so this operator copies.
         General "aten::_unsafe_view(Tensor self, SymInt[] size) -> Tensor" =>
-            super::copies::unsafe_view(),
+            super::copies::unsafe_view()
+                => crate::aten::grad::RESHAPED,
         PreservesElements "aten::reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)" =>
             Lowering::Composite(|a| done(reshape_or_copy(a[0].tensor()?, a[1].ints()?)?)),
         PreservesElements "aten::reshape_as(Tensor(a) self, Tensor other) -> Tensor(a)" =>
@@ -217,9 +218,11 @@ table! {
                 => grad::T,
         General "aten::movedim.intlist(Tensor(a) self, int[] source, \
             int[] destination) -> Tensor(a)" =>
-            view(|_, a| one(movedim(meta(a)?, &a[1].ints_i64()?, &a[2].ints_i64()?)?)),
+            view(|_, a| one(movedim(meta(a)?, &a[1].ints_i64()?, &a[2].ints_i64()?)?))
+                => crate::aten::grad::PLACED,
         General "aten::movedim.int(Tensor(a) self, int source, int destination) -> Tensor(a)" =>
-            view(|_, a| one(movedim(meta(a)?, &[a[1].int_i64()?], &[a[2].int_i64()?])?)),
+            view(|_, a| one(movedim(meta(a)?, &[a[1].int_i64()?], &[a[2].int_i64()?])?))
+                => crate::aten::grad::PLACED,
         General "aten::select.int(Tensor(a) self, int dim, SymInt index) -> Tensor(a)" =>
             view(|_, a| one(select(meta(a)?, a[1].int_i64()?, a[2].int()?)?))
                 => grad::PLACED,
@@ -261,12 +264,14 @@ table! {
             })
                 => grad::PLACED,
         General "aten::unfold(Tensor(a) self, int dimension, int size, int step) -> Tensor(a)" =>
-            view(|_, a| one(unfold(meta(a)?, a[1].int_i64()?, a[2].int_i64()?, a[3].int_i64()?)?)),
+            view(|_, a| one(unfold(meta(a)?, a[1].int_i64()?, a[2].int_i64()?, a[3].int_i64()?)?))
+                => crate::aten::grad::REARRANGED,
         AddressesStorage "aten::as_strided(Tensor(a) self, SymInt[] size, SymInt[] stride, \
             SymInt? storage_offset=None) -> Tensor(a)" =>
             view(|_, a| {
                 one(as_strided(a[0].tensor()?, a[1].ints()?, a[2].ints()?, a[3].opt(Value::int)?)?)
-            }),
+            })
+                => crate::aten::grad::STRIDED,
         General "aten::alias(Tensor(a) self) -> Tensor(a)" => view(|_, a| one(meta(a)?.clone()))
                 => grad::EXPANDED,
         Detaches "aten::detach(Tensor(a) self) -> Tensor(a)" =>

@@ -77,7 +77,8 @@ fn record(
     let in_place = matches!(state.builtin.map(|d| &d.lowering), Some(Lowering::InPlace(_)));
     let written: SmallVec<[Tensor; 1]> =
         state.facts.mutated.iter().flat_map(|&i| args[usize::from(i)].tensors()).cloned().collect();
-    if !written.is_empty() && !in_place {
+    let table = matches!(rule, Rule::Table(_)) && !written.iter().any(history::requires_grad);
+    if !written.is_empty() && !in_place && !table {
         return Err(AutogradError::MutatingOperator { op: op.name().to_owned() }.into());
     }
     for t in &written {

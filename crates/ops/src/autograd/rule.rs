@@ -6,6 +6,7 @@ use super::saved::SavedCall;
 use crate::aten::OpDef;
 use crate::dispatch::value::Value;
 use crate::error::{AutogradError, Error, Result};
+use crate::library::Op;
 use crate::tensor::Tensor;
 use crate::tensor::meta::Meta;
 use maquette_ir::Loc;
@@ -160,7 +161,8 @@ impl<'a> Backward<'a> {
         matches!(self.grads.get(result), Some(Some(_)))
     }
 
-    /// The argument at an index of the schema, if it is no tensor; `None` in place of tensors.
+    /// The argument at an index of the schema, if it is no tensor; `None` in place of a tensor. In
+    /// place of a list with tensors, a list of whether each entry is one.
     pub fn arg(&self, argument: usize) -> &Value {
         self.call.args.get(argument).unwrap_or(&Value::None)
     }
@@ -182,6 +184,48 @@ impl<'a> Backward<'a> {
         self.call.output(index, Some(&edge)).unwrap_or_else(Tensor::poison)
     }
 
+    /// The operator.
+    pub(crate) fn op(&self) -> Op {
+        self.call.op
+    }
+
+    /// The number of arguments.
+    pub(crate) fn arguments(&self) -> usize {
+        self.call.args.len()
+    }
+
+    /// An argument with `of` of each of its tensors: the positions among these are those in its
+    /// list.
+    pub(crate) fn argument_with(
+        &self,
+        argument: usize,
+        of: &mut dyn FnMut(usize) -> Result<Tensor>,
+    ) -> Result<Value> {
+        let n = self.tensors(argument);
+        match self.arg(argument) {
+            Value::List(places) if n > 0 => {
+                let mut position = 0;
+                let values = places.iter().map(|place| {
+                    if !matches!(place, Value::Bool(true)) {
+                        return Ok(Value::None);
+                    }
+                    position += 1;
+                    of(position - 1).map(Value::Tensor)
+                });
+                Ok(Value::List(values.collect::<Result<_>>()?))
+            }
+            _ if n > 0 => of(0).map(Value::Tensor),
+            other => Ok(other.clone()),
+        }
+    }
+
+    /// An argument with its saved tensors.
+    pub(crate) fn argument(&self, argument: usize) -> Result<Value> {
+        self.argument_with(argument, &mut |position| {
+            self.input_at(argument, position).ok().cloned()
+        })
+    }
+
     /// The number of tensors in an argument: 0 for an absent one.
     pub fn tensors(&self, argument: usize) -> usize {
         self.call.operands.get(argument).map_or(0, |(_, n)| *n as usize)
@@ -195,6 +239,11 @@ impl<'a> Backward<'a> {
     /// The metadata of the tensor at a position in a list.
     pub fn meta_at(&self, argument: usize, position: usize) -> Result<&Meta> {
         Ok(&self.call.metas[self.operand(argument, position)?])
+    }
+
+    /// The number of tensors among the results.
+    pub(crate) fn results(&self) -> usize {
+        self.node.node.outputs.len()
     }
 
     /// The metadata of a result.

@@ -59,7 +59,8 @@ pub(crate) struct SavedCall {
     pub(crate) op: Op,
     pub(crate) loc: Loc,
     pub(crate) rule: Rule,
-    /// The arguments, with `None` in place of tensors.
+    /// The arguments, with `None` in place of a tensor, and lists of bools in place of lists with
+    /// tensors.
     pub(crate) args: Args,
     /// For each argument, its first tensor operand and the number of these.
     pub(crate) operands: SmallVec<[(u32, u32); 6]>,
@@ -98,7 +99,7 @@ impl SavedCall {
             }
             operands.push((first, metas.len() as u32 - first));
         }
-        let args = args.iter().map(|a| if has_tensors(a) { Value::None } else { a.clone() });
+        let args = args.iter().map(without_tensors);
         Ok(SavedCall {
             op,
             loc,
@@ -150,6 +151,13 @@ impl SavedCall {
     }
 }
 
-fn has_tensors(v: &Value) -> bool {
-    v.tensors().next().is_some()
+/// What a rule sees of an argument beside its tensors.
+fn without_tensors(v: &Value) -> Value {
+    match v {
+        Value::List(l) if v.tensors().next().is_some() => {
+            Value::List(l.iter().map(|x| Value::Bool(matches!(x, Value::Tensor(_)))).collect())
+        }
+        Value::Tensor(_) => Value::None,
+        other => other.clone(),
+    }
 }

@@ -3,14 +3,37 @@
 //!
 //! Source: `tools/autograd/derivatives.yaml` of PyTorch, for formulas and conventions.
 
+mod activation;
 mod arithmetic;
+mod distances;
+mod indexing;
+mod losses;
+mod norms;
+mod parts;
+mod picks;
+mod pooling;
+mod powers;
 mod products;
 mod reductions;
+mod scatters;
+mod softmax;
+mod special;
 mod views;
 
+pub(super) use activation::*;
 pub(crate) use arithmetic::*;
+pub(super) use distances::*;
+pub(super) use indexing::*;
+pub(super) use losses::*;
+pub(super) use norms::*;
+pub(super) use picks::*;
+pub(super) use pooling::*;
+pub(super) use powers::*;
 pub(super) use products::*;
 pub(super) use reductions::*;
+pub(super) use scatters::*;
+pub(super) use softmax::*;
+pub(super) use special::*;
 pub(super) use views::*;
 
 /// A rule: what it saves, and the gradients that it gives.

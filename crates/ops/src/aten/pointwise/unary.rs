@@ -109,11 +109,11 @@ with_in_place! {
         General "erf" "" "" => Float |f| f.arg(0).erf();
         General "erfc" "" "" => Float |f| f.arg(0).erfc();
         General "sigmoid" "" "" => Float |f| f.arg(0).sigmoid() => grad::SIGMOID;
-        General "logit" "" ", float? eps=None" => Float |f| logit(f);
+        General "logit" "" ", float? eps=None" => Float |f| logit(f) => crate::aten::grad::LOGIT;
         General "sinc" "" "" => Float |f| {
             let x = f.arg(0) * PI;
             x.eq(0).select(1, x.sin() / x)
-        };
+        } => crate::aten::grad::SINC;
         General "deg2rad" "" "" => Float |f| f.arg(0) * (PI / 180.0);
         General "rad2deg" "" "" => Float |f| f.arg(0) * (180.0 / PI);
         General "nan_to_num" "" ", float? nan=None, float? posinf=None, float? neginf=None" =>
@@ -123,7 +123,7 @@ with_in_place! {
         IgnoresContents "zero" "" "" => First |f| f.c(0) => grad::ZERO;
         IgnoresContents "fill" ".Scalar" ", Scalar value" =>
             First |f| f.number_of(1, filling(f.dtype)) => grad::ZERO;
-        IgnoresContents "fill" ".Tensor" ", Tensor value" => First |f| f.element(1);
+        IgnoresContents "fill" ".Tensor" ", Tensor value" => First |f| f.element(1) => crate::aten::grad::FILL;
         ;
         // As `pow`, the square of bools has dtype i64.
         General "aten::square(Tensor self) -> Tensor" =>
@@ -137,7 +137,8 @@ with_in_place! {
         General "aten::positive(Tensor(a) self) -> Tensor(a)" =>
             crate::aten::Lowering::View(|_, args| {
                 Ok(smallvec::smallvec![args[0].tensor()?.meta().clone()])
-            }),
+            })
+                => crate::aten::grad::EXPANDED,
         General "aten::isreal(Tensor self) -> Tensor" => pointwise!(Compare, |f| f.bool(true)),
         General "aten::isnan(Tensor self) -> Tensor" =>
             pointwise!(Compare, |f| if f.dtype.is_float() {
