@@ -353,7 +353,8 @@ table! {
             copying(|_, a| diag_embed_metas(a), How::Loops(diag_embed))
                 => crate::aten::grad::REARRANGED,
         General "aten::block_diag(Tensor[] tensors) -> Tensor" =>
-            copying(|_, a| block_diag_metas(a), How::Host(|a, out| block_diag(a, &out[0]))),
+            copying(|_, a| block_diag_metas(a), How::Host(|a, out| block_diag(a, &out[0])))
+                => crate::aten::grad::BLOCK_DIAG,
         General "aten::_chunk_cat(Tensor[] tensors, int dim, int num_chunks) -> Tensor" =>
             Lowering::Composite(|a| done(chunk_cat(a)?)),
         General "aten::unsafe_split.Tensor(Tensor self, SymInt split_size, \

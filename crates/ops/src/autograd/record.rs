@@ -31,6 +31,8 @@ fn stage(state: &OpState) -> Result<Stage> {
     }
     let Some(def) = state.builtin else { return Ok(Stage::Record(Rule::Missing)) };
     let (def, in_place) = match def.lowering {
+        // with a rule of its own if its arguments are in another order
+        Lowering::InPlace(_) if matches!(def.derivative, Derivative::Rule(_)) => (def, true),
         Lowering::InPlace(name) => (Op::find(name)?.state()?.builtin.unwrap_or(def), true),
         _ => (def, false),
     };

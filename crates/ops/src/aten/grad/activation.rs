@@ -1,7 +1,7 @@
 //! Derivatives of activations and of choices, with PyTorch's conventions at kinks.
 
 use super::rule;
-use crate::aten::Saved::{Input, InputFor, Output};
+use crate::aten::Saved::{Input, Output};
 use crate::aten::{Backward, Derivative};
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -58,59 +58,74 @@ pub(in crate::aten) const CELU: Derivative = rule!([Input(0)], |b| {
     exponential(b, alpha, 1.0, 1.0 / alpha)
 });
 
-/// Both bounds belong to the range in which the gradient passes.
+/// The gradient where `all` is true, and half of it where `half` is.
+fn weighted(b: &Backward<'_>, all: &Tensor, half: &Tensor) -> Tensor {
+    all.where_(b.grad(), half.where_(b.grad() * 0.5, 0.0))
+}
+
+/// The gradient passes strictly between the bounds, so that they have none of their own.
 pub(in crate::aten) const CLAMP: Derivative = rule!([Input(0)], |b| {
     let x = b.input(0);
     let mask = match (b.arg(1).is_none(), b.arg(2).is_none()) {
-        (false, false) => x.ge(b.arg(1).scalar()?).logical_and(x.le(b.arg(2).scalar()?)),
-        (false, true) => x.ge(b.arg(1).scalar()?),
-        _ => x.le(b.arg(2).scalar()?),
+        (false, false) => x.gt(b.arg(1).scalar()?).logical_and(x.lt(b.arg(2).scalar()?)),
+        (false, true) => x.gt(b.arg(1).scalar()?),
+        _ => x.lt(b.arg(2).scalar()?),
     };
     b.set(0, || kept(b, &mask))
 });
 
 pub(in crate::aten) const CLAMP_MIN: Derivative = rule!([Input(0)], |b| {
-    let mask = b.input(0).ge(b.arg(1).scalar()?);
+    let mask = b.input(0).gt(b.arg(1).scalar()?);
     b.set(0, || kept(b, &mask))
 });
 
 pub(in crate::aten) const CLAMP_MAX: Derivative = rule!([Input(0)], |b| {
-    let mask = b.input(0).le(b.arg(1).scalar()?);
+    let mask = b.input(0).lt(b.arg(1).scalar()?);
     b.set(0, || kept(b, &mask))
 });
 
-pub(in crate::aten) const CLAMP_MIN_TENSOR: Derivative = rule!([Input(0), Input(1)], |b| {
-    let (x, low) = (b.input(0), b.input(1));
-    b.set(0, || kept(b, &x.ge(&low)))?;
-    b.set(1, || kept(b, &x.lt(&low)))
-});
+/// A bound that is a tensor shares the gradient at equal elements; a number has none.
+pub(in crate::aten) const CLAMP_MIN_TENSOR: Derivative =
+    rule!([Input(0), Input(1)], |b| bounded(b, Tensor::gt, Tensor::lt));
 
-pub(in crate::aten) const CLAMP_MAX_TENSOR: Derivative = rule!([Input(0), Input(1)], |b| {
-    let (x, high) = (b.input(0), b.input(1));
-    b.set(0, || kept(b, &x.le(&high)))?;
-    b.set(1, || kept(b, &x.gt(&high)))
-});
+pub(in crate::aten) const CLAMP_MAX_TENSOR: Derivative =
+    rule!([Input(0), Input(1)], |b| bounded(b, Tensor::lt, Tensor::gt));
+
+/// The gradient goes to the operand where `inside` holds of it and the bound, to the bound where
+/// `outside` does.
+fn bounded(
+    b: &Backward<'_>,
+    inside: fn(&Tensor, Tensor) -> Tensor,
+    outside: fn(&Tensor, Tensor) -> Tensor,
+) -> Result<()> {
+    let (x, bound) = (b.input(0), second(b));
+    if b.tensors(1) == 0 {
+        return b.set(0, || kept(b, &inside(&x, bound)));
+    }
+    let tie = x.eq(&bound);
+    b.set(0, || weighted(b, &inside(&x, bound.clone()), &tie))?;
+    b.set(1, || weighted(b, &outside(&x, bound.clone()), &tie))
+}
 
 pub(in crate::aten) const CLAMP_TENSOR: Derivative = rule!([Input(0), Input(1), Input(2)], |b| {
     let x = b.input(0);
-    match (b.tensors(1), b.tensors(2)) {
-        (0, _) => {
-            let high = b.input(2);
-            b.set(0, || kept(b, &x.le(&high)))?;
-            b.set(2, || kept(b, &x.gt(&high)))
-        }
-        (_, 0) => {
-            let low = b.input(1);
-            b.set(0, || kept(b, &x.ge(&low)))?;
-            b.set(1, || kept(b, &x.lt(&low)))
-        }
-        _ => {
-            let (low, high) = (b.input(1), b.input(2));
-            b.set(0, || kept(b, &x.ge(&low).logical_and(x.le(&high))))?;
-            b.set(1, || kept(b, &low.lt(&high).logical_and(x.lt(&low))))?;
-            b.set(2, || kept(b, &x.gt(&high).logical_or(high.lt(&low))))
-        }
+    if b.tensors(1) == 0 || b.tensors(2) == 0 {
+        let at = if b.tensors(1) == 0 { 2 } else { 1 };
+        let bound = b.input(at);
+        let tie = x.eq(&bound);
+        let (above, below) = (x.gt(&bound), x.lt(&bound));
+        let (inside, outside) = if at == 1 { (above, below) } else { (below, above) };
+        b.set(0, || weighted(b, &inside, &tie))?;
+        return b.set(at, || weighted(b, &outside, &tie));
     }
+    let (low, high) = (b.input(1), b.input(2));
+    let apart = low.lt(&high);
+    let all_equal = x.eq(&low).logical_and(x.eq(&high));
+    let inside = x.gt(&low).logical_and(x.lt(&high)).logical_or(all_equal);
+    let (at_low, at_high) = (x.eq(&low).logical_and(&apart), x.eq(&high).logical_and(&apart));
+    b.set(0, || weighted(b, &inside, &at_low.logical_or(&at_high)))?;
+    b.set(1, || weighted(b, &x.lt(&low).logical_and(low.le(&high)), &at_low))?;
+    b.set(2, || weighted(b, &x.gt(&high).logical_or(high.lt(&low)), &at_high))
 });
 
 pub(in crate::aten) const WHERE: Derivative = rule!([Input(0)], |b| {
@@ -152,8 +167,8 @@ pub(in crate::aten) const LOGIT: Derivative = rule!([Input(0)], |b| {
 });
 
 pub(in crate::aten) const HYPOT: Derivative = rule!([Input(0), Input(1), Output(0)], |b| {
-    b.set(0, || b.grad() * (b.input(0) / b.output(0)))?;
-    b.set(1, || b.grad() * (b.input(1) / b.output(0)))
+    b.set(0, || b.grad() * b.input(0) / b.output(0))?;
+    b.set(1, || b.grad() * b.input(1) / b.output(0))
 });
 
 pub(in crate::aten) const COPYSIGN: Derivative = rule!([Input(0), Output(0)], |b| {
@@ -172,10 +187,10 @@ pub(in crate::aten) const SINC: Derivative = rule!([Input(0)], |b| b.set(0, || {
 }));
 
 /// The first operand decides, and the second is linear.
-pub(in crate::aten) const XLOGY: Derivative = rule!([Input(0), InputFor(1, 0), Input(1)], |b| {
+pub(in crate::aten) const XLOGY: Derivative = rule!([Input(0), Input(1)], |b| {
     b.set(0, || {
         let (x, y) = (b.input(0), second(b));
-        x.eq(0.0).logical_and(y.le(0.0)).where_(0.0, b.grad() * y.log())
+        b.grad() * x.eq(0.0).logical_and(y.le(0.0)).where_(0.0, y.log())
     })?;
     b.set(1, || b.grad() * first(b) / b.input(1))
 });
@@ -183,7 +198,7 @@ pub(in crate::aten) const XLOGY: Derivative = rule!([Input(0), InputFor(1, 0), I
 pub(in crate::aten) const XLOG1PY: Derivative = rule!([Input(0), Input(1)], |b| {
     b.set(0, || {
         let (x, y) = (b.input(0), second(b));
-        x.eq(0.0).logical_and(y.le(-1.0)).where_(0.0, b.grad() * y.log1p())
+        b.grad() * x.eq(0.0).logical_and(y.le(-1.0)).where_(0.0, y.log1p())
     })?;
     b.set(1, || b.grad() * first(b) / (b.input(1) + 1.0))
 });

@@ -40,7 +40,7 @@ pub(in crate::aten) const MUL: Derivative = rule!([InputFor(1, 0), InputFor(0, 1
         0 => give(b, 0, b.arg(1).scalar().map(|s| b.grad() * s))?,
         _ => b.set(0, || b.grad() * b.input(1))?,
     }
-    b.set(1, || b.grad() * b.input(0))
+    b.set(1, || b.grad() * super::first(b))
 });
 
 pub(in crate::aten) const MUL_SCALAR: Derivative =
@@ -51,7 +51,7 @@ pub(in crate::aten) const DIV: Derivative = rule!([Input(1), InputFor(0, 1)], |b
         0 => give(b, 0, b.arg(1).scalar().map(|s| b.grad() / s))?,
         _ => b.set(0, || b.grad() / b.input(1))?,
     }
-    b.set(1, || -b.grad() * ((b.input(0) / b.input(1)) / b.input(1)))
+    b.set(1, || -b.grad() * ((super::first(b) / b.input(1)) / b.input(1)))
 });
 
 pub(in crate::aten) const DIV_SCALAR: Derivative =

@@ -93,13 +93,14 @@ pub(in crate::aten) const MASKED_SELECT: Derivative = rule!([Input(1)], |b| {
 /// The elements of the source in order, where the mask is true.
 pub(in crate::aten) const MASKED_SCATTER: Derivative = parts!(|a| {
     let (x, mask, source) = (a[0].tensor()?, a[1].tensor()?, a[2].tensor()?);
-    let mask = mask.expand(x.sizes());
+    let sizes = (x + mask.to_dtype(x.dtype())).sizes().to_vec();
+    let (x, mask) = (x.expand(&sizes), mask.expand(&sizes));
     if source.numel().as_i64() == Some(0) {
         return Ok(vec![x.clone()]);
     }
     let count = mask.reshape([-1i64]).to_dtype(maquette_ir::DType::I64).cumsum(0) - 1;
     let at = count.clamp_min(0).reshape(mask.sizes());
-    Ok(vec![mask.where_(source.take(&at), x)])
+    Ok(vec![mask.where_(source.take(&at), &x)])
 });
 
 pub(in crate::aten) const REPEAT_INTERLEAVE: Derivative = rule!([InputFor(1, 0)], |b| {
@@ -165,13 +166,11 @@ fn bags(a: &[Value], maxima: &Tensor) -> Result<Tensor> {
 pub(in crate::aten) const INDEX_FILL: Derivative = rule!([Input(2)], |b| {
     let dim = b.arg(1).int_i64()?;
     b.set(0, || b.grad().index_fill(dim, &b.input(2), 0.0))?;
-    b.set(3, || b.grad().index_select(dim, &b.input(2)).sum())
+    // an element that is filled twice counts once
+    b.set(3, || (b.grad() - b.grad().index_fill(dim, &b.input(2), 0.0)).sum())
 });
 
 pub(super) fn expand_index(index: &Tensor, dim: i64, like: &Tensor) -> Result<Tensor> {
-    if like.dim() == 0 {
-        return Ok(index.reshape(&[0i64; 0]));
-    }
     let d = crate::tensor::shape::wrap_dim(dim, like.dim())?;
     let mut sizes = vec![1i64; like.dim()];
     sizes[d] = -1;
@@ -195,6 +194,8 @@ pub(in crate::aten) const INDEX_COPY: Derivative = rule!([Input(2)], |b| {
 pub(in crate::aten) const INDEX_REDUCE: Derivative = parts!(|a| {
     let (x, index, source) = (a[0].tensor()?, a[2].tensor()?, a[3].tensor()?);
     let dim = a[1].int_i64()?;
-    let at = expand_index(index, dim, source)?;
-    Ok(vec![x.scatter_reduce(dim, &at, source, a[4].str()?, a[5].bool()?)])
+    let flat = |t: &Tensor| if t.dim() == 0 { t.reshape([1i64]) } else { t.clone() };
+    let (sizes, x, source) = (x.sizes(), flat(x), flat(source));
+    let at = expand_index(index, dim, &source)?;
+    Ok(vec![x.scatter_reduce(dim, &at, &source, a[4].str()?, a[5].bool()?).reshape(sizes)])
 });

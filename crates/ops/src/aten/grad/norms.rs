@@ -1,8 +1,10 @@
 //! Derivatives of norms and normalizations, by their parts.
 
-use super::parts::parts;
-use super::reductions::dims_of;
-use crate::aten::Derivative;
+use super::parts::{differentiate, parts};
+use super::reductions::{dims_of, kept};
+use super::rule;
+use crate::aten::Saved::{Input, Output};
+use crate::aten::{Backward, Derivative};
 use crate::dispatch::value::Value;
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -44,39 +46,82 @@ fn unbiased(v: &Value) -> Result<f64> {
     Ok(f64::from(u8::from(v.bool()?)))
 }
 
-pub(in crate::aten) const VAR: Derivative = parts!(|a| {
-    let x = a[0].tensor()?;
+/// The gradient of a variance over dimensions.
+fn of_variance(x: &Tensor, grad: &Tensor, dims: &[i64], correction: f64, keep: bool) -> Tensor {
+    let n = count(x, dims);
+    let freedom = x.detach().new_full(&[0i64; 0], 1.0, x.dtype()) * n - correction;
+    let mean = sum(x, dims, true) / n;
+    kept(grad.clone(), dims, keep) * (2.0 / freedom.clamp_min(0.0)) * (x - mean)
+}
+
+/// The gradient of a square root of which the result is `root`; 0 at 0.
+fn of_root(grad: &Tensor, root: &Tensor) -> Tensor {
+    (grad / (root * 2.0)).masked_fill(&root.eq(0.0), 0.0)
+}
+
+/// The gradient of a mean over dimensions.
+fn of_mean(x: &Tensor, grad: Tensor, dims: &[i64], keep: bool) -> Tensor {
+    kept(grad, dims, keep).expand(x.sizes()) / count(x, dims)
+}
+
+pub(in crate::aten) const VAR: Derivative = rule!([Input(0)], |b| {
+    let (x, correction) = (b.input(0), unbiased(b.arg(1))?);
     let dims = dims_of(&Value::None, x.dim())?;
-    Ok(vec![moments(x, &dims, unbiased(&a[1])?, false).0])
+    b.set(0, || of_variance(&x, &b.grad(), &dims, correction, false))
 });
 
-pub(in crate::aten) const VAR_DIM: Derivative = parts!(|a| {
-    let x = a[0].tensor()?;
-    Ok(vec![moments(x, &dims_of(&a[1], x.dim())?, unbiased(&a[2])?, a[3].bool()?).0])
+pub(in crate::aten) const VAR_DIM: Derivative = rule!([Input(0)], |b| {
+    let (x, correction, keep) = (b.input(0), unbiased(b.arg(2))?, b.arg(3).bool()?);
+    let dims = dims_of(b.arg(1), x.dim())?;
+    b.set(0, || of_variance(&x, &b.grad(), &dims, correction, keep))
 });
 
-pub(in crate::aten) const VAR_CORRECTION: Derivative = parts!(|a| {
-    let x = a[0].tensor()?;
-    Ok(vec![moments(x, &dims_of(&a[1], x.dim())?, correction(&a[2])?, a[3].bool()?).0])
+pub(in crate::aten) const VAR_CORRECTION: Derivative = rule!([Input(0)], |b| {
+    let (x, correction, keep) = (b.input(0), correction(b.arg(2))?, b.arg(3).bool()?);
+    let dims = dims_of(b.arg(1), x.dim())?;
+    b.set(0, || of_variance(&x, &b.grad(), &dims, correction, keep))
 });
 
-pub(in crate::aten) const STD_CORRECTION: Derivative = parts!(|a| {
-    let x = a[0].tensor()?;
-    let (variance, _) = moments(x, &dims_of(&a[1], x.dim())?, correction(&a[2])?, a[3].bool()?);
-    Ok(vec![safe_sqrt(&variance)])
+pub(in crate::aten) const STD_CORRECTION: Derivative = rule!([Input(0), Output(0)], |b| {
+    let (x, correction, keep) = (b.input(0), correction(b.arg(2))?, b.arg(3).bool()?);
+    let dims = dims_of(b.arg(1), x.dim())?;
+    let grad = of_root(&b.grad(), &b.output(0));
+    b.set(0, || of_variance(&x, &grad, &dims, correction, keep))
 });
 
-pub(in crate::aten) const VAR_MEAN: Derivative = parts!(|a| {
-    let x = a[0].tensor()?;
-    let (variance, mean) = moments(x, &dims_of(&a[1], x.dim())?, correction(&a[2])?, a[3].bool()?);
-    Ok(vec![variance, mean])
+pub(in crate::aten) const VAR_MEAN: Derivative = rule!([Input(0)], |b| {
+    let (x, correction, keep) = (b.input(0), correction(b.arg(2))?, b.arg(3).bool()?);
+    let dims = dims_of(b.arg(1), x.dim())?;
+    b.set(0, || {
+        of_variance(&x, &b.grad(), &dims, correction, keep)
+            + of_mean(&x, b.grad_of(1), &dims, keep)
+    })
 });
 
-pub(in crate::aten) const STD_MEAN: Derivative = parts!(|a| {
-    let x = a[0].tensor()?;
-    let (variance, mean) = moments(x, &dims_of(&a[1], x.dim())?, correction(&a[2])?, a[3].bool()?);
-    Ok(vec![safe_sqrt(&variance), mean])
+pub(in crate::aten) const STD_MEAN: Derivative = rule!([Input(0), Output(0)], |b| {
+    let (x, correction, keep) = (b.input(0), correction(b.arg(2))?, b.arg(3).bool()?);
+    let dims = dims_of(b.arg(1), x.dim())?;
+    let grad = of_root(&b.grad(), &b.output(0));
+    b.set(0, || {
+        of_variance(&x, &grad, &dims, correction, keep) + of_mean(&x, b.grad_of(1), &dims, keep)
+    })
 });
+
+/// The gradient of a norm: of the 2-norm from the result, of others by their parts.
+fn of_norm(b: &Backward<'_>, p: f64, dims: &Value, keep: bool) -> Result<()> {
+    let rank = b.sizes(0)?.len();
+    let dims = dims_of(dims, rank)?;
+    if p != 2.0 {
+        return differentiate(b, &|a| {
+            let x = a[0].tensor()?;
+            let x = if x.dtype() == b.result_meta(0)?.dtype { x.clone() } else { x.to_dtype(b.result_meta(0)?.dtype) };
+            Ok(vec![vector_norm(&x, p, &dims, keep)])
+        });
+    }
+    let norm = kept(b.output(0), &dims, keep);
+    let ratio = kept(b.grad(), &dims, keep) / &norm;
+    b.set(0, || b.input(0) * ratio.masked_fill(&norm.eq(0.0), 0.0))
+}
 
 /// The p-norm over dimensions. Its derivative at zeros is 0.
 pub(super) fn vector_norm(x: &Tensor, p: f64, dims: &[i64], keep: bool) -> Tensor {
@@ -107,25 +152,14 @@ fn order(v: &Value) -> Result<f64> {
     Ok(v.opt(Value::scalar)?.map_or(2.0, |s| s.to_f64()))
 }
 
-/// The operand in the dtype in an argument, if that is present.
-fn converted(x: &Tensor, dtype: &Value) -> Result<Tensor> {
-    Ok(dtype.opt(Value::dtype)?.map_or_else(|| x.clone(), |d| x.to_dtype(d)))
-}
+pub(in crate::aten) const VECTOR_NORM: Derivative =
+    rule!([Input(0), Output(0)], |b| of_norm(b, order(b.arg(1))?, b.arg(2), b.arg(3).bool()?));
 
-pub(in crate::aten) const VECTOR_NORM: Derivative = parts!(|a| {
-    let x = converted(a[0].tensor()?, &a[4])?;
-    Ok(vec![vector_norm(&x, order(&a[1])?, &dims_of(&a[2], x.dim())?, a[3].bool()?)])
-});
+pub(in crate::aten) const NORM: Derivative =
+    rule!([Input(0), Output(0)], |b| of_norm(b, order(b.arg(1))?, &Value::None, false));
 
-pub(in crate::aten) const NORM: Derivative = parts!(|a| {
-    let x = a[0].tensor()?;
-    Ok(vec![vector_norm(x, order(&a[1])?, &dims_of(&Value::None, x.dim())?, false)])
-});
-
-pub(in crate::aten) const NORM_DIM: Derivative = parts!(|a| {
-    let x = a[0].tensor()?;
-    Ok(vec![vector_norm(x, order(&a[1])?, &dims_of(&a[2], x.dim())?, a[3].bool()?)])
-});
+pub(in crate::aten) const NORM_DIM: Derivative =
+    rule!([Input(0), Output(0)], |b| of_norm(b, order(b.arg(1))?, b.arg(2), b.arg(3).bool()?));
 
 pub(in crate::aten) const RENORM: Derivative = parts!(|a| {
     let (x, most) = (a[0].tensor()?, a[3].scalar()?.to_f64());

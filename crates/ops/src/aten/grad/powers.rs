@@ -13,6 +13,6 @@ pub(in crate::aten) const POW: Derivative = rule!([Input(0), Input(1), Output(0)
     b.set(1, || {
         let (x, n) = (first(b), b.input(1));
         let zero = n.eq(0.0).where_(x.ge(0.0), x.eq(0.0).logical_and(n.ge(0.0)));
-        zero.where_(0.0, b.grad() * (b.output(0) * x.log()))
+        b.grad() * zero.where_(0.0, b.output(0) * x.log())
     })
 });

@@ -95,9 +95,11 @@ impl Geometry {
             })
             .collect();
         let Geometry { stride, padding, dilation, transposed, groups } = self;
-        grad.convolution(
+        let found = grad.convolution(
             weight, None, stride, padding, dilation, !transposed, &output_padding, *groups,
-        )
+        );
+        // an output padding is more than some strides need
+        (2..sizes.len()).fold(found, |x, d| x.narrow(d as i64, 0, sizes[d]))
     }
 
     /// The gradient of the weight: a convolution of the operand with the gradient, where batches

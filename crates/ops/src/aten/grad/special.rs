@@ -20,6 +20,12 @@ pub(in crate::aten) const POLYGAMMA: Derivative = rule!([Input(1)], |b| {
     b.set(1, || b.grad() * b.input(1).polygamma(n + 1))
 });
 
+/// The in-place operator has its arguments in the other order.
+pub(in crate::aten) const POLYGAMMA_IN_PLACE: Derivative = rule!([Input(0)], |b| {
+    let n = b.arg(1).int_i64()?;
+    b.set(0, || b.grad() * b.input(0).polygamma(n + 1))
+});
+
 pub(in crate::aten) const MVLGAMMA: Derivative = parts!(|a| {
     let (x, p) = (a[0].tensor()?, a[1].int_i64()?);
     let terms = (0..p).map(|i| (x - i as f64 / 2.0).lgamma());

@@ -173,12 +173,14 @@ table! {
             quantile!(false),
         General "aten::quantile.scalar(Tensor self, float q, int? dim=None, bool keepdim=False, *, \
             str interpolation=\"linear\") -> Tensor" =>
-            quantile!(false),
+            quantile!(false)
+                => crate::aten::grad::QUANTILE,
         General "aten::nanquantile(Tensor self, Tensor q, int? dim=None, bool keepdim=False, *, \
             str interpolation=\"linear\") -> Tensor" =>
             quantile!(true),
         General "aten::nanquantile.scalar(Tensor self, float q, int? dim=None, bool keepdim=False, \
             *, str interpolation=\"linear\") -> Tensor" =>
-            quantile!(true),
+            quantile!(true)
+                => crate::aten::grad::NANQUANTILE,
     }
 }

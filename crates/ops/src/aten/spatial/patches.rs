@@ -211,6 +211,7 @@ table! {
                 Strides::FromOperands,
                 |_, a| image_meta(a),
                 How::Host(|a, out| image(a, &out[0])),
-            ),
+            )
+                => crate::aten::grad::COL2IM,
     }
 }

@@ -183,7 +183,8 @@ table! {
             scalar(|_, a| polygamma_metas(a), polygamma)
                 => crate::aten::grad::POLYGAMMA,
         General "aten::polygamma_(Tensor(a!) self, int n) -> Tensor(a!)" =>
-            Lowering::Composite(polygamma_in_place),
+            Lowering::Composite(polygamma_in_place)
+                => crate::aten::grad::POLYGAMMA_IN_PLACE,
         General "aten::mvlgamma(Tensor self, int p) -> Tensor" =>
             scalar(|_, a| mvlgamma_metas(a), mvlgamma)
                 => crate::aten::grad::MVLGAMMA,
@@ -271,7 +272,7 @@ table! {
             Lowering::InPlace("aten::lcm"),
         General "aten::nextafter(Tensor self, Tensor other) -> Tensor" =>
             each!(Floats, |dtype, x, y| exact::next_after(dtype, x, y))
-                => crate::aten::grad::ZERO,
+                => crate::aten::grad::IDENTITY,
         General "aten::nextafter_(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
             Lowering::InPlace("aten::nextafter"),
         General "aten::frexp.Tensor(Tensor self) -> (Tensor mantissa, Tensor exponent)" =>
