@@ -107,6 +107,11 @@ impl OpDef {
         OpDef { schema, role, lowering, derivative, loc }
     }
 
+    /// Whether the result is the first argument, which the call writes.
+    pub(crate) fn writes_its_result(&self) -> bool {
+        self.schema.contains("(Tensor(a!) self") && self.schema.ends_with("-> Tensor(a!)")
+    }
+
     /// The full name, `aten::add.Tensor`.
     pub fn name(&self) -> &'static str {
         self.schema.split_once('(').map_or(self.schema, |(name, _)| name)

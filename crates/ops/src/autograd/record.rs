@@ -34,7 +34,7 @@ fn stage(state: &OpState) -> Result<Stage> {
         // with a rule of its own if its arguments are in another order
         Lowering::InPlace(_) if matches!(def.derivative, Derivative::Rule(_)) => (def, true),
         Lowering::InPlace(name) => (Op::find(name)?.state()?.builtin.unwrap_or(def), true),
-        _ => (def, false),
+        _ => (def, def.writes_its_result()),
     };
     Ok(match &def.derivative {
         // The result does not depend on the operands, and is in their place.
@@ -76,7 +76,10 @@ fn record(
     loc: Loc,
     below: impl FnOnce(&mut Args) -> Result<Outputs>,
 ) -> Result<Outputs> {
-    let in_place = matches!(state.builtin.map(|d| &d.lowering), Some(Lowering::InPlace(_)));
+    let in_place = !state.facts.mutated.is_empty()
+        && state.builtin.is_some_and(|d| {
+            matches!(d.lowering, Lowering::InPlace(_)) || d.writes_its_result()
+        });
     let written: SmallVec<[Tensor; 1]> =
         state.facts.mutated.iter().flat_map(|&i| args[usize::from(i)].tensors()).cloned().collect();
     let table = matches!(rule, Rule::Table(_)) && !written.iter().any(history::requires_grad);

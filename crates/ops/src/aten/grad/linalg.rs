@@ -88,11 +88,14 @@ pub(in crate::aten) const CHOLESKY: Derivative = rule!([Output(0)], |b| {
     b.set(0, || solve_triangular(&turned(&factor), &inner, true, true, false))
 });
 
-/// The solution for a matrix of which a Cholesky factor is given.
+/// The solution for a matrix of which a Cholesky factor is given. The whole factor counts, also the
+/// triangle that a factorization leaves empty: this is PyTorch's convention.
 fn with_factor(factor: &Tensor, right: &Tensor, upper: bool) -> Tensor {
-    let lower = if upper { turned(factor) } else { factor.clone() };
-    let inner = solve_triangular(&lower, right, false, true, false);
-    solve_triangular(&turned(&lower), &inner, true, true, false)
+    let matrix = match upper {
+        true => turned(factor).matmul(factor),
+        false => factor.matmul(&turned(factor)),
+    };
+    matrix.linalg_solve(right)
 }
 
 pub(in crate::aten) const CHOLESKY_SOLVE: Derivative =
@@ -103,11 +106,9 @@ pub(in crate::aten) const CHOLESKY_INVERSE: Derivative = parts!(|a| {
     Ok(vec![with_factor(factor, &eye_like(factor), a[1].bool()?)])
 });
 
-/// Identity matrices, one for each matrix of a batch.
+/// Identity matrices of the sizes of a batch of matrices.
 fn eye_like(x: &Tensor) -> Tensor {
-    let ones = x.detach().new_ones(&x.sizes()[..x.dim() - 1], x.dtype());
-    let eye = ones.diag_embed(0, -2, -1);
-    if x.size(-1).as_i64() == x.size(-2).as_i64() { eye } else { eye.narrow(-1, 0, x.size(-1)) }
+    x.detach().ones_like().tril(0).triu(0)
 }
 
 /// The permutation, the lower and the upper factor of a packed factorization.
@@ -122,9 +123,7 @@ fn unpacked(lu: &Tensor, pivots: &Tensor) -> [Tensor; 3] {
 fn triangles(lu: &Tensor) -> [Tensor; 2] {
     let k = lu.size(-1).min(lu.size(-2));
     let lower = lu.narrow(-1, 0, k);
-    let wide = lower.size(-2).as_i64() < lower.size(-1).as_i64();
-    let eye = if wide { turned(&eye_like(&turned(&lower))) } else { eye_like(&lower) };
-    [lower.tril(-1) + eye, lu.narrow(-2, 0, k).triu(0)]
+    [lower.tril(-1) + eye_like(&lower), lu.narrow(-2, 0, k).triu(0)]
 }
 
 pub(in crate::aten) const LU_UNPACK: Derivative = parts!(|a| {
@@ -144,9 +143,17 @@ pub(in crate::aten) const LU_FACTOR: Derivative = rule!([Output(0), Output(1)], 
     let of_upper = grad.narrow(-2, 0, k).narrow(-1, 0, k).triu(0);
     let mut below = turned(&lower1).matmul(&of_lower);
     let mut above = of_upper.matmul(&turned(&upper1));
-    let (right, bottom) = (grad.narrow(-1, k, n - k), grad.narrow(-2, k, m - k));
-    below = below - right.matmul(&turned(&upper.narrow(-1, k, n - k)));
-    above = above - turned(&lower.narrow(-2, k, m - k)).matmul(&bottom);
+    let right = grad.narrow(-1, k, n - k);
+    let bottom = grad.narrow(-2, k, m - k);
+    match (m.as_i64(), n.as_i64()) {
+        (Some(m), Some(n)) if m < n => {
+            below = below - right.matmul(&turned(&upper.narrow(-1, m, n - m)));
+        }
+        (Some(m), Some(n)) if m > n => {
+            above = above - turned(&lower.narrow(-2, n, m - n)).matmul(&bottom);
+        }
+        _ => {}
+    }
     let inner = below.tril(-1) + above.triu(0);
     let inner = solve_triangular(&turned(&upper1), &inner, false, false, false);
     let first = solve_triangular(&turned(&lower1), &inner, true, true, true);
