@@ -1,7 +1,7 @@
 //! Files of recorded calls: `NAME.json` beside `NAME.safetensors`.
 
-use super::report::Stage;
 use super::recorded::{RecordedCall, SharedStorages};
+use super::report::Stage;
 use maquette_ops::{Args, Op, Value};
 use safetensors::SafeTensors;
 use serde_json::Value as Json;

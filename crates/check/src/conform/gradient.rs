@@ -54,8 +54,10 @@ struct Stop(Stage, String);
 
 impl From<Error> for Stop {
     fn from(e: Error) -> Stop {
-        let missing =
-            matches!(e.kind(), ErrorKind::Autograd(AutogradError::NoRule { .. }));
+        let missing = matches!(
+            e.kind(),
+            ErrorKind::Autograd(AutogradError::NoRule { .. } | AutogradError::Refused { .. })
+        );
         Stop(if missing { Stage::NoRule } else { Stage::Refused }, e.to_string())
     }
 }
@@ -76,7 +78,8 @@ pub(super) fn check(op: Op, call: &RecordedCall, recorded: &RecordedGradient) ->
         Err(e) => Stop(Stage::Refused, e.to_string()),
     };
     let shown = |values: &[Value]| values.iter().map(show).collect::<Vec<_>>();
-    let expected = recorded.vjp.iter().filter_map(|j| call.value(j, &mut SharedStorages::new()).ok());
+    let expected =
+        recorded.vjp.iter().filter_map(|j| call.value(j, &mut SharedStorages::new()).ok());
     Some(Failure {
         stage,
         message,
@@ -99,8 +102,7 @@ fn run(
         .map(|path| leaf(op, &mut args, path))
         .collect::<std::result::Result<_, String>>()?;
     let out = op.call(args.clone())?;
-    let out: Vec<Tensor> =
-        flatten(&out).iter().flat_map(Value::tensors).cloned().collect();
+    let out: Vec<Tensor> = flatten(&out).iter().flat_map(Value::tensors).cloned().collect();
     if recorded.cot.len() != out.len() {
         return Err(format!("{} outputs, expected {}", out.len(), recorded.cot.len()).into());
     }
@@ -203,7 +205,8 @@ fn agree(
         return Err(format!("found {} gradients, expected {}", found.len(), expected.len()));
     }
     for (i, (e, f)) in expected.iter().zip(found).enumerate() {
-        let dense = |t: &Tensor| -> Result<Value> { Ok(Value::from(t.clone_tensor().contiguous().ok()?)) };
+        let dense =
+            |t: &Tensor| -> Result<Value> { Ok(Value::from(t.clone_tensor().contiguous().ok()?)) };
         let recorded = match e {
             Json::Null => None,
             e => Some(call.tensor(e, &mut SharedStorages::new())?),

@@ -142,7 +142,8 @@ table! {
             views::view(|_, a| views::one(matrix_transpose(views::meta(a)?)?))
                 => crate::aten::grad::PLACED,
         General "aten::adjoint(Tensor(a) self) -> Tensor(a)" =>
-            views::view(|_, a| views::one(matrix_transpose(views::meta(a)?)?)),
+            views::view(|_, a| views::one(matrix_transpose(views::meta(a)?)?))
+                => crate::aten::grad::PLACED,
         General "aten::matrix_H(Tensor(a) self) -> Tensor(a)" =>
             views::view(|_, a| {
                 super::dims::require_rank("self", a[0].tensor()?, 2..=2)?;
@@ -160,7 +161,8 @@ table! {
                 => crate::aten::grad::PLACED,
         General "aten::real(Tensor(a) self) -> Tensor(a)" => ITSELF
                 => crate::aten::grad::EXPANDED,
-        General "aten::conj(Tensor(a) self) -> Tensor(a)" => ITSELF,
+        General "aten::conj(Tensor(a) self) -> Tensor(a)" => ITSELF
+                => crate::aten::grad::PLACED,
         General "aten::resolve_conj(Tensor(a) self) -> Tensor(a)" => ITSELF
                 => crate::aten::grad::EXPANDED,
         General "aten::resolve_neg(Tensor(a) self) -> Tensor(a)" => ITSELF

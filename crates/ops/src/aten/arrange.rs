@@ -281,6 +281,7 @@ table! {
                     require_rank("repeats", repeats, 1..=1)?;
                     done(repeated_indices(repeats, None, &a[1])?.to_dtype(repeats.dtype()))
                 },
-            },
+            }
+                => crate::aten::Derivative::None("the result is no float"),
     }
 }

@@ -282,7 +282,8 @@ table! {
                     )))])
                 },
                 run: |a| Ok(smallvec![Value::Tensor(nonzero(a[0].tensor()?)?)]),
-            },
+            }
+                => crate::aten::Derivative::None("the result is no float"),
         General "aten::masked_select(Tensor self, Tensor mask) -> Tensor" =>
             Lowering::Dynamic {
                 observes_strides: false,

@@ -73,22 +73,22 @@ impl std::fmt::Display for Lowering {
 }
 
 impl Lowering {
-    /// The derivative that follows from the lowering.
-    pub(crate) const fn derivative(&self, role: Role) -> Derivative {
+    /// The derivative that follows from the lowering, if any does.
+    pub(crate) const fn derivative(&self, role: Role) -> Option<Derivative> {
         match self {
             Lowering::Pointwise(Pointwise { types: Types::Compare, .. }) => {
-                Derivative::None("the result is a truth value")
+                Some(Derivative::None("the result is a truth value"))
             }
-            Lowering::Pointwise(_) => Derivative::Expression,
+            Lowering::Pointwise(_) => Some(Derivative::Expression),
             Lowering::InPlace(_)
             | Lowering::Composite(_)
             | Lowering::RandomComposite(_)
-            | Lowering::HiddenMutation { .. } => Derivative::Parts,
+            | Lowering::HiddenMutation { .. } => Some(Derivative::Parts),
             Lowering::Compute(_) | Lowering::View(_) | Lowering::Dynamic { .. } => match role {
                 Role::IgnoresContents | Role::MetadataQuery => {
-                    Derivative::None("the result does not depend on contents")
+                    Some(Derivative::None("the result does not depend on contents"))
                 }
-                _ => Derivative::Unwritten,
+                _ => None,
             },
         }
     }

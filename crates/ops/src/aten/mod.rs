@@ -92,7 +92,8 @@ pub struct OpDef {
 
 impl OpDef {
     /// A table entry. Without a derivative, a scalar expression has its own, and composites and
-    /// in-place operators have that of the operators that they call.
+    /// in-place operators have that of the operators that they call. Of every other entry a missing
+    /// derivative is an error of the build.
     pub(crate) const fn new(
         schema: &'static str,
         role: Role,
@@ -102,7 +103,10 @@ impl OpDef {
     ) -> OpDef {
         let derivative = match derivative {
             Some(derivative) => derivative,
-            None => lowering.derivative(role),
+            None => match lowering.derivative(role) {
+                Some(derivative) => derivative,
+                None => panic!("the table entry has no derivative, and none follows from it"),
+            },
         };
         OpDef { schema, role, lowering, derivative, loc }
     }

@@ -194,13 +194,17 @@ table! {
     /// Random tensors.
     pub(super) static TABLE = {
         General options!("rand(SymInt[] size") =>
-            random(|_, a| sized(a), |_, o| uniform(o, 0.0, 1.0)),
+            random(|_, a| sized(a), |_, o| uniform(o, 0.0, 1.0))
+                => crate::aten::Derivative::None("the elements are random"),
         General options!("randn(SymInt[] size") =>
-            random(|_, a| sized(a), |_, o| normal(o, 0.0, 1.0)),
+            random(|_, a| sized(a), |_, o| normal(o, 0.0, 1.0))
+                => crate::aten::Derivative::None("the elements are random"),
         General options!(like "rand_like(Tensor self") =>
-            random(|_, a| floats(like(a, 1)?, "random"), |_, o| uniform(o, 0.0, 1.0)),
+            random(|_, a| floats(like(a, 1)?, "random"), |_, o| uniform(o, 0.0, 1.0))
+                => crate::aten::Derivative::None("the elements are random"),
         General options!(like "randn_like(Tensor self") =>
-            random(|_, a| floats(like(a, 1)?, "random"), |_, o| normal(o, 0.0, 1.0)),
+            random(|_, a| floats(like(a, 1)?, "random"), |_, o| normal(o, 0.0, 1.0))
+                => crate::aten::Derivative::None("the elements are random"),
         General integer_options!("randint(SymInt high, SymInt[] size") =>
             random(
                 |_, a| {
@@ -211,7 +215,8 @@ table! {
                     )
                 },
                 |a, o| integers(o, &Value::from(0), &a[0]),
-            ),
+            )
+                => crate::aten::Derivative::None("the elements are random"),
         General integer_options!("randint.low(SymInt low, SymInt high, SymInt[] size") =>
             random(
                 |_, a| {
@@ -222,14 +227,17 @@ table! {
                     )
                 },
                 |a, o| integers(o, &a[0], &a[1]),
-            ),
+            )
+                => crate::aten::Derivative::None("the elements are random"),
         General options!(like "randint_like(Tensor self, SymInt high") =>
             random(
                 |_, a| range_of(like(a, 2)?, &Value::from(0), &a[1]),
                 |a, o| integers(o, &Value::from(0), &a[1]),
-            ),
+            )
+                => crate::aten::Derivative::None("the elements are random"),
         General options!(like "randint_like.low_dtype(Tensor self, SymInt low, SymInt high") =>
-            random(|_, a| range_of(like(a, 3)?, &a[1], &a[2]), |a, o| integers(o, &a[1], &a[2])),
+            random(|_, a| range_of(like(a, 3)?, &a[1], &a[2]), |a, o| integers(o, &a[1], &a[2]))
+                => crate::aten::Derivative::None("the elements are random"),
         General "aten::uniform(Tensor self, float from=0., float to=1., *, \
             Generator? generator=None) -> Tensor" =>
             random(|_, a| interval(a), |a, o| uniform(o, a[1].float()?, a[2].float()?))
@@ -255,7 +263,8 @@ table! {
                     like(&a[..1], 1)
                 },
                 |a, o| chance(o, a[1].tensor()?),
-            ),
+            )
+                => crate::aten::grad::ZERO,
         General "aten::bernoulli_.Tensor(Tensor(a!) self, Tensor p, *, \
             Generator? generator=None) -> Tensor(a!)" =>
             Lowering::InPlace("aten::bernoulli.Tensor"),

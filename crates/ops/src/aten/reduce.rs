@@ -334,9 +334,11 @@ table! {
             pick!(Reduction::Min, |a| listed(t(a)?, &a[1]), keep Some(2), own)
                 => crate::aten::grad::EXTREME,
         General "aten::argmax(Tensor self, int? dim=None, bool keepdim=False) -> Tensor" =>
-            pick!(Reduction::ArgMax, |a| one_or_all(a, 1), keep Some(2), index),
+            pick!(Reduction::ArgMax, |a| one_or_all(a, 1), keep Some(2), index)
+                => crate::aten::Derivative::None("the result is no float"),
         General "aten::argmin(Tensor self, int? dim=None, bool keepdim=False) -> Tensor" =>
-            pick!(Reduction::ArgMin, |a| one_or_all(a, 1), keep Some(2), index),
+            pick!(Reduction::ArgMin, |a| one_or_all(a, 1), keep Some(2), index)
+                => crate::aten::Derivative::None("the result is no float"),
         General "aten::max.dim(Tensor self, int dim, \
             bool keepdim=False) -> (Tensor values, Tensor indices)" =>
             reduction(|_, a| with_index_meta(a), How::Loops(|cx| with_index(cx, true)))
@@ -358,27 +360,35 @@ table! {
             )
                 => crate::aten::grad::EXTREMES,
         General "aten::any(Tensor self) -> Tensor" =>
-            reduce!(Reduction::Any, |a| Ok::<_, Error>(every(t(a)?)), keep None, t(a).map(truth)),
+            reduce!(Reduction::Any, |a| Ok::<_, Error>(every(t(a)?)), keep None, t(a).map(truth))
+                => crate::aten::Derivative::None("the result is no float"),
         General "aten::any.dim(Tensor self, int dim, bool keepdim=False) -> Tensor" =>
-            reduce!(Reduction::Any, |a| one(a, 1), keep Some(2), t(a).map(truth)),
+            reduce!(Reduction::Any, |a| one(a, 1), keep Some(2), t(a).map(truth))
+                => crate::aten::Derivative::None("the result is no float"),
         General "aten::any.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor" =>
-            reduce!(Reduction::Any, |a| listed_or_none(t(a)?, &a[1]), keep Some(2), t(a).map(truth)),
+            reduce!(Reduction::Any, |a| listed_or_none(t(a)?, &a[1]), keep Some(2), t(a).map(truth))
+                => crate::aten::Derivative::None("the result is no float"),
         General "aten::all(Tensor self) -> Tensor" =>
-            reduce!(Reduction::All, |a| Ok::<_, Error>(every(t(a)?)), keep None, t(a).map(truth)),
+            reduce!(Reduction::All, |a| Ok::<_, Error>(every(t(a)?)), keep None, t(a).map(truth))
+                => crate::aten::Derivative::None("the result is no float"),
         General "aten::all.dim(Tensor self, int dim, bool keepdim=False) -> Tensor" =>
-            reduce!(Reduction::All, |a| one(a, 1), keep Some(2), t(a).map(truth)),
+            reduce!(Reduction::All, |a| one(a, 1), keep Some(2), t(a).map(truth))
+                => crate::aten::Derivative::None("the result is no float"),
         General "aten::all.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor" =>
-            reduce!(Reduction::All, |a| listed_or_none(t(a)?, &a[1]), keep Some(2), t(a).map(truth)),
+            reduce!(Reduction::All, |a| listed_or_none(t(a)?, &a[1]), keep Some(2), t(a).map(truth))
+                => crate::aten::Derivative::None("the result is no float"),
         General "aten::count_nonzero(Tensor self, int? dim=None) -> Tensor" =>
             reduce!(
                 nest |cx, dims, _keep| count_nonzero(cx, dims),
                 |a| one_or_all(a, 1), keep None, Ok::<_, Error>(DType::I64)
-            ),
+            )
+                => crate::aten::Derivative::None("the result is no float"),
         General "aten::count_nonzero.dim_IntList(Tensor self, int[] dim) -> Tensor" =>
             reduce!(
                 nest |cx, dims, _keep| count_nonzero(cx, dims),
                 |a| listed(t(a)?, &a[1]), keep None, Ok::<_, Error>(DType::I64)
-            ),
+            )
+                => crate::aten::Derivative::None("the result is no float"),
         General "aten::logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor" =>
             reduce!(
                 nest |cx, dims, keep| logsumexp(cx, dims, keep),

@@ -285,13 +285,15 @@ table! {
             scatter(
                 |_, a| scatter_meta(a),
                 |a, out| scatter_src(a, &out[0], Combine::parse(a[4].str()?)?, true),
-            ),
+            )
+                => crate::aten::Derivative::Refused("PyTorch has none"),
         General "aten::scatter.value_reduce(Tensor self, int dim, Tensor index, Scalar value, *, \
             str reduce) -> Tensor" =>
             scatter(
                 |_, a| scatter_meta(a),
                 |a, out| scatter_value(a, &out[0], Combine::parse(a[4].str()?)?),
-            ),
+            )
+                => crate::aten::Derivative::Refused("PyTorch has none"),
         General "aten::scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor" =>
             scatter(
                 |_, a| scatter_meta(a),

@@ -375,7 +375,8 @@ table! {
                 strides: Strides::RowMajor,
                 metas: |_, a| triangle_metas(a, true),
                 how: How::Host(|a, out| triangle(a, &out[0], true)),
-            }),
+            })
+                => crate::aten::Derivative::None("the result is no float"),
         General "aten::triu_indices(int row, int col, int offset=0, *, ScalarType? dtype=4, \
             Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor" =>
             Lowering::Compute(Compute {
@@ -383,7 +384,8 @@ table! {
                 strides: Strides::RowMajor,
                 metas: |_, a| triangle_metas(a, false),
                 how: How::Host(|a, out| triangle(a, &out[0], false)),
-            }),
+            })
+                => crate::aten::Derivative::None("the result is no float"),
         General "aten::_unsafe_masked_index(Tensor self, Tensor mask, Tensor?[] indices, \
             Scalar fill) -> Tensor" =>
             Lowering::Composite(|a| {

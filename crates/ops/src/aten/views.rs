@@ -167,7 +167,8 @@ table! {
             view(|_, a| one(reshape::view(meta(a)?, a[1].ints()?)?))
                 => grad::RESHAPED,
         General "aten::view.dtype(Tensor(a) self, ScalarType dtype) -> Tensor(a)" =>
-            view(|_, a| one(reshape::view_dtype(meta(a)?, a[1].dtype()?)?)),
+            view(|_, a| one(reshape::view_dtype(meta(a)?, a[1].dtype()?)?))
+                => crate::aten::Derivative::None("the bits have another meaning"),
         // The schema declares a fresh result, so this operator copies.
         General "aten::_unsafe_view(Tensor self, SymInt[] size) -> Tensor" =>
             super::copies::unsafe_view()
@@ -291,6 +292,7 @@ table! {
                 an input may begin anywhere in its storage",
                     ))
                 },
-            ),
+            )
+                => crate::aten::Derivative::None("a number has no history"),
     }
 }

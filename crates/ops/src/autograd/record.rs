@@ -29,7 +29,7 @@ fn stage(state: &OpState) -> Result<Stage> {
     if let Some(rule) = &state.autograd {
         return Ok(Stage::Record(rule.f.clone()));
     }
-    let Some(def) = state.builtin else { return Ok(Stage::Record(Rule::Missing)) };
+    let Some(def) = state.builtin else { return Ok(Stage::Record(Rule::Missing(None))) };
     let (def, in_place) = match def.lowering {
         // with a rule of its own if its arguments are in another order
         Lowering::InPlace(_) if matches!(def.derivative, Derivative::Rule(_)) => (def, true),
@@ -43,7 +43,7 @@ fn stage(state: &OpState) -> Result<Stage> {
         Derivative::Expression => Stage::Record(Rule::Expression(def)),
         Derivative::Parts => Stage::Parts,
         Derivative::None(_) => Stage::Pass,
-        Derivative::Unwritten => Stage::Record(Rule::Missing),
+        Derivative::Refused(why) => Stage::Record(Rule::Missing(Some(why))),
     })
 }
 
@@ -77,9 +77,9 @@ fn record(
     below: impl FnOnce(&mut Args) -> Result<Outputs>,
 ) -> Result<Outputs> {
     let in_place = !state.facts.mutated.is_empty()
-        && state.builtin.is_some_and(|d| {
-            matches!(d.lowering, Lowering::InPlace(_)) || d.writes_its_result()
-        });
+        && state
+            .builtin
+            .is_some_and(|d| matches!(d.lowering, Lowering::InPlace(_)) || d.writes_its_result());
     let written: SmallVec<[Tensor; 1]> =
         state.facts.mutated.iter().flat_map(|&i| args[usize::from(i)].tensors()).cloned().collect();
     let table = matches!(rule, Rule::Table(_)) && !written.iter().any(history::requires_grad);

@@ -24,8 +24,8 @@ pub enum Derivative {
     Rule(RuleDef),
     /// There is none, for this reason. Results do not require gradients.
     None(&'static str),
-    /// Not written yet.
-    Unwritten,
+    /// There is none, for this reason. A sweep that reaches a call of the operator fails.
+    Refused(&'static str),
 }
 
 /// A rule in a table.
@@ -74,8 +74,8 @@ pub(crate) enum Rule {
     Custom(CustomRule),
     /// The derivative of the operator's scalar expression.
     Expression(&'static OpDef),
-    /// There is no rule, which is an error if a sweep gets here.
-    Missing,
+    /// There is no rule, which is an error if a sweep gets here; for a builtin operator, why.
+    Missing(Option<&'static str>),
 }
 
 impl Rule {
@@ -85,7 +85,7 @@ impl Rule {
         match self {
             Rule::Table(def) => def.saves.iter().any(|s| s.reads_input(argument, needs)),
             Rule::Expression(_) => true,
-            Rule::Custom(_) | Rule::Missing => false,
+            Rule::Custom(_) | Rule::Missing(_) => false,
         }
     }
 
@@ -93,7 +93,7 @@ impl Rule {
     pub(crate) fn reads_output(&self, index: usize) -> bool {
         match self {
             Rule::Table(def) => def.saves.contains(&Saved::Output(index)),
-            Rule::Expression(_) | Rule::Custom(_) | Rule::Missing => false,
+            Rule::Expression(_) | Rule::Custom(_) | Rule::Missing(_) => false,
         }
     }
 
@@ -101,7 +101,10 @@ impl Rule {
         match self {
             Rule::Table(def) => (def.backward)(b),
             Rule::Expression(def) => super::expression::backward(def, b),
-            Rule::Custom(_) | Rule::Missing => {
+            Rule::Missing(Some(why)) => {
+                Err(AutogradError::Refused { op: b.call.op.name().to_owned(), why }.into())
+            }
+            Rule::Custom(_) | Rule::Missing(None) => {
                 Err(AutogradError::NoRule { op: b.call.op.name().to_owned() }.into())
             }
         }

@@ -64,6 +64,14 @@ pub enum AutogradError {
         /// The line of the last write.
         written: Option<Loc>,
     },
+    /// A gradient depends on the result of a builtin operator that has no derivative.
+    #[error("{op} has no derivative ({why}), and a gradient depends on its result")]
+    Refused {
+        /// The operator.
+        op: String,
+        /// Why it has none.
+        why: &'static str,
+    },
     /// An operator without a rule.
     #[error(
         "{op} has no derivative, and a gradient depends on its result; register one with \

@@ -272,7 +272,8 @@ table! {
                     Ok(functional_metas(n.metas(a)?, &n))
                 },
                 How::Loops(|cx| nest(cx, Form::Full, false, Running::Returned)),
-            ),
+            )
+                => crate::aten::grad::BATCH_NORM,
         General "aten::_batch_norm_with_update(Tensor input, Tensor? weight, Tensor? bias, \
             Tensor(a!) running_mean, Tensor(b!) running_var, float momentum, \
             float eps) -> (Tensor, Tensor, Tensor, Tensor)" =>
@@ -296,7 +297,8 @@ table! {
                     Ok(functional_metas(with_reserve(n.metas(a)?, n.x), &n))
                 },
                 How::Loops(|cx| nest(cx, Form::Fixed(true), true, Running::Returned)),
-            ),
+            )
+                => crate::aten::grad::BATCH_NORM_UPDATE,
         General "aten::_batch_norm_no_update(Tensor input, Tensor? weight, Tensor? bias, \
             Tensor? running_mean, Tensor? running_var, float momentum, \
             float eps) -> (Tensor, Tensor, Tensor, Tensor)" =>
@@ -307,7 +309,8 @@ table! {
                     Ok(with_reserve(n.metas(a)?, n.x))
                 },
                 How::Loops(|cx| nest(cx, Form::Fixed(false), true, Running::Kept)),
-            ),
+            )
+                => crate::aten::grad::BATCH_NORM_NO_TRAINING,
         General "aten::batch_norm(Tensor input, Tensor? weight, Tensor? bias, \
             Tensor? running_mean, Tensor? running_var, bool training, float momentum, float eps, \
             bool cudnn_enabled) -> Tensor" =>

@@ -121,13 +121,11 @@ pub(in crate::aten) const REPEAT_INTERLEAVE: Derivative = rule!([InputFor(1, 0)]
 });
 
 /// Sums, means and maxima of bags of rows of the weight.
-pub(in crate::aten) const EMBEDDING_BAG: Derivative = rule!(
-    [Input(0), Input(1), Input(2), Input(6), crate::aten::Saved::Output(3)],
-    |b| {
+pub(in crate::aten) const EMBEDDING_BAG: Derivative =
+    rule!([Input(0), Input(1), Input(2), Input(6), crate::aten::Saved::Output(3)], |b| {
         let maxima = b.output(3);
         super::parts::differentiate(b, &|a| bags(a, &maxima).map(|bags| vec![bags]))
-    }
-);
+    });
 
 fn bags(a: &[Value], maxima: &Tensor) -> Result<Tensor> {
     let (weight, at, offsets) = (a[0].tensor()?, a[1].tensor()?, a[2].tensor()?);
@@ -146,7 +144,9 @@ fn bags(a: &[Value], maxima: &Tensor) -> Result<Tensor> {
     if mode == 2 {
         let any = weight.detach().new_zeros([count], weight.dtype());
         let any = any.index_add(0, &bag, &counts.to_dtype(weight.dtype())).gt(0.0);
-        return Ok(weight.gather(0, &maxima.clamp_min(0)) * any.unsqueeze(-1).to_dtype(weight.dtype()));
+        return Ok(
+            weight.gather(0, &maxima.clamp_min(0)) * any.unsqueeze(-1).to_dtype(weight.dtype())
+        );
     }
     let mut rows = weight.index_select(0, at);
     if let Some(weights) = a[6].opt_tensor()? {

@@ -207,9 +207,7 @@ pub(in crate::aten) const QR: Derivative = rule!([Input(0), Output(0), Output(1)
     let (r1, of_r1) = (r.narrow(-1, 0, k), of_r.narrow(-1, 0, k));
     let inner = (of_r1.matmul(&turned(&r1)) - turned(&q).matmul(&of_q)).triu(0);
     let symmetric = inner.triu(1) + turned(&inner);
-    let found = solve_triangular(
-        &turned(&r1), &(of_q + q.matmul(&symmetric)), false, false, false,
-    );
+    let found = solve_triangular(&turned(&r1), &(of_q + q.matmul(&symmetric)), false, false, false);
     b.set(0, || Tensor::cat([&found, &q.matmul(&of_rest)], -1))
 });
 
@@ -296,9 +294,7 @@ pub(in crate::aten) const BLOCK_DIAG: Derivative = rule!([], |b| {
             [n] => (1.into(), *n),
             [m, n, ..] => (*m, *n),
         };
-        b.set_at(0, i, || {
-            b.grad().narrow(0, row, rows).narrow(1, column, columns).reshape(sizes)
-        })?;
+        b.set_at(0, i, || b.grad().narrow(0, row, rows).narrow(1, column, columns).reshape(sizes))?;
         (row, column) = (row + rows, column + columns);
     }
     Ok(())

@@ -6,6 +6,7 @@
 mod activation;
 mod arithmetic;
 mod distances;
+mod grid;
 mod indexing;
 mod linalg;
 mod losses;
@@ -25,6 +26,7 @@ mod views;
 pub(super) use activation::*;
 pub(crate) use arithmetic::*;
 pub(super) use distances::*;
+pub(super) use grid::*;
 pub(super) use indexing::*;
 pub(super) use linalg::*;
 pub(super) use losses::*;

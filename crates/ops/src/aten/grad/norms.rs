@@ -93,8 +93,7 @@ pub(in crate::aten) const VAR_MEAN: Derivative = rule!([Input(0)], |b| {
     let (x, correction, keep) = (b.input(0), correction(b.arg(2))?, b.arg(3).bool()?);
     let dims = dims_of(b.arg(1), x.dim())?;
     b.set(0, || {
-        of_variance(&x, &b.grad(), &dims, correction, keep)
-            + of_mean(&x, b.grad_of(1), &dims, keep)
+        of_variance(&x, &b.grad(), &dims, correction, keep) + of_mean(&x, b.grad_of(1), &dims, keep)
     })
 });
 
@@ -114,13 +113,17 @@ fn of_norm(b: &Backward<'_>, p: f64, dims: &Value, keep: bool) -> Result<()> {
     if p != 2.0 {
         return differentiate(b, &|a| {
             let x = a[0].tensor()?;
-            let x = if x.dtype() == b.result_meta(0)?.dtype { x.clone() } else { x.to_dtype(b.result_meta(0)?.dtype) };
+            let x = if x.dtype() == b.result_meta(0)?.dtype {
+                x.clone()
+            } else {
+                x.to_dtype(b.result_meta(0)?.dtype)
+            };
             Ok(vec![vector_norm(&x, p, &dims, keep)])
         });
     }
     let norm = kept(b.output(0), &dims, keep);
-    let ratio = kept(b.grad(), &dims, keep) / &norm;
-    b.set(0, || b.input(0) * ratio.masked_fill(&norm.eq(0.0), 0.0))
+    let direction = (b.input(0) / &norm).masked_fill(&norm.eq(0.0), 0.0);
+    b.set(0, || kept(b.grad(), &dims, keep) * direction)
 }
 
 /// The p-norm over dimensions. Its derivative at zeros is 0.
@@ -211,19 +214,14 @@ pub(in crate::aten) const GROUP_NORM: Derivative = parts!(|a| {
     let (out, mean, factor) = standardized(&rows, &[2], a[7].float()?);
     let mut sizes = vec![1i64; x.dim()];
     sizes[1] = -1;
-    let of_channels = |v: &Value| -> Result<Option<Tensor>> {
-        Ok(v.opt_tensor()?.map(|t| t.reshape(&sizes)))
-    };
+    let of_channels =
+        |v: &Value| -> Result<Option<Tensor>> { Ok(v.opt_tensor()?.map(|t| t.reshape(&sizes))) };
     let out = affine(out.reshape(x.sizes()), of_channels(&a[1])?, of_channels(&a[2])?);
     Ok(vec![out, mean.squeeze_dim(2), factor.squeeze_dim(2)])
 });
 
 /// Normalization of channels by the moments of the batch, or by the given ones.
-fn batch_norm(
-    a: &[Value],
-    given: Option<(Tensor, Tensor)>,
-    eps: f64,
-) -> Result<Vec<Tensor>> {
+fn batch_norm(a: &[Value], given: Option<(Tensor, Tensor)>, eps: f64) -> Result<Vec<Tensor>> {
     let x = a[0].tensor()?;
     let mut sizes = vec![1i64; x.dim()];
     sizes[1] = -1;

@@ -5,24 +5,31 @@ use crate::aten::Derivative;
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
+use crate::tensor::shape::wrap_dim;
 use maquette_ir::DType;
 
-/// A quantile along a dimension, of all elements or of those that are numbers.
-fn quantile(a: &[Value], skip_nan: bool) -> Result<Tensor> {
-    let (x, q) = (a[0].tensor()?, a[1].float()?);
+/// Quantiles along a dimension, of all elements or of those that are numbers. `q` has the
+/// probabilities, which are the first dimension of the result unless `q` is a scalar.
+fn quantile(a: &[Value], q: &Tensor, skip_nan: bool) -> Result<Tensor> {
+    let x = a[0].tensor()?;
     let (dim, keep) = (a[2].opt(Value::int_i64)?, a[3].bool()?);
     let rank = x.dim();
-    let x = match dim {
-        Some(d) if rank > 0 => x.transpose(d, -1),
-        _ => x.reshape([-1i64]),
+    let along = match dim {
+        Some(d) if rank > 0 => Some(wrap_dim(d, rank)? as i64),
+        _ => None,
     };
-    let sorted = x.sort(-1, false).0;
-    let numbers = x.isnan().logical_not().to_dtype(x.dtype()).sum_dim([-1i64], true);
-    let n = numbers.detach().ones_like() * x.size(-1);
+    let rows = match along {
+        Some(d) => x.movedim([d], [-1i64]),
+        None => x.reshape([-1i64]),
+    };
+    let sorted = rows.sort(-1, false).0;
+    let numbers = rows.isnan().logical_not().to_dtype(x.dtype()).sum_dim([-1i64], true);
+    let n = numbers.detach().ones_like() * rows.size(-1);
+    let q = q.reshape([-1i64]);
     // a NaN is the last, and the result if it counts
     let position = match skip_nan {
-        true => ((&numbers - 1.0) * q).clamp_min(0.0),
-        false => numbers.eq(&n).where_((&n - 1.0) * q, &n - 1.0),
+        true => ((&numbers - 1.0) * &q).clamp_min(0.0),
+        false => numbers.eq(&n).where_((&n - 1.0) * &q, &n - 1.0),
     };
     let at = |position: &Tensor| sorted.gather(-1, &position.to_dtype(DType::I64));
     let (low, high) = (position.floor(), position.ceil());
@@ -36,17 +43,36 @@ fn quantile(a: &[Value], skip_nan: bool) -> Result<Tensor> {
             &first + (second - &first) * (position - low)
         }
     };
-    Ok(match dim {
-        Some(d) if rank > 0 && keep => found.transpose(d, -1),
-        Some(d) if rank > 0 => found.transpose(d, -1).squeeze_dim(d),
-        _ if keep => found.reshape(vec![1i64; rank]),
-        _ => found.reshape(&[0i64; 0]),
-    })
+    let found = found.movedim([-1i64], [0i64]);
+    let found = match along {
+        Some(d) if keep => found.unsqueeze(d + 1),
+        None if keep => (0..rank).fold(found, |t, _| t.unsqueeze(-1)),
+        _ => found,
+    };
+    Ok(found)
 }
 
-pub(in crate::aten) const QUANTILE: Derivative = parts!(|a| Ok(vec![quantile(a, false)?]));
+/// The quantile at the number in argument 1.
+fn single(a: &[Value], skip_nan: bool) -> Result<Vec<Tensor>> {
+    let x = a[0].tensor()?;
+    let q = x.detach().new_full([1i64], a[1].scalar()?, x.dtype());
+    Ok(vec![quantile(a, &q, skip_nan)?.squeeze_dim(0)])
+}
 
-pub(in crate::aten) const NANQUANTILE: Derivative = parts!(|a| Ok(vec![quantile(a, true)?]));
+/// The quantiles at the tensor in argument 1.
+fn several(a: &[Value], skip_nan: bool) -> Result<Vec<Tensor>> {
+    let q = a[1].tensor()?;
+    let found = quantile(a, q, skip_nan)?;
+    Ok(vec![if q.dim() == 0 { found.squeeze_dim(0) } else { found }])
+}
+
+pub(in crate::aten) const QUANTILE: Derivative = parts!(|a| single(a, false));
+
+pub(in crate::aten) const NANQUANTILE: Derivative = parts!(|a| single(a, true));
+
+pub(in crate::aten) const QUANTILE_TENSOR: Derivative = parts!(|a| several(a, false));
+
+pub(in crate::aten) const NANQUANTILE_TENSOR: Derivative = parts!(|a| several(a, true));
 
 /// Segments of the first dimension; the cost is that of all pairs of a segment and an element.
 pub(in crate::aten) const SEGMENT_REDUCE: Derivative = parts!(|a| {

@@ -14,9 +14,8 @@ use crate::error::Result;
 use crate::tensor::Tensor;
 
 /// Every operand.
-pub(super) const OPERANDS: &[Saved] = &[
-    Input(0), Input(1), Input(2), Input(3), Input(4), Input(5), Input(6), Input(7), Input(8),
-];
+pub(super) const OPERANDS: &[Saved] =
+    &[Input(0), Input(1), Input(2), Input(3), Input(4), Input(5), Input(6), Input(7), Input(8)];
 
 /// The derivative of a formula, `|a| results`, of the arguments of the call. The formula may leave
 /// out results at the end that have no gradient.

@@ -2,11 +2,11 @@
 //! maxima with positions, medians, pooling by maxima.
 
 use super::{give, rule};
-use crate::tensor::shape::wrap_dim;
 use crate::aten::Saved::{Input, Output};
 use crate::aten::{Backward, Derivative};
 use crate::error::Result;
 use crate::tensor::Tensor;
+use crate::tensor::shape::wrap_dim;
 
 /// The gradient at the positions in result 1 along a dimension.
 fn along(b: &Backward<'_>, dim: i64, keep: bool) -> Result<()> {

@@ -16,12 +16,16 @@ fn entry(list: &[SymInt], d: usize) -> Option<SymInt> {
 
 /// A list of `dims` numbers: `value` at `d`, and `other` elsewhere.
 fn only(dims: usize, d: usize, value: SymInt, other: i64) -> Value {
-    Value::from_dims((0..dims).map(|e| if e == d { value } else { other.into() }).collect::<Vec<_>>())
+    Value::from_dims(
+        (0..dims).map(|e| if e == d { value } else { other.into() }).collect::<Vec<_>>(),
+    )
 }
 
 fn call(b: &Backward<'_>, args: Args) -> Result<Tensor> {
     let out = b.op().call_at(args, b.loc())?;
-    out.first().map_or_else(|| Err(Error::value("an operator has a result")), Value::tensor).cloned()
+    out.first()
+        .map_or_else(|| Err(Error::value("an operator has a result")), Value::tensor)
+        .cloned()
 }
 
 /// Averages over windows.

@@ -96,7 +96,14 @@ impl Geometry {
             .collect();
         let Geometry { stride, padding, dilation, transposed, groups } = self;
         let found = grad.convolution(
-            weight, None, stride, padding, dilation, !transposed, &output_padding, *groups,
+            weight,
+            None,
+            stride,
+            padding,
+            dilation,
+            !transposed,
+            &output_padding,
+            *groups,
         );
         // an output padding is more than some strides need
         (2..sizes.len()).fold(found, |x, d| x.narrow(d as i64, 0, sizes[d]))
@@ -209,4 +216,3 @@ fn attention(
     let weights = aten!("_safe_softmax", maquette_ir::Loc::caller(); scores, -1);
     Ok(vec![weights.matmul(&value)])
 }
-

@@ -63,7 +63,9 @@ pub(in crate::aten) const SCATTER_REDUCE: Derivative =
                 (is_self * &share, is_src * share.gather(dim, &at))
             }
             "prod" => of_product(&x, dim, &at, &src, &out, &grad, include),
-            other => return Err(Error::value(format!("the reduction {other:?} has no derivative"))),
+            other => {
+                return Err(Error::value(format!("the reduction {other:?} has no derivative")));
+            }
         };
         b.set(0, || match include {
             true => of_self,

@@ -139,3 +139,13 @@ pub(in crate::aten) const MODIFIED_I0: Derivative =
 
 pub(in crate::aten) const MODIFIED_K0: Derivative =
     rule!([Input(0)], |b| b.set(0, || -b.grad() * b.input(0).special_modified_bessel_k1()));
+
+/// Of the Bessel functions times `exp(x)`.
+pub(in crate::aten) const SCALED_K0: Derivative = rule!([Input(0), Output(0)], |b| {
+    b.set(0, || b.grad() * (b.output(0) - b.input(0).special_scaled_modified_bessel_k1()))
+});
+
+pub(in crate::aten) const SCALED_K1: Derivative = rule!([Input(0), Output(0)], |b| {
+    let (x, y) = (b.input(0), b.output(0));
+    b.set(0, || b.grad() * (&y - x.special_scaled_modified_bessel_k0() - &y / &x))
+});

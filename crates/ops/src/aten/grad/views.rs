@@ -39,7 +39,13 @@ pub(in crate::aten) const REARRANGED: Derivative =
     rule!([InputFor(1, 0), InputFor(2, 0)], |b| rearranged(b));
 
 /// The positions that a layout has in a storage, counted from an offset.
-fn positions(like: &Tensor, span: SymInt, sizes: &[SymInt], strides: &[SymInt], offset: SymInt) -> Tensor {
+fn positions(
+    like: &Tensor,
+    span: SymInt,
+    sizes: &[SymInt],
+    strides: &[SymInt],
+    offset: SymInt,
+) -> Tensor {
     let all = like.detach().new_ones([span], maquette_ir::DType::I64).cumsum(0) - 1;
     all.as_strided(sizes, strides, Some(offset)).reshape([-1i64])
 }
@@ -100,9 +106,10 @@ pub(in crate::aten) const ROLL: Derivative = rule!([], |b| {
 /// Negative padding of the gradient; what the operand lost has none.
 pub(in crate::aten) const PAD: Derivative = rule!([], |b| {
     let back: Vec<SymInt> = b.arg(1).ints()?.iter().map(|s| -*s).collect();
-    b.set(0, || {
-        crate::methods::aten!("constant_pad_nd", b.loc(); b.grad(), Value::from_dims(back), 0)
-    })
+    b.set(
+        0,
+        || crate::methods::aten!("constant_pad_nd", b.loc(); b.grad(), Value::from_dims(back), 0),
+    )
 });
 
 pub(in crate::aten) const TRIL: Derivative = rule!([], |b| {
@@ -138,7 +145,9 @@ fn view_scatter(b: &Backward<'_>, view: &str) -> Result<()> {
     let call = |name: &str, first: Vec<Value>| -> Result<Tensor> {
         let args = first.into_iter().chain(rest()).collect();
         let out = crate::library::Op::find(name)?.call_at(args, b.loc())?;
-        out.first().map_or_else(|| Err(crate::Error::value("a view has a result")), Value::tensor).cloned()
+        out.first()
+            .map_or_else(|| Err(crate::Error::value("a view has a result")), Value::tensor)
+            .cloned()
     };
     if b.needs(0) {
         let src = b.meta(1)?;
@@ -152,11 +161,14 @@ fn view_scatter(b: &Backward<'_>, view: &str) -> Result<()> {
     }
 }
 
-pub(in crate::aten) const SELECT_SCATTER: Derivative = rule!([], |b| view_scatter(b, "aten::select.int"));
+pub(in crate::aten) const SELECT_SCATTER: Derivative =
+    rule!([], |b| view_scatter(b, "aten::select.int"));
 
-pub(in crate::aten) const SLICE_SCATTER: Derivative = rule!([], |b| view_scatter(b, "aten::slice.Tensor"));
+pub(in crate::aten) const SLICE_SCATTER: Derivative =
+    rule!([], |b| view_scatter(b, "aten::slice.Tensor"));
 
-pub(in crate::aten) const DIAGONAL_SCATTER: Derivative = rule!([], |b| view_scatter(b, "aten::diagonal"));
+pub(in crate::aten) const DIAGONAL_SCATTER: Derivative =
+    rule!([], |b| view_scatter(b, "aten::diagonal"));
 
 pub(in crate::aten) const STRIDED_SCATTER: Derivative = rule!([Input(0)], |b| {
     // the gradient has the layout that the operand had

@@ -349,7 +349,8 @@ table! {
                 )
             }),
         General "aten::geqrf(Tensor self) -> (Tensor a, Tensor tau)" =>
-            dense(|_, a| geqrf_metas(a), geqrf),
+            dense(|_, a| geqrf_metas(a), geqrf)
+                => crate::aten::Derivative::Refused("PyTorch has none"),
         General "aten::ormqr(Tensor self, Tensor input2, Tensor input3, bool left=True, \
             bool transpose=False) -> Tensor" =>
             dense(|_, a| ormqr_metas(a), |a, out| ormqr(a, &out[0]))

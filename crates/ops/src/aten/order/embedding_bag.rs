@@ -371,7 +371,8 @@ table! {
                 strides: Strides::FromOperands,
                 metas: |_, a| embedding_renorm_meta(a),
                 how: How::Host(|a, out| embedding_renorm(a, &out[0])),
-            }),
+            })
+                => crate::aten::Derivative::None("no gradient passes through the bound on norms"),
         General "aten::embedding_renorm_(Tensor(a!) self, Tensor indices, float max_norm, \
             float norm_type) -> Tensor(a!)" =>
             Lowering::InPlace("aten::embedding_renorm"),

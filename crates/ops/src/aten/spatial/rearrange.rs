@@ -227,7 +227,8 @@ table! {
                 Strides::FromOperands,
                 |_, a| channels_meta(a),
                 How::Loops(shuffle_channels),
-            ),
+            )
+                => crate::aten::grad::REARRANGED,
         General "aten::rot90(Tensor self, int k=1, int[] dims=[0, 1]) -> Tensor" =>
             Lowering::Composite(|a| {
                 done(rot90(a[0].tensor()?, a[1].int_i64()?, &a[2].ints_i64()?)?)

@@ -323,7 +323,8 @@ table! {
                 => crate::aten::grad::RESIZED,
         General "aten::_upsample_lanczos2d_aa(Tensor self, SymInt[2] output_size, \
             bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor" =>
-            resampling!(Way::By(Filter::SmoothLanczos), 2),
+            resampling!(Way::By(Filter::SmoothLanczos), 2)
+                => crate::aten::Derivative::Refused("PyTorch has none"),
         General "aten::upsample_nearest1d.vec(Tensor input, SymInt[]? output_size, \
             float[]? scale_factors) -> Tensor" =>
             vec_form!("aten::upsample_nearest1d"),

@@ -204,9 +204,11 @@ table! {
             each!(Wide, |x, q| gamma::zeta(x, q))
                 => crate::aten::grad::ZETA,
         General "aten::special_zeta.self_scalar(Scalar self, Tensor other) -> Tensor" =>
-            each!(Wide, |x, q| gamma::zeta(x, q)),
+            each!(Wide, |x, q| gamma::zeta(x, q))
+                => crate::aten::grad::ZETA,
         General "aten::special_zeta.other_scalar(Tensor self, Scalar other) -> Tensor" =>
-            each!(Wide, |x, q| gamma::zeta(x, q)),
+            each!(Wide, |x, q| gamma::zeta(x, q))
+                => crate::aten::Derivative::Refused("PyTorch has none"),
 
         General "aten::erfinv(Tensor self) -> Tensor" => each!(Numbers, |x| erf::erfinv(x))
                 => crate::aten::grad::ERFINV,
@@ -243,9 +245,11 @@ table! {
             each!(Wide, |x| bessel::k(1, x))
                 => crate::aten::grad::MODIFIED_K1,
         General "aten::special_scaled_modified_bessel_k0(Tensor x) -> Tensor" =>
-            each!(Wide, |x| bessel::scaled_k(0, x)),
+            each!(Wide, |x| bessel::scaled_k(0, x))
+                => crate::aten::grad::SCALED_K0,
         General "aten::special_scaled_modified_bessel_k1(Tensor x) -> Tensor" =>
-            each!(Wide, |x| bessel::scaled_k(1, x)),
+            each!(Wide, |x| bessel::scaled_k(1, x))
+                => crate::aten::grad::SCALED_K1,
         General "aten::special_bessel_j0(Tensor self) -> Tensor" =>
             each!(Wide, |x| bessel::finite(libm::j0, x))
                 => crate::aten::grad::BESSEL_J0,
@@ -259,15 +263,19 @@ table! {
             each!(Wide, |x| bessel::finite(libm::y1, x))
                 => crate::aten::grad::BESSEL_Y1,
         General "aten::special_spherical_bessel_j0(Tensor x) -> Tensor" =>
-            each!(Wide, |x| bessel::spherical_j0(x)),
-        General "aten::special_airy_ai(Tensor x) -> Tensor" => each!(Wide, |x| bessel::airy_ai(x)),
+            each!(Wide, |x| bessel::spherical_j0(x))
+                => crate::aten::Derivative::Refused("PyTorch has none"),
+        General "aten::special_airy_ai(Tensor x) -> Tensor" => each!(Wide, |x| bessel::airy_ai(x))
+                => crate::aten::Derivative::Refused("PyTorch has none"),
 
         General "aten::gcd(Tensor self, Tensor other) -> Tensor" =>
-            each!(Integers, |dtype, a, b| exact::gcd(dtype, a, b)),
+            each!(Integers, |dtype, a, b| exact::gcd(dtype, a, b))
+                => crate::aten::Derivative::None("the result is no float"),
         General "aten::gcd_(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
             Lowering::InPlace("aten::gcd"),
         General "aten::lcm(Tensor self, Tensor other) -> Tensor" =>
-            each!(Integers, |dtype, a, b| exact::lcm(dtype, a, b)),
+            each!(Integers, |dtype, a, b| exact::lcm(dtype, a, b))
+                => crate::aten::Derivative::None("the result is no float"),
         General "aten::lcm_(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
             Lowering::InPlace("aten::lcm"),
         General "aten::nextafter(Tensor self, Tensor other) -> Tensor" =>
@@ -305,15 +313,18 @@ macro_rules! polynomials {
             /// Orthogonal polynomials.
             static POLYNOMIALS = { $(
                 General concat!("aten::special_", $name, "(Tensor x, Tensor n) -> Tensor") =>
-                    each!(Wide, |dtype, x, n| polynomial::at(dtype, x, n, $p, $p)),
+                    each!(Wide, |dtype, x, n| polynomial::at(dtype, x, n, $p, $p))
+                => crate::aten::Derivative::Refused("PyTorch has none"),
                 General concat!(
                     "aten::special_", $name, ".x_scalar(Scalar x, Tensor n) -> Tensor"
                 ) =>
-                    each!(Wide, |dtype, x, n| polynomial::at(dtype, x, n, $p, $p)),
+                    each!(Wide, |dtype, x, n| polynomial::at(dtype, x, n, $p, $p))
+                => crate::aten::Derivative::Refused("PyTorch has none"),
                 General concat!(
                     "aten::special_", $name, ".n_scalar(Tensor x, Scalar n) -> Tensor"
                 ) =>
-                    each!(Wide, |dtype, x, n| polynomial::at(dtype, x, n, $p, $p)),
+                    each!(Wide, |dtype, x, n| polynomial::at(dtype, x, n, $p, $p))
+                => crate::aten::Derivative::Refused("PyTorch has none"),
             )* }
         }
     };

@@ -56,6 +56,7 @@ table! {
     pub(super) static TABLE = {
         General "aten::logcumsumexp(Tensor self, int dim) -> Tensor" => LOWERING
                 => crate::aten::grad::LOGCUMSUMEXP,
-        General "aten::_logcumsumexp(Tensor self, int dim) -> Tensor" => LOWERING,
+        General "aten::_logcumsumexp(Tensor self, int dim) -> Tensor" => LOWERING
+                => crate::aten::grad::LOGCUMSUMEXP,
     }
 }
