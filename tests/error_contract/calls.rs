@@ -146,10 +146,7 @@ pub fn rows() -> Vec<Row> {
                 .tags([Tag::Out])
                 .kernel(inc::kernel)
                 .register()?;
-            op.call_kw(
-                args![],
-                kwargs![out = Tensor::fake_of(Meta { requires_grad: true, ..x().meta().clone() })],
-            )
+            op.call_kw(args![], kwargs![out = Tensor::fake_of(x().meta().clone()).requires_grad_()])
         }),
         without(
             "a view operator with symbolic integers",

@@ -51,15 +51,15 @@ impl<'g> FakeValues<'g> {
 
     fn tensor(&self, ty: &TensorType) -> Tensor {
         let lift = |of: &[Expr]| of.iter().map(|&e| self.scope.lift(e)).collect();
-        Tensor::fake_of(Meta {
+        let fake = Tensor::fake_of(Meta {
             dtype: ty.dtype,
             device: ty.device,
             layout: ty.layout,
             sizes: lift(&ty.sizes),
             strides: lift(&ty.strides),
             offset: self.scope.lift(ty.offset),
-            requires_grad: ty.requires_grad,
-        })
+        });
+        if ty.requires_grad { fake.requires_grad_() } else { fake }
     }
 
     /// The arguments of a node's call of `op`, in the order of the schema. `positional` are the

@@ -8,6 +8,7 @@
 #![warn(missing_docs)]
 
 pub mod aten;
+pub mod autograd;
 mod dispatch;
 mod error;
 pub mod library;
@@ -27,8 +28,8 @@ pub use dispatch::write_counts::{
 };
 pub use dispatch::{call, call_kw, fake, mode};
 pub use error::{
-    AccessError, CallError, CompileError, Error, ErrorKind, ExportError, FakeError, GuardFailure,
-    RegisterError, Result, RunError, TraceError, Violation,
+    AccessError, AutogradError, CallError, CompileError, Error, ErrorKind, ExportError, FakeError,
+    GuardFailure, RegisterError, Result, RunError, TraceError, Violation,
 };
 pub use library::{Effect, Kwargs, Op, custom_op};
 pub use maquette_ir::graph::MAX_LIST_DEPTH;

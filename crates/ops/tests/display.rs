@@ -65,7 +65,7 @@ fn without_contents() {
         ("fake", Tensor::fake([2, 3], DType::F32)),
         ("fake integers", Tensor::fake([3], DType::I64)),
         ("on no device", Tensor::fake_of(meta(&[2]).on(Device::Meta))),
-        ("requires gradient", Tensor::fake_of(Meta { requires_grad: true, ..meta(&[]) }),),
+        ("requires gradient", Tensor::fake([0; 0], DType::F32).requires_grad_(),),
     ]));
     let poisoned = Tensor::poison(Error::msg("the disk is full"));
     assert!(poisoned.to_string().starts_with("tensor(poisoned: the disk is full"), "{poisoned}");

@@ -137,8 +137,7 @@ fn out_operators_return_the_written_tensors() {
     let e = op.call(args![one(1.0), &a, &b]).unwrap_err();
     assert!(matches!(e.kind(), ErrorKind::Call(CallError::NotTheArgument { .. })), "{e}");
 
-    let wants_grad =
-        Tensor::fake_of(Meta { requires_grad: true, ..Meta::contiguous([1], DType::F32) });
+    let wants_grad = Tensor::fake([1], DType::F32).requires_grad_();
     let plain = Tensor::fake([1], DType::F32);
     assert!(op.call(args![&plain, &plain, &plain]).is_ok());
     for args in [args![&wants_grad, &plain, &plain], args![&plain, &plain, &wants_grad]] {

@@ -24,7 +24,7 @@ use maquette_ir::graph::{
 };
 use maquette_ir::sym::{Assertion, Expr, Scope, SymInt, SymTable, SymbolId};
 use maquette_ops::{
-    Args, Error, Meta, Op, Outputs, Result, Tensor, TraceError, TraceSlot, TraceTag, Value,
+    Args, Error, Op, Outputs, Result, Tensor, TraceError, TraceSlot, TraceTag, Value,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -98,7 +98,7 @@ impl Recorder {
 
     /// Adds a tensor input. Returns the traced tensor that the program gets.
     pub(crate) fn input_tensor(&mut self, fake: Tensor, name: &str) -> Result<Tensor> {
-        let ty = self.tensor_type(fake.meta())?;
+        let ty = self.tensor_type(&fake)?;
         let value = self.builder.input(ValueType::Tensor(ty), Some(name));
         Ok(self.traced(fake, value))
     }
@@ -272,14 +272,15 @@ impl Recorder {
     /// The graph type of a result, which must be a tensor or an integer.
     fn result_type(&mut self, v: &Value, output: usize) -> Result<ValueType> {
         match v {
-            Value::Tensor(t) => Ok(ValueType::Tensor(self.tensor_type(t.meta())?)),
+            Value::Tensor(t) => Ok(ValueType::Tensor(self.tensor_type(t)?)),
             Value::Int(i) => Ok(ValueType::Int(self.expr(*i)?)),
             other => Err(TraceError::Untraceable { output, kind: other.kind().to_string() }.into()),
         }
     }
 
     /// The interned type of a tensor.
-    fn tensor_type(&mut self, m: &Meta) -> Result<TypeId> {
+    fn tensor_type(&mut self, t: &Tensor) -> Result<TypeId> {
+        let m = t.meta();
         if m.rank() > MAX_RANK {
             return Err(TraceError::Graph(BuildError::Rank { rank: m.rank() }).into());
         }
@@ -290,7 +291,7 @@ impl Recorder {
             sizes: self.exprs(&m.sizes)?,
             strides: self.exprs(&m.strides)?,
             offset: self.expr(m.offset)?,
-            requires_grad: m.requires_grad,
+            requires_grad: t.requires_grad(),
         };
         let id = self.builder.intern_type(ty);
         self.types_seen = self.types_seen.max(id.index() + 1);

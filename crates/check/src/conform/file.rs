@@ -1,6 +1,7 @@
 //! Files of recorded calls: `NAME.json` beside `NAME.safetensors`.
 
 use super::recorded::{RecordedCall, SharedStorages};
+use super::report::Stage;
 use maquette_ops::{Args, Op, Value};
 use safetensors::SafeTensors;
 use serde_json::Value as Json;
@@ -40,6 +41,9 @@ pub enum ConformError {
         restricted: bool,
     },
 }
+
+/// The summary in a folder of recorded calls, which is no operator's file.
+const STATUS: &str = "STATUS.json";
 
 /// One operator's recorded calls.
 pub struct File {
@@ -101,6 +105,12 @@ impl File {
         })
     }
 
+    /// The stages that a table of results has columns for.
+    pub fn stages(&self) -> &'static [Stage] {
+        let of_gradients = self.calls.iter().any(|c| c.gradient.is_some());
+        if of_gradients { Stage::OF_GRADIENTS } else { Stage::OF_CALLS }
+    }
+
     /// How many calls there are.
     pub fn len(&self) -> usize {
         self.calls.len()
@@ -155,6 +165,7 @@ pub fn operator_files(
     let mut files: Vec<PathBuf> = entries
         .filter_map(|e| Some(e.ok()?.path()))
         .filter(|p| p.extension().is_some_and(|e| e == "json"))
+        .filter(|p| p.file_name().is_some_and(|n| n != STATUS))
         .filter(|p| {
             only.is_none_or(|names| {
                 p.file_stem()

@@ -6,10 +6,13 @@
 //! sizes, strides, offset, dtype and values of the outputs must agree, and so must the arguments
 //! after a call that writes them. Running a graph compares what its fake kernels promised with what
 //! the kernels give.
+//!
+//! A folder of gradients has the same format; each call is differentiated eagerly (`gradient`).
 
 mod compare;
 mod docs;
 mod file;
+mod gradient;
 mod recorded;
 mod report;
 mod run;

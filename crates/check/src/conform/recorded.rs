@@ -1,6 +1,7 @@
 //! One recorded call: its arguments as values, its outputs as tensors.
 
 use super::file::Storages;
+use super::gradient::RecordedGradient;
 use crate::values::{Bytes, call_single};
 use maquette_ir::{DType, Device, Layout, MemoryFormat};
 use maquette_ops::library::Op;
@@ -19,6 +20,8 @@ pub(super) struct RecordedCall {
     pub(super) out: Json,
     /// The arguments afterwards, where it mutates.
     pub(super) after: Option<Vec<Json>>,
+    /// The gradient, if the file records gradients. The call's tensors share no storage then.
+    pub(super) gradient: Option<RecordedGradient>,
     storages: Arc<Storages>,
 }
 
@@ -32,6 +35,7 @@ impl RecordedCall {
             kwargs: doc["kwargs"].as_object().cloned().unwrap_or_default(),
             out: doc["out"].clone(),
             after: doc.get("args_after").and_then(Json::as_array).cloned(),
+            gradient: RecordedGradient::new(doc),
             storages: storages.clone(),
         }
     }
@@ -128,7 +132,9 @@ impl RecordedCall {
                     let n = data.len() as i64;
                     Tensor::from_vec(data, [n])
                 });
-                shared.insert(key.to_owned(), flat.clone());
+                if self.gradient.is_none() {
+                    shared.insert(key.to_owned(), flat.clone());
+                }
                 flat
             }
         };

@@ -19,6 +19,23 @@ pub enum Stage {
     Decomposed,
     /// Compiled for the CPU, with kernels for its layouts.
     Compiled,
+    /// The operator, or one that it calls, has no derivative.
+    NoRule,
+    /// The call or its derivative is refused.
+    Refused,
+    /// Gradients differ.
+    Gradient,
+    /// Gradients of gradients differ, or are refused.
+    Second,
+}
+
+impl Stage {
+    /// The stages of calls that a table of results has columns for.
+    pub const OF_CALLS: &[Stage] =
+        &[Stage::Missing, Stage::Eager, Stage::Generic, Stage::Static, Stage::Symbolic];
+    /// As [`Stage::OF_CALLS`], for recorded gradients.
+    pub const OF_GRADIENTS: &[Stage] =
+        &[Stage::Missing, Stage::NoRule, Stage::Refused, Stage::Gradient, Stage::Second];
 }
 
 impl fmt::Display for Stage {
@@ -31,6 +48,10 @@ impl fmt::Display for Stage {
             Stage::Symbolic => "symbolic",
             Stage::Decomposed => "decomposed",
             Stage::Compiled => "compiled",
+            Stage::NoRule => "no rule",
+            Stage::Refused => "refused",
+            Stage::Gradient => "gradient",
+            Stage::Second => "second",
         })
     }
 }

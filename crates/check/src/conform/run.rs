@@ -2,6 +2,7 @@
 
 use super::compare;
 use super::file::File;
+use super::gradient;
 use super::recorded::{RecordedCall, SharedStorages};
 use super::report::{CallReport, Failure, OperatorReport, Stage};
 use crate::values::{flatten, show};
@@ -28,7 +29,13 @@ pub fn check_file(file: &File) -> (OperatorReport, Vec<CallResult>) {
     let mut results = Vec::new();
     for call in &file.calls {
         let (failure, result) = match op {
-            Some(op) => check(op, call),
+            Some(op) => match &call.gradient {
+                Some(recorded) => {
+                    let result = Err("a recorded gradient has no results".to_owned());
+                    (gradient::check(op, call, recorded), result)
+                }
+                None => check(op, call),
+            },
             None => {
                 let none = Vec::new;
                 let failure = Failure {

@@ -48,16 +48,16 @@ pub fn run(out: &mut Output, options: &Options) -> Result<bool> {
     let files = operator_files(&options.dir, only.as_ref()).map_err(text)?;
     let recorded: std::collections::BTreeSet<String> =
         files.iter().filter_map(|p| Some(p.file_stem()?.to_str()?.to_owned())).collect();
-    writeln!(
-        out,
-        "{BOLD}{:56} {:>9}  {:>7} {:>6} {:>7} {:>6} {:>8}{BOLD:#}",
-        "operator", "agree", "missing", "eager", "generic", "traced", "symbolic"
-    )?;
+    let mut columns: &[Stage] = &[];
     let mut reports = Vec::new();
     for path in files {
         let file = File::read(&path).map_err(text)?;
+        if file.stages() != columns {
+            columns = file.stages();
+            head(out, columns)?;
+        }
         let (report, found) = check_file(&file);
-        row(out, &report)?;
+        row(out, &report, columns)?;
         if options.failures {
             for (i, failure) in report.failures() {
                 writeln!(out, "  call {i}, {failure}")?;
@@ -78,24 +78,30 @@ pub fn run(out: &mut Output, options: &Options) -> Result<bool> {
     }
     let (passed, failed) =
         reports.iter().fold((0, 0), |(p, f), r| (p + r.passed(), f + r.failed()));
-    writeln!(out, "{passed} passed, {failed} failed")?;
+    let missing: usize = reports.iter().map(|r| r.failed_at(Stage::Missing)).sum();
+    let of_missing = match missing {
+        0 => String::new(),
+        n => format!(", {n} of these of missing operators"),
+    };
+    writeln!(out, "{passed} passed, {failed} failed{of_missing}")?;
     Ok(failed == 0)
 }
 
-fn row(out: &mut Output, report: &OperatorReport) -> Result<()> {
+fn head(out: &mut Output, columns: &[Stage]) -> Result<()> {
+    write!(out, "{BOLD}{:56} {:>9} ", "operator", "agree")?;
+    columns.iter().try_for_each(|stage| write!(out, " {stage:>8}"))?;
+    writeln!(out, "{BOLD:#}")?;
+    Ok(())
+}
+
+fn row(out: &mut Output, report: &OperatorReport, columns: &[Stage]) -> Result<()> {
     let colour = if report.failed() == 0 { GREEN } else { RED };
     let agree = format!("{}/{}", report.passed(), report.calls.len());
     write!(out, "{:56} {colour}{agree:>9}{colour:#} ", report.name)?;
-    for (stage, width) in [
-        (Stage::Missing, 8),
-        (Stage::Eager, 7),
-        (Stage::Generic, 8),
-        (Stage::Static, 7),
-        (Stage::Symbolic, 9),
-    ] {
-        match report.failed_at(stage) {
-            0 => write!(out, "{:width$}", "")?,
-            n => write!(out, "{n:width$}")?,
+    for stage in columns {
+        match report.failed_at(*stage) {
+            0 => write!(out, "{:9}", "")?,
+            n => write!(out, "{n:9}")?,
         }
     }
     writeln!(out)?;

@@ -66,7 +66,7 @@ impl CallInputs {
                 Value::Tensor(t) => {
                     let meta = t.meta();
                     call.is_fake |= t.is_fake();
-                    if meta.requires_grad && call.requires_grad.is_none() {
+                    if t.requires_grad() && call.requires_grad.is_none() {
                         call.requires_grad = Some(leaf);
                     }
                     // loops, which are faster than `extend` for so few numbers

@@ -31,8 +31,7 @@ fn control_flow_over_a_size_from_data() {
 
 #[test]
 fn inputs_that_require_gradients() {
-    let meta = Meta { requires_grad: true, ..Meta::contiguous([2], DType::F32).on(Device::Cpu) };
-    let x = Tensor::fake_of(meta);
+    let x = Tensor::fake([2], DType::F32).requires_grad_();
     let f = compile(|(x, y): (Tensor, Tensor)| x + y);
     insta::assert_snapshot!(text(&err(f.call((arange(2), x)))), @r"
     input `in1` requires a gradient, and a compiled function computes none; compile the function with its gradient, `compile(value_and_grad(f))`, or pass a tensor that does not require one

@@ -97,6 +97,11 @@ impl ExprBuilder {
         self.push(op, dtype)
     }
 
+    /// The instruction with an index that a register has.
+    pub(super) fn instruction(&self, index: usize) -> Instr {
+        self.instrs[index]
+    }
+
     /// The dtype of a register.
     pub fn dtype(&self, reg: Reg) -> Result<DType, BuildError> {
         self.instrs

@@ -32,6 +32,7 @@ mod moves;
 mod ops;
 mod read;
 mod split;
+mod tangent;
 #[cfg(test)]
 mod tests;
 

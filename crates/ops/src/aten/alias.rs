@@ -15,20 +15,22 @@ fn forward(name: &str, args: &[Value]) -> Result<Outputs> {
 /// Each row makes a functional and an in-place entry.
 macro_rules! names {
     ($($alias:literal = $name:literal $overload:literal $args:literal;)*) => { &[$(
-        $crate::aten::OpDef {
-            schema: concat!("aten::", $alias, $overload, "(Tensor self", $args, ") -> Tensor"),
-            role: Role::General,
-            lowering: Lowering::Composite(|a| forward(concat!("aten::", $name, $overload), a)),
-            loc: ::maquette_ir::Loc { file: file!(), line: line!() },
-        },
-        $crate::aten::OpDef {
-            schema: concat!(
+        $crate::aten::OpDef::new(
+            concat!("aten::", $alias, $overload, "(Tensor self", $args, ") -> Tensor"),
+            Role::General,
+            Lowering::Composite(|a| forward(concat!("aten::", $name, $overload), a)),
+            None,
+            ::maquette_ir::Loc { file: file!(), line: line!() },
+        ),
+        $crate::aten::OpDef::new(
+            concat!(
                 "aten::", $alias, "_", $overload, "(Tensor(a!) self", $args, ") -> Tensor(a!)"
             ),
-            role: Role::General,
-            lowering: Lowering::Composite(|a| forward(concat!("aten::", $name, "_", $overload), a)),
-            loc: ::maquette_ir::Loc { file: file!(), line: line!() },
-        },
+            Role::General,
+            Lowering::Composite(|a| forward(concat!("aten::", $name, "_", $overload), a)),
+            None,
+            ::maquette_ir::Loc { file: file!(), line: line!() },
+        ),
     )*] };
 }
 
@@ -118,27 +120,36 @@ table! {
             int dim=0) -> Tensor(a)[]" =>
             Lowering::Composite(|a| forward("aten::split_with_sizes", a)),
         General "aten::moveaxis.int(Tensor(a) self, int source, int destination) -> Tensor(a)" =>
-            Lowering::Composite(|a| forward("aten::movedim.int", a)),
+            Lowering::Composite(|a| forward("aten::movedim.int", a))
+                => crate::aten::grad::PLACED,
         General "aten::moveaxis.intlist(Tensor(a) self, int[] source, \
             int[] destination) -> Tensor(a)" =>
-            Lowering::Composite(|a| forward("aten::movedim.intlist", a)),
+            Lowering::Composite(|a| forward("aten::movedim.intlist", a))
+                => crate::aten::grad::PLACED,
         General "aten::swapaxes(Tensor(a) self, int axis0, int axis1) -> Tensor(a)" =>
-            Lowering::Composite(|a| forward("aten::transpose.int", a)),
+            Lowering::Composite(|a| forward("aten::transpose.int", a))
+                => crate::aten::grad::PLACED,
         General "aten::swapdims(Tensor(a) self, int dim0, int dim1) -> Tensor(a)" =>
-            Lowering::Composite(|a| forward("aten::transpose.int", a)),
+            Lowering::Composite(|a| forward("aten::transpose.int", a))
+                => crate::aten::grad::PLACED,
         General "aten::broadcast_to(Tensor(a) self, SymInt[] size) -> Tensor(a)" =>
-            views::view(|_, a| views::one(views::expand(views::meta(a)?, a[1].ints()?)?)),
+            views::view(|_, a| views::one(views::expand(views::meta(a)?, a[1].ints()?)?))
+                => crate::aten::grad::EXPANDED,
         General "aten::mT(Tensor(a) self) -> Tensor(a)" =>
-            views::view(|_, a| views::one(matrix_transpose(views::meta(a)?)?)),
+            views::view(|_, a| views::one(matrix_transpose(views::meta(a)?)?))
+                => crate::aten::grad::PLACED,
         General "aten::mH(Tensor(a) self) -> Tensor(a)" =>
-            views::view(|_, a| views::one(matrix_transpose(views::meta(a)?)?)),
+            views::view(|_, a| views::one(matrix_transpose(views::meta(a)?)?))
+                => crate::aten::grad::PLACED,
         General "aten::adjoint(Tensor(a) self) -> Tensor(a)" =>
-            views::view(|_, a| views::one(matrix_transpose(views::meta(a)?)?)),
+            views::view(|_, a| views::one(matrix_transpose(views::meta(a)?)?))
+                => crate::aten::grad::PLACED,
         General "aten::matrix_H(Tensor(a) self) -> Tensor(a)" =>
             views::view(|_, a| {
                 super::dims::require_rank("self", a[0].tensor()?, 2..=2)?;
                 views::one(matrix_transpose(views::meta(a)?)?)
-            }),
+            })
+                => crate::aten::grad::PLACED,
         General "aten::numpy_T(Tensor(a) self) -> Tensor(a)" =>
             views::view(|_, a| {
                 let m = views::meta(a)?;
@@ -146,10 +157,15 @@ table! {
                     m.sizes.iter().rev().copied().collect(),
                     m.strides.iter().rev().copied().collect(),
                 ))
-            }),
-        General "aten::real(Tensor(a) self) -> Tensor(a)" => ITSELF,
-        General "aten::conj(Tensor(a) self) -> Tensor(a)" => ITSELF,
-        General "aten::resolve_conj(Tensor(a) self) -> Tensor(a)" => ITSELF,
-        General "aten::resolve_neg(Tensor(a) self) -> Tensor(a)" => ITSELF,
+            })
+                => crate::aten::grad::PLACED,
+        General "aten::real(Tensor(a) self) -> Tensor(a)" => ITSELF
+                => crate::aten::grad::EXPANDED,
+        General "aten::conj(Tensor(a) self) -> Tensor(a)" => ITSELF
+                => crate::aten::grad::PLACED,
+        General "aten::resolve_conj(Tensor(a) self) -> Tensor(a)" => ITSELF
+                => crate::aten::grad::EXPANDED,
+        General "aten::resolve_neg(Tensor(a) self) -> Tensor(a)" => ITSELF
+                => crate::aten::grad::EXPANDED,
     }
 }

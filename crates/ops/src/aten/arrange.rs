@@ -261,7 +261,8 @@ table! {
                 observes_strides: true,
                 fake: repeat_by_tensor_fake,
                 run: repeat_by_tensor,
-            },
+            }
+                => crate::aten::grad::REPEAT_INTERLEAVE,
         General "aten::repeat_interleave.Tensor(Tensor repeats, *, \
             SymInt? output_size=None) -> Tensor" =>
             Lowering::Dynamic {
@@ -280,6 +281,7 @@ table! {
                     require_rank("repeats", repeats, 1..=1)?;
                     done(repeated_indices(repeats, None, &a[1])?.to_dtype(repeats.dtype()))
                 },
-            },
+            }
+                => crate::aten::Derivative::None("the result is no float"),
     }
 }

@@ -234,7 +234,8 @@ table! {
                 strides: Strides::RowMajor,
                 metas: |_, a| scaled_metas(a),
                 how: How::Loops(scaled_nest),
-            }),
+            })
+                => crate::aten::grad::ATTENTION,
         General "aten::_scaled_dot_product_flash_attention_for_cpu(Tensor query, Tensor key, \
             Tensor value, float dropout_p=0., bool is_causal=False, *, Tensor? attn_mask=None, \
             float? scale=None) -> (Tensor output, Tensor logsumexp)" =>
@@ -243,7 +244,8 @@ table! {
                 strides: Strides::FromOperands,
                 metas: |_, a| flash_metas(a),
                 how: How::Loops(flash_nest),
-            }),
+            })
+                => crate::aten::grad::FLASH_ATTENTION,
         General "aten::embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, \
             bool scale_grad_by_freq=False, bool sparse=False) -> Tensor" =>
             Lowering::Compute(Compute {
@@ -254,6 +256,7 @@ table! {
                     let (weight, indices) = (cx.input(0)?, cx.input(1)?);
                     Ok(smallvec![named::select(&mut cx.nest, &weight, 0, &indices)?.into()])
                 }),
-            }),
+            })
+                => crate::aten::grad::EMBEDDING,
     }
 }

@@ -65,18 +65,21 @@ table! {
         General "aten::_assert_tensor_metadata(Tensor a, SymInt[]? size=None, \
             SymInt[]? stride=None, ScalarType? dtype=None, *, Device? device=None, \
             Layout? layout=None) -> ()" =>
-            Lowering::Dynamic { observes_strides: true, fake: |_, a| metadata(a), run: metadata },
+            Lowering::Dynamic { observes_strides: true, fake: |_, a| metadata(a), run: metadata }
+                => crate::aten::Derivative::None("there is no result"),
         General "aten::_assert_async(Tensor self) -> ()" =>
             Lowering::Dynamic {
                 observes_strides: true,
                 fake: |_, _| Ok(Outputs::new()),
                 run: |a| holds(a[0].tensor()?, "the asserted tensor is zero"),
-            },
+            }
+                => crate::aten::Derivative::None("there is no result"),
         General "aten::_assert_async.msg(Tensor self, str assert_msg) -> ()" =>
             Lowering::Dynamic {
                 observes_strides: true,
                 fake: |_, _| Ok(Outputs::new()),
                 run: |a| holds(a[0].tensor()?, a[1].str()?),
-            },
+            }
+                => crate::aten::Derivative::None("there is no result"),
     }
 }

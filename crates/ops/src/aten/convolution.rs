@@ -310,7 +310,8 @@ table! {
                 strides: Strides::FromOperands,
                 metas: |_, a| -> Result<Metas> { Ok(smallvec![Convolution::of(a)?.meta()?]) },
                 how: How::Loops(nest),
-            }),
+            })
+                => crate::aten::grad::CONVOLUTION,
         General "aten::conv1d(Tensor input, Tensor weight, Tensor? bias=None, \
             SymInt[1] stride=[1], SymInt[1] padding=[0], SymInt[1] dilation=[1], \
             SymInt groups=1) -> Tensor" =>

@@ -4,7 +4,7 @@ use super::dims::{
     done, format_strides, fresh, is_channels_last, is_channels_last_contiguous, is_contiguous,
 };
 use super::loops::{NestCx, NestResults, ViewOperand};
-use super::lowering::{Class, Compute, How, Lowering, Metas, Pointwise, Strides, Types};
+use super::lowering::{Class, Compute, Formula, How, Lowering, Metas, Pointwise, Strides, Types};
 use super::{reshape, table};
 use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
@@ -152,7 +152,8 @@ table! {
             copying(|_, a| {
                 let x = a[0].tensor()?;
                 clone_meta(x, format_of(&a[1])?, x.dtype(), x.device())
-            }),
+            })
+                => crate::aten::grad::IDENTITY,
         PreservesElements "aten::contiguous(Tensor(a) self, *, \
             MemoryFormat memory_format=contiguous_format) -> Tensor(a)" =>
             Lowering::Composite(|a| {
@@ -161,7 +162,10 @@ table! {
             }),
         CopiesAcrossDevices "aten::copy(Tensor self, Tensor src, \
             bool non_blocking=False) -> Tensor" =>
-            Lowering::Pointwise(Pointwise { types: Types::First, build: |cx| cx.arg(1) }),
+            Lowering::Pointwise(Pointwise {
+                types: Types::First,
+                build: Formula::Built(|cx| cx.arg(1)),
+            }),
         MovesElements "aten::copy_(Tensor(a!) self, Tensor src, \
             bool non_blocking=False) -> Tensor(a!)" =>
             Lowering::InPlace("aten::copy"),
@@ -176,7 +180,8 @@ table! {
                     a[3].opt(Value::device)?.unwrap_or(x.device()),
                 );
                 clone_meta(x, format_of(&a[6])?, dtype, device)
-            }),
+            })
+                => crate::aten::grad::IDENTITY,
         PreservesElements "aten::to.dtype(Tensor(a) self, ScalarType dtype, \
             bool non_blocking=False, bool copy=False, \
             MemoryFormat? memory_format=None) -> Tensor(a)" =>

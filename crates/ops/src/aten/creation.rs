@@ -187,23 +187,29 @@ table! {
                         .collect()
                 },
                 How::Nothing,
-            ),
+            )
+                => crate::aten::Derivative::None("the elements follow from numbers"),
         General options!("empty_strided(SymInt[] size, SymInt[] stride") =>
             filled(
                 |_, a| strided(&a[0], &a[1], factory(a[0].ints()?, a, 2, DEFAULT, Device::Cpu)?),
                 How::Nothing,
-            ),
+            )
+                => crate::aten::Derivative::None("the elements follow from numbers"),
         General options!("empty_permuted(SymInt[] size, int[] physical_layout") =>
-            filled(|_, a| permuted(a), How::Nothing),
+            filled(|_, a| permuted(a), How::Nothing)
+                => crate::aten::Derivative::None("the elements follow from numbers"),
         General options!("zeros(SymInt[] size") =>
-            filled(|_, a| sized(a, 1, DEFAULT), How::Zeros),
+            filled(|_, a| sized(a, 1, DEFAULT), How::Zeros)
+                => crate::aten::Derivative::None("the elements follow from numbers"),
         General options!("ones(SymInt[] size") =>
-            filled(|_, a| sized(a, 1, DEFAULT), ONES),
+            filled(|_, a| sized(a, 1, DEFAULT), ONES)
+                => crate::aten::Derivative::None("the elements follow from numbers"),
         General options!("full(SymInt[] size, Scalar fill_value") =>
             filled(
                 |_, a| filled_with(sized(a, 2, a[1].scalar()?.dtype())?, "fill_value", &a[1], own),
                 How::Loops(|cx| all_of(cx, 1)),
-            ),
+            )
+                => crate::aten::Derivative::None("the elements follow from numbers"),
         General options!("scalar_tensor(Scalar s") =>
             filled(
                 |_, a| {
@@ -215,9 +221,11 @@ table! {
                     )
                 },
                 How::Loops(|cx| all_of(cx, 0)),
-            ),
+            )
+                => crate::aten::Derivative::None("the elements follow from numbers"),
         General options!(like "empty_like(Tensor self") =>
-            filled(|_, a| like(a, 1), How::Nothing),
+            filled(|_, a| like(a, 1), How::Nothing)
+                => crate::aten::Derivative::None("the elements follow from numbers"),
         IgnoresContents options!(like "zeros_like(Tensor self") =>
             filled(|_, a| like(a, 1), How::Zeros),
         IgnoresContents options!(like "ones_like(Tensor self") =>
@@ -228,16 +236,20 @@ table! {
                 How::Loops(|cx| all_of(cx, 1)),
             ),
         General options!("new_empty(Tensor self, SymInt[] size") =>
-            filled(|_, a| new(a, 2), How::Nothing),
+            filled(|_, a| new(a, 2), How::Nothing)
+                => crate::aten::Derivative::None("the elements follow from numbers"),
         General options!("new_zeros(Tensor self, SymInt[] size") =>
-            filled(|_, a| new(a, 2), How::Zeros),
+            filled(|_, a| new(a, 2), How::Zeros)
+                => crate::aten::Derivative::None("the elements follow from numbers"),
         General options!("new_ones(Tensor self, SymInt[] size") =>
-            filled(|_, a| new(a, 2), ONES),
+            filled(|_, a| new(a, 2), ONES)
+                => crate::aten::Derivative::None("the elements follow from numbers"),
         General options!("new_full(Tensor self, SymInt[] size, Scalar fill_value") =>
             filled(
                 |_, a| filled_with(new(a, 3)?, "fill_value", &a[2], own),
                 How::Loops(|cx| all_of(cx, 2)),
-            ),
+            )
+                => crate::aten::Derivative::None("the elements follow from numbers"),
         General options!("new_empty_strided(Tensor self, SymInt[] size, SymInt[] stride") =>
             filled(
                 |_, a| {
@@ -245,7 +257,8 @@ table! {
                     strided(&a[1], &a[2], factory(a[1].ints()?, a, 3, t.dtype(), t.device())?)
                 },
                 How::Nothing,
-            ),
+            )
+                => crate::aten::Derivative::None("the elements follow from numbers"),
         General options!("eye(SymInt n") =>
             filled(
                 |_, a| {
@@ -253,22 +266,26 @@ table! {
                     Ok(smallvec![factory(&[n, n], a, 1, DEFAULT, Device::Cpu)?])
                 },
                 EYE,
-            ),
+            )
+                => crate::aten::Derivative::None("the elements follow from numbers"),
         General options!("eye.m(SymInt n, SymInt m") =>
             filled(
                 |_, a| {
                     Ok(smallvec![factory(&[a[0].int()?, a[1].int()?], a, 2, DEFAULT, Device::Cpu)?])
                 },
                 EYE,
-            ),
+            )
+                => crate::aten::Derivative::None("the elements follow from numbers"),
         General "aten::lift_fresh(Tensor(a) self) -> Tensor(a)" =>
-            Lowering::View(|_, a| Ok(smallvec![a[0].tensor()?.meta().clone()])),
+            Lowering::View(|_, a| Ok(smallvec![a[0].tensor()?.meta().clone()]))
+                => crate::aten::grad::EXPANDED,
         General "aten::lift_fresh_copy(Tensor self) -> Tensor" =>
             Lowering::Compute(Compute {
                 class: lowering::Class::Copy,
                 strides: Strides::FromOperands,
                 metas: |_, a| like(a, 1),
                 how: COPY,
-            }),
+            })
+                => crate::aten::grad::IDENTITY,
     }
 }

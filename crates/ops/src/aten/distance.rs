@@ -229,7 +229,8 @@ table! {
                     let p = cx.scalar(2)?.to_f64();
                     pairs(cx, p)
                 }),
-            ),
+            )
+                => crate::aten::grad::CDIST,
         General "aten::cdist(Tensor x1, Tensor x2, float p=2., int? compute_mode=None) -> Tensor" =>
             Lowering::Composite(|a| {
                 crate::call("aten::_cdist_forward", a.iter().cloned().collect())
@@ -241,9 +242,11 @@ table! {
                     pairs_meta(a[0].tensor()?, a[1].tensor()?)
                 },
                 How::Loops(|cx| pairs(cx, 2.0)),
-            ),
+            )
+                => crate::aten::grad::EUCLIDEAN,
         General "aten::_pdist_forward(Tensor self, float p=2.) -> Tensor" =>
-            compute(|_, a| pdist_metas(a), How::Host(|a, out| pdist(a, &out[0]))),
+            compute(|_, a| pdist_metas(a), How::Host(|a, out| pdist(a, &out[0])))
+                => crate::aten::grad::PDIST,
         General "aten::pdist(Tensor self, float p=2.) -> Tensor" =>
             Lowering::Composite(|a| {
                 crate::call("aten::_pdist_forward", a.iter().cloned().collect())

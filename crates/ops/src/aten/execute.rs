@@ -56,7 +56,6 @@ impl Pointwise {
                 dtype: compiled.out_dtype,
                 device,
                 offset: 0.into(),
-                requires_grad: false,
                 ..first.meta().clone()
             };
             return Ok(PointwiseCall { compiled, operands, meta });
@@ -85,7 +84,6 @@ impl Pointwise {
                     sizes,
                     strides,
                     offset: 0.into(),
-                    requires_grad: false,
                 }
             }
         };
@@ -132,8 +130,12 @@ impl OpDef {
             }
             Lowering::View(f) => {
                 let base = self.viewed(state, args)?;
+                let view = |m| {
+                    let view = base.view_of(m)?;
+                    Ok(if self.role == super::Role::Detaches { view.untracked() } else { view })
+                };
                 let views: Vec<Tensor> =
-                    f(cx, args)?.into_iter().map(|m| base.view_of(m)).collect::<Result<_>>()?;
+                    f(cx, args)?.into_iter().map(view).collect::<Result<_>>()?;
                 Ok(group(state, views.into_iter()))
             }
             Lowering::InPlace(name) => {

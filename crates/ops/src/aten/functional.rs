@@ -124,32 +124,37 @@ table! {
                 strides: Strides::FromOperands,
                 metas: |_, a| view_metas(a),
                 how: How::Loops(|cx| copy_of(cx, viewed)),
-            }),
+            })
+                => crate::aten::Derivative::Refused("it is an operator of functional graphs"),
         General schemas::STRIDED =>
             Lowering::Compute(Compute {
                 class: Class::Copy,
                 strides: Strides::FromOperands,
                 metas: |_, a| strided_metas(a),
                 how: COPY,
-            }),
+            })
+                => crate::aten::Derivative::Refused("it is an operator of functional graphs"),
         General schemas::DISJOINT =>
             Lowering::Dynamic {
                 observes_strides: true,
                 fake: |_, _| Ok(Outputs::new()),
                 run: disjoint,
-            },
+            }
+                => crate::aten::Derivative::Refused("it is an operator of functional graphs"),
         General schemas::INJECTIVE =>
             Lowering::Dynamic {
                 observes_strides: true,
                 fake: |_, _| Ok(Outputs::new()),
                 run: injective,
-            },
+            }
+                => crate::aten::Derivative::Refused("it is an operator of functional graphs"),
         General schemas::SCATTER =>
             Lowering::Compute(Compute {
                 class: Class::Copy,
                 strides: Strides::FromOperands,
                 metas: |_, a| scatter_metas(a),
                 how: How::Host(scatter),
-            }),
+            })
+                => crate::aten::Derivative::Refused("it is an operator of functional graphs"),
     }
 }

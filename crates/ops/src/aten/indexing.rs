@@ -257,7 +257,8 @@ table! {
                     ))])
                 },
                 run: index,
-            },
+            }
+                => crate::aten::grad::INDEX,
         TakesHostIndices "aten::index_put(Tensor self, Tensor?[] indices, Tensor values, \
             bool accumulate=False) -> Tensor" =>
             Lowering::Compute(Compute {
@@ -265,7 +266,8 @@ table! {
                 strides: Strides::RowMajor,
                 metas: |_, a| index_put_meta(a),
                 how: How::Host(|a, out| index_put(a, &out[0])),
-            }),
+            })
+                => crate::aten::grad::INDEX_PUT,
         General "aten::index_put_(Tensor(a!) self, Tensor?[] indices, Tensor values, \
             bool accumulate=False) -> Tensor(a!)" =>
             Lowering::InPlace("aten::index_put"),
@@ -280,7 +282,8 @@ table! {
                     )))])
                 },
                 run: |a| Ok(smallvec![Value::Tensor(nonzero(a[0].tensor()?)?)]),
-            },
+            }
+                => crate::aten::Derivative::None("the result is no float"),
         General "aten::masked_select(Tensor self, Tensor mask) -> Tensor" =>
             Lowering::Dynamic {
                 observes_strides: false,
@@ -293,7 +296,8 @@ table! {
                     )))])
                 },
                 run: masked_select,
-            },
+            }
+                => crate::aten::grad::MASKED_SELECT,
         General "aten::masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor" =>
             Lowering::Compute(Compute {
                 class: Class::Scatter,
@@ -308,7 +312,8 @@ table! {
                         &input(a[2].tensor()?)?,
                     )?)
                 }),
-            }),
+            })
+                => crate::aten::grad::MASKED_SCATTER,
         General "aten::masked_scatter_(Tensor(a!) self, Tensor mask, \
             Tensor source) -> Tensor(a!)" =>
             Lowering::InPlace("aten::masked_scatter"),

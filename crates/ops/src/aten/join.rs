@@ -167,7 +167,8 @@ table! {
                 Strides::FromOperands,
                 |_, a| Ok(smallvec![cat_meta(&tensors("tensors", &a[0])?, a[1].int_i64()?)?]),
                 How::Host(|a, out| cat(a, &out[0])),
-            ),
+            )
+                => crate::aten::grad::CAT,
         General "aten::stack(Tensor[] tensors, int dim=0) -> Tensor" =>
             Lowering::Composite(|a| done(stack(&tensors("tensors", &a[0])?, a[1].int_i64()?)?)),
         General "aten::repeat(Tensor self, SymInt[] repeats) -> Tensor" =>
@@ -176,7 +177,8 @@ table! {
                 Strides::RowMajor,
                 |_, a| Ok(smallvec![repeat_meta(a[0].tensor()?, a[1].ints()?)?]),
                 How::Loops(repeat),
-            ),
+            )
+                => crate::aten::grad::REARRANGED,
         General "aten::tile(Tensor self, SymInt[] dims) -> Tensor" =>
             Lowering::Composite(|a| {
                 let (x, dims) = (a[0].tensor()?, a[1].ints()?);

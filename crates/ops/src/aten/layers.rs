@@ -2,7 +2,7 @@
 
 use super::dims::{done, require, require_rank};
 use super::einsum::{Label, Labelled, contract};
-use super::lowering::{Lowering, Types};
+use super::lowering::{Formula, Lowering, Types};
 use super::views::wrap_dims;
 use super::{Pointwise, table};
 use crate::dispatch::value::{Outputs, Value};
@@ -129,7 +129,7 @@ table! {
                 done(bilinear(a[0].tensor()?, a[1].tensor()?, a[2].tensor()?, a[3].opt_tensor()?)?)
             }),
         General "aten::_prelu_kernel(Tensor self, Tensor weight) -> Tensor" =>
-            Lowering::Pointwise(Pointwise { types: Types::Promote, build: prelu_kernel }),
+            Lowering::Pointwise(Pointwise { types: Types::Promote, build: Formula::Built(prelu_kernel) }),
         General "aten::prelu(Tensor self, Tensor weight) -> Tensor" =>
             Lowering::Composite(|a| prelu(a[0].tensor()?, a[1].tensor()?)),
     }

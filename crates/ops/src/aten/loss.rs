@@ -135,9 +135,9 @@ fn require_float_dtype(x: &Tensor, y: &Tensor, dtype: DType) -> Result<()> {
 }
 
 /// `|self - target|`, computed in a dtype in which the operands are exact.
-fn distance(x: &Tensor, y: &Tensor, dtype: DType) -> Result<Tensor> {
+fn difference(x: &Tensor, y: &Tensor, dtype: DType) -> Result<Tensor> {
     require_float_dtype(x, y, dtype)?;
-    Ok((x.to_dtype(wide(dtype)) - y.to_dtype(wide(dtype))).abs())
+    Ok(x.to_dtype(wide(dtype)) - y.to_dtype(wide(dtype)))
 }
 
 fn mse(x: &Tensor, y: &Tensor) -> Result<Tensor> {
@@ -150,9 +150,12 @@ fn smooth_l1(x: &Tensor, y: &Tensor, beta: f64) -> Result<Tensor> {
         return Err(Error::value(format!("`beta` must not be negative, found {beta}")));
     }
     let dtype = promoted(&[x, y]);
-    let d = distance(x, y, dtype)?;
-    let loss =
-        if beta == 0.0 { d } else { d.lt(beta).where_(d.square() * (0.5 / beta), d - 0.5 * beta) };
+    let e = difference(x, y, dtype)?;
+    let d = e.abs();
+    let loss = match beta {
+        0.0 => d,
+        _ => d.lt(beta).where_(e.square() * (0.5 / beta), d - 0.5 * beta),
+    };
     Ok(loss.to_dtype(dtype))
 }
 
@@ -160,8 +163,10 @@ fn huber(x: &Tensor, y: &Tensor, delta: f64) -> Result<Tensor> {
     if delta.is_nan() || delta <= 0.0 {
         return Err(Error::value(format!("`delta` must be positive, found {delta}")));
     }
-    let d = distance(x, y, x.dtype())?;
-    Ok(d.le(delta).where_(d.square() * 0.5, (&d - 0.5 * delta) * delta).to_dtype(x.dtype()))
+    // the square of the difference itself has a second derivative at 0
+    let e = difference(x, y, x.dtype())?;
+    let d = e.abs();
+    Ok(d.le(delta).where_(e.square() * 0.5, (&d - 0.5 * delta) * delta).to_dtype(x.dtype()))
 }
 
 fn soft_margin(x: &Tensor, y: &Tensor) -> Result<Tensor> {
@@ -359,7 +364,8 @@ table! {
                 strides: Strides::FromOperands,
                 metas: |_, a| bce_metas(a),
                 how: How::Loops(bce),
-            }),
+            })
+                => crate::aten::grad::BINARY_CROSS_ENTROPY,
         General "aten::binary_cross_entropy_with_logits(Tensor self, Tensor target, \
             Tensor? weight=None, Tensor? pos_weight=None, int reduction=1) -> Tensor" =>
             reduced!(4, |a, x, y| bce_with_logits(x, y, a[2].opt_tensor()?, a[3].opt_tensor()?)?),

@@ -1,8 +1,9 @@
 //! The vocabulary of the operator tables: the kinds of lowerings, the kernel classes, and the facts
 //! that follow from each. `execute` runs lowerings.
 
-use super::OpDef;
 use super::loops::BuildNest;
+use super::{OpDef, Role};
+use crate::autograd::rule::Derivative;
 use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
@@ -10,7 +11,7 @@ use crate::library::Op;
 use crate::tensor::Tensor;
 use crate::tensor::meta::Meta;
 use maquette_ir::DType;
-use maquette_ir::scalar_expr::{ExprBuilder, Reg};
+use maquette_ir::scalar_expr::{BinaryOp, ExprBuilder, Reg};
 use maquette_ir::typing::{Operand, OperandKind};
 use smallvec::SmallVec;
 
@@ -72,6 +73,26 @@ impl std::fmt::Display for Lowering {
 }
 
 impl Lowering {
+    /// The derivative that follows from the lowering, if any does.
+    pub(crate) const fn derivative(&self, role: Role) -> Option<Derivative> {
+        match self {
+            Lowering::Pointwise(Pointwise { types: Types::Compare, .. }) => {
+                Some(Derivative::None("the result is a truth value"))
+            }
+            Lowering::Pointwise(_) => Some(Derivative::Expression),
+            Lowering::InPlace(_)
+            | Lowering::Composite(_)
+            | Lowering::RandomComposite(_)
+            | Lowering::HiddenMutation { .. } => Some(Derivative::Parts),
+            Lowering::Compute(_) | Lowering::View(_) | Lowering::Dynamic { .. } => match role {
+                Role::IgnoresContents | Role::MetadataQuery => {
+                    Some(Derivative::None("the result does not depend on contents"))
+                }
+                _ => None,
+            },
+        }
+    }
+
     /// The function that calls the other operators of which a composite consists.
     pub(crate) const fn composite_body(&self) -> Option<CompositeFn> {
         match self {
@@ -281,8 +302,23 @@ impl Compute {
 pub struct Pointwise {
     /// How the compute dtype and the result dtype follow from the operands' dtypes.
     pub types: Types,
-    /// Builds the expression.
-    pub build: fn(&mut PointwiseCx) -> Result<Reg>,
+    /// The expression.
+    pub build: Formula,
+}
+
+/// The expression of a pointwise operator.
+#[derive(Clone, Copy)]
+pub enum Formula {
+    /// What the function builds.
+    Built(fn(&mut PointwiseCx) -> Result<Reg>),
+    /// The first operand times the derivative of another operator's expression with respect to an
+    /// argument. The operands after the first are those of the other operator.
+    Derivative {
+        /// The other operator.
+        of: &'static OpDef,
+        /// The argument.
+        argument: usize,
+    },
 }
 
 /// How the compute dtype and the result dtype of a pointwise operator follow from its operands'
@@ -322,6 +358,50 @@ pub struct PointwiseCx<'a> {
     pub declared: &'a [maquette_ir::schema::Arg],
     /// For each argument that is an operand, its register in the compute dtype.
     pub regs: SmallVec<[Option<Reg>; 4]>,
+}
+
+impl Formula {
+    /// Builds the expression. Returns the register of its result.
+    ///
+    /// # Errors
+    /// The operator does not accept these operands.
+    pub(crate) fn build(&self, cx: &mut PointwiseCx) -> Result<Reg> {
+        match *self {
+            Formula::Built(build) => build(cx),
+            Formula::Derivative { of, argument } => derivative(cx, of, argument),
+        }
+    }
+}
+
+/// The first operand of `cx` times the derivative of `of`, whose arguments are the rest of `cx`,
+/// with respect to one of them.
+fn derivative(cx: &mut PointwiseCx, of: &OpDef, argument: usize) -> Result<Reg> {
+    let Lowering::Pointwise(p) = &of.lowering else {
+        return Err(Error::value(format!("{} has no scalar expression", of.name())));
+    };
+    let (grad, variable) = (cx.arg(0)?, cx.arg(argument + 1)?);
+    let mut inner = PointwiseCx {
+        b: std::mem::take(&mut cx.b),
+        dtype: cx.dtype,
+        result: cx.result,
+        args: cx.args.get(1..).unwrap_or_default(),
+        declared: cx.declared.get(1..).unwrap_or_default(),
+        regs: cx.regs.iter().skip(1).copied().collect(),
+    };
+    let value = p.build.build(&mut inner);
+    let mut b = inner.b;
+    let product = value.and_then(|value| {
+        let mut product = || match b.derivative(value, variable)? {
+            Some(slope) => {
+                let slope = b.cast(slope, cx.dtype)?;
+                b.binary(BinaryOp::Mul, grad, slope)
+            }
+            None => Ok(b.constant(0, cx.dtype)),
+        };
+        product().map_err(Error::other)
+    });
+    cx.b = b;
+    product
 }
 
 impl PointwiseCx<'_> {

@@ -2,6 +2,7 @@
 //! `dot`, `addmv`. Composites of them are in `matmul`.
 
 use super::dims::{fresh, require_rank, require_same_dtype};
+use super::grad;
 use super::loops::{BuildNest, NestCx, NestResults};
 use super::lowering::{Class, Compute, How, Lowering, Metas, Strides, wide};
 use super::number::require_argument_fits;
@@ -185,7 +186,8 @@ table! {
                     )?])
                 },
                 |cx| product(cx, [0, 1], 0),
-            ),
+            )
+                => grad::MM,
         General "aten::bmm(Tensor self, Tensor mat2) -> Tensor" =>
             gemm(
                 |_, a| {
@@ -195,25 +197,31 @@ table! {
                     )?])
                 },
                 |cx| product(cx, [0, 1], 1),
-            ),
+            )
+                => grad::BMM,
         General "aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, \
             Scalar alpha=1) -> Tensor" =>
-            gemm(|_, a| added_meta(a, ["mat1", "mat2"], 2), |cx| add_product(cx, 0)),
+            gemm(|_, a| added_meta(a, ["mat1", "mat2"], 2), |cx| add_product(cx, 0))
+                => crate::aten::grad::ADDMM,
         General "aten::addmm_(Tensor(a!) self, Tensor mat1, Tensor mat2, *, Scalar beta=1, \
             Scalar alpha=1) -> Tensor(a!)" =>
             Lowering::InPlace("aten::addmm"),
         General "aten::baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, \
             Scalar alpha=1) -> Tensor" =>
-            gemm(|_, a| added_meta(a, ["batch1", "batch2"], 3), |cx| add_product(cx, 1)),
+            gemm(|_, a| added_meta(a, ["batch1", "batch2"], 3), |cx| add_product(cx, 1))
+                => crate::aten::grad::BADDBMM,
         General "aten::baddbmm_(Tensor(a!) self, Tensor batch1, Tensor batch2, *, Scalar beta=1, \
             Scalar alpha=1) -> Tensor(a!)" =>
             Lowering::InPlace("aten::baddbmm"),
         General "aten::mv(Tensor self, Tensor vec) -> Tensor" =>
-            gemm(|_, a| vector_meta(mv_pair(a)?), |cx| product(cx, [0, 1], 0)),
+            gemm(|_, a| vector_meta(mv_pair(a)?), |cx| product(cx, [0, 1], 0))
+                => crate::aten::grad::MV,
         General "aten::dot(Tensor self, Tensor tensor) -> Tensor" =>
-            gemm(|_, a| vector_meta(dot_pair(a)?), |cx| product(cx, [0, 1], 0)),
+            gemm(|_, a| vector_meta(dot_pair(a)?), |cx| product(cx, [0, 1], 0))
+                => crate::aten::grad::DOT,
         General "aten::vdot(Tensor self, Tensor other) -> Tensor" =>
-            gemm(|_, a| vector_meta(dot_pair(a)?), |cx| product(cx, [0, 1], 0)),
+            gemm(|_, a| vector_meta(dot_pair(a)?), |cx| product(cx, [0, 1], 0))
+                => crate::aten::grad::DOT,
         General "aten::addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, \
             Scalar alpha=1) -> Tensor" =>
             gemm(
@@ -226,7 +234,8 @@ table! {
                     Ok(metas)
                 },
                 |cx| add_product(cx, 0),
-            ),
+            )
+                => crate::aten::grad::ADDMV,
         General "aten::addmv_(Tensor(a!) self, Tensor mat, Tensor vec, *, Scalar beta=1, \
             Scalar alpha=1) -> Tensor(a!)" =>
             Lowering::InPlace("aten::addmv"),

@@ -25,6 +25,8 @@ mod einsum;
 pub(crate) mod execute;
 mod expand;
 mod functional;
+mod grad;
+pub(crate) use grad::ZEROS;
 mod host;
 mod indexing;
 mod join;
@@ -66,6 +68,7 @@ mod vector_norm;
 mod view_scatter;
 mod views;
 
+pub use crate::autograd::rule::{Backward, Derivative, RuleDef, Saved};
 pub use loss::Reduction;
 pub use lowering::{Class, Compute, Lowering, Metas, Pointwise, PointwiseCx, Strides, Types};
 pub use role::Role;
@@ -81,36 +84,79 @@ pub struct OpDef {
     pub role: Role,
     /// How the operator is computed.
     pub lowering: Lowering,
+    /// How gradients of the results become gradients of the operands.
+    pub derivative: Derivative,
     /// The source location of the entry, or of the macro call that makes it.
     pub loc: Loc,
 }
 
 impl OpDef {
+    /// A table entry. Without a derivative, a scalar expression has its own, and composites and
+    /// in-place operators have that of the operators that they call. Of every other entry a missing
+    /// derivative is an error of the build.
+    pub(crate) const fn new(
+        schema: &'static str,
+        role: Role,
+        lowering: Lowering,
+        derivative: Option<Derivative>,
+        loc: Loc,
+    ) -> OpDef {
+        let derivative = match derivative {
+            Some(derivative) => derivative,
+            None => match lowering.derivative(role) {
+                Some(derivative) => derivative,
+                None => panic!("the table entry has no derivative, and none follows from it"),
+            },
+        };
+        OpDef { schema, role, lowering, derivative, loc }
+    }
+
+    /// Whether the result is the first argument, which the call writes.
+    pub(crate) fn writes_its_result(&self) -> bool {
+        self.schema.contains("(Tensor(a!) self") && self.schema.ends_with("-> Tensor(a!)")
+    }
+
     /// The full name, `aten::add.Tensor`.
     pub fn name(&self) -> &'static str {
         self.schema.split_once('(').map_or(self.schema, |(name, _)| name)
     }
 }
 
-/// Defines a table. Each entry is `Role "schema" => lowering,`.
+/// Defines a table. Each entry is `Role "schema" => lowering => derivative,`. The derivative may be
+/// absent if it follows from the lowering ([`OpDef::new`]).
 macro_rules! table {
     ($(#[$doc:meta])* $vis:vis static $name:ident = {
-        $($role:ident $schema:expr => $lowering:expr,)*
+        $($role:ident $schema:expr => $lowering:expr $(=> $derivative:expr)?,)*
     }) => {
         $(#[$doc])*
-        $vis static $name: &[$crate::aten::OpDef] = &[$($crate::aten::OpDef {
-            schema: $schema,
-            role: $crate::aten::Role::$role,
-            lowering: $lowering,
-            loc: ::maquette_ir::Loc { file: file!(), line: line!() },
-        }),*];
+        $vis static $name: &[$crate::aten::OpDef] = &[$(
+            $crate::aten::OpDef::new(
+                $schema,
+                $crate::aten::Role::$role,
+                $lowering,
+                $crate::aten::optional!($($derivative)?),
+                ::maquette_ir::Loc { file: file!(), line: line!() },
+            )
+        ),*];
     };
 }
+
+/// `Some` of an expression, or `None` without one.
+macro_rules! optional {
+    () => {
+        None
+    };
+    ($e:expr) => {
+        Some($e)
+    };
+}
+pub(crate) use optional;
 pub(crate) use table;
 
-/// Whether a name is in the namespace `aten::`, which is reserved for the builtin operators.
+/// Whether a name is in a namespace that is reserved for the builtin operators: `aten::`, or
+/// `grad::` for the derivatives of scalar expressions.
 pub fn is_builtin_name(op: &str) -> bool {
-    op.starts_with("aten::")
+    op.starts_with("aten::") || op.starts_with("grad::")
 }
 
 /// All tables of builtin operators.

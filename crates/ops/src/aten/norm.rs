@@ -200,7 +200,8 @@ table! {
                 Strides::RowMajor,
                 |_, a| layer_norm_metas(a),
                 How::Loops(|cx| row_norm(cx, true, named::layer_norm)),
-            ),
+            )
+                => crate::aten::grad::LAYER_NORM,
         General "aten::layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, \
             Tensor? bias=None, float eps=1.0000000000000001e-05, \
             bool cudnn_enable=True) -> Tensor" =>
@@ -218,7 +219,8 @@ table! {
             }),
         General "aten::native_group_norm(Tensor input, Tensor? weight, Tensor? bias, SymInt N, \
             SymInt C, SymInt HxW, int group, float eps) -> (Tensor, Tensor, Tensor)" =>
-            norm(Strides::FromOperands, |_, a| group_norm_metas(a), How::Loops(group_norm)),
+            norm(Strides::FromOperands, |_, a| group_norm_metas(a), How::Loops(group_norm))
+                => crate::aten::grad::GROUP_NORM,
         General "aten::group_norm(Tensor input, int num_groups, Tensor? weight=None, \
             Tensor? bias=None, float eps=1.0000000000000001e-05, \
             bool cudnn_enabled=True) -> Tensor" =>
@@ -243,7 +245,8 @@ table! {
                 Strides::FromOperands,
                 |_, a| rms_norm_metas(a),
                 How::Loops(|cx| row_norm(cx, false, named::rms_norm)),
-            ),
+            )
+                => crate::aten::grad::RMS_NORM,
         General "aten::rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, \
             float? eps=None) -> Tensor" =>
             Lowering::Composite(|a| {

@@ -83,9 +83,11 @@ table! {
     /// `item` and its variants.
     pub(super) static TABLE = {
         General "aten::item(Tensor self) -> Scalar" =>
-            Lowering::Dynamic { observes_strides: true, fake: fake_item, run: item },
+            Lowering::Dynamic { observes_strides: true, fake: fake_item, run: item }
+                => crate::aten::Derivative::None("a number has no history"),
         General "aten::_local_scalar_dense(Tensor self) -> Scalar" =>
-            Lowering::Dynamic { observes_strides: true, fake: fake_item, run: item },
+            Lowering::Dynamic { observes_strides: true, fake: fake_item, run: item }
+                => crate::aten::Derivative::None("a number has no history"),
         General "aten::is_nonzero(Tensor self) -> bool" =>
             Lowering::Dynamic {
                 observes_strides: true,
@@ -96,6 +98,7 @@ table! {
                     ))
                 },
                 run: |a| Ok(smallvec![Value::Bool(single(a)?.ne(0).item::<bool>()?)]),
-            },
+            }
+                => crate::aten::Derivative::None("the result is no float"),
     }
 }

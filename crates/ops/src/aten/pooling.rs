@@ -233,10 +233,12 @@ table! {
     pub(super) static TABLE = {
         General "aten::max_pool2d_with_indices(Tensor self, int[2] kernel_size, int[2] stride=[], \
             int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)" =>
-            window(|_, a| max_pool_metas(a, 2), |a, out| max_pool_run(a, out, 2)),
+            window(|_, a| max_pool_metas(a, 2), |a, out| max_pool_run(a, out, 2))
+                => crate::aten::grad::MAX_POOL2D,
         General "aten::max_pool3d_with_indices(Tensor self, int[3] kernel_size, int[3] stride=[], \
             int[3] padding=0, int[3] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)" =>
-            window(|_, a| max_pool_metas(a, 3), |a, out| max_pool_run(a, out, 3)),
+            window(|_, a| max_pool_metas(a, 3), |a, out| max_pool_run(a, out, 3))
+                => crate::aten::grad::MAX_POOL3D,
         General "aten::max_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], \
             int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> Tensor" =>
             window(
@@ -262,11 +264,13 @@ table! {
             window(
                 |_, a| Ok(smallvec![avg_pool_meta(a, 2)?]),
                 |a, out| avg_pool_run(a, &out[0], 2),
-            ),
+            )
+                => crate::aten::grad::AVG_POOL2D,
         General "aten::avg_pool3d(Tensor self, int[3] kernel_size, int[3] stride=[], \
             int[3] padding=0, bool ceil_mode=False, bool count_include_pad=True, \
             int? divisor_override=None) -> Tensor" =>
-            window(|_, a| row_major(avg_pool_meta(a, 3)?), |a, out| avg_pool_run(a, &out[0], 3)),
+            window(|_, a| row_major(avg_pool_meta(a, 3)?), |a, out| avg_pool_run(a, &out[0], 3))
+                => crate::aten::grad::AVG_POOL3D,
         General "aten::avg_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], \
             int[1] padding=0, bool ceil_mode=False, bool count_include_pad=True) -> Tensor" =>
             Lowering::Composite(|a| {
@@ -283,9 +287,11 @@ table! {
             window(
                 |_, a| Ok(smallvec![adaptive_meta(a, 2)?]),
                 |a, out| adaptive_avg(a, &out[0], 2),
-            ),
+            )
+                => crate::aten::grad::ADAPTIVE_AVG_POOL2D,
         General "aten::_adaptive_avg_pool3d(Tensor self, SymInt[3] output_size) -> Tensor" =>
-            window(|_, a| row_major(adaptive_meta(a, 3)?), |a, out| adaptive_avg(a, &out[0], 3)),
+            window(|_, a| row_major(adaptive_meta(a, 3)?), |a, out| adaptive_avg(a, &out[0], 3))
+                => crate::aten::grad::ADAPTIVE_AVG_POOL3D,
         General "aten::adaptive_avg_pool1d(Tensor self, int[1] output_size) -> Tensor" =>
             Lowering::Composite(|a| {
                 let (x, n) = (a[0].tensor()?, a[1].ints()?);

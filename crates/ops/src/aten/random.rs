@@ -194,13 +194,17 @@ table! {
     /// Random tensors.
     pub(super) static TABLE = {
         General options!("rand(SymInt[] size") =>
-            random(|_, a| sized(a), |_, o| uniform(o, 0.0, 1.0)),
+            random(|_, a| sized(a), |_, o| uniform(o, 0.0, 1.0))
+                => crate::aten::Derivative::None("the elements are random"),
         General options!("randn(SymInt[] size") =>
-            random(|_, a| sized(a), |_, o| normal(o, 0.0, 1.0)),
+            random(|_, a| sized(a), |_, o| normal(o, 0.0, 1.0))
+                => crate::aten::Derivative::None("the elements are random"),
         General options!(like "rand_like(Tensor self") =>
-            random(|_, a| floats(like(a, 1)?, "random"), |_, o| uniform(o, 0.0, 1.0)),
+            random(|_, a| floats(like(a, 1)?, "random"), |_, o| uniform(o, 0.0, 1.0))
+                => crate::aten::Derivative::None("the elements are random"),
         General options!(like "randn_like(Tensor self") =>
-            random(|_, a| floats(like(a, 1)?, "random"), |_, o| normal(o, 0.0, 1.0)),
+            random(|_, a| floats(like(a, 1)?, "random"), |_, o| normal(o, 0.0, 1.0))
+                => crate::aten::Derivative::None("the elements are random"),
         General integer_options!("randint(SymInt high, SymInt[] size") =>
             random(
                 |_, a| {
@@ -211,7 +215,8 @@ table! {
                     )
                 },
                 |a, o| integers(o, &Value::from(0), &a[0]),
-            ),
+            )
+                => crate::aten::Derivative::None("the elements are random"),
         General integer_options!("randint.low(SymInt low, SymInt high, SymInt[] size") =>
             random(
                 |_, a| {
@@ -222,28 +227,34 @@ table! {
                     )
                 },
                 |a, o| integers(o, &a[0], &a[1]),
-            ),
+            )
+                => crate::aten::Derivative::None("the elements are random"),
         General options!(like "randint_like(Tensor self, SymInt high") =>
             random(
                 |_, a| range_of(like(a, 2)?, &Value::from(0), &a[1]),
                 |a, o| integers(o, &Value::from(0), &a[1]),
-            ),
+            )
+                => crate::aten::Derivative::None("the elements are random"),
         General options!(like "randint_like.low_dtype(Tensor self, SymInt low, SymInt high") =>
-            random(|_, a| range_of(like(a, 3)?, &a[1], &a[2]), |a, o| integers(o, &a[1], &a[2])),
+            random(|_, a| range_of(like(a, 3)?, &a[1], &a[2]), |a, o| integers(o, &a[1], &a[2]))
+                => crate::aten::Derivative::None("the elements are random"),
         General "aten::uniform(Tensor self, float from=0., float to=1., *, \
             Generator? generator=None) -> Tensor" =>
-            random(|_, a| interval(a), |a, o| uniform(o, a[1].float()?, a[2].float()?)),
+            random(|_, a| interval(a), |a, o| uniform(o, a[1].float()?, a[2].float()?))
+                => crate::aten::grad::ZERO,
         General "aten::uniform_(Tensor(a!) self, float from=0., float to=1., *, \
             Generator? generator=None) -> Tensor(a!)" =>
             Lowering::InPlace("aten::uniform"),
         General "aten::normal_functional(Tensor self, float mean=0., float std=1., *, \
             Generator? generator=None) -> Tensor" =>
-            random(|_, a| deviating(a), |a, o| normal(o, a[1].float()?, a[2].float()?)),
+            random(|_, a| deviating(a), |a, o| normal(o, a[1].float()?, a[2].float()?))
+                => crate::aten::grad::ZERO,
         General "aten::normal_(Tensor(a!) self, float mean=0., float std=1., *, \
             Generator? generator=None) -> Tensor(a!)" =>
             Lowering::InPlace("aten::normal_functional"),
         General "aten::bernoulli(Tensor self, *, Generator? generator=None) -> Tensor" =>
-            random(|_, a| floats(like(&a[..1], 1)?, "bernoulli"), |a, o| chance(o, a[0].tensor()?)),
+            random(|_, a| floats(like(&a[..1], 1)?, "bernoulli"), |a, o| chance(o, a[0].tensor()?))
+                => crate::aten::grad::ZERO,
         General "aten::bernoulli.Tensor(Tensor self, Tensor p, *, \
             Generator? generator=None) -> Tensor" =>
             random(
@@ -252,7 +263,8 @@ table! {
                     like(&a[..1], 1)
                 },
                 |a, o| chance(o, a[1].tensor()?),
-            ),
+            )
+                => crate::aten::grad::ZERO,
         General "aten::bernoulli_.Tensor(Tensor(a!) self, Tensor p, *, \
             Generator? generator=None) -> Tensor(a!)" =>
             Lowering::InPlace("aten::bernoulli.Tensor"),
@@ -263,7 +275,8 @@ table! {
                     like(&a[..1], 1)
                 },
                 |a, o| chance(o, &Tensor::adopt(vec![a[1].float()? as f32], [0i64; 0])?),
-            ),
+            )
+                => crate::aten::grad::ZERO,
         General "aten::bernoulli_.float(Tensor(a!) self, float p=0.5, *, \
             Generator? generator=None) -> Tensor(a!)" =>
             Lowering::InPlace("aten::bernoulli.p"),

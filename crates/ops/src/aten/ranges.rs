@@ -227,29 +227,40 @@ table! {
     /// `arange`, `linspace` and `logspace`.
     pub(super) static TABLE = {
         General options!("arange(Scalar end") =>
-            filled(|_, a| arange_meta(a, 1), How::Loops(|cx| arange(cx, 1))),
+            filled(|_, a| arange_meta(a, 1), How::Loops(|cx| arange(cx, 1)))
+                => crate::aten::Derivative::None("the elements follow from numbers"),
         General options!("arange.start(Scalar start, Scalar end") =>
-            filled(|_, a| arange_meta(a, 2), How::Loops(|cx| arange(cx, 2))),
+            filled(|_, a| arange_meta(a, 2), How::Loops(|cx| arange(cx, 2)))
+                => crate::aten::Derivative::None("the elements follow from numbers"),
         General options!("arange.start_step(Scalar start, Scalar end, Scalar step=1") =>
-            filled(|_, a| arange_meta(a, 3), How::Loops(|cx| arange(cx, 3))),
+            filled(|_, a| arange_meta(a, 3), How::Loops(|cx| arange(cx, 3)))
+                => crate::aten::Derivative::None("the elements follow from numbers"),
         General options!("linspace(Scalar start, Scalar end, int steps") =>
-            linspace(),
+            linspace()
+                => crate::aten::Derivative::None("the elements follow from numbers"),
         General options!("linspace.Tensor_Tensor(Tensor start, Tensor end, int steps") =>
-            linspace(),
+            linspace()
+                => crate::aten::Derivative::Refused("the bounds are read as numbers"),
         General options!("linspace.Tensor_Scalar(Tensor start, Scalar end, int steps") =>
-            linspace(),
+            linspace()
+                => crate::aten::Derivative::Refused("the bounds are read as numbers"),
         General options!("linspace.Scalar_Tensor(Scalar start, Tensor end, int steps") =>
-            linspace(),
+            linspace()
+                => crate::aten::Derivative::Refused("the bounds are read as numbers"),
         General options!("logspace(Scalar start, Scalar end, int steps, float base=10.") =>
-            logspace(),
+            logspace()
+                => crate::aten::Derivative::None("the elements follow from numbers"),
         General options!("logspace.Tensor_Tensor(Tensor start, Tensor end, int steps, \
             float base=10.") =>
-            logspace(),
+            logspace()
+                => crate::aten::Derivative::Refused("the bounds are read as numbers"),
         General options!("logspace.Tensor_Scalar(Tensor start, Scalar end, int steps, \
             float base=10.") =>
-            logspace(),
+            logspace()
+                => crate::aten::Derivative::Refused("the bounds are read as numbers"),
         General options!("logspace.Scalar_Tensor(Scalar start, Tensor end, int steps, \
             float base=10.") =>
-            logspace(),
+            logspace()
+                => crate::aten::Derivative::Refused("the bounds are read as numbers"),
     }
 }

@@ -5,6 +5,7 @@
 //! The macro `reduce!` is for reductions that have a value for no elements (a sum), and `pick!` for
 //! those that have none (a maximum).
 
+use super::grad;
 use super::loops::{NestCx, NestResults};
 use super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::table;
@@ -278,59 +279,74 @@ table! {
             reduce!(
                 Reduction::Sum,
                 |a| Ok::<_, Error>(every(t(a)?)), keep None, accumulated(t(a)?, &a[1])
-            ),
+            )
+                => grad::SUM,
         General "aten::sum.dim_IntList(Tensor self, int[1]? dim, bool keepdim=False, *, \
             ScalarType? dtype=None) -> Tensor" =>
             reduce!(
                 Reduction::Sum,
                 |a| listed(t(a)?, &a[1]), keep Some(2), accumulated(t(a)?, &a[3])
-            ),
+            )
+                => grad::SUM_DIM,
         General "aten::nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, \
             ScalarType? dtype=None) -> Tensor" =>
             reduce!(
                 nest |cx, dims, keep| nansum(cx, dims, keep),
                 |a| listed(t(a)?, &a[1]), keep Some(2), accumulated(t(a)?, &a[3])
-            ),
+            )
+                => crate::aten::grad::NANSUM,
         General "aten::prod(Tensor self, *, ScalarType? dtype=None) -> Tensor" =>
             reduce!(
                 Reduction::Prod,
                 |a| Ok::<_, Error>(every(t(a)?)), keep None, accumulated(t(a)?, &a[1])
-            ),
+            )
+                => crate::aten::grad::PROD,
         General "aten::prod.dim_int(Tensor self, int dim, bool keepdim=False, *, \
             ScalarType? dtype=None) -> Tensor" =>
             reduce!(
                 Reduction::Prod,
                 |a| one(a, 1), keep Some(2), accumulated(t(a)?, &a[3])
-            ),
+            )
+                => crate::aten::grad::PROD_DIM,
         General "aten::mean(Tensor self, *, ScalarType? dtype=None) -> Tensor" =>
             reduce!(
                 Reduction::Mean,
                 |a| Ok::<_, Error>(every(t(a)?)), keep None, averaged(t(a)?, &a[1], "the mean")
-            ),
+            )
+                => crate::aten::grad::MEAN,
         General "aten::mean.dim(Tensor self, int[1]? dim, bool keepdim=False, *, \
             ScalarType? dtype=None) -> Tensor" =>
             reduce!(
                 Reduction::Mean,
                 |a| listed(t(a)?, &a[1]), keep Some(2), averaged(t(a)?, &a[3], "the mean")
-            ),
+            )
+                => crate::aten::grad::MEAN_DIM,
         General "aten::max(Tensor self) -> Tensor" =>
-            pick!(Reduction::Max, |a| Ok::<_, Error>(every(t(a)?)), keep None, own),
+            pick!(Reduction::Max, |a| Ok::<_, Error>(every(t(a)?)), keep None, own)
+                => crate::aten::grad::PICK_ALL,
         General "aten::min(Tensor self) -> Tensor" =>
-            pick!(Reduction::Min, |a| Ok::<_, Error>(every(t(a)?)), keep None, own),
+            pick!(Reduction::Min, |a| Ok::<_, Error>(every(t(a)?)), keep None, own)
+                => crate::aten::grad::PICK_ALL,
         General "aten::amax(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor" =>
-            pick!(Reduction::Max, |a| listed(t(a)?, &a[1]), keep Some(2), own),
+            pick!(Reduction::Max, |a| listed(t(a)?, &a[1]), keep Some(2), own)
+                => crate::aten::grad::EXTREME,
         General "aten::amin(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor" =>
-            pick!(Reduction::Min, |a| listed(t(a)?, &a[1]), keep Some(2), own),
+            pick!(Reduction::Min, |a| listed(t(a)?, &a[1]), keep Some(2), own)
+                => crate::aten::grad::EXTREME,
         General "aten::argmax(Tensor self, int? dim=None, bool keepdim=False) -> Tensor" =>
-            pick!(Reduction::ArgMax, |a| one_or_all(a, 1), keep Some(2), index),
+            pick!(Reduction::ArgMax, |a| one_or_all(a, 1), keep Some(2), index)
+                => crate::aten::Derivative::None("the result is no float"),
         General "aten::argmin(Tensor self, int? dim=None, bool keepdim=False) -> Tensor" =>
-            pick!(Reduction::ArgMin, |a| one_or_all(a, 1), keep Some(2), index),
+            pick!(Reduction::ArgMin, |a| one_or_all(a, 1), keep Some(2), index)
+                => crate::aten::Derivative::None("the result is no float"),
         General "aten::max.dim(Tensor self, int dim, \
             bool keepdim=False) -> (Tensor values, Tensor indices)" =>
-            reduction(|_, a| with_index_meta(a), How::Loops(|cx| with_index(cx, true))),
+            reduction(|_, a| with_index_meta(a), How::Loops(|cx| with_index(cx, true)))
+                => crate::aten::grad::PICK,
         General "aten::min.dim(Tensor self, int dim, \
             bool keepdim=False) -> (Tensor values, Tensor indices)" =>
-            reduction(|_, a| with_index_meta(a), How::Loops(|cx| with_index(cx, false))),
+            reduction(|_, a| with_index_meta(a), How::Loops(|cx| with_index(cx, false)))
+                => crate::aten::grad::PICK,
         General "aten::aminmax(Tensor self, *, int? dim=None, \
             bool keepdim=False) -> (Tensor min, Tensor max)" =>
             reduction(
@@ -341,34 +357,44 @@ table! {
                     ))
                 },
                 How::Loops(aminmax),
-            ),
+            )
+                => crate::aten::grad::EXTREMES,
         General "aten::any(Tensor self) -> Tensor" =>
-            reduce!(Reduction::Any, |a| Ok::<_, Error>(every(t(a)?)), keep None, t(a).map(truth)),
+            reduce!(Reduction::Any, |a| Ok::<_, Error>(every(t(a)?)), keep None, t(a).map(truth))
+                => crate::aten::Derivative::None("the result is no float"),
         General "aten::any.dim(Tensor self, int dim, bool keepdim=False) -> Tensor" =>
-            reduce!(Reduction::Any, |a| one(a, 1), keep Some(2), t(a).map(truth)),
+            reduce!(Reduction::Any, |a| one(a, 1), keep Some(2), t(a).map(truth))
+                => crate::aten::Derivative::None("the result is no float"),
         General "aten::any.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor" =>
-            reduce!(Reduction::Any, |a| listed_or_none(t(a)?, &a[1]), keep Some(2), t(a).map(truth)),
+            reduce!(Reduction::Any, |a| listed_or_none(t(a)?, &a[1]), keep Some(2), t(a).map(truth))
+                => crate::aten::Derivative::None("the result is no float"),
         General "aten::all(Tensor self) -> Tensor" =>
-            reduce!(Reduction::All, |a| Ok::<_, Error>(every(t(a)?)), keep None, t(a).map(truth)),
+            reduce!(Reduction::All, |a| Ok::<_, Error>(every(t(a)?)), keep None, t(a).map(truth))
+                => crate::aten::Derivative::None("the result is no float"),
         General "aten::all.dim(Tensor self, int dim, bool keepdim=False) -> Tensor" =>
-            reduce!(Reduction::All, |a| one(a, 1), keep Some(2), t(a).map(truth)),
+            reduce!(Reduction::All, |a| one(a, 1), keep Some(2), t(a).map(truth))
+                => crate::aten::Derivative::None("the result is no float"),
         General "aten::all.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor" =>
-            reduce!(Reduction::All, |a| listed_or_none(t(a)?, &a[1]), keep Some(2), t(a).map(truth)),
+            reduce!(Reduction::All, |a| listed_or_none(t(a)?, &a[1]), keep Some(2), t(a).map(truth))
+                => crate::aten::Derivative::None("the result is no float"),
         General "aten::count_nonzero(Tensor self, int? dim=None) -> Tensor" =>
             reduce!(
                 nest |cx, dims, _keep| count_nonzero(cx, dims),
                 |a| one_or_all(a, 1), keep None, Ok::<_, Error>(DType::I64)
-            ),
+            )
+                => crate::aten::Derivative::None("the result is no float"),
         General "aten::count_nonzero.dim_IntList(Tensor self, int[] dim) -> Tensor" =>
             reduce!(
                 nest |cx, dims, _keep| count_nonzero(cx, dims),
                 |a| listed(t(a)?, &a[1]), keep None, Ok::<_, Error>(DType::I64)
-            ),
+            )
+                => crate::aten::Derivative::None("the result is no float"),
         General "aten::logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor" =>
             reduce!(
                 nest |cx, dims, keep| logsumexp(cx, dims, keep),
                 |a| listed(t(a)?, &a[1]), keep Some(2),
                 t(a).map(|x| if x.dtype().is_float() { x.dtype() } else { DType::F32 })
-            ),
+            )
+                => crate::aten::grad::LOGSUMEXP,
     }
 }

@@ -331,19 +331,23 @@ table! {
         General "aten::lstm.input(Tensor input, Tensor[] hx, Tensor[] params, bool has_biases, \
             int num_layers, float dropout, bool train, bool bidirectional, \
             bool batch_first) -> (Tensor, Tensor, Tensor)" =>
-            sequence!(Cell::Lstm),
+            sequence!(Cell::Lstm)
+                => crate::aten::Derivative::Refused("a loop over time has none yet: compose it of cells"),
         General "aten::gru.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, \
             int num_layers, float dropout, bool train, bool bidirectional, \
             bool batch_first) -> (Tensor, Tensor)" =>
-            sequence!(Cell::Gru),
+            sequence!(Cell::Gru)
+                => crate::aten::Derivative::Refused("a loop over time has none yet: compose it of cells"),
         General "aten::rnn_tanh.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, \
             int num_layers, float dropout, bool train, bool bidirectional, \
             bool batch_first) -> (Tensor, Tensor)" =>
-            sequence!(Cell::Tanh),
+            sequence!(Cell::Tanh)
+                => crate::aten::Derivative::Refused("a loop over time has none yet: compose it of cells"),
         General "aten::rnn_relu.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, \
             int num_layers, float dropout, bool train, bool bidirectional, \
             bool batch_first) -> (Tensor, Tensor)" =>
-            sequence!(Cell::Relu),
+            sequence!(Cell::Relu)
+                => crate::aten::Derivative::Refused("a loop over time has none yet: compose it of cells"),
         General "aten::lstm_cell(Tensor input, Tensor[] hx, Tensor w_ih, Tensor w_hh, \
             Tensor? b_ih=None, Tensor? b_hh=None) -> (Tensor, Tensor)" =>
             Lowering::Composite(|a| step(a, Cell::Lstm)),

@@ -34,6 +34,8 @@ pub enum Role {
     TakesHostIndices,
     /// 0-d operands may be on the host while the other arguments are on a device.
     TakesHostNumbers,
+    /// A view that has no part in the history of gradients.
+    Detaches,
     /// An arithmetic function that rewrite rules know.
     Arith(ArithOp),
     /// As [`Role::Arith`] if the argument `alpha` is 1.
@@ -65,6 +67,7 @@ impl Role {
         match self {
             Role::General
             | Role::Concatenates
+            | Role::Detaches
             | Role::IgnoresContents
             | Role::MetadataQuery
             | Role::ObservesStorage
@@ -122,6 +125,7 @@ impl Role {
             Role::ArithUnlessScaled(_)
             | Role::General
             | Role::Concatenates
+            | Role::Detaches
             | Role::PreservesElements
             | Role::MovesElements
             | Role::CopiesAcrossDevices

@@ -64,24 +64,28 @@ table! {
         General "aten::cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor" =>
             scanning(|_, a| scan_meta(a),
                 |cx| scan(cx, Fold::Sum),
-            ),
+            )
+                => crate::aten::grad::CUMSUM,
         General "aten::cumsum_(Tensor(a!) self, int dim, *, \
             ScalarType? dtype=None) -> Tensor(a!)" =>
             Lowering::InPlace("aten::cumsum"),
         General "aten::cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor" =>
             scanning(|_, a| scan_meta(a),
                 |cx| scan(cx, Fold::Prod),
-            ),
+            )
+                => crate::aten::grad::CUMPROD,
         General "aten::cumprod_(Tensor(a!) self, int dim, *, \
             ScalarType? dtype=None) -> Tensor(a!)" =>
             Lowering::InPlace("aten::cumprod"),
         General "aten::cummax(Tensor self, int dim) -> (Tensor values, Tensor indices)" =>
             scanning(|_, a| extreme_meta(a),
                 |cx| extreme(cx, true),
-            ),
+            )
+                => crate::aten::grad::SORT,
         General "aten::cummin(Tensor self, int dim) -> (Tensor values, Tensor indices)" =>
             scanning(|_, a| extreme_meta(a),
                 |cx| extreme(cx, false),
-            ),
+            )
+                => crate::aten::grad::SORT,
     }
 }

@@ -272,34 +272,41 @@ table! {
                     let dim = wrap_dim(cx.int(1)?, x.axes.len())?;
                     Ok(smallvec![named::gather(&mut cx.nest, &x, dim, &index)?.into()])
                 }),
-            ),
+            )
+                => crate::aten::grad::GATHER,
         General "aten::scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor" =>
-            scatter(|_, a| scatter_meta(a), |a, out| scatter_src(a, &out[0], SET, true)),
+            scatter(|_, a| scatter_meta(a), |a, out| scatter_src(a, &out[0], SET, true))
+                => crate::aten::grad::SCATTER,
         General "aten::scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor" =>
-            scatter(|_, a| scatter_meta(a), |a, out| scatter_value(a, &out[0], SET)),
+            scatter(|_, a| scatter_meta(a), |a, out| scatter_value(a, &out[0], SET))
+                => crate::aten::grad::SCATTER,
         General "aten::scatter.reduce(Tensor self, int dim, Tensor index, Tensor src, *, \
             str reduce) -> Tensor" =>
             scatter(
                 |_, a| scatter_meta(a),
                 |a, out| scatter_src(a, &out[0], Combine::parse(a[4].str()?)?, true),
-            ),
+            )
+                => crate::aten::Derivative::Refused("PyTorch has none"),
         General "aten::scatter.value_reduce(Tensor self, int dim, Tensor index, Scalar value, *, \
             str reduce) -> Tensor" =>
             scatter(
                 |_, a| scatter_meta(a),
                 |a, out| scatter_value(a, &out[0], Combine::parse(a[4].str()?)?),
-            ),
+            )
+                => crate::aten::Derivative::Refused("PyTorch has none"),
         General "aten::scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor" =>
             scatter(
                 |_, a| scatter_meta(a),
                 |a, out| scatter_src(a, &out[0], Combine::With(ScatterOp::Add), true),
-            ),
+            )
+                => crate::aten::grad::SCATTER_ADD,
         General "aten::scatter_reduce.two(Tensor self, int dim, Tensor index, Tensor src, \
             str reduce, *, bool include_self=True) -> Tensor" =>
             scatter(
                 |_, a| scatter_meta(a),
                 |a, out| scatter_src(a, &out[0], Combine::parse(a[4].str()?)?, a[5].bool()?),
-            ),
+            )
+                => crate::aten::grad::SCATTER_REDUCE,
         General "aten::scatter_.src(Tensor(a!) self, int dim, Tensor index, \
             Tensor src) -> Tensor(a!)" =>
             Lowering::InPlace("aten::scatter.src"),

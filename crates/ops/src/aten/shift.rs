@@ -226,7 +226,8 @@ table! {
                     Ok(smallvec![fresh_like(x, x.dtype())?])
                 },
                 How::Loops(flip),
-            ),
+            )
+                => crate::aten::grad::FLIP,
         General "aten::roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor" =>
             compute(
                 Class::Gather,
@@ -237,28 +238,32 @@ table! {
                     Ok(smallvec![fresh(x, x.sizes().into(), x.dtype())])
                 },
                 How::Loops(roll),
-            ),
+            )
+                => crate::aten::grad::ROLL,
         General "aten::constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor" =>
             compute(
                 Class::Copy,
                 Strides::FromOperands,
                 |_, a| Ok(smallvec![constant_pad_meta(a[0].tensor()?, a[1].ints()?, &a[2])?]),
                 How::Loops(constant_pad),
-            ),
+            )
+                => crate::aten::grad::PAD,
         General "aten::tril(Tensor self, SymInt diagonal=0) -> Tensor" =>
             compute(
                 Class::Copy,
                 Strides::FromOperands,
                 |_, a| matrix_like(a),
                 How::Loops(|cx| triangle(cx, true)),
-            ),
+            )
+                => crate::aten::grad::TRIL,
         General "aten::triu(Tensor self, SymInt diagonal=0) -> Tensor" =>
             compute(
                 Class::Copy,
                 Strides::FromOperands,
                 |_, a| matrix_like(a),
                 How::Loops(|cx| triangle(cx, false)),
-            ),
+            )
+                => crate::aten::grad::TRIU,
         General "aten::tril_(Tensor(a!) self, SymInt diagonal=0) -> Tensor(a!)" =>
             Lowering::InPlace("aten::tril"),
         General "aten::triu_(Tensor(a!) self, SymInt diagonal=0) -> Tensor(a!)" =>

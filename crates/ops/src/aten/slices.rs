@@ -168,7 +168,8 @@ table! {
             gather(
                 |_, a| index_select_meta(a),
                 How::Loops(index_select),
-            ),
+            )
+                => crate::aten::grad::INDEX_SELECT,
         General "aten::index_add(Tensor self, int dim, Tensor index, Tensor source, *, \
             Scalar alpha=1) -> Tensor" =>
             scatter(
@@ -177,27 +178,32 @@ table! {
                     slices_meta(a)
                 },
                 |a, out| index_add(a, &out[0]),
-            ),
+            )
+                => crate::aten::grad::INDEX_ADD,
         General "aten::index_add_(Tensor(a!) self, int dim, Tensor index, Tensor source, *, \
             Scalar alpha=1) -> Tensor(a!)" =>
             Lowering::InPlace("aten::index_add"),
         General "aten::index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor" =>
-            scatter(|_, a| slices_meta(a), |a, out| slices_from(a, &out[0], SET, true)),
+            scatter(|_, a| slices_meta(a), |a, out| slices_from(a, &out[0], SET, true))
+                => crate::aten::grad::INDEX_COPY,
         General "aten::index_copy_(Tensor(a!) self, int dim, Tensor index, \
             Tensor source) -> Tensor(a!)" =>
             Lowering::InPlace("aten::index_copy"),
         General "aten::index_reduce(Tensor self, int dim, Tensor index, Tensor source, str reduce, \
             *, bool include_self=True) -> Tensor" =>
-            scatter(|_, a| slices_meta(a), |a, out| index_reduce(a, &out[0])),
+            scatter(|_, a| slices_meta(a), |a, out| index_reduce(a, &out[0]))
+                => crate::aten::grad::INDEX_REDUCE,
         General "aten::index_reduce_(Tensor(a!) self, int dim, Tensor index, Tensor source, \
             str reduce, *, bool include_self=True) -> Tensor(a!)" =>
             Lowering::InPlace("aten::index_reduce"),
         TakesHostNumbers "aten::index_fill.int_Scalar(Tensor self, int dim, Tensor index, \
             Scalar value) -> Tensor" =>
-            scatter(|_, a| fill_meta(a), |a, out| index_fill(a, &out[0])),
+            scatter(|_, a| fill_meta(a), |a, out| index_fill(a, &out[0]))
+                => crate::aten::grad::INDEX_FILL,
         TakesHostNumbers "aten::index_fill.int_Tensor(Tensor self, int dim, Tensor index, \
             Tensor value) -> Tensor" =>
-            scatter(|_, a| fill_meta(a), |a, out| index_fill(a, &out[0])),
+            scatter(|_, a| fill_meta(a), |a, out| index_fill(a, &out[0]))
+                => crate::aten::grad::INDEX_FILL,
         General "aten::index_fill_.int_Scalar(Tensor(a!) self, int dim, Tensor index, \
             Scalar value) -> Tensor(a!)" =>
             Lowering::InPlace("aten::index_fill.int_Scalar"),

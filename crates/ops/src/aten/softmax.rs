@@ -82,11 +82,14 @@ table! {
     /// Softmax and its gradients.
     pub(super) static TABLE = {
         General "aten::_softmax(Tensor self, int dim, bool half_to_float) -> Tensor" =>
-            row_wise(|_, a| softmax_meta(a), How::Loops(|cx| softmax(cx, named::softmax))),
+            row_wise(|_, a| softmax_meta(a), How::Loops(|cx| softmax(cx, named::softmax)))
+                => crate::aten::grad::SOFTMAX,
         General "aten::_log_softmax(Tensor self, int dim, bool half_to_float) -> Tensor" =>
-            row_wise(|_, a| softmax_meta(a), How::Loops(|cx| softmax(cx, named::log_softmax))),
+            row_wise(|_, a| softmax_meta(a), How::Loops(|cx| softmax(cx, named::log_softmax)))
+                => crate::aten::grad::LOG_SOFTMAX,
         General "aten::_safe_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor" =>
-            row_wise(|_, a| safe_softmax_meta(a), How::Loops(|cx| softmax(cx, named::safe_softmax))),
+            row_wise(|_, a| safe_softmax_meta(a), How::Loops(|cx| softmax(cx, named::safe_softmax)))
+                => crate::aten::grad::SOFTMAX,
         General "aten::softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor" =>
             Lowering::Composite(|a| {
                 done(aten!("_softmax", Loc::caller(); converted(a)?, a[1].clone(), false))

@@ -170,31 +170,43 @@ table! {
     pub(super) static TABLE = {
         General "aten::split.Tensor(Tensor(a -> *) self, SymInt split_size, \
             int dim=0) -> Tensor(a)[]" =>
-            view(|_, a| split(meta(a)?, a[1].int()?, a[2].int_i64()?)),
+            view(|_, a| split(meta(a)?, a[1].int()?, a[2].int_i64()?))
+                => crate::aten::grad::PLACED,
         General "aten::split_with_sizes(Tensor(a -> *) self, SymInt[] split_sizes, \
             int dim=0) -> Tensor(a)[]" =>
-            view(|_, a| split_with_sizes(meta(a)?, a[1].ints()?, a[2].int_i64()?)),
+            view(|_, a| split_with_sizes(meta(a)?, a[1].ints()?, a[2].int_i64()?))
+                => crate::aten::grad::PLACED,
         General "aten::chunk(Tensor(a -> *) self, int chunks, int dim=0) -> Tensor(a)[]" =>
-            view(|_, a| chunk(meta(a)?, a[1].int_i64()?, a[2].int_i64()?)),
+            view(|_, a| chunk(meta(a)?, a[1].int_i64()?, a[2].int_i64()?))
+                => crate::aten::grad::PLACED,
         General "aten::tensor_split.sections(Tensor(a -> *) self, SymInt sections, \
             int dim=0) -> Tensor(a)[]" =>
-            view(|_, a| tensor_split(meta(a)?, a[1].int()?, a[2].int_i64()?)),
+            view(|_, a| tensor_split(meta(a)?, a[1].int()?, a[2].int_i64()?))
+                => crate::aten::grad::PLACED,
         General "aten::tensor_split.indices(Tensor(a -> *) self, SymInt[] indices, \
             int dim=0) -> Tensor(a)[]" =>
-            view(|_, a| split_at(meta(a)?, a[1].ints()?, a[2].int_i64()?)),
+            view(|_, a| split_at(meta(a)?, a[1].ints()?, a[2].int_i64()?))
+                => crate::aten::grad::PLACED,
         General "aten::vsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]" =>
-            view(|_, a| split_evenly(meta(a)?, a[1].int_i64()?, 0)),
+            view(|_, a| split_evenly(meta(a)?, a[1].int_i64()?, 0))
+                => crate::aten::grad::PLACED,
         General "aten::hsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]" =>
-            view(|_, a| split_evenly(meta(a)?, a[1].int_i64()?, 1)),
+            view(|_, a| split_evenly(meta(a)?, a[1].int_i64()?, 1))
+                => crate::aten::grad::PLACED,
         General "aten::dsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]" =>
-            view(|_, a| split_evenly(meta(a)?, a[1].int_i64()?, 2)),
+            view(|_, a| split_evenly(meta(a)?, a[1].int_i64()?, 2))
+                => crate::aten::grad::PLACED,
         General "aten::vsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[]" =>
-            view(|_, a| split_at(meta(a)?, a[1].ints()?, fixed_dim(meta(a)?, 0)?)),
+            view(|_, a| split_at(meta(a)?, a[1].ints()?, fixed_dim(meta(a)?, 0)?))
+                => crate::aten::grad::PLACED,
         General "aten::hsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[]" =>
-            view(|_, a| split_at(meta(a)?, a[1].ints()?, fixed_dim(meta(a)?, 1)?)),
+            view(|_, a| split_at(meta(a)?, a[1].ints()?, fixed_dim(meta(a)?, 1)?))
+                => crate::aten::grad::PLACED,
         General "aten::dsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[]" =>
-            view(|_, a| split_at(meta(a)?, a[1].ints()?, fixed_dim(meta(a)?, 2)?)),
+            view(|_, a| split_at(meta(a)?, a[1].ints()?, fixed_dim(meta(a)?, 2)?))
+                => crate::aten::grad::PLACED,
         General "aten::unbind.int(Tensor(a -> *) self, int dim=0) -> Tensor(a)[]" =>
-            view(|_, a| unbind(meta(a)?, a[1].int_i64()?)),
+            view(|_, a| unbind(meta(a)?, a[1].int_i64()?))
+                => crate::aten::grad::PLACED,
     }
 }

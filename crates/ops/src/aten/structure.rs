@@ -350,19 +350,24 @@ table! {
                 done(a[0].tensor()?.reshape([-1i64]).diag_embed(a[1].int_i64()?, -2, -1))
             }),
         General "aten::diag_embed(Tensor self, int offset=0, int dim1=-2, int dim2=-1) -> Tensor" =>
-            copying(|_, a| diag_embed_metas(a), How::Loops(diag_embed)),
+            copying(|_, a| diag_embed_metas(a), How::Loops(diag_embed))
+                => crate::aten::grad::REARRANGED,
         General "aten::block_diag(Tensor[] tensors) -> Tensor" =>
-            copying(|_, a| block_diag_metas(a), How::Host(|a, out| block_diag(a, &out[0]))),
+            copying(|_, a| block_diag_metas(a), How::Host(|a, out| block_diag(a, &out[0])))
+                => crate::aten::grad::BLOCK_DIAG,
         General "aten::_chunk_cat(Tensor[] tensors, int dim, int num_chunks) -> Tensor" =>
             Lowering::Composite(|a| done(chunk_cat(a)?)),
         General "aten::unsafe_split.Tensor(Tensor self, SymInt split_size, \
             int dim=0) -> Tensor[]" =>
-            copying(split_metas, PARTS),
+            copying(split_metas, PARTS)
+                => crate::aten::grad::REARRANGED,
         General "aten::unsafe_split_with_sizes(Tensor self, SymInt[] split_sizes, \
             int dim=0) -> Tensor[]" =>
-            copying(split_with_sizes_metas, PARTS),
+            copying(split_with_sizes_metas, PARTS)
+                => crate::aten::grad::REARRANGED,
         General "aten::unsafe_chunk(Tensor self, int chunks, int dim=0) -> Tensor[]" =>
-            copying(chunk_metas, PARTS),
+            copying(chunk_metas, PARTS)
+                => crate::aten::grad::REARRANGED,
         General "aten::tril_indices(int row, int col, int offset=0, *, ScalarType? dtype=4, \
             Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor" =>
             Lowering::Compute(Compute {
@@ -370,7 +375,8 @@ table! {
                 strides: Strides::RowMajor,
                 metas: |_, a| triangle_metas(a, true),
                 how: How::Host(|a, out| triangle(a, &out[0], true)),
-            }),
+            })
+                => crate::aten::Derivative::None("the result is no float"),
         General "aten::triu_indices(int row, int col, int offset=0, *, ScalarType? dtype=4, \
             Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor" =>
             Lowering::Compute(Compute {
@@ -378,7 +384,8 @@ table! {
                 strides: Strides::RowMajor,
                 metas: |_, a| triangle_metas(a, false),
                 how: How::Host(|a, out| triangle(a, &out[0], false)),
-            }),
+            })
+                => crate::aten::Derivative::None("the result is no float"),
         General "aten::_unsafe_masked_index(Tensor self, Tensor mask, Tensor?[] indices, \
             Scalar fill) -> Tensor" =>
             Lowering::Composite(|a| {

@@ -84,10 +84,12 @@ table! {
     /// `take` and `put`.
     pub(super) static TABLE = {
         General "aten::take(Tensor self, Tensor index) -> Tensor" =>
-            gather(|_, a| take_meta(a[0].tensor()?, a[1].tensor()?), How::Loops(take)),
+            gather(|_, a| take_meta(a[0].tensor()?, a[1].tensor()?), How::Loops(take))
+                => crate::aten::grad::TAKE,
         General "aten::put(Tensor self, Tensor index, Tensor source, \
             bool accumulate=False) -> Tensor" =>
-            scatter(|_, a| put_meta(a), |a, out| put(a, &out[0])),
+            scatter(|_, a| put_meta(a), |a, out| put(a, &out[0]))
+                => crate::aten::grad::PUT,
         General "aten::put_(Tensor(a!) self, Tensor index, Tensor source, \
             bool accumulate=False) -> Tensor(a!)" =>
             Lowering::InPlace("aten::put"),

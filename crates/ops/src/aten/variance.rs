@@ -95,7 +95,8 @@ table! {
                     let correction = legacy(cx, 1)?;
                     variance_nest(cx, &dims, false, correction, false)
                 }),
-            ),
+            )
+                => crate::aten::grad::VAR,
         General "aten::var.dim(Tensor self, int[1]? dim, bool unbiased=True, \
             bool keepdim=False) -> Tensor" =>
             reduction(
@@ -112,19 +113,24 @@ table! {
                     let (correction, keep) = (legacy(cx, 2)?, cx.flag(3)?);
                     variance_nest(cx, &dims, keep, correction, false)
                 }),
-            ),
+            )
+                => crate::aten::grad::VAR_DIM,
         General "aten::var.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, \
             bool keepdim=False) -> Tensor" =>
-            reduction(|_, a| variance_meta(a, 1), How::Loops(|cx| corrected(cx, false))),
+            reduction(|_, a| variance_meta(a, 1), How::Loops(|cx| corrected(cx, false)))
+                => crate::aten::grad::VAR_CORRECTION,
         General "aten::std.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, \
             bool keepdim=False) -> Tensor" =>
-            reduction(|_, a| variance_meta(a, 1), How::Loops(|cx| corrected(cx, true))),
+            reduction(|_, a| variance_meta(a, 1), How::Loops(|cx| corrected(cx, true)))
+                => crate::aten::grad::STD_CORRECTION,
         General "aten::var_mean.correction(Tensor self, int[1]? dim=None, *, \
             Scalar? correction=None, bool keepdim=False) -> (Tensor, Tensor)" =>
-            reduction(|_, a| variance_meta(a, 2), How::Loops(|cx| corrected(cx, false))),
+            reduction(|_, a| variance_meta(a, 2), How::Loops(|cx| corrected(cx, false)))
+                => crate::aten::grad::VAR_MEAN,
         General "aten::std_mean.correction(Tensor self, int[1]? dim=None, *, \
             Scalar? correction=None, bool keepdim=False) -> (Tensor, Tensor)" =>
-            reduction(|_, a| variance_meta(a, 2), How::Loops(|cx| corrected(cx, true))),
+            reduction(|_, a| variance_meta(a, 2), How::Loops(|cx| corrected(cx, true)))
+                => crate::aten::grad::STD_MEAN,
         General "aten::std(Tensor self, bool unbiased=True) -> Tensor" =>
             Lowering::Composite(|a| {
                 by_correction("aten::std.correction", &a[0], None, &a[1], false)

@@ -65,7 +65,8 @@ table! {
                     let dims = cx.by_integers(|a| t(a).map(every))?;
                     norm(cx, &dims, false, |a| t(a).is_ok_and(|x| is_single(x, &every(x))))
                 }),
-            ),
+            )
+                => crate::aten::grad::NORM,
         General "aten::norm.ScalarOpt_dtype(Tensor self, Scalar? p, *, \
             ScalarType dtype) -> Tensor" =>
             Lowering::Composite(|a| {
@@ -96,12 +97,14 @@ table! {
             reduction(
                 |_, a| norm_meta(a, &listed(t(a)?, &a[2])?, a[3].bool()?, &Value::None),
                 How::Loops(norm_along),
-            ),
+            )
+                => crate::aten::grad::NORM_DIM,
         General "aten::linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, \
             bool keepdim=False, *, ScalarType? dtype=None) -> Tensor" =>
             reduction(
                 |_, a| norm_meta(a, &listed(t(a)?, &a[2])?, a[3].bool()?, &a[4]),
                 How::Loops(norm_along),
-            ),
+            )
+                => crate::aten::grad::VECTOR_NORM,
     }
 }

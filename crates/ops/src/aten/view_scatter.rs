@@ -99,20 +99,24 @@ table! {
             copying(
                 |_, a| replaced(a, sliced),
                 How::Host(|a, out| replace(a, &out[0], sliced)),
-            ),
+            )
+                => crate::aten::grad::SLICE_SCATTER,
         General "aten::select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor" =>
             copying(
                 |_, a| replaced(a, selected),
                 How::Host(|a, out| replace(a, &out[0], selected)),
-            ),
+            )
+                => crate::aten::grad::SELECT_SCATTER,
         General "aten::diagonal_scatter(Tensor self, Tensor src, int offset=0, int dim1=0, \
             int dim2=1) -> Tensor" =>
             copying(
                 |_, a| replaced(a, diagonal),
                 How::Host(|a, out| replace(a, &out[0], diagonal)),
-            ),
+            )
+                => crate::aten::grad::DIAGONAL_SCATTER,
         ObservesStorage "aten::as_strided_scatter(Tensor self, Tensor src, SymInt[] size, \
             SymInt[] stride, SymInt? storage_offset=None) -> Tensor" =>
-            copying(|_, a| window_metas(a), How::Host(|a, out| window(a, &out[0]))),
+            copying(|_, a| window_metas(a), How::Host(|a, out| window(a, &out[0])))
+                => crate::aten::grad::STRIDED_SCATTER,
     }
 }

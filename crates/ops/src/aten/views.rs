@@ -3,6 +3,7 @@
 //! constant and symbolic sizes alike.
 
 use super::dims::{decide, done, product, require};
+use super::grad;
 use super::lowering::{Lowering, Metas};
 use super::permute::{movedim, permute, squeeze};
 use super::slicing::unfold;
@@ -163,12 +164,15 @@ table! {
     /// Views, and queries of metadata.
     pub(super) static TABLE = {
         General "aten::view(Tensor(a) self, SymInt[] size) -> Tensor(a)" =>
-            view(|_, a| one(reshape::view(meta(a)?, a[1].ints()?)?)),
+            view(|_, a| one(reshape::view(meta(a)?, a[1].ints()?)?))
+                => grad::RESHAPED,
         General "aten::view.dtype(Tensor(a) self, ScalarType dtype) -> Tensor(a)" =>
-            view(|_, a| one(reshape::view_dtype(meta(a)?, a[1].dtype()?)?)),
+            view(|_, a| one(reshape::view_dtype(meta(a)?, a[1].dtype()?)?))
+                => crate::aten::Derivative::None("the bits have another meaning"),
         // The schema declares a fresh result, so this operator copies.
         General "aten::_unsafe_view(Tensor self, SymInt[] size) -> Tensor" =>
-            super::copies::unsafe_view(),
+            super::copies::unsafe_view()
+                => crate::aten::grad::RESHAPED,
         PreservesElements "aten::reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)" =>
             Lowering::Composite(|a| done(reshape_or_copy(a[0].tensor()?, a[1].ints()?)?)),
         PreservesElements "aten::reshape_as(Tensor(a) self, Tensor other) -> Tensor(a)" =>
@@ -186,7 +190,8 @@ table! {
             }),
         General "aten::expand(Tensor(a) self, SymInt[] size, *, \
             bool implicit=False) -> Tensor(a)" =>
-            view(|_, a| one(expand(meta(a)?, a[1].ints()?)?)),
+            view(|_, a| one(expand(meta(a)?, a[1].ints()?)?))
+                => grad::EXPANDED,
         General "aten::expand_as(Tensor(a) self, Tensor other) -> Tensor(a)" =>
             Lowering::Composite(|a| done(a[0].tensor()?.expand(a[1].tensor()?.sizes()))),
         General "aten::permute(Tensor(a) self, int[] dims) -> Tensor(a)" =>
@@ -200,22 +205,28 @@ table! {
                     )));
                 }
                 one(permute(m, &wrap_dims(&dims, m.rank())?))
-            }),
+            })
+                => grad::PERMUTED,
         General "aten::transpose.int(Tensor(a) self, int dim0, int dim1) -> Tensor(a)" =>
-            view(|_, a| one(transpose(meta(a)?, a[1].int_i64()?, a[2].int_i64()?)?)),
+            view(|_, a| one(transpose(meta(a)?, a[1].int_i64()?, a[2].int_i64()?)?))
+                => grad::TRANSPOSED,
         General "aten::t(Tensor(a) self) -> Tensor(a)" =>
             view(|_, a| {
                 super::dims::require_rank("self", a[0].tensor()?, 0..=2)?;
                 let m = meta(a)?;
                 one(if m.rank() == 2 { transpose(m, 0, 1)? } else { m.clone() })
-            }),
+            })
+                => grad::T,
         General "aten::movedim.intlist(Tensor(a) self, int[] source, \
             int[] destination) -> Tensor(a)" =>
-            view(|_, a| one(movedim(meta(a)?, &a[1].ints_i64()?, &a[2].ints_i64()?)?)),
+            view(|_, a| one(movedim(meta(a)?, &a[1].ints_i64()?, &a[2].ints_i64()?)?))
+                => crate::aten::grad::PLACED,
         General "aten::movedim.int(Tensor(a) self, int source, int destination) -> Tensor(a)" =>
-            view(|_, a| one(movedim(meta(a)?, &[a[1].int_i64()?], &[a[2].int_i64()?])?)),
+            view(|_, a| one(movedim(meta(a)?, &[a[1].int_i64()?], &[a[2].int_i64()?])?))
+                => crate::aten::grad::PLACED,
         General "aten::select.int(Tensor(a) self, int dim, SymInt index) -> Tensor(a)" =>
-            view(|_, a| one(select(meta(a)?, a[1].int_i64()?, a[2].int()?)?)),
+            view(|_, a| one(select(meta(a)?, a[1].int_i64()?, a[2].int()?)?))
+                => grad::PLACED,
         General "aten::slice.Tensor(Tensor(a) self, int dim=0, SymInt? start=None, \
             SymInt? end=None, SymInt step=1) -> Tensor(a)" =>
             view(|_, a| {
@@ -226,36 +237,46 @@ table! {
                     a[3].opt(Value::int)?,
                     a[4].int()?,
                 )?)
-            }),
+            })
+                => grad::PLACED,
         General "aten::narrow(Tensor(a) self, int dim, SymInt start, SymInt length) -> Tensor(a)" =>
-            view(|_, a| one(narrow(meta(a)?, a[1].int_i64()?, a[2].int()?, a[3].int()?)?)),
+            view(|_, a| one(narrow(meta(a)?, a[1].int_i64()?, a[2].int()?, a[3].int()?)?))
+                => grad::PLACED,
         General "aten::squeeze(Tensor(a) self) -> Tensor(a)" =>
-            view(|_, a| one(squeeze(meta(a)?, None)?)),
+            view(|_, a| one(squeeze(meta(a)?, None)?))
+                => grad::RESHAPED,
         General "aten::squeeze.dim(Tensor(a) self, int dim) -> Tensor(a)" =>
             view(|_, a| {
                 one(squeeze(meta(a)?, Some(&[wrap_dim(a[1].int_i64()?, meta(a)?.rank())?]))?)
-            }),
+            })
+                => grad::RESHAPED,
         General "aten::squeeze.dims(Tensor(a) self, int[] dim) -> Tensor(a)" =>
             view(|_, a| {
                 one(squeeze(meta(a)?, Some(&wrap_dims(&a[1].ints_i64()?, meta(a)?.rank())?))?)
-            }),
+            })
+                => grad::RESHAPED,
         General "aten::unsqueeze(Tensor(a) self, int dim) -> Tensor(a)" =>
-            view(|_, a| one(unsqueeze(meta(a)?, a[1].int_i64()?)?)),
+            view(|_, a| one(unsqueeze(meta(a)?, a[1].int_i64()?)?))
+                => grad::RESHAPED,
         General "aten::diagonal(Tensor(a) self, int offset=0, int dim1=0, \
             int dim2=1) -> Tensor(a)" =>
             view(|_, a| {
                 one(diagonal(meta(a)?, a[1].int_i64()?, a[2].int_i64()?, a[3].int_i64()?)?)
-            }),
+            })
+                => grad::PLACED,
         General "aten::unfold(Tensor(a) self, int dimension, int size, int step) -> Tensor(a)" =>
-            view(|_, a| one(unfold(meta(a)?, a[1].int_i64()?, a[2].int_i64()?, a[3].int_i64()?)?)),
+            view(|_, a| one(unfold(meta(a)?, a[1].int_i64()?, a[2].int_i64()?, a[3].int_i64()?)?))
+                => crate::aten::grad::REARRANGED,
         AddressesStorage "aten::as_strided(Tensor(a) self, SymInt[] size, SymInt[] stride, \
             SymInt? storage_offset=None) -> Tensor(a)" =>
             view(|_, a| {
                 one(as_strided(a[0].tensor()?, a[1].ints()?, a[2].ints()?, a[3].opt(Value::int)?)?)
-            }),
-        General "aten::alias(Tensor(a) self) -> Tensor(a)" => view(|_, a| one(meta(a)?.clone())),
-        General "aten::detach(Tensor(a) self) -> Tensor(a)" =>
-            view(|_, a| one(Meta { requires_grad: false, ..meta(a)?.clone() })),
+            })
+                => crate::aten::grad::STRIDED,
+        General "aten::alias(Tensor(a) self) -> Tensor(a)" => view(|_, a| one(meta(a)?.clone()))
+                => grad::EXPANDED,
+        Detaches "aten::detach(Tensor(a) self) -> Tensor(a)" =>
+            view(|_, a| one(meta(a)?.clone())) => crate::aten::Derivative::None("it cuts the history"),
         MetadataQuery "aten::sym_size.int(Tensor self, int dim) -> SymInt" =>
             number(|a| dim_of(a, |m| &m.sizes), |_, a| dim_of(a, |m| &m.sizes)),
         MetadataQuery "aten::sym_stride.int(Tensor self, int dim) -> SymInt" =>
@@ -271,6 +292,7 @@ table! {
                 an input may begin anywhere in its storage",
                     ))
                 },
-            ),
+            )
+                => crate::aten::Derivative::None("a number has no history"),
     }
 }

@@ -4,6 +4,7 @@
 //!
 //! - Poison: an operand that carries an error ends the call with that error.
 //! - Coercion of the arguments to the schema ([`coerce_args`](mod@coerce_args)).
+//! - Derivatives: a call whose operands require gradients is recorded ([`autograd`](crate::autograd)).
 //! - Modes: the innermost active mode (the tracer is one) takes the call.
 //! - Fake execution ([`fake`]), if an operand is fake or fake code is running.
 //! - The kernel of the operands' device.
@@ -31,6 +32,7 @@ pub(crate) mod value_list;
 pub(crate) mod write_counts;
 
 use crate::aten::Lowering;
+use crate::autograd;
 pub(crate) use custom_kernel::check_returns;
 
 use crate::dispatch::coerce_args::coerce_args;
@@ -42,6 +44,7 @@ use crate::library::{self, KernelFn, Kwargs, Op, OpState, Tag};
 use crate::tensor::Tensor;
 use maquette_ir::sym::SymError;
 use maquette_ir::{Device, Loc};
+use std::rc::Rc;
 
 /// Calls an operator by name. A name without an overload stands for whichever overload takes the
 /// arguments.
@@ -77,6 +80,7 @@ pub(crate) fn dispatch(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
         return Err(failures::failed(e));
     }
     let loc = mode::user_loc().unwrap_or(loc);
+    mode::calling(loc);
     run(op, args, loc).map_err(|e| failures::failed(for_caller(e, op, loc)))
 }
 
@@ -105,11 +109,29 @@ fn run(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
     if state.facts.tags.contains(Tag::Out) {
         refuse_grad(&state, args)?;
     }
-    let Operands { any_fake, traced, device } = Operands::of(&state, args);
+    let Operands { any_fake, traced, device, requires_grad } = Operands::of(&state, args);
     let mode = mode::current();
     if let Some(t) = traced {
         check_trace(t, mode.as_deref().and_then(mode::Mode::trace))?;
     }
+    let rest = |args: &mut Args| without_grad(op, &state, args, mode, any_fake, device, loc);
+    if requires_grad && autograd::is_grad_enabled() {
+        autograd::record::call(op, &state, args, loc, rest)
+    } else {
+        rest(args)
+    }
+}
+
+/// The stages of a call after the recording of derivatives.
+fn without_grad(
+    op: Op,
+    state: &OpState,
+    args: &mut Args,
+    mode: Option<Rc<dyn mode::Mode>>,
+    any_fake: bool,
+    device: Option<Device>,
+    loc: Loc,
+) -> Result<Outputs> {
     if let Some(mode) = mode {
         if let Some(Lowering::HiddenMutation { when, body }) =
             state.builtin.map(|def| &def.lowering)
@@ -122,20 +144,20 @@ fn run(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
     // inside fake execution, factories make fake tensors too
     let faking = fake::is_running();
     let fake_factory = faking && state.facts.tensor_args.is_empty();
-    if any_fake || fake_factory || wants_meta(&state, args) {
+    if any_fake || fake_factory || wants_meta(state, args) {
         // builtin composites may mix fake operands with real constants of their own
         if any_fake && mode::user_loc().is_none() {
-            device_of(&state, args)?;
-            all_fake(&state, args)?;
+            device_of(state, args)?;
+            all_fake(state, args)?;
         }
         let out = fake::call(op, args, None, loc)?;
-        mutated(&state, args).for_each(Tensor::bump_version);
+        mutated(state, args).for_each(Tensor::bump_version);
         return Ok(out);
     }
     match state.builtin {
-        Some(def) if !state.overridden => mode::on_behalf_of(loc, || def.run(op, &state, args)),
+        Some(def) if !state.overridden => mode::on_behalf_of(loc, || def.run(op, state, args)),
         None if faking && mode::user_loc().is_none() => Err(FakeError::RealKernel.into()),
-        _ => with_kernel(op, &state, device, args, loc),
+        _ => with_kernel(op, state, device, args, loc),
     }
 }
 
@@ -145,16 +167,19 @@ struct Operands<'a> {
     traced: Option<&'a Tensor>,
     /// The common device of the operands; `None` if there are no tensors or several devices.
     device: Option<Device>,
+    /// Whether an operand takes part in differentiation.
+    requires_grad: bool,
 }
 
 impl<'a> Operands<'a> {
     fn of(state: &OpState, args: &'a [Value]) -> Operands<'a> {
         let mut tensors =
             state.facts.tensor_args.iter().flat_map(|&i| args[usize::from(i)].tensors()).peekable();
-        let mut found =
-            Operands { any_fake: false, traced: None, device: tensors.peek().map(|t| t.device()) };
+        let device = tensors.peek().map(|t| t.device());
+        let mut found = Operands { any_fake: false, traced: None, device, requires_grad: false };
         for t in tensors {
             found.any_fake |= t.is_fake();
+            found.requires_grad |= autograd::history::requires_grad(t);
             if t.slot().is_some() {
                 found.traced = Some(t);
             }
@@ -280,7 +305,7 @@ fn with_kernel(
 
 /// `out=` operators have no derivative.
 fn refuse_grad(state: &OpState, args: &[Value]) -> Result<()> {
-    let wants = |i: &&u16| args[usize::from(**i)].tensors().any(|t| t.meta().requires_grad);
+    let wants = |i: &&u16| args[usize::from(**i)].tensors().any(Tensor::requires_grad);
     match state.facts.tensor_args.iter().find(wants) {
         Some(&i) => {
             Err(CallError::OutRequiresGrad { arg: state.schema.args[usize::from(i)].name.clone() }

@@ -87,6 +87,21 @@ pub(crate) fn user_loc() -> Option<Loc> {
     ON_BEHALF_OF.get()
 }
 
+thread_local! {
+    /// The line of the call that is running, or ran last, on this thread.
+    static CALL: Cell<Option<Loc>> = const { Cell::new(None) };
+}
+
+/// Notes the line of a call.
+pub(crate) fn calling(loc: Loc) {
+    CALL.set(Some(loc));
+}
+
+/// The line of the call that is running, or ran last, on this thread.
+pub(crate) fn current_loc() -> Option<Loc> {
+    CALL.get()
+}
+
 /// Passes a tensor made of host data to the active mode, if there is one.
 pub(crate) fn host_data(t: Tensor, loc: Loc) -> Tensor {
     match current() {

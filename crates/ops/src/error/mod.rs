@@ -2,6 +2,7 @@
 //! the caller's line and an excerpt of the graph.
 
 mod access;
+mod autograd;
 mod call;
 mod compile;
 mod export;
@@ -9,6 +10,7 @@ mod graph;
 mod register;
 
 pub use access::AccessError;
+pub use autograd::AutogradError;
 pub use call::CallError;
 pub use compile::{CompileError, GuardFailure};
 pub use export::{ExportError, Violation};
@@ -88,6 +90,9 @@ pub enum ErrorKind {
     /// A program cannot be compiled for a call, or must not be.
     #[error(transparent)]
     Compile(#[from] CompileError),
+    /// A gradient cannot be computed.
+    #[error(transparent)]
+    Autograd(#[from] AutogradError),
     /// A graph did not run as it was traced.
     #[error(transparent)]
     Run(#[from] RunError),

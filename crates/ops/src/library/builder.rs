@@ -10,7 +10,10 @@ use super::state::SchemaFacts;
 use super::tags::{Tag, TagSet};
 use super::typed::{IntoFake, IntoKernel, Signature};
 use super::{KernelFn, registry};
+use crate::autograd::{AutogradCtx, CustomRule, SetupFn};
+use crate::dispatch::value::Value;
 use crate::error::{Error, RegisterError, Result};
+use crate::tensor::Tensor;
 use maquette_ir::Loc;
 use maquette_ir::schema::{Arg, OpName, Schema};
 use std::str::FromStr;
@@ -245,6 +248,53 @@ impl Op {
         let loc = Loc::caller();
         self.require("fake kernel").map_err(|e| e.at(loc))?;
         self.add_fake(f.into_fake(), Some(F::signature()), RegistrationOwner::FOREVER, loc)
+    }
+
+    /// Registers the derivative: a function of what the call saved and of the gradients of the
+    /// tensors among the results. It returns a gradient for each argument, and `None` where there
+    /// is none; a list has one for each of its tensors. It consists of calls of operators, so that
+    /// it can be traced.
+    ///
+    /// PyTorch: `torch.library.register_autograd`.
+    ///
+    /// # Errors
+    /// The operator has a derivative, or mutates its arguments.
+    #[track_caller]
+    pub fn register_autograd(
+        &self,
+        backward: impl Fn(&AutogradCtx, &[Tensor]) -> Result<Vec<Option<Tensor>>>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Result<()> {
+        let loc = Loc::caller();
+        self.require("derivative").map_err(|e| e.at(loc))?;
+        let rule = CustomRule { setup: None, backward: Arc::new(backward) };
+        self.add_autograd(rule, RegistrationOwner::FOREVER, loc)
+    }
+
+    /// As [`Op::register_autograd`]; after each call with gradients, `setup_context` saves what the
+    /// derivative reads.
+    ///
+    /// # Errors
+    /// As [`Op::register_autograd`].
+    #[track_caller]
+    pub fn register_autograd_with(
+        &self,
+        setup_context: impl Fn(&mut AutogradCtx, &[Value], &[Value]) -> Result<()>
+        + Send
+        + Sync
+        + 'static,
+        backward: impl Fn(&AutogradCtx, &[Tensor]) -> Result<Vec<Option<Tensor>>>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Result<()> {
+        let loc = Loc::caller();
+        self.require("derivative").map_err(|e| e.at(loc))?;
+        let setup: SetupFn = Arc::new(setup_context);
+        let rule = CustomRule { setup: Some(setup), backward: Arc::new(backward) };
+        self.add_autograd(rule, RegistrationOwner::FOREVER, loc)
     }
 
     /// The old name of [`Op::register_fake`].

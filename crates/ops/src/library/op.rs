@@ -9,8 +9,10 @@ use super::state::{OpState, StateGuard};
 use super::tags::TagSet;
 use super::typed::Signature;
 use crate::aten::OpDef;
+use crate::autograd::CustomRule;
+use crate::autograd::rule::Rule;
 use crate::dispatch::value::{Args, Outputs, Value};
-use crate::error::{Error, RegisterError, Result};
+use crate::error::{AutogradError, Error, RegisterError, Result};
 use crate::fake::FakeFn;
 use arc_swap::ArcSwapOption;
 use maquette_ir::Loc;
@@ -417,6 +419,30 @@ impl Op {
         let new = Registered::new(f, signature, owner, loc);
         self.update(|registrations| {
             Registrations::push(*self, "fake kernel", &mut registrations.fake, new.clone())
+        })
+        .map_err(|e| e.at(loc))
+    }
+
+    /// Registers an owner's derivative.
+    pub(super) fn add_autograd(
+        &self,
+        rule: CustomRule,
+        owner: RegistrationOwner,
+        loc: Loc,
+    ) -> Result<()> {
+        let new = Registered::new(Rule::Custom(rule), None, owner, loc);
+        let check = |schema: &Schema| {
+            if schema.is_mutable() {
+                let (op, schema) = (self.name().to_owned(), schema.to_string());
+                return Err(Error::from(AutogradError::NotFunctional { op, schema }));
+            }
+            Ok(())
+        };
+        self.update(|registrations| {
+            if let Some(definition) = &registrations.definition {
+                check(&definition.schema)?;
+            }
+            Registrations::push(*self, "derivative", &mut registrations.autograd, new.clone())
         })
         .map_err(|e| e.at(loc))
     }

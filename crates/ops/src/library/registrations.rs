@@ -10,6 +10,7 @@ use super::state::{OpState, SchemaFacts};
 use super::typed::Signature;
 use super::{KernelFn, rules};
 use crate::aten::OpDef;
+use crate::autograd::rule::Rule;
 use crate::dispatch::value::Args;
 use crate::error::{Error, RegisterError, Result};
 use crate::fake::FakeFn;
@@ -110,6 +111,7 @@ pub(crate) struct Registrations {
     pub(super) default: Stack<Candidate>,
     pub(super) fake: Stack<FakeFn>,
     pub(super) effect: Stack<Option<Effect>>,
+    pub(super) autograd: Stack<Rule>,
     pub(super) out_variant: Stack<Op>,
     /// By kind of device: the live [`KernelSwitch`](super::KernelSwitch)es. The newest decides
     /// whether the device's kernel is enabled.
@@ -181,6 +183,7 @@ impl Registrations {
         self.kernels.iter_mut().chain([&mut self.default]).for_each(|s| keep(s, owner));
         keep(&mut self.fake, owner);
         keep(&mut self.effect, owner);
+        keep(&mut self.autograd, owner);
         keep(&mut self.out_variant, owner);
         self.switches.iter_mut().for_each(|s| s.retain(|(o, _)| *o != owner));
     }
@@ -223,6 +226,7 @@ impl Registrations {
             kernels,
             fake: self.fake.last().cloned(),
             effect: self.effect_of(definition),
+            autograd: self.autograd.last().cloned(),
             defined_at: definition.loc,
         }))
     }
@@ -315,6 +319,7 @@ impl Registrations {
             |e| e.map_or("no effect".into(), |e| format!("effect {e:?}").to_lowercase()),
             "",
         );
+        each(&mut out, &self.autograd, |_| "derivative".into(), "");
         each(&mut out, &self.out_variant, |o| format!("out variant {}", o.name()), "");
         out
     }

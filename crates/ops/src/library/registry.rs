@@ -2,7 +2,8 @@
 //! the first look-up.
 
 use super::op::{Op, OpEntry};
-use crate::aten;
+use crate::aten::{self, OpDef};
+use crate::autograd::expression;
 use crate::error::{CallError, Error, Result};
 use maquette_ir::Loc;
 use rustc_hash::FxHashMap;
@@ -98,9 +99,25 @@ pub(crate) fn entry(name: &str) -> Op {
 pub(crate) fn find(name: &str) -> Result<Op> {
     let name = name.strip_suffix(".default").unwrap_or(name);
     let found = ready().read().unwrap_or_else(PoisonError::into_inner).get(name).copied();
+    let found = found.or_else(|| derivative(name));
     let op = Op(found.ok_or_else(|| unknown(name, Vec::new()))?);
     op.state()?;
     Ok(op)
+}
+
+/// The entry of the derivative of a scalar expression, which is defined when it is first named.
+#[cold]
+fn derivative(name: &str) -> Option<&'static OpEntry> {
+    let builtin = |name: &str| {
+        let found = ready().read().unwrap_or_else(PoisonError::into_inner).get(name).copied();
+        found.or_else(|| derivative(name)).and_then(|entry| entry.builtin)
+    };
+    let def = expression::define(name, &builtin)?;
+    let mut map = ready().write().unwrap_or_else(PoisonError::into_inner);
+    Some(map.entry(name.into()).or_insert_with(|| {
+        let def: &'static OpDef = Box::leak(Box::new(def));
+        Box::leak(Box::new(OpEntry::new(name, Some(def))))
+    }))
 }
 
 /// All entries, sorted by name.

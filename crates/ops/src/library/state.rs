@@ -6,6 +6,7 @@ use super::op::Effect;
 use super::registrations::Registered;
 use super::tags::TagSet;
 use crate::aten::OpDef;
+use crate::autograd::rule::Rule;
 use crate::fake::FakeFn;
 use arc_swap::Guard;
 use maquette_ir::schema::{Arg, Schema, Type};
@@ -79,6 +80,8 @@ pub(crate) struct OpState {
     pub(crate) overridden: bool,
     pub(crate) fake: Option<Registered<FakeFn>>,
     pub(crate) effect: Option<Effect>,
+    /// The registered derivative.
+    pub(crate) autograd: Option<Registered<Rule>>,
     pub(crate) defined_at: Loc,
 }
 

@@ -5,6 +5,7 @@
 
 mod arithmetic;
 mod arranging;
+mod autograd;
 pub(crate) mod calls;
 mod convolution;
 mod copies;

@@ -65,7 +65,7 @@ impl fmt::Display for Tensor {
         if self.dtype() != DType::F32 && !elements_show_dtype {
             suffixes.push(format!("dtype={}", self.dtype()));
         }
-        if self.meta().requires_grad {
+        if self.requires_grad() {
             suffixes.push("requires_grad=True".to_owned());
         }
         f.write_str(&with_suffixes(

@@ -23,8 +23,6 @@ pub struct Meta {
     pub strides: Dims,
     /// The distance in elements from the start of the storage to the first element.
     pub offset: SymInt,
-    /// Whether autograd computes a gradient for the tensor.
-    pub requires_grad: bool,
 }
 
 impl Meta {
@@ -39,13 +37,12 @@ impl Meta {
             sizes,
             strides,
             offset: SymInt::from(0),
-            requires_grad: false,
         }
     }
 
-    /// The same metadata with other sizes and strides. The result does not require a gradient.
+    /// The same metadata with other sizes and strides.
     pub fn with_dims(&self, sizes: Dims, strides: Dims) -> Meta {
-        Meta { sizes, strides, requires_grad: false, ..self.clone() }
+        Meta { sizes, strides, ..self.clone() }
     }
 
     /// The same metadata on another device.

@@ -21,6 +21,7 @@ mod trace_slot;
 
 pub use trace_slot::{TraceSlot, TraceTag};
 
+use crate::autograd::history::{self, History};
 use crate::error::{AccessError, Error, Result};
 use crate::tensor::alloc::Block;
 use crate::tensor::borrow::{Access, Borrows, Grant};
@@ -53,6 +54,9 @@ struct Live {
     meta: Meta,
     storage: Arc<Storage>,
     slot: Option<TraceSlot>,
+    /// The handle that this one is a view of. It is no view itself.
+    base: Option<Arc<Node>>,
+    history: History,
 }
 
 impl Tensor {
@@ -62,7 +66,18 @@ impl Tensor {
         slot: Option<TraceSlot>,
         grant: Grant,
     ) -> Tensor {
-        Tensor { node: Arc::new(Node::Live(Live { meta, storage, slot })), grant }
+        Tensor::live_view(meta, storage, slot, grant, None)
+    }
+
+    fn live_view(
+        meta: Meta,
+        storage: Arc<Storage>,
+        slot: Option<TraceSlot>,
+        grant: Grant,
+        base: Option<Arc<Node>>,
+    ) -> Tensor {
+        let live = Live { meta, storage, slot, base, history: History::default() };
+        Tensor { node: Arc::new(Node::Live(live)), grant }
     }
 
     /// A tensor that died of `error`.
@@ -183,7 +198,11 @@ impl Tensor {
     /// The same storage seen through other metadata, untraced. The caller has checked bounds and
     /// device.
     pub(crate) fn view_of(&self, meta: Meta) -> Result<Tensor> {
-        Ok(Tensor::live_node(meta, self.live()?.storage.clone(), None, self.grant))
+        let live = self.live()?;
+        let base = live.base.as_ref().unwrap_or(&self.node).clone();
+        let view = Tensor::live_view(meta, live.storage.clone(), None, self.grant, Some(base));
+        history::made_view(&view, self);
+        Ok(view)
     }
 
     /// The same storage seen with other sizes, strides and offset, in elements, untraced. An access
@@ -204,7 +223,8 @@ impl Tensor {
     pub fn with_slot(&self, slot: TraceSlot) -> Tensor {
         match &*self.node {
             Node::Live(l) => {
-                Tensor::live_node(l.meta.clone(), l.storage.clone(), Some(slot), Grant::NONE)
+                let (meta, storage, base) = (l.meta.clone(), l.storage.clone(), l.base.clone());
+                Tensor::live_view(meta, storage, Some(slot), Grant::NONE, base)
             }
             Node::Poisoned { .. } => self.clone(),
         }
@@ -230,6 +250,43 @@ impl Tensor {
                 Tensor::live_node(l.meta.clone(), l.storage.clone(), None, Grant::NONE)
             }
             _ => self.clone(),
+        }
+    }
+
+    /// Another handle to the same elements, without a history of gradients.
+    pub(crate) fn untracked(&self) -> Tensor {
+        match &*self.node {
+            Node::Live(l) => {
+                Tensor::live_node(l.meta.clone(), l.storage.clone(), l.slot.clone(), self.grant)
+            }
+            Node::Poisoned { .. } => self.clone(),
+        }
+    }
+
+    /// What autograd knows of the handle; `None` for a poisoned one.
+    pub(crate) fn history(&self) -> Option<&History> {
+        match &*self.node {
+            Node::Live(l) => Some(&l.history),
+            Node::Poisoned { .. } => None,
+        }
+    }
+
+    /// The handle that this one is a view of.
+    pub(crate) fn base(&self) -> Option<Tensor> {
+        match &*self.node {
+            Node::Live(l) => l.base.clone().map(|node| Tensor { node, grant: Grant::NONE }),
+            Node::Poisoned { .. } => None,
+        }
+    }
+
+    /// What autograd knows of the handle that this one is a view of.
+    pub(crate) fn base_history(&self) -> Option<&History> {
+        match &*self.node {
+            Node::Live(Live { base: Some(base), .. }) => match &**base {
+                Node::Live(base) => Some(&base.history),
+                Node::Poisoned { .. } => None,
+            },
+            _ => None,
         }
     }
 
@@ -355,7 +412,7 @@ fn has_plain_layout(m: &Meta) -> bool {
 }
 
 impl fmt::Display for Meta {
-    /// As in graph text: `f32[2, 3] strides [1, 2] offset 4 device cuda:0 requires_grad`.
+    /// As in graph text: `f32[2, 3] strides [1, 2] offset 4 device cuda:0`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", self.dtype, dims_text(&self.sizes))?;
         if !has_plain_layout(self) {
@@ -367,6 +424,6 @@ impl fmt::Display for Meta {
         if self.device != Device::Cpu {
             write!(f, " device {}", self.device)?;
         }
-        if self.requires_grad { f.write_str(" requires_grad") } else { Ok(()) }
+        Ok(())
     }
 }

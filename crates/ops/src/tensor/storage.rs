@@ -18,7 +18,7 @@ use maquette_ir::{DType, Loc};
 use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// A buffer of bytes on the host.
 pub(crate) struct HostBuffer {
@@ -135,6 +135,8 @@ pub struct Storage {
     pub(crate) data: Data,
     pub(crate) borrows: Borrows,
     version: AtomicU64,
+    /// The line of the last write, once a derivative depends on the contents.
+    last_write: OnceLock<Mutex<Option<Loc>>>,
     poison: OnceLock<Error>,
     made_in_epoch: u64,
 }
@@ -145,6 +147,7 @@ impl Storage {
             data,
             borrows: Borrows::default(),
             version: AtomicU64::new(0),
+            last_write: OnceLock::new(),
             poison: OnceLock::new(),
             made_in_epoch: kernel_scope::current_epoch(),
         }
@@ -163,6 +166,19 @@ impl Storage {
     /// Counts a write. Called by the dispatcher, and by a tracer for the storages of its trace.
     pub fn bump_version(&self) {
         self.version.fetch_add(1, Ordering::Relaxed);
+        if let Some(last) = self.last_write.get() {
+            *last.lock().unwrap_or_else(PoisonError::into_inner) = mode::current_loc();
+        }
+    }
+
+    /// From now on, keeps the line of the last write.
+    pub(crate) fn watch_writes(&self) {
+        self.last_write.get_or_init(Mutex::default);
+    }
+
+    /// The line of the last write, if writes are watched and the line is known.
+    pub(crate) fn last_write(&self) -> Option<Loc> {
+        *self.last_write.get()?.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Promises that nobody writes the storage any more: every later write is refused, through any

@@ -87,7 +87,7 @@ impl Recorder {
         let found = consts.get_or_define(t, |t| {
             // Until the trace ends, a use on another thread would be executed and not recorded.
             t.storage()?.capture(&self.tag);
-            let ty = self.tensor_type(t.meta())?;
+            let ty = self.tensor_type(t)?;
             Ok(define(self, ty, t))
         });
         self.consts = consts;

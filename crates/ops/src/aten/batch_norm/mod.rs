@@ -242,14 +242,16 @@ table! {
                 Strides::FromOperands,
                 |_, a| BatchNorm::of(a, Form::Full)?.metas(a),
                 How::Loops(|cx| nest(cx, Form::Full, false, Running::Updated)),
-            ),
+            )
+                => crate::aten::grad::BATCH_NORM,
         General "aten::_native_batch_norm_legit.no_stats(Tensor input, Tensor? weight, \
             Tensor? bias, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)" =>
             norm(
                 Strides::FromOperands,
                 |_, a| BatchNorm::of(a, Form::NoStats)?.metas(a),
                 How::Loops(|cx| nest(cx, Form::NoStats, false, Running::Kept)),
-            ),
+            )
+                => crate::aten::grad::BATCH_NORM_NO_STATS,
         General "aten::_native_batch_norm_legit_no_training(Tensor input, Tensor? weight, \
             Tensor? bias, Tensor running_mean, Tensor running_var, float momentum, \
             float eps) -> (Tensor, Tensor, Tensor)" =>
@@ -257,7 +259,8 @@ table! {
                 Strides::FromOperands,
                 |_, a| BatchNorm::of(a, Form::Fixed(false))?.metas(a),
                 How::Loops(|cx| nest(cx, Form::Fixed(false), false, Running::Kept)),
-            ),
+            )
+                => crate::aten::grad::BATCH_NORM_NO_TRAINING,
         General "aten::_native_batch_norm_legit_functional(Tensor input, Tensor? weight, \
             Tensor? bias, Tensor running_mean, Tensor running_var, bool training, float momentum, \
             float eps) \
@@ -269,7 +272,8 @@ table! {
                     Ok(functional_metas(n.metas(a)?, &n))
                 },
                 How::Loops(|cx| nest(cx, Form::Full, false, Running::Returned)),
-            ),
+            )
+                => crate::aten::grad::BATCH_NORM,
         General "aten::_batch_norm_with_update(Tensor input, Tensor? weight, Tensor? bias, \
             Tensor(a!) running_mean, Tensor(b!) running_var, float momentum, \
             float eps) -> (Tensor, Tensor, Tensor, Tensor)" =>
@@ -280,7 +284,8 @@ table! {
                     Ok(with_reserve(n.metas(a)?, n.x))
                 },
                 How::Loops(|cx| nest(cx, Form::Fixed(true), true, Running::Updated)),
-            ),
+            )
+                => crate::aten::grad::BATCH_NORM_UPDATE,
         General "aten::_batch_norm_with_update_functional(Tensor input, Tensor? weight, \
             Tensor? bias, Tensor running_mean, Tensor running_var, float momentum, \
             float eps) \
@@ -292,7 +297,8 @@ table! {
                     Ok(functional_metas(with_reserve(n.metas(a)?, n.x), &n))
                 },
                 How::Loops(|cx| nest(cx, Form::Fixed(true), true, Running::Returned)),
-            ),
+            )
+                => crate::aten::grad::BATCH_NORM_UPDATE,
         General "aten::_batch_norm_no_update(Tensor input, Tensor? weight, Tensor? bias, \
             Tensor? running_mean, Tensor? running_var, float momentum, \
             float eps) -> (Tensor, Tensor, Tensor, Tensor)" =>
@@ -303,7 +309,8 @@ table! {
                     Ok(with_reserve(n.metas(a)?, n.x))
                 },
                 How::Loops(|cx| nest(cx, Form::Fixed(false), true, Running::Kept)),
-            ),
+            )
+                => crate::aten::grad::BATCH_NORM_NO_TRAINING,
         General "aten::batch_norm(Tensor input, Tensor? weight, Tensor? bias, \
             Tensor? running_mean, Tensor? running_var, bool training, float momentum, float eps, \
             bool cudnn_enabled) -> Tensor" =>

@@ -319,10 +319,12 @@ table! {
     pub(super) static TABLE = {
         General "aten::nll_loss_forward(Tensor self, Tensor target, Tensor? weight, int reduction, \
             SymInt ignore_index) -> (Tensor output, Tensor total_weight)" =>
-            reduce(|_, a| nll_metas(a, 1..=2), How::Loops(nll)),
+            reduce(|_, a| nll_metas(a, 1..=2), How::Loops(nll))
+                => crate::aten::grad::NLL_LOSS,
         General "aten::nll_loss2d_forward(Tensor self, Tensor target, Tensor? weight, \
             int reduction, SymInt ignore_index) -> (Tensor output, Tensor total_weight)" =>
-            reduce(|_, a| nll_metas(a, 4..=4), How::Loops(nll)),
+            reduce(|_, a| nll_metas(a, 4..=4), How::Loops(nll))
+                => crate::aten::grad::NLL_LOSS,
         General "aten::nll_loss(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, \
             SymInt ignore_index=-100) -> Tensor" =>
             Lowering::Composite(|a| forward("aten::nll_loss_forward", a)),
@@ -345,10 +347,12 @@ table! {
             Lowering::Composite(|a| CrossEntropy::of(a)?.run()),
         General "aten::multi_margin_loss(Tensor self, Tensor target, Scalar p=1, Scalar margin=1, \
             Tensor? weight=None, int reduction=1) -> Tensor" =>
-            reduce(|_, a| multi_margin_metas(a), How::Loops(multi_margin)),
+            reduce(|_, a| multi_margin_metas(a), How::Loops(multi_margin))
+                => crate::aten::grad::MULTI_MARGIN,
         General "aten::multilabel_margin_loss_forward(Tensor self, Tensor target, \
             int reduction) -> (Tensor output, Tensor is_target)" =>
-            reduce(|_, a| multilabel_metas(a), How::Host(multilabel_margin)),
+            reduce(|_, a| multilabel_metas(a), How::Host(multilabel_margin))
+                => crate::aten::grad::MULTILABEL_MARGIN,
         General "aten::multilabel_margin_loss(Tensor self, Tensor target, \
             int reduction=1) -> Tensor" =>
             Lowering::Composite(|a| forward("aten::multilabel_margin_loss_forward", a)),

@@ -310,7 +310,8 @@ table! {
     pub(super) static TABLE = {
         General "aten::linalg_lu_factor_ex(Tensor A, *, bool pivot=True, \
             bool check_errors=False) -> (Tensor LU, Tensor pivots, Tensor info)" =>
-            dense(|_, a| lu_factor_metas(a), lu_factor),
+            dense(|_, a| lu_factor_metas(a), lu_factor)
+                => crate::aten::grad::LU_FACTOR,
         General "aten::linalg_lu_factor(Tensor A, *, \
             bool pivot=True) -> (Tensor LU, Tensor pivots)" =>
             Lowering::Composite(|a| {
@@ -333,10 +334,12 @@ table! {
             }),
         General "aten::lu_unpack(Tensor LU_data, Tensor LU_pivots, bool unpack_data=True, \
             bool unpack_pivots=True) -> (Tensor P, Tensor L, Tensor U)" =>
-            dense(|_, a| lu_unpack_metas(a), lu_unpack),
+            dense(|_, a| lu_unpack_metas(a), lu_unpack)
+                => crate::aten::grad::LU_UNPACK,
         General "aten::linalg_cholesky_ex(Tensor self, *, bool upper=False, \
             bool check_errors=False) -> (Tensor L, Tensor info)" =>
-            dense(|_, a| cholesky_metas(a), cholesky_ex),
+            dense(|_, a| cholesky_metas(a), cholesky_ex)
+                => crate::aten::grad::CHOLESKY,
         General "aten::linalg_cholesky(Tensor self, *, bool upper=False) -> Tensor" =>
             Lowering::Composite(|a| {
                 checked(
@@ -346,17 +349,21 @@ table! {
                 )
             }),
         General "aten::geqrf(Tensor self) -> (Tensor a, Tensor tau)" =>
-            dense(|_, a| geqrf_metas(a), geqrf),
+            dense(|_, a| geqrf_metas(a), geqrf)
+                => crate::aten::Derivative::Refused("PyTorch has none"),
         General "aten::ormqr(Tensor self, Tensor input2, Tensor input3, bool left=True, \
             bool transpose=False) -> Tensor" =>
-            dense(|_, a| ormqr_metas(a), |a, out| ormqr(a, &out[0])),
+            dense(|_, a| ormqr_metas(a), |a, out| ormqr(a, &out[0]))
+                => crate::aten::grad::ORMQR,
         General "aten::linalg_householder_product(Tensor input, Tensor tau) -> Tensor" =>
-            dense(|_, a| householder_product_metas(a), |a, out| householder_product(a, &out[0])),
+            dense(|_, a| householder_product_metas(a), |a, out| householder_product(a, &out[0]))
+                => crate::aten::grad::HOUSEHOLDER,
         General "aten::orgqr(Tensor self, Tensor input2) -> Tensor" =>
             Lowering::Composite(|a| {
                 crate::call("aten::linalg_householder_product", a.iter().cloned().collect())
             }),
         General "aten::linalg_qr(Tensor A, str mode=\"reduced\") -> (Tensor Q, Tensor R)" =>
-            dense(|_, a| qr_metas(a), qr),
+            dense(|_, a| qr_metas(a), qr)
+                => crate::aten::grad::QR,
     }
 }

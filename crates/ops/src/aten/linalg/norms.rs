@@ -167,6 +167,7 @@ table! {
                     a[2].int_i64()?,
                     a[3].int_i64()?
                 )?])
-            }),
+            })
+                => crate::aten::grad::PLACED,
     }
 }

@@ -254,10 +254,12 @@ table! {
         General "aten::triangular_solve(Tensor self, Tensor A, bool upper=True, \
             bool transpose=False, \
             bool unitriangular=False) -> (Tensor solution, Tensor cloned_coefficient)" =>
-            dense(|_, a| triangular_solve_metas(a), triangular_solve),
+            dense(|_, a| triangular_solve_metas(a), triangular_solve)
+                => crate::aten::grad::TRIANGULAR_SOLVE,
         General "aten::linalg_solve_triangular(Tensor self, Tensor B, *, bool upper, \
             bool left=True, bool unitriangular=False) -> Tensor" =>
-            dense(|_, a| solve_triangular_metas(a), |a, out| run_solve_triangular(a, &out[0])),
+            dense(|_, a| solve_triangular_metas(a), |a, out| run_solve_triangular(a, &out[0]))
+                => crate::aten::grad::TRIANGULAR,
         General "aten::cholesky_solve(Tensor self, Tensor input2, bool upper=False) -> Tensor" =>
             dense(
                 |_, a| cholesky_solve_metas(a),
@@ -267,32 +269,38 @@ table! {
                         with_factor(factor, b, upper)
                     })
                 },
-            ),
+            )
+                => crate::aten::grad::CHOLESKY_SOLVE,
         General "aten::cholesky_inverse(Tensor self, bool upper=False) -> Tensor" =>
-            dense(|_, a| square_like(a), |a, out| cholesky_inverse(a, &out[0])),
+            dense(|_, a| square_like(a), |a, out| cholesky_inverse(a, &out[0]))
+                => crate::aten::grad::CHOLESKY_INVERSE,
         General "aten::linalg_inv_ex(Tensor A, *, \
             bool check_errors=False) -> (Tensor inverse, Tensor info)" =>
-            dense(|_, a| inv_metas(a), inv),
+            dense(|_, a| inv_metas(a), inv)
+                => crate::aten::grad::INVERSE,
         General "aten::linalg_inv(Tensor A) -> Tensor" =>
             Lowering::Composite(|a| some("aten::linalg_inv_ex", with_check(a, true), &[0])),
         General "aten::inverse(Tensor self) -> Tensor" =>
             Lowering::Composite(|a| some("aten::linalg_inv_ex", with_check(a, true), &[0])),
         General "aten::_linalg_det(Tensor A) -> (Tensor result, Tensor LU, Tensor pivots)" =>
-            dense(|_, a| det_metas(a, 1), det),
+            dense(|_, a| det_metas(a, 1), det)
+                => crate::aten::grad::DETERMINANT,
         General "aten::linalg_det(Tensor A) -> Tensor" =>
             Lowering::Composite(|a| some("aten::_linalg_det", to_args(a), &[0])),
         General "aten::det(Tensor self) -> Tensor" =>
             Lowering::Composite(|a| some("aten::_linalg_det", to_args(a), &[0])),
         General "aten::_linalg_slogdet(Tensor A) \
             -> (Tensor sign, Tensor logabsdet, Tensor LU, Tensor pivots)" =>
-            dense(|_, a| det_metas(a, 2), slogdet),
+            dense(|_, a| det_metas(a, 2), slogdet)
+                => crate::aten::grad::LOG_DETERMINANT,
         General "aten::linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet)" =>
             Lowering::Composite(|a| some("aten::_linalg_slogdet", to_args(a), &[0, 1])),
         General "aten::slogdet(Tensor self) -> (Tensor sign, Tensor logabsdet)" =>
             Lowering::Composite(|a| some("aten::_linalg_slogdet", to_args(a), &[0, 1])),
         General "aten::_linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, \
             bool check_errors=False) -> (Tensor result, Tensor LU, Tensor pivots, Tensor info)" =>
-            dense(|_, a| solve_metas(a), solve),
+            dense(|_, a| solve_metas(a), solve)
+                => crate::aten::grad::SOLVE,
         General "aten::linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, \
             bool check_errors=False) -> (Tensor result, Tensor info)" =>
             Lowering::Composite(|a| some("aten::_linalg_solve_ex", to_args(a), &[0, 3])),
@@ -300,6 +308,7 @@ table! {
             Lowering::Composite(|a| some("aten::_linalg_solve_ex", with_check(a, true), &[0])),
         General "aten::linalg_lu_solve(Tensor LU, Tensor pivots, Tensor B, *, bool left=True, \
             bool adjoint=False) -> Tensor" =>
-            dense(|_, a| lu_solve_metas(a), |a, out| lu_solve(a, &out[0])),
+            dense(|_, a| lu_solve_metas(a), |a, out| lu_solve(a, &out[0]))
+                => crate::aten::grad::LU_SOLVE,
     }
 }

@@ -59,7 +59,8 @@ table! {
                     )
                 },
                 run: equal,
-            },
+            }
+                => crate::aten::Derivative::None("the result is no float"),
         General "aten::isclose(Tensor self, Tensor other, float rtol=1.0000000000000001e-05, \
             float atol=1e-08, bool equal_nan=False) -> Tensor" =>
             Lowering::Composite(|a| done(isclose(a)?)),
@@ -69,6 +70,7 @@ table! {
                 observes_strides: true,
                 fake: |_, _| unknown_without_data("two tensors are close"),
                 run: |a| Ok(smallvec![Value::Bool(isclose(a)?.all().item::<bool>()?)]),
-            },
+            }
+                => crate::aten::Derivative::None("the result is no float"),
     }
 }

@@ -169,14 +169,16 @@ table! {
     /// Counts and positions.
     pub(super) static TABLE = {
         General "aten::bincount(Tensor self, Tensor? weights=None, SymInt minlength=0) -> Tensor" =>
-            Lowering::Dynamic { observes_strides: false, fake: fake_bincount, run: bincount },
+            Lowering::Dynamic { observes_strides: false, fake: fake_bincount, run: bincount }
+                => crate::aten::Derivative::None("the numbers in bins are constant almost everywhere"),
         General "aten::nonzero_static(Tensor self, *, SymInt size, int fill_value=-1) -> Tensor" =>
             Lowering::Compute(Compute {
                 class: Class::Gather,
                 strides: Strides::RowMajor,
                 metas: |_, a| nonzero_static_meta(a),
                 how: How::Host(|a, out| nonzero_static(a, &out[0])),
-            }),
+            })
+                => crate::aten::Derivative::None("the result is no float"),
         General "aten::argwhere(Tensor self) -> Tensor" =>
             Lowering::Composite(|a| done(a[0].tensor()?.nonzero())),
         General "aten::one_hot(Tensor self, int num_classes=-1) -> Tensor" =>
@@ -191,6 +193,7 @@ table! {
                     Ok(smallvec![Value::Tensor(Tensor::fake_of(one_hot_meta(x, n)))])
                 },
                 run: one_hot,
-            },
+            }
+                => crate::aten::Derivative::None("the result is no float"),
     }
 }

@@ -331,12 +331,14 @@ table! {
             bool scale_grad_by_freq=False, int mode=0, bool sparse=False, \
             Tensor? per_sample_weights=None, bool include_last_offset=False, \
             int padding_idx=-1) -> (Tensor, Tensor, Tensor, Tensor)" =>
-            bags!(true),
+            bags!(true)
+                => crate::aten::grad::EMBEDDING_BAG,
         General "aten::_embedding_bag(Tensor weight, Tensor indices, Tensor offsets, \
             bool scale_grad_by_freq=False, int mode=0, bool sparse=False, \
             Tensor? per_sample_weights=None, bool include_last_offset=False, \
             int padding_idx=-1) -> (Tensor, Tensor, Tensor, Tensor)" =>
-            bags!(false),
+            bags!(false)
+                => crate::aten::grad::EMBEDDING_BAG,
         General "aten::embedding_bag(Tensor weight, Tensor indices, Tensor offsets, \
             bool scale_grad_by_freq=False, int mode=0, bool sparse=False, \
             Tensor? per_sample_weights=None, \
@@ -358,7 +360,8 @@ table! {
                     ))?])
                 },
                 how: How::Loops(renorm),
-            }),
+            })
+                => crate::aten::grad::RENORM,
         General "aten::renorm_(Tensor(a!) self, Scalar p, int dim, Scalar maxnorm) -> Tensor(a!)" =>
             Lowering::InPlace("aten::renorm"),
         General "aten::embedding_renorm(Tensor self, Tensor indices, float max_norm, \
@@ -368,7 +371,8 @@ table! {
                 strides: Strides::FromOperands,
                 metas: |_, a| embedding_renorm_meta(a),
                 how: How::Host(|a, out| embedding_renorm(a, &out[0])),
-            }),
+            })
+                => crate::aten::Derivative::None("no gradient passes through the bound on norms"),
         General "aten::embedding_renorm_(Tensor(a!) self, Tensor indices, float max_norm, \
             float norm_type) -> Tensor(a!)" =>
             Lowering::InPlace("aten::embedding_renorm"),

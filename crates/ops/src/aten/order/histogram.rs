@@ -241,7 +241,8 @@ table! {
     /// Histograms.
     pub(super) static TABLE = {
         General "aten::histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor" =>
-            counted(|_, a| histc_meta(a), |a, o| histc(a, &o[0])),
+            counted(|_, a| histc_meta(a), |a, o| histc(a, &o[0]))
+                => crate::aten::Derivative::None("the numbers in bins are constant almost everywhere"),
         General "aten::histogram.bin_ct(Tensor self, int bins=100, *, float[]? range=None, \
             Tensor? weight=None, bool density=False) -> (Tensor hist, Tensor bin_edges)" =>
             counted(
@@ -255,7 +256,8 @@ table! {
                     host::store_reals(&o[1], &axes[0].edges)?;
                     p.run(&axes, &o[0])
                 },
-            ),
+            )
+                => crate::aten::Derivative::None("the numbers in bins are constant almost everywhere"),
         General "aten::histogram.bins_tensor(Tensor self, Tensor bins, *, Tensor? weight=None, \
             bool density=False) -> (Tensor hist, Tensor bin_edges)" =>
             counted(
@@ -271,7 +273,8 @@ table! {
                     host::store_reals(&o[1], &axes[0].edges)?;
                     Points::elements(&a[0], &a[2], &a[3])?.run(&axes, &o[0])
                 },
-            ),
+            )
+                => crate::aten::Derivative::None("the numbers in bins are constant almost everywhere"),
         General "aten::_histogramdd_bin_edges(Tensor self, int[] bins, *, float[]? range=None, \
             Tensor? weight=None, bool density=False) -> Tensor[]" =>
             counted(
@@ -286,7 +289,8 @@ table! {
                         .zip(outs)
                         .try_for_each(|(axis, o)| host::store_reals(o, &axis.edges))
                 },
-            ),
+            )
+                => crate::aten::Derivative::None("the numbers in bins are constant almost everywhere"),
         General "aten::_histogramdd_from_bin_cts(Tensor self, int[] bins, *, float[]? range=None, \
             Tensor? weight=None, bool density=False) -> Tensor" =>
             counted(
@@ -298,7 +302,8 @@ table! {
                     let (p, bins) = rows(a)?;
                     p.run(&p.even(&bins, &a[2])?, &o[0])
                 },
-            ),
+            )
+                => crate::aten::Derivative::None("the numbers in bins are constant almost everywhere"),
         General "aten::_histogramdd_from_bin_tensors(Tensor self, Tensor[] bins, *, \
             Tensor? weight=None, bool density=False) -> Tensor" =>
             counted(
@@ -312,7 +317,8 @@ table! {
                     let (p, bins) = rows_over_tensors(a)?;
                     p.run(&bins.into_iter().map(given_edges).collect::<Result<Vec<_>>>()?, &o[0])
                 },
-            ),
+            )
+                => crate::aten::Derivative::None("the numbers in bins are constant almost everywhere"),
         General "aten::histogramdd(Tensor self, int[] bins, float[]? range=None, \
             Tensor? weight=None, bool density=False) -> (Tensor hist, Tensor[] bin_edges)" =>
             Lowering::Composite(|a| histogramdd(a, a[1].clone())),

@@ -149,14 +149,16 @@ table! {
                 strides: Strides::RowMajor,
                 metas: |_, a| Sample::of(a)?.metas(),
                 how: How::Host(|a, out| host::store_reals(&out[0], &Sample::of(a)?.covariances()?)),
-            }),
+            })
+                => crate::aten::grad::COVARIANCE,
         General "aten::corrcoef(Tensor self) -> Tensor" =>
             Lowering::Compute(Compute {
                 class: Class::Reduce,
                 strides: Strides::RowMajor,
                 metas: |_, a| Sample::of(a)?.metas(),
                 how: How::Host(|a, out| host::store_reals(&out[0], &Sample::of(a)?.correlations()?)),
-            }),
+            })
+                => crate::aten::grad::CORRELATION,
         General "aten::nanmean(Tensor self, int[1]? dim=None, bool keepdim=False, *, \
             ScalarType? dtype=None) -> Tensor" =>
             Lowering::Composite(nanmean),

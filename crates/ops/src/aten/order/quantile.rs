@@ -170,15 +170,19 @@ table! {
     pub(super) static TABLE = {
         General "aten::quantile(Tensor self, Tensor q, int? dim=None, bool keepdim=False, *, \
             str interpolation=\"linear\") -> Tensor" =>
-            quantile!(false),
+            quantile!(false)
+                => crate::aten::grad::QUANTILE_TENSOR,
         General "aten::quantile.scalar(Tensor self, float q, int? dim=None, bool keepdim=False, *, \
             str interpolation=\"linear\") -> Tensor" =>
-            quantile!(false),
+            quantile!(false)
+                => crate::aten::grad::QUANTILE,
         General "aten::nanquantile(Tensor self, Tensor q, int? dim=None, bool keepdim=False, *, \
             str interpolation=\"linear\") -> Tensor" =>
-            quantile!(true),
+            quantile!(true)
+                => crate::aten::grad::NANQUANTILE_TENSOR,
         General "aten::nanquantile.scalar(Tensor self, float q, int? dim=None, bool keepdim=False, \
             *, str interpolation=\"linear\") -> Tensor" =>
-            quantile!(true),
+            quantile!(true)
+                => crate::aten::grad::NANQUANTILE,
     }
 }

@@ -196,6 +196,7 @@ table! {
                 strides: Strides::RowMajor,
                 metas: |_, a| Segments::of(a)?.metas(),
                 how: How::Host(|a, o| Segments::of(a)?.run(&o[0])),
-            }),
+            })
+                => crate::aten::grad::SEGMENT_REDUCE,
     }
 }

@@ -135,24 +135,29 @@ table! {
     /// Order statistics.
     pub(super) static TABLE = {
         General "aten::median(Tensor self) -> Tensor" =>
-            sorted(|_, a| median_of_all_meta(a), |a, o| median_of_all(a, &o[0], false)),
+            sorted(|_, a| median_of_all_meta(a), |a, o| median_of_all(a, &o[0], false))
+                => crate::aten::grad::PICK_ALL,
         General "aten::nanmedian(Tensor self) -> Tensor" =>
-            sorted(|_, a| median_of_all_meta(a), |a, o| median_of_all(a, &o[0], true)),
+            sorted(|_, a| median_of_all_meta(a), |a, o| median_of_all(a, &o[0], true))
+                => crate::aten::grad::PICK_ALL,
         General "aten::median.dim(Tensor self, int dim, \
             bool keepdim=False) -> (Tensor values, Tensor indices)" =>
             sorted(
                 |_, a| median_metas(a),
                 |a, o| choose_along(a, 1, o, |keys, line| median(keys, line, false)),
-            ),
+            )
+                => crate::aten::grad::PICK,
         General "aten::nanmedian.dim(Tensor self, int dim, \
             bool keepdim=False) -> (Tensor values, Tensor indices)" =>
             sorted(
                 |_, a| median_metas(a),
                 |a, o| choose_along(a, 1, o, |keys, line| median(keys, line, true)),
-            ),
+            )
+                => crate::aten::grad::PICK,
         General "aten::mode(Tensor self, int dim=-1, \
             bool keepdim=False) -> (Tensor values, Tensor indices)" =>
-            sorted(|_, a| metas(a, 1), |a, o| choose_along(a, 1, o, mode)),
+            sorted(|_, a| metas(a, 1), |a, o| choose_along(a, 1, o, mode))
+                => crate::aten::grad::PICK,
         General "aten::kthvalue(Tensor self, SymInt k, int dim=-1, \
             bool keepdim=False) -> (Tensor values, Tensor indices)" =>
             sorted(
@@ -162,7 +167,8 @@ table! {
                         .map_err(|_| Error::value("`k` must be at least 1"))?;
                     choose_along(a, 2, o, |_, line| kth(line, k))
                 },
-            ),
+            )
+                => crate::aten::grad::PICK_KTH,
         General "aten::msort(Tensor self) -> Tensor" =>
             Lowering::Composite(|a| done(a[0].tensor()?.sort(0, false).0)),
     }

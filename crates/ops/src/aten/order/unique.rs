@@ -193,18 +193,23 @@ table! {
     pub(super) static TABLE = {
         General "aten::_unique(Tensor self, bool sorted=True, \
             bool return_inverse=False) -> (Tensor, Tensor)" =>
-            distinct!(|a| Request::elements(false, &a[2], None)),
+            distinct!(|a| Request::elements(false, &a[2], None))
+                => crate::aten::Derivative::Refused("PyTorch has none"),
         General "aten::_unique2(Tensor self, bool sorted=True, bool return_inverse=False, \
             bool return_counts=False) -> (Tensor, Tensor, Tensor)" =>
-            distinct!(|a| Request::elements(false, &a[2], Some(&a[3]))),
+            distinct!(|a| Request::elements(false, &a[2], Some(&a[3])))
+                => crate::aten::Derivative::Refused("PyTorch has none"),
         General "aten::unique_dim(Tensor self, int dim, bool sorted=True, \
             bool return_inverse=False, bool return_counts=False) -> (Tensor, Tensor, Tensor)" =>
-            distinct!(|a| Request::slices(a[0].tensor()?, &a[1], false)),
+            distinct!(|a| Request::slices(a[0].tensor()?, &a[1], false))
+                => crate::aten::Derivative::Refused("PyTorch has none"),
         General "aten::unique_dim_consecutive(Tensor self, int dim, bool return_inverse=False, \
             bool return_counts=False) -> (Tensor, Tensor, Tensor)" =>
-            distinct!(|a| Request::slices(a[0].tensor()?, &a[1], true)),
+            distinct!(|a| Request::slices(a[0].tensor()?, &a[1], true))
+                => crate::aten::Derivative::Refused("PyTorch has none"),
         General "aten::unique_consecutive(Tensor self, bool return_inverse=False, \
             bool return_counts=False, int? dim=None) -> (Tensor, Tensor, Tensor)" =>
-            distinct!(|a| Request::neighbours(a)),
+            distinct!(|a| Request::neighbours(a))
+                => crate::aten::Derivative::Refused("PyTorch has none"),
     }
 }

@@ -45,8 +45,8 @@ fn elu<'c>(f: &'c Formula<'c>, alpha: f64, scale: f64, input_scale: f64) -> X<'c
 with_in_place! {
     /// Activation functions, elementwise.
     pub(super) static TABLE = {
-        Arith(Relu) "relu" "" "" => Promote |f| relu(f);
-        General "relu6" "" "" => Promote |f| relu(f).min(6);
+        Arith(Relu) "relu" "" "" => Promote |f| relu(f) => crate::aten::grad::RELU;
+        General "relu6" "" "" => Promote |f| relu(f).min(6) => crate::aten::grad::RELU6;
         General "silu" "" "" => Promote |f| {
             let x = f.arg(0);
             x / ((-x).exp() + 1)
@@ -57,23 +57,23 @@ with_in_place! {
         };
         General "gelu" "" ", *, str approximate=\"none\"" => Promote |f| gelu(f);
         General "elu" "" ", Scalar alpha=1, Scalar scale=1, Scalar input_scale=1" =>
-            Promote |f| elu(f, f.float(1), f.float(2), f.float(3));
+            Promote |f| elu(f, f.float(1), f.float(2), f.float(3)) => crate::aten::grad::ELU;
         General "selu" "" "" =>
-            Promote |f| elu(f, 1.673_263_242_354_377_2, 1.050_700_987_355_480_5, 1.0);
+            Promote |f| elu(f, 1.673_263_242_354_377_2, 1.050_700_987_355_480_5, 1.0) => crate::aten::grad::SELU;
         General "celu" "" ", Scalar alpha=1." => Promote |f| {
             f.refuse(f.float(1) == 0.0, "`alpha` must not be 0");
             elu(f, f.float(1), 1.0, 1.0 / f.float(1))
-        };
+        } => crate::aten::grad::CELU;
         General "leaky_relu" "" ", Scalar negative_slope=0.01" => Promote |f| {
             let x = f.arg(0);
             x.gt(0).select(x, x * f.number(1))
         };
-        General "hardsigmoid" "" "" => Promote |f| hard_ramp(f) / 6;
-        General "hardswish" "" "" => Promote |f| f.arg(0) * hard_ramp(f) / 6;
+        General "hardsigmoid" "" "" => Promote |f| hard_ramp(f) / 6 => crate::aten::grad::HARDSIGMOID;
+        General "hardswish" "" "" => Promote |f| f.arg(0) * hard_ramp(f) / 6 => crate::aten::grad::HARDSWISH;
         General "hardtanh" "" ", Scalar min_val=-1, Scalar max_val=1" => Promote |f| {
             f.refuse(f.dtype == DType::Bool, "`hardtanh` does not support bool");
             f.at_most(f.at_least(f.arg(0), 1), 2)
-        };
+        } => crate::aten::grad::HARDTANH;
         General "threshold" "" ", Scalar threshold, Scalar value" => Promote |f| {
             let x = f.arg(0);
             x.le(f.number_of(1, f.result)).select(f.number_of(2, f.result), x)

@@ -2,6 +2,7 @@
 
 use super::formula::{Formula, X};
 use super::{pointwise, with_in_place};
+use crate::aten::grad;
 use maquette_ir::{DType, Scalar};
 
 fn difference<'c>(f: &'c Formula<'c>, a: X<'c>, b: X<'c>) -> X<'c> {
@@ -74,17 +75,25 @@ with_in_place! {
     /// Operators of two operands, with broadcasting.
     pub(super) static TABLE = {
         ArithUnlessScaled(Add) "add" ".Tensor" ", Tensor other, *, Scalar alpha=1" =>
-            Promote |f| f.arg(0) + f.scaled(1, 2);
+            Promote |f| f.arg(0) + f.scaled(1, 2)
+                => grad::ADD;
         ArithUnlessScaled(Add) "add" ".Scalar" ", Scalar other, Scalar alpha=1" =>
-            Promote |f| f.arg(0) + f.scaled(1, 2);
+            Promote |f| f.arg(0) + f.scaled(1, 2)
+                => grad::IDENTITY;
         ArithUnlessScaled(Sub) "sub" ".Tensor" ", Tensor other, *, Scalar alpha=1" =>
-            Promote |f| difference(f, f.arg(0), f.scaled(1, 2));
+            Promote |f| difference(f, f.arg(0), f.scaled(1, 2))
+                => grad::SUB;
         ArithUnlessScaled(Sub) "sub" ".Scalar" ", Scalar other, Scalar alpha=1" =>
-            Promote |f| difference(f, f.arg(0), f.scaled(1, 2));
-        Arith(Mul) "mul" ".Tensor" ", Tensor other" => Promote |f| f.arg(0) * f.exact(1);
-        Arith(Mul) "mul" ".Scalar" ", Scalar other" => Promote |f| f.arg(0) * f.exact(1);
-        Arith(Div) "div" ".Tensor" ", Tensor other" => Float |f| f.arg(0) / f.exact(1);
-        Arith(Div) "div" ".Scalar" ", Scalar other" => Float |f| f.arg(0) / f.exact(1);
+            Promote |f| difference(f, f.arg(0), f.scaled(1, 2))
+                => grad::IDENTITY;
+        Arith(Mul) "mul" ".Tensor" ", Tensor other" => Promote |f| f.arg(0) * f.exact(1)
+                => grad::MUL;
+        Arith(Mul) "mul" ".Scalar" ", Scalar other" => Promote |f| f.arg(0) * f.exact(1)
+                => grad::MUL_SCALAR;
+        Arith(Div) "div" ".Tensor" ", Tensor other" => Float |f| f.arg(0) / f.exact(1)
+                => grad::DIV;
+        Arith(Div) "div" ".Scalar" ", Scalar other" => Float |f| f.arg(0) / f.exact(1)
+                => grad::DIV_SCALAR;
         General "div" ".Tensor_mode" ", Tensor other, *, str? rounding_mode" =>
             FloatIfNone(2) |f| divided(f);
         General "div" ".Scalar_mode" ", Scalar other, *, str? rounding_mode" =>
@@ -94,8 +103,8 @@ with_in_place! {
         General "fmod" ".Tensor" ", Tensor other" => Promote |f| f.arg(0).fmod(f.arg(1));
         General "fmod" ".Scalar" ", Scalar other" => Promote |f| f.arg(0).fmod(f.arg(1));
         General "atan2" "" ", Tensor other" => Float |f| f.arg(0).atan2(f.arg(1));
-        General "hypot" "" ", Tensor other" => Promote |f| f.arg(0).hypot(f.arg(1));
-        General "copysign" ".Tensor" ", Tensor other" => Float |f| f.arg(0).copysign(f.arg(1));
+        General "hypot" "" ", Tensor other" => Promote |f| f.arg(0).hypot(f.arg(1)) => crate::aten::grad::HYPOT;
+        General "copysign" ".Tensor" ", Tensor other" => Float |f| f.arg(0).copysign(f.arg(1)) => crate::aten::grad::COPYSIGN;
         General "copysign" ".Scalar" ", Scalar other" => Float |f| f.arg(0).copysign(f.arg(1));
         General "heaviside" "" ", Tensor values" => Promote |f| {
             let x = f.arg(0);
@@ -138,14 +147,16 @@ with_in_place! {
         General "aten::rsub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor" =>
             pointwise!(Promote, |f| difference(f, f.arg(1), f.scaled(0, 2))),
         General "aten::pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor" =>
-            pointwise!(Promote, |f| f.arg(0).pow(f.arg(1))),
+            pointwise!(Promote, |f| f.arg(0).pow(f.arg(1)))
+                => crate::aten::grad::POW,
         General "aten::pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor" =>
             pointwise!(Promote, |f| power_of_scalar(f)),
         General "aten::pow.Scalar(Scalar self, Tensor exponent) -> Tensor" =>
             pointwise!(PromoteContiguous, |f| match f.scalar(0) {
                 Scalar::Int(2) | Scalar::Float(2.0) if f.dtype.is_float() => f.arg(1).exp2(),
                 _ => f.arg(0).pow(f.arg(1)),
-            }),
+            })
+                => crate::aten::grad::POW,
         General "aten::pow_.Tensor(Tensor(a!) self, Tensor exponent) -> Tensor(a!)" =>
             crate::aten::Lowering::InPlace("aten::pow.Tensor_Tensor"),
         General "aten::pow_.Scalar(Tensor(a!) self, Scalar exponent) -> Tensor(a!)" =>

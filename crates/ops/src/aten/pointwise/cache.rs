@@ -177,7 +177,7 @@ impl Pointwise {
             };
             cx.regs[i] = Some(reg);
         }
-        let mut out = (self.build)(&mut cx)?;
+        let mut out = self.build.build(&mut cx)?;
         if cx.b.dtype(out).map_err(Error::other)? != result {
             // The result is rounded to the operator's own dtype before it is converted to the dtype
             // of the target, even if that is wider.

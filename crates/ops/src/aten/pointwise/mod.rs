@@ -2,6 +2,7 @@
 //! The dtypes follow from a `Types`, and the expression is written as a formula (`formula`).
 
 mod activation;
+mod backward;
 mod binary;
 pub(crate) mod cache;
 mod compare;
@@ -13,7 +14,8 @@ mod unary;
 use super::OpDef;
 
 /// The tables of this family.
-pub(super) const TABLES: [&[OpDef]; 6] = [
+pub(super) const TABLES: [&[OpDef]; 7] = [
+    backward::TABLE,
     unary::TABLE,
     activation::TABLE,
     binary::TABLE,
@@ -27,7 +29,9 @@ macro_rules! pointwise {
     ($types:ident $(($arg:literal))?, |$f:ident| $body:expr) => {
         $crate::aten::Lowering::Pointwise($crate::aten::Pointwise {
             types: $crate::aten::Types::$types $(($arg))?,
-            build: |cx| $crate::aten::pointwise::formula::formula(cx, |$f| $body),
+            build: $crate::aten::lowering::Formula::Built(|cx| {
+                $crate::aten::pointwise::formula::formula(cx, |$f| $body)
+            }),
         })
     };
 }
@@ -40,37 +44,41 @@ macro_rules! with_in_place {
     ($(#[$doc:meta])* $vis:vis static $table:ident = {
         $(
             $role:ident $(($op:ident))? $name:literal $overload:literal $args:literal =>
-                $types:ident $(($arg:literal))? |$f:ident| $body:expr;
+                $types:ident $(($arg:literal))? |$f:ident| $body:expr $(=> $derivative:expr)?;
         )*
-        $(; $($other:ident $(($other_op:ident))? $schema:literal => $lowering:expr,)*)?
+        $(; $(
+            $other:ident $(($other_op:ident))? $schema:literal => $lowering:expr
+            $(=> $other_derivative:expr)?,
+        )*)?
     }) => {
         $(#[$doc])*
         $vis static $table: &[$crate::aten::OpDef] = &[
             $(
-                $crate::aten::OpDef {
-                    schema: concat!(
-                        "aten::", $name, $overload, "(Tensor self", $args, ") -> Tensor"
-                    ),
-                    role: $crate::aten::Role::$role $((::maquette_ir::graph::ArithOp::$op))?,
-                    lowering: $crate::aten::pointwise::pointwise!($types $(($arg))?, |$f| $body),
-                    loc: ::maquette_ir::Loc { file: file!(), line: line!() },
-                },
-                $crate::aten::OpDef {
-                    schema: concat!(
+                $crate::aten::OpDef::new(
+                    concat!("aten::", $name, $overload, "(Tensor self", $args, ") -> Tensor"),
+                    $crate::aten::Role::$role $((::maquette_ir::graph::ArithOp::$op))?,
+                    $crate::aten::pointwise::pointwise!($types $(($arg))?, |$f| $body),
+                    $crate::aten::optional!($($derivative)?),
+                    ::maquette_ir::Loc { file: file!(), line: line!() },
+                ),
+                $crate::aten::OpDef::new(
+                    concat!(
                         "aten::", $name, "_", $overload, "(Tensor(a!) self", $args,
                         ") -> Tensor(a!)"
                     ),
-                    role: $crate::aten::Role::General,
-                    lowering: $crate::aten::Lowering::InPlace(concat!("aten::", $name, $overload)),
-                    loc: ::maquette_ir::Loc { file: file!(), line: line!() },
-                },
+                    $crate::aten::Role::General,
+                    $crate::aten::Lowering::InPlace(concat!("aten::", $name, $overload)),
+                    None,
+                    ::maquette_ir::Loc { file: file!(), line: line!() },
+                ),
             )*
-            $($($crate::aten::OpDef {
-                schema: $schema,
-                role: $crate::aten::Role::$other $((::maquette_ir::graph::ArithOp::$other_op))?,
-                lowering: $lowering,
-                loc: ::maquette_ir::Loc { file: file!(), line: line!() },
-            },)*)?
+            $($($crate::aten::OpDef::new(
+                $schema,
+                $crate::aten::Role::$other $((::maquette_ir::graph::ArithOp::$other_op))?,
+                $lowering,
+                $crate::aten::optional!($($other_derivative)?),
+                ::maquette_ir::Loc { file: file!(), line: line!() },
+            ),)*)?
         ];
     };
 }

@@ -13,16 +13,19 @@ fn times_log<'c>(f: &'c Formula<'c>, log: fn(X<'c>) -> X<'c>) -> X<'c> {
 with_in_place! {
     /// Special functions of one or two operands, elementwise.
     pub(super) static TABLE = {
-        General "xlogy" ".Tensor" ", Tensor other" => Float |f| times_log(f, X::log);
+        General "xlogy" ".Tensor" ", Tensor other" => Float |f| times_log(f, X::log) => crate::aten::grad::XLOGY;
         General "xlogy" ".Scalar_Other" ", Scalar other" => Float |f| times_log(f, X::log);
         General "conj_physical" "" "" => Promote |f| f.arg(0);
         ;
         General "aten::xlogy.Scalar_Self(Scalar self, Tensor other) -> Tensor" =>
-            pointwise!(Float, |f| times_log(f, X::log)),
+            pointwise!(Float, |f| times_log(f, X::log))
+                => crate::aten::grad::XLOGY,
         General "aten::special_xlog1py(Tensor self, Tensor other) -> Tensor" =>
-            pointwise!(Float, |f| times_log(f, X::log1p)),
+            pointwise!(Float, |f| times_log(f, X::log1p))
+                => crate::aten::grad::XLOG1PY,
         General "aten::special_xlog1py.self_scalar(Scalar self, Tensor other) -> Tensor" =>
-            pointwise!(Float, |f| times_log(f, X::log1p)),
+            pointwise!(Float, |f| times_log(f, X::log1p))
+                => crate::aten::grad::XLOG1PY,
         General "aten::special_xlog1py.other_scalar(Tensor self, Scalar other) -> Tensor" =>
             pointwise!(Float, |f| times_log(f, X::log1p)),
         General "aten::special_entr(Tensor self) -> Tensor" =>
@@ -30,7 +33,8 @@ with_in_place! {
                 let x = f.arg(0);
                 x.gt(0)
                     .select(-x * x.log(), x.eq(0).select(0, x.isnan().select(x, f64::NEG_INFINITY)))
-            }),
+            })
+                => crate::aten::grad::ENTR,
         General "aten::special_ndtr(Tensor self) -> Tensor" =>
             pointwise!(Float, |f| (f.arg(0) * -FRAC_1_SQRT_2).erfc() * 0.5),
         General "aten::angle(Tensor self) -> Tensor" =>

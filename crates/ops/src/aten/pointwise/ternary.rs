@@ -36,18 +36,18 @@ fn chosen<'c>(f: &'c Formula<'c>) -> X<'c> {
 with_in_place! {
     /// Operators of up to three operands, with broadcasting.
     pub(super) static TABLE = {
-        General "clamp" "" ", Scalar? min=None, Scalar? max=None" => Promote |f| clamped(f);
-        General "clamp" ".Tensor" ", Tensor? min=None, Tensor? max=None" => Promote |f| clamped(f);
-        General "clip" "" ", Scalar? min=None, Scalar? max=None" => Promote |f| clamped(f);
-        General "clip" ".Tensor" ", Tensor? min=None, Tensor? max=None" => Promote |f| clamped(f);
-        General "clamp_min" "" ", Scalar min" => Promote |f| f.at_least(f.arg(0), 1);
-        General "clamp_min" ".Tensor" ", Tensor min" => Promote |f| f.at_least(f.arg(0), 1);
-        General "clamp_max" "" ", Scalar max" => Promote |f| f.at_most(f.arg(0), 1);
-        General "clamp_max" ".Tensor" ", Tensor max" => Promote |f| f.at_most(f.arg(0), 1);
+        General "clamp" "" ", Scalar? min=None, Scalar? max=None" => Promote |f| clamped(f) => crate::aten::grad::CLAMP;
+        General "clamp" ".Tensor" ", Tensor? min=None, Tensor? max=None" => Promote |f| clamped(f) => crate::aten::grad::CLAMP_TENSOR;
+        General "clip" "" ", Scalar? min=None, Scalar? max=None" => Promote |f| clamped(f) => crate::aten::grad::CLAMP;
+        General "clip" ".Tensor" ", Tensor? min=None, Tensor? max=None" => Promote |f| clamped(f) => crate::aten::grad::CLAMP_TENSOR;
+        General "clamp_min" "" ", Scalar min" => Promote |f| f.at_least(f.arg(0), 1) => crate::aten::grad::CLAMP_MIN;
+        General "clamp_min" ".Tensor" ", Tensor min" => Promote |f| f.at_least(f.arg(0), 1) => crate::aten::grad::CLAMP_MIN_TENSOR;
+        General "clamp_max" "" ", Scalar max" => Promote |f| f.at_most(f.arg(0), 1) => crate::aten::grad::CLAMP_MAX;
+        General "clamp_max" ".Tensor" ", Tensor max" => Promote |f| f.at_most(f.arg(0), 1) => crate::aten::grad::CLAMP_MAX_TENSOR;
         General "masked_fill" ".Scalar" ", Tensor mask, Scalar value" =>
-            Masked |f| f.mask(1, None).select(f.number(2), f.arg(0));
+            Masked |f| f.mask(1, None).select(f.number(2), f.arg(0)) => crate::aten::grad::MASKED_FILL;
         General "masked_fill" ".Tensor" ", Tensor mask, Tensor value" =>
-            Masked |f| f.mask(1, None).select(f.element(2), f.arg(0));
+            Masked |f| f.mask(1, None).select(f.element(2), f.arg(0)) => crate::aten::grad::MASKED_FILL;
         General "lerp" ".Scalar" ", Tensor end, Scalar weight" =>
             Promote |f| blended(f, f.number(2));
         General "lerp" ".Tensor" ", Tensor end, Tensor weight" => Promote |f| blended(f, f.arg(2));
@@ -57,12 +57,16 @@ with_in_place! {
             Promote |f| quotient_added(f);
         ;
         General "aten::where.self(Tensor condition, Tensor self, Tensor other) -> Tensor" =>
-            pointwise!(Select, |f| chosen(f)),
+            pointwise!(Select, |f| chosen(f))
+                => crate::aten::grad::WHERE,
         General "aten::where.ScalarOther(Tensor condition, Tensor self, Scalar other) -> Tensor" =>
-            pointwise!(Select, |f| chosen(f)),
+            pointwise!(Select, |f| chosen(f))
+                => crate::aten::grad::WHERE,
         General "aten::where.ScalarSelf(Tensor condition, Scalar self, Tensor other) -> Tensor" =>
-            pointwise!(Select, |f| chosen(f)),
+            pointwise!(Select, |f| chosen(f))
+                => crate::aten::grad::WHERE,
         General "aten::where.Scalar(Tensor condition, Scalar self, Scalar other) -> Tensor" =>
-            pointwise!(Select, |f| chosen(f)),
+            pointwise!(Select, |f| chosen(f))
+                => crate::aten::Derivative::None("both choices are numbers"),
     }
 }

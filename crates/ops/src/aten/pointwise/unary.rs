@@ -2,6 +2,7 @@
 
 use super::formula::{Formula, X};
 use super::{pointwise, with_in_place};
+use crate::aten::grad;
 use crate::aten::number::filling;
 use maquette_ir::DType;
 use std::f64::consts::PI;
@@ -71,22 +72,22 @@ with_in_place! {
                     operator",
             );
             -f.arg(0)
-        };
-        General "sign" "" "" => Promote |f| sign_of_number(f);
-        General "sgn" "" "" => Promote |f| sign_of_number(f);
-        General "floor" "" "" => Promote |f| rounded(f, X::floor);
-        General "ceil" "" "" => Promote |f| rounded(f, X::ceil);
-        General "round" "" "" => Promote |f| rounded(f, X::round);
+        } => grad::NEG;
+        General "sign" "" "" => Promote |f| sign_of_number(f) => grad::ZERO;
+        General "sgn" "" "" => Promote |f| sign_of_number(f) => grad::ZERO;
+        General "floor" "" "" => Promote |f| rounded(f, X::floor) => grad::ZERO;
+        General "ceil" "" "" => Promote |f| rounded(f, X::ceil) => grad::ZERO;
+        General "round" "" "" => Promote |f| rounded(f, X::round) => grad::ZERO;
         General "round" ".decimals" ", *, int decimals" => Promote |f| round_decimals(f);
-        General "trunc" "" "" => Promote |f| rounded(f, X::trunc);
+        General "trunc" "" "" => Promote |f| rounded(f, X::trunc) => grad::ZERO;
         General "frac" "" "" => Promote |f| {
             let x = f.arg(0);
             x - x.trunc()
         };
-        General "sqrt" "" "" => Float |f| f.arg(0).sqrt();
+        General "sqrt" "" "" => Float |f| f.arg(0).sqrt() => grad::SQRT;
         General "rsqrt" "" "" => Float |f| f.arg(0).rsqrt();
         General "reciprocal" "" "" => Float |f| f.arg(0).reciprocal();
-        General "exp" "" "" => Float |f| f.arg(0).exp();
+        General "exp" "" "" => Float |f| f.arg(0).exp() => grad::EXP;
         General "exp2" "" "" => Float |f| f.arg(0).exp2();
         General "expm1" "" "" => Float |f| f.arg(0).expm1();
         General "log" "" "" => Float |f| f.arg(0).log();
@@ -101,28 +102,28 @@ with_in_place! {
         General "atan" "" "" => Float |f| f.arg(0).atan();
         General "sinh" "" "" => Float |f| f.arg(0).sinh();
         General "cosh" "" "" => Float |f| f.arg(0).cosh();
-        General "tanh" "" "" => Float |f| f.arg(0).tanh();
+        General "tanh" "" "" => Float |f| f.arg(0).tanh() => grad::TANH;
         General "asinh" "" "" => Float |f| f.arg(0).asinh();
         General "acosh" "" "" => Float |f| f.arg(0).acosh();
         General "atanh" "" "" => Float |f| f.arg(0).atanh();
         General "erf" "" "" => Float |f| f.arg(0).erf();
         General "erfc" "" "" => Float |f| f.arg(0).erfc();
-        General "sigmoid" "" "" => Float |f| f.arg(0).sigmoid();
-        General "logit" "" ", float? eps=None" => Float |f| logit(f);
+        General "sigmoid" "" "" => Float |f| f.arg(0).sigmoid() => grad::SIGMOID;
+        General "logit" "" ", float? eps=None" => Float |f| logit(f) => crate::aten::grad::LOGIT;
         General "sinc" "" "" => Float |f| {
             let x = f.arg(0) * PI;
             x.eq(0).select(1, x.sin() / x)
-        };
+        } => crate::aten::grad::SINC;
         General "deg2rad" "" "" => Float |f| f.arg(0) * (PI / 180.0);
         General "rad2deg" "" "" => Float |f| f.arg(0) * (180.0 / PI);
         General "nan_to_num" "" ", float? nan=None, float? posinf=None, float? neginf=None" =>
             Promote |f| nan_to_num(f);
         General "logical_not" "" "" => Compare |f| f.arg(0).truth().not();
         Arith(Not) "bitwise_not" "" "" => Promote |f| f.arg(0).not();
-        IgnoresContents "zero" "" "" => First |f| f.c(0);
+        IgnoresContents "zero" "" "" => First |f| f.c(0) => grad::ZERO;
         IgnoresContents "fill" ".Scalar" ", Scalar value" =>
-            First |f| f.number_of(1, filling(f.dtype));
-        IgnoresContents "fill" ".Tensor" ", Tensor value" => First |f| f.element(1);
+            First |f| f.number_of(1, filling(f.dtype)) => grad::ZERO;
+        IgnoresContents "fill" ".Tensor" ", Tensor value" => First |f| f.element(1) => crate::aten::grad::FILL;
         ;
         // As `pow`, the square of bools has dtype i64.
         General "aten::square(Tensor self) -> Tensor" =>
@@ -136,7 +137,8 @@ with_in_place! {
         General "aten::positive(Tensor(a) self) -> Tensor(a)" =>
             crate::aten::Lowering::View(|_, args| {
                 Ok(smallvec::smallvec![args[0].tensor()?.meta().clone()])
-            }),
+            })
+                => crate::aten::grad::EXPANDED,
         General "aten::isreal(Tensor self) -> Tensor" => pointwise!(Compare, |f| f.bool(true)),
         General "aten::isnan(Tensor self) -> Tensor" =>
             pointwise!(Compare, |f| if f.dtype.is_float() {

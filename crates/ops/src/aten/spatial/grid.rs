@@ -313,7 +313,8 @@ table! {
                 Strides::RowMajor,
                 |_, a| sampled_meta(a, 2),
                 How::Host(|a, out| sample(a, &out[0], 2)),
-            ),
+            )
+                => crate::aten::grad::GRID_SAMPLER,
         General "aten::grid_sampler_3d(Tensor input, Tensor grid, int interpolation_mode, \
             int padding_mode, bool align_corners) -> Tensor" =>
             compute(
@@ -321,7 +322,8 @@ table! {
                 Strides::RowMajor,
                 |_, a| sampled_meta(a, 3),
                 How::Host(|a, out| sample(a, &out[0], 3)),
-            ),
+            )
+                => crate::aten::grad::GRID_SAMPLER,
         General "aten::grid_sampler(Tensor input, Tensor grid, int interpolation_mode, \
             int padding_mode, bool align_corners) -> Tensor" =>
             Lowering::Composite(|a| {
@@ -339,6 +341,7 @@ table! {
                 Strides::RowMajor,
                 |_, a| affine_meta(a),
                 How::Host(|a, out| affine(a, &out[0])),
-            ),
+            )
+                => crate::aten::grad::AFFINE_GRID,
     }
 }

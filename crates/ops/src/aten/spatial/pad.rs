@@ -221,24 +221,31 @@ table! {
     /// Padding.
     pub(super) static TABLE = {
         General "aten::reflection_pad1d(Tensor self, SymInt[2] padding) -> Tensor" =>
-            border!(Reflect, 1),
+            border!(Reflect, 1)
+                => crate::aten::grad::REARRANGED,
         General "aten::reflection_pad2d(Tensor self, SymInt[4] padding) -> Tensor" =>
-            border!(Reflect, 2),
+            border!(Reflect, 2)
+                => crate::aten::grad::REARRANGED,
         General "aten::reflection_pad3d(Tensor self, SymInt[6] padding) -> Tensor" =>
-            border!(Reflect, 3),
+            border!(Reflect, 3)
+                => crate::aten::grad::REARRANGED,
         General "aten::replication_pad1d(Tensor self, SymInt[2] padding) -> Tensor" =>
-            border!(Replicate, 1),
+            border!(Replicate, 1)
+                => crate::aten::grad::REARRANGED,
         General "aten::replication_pad2d(Tensor self, SymInt[4] padding) -> Tensor" =>
-            border!(Replicate, 2),
+            border!(Replicate, 2)
+                => crate::aten::grad::REARRANGED,
         General "aten::replication_pad3d(Tensor self, SymInt[6] padding) -> Tensor" =>
-            border!(Replicate, 3),
+            border!(Replicate, 3)
+                => crate::aten::grad::REARRANGED,
         General "aten::_pad_circular(Tensor self, SymInt[] pad) -> Tensor" =>
             compute(
                 Class::Gather,
                 Strides::RowMajor,
                 |_, a| Ok(one(circular_meta(a)?)),
                 How::Loops(|cx| bordered(cx, Mode::Circular)),
-            ),
+            )
+                => crate::aten::grad::REARRANGED,
         General "aten::_pad_enum(Tensor self, SymInt[] pad, int mode, \
             float? value=None) -> Tensor" =>
             Lowering::Composite(|a| {

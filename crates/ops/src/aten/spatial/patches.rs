@@ -202,7 +202,8 @@ table! {
                 Strides::FromOperands,
                 |_, a| columns_meta(a),
                 How::Host(|a, out| columns(a, &out[0])),
-            ),
+            )
+                => crate::aten::grad::REARRANGED,
         General "aten::col2im(Tensor self, SymInt[2] output_size, int[2] kernel_size, \
             int[2] dilation, int[2] padding, int[2] stride) -> Tensor" =>
             compute(
@@ -210,6 +211,7 @@ table! {
                 Strides::FromOperands,
                 |_, a| image_meta(a),
                 How::Host(|a, out| image(a, &out[0])),
-            ),
+            )
+                => crate::aten::grad::COL2IM,
     }
 }

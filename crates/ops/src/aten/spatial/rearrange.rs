@@ -203,28 +203,32 @@ table! {
                 Strides::FromOperands,
                 |_, a| shuffled_meta(a),
                 How::Loops(shuffle),
-            ),
+            )
+                => crate::aten::grad::REARRANGED,
         General "aten::pixel_unshuffle(Tensor self, int downscale_factor) -> Tensor" =>
             compute(
                 Class::Copy,
                 Strides::FromOperands,
                 |_, a| unshuffled_meta(a),
                 How::Loops(unshuffle),
-            ),
+            )
+                => crate::aten::grad::REARRANGED,
         General "aten::channel_shuffle(Tensor self, SymInt groups) -> Tensor" =>
             compute(
                 Class::Copy,
                 Strides::FromOperands,
                 |_, a| channels_meta(a),
                 How::Loops(shuffle_channels),
-            ),
+            )
+                => crate::aten::grad::REARRANGED,
         General "aten::native_channel_shuffle(Tensor self, SymInt groups) -> Tensor" =>
             compute(
                 Class::Copy,
                 Strides::FromOperands,
                 |_, a| channels_meta(a),
                 How::Loops(shuffle_channels),
-            ),
+            )
+                => crate::aten::grad::REARRANGED,
         General "aten::rot90(Tensor self, int k=1, int[] dims=[0, 1]) -> Tensor" =>
             Lowering::Composite(|a| {
                 done(rot90(a[0].tensor()?, a[1].int_i64()?, &a[2].ints_i64()?)?)
@@ -235,6 +239,7 @@ table! {
                 Strides::RowMajor,
                 |_, a| gated_meta(a),
                 How::Loops(gate),
-            ),
+            )
+                => crate::aten::grad::GLU,
     }
 }

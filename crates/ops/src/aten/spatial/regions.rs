@@ -240,14 +240,16 @@ table! {
                 Strides::FromOperands,
                 |_, a| adaptive_metas::<2>(a),
                 How::Host(adaptive::<2>),
-            ),
+            )
+                => crate::aten::grad::MAX_POOL2D,
         General "aten::adaptive_max_pool3d(Tensor self, int[3] output_size) -> (Tensor, Tensor)" =>
             compute(
                 Class::Window,
                 Strides::FromOperands,
                 |_, a| adaptive_metas::<3>(a),
                 How::Host(adaptive::<3>),
-            ),
+            )
+                => crate::aten::grad::MAX_POOL3D,
         General "aten::fractional_max_pool2d(Tensor self, int[2] kernel_size, int[2] output_size, \
             Tensor random_samples) -> (Tensor, Tensor)" =>
             compute(
@@ -255,7 +257,8 @@ table! {
                 Strides::FromOperands,
                 |_, a| fractional_metas::<2>(a),
                 How::Host(fractional::<2>),
-            ),
+            )
+                => crate::aten::grad::MAX_POOL2D,
         General "aten::fractional_max_pool3d(Tensor self, int[3] kernel_size, int[3] output_size, \
             Tensor random_samples) -> (Tensor, Tensor)" =>
             compute(
@@ -263,6 +266,7 @@ table! {
                 Strides::FromOperands,
                 |_, a| fractional_metas::<3>(a),
                 How::Host(fractional::<3>),
-            ),
+            )
+                => crate::aten::grad::MAX_POOL3D,
     }
 }

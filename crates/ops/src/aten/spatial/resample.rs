@@ -274,44 +274,57 @@ table! {
     pub(super) static TABLE = {
         General "aten::upsample_nearest1d(Tensor self, SymInt[1] output_size, \
             float? scales=None) -> Tensor" =>
-            resampling!(Way::Nearest, 1),
+            resampling!(Way::Nearest, 1)
+                => crate::aten::grad::REARRANGED,
         General "aten::upsample_nearest2d(Tensor self, SymInt[2] output_size, \
             float? scales_h=None, float? scales_w=None) -> Tensor" =>
-            resampling!(Way::Nearest, 2),
+            resampling!(Way::Nearest, 2)
+                => crate::aten::grad::REARRANGED,
         General "aten::upsample_nearest3d(Tensor self, SymInt[3] output_size, \
             float? scales_d=None, float? scales_h=None, float? scales_w=None) -> Tensor" =>
-            resampling!(Way::Nearest, 3),
+            resampling!(Way::Nearest, 3)
+                => crate::aten::grad::REARRANGED,
         General "aten::_upsample_nearest_exact1d(Tensor self, SymInt[1] output_size, \
             float? scales=None) -> Tensor" =>
-            resampling!(Way::NearestExact, 1),
+            resampling!(Way::NearestExact, 1)
+                => crate::aten::grad::REARRANGED,
         General "aten::_upsample_nearest_exact2d(Tensor self, SymInt[2] output_size, \
             float? scales_h=None, float? scales_w=None) -> Tensor" =>
-            resampling!(Way::NearestExact, 2),
+            resampling!(Way::NearestExact, 2)
+                => crate::aten::grad::REARRANGED,
         General "aten::_upsample_nearest_exact3d(Tensor self, SymInt[3] output_size, \
             float? scales_d=None, float? scales_h=None, float? scales_w=None) -> Tensor" =>
-            resampling!(Way::NearestExact, 3),
+            resampling!(Way::NearestExact, 3)
+                => crate::aten::grad::REARRANGED,
         General "aten::upsample_linear1d(Tensor self, SymInt[1] output_size, bool align_corners, \
             float? scales=None) -> Tensor" =>
-            resampling!(Way::By(Filter::Linear), 1),
+            resampling!(Way::By(Filter::Linear), 1)
+                => crate::aten::grad::RESIZED,
         General "aten::upsample_bilinear2d(Tensor self, SymInt[2] output_size, bool align_corners, \
             float? scales_h=None, float? scales_w=None) -> Tensor" =>
-            resampling!(Way::By(Filter::Linear), 2),
+            resampling!(Way::By(Filter::Linear), 2)
+                => crate::aten::grad::RESIZED,
         General "aten::upsample_trilinear3d(Tensor self, SymInt[3] output_size, \
             bool align_corners, float? scales_d=None, float? scales_h=None, \
             float? scales_w=None) -> Tensor" =>
-            resampling!(Way::By(Filter::Linear), 3),
+            resampling!(Way::By(Filter::Linear), 3)
+                => crate::aten::grad::RESIZED,
         General "aten::upsample_bicubic2d(Tensor self, SymInt[2] output_size, bool align_corners, \
             float? scales_h=None, float? scales_w=None) -> Tensor" =>
-            resampling!(Way::By(Filter::Cubic), 2),
+            resampling!(Way::By(Filter::Cubic), 2)
+                => crate::aten::grad::RESIZED,
         General "aten::_upsample_bilinear2d_aa(Tensor self, SymInt[2] output_size, \
             bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor" =>
-            resampling!(Way::By(Filter::SmoothLinear), 2),
+            resampling!(Way::By(Filter::SmoothLinear), 2)
+                => crate::aten::grad::RESIZED,
         General "aten::_upsample_bicubic2d_aa(Tensor self, SymInt[2] output_size, \
             bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor" =>
-            resampling!(Way::By(Filter::SmoothCubic), 2),
+            resampling!(Way::By(Filter::SmoothCubic), 2)
+                => crate::aten::grad::RESIZED,
         General "aten::_upsample_lanczos2d_aa(Tensor self, SymInt[2] output_size, \
             bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor" =>
-            resampling!(Way::By(Filter::SmoothLanczos), 2),
+            resampling!(Way::By(Filter::SmoothLanczos), 2)
+                => crate::aten::Derivative::Refused("PyTorch has none"),
         General "aten::upsample_nearest1d.vec(Tensor input, SymInt[]? output_size, \
             float[]? scale_factors) -> Tensor" =>
             vec_form!("aten::upsample_nearest1d"),

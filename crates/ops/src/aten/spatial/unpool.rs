@@ -115,7 +115,8 @@ table! {
                 Strides::RowMajor,
                 |_, a| unpooled_meta(a, 2),
                 How::Host(|a, out| unpool(a, &out[0], 2)),
-            ),
+            )
+                => crate::aten::grad::MAX_UNPOOL2D,
         General "aten::max_unpool3d(Tensor self, Tensor indices, SymInt[3] output_size, \
             int[3] stride, int[3] padding) -> Tensor" =>
             compute(
@@ -123,7 +124,8 @@ table! {
                 Strides::RowMajor,
                 |_, a| unpooled_meta(a, 3),
                 How::Host(|a, out| unpool(a, &out[0], 3)),
-            ),
+            )
+                => crate::aten::grad::MAX_UNPOOL3D,
         General "aten::max_pool2d_with_indices_backward(Tensor grad_output, Tensor self, \
             int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool ceil_mode, \
             Tensor indices) -> Tensor" =>
@@ -137,6 +139,7 @@ table! {
                         *there = round(*there + x)
                     })
                 }),
-            ),
+            )
+                => crate::aten::grad::MAX_POOL2D_BACKWARD,
     }
 }

@@ -172,88 +172,123 @@ fn float_power_in_place(op: &str, args: &[Value]) -> Result<Outputs> {
 table! {
     /// Functions of one or two numbers.
     static TABLE = {
-        General "aten::lgamma(Tensor self) -> Tensor" => each!(Numbers, |x| gamma::lgamma(x)),
+        General "aten::lgamma(Tensor self) -> Tensor" => each!(Numbers, |x| gamma::lgamma(x))
+                => crate::aten::grad::LGAMMA,
         General "aten::lgamma_(Tensor(a!) self) -> Tensor(a!)" => Lowering::InPlace("aten::lgamma"),
-        General "aten::digamma(Tensor self) -> Tensor" => each!(Numbers, |x| gamma::digamma(x)),
+        General "aten::digamma(Tensor self) -> Tensor" => each!(Numbers, |x| gamma::digamma(x))
+                => crate::aten::grad::DIGAMMA,
         General "aten::digamma_(Tensor(a!) self) -> Tensor(a!)" =>
             Lowering::InPlace("aten::digamma"),
         General "aten::polygamma(int n, Tensor self) -> Tensor" =>
-            scalar(|_, a| polygamma_metas(a), polygamma),
+            scalar(|_, a| polygamma_metas(a), polygamma)
+                => crate::aten::grad::POLYGAMMA,
         General "aten::polygamma_(Tensor(a!) self, int n) -> Tensor(a!)" =>
-            Lowering::Composite(polygamma_in_place),
+            Lowering::Composite(polygamma_in_place)
+                => crate::aten::grad::POLYGAMMA_IN_PLACE,
         General "aten::mvlgamma(Tensor self, int p) -> Tensor" =>
-            scalar(|_, a| mvlgamma_metas(a), mvlgamma),
+            scalar(|_, a| mvlgamma_metas(a), mvlgamma)
+                => crate::aten::grad::MVLGAMMA,
         General "aten::mvlgamma_(Tensor(a!) self, int p) -> Tensor(a!)" =>
             Lowering::InPlace("aten::mvlgamma"),
         General "aten::igamma(Tensor self, Tensor other) -> Tensor" =>
-            each!(Floats, |a, x| incomplete::lower(a, x)),
+            each!(Floats, |a, x| incomplete::lower(a, x))
+                => crate::aten::grad::IGAMMA,
         General "aten::igamma_(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
             Lowering::InPlace("aten::igamma"),
         General "aten::igammac(Tensor self, Tensor other) -> Tensor" =>
-            each!(Floats, |a, x| incomplete::upper(a, x)),
+            each!(Floats, |a, x| incomplete::upper(a, x))
+                => crate::aten::grad::IGAMMAC,
         General "aten::igammac_(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
             Lowering::InPlace("aten::igammac"),
         General "aten::special_zeta(Tensor self, Tensor other) -> Tensor" =>
-            each!(Wide, |x, q| gamma::zeta(x, q)),
+            each!(Wide, |x, q| gamma::zeta(x, q))
+                => crate::aten::grad::ZETA,
         General "aten::special_zeta.self_scalar(Scalar self, Tensor other) -> Tensor" =>
-            each!(Wide, |x, q| gamma::zeta(x, q)),
+            each!(Wide, |x, q| gamma::zeta(x, q))
+                => crate::aten::grad::ZETA,
         General "aten::special_zeta.other_scalar(Tensor self, Scalar other) -> Tensor" =>
-            each!(Wide, |x, q| gamma::zeta(x, q)),
+            each!(Wide, |x, q| gamma::zeta(x, q))
+                => crate::aten::Derivative::Refused("PyTorch has none"),
 
-        General "aten::erfinv(Tensor self) -> Tensor" => each!(Numbers, |x| erf::erfinv(x)),
+        General "aten::erfinv(Tensor self) -> Tensor" => each!(Numbers, |x| erf::erfinv(x))
+                => crate::aten::grad::ERFINV,
         General "aten::erfinv_(Tensor(a!) self) -> Tensor(a!)" => Lowering::InPlace("aten::erfinv"),
-        General "aten::special_erfcx(Tensor self) -> Tensor" => each!(Wide, |x| erf::erfcx(x)),
-        General "aten::special_ndtri(Tensor self) -> Tensor" => each!(Wide, |x| erf::ndtri(x)),
+        General "aten::special_erfcx(Tensor self) -> Tensor" => each!(Wide, |x| erf::erfcx(x))
+                => crate::aten::grad::ERFCX,
+        General "aten::special_ndtri(Tensor self) -> Tensor" => each!(Wide, |x| erf::ndtri(x))
+                => crate::aten::grad::NDTRI,
         General "aten::special_log_ndtr(Tensor self) -> Tensor" =>
-            each!(Wide, |x| erf::log_ndtr(x)),
+            each!(Wide, |x| erf::log_ndtr(x))
+                => crate::aten::grad::LOG_NDTR,
 
-        General "aten::i0(Tensor self) -> Tensor" => each!(Numbers, |x| bessel::i(0, x)),
+        General "aten::i0(Tensor self) -> Tensor" => each!(Numbers, |x| bessel::i(0, x))
+                => crate::aten::grad::I0,
         General "aten::i0_(Tensor(a!) self) -> Tensor(a!)" => Lowering::InPlace("aten::i0"),
         General "aten::special_i0e(Tensor self) -> Tensor" =>
-            each!(Numbers, |x| bessel::scaled_i(0, x)),
-        General "aten::special_i1(Tensor self) -> Tensor" => each!(Numbers, |x| bessel::i(1, x)),
+            each!(Numbers, |x| bessel::scaled_i(0, x))
+                => crate::aten::grad::I0E,
+        General "aten::special_i1(Tensor self) -> Tensor" => each!(Numbers, |x| bessel::i(1, x))
+                => crate::aten::grad::I1,
         General "aten::special_i1e(Tensor self) -> Tensor" =>
-            each!(Numbers, |x| bessel::scaled_i(1, x)),
+            each!(Numbers, |x| bessel::scaled_i(1, x))
+                => crate::aten::grad::I1E,
         General "aten::special_modified_bessel_i0(Tensor self) -> Tensor" =>
-            each!(Wide, |x| bessel::i(0, x)),
+            each!(Wide, |x| bessel::i(0, x))
+                => crate::aten::grad::MODIFIED_I0,
         General "aten::special_modified_bessel_i1(Tensor self) -> Tensor" =>
-            each!(Wide, |x| bessel::i(1, x)),
+            each!(Wide, |x| bessel::i(1, x))
+                => crate::aten::grad::MODIFIED_I1,
         General "aten::special_modified_bessel_k0(Tensor self) -> Tensor" =>
-            each!(Wide, |x| bessel::k(0, x)),
+            each!(Wide, |x| bessel::k(0, x))
+                => crate::aten::grad::MODIFIED_K0,
         General "aten::special_modified_bessel_k1(Tensor self) -> Tensor" =>
-            each!(Wide, |x| bessel::k(1, x)),
+            each!(Wide, |x| bessel::k(1, x))
+                => crate::aten::grad::MODIFIED_K1,
         General "aten::special_scaled_modified_bessel_k0(Tensor x) -> Tensor" =>
-            each!(Wide, |x| bessel::scaled_k(0, x)),
+            each!(Wide, |x| bessel::scaled_k(0, x))
+                => crate::aten::grad::SCALED_K0,
         General "aten::special_scaled_modified_bessel_k1(Tensor x) -> Tensor" =>
-            each!(Wide, |x| bessel::scaled_k(1, x)),
+            each!(Wide, |x| bessel::scaled_k(1, x))
+                => crate::aten::grad::SCALED_K1,
         General "aten::special_bessel_j0(Tensor self) -> Tensor" =>
-            each!(Wide, |x| bessel::finite(libm::j0, x)),
+            each!(Wide, |x| bessel::finite(libm::j0, x))
+                => crate::aten::grad::BESSEL_J0,
         General "aten::special_bessel_j1(Tensor self) -> Tensor" =>
-            each!(Wide, |x| bessel::finite(libm::j1, x)),
+            each!(Wide, |x| bessel::finite(libm::j1, x))
+                => crate::aten::grad::BESSEL_J1,
         General "aten::special_bessel_y0(Tensor self) -> Tensor" =>
-            each!(Wide, |x| bessel::finite(libm::y0, x)),
+            each!(Wide, |x| bessel::finite(libm::y0, x))
+                => crate::aten::grad::BESSEL_Y0,
         General "aten::special_bessel_y1(Tensor self) -> Tensor" =>
-            each!(Wide, |x| bessel::finite(libm::y1, x)),
+            each!(Wide, |x| bessel::finite(libm::y1, x))
+                => crate::aten::grad::BESSEL_Y1,
         General "aten::special_spherical_bessel_j0(Tensor x) -> Tensor" =>
-            each!(Wide, |x| bessel::spherical_j0(x)),
-        General "aten::special_airy_ai(Tensor x) -> Tensor" => each!(Wide, |x| bessel::airy_ai(x)),
+            each!(Wide, |x| bessel::spherical_j0(x))
+                => crate::aten::Derivative::Refused("PyTorch has none"),
+        General "aten::special_airy_ai(Tensor x) -> Tensor" => each!(Wide, |x| bessel::airy_ai(x))
+                => crate::aten::Derivative::Refused("PyTorch has none"),
 
         General "aten::gcd(Tensor self, Tensor other) -> Tensor" =>
-            each!(Integers, |dtype, a, b| exact::gcd(dtype, a, b)),
+            each!(Integers, |dtype, a, b| exact::gcd(dtype, a, b))
+                => crate::aten::Derivative::None("the result is no float"),
         General "aten::gcd_(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
             Lowering::InPlace("aten::gcd"),
         General "aten::lcm(Tensor self, Tensor other) -> Tensor" =>
-            each!(Integers, |dtype, a, b| exact::lcm(dtype, a, b)),
+            each!(Integers, |dtype, a, b| exact::lcm(dtype, a, b))
+                => crate::aten::Derivative::None("the result is no float"),
         General "aten::lcm_(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
             Lowering::InPlace("aten::lcm"),
         General "aten::nextafter(Tensor self, Tensor other) -> Tensor" =>
-            each!(Floats, |dtype, x, y| exact::next_after(dtype, x, y)),
+            each!(Floats, |dtype, x, y| exact::next_after(dtype, x, y))
+                => crate::aten::grad::IDENTITY,
         General "aten::nextafter_(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
             Lowering::InPlace("aten::nextafter"),
         General "aten::frexp.Tensor(Tensor self) -> (Tensor mantissa, Tensor exponent)" =>
-            scalar(|_, a| frexp_metas(a), frexp),
+            scalar(|_, a| frexp_metas(a), frexp)
+                => crate::aten::grad::FREXP,
         General "aten::ldexp.Tensor(Tensor self, Tensor other) -> Tensor" =>
-            scalar(|_, a| metas(a, Takes::Numbers), ldexp),
+            scalar(|_, a| metas(a, Takes::Numbers), ldexp)
+                => crate::aten::grad::LDEXP,
         General "aten::ldexp_(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
             Lowering::InPlace("aten::ldexp.Tensor"),
 
@@ -278,15 +313,18 @@ macro_rules! polynomials {
             /// Orthogonal polynomials.
             static POLYNOMIALS = { $(
                 General concat!("aten::special_", $name, "(Tensor x, Tensor n) -> Tensor") =>
-                    each!(Wide, |dtype, x, n| polynomial::at(dtype, x, n, $p, $p)),
+                    each!(Wide, |dtype, x, n| polynomial::at(dtype, x, n, $p, $p))
+                => crate::aten::Derivative::Refused("PyTorch has none"),
                 General concat!(
                     "aten::special_", $name, ".x_scalar(Scalar x, Tensor n) -> Tensor"
                 ) =>
-                    each!(Wide, |dtype, x, n| polynomial::at(dtype, x, n, $p, $p)),
+                    each!(Wide, |dtype, x, n| polynomial::at(dtype, x, n, $p, $p))
+                => crate::aten::Derivative::Refused("PyTorch has none"),
                 General concat!(
                     "aten::special_", $name, ".n_scalar(Tensor x, Scalar n) -> Tensor"
                 ) =>
-                    each!(Wide, |dtype, x, n| polynomial::at(dtype, x, n, $p, $p)),
+                    each!(Wide, |dtype, x, n| polynomial::at(dtype, x, n, $p, $p))
+                => crate::aten::Derivative::Refused("PyTorch has none"),
             )* }
         }
     };

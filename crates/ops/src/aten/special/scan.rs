@@ -54,7 +54,9 @@ const LOWERING: Lowering = Lowering::Compute(Compute {
 table! {
     /// Scans of exponentials.
     pub(super) static TABLE = {
-        General "aten::logcumsumexp(Tensor self, int dim) -> Tensor" => LOWERING,
-        General "aten::_logcumsumexp(Tensor self, int dim) -> Tensor" => LOWERING,
+        General "aten::logcumsumexp(Tensor self, int dim) -> Tensor" => LOWERING
+                => crate::aten::grad::LOGCUMSUMEXP,
+        General "aten::_logcumsumexp(Tensor self, int dim) -> Tensor" => LOWERING
+                => crate::aten::grad::LOGCUMSUMEXP,
     }
 }

@@ -285,7 +285,6 @@ impl Builder<'_> {
             sizes: sizes.into_dims(),
             strides: strides.into_dims(),
             offset: start.into(),
-            requires_grad: false,
         };
         let bytes = place.bytes().ok_or_else(too_large)?;
         let bounds = (place.place.start, place.place.start + bytes);

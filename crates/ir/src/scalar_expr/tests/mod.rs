@@ -1,3 +1,5 @@
+mod tangent;
+
 use super::*;
 use crate::DType::*;
 

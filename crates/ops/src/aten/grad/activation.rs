@@ -1,0 +1,221 @@
+//! Derivatives of activations and of choices, with PyTorch's conventions at kinks.
+
+use super::rule;
+use crate::aten::Saved::{Input, Output};
+use crate::aten::{Backward, Derivative};
+use crate::error::Result;
+use crate::tensor::Tensor;
+
+/// The gradient where `mask` is true.
+fn kept(b: &Backward<'_>, mask: &Tensor) -> Tensor {
+    mask.where_(b.grad(), 0.0)
+}
+
+/// The operand strictly between two bounds.
+fn inside(b: &Backward<'_>, low: f64, high: f64) -> Tensor {
+    let x = b.input(0);
+    x.gt(low).logical_and(x.lt(high))
+}
+
+pub(in crate::aten) const RELU6: Derivative =
+    rule!([Input(0)], |b| b.set(0, || kept(b, &inside(b, 0.0, 6.0))));
+
+pub(in crate::aten) const HARDTANH: Derivative = rule!([Input(0)], |b| {
+    let (low, high) = (b.arg(1).scalar()?.to_f64(), b.arg(2).scalar()?.to_f64());
+    b.set(0, || kept(b, &inside(b, low, high)))
+});
+
+pub(in crate::aten) const HARDSIGMOID: Derivative =
+    rule!([Input(0)], |b| b.set(0, || kept(b, &inside(b, -3.0, 3.0)) / 6.0));
+
+pub(in crate::aten) const HARDSWISH: Derivative = rule!([Input(0)], |b| b.set(0, || {
+    let x = b.input(0);
+    let slope = b.grad() * (&x / 3.0 + 0.5);
+    x.le(-3.0).where_(0.0, x.lt(3.0).where_(slope, b.grad()))
+}));
+
+/// The exponential linear unit with the factors `alpha`, `scale` and `input_scale`. The second
+/// derivative at 0 is 0.
+fn exponential(b: &Backward<'_>, alpha: f64, scale: f64, input_scale: f64) -> Result<()> {
+    b.set(0, || {
+        let x = b.input(0);
+        let below = x.lt(0.0).where_(&x, 0.0) * input_scale;
+        let slope = b.grad() * (alpha * scale * input_scale) * below.exp();
+        x.gt(0.0).where_(b.grad() * scale, slope)
+    })
+}
+
+pub(in crate::aten) const ELU: Derivative = rule!([Input(0)], |b| {
+    let factor = |i: usize| b.arg(i).scalar().map(|s| s.to_f64());
+    exponential(b, factor(1)?, factor(2)?, factor(3)?)
+});
+
+pub(in crate::aten) const SELU: Derivative =
+    rule!([Input(0)], |b| exponential(b, 1.673_263_242_354_377_2, 1.050_700_987_355_480_5, 1.0));
+
+pub(in crate::aten) const CELU: Derivative = rule!([Input(0)], |b| {
+    let alpha = b.arg(1).scalar()?.to_f64();
+    exponential(b, alpha, 1.0, 1.0 / alpha)
+});
+
+/// The gradient where `all` is true, and half of it where `half` is.
+fn weighted(b: &Backward<'_>, all: &Tensor, half: &Tensor) -> Tensor {
+    all.where_(b.grad(), half.where_(b.grad() * 0.5, 0.0))
+}
+
+/// The gradient passes strictly between the bounds, so that they have none of their own.
+pub(in crate::aten) const CLAMP: Derivative = rule!([Input(0)], |b| {
+    let x = b.input(0);
+    let mask = match (b.arg(1).is_none(), b.arg(2).is_none()) {
+        (false, false) => x.gt(b.arg(1).scalar()?).logical_and(x.lt(b.arg(2).scalar()?)),
+        (false, true) => x.gt(b.arg(1).scalar()?),
+        _ => x.lt(b.arg(2).scalar()?),
+    };
+    b.set(0, || kept(b, &mask))
+});
+
+pub(in crate::aten) const CLAMP_MIN: Derivative = rule!([Input(0)], |b| {
+    let mask = b.input(0).gt(b.arg(1).scalar()?);
+    b.set(0, || kept(b, &mask))
+});
+
+pub(in crate::aten) const CLAMP_MAX: Derivative = rule!([Input(0)], |b| {
+    let mask = b.input(0).lt(b.arg(1).scalar()?);
+    b.set(0, || kept(b, &mask))
+});
+
+/// A bound that is a tensor shares the gradient at equal elements; a number has none.
+pub(in crate::aten) const CLAMP_MIN_TENSOR: Derivative =
+    rule!([Input(0), Input(1)], |b| bounded(b, Tensor::gt, Tensor::lt));
+
+pub(in crate::aten) const CLAMP_MAX_TENSOR: Derivative =
+    rule!([Input(0), Input(1)], |b| bounded(b, Tensor::lt, Tensor::gt));
+
+/// The gradient goes to the operand where `inside` holds of it and the bound, to the bound where
+/// `outside` does.
+fn bounded(
+    b: &Backward<'_>,
+    inside: fn(&Tensor, Tensor) -> Tensor,
+    outside: fn(&Tensor, Tensor) -> Tensor,
+) -> Result<()> {
+    let (x, bound) = (b.input(0), second(b));
+    if b.tensors(1) == 0 {
+        return b.set(0, || kept(b, &inside(&x, bound)));
+    }
+    let tie = x.eq(&bound);
+    b.set(0, || weighted(b, &inside(&x, bound.clone()), &tie))?;
+    b.set(1, || weighted(b, &outside(&x, bound.clone()), &tie))
+}
+
+pub(in crate::aten) const CLAMP_TENSOR: Derivative = rule!([Input(0), Input(1), Input(2)], |b| {
+    let x = b.input(0);
+    if b.tensors(1) == 0 || b.tensors(2) == 0 {
+        let at = if b.tensors(1) == 0 { 2 } else { 1 };
+        let bound = b.input(at);
+        let tie = x.eq(&bound);
+        let (above, below) = (x.gt(&bound), x.lt(&bound));
+        let (inside, outside) = if at == 1 { (above, below) } else { (below, above) };
+        b.set(0, || weighted(b, &inside, &tie))?;
+        return b.set(at, || weighted(b, &outside, &tie));
+    }
+    let (low, high) = (b.input(1), b.input(2));
+    let apart = low.lt(&high);
+    let all_equal = x.eq(&low).logical_and(x.eq(&high));
+    let inside = x.gt(&low).logical_and(x.lt(&high)).logical_or(all_equal);
+    let (at_low, at_high) = (x.eq(&low).logical_and(&apart), x.eq(&high).logical_and(&apart));
+    b.set(0, || weighted(b, &inside, &at_low.logical_or(&at_high)))?;
+    b.set(1, || weighted(b, &x.lt(&low).logical_and(low.le(&high)), &at_low))?;
+    b.set(2, || weighted(b, &x.gt(&high).logical_or(high.lt(&low)), &at_high))
+});
+
+pub(in crate::aten) const WHERE: Derivative = rule!([Input(0)], |b| {
+    b.set(1, || kept(b, &b.input(0)))?;
+    b.set(2, || b.input(0).where_(0.0, b.grad()))
+});
+
+pub(in crate::aten) const MASKED_FILL: Derivative = rule!([Input(1)], |b| {
+    b.set(0, || b.grad().masked_fill(&b.input(1), 0.0))?;
+    b.set(2, || b.input(1).where_(b.grad(), 0.0).sum())
+});
+
+/// The result is the value of the second operand everywhere.
+pub(in crate::aten) const FILL: Derivative = rule!([], |b| {
+    b.set(0, || b.grad().zeros_like())?;
+    b.set(1, || b.grad().sum())
+});
+
+pub(in crate::aten) const GLU: Derivative = rule!([Input(0)], |b| {
+    let dim = b.arg(1).int_i64()?;
+    let halves = b.input(0).chunk(2, dim)?;
+    let [value, gate] = halves.as_slice() else { return Ok(()) };
+    let open = gate.sigmoid();
+    let of_value = b.grad() * &open;
+    let of_gate = b.grad() * value * &open * (1.0 - &open);
+    b.set(0, || Tensor::cat([&of_value, &of_gate], dim))
+});
+
+/// The logarithm of the odds: NaN beside the unit interval, or 0 beside the clamped one.
+pub(in crate::aten) const LOGIT: Derivative = rule!([Input(0)], |b| {
+    let eps = b.arg(1).opt(|v| v.float())?;
+    b.set(0, || {
+        let x = b.input(0);
+        let low = eps.unwrap_or(0.0);
+        let outside = x.lt(low).logical_or(x.gt(1.0 - low));
+        let slope = b.grad() / (&x * (1.0 - &x));
+        outside.where_(if eps.is_some() { 0.0 } else { f64::NAN }, slope)
+    })
+});
+
+pub(in crate::aten) const HYPOT: Derivative = rule!([Input(0), Input(1), Output(0)], |b| {
+    b.set(0, || b.grad() * b.input(0) / b.output(0))?;
+    b.set(1, || b.grad() * b.input(1) / b.output(0))
+});
+
+pub(in crate::aten) const COPYSIGN: Derivative = rule!([Input(0), Output(0)], |b| {
+    b.set(0, || {
+        let x = b.input(0);
+        b.grad() * (b.output(0) / &x).masked_fill(&x.eq(0.0), 0.0)
+    })?;
+    b.set(1, || b.grad().zeros_like())
+});
+
+pub(in crate::aten) const SINC: Derivative = rule!([Input(0)], |b| b.set(0, || {
+    let x = b.input(0) * std::f64::consts::PI;
+    let square = &x * b.input(0);
+    let slope = (&x * x.cos() - x.sin()) / &square;
+    square.eq(0.0).where_(0.0, b.grad() * slope)
+}));
+
+/// The first operand decides, and the second is linear.
+pub(in crate::aten) const XLOGY: Derivative = rule!([Input(0), Input(1)], |b| {
+    b.set(0, || {
+        let (x, y) = (b.input(0), second(b));
+        b.grad() * x.eq(0.0).logical_and(y.le(0.0)).where_(0.0, y.log())
+    })?;
+    b.set(1, || b.grad() * first(b) / b.input(1))
+});
+
+pub(in crate::aten) const XLOG1PY: Derivative = rule!([Input(0), Input(1)], |b| {
+    b.set(0, || {
+        let (x, y) = (b.input(0), second(b));
+        b.grad() * x.eq(0.0).logical_and(y.le(-1.0)).where_(0.0, y.log1p())
+    })?;
+    b.set(1, || b.grad() * first(b) / (b.input(1) + 1.0))
+});
+
+/// The first operand of a binary operator, which may be a number.
+pub(super) fn first(b: &Backward<'_>) -> Tensor {
+    number_or_input(b, 0)
+}
+
+/// As [`first`], for the second.
+pub(super) fn second(b: &Backward<'_>) -> Tensor {
+    number_or_input(b, 1)
+}
+
+fn number_or_input(b: &Backward<'_>, argument: usize) -> Tensor {
+    match (b.tensors(argument), b.arg(argument).scalar()) {
+        (0, Ok(number)) => b.grad().detach().new_full(&[0i64; 0], number, b.grad().dtype()),
+        _ => b.input(argument),
+    }
+}

@@ -1,0 +1,201 @@
+//! Derivatives of reads at positions that tensors hold.
+
+use super::parts::parts;
+use super::{give, rule};
+use crate::aten::Saved::{Input, InputFor};
+use crate::aten::{Backward, Derivative};
+use crate::dispatch::value::Value;
+use crate::error::Result;
+use crate::methods::aten;
+use crate::tensor::Tensor;
+
+/// Zeros with the sizes of the first operand.
+fn zeros(b: &Backward<'_>) -> Result<Tensor> {
+    let x = b.meta(0)?;
+    Ok(b.grad().detach().new_zeros(&x.sizes, x.dtype))
+}
+
+pub(in crate::aten) const INDEX_SELECT: Derivative = rule!([Input(2)], |b| {
+    let (zeros, dim) = (zeros(b)?, b.arg(1).int_i64()?);
+    if zeros.dim() == 0 {
+        return b.set(0, || b.grad().sum());
+    }
+    b.set(0, || zeros.index_add(dim, &b.input(2), &b.grad()))
+});
+
+pub(in crate::aten) const GATHER: Derivative = rule!([Input(2)], |b| {
+    let (zeros, dim) = (zeros(b)?, b.arg(1).int_i64()?);
+    b.set(0, || zeros.scatter_add(dim, &b.input(2), &b.grad()))
+});
+
+pub(in crate::aten) const TAKE: Derivative = rule!([Input(1)], |b| {
+    let zeros = zeros(b)?;
+    b.set(0, || aten!("put", b.loc(); zeros, b.input(1), b.grad(), true))
+});
+
+pub(in crate::aten) const INDEX: Derivative = rule!([Input(1)], |b| {
+    let (zeros, indices) = (zeros(b)?, b.argument(1)?);
+    b.set(0, || aten!("index_put", b.loc(); zeros, indices, b.grad(), true))
+});
+
+pub(in crate::aten) const INDEX_PUT: Derivative = rule!([Input(1)], |b| {
+    let (accumulate, indices) = (b.arg(3).bool()?, b.argument(1)?);
+    b.set(0, || {
+        if accumulate {
+            return b.grad();
+        }
+        let zero = b.grad().detach().new_zeros(&[0i64; 0], b.grad().dtype());
+        aten!("index_put", b.loc(); b.grad(), indices.clone(), zero, false)
+    })?;
+    b.set(2, || aten!("index.Tensor", b.loc(); b.grad(), indices))
+});
+
+pub(in crate::aten) const PUT: Derivative = rule!([Input(1)], |b| {
+    let accumulate = b.arg(3).bool()?;
+    b.set(0, || {
+        if accumulate {
+            return b.grad();
+        }
+        let zeros = b.input(1).to_dtype(b.grad().dtype()).zeros_like();
+        aten!("put", b.loc(); b.grad(), b.input(1), zeros, false)
+    })?;
+    let sizes = b.sizes(2).unwrap_or_default();
+    b.set(2, || b.grad().take(&b.input(1)).reshape(sizes))
+});
+
+/// The rows of the weight. The row of the padding gets no gradient.
+pub(in crate::aten) const EMBEDDING: Derivative = rule!([Input(1)], |b| {
+    let (zeros, at) = (zeros(b)?, b.input(1).reshape([-1i64]));
+    let (padding, by_frequency) = (b.arg(2).int_i64()?, b.arg(3).bool()?);
+    let width = zeros.size(1);
+    let mut grad = b.grad().reshape([at.numel(), width]);
+    if padding >= 0 {
+        grad = grad.masked_fill(&at.eq(padding).unsqueeze(-1), 0.0);
+    }
+    if by_frequency {
+        let one = grad.detach().new_ones([at.numel()], grad.dtype());
+        let counts = grad.detach().new_zeros([zeros.size(0)], grad.dtype()).index_add(0, &at, &one);
+        grad = grad / counts.index_select(0, &at).unsqueeze(-1);
+    }
+    b.set(0, || zeros.index_add(0, &at, &grad))
+});
+
+pub(in crate::aten) const MASKED_SELECT: Derivative = rule!([Input(1)], |b| {
+    let zeros = zeros(b)?;
+    let mask = b.input(1);
+    b.set(0, || {
+        // the mask and the operand are broadcast to each other
+        let sizes = (&zeros + mask.to_dtype(zeros.dtype())).sizes().to_vec();
+        aten!("masked_scatter", b.loc(); zeros.expand(&sizes).contiguous(), mask, b.grad())
+    })
+});
+
+/// The elements of the source in order, where the mask is true.
+pub(in crate::aten) const MASKED_SCATTER: Derivative = parts!(|a| {
+    let (x, mask, source) = (a[0].tensor()?, a[1].tensor()?, a[2].tensor()?);
+    let sizes = (x + mask.to_dtype(x.dtype())).sizes().to_vec();
+    let (x, mask) = (x.expand(&sizes), mask.expand(&sizes));
+    if source.numel().as_i64() == Some(0) {
+        return Ok(vec![x.clone()]);
+    }
+    let count = mask.reshape([-1i64]).to_dtype(maquette_ir::DType::I64).cumsum(0) - 1;
+    let at = count.clamp_min(0).reshape(mask.sizes());
+    Ok(vec![mask.where_(source.take(&at), &x)])
+});
+
+pub(in crate::aten) const REPEAT_INTERLEAVE: Derivative = rule!([InputFor(1, 0)], |b| {
+    let x = b.meta(0)?;
+    let dim = b.arg(2).opt(Value::int_i64)?;
+    let repeats = b.input(1);
+    let n = dim.map_or(Ok(x.numel()), |d| {
+        crate::tensor::shape::wrap_dim(d, x.rank()).map(|d| x.sizes[d])
+    })?;
+    let all = repeats.detach().new_ones([n], maquette_ir::DType::I64).cumsum(0) - 1;
+    let repeats = repeats.expand([n]);
+    let at = aten!("repeat_interleave.self_Tensor", b.loc(); all, repeats, 0);
+    let zeros = zeros(b)?;
+    b.set(0, || match dim {
+        Some(d) => zeros.index_add(d, &at, &b.grad()),
+        None => zeros.reshape([-1i64]).index_add(0, &at, &b.grad()).reshape(&x.sizes),
+    })
+});
+
+/// Sums, means and maxima of bags of rows of the weight.
+pub(in crate::aten) const EMBEDDING_BAG: Derivative =
+    rule!([Input(0), Input(1), Input(2), Input(6), crate::aten::Saved::Output(3)], |b| {
+        let maxima = b.output(3);
+        super::parts::differentiate(b, &|a| bags(a, &maxima).map(|bags| vec![bags]))
+    });
+
+fn bags(a: &[Value], maxima: &Tensor) -> Result<Tensor> {
+    let (weight, at, offsets) = (a[0].tensor()?, a[1].tensor()?, a[2].tensor()?);
+    let (mode, padding) = (a[4].int_i64()?, a[8].int_i64()?);
+    let n = at.numel();
+    let count = offsets.numel() - i64::from(a[7].bool()?);
+    let offsets = offsets.narrow(0, 0, count);
+    let place = at.detach().new_ones([n], at.dtype()).cumsum(0) - 1;
+    // the bag of an entry is the last that begins at it or before
+    let bag = place.unsqueeze(1).ge(offsets.unsqueeze(0)).to_dtype(maquette_ir::DType::I64);
+    let bag = bag.sum_dim([1i64], false) - 1;
+    let counts = match padding {
+        p if p >= 0 => at.ne(p),
+        _ => at.ge(0),
+    };
+    if mode == 2 {
+        let any = weight.detach().new_zeros([count], weight.dtype());
+        let any = any.index_add(0, &bag, &counts.to_dtype(weight.dtype())).gt(0.0);
+        return Ok(
+            weight.gather(0, &maxima.clamp_min(0)) * any.unsqueeze(-1).to_dtype(weight.dtype())
+        );
+    }
+    let mut rows = weight.index_select(0, at);
+    if let Some(weights) = a[6].opt_tensor()? {
+        rows = rows * weights.unsqueeze(-1);
+    }
+    rows = rows * counts.unsqueeze(-1).to_dtype(weight.dtype());
+    let sums = weight.detach().new_zeros([count, weight.size(1)], weight.dtype());
+    let sums = sums.index_add(0, &bag, &rows);
+    if mode == 0 {
+        return Ok(sums);
+    }
+    let size = weight.detach().new_zeros([count], weight.dtype());
+    let size = size.index_add(0, &bag, &counts.to_dtype(weight.dtype())).clamp_min(1.0);
+    Ok(sums / size.unsqueeze(-1))
+}
+
+pub(in crate::aten) const INDEX_FILL: Derivative = rule!([Input(2)], |b| {
+    let dim = b.arg(1).int_i64()?;
+    b.set(0, || b.grad().index_fill(dim, &b.input(2), 0.0))?;
+    // an element that is filled twice counts once
+    b.set(3, || (b.grad() - b.grad().index_fill(dim, &b.input(2), 0.0)).sum())
+});
+
+pub(super) fn expand_index(index: &Tensor, dim: i64, like: &Tensor) -> Result<Tensor> {
+    let d = crate::tensor::shape::wrap_dim(dim, like.dim())?;
+    let mut sizes = vec![1i64; like.dim()];
+    sizes[d] = -1;
+    Ok(index.reshape(&sizes).expand(like.sizes()))
+}
+
+pub(in crate::aten) const INDEX_ADD: Derivative = rule!([Input(2)], |b| {
+    let dim = b.arg(1).int_i64()?;
+    b.set(0, || b.grad())?;
+    let grad = || Ok(b.grad().index_select(dim, &b.input(2)) * b.arg(4).scalar()?);
+    give(b, 3, grad())
+});
+
+pub(in crate::aten) const INDEX_COPY: Derivative = rule!([Input(2)], |b| {
+    let dim = b.arg(1).int_i64()?;
+    b.set(0, || b.grad().index_fill(dim, &b.input(2), 0.0))?;
+    b.set(3, || b.grad().index_select(dim, &b.input(2)))
+});
+
+/// As a reduction at positions of all dimensions.
+pub(in crate::aten) const INDEX_REDUCE: Derivative = parts!(|a| {
+    let (x, index, source) = (a[0].tensor()?, a[2].tensor()?, a[3].tensor()?);
+    let dim = a[1].int_i64()?;
+    let flat = |t: &Tensor| if t.dim() == 0 { t.reshape([1i64]) } else { t.clone() };
+    let (sizes, x, source) = (x.sizes(), flat(x), flat(source));
+    let at = expand_index(index, dim, &source)?;
+    Ok(vec![x.scatter_reduce(dim, &at, &source, a[4].str()?, a[5].bool()?).reshape(sizes)])
+});

@@ -1,0 +1,310 @@
+//! Derivatives of factorizations and solutions of linear systems, for matrices and batches of them.
+//!
+//! Source: M. Giles, "Collected Matrix Derivative Results for Forward and Reverse Mode Algorithmic
+//! Differentiation", 2008.
+
+use super::parts::parts;
+use super::{give, rule};
+use crate::aten::Saved::{Input, Output};
+use crate::aten::{Backward, Derivative};
+use crate::dispatch::value::Value;
+use crate::error::{Error, Result};
+use crate::methods::aten;
+use crate::tensor::Tensor;
+use maquette_ir::sym::SymInt;
+
+/// The matrix transposed, for each of a batch.
+fn turned(x: &Tensor) -> Tensor {
+    x.transpose(-2, -1)
+}
+
+/// Solves a triangular system, `upper` or lower; from the `left` or the right.
+fn solve_triangular(a: &Tensor, b: &Tensor, upper: bool, left: bool, unit: bool) -> Tensor {
+    a.linalg_solve_triangular(b, upper, left, unit)
+}
+
+pub(in crate::aten) const INVERSE: Derivative = rule!([Output(0)], |b| b.set(0, || {
+    let inverse = turned(&b.output(0));
+    -inverse.matmul(&b.grad()).matmul(&inverse)
+}));
+
+/// The gradient of a function of the determinant, of which `grad` is that of the logarithm.
+fn of_logarithm(b: &Backward<'_>, grad: Tensor) -> Result<()> {
+    b.set(0, || turned(&b.input(0).linalg_inv()) * grad.unsqueeze(-1).unsqueeze(-1))
+}
+
+pub(in crate::aten) const DETERMINANT: Derivative =
+    rule!([Input(0), Output(0)], |b| of_logarithm(b, b.grad() * b.output(0)));
+
+pub(in crate::aten) const LOG_DETERMINANT: Derivative =
+    rule!([Input(0)], |b| of_logarithm(b, b.grad_of(1)));
+
+pub(in crate::aten) const SOLVE: Derivative = rule!([Input(0), Output(0)], |b| {
+    let (a, x, left) = (b.input(0), b.output(0), b.arg(2).bool()?);
+    let right = b.sizes(1)?;
+    let is_vector = right.len() == 1
+        || right.len() == a.dim() - 1
+            && right.iter().zip(a.sizes()).all(|(s, t)| s.eq(*t).statically_known() == Some(true));
+    let of_right = aten!("linalg_solve", b.loc(); turned(&a), b.grad(), left);
+    b.set(1, || of_right.clone())?;
+    b.set(0, || match (is_vector, left) {
+        (true, _) => -(of_right.unsqueeze(-1) * x.unsqueeze(-2)),
+        (false, true) => -of_right.matmul(&turned(&x)),
+        (false, false) => -turned(&x).matmul(&of_right),
+    })
+});
+
+pub(in crate::aten) const TRIANGULAR: Derivative = rule!([Input(0), Output(0)], |b| {
+    let (a, x) = (b.input(0), b.output(0));
+    let (upper, left, unit) = (b.arg(2).bool()?, b.arg(3).bool()?, b.arg(4).bool()?);
+    let of_right = solve_triangular(&turned(&a), &b.grad(), !upper, left, unit);
+    b.set(1, || of_right.clone())?;
+    let of_matrix = match left {
+        true => -of_right.matmul(&turned(&x)),
+        false => -turned(&x).matmul(&of_right),
+    };
+    let offset = i64::from(unit);
+    b.set(0, || if upper { of_matrix.triu(offset) } else { of_matrix.tril(-offset) })
+});
+
+pub(in crate::aten) const TRIANGULAR_SOLVE: Derivative = parts!(|a| {
+    let (right, matrix) = (a[0].tensor()?, a[1].tensor()?);
+    let (upper, transpose, unit) = (a[2].bool()?, a[3].bool()?, a[4].bool()?);
+    let of_system = if transpose { turned(matrix) } else { matrix.clone() };
+    let x = solve_triangular(&of_system, right, upper != transpose, true, unit);
+    Ok(vec![x, matrix.alias()])
+});
+
+pub(in crate::aten) const CHOLESKY: Derivative = rule!([Output(0)], |b| {
+    let upper = b.arg(1).bool()?;
+    let (factor, grad) = match upper {
+        true => (turned(&b.output(0)), turned(&b.grad())),
+        false => (b.output(0), b.grad()),
+    };
+    let product = turned(&factor).matmul(&grad.tril(0));
+    let half = (product.tril(0) + product.tril(-1)) * 0.5;
+    let symmetric = (&half + turned(&half)) * 0.5;
+    let inner = solve_triangular(&factor, &symmetric, false, false, false);
+    b.set(0, || solve_triangular(&turned(&factor), &inner, true, true, false))
+});
+
+/// The solution for a matrix of which a Cholesky factor is given. The whole factor counts, also the
+/// triangle that a factorization leaves empty: this is PyTorch's convention.
+fn with_factor(factor: &Tensor, right: &Tensor, upper: bool) -> Tensor {
+    let matrix = match upper {
+        true => turned(factor).matmul(factor),
+        false => factor.matmul(&turned(factor)),
+    };
+    matrix.linalg_solve(right)
+}
+
+pub(in crate::aten) const CHOLESKY_SOLVE: Derivative =
+    parts!(|a| Ok(vec![with_factor(a[1].tensor()?, a[0].tensor()?, a[2].bool()?)]));
+
+pub(in crate::aten) const CHOLESKY_INVERSE: Derivative = parts!(|a| {
+    let factor = a[0].tensor()?;
+    Ok(vec![with_factor(factor, &eye_like(factor), a[1].bool()?)])
+});
+
+/// Identity matrices of the sizes of a batch of matrices.
+fn eye_like(x: &Tensor) -> Tensor {
+    x.detach().ones_like().tril(0).triu(0)
+}
+
+/// The permutation, the lower and the upper factor of a packed factorization.
+fn unpacked(lu: &Tensor, pivots: &Tensor) -> [Tensor; 3] {
+    let out = crate::call("aten::lu_unpack", crate::args![lu.detach(), pivots, true, true]);
+    let [permutation, _, _] = crate::methods::calls::results(out);
+    let [lower, upper] = triangles(lu);
+    [permutation, lower, upper]
+}
+
+/// The lower triangle with ones on the diagonal, and the upper triangle.
+fn triangles(lu: &Tensor) -> [Tensor; 2] {
+    let k = lu.size(-1).min(lu.size(-2));
+    let lower = lu.narrow(-1, 0, k);
+    [lower.tril(-1) + eye_like(&lower), lu.narrow(-2, 0, k).triu(0)]
+}
+
+pub(in crate::aten) const LU_UNPACK: Derivative = parts!(|a| {
+    let lu = a[0].tensor()?;
+    let [lower, upper] = triangles(lu);
+    Ok(vec![lu.detach(), lower, upper])
+});
+
+pub(in crate::aten) const LU_FACTOR: Derivative = rule!([Output(0), Output(1)], |b| {
+    let lu = b.output(0);
+    let [permutation, lower, upper] = unpacked(&lu, &b.output(1));
+    let (m, n) = (lu.size(-2), lu.size(-1));
+    let k = m.min(n);
+    let grad = b.grad();
+    let (lower1, upper1) = (lower.narrow(-2, 0, k), upper.narrow(-1, 0, k));
+    let of_lower = grad.narrow(-2, 0, k).narrow(-1, 0, k).tril(-1);
+    let of_upper = grad.narrow(-2, 0, k).narrow(-1, 0, k).triu(0);
+    let mut below = turned(&lower1).matmul(&of_lower);
+    let mut above = of_upper.matmul(&turned(&upper1));
+    let right = grad.narrow(-1, k, n - k);
+    let bottom = grad.narrow(-2, k, m - k);
+    match (m.as_i64(), n.as_i64()) {
+        (Some(m), Some(n)) if m < n => {
+            below = below - right.matmul(&turned(&upper.narrow(-1, m, n - m)));
+        }
+        (Some(m), Some(n)) if m > n => {
+            above = above - turned(&lower.narrow(-2, n, m - n)).matmul(&bottom);
+        }
+        _ => {}
+    }
+    let inner = below.tril(-1) + above.triu(0);
+    let inner = solve_triangular(&turned(&upper1), &inner, false, false, false);
+    let first = solve_triangular(&turned(&lower1), &inner, true, true, true);
+    let rest = match (m.as_i64(), n.as_i64()) {
+        (Some(m), Some(n)) if m < n => {
+            let right = solve_triangular(&turned(&lower1), &right, true, true, true);
+            Tensor::cat([&first, &right], -1)
+        }
+        (Some(m), Some(n)) if m > n => {
+            let bottom = solve_triangular(&turned(&upper1), &bottom, false, false, false);
+            Tensor::cat([&first, &bottom], -2)
+        }
+        _ => first,
+    };
+    b.set(0, || permutation.matmul(&rest))
+});
+
+pub(in crate::aten) const LU_SOLVE: Derivative = parts!(|a| {
+    let (lu, right) = (a[0].tensor()?, a[2].tensor()?);
+    let (left, adjoint) = (a[3].bool()?, a[4].bool()?);
+    let [permutation, lower, upper] = unpacked(lu, a[1].tensor()?);
+    // a system from the right is the transposed one from the left
+    let (right, transposed) =
+        if left { (right.clone(), adjoint) } else { (turned(right), !adjoint) };
+    let x = if transposed {
+        let inner = solve_triangular(&turned(&upper), &right, false, true, false);
+        permutation.matmul(&solve_triangular(&turned(&lower), &inner, true, true, true))
+    } else {
+        let inner = turned(&permutation).matmul(&right);
+        let inner = solve_triangular(&lower, &inner, false, true, true);
+        solve_triangular(&upper, &inner, true, true, false)
+    };
+    Ok(vec![if left { x } else { turned(&x) }])
+});
+
+pub(in crate::aten) const QR: Derivative = rule!([Input(0), Output(0), Output(1)], |b| {
+    let mode = b.arg(1).str()?;
+    if mode == "r" {
+        return Err(Error::value("a factorization without its first factor has no derivative"));
+    }
+    let (a, q, r) = (b.input(0), b.output(0), b.output(1));
+    let (m, n) = (a.size(-2), a.size(-1));
+    if mode == "complete" && q.size(-1).as_i64() != Some(m.min(n).as_i64().unwrap_or(-1)) {
+        return Err(Error::value("a complete factorization of a tall matrix has no derivative"));
+    }
+    let k = m.min(n);
+    let (mut of_q, of_r) = (b.grad_of(0), b.grad_of(1));
+    // The columns beyond the first square are Q times those of R.
+    let (rest, of_rest) = (a.narrow(-1, k, n - k), of_r.narrow(-1, k, n - k));
+    of_q = of_q + rest.matmul(&turned(&of_rest));
+    let (r1, of_r1) = (r.narrow(-1, 0, k), of_r.narrow(-1, 0, k));
+    let inner = (of_r1.matmul(&turned(&r1)) - turned(&q).matmul(&of_q)).triu(0);
+    let symmetric = inner.triu(1) + turned(&inner);
+    let found = solve_triangular(&turned(&r1), &(of_q + q.matmul(&symmetric)), false, false, false);
+    b.set(0, || Tensor::cat([&found, &q.matmul(&of_rest)], -1))
+});
+
+/// The vectors of Householder reflections: the columns below the diagonal, with 1 on it.
+fn reflectors(x: &Tensor, k: SymInt) -> Tensor {
+    let [lower, _] = triangles(&x.narrow(-1, 0, k));
+    lower
+}
+
+/// The number of reflections, which a loop needs.
+fn known(k: SymInt) -> Result<i64> {
+    k.as_i64().ok_or_else(|| Error::value("the number of reflections must be known"))
+}
+
+/// `x` reflected by the vector in column `i`.
+fn reflected(x: &Tensor, vectors: &Tensor, factors: &Tensor, i: i64) -> Tensor {
+    let (v, factor) = (vectors.narrow(-1, i, 1), factors.narrow(-1, i, 1).unsqueeze(-1));
+    x - factor * v.matmul(&turned(&v).matmul(x))
+}
+
+pub(in crate::aten) const HOUSEHOLDER: Derivative = parts!(|a| {
+    let (x, factors) = (a[0].tensor()?, a[1].tensor()?);
+    let k = known(factors.size(-1))?;
+    let vectors = reflectors(x, k.into());
+    Ok(vec![(0..k).rev().fold(eye_like(x), |q, i| reflected(&q, &vectors, factors, i))])
+});
+
+pub(in crate::aten) const ORMQR: Derivative = parts!(|a| {
+    let (x, factors, other) = (a[0].tensor()?, a[1].tensor()?, a[2].tensor()?);
+    let (left, transpose) = (a[3].bool()?, a[4].bool()?);
+    let k = known(factors.size(-1))?;
+    let vectors = reflectors(x, k.into());
+    let start = if left { other.clone() } else { turned(other) };
+    let apply = |c: Tensor, i: i64| reflected(&c, &vectors, factors, i);
+    let found = match left != transpose {
+        true => (0..k).rev().fold(start, apply),
+        false => (0..k).fold(start, apply),
+    };
+    Ok(vec![if left { found } else { turned(&found) }])
+});
+
+/// The covariance of rows, each column with a weight.
+fn covariance(x: &Tensor, correction: f64, weights: [Option<&Tensor>; 2]) -> Tensor {
+    let x = if x.dim() < 2 { x.reshape([1i64, -1]) } else { x.clone() };
+    let [counts, importance] = weights.map(|w| w.map(|w| w.to_dtype(x.dtype()).reshape([-1i64])));
+    let weight = match (&counts, &importance) {
+        (Some(c), Some(i)) => c * i,
+        (Some(w), None) | (None, Some(w)) => w.clone(),
+        (None, None) => x.detach().new_ones([x.size(1)], x.dtype()),
+    };
+    let total = weight.sum();
+    let lost = match &importance {
+        Some(i) => (&weight * i).sum() / &total * correction,
+        None => total.ones_like() * correction,
+    };
+    let mean = (&x * &weight).sum_dim([1i64], true) / &total;
+    let centred = &x - mean;
+    let product = (&centred * &weight).matmul(&centred.t());
+    let found = product / (total - lost).clamp_min(0.0);
+    if x.size(0).as_i64() == Some(1) { found.reshape(&[0i64; 0]) } else { found }
+}
+
+pub(in crate::aten) const COVARIANCE: Derivative = parts!(|a| {
+    let correction = a[1].scalar()?.to_f64();
+    Ok(vec![covariance(a[0].tensor()?, correction, [a[2].opt_tensor()?, a[3].opt_tensor()?])])
+});
+
+pub(in crate::aten) const CORRELATION: Derivative = parts!(|a| {
+    let found = covariance(a[0].tensor()?, 1.0, [None, None]);
+    if found.dim() == 0 {
+        return Ok(vec![&found / &found]);
+    }
+    let deviation = found.diagonal(0, 0, 1).sqrt();
+    Ok(vec![found / deviation.unsqueeze(1) / deviation.unsqueeze(0)])
+});
+
+/// The parts of the gradient on the diagonal of blocks.
+pub(in crate::aten) const BLOCK_DIAG: Derivative = rule!([], |b| {
+    let (mut row, mut column) = (SymInt::from(0), SymInt::from(0));
+    for i in 0..b.tensors(0) {
+        let sizes = &b.meta_at(0, i)?.sizes;
+        let (rows, columns) = match sizes.as_slice() {
+            [] => (1.into(), 1.into()),
+            [n] => (1.into(), *n),
+            [m, n, ..] => (*m, *n),
+        };
+        b.set_at(0, i, || b.grad().narrow(0, row, rows).narrow(1, column, columns).reshape(sizes))?;
+        (row, column) = (row + rows, column + columns);
+    }
+    Ok(())
+});
+
+pub(in crate::aten) const COL2IM: Derivative = rule!([], |b| {
+    let args = (2..6).map(|i| b.arg(i).clone());
+    let args = std::iter::once(Value::Tensor(b.grad())).chain(args).collect();
+    let [columns] = crate::methods::calls::results(
+        crate::library::Op::find("aten::im2col")?.call_at(args, b.loc()),
+    );
+    give(b, 0, Ok(columns.reshape(b.sizes(0)?)))
+});

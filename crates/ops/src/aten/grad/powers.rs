@@ -1,0 +1,18 @@
+//! Derivatives of powers, with PyTorch's conventions at zero.
+
+use super::activation::{first, second};
+use super::rule;
+use crate::aten::Derivative;
+use crate::aten::Saved::{Input, Output};
+
+pub(in crate::aten) const POW: Derivative = rule!([Input(0), Input(1), Output(0)], |b| {
+    b.set(0, || {
+        let (x, n) = (b.input(0), second(b));
+        n.eq(0.0).where_(0.0, b.grad() * (&n * x.pow(&n - 1.0)))
+    })?;
+    b.set(1, || {
+        let (x, n) = (first(b), b.input(1));
+        let zero = n.eq(0.0).where_(x.ge(0.0), x.eq(0.0).logical_and(n.ge(0.0)));
+        b.grad() * zero.where_(0.0, b.output(0) * x.log())
+    })
+});

@@ -1,0 +1,218 @@
+//! Derivatives of matrix products and convolutions.
+
+use super::rule;
+use crate::aten::Saved::{Input, InputFor};
+use crate::aten::{Backward, Derivative};
+use crate::error::Result;
+use crate::methods::aten;
+use crate::tensor::Tensor;
+use maquette_ir::sym::SymInt;
+
+pub(in crate::aten) const MM: Derivative = rule!([InputFor(1, 0), InputFor(0, 1)], |b| {
+    b.set(0, || b.grad().mm(&b.input(1).t()))?;
+    b.set(1, || b.input(0).t().mm(&b.grad()))
+});
+
+pub(in crate::aten) const BMM: Derivative = rule!([InputFor(1, 0), InputFor(0, 1)], |b| {
+    b.set(0, || b.grad().bmm(&b.input(1).transpose(1, 2)))?;
+    b.set(1, || b.input(0).transpose(1, 2).bmm(&b.grad()))
+});
+
+/// The gradient times the number in an argument.
+fn times(b: &Backward<'_>, grad: Tensor, factor: usize) -> Tensor {
+    match b.arg(factor).scalar() {
+        Ok(s) if s.to_f64() == 1.0 => grad,
+        Ok(s) => grad * s,
+        Err(e) => Tensor::poison(e),
+    }
+}
+
+pub(in crate::aten) const ADDMM: Derivative = rule!([InputFor(2, 1), InputFor(1, 2)], |b| {
+    b.set(0, || times(b, b.grad(), 3))?;
+    b.set(1, || times(b, b.grad().mm(&b.input(2).t()), 4))?;
+    b.set(2, || times(b, b.input(1).t().mm(&b.grad()), 4))
+});
+
+pub(in crate::aten) const BADDBMM: Derivative = rule!([InputFor(2, 1), InputFor(1, 2)], |b| {
+    b.set(0, || times(b, b.grad(), 3))?;
+    b.set(1, || times(b, b.grad().bmm(&b.input(2).transpose(1, 2)), 4))?;
+    b.set(2, || times(b, b.input(1).transpose(1, 2).bmm(&b.grad()), 4))
+});
+
+pub(in crate::aten) const ADDMV: Derivative = rule!([InputFor(2, 1), InputFor(1, 2)], |b| {
+    b.set(0, || times(b, b.grad(), 3))?;
+    b.set(1, || times(b, b.grad().unsqueeze(1) * b.input(2).unsqueeze(0), 4))?;
+    b.set(2, || times(b, b.input(1).t().mv(&b.grad()), 4))
+});
+
+pub(in crate::aten) const MV: Derivative = rule!([InputFor(1, 0), InputFor(0, 1)], |b| {
+    b.set(0, || b.grad().unsqueeze(1) * b.input(1).unsqueeze(0))?;
+    b.set(1, || b.input(0).t().mv(&b.grad()))
+});
+
+pub(in crate::aten) const DOT: Derivative = rule!([InputFor(1, 0), InputFor(0, 1)], |b| {
+    b.set(0, || b.grad() * b.input(1))?;
+    b.set(1, || b.grad() * b.input(0))
+});
+
+/// The geometry of a convolution, for as many dimensions as it has.
+struct Geometry {
+    stride: Vec<SymInt>,
+    padding: Vec<SymInt>,
+    dilation: Vec<SymInt>,
+    transposed: bool,
+    groups: SymInt,
+}
+
+impl Geometry {
+    fn of(b: &Backward<'_>, dims: usize) -> Result<Geometry> {
+        let list = |i: usize| -> Result<Vec<SymInt>> {
+            let given = b.arg(i).ints()?;
+            Ok(if given.len() == 1 { vec![given[0]; dims] } else { given.to_vec() })
+        };
+        Ok(Geometry {
+            stride: list(3)?,
+            padding: list(4)?,
+            dilation: list(5)?,
+            transposed: b.arg(6).bool()?,
+            groups: b.arg(8).int()?,
+        })
+    }
+
+    /// The convolution that takes the gradient to the operand: a convolution for a transposed one,
+    /// and the other way around.
+    fn of_input(&self, grad: &Tensor, weight: &Tensor, sizes: &[SymInt]) -> Tensor {
+        let dims = self.stride.len();
+        let output_padding: Vec<SymInt> = (0..dims)
+            .map(|d| {
+                if self.transposed {
+                    return 0.into();
+                }
+                let reach = (grad.size(d as i64 + 2) - 1) * self.stride[d] - self.padding[d] * 2
+                    + self.dilation[d] * (weight.size(d as i64 + 2) - 1)
+                    + 1;
+                sizes[d + 2] - reach
+            })
+            .collect();
+        let Geometry { stride, padding, dilation, transposed, groups } = self;
+        let found = grad.convolution(
+            weight,
+            None,
+            stride,
+            padding,
+            dilation,
+            !transposed,
+            &output_padding,
+            *groups,
+        );
+        // an output padding is more than some strides need
+        (2..sizes.len()).fold(found, |x, d| x.narrow(d as i64, 0, sizes[d]))
+    }
+
+    /// The gradient of the weight: a convolution of the operand with the gradient, where batches
+    /// and channels change places, and so do stride and dilation.
+    fn of_weight(&self, x: &Tensor, grad: &Tensor, sizes: &[SymInt]) -> Tensor {
+        let (x, grad) = if self.transposed { (grad, x) } else { (x, grad) };
+        let (n, channels) = (x.size(0), x.size(1));
+        let each = channels.floor_div(self.groups);
+        let mut split: Vec<SymInt> = vec![n, self.groups, each];
+        split.extend_from_slice(&x.sizes()[2..]);
+        let mut joined: Vec<SymInt> = vec![each, self.groups * n];
+        joined.extend_from_slice(&x.sizes()[2..]);
+        let x = x.reshape(split).movedim([2i64], [0i64]).transpose(1, 2).reshape(joined);
+        let zeros = vec![SymInt::from(0); self.stride.len()];
+        let found = x.convolution(
+            &grad.transpose(0, 1),
+            None,
+            &self.dilation,
+            &self.padding,
+            &self.stride,
+            false,
+            &zeros,
+            self.groups,
+        );
+        // a stride may leave out elements at the end, which are beyond the weight here
+        let found = found.transpose(0, 1);
+        (2..sizes.len()).fold(found, |w, d| w.narrow(d as i64, 0, sizes[d]))
+    }
+}
+
+pub(in crate::aten) const CONVOLUTION: Derivative = rule!([Input(0), Input(1)], |b| {
+    let (x, weight, grad) = (b.input(0), b.input(1), b.grad());
+    let dims = weight.dim() - 2;
+    let geometry = Geometry::of(b, dims)?;
+    // without a batch, the batch has one element
+    let alone = x.dim() == dims + 1;
+    let (x, grad) = if alone { (x.unsqueeze(0), grad.unsqueeze(0)) } else { (x, grad) };
+    let is_empty = |t: &Tensor| t.numel().as_i64() == Some(0);
+    if is_empty(&x) || is_empty(&grad) {
+        for i in 0..3 {
+            if b.needs(i) {
+                let m = b.meta(i)?;
+                b.set(i, || grad.new_zeros(&m.sizes, m.dtype))?;
+            }
+        }
+        return Ok(());
+    }
+    b.set(0, || {
+        let of_input = geometry.of_input(&grad, &weight, x.sizes());
+        if alone { of_input.squeeze_dim(0) } else { of_input }
+    })?;
+    b.set(1, || geometry.of_weight(&x, &grad, weight.sizes()))?;
+    match b.tensors(2) {
+        0 => Ok(()),
+        _ => {
+            let dims: Vec<i64> = (0..x.dim() as i64).filter(|d| *d != 1).collect();
+            b.set(2, || grad.sum_dim(&dims, false))
+        }
+    }
+});
+
+/// Attention by its parts.
+pub(in crate::aten) const ATTENTION: Derivative = super::parts::parts!(|a| {
+    attention(a, a[3].opt_tensor()?.cloned(), a[5].bool()?, a[6].opt(|v| v.float())?, a[7].bool()?)
+});
+
+pub(in crate::aten) const FLASH_ATTENTION: Derivative = super::parts::parts!(|a| {
+    attention(a, a[5].opt_tensor()?.cloned(), a[4].bool()?, a[6].opt(|v| v.float())?, false)
+});
+
+fn attention(
+    a: &[crate::Value],
+    mask: Option<Tensor>,
+    causal: bool,
+    scale: Option<f64>,
+    grouped: bool,
+) -> Result<Vec<Tensor>> {
+    let (query, mut key, mut value) =
+        (a[0].tensor()?.clone(), a[1].tensor()?.clone(), a[2].tensor()?.clone());
+    if grouped {
+        let repeat = |t: &Tensor| -> Tensor {
+            let repeats = query.size(-3).floor_div(t.size(-3));
+            aten!("repeat_interleave.self_int", maquette_ir::Loc::caller(); t, repeats, -3)
+        };
+        (key, value) = (repeat(&key), repeat(&value));
+    }
+    let width = query.size(-1);
+    let scores = query.matmul(&key.transpose(-2, -1));
+    let mut scores = match scale {
+        Some(scale) => scores * scale,
+        None => {
+            let width = scores.detach().new_full(&[0i64; 0], 1.0, scores.dtype()) * width;
+            scores / width.sqrt()
+        }
+    };
+    if causal {
+        let (rows, columns) = (scores.size(-2), scores.size(-1));
+        let seen = scores.detach().new_ones([rows, columns], maquette_ir::DType::Bool).tril(0);
+        scores = seen.where_(scores, f64::NEG_INFINITY);
+    }
+    if let Some(mask) = mask {
+        scores = match mask.dtype() {
+            maquette_ir::DType::Bool => mask.where_(scores, f64::NEG_INFINITY),
+            _ => scores + mask,
+        };
+    }
+    let weights = aten!("_safe_softmax", maquette_ir::Loc::caller(); scores, -1);
+    Ok(vec![weights.matmul(&value)])
+}

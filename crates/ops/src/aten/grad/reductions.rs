@@ -1,0 +1,148 @@
+//! Derivatives of reductions and scans.
+
+use super::parts::parts;
+use super::{give, rule};
+use crate::aten::Saved::{Input, Output};
+use crate::aten::views::wrap_dims;
+use crate::aten::{Backward, Derivative};
+use crate::dispatch::value::Value;
+use crate::error::Result;
+use crate::tensor::Tensor;
+
+/// The dimensions in an argument of a reduction: all, if it is absent or empty.
+pub(super) fn dims_of(dims: &Value, rank: usize) -> Result<Vec<i64>> {
+    let given = match dims {
+        Value::None => return Ok((0..rank as i64).collect()),
+        Value::Int(_) => smallvec::smallvec![dims.int_i64()?],
+        _ => dims.ints_i64()?,
+    };
+    if given.is_empty() {
+        return Ok((0..rank as i64).collect());
+    }
+    let mut dims: Vec<i64> = wrap_dims(&given, rank)?.iter().map(|d| *d as i64).collect();
+    dims.sort_unstable();
+    // a scalar has a dimension by name only
+    dims.retain(|d| *d < rank as i64);
+    Ok(dims)
+}
+
+/// A result of a reduction over `dims`, with these dimensions.
+pub(super) fn kept(mut result: Tensor, dims: &[i64], keep: bool) -> Tensor {
+    if !keep {
+        for d in dims {
+            result = result.unsqueeze(*d);
+        }
+    }
+    result
+}
+
+/// The gradient of a reduction over the dimensions in an argument, with the sizes of the operand.
+fn spread(b: &Backward<'_>, dims: &Value, keep: bool) -> Result<Tensor> {
+    let sizes = b.sizes(0)?;
+    Ok(kept(b.grad(), &dims_of(dims, sizes.len())?, keep).expand(sizes))
+}
+
+pub(in crate::aten) const SUM: Derivative =
+    rule!([], |b| give(b, 0, spread(b, &Value::None, false)));
+
+pub(in crate::aten) const SUM_DIM: Derivative =
+    rule!([], |b| give(b, 0, spread(b, b.arg(1), b.arg(2).bool()?)));
+
+pub(in crate::aten) const NANSUM: Derivative = rule!([Input(0)], |b| {
+    let grad = spread(b, b.arg(1), b.arg(2).bool()?)?;
+    give(b, 0, Ok(grad.masked_fill(&b.input(0).isnan(), 0.0)))
+});
+
+pub(in crate::aten) const MEAN: Derivative = rule!([], |b| {
+    let n = b.meta(0)?.numel();
+    give(b, 0, spread(b, &Value::None, false).map(|g| g / n))
+});
+
+pub(in crate::aten) const MEAN_DIM: Derivative = rule!([], |b| {
+    let sizes = b.sizes(0)?;
+    let dims = dims_of(b.arg(1), sizes.len())?;
+    let n = dims.iter().fold(1.into(), |n: maquette_ir::sym::SymInt, d| n * sizes[*d as usize]);
+    give(b, 0, spread(b, b.arg(1), b.arg(2).bool()?).map(|g| g / n))
+});
+
+/// Shared among equal extremes.
+pub(in crate::aten) const EXTREME: Derivative = rule!([Input(0), Output(0)], |b| {
+    let (x, keep) = (b.input(0), b.arg(2).bool()?);
+    let dims = dims_of(b.arg(1), x.dim())?;
+    give(b, 0, Ok(shared(&x, &b.output(0), &b.grad(), &dims, keep)))
+});
+
+pub(in crate::aten) const EXTREMES: Derivative = rule!([Input(0), Output(0), Output(1)], |b| {
+    let (x, keep) = (b.input(0), b.arg(2).bool()?);
+    let dims = dims_of(b.arg(1), x.dim())?;
+    let of = |i| shared(&x, &b.output(i), &b.grad_of(i), &dims, keep);
+    give(b, 0, Ok(of(0) + of(1)))
+});
+
+fn shared(x: &Tensor, extreme: &Tensor, grad: &Tensor, dims: &[i64], keep: bool) -> Tensor {
+    let mask = x.eq(kept(extreme.clone(), dims, keep)).to_dtype(x.dtype());
+    let count = if dims.is_empty() { mask.clone() } else { mask.sum_dim(dims, true) };
+    mask * (kept(grad.clone(), dims, keep) / count)
+}
+
+pub(in crate::aten) const LOGSUMEXP: Derivative = rule!([Input(0), Output(0)], |b| {
+    let (x, keep) = (b.input(0), b.arg(2).bool()?);
+    let dims = dims_of(b.arg(1), x.dim())?;
+    let out = kept(b.output(0), &dims, keep);
+    give(b, 0, Ok(kept(b.grad(), &dims, keep) * (x - out).exp()))
+});
+
+/// The sums from the end.
+fn sums_from_end(x: &Tensor, dim: i64) -> Tensor {
+    if x.dim() == 0 { x.clone() } else { x.flip([dim]).cumsum(dim).flip([dim]) }
+}
+
+pub(in crate::aten) const CUMSUM: Derivative =
+    rule!([], |b| give(b, 0, b.arg(1).int_i64().map(|d| sums_from_end(&b.grad(), d))));
+
+pub(in crate::aten) const LOGCUMSUMEXP: Derivative = rule!([Input(0), Output(0)], |b| {
+    let (x, dim) = (b.input(0), b.arg(1).int_i64()?);
+    let weighted = b.grad() * (-b.output(0)).exp();
+    give(b, 0, Ok(sums_from_end(&weighted, dim) * x.exp()))
+});
+
+/// The products of the elements before each, and of those after it, which no zero makes undefined.
+fn products_of_others(x: &Tensor, dim: i64) -> Tensor {
+    let n = x.size(dim);
+    let one = x.narrow(dim, 0, 1).ones_like();
+    let before = |x: &Tensor| Tensor::cat([&one, &x.narrow(dim, 0, n - 1)], dim).cumprod(dim);
+    before(x) * before(&x.flip([dim])).flip([dim])
+}
+
+/// The gradient of a product over a dimension that the operand has.
+fn of_product(x: &Tensor, dim: i64, grad: Tensor) -> Tensor {
+    match x.size(dim).as_i64() {
+        Some(0) => x.clone(),
+        _ => grad * products_of_others(x, dim),
+    }
+}
+
+pub(in crate::aten) const PROD: Derivative = rule!([Input(0)], |b| {
+    let sizes = b.sizes(0)?;
+    b.set(0, || of_product(&b.input(0).reshape([-1i64]), 0, b.grad()).reshape(sizes))
+});
+
+pub(in crate::aten) const PROD_DIM: Derivative = rule!([Input(0)], |b| {
+    let (x, dims) = (b.input(0), dims_of(b.arg(1), b.sizes(0)?.len())?);
+    let Some(&dim) = dims.first() else { return b.set(0, || b.grad()) };
+    let grad = kept(b.grad(), &dims, b.arg(2).bool()?);
+    b.set(0, || of_product(&x, dim, grad))
+});
+
+/// Each result is the product of the elements up to its own. The cost is quadratic, and zeros are
+/// as good as other elements.
+pub(in crate::aten) const CUMPROD: Derivative = parts!(|a| {
+    let (x, dim) = (a[0].tensor()?, a[1].int_i64()?);
+    if x.dim() == 0 {
+        return Ok(vec![x.clone()]);
+    }
+    let rows = x.transpose(dim, -1).unsqueeze(-2);
+    let n = x.size(dim);
+    let upto = x.detach().new_ones([n, n], maquette_ir::DType::Bool).tril(0);
+    Ok(vec![upto.where_(rows, 1.0).prod_dim(-1, false).transpose(dim, -1)])
+});

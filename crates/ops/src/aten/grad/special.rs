@@ -1,0 +1,151 @@
+//! Derivatives of special functions.
+
+use super::activation::{first, second};
+use super::parts::parts;
+use super::rule;
+use crate::aten::Derivative;
+use crate::aten::Saved::{Input, Output};
+use crate::methods::aten;
+use crate::tensor::Tensor;
+use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_PI, FRAC_2_SQRT_PI, PI};
+
+pub(in crate::aten) const LGAMMA: Derivative =
+    rule!([Input(0)], |b| b.set(0, || b.grad() * b.input(0).digamma()));
+
+pub(in crate::aten) const DIGAMMA: Derivative =
+    rule!([Input(0)], |b| b.set(0, || b.grad() * b.input(0).polygamma(1)));
+
+pub(in crate::aten) const POLYGAMMA: Derivative = rule!([Input(1)], |b| {
+    let n = b.arg(0).int_i64()?;
+    b.set(1, || b.grad() * b.input(1).polygamma(n + 1))
+});
+
+/// The in-place operator has its arguments in the other order.
+pub(in crate::aten) const POLYGAMMA_IN_PLACE: Derivative = rule!([Input(0)], |b| {
+    let n = b.arg(1).int_i64()?;
+    b.set(0, || b.grad() * b.input(0).polygamma(n + 1))
+});
+
+pub(in crate::aten) const MVLGAMMA: Derivative = parts!(|a| {
+    let (x, p) = (a[0].tensor()?, a[1].int_i64()?);
+    let terms = (0..p).map(|i| (x - i as f64 / 2.0).lgamma());
+    let sum = terms.reduce(|sum, term| sum + term);
+    Ok(sum.into_iter().collect())
+});
+
+pub(in crate::aten) const ERFINV: Derivative = rule!([Output(0)], |b| b.set(0, || {
+    let y = b.output(0);
+    b.grad() * ((&y * &y).exp() / FRAC_2_SQRT_PI)
+}));
+
+pub(in crate::aten) const ERFCX: Derivative = rule!([Input(0), Output(0)], |b| {
+    b.set(0, || b.grad() * (b.input(0) * 2.0 * b.output(0) - FRAC_2_SQRT_PI))
+});
+
+pub(in crate::aten) const NDTRI: Derivative = rule!([Output(0)], |b| b.set(0, || {
+    let y = b.output(0);
+    b.grad() * ((&y * &y / 2.0).exp() * (2.0 * PI).sqrt())
+}));
+
+pub(in crate::aten) const LOG_NDTR: Derivative = rule!([Input(0)], |b| {
+    b.set(0, || b.grad() / (b.input(0) * -FRAC_1_SQRT_2).special_erfcx() * FRAC_2_PI.sqrt())
+});
+
+pub(in crate::aten) const I0: Derivative =
+    rule!([Input(0)], |b| b.set(0, || b.grad() * b.input(0).special_i1()));
+
+pub(in crate::aten) const I0E: Derivative = rule!([Input(0), Output(0)], |b| {
+    let x = b.input(0);
+    b.set(0, || b.grad() * (x.special_i1e() - x.sgn() * b.output(0)))
+});
+
+/// Near 0 the quotient of the result and the operand is 1/2.
+pub(in crate::aten) const I1: Derivative = rule!([Input(0), Output(0)], |b| {
+    let x = b.input(0);
+    let tiny = x.abs().le(f64::EPSILON);
+    let safe = x.masked_fill(&tiny, 1.0);
+    b.set(0, || b.grad() * tiny.where_(0.5, safe.i0() - b.output(0) / &safe))
+});
+
+pub(in crate::aten) const I1E: Derivative = rule!([Input(0), Output(0)], |b| {
+    let x = b.input(0);
+    let tiny = x.abs().le(f64::EPSILON);
+    let safe = x.masked_fill(&tiny, 1.0);
+    let slope = safe.special_i0e() - b.output(0) * (safe.sgn() + safe.reciprocal());
+    b.set(0, || b.grad() * tiny.where_(0.5, slope))
+});
+
+/// Of the second operand only.
+pub(in crate::aten) const IGAMMA: Derivative = rule!([Input(0), Input(1)], |b| {
+    let (a, x) = (b.input(0), b.input(1));
+    b.set(1, || b.grad() * ((&a - 1.0) * x.log() - &x - a.lgamma()).exp())
+});
+
+pub(in crate::aten) const IGAMMAC: Derivative = rule!([Input(0), Input(1)], |b| {
+    let (a, x) = (b.input(0), b.input(1));
+    b.set(1, || -b.grad() * ((&a - 1.0) * x.log() - &x - a.lgamma()).exp())
+});
+
+pub(in crate::aten) const ZETA: Derivative = rule!([Input(0), Input(1)], |b| {
+    let (x, q) = (first(b), second(b));
+    b.set(1, || b.grad() * -&x * (&x + 1.0).special_zeta(q))
+});
+
+pub(in crate::aten) const ENTR: Derivative =
+    rule!([Input(0)], |b| b.set(0, || b.grad() * (-b.input(0).log() - 1.0)));
+
+pub(in crate::aten) const LDEXP: Derivative = parts!(|a| {
+    let (x, e) = (a[0].tensor()?, a[1].tensor()?);
+    let power = aten!("pow.Scalar", maquette_ir::Loc::caller(); 2.0, e.to_dtype(x.dtype()));
+    Ok(vec![x * power])
+});
+
+pub(in crate::aten) const FREXP: Derivative = rule!([Output(1)], |b| {
+    b.set(0, || {
+        let exponent = b.output(1).to_dtype(b.grad().dtype());
+        b.grad() / aten!("exp2", b.loc(); exponent)
+    })
+});
+
+pub(in crate::aten) const BESSEL_J0: Derivative =
+    rule!([Input(0)], |b| b.set(0, || -b.grad() * b.input(0).special_bessel_j1()));
+
+/// `c0 * f0(x) - f1(x) / x`, the derivative of a Bessel function of order 1; 1/2 at 0, where the
+/// quotient is undefined.
+macro_rules! bessel_1 {
+    ($of_order_0:expr, $sign:literal) => {
+        rule!([Input(0), Output(0)], |b| {
+            let x = b.input(0);
+            let tiny = x.abs().le(f64::EPSILON);
+            let safe = x.masked_fill(&tiny, 1.0);
+            let slope = $of_order_0(&safe) * $sign - b.output(0) / &safe;
+            b.set(0, || b.grad() * tiny.where_(0.5, slope))
+        })
+    };
+}
+
+pub(in crate::aten) const BESSEL_J1: Derivative = bessel_1!(Tensor::special_bessel_j0, 1.0);
+pub(in crate::aten) const BESSEL_Y1: Derivative = bessel_1!(Tensor::special_bessel_y0, 1.0);
+pub(in crate::aten) const MODIFIED_I1: Derivative =
+    bessel_1!(Tensor::special_modified_bessel_i0, 1.0);
+pub(in crate::aten) const MODIFIED_K1: Derivative =
+    bessel_1!(Tensor::special_modified_bessel_k0, -1.0);
+
+pub(in crate::aten) const BESSEL_Y0: Derivative =
+    rule!([Input(0)], |b| b.set(0, || -b.grad() * b.input(0).special_bessel_y1()));
+
+pub(in crate::aten) const MODIFIED_I0: Derivative =
+    rule!([Input(0)], |b| b.set(0, || b.grad() * b.input(0).special_modified_bessel_i1()));
+
+pub(in crate::aten) const MODIFIED_K0: Derivative =
+    rule!([Input(0)], |b| b.set(0, || -b.grad() * b.input(0).special_modified_bessel_k1()));
+
+/// Of the Bessel functions times `exp(x)`.
+pub(in crate::aten) const SCALED_K0: Derivative = rule!([Input(0), Output(0)], |b| {
+    b.set(0, || b.grad() * (b.output(0) - b.input(0).special_scaled_modified_bessel_k1()))
+});
+
+pub(in crate::aten) const SCALED_K1: Derivative = rule!([Input(0), Output(0)], |b| {
+    let (x, y) = (b.input(0), b.output(0));
+    b.set(0, || b.grad() * (&y - x.special_scaled_modified_bessel_k0() - &y / &x))
+});

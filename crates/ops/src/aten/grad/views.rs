@@ -1,0 +1,176 @@
+//! Derivatives of views and rearrangements: the gradient in the places of the operand.
+
+use super::parts::rearranged;
+use super::{give, rule};
+use crate::aten::Saved::{Input, InputFor};
+use crate::aten::views::wrap_dims;
+use crate::aten::{Backward, Derivative};
+use crate::autograd::strided::Placed;
+use crate::dispatch::value::Value;
+use crate::error::Result;
+use crate::tensor::Tensor;
+use maquette_ir::sym::SymInt;
+
+/// Views with all elements of the operand in row-major order.
+pub(in crate::aten) const RESHAPED: Derivative =
+    rule!([], |b| give(b, 0, b.sizes(0).map(|sizes| b.grad().reshape(sizes))));
+
+/// Views that repeat elements: the sum over the repetitions, which every gradient undergoes.
+pub(in crate::aten) const EXPANDED: Derivative = rule!([], |b| b.set(0, || b.grad()));
+
+/// Views of distinct elements at any places of the operand.
+pub(in crate::aten) const PLACED: Derivative = rule!([], |b| {
+    let mut sum: Option<Tensor> = None;
+    for i in (0..b.results()).filter(|i| b.has_grad(*i)) {
+        let part = Placed::new(b.meta(0)?, b.result_meta(i)?).spread(&b.grad_of(i))?;
+        sum = Some(match sum {
+            Some(sum) => sum + part,
+            None => part,
+        });
+    }
+    match sum {
+        Some(sum) => b.set(0, || sum),
+        None => Ok(()),
+    }
+});
+
+/// Operators that move elements, also the same one to several places.
+pub(in crate::aten) const REARRANGED: Derivative =
+    rule!([InputFor(1, 0), InputFor(2, 0)], |b| rearranged(b));
+
+/// The positions that a layout has in a storage, counted from an offset.
+fn positions(
+    like: &Tensor,
+    span: SymInt,
+    sizes: &[SymInt],
+    strides: &[SymInt],
+    offset: SymInt,
+) -> Tensor {
+    let all = like.detach().new_ones([span], maquette_ir::DType::I64).cumsum(0) - 1;
+    all.as_strided(sizes, strides, Some(offset)).reshape([-1i64])
+}
+
+/// The number of elements from the first of a layout to its last.
+fn span(sizes: &[SymInt], strides: &[SymInt]) -> SymInt {
+    sizes.iter().zip(strides).fold(1.into(), |n, (size, stride)| n + (*size - 1) * *stride)
+}
+
+/// Views of any places of the storage, where elements may be the same.
+fn strided(b: &Backward<'_>) -> Result<()> {
+    let (x, y, grad) = (b.meta(0)?, b.result_meta(0)?, b.grad());
+    if x.numel().as_i64() == Some(0) || y.numel().as_i64() == Some(0) {
+        return b.set(0, || grad.new_zeros(&x.sizes, x.dtype));
+    }
+    let least = x.offset.min(y.offset);
+    let end = |m: &crate::tensor::meta::Meta| m.offset - least + span(&m.sizes, &m.strides);
+    let all = end(x).max(end(y));
+    let at = |m: &crate::tensor::meta::Meta| {
+        positions(&grad, all, &m.sizes, &m.strides, m.offset - least)
+    };
+    let storage = grad.new_zeros([all], x.dtype).index_add(0, &at(y), &grad.reshape([-1i64]));
+    b.set(0, || storage.index_select(0, &at(x)).reshape(&x.sizes))
+}
+
+pub(in crate::aten) const STRIDED: Derivative = rule!([], |b| strided(b));
+
+pub(in crate::aten) const TRANSPOSED: Derivative = rule!([], |b| {
+    let (d, e) = (b.arg(1).int_i64()?, b.arg(2).int_i64()?);
+    b.set(0, || b.grad().transpose(d, e))
+});
+
+pub(in crate::aten) const T: Derivative = rule!([], |b| b.set(0, || b.grad().t()));
+
+fn inverse(b: &Backward<'_>) -> Result<Tensor> {
+    let dims = b.arg(1).ints_i64()?;
+    let dims = wrap_dims(&dims, dims.len())?;
+    let mut inverse = vec![0i64; dims.len()];
+    for (to, &from) in dims.iter().enumerate() {
+        inverse[from] = to as i64;
+    }
+    Ok(b.grad().permute(&inverse))
+}
+
+pub(in crate::aten) const PERMUTED: Derivative = rule!([], |b| give(b, 0, inverse(b)));
+
+pub(in crate::aten) const FLIP: Derivative = rule!([], |b| {
+    let dims = b.arg(1).ints_i64()?;
+    b.set(0, || b.grad().flip(dims.as_slice()))
+});
+
+pub(in crate::aten) const ROLL: Derivative = rule!([], |b| {
+    let back: Vec<SymInt> = b.arg(1).ints()?.iter().map(|s| -*s).collect();
+    let dims = b.arg(2).clone();
+    b.set(0, || crate::methods::aten!("roll", b.loc(); b.grad(), Value::from_dims(back), dims))
+});
+
+/// Negative padding of the gradient; what the operand lost has none.
+pub(in crate::aten) const PAD: Derivative = rule!([], |b| {
+    let back: Vec<SymInt> = b.arg(1).ints()?.iter().map(|s| -*s).collect();
+    b.set(
+        0,
+        || crate::methods::aten!("constant_pad_nd", b.loc(); b.grad(), Value::from_dims(back), 0),
+    )
+});
+
+pub(in crate::aten) const TRIL: Derivative = rule!([], |b| {
+    let diagonal = b.arg(1).clone();
+    b.set(0, || crate::methods::aten!("tril", b.loc(); b.grad(), diagonal))
+});
+
+pub(in crate::aten) const TRIU: Derivative = rule!([], |b| {
+    let diagonal = b.arg(1).clone();
+    b.set(0, || crate::methods::aten!("triu", b.loc(); b.grad(), diagonal))
+});
+
+pub(in crate::aten) const CAT: Derivative = rule!([], |b| {
+    let dim = b.arg(1).int_i64()?;
+    let (mut start, n) = (SymInt::from(0), b.tensors(0));
+    for i in 0..n {
+        let sizes = &b.meta_at(0, i)?.sizes;
+        // an empty list of elements is skipped, whatever the others' sizes are
+        if sizes.len() == 1 && b.result_meta(0)?.rank() != 1 {
+            b.set_at(0, i, || b.grad().new_zeros(sizes, b.grad().dtype()))?;
+            continue;
+        }
+        let d = crate::tensor::shape::wrap_dim(dim, sizes.len())?;
+        b.set_at(0, i, || b.grad().narrow(d as i64, start, sizes[d]))?;
+        start = start + sizes[d];
+    }
+    Ok(())
+});
+
+/// Writes `src` to a view of a copy of `self`; `with` has the operator's other arguments.
+fn view_scatter(b: &Backward<'_>, view: &str) -> Result<()> {
+    let rest = || (2..b.arguments()).map(|i| b.arg(i).clone());
+    let call = |name: &str, first: Vec<Value>| -> Result<Tensor> {
+        let args = first.into_iter().chain(rest()).collect();
+        let out = crate::library::Op::find(name)?.call_at(args, b.loc())?;
+        out.first()
+            .map_or_else(|| Err(crate::Error::value("a view has a result")), Value::tensor)
+            .cloned()
+    };
+    if b.needs(0) {
+        let src = b.meta(1)?;
+        let zeros = b.grad().detach().new_zeros(&src.sizes, src.dtype);
+        let grad = call(b.op().name(), vec![Value::Tensor(b.grad()), Value::Tensor(zeros)]);
+        give(b, 0, grad)?;
+    }
+    match b.needs(1) {
+        true => give(b, 1, call(view, vec![Value::Tensor(b.grad())])),
+        false => Ok(()),
+    }
+}
+
+pub(in crate::aten) const SELECT_SCATTER: Derivative =
+    rule!([], |b| view_scatter(b, "aten::select.int"));
+
+pub(in crate::aten) const SLICE_SCATTER: Derivative =
+    rule!([], |b| view_scatter(b, "aten::slice.Tensor"));
+
+pub(in crate::aten) const DIAGONAL_SCATTER: Derivative =
+    rule!([], |b| view_scatter(b, "aten::diagonal"));
+
+pub(in crate::aten) const STRIDED_SCATTER: Derivative = rule!([Input(0)], |b| {
+    // the gradient has the layout that the operand had
+    view_scatter(b, "aten::as_strided")
+});

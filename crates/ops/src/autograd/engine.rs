@@ -1,0 +1,217 @@
+//! The sweep: passes gradients from roots along the edges, each node after all that it gets
+//! gradients from.
+//!
+//! Nodes are numbered in the order of their calls, so the largest number among the pending nodes is
+//! next: nothing that is still to come has an edge to it. The cost is that of a heap operation and
+//! the rule for each node. There is no recursion.
+
+use super::grad_mode::with_grad;
+use super::node::{Edge, Function, GradNode, Grads, lock};
+use super::rule::Backward;
+use crate::error::{AutogradError, Result};
+use crate::tensor::Tensor;
+use smallvec::smallvec;
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+/// How a sweep goes.
+pub(crate) struct Sweep<'a> {
+    /// Keep what the nodes saved, for another sweep.
+    pub(crate) retain: bool,
+    /// Record the derivatives of the gradients.
+    pub(crate) create: bool,
+    /// The edges whose gradients are wanted. If `None`, the leaves collect theirs.
+    pub(crate) wanted: Option<&'a [Edge]>,
+}
+
+/// A node with the gradients of its results so far.
+struct Pending {
+    node: Arc<GradNode>,
+    grads: Grads,
+}
+
+struct ById(Arc<GradNode>);
+
+impl PartialEq for ById {
+    fn eq(&self, other: &ById) -> bool {
+        self.0.id == other.0.id
+    }
+}
+impl Eq for ById {}
+impl PartialOrd for ById {
+    fn partial_cmp(&self, other: &ById) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for ById {
+    fn cmp(&self, other: &ById) -> Ordering {
+        self.0.id.cmp(&other.0.id)
+    }
+}
+
+impl Sweep<'_> {
+    /// Passes the gradients of `roots` on. Returns those of the wanted edges.
+    ///
+    /// # Errors
+    /// The error of a rule; a node was freed, or a tensor that it saved was written.
+    pub(crate) fn run(&self, roots: Vec<(Edge, Tensor)>) -> Result<Vec<Option<Tensor>>> {
+        with_grad(self.create, || self.run_all(roots))
+    }
+
+    fn run_all(&self, roots: Vec<(Edge, Tensor)>) -> Result<Vec<Option<Tensor>>> {
+        let needed = self.wanted.map(|w| Needed::new(&roots, w));
+        let mut found: Vec<Option<Tensor>> = vec![None; self.wanted.map_or(0, <[Edge]>::len)];
+        let mut queue: BinaryHeap<ById> = BinaryHeap::new();
+        let mut pending: rustc_hash::FxHashMap<u64, Pending> = Default::default();
+        let pass = |queue: &mut BinaryHeap<ById>,
+                    pending: &mut rustc_hash::FxHashMap<u64, Pending>,
+                    edge: Edge,
+                    grad: Tensor|
+         -> Result<()> {
+            let entry = pending.entry(edge.node.id).or_insert_with(|| {
+                queue.push(ById(edge.node.clone()));
+                let grads = smallvec![None; edge.node.outputs.len()];
+                Pending { node: edge.node.clone(), grads }
+            });
+            if let Some(slot) = entry.grads.get_mut(edge.output as usize) {
+                *slot = Some(match slot.take() {
+                    Some(sum) => (sum + grad).ok()?.clone(),
+                    None => grad,
+                });
+            }
+            Ok(())
+        };
+        for (edge, grad) in roots {
+            pass(&mut queue, &mut pending, edge, grad)?;
+        }
+        while let Some(ById(node)) = queue.pop() {
+            let Some(mut at) = pending.remove(&node.id) else { continue };
+            at.node.run_hooks(&mut at.grads)?;
+            for (wanted, found) in self.wanted.iter().copied().flatten().zip(&mut found) {
+                if wanted.node.id == node.id {
+                    *found = at.grads.get(wanted.output as usize).cloned().flatten();
+                }
+            }
+            if let Some(needed) = &needed
+                && !needed.passes(&node)
+            {
+                continue;
+            }
+            let given = node.apply(&at.grads)?;
+            if !self.retain {
+                node.free();
+            }
+            for (edge, grad) in node.next.iter().zip(given) {
+                if let (Some(edge), Some(grad)) = (edge, grad)
+                    && needed.as_ref().is_none_or(|n| n.reaches(&edge.node))
+                {
+                    pass(&mut queue, &mut pending, edge.clone(), grad)?;
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl GradNode {
+    /// The gradients of the operands.
+    pub(crate) fn apply(self: &Arc<Self>, grads: &[Option<Tensor>]) -> Result<Grads> {
+        match &self.function {
+            Function::Custom(saved) => self.kept(saved)?.apply(self, grads),
+            Function::Call(saved) => {
+                let call = self.kept(saved)?;
+                Backward::apply(&call, &self.next, Edge { node: self.clone(), output: 0 }, grads)
+            }
+            Function::Accumulate(sum) => {
+                if let Some(Some(grad)) = grads.first() {
+                    self.accumulate(sum, grad)?;
+                }
+                Ok(Grads::new())
+            }
+            Function::View(place) => place.apply(grads),
+            Function::Write(written) => written.apply(grads),
+        }
+    }
+
+    fn accumulate(&self, sum: &std::sync::Mutex<Option<Tensor>>, grad: &Tensor) -> Result<()> {
+        let before = lock(sum).clone();
+        let after = match before {
+            // Someone else may have this gradient: it is another tensor from now on.
+            Some(before) => before + grad,
+            None => grad.unshared(),
+        };
+        *lock(sum) = Some(after.ok()?.clone());
+        Ok(())
+    }
+}
+
+impl Tensor {
+    /// The tensor itself if nobody else has a handle to its memory, else a copy.
+    fn unshared(&self) -> Tensor {
+        if self.is_only_handle() { self.clone() } else { self.clone_tensor() }
+    }
+}
+
+/// The nodes from which a wanted edge can be reached.
+struct Needed {
+    reaching: rustc_hash::FxHashSet<u64>,
+    wanted: rustc_hash::FxHashSet<u64>,
+}
+
+impl Needed {
+    /// Visits every node below the roots once, operands first, without recursion.
+    fn new(roots: &[(Edge, Tensor)], wanted: &[Edge]) -> Needed {
+        let wanted: rustc_hash::FxHashSet<u64> = wanted.iter().map(|e| e.node.id).collect();
+        let mut seen: rustc_hash::FxHashMap<u64, Arc<GradNode>> = Default::default();
+        let mut stack: Vec<Arc<GradNode>> = roots.iter().map(|(e, _)| e.node.clone()).collect();
+        while let Some(node) = stack.pop() {
+            if seen.insert(node.id, node.clone()).is_none() {
+                stack.extend(node.next.iter().flatten().map(|e| e.node.clone()));
+            }
+        }
+        let mut all: Vec<&Arc<GradNode>> = seen.values().collect();
+        all.sort_unstable_by_key(|n| n.id);
+        let mut reaching = wanted.clone();
+        for node in all {
+            if node.next.iter().flatten().any(|e| reaching.contains(&e.node.id)) {
+                reaching.insert(node.id);
+            }
+        }
+        Needed { reaching, wanted }
+    }
+
+    fn reaches(&self, node: &GradNode) -> bool {
+        self.reaching.contains(&node.id)
+    }
+
+    /// Whether gradients go on from a node to a wanted one.
+    fn passes(&self, node: &GradNode) -> bool {
+        node.next.iter().flatten().any(|e| self.reaches(&e.node)) && self.reaches(node)
+            || self.wanted.is_empty()
+    }
+}
+
+/// The gradient with which a sweep begins: that of the caller, or 1 for a tensor of one element.
+pub(crate) fn root_grad(t: &Tensor, grad: Option<&Tensor>) -> Result<Tensor> {
+    match grad {
+        Some(grad) => {
+            let fits = grad.dim() == t.dim()
+                && grad
+                    .sizes()
+                    .iter()
+                    .zip(t.sizes())
+                    .all(|(a, b)| a.eq(*b).statically_known().unwrap_or(true));
+            if !fits {
+                return Err(AutogradError::RootGrad {
+                    tensor: t.meta().to_string(),
+                    grad: grad.meta().to_string(),
+                }
+                .into());
+            }
+            Ok(grad.clone())
+        }
+        None if t.numel().eq(1).guard()? => Ok(t.ones_like()),
+        None => Err(AutogradError::NotScalar { tensor: t.meta().to_string() }.into()),
+    }
+}

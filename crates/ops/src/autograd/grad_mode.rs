@@ -1,0 +1,35 @@
+//! Whether calls on this thread record derivatives.
+
+use std::cell::Cell;
+
+thread_local! {
+    static ENABLED: Cell<bool> = const { Cell::new(true) };
+}
+
+/// Whether calls on this thread record derivatives. True at first.
+pub fn is_grad_enabled() -> bool {
+    ENABLED.get()
+}
+
+/// Runs `f` without recording derivatives: results do not require gradients. Source: PyTorch's
+/// `torch.no_grad`.
+pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
+    with_grad(false, f)
+}
+
+/// Runs `f` with recording of derivatives, inside [`no_grad`] too. Source: PyTorch's
+/// `torch.enable_grad`.
+pub fn enable_grad<R>(f: impl FnOnce() -> R) -> R {
+    with_grad(true, f)
+}
+
+pub(crate) fn with_grad<R>(enabled: bool, f: impl FnOnce() -> R) -> R {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            ENABLED.set(self.0);
+        }
+    }
+    let _restore = Restore(ENABLED.replace(enabled));
+    f()
+}

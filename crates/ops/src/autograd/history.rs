@@ -1,0 +1,196 @@
+//! The history of a handle: which node made it, so that a gradient of the handle goes to that node.
+//!
+//! The history of a storage belongs to a base: the handle of which the others are views. A view has
+//! a history of its own, and the number of writes to the base that it accounts for. Once the base
+//! was written again, a view is a strided part of the base as it is now.
+
+use super::node::{Edge, GradNode, lock};
+use super::strided;
+use crate::error::{AutogradError, Result};
+use crate::tensor::Tensor;
+use maquette_ir::Loc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// What autograd knows of a handle.
+#[derive(Default)]
+pub(crate) struct History {
+    /// The variant of `tracking`, to be read without the lock.
+    kind: AtomicU8,
+    tracking: Mutex<Tracking>,
+}
+
+/// How a handle takes part in differentiation.
+#[derive(Clone, Default)]
+pub(crate) enum Tracking {
+    /// Not by itself. A view requires a gradient if its base has become a result.
+    #[default]
+    Untracked,
+    /// A view that was made without recording, of a base that requires a gradient.
+    ViewWithoutGrad,
+    /// A leaf: gradients end here.
+    Leaf(Arc<GradNode>),
+    /// The result of a call, or a base that was written through a view; `writes` counts these
+    /// writes.
+    Result { edge: Edge, writes: u64 },
+    /// A view of a result or leaf, as it was after `writes` writes.
+    View { edge: Edge, writes: u64 },
+}
+
+impl Tracking {
+    const fn kind(&self) -> u8 {
+        match self {
+            Tracking::Untracked => UNTRACKED,
+            Tracking::ViewWithoutGrad => VIEW_WITHOUT_GRAD,
+            Tracking::Leaf(_) => LEAF,
+            Tracking::Result { .. } => RESULT,
+            Tracking::View { .. } => VIEW,
+        }
+    }
+}
+
+const UNTRACKED: u8 = 0;
+const VIEW_WITHOUT_GRAD: u8 = 1;
+const LEAF: u8 = 2;
+const RESULT: u8 = 3;
+const VIEW: u8 = 4;
+
+impl History {
+    fn kind(&self) -> u8 {
+        self.kind.load(Ordering::Acquire)
+    }
+
+    fn get(&self) -> Tracking {
+        lock(&self.tracking).clone()
+    }
+
+    fn set(&self, tracking: Tracking) {
+        let mut current = lock(&self.tracking);
+        self.kind.store(tracking.kind(), Ordering::Release);
+        let before = std::mem::replace(&mut *current, tracking);
+        // what it kept alive is dropped without the lock
+        drop(current);
+        drop(before);
+    }
+}
+
+/// Gives a handle a history.
+pub(crate) fn set(t: &Tensor, tracking: Tracking) {
+    if let Some(h) = t.history() {
+        h.set(tracking);
+    }
+}
+
+/// Notes that a view was made. A view that is not recorded of a tensor that requires a gradient
+/// has no part in its history; a call that records the view gives it one.
+pub(crate) fn made_view(view: &Tensor, of: &Tensor) {
+    if !super::is_grad_enabled() && requires_grad(of) {
+        set(view, Tracking::ViewWithoutGrad);
+    }
+}
+
+/// Whether a gradient of the tensor is passed on.
+pub(crate) fn requires_grad(t: &Tensor) -> bool {
+    match t.history().map_or(UNTRACKED, History::kind) {
+        UNTRACKED => t.base_history().is_some_and(|base| base.kind() == RESULT),
+        VIEW_WITHOUT_GRAD => false,
+        _ => true,
+    }
+}
+
+/// Whether the tensor is a leaf that collects a gradient.
+pub(crate) fn leaf(t: &Tensor) -> Option<Arc<GradNode>> {
+    match t.history()?.get() {
+        Tracking::Leaf(node) => Some(node),
+        _ => None,
+    }
+}
+
+/// Where a gradient of the tensor goes.
+pub(crate) fn edge(t: &Tensor) -> Option<Edge> {
+    let history = t.history()?;
+    match history.kind() {
+        UNTRACKED if t.base_history().is_none() => return None,
+        VIEW_WITHOUT_GRAD => return None,
+        _ => {}
+    }
+    let tracking = history.get();
+    let (own, accounted) = match tracking {
+        Tracking::Leaf(node) => return Some(Edge { node, output: 0 }),
+        Tracking::Result { edge, .. } => return Some(edge),
+        Tracking::View { edge, writes } => (Some(edge), writes),
+        Tracking::Untracked => (None, 0),
+        Tracking::ViewWithoutGrad => return None,
+    };
+    let base = t.base()?;
+    match base.history()?.get() {
+        Tracking::Result { edge: of_base, writes } if own.is_none() || writes != accounted => {
+            let edge = strided::view(of_base, base.meta(), t.meta());
+            history.set(Tracking::View { edge: edge.clone(), writes });
+            Some(edge)
+        }
+        _ => own,
+    }
+}
+
+/// The number of writes to the base of a view, which its history accounts for.
+pub(crate) fn writes(base: &Tensor) -> u64 {
+    match base.history().map(History::get) {
+        Some(Tracking::Result { writes, .. }) => writes,
+        _ => 0,
+    }
+}
+
+/// Checks that a call which records derivatives may write the tensor.
+///
+/// # Errors
+/// The tensor is a leaf or a view of one, or a view that was made without recording.
+pub(crate) fn check_writable(t: &Tensor) -> Result<()> {
+    let Some(history) = t.history() else { return Ok(()) };
+    let base = t.base_history();
+    if history.kind() == VIEW_WITHOUT_GRAD {
+        return Err(AutogradError::WriteToViewWithoutGrad.into());
+    }
+    if history.kind() == LEAF {
+        return Err(AutogradError::WriteToLeaf { view: false }.into());
+    }
+    if base.is_some_and(|b| b.kind() == LEAF) && history.kind() == VIEW {
+        return Err(AutogradError::WriteToLeaf { view: true }.into());
+    }
+    Ok(())
+}
+
+/// Records that the call of `node` wrote `t`, which is its result `output`. `operand` is the index
+/// of `t` among the node's operands.
+pub(crate) fn rebase(t: &Tensor, node: Arc<GradNode>, output: u32, operand: usize) {
+    let Some(base) = t.base() else {
+        let writes = writes(t) + 1;
+        set(t, Tracking::Result { edge: Edge { node, output }, writes });
+        return;
+    };
+    let before = edge(&base);
+    let count = writes(&base) + 1;
+    let edge = strided::write(before, base.meta(), t.meta(), node, output, operand);
+    set(&base, Tracking::Result { edge, writes: count });
+}
+
+/// Makes the tensor a leaf.
+///
+/// # Errors
+/// Its dtype has no gradients, or it is the result of a call.
+pub(crate) fn make_leaf(t: &Tensor, loc: Loc) -> Result<()> {
+    let live = t.ok()?;
+    if !live.dtype().is_float() {
+        return Err(AutogradError::NotFloat { dtype: live.dtype() }.into());
+    }
+    if !requires_grad(live) {
+        set(live, Tracking::Leaf(GradNode::leaf(live.meta(), loc)));
+    }
+    Ok(())
+}
+
+impl std::fmt::Debug for History {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "History({})", self.kind())
+    }
+}

@@ -1,0 +1,153 @@
+//! The stage of the dispatcher that records derivatives.
+
+use super::grad_mode::with_grad;
+use super::history::{self, Tracking};
+use super::node::{Edge, Edges, Function, GradNode, OutputInfo};
+use super::rule::{Derivative, Rule};
+use super::saved::SavedCall;
+use crate::aten::Lowering;
+use crate::dispatch::value::{Args, Outputs, Value};
+use crate::error::{AutogradError, Result};
+use crate::library::{Op, OpState};
+use crate::tensor::Tensor;
+use maquette_ir::Loc;
+use smallvec::SmallVec;
+use std::sync::{Arc, Mutex};
+
+/// How a call with operands that require gradients goes on.
+enum Stage {
+    /// As if no operand required a gradient: there is no derivative to record here.
+    Pass,
+    /// By the operators that it consists of, each of which records its own derivative.
+    Parts,
+    /// With this rule.
+    Record(Rule),
+}
+
+/// What is recorded of a call.
+fn stage(state: &OpState) -> Result<Stage> {
+    if let Some(rule) = &state.autograd {
+        return Ok(Stage::Record(rule.f.clone()));
+    }
+    let Some(def) = state.builtin else { return Ok(Stage::Record(Rule::Missing(None))) };
+    let (def, in_place) = match def.lowering {
+        // with a rule of its own if its arguments are in another order
+        Lowering::InPlace(_) if matches!(def.derivative, Derivative::Rule(_)) => (def, true),
+        Lowering::InPlace(name) => (Op::find(name)?.state()?.builtin.unwrap_or(def), true),
+        _ => (def, def.writes_its_result()),
+    };
+    Ok(match &def.derivative {
+        // The result does not depend on the operands, and is in their place.
+        Derivative::None(_) if in_place => Stage::Record(Rule::Table(&crate::aten::ZEROS)),
+        Derivative::Rule(rule) => Stage::Record(Rule::Table(rule)),
+        Derivative::Expression => Stage::Record(Rule::Expression(def)),
+        Derivative::Parts => Stage::Parts,
+        Derivative::None(_) => Stage::Pass,
+        Derivative::Refused(why) => Stage::Record(Rule::Missing(Some(why))),
+    })
+}
+
+/// Runs a call with `below` and records its derivative.
+///
+/// # Errors
+/// The call's error; or a tensor that the call writes must not be written here.
+pub(crate) fn call(
+    op: Op,
+    state: &OpState,
+    args: &mut Args,
+    loc: Loc,
+    below: impl FnOnce(&mut Args) -> Result<Outputs>,
+) -> Result<Outputs> {
+    match stage(state)? {
+        Stage::Pass => below(args),
+        Stage::Parts => match state.builtin.and_then(|d| d.lowering.composite_body()) {
+            Some(body) => crate::mode::on_behalf_of(loc, || body(args)),
+            None => below(args),
+        },
+        Stage::Record(rule) => record(op, state, rule, args, loc, below),
+    }
+}
+
+fn record(
+    op: Op,
+    state: &OpState,
+    rule: Rule,
+    args: &mut Args,
+    loc: Loc,
+    below: impl FnOnce(&mut Args) -> Result<Outputs>,
+) -> Result<Outputs> {
+    let in_place = !state.facts.mutated.is_empty()
+        && state
+            .builtin
+            .is_some_and(|d| matches!(d.lowering, Lowering::InPlace(_)) || d.writes_its_result());
+    let written: SmallVec<[Tensor; 1]> =
+        state.facts.mutated.iter().flat_map(|&i| args[usize::from(i)].tensors()).cloned().collect();
+    let table = matches!(rule, Rule::Table(_)) && !written.iter().any(history::requires_grad);
+    if !written.is_empty() && !in_place && !table {
+        return Err(AutogradError::MutatingOperator { op: op.name().to_owned() }.into());
+    }
+    for t in &written {
+        history::check_writable(t)?;
+    }
+    let next: Edges = args
+        .iter()
+        .flat_map(Value::tensors)
+        .map(|t| if t.dtype().is_float() { history::edge(t) } else { None })
+        .collect();
+    if let Rule::Custom(rule) = &rule {
+        let inputs = args.clone();
+        let outputs = with_grad(false, || below(args))?;
+        if outputs.iter().flat_map(Value::tensors).any(|t| t.dtype().is_float()) {
+            super::custom::attach(op.shared_name(), loc, rule, &inputs, &outputs, next)?;
+        }
+        return Ok(outputs);
+    }
+    let ranges = operand_ranges(args);
+    let needs = |argument: usize| {
+        let (first, n) = ranges.get(argument).copied().unwrap_or_default();
+        next[first..first + n].iter().any(Option::is_some)
+    };
+    // An operand that the call writes is kept as it was.
+    let keep = |t: &Tensor| {
+        if written.iter().any(|w| w.shares_storage(t)) {
+            with_grad(false, || t.clone_tensor()).ok().cloned()
+        } else {
+            Ok(t.clone())
+        }
+    };
+    let saved = SavedCall::new(op, loc, rule, args, &needs, &keep)?;
+    let outputs = with_grad(false, || below(args))?;
+    let results: SmallVec<[Tensor; 2]> = outputs.iter().flat_map(Value::tensors).cloned().collect();
+    if !results.iter().any(|t| t.dtype().is_float()) {
+        return Ok(outputs);
+    }
+    saved.save_outputs(&results);
+    let infos = results.iter().map(|t| OutputInfo::of(t.meta())).collect();
+    let function = Function::Call(Mutex::new(Some(Arc::new(saved))));
+    let node = GradNode::new(op.shared_name().clone(), loc, infos, next, function);
+    for (i, t) in results.iter().enumerate().filter(|(_, t)| t.dtype().is_float()) {
+        let edge = Edge { node: node.clone(), output: i as u32 };
+        if in_place {
+            // the caller's handle, whatever the call returned
+            let t = written.first().unwrap_or(t);
+            history::rebase(t, node.clone(), i as u32, 0);
+        } else if let Some(base) = t.base() {
+            history::set(t, Tracking::View { edge, writes: history::writes(&base) });
+        } else {
+            history::set(t, Tracking::Result { edge, writes: 0 });
+        }
+    }
+    Ok(outputs)
+}
+
+/// For each argument, its first tensor operand and the number of these.
+fn operand_ranges(args: &[Value]) -> SmallVec<[(usize, usize); 6]> {
+    let mut first = 0;
+    args.iter()
+        .map(|a| {
+            let n = a.tensors().count();
+            first += n;
+            (first - n, n)
+        })
+        .collect()
+}

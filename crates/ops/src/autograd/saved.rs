@@ -1,0 +1,163 @@
+//! What a call keeps for its derivative.
+
+use super::history::{self, Tracking};
+use super::node::{Edge, Edges, lock};
+use super::rule::{Rule, Saved};
+use crate::dispatch::value::{Args, Value};
+use crate::error::{AutogradError, Error, Result};
+use crate::library::Op;
+use crate::tensor::Tensor;
+use crate::tensor::meta::Meta;
+use maquette_ir::Loc;
+use smallvec::SmallVec;
+use std::sync::{Mutex, OnceLock};
+
+/// A tensor as it was at the call. The handle has no history of its own: the graph would keep
+/// itself alive, and dropping it would recurse.
+pub(crate) struct SavedTensor {
+    handle: Tensor,
+    version: u64,
+}
+
+impl SavedTensor {
+    pub(crate) fn new(t: &Tensor) -> SavedTensor {
+        if let Ok(storage) = t.storage() {
+            storage.watch_writes();
+        }
+        SavedTensor { handle: t.untracked(), version: t.version() }
+    }
+
+    /// The tensor, with `edge` as its history where the caller records derivatives.
+    ///
+    /// # Errors
+    /// Its memory was written since.
+    pub(crate) fn unpack(&self, edge: Option<&Edge>, op: &str, called: Loc) -> Result<Tensor> {
+        if self.handle.version() != self.version {
+            let written = self.handle.storage()?.last_write();
+            let tensor = self.handle.meta().to_string();
+            return Err(AutogradError::SavedWasWritten {
+                op: op.to_owned(),
+                tensor,
+                called,
+                written,
+            }
+            .into());
+        }
+        match edge {
+            Some(edge) if super::is_grad_enabled() => {
+                let t = self.handle.untracked();
+                history::set(&t, Tracking::Result { edge: edge.clone(), writes: 0 });
+                Ok(t)
+            }
+            _ => Ok(self.handle.clone()),
+        }
+    }
+}
+
+/// A recorded call: its operator, and the parts of its arguments and results that the rule reads.
+pub(crate) struct SavedCall {
+    pub(crate) op: Op,
+    pub(crate) loc: Loc,
+    pub(crate) rule: Rule,
+    /// The arguments, with `None` in place of a tensor, and lists of bools in place of lists with
+    /// tensors.
+    pub(crate) args: Args,
+    /// For each argument, its first tensor operand and the number of these.
+    pub(crate) operands: SmallVec<[(u32, u32); 6]>,
+    /// The metadata of each tensor operand.
+    pub(crate) metas: SmallVec<[Meta; 2]>,
+    /// The metadata of each result. It is set after the call.
+    pub(crate) results: OnceLock<SmallVec<[Meta; 1]>>,
+    /// The operands that the rule reads, by index.
+    inputs: SmallVec<[(u32, SavedTensor); 2]>,
+    /// The results that the rule reads, by index. They are set after the call.
+    outputs: Mutex<SmallVec<[(u32, SavedTensor); 1]>>,
+}
+
+impl SavedCall {
+    /// Keeps what `rule` reads, where an operand that it reads it for needs a gradient. `fresh`
+    /// gives the tensor to keep in place of an operand that the call will write.
+    pub(crate) fn new(
+        op: Op,
+        loc: Loc,
+        rule: Rule,
+        args: &[Value],
+        needs: &dyn Fn(usize) -> bool,
+        keep: &dyn Fn(&Tensor) -> Result<Tensor>,
+    ) -> Result<SavedCall> {
+        let mut operands: SmallVec<[(u32, u32); 6]> = SmallVec::new();
+        let mut metas = SmallVec::new();
+        let mut inputs: SmallVec<[(u32, SavedTensor); 2]> = SmallVec::new();
+        for (i, arg) in args.iter().enumerate() {
+            let first = metas.len() as u32;
+            let is_read = rule.reads_input(i, needs);
+            for t in arg.tensors() {
+                if is_read {
+                    inputs.push((metas.len() as u32, SavedTensor::new(&keep(t)?)));
+                }
+                metas.push(t.meta().clone());
+            }
+            operands.push((first, metas.len() as u32 - first));
+        }
+        let args = args.iter().map(without_tensors);
+        Ok(SavedCall {
+            op,
+            loc,
+            rule,
+            args: args.collect(),
+            operands,
+            metas,
+            results: OnceLock::new(),
+            inputs,
+            outputs: Mutex::default(),
+        })
+    }
+
+    /// Keeps the results that the rule reads.
+    pub(crate) fn save_outputs(&self, outputs: &[Tensor]) {
+        self.results.get_or_init(|| outputs.iter().map(|t| t.meta().clone()).collect());
+        let mut saved = lock(&self.outputs);
+        for (i, t) in outputs.iter().enumerate() {
+            if self.rule.reads_output(i) {
+                saved.push((i as u32, SavedTensor::new(t)));
+            }
+        }
+    }
+
+    pub(crate) fn input(&self, operand: usize, next: &Edges) -> Result<Tensor> {
+        let found = self.inputs.iter().find(|(i, _)| *i as usize == operand);
+        let Some((_, saved)) = found else {
+            return Err(self.not_saved(Saved::Input(operand)));
+        };
+        let edge = next.get(operand).and_then(Option::as_ref);
+        saved.unpack(edge, self.op.name(), self.loc)
+    }
+
+    /// A result. `node` is the node of the call, the history of its results.
+    pub(crate) fn output(&self, index: usize, edge: Option<&Edge>) -> Result<Tensor> {
+        let outputs = lock(&self.outputs);
+        let found = outputs.iter().find(|(i, _)| *i as usize == index);
+        match found {
+            Some((_, saved)) => saved.unpack(edge, self.op.name(), self.loc),
+            None => Err(self.not_saved(Saved::Output(index))),
+        }
+    }
+
+    fn not_saved(&self, what: Saved) -> Error {
+        Error::value(format!(
+            "the derivative of `{}` reads {what}, which it does not list among those that it saves",
+            self.op.name()
+        ))
+    }
+}
+
+/// What a rule sees of an argument beside its tensors.
+fn without_tensors(v: &Value) -> Value {
+    match v {
+        Value::List(l) if v.tensors().next().is_some() => {
+            Value::List(l.iter().map(|x| Value::Bool(matches!(x, Value::Tensor(_)))).collect())
+        }
+        Value::Tensor(_) => Value::None,
+        other => other.clone(),
+    }
+}

@@ -1,0 +1,134 @@
+//! Views and writes through views, by their strides: a view is a strided part of its base, and a
+//! write through a view replaces this part.
+//!
+//! Gradients of a base have the base's strides, so that a view has the same place in them. The cost
+//! of a write through a view is one copy of the base's gradient.
+//!
+//! Source: `CopySlices` and `AsStridedBackward` of PyTorch.
+
+use super::node::{Edge, Edges, Function, GradNode, Grads, OutputInfo};
+use crate::error::Result;
+use crate::tensor::Tensor;
+use crate::tensor::meta::{Dims, Meta};
+use maquette_ir::sym::SymInt;
+use smallvec::smallvec;
+use std::sync::Arc;
+
+/// A layout, with the offset from the first element of the base.
+#[derive(Clone)]
+struct Layout {
+    sizes: Dims,
+    strides: Dims,
+    offset: SymInt,
+}
+
+/// A view's place in its base.
+pub(crate) struct Placed {
+    base: Layout,
+    view: Layout,
+}
+
+/// A write through a view: the call that computed what was written.
+pub(crate) struct Written {
+    place: Placed,
+    /// The node of the call. It is not part of the graph itself.
+    pub(crate) inner: Arc<GradNode>,
+    /// The result of the call that was written, and the operand that was read there.
+    output: u32,
+    operand: usize,
+}
+
+impl Placed {
+    pub(crate) fn new(base: &Meta, view: &Meta) -> Placed {
+        let layout = |m: &Meta| Layout {
+            sizes: m.sizes.clone(),
+            strides: m.strides.clone(),
+            offset: m.offset - base.offset,
+        };
+        Placed { base: layout(base), view: layout(view) }
+    }
+
+    /// A copy of a gradient of the base, with the base's strides.
+    fn copy_of(&self, grad: &Tensor) -> Tensor {
+        self.zeros(grad).copy_(grad)
+    }
+
+    /// Zeros with the layout of the base.
+    fn zeros(&self, like: &Tensor) -> Tensor {
+        let Layout { sizes, strides, .. } = &self.base;
+        like.new_empty_strided(sizes, strides, like.dtype()).zero_()
+    }
+
+    fn part_of(&self, grad: &Tensor) -> Tensor {
+        let Layout { sizes, strides, offset } = &self.view;
+        grad.as_strided(sizes, strides, Some(*offset))
+    }
+
+    /// The gradient of the base that corresponds to a gradient of the view.
+    ///
+    /// # Errors
+    /// The gradient does not have the view's sizes.
+    pub(crate) fn spread(&self, grad: &Tensor) -> Result<Tensor> {
+        let all = self.zeros(grad);
+        self.part_of(&all).copy_(grad).ok()?;
+        Ok(all)
+    }
+
+    pub(crate) fn apply(&self, grads: &[Option<Tensor>]) -> Result<Grads> {
+        let Some(Some(grad)) = grads.first() else { return Ok(smallvec![None]) };
+        Ok(smallvec![Some(self.spread(grad)?)])
+    }
+}
+
+impl Written {
+    /// The gradients of the base before the write, and of the other operands of the call.
+    pub(crate) fn apply(&self, grads: &[Option<Tensor>]) -> Result<Grads> {
+        let Some(Some(grad)) = grads.first() else {
+            return Ok(smallvec![None; self.inner.next.len()]);
+        };
+        let all = self.place.copy_of(grad);
+        let part = self.place.part_of(&all);
+        let mut of_results: Grads = smallvec![None; self.inner.outputs.len()];
+        of_results[self.output as usize] = Some(part.clone_tensor());
+        let mut given = self.inner.apply(&of_results)?;
+        let before = given.get_mut(self.operand).and_then(Option::take);
+        match before {
+            Some(before) => part.copy_(&before).ok()?,
+            None => part.zero_().ok()?,
+        };
+        if let Some(slot) = given.get_mut(self.operand) {
+            *slot = Some(all);
+        }
+        Ok(given)
+    }
+}
+
+/// The edge of a view of a base.
+pub(crate) fn view(of_base: Edge, base: &Meta, view: &Meta) -> Edge {
+    let (name, loc) = ("view of a written tensor".into(), of_base.node.loc);
+    let outputs = smallvec![OutputInfo::of(view)];
+    let function = Function::View(Placed::new(base, view));
+    let node = GradNode::new(name, loc, outputs, smallvec![Some(of_base)], function);
+    Edge { node, output: 0 }
+}
+
+/// The edge of a base after the call of `inner` wrote a view of it. `before` is the base's edge
+/// until then.
+pub(crate) fn write(
+    before: Option<Edge>,
+    base: &Meta,
+    view: &Meta,
+    inner: Arc<GradNode>,
+    output: u32,
+    operand: usize,
+) -> Edge {
+    let mut next: Edges = inner.next.clone();
+    if let Some(slot) = next.get_mut(operand) {
+        *slot = before;
+    }
+    let (name, loc) = (inner.name.clone(), inner.loc);
+    let outputs = smallvec![OutputInfo::of(base)];
+    let written = Written { place: Placed::new(base, view), inner, output, operand };
+    let node = GradNode::new(name, loc, outputs, next, Function::Write(written));
+    Edge { node, output: 0 }
+}

@@ -1,0 +1,159 @@
+//! Errors of differentiation.
+
+use maquette_ir::{DType, Loc};
+
+/// A gradient that cannot be computed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AutogradError {
+    /// A sweep began with a tensor that depends on nothing with a gradient.
+    #[error(
+        "{tensor} does not require a gradient: it depends on no tensor that does, or was computed \
+            in `no_grad`"
+    )]
+    RootWithoutGrad {
+        /// The tensor.
+        tensor: String,
+    },
+    /// The gradient with respect to a tensor that requires none.
+    #[error("{tensor} does not require a gradient; call `requires_grad_()` before it is used")]
+    InputWithoutGrad {
+        /// The tensor.
+        tensor: String,
+    },
+    /// A sweep began with several elements and no gradient of them.
+    #[error(
+        "{tensor} is no scalar: its gradient with respect to what is not known; reduce it (as with \
+            `sum`), or give the gradient of each element"
+    )]
+    NotScalar {
+        /// The tensor.
+        tensor: String,
+    },
+    /// The gradient with which a sweep begins has other sizes than the tensor.
+    #[error("the gradient {grad} does not have the sizes of {tensor}")]
+    RootGrad {
+        /// The tensor.
+        tensor: String,
+        /// The gradient.
+        grad: String,
+    },
+    /// A sweep through a node that an earlier sweep has freed.
+    #[error(
+        "the call of {op} at {called} was differentiated before, and what it saved is freed; keep \
+            it with `retain_graph` in the first sweep"
+    )]
+    Freed {
+        /// The operator.
+        op: String,
+        /// The line of its call.
+        called: Loc,
+    },
+    /// A tensor that a derivative reads was written after the call.
+    #[error(
+        "the derivative of {op}, called at {called}, reads {tensor}, which was written{} since; \
+            write to a copy of it (`clone_tensor`)", written.map_or(String::new(), |l| format!(" at {l}"))
+    )]
+    SavedWasWritten {
+        /// The operator.
+        op: String,
+        /// The tensor.
+        tensor: String,
+        /// The line of the call.
+        called: Loc,
+        /// The line of the last write.
+        written: Option<Loc>,
+    },
+    /// A gradient depends on the result of a builtin operator that has no derivative.
+    #[error("{op} has no derivative ({why}), and a gradient depends on its result")]
+    Refused {
+        /// The operator.
+        op: String,
+        /// Why it has none.
+        why: &'static str,
+    },
+    /// An operator without a rule.
+    #[error(
+        "{op} has no derivative, and a gradient depends on its result; register one with \
+            `#[register_autograd]` or `Op::register_autograd`, or cut the dependence with `detach`"
+    )]
+    NoRule {
+        /// The operator.
+        op: String,
+    },
+    /// A mutating operator over tensors that require gradients.
+    #[error(
+        "{op} mutates its arguments, and a tensor among them requires a gradient: the gradient \
+            cannot follow the write; define an operator that returns the new values, with a \
+            derivative, or call it in `no_grad` on a detached tensor"
+    )]
+    MutatingOperator {
+        /// The operator.
+        op: String,
+    },
+    /// A write to a leaf.
+    #[error(
+        "a {}leaf that requires a gradient is written: the values that the gradient belongs to \
+            would be lost; write to a copy (`clone_tensor`), or in `no_grad`",
+        if *view { "view of a " } else { "" }
+    )]
+    WriteToLeaf {
+        /// Whether the write goes through a view.
+        view: bool,
+    },
+    /// A write through a view that was made in `no_grad`.
+    #[error(
+        "the view was made in `no_grad` and is written with gradients: the gradient of the tensor \
+            that it views cannot follow the write; make the view outside `no_grad`, or detach it"
+    )]
+    WriteToViewWithoutGrad,
+    /// A dtype without gradients.
+    #[error("only floats have gradients, found {dtype}")]
+    NotFloat {
+        /// The dtype.
+        dtype: DType,
+    },
+    /// A gradient of an argument that is no tensor.
+    #[error("the rule of {op} gives a gradient for argument {argument}, which is no tensor")]
+    GradOfNoTensor {
+        /// The operator.
+        op: String,
+        /// The index of the argument.
+        argument: usize,
+    },
+    /// A gradient that does not fit its argument.
+    #[error(
+        "the rule of {op} gives a gradient {found} for argument {argument}, which is {expected}"
+    )]
+    GradOfArgument {
+        /// The operator.
+        op: String,
+        /// The index of the argument.
+        argument: usize,
+        /// The gradient.
+        found: String,
+        /// The argument.
+        expected: String,
+    },
+    /// A derivative was registered for an operator that cannot have one.
+    #[error(
+        "{op} writes its arguments, so no gradient can be registered for it; register one for an \
+            operator that returns the new values: {schema}"
+    )]
+    NotFunctional {
+        /// The operator.
+        op: String,
+        /// Its schema.
+        schema: String,
+    },
+    /// A rule gave a wrong number of gradients.
+    #[error("the rule of {op} gives {found} gradients for {expected} arguments")]
+    Count {
+        /// The operator.
+        op: String,
+        /// The number of arguments.
+        expected: usize,
+        /// The number of gradients.
+        found: usize,
+    },
+}

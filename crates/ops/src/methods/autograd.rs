@@ -1,0 +1,106 @@
+//! Gradients of tensors.
+
+use crate::autograd::history;
+use crate::autograd::node::{Function, Hook, lock};
+use crate::autograd::{BackwardOptions, backward};
+use crate::dispatch::failures::failed;
+use crate::error::{AutogradError, Result};
+use crate::tensor::Tensor;
+use maquette_ir::Loc;
+use std::sync::Arc;
+
+impl Tensor {
+    /// Makes the tensor a leaf, whose gradient a sweep computes. Returns the tensor; poisoned if its
+    /// dtype is no float.
+    ///
+    /// PyTorch: `Tensor.requires_grad_`.
+    #[track_caller]
+    pub fn requires_grad_(&self) -> Tensor {
+        let loc = Loc::caller();
+        match history::make_leaf(self, loc) {
+            Ok(()) => self.clone(),
+            Err(e) => Tensor::poison(failed(e.at(loc))),
+        }
+    }
+
+    /// Whether a gradient of the tensor is computed: it is a leaf, or depends on one.
+    pub fn requires_grad(&self) -> bool {
+        history::requires_grad(self)
+    }
+
+    /// Whether gradients end at the tensor: it is no recorded result.
+    pub fn is_leaf(&self) -> bool {
+        !self.requires_grad() || history::leaf(self).is_some()
+    }
+
+    /// The gradient that sweeps have added up so far; `None` before the first, and for a tensor that
+    /// is no leaf.
+    pub fn grad(&self) -> Option<Tensor> {
+        match &history::leaf(self)?.function {
+            Function::Accumulate(sum) => lock(sum).clone(),
+            _ => None,
+        }
+    }
+
+    /// Replaces the gradient that sweeps have added up; `None` clears it.
+    ///
+    /// # Errors
+    /// The tensor is no leaf that requires a gradient.
+    #[track_caller]
+    pub fn set_grad(&self, grad: Option<Tensor>) -> Result<()> {
+        let loc = Loc::caller();
+        let missing = || AutogradError::InputWithoutGrad { tensor: self.meta().to_string() };
+        let node =
+            history::leaf(self).ok_or_else(|| failed(crate::Error::from(missing()).at(loc)))?;
+        if let Function::Accumulate(sum) = &node.function {
+            *lock(sum) = grad;
+        }
+        Ok(())
+    }
+
+    /// Computes the gradients of the tensor, a scalar, with respect to each leaf, and adds them to
+    /// [`Tensor::grad`] of the leaf. What the calls saved is freed.
+    ///
+    /// PyTorch: `Tensor.backward`.
+    ///
+    /// # Errors
+    /// As [`backward`](crate::autograd::backward).
+    #[track_caller]
+    pub fn backward(&self) -> Result<()> {
+        let loc = Loc::caller();
+        backward(std::slice::from_ref(self), &[], BackwardOptions::default())
+            .map_err(|e| failed(e.at(loc)))
+    }
+
+    /// As [`Tensor::backward`], for a tensor of any sizes: `grad` has the gradient of each element.
+    ///
+    /// # Errors
+    /// As [`backward`](crate::autograd::backward).
+    #[track_caller]
+    pub fn backward_with(&self, grad: &Tensor, options: BackwardOptions) -> Result<()> {
+        let loc = Loc::caller();
+        backward(std::slice::from_ref(self), &[Some(grad.clone())], options)
+            .map_err(|e| failed(e.at(loc)))
+    }
+
+    /// Calls `hook` with each gradient of the tensor that a sweep computes. It may return another
+    /// gradient in its place.
+    ///
+    /// PyTorch: `Tensor.register_hook`.
+    ///
+    /// # Errors
+    /// The tensor requires no gradient.
+    #[track_caller]
+    pub fn register_hook(
+        &self,
+        hook: impl Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync + 'static,
+    ) -> Result<()> {
+        let loc = Loc::caller();
+        let missing = || AutogradError::InputWithoutGrad { tensor: self.meta().to_string() };
+        let edge =
+            history::edge(self).ok_or_else(|| failed(crate::Error::from(missing()).at(loc)))?;
+        let hook: Hook = Arc::new(hook);
+        edge.node.add_hook(edge.output, hook);
+        Ok(())
+    }
+}
