@@ -24,7 +24,7 @@ use maquette_ir::graph::{
 };
 use maquette_ir::sym::{Assertion, Expr, Scope, SymInt, SymTable, SymbolId};
 use maquette_ops::{
-    Args, Error, Meta, Op, Outputs, Result, Tensor, TraceError, TraceSlot, TraceTag, Value,
+    Args, Error, Op, Outputs, Result, Tensor, TraceError, TraceSlot, TraceTag, Value,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
