@@ -50,7 +50,7 @@ fn products_and_transposes() {
 #[test]
 fn derivatives_of_expressions_are_operators() {
     let x = leaf([0.5, 1.5]);
-    let y = x.atan2(&Tensor::from([2.0, 1.0]));
+    let y = x.atan2(Tensor::from([2.0, 1.0]));
     y.sum().backward().unwrap();
     for (g, (y, x)) in gradient(&x).into_iter().zip([(0.5, 2.0f64), (1.5, 1.0)]) {
         assert!((g - x / (x * x + y * y)).abs() < 1e-15, "{g}");
@@ -104,7 +104,7 @@ fn a_view_made_before_a_write_to_its_base_sees_it() {
     let x = leaf([1.0, 2.0]);
     let y = &x * 1.0;
     let view = y.view([2, 1]);
-    y.mul_(&Tensor::from([5.0, 7.0]));
+    y.mul_(Tensor::from([5.0, 7.0]));
     view.sum().backward().unwrap();
     assert_eq!(gradient(&x), [5.0, 7.0]);
 }

@@ -90,7 +90,12 @@ pub fn gather(
 ) -> Result<StageId, LoopError> {
     nest.map(&index.axes, |s| {
         let position = s.element(index, DType::I64)?;
-        s.read(x.id, computed(&index.axes, &[dim]), &[position], Bounds::Fails, None)
+        // a scalar reads a vector of one element
+        let at = match index.axes.is_empty() {
+            true => [Index::Computed].into_iter().collect(),
+            false => computed(&index.axes, &[dim]),
+        };
+        s.read(x.id, at, &[position], Bounds::Fails, None)
     })
 }
 

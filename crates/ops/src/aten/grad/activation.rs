@@ -215,7 +215,7 @@ pub(super) fn second(b: &Backward<'_>) -> Tensor {
 
 fn number_or_input(b: &Backward<'_>, argument: usize) -> Tensor {
     match (b.tensors(argument), b.arg(argument).scalar()) {
-        (0, Ok(number)) => b.grad().detach().new_full(&[0i64; 0], number, b.grad().dtype()),
+        (0, Ok(number)) => b.grad().detach().new_full([0i64; 0], number, b.grad().dtype()),
         _ => b.input(argument),
     }
 }

@@ -130,7 +130,7 @@ fn sampler(a: &[Value]) -> Result<Tensor> {
     let (x, grid) = (a[0].tensor()?, a[1].tensor()?);
     let space = x.dim() as i64 - 2;
     let reads = (0..space).map(|d| {
-        let size = x.detach().new_full(&[0i64; 0], 1.0, x.dtype()) * x.size(d + 2);
+        let size = x.detach().new_full([0i64; 0], 1.0, x.dtype()) * x.size(d + 2);
         let axis = Axis {
             interpolation: a[2].int_i64()?,
             outside: a[3].int_i64()?,

@@ -44,7 +44,7 @@ pub(in crate::aten) const INDEX_PUT: Derivative = rule!([Input(1)], |b| {
         if accumulate {
             return b.grad();
         }
-        let zero = b.grad().detach().new_zeros(&[0i64; 0], b.grad().dtype());
+        let zero = b.grad().detach().new_zeros([0i64; 0], b.grad().dtype());
         aten!("index_put", b.loc(); b.grad(), indices.clone(), zero, false)
     })?;
     b.set(2, || aten!("index.Tensor", b.loc(); b.grad(), indices))
@@ -72,11 +72,13 @@ pub(in crate::aten) const EMBEDDING: Derivative = rule!([Input(1)], |b| {
     if padding >= 0 {
         grad = grad.masked_fill(&at.eq(padding).unsqueeze(-1), 0.0);
     }
-    if by_frequency {
+    let grad = if by_frequency {
         let one = grad.detach().new_ones([at.numel()], grad.dtype());
         let counts = grad.detach().new_zeros([zeros.size(0)], grad.dtype()).index_add(0, &at, &one);
-        grad = grad / counts.index_select(0, &at).unsqueeze(-1);
-    }
+        grad / counts.index_select(0, &at).unsqueeze(-1)
+    } else {
+        grad
+    };
     b.set(0, || zeros.index_add(0, &at, &grad))
 });
 
@@ -148,11 +150,12 @@ fn bags(a: &[Value], maxima: &Tensor) -> Result<Tensor> {
             weight.gather(0, &maxima.clamp_min(0)) * any.unsqueeze(-1).to_dtype(weight.dtype())
         );
     }
-    let mut rows = weight.index_select(0, at);
-    if let Some(weights) = a[6].opt_tensor()? {
-        rows = rows * weights.unsqueeze(-1);
-    }
-    rows = rows * counts.unsqueeze(-1).to_dtype(weight.dtype());
+    let rows = weight.index_select(0, at);
+    let rows = match a[6].opt_tensor()? {
+        Some(weights) => rows * weights.unsqueeze(-1),
+        None => rows,
+    };
+    let rows = rows * counts.unsqueeze(-1).to_dtype(weight.dtype());
     let sums = weight.detach().new_zeros([count, weight.size(1)], weight.dtype());
     let sums = sums.index_add(0, &bag, &rows);
     if mode == 0 {

@@ -141,19 +141,19 @@ pub(in crate::aten) const LU_FACTOR: Derivative = rule!([Output(0), Output(1)], 
     let (lower1, upper1) = (lower.narrow(-2, 0, k), upper.narrow(-1, 0, k));
     let of_lower = grad.narrow(-2, 0, k).narrow(-1, 0, k).tril(-1);
     let of_upper = grad.narrow(-2, 0, k).narrow(-1, 0, k).triu(0);
-    let mut below = turned(&lower1).matmul(&of_lower);
-    let mut above = of_upper.matmul(&turned(&upper1));
+    let below = turned(&lower1).matmul(&of_lower);
+    let above = of_upper.matmul(&turned(&upper1));
     let right = grad.narrow(-1, k, n - k);
     let bottom = grad.narrow(-2, k, m - k);
-    match (m.as_i64(), n.as_i64()) {
+    let (below, above) = match (m.as_i64(), n.as_i64()) {
         (Some(m), Some(n)) if m < n => {
-            below = below - right.matmul(&turned(&upper.narrow(-1, m, n - m)));
+            (below - right.matmul(&turned(&upper.narrow(-1, m, n - m))), above)
         }
         (Some(m), Some(n)) if m > n => {
-            above = above - turned(&lower.narrow(-2, n, m - n)).matmul(&bottom);
+            (below, above - turned(&lower.narrow(-2, n, m - n)).matmul(&bottom))
         }
-        _ => {}
-    }
+        _ => (below, above),
+    };
     let inner = below.tril(-1) + above.triu(0);
     let inner = solve_triangular(&turned(&upper1), &inner, false, false, false);
     let first = solve_triangular(&turned(&lower1), &inner, true, true, true);
@@ -200,10 +200,10 @@ pub(in crate::aten) const QR: Derivative = rule!([Input(0), Output(0), Output(1)
         return Err(Error::value("a complete factorization of a tall matrix has no derivative"));
     }
     let k = m.min(n);
-    let (mut of_q, of_r) = (b.grad_of(0), b.grad_of(1));
+    let (of_q, of_r) = (b.grad_of(0), b.grad_of(1));
     // The columns beyond the first square are Q times those of R.
     let (rest, of_rest) = (a.narrow(-1, k, n - k), of_r.narrow(-1, k, n - k));
-    of_q = of_q + rest.matmul(&turned(&of_rest));
+    let of_q = of_q + rest.matmul(&turned(&of_rest));
     let (r1, of_r1) = (r.narrow(-1, 0, k), of_r.narrow(-1, 0, k));
     let inner = (of_r1.matmul(&turned(&r1)) - turned(&q).matmul(&of_q)).triu(0);
     let symmetric = inner.triu(1) + turned(&inner);
@@ -267,7 +267,7 @@ fn covariance(x: &Tensor, correction: f64, weights: [Option<&Tensor>; 2]) -> Ten
     let centred = &x - mean;
     let product = (&centred * &weight).matmul(&centred.t());
     let found = product / (total - lost).clamp_min(0.0);
-    if x.size(0).as_i64() == Some(1) { found.reshape(&[0i64; 0]) } else { found }
+    if x.size(0).as_i64() == Some(1) { found.reshape([0i64; 0]) } else { found }
 }
 
 pub(in crate::aten) const COVARIANCE: Derivative = parts!(|a| {
@@ -278,7 +278,7 @@ pub(in crate::aten) const COVARIANCE: Derivative = parts!(|a| {
 pub(in crate::aten) const CORRELATION: Derivative = parts!(|a| {
     let found = covariance(a[0].tensor()?, 1.0, [None, None]);
     if found.dim() == 0 {
-        return Ok(vec![&found / &found]);
+        return Ok(vec![found.div(&found)]);
     }
     let deviation = found.diagonal(0, 0, 1).sqrt();
     Ok(vec![found / deviation.unsqueeze(1) / deviation.unsqueeze(0)])

@@ -54,10 +54,10 @@ fn spread(b: &Backward<'_>, reduction: usize) -> Result<Tensor> {
 /// The gradient of the probability is bounded at 0 and 1.
 pub(in crate::aten) const BINARY_CROSS_ENTROPY: Derivative =
     rule!([Input(0), Input(1), Input(2)], |b| {
-        let mut grad = spread(b, 3)?;
-        if b.tensors(2) > 0 {
-            grad = grad * b.input(2);
-        }
+        let grad = match b.tensors(2) {
+            0 => spread(b, 3)?,
+            _ => spread(b, 3)? * b.input(2),
+        };
         let x = b.input(0);
         b.set(0, || &grad * (&x - b.input(1)) / ((1.0 - &x) * &x).clamp_min(1e-12))?;
         b.set(1, || &grad * ((-&x).log1p() - x.log()))
@@ -71,14 +71,15 @@ pub(in crate::aten) const MULTI_MARGIN: Derivative = parts!(|a| {
     let (p, margin) = (a[2].scalar()?.to_f64(), a[3].scalar()?.to_f64());
     let at = target.unsqueeze(1);
     let over = (&x - x.gather(1, &at) + margin).clamp_min(0.0);
-    let mut loss = if p == 2.0 { &over * &over } else { over };
-    if let Some(weight) = a[4].opt_tensor()? {
-        loss = loss * weight.take(&target).unsqueeze(1);
-    }
+    let loss = if p == 2.0 { &over * &over } else { over };
+    let loss = match a[4].opt_tensor()? {
+        Some(weight) => loss * weight.take(&target).unsqueeze(1),
+        None => loss,
+    };
     let own = x.detach().zeros_like().scatter_value(1, &at, 1.0).gt(0.0);
     let loss = loss.masked_fill(&own, 0.0).sum_dim([1i64], false) / x.size(1);
     let loss = reduced(loss, &a[5])?;
-    Ok(vec![if alone { loss.reshape(&[0i64; 0]) } else { loss }])
+    Ok(vec![if alone { loss.reshape([0i64; 0]) } else { loss }])
 });
 
 /// The targets of a row are those before the first negative one.
@@ -94,5 +95,5 @@ pub(in crate::aten) const MULTILABEL_MARGIN: Derivative = parts!(|a| {
     let counts = valid.gt(0.0).unsqueeze(2).logical_and(is_target.logical_not().unsqueeze(1));
     let loss = counts.where_(over.relu(), 0.0).sum_dim([1i64, 2], false) / x.size(1);
     let loss = reduced(loss, &a[2])?;
-    Ok(vec![if alone { loss.reshape(&[0i64; 0]) } else { loss }])
+    Ok(vec![if alone { loss.reshape([0i64; 0]) } else { loss }])
 });

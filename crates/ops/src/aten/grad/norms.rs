@@ -32,7 +32,7 @@ fn moments(x: &Tensor, dims: &[i64], correction: f64, keep: bool) -> (Tensor, Te
     let mean = sum(x, dims, true) / n;
     let d = x - &mean;
     let squares = sum(&(&d * &d), dims, keep);
-    let freedom = x.detach().new_full(&[0i64; 0], 1.0, x.dtype()) * n - correction;
+    let freedom = x.detach().new_full([0i64; 0], 1.0, x.dtype()) * n - correction;
     let variance = squares / freedom.clamp_min(0.0);
     let mean = if keep { mean } else { sum(x, dims, false) / n };
     (variance, mean)
@@ -49,7 +49,7 @@ fn unbiased(v: &Value) -> Result<f64> {
 /// The gradient of a variance over dimensions.
 fn of_variance(x: &Tensor, grad: &Tensor, dims: &[i64], correction: f64, keep: bool) -> Tensor {
     let n = count(x, dims);
-    let freedom = x.detach().new_full(&[0i64; 0], 1.0, x.dtype()) * n - correction;
+    let freedom = x.detach().new_full([0i64; 0], 1.0, x.dtype()) * n - correction;
     let mean = sum(x, dims, true) / n;
     kept(grad.clone(), dims, keep) * (2.0 / freedom.clamp_min(0.0)) * (x - mean)
 }

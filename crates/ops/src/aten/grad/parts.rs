@@ -12,6 +12,7 @@ use crate::autograd::{self, BackwardOptions, is_grad_enabled};
 use crate::dispatch::value::Value;
 use crate::error::Result;
 use crate::tensor::Tensor;
+use maquette_ir::sym::SymInt;
 
 /// Every operand.
 pub(super) const OPERANDS: &[Saved] =
@@ -121,8 +122,7 @@ pub(super) fn separable(
     let mut grad = b.grad();
     for d in 0..dims {
         let n = x.sizes[x.rank() - dims + d];
-        let mut sizes = vec![n.into(); 1];
-        sizes.push(1.into());
+        let mut sizes: Vec<SymInt> = vec![n, 1.into()];
         sizes.extend((0..dims).map(|e| if e == d { n } else { 1.into() }));
         let ones = grad.detach().new_ones([n], x.dtype);
         let eye = ones.diag_embed(0, -2, -1).reshape(sizes);

@@ -198,7 +198,7 @@ fn attention(
     let mut scores = match scale {
         Some(scale) => scores * scale,
         None => {
-            let width = scores.detach().new_full(&[0i64; 0], 1.0, scores.dtype()) * width;
+            let width = scores.detach().new_full([0i64; 0], 1.0, scores.dtype()) * width;
             scores / width.sqrt()
         }
     };

@@ -134,7 +134,7 @@ pub(in crate::aten) const CAT: Derivative = rule!([], |b| {
         }
         let d = crate::tensor::shape::wrap_dim(dim, sizes.len())?;
         b.set_at(0, i, || b.grad().narrow(d as i64, start, sizes[d]))?;
-        start = start + sizes[d];
+        start += sizes[d];
     }
     Ok(())
 });
