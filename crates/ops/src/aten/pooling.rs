@@ -4,7 +4,7 @@
 use super::dims::{done, fresh, in_format_of, require, require_dtype, require_float, require_rank};
 use super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::spatial::regions::stepwise_means;
-use super::table;
+use super::{Derivative, table};
 use crate::dispatch::cpu_exec::{input, output};
 use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
@@ -228,6 +228,11 @@ fn max_pool_rows(args: &[Value]) -> Result<Outputs> {
     as_rows(args[0].tensor()?, |x| <[Tensor; 2]>::from(x.max_pool2d_with_indices(k, s, p, d, ceil)))
 }
 
+/// The first result of an operator.
+fn first_of(name: &str, args: &[Value]) -> Result<Outputs> {
+    Ok(crate::call(name, args.iter().cloned().collect())?.into_iter().take(1).collect())
+}
+
 table! {
     /// Pools.
     pub(super) static TABLE = {
@@ -244,13 +249,13 @@ table! {
             window(
                 |_, a| Ok(smallvec![max_pool_meta(a, 2)?]),
                 |a, out| max_pool_run(a, out, 2),
-            ),
+            ) => Derivative::Calls(|a| first_of("aten::max_pool2d_with_indices", a)),
         General "aten::max_pool3d(Tensor self, int[3] kernel_size, int[3] stride=[], \
             int[3] padding=0, int[3] dilation=1, bool ceil_mode=False) -> Tensor" =>
             window(
                 |_, a| Ok(smallvec![max_pool_meta(a, 3)?]),
                 |a, out| max_pool_run(a, out, 3),
-            ),
+            ) => Derivative::Calls(|a| first_of("aten::max_pool3d_with_indices", a)),
         General "aten::max_pool1d_with_indices(Tensor self, int[1] kernel_size, int[1] stride=[], \
             int[1] padding=0, int[1] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)" =>
             Lowering::Composite(max_pool_rows),

@@ -6,6 +6,7 @@ use super::node::{Edge, Edges, Function, GradNode, OutputInfo};
 use super::rule::{Derivative, Rule};
 use super::saved::SavedCall;
 use crate::aten::Lowering;
+use crate::aten::lowering::CompositeFn;
 use crate::dispatch::value::{Args, Outputs, Value};
 use crate::error::{AutogradError, Result};
 use crate::library::{Op, OpState};
@@ -18,8 +19,8 @@ use std::sync::{Arc, Mutex};
 enum Stage {
     /// As if no operand required a gradient: there is no derivative to record here.
     Pass,
-    /// By the operators that it consists of, each of which records its own derivative.
-    Parts,
+    /// By the operators that the function calls, each of which records its own derivative.
+    Parts(CompositeFn),
     /// With this rule.
     Record(Rule),
 }
@@ -41,7 +42,16 @@ fn stage(state: &OpState) -> Result<Stage> {
         Derivative::None(_) if in_place => Stage::Record(Rule::Table(&crate::aten::ZEROS)),
         Derivative::Rule(rule) => Stage::Record(Rule::Table(rule)),
         Derivative::Expression => Stage::Record(Rule::Expression(def)),
-        Derivative::Parts => Stage::Parts,
+        // A registered kernel computes something else than the parts.
+        Derivative::Parts | Derivative::Calls(_) if state.overridden => {
+            Stage::Record(Rule::Missing(Some("its kernel is overridden")))
+        }
+        Derivative::Calls(body) => Stage::Parts(*body),
+        Derivative::Parts => match state.builtin.and_then(|d| d.lowering.composite_body()) {
+            Some(body) => Stage::Parts(body),
+            // in place of a composite
+            None => Stage::Record(Rule::Missing(None)),
+        },
         Derivative::None(_) => Stage::Pass,
         Derivative::Refused(why) => Stage::Record(Rule::Missing(Some(why))),
     })
@@ -60,10 +70,7 @@ pub(crate) fn call(
 ) -> Result<Outputs> {
     match stage(state)? {
         Stage::Pass => below(args),
-        Stage::Parts => match state.builtin.and_then(|d| d.lowering.composite_body()) {
-            Some(body) => crate::mode::on_behalf_of(loc, || body(args)),
-            None => below(args),
-        },
+        Stage::Parts(body) => crate::mode::on_behalf_of(loc, || body(args)),
         Stage::Record(rule) => record(op, state, rule, args, loc, below),
     }
 }

@@ -4,6 +4,7 @@ use super::CustomRule;
 use super::node::{Edge, Edges, Grads};
 use super::saved::SavedCall;
 use crate::aten::OpDef;
+use crate::aten::lowering::CompositeFn;
 use crate::dispatch::value::Value;
 use crate::error::{AutogradError, Error, Result};
 use crate::library::Op;
@@ -20,6 +21,9 @@ pub enum Derivative {
     Expression,
     /// That of the operators that it calls. In-place operators have that of the functional one.
     Parts,
+    /// That of the operators that the function calls. Where a gradient is needed, they are called
+    /// in place of this one.
+    Calls(CompositeFn),
     /// A rule.
     Rule(RuleDef),
     /// There is none, for this reason. Results do not require gradients.
