@@ -230,6 +230,22 @@ pub use maquette_ir::sym::{SymBool, SymInt};
 pub use maquette_ir::{DType, Device, DeviceKind, Layout, Loc, MemoryFormat, Scalar};
 pub use maquette_macros::{Module, Tree, custom_op, register_fake, register_kernel};
 pub use maquette_ops as ops;
+pub use maquette_ops::autograd::{self, AutogradCtx, custom_vjp, no_grad};
+/// Gradients of functions.
+///
+/// ```
+/// use maquette::prelude::*;
+/// use maquette::value_and_grad;
+///
+/// let loss = |(x, w): (Tensor, Tensor)| (&x * &w).relu().sum();
+/// let inputs = (Tensor::from([1.0f32, 2.0]), Tensor::from([3.0f32, -4.0]));
+/// let (value, (_, dw)) = compile(value_and_grad(loss)).call(inputs)?;
+/// assert_eq!(value.item::<f32>()?, 3.0);
+/// assert_eq!(dw.to_vec::<f32>()?, [1.0, 0.0]);
+/// # Ok::<(), Error>(())
+/// ```
+pub use maquette_ops::func::value_and_grad;
+pub use maquette_ops::func::{self, grad, vjp};
 pub use maquette_ops::module::{Module, Slot};
 pub use maquette_ops::tree::Tree;
 pub use maquette_ops::{

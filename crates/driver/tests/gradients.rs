@@ -3,7 +3,8 @@
 
 use maquette_driver::compile;
 use maquette_ir::DType;
-use maquette_ops::autograd::{grad_of, no_grad, value_and_grad, vjp};
+use maquette_ops::autograd::no_grad;
+use maquette_ops::func::{grad, value_and_grad, vjp};
 use maquette_ops::{Result, Tensor, random};
 
 type Params = (Tensor, Tensor, Tensor);
@@ -59,7 +60,7 @@ fn gradients_have_the_structure_of_the_inputs() {
     let x = Tensor::from([2.0f64, 3.0]);
     let index = Tensor::from([1i64]);
     let w = vec![Tensor::from([5.0f64, 7.0]), Tensor::from([1.0f64]), index];
-    let (dx, dw) = grad_of(f)((x.clone(), w)).unwrap();
+    let (dx, dw) = grad(f)((x.clone(), w)).unwrap();
     assert_eq!(dx.to_vec::<f64>().unwrap(), [5.0, 7.0]);
     assert_eq!(dw[0].to_vec::<f64>().unwrap(), [2.0, 3.0]);
     assert_eq!(dw[1].to_vec::<f64>().unwrap(), [1.0]);
@@ -78,10 +79,10 @@ fn a_weighted_gradient() {
 #[test]
 fn second_derivatives_compile() {
     let f = |x: Tensor| x.sin().sum();
-    let inner = move |x: Tensor| grad_of(f)(x).map_or_else(Tensor::poison, |g| g.sum());
+    let inner = move |x: Tensor| grad(f)(x).map_or_else(Tensor::poison, |g| g.sum());
     let x = Tensor::from([0.5f64, 2.0]);
-    let eager = grad_of(inner)(x.clone()).unwrap();
-    let compiled = compile(grad_of(inner)).call(x.clone()).unwrap();
+    let eager = grad(inner)(x.clone()).unwrap();
+    let compiled = compile(grad(inner)).call(x.clone()).unwrap();
     assert_eq!(eager.to_vec::<f64>().unwrap(), compiled.to_vec::<f64>().unwrap());
     for (g, x) in eager.to_vec::<f64>().unwrap().into_iter().zip([0.5f64, 2.0]) {
         assert!((g + x.sin()).abs() < 1e-15);

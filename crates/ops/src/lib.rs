@@ -11,6 +11,7 @@ pub mod aten;
 pub mod autograd;
 mod dispatch;
 mod error;
+pub mod func;
 pub mod library;
 mod methods;
 pub mod module;

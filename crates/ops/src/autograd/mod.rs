@@ -26,10 +26,8 @@ pub(crate) mod record;
 pub(crate) mod rule;
 pub(crate) mod saved;
 pub(crate) mod strided;
-mod transform;
 
 pub use backward::{BackwardOptions, backward, grad};
 pub(crate) use custom::CustomRule;
 pub use custom::{AutogradCtx, BackwardFn, SetupFn, custom_vjp};
 pub use grad_mode::{enable_grad, is_grad_enabled, no_grad};
-pub use transform::{grad_of, value_and_grad, vjp};

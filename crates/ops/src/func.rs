@@ -2,8 +2,7 @@
 //! functions of trees, so that they trace and compile as `f` does. Source: JAX's transformations,
 //! PyTorch's `torch.func`.
 
-use super::backward::{BackwardOptions, grad as gradients};
-use super::grad_mode::enable_grad;
+use crate::autograd::{self, BackwardOptions, enable_grad, is_grad_enabled, no_grad};
 use crate::dispatch::value::Value;
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -27,7 +26,7 @@ impl Inputs {
                 && t.dtype().is_float()
             {
                 t.ok()?;
-                let outer = super::is_grad_enabled() && t.requires_grad();
+                let outer = is_grad_enabled() && t.requires_grad();
                 is_inner |= outer;
                 // A tensor of another differentiation gets a node of its own there.
                 *t = if outer { t.alias() } else { t.untracked().requires_grad_() };
@@ -45,7 +44,7 @@ impl Inputs {
         let inputs = self.places.iter().map(tensor).collect::<Result<Vec<Tensor>>>()?;
         let options = BackwardOptions { create_graph: self.is_inner, ..Default::default() };
         let found = if output.ok()?.requires_grad() {
-            gradients(std::slice::from_ref(output), &inputs, &[weight], options)?
+            autograd::grad(std::slice::from_ref(output), &inputs, &[weight], options)?
         } else {
             vec![None; inputs.len()]
         };
@@ -53,7 +52,7 @@ impl Inputs {
         let mut gradient = |(i, value): (usize, &Value)| match value {
             Value::Tensor(t) => {
                 let grad = if self.places.contains(&i) { found.next().flatten() } else { None };
-                let grad = grad.unwrap_or_else(|| super::no_grad(|| t.zeros_like()));
+                let grad = grad.unwrap_or_else(|| no_grad(|| t.zeros_like()));
                 grad.ok().cloned().map(Value::Tensor)
             }
             other => Ok(other.clone()),
@@ -67,7 +66,7 @@ impl Inputs {
 /// tensors that are no floats, and numbers are returned as they are.
 ///
 /// ```
-/// use maquette_ops::{Tensor, autograd::value_and_grad};
+/// use maquette_ops::{Tensor, func::value_and_grad};
 /// let f = value_and_grad(|(x, y): (Tensor, Tensor)| (&x * &y).sum());
 /// let (value, (dx, dy)) = f((Tensor::from([1.0, 2.0]), Tensor::from([3.0, 4.0])))?;
 /// assert_eq!(value.item::<f64>()?, 11.0);
@@ -97,9 +96,9 @@ pub fn value_and_grad<I: Tree>(f: impl Fn(I) -> Tensor) -> impl Fn(I) -> Result<
 /// [`value_and_grad`].
 ///
 /// ```
-/// use maquette_ops::{Tensor, autograd::grad_of};
+/// use maquette_ops::{Tensor, func::grad};
 /// let cubed = |x: Tensor| (&x * &x * &x).sum();
-/// let second = grad_of(move |x: Tensor| grad_of(cubed)(x).map_or_else(Tensor::poison, |g| g.sum()));
+/// let second = grad(move |x: Tensor| grad(cubed)(x).map_or_else(Tensor::poison, |g| g.sum()));
 /// assert_eq!(second(Tensor::from([2.0]))?.to_vec::<f64>()?, [12.0]);
 /// # Ok::<(), maquette_ops::Error>(())
 /// ```
@@ -108,7 +107,7 @@ pub fn value_and_grad<I: Tree>(f: impl Fn(I) -> Tensor) -> impl Fn(I) -> Result<
 ///
 /// # Errors
 /// As [`value_and_grad`].
-pub fn grad_of<I: Tree>(f: impl Fn(I) -> Tensor) -> impl Fn(I) -> Result<I> {
+pub fn grad<I: Tree>(f: impl Fn(I) -> Tensor) -> impl Fn(I) -> Result<I> {
     let f = value_and_grad(f);
     move |inputs| f(inputs).map(|(_, gradients)| gradients)
 }
