@@ -6,7 +6,7 @@ use maquette_ops::library::{
     to_out_variant,
 };
 use maquette_ops::{
-    CallError, Error, ErrorKind, FakeCtx, Meta, Op, Result, Tensor, Value, args, custom_op,
+    CallError, Error, ErrorKind, FakeCtx, Op, Result, Tensor, Value, args, custom_op,
 };
 
 fn one(x: f32) -> Tensor {

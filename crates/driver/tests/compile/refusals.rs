@@ -1,8 +1,6 @@
 //! What cannot be compiled, and what is said instead.
 
 use super::*;
-use maquette_ir::Device;
-use maquette_ops::Meta;
 use maquette_trace::trace;
 
 #[test]
