@@ -238,6 +238,25 @@ mod custom {
     }
 
     #[test]
+    fn a_kernel_may_return_a_view_of_its_own_memory() {
+        let kernel = |x: &Tensor| -> Result<Tensor> {
+            Ok(Tensor::from(x.read::<f64>()?.mapv(|v| v + 1.0)).view([2, 3]).transpose(0, 1))
+        };
+        let op = custom_op("autograd_test::transposed").kernel(kernel).register().unwrap();
+        let x = Tensor::from([0.0f64, 1.0, 2.0, 3.0, 4.0, 5.0]);
+        let y = op.call(args![&x]).unwrap();
+        assert_eq!(values(y[0].tensor().unwrap()), [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
+        let keep = std::sync::Mutex::new(None);
+        let kernel = move |x: &Tensor| -> Result<Tensor> {
+            let y = Tensor::from(x.read::<f64>()?.mapv(|v| v + 1.0)).view([2, 3]);
+            *keep.lock().unwrap() = Some(y.clone());
+            Ok(y.transpose(0, 1))
+        };
+        let op = custom_op("autograd_test::kept").kernel(kernel).register().unwrap();
+        assert!(op.call(args![&x]).is_err());
+    }
+
+    #[test]
     fn wrong_gradients_are_refused() {
         let op = cube("autograd_test::cube_wrong");
         op.register_autograd(|_, grads| Ok(vec![Some(grads[0].sum()), None])).unwrap();

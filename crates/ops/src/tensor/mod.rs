@@ -355,7 +355,13 @@ impl Tensor {
     pub(crate) fn is_only_handle(&self) -> bool {
         match &*self.node {
             Node::Live(l) => {
-                Arc::strong_count(&self.node) == 1 && Arc::strong_count(&l.storage) == 1
+                // A view has its base, which has the storage, too.
+                let (own, handles) = match &l.base {
+                    Some(base) => (Arc::strong_count(base) == 1, 2),
+                    None => (true, 1),
+                };
+                own && Arc::strong_count(&self.node) == 1
+                    && Arc::strong_count(&l.storage) == handles
             }
             Node::Poisoned { .. } => true,
         }
