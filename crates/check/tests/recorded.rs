@@ -29,10 +29,13 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-static REPORTS: LazyLock<Vec<OperatorReport>> = LazyLock::new(|| {
-    let files = operator_files(&root().join("tests/data/aten"), None).unwrap();
+/// Checks the calls in a folder.
+fn reports_of(folder: &str) -> Vec<OperatorReport> {
+    let files = operator_files(&root().join(folder), None).unwrap();
     files.iter().map(|path| check_file(&File::read(path).unwrap()).0).collect()
-});
+}
+
+static REPORTS: LazyLock<Vec<OperatorReport>> = LazyLock::new(|| reports_of("tests/data/aten"));
 
 #[test]
 fn operators_agree_but_for_the_exceptions() {
@@ -71,8 +74,10 @@ fn every_call_of_tier_1_agrees() {
 fn the_list_of_operators_is_true() {
     let path = root().join("docs/operators.md");
     let found = std::fs::read_to_string(&path).unwrap_or_default();
+    let reports: Vec<OperatorReport> =
+        REPORTS.iter().cloned().chain(reports_of("tests/data/grad")).collect();
     assert!(
-        found == markdown(&REPORTS),
+        found == markdown(&reports),
         "docs/operators.md is out of date: run `cargo run --release -- conform tests/data/aten \
             --table docs/operators.md`"
     );

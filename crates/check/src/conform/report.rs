@@ -102,11 +102,18 @@ pub struct OperatorReport {
     pub name: String,
     /// Its schema here, where it is not PyTorch's.
     pub other_schema: Option<String>,
+    /// The stages at which a call of the file can fail.
+    pub stages: &'static [Stage],
     /// In the order of the file.
     pub calls: Vec<CallReport>,
 }
 
 impl OperatorReport {
+    /// Whether the calls were differentiated.
+    pub fn of_gradients(&self) -> bool {
+        self.stages == Stage::OF_GRADIENTS
+    }
+
     /// How many calls agree.
     pub fn passed(&self) -> usize {
         self.calls.iter().filter(|c| c.failure.is_none()).count()

@@ -25,7 +25,8 @@ pub fn check_file(file: &File) -> (OperatorReport, Vec<CallResult>) {
     let op = found.ok().filter(Op::is_builtin);
     let schema = op.and_then(|op| op.schema().ok());
     let other_schema = schema.map(|s| s.to_string()).filter(|s| *s != file.schema);
-    let mut report = OperatorReport { name: file.name.clone(), other_schema, calls: Vec::new() };
+    let (name, stages) = (file.name.clone(), file.stages());
+    let mut report = OperatorReport { name, other_schema, stages, calls: Vec::new() };
     let mut results = Vec::new();
     for call in &file.calls {
         let (failure, result) = match op {

@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 /// What is shown and kept.
 #[derive(clap::Args)]
 pub struct Options {
-    /// A folder of recorded calls: `NAME.OVERLOAD.json` beside `NAME.OVERLOAD.safetensors`.
-    dir: PathBuf,
+    /// Folders of recorded calls: `NAME.OVERLOAD.json` beside `NAME.OVERLOAD.safetensors`.
+    #[arg(required = true, value_name = "DIR")]
+    dirs: Vec<PathBuf>,
     /// Replay only the operators named in this file, separated by white space.
     #[arg(long, value_name = "FILE")]
     ops: Option<PathBuf>,
@@ -45,7 +46,10 @@ pub fn run(out: &mut Output, options: &Options) -> Result<bool> {
     if let Some(folder) = &options.write {
         reading(folder, "create", std::fs::create_dir_all(folder))?;
     }
-    let files = operator_files(&options.dir, only.as_ref()).map_err(text)?;
+    let mut files = Vec::new();
+    for dir in &options.dirs {
+        files.extend(operator_files(dir, only.as_ref()).map_err(text)?);
+    }
     let recorded: std::collections::BTreeSet<String> =
         files.iter().filter_map(|p| Some(p.file_stem()?.to_str()?.to_owned())).collect();
     let mut columns: &[Stage] = &[];

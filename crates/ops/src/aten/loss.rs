@@ -166,7 +166,7 @@ fn huber(x: &Tensor, y: &Tensor, delta: f64) -> Result<Tensor> {
     // the square of the difference itself has a second derivative at 0
     let e = difference(x, y, x.dtype())?;
     let d = e.abs();
-    Ok(d.le(delta).where_(e.square() * 0.5, (&d - 0.5 * delta) * delta).to_dtype(x.dtype()))
+    Ok(d.lt(delta).where_(e.square() * 0.5, (&d - 0.5 * delta) * delta).to_dtype(x.dtype()))
 }
 
 fn soft_margin(x: &Tensor, y: &Tensor) -> Result<Tensor> {

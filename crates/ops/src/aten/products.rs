@@ -67,11 +67,13 @@ fn legacy_cross(x: &Tensor, y: &Tensor, dim: Option<i64>) -> Result<Tensor> {
     )))
 }
 
-/// The powers from 0 to `count - 1` of each element, as a new last dimension.
+/// The powers from 0 to `count - 1` of each element, as a new last dimension. A number counts as a
+/// vector of one.
 fn powers(x: &Tensor, count: Option<SymInt>) -> Result<Tensor> {
-    require_rank("x", x, 1..=63)?;
+    require_rank("x", x, usize::from(count.is_none())..=63)?;
+    let x = &if x.dim() == 0 { x.unsqueeze(0) } else { x.clone() };
     let dtype = if x.dtype().is_float() { x.dtype() } else { DType::I64 };
-    let n = count.unwrap_or(x.sizes()[x.dim() - 1]);
+    let n = count.unwrap_or_else(|| x.size(-1));
     super::dims::require(n.ge(0), || format!("`N` must not be negative, found {n}"))?;
     let sizes: Dims = x.sizes().iter().copied().chain([n]).collect();
     let base = x.to_dtype(dtype).unsqueeze(-1).expand(sizes);

@@ -6,7 +6,7 @@
 
 use super::dims::{done, fresh, require, require_rank, require_same_dtype};
 use super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
-use super::{table, views};
+use super::{Derivative, table, views};
 use crate::dispatch::cpu_exec;
 use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
@@ -251,8 +251,8 @@ impl<'a> Rnn<'a> {
         Ok((Tensor::stack(&hidden, 0), state))
     }
 
-    /// Runs all layers. Dropout applies between layers.
-    fn run(&self, outs: &[Tensor]) -> Result<()> {
+    /// Runs all layers. Dropout applies between layers. Returns the sequence and the last states.
+    fn run(&self) -> Result<Outputs> {
         let mut sequence =
             if self.batch_first { self.input.transpose(0, 1) } else { self.input.clone() };
         let layers = self.weights.len() / self.directions;
@@ -275,11 +275,13 @@ impl<'a> Rnn<'a> {
         let sequence = if self.batch_first { sequence.transpose(0, 1) } else { sequence };
         let h = Tensor::stack(last.iter().map(|s| &s.h), 0);
         let c = self.c.map(|_| Tensor::stack(last.iter().filter_map(|s| s.c.as_ref()), 0));
-        [Some(sequence), Some(h), c]
-            .iter()
-            .flatten()
-            .zip(outs)
-            .try_for_each(|(from, to)| cpu_exec::copy(from.ok()?, to))
+        let results = [Some(sequence), Some(h), c].into_iter().flatten();
+        results.map(|t| Ok(Value::Tensor(t.ok()?.clone()))).collect()
+    }
+
+    /// As [`Rnn::run`], into given results.
+    fn run_into(&self, outs: &[Tensor]) -> Result<()> {
+        self.run()?.iter().zip(outs).try_for_each(|(from, to)| cpu_exec::copy(from.tensor()?, to))
     }
 }
 
@@ -320,7 +322,7 @@ macro_rules! sequence {
             class: Class::Recurrent,
             strides: Strides::RowMajor,
             metas: |_, a| Rnn::of(a, $cell)?.metas(),
-            how: How::Host(|a, out| Rnn::of(a, $cell)?.run(out)),
+            how: How::Host(|a, out| Rnn::of(a, $cell)?.run_into(out)),
         })
     };
 }
@@ -332,22 +334,22 @@ table! {
             int num_layers, float dropout, bool train, bool bidirectional, \
             bool batch_first) -> (Tensor, Tensor, Tensor)" =>
             sequence!(Cell::Lstm)
-                => crate::aten::Derivative::Refused("a loop over time has none yet: compose it of cells"),
+                => Derivative::Calls(|a| Rnn::of(a, Cell::Lstm)?.run()),
         General "aten::gru.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, \
             int num_layers, float dropout, bool train, bool bidirectional, \
             bool batch_first) -> (Tensor, Tensor)" =>
             sequence!(Cell::Gru)
-                => crate::aten::Derivative::Refused("a loop over time has none yet: compose it of cells"),
+                => Derivative::Calls(|a| Rnn::of(a, Cell::Gru)?.run()),
         General "aten::rnn_tanh.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, \
             int num_layers, float dropout, bool train, bool bidirectional, \
             bool batch_first) -> (Tensor, Tensor)" =>
             sequence!(Cell::Tanh)
-                => crate::aten::Derivative::Refused("a loop over time has none yet: compose it of cells"),
+                => Derivative::Calls(|a| Rnn::of(a, Cell::Tanh)?.run()),
         General "aten::rnn_relu.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, \
             int num_layers, float dropout, bool train, bool bidirectional, \
             bool batch_first) -> (Tensor, Tensor)" =>
             sequence!(Cell::Relu)
-                => crate::aten::Derivative::Refused("a loop over time has none yet: compose it of cells"),
+                => Derivative::Calls(|a| Rnn::of(a, Cell::Relu)?.run()),
         General "aten::lstm_cell(Tensor input, Tensor[] hx, Tensor w_ih, Tensor w_hh, \
             Tensor? b_ih=None, Tensor? b_hh=None) -> (Tensor, Tensor)" =>
             Lowering::Composite(|a| step(a, Cell::Lstm)),

@@ -32,6 +32,18 @@ pub enum Derivative {
     Refused(&'static str),
 }
 
+impl fmt::Display for Derivative {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Derivative::Expression => f.write_str("expression"),
+            Derivative::Parts | Derivative::Calls(_) => f.write_str("parts"),
+            Derivative::Rule(_) => f.write_str("rule"),
+            Derivative::None(why) => write!(f, "none: {why}"),
+            Derivative::Refused(why) => write!(f, "refused: {why}"),
+        }
+    }
+}
+
 /// A rule in a table.
 pub struct RuleDef {
     /// What the rule reads.

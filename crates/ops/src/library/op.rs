@@ -129,6 +129,12 @@ impl Op {
         self.0.builtin.map(|def| def.lowering.computation())
     }
 
+    /// What the derivative of a builtin operator is: `expression`, `parts` or `rule`, or `none: `
+    /// or `refused: ` with the reason.
+    pub fn derivative(&self) -> Option<String> {
+        self.0.builtin.map(|def| def.derivative.to_string())
+    }
+
     /// Whether the operator is builtin and no registration overrides its kernel.
     pub fn is_plain_builtin(&self) -> bool {
         self.state().is_ok_and(|state| state.plain_builtin().is_some())

@@ -28,6 +28,10 @@ pub(in crate::aten) const HARDTANH: Derivative = rule!([Input(0)], |b| {
 pub(in crate::aten) const HARDSIGMOID: Derivative =
     rule!([Input(0)], |b| b.set(0, || kept(b, &inside(b, -3.0, 3.0)) / 6.0));
 
+/// The expression has a kink at 0, which the function has not.
+pub(in crate::aten) const LOG_SIGMOID: Derivative =
+    rule!([Input(0)], |b| b.set(0, || b.grad() * (-b.input(0)).sigmoid()));
+
 pub(in crate::aten) const HARDSWISH: Derivative = rule!([Input(0)], |b| b.set(0, || {
     let x = b.input(0);
     let slope = b.grad() * (&x / 3.0 + 0.5);

@@ -11,7 +11,9 @@ use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use crate::methods::aten;
 use crate::tensor::Tensor;
+use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
+use maquette_ir::typing::promote_pair;
 
 /// The matrix transposed, for each of a batch.
 fn turned(x: &Tensor) -> Tensor {
@@ -251,8 +253,14 @@ pub(in crate::aten) const ORMQR: Derivative = parts!(|a| {
 
 /// The covariance of rows, each column with a weight.
 fn covariance(x: &Tensor, correction: f64, weights: [Option<&Tensor>; 2]) -> Tensor {
-    let x = if x.dim() < 2 { x.reshape([1i64, -1]) } else { x.clone() };
-    let [counts, importance] = weights.map(|w| w.map(|w| w.to_dtype(x.dtype()).reshape([-1i64])));
+    let dtype = match weights[1].map(Tensor::dtype) {
+        Some(importance) if x.dtype().is_float() => promote_pair(x.dtype(), importance),
+        Some(importance) => importance,
+        None if x.dtype().is_float() => x.dtype(),
+        None => DType::F32,
+    };
+    let x = if x.dim() < 2 { x.reshape([1i64, -1]) } else { x.clone() }.to_dtype(dtype);
+    let [counts, importance] = weights.map(|w| w.map(|w| w.to_dtype(dtype).reshape([-1i64])));
     let weight = match (&counts, &importance) {
         (Some(c), Some(i)) => c * i,
         (Some(w), None) | (None, Some(w)) => w.clone(),

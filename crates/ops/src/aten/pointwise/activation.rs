@@ -104,7 +104,8 @@ with_in_place! {
             pointwise!(PromoteContiguous, |f| {
                 let x = f.arg(0);
                 x.min(0) - (-x.abs()).exp().log1p()
-            }),
+            })
+                => crate::aten::grad::LOG_SIGMOID,
         General "aten::hardshrink(Tensor self, Scalar lambd=0.5) -> Tensor" =>
             pointwise!(Promote, |f| {
                 let (x, l) = (f.arg(0), f.number_of(1, f.result));
