@@ -22,6 +22,7 @@ CASES = (
     + [f"bert {size}" for size in ("1x16", "1x128")]
     + [f"{net} {n}" for net in ("squeezenet", "resnet18", "mobilenet2") for n in (1, 8)]
     + ["gpt2 512", "tiny 1000"]
+    + [f"{net}-{way} {n}" for net, n in (("mlp", 64), ("transformer", 8)) for way in ("eager", "step")]
 )
 HERE = Path(__file__).resolve().parent
 

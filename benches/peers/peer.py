@@ -11,6 +11,7 @@ import time
 import torch
 
 import models
+import training
 
 
 def onnxruntime_run(model, inputs, threads):
@@ -28,6 +29,9 @@ def onnxruntime_run(model, inputs, threads):
 
 
 def prepared(engine, name, threads):
+    step = training.case(name, engine == "inductor")
+    if step is not None:
+        return None if engine == "onnxruntime" else step
     found = models.case(name)
     # Traces of Python loops take minutes, and a cache in place has no form in ONNX.
     if found is None or engine == "inductor" and name.startswith("tiny"):

@@ -1,13 +1,14 @@
 //! Our side of `benches/peers/compare.py`: reads lines `SECONDS CASE`, runs the case for that long,
 //! and prints the least time of a run in microseconds, or `-` if there is no such case.
 //!
-//! Weights and inputs are random: they do not matter for the time. Everything is compiled; weights
-//! are packed at the first run, which is not timed.
+//! Weights and inputs are random: they do not matter for the time. Everything is compiled, but for
+//! the cases `-eager`; weights are packed at the first run, which is not timed.
 
 mod encoder;
 mod gpt2;
 mod images;
 mod small;
+mod training;
 
 use maquette::prelude::*;
 use std::io::{BufRead, Write};
@@ -47,6 +48,10 @@ fn case(name: &str) -> Result<Option<Run>> {
         ("squeezenet", &[batch]) => Some(images::run(images::SqueezeNet::new(), batch)),
         ("resnet18", &[batch]) => Some(images::run(images::ResNet18::new(), batch)),
         ("mobilenet2", &[batch]) => Some(images::run(images::MobileNet2::new(), batch)),
+        ("mlp-eager", &[batch]) => Some(training::mlp(batch, false)),
+        ("mlp-step", &[batch]) => Some(training::mlp(batch, true)),
+        ("transformer-eager", &[batch]) => Some(training::transformer(batch, false)),
+        ("transformer-step", &[batch]) => Some(training::transformer(batch, true)),
         ("gpt2", &[position]) => Some(gpt2::run(position)?),
         _ => None,
     })
