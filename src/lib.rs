@@ -86,6 +86,7 @@
 //! | compute eagerly | [`Tensor`], whose methods are named after the ATen operators |
 //! | define an operator | [`macro@custom_op`], or [`library::custom_op`] without macros |
 //! | register a kernel for it | [`macro@register_kernel`], [`macro@register_fake`], [`Op`] |
+//! | give it a derivative | [`macro@register_autograd`], [`AutogradRule`] |
 //! | add to another library's namespace, or override it | [`library::Library`] |
 //! | check an operator against its contract | `library::opcheck` (feature `check`) |
 //! | trace a function | [`trace()`], [`TraceOptions`], [`Traced`] |
@@ -228,9 +229,11 @@ pub use maquette_ir as ir;
 pub use maquette_ir::graph::Graph;
 pub use maquette_ir::sym::{SymBool, SymInt};
 pub use maquette_ir::{DType, Device, DeviceKind, Layout, Loc, MemoryFormat, Scalar};
-pub use maquette_macros::{Module, Tree, custom_op, register_fake, register_kernel};
+pub use maquette_macros::{
+    Module, Tree, custom_op, register_autograd, register_fake, register_kernel,
+};
 pub use maquette_ops as ops;
-pub use maquette_ops::autograd::{self, AutogradCtx, custom_vjp, no_grad};
+pub use maquette_ops::autograd::{self, AutogradCtx, AutogradRule, custom_vjp, no_grad};
 /// Gradients of functions.
 ///
 /// ```
@@ -294,10 +297,11 @@ pub mod prelude {
     #[cfg(feature = "check")]
     pub use crate::assert_graph_snapshot;
     pub use crate::{
-        CompileOptions, DType, Device, DeviceKind, Dim, Effect, Error, ExportOptions, FakeCtx,
-        Graph, IntoDims, Layout, MemoryFormat, Module, Op, Program, Result, Scalar, Slot, Stance,
-        SymBool, SymInt, Tensor, TraceOptions, Traced, Tree, Value, args, bail, compile, custom_op,
-        ensure, kwargs, library, ops, register_fake, register_kernel, trace,
+        AutogradCtx, CompileOptions, DType, Device, DeviceKind, Dim, Effect, Error, ExportOptions,
+        FakeCtx, Graph, IntoDims, Layout, MemoryFormat, Module, Op, Program, Result, Scalar, Slot,
+        Stance, SymBool, SymInt, Tensor, TraceOptions, Traced, Tree, Value, args, bail, compile,
+        custom_op, ensure, kwargs, library, ops, register_autograd, register_fake, register_kernel,
+        trace,
     };
 }
 
@@ -306,7 +310,8 @@ pub mod prelude {
 pub mod __private {
     pub use maquette_ir::sym::SymInt;
     pub use maquette_ops::library::wrapper::{
-        LazyOp, Written, boxed, integer, register_fake, register_kernel, tensors, values,
+        LazyOp, Written, boxed, integer, keep_nothing, register_autograd, register_fake,
+        register_kernel, tensors, values,
     };
     pub use maquette_ops::library::{Stage, StaticRegistration, Tag};
     pub use maquette_ops::module::{Module, Slot as ModuleSlot, State as ModuleState, visit_part};

@@ -28,6 +28,5 @@ pub(crate) mod saved;
 pub(crate) mod strided;
 
 pub use backward::{BackwardOptions, backward, grad};
-pub(crate) use custom::CustomRule;
-pub use custom::{AutogradCtx, BackwardFn, SetupFn, custom_vjp};
+pub use custom::{AutogradCtx, AutogradRule, ResultGrad, custom_vjp};
 pub use grad_mode::{enable_grad, is_grad_enabled, no_grad};
