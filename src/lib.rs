@@ -233,6 +233,18 @@ pub use maquette_macros::{
     Module, Tree, custom_op, register_autograd, register_fake, register_kernel,
 };
 pub use maquette_ops as ops;
+/// Lower precision where it is safe.
+///
+/// ```
+/// use maquette::prelude::*;
+/// use maquette::autocast;
+///
+/// let model = |(x, w): (Tensor, Tensor)| autocast(DType::BF16, || x.matmul(&w).relu());
+/// let inputs = (Tensor::ones([2, 3], DType::F32), Tensor::ones([3, 4], DType::F32));
+/// assert_eq!(compile(model).call(inputs)?.dtype(), DType::BF16);
+/// # Ok::<(), Error>(())
+/// ```
+pub use maquette_ops::autocast;
 pub use maquette_ops::autograd::{self, AutogradCtx, AutogradRule, custom_vjp, no_grad};
 /// Gradients of functions.
 ///
@@ -255,6 +267,7 @@ pub use maquette_ops::{
     Effect, Element, Error, ErrorKind, FakeCtx, IntoDims, Op, Reduction, Result, Tensor, Value,
     args, bail, ensure, fake, kwargs, num_threads, with_num_threads,
 };
+pub use maquette_ops::{autocast_dtype, without_autocast};
 /// A graph, or anything else that displays, is compared with its snapshot.
 ///
 /// ```

@@ -16,6 +16,7 @@
 //! autograd for views and writes.
 
 pub(crate) mod backward;
+pub(crate) mod checkpoint;
 mod custom;
 pub(crate) mod engine;
 pub(crate) mod expression;
@@ -28,5 +29,6 @@ pub(crate) mod saved;
 pub(crate) mod strided;
 
 pub use backward::{BackwardOptions, backward, grad};
+pub use checkpoint::checkpoint;
 pub use custom::{AutogradCtx, AutogradRule, ResultGrad, custom_vjp};
 pub use grad_mode::{enable_grad, is_grad_enabled, no_grad};

@@ -116,6 +116,26 @@ pub enum AutogradError {
         /// The dtype.
         dtype: DType,
     },
+    /// A checkpointed function that writes an input.
+    #[error(
+        "a checkpointed function writes an input, so it cannot be computed again; write to a copy \
+            of it (`clone_tensor`)"
+    )]
+    CheckpointWrites,
+    /// The second run of a checkpointed function differs from the first.
+    #[error(
+        "the checkpoint at {called} does not compute the same again: the first run saved \
+            {expected}, the second {found}; a checkpointed function must depend on its inputs and \
+            on constant tensors alone"
+    )]
+    Recomputed {
+        /// The line of the checkpoint.
+        called: Loc,
+        /// What the first run saved.
+        expected: String,
+        /// What the second run saved.
+        found: String,
+    },
     /// A tensor that a custom derivative keeps as a value.
     #[error(
         "`save_value` keeps a tensor with its history, which would keep itself alive; keep a \
