@@ -268,9 +268,8 @@ pub(crate) fn traced(
     call: impl FnOnce(&mut Args) -> Result<Outputs>,
 ) -> Result<Outputs> {
     let random = state.facts.tags.contains(Tag::NondeterministicSeeded);
-    let Some(active) = ACTIVE.with_borrow(Clone::clone).filter(|_| random) else {
-        return call(args);
-    };
+    let active = if random && is_active() { ACTIVE.with_borrow(Clone::clone) } else { None };
+    let Some(active) = active else { return call(args) };
     let written: Vec<Tensor> =
         state.facts.mutated.iter().flat_map(|&i| args[usize::from(i)].tensors()).cloned().collect();
     let copy = |t: &Tensor| t.clone_tensor().ok().cloned().map(Value::Tensor);
