@@ -86,6 +86,7 @@
 //! | compute eagerly | [`Tensor`], whose methods are named after the ATen operators |
 //! | define an operator | [`macro@custom_op`], or [`library::custom_op`] without macros |
 //! | register a kernel for it | [`macro@register_kernel`], [`macro@register_fake`], [`Op`] |
+//! | give it a derivative | [`macro@register_autograd`], [`AutogradRule`] |
 //! | add to another library's namespace, or override it | [`library::Library`] |
 //! | check an operator against its contract | `library::opcheck` (feature `check`) |
 //! | trace a function | [`trace()`], [`TraceOptions`], [`Traced`] |
@@ -228,9 +229,23 @@ pub use maquette_ir as ir;
 pub use maquette_ir::graph::Graph;
 pub use maquette_ir::sym::{SymBool, SymInt};
 pub use maquette_ir::{DType, Device, DeviceKind, Layout, Loc, MemoryFormat, Scalar};
-pub use maquette_macros::{Module, Tree, custom_op, register_fake, register_kernel};
+pub use maquette_macros::{
+    Module, Tree, custom_op, register_autograd, register_fake, register_kernel,
+};
 pub use maquette_ops as ops;
-pub use maquette_ops::autograd::{self, AutogradCtx, custom_vjp, no_grad};
+/// Lower precision where it is safe.
+///
+/// ```
+/// use maquette::prelude::*;
+/// use maquette::autocast;
+///
+/// let model = |(x, w): (Tensor, Tensor)| autocast(DType::BF16, || x.matmul(&w).relu());
+/// let inputs = (Tensor::ones([2, 3], DType::F32), Tensor::ones([3, 4], DType::F32));
+/// assert_eq!(compile(model).call(inputs)?.dtype(), DType::BF16);
+/// # Ok::<(), Error>(())
+/// ```
+pub use maquette_ops::autocast;
+pub use maquette_ops::autograd::{self, AutogradCtx, AutogradRule, custom_vjp, no_grad};
 /// Gradients of functions.
 ///
 /// ```
@@ -252,6 +267,7 @@ pub use maquette_ops::{
     Effect, Element, Error, ErrorKind, FakeCtx, IntoDims, Op, Reduction, Result, Tensor, Value,
     args, bail, ensure, fake, kwargs, num_threads, with_num_threads,
 };
+pub use maquette_ops::{autocast_dtype, without_autocast};
 /// A graph, or anything else that displays, is compared with its snapshot.
 ///
 /// ```
@@ -294,10 +310,11 @@ pub mod prelude {
     #[cfg(feature = "check")]
     pub use crate::assert_graph_snapshot;
     pub use crate::{
-        CompileOptions, DType, Device, DeviceKind, Dim, Effect, Error, ExportOptions, FakeCtx,
-        Graph, IntoDims, Layout, MemoryFormat, Module, Op, Program, Result, Scalar, Slot, Stance,
-        SymBool, SymInt, Tensor, TraceOptions, Traced, Tree, Value, args, bail, compile, custom_op,
-        ensure, kwargs, library, ops, register_fake, register_kernel, trace,
+        AutogradCtx, CompileOptions, DType, Device, DeviceKind, Dim, Effect, Error, ExportOptions,
+        FakeCtx, Graph, IntoDims, Layout, MemoryFormat, Module, Op, Program, Result, Scalar, Slot,
+        Stance, SymBool, SymInt, Tensor, TraceOptions, Traced, Tree, Value, args, bail, compile,
+        custom_op, ensure, kwargs, library, ops, register_autograd, register_fake, register_kernel,
+        trace,
     };
 }
 
@@ -306,7 +323,8 @@ pub mod prelude {
 pub mod __private {
     pub use maquette_ir::sym::SymInt;
     pub use maquette_ops::library::wrapper::{
-        LazyOp, Written, boxed, integer, register_fake, register_kernel, tensors, values,
+        LazyOp, Written, boxed, integer, keep_nothing, register_autograd, register_fake,
+        register_kernel, tensors, values,
     };
     pub use maquette_ops::library::{Stage, StaticRegistration, Tag};
     pub use maquette_ops::module::{Module, Slot as ModuleSlot, State as ModuleState, visit_part};

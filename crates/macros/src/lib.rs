@@ -68,6 +68,25 @@ pub fn register_fake(args: TokenStream, item: TokenStream) -> TokenStream {
     register::fake(args.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
+/// Registers a function as an operator's derivative: `#[register_autograd(crop, setup_context =
+/// crop_setup)]` on `fn(ctx: &AutogradCtx, grads: &[Tensor]) -> Result<Vec<Option<Tensor>>>`.
+///
+/// The function is given a gradient for each tensor among the results, and returns one for each
+/// argument. With `grads: &[Option<Tensor>]` it is given `None` instead of zeros where nothing
+/// depends on a result. It consists of calls of operators, so that it can be traced.
+///
+/// The first argument is the path of the function with `#[custom_op]`. Options:
+///
+/// - `setup_context = f`: the path of a function that saves what the derivative reads, `fn(ctx:
+///   &mut AutogradCtx, inputs: &[Value], outputs: &[Value]) -> Result<()>`.
+/// - `crate = path`: the path of the facade.
+#[proc_macro_attribute]
+pub fn register_autograd(args: TokenStream, item: TokenStream) -> TokenStream {
+    register::autograd(args.into(), item.into())
+        .unwrap_or_else(syn::Error::into_compile_error)
+        .into()
+}
+
 /// Makes a struct a tree of the leaves of its fields, so that traced functions can take and return
 /// it.
 ///

@@ -66,20 +66,39 @@ impl Parse for CustomOp {
     }
 }
 
-/// `#[register_kernel(op, "cuda", crate = path)]`, `#[register_fake(op, crate = path)]`
+/// What a registration attribute registers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Kernel,
+    Fake,
+    Autograd,
+}
+
+impl Purpose {
+    /// The attribute's name.
+    pub(crate) fn attribute(self) -> &'static str {
+        match self {
+            Purpose::Kernel => "register_kernel",
+            Purpose::Fake => "register_fake",
+            Purpose::Autograd => "register_autograd",
+        }
+    }
+}
+
+/// `#[register_kernel(op, "cuda", crate = path)]`, `#[register_fake(op, crate = path)]`,
+/// `#[register_autograd(op, setup_context = path, crate = path)]`
 pub(crate) struct Register {
     pub(crate) op: Path,
     pub(crate) device: Option<LitStr>,
+    pub(crate) setup_context: Option<Path>,
     pub(crate) root: Option<Path>,
 }
 
 impl Register {
-    /// Parses the arguments of a registration attribute, with or without a device.
-    pub(crate) fn parse(
-        input: ParseStream<'_>,
-        attribute: &str,
-        with_device: bool,
-    ) -> Result<Register> {
+    /// Parses the arguments of a registration attribute.
+    pub(crate) fn parse(input: ParseStream<'_>, purpose: Purpose) -> Result<Register> {
+        let attribute = purpose.attribute();
+        let with_device = purpose == Purpose::Kernel;
         let usage = if with_device {
             format!("`#[{attribute}(my_op, \"cuda\")]`")
         } else {
@@ -108,9 +127,16 @@ impl Register {
             }
             device = Some(input.parse()?);
         }
-        let mut out = Register { op, device, root: None };
-        options(input, &["crate"], |_, input| {
-            out.root = Some(root(input)?);
+        let mut out = Register { op, device, setup_context: None, root: None };
+        let known: &[&str] = match purpose {
+            Purpose::Autograd => &["setup_context", "crate"],
+            Purpose::Kernel | Purpose::Fake => &["crate"],
+        };
+        options(input, known, |key, input| {
+            match key {
+                "setup_context" => out.setup_context = Some(path(input, "setup_context = setup")?),
+                _ => out.root = Some(root(input)?),
+            }
             Ok(())
         })?;
         Ok(out)
@@ -262,8 +288,13 @@ fn trailing_comma(input: ParseStream<'_>) -> Result<()> {
 }
 
 fn root(input: ParseStream<'_>) -> Result<Path> {
+    path(input, "crate = ::maquette")
+}
+
+/// `= path`
+fn path(input: ParseStream<'_>, example: &str) -> Result<Path> {
     if !input.peek(Token![=]) {
-        return Err(input.error("expected a path, as in `crate = ::maquette`"));
+        return Err(input.error(format!("expected a path, as in `{example}`")));
     }
     input.parse::<Token![=]>()?;
     Path::parse_mod_style(input)

@@ -1,33 +1,37 @@
-//! `#[register_kernel]` and `#[register_fake]`: keep the function unchanged, and add a static
-//! registration for the operator. The compiler compares the function's arguments with those of the
-//! operator's first kernel.
+//! `#[register_kernel]`, `#[register_fake]` and `#[register_autograd]`: keep the function
+//! unchanged, and add a static registration for the operator. The compiler compares the arguments
+//! of kernels with those of the operator's first kernel.
 
 use crate::custom_op::submit;
-use crate::options::{Register, private};
+use crate::options::{Purpose, Register, private};
 use crate::signature;
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
-use syn::parse::Parser;
-use syn::{Error, ItemFn, Result};
+use syn::parse::{ParseStream, Parser};
+use syn::{Error, Result, Signature};
 
 pub(crate) fn kernel(args: TokenStream, item: TokenStream) -> Result<TokenStream> {
-    let options =
-        (|input: syn::parse::ParseStream<'_>| Register::parse(input, "register_kernel", true))
-            .parse2(args);
-    expand(options, signature::function("register_kernel", item))
+    expand(Purpose::Kernel, args, item, |_| Ok(()))
 }
 
 pub(crate) fn fake(args: TokenStream, item: TokenStream) -> Result<TokenStream> {
-    let options =
-        (|input: syn::parse::ParseStream<'_>| Register::parse(input, "register_fake", false))
-            .parse2(args);
-    let function = signature::function("register_fake", item)
-        .and_then(|f| signature::fake_context(&f.sig).map(|()| f));
-    expand(options, function)
+    expand(Purpose::Fake, args, item, signature::fake_context)
 }
 
-fn expand(options: Result<Register>, function: Result<ItemFn>) -> Result<TokenStream> {
-    let function = function.and_then(|f| signature::output(&f.sig).map(|_| f));
+pub(crate) fn autograd(args: TokenStream, item: TokenStream) -> Result<TokenStream> {
+    expand(Purpose::Autograd, args, item, signature::backward)
+}
+
+fn expand(
+    purpose: Purpose,
+    args: TokenStream,
+    item: TokenStream,
+    check: fn(&Signature) -> Result<()>,
+) -> Result<TokenStream> {
+    let options = (|input: ParseStream<'_>| Register::parse(input, purpose)).parse2(args);
+    let function = signature::function(purpose.attribute(), item)
+        .and_then(|f| check(&f.sig).map(|()| f))
+        .and_then(|f| signature::output(&f.sig).map(|_| f));
     let (options, function) = match (options, function) {
         (Ok(options), Ok(function)) => (options, function),
         (options, function) => {
@@ -41,13 +45,22 @@ fn expand(options: Result<Register>, function: Result<ItemFn>) -> Result<TokenSt
     // The operator's first kernel is passed only for its type. The span makes an error of the
     // comparison point at this function's name.
     let span = ident.span().resolved_at(Span::call_site());
-    let add = match &options.device {
-        Some(device) => {
+    let add = match (purpose, &options.device) {
+        (Purpose::Autograd, _) => {
+            let setup = match &options.setup_context {
+                Some(setup) => quote!(#setup),
+                None => quote!(#private::keep_nothing),
+            };
+            quote_spanned!(span => #private::register_autograd(#op::op(), #ident, #setup))
+        }
+        (_, Some(device)) => {
             quote_spanned! { span =>
                 #private::register_kernel(#op::op(), #op::kernel, #device, #ident)
             }
         }
-        None => quote_spanned!(span => #private::register_fake(#op::op(), #op::kernel, #ident)),
+        (_, None) => {
+            quote_spanned!(span => #private::register_fake(#op::op(), #op::kernel, #ident))
+        }
     };
     let run = quote!(#add.map_err(|e| e.at(loc)));
     let registration = submit(&private, &quote!(Extend), &quote!(#op::NAME), &run);

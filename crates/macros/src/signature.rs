@@ -164,17 +164,47 @@ pub(crate) fn output(sig: &Signature) -> Result<Output> {
 /// # Errors
 /// The first argument is not a `&FakeCtx`.
 pub(crate) fn fake_context(sig: &Signature) -> Result<()> {
-    let is_context = |ty: &Type| match strip_parens(ty) {
+    let message = "a fake kernel takes `cx: &FakeCtx` before the operator's arguments";
+    match sig.inputs.first() {
+        Some(FnArg::Typed(first)) if is_reference_to(&first.ty, "FakeCtx") => Ok(()),
+        Some(other) => Err(Error::new_spanned(other, message)),
+        None => Err(Error::new(sig.paren_token.span.join(), message)),
+    }
+}
+
+/// Whether a type is a shared reference to a type of this name.
+fn is_reference_to(ty: &Type, name: &str) -> bool {
+    match strip_parens(ty) {
         Type::Reference(r) if r.mutability.is_none() => {
-            matches!(last_segment(strip_parens(&r.elem)), Some((name, None)) if name == "FakeCtx")
+            matches!(last_segment(strip_parens(&r.elem)), Some((found, None)) if found == name)
+        }
+        _ => false,
+    }
+}
+
+/// Checks the arguments of a derivative.
+///
+/// # Errors
+/// They are not a `&AutogradCtx` and a slice.
+pub(crate) fn backward(sig: &Signature) -> Result<()> {
+    let is_slice = |ty: &Type| match strip_parens(ty) {
+        Type::Reference(r) => {
+            r.mutability.is_none() && matches!(strip_parens(&r.elem), Type::Slice(_))
         }
         _ => false,
     };
-    let message = "a fake kernel takes `cx: &FakeCtx` before the operator's arguments";
-    match sig.inputs.first() {
-        Some(FnArg::Typed(first)) if is_context(&first.ty) => Ok(()),
-        Some(other) => Err(Error::new_spanned(other, message)),
-        None => Err(Error::new(sig.paren_token.span.join(), message)),
+    let arguments: Vec<&FnArg> = sig.inputs.iter().collect();
+    match arguments[..] {
+        [FnArg::Typed(ctx), FnArg::Typed(grads)]
+            if is_reference_to(&ctx.ty, "AutogradCtx") && is_slice(&grads.ty) =>
+        {
+            Ok(())
+        }
+        _ => Err(Error::new(
+            sig.paren_token.span.join(),
+            "a derivative takes `ctx: &AutogradCtx, grads: &[Tensor]`, where `grads` are those of \
+                the results, and returns `Result<Vec<Option<Tensor>>>`",
+        )),
     }
 }
 

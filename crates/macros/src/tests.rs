@@ -172,7 +172,8 @@ fn argument_types() {
 #[test]
 fn registrations() {
     let fake = "fn g(cx: &FakeCtx, x: &Tensor) -> Result<Tensor> {}";
-    let (kernel, fake_kernel) = (register::kernel, register::fake);
+    let (kernel, fake_kernel, autograd) = (register::kernel, register::fake, register::autograd);
+    let backward = "fn g(ctx: &AutogradCtx, grads: &[Tensor]) -> Result<Vec<Option<Tensor>>> {}";
     type Attribute = fn(TokenStream, TokenStream) -> Result<TokenStream>;
     for (attribute, args, item, part) in [
         (kernel as Attribute, "f, \"cuda\"", GOOD, ""),
@@ -195,6 +196,16 @@ fn registrations() {
         ),
         (kernel, "f, \"cuda\"", "fn g(x: &Tensor) -> Tensor {}", "return `Result<Tensor>`"),
         (fake_kernel, "f", fake, ""),
+        (autograd, "f", backward, ""),
+        (autograd, "f, setup_context = m::setup, crate = m", backward, ""),
+        (autograd, "f, setup = m", backward, "expected one of `setup_context`, `crate`"),
+        (
+            autograd,
+            "f, setup_context(m)",
+            backward,
+            "expected a path, as in `setup_context = setup`",
+        ),
+        (autograd, "f", GOOD, "a derivative takes `ctx: &AutogradCtx, grads: &[Tensor]`"),
         (fake_kernel, "f, \"cuda\"", fake, "expected an option"),
         (fake_kernel, "f", GOOD, "takes `cx: &FakeCtx` before the operator's arguments"),
         (fake_kernel, "f", "fn g() -> Result<Tensor> {}", "takes `cx: &FakeCtx`"),

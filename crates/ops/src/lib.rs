@@ -20,6 +20,7 @@ mod tensor;
 pub mod tree;
 
 pub use aten::Reduction;
+pub use dispatch::autocast::{autocast, autocast_dtype, without_autocast};
 pub use dispatch::fake::FakeCtx;
 pub use dispatch::prepared::{PlacedOperand, PreparedCall, PreparedKernel, RegionBuilder, Work};
 pub use dispatch::value::{Args, Outputs, Value, ValueKind};

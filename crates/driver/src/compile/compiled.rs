@@ -10,7 +10,8 @@ use crate::given_outputs::{check_apart, copy_into};
 use maquette_ir::Loc;
 use maquette_ops::tree::TreeSpec;
 use maquette_ops::{
-    CompileError, Error, Result, Tree, Value, mode, tree, unobserved, with_num_threads,
+    CompileError, Error, Result, Tree, Value, autocast_dtype, mode, tree, unobserved,
+    with_num_threads,
 };
 use maquette_runtime::profile::{Profile, ProfileOptions};
 use std::fmt;
@@ -132,6 +133,9 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
     fn prepared(&self, inputs: I, loc: Loc) -> Result<Prepared<I>> {
         if mode::is_active() || self.stance() == Stance::ForceEager {
             return Ok(Prepared::Eager(inputs));
+        }
+        if autocast_dtype().is_some() {
+            return Err(CompileError::Autocast.into());
         }
         let call = CallInputs::of(&inputs)?;
         if let Some(leaf) = call.requires_grad {

@@ -8,6 +8,7 @@
 use super::grad_mode::with_grad;
 use super::node::{Edge, Function, GradNode, Grads, lock};
 use super::rule::Backward;
+use crate::dispatch::autocast::without_autocast;
 use crate::error::{AutogradError, Result};
 use crate::tensor::Tensor;
 use smallvec::smallvec;
@@ -56,7 +57,8 @@ impl Sweep<'_> {
     /// # Errors
     /// The error of a rule; a node was freed, or a tensor that it saved was written.
     pub(crate) fn run(&self, roots: Vec<(Edge, Tensor)>) -> Result<Vec<Option<Tensor>>> {
-        with_grad(self.create, || self.run_all(roots))
+        // The rules compute in the dtypes of the calls, which autocast has chosen before.
+        without_autocast(|| with_grad(self.create, || self.run_all(roots)))
     }
 
     fn run_all(&self, roots: Vec<(Edge, Tensor)>) -> Result<Vec<Option<Tensor>>> {

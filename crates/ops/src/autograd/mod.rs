@@ -16,6 +16,7 @@
 //! autograd for views and writes.
 
 pub(crate) mod backward;
+pub(crate) mod checkpoint;
 mod custom;
 pub(crate) mod engine;
 pub(crate) mod expression;
@@ -28,6 +29,6 @@ pub(crate) mod saved;
 pub(crate) mod strided;
 
 pub use backward::{BackwardOptions, backward, grad};
-pub(crate) use custom::CustomRule;
-pub use custom::{AutogradCtx, BackwardFn, SetupFn, custom_vjp};
+pub use checkpoint::checkpoint;
+pub use custom::{AutogradCtx, AutogradRule, ResultGrad, custom_vjp};
 pub use grad_mode::{enable_grad, is_grad_enabled, no_grad};

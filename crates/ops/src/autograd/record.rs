@@ -105,7 +105,8 @@ fn record(
         let inputs = args.clone();
         let outputs = with_grad(false, || below(args))?;
         if outputs.iter().flat_map(Value::tensors).any(|t| t.dtype().is_float()) {
-            super::custom::attach(op.shared_name(), loc, rule, &inputs, &outputs, next)?;
+            let call = (op.shared_name(), loc);
+            super::custom::attach(call, Some(&state.schema), rule, &inputs, &outputs, next)?;
         }
         return Ok(outputs);
     }

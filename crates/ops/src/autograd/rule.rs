@@ -1,6 +1,6 @@
 //! The derivative of an operator, as its table entry or its registration gives it.
 
-use super::CustomRule;
+use super::AutogradRule;
 use super::node::{Edge, Edges, Grads};
 use super::saved::SavedCall;
 use crate::aten::OpDef;
@@ -87,7 +87,7 @@ impl fmt::Display for Saved {
 pub(crate) enum Rule {
     Table(&'static RuleDef),
     /// A rule that was registered.
-    Custom(CustomRule),
+    Custom(AutogradRule),
     /// The derivative of the operator's scalar expression.
     Expression(&'static OpDef),
     /// There is no rule, which is an error if a sweep gets here; for a builtin operator, why.

@@ -1,5 +1,6 @@
 //! What a call keeps for its derivative.
 
+use super::checkpoint::{self, Recomputed};
 use super::history::{self, Tracking};
 use super::node::{Edge, Edges, lock};
 use super::rule::{Rule, Saved};
@@ -14,42 +15,51 @@ use std::sync::{Mutex, OnceLock};
 
 /// A tensor as it was at the call. The handle has no history of its own: the graph would keep
 /// itself alive, and dropping it would recurse.
-pub(crate) struct SavedTensor {
-    handle: Tensor,
-    version: u64,
+pub(crate) struct SavedTensor(Held);
+
+enum Held {
+    Kept {
+        handle: Tensor,
+        version: u64,
+    },
+    /// Not kept, but computed again by the sweep.
+    Recomputed(Box<Recomputed>),
 }
 
 impl SavedTensor {
     pub(crate) fn new(t: &Tensor) -> SavedTensor {
+        if checkpoint::is_active()
+            && let Some(recomputed) = checkpoint::save(t)
+        {
+            return SavedTensor(Held::Recomputed(Box::new(recomputed)));
+        }
         if let Ok(storage) = t.storage() {
             storage.watch_writes();
         }
-        SavedTensor { handle: t.untracked(), version: t.version() }
+        SavedTensor(Held::Kept { handle: t.untracked(), version: t.version() })
     }
 
     /// The tensor, with `edge` as its history where the caller records derivatives.
     ///
     /// # Errors
-    /// Its memory was written since.
+    /// Its memory was written since, or it cannot be computed again.
     pub(crate) fn unpack(&self, edge: Option<&Edge>, op: &str, called: Loc) -> Result<Tensor> {
-        if self.handle.version() != self.version {
-            let written = self.handle.storage()?.last_write();
-            let tensor = self.handle.meta().to_string();
-            return Err(AutogradError::SavedWasWritten {
-                op: op.to_owned(),
-                tensor,
-                called,
-                written,
-            }
-            .into());
+        let (handle, version) = match &self.0 {
+            Held::Kept { handle, version } => (handle.clone(), *version),
+            Held::Recomputed(recomputed) => recomputed.get()?,
+        };
+        if handle.version() != version {
+            let (written, tensor) = (handle.storage()?.last_write(), handle.meta().to_string());
+            let op = op.to_owned();
+            return Err(AutogradError::SavedWasWritten { op, tensor, called, written }.into());
         }
         match edge {
             Some(edge) if super::is_grad_enabled() => {
-                let t = self.handle.untracked();
+                let t = handle.untracked();
                 history::set(&t, Tracking::Result { edge: edge.clone(), writes: 0 });
                 Ok(t)
             }
-            _ => Ok(self.handle.clone()),
+            _ => Ok(handle),
         }
     }
 }

@@ -47,7 +47,7 @@ pub fn failed(e: Error) -> Error {
     if let Some(trace) = trace_elsewhere(&e) {
         trace.fail(&e);
     }
-    match mode::current() {
+    match mode::active().mode() {
         Some(mode) => mode.failed(&e),
         None => WATCH.with_borrow_mut(|watch| {
             if let Watch::On(first) = watch {

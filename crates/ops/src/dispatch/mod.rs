@@ -4,6 +4,8 @@
 //!
 //! - Poison: an operand that carries an error ends the call with that error.
 //! - Coercion of the arguments to the schema ([`coerce_args`](mod@coerce_args)).
+//! - Autocast: a call whose operator computes in another precision gets its operands cast
+//!   ([`autocast`]).
 //! - Derivatives: a call whose operands require gradients is recorded ([`autograd`](crate::autograd)).
 //! - Modes: the innermost active mode (the tracer is one) takes the call.
 //! - Fake execution ([`fake`]), if an operand is fake or fake code is running.
@@ -16,6 +18,7 @@
 //!
 //! A conflict of accesses poisons nothing, since nothing was written.
 
+pub(crate) mod autocast;
 pub(crate) mod call_borrows;
 pub(crate) mod call_into;
 pub(crate) mod coerce_args;
@@ -110,9 +113,13 @@ fn run(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
         refuse_grad(&state, args)?;
     }
     let Operands { any_fake, traced, device, requires_grad } = Operands::of(&state, args);
-    let mode = mode::current();
+    let active = mode::active();
+    let mode = active.mode();
     if let Some(t) = traced {
         check_trace(t, mode.as_deref().and_then(mode::Mode::trace))?;
+    }
+    if active.autocasts() {
+        return autocast::call(op, &state, args, loc);
     }
     let rest = |args: &mut Args| without_grad(op, &state, args, mode, any_fake, device, loc);
     if requires_grad && autograd::is_grad_enabled() {
@@ -139,7 +146,8 @@ fn without_grad(
         {
             return mode::on_behalf_of(loc, || body(args));
         }
-        return mode.call(op, std::mem::take(args), loc);
+        let call = |args: &mut Args| mode.call(op, std::mem::take(args), loc);
+        return autograd::checkpoint::traced(state, args, call);
     }
     // inside fake execution, factories make fake tensors too
     let faking = fake::is_running();

@@ -30,40 +30,74 @@ pub trait Mode {
     fn trace(&self) -> Option<&Arc<TraceTag>>;
 }
 
+/// What is active on a thread, besides the kernels: a dispatch looks at one number.
+#[derive(Clone, Copy)]
+pub(crate) struct Active(u32);
+
+impl Active {
+    const NOTHING: Active = Active(0);
+    /// The bit of autocast. The other bits count the modes.
+    const AUTOCAST: u32 = 1 << 31;
+
+    fn has_mode(self) -> bool {
+        self.0 & !Active::AUTOCAST != 0
+    }
+
+    /// The innermost active mode.
+    pub(crate) fn mode(self) -> Option<Rc<dyn Mode>> {
+        if self.has_mode() { STACK.with_borrow(|s| s.last().cloned()) } else { None }
+    }
+
+    /// Whether calls cast their operands.
+    pub(crate) fn autocasts(self) -> bool {
+        self.0 & Active::AUTOCAST != 0
+    }
+}
+
 thread_local! {
-    static DEPTH: Cell<usize> = const { Cell::new(0) };
+    static ACTIVE: Cell<Active> = const { Cell::new(Active::NOTHING) };
     static STACK: RefCell<Vec<Rc<dyn Mode>>> = const { RefCell::new(Vec::new()) };
     /// The line of user code that called the builtin code now running.
     static ON_BEHALF_OF: Cell<Option<Loc>> = const { Cell::new(None) };
 }
 
-/// The innermost active mode. Without one, this costs a single thread-local load.
-pub(crate) fn current() -> Option<Rc<dyn Mode>> {
-    if DEPTH.get() == 0 { None } else { STACK.with_borrow(|s| s.last().cloned()) }
+/// What is active on this thread. This costs a single thread-local load.
+pub(crate) fn active() -> Active {
+    ACTIVE.get()
 }
 
 /// Whether a mode intercepts this thread's calls.
 pub fn is_active() -> bool {
-    DEPTH.get() != 0
+    active().has_mode()
 }
 
 /// Runs `f` with `mode` on top of the stack.
 pub fn with_mode<R>(mode: Rc<dyn Mode>, f: impl FnOnce() -> R) -> R {
     STACK.with_borrow_mut(|s| s.push(mode));
-    let depth = DEPTH.get();
-    DEPTH.set(STACK.with_borrow(Vec::len));
+    let before = active();
+    let depth = STACK.with_borrow(Vec::len) as u32;
+    ACTIVE.set(Active(before.0 & Active::AUTOCAST | depth));
     let _pop = OnDrop(|| {
         STACK.with_borrow_mut(|s| s.pop());
-        DEPTH.set(depth);
+        ACTIVE.set(before);
     });
     failures::unwatched(f)
 }
 
-/// Runs `f` with all modes disabled. Fake kernels run this way, and so do computations of a mode
-/// itself.
+/// Runs `f` with all modes and autocast disabled. Fake kernels run this way, and so do runs of
+/// graphs, and computations of a mode itself.
 pub fn without_modes<R>(f: impl FnOnce() -> R) -> R {
-    let depth = DEPTH.replace(0);
-    let _restore = OnDrop(|| DEPTH.set(depth));
+    let before = ACTIVE.replace(Active::NOTHING);
+    let _restore = OnDrop(|| ACTIVE.set(before));
+    f()
+}
+
+/// Runs `f` with autocast on or off.
+pub(crate) fn with_autocast<R>(on: bool, f: impl FnOnce() -> R) -> R {
+    let before = active();
+    let bit = if on { Active::AUTOCAST } else { 0 };
+    ACTIVE.set(Active(before.0 & !Active::AUTOCAST | bit));
+    let _restore = OnDrop(|| ACTIVE.set(before));
     f()
 }
 
@@ -104,7 +138,7 @@ pub(crate) fn current_loc() -> Option<Loc> {
 
 /// Passes a tensor made of host data to the active mode, if there is one.
 pub(crate) fn host_data(t: Tensor, loc: Loc) -> Tensor {
-    match current() {
+    match active().mode() {
         Some(mode) => mode.host_data(t, user_loc().unwrap_or(loc)),
         None => t,
     }

@@ -74,8 +74,11 @@ pub enum AutogradError {
     },
     /// An operator without a rule.
     #[error(
-        "{op} has no derivative, and a gradient depends on its result; register one with \
-            `#[register_autograd]` or `Op::register_autograd`, or cut the dependence with `detach`"
+        "{op} has no derivative, and a gradient depends on its result; register one, or cut the \
+            dependence with `detach`:\n  #[register_autograd({})]\n  fn backward(ctx: \
+            &AutogradCtx, grads: &[Tensor]) -> Result<Vec<Option<Tensor>>>\nwith \
+            `setup_context = f` to save what it reads, or without macros `Op::register_autograd`",
+        op.rsplit("::").next().unwrap_or(op)
     )]
     NoRule {
         /// The operator.
@@ -113,6 +116,32 @@ pub enum AutogradError {
         /// The dtype.
         dtype: DType,
     },
+    /// A checkpointed function that writes an input.
+    #[error(
+        "a checkpointed function writes an input, so it cannot be computed again; write to a copy \
+            of it (`clone_tensor`)"
+    )]
+    CheckpointWrites,
+    /// The second run of a checkpointed function differs from the first.
+    #[error(
+        "the checkpoint at {called} does not compute the same again: the first run saved \
+            {expected}, the second {found}; a checkpointed function must depend on its inputs and \
+            on constant tensors alone"
+    )]
+    Recomputed {
+        /// The line of the checkpoint.
+        called: Loc,
+        /// What the first run saved.
+        expected: String,
+        /// What the second run saved.
+        found: String,
+    },
+    /// A tensor that a custom derivative keeps as a value.
+    #[error(
+        "`save_value` keeps a tensor with its history, which would keep itself alive; keep a \
+            tensor with `save`"
+    )]
+    TensorAsValue,
     /// A gradient of an argument that is no tensor.
     #[error("the rule of {op} gives a gradient for argument {argument}, which is no tensor")]
     GradOfNoTensor {
@@ -138,7 +167,7 @@ pub enum AutogradError {
     /// A derivative was registered for an operator that cannot have one.
     #[error(
         "{op} writes its arguments, so no gradient can be registered for it; register one for an \
-            operator that returns the new values: {schema}"
+            operator that returns the new values instead of {schema}"
     )]
     NotFunctional {
         /// The operator.

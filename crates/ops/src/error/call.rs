@@ -1,7 +1,7 @@
 //! Errors of operator calls: refused calls, and kernels that break their contract.
 
 use crate::dispatch::value::ValueKind;
-use maquette_ir::{Device, DeviceKind};
+use maquette_ir::{DType, Device, DeviceKind};
 
 /// A refused call, or a kernel that broke its contract.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +30,12 @@ pub enum CallError {
         name: String,
         /// The reason.
         why: &'static str,
+    },
+    /// Autocast to a dtype that is no lower precision.
+    #[error("autocast computes in bf16 or f16, found {dtype}")]
+    Autocast {
+        /// The dtype.
+        dtype: DType,
     },
     /// The call has more arguments than the schema.
     #[error("takes at most {expected} arguments, found {found}; its schema is {schema}")]

@@ -17,6 +17,12 @@ pub enum CompileError {
         /// The input's name.
         input: String,
     },
+    /// The call is inside `autocast`, which a compiled program does not depend on.
+    #[error(
+        "a compiled function is called inside `autocast`, and its programs would be those of the \
+            first call's precision; call `autocast` in the function that is compiled"
+    )]
+    Autocast,
     /// The function was compiled as often as it may be.
     #[error(
         "`{name}` is compiled {limit} times already, which is its recompile limit, and none of the \

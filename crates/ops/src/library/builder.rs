@@ -10,7 +10,7 @@ use super::state::SchemaFacts;
 use super::tags::{Tag, TagSet};
 use super::typed::{IntoFake, IntoKernel, Signature};
 use super::{KernelFn, registry};
-use crate::autograd::{AutogradCtx, CustomRule, SetupFn};
+use crate::autograd::{AutogradCtx, AutogradRule};
 use crate::dispatch::value::Value;
 use crate::error::{Error, RegisterError, Result};
 use crate::tensor::Tensor;
@@ -45,6 +45,7 @@ pub fn custom_op(name: &str) -> OpBuilder {
         devices: Vec::new(),
         effect: None,
         kernel: None,
+        autograd: None,
         tags: TagSet::default(),
         mutates_unknown: false,
         replace: false,
@@ -61,6 +62,7 @@ pub struct OpBuilder {
     devices: Vec<String>,
     effect: Option<Effect>,
     kernel: Option<(Signature, KernelFn)>,
+    autograd: Option<AutogradRule>,
     tags: TagSet,
     mutates_unknown: bool,
     replace: bool,
@@ -120,6 +122,30 @@ impl OpBuilder {
         self
     }
 
+    /// Sets the derivative.
+    ///
+    /// ```
+    /// use maquette_ops::autograd::AutogradRule;
+    /// use maquette_ops::{Result, Tensor, args, custom_op};
+    /// let op = custom_op("doc::square")
+    ///     .kernel(|x: &Tensor| -> Result<Tensor> {
+    ///         Ok(Tensor::from(x.read::<f32>()?.mapv(|v| v * v)))
+    ///     })
+    ///     .autograd(
+    ///         AutogradRule::new(|ctx, grads| Ok(vec![Some(ctx.saved(0)? * 2.0 * &grads[0])]))
+    ///             .setup_context(|ctx, inputs, _| Ok(ctx.save(inputs[0].tensor()?))),
+    ///     )
+    ///     .register()?;
+    /// let x = Tensor::from([3.0f32]).requires_grad_();
+    /// op.call(args![&x])?[0].tensor()?.sum().backward()?;
+    /// assert_eq!(x.grad().map(|g| g.to_vec::<f32>()).transpose()?, Some(vec![6.0]));
+    /// # Ok::<(), maquette_ops::Error>(())
+    /// ```
+    pub fn autograd(mut self, rule: AutogradRule) -> Self {
+        self.autograd = Some(rule);
+        self
+    }
+
     /// Sets the source line of the definition, for messages. By default it is the line that called
     /// [`custom_op`].
     pub fn defined_at(mut self, loc: Loc) -> Self {
@@ -132,7 +158,8 @@ impl OpBuilder {
     /// # Errors
     /// The name or schema does not parse, the kernel's signature contradicts the schema, the
     /// operator exists, it would have no purpose (it returns nothing, mutates nothing and has no
-    /// effect), a device name is unknown, or a tag contradicts the schema.
+    /// effect), a device name is unknown, a tag contradicts the schema, or an operator that mutates
+    /// its arguments has a derivative.
     pub fn register(self) -> Result<Op> {
         let loc = self.loc;
         self.build().map_err(|e| e.at(loc))
@@ -185,6 +212,9 @@ impl OpBuilder {
                 for key in keys {
                     registrations.push_kernel(op, key, k.with(Candidate::Kernel(k.f.clone())))?;
                 }
+            }
+            if let Some(rule) = self.autograd {
+                registrations.push_autograd(op, rule, RegistrationOwner::FOREVER, self.loc)?;
             }
             registrations.effect.extend(
                 self.effect
@@ -251,9 +281,7 @@ impl Op {
     }
 
     /// Registers the derivative: a function of what the call saved and of the gradients of the
-    /// tensors among the results. It returns a gradient for each argument, and `None` where there
-    /// is none; a list has one for each of its tensors. It consists of calls of operators, so that
-    /// it can be traced.
+    /// tensors among the results, as [`AutogradRule`] describes it.
     ///
     /// PyTorch: `torch.library.register_autograd`.
     ///
@@ -267,10 +295,7 @@ impl Op {
         + Sync
         + 'static,
     ) -> Result<()> {
-        let loc = Loc::caller();
-        self.require("derivative").map_err(|e| e.at(loc))?;
-        let rule = CustomRule { setup: None, backward: Arc::new(backward) };
-        self.add_autograd(rule, RegistrationOwner::FOREVER, loc)
+        self.register_autograd_rule(AutogradRule::new(backward))
     }
 
     /// As [`Op::register_autograd`]; after each call with gradients, `setup_context` saves what the
@@ -290,10 +315,17 @@ impl Op {
         + Sync
         + 'static,
     ) -> Result<()> {
+        self.register_autograd_rule(AutogradRule::new(backward).setup_context(setup_context))
+    }
+
+    /// As [`Op::register_autograd`], for a whole rule.
+    ///
+    /// # Errors
+    /// As [`Op::register_autograd`].
+    #[track_caller]
+    pub fn register_autograd_rule(&self, rule: AutogradRule) -> Result<()> {
         let loc = Loc::caller();
         self.require("derivative").map_err(|e| e.at(loc))?;
-        let setup: SetupFn = Arc::new(setup_context);
-        let rule = CustomRule { setup: Some(setup), backward: Arc::new(backward) };
         self.add_autograd(rule, RegistrationOwner::FOREVER, loc)
     }
 

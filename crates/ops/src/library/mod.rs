@@ -36,7 +36,9 @@ pub use kernel::{Kernel, KernelSwitch, get_kernel};
 pub use key::{DispatchKey, IntoKey};
 #[allow(deprecated)]
 pub use namespace::impl_abstract;
-pub use namespace::{Kind, Library, define, impl_, register_effect, register_fake};
+pub use namespace::{
+    Kind, Library, define, impl_, register_autograd, register_effect, register_fake,
+};
 pub use op::{Effect, KernelFn, Op, generation};
 pub use overloads::Kwargs;
 pub(crate) use overloads::{complete, resolve};

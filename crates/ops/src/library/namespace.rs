@@ -8,6 +8,7 @@ use super::registrations::{Candidate, RegistrationOwner};
 use super::tags::{Tag, TagSet};
 use super::typed::{IntoFake, IntoKernel};
 use super::{KernelFn, registry};
+use crate::autograd::AutogradRule;
 use crate::error::{Error, RegisterError, Result};
 use maquette_ir::Loc;
 use maquette_ir::schema::{OpName, Schema};
@@ -193,6 +194,19 @@ impl Library {
         })
     }
 
+    /// Registers a derivative, in place of an earlier one while the library lives. The operator may
+    /// be builtin, or be defined later. A call that was recorded before keeps its derivative.
+    ///
+    /// PyTorch: `torch.library.register_autograd(…, lib=…)`.
+    ///
+    /// # Errors
+    /// The name has another namespace, this library already has a derivative of the operator, or
+    /// the operator mutates its arguments.
+    #[track_caller]
+    pub fn register_autograd(&self, name: &str, rule: AutogradRule) -> Result<()> {
+        self.add(name, Loc::caller(), |op, loc| op.add_autograd(rule, self.owner, loc))
+    }
+
     /// Declares the operator's effect besides its results and mutations; `None` declares that it
     /// has none.
     ///
@@ -302,6 +316,16 @@ pub fn impl_<M, F: IntoKernel<M>>(name: &str, key: impl IntoKey, f: F) -> Result
 pub fn register_fake<M, F: IntoFake<M>>(name: &str, f: F) -> Result<()> {
     let loc = Loc::caller();
     entry(name, loc)?.add_fake(f.into_fake(), Some(F::signature()), RegistrationOwner::FOREVER, loc)
+}
+
+/// Registers a derivative permanently. The operator may be builtin, or be defined later.
+///
+/// # Errors
+/// As [`Library::register_autograd`].
+#[track_caller]
+pub fn register_autograd(name: &str, rule: AutogradRule) -> Result<()> {
+    let loc = Loc::caller();
+    entry(name, loc)?.add_autograd(rule, RegistrationOwner::FOREVER, loc)
 }
 
 /// The old name of [`register_fake`].

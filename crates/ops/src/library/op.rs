@@ -9,10 +9,9 @@ use super::state::{OpState, StateGuard};
 use super::tags::TagSet;
 use super::typed::Signature;
 use crate::aten::OpDef;
-use crate::autograd::CustomRule;
-use crate::autograd::rule::Rule;
+use crate::autograd::AutogradRule;
 use crate::dispatch::value::{Args, Outputs, Value};
-use crate::error::{AutogradError, Error, RegisterError, Result};
+use crate::error::{Error, RegisterError, Result};
 use crate::fake::FakeFn;
 use arc_swap::ArcSwapOption;
 use maquette_ir::Loc;
@@ -432,25 +431,12 @@ impl Op {
     /// Registers an owner's derivative.
     pub(super) fn add_autograd(
         &self,
-        rule: CustomRule,
+        rule: AutogradRule,
         owner: RegistrationOwner,
         loc: Loc,
     ) -> Result<()> {
-        let new = Registered::new(Rule::Custom(rule), None, owner, loc);
-        let check = |schema: &Schema| {
-            if schema.is_mutable() {
-                let (op, schema) = (self.name().to_owned(), schema.to_string());
-                return Err(Error::from(AutogradError::NotFunctional { op, schema }));
-            }
-            Ok(())
-        };
-        self.update(|registrations| {
-            if let Some(definition) = &registrations.definition {
-                check(&definition.schema)?;
-            }
-            Registrations::push(*self, "derivative", &mut registrations.autograd, new.clone())
-        })
-        .map_err(|e| e.at(loc))
+        self.update(|registrations| registrations.push_autograd(*self, rule, owner, loc))
+            .map_err(|e| e.at(loc))
     }
 
     /// Registers an owner's declaration of the effect.

@@ -10,9 +10,10 @@ use super::state::{OpState, SchemaFacts};
 use super::typed::Signature;
 use super::{KernelFn, rules};
 use crate::aten::OpDef;
+use crate::autograd::AutogradRule;
 use crate::autograd::rule::Rule;
 use crate::dispatch::value::Args;
-use crate::error::{Error, RegisterError, Result};
+use crate::error::{AutogradError, Error, RegisterError, Result};
 use crate::fake::FakeFn;
 use maquette_ir::schema::Schema;
 use maquette_ir::{DeviceKind, Loc};
@@ -155,6 +156,21 @@ impl Registrations {
         }
     }
 
+    /// Adds a derivative.
+    ///
+    /// # Errors
+    /// The owner has registered one.
+    pub(super) fn push_autograd(
+        &mut self,
+        op: Op,
+        rule: AutogradRule,
+        owner: RegistrationOwner,
+        loc: Loc,
+    ) -> Result<()> {
+        let new = Registered::new(Rule::Custom(rule), None, owner, loc);
+        Registrations::push(op, "derivative", &mut self.autograd, new)
+    }
+
     /// Pushes an item. An owner can have only one item on a stack.
     pub(super) fn push<F>(
         op: Op,
@@ -212,7 +228,8 @@ impl Registrations {
     ///
     /// # Errors
     /// A kernel's signature contradicts the schema, or a kernel is for a device although the schema
-    /// has no argument that could select a device.
+    /// has no argument that could select a device; or an operator that mutates its arguments has a
+    /// derivative.
     pub(super) fn resolve(&self, builtin: Option<&'static OpDef>) -> Result<Option<OpState>> {
         let (None, Some(definition)) = (&self.failed, &self.definition) else { return Ok(None) };
         self.check(definition)?;
@@ -271,6 +288,10 @@ impl Registrations {
         }
         self.default.iter().try_for_each(|r| typed(&r.signature, "kernel", r.loc))?;
         self.fake.iter().try_for_each(|r| typed(&r.signature, "fake kernel", r.loc))?;
+        if let Some(r) = self.autograd.last().filter(|_| schema.is_mutable()) {
+            let (op, schema) = (schema.name.to_string(), schema.to_string());
+            return Err(Error::from(AutogradError::NotFunctional { op, schema }).at(r.loc));
+        }
         match self.fake.last() {
             Some(r) if facts.tags.returns_arguments() => Err(Error::from(RegisterError::Invalid {
                 op: schema.name.to_string(),

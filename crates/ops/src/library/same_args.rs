@@ -8,7 +8,10 @@
 use super::key::IntoKey;
 use super::op::Op;
 use super::typed::{IntoFake, IntoKernel, KernelArg};
+use crate::autograd::{AutogradCtx, ResultGrad};
+use crate::dispatch::value::Value;
 use crate::error::Result;
+use crate::tensor::Tensor;
 
 /// A signature with the same number and types of arguments as `Operator`.
 #[diagnostic::on_unimplemented(
@@ -57,6 +60,24 @@ where
     N: SameArguments<M>,
 {
     op.register_fake(f)
+}
+
+/// Registers a derivative, and the function that keeps what it reads.
+///
+/// # Errors
+/// As [`Op::register_autograd`].
+#[track_caller]
+pub fn register_autograd<G: ResultGrad>(
+    op: Op,
+    backward: impl Fn(&AutogradCtx, &[G]) -> Result<Vec<Option<Tensor>>> + Send + Sync + 'static,
+    setup_context: impl Fn(&mut AutogradCtx, &[Value], &[Value]) -> Result<()> + Send + Sync + 'static,
+) -> Result<()> {
+    op.register_autograd_rule(G::rule(backward).setup_context(setup_context))
+}
+
+/// The function that keeps nothing.
+pub fn keep_nothing(_: &mut AutogradCtx, _: &[Value], _: &[Value]) -> Result<()> {
+    Ok(())
 }
 
 macro_rules! same_arguments {

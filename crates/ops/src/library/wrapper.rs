@@ -1,6 +1,8 @@
-//! Support functions for the code that `#[custom_op]` and `#[register_fake]` generate.
+//! Support functions for the code that `#[custom_op]`, `#[register_fake]` and the like generate.
 
-pub use super::same_args::{SameArguments, register_fake, register_kernel};
+pub use super::same_args::{
+    SameArguments, keep_nothing, register_autograd, register_fake, register_kernel,
+};
 
 use super::op::Op;
 use super::registry;

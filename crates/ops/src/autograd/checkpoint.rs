@@ -1,0 +1,307 @@
+//! Checkpoints: what a function saves for its derivative is computed again by the sweep, in place of
+//! being kept.
+//!
+//! The calls in a *region* are recorded as any others, but the tensors that they save are not kept:
+//! each has only its position among those of the region. The first of them that a sweep reads runs
+//! the function again, with the kept inputs and the state of the random generator, and collects what
+//! the same calls save now. So the graph of derivatives is that of the program without a checkpoint,
+//! and gradients have its bits. A tensor is freed with the call that saved it.
+//!
+//! In a trace, the sweep's run of the function is part of the graph. Its inputs go through
+//! `grad::recompute`, an identity that no pass knows as one, as otherwise the repeated operators
+//! would be found equal to the first ones, and merged. Random operators are not repeated there: a
+//! graph has no state of a generator to return to, so their results are kept.
+//!
+//! Source: A. Griewank and A. Walther, "Revolve", 2000; PyTorch's `torch.utils.checkpoint` with
+//! `use_reentrant=False`; JAX's `checkpoint`, whose barriers keep the repeated operators apart.
+
+use super::grad_mode::{is_grad_enabled, with_grad};
+use super::node::lock;
+use super::saved::SavedTensor;
+use crate::dispatch::autocast;
+use crate::dispatch::value::{Args, Outputs, Value};
+use crate::error::{AutogradError, Error, Result};
+use crate::library::{OpState, Tag};
+use crate::mode;
+use crate::random::{self, Philox};
+use crate::tensor::Tensor;
+use crate::tensor::meta::Meta;
+use crate::tree::{Tree, flatten_values};
+use maquette_ir::{DType, Device, Loc};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// A function that computes what `f` computes, and keeps nothing of it for the derivative but the
+/// inputs and the state of the random generator. The sweep runs `f` again. Gradients and random
+/// numbers are those of `f`, of tensors that it captures too.
+///
+/// `f` must compute the same again: it must not write its inputs, nor depend on what changes
+/// between the two runs. Its effects, such as printing, happen twice.
+///
+/// ```
+/// use maquette_ops::{Tensor, autograd::checkpoint};
+/// let layer = checkpoint(|x: Tensor| x.exp().sin());
+/// let x = Tensor::from([0.5f64]).requires_grad_();
+/// layer(x.clone())?.sum().backward()?;
+/// let expected = 0.5f64.exp() * 0.5f64.exp().cos();
+/// let found = x.grad().map(|g| g.item::<f64>()).transpose()?.unwrap_or_default();
+/// assert!((found - expected).abs() < 1e-12);
+/// # Ok::<(), maquette_ops::Error>(())
+/// ```
+///
+/// PyTorch: `torch.utils.checkpoint.checkpoint`.
+///
+/// # Errors
+/// The returned function fails if `f` writes an input. A sweep fails if an input was written since,
+/// or if the second run of `f` saves other tensors than the first.
+#[track_caller]
+pub fn checkpoint<I: Tree + 'static, O: 'static>(
+    f: impl Fn(I) -> O + Send + Sync + 'static,
+) -> impl Fn(I) -> Result<O> {
+    let (f, loc) = (Arc::new(f), Loc::caller());
+    move |inputs| {
+        if !is_grad_enabled() {
+            return Ok(f(inputs));
+        }
+        let (spec, values) = flatten_values(&inputs).map_err(|e| e.at(loc))?;
+        let versions = |values: &[Value]| -> Vec<u64> {
+            values.iter().flat_map(Value::tensors).map(Tensor::version).collect()
+        };
+        let (kept, before) = (values.iter().map(Input::new).collect(), versions(&values));
+        let again = f.clone();
+        let rerun = move |values: Vec<Value>| {
+            let inputs = I::unflatten(&spec, &mut values.into_iter())?;
+            drop(again(inputs));
+            Ok(())
+        };
+        let region = Arc::new(Region {
+            loc,
+            inputs: kept,
+            rerun: Box::new(rerun),
+            rng: random::state(Device::Cpu),
+            autocast: autocast::autocast_dtype(),
+            random: Mutex::default(),
+            count: AtomicUsize::new(0),
+            found: Mutex::default(),
+        });
+        let output = active(Active::First(region), || f(inputs));
+        if versions(&values) != before {
+            return Err(Error::from(AutogradError::CheckpointWrites).at(loc));
+        }
+        Ok(output)
+    }
+}
+
+/// One run of a function under a checkpoint.
+pub(crate) struct Region {
+    loc: Loc,
+    inputs: Vec<Input>,
+    rerun: Box<dyn Fn(Vec<Value>) -> Result<()> + Send + Sync>,
+    rng: Philox,
+    autocast: Option<DType>,
+    /// In a trace, the results of random operators, in order.
+    random: Mutex<Vec<Outputs>>,
+    /// The number of tensors that the first run has saved so far.
+    count: AtomicUsize,
+    /// What the second run saved, until the calls that need it are freed.
+    found: Mutex<Option<Vec<Option<Found>>>>,
+}
+
+/// A tensor that the second run saved, and its version then.
+type Found = (Tensor, u64);
+
+/// An input of a region.
+enum Input {
+    Tensor { saved: SavedTensor, requires_grad: bool },
+    Other(Value),
+}
+
+impl Input {
+    fn new(value: &Value) -> Input {
+        match value {
+            Value::Tensor(t) if t.ok().is_ok() => {
+                Input::Tensor { saved: SavedTensor::new(t), requires_grad: t.requires_grad() }
+            }
+            other => Input::Other(other.clone()),
+        }
+    }
+}
+
+/// What a thread does for a region.
+#[derive(Clone)]
+enum Active {
+    First(Arc<Region>),
+    Second(Rc<Second>),
+}
+
+/// The second run of a region.
+struct Second {
+    region: Arc<Region>,
+    found: RefCell<Vec<Option<Found>>>,
+    /// The number of random operators so far.
+    random: Cell<usize>,
+}
+
+thread_local! {
+    static IS_ACTIVE: Cell<bool> = const { Cell::new(false) };
+    /// The innermost region.
+    static ACTIVE: RefCell<Option<Active>> = const { RefCell::new(None) };
+}
+
+/// Runs `f` in a region.
+fn active<R>(now: Active, f: impl FnOnce() -> R) -> R {
+    struct Restore(Option<Active>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            IS_ACTIVE.set(self.0.is_some());
+            ACTIVE.replace(self.0.take());
+        }
+    }
+    let _restore = Restore(ACTIVE.replace(Some(now)));
+    IS_ACTIVE.set(true);
+    f()
+}
+
+/// Whether a region runs on this thread.
+pub(super) fn is_active() -> bool {
+    IS_ACTIVE.get()
+}
+
+/// A tensor that is computed again.
+pub(super) struct Recomputed {
+    region: Arc<Region>,
+    index: usize,
+    meta: Meta,
+}
+
+/// A call in a region saves a tensor: its place, unless the tensor itself is to be kept.
+pub(super) fn save(t: &Tensor) -> Option<Recomputed> {
+    match ACTIVE.with_borrow(Clone::clone)? {
+        Active::First(region) => {
+            let index = region.count.fetch_add(1, Ordering::Relaxed);
+            Some(Recomputed { region, index, meta: t.meta().clone() })
+        }
+        Active::Second(second) => {
+            second.found.borrow_mut().push(Some((t.untracked(), t.version())));
+            None
+        }
+    }
+}
+
+impl Recomputed {
+    /// The tensor, and its version when it was saved.
+    ///
+    /// # Errors
+    /// The second run fails, or saved another tensor here.
+    pub(super) fn get(&self) -> Result<(Tensor, u64)> {
+        let known = || lock(&self.region.found).as_ref().and_then(|f| f.get(self.index).cloned());
+        let found = match known() {
+            Some(Some(found)) => Some(found),
+            _ => {
+                let all = self.region.run_again()?;
+                *lock(&self.region.found) = Some(all);
+                known().flatten()
+            }
+        };
+        let differs = |found: String| -> Error {
+            let expected = self.meta.to_string();
+            AutogradError::Recomputed { called: self.region.loc, expected, found }.into()
+        };
+        let (tensor, version) = found.ok_or_else(|| differs("nothing".into()))?;
+        let (meta, expected) = (tensor.meta(), &self.meta);
+        let sizes = || meta.sizes.iter().zip(&expected.sizes).map(|(a, b)| a.eq(*b));
+        if meta.dtype != expected.dtype
+            || meta.rank() != expected.rank()
+            || sizes().any(|same| same.statically_known() == Some(false))
+        {
+            return Err(differs(meta.to_string()));
+        }
+        Ok((tensor, version))
+    }
+}
+
+impl Drop for Recomputed {
+    fn drop(&mut self) {
+        let mut found = lock(&self.region.found);
+        let freed = found.as_mut().and_then(|f| f.get_mut(self.index)).and_then(Option::take);
+        drop(found);
+        drop(freed);
+    }
+}
+
+impl Region {
+    /// Runs the function again. Returns what it saved.
+    fn run_again(self: &Arc<Region>) -> Result<Vec<Option<Found>>> {
+        let inputs = self.inputs.iter().map(|i| self.input(i)).collect::<Result<Vec<Value>>>()?;
+        let second =
+            Second { region: self.clone(), found: RefCell::default(), random: Cell::new(0) };
+        let second = Rc::new(second);
+        let run = || mode::in_user_code(|| with_grad(true, || (self.rerun)(inputs)));
+        let run = || autocast::with_dtype(self.autocast, run);
+        let mut rng = self.rng;
+        random::apart(&mut rng, || active(Active::Second(second.clone()), run))?;
+        let found = second.found.take();
+        Ok(found)
+    }
+
+    /// An input of the second run: a leaf, where the first run's took part in differentiation.
+    fn input(&self, input: &Input) -> Result<Value> {
+        let (saved, requires_grad) = match input {
+            Input::Tensor { saved, requires_grad } => (saved, *requires_grad),
+            Input::Other(value) => return Ok(value.clone()),
+        };
+        let mut t = saved.unpack(None, "a checkpointed function", self.loc)?.untracked();
+        if t.slot().is_some() {
+            let apart = with_grad(false, || crate::call("grad::recompute", crate::args![t]))?;
+            t = apart.into_iter().next().unwrap_or(Value::None).into_tensor()?;
+        }
+        if requires_grad { t.requires_grad_().ok().cloned() } else { Ok(t) }.map(Value::Tensor)
+    }
+}
+
+/// A call of a traced operator. In a region, a random one is called in the first run only.
+pub(crate) fn traced(
+    state: &OpState,
+    args: &mut Args,
+    call: impl FnOnce(&mut Args) -> Result<Outputs>,
+) -> Result<Outputs> {
+    let random = state.facts.tags.contains(Tag::NondeterministicSeeded);
+    let active = if random && is_active() { ACTIVE.with_borrow(Clone::clone) } else { None };
+    let Some(active) = active else { return call(args) };
+    let written: Vec<Tensor> =
+        state.facts.mutated.iter().flat_map(|&i| args[usize::from(i)].tensors()).cloned().collect();
+    let copy = |t: &Tensor| t.clone_tensor().ok().cloned().map(Value::Tensor);
+    match active {
+        Active::First(region) => {
+            let outputs = call(args)?;
+            // What a call writes may be written again: its values are kept as copies.
+            let kept = if written.is_empty() {
+                outputs.iter().map(|v| v.map_tensors(&mut |t| Ok(t.untracked()))).collect()
+            } else {
+                with_grad(false, || written.iter().map(copy).collect())
+            };
+            let kept: Result<Outputs> = kept;
+            lock(&region.random).push(kept?);
+            Ok(outputs)
+        }
+        Active::Second(second) => {
+            let at = second.random.replace(second.random.get() + 1);
+            let region = &second.region;
+            let kept = lock(&region.random).get(at).cloned();
+            let missing = || {
+                let (expected, found) = ("no random operator".into(), "one".into());
+                AutogradError::Recomputed { called: region.loc, expected, found }
+            };
+            let kept = kept.ok_or_else(missing)?;
+            if written.is_empty() {
+                return kept.iter().map(|v| v.map_tensors(&mut |t| Ok(t.untracked()))).collect();
+            }
+            for (t, values) in written.iter().zip(kept.iter().flat_map(Value::tensors)) {
+                with_grad(false, || t.copy_(values)).ok()?;
+            }
+            Ok(written.into_iter().map(Value::Tensor).take(state.schema.returns.len()).collect())
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! What a custom derivative knows of the call that it belongs to.
+
+use crate::autograd::node::{Edge, GradNode};
+use crate::autograd::saved::SavedTensor;
+use crate::dispatch::value::Value;
+use crate::error::{AutogradError, Error, Result};
+use crate::tensor::Tensor;
+use maquette_ir::Loc;
+use smallvec::SmallVec;
+use std::sync::{Arc, OnceLock, Weak};
+
+/// What a derivative knows of the call: the tensors and values that were saved, and which arguments
+/// need gradients. Source: the `ctx` of PyTorch's `torch.library.register_autograd`.
+pub struct AutogradCtx {
+    name: Arc<str>,
+    loc: Loc,
+    /// For each argument, whether each of its tensors needs a gradient: one entry for a plain
+    /// argument, and one for each element of a list.
+    needs: Vec<SmallVec<[bool; 1]>>,
+    saved: Vec<(SavedTensor, Origin)>,
+    values: Vec<Value>,
+    /// Why what was saved cannot be kept.
+    refused: Option<Error>,
+    /// The tensors of the call, while what it saves is chosen.
+    operands: Vec<Tensor>,
+    results: Vec<Tensor>,
+    /// Which results have no gradient, by index.
+    undifferentiated: SmallVec<[usize; 1]>,
+    /// The node of the call, which has the histories of the saved tensors. The node owns the
+    /// context, so it is not owned in turn.
+    node: OnceLock<Weak<GradNode>>,
+}
+
+/// Where a saved tensor is from, which decides its history.
+#[derive(Clone, Copy)]
+enum Origin {
+    Operand(usize),
+    Result(usize),
+    /// Computed for the derivative. It has no history.
+    Other,
+}
+
+impl AutogradCtx {
+    pub(super) fn new(name: Arc<str>, loc: Loc) -> AutogradCtx {
+        AutogradCtx {
+            name,
+            loc,
+            needs: Vec::new(),
+            saved: Vec::new(),
+            values: Vec::new(),
+            refused: None,
+            operands: Vec::new(),
+            results: Vec::new(),
+            undifferentiated: SmallVec::new(),
+            node: OnceLock::new(),
+        }
+    }
+
+    /// Sets the tensors that the call may save, while it chooses.
+    pub(super) fn of_call(
+        mut self,
+        operands: Vec<Tensor>,
+        results: Vec<Tensor>,
+        needs: Vec<SmallVec<[bool; 1]>>,
+    ) -> AutogradCtx {
+        (self.operands, self.results, self.needs) = (operands, results, needs);
+        self
+    }
+
+    /// Ends the choice of what is saved.
+    ///
+    /// # Errors
+    /// A value cannot be kept.
+    pub(super) fn close(&mut self) -> Result<()> {
+        (self.operands, self.results) = (Vec::new(), Vec::new());
+        self.refused.take().map_or(Ok(()), Err)
+    }
+
+    /// Takes what another context has saved.
+    pub(super) fn take_saved(&mut self, from: &mut AutogradCtx) {
+        self.saved.append(&mut from.saved);
+        self.values.append(&mut from.values);
+        self.refused = from.refused.take();
+    }
+
+    pub(super) fn set_node(&self, node: &Arc<GradNode>) {
+        self.node.get_or_init(|| Arc::downgrade(node));
+    }
+
+    /// Whether a result has a gradient.
+    pub(super) fn differentiates(&self, result: usize) -> bool {
+        !self.undifferentiated.contains(&result)
+    }
+
+    /// Keeps a tensor for the derivative: an input, an output, or any other. An input or output has
+    /// its gradient in derivatives of higher order.
+    ///
+    /// PyTorch: `ctx.save_for_backward`.
+    pub fn save(&mut self, t: &Tensor) {
+        let place = |of: &[Tensor]| of.iter().position(|u| u.is_same(t));
+        let origin = match (place(&self.operands), place(&self.results)) {
+            (Some(i), _) => Origin::Operand(i),
+            (None, Some(i)) => Origin::Result(i),
+            (None, None) => Origin::Other,
+        };
+        self.saved.push((SavedTensor::new(t), origin));
+    }
+
+    /// Keeps a number, a list of sizes or another value that is no tensor. A size of a traced
+    /// tensor stays symbolic. A tensor among the values is an error of the call: it would be kept
+    /// with its history, which would keep itself alive.
+    pub fn save_value(&mut self, value: impl Into<Value>) {
+        let value = value.into();
+        if value.tensors().next().is_some() {
+            self.refused.get_or_insert_with(|| AutogradError::TensorAsValue.into());
+        }
+        self.values.push(value);
+    }
+
+    /// Declares that an output has no gradient: it will not require one. Outputs of dtypes other
+    /// than floats have none anyway.
+    ///
+    /// PyTorch: `ctx.mark_non_differentiable`.
+    pub fn mark_non_differentiable(&mut self, output: &Tensor) {
+        self.undifferentiated.extend(self.results.iter().position(|u| u.is_same(output)));
+    }
+
+    /// The saved tensor with this index, in the order of [`AutogradCtx::save`].
+    ///
+    /// # Errors
+    /// There is none, or its memory was written since.
+    pub fn saved(&self, index: usize) -> Result<Tensor> {
+        let missing =
+            || Error::value(format!("{} tensors are saved, not {index}", self.saved.len()));
+        let (saved, origin) = self.saved.get(index).ok_or_else(missing)?;
+        let node = self.node.get().and_then(Weak::upgrade);
+        let edge = match (node, origin) {
+            (Some(node), Origin::Operand(i)) => node.next.get(*i).cloned().flatten(),
+            (Some(node), Origin::Result(i)) => Some(Edge { node, output: *i as u32 }),
+            _ => None,
+        };
+        saved.unpack(edge.as_ref(), &self.name, self.loc)
+    }
+
+    /// The saved value with this index, in the order of [`AutogradCtx::save_value`].
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn value(&self, index: usize) -> Result<&Value> {
+        let missing =
+            || Error::value(format!("{} values are saved, not {index}", self.values.len()));
+        self.values.get(index).ok_or_else(missing)
+    }
+
+    /// Whether an argument needs a gradient; for a list, whether any of its tensors does.
+    ///
+    /// PyTorch: `ctx.needs_input_grad`.
+    pub fn needs_input_grad(&self, argument: usize) -> bool {
+        self.needs.get(argument).is_some_and(|a| a.contains(&true))
+    }
+
+    /// Whether each element of a list needs a gradient.
+    pub fn needs_input_grads(&self, argument: usize) -> &[bool] {
+        self.needs.get(argument).map_or(&[], |a| &**a)
+    }
+}
