@@ -5,7 +5,7 @@
 mod wrong_modes;
 
 use maquette_check::oracle::{
-    Eager, Fuzzer, Mode, Seeds, TestProgram, TextReport, Verdict, WriteCount, check,
+    Eager, Family, Fuzzer, Mode, Seeds, TestProgram, TextReport, Verdict, WriteCount, check,
     generate::generate, modes, register,
 };
 use maquette_interp::{Interpreter, check_calls};
@@ -18,7 +18,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 fn fuzzer(programs: u64) -> Fuzzer {
-    Fuzzer { programs, seed: 1, statements: 12, modes: modes(), threads: 2, stats: true }
+    let (modes, family) = (modes(), Family::Programs);
+    Fuzzer { programs, seed: 1, statements: 12, modes, threads: 2, stats: true, family }
 }
 
 #[test]

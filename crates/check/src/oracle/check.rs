@@ -1,6 +1,7 @@
 //! Runs one program in every mode and compares the outcomes with eager execution.
 
 use super::copy_stats::CopyStats;
+use super::gradients::NotCompared;
 use super::library;
 use super::mode::{Eager, Mode, PreparedProgram, Text};
 use super::outcome::Outcome;
@@ -54,6 +55,9 @@ pub fn documented_refusal(
             if symbolic && has_overlapping_inputs(&program.graph) =>
         {
             Some(WINDOWS)
+        }
+        ErrorKind::Other(e) if e.is::<NotCompared>() => {
+            Some("a gradient that is not compared with differences")
         }
         ErrorKind::Other(e) => match &e.downcast_ref::<FunctionalizeError>()?.kind {
             Reason::WriteToOverlappingView { .. }
@@ -244,7 +248,9 @@ fn compare_outcomes(
 ) -> Verdict {
     let mismatch = |what: String| mismatch(mode, at, &what);
     match (expected, found) {
-        (Ok(e), Ok(f)) => e.difference(f).map_or_else(mismatch, |()| Verdict::Agree),
+        (Ok(e), Ok(f)) => {
+            e.difference(f, mode.shares_as_eager()).map_or_else(mismatch, |()| Verdict::Agree)
+        }
         (_, Err(e)) if is_internal(e) => mismatch(format!("fails: {e}")),
         (Err(_), Err(_)) => Verdict::Refused("refused by eager too"),
         (Err(e), Ok(f)) if only_an_unused_call_fails(program, at, e, f) => {

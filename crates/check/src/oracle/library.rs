@@ -3,6 +3,7 @@
 //! Each operator has a kind of signature that passes must handle: several mutated arguments,
 //! mutated optionals and lists, results that alias, data-dependent sizes, effects.
 
+use super::derivatives;
 use super::hostile;
 use crate::values::{Bytes, element_bytes};
 use maquette_ir::DType;
@@ -60,6 +61,18 @@ impl Mix for f32 {
     }
 }
 
+impl Mix for f64 {
+    fn mix(self, other: f64) -> f64 {
+        self * 0.5 + other
+    }
+    fn of(n: i64) -> f64 {
+        n as f64
+    }
+    fn is_zero(self) -> bool {
+        self == 0.0
+    }
+}
+
 impl Mix for i64 {
     fn mix(self, other: i64) -> i64 {
         self.wrapping_mul(3).wrapping_add(other).wrapping_add(1)
@@ -92,6 +105,10 @@ macro_rules! typed {
                 type $T = f32;
                 $body
             }
+            DType::F64 => {
+                type $T = f64;
+                $body
+            }
             DType::I64 => {
                 type $T = i64;
                 $body
@@ -100,7 +117,7 @@ macro_rules! typed {
                 type $T = bool;
                 $body
             }
-            other => Err(Error::value(format!("takes f32, i64 or bool, found {other}"))),
+            other => Err(Error::value(format!("takes f32, f64, i64 or bool, found {other}"))),
         }
     };
 }
@@ -188,7 +205,12 @@ pub(super) fn op(schema: &str) -> OpBuilder {
 /// Operators with these names are already registered.
 pub fn register() -> Result<()> {
     static DONE: OnceLock<Result<()>> = OnceLock::new();
-    let all = || pure().and_then(|()| mutating()).and_then(|()| effects());
+    let all = || {
+        pure()
+            .and_then(|()| mutating())
+            .and_then(|()| effects())
+            .and_then(|()| derivatives::register())
+    };
     DONE.get_or_init(|| all().and_then(|()| hostile::register())).clone()
 }
 

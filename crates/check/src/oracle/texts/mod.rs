@@ -260,7 +260,9 @@ fn check_text(text: &str, rng: &mut Rng, report: &mut TextReport) -> Result<()> 
                 return Err(Error::value(format!("{name} fails, but eager runs: {e}")));
             }
         };
-        expected.difference(&found).map_err(|what| Error::value(format!("{name}: {what}")))?;
+        expected
+            .difference(&found, true)
+            .map_err(|what| Error::value(format!("{name}: {what}")))?;
     }
     Ok(())
 }
