@@ -10,17 +10,14 @@ use super::library;
 use super::mode::{Mode, PreparedProgram, RunResult};
 use super::model;
 use super::outcome::with_fixed_seed;
-use super::program::TestProgram;
+use super::program::{AS_STRIDED, TestProgram};
 use super::random::Rng;
 use crate::values::{element_bytes, flatten};
 use maquette_ir::DType;
 use maquette_ir::graph::Graph;
 use maquette_ops::autograd::{BackwardOptions, no_grad};
 use maquette_ops::func::value_and_grad;
-use maquette_ops::{Error, Result, StorageCloner, Tensor, Value};
-
-/// The operator that cuts a history. A gradient behind it is no limit of differences.
-const DETACH: &str = "aten::detach";
+use maquette_ops::{Args, Error, Op, Result, StorageCloner, Tensor, Value};
 
 /// A gradient that the differences say nothing about.
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +34,12 @@ pub(super) fn copy_of_leaf(input: &Tensor) -> Result<Tensor> {
 
 /// The value of a program with these copies of its inputs.
 fn value_of(graph: &Graph, copies: &[Tensor]) -> Result<Tensor> {
-    let outputs = flatten(&model::call_all(graph, copies)?);
+    value_by(graph, copies, &mut |_, op, args| op.call(args))
+}
+
+/// As [`value_of`], through `call`.
+fn value_by(graph: &Graph, copies: &[Tensor], call: &mut model::Caller<'_>) -> Result<Tensor> {
+    let outputs = flatten(&model::run(graph, copies, call)?);
     let floats = outputs.iter().flat_map(Value::tensors).filter(|t| t.dtype().is_float());
     let terms = floats.enumerate().map(|(i, t)| {
         let t = if t.dtype() == DType::F64 { t.clone() } else { t.to_dtype(DType::F64) };
@@ -171,7 +173,16 @@ impl Differences {
         let floats = inputs.iter().filter(|t| t.dtype().is_float()).enumerate();
         let directions: Vec<Tensor> =
             floats.map(|(i, t)| direction(i, t)).collect::<Result<_>>()?;
-        let at = |step: f64| {
+        let mut undefined = None;
+        let mut inspect = |_, op: Op, args: Args| {
+            undefined = undefined.or(has_no_slope(op, &args)?);
+            let outputs = op.call(args)?;
+            if outputs.iter().flat_map(Value::tensors).any(|t| !is_finite(t)) {
+                undefined = undefined.or(Some("a value is not finite"));
+            }
+            Ok(outputs)
+        };
+        let mut at = |step: f64| {
             let mut cloner = StorageCloner::default();
             let mut directions = directions.iter();
             let copies = inputs.iter().map(|t| match directions.len() {
@@ -184,15 +195,19 @@ impl Differences {
                 }
             });
             let copies = copies.collect::<Result<Vec<Tensor>>>()?;
-            no_grad(|| with_fixed_seed(|| value_of(graph, &copies)?.item::<f64>()))
+            let run = || match step {
+                0.0 => value_by(graph, &copies, &mut inspect),
+                _ => value_of(graph, &copies),
+            };
+            no_grad(|| with_fixed_seed(run))?.item::<f64>()
         };
         let (home, ahead, behind) = (at(0.0)?, at(STEP)?, at(-STEP)?);
         let slope = (ahead - behind) / (2.0 * STEP);
         let halved = (at(STEP / 2.0)? - at(-STEP / 2.0)?) / STEP;
         let bend = (ahead + behind - 2.0 * home) / STEP;
         let scale = 1.0 + slope.abs();
-        let unknown = if graph.nodes().any(|n| graph.op_name(n) == DETACH) {
-            Some("the program cuts a history")
+        let unknown = if undefined.is_some() {
+            undefined
         } else if !(slope - halved).is_finite() {
             Some("a value is not finite")
         } else if (slope - halved).abs() > 1e-6 * scale || bend.abs() > 1e-2 * scale {
@@ -220,6 +235,37 @@ impl Differences {
         );
         Ok(())
     }
+}
+
+/// Why the gradient of a call is no limit of differences.
+fn has_no_slope(op: Op, args: &[Value]) -> Result<Option<&'static str>> {
+    let name = op.name();
+    if name == "aten::detach" {
+        return Ok(Some("the program cuts a history"));
+    }
+    if name == AS_STRIDED {
+        let t = args.first().ok_or_else(|| Error::value("takes a tensor"))?.tensor()?;
+        let elements = t.storage()?.len() / t.dtype().size();
+        let whole = t.numel().as_i64() == i64::try_from(elements).ok();
+        return Ok((!whole).then_some("a view of elements that its tensor does not have"));
+    }
+    let stores = ["aten::index_put_", "aten::index_copy_", "aten::scatter_.src"].contains(&name);
+    let indices = args.iter().skip(1).flat_map(Value::tensors);
+    for index in indices.filter(|t| stores && t.dtype() == DType::I64) {
+        let mut at = index.to_vec::<i64>()?;
+        let n = at.len();
+        at.sort_unstable();
+        at.dedup();
+        if at.len() < n {
+            return Ok(Some("an element that is stored twice"));
+        }
+    }
+    Ok(None)
+}
+
+fn is_finite(t: &Tensor) -> bool {
+    t.dtype() != DType::F64
+        || t.to_vec::<f64>().is_ok_and(|values| values.iter().all(|x| x.is_finite()))
 }
 
 /// A random direction with the sizes of a tensor.

@@ -28,10 +28,20 @@ pub(super) fn restore_log(log: Vec<String>) {
     LOG.set(log);
 }
 
+/// The number, or the one NaN.
+fn plain(x: f64) -> f64 {
+    if x.is_nan() { f64::NAN } else { x }
+}
+
 /// Logs a call: the operator, a tag, and the bits of the tensor.
 fn note(op: &str, tag: i64, x: &Tensor) -> Result<()> {
     let mut line = format!("{op} {tag} {}{:?}", x.dtype(), x.sizes_i64()?);
-    for byte in element_bytes(x)? {
+    let bytes = match x.dtype() {
+        // the bits of a NaN depend on kernels
+        DType::F64 => x.to_vec::<f64>()?.iter().flat_map(|x| plain(*x).to_le_bytes()).collect(),
+        _ => element_bytes(x)?,
+    };
+    for byte in bytes {
         // writing to a string cannot fail
         let _ = write!(line, " {byte:02x}");
     }

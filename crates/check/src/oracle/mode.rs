@@ -74,7 +74,7 @@ pub trait Mode: Sync {
         false
     }
 
-    /// Whether its outputs share memory as those of the eager program do.
+    /// Whether its outputs have the layouts of those of the eager program, and share memory as these.
     fn shares_as_eager(&self) -> bool {
         true
     }

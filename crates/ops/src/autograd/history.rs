@@ -81,6 +81,13 @@ pub(crate) fn set(t: &Tensor, tracking: Tracking) {
     }
 }
 
+/// Gives a handle the history of another one for the same elements.
+pub(crate) fn copy(from: &Tensor, to: &Tensor) {
+    if let Some(h) = from.history().filter(|h| h.kind() != UNTRACKED) {
+        set(to, h.get());
+    }
+}
+
 /// Notes that a view was made. A view that is not recorded of a tensor that requires a gradient
 /// has no part in its history; a call that records the view gives it one.
 pub(crate) fn made_view(view: &Tensor, of: &Tensor) {

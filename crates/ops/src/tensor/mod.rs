@@ -243,11 +243,15 @@ impl Tensor {
     }
 
     /// The same metadata and fake storage, outside any trace: what a fake kernel is given for a
-    /// traced tensor.
+    /// traced tensor. Its views are views of this tensor.
     pub fn without_slot(&self) -> Tensor {
         match &*self.node {
             Node::Live(l) if l.slot.is_some() => {
-                Tensor::live_node(l.meta.clone(), l.storage.clone(), None, Grant::NONE)
+                let base = l.base.as_ref().unwrap_or(&self.node).clone();
+                let (meta, storage) = (l.meta.clone(), l.storage.clone());
+                let t = Tensor::live_view(meta, storage, None, Grant::NONE, Some(base));
+                history::copy(self, &t);
+                t
             }
             _ => self.clone(),
         }

@@ -9,7 +9,7 @@ mod inputs;
 mod mutate;
 
 use super::check::is_internal;
-use super::outcome::Outcome;
+use super::outcome::{Comparison, Outcome};
 use super::random::Rng;
 use crate::values::catch_panics;
 use inputs::Inputs;
@@ -261,7 +261,7 @@ fn check_text(text: &str, rng: &mut Rng, report: &mut TextReport) -> Result<()> 
             }
         };
         expected
-            .difference(&found, true)
+            .difference(&found, Comparison::ALL)
             .map_err(|what| Error::value(format!("{name}: {what}")))?;
     }
     Ok(())

@@ -109,8 +109,14 @@ pub(in crate::aten) const LOGCUMSUMEXP: Derivative = rule!([Input(0), Output(0)]
 /// The products of the elements before each, and of those after it, which no zero makes undefined.
 fn products_of_others(x: &Tensor, dim: i64) -> Tensor {
     let n = x.size(dim);
-    let one = x.narrow(dim, 0, 1).ones_like();
-    let before = |x: &Tensor| Tensor::cat([&one, &x.narrow(dim, 0, n - 1)], dim).cumprod(dim);
+    let mut sizes = x.sizes().to_vec();
+    let d = if dim < 0 { dim + sizes.len() as i64 } else { dim };
+    if let Some(size) = sizes.get_mut(d as usize) {
+        *size = 1.into();
+    }
+    let one = x.detach().new_ones(&sizes[..], x.dtype());
+    // one element more than needed: a dimension without elements is no other case
+    let before = |x: &Tensor| Tensor::cat([&one, x], dim).cumprod(dim).narrow(dim, 0, n);
     before(x) * before(&x.flip([dim])).flip([dim])
 }
 
