@@ -6,7 +6,7 @@ mod wrong_modes;
 
 use maquette_check::oracle::{
     Eager, Family, Fuzzer, Mode, Seeds, TestProgram, TextReport, Verdict, WriteCount, check,
-    generate::generate, modes, register,
+    generate::generate, gradient_modes, modes, register,
 };
 use maquette_interp::{Interpreter, check_calls};
 use maquette_ir::DType;
@@ -40,6 +40,22 @@ fn random_programs_agree() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     // one in a hundred is the bar
     assert!(report.refused * 100 <= report.programs, "{report}: {}", report.stats);
+}
+
+#[test]
+fn gradients_of_random_programs_agree() {
+    let (modes, family) = (gradient_modes(), Family::Gradients);
+    let report = Fuzzer { modes, family, ..fuzzer(300) }.run(&|f| {
+        eprintln!(
+            "{}: {}\n{}",
+            f.mode,
+            f.what,
+            f.program.as_ref().map(ToString::to_string).unwrap_or_default()
+        );
+    });
+    assert!(report.failures.is_empty(), "{report}");
+    // kinks, and writes to what derivatives read
+    assert!(report.refused * 4 <= report.programs, "{report}: {}", report.stats);
 }
 
 #[test]
@@ -195,7 +211,11 @@ fn programs_that_once_failed_agree() {
             }
             _ => Verdict::Agree,
         };
-        assert_eq!(check(&program, &modes()).unwrap(), expected, "{name}");
+        let modes = match program.family {
+            Family::Programs => modes(),
+            Family::Gradients => gradient_modes(),
+        };
+        assert_eq!(check(&program, &modes).unwrap(), expected, "{name}");
         let again: TestProgram = program.to_string().parse().unwrap();
         assert_eq!(again, program, "{name}: a program's text is the program");
     }

@@ -38,6 +38,7 @@ struct Options {
     show: Option<u64>,
     texts: Option<Vec<PathBuf>>,
     seconds: Option<u64>,
+    has_modes: bool,
 }
 
 fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
@@ -51,8 +52,15 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
         stats: false,
         family: Family::Programs,
     };
-    let mut o =
-        Options { fuzzer, write: None, replay: None, show: None, texts: None, seconds: None };
+    let mut o = Options {
+        fuzzer,
+        write: None,
+        replay: None,
+        show: None,
+        texts: None,
+        seconds: None,
+        has_modes: false,
+    };
     let mut given: Vec<String> = Vec::new();
     while let Some(arg) = args.next() {
         if given.contains(&arg) {
@@ -68,6 +76,7 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
             | "--replay" | "--show" | "--texts" | "--seconds" => {}
             _ => return Err(format!("unknown option `{arg}`\n{USAGE}")),
         }
+        o.has_modes |= arg == "--mode";
         let value = args.next().ok_or_else(|| format!("`{arg}` takes a value\n{USAGE}"))?;
         let number = || {
             value
@@ -80,7 +89,8 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
             "--statements" => o.fuzzer.statements = number()?.clamp(1, 1000) as usize,
             "--threads" => o.fuzzer.threads = number()?.clamp(1, 1024) as usize,
             "--mode" if value == "gradients" => {
-                (o.fuzzer.family, o.fuzzer.modes) = (Family::Gradients, gradient_modes());
+                o.fuzzer.family = Family::Gradients;
+                o.fuzzer.modes = modes_of(Family::Gradients);
             }
             "--mode" => o.fuzzer.modes = value.split(',').map(named).collect::<Result<_, _>>()?,
             "--show" => o.show = Some(number()?),
@@ -112,6 +122,14 @@ fn contradiction(given: &[String]) -> Option<String> {
     None
 }
 
+/// The modes that run what is run of a family.
+fn modes_of(family: Family) -> Vec<&'static dyn Mode> {
+    match family {
+        Family::Programs => modes(),
+        Family::Gradients => gradient_modes(),
+    }
+}
+
 /// Every mode, also those of gradients alone.
 fn all_modes() -> Vec<&'static dyn Mode> {
     let mut all = modes();
@@ -138,11 +156,14 @@ fn write(dir: &Path, seed: u64, failure: &FuzzFailure) -> std::io::Result<()> {
     std::fs::write(&path, format!("{what}{program}"))
 }
 
-fn replay(path: &Path, modes: &[&dyn Mode]) -> Result<bool, String> {
+/// Without `modes`, those of the program's family.
+fn replay(path: &Path, modes: Option<&[&'static dyn Mode]>) -> Result<bool, String> {
     let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
     maquette_check::oracle::register().map_err(|e| e.to_string())?;
     let program: TestProgram = text.parse().map_err(|e| format!("{}: {e}", path.display()))?;
-    let verdict = |p: &TestProgram| check(p, modes);
+    let modes = modes.map_or_else(|| modes_of(program.family), <[_]>::to_vec);
+    let modes: Vec<&dyn Mode> = modes.into_iter().map(|m| m as &dyn Mode).collect();
+    let verdict = |p: &TestProgram| check(p, &modes);
     match verdict(&program).map_err(|e| e.to_string())? {
         Verdict::Agree => say(&"agree\n"),
         Verdict::Refused(why) => {
@@ -198,7 +219,7 @@ fn run(o: &Options) -> Result<bool, String> {
         return mutate_texts(o, folders);
     }
     if let Some(path) = &o.replay {
-        return replay(path, &fuzzer.modes.iter().map(|m| *m as &dyn Mode).collect::<Vec<_>>());
+        return replay(path, o.has_modes.then_some(&fuzzer.modes[..]));
     }
     if let Some(index) = o.show {
         let made = generate_for(fuzzer.family, fuzzer.seed, index, fuzzer.statements)

@@ -194,6 +194,11 @@ pub fn gradgradcheck_with(
     check(&f, inputs, options, true).map_err(|e| e.at(loc))
 }
 
+/// Whether differences of a function tell its slope on these inputs.
+pub(crate) fn is_smooth_at(f: &Function<'_>, inputs: &[Tensor], eps: f64) -> Result<bool> {
+    jacobian::is_smooth(f, &variants::Variant::given(inputs)?, eps)
+}
+
 fn check(
     f: &Function<'_>,
     inputs: &[Tensor],

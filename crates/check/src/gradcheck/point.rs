@@ -81,7 +81,8 @@ impl Point<'_> {
                         None => 0.0,
                     };
                     if !self.near(analytic, numeric) {
-                        return self.worst(input, &by_sweeps, &places);
+                        let worst = self.worst(input, &by_sweeps, &places)?;
+                        return Ok(worst.map_or(Ok(()), Err));
                     }
                 }
             }
@@ -133,9 +134,17 @@ impl Point<'_> {
         Ok(all)
     }
 
-    /// The entry that is farthest off, in words.
-    fn worst(&self, input: usize, rows: &[Vec<Vec<f64>>], places: &[Option<usize>]) -> Checked {
+    /// The entry that is farthest off, in words; `None` if all are near.
+    fn worst(
+        &self,
+        input: usize,
+        rows: &[Vec<Vec<f64>>],
+        places: &[Option<usize>],
+    ) -> Result<Option<String>> {
         let x = &self.variant.inputs[input];
+        let entry = |output: usize, row: usize, at: usize| {
+            places[output].map_or(0.0, |place| rows[place][row][at])
+        };
         let (mut worst, mut text, mut count, mut all) = (-1.0, String::new(), 0, 0);
         for at in 0..len(x)? as usize {
             let unit = jacobian::unit_like(x, at)?;
@@ -143,7 +152,7 @@ impl Point<'_> {
                 jacobian::differences(self.f, self.variant, input, &unit, self.options.eps)?;
             for (output, column) in columns.iter().enumerate() {
                 for (row, &numeric) in column.iter().enumerate() {
-                    let analytic = places[output].map_or(0.0, |place| rows[place][row][at]);
+                    let analytic = entry(output, row, at);
                     all += 1;
                     if self.near(analytic, numeric) {
                         continue;
@@ -163,7 +172,7 @@ impl Point<'_> {
             }
         }
         let text = format!("{text}\n{count} of {all} entries of the Jacobians differ");
-        Ok(Err(self.wrong(text)))
+        Ok((count > 0).then(|| self.wrong(text)))
     }
 
     /// Compares a random projection of each Jacobian. On a difference, compares every entry, for
@@ -201,16 +210,14 @@ impl Point<'_> {
                 let allowed = atol * (1.0 + column.len() as f64) + rtol * size;
                 if (analytic - numeric).abs() > allowed || analytic.is_nan() != numeric.is_nan() {
                     let rows = self.rows(input, outputs)?;
-                    let text = self.worst(input, &rows, places)?;
-                    let missed = format!(
+                    if let Some(worst) = self.worst(input, &rows, places)? {
+                        return Ok(Err(worst));
+                    }
+                    return Ok(Err(self.wrong(format!(
                         "the gradient of output {output} with respect to input {input} is wrong: \
                             along a random direction, it is {analytic} by the derivative, and \
                             {numeric} by differences"
-                    );
-                    return Ok(match text {
-                        Err(text) if !text.starts_with('\n') => Err(text),
-                        _ => Err(self.wrong(missed)),
-                    });
+                    ))));
                 }
             }
         }

@@ -128,7 +128,7 @@ pub fn modes() -> Vec<&'static dyn Mode> {
     ]
 }
 
-/// The modes that run gradients, besides those of [`modes`] that run a trace.
+/// The modes that run gradients: two of their own, and those of [`modes`] that run a trace.
 pub fn gradient_modes() -> Vec<&'static dyn Mode> {
     const TRACES: &[&str] = &[
         "eager",

@@ -10,6 +10,7 @@ use crate::error::{AutogradError, Error, Result};
 use crate::tensor::Tensor;
 use crate::tensor::meta::Meta;
 use maquette_ir::Loc;
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use smallvec::SmallVec;
 use std::sync::{Arc, Mutex};
 
@@ -174,6 +175,9 @@ impl CustomCall {
                 });
                 operand += 1;
             }
+        }
+        if fault_injected(Fault::CustomGradientsReversed) {
+            out.reverse();
         }
         Ok(out)
     }

@@ -28,6 +28,7 @@ use crate::tensor::borrow::{Access, Borrows, Grant};
 use crate::tensor::holder::Holder;
 use crate::tensor::meta::{Dims, IntoDims, Meta};
 use crate::tensor::storage::{Data, HostBuffer, Storage};
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, Device};
 use std::fmt;
@@ -249,7 +250,8 @@ impl Tensor {
             Node::Live(l) if l.slot.is_some() => {
                 let base = l.base.as_ref().unwrap_or(&self.node).clone();
                 let (meta, storage) = (l.meta.clone(), l.storage.clone());
-                let t = Tensor::live_view(meta, storage, None, Grant::NONE, Some(base));
+                let base = (!fault_injected(Fault::TracedViewsAreBases)).then_some(base);
+                let t = Tensor::live_view(meta, storage, None, Grant::NONE, base);
                 history::copy(self, &t);
                 t
             }
