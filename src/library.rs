@@ -47,6 +47,11 @@ pub use maquette_check::opcheck::OpcheckOptions;
 #[cfg(feature = "check")]
 pub use maquette_check::opcheck::opcheck;
 #[cfg(feature = "check")]
+pub use maquette_check::gradcheck::{
+    GradcheckError, GradcheckOptions, GradcheckReport, gradcheck, gradcheck_with, gradgradcheck,
+    gradgradcheck_with,
+};
+#[cfg(feature = "check")]
 pub use maquette_check::opcheck::{OpcheckError, opcheck_with};
 /// Registrations in a namespace, which end when the library is dropped.
 ///

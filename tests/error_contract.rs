@@ -10,6 +10,8 @@ mod calls;
 mod definition;
 #[path = "error_contract/fakes.rs"]
 mod fakes;
+#[path = "error_contract/gradients.rs"]
+mod gradients;
 #[path = "error_contract/opchecks.rs"]
 mod opchecks;
 #[path = "error_contract/programs.rs"]
@@ -177,7 +179,8 @@ fn every_row_of_the_error_contract() {
         ("Tags", tags::rows()),
         ("Calls", calls::rows()),
         ("Fake kernels and symbols", fakes::rows()),
-        ("Mutation, derivatives, batching", programs::mutation()),
+        ("Mutation, batching", programs::mutation()),
+        ("Derivatives", gradients::rows()),
         ("opcheck", opchecks::rows()),
         ("Traces and runs", programs::rows()),
     ];

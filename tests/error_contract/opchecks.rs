@@ -84,7 +84,7 @@ pub fn rows() -> Vec<Row> {
         ),
         without(
             "another `requires_grad` than promised; autograd in a kernel",
-            "kernels run below derivatives, which are not there yet",
+            "kernels run below derivatives: what they call is not recorded",
         ),
         fails!(
             "a fake kernel that knows the sample",
@@ -99,7 +99,16 @@ pub fn rows() -> Vec<Row> {
                 OpcheckOptions::new().only([Check::Determinism]).derive(0),
             )
         }),
-        without("gradients that differ", "there is no autograd yet"),
+        fails!("a derivative that is wrong", {
+            let kernel = |x: &Tensor| -> Result<Tensor> {
+                Ok(Tensor::from(x.to_array::<f32>()?.mapv(|v| 2.0 * v)))
+            };
+            let op =
+                ops::custom_op("err::c_gradient").arg_names(["x"]).kernel(kernel).register()?;
+            op.register_fake(copy_fake)?;
+            op.register_autograd(|_, grads| Ok(vec![Some(&grads[0] * 3.0)]))?;
+            opcheck_with(&op, args![x()], OpcheckOptions::new().only([Check::Gradients]).derive(0))
+        }),
         without(
             "something that is no operator; an unknown check; one of two tolerances",
             "`Op` and `Check` are types, and bits are compared, without tolerance",

@@ -10,6 +10,7 @@
 pub mod accuracy;
 pub mod chains;
 pub mod conform;
+pub mod gradcheck;
 pub mod opcheck;
 pub mod oracle;
 pub mod plan_check;

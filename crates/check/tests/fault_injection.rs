@@ -6,7 +6,8 @@
 
 use maquette_check::chains;
 use maquette_check::oracle::{
-    Mode, TestProgram, Verdict, check, generate::generate, modes, register,
+    Family, Mode, TestProgram, Verdict, check, generate::generate, generate::generate_for,
+    gradient_modes, modes, register,
 };
 use maquette_ir::fault_injection::{self, Fault};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -167,9 +168,32 @@ fn chains_show_the_faults_of_fusion() {
 }
 
 #[test]
+fn gradients_show_the_faults_of_derivatives() {
+    register().unwrap();
+    let names = ["backward", "differences", "traced", "functional"];
+    let modes: Vec<&dyn Mode> = gradient_modes()
+        .into_iter()
+        .filter(|m| names.contains(&m.name()))
+        .map(|m| m as &dyn Mode)
+        .collect();
+    let mut missed = Vec::new();
+    for fault in Fault::ALL.iter().copied().filter(|f| part(*f) == "gradients") {
+        let shown = (0..2_000).find_map(|index| {
+            let program = generate_for(Family::Gradients, 7, index, 12).unwrap().program;
+            seen(fault, &program, &modes).0.map(|what| (index + 1, what))
+        });
+        match &shown {
+            Some((programs, what)) => eprintln!("{programs:>6}  {fault:<50} {what}"),
+            None => missed.push(fault.text()),
+        }
+    }
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}
+
+#[test]
 fn every_fault_is_found() {
     register().unwrap();
-    let is_searched = |f: &Fault| !is_rare(*f) && part(*f) != "fusion";
+    let is_searched = |f: &Fault| !is_rare(*f) && !["fusion", "gradients"].contains(&part(*f));
     let faults: Vec<Fault> = Fault::ALL.iter().copied().filter(is_searched).collect();
     let next = AtomicUsize::new(0);
     let work = || {

@@ -5,8 +5,8 @@
 mod wrong_modes;
 
 use maquette_check::oracle::{
-    Eager, Fuzzer, Mode, Seeds, TestProgram, TextReport, Verdict, WriteCount, check,
-    generate::generate, modes, register,
+    Eager, Family, Fuzzer, Mode, Seeds, TestProgram, TextReport, Verdict, WriteCount, check,
+    generate::generate, gradient_modes, modes, register,
 };
 use maquette_interp::{Interpreter, check_calls};
 use maquette_ir::DType;
@@ -18,7 +18,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 fn fuzzer(programs: u64) -> Fuzzer {
-    Fuzzer { programs, seed: 1, statements: 12, modes: modes(), threads: 2, stats: true }
+    let (modes, family) = (modes(), Family::Programs);
+    Fuzzer { programs, seed: 1, statements: 12, modes, threads: 2, stats: true, family }
 }
 
 #[test]
@@ -39,6 +40,22 @@ fn random_programs_agree() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     // one in a hundred is the bar
     assert!(report.refused * 100 <= report.programs, "{report}: {}", report.stats);
+}
+
+#[test]
+fn gradients_of_random_programs_agree() {
+    let (modes, family) = (gradient_modes(), Family::Gradients);
+    let report = Fuzzer { modes, family, ..fuzzer(300) }.run(&|f| {
+        eprintln!(
+            "{}: {}\n{}",
+            f.mode,
+            f.what,
+            f.program.as_ref().map(ToString::to_string).unwrap_or_default()
+        );
+    });
+    assert!(report.failures.is_empty(), "{report}");
+    // kinks, and writes to what derivatives read
+    assert!(report.refused * 4 <= report.programs, "{report}: {}", report.stats);
 }
 
 #[test]
@@ -194,7 +211,11 @@ fn programs_that_once_failed_agree() {
             }
             _ => Verdict::Agree,
         };
-        assert_eq!(check(&program, &modes()).unwrap(), expected, "{name}");
+        let modes = match program.family {
+            Family::Programs => modes(),
+            Family::Gradients => gradient_modes(),
+        };
+        assert_eq!(check(&program, &modes).unwrap(), expected, "{name}");
         let again: TestProgram = program.to_string().parse().unwrap();
         assert_eq!(again, program, "{name}: a program's text is the program");
     }

@@ -4,8 +4,8 @@
 //! Exits with 1 where a mode does not do what the eager program does, with 2 on bad options.
 
 use maquette_check::oracle::{
-    FuzzFailure, Fuzzer, Mode, Seeds, TestProgram, TextReport, Verdict, check, generate::generate,
-    model, modes, shrink::shrink,
+    Family, FuzzFailure, Fuzzer, Mode, Seeds, TestProgram, TextReport, Verdict, check,
+    generate::generate_for, gradient_modes, modes, shrink::shrink,
 };
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,8 @@ usage: oracle [--programs N] [--seed S] [--mode NAME[,NAME]] [--statements K] [-
        oracle --texts DIR[,DIR] [--programs N | --seconds T] [--seed S]
   --programs N    how many random programs to generate (default: 1000)
   --seed S        the seed of the generator; a seed always gives the same programs (default: 1)
-  --mode NAME     run only these modes (default: all)
+  --mode NAME     run only these modes (default: all); `gradients`: differentiate the programs,
+                  and run these gradients in every mode that can
   --statements K  about how many statements a program has at most (default: 12)
   --threads N     how many threads (default: one per core)
   --write DIR     write each failing program, shrunk, to DIR/mode-seed-index.txt
@@ -37,14 +38,29 @@ struct Options {
     show: Option<u64>,
     texts: Option<Vec<PathBuf>>,
     seconds: Option<u64>,
+    has_modes: bool,
 }
 
 fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let fuzzer =
-        Fuzzer { programs: 1000, seed: 1, statements: 12, modes: modes(), threads, stats: false };
-    let mut o =
-        Options { fuzzer, write: None, replay: None, show: None, texts: None, seconds: None };
+    let fuzzer = Fuzzer {
+        programs: 1000,
+        seed: 1,
+        statements: 12,
+        modes: modes(),
+        threads,
+        stats: false,
+        family: Family::Programs,
+    };
+    let mut o = Options {
+        fuzzer,
+        write: None,
+        replay: None,
+        show: None,
+        texts: None,
+        seconds: None,
+        has_modes: false,
+    };
     let mut given: Vec<String> = Vec::new();
     while let Some(arg) = args.next() {
         if given.contains(&arg) {
@@ -60,6 +76,7 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
             | "--replay" | "--show" | "--texts" | "--seconds" => {}
             _ => return Err(format!("unknown option `{arg}`\n{USAGE}")),
         }
+        o.has_modes |= arg == "--mode";
         let value = args.next().ok_or_else(|| format!("`{arg}` takes a value\n{USAGE}"))?;
         let number = || {
             value
@@ -71,6 +88,10 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
             "--seed" => o.fuzzer.seed = number()?,
             "--statements" => o.fuzzer.statements = number()?.clamp(1, 1000) as usize,
             "--threads" => o.fuzzer.threads = number()?.clamp(1, 1024) as usize,
+            "--mode" if value == "gradients" => {
+                o.fuzzer.family = Family::Gradients;
+                o.fuzzer.modes = modes_of(Family::Gradients);
+            }
             "--mode" => o.fuzzer.modes = value.split(',').map(named).collect::<Result<_, _>>()?,
             "--show" => o.show = Some(number()?),
             "--texts" => o.texts = Some(value.split(',').map(PathBuf::from).collect()),
@@ -90,7 +111,7 @@ fn contradiction(given: &[String]) -> Option<String> {
     }
     for (alone, beside) in [
         ("--replay", &["--mode"][..]),
-        ("--show", &["--seed", "--statements"][..]),
+        ("--show", &["--seed", "--statements", "--mode"][..]),
         ("--texts", &["--seed", "--programs", "--seconds"][..]),
     ] {
         let other = given.iter().find(|o| *o != alone && !beside.contains(&o.as_str()));
@@ -101,9 +122,26 @@ fn contradiction(given: &[String]) -> Option<String> {
     None
 }
 
-fn named(name: &str) -> Result<&'static dyn Mode, String> {
-    let all = modes();
+/// The modes that run what is run of a family.
+fn modes_of(family: Family) -> Vec<&'static dyn Mode> {
+    match family {
+        Family::Programs => modes(),
+        Family::Gradients => gradient_modes(),
+    }
+}
+
+/// Every mode, also those of gradients alone.
+fn all_modes() -> Vec<&'static dyn Mode> {
+    let mut all = modes();
     let known: Vec<&str> = all.iter().map(|m| m.name()).collect();
+    all.extend(gradient_modes().into_iter().filter(|m| !known.contains(&m.name())));
+    all
+}
+
+fn named(name: &str) -> Result<&'static dyn Mode, String> {
+    let all = all_modes();
+    let mut known: Vec<&str> = all.iter().map(|m| m.name()).collect();
+    known.push("gradients");
     all.iter()
         .copied()
         .find(|m| m.name() == name)
@@ -118,18 +156,21 @@ fn write(dir: &Path, seed: u64, failure: &FuzzFailure) -> std::io::Result<()> {
     std::fs::write(&path, format!("{what}{program}"))
 }
 
-fn replay(path: &Path, modes: &[&dyn Mode]) -> Result<bool, String> {
+/// Without `modes`, those of the program's family.
+fn replay(path: &Path, modes: Option<&[&'static dyn Mode]>) -> Result<bool, String> {
     let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
     maquette_check::oracle::register().map_err(|e| e.to_string())?;
     let program: TestProgram = text.parse().map_err(|e| format!("{}: {e}", path.display()))?;
-    let verdict = |p: &TestProgram| check(p, modes);
+    let modes = modes.map_or_else(|| modes_of(program.family), <[_]>::to_vec);
+    let modes: Vec<&dyn Mode> = modes.into_iter().map(|m| m as &dyn Mode).collect();
+    let verdict = |p: &TestProgram| check(p, &modes);
     match verdict(&program).map_err(|e| e.to_string())? {
         Verdict::Agree => say(&"agree\n"),
         Verdict::Refused(why) => {
             say(&format_args!("refused: {why}\n"));
             for at in &program.sizes {
                 let given = program.run_inputs(at).map_err(|e| e.to_string())?;
-                if let Err(e) = model::call_all(&program.graph, &given.inputs) {
+                if let Err(e) = program.call(&given.inputs) {
                     say(&format_args!("eager: {e}\n"));
                 }
             }
@@ -178,10 +219,11 @@ fn run(o: &Options) -> Result<bool, String> {
         return mutate_texts(o, folders);
     }
     if let Some(path) = &o.replay {
-        return replay(path, &fuzzer.modes.iter().map(|m| *m as &dyn Mode).collect::<Vec<_>>());
+        return replay(path, o.has_modes.then_some(&fuzzer.modes[..]));
     }
     if let Some(index) = o.show {
-        let made = generate(fuzzer.seed, index, fuzzer.statements).map_err(|e| e.to_string())?;
+        let made = generate_for(fuzzer.family, fuzzer.seed, index, fuzzer.statements)
+            .map_err(|e| e.to_string())?;
         say(&made.program);
         return Ok(true);
     }
@@ -230,7 +272,6 @@ mod tests {
         for (line, expected) in [
             ("--replay f --show 3", "`--replay` and `--show` cannot be given together"),
             ("--replay f --seed 2", "`--replay` and `--seed` cannot be given together"),
-            ("--show 3 --mode traced", "`--show` and `--mode` cannot be given together"),
             ("--texts a --mode traced", "`--texts` and `--mode` cannot be given together"),
             ("--seconds 3", "`--seconds` needs `--texts`"),
             ("--stats --show 3", "`--show` and `--stats` cannot be given together"),

@@ -8,6 +8,9 @@
 //! together, then one by one), other contents, other layouts and other integers. Variants that
 //! the kernel refuses are skipped, and the report lists the sizes that could not be varied.
 //!
+//! The gradients of an operator with a derivative are compared with differences, as
+//! [`gradcheck`](crate::gradcheck) does, and those of a graph with the eager ones.
+//!
 //! The dispatcher refuses a kernel that touches tensors it was not given, or that keeps what it
 //! returns; the check of the schema reports it.
 //!
@@ -16,6 +19,7 @@
 
 mod calls;
 mod fakes;
+mod gradients;
 mod report;
 mod sample;
 mod sample_variants;
@@ -192,7 +196,8 @@ fn run(op: Op, args: Args, options: &OpcheckOptions, loc: Loc) -> Result<Report>
     let mut tried = vec![given];
     tried.extend(variants(&subject, &derive, options, &mut report)?);
     let context = CheckContext { subject: &subject, derive: &derive, tried: &tried, random };
-    let checks_with_fakes = [Check::Fake, Check::StaticTrace, Check::DynamicTrace, Check::Effects];
+    let checks_with_fakes =
+        [Check::Fake, Check::StaticTrace, Check::DynamicTrace, Check::Effects, Check::Gradients];
     let fakes_wrong = options.checks.iter().any(|c| checks_with_fakes.contains(c))
         && context.fakes(&mut report)?;
     for check in &mut report.checks {
@@ -200,6 +205,7 @@ fn run(op: Op, args: Args, options: &OpcheckOptions, loc: Loc) -> Result<Report>
             Check::Schema => context.schema(check)?,
             Check::Fake => {}
             Check::Determinism => context.determinism(check),
+            Check::Gradients => context.gradients(check, fakes_wrong),
             Check::StaticTrace | Check::DynamicTrace | Check::Effects => {
                 context.traces(check, fakes_wrong)
             }

@@ -17,17 +17,20 @@ pub enum Check {
     DynamicTrace,
     /// Calls that mutate or have an effect keep their number and order in a trace.
     Effects,
+    /// The derivative agrees with differences of values, and in bits where it is part of a graph.
+    Gradients,
 }
 
 impl Check {
     /// All checks, in the order of the report.
-    pub const ALL: [Check; 6] = [
+    pub const ALL: [Check; 7] = [
         Check::Schema,
         Check::Fake,
         Check::Determinism,
         Check::StaticTrace,
         Check::DynamicTrace,
         Check::Effects,
+        Check::Gradients,
     ];
 }
 
@@ -40,6 +43,7 @@ impl fmt::Display for Check {
             Check::StaticTrace => "static trace",
             Check::DynamicTrace => "dynamic trace",
             Check::Effects => "effects",
+            Check::Gradients => "gradients",
         })
     }
 }

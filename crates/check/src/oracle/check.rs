@@ -1,10 +1,11 @@
 //! Runs one program in every mode and compares the outcomes with eager execution.
 
 use super::copy_stats::CopyStats;
+use super::gradients::NotCompared;
 use super::library;
 use super::mode::{Eager, Mode, PreparedProgram, Text};
-use super::outcome::Outcome;
-use super::program::{RunInputs, Sizes, TestProgram};
+use super::outcome::{Comparison, Outcome};
+use super::program::{Family, RunInputs, Sizes, TestProgram};
 use super::unused_failure::only_an_unused_call_fails;
 use crate::values::catch_panics;
 use maquette_ir::graph::{Graph, Stmt};
@@ -55,6 +56,9 @@ pub fn documented_refusal(
         {
             Some(WINDOWS)
         }
+        ErrorKind::Other(e) if e.is::<NotCompared>() => {
+            Some("a gradient that is not compared with differences")
+        }
         ErrorKind::Other(e) => match &e.downcast_ref::<FunctionalizeError>()?.kind {
             Reason::WriteToOverlappingView { .. }
                 if symbolic && has_overlapping_inputs(&program.graph) =>
@@ -64,7 +68,9 @@ pub fn documented_refusal(
             // no operator except `as_strided` returns a view of elements that its tensor does not
             // have
             Reason::ViewOutOfBounds { .. }
-                if !program.uses_as_strided() && !has_overlapping_inputs(&program.graph) =>
+                if program.family == Family::Programs
+                    && !program.uses_as_strided()
+                    && !has_overlapping_inputs(&program.graph) =>
             {
                 None
             }
@@ -244,7 +250,13 @@ fn compare_outcomes(
 ) -> Verdict {
     let mismatch = |what: String| mismatch(mode, at, &what);
     match (expected, found) {
-        (Ok(e), Ok(f)) => e.difference(f).map_or_else(mismatch, |()| Verdict::Agree),
+        (Ok(e), Ok(f)) => {
+            let comparison = Comparison {
+                layouts: mode.shares_as_eager(),
+                nans: program.family == Family::Programs,
+            };
+            e.difference(f, comparison).map_or_else(mismatch, |()| Verdict::Agree)
+        }
         (_, Err(e)) if is_internal(e) => mismatch(format!("fails: {e}")),
         (Err(_), Err(_)) => Verdict::Refused("refused by eager too"),
         (Err(e), Ok(f)) if only_an_unused_call_fails(program, at, e, f) => {

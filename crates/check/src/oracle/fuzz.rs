@@ -2,9 +2,9 @@
 
 use super::check::{Verdict, check, check_with_stats};
 use super::copy_stats::CopyStats;
-use super::generate::generate;
+use super::generate::generate_for;
 use super::mode::Mode;
-use super::program::TestProgram;
+use super::program::{Family, TestProgram};
 use super::shrink::shrink;
 use super::stats::Stats;
 use crate::values::catch_panics;
@@ -26,6 +26,8 @@ pub struct Fuzzer {
     pub threads: usize,
     /// Whether to count the features that the programs exercise.
     pub stats: bool,
+    /// What is run of each program.
+    pub family: Family,
 }
 
 /// A program that a mode does not run as eager execution does.
@@ -104,7 +106,9 @@ impl Fuzzer {
     fn run_one(&self, index: u64, report: &mut FuzzReport, failed: &(dyn Fn(&FuzzFailure) + Sync)) {
         report.programs += 1;
         // an operator that panics while a program is generated is a failure as well
-        let generated = catch_panics("an operator", || generate(self.seed, index, self.statements));
+        let generated = catch_panics("an operator", || {
+            generate_for(self.family, self.seed, index, self.statements)
+        });
         let verdict = generated.and_then(|generated| {
             if self.stats {
                 report.stats.count(&generated);

@@ -3,6 +3,7 @@
 //! Each operator has a kind of signature that passes must handle: several mutated arguments,
 //! mutated optionals and lists, results that alias, data-dependent sizes, effects.
 
+use super::derivatives;
 use super::hostile;
 use crate::values::{Bytes, element_bytes};
 use maquette_ir::DType;
@@ -27,10 +28,20 @@ pub(super) fn restore_log(log: Vec<String>) {
     LOG.set(log);
 }
 
+/// The number, or the one NaN.
+fn plain(x: f64) -> f64 {
+    if x.is_nan() { f64::NAN } else { x }
+}
+
 /// Logs a call: the operator, a tag, and the bits of the tensor.
 fn note(op: &str, tag: i64, x: &Tensor) -> Result<()> {
     let mut line = format!("{op} {tag} {}{:?}", x.dtype(), x.sizes_i64()?);
-    for byte in element_bytes(x)? {
+    let bytes = match x.dtype() {
+        // the bits of a NaN depend on kernels
+        DType::F64 => x.to_vec::<f64>()?.iter().flat_map(|x| plain(*x).to_le_bytes()).collect(),
+        _ => element_bytes(x)?,
+    };
+    for byte in bytes {
         // writing to a string cannot fail
         let _ = write!(line, " {byte:02x}");
     }
@@ -54,6 +65,18 @@ impl Mix for f32 {
     }
     fn of(n: i64) -> f32 {
         n as f32
+    }
+    fn is_zero(self) -> bool {
+        self == 0.0
+    }
+}
+
+impl Mix for f64 {
+    fn mix(self, other: f64) -> f64 {
+        self * 0.5 + other
+    }
+    fn of(n: i64) -> f64 {
+        n as f64
     }
     fn is_zero(self) -> bool {
         self == 0.0
@@ -92,6 +115,10 @@ macro_rules! typed {
                 type $T = f32;
                 $body
             }
+            DType::F64 => {
+                type $T = f64;
+                $body
+            }
             DType::I64 => {
                 type $T = i64;
                 $body
@@ -100,7 +127,7 @@ macro_rules! typed {
                 type $T = bool;
                 $body
             }
-            other => Err(Error::value(format!("takes f32, i64 or bool, found {other}"))),
+            other => Err(Error::value(format!("takes f32, f64, i64 or bool, found {other}"))),
         }
     };
 }
@@ -188,7 +215,12 @@ pub(super) fn op(schema: &str) -> OpBuilder {
 /// Operators with these names are already registered.
 pub fn register() -> Result<()> {
     static DONE: OnceLock<Result<()>> = OnceLock::new();
-    let all = || pure().and_then(|()| mutating()).and_then(|()| effects());
+    let all = || {
+        pure()
+            .and_then(|()| mutating())
+            .and_then(|()| effects())
+            .and_then(|()| derivatives::register())
+    };
     DONE.get_or_init(|| all().and_then(|()| hostile::register())).clone()
 }
 

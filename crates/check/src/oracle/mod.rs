@@ -10,9 +10,11 @@
 mod check;
 mod compiled;
 mod copy_stats;
+mod derivatives;
 mod exported;
 mod fuzz;
 pub mod generate;
+mod gradients;
 mod hostile;
 mod library;
 mod mode;
@@ -34,10 +36,10 @@ pub use fuzz::{FuzzFailure, FuzzReport, Fuzzer};
 pub use library::register;
 pub use mode::{
     CountedWrites, Eager, Mode, PreparedProgram, RunResult, Symbolic, Text, Traced, WriteCount,
-    modes,
+    gradient_modes, modes,
 };
 pub use outcome::Outcome;
-pub use program::{InputLocation, MemoryInit, RunInputs, Sizes, TestProgram};
+pub use program::{Family, InputLocation, MemoryInit, RunInputs, Sizes, TestProgram};
 pub use random::Rng;
 pub use shared::SharedMode;
 pub use stats::{FEATURES, Stats};

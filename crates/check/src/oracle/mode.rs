@@ -2,9 +2,10 @@
 
 use super::compiled::CompiledMode;
 use super::exported::{ExportedMode, ThreadsMode};
+use super::gradients::{Backward, FiniteDifferences};
 use super::model;
 use super::planned::PlannedMode;
-use super::program::TestProgram;
+use super::program::{Family, TestProgram};
 use crate::values::FlatValues;
 use maquette_interp::Interpreter;
 use maquette_ir::copy_cost::Traffic;
@@ -73,6 +74,11 @@ pub trait Mode: Sync {
         false
     }
 
+    /// Whether its outputs have the layouts of those of the eager program, and share memory as these.
+    fn shares_as_eager(&self) -> bool {
+        true
+    }
+
     /// Whether sizes of inputs are symbols to it.
     fn is_symbolic(&self, program: &TestProgram) -> bool {
         self.serves_all_sizes(program)
@@ -122,6 +128,25 @@ pub fn modes() -> Vec<&'static dyn Mode> {
     ]
 }
 
+/// The modes that run gradients: two of their own, and those of [`modes`] that run a trace.
+pub fn gradient_modes() -> Vec<&'static dyn Mode> {
+    const TRACES: &[&str] = &[
+        "eager",
+        "traced",
+        "symbolic",
+        "functional",
+        "functional-symbolic",
+        "decomposed",
+        "planned",
+        "planned-symbolic",
+        "compiled",
+        "compiled-symbolic",
+    ];
+    let mut all: Vec<&'static dyn Mode> = vec![&Backward, &FiniteDifferences];
+    all.extend(modes().into_iter().filter(|m| TRACES.contains(&m.name())));
+    all
+}
+
 /// Statement by statement, by the dispatcher, on real tensors with real aliasing: what every other
 /// mode is compared with. As a mode it says whether a program does the same twice.
 pub struct Eager;
@@ -132,6 +157,10 @@ impl Mode for Eager {
     }
 
     fn prepare(&self, program: &TestProgram, _sample: &[Tensor]) -> Result<PreparedProgram> {
+        if program.family == Family::Gradients {
+            let program = program.clone();
+            return Ok(Box::new(move |inputs| Ok(program.call(inputs)?.into())));
+        }
         let graph = program.graph.clone();
         Ok(Box::new(move |inputs| {
             let mut traffic = Traffic::default();
@@ -185,7 +214,7 @@ fn traced(
     program: &TestProgram,
     sample: &[Tensor],
 ) -> Result<PreparedProgram> {
-    let code = |inputs: Vec<Tensor>| model::call_all(&program.graph, &inputs).map(FlatValues);
+    let code = |inputs: Vec<Tensor>| program.call(&inputs).map(FlatValues);
     let traced = options
         .clone()
         .keep_offsets(program.names_storage_offsets())
@@ -248,7 +277,7 @@ impl FunctionalMode {
         make: impl Fn(&Graph, &Options) -> std::result::Result<T, FunctionalizeError>,
     ) -> Result<(Graph, T)> {
         let shared = program.shared();
-        let code = |inputs: Vec<Tensor>| model::call_all(&program.graph, &inputs).map(FlatValues);
+        let code = |inputs: Vec<Tensor>| program.call(&inputs).map(FlatValues);
         let options = self
             .options(&shared, sample)
             .keep_offsets(!shared.is_empty() || program.names_storage_offsets());

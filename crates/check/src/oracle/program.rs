@@ -7,17 +7,19 @@
 //! #! memory 0: f32 = 1.0 -0.0 NaN
 //! #! input x: memory 0 offset 2
 //! #! sizes s0 = 3, s1 = 0
+//! #! gradients
 //! ```
 //!
 //! A memory's values are repeated as often as its inputs need. An input that is not named has a
 //! memory of its own, with small numbers. The sizes are those of the graph's symbols, a line for
-//! each run; a trace is made at the first.
+//! each run; a trace is made at the first. With `gradients`, the gradient of the program is run.
 
+use super::{gradients, model};
 use crate::values::call_single;
 use maquette_ir::graph::{Arg, Graph, TensorType, ValueId};
 use maquette_ir::sym::{Expr, SymbolId, SymbolKind};
 use maquette_ir::{DType, Scalar};
-use maquette_ops::{Concrete, Error, Result, Tensor, args};
+use maquette_ops::{Concrete, Error, Result, Tensor, Value, args};
 use std::fmt::{self, Write};
 use std::str::FromStr;
 
@@ -30,7 +32,7 @@ pub(super) const AS_STRIDED: &str = "aten::as_strided";
 /// What a memory holds at first, repeated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MemoryInit {
-    /// `f32`, `i64` or `bool`.
+    /// `f32`, `f64`, `i64` or `bool`.
     pub dtype: DType,
     /// The values, at least one.
     pub values: Vec<Scalar>,
@@ -51,11 +53,12 @@ impl MemoryInit {
         let n = len as i64;
         match self.dtype {
             DType::F32 => Ok(Tensor::from_vec(values().map(|v| v.to_f64() as f32).collect(), [n])),
+            DType::F64 => Ok(Tensor::from_vec(values().map(|v| v.to_f64()).collect(), [n])),
             DType::I64 => Ok(Tensor::from_vec(values().map(|v| v.to_i64()).collect(), [n])),
             DType::Bool => Ok(Tensor::from_vec(values().map(|v| v.to_i64() != 0).collect(), [n])),
-            other => {
-                Err(Error::value(format!("a program's memory holds f32, i64 or bool, not {other}")))
-            }
+            other => Err(Error::value(format!(
+                "a program's memory holds f32, f64, i64 or bool, not {other}"
+            ))),
         }
     }
 }
@@ -83,6 +86,19 @@ pub struct TestProgram {
     pub locations: Vec<InputLocation>,
     /// For each run, the first being the one that traces are made at.
     pub sizes: Vec<Sizes>,
+    /// What is run: the program, or the gradient of what it computes.
+    pub family: Family,
+}
+
+/// What is run of a program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Family {
+    /// The program itself.
+    #[default]
+    Programs,
+    /// A scalar that depends on every float among the outputs, and its gradient with respect to
+    /// each float among the inputs. See [`gradients`](super::gradients).
+    Gradients,
 }
 
 /// What one run is given: fresh memory, and the inputs over it.
@@ -94,6 +110,17 @@ pub struct RunInputs {
 }
 
 impl TestProgram {
+    /// Calls what is run of the program, on real tensors or under a trace.
+    ///
+    /// # Errors
+    /// As [`model::call_all`]; the program has no gradient.
+    pub fn call(&self, inputs: &[Tensor]) -> Result<Vec<Value>> {
+        match self.family {
+            Family::Programs => model::call_all(&self.graph, inputs),
+            Family::Gradients => gradients::value_and_gradients(&self.graph, inputs),
+        }
+    }
+
     /// Whether the program was written for more than one size.
     pub fn is_symbolic(&self) -> bool {
         !backed(&self.graph).is_empty()
@@ -199,6 +226,7 @@ impl fmt::Display for TestProgram {
                     Scalar::Float(x) if x.is_nan() && x.is_sign_negative() => {
                         f.write_str(" -NaN")?
                     }
+                    Scalar::Float(x) if m.dtype == DType::F64 => write!(f, " {x:?}")?,
                     Scalar::Float(x) => write!(f, " {:?}", *x as f32)?,
                     Scalar::Int(n) => write!(f, " {n}")?,
                     Scalar::Bool(b) => write!(f, " {b}")?,
@@ -219,6 +247,9 @@ impl fmt::Display for TestProgram {
             let sizes: Vec<String> = at.iter().map(|(name, n)| format!("{name} = {n}")).collect();
             writeln!(f, "#! sizes {}", sizes.join(", "))?;
         }
+        if self.family == Family::Gradients {
+            writeln!(f, "#! gradients")?;
+        }
         writeln!(f, "{}", self.graph)
     }
 }
@@ -229,8 +260,13 @@ impl FromStr for TestProgram {
     fn from_str(text: &str) -> Result<TestProgram> {
         let graph = Graph::parse(text)?;
         graph.verify()?;
-        let mut program =
-            TestProgram { locations: Vec::new(), memories: Vec::new(), sizes: Vec::new(), graph };
+        let mut program = TestProgram {
+            locations: Vec::new(),
+            memories: Vec::new(),
+            sizes: Vec::new(),
+            family: Family::Programs,
+            graph,
+        };
         let mut places = Vec::new();
         for (line, rest) in text
             .lines()
@@ -293,13 +329,14 @@ impl TestProgram {
             if index(at)? != self.memories.len() {
                 return Err(format!("expected memory {}", self.memories.len()));
             }
-            let known = [DType::F32, DType::I64, DType::Bool];
+            let known = [DType::F32, DType::F64, DType::I64, DType::Bool];
             let dtype = known
                 .into_iter()
                 .find(|d| d.name() == dtype.trim())
-                .ok_or("expected f32, i64 or bool")?;
+                .ok_or("expected f32, f64, i64 or bool")?;
             let value = |text: &str| match dtype {
                 DType::F32 => text.parse::<f32>().ok().map(|x| Scalar::Float(x.into())),
+                DType::F64 => text.parse().ok().map(Scalar::Float),
                 DType::I64 => text.parse().ok().map(Scalar::Int),
                 _ => text.parse().ok().map(Scalar::Bool),
             };
@@ -322,8 +359,10 @@ impl TestProgram {
                 Ok::<_, String>((name.trim().to_owned(), number(n)?))
             };
             self.sizes.push(rest.split(',').map(size).collect::<Result<Sizes, String>>()?);
+        } else if line == "gradients" {
+            self.family = Family::Gradients;
         } else {
-            return Err("expected `memory`, `input` or `sizes`".to_owned());
+            return Err("expected `memory`, `input`, `sizes` or `gradients`".to_owned());
         }
         Ok(())
     }

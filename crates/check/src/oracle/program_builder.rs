@@ -8,7 +8,7 @@
 mod graph;
 
 use super::program::{
-    AS_STRIDED, InputLocation, MemoryInit, RunInputs, Sizes, TestProgram, tensor_input,
+    AS_STRIDED, Family, InputLocation, MemoryInit, RunInputs, Sizes, TestProgram, tensor_input,
 };
 use super::{model, outcome};
 use crate::values::{FlatValues, flatten};
@@ -121,6 +121,7 @@ pub(super) struct ProgramBuilder {
     pub(super) stmts: Vec<BuilderStmt>,
     pub(super) outputs: Vec<BuilderArg>,
     pub(super) sizes: Vec<Sizes>,
+    pub(super) family: Family,
 }
 
 /// An argument of a graph in the form of builders.
@@ -147,6 +148,7 @@ impl ProgramBuilder {
             table: graph.symbols().clone(),
             memories: program.memories.clone(),
             sizes: program.sizes.clone(),
+            family: program.family,
             outputs: graph.outputs().iter().map(|&a| builder_arg(graph, a)).collect(),
             ..ProgramBuilder::default()
         };
@@ -217,12 +219,13 @@ impl ProgramBuilder {
     }
 
     /// The program with placeholder types.
-    fn untyped(&self) -> Result<TestProgram> {
+    pub(super) fn untyped(&self) -> Result<TestProgram> {
         Ok(TestProgram {
             graph: self.graph(&FxHashMap::default())?,
             memories: self.memories.clone(),
             locations: self.inputs.iter().map(|i| i.location).collect(),
             sizes: if self.sizes.is_empty() { vec![Sizes::new()] } else { self.sizes.clone() },
+            family: self.family,
         })
     }
 

@@ -6,11 +6,12 @@
 //! the rule for each node. There is no recursion.
 
 use super::grad_mode::with_grad;
-use super::node::{Edge, Function, GradNode, Grads, lock};
+use super::node::{Edge, Function, GradNode, Grads, LeafGradient, lock};
 use super::rule::Backward;
 use crate::dispatch::autocast::without_autocast;
 use crate::error::{AutogradError, Result};
 use crate::tensor::Tensor;
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use smallvec::smallvec;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -47,7 +48,8 @@ impl PartialOrd for ById {
 }
 impl Ord for ById {
     fn cmp(&self, other: &ById) -> Ordering {
-        self.0.id.cmp(&other.0.id)
+        let order = self.0.id.cmp(&other.0.id);
+        if fault_injected(Fault::NodesInCallOrder) { order.reverse() } else { order }
     }
 }
 
@@ -78,8 +80,10 @@ impl Sweep<'_> {
             });
             if let Some(slot) = entry.grads.get_mut(edge.output as usize) {
                 *slot = Some(match slot.take() {
-                    Some(sum) => (sum + grad).ok()?.clone(),
-                    None => grad,
+                    Some(sum) if !fault_injected(Fault::GradientsReplaced) => {
+                        (sum + grad).ok()?.clone()
+                    }
+                    _ => grad,
                 });
             }
             Ok(())
@@ -125,9 +129,9 @@ impl GradNode {
                 let call = self.kept(saved)?;
                 Backward::apply(&call, &self.next, Edge { node: self.clone(), output: 0 }, grads)
             }
-            Function::Accumulate(sum) => {
+            Function::Accumulate(leaf) => {
                 if let Some(Some(grad)) = grads.first() {
-                    self.accumulate(sum, grad)?;
+                    self.accumulate(leaf, grad)?;
                 }
                 Ok(Grads::new())
             }
@@ -136,12 +140,18 @@ impl GradNode {
         }
     }
 
-    fn accumulate(&self, sum: &std::sync::Mutex<Option<Tensor>>, grad: &Tensor) -> Result<()> {
+    fn accumulate(&self, leaf: &LeafGradient, grad: &Tensor) -> Result<()> {
+        let LeafGradient { sum, is_traced } = leaf;
+        // a run of the trace would not write the gradient
+        if grad.slot().is_some() && !is_traced {
+            let tensor = grad.meta().to_string();
+            return Err(AutogradError::LeafOutsideTrace { tensor, made: self.loc }.into());
+        }
         let before = lock(sum).clone();
         let after = match before {
             // Someone else may have this gradient: it is another tensor from now on.
-            Some(before) => before + grad,
-            None => grad.unshared(),
+            Some(before) if !fault_injected(Fault::LeafGradientsReplaced) => before + grad,
+            _ => grad.unshared(),
         };
         *lock(sum) = Some(after.ok()?.clone());
         Ok(())

@@ -12,6 +12,7 @@ use crate::aten::{Lowering, OpDef, Role};
 use crate::dispatch::value::{Args, Value};
 use crate::error::Result;
 use crate::library::Op;
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::schema::Schema;
 use std::str::FromStr;
 
@@ -72,7 +73,8 @@ pub(crate) fn backward(def: &'static OpDef, b: &Backward<'_>) -> Result<()> {
         }
         let op = Op::find(&derivative_name(def.name(), &arg.name))?;
         let mut args = Args::new();
-        args.push(Value::Tensor(b.grad()));
+        let chained = !fault_injected(Fault::ChainRuleLeftOut);
+        args.push(Value::Tensor(if chained { b.grad() } else { b.grad().ones_like() }));
         for j in 0..schema.args.len() {
             args.push(match b.tensors(j) {
                 0 => b.arg(j).clone(),
@@ -82,6 +84,7 @@ pub(crate) fn backward(def: &'static OpDef, b: &Backward<'_>) -> Result<()> {
         let loc = b.loc();
         let grad = op.call_at(args, loc)?;
         b.set(i, || match grad.into_iter().next() {
+            Some(Value::Tensor(t)) if i > 0 && fault_injected(Fault::SignOfSecondOperand) => -t,
             Some(Value::Tensor(t)) => t,
             _ => crate::Tensor::poison(crate::Error::value("a derivative returns one tensor")),
         })?;

@@ -9,6 +9,7 @@ use super::strided;
 use crate::error::{AutogradError, Result};
 use crate::tensor::Tensor;
 use maquette_ir::Loc;
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -81,6 +82,13 @@ pub(crate) fn set(t: &Tensor, tracking: Tracking) {
     }
 }
 
+/// Gives a handle the history of another one for the same elements.
+pub(crate) fn copy(from: &Tensor, to: &Tensor) {
+    if let Some(h) = from.history().filter(|h| h.kind() != UNTRACKED) {
+        set(to, h.get());
+    }
+}
+
 /// Notes that a view was made. A view that is not recorded of a tensor that requires a gradient
 /// has no part in its history; a call that records the view gives it one.
 pub(crate) fn made_view(view: &Tensor, of: &Tensor) {
@@ -124,7 +132,9 @@ pub(crate) fn edge(t: &Tensor) -> Option<Edge> {
     };
     let base = t.base()?;
     match base.history()?.get() {
-        Tracking::Result { edge: of_base, writes } if own.is_none() || writes != accounted => {
+        Tracking::Result { edge: of_base, writes }
+            if own.is_none() || writes != accounted && !fault_injected(Fault::ViewsKeepHistory) =>
+        {
             let edge = strided::view(of_base, base.meta(), t.meta());
             history.set(Tracking::View { edge: edge.clone(), writes });
             Some(edge)
@@ -168,6 +178,9 @@ pub(crate) fn rebase(t: &Tensor, node: Arc<GradNode>, output: u32, operand: usiz
         set(t, Tracking::Result { edge: Edge { node, output }, writes });
         return;
     };
+    if fault_injected(Fault::BaseNotRebased) {
+        return;
+    }
     let before = edge(&base);
     let count = writes(&base) + 1;
     let edge = strided::write(before, base.meta(), t.meta(), node, output, operand);
@@ -184,7 +197,7 @@ pub(crate) fn make_leaf(t: &Tensor, loc: Loc) -> Result<()> {
         return Err(AutogradError::NotFloat { dtype: live.dtype() }.into());
     }
     if !requires_grad(live) {
-        set(live, Tracking::Leaf(GradNode::leaf(live.meta(), loc)));
+        set(live, Tracking::Leaf(GradNode::leaf(live, loc)));
     }
     Ok(())
 }

@@ -57,6 +57,14 @@ pub(crate) struct GradNode {
     hooks: Mutex<Vec<(u32, Hook)>>,
 }
 
+/// The gradient that sweeps have added up.
+#[derive(Default)]
+pub(crate) struct LeafGradient {
+    pub(crate) sum: Mutex<Option<Tensor>>,
+    /// Whether the leaf is a tensor of a trace.
+    pub(crate) is_traced: bool,
+}
+
 /// How a node computes the gradients of its operands.
 pub(crate) enum Function {
     /// By the rule of the call's operator. `None` after a sweep that did not retain the graph.
@@ -64,7 +72,7 @@ pub(crate) enum Function {
     /// By a function that the program gave.
     Custom(Mutex<Option<Arc<CustomCall>>>),
     /// Adds the gradient to that of a leaf.
-    Accumulate(Mutex<Option<Tensor>>),
+    Accumulate(LeafGradient),
     /// The part of a gradient that belongs to a view.
     View(Placed),
     /// A write through a view.
@@ -85,15 +93,11 @@ impl GradNode {
     }
 
     /// The node of a leaf.
-    pub(crate) fn leaf(meta: &Meta, loc: Loc) -> Arc<GradNode> {
+    pub(crate) fn leaf(of: &Tensor, loc: Loc) -> Arc<GradNode> {
+        let meta = of.meta();
+        let gradient = LeafGradient { is_traced: of.slot().is_some(), ..LeafGradient::default() };
         let outputs = smallvec::smallvec![OutputInfo::of(meta)];
-        GradNode::new(
-            "leaf".into(),
-            loc,
-            outputs,
-            Edges::new(),
-            Function::Accumulate(Mutex::default()),
-        )
+        GradNode::new("leaf".into(), loc, outputs, Edges::new(), Function::Accumulate(gradient))
     }
 
     pub(crate) fn add_hook(&self, output: u32, hook: Hook) {

@@ -11,6 +11,7 @@ use crate::library::Op;
 use crate::tensor::Tensor;
 use crate::tensor::meta::Meta;
 use maquette_ir::Loc;
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::sym::SymInt;
 use std::cell::RefCell;
 use std::fmt;
@@ -320,6 +321,13 @@ impl<'a> Backward<'a> {
 }
 
 impl Tensor {
+    /// The elements of a broadcast tensor, each once.
+    fn first_repetition(&self, sizes: &[SymInt]) -> Tensor {
+        let leading = self.dim().saturating_sub(sizes.len());
+        let t = (0..leading).fold(self.clone(), |t, _| t.select(0, 0));
+        (0..t.dim()).fold(t, |t, d| t.narrow(d as i64, 0, sizes[d]))
+    }
+
     /// The gradient of an operand with this metadata that was broadcast and converted.
     fn reduced_to(self, to: &Meta) -> Result<Tensor> {
         let mut grad = self;
@@ -329,7 +337,9 @@ impl Tensor {
                 .iter()
                 .zip(&to.sizes)
                 .all(|(a, b)| a.eq(*b).statically_known() == Some(true));
-        if !same {
+        if !same && fault_injected(Fault::RepetitionsNotSummed) {
+            grad = grad.first_repetition(&to.sizes);
+        } else if !same {
             grad = grad.sum_to_size(&to.sizes);
         }
         if grad.dtype() != to.dtype {

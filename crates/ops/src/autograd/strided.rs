@@ -10,6 +10,7 @@ use super::node::{Edge, Edges, Function, GradNode, Grads, OutputInfo};
 use crate::error::Result;
 use crate::tensor::Tensor;
 use crate::tensor::meta::{Dims, Meta};
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::sym::SymInt;
 use smallvec::smallvec;
 use std::sync::Arc;
@@ -61,7 +62,8 @@ impl Placed {
 
     fn part_of(&self, grad: &Tensor) -> Tensor {
         let Layout { sizes, strides, offset } = &self.view;
-        grad.as_strided(sizes, strides, Some(*offset))
+        let offset = if fault_injected(Fault::ViewAtStart) { 0.into() } else { *offset };
+        grad.as_strided(sizes, strides, Some(offset))
     }
 
     /// The gradient of the base that corresponds to a gradient of the view.
@@ -94,6 +96,7 @@ impl Written {
         let before = given.get_mut(self.operand).and_then(Option::take);
         match before {
             Some(before) => part.copy_(&before).ok()?,
+            None if fault_injected(Fault::OverwrittenHasGradient) => &part,
             None => part.zero_().ok()?,
         };
         if let Some(slot) = given.get_mut(self.operand) {

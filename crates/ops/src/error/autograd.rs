@@ -110,6 +110,18 @@ pub enum AutogradError {
             that it views cannot follow the write; make the view outside `no_grad`, or detach it"
     )]
     WriteToViewWithoutGrad,
+    /// A sweep in a trace that would collect a gradient in a leaf outside of it.
+    #[error(
+        "a trace cannot collect a gradient in the leaf {tensor} outside of it, made at {made}: a \
+            run of the graph would not; trace a function that returns its gradients, as \
+            `value_and_grad` makes one"
+    )]
+    LeafOutsideTrace {
+        /// The leaf.
+        tensor: String,
+        /// The line that made it a leaf.
+        made: Loc,
+    },
     /// A dtype without gradients.
     #[error("only floats have gradients, found {dtype}")]
     NotFloat {

@@ -37,7 +37,7 @@ impl Tensor {
     /// is no leaf.
     pub fn grad(&self) -> Option<Tensor> {
         match &history::leaf(self)?.function {
-            Function::Accumulate(sum) => lock(sum).clone(),
+            Function::Accumulate(leaf) => lock(&leaf.sum).clone(),
             _ => None,
         }
     }
@@ -52,8 +52,8 @@ impl Tensor {
         let missing = || AutogradError::InputWithoutGrad { tensor: self.meta().to_string() };
         let node =
             history::leaf(self).ok_or_else(|| failed(crate::Error::from(missing()).at(loc)))?;
-        if let Function::Accumulate(sum) = &node.function {
-            *lock(sum) = grad;
+        if let Function::Accumulate(leaf) = &node.function {
+            *lock(&leaf.sum) = grad;
         }
         Ok(())
     }

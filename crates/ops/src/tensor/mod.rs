@@ -28,6 +28,7 @@ use crate::tensor::borrow::{Access, Borrows, Grant};
 use crate::tensor::holder::Holder;
 use crate::tensor::meta::{Dims, IntoDims, Meta};
 use crate::tensor::storage::{Data, HostBuffer, Storage};
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, Device};
 use std::fmt;
@@ -243,11 +244,16 @@ impl Tensor {
     }
 
     /// The same metadata and fake storage, outside any trace: what a fake kernel is given for a
-    /// traced tensor.
+    /// traced tensor. Its views are views of this tensor.
     pub fn without_slot(&self) -> Tensor {
         match &*self.node {
             Node::Live(l) if l.slot.is_some() => {
-                Tensor::live_node(l.meta.clone(), l.storage.clone(), None, Grant::NONE)
+                let base = l.base.as_ref().unwrap_or(&self.node).clone();
+                let (meta, storage) = (l.meta.clone(), l.storage.clone());
+                let base = (!fault_injected(Fault::TracedViewsAreBases)).then_some(base);
+                let t = Tensor::live_view(meta, storage, None, Grant::NONE, base);
+                history::copy(self, &t);
+                t
             }
             _ => self.clone(),
         }

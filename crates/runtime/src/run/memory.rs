@@ -168,11 +168,13 @@ impl Run<'_> {
             memory.bases[base] = Base { address, tensor, has_declared_strides: false };
         }
         let handles = &mut memory.handles[depth];
-        if segment.lends_memory && handles.segment != segment.id {
+        // Also for a segment that keeps no handles: its outputs must not be those of another one.
+        if handles.segment != segment.id {
+            let slots = if segment.lends_memory { segment.slots } else { 0 };
             handles.segment = segment.id;
             handles.tensors.clear();
             handles.of_run.clear();
-            handles.tensors.resize(segment.slots as usize, None);
+            handles.tensors.resize(slots as usize, None);
             handles.args.clear();
             handles.args.resize_with(segment.kept_calls as usize, Args::new);
         }

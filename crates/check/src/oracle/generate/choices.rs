@@ -149,6 +149,11 @@ impl Rng {
             DType::Bool => Scalar::Bool(self.chance(50)),
             DType::I64 if special => Scalar::Int(self.one(&INTS).unwrap_or(0)),
             DType::I64 => Scalar::Int(self.between(-5, 9)),
+            // away from zero, where quotients have no slope
+            DType::F64 => {
+                let x = (self.below(1 << 20) as f64 + 0.5) / f64::from(1 << 20);
+                Scalar::Float(if self.chance(50) { 0.2 + 1.8 * x } else { -0.2 - 1.8 * x })
+            }
             _ if special => Scalar::Float(self.one(&FLOATS).unwrap_or(0.0).into()),
             _ => Scalar::Float(self.between(-12, 12) as f64 / 4.0),
         }

@@ -1,5 +1,6 @@
 //! Inputs of a program: memories with special values, and inputs over them that may overlap.
 
+use super::super::gradients;
 use super::super::program::{InputLocation, MemoryInit};
 use super::super::program_builder::Input;
 use super::{Generator, LiveTensor};
@@ -21,7 +22,9 @@ impl Generator<'_> {
         let home = self.symbols.iter().map(|(s, n)| (self.builder.table.name(*s).to_owned(), *n));
         self.builder.sizes = vec![home.collect()];
         let run_inputs = self.builder.run_inputs()?;
+        let has_gradients = self.has_gradients();
         for (input, tensor) in self.builder.inputs.iter().zip(run_inputs.inputs) {
+            let tensor = if has_gradients { gradients::copy_of_leaf(&tensor)? } else { tensor };
             self.live.push(LiveTensor {
                 value: input.value,
                 tensor,
@@ -133,6 +136,9 @@ impl Generator<'_> {
 
     /// A new memory, or that of an earlier input.
     fn location(&mut self) -> InputLocation {
+        if self.has_gradients() {
+            return self.own_location();
+        }
         let shares = !self.builder.memories.is_empty() && self.rng.chance(35);
         let offset =
             if self.rng.chance(if shares { 70 } else { 15 }) { self.rng.between(0, 6) } else { 0 };
@@ -145,6 +151,20 @@ impl Generator<'_> {
             _ => DType::Bool,
         };
         let values = (0..5 + self.rng.below(9)).map(|_| self.rng.value(dtype)).collect();
+        self.builder.memories.push(MemoryInit { dtype, values });
+        InputLocation { memory: self.builder.memories.len() - 1, offset }
+    }
+
+    /// A new memory: a leaf shares no memory, so that the gradient of each is that of one input.
+    fn own_location(&mut self) -> InputLocation {
+        let offset = if self.rng.chance(15) { self.rng.between(0, 6) } else { 0 };
+        let dtype = match self.rng.below(100) {
+            _ if self.builder.memories.is_empty() => DType::F64,
+            0..80 => DType::F64,
+            80..94 => DType::I64,
+            _ => DType::Bool,
+        };
+        let values = (0..9 + self.rng.below(22)).map(|_| self.rng.value(dtype)).collect();
         self.builder.memories.push(MemoryInit { dtype, values });
         InputLocation { memory: self.builder.memories.len() - 1, offset }
     }

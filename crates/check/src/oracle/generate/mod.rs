@@ -6,6 +6,7 @@
 
 mod choices;
 mod custom;
+mod differentiable;
 mod inputs;
 mod patterns;
 mod pure;
@@ -13,10 +14,10 @@ mod views;
 mod writes;
 
 use super::library;
-use super::program::{Sizes, TestProgram};
+use super::outcome;
+use super::program::{Family, Sizes, TestProgram};
 use super::program_builder::{BuilderArg, BuilderStmt, Call, ProgramBuilder, ResultGroup};
 use super::random::Rng;
-use super::{model, outcome};
 use maquette_interp::Interpreter;
 use maquette_ir::DType;
 use maquette_ir::graph::{Arg, BindSource};
@@ -43,9 +44,17 @@ pub struct Generated {
 /// # Errors
 /// The oracle's operators cannot be registered, or the program cannot be built.
 pub fn generate(seed: u64, index: u64, statements: usize) -> Result<Generated> {
+    generate_for(Family::Programs, seed, index, statements)
+}
+
+/// As [`generate`], of a family. Programs with gradients compute in `f64`, and write no leaf.
+///
+/// # Errors
+/// As [`generate`].
+pub fn generate_for(family: Family, seed: u64, index: u64, statements: usize) -> Result<Generated> {
     library::register()?;
     let mut rng = Rng::new(seed, index);
-    let program = outcome::with_fixed_seed(|| Generator::program(&mut rng, statements));
+    let program = outcome::with_fixed_seed(|| Generator::program(&mut rng, family, statements));
     library::take_log();
     program
 }
@@ -92,12 +101,12 @@ struct Generator<'r> {
 }
 
 impl Generator<'_> {
-    fn program(rng: &mut Rng, statements: usize) -> Result<Generated> {
-        let refused = rng.below(1000) < 3;
+    fn program(rng: &mut Rng, family: Family, statements: usize) -> Result<Generated> {
+        let refused = rng.below(1000) < 3 && family == Family::Programs;
         let symbolic = !refused && rng.chance(35);
         let mut generator = Generator {
             rng,
-            builder: ProgramBuilder::default(),
+            builder: ProgramBuilder { family, ..ProgramBuilder::default() },
             live: Vec::new(),
             symbols: Vec::new(),
             next: 0,
@@ -120,7 +129,20 @@ impl Generator<'_> {
         generator.finish().map(|program| Generated { program, rejected })
     }
 
+    /// Whether the program is differentiated.
+    fn has_gradients(&self) -> bool {
+        self.builder.family == Family::Gradients
+    }
+
+    /// The dtype of the floats in the program.
+    fn float(&self) -> DType {
+        if self.has_gradients() { DType::F64 } else { DType::F32 }
+    }
+
     fn statement(&mut self) -> bool {
+        if self.has_gradients() {
+            return self.differentiable_statement();
+        }
         match self.rng.below(100) {
             0..29 => self.view(),
             29..56 => self.write(),
@@ -137,9 +159,17 @@ impl Generator<'_> {
                 self.builder.outputs.push(t.arg());
             }
         }
+        if self.has_gradients()
+            && let Some(t) = self.pick(|l| l.tensor.requires_grad())
+        {
+            self.builder.outputs.push(t.arg());
+        }
     }
 
-    fn finish(self) -> Result<TestProgram> {
+    fn finish(mut self) -> Result<TestProgram> {
+        if self.has_gradients() {
+            self.drop_refused_writes();
+        }
         let program = match self.builder.program() {
             Ok(program) => program,
             // The trace refuses the program with symbols. The same program with numbers is still a
@@ -168,7 +198,7 @@ impl Generator<'_> {
             let runs = |run: &dyn Fn(&[Tensor]) -> Result<Vec<Value>>| {
                 program.run_inputs(&at).and_then(|run_inputs| run(&run_inputs.inputs))
             };
-            let eager = runs(&|inputs| model::call_all(&program.graph, inputs));
+            let eager = runs(&|inputs| program.call(inputs));
             let guards = runs(&|inputs| {
                 let inputs: Vec<Value> = inputs.iter().map(Value::from).collect();
                 Ok(Interpreter::new(&program.graph).run(&inputs)?.results)

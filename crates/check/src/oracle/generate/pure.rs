@@ -46,7 +46,7 @@ impl Generator<'_> {
 
     pub(super) fn elementwise(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         if self.rng.chance(25) {
-            let dtype = self.rng.one(&[DType::F32, DType::I64, DType::Bool])?;
+            let dtype = self.rng.one(&[self.float(), DType::I64, DType::Bool])?;
             return self
                 .emit("aten::to.dtype", vec![t.arg(), BuilderArg::Plain(Arg::DType(dtype))]);
         }
@@ -59,7 +59,7 @@ impl Generator<'_> {
         self.emit(&format!("aten::{name}"), vec![t.arg()])
     }
 
-    fn reduction(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
+    pub(super) fn reduction(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         if self.rng.chance(25) {
             return self.emit("aten::sum", vec![t.arg()]);
         }
@@ -78,14 +78,14 @@ impl Generator<'_> {
     }
 
     /// A batch norm: the strides of its result follow those of its operand.
-    fn norm(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
+    pub(super) fn norm(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         let absent = || BuilderArg::Plain(Arg::None);
         let args = vec![t.arg(), absent(), absent(), true.into(), 0.125.into(), 0.5.into()];
         self.emit("aten::_native_batch_norm_legit.no_stats", args)
     }
 
     fn product(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
-        if t.dtype() == DType::F32 && t.rank() > 1 && self.rng.chance(40) {
+        if t.dtype() == self.float() && t.rank() > 1 && self.rng.chance(40) {
             return self.norm(t);
         }
         let k = *t.sizes().last()?;
@@ -125,7 +125,7 @@ impl Generator<'_> {
             _ => (0..rank).map(|_| self.rng.between(1, 4)).collect(),
         };
         let (dtype, written) =
-            (self.rng.one(&[DType::F32, DType::F32, DType::I64])?, self.ints(&sizes));
+            (self.rng.one(&[self.float(), self.float(), DType::I64])?, self.ints(&sizes));
         let options = vec![("dtype", BuilderArg::Plain(Arg::DType(dtype)))];
         if self.rng.chance(50) {
             return self.emit_kw("aten::zeros", vec![written], options);

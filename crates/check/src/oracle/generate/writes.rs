@@ -42,7 +42,7 @@ impl Generator<'_> {
     /// Copies from another tensor, sometimes of another dtype.
     fn copy(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         let dtype = if self.rng.chance(15) {
-            self.rng.one(&[DType::F32, DType::I64, DType::Bool])?
+            self.rng.one(&[self.float(), DType::I64, DType::Bool])?
         } else {
             t.dtype()
         };

@@ -9,7 +9,7 @@ mod inputs;
 mod mutate;
 
 use super::check::is_internal;
-use super::outcome::Outcome;
+use super::outcome::{Comparison, Outcome};
 use super::random::Rng;
 use crate::values::catch_panics;
 use inputs::Inputs;
@@ -260,7 +260,9 @@ fn check_text(text: &str, rng: &mut Rng, report: &mut TextReport) -> Result<()> 
                 return Err(Error::value(format!("{name} fails, but eager runs: {e}")));
             }
         };
-        expected.difference(&found).map_err(|what| Error::value(format!("{name}: {what}")))?;
+        expected
+            .difference(&found, Comparison::ALL)
+            .map_err(|what| Error::value(format!("{name}: {what}")))?;
     }
     Ok(())
 }

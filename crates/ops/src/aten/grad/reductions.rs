@@ -8,6 +8,7 @@ use crate::aten::{Backward, Derivative};
 use crate::dispatch::value::Value;
 use crate::error::Result;
 use crate::tensor::Tensor;
+use maquette_ir::fault_injection::{Fault, fault_injected};
 
 /// The dimensions in an argument of a reduction: all, if it is absent or empty.
 pub(super) fn dims_of(dims: &Value, rank: usize) -> Result<Vec<i64>> {
@@ -61,8 +62,12 @@ pub(in crate::aten) const MEAN: Derivative = rule!([], |b| {
 pub(in crate::aten) const MEAN_DIM: Derivative = rule!([], |b| {
     let sizes = b.sizes(0)?;
     let dims = dims_of(b.arg(1), sizes.len())?;
+    let given = spread(b, b.arg(1), b.arg(2).bool()?);
+    if fault_injected(Fault::MeanNotDivided) {
+        return give(b, 0, given);
+    }
     let n = dims.iter().fold(1.into(), |n: maquette_ir::sym::SymInt, d| n * sizes[*d as usize]);
-    give(b, 0, spread(b, b.arg(1), b.arg(2).bool()?).map(|g| g / n))
+    give(b, 0, given.map(|g| g / n))
 });
 
 /// Shared among equal extremes.
@@ -94,6 +99,9 @@ pub(in crate::aten) const LOGSUMEXP: Derivative = rule!([Input(0), Output(0)], |
 
 /// The sums from the end.
 fn sums_from_end(x: &Tensor, dim: i64) -> Tensor {
+    if fault_injected(Fault::SumsFromStart) {
+        return x.cumsum(dim);
+    }
     if x.dim() == 0 { x.clone() } else { x.flip([dim]).cumsum(dim).flip([dim]) }
 }
 
@@ -109,8 +117,17 @@ pub(in crate::aten) const LOGCUMSUMEXP: Derivative = rule!([Input(0), Output(0)]
 /// The products of the elements before each, and of those after it, which no zero makes undefined.
 fn products_of_others(x: &Tensor, dim: i64) -> Tensor {
     let n = x.size(dim);
-    let one = x.narrow(dim, 0, 1).ones_like();
-    let before = |x: &Tensor| Tensor::cat([&one, &x.narrow(dim, 0, n - 1)], dim).cumprod(dim);
+    let mut sizes = x.sizes().to_vec();
+    let d = if dim < 0 { dim + sizes.len() as i64 } else { dim };
+    if let Some(size) = sizes.get_mut(d as usize) {
+        *size = 1.into();
+    }
+    let one = x.detach().new_ones(&sizes[..], x.dtype());
+    // one element more than needed: a dimension without elements is no other case
+    let before = |x: &Tensor| Tensor::cat([&one, x], dim).cumprod(dim).narrow(dim, 0, n);
+    if fault_injected(Fault::ProductOfEarlier) {
+        return before(x);
+    }
     before(x) * before(&x.flip([dim])).flip([dim])
 }
 

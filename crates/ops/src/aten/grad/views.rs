@@ -9,6 +9,7 @@ use crate::autograd::strided::Placed;
 use crate::dispatch::value::Value;
 use crate::error::Result;
 use crate::tensor::Tensor;
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::sym::SymInt;
 
 /// Views with all elements of the operand in row-major order.
@@ -85,7 +86,9 @@ fn inverse(b: &Backward<'_>) -> Result<Tensor> {
     let dims = wrap_dims(&dims, dims.len())?;
     let mut inverse = vec![0i64; dims.len()];
     for (to, &from) in dims.iter().enumerate() {
-        inverse[from] = to as i64;
+        let (at, d) =
+            if fault_injected(Fault::PermutationNotInverted) { (to, from) } else { (from, to) };
+        inverse[at] = d as i64;
     }
     Ok(b.grad().permute(&inverse))
 }

@@ -18,6 +18,7 @@ use crate::error::{AutogradError, Result};
 use crate::tensor::Tensor;
 use crate::tensor::meta::Meta;
 use maquette_ir::Loc;
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::schema::{Schema, Type};
 use smallvec::SmallVec;
 use std::sync::{Arc, Mutex};
@@ -167,6 +168,9 @@ impl CustomCall {
                 None if is_tensor => out.push(None),
                 None => {}
             }
+        }
+        if fault_injected(Fault::CustomGradientsReversed) {
+            out.reverse();
         }
         Ok(out)
     }
