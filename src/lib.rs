@@ -248,6 +248,7 @@ pub use maquette_ops::func::value_and_grad;
 pub use maquette_ops::func::{self, grad, vjp};
 pub use maquette_ops::module::{Module, Slot};
 pub use maquette_ops::tree::Tree;
+pub use maquette_optim as optim;
 pub use maquette_ops::{
     Effect, Element, Error, ErrorKind, FakeCtx, IntoDims, Op, Reduction, Result, Tensor, Value,
     args, bail, ensure, fake, kwargs, num_threads, with_num_threads,

@@ -57,7 +57,7 @@ pub struct File {
     pub(super) calls: Vec<RecordedCall>,
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, ConformError> {
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, ConformError> {
     std::fs::read(path).map_err(|source| ConformError::Io {
         verb: "read",
         path: path.to_owned(),
@@ -67,6 +67,23 @@ fn read(path: &Path) -> Result<Vec<u8>, ConformError> {
 
 /// The storages by key: dtype and elements' bytes.
 pub(super) type Storages = HashMap<String, (safetensors::Dtype, Vec<u8>)>;
+
+/// The tensors of a safetensors file, and their sizes.
+pub(super) fn storages_of(
+    path: &Path,
+) -> Result<(Storages, HashMap<String, Vec<i64>>), ConformError> {
+    let bytes = read(path)?;
+    let found = SafeTensors::deserialize(&bytes).map_err(|e| ConformError::Format {
+        path: path.to_owned(),
+        message: format!("is not a safetensors file: {e}"),
+    })?;
+    let (mut storages, mut sizes) = (Storages::new(), HashMap::new());
+    for (name, t) in found.tensors() {
+        sizes.insert(name.clone(), t.shape().iter().map(|&n| n as i64).collect());
+        storages.insert(name, (t.dtype(), t.data().to_vec()));
+    }
+    Ok((storages, sizes))
+}
 
 impl File {
     /// Reads `NAME.json` and, where it exists, `NAME.safetensors` beside it.
@@ -78,16 +95,8 @@ impl File {
         let doc: Json = serde_json::from_slice(&read(json)?)
             .map_err(|e| format(format!("is not JSON: {e}")))?;
         let tensors = json.with_extension("safetensors");
-        let storages: Storages = if tensors.exists() {
-            let bytes = read(&tensors)?;
-            let found = SafeTensors::deserialize(&bytes).map_err(|e| ConformError::Format {
-                path: tensors.clone(),
-                message: format!("is not a safetensors file: {e}"),
-            })?;
-            found.tensors().into_iter().map(|(k, t)| (k, (t.dtype(), t.data().to_vec()))).collect()
-        } else {
-            Storages::new()
-        };
+        let (storages, _) =
+            if tensors.exists() { storages_of(&tensors)? } else { Default::default() };
         let text = |key: &str| {
             doc[key]
                 .as_str()
