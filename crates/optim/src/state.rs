@@ -1,7 +1,6 @@
 //! The state of an optimizer: what it remembers from step to step.
 
 use crate::error::OptimError;
-use maquette_ir::DType;
 use maquette_ops::autograd::no_grad;
 use maquette_ops::tree::{Leaves, TreeSpec, wrong_shape};
 use maquette_ops::{Result, Tensor, Tree, Value};
@@ -35,7 +34,7 @@ pub struct Moment {
 impl State {
     /// The state before the first step.
     pub(crate) fn new(lr: f64, moments: Vec<Moment>) -> State {
-        let scalar = |x: f64| Tensor::full([0i64; 0], x, DType::F64);
+        let scalar = Tensor::scalar::<f64>;
         State { step: scalar(0.0), lr: scalar(lr), moments }
     }
 

@@ -2,6 +2,7 @@
 
 use super::recorded::{RecordedCall, SharedStorages};
 use super::report::Stage;
+use super::train::Recording;
 use maquette_ops::{Args, Op, Value};
 use safetensors::SafeTensors;
 use serde_json::Value as Json;
@@ -57,12 +58,41 @@ pub struct File {
     pub(super) calls: Vec<RecordedCall>,
 }
 
-pub(super) fn read(path: &Path) -> Result<Vec<u8>, ConformError> {
+fn read(path: &Path) -> Result<Vec<u8>, ConformError> {
     std::fs::read(path).map_err(|source| ConformError::Io {
         verb: "read",
         path: path.to_owned(),
         source,
     })
+}
+
+fn read_json(path: &Path) -> Result<Json, ConformError> {
+    serde_json::from_slice(&read(path)?).map_err(|e| ConformError::Format {
+        path: path.to_owned(),
+        message: format!("is not JSON: {e}"),
+    })
+}
+
+/// What a file records.
+pub enum RecordedFile {
+    /// Calls of an operator.
+    Calls(File),
+    /// The training of a network.
+    Training(Recording),
+}
+
+impl RecordedFile {
+    /// Reads `NAME.json`, and `NAME.safetensors` beside it.
+    ///
+    /// # Errors
+    /// A file cannot be read, or is of neither format.
+    pub fn read(json: &Path) -> Result<RecordedFile, ConformError> {
+        let doc = read_json(json)?;
+        Ok(match doc.get("net") {
+            Some(_) => RecordedFile::Training(Recording::new(json, &doc)?),
+            None => RecordedFile::Calls(File::new(json, &doc)?),
+        })
+    }
 }
 
 /// The storages by key: dtype and elements' bytes.
@@ -91,12 +121,13 @@ impl File {
     /// # Errors
     /// A file cannot be read, or is not of the format.
     pub fn read(json: &Path) -> Result<File, ConformError> {
+        File::new(json, &read_json(json)?)
+    }
+
+    pub(super) fn new(json: &Path, doc: &Json) -> Result<File, ConformError> {
         let format = |message: String| ConformError::Format { path: json.to_owned(), message };
-        let doc: Json = serde_json::from_slice(&read(json)?)
-            .map_err(|e| format(format!("is not JSON: {e}")))?;
         let tensors = json.with_extension("safetensors");
-        let (storages, _) =
-            if tensors.exists() { storages_of(&tensors)? } else { Default::default() };
+        let storages = if tensors.exists() { storages_of(&tensors)?.0 } else { Storages::new() };
         let text = |key: &str| {
             doc[key]
                 .as_str()

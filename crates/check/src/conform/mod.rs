@@ -21,7 +21,7 @@ mod store;
 mod train;
 
 pub use docs::markdown;
-pub use file::{ConformError, File, operator_files, parse_names};
+pub use file::{ConformError, File, RecordedFile, operator_files, parse_names};
 pub use report::{CallReport, Failure, OperatorReport, Stage};
 pub use run::{CallResult, check_file};
 pub use train::{Recording, TrainReport, check_training};

@@ -2,7 +2,8 @@
 //! functional names; these functions are the same in Rust.
 
 use super::recording::Recording;
-use maquette_ops::{Error, Op, Reduction, Result, Tensor, Value, args, custom_op};
+use maquette_ir::DType;
+use maquette_ops::{Error, FakeCtx, Op, Reduction, Result, Tensor, Value, args, custom_op};
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
@@ -129,14 +130,14 @@ fn register_numpy_sin() -> Result<()> {
     let op = custom_op(NUMPY_SIN)
         .kernel(|x: &Tensor| -> Result<Tensor> {
             Ok(match x.dtype() {
-                maquette_ir::DType::F32 => Tensor::from(x.read::<f32>()?.mapv(f32::sin)),
+                DType::F32 => Tensor::from(x.read::<f32>()?.mapv(f32::sin)),
                 _ => Tensor::from(x.read::<f64>()?.mapv(f64::sin)),
             })
         })
-        .fake(|_: &maquette_ops::FakeCtx, x: &Tensor| -> Result<Tensor> {
-            Ok(x.new_empty(x.sizes(), x.dtype()))
-        })
         .register()?;
+    op.register_fake(|_: &FakeCtx, x: &Tensor| -> Result<Tensor> {
+        Ok(x.new_empty(x.sizes(), x.dtype()))
+    })?;
     op.register_autograd_with(
         |ctx, inputs: &[Value], _| {
             ctx.save(inputs[0].tensor()?);

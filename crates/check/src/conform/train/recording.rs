@@ -1,6 +1,6 @@
 //! The files of a recording, and the comparison with what they hold.
 
-use super::super::file::{ConformError, Storages, read, storages_of};
+use super::super::file::{ConformError, Storages, storages_of};
 use super::drawn;
 use crate::values::Bytes;
 use maquette_ir::DType;
@@ -62,16 +62,16 @@ pub(super) struct Difference {
 }
 
 impl Recording {
-    /// Reads `NAME.json`, and `NAME.safetensors` beside it. `None` if the file records something else
-    /// than training.
+    /// The recording that `NAME.json` describes, with `NAME.safetensors` beside it.
     ///
     /// # Errors
-    /// A file cannot be read, or is not of the format.
-    pub fn read(json: &Path) -> std::result::Result<Option<Recording>, ConformError> {
+    /// The second file cannot be read, or a file is not of the format.
+    pub(in super::super) fn new(
+        json: &Path,
+        doc: &Json,
+    ) -> std::result::Result<Recording, ConformError> {
         let format = |message: String| ConformError::Format { path: json.to_owned(), message };
-        let doc: Json = serde_json::from_slice(&read(json)?)
-            .map_err(|e| format(format!("is not JSON: {e}")))?;
-        let Some(net) = doc["net"].as_str() else { return Ok(None) };
+        let net = doc["net"].as_str().ok_or_else(|| format("has no string `net`".into()))?;
         let dtype = doc["dtype"].as_str().and_then(|d| d.parse::<DType>().ok());
         let dtype = dtype.ok_or_else(|| format("has no `dtype`".to_owned()))?;
         let steps = doc["steps"].as_u64().ok_or_else(|| format("has no number `steps`".into()))?;
@@ -85,7 +85,7 @@ impl Recording {
             let named: BTreeSet<&str> = all.filter_map(|k| k.strip_prefix(prefix)).collect();
             named.into_iter().map(str::to_owned).collect()
         };
-        Ok(Some(Recording {
+        Ok(Recording {
             name: json.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default(),
             steps: steps as usize,
             net: net.to_owned(),
@@ -99,7 +99,7 @@ impl Recording {
             drawn,
             stored,
             sizes,
-        }))
+        })
     }
 
     /// A number of the network's configuration.
@@ -149,7 +149,7 @@ impl Recording {
             Some(probe) => {
                 let all = floats(found)?;
                 let probed: Vec<f64> = all.iter().step_by(probe).copied().collect();
-                let sums = [all.iter().sum(), all.iter().map(|x| x * x).sum()];
+                let sums: [f64; 2] = [all.iter().sum(), all.iter().map(|x| x * x).sum()];
                 let sum = |kind: &str| self.tensor(&format!("{kind}.{name}"))?.item::<f64>();
                 let (sum, squares) = (sum("sum")?, sum("sumsq")?);
                 // A sum may cancel; its error is a part of what was added.
