@@ -98,7 +98,8 @@
 //! | run a graph | [`interp::Interpreter`], compiled [`runtime::Executable`] |
 //! | read, print, build, verify a graph | [`Graph`], and the module [`ir::graph`] |
 //! | compute with symbolic sizes | [`SymInt`], [`SymBool`] |
-//! | read checkpoints | [`io`] |
+//! | train | [`value_and_grad`], [`optim`] |
+//! | read and write checkpoints | [`io`] |
 //!
 //! # Guides
 //!
@@ -108,6 +109,7 @@
 //! - [Export](guide::export): modules as programs of their own.
 //! - [Functionalization](guide::functionalization): graphs without mutation, and buffer plans.
 //! - [Profiles](guide::profile): the time of each kernel, its work, and the machine's peaks.
+//! - [Training](guide::training): gradients, optimizers, and a step of training as one graph.
 //! - [Snapshots](guide::snapshots): graphs as texts that a test compares.
 //!
 //! # Features
@@ -248,11 +250,11 @@ pub use maquette_ops::func::value_and_grad;
 pub use maquette_ops::func::{self, grad, vjp};
 pub use maquette_ops::module::{Module, Slot};
 pub use maquette_ops::tree::Tree;
-pub use maquette_optim as optim;
 pub use maquette_ops::{
     Effect, Element, Error, ErrorKind, FakeCtx, IntoDims, Op, Reduction, Result, Tensor, Value,
     args, bail, ensure, fake, kwargs, num_threads, with_num_threads,
 };
+pub use maquette_optim as optim;
 /// A graph, or anything else that displays, is compared with its snapshot.
 ///
 /// ```
@@ -332,6 +334,8 @@ pub mod guide {
     pub mod functionalization {}
     #[doc = include_str!("../docs/profile.md")]
     pub mod profile {}
+    #[doc = include_str!("../docs/training.md")]
+    pub mod training {}
     #[expect(clippy::test_attr_in_doctest, reason = "`tests/snapshot_guide.rs` runs the test")]
     #[doc = include_str!("../docs/snapshots.md")]
     pub mod snapshots {}

@@ -32,8 +32,8 @@ pub struct Scalars<'a> {
     pub lr: &'a Tensor,
 }
 
-/// An algorithm that updates parameters by their gradients. It holds numbers only; what it remembers
-/// is in a [`State`].
+/// An algorithm that updates parameters by their gradients. It holds numbers only; what it
+/// remembers is in a [`State`].
 pub trait Algorithm {
     /// The name, for messages.
     const NAME: &'static str;

@@ -1,6 +1,7 @@
 //! Clipping of gradients.
 
 use crate::error::OptimError;
+use crate::parameters::only_tensors;
 use maquette_ir::Loc;
 use maquette_ops::autograd::no_grad;
 use maquette_ops::tree::flatten_values;
@@ -18,12 +19,13 @@ const EPS: f64 = 1e-6;
 #[track_caller]
 pub fn total_norm(grads: &impl Tree) -> Result<Tensor> {
     let loc = Loc::caller();
-    let norm = || no_grad(|| norm_of(&only_tensors(flatten_values(grads)?.1)));
+    let norm = || no_grad(|| norm_of(&floats(flatten_values(grads)?.1)));
     norm().map_err(|e: Error| e.at(loc))
 }
 
-/// Scales all gradients by `min(1, max_norm / (norm + 1e-6))`, where `norm` is their [`total_norm`].
-/// Returns the scaled gradients, and the norm before. The given gradients keep their values.
+/// Scales all gradients by `min(1, max_norm / (norm + 1e-6))`, where `norm` is their
+/// [`total_norm`]. Returns the scaled gradients, and the norm before. The given gradients keep
+/// their values.
 ///
 /// PyTorch: `torch.nn.utils.clip_grad_norm_`.
 ///
@@ -36,7 +38,7 @@ pub fn clip_grad_norm<G: Tree>(grads: &G, max_norm: f64) -> Result<(G, Tensor)> 
         check("clip_grad_norm", "max_norm", max_norm)?;
         let (spec, mut values) = flatten_values(grads)?;
         no_grad(|| {
-            let norm = norm_of(&only_tensors(values.clone()))?;
+            let norm = norm_of(&floats(values.clone()))?;
             scale(&mut values, &factor(&norm, max_norm))?;
             Ok((G::unflatten(&spec, &mut values.into_iter())?, norm))
         })
@@ -69,13 +71,13 @@ fn check(function: &'static str, option: &'static str, value: f64) -> Result<(),
     Err(OptimError::Option { algorithm: function, option, range: "a number of at least 0", value })
 }
 
-fn only_tensors(values: Vec<Value>) -> Vec<Tensor> {
-    let tensor = |v| if let Value::Tensor(t) = v { Some(t) } else { None };
-    values.into_iter().filter_map(tensor).filter(|t| t.dtype().is_float()).collect()
+/// The gradients of floats. Other tensors have zeros in their places.
+fn floats(values: Vec<Value>) -> Vec<Tensor> {
+    only_tensors(values).into_iter().filter(|t| t.dtype().is_float()).collect()
 }
 
 /// The norm of the norms of the tensors.
-pub(crate) fn norm_of(tensors: &[Tensor]) -> Result<Tensor> {
+fn norm_of(tensors: &[Tensor]) -> Result<Tensor> {
     let norms: Vec<Tensor> = tensors.iter().map(norm).collect();
     match norms.as_slice() {
         [] => Err(OptimError::NoParameters.into()),
@@ -89,7 +91,7 @@ fn norm(t: &Tensor) -> Tensor {
 }
 
 /// The factor that brings a norm to at most `max`.
-pub(crate) fn factor(norm: &Tensor, max: f64) -> Tensor {
+fn factor(norm: &Tensor, max: f64) -> Tensor {
     (max / (norm + EPS)).clamp_max(1.0)
 }
 

@@ -13,7 +13,8 @@
 //!
 //! let sgd = Sgd::new(0.5).momentum(0.9);
 //! let step = |(w, state, x): (Tensor, State, Tensor)| -> Result<Tensor> {
-//!     let (loss, gradient) = value_and_grad(|w: Tensor| ((&w - &x) * (&w - &x)).sum())(w.clone())?;
+//!     let loss = |w: Tensor| ((&w - &x) * (&w - &x)).sum();
+//!     let (loss, gradient) = value_and_grad(loss)(w.clone())?;
 //!     sgd.step(&w, &gradient, &state)?;
 //!     Ok(loss)
 //! };
@@ -30,11 +31,11 @@
 //! # Ok::<(), maquette_ops::Error>(())
 //! ```
 //!
-//! [`Optimizer`] is for eager programs: it updates leaves by the gradients that `backward` has added
-//! up.
+//! [`Optimizer`] is for eager programs: it updates leaves by the gradients that `backward` has
+//! added up.
 //!
-//! **Architecture invariant:** an update is made of calls of operators. It reads no data, and has no
-//! state outside of its arguments.
+//! **Architecture invariant:** an update is made of calls of operators. It reads no data, and has
+//! no state outside of its arguments.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 

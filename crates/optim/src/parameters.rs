@@ -40,7 +40,7 @@ pub(crate) fn names(tree: &impl Tree) -> Result<Vec<String>> {
     Ok(leaves.into_iter().filter(|l| is_tensor(&l.value)).map(|l| l.path).collect())
 }
 
-fn only_tensors(values: Vec<Value>) -> Vec<Tensor> {
+pub(crate) fn only_tensors(values: Vec<Value>) -> Vec<Tensor> {
     let tensor = |v| if let Value::Tensor(t) = v { Some(t) } else { None };
     values.into_iter().filter_map(tensor).collect()
 }

@@ -45,8 +45,8 @@ impl RmsProp {
         RmsProp { momentum, ..self }
     }
 
-    /// Divides by the running standard deviation in place of the root of the mean of squares. Off by
-    /// default.
+    /// Divides by the running standard deviation in place of the root of the mean of squares. Off
+    /// by default.
     pub const fn centered(self, centered: bool) -> RmsProp {
         RmsProp { centered, ..self }
     }

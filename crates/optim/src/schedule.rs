@@ -124,8 +124,8 @@ impl Schedule for Warmup {
     }
 }
 
-/// The one-cycle policy: up to the largest rate, then down to nearly 0, along cosines. It cycles the
-/// rate alone, while PyTorch's cycles the momentum as well unless told otherwise.
+/// The one-cycle policy: up to the largest rate, then down to nearly 0, along cosines. It cycles
+/// the rate alone, while PyTorch's cycles the momentum as well unless told otherwise.
 ///
 /// PyTorch: `torch.optim.lr_scheduler.OneCycleLR` with `cycle_momentum=False`.
 #[derive(Clone, Copy, Debug, PartialEq)]

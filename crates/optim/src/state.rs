@@ -10,8 +10,8 @@ const STATE: &str = "State";
 const STEP: &str = "step";
 const LR: &str = "lr";
 
-/// What an optimizer remembers from step to step. It is a tree of tensors, so that compiled functions
-/// take it as an input; a step writes the tensors in place. A clone shares them.
+/// What an optimizer remembers from step to step. It is a tree of tensors, so that compiled
+/// functions take it as an input; a step writes the tensors in place. A clone shares them.
 #[derive(Clone, Debug)]
 pub struct State {
     /// The number of steps so far, a scalar of dtype `f64`.

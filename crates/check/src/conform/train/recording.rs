@@ -149,14 +149,13 @@ impl Recording {
             Some(probe) => {
                 let all = floats(found)?;
                 let probed: Vec<f64> = all.iter().step_by(probe).copied().collect();
-                let sums: [f64; 2] = [all.iter().sum(), all.iter().map(|x| x * x).sum()];
-                let sum = |kind: &str| self.tensor(&format!("{kind}.{name}"))?.item::<f64>();
-                let (sum, squares) = (sum("sum")?, sum("sumsq")?);
-                // A sum may cancel; its error is a part of what was added.
-                let added = all.iter().map(|x| x.abs()).sum::<f64>().max(f64::MIN_POSITIVE);
-                let of_sums = ((sums[0] - sum).abs() / added)
-                    .max((sums[1] - squares).abs() / squares.max(f64::MIN_POSITIVE));
-                relative(&floats(&expected)?, &probed).max(of_sums)
+                let recorded = |kind: &str| self.tensor(&format!("{kind}.{name}"))?.item::<f64>();
+                // A sum may cancel, so its difference is a part of what was added.
+                let added: f64 = all.iter().map(|x| x.abs()).sum();
+                let sum = part((all.iter().sum::<f64>() - recorded("sum")?).abs(), added);
+                let squares: f64 = all.iter().map(|x| x * x).sum();
+                let squares = part((squares - recorded("sumsq")?).abs(), squares);
+                relative(&floats(&expected)?, &probed).max(sum).max(squares)
             }
         };
         Ok(Difference { relative, tolerance })
@@ -170,10 +169,14 @@ fn relative(expected: &[f64], found: &[f64]) -> f64 {
         return f64::INFINITY;
     }
     let largest = expected.iter().fold(0.0f64, |m, e| m.max(e.abs()));
-    let differences = expected.iter().zip(found).map(|(e, f)| (e - f).abs());
-    let difference =
-        differences.fold(0.0f64, |m, d| if d.is_nan() { f64::INFINITY } else { m.max(d) });
-    if difference == 0.0 { 0.0 } else { difference / largest.max(f64::MIN_POSITIVE) }
+    let differences = expected.iter().zip(found).map(|(e, f)| part((e - f).abs(), largest));
+    differences.fold(0.0, f64::max)
+}
+
+/// The part that a difference is of a size.
+fn part(difference: f64, size: f64) -> f64 {
+    let part = if difference == 0.0 { 0.0 } else { difference / size.max(f64::MIN_POSITIVE) };
+    if part.is_nan() { f64::INFINITY } else { part }
 }
 
 fn floats(t: &Tensor) -> Result<Vec<f64>> {
