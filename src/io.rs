@@ -1,9 +1,10 @@
-//! Tensors from files.
+//! Tensors from files, and to files.
 
 mod mapped;
 
 use crate::{DType, Error, Loc, Result, Tensor};
 use maquette_ops::{Element, ErrorKind};
+use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -61,9 +62,58 @@ impl Weights {
         })
     }
 
+    /// The tensors in the [safetensors](https://github.com/huggingface/safetensors) format, in
+    /// row-major order.
+    ///
+    /// # Errors
+    /// A tensor has no data.
+    #[track_caller]
+    pub fn to_safetensors(&self) -> Result<Vec<u8>> {
+        let loc = Loc::caller();
+        self.bytes().map_err(|e| e.at(loc))
+    }
+
+    fn bytes(&self) -> Result<Vec<u8>> {
+        let mut parts = Vec::with_capacity(self.0.len());
+        for (name, t) in &self.0 {
+            let sizes: Vec<usize> = t.sizes_i64()?.into_iter().map(|n| n as usize).collect();
+            parts.push((name, stored_dtype(t.dtype()), sizes, little_endian(t)?));
+        }
+        let views = parts.iter().map(|(name, dtype, sizes, bytes)| {
+            let view = TensorView::new(*dtype, sizes.clone(), bytes).map_err(refusal)?;
+            Ok((name.as_str(), view))
+        });
+        let views = views.collect::<Result<Vec<_>>>()?;
+        safetensors::serialize(views, None).map_err(refusal)
+    }
+
+    /// Writes a safetensors file.
+    ///
+    /// ```no_run
+    /// # use maquette::{io::Weights, prelude::*};
+    /// let weights: Weights = [("bias".to_owned(), Tensor::zeros([4], DType::F32))].into_iter().collect();
+    /// weights.save("model.safetensors")?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A tensor has no data, or the file cannot be written.
+    #[track_caller]
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let (path, loc) = (path.as_ref(), Loc::caller());
+        let write = || std::fs::write(path, self.bytes()?).map_err(refusal);
+        write().map_err(|e| of_file("write", path, &e).at(loc))
+    }
+
     /// Every tensor, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Tensor)> {
         self.0.iter().map(|(n, t)| (n.as_str(), t))
+    }
+}
+
+impl FromIterator<(String, Tensor)> for Weights {
+    fn from_iter<I: IntoIterator<Item = (String, Tensor)>>(tensors: I) -> Weights {
+        Weights(tensors.into_iter().collect())
     }
 }
 
@@ -121,6 +171,40 @@ fn dtype(dtype: Dtype) -> Result<DType> {
             return Err(refusal(format!("the dtype {other:?} is not one of {}", known.join(", "))));
         }
     })
+}
+
+fn stored_dtype(dtype: DType) -> Dtype {
+    match dtype {
+        DType::Bool => Dtype::BOOL,
+        DType::U8 => Dtype::U8,
+        DType::I8 => Dtype::I8,
+        DType::I16 => Dtype::I16,
+        DType::I32 => Dtype::I32,
+        DType::I64 => Dtype::I64,
+        DType::F16 => Dtype::F16,
+        DType::BF16 => Dtype::BF16,
+        DType::F32 => Dtype::F32,
+        DType::F64 => Dtype::F64,
+    }
+}
+
+/// The elements in row-major order, as little-endian bytes.
+fn little_endian(t: &Tensor) -> Result<Vec<u8>> {
+    fn bytes<T: Element, const N: usize>(t: &Tensor, f: fn(T) -> [u8; N]) -> Result<Vec<u8>> {
+        Ok(t.to_vec::<T>()?.into_iter().flat_map(f).collect())
+    }
+    match t.dtype() {
+        DType::Bool => bytes(t, |b: bool| [u8::from(b)]),
+        DType::U8 => bytes(t, u8::to_le_bytes),
+        DType::I8 => bytes(t, i8::to_le_bytes),
+        DType::I16 => bytes(t, i16::to_le_bytes),
+        DType::I32 => bytes(t, i32::to_le_bytes),
+        DType::I64 => bytes(t, i64::to_le_bytes),
+        DType::F16 => bytes(t, half::f16::to_le_bytes),
+        DType::BF16 => bytes(t, half::bf16::to_le_bytes),
+        DType::F32 => bytes(t, f32::to_le_bytes),
+        DType::F64 => bytes(t, f64::to_le_bytes),
+    }
 }
 
 /// A tensor of these little-endian bytes, in memory of its own.

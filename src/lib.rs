@@ -99,7 +99,8 @@
 //! | run a graph | [`interp::Interpreter`], compiled [`runtime::Executable`] |
 //! | read, print, build, verify a graph | [`Graph`], and the module [`ir::graph`] |
 //! | compute with symbolic sizes | [`SymInt`], [`SymBool`] |
-//! | read checkpoints | [`io`] |
+//! | train | [`value_and_grad`], [`optim`] |
+//! | read and write checkpoints | [`io`] |
 //!
 //! # Guides
 //!
@@ -109,6 +110,7 @@
 //! - [Export](guide::export): modules as programs of their own.
 //! - [Functionalization](guide::functionalization): graphs without mutation, and buffer plans.
 //! - [Profiles](guide::profile): the time of each kernel, its work, and the machine's peaks.
+//! - [Training](guide::training): gradients, optimizers, and a step of training as one graph.
 //! - [Snapshots](guide::snapshots): graphs as texts that a test compares.
 //!
 //! # Features
@@ -268,6 +270,7 @@ pub use maquette_ops::{
     args, bail, ensure, fake, kwargs, num_threads, with_num_threads,
 };
 pub use maquette_ops::{autocast_dtype, without_autocast};
+pub use maquette_optim as optim;
 /// A graph, or anything else that displays, is compared with its snapshot.
 ///
 /// ```
@@ -349,6 +352,8 @@ pub mod guide {
     pub mod functionalization {}
     #[doc = include_str!("../docs/profile.md")]
     pub mod profile {}
+    #[doc = include_str!("../docs/training.md")]
+    pub mod training {}
     #[expect(clippy::test_attr_in_doctest, reason = "`tests/snapshot_guide.rs` runs the test")]
     #[doc = include_str!("../docs/snapshots.md")]
     pub mod snapshots {}

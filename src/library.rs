@@ -1,6 +1,11 @@
 //! Operators: defining them, registering kernels for them, and checking that they keep their
 //! contract.
 
+#[cfg(feature = "check")]
+pub use maquette_check::gradcheck::{
+    GradcheckError, GradcheckOptions, GradcheckReport, gradcheck, gradcheck_with, gradgradcheck,
+    gradgradcheck_with,
+};
 /// The options of [`opcheck_with`]: which checks are made, and on how many variants of the sample.
 ///
 /// ```
@@ -46,11 +51,6 @@ pub use maquette_check::opcheck::OpcheckOptions;
 /// ```
 #[cfg(feature = "check")]
 pub use maquette_check::opcheck::opcheck;
-#[cfg(feature = "check")]
-pub use maquette_check::gradcheck::{
-    GradcheckError, GradcheckOptions, GradcheckReport, gradcheck, gradcheck_with, gradgradcheck,
-    gradgradcheck_with,
-};
 #[cfg(feature = "check")]
 pub use maquette_check::opcheck::{OpcheckError, opcheck_with};
 /// Registrations in a namespace, which end when the library is dropped.

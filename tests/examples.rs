@@ -24,6 +24,8 @@ mod numpy_sin_inplace;
 mod numpy_sin_out;
 #[path = "../examples/second_device.rs"]
 mod second_device;
+#[path = "../examples/train_digits/main.rs"]
+mod train_digits;
 
 macro_rules! snapshots {
     ($($name:ident),* $(,)?) => { $(
@@ -33,7 +35,9 @@ macro_rules! snapshots {
             // are the machine's
             let scores = (r"difference of scores: \S+", "difference of scores: SMALL");
             let times = (r"compiled \d+ µs, eager \d+ µs", "compiled TIME, eager TIME");
-            let filters = vec![(r"\.rs:\d+", ".rs:LINE"), (r"\S*examples/", "examples/"), scores, times];
+            let steps = (r"eager \S+ ms, compiled \S+ ms", "eager TIME, compiled TIME");
+            let first = (r"in \d+ ms with", "in TIME with");
+            let filters = vec![(r"\.rs:\d+", ".rs:LINE"), (r"\S*examples/", "examples/"), scores, times, steps, first];
             insta::with_settings!({ filters => filters }, {
                 assert_snapshot!(stringify!($name), $name::report().unwrap());
             });
@@ -53,4 +57,5 @@ snapshots!(
     numpy_sin_inplace,
     numpy_sin_out,
     second_device,
+    train_digits,
 );

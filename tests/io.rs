@@ -72,6 +72,31 @@ fn a_mapped_tensor_outlives_its_map_and_its_writes_are_private() {
 }
 
 #[test]
+fn saved_tensors_are_read_again() {
+    let all: Vec<(String, Tensor)> = DType::ALL
+        .iter()
+        .map(|d| {
+            // Strides are not saved: the elements are in row-major order.
+            let t = Tensor::arange(6).view([2, 3]).transpose(0, 1).to_dtype(*d);
+            (d.to_string(), t)
+        })
+        .chain([("scalar".to_owned(), Tensor::scalar(0.5f64))])
+        .collect();
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("saved");
+    all.iter().cloned().collect::<Weights>().save(&path).unwrap();
+    let weights = Weights::load(&path).unwrap();
+    assert_eq!(weights.iter().count(), all.len());
+    for (name, t) in &all {
+        let read = weights.get(name).unwrap();
+        assert_eq!((read.dtype(), read.sizes_i64().unwrap()), (t.dtype(), t.sizes_i64().unwrap()));
+        let floats = |t: &Tensor| t.to_dtype(DType::F64).to_vec::<f64>().unwrap();
+        assert_eq!(floats(&read), floats(t), "{name}");
+    }
+    let fake: Weights = [("a".to_owned(), Tensor::fake([2], DType::F32))].into_iter().collect();
+    assert!(fake.save(&path).unwrap_err().to_string().starts_with("cannot write "));
+}
+
+#[test]
 fn invalid_checkpoints_are_refused() {
     let refused = |name: &str, contents: &[u8], expected: &str| {
         let path = file(name, contents);

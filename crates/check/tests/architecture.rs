@@ -14,10 +14,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("rewrite", &["ir"]),
     ("ops", &["ir", "kernels"]),
     ("interp", &["ir", "ops"]),
+    ("optim", &["ir", "ops"]),
     ("trace", &["interp", "ir", "ops"]),
     ("runtime", &["interp", "ir", "kernels", "ops", "rewrite"]),
     ("driver", &["interp", "ir", "ops", "rewrite", "runtime", "trace"]),
-    ("check", &["driver", "interp", "ir", "kernels", "ops", "rewrite", "runtime", "trace"]),
+    (
+        "check",
+        &["driver", "interp", "ir", "kernels", "ops", "optim", "rewrite", "runtime", "trace"],
+    ),
 ];
 
 /// Crates that know the operators by name: `ops` defines them, and `check` tests them.

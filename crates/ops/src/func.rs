@@ -9,6 +9,8 @@ use crate::tensor::Tensor;
 use crate::tree::{Tree, flatten_values};
 use maquette_ir::Loc;
 
+pub use crate::functional_call::{buffers, functional_call, in_functional_call, parameters};
+
 /// The leaves of a tree, with those that are floats as inputs of a differentiation.
 struct Inputs {
     values: Vec<Value>,

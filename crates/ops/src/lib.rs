@@ -12,6 +12,7 @@ pub mod autograd;
 mod dispatch;
 mod error;
 pub mod func;
+mod functional_call;
 pub mod library;
 mod methods;
 pub mod module;

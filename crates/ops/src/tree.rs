@@ -4,8 +4,10 @@
 
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
+use crate::functional_call;
 use crate::tensor::Tensor;
 use maquette_ir::sym::SymInt;
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// The structure of a tree without its leaves.
@@ -19,6 +21,8 @@ pub enum TreeSpec {
     List(Vec<TreeSpec>),
     /// A struct: its name, and its fields with their names.
     Struct(&'static str, Vec<(&'static str, TreeSpec)>),
+    /// A map: its parts with their names, in order.
+    Map(Vec<(String, TreeSpec)>),
 }
 
 fn join(step: &str, path: String) -> String {
@@ -41,6 +45,9 @@ impl TreeSpec {
             {
                 a.iter().zip(b).find_map(|((field, a), (_, b))| below(field, a, b))
             }
+            (TreeSpec::Map(a), TreeSpec::Map(b)) if a.iter().map(key).eq(b.iter().map(key)) => {
+                a.iter().zip(b).find_map(|((name, a), (_, b))| below(name, a, b))
+            }
             (a, b) if a == b => None,
             (a, b) => Some((String::new(), a.describe(), b.describe())),
         }
@@ -60,6 +67,9 @@ impl TreeSpec {
             TreeSpec::Struct(_, parts) => {
                 parts.iter().flat_map(|(field, part)| below(field, part)).collect()
             }
+            TreeSpec::Map(parts) => {
+                parts.iter().flat_map(|(name, part)| below(name, part)).collect()
+            }
         }
     }
 
@@ -69,8 +79,16 @@ impl TreeSpec {
             TreeSpec::None => "an absent value".to_owned(),
             TreeSpec::List(l) => format!("a list of {}", l.len()),
             TreeSpec::Struct(name, _) => format!("a {name}"),
+            TreeSpec::Map(parts) => {
+                let names: Vec<&str> = parts.iter().map(key).collect();
+                format!("a map with the names {}", names.join(", "))
+            }
         }
     }
+}
+
+fn key((name, _): &(String, TreeSpec)) -> &str {
+    name
 }
 
 /// A leaf and its path in the tree.
@@ -84,10 +102,12 @@ pub struct Leaf {
 }
 
 /// A step of a leaf's path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// The name of a field.
     Field(&'static str),
+    /// A name in a map.
+    Key(String),
     /// A position in a list.
     Position(usize),
 }
@@ -95,6 +115,12 @@ pub enum Step {
 impl From<&'static str> for Step {
     fn from(name: &'static str) -> Step {
         Step::Field(name)
+    }
+}
+
+impl From<&String> for Step {
+    fn from(name: &String) -> Step {
+        Step::Key(name.clone())
     }
 }
 
@@ -108,6 +134,7 @@ impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Step::Field(name) => f.write_str(name),
+            Step::Key(name) => f.write_str(name),
             Step::Position(position) => position.fmt(f),
         }
     }
@@ -151,8 +178,8 @@ impl Leaves {
     }
 }
 
-/// Types that traced functions can take and return: tensors, numbers, tuples, vectors, options,
-/// results, and structs with `#[derive(Tree)]`.
+/// Types that traced functions can take and return: tensors, numbers, tuples, vectors, maps by name,
+/// options, results, and structs with `#[derive(Tree)]`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a tree",
     note = "trees are tensors, numbers, tuples, vectors, options and results of trees, and \
@@ -236,7 +263,7 @@ impl Tree for Tensor {
 
     fn flatten(&self, leaves: &mut Leaves) -> Result<TreeSpec> {
         self.ok()?;
-        Ok(leaves.push(Value::from(self)))
+        Ok(leaves.push(functional_call::leaf(self)))
     }
 
     fn unflatten(spec: &TreeSpec, leaves: &mut dyn Iterator<Item = Value>) -> Result<Self> {
@@ -291,6 +318,21 @@ impl<T: Tree> Tree for Vec<T> {
 
     fn unflatten(spec: &TreeSpec, leaves: &mut dyn Iterator<Item = Value>) -> Result<Self> {
         parts("a list", None, spec)?.iter().map(|s| T::unflatten(s, leaves)).collect()
+    }
+}
+
+/// The parts in the order of their names.
+impl<T: Tree> Tree for BTreeMap<String, T> {
+    type Output = BTreeMap<String, T::Output>;
+
+    fn flatten(&self, leaves: &mut Leaves) -> Result<TreeSpec> {
+        let part = |(name, x): (&String, &T)| Ok((name.clone(), leaves.at(name, x)?));
+        Ok(TreeSpec::Map(self.iter().map(part).collect::<Result<_>>()?))
+    }
+
+    fn unflatten(spec: &TreeSpec, leaves: &mut dyn Iterator<Item = Value>) -> Result<Self> {
+        let TreeSpec::Map(parts) = spec else { return Err(wrong_shape("a map", spec)) };
+        parts.iter().map(|(name, s)| Ok((name.clone(), T::unflatten(s, leaves)?))).collect()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::recorded::{RecordedCall, SharedStorages};
 use super::report::Stage;
+use super::train::Recording;
 use maquette_ops::{Args, Op, Value};
 use safetensors::SafeTensors;
 use serde_json::Value as Json;
@@ -65,8 +66,54 @@ fn read(path: &Path) -> Result<Vec<u8>, ConformError> {
     })
 }
 
+fn read_json(path: &Path) -> Result<Json, ConformError> {
+    serde_json::from_slice(&read(path)?).map_err(|e| ConformError::Format {
+        path: path.to_owned(),
+        message: format!("is not JSON: {e}"),
+    })
+}
+
+/// What a file records.
+pub enum RecordedFile {
+    /// Calls of an operator.
+    Calls(File),
+    /// The training of a network.
+    Training(Recording),
+}
+
+impl RecordedFile {
+    /// Reads `NAME.json`, and `NAME.safetensors` beside it.
+    ///
+    /// # Errors
+    /// A file cannot be read, or is of neither format.
+    pub fn read(json: &Path) -> Result<RecordedFile, ConformError> {
+        let doc = read_json(json)?;
+        Ok(match doc.get("net") {
+            Some(_) => RecordedFile::Training(Recording::new(json, &doc)?),
+            None => RecordedFile::Calls(File::new(json, &doc)?),
+        })
+    }
+}
+
 /// The storages by key: dtype and elements' bytes.
 pub(super) type Storages = HashMap<String, (safetensors::Dtype, Vec<u8>)>;
+
+/// The tensors of a safetensors file, and their sizes.
+pub(super) fn storages_of(
+    path: &Path,
+) -> Result<(Storages, HashMap<String, Vec<i64>>), ConformError> {
+    let bytes = read(path)?;
+    let found = SafeTensors::deserialize(&bytes).map_err(|e| ConformError::Format {
+        path: path.to_owned(),
+        message: format!("is not a safetensors file: {e}"),
+    })?;
+    let (mut storages, mut sizes) = (Storages::new(), HashMap::new());
+    for (name, t) in found.tensors() {
+        sizes.insert(name.clone(), t.shape().iter().map(|&n| n as i64).collect());
+        storages.insert(name, (t.dtype(), t.data().to_vec()));
+    }
+    Ok((storages, sizes))
+}
 
 impl File {
     /// Reads `NAME.json` and, where it exists, `NAME.safetensors` beside it.
@@ -74,20 +121,13 @@ impl File {
     /// # Errors
     /// A file cannot be read, or is not of the format.
     pub fn read(json: &Path) -> Result<File, ConformError> {
+        File::new(json, &read_json(json)?)
+    }
+
+    pub(super) fn new(json: &Path, doc: &Json) -> Result<File, ConformError> {
         let format = |message: String| ConformError::Format { path: json.to_owned(), message };
-        let doc: Json = serde_json::from_slice(&read(json)?)
-            .map_err(|e| format(format!("is not JSON: {e}")))?;
         let tensors = json.with_extension("safetensors");
-        let storages: Storages = if tensors.exists() {
-            let bytes = read(&tensors)?;
-            let found = SafeTensors::deserialize(&bytes).map_err(|e| ConformError::Format {
-                path: tensors.clone(),
-                message: format!("is not a safetensors file: {e}"),
-            })?;
-            found.tensors().into_iter().map(|(k, t)| (k, (t.dtype(), t.data().to_vec()))).collect()
-        } else {
-            Storages::new()
-        };
+        let storages = if tensors.exists() { storages_of(&tensors)?.0 } else { Storages::new() };
         let text = |key: &str| {
             doc[key]
                 .as_str()

@@ -8,6 +8,7 @@
 //! the kernels give.
 //!
 //! A folder of gradients has the same format; each call is differentiated eagerly (`gradient`).
+//! Recordings of training have a format of their own (`train`).
 
 mod compare;
 mod docs;
@@ -17,8 +18,10 @@ mod recorded;
 mod report;
 mod run;
 mod store;
+mod train;
 
 pub use docs::markdown;
-pub use file::{ConformError, File, operator_files, parse_names};
+pub use file::{ConformError, File, RecordedFile, operator_files, parse_names};
 pub use report::{CallReport, Failure, OperatorReport, Stage};
 pub use run::{CallResult, check_file};
+pub use train::{Recording, TrainReport, check_training};

@@ -1,10 +1,12 @@
-//! `maquette conform`: replays recorded PyTorch calls and compares the results.
+//! `maquette conform`: replays recorded PyTorch calls, gradients and training, and compares the
+//! results.
 
 use super::{BOLD, DIM, GREEN, RED};
 use crate::output::Output;
 use maquette::prelude::*;
 use maquette_check::conform::{
-    ConformError, File, OperatorReport, Stage, check_file, markdown, operator_files, parse_names,
+    ConformError, OperatorReport, RecordedFile, Recording, Stage, TrainReport, check_file,
+    check_training, markdown, operator_files, parse_names,
 };
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -12,7 +14,8 @@ use std::path::{Path, PathBuf};
 /// What is shown and kept.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Folders of recorded calls: `NAME.OVERLOAD.json` beside `NAME.OVERLOAD.safetensors`.
+    /// Folders of recorded calls, `NAME.OVERLOAD.json` beside `NAME.OVERLOAD.safetensors`, or of
+    /// recorded training.
     #[arg(required = true, value_name = "DIR")]
     dirs: Vec<PathBuf>,
     /// Replay only the operators named in this file, separated by white space.
@@ -53,9 +56,20 @@ pub fn run(out: &mut Output, options: &Options) -> Result<bool> {
     let recorded: std::collections::BTreeSet<String> =
         files.iter().filter_map(|p| Some(p.file_stem()?.to_str()?.to_owned())).collect();
     let mut columns: &[Stage] = &[];
-    let mut reports = Vec::new();
+    let (mut reports, mut trainings) = (Vec::new(), Vec::new());
     for path in files {
-        let file = File::read(&path).map_err(text)?;
+        let file = match RecordedFile::read(&path).map_err(text)? {
+            RecordedFile::Calls(file) => file,
+            RecordedFile::Training(recording) => {
+                if trainings.is_empty() {
+                    train_head(out)?;
+                }
+                let report = check_training(&recording);
+                train_row(out, &recording, &report)?;
+                trainings.push(report.failures.is_empty());
+                continue;
+            }
+        };
         if file.stages() != columns {
             columns = file.stages();
             head(out, columns)?;
@@ -82,6 +96,8 @@ pub fn run(out: &mut Output, options: &Options) -> Result<bool> {
     }
     let (passed, failed) =
         reports.iter().fold((0, 0), |(p, f), r| (p + r.passed(), f + r.failed()));
+    let agreeing = trainings.iter().filter(|agrees| **agrees).count();
+    let (passed, failed) = (passed + agreeing, failed + trainings.len() - agreeing);
     let missing: usize = reports.iter().map(|r| r.failed_at(Stage::Missing)).sum();
     let of_missing = match missing {
         0 => String::new(),
@@ -89,6 +105,34 @@ pub fn run(out: &mut Output, options: &Options) -> Result<bool> {
     };
     writeln!(out, "{passed} passed, {failed} failed{of_missing}")?;
     Ok(failed == 0)
+}
+
+/// The kinds of tensors that a step of training leaves.
+const KINDS: [&str; 5] = ["loss", "gradients", "parameters", "buffers", "state"];
+
+fn train_head(out: &mut Output) -> Result<()> {
+    write!(out, "{BOLD}{:16} {:>5} ", "training", "steps")?;
+    KINDS.iter().try_for_each(|kind| write!(out, " {kind:>10}"))?;
+    writeln!(out, "  {:>10} {:>10}{BOLD:#}", "eager", "compiled")?;
+    Ok(())
+}
+
+/// The largest relative difference in each kind of tensor, and the time of a step.
+fn train_row(out: &mut Output, recording: &Recording, report: &TrainReport) -> Result<()> {
+    let colour = if report.failures.is_empty() { GREEN } else { RED };
+    write!(out, "{:16} {colour}{:>5}{colour:#} ", recording.name, recording.steps)?;
+    for kind in KINDS {
+        match report.differences.get(kind) {
+            Some(difference) => write!(out, " {difference:10.1e}")?,
+            None => write!(out, " {:10}", "")?,
+        }
+    }
+    let [eager, compiled] = report.times.map(|t| t.as_secs_f64() * 1e3);
+    writeln!(out, "  {eager:>7.2} ms {compiled:>7.2} ms")?;
+    for failure in &report.failures {
+        writeln!(out, "  {failure}")?;
+    }
+    Ok(())
 }
 
 fn head(out: &mut Output, columns: &[Stage]) -> Result<()> {

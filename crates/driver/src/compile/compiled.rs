@@ -8,6 +8,7 @@ use super::program::GuardedProgram;
 use super::{CompileOptions, Stance};
 use crate::given_outputs::{check_apart, copy_into};
 use maquette_ir::Loc;
+use maquette_ops::func::in_functional_call;
 use maquette_ops::tree::TreeSpec;
 use maquette_ops::{
     CompileError, Error, Result, Tree, Value, autocast_dtype, mode, tree, unobserved,
@@ -48,8 +49,8 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
     /// Calls the function: runs a program whose guards hold, and compiles one if there is none.
     /// Results, written inputs and aliases are those of the eager function, in bits.
     ///
-    /// While a trace runs, and on fake tensors, the function itself is called. The trace then
-    /// records its operators.
+    /// While a trace or a [functional call](maquette_ops::func::functional_call) runs, and on fake
+    /// tensors, the function itself is called. A trace then records its operators.
     ///
     /// # Errors
     /// The errors of the function itself. If the call compiles, the errors of
@@ -131,7 +132,9 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
 
     /// What a call runs.
     fn prepared(&self, inputs: I, loc: Loc) -> Result<Prepared<I>> {
-        if mode::is_active() || self.stance() == Stance::ForceEager {
+        // In a functional call, tensors that the function captures may have others in their places.
+        let is_eager = mode::is_active() || in_functional_call();
+        if is_eager || self.stance() == Stance::ForceEager {
             return Ok(Prepared::Eager(inputs));
         }
         if autocast_dtype().is_some() {

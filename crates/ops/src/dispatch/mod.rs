@@ -3,7 +3,8 @@
 //! Stages, in order:
 //!
 //! - Poison: an operand that carries an error ends the call with that error.
-//! - Coercion of the arguments to the schema ([`coerce_args`](mod@coerce_args)).
+//! - Coercion of the arguments to the schema ([`coerce_args`](mod@coerce_args)). In a functional call,
+//!   operands are replaced then ([`functional_call`]).
 //! - Autocast: a call whose operator computes in another precision gets its operands cast
 //!   ([`autocast`]).
 //! - Derivatives: a call whose operands require gradients is recorded ([`autograd`](crate::autograd)).
@@ -43,6 +44,7 @@ use crate::dispatch::custom_kernel::custom;
 use crate::dispatch::device::device_of;
 use crate::dispatch::value::{Args, Outputs, Value};
 use crate::error::{AccessError, CallError, Error, FakeError, Result, TraceError};
+use crate::functional_call;
 use crate::library::{self, KernelFn, Kwargs, Op, OpState, Tag};
 use crate::tensor::Tensor;
 use maquette_ir::sym::SymError;
@@ -109,6 +111,9 @@ fn for_caller(e: Error, op: Op, loc: Loc) -> Error {
 fn run(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
     let state = op.state()?;
     coerce_args(&state, args)?;
+    if functional_call::in_functional_call() {
+        functional_call::replace(args);
+    }
     if state.facts.tags.contains(Tag::Out) {
         refuse_grad(&state, args)?;
     }

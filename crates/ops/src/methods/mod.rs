@@ -31,6 +31,7 @@ pub use layers::Recurrence;
 use crate::dispatch::dispatch;
 use crate::dispatch::value::{Args, Outputs, Value};
 use crate::error::{AccessError, Error, ErrorKind, Result};
+use crate::functional_call;
 use crate::library::Op;
 use crate::library::wrapper::LazyOp;
 use crate::tensor::Tensor;
@@ -66,7 +67,12 @@ fn call_for_tensor(op: Op, mut args: Args, loc: Loc) -> Tensor {
 
 /// The handles of the arguments that a call mutates.
 pub(crate) fn written_args(op: Op, args: &[Value]) -> Args {
-    args.iter().enumerate().filter(|(i, _)| op.mutates(*i)).map(|(_, v)| v.clone()).collect()
+    let mutated = args.iter().enumerate().filter(|(i, _)| op.mutates(*i));
+    let mut written = mutated.map(|(_, v)| v.clone()).collect();
+    if functional_call::in_functional_call() {
+        functional_call::replace(&mut written);
+    }
+    written
 }
 
 /// Poisons what a failed call should have written, so that an error whose result is dropped is not

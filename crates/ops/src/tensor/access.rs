@@ -10,6 +10,7 @@
 use crate::Element;
 use crate::dispatch::failures::{access_failed, failed};
 use crate::error::{AccessError, Error, Result};
+use crate::functional_call;
 use crate::mode;
 use crate::tensor::borrow::Access;
 use crate::tensor::holder::Holder;
@@ -212,6 +213,7 @@ impl Tensor {
 
     #[track_caller]
     fn typed_raw<T: Element>(&self, what: &'static str) -> Result<Raw> {
+        functional_call::check_access(self, what)?;
         let raw = self.raw()?;
         if mode::is_active() {
             return Err(self.refused(AccessError::WhileTracing(what)));
