@@ -8,15 +8,39 @@ use crate::methods::aten;
 use crate::tensor::Tensor;
 use maquette_ir::sym::SymInt;
 
-pub(in crate::aten) const MM: Derivative = rule!([InputFor(1, 0), InputFor(0, 1)], |b| {
-    b.set(0, || b.grad().mm(&b.input(1).t()))?;
-    b.set(1, || b.input(0).t().mm(&b.grad()))
-});
+/// Gives an operand its gradient `left right`, which has the operand's layout: for a transposed
+/// operand, such as the weight of a linear layer, the transpose of `right^T left^T`. An optimizer
+/// reads the gradient together with the parameter.
+///
+/// Source: `mm_mat2_backward` of PyTorch.
+fn product(b: &Backward<'_>, argument: usize, left: &Tensor, right: &Tensor) -> Result<Tensor> {
+    let (strides, rank) = (&b.meta(argument)?.strides, left.dim() as i64);
+    let is_one = |from_end: usize| strides[strides.len() - from_end].as_i64() == Some(1);
+    let times = |l: &Tensor, r: &Tensor| if rank == 3 { l.bmm(r) } else { l.mm(r) };
+    let turned = |t: &Tensor| t.transpose(rank - 2, rank - 1);
+    Ok(if is_one(2) && !is_one(1) {
+        turned(&times(&turned(right), &turned(left)))
+    } else {
+        times(left, right)
+    })
+}
 
-pub(in crate::aten) const BMM: Derivative = rule!([InputFor(1, 0), InputFor(0, 1)], |b| {
-    b.set(0, || b.grad().bmm(&b.input(1).transpose(1, 2)))?;
-    b.set(1, || b.input(0).transpose(1, 2).bmm(&b.grad()))
-});
+/// The gradients of the factors in two arguments, times the number in `factor`.
+fn products(b: &Backward<'_>, [left, right]: [usize; 2], factor: Option<usize>) -> Result<()> {
+    let turned = |t: Tensor| t.transpose(-2, -1);
+    let scaled = |grad: Result<Tensor>| match (grad, factor) {
+        (Ok(grad), Some(factor)) => times(b, grad, factor),
+        (grad, _) => grad.unwrap_or_else(Tensor::poison),
+    };
+    b.set(left, || scaled(product(b, left, &b.grad(), &turned(b.input(right)))))?;
+    b.set(right, || scaled(product(b, right, &turned(b.input(left)), &b.grad())))
+}
+
+pub(in crate::aten) const MM: Derivative =
+    rule!([InputFor(1, 0), InputFor(0, 1)], |b| products(b, [0, 1], None));
+
+pub(in crate::aten) const BMM: Derivative =
+    rule!([InputFor(1, 0), InputFor(0, 1)], |b| products(b, [0, 1], None));
 
 /// The gradient times the number in an argument.
 fn times(b: &Backward<'_>, grad: Tensor, factor: usize) -> Tensor {
@@ -29,14 +53,12 @@ fn times(b: &Backward<'_>, grad: Tensor, factor: usize) -> Tensor {
 
 pub(in crate::aten) const ADDMM: Derivative = rule!([InputFor(2, 1), InputFor(1, 2)], |b| {
     b.set(0, || times(b, b.grad(), 3))?;
-    b.set(1, || times(b, b.grad().mm(&b.input(2).t()), 4))?;
-    b.set(2, || times(b, b.input(1).t().mm(&b.grad()), 4))
+    products(b, [1, 2], Some(4))
 });
 
 pub(in crate::aten) const BADDBMM: Derivative = rule!([InputFor(2, 1), InputFor(1, 2)], |b| {
     b.set(0, || times(b, b.grad(), 3))?;
-    b.set(1, || times(b, b.grad().bmm(&b.input(2).transpose(1, 2)), 4))?;
-    b.set(2, || times(b, b.input(1).transpose(1, 2).bmm(&b.grad()), 4))
+    products(b, [1, 2], Some(4))
 });
 
 pub(in crate::aten) const ADDMV: Derivative = rule!([InputFor(2, 1), InputFor(1, 2)], |b| {
