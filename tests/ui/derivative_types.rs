@@ -10,11 +10,6 @@ fn no_options(_ctx: &AutogradCtx, grads: &[Tensor]) -> Result<Vec<Tensor>> {
     Ok(vec![grads[0].clone()])
 }
 
-#[register_autograd(f)]
-fn of_numbers(_ctx: &AutogradCtx, _grads: &[f64]) -> Result<Vec<Option<Tensor>>> {
-    Ok(vec![])
-}
-
 fn setup(_ctx: &mut AutogradCtx, _inputs: &[Value]) -> Result<()> {
     Ok(())
 }
