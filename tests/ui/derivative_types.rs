@@ -6,21 +6,16 @@ fn f(x: &Tensor) -> Result<Tensor> {
 }
 
 #[register_autograd(f)]
-fn no_options(ctx: &AutogradCtx, grads: &[Tensor]) -> Result<Vec<Tensor>> {
+fn no_options(_ctx: &AutogradCtx, grads: &[Tensor]) -> Result<Vec<Tensor>> {
     Ok(vec![grads[0].clone()])
 }
 
-#[register_autograd(f)]
-fn of_numbers(ctx: &AutogradCtx, grads: &[f64]) -> Result<Vec<Option<Tensor>>> {
-    Ok(vec![])
-}
-
-fn setup(ctx: &mut AutogradCtx, inputs: &[Value]) -> Result<()> {
+fn setup(_ctx: &mut AutogradCtx, _inputs: &[Value]) -> Result<()> {
     Ok(())
 }
 
 #[register_autograd(f, setup_context = setup)]
-fn other_setup(ctx: &AutogradCtx, grads: &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> {
+fn other_setup(_ctx: &AutogradCtx, grads: &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> {
     Ok(vec![grads[0].clone()])
 }
 

@@ -179,7 +179,8 @@ fn autocast_is_part_of_the_graph() {
     // each use of the weight has its own cast, and the compiler merges them
     let text = traced.graph().to_string();
     assert!(text.contains("bf16[s0, s3] = aten::mm("), "{text}");
-    let run = |f: &dyn Fn((Tensor, Tensor)) -> Result<(Tensor, (Tensor, Tensor))>| {
+    type Step<'a> = &'a dyn Fn((Tensor, Tensor)) -> Result<(Tensor, (Tensor, Tensor))>;
+    let run = |f: Step<'_>| {
         let (v, (x, w)) = f(inputs.clone()).unwrap();
         assert_eq!((bits(&v), bits(&x), bits(&w)), (bits(&value), bits(&dx), bits(&dw)));
     };

@@ -31,7 +31,7 @@ fn lists_have_a_gradient_for_each_element() {
         let mut sum = Tensor::from([0.0f64, 0.0]);
         for (x, w) in xs.iter().zip(w) {
             if let Some(x) = x {
-                sum = sum + x * *w;
+                sum += x * *w;
             }
         }
         Ok(bias.map_or(sum.clone(), |b| &sum + b))

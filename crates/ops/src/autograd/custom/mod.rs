@@ -54,6 +54,10 @@ enum Backward {
 }
 
 /// A gradient of a result, as a derivative takes it.
+#[diagnostic::on_unimplemented(
+    message = "a derivative does not take gradients as `{Self}`",
+    label = "the gradients of the results are `&[Tensor]` or `&[Option<Tensor>]`"
+)]
 pub trait ResultGrad: Sized {
     /// The rule of this derivative.
     fn rule(
