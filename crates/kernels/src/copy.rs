@@ -45,7 +45,7 @@ impl CopyPlan {
             false => {
                 let expr = ScalarExpr::cast(input.dtype(), out.dtype());
                 let input = input.expand(out.sizes())?;
-                let plan = PointwisePlan::new(&expr, &[input], std::slice::from_ref(out), None)?;
+                let plan = PointwisePlan::new(&expr, &[input], std::slice::from_ref(out), &[])?;
                 Kind::Cast(Box::new(plan))
             }
         }))

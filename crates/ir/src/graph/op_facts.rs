@@ -99,11 +99,11 @@ pub enum ArithOp {
     Not,
 }
 
-/// The memory to which an operator can write its only result.
+/// The memory to which an operator can write its only result, and a fused kernel its results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Placement {
-    /// A tensor of any strides. Each element is read before its position is written, so the tensor
-    /// may be an operand of the same sizes.
+    /// A tensor of any strides. Each element is read before its position is written, in any result,
+    /// so the tensor may be an operand of the same sizes.
     Elementwise,
     /// A tensor of any strides that does not overlap the operands.
     Anywhere,

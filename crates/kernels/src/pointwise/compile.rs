@@ -164,6 +164,12 @@ impl StepCompiler<'_> {
                 self.compute(r)?;
             }
         }
+        if self.shape.overlap {
+            // an output that is an input is read before the first store
+            for r in self.expr.outputs() {
+                self.read(*r)?;
+            }
+        }
         for (j, r) in self.expr.outputs().iter().enumerate() {
             let operand = (self.shape.inputs.len() + j) as u16;
             if self.target[r.index()] == Some(operand) {

@@ -17,40 +17,43 @@ pub struct PointwisePlan {
 }
 
 impl PointwisePlan {
-    /// A plan for operands of the layouts of these, whose memory is not accessed. `in_place` is the
-    /// input whose memory the only output has, if there is one; no other input overlaps an output.
+    /// A plan for operands of the layouts of these, whose memory is not accessed. `in_place` has
+    /// pairs of an input and of the output that has its memory; no other input overlaps an output.
     ///
     /// # Errors
-    /// Counts, dtypes or sizes do not match, or the input has another layout than the output.
+    /// Counts, dtypes or sizes do not match, or the input of a pair has another layout than the
+    /// output.
     pub fn new(
         expr: &ScalarExpr,
         inputs: &[View<'_>],
         outputs: &[ViewMut<'_>],
-        in_place: Option<usize>,
+        in_place: &[(usize, usize)],
     ) -> Result<PointwisePlan> {
         let operands = inputs.len() + outputs.len();
         let Some(sizes) = super::check(expr, inputs, outputs)? else {
             return Ok(PointwisePlan { evaluation: None, operands });
         };
-        if let Some(k) = in_place {
-            let same = match (inputs.get(k), outputs) {
-                (Some(v), [out]) => {
-                    v.dtype() == out.dtype() && v.strides() == out.as_view().strides()
-                }
-                _ => false,
-            };
-            if !same {
-                let message = "only an operand of the layout of the result is written in place";
-                return Err(KernelError::argument("pointwise", message));
+        let same = |&(k, j): &(usize, usize)| match (inputs.get(k), outputs.get(j)) {
+            (Some(v), Some(out)) => {
+                v.dtype() == out.dtype() && v.strides() == out.as_view().strides()
             }
+            _ => false,
+        };
+        if !in_place.iter().all(same) {
+            let message = "only an operand of the layout of the result is written in place";
+            return Err(KernelError::argument("pointwise", message));
         }
+        let only = match (in_place, outputs) {
+            (&[(k, 0)], [_]) => Some(k),
+            _ => None,
+        };
         let views = inputs.iter().chain(outputs.iter().map(|o| o.as_view()));
         let strides: SmallVec<[&[i64]; 8]> = views.map(|v| v.strides()).collect();
         let layout = Operands {
             sizes: &sizes,
             strides: &strides,
-            overlap: in_place.is_some(),
-            in_place,
+            overlap: !in_place.is_empty(),
+            in_place: only,
             coords: None,
         };
         Ok(PointwisePlan { evaluation: Evaluation::new(expr, &layout)?, operands })
@@ -65,8 +68,8 @@ impl PointwisePlan {
     ///
     /// # Safety
     /// With the layouts of the plan, the addresses satisfy the contracts of [`View::from_raw`] and
-    /// [`ViewMut::from_raw`] during the call. The outputs overlap no input but that of the plan,
-    /// which has exactly the output's memory.
+    /// [`ViewMut::from_raw`] during the call. An output overlaps no input but that of a pair of the
+    /// plan, which has exactly the output's memory.
     pub unsafe fn run_at(&self, addresses: &[*mut u8]) -> Result<()> {
         if addresses.len() != self.operands {
             let (expected, found) = (self.operands, addresses.len());

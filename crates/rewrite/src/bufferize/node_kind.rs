@@ -135,8 +135,8 @@ impl OpCall {
             Arg::Value(v) if is_tensor(graph, *v) => Some(*v),
             _ => None,
         };
-        let placement = match (kind, results) {
-            (FusionKind::Elements, [_]) => Placement::Elementwise,
+        let placement = match kind {
+            FusionKind::Elements => Placement::Elementwise,
             _ => Placement::Anywhere,
         };
         results.iter().all(|v| is_tensor(graph, *v)).then_some(OpCall {

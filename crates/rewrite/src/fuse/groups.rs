@@ -1,7 +1,7 @@
 //! The groups of operators that are computed together.
 
 use super::edges::Edges;
-use super::overwrites::{overwrites, viewed};
+use super::overwrites::{Overwrites, overwrites, viewed};
 use maquette_ir::copy_cost::approximate_numel;
 use maquette_ir::functional_ops::{FunctionalOp, is_functional_op};
 use maquette_ir::functional_program::FunctionalGraph;
@@ -44,8 +44,7 @@ pub(super) struct Groups<'g> {
     of: Vec<Option<u32>>,
     groups: Vec<Option<Group>>,
     refused: Vec<Refusal>,
-    /// By value: the nodes after which its memory may hold another value.
-    overwrites: FxHashMap<ValueId, Vec<NodeId>>,
+    overwrites: Overwrites,
 }
 
 impl<'g> Groups<'g> {
@@ -130,6 +129,7 @@ impl<'g> Groups<'g> {
             return Err(NoFusionReason::Limits);
         }
         self.find_overwrite(&nodes)?;
+        self.find_update(joined.kind, &nodes)?;
         self.find_cycle(&joined.nodes)?;
         for member in &second.nodes.clone() {
             self.of[member.index()] = Some(from);
@@ -139,13 +139,30 @@ impl<'g> Groups<'g> {
         Ok(())
     }
 
+    /// Fails if a kernel of this kind would compute the new value of an input from its old one, and
+    /// cannot write it over the old one: it would have to be copied.
+    fn find_update(&self, kind: FusionKind, nodes: &[NodeId]) -> Result<(), NoFusionReason> {
+        if kind == FusionKind::Elements || self.overwrites.updates.is_empty() {
+            return Ok(());
+        }
+        let updated = |n: &NodeId| self.overwrites.updates.get(n).copied();
+        let reads = |target| {
+            let is_of = |v: ValueId| viewed(self.graph, v) == target;
+            self.edges.operands(nodes).into_iter().any(is_of)
+        };
+        match nodes.iter().filter_map(updated).any(reads) {
+            true => Err(NoFusionReason::Written),
+            false => Ok(()),
+        }
+    }
+
     /// Fails if the memory of an operand of a set of nodes may hold another value when the last of
     /// them runs: the operand would have to be copied.
     fn find_overwrite(&self, nodes: &[NodeId]) -> Result<(), NoFusionReason> {
         let (Some(first), Some(last)) = (nodes.first(), nodes.last()) else { return Ok(()) };
         let is_between = |n: &NodeId| first < n && n < last && nodes.binary_search(n).is_err();
         let is_overwritten = |v: ValueId| {
-            let overwrites = self.overwrites.get(&viewed(self.graph, v));
+            let overwrites = self.overwrites.nodes.get(&viewed(self.graph, v));
             overwrites.is_some_and(|nodes| nodes.iter().any(is_between))
         };
         match self.edges.operands(nodes).into_iter().any(is_overwritten) {

@@ -15,10 +15,19 @@ pub(super) fn viewed(graph: &Graph, mut v: ValueId) -> ValueId {
     v
 }
 
+/// What a run writes over memory that other operators read.
+pub(super) struct Overwrites {
+    /// By value: the nodes after which its memory may hold another one.
+    pub nodes: FxHashMap<ValueId, Vec<NodeId>>,
+    /// By node that computes the new value of an input: the input.
+    pub updates: FxHashMap<NodeId, ValueId>,
+}
+
 /// The nodes after which the memory of a value may hold another one: stores into it, calls that
 /// mutate it, and what computes the new value of an input.
-pub(super) fn overwrites(program: &FunctionalGraph) -> FxHashMap<ValueId, Vec<NodeId>> {
+pub(super) fn overwrites(program: &FunctionalGraph) -> Overwrites {
     let graph = &program.graph;
+    let mut updates = FxHashMap::default();
     let mut overwrites: FxHashMap<ValueId, Vec<NodeId>> = FxHashMap::default();
     for node in graph.nodes() {
         match FunctionalOp::of(graph, node) {
@@ -42,7 +51,8 @@ pub(super) fn overwrites(program: &FunctionalGraph) -> FxHashMap<ValueId, Vec<No
             && let Some(node) = graph.producer(viewed(graph, *v))
         {
             overwrites.entry(target).or_default().push(node);
+            updates.insert(node, target);
         }
     }
-    overwrites
+    Overwrites { nodes: overwrites, updates }
 }

@@ -64,7 +64,7 @@ impl Kernel {
         expr: &ScalarExpr,
         operands: &[PlacedOperand],
         results: &[PlacedOperand],
-        in_place: Option<usize>,
+        in_place: &[(usize, usize)],
     ) -> Option<Kernel> {
         let outputs = views_mut(results);
         let plan = PointwisePlan::new(expr, &views(operands), &outputs, in_place).ok()?;
@@ -110,9 +110,9 @@ impl PreparedCall {
         matches!(self.kernel, Kernel::Nothing)
     }
 
-    /// The call for an only result that occupies exactly the memory of operand `k`, with the same
-    /// address. `None` if the kernel does not support that.
-    pub fn in_place(self, k: usize) -> Option<PreparedCall> {
+    /// The call for results that occupy exactly the memory of operands, with the same addresses:
+    /// `pairs` of an operand and a result. `None` if the kernel does not support that.
+    pub fn in_place(self, pairs: &[(usize, usize)]) -> Option<PreparedCall> {
         let PreparedCall {
             op,
             kernel: Kernel::Pointwise(pointwise),
@@ -123,11 +123,12 @@ impl PreparedCall {
         else {
             return None;
         };
-        let [result] = &results[..] else { return None };
-        if operands.get(k)?.layout != result.layout {
-            return None;
+        for &(k, j) in pairs {
+            if operands.get(k)?.layout != results.get(j)?.layout {
+                return None;
+            }
         }
-        let kernel = Kernel::pointwise(&pointwise.0, &operands, &results, Some(k))?;
+        let kernel = Kernel::pointwise(&pointwise.0, &operands, &results, pairs)?;
         Some(PreparedCall { op, kernel, operands, results, own_strides })
     }
 
@@ -139,7 +140,7 @@ impl PreparedCall {
     /// # Safety
     /// Each address is that of the first element of memory in which all elements of the layout lie,
     /// aligned for the dtype. During the launch, nothing writes the operands, and nothing else
-    /// accesses the results. A result overlaps no other result, and no operand but that of
+    /// accesses the results. A result overlaps no other result, and no operand but those of
     /// [`PreparedCall::in_place`].
     pub unsafe fn launch(&self, addresses: &[*mut u8]) -> Result<()> {
         self.check_count(addresses)?;

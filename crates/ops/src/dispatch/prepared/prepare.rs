@@ -79,7 +79,7 @@ impl Op {
         let kernel = match result.layout.is_empty() {
             true => Kernel::Nothing,
             false => {
-                Kernel::pointwise(&compiled.expr, &operands, std::slice::from_ref(&result), None)?
+                Kernel::pointwise(&compiled.expr, &operands, std::slice::from_ref(&result), &[])?
             }
         };
         let results = [result].into_iter().collect();

@@ -305,7 +305,7 @@ impl Elements {
         let places = places.into_iter().map(|place| place.reshaped(&space));
         let places = places.collect::<Option<Results>>()?;
         let expr = self.expr.finish(&regs).ok()?;
-        Some((Kernel::pointwise(&expr, &operands, &places, None)?, operands, places))
+        Some((Kernel::pointwise(&expr, &operands, &places, &[])?, operands, places))
     }
 }
 

@@ -39,23 +39,23 @@ pub(super) fn placed(
         }
     }
     let mut places = SmallVec::new();
-    let mut in_place = None;
+    let mut in_place: SmallVec<[(usize, usize); 2]> = SmallVec::new();
     for (k, operand) in call.operands().iter().enumerate() {
         let at = place(leaves.get(operand.tensor)?, operand)?;
-        let overlaps = written().any(|result| overlap((operand, at), result));
-        if overlaps && !fault_injected(Fault::ResultsOverOperands) {
-            if results[..] != [at] || in_place.is_some() {
+        let overlapped = |(_, result): &(usize, _)| overlap((operand, at), *result);
+        for (j, result) in written().enumerate().filter(overlapped) {
+            if fault_injected(Fault::ResultsOverOperands) {
+                continue;
+            }
+            if result.1 != at || in_place.iter().any(|(_, of)| *of == j) {
                 return None;
             }
-            in_place = Some(k);
+            in_place.push((k, j));
         }
         places.push(at);
     }
     places.extend(results);
-    let call = match in_place {
-        Some(k) => call.in_place(k)?,
-        None => call,
-    };
+    let call = if in_place.is_empty() { call } else { call.in_place(&in_place)? };
     Some((call, places))
 }
 
