@@ -78,7 +78,7 @@ pub enum RecordedFile {
     /// Calls of an operator.
     Calls(File),
     /// The training of a network.
-    Training(Recording),
+    Training(Box<Recording>),
 }
 
 impl RecordedFile {
@@ -89,7 +89,7 @@ impl RecordedFile {
     pub fn read(json: &Path) -> Result<RecordedFile, ConformError> {
         let doc = read_json(json)?;
         Ok(match doc.get("net") {
-            Some(_) => RecordedFile::Training(Recording::new(json, &doc)?),
+            Some(_) => RecordedFile::Training(Box::new(Recording::new(json, &doc)?)),
             None => RecordedFile::Calls(File::new(json, &doc)?),
         })
     }

@@ -100,9 +100,9 @@ fn decoder(recording: &Recording, t: &Named<'_>, x: &Tensor, y: &Tensor) -> Resu
         };
         let (q, k, v) = (head("wq")?, head("wk")?, head("wv")?);
         let a = q.scaled_dot_product_attention(&k, &v, None, true, None, false);
-        h = h + product("wo", &a.transpose(1, 2).reshape([batch, length, width]))?;
-        let n = norm(&format!("{layer}.norm2"), &h)?;
-        h = h + product("w2", &(product("w1", &n)?.silu() * product("w3", &n)?))?;
+        let attended = h + product("wo", &a.transpose(1, 2).reshape([batch, length, width]))?;
+        let n = norm(&format!("{layer}.norm2"), &attended)?;
+        h = attended + product("w2", &(product("w1", &n)?.silu() * product("w3", &n)?))?;
     }
     let logits = norm("norm", &h)?.linear(embedding, None);
     Ok(cross_entropy(&logits.view([batch * length, -1]), &y.view([batch * length])))
