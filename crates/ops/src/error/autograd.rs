@@ -75,7 +75,9 @@ pub enum AutogradError {
     /// An operator without a rule.
     #[error(
         "{op} has no derivative, and a gradient depends on its result; register one with \
-            `#[register_autograd]` or `Op::register_autograd`, or cut the dependence with `detach`"
+            `#[register_autograd]` or `Op::register_autograd` (of an operator that doubles: \
+            `op.register_autograd(|_, grads| Ok(vec![Some(&grads[0] * 2.0)]))`), or cut the \
+            dependence with `detach`"
     )]
     NoRule {
         /// The operator.
