@@ -74,7 +74,8 @@ pub trait Mode: Sync {
         false
     }
 
-    /// Whether its outputs have the layouts of those of the eager program, and share memory as these.
+    /// Whether its outputs have the layouts of those of the eager program, and share memory as they
+    /// do.
     fn shares_as_eager(&self) -> bool {
         true
     }
