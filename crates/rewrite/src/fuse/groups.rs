@@ -140,7 +140,8 @@ impl<'g> Groups<'g> {
     }
 
     /// Fails if a kernel of this kind would compute the new value of an input from its old one, and
-    /// cannot write it over the old one: it would have to be copied.
+    /// cannot write it over the old one. With a producer that reads the old value, an elementwise
+    /// kernel can: an optimizer's step is one, apart from the product that gives the gradient.
     fn find_update(&self, kind: FusionKind, nodes: &[NodeId]) -> Result<(), NoFusionReason> {
         if kind == FusionKind::Elements || self.overwrites.updates.is_empty() {
             return Ok(());
@@ -148,7 +149,13 @@ impl<'g> Groups<'g> {
         let updated = |n: &NodeId| self.overwrites.updates.get(n).copied();
         let reads = |target| {
             let is_of = |v: ValueId| viewed(self.graph, v) == target;
-            self.edges.operands(nodes).into_iter().any(is_of)
+            self.edges.operands(nodes).into_iter().any(|v| {
+                let mut found = is_of(v);
+                if let Some(producer) = self.graph.producer(viewed(self.graph, v)) {
+                    self.graph.for_each_operand(producer, |v| found |= is_of(v));
+                }
+                found
+            })
         };
         match nodes.iter().filter_map(updated).any(reads) {
             true => Err(NoFusionReason::Written),
