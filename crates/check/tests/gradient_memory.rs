@@ -9,6 +9,14 @@ use maquette_ir::DType;
 use maquette_ops::autograd::no_grad;
 use maquette_ops::func::value_and_grad;
 use maquette_ops::{Result, Tensor, random};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Held by each test: the memory of one is that of the process.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// What caches may take beyond the memory of the first steps.
 const SLACK: u64 = 4 << 20;
@@ -99,6 +107,7 @@ fn compiled(steps: u64) {
 
 #[test]
 fn a_short_piece_leaves_memory_flat() {
+    let _alone = alone();
     forward(2_000);
     training(2_000);
     accumulation(2_000);
@@ -108,6 +117,7 @@ fn a_short_piece_leaves_memory_flat() {
 #[test]
 #[ignore = "minutes"]
 fn many_steps_leave_memory_flat() {
+    let _alone = alone();
     forward(100_000);
     training(100_000);
     accumulation(100_000);
@@ -124,6 +134,7 @@ const NODES: usize = 1_000_000;
 
 #[test]
 fn a_million_nodes_are_swept_and_dropped() {
+    let _alone = alone();
     on_a_small_stack(|| {
         let x = Tensor::from([1.0f64]).requires_grad_();
         let deep = || (0..NODES).fold(&x + 0.0, |y, _| y + 0.0);
@@ -135,6 +146,7 @@ fn a_million_nodes_are_swept_and_dropped() {
 
 #[test]
 fn many_writes_through_views_are_swept_and_dropped() {
+    let _alone = alone();
     on_a_small_stack(|| {
         let x = Tensor::from([1.0f64, 2.0]).requires_grad_();
         let deep = || {
@@ -151,6 +163,7 @@ fn many_writes_through_views_are_swept_and_dropped() {
 
 #[test]
 fn a_million_edges_of_one_tensor_add_up() {
+    let _alone = alone();
     on_a_small_stack(|| {
         let x = Tensor::from([1.0f64]).requires_grad_();
         let parts: Vec<Tensor> = (0..NODES / 10).map(|_| &x * 2.0).collect();

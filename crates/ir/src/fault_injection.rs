@@ -93,7 +93,7 @@ faults! {
     BaseNotRebased = "gradients: a write through a view does not change the history of its base",
     ViewsKeepHistory = "gradients: views keep their history after a write to their base",
     SavedWritesUnchecked = "gradients: a saved tensor may be written",
-    OverwrittenHasGradient = "gradients: overwritten elements keep their gradient",
+    WrittenKeepGradient = "gradients: elements that are written keep their gradient",
     ViewAtStart = "gradients: the gradient of a view is put at the start of its base",
     PermutationNotInverted = "gradients: a permutation is not inverted",
     RepetitionsNotSummed = "gradients: the gradient of a broadcast operand is not summed",

@@ -2,7 +2,8 @@
 //! functions of trees, so that they trace and compile as `f` does. Source: JAX's transformations,
 //! PyTorch's `torch.func`.
 
-use crate::autograd::{self, BackwardOptions, enable_grad, is_grad_enabled, no_grad};
+use crate::autograd::backward::gradients;
+use crate::autograd::{BackwardOptions, enable_grad, is_grad_enabled, no_grad};
 use crate::dispatch::value::Value;
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -46,7 +47,7 @@ impl Inputs {
         let inputs = self.places.iter().map(tensor).collect::<Result<Vec<Tensor>>>()?;
         let options = BackwardOptions { create_graph: self.is_inner, ..Default::default() };
         let found = if output.ok()?.requires_grad() {
-            autograd::grad(std::slice::from_ref(output), &inputs, &[weight], options)?
+            gradients(std::slice::from_ref(output), &inputs, &[weight], options)?
         } else {
             vec![None; inputs.len()]
         };
@@ -82,13 +83,19 @@ impl Inputs {
 /// # Errors
 /// The returned function fails if `f` fails, its value has several elements, or an operator has no
 /// derivative.
+#[track_caller]
 pub fn value_and_grad<I: Tree>(f: impl Fn(I) -> Tensor) -> impl Fn(I) -> Result<(Tensor, I)> {
+    differentiated(f, Loc::caller())
+}
+
+/// As [`value_and_grad`], for a caller at a line.
+fn differentiated<I: Tree>(f: impl Fn(I) -> Tensor, loc: Loc) -> impl Fn(I) -> Result<(Tensor, I)> {
     move |inputs| {
         let (spec, values) = flatten_values(&inputs)?;
         let inputs = Inputs::new(values)?;
         let given = I::unflatten(&spec, &mut inputs.values.iter().cloned())?;
         let value = enable_grad(|| f(given));
-        let gradients = inputs.gradients(&value, None)?;
+        let gradients = inputs.gradients(&value, None).map_err(|e| e.at(loc))?;
         let value = if inputs.is_inner { value } else { value.untracked() };
         Ok((value.ok()?.clone(), I::unflatten(&spec, &mut gradients.into_iter())?))
     }
@@ -109,8 +116,9 @@ pub fn value_and_grad<I: Tree>(f: impl Fn(I) -> Tensor) -> impl Fn(I) -> Result<
 ///
 /// # Errors
 /// As [`value_and_grad`].
+#[track_caller]
 pub fn grad<I: Tree>(f: impl Fn(I) -> Tensor) -> impl Fn(I) -> Result<I> {
-    let f = value_and_grad(f);
+    let f = differentiated(f, Loc::caller());
     move |inputs| f(inputs).map(|(_, gradients)| gradients)
 }
 

@@ -15,8 +15,8 @@ mod point;
 mod variants;
 
 use maquette_ir::{DType, Loc};
-use maquette_ops::autograd::{BackwardOptions, grad};
-use maquette_ops::{Error, Result, Tensor, mode};
+use maquette_ops::autograd::{BackwardOptions, enable_grad, grad, is_grad_enabled};
+use maquette_ops::{Error, ErrorKind, Result, Tensor, mode};
 use point::Point;
 
 /// A function to be checked.
@@ -148,7 +148,8 @@ pub fn gradcheck(
     f: impl Fn(&[Tensor]) -> Result<Vec<Tensor>>,
     inputs: &[Tensor],
 ) -> Result<GradcheckReport> {
-    gradcheck_with(f, inputs, &GradcheckOptions::new())
+    let loc = Loc::caller();
+    check(&f, inputs, &GradcheckOptions::new(), false).map_err(|e| e.at(loc))
 }
 
 /// As [`gradcheck`], with options.
@@ -177,7 +178,8 @@ pub fn gradgradcheck(
     f: impl Fn(&[Tensor]) -> Result<Vec<Tensor>>,
     inputs: &[Tensor],
 ) -> Result<GradcheckReport> {
-    gradgradcheck_with(f, inputs, &GradcheckOptions::new())
+    let loc = Loc::caller();
+    check(&f, inputs, &GradcheckOptions::new(), true).map_err(|e| e.at(loc))
 }
 
 /// As [`gradgradcheck`], with options.
@@ -218,7 +220,10 @@ fn check(
             t.meta()
         )));
     }
-    let wrong = |what| Error::other(GradcheckError { second, what });
+    let wrong = |what| {
+        let e = GradcheckError { second, what };
+        Error::from(ErrorKind::Other(Box::new(e)))
+    };
     let mut report = GradcheckReport::default();
     let given = variants::Variant::given(inputs)?;
     one(f, &given, options, second)?.map_err(wrong)?;
@@ -229,7 +234,7 @@ fn check(
     for variant in variants::variants(inputs)? {
         let skip = |why: String| format!("{}: {why}", variant.what);
         // the function need not take other sizes, and may have a kink elsewhere
-        if let Err(e) = f(&variant.leaves()?) {
+        if let Err(e) = jacobian::outputs(f, &variant.leaves()?) {
             report.skipped.push(skip(first_line(&e)));
             continue;
         }
@@ -258,11 +263,22 @@ fn one(
     let weights = outputs.iter().enumerate().map(|(i, t)| jacobian::random_like(t, 100 + i as u64));
     let weights = weights.collect::<Result<Vec<Tensor>>>()?;
     let gradient = |all: &[Tensor]| -> Result<Vec<Tensor>> {
-        let outputs = jacobian::outputs(f, &all[..n])?;
-        let inputs: Vec<Tensor> = all[..n].iter().filter(|t| t.requires_grad()).cloned().collect();
+        let leaves = variants::Variant::given(&all[..n])?.leaves()?;
+        // differences are taken of tensors without a history
+        let inputs = if is_grad_enabled() { all[..n].to_vec() } else { leaves };
+        let outputs = enable_grad(|| jacobian::outputs(f, &inputs))?;
+        let own = |(i, t): &(usize, &Tensor)| {
+            t.requires_grad() && !inputs[..*i].iter().any(|u| u.is_same(t))
+        };
+        let wanted = inputs.iter().enumerate().filter(own).map(|(_, t)| t.clone());
+        let wanted: Vec<Tensor> = wanted.collect();
         let weights: Vec<Option<Tensor>> = all[n..].iter().cloned().map(Some).collect();
-        let options = BackwardOptions { create_graph: true, ..BackwardOptions::default() };
-        Ok(grad(&outputs, &inputs, &weights, options)?.into_iter().flatten().collect())
+        let create_graph = is_grad_enabled();
+        let options = BackwardOptions { create_graph, ..BackwardOptions::default() };
+        let found = grad(&outputs, &wanted, &weights, options)?;
+        // a gradient that is missing is zeros, and a result in any case
+        let zeros = wanted.iter().map(|t| t.detach().zeros_like());
+        Ok(found.into_iter().zip(zeros).map(|(g, zeros)| g.unwrap_or(zeros)).collect())
     };
     let variant = variant.with(&weights)?;
     Point { f: &gradient, variant: &variant, options }.check()

@@ -3,8 +3,10 @@
 use super::engine::{Sweep, root_grad};
 use super::history;
 use super::node::Edge;
+use crate::dispatch::failures::failed;
 use crate::error::{AutogradError, Result};
 use crate::tensor::Tensor;
+use maquette_ir::Loc;
 
 /// How a sweep goes. The default keeps nothing for another sweep.
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,7 +39,18 @@ fn roots(outputs: &[Tensor], grads: &[Option<Tensor>]) -> Result<Vec<(Edge, Tens
 /// # Errors
 /// An output requires no gradient or has several elements and no entry; an earlier sweep has freed
 /// the graph; a tensor that a rule reads was written since; a rule fails.
+#[track_caller]
 pub fn backward(
+    outputs: &[Tensor],
+    grads: &[Option<Tensor>],
+    options: BackwardOptions,
+) -> Result<()> {
+    let loc = Loc::caller();
+    collect(outputs, grads, options).map_err(|e| failed(e.at(loc)))
+}
+
+/// As [`backward`], for a caller that adds its line to errors.
+pub(crate) fn collect(
     outputs: &[Tensor],
     grads: &[Option<Tensor>],
     options: BackwardOptions,
@@ -53,7 +66,19 @@ pub fn backward(
 ///
 /// # Errors
 /// As [`backward`]; an input requires no gradient.
+#[track_caller]
 pub fn grad(
+    outputs: &[Tensor],
+    inputs: &[Tensor],
+    grads: &[Option<Tensor>],
+    options: BackwardOptions,
+) -> Result<Vec<Option<Tensor>>> {
+    let loc = Loc::caller();
+    gradients(outputs, inputs, grads, options).map_err(|e| failed(e.at(loc)))
+}
+
+/// As [`grad`], for a caller that adds its line to errors.
+pub(crate) fn gradients(
     outputs: &[Tensor],
     inputs: &[Tensor],
     grads: &[Option<Tensor>],

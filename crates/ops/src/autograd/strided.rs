@@ -95,8 +95,8 @@ impl Written {
         let mut given = self.inner.apply(&of_results)?;
         let before = given.get_mut(self.operand).and_then(Option::take);
         match before {
+            _ if fault_injected(Fault::WrittenKeepGradient) => &part,
             Some(before) => part.copy_(&before).ok()?,
-            None if fault_injected(Fault::OverwrittenHasGradient) => &part,
             None => part.zero_().ok()?,
         };
         if let Some(slot) = given.get_mut(self.operand) {

@@ -1,8 +1,9 @@
 //! Gradients of tensors.
 
+use crate::autograd::BackwardOptions;
+use crate::autograd::backward::collect;
 use crate::autograd::history;
 use crate::autograd::node::{Function, Hook, lock};
-use crate::autograd::{BackwardOptions, backward};
 use crate::dispatch::failures::failed;
 use crate::error::{AutogradError, Result};
 use crate::tensor::Tensor;
@@ -68,7 +69,7 @@ impl Tensor {
     #[track_caller]
     pub fn backward(&self) -> Result<()> {
         let loc = Loc::caller();
-        backward(std::slice::from_ref(self), &[], BackwardOptions::default())
+        collect(std::slice::from_ref(self), &[], BackwardOptions::default())
             .map_err(|e| failed(e.at(loc)))
     }
 
@@ -79,7 +80,7 @@ impl Tensor {
     #[track_caller]
     pub fn backward_with(&self, grad: &Tensor, options: BackwardOptions) -> Result<()> {
         let loc = Loc::caller();
-        backward(std::slice::from_ref(self), &[Some(grad.clone())], options)
+        collect(std::slice::from_ref(self), &[Some(grad.clone())], options)
             .map_err(|e| failed(e.at(loc)))
     }
 

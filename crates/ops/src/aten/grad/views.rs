@@ -6,7 +6,7 @@ use crate::aten::Saved::{Input, InputFor};
 use crate::aten::views::wrap_dims;
 use crate::aten::{Backward, Derivative};
 use crate::autograd::strided::Placed;
-use crate::dispatch::value::Value;
+use crate::dispatch::value::{Args, Value};
 use crate::error::Result;
 use crate::tensor::Tensor;
 use maquette_ir::fault_injection::{Fault, fault_injected};
@@ -19,8 +19,32 @@ pub(in crate::aten) const RESHAPED: Derivative =
 /// Views that repeat elements: the sum over the repetitions, which every gradient undergoes.
 pub(in crate::aten) const EXPANDED: Derivative = rule!([], |b| b.set(0, || b.grad()));
 
+/// The gradient of an operand whose own elements share memory: the call, again, of zeros whose
+/// elements do not.
+fn of_apart(b: &Backward<'_>) -> Result<Tensor> {
+    let x = b.meta(0)?;
+    let all = b.grad().detach().new_zeros(&x.sizes, x.dtype);
+    let mut args = Args::new();
+    args.push(Value::Tensor(all.clone()));
+    args.extend((1..b.arguments()).map(|i| b.arg(i).clone()));
+    let parts = b.op().call_at(args, b.loc())?;
+    for (i, part) in parts.iter().flat_map(Value::tensors).enumerate() {
+        if b.has_grad(i) {
+            part.copy_(&b.grad_of(i)).ok()?;
+        }
+    }
+    Ok(all)
+}
+
 /// Views of distinct elements at any places of the operand.
 pub(in crate::aten) const PLACED: Derivative = rule!([], |b| {
+    let x = b.meta(0)?;
+    let repeats = |(n, stride): (&SymInt, &SymInt)| {
+        stride.as_i64() == Some(0) && !matches!(n.as_i64(), Some(0 | 1))
+    };
+    if x.sizes.iter().zip(&x.strides).any(repeats) {
+        return give(b, 0, of_apart(b));
+    }
     let mut sum: Option<Tensor> = None;
     for i in (0..b.results()).filter(|i| b.has_grad(*i)) {
         let part = Placed::new(b.meta(0)?, b.result_meta(i)?).spread(&b.grad_of(i))?;
