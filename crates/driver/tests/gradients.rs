@@ -6,6 +6,7 @@ use maquette_ir::DType;
 use maquette_ops::autograd::no_grad;
 use maquette_ops::func::{grad, value_and_grad, vjp};
 use maquette_ops::{Result, Tensor, random};
+use maquette_runtime::profile::ProfileOptions;
 
 type Params = (Tensor, Tensor, Tensor);
 
@@ -87,4 +88,46 @@ fn second_derivatives_compile() {
     for (g, x) in eager.to_vec::<f64>().unwrap().into_iter().zip([0.5f64, 2.0]) {
         assert!((g + x.sin()).abs() < 1e-15);
     }
+}
+
+/// A step of gradient descent with momentum: writes the parameters and the moments.
+fn momentum_step((params, moments, x, y): (Params, Params, Tensor, Tensor)) -> Result<Tensor> {
+    let of = |p: Params| loss(&p, &x, &y);
+    let (value, (g1, g2, g3)) = value_and_grad(of)(params.clone())?;
+    no_grad(|| {
+        let updates = [(&moments.0, &g1), (&moments.1, &g2), (&moments.2, &g3)];
+        for (p, (m, g)) in [&params.0, &params.1, &params.2].into_iter().zip(updates) {
+            m.mul_(0.9).add_(g).ok()?;
+            p.add_alpha_(m, -0.1).ok()?;
+        }
+        Ok(value)
+    })
+}
+
+#[test]
+fn the_step_of_an_optimizer_is_one_kernel_for_each_parameter() {
+    let zeros = |p: &Params| (p.0.zeros_like(), p.1.zeros_like(), p.2.zeros_like());
+    let (eager, compiled) = (params(), params());
+    let (eager_moments, moments) = (zeros(&eager), zeros(&compiled));
+    let run = compile(momentum_step);
+    let (x, y) = (Tensor::randn([4, 5], DType::F32), Tensor::randn([4, 3], DType::F32));
+    for _ in 0..3 {
+        let state = (eager.clone(), eager_moments.clone(), x.clone(), y.clone());
+        let expected = momentum_step(state).unwrap();
+        let state = (compiled.clone(), moments.clone(), x.clone(), y.clone());
+        assert_eq!(bits(&run.call(state).unwrap()), bits(&expected));
+    }
+    for ((a, b), (c, d)) in [
+        ((&eager.0, &compiled.0), (&eager_moments.0, &moments.0)),
+        ((&eager.1, &compiled.1), (&eager_moments.1, &moments.1)),
+        ((&eager.2, &compiled.2), (&eager_moments.2, &moments.2)),
+    ] {
+        assert_eq!(bits(a), bits(b));
+        assert_eq!(bits(c), bits(d));
+    }
+    let options = ProfileOptions::new().warm_up(0).repeat(1);
+    let profile = run.profile((compiled, moments, x, y), &options).unwrap();
+    let labels: Vec<String> = profile.kernels.iter().map(|k| k.label()).collect();
+    assert_eq!(labels.iter().filter(|l| *l == "mul + add + add").count(), 3, "{labels:?}");
+    assert!(labels.iter().all(|l| !l.contains("copy")), "{labels:?}");
 }

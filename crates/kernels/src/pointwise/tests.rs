@@ -1,3 +1,4 @@
+use super::plan::PointwisePlan;
 use super::*;
 use crate::element::{Element, cast, dispatch};
 use maquette_ir::Scalar;
@@ -460,5 +461,34 @@ fn prepared_kernels_refuse_other_operands() {
         let direct = matches!(d, DType::F32 | DType::F64 | DType::I64 | DType::Bool);
         let Ok(expr) = ScalarExpr::binary(BinaryOp::Max, d) else { continue };
         assert_eq!(ContiguousKernel::new(&expr).is_some(), direct, "{d}");
+    }
+}
+
+#[test]
+fn several_results_over_operands() {
+    let n = 5_000;
+    for form in 0..2 {
+        let mut b = ExprBuilder::new();
+        let (x, y) = (b.input(DType::F32), b.input(DType::F32));
+        let sum = b.binary(BinaryOp::Add, x, y).expect("typed");
+        let product = b.binary(BinaryOp::Mul, sum, x).expect("typed");
+        // the second form has an operand itself as a result, over the other operand
+        let expr = b.finish(&[sum, [product, x][form]]).expect("well formed");
+        let mut memory: [Vec<f32>; 2] =
+            [(0..n).map(|i| i as f32).collect(), (0..n).map(|i| (i % 7) as f32).collect()];
+        let given = memory.clone();
+        let at = memory.each_mut().map(|m| m.as_mut_ptr().cast::<u8>());
+        // SAFETY: exactly the layouts of the operands, as the plan says.
+        unsafe {
+            let inputs = at.map(|p| View::from_raw(p, DType::F32, &[n], &[1]));
+            let outputs = at.map(|p| ViewMut::from_raw(p, DType::F32, &[n], &[1]));
+            let plan = PointwisePlan::new(&expr, &inputs, &outputs, &[(0, 0), (1, 1)]);
+            plan.expect("planned").run_at(&[at[0], at[1], at[0], at[1]]).expect("runs");
+        }
+        for i in 0..n as usize {
+            let (x, y) = (given[0][i], given[1][i]);
+            let second = if form == 0 { (x + y) * x } else { x };
+            assert_eq!([memory[0][i], memory[1][i]], [x + y, second], "{form}, {i}");
+        }
     }
 }
