@@ -143,7 +143,7 @@ pub(crate) fn at_least_zero(
     if value.is_finite() && value >= 0.0 {
         return Ok(());
     }
-    Err(OptimError::Option { algorithm, option, range: "a finite number of at least 0", value })
+    Err(OptimError::OutOfRange { algorithm, option, range: "a finite number of at least 0", value })
 }
 
 /// Checks that an option is at least 0 and below 1.
@@ -155,5 +155,5 @@ pub(crate) fn fraction(
     if (0.0..1.0).contains(&value) {
         return Ok(());
     }
-    Err(OptimError::Option { algorithm, option, range: "at least 0 and below 1", value })
+    Err(OptimError::OutOfRange { algorithm, option, range: "at least 0 and below 1", value })
 }

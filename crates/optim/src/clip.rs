@@ -68,7 +68,12 @@ fn check(function: &'static str, option: &'static str, value: f64) -> Result<(),
     if value >= 0.0 {
         return Ok(());
     }
-    Err(OptimError::Option { algorithm: function, option, range: "a number of at least 0", value })
+    Err(OptimError::OutOfRange {
+        algorithm: function,
+        option,
+        range: "a number of at least 0",
+        value,
+    })
 }
 
 /// The gradients of floats. Other tensors have zeros in their places.

@@ -8,7 +8,7 @@ use maquette_ops::{Error, ErrorKind};
 pub enum OptimError {
     /// An option of an algorithm has a value outside of its range.
     #[error("{algorithm}: `{option}` must be {range}; found {value}")]
-    Option {
+    OutOfRange {
         /// The algorithm.
         algorithm: &'static str,
         /// The option.

@@ -75,7 +75,7 @@ impl Algorithm for Sgd {
         if !self.dampening.is_finite() {
             let range = "a finite number";
             let (algorithm, value) = (Self::NAME, self.dampening);
-            return Err(OptimError::Option { algorithm, option: "dampening", range, value });
+            return Err(OptimError::OutOfRange { algorithm, option: "dampening", range, value });
         }
         if self.nesterov && (self.momentum == 0.0 || self.dampening != 0.0) {
             let problem = "`nesterov` needs a momentum, and a dampening of 0";
