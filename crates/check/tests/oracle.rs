@@ -284,7 +284,10 @@ fn bad_programs_are_errors() {
         ),
         ("#! memory 0: i64 = 1.5\n", "line 1: expected values of i64, found `memory 0: i64 = 1.5`"),
         ("#! input x: memory 4 offset 0\n#! sizes s0 = 1\n", "input x needs a memory of dtype f32"),
-        ("#! moreover\n", "line 1: expected `memory`, `input` or `sizes`, found `moreover`"),
+        (
+            "#! moreover\n",
+            "line 1: expected `memory`, `input`, `sizes` or `gradients`, found `moreover`",
+        ),
     ] {
         let e = format!("{lines}{graph}").parse::<TestProgram>().unwrap_err();
         assert_eq!(e.kind().to_string(), expected);

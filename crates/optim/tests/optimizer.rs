@@ -36,7 +36,7 @@ fn a_training_step_is_one_compiled_graph() -> Result<()> {
         Ok((loss, norm))
     };
     let (eager, x, y) = data();
-    let (compiled, _, _) = data();
+    let compiled: Params = eager.iter().map(Tensor::clone_tensor).collect();
     let (state, other) = (adam.init(&eager)?, adam.init(&compiled)?);
     let run = compile(step);
     let mut losses = Vec::new();
@@ -63,7 +63,7 @@ fn a_training_step_is_one_compiled_graph() -> Result<()> {
 #[test]
 fn leaves_are_updated_by_their_gradients() -> Result<()> {
     let (params, x, y) = data();
-    let (functional, _, _) = data();
+    let functional: Params = params.iter().map(Tensor::clone_tensor).collect();
     let sgd = Sgd::new(0.1).momentum(0.9);
     let leaves: Params = params.iter().map(Tensor::requires_grad_).collect();
     let optimizer = Optimizer::new(sgd, &leaves)?;
