@@ -65,8 +65,31 @@ impl Options {
     }
 }
 
-macro_rules! options {
-    ($name:ident) => {
+/// Adds the decay to the gradient.
+fn coupled(
+    options: &Options,
+    _: Scalars<'_>,
+) -> impl Fn(&Tensor, &Tensor) -> Result<Tensor> + use<> {
+    let weight_decay = options.weight_decay;
+    move |value, gradient| Ok(decayed(gradient, value, weight_decay))
+}
+
+/// Scales the parameter.
+fn decoupled(
+    options: &Options,
+    scalars: Scalars<'_>,
+) -> impl Fn(&Tensor, &Tensor) -> Result<Tensor> + use<> {
+    let kept = (options.weight_decay != 0.0).then(|| 1.0 - scalars.lr * options.weight_decay);
+    move |value, gradient| {
+        if let Some(kept) = &kept {
+            value.mul_(kept).ok()?;
+        }
+        Ok(gradient.clone())
+    }
+}
+
+macro_rules! algorithm {
+    ($name:ident, $decay:ident) => {
         impl $name {
             /// The decay rates of the running means of the gradient and of its square; 0.9 and
             /// 0.999 by default.
@@ -84,10 +107,30 @@ macro_rules! options {
                 $name(Options { amsgrad, ..self.0 })
             }
         }
+
+        impl Algorithm for $name {
+            const NAME: &'static str = stringify!($name);
+
+            fn lr(&self) -> f64 {
+                self.0.lr
+            }
+
+            fn moments(&self) -> Vec<MomentSpec> {
+                self.0.moments()
+            }
+
+            fn check(&self) -> Result<(), OptimError> {
+                self.0.check(Self::NAME)
+            }
+
+            fn update(&self, parameters: &[Parameter], scalars: Scalars<'_>) -> Result<()> {
+                self.0.update(parameters, scalars, $decay(&self.0, scalars))
+            }
+        }
     };
 }
-options!(Adam);
-options!(AdamW);
+algorithm!(Adam, coupled);
+algorithm!(AdamW, decoupled);
 
 /// Adam: a step along the running mean of the gradient, divided by the root of the running mean of
 /// its square.
@@ -108,28 +151,6 @@ impl Adam {
     }
 }
 
-impl Algorithm for Adam {
-    const NAME: &'static str = "Adam";
-
-    fn lr(&self) -> f64 {
-        self.0.lr
-    }
-
-    fn moments(&self) -> Vec<MomentSpec> {
-        self.0.moments()
-    }
-
-    fn check(&self) -> Result<(), OptimError> {
-        self.0.check(Self::NAME)
-    }
-
-    fn update(&self, parameters: &[Parameter], scalars: Scalars<'_>) -> Result<()> {
-        self.0.update(parameters, scalars, |value, gradient| {
-            Ok(decayed(gradient, value, self.0.weight_decay))
-        })
-    }
-}
-
 /// Adam with decoupled weight decay: a step also scales the parameter by `1 - lr weight_decay`.
 ///
 /// PyTorch: `torch.optim.AdamW`.
@@ -145,31 +166,5 @@ impl AdamW {
     /// The part of the parameter that a step takes away, times the learning rate; 0.01 by default.
     pub const fn weight_decay(self, weight_decay: f64) -> AdamW {
         AdamW(Options { weight_decay, ..self.0 })
-    }
-}
-
-impl Algorithm for AdamW {
-    const NAME: &'static str = "AdamW";
-
-    fn lr(&self) -> f64 {
-        self.0.lr
-    }
-
-    fn moments(&self) -> Vec<MomentSpec> {
-        self.0.moments()
-    }
-
-    fn check(&self) -> Result<(), OptimError> {
-        self.0.check(Self::NAME)
-    }
-
-    fn update(&self, parameters: &[Parameter], scalars: Scalars<'_>) -> Result<()> {
-        let kept = (self.0.weight_decay != 0.0).then(|| 1.0 - scalars.lr * self.0.weight_decay);
-        self.0.update(parameters, scalars, |value, gradient| {
-            if let Some(kept) = &kept {
-                value.mul_(kept).ok()?;
-            }
-            Ok(gradient.clone())
-        })
     }
 }

@@ -18,7 +18,7 @@ pub trait Schedule {
     /// The learning rate of the step after `step` steps.
     fn lr(&self, step: u64) -> f64;
 
-    /// This schedule for `steps` steps, and then another from its begin.
+    /// This schedule for `steps` steps, and then another from its start.
     ///
     /// PyTorch: `torch.optim.lr_scheduler.SequentialLR`.
     fn then<S: Schedule>(self, steps: u64, next: S) -> Then<Self, S>
