@@ -26,8 +26,8 @@
 //! `blocks` divides a product among tasks and blocks, `tiles` a block among tiles; `epilogue`
 //! finishes tiles that the kernels cannot; `visitor` passes finished parts of the result to what
 //! follows a product; `pixels` has products whose left rows are neighbours in an image; `small` has
-//! products of a few elements, and `special` those with any epilogue, and long dot products. Integers use a plain loop and wrap
-//! (`integers`).
+//! products of a few elements, and `special` those with any epilogue, and long dot products.
+//! Integers use a plain loop and wrap (`integers`).
 
 mod blocks;
 mod epilogue;

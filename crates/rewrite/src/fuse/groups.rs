@@ -139,9 +139,9 @@ impl<'g> Groups<'g> {
         Ok(())
     }
 
-    /// Fails if a kernel of this kind would compute the new value of an input from its old one, and
-    /// cannot write it over the old one. With a producer that reads the old value, an elementwise
-    /// kernel can: an optimizer's step is one, apart from the product that gives the gradient.
+    /// Fails if a kernel that is not elementwise would update an input: compute its new value from
+    /// the old one, or from what a producer computes of the old one. Such a kernel cannot write over
+    /// an operand, so the plan would copy. Left apart, the update is an elementwise kernel in place.
     fn find_update(&self, kind: FusionKind, nodes: &[NodeId]) -> Result<(), NoFusionReason> {
         if kind == FusionKind::Elements || self.overwrites.updates.is_empty() {
             return Ok(());

@@ -68,8 +68,10 @@ with_in_place! {
             let x = f.arg(0);
             x.gt(0).select(x, x * f.number(1))
         };
-        General "hardsigmoid" "" "" => Promote |f| hard_ramp(f) / 6 => crate::aten::grad::HARDSIGMOID;
-        General "hardswish" "" "" => Promote |f| f.arg(0) * hard_ramp(f) / 6 => crate::aten::grad::HARDSWISH;
+        General "hardsigmoid" "" "" => Promote |f| hard_ramp(f) / 6
+            => crate::aten::grad::HARDSIGMOID;
+        General "hardswish" "" "" => Promote |f| f.arg(0) * hard_ramp(f) / 6
+            => crate::aten::grad::HARDSWISH;
         General "hardtanh" "" ", Scalar min_val=-1, Scalar max_val=1" => Promote |f| {
             f.refuse(f.dtype == DType::Bool, "`hardtanh` does not support bool");
             f.at_most(f.at_least(f.arg(0), 1), 2)

@@ -103,8 +103,10 @@ with_in_place! {
         General "fmod" ".Tensor" ", Tensor other" => Promote |f| f.arg(0).fmod(f.arg(1));
         General "fmod" ".Scalar" ", Scalar other" => Promote |f| f.arg(0).fmod(f.arg(1));
         General "atan2" "" ", Tensor other" => Float |f| f.arg(0).atan2(f.arg(1));
-        General "hypot" "" ", Tensor other" => Promote |f| f.arg(0).hypot(f.arg(1)) => crate::aten::grad::HYPOT;
-        General "copysign" ".Tensor" ", Tensor other" => Float |f| f.arg(0).copysign(f.arg(1)) => crate::aten::grad::COPYSIGN;
+        General "hypot" "" ", Tensor other" => Promote |f| f.arg(0).hypot(f.arg(1))
+            => crate::aten::grad::HYPOT;
+        General "copysign" ".Tensor" ", Tensor other" => Float |f| f.arg(0).copysign(f.arg(1))
+            => crate::aten::grad::COPYSIGN;
         General "copysign" ".Scalar" ", Scalar other" => Float |f| f.arg(0).copysign(f.arg(1));
         General "heaviside" "" ", Tensor values" => Promote |f| {
             let x = f.arg(0);

@@ -13,7 +13,8 @@ fn times_log<'c>(f: &'c Formula<'c>, log: fn(X<'c>) -> X<'c>) -> X<'c> {
 with_in_place! {
     /// Special functions of one or two operands, elementwise.
     pub(super) static TABLE = {
-        General "xlogy" ".Tensor" ", Tensor other" => Float |f| times_log(f, X::log) => crate::aten::grad::XLOGY;
+        General "xlogy" ".Tensor" ", Tensor other" => Float |f| times_log(f, X::log)
+            => crate::aten::grad::XLOGY;
         General "xlogy" ".Scalar_Other" ", Scalar other" => Float |f| times_log(f, X::log);
         General "conj_physical" "" "" => Promote |f| f.arg(0);
         ;

@@ -36,14 +36,22 @@ fn chosen<'c>(f: &'c Formula<'c>) -> X<'c> {
 with_in_place! {
     /// Operators of up to three operands, with broadcasting.
     pub(super) static TABLE = {
-        General "clamp" "" ", Scalar? min=None, Scalar? max=None" => Promote |f| clamped(f) => crate::aten::grad::CLAMP;
-        General "clamp" ".Tensor" ", Tensor? min=None, Tensor? max=None" => Promote |f| clamped(f) => crate::aten::grad::CLAMP_TENSOR;
-        General "clip" "" ", Scalar? min=None, Scalar? max=None" => Promote |f| clamped(f) => crate::aten::grad::CLAMP;
-        General "clip" ".Tensor" ", Tensor? min=None, Tensor? max=None" => Promote |f| clamped(f) => crate::aten::grad::CLAMP_TENSOR;
-        General "clamp_min" "" ", Scalar min" => Promote |f| f.at_least(f.arg(0), 1) => crate::aten::grad::CLAMP_MIN;
-        General "clamp_min" ".Tensor" ", Tensor min" => Promote |f| f.at_least(f.arg(0), 1) => crate::aten::grad::CLAMP_MIN_TENSOR;
-        General "clamp_max" "" ", Scalar max" => Promote |f| f.at_most(f.arg(0), 1) => crate::aten::grad::CLAMP_MAX;
-        General "clamp_max" ".Tensor" ", Tensor max" => Promote |f| f.at_most(f.arg(0), 1) => crate::aten::grad::CLAMP_MAX_TENSOR;
+        General "clamp" "" ", Scalar? min=None, Scalar? max=None" => Promote |f| clamped(f)
+            => crate::aten::grad::CLAMP;
+        General "clamp" ".Tensor" ", Tensor? min=None, Tensor? max=None" => Promote |f| clamped(f)
+            => crate::aten::grad::CLAMP_TENSOR;
+        General "clip" "" ", Scalar? min=None, Scalar? max=None" => Promote |f| clamped(f)
+            => crate::aten::grad::CLAMP;
+        General "clip" ".Tensor" ", Tensor? min=None, Tensor? max=None" => Promote |f| clamped(f)
+            => crate::aten::grad::CLAMP_TENSOR;
+        General "clamp_min" "" ", Scalar min" => Promote |f| f.at_least(f.arg(0), 1)
+            => crate::aten::grad::CLAMP_MIN;
+        General "clamp_min" ".Tensor" ", Tensor min" => Promote |f| f.at_least(f.arg(0), 1)
+            => crate::aten::grad::CLAMP_MIN_TENSOR;
+        General "clamp_max" "" ", Scalar max" => Promote |f| f.at_most(f.arg(0), 1)
+            => crate::aten::grad::CLAMP_MAX;
+        General "clamp_max" ".Tensor" ", Tensor max" => Promote |f| f.at_most(f.arg(0), 1)
+            => crate::aten::grad::CLAMP_MAX_TENSOR;
         General "masked_fill" ".Scalar" ", Tensor mask, Scalar value" =>
             Masked |f| f.mask(1, None).select(f.number(2), f.arg(0)) => crate::aten::grad::MASKED_FILL;
         General "masked_fill" ".Tensor" ", Tensor mask, Tensor value" =>
