@@ -35,16 +35,16 @@ def mlp():
 def case(name, compiled):
     """A step as a function; `None` for an unknown case. `compiled`: forward, backward and update
     by inductor."""
-    kind, batch = name.split(" ")
-    batch = int(batch)
-    if kind in ("mlp-eager", "mlp-step"):
+    kind, size = name.split(" ")
+    if kind not in ("mlp-eager", "mlp-step", "transformer-eager", "transformer-step"):
+        return None
+    batch = int(size)
+    if kind.startswith("mlp"):
         model, x = mlp(), torch.randn(batch, 784)
         y = torch.randint(0, 10, (batch,))
-    elif kind in ("transformer-eager", "transformer-step"):
+    else:
         model, x = Decoder(), torch.randint(0, 512, (batch, 64))
         y = torch.randint(0, 512, (batch * 64,))
-    else:
-        return None
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     loss = lambda: F.cross_entropy(model(x), y)
     update = optimizer.step
