@@ -92,6 +92,8 @@ pub enum CopyReason {
     Operand,
     /// An operator observes strides, and the value has other strides.
     Strides,
+    /// A view of the value has no strides where the value lies: the reshape of a permutation.
+    View,
     /// An operator mutates a tensor whose old value is needed afterwards.
     Mutate,
     /// An output needs memory of its own.

@@ -19,11 +19,12 @@ pub struct BufferPlanText<'a> {
 
 impl CopyReason {
     /// Every reason.
-    pub const ALL: [CopyReason; 6] = [
+    pub const ALL: [CopyReason; 7] = [
         CopyReason::Store,
         CopyReason::Keep,
         CopyReason::Operand,
         CopyReason::Strides,
+        CopyReason::View,
         CopyReason::Mutate,
         CopyReason::Output,
     ];
@@ -36,6 +37,7 @@ impl Display for CopyReason {
             CopyReason::Keep => "the old value is used after the store",
             CopyReason::Operand => "an operand occupies the memory of the result",
             CopyReason::Strides => "the operator observes strides",
+            CopyReason::View => "a view has no strides there",
             CopyReason::Mutate => "the old value is used after the mutation",
             CopyReason::Output => "the output needs its own buffer",
         })

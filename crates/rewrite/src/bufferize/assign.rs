@@ -24,7 +24,7 @@ impl Planner<'_> {
     /// Assigns memory to the results of a node, and emits its steps.
     pub(super) fn node(&mut self, now: Time, node: NodeId) -> Result<()> {
         match self.node_kinds[node.index()].clone() {
-            NodeKind::View { base, spec, result } => self.view(now, node, base, spec, result),
+            NodeKind::View { base, spec, result } => self.view(now, base, spec, result),
             NodeKind::Store { base, source, spec, result } => {
                 self.store(now, base, source, spec, result)
             }
@@ -70,43 +70,55 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// A view aliases its base, unless the base's layout or a later mutation requires a copy.
+    /// A view aliases its base, unless a later mutation requires a copy. If no strides express the
+    /// view of the base's region, as for `reshape` of a transposed tensor, which eager execution
+    /// copies too, then it aliases a copy of the base.
     fn view(
         &mut self,
         now: Time,
-        node: NodeId,
         base: ValueId,
         spec: SpecId,
         result: ValueId,
     ) -> Result<()> {
-        let at = self.region(base)?;
-        if let Some(spec) = self.interner.compose(at.spec, spec) {
-            let viewed = BufferRegion { spec, ..at };
-            if !self.is_mutated_later(result) || self.injective(viewed) {
-                self.alias(result, viewed);
-                return Ok(());
-            }
-            // The view overlaps itself (it is expanded), and an operator or a store will change it.
-            // It is copied now, so that the change can be made in place.
-            let to = self.choose_region(now, result, &mut [(base, at)], Placement::Anywhere)?;
-            self.copy(result, viewed, to, CopyReason::Store);
-            self.put(result, to);
+        let mut at = self.region(base)?;
+        if self.interner.compose(at.spec, spec).is_none() {
+            at = self.copy_for_view(now, base, at, spec, result)?;
+        }
+        let spec = self.interner.compose(at.spec, spec);
+        let spec = spec.ok_or(Reason::Internal("a view of a row-major value has no strides"))?;
+        let viewed = BufferRegion { spec, ..at };
+        if !self.is_mutated_later(result) || self.injective(viewed) {
+            self.alias(result, viewed);
             return Ok(());
         }
-        // No strides express this view of the region, as for `reshape` of a transposed tensor:
-        // eager execution copies too.
-        let mut read = [(base, at)];
-        let to = self.choose_region(now, result, &mut read, Placement::Anywhere)?;
-        let (from, into) = (self.buffer_view(read[0].1), self.buffer_view(to));
-        let (reads, results) = (vec![(base, from)], vec![(result, ResultDest::Into(into))]);
-        self.count_copies(result, 1);
-        let (rows, actual) = (self.rows(base)?, read[0].1.spec);
-        // the kernel takes only views of row-major values
-        let packed = !self.same_layout(actual, rows, false);
-        self.count_copies(base, u64::from(packed));
-        self.steps.push(Step::Node { node, reads, writes: Vec::new(), results });
+        // The view overlaps itself (it is expanded), and an operator or a store will change it.
+        // It is copied now, so that the change can be made in place.
+        let to = self.choose_region(now, result, &mut [(base, at)], Placement::Anywhere)?;
+        self.copy(result, viewed, to, CopyReason::Store);
         self.put(result, to);
         Ok(())
+    }
+
+    /// A copy of `base` in a layout in which the view `spec` of it, `result`, has strides: where
+    /// `result` will be stored, if that is free, or else in rows, which every view fits. Other views
+    /// of the same value share the copy in rows.
+    fn copy_for_view(
+        &mut self,
+        now: Time,
+        base: ValueId,
+        at: BufferRegion,
+        spec: SpecId,
+        result: ValueId,
+    ) -> Result<BufferRegion> {
+        if let Some(region) = self.free_destination(now, result, &[(base, at)])
+            && let Some(layout) = self.layout_through_view(base, spec, region.spec)
+        {
+            let to = BufferRegion { spec: layout, ..region };
+            self.copy(base, at, to, CopyReason::View);
+            return Ok(to);
+        }
+        let rows = self.rows(base)?;
+        self.relayout(base, at, rows, CopyReason::View)
     }
 
     /// A store aliases its base if the stored part may be overwritten there; otherwise base and
@@ -167,7 +179,7 @@ impl Planner<'_> {
             let mut at = self.region(v)?;
             let declared = self.declared_layout(v)?;
             if call.observes_strides && !self.same_layout(at.spec, declared, false) {
-                at = self.relayout(v, at, declared)?;
+                at = self.relayout(v, at, declared, CopyReason::Strides)?;
             }
             reads.push((v, at));
         }
@@ -230,16 +242,38 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// A copy of a value in the layout that an operator with `observes_strides` requires. The
-    /// buffer is never written again, so later reads of the same value in the same layout share it.
-    fn relayout(&mut self, v: ValueId, at: BufferRegion, layout: SpecId) -> Result<BufferRegion> {
-        if let Some(known) = self.relayouts.get(&(v, layout)) {
-            return Ok(*known);
+    /// A copy of a value in another layout. Later reads of the same value in the same layout share
+    /// it, unless a value was written over it: only views of the value may lie there.
+    fn relayout(
+        &mut self,
+        v: ValueId,
+        at: BufferRegion,
+        layout: SpecId,
+        reason: CopyReason,
+    ) -> Result<BufferRegion> {
+        if let Some(&known) = self.relayouts.get(&(v, layout))
+            && self.occupants[known.buffer.index()].iter().all(|o| self.is_view_of(*o, v))
+        {
+            return Ok(known);
         }
         let to = self.new_buffer(v, layout)?;
-        self.copy(v, at, to, CopyReason::Strides);
+        self.copy(v, at, to, reason);
         self.relayouts.insert((v, layout), to);
         Ok(to)
+    }
+
+    /// Whether a value is a view of another one, or of a view of it.
+    fn is_view_of(&self, v: ValueId, other: ValueId) -> bool {
+        let mut at = v;
+        while let Some(node) = self.graph.producer(at)
+            && let NodeKind::View { base, .. } = self.node_kinds[node.index()]
+        {
+            if base == other {
+                return true;
+            }
+            at = base;
+        }
+        false
     }
 
     /// Adds the elements that a call writes: its results, its mutated arguments, and the copies

@@ -90,14 +90,23 @@ impl Planner<'_> {
     /// The region of an empty tensor: where what is stored into it ends, if that is free, and
     /// otherwise new memory. No value is copied to make room, since nothing is written there yet.
     pub(super) fn empty_region(&mut self, now: Time, v: ValueId) -> Result<BufferRegion> {
-        let output = self.destinations[v.index()].filter(|d| d.output).map(|d| d.at);
-        for at in self.candidate_destinations(v).into_iter().chain(output) {
-            if self.is_suitable(now, at, &[], Placement::Anywhere) {
-                return Ok(at);
-            }
+        if let Some(at) = self.free_destination(now, v, &[]) {
+            return Ok(at);
         }
         let declared = self.declared_layout(v)?;
         self.new_region(v, declared, Placement::Anywhere)
+    }
+
+    /// Where a value will be stored or returned, if nothing has to be copied to write there.
+    pub(super) fn free_destination(
+        &mut self,
+        now: Time,
+        v: ValueId,
+        reads: &[(ValueId, BufferRegion)],
+    ) -> Option<BufferRegion> {
+        let output = self.destinations[v.index()].filter(|d| d.output).map(|d| d.at);
+        let mut candidates = self.candidate_destinations(v).into_iter().chain(output);
+        candidates.find(|at| self.is_suitable(now, *at, reads, Placement::Anywhere))
     }
 
     /// A new buffer in the layout of an `ir::strided` node that reads the value, or else in that
