@@ -102,6 +102,10 @@ pub enum FunctionalOp<'g> {
         operands: &'g [Arg],
         /// The integers that its operators take.
         integers: List<'g>,
+        /// Pairs of an operand and of a result that may be written over it, as a flat list of their
+        /// positions. Absent if there are none. Every result of [`FusionKind::Elements`] may be
+        /// written over every operand, without a pair.
+        overwrites: List<'g>,
     },
     /// Every other operator.
     Call(Callee<'g>),
@@ -204,13 +208,24 @@ impl<'g> FunctionalOp<'g> {
             (EMPTY, &[]) => FunctionalOp::Empty,
             (
                 FUSED,
-                &[Arg::Str(kind), Arg::Int(region), Arg::List(operands), Arg::List(integers)],
+                &[
+                    Arg::Str(kind),
+                    Arg::Int(region),
+                    Arg::List(operands),
+                    Arg::List(integers),
+                    ref overwrites @ ..,
+                ],
             ) => {
                 let kind = FusionKind::named(graph.str(kind)).ok_or(MalformedNode)?;
                 let region = region.as_i64().and_then(|n| usize::try_from(n).ok());
                 let region = region.ok_or(MalformedNode)?;
                 let (operands, integers) = (graph.list(operands), list(integers)?);
-                FunctionalOp::Fused { kind, region, operands, integers }
+                let overwrites = match *overwrites {
+                    [] => List(&[]),
+                    [Arg::List(pairs)] => list(pairs)?,
+                    _ => return Err(MalformedNode),
+                };
+                FunctionalOp::Fused { kind, region, operands, integers, overwrites }
             }
             (VIEW | SCATTER | STRIDED | DISJOINT | INJECTIVE | EMPTY | FUSED, _) => {
                 return Err(MalformedNode);

@@ -45,6 +45,9 @@ pub struct FusedRegion {
     pub integers: Vec<Expr>,
     /// The values that something outside reads, in the order of the node's results.
     pub results: Vec<ValueId>,
+    /// For a product: pairs of an operand and of a result that may be written over it, since only
+    /// elementwise operators read the operand, at the positions of the result and before it.
+    pub overwrites: Vec<(usize, usize)>,
 }
 
 /// How a region is computed.

@@ -182,7 +182,11 @@ pub(crate) fn for_each<const K: usize>(
 }
 
 /// Calls `f(offsets, length)` for every row along the last dimension.
-fn for_rows<const K: usize>(sizes: &[i64], strides: [&[i64]; K], f: &mut dyn FnMut([i64; K], i64)) {
+pub(crate) fn for_rows<const K: usize>(
+    sizes: &[i64],
+    strides: [&[i64]; K],
+    f: &mut dyn FnMut([i64; K], i64),
+) {
     if sizes.iter().any(|s| *s <= 0) {
         return;
     }

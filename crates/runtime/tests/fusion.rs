@@ -5,6 +5,8 @@
 mod attention;
 #[path = "fusion/concats.rs"]
 mod concats;
+#[path = "fusion/updates.rs"]
+mod updates;
 
 use maquette_interp::{Interpreter, SourceInfo};
 use maquette_ir::fused::NoFusionReason;
@@ -144,7 +146,7 @@ fn a_product_is_fused_across_a_view_of_other_sizes() {
     {
       %view: f32[5 * b, 65] = ir::view(%x, [5 * b, 65], [65, 1], 0)
       %view_1: f32[65, 33] = ir::view(%w, [65, 33], [1, 65], 0)
-      %add: f32[b, 5, 33] = ir::fused("product", 0, [%c, %view, %view_1, %r], [b])
+      %add: f32[b, 5, 33] = ir::fused("product", 0, [%c, %view, %view_1, %r], [b], [3, 0])
       return %add
     }
     "#);
@@ -212,7 +214,7 @@ fn a_product_with_what_follows_is_one_kernel() {
     graph g(%x: f32[37, 65], %w: f32[33, 65], %b: f32[33], %r: f32[37, 33]) -> (f32[37, 33])
     {
       %view: f32[65, 33] = ir::view(%w, [65, 33], [1, 65], 0)
-      %add: f32[37, 33] = ir::fused("product", 0, [%b, %x, %view, %r], [])
+      %add: f32[37, 33] = ir::fused("product", 0, [%b, %x, %view, %r], [], [3, 0])
       return %add
     }
     "#);
@@ -369,7 +371,7 @@ fn a_convolution_with_what_follows_is_one_kernel() {
     insta::assert_snapshot!(graph, @r#"
     graph g(%x: f32[2, 3, 9, 8], %k: f32[5, 3, 3, 3], %b: f32[5], %w: f32[5], %m: f32[5], %v: f32[5], %r: f32[2, 5, 9, 8]) -> (f32[2, 5, 9, 8])
     {
-      %relu: f32[2, 5, 9, 8] = ir::fused("product", 0, [%x, %k, %b, %w, %m, %v, %r], [])
+      %relu: f32[2, 5, 9, 8] = ir::fused("product", 0, [%x, %k, %b, %w, %m, %v, %r], [], [6, 0])
       return %relu
     }
     "#);

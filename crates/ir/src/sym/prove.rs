@@ -17,12 +17,15 @@
 //! `u0 < s0`: the goal `u0 - s0 + 1 <= 0` minus the first fact is `u1 - s0 + 1 <= 0`, which is the
 //! second.
 //!
-//! The search depth is at most [`DEPTH`], and all steps of one goal share [`BUDGET`] terms.
+//! The search depth is at most [`DEPTH`], and all steps of one goal share [`BUDGET`] terms. Steps
+//! in another order lead to the same goals, so goals without a proof are kept, and not searched
+//! again at the same depth or a lesser one.
 
 use super::boolean::BoolNode;
 use super::poly::{Mono, Poly, Term, gcd};
 use super::table::Node;
 use super::{BoolExpr, Expr, ExprId, Rel, SymTable};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 /// The most terms visited in the search for one goal.
@@ -33,6 +36,14 @@ const DEPTH: u32 = 4;
 const CANDIDATES: usize = 12;
 /// The most facts examined for one term: the newest that contain its first atom.
 const SCANNED: usize = 64;
+
+/// The state of the search for one goal.
+struct Search {
+    /// The terms that may still be visited.
+    budget: u32,
+    /// Goals without a proof, and the depth to which they were searched.
+    failed: FxHashMap<Poly, u32>,
+}
 
 impl SymTable {
     /// `Some(true)` if the condition always holds, `Some(false)` if it never holds, by declared
@@ -103,23 +114,26 @@ impl SymTable {
 
     /// Whether the search proves `d <= 0`.
     pub(super) fn nonpositive(&self, d: &Poly) -> bool {
-        self.search(d, DEPTH, &mut { BUDGET })
+        self.search(d, DEPTH, &mut Search { budget: BUDGET, failed: FxHashMap::default() })
     }
 
     /// One level of the search described at the head of the module.
-    fn search(&self, goal: &Poly, depth: u32, budget: &mut u32) -> bool {
-        if *budget == 0 {
+    fn search(&self, goal: &Poly, depth: u32, search: &mut Search) -> bool {
+        if search.budget == 0 || search.failed.get(goal).is_some_and(|tried| depth <= *tried) {
             return false;
         }
-        *budget = budget.saturating_sub(1 + goal.terms.len() as u32);
-        if self.proven_poly(goal).hi <= 0 {
-            return true;
+        search.budget = search.budget.saturating_sub(1 + goal.terms.len() as u32);
+        let proven = self.proven_poly(goal).hi <= 0 || depth > 0 && self.step(goal, depth, search);
+        if !proven {
+            search.failed.insert(goal.clone(), depth);
         }
-        if depth == 0 {
-            return false;
-        }
+        proven
+    }
+
+    /// Whether a step leads from a goal to one that the search proves.
+    fn step(&self, goal: &Poly, depth: u32, search: &mut Search) -> bool {
         if let Some(rest) = self.without_common_atom(goal)
-            && self.search(&rest, depth - 1, budget)
+            && self.search(&rest, depth - 1, search)
         {
             return true;
         }
@@ -128,7 +142,7 @@ impl SymTable {
             atoms.into_iter().find_map(|f| Some((f, self.arms(self.node(f))?)))
             && arms.iter().all(|&a| {
                 self.replace(goal, atom, &self.poly(a))
-                    .is_some_and(|goal| self.search(&goal, depth - 1, budget))
+                    .is_some_and(|goal| self.search(&goal, depth - 1, search))
             })
         {
             return true;
@@ -136,10 +150,10 @@ impl SymTable {
         goal.terms.iter().any(|term| {
             let facts = self.candidates(term);
             facts.iter().any(|f| {
-                *budget > 0
+                search.budget > 0
                     && self
                         .cancel(goal, term, f)
-                        .is_some_and(|goal| self.search(&goal, depth - 1, budget))
+                        .is_some_and(|goal| self.search(&goal, depth - 1, search))
             })
         })
     }

@@ -4,9 +4,11 @@ use super::{Add, Combine, Max, Min, Mul, Negative, Replace, checked, not_an_inde
 use crate::copy::{check_dim, same_dtype, same_sizes};
 use crate::element::{Element, dispatch, from_scalar};
 use crate::error::{KernelError, Result};
-use crate::layout::for_each;
-use crate::view::{Dims, Ptr, View, ViewMut};
+use crate::isa::{Isa, Simd};
+use crate::layout::{for_each, for_rows};
+use crate::view::{Dims, Ptr, View, ViewMut, contiguous};
 use maquette_ir::{DType, Scalar};
+use std::marker::PhantomData;
 
 /// Fails unless `index` has the same rank and, along every dimension but `dim`, is no larger than
 /// `sizes`.
@@ -164,44 +166,85 @@ pub fn scatter(
             });
         }
     }
-    let at =
-        checked(KERNEL, index, out.sizes().get(dim).copied().unwrap_or(1), dim, Negative::Fails)?;
+    let own = index.without_repeats();
+    let size = out.sizes().get(dim).copied().unwrap_or(1);
+    let positions = Positions {
+        at: &checked(KERNEL, &own, size, dim, Negative::Fails)?,
+        strides: repeating(&own, index),
+    };
     dispatch!(out.dtype(), T => match op {
-        ScatterOp::Replace => each::<T, Replace>(out, dim, index, &at, source),
-        ScatterOp::Add => each::<T, Add>(out, dim, index, &at, source),
-        ScatterOp::Mul => each::<T, Mul>(out, dim, index, &at, source),
-        ScatterOp::Min => each::<T, Min>(out, dim, index, &at, source),
-        ScatterOp::Max => each::<T, Max>(out, dim, index, &at, source),
+        ScatterOp::Replace => each::<T, Replace>(out, dim, index, &positions, source),
+        ScatterOp::Add => each::<T, Add>(out, dim, index, &positions, source),
+        ScatterOp::Mul => each::<T, Mul>(out, dim, index, &positions, source),
+        ScatterOp::Min => each::<T, Min>(out, dim, index, &positions, source),
+        ScatterOp::Max => each::<T, Max>(out, dim, index, &positions, source),
     });
     Ok(())
 }
 
+/// The checked indices of a scatter, each once where the index repeats itself.
+struct Positions<'a> {
+    at: &'a [i64],
+    /// Along the dimensions of the index.
+    strides: Dims,
+}
+
+/// The row-major strides of `own`, with 0 along the dimensions in which `index` repeats it.
+fn repeating(own: &View<'_>, index: &View<'_>) -> Dims {
+    let repeats = index.strides().iter().map(|stride| *stride == 0);
+    contiguous(own.sizes()).iter().zip(repeats).map(|(s, r)| if r { 0 } else { *s }).collect()
+}
+
+/// Combines row by row along the last dimension. In most rows of a slice-wise scatter, such as the
+/// gradient of an embedding, all elements have one index: the row is added to a row.
 fn each<T: Element, C: Combine<T>>(
     out: &mut ViewMut<'_>,
     dim: usize,
     index: &View<'_>,
-    at: &[i64],
+    positions: &Positions<'_>,
     source: &Source<'_>,
 ) {
-    let (strides, along) = without(out, dim, index.rank());
+    let rank = index.rank();
+    let (strides, along) = without(out, dim, rank);
     let dst = out.typed::<T>();
-    let mut at = at.iter();
     let (value, tensor) = match source {
         Source::Value(x) => (Some(from_scalar::<T>(*x)), None),
         Source::Tensor(v) => (None, Some(v)),
     };
     let src = tensor.map(|v| v.typed::<T>());
-    let src_strides = tensor.map_or_else(
-        || Dims::from_elem(0, index.rank()),
-        |v| without(v, usize::MAX, index.rank()).0,
-    );
-    for_each(index.sizes(), [&strides[..], &src_strides[..]], |[o, s]| {
-        let o = o + at.next().copied().unwrap_or(0) * along;
+    let of_source = |v: &View<'_>| without(v, usize::MAX, rank).0;
+    let src_strides = tensor.map_or_else(|| Dims::from_elem(0, rank), |v| of_source(v));
+    let all = [&strides[..], &src_strides[..], &positions.strides[..]];
+    let steps = all.map(|strides| strides.last().copied().unwrap_or(0));
+    let isa = Isa::detect();
+    for_rows(index.sizes(), all, &mut |[mut o, mut s, mut i], n| {
+        let Some(&at) = positions.at.get(i as usize) else { return };
         // SAFETY: the indices were checked, the other coordinates are in range in both tensors, and
-        // only one thread writes.
+        // only one thread writes. The source is not the memory of `out`.
         unsafe {
-            let Some(new) = value.or_else(|| src.map(|p| p.get(s))) else { return };
-            dst.set(o, C::combine(dst.get(o), new));
+            if let (Some(src), [1, 1, 0]) = (src, steps) {
+                let row = dst.slice_mut(o + at * along, n as usize);
+                isa.dispatch(CombineRows::<T, C>(row, src.slice(s, n as usize), PhantomData));
+                return;
+            }
+            for _ in 0..n {
+                let at = positions.at.get(i as usize).copied().unwrap_or(at);
+                let Some(new) = value.or_else(|| src.map(|p| p.get(s))) else { return };
+                let to = o + at * along;
+                dst.set(to, C::combine(dst.get(to), new));
+                [o, s, i] = [o + steps[0], s + steps[1], i + steps[2]];
+            }
         }
     });
+}
+
+/// Combines the elements of a row with those of another one.
+struct CombineRows<'a, T, C>(&'a mut [T], &'a [T], PhantomData<C>);
+
+impl<T: Element, C: Combine<T>> Simd for CombineRows<'_, T, C> {
+    type Out = ();
+    #[inline(always)]
+    fn run(self) {
+        self.0.iter_mut().zip(self.1).for_each(|(old, new)| *old = C::combine(*old, *new));
+    }
 }

@@ -25,7 +25,7 @@ pub(super) struct Launch<'a> {
 }
 
 /// The layout of a tensor in memory.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
     pub dtype: DType,
     pub sizes: Dims,

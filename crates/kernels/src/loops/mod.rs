@@ -197,6 +197,25 @@ impl LoopKernel {
             LaunchPlan::new(&self.nest, &self.moved, symbols, operands, results)
         })
     }
+
+    /// As [`LoopKernel::plan`], for results that have exactly the memory of operands: `pairs` of an
+    /// operand and a result. `None` if the kernel does not support that.
+    ///
+    /// # Errors
+    /// As for [`LoopKernel::plan`].
+    pub fn plan_over(
+        &self,
+        symbols: &(dyn Fn(SymbolId) -> Option<i64> + Sync),
+        operands: &[View<'_>],
+        results: &[ViewMut<'_>],
+        pairs: &[(usize, usize)],
+    ) -> Result<Option<Arc<LaunchPlan>>> {
+        if self.special.is_some() {
+            return Ok(None);
+        }
+        let plan = LaunchPlan::new(&self.nest, &self.moved, symbols, operands, results)?;
+        Ok(plan.overwriting(pairs).map(Arc::new))
+    }
 }
 
 /// The symbols on which the sizes and positions of a nest depend.

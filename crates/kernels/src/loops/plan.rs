@@ -136,6 +136,22 @@ impl LaunchPlan {
         })
     }
 
+    /// The plan for results that have exactly the memory of operands, with the same addresses:
+    /// `pairs` of an operand and a result. `None` if a stage would read what another one has
+    /// overwritten: only the maps that follow a product read and write element by element.
+    pub(super) fn overwriting(mut self, pairs: &[(usize, usize)]) -> Option<LaunchPlan> {
+        let operands = self.layouts.len() - self.nest.results().len();
+        for &(k, j) in pairs {
+            let of_operand = self.layouts.get(..operands)?.get(k)?;
+            if of_operand != self.layouts.get(operands + j)? {
+                return None;
+            }
+        }
+        let pairs: SmallVec<[_; 2]> = pairs.iter().map(|&(k, j)| (k, operands + j)).collect();
+        let [Phase { product: Some(product), .. }] = &mut self.phases[..] else { return None };
+        product.overwrite(&self.nest, &pairs).then_some(self)
+    }
+
     /// The stages of each phase, and how many of them run on parts of a product.
     #[cfg(test)]
     pub(super) fn phases(&self) -> Vec<(usize, usize)> {
@@ -197,7 +213,8 @@ impl LaunchPlan {
     ///
     /// # Safety
     /// With the layouts of the plan, the addresses satisfy the contracts of [`View::from_raw`] and
-    /// [`ViewMut::from_raw`] during the call. No result overlaps an operand or another result.
+    /// [`ViewMut::from_raw`] during the call. No result overlaps another result, or an operand but
+    /// that of a pair of the plan.
     pub unsafe fn run_at(&self, isa: Isa, addresses: &[*mut u8], numbers: &[Scalar]) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.run_packed_at(isa, addresses, numbers, &[]) }

@@ -19,7 +19,7 @@ mod combinatorics;
 mod convolution;
 mod copies;
 mod creation;
-mod dims;
+pub(crate) mod dims;
 mod distance;
 mod einsum;
 pub(crate) mod execute;

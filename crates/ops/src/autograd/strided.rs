@@ -7,6 +7,7 @@
 //! Source: `CopySlices` and `AsStridedBackward` of PyTorch.
 
 use super::node::{Edge, Edges, Function, GradNode, Grads, OutputInfo};
+use crate::aten::dims::known_equal;
 use crate::error::Result;
 use crate::tensor::Tensor;
 use crate::tensor::meta::{Dims, Meta};
@@ -27,6 +28,16 @@ struct Layout {
 pub(crate) struct Placed {
     base: Layout,
     view: Layout,
+}
+
+/// Whether strides are known to be those of rows without gaps.
+fn is_row_major(sizes: &[SymInt], strides: &[SymInt]) -> bool {
+    let mut expected = SymInt::from(1);
+    sizes.iter().zip(strides).rev().all(|(n, stride)| {
+        let fits = n.as_i64() == Some(1) || known_equal(*stride, expected);
+        expected = expected * *n;
+        fits
+    })
 }
 
 /// A write through a view: the call that computed what was written.
@@ -57,7 +68,10 @@ impl Placed {
     /// Zeros with the layout of the base.
     fn zeros(&self, like: &Tensor) -> Tensor {
         let Layout { sizes, strides, .. } = &self.base;
-        like.new_empty_strided(sizes, strides, like.dtype()).zero_()
+        match is_row_major(sizes, strides) {
+            true => like.new_zeros(sizes, like.dtype()),
+            false => like.new_empty_strided(sizes, strides, like.dtype()).zero_(),
+        }
     }
 
     fn part_of(&self, grad: &Tensor) -> Tensor {

@@ -7,6 +7,7 @@
 //! the base's region if the source can be written (or already lies) there. [`Planner::count`] adds
 //! the elements that each node writes to the plan's cost.
 
+use super::choose_region::Target;
 use super::node_kind::{NodeKind, OpCall};
 use super::{BufferRegion, Planner, Time};
 use crate::error::{Reason, Result};
@@ -73,13 +74,7 @@ impl Planner<'_> {
     /// A view aliases its base, unless a later mutation requires a copy. If no strides express the
     /// view of the base's region, as for `reshape` of a transposed tensor, which eager execution
     /// copies too, then it aliases a copy of the base.
-    fn view(
-        &mut self,
-        now: Time,
-        base: ValueId,
-        spec: SpecId,
-        result: ValueId,
-    ) -> Result<()> {
+    fn view(&mut self, now: Time, base: ValueId, spec: SpecId, result: ValueId) -> Result<()> {
         let mut at = self.region(base)?;
         if self.interner.compose(at.spec, spec).is_none() {
             at = self.copy_for_view(now, base, at, spec, result)?;
@@ -93,7 +88,7 @@ impl Planner<'_> {
         }
         // The view overlaps itself (it is expanded), and an operator or a store will change it.
         // It is copied now, so that the change can be made in place.
-        let to = self.choose_region(now, result, &mut [(base, at)], Placement::Anywhere)?;
+        let to = self.choose_region(now, result, &mut [(base, at)], Target::ANYWHERE)?;
         self.copy(result, viewed, to, CopyReason::Store);
         self.put(result, to);
         Ok(())
@@ -155,7 +150,7 @@ impl Planner<'_> {
             }
         }
         let mut read = [(base, whole), (source, from)];
-        let to = self.choose_region(now, result, &mut read, Placement::Anywhere)?;
+        let to = self.choose_region(now, result, &mut read, Target::ANYWHERE)?;
         let [(_, whole), (_, from)] = read;
         let (to, part) = match self.interner.compose(to.spec, spec) {
             Some(part) => (to, part),
@@ -219,7 +214,10 @@ impl Planner<'_> {
                 placed.push((v, BufferRegion { buffer, spec }));
             } else {
                 self.make_room(now, v)?;
-                let to = self.choose_region(now, v, &mut reads, call.placement)?;
+                let over = call.overwrites.iter().filter(|(_, result)| *result == v);
+                let over: SmallVec<[ValueId; 1]> = over.map(|(operand, _)| *operand).collect();
+                let target = Target { placement: call.placement, over: &over };
+                let to = self.choose_region(now, v, &mut reads, target)?;
                 results.push((v, ResultDest::Into(self.buffer_view(to))));
                 placed.push((v, to));
                 if call.results.len() > 1 {

@@ -27,6 +27,28 @@ use maquette_ir::graph::{Placement, ValueId};
 use maquette_ir::sym::Expr;
 use smallvec::SmallVec;
 
+/// The memory in which a node can write a result.
+#[derive(Clone, Copy)]
+pub(super) struct Target<'a> {
+    pub placement: Placement,
+    /// The operands over which the result may be written, beside those of
+    /// [`Placement::Elementwise`].
+    pub over: &'a [ValueId],
+}
+
+impl Target<'_> {
+    /// Any memory but that of operands.
+    pub const ANYWHERE: Target<'static> = Target { placement: Placement::Anywhere, over: &[] };
+
+    fn is_over(&self, operand: ValueId) -> bool {
+        self.placement == Placement::Elementwise || self.over.contains(&operand)
+    }
+
+    fn is_over_any(&self) -> bool {
+        self.placement == Placement::Elementwise || !self.over.is_empty()
+    }
+}
+
 impl Planner<'_> {
     /// Chooses the region in which a node writes a result, in the order of preference of the
     /// [module](self). Operands that overlap the chosen region are copied, and `reads` is updated.
@@ -36,8 +58,9 @@ impl Planner<'_> {
         now: Time,
         v: ValueId,
         reads: &mut [(ValueId, BufferRegion)],
-        placement: Placement,
+        target: Target<'_>,
     ) -> Result<BufferRegion> {
+        let Target { placement, .. } = target;
         let (budget, declared) = (self.elements(v), self.declared_layout(v)?);
         let candidates = self.candidate_destinations(v);
         let suited = |p: &mut Self, at: BufferRegion| {
@@ -47,7 +70,7 @@ impl Planner<'_> {
             if !suited(self, at) {
                 continue;
             }
-            let clashing = self.clashing(at, reads, placement);
+            let clashing = self.clashing(at, reads, target);
             let cost =
                 clashing.iter().map(|i| self.elements(reads[*i].0)).fold(0, u64::saturating_add);
             if cost <= budget
@@ -64,15 +87,15 @@ impl Planner<'_> {
             }
         }
         let destination = self.destinations[v.index()];
-        if placement == Placement::Elementwise {
-            for &(_, at) in reads.iter() {
+        if target.is_over_any() {
+            for &(_, at) in reads.iter().filter(|(operand, _)| target.is_over(*operand)) {
                 let suits = destination.is_none_or(|g| self.same_layout(g.at.spec, at.spec, true));
                 let keeps = self.same_layout(at.spec, declared, false)
                     || !self.strides_are_observed(v, MAX_USER_DEPTH);
                 if suits
                     && keeps
                     && self.is_whole_buffer(v, at)?
-                    && self.is_suitable(now, at, reads, placement)
+                    && self.is_suitable(now, at, reads, target)
                 {
                     return Ok(at);
                 }
@@ -80,7 +103,7 @@ impl Planner<'_> {
         }
         if let Some(Destination { at, output: true }) = destination
             && suited(self, at)
-            && self.is_suitable(now, at, reads, placement)
+            && self.is_suitable(now, at, reads, target)
         {
             return Ok(at);
         }
@@ -106,7 +129,7 @@ impl Planner<'_> {
     ) -> Option<BufferRegion> {
         let output = self.destinations[v.index()].filter(|d| d.output).map(|d| d.at);
         let mut candidates = self.candidate_destinations(v).into_iter().chain(output);
-        candidates.find(|at| self.is_suitable(now, *at, reads, Placement::Anywhere))
+        candidates.find(|at| self.is_suitable(now, *at, reads, Target::ANYWHERE))
     }
 
     /// A new buffer in the layout of an `ir::strided` node that reads the value, or else in that
@@ -271,23 +294,21 @@ impl Planner<'_> {
         })
     }
 
-    /// The positions of operands that overlap a region in which the operator writes. An
-    /// element-wise operator reads each element before it writes it, so an operand in exactly that
-    /// region does not count.
+    /// The positions of operands that overlap a region in which the operator writes. An operand in
+    /// exactly that region does not count if the result may be written over it.
     fn clashing(
         &mut self,
         at: BufferRegion,
         reads: &[(ValueId, BufferRegion)],
-        placement: Placement,
+        target: Target<'_>,
     ) -> SmallVec<[usize; 2]> {
-        let elementwise = placement == Placement::Elementwise;
-        let elementwise = elementwise || fault_injected(Fault::AnyOperatorInPlace);
-        let clash = |p: &mut Self, o: BufferRegion| {
-            !(elementwise && p.same(o, at)
+        let clash = |p: &mut Self, (v, o): (ValueId, BufferRegion)| {
+            let is_over = target.is_over(v) || fault_injected(Fault::AnyOperatorInPlace);
+            !(is_over && p.same(o, at)
                 || p.disjoint(o, at)
                 || fault_injected(Fault::OperandsNeverConflict))
         };
-        (0..reads.len()).filter(|i| clash(self, reads[*i].1)).collect()
+        (0..reads.len()).filter(|i| clash(self, reads[*i])).collect()
     }
 
     /// Whether a node may write a region without any copy: no operand overlaps it, and no value in
@@ -297,9 +318,9 @@ impl Planner<'_> {
         now: Time,
         at: BufferRegion,
         reads: &[(ValueId, BufferRegion)],
-        placement: Placement,
+        target: Target<'_>,
     ) -> bool {
-        self.clashing(at, reads, placement).is_empty()
+        self.clashing(at, reads, target).is_empty()
             && self.is_writable(at, now)
             && self.is_free(at, now, false)
     }

@@ -4,7 +4,7 @@
 use crate::error::{Reason, Result};
 use crate::functionalize::value_graph::{Interner, SpecId};
 use maquette_ir::copy_cost::WriteModel;
-use maquette_ir::functional_ops::{Callee, FunctionalOp, Region};
+use maquette_ir::functional_ops::{Callee, FunctionalOp, List, Region};
 use maquette_ir::fused::FusionKind;
 use maquette_ir::graph::{Arg, ArgEffect, Graph, NodeId, OpFacts, Placement, ValueId, ValueType};
 use maquette_ir::sym::{Expr, SymbolId};
@@ -41,6 +41,9 @@ pub(super) struct OpCall {
     pub results: SmallVec<[ValueId; 1]>,
     /// Where it can write its result.
     pub placement: Placement,
+    /// Pairs of an operand and of a result that may be written over it, beside those of
+    /// [`Placement::Elementwise`].
+    pub overwrites: SmallVec<[(ValueId, ValueId); 1]>,
     /// It may observe strides, so operands must have their declared ones.
     pub observes_strides: bool,
     pub write_model: WriteModel,
@@ -85,8 +88,9 @@ impl NodeKind {
                 | FunctionalOp::Empty,
                 _,
             ) => return Err(malformed().into()),
-            (FunctionalOp::Fused { kind, operands, .. }, results) => {
-                NodeKind::Call(OpCall::fused(graph, kind, operands, results).ok_or_else(malformed)?)
+            (FunctionalOp::Fused { kind, operands, overwrites, .. }, results) => {
+                let call = OpCall::fused(graph, kind, operands, overwrites, results);
+                NodeKind::Call(call.ok_or_else(malformed)?)
             }
             (
                 FunctionalOp::Disjoint { .. }
@@ -129,6 +133,7 @@ impl OpCall {
         graph: &Graph,
         kind: FusionKind,
         operands: &[Arg],
+        overwrites: List<'_>,
         results: &[ValueId],
     ) -> Option<OpCall> {
         let operand = |arg: &Arg| match arg {
@@ -139,7 +144,15 @@ impl OpCall {
             FusionKind::Elements => Placement::Elementwise,
             _ => Placement::Anywhere,
         };
+        let positions = overwrites.iter().map(|e| usize::try_from(e.as_i64()?).ok());
+        let positions = positions.collect::<Option<SmallVec<[usize; 4]>>>()?;
+        let pair = |pair: &[usize]| match *pair {
+            [k, j] => Some((operand(operands.get(k)?)?, *results.get(j)?)),
+            _ => None,
+        };
+        let overwrites = positions.chunks(2).map(pair).collect::<Option<_>>()?;
         results.iter().all(|v| is_tensor(graph, *v)).then_some(OpCall {
+            overwrites,
             reads: operands.iter().map(operand).collect::<Option<_>>()?,
             repeated_reads: SmallVec::new(),
             writes: SmallVec::new(),
@@ -187,6 +200,7 @@ impl OpCall {
             write_model: WriteModel::of(op, facts),
             converts: from != to,
             observes_strides: facts.observes_strides(op),
+            overwrites: SmallVec::new(),
             reads,
             repeated_reads,
             writes,

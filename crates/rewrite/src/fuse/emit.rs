@@ -1,10 +1,12 @@
 //! Builds the fused graph.
 //!
-//! A region stands where its last node stood, since all of its operands are computed there. An
-//! operator that reads a value of a region and stood before that waits for it. Assertions, bindings
+//! A region stands where its last node stood, since all of its operands are computed there, or
+//! before, at its [anchor](super::anchors). An operator that reads a value of a region and stood
+//! before that waits for it. Assertions, bindings
 //! and ordered operators keep their places: no region reaches across them, so none of them waits.
 //! What still waits at the end is on a cycle through a region.
 
+use super::anchors::anchors;
 use super::edges::Edges;
 use super::out_of_order;
 use crate::error::Reason;
@@ -16,7 +18,7 @@ use maquette_ir::graph::{
 };
 use maquette_ir::sym::Expr;
 use rustc_hash::FxHashMap;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 /// A node of the new graph that is not built yet.
 #[derive(Clone, Copy)]
@@ -62,19 +64,24 @@ pub(super) fn emit(
             region_of[node.index()] = Some(index);
         }
     }
+    let anchors = anchors(graph, regions, &region_of);
+    // By node: the regions that stand behind it.
+    let mut anchored: FxHashMap<NodeId, Vec<usize>> = FxHashMap::default();
+    for (index, anchor) in anchors.iter().enumerate() {
+        anchored.entry(anchor.ok_or_else(out_of_order)?).or_default().push(index);
+    }
     for (at, stmt) in graph.body().iter().enumerate() {
         match *stmt {
             Stmt::Node(node) => {
                 let region = region_of.get(node.index()).copied().flatten();
                 let is_outside =
                     |r: usize| edges.is_reshape(node) && edges.is_shared(node, &regions[r].nodes);
-                let item = match region {
-                    None => Item::Node(node),
-                    Some(r) if is_outside(r) => Item::Node(node),
-                    Some(r) if regions[r].nodes.last() == Some(&node) => Item::Region(r),
-                    Some(_) => continue,
-                };
-                emitter.emit(item);
+                if region.is_none_or(is_outside) {
+                    emitter.emit(Item::Node(node));
+                }
+                for region in anchored.remove(&node).unwrap_or_default() {
+                    emitter.emit(Item::Region(region));
+                }
             }
             Stmt::Bind { symbol, value, source } => {
                 let Some(value) = emitter.copy.value(value) else { break };
@@ -164,7 +171,13 @@ impl Emitter<'_> {
         let integers: Vec<Arg> = region.integers.iter().map(|e| Arg::Int(*e)).collect();
         let (operands, integers) = (self.builder.list(&operands), self.builder.list(&integers));
         let kind = Arg::Str(self.builder.intern(region.kind.name()));
-        let args = [kind, Arg::Int(Expr::Int(index as i64)), operands, integers];
+        let int = |n: usize| Arg::Int(Expr::Int(n as i64));
+        let mut args: SmallVec<[Arg; 5]> = smallvec![kind, int(index), operands, integers];
+        if !region.overwrites.is_empty() {
+            let pairs = region.overwrites.iter().flat_map(|&(k, j)| [int(k), int(j)]);
+            let pairs: Vec<Arg> = pairs.collect();
+            args.push(self.builder.list(&pairs));
+        }
         let types: SmallVec<[ValueType; 2]> =
             (region.results.iter()).map(|v| self.copy.type_of(&mut self.builder, *v)).collect();
         let specs: SmallVec<[ResultSpec<'_>; 2]> =

@@ -12,6 +12,7 @@ use maquette_ir::graph::{Arg, Graph, NodeId, Stmt, ValueId};
 use maquette_ir::sym::Expr;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::{SmallVec, smallvec};
+use std::cmp::Reverse;
 
 /// The most operators of a group, and the most tensors that it reads and returns.
 const MAX_NODES: usize = 48;
@@ -93,8 +94,11 @@ impl<'g> Groups<'g> {
                 None => producers.push((bytes, producer)),
             }
         });
-        // The largest value first, and in program order those of one size.
-        producers.sort_by_key(|(bytes, producer)| (std::cmp::Reverse(*bytes), producer.index()));
+        // The largest value first. Of those of one size elementwise ones, so that a product meets an
+        // update as a whole, and then in program order.
+        producers.sort_by_key(|(bytes, producer)| {
+            (Reverse(*bytes), !self.is_elementwise(*producer), producer.index())
+        });
         for (_, producer) in producers {
             if let Err(reason) = self.join(producer, node) {
                 self.refused.push(Refusal { producer, consumer: node, reason });
@@ -140,16 +144,26 @@ impl<'g> Groups<'g> {
     }
 
     /// Fails if a kernel that is not elementwise would update an input: compute its new value from
-    /// the old one, or from what a producer computes of the old one. Such a kernel cannot write over
-    /// an operand, so the plan would copy. Left apart, the update is an elementwise kernel in place.
+    /// the old one, or from what a producer computes of the old one. Such a kernel can write over
+    /// few operands, so the plan would copy. Left apart, the update is an elementwise kernel in
+    /// place.
     fn find_update(&self, kind: FusionKind, nodes: &[NodeId]) -> Result<(), NoFusionReason> {
         if kind == FusionKind::Elements || self.overwrites.updates.is_empty() {
             return Ok(());
         }
-        let updated = |n: &NodeId| self.overwrites.updates.get(n).copied();
-        let reads = |target| {
+        let updated = |n: &NodeId| Some((*n, *self.overwrites.updates.get(n)?));
+        let (operands, results) = (self.edges.operands(nodes), self.edges.results(nodes));
+        let pairs = self.overwrites_of(kind, nodes, &operands, &results);
+        let reads = |(update, target)| {
             let is_of = |v: ValueId| viewed(self.graph, v) == target;
-            self.edges.operands(nodes).into_iter().any(|v| {
+            operands.iter().enumerate().any(|(k, &v)| {
+                let over = |(of, j): &(usize, usize)| {
+                    *of == k
+                        && results.get(*j).and_then(|r| self.graph.producer(*r)) == Some(update)
+                };
+                if v == target && pairs.iter().any(over) {
+                    return false;
+                }
                 let mut found = is_of(v);
                 if let Some(producer) = self.graph.producer(viewed(self.graph, v)) {
                     self.graph.for_each_operand(producer, |v| found |= is_of(v));
@@ -247,6 +261,57 @@ impl<'g> Groups<'g> {
         refusals
     }
 
+    /// The pairs of [`FusedRegion::overwrites`].
+    fn overwrites_of(
+        &self,
+        kind: FusionKind,
+        nodes: &[NodeId],
+        operands: &[ValueId],
+        results: &[ValueId],
+    ) -> Vec<(usize, usize)> {
+        let mut pairs = Vec::new();
+        if kind != FusionKind::Product {
+            return pairs;
+        }
+        for (j, &result) in results.iter().enumerate() {
+            let Some(last) = self.graph.producer(result).filter(|n| self.is_elementwise(*n)) else {
+                continue;
+            };
+            let written = self.graph.tensor_type(result);
+            for (k, &operand) in operands.iter().enumerate() {
+                let fits =
+                    self.graph.tensor_type(operand).zip(written).is_some_and(|(from, to)| {
+                        (&from.sizes, from.dtype) == (&to.sizes, to.dtype)
+                    });
+                let readers = self.graph.users(operand);
+                let mut own = readers.iter().filter(|n| nodes.binary_search(n).is_ok());
+                if fits && own.all(|n| self.is_only_for(*n, last, nodes)) {
+                    pairs.push((k, j));
+                }
+            }
+        }
+        pairs
+    }
+
+    /// Whether an elementwise node computes a value for `last` alone, through nodes of a region.
+    fn is_only_for(&self, mut node: NodeId, last: NodeId, nodes: &[NodeId]) -> bool {
+        while node != last {
+            let mut results = self.graph.result_values(node);
+            let (Some(result), None) = (results.next(), results.next()) else { return false };
+            let [user] = self.graph.users(result) else { return false };
+            let is_inside = nodes.binary_search(user).is_ok() && self.is_elementwise(*user);
+            if !self.is_elementwise(node) || self.edges.is_output(result) || !is_inside {
+                return false;
+            }
+            node = *user;
+        }
+        self.is_elementwise(node)
+    }
+
+    fn is_elementwise(&self, node: NodeId) -> bool {
+        matches!(self.classes.get(node.index()), Some(Ok(FusionClass::Elements)))
+    }
+
     /// The number of tensors that a set of nodes reads and returns.
     fn tensors(&self, nodes: &[NodeId]) -> usize {
         self.edges.operands(nodes).len() + self.edges.results(nodes).len()
@@ -260,7 +325,8 @@ impl<'g> Groups<'g> {
             let nodes = self.edges.with_reshapes(&group.nodes);
             let (operands, results) = (self.edges.operands(&nodes), self.edges.results(&nodes));
             let integers = integers(self.graph, &nodes);
-            FusedRegion { kind: group.kind, outer, nodes, operands, integers, results }
+            let overwrites = self.overwrites_of(group.kind, &nodes, &operands, &results);
+            FusedRegion { kind: group.kind, outer, nodes, operands, integers, results, overwrites }
         };
         let mut regions: Vec<FusedRegion> = groups.map(region).collect();
         regions.sort_by_key(|region| region.nodes.last().copied());

@@ -15,6 +15,7 @@
 //! **Cost.** Linear in the number of nodes, but for the search for cycles, which visits at most
 //! [`MAX_VISITS`](groups) groups for a join.
 
+mod anchors;
 mod edges;
 mod emit;
 mod groups;

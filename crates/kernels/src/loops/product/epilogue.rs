@@ -43,6 +43,8 @@ struct MapPlan {
     operands: SmallVec<[Operand; 6]>,
     loads: usize,
     outputs: usize,
+    /// The loads of an operand over which the map writes its only output.
+    overwritten: SmallVec<[usize; 1]>,
     coords: SmallVec<[u32; 4]>,
     computed: SmallVec<[SmallVec<[ComputedDim; 2]>; 2]>,
     /// By rows and columns of the rectangle.
@@ -141,7 +143,9 @@ impl Epilogue {
         let Some(index) = number(&index) else { return Ok(None) };
         operands.push(index);
         let evaluations = RwLock::default();
-        let map = MapPlan { expr, operands, loads, outputs, coords, computed, evaluations };
+        let overwritten = SmallVec::new();
+        let map =
+            MapPlan { expr, operands, loads, outputs, overwritten, coords, computed, evaluations };
         Ok(Some((map, slots)))
     }
 
@@ -231,6 +235,31 @@ impl Epilogue {
         self
     }
 
+    /// Lets a map write its output over an operand: `result` and `operand` are their numbers among
+    /// the tensors in memory. A rectangle is computed once, map by map, so each element has been read
+    /// before it is written if the maps read it where they write it, and none of them later.
+    ///
+    /// Returns whether they do.
+    pub fn overwrite(&mut self, operand: usize, result: usize) -> bool {
+        let writes = |map: &MapPlan| map.outputs().iter().any(|o| o.from == From::Memory(result));
+        let Some(last) = self.maps.iter().position(writes) else { return false };
+        let [output] = self.maps[last].outputs() else { return false };
+        let output = output.clone();
+        for (at, map) in self.maps.iter().enumerate() {
+            for (load, computed) in map.loads().iter().zip(&map.computed) {
+                let is_read = load.from == From::Memory(operand);
+                if is_read && (at > last || !computed.is_empty() || !load.lies_like(&output)) {
+                    return false;
+                }
+            }
+        }
+        let map = &mut self.maps[last];
+        let is_it = |i: &usize| map.operands[*i].from == From::Memory(operand);
+        let loads: SmallVec<[usize; 1]> = (0..map.loads).filter(is_it).collect();
+        map.overwritten.extend(loads);
+        true
+    }
+
     /// The bytes of scratch memory for a rectangle of at most this many elements.
     pub fn scratch(&self, elements: usize) -> usize {
         self.slots.iter().map(|(size, _)| (elements * size).next_multiple_of(ALIGN)).sum()
@@ -271,6 +300,14 @@ impl Epilogue {
 }
 
 impl MapPlan {
+    fn loads(&self) -> &[Operand] {
+        &self.operands[..self.loads]
+    }
+
+    fn outputs(&self) -> &[Operand] {
+        &self.operands[self.loads..self.loads + self.outputs]
+    }
+
     /// The map, compiled for rectangles of this size.
     fn evaluation(&self, size: [usize; 2], sums: [i64; 2]) -> Result<Arc<Evaluation>> {
         let kept = self.evaluations.read().unwrap_or_else(PoisonError::into_inner);
@@ -287,19 +324,19 @@ impl MapPlan {
             })
             .collect();
         let strides: SmallVec<[&[i64]; 8]> = strides.iter().map(|s| &s[..]).collect();
-        let (loads, others) = self.operands.split_at(self.loads);
         // A map may be written to the memory of what it reads.
-        let is_written = |load: &Operand| {
-            let written = others.iter().take(self.outputs);
+        let is_written = |(i, load): (usize, &Operand)| {
             let in_memory = matches!(load.from, From::Memory(_));
-            in_memory && written.into_iter().any(|out| out.from == load.from)
+            let by_itself = self.outputs().iter().any(|out| out.from == load.from);
+            (in_memory && by_itself || self.overwritten.contains(&i)).then_some(i)
         };
-        let in_place = loads.iter().position(is_written);
+        let written = self.loads().iter().enumerate().filter_map(is_written);
+        let written: SmallVec<[usize; 2]> = written.collect();
         let operands = Operands {
             sizes: &size.map(|n| n as i64),
             strides: &strides,
-            overlap: in_place.is_some(),
-            in_place,
+            overlap: !written.is_empty(),
+            in_place: written.first().copied().filter(|_| written.len() == 1),
             coords: Some(&self.coords),
         };
         let empty = || KernelError::argument(KERNEL, "a part of a product is empty");

@@ -37,7 +37,7 @@ pub use packed::{PackKey, PackedOperand};
 use epilogue::Epilogue;
 use factor::{Factor, FactorAt, Found, Geometry};
 use maquette_ir::DType;
-use maquette_ir::loops::{AxisId, LoopNest, StageId, StageKind};
+use maquette_ir::loops::{AxisId, LoopNest, Source, StageId, StageKind};
 use operand::Operand;
 use packed::Packed;
 use smallvec::SmallVec;
@@ -150,6 +150,17 @@ impl ProductPlan {
         };
         let packs = packs.map(|operand| (operand, 0));
         Ok(ProductPlan { stage: at, factors, loops, sizes, dtype, out, epilogue, packs })
+    }
+
+    /// Lets results be written over operands that the maps alone read: pairs of an operand and a
+    /// result, by their numbers among the tensors in memory. Returns whether the maps can.
+    pub fn overwrite(&mut self, nest: &LoopNest, pairs: &[(usize, usize)]) -> bool {
+        let Some(stage) = nest.stages().get(self.stage) else { return false };
+        let is_factor = |operand: usize| {
+            let is_it = |from| matches!(from, Source::Operand(o) if o.index() == operand);
+            stage.loads.iter().any(|load| is_it(load.from))
+        };
+        pairs.iter().all(|&(k, j)| !is_factor(k) && self.epilogue.overwrite(k, j))
     }
 
     /// The operand that can be packed.

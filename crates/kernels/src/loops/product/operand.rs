@@ -70,6 +70,12 @@ impl Operand {
         Operand { from, size, start: 0, loops, row: 0, column: 0 }
     }
 
+    /// Whether two tensors have each element at the same distance from their first ones.
+    pub fn lies_like(&self, other: &Operand) -> bool {
+        let place = |o: &Operand| (o.size, o.start, o.row, o.column);
+        place(self) == place(other) && self.loops == other.loops
+    }
+
     /// The strides of rows and columns, if they are its own.
     pub fn strides(&self) -> [i64; 2] {
         [self.row, self.column]

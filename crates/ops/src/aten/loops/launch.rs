@@ -215,6 +215,21 @@ impl NestLaunch {
         Ok(())
     }
 
+    /// Plans the launch for results that have exactly the memory of operands: `pairs` of an operand
+    /// and a result. Returns whether the kernel supports that.
+    pub(crate) fn plan_over(
+        &mut self,
+        operands: &[View<'_>],
+        results: &[ViewMut<'_>],
+        pairs: &[(usize, usize)],
+    ) -> bool {
+        let values = &self.symbols;
+        let symbols = |symbol: SymbolId| values.get(symbol.index()).copied().flatten();
+        let plan = self.kernel.plan_over(&symbols, operands, results, pairs);
+        (self.plan, self.special) = (plan.ok().flatten(), None);
+        self.plan.is_some()
+    }
+
     /// The plan of the hand-tuned executor for every call, if it has one.
     pub(crate) fn special_plan(&self) -> Option<&SpecialPlan> {
         self.special.as_ref()

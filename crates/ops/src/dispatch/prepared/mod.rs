@@ -113,23 +113,22 @@ impl PreparedCall {
     /// The call for results that occupy exactly the memory of operands, with the same addresses:
     /// `pairs` of an operand and a result. `None` if the kernel does not support that.
     pub fn in_place(self, pairs: &[(usize, usize)]) -> Option<PreparedCall> {
-        let PreparedCall {
-            op,
-            kernel: Kernel::Pointwise(pointwise),
-            operands,
-            results,
-            own_strides,
-        } = self
-        else {
-            return None;
-        };
         for &(k, j) in pairs {
-            if operands.get(k)?.layout != results.get(j)?.layout {
+            if self.operands.get(k)?.layout != self.results.get(j)?.layout {
                 return None;
             }
         }
-        let kernel = Kernel::pointwise(&pointwise.0, &operands, &results, pairs)?;
-        Some(PreparedCall { op, kernel, operands, results, own_strides })
+        let kernel = match self.kernel {
+            Kernel::Pointwise(pointwise) => {
+                Kernel::pointwise(&pointwise.0, &self.operands, &self.results, pairs)?
+            }
+            Kernel::Nest(mut nest) => {
+                let (operands, results) = (views(&self.operands), views_mut(&self.results));
+                nest.plan_over(&operands, &results, pairs).then_some(Kernel::Nest(nest))?
+            }
+            _ => return None,
+        };
+        Some(PreparedCall { kernel, ..self })
     }
 
     /// Computes the results. `addresses` are those of the operands, then of the results.
