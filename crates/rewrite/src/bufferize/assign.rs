@@ -25,7 +25,7 @@ impl Planner<'_> {
     /// Assigns memory to the results of a node, and emits its steps.
     pub(super) fn node(&mut self, now: Time, node: NodeId) -> Result<()> {
         match self.node_kinds[node.index()].clone() {
-            NodeKind::View { base, spec, result } => self.view(now, base, spec, result),
+            NodeKind::View { base, spec, result } => self.view(now, node, base, spec, result),
             NodeKind::Store { base, source, spec, result } => {
                 self.store(now, base, source, spec, result)
             }
@@ -74,13 +74,24 @@ impl Planner<'_> {
     /// A view aliases its base, unless a later mutation requires a copy. If no strides express the
     /// view of the base's region, as for `reshape` of a transposed tensor, which eager execution
     /// copies too, then it aliases a copy of the base.
-    fn view(&mut self, now: Time, base: ValueId, spec: SpecId, result: ValueId) -> Result<()> {
+    fn view(
+        &mut self,
+        now: Time,
+        node: NodeId,
+        base: ValueId,
+        spec: SpecId,
+        result: ValueId,
+    ) -> Result<()> {
         let mut at = self.region(base)?;
-        if self.interner.compose(at.spec, spec).is_none() {
+        let mut composed = self.interner.compose(at.spec, spec);
+        let rows = self.rows(base)?;
+        if composed.is_none() && !self.same_layout(at.spec, rows, false) {
             at = self.copy_for_view(now, base, at, spec, result)?;
+            composed = self.interner.compose(at.spec, spec);
         }
-        let spec = self.interner.compose(at.spec, spec);
-        let spec = spec.ok_or(Reason::Internal("a view of a row-major value has no strides"))?;
+        let Some(spec) = composed else {
+            return self.materialize_view(now, node, (base, at), result);
+        };
         let viewed = BufferRegion { spec, ..at };
         if !self.is_mutated_later(result) || self.injective(viewed) {
             self.alias(result, viewed);
@@ -114,6 +125,26 @@ impl Planner<'_> {
         }
         let rows = self.rows(base)?;
         self.relayout(base, at, rows, CopyReason::View)
+    }
+
+    /// Computes a view whose strides are not known even in row-major memory, where symbolic sizes
+    /// leave them open.
+    fn materialize_view(
+        &mut self,
+        now: Time,
+        node: NodeId,
+        base: (ValueId, BufferRegion),
+        result: ValueId,
+    ) -> Result<()> {
+        let mut read = [base];
+        let to = self.choose_region(now, result, &mut read, Target::ANYWHERE)?;
+        let [(base, at)] = read;
+        let (from, into) = (self.buffer_view(at), self.buffer_view(to));
+        let (reads, results) = (vec![(base, from)], vec![(result, ResultDest::Into(into))]);
+        self.count_copies(result, 1);
+        self.steps.push(Step::Node { node, reads, writes: Vec::new(), results });
+        self.put(result, to);
+        Ok(())
     }
 
     /// A store aliases its base if the stored part may be overwritten there; otherwise base and
