@@ -188,13 +188,61 @@ fn affine(x: Tensor, weight: Option<Tensor>, bias: Option<Tensor>) -> Tensor {
     }
 }
 
-pub(in crate::aten) const LAYER_NORM: Derivative = parts!(|a| {
-    let (x, n) = (a[0].tensor()?, a[1].ints()?.len() as i64);
-    let dims: Vec<i64> = (x.dim() as i64 - n..x.dim() as i64).collect();
-    let (out, mean, factor) = standardized(x, &dims, a[4].float()?);
-    let (weight, bias) = (a[2].opt_tensor()?.cloned(), a[3].opt_tensor()?.cloned());
-    Ok(vec![affine(out, weight, bias), mean, factor])
-});
+/// From the saved mean and factor, as `native_layer_norm_backward` of PyTorch. Further derivatives
+/// reach the input through these results, too.
+pub(in crate::aten) const LAYER_NORM: Derivative =
+    rule!([Input(0), Input(2), Output(1), Output(2)], |b| {
+        let (x, mean, factor) = (b.input(0), b.output(1), b.output(2));
+        let first = x.dim() as i64 - b.arg(1).ints()?.len() as i64;
+        let (batch, dims): (Vec<i64>, Vec<i64>) =
+            ((0..first).collect(), (first..x.dim() as i64).collect());
+        let n = count(&x, &dims);
+        let standard = (&x - &mean) * &factor;
+        let like = |t: Tensor, argument: usize| -> Result<Tensor> {
+            let dtype = b.meta(argument)?.dtype;
+            Ok(if t.dtype() == dtype { t } else { t.to_dtype(dtype) })
+        };
+        let mut grad: Option<Tensor> = None;
+        if b.has_grad(0) {
+            let of_out = b.grad();
+            if b.needs(2) {
+                let of_weight = like(sum(&(&of_out * &standard), &batch, false), 2)?;
+                b.set(2, || of_weight)?;
+            }
+            if b.needs(3) {
+                let of_bias = like(sum(&of_out, &batch, false), 3)?;
+                b.set(3, || of_bias)?;
+            }
+            if b.needs(0) {
+                let scaled = if b.tensors(2) > 0 { &of_out * b.input(2) } else { of_out };
+                let mean = sum(&scaled, &dims, true) / n;
+                let slope = sum(&(&scaled * &standard), &dims, true) / n;
+                grad = Some((scaled - mean - &standard * slope) * &factor);
+            }
+        }
+        if !b.needs(0) {
+            return Ok(());
+        }
+        let mut add = |part: Tensor| {
+            grad = Some(match grad.take() {
+                Some(sum) => sum + part,
+                None => part,
+            });
+        };
+        if b.has_grad(1) {
+            add((b.grad_of(1) / n).expand(x.sizes()));
+        }
+        if b.has_grad(2) {
+            add(&standard * (b.grad_of(2) * (&factor * &factor) / n).neg());
+        }
+        match grad {
+            Some(grad) => {
+                let grad = like(grad, 0)?;
+                b.set(0, || grad)
+            }
+            None => Ok(()),
+        }
+    });
 
 pub(in crate::aten) const RMS_NORM: Derivative = parts!(|a| {
     let (x, n) = (a[0].tensor()?, a[1].ints()?.len() as i64);
