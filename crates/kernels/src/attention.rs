@@ -15,22 +15,27 @@
 //! keys after its last query instead. That changes no bit: +0 is added to the sums, which removes
 //! the sign of a zero, and a value that is not finite makes the sums of its column NaN.
 
+mod backward;
+mod scores;
+
 use crate::copy::{same_dtype, same_sizes, to_vec};
 use crate::element::{Element, dispatch};
 use crate::error::{KernelError, Result};
-use crate::gemm::{Gemm, Mat, Product, Right};
+use crate::gemm::{Gemm, Product, Right};
 use crate::isa::{Each, Isa};
 use crate::layout::offset;
 use crate::load_store::{Reader, Writer};
 use crate::math::Float;
-use crate::pointwise::ops::{Add, Max};
-use crate::reduce::lanes::{self, row_into};
+use crate::pointwise::ops::Add;
+use crate::reduce::lanes;
 use crate::scratch::Scratch;
 use crate::thread_pool;
 use crate::view::{Dims, Ptr, View, ViewMut, contiguous, numel};
-use maquette_ir::DType;
+use scores::{Matrices, Scores, Target, row_major};
 use std::ops::Range;
 use std::sync::OnceLock;
+
+pub use backward::attention_backward;
 
 const KERNEL: &str = "attention";
 /// The target number of scores in one block.
@@ -109,25 +114,6 @@ pub(crate) fn attention_on(
     })
 }
 
-/// A batch of matrices of one class, in the last two dimensions.
-struct Matrices<A> {
-    base: Ptr<A>,
-    sizes: Dims,
-    strides: Dims,
-}
-
-impl<A> Matrices<A> {
-    fn at(&self, batch: usize) -> Mat<A> {
-        let r = self.sizes.len() - 2;
-        let at = offset(&self.sizes[..r], &self.strides[..r], batch);
-        Mat {
-            start: Ptr(self.base.0.wrapping_offset(at as isize)),
-            row_stride: self.strides[r] as isize,
-            column_stride: self.strides[r + 1] as isize,
-        }
-    }
-}
-
 fn typed<T, A>(
     isa: Isa,
     q: &View<'_>,
@@ -181,13 +167,11 @@ where
     let rows = (SCORES / seen.max(1)).clamp(ROWS.0, ROWS.1).min(n);
     let (batches, blocks) = (numel(&sizes[..rank - 2]), n.div_ceil(rows));
     let has_hidden = options.causal && blocks > 1;
-    let work = Work {
+    let scores = Scores {
         isa,
-        dims: [n, seen, e, d],
-        is_finite: (0..if has_hidden { batches } else { 0 }).map(|_| OnceLock::new()).collect(),
+        dims: [n, seen, e],
         q: matrices(q, &wide[0]),
         k: matrices(k, &wide[1]),
-        v: matrices(v, &wide[2]),
         scale: A::from_f64(options.scale),
         causal: options.causal,
         mask: options.mask.as_ref().map(|m| (Reader::new(m), m)),
@@ -195,9 +179,16 @@ where
         logsumexp: logsumexp
             .as_mut()
             .map(|o| (Writer::new(o), Dims::from_slice(o.sizes()), Dims::from_slice(o.strides()))),
-        out: (Writer::new(out), sizes.clone(), Dims::from_slice(out.strides())),
     };
-    let (scores, masks) = (rows.saturating_mul(seen), if work.mask.is_some() { seen } else { 0 });
+    let work = Work {
+        width: d,
+        is_finite: (0..if has_hidden { batches } else { 0 }).map(|_| OnceLock::new()).collect(),
+        v: matrices(v, &wide[2]),
+        out: (Writer::new(out), sizes.clone(), Dims::from_slice(out.strides())),
+        scores,
+    };
+    let (scores, masks) =
+        (rows.saturating_mul(seen), if work.scores.mask.is_some() { seen } else { 0 });
     let per_block = scores.saturating_mul(e + d);
     thread_pool::ranges(
         batches * blocks,
@@ -220,26 +211,14 @@ where
     )
 }
 
-/// An output's elements, sizes and strides.
-type Target<A> = (Writer<A>, Dims, Dims);
-
 /// The operands of attention, in the class in which it is computed.
 struct Work<'a, A> {
-    isa: Isa,
-    /// The numbers of queries and of keys that a query sees, and the widths of queries and of
-    /// values.
-    dims: [usize; 4],
+    scores: Scores<'a, A>,
+    /// The width of values.
+    width: usize,
     /// For each batch, whether its values are finite, if blocks leave out keys.
     is_finite: Vec<OnceLock<bool>>,
-    q: Matrices<A>,
-    k: Matrices<A>,
     v: Matrices<A>,
-    scale: A,
-    causal: bool,
-    mask: Option<(Reader<A>, &'a View<'a>)>,
-    /// Rounds to the operands' dtype and back, if that dtype is not the class.
-    round: Option<fn(A) -> A>,
-    logsumexp: Option<Target<A>>,
     out: Target<A>,
 }
 
@@ -252,35 +231,17 @@ impl<A: Float + Product> Work<'_, A> {
         rows: Range<usize>,
         [scores, weights, values, hidden]: [&mut [A]; 4],
     ) -> Result<()> {
-        let [n, l, e, d] = self.dims;
-        let (first, m) = (rows.start, rows.len());
-        // The number of keys that at least one row of the block sees.
-        let seen = if self.causal { l.min(rows.end) } else { l };
+        let (of, d) = (&self.scores, self.width);
+        let [n, l, _] = of.dims;
+        let (first, m, seen) = (rows.start, rows.len(), of.seen(&rows));
         let (scores, weights, values) =
             (&mut scores[..m * seen], &mut weights[..m * seen], &mut values[..m * d]);
-        if !scores.is_empty() && e > 0 {
-            let middle = (5 * e).div_ceil(8);
-            for part in [0..middle, middle..e] {
-                let scores_of_keys = Gemm {
-                    sizes: [m, seen, part.len()],
-                    c: row_major(scores, seen),
-                    a: self.q.at(batch).skip_rows(first).skip_columns(part.start),
-                    b: Right::InPlace(self.k.at(batch).transposed().skip_rows(part.start)),
-                    alpha: A::ONE,
-                    addend: (part.start > 0).then(|| row_major(scores, seen)),
-                };
-                // SAFETY: rows `first..first + m` of the query, the first `seen` rows of the key,
-                // and scratch of their product's size.
-                unsafe { A::product(self.isa, 1, scores_of_keys)? }
-            }
-        } else {
-            scores.fill(A::ZERO);
-        }
+        of.scores(batch, rows, scores)?;
         let mut scale = [A::ONE; ROWS.1];
         for (r, scale) in scale.iter_mut().enumerate().take(m) {
             let (s, w) = (&mut scores[r * seen..][..seen], &mut weights[r * seen..][..seen]);
             let row = (batch * n + first + r, first + r);
-            *scale = A::ONE / self.weights(row, s, w, &mut hidden[..]);
+            *scale = A::ONE / of.weights(row, s, w, &mut hidden[..]);
         }
         if m * d > 0 && seen > 0 {
             let weighted_values = Gemm {
@@ -293,7 +254,7 @@ impl<A: Float + Product> Work<'_, A> {
             };
             // SAFETY: the weights, the first `seen` rows of the value, and scratch of their
             // product's size.
-            unsafe { A::product(self.isa, 1, weighted_values)? }
+            unsafe { A::product(of.isa, 1, weighted_values)? }
         } else {
             values.fill(A::ZERO);
         }
@@ -306,11 +267,11 @@ impl<A: Float + Product> Work<'_, A> {
         let (writer, sizes, strides) = &self.out;
         let (at, rank) = (offset(sizes, strides, (batch * n + first) * d), sizes.len());
         for (r, value) in values.chunks_mut(d.max(1)).enumerate() {
-            self.isa.dispatch(Each(value, |x: A| (x + A::ZERO) * scale[r]));
+            of.isa.dispatch(Each(value, |x: A| (x + A::ZERO) * scale[r]));
             // SAFETY: this row of the output belongs to this task.
             unsafe {
                 writer.write_run(
-                    self.isa,
+                    of.isa,
                     at + r as i64 * strides[rank - 2],
                     strides[rank - 1],
                     value,
@@ -322,14 +283,14 @@ impl<A: Float + Product> Work<'_, A> {
 
     /// Whether the values of a batch are finite.
     fn are_finite(&self, batch: usize) -> bool {
-        let ([_, l, _, d], v) = (self.dims, self.v.at(batch));
+        let ([_, l, _], d, v) = (self.scores.dims, self.width, self.v.at(batch));
         if v.column_stride != 1 {
             return (0..d).all(|column| self.column_is_finite(batch, 0..l, column));
         }
         (0..l).all(|row| {
             // SAFETY: a row of the value.
             let row = unsafe { v.start.slice(v.offset(row, 0), d) };
-            lanes::row_of::<A, Add, _>(self.isa, row, A::ZERO, |x| x * A::ZERO) == A::ZERO
+            lanes::row_of::<A, Add, _>(self.scores.isa, row, A::ZERO, |x| x * A::ZERO) == A::ZERO
         })
     }
 
@@ -342,55 +303,6 @@ impl<A: Float + Product> Work<'_, A> {
             x * A::ZERO == A::ZERO
         })
     }
-
-    /// Computes the exponentials of one row's scores and returns their sum. `row` counts over all
-    /// batches, `query` within one.
-    fn weights(
-        &self,
-        (row, query): (usize, usize),
-        scores: &mut [A],
-        weights: &mut [A],
-        hidden: &mut [A],
-    ) -> A {
-        // Without width all scores are 0, whatever the scale.
-        if self.dims[2] > 0 {
-            let scale = self.scale;
-            self.isa.dispatch(Each(&mut *scores, |x: A| x * scale));
-        }
-        if let Some((reader, mask)) = &self.mask {
-            let at =
-                offset(mask.sizes(), mask.strides(), row * mask.sizes()[mask.rank() - 1] as usize);
-            let hidden = &mut hidden[..scores.len()];
-            // SAFETY: these are elements of this row of the mask.
-            unsafe { reader.read(self.isa, at, mask.strides()[mask.rank() - 1], hidden) }
-            let pairs = scores.iter_mut().zip(&*hidden);
-            match mask.dtype() == DType::Bool {
-                true => pairs.for_each(|(s, m)| *s = if *m == A::ZERO { -A::INFINITY } else { *s }),
-                false => pairs.for_each(|(s, m)| *s = *s + *m),
-            }
-        }
-        if self.causal && query + 1 < scores.len() {
-            scores[query + 1..].fill(-A::INFINITY);
-        }
-        let max = lanes::row::<A, Max>(self.isa, scores, -A::INFINITY);
-        // A row without visible keys: all weights are 0, and the sum counts as 1 to avoid 0 / 0.
-        let max = if max == -A::INFINITY { A::ZERO } else { max };
-        let sum = row_into::<A, Add, _>(self.isa, scores, weights, A::ZERO, |x: A| (x - max).exp());
-        let sum = if sum == A::ZERO { A::ONE } else { sum };
-        if let Some(round) = self.round {
-            weights.iter_mut().for_each(|w| *w = round(*w));
-        }
-        if let Some((writer, sizes, strides)) = &self.logsumexp {
-            // SAFETY: the element of this row belongs to this task.
-            unsafe { writer.write(offset(sizes, strides, row), max + sum.log()) }
-        }
-        sum
-    }
-}
-
-/// A matrix in contiguous scratch.
-fn row_major<A>(x: &mut [A], columns: usize) -> Mat<A> {
-    Mat::row_major(Ptr(x.as_mut_ptr()), columns)
 }
 
 #[cfg(test)]

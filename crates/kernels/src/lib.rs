@@ -38,7 +38,7 @@ mod tests;
 mod thread_pool;
 mod view;
 
-pub use attention::{Attention, attention};
+pub use attention::{Attention, attention, attention_backward};
 pub use conv::{conv, conv_transpose};
 pub use copy::{CopyPlan, DenseFill, copy, fill};
 pub use element::{Class, Element};

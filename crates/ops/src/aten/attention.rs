@@ -6,6 +6,7 @@ use super::dims::{
 use super::loops::{NestCx, NestResults};
 use super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::table;
+use crate::dispatch::cpu_exec::{input, output};
 use crate::dispatch::value::Value;
 use crate::error::{Error, ErrorKind, Result};
 use crate::tensor::meta::Dims;
@@ -15,6 +16,7 @@ use maquette_ir::DType;
 use maquette_ir::loops::named::{self, Scale};
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::{TypingError, broadcast};
+use maquette_kernels as kernels;
 use smallvec::{SmallVec, smallvec};
 
 /// The options of an attention besides query, key and value.
@@ -215,6 +217,36 @@ fn flash_nest(cx: &mut NestCx<'_>) -> Result<NestResults> {
     Ok(smallvec![of.output, logarithms])
 }
 
+/// The gradients of query, key and value: row-major, with their sizes.
+fn backward_metas(args: &[Value]) -> Result<Metas> {
+    let (grad, q, v) = (args[0].tensor()?, args[1].tensor()?, args[3].tensor()?);
+    let options =
+        Attention { mask: args[4].opt_tensor()?, causal: args[5].bool()?, grouped: false };
+    let operands = [q, args[2].tensor()?, v];
+    let sizes = options.sizes(operands)?;
+    require_same_dtype(("grad", grad), ("query", q))?;
+    require_same(&sizes, grad.sizes(), || "argument `grad` must have".into())?;
+    Ok(operands.iter().map(|t| fresh(t, t.sizes().into(), t.dtype())).collect())
+}
+
+fn backward(args: &[Value], outs: &[Tensor]) -> Result<()> {
+    let q = args[1].tensor()?;
+    let width = q.sizes()[q.dim() - 1].as_i64().unwrap_or(1);
+    let scale = args[6].opt(Value::float)?.unwrap_or(1.0 / (width as f64).sqrt());
+    let mask = args[4].opt_tensor()?.map(input).transpose()?;
+    let options = kernels::Attention { scale, causal: args[5].bool()?, mask, ..Default::default() };
+    let [dq, dk, dv] = outs else { return Err(Error::value("three gradients are written")) };
+    let operands = [input(q)?, input(args[2].tensor()?)?, input(args[3].tensor()?)?];
+    let (mut dq, mut dk, mut dv) = (output(dq)?, output(dk)?, output(dv)?);
+    let outs = [&mut dq, &mut dk, &mut dv];
+    Ok(kernels::attention_backward(
+        &input(args[0].tensor()?)?,
+        operands.each_ref(),
+        &options,
+        outs,
+    )?)
+}
+
 fn rows_metas(args: &[Value]) -> Result<Metas> {
     let (weight, index) = (args[0].tensor()?, args[1].tensor()?);
     require_rank("weight", weight, 2..=2)?;
@@ -246,6 +278,16 @@ table! {
                 how: How::Loops(flash_nest),
             })
                 => crate::aten::grad::FLASH_ATTENTION,
+        General "grad::attention(Tensor grad, Tensor query, Tensor key, Tensor value, \
+            Tensor? attn_mask=None, bool is_causal=False, float? scale=None) \
+            -> (Tensor, Tensor, Tensor)" =>
+            Lowering::Compute(Compute {
+                class: Class::Attention,
+                strides: Strides::RowMajor,
+                metas: |_, a| backward_metas(a),
+                how: How::Host(backward),
+            })
+                => crate::aten::grad::ATTENTION_BACKWARD,
         General "aten::embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, \
             bool scale_grad_by_freq=False, bool sparse=False) -> Tensor" =>
             Lowering::Compute(Compute {

@@ -5,6 +5,7 @@
 
 mod activation;
 mod arithmetic;
+mod attention;
 mod distances;
 mod grid;
 mod indexing;
@@ -25,6 +26,7 @@ mod views;
 
 pub(super) use activation::*;
 pub(crate) use arithmetic::*;
+pub(super) use attention::*;
 pub(super) use distances::*;
 pub(super) use grid::*;
 pub(super) use indexing::*;

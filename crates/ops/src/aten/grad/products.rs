@@ -4,7 +4,6 @@ use super::rule;
 use crate::aten::Saved::{Input, InputFor};
 use crate::aten::{Backward, Derivative};
 use crate::error::Result;
-use crate::methods::aten;
 use crate::tensor::Tensor;
 use maquette_ir::sym::SymInt;
 
@@ -189,52 +188,3 @@ pub(in crate::aten) const CONVOLUTION: Derivative = rule!([Input(0), Input(1)], 
         }
     }
 });
-
-/// Attention by its parts.
-pub(in crate::aten) const ATTENTION: Derivative = super::parts::parts!(|a| {
-    attention(a, a[3].opt_tensor()?.cloned(), a[5].bool()?, a[6].opt(|v| v.float())?, a[7].bool()?)
-});
-
-pub(in crate::aten) const FLASH_ATTENTION: Derivative = super::parts::parts!(|a| {
-    attention(a, a[5].opt_tensor()?.cloned(), a[4].bool()?, a[6].opt(|v| v.float())?, false)
-});
-
-fn attention(
-    a: &[crate::Value],
-    mask: Option<Tensor>,
-    causal: bool,
-    scale: Option<f64>,
-    grouped: bool,
-) -> Result<Vec<Tensor>> {
-    let (query, mut key, mut value) =
-        (a[0].tensor()?.clone(), a[1].tensor()?.clone(), a[2].tensor()?.clone());
-    if grouped {
-        let repeat = |t: &Tensor| -> Tensor {
-            let repeats = query.size(-3).floor_div(t.size(-3));
-            aten!("repeat_interleave.self_int", maquette_ir::Loc::caller(); t, repeats, -3)
-        };
-        (key, value) = (repeat(&key), repeat(&value));
-    }
-    let width = query.size(-1);
-    let scores = query.matmul(&key.transpose(-2, -1));
-    let mut scores = match scale {
-        Some(scale) => scores * scale,
-        None => {
-            let width = scores.detach().new_full([0i64; 0], 1.0, scores.dtype()) * width;
-            scores / width.sqrt()
-        }
-    };
-    if causal {
-        let (rows, columns) = (scores.size(-2), scores.size(-1));
-        let seen = scores.detach().new_ones([rows, columns], maquette_ir::DType::Bool).tril(0);
-        scores = seen.where_(scores, f64::NEG_INFINITY);
-    }
-    if let Some(mask) = mask {
-        scores = match mask.dtype() {
-            maquette_ir::DType::Bool => mask.where_(scores, f64::NEG_INFINITY),
-            _ => scores + mask,
-        };
-    }
-    let weights = aten!("_safe_softmax", maquette_ir::Loc::caller(); scores, -1);
-    Ok(vec![weights.matmul(&value)])
-}

@@ -1,0 +1,130 @@
+//! The scores of an attention, and their exponentials, for a block of query rows.
+
+use crate::error::Result;
+use crate::gemm::{Gemm, Mat, Product, Right};
+use crate::isa::{Each, Isa};
+use crate::layout::offset;
+use crate::load_store::{Reader, Writer};
+use crate::math::Float;
+use crate::pointwise::ops::{Add, Max};
+use crate::reduce::lanes::{self, row_into};
+use crate::view::{Dims, Ptr, View};
+use maquette_ir::DType;
+use std::ops::Range;
+
+/// A batch of matrices of one class, in the last two dimensions.
+pub(super) struct Matrices<A> {
+    pub base: Ptr<A>,
+    pub sizes: Dims,
+    pub strides: Dims,
+}
+
+impl<A> Matrices<A> {
+    pub fn at(&self, batch: usize) -> Mat<A> {
+        let r = self.sizes.len() - 2;
+        let at = offset(&self.sizes[..r], &self.strides[..r], batch);
+        Mat {
+            start: Ptr(self.base.0.wrapping_offset(at as isize)),
+            row_stride: self.strides[r] as isize,
+            column_stride: self.strides[r + 1] as isize,
+        }
+    }
+}
+
+/// An output's elements, sizes and strides.
+pub(super) type Target<A> = (Writer<A>, Dims, Dims);
+
+/// What scores are computed of.
+pub(super) struct Scores<'a, A> {
+    pub isa: Isa,
+    /// The numbers of queries and of keys that a query sees, and the width of both.
+    pub dims: [usize; 3],
+    pub q: Matrices<A>,
+    pub k: Matrices<A>,
+    pub scale: A,
+    pub causal: bool,
+    pub mask: Option<(Reader<A>, &'a View<'a>)>,
+    /// Rounds to the operands' dtype and back, if that dtype is not the class.
+    pub round: Option<fn(A) -> A>,
+    pub logsumexp: Option<Target<A>>,
+}
+
+impl<A: Float + Product> Scores<'_, A> {
+    /// The number of keys that at least one row of a block sees.
+    pub fn seen(&self, rows: &Range<usize>) -> usize {
+        if self.causal { self.dims[1].min(rows.end) } else { self.dims[1] }
+    }
+
+    /// Computes the products of a block of query rows of one batch and of the keys that they see.
+    pub fn scores(&self, batch: usize, rows: Range<usize>, scores: &mut [A]) -> Result<()> {
+        let (e, first, m, seen) = (self.dims[2], rows.start, rows.len(), self.seen(&rows));
+        if !scores.is_empty() && e > 0 {
+            let middle = (5 * e).div_ceil(8);
+            for part in [0..middle, middle..e] {
+                let scores_of_keys = Gemm {
+                    sizes: [m, seen, part.len()],
+                    c: row_major(scores, seen),
+                    a: self.q.at(batch).skip_rows(first).skip_columns(part.start),
+                    b: Right::InPlace(self.k.at(batch).transposed().skip_rows(part.start)),
+                    alpha: A::ONE,
+                    addend: (part.start > 0).then(|| row_major(scores, seen)),
+                };
+                // SAFETY: rows `first..first + m` of the query, the first `seen` rows of the key,
+                // and scratch of their product's size.
+                unsafe { A::product(self.isa, 1, scores_of_keys)? }
+            }
+        } else {
+            scores.fill(A::ZERO);
+        }
+        Ok(())
+    }
+
+    /// Computes the exponentials of one row's scores and returns their sum. `row` counts over all
+    /// batches, `query` within one.
+    pub fn weights(
+        &self,
+        (row, query): (usize, usize),
+        scores: &mut [A],
+        weights: &mut [A],
+        hidden: &mut [A],
+    ) -> A {
+        // Without width all scores are 0, whatever the scale.
+        if self.dims[2] > 0 {
+            let scale = self.scale;
+            self.isa.dispatch(Each(&mut *scores, |x: A| x * scale));
+        }
+        if let Some((reader, mask)) = &self.mask {
+            let at =
+                offset(mask.sizes(), mask.strides(), row * mask.sizes()[mask.rank() - 1] as usize);
+            let hidden = &mut hidden[..scores.len()];
+            // SAFETY: these are elements of this row of the mask.
+            unsafe { reader.read(self.isa, at, mask.strides()[mask.rank() - 1], hidden) }
+            let pairs = scores.iter_mut().zip(&*hidden);
+            match mask.dtype() == DType::Bool {
+                true => pairs.for_each(|(s, m)| *s = if *m == A::ZERO { -A::INFINITY } else { *s }),
+                false => pairs.for_each(|(s, m)| *s = *s + *m),
+            }
+        }
+        if self.causal && query + 1 < scores.len() {
+            scores[query + 1..].fill(-A::INFINITY);
+        }
+        let max = lanes::row::<A, Max>(self.isa, scores, -A::INFINITY);
+        // A row without visible keys: all weights are 0, and the sum counts as 1 to avoid 0 / 0.
+        let max = if max == -A::INFINITY { A::ZERO } else { max };
+        let sum = row_into::<A, Add, _>(self.isa, scores, weights, A::ZERO, |x: A| (x - max).exp());
+        let sum = if sum == A::ZERO { A::ONE } else { sum };
+        if let Some(round) = self.round {
+            weights.iter_mut().for_each(|w| *w = round(*w));
+        }
+        if let Some((writer, sizes, strides)) = &self.logsumexp {
+            // SAFETY: the element of this row belongs to this task.
+            unsafe { writer.write(offset(sizes, strides, row), max + sum.log()) }
+        }
+        sum
+    }
+}
+
+/// A matrix in contiguous scratch.
+pub(super) fn row_major<A>(x: &mut [A], columns: usize) -> Mat<A> {
+    Mat::row_major(Ptr(x.as_mut_ptr()), columns)
+}
