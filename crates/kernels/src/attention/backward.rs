@@ -18,7 +18,7 @@ use crate::copy::{same_dtype, same_sizes};
 use crate::element::Element;
 use crate::error::{KernelError, Result};
 use crate::gemm::{Gemm, Mat, Product, Right};
-use crate::isa::{Isa, Simd};
+use crate::isa::{Each, Isa, Simd};
 use crate::load_store::Reader;
 use crate::math::Float;
 use crate::pointwise::ops::Add;
@@ -66,6 +66,9 @@ pub fn attention_backward(
     ] {
         same_sizes(KERNEL, name, &with(sizes), view.sizes())?;
         same_dtype(KERNEL, name, grad.dtype(), view.dtype())?;
+    }
+    if ![dq.as_view(), dk.as_view(), dv.as_view()].iter().all(|out| out.is_contiguous()) {
+        return Err(KernelError::argument(KERNEL, "the gradients must be row-major"));
     }
     let mask = options.mask.as_ref().map(|m| m.expand(&with([n, l]))).transpose()?;
     let options =
@@ -144,10 +147,9 @@ impl<A: Element + Float + Product> Backward<'_, A> {
         let [dq, dk, dv] = self.outs.each_ref().map(|out| out.at(batch));
         for (out, rows, columns) in [(dq, n, e), (dk, l, e), (dv, l, d)] {
             for row in 0..rows {
-                for column in 0..columns {
-                    // SAFETY: an element of this batch of an output, which is this task's alone.
-                    unsafe { out.start.set(out.offset(row, column), A::ZERO) }
-                }
+                // SAFETY: a row of this batch of an output, which is this task's alone. Outputs are
+                // row-major.
+                unsafe { out.start.slice_mut(out.offset(row, 0), columns) }.fill(A::ZERO);
             }
         }
         let [weights, scores, products, hidden] = scratch;
@@ -164,7 +166,7 @@ impl<A: Element + Float + Product> Backward<'_, A> {
                 let (s, p) = (&mut s[r * seen..][..seen], &mut p[r * seen..][..seen]);
                 let row = (batch * n + first + r, first + r);
                 let factor = A::ONE / self.scores.weights(row, s, p, &mut hidden[..]);
-                p.iter_mut().for_each(|p| *p = *p * factor);
+                self.scores.isa.dispatch(Each(p, |p: A| p * factor));
             }
             let g = self.grad.at(batch).skip_rows(first);
             let product = |sizes: [usize; 3], c: Mat<A>, a: Mat<A>, b: Mat<A>, alpha, addend| {
@@ -188,10 +190,10 @@ impl<A: Element + Float + Product> Backward<'_, A> {
             product([seen, d, m], dv, row_major(p, seen).transposed(), g, A::ONE, Some(dv))?;
             for r in 0..m {
                 let (p, ds) = (&p[r * seen..][..seen], &mut ds[r * seen..][..seen]);
-                let s = &mut s[r * seen..][..seen];
-                s.iter_mut().zip(p.iter().zip(&*ds)).for_each(|(s, (p, dp))| *s = *p * *dp);
-                let mean = lanes::row::<A, Add>(self.scores.isa, s, A::ZERO);
-                self.scores.isa.dispatch(OfScores(ds, p, mean));
+                let (isa, s) = (self.scores.isa, &mut s[r * seen..][..seen]);
+                isa.dispatch(Products(s, p, ds));
+                let mean = lanes::row::<A, Add>(isa, s, A::ZERO);
+                isa.dispatch(OfScores(ds, p, mean));
             }
             let (scale, ds) = (self.scores.scale, row_major(ds, seen));
             let (q, k) = (self.scores.q.at(batch).skip_rows(first), self.scores.k.at(batch));
@@ -199,6 +201,18 @@ impl<A: Element + Float + Product> Backward<'_, A> {
             product([seen, e, m], dk, ds.transposed(), q, scale, Some(dk))?;
         }
         Ok(())
+    }
+}
+
+/// The products of two rows.
+struct Products<'a, A>(&'a mut [A], &'a [A], &'a [A]);
+
+impl<A: Float> Simd for Products<'_, A> {
+    type Out = ();
+    #[inline(always)]
+    fn run(self) {
+        let Products(out, a, b) = self;
+        out.iter_mut().zip(a.iter().zip(b)).for_each(|(out, (a, b))| *out = *a * *b);
     }
 }
 
