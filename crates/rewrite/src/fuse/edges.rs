@@ -103,6 +103,11 @@ impl<'g> Edges<'g> {
         values.filter(|v| self.is_read_outside(*v, nodes)).collect()
     }
 
+    /// Whether the graph returns a value.
+    pub fn is_returned(&self, v: ValueId) -> bool {
+        self.outputs.contains(&v)
+    }
+
     /// Whether anything reads a value.
     pub fn is_read(&self, v: ValueId) -> bool {
         self.is_read_outside(v, &[])

@@ -1,13 +1,16 @@
 //! Builds the fused graph.
 //!
-//! A region stands where its last node stood, since all of its operands are computed there. An
+//! A region stands where its last node stood, since all of its operands are computed there, or
+//! earlier, where that frees memory ([`position`](super::position)). Then it waits for its operands. An
 //! operator that reads a value of a region and stood before that waits for it. Assertions, bindings
 //! and ordered operators keep their places: no region reaches across them, so none of them waits.
 //! What still waits at the end is on a cycle through a region.
 
 use super::edges::Edges;
 use super::out_of_order;
+use super::position::position;
 use crate::error::Reason;
+use crate::overwrites::Overwrites;
 use maquette_ir::functional_ops::FUSED;
 use maquette_ir::functional_program::FunctionalGraph;
 use maquette_ir::fused::FusedRegion;
@@ -47,6 +50,7 @@ pub(super) fn emit(
     original: &FunctionalGraph,
     regions: &[FusedRegion],
     edges: &Edges<'_>,
+    overwrites: &Overwrites,
 ) -> Result<Emitted, Reason> {
     let graph = &original.graph;
     let mut builder = GraphBuilder::new(graph.name());
@@ -62,19 +66,23 @@ pub(super) fn emit(
             region_of[node.index()] = Some(index);
         }
     }
+    let positions: Vec<Option<NodeId>> =
+        regions.iter().map(|region| position(edges, region, overwrites)).collect();
     for (at, stmt) in graph.body().iter().enumerate() {
         match *stmt {
             Stmt::Node(node) => {
                 let region = region_of.get(node.index()).copied().flatten();
                 let is_outside =
                     |r: usize| edges.is_reshape(node) && edges.is_shared(node, &regions[r].nodes);
-                let item = match region {
-                    None => Item::Node(node),
-                    Some(r) if is_outside(r) => Item::Node(node),
-                    Some(r) if regions[r].nodes.last() == Some(&node) => Item::Region(r),
-                    Some(_) => continue,
-                };
-                emitter.emit(item);
+                let is_node = region.is_none_or(is_outside);
+                if is_node {
+                    emitter.emit(Item::Node(node));
+                }
+                if let Some(r) = region
+                    && positions[r] == Some(node)
+                {
+                    emitter.emit(Item::Region(r));
+                }
             }
             Stmt::Bind { symbol, value, source } => {
                 let Some(value) = emitter.copy.value(value) else { break };

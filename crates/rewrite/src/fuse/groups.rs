@@ -1,7 +1,7 @@
 //! The groups of operators that are computed together.
 
 use super::edges::Edges;
-use super::overwrites::{Overwrites, overwrites, viewed};
+use crate::overwrites::{Overwrites, overwrites, viewed};
 use maquette_ir::copy_cost::approximate_numel;
 use maquette_ir::functional_ops::{FunctionalOp, is_functional_op};
 use maquette_ir::functional_program::FunctionalGraph;
@@ -44,7 +44,7 @@ pub(super) struct Groups<'g> {
     of: Vec<Option<u32>>,
     groups: Vec<Option<Group>>,
     refused: Vec<Refusal>,
-    overwrites: Overwrites,
+    pub overwrites: Overwrites,
 }
 
 impl<'g> Groups<'g> {
@@ -351,6 +351,7 @@ fn class(
         Ok(FunctionalOp::View { .. } | FunctionalOp::Scatter { .. } | FunctionalOp::Empty) => {
             Err(NoFusionReason::NotAffine)
         }
+        Ok(FunctionalOp::Barrier { .. }) => Err(NoFusionReason::Barrier),
         _ => Err(NoFusionReason::Opaque),
     }
 }
@@ -364,6 +365,7 @@ fn is_ordered(graph: &Graph, node: NodeId, class: Result<FusionClass, NoFusionRe
             FunctionalOp::View { .. }
             | FunctionalOp::Scatter { .. }
             | FunctionalOp::Strided { .. }
+            | FunctionalOp::Barrier { .. }
             | FunctionalOp::Empty,
         ) => graph.has_effect(node),
         _ => matches!(class, Err(Assert | Effect | Opaque | Overridden | SizeFromData)),
