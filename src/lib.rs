@@ -221,7 +221,9 @@ pub use maquette_driver::Program;
 /// # Ok::<(), Error>(())
 /// ```
 pub use maquette_driver::compile;
-pub use maquette_driver::{CompileOptions, Compiled, Explanation, ProgramExplanation, Stance};
+pub use maquette_driver::{
+    CompileOptions, Compiled, Explanation, ProgramExplanation, RecomputeExplanation, Stance,
+};
 pub use maquette_driver::{
     Condition, InputKind, InputSpec, OutputKind, OutputSpec, RangeConstraint, Signature,
 };

@@ -11,7 +11,10 @@ mod freeze;
 mod given_outputs;
 mod operators;
 
-pub use compile::{CompileOptions, Compiled, Explanation, ProgramExplanation, Stance, compile};
+pub use compile::{
+    CompileOptions, Compiled, Explanation, ProgramExplanation, RecomputeExplanation, Stance,
+    compile,
+};
 pub use export::{
     CompiledProgram, Condition, ExportOptions, InputKind, InputSpec, OutputKind, OutputSpec,
     Program, RangeConstraint, Signature,

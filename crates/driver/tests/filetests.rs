@@ -8,14 +8,14 @@ mod common;
 mod format;
 
 use common::{arange, seen};
-use format::FileTest;
+use format::{FileTest, Pass};
 use maquette_interp::Interpreter;
 use maquette_ir::graph::{Graph, TensorType};
 use maquette_ir::sym::Expr;
 use maquette_ops::library::Facts;
 use maquette_ops::random::{Philox, apart};
 use maquette_ops::{Result, Tensor, Value};
-use maquette_rewrite::{functionalize, plan};
+use maquette_rewrite::{functionalize, plan, rematerialize};
 use std::path::{Path, PathBuf};
 
 fn files(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -85,6 +85,15 @@ fn every_form_of_a_program_leaves_the_same() {
         );
         let planned = leaves(&|given| Ok(Interpreter::new((&f, &plan)).run(given)?.results));
         assert_eq!(planned.as_ref(), Ok(&eager), "{name}\n{}", plan.display(&f.graph));
+        if let Pass::Rematerialize(options) = test.pass
+            && let Some(r) = rematerialize(&f, &Facts, &options).unwrap()
+        {
+            let again = leaves(&|given| Ok(Interpreter::new(&r.program).run(given)?.results));
+            assert_eq!(again.as_ref(), Ok(&eager), "{name}\n{}", r.program.graph);
+            let planned = (&r.program, &r.plan);
+            let planned = leaves(&|given| Ok(Interpreter::new(planned).run(given)?.results));
+            assert_eq!(planned.as_ref(), Ok(&eager), "{name}\n{}", r.program.graph);
+        }
         ran += 1;
     }
     assert!(ran > 50, "{ran}");

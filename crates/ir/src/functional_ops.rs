@@ -15,6 +15,10 @@ pub const SCATTER: &str = "ir::scatter";
 /// The same value, laid out with these strides: `(self, stride)`. Operators that observe strides
 /// take such operands.
 pub const STRIDED: &str = "ir::strided";
+/// The same value, which is not computed in one kernel with what reads it: `(self)`. Operators that
+/// are computed again read their operands through barriers, since fusion would otherwise move them
+/// to the operators that compute the operands, and keep their results from there on.
+pub const BARRIER: &str = "ir::barrier";
 /// A call of an operator that mutates, on copies: the operator's name, then its arguments. It
 /// returns the operator's results, except those that are mutated arguments, and then the copies in
 /// the order of the arguments.
@@ -42,6 +46,8 @@ pub mod schemas {
         SymInt[] stride, SymInt offset) -> Tensor";
     /// Of [`STRIDED`](super::STRIDED).
     pub const STRIDED: &str = "ir::strided(Tensor self, SymInt[] stride) -> Tensor";
+    /// Of [`BARRIER`](super::BARRIER).
+    pub const BARRIER: &str = "ir::barrier(Tensor self) -> Tensor";
     /// Of [`DISJOINT`](super::DISJOINT).
     pub const DISJOINT: &str =
         "ir::apart(SymInt[] first, SymInt[] second, str first_name, str second_name) -> ()";
@@ -75,6 +81,11 @@ pub enum FunctionalOp<'g> {
     },
     /// [`STRIDED`].
     Strided {
+        /// The value.
+        operand: ValueId,
+    },
+    /// [`BARRIER`].
+    Barrier {
         /// The value.
         operand: ValueId,
     },
@@ -199,6 +210,7 @@ impl<'g> FunctionalOp<'g> {
                 FunctionalOp::Scatter { base, source, region }
             }
             (STRIDED, &[Arg::Value(operand), _]) => FunctionalOp::Strided { operand },
+            (BARRIER, &[Arg::Value(operand)]) => FunctionalOp::Barrier { operand },
             (DISJOINT, &[Arg::List(first), Arg::List(second), ..]) => {
                 FunctionalOp::Disjoint { regions: [list(first)?, list(second)?] }
             }
@@ -227,7 +239,7 @@ impl<'g> FunctionalOp<'g> {
                 };
                 FunctionalOp::Fused { kind, region, operands, integers, overwrites }
             }
-            (VIEW | SCATTER | STRIDED | DISJOINT | INJECTIVE | EMPTY | FUSED, _) => {
+            (VIEW | SCATTER | STRIDED | BARRIER | DISJOINT | INJECTIVE | EMPTY | FUSED, _) => {
                 return Err(MalformedNode);
             }
             _ => FunctionalOp::Call(Callee::of(graph, node)),
@@ -288,6 +300,7 @@ mod tests {
             (VIEW, schemas::VIEW),
             (SCATTER, schemas::SCATTER),
             (STRIDED, schemas::STRIDED),
+            (BARRIER, schemas::BARRIER),
             (DISJOINT, schemas::DISJOINT),
             (INJECTIVE, schemas::INJECTIVE),
         ];

@@ -143,6 +143,8 @@ pub enum NoFusionReason {
     NotAffine,
     /// The kernel of one of them is faster alone.
     LosesSpecialisation,
+    /// One of them is computed again, later than the other.
+    Barrier,
     /// What one of them reads is overwritten between them.
     Written,
     /// An operator outside would have to run between them.
@@ -166,6 +168,7 @@ impl fmt::Display for NoFusionReason {
             NoFusionReason::OtherRows => "they have no rows in common",
             NoFusionReason::NotAffine => "one of them only moves elements",
             NoFusionReason::LosesSpecialisation => "the kernel of one of them is faster alone",
+            NoFusionReason::Barrier => "one of them is computed again, to save memory",
             NoFusionReason::Written => "what one of them reads is overwritten between them",
             NoFusionReason::Cycle => "another operator has to run between them",
             NoFusionReason::Limits => "one kernel for both would be too large",

@@ -14,6 +14,8 @@
 mod concats;
 mod error;
 mod fuse;
+mod overwrites;
+mod rematerialize;
 mod select_plan;
 /// From a mutating program to a functional graph: lifted, rewritten in an e-graph, and emitted.
 mod functionalize {
@@ -34,6 +36,7 @@ pub use fuse::fuse;
 pub use maquette_ir::functional_program::{
     ExecutionMode, ExternalTensor, FunctionalGraph, Mutation, Output, RewriteStats, SharedMemory,
 };
+pub use rematerialize::{Rematerialization, Rematerialized, estimated_peak, rematerialize};
 pub use select_plan::functionalize_in_place;
 
 use functionalize::bound_schemas::bound_schemas;

@@ -9,16 +9,20 @@ use maquette_interp::SourceInfo;
 use maquette_ir::functional_program::ExternalTensor;
 use maquette_ops::library::Facts;
 use maquette_ops::{Error, Result, StorageCloner, Tensor, Value};
-use maquette_rewrite::{ExecutionMode, decompose_concats, plan as plan_of};
+use maquette_rewrite::{
+    ExecutionMode, Rematerialization, decompose_concats, plan as plan_of, rematerialize,
+};
 use maquette_runtime::Executable;
 use std::borrow::Cow;
 
 /// The program decomposed, functionalized, planned and compiled. It runs twice on the same layouts,
 /// the first time on copies of the inputs: so the run that counts takes the instance and the memory
-/// of another. The plan of a program with concatenations is checked, too: only compiled programs
-/// have it.
+/// of another. The plan of a program with concatenations is checked, too, and that of one in which
+/// values are computed again: only compiled programs have them.
 pub struct CompiledMode {
     pub(super) of: FunctionalMode,
+    /// Whether as much as possible is computed again in place of being kept.
+    pub(super) recomputes: bool,
 }
 
 impl Mode for CompiledMode {
@@ -27,7 +31,18 @@ impl Mode for CompiledMode {
     }
 
     fn prepare(&self, program: &TestProgram, sample: &[Tensor]) -> Result<PreparedProgram> {
-        let (_, (functional, plan, _)) = self.of.transformed(program, sample, PlannedMode::plan)?;
+        let (_, (mut functional, mut plan, _)) =
+            self.of.transformed(program, sample, PlannedMode::plan)?;
+        let recomputed = match self.recomputes {
+            true => rematerialize(&functional, &Facts, &Rematerialization::least().expensive(true))
+                .map_err(Error::other)?,
+            false => None,
+        };
+        let is_new = recomputed.is_some();
+        if let Some(recomputed) = recomputed {
+            (functional, plan) = (recomputed.program, recomputed.plan);
+            check_functional(&functional)?;
+        }
         let writes_consts =
             functional.mutations.iter().any(|m| matches!(m.target, ExternalTensor::Const(_)));
         let in_place = match decompose_concats(&functional, &Facts).map_err(Error::other)? {
@@ -36,6 +51,7 @@ impl Mode for CompiledMode {
                 let plan = plan_of(&program, &Facts).map_err(Error::other)?;
                 Some((program, plan))
             }
+            None if is_new => Some((functional.clone(), plan.clone())),
             None => None,
         };
         let executable =

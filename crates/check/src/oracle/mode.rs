@@ -106,10 +106,16 @@ pub fn modes() -> Vec<&'static dyn Mode> {
         PlannedMode { of: FunctionalMode { name: "planned", ..FUNCTIONAL } };
     const PLANNED_SYMBOLIC: PlannedMode =
         PlannedMode { of: FunctionalMode { name: "planned-symbolic", ..FUNCTIONAL_SYMBOLIC } };
-    const COMPILED: CompiledMode =
-        CompiledMode { of: FunctionalMode { name: "compiled", decomposed: true, ..FUNCTIONAL } };
-    const COMPILED_SYMBOLIC: CompiledMode =
-        CompiledMode { of: FunctionalMode { name: "compiled-symbolic", ..DECOMPOSED } };
+    const COMPILED: CompiledMode = CompiledMode {
+        of: FunctionalMode { name: "compiled", decomposed: true, ..FUNCTIONAL },
+        recomputes: false,
+    };
+    const COMPILED_SYMBOLIC: CompiledMode = CompiledMode {
+        of: FunctionalMode { name: "compiled-symbolic", ..DECOMPOSED },
+        recomputes: false,
+    };
+    const RECOMPUTED: CompiledMode =
+        CompiledMode { of: FunctionalMode { name: "recomputed", ..DECOMPOSED }, recomputes: true };
     vec![
         &Eager,
         &Traced,
@@ -124,6 +130,7 @@ pub fn modes() -> Vec<&'static dyn Mode> {
         &PLANNED_SYMBOLIC,
         &COMPILED,
         &COMPILED_SYMBOLIC,
+        &RECOMPUTED,
         &ExportedMode,
         &ThreadsMode,
     ]
@@ -142,6 +149,7 @@ pub fn gradient_modes() -> Vec<&'static dyn Mode> {
         "planned-symbolic",
         "compiled",
         "compiled-symbolic",
+        "recomputed",
     ];
     let mut all: Vec<&'static dyn Mode> = vec![&Backward, &FiniteDifferences];
     all.extend(modes().into_iter().filter(|m| TRACES.contains(&m.name())));

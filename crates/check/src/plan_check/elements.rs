@@ -102,7 +102,9 @@ impl Checker<'_> {
                     }
                     base
                 }
-                FunctionalOp::Strided { operand } => self.element_ids(operand)?.clone(),
+                FunctionalOp::Strided { operand } | FunctionalOp::Barrier { operand } => {
+                    self.element_ids(operand)?.clone()
+                }
                 _ => {
                     for v in results {
                         if graph.tensor_type(v).is_some() {

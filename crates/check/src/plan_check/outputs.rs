@@ -17,6 +17,7 @@ impl Checker<'_> {
                 FunctionalOp::View { .. }
                     | FunctionalOp::Scatter { .. }
                     | FunctionalOp::Strided { .. }
+                    | FunctionalOp::Barrier { .. }
                     | FunctionalOp::Empty
             );
             if !only_moves && !self.done.contains(&node) {

@@ -3,11 +3,13 @@
 //! The program runs compiled, in the memory of a buffer plan, where there is one that copies no more
 //! than the eager program. Otherwise it runs as it was traced.
 
+use super::explain::RecomputeExplanation;
+use super::recompute::recomputing;
 use crate::operators::add_ops;
 use maquette_interp::SourceInfo;
 use maquette_ops::library::Facts;
 use maquette_ops::{Op, Result, Value};
-use maquette_rewrite::{ExecutionMode, Options, functionalize_in_place};
+use maquette_rewrite::{ExecutionMode, Options, Rematerialization, functionalize_in_place};
 use maquette_runtime::Executable;
 use maquette_trace::TracedProgram;
 
@@ -16,20 +18,28 @@ use maquette_trace::TracedProgram;
 pub(crate) struct Executor {
     executable: Executable,
     description: String,
+    recomputed: Option<RecomputeExplanation>,
 }
 
 impl Executor {
-    /// Prepares a program. `shared` tells whether inputs share memory that the program writes.
+    /// Prepares a program. `shared` tells whether inputs share memory that the program writes. With
+    /// options, values are computed again, for the sizes of `inputs`.
     ///
     /// # Errors
     /// The program cannot be run.
-    pub(crate) fn new(program: &TracedProgram, shared: bool) -> Result<Executor> {
+    pub(crate) fn new(
+        program: &TracedProgram,
+        shared: bool,
+        options: Option<Rematerialization>,
+        inputs: impl FnOnce() -> Vec<Value>,
+    ) -> Result<Executor> {
         let as_traced = |why: &str| -> Result<Executor> {
             let nodes = count(program.graph.node_count(), "node");
             let mode = ExecutionMode::Original(std::borrow::Cow::Borrowed(&program.graph));
             Ok(Executor {
                 executable: Executable::new(mode)?,
                 description: format!("{nodes}, as traced: {why}"),
+                recomputed: None,
             })
         };
         if shared {
@@ -42,8 +52,15 @@ impl Executor {
                     count(functional.graph.node_count(), "node"),
                     count(plan.buffers.len(), "buffer")
                 );
-                let mode = ExecutionMode::Buffered(functional, plan);
-                Ok(Executor { executable: Executable::new(mode)?, description })
+                let (executable, recomputed) = match options {
+                    Some(options) => {
+                        let (executable, recomputed) =
+                            recomputing(&functional, &plan, options, &inputs())?;
+                        (executable, Some(recomputed))
+                    }
+                    None => (Executable::new(ExecutionMode::Buffered(functional, plan))?, None),
+                };
+                Ok(Executor { executable, description, recomputed })
             }
             Ok(ExecutionMode::Original(_) | ExecutionMode::Functional(_)) => {
                 as_traced("no plan is known to copy as little as the eager program")
@@ -70,6 +87,11 @@ impl Executor {
     /// What runs the program.
     pub(crate) fn executable(&self) -> &Executable {
         &self.executable
+    }
+
+    /// What is computed again, if it was asked for, and the program has a plan.
+    pub(crate) fn recomputed(&self) -> Option<RecomputeExplanation> {
+        self.recomputed
     }
 
     /// How the program runs, for `explain`.

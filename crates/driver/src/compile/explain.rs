@@ -21,6 +21,44 @@ pub struct Explanation {
     pub programs: Vec<ProgramExplanation>,
 }
 
+/// What a program computes again, and the memory that it needs for that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecomputeExplanation {
+    /// How many operators run again.
+    pub operators: usize,
+    /// The bytes of memory beside inputs, constants and outputs, for the sizes of the call that
+    /// compiled the program; where sizes depend on data, until the first of them is known.
+    pub bytes: u64,
+    /// The same if nothing were computed again.
+    pub bytes_before: u64,
+    /// The bound that was asked for.
+    pub bound: Option<u64>,
+}
+
+impl RecomputeExplanation {
+    /// Whether the memory keeps to the bound, if there is one.
+    pub fn is_within_bound(&self) -> Option<bool> {
+        self.bound.map(|bound| self.bytes <= bound)
+    }
+}
+
+impl fmt::Display for RecomputeExplanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let RecomputeExplanation { operators, bytes, bytes_before, bound } = self;
+        let run = if *operators == 1 { "operator runs" } else { "operators run" };
+        write!(f, "{operators} {run} again, for {bytes} bytes in place of {bytes_before}")?;
+        match (bound, self.is_within_bound()) {
+            (Some(bound), Some(true)) => write!(f, ", within the bound of {bound}"),
+            (Some(bound), _) => write!(
+                f,
+                "; the bound of {bound} cannot be reached: the other values must not be computed \
+                    again, or take as much memory to compute"
+            ),
+            (None, _) => Ok(()),
+        }
+    }
+}
+
 /// One program of a compiled function.
 #[derive(Clone, Debug)]
 pub struct ProgramExplanation {
@@ -40,6 +78,9 @@ pub struct ProgramExplanation {
     pub execution: String,
     /// Whether it runs compiled, in planned memory; otherwise operator by operator.
     pub is_compiled: bool,
+    /// What it computes again to need less memory, if
+    /// [`CompileOptions::rematerialize`](super::CompileOptions::rematerialize) asks for it.
+    pub recomputed: Option<RecomputeExplanation>,
     /// The operators that one kernel computes, a text for each kernel.
     pub fused: Vec<String>,
     /// Operators that are not computed together, although one reads what the other computes: their
@@ -74,6 +115,7 @@ impl ProgramExplanation {
             why_static: program.why_static.as_ref().map(ToString::to_string),
             execution: program.executor.describe().to_owned(),
             is_compiled: executable.is_compiled(),
+            recomputed: program.executor.recomputed(),
             fused: fused.map_or_else(Vec::new, |fused| {
                 (0..fused.regions.len()).map(|region| fused.describe_region(region)).collect()
             }),
@@ -125,6 +167,9 @@ impl fmt::Display for ProgramExplanation {
             write!(f, "\n  without symbols: {why}")?;
         }
         write!(f, "\n  runs: {}", self.execution)?;
+        if let Some(recomputed) = &self.recomputed {
+            write!(f, "\n  recomputes: {recomputed}")?;
+        }
         self.fused.iter().try_for_each(|region| write!(f, "\n  one kernel: {region}"))?;
         let mut reasons: Vec<(NoFusionReason, usize)> = Vec::new();
         for (_, _, reason) in &self.not_fused {

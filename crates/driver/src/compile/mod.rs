@@ -22,12 +22,14 @@ mod explain;
 mod failure;
 mod guards;
 mod program;
+mod recompute;
 mod sharing;
 
 pub use compiled::Compiled;
-pub use explain::{Explanation, ProgramExplanation};
+pub use explain::{Explanation, ProgramExplanation, RecomputeExplanation};
 
 use maquette_ops::Tree;
+use maquette_rewrite::Rematerialization;
 use maquette_trace::{Dim, TraceOptions};
 
 /// Compiles a function when it is called: `CompileOptions::new().compile(f)`.
@@ -93,6 +95,7 @@ pub struct CompileOptions {
     limit: usize,
     num_threads: usize,
     stance: Stance,
+    rematerialize: Option<Rematerialization>,
 }
 
 impl Default for CompileOptions {
@@ -106,6 +109,7 @@ impl Default for CompileOptions {
             limit: 8,
             num_threads: usize::MAX,
             stance: Stance::Compile,
+            rematerialize: None,
         }
     }
 }
@@ -161,6 +165,19 @@ impl CompileOptions {
     /// How calls are treated that no program fits.
     pub fn stance(self, stance: Stance) -> CompileOptions {
         CompileOptions { stance, ..self }
+    }
+
+    /// Computes values again in place of keeping them, to need less memory: in a step of training,
+    /// values of the forward pass that the backward pass reads. Results keep their bits. As PyTorch's
+    /// min-cut partitioner with an `activation_memory_budget`, for any function.
+    ///
+    /// Kept are results of random operators, of operators with effects, of custom operators that are
+    /// not tagged [`Pointwise`](maquette_ops::library::Tag::Pointwise), and of products, convolutions
+    /// and attention unless the options allow them. The memory is that of a call with the sizes for
+    /// which the program was compiled. [`Compiled::explain`] says how much it is, and whether it keeps
+    /// to the bound.
+    pub fn rematerialize(self, options: Rematerialization) -> CompileOptions {
+        CompileOptions { rematerialize: Some(options), ..self }
     }
 
     /// The name of the function, for messages and graphs; `graph` by default.

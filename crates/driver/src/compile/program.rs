@@ -90,7 +90,8 @@ impl GuardedProgram {
         let leaves = traced.interface.inputs.iter().enumerate().filter(is_input);
         let leaves: Vec<usize> = leaves.map(|(leaf, _)| leaf).collect();
         let sharing = SharingGuard::new(&traced.graph, &leaves, call)?;
-        let executor = Executor::new(&traced, sharing.shared)?;
+        let inputs = || leaves.iter().filter_map(|leaf| call.values.get(*leaf).cloned()).collect();
+        let executor = Executor::new(&traced, sharing.shared, options.rematerialize, inputs)?;
         for op in executor.ops() {
             if !ops.contains(&op) {
                 ops.push(op);

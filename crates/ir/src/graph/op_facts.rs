@@ -114,6 +114,18 @@ pub enum Placement {
     Allocates,
 }
 
+/// What it takes to compute the results of an operator a second time, with equal bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Recomputation {
+    /// It must not be done: a second call may give other bits or has an effect, or nothing is known
+    /// of the operator.
+    Never,
+    /// About the transfer of its operands and results.
+    Cheap,
+    /// Much arithmetic for each element, as of a product or a convolution.
+    Expensive,
+}
+
 /// Facts for rewriting.
 pub trait OpFacts: MemoryFacts {
     /// For an operator that writes its first argument and nothing else: the operator, of the same
@@ -131,6 +143,11 @@ pub trait OpFacts: MemoryFacts {
     fn placement(&self, op: &str) -> Placement {
         let _ = op;
         Placement::Allocates
+    }
+    /// What it takes to compute the results of an operator a second time.
+    fn recomputation(&self, op: &str) -> Recomputation {
+        let _ = op;
+        Recomputation::Never
     }
     /// Whether the only result of an operator has the elements of its first argument in row-major
     /// order, converted where the dtypes differ.

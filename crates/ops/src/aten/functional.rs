@@ -1,6 +1,6 @@
-//! The operators of functional graphs: `ir::view`, `ir::scatter`, `ir::strided`, `ir::apart` and
-//! `ir::distinct`. Offsets, sizes and strides count the elements of a value in row-major order,
-//! independent of the layout of the value in memory.
+//! The operators of functional graphs: `ir::view`, `ir::scatter`, `ir::strided`, `ir::barrier`,
+//! `ir::apart` and `ir::distinct`. Offsets, sizes and strides count the elements of a value in
+//! row-major order, independent of the layout of the value in memory.
 
 use super::copies::{COPY, copy_of};
 use super::dims::{fresh, require};
@@ -74,6 +74,11 @@ fn strided_metas(args: &[Value]) -> Result<Metas> {
     }])
 }
 
+fn barrier_metas(args: &[Value]) -> Result<Metas> {
+    let base = args[0].tensor()?;
+    Ok(smallvec![fresh(base, base.sizes().into(), base.dtype())])
+}
+
 /// The integers of a region. They are concrete in every run.
 fn concrete_ints(v: &Value) -> Result<SmallVec<[i64; 6]>> {
     let numbers = v.ints()?.iter().map(|i| i.as_i64()).collect::<Option<_>>();
@@ -131,6 +136,14 @@ table! {
                 class: Class::Copy,
                 strides: Strides::FromOperands,
                 metas: |_, a| strided_metas(a),
+                how: COPY,
+            })
+                => crate::aten::Derivative::Refused("it is an operator of functional graphs"),
+        General schemas::BARRIER =>
+            Lowering::Compute(Compute {
+                class: Class::Copy,
+                strides: Strides::FromOperands,
+                metas: |_, a| barrier_metas(a),
                 how: COPY,
             })
                 => crate::aten::Derivative::Refused("it is an operator of functional graphs"),

@@ -11,6 +11,7 @@ use crate::library::Op;
 use crate::tensor::Tensor;
 use crate::tensor::meta::Meta;
 use maquette_ir::DType;
+use maquette_ir::graph::Recomputation;
 use maquette_ir::scalar_expr::{BinaryOp, ExprBuilder, Reg};
 use maquette_ir::typing::{Operand, OperandKind};
 use smallvec::SmallVec;
@@ -170,6 +171,27 @@ impl Class {
             | Class::Fill
             | Class::Copy
             | Class::Scalar => "not yet a loop nest",
+        }
+    }
+
+    /// What it takes to compute a result again.
+    pub(crate) const fn recomputation(self) -> Recomputation {
+        match self {
+            Class::Reduce
+            | Class::Norm
+            | Class::Gather
+            | Class::Window
+            | Class::Fill
+            | Class::Copy => Recomputation::Cheap,
+            Class::Gemm
+            | Class::Linalg
+            | Class::Convolution
+            | Class::Attention
+            | Class::Scatter
+            | Class::Scan
+            | Class::Sort
+            | Class::Recurrent => Recomputation::Expensive,
+            Class::Random | Class::Scalar => Recomputation::Never,
         }
     }
 

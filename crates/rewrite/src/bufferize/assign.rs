@@ -41,6 +41,11 @@ impl Planner<'_> {
                 self.put(result, to);
                 Ok(())
             }
+            NodeKind::Barrier { of, result } => {
+                let at = self.region(of)?;
+                self.alias(result, at);
+                Ok(())
+            }
             NodeKind::Empty { result } => {
                 let at = self.empty_region(now, result)?;
                 self.alias(result, at);
@@ -359,7 +364,10 @@ impl Planner<'_> {
         self.graph.users(v).iter().any(|node| match &self.node_kinds[node.index()] {
             NodeKind::Store { base, .. } => *base == v,
             NodeKind::Call(call) => call.writes.iter().any(|(before, _)| *before == v),
-            NodeKind::View { .. } | NodeKind::Strided { .. } | NodeKind::Empty { .. } => false,
+            NodeKind::View { .. }
+            | NodeKind::Strided { .. }
+            | NodeKind::Barrier { .. }
+            | NodeKind::Empty { .. } => false,
         })
     }
 

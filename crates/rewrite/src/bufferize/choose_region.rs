@@ -286,7 +286,7 @@ impl Planner<'_> {
     fn strides_are_observed(&self, v: ValueId, depth: usize) -> bool {
         self.graph.users(v).iter().any(|node| match &self.node_kinds[node.index()] {
             NodeKind::Strided { .. } => true,
-            NodeKind::View { result, .. } => {
+            NodeKind::View { result, .. } | NodeKind::Barrier { result, .. } => {
                 depth > 0 && self.strides_are_observed(*result, depth - 1)
             }
             NodeKind::Call(call) => call.observes_strides,

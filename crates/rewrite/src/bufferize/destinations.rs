@@ -132,7 +132,8 @@ impl Planner<'_> {
             match self.node_kinds[node.index()].clone() {
                 NodeKind::Store { base, result, .. } => pass(self, result, base),
                 NodeKind::Strided { of, result } => pass(self, result, of),
-                NodeKind::Empty { .. } => {}
+                // What is computed again is read, and ends nowhere else.
+                NodeKind::Barrier { .. } | NodeKind::Empty { .. } => {}
                 NodeKind::View { base, spec, result } => {
                     if let Some(destination) = self.destinations[result.index()]
                         && let Some(at) = self.through_view(base, spec, destination.at)
@@ -243,7 +244,7 @@ impl Planner<'_> {
                         self.collect_destinations(after, depth + 1, found);
                     }
                 }
-                NodeKind::Store { .. } | NodeKind::Empty { .. } => {}
+                NodeKind::Store { .. } | NodeKind::Barrier { .. } | NodeKind::Empty { .. } => {}
             }
         }
     }

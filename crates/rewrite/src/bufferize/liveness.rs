@@ -81,7 +81,7 @@ impl Planner<'_> {
                         self.live_through_store(at, base, source, spec, live);
                     }
                 }
-                NodeKind::Strided { of, result } => {
+                NodeKind::Strided { of, result } | NodeKind::Barrier { of, result } => {
                     for live in self.live[result.index()].clone() {
                         self.add_live(of, LiveRegion { last: at, ..live });
                     }

@@ -1,5 +1,5 @@
 //! Decodes the nodes of a functional graph into the kinds that bufferization distinguishes: views,
-//! stores, stride changes, empty tensors, and calls.
+//! stores, stride changes, barriers, empty tensors, and calls.
 
 use crate::error::{Reason, Result};
 use crate::functionalize::value_graph::{Interner, SpecId};
@@ -20,6 +20,8 @@ pub(super) enum NodeKind {
     Store { base: ValueId, source: ValueId, spec: SpecId, result: ValueId },
     /// `ir::strided`: the same value in declared strides.
     Strided { of: ValueId, result: ValueId },
+    /// `ir::barrier`: the same value, in the same memory.
+    Barrier { of: ValueId, result: ValueId },
     /// `ir::empty`: nothing reads an element of `result` before a store replaces it.
     Empty { result: ValueId },
     /// An operator, called functionally or through `ir::call`.
@@ -78,6 +80,9 @@ impl NodeKind {
             (FunctionalOp::Strided { operand }, &[result]) if are_tensors(&[operand, result]) => {
                 NodeKind::Strided { of: operand, result }
             }
+            (FunctionalOp::Barrier { operand }, &[result]) if are_tensors(&[operand, result]) => {
+                NodeKind::Barrier { of: operand, result }
+            }
             (FunctionalOp::Empty, &[result]) if is_tensor(graph, result) => {
                 NodeKind::Empty { result }
             }
@@ -85,6 +90,7 @@ impl NodeKind {
                 FunctionalOp::View { .. }
                 | FunctionalOp::Scatter { .. }
                 | FunctionalOp::Strided { .. }
+                | FunctionalOp::Barrier { .. }
                 | FunctionalOp::Empty,
                 _,
             ) => return Err(malformed().into()),

@@ -103,8 +103,8 @@ impl<'g> Edges<'g> {
         values.filter(|v| self.is_read_outside(*v, nodes)).collect()
     }
 
-    /// Whether a value is one of the graph's outputs.
-    pub fn is_output(&self, v: ValueId) -> bool {
+    /// Whether the graph returns a value.
+    pub fn is_returned(&self, v: ValueId) -> bool {
         self.outputs.contains(&v)
     }
 

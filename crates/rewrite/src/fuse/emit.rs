@@ -1,15 +1,16 @@
 //! Builds the fused graph.
 //!
 //! A region stands where its last node stood, since all of its operands are computed there, or
-//! before, at its [anchor](super::anchors). An operator that reads a value of a region and stood
-//! before that waits for it. Assertions, bindings
+//! earlier, where that frees memory ([`position`](super::position)). Then it waits for its operands. An
+//! operator that reads a value of a region and stood before that waits for it. Assertions, bindings
 //! and ordered operators keep their places: no region reaches across them, so none of them waits.
 //! What still waits at the end is on a cycle through a region.
 
-use super::anchors::anchors;
 use super::edges::Edges;
 use super::out_of_order;
+use super::position::positions;
 use crate::error::Reason;
+use crate::overwrites::Overwrites;
 use maquette_ir::functional_ops::FUSED;
 use maquette_ir::functional_program::FunctionalGraph;
 use maquette_ir::fused::FusedRegion;
@@ -49,6 +50,7 @@ pub(super) fn emit(
     original: &FunctionalGraph,
     regions: &[FusedRegion],
     edges: &Edges<'_>,
+    overwrites: &Overwrites,
 ) -> Result<Emitted, Reason> {
     let graph = &original.graph;
     let mut builder = GraphBuilder::new(graph.name());
@@ -64,11 +66,10 @@ pub(super) fn emit(
             region_of[node.index()] = Some(index);
         }
     }
-    let anchors = anchors(graph, regions, &region_of);
     // By node: the regions that stand behind it.
     let mut anchored: FxHashMap<NodeId, Vec<usize>> = FxHashMap::default();
-    for (index, anchor) in anchors.iter().enumerate() {
-        anchored.entry(anchor.ok_or_else(out_of_order)?).or_default().push(index);
+    for (index, position) in positions(edges, regions, &region_of, overwrites).iter().enumerate() {
+        anchored.entry(position.ok_or_else(out_of_order)?).or_default().push(index);
     }
     for (at, stmt) in graph.body().iter().enumerate() {
         match *stmt {

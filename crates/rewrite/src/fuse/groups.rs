@@ -1,7 +1,7 @@
 //! The groups of operators that are computed together.
 
 use super::edges::Edges;
-use super::overwrites::{Overwrites, overwrites, viewed};
+use crate::overwrites::{Overwrites, overwrites, viewed};
 use maquette_ir::copy_cost::approximate_numel;
 use maquette_ir::functional_ops::{FunctionalOp, is_functional_op};
 use maquette_ir::functional_program::FunctionalGraph;
@@ -45,7 +45,7 @@ pub(super) struct Groups<'g> {
     of: Vec<Option<u32>>,
     groups: Vec<Option<Group>>,
     refused: Vec<Refusal>,
-    overwrites: Overwrites,
+    pub overwrites: Overwrites,
 }
 
 impl<'g> Groups<'g> {
@@ -300,7 +300,7 @@ impl<'g> Groups<'g> {
             let (Some(result), None) = (results.next(), results.next()) else { return false };
             let [user] = self.graph.users(result) else { return false };
             let is_inside = nodes.binary_search(user).is_ok() && self.is_elementwise(*user);
-            if !self.is_elementwise(node) || self.edges.is_output(result) || !is_inside {
+            if !self.is_elementwise(node) || self.edges.is_returned(result) || !is_inside {
                 return false;
             }
             node = *user;
@@ -417,6 +417,7 @@ fn class(
         Ok(FunctionalOp::View { .. } | FunctionalOp::Scatter { .. } | FunctionalOp::Empty) => {
             Err(NoFusionReason::NotAffine)
         }
+        Ok(FunctionalOp::Barrier { .. }) => Err(NoFusionReason::Barrier),
         _ => Err(NoFusionReason::Opaque),
     }
 }
@@ -430,6 +431,7 @@ fn is_ordered(graph: &Graph, node: NodeId, class: Result<FusionClass, NoFusionRe
             FunctionalOp::View { .. }
             | FunctionalOp::Scatter { .. }
             | FunctionalOp::Strided { .. }
+            | FunctionalOp::Barrier { .. }
             | FunctionalOp::Empty,
         ) => graph.has_effect(node),
         _ => matches!(class, Err(Assert | Effect | Opaque | Overridden | SizeFromData)),

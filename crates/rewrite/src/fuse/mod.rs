@@ -15,11 +15,10 @@
 //! **Cost.** Linear in the number of nodes, but for the search for cycles, which visits at most
 //! [`MAX_VISITS`](groups) groups for a join.
 
-mod anchors;
 mod edges;
 mod emit;
 mod groups;
-mod overwrites;
+mod position;
 
 use crate::error::{FunctionalizeError, Reason};
 use emit::Emitted;
@@ -43,7 +42,7 @@ pub fn fuse(
         .extend(without.iter().flat_map(|r| r.refusals(&original.graph, NoFusionReason::NoKernel)));
     refusals.sort_by_key(|r| r.consumer);
     let program = loop {
-        match emit::emit(&original, &regions, &groups.edges)? {
+        match emit::emit(&original, &regions, &groups.edges, &groups.overwrites)? {
             Emitted::Program(program) => break *program,
             // Without one of them, the others can be computed.
             Emitted::Cycle(region) if region < regions.len() => {

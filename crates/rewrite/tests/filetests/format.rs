@@ -5,7 +5,7 @@
 //! an option that its pass does not have, is an error, as a misspelt directive would test nothing.
 
 use maquette_ops::library::Tag;
-use maquette_rewrite::{Level, Options, rules};
+use maquette_rewrite::{Level, Options, Rematerialization, rules};
 
 /// What a file tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +16,8 @@ pub enum Pass {
     Bufferize,
     /// How the program runs in memory: by which plan, or as it is.
     SelectPlan,
+    /// The functional graph in which values are computed again.
+    Rematerialize(Rematerialization),
 }
 
 /// A custom operator that a file declares.
@@ -101,7 +103,7 @@ impl FileTest {
         let Header { pass, options, operators, fires, rejects } = header;
         let pass = pass.ok_or(
             "no directive `#! test PASS`: PASS is one of functionalize, \
-            bufferize, select-plan",
+            bufferize, select-plan, rematerialize",
         )?;
         Ok(FileTest { pass, options, operators, fires, rejects, input, expected })
     }
@@ -150,15 +152,27 @@ impl Header {
             "functionalize" => Pass::Functionalize,
             "bufferize" => Pass::Bufferize,
             "select-plan" => Pass::SelectPlan,
+            "rematerialize" => Pass::Rematerialize(Rematerialization::least()),
             other => {
                 return Err(format!(
-                    "no pass `{other}`; there are functionalize, bufferize, select-plan"
+                    "no pass `{other}`; there are functionalize, bufferize, select-plan, \
+                        rematerialize"
                 ));
             }
         });
         let mut shared: Vec<Vec<usize>> = Vec::new();
         for word in words {
             let (key, value) = word.split_once('=').unwrap_or((word, ""));
+            if let Some(Pass::Rematerialize(of)) = &mut self.pass {
+                *of = match (key, value) {
+                    ("within", bytes) => of.with_bound(number(bytes)?),
+                    ("expensive", "") => of.expensive(true),
+                    _ => {
+                        return Err(format!("no option `{word}`; there are within=, expensive"));
+                    }
+                };
+                continue;
+            }
             let options = std::mem::take(&mut self.options);
             self.options = match (key, value) {
                 ("level", "lift-only") => options.level(Level::LiftOnly),

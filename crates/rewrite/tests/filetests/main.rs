@@ -10,7 +10,7 @@ use maquette_ir::graph::Graph;
 use maquette_ops::library::{Effect, Facts, custom_op};
 use maquette_rewrite::{
     ExecutionMode, ExternalTensor, FunctionalGraph, Output, functionalize, functionalize_in_place,
-    plan, rules,
+    plan, rematerialize, rules,
 };
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -106,6 +106,17 @@ fn run(test: &FileTest) -> Result<String> {
     }
     if let Some(rule) = test.rejects.iter().find(|rule| uses(rule)) {
         return Err(format!("the rule `{rule}` is of use: {:?}\n{}", f.stats.rules, f.graph));
+    }
+    if let Pass::Rematerialize(options) = test.pass {
+        return Ok(match rematerialize(&f, &Facts, &options).map_err(|e| e.to_string())? {
+            None => format!("{}\nnothing is computed again\n", describe(&f)?),
+            Some(r) => {
+                describe_plan(&r.program, &r.plan)?;
+                let (before, peak, graph) = (r.peak_before, r.peak, describe(&r.program)?);
+                let again = r.recomputed;
+                format!("{graph}\n{again} run again, for {peak} bytes in place of {before}\n")
+            }
+        });
     }
     let mut text = describe(&f)?;
     // every functional graph has a plan, whose text parses, unless a text calls `ir::…` wrongly

@@ -6,13 +6,16 @@
 //! so an override does not change them.
 
 use super::op::Op;
+use super::tags::Tag;
 use crate::aten::{Lowering, OpDef, Role, Strides};
 use crate::dispatch::value::{Args, Value};
 use crate::fake::FakeCtx;
 use crate::tensor::Tensor;
 use crate::tensor::meta::Meta;
 use maquette_ir::DType;
-use maquette_ir::graph::{ArgEffect, ArgKind, ArithOp, MemoryFacts, OpFacts, Placement};
+use maquette_ir::graph::{
+    ArgEffect, ArgKind, ArithOp, MemoryFacts, OpFacts, Placement, Recomputation,
+};
 use maquette_ir::schema::Schema;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -99,6 +102,30 @@ impl OpFacts for Facts {
         Op::find(op)
             .and_then(|op| op.state())
             .map_or(Placement::Allocates, |state| crate::dispatch::call_into::placement(&state))
+    }
+
+    fn recomputation(&self, op: &str) -> Recomputation {
+        let Ok(op) = Op::find(op) else { return Recomputation::Never };
+        let Ok(state) = op.state() else { return Recomputation::Never };
+        let tags = state.facts.tags;
+        if !op.is_pure() || tags.contains(Tag::NondeterministicBitwise) {
+            return Recomputation::Never;
+        }
+        match state.plain_builtin().map(|def| &def.lowering) {
+            // A custom operator says so by its tag.
+            None if tags.contains(Tag::Pointwise) && !op.is_builtin() => Recomputation::Cheap,
+            Some(Lowering::Pointwise(_)) => Recomputation::Cheap,
+            Some(Lowering::Compute(c)) => c.class.recomputation(),
+            None
+            | Some(
+                Lowering::View(_)
+                | Lowering::InPlace(_)
+                | Lowering::Dynamic { .. }
+                | Lowering::Composite(_)
+                | Lowering::RandomComposite(_)
+                | Lowering::HiddenMutation { .. },
+            ) => Recomputation::Never,
+        }
     }
 
     fn preserves_elements(&self, op: &str) -> bool {

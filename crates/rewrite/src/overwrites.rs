@@ -5,10 +5,11 @@ use maquette_ir::functional_program::{ExternalTensor, FunctionalGraph};
 use maquette_ir::graph::{Arg, Graph, NodeId, ValueId};
 use rustc_hash::FxHashMap;
 
-/// The value of which a value is a view, through all views.
-pub(super) fn viewed(graph: &Graph, mut v: ValueId) -> ValueId {
+/// The value of which a value is a view, through all views and barriers.
+pub(crate) fn viewed(graph: &Graph, mut v: ValueId) -> ValueId {
     while let Some(node) = graph.producer(v)
-        && let Ok(FunctionalOp::View { base, .. }) = FunctionalOp::of(graph, node)
+        && let Ok(FunctionalOp::View { base, .. } | FunctionalOp::Barrier { operand: base }) =
+            FunctionalOp::of(graph, node)
     {
         v = base;
     }
@@ -16,7 +17,7 @@ pub(super) fn viewed(graph: &Graph, mut v: ValueId) -> ValueId {
 }
 
 /// What a run writes over memory that other operators read.
-pub(super) struct Overwrites {
+pub(crate) struct Overwrites {
     /// By value: the nodes after which its memory may hold another one.
     pub nodes: FxHashMap<ValueId, Vec<NodeId>>,
     /// By node that computes the new value of an input: the input.
@@ -25,7 +26,7 @@ pub(super) struct Overwrites {
 
 /// The nodes after which the memory of a value may hold another one: stores into it, calls that
 /// mutate it, and what computes the new value of an input.
-pub(super) fn overwrites(program: &FunctionalGraph) -> Overwrites {
+pub(crate) fn overwrites(program: &FunctionalGraph) -> Overwrites {
     let graph = &program.graph;
     let mut updates = FxHashMap::default();
     let mut overwrites: FxHashMap<ValueId, Vec<NodeId>> = FxHashMap::default();
