@@ -14,6 +14,7 @@
 //! other. Along the merged rows and the merged columns each tensor has one stride. A map for which
 //! this does not hold begins the next phase.
 
+mod chain;
 mod epilogue;
 mod factor;
 mod operand;
