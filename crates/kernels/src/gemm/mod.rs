@@ -62,7 +62,7 @@ use crate::layout;
 use crate::thread_pool;
 use crate::view::{Dims, View, ViewMut};
 use epilogue::{Operand, Output};
-pub(crate) use kernel::{Kernels, PlaneTile};
+pub(crate) use kernel::{Kernels, PlaneTile, WindowedPlane};
 use maquette_ir::{DType, Scalar};
 
 const KERNEL: &str = "gemm";
