@@ -87,6 +87,11 @@ impl Epilogue {
         self.maps.len()
     }
 
+    #[cfg(test)]
+    pub fn has_chain(&self) -> bool {
+        self.chain.is_some()
+    }
+
     #[expect(clippy::type_complexity, reason = "a map and the slots of its outputs")]
     fn map(
         &self,

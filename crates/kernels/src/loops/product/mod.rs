@@ -153,6 +153,12 @@ impl ProductPlan {
         Ok(ProductPlan { stage: at, factors, loops, sizes, dtype, out, epilogue, packs })
     }
 
+    /// Whether the maps run as one chain.
+    #[cfg(test)]
+    pub fn has_chain(&self) -> bool {
+        self.epilogue.has_chain()
+    }
+
     /// The operand that can be packed.
     pub fn packs(&self) -> Option<usize> {
         self.packs.map(|(operand, _)| operand)
