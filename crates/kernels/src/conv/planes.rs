@@ -3,12 +3,12 @@
 //! A task takes some groups of an image. Windows of 3 x 3 elements of one channel have a
 //! [kernel](crate::gemm::PlaneTile), which reads planes where they are. For others, the task copies
 //! the input of one group after another, or of some rows of it, into a [frame](Frame) in the first
-//! cache. No tap is in its padding, so that a vector of outputs takes one multiply-add for each tap.
+//! cache. No tap is in its padding, so that a vector of outputs takes a multiply-add for each tap.
 //! Sums are in registers until they are finished; rows shorter than a few vectors are computed as
 //! one: where the frame has other elements between two rows, the sums are dropped.
 //!
-//! **Invariant:** the sums have the order of the product with the patch matrix, zeros of the padding
-//! included.
+//! **Invariant:** the sums have the order of the product with the patch matrix, with the zeros of
+//! the padding.
 //!
 //! **Cost:** half a load for each multiply-add of a vector; with a frame, a load, and a copy of the
 //! input.

@@ -3,8 +3,8 @@
 //! Windows of 3 x 3 elements without positions have a [kernel](crate::gemm::PlaneTile), which reads
 //! planes where they are. For others, a plane is copied into a [frame](Frame), whose padding is -∞,
 //! which is greater than no element. Then neighbouring windows see neighbours at each tap. A lane
-//! keeps the greatest element and its tap; it begins with -∞ at the first tap inside the plane, where
-//! an element replaces it if it is greater or a NaN.
+//! keeps the greatest element and its tap; it begins with -∞ at the first tap inside the plane,
+//! where an element replaces it if it is greater or a NaN.
 //!
 //! **Cost:** a load, two comparisons and two selections for each tap of a vector of windows; with a
 //! frame, a copy of the input.
@@ -80,8 +80,8 @@ impl<T: Float> Greatest<'_, T> {
         }))
     }
 
-    /// Computes the planes by the kernel of their windows; `None`, with nothing written, if there is
-    /// none.
+    /// Computes the planes by the kernel of their windows; `None`, with nothing written, if there
+    /// is none.
     ///
     /// # Safety
     /// As [`Greatest::run`].

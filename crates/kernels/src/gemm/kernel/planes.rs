@@ -1,8 +1,8 @@
 //! The kernels of planes: windows of 3 x 3 elements of one channel, as in a depthwise convolution
 //! or a pooling.
 //!
-//! A tile has some rows of outputs, one vector wide. The [taps](LineLoads) of a line are loaded once
-//! for all rows that see it, and the weights stay in registers.
+//! A tile has some rows of outputs, one vector wide. The [taps](LineLoads) of a line are loaded
+//! once for all rows that see it, and the weights stay in registers.
 //!
 //! **Invariant:** an output combines its taps row by row, those of the padding included.
 
