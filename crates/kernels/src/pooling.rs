@@ -6,6 +6,8 @@ use crate::conv::PlaneWindow;
 use crate::copy::{same_dtype, same_sizes};
 use crate::element::{Class, Element, cast, dispatch};
 use crate::error::{KernelError, Result};
+use crate::gemm::Float;
+use crate::isa::Isa;
 use crate::layout::{for_each, offset};
 use crate::pointwise::ops::{Add, Div, Op2, TruncDiv};
 use crate::reduce::better;
@@ -222,7 +224,7 @@ pub fn max_pool(
 }
 
 /// As [`max_pool`], of row-major planes; `None`, with nothing written, for others.
-fn greatest<T: Class>(
+fn greatest<T: Float>(
     input: &View<'_>,
     w: &Window,
     out: &mut ViewMut<'_>,
@@ -238,7 +240,8 @@ fn greatest<T: Class>(
     // SAFETY: the input is contiguous, and does not overlap the output.
     let x = unsafe { input.typed::<T>().slice(0, input.numel()) };
     let indices = indices.map(|(i, _)| Ptr(i.0));
-    let planes = Greatest { window, x, y: out.typed::<T>(), indices };
+    let isa = Isa::detect();
+    let planes = Greatest { isa, window, x, y: out.typed::<T>(), indices };
     // SAFETY: the outputs are contiguous, and this call's alone.
     unsafe { planes.run(numel(&input.sizes()[..lead])) }
 }

@@ -13,7 +13,7 @@
 
 use super::frame::{Frame, PlaneWindow};
 use crate::error::Result;
-use crate::gemm::{Float, PixelOutput, PixelProduct, PixelWeights};
+use crate::gemm::{Float, PixelOutput, PixelProduct, PixelWeights, WeightsAhead};
 use crate::isa::Isa;
 use crate::scratch::with_scratch;
 use crate::thread_pool;
@@ -240,13 +240,16 @@ impl<F: Float> PixelConv<'_, F> {
                     None => (x.0.wrapping_add(rows.start * length).cast_const(), length),
                 };
                 for panel in panels {
+                    let mut ahead = product.ahead(panel, rows.len(), length);
                     for first in rows.clone().step_by(part) {
                         let own_rows = first..rows.end.min(first + part);
                         let at = input.0.wrapping_add((first - rows.start) * input.1);
                         // SAFETY: the caller's promise; rows and panels are this task's alone.
                         unsafe {
                             let of = (image, own_rows, panel);
-                            self.panel(product, of, (length, pixels), (at, input.1), tile, own)?
+                            let scratch = (tile, own);
+                            let input = (at, input.1);
+                            self.panel(product, of, (length, pixels), input, scratch, &mut ahead)?
                         }
                     }
                 }
@@ -265,8 +268,8 @@ impl<F: Float> PixelConv<'_, F> {
         (image, rows, panel): (usize, Range<usize>, usize),
         (length, all): (usize, usize),
         (input, step): (*const F, usize),
-        tile: *mut F,
-        [sums, scratch]: [*mut F; 2],
+        (tile, [sums, scratch]): (*mut F, [*mut F; 2]),
+        ahead: &mut WeightsAhead<F>,
     ) -> Result<()> {
         let channels = product.channels(panel);
         let pixels = rows.start * length..all.min(rows.end * length);
@@ -283,7 +286,7 @@ impl<F: Float> PixelConv<'_, F> {
             let start = start.wrapping_add(first - pixels.start);
             let out = PixelOutput { start, stride, bias };
             // SAFETY: the caller's promise.
-            unsafe { product.line(panel, input.wrapping_add(i * step), n, &out, tile) }
+            unsafe { product.line(panel, input.wrapping_add(i * step), n, &out, tile, ahead) }
         }
         match self.visitor {
             None => Ok(()),

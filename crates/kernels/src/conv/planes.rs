@@ -1,23 +1,22 @@
-//! Convolution of planes for groups of few output channels, as in depthwise convolution, over
-//! [frames](Frame): no tap is in the padding, so that a vector of outputs takes one multiply-add
-//! for each tap.
+//! Convolution of planes for groups of few output channels, as in depthwise convolution.
 //!
-//! A task takes some groups of an image, and copies the input of one group after another, or of some
-//! rows of it, into a frame in the first cache. Windows of 3 x 3 elements of one channel have a
-//! [kernel](crate::gemm::PlaneTile). For others, sums are in registers until they are finished; rows
-//! shorter than a few vectors are computed as one: where the frame has other elements between two
-//! rows, the sums are dropped.
+//! A task takes some groups of an image. Windows of 3 x 3 elements of one channel have a
+//! [kernel](crate::gemm::PlaneTile), which reads planes where they are. For others, the task copies
+//! the input of one group after another, or of some rows of it, into a [frame](Frame) in the first
+//! cache. No tap is in its padding, so that a vector of outputs takes a multiply-add for each tap.
+//! Sums are in registers until they are finished; rows shorter than a few vectors are computed as
+//! one: where the frame has other elements between two rows, the sums are dropped.
 //!
-//! **Invariant:** the sums have the order of the product with the patch matrix, zeros of the padding
-//! included.
+//! **Invariant:** the sums have the order of the product with the patch matrix, with the zeros of
+//! the padding.
 //!
-//! **Cost:** a copy of the input, and a third of a load, or a load, for each multiply-add of a
-//! vector.
+//! **Cost:** half a load for each multiply-add of a vector; with a frame, a load, and a copy of the
+//! input.
 
 use super::frame::{Frame, PlaneWindow};
 use super::pixels::{ImageOutput, ImageVisitor};
 use crate::error::Result;
-use crate::gemm::{PlaneTile, Product};
+use crate::gemm::{Kernels, PlaneTile, Product, WindowedPlane};
 use crate::isa::{Isa, Simd};
 use crate::pointwise::ops::{Add, Op2};
 use crate::scratch::Scratch;
@@ -87,13 +86,17 @@ where
         let blocks = self.blocks()?;
         let frame = Frame::new(window, ci, blocks.rows)?;
         let offsets = frame.offsets(ci);
+        let kernels = self.kernels();
         let elements = blocks.part * co * blocks.rows * columns;
         // Short rows are computed with all that is between them, in whole blocks.
-        let of_line = match columns < SHORT {
+        let of_line = match columns < SHORT && kernels.is_none() {
             true => ((blocks.rows - 1) * frame.row() + columns).next_multiple_of(BLOCK),
             false => 0,
         };
-        let of_frame = (frame.len(ci) + 2 * BLOCK).next_multiple_of(BLOCK);
+        let of_frame = match kernels {
+            Some(_) => 0,
+            None => (frame.len(ci) + 2 * BLOCK).next_multiple_of(BLOCK),
+        };
         let of_sums = if self.out.is_none() { elements.next_multiple_of(BLOCK) } else { 0 };
         let of_visitor = self.visitor.map_or(0, |v| v.scratch(elements).div_ceil(size_of::<T>()));
         let scratch = of_frame + of_line + of_sums + of_visitor;
@@ -111,7 +114,8 @@ where
             let (framed, rest) = memory.get().split_at_mut(of_frame);
             let (line, rest) = rest.split_at_mut(of_line);
             let (sums, own) = rest.split_at_mut(of_sums);
-            let mut group = Group { conv: self, frame: &frame, offsets: &offsets, framed, line };
+            let (frame, offsets) = (&frame, &offsets[..]);
+            let mut group = Group { conv: self, kernels, frame, offsets, framed, line };
             for block in of_task {
                 let rows = block * blocks.rows..all_rows.min((block + 1) * blocks.rows);
                 let pixels = rows.start * columns..rows.end * columns;
@@ -143,6 +147,14 @@ where
         }))
     }
 
+    /// The kernels of its windows, if there are some.
+    fn kernels(&self) -> Option<&'static Kernels<T>> {
+        let PlaneWindow { kernel, stride: [step, columns], dilation, .. } = self.window;
+        let is_dense = kernel == [3; 2] && dilation == [1; 2] && self.channels.0 == 1;
+        let kernels = T::microkernels(self.isa).filter(|_| is_dense)?;
+        (step == columns && step <= kernels.most_steps()).then_some(kernels)
+    }
+
     /// Divides groups and rows, so that there are some tasks for each thread. `None` if a frame would
     /// be too large.
     fn blocks(&self) -> Option<Blocks> {
@@ -169,8 +181,9 @@ where
 }
 
 /// What a task computes groups with.
-struct Group<'a, T> {
+struct Group<'a, T: 'static> {
     conv: &'a PlaneConv<'a, T>,
+    kernels: Option<&'static Kernels<T>>,
     frame: &'a Frame,
     offsets: &'a [u32],
     /// The elements of the frame, and what a kernel may read behind it.
@@ -202,6 +215,7 @@ where
         // SAFETY: the images have these planes.
         let x = unsafe { conv.x.slice((image * conv.image + group * plane) as i64, plane) };
         match rows.len() == all {
+            _ if self.kernels.is_some() => {}
             true => frame.fill_inside(isa, x, rows.clone(), self.framed),
             false => frame.fill(isa, x, rows.clone(), self.framed),
         }
@@ -212,8 +226,23 @@ where
             let out = Ptr(out.wrapping_add(channel * stride));
             // SAFETY: the caller's promise.
             unsafe {
-                if !self.by_kernel(weights, bias, rows.len(), out) {
-                    isa.dispatch(Plane {
+                match self.kernels {
+                    Some(kernels) => {
+                        let tile = PlaneTile {
+                            plane: WindowedPlane {
+                                start: x.as_ptr(),
+                                sizes: [height, width],
+                                padding: conv.window.padding,
+                            },
+                            weights: weights.as_ptr(),
+                            bias: bias.as_ref().map_or(std::ptr::null(), std::ptr::from_ref),
+                            rows: rows.clone(),
+                            columns,
+                            out: out.0,
+                        };
+                        kernels.plane(&tile, conv.window.stride[0])
+                    }
+                    None => isa.dispatch(Plane {
                         isa,
                         frame: self.framed,
                         offsets,
@@ -223,41 +252,10 @@ where
                         columns,
                         line: &mut *self.line,
                         out: out.slice_mut(0, rows.len() * columns),
-                    });
+                    }),
                 }
             }
         }
-    }
-
-    /// Computes the rows of an output channel with the kernel of its window; `false`, with nothing
-    /// written, if there is none.
-    ///
-    /// # Safety
-    /// The rows are this task's alone.
-    unsafe fn by_kernel(&self, weights: &[T], bias: Option<T>, rows: usize, out: Ptr<T>) -> bool {
-        let PlaneWindow { output: [_, columns], kernel, stride: [step, _], dilation, .. } =
-            self.conv.window;
-        let is_dense = kernel == [3; 2] && dilation[0] == 1 && self.conv.channels.0 == 1;
-        let Some(kernels) = T::microkernels(self.conv.isa).filter(|_| is_dense) else {
-            return false;
-        };
-        if step > kernels.most_steps() || kernels.behind_plane() > BLOCK {
-            return false;
-        }
-        let tile = PlaneTile {
-            frame: self.framed.as_ptr(),
-            line: self.frame.line(),
-            taps: [0, 1, 2].map(|tap| self.frame.tap(0, tap)),
-            weights: weights.as_ptr(),
-            bias: bias.as_ref().map_or(std::ptr::null(), std::ptr::from_ref),
-            out: out.0,
-            rows,
-            columns,
-        };
-        // SAFETY: the frame has the windows of these rows, and a block behind them. The rows are this
-        // task's alone.
-        unsafe { kernels.plane(&tile, step) }
-        true
     }
 }
 

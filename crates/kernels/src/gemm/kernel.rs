@@ -9,6 +9,7 @@
 
 mod columns;
 mod few;
+mod lines;
 mod pixels;
 mod planes;
 mod table;
@@ -17,6 +18,7 @@ use super::lanes::Lanes;
 use crate::isa::Isa;
 use crate::math::Float;
 use crate::view::Ptr;
+pub(crate) use lines::WindowedPlane;
 pub(super) use pixels::PixelTile;
 pub(crate) use planes::PlaneTile;
 pub(super) use table::{kernels_f32, kernels_f64};
@@ -83,8 +85,10 @@ pub(crate) struct Kernels<F: 'static> {
     /// The kernels of pixels: by vectors, by rows, less one each.
     pixels: &'static [&'static [PixelKernel<F>]],
     finish_pixels: unsafe fn(*const F, [usize; 3], *const F, *mut F, usize),
-    /// The kernels of planes: by the step between windows of two rows, less one.
+    /// The kernels of planes: by the step between windows, less one.
     planes: [PlaneKernel<F>; 2],
+    /// The same for the greatest element of each window.
+    greatest: [PlaneKernel<F>; 2],
     dots: unsafe fn(*const F, *const F, usize, *mut F),
     pack: unsafe fn(*const F, isize, [usize; 3], *mut F),
 }
@@ -197,24 +201,29 @@ impl<F> Kernels<F> {
         unsafe { (self.finish_pixels)(sums, sizes, bias, out, stride) }
     }
 
-    /// The most lines between the windows of two rows of a plane.
+    /// The most elements between two windows of a plane.
     pub(crate) fn most_steps(&self) -> usize {
         self.planes.len()
     }
 
-    /// The elements that a kernel of planes may read behind a line.
-    pub(crate) fn behind_plane(&self) -> usize {
-        self.lanes
-    }
-
-    /// Computes a plane of windows of 3 x 3 elements, of which those of one row begin `step` lines
-    /// behind those of the row before.
+    /// Computes some rows of a plane of windows of 3 x 3 elements, which begin `step` elements after
+    /// each other, in columns as in rows.
     ///
     /// # Safety
-    /// As [`Kernels::tile`]. Behind the frame there are [`Kernels::behind_plane`] elements.
+    /// As [`Kernels::tile`].
     pub(crate) unsafe fn plane(&self, t: &PlaneTile<F>, step: usize) {
         // SAFETY: the caller's promise.
         unsafe { self.planes[step - 1](t) }
+    }
+
+    /// As [`Kernels::plane`], of the greatest element of each window, or of its last NaN. A window
+    /// in the padding has -∞. There are no weights.
+    ///
+    /// # Safety
+    /// As [`Kernels::tile`].
+    pub(crate) unsafe fn greatest(&self, t: &PlaneTile<F>, step: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { self.greatest[step - 1](t) }
     }
 
     /// Writes the dot products of as many pairs of vectors as a register has lanes. They have `k`

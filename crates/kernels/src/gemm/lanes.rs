@@ -16,6 +16,16 @@ pub(crate) trait Lanes: Copy {
     type Float: super::Float;
     /// The number of elements.
     const N: usize;
+    /// Some of the elements.
+    type Mask: Copy;
+    /// The elements `from..to`, of which `to` is at most `N`.
+    unsafe fn mask(from: usize, to: usize) -> Self::Mask;
+    /// The elements of a mask from `p`, and those of `others` beside them, which are not accessed.
+    unsafe fn load_masked(p: *const Self::Float, mask: Self::Mask, others: Self) -> Self;
+    /// The elements of two vectors at even places, and those at odd ones.
+    unsafe fn unzip(self, next: Self) -> [Self; 2];
+    /// The elements of this vector that are greater than those of another, or NaN, and its others.
+    unsafe fn greater_of(self, other: Self) -> Self;
     /// A vector of copies of one number.
     unsafe fn splat(x: Self::Float) -> Self;
     /// The `N` elements from `p`.
@@ -72,6 +82,30 @@ pub(crate) struct Array<T, const N: usize>(pub [T; N]);
 impl<T: super::Float, const N: usize> Lanes for Array<T, N> {
     type Float = T;
     const N: usize = N;
+    type Mask = (usize, usize);
+    #[inline(always)]
+    unsafe fn mask(from: usize, to: usize) -> (usize, usize) {
+        (from, to)
+    }
+    #[inline(always)]
+    unsafe fn load_masked(p: *const T, (from, to): (usize, usize), others: Self) -> Self {
+        let mut out = others.0;
+        for (i, x) in out.iter_mut().enumerate().take(to).skip(from) {
+            // SAFETY: the caller's promise.
+            *x = unsafe { *p.wrapping_add(i) };
+        }
+        Array(out)
+    }
+    #[inline(always)]
+    unsafe fn unzip(self, next: Self) -> [Self; 2] {
+        let at = |i: usize| if i < N { self.0[i] } else { next.0[i - N] };
+        [0, 1].map(|odd| Array(std::array::from_fn(|i| at(2 * i + odd))))
+    }
+    #[inline(always)]
+    unsafe fn greater_of(self, other: Self) -> Self {
+        let greater = |x: T, y: T| if x > y || x.partial_cmp(&x).is_none() { x } else { y };
+        Array(std::array::from_fn(|i| greater(self.0[i], other.0[i])))
+    }
     #[inline(always)]
     unsafe fn splat(x: T) -> Self {
         Array([x; N])
@@ -134,15 +168,37 @@ macro_rules! register {
     (
         $vector:ident of $n:literal $float:ty:
         $splat:ident, $load:ident, $store:ident, $fma:ident, $mul:ident, $add:ident;
-        $first:ident, $keep:ident, $columns:ident, $is_nan:ident
+        $first:ident, $keep:ident, $columns:ident, $is_nan:ident;
+        $mask:ty, $make:ident, $masked:ident, $unzip:ident, $greater:ident
     ) => {
         impl Lanes for $vector {
             type Float = $float;
             const N: usize = $n;
+            type Mask = $mask;
             #[inline(always)]
             unsafe fn splat(x: $float) -> Self {
                 // SAFETY: the caller's machine has the instruction set.
                 unsafe { $splat(x) }
+            }
+            #[inline(always)]
+            unsafe fn mask(from: usize, to: usize) -> $mask {
+                // SAFETY: as above.
+                unsafe { $make(from, to) }
+            }
+            #[inline(always)]
+            unsafe fn load_masked(p: *const $float, mask: $mask, others: Self) -> Self {
+                // SAFETY: as above; masked elements are not accessed.
+                unsafe { $masked(p, mask, others) }
+            }
+            #[inline(always)]
+            unsafe fn unzip(self, next: Self) -> [Self; 2] {
+                // SAFETY: as above.
+                unsafe { $unzip(self, next) }
+            }
+            #[inline(always)]
+            unsafe fn greater_of(self, other: Self) -> Self {
+                // SAFETY: as above.
+                unsafe { $greater(self, other) }
             }
             #[inline(always)]
             unsafe fn load(p: *const $float) -> Self {

@@ -51,7 +51,7 @@ pub(crate) use pack::{PackColumns, Right};
 #[cfg(test)]
 pub(crate) use packed::packed_product_on;
 pub use packed::{PackedMatrix, packed_product};
-pub(crate) use pixels::{PixelOutput, PixelProduct, PixelWeights};
+pub(crate) use pixels::{PixelOutput, PixelProduct, PixelWeights, WeightsAhead};
 pub(crate) use small::{SmallMatrices, SmallProduct};
 pub(crate) use visitor::{EpilogueVisitor, RightFactor, visited_product};
 
@@ -62,7 +62,7 @@ use crate::layout;
 use crate::thread_pool;
 use crate::view::{Dims, View, ViewMut};
 use epilogue::{Operand, Output};
-pub(crate) use kernel::{Kernels, PlaneTile};
+pub(crate) use kernel::{Kernels, PlaneTile, WindowedPlane};
 use maquette_ir::{DType, Scalar};
 
 const KERNEL: &str = "gemm";

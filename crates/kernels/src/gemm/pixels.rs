@@ -81,7 +81,52 @@ pub(crate) struct PixelOutput<F> {
     pub bias: *const F,
 }
 
+/// The weights that a task reads next, which are fetched into the second-level cache while it
+/// computes other sums. Lines are spread over the segments of the tiles.
+pub(crate) struct WeightsAhead<F> {
+    start: *const F,
+    /// The cache lines of the weights, and those that were fetched.
+    lines: usize,
+    fetched: usize,
+    /// The segments during which they are fetched, and those that are computed.
+    segments: usize,
+    done: usize,
+}
+
+impl<F> WeightsAhead<F> {
+    /// What a segment of some steps fetches, one line a step.
+    fn next(&mut self, steps: usize) -> Option<*const F> {
+        self.done += 1;
+        let due = self.lines * self.done / self.segments.max(1);
+        (due > self.fetched).then(|| {
+            let from = self.fetched * (64 / size_of::<F>());
+            self.fetched += steps;
+            self.start.wrapping_add(from)
+        })
+    }
+}
+
 impl<'a, F: Float> PixelProduct<'a, F> {
+    /// The weights of the panel behind one of which lines of so many pixels are computed.
+    pub fn ahead(&self, panel: usize, lines: usize, pixels: usize) -> WeightsAhead<F> {
+        let next = if panel + 1 < self.panels() { panel + 1 } else { panel };
+        let channels = self.channels(next);
+        let bytes =
+            if next == panel { 0 } else { self.offsets.len() * self.width() * size_of::<F>() };
+        let tiles = lines * pixels.div_ceil(Self::most_pixels(self.panels.isa));
+        WeightsAhead {
+            start: self.panels.panel(channels.start),
+            lines: bytes.div_ceil(64),
+            fetched: 0,
+            segments: tiles * self.segments(),
+            done: 0,
+        }
+    }
+
+    fn segments(&self) -> usize {
+        self.offsets.len().div_ceil(SEGMENT).max(1)
+    }
+
     pub fn new(weights: &'a PixelWeights<F>, offsets: &'a [u32]) -> PixelProduct<'a, F> {
         PixelProduct { panels: &weights.panels, offsets }
     }
@@ -128,13 +173,14 @@ impl<'a, F: Float> PixelProduct<'a, F> {
         pixels: usize,
         out: &PixelOutput<F>,
         scratch: *mut F,
+        ahead: &mut WeightsAhead<F>,
     ) {
         let kernels = F::kernels(self.panels.isa);
         let channels = self.channels(panel);
         let vectors = channels.len().div_ceil(kernels.lanes);
         let width = vectors * kernels.lanes;
         let weights = self.panels.panel(channels.start);
-        let segments = self.offsets.len().div_ceil(SEGMENT).max(1);
+        let segments = self.segments();
         let [tile, group, total] = [0, 1, 2].map(|i| scratch.wrapping_add(i * self.tile_size()));
         let mut done = 0;
         while done < pixels {
@@ -144,12 +190,13 @@ impl<'a, F: Float> PixelProduct<'a, F> {
                 let from = s * SEGMENT;
                 let is_last = s + 1 == segments;
                 let ends_group = is_last || s % GROUP == GROUP - 1;
-                let null = std::ptr::null();
+                let (null, k) = (std::ptr::null(), SEGMENT.min(self.offsets.len() - from));
+                let b = weights.wrapping_add(from * width);
                 let t = PixelTile {
-                    k: SEGMENT.min(self.offsets.len() - from),
+                    k,
                     a: a.wrapping_add(done),
                     offsets: self.offsets.as_ptr().wrapping_add(from),
-                    b: weights.wrapping_add(from * width),
+                    b,
                     sums: [
                         if s.is_multiple_of(GROUP) { null } else { group.cast_const() },
                         if ends_group && s >= GROUP { total.cast_const() } else { null },
@@ -159,7 +206,8 @@ impl<'a, F: Float> PixelProduct<'a, F> {
                         (_, true) => total,
                         _ => group,
                     },
-                    fetch: null,
+                    // An address that is in no page would be looked up again and again.
+                    fetch: ahead.next(k).unwrap_or(b),
                 };
                 // SAFETY: the caller's promise.
                 unsafe { kernels.pixels(&t, rows, vectors) }

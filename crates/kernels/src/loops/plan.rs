@@ -159,6 +159,12 @@ impl LaunchPlan {
         self.phases.iter().map(|p| (p.stages.len(), maps(p))).collect()
     }
 
+    /// Whether a product's maps run as one chain.
+    #[cfg(test)]
+    pub(super) fn has_chain(&self) -> bool {
+        self.phases.iter().filter_map(|p| p.product.as_ref()).any(|p| p.has_chain())
+    }
+
     /// Whether operands and results have the layouts of the plan.
     pub fn fits(&self, operands: &[View<'_>], results: &[ViewMut<'_>]) -> bool {
         let views = || operands.iter().chain(results.iter().map(|r| r.as_view()));

@@ -7,7 +7,7 @@
 //! In a loop nest, adjacent cheap instructions are one loop over smaller tiles: a [`chain`].
 
 mod broadcast;
-mod chain;
+pub(crate) mod chain;
 mod compile;
 mod evaluation;
 pub(crate) mod frame;

@@ -1,16 +1,17 @@
 //! The greatest elements of the windows of planes, a vector of windows at a time.
 //!
-//! A plane is copied into a [frame](Frame), whose padding is -∞, which is greater than no element.
-//! Then neighbouring windows see neighbours at each tap. A lane keeps the greatest element and its
-//! tap; it begins with -∞ at the first tap inside the plane, where an element replaces it if it is
-//! greater or a NaN.
+//! Windows of 3 x 3 elements without positions have a [kernel](crate::gemm::PlaneTile), which reads
+//! planes where they are. For others, a plane is copied into a [frame](Frame), whose padding is -∞,
+//! which is greater than no element. Then neighbouring windows see neighbours at each tap. A lane
+//! keeps the greatest element and its tap; it begins with -∞ at the first tap inside the plane,
+//! where an element replaces it if it is greater or a NaN.
 //!
-//! **Cost:** a copy of the input, and a load, two comparisons and two selections for each tap of a
-//! vector of windows.
+//! **Cost:** a load, two comparisons and two selections for each tap of a vector of windows; with a
+//! frame, a copy of the input.
 
 use crate::conv::{Frame, PlaneWindow};
-use crate::element::Class;
 use crate::error::Result;
+use crate::gemm::{Float, PlaneTile, WindowedPlane};
 use crate::isa::{Isa, Simd};
 use crate::scratch::filled;
 use crate::thread_pool;
@@ -23,6 +24,7 @@ const LANES: usize = 16;
 
 /// The greatest elements of row-major planes of floats.
 pub(super) struct Greatest<'a, T> {
+    pub isa: Isa,
     pub window: PlaneWindow,
     pub x: &'a [T],
     pub y: Ptr<T>,
@@ -30,7 +32,7 @@ pub(super) struct Greatest<'a, T> {
     pub indices: Option<Ptr<i64>>,
 }
 
-impl<T: Class> Greatest<'_, T> {
+impl<T: Float> Greatest<'_, T> {
     /// Computes `planes` planes; `None`, with nothing written, if frames or positions would be
     /// large.
     ///
@@ -46,18 +48,17 @@ impl<T: Class> Greatest<'_, T> {
             return None;
         }
         let (area, windows) = (height * width, rows * columns);
+        // SAFETY: the caller's promise.
+        if let Some(done) = unsafe { self.by_kernel(planes) } {
+            return Some(done);
+        }
         let taps = Taps::new(&self.window, &frame);
         let work = windows * taps.0.len();
         let grain = (thread_pool::GRAIN / work.max(1)).max(1);
         Some(thread_pool::ranges(planes, grain, 1, &|from, to| {
             let mut framed = filled("max_pool", T::cast(f64::NEG_INFINITY), len)?;
             for plane in from..to {
-                frame.fill_inside(
-                    Isa::detect(),
-                    &self.x[plane * area..][..area],
-                    0..rows,
-                    &mut framed,
-                );
+                frame.fill_inside(self.isa, &self.x[plane * area..][..area], 0..rows, &mut framed);
                 let at = (plane * windows) as i64;
                 let of_plane = Plane {
                     window: &self.window,
@@ -70,10 +71,44 @@ impl<T: Class> Greatest<'_, T> {
                     indices: self.indices.as_ref().map(|i| unsafe { i.slice_mut(at, windows) }),
                 };
                 if of_plane.indices.is_some() {
-                    Isa::detect().dispatch(Blocks::<T, true>(of_plane));
+                    self.isa.dispatch(Blocks::<T, true>(of_plane));
                 } else {
-                    Isa::detect().dispatch(Blocks::<T, false>(of_plane));
+                    self.isa.dispatch(Blocks::<T, false>(of_plane));
                 }
+            }
+            Ok(())
+        }))
+    }
+
+    /// Computes the planes by the kernel of their windows; `None`, with nothing written, if there
+    /// is none.
+    ///
+    /// # Safety
+    /// As [`Greatest::run`].
+    unsafe fn by_kernel(&self, planes: usize) -> Option<Result<()>> {
+        let PlaneWindow { input, output, kernel, stride: [step, across], padding, dilation } =
+            self.window;
+        let kernels = T::kernels(self.isa);
+        let is_dense = kernel == [3; 2] && dilation == [1; 2];
+        let has_kernel = is_dense && step == across && step <= kernels.most_steps();
+        if !has_kernel || self.indices.is_some() {
+            return None;
+        }
+        let (area, windows) = (input[0] * input[1], output[0] * output[1]);
+        let grain = (thread_pool::GRAIN / (windows * 9).max(1)).max(1);
+        Some(thread_pool::ranges(planes, grain, 1, &|from, to| {
+            for plane in from..to {
+                let start = self.x[plane * area..][..area].as_ptr();
+                let tile = PlaneTile {
+                    plane: WindowedPlane { start, sizes: input, padding },
+                    weights: std::ptr::null(),
+                    bias: std::ptr::null(),
+                    rows: 0..output[0],
+                    columns: output[1],
+                    out: self.y.at(plane * windows),
+                };
+                // SAFETY: the caller's promise; the plane is this task's alone.
+                unsafe { kernels.greatest(&tile, step) }
             }
             Ok(())
         }))
@@ -117,7 +152,7 @@ fn first_tap(window: &PlaneWindow, dim: usize, at: usize) -> Option<usize> {
 /// The windows of a plane, by blocks, with positions or without.
 struct Blocks<'a, T, const INDEXED: bool>(Plane<'a, T>);
 
-impl<T: Class, const INDEXED: bool> Simd for Blocks<'_, T, INDEXED> {
+impl<T: Float, const INDEXED: bool> Simd for Blocks<'_, T, INDEXED> {
     type Out = ();
     #[inline(always)]
     fn run(self) {
@@ -136,7 +171,7 @@ impl<T: Class, const INDEXED: bool> Simd for Blocks<'_, T, INDEXED> {
     }
 }
 
-impl<T: Class> Plane<'_, T> {
+impl<T: Float> Plane<'_, T> {
     /// Writes at most `N` windows of a row, and returns how many. Several vectors have several
     /// chains of selections.
     #[inline(always)]
@@ -199,6 +234,61 @@ impl<T: Class> Plane<'_, T> {
                 (Some(r), Some(c)) => at(0, row, r) * width as i64 + at(1, column, c),
                 _ => 0,
             };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Greatest, PlaneWindow};
+    use crate::gemm::Float;
+    use crate::isa::{Isa, available};
+    use crate::view::Ptr;
+    use proptest::prelude::*;
+
+    /// The greatest elements of three planes, by the kernel of the windows or by blocks.
+    fn greatest<T: Float>(isa: Isa, window: PlaneWindow, x: &[T], by_kernel: bool) -> Vec<T> {
+        let n = 3 * window.output[0] * window.output[1];
+        let (mut y, mut indices) = (vec![T::ONE; n], vec![0i64; n]);
+        let positions = (!by_kernel).then_some(Ptr(indices.as_mut_ptr()));
+        let planes = Greatest { isa, window, x, y: Ptr(y.as_mut_ptr()), indices: positions };
+        // SAFETY: the results have all windows of the planes.
+        unsafe { planes.run(3) }.expect("small frames").expect("pools");
+        y
+    }
+
+    fn agree<T: Float + std::fmt::Debug>(window: PlaneWindow, seed: usize) {
+        let n = 3 * window.input[0] * window.input[1];
+        let special = [f64::NAN, f64::NEG_INFINITY, -0.0, 0.0];
+        let value = |i: usize| match (i * 7919 + seed * 31) % 41 {
+            n @ 0..4 => special[n],
+            n => n as f64 - 25.0,
+        };
+        let x: Vec<T> = (0..n).map(|i| T::from_f64(value(i))).collect();
+        for isa in [Isa::Scalar, Isa::Avx2, Isa::Avx512] {
+            if available(isa) {
+                let [found, expected] =
+                    [true, false].map(|by_kernel| greatest(isa, window, &x, by_kernel));
+                // The text of a number has all its bits, but for NaN.
+                assert_eq!(format!("{found:?}"), format!("{expected:?}"), "{window:?} on {isa:?}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn kernels_find_what_blocks_find(
+            input in [3usize..40, 3usize..70],
+            step in 1usize..3,
+            padding in [0usize..2, 0usize..2],
+            beyond in 0usize..2,
+            seed in 0usize..1000,
+        ) {
+            let size = |d: usize| (input[d] + 2 * padding[d] - 3) / step + 1 + beyond;
+            let (output, kernel, stride) = ([size(0), size(1)], [3; 2], [step; 2]);
+            let window = PlaneWindow { input, output, kernel, stride, padding, dilation: [1; 2] };
+            agree::<f32>(window, seed);
+            agree::<f64>(window, seed);
         }
     }
 }

@@ -10,6 +10,10 @@ use super::Kernels;
 use super::NEAR;
 use crate::gemm::lanes::Lanes;
 
+/// How many pixels ahead the kernel prefetches. Each step reads from another channel, of which the
+/// processor would follow a few alone.
+const PIXELS_AHEAD: usize = 32;
+
 /// One segment of the sums of some pixels and channels.
 pub(in crate::gemm) struct PixelTile<F> {
     /// The length of the segment.
@@ -24,7 +28,7 @@ pub(in crate::gemm) struct PixelTile<F> {
     pub sums: [*const F; 2],
     /// The destination: rows of whole vectors, one for each pixel.
     pub out: *mut F,
-    /// Memory to be fetched into the second-level cache, a line for each step; or null.
+    /// Memory to be fetched into the second-level cache, a line for each step.
     pub fetch: *const F,
 }
 
@@ -45,6 +49,7 @@ pub(super) unsafe fn pixels<V: Lanes, const ROWS: usize, const VECTORS: usize>(
         let line = 64 / size_of::<V::Float>();
         for p in 0..t.k {
             let a = t.a.add(*t.offsets.add(p) as usize);
+            V::prefetch_near(a.wrapping_add(PIXELS_AHEAD));
             let mut row = [V::splat(Default::default()); VECTORS];
             for (j, y) in row.iter_mut().enumerate() {
                 *y = V::load(b.add(j * V::N));

@@ -63,6 +63,12 @@ macro_rules! kernels {
             }
 
             $(#[target_feature(enable = $features)])?
+            unsafe fn greatest<const STEP: usize>(t: &PlaneTile<F>) {
+                // SAFETY: the caller's promise.
+                unsafe { kernel::planes::greatest::<$vector, STEP>(t) }
+            }
+
+            $(#[target_feature(enable = $features)])?
             unsafe fn dots(a: *const F, b: *const F, k: usize, out: *mut F) {
                 // SAFETY: the caller's promise.
                 unsafe { kernel::columns::dots::<$vector>(a, b, k, out) }
@@ -87,6 +93,7 @@ macro_rules! kernels {
                 pixels: &[$(&[$(pixels::<$count, $broad>),*]),*],
                 finish_pixels,
                 planes: [plane::<1>, plane::<2>],
+                greatest: [greatest::<1>, greatest::<2>],
                 dots,
                 pack,
             };

@@ -11,25 +11,29 @@ register!(
     __m512 of 16 f32:
     _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps,
     _mm512_fmadd_ps, _mm512_mul_ps, _mm512_add_ps;
-    first_ps512, keep_ps512, columns_ps512, one_nan_ps512
+    first_ps512, keep_ps512, columns_ps512, one_nan_ps512;
+    __mmask16, mask_ps512, masked_ps512, unzip_ps512, greater_ps512
 );
 register!(
     __m512d of 8 f64:
     _mm512_set1_pd, _mm512_loadu_pd, _mm512_storeu_pd,
     _mm512_fmadd_pd, _mm512_mul_pd, _mm512_add_pd;
-    first_pd512, keep_pd512, columns_pd512, one_nan_pd512
+    first_pd512, keep_pd512, columns_pd512, one_nan_pd512;
+    __mmask8, mask_pd512, masked_pd512, unzip_pd512, greater_pd512
 );
 register!(
     __m256 of 8 f32:
     _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps,
     _mm256_fmadd_ps, _mm256_mul_ps, _mm256_add_ps;
-    first_ps256, keep_ps256, columns_ps256, one_nan_ps256
+    first_ps256, keep_ps256, columns_ps256, one_nan_ps256;
+    __m256i, mask_ps256, masked_ps256, unzip_ps256, greater_ps256
 );
 register!(
     __m256d of 4 f64:
     _mm256_set1_pd, _mm256_loadu_pd, _mm256_storeu_pd,
     _mm256_fmadd_pd, _mm256_mul_pd, _mm256_add_pd;
-    first_pd256, keep_pd256, columns_pd256, one_nan_pd256
+    first_pd256, keep_pd256, columns_pd256, one_nan_pd256;
+    __m256i, mask_pd256, masked_pd256, unzip_pd256, greater_pd256
 );
 
 #[inline(always)]
@@ -54,6 +58,74 @@ unsafe fn first_pd512(p: *const f64, n: usize) -> __m512d {
 unsafe fn keep_pd512(p: *mut f64, n: usize, x: __m512d) {
     // SAFETY: as above.
     unsafe { _mm512_mask_storeu_pd(p, ((1u32 << n) - 1) as u8, x) }
+}
+
+/// The bits `from..to` of at most 16.
+#[inline(always)]
+fn bits(from: usize, to: usize) -> u32 {
+    ((1u32 << to) - 1) & !((1u32 << from) - 1)
+}
+
+#[inline(always)]
+unsafe fn mask_ps512(from: usize, to: usize) -> __mmask16 {
+    bits(from, to) as __mmask16
+}
+
+#[inline(always)]
+unsafe fn mask_pd512(from: usize, to: usize) -> __mmask8 {
+    bits(from, to) as __mmask8
+}
+
+#[inline(always)]
+unsafe fn masked_ps512(p: *const f32, mask: __mmask16, others: __m512) -> __m512 {
+    // SAFETY: as above.
+    unsafe { _mm512_mask_loadu_ps(others, mask, p) }
+}
+
+#[inline(always)]
+unsafe fn masked_pd512(p: *const f64, mask: __mmask8, others: __m512d) -> __m512d {
+    // SAFETY: as above.
+    unsafe { _mm512_mask_loadu_pd(others, mask, p) }
+}
+
+#[inline(always)]
+unsafe fn unzip_ps512(x: __m512, y: __m512) -> [__m512; 2] {
+    // SAFETY: as above.
+    unsafe {
+        let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+        let odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+        [even, odd].map(|at| _mm512_permutex2var_ps(x, at, y))
+    }
+}
+
+#[inline(always)]
+unsafe fn unzip_pd512(x: __m512d, y: __m512d) -> [__m512d; 2] {
+    // SAFETY: as above.
+    unsafe {
+        let even = _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14);
+        let odd = _mm512_add_epi64(even, _mm512_set1_epi64(1));
+        [even, odd].map(|at| _mm512_permutex2var_pd(x, at, y))
+    }
+}
+
+#[inline(always)]
+unsafe fn greater_ps512(x: __m512, other: __m512) -> __m512 {
+    // SAFETY: as above.
+    unsafe {
+        let is_greater = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(x, other);
+        let is_nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(x, x);
+        _mm512_mask_blend_ps(is_greater | is_nan, other, x)
+    }
+}
+
+#[inline(always)]
+unsafe fn greater_pd512(x: __m512d, other: __m512d) -> __m512d {
+    // SAFETY: as above.
+    unsafe {
+        let is_greater = _mm512_cmp_pd_mask::<_CMP_GT_OQ>(x, other);
+        let is_nan = _mm512_cmp_pd_mask::<_CMP_UNORD_Q>(x, x);
+        _mm512_mask_blend_pd(is_greater | is_nan, other, x)
+    }
 }
 
 /// A table of `vfixupimm`: four bits for each class of numbers, of which the first two are NaNs. 0
@@ -131,6 +203,68 @@ unsafe fn mask256(n: usize) -> __m256i {
     unsafe {
         let index = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
         _mm256_cmpgt_epi32(_mm256_set1_epi32(n as i32), index)
+    }
+}
+
+#[inline(always)]
+unsafe fn mask_ps256(from: usize, to: usize) -> __m256i {
+    // SAFETY: as above.
+    unsafe { _mm256_andnot_si256(mask256(from), mask256(to)) }
+}
+
+#[inline(always)]
+unsafe fn mask_pd256(from: usize, to: usize) -> __m256i {
+    // SAFETY: as above.
+    unsafe { mask_ps256(2 * from, 2 * to) }
+}
+
+#[inline(always)]
+unsafe fn masked_ps256(p: *const f32, mask: __m256i, others: __m256) -> __m256 {
+    // SAFETY: as above; masked elements are not accessed.
+    unsafe { _mm256_blendv_ps(others, _mm256_maskload_ps(p, mask), _mm256_castsi256_ps(mask)) }
+}
+
+#[inline(always)]
+unsafe fn masked_pd256(p: *const f64, mask: __m256i, others: __m256d) -> __m256d {
+    // SAFETY: as above.
+    unsafe { _mm256_blendv_pd(others, _mm256_maskload_pd(p, mask), _mm256_castsi256_pd(mask)) }
+}
+
+#[inline(always)]
+unsafe fn unzip_ps256(x: __m256, y: __m256) -> [__m256; 2] {
+    // SAFETY: as above.
+    unsafe {
+        let halves = [_mm256_shuffle_ps::<0x88>(x, y), _mm256_shuffle_ps::<0xdd>(x, y)];
+        halves.map(|x| _mm256_castpd_ps(_mm256_permute4x64_pd::<0xd8>(_mm256_castps_pd(x))))
+    }
+}
+
+#[inline(always)]
+unsafe fn unzip_pd256(x: __m256d, y: __m256d) -> [__m256d; 2] {
+    // SAFETY: as above.
+    unsafe {
+        let halves = [_mm256_unpacklo_pd(x, y), _mm256_unpackhi_pd(x, y)];
+        halves.map(|x| _mm256_permute4x64_pd::<0xd8>(x))
+    }
+}
+
+#[inline(always)]
+unsafe fn greater_ps256(x: __m256, other: __m256) -> __m256 {
+    // SAFETY: as above.
+    unsafe {
+        let is_greater = _mm256_cmp_ps::<_CMP_GT_OQ>(x, other);
+        let is_nan = _mm256_cmp_ps::<_CMP_UNORD_Q>(x, x);
+        _mm256_blendv_ps(other, x, _mm256_or_ps(is_greater, is_nan))
+    }
+}
+
+#[inline(always)]
+unsafe fn greater_pd256(x: __m256d, other: __m256d) -> __m256d {
+    // SAFETY: as above.
+    unsafe {
+        let is_greater = _mm256_cmp_pd::<_CMP_GT_OQ>(x, other);
+        let is_nan = _mm256_cmp_pd::<_CMP_UNORD_Q>(x, x);
+        _mm256_blendv_pd(other, x, _mm256_or_pd(is_greater, is_nan))
     }
 }
 

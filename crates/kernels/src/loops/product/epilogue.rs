@@ -3,6 +3,7 @@
 //! A map is an expression over tensors that have one stride along the rows of the product and one
 //! along its columns. It is compiled for each size of rectangles that occurs; a product has a few.
 
+use super::chain::EpilogueChain;
 use super::factor::Geometry;
 use super::operand::{From, Operand};
 use crate::error::{KernelError, Result};
@@ -37,16 +38,16 @@ pub(super) struct Part<'a> {
 }
 
 /// A map on rectangles.
-struct MapPlan {
-    expr: ScalarExpr,
+pub(super) struct MapPlan {
+    pub expr: ScalarExpr,
     /// The loads, the outputs, the coordinates and the index.
-    operands: SmallVec<[Operand; 6]>,
-    loads: usize,
+    pub operands: SmallVec<[Operand; 6]>,
+    pub loads: usize,
     outputs: usize,
     /// The loads of an operand over which the map writes its only output.
     overwritten: SmallVec<[usize; 1]>,
     coords: SmallVec<[u32; 4]>,
-    computed: SmallVec<[SmallVec<[ComputedDim; 2]>; 2]>,
+    pub computed: SmallVec<[SmallVec<[ComputedDim; 2]>; 2]>,
     /// By rows and columns of the rectangle.
     evaluations: RwLock<SmallVec<[Compiled; 4]>>,
 }
@@ -59,13 +60,18 @@ pub(super) struct Epilogue {
     maps: Vec<MapPlan>,
     /// The bytes of an element of each slot, and what is in it.
     slots: Vec<(usize, StageOutput)>,
+    dtype: DType,
+    /// The maps as one chain, if they are one.
+    chain: Option<EpilogueChain>,
 }
 
 impl Epilogue {
     /// Plans the maps that follow the first stage of a phase and can be computed on rectangles.
     pub fn new(planner: &Planner<'_>, geometry: &Geometry) -> Result<Epilogue> {
-        let mut epilogue = Epilogue { maps: Vec::new(), slots: Vec::new() };
         let (nest, first) = (planner.launch.nest, planner.phase.start);
+        let sums = StageId(first as u32).into();
+        let dtype = nest.dtype(sums).unwrap_or(DType::F32);
+        let mut epilogue = Epilogue { maps: Vec::new(), slots: Vec::new(), dtype, chain: None };
         for (at, stage) in nest.stages().iter().enumerate().skip(first + 1) {
             match epilogue.map(planner, geometry, StageId(at as u32), stage)? {
                 Some((map, slots)) => {
@@ -81,6 +87,11 @@ impl Epilogue {
     /// The number of maps.
     pub fn maps(&self) -> usize {
         self.maps.len()
+    }
+
+    #[cfg(test)]
+    pub fn has_chain(&self) -> bool {
+        self.chain.is_some()
     }
 
     #[expect(clippy::type_complexity, reason = "a map and the slots of its outputs")]
@@ -232,6 +243,7 @@ impl Epilogue {
                 .collect();
             planner.stages.push(StagePlan::of_product(SmallVec::new(), outputs));
         }
+        self.chain = EpilogueChain::of(&self.maps, self.dtype);
         self
     }
 
@@ -270,6 +282,13 @@ impl Epilogue {
     /// # Errors
     /// An expression is too large to be compiled.
     pub fn run(&self, cx: &PanelContext<'_>, part: &Part<'_>) -> Result<Option<(usize, Failure)>> {
+        if let Some(chain) = self.chain.as_ref().filter(|_| part.sums.1[1] == 1) {
+            match self.dtype {
+                DType::F64 => chain.run::<f64>(cx, part),
+                _ => chain.run::<f32>(cx, part),
+            }
+            return Ok(None);
+        }
         let size = [part.rows.len(), part.columns.len()];
         let elements = size[0] * size[1];
         let at = [part.rows.start, part.columns.start];

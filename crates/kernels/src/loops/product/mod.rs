@@ -14,6 +14,7 @@
 //! other. Along the merged rows and the merged columns each tensor has one stride. A map for which
 //! this does not hold begins the next phase.
 
+mod chain;
 mod epilogue;
 mod factor;
 mod operand;
@@ -161,6 +162,12 @@ impl ProductPlan {
             stage.loads.iter().any(|load| is_it(load.from))
         };
         pairs.iter().all(|&(k, j)| !is_factor(k) && self.epilogue.overwrite(k, j))
+    }
+
+    /// Whether the maps run as one chain.
+    #[cfg(test)]
+    pub fn has_chain(&self) -> bool {
+        self.epilogue.has_chain()
     }
 
     /// The operand that can be packed.

@@ -77,6 +77,11 @@ const MAPS: &str = "
   }
 ";
 
+/// The maps that one chain computes.
+fn chained_maps() -> &'static str {
+    MAPS.split_once("  t5").map_or(MAPS, |(maps, _)| maps)
+}
+
 impl Case {
     /// The size of the output.
     fn output(&self) -> i64 {
@@ -85,7 +90,7 @@ impl Case {
     }
 
     /// The nest with these results.
-    fn nest(&self, results: &str) -> LoopNest {
+    fn nest(&self, results: &str, maps: &str) -> LoopNest {
         let Case { images, channels: [ci, co], size, kernel, stride, padding, dilation, .. } =
             *self;
         let o = self.output();
@@ -120,7 +125,7 @@ loops (a0: f32[{images}, {ci}, {size}, {size}], a1: f32[{co}, {within}, {kernel}
     r16: f32 = const 0.0
     r17: f32 = read a0[i0, {channel}, r9, r15] else r16
     return r0, r17
-  }}{MAPS}}}
+  }}{maps}}}
 "
         );
         LoopNest::parse(&text).expect("is valid")
@@ -142,8 +147,8 @@ loops (a0: f32[{images}, {ci}, {size}, {size}], a1: f32[{co}, {within}, {kernel}
     }
 
     /// Compares with the reference; returns what the plan does.
-    fn holds(&self, results: &str) -> Vec<&'static str> {
-        let (nest, operands) = (self.nest(results), self.operands());
+    fn holds(&self, results: &str, maps: &str) -> Vec<&'static str> {
+        let (nest, operands) = (self.nest(results, maps), self.operands());
         assert_eq!(agrees(&nest, &operands, &[]), None, "{self:?}");
         let mut used = Vec::new();
         planned(&nest, &operands, &mut used);
@@ -183,9 +188,41 @@ fn maps_follow_convolutions_on_finished_parts() {
     ];
     for case in cases {
         for results in ["t4", "t5", "t0, t4", "t1, t3, t5"] {
-            let used = case.holds(results);
+            let used = case.holds(results, MAPS);
             assert!(used.contains(&"several on rectangles"), "{case:?}");
             assert!(!used.contains(&"later phase"), "{case:?}");
+        }
+    }
+}
+
+#[test]
+fn maps_that_are_a_chain_run_on_lines() {
+    let cases = [
+        CASE,
+        Case { images: 1, size: 31, channels: [3, 20], stride: 2, ..CASE },
+        Case { kernel: 1, padding: 0, ..CASE },
+        Case { kernel: 1, padding: 0, images: 1, size: 29, channels: [6, 40], ..CASE },
+        DEPTHWISE,
+        Case { size: 7, stride: 2, ..DEPTHWISE },
+    ];
+    for case in cases {
+        assert!(case.holds("t4", chained_maps()).contains(&"chain"), "{case:?}");
+        // The sums are a result, too.
+        assert!(case.holds("t0, t4", chained_maps()).contains(&"chain"), "{case:?}");
+        // A value between two maps is another result.
+        assert!(!case.holds("t2, t4", chained_maps()).contains(&"chain"), "{case:?}");
+        assert!(!case.holds("t5", MAPS).contains(&"chain"), "{case:?}");
+    }
+}
+
+#[test]
+fn planes_are_read_where_they_are() {
+    for (size, stride, padding) in (1..40).flat_map(|size| {
+        [(1, 0), (1, 1), (1, 2), (1, 5), (2, 0), (2, 1), (2, 3)].map(|(s, p)| (size, s, p))
+    }) {
+        let case = Case { size, stride, padding, images: 2, channels: [3, 3], ..DEPTHWISE };
+        if case.output() > 0 && size + 2 * padding >= 3 {
+            case.holds("t4", chained_maps());
         }
     }
 }
@@ -196,7 +233,7 @@ fn weights_of_convolutions_are_packed_once() {
         Case { channels: [40, 70], images: 1, ..CASE },
         Case { channels: [13, 64], stride: 2, padding: 3, dilation: 2, ..CASE },
     ] {
-        assert!(case.holds("t4").contains(&"packed"), "{case:?}");
-        assert!(case.holds("t0, t5").contains(&"packed"), "{case:?}");
+        assert!(case.holds("t4", MAPS).contains(&"packed"), "{case:?}");
+        assert!(case.holds("t0, t5", MAPS).contains(&"packed"), "{case:?}");
     }
 }

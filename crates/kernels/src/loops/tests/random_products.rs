@@ -14,7 +14,8 @@ use maquette_ir::{DType, Scalar};
 use std::collections::BTreeMap;
 
 /// What a campaign has to cover.
-const COVERED: [&str; 18] = [
+const COVERED: [&str; 19] = [
+    "chain",
     "plain factor",
     "transposed factor",
     "narrow factor",
@@ -291,8 +292,8 @@ impl Factor {
     }
 }
 
-/// The bits of results, and the phases of the plan.
-type Ran = (Vec<Vec<u64>>, Vec<(usize, usize)>);
+/// The bits of results, the phases of the plan, and whether its maps are a chain.
+type Ran = (Vec<Vec<u64>>, Vec<(usize, usize)>, bool);
 
 /// The results of a plan with packed operands, or without.
 fn run(kernel: &LoopKernel, isa: Isa, views: &[View<'_>], packs: bool) -> Option<Ran> {
@@ -324,7 +325,7 @@ fn run(kernel: &LoopKernel, isa: Isa, views: &[View<'_>], packs: bool) -> Option
         Ok(()) => results.iter().map(Tensor::bits).collect(),
         Err(_) => Vec::new(),
     };
-    Some((bits, plan.phases()))
+    Some((bits, plan.phases(), plan.has_chain()))
 }
 
 /// What the plan of a nest does, for operands of these arrays.
@@ -332,13 +333,16 @@ pub(super) fn planned(nest: &LoopNest, operands: &[Array], used: &mut Vec<&'stat
     let operands: Vec<Tensor> = operands.iter().map(|a| Tensor::of(a, 0, false)).collect();
     let views: Vec<View<'_>> = operands.iter().map(Tensor::view).collect();
     let kernel = LoopKernel::new(nest.clone());
-    let Some((expected, phases)) = run(&kernel, Isa::best(), &views, false) else { return };
+    let Some((expected, phases, is_chain)) = run(&kernel, Isa::best(), &views, false) else {
+        return;
+    };
+    used.extend(is_chain.then_some("chain"));
     let maps = phases.iter().map(|p| p.1).max().unwrap_or(0);
     used.extend((maps > 0).then_some("on rectangles"));
     used.extend((maps > 1).then_some("several on rectangles"));
     used.extend((phases.len() > 1).then_some("later phase"));
     for isa in sets() {
-        if let Some((found, _)) = run(&kernel, isa, &views, true) {
+        if let Some((found, ..)) = run(&kernel, isa, &views, true) {
             assert_eq!(expected, found, "packed on {isa:?}\n{nest}");
             used.push("packed");
         }

@@ -14,6 +14,7 @@
 //! **Cost:** an action on a tile takes its vector operations, a load of the operand, and one jump.
 
 mod form;
+mod lines;
 mod vector;
 
 use super::frame::{BLOCK, Banked, Frame, Location};
@@ -23,6 +24,7 @@ use crate::isa::{Isa, Simd};
 use crate::math;
 use crate::view::Ptr;
 pub(super) use form::ChainFormer;
+pub(crate) use lines::{LineAction, on_lines};
 use maquette_ir::DType;
 use maquette_ir::scalar_expr::{BinaryOp, Op, UnaryOp};
 use smallvec::SmallVec;
@@ -87,7 +89,7 @@ fn is_binary(op: BinaryOp) -> bool {
 }
 
 /// The action of a unary operation.
-fn unary(op: Op) -> Option<Code> {
+pub(crate) fn unary(op: Op) -> Option<Code> {
     match op {
         Op::Unary(UnaryOp::Neg, _) => Some(Code::Neg),
         Op::Unary(UnaryOp::Abs, _) => Some(Code::Abs),
@@ -100,7 +102,7 @@ fn unary(op: Op) -> Option<Code> {
 
 /// The action of a binary operation. The accumulator is its right operand if `right`; the other
 /// operand may be a scalar.
-fn binary(op: BinaryOp, right: bool, scalar: bool) -> Option<Code> {
+pub(crate) fn binary(op: BinaryOp, right: bool, scalar: bool) -> Option<Code> {
     let [with, with_scalar] = match (op, right) {
         (BinaryOp::Add, _) => [Code::Add, Code::AddScalar],
         (BinaryOp::Mul, _) => [Code::Mul, Code::MulScalar],
@@ -117,11 +119,11 @@ fn binary(op: BinaryOp, right: bool, scalar: bool) -> Option<Code> {
     Some(if scalar { with_scalar } else { with })
 }
 
-/// An action with the address of its operand for a block.
+/// An action with the address of its operand.
 #[derive(Clone, Copy)]
-struct Action<A> {
-    code: Code,
-    at: Ptr<A>,
+pub(crate) struct Action<A> {
+    pub code: Code,
+    pub at: Ptr<A>,
 }
 
 /// The step of a chain of a dtype.
@@ -138,20 +140,27 @@ fn step<A: Float + Banked + Chained>(cx: &Context<'_>, frame: &mut Frame, s: &St
     let actions = &actions[..chain.len().min(LONGEST)];
     // SAFETY: see `StepFn`: every operand has the `n` elements of the block, and a scalar one.
     // Nothing else accesses them now.
-    unsafe { A::run(cx.isa, actions, frame.n) }
+    unsafe { A::run(cx.isa, actions, frame.n.min(BLOCK)) }
 }
 
 /// A class with chains.
-trait Chained: Float {
+pub(crate) trait Chained: Float {
     /// Runs the actions on `n` elements.
     ///
     /// # Safety
     /// The addresses are valid for `n` elements, those of scalars for one.
     unsafe fn run(isa: Isa, actions: &[Action<Self>], n: usize);
+
+    /// Runs the actions on `rows` lines of `n` elements each. The addresses of the actions move by
+    /// their steps from line to line.
+    ///
+    /// # Safety
+    /// As [`Chained::run`], for each line.
+    unsafe fn run_lines(isa: Isa, actions: &mut [LineAction<Self>], rows: usize, n: usize);
 }
 
 macro_rules! chained {
-    ($float:ident, $avx512:ident: $vector:ident) => {
+    ($float:ident, $avx512:ident, $lines:ident: $vector:ident) => {
         impl Chained for $float {
             unsafe fn run(isa: Isa, actions: &[Action<$float>], n: usize) {
                 #[cfg(target_arch = "x86_64")]
@@ -161,6 +170,20 @@ macro_rules! chained {
                 }
                 isa.dispatch_inline(Portable { actions, n });
             }
+
+            unsafe fn run_lines(
+                isa: Isa,
+                actions: &mut [LineAction<$float>],
+                rows: usize,
+                n: usize,
+            ) {
+                #[cfg(target_arch = "x86_64")]
+                if isa == Isa::Avx512 && crate::isa::available(isa) {
+                    // SAFETY: as above.
+                    return unsafe { $lines(actions, rows, n) };
+                }
+                isa.dispatch_inline(lines::Portable { actions, rows, n });
+            }
         }
 
         #[cfg(target_arch = "x86_64")]
@@ -169,10 +192,17 @@ macro_rules! chained {
             // SAFETY: the caller's promise.
             unsafe { run::<std::arch::x86_64::$vector>(actions, n) }
         }
+
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")]
+        unsafe fn $lines(actions: &mut [LineAction<$float>], rows: usize, n: usize) {
+            // SAFETY: the caller's promise.
+            unsafe { lines::run::<std::arch::x86_64::$vector>(actions, rows, n) }
+        }
     };
 }
-chained!(f32, avx512_f32: __m512);
-chained!(f64, avx512_f64: __m512d);
+chained!(f32, avx512_f32, avx512_lines_f32: __m512);
+chained!(f64, avx512_f64, avx512_lines_f64: __m512d);
 
 /// The actions on vectors that are arrays.
 struct Portable<'a, A> {
@@ -195,30 +225,47 @@ impl<A: Float> Simd for Portable<'_, A> {
 /// As for [`Chained::run`]; the machine has the vector's instruction set.
 #[inline(always)]
 unsafe fn run<V: Vector>(actions: &[Action<V::Float>], n: usize) {
-    let n = n.min(BLOCK);
     let whole = n / (TILE * V::N) * (TILE * V::N);
     // SAFETY: the elements are below `n`.
     unsafe {
         for at in (0..whole).step_by(TILE * V::N) {
-            tile::<V, TILE>(actions, at, |p| V::load(p), |x, p| x.store(p));
+            let actions = actions.iter().copied();
+            tile::<V, TILE>(actions, at, |p, _| V::load(p), |x, p, _| x.store(p));
         }
         for at in (whole..n).step_by(V::N) {
-            let count = V::N.min(n - at);
-            tile::<V, 1>(actions, at, |p| V::load_first(p, count), |x, p| x.store_first(p, count));
+            part::<V, 1>(actions.iter().copied(), at, n - at);
         }
+    }
+}
+
+/// Runs the actions on the first `n` elements of the tile that begins with element `at`.
+///
+/// # Safety
+/// As for [`run`].
+#[inline(always)]
+unsafe fn part<V: Vector, const T: usize>(
+    actions: impl Iterator<Item = Action<V::Float>>,
+    at: usize,
+    n: usize,
+) {
+    let count = |l: usize| n.saturating_sub(l * V::N).min(V::N);
+    // SAFETY: the caller's promise.
+    unsafe {
+        let load = |p, l| V::load_first(p, count(l));
+        tile::<V, T>(actions, at, load, |x, p, l| x.store_first(p, count(l)))
     }
 }
 
 /// Runs the actions on the tile that begins with element `at`.
 ///
 /// # Safety
-/// As for [`run`]. `load` and `store` access valid elements of `T` vectors from there.
+/// As for [`run`]. `load` and `store` access valid elements of the tile's vector with a number.
 #[inline(always)]
 unsafe fn tile<V: Vector, const T: usize>(
-    actions: &[Action<V::Float>],
+    actions: impl Iterator<Item = Action<V::Float>>,
     at: usize,
-    load: impl Fn(*const V::Float) -> V,
-    store: impl Fn(V, *mut V::Float),
+    load: impl Fn(*const V::Float, usize) -> V,
+    store: impl Fn(V, *mut V::Float, usize),
 ) {
     // SAFETY: the caller's promise.
     unsafe {
@@ -230,7 +277,7 @@ unsafe fn tile<V: Vector, const T: usize>(
             macro_rules! with {
                 ($f:expr) => {
                     for l in 0..T {
-                        acc[l] = $f(acc[l], load(vector(l)));
+                        acc[l] = $f(acc[l], load(vector(l), l));
                     }
                 };
             }
@@ -251,7 +298,7 @@ unsafe fn tile<V: Vector, const T: usize>(
             }
             match action.code {
                 Code::Load => with!(|_, x| x),
-                Code::Store => (0..T).for_each(|l| store(acc[l], vector(l))),
+                Code::Store => (0..T).for_each(|l| store(acc[l], vector(l), l)),
                 Code::Neg => each!(|x: V| x.neg()),
                 Code::Abs => each!(|x: V| x.abs()),
                 Code::Sqrt => each!(|x: V| x.sqrt()),
