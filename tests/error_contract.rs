@@ -14,6 +14,8 @@ mod fakes;
 mod gradients;
 #[path = "error_contract/opchecks.rs"]
 mod opchecks;
+#[path = "error_contract/optimizers.rs"]
+mod optimizers;
 #[path = "error_contract/programs.rs"]
 mod programs;
 #[path = "error_contract/tags.rs"]
@@ -183,6 +185,7 @@ fn every_row_of_the_error_contract() {
         ("Derivatives", gradients::rows()),
         ("opcheck", opchecks::rows()),
         ("Traces and runs", programs::rows()),
+        ("Optimizers", optimizers::rows()),
     ];
     let text: String =
         sections.into_iter().map(|(title, rows)| section(title, rows, &mut number)).collect();

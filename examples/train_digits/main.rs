@@ -128,7 +128,7 @@ pub fn train(epochs: usize) -> Result<(String, String)> {
         for rows in shuffled(count, &mut seed).chunks_exact(BATCH) {
             let rows = Tensor::from(rows.to_vec());
             let (x, y) = (images.index_select(0, &rows), labels.index_select(0, &rows));
-            let lr = schedule.lr(eager.losses.len() as u64);
+            let lr = schedule.lr(eager.losses.len() as u64)?;
             let inputs = eager.inputs(&x, &y);
             eager.learn(lr, || step(inputs))?;
             let inputs = compiled.inputs(&x, &y);

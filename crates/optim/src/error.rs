@@ -26,6 +26,17 @@ pub enum OptimError {
         /// Why they do not.
         problem: &'static str,
     },
+    /// Another schedule takes over during a warm-up.
+    #[error(
+        "`then` ends the first schedule after {steps} steps, but its warm-up takes {least}; a \
+            shorter warm-up, or a later `then`, reaches the full rate"
+    )]
+    WarmupCut {
+        /// The steps of the warm-up.
+        least: u64,
+        /// The steps of the first schedule.
+        steps: u64,
+    },
     /// There is nothing to optimize.
     #[error("there are no parameters: the tree holds no tensor")]
     NoParameters,

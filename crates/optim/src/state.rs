@@ -1,9 +1,11 @@
 //! The state of an optimizer: what it remembers from step to step.
 
+use crate::algorithm::at_least_zero;
 use crate::error::OptimError;
+use maquette_ir::Loc;
 use maquette_ops::autograd::no_grad;
 use maquette_ops::tree::{Leaves, TreeSpec, wrong_shape};
-use maquette_ops::{Result, Tensor, Tree, Value};
+use maquette_ops::{Error, Result, Tensor, Tree, Value};
 
 /// The name of the state as a tree.
 const STATE: &str = "State";
@@ -41,9 +43,11 @@ impl State {
     /// Sets the learning rate of the steps that follow. Nothing is compiled again.
     ///
     /// # Errors
-    /// Someone else has borrowed the learning rate.
+    /// It is not a finite number of at least 0; someone else has borrowed the learning rate.
     #[track_caller]
     pub fn set_lr(&self, lr: f64) -> Result<()> {
+        let loc = Loc::caller();
+        at_least_zero("set_lr", "lr", lr).map_err(|e| Error::from(e).at(loc))?;
         no_grad(|| self.lr.fill_(lr)).ok().map(drop)
     }
 

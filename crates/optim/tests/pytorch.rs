@@ -138,7 +138,7 @@ fn gradients_are_clipped() -> Result<()> {
 fn schedules() {
     fn check(schedule: impl Schedule, expected: &[(u64, f64)]) {
         for (step, lr) in expected {
-            let found = schedule.lr(*step);
+            let found = schedule.lr(*step).unwrap();
             assert!((found - lr).abs() < 1e-12, "step {step}: {found}, expected {lr}");
         }
     }
@@ -160,8 +160,34 @@ fn schedules() {
         [(0, 0.05), (3, 0.22493278985982929), (7, 0.5), (8, 0.4914899751156948), (19, 0.0005)];
     check(OneCycle::new(0.5, 20).rise(0.4).divisors(10.0, 100.0), &cycle);
     check(Warmup::new(0.5, 0.1, 4).then(4, Steps::new(0.5, 3, 0.1)), &[(3, 0.3875), (7, 0.05)]);
-    // No steps at all divide nothing by zero.
     check(Warmup::new(0.5, 0.1, 0), &[(0, 0.5)]);
-    assert!(Cosine::new(0.5, 0).lr(0).is_finite() && OneCycle::new(0.5, 1).lr(0).is_finite());
-    assert!(OneCycle::new(0.5, 0).lr(3).is_finite() && Steps::new(0.5, 0, 0.1).lr(2).is_finite());
+    assert!(OneCycle::new(0.5, 1).lr(0).unwrap().is_finite());
+}
+
+#[test]
+fn schedules_check_their_numbers() {
+    fn check(schedule: impl Schedule, message: &str) {
+        let found = schedule.lr(0).expect_err(message).to_string();
+        assert!(found.starts_with(message) && found.contains("pytorch.rs"), "{found}");
+    }
+    let range = "must be a finite number of at least 0; found";
+    check(Steps::new(-0.5, 3, 0.1), &format!("Steps: `base` {range} -0.5"));
+    check(Steps::new(0.5, 3, f64::NAN), &format!("Steps: `gamma` {range} NaN"));
+    check(Steps::new(0.5, 0, 0.1), "Steps: `size` must be at least 1; found 0");
+    check(Cosine::new(0.5, 0), "Cosine: `steps` must be at least 1; found 0");
+    check(Cosine::new(0.5, 9).least(-1.0), &format!("Cosine: `least` {range} -1"));
+    let range = "must be greater than 0 and at most 1; found";
+    check(Warmup::new(0.5, 0.0, 4), &format!("Warmup: `start` {range} 0"));
+    check(Warmup::new(0.5, 1.5, 4), &format!("Warmup: `start` {range} 1.5"));
+    check(OneCycle::new(0.5, 0), "OneCycle: `steps` must be at least 1; found 0");
+    let rise = "OneCycle: `rise` must be at least 0 and at most 1; found 1.5";
+    check(OneCycle::new(0.5, 9).rise(1.5), rise);
+    let range = "must be a finite number greater than 0; found";
+    check(OneCycle::new(0.5, 9).divisors(0.0, 1.0), &format!("OneCycle: `divisors.0` {range} 0"));
+    check(OneCycle::new(0.5, 9).divisors(2.0, -1.0), &format!("OneCycle: `divisors.1` {range} -1"));
+    // those of a sequence are checked too, wherever they are
+    check(Warmup::new(0.5, 0.1, 4).then(4, Cosine::new(0.5, 0)), "Cosine: `steps` must be");
+    let cut = Warmup::new(0.5, 0.1, 9).then(5, Cosine::new(0.5, 95));
+    check(cut, "`then` ends the first schedule after 5 steps, but its warm-up takes 9");
+    check(cut.then(9, Cosine::new(0.5, 1)), "`then` ends the first schedule after 5 steps");
 }

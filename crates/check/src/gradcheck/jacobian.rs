@@ -62,8 +62,6 @@ pub(super) fn differences(
 /// Whether differences with two steps, and from both sides, agree.
 pub(super) fn is_smooth(f: &Function<'_>, variant: &Variant, eps: f64) -> Result<bool> {
     let home = values(f, &variant.inputs)?;
-    let is_double = |t: &Tensor| !t.dtype().is_float() || t.dtype() == DType::F64;
-    let rounding = if variant.inputs.iter().all(is_double) { 1e-14 } else { 1e-6 };
     for input in variant.floats() {
         let direction = random_like(&variant.inputs[input], input as u64)?;
         let whole = differences(f, variant, input, &direction, eps)?;
@@ -76,10 +74,42 @@ pub(super) fn is_smooth(f: &Function<'_>, variant: &Variant, eps: f64) -> Result
             let one_sided = (ahead - home) / eps;
             let scale = 1.0 + whole.abs();
             // rounding of values far from 0 is no kink
-            let noise = rounding * (1.0 + home.abs()) / eps;
+            let noise = rounding(variant) * (1.0 + home.abs()) / eps;
             let apart = |a: f64| (a - whole).abs() > (1e-3 + 10.0 * eps) * scale + noise;
             if !whole.is_finite() || apart(half) || apart(one_sided) {
                 return Ok(false);
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// How much rounding may change a result that differences are taken of, relative to it.
+fn rounding(variant: &Variant) -> f64 {
+    let is_double = |t: &Tensor| !t.dtype().is_float() || t.dtype() == DType::F64;
+    if variant.inputs.iter().all(is_double) { 1e-14 } else { 1e-6 }
+}
+
+/// Whether the slope in the sum of two directions is the sum of the slopes in each. At a tie of
+/// three elements, the median has a slope in every direction, but is not linear. `is_smooth` looks
+/// in one direction and does not see this. The cost is that of 24 calls for each input.
+pub(super) fn is_linear(f: &Function<'_>, variant: &Variant, eps: f64) -> Result<bool> {
+    const PAIRS: u64 = 4;
+    let home = values(f, &variant.inputs)?;
+    for input in variant.floats() {
+        for pair in 0..PAIRS {
+            let x = &variant.inputs[input];
+            let (u, v) = (random_like(x, 40 + 2 * pair)?, random_like(x, 41 + 2 * pair)?);
+            let slopes = |direction: &Tensor| differences(f, variant, input, direction, eps);
+            let (of_u, of_v, of_sum) = (slopes(&u)?, slopes(&v)?, slopes((&u + &v).ok()?)?);
+            let flat = |all: Vec<Vec<f64>>| all.into_iter().flatten().collect::<Vec<f64>>();
+            let each = flat(of_u).into_iter().zip(flat(of_v)).zip(flat(of_sum));
+            for (((u, v), sum), home) in each.zip(home.iter().flatten()) {
+                let noise = 3.0 * rounding(variant) * (1.0 + home.abs()) / eps;
+                let scale = 1.0 + u.abs() + v.abs();
+                if (sum - u - v).abs() > (1e-3 + 10.0 * eps) * scale + noise {
+                    return Ok(false);
+                }
             }
         }
     }

@@ -1,6 +1,8 @@
 //! Inputs made from those that are given: in other layouts, of other sizes, and repeated.
 
+use maquette_ir::DType;
 use maquette_ops::{Error, Result, Tensor};
+use std::collections::BTreeSet;
 
 /// Inputs of a function, none of which requires a gradient.
 pub(super) struct Variant {
@@ -141,29 +143,70 @@ fn sizes(given: &Variant, out: &mut Vec<Variant>) -> Result<()> {
     Ok(())
 }
 
-/// A tensor of other sizes with elements between those of `t`, so that a domain is not left; of
-/// integers, the elements repeat.
+/// A tensor of other sizes with elements between those of `t`, so that a domain is not left.
 fn resized(t: &Tensor, sizes: &[i64]) -> Result<Tensor> {
     let n: i64 = sizes.iter().product();
     let flat = t.contiguous().reshape([-1]);
     let len = flat.size(0).as_i64().unwrap_or(0);
-    if len == 0 || t.sizes_i64()? == sizes {
-        let filled = if len == 0 { t.new_empty(sizes, t.dtype()).zero_() } else { t.clone() };
-        return filled.ok().cloned();
+    if t.sizes_i64()? == sizes {
+        return Ok(t.clone());
     }
-    let at = |shift: i64| {
-        let places: Vec<i64> = (0..n).map(|k| (k + shift) % len).collect();
-        flat.index_select(0, &Tensor::from_vec(places, [n]))
-    };
-    let values = if t.dtype().is_float() {
-        // the fraction of the golden ratio keeps elements apart
-        let parts = (0..n).map(|k| ((k + 1) as f64 * 0.618_033_988_749_894_9).fract());
-        let parts = Tensor::from_vec(parts.collect::<Vec<f64>>(), [n]).to_dtype(t.dtype());
-        at(0) + (at(1) - at(0)) * parts
+    if !t.dtype().is_float() {
+        return resized_integers(t, sizes);
+    }
+    // the fraction of the golden ratio keeps elements apart
+    let parts = (0..n).map(|k| ((k + 1) as f64 * 0.618_033_988_749_894_9).fract());
+    let parts = Tensor::from_vec(parts.collect::<Vec<f64>>(), [n]).to_dtype(t.dtype());
+    let values = if len == 0 {
+        // in most domains, and no pole of any function
+        parts * 0.5 + 0.25
     } else {
-        at(0)
+        let at = |shift: i64| {
+            let places: Vec<i64> = (0..n).map(|k| (k + shift) % len).collect();
+            flat.index_select(0, &Tensor::from_vec(places, [n]))
+        };
+        at(0) + (at(1) - at(0)) * parts
     };
     values.reshape(sizes).ok().cloned()
+}
+
+/// Integers, or booleans, of other sizes: one dimension after the other, the slices repeat. Integers
+/// that are distinct along a dimension stay so: they may be positions, and an operator that writes
+/// a position twice has no derivative.
+fn resized_integers(t: &Tensor, sizes: &[i64]) -> Result<Tensor> {
+    let mut all = t.clone();
+    for (d, &to) in sizes.iter().enumerate() {
+        let from = all.size(d as i64).as_i64().unwrap_or(0);
+        if from == 0 && to > 0 {
+            return t.new_empty(sizes, t.dtype()).zero_().ok().cloned();
+        }
+        let places: Vec<i64> = (0..to).map(|k| k % from.max(1)).collect();
+        let grown = all.index_select(d as i64, &Tensor::from_vec(places, [to]));
+        all = match t.dtype() {
+            DType::Bool => grown,
+            _ if to > from => distinct_where_were(&grown, d, from as usize)?,
+            _ => grown,
+        };
+    }
+    all.ok().cloned()
+}
+
+/// If the first `from` integers along a dimension are distinct everywhere, makes the others distinct
+/// as well: the least that are not there.
+fn distinct_where_were(t: &Tensor, d: usize, from: usize) -> Result<Tensor> {
+    let rows = t.to_dtype(DType::I64).transpose(d as i64, -1).contiguous();
+    let (sizes, mut flat) = (rows.sizes_i64()?, rows.to_vec::<i64>()?);
+    let width = sizes.last().map_or(1, |n| *n as usize).max(1);
+    for row in flat.chunks_mut(width) {
+        let given: BTreeSet<i64> = row[..from].iter().copied().collect();
+        if given.len() < from {
+            return Ok(t.clone());
+        }
+        let others = (0..).filter(|k| !given.contains(k));
+        row[from..].iter_mut().zip(others).for_each(|(element, other)| *element = other);
+    }
+    let all = Tensor::from_vec(flat, sizes).transpose(d as i64, -1).contiguous();
+    all.to_dtype(t.dtype()).ok().cloned()
 }
 
 /// One tensor in place of two of the same sizes.

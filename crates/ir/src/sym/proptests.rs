@@ -184,6 +184,8 @@ proptest! {
         let simple = t.given_positive(stride, &[size]);
         // A factor of a positive product is positive only if none can be negative.
         let by_product = t.given_positive(stride, &[product]);
+        let Ok(clamped) = t.max(size, Expr::Int(0)) else { return Ok(()) };
+        let by_clamped = t.given_positive(stride, &[clamped]);
         for v in assignments(ranges) {
             let value = |e| t.eval(e, &env(&v)).ok();
             if value(product).is_some_and(|n| n >= 1) {
@@ -192,6 +194,8 @@ proptest! {
             }
             if value(size).is_some_and(|n| n >= 1) {
                 prop_assert_eq!(value(simple), value(stride), "{} at {:?}", t.display(stride), v);
+                let found = value(by_clamped);
+                prop_assert_eq!(found, value(stride), "{} at {:?}", t.display(stride), v);
                 let agrees = value(product).is_none() || value(product) == value(simple);
                 prop_assert!(agrees, "{} at {:?}", t.display(stride), v);
             }

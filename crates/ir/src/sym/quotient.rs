@@ -83,22 +83,32 @@ impl SymTable {
 
     /// Simplifies an expression under the assumption that every expression in `positive` is at
     /// least one: `max(x, 1)` becomes `x` if `x` is provably at least one, is one of them, or is a
-    /// factor of one of them. An overflow leaves the expression unchanged.
+    /// factor of one of them. It becomes `max(x, 0)`, the size of a slice, if that is one of them or
+    /// a factor. An overflow leaves the expression unchanged.
     pub(crate) fn given_positive(&mut self, e: Expr, positive: &[Expr]) -> Expr {
         let mut p = self.poly(e);
         let atoms: SmallVec<[ExprId; 4]> =
             p.terms.iter().flat_map(|t| t.mono.iter().copied()).collect();
         for atom in atoms {
             if let Node::Max(args) = self.node(atom)
-                && let [Expr::Int(1), x] | [x, Expr::Int(1)] = args.as_slice()
-                && (self.proven(*x).lo >= 1
-                    || positive.iter().any(|&whole| self.has_factor(whole, *x)))
-                && let Some(replaced) = self.replace(&p, atom, &self.poly(*x))
+                && let [Expr::Int(1), x] | [x, Expr::Int(1)] = *args.as_slice()
+                && let Some(simple) = self.positive_form(x, positive)
+                && let Some(replaced) = self.replace(&p, atom, &self.poly(simple))
             {
                 p = replaced;
             }
         }
         self.intern_poly(p).unwrap_or(e)
+    }
+
+    /// An expression that equals `max(x, 1)` if those in `positive` are at least one.
+    fn positive_form(&mut self, x: Expr, positive: &[Expr]) -> Option<Expr> {
+        let is_factor = |t: &SymTable, e| positive.iter().any(|&whole| t.has_factor(whole, e));
+        if self.proven(x).lo >= 1 || is_factor(self, x) {
+            return Some(x);
+        }
+        let size = self.max(x, Expr::Int(0)).ok()?;
+        is_factor(self, size).then_some(size)
     }
 
     /// Whether `whole >= 1` implies `part >= 1`: `whole` is `part`, or a product of a positive

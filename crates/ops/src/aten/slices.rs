@@ -30,9 +30,17 @@ fn slices_meta(args: &[Value]) -> Result<Metas> {
     let d = wrap_dim(dim, x.dim())?;
     require_index("index", index)?;
     require_rank("index", index, 0..=1)?;
-    if let Some(source) =
-        args.get(3).and_then(|v| v.tensors().next()).filter(|s| s.dim() > 0 || x.dim() == 0)
-    {
+    let source = args.get(3).and_then(|v| v.tensors().next());
+    if source.is_some_and(|s| s.dim() == 0) {
+        require_equal(index.numel(), 1.into(), &|| {
+            Error::value(format!(
+                "argument `source` without dimensions is one slice, but argument `index` has {} \
+                    elements",
+                index.numel()
+            ))
+        })?;
+    }
+    if let Some(source) = source.filter(|s| s.dim() > 0 || x.dim() == 0) {
         require_same_dtype(("self", x), ("source", source))?;
         let mismatch = || {
             let (found, of) = (dims_text(source.sizes()), dims_text(x.sizes()));

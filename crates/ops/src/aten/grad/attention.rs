@@ -141,7 +141,8 @@ fn attention_weights(
 ) -> Result<(Tensor, [Tensor; 3])> {
     let (query, mut key, mut value) =
         (a[0].tensor()?.clone(), a[1].tensor()?.clone(), a[2].tensor()?.clone());
-    if grouped {
+    // no heads need no repetition
+    if grouped && query.size(-3).as_i64() != Some(0) {
         let repeat = |t: &Tensor| -> Tensor {
             let repeats = query.size(-3).floor_div(t.size(-3));
             aten!("repeat_interleave.self_int", Loc::caller(); t, repeats, -3)

@@ -134,6 +134,10 @@ fn bags(a: &[Value], maxima: &Tensor) -> Result<Tensor> {
     let (mode, padding) = (a[4].int_i64()?, a[8].int_i64()?);
     let n = at.numel();
     let count = offsets.numel() - i64::from(a[7].bool()?);
+    // entries before the first bag are in none
+    if count.as_i64() == Some(0) {
+        return Ok(weight.narrow(0, 0, 0));
+    }
     let offsets = offsets.narrow(0, 0, count);
     let place = at.detach().new_ones([n], at.dtype()).cumsum(0) - 1;
     // the bag of an entry is the last that begins at it or before

@@ -90,22 +90,23 @@ pub(in crate::aten) const CHOLESKY: Derivative = rule!([Output(0)], |b| {
     b.set(0, || solve_triangular(&turned(&factor), &inner, true, true, false))
 });
 
-/// The solution for a matrix of which a Cholesky factor is given. The whole factor counts, also the
-/// triangle that a factorization leaves empty: this is PyTorch's convention.
-fn with_factor(factor: &Tensor, right: &Tensor, upper: bool) -> Tensor {
-    let matrix = match upper {
-        true => turned(factor).matmul(factor),
-        false => factor.matmul(&turned(factor)),
-    };
-    matrix.linalg_solve(right)
+/// The gradient of a Cholesky factor, from that of the matrix: `of_matrix`, plus its transpose. The
+/// triangle that is not read gets a gradient, too: this is PyTorch's convention.
+fn of_factor(factor: &Tensor, of_matrix: &Tensor, upper: bool) -> Tensor {
+    let symmetric = of_matrix + turned(of_matrix);
+    if upper { factor.matmul(&symmetric) } else { symmetric.matmul(factor) }
 }
 
-pub(in crate::aten) const CHOLESKY_SOLVE: Derivative =
-    parts!(|a| Ok(vec![with_factor(a[1].tensor()?, a[0].tensor()?, a[2].bool()?)]));
+pub(in crate::aten) const CHOLESKY_SOLVE: Derivative = rule!([Input(1), Output(0)], |b| {
+    let (factor, upper) = (b.input(1), b.arg(2).bool()?);
+    let of_right = aten!("cholesky_solve", b.loc(); b.grad(), &factor, upper);
+    b.set(0, || of_right.clone())?;
+    b.set(1, || of_factor(&factor, &-of_right.matmul(&turned(&b.output(0))), upper))
+});
 
-pub(in crate::aten) const CHOLESKY_INVERSE: Derivative = parts!(|a| {
-    let factor = a[0].tensor()?;
-    Ok(vec![with_factor(factor, &eye_like(factor), a[1].bool()?)])
+pub(in crate::aten) const CHOLESKY_INVERSE: Derivative = rule!([Input(0), Output(0)], |b| {
+    let (inverse, upper) = (b.output(0), b.arg(1).bool()?);
+    b.set(0, || of_factor(&b.input(0), &-inverse.matmul(&b.grad()).matmul(&inverse), upper))
 });
 
 /// Identity matrices of the sizes of a batch of matrices.

@@ -2,6 +2,7 @@
 
 use super::parts::parts;
 use super::rule;
+use crate::Reduction;
 use crate::aten::Saved::Input;
 use crate::aten::{Backward, Derivative};
 use crate::dispatch::value::Value;
@@ -27,14 +28,19 @@ pub(in crate::aten) const NLL_LOSS: Derivative = parts!(|a| {
     let alone = a[0].tensor()?.dim() == 1;
     let counts = target.ne(a[4].int_i64()?);
     let class = counts.where_(&target, 0).to_dtype(maquette_ir::DType::I64);
-    let weight = match a[2].opt_tensor()? {
-        Some(weight) => weight.take(&class),
-        None => x.detach().new_ones(class.sizes(), x.dtype()),
+    // without classes, every target is one that is ignored
+    let (each, weight) = if x.size(1).as_i64() == Some(0) {
+        (x.sum_dim([1i64], false), x.detach().new_zeros(class.sizes(), x.dtype()))
+    } else {
+        let weight = match a[2].opt_tensor()? {
+            Some(weight) => weight.take(&class),
+            None => x.detach().new_ones(class.sizes(), x.dtype()),
+        };
+        let weight = counts.where_(weight, 0.0);
+        let each = -x.gather(1, &class.unsqueeze(1)).squeeze_dim(1) * &weight;
+        // what is ignored may be infinite
+        (counts.where_(each, 0.0), weight)
     };
-    let weight = counts.where_(weight, 0.0);
-    let each = -x.gather(1, &class.unsqueeze(1)).squeeze_dim(1) * &weight;
-    // what is ignored may be infinite
-    let each = counts.where_(each, 0.0);
     Ok(vec![match a[3].int_i64()? {
         0 if alone => each.squeeze_dim(0),
         0 => each,
@@ -51,14 +57,19 @@ fn spread(b: &Backward<'_>, reduction: usize) -> Result<Tensor> {
     })
 }
 
-/// The gradient of the probability is bounded at 0 and 1.
+/// The gradient of the probability is bounded at 0 and 1, and that of the weight is the loss of each
+/// element. PyTorch refuses a weight that requires a gradient.
 pub(in crate::aten) const BINARY_CROSS_ENTROPY: Derivative =
     rule!([Input(0), Input(1), Input(2)], |b| {
+        let (x, spread) = (b.input(0), spread(b, 3)?);
         let grad = match b.tensors(2) {
-            0 => spread(b, 3)?,
-            _ => spread(b, 3)? * b.input(2),
+            0 => spread,
+            _ => {
+                let each = || x.binary_cross_entropy(&b.input(1), None, Reduction::None);
+                b.set(2, || &spread * each())?;
+                spread * b.input(2)
+            }
         };
-        let x = b.input(0);
         b.set(0, || &grad * (&x - b.input(1)) / ((1.0 - &x) * &x).clamp_min(1e-12))?;
         b.set(1, || &grad * ((-&x).log1p() - x.log()))
     });

@@ -168,6 +168,10 @@ pub(in crate::aten) const RENORM: Derivative = parts!(|a| {
     let (x, most) = (a[0].tensor()?, a[3].scalar()?.to_f64());
     let dim = crate::tensor::shape::wrap_dim(a[2].int_i64()?, x.dim())? as i64;
     let dims: Vec<i64> = (0..x.dim() as i64).filter(|d| *d != dim).collect();
+    // no elements have no largest one
+    if x.numel().as_i64() == Some(0) {
+        return Ok(vec![x * 1.0]);
+    }
     let norm = vector_norm(x, order(&a[1])?, &dims, true);
     let factor = norm.gt(most).where_(most / (&norm + 1e-7), 1.0);
     Ok(vec![x * factor])

@@ -165,9 +165,14 @@ pub(in crate::aten) const CONVOLUTION: Derivative = rule!([Input(0), Input(1)], 
     // without a batch, the batch has one element
     let alone = x.dim() == dims + 1;
     let (x, grad) = if alone { (x.unsqueeze(0), grad.unsqueeze(0)) } else { (x, grad) };
+    if b.tensors(2) > 0 {
+        let dims: Vec<i64> = (0..x.dim() as i64).filter(|d| *d != 1).collect();
+        b.set(2, || grad.sum_dim(&dims, false))?;
+    }
+    // the bias reaches results that no element of the operand does
     let is_empty = |t: &Tensor| t.numel().as_i64() == Some(0);
     if is_empty(&x) || is_empty(&grad) {
-        for i in 0..3 {
+        for i in 0..2 {
             if b.needs(i) {
                 let m = b.meta(i)?;
                 b.set(i, || grad.new_zeros(&m.sizes, m.dtype))?;
@@ -179,12 +184,5 @@ pub(in crate::aten) const CONVOLUTION: Derivative = rule!([Input(0), Input(1)], 
         let of_input = geometry.of_input(&grad, &weight, x.sizes());
         if alone { of_input.squeeze_dim(0) } else { of_input }
     })?;
-    b.set(1, || geometry.of_weight(&x, &grad, weight.sizes()))?;
-    match b.tensors(2) {
-        0 => Ok(()),
-        _ => {
-            let dims: Vec<i64> = (0..x.dim() as i64).filter(|d| *d != 1).collect();
-            b.set(2, || grad.sum_dim(&dims, false))
-        }
-    }
+    b.set(1, || geometry.of_weight(&x, &grad, weight.sizes()))
 });

@@ -7,6 +7,7 @@ use crate::aten::views::wrap_dims;
 use crate::aten::{Backward, Derivative};
 use crate::dispatch::value::Value;
 use crate::error::Result;
+use crate::methods::aten;
 use crate::tensor::Tensor;
 use maquette_ir::fault_injection::{Fault, fault_injected};
 
@@ -108,11 +109,35 @@ fn sums_from_end(x: &Tensor, dim: i64) -> Tensor {
 pub(in crate::aten) const CUMSUM: Derivative =
     rule!([], |b| give(b, 0, b.arg(1).int_i64().map(|d| sums_from_end(&b.grad(), d))));
 
+/// The gradient of an element is the sum of `grad[j] exp(x - out[j])` over the results `j` from it on.
+/// A factor `exp(x)` alone may be infinite or 0. So the sums are those of `logcumsumexp`, of positive
+/// and of negative gradients. A logarithm has no derivative where a gradient is 0, so a sweep that
+/// is recorded takes all pairs of an element and a result.
 pub(in crate::aten) const LOGCUMSUMEXP: Derivative = rule!([Input(0), Output(0)], |b| {
-    let (x, dim) = (b.input(0), b.arg(1).int_i64()?);
-    let weighted = b.grad() * (-b.output(0)).exp();
-    give(b, 0, Ok(sums_from_end(&weighted, dim) * x.exp()))
+    let (x, out, grad) = (b.input(0), b.output(0), b.grad());
+    let dim = b.arg(1).int_i64()?;
+    if x.dim() == 0 {
+        return b.set(0, || grad);
+    }
+    if [&x, &out, &grad].into_iter().any(Tensor::requires_grad) {
+        return b.set(0, || over_pairs(&x, &out, &grad, dim));
+    }
+    let sums = |grad: &Tensor| {
+        let weighted = grad.gt(0.0).where_(grad.log(), f64::NEG_INFINITY) - &out;
+        let sums = aten!("logcumsumexp", b.loc(); weighted.flip([dim]), dim);
+        (sums.flip([dim]) + &x).exp()
+    };
+    b.set(0, || sums(&grad) - sums(&-&grad))
 });
+
+fn over_pairs(x: &Tensor, out: &Tensor, grad: &Tensor, dim: i64) -> Tensor {
+    let n = x.size(dim);
+    let upto = x.detach().new_ones([n, n], maquette_ir::DType::Bool).tril(0);
+    let [x, out, grad] = [x, out, grad].map(|t| t.transpose(dim, -1));
+    let exponents = x.unsqueeze(-2) - out.unsqueeze(-1);
+    let factors = upto.where_(exponents, f64::NEG_INFINITY).exp();
+    (factors * grad.unsqueeze(-1)).sum_dim([-2i64], false).transpose(dim, -1)
+}
 
 /// The products of the elements before each, and of those after it, which no zero makes undefined.
 fn products_of_others(x: &Tensor, dim: i64) -> Tensor {

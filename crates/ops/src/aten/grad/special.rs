@@ -3,8 +3,9 @@
 use super::activation::{first, second};
 use super::parts::parts;
 use super::rule;
-use crate::aten::Derivative;
 use crate::aten::Saved::{Input, Output};
+use crate::aten::{Backward, Derivative};
+use crate::error::{AutogradError, Result};
 use crate::methods::aten;
 use crate::tensor::Tensor;
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_PI, FRAC_2_SQRT_PI, PI};
@@ -76,17 +77,33 @@ pub(in crate::aten) const I1E: Derivative = rule!([Input(0), Output(0)], |b| {
 });
 
 /// Of the second operand only.
+/// The operands, if the first requires no gradient: a gradient of zeros would be wrong.
+fn gamma_arguments(b: &Backward<'_>) -> Result<(Tensor, Tensor)> {
+    refuse_first(b)?;
+    Ok((b.input(0), b.input(1)))
+}
+
+/// Refuses a gradient of the first operand, as PyTorch does.
+fn refuse_first(b: &Backward<'_>) -> Result<()> {
+    if !b.needs(0) {
+        return Ok(());
+    }
+    let why = "PyTorch has none with respect to `self`";
+    Err(AutogradError::Refused { op: b.op().name().to_owned(), why }.into())
+}
+
 pub(in crate::aten) const IGAMMA: Derivative = rule!([Input(0), Input(1)], |b| {
-    let (a, x) = (b.input(0), b.input(1));
+    let (a, x) = gamma_arguments(b)?;
     b.set(1, || b.grad() * ((&a - 1.0) * x.log() - &x - a.lgamma()).exp())
 });
 
 pub(in crate::aten) const IGAMMAC: Derivative = rule!([Input(0), Input(1)], |b| {
-    let (a, x) = (b.input(0), b.input(1));
+    let (a, x) = gamma_arguments(b)?;
     b.set(1, || -b.grad() * ((&a - 1.0) * x.log() - &x - a.lgamma()).exp())
 });
 
 pub(in crate::aten) const ZETA: Derivative = rule!([Input(0), Input(1)], |b| {
+    refuse_first(b)?;
     let (x, q) = (first(b), second(b));
     b.set(1, || b.grad() * -&x * (&x + 1.0).special_zeta(q))
 });

@@ -2,7 +2,7 @@
 
 use super::parts::rearranged;
 use super::{give, rule};
-use crate::aten::Saved::{Input, InputFor};
+use crate::aten::Saved::InputFor;
 use crate::aten::views::wrap_dims;
 use crate::aten::{Backward, Derivative};
 use crate::autograd::strided::Placed;
@@ -197,7 +197,30 @@ pub(in crate::aten) const SLICE_SCATTER: Derivative =
 pub(in crate::aten) const DIAGONAL_SCATTER: Derivative =
     rule!([], |b| view_scatter(b, "aten::diagonal"));
 
-pub(in crate::aten) const STRIDED_SCATTER: Derivative = rule!([Input(0)], |b| {
-    // the gradient has the layout that the operand had
-    view_scatter(b, "aten::as_strided")
+/// The places are those of the operand's storage, whatever layout the gradient has. The result has
+/// no element at a place that is not the operand's.
+pub(in crate::aten) const STRIDED_SCATTER: Derivative = rule!([], |b| {
+    let (x, grad) = (b.meta(0)?, b.grad());
+    let (sizes, strides) = (b.arg(2).ints()?.to_vec(), b.arg(3).ints()?.to_vec());
+    let offset = b.arg(4).opt(Value::int)?.unwrap_or(x.offset);
+    if x.numel().as_i64() == Some(0) || sizes.iter().any(|n| n.as_i64() == Some(0)) {
+        b.set(1, || grad.new_zeros(&sizes[..], grad.dtype()))?;
+        return b.set(0, || grad);
+    }
+    let least = x.offset.min(offset);
+    let end = |offset: SymInt, sizes: &[SymInt], strides: &[SymInt]| {
+        offset - least + span(sizes, strides)
+    };
+    let all = end(x.offset, &x.sizes, &x.strides).max(end(offset, &sizes, &strides));
+    let own = positions(&grad, all, &x.sizes, &x.strides, x.offset - least);
+    let written = positions(&grad, all, &sizes, &strides, offset - least);
+    b.set(0, || {
+        let kept = grad.detach().new_ones([all], grad.dtype()).index_fill(0, &written, 0.0);
+        &grad * kept.index_select(0, &own).reshape(&x.sizes)
+    })?;
+    b.set(1, || {
+        let zeros = grad.detach().new_zeros([all], grad.dtype());
+        let storage = zeros.index_copy(0, &own, &grad.reshape([-1i64]));
+        storage.index_select(0, &written).reshape(&sizes[..])
+    })
 });
