@@ -123,7 +123,7 @@ fn a_largest_element_of_none_limits_nothing() {
 
 #[test]
 fn a_scalar_source_is_one_slice() {
-    let (x, source) = (some(&[]), some(&[]));
+    let (x, source) = (some([]), some([]));
     for n in [0i64, 2] {
         let index = Tensor::zeros([n], maquette_ir::DType::I64);
         for name in ["aten::index_add", "aten::index_copy"] {

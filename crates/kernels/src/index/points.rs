@@ -213,7 +213,7 @@ fn each<T: Element, C: Combine<T>>(
     };
     let src = tensor.map(|v| v.typed::<T>());
     let of_source = |v: &View<'_>| without(v, usize::MAX, rank).0;
-    let src_strides = tensor.map_or_else(|| Dims::from_elem(0, rank), |v| of_source(v));
+    let src_strides = tensor.map_or_else(|| Dims::from_elem(0, rank), of_source);
     let all = [&strides[..], &src_strides[..], &positions.strides[..]];
     let steps = all.map(|strides| strides.last().copied().unwrap_or(0));
     let isa = Isa::detect();

@@ -35,7 +35,7 @@ fn is_row_major(sizes: &[SymInt], strides: &[SymInt]) -> bool {
     let mut expected = SymInt::from(1);
     sizes.iter().zip(strides).rev().all(|(n, stride)| {
         let fits = n.as_i64() == Some(1) || known_equal(*stride, expected);
-        expected = expected * *n;
+        expected *= *n;
         fits
     })
 }
