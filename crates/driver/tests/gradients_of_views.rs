@@ -1,6 +1,8 @@
 //! Gradients of views of views with symbolic sizes: the chains of attention, of rotary embeddings
 //! and of slices differentiate in one graph, are planned, and have the bits of the eager gradient.
 
+#![expect(clippy::reversed_empty_ranges, reason = "a negative end counts from the end")]
+
 use maquette_driver::{CompileOptions, compile};
 use maquette_ir::DType;
 use maquette_ops::func::grad;
