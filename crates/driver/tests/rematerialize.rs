@@ -80,7 +80,7 @@ fn a_deep_network_needs_less_memory() {
     let inputs = || (weights(8, 16), waves([128, 16], 0.7));
     let least = same(step, Rematerialization::least(), inputs);
     println!("{least}");
-    assert!(least.bytes * 2 < least.bytes_before, "{least}");
+    assert!(least.bytes * 5 < least.bytes_before * 3, "{least}");
     assert!(least.operators > 0, "{least}");
 }
 

@@ -147,14 +147,26 @@ impl GradNode {
             let tensor = grad.meta().to_string();
             return Err(AutogradError::LeafOutsideTrace { tensor, made: self.loc }.into());
         }
-        let before = lock(sum).clone();
-        let after = match before {
-            // Someone else may have this gradient: it is another tensor from now on.
-            Some(before) if !fault_injected(Fault::LeafGradientsReplaced) => before + grad,
-            _ => grad.unshared(),
-        };
-        *lock(sum) = Some(after.ok()?.clone());
-        Ok(())
+        // No lock is held while an operator runs. If another sweep has added its gradient in between,
+        // this one is added to that sum.
+        loop {
+            let before = lock(sum).clone();
+            let after = match &before {
+                // Someone else may have this gradient: it is another tensor from now on.
+                Some(before) if !fault_injected(Fault::LeafGradientsReplaced) => before + grad,
+                _ => grad.unshared(),
+            };
+            after.ok()?;
+            let mut now = lock(sum);
+            let is_same = match (&*now, &before) {
+                (Some(now), Some(before)) => now.is_same(before),
+                (now, before) => now.is_none() && before.is_none(),
+            };
+            if is_same {
+                *now = Some(after);
+                return Ok(());
+            }
+        }
     }
 }
 

@@ -78,8 +78,7 @@ fn of_attention(b: &Backward<'_>, at: &OfAttention) -> Result<()> {
     };
     let (own_key, own_value) = (b.input(1), b.input(2));
     let group = |t: &Tensor| -> Option<SymInt> {
-        let (own, all) = (t.sizes().get(t.dim() - 3).copied(), batch.last().copied());
-        let (own, all) = (own?, all?);
+        let (own, all) = (*t.sizes().get(t.dim().checked_sub(3)?)?, *batch.last()?);
         let is_one = known_equal(own, all) || own.as_i64() == Some(1);
         (at.grouped && !is_one).then(|| all.floor_div(own))
     };
