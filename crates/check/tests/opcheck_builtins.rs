@@ -35,19 +35,9 @@ const CONVENTIONS: &[(&str, &str, &str)] = &[
     ("aten::max_unpool2d", WRONG, REPEATED),
     ("aten::max_unpool3d", WRONG, REPEATED),
     (
-        "aten::nll_loss_forward",
-        "the gradient of output 1",
-        "the total weight has no gradient, in PyTorch as here",
-    ),
-    (
         "aten::ormqr",
         "does not trace with symbolic sizes: the number of reflections must be known",
         "the derivative is a loop over the reflections",
-    ),
-    (
-        "aten::scaled_dot_product_attention",
-        "with 0 in place of size 8",
-        "the scale of heads without elements is infinite, in PyTorch as here",
     ),
 ];
 
@@ -191,7 +181,8 @@ fn gradients_beside_the_conventions() {
         ),
     ];
     let names: Vec<&str> = cases.iter().map(|(name, ..)| *name).collect();
-    assert_eq!(names, CONVENTIONS.iter().map(|(name, ..)| *name).collect::<Vec<_>>());
+    let has_case = |(name, ..): &(&str, &str, &str)| names.contains(name);
+    assert!(CONVENTIONS.iter().all(has_case), "every convention has a case");
     // other sizes do not fit the numbers that are given here
     let options = GradcheckOptions::new().variants(false);
     for (name, f, inputs) in cases {
