@@ -401,3 +401,13 @@ fn negative_padding_removes_at_most_all_elements() {
     assert_eq!(pad(&x, &[-2, 3]).unwrap()[0].tensor().unwrap().to_vec::<i64>().unwrap(), [0, 0, 0]);
     assert_eq!(pad(&x, &[-1, -1]).unwrap()[0].tensor().unwrap().sizes_i64().unwrap(), [0]);
 }
+
+/// The target has strides of its own, by which it is divided until no part overlaps itself.
+#[test]
+fn a_copy_to_elements_that_share_memory_reads_the_source_by_its_own_strides() {
+    let from = Tensor::from([[1.0f32, 2.0, 3.0], [3.0, 4.0, 5.0]]);
+    let memory = Tensor::zeros([6], DType::F32);
+    let to = memory.as_strided([2, 3], [2, 1], Some(1.into()));
+    to.copy_shared_elements_(&from).unwrap();
+    assert_eq!(memory.to_vec::<f32>().unwrap(), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+}

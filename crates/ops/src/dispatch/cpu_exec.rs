@@ -164,12 +164,12 @@ fn copy_with_self_overlap(from: &Tensor, to: &Tensor) -> Result<()> {
         };
         return copy(&part(from)?, &part(to)?);
     };
-    let stride = at.strides[shortest];
     at.sizes[shortest] = 1;
     (0..count).try_for_each(|i| {
         let part = |t: &Tensor| {
             let meta = t.meta().with_dims(at.sizes.as_slice().into_dims(), t.strides().into());
-            t.view_of(Meta { offset: meta.offset + i * stride, ..meta })
+            let offset = meta.offset + t.strides()[shortest] * i;
+            t.view_of(Meta { offset, ..meta })
         };
         copy_with_self_overlap(&part(from)?, &part(to)?)
     })
