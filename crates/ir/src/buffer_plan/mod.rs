@@ -11,7 +11,7 @@
 //! - **P1** External memory is written only if the program mutates it, and ends with its new value.
 //! - **P2** An element that a later step reads is not overwritten by another element.
 //! - **P3** A kernel does not write over its operands. An element-wise kernel may write exactly
-//!   over an operand of the same sizes.
+//!   over an operand of the same sizes, and a fused product over an operand that its node names.
 //! - **P4** An output in its own memory shares no buffer with an input or another output.
 //! - **P5** No written region has an element twice, unless all its values are equal in every run,
 //!   as in copies for [`CopyReason::Strides`].

@@ -296,11 +296,12 @@ impl Planner<'_> {
         Ok(to)
     }
 
-    /// Whether a value is a view of another one, or of a view of it.
+    /// Whether a value is a view or a barrier of another one, or of such a value.
     fn is_view_of(&self, v: ValueId, other: ValueId) -> bool {
         let mut at = v;
         while let Some(node) = self.graph.producer(at)
-            && let NodeKind::View { base, .. } = self.node_kinds[node.index()]
+            && let NodeKind::View { base, .. } | NodeKind::Barrier { of: base, .. } =
+                self.node_kinds[node.index()]
         {
             if base == other {
                 return true;

@@ -6,7 +6,8 @@
 //!
 //! 1. the region in which the value will be stored, or to which it will be
 //!    [written back](super::destinations), even if other values must be copied first;
-//! 2. for an element-wise operator, the region of an operand that is dead afterwards;
+//! 2. for an element-wise operator, and for a product with what follows, the region of an operand
+//!    over which it can be written and that is dead afterwards;
 //! 3. the memory reserved for an output;
 //! 4. a new buffer, in the layout of an `ir::strided` node that reads the value, or else in one in
 //!    which a view needs no copy, or in the declared layout; row-major if that is not injective.

@@ -36,7 +36,7 @@ type Sizes = SmallVec<[Expr; 4]>;
 
 /// The groups of a graph.
 pub(super) struct Groups<'g> {
-    graph: &'g Graph,
+    pub graph: &'g Graph,
     pub edges: Edges<'g>,
     classes: Vec<Result<FusionClass, NoFusionReason>>,
     /// By node: the number of ordered nodes, assertions and bindings before it.
@@ -143,40 +143,6 @@ impl<'g> Groups<'g> {
         Ok(())
     }
 
-    /// Fails if a kernel that is not elementwise would update an input: compute its new value from
-    /// the old one, or from what a producer computes of the old one. Such a kernel can write over
-    /// few operands, so the plan would copy. Left apart, the update is an elementwise kernel in
-    /// place.
-    fn find_update(&self, kind: FusionKind, nodes: &[NodeId]) -> Result<(), NoFusionReason> {
-        if kind == FusionKind::Elements || self.overwrites.updates.is_empty() {
-            return Ok(());
-        }
-        let updated = |n: &NodeId| Some((*n, *self.overwrites.updates.get(n)?));
-        let (operands, results) = (self.edges.operands(nodes), self.edges.results(nodes));
-        let pairs = self.overwrites_of(kind, nodes, &operands, &results);
-        let reads = |(update, target)| {
-            let is_of = |v: ValueId| viewed(self.graph, v) == target;
-            operands.iter().enumerate().any(|(k, &v)| {
-                let over = |(of, j): &(usize, usize)| {
-                    *of == k
-                        && results.get(*j).and_then(|r| self.graph.producer(*r)) == Some(update)
-                };
-                if v == target && pairs.iter().any(over) {
-                    return false;
-                }
-                let mut found = is_of(v);
-                if let Some(producer) = self.graph.producer(viewed(self.graph, v)) {
-                    self.graph.for_each_operand(producer, |v| found |= is_of(v));
-                }
-                found
-            })
-        };
-        match nodes.iter().filter_map(updated).any(reads) {
-            true => Err(NoFusionReason::Written),
-            false => Ok(()),
-        }
-    }
-
     /// Fails if the memory of an operand of a set of nodes may hold another value when the last of
     /// them runs: the operand would have to be copied.
     fn find_overwrite(&self, nodes: &[NodeId]) -> Result<(), NoFusionReason> {
@@ -261,54 +227,8 @@ impl<'g> Groups<'g> {
         refusals
     }
 
-    /// The pairs of [`FusedRegion::overwrites`].
-    fn overwrites_of(
-        &self,
-        kind: FusionKind,
-        nodes: &[NodeId],
-        operands: &[ValueId],
-        results: &[ValueId],
-    ) -> Vec<(usize, usize)> {
-        let mut pairs = Vec::new();
-        if kind != FusionKind::Product {
-            return pairs;
-        }
-        for (j, &result) in results.iter().enumerate() {
-            let Some(last) = self.graph.producer(result).filter(|n| self.is_elementwise(*n)) else {
-                continue;
-            };
-            let written = self.graph.tensor_type(result);
-            for (k, &operand) in operands.iter().enumerate() {
-                let fits =
-                    self.graph.tensor_type(operand).zip(written).is_some_and(|(from, to)| {
-                        (&from.sizes, from.dtype) == (&to.sizes, to.dtype)
-                    });
-                let readers = self.graph.users(operand);
-                let mut own = readers.iter().filter(|n| nodes.binary_search(n).is_ok());
-                if fits && own.all(|n| self.is_only_for(*n, last, nodes)) {
-                    pairs.push((k, j));
-                }
-            }
-        }
-        pairs
-    }
-
-    /// Whether an elementwise node computes a value for `last` alone, through nodes of a region.
-    fn is_only_for(&self, mut node: NodeId, last: NodeId, nodes: &[NodeId]) -> bool {
-        while node != last {
-            let mut results = self.graph.result_values(node);
-            let (Some(result), None) = (results.next(), results.next()) else { return false };
-            let [user] = self.graph.users(result) else { return false };
-            let is_inside = nodes.binary_search(user).is_ok() && self.is_elementwise(*user);
-            if !self.is_elementwise(node) || self.edges.is_returned(result) || !is_inside {
-                return false;
-            }
-            node = *user;
-        }
-        self.is_elementwise(node)
-    }
-
-    fn is_elementwise(&self, node: NodeId) -> bool {
+    /// Whether a node computes each element from elements at its position.
+    pub(super) fn is_elementwise(&self, node: NodeId) -> bool {
         matches!(self.classes.get(node.index()), Some(Ok(FusionClass::Elements)))
     }
 

@@ -19,6 +19,7 @@ mod edges;
 mod emit;
 mod groups;
 mod position;
+mod updates;
 
 use crate::error::{FunctionalizeError, Reason};
 use emit::Emitted;

@@ -2,13 +2,14 @@
 //!
 //! **Problem.** A region can stand where its last node stood, as all of its operands are computed
 //! there. But then it keeps them until there. In a step of training, the gradient of a weight is a
-//! product of two large tensors, and what the optimizer does with the small result comes at the end,
-//! in one kernel with the product: all activations would be kept until the end.
+//! product of two large tensors, and what the optimizer does with the small result comes at the
+//! end, in one kernel with the product: all activations would be kept until the end.
 //!
-//! **Rule.** A region stands as early as its operands allow, if the operands that nothing reads later
-//! have more bytes than its results. A region that can be written over its operands stands behind what
-//! else reads these operands, too: so it still overwrites what nothing reads any more. Other regions
-//! that write to inputs stay where they are, since operators may read the old values before.
+//! **Rule.** A region stands as early as its operands allow, if the operands that nothing reads
+//! later have more bytes than its results. A region that can be written over its operands stands
+//! behind what else reads these operands, too: so it still overwrites what nothing reads any more.
+//! Other regions that write to inputs stay where they are, since operators may read the old values
+//! before.
 //!
 //! **Cost.** Linear in the number of nodes and operands.
 

@@ -25,9 +25,9 @@
 //!
 //! **Invariants.** The program has the values, effects and assertions of the original, in the same
 //! order, and its plan copies no more than the original program. Never computed again are operators
-//! with effects, random ones, those that mutate, those whose results bind symbols, and those of which
-//! [`OpFacts::recomputation`] says so. Nothing is read from memory that was overwritten by then: a
-//! parameter that is updated in place is not kept for longer.
+//! with effects, random ones, those that mutate, those whose results bind symbols, and those of
+//! which [`OpFacts::recomputation`] says so. Nothing is read from memory that was overwritten by
+//! then: a parameter that is updated in place is not kept for longer.
 //!
 //! **Cost.** At most [`MAX_ROUNDS`] rounds with about 50 cuts each, by Dinic's algorithm on at most
 //! [`network::MAX_VERTICES`] vertices.
