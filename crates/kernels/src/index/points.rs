@@ -218,18 +218,18 @@ fn each<T: Element, C: Combine<T>>(
     let steps = all.map(|strides| strides.last().copied().unwrap_or(0));
     let isa = Isa::detect();
     for_rows(index.sizes(), all, &mut |[mut o, mut s, mut i], n| {
-        let Some(&at) = positions.at.get(i as usize) else { return };
+        let position = |i: i64| positions.at.get(i as usize).copied();
         // SAFETY: the indices were checked, the other coordinates are in range in both tensors, and
         // only one thread writes. The source is not the memory of `out`.
         unsafe {
-            if let (Some(src), [1, 1, 0]) = (src, steps) {
+            if let (Some(src), [1, 1, 0], Some(at)) = (src, steps, position(i)) {
                 let row = dst.slice_mut(o + at * along, n as usize);
                 isa.dispatch(CombineRows::<T, C>(row, src.slice(s, n as usize), PhantomData));
                 return;
             }
             for _ in 0..n {
-                let at = positions.at.get(i as usize).copied().unwrap_or(at);
-                let Some(new) = value.or_else(|| src.map(|p| p.get(s))) else { return };
+                let new = value.or_else(|| src.map(|p| p.get(s)));
+                let (Some(new), Some(at)) = (new, position(i)) else { return };
                 let to = o + at * along;
                 dst.set(to, C::combine(dst.get(to), new));
                 [o, s, i] = [o + steps[0], s + steps[1], i + steps[2]];

@@ -5,7 +5,8 @@
 //! actions of a chain go over a line of a rectangle at once, and take the value of a row from its
 //! address ([`on_lines`]). A value between two maps stays in registers.
 //!
-//! **Invariant:** the operations and their order are those of the maps, and so are the bits.
+//! **Invariant:** the operations and their order are those of the maps, and so are the bits. A tile
+//! is loaded before it is stored, so the result may be written over what an action reads there.
 
 use super::epilogue::{MapPlan, Part};
 use super::operand::{From, Operand};

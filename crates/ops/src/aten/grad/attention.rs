@@ -62,9 +62,7 @@ fn of_attention(b: &Backward<'_>, at: &OfAttention) -> Result<()> {
         return differentiate(b, &|a| {
             let mask = a[at.mask].opt_tensor()?.cloned();
             let (weights, [_, _, value]) = attention_weights(a, mask, causal, scale, at.grouped)?;
-            let mut results = vec![weights.matmul(&value)];
-            results.truncate(b.results());
-            Ok(results)
+            Ok(vec![weights.matmul(&value)])
         });
     }
     let (grad, query) = (b.grad(), b.input(0));
