@@ -15,7 +15,7 @@
 use super::epilogue::{COLUMNS, Output};
 use super::kernel::{Finish, Kernels};
 use super::pack::{Right, panel_vectors};
-use super::tiles::Sums;
+use super::tiles::{Sums, TaskScratch};
 use super::visitor::{ALIGN, VisitedParts};
 use super::{Float, GROUP, KERNEL, Mat, SEGMENT};
 use crate::error::Result;
@@ -50,13 +50,22 @@ const LONG_ROWS: usize = 768;
 /// The rows of a task that are worth packing its panels for, though other tasks pack them, too.
 const ROWS_TO_PACK_FOR: usize = 128;
 
-/// One product, with A's rows contiguous in `k`.
+/// The rows of A that a task packs together, if they are not contiguous in `k`: some cache lines of
+/// each column.
+pub(super) const STRIP_ROWS: usize = 48;
+/// The least rows of an A that tasks pack into strips. One copy of fewer rows, for all tasks, takes
+/// less time.
+pub(super) const ROWS_IN_STRIPS: usize = 384;
+
+/// One product. The rows of A are contiguous in `k`, or its columns are contiguous.
 #[derive(Clone, Copy)]
 pub(super) struct Blocks<'a, F: 'static> {
     pub(super) kernels: &'static Kernels<F>,
     /// m, n and k.
     pub(super) sizes: [usize; 3],
     pub(super) a: Mat<F>,
+    /// Whether tasks pack A, whose columns are contiguous, into strips as high as tiles.
+    pub(super) in_strips: bool,
     pub(super) b: Right<'a, F>,
     pub(super) out: Output<F>,
     /// The epilogue, if the kernels can do all of it.
@@ -111,6 +120,7 @@ impl<'a, F: Float> Blocks<'a, F> {
             kernels,
             sizes,
             a,
+            in_strips: a.column_stride != 1 && sizes[2] > 1,
             b,
             out,
             finish: out.in_kernel(),
@@ -155,9 +165,14 @@ impl<'a, F: Float> Blocks<'a, F> {
                 groups = few;
                 rows = rows.min(m.div_ceil(chunks).next_multiple_of(tile));
             } else {
-                // Two tasks for each thread, if there are so many panels; otherwise rows are
-                // divided.
-                groups = groups.max(panels.min(2 * threads)).next_multiple_of(threads).min(panels);
+                // Two tasks for each thread. Where panels are packed by the way, the tasks read as
+                // little as they can; otherwise rows are divided if there are too few panels.
+                let is_row_major = matches!(self.b, Right::InPlace(b) if b.column_stride == 1);
+                groups = match self.in_strips || is_row_major {
+                    true => groups.max(self.groups_of_fewest_reads(2 * threads)),
+                    false => groups.max(panels.min(2 * threads)).next_multiple_of(threads),
+                };
+                groups = groups.min(panels);
                 let chunks = (2 * threads).div_ceil(groups).min(m.div_ceil(4 * tile));
                 if groups < 2 * threads {
                     rows = rows.min(m.div_ceil(chunks.max(1)).next_multiple_of(tile));
@@ -174,6 +189,16 @@ impl<'a, F: Float> Blocks<'a, F> {
         let segments = (is_long && self.segments >= 2 * threads)
             .then(|| self.segments.div_ceil(4 * threads).max(1));
         Split { rows, panels: panels_each, segments }
+    }
+
+    /// The groups of panels with which so many tasks read the fewest elements: each group reads all
+    /// of A, and each part of the rows all of B.
+    fn groups_of_fewest_reads(&self, tasks: usize) -> usize {
+        let [m, n, _] = self.sizes;
+        let reads = |groups: &usize| {
+            groups.saturating_mul(m).saturating_add(tasks.div_ceil(*groups).saturating_mul(n))
+        };
+        (1..=tasks).filter(|groups| tasks.is_multiple_of(*groups)).min_by_key(reads).unwrap_or(1)
     }
 
     /// Computes the product.
@@ -211,6 +236,7 @@ impl<'a, F: Float> Blocks<'a, F> {
         let depth = self.sizes[2].min(self.block_segments * SEGMENT);
         let packed = if is_packed { 0 } else { each * self.width * depth };
         let height = self.kernels.rows(self.vectors);
+        let strips = self.scratch_of_strips(depth);
         let sums = match self.segments.div_ceil(self.block_segments) {
             1 => height * self.width,
             _ => rows.len() * each * self.width,
@@ -225,14 +251,16 @@ impl<'a, F: Float> Blocks<'a, F> {
         }
         let part = unit * self.width * window;
         let [sums_of_part, of_visitor] = self.visited.map_or([0; 2], |v| v.scratch::<F>(part));
-        let [packed, sums, tile] =
-            [packed, sums, height * self.width].map(|n| n.next_multiple_of(ALIGN));
-        let scratch = packed + 2 * sums + tile + sums_of_part + of_visitor;
+        let [packed, sums, tile, strips] =
+            [packed, sums, height * self.width, strips].map(|n| n.next_multiple_of(ALIGN));
+        let scratch = packed + 2 * sums + tile + strips + sums_of_part + of_visitor;
         with_scratch(KERNEL, scratch, |scratch: &mut [F]| {
             let base = scratch.as_mut_ptr();
             let (group, total) = (base.wrapping_add(packed), base.wrapping_add(packed + sums));
             let tile_sums = base.wrapping_add(packed + 2 * sums);
-            let own = tile_sums.wrapping_add(tile);
+            let of_strips = tile_sums.wrapping_add(tile);
+            let own = of_strips.wrapping_add(strips);
+            let scratch = TaskScratch { packed: base, strips: of_strips, tile: tile_sums };
             for first_of_unit in panels.clone().step_by(unit) {
                 let unit = first_of_unit..panels.end.min(first_of_unit + unit);
                 let columns = unit.start * self.width..self.sizes[1].min(unit.end * self.width);
@@ -255,7 +283,7 @@ impl<'a, F: Float> Blocks<'a, F> {
                             let of = [some.clone(), part.clone(), segments.clone()];
                             let sums = Sums::InOrder([group, total]);
                             // SAFETY: the parts of the scratch memory; the caller's promise.
-                            unsafe { blocks.block(of, rows.clone(), base, sums, tile_sums) }
+                            unsafe { blocks.block(of, rows.clone(), scratch, sums) }
                             if is_last && part == unit {
                                 visit(some)?;
                             }
@@ -288,15 +316,18 @@ impl<'a, F: Float> Blocks<'a, F> {
             let (rows, panels) = part(t / pieces);
             let segments = t % pieces * each..self.segments.min((t % pieces + 1) * each);
             let depth = SEGMENT * segments.len().min(self.block_segments);
-            with_scratch(KERNEL, panels.len() * self.width * depth, |scratch: &mut [F]| {
-                let packed = scratch.as_mut_ptr();
+            let packed = panels.len() * self.width * depth;
+            let strips = self.scratch_of_strips(depth);
+            with_scratch(KERNEL, packed + strips, |scratch: &mut [F]| {
+                let base = scratch.as_mut_ptr();
+                let tile = std::ptr::null_mut();
+                let scratch = TaskScratch { packed: base, strips: base.wrapping_add(packed), tile };
                 for first in segments.clone().step_by(self.block_segments) {
                     let segments = first..segments.end.min(first + self.block_segments);
                     let part = [rows.clone(), panels.clone(), segments];
-                    let unused = std::ptr::null_mut();
                     // SAFETY: tasks write their own part of the sums.
                     let sums = Sums::Apart(sums.at(0));
-                    unsafe { self.block(part, rows.clone(), packed, sums, unused) }
+                    unsafe { self.block(part, rows.clone(), scratch, sums) }
                 }
             })
         })?;

@@ -1,8 +1,9 @@
 //! The microkernels: a tile of C in registers, one chain of fused multiply-adds per element.
 //!
 //! A tile has a few rows and a few vectors of columns. A step of `k` loads the vectors of a row of
-//! B, and multiplies them by one element of each row of A. Rows of A are read where they are. B is
-//! a panel: rows of as many vectors as the tile has, one after another or with a stride.
+//! B, and multiplies them by one element of each row of A. Rows of A are read where they are, or in
+//! `strips`. B is a panel: rows of as many vectors as the tile has, one after another or with a
+//! stride.
 //!
 //! A kernel computes one segment of `k` (see the [order](super)). Then it adds the sums of earlier
 //! segments, and writes either a partial sum to scratch or the finished tile to C.
@@ -12,6 +13,7 @@ mod few;
 mod lines;
 mod pixels;
 mod planes;
+mod strips;
 mod table;
 
 use super::lanes::Lanes;
@@ -21,6 +23,7 @@ use crate::view::Ptr;
 pub(crate) use lines::WindowedPlane;
 pub(super) use pixels::PixelTile;
 pub(crate) use planes::PlaneTile;
+pub(super) use strips::Strips;
 pub(super) use table::{kernels_f32, kernels_f64};
 
 /// The factor, the addend and the rounding of NaN that a finished tile gets on its way to C.
@@ -40,7 +43,8 @@ pub(super) struct Finish<F> {
 pub(super) struct Tile<F> {
     /// The length of the segment.
     pub k: usize,
-    /// The first row of A, contiguous in `k`, and the distance of rows.
+    /// The first row of A, contiguous in `k`, and the distance of rows. For the kernels of strips:
+    /// the elements of all rows for the first step, which those for the next follow.
     pub a: *const F,
     pub a_stride: isize,
     /// The first row of B and the distance of rows. For the kernels of columns: the first column,
@@ -63,6 +67,9 @@ pub(super) struct Tile<F> {
     /// the kernels of columns: what is read after the segment, in place of its first column.
     pub fetch: *const F,
     pub fetch_lines: usize,
+    /// For the kernels of strips, which fetch a line for each step: the elements from one to the
+    /// next. The others fetch lines that follow each other.
+    pub fetch_stride: isize,
 }
 
 type Kernel<F> = unsafe fn(&Tile<F>);
@@ -78,6 +85,9 @@ pub(crate) struct Kernels<F: 'static> {
     tiles: &'static [&'static [Kernel<F>]],
     /// The kernels that also copy B: by vectors, less one, with the most rows.
     copying: &'static [Kernel<F>],
+    /// The same for strips of A.
+    strips: &'static [&'static [Kernel<F>]],
+    copying_strips: &'static [Kernel<F>],
     /// The kernels of a few elements: by vectors, by rows, less one each.
     few: &'static [&'static [Kernel<F>]],
     /// The kernels of vectors of columns of B: by vectors, by rows, less one each.
@@ -91,6 +101,7 @@ pub(crate) struct Kernels<F: 'static> {
     greatest: [PlaneKernel<F>; 2],
     dots: unsafe fn(*const F, *const F, usize, *mut F),
     pack: unsafe fn(*const F, isize, [usize; 3], *mut F),
+    pack_strips: unsafe fn(Strips<'_, F>),
 }
 
 impl<F> Kernels<F> {
@@ -155,15 +166,6 @@ impl<F> Kernels<F> {
         unsafe { self.few[vectors - 1][rows - 1](t) }
     }
 
-    /// As [`Kernels::tile`], for columns of B that are contiguous in `k`.
-    ///
-    /// # Safety
-    /// As [`Kernels::tile`].
-    pub(super) unsafe fn columns(&self, t: &Tile<F>, rows: usize, vectors: usize) {
-        // SAFETY: the caller's promise.
-        unsafe { self.columns[vectors - 1][rows - 1](t) }
-    }
-
     /// The most pixels of a tile.
     pub(super) fn most_pixels(&self) -> usize {
         self.pixels[0].len()
@@ -225,32 +227,6 @@ impl<F> Kernels<F> {
         // SAFETY: the caller's promise.
         unsafe { self.greatest[step - 1](t) }
     }
-
-    /// Writes the dot products of as many pairs of vectors as a register has lanes. They have `k`
-    /// elements, a multiple of 4; those of `a` follow each other in memory, and so do those of `b`.
-    ///
-    /// # Safety
-    /// The machine has the instruction set, and the addresses are valid.
-    pub(super) unsafe fn dots(&self, a: *const F, b: *const F, k: usize, out: *mut F) {
-        // SAFETY: the caller's promise.
-        unsafe { (self.dots)(a, b, k, out) }
-    }
-
-    /// Writes `k` rows of `width` elements to `to`: the elements of `n` columns that are contiguous
-    /// and `stride` apart, and zeros behind them.
-    ///
-    /// # Safety
-    /// The machine has the instruction set, and the addresses are valid.
-    pub(super) unsafe fn pack_columns(
-        &self,
-        from: *const F,
-        stride: isize,
-        [k, n, width]: [usize; 3],
-        to: *mut F,
-    ) {
-        // SAFETY: the caller's promise.
-        unsafe { (self.pack)(from, stride, [k, n, width], to) }
-    }
 }
 
 /// How many rows of B ahead the kernels prefetch: to the second-level cache about the latency of
@@ -264,7 +240,13 @@ const FETCH_OUT: usize = 256;
 /// # Safety
 /// As [`Kernels::tile`].
 #[inline(always)]
-unsafe fn tile<V: Lanes, const ROWS: usize, const VECTORS: usize, const COPY: bool>(
+unsafe fn tile<
+    V: Lanes,
+    const ROWS: usize,
+    const VECTORS: usize,
+    const COPY: bool,
+    const STRIPS: bool,
+>(
     t: &Tile<V::Float>,
 ) {
     // SAFETY: the caller's promise covers all accesses: `k` columns of the rows of A, `k` rows of
@@ -272,7 +254,9 @@ unsafe fn tile<V: Lanes, const ROWS: usize, const VECTORS: usize, const COPY: bo
     unsafe {
         let mut sums = [[V::splat(Default::default()); VECTORS]; ROWS];
         let (mut a, mut b, mut copy, mut fetch) = (t.a, t.b, t.copy, t.fetch);
-        let (a_stride, b_stride) = (t.a_stride, t.b_stride);
+        // In a strip, the addresses of rows need no registers.
+        let (a_stride, a_step) = if STRIPS { (1, ROWS) } else { (t.a_stride, 1) };
+        let b_stride = t.b_stride;
         let line = 64 / size_of::<V::Float>();
         if t.finish.is_some() && t.k >= FETCH_OUT {
             for i in 0..ROWS {
@@ -299,11 +283,16 @@ unsafe fn tile<V: Lanes, const ROWS: usize, const VECTORS: usize, const COPY: bo
                     *sum = x.fma(y, *sum);
                 }
             }
-            for _ in 0..t.fetch_lines {
+            if STRIPS {
                 V::prefetch(fetch);
-                fetch = fetch.wrapping_add(line);
+                fetch = fetch.wrapping_offset(t.fetch_stride);
+            } else {
+                for _ in 0..t.fetch_lines {
+                    V::prefetch(fetch);
+                    fetch = fetch.wrapping_add(line);
+                }
             }
-            a = a.wrapping_add(1);
+            a = a.wrapping_add(a_step);
             b = b.wrapping_offset(b_stride);
             if COPY {
                 copy = copy.add(VECTORS * V::N);

@@ -23,7 +23,8 @@
 //! # The modules
 //!
 //! `kernel` has the microkernels, over the vectors of `lanes`; `pack` writes B into panels;
-//! `blocks` divides a product among tasks and blocks, `tiles` a block among tiles; `epilogue`
+//! `blocks` divides a product among tasks and blocks, `tiles` a block among tiles; `strips` packs A
+//! where its columns are contiguous; `epilogue`
 //! finishes tiles that the kernels cannot; `visitor` passes finished parts of the result to what
 //! follows a product; `pixels` has products whose left rows are neighbours in an image; `small` has
 //! products of a few elements, and `special` those with any epilogue, and long dot products.
@@ -41,6 +42,7 @@ mod pixels;
 mod small;
 mod soft_fma;
 mod special;
+mod strips;
 mod tiles;
 mod visitor;
 

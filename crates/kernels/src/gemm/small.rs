@@ -152,6 +152,7 @@ impl<F: Float> SmallProduct<F> {
                 }),
                 fetch: std::ptr::null(),
                 fetch_lines: 0,
+                fetch_stride: 0,
             };
             // SAFETY: the caller's promise; the kernels are those of an instruction set that the
             // machine has.

@@ -1,7 +1,7 @@
 //! The choice among the paths of a product, and those that need no blocks: tiny products, and dot
 //! products of long vectors.
 
-use super::blocks::{Blocks, accumulate};
+use super::blocks::{Blocks, ROWS_IN_STRIPS, accumulate};
 use super::epilogue::{Operand, Output};
 use super::pack::{Factor, Right};
 use super::small::SmallProduct;
@@ -104,10 +104,15 @@ pub(super) unsafe fn by_blocks<F: Float>(
     let b = b.mat().map_or(Right::Source(&factor), Right::InPlace);
     // SAFETY: the caller's promise.
     unsafe {
-        with_rows(isa, threads, sizes, a, &|a| {
+        let f = &|a: Mat<F>| {
             let blocks = Blocks { visited, ..Blocks::new(isa, sizes, a, b, out) };
             blocks.run(blocks.split(threads), threads > 1)
-        })
+        };
+        // Columns of A that are contiguous are packed by the tasks.
+        match a.mat().filter(|a| a.row_stride == 1 && sizes[0] >= ROWS_IN_STRIPS) {
+            Some(a) => f(a),
+            None => with_rows(isa, threads, sizes, a, f),
+        }
     }
 }
 

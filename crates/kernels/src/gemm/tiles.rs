@@ -4,7 +4,8 @@ use super::blocks::{Blocks, TILES_IN_PLACE};
 use super::epilogue::Operand;
 use super::kernel::Tile;
 use super::pack::{Factor, PackColumns, Right};
-use super::{Float, GROUP, SEGMENT};
+use super::strips::{Fetch, PackedStrips};
+use super::{Float, GROUP, Mat, SEGMENT};
 use crate::view::Ptr;
 use std::ops::Range;
 
@@ -29,9 +30,20 @@ pub(super) enum Sums<F> {
     Apart(*mut F),
 }
 
+/// The scratch memory of a task.
+#[derive(Clone, Copy)]
+pub(super) struct TaskScratch<F> {
+    /// Panels of B.
+    pub packed: *mut F,
+    /// Strips of A.
+    pub strips: *mut F,
+    /// The sums of a tile.
+    pub tile: *mut F,
+}
+
 impl<F: Float> Blocks<'_, F> {
-    /// Sums some segments of some rows and panels. `packed` has room for the panels. The rows are
-    /// the next of those `of` a task, which have the panels in common.
+    /// Sums some segments of some rows and panels, for which the scratch memory has room. The rows
+    /// are the next of those `of` a task, which have the panels in common.
     ///
     /// # Safety
     /// As [`Blocks::run`]; the scratch memory is this task's alone.
@@ -39,12 +51,12 @@ impl<F: Float> Blocks<'_, F> {
         &self,
         [rows, panels, segments]: [Range<usize>; 3],
         of: Range<usize>,
-        packed: *mut F,
+        scratch: TaskScratch<F>,
         sums: Sums<F>,
-        tile: *mut F,
     ) {
+        let packed = scratch.packed;
         let first_column = panels.start * self.width;
-        let (from, to) = (segments.start * SEGMENT, self.sizes[2].min(segments.end * SEGMENT));
+        let (from, end) = (segments.start * SEGMENT, self.sizes[2].min(segments.end * SEGMENT));
         let height = self.kernels.rows(self.vectors);
         let all = of.len();
         if panels.len() > 1 && all > height && self.is_read_in_place(all) {
@@ -57,11 +69,11 @@ impl<F: Float> Blocks<'_, F> {
                     }
                     sums => sums,
                 };
-                let packed = packed.wrapping_add(before * (to - from));
+                let packed = packed.wrapping_add(before * (end - from));
                 // SAFETY: the caller's promise.
                 unsafe {
                     let part = [rows.clone(), p..p + 1, segments.clone()];
-                    self.block(part, of.clone(), packed, sums, tile)
+                    self.block(part, of.clone(), TaskScratch { packed, ..scratch }, sums)
                 }
             }
             return;
@@ -69,20 +81,28 @@ impl<F: Float> Blocks<'_, F> {
         let (tiles, last) = (all.div_ceil(height), rows.end - of.start);
         let mut done = rows.start - of.start;
         let mut tiles_done = done / height;
+        let mut strips = PackedStrips::none(done, scratch.strips);
         while done < last {
-            // Tiles are even. The first is as high as can be, if it copies B.
-            let left = last - done;
-            let may_copy = done == 0 && matches!(self.b, Right::InPlace(_));
-            let n = if may_copy { left.min(height) } else { left.div_ceil(left.div_ceil(height)) };
+            let n = self.rows_of_tile(done, last);
             let row = of.start + done;
+            if self.in_strips && done == strips.end {
+                let to = scratch.strips;
+                // SAFETY: the caller's promise.
+                strips = unsafe { self.pack_strips(of.start, done..last, from..end, to) };
+            }
+            let a = if self.in_strips { strips.tile(n, from) } else { self.a.skip_rows(row) };
             for p in panels.clone() {
                 let (columns, vectors) = self.panel(p);
-                let packed = packed.wrapping_add((columns.start - first_column) * (to - from));
+                let packed = packed.wrapping_add((columns.start - first_column) * (end - from));
                 let panel = (columns.clone(), vectors);
                 // SAFETY: the caller's promise.
                 unsafe {
-                    let place = self.place(panel, from..to, all, done == 0, packed);
-                    let fetch = if all < 4 { None } else { self.fetch(p, tiles_done, tiles) };
+                    let place = self.place(panel, from..end, all, done == 0, packed);
+                    let fetch = match self.in_strips {
+                        true if p == panels.start => self.fetch_rows(&strips, of.clone()),
+                        _ if all < 4 => None,
+                        _ => self.fetch(p, tiles_done, tiles),
+                    };
                     for s in segments.clone() {
                         let fetch = match place {
                             Place::Columns(start, stride) => {
@@ -93,25 +113,39 @@ impl<F: Float> Blocks<'_, F> {
                                     (_, true) => start.wrapping_offset(width * stride),
                                     _ => start,
                                 };
-                                Some((next, 0))
+                                Some((next, 0, 0))
                             }
                             _ => fetch,
                         };
                         let at = [row, columns.start, done, columns.start - first_column];
                         let part = (at, [n, vectors, columns.len()], all);
-                        self.segment(s, from, part, place, fetch, sums, tile);
+                        self.segment(s, from, (a, part), place, fetch, sums, scratch.tile);
                     }
                 }
             }
             done += n;
             tiles_done += 1;
+            strips.next_tile(n * (end - from));
         }
+    }
+
+    /// The rows of the tile that begins with row `done` of those of a task, up to `last`. Tiles are
+    /// even. The first is as high as can be, if it copies B.
+    pub(super) fn rows_of_tile(&self, done: usize, last: usize) -> usize {
+        let (height, left) = (self.kernels.rows(self.vectors), last - done);
+        let may_copy = done == 0 && matches!(self.b, Right::InPlace(_));
+        if may_copy { left.min(height) } else { left.div_ceil(left.div_ceil(height)) }
     }
 
     /// Whether B is read where it is: there are so few rows that a copy is not worth its time.
     pub(super) fn is_read_in_place(&self, rows: usize) -> bool {
         matches!(self.b, Right::InPlace(b) if b.column_stride == 1)
             && rows <= TILES_IN_PLACE * self.kernels.rows(self.vectors)
+    }
+
+    /// Whether so few rows read columns of B that are contiguous in `k` where they are.
+    fn reads_columns(&self, rows: usize) -> bool {
+        rows <= self.kernels.rows_of_columns() && !self.in_strips
     }
 
     /// Where to read a panel; packs it, if that is to be done before the first rows.
@@ -153,7 +187,7 @@ impl<F: Float> Blocks<'_, F> {
                         true => Place::Copied(start, b.row_stride, packed),
                         false => in_scratch,
                     }
-                } else if is_whole && b.row_stride == 1 && rows <= self.kernels.rows_of_columns() {
+                } else if is_whole && b.row_stride == 1 && self.reads_columns(rows) {
                     Place::Columns(start, b.column_stride)
                 } else {
                     pack(&Factor { kernels: self.kernels, b: Operand::of_mat(b) })
@@ -164,7 +198,7 @@ impl<F: Float> Blocks<'_, F> {
 
     /// The memory that a tile prefetches: a share of the panel that follows in a packed matrix, and
     /// the lines of each step. Each tile of the rows fetches a part.
-    fn fetch(&self, p: usize, tiles_done: usize, tiles: usize) -> Option<(*const F, usize)> {
+    fn fetch(&self, p: usize, tiles_done: usize, tiles: usize) -> Option<Fetch<F>> {
         let Right::Packed(panels) = self.b else { return None };
         if p + 1 >= self.panels {
             return None;
@@ -176,7 +210,7 @@ impl<F: Float> Blocks<'_, F> {
         let before = tiles_done * lines;
         (before < lines_of_step).then(|| {
             let start = panels.panel(columns.start);
-            (start.wrapping_add(before * self.sizes[2] * line), lines)
+            (start.wrapping_add(before * self.sizes[2] * line), lines, line as isize)
         })
     }
 
@@ -190,9 +224,9 @@ impl<F: Float> Blocks<'_, F> {
         &self,
         s: usize,
         first_k: usize,
-        (at, [n, vectors, columns], rows): ([usize; 4], [usize; 3], usize),
+        (a, (at, [n, vectors, columns], rows)): (Mat<F>, ([usize; 4], [usize; 3], usize)),
         place: Place<F>,
-        fetch: Option<(*const F, usize)>,
+        fetch: Option<Fetch<F>>,
         sums: Sums<F>,
         tile: *mut F,
     ) {
@@ -201,11 +235,13 @@ impl<F: Float> Blocks<'_, F> {
         let (k, lanes) = (SEGMENT.min(self.sizes[2] - k0), self.kernels.lanes);
         let width = vectors * lanes;
         let step = (k0 - first_k) as isize;
-        let (fetch, fetch_lines) = fetch.unwrap_or((std::ptr::null(), 0));
+        // The kernels of strips always fetch.
+        let nothing = (self.a.start.0.cast_const(), 0, 0);
+        let (fetch, fetch_lines, fetch_stride) = fetch.unwrap_or(nothing);
         let mut t = Tile {
             k,
-            a: self.a.skip_rows(row).skip_columns(k0).start.0,
-            a_stride: self.a.row_stride,
+            a: a.skip_columns(k0).start.0,
+            a_stride: a.row_stride,
             b: std::ptr::null(),
             b_stride: 0,
             copy: std::ptr::null_mut(),
@@ -215,8 +251,9 @@ impl<F: Float> Blocks<'_, F> {
             out_stride: width as isize,
             last_columns: columns - (vectors - 1) * lanes,
             finish: None,
-            fetch: fetch.wrapping_add(k0 * fetch_lines * (64 / size_of::<F>())),
+            fetch: fetch.wrapping_offset((k0 * fetch_lines) as isize * fetch_stride),
             fetch_lines,
+            fetch_stride,
         };
         let mut is_finished = false;
         match sums {
@@ -265,12 +302,18 @@ impl<F: Float> Blocks<'_, F> {
             match place {
                 Place::Rows(b, stride) => {
                     (t.b, t.b_stride) = (b.wrapping_offset(step * stride), stride);
-                    self.kernels.tile(&t, n, vectors);
+                    match self.in_strips {
+                        true => self.kernels.strip(&t, n, vectors),
+                        false => self.kernels.tile(&t, n, vectors),
+                    }
                 }
                 Place::Copied(b, stride, copy) => {
                     (t.b, t.b_stride) = (b.wrapping_offset(step * stride), stride);
                     t.copy = copy.wrapping_add(step as usize * width);
-                    self.kernels.tile_copying(&t, vectors);
+                    match self.in_strips {
+                        true => self.kernels.strip_copying(&t, vectors),
+                        false => self.kernels.tile_copying(&t, vectors),
+                    }
                 }
                 Place::Columns(b, stride) => {
                     self.columns(t, b.wrapping_offset(step), stride, n, vectors)

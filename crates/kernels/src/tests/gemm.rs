@@ -206,11 +206,16 @@ fn bits_of_special_values_are_those_of_the_defined_order() {
 fn bits_of_large_products_are_those_of_the_defined_order() {
     // few rows read B where it is: its rows, or its columns
     let few = [[12, 200, 2100], [16, 150, 1100], [2, 90, 2600]];
-    for sizes in
-        [[130, 200, 515], [64, 128, 1000], [200, 64, 1000], [70, 700, 2100]].into_iter().chain(few)
+    // many rows of a transposed A are packed by the tasks
+    let many = [[389, 70, 515], [390, 20, 2100], [400, 17, 2], [1000, 130, 33], [384, 64, 1]];
+    for sizes in [[130, 200, 515], [64, 128, 1000], [200, 64, 1000], [70, 700, 2100]]
+        .into_iter()
+        .chain(few)
+        .chain(many)
     {
         has_the_bits_of_the_order::<f32>(sizes, false, false);
     }
+    has_the_bits_of_the_order::<f64>([385, 30, 600], true, false);
 }
 
 proptest! {

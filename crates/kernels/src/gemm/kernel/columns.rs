@@ -2,12 +2,47 @@
 //! registers.
 
 use super::super::lanes::Lanes;
-#[cfg(doc)]
-use super::Kernels;
-use super::{Tile, write};
+use super::{Kernels, Tile, write};
 
 /// The cache lines between a step and what it prefetches.
 const LINES_AHEAD: usize = 8;
+
+impl<F> Kernels<F> {
+    /// As [`Kernels::tile`], for columns of B that are contiguous in `k`.
+    ///
+    /// # Safety
+    /// As [`Kernels::tile`].
+    pub(in crate::gemm) unsafe fn columns(&self, t: &Tile<F>, rows: usize, vectors: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { self.columns[vectors - 1][rows - 1](t) }
+    }
+
+    /// Writes the dot products of as many pairs of vectors as a register has lanes. They have `k`
+    /// elements, a multiple of 4; those of `a` follow each other in memory, and so do those of `b`.
+    ///
+    /// # Safety
+    /// The machine has the instruction set, and the addresses are valid.
+    pub(in crate::gemm) unsafe fn dots(&self, a: *const F, b: *const F, k: usize, out: *mut F) {
+        // SAFETY: the caller's promise.
+        unsafe { (self.dots)(a, b, k, out) }
+    }
+
+    /// Writes `k` rows of `width` elements to `to`: the elements of `n` columns that are contiguous
+    /// and `stride` apart, and zeros behind them.
+    ///
+    /// # Safety
+    /// The machine has the instruction set, and the addresses are valid.
+    pub(in crate::gemm) unsafe fn pack_columns(
+        &self,
+        from: *const F,
+        stride: isize,
+        [k, n, width]: [usize; 3],
+        to: *mut F,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { (self.pack)(from, stride, [k, n, width], to) }
+    }
+}
 
 /// As [`Kernels::tile`], for columns of B that are contiguous in `k`.
 ///

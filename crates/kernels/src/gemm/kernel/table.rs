@@ -2,7 +2,7 @@
 
 use super::super::kernel;
 use super::super::lanes::{Array, Lanes};
-use super::{Kernels, PixelTile, PlaneTile, Tile};
+use super::{Kernels, PixelTile, PlaneTile, Strips, Tile};
 use crate::isa::Isa;
 #[cfg(target_arch = "x86_64")]
 use crate::isa::available;
@@ -23,7 +23,15 @@ macro_rules! kernels {
             $(#[target_feature(enable = $features)])?
             unsafe fn tile<const ROWS: usize, const VECTORS: usize, const COPY: bool>(t: &Tile<F>) {
                 // SAFETY: the caller's promise.
-                unsafe { kernel::tile::<$vector, ROWS, VECTORS, COPY>(t) }
+                unsafe { kernel::tile::<$vector, ROWS, VECTORS, COPY, false>(t) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn strip<const ROWS: usize, const VECTORS: usize, const COPY: bool>(
+                t: &Tile<F>,
+            ) {
+                // SAFETY: the caller's promise.
+                unsafe { kernel::tile::<$vector, ROWS, VECTORS, COPY, true>(t) }
             }
 
             $(#[target_feature(enable = $features)])?
@@ -80,11 +88,19 @@ macro_rules! kernels {
                 unsafe { kernel::columns::pack::<$vector>(from, stride, sizes, to) }
             }
 
+            $(#[target_feature(enable = $features)])?
+            unsafe fn pack_strips(strips: Strips<'_, F>) {
+                // SAFETY: the caller's promise.
+                unsafe { kernel::strips::pack::<$vector>(strips) }
+            }
+
             pub(super) static KERNELS: Kernels<F> = Kernels {
                 isa: Isa::$isa,
                 lanes: <$vector as Lanes>::N,
                 tiles: &[$(&[$(tile::<$rows, $vectors, false>),*]),*],
                 copying: &[$(tile::<$most, $copied, true>),*],
+                strips: &[$(&[$(strip::<$rows, $vectors, false>),*]),*],
+                copying_strips: &[$(strip::<$most, $copied, true>),*],
                 few: &[
                     &[few::<1, 1>, few::<2, 1>, few::<3, 1>, few::<4, 1>, few::<5, 1>, few::<6, 1>],
                     &[few::<1, 2>, few::<2, 2>, few::<3, 2>, few::<4, 2>],
@@ -96,6 +112,7 @@ macro_rules! kernels {
                 greatest: [greatest::<1>, greatest::<2>],
                 dots,
                 pack,
+                pack_strips,
             };
         }
     };

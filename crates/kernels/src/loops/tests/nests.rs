@@ -232,3 +232,33 @@ loops (a0: f32[3], a1: i64[200], a2: i64[200]) -> (t1)
     let expected = "index -4 is out of bounds for dimension 0 with size 3";
     assert_eq!(run(&at, &by).as_deref(), Some(expected));
 }
+
+/// A product of a transposed factor, whose tasks pack it, and a map that follows it.
+#[test]
+fn maps_after_products_of_many_transposed_rows_agree() {
+    for (rows, columns, inner) in [(390, 70, 20), (1100, 16, 7), (384, 130, 2)] {
+        let nest = parse(&format!(
+            "
+loops (a0: f32[{inner}, {rows}], a1: f32[{inner}, {columns}], a2: f32[{columns}]) -> (t1)
+  axes i0 < {rows}, i1 < {columns}, i2 < {inner}
+{{
+  t0[i0, i1] = contract over [i0, i1, i2] {{
+    r0: f32 = load a0[i2, i0]
+    r1: f32 = load a1[i2, i1]
+    return r0, r1
+  }}
+  t1[i0, i1] = map {{
+    r0: f32 = load t0[i0, i1]
+    r1: f32 = load a2[i1]
+    r2: f32 = add r0, r1
+    r3: f32 = exp r2
+    return r3
+  }}
+}}
+"
+        ));
+        let operand = |sizes: &[i64]| floats(sizes, noise(sizes.iter().product::<i64>() as usize));
+        let operands = [operand(&[inner, rows]), operand(&[inner, columns]), operand(&[columns])];
+        assert_eq!(agrees(&nest, &operands, &[]), None);
+    }
+}
