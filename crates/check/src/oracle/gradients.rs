@@ -159,6 +159,11 @@ impl Mode for FiniteDifferences {
 
 /// The length of a step.
 const STEP: f64 = 1e-5;
+/// The greatest difference of a slope and a gradient that counts as rounding.
+const NEAR: f64 = 1e-4;
+/// The greatest difference of the slopes to both sides. At a kink, the gradient may be one of these,
+/// and then half of their difference away from the slope.
+const BEND: f64 = NEAR;
 
 struct Differences {
     /// One direction for each float input.
@@ -210,7 +215,7 @@ impl Differences {
             undefined
         } else if !(slope - halved).is_finite() {
             Some("a value is not finite")
-        } else if (slope - halved).abs() > 1e-6 * scale || bend.abs() > 1e-2 * scale {
+        } else if (slope - halved).abs() > 1e-6 * scale || bend.abs() > BEND * scale {
             Some("the program is not smooth there")
         } else {
             None
@@ -231,7 +236,7 @@ impl Differences {
         if !expected.is_finite() {
             return Err(Error::other(NotCompared("a gradient is not finite")));
         }
-        let near = (expected - self.slope).abs() <= 1e-4 * (1.0 + self.slope.abs());
+        let near = (expected - self.slope).abs() <= NEAR * (1.0 + self.slope.abs());
         maquette_ops::ensure!(
             near,
             "the slope along a direction is {}, and by its gradient {expected}",
