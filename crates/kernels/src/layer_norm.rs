@@ -4,6 +4,10 @@
 //! Every step rounds in the class (`f32` or `f64`), and sums have the order of
 //! [`reduce`](crate::reduce()).
 
+mod backward;
+
+pub use backward::{LayerNormBackward, layer_norm_backward};
+
 use crate::copy::{copy, same_dtype, same_sizes, to_vec};
 use crate::element::{Element, dispatch};
 use crate::error::{KernelError, Result};

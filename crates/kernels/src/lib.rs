@@ -49,7 +49,7 @@ pub use index::{
     nonzero, scatter,
 };
 pub use isa::Isa;
-pub use layer_norm::{LayerNorm, layer_norm};
+pub use layer_norm::{LayerNorm, LayerNormBackward, layer_norm, layer_norm_backward};
 pub use loops::{
     KernelFunctions, LaunchPlan, LoopKernel, PackKey, PackedOperand, SpecialPlan,
     without_specialisations,

@@ -1,7 +1,10 @@
 //! Softmax and layer norm.
 
 use super::{values, view, view_mut};
-use crate::{Element, KernelError, LayerNorm, View, ViewMut, layer_norm, log_softmax, softmax};
+use crate::{
+    Element, KernelError, LayerNorm, LayerNormBackward, View, ViewMut, layer_norm,
+    layer_norm_backward, log_softmax, softmax,
+};
 
 #[test]
 fn softmax_and_layer_norm() {
@@ -97,4 +100,65 @@ fn row_kernels_in_place_have_the_same_bits() {
     )
     .expect("runs");
     assert!(y[..33] == y[33..66] && y[..33] == y[66..]);
+}
+
+#[test]
+fn the_gradients_of_a_layer_norm_are_those_of_the_formula() {
+    for (rows, n) in [(100usize, 7usize), (1, 40), (33, 1), (0, 5)] {
+        let (x, w) = (values(rows * n), values(n));
+        // The gradient is transposed in memory.
+        let g: Vec<f64> = values(rows * n).iter().map(|v| v * v - 0.3).collect();
+        let at = |r: usize, i: usize| g[i * rows + r];
+        let row = |r: usize| &x[r * n..][..n];
+        let mean: Vec<f64> = (0..rows).map(|r| row(r).iter().sum::<f64>() / n as f64).collect();
+        let rstd: Vec<f64> = (0..rows)
+            .map(|r| row(r).iter().map(|v| (v - mean[r]).powi(2)).sum::<f64>() / n as f64)
+            .map(|variance| 1.0 / (variance + 1e-5).sqrt())
+            .collect();
+        let sizes = [rows as i64, n as i64];
+        let turned = view(&g, &[n as i64, rows as i64]).permute(&[1, 0]).expect("two dimensions");
+        for weight in [None, Some(View::from_slice(&w))] {
+            let [mut dx, mut dw, mut db] = [rows * n, n, n].map(|n| vec![9f64; n]);
+            let operands = LayerNormBackward {
+                grad: &turned,
+                input: &view(&x, &sizes),
+                statistics: [&View::from_slice(&mean), &View::from_slice(&rstd)],
+                weight: weight.as_ref(),
+            };
+            let outs = [
+                &mut view_mut(&mut dx, &sizes),
+                &mut ViewMut::from_slice(&mut dw),
+                &mut ViewMut::from_slice(&mut db),
+            ];
+            layer_norm_backward(&operands, 1, outs).expect("the sizes fit");
+            let z = |r: usize, i: usize| (x[r * n + i] - mean[r]) * rstd[r];
+            let scaled = |r: usize, i: usize| at(r, i) * weight.as_ref().map_or(1.0, |_| w[i]);
+            for i in 0..n {
+                let of_weight: f64 = (0..rows).map(|r| at(r, i) * z(r, i)).sum();
+                let of_bias: f64 = (0..rows).map(|r| at(r, i)).sum();
+                assert!((dw[i] - of_weight).abs() < 1e-11 && (db[i] - of_bias).abs() < 1e-11);
+            }
+            for r in 0..rows {
+                let over_row = |f: &dyn Fn(usize) -> f64| (0..n).map(f).sum::<f64>() / n as f64;
+                let average = over_row(&|i| scaled(r, i));
+                let slope = over_row(&|i| scaled(r, i) * z(r, i));
+                for i in 0..n {
+                    let expected = (scaled(r, i) - average - z(r, i) * slope) * rstd[r];
+                    assert!((dx[r * n + i] - expected).abs() < 1e-9 * (1.0 + rstd[r]));
+                }
+            }
+        }
+    }
+    let (x, one) = ([1f32; 6], [1f32; 2]);
+    let statistics = [&View::from_slice(&one), &View::from_slice(&one[..1])];
+    let input = view(&x, &[2, 3]);
+    let operands = LayerNormBackward { grad: &input, input: &input, statistics, weight: None };
+    let [mut dx, mut dw, mut db] = [6, 3, 3].map(|n| vec![0f32; n]);
+    let outs = [
+        &mut view_mut(&mut dx, &[2, 3]),
+        &mut ViewMut::from_slice(&mut dw),
+        &mut ViewMut::from_slice(&mut db),
+    ];
+    let found = layer_norm_backward(&operands, 1, outs);
+    assert!(matches!(found, Err(KernelError::Shape { .. })), "one row has no statistics");
 }

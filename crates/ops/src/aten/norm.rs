@@ -1,10 +1,13 @@
 //! Layer norm, RMS norm and group norm. Half precision computes in `f32` and rounds the result
 //! once.
 
-use super::dims::{done, fresh, in_format_of, product, require, require_float, require_rank};
+use super::dims::{
+    done, fresh, in_format_of, product, require, require_float, require_rank, require_same_dtype,
+};
 use super::loops::{NestCx, NestResults};
 use super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::table;
+use crate::dispatch::cpu_exec::{input, output};
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use crate::methods::calls::{aten_outputs, results};
@@ -18,6 +21,7 @@ use maquette_ir::loops::{
 use maquette_ir::scalar_expr::{BinaryOp, Bounds};
 use maquette_ir::sym::{Expr, SymInt};
 use maquette_ir::{DType, Loc};
+use maquette_kernels as kernels;
 use smallvec::smallvec;
 
 pub(super) const fn norm(
@@ -83,6 +87,43 @@ fn row_norm<R: IntoIterator<Item = StageOutput>>(
     let (weight, bias) = (weight.as_ref(), bias.as_ref());
     let of = RowNorm { x: &x, normalized, weight, bias, eps, statistics };
     Ok(named(&mut cx.nest, of)?.into_iter().collect())
+}
+
+/// The gradients of the input, the weight and the bias of a layer norm: row-major.
+#[track_caller]
+fn layer_norm_backward_metas(args: &[Value]) -> Result<Metas> {
+    let (grad, x, shape) = (args[0].tensor()?, args[1].tensor()?, args[2].ints()?);
+    let statistics = rows_of(x, shape)?;
+    require_same(x.sizes(), grad.sizes(), || "argument `grad` must have".into())?;
+    require_affine(&args[5..6], shape)?;
+    require_same_dtype(("grad", grad), ("input", x))?;
+    for (name, v) in [("mean", &args[3]), ("rstd", &args[4])] {
+        let t = v.tensor()?;
+        require_same(&statistics, t.sizes(), || format!("argument `{name}` must have"))?;
+        require_same_dtype((name, t), ("input", x))?;
+    }
+    if let Some(weight) = args[5].opt_tensor()? {
+        require_same_dtype(("weight", weight), ("input", x))?;
+    }
+    let own = fresh(x, shape.into(), x.dtype());
+    Ok(smallvec![fresh(x, x.sizes().into(), x.dtype()), own.clone(), own])
+}
+
+fn layer_norm_backward(args: &[Value], outs: &[Tensor]) -> Result<()> {
+    let [dx, dweight, dbias] = outs else {
+        return Err(Error::value("three gradients are written"));
+    };
+    let (grad, x) = (input(args[0].tensor()?)?, input(args[1].tensor()?)?);
+    let (mean, rstd) = (input(args[3].tensor()?)?, input(args[4].tensor()?)?);
+    let weight = args[5].opt_tensor()?.map(input).transpose()?;
+    let operands = kernels::LayerNormBackward {
+        grad: &grad,
+        input: &x,
+        statistics: [&mean, &rstd],
+        weight: weight.as_ref(),
+    };
+    let outs = [&mut output(dx)?, &mut output(dweight)?, &mut output(dbias)?];
+    Ok(kernels::layer_norm_backward(&operands, args[2].ints()?.len(), outs)?)
 }
 
 /// The dtype in which normalizations compute: at least `f32`.
@@ -202,6 +243,14 @@ table! {
                 How::Loops(|cx| row_norm(cx, true, named::layer_norm)),
             )
                 => crate::aten::grad::LAYER_NORM,
+        General "grad::layer_norm(Tensor grad, Tensor input, SymInt[] normalized_shape, Tensor mean, \
+            Tensor rstd, Tensor? weight=None) -> (Tensor, Tensor, Tensor)" =>
+            norm(
+                Strides::RowMajor,
+                |_, a| layer_norm_backward_metas(a),
+                How::Host(layer_norm_backward),
+            )
+                => crate::aten::grad::LAYER_NORM_BACKWARD,
         General "aten::layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, \
             Tensor? bias=None, float eps=1.0000000000000001e-05, \
             bool cudnn_enable=True) -> Tensor" =>

@@ -6,8 +6,10 @@ use super::rule;
 use crate::aten::Saved::{Input, Output};
 use crate::aten::{Backward, Derivative};
 use crate::dispatch::value::Value;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::library::Op;
 use crate::tensor::Tensor;
+use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
 
 /// The number of elements along dimensions.
@@ -192,37 +194,68 @@ fn affine(x: Tensor, weight: Option<Tensor>, bias: Option<Tensor>) -> Tensor {
     }
 }
 
-/// From the saved mean and factor, as `native_layer_norm_backward` of PyTorch. Further derivatives
-/// reach the input through these results, too.
+/// The gradients of the input, the weight and the bias of a layer norm, by parts, from the saved
+/// mean and factor, as `native_layer_norm_backward` of PyTorch. The last `normalized` dimensions are
+/// normalized.
+fn of_layer_norm(
+    [grad, x, mean, factor]: [&Tensor; 4],
+    weight: Option<&Tensor>,
+    normalized: usize,
+) -> [Tensor; 3] {
+    let (rank, first) = (x.dim() as i64, (x.dim() - normalized) as i64);
+    let (batch, dims): (Vec<i64>, Vec<i64>) = ((0..first).collect(), (first..rank).collect());
+    let n = count(x, &dims);
+    let standard = (x - mean) * factor;
+    let scaled = weight.map_or_else(|| grad.clone(), |w| grad * w);
+    let average = sum(&scaled, &dims, true) / n;
+    let slope = sum(&(&scaled * &standard), &dims, true) / n;
+    let of_input = (scaled - average - &standard * slope) * factor;
+    [of_input, sum(&(grad * &standard), &batch, false), sum(grad, &batch, false)]
+}
+
+/// The derivative of `grad::layer_norm`.
+pub(in crate::aten) const LAYER_NORM_BACKWARD: Derivative = parts!(|a| {
+    let operands = [a[0].tensor()?, a[1].tensor()?, a[3].tensor()?, a[4].tensor()?];
+    Ok(of_layer_norm(operands, a[5].opt_tensor()?, a[2].ints()?.len()).to_vec())
+});
+
+/// One kernel from the saved mean and factor; by parts if the dtypes differ, and in half precision.
+/// Further derivatives reach the input through the mean and the factor, too.
 pub(in crate::aten) const LAYER_NORM: Derivative =
     rule!([Input(0), Input(2), Output(1), Output(2)], |b| {
         let (x, mean, factor) = (b.input(0), b.output(1), b.output(2));
-        let first = x.dim() as i64 - b.arg(1).ints()?.len() as i64;
-        let (batch, dims): (Vec<i64>, Vec<i64>) =
-            ((0..first).collect(), (first..x.dim() as i64).collect());
-        let n = count(&x, &dims);
-        let standard = (&x - &mean) * &factor;
+        let shape = b.arg(1).ints()?;
+        let first = x.dim() - shape.len();
+        let n = count(&x, &(first as i64..x.dim() as i64).collect::<Vec<_>>());
         let like = |t: Tensor, argument: usize| -> Result<Tensor> {
             let dtype = b.meta(argument)?.dtype;
             Ok(if t.dtype() == dtype { t } else { t.to_dtype(dtype) })
         };
         let mut grad: Option<Tensor> = None;
         if b.has_grad(0) {
-            let of_out = b.grad();
-            if b.needs(2) {
-                let of_weight = like(sum(&(&of_out * &standard), &batch, false), 2)?;
-                b.set(2, || of_weight)?;
+            let weight = (b.tensors(2) > 0).then(|| b.input(2));
+            let dtype = x.dtype();
+            let is_one_kernel = matches!(dtype, DType::F32 | DType::F64)
+                && weight.iter().chain([&mean, &factor]).all(|t| t.dtype() == dtype);
+            let [of_input, of_weight, of_bias] = if is_one_kernel {
+                let operands = [b.grad(), x.clone()].map(Value::from);
+                let rest = [mean, factor.clone()].map(Value::from);
+                let weight = weight.map_or(Value::None, Value::from);
+                let args = operands.into_iter().chain([b.arg(1).clone()]).chain(rest);
+                let args = args.chain([weight]).collect();
+                let found = Op::find("grad::layer_norm")?.call_at(args, b.loc())?;
+                let found: Vec<Tensor> = found.iter().flat_map(Value::tensors).cloned().collect();
+                <[Tensor; 3]>::try_from(found).map_err(|_| Error::msg("a gradient is missing"))?
+            } else {
+                of_layer_norm([&b.grad(), &x, &mean, &factor], weight.as_ref(), shape.len())
+            };
+            for (argument, of) in [(2, of_weight), (3, of_bias)] {
+                if b.needs(argument) {
+                    let of = like(of, argument)?;
+                    b.set(argument, || of)?;
+                }
             }
-            if b.needs(3) {
-                let of_bias = like(sum(&of_out, &batch, false), 3)?;
-                b.set(3, || of_bias)?;
-            }
-            if b.needs(0) {
-                let scaled = if b.tensors(2) > 0 { &of_out * b.input(2) } else { of_out };
-                let mean = sum(&scaled, &dims, true) / n;
-                let slope = sum(&(&scaled * &standard), &dims, true) / n;
-                grad = Some((scaled - mean - &standard * slope) * &factor);
-            }
+            grad = Some(of_input);
         }
         if !b.needs(0) {
             return Ok(());
@@ -237,7 +270,8 @@ pub(in crate::aten) const LAYER_NORM: Derivative =
             add((b.grad_of(1) / n).expand(x.sizes()));
         }
         if b.has_grad(2) {
-            add(&standard * (b.grad_of(2) * (&factor * &factor) / n).neg());
+            let standard = (&x - b.output(1)) * &factor;
+            add(standard * (b.grad_of(2) * (&factor * &factor) / n).neg());
         }
         match grad {
             Some(grad) => {
@@ -252,7 +286,7 @@ pub(in crate::aten) const RMS_NORM: Derivative = parts!(|a| {
     let (x, n) = (a[0].tensor()?, a[1].ints()?.len() as i64);
     let dims: Vec<i64> = (x.dim() as i64 - n..x.dim() as i64).collect();
     let eps = a[3].opt(Value::float)?.unwrap_or(match x.dtype() {
-        maquette_ir::DType::F64 => f64::EPSILON,
+        DType::F64 => f64::EPSILON,
         _ => f64::from(f32::EPSILON),
     });
     let factor = (sum(&(x * x), &dims, true) / count(x, &dims) + eps).rsqrt();
