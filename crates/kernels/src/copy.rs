@@ -9,6 +9,7 @@ use crate::thread_pool;
 use crate::view::{Ptr, View, ViewMut};
 use maquette_ir::scalar_expr::ScalarExpr;
 use maquette_ir::{DType, Scalar};
+use std::borrow::Cow;
 
 /// Copies `input`, broadcast to the output's sizes and cast to its dtype. Without a cast, the bits
 /// are preserved.
@@ -244,6 +245,15 @@ pub(crate) fn to_vec<T: Element + Default>(input: &View<'_>) -> Result<Vec<T>> {
     let view = ViewMut::from_slice_sized(&mut out, input.sizes());
     copy(input, &mut view.ok_or_else(|| KernelError::argument("copy", "the sizes overflow"))?)?;
     Ok(out)
+}
+
+/// The elements of a view in row-major order, cast to `T`: where they are, if they are so in memory.
+pub(crate) fn elements<'a, T: Element + Default>(input: &'a View<'_>) -> Result<Cow<'a, [T]>> {
+    if input.dtype() != T::DTYPE || !input.is_contiguous() {
+        return to_vec::<T>(input).map(Cow::Owned);
+    }
+    // SAFETY: these are the elements of the view, which nothing writes.
+    Ok(Cow::Borrowed(unsafe { input.typed::<T>().slice(0, input.numel()) }))
 }
 
 /// Fails unless the dtypes agree.

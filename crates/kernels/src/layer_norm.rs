@@ -8,7 +8,7 @@ mod backward;
 
 pub use backward::{LayerNormBackward, layer_norm_backward};
 
-use crate::copy::{copy, same_dtype, same_sizes, to_vec};
+use crate::copy::{copy, elements, same_dtype, same_sizes};
 use crate::element::{Element, dispatch};
 use crate::error::{KernelError, Result};
 use crate::isa::{Isa, Simd};
@@ -68,17 +68,9 @@ fn layer_norm_rows<T: Element<Class = A>, A: Float>(
     let [count, n] = [&input.sizes()[..first], &input.sizes()[first..]].map(numel);
     let LayerNorm { weight, bias, mut mean, mut rstd } = operands;
     // The defaults 1 and -0 change no bit of `x * weight + bias`.
-    let or = |v: Option<&View<'_>>, none: A| match v {
-        None => filled(KERNEL, none, n).map(Cow::Owned),
-        Some(v) if v.dtype() == A::DTYPE && v.is_contiguous() && v.numel() == n => {
-            // SAFETY: these are the elements of the view, which nothing writes.
-            Ok(Cow::Borrowed(unsafe { v.typed::<A>().slice(0, n) }))
-        }
-        Some(v) => to_vec::<A>(v).map(Cow::Owned),
-    };
     let parameters = match (weight, bias) {
         (None, None) => None,
-        _ => Some((or(weight, A::ONE)?, or(bias, -A::ZERO)?)),
+        _ => Some((or(weight, A::ONE, n)?, or(bias, -A::ZERO, n)?)),
     };
     let mut means = Statistics::new(mean.as_deref_mut(), count)?;
     let mut rstds = Statistics::new(rstd.as_deref_mut(), count)?;
@@ -105,6 +97,11 @@ fn layer_norm_rows<T: Element<Class = A>, A: Float>(
     }
     means.finish(mean)?;
     rstds.finish(rstd)
+}
+
+/// The elements of a row of parameters, or `n` copies of a default.
+fn or<'a, A: Element + Float>(v: Option<&'a View<'_>>, none: A, n: usize) -> Result<Cow<'a, [A]>> {
+    v.map_or_else(|| filled(KERNEL, none, n).map(Cow::Owned), elements::<A>)
 }
 
 /// The norms of rows.

@@ -45,8 +45,8 @@ pub use element::{Class, Element};
 pub use error::KernelError;
 pub use gemm::{Activation, Epilogue, PackedMatrix, batched_gemm, gemm, packed_product, product};
 pub use index::{
-    ScatterOp, Source, count_nonzero, gather, index, index_put, masked_scatter, masked_select,
-    nonzero, scatter,
+    ScatterOp, Source, count_nonzero, embedding_backward, gather, index, index_put, masked_scatter,
+    masked_select, nonzero, scatter,
 };
 pub use isa::Isa;
 pub use layer_norm::{LayerNorm, LayerNormBackward, layer_norm, layer_norm_backward};

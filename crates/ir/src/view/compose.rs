@@ -164,7 +164,10 @@ impl MixedRadix {
         let mut digits = Digits::new();
         for &weight in &self.weights {
             let (digit, remainder) = cx.digit(remaining, weight).unwrap_or((ZERO, remaining));
-            digits.push(digit);
+            // The size of a dropped dimension, for example. Left as it is, it would be a factor of
+            // the stride, and one more of the stride of each view of this view.
+            let is_one = matches!(digit, Expr::Id(_)) && cx.equal(digit, ONE);
+            digits.push(if is_one { ONE } else { digit });
             remaining = remainder;
         }
         (remaining == ZERO).then_some(digits)

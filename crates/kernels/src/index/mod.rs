@@ -3,6 +3,7 @@
 //! are out of range elsewhere.
 
 mod blocks;
+mod embedding;
 mod mask;
 mod points;
 mod select;
@@ -10,6 +11,7 @@ mod select;
 mod tests;
 
 pub use blocks::{index, index_put};
+pub use embedding::embedding_backward;
 pub use mask::{count_nonzero, masked_scatter, masked_select, nonzero};
 pub(crate) use points::Gather;
 pub use points::{ScatterOp, Source, gather, scatter};

@@ -11,7 +11,7 @@
 //! the number of threads. The scratch is two rows for each block.
 
 use super::KERNEL;
-use crate::copy::{same_dtype, same_sizes, to_vec};
+use crate::copy::{elements, same_dtype, same_sizes};
 use crate::element::Element;
 use crate::error::{KernelError, Result};
 use crate::isa::{Isa, Simd};
@@ -106,20 +106,12 @@ fn operands_of<'a, A: Element + Default>(
     weight: Option<&'a View<'_>>,
 ) -> Result<Rows<'a, A>> {
     Ok(Rows {
-        grad: row_major(grad)?,
-        input: row_major(input)?,
-        mean: row_major(statistics[0])?,
-        rstd: row_major(statistics[1])?,
-        weight: weight.map(row_major).transpose()?,
+        grad: elements(grad)?,
+        input: elements(input)?,
+        mean: elements(statistics[0])?,
+        rstd: elements(statistics[1])?,
+        weight: weight.map(elements).transpose()?,
     })
-}
-
-fn row_major<'a, A: Element + Default>(view: &'a View<'_>) -> Result<Cow<'a, [A]>> {
-    if !view.is_contiguous() {
-        return to_vec::<A>(view).map(Cow::Owned);
-    }
-    // SAFETY: these are the elements of the view, which nothing writes.
-    Ok(Cow::Borrowed(unsafe { view.typed::<A>().slice(0, view.numel()) }))
 }
 
 fn typed<A: Element + Float>(

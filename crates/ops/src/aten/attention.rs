@@ -1,8 +1,6 @@
-//! Scaled dot-product attention: `softmax(q kᵀ scale + mask) v`; and `embedding`.
+//! Scaled dot-product attention: `softmax(q kᵀ scale + mask) v`.
 
-use super::dims::{
-    fresh, fresh_like, known_equal, require, require_index, require_rank, require_same_dtype,
-};
+use super::dims::{fresh, fresh_like, known_equal, require, require_rank, require_same_dtype};
 use super::loops::{NestCx, NestResults};
 use super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::table;
@@ -247,16 +245,8 @@ fn backward(args: &[Value], outs: &[Tensor]) -> Result<()> {
     )?)
 }
 
-fn rows_metas(args: &[Value]) -> Result<Metas> {
-    let (weight, index) = (args[0].tensor()?, args[1].tensor()?);
-    require_rank("weight", weight, 2..=2)?;
-    require_index("indices", index)?;
-    let sizes = index.sizes().iter().copied().chain([weight.sizes()[1]]).collect();
-    Ok(smallvec![fresh(weight, sizes, weight.dtype())])
-}
-
 table! {
-    /// Attention and embedding.
+    /// Attention.
     pub(super) static TABLE = {
         General "aten::scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, \
             Tensor? attn_mask=None, float dropout_p=0., bool is_causal=False, *, \
@@ -285,20 +275,8 @@ table! {
                 class: Class::Attention,
                 strides: Strides::RowMajor,
                 metas: |_, a| backward_metas(a),
-                how: How::Host(backward),
+                how: How::Kernel(backward),
             })
                 => crate::aten::grad::ATTENTION_BACKWARD,
-        General "aten::embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, \
-            bool scale_grad_by_freq=False, bool sparse=False) -> Tensor" =>
-            Lowering::Compute(Compute {
-                class: Class::Gather,
-                strides: Strides::RowMajor,
-                metas: |_, a| rows_metas(a),
-                how: How::Loops(|cx| {
-                    let (weight, indices) = (cx.input(0)?, cx.input(1)?);
-                    Ok(smallvec![named::select(&mut cx.nest, &weight, 0, &indices)?.into()])
-                }),
-            })
-                => crate::aten::grad::EMBEDDING,
     }
 }

@@ -1,6 +1,7 @@
 //! The vocabulary of the operator tables: the kinds of lowerings, the kernel classes, and the facts
 //! that follow from each. `execute` runs lowerings.
 
+pub use super::class::Class;
 use super::loops::BuildNest;
 use super::{OpDef, Role};
 use crate::autograd::rule::Derivative;
@@ -11,7 +12,6 @@ use crate::library::Op;
 use crate::tensor::Tensor;
 use crate::tensor::meta::Meta;
 use maquette_ir::DType;
-use maquette_ir::graph::Recomputation;
 use maquette_ir::scalar_expr::{BinaryOp, ExprBuilder, Reg};
 use maquette_ir::typing::{Operand, OperandKind};
 use smallvec::SmallVec;
@@ -115,6 +115,7 @@ impl Lowering {
             Lowering::Pointwise(_) | Lowering::View(_) => "data".to_owned(),
             Lowering::Compute(c) => match c.how {
                 How::Loops(_) | How::Zeros | How::Nothing => "data".to_owned(),
+                How::Kernel(_) => "call: a kernel of its own".to_owned(),
                 How::Host(_) => format!("call: {}", c.class.reason_for_call()),
             },
             Lowering::InPlace(name) => Op::find(name)
@@ -125,138 +126,6 @@ impl Lowering {
             Lowering::Composite(_)
             | Lowering::RandomComposite(_)
             | Lowering::HiddenMutation { .. } => "composite".to_owned(),
-        }
-    }
-}
-
-/// The kernel class of a [`Compute`]. A backend implements each class once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "the names are the documentation")]
-pub enum Class {
-    Reduce,
-    Gemm,
-    Linalg,
-    Convolution,
-    Attention,
-    Norm,
-    Gather,
-    Scatter,
-    Scan,
-    Sort,
-    Window,
-    Random,
-    Recurrent,
-    Fill,
-    Copy,
-    Scalar,
-}
-
-impl Class {
-    /// Why an operator of the class is computed by a function and not by a loop nest.
-    const fn reason_for_call(self) -> &'static str {
-        match self {
-            Class::Linalg => "the steps of a factorization depend on each other",
-            Class::Recurrent => "a loop over time",
-            Class::Reduce
-            | Class::Gemm
-            | Class::Convolution
-            | Class::Attention
-            | Class::Norm
-            | Class::Gather
-            | Class::Scatter
-            | Class::Scan
-            | Class::Sort
-            | Class::Window
-            | Class::Random
-            | Class::Fill
-            | Class::Copy
-            | Class::Scalar => "not yet a loop nest",
-        }
-    }
-
-    /// What it takes to compute a result again.
-    pub(crate) const fn recomputation(self) -> Recomputation {
-        match self {
-            Class::Reduce
-            | Class::Norm
-            | Class::Gather
-            | Class::Window
-            | Class::Fill
-            | Class::Copy => Recomputation::Cheap,
-            Class::Gemm
-            | Class::Linalg
-            | Class::Convolution
-            | Class::Attention
-            | Class::Scatter
-            | Class::Scan
-            | Class::Sort
-            | Class::Recurrent => Recomputation::Expensive,
-            Class::Random | Class::Scalar => Recomputation::Never,
-        }
-    }
-
-    /// Whether results may depend on the strides of the operands: `linalg_det` and its like
-    /// factorize a row-major matrix as its transpose.
-    pub(crate) const fn observes_strides(self) -> bool {
-        matches!(self, Class::Linalg)
-    }
-
-    /// Whether the kernels write to outputs with any strides.
-    pub(crate) const fn supports_strided_output(self) -> bool {
-        match self {
-            Class::Copy | Class::Fill | Class::Gather | Class::Scatter | Class::Random => true,
-            Class::Reduce
-            | Class::Gemm
-            | Class::Linalg
-            | Class::Convolution
-            | Class::Attention
-            | Class::Norm
-            | Class::Scan
-            | Class::Sort
-            | Class::Window
-            | Class::Recurrent
-            | Class::Scalar => false,
-        }
-    }
-
-    /// Whether the kernels may draw random numbers. Recurrent layers apply dropout between layers
-    /// in training.
-    pub(crate) const fn uses_rng(self) -> bool {
-        match self {
-            Class::Random | Class::Recurrent => true,
-            Class::Reduce
-            | Class::Gemm
-            | Class::Linalg
-            | Class::Convolution
-            | Class::Attention
-            | Class::Norm
-            | Class::Gather
-            | Class::Scatter
-            | Class::Scan
-            | Class::Sort
-            | Class::Window
-            | Class::Fill
-            | Class::Copy
-            | Class::Scalar => false,
-        }
-    }
-
-    /// Whether the kernels write every element of their outputs for all operands. If so, the
-    /// executor does not zero fresh outputs.
-    pub(crate) const fn overwrites_output(self) -> bool {
-        match self {
-            Class::Reduce
-            | Class::Gemm
-            | Class::Linalg
-            | Class::Convolution
-            | Class::Attention
-            | Class::Norm
-            | Class::Gather
-            | Class::Scatter
-            | Class::Scan
-            | Class::Random
-            | Class::Copy => true,
-            Class::Sort | Class::Window | Class::Recurrent | Class::Fill | Class::Scalar => false,
         }
     }
 }
@@ -292,6 +161,8 @@ pub enum How {
     Nothing,
     /// By a function that fills freshly allocated outputs.
     Host(fn(&[Value], &[Tensor]) -> Result<()>),
+    /// As `Host`. The function fails only if there is not enough memory.
+    Kernel(fn(&[Value], &[Tensor]) -> Result<()>),
 }
 
 impl Compute {
@@ -300,13 +171,13 @@ impl Compute {
         match self.how {
             How::Loops(build) => super::loops::run(def, build, args, outs),
             How::Zeros | How::Nothing => Ok(()),
-            How::Host(run) => run(args, outs),
+            How::Host(run) | How::Kernel(run) => run(args, outs),
         }
     }
 
     /// Whether outputs may have any strides.
     pub(crate) const fn supports_strided_output(&self) -> bool {
-        !matches!(self.how, How::Host(_)) || self.class.supports_strided_output()
+        !matches!(self.how, How::Host(_) | How::Kernel(_)) || self.class.supports_strided_output()
     }
 
     /// Whether every element of the outputs is written for all operands. If so, the executor does
@@ -315,7 +186,7 @@ impl Compute {
         match self.how {
             How::Loops(_) => true,
             How::Zeros | How::Nothing => false,
-            How::Host(_) => self.class.overwrites_output(),
+            How::Host(_) | How::Kernel(_) => self.class.overwrites_output(),
         }
     }
 }

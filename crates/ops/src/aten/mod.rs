@@ -14,6 +14,7 @@ mod attention;
 mod batch_norm;
 mod calculus;
 mod checks;
+mod class;
 mod classification;
 mod combinatorics;
 mod convolution;
@@ -22,6 +23,7 @@ mod creation;
 pub(crate) mod dims;
 mod distance;
 mod einsum;
+mod embedding;
 pub(crate) mod execute;
 mod expand;
 mod functional;
@@ -182,6 +184,7 @@ pub(crate) fn tables() -> impl Iterator<Item = &'static [OpDef]> {
         creation::TABLE,
         distance::TABLE,
         einsum::TABLE,
+        embedding::TABLE,
         functional::TABLE,
         indexing::TABLE,
         join::TABLE,

@@ -248,7 +248,7 @@ table! {
             norm(
                 Strides::RowMajor,
                 |_, a| layer_norm_backward_metas(a),
-                How::Host(layer_norm_backward),
+                How::Kernel(layer_norm_backward),
             )
                 => crate::aten::grad::LAYER_NORM_BACKWARD,
         General "aten::layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, \

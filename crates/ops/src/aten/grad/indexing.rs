@@ -65,21 +65,31 @@ pub(in crate::aten) const PUT: Derivative = rule!([Input(1)], |b| {
 
 /// The rows of the weight. The row of the padding gets no gradient.
 pub(in crate::aten) const EMBEDDING: Derivative = rule!([Input(1)], |b| {
-    let (zeros, at) = (zeros(b)?, b.input(1).reshape([-1i64]));
-    let (padding, by_frequency) = (b.arg(2).int_i64()?, b.arg(3).bool()?);
-    let width = zeros.size(1);
-    let mut grad = b.grad().reshape([at.numel(), width]);
-    if padding >= 0 {
-        grad = grad.masked_fill(&at.eq(padding).unsqueeze(-1), 0.0);
+    let (rows, indices) = (b.sizes(0)?[0], b.input(1));
+    let (padding, by_frequency) = (b.arg(2).clone(), b.arg(3).clone());
+    b.set(0, || {
+        aten!("embedding_dense_backward", b.loc(); b.grad(), indices, rows, padding, by_frequency)
+    })
+});
+
+/// The rows that were added; 0 for those that were left out.
+pub(in crate::aten) const EMBEDDING_BACKWARD: Derivative = rule!([Input(1)], |b| {
+    let (indices, rows, padding) = (b.input(1), b.arg(2).int()?, b.arg(3).clone());
+    let sizes = b.sizes(0)?;
+    if rows.as_i64() == Some(0) {
+        return b.set(0, || b.grad().new_zeros(sizes, b.grad().dtype()));
     }
-    let grad = if by_frequency {
-        let one = grad.detach().new_ones([at.numel()], grad.dtype());
-        let counts = grad.detach().new_zeros([zeros.size(0)], grad.dtype()).index_add(0, &at, &one);
-        grad / counts.index_select(0, &at).unsqueeze(-1)
-    } else {
-        grad
-    };
-    b.set(0, || zeros.index_add(0, &at, &grad))
+    let at = indices.reshape([-1i64]);
+    let is_none = at.lt(0).logical_or(&at.ge(rows));
+    let is_none = is_none.logical_or(&at.eq(padding.int()?)).unsqueeze(-1);
+    let near = at.masked_fill(&is_none.squeeze_dim(-1), 0);
+    let mut grad = b.grad().index_select(0, &near);
+    if b.arg(4).bool()? {
+        let one = b.grad().detach().new_ones([at.numel(), 1.into()], grad.dtype());
+        let counts = aten!("embedding_dense_backward", b.loc(); one, &at, rows, padding, false);
+        grad = grad / counts.index_select(0, &near);
+    }
+    b.set(0, || grad.masked_fill(&is_none, 0.0).reshape(sizes))
 });
 
 pub(in crate::aten) const MASKED_SELECT: Derivative = rule!([Input(1)], |b| {

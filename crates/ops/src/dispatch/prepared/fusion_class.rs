@@ -50,8 +50,8 @@ impl Op {
                 Lowering::Compute(c) => {
                     let build = match c.how {
                         How::Loops(build) => build,
-                        // Fresh memory is zero without a kernel.
-                        How::Zeros | How::Nothing => {
+                        // Fresh memory is zero without a kernel; other kernels take nothing up.
+                        How::Zeros | How::Nothing | How::Kernel(_) => {
                             return Err(NoFusionReason::LosesSpecialisation);
                         }
                         How::Host(_) => return Err(NoFusionReason::Opaque),

@@ -107,7 +107,7 @@ impl Op {
             own_strides,
         };
         match compute.how {
-            How::Host(_) => None,
+            How::Host(_) | How::Kernel(_) => None,
             _ if results.iter().all(|r| r.layout.is_empty()) => {
                 Some(without_operands(Kernel::Nothing, results))
             }
