@@ -3,7 +3,7 @@
 //! A block's scores stay in cache, and the full score matrix is never in memory. Unlike
 //! FlashAttention (Dao et al. 2022), which tiles the keys too and rescales running sums, a block
 //! here has all keys, so its softmax needs no rescaling. Blocks are independent and run on the
-//! thread pool. The scratch per thread is `rows * keys` scores and as many weights.
+//! thread pool. The scratch per thread is `rows * keys` scores, whose place the weights take.
 //!
 //! Sums have the order of `gemm` and `reduce/lanes`, so that the bits of a row depend on neither
 //! blocks nor threads. A score is the sum of two products, of the first five eighths of the width
@@ -16,21 +16,23 @@
 //! the sign of a zero, and a value that is not finite makes the sums of its column NaN.
 
 mod backward;
+mod rows;
 mod scores;
 
 use crate::copy::{same_dtype, same_sizes, to_vec};
 use crate::element::{Element, dispatch};
 use crate::error::{KernelError, Result};
 use crate::gemm::{Gemm, Product, Right};
-use crate::isa::{Each, Isa};
+use crate::isa::{Isa, Simd};
 use crate::layout::offset;
 use crate::load_store::{Reader, Writer};
 use crate::math::Float;
 use crate::pointwise::ops::Add;
 use crate::reduce::lanes;
-use crate::scratch::Scratch;
+use crate::scratch::with_scratch;
 use crate::thread_pool;
 use crate::view::{Dims, Ptr, View, ViewMut, contiguous, numel};
+use rows::padded;
 use scores::{Matrices, Scores, Target, row_major};
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -187,26 +189,22 @@ where
         out: (Writer::new(out), sizes.clone(), Dims::from_slice(out.strides())),
         scores,
     };
-    let (scores, masks) =
-        (rows.saturating_mul(seen), if work.scores.mask.is_some() { seen } else { 0 });
-    let per_block = scores.saturating_mul(e + d);
+    let (stride, masks) = (padded(seen), if work.scores.mask.is_some() { seen } else { 0 });
+    let per_block = rows.saturating_mul(seen).saturating_mul(e + d);
     thread_pool::ranges(
         batches * blocks,
         (thread_pool::GRAIN * 16 / per_block.max(1)).max(1),
         1,
         &|from, to| {
-            let scratch = |n| Scratch::new(KERNEL, n);
-            let mut scratch =
-                [scratch(scores)?, scratch(scores)?, scratch(rows * d)?, scratch(masks)?];
-            for task in from..to {
-                let first = task % blocks * rows;
-                work.block(
-                    task / blocks,
-                    first..n.min(first + rows),
-                    scratch.each_mut().map(Scratch::get),
-                )?;
-            }
-            Ok(())
+            with_scratch(KERNEL, rows.saturating_mul(stride), |scores: &mut [A]| {
+                with_scratch(KERNEL, rows * d + masks, |rest: &mut [A]| {
+                    (from..to).try_for_each(|task| {
+                        let first = task % blocks * rows;
+                        let rows = first..n.min(first + rows);
+                        work.block(task / blocks, rows, scores, rest)
+                    })
+                })?
+            })?
         },
     )
 }
@@ -223,31 +221,29 @@ struct Work<'a, A> {
 }
 
 impl<A: Float + Product> Work<'_, A> {
-    /// Computes a block of query rows of one batch. The scratch is for scores, weights, values and
+    /// Computes a block of query rows of one batch. The scratch is for scores, and for values and
     /// one row of the mask.
     fn block(
         &self,
         batch: usize,
         rows: Range<usize>,
-        [scores, weights, values, hidden]: [&mut [A]; 4],
+        scores: &mut [A],
+        rest: &mut [A],
     ) -> Result<()> {
         let (of, d) = (&self.scores, self.width);
         let [n, l, _] = of.dims;
         let (first, m, seen) = (rows.start, rows.len(), of.seen(&rows));
-        let (scores, weights, values) =
-            (&mut scores[..m * seen], &mut weights[..m * seen], &mut values[..m * d]);
-        of.scores(batch, rows, scores)?;
-        let mut scale = [A::ONE; ROWS.1];
-        for (r, scale) in scale.iter_mut().enumerate().take(m) {
-            let (s, w) = (&mut scores[r * seen..][..seen], &mut weights[r * seen..][..seen]);
-            let row = (batch * n + first + r, first + r);
-            *scale = A::ONE / of.weights(row, s, w, &mut hidden[..]);
-        }
+        let weights = &mut scores[..m * padded(seen)];
+        let (values, hidden) = rest.split_at_mut(m * d);
+        of.scores(batch, rows.clone(), weights)?;
+        let mut found = [[A::ONE; 2]; ROWS.1];
+        let found = &mut found[..m];
+        of.weights((batch, rows), weights, hidden, false, found);
         if m * d > 0 && seen > 0 {
             let weighted_values = Gemm {
                 sizes: [m, d, seen],
                 c: row_major(values, d),
-                a: row_major(weights, seen),
+                a: row_major(weights, padded(seen)),
                 b: Right::InPlace(self.v.at(batch)),
                 alpha: A::ONE,
                 addend: None,
@@ -266,8 +262,8 @@ impl<A: Float + Product> Work<'_, A> {
         }
         let (writer, sizes, strides) = &self.out;
         let (at, rank) = (offset(sizes, strides, (batch * n + first) * d), sizes.len());
-        for (r, value) in values.chunks_mut(d.max(1)).enumerate() {
-            of.isa.dispatch(Each(value, |x: A| (x + A::ZERO) * scale[r]));
+        of.isa.dispatch(Quotients(values, d.max(1), found));
+        for (r, value) in values.chunks(d.max(1)).enumerate() {
             // SAFETY: this row of the output belongs to this task.
             unsafe {
                 writer.write_run(
@@ -302,6 +298,20 @@ impl<A: Float + Product> Work<'_, A> {
             let x = unsafe { v.start.slice(v.offset(key, column), 1) }[0];
             x * A::ZERO == A::ZERO
         })
+    }
+}
+
+/// Divides rows of so many weighted values by the sums of their weights.
+struct Quotients<'a, A>(&'a mut [A], usize, &'a [[A; 2]]);
+
+impl<A: Float> Simd for Quotients<'_, A> {
+    type Out = ();
+    #[inline(always)]
+    fn run(self) {
+        for (row, [_, sum]) in self.0.chunks_mut(self.1).zip(self.2) {
+            let factor = A::ONE / *sum;
+            row.iter_mut().for_each(|x| *x = ((*x + A::ZERO) * factor).one_nan());
+        }
     }
 }
 

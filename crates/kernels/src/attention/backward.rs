@@ -10,23 +10,23 @@
 //!
 //! The blocks of a batch are taken in order, by one task, so that the sums over queries have one
 //! order: that of products within blocks of [`ROWS`], and of the blocks. It depends on extents
-//! alone. The scratch of a task is three blocks of scores.
+//! alone. The scratch of a task is two blocks of scores.
 
+use super::rows::{OfScores, padded};
 use super::scores::{Matrices, Scores, row_major};
 use super::{Attention, KERNEL};
 use crate::copy::{same_dtype, same_sizes};
 use crate::element::Element;
 use crate::error::{KernelError, Result};
 use crate::gemm::{Gemm, Mat, Product, Right};
-use crate::isa::{Each, Isa, Simd};
+use crate::isa::Isa;
 use crate::load_store::Reader;
 use crate::math::Float;
-use crate::pointwise::ops::Add;
-use crate::reduce::lanes;
-use crate::scratch::Scratch;
+use crate::scratch::with_scratch;
 use crate::thread_pool;
-use crate::view::{Dims, View, ViewMut, numel};
+use crate::view::{Dims, Ptr, View, ViewMut, numel};
 use maquette_ir::DType;
+use std::ops::Range;
 
 /// The query rows of a block.
 const ROWS: usize = 64;
@@ -119,11 +119,15 @@ fn typed<A: Element + Float + Product>(
         outs: outs.map(|out| matrices(out.as_view())),
     };
     let rows = ROWS.min(n);
-    let (scores, masks) = (rows * seen, if work.scores.mask.is_some() { seen } else { 0 });
+    let scores = rows.saturating_mul(padded(seen));
+    let masks = if work.scores.mask.is_some() { seen } else { 0 };
     thread_pool::ranges(batches, 1, 1, &|from, to| {
-        let scratch = |n| Scratch::new(KERNEL, n);
-        let mut scratch = [scratch(scores)?, scratch(scores)?, scratch(scores)?, scratch(masks)?];
-        (from..to).try_for_each(|batch| work.batch(batch, scratch.each_mut().map(Scratch::get)))
+        let scratch = scores.saturating_mul(2).saturating_add(masks);
+        with_scratch(KERNEL, scratch, |scratch: &mut [A]| {
+            let (weights, rest) = scratch.split_at_mut(scores);
+            let (products, hidden) = rest.split_at_mut(scores);
+            (from..to).try_for_each(|batch| work.batch(batch, [weights, products, hidden]))
+        })?
     })
 }
 
@@ -140,34 +144,41 @@ struct Backward<'a, A> {
 }
 
 impl<A: Element + Float + Product> Backward<'_, A> {
-    /// Computes the gradients of one batch. The scratch is for weights, scores or their gradients,
-    /// products, and one row of the mask.
-    fn batch(&self, batch: usize, scratch: [&mut [A]; 4]) -> Result<()> {
+    /// Computes the gradients of one batch. The scratch is for weights, products, and one row of the
+    /// mask.
+    fn batch(&self, batch: usize, [weights, products, hidden]: [&mut [A]; 3]) -> Result<()> {
         let ([n, _, e], l, d) = (self.scores.dims, self.keys, self.width);
         let [dq, dk, dv] = self.outs.each_ref().map(|out| out.at(batch));
-        for (out, rows, columns) in [(dq, n, e), (dk, l, e), (dv, l, d)] {
-            for row in 0..rows {
+        let clear = |out: Mat<A>, rows: Range<usize>, columns| {
+            for row in rows {
                 // SAFETY: a row of this batch of an output, which is this task's alone. Outputs are
                 // row-major.
                 unsafe { out.start.slice_mut(out.offset(row, 0), columns) }.fill(A::ZERO);
             }
+        };
+        // The products of the first block write the gradients of the keys that it sees.
+        let seen_at_first = if n > 0 { self.scores.seen(&(0..n.min(ROWS))) } else { 0 };
+        clear(dk, seen_at_first..l, e);
+        clear(dv, seen_at_first..l, d);
+        if seen_at_first == 0 {
+            clear(dq, 0..n, e);
+            return Ok(());
         }
-        let [weights, scores, products, hidden] = scratch;
+        let zero = A::ZERO;
+        // All elements are this one, which is added because that removes the sign of a zero.
+        let zeros = Mat {
+            start: Ptr(std::ptr::from_ref(&zero).cast_mut()),
+            row_stride: 0,
+            column_stride: 0,
+        };
+        let mut found = [[A::ZERO; 2]; ROWS];
         for first in (0..n).step_by(ROWS) {
             let rows = first..n.min(first + ROWS);
             let (m, seen) = (rows.len(), self.scores.seen(&rows));
-            if seen == 0 {
-                continue;
-            }
-            let (p, s) = (&mut weights[..m * seen], &mut scores[..m * seen]);
-            let ds = &mut products[..m * seen];
-            self.scores.scores(batch, rows, s)?;
-            for r in 0..m {
-                let (s, p) = (&mut s[r * seen..][..seen], &mut p[r * seen..][..seen]);
-                let row = (batch * n + first + r, first + r);
-                let factor = A::ONE / self.scores.weights(row, s, p, &mut hidden[..]);
-                self.scores.isa.dispatch(Each(p, |p: A| p * factor));
-            }
+            let stride = padded(seen);
+            let (p, ds) = (&mut weights[..m * stride], &mut products[..m * stride]);
+            self.scores.scores(batch, rows.clone(), p)?;
+            self.scores.weights((batch, rows), p, hidden, true, &mut found[..m]);
             let g = self.grad.at(batch).skip_rows(first);
             let product = |sizes: [usize; 3], c: Mat<A>, a: Mat<A>, b: Mat<A>, alpha, addend| {
                 let gemm = Gemm { sizes, c, a, b: Right::InPlace(b), alpha, addend };
@@ -178,52 +189,21 @@ impl<A: Element + Float + Product> Backward<'_, A> {
                 // this batch, which are this task's alone.
                 unsafe { A::product(self.scores.isa, 1, gemm) }
             };
-            ds.fill(A::ZERO);
-            product(
-                [m, seen, d],
-                row_major(ds, seen),
-                g,
-                self.v.at(batch).transposed(),
-                A::ONE,
-                None,
-            )?;
-            product([seen, d, m], dv, row_major(p, seen).transposed(), g, A::ONE, Some(dv))?;
-            for r in 0..m {
-                let (p, ds) = (&p[r * seen..][..seen], &mut ds[r * seen..][..seen]);
-                let (isa, s) = (self.scores.isa, &mut s[r * seen..][..seen]);
-                isa.dispatch(Products(s, p, ds));
-                let mean = lanes::row::<A, Add>(isa, s, A::ZERO);
-                isa.dispatch(OfScores(ds, p, mean));
+            let of_weights = row_major(ds, stride);
+            if d == 0 {
+                ds.fill(A::ZERO);
             }
-            let (scale, ds) = (self.scores.scale, row_major(ds, seen));
+            let v = self.v.at(batch).transposed();
+            product([m, seen, d], of_weights, g, v, A::ONE, None)?;
+            let before = |sum| Some(if first == 0 { zeros } else { sum });
+            let weights = row_major(p, stride).transposed();
+            product([seen, d, m], dv, weights, g, A::ONE, before(dv))?;
+            self.scores.isa.dispatch(OfScores { weights: p, gradients: ds, keys: seen });
+            let (scale, ds) = (self.scores.scale, row_major(ds, stride));
             let (q, k) = (self.scores.q.at(batch).skip_rows(first), self.scores.k.at(batch));
             product([m, e, seen], dq.skip_rows(first), ds, k, scale, None)?;
-            product([seen, e, m], dk, ds.transposed(), q, scale, Some(dk))?;
+            product([seen, e, m], dk, ds.transposed(), q, scale, before(dk))?;
         }
         Ok(())
-    }
-}
-
-/// The products of two rows.
-struct Products<'a, A>(&'a mut [A], &'a [A], &'a [A]);
-
-impl<A: Float> Simd for Products<'_, A> {
-    type Out = ();
-    #[inline(always)]
-    fn run(self) {
-        let Products(out, a, b) = self;
-        out.iter_mut().zip(a.iter().zip(b)).for_each(|(out, (a, b))| *out = *a * *b);
-    }
-}
-
-/// The gradients of a row's scores from those of its weights: `p (dp - mean)`.
-struct OfScores<'a, A>(&'a mut [A], &'a [A], A);
-
-impl<A: Float> Simd for OfScores<'_, A> {
-    type Out = ();
-    #[inline(always)]
-    fn run(self) {
-        let OfScores(dp, p, mean) = self;
-        dp.iter_mut().zip(p).for_each(|(dp, p)| *dp = *p * (*dp - mean));
     }
 }

@@ -1,13 +1,12 @@
 //! The scores of an attention, and their exponentials, for a block of query rows.
 
+use super::rows::{Exponentials, padded};
 use crate::error::Result;
 use crate::gemm::{Gemm, Mat, Product, Right};
 use crate::isa::{Each, Isa};
 use crate::layout::offset;
 use crate::load_store::{Reader, Writer};
 use crate::math::Float;
-use crate::pointwise::ops::{Add, Max};
-use crate::reduce::lanes::{self, row_into};
 use crate::view::{Dims, Ptr, View};
 use maquette_ir::DType;
 use std::ops::Range;
@@ -56,18 +55,20 @@ impl<A: Float + Product> Scores<'_, A> {
     }
 
     /// Computes the products of a block of query rows of one batch and of the keys that they see.
+    /// Rows have [`padded`] elements.
     pub fn scores(&self, batch: usize, rows: Range<usize>, scores: &mut [A]) -> Result<()> {
         let (e, first, m, seen) = (self.dims[2], rows.start, rows.len(), self.seen(&rows));
-        if !scores.is_empty() && e > 0 {
+        if m * seen > 0 && e > 0 {
             let middle = (5 * e).div_ceil(8);
             for part in [0..middle, middle..e] {
+                let c = row_major(scores, padded(seen));
                 let scores_of_keys = Gemm {
                     sizes: [m, seen, part.len()],
-                    c: row_major(scores, seen),
+                    c,
                     a: self.q.at(batch).skip_rows(first).skip_columns(part.start),
                     b: Right::InPlace(self.k.at(batch).transposed().skip_rows(part.start)),
                     alpha: A::ONE,
-                    addend: (part.start > 0).then(|| row_major(scores, seen)),
+                    addend: (part.start > 0).then_some(c),
                 };
                 // SAFETY: rows `first..first + m` of the query, the first `seen` rows of the key,
                 // and scratch of their product's size.
@@ -79,48 +80,57 @@ impl<A: Float + Product> Scores<'_, A> {
         Ok(())
     }
 
-    /// Computes the exponentials of one row's scores and returns their sum. `row` counts over all
-    /// batches, `query` within one.
+    /// Replaces the scores of a block by their exponentials, which are divided by their sum if
+    /// `is_normalised`, and writes the maximum and the sum of each row to `found`. `hidden` is
+    /// memory for one row of the mask.
     pub fn weights(
         &self,
-        (row, query): (usize, usize),
+        (batch, rows): (usize, Range<usize>),
         scores: &mut [A],
-        weights: &mut [A],
         hidden: &mut [A],
-    ) -> A {
+        is_normalised: bool,
+        found: &mut [[A; 2]],
+    ) {
+        let keys = self.seen(&rows);
+        let first = batch * self.dims[0] + rows.start;
         // Without width all scores are 0, whatever the scale.
-        if self.dims[2] > 0 {
-            let scale = self.scale;
-            self.isa.dispatch(Each(&mut *scores, |x: A| x * scale));
-        }
+        let mut scale = if self.dims[2] > 0 { self.scale } else { A::ONE };
         if let Some((reader, mask)) = &self.mask {
-            let at =
-                offset(mask.sizes(), mask.strides(), row * mask.sizes()[mask.rank() - 1] as usize);
-            let hidden = &mut hidden[..scores.len()];
-            // SAFETY: these are elements of this row of the mask.
-            unsafe { reader.read(self.isa, at, mask.strides()[mask.rank() - 1], hidden) }
-            let pairs = scores.iter_mut().zip(&*hidden);
-            match mask.dtype() == DType::Bool {
-                true => pairs.for_each(|(s, m)| *s = if *m == A::ZERO { -A::INFINITY } else { *s }),
-                false => pairs.for_each(|(s, m)| *s = *s + *m),
+            let hidden = &mut hidden[..keys];
+            let (sizes, strides, last) = (mask.sizes(), mask.strides(), mask.rank() - 1);
+            for (r, row) in scores.chunks_exact_mut(padded(keys)).enumerate() {
+                let row = &mut row[..keys];
+                self.isa.dispatch(Each(&mut *row, |x: A| x * scale));
+                let at = offset(sizes, strides, (first + r) * sizes[last] as usize);
+                // SAFETY: these are elements of this row of the mask.
+                unsafe { reader.read(self.isa, at, strides[last], hidden) }
+                let pairs = row.iter_mut().zip(&*hidden);
+                match mask.dtype() == DType::Bool {
+                    true => {
+                        pairs.for_each(|(s, m)| *s = if *m == A::ZERO { -A::INFINITY } else { *s })
+                    }
+                    false => pairs.for_each(|(s, m)| *s = *s + *m),
+                }
             }
+            scale = A::ONE;
         }
-        if self.causal && query + 1 < scores.len() {
-            scores[query + 1..].fill(-A::INFINITY);
-        }
-        let max = lanes::row::<A, Max>(self.isa, scores, -A::INFINITY);
-        // A row without visible keys: all weights are 0, and the sum counts as 1 to avoid 0 / 0.
-        let max = if max == -A::INFINITY { A::ZERO } else { max };
-        let sum = row_into::<A, Add, _>(self.isa, scores, weights, A::ZERO, |x: A| (x - max).exp());
-        let sum = if sum == A::ZERO { A::ONE } else { sum };
+        self.isa.dispatch(Exponentials {
+            scores: &mut *scores,
+            keys,
+            visible: self.causal.then_some(rows.start + 1),
+            scale,
+            is_normalised,
+            found: &mut *found,
+        });
         if let Some(round) = self.round {
-            weights.iter_mut().for_each(|w| *w = round(*w));
+            scores.iter_mut().for_each(|w| *w = round(*w));
         }
         if let Some((writer, sizes, strides)) = &self.logsumexp {
-            // SAFETY: the element of this row belongs to this task.
-            unsafe { writer.write(offset(sizes, strides, row), max + sum.log()) }
+            for (r, [max, sum]) in found.iter().enumerate() {
+                // SAFETY: the element of this row belongs to this task.
+                unsafe { writer.write(offset(sizes, strides, first + r), *max + sum.log()) }
+            }
         }
-        sum
     }
 }
 
