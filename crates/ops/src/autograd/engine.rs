@@ -5,6 +5,7 @@
 //! next: nothing that is still to come has an edge to it. The cost is that of a heap operation and
 //! the rule for each node. There is no recursion.
 
+use super::collected::Collected;
 use super::grad_mode::with_grad;
 use super::node::{Edge, Function, GradNode, Grads, LeafGradient, lock};
 use super::rule::Backward;
@@ -12,7 +13,7 @@ use crate::dispatch::autocast::without_autocast;
 use crate::error::{AutogradError, Result};
 use crate::tensor::Tensor;
 use maquette_ir::fault_injection::{Fault, fault_injected};
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
@@ -31,6 +32,8 @@ pub(crate) struct Sweep<'a> {
 struct Pending {
     node: Arc<GradNode>,
     grads: Grads,
+    /// By result: whether the sweep alone has its gradient. See [`Collected`].
+    owned: SmallVec<[bool; 2]>,
 }
 
 struct ById(Arc<GradNode>);
@@ -71,13 +74,18 @@ impl Sweep<'_> {
         let pass = |queue: &mut BinaryHeap<ById>,
                     pending: &mut rustc_hash::FxHashMap<u64, Pending>,
                     edge: Edge,
-                    grad: Tensor|
+                    grad: Tensor,
+                    is_fresh: bool|
          -> Result<()> {
             let entry = pending.entry(edge.node.id).or_insert_with(|| {
                 queue.push(ById(edge.node.clone()));
-                let grads = smallvec![None; edge.node.outputs.len()];
-                Pending { node: edge.node.clone(), grads }
+                let n = edge.node.outputs.len();
+                let (grads, owned) = (smallvec![None; n], smallvec![false; n]);
+                Pending { node: edge.node.clone(), grads, owned }
             });
+            if let Some(owned) = entry.owned.get_mut(edge.output as usize) {
+                *owned = is_fresh;
+            }
             if let Some(slot) = entry.grads.get_mut(edge.output as usize) {
                 *slot = Some(match slot.take() {
                     Some(sum) if !fault_injected(Fault::GradientsReplaced) => {
@@ -89,7 +97,7 @@ impl Sweep<'_> {
             Ok(())
         };
         for (edge, grad) in roots {
-            pass(&mut queue, &mut pending, edge, grad)?;
+            pass(&mut queue, &mut pending, edge, grad, false)?;
         }
         while let Some(ById(node)) = queue.pop() {
             let Some(mut at) = pending.remove(&node.id) else { continue };
@@ -104,15 +112,26 @@ impl Sweep<'_> {
             {
                 continue;
             }
-            let given = node.apply(&at.grads)?;
+            let mut collected = Collected::default();
+            if let Some(Some(edge)) = node.next.first()
+                && let Some(at) = pending.get_mut(&edge.node.id)
+                && at.owned.get(edge.output as usize) == Some(&true)
+            {
+                collected.sum = at.grads.get_mut(edge.output as usize).and_then(Option::take);
+            }
+            let given = node.apply(&at.grads, &mut collected)?;
             if !self.retain {
                 node.free();
             }
-            for (edge, grad) in node.next.iter().zip(given) {
+            if let (Some(Some(edge)), Some(sum)) = (node.next.first(), collected.sum) {
+                pass(&mut queue, &mut pending, edge.clone(), sum, true)?;
+            }
+            for (i, (edge, grad)) in node.next.iter().zip(given).enumerate() {
                 if let (Some(edge), Some(grad)) = (edge, grad)
                     && needed.as_ref().is_none_or(|n| n.reaches(&edge.node))
                 {
-                    pass(&mut queue, &mut pending, edge.clone(), grad)?;
+                    let is_fresh = i == 0 && collected.is_fresh;
+                    pass(&mut queue, &mut pending, edge.clone(), grad, is_fresh)?;
                 }
             }
         }
@@ -122,12 +141,17 @@ impl Sweep<'_> {
 
 impl GradNode {
     /// The gradients of the operands.
-    pub(crate) fn apply(self: &Arc<Self>, grads: &[Option<Tensor>]) -> Result<Grads> {
+    pub(crate) fn apply(
+        self: &Arc<Self>,
+        grads: &[Option<Tensor>],
+        collected: &mut Collected,
+    ) -> Result<Grads> {
         match &self.function {
             Function::Custom(saved) => self.kept(saved)?.apply(self, grads),
             Function::Call(saved) => {
                 let call = self.kept(saved)?;
-                Backward::apply(&call, &self.next, Edge { node: self.clone(), output: 0 }, grads)
+                let edge = Edge { node: self.clone(), output: 0 };
+                Backward::apply(&call, &self.next, edge, grads, collected)
             }
             Function::Accumulate(leaf) => {
                 if let Some(Some(grad)) = grads.first() {
@@ -135,7 +159,7 @@ impl GradNode {
                 }
                 Ok(Grads::new())
             }
-            Function::View(place) => place.apply(grads),
+            Function::View(place) => place.apply(grads, collected),
             Function::Write(written) => written.apply(grads),
         }
     }

@@ -17,6 +17,7 @@
 
 pub(crate) mod backward;
 pub(crate) mod checkpoint;
+mod collected;
 mod custom;
 pub(crate) mod engine;
 pub(crate) mod expression;

@@ -1,8 +1,9 @@
 //! The derivative of an operator, as its table entry or its registration gives it.
 
-use super::AutogradRule;
+use super::collected::Collected;
 use super::node::{Edge, Edges, Grads};
 use super::saved::SavedCall;
+use super::{AutogradRule, is_grad_enabled};
 use crate::aten::OpDef;
 use crate::aten::lowering::CompositeFn;
 use crate::dispatch::value::Value;
@@ -136,6 +137,7 @@ pub struct Backward<'a> {
     node: Edge,
     grads: &'a [Option<Tensor>],
     given: RefCell<Grads>,
+    collected: RefCell<&'a mut Collected>,
 }
 
 impl<'a> Backward<'a> {
@@ -146,9 +148,10 @@ impl<'a> Backward<'a> {
         next: &'a Edges,
         node: Edge,
         grads: &'a [Option<Tensor>],
+        collected: &'a mut Collected,
     ) -> Result<Grads> {
         let given = RefCell::new(smallvec::smallvec![None; next.len()]);
-        let b = Backward { call, next, node, grads, given };
+        let b = Backward { call, next, node, grads, given, collected: RefCell::new(collected) };
         let run = || call.rule.run(&b);
         crate::mode::on_behalf_of(call.loc, run)
             .map_err(|e| e.in_call(call.op.shared_name(), call.loc))?;
@@ -309,6 +312,21 @@ impl<'a> Backward<'a> {
             self.given.borrow_mut()[i] = Some(grad.reduced_to(&self.call.metas[i])?);
         }
         Ok(())
+    }
+
+    /// Adds to the gradient of argument 0: to what an earlier call gave, or the sweep has collected.
+    /// `rule` is as in [`Collected::add`].
+    pub(crate) fn add(&self, rule: impl FnOnce(Option<Tensor>) -> Result<Tensor>) -> Result<()> {
+        if !self.needs(0) {
+            return Ok(());
+        }
+        let given = self.given.borrow_mut()[self.operand(0, 0)?].take();
+        let grad = match given {
+            None => self.collected.borrow_mut().add(rule)?,
+            Some(given) if is_grad_enabled() => given + rule(None)?,
+            given => rule(given)?,
+        };
+        self.set(0, || grad)
     }
 
     /// The index among all tensor operands.

@@ -6,6 +6,7 @@
 //!
 //! Source: `CopySlices` and `AsStridedBackward` of PyTorch.
 
+use super::collected::Collected;
 use super::node::{Edge, Edges, Function, GradNode, Grads, OutputInfo};
 use crate::aten::dims::known_equal;
 use crate::error::Result;
@@ -90,9 +91,24 @@ impl Placed {
         Ok(all)
     }
 
-    pub(crate) fn apply(&self, grads: &[Option<Tensor>]) -> Result<Grads> {
+    /// Adds the gradient of the view to a gradient of the base that nobody else holds; without one,
+    /// as [`Placed::spread`].
+    ///
+    /// # Errors
+    /// The gradient does not have the view's sizes.
+    pub(crate) fn add_to(&self, collected: Option<Tensor>, grad: &Tensor) -> Result<Tensor> {
+        let Some(all) = collected else { return self.spread(grad) };
+        self.part_of(&all).add_(grad).ok()?;
+        Ok(all)
+    }
+
+    pub(crate) fn apply(
+        &self,
+        grads: &[Option<Tensor>],
+        collected: &mut Collected,
+    ) -> Result<Grads> {
         let Some(Some(grad)) = grads.first() else { return Ok(smallvec![None]) };
-        Ok(smallvec![Some(self.spread(grad)?)])
+        Ok(smallvec![Some(collected.add(|sum| self.add_to(sum, grad))?)])
     }
 }
 
@@ -106,7 +122,7 @@ impl Written {
         let part = self.place.part_of(&all);
         let mut of_results: Grads = smallvec![None; self.inner.outputs.len()];
         of_results[self.output as usize] = Some(part.clone_tensor());
-        let mut given = self.inner.apply(&of_results)?;
+        let mut given = self.inner.apply(&of_results, &mut Collected::default())?;
         let before = given.get_mut(self.operand).and_then(Option::take);
         match before {
             _ if fault_injected(Fault::WrittenKeepGradient) => &part,

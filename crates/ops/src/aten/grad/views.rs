@@ -45,18 +45,11 @@ pub(in crate::aten) const PLACED: Derivative = rule!([], |b| {
     if x.sizes.iter().zip(&x.strides).any(repeats) {
         return give(b, 0, of_apart(b));
     }
-    let mut sum: Option<Tensor> = None;
     for i in (0..b.results()).filter(|i| b.has_grad(*i)) {
-        let part = Placed::new(b.meta(0)?, b.result_meta(i)?).spread(&b.grad_of(i))?;
-        sum = Some(match sum {
-            Some(sum) => sum + part,
-            None => part,
-        });
+        let place = Placed::new(b.meta(0)?, b.result_meta(i)?);
+        b.add(|sum| place.add_to(sum, &b.grad_of(i)))?;
     }
-    match sum {
-        Some(sum) => b.set(0, || sum),
-        None => Ok(()),
-    }
+    Ok(())
 });
 
 /// Operators that move elements, also the same one to several places.
