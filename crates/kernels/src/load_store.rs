@@ -101,6 +101,12 @@ impl<A: Class> Reader<A> {
         // SAFETY: the caller's promise.
         (self.dtype == A::DTYPE).then(|| unsafe { Ptr(self.base.0.cast::<A>()).slice(at, n) })
     }
+
+    /// The address of an element, if the view's dtype is that of `A`.
+    pub fn address(self, at: i64) -> Option<Ptr<A>> {
+        let base = self.base.0.cast::<A>();
+        (self.dtype == A::DTYPE).then(|| Ptr(base.wrapping_offset(at as isize)))
+    }
 }
 
 impl<A: Class> Writer<A> {

@@ -47,6 +47,8 @@ const ROWS_VISITED: usize = 4 << 10;
 const PANELS_VISITED: usize = 64 << 10;
 /// The columns that a task has if it can, where parts are visited: long rows cost a visitor less.
 const LONG_ROWS: usize = 768;
+/// The same where tasks pack B: tasks with fewer columns pack less of it over again.
+const LONG_ROWS_TO_PACK: usize = 512;
 /// The rows of a task that are worth packing its panels for, though other tasks pack them, too.
 const ROWS_TO_PACK_FOR: usize = 128;
 
@@ -154,7 +156,11 @@ impl<'a, F: Float> Blocks<'a, F> {
         let (mut rows, tile) = (m, self.kernels.rows(self.vectors));
         let work = m.saturating_mul(n).saturating_mul(k);
         if threads > 1 && work > SMALL {
-            let few = groups.max((n / LONG_ROWS).clamp(1, panels));
+            let long = match self.b {
+                Right::Packed(_) => LONG_ROWS,
+                _ => LONG_ROWS_TO_PACK,
+            };
+            let few = groups.max((n / long).clamp(1, panels));
             let chunks = (2 * threads).div_ceil(few);
             let rows_of_chunk = match self.b {
                 Right::Packed(_) => 2 * tile,

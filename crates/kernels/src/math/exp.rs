@@ -6,18 +6,21 @@ macro_rules! exponential {
      ln2 $hi:expr, $lo:expr, clamp $min:literal, $max:literal, [$($c:expr),*]) => {
         pub(crate) mod $t {
             /// The polynomial of `tail`, from the highest coefficient.
-            const SERIES: &[$t] = &[$($c),*];
+            pub(in crate::math) const SERIES: &[$t] = &[$($c),*];
+            /// `ln 2` in two parts (Cody and Waite), so that the reduction is accurate.
+            pub(in crate::math) const LN_2: [$t; 2] = [$hi, $lo];
+            /// The arguments beyond which results are 0 or infinite.
+            pub(in crate::math) const RANGE: [$t; 2] = [$min, $max];
             /// Adding this rounds to an integer `n`, which is then in the low bits, with twice the
             /// bias of exponents. The bits above are 0 in all that shifts leave of them.
-            pub(super) const MAGIC: $t = $magic + 2.0 * $bias as $t;
+            pub(in crate::math) const MAGIC: $t = $magic + 2.0 * $bias as $t;
 
-            /// Reduces `x` to `(n, n as a float, r)`, with `n` as [`MAGIC`] gives it. `ln 2` is
-            /// split into two parts (Cody and Waite), so that the reduction is accurate.
+            /// Reduces `x` to `(n, n as a float, r)`, with `n` as [`MAGIC`] gives it.
             #[inline(always)]
             pub(super) fn reduce(x: $t) -> ($int, $t, $t) {
                 let shifted = x.mul_add(std::$t::consts::LOG2_E, MAGIC);
                 let nf = shifted - MAGIC;
-                let r = nf.mul_add(-$lo, nf.mul_add(-$hi, x));
+                let r = nf.mul_add(-LN_2[1], nf.mul_add(-LN_2[0], x));
                 (shifted.to_bits() as $int, nf, r)
             }
 
@@ -50,8 +53,8 @@ macro_rules! exponential {
             /// that round to 0 take more than a hundred cycles, and hidden scores are all `-∞`.
             #[inline(always)]
             fn clamp(x: $t) -> $t {
-                let x = if x < $min { $min } else { x };
-                if x > $max { $max } else { x }
+                let x = if x < RANGE[0] { RANGE[0] } else { x };
+                if x > RANGE[1] { RANGE[1] } else { x }
             }
 
             #[inline(always)]
@@ -80,6 +83,14 @@ pub(super) fn exp2_f64(x: f64) -> f64 {
     let shifted = x + f64::MAGIC;
     let r = (x - (shifted - f64::MAGIC)) * std::f64::consts::LN_2;
     f64::scale(1.0 + (r * r).mul_add(f64::tail(r), r), shifted.to_bits() as i64)
+}
+
+/// The exponential of an argument whose result is a normal number, or of NaN. The multiplication by
+/// 2^n is then exact in one step, too.
+#[inline(always)]
+pub(super) fn exp_normal_f32(x: f32) -> f32 {
+    let (n, _, r) = f32::reduce(x);
+    f32::tail(r).mul_add(r, 1.0).mul_add(r, 1.0) * f32::pow2i(n)
 }
 
 /// Near 0 a polynomial in x^2; beyond, `1 - 2 / (e^{2|x|} + 1)`, whose quotient is too small for

@@ -5,6 +5,8 @@
 //! `docs/accuracy.md` lists the error of each function. The `f64` exponential, logarithm and tanh
 //! vectorise; the other `f64` functions call the `libm` crate, one lane at a time.
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx512;
 mod exp;
 mod log;
 mod other;
@@ -143,7 +145,7 @@ float!(f32 {
     asinh => wide!(libm::asinh),
     acosh => wide!(other::acosh),
     atanh => wide!(libm::atanh),
-    erf => other::erf_f32,
+    erf => other::erf::f32,
     erfc => wide!(libm::erfc),
     sin_slow => wide!(libm::sin),
     cos_slow => wide!(libm::cos),

@@ -32,10 +32,12 @@ pub(super) fn acosh(x: f64) -> f64 {
     if x < 1.0 { f64::NAN } else { libm::acosh(x) }
 }
 
-/// Within |x| < 1 a polynomial in x^2; beyond, `1 - e^-p(|x|)`.
-#[inline(always)]
-pub(super) fn erf_f32(x: f32) -> f32 {
-    const NEAR: [f32; 7] = [
+/// The error function: near 0 a polynomial in x^2, beyond it `1 - e^-q(|x|)`.
+pub(crate) mod erf {
+    use super::exp;
+
+    /// The coefficients of the polynomial for |x| < 1, from the highest.
+    pub(crate) const NEAR: [f32; 7] = [
         7.875_875e-5,
         -8.016_864_5e-4,
         5.189_087_5e-3,
@@ -44,7 +46,8 @@ pub(super) fn erf_f32(x: f32) -> f32 {
         -3.761_262_7e-1,
         1.283_791_7e-1,
     ];
-    const FAR: [f32; 9] = [
+    /// The coefficients of q, from the highest.
+    pub(crate) const FAR: [f32; 9] = [
         -1.637_151_4e-6,
         4.605_804_4e-5,
         -5.968_056_4e-4,
@@ -55,20 +58,26 @@ pub(super) fn erf_f32(x: f32) -> f32 {
         1.130_233_4,
         -3.201_380_2e-4,
     ];
-    let a = x.abs();
-    let z = x * x;
-    let mut p = NEAR[0];
-    for c in &NEAR[1..] {
-        p = p.mul_add(z, *c);
+    /// From here on the result is 1.
+    pub(crate) const LAST: f32 = 4.0;
+
+    #[inline(always)]
+    pub(crate) fn f32(x: f32) -> f32 {
+        let a = x.abs();
+        let z = x * x;
+        let mut p = NEAR[0];
+        for c in &NEAR[1..] {
+            p = p.mul_add(z, *c);
+        }
+        let near = x.mul_add(p, x);
+        let t = if a > LAST { LAST } else { a };
+        let mut q = FAR[0];
+        for c in &FAR[1..] {
+            q = q.mul_add(t, *c);
+        }
+        let far = (1.0 - exp::exp_normal_f32(-q)).copysign(x);
+        if a < 1.0 { near } else { far }
     }
-    let near = x.mul_add(p, x);
-    let t = if a > 4.0 { 4.0 } else { a };
-    let mut q = FAR[0];
-    for c in &FAR[1..] {
-        q = q.mul_add(t, *c);
-    }
-    let far = (1.0 - exp::f32::exp(-q)).copysign(x);
-    if a < 1.0 { near } else { far }
 }
 
 pub(super) mod pow {

@@ -220,8 +220,13 @@ impl<A: Copy, O: Op2<A, A>> Cascade<A, O> {
 /// Combines the lanes of all columns into the first lane.
 #[inline(always)]
 pub(crate) fn tree<A: Copy, O: Op2<A, A>>(acc: &mut [A]) {
+    tree_of::<A, O>(acc, acc.len() / LANES);
+}
+
+/// As [`tree`], of a power of two of lanes. Those that no element reaches may be missing.
+#[inline(always)]
+pub(super) fn tree_of<A: Copy, O: Op2<A, A>>(acc: &mut [A], columns: usize) {
     let mut half = acc.len() / 2;
-    let columns = acc.len() / LANES;
     while half >= columns && half > 0 {
         let (low, high) = acc.split_at_mut(half);
         for (a, b) in low.iter_mut().zip(&*high).take(half) {

@@ -6,6 +6,7 @@
 //! A NaN result is always the same NaN.
 
 mod arg;
+mod columns;
 mod dense;
 pub(crate) mod lanes;
 mod moments;

@@ -233,3 +233,24 @@ fn extremes_and_positions() {
     let inf = run(Isa::best(), ReduceOp::Norm(f64::INFINITY), &View::from_slice(&x[..4]), &[0], 1);
     assert_eq!(inf, [5.0]);
 }
+
+/// Columns have the bits of rows, whatever part of the lanes and chunks their elements fill.
+#[test]
+fn columns_have_the_bits_of_rows() {
+    for (n, columns) in [(2, 300), (5, 700), (8, 64), (31, 9), (32, 256), (33, 70), (512, 300)] {
+        let x = values(n * columns, 5);
+        let turned: Vec<f32> = (0..n * columns).map(|at| x[at % n * columns + at / n]).collect();
+        let (sizes, turned_sizes) = ([n as i64, columns as i64], [columns as i64, n as i64]);
+        let by_columns = View::from_slice_sized(&x, &sizes).expect("fits");
+        let by_rows = View::from_slice_sized(&turned, &turned_sizes).expect("fits");
+        for op in [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Min] {
+            let bits = |isa: Isa, x: &View<'_>, dim: usize| -> Vec<u32> {
+                run(isa, op, x, &[dim], columns).into_iter().map(f32::to_bits).collect()
+            };
+            let expected = bits(Isa::Scalar, &by_rows, 1);
+            for isa in [Isa::Scalar, Isa::Avx2, Isa::Avx512] {
+                assert_eq!(bits(isa, &by_columns, 0), expected, "{op:?} of {n} on {isa:?}");
+            }
+        }
+    }
+}

@@ -12,7 +12,8 @@
 //! Invariant: the elements of an output are combined in their logical order by the scheme of
 //! [`lanes`](super::lanes). Layout, form of blocks and number of threads change no bit.
 
-use super::lanes::{CHUNK, Cascade, LANES, Partial, fold, row, tree};
+use super::columns::{FoldRows, Lanes};
+use super::lanes::{CHUNK, Cascade, LANES, Partial, fold, row};
 use super::rows::push_chunks;
 use super::shape::Shape;
 use crate::element::Class;
@@ -170,7 +171,8 @@ impl<A: Class, O: Op2<A, A>> Reduction<'_, A, O> {
             }
             1 => {
                 let mut lanes = self.chunk(block, 0, scratch);
-                tree::<A, O>(&mut lanes);
+                let width = if self.blocks.by_columns { self.blocks.len(block) } else { 1 };
+                self.shape.isa.dispatch(Lanes::<A, O>(&mut lanes, width, PhantomData));
                 self.write(block, &lanes);
             }
             chunks => {
@@ -231,26 +233,30 @@ impl<A: Class, O: Op2<A, A>> Reduction<'_, A, O> {
         let (isa, stride) = (self.shape.isa, self.shape.element_stride());
         let (first, width) = (self.blocks.first(block), self.blocks.len(block));
         let base = self.shape.input_at(first);
-        let mut acc: Partial<A> = smallvec::smallvec![self.identity; LANES * width];
+        // Lanes that no element reaches change no bit, and are left out if there is no other chunk.
+        let is_only = self.shape.extent() <= LANES;
+        let lanes = if is_only { n.next_power_of_two() } else { LANES };
+        let mut acc: Partial<A> = smallvec::smallvec![self.identity; lanes * width];
         let mut row = [self.identity; MAX_COLUMNS];
         let row = &mut row[..width];
         self.shape.elements(from, n, |pos, at, len| {
-            for i in 0..len {
-                let (at, lane) = (base + at + i as i64 * stride, (pos + i) % LANES * width);
+            let at = base + at;
+            let in_place = self.input.address(at).filter(|_| self.map.is_none());
+            if let Some(first) = in_place {
+                let (rows, acc) = ((first, stride as isize, len), &mut acc[..]);
                 // SAFETY: one element of each of `width` neighbouring outputs, which are
-                // contiguous.
-                let xs = match unsafe { self.input.in_place(at, width) } {
-                    Some(xs) if self.map.is_none() => xs,
-                    _ => {
-                        // SAFETY: as above.
-                        unsafe { self.input.read(isa, at, 1, row) }
-                        if let Some(map) = self.map {
-                            map.columns(isa, first, row);
-                        }
-                        &*row
-                    }
-                };
-                isa.dispatch(InPlaceOp::<A, O>(&mut acc[lane..lane + width], xs, PhantomData));
+                // contiguous. The input is not written.
+                let fold = unsafe { FoldRows::<A, O>::new(rows, pos, acc, width) };
+                return isa.dispatch(fold);
+            }
+            for i in 0..len {
+                let (at, lane) = (at + i as i64 * stride, (pos + i) % LANES * width);
+                // SAFETY: as above.
+                unsafe { self.input.read(isa, at, 1, row) }
+                if let Some(map) = self.map {
+                    map.columns(isa, first, row);
+                }
+                isa.dispatch(InPlaceOp::<A, O>(&mut acc[lane..lane + width], row, PhantomData));
             }
         });
         acc

@@ -152,7 +152,7 @@ fn add(
                 Value::Accumulator(actions.len())
             }
             op @ Op::Unary(_, a) if is_now(a) => {
-                actions.push((unary(op)?, With::Nothing));
+                actions.push((unary(op, dtype)?, With::Nothing));
                 Value::Accumulator(actions.len())
             }
             _ => return None,

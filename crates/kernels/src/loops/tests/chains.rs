@@ -179,3 +179,30 @@ fn values_of_short_rows_agree() {
         }
     }
 }
+
+/// The exponential and the error function amid a chain, of arguments of every size.
+#[test]
+fn functions_agree_in_chains() {
+    let lines = "
+    r4: FLOAT = mul r0, r3
+    r5: FLOAT = FUNCTION r4
+    r6: FLOAT = add r5, r2
+    r7: FLOAT = mul r1, r6
+    r8: FLOAT = neg r7
+    r9: FLOAT = FUNCTION r8";
+    for dtype in [DType::F32, DType::F64] {
+        for (name, columns) in [("exp", 1050), ("erf", 1050), ("exp", 31), ("erf", 85)] {
+            let lines = lines.replace("FUNCTION", name);
+            let text = OPERATIONS.replace("OPERATIONS", &lines).replace("RETURN", "r7, r9");
+            let nest = parse(&text, dtype, 3, columns);
+            let sizes = [3, columns];
+            let number = |i: i64| (i - 1500) as f64 * 0.0625 * (i % 7) as f64 / 4.0;
+            let numbers = (0..3 * columns).map(|i| Scalar::Float(f64::from(number(i) as f32)));
+            let numbers = Array::new(dtype, &sizes, numbers).expect("fits");
+            for x in [numbers, special(dtype, &sizes, 1)] {
+                let operands = [x, special(dtype, &sizes, 5), special(dtype, &[3], 3)];
+                assert_eq!(agrees(&nest, &operands, &[]), None);
+            }
+        }
+    }
+}

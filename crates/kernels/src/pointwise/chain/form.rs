@@ -106,7 +106,7 @@ impl ChainFormer<'_> {
                     if op.operands().next() != acc {
                         push(Code::Load, first);
                     }
-                    if let Some(code) = unary(op) {
+                    if let Some(code) = unary(op, self.expr.dtype(Reg(step.instr))) {
                         push(code, step.dst);
                     }
                 }

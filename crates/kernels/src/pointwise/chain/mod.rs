@@ -1,4 +1,4 @@
-//! Chains: runs of cheap operations on floats, evaluated together a tile at a time.
+//! Chains: runs of operations on floats, evaluated together a tile at a time.
 //!
 //! A step of its own reads its operands from blocks and writes a block, which takes longer than the
 //! operation. A chain has an accumulator in vector registers instead. Its actions load a tile into
@@ -46,6 +46,8 @@ pub(crate) enum Code {
     Sqrt,
     Rsqrt,
     Reciprocal,
+    Exp,
+    Erf,
     Add,
     Sub,
     SubFrom,
@@ -80,7 +82,7 @@ pub(crate) type Chain = SmallVec<[ChainOp; 8]>;
 
 /// Whether a chain can have the operation.
 fn is_known(op: Op, d: DType) -> bool {
-    let is_operation = unary(op).is_some() || matches!(op, Op::Binary(op, ..) if is_binary(op));
+    let is_operation = unary(op, d).is_some() || matches!(op, Op::Binary(op, ..) if is_binary(op));
     matches!(d, DType::F32 | DType::F64) && is_operation
 }
 
@@ -88,14 +90,16 @@ fn is_binary(op: BinaryOp) -> bool {
     binary(op, false, false).is_some()
 }
 
-/// The action of a unary operation.
-pub(crate) fn unary(op: Op) -> Option<Code> {
+/// The action of a unary operation on a dtype.
+pub(crate) fn unary(op: Op, d: DType) -> Option<Code> {
     match op {
         Op::Unary(UnaryOp::Neg, _) => Some(Code::Neg),
         Op::Unary(UnaryOp::Abs, _) => Some(Code::Abs),
         Op::Unary(UnaryOp::Sqrt, _) => Some(Code::Sqrt),
         Op::Unary(UnaryOp::Rsqrt, _) => Some(Code::Rsqrt),
         Op::Unary(UnaryOp::Reciprocal, _) => Some(Code::Reciprocal),
+        Op::Unary(UnaryOp::Exp, _) if d == DType::F32 => Some(Code::Exp),
+        Op::Unary(UnaryOp::Erf, _) if d == DType::F32 => Some(Code::Erf),
         _ => None,
     }
 }
@@ -133,14 +137,11 @@ fn step_fn(d: DType) -> StepFn {
 
 fn step<A: Float + Banked + Chained>(cx: &Context<'_>, frame: &mut Frame, s: &Step) {
     let Some(chain) = cx.chains.get(s.operand as usize) else { return };
-    let mut actions = [Action { code: Code::Load, at: Ptr(std::ptr::null_mut()) }; LONGEST];
-    for (action, op) in actions.iter_mut().zip(chain) {
-        *action = Action { code: op.code, at: frame.address(op.at) };
-    }
-    let actions = &actions[..chain.len().min(LONGEST)];
+    let mut actions: SmallVec<[Action<A>; LONGEST.next_power_of_two()]> = SmallVec::new();
+    actions.extend(chain.iter().map(|op| Action { code: op.code, at: frame.address(op.at) }));
     // SAFETY: see `StepFn`: every operand has the `n` elements of the block, and a scalar one.
     // Nothing else accesses them now.
-    unsafe { A::run(cx.isa, actions, frame.n.min(BLOCK)) }
+    unsafe { A::run(cx.isa, &actions, frame.n.min(BLOCK)) }
 }
 
 /// A class with chains.
@@ -296,6 +297,16 @@ unsafe fn tile<V: Vector, const T: usize>(
                     }
                 };
             }
+            // `$f` of all vectors. It gets copies: the vectors themselves stay in registers.
+            macro_rules! all {
+                ($f:expr) => {{
+                    let mut copies: [V; T] = std::array::from_fn(|l| acc[l]);
+                    $f(&mut copies);
+                    for l in 0..T {
+                        acc[l] = copies[l];
+                    }
+                }};
+            }
             match action.code {
                 Code::Load => with!(|_, x| x),
                 Code::Store => (0..T).for_each(|l| store(acc[l], vector(l), l)),
@@ -304,6 +315,8 @@ unsafe fn tile<V: Vector, const T: usize>(
                 Code::Sqrt => each!(|x: V| x.sqrt()),
                 Code::Rsqrt => each!(|x: V| V::splat(<V::Float as math::Float>::ONE).div(x.sqrt())),
                 Code::Reciprocal => each!(|x: V| V::splat(<V::Float as math::Float>::ONE).div(x)),
+                Code::Exp => all!(V::exp),
+                Code::Erf => all!(V::erf),
                 Code::Add => with!(|a: V, x: V| a.add(x)),
                 Code::Sub => with!(|a: V, x: V| a.sub(x)),
                 Code::SubFrom => with!(|a: V, x: V| x.sub(a)),

@@ -18,6 +18,10 @@ pub(super) trait Vector: Lanes {
     unsafe fn div(self, by: Self) -> Self;
     unsafe fn min(self, with: Self) -> Self;
     unsafe fn max(self, with: Self) -> Self;
+    /// Replaces vectors by their exponentials.
+    unsafe fn exp(all: &mut [Self]);
+    /// Replaces vectors by the error function of them.
+    unsafe fn erf(all: &mut [Self]);
 }
 
 #[inline(always)]
@@ -44,6 +48,14 @@ impl<T: Float, const N: usize> Vector for Array<T, N> {
         map(self, T::sqrt)
     }
     #[inline(always)]
+    unsafe fn exp(all: &mut [Self]) {
+        all.iter_mut().for_each(|x| *x = map(*x, T::exp));
+    }
+    #[inline(always)]
+    unsafe fn erf(all: &mut [Self]) {
+        all.iter_mut().for_each(|x| *x = map(*x, T::erf));
+    }
+    #[inline(always)]
     unsafe fn sub(self, by: Self) -> Self {
         with::<ops::Sub, T, N>(self, by)
     }
@@ -66,7 +78,7 @@ impl<T: Float, const N: usize> Vector for Array<T, N> {
 macro_rules! register {
     (
         $vector:ident: $splat:ident, $xor:ident, $andnot:ident, $sqrt:ident, $sub:ident, $div:ident,
-        $min:ident, $max:ident, $compare:ident, $blend:ident
+        $min:ident, $max:ident, $compare:ident, $blend:ident, $exp:path, $erf:path
     ) => {
         // SAFETY, for every function: the caller's machine has the instruction set.
         impl Vector for $vector {
@@ -84,6 +96,16 @@ macro_rules! register {
             unsafe fn sqrt(self) -> Self {
                 // SAFETY: see above.
                 unsafe { $sqrt(self) }
+            }
+            #[inline(always)]
+            unsafe fn exp(all: &mut [Self]) {
+                // SAFETY: see above.
+                unsafe { $exp(all) }
+            }
+            #[inline(always)]
+            unsafe fn erf(all: &mut [Self]) {
+                // SAFETY: see above.
+                unsafe { $erf(all) }
             }
             #[inline(always)]
             unsafe fn sub(self, by: Self) -> Self {
@@ -113,14 +135,20 @@ macro_rules! register {
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::Vector;
+    use crate::math::avx512;
     use std::arch::x86_64::*;
+
+    /// No chain has these functions of `f64`, which are computed one element after another.
+    unsafe fn none(_: &mut [__m512d]) {}
 
     register!(
         __m512: _mm512_set1_ps, _mm512_xor_ps, _mm512_andnot_ps, _mm512_sqrt_ps, _mm512_sub_ps,
-        _mm512_div_ps, _mm512_min_ps, _mm512_max_ps, _mm512_cmp_ps_mask, _mm512_mask_blend_ps
+        _mm512_div_ps, _mm512_min_ps, _mm512_max_ps, _mm512_cmp_ps_mask, _mm512_mask_blend_ps,
+        avx512::exp, avx512::erf
     );
     register!(
         __m512d: _mm512_set1_pd, _mm512_xor_pd, _mm512_andnot_pd, _mm512_sqrt_pd, _mm512_sub_pd,
-        _mm512_div_pd, _mm512_min_pd, _mm512_max_pd, _mm512_cmp_pd_mask, _mm512_mask_blend_pd
+        _mm512_div_pd, _mm512_min_pd, _mm512_max_pd, _mm512_cmp_pd_mask, _mm512_mask_blend_pd,
+        none, none
     );
 }
