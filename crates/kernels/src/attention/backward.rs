@@ -144,8 +144,8 @@ struct Backward<'a, A> {
 }
 
 impl<A: Element + Float + Product> Backward<'_, A> {
-    /// Computes the gradients of one batch. The scratch is for weights, products, and one row of the
-    /// mask.
+    /// Computes the gradients of one batch. The scratch is for weights, for products, and for one
+    /// row of the mask.
     fn batch(&self, batch: usize, [weights, products, hidden]: [&mut [A]; 3]) -> Result<()> {
         let ([n, _, e], l, d) = (self.scores.dims, self.keys, self.width);
         let [dq, dk, dv] = self.outs.each_ref().map(|out| out.at(batch));
@@ -165,7 +165,7 @@ impl<A: Element + Float + Product> Backward<'_, A> {
             return Ok(());
         }
         let zero = A::ZERO;
-        // All elements are this one, which is added because that removes the sign of a zero.
+        // All elements of this matrix are one zero. To add it removes the sign of a sum that is 0.
         let zeros = Mat {
             start: Ptr(std::ptr::from_ref(&zero).cast_mut()),
             row_stride: 0,
@@ -185,8 +185,8 @@ impl<A: Element + Float + Product> Backward<'_, A> {
                 if sizes.contains(&0) {
                     return Ok(());
                 }
-                // SAFETY: rows of the block, the keys that it sees, scratch of a block, and outputs of
-                // this batch, which are this task's alone.
+                // SAFETY: rows of the block, the keys that it sees, scratch of a block, and
+                // outputs of this batch, which are this task's alone.
                 unsafe { A::product(self.scores.isa, 1, gemm) }
             };
             let of_weights = row_major(ds, stride);

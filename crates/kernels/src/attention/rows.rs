@@ -15,6 +15,28 @@ pub(super) fn padded(keys: usize) -> usize {
     keys.next_multiple_of(LANES).max(LANES)
 }
 
+/// As many zeros as a group has elements, and as many ones.
+static BEHIND: [u32; 2 * LANES] = {
+    let mut all = [0; 2 * LANES];
+    let mut i = LANES;
+    while i < 2 * LANES {
+        all[i] = 1;
+        i += 1;
+    }
+    all
+};
+
+/// A 0 for each element of group `i` that is among the first `seen` of a row, and a 1 for those
+/// behind them. It is read from a table: the compiler makes a branch for
+/// each element of a comparison with `seen`.
+#[inline(always)]
+fn behind(seen: usize, i: usize) -> [u32; LANES] {
+    let of_group = (seen - i * LANES).min(LANES);
+    let mut flags = [0; LANES];
+    flags.copy_from_slice(&BEHIND[LANES - of_group..][..LANES]);
+    flags
+}
+
 /// Folds the groups of a row, each as `values` gives it.
 #[inline(always)]
 fn fold<A: Copy, O: Op2<A, A>>(
@@ -77,11 +99,13 @@ where
             let (groups, _) = row.as_chunks_mut::<LANES>();
             let (groups, hidden) = groups.split_at_mut(visible.div_ceil(LANES));
             let max = fold::<A, Max>(groups.len(), -A::INFINITY, |i| {
-                let seen = (visible - i * LANES).min(LANES) as u32;
-                for (l, x) in groups[i].iter_mut().enumerate() {
-                    *x = if (l as u32) < seen { *x * scale } else { -A::INFINITY };
+                let mut group = groups[i];
+                for (x, is_behind) in group.iter_mut().zip(behind(visible, i)) {
+                    let scaled = *x * scale;
+                    *x = if is_behind == 0 { scaled } else { -A::INFINITY };
                 }
-                groups[i]
+                groups[i] = group;
+                group
             });
             let max = if max == -A::INFINITY { A::ZERO } else { max };
             let sum = fold::<A, Add>(groups.len(), A::ZERO, |i| {
@@ -128,10 +152,11 @@ where
             let (groups, _) = p.as_chunks::<LANES>();
             let (of_groups, _) = dp.as_chunks_mut::<LANES>();
             let mean = fold::<A, Add>(keys.div_ceil(LANES), A::ZERO, |i| {
-                let seen = (keys - i * LANES).min(LANES) as u32;
                 let mut products = groups[i];
-                for (l, (x, dp)) in products.iter_mut().zip(&of_groups[i]).enumerate() {
-                    *x = if (l as u32) < seen { *x * *dp } else { A::ZERO };
+                let flags = behind(keys, i);
+                for ((x, dp), is_behind) in products.iter_mut().zip(&of_groups[i]).zip(flags) {
+                    let product = *x * *dp;
+                    *x = if is_behind == 0 { product } else { A::ZERO };
                 }
                 products
             });

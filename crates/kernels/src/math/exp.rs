@@ -48,9 +48,11 @@ macro_rules! exponential {
                 y * $t::from_bits((half as $bits) << $m) * $t::from_bits((rest as $bits) << $m)
             }
 
-            /// Clamps `x`. The order of the comparisons lets a NaN pass through. The least number has
-            /// the least `n` that [`scale`] takes, whose factors are 0: the product is exact. Products
-            /// that round to 0 take more than a hundred cycles, and hidden scores are all `-∞`.
+            /// Clamps `x`. The order of the comparisons lets a NaN pass through.
+            ///
+            /// At the least number, `n` is the least that [`scale`] takes, and its factors are 0. A
+            /// product by 0 is exact. A product that rounds to 0 takes more than a hundred cycles,
+            /// and masks hide many scores behind `-∞`.
             #[inline(always)]
             fn clamp(x: $t) -> $t {
                 let x = if x < RANGE[0] { RANGE[0] } else { x };
