@@ -252,7 +252,9 @@ impl<'a, F: Float> Blocks<'a, F> {
         if self.visited.is_some() && each < panels.len() {
             unit = (PANELS_VISITED / (window * self.width)).clamp(1, panels.len());
         } else if self.visited.is_some() && !self.is_read_in_place(rows.len()) {
-            let tiles = (ROWS_VISITED / (unit * self.width * height)).max(1);
+            // Fewer rows than are packed together would read cache lines of A several times.
+            let least = if self.in_strips { STRIP_ROWS / height } else { 1 };
+            let tiles = (ROWS_VISITED / (unit * self.width * height)).max(least);
             window = window.min(tiles * height);
         }
         let part = unit * self.width * window;

@@ -29,6 +29,18 @@ fn map<T: Float, const N: usize>(x: Array<T, N>, f: impl Fn(T) -> T) -> Array<T,
     Array(std::array::from_fn(|i| f(x.0[i])))
 }
 
+/// Applies a long function to each element. The compiler unrolls a loop of a known length before it
+/// looks for vectors, and then finds none; so it does not know the length.
+#[inline(always)]
+fn each<T: Float, const N: usize>(all: &mut [Array<T, N>], f: impl Fn(T) -> T) {
+    let n = std::hint::black_box(all.len() * N).min(all.len() * N);
+    // SAFETY: an array is `N` elements, and there are at most as many as those of all.
+    let xs = unsafe { std::slice::from_raw_parts_mut(all.as_mut_ptr().cast::<T>(), n) };
+    for x in xs {
+        *x = f(*x);
+    }
+}
+
 #[inline(always)]
 fn with<O: Op2<T, T>, T: Float, const N: usize>(x: Array<T, N>, y: Array<T, N>) -> Array<T, N> {
     Array(std::array::from_fn(|i| O::f(x.0[i], y.0[i])))
@@ -49,11 +61,11 @@ impl<T: Float, const N: usize> Vector for Array<T, N> {
     }
     #[inline(always)]
     unsafe fn exp(all: &mut [Self]) {
-        all.iter_mut().for_each(|x| *x = map(*x, T::exp));
+        each(all, T::exp);
     }
     #[inline(always)]
     unsafe fn erf(all: &mut [Self]) {
-        all.iter_mut().for_each(|x| *x = map(*x, T::erf));
+        each(all, T::erf);
     }
     #[inline(always)]
     unsafe fn sub(self, by: Self) -> Self {
