@@ -72,6 +72,18 @@ fn builtin_derivatives_pass() {
         ("views", |x| Ok(vec![x[0].t().select(0, 1), x[0].diagonal(0, 0, 1), x[1].expand([2, 3])])),
         ("reductions", |x| Ok(vec![x[0].sum_dim([0], true), x[0].logsumexp([1], false)])),
         ("products", |x| Ok(vec![x[0].prod_dim(1, false), x[0].cumprod(0)])),
+        ("layer norm", |x| {
+            let n = x[0].size(1);
+            Ok(vec![
+                x[0].layer_norm([n], Some(&x[1]), Some(&x[1]), 1e-5),
+                x[0].layer_norm([n], None, None, 0.1),
+            ])
+        }),
+        ("embedding", |x| Ok(vec![x[0].embedding(&Tensor::zeros([2, 2], DType::I64))])),
+        ("slices", |x| {
+            let parts = x[0].split(1, 1)?;
+            Ok(vec![&parts[0] * &parts[1].exp(), x[0].slice(0, 1..) * 2.0, x[0].t().clone_tensor()])
+        }),
         ("sorts", |x| Ok(vec![x[0].sort(1, false).0])),
         ("writes", |x| {
             let y = x[0].clone_tensor();

@@ -57,9 +57,9 @@ fn in_place<A: Banked, O: Op2<A, A>>(cx: &Context<'_>, frame: &mut Frame, s: &St
 }
 
 /// `out[i] = exp(xs[i] - scalar)`, rounded twice.
-struct ExpOfDifference<'a, A>(&'a [A], A, &'a mut [A]);
+struct ExpOfDifference<'a>(&'a [f64], f64, &'a mut [f64]);
 
-impl<A: Float> Simd for ExpOfDifference<'_, A> {
+impl Simd for ExpOfDifference<'_> {
     type Out = ();
     #[inline(always)]
     fn run(self) {
@@ -69,22 +69,22 @@ impl<A: Float> Simd for ExpOfDifference<'_, A> {
     }
 }
 
-fn exp_of_difference<A: Float + Banked>(cx: &Context<'_>, frame: &mut Frame, s: &Step) {
+fn exp_of_difference(cx: &Context<'_>, frame: &mut Frame, s: &Step) {
     // SAFETY: see `StepFn`.
     unsafe {
-        frame.write::<A>(s.dst, |f, out| {
-            let scalar = f.source::<A>(s.src[1]).first().copied().unwrap_or_default();
+        frame.write::<f64>(s.dst, |f, out| {
+            let scalar = f.source::<f64>(s.src[1]).first().copied().unwrap_or_default();
             cx.isa.dispatch_inline(ExpOfDifference(f.source(s.src[0]), scalar, out))
         })
     }
 }
 
 /// The step of an operation with a scalar as its right operand, and then another: for the
-/// exponential of every softmax.
+/// exponential of a softmax of `f64`. In `f32`, [chains](super::chain) have the exponential, and take
+/// each step for one operation.
 pub(super) fn joined_fn(first: Op, second: UnaryOp, d: DType) -> Option<StepFn> {
     match (first, second, d) {
-        (Op::Binary(BinaryOp::Sub, ..), UnaryOp::Exp, DType::F32) => Some(exp_of_difference::<f32>),
-        (Op::Binary(BinaryOp::Sub, ..), UnaryOp::Exp, DType::F64) => Some(exp_of_difference::<f64>),
+        (Op::Binary(BinaryOp::Sub, ..), UnaryOp::Exp, DType::F64) => Some(exp_of_difference),
         _ => None,
     }
 }

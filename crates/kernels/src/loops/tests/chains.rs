@@ -111,6 +111,23 @@ fn values_with_several_uses_agree() {
 }
 
 #[test]
+fn the_exponential_of_a_difference_behind_a_sum_agrees() {
+    let lines = "r4: FLOAT = add r0, r1
+        r5: FLOAT = sub r4, r2
+        r6: FLOAT = exp r5";
+    let text = OPERATIONS.replace("OPERATIONS", lines).replace("RETURN", "r6, r4");
+    for dtype in [DType::F32, DType::F64] {
+        for columns in [5, 40, 300] {
+            let nest = parse(&text, dtype, 2, columns);
+            let sizes = [2, columns];
+            let operands =
+                [special(dtype, &sizes, 1), special(dtype, &sizes, 5), special(dtype, &[2], 2)];
+            assert_eq!(agrees(&nest, &operands, &[]), None);
+        }
+    }
+}
+
+#[test]
 fn a_long_chain_agrees() {
     let lines: String = (4..60)
         .map(|r| {
