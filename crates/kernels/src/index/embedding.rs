@@ -18,7 +18,7 @@ const KERNEL: &str = "embedding_backward";
 /// Tasks have whole cache lines of columns.
 const LINE: usize = 16;
 
-/// Writes to the row-major `out[N, D]` the sums of the rows of `grad[..., D]` that `indices[...]`
+/// Writes to `out[N, D]` the sums of the rows of `grad[..., D]` that `indices[...]`
 /// name. Indices that name no row, and `padding`, are left out. With `by_frequency`, a row is divided
 /// by the number of indices that name it.
 ///
@@ -31,9 +31,8 @@ pub fn embedding_backward(
     by_frequency: bool,
     out: &mut ViewMut<'_>,
 ) -> Result<()> {
-    let (rows, width) = match *out.sizes() {
-        [rows, width] if out.as_view().is_contiguous() => (rows, width),
-        _ => return Err(KernelError::argument(KERNEL, "the result must be a row-major matrix")),
+    let [rows, width] = *out.sizes() else {
+        return Err(KernelError::argument(KERNEL, "the result must be a matrix"));
     };
     let expected: Dims = indices.sizes().iter().copied().chain([width]).collect();
     same_sizes(KERNEL, "the gradient", &expected, grad.sizes())?;
@@ -69,11 +68,11 @@ struct Sum<'a> {
 }
 
 impl Sum<'_> {
-    /// Adds in a class; the result may be of another dtype.
+    /// Adds in a class; the result may be of another dtype, and have any strides.
     fn write<A: Element + Float>(&self, grad: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
         let grad = elements::<A>(grad)?;
         let n = out.as_view().numel();
-        if out.dtype() == A::DTYPE {
+        if out.dtype() == A::DTYPE && out.as_view().is_contiguous() {
             return self.add(&grad, out.typed::<A>(), n);
         }
         let mut sums = filled(KERNEL, A::ZERO, n)?;

@@ -63,7 +63,7 @@ table! {
         General "aten::embedding_dense_backward(Tensor grad_output, Tensor indices, \
             SymInt num_weights, SymInt padding_idx, bool scale_grad_by_freq) -> Tensor" =>
             Lowering::Compute(Compute {
-                class: Class::Norm,
+                class: Class::Scatter,
                 strides: Strides::RowMajor,
                 metas: |_, a| backward_metas(a),
                 how: How::Kernel(backward),
