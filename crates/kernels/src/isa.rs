@@ -20,6 +20,9 @@ pub enum Isa {
     Avx512,
 }
 
+/// The bytes of a cache line.
+pub(crate) const LINE: usize = 64;
+
 /// Work that is compiled once per instruction set. `run` and all functions that it calls must be
 /// `#[inline(always)]`: a call that is not inlined is compiled for the baseline.
 pub(crate) trait Simd {
@@ -131,4 +134,18 @@ impl<A: Copy, F: Fn(A) -> A> Simd for Each<'_, A, F> {
             *x = (self.1)(*x);
         }
     }
+}
+
+/// Asks for the cache line of an address to be loaded into the first-level cache. The address need
+/// not be valid.
+#[inline(always)]
+pub(crate) fn prefetch_near(p: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: SSE is part of the target; a prefetch accesses no memory.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(p.cast())
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = p;
 }

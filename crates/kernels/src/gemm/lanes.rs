@@ -63,14 +63,7 @@ pub(crate) trait Lanes: Copy {
     /// As [`Lanes::prefetch`], into the first-level cache.
     #[inline(always)]
     fn prefetch_near(p: *const Self::Float) {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: as above.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(p.cast())
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = p;
+        crate::isa::prefetch_near(p.cast());
     }
 }
 

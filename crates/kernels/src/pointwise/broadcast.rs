@@ -64,7 +64,7 @@ impl Simd for ExpOfDifference<'_> {
     #[inline(always)]
     fn run(self) {
         for (o, x) in self.2.iter_mut().zip(self.0) {
-            *o = (*x - self.1).exp();
+            *o = Float::exp(*x - self.1);
         }
     }
 }

@@ -4,15 +4,13 @@
 //! page. So the rows ahead are fetched explicitly.
 
 use super::lanes::{LANES, tree_of};
-use crate::isa::Simd;
+use crate::isa::{LINE, Simd, prefetch_near};
 use crate::pointwise::ops::{InPlaceOp, Op2};
 use crate::view::Ptr;
 use std::marker::PhantomData;
 
 /// The bytes that are fetched ahead: what memory delivers while a first byte is on its way.
 const AHEAD: usize = 8 << 10;
-/// The bytes of a cache line.
-const LINE: usize = 64;
 
 /// Folds rows into the accumulators of their lanes.
 pub(super) struct FoldRows<'a, A, O> {
@@ -52,7 +50,7 @@ impl<A: Copy, O: Op2<A, A>> Simd for FoldRows<'_, A, O> {
             let row = first.0.wrapping_offset(i as isize * stride);
             if i + ahead < n {
                 let next = row.wrapping_offset(ahead as isize * stride).cast::<u8>();
-                (0..bytes).step_by(LINE).for_each(|at| prefetch(next.wrapping_add(at)));
+                (0..bytes).step_by(LINE).for_each(|at| prefetch_near(next.wrapping_add(at)));
             }
             let lane = (position + i) % LANES * width;
             // SAFETY: the promise of `FoldRows::new`.
@@ -71,17 +69,4 @@ impl<A: Copy, O: Op2<A, A>> Simd for Lanes<'_, A, O> {
     fn run(self) {
         tree_of::<A, O>(self.0, self.1);
     }
-}
-
-/// Asks for a cache line. The address need not be valid.
-#[inline(always)]
-fn prefetch(p: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: SSE is part of the target; a prefetch accesses no memory.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(p.cast())
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = p;
 }

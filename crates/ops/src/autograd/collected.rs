@@ -5,6 +5,7 @@
 //!
 //! **Invariant:** the sweep alone has a handle to such a tensor. It is a fresh tensor of a rule that
 //! says so, and no hook has seen it yet. Where gradients are recorded, nothing is added in place.
+//! A sum of it and of another gradient may lie in another order in memory, and does not count.
 
 use super::is_grad_enabled;
 use crate::error::Result;

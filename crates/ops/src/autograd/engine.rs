@@ -32,7 +32,7 @@ pub(crate) struct Sweep<'a> {
 struct Pending {
     node: Arc<GradNode>,
     grads: Grads,
-    /// By result: whether the sweep alone has its gradient. See [`Collected`].
+    /// By result: whether its gradient is a fresh tensor that a rule gave. See [`Collected`].
     owned: SmallVec<[bool; 2]>,
 }
 
@@ -83,8 +83,9 @@ impl Sweep<'_> {
                 let (grads, owned) = (smallvec![None; n], smallvec![false; n]);
                 Pending { node: edge.node.clone(), grads, owned }
             });
+            let before = entry.grads.get(edge.output as usize);
             if let Some(owned) = entry.owned.get_mut(edge.output as usize) {
-                *owned = is_fresh;
+                *owned = is_fresh && matches!(before, Some(None));
             }
             if let Some(slot) = entry.grads.get_mut(edge.output as usize) {
                 *slot = Some(match slot.take() {

@@ -98,6 +98,14 @@ impl Placed {
     /// The gradient does not have the view's sizes.
     pub(crate) fn add_to(&self, collected: Option<Tensor>, grad: &Tensor) -> Result<Tensor> {
         let Some(all) = collected else { return self.spread(grad) };
+        let Layout { sizes, strides, .. } = &self.base;
+        let is_equal = |a: &[SymInt], b: &[SymInt]| {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| known_equal(*a, *b))
+        };
+        // The gradient of another handle of the base may lie in another order.
+        if !is_equal(all.sizes(), sizes) || !is_equal(all.strides(), strides) {
+            return (&all + self.spread(grad)?).ok().cloned();
+        }
         self.part_of(&all).add_(grad).ok()?;
         Ok(all)
     }
