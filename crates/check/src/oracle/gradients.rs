@@ -177,17 +177,10 @@ impl Differences {
     fn new(graph: &Graph, inputs: &[Tensor]) -> Result<Differences> {
         let floats = inputs.iter().filter(|t| t.dtype().is_float()).enumerate();
         let directions: Vec<Tensor> =
-            floats.clone().map(|(i, t)| direction(i, t)).collect::<Result<_>>()?;
+            floats.map(|(i, t)| direction(i, t)).collect::<Result<_>>()?;
         let mut undefined = None;
-        // Inputs whose own elements share memory cannot be moved where they are. Their copies have
-        // other elements beside their own.
-        let are_apart = |(_, t): (usize, &Tensor)| -> Result<bool> {
-            Ok(StorageCloner::default().clone_of(t)?.add_(0.0).ok().is_ok())
-        };
-        let apart: Vec<bool> = floats.map(are_apart).collect::<Result<_>>()?;
-        let are_whole = apart.iter().all(|is_apart| *is_apart);
         let mut inspect = |_, op: Op, args: Args| {
-            undefined = undefined.or(has_no_slope(op, &args, are_whole)?);
+            undefined = undefined.or(has_no_slope(op, &args)?);
             let outputs = op.call(args)?;
             if outputs.iter().flat_map(Value::tensors).any(|t| !is_finite(t)) {
                 undefined = undefined.or(Some("a value is not finite"));
@@ -196,13 +189,15 @@ impl Differences {
         };
         let mut at = |step: f64| {
             let mut cloner = StorageCloner::default();
-            let mut directions = directions.iter().zip(&apart);
-            let copies = inputs.iter().map(|t| {
-                let moved = if t.dtype().is_float() { directions.next() } else { None };
-                let Some((direction, is_apart)) = moved else { return cloner.clone_of(t) };
-                let copy = if *is_apart { cloner.clone_of(t)? } else { t.clone_tensor() };
-                copy.add_(&(direction * step)).ok()?;
-                Ok(copy)
+            let mut directions = directions.iter();
+            let copies = inputs.iter().map(|t| match directions.len() {
+                _ if !t.dtype().is_float() => cloner.clone_of(t),
+                _ => {
+                    let copy = t.clone_tensor();
+                    let moved = directions.next().map(|d| copy.add_(&(d * step)));
+                    moved.as_ref().unwrap_or(&copy).ok()?;
+                    Ok(copy)
+                }
             });
             let copies = copies.collect::<Result<Vec<Tensor>>>()?;
             let run = || match step {
@@ -251,27 +246,17 @@ impl Differences {
     }
 }
 
-/// Why the gradient of a call is no limit of differences. `are_whole`: whether no input is a copy
-/// that lies in memory in another way than the input.
-fn has_no_slope(op: Op, args: &[Value], are_whole: bool) -> Result<Option<&'static str>> {
+/// Why the gradient of a call is no limit of differences.
+fn has_no_slope(op: Op, args: &[Value]) -> Result<Option<&'static str>> {
     let name = op.name();
     if name == "aten::detach" {
         return Ok(Some("the program cuts a history"));
     }
     if name == AS_STRIDED {
         let t = args.first().ok_or_else(|| Error::value("takes a tensor"))?.tensor()?;
-        let ints = |i: usize| -> Result<Vec<i64>> {
-            args.get(i).map_or(Ok(vec![]), |v| Ok(v.ints_i64()?.to_vec()))
-        };
-        let first = t.storage_offset().as_i64();
-        let offset = match args.get(3).map(|v| v.opt(Value::int_i64)) {
-            Some(offset) => offset?.or(first),
-            None => first,
-        };
-        let strides = t.strides().iter().filter_map(|s| s.as_i64()).collect();
-        let is_inside = is_inside((ints(1)?, ints(2)?, offset), (t.sizes_i64()?, strides, first));
-        return Ok((!are_whole || !is_inside)
-            .then_some("a view of elements that its tensor does not have"));
+        let elements = t.storage()?.len() / t.dtype().size();
+        let whole = t.numel().as_i64() == i64::try_from(elements).ok();
+        return Ok((!whole).then_some("a view of elements that its tensor does not have"));
     }
     let stores = ["aten::index_put_", "aten::index_copy_", "aten::scatter_.src"].contains(&name);
     let indices = args.iter().skip(1).flat_map(Value::tensors);
@@ -285,26 +270,6 @@ fn has_no_slope(op: Op, args: &[Value], are_whole: bool) -> Result<Option<&'stat
         }
     }
     Ok(None)
-}
-
-/// Sizes, strides and the offset of a tensor.
-type Place = (Vec<i64>, Vec<i64>, Option<i64>);
-
-/// Whether a view has elements of a tensor without gaps alone.
-fn is_inside(view: Place, of: Place) -> bool {
-    let numel: i64 = of.0.iter().product();
-    let span = |(sizes, strides, offset): Place| -> Option<[i64; 2]> {
-        let steps = sizes.iter().zip(&strides).map(|(size, stride)| (size - 1) * stride);
-        Some([offset?, offset? + steps.sum::<i64>()])
-    };
-    let is_empty = view.0.contains(&0);
-    match (span(view), span(of)) {
-        _ if is_empty => true,
-        (Some([from, to]), Some([first, last])) => {
-            last - first + 1 == numel && first <= from && to <= last
-        }
-        _ => false,
-    }
 }
 
 fn is_finite(t: &Tensor) -> bool {

@@ -80,14 +80,14 @@ pub(in crate::aten) const EMBEDDING_BACKWARD: Derivative = rule!([Input(1)], |b|
         return b.set(0, || b.grad().new_zeros(sizes, b.grad().dtype()));
     }
     let at = indices.reshape([-1i64]);
-    let is_none = at.lt(0).logical_or(&at.ge(rows));
-    let is_none = is_none.logical_or(&at.eq(padding.int()?)).unsqueeze(-1);
+    let is_none = at.lt(0).logical_or(at.ge(rows));
+    let is_none = is_none.logical_or(at.eq(padding.int()?)).unsqueeze(-1);
     let near = at.masked_fill(&is_none.squeeze_dim(-1), 0);
     let mut grad = b.grad().index_select(0, &near);
     if b.arg(4).bool()? {
         let one = b.grad().detach().new_ones([at.numel(), 1.into()], grad.dtype());
         let counts = aten!("embedding_dense_backward", b.loc(); one, &at, rows, padding, false);
-        grad = grad / counts.index_select(0, &near);
+        grad /= counts.index_select(0, &near);
     }
     b.set(0, || grad.masked_fill(&is_none, 0.0).reshape(sizes))
 });
