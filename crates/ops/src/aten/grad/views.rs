@@ -81,7 +81,8 @@ fn strided(b: &Backward<'_>) -> Result<()> {
     }
     let least = x.offset.min(y.offset);
     let end = |m: &crate::tensor::meta::Meta| m.offset - least + span(&m.sizes, &m.strides);
-    let all = end(x).max(end(y));
+    // Without elements, a last one may lie before the first.
+    let all = end(x).max(end(y)).max(0);
     let at = |m: &crate::tensor::meta::Meta| {
         positions(&grad, all, &m.sizes, &m.strides, m.offset - least)
     };
