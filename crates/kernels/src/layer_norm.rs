@@ -70,7 +70,7 @@ fn layer_norm_rows<T: Element<Class = A>, A: Float>(
     // The defaults 1 and -0 change no bit of `x * weight + bias`.
     let parameters = match (weight, bias) {
         (None, None) => None,
-        _ => Some((or(weight, A::ONE, n)?, or(bias, -A::ZERO, n)?)),
+        _ => Some((elements_or(weight, A::ONE, n)?, elements_or(bias, -A::ZERO, n)?)),
     };
     let mut means = Statistics::new(mean.as_deref_mut(), count)?;
     let mut rstds = Statistics::new(rstd.as_deref_mut(), count)?;
@@ -100,7 +100,11 @@ fn layer_norm_rows<T: Element<Class = A>, A: Float>(
 }
 
 /// The elements of a row of parameters, or `n` copies of a default.
-fn or<'a, A: Element + Float>(v: Option<&'a View<'_>>, none: A, n: usize) -> Result<Cow<'a, [A]>> {
+fn elements_or<'a, A: Element + Float>(
+    v: Option<&'a View<'_>>,
+    none: A,
+    n: usize,
+) -> Result<Cow<'a, [A]>> {
     v.map_or_else(|| filled(KERNEL, none, n).map(Cow::Owned), elements::<A>)
 }
 

@@ -7,7 +7,7 @@ use super::not_an_index;
 use crate::copy::{copy, elements, same_dtype, same_sizes, to_vec};
 use crate::element::Element;
 use crate::error::{KernelError, Result};
-use crate::isa::{Isa, Simd};
+use crate::isa::{Isa, LINE, Simd};
 use crate::math::Float;
 use crate::scratch::filled;
 use crate::thread_pool;
@@ -15,8 +15,6 @@ use crate::view::{Dims, Ptr, View, ViewMut};
 use maquette_ir::DType;
 
 const KERNEL: &str = "embedding_backward";
-/// Tasks have whole cache lines of columns.
-const LINE: usize = 16;
 
 /// Writes to `out[N, D]` the sums of the rows of `grad[..., D]` that `indices[...]`
 /// name. Indices that name no row, and `padding`, are left out. With `by_frequency`, a row is divided
@@ -86,7 +84,8 @@ impl Sum<'_> {
         let (width, isa) = (self.width, Isa::detect());
         let rows = n.checked_div(width).unwrap_or(0);
         let columns = thread_pool::GRAIN / (rows + self.named.len()).max(1);
-        thread_pool::ranges(width, columns, LINE, &|from, to| {
+        // Tasks have whole cache lines of columns.
+        thread_pool::ranges(width, columns, LINE / size_of::<A>(), &|from, to| {
             for row in 0..rows {
                 // SAFETY: a task's columns are its own.
                 unsafe { out.slice_mut((row * width + from) as i64, to - from) }.fill(A::ZERO);
