@@ -7,21 +7,24 @@ use crate::error::Result;
 use crate::tensor::Tensor;
 use maquette_ir::sym::SymInt;
 
-/// Gives an operand its gradient `left right`, which has the operand's layout: for a transposed
-/// operand, such as the weight of a linear layer, the transpose of `right^T left^T`. An optimizer
-/// reads the gradient together with the parameter.
+/// The gradient `left grad` of the right factor. It has the factor's layout: for the transpose of
+/// the weight of a linear layer, it is the transpose of `grad^T left^T`. An optimizer reads the
+/// gradient together with the parameter.
+///
+/// A left factor has a row-major gradient. It may be a batch folded into rows, which is a view
+/// or a copy: its strides must not decide.
 ///
 /// Source: `mm_mat2_backward` of PyTorch.
-fn product(b: &Backward<'_>, argument: usize, left: &Tensor, right: &Tensor) -> Result<Tensor> {
-    let (strides, rank) = (&b.meta(argument)?.strides, left.dim() as i64);
-    let is_one = |from_end: usize| strides[strides.len() - from_end].as_i64() == Some(1);
-    let times = |l: &Tensor, r: &Tensor| if rank == 3 { l.bmm(r) } else { l.mm(r) };
-    let turned = |t: &Tensor| t.transpose(rank - 2, rank - 1);
-    Ok(if is_one(2) && !is_one(1) {
-        turned(&times(&turned(right), &turned(left)))
-    } else {
-        times(left, right)
-    })
+fn of_right(b: &Backward<'_>, argument: usize, left: &Tensor) -> Result<Tensor> {
+    let (strides, grad) = (&b.meta(argument)?.strides, b.grad());
+    let is_one = |i: usize| strides[i].as_i64() == Some(1);
+    let is_transposed = strides.len() == 2 && is_one(0) && !is_one(1);
+    Ok(if is_transposed { grad.t().mm(&left.t()).t() } else { product(left, &grad) })
+}
+
+/// The product of two matrices, or of two batches of matrices.
+fn product(left: &Tensor, right: &Tensor) -> Tensor {
+    if left.dim() == 3 { left.bmm(right) } else { left.mm(right) }
 }
 
 /// The gradients of the factors in two arguments, times the number in `factor`.
@@ -31,8 +34,8 @@ fn products(b: &Backward<'_>, [left, right]: [usize; 2], factor: Option<usize>) 
         (Ok(grad), Some(factor)) => times(b, grad, factor),
         (grad, _) => grad.unwrap_or_else(Tensor::poison),
     };
-    b.set(left, || scaled(product(b, left, &b.grad(), &turned(b.input(right)))))?;
-    b.set(right, || scaled(product(b, right, &turned(b.input(left)), &b.grad())))
+    b.set(left, || scaled(Ok(product(&b.grad(), &turned(b.input(right))))))?;
+    b.set(right, || scaled(of_right(b, right, &turned(b.input(left)))))
 }
 
 pub(in crate::aten) const MM: Derivative =
