@@ -11,11 +11,16 @@ use maquette_ops::{AccessError, Error, ErrorKind, Result, Tensor};
 /// # Errors
 /// The number of strides differs from the rank, or memory runs out.
 pub fn copy_with_strides(t: &Tensor, strides: &[SymInt]) -> Result<Tensor> {
+    copy_apart(t, strides)?.map_or_else(|| copy_overlapping(t, strides, 0), Ok)
+}
+
+/// A copy in new memory with given strides, unless these map several elements to one position.
+fn copy_apart(t: &Tensor, strides: &[SymInt]) -> Result<Option<Tensor>> {
     let out = Tensor::empty_strided(t.sizes(), strides, t.dtype());
     match out.copy_(t).ok() {
-        Ok(_) => Ok(out),
+        Ok(_) => Ok(Some(out)),
         Err(e) if matches!(e.kind(), ErrorKind::Access(AccessError::SelfOverlap { .. })) => {
-            copy_overlapping(t, strides, 0)
+            Ok(None)
         }
         Err(e) => Err(e),
     }
@@ -55,20 +60,12 @@ pub(crate) fn copy_overlapping(t: &Tensor, strides: &[SymInt], offset: i64) -> R
     Ok(flat.as_strided(t.sizes(), strides, Some(offset.into())).ok()?.clone())
 }
 
-/// A copy that can be written: with the strides of the tensor, or row-major if the tensor is
-/// expanded, so that no two elements share a position.
+/// A copy that can be written: with the strides of the tensor, or row-major if these map several
+/// elements to one position.
 ///
 /// # Errors
 /// Memory runs out.
 pub fn copy_for_write(t: &Tensor) -> Result<Tensor> {
-    let repeats = t
-        .strides()
-        .iter()
-        .zip(t.sizes())
-        .any(|(s, n)| s.as_i64() == Some(0) && n.as_i64() != Some(1));
-    if repeats {
-        copy_with_strides(t, &contiguous_strides(t.sizes()))
-    } else {
-        copy_with_strides(t, t.strides())
-    }
+    let row_major = || copy_with_strides(t, &contiguous_strides(t.sizes()));
+    copy_apart(t, t.strides())?.map_or_else(row_major, Ok)
 }

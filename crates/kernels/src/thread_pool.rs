@@ -4,8 +4,11 @@
 //! Kernels are a fraction of a millisecond long and come one after another from a thread that waits
 //! for each result. The pool is built for this pattern:
 //!
-//! - The calling thread takes part in its own job, and tasks are taken from one atomic counter, so
-//!   the caller never waits for a worker that has yet to wake.
+//! - The calling thread takes part in its own job, and a thread that has done its share takes tasks
+//!   of others, so the caller never waits for a worker that has yet to wake.
+//! - Each thread has a share of the tasks of every job, at the same place: what a task reads is
+//!   often what the task at the same place of the job before wrote, and is in the cache of the
+//!   thread's core (see [`shares`]).
 //! - A worker that runs out of work spins for [`SPIN`] before it sleeps, so that consecutive jobs
 //!   need no wake-ups.
 //! - One job runs at a time. A thread that finds the pool busy runs its own tasks alone, as does a
@@ -21,7 +24,10 @@
 //! inside. Workers enter only while the gate is open. The caller closes the gate and waits until no
 //! worker is inside before the lifetime of the job's closure ends.
 
+mod shares;
+
 use crate::error::{KernelError, Result};
+use shares::{MOST, Share, Task, divide, run_tasks};
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -35,22 +41,20 @@ pub const GRAIN: usize = 32 * 1024;
 /// The time a worker spins for the next job before it sleeps.
 const SPIN: Duration = Duration::from_micros(200);
 
-/// The function that a job calls with each of its indices.
-type Task<'a> = &'a (dyn Fn(usize) + Sync);
-
 /// The current job. The holder of `ThreadPool::turn` writes it while no worker is inside; workers
 /// read it after entering.
 struct Job {
     task: Task<'static>,
-    n: usize,
+    /// How many shares its tasks are divided into.
+    shares: usize,
 }
 
 struct ThreadPool {
     /// Held by the thread whose job is running.
     turn: Mutex<()>,
     job: UnsafeCell<Job>,
-    /// The next index to run.
-    next: AtomicUsize,
+    /// The shares of the job's tasks.
+    shares: Vec<Share>,
     /// The upper half is the job's number. [`OPEN`] is set while workers may enter. The bits below
     /// count the workers inside.
     gate: AtomicU64,
@@ -83,16 +87,17 @@ static POOL: LazyLock<ThreadPool> = LazyLock::new(|| {
         std::env::var("MAQUETTE_NUM_THREADS").ok().and_then(|v| v.parse().ok()).filter(|n| *n > 0);
     let threads =
         asked.or_else(|| thread::available_parallelism().ok().map(usize::from)).unwrap_or(1);
+    let threads = threads.min(1024);
     ThreadPool {
         turn: Mutex::new(()),
-        job: UnsafeCell::new(Job { task: &|_| (), n: 0 }),
-        next: AtomicUsize::new(0),
+        job: UnsafeCell::new(Job { task: &|_| (), shares: 0 }),
+        shares: (0..threads).map(|_| Share::default()).collect(),
         gate: AtomicU64::new(0),
         panic: Mutex::new(None),
         limit: AtomicUsize::new(0),
         callers: AtomicUsize::new(0),
         workers: OnceLock::new(),
-        threads: threads.min(1024),
+        threads,
     }
 });
 
@@ -148,9 +153,10 @@ impl ThreadPool {
                     seen = gate / NUMBER;
                     // SAFETY: the gate was open when this thread was counted in, so the job is not
                     // overwritten before this thread leaves.
-                    let Job { task, n } = unsafe { &*self.job.get() };
+                    let Job { task, shares } = unsafe { &*self.job.get() };
+                    let shares = &self.shares[..*shares];
                     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| {
-                        self.run_tasks(task, *n, || self.has_room_for(rank));
+                        run_tasks(*task, shares, index, || self.has_room_for(rank));
                     })) {
                         *lock(&self.panic) = Some(payload);
                     }
@@ -168,17 +174,6 @@ impl ThreadPool {
             } else {
                 thread::park();
             }
-        }
-    }
-
-    /// Runs tasks until no index is left, or the thread is to stop.
-    fn run_tasks(&self, task: Task<'_>, n: usize, goes_on: impl Fn() -> bool) {
-        while goes_on() {
-            let i = self.next.fetch_add(1, Ordering::Relaxed);
-            if i >= n {
-                return;
-            }
-            task(i);
         }
     }
 
@@ -204,11 +199,12 @@ impl ThreadPool {
         // SAFETY: only the lifetime changes; no worker has the reference once `CloseGateOnDrop` has
         // closed the gate behind them.
         let task: Task<'static> = unsafe { std::mem::transmute::<Task<'_>, Task<'static>>(task) };
+        let limit = num_threads();
+        let shares = &self.shares[..limit.min(n)];
         // SAFETY: this thread holds the turn, and the previous job's gate was closed with no worker
         // inside.
-        unsafe { *self.job.get() = Job { task, n } };
-        self.next.store(0, Ordering::Relaxed);
-        let limit = num_threads();
+        unsafe { *self.job.get() = Job { task, shares: shares.len() } };
+        divide(n, shares);
         self.limit.store(limit, Ordering::Relaxed);
         let number = self.gate.load(Ordering::Relaxed) / NUMBER;
         self.gate.store(((number + 1) % (NUMBER / 2)).max(1) * NUMBER + OPEN, Ordering::SeqCst);
@@ -219,7 +215,7 @@ impl ThreadPool {
                 w.thread.unpark();
             }
         }
-        self.run_tasks(task, n, || true);
+        run_tasks(task, shares, 0, || true);
         drop(close_gate);
         let payload = lock(&self.panic).take();
         if let Some(payload) = payload {
@@ -299,7 +295,7 @@ pub(crate) fn try_for(
     parallel: bool,
     f: &(dyn Fn(usize) -> Result<()> + Sync),
 ) -> Result<()> {
-    match parallel && n > 1 {
+    match parallel && (2..=MOST).contains(&n) {
         true => occupying_a_core(|| try_for_on_pool(n, f)),
         false => (0..n).try_for_each(f),
     }

@@ -1,7 +1,8 @@
 //! The fold of rows of neighbouring outputs, which are read where they are.
 //!
-//! A row is too short for the processor to see that the next one follows, and is often on another
-//! page. So the rows ahead are fetched explicitly.
+//! The rows of one lane are folded together, in registers, a tile of columns at a time. A row is too
+//! short for the processor to see that the next one follows, and is often on another page. So rows
+//! ahead are fetched explicitly.
 
 use super::lanes::{LANES, tree_of};
 use crate::isa::{LINE, Simd, prefetch_near};
@@ -9,8 +10,9 @@ use crate::pointwise::ops::{InPlaceOp, Op2};
 use crate::view::Ptr;
 use std::marker::PhantomData;
 
-/// The bytes that are fetched ahead: what memory delivers while a first byte is on its way.
-const AHEAD: usize = 8 << 10;
+/// The rows of a lane that are fetched ahead. Rows of one lane are often a power of two apart, and
+/// then share few places of the first cache.
+const AHEAD: usize = 2;
 
 /// Folds rows into the accumulators of their lanes.
 pub(super) struct FoldRows<'a, A, O> {
@@ -39,23 +41,61 @@ impl<'a, A, O> FoldRows<'a, A, O> {
     }
 }
 
+impl<A: Copy, O: Op2<A, A>> FoldRows<'_, A, O> {
+    #[inline(always)]
+    fn row(&self, i: usize) -> *const A {
+        self.rows.0.0.wrapping_offset(i as isize * self.rows.1).cast_const()
+    }
+
+    /// The accumulators of the lane of row `from`.
+    #[inline(always)]
+    fn lane(&mut self, from: usize) -> &mut [A] {
+        &mut self.acc[(self.position + from) % LANES * self.width..][..self.width]
+    }
+
+    /// Folds the rows of the lane of row `from`, for as many tiles of `W` columns as there are from
+    /// column `at`. Returns the column behind them.
+    #[inline(always)]
+    fn tiles<const W: usize>(&mut self, from: usize, at: usize) -> usize {
+        let n = self.rows.2;
+        let tiles = (self.width - at) / W;
+        for column in (at..).step_by(W).take(tiles) {
+            let mut sums = [self.lane(from)[column]; W];
+            sums.copy_from_slice(&self.lane(from)[column..column + W]);
+            for i in (from..n).step_by(LANES) {
+                // Behind the last row of a lane comes the first of the next one.
+                let next = i + AHEAD * LANES;
+                let next = if next < n { next } else { next % LANES + 1 };
+                let line = self.row(next).wrapping_add(column).cast::<u8>();
+                for byte in (0..size_of::<[A; W]>()).step_by(LINE) {
+                    prefetch_near(line.wrapping_add(byte));
+                }
+                // SAFETY: the promise of `FoldRows::new`.
+                let xs = unsafe { *self.row(i).add(column).cast::<[A; W]>() };
+                for (sum, x) in sums.iter_mut().zip(xs) {
+                    *sum = O::f(*sum, x);
+                }
+            }
+            self.lane(from)[column..column + W].copy_from_slice(&sums);
+        }
+        at + tiles * W
+    }
+}
+
 impl<A: Copy, O: Op2<A, A>> Simd for FoldRows<'_, A, O> {
     type Out = ();
     #[inline(always)]
-    fn run(self) {
-        let FoldRows { rows: (first, stride, n), position, acc, width, .. } = self;
-        let bytes = (width * size_of::<A>()).max(1);
-        let ahead = (AHEAD / bytes).clamp(1, LANES);
-        for i in 0..n {
-            let row = first.0.wrapping_offset(i as isize * stride);
-            if i + ahead < n {
-                let next = row.wrapping_offset(ahead as isize * stride).cast::<u8>();
-                (0..bytes).step_by(LINE).for_each(|at| prefetch_near(next.wrapping_add(at)));
+    fn run(mut self) {
+        let (n, width) = (self.rows.2, self.width);
+        for from in 0..n.min(LANES) {
+            let mut at = self.tiles::<256>(from, 0);
+            at = self.tiles::<128>(from, at);
+            at = self.tiles::<64>(from, at);
+            for i in (from..n).step_by(LANES) {
+                // SAFETY: the promise of `FoldRows::new`.
+                let xs = unsafe { Ptr(self.row(i).cast_mut()).slice(at as i64, width - at) };
+                InPlaceOp::<A, O>(&mut self.lane(from)[at..], xs, PhantomData).run();
             }
-            let lane = (position + i) % LANES * width;
-            // SAFETY: the promise of `FoldRows::new`.
-            let xs = unsafe { Ptr(row).slice(0, width) };
-            InPlaceOp::<A, O>(&mut acc[lane..lane + width], xs, PhantomData).run();
         }
     }
 }

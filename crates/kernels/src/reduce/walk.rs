@@ -59,7 +59,7 @@ impl Blocks {
         let (inner, by_columns) = (shape.kept.inner_size(), shape.by_columns());
         let width = if by_columns {
             // Wide blocks read memory in long runs, narrow ones leave some for every thread.
-            let share = inner / (2 * thread_pool::num_threads());
+            let share = inner / thread_pool::num_threads();
             share.next_multiple_of(MIN_COLUMNS).clamp(MIN_COLUMNS, MAX_COLUMNS)
         } else {
             1
