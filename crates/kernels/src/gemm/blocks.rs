@@ -217,7 +217,7 @@ impl<'a, F: Float> Blocks<'a, F> {
         let groups = panels.div_ceil(split.panels);
         let chunks = m.div_ceil(split.rows);
         let part = |t: usize| {
-            let (group, chunk) = (t / chunks, t % chunks);
+            let (chunk, group) = (t / groups, t % groups);
             let rows = chunk * split.rows..m.min((chunk + 1) * split.rows);
             (rows, group * split.panels..panels.min((group + 1) * split.panels))
         };
