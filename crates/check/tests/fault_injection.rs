@@ -11,6 +11,7 @@ use maquette_check::oracle::{
 };
 use maquette_ir::fault_injection::{self, Fault};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Faults that random programs show too rarely, and a program that once failed and shows each.
 const RARE: &[(Fault, &str)] = &[
@@ -92,6 +93,12 @@ const IN_SEVERAL_DIMENSIONS: &[Fault] = &[
 /// No fault may take more programs than this to be found.
 const ENOUGH: u64 = 6000;
 
+/// Chains override operators of the whole process: other programs must not run meanwhile.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn is_rare(fault: Fault) -> bool {
     RARE.iter().any(|(rare, _)| *rare == fault)
 }
@@ -130,6 +137,7 @@ const FUNCTIONAL: &[&str] = &["lifted", "functional", "functional-symbolic"];
 
 #[test]
 fn programs_that_once_failed_show_rare_faults() {
+    let _alone = alone();
     register().unwrap();
     for (fault, text) in RARE {
         let program: TestProgram = text.parse().unwrap();
@@ -155,13 +163,14 @@ fn part(fault: Fault) -> &'static str {
 
 #[test]
 fn chains_show_the_faults_of_fusion() {
+    let _alone = alone();
     for fault in Fault::ALL.iter().copied().filter(|f| part(*f) == "fusion") {
         let is_seen = |index: &u64| {
             let chain = chains::generate(7, *index).unwrap();
             let (checked, _) = fault_injection::with(fault, || chains::check(&chain, *index));
             checked.is_err()
         };
-        let found = (0..2_000).find(is_seen);
+        let found = (0..4_000).find(is_seen);
         eprintln!("{found:>6?}  {fault}");
         assert!(found.is_some(), "{fault} is not seen");
     }
@@ -169,6 +178,7 @@ fn chains_show_the_faults_of_fusion() {
 
 #[test]
 fn gradients_show_the_faults_of_derivatives() {
+    let _alone = alone();
     register().unwrap();
     let names = ["backward", "differences", "traced", "functional"];
     let modes: Vec<&dyn Mode> = gradient_modes()
@@ -192,6 +202,7 @@ fn gradients_show_the_faults_of_derivatives() {
 
 #[test]
 fn every_fault_is_found() {
+    let _alone = alone();
     register().unwrap();
     let is_searched = |f: &Fault| !is_rare(*f) && !["fusion", "gradients"].contains(&part(*f));
     let faults: Vec<Fault> = Fault::ALL.iter().copied().filter(is_searched).collect();
@@ -201,7 +212,7 @@ fn every_fault_is_found() {
             named(names).into_iter().map(|m| m as &dyn Mode).collect()
         };
         let (functional, planned) = (modes(FUNCTIONAL), modes(&["planned-lifted", "planned"]));
-        let compiled = modes(&["compiled", "compiled-symbolic"]);
+        let compiled = modes(&["compiled", "compiled-symbolic", "recomputed"]);
         let mut all = Vec::new();
         while let Some(&fault) = faults.get(next.fetch_add(1, Ordering::Relaxed)) {
             let modes = match part(fault) {

@@ -106,6 +106,8 @@ faults! {
     SumsFromStart = "gradients: the gradient of a cumulative sum runs forward",
     ProductOfEarlier = "gradients: the gradient of a product has the earlier factors alone",
     PicksInOrder = "gradients: the gradient of a sort is not put back",
+    SharedSumsInPlace = "gradients: a gradient with other owners is added to in place",
+    SumLeftOut = "gradients: a sum to which a rule adds nothing is left out",
     // compiled programs
     BuffersDieEarly = "compiled: buffers of an arena die with the step that makes them",
     OffsetsOfViewsLost = "compiled: offsets of views are lost",
@@ -113,6 +115,7 @@ faults! {
     ResultsOverOperands = "compiled: launches write over any operand",
     MutatedInAnyOrder = "compiled: mutated arguments are returned in another order",
     AssertionsHold = "compiled: assertions are taken to hold",
+    RandomNumbersDrawnTwice = "compiled: what draws random numbers is computed again",
 }
 
 impl fmt::Display for Fault {

@@ -85,7 +85,8 @@ impl Sweep<'_> {
             });
             let before = entry.grads.get(edge.output as usize);
             if let Some(owned) = entry.owned.get_mut(edge.output as usize) {
-                *owned = is_fresh && matches!(before, Some(None));
+                let is_alone = is_fresh || fault_injected(Fault::SharedSumsInPlace);
+                *owned = is_alone && matches!(before, Some(None));
             }
             if let Some(slot) = entry.grads.get_mut(edge.output as usize) {
                 *slot = Some(match slot.take() {
@@ -124,7 +125,9 @@ impl Sweep<'_> {
             if !self.retain {
                 node.free();
             }
-            if let (Some(Some(edge)), Some(sum)) = (node.next.first(), collected.sum) {
+            if let (Some(Some(edge)), Some(sum)) = (node.next.first(), collected.sum)
+                && !fault_injected(Fault::SumLeftOut)
+            {
                 pass(&mut queue, &mut pending, edge.clone(), sum, true)?;
             }
             for (i, (edge, grad)) in node.next.iter().zip(given).enumerate() {

@@ -4,6 +4,7 @@ use super::Rematerialization;
 use super::lifetimes::Lifetimes;
 use crate::overwrites::{overwrites, viewed};
 use maquette_ir::copy_cost::approximate_numel;
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::functional_ops::FunctionalOp;
 use maquette_ir::functional_program::FunctionalGraph;
 use maquette_ir::graph::{Graph, NodeId, OpFacts, Recomputation, Stmt, ValueId};
@@ -110,7 +111,8 @@ impl<'a> Candidates<'a> {
         options: &Rematerialization,
     ) -> Option<u64> {
         let graph = self.graph;
-        if graph.has_effect(node) {
+        let draws_again = fault_injected(Fault::RandomNumbersDrawnTwice);
+        if graph.has_effect(node) && !draws_again {
             return None;
         }
         let callee = match FunctionalOp::of(graph, node).ok()? {
@@ -118,12 +120,12 @@ impl<'a> Candidates<'a> {
             FunctionalOp::Call(callee) if !callee.mutates => callee,
             _ => return None,
         };
-        if facts.has_effect(callee.op) || facts.uses_rng(callee.op) {
+        if (facts.has_effect(callee.op) || facts.uses_rng(callee.op)) && !draws_again {
             return None;
         }
         let factor = match facts.recomputation(callee.op) {
-            Recomputation::Never => return None,
-            Recomputation::Cheap => 1,
+            Recomputation::Never if !draws_again => return None,
+            Recomputation::Cheap | Recomputation::Never => 1,
             Recomputation::Expensive if options.expensive => EXPENSIVE,
             Recomputation::Expensive => return None,
         };

@@ -41,8 +41,12 @@ impl InstanceKey {
 fn push_tensor(key: &mut Vec<i64>, t: &Tensor, any_offset: bool) -> Option<()> {
     let (meta, host) = (t.meta(), t.device() == maquette_ir::Device::Cpu);
     key.push((meta.rank() as i64) << 16 | (meta.dtype as i64) << 1 | i64::from(host));
-    let sizes = if fault_injected(Fault::InstanceOfAnySizes) { &[][..] } else { &meta.sizes };
-    for n in sizes.iter().chain(&meta.strides) {
+    if fault_injected(Fault::InstanceOfAnySizes) {
+        // of as much memory, so that wrong elements are read, and none that do not exist
+        key.extend([t.storage().ok()?.len() as i64, meta.offset.as_i64()?]);
+        return host.then_some(());
+    }
+    for n in meta.sizes.iter().chain(&meta.strides) {
         key.push(n.as_i64()?);
     }
     if !any_offset {

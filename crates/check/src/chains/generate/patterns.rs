@@ -59,6 +59,12 @@ fn one(op: Option<&'static str>, args: Vec<Argument>) -> Call {
     Call { op: op.unwrap_or("aten::neg"), args }
 }
 
+/// What the norm of a value adds to the variance. Norms of norms, which may be one kernel, add
+/// different numbers.
+fn epsilon(of: usize) -> Argument {
+    Float(if of.is_multiple_of(2) { 1e-5 } else { 0.25 })
+}
+
 impl Generator {
     /// A call that the operator may refuse.
     pub(super) fn call(&mut self) -> Call {
@@ -151,7 +157,7 @@ impl Generator {
                 };
                 let (v, w) = self.with_input(v, vec![last]);
                 let bias = if self.rng.chance(50) { V(w) } else { None };
-                let args = vec![V(v), Ints(vec![last]), V(w), bias, Float(1e-5)];
+                let args = vec![V(v), Ints(vec![last]), V(w), bias, epsilon(v)];
                 one(Some("aten::native_layer_norm"), args)
             }
             7 => {
@@ -163,7 +169,7 @@ impl Generator {
                 let (v, var) = self.with_input(v, vec![channels]);
                 let mean = if mean >= var { mean + 1 } else { mean };
                 let weight = if self.rng.chance(50) { V(mean) } else { None };
-                let args = vec![V(v), weight, None, V(mean), V(var), Float(0.1), Float(1e-5)];
+                let args = vec![V(v), weight, None, V(mean), V(var), Float(0.1), epsilon(v)];
                 one(Some("aten::_native_batch_norm_legit_no_training"), args)
             }
             _ => {
