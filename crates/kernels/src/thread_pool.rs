@@ -6,9 +6,9 @@
 //!
 //! - The calling thread takes part in its own job, and a thread that has done its share takes tasks
 //!   of others, so the caller never waits for a worker that has yet to wake.
-//! - Each thread has a share of the tasks of every job, at the same place: what a task reads is
-//!   often what the task at the same place of the job before wrote, and is in the cache of the
-//!   thread's core (see [`shares`]).
+//! - Each thread has a share of the tasks of every job, at the same place if jobs use the same
+//!   threads. What a task reads is often what the task at that place of the job before wrote, and
+//!   then is in the cache of the thread's core (see [`shares`]).
 //! - A worker that runs out of work spins for [`SPIN`] before it sleeps, so that consecutive jobs
 //!   need no wake-ups.
 //! - One job runs at a time. A thread that finds the pool busy runs its own tasks alone, as does a
@@ -288,7 +288,7 @@ impl Drop for LeaveOnDrop {
     }
 }
 
-/// Runs `f(0..n)`, on the pool if `parallel`. If several tasks fail, returns the error of the
+/// Runs `f(0..n)`, on the pool if `parallel` and there are at most [`MOST`] tasks. If several tasks fail, returns the error of the
 /// lowest index, so that the error does not depend on timing.
 pub(crate) fn try_for(
     n: usize,

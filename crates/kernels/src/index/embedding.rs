@@ -83,10 +83,10 @@ impl Sum<'_> {
     fn add<A: Element + Float>(&self, grad: &[A], out: Ptr<A>, n: usize) -> Result<()> {
         let (width, isa) = (self.width, Isa::detect());
         let rows = n.checked_div(width).unwrap_or(0);
-        // A task for each thread: short pieces of rows are slow to reach. Tasks have whole cache
-        // lines of columns.
+        // One task for each thread, half of this grain: short pieces of rows are slow to reach.
+        // Tasks have whole cache lines of columns.
         let grain = thread_pool::GRAIN / (rows + self.named.len()).max(1);
-        let columns = grain.max(width.div_ceil(thread_pool::num_threads()));
+        let columns = grain.max(2 * width.div_ceil(thread_pool::num_threads()));
         thread_pool::ranges(width, columns, LINE / size_of::<A>(), &|from, to| {
             for row in 0..rows {
                 // SAFETY: a task's columns are its own.

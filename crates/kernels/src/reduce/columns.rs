@@ -1,8 +1,9 @@
 //! The fold of rows of neighbouring outputs, which are read where they are.
 //!
-//! The rows of one lane are folded together, in registers, a tile of columns at a time. A row is too
-//! short for the processor to see that the next one follows, and is often on another page. So rows
-//! ahead are fetched explicitly.
+//! The rows of one lane are folded together, a tile of columns at a time, whose accumulators are
+//! registers where the instruction set has enough of them. A row is too short for the processor to
+//! see that the next one follows, and is often on another page. So rows ahead are fetched
+//! explicitly.
 
 use super::lanes::{LANES, tree_of};
 use crate::isa::{LINE, Simd, prefetch_near};
@@ -47,10 +48,10 @@ impl<A: Copy, O: Op2<A, A>> FoldRows<'_, A, O> {
         self.rows.0.0.wrapping_offset(i as isize * self.rows.1).cast_const()
     }
 
-    /// The accumulators of the lane of row `from`.
+    /// The accumulators of the lane of a row.
     #[inline(always)]
-    fn lane(&mut self, from: usize) -> &mut [A] {
-        &mut self.acc[(self.position + from) % LANES * self.width..][..self.width]
+    fn lane(&mut self, row: usize) -> &mut [A] {
+        &mut self.acc[(self.position + row) % LANES * self.width..][..self.width]
     }
 
     /// Folds the rows of the lane of row `from`, for as many tiles of `W` columns as there are from
@@ -63,7 +64,7 @@ impl<A: Copy, O: Op2<A, A>> FoldRows<'_, A, O> {
             let mut sums = [self.lane(from)[column]; W];
             sums.copy_from_slice(&self.lane(from)[column..column + W]);
             for i in (from..n).step_by(LANES) {
-                // Behind the last row of a lane comes the first of the next one.
+                // Behind the last row of a lane come the first ones of the next lane.
                 let next = i + AHEAD * LANES;
                 let next = if next < n { next } else { next % LANES + 1 };
                 let line = self.row(next).wrapping_add(column).cast::<u8>();
@@ -87,15 +88,20 @@ impl<A: Copy, O: Op2<A, A>> Simd for FoldRows<'_, A, O> {
     #[inline(always)]
     fn run(mut self) {
         let (n, width) = (self.rows.2, self.width);
+        let mut at = 0;
         for from in 0..n.min(LANES) {
-            let mut at = self.tiles::<256>(from, 0);
+            at = self.tiles::<256>(from, 0);
             at = self.tiles::<128>(from, at);
             at = self.tiles::<64>(from, at);
-            for i in (from..n).step_by(LANES) {
-                // SAFETY: the promise of `FoldRows::new`.
-                let xs = unsafe { Ptr(self.row(i).cast_mut()).slice(at as i64, width - at) };
-                InPlaceOp::<A, O>(&mut self.lane(from)[at..], xs, PhantomData).run();
-            }
+        }
+        if at == width {
+            return;
+        }
+        // The columns behind the last tile are read in the order of rows, which share cache lines.
+        for i in 0..n {
+            // SAFETY: the promise of `FoldRows::new`.
+            let xs = unsafe { Ptr(self.row(i).cast_mut()).slice(at as i64, width - at) };
+            InPlaceOp::<A, O>(&mut self.lane(i)[at..], xs, PhantomData).run();
         }
     }
 }

@@ -254,3 +254,35 @@ fn columns_have_the_bits_of_rows() {
         }
     }
 }
+
+/// Columns whose rows lie in several runs, forwards and backwards, have the bits of adjacent rows.
+#[test]
+fn runs_of_rows_have_the_bits_of_adjacent_rows() {
+    let [outer, all, used] = [7, 20, 13];
+    for columns in [40, 64, 300, 460] {
+        let x = values(outer * all * columns, 6);
+        let step = columns as i64;
+        let sizes = [outer as i64, used as i64, step];
+        let forwards = [all as i64 * step, step, 1];
+        let backwards = [-(all as i64) * step, -step, 1];
+        let end = (outer * all - 1) * columns;
+        for (start, strides) in [(0, forwards), (end, backwards)] {
+            // SAFETY: all places are in `x`.
+            let apart =
+                unsafe { View::from_raw(x[start..].as_ptr().cast(), DType::F32, &sizes, &strides) };
+            let rows = (0..outer * used).map(|row| {
+                let at = (row / used * all + row % used) * columns;
+                if start == 0 { at } else { end - at }
+            });
+            let adjacent: Vec<f32> = rows.flat_map(|at| x[at..at + columns].to_vec()).collect();
+            let adjacent = View::from_slice_sized(&adjacent, &sizes).expect("fits");
+            for isa in [Isa::Scalar, Isa::Avx2, Isa::Avx512] {
+                let bits = |x: &View<'_>| -> Vec<u32> {
+                    let sums = run(isa, ReduceOp::Sum, x, &[0, 1], columns);
+                    sums.into_iter().map(f32::to_bits).collect()
+                };
+                assert_eq!(bits(&apart), bits(&adjacent), "{columns} columns on {isa:?}");
+            }
+        }
+    }
+}

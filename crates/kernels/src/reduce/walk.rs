@@ -120,8 +120,9 @@ pub(super) fn run<A: Class, O: Op2<A, A>>(
     };
     let work = shape.outputs().saturating_mul(shape.extent());
     let is_large = work > thread_pool::GRAIN;
-    if is_large && reduction.blocks.count < 2 * thread_pool::num_threads() && shape.extent() > CHUNK
-    {
+    // There is a block of columns for each thread; of rows, as few could not be divided evenly.
+    let enough = thread_pool::num_threads() * if reduction.blocks.by_columns { 1 } else { 2 };
+    if is_large && reduction.blocks.count < enough && shape.extent() > CHUNK {
         reduction.parallel_chunks();
         Ok(())
     } else {

@@ -5,7 +5,9 @@
 //! Leiserson, "Scheduling multithreaded computations by work stealing", 1999).
 //!
 //! **Invariant:** the shares of a job are disjoint ranges, and one atomic operation takes a task out
-//! of a range. So each task is taken once.
+//! of a range. So each task is taken once, also where two threads have one share. Within a job, the
+//! ends of a range only approach each other, so no state comes back. Relaxed order suffices: the
+//! gate of the pool publishes the shares, and no thread is inside when they are set.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -69,7 +71,10 @@ pub(super) fn run_tasks(
 ) {
     let own = thread % shares.len().max(1);
     for (i, share) in shares[own..].iter().chain(&shares[..own]).enumerate() {
-        while goes_on() {
+        loop {
+            if !goes_on() {
+                return;
+            }
             let Some(index) = share.take(i == 0) else { break };
             task(index);
         }

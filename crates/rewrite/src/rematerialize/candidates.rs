@@ -111,8 +111,7 @@ impl<'a> Candidates<'a> {
         options: &Rematerialization,
     ) -> Option<u64> {
         let graph = self.graph;
-        let draws_again = fault_injected(Fault::RandomNumbersDrawnTwice);
-        if graph.has_effect(node) && !draws_again {
+        if graph.has_effect(node) && !fault_injected(Fault::RandomNumbersDrawnTwice) {
             return None;
         }
         let callee = match FunctionalOp::of(graph, node).ok()? {
@@ -120,7 +119,9 @@ impl<'a> Candidates<'a> {
             FunctionalOp::Call(callee) if !callee.mutates => callee,
             _ => return None,
         };
-        if (facts.has_effect(callee.op) || facts.uses_rng(callee.op)) && !draws_again {
+        let draws_again =
+            facts.uses_rng(callee.op) && fault_injected(Fault::RandomNumbersDrawnTwice);
+        if facts.has_effect(callee.op) || facts.uses_rng(callee.op) && !draws_again {
             return None;
         }
         let factor = match facts.recomputation(callee.op) {

@@ -59,8 +59,8 @@ fn one(op: Option<&'static str>, args: Vec<Argument>) -> Call {
     Call { op: op.unwrap_or("aten::neg"), args }
 }
 
-/// What the norm of a value adds to the variance. Norms of norms, which may be one kernel, add
-/// different numbers.
+/// What the norm of a value adds to the variance. Norms that may be one kernel often add different
+/// numbers.
 fn epsilon(of: usize) -> Argument {
     Float(if of.is_multiple_of(2) { 1e-5 } else { 0.25 })
 }

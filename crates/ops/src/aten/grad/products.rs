@@ -7,12 +7,13 @@ use crate::error::Result;
 use crate::tensor::Tensor;
 use maquette_ir::sym::SymInt;
 
-/// The gradient `left grad` of the right factor. It has the factor's layout: for the transpose of
-/// the weight of a linear layer, it is the transpose of `grad^T left^T`. An optimizer reads the
-/// gradient together with the parameter.
+/// The gradient `left grad` of the right factor. That of a transposed matrix, such as the weight of a
+/// linear layer, is the transpose of `grad^T left^T`: an optimizer reads the gradient together with
+/// the parameter.
 ///
-/// A left factor has a row-major gradient. It may be a batch folded into rows, which is a view
-/// or a copy: its strides must not decide.
+/// The gradients of left factors and of batches are row-major. Such a factor may be a batch whose
+/// dimensions were folded, which is a view for some strides and a copy for others: its strides must
+/// not decide.
 ///
 /// Source: `mm_mat2_backward` of PyTorch.
 fn of_right(b: &Backward<'_>, argument: usize, left: &Tensor) -> Result<Tensor> {
