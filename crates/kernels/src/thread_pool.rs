@@ -288,8 +288,8 @@ impl Drop for LeaveOnDrop {
     }
 }
 
-/// Runs `f(0..n)`, on the pool if `parallel` and there are at most [`MOST`] tasks. If several tasks fail, returns the error of the
-/// lowest index, so that the error does not depend on timing.
+/// Runs `f(0..n)`, on the pool if `parallel` and there are at most [`MOST`] tasks. If several tasks
+/// fail, returns the error of the lowest index, so that the error does not depend on timing.
 pub(crate) fn try_for(
     n: usize,
     parallel: bool,
