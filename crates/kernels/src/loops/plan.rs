@@ -143,12 +143,13 @@ impl LaunchPlan {
         let operands = self.layouts.len() - self.nest.results().len();
         for &(k, j) in pairs {
             let of_operand = self.layouts.get(..operands)?.get(k)?;
-            if of_operand != self.layouts.get(operands + j)? {
+            if !of_operand.lies_like(self.layouts.get(operands + j)?) {
                 return None;
             }
         }
         let pairs: SmallVec<[_; 2]> = pairs.iter().map(|&(k, j)| (k, operands + j)).collect();
-        let [Phase { product: Some(product), .. }] = &mut self.phases[..] else { return None };
+        // Earlier phases have read the operand before.
+        let [.., Phase { product: Some(product), .. }] = &mut self.phases[..] else { return None };
         product.overwrite(&self.nest, &pairs).then_some(self)
     }
 

@@ -1,9 +1,12 @@
 //! Products whose result updates what only the following operators read: training steps.
 
 use super::{agree, compiled, ramp};
+use maquette_interp::SourceInfo;
 use maquette_ir::graph::Graph;
+use maquette_ops::Value;
 use maquette_ops::library::Facts;
 use maquette_rewrite::plan;
+use maquette_runtime::profile::ProfileOptions;
 
 /// The elements that the fused program copies.
 fn copies(text: &str) -> u64 {
@@ -105,4 +108,41 @@ fn an_update_stands_where_nothing_reads_the_old_weight_any_more() {
       return %add, %_softmax, %cumsum
     }
     "#);
+}
+
+/// A residual block of a network in evaluation mode, for some images. Nothing reads `%r` after it.
+fn residual(images: i64) -> String {
+    let of = |channels: i64| format!("f32[{images}, {channels}, 6, 7]");
+    let (x, y) = (of(3), of(5));
+    format!(
+        "graph g(%x: {x}, %s: {y}, %w: f32[5, 3, 3, 3], %g: f32[5], %b: f32[5], %m: f32[5], \
+         %v: f32[5]) -> ({y}) {{
+            %r: {y} = aten::cumsum(%s, 3)
+            %c: {y} = aten::convolution(%x, %w, None, [1, 1], [1, 1], [1, 1], false, [0, 0], 1)
+            %n: {y}, %e: f32[0], %f: f32[0] = aten::_native_batch_norm_legit_no_training(%c, %g, %b, %m, %v, 0.1, 1e-5)
+            %a: {y} = aten::add.Tensor(%n, %r)
+            %z: {y} = aten::cumsum(%a, 2)
+            return %z
+        }}"
+    )
+}
+
+#[test]
+fn a_residual_is_overwritten_without_a_copy() {
+    for images in [1, 2] {
+        let text = residual(images);
+        let inputs = || {
+            let sizes: [&[i64]; 4] = [&[images, 3, 6, 7], &[images, 5, 6, 7], &[5, 3, 3, 3], &[5]];
+            let [x, s, w, c] = sizes.map(ramp);
+            let positive = Value::Tensor(c.tensor().unwrap().abs() + 0.5);
+            vec![x, s, w, c.clone(), c.clone(), c, positive]
+        };
+        agree(&text, &inputs);
+        let (executable, _) = compiled(&text);
+        let options = ProfileOptions::new().warm_up(0).repeat(1);
+        let profile = executable.profile(&inputs(), &options, &SourceInfo::of_caller()).unwrap();
+        let kernels: Vec<String> = profile.kernels.iter().map(|k| k.label()).collect();
+        let region = "convolution + _native_batch_norm_legit_no_training + add";
+        assert_eq!(kernels, ["cumsum", region, "cumsum"]);
+    }
 }

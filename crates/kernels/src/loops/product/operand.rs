@@ -43,7 +43,9 @@ impl Operand {
             let strides: Dims = axes.iter().map(|a| stride(*a)).collect();
             merged(&launch.extents_of(axes), &strides)
         };
-        let loops = geometry.loops.iter().map(|a| stride(*a)).collect();
+        // An axis of one point has no stride.
+        let of_loop = |a: &AxisId| if launch.extent(*a) == 1 { 0 } else { stride(*a) };
+        let loops = geometry.loops.iter().map(of_loop).collect();
         let (row, column) = (one(&geometry.rows)?, one(&geometry.columns)?);
         Some(Operand { from, size: size as i64, start: 0, loops, row, column })
     }

@@ -15,6 +15,8 @@
 
 mod form;
 mod lines;
+#[cfg(test)]
+mod tests;
 mod vector;
 
 use super::frame::{BLOCK, Banked, Frame, Location};
@@ -290,6 +292,20 @@ unsafe fn tile<V: Vector, const T: usize>(
                     }
                 }};
             }
+            // As `with_scalar`, faster for a number: of two zeros `$f` gives the number, and `$of` the
+            // other one.
+            macro_rules! with_number {
+                ($f:ident, $with:ident, $of:ident) => {{
+                    let number = *first;
+                    if number != number {
+                        with_scalar!(|a: V, x: V| a.$f(x))
+                    } else if number == <V::Float as math::Float>::ZERO {
+                        with_scalar!(|a: V, x: V| a.$with(x))
+                    } else {
+                        with_scalar!(|a: V, x: V| x.$of(a))
+                    }
+                }};
+            }
             macro_rules! each {
                 ($f:expr) => {
                     for l in 0..T {
@@ -333,9 +349,9 @@ unsafe fn tile<V: Vector, const T: usize>(
                 Code::MulScalar => with_scalar!(|a: V, x: V| a.mul(x)),
                 Code::DivScalar => with_scalar!(|a: V, x: V| a.div(x)),
                 Code::DivIntoScalar => with_scalar!(|a: V, x: V| x.div(a)),
-                Code::MinScalar => with_scalar!(|a: V, x: V| a.min(x)),
+                Code::MinScalar => with_number!(min, min_with_numbers, min_of_numbers),
                 Code::MinOfScalar => with_scalar!(|a: V, x: V| x.min(a)),
-                Code::MaxScalar => with_scalar!(|a: V, x: V| a.max(x)),
+                Code::MaxScalar => with_number!(max, max_with_numbers, max_of_numbers),
                 Code::MaxOfScalar => with_scalar!(|a: V, x: V| x.max(a)),
             }
         }

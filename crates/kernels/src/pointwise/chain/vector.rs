@@ -18,6 +18,14 @@ pub(super) trait Vector: Lanes {
     unsafe fn div(self, by: Self) -> Self;
     unsafe fn min(self, with: Self) -> Self;
     unsafe fn max(self, with: Self) -> Self;
+    /// As [`Vector::min`], of a vector without NaN with another one.
+    unsafe fn min_of_numbers(self, with: Self) -> Self;
+    /// As [`Vector::max`], of a vector without NaN with another one.
+    unsafe fn max_of_numbers(self, with: Self) -> Self;
+    /// As [`Vector::min`], with a vector without NaN.
+    unsafe fn min_with_numbers(self, with: Self) -> Self;
+    /// As [`Vector::max`], with a vector without NaN.
+    unsafe fn max_with_numbers(self, with: Self) -> Self;
     /// Replaces vectors by their exponentials.
     unsafe fn exp(all: &mut [Self]);
     /// Replaces vectors by the error function of them.
@@ -83,6 +91,22 @@ impl<T: Float, const N: usize> Vector for Array<T, N> {
     unsafe fn max(self, other: Self) -> Self {
         with::<ops::Max, T, N>(self, other)
     }
+    #[inline(always)]
+    unsafe fn min_of_numbers(self, other: Self) -> Self {
+        with::<ops::Min, T, N>(self, other)
+    }
+    #[inline(always)]
+    unsafe fn max_of_numbers(self, other: Self) -> Self {
+        with::<ops::Max, T, N>(self, other)
+    }
+    #[inline(always)]
+    unsafe fn min_with_numbers(self, other: Self) -> Self {
+        with::<ops::Min, T, N>(self, other)
+    }
+    #[inline(always)]
+    unsafe fn max_with_numbers(self, other: Self) -> Self {
+        with::<ops::Max, T, N>(self, other)
+    }
 }
 
 /// Implements [`Vector`] by intrinsics.
@@ -139,6 +163,27 @@ macro_rules! register {
             unsafe fn max(self, with: Self) -> Self {
                 // SAFETY: see above.
                 unsafe { $blend($compare::<_CMP_UNORD_Q>(self, self), $max(self, with), self) }
+            }
+            #[inline(always)]
+            unsafe fn min_of_numbers(self, with: Self) -> Self {
+                // SAFETY: see above.
+                unsafe { $min(self, with) }
+            }
+            #[inline(always)]
+            unsafe fn max_of_numbers(self, with: Self) -> Self {
+                // SAFETY: see above.
+                unsafe { $max(self, with) }
+            }
+            // What is not greater or equal is less or NaN.
+            #[inline(always)]
+            unsafe fn min_with_numbers(self, with: Self) -> Self {
+                // SAFETY: see above.
+                unsafe { $blend($compare::<_CMP_NGE_UQ>(self, with), with, self) }
+            }
+            #[inline(always)]
+            unsafe fn max_with_numbers(self, with: Self) -> Self {
+                // SAFETY: see above.
+                unsafe { $blend($compare::<_CMP_NLE_UQ>(self, with), with, self) }
             }
         }
     };
