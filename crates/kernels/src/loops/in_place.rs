@@ -7,8 +7,9 @@
 //! waits for the first write.
 //!
 //! Invariant: the later map reads each element before it writes it, and no stage reads the values
-//! after it. Both have the same extents. The later map reads the values at its own axes in order, so
-//! that an outer axis is at the same place in both: no other panel reads the values either.
+//! after it. Behind a product, no other stage reads them at all. Both have the same extents. The
+//! later map reads the values at its own axes in order, so that an outer axis is at the same place
+//! in both: no other panel reads the values either.
 
 use super::launch::{Launch, Layout};
 use crate::pointwise::in_place_op;
@@ -27,6 +28,13 @@ pub(super) fn later_result<'l>(
         is_into || s.loads.iter().any(|load| load.from == from)
     };
     let last = nest.stages().iter().rposition(is_read)?;
+    // Maps behind a product run on one rectangle after another, so that the memory of a rectangle is
+    // written while other stages still read the values.
+    let between = nest.stages().get(output.stage.index() + 1..last)?;
+    let has_product = between.iter().any(|s| matches!(s.kind, StageKind::Contract { .. }));
+    if has_product && between.iter().any(is_read) {
+        return None;
+    }
     let reader = &nest.stages()[last];
     let are_maps = [stage, reader].iter().all(|s| matches!(s.kind, StageKind::Map));
     let [extents, of_reader] = [stage, reader].map(|s| launch.extents_of(&s.axes()));

@@ -32,16 +32,6 @@ pub(super) struct Layout {
     pub strides: Dims,
 }
 
-impl Layout {
-    /// Whether each element has the same distance from the first one. A dimension of one element has
-    /// no stride.
-    pub fn lies_like(&self, other: &Layout) -> bool {
-        let strides = self.strides.iter().zip(&other.strides);
-        let is_same = self.sizes.iter().zip(strides).all(|(n, (a, b))| *n == 1 || a == b);
-        (self.dtype, &self.sizes) == (other.dtype, &other.sizes) && is_same
-    }
-}
-
 /// An affine index with its numbers.
 #[derive(Clone, Debug)]
 pub(super) struct Position {

@@ -1,6 +1,7 @@
 //! Plans: all that a launch finds from the layouts of its tensors and the values of sizes.
 
 use super::KERNEL;
+use super::access::Base;
 use super::launch::{Launch, Layout, Symbols, count};
 use super::moves;
 use super::product::{PackKey, PackedOperand, ProductPlan, is_product};
@@ -143,13 +144,20 @@ impl LaunchPlan {
         let operands = self.layouts.len() - self.nest.results().len();
         for &(k, j) in pairs {
             let of_operand = self.layouts.get(..operands)?.get(k)?;
-            if !of_operand.lies_like(self.layouts.get(operands + j)?) {
+            if of_operand != self.layouts.get(operands + j)? {
                 return None;
             }
         }
         let pairs: SmallVec<[_; 2]> = pairs.iter().map(|&(k, j)| (k, operands + j)).collect();
-        // Earlier phases have read the operand before.
-        let [.., Phase { product: Some(product), .. }] = &mut self.phases[..] else { return None };
+        let [.., last @ Phase { product: Some(_), .. }] = &mut self.phases[..] else { return None };
+        // Earlier phases have read the operand by then, but may not write the result.
+        let earlier = self.stages.iter().take(last.stages.start).flat_map(|s| &s.outputs);
+        let is_written =
+            |base: Base| matches!(base, Base::Memory(at) if pairs.iter().any(|(_, j)| *j == at));
+        if earlier.map(|output| output.buffer.base).any(is_written) {
+            return None;
+        }
+        let product = last.product.as_mut()?;
         product.overwrite(&self.nest, &pairs).then_some(self)
     }
 
