@@ -23,6 +23,7 @@ mod layout;
 mod load_store;
 mod loops;
 mod math;
+mod pages;
 mod peak_loops;
 mod pointwise;
 mod pooling;

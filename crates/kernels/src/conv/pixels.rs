@@ -13,7 +13,7 @@
 
 use super::frame::{Frame, PlaneWindow};
 use crate::error::Result;
-use crate::gemm::{Float, PixelOutput, PixelProduct, PixelWeights, WeightsAhead};
+use crate::gemm::{Float, PixelLines, PixelOutput, PixelProduct, PixelWeights, WeightsAhead};
 use crate::isa::Isa;
 use crate::scratch::with_scratch;
 use crate::thread_pool;
@@ -24,6 +24,10 @@ use std::ops::Range;
 const FRAME_BYTES: usize = 640 << 10;
 /// The pixels of a line where windows are elements: some tiles.
 const LINE_TILES: usize = 16;
+/// The pixels of an image that threads share, where panels could be divided: there are at least so
+/// many, and fewer for panels and pixels to be divided both.
+const FEW_PIXELS: usize = 700;
+const MANY_PIXELS: usize = 3000;
 /// The elements of a rectangle that is visited while it is in a near cache, unless a row has more.
 const VISITED: usize = 16 << 10;
 /// Convolutions of fewer multiply-adds stay on the caller's thread.
@@ -147,12 +151,11 @@ impl<F: Float> PixelConv<'_, F> {
         let (window, ci) = (&self.window, self.channels);
         if window.is_plain() {
             let pixels = window.output[0] * window.output[1];
-            let length = LINE_TILES * PixelProduct::<F>::most_pixels(self.isa);
             let offsets = (0..ci).map(|c| u32::try_from(c * pixels).ok());
             let offsets = offsets.collect::<Option<Vec<u32>>>()?;
             let product = PixelProduct::new(self.weights, &offsets);
+            let (length, blocks) = self.blocks_of_elements(&product);
             let lines = pixels.div_ceil(length);
-            let blocks = self.blocks(&product, lines, lines);
             // SAFETY: the caller's promise.
             return Some(unsafe { self.tasks(&product, &blocks, (lines, length, pixels), None) });
         }
@@ -169,22 +172,57 @@ impl<F: Float> PixelConv<'_, F> {
         Some(unsafe { self.tasks(&product, &blocks, lines, Some(&frame)) })
     }
 
+    /// The blocks of an image that give each thread some tasks.
+    fn wanted(&self) -> usize {
+        let tasks = if self.threads > 1 { 2 * self.threads } else { 1 };
+        tasks.div_ceil(self.images.max(1))
+    }
+
+    /// The number of blocks of so many rows, if these divide evenly enough.
+    fn blocks_of_rows(&self, rows: usize) -> Option<usize> {
+        let wanted = self.wanted();
+        let is_even = rows >= 4 * wanted || rows.is_multiple_of(self.threads);
+        let is_divided = is_even && rows >= 2 * self.threads;
+        is_divided.then_some(if rows >= 4 * wanted { wanted } else { self.threads })
+    }
+
     /// Divides rows and panels, so that there are some tasks for each thread.
     fn blocks(&self, product: &PixelProduct<'_, F>, rows: usize, fitting: usize) -> Blocks {
         let panels = product.panels();
-        let blocks = rows.div_ceil(fitting.min(rows).max(1)).max(1);
-        let wanted = if self.threads > 1 { 2 * self.threads } else { 1 };
-        let (mut blocks, mut groups) = (blocks, 1);
-        if self.images * blocks < wanted {
-            let each = wanted.div_ceil(self.images.max(1));
-            // Rows are divided if they divide evenly, otherwise panels.
-            let is_even = rows >= 4 * each || rows.is_multiple_of(self.threads);
-            match is_even && rows >= 2 * self.threads {
-                true => blocks = blocks.max(if rows >= 4 * each { each } else { self.threads }),
-                false => groups = each.min(panels),
+        let mut blocks = rows.div_ceil(fitting.min(rows).max(1)).max(1);
+        let mut groups = 1;
+        if blocks < self.wanted() {
+            match self.blocks_of_rows(rows) {
+                Some(n) => blocks = blocks.max(n),
+                None => groups = self.wanted().min(panels),
             }
         }
         Blocks { rows: rows.div_ceil(blocks).max(1), panels: panels.div_ceil(groups).max(1) }
+    }
+
+    /// The length of a line where windows are elements, and how these lines are divided: by rows of
+    /// the image, for an even number of pixels.
+    ///
+    /// The next convolution often reads channels one by one, by threads that each take some of them.
+    /// So panels are divided, too, where there are more channels than in the input, but not if each
+    /// thread would read a large input as a whole.
+    fn blocks_of_elements(&self, product: &PixelProduct<'_, F>) -> (usize, Blocks) {
+        let [rows, columns] = self.window.output;
+        let pixels = rows * columns;
+        let most = LINE_TILES * PixelProduct::<F>::most_pixels(self.isa);
+        let expands = self.weights.sizes()[0] as usize > self.channels;
+        let blocks = self
+            .blocks_of_rows(rows)
+            .filter(|_| self.wanted() > 1 && columns <= most && !(expands && pixels < FEW_PIXELS));
+        let Some(blocks) = blocks else {
+            let lines = pixels.div_ceil(most);
+            return (most, self.blocks(product, lines, lines));
+        };
+        let of_block = rows.div_ceil(blocks);
+        let fits = |n: &usize| of_block.is_multiple_of(*n) && n * columns <= most;
+        let of_line = (1..=of_block).rev().find(fits).unwrap_or(1);
+        let panels = if expands && pixels < MANY_PIXELS { 1 } else { product.panels().max(1) };
+        (of_line * columns, Blocks { rows: of_block / of_line, panels })
     }
 
     /// Computes all tasks. Lines have some pixels each, `pixels` in all.
@@ -198,9 +236,8 @@ impl<F: Float> PixelConv<'_, F> {
         (lines, length, pixels): (usize, usize, usize),
         frame: Option<&Frame>,
     ) -> Result<()> {
-        let (of_rows, groups) =
-            (lines.div_ceil(blocks.rows), product.panels().div_ceil(blocks.panels));
-        let per_image = of_rows * groups;
+        let of_rows = lines.div_ceil(blocks.rows);
+        let per_image = of_rows * product.panels().div_ceil(blocks.panels);
         let [kh, kw] = self.window.kernel;
         let depth = self.channels * kh * kw;
         let work = (self.images * pixels).saturating_mul(depth * product.channels(0).len());
@@ -219,9 +256,9 @@ impl<F: Float> PixelConv<'_, F> {
         let scratch = of_frame + of_tile + of_sums + of_visitor;
         thread_pool::try_for(self.images * per_image, is_parallel, &|task| {
             let (image, task) = (task / per_image, task % per_image);
-            let rows = task / groups * blocks.rows;
+            let rows = task % of_rows * blocks.rows;
             let rows = rows..lines.min(rows + blocks.rows);
-            let panels = task % groups * blocks.panels;
+            let panels = task / of_rows * blocks.panels;
             let panels = panels..product.panels().min(panels + blocks.panels);
             with_scratch("conv", scratch, |scratch: &mut [F]| {
                 let (of_input, rest) = scratch.split_at_mut(of_frame);
@@ -281,13 +318,10 @@ impl<F: Float> PixelConv<'_, F> {
             None => (sums, pixels.len()),
         };
         let bias = self.bias.map_or(std::ptr::null(), |b| b[channels.start..].as_ptr());
-        for (i, first) in pixels.clone().step_by(length).enumerate() {
-            let n = length.min(pixels.end - first);
-            let start = start.wrapping_add(first - pixels.start);
-            let out = PixelOutput { start, stride, bias };
-            // SAFETY: the caller's promise.
-            unsafe { product.line(panel, input.wrapping_add(i * step), n, &out, tile, ahead) }
-        }
+        let lines = PixelLines { start: input, step, length, pixels: pixels.len() };
+        let out = PixelOutput { start, stride, bias };
+        // SAFETY: the caller's promise.
+        unsafe { product.lines(panel, &lines, &out, tile, ahead) }
         match self.visitor {
             None => Ok(()),
             Some(visitor) => {

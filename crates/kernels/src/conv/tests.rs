@@ -58,7 +58,7 @@ fn check<F: Float + Product + std::fmt::Debug>(case: &Case, isa: Isa) {
             &mut ViewMut::from_slice_sized(&mut expected, &sizes).unwrap(),
         )
         .expect("convolves");
-    for threads in [1, 3] {
+    for threads in 1..4 {
         let mut found = values::<F>(images * co * rows * columns);
         let of = Pixels {
             isa,
@@ -85,15 +85,39 @@ fn check<F: Float + Product + std::fmt::Debug>(case: &Case, isa: Isa) {
     }
 }
 
+fn check_everywhere(case: &Case) {
+    for isa in [Isa::Scalar, Isa::Avx2, Isa::Avx512] {
+        if crate::isa::available(isa) {
+            check::<f32>(case, isa);
+            check::<f64>(case, isa);
+        }
+    }
+}
+
+/// Threads share rows, panels, or both, and the last of each may be shorter.
+#[test]
+fn pixels_that_are_elements_have_the_bits_of_products() {
+    let ones = vec![1, 1];
+    let (stride, dilation, padding) = (ones.clone(), ones.clone(), vec![0, 0]);
+    let window = Window { kernel: ones, stride, padding, dilation, ceil_mode: false };
+    for (images, channels, plane) in [
+        (1, [5, 40], [27, 27]),
+        (1, [40, 5], [28, 30]),
+        (1, [9, 70], [14, 14]),
+        (1, [9, 70], [60, 56]),
+        (2, [3, 65], [29, 27]),
+        (1, [9, 33], [1, 900]),
+        (1, [3, 33], [8, 260]),
+        (1, [7, 3], [17, 1]),
+    ] {
+        check_everywhere(&Case { images, channels, plane, window: window.clone() });
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
     #[test]
     fn pixels_have_the_bits_of_patches(case in cases()) {
-        for isa in [Isa::Scalar, Isa::Avx2, Isa::Avx512] {
-            if crate::isa::available(isa) {
-                check::<f32>(&case, isa);
-                check::<f64>(&case, isa);
-            }
-        }
+        check_everywhere(&case);
     }
 }

@@ -53,7 +53,7 @@ pub(crate) use pack::{PackColumns, Right};
 #[cfg(test)]
 pub(crate) use packed::packed_product_on;
 pub use packed::{PackedMatrix, packed_product};
-pub(crate) use pixels::{PixelOutput, PixelProduct, PixelWeights, WeightsAhead};
+pub(crate) use pixels::{PixelLines, PixelOutput, PixelProduct, PixelWeights, WeightsAhead};
 pub(crate) use small::{SmallMatrices, SmallProduct};
 pub(crate) use visitor::{EpilogueVisitor, RightFactor, visited_product};
 

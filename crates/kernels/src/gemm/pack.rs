@@ -6,7 +6,7 @@ use super::kernel::Kernels;
 use super::{Float, Mat};
 use crate::error::Result;
 use crate::isa::Isa;
-use crate::scratch::Scratch;
+use crate::pages::KeptElements;
 use crate::thread_pool;
 use crate::view::Ptr;
 use std::ops::Range;
@@ -51,7 +51,7 @@ pub(crate) struct Panels<F> {
     pub vectors: usize,
     pub isa: Isa,
     /// Panels one after another. The last panel has only the vectors that it needs.
-    elements: Scratch<F>,
+    elements: KeptElements<F>,
 }
 
 // SAFETY: the elements are not changed after packing.
@@ -81,7 +81,7 @@ impl<F: Float> Panels<F> {
     ) -> Result<Panels<F>> {
         let kernels = F::kernels(isa);
         let padded = n.next_multiple_of(kernels.lanes);
-        let mut elements = Scratch::new(kernel, padded.saturating_mul(k))?;
+        let mut elements = KeptElements::new(kernel, padded.saturating_mul(k))?;
         let to = Ptr(elements.get().as_mut_ptr());
         let width = vectors * kernels.lanes;
         let factor = Factor { kernels, b };

@@ -3,7 +3,8 @@
 //! `out[channel, pixel] = sum over k of image[pixel + offset(k)] weights[k, channel]`, in the
 //! [order](super) of every product. Tiles have output channels along their vectors, and a few pixels
 //! that are neighbours in memory as rows. A tile sums all of `k` at once: the sums of its segments
-//! wait in scratch memory of a few cache lines. The finished tile is transposed in registers.
+//! wait in scratch memory of a few cache lines. Where a panel of weights is large, some tiles take
+//! one segment of it after the other together. A finished tile is transposed in registers.
 //!
 //! **Invariant:** the bits are those of [`product`](super::product()) with the matrix of windows.
 //!
@@ -17,7 +18,13 @@ use super::{Float, GROUP, Mat, SEGMENT};
 use crate::error::Result;
 use crate::isa::Isa;
 use crate::view::Ptr;
+use smallvec::SmallVec;
 use std::ops::Range;
+
+/// The bytes of a panel of weights beside which the second-level cache has no room for the next one.
+const FAR_BYTES: usize = 384 << 10;
+/// The tiles that share a segment of such a panel while it is in a near cache.
+const TOGETHER: usize = 8;
 
 /// Weights for products of pixels.
 pub(crate) struct PixelWeights<F> {
@@ -70,6 +77,23 @@ pub(crate) struct PixelProduct<'a, F> {
     panels: &'a Panels<F>,
     /// The offset of each step of `k` from a pixel.
     offsets: &'a [u32],
+}
+
+/// Lines of pixels that are neighbours in memory.
+pub(crate) struct PixelLines<F> {
+    /// The first pixel, and the distance of lines.
+    pub start: *const F,
+    pub step: usize,
+    /// The pixels of each line but the last, and of all lines.
+    pub length: usize,
+    pub pixels: usize,
+}
+
+/// Neighbours that are summed at once: the first of them, its number, and how many they are.
+struct Tile<F> {
+    a: *const F,
+    at: usize,
+    pixels: usize,
 }
 
 /// Where the channels of a panel are written.
@@ -151,9 +175,9 @@ impl<'a, F: Float> PixelProduct<'a, F> {
         F::kernels(isa).most_pixels()
     }
 
-    /// The elements of scratch memory for a tile.
+    /// The elements of scratch memory for [`PixelProduct::lines`].
     pub fn scratch(&self) -> usize {
-        3 * self.tile_size()
+        2 * self.together() * self.tile_size()
     }
 
     fn tile_size(&self) -> usize {
@@ -161,16 +185,54 @@ impl<'a, F: Float> PixelProduct<'a, F> {
         kernels.most_pixels().next_multiple_of(kernels.lanes) * self.width()
     }
 
-    /// Computes a line of `pixels` neighbours, the first at `a`, for the channels of a panel.
+    /// The tiles that take each segment of the weights after one another.
+    fn together(&self) -> usize {
+        let bytes = self.offsets.len() * self.width() * size_of::<F>();
+        if bytes > FAR_BYTES { TOGETHER } else { 1 }
+    }
+
+    /// Computes lines of neighbours for the channels of a panel. Their results follow one another.
     ///
     /// # Safety
     /// The pixels are valid at all offsets, the destination is valid for all pixels and channels of
     /// the panel, and nothing else accesses it or the scratch memory.
-    pub unsafe fn line(
+    pub unsafe fn lines(
         &self,
         panel: usize,
-        a: *const F,
-        pixels: usize,
+        of: &PixelLines<F>,
+        out: &PixelOutput<F>,
+        scratch: *mut F,
+        ahead: &mut WeightsAhead<F>,
+    ) {
+        let most = Self::most_pixels(self.panels.isa);
+        let together = self.together();
+        let mut tiles: SmallVec<[Tile<F>; TOGETHER]> = SmallVec::new();
+        for (i, first) in (0..of.pixels).step_by(of.length.max(1)).enumerate() {
+            let (start, end) =
+                (of.start.wrapping_add(i * of.step), of.pixels.min(first + of.length));
+            let mut at = first;
+            while at < end {
+                let left = end - at;
+                let pixels = left.div_ceil(left.div_ceil(most));
+                tiles.push(Tile { a: start.wrapping_add(at - first), at, pixels });
+                at += pixels;
+                if tiles.len() == together || at == of.pixels {
+                    // SAFETY: the caller's promise.
+                    unsafe { self.tiles(panel, &tiles, out, scratch, ahead) }
+                    tiles.clear();
+                }
+            }
+        }
+    }
+
+    /// Computes some tiles, segment by segment.
+    ///
+    /// # Safety
+    /// As [`PixelProduct::lines`].
+    unsafe fn tiles(
+        &self,
+        panel: usize,
+        tiles: &[Tile<F>],
         out: &PixelOutput<F>,
         scratch: *mut F,
         ahead: &mut WeightsAhead<F>,
@@ -180,43 +242,40 @@ impl<'a, F: Float> PixelProduct<'a, F> {
         let vectors = channels.len().div_ceil(kernels.lanes);
         let width = vectors * kernels.lanes;
         let weights = self.panels.panel(channels.start);
+        // The sums of a group of segments, in the end of all, and those of the groups before.
+        let sums =
+            |tile: usize| [0, 1].map(|i| scratch.wrapping_add((2 * tile + i) * self.tile_size()));
         let segments = self.segments();
-        let [tile, group, total] = [0, 1, 2].map(|i| scratch.wrapping_add(i * self.tile_size()));
-        let mut done = 0;
-        while done < pixels {
-            let left = pixels - done;
-            let rows = left.div_ceil(left.div_ceil(kernels.most_pixels()));
-            for s in 0..segments {
-                let from = s * SEGMENT;
-                let is_last = s + 1 == segments;
-                let ends_group = is_last || s % GROUP == GROUP - 1;
-                let (null, k) = (std::ptr::null(), SEGMENT.min(self.offsets.len() - from));
-                let b = weights.wrapping_add(from * width);
+        for s in 0..segments {
+            let from = s * SEGMENT;
+            let is_last = s + 1 == segments;
+            let ends_group = is_last || s % GROUP == GROUP - 1;
+            let (null, k) = (std::ptr::null(), SEGMENT.min(self.offsets.len() - from));
+            let b = weights.wrapping_add(from * width);
+            for (i, tile) in tiles.iter().enumerate() {
+                let [group, total] = sums(i);
                 let t = PixelTile {
                     k,
-                    a: a.wrapping_add(done),
+                    a: tile.a,
                     offsets: self.offsets.as_ptr().wrapping_add(from),
                     b,
                     sums: [
                         if s.is_multiple_of(GROUP) { null } else { group.cast_const() },
                         if ends_group && s >= GROUP { total.cast_const() } else { null },
                     ],
-                    out: match (is_last, ends_group) {
-                        (true, _) => tile,
-                        (_, true) => total,
-                        _ => group,
-                    },
+                    out: if ends_group && !is_last { total } else { group },
                     // An address that is in no page would be looked up again and again.
                     fetch: ahead.next(k).unwrap_or(b),
                 };
                 // SAFETY: the caller's promise.
-                unsafe { kernels.pixels(&t, rows, vectors) }
+                unsafe { kernels.pixels(&t, tile.pixels, vectors) }
             }
-            let sizes = [rows, channels.len(), width];
-            let to = out.start.wrapping_add(done);
+        }
+        for (i, tile) in tiles.iter().enumerate() {
+            let (sizes, to) =
+                ([tile.pixels, channels.len(), width], out.start.wrapping_add(tile.at));
             // SAFETY: as above.
-            unsafe { kernels.finish_pixels(tile, sizes, out.bias, to, out.stride) }
-            done += rows;
+            unsafe { kernels.finish_pixels(sums(i)[0], sizes, out.bias, to, out.stride) }
         }
     }
 }

@@ -52,6 +52,10 @@ const MIN_PACKED: usize = 64 * 64;
 /// The same for the weights of windows, of which each is read for many pixels.
 const MIN_PACKED_WINDOWS: usize = 16 * 16;
 
+/// Weights are read where they are for windows of one element and at most so many products. Such a
+/// sum takes so little that the result's layout decides: without packing it is computed by rows.
+const SHORT_SUMS: usize = 24;
+
 /// Whether a stage is a contraction that is computed as a product here.
 pub(super) fn is_product(nest: &LoopNest, at: usize) -> bool {
     let Some(stage) = nest.stages().get(at) else { return false };
@@ -136,7 +140,9 @@ impl ProductPlan {
         let (factors, packs) = match (windows, found) {
             (Some(windows), _) => {
                 let is_large = sizes[0].saturating_mul(sizes[2]) >= MIN_PACKED_WINDOWS;
-                let packs = (is_large && !windows.is_depthwise).then_some(windows.weight);
+                let is_short = windows.kernel == [1; 2] && sizes[2] <= SHORT_SUMS;
+                let is_packed = is_large && !is_short && !windows.is_depthwise;
+                let packs = is_packed.then_some(windows.weight);
                 (Factors::Windows(windows), packs)
             }
             (None, Some([left, right])) => {

@@ -1,0 +1,93 @@
+//! Memory for operands that are kept and read as a whole again and again, in huge pages.
+//!
+//! A product reads packed weights faster than a processor looks up pages of 4 KiB: 9 MiB are 2,304
+//! of them, and on a virtual machine each look-up walks two tables. Linux gives pages of 2 MiB where
+//! a program asks for them, unless its administrator forbids that.
+//!
+//! **Cost:** at most one huge page more than the elements take.
+
+use crate::element::Class;
+use crate::error::Result;
+use crate::scratch::Scratch;
+use memmap2::MmapMut;
+
+/// The bytes of a huge page. With other sizes of pages the memory is correct all the same.
+const HUGE: usize = 2 << 20;
+
+/// Elements that are kept, initially zero.
+pub(crate) struct KeptElements<A> {
+    memory: Memory<A>,
+    n: usize,
+}
+
+enum Memory<A> {
+    Lines(Scratch<A>),
+    /// Pages, and the first byte of the elements, which is aligned to a huge page.
+    Pages(MmapMut, usize),
+}
+
+impl<A: Class> KeptElements<A> {
+    /// Memory for `n` elements.
+    ///
+    /// # Errors
+    /// There is not enough memory.
+    pub fn new(kernel: &'static str, n: usize) -> Result<KeptElements<A>> {
+        let pages = n.checked_mul(size_of::<A>()).filter(|bytes| *bytes >= HUGE).and_then(pages);
+        let memory = match pages {
+            Some((map, first)) => Memory::Pages(map, first),
+            None => Memory::Lines(Scratch::new(kernel, n)?),
+        };
+        Ok(KeptElements { memory, n })
+    }
+
+    /// The address of the first element.
+    pub fn as_ptr(&self) -> *const A {
+        match &self.memory {
+            Memory::Lines(lines) => lines.as_ptr(),
+            Memory::Pages(map, first) => map[*first..].as_ptr().cast(),
+        }
+    }
+
+    pub fn get(&mut self) -> &mut [A] {
+        match &mut self.memory {
+            Memory::Lines(lines) => lines.get(),
+            Memory::Pages(map, first) => {
+                let start = map[*first..].as_mut_ptr();
+                // SAFETY: the map has the bytes of `n` elements behind `first`, where it is aligned
+                // for every class. All-zero bytes are a valid value of every `Class`.
+                unsafe { std::slice::from_raw_parts_mut(start.cast(), self.n) }
+            }
+        }
+    }
+}
+
+/// Pages for so many bytes from the returned offset on. `None` if the system has none.
+fn pages(bytes: usize) -> Option<(MmapMut, usize)> {
+    let map = MmapMut::map_anon(bytes.checked_add(HUGE)?).ok()?;
+    // Pages of the usual size are as correct.
+    #[cfg(target_os = "linux")]
+    let _ = map.advise(memmap2::Advice::HugePage);
+    let first = map.as_ptr().align_offset(HUGE);
+    (first <= HUGE).then_some((map, first))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{HUGE, KeptElements};
+
+    #[test]
+    fn elements_are_zeros_that_can_be_written() {
+        for n in [0, 1, 1000, HUGE / 4 - 1, HUGE / 4, HUGE + 5] {
+            let mut elements = KeptElements::<f32>::new("test", n).unwrap();
+            assert!(elements.get().iter().all(|x| x.to_bits() == 0));
+            elements.get().iter_mut().enumerate().for_each(|(i, x)| *x = i as f32);
+            assert_eq!(elements.get().len(), n);
+            assert_eq!(elements.as_ptr().align_offset(64), 0);
+            if let Some(last) = n.checked_sub(1) {
+                // SAFETY: the element is one of `n`.
+                assert_eq!(unsafe { *elements.as_ptr().add(last) }, last as f32);
+            }
+        }
+        assert!(KeptElements::<f32>::new("test", usize::MAX / 2).is_err());
+    }
+}
