@@ -24,6 +24,8 @@ pub(crate) trait Lanes: Copy {
     unsafe fn load_masked(p: *const Self::Float, mask: Self::Mask, others: Self) -> Self;
     /// The elements of two vectors at even places, and those at odd ones.
     unsafe fn unzip(self, next: Self) -> [Self; 2];
+    /// The elements from the second one on, and a number behind them.
+    unsafe fn following(self, last: Self::Float) -> Self;
     /// The elements of this vector that are greater than those of another, or NaN, and its others.
     unsafe fn greater_of(self, other: Self) -> Self;
     /// A vector of copies of one number.
@@ -95,6 +97,10 @@ impl<T: super::Float, const N: usize> Lanes for Array<T, N> {
         [0, 1].map(|odd| Array(std::array::from_fn(|i| at(2 * i + odd))))
     }
     #[inline(always)]
+    unsafe fn following(self, last: T) -> Self {
+        Array(std::array::from_fn(|i| if i + 1 < N { self.0[i + 1] } else { last }))
+    }
+    #[inline(always)]
     unsafe fn greater_of(self, other: Self) -> Self {
         let greater = |x: T, y: T| if x > y || x.partial_cmp(&x).is_none() { x } else { y };
         Array(std::array::from_fn(|i| greater(self.0[i], other.0[i])))
@@ -162,7 +168,8 @@ macro_rules! register {
         $vector:ident of $n:literal $float:ty:
         $splat:ident, $load:ident, $store:ident, $fma:ident, $mul:ident, $add:ident;
         $first:ident, $keep:ident, $columns:ident, $is_nan:ident;
-        $mask:ty, $make:ident, $masked:ident, $unzip:ident, $greater:ident
+        $mask:ty, $make:ident, $masked:ident, $unzip:ident, $following:ident,
+        $greater:ident
     ) => {
         impl Lanes for $vector {
             type Float = $float;
@@ -187,6 +194,11 @@ macro_rules! register {
             unsafe fn unzip(self, next: Self) -> [Self; 2] {
                 // SAFETY: as above.
                 unsafe { $unzip(self, next) }
+            }
+            #[inline(always)]
+            unsafe fn following(self, last: $float) -> Self {
+                // SAFETY: as above.
+                unsafe { $following(self, $splat(last)) }
             }
             #[inline(always)]
             unsafe fn greater_of(self, other: Self) -> Self {

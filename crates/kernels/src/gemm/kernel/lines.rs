@@ -3,7 +3,7 @@
 //!
 //! The plane is read where it is. Masks leave out what is in the padding, so that nothing is copied
 //! and no line needs elements behind it. Of windows that move by two, two vectors have the elements
-//! of the first two taps, and are unzipped.
+//! of the first two taps, and are unzipped. The third tap of a window is the first one of the next.
 
 use crate::gemm::lanes::Lanes;
 
@@ -22,7 +22,10 @@ pub(crate) struct WindowedPlane<F> {
 /// The loads of some neighbouring windows, the same for each line.
 pub(super) struct LineLoads<V: Lanes> {
     /// The first element of each vector, from the line's first one, and which are inside.
-    loads: [(isize, V::Mask); 4],
+    loads: [(isize, V::Mask); TAPS],
+    /// Of windows that move by two, the third tap of the last one, if it is inside.
+    last: Option<isize>,
+    other: V::Float,
     others: V,
 }
 
@@ -40,8 +43,8 @@ impl<V: Lanes> LineLoads<V> {
     ) -> LineLoads<V> {
         let first = (column * STEP) as isize - plane.padding[1] as isize;
         let after = match STEP {
-            1 => [0, 1, 2, 2],
-            _ => [0, V::N as isize, 2, 2 + V::N as isize],
+            1 => [0, 1, 2],
+            _ => [0, V::N as isize, 0],
         };
         let width = plane.sizes[1] as isize;
         // SAFETY: the caller's promise.
@@ -50,8 +53,10 @@ impl<V: Lanes> LineLoads<V> {
             let to = (width - at).clamp(0, V::N as isize);
             (at, V::mask((-at).clamp(0, to) as usize, to as usize))
         });
+        let last = first + 2 * V::N as isize;
+        let last = (0..width).contains(&last).then_some(last);
         // SAFETY: as above.
-        LineLoads { loads, others: unsafe { V::splat(other) } }
+        LineLoads { loads, last, other, others: unsafe { V::splat(other) } }
     }
 
     /// The elements of a line under each tap. A line outside the plane is all padding.
@@ -78,8 +83,8 @@ impl<V: Lanes> LineLoads<V> {
             // SAFETY: the caller's promise.
             _ => unsafe {
                 let [first, second] = load(0).unzip(load(1));
-                let [third, _] = load(2).unzip(load(3));
-                [first, second, third]
+                let last = self.last.map_or(self.other, |at| *start.wrapping_offset(at));
+                [first, second, first.following(last)]
             },
         }
     }

@@ -12,28 +12,28 @@ register!(
     _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps,
     _mm512_fmadd_ps, _mm512_mul_ps, _mm512_add_ps;
     first_ps512, keep_ps512, columns_ps512, one_nan_ps512;
-    __mmask16, mask_ps512, masked_ps512, unzip_ps512, greater_ps512
+    __mmask16, mask_ps512, masked_ps512, unzip_ps512, following_ps512, greater_ps512
 );
 register!(
     __m512d of 8 f64:
     _mm512_set1_pd, _mm512_loadu_pd, _mm512_storeu_pd,
     _mm512_fmadd_pd, _mm512_mul_pd, _mm512_add_pd;
     first_pd512, keep_pd512, columns_pd512, one_nan_pd512;
-    __mmask8, mask_pd512, masked_pd512, unzip_pd512, greater_pd512
+    __mmask8, mask_pd512, masked_pd512, unzip_pd512, following_pd512, greater_pd512
 );
 register!(
     __m256 of 8 f32:
     _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps,
     _mm256_fmadd_ps, _mm256_mul_ps, _mm256_add_ps;
     first_ps256, keep_ps256, columns_ps256, one_nan_ps256;
-    __m256i, mask_ps256, masked_ps256, unzip_ps256, greater_ps256
+    __m256i, mask_ps256, masked_ps256, unzip_ps256, following_ps256, greater_ps256
 );
 register!(
     __m256d of 4 f64:
     _mm256_set1_pd, _mm256_loadu_pd, _mm256_storeu_pd,
     _mm256_fmadd_pd, _mm256_mul_pd, _mm256_add_pd;
     first_pd256, keep_pd256, columns_pd256, one_nan_pd256;
-    __m256i, mask_pd256, masked_pd256, unzip_pd256, greater_pd256
+    __m256i, mask_pd256, masked_pd256, unzip_pd256, following_pd256, greater_pd256
 );
 
 #[inline(always)]
@@ -105,6 +105,24 @@ unsafe fn unzip_pd512(x: __m512d, y: __m512d) -> [__m512d; 2] {
         let even = _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14);
         let odd = _mm512_add_epi64(even, _mm512_set1_epi64(1));
         [even, odd].map(|at| _mm512_permutex2var_pd(x, at, y))
+    }
+}
+
+#[inline(always)]
+unsafe fn following_ps512(x: __m512, last: __m512) -> __m512 {
+    // SAFETY: as above.
+    unsafe {
+        let [x, last] = [x, last].map(|x| _mm512_castps_si512(x));
+        _mm512_castsi512_ps(_mm512_alignr_epi32::<1>(last, x))
+    }
+}
+
+#[inline(always)]
+unsafe fn following_pd512(x: __m512d, last: __m512d) -> __m512d {
+    // SAFETY: as above.
+    unsafe {
+        let [x, last] = [x, last].map(|x| _mm512_castpd_si512(x));
+        _mm512_castsi512_pd(_mm512_alignr_epi64::<1>(last, x))
     }
 }
 
@@ -246,6 +264,21 @@ unsafe fn unzip_pd256(x: __m256d, y: __m256d) -> [__m256d; 2] {
         let halves = [_mm256_unpacklo_pd(x, y), _mm256_unpackhi_pd(x, y)];
         halves.map(|x| _mm256_permute4x64_pd::<0xd8>(x))
     }
+}
+
+#[inline(always)]
+unsafe fn following_ps256(x: __m256, last: __m256) -> __m256 {
+    // SAFETY: as above.
+    unsafe {
+        let next = _mm256_permutevar8x32_ps(x, _mm256_setr_epi32(1, 2, 3, 4, 5, 6, 7, 0));
+        _mm256_blend_ps::<0x80>(next, last)
+    }
+}
+
+#[inline(always)]
+unsafe fn following_pd256(x: __m256d, last: __m256d) -> __m256d {
+    // SAFETY: as above.
+    unsafe { _mm256_blend_pd::<0x8>(_mm256_permute4x64_pd::<0x39>(x), last) }
 }
 
 #[inline(always)]
