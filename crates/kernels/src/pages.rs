@@ -1,8 +1,8 @@
-//! Memory for operands that are kept and read as a whole again and again, in huge pages.
+//! Memory of packed factors, in huge pages where they are kept for later calls.
 //!
 //! A product reads packed weights faster than a processor looks up pages of 4 KiB: 9 MiB are 2,304
-//! of them, and on a virtual machine each look-up walks two tables. Linux gives pages of 2 MiB where
-//! a program asks for them, unless its administrator forbids that.
+//! pages, and on a virtual machine each look-up walks two tables. Linux gives pages of 2 MiB to a
+//! program that asks for them, unless its administrator forbids that.
 //!
 //! **Cost:** at most one huge page more than the elements take.
 
@@ -14,8 +14,15 @@ use memmap2::MmapMut;
 /// The bytes of a huge page. With other sizes of pages the memory is correct all the same.
 const HUGE: usize = 2 << 20;
 
-/// Elements that are kept, initially zero.
-pub(crate) struct KeptElements<A> {
+/// How long a packed factor is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Needed {
+    ForThisCall,
+    ForLaterCalls,
+}
+
+/// The elements of a packed factor, initially zero.
+pub(crate) struct PackedElements<A> {
     memory: Memory<A>,
     n: usize,
 }
@@ -26,18 +33,18 @@ enum Memory<A> {
     Pages(MmapMut, usize),
 }
 
-impl<A: Class> KeptElements<A> {
+impl<A: Class> PackedElements<A> {
     /// Memory for `n` elements.
     ///
     /// # Errors
     /// There is not enough memory.
-    pub fn new(kernel: &'static str, n: usize) -> Result<KeptElements<A>> {
-        let pages = n.checked_mul(size_of::<A>()).filter(|bytes| *bytes >= HUGE).and_then(pages);
-        let memory = match pages {
+    pub fn new(kernel: &'static str, n: usize, needed: Needed) -> Result<PackedElements<A>> {
+        let bytes = n.checked_mul(size_of::<A>()).filter(|bytes| *bytes >= HUGE);
+        let memory = match bytes.filter(|_| needed == Needed::ForLaterCalls).and_then(pages) {
             Some((map, first)) => Memory::Pages(map, first),
             None => Memory::Lines(Scratch::new(kernel, n)?),
         };
-        Ok(KeptElements { memory, n })
+        Ok(PackedElements { memory, n })
     }
 
     /// The address of the first element.
@@ -73,12 +80,14 @@ fn pages(bytes: usize) -> Option<(MmapMut, usize)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{HUGE, KeptElements};
+    use super::{HUGE, Needed, PackedElements};
 
     #[test]
     fn elements_are_zeros_that_can_be_written() {
-        for n in [0, 1, 1000, HUGE / 4 - 1, HUGE / 4, HUGE + 5] {
-            let mut elements = KeptElements::<f32>::new("test", n).unwrap();
+        let sizes = [0, 1, 1000, HUGE / 4 - 1, HUGE / 4, HUGE + 5];
+        let all = sizes.map(|n| [Needed::ForThisCall, Needed::ForLaterCalls].map(|of| (n, of)));
+        for (n, needed) in all.into_iter().flatten() {
+            let mut elements = PackedElements::<f32>::new("test", n, needed).unwrap();
             assert!(elements.get().iter().all(|x| x.to_bits() == 0));
             elements.get().iter_mut().enumerate().for_each(|(i, x)| *x = i as f32);
             assert_eq!(elements.get().len(), n);
@@ -88,6 +97,6 @@ mod tests {
                 assert_eq!(unsafe { *elements.as_ptr().add(last) }, last as f32);
             }
         }
-        assert!(KeptElements::<f32>::new("test", usize::MAX / 2).is_err());
+        assert!(PackedElements::<f32>::new("test", usize::MAX / 2, Needed::ForLaterCalls).is_err());
     }
 }

@@ -15,6 +15,7 @@ use super::frame::{Frame, PlaneWindow};
 use crate::error::Result;
 use crate::gemm::{Float, PixelLines, PixelOutput, PixelProduct, PixelWeights, WeightsAhead};
 use crate::isa::Isa;
+use crate::pages::Needed;
 use crate::scratch::with_scratch;
 use crate::thread_pool;
 use crate::view::Ptr;
@@ -22,11 +23,13 @@ use std::ops::Range;
 
 /// The most bytes of a frame, beside which the second-level cache has room for a panel of weights.
 const FRAME_BYTES: usize = 640 << 10;
-/// The pixels of a line where windows are elements: some tiles.
+/// The most tiles of a line where windows are elements, and the least if it has whole rows.
 const LINE_TILES: usize = 16;
-/// The pixels of an image that threads share, where panels could be divided: there are at least so
-/// many, and fewer for panels and pixels to be divided both.
+const LEAST_TILES: usize = 4;
+/// Threads divide the panels of an image of fewer pixels, if there are more channels than in the
+/// input.
 const FEW_PIXELS: usize = 700;
+/// They divide its pixels alone if there are at least so many, and otherwise both.
 const MANY_PIXELS: usize = 3000;
 /// The elements of a rectangle that is visited while it is in a near cache, unless a row has more.
 const VISITED: usize = 16 << 10;
@@ -108,8 +111,10 @@ impl<F: Float> Pixels<'_, F> {
     pub unsafe fn run(self) -> Option<Result<()>> {
         let Pixels { isa, threads, window, images, channels: (ci, co), depth, .. } = self;
         let [height, width] = window.input;
+        let needed = Needed::ForThisCall;
         // SAFETY: the caller's promise.
-        let weights = match unsafe { PixelWeights::new("conv", isa, self.weight, [co, depth]) } {
+        let weights = unsafe { PixelWeights::new("conv", isa, self.weight, [co, depth], needed) };
+        let weights = match weights {
             Ok(weights) => weights,
             Err(e) => return Some(Err(e)),
         };
@@ -200,27 +205,30 @@ impl<F: Float> PixelConv<'_, F> {
         Blocks { rows: rows.div_ceil(blocks).max(1), panels: panels.div_ceil(groups).max(1) }
     }
 
-    /// The length of a line where windows are elements, and how these lines are divided: by rows of
-    /// the image, for an even number of pixels.
+    /// The length of a line where windows are elements, and the division of lines: by rows of the
+    /// image, for an even number of pixels.
     ///
-    /// The next convolution often reads channels one by one, by threads that each take some of them.
-    /// So panels are divided, too, where there are more channels than in the input, but not if each
-    /// thread would read a large input as a whole.
+    /// The next convolution often reads channel by channel, and its threads divide the channels. So
+    /// panels are divided, too, where there are more channels than in the input. Each thread then
+    /// reads the whole input, which must not be large.
     fn blocks_of_elements(&self, product: &PixelProduct<'_, F>) -> (usize, Blocks) {
         let [rows, columns] = self.window.output;
         let pixels = rows * columns;
-        let most = LINE_TILES * PixelProduct::<F>::most_pixels(self.isa);
+        let tile = PixelProduct::<F>::most_pixels(self.isa);
+        let most = LINE_TILES * tile;
         let expands = self.weights.sizes()[0] as usize > self.channels;
-        let blocks = self
-            .blocks_of_rows(rows)
-            .filter(|_| self.wanted() > 1 && columns <= most && !(expands && pixels < FEW_PIXELS));
-        let Some(blocks) = blocks else {
+        let of_rows = || {
+            let is_shared = self.wanted() > 1 && !(expands && pixels < FEW_PIXELS);
+            let of_block = rows.div_ceil(self.blocks_of_rows(rows).filter(|_| is_shared)?);
+            // The longest lines that make up a block.
+            let longest = of_block.min(most / columns.max(1));
+            let of_line = (1..=longest).rev().find(|n| of_block.is_multiple_of(*n))?;
+            (of_line * columns >= LEAST_TILES * tile).then_some((of_line, of_block))
+        };
+        let Some((of_line, of_block)) = of_rows() else {
             let lines = pixels.div_ceil(most);
             return (most, self.blocks(product, lines, lines));
         };
-        let of_block = rows.div_ceil(blocks);
-        let fits = |n: &usize| of_block.is_multiple_of(*n) && n * columns <= most;
-        let of_line = (1..=of_block).rev().find(fits).unwrap_or(1);
         let panels = if expands && pixels < MANY_PIXELS { 1 } else { product.panels().max(1) };
         (of_line * columns, Blocks { rows: of_block / of_line, panels })
     }

@@ -114,6 +114,17 @@ fn pixels_that_are_elements_have_the_bits_of_products() {
     }
 }
 
+/// Tiles share the segments of a large panel of weights, and a sum may have several groups of them.
+#[test]
+fn large_panels_have_the_bits_of_products() {
+    let [ones, threes] = [vec![1, 1], vec![3, 3]];
+    let (stride, dilation, padding) = (ones.clone(), ones.clone(), ones);
+    let window = Window { kernel: threes, stride, padding, dilation, ceil_mode: false };
+    for (channels, plane) in [([400, 40], [5, 7]), ([710, 20], [4, 15]), ([3700, 9], [3, 4])] {
+        check_everywhere(&Case { images: 1, channels, plane, window: window.clone() });
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
     #[test]

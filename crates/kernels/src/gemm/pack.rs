@@ -6,7 +6,7 @@ use super::kernel::Kernels;
 use super::{Float, Mat};
 use crate::error::Result;
 use crate::isa::Isa;
-use crate::pages::KeptElements;
+use crate::pages::{Needed, PackedElements};
 use crate::thread_pool;
 use crate::view::Ptr;
 use std::ops::Range;
@@ -51,7 +51,7 @@ pub(crate) struct Panels<F> {
     pub vectors: usize,
     pub isa: Isa,
     /// Panels one after another. The last panel has only the vectors that it needs.
-    elements: KeptElements<F>,
+    elements: PackedElements<F>,
 }
 
 // SAFETY: the elements are not changed after packing.
@@ -68,7 +68,7 @@ impl<F: Float> Panels<F> {
         [k, n]: [usize; 2],
     ) -> Result<Panels<F>> {
         let vectors = panel_vectors(F::kernels(isa), n);
-        Panels::of_vectors(kernel, isa, b, [k, n], vectors)
+        Panels::of_vectors(kernel, isa, b, [k, n], vectors, Needed::ForLaterCalls)
     }
 
     /// As [`Panels::new`], in panels of this many vectors.
@@ -78,10 +78,11 @@ impl<F: Float> Panels<F> {
         b: Operand<F>,
         [k, n]: [usize; 2],
         vectors: usize,
+        needed: Needed,
     ) -> Result<Panels<F>> {
         let kernels = F::kernels(isa);
         let padded = n.next_multiple_of(kernels.lanes);
-        let mut elements = KeptElements::new(kernel, padded.saturating_mul(k))?;
+        let mut elements = PackedElements::new(kernel, padded.saturating_mul(k), needed)?;
         let to = Ptr(elements.get().as_mut_ptr());
         let width = vectors * kernels.lanes;
         let factor = Factor { kernels, b };

@@ -1,10 +1,10 @@
 //! Products whose left rows are pixels of an image, and whose result is written transposed.
 //!
 //! `out[channel, pixel] = sum over k of image[pixel + offset(k)] weights[k, channel]`, in the
-//! [order](super) of every product. Tiles have output channels along their vectors, and a few pixels
-//! that are neighbours in memory as rows. A tile sums all of `k` at once: the sums of its segments
-//! wait in scratch memory of a few cache lines. Where a panel of weights is large, some tiles take
-//! one segment of it after the other together. A finished tile is transposed in registers.
+//! [order](super) of every product. Tiles have output channels along their vectors, and as rows a
+//! few pixels that are neighbours in memory. A tile sums all of `k` at once: the sums of its
+//! segments wait in scratch memory of 4 KiB. Where a panel of weights is large, eight tiles take one
+//! segment of it after the other together. A finished tile is transposed in registers.
 //!
 //! **Invariant:** the bits are those of [`product`](super::product()) with the matrix of windows.
 //!
@@ -17,11 +17,13 @@ use super::pack::Panels;
 use super::{Float, GROUP, Mat, SEGMENT};
 use crate::error::Result;
 use crate::isa::Isa;
+use crate::pages::Needed;
 use crate::view::Ptr;
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// The bytes of a panel of weights beside which the second-level cache has no room for the next one.
+/// The bytes of a panel of weights that the second-level cache does not keep from one tile to the
+/// next, beside the input and the next panel.
 const FAR_BYTES: usize = 384 << 10;
 /// The tiles that share a segment of such a panel while it is in a near cache.
 const TOGETHER: usize = 8;
@@ -44,11 +46,12 @@ impl<F: Float> PixelWeights<F> {
         isa: Isa,
         weight: Ptr<F>,
         [channels, k]: [usize; 2],
+        needed: Needed,
     ) -> Result<PixelWeights<F>> {
         let transposed = Mat::row_major(weight, k).transposed();
         let vectors = panel_vectors::<F>(isa, channels);
         let weights = Operand::of_mat(transposed);
-        let panels = Panels::of_vectors(kernel, isa, weights, [k, channels], vectors)?;
+        let panels = Panels::of_vectors(kernel, isa, weights, [k, channels], vectors, needed)?;
         Ok(PixelWeights { panels })
     }
 }

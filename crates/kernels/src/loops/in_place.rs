@@ -28,7 +28,7 @@ pub(super) fn later_result<'l>(
         is_into || s.loads.iter().any(|load| load.from == from)
     };
     let last = nest.stages().iter().rposition(is_read)?;
-    // Maps behind a product run on one rectangle after another, so that the memory of a rectangle is
+    // Maps behind a product run on one rectangle after another, so that memory of a rectangle is
     // written while other stages still read the values.
     let between = nest.stages().get(output.stage.index() + 1..last)?;
     let has_product = between.iter().any(|s| matches!(s.kind, StageKind::Contract { .. }));

@@ -21,10 +21,12 @@ pub(crate) struct WindowedPlane<F> {
 
 /// The loads of some neighbouring windows, the same for each line.
 pub(super) struct LineLoads<V: Lanes> {
-    /// The first element of each vector, from the line's first one, and which are inside.
+    /// The first element of each vector, from the line's first one, and which are inside. Windows
+    /// that move by two need the first two vectors only.
     loads: [(isize, V::Mask); TAPS],
     /// Of windows that move by two, the third tap of the last one, if it is inside.
     last: Option<isize>,
+    /// An element of the padding, and a vector of such elements.
     other: V::Float,
     others: V,
 }

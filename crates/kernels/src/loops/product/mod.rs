@@ -30,6 +30,7 @@ use crate::gemm::{
     EpilogueVisitor, PackedMatrix, PixelWeights, RightFactor, over_batches, visited_product,
 };
 use crate::isa::Isa;
+use crate::pages::Needed;
 use crate::pointwise::frame::Failure;
 use crate::thread_pool;
 use crate::view::{Dims, Ptr, View, ViewMut, numel};
@@ -52,8 +53,9 @@ const MIN_PACKED: usize = 64 * 64;
 /// The same for the weights of windows, of which each is read for many pixels.
 const MIN_PACKED_WINDOWS: usize = 16 * 16;
 
-/// Weights are read where they are for windows of one element and at most so many products. Such a
-/// sum takes so little that the result's layout decides: without packing it is computed by rows.
+/// Weights of at most so many channels are multiplied where they are, if windows have one element. A
+/// sum of so few products takes less time than its transpose in the kernel of packed weights. Where
+/// windows have a stride or padding, the weights are packed at each launch.
 const SHORT_SUMS: usize = 24;
 
 /// Whether a stage is a contraction that is computed as a product here.
@@ -211,13 +213,22 @@ impl ProductPlan {
                 let start = view.as_ptr().cast_mut();
                 // SAFETY: the view has the layout of the plan, which is row-major.
                 let packed = unsafe {
+                    let needed = Needed::ForLaterCalls;
                     match self.dtype {
-                        DType::F64 => {
-                            Packed::F64(PixelWeights::new(KERNEL, isa, Ptr(start.cast()), [m, k])?)
-                        }
-                        _ => {
-                            Packed::F32(PixelWeights::new(KERNEL, isa, Ptr(start.cast()), [m, k])?)
-                        }
+                        DType::F64 => Packed::F64(PixelWeights::new(
+                            KERNEL,
+                            isa,
+                            Ptr(start.cast()),
+                            [m, k],
+                            needed,
+                        )?),
+                        _ => Packed::F32(PixelWeights::new(
+                            KERNEL,
+                            isa,
+                            Ptr(start.cast()),
+                            [m, k],
+                            needed,
+                        )?),
                     }
                 };
                 return Ok(PackedOperand(packed));

@@ -23,6 +23,7 @@ use crate::loops::KERNEL;
 use crate::loops::access::Base;
 use crate::loops::launch::Launch;
 use crate::loops::stage::PanelContext;
+use crate::pages::Needed;
 use crate::pointwise::frame::Failure;
 use crate::scratch::Scratch;
 use crate::thread_pool;
@@ -249,8 +250,11 @@ impl ProductPlan {
             let weights = match packed.and_then(F::weights) {
                 Some(weights) => weights,
                 None => {
+                    let needed = Needed::ForThisCall;
                     // SAFETY: the weight is row-major.
-                    own = unsafe { PixelWeights::new(KERNEL, isa, address(of.weight), [m, k])? };
+                    own = unsafe {
+                        PixelWeights::new(KERNEL, isa, address(of.weight), [m, k], needed)?
+                    };
                     &own
                 }
             };

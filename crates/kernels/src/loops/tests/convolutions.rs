@@ -232,8 +232,19 @@ fn weights_of_convolutions_are_packed_once() {
     for case in [
         Case { channels: [40, 70], images: 1, ..CASE },
         Case { channels: [13, 64], stride: 2, padding: 3, dilation: 2, ..CASE },
+        // windows of one element, of which threads share rows, panels, or both
+        Case { kernel: 1, padding: 0, channels: [40, 13], images: 1, size: 28, ..CASE },
+        Case { kernel: 1, padding: 0, channels: [26, 70], images: 1, size: 27, ..CASE },
+        Case { kernel: 1, padding: 0, channels: [26, 70], images: 1, size: 14, ..CASE },
+        Case { kernel: 1, padding: 0, channels: [26, 40], images: 1, size: 56, ..CASE },
     ] {
         assert!(case.holds("t4", MAPS).contains(&"packed"), "{case:?}");
         assert!(case.holds("t0, t5", MAPS).contains(&"packed"), "{case:?}");
+    }
+    // Short sums read them where they are.
+    for stride in [1, 2] {
+        let channels = [16, 40];
+        let case = Case { kernel: 1, padding: 0, channels, images: 1, size: 29, stride, ..CASE };
+        assert!(!case.holds("t4", MAPS).contains(&"packed"), "{case:?}");
     }
 }

@@ -292,8 +292,8 @@ unsafe fn tile<V: Vector, const T: usize>(
                     }
                 }};
             }
-            // As `with_scalar`, and faster unless the number is NaN. Of two zeros, `$with` gives the
-            // number, as `$f` does.
+            // As `with_scalar`, and faster unless the number is NaN. Of two zeros, `$with` gives
+            // the number, as `$f` does.
             macro_rules! with_number {
                 ($f:ident, $with:ident, $of:ident) => {{
                     let number = *first;
