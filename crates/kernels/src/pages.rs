@@ -1,4 +1,4 @@
-//! Memory of packed factors, in huge pages where they are kept for later calls.
+//! Memory of packed factors, in huge pages where a cache keeps them.
 //!
 //! A product reads packed weights faster than a processor looks up pages of 4 KiB: 9 MiB are 2,304
 //! pages, and on a virtual machine each look-up walks two tables. Linux gives pages of 2 MiB to a
@@ -14,11 +14,11 @@ use memmap2::MmapMut;
 /// The bytes of a huge page. With other sizes of pages the memory is correct all the same.
 const HUGE: usize = 2 << 20;
 
-/// How long a packed factor is needed.
+/// How long a packed factor lives: for one call, or in a cache for later ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Needed {
-    ForThisCall,
-    ForLaterCalls,
+pub(crate) enum Lifetime {
+    Call,
+    Cached,
 }
 
 /// The elements of a packed factor, initially zero.
@@ -38,9 +38,9 @@ impl<A: Class> PackedElements<A> {
     ///
     /// # Errors
     /// There is not enough memory.
-    pub fn new(kernel: &'static str, n: usize, needed: Needed) -> Result<PackedElements<A>> {
+    pub fn new(kernel: &'static str, n: usize, lifetime: Lifetime) -> Result<PackedElements<A>> {
         let bytes = n.checked_mul(size_of::<A>()).filter(|bytes| *bytes >= HUGE);
-        let memory = match bytes.filter(|_| needed == Needed::ForLaterCalls).and_then(pages) {
+        let memory = match bytes.filter(|_| lifetime == Lifetime::Cached).and_then(pages) {
             Some((map, first)) => Memory::Pages(map, first),
             None => Memory::Lines(Scratch::new(kernel, n)?),
         };
@@ -80,14 +80,14 @@ fn pages(bytes: usize) -> Option<(MmapMut, usize)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{HUGE, Needed, PackedElements};
+    use super::{HUGE, Lifetime, PackedElements};
 
     #[test]
     fn elements_are_zeros_that_can_be_written() {
         let sizes = [0, 1, 1000, HUGE / 4 - 1, HUGE / 4, HUGE + 5];
-        let all = sizes.map(|n| [Needed::ForThisCall, Needed::ForLaterCalls].map(|of| (n, of)));
-        for (n, needed) in all.into_iter().flatten() {
-            let mut elements = PackedElements::<f32>::new("test", n, needed).unwrap();
+        let all = sizes.map(|n| [Lifetime::Call, Lifetime::Cached].map(|of| (n, of)));
+        for (n, lifetime) in all.into_iter().flatten() {
+            let mut elements = PackedElements::<f32>::new("test", n, lifetime).unwrap();
             assert!(elements.get().iter().all(|x| x.to_bits() == 0));
             elements.get().iter_mut().enumerate().for_each(|(i, x)| *x = i as f32);
             assert_eq!(elements.get().len(), n);
@@ -97,6 +97,6 @@ mod tests {
                 assert_eq!(unsafe { *elements.as_ptr().add(last) }, last as f32);
             }
         }
-        assert!(PackedElements::<f32>::new("test", usize::MAX / 2, Needed::ForLaterCalls).is_err());
+        assert!(PackedElements::<f32>::new("test", usize::MAX / 2, Lifetime::Cached).is_err());
     }
 }

@@ -15,7 +15,7 @@ use super::frame::{Frame, PlaneWindow};
 use crate::error::Result;
 use crate::gemm::{Float, PixelLines, PixelOutput, PixelProduct, PixelWeights, WeightsAhead};
 use crate::isa::Isa;
-use crate::pages::Needed;
+use crate::pages::Lifetime;
 use crate::scratch::with_scratch;
 use crate::thread_pool;
 use crate::view::Ptr;
@@ -111,9 +111,9 @@ impl<F: Float> Pixels<'_, F> {
     pub unsafe fn run(self) -> Option<Result<()>> {
         let Pixels { isa, threads, window, images, channels: (ci, co), depth, .. } = self;
         let [height, width] = window.input;
-        let needed = Needed::ForThisCall;
+        let lifetime = Lifetime::Call;
         // SAFETY: the caller's promise.
-        let weights = unsafe { PixelWeights::new("conv", isa, self.weight, [co, depth], needed) };
+        let weights = unsafe { PixelWeights::new("conv", isa, self.weight, [co, depth], lifetime) };
         let weights = match weights {
             Ok(weights) => weights,
             Err(e) => return Some(Err(e)),

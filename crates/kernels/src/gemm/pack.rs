@@ -6,7 +6,7 @@ use super::kernel::Kernels;
 use super::{Float, Mat};
 use crate::error::Result;
 use crate::isa::Isa;
-use crate::pages::{Needed, PackedElements};
+use crate::pages::{Lifetime, PackedElements};
 use crate::thread_pool;
 use crate::view::Ptr;
 use std::ops::Range;
@@ -68,7 +68,7 @@ impl<F: Float> Panels<F> {
         [k, n]: [usize; 2],
     ) -> Result<Panels<F>> {
         let vectors = panel_vectors(F::kernels(isa), n);
-        Panels::of_vectors(kernel, isa, b, [k, n], vectors, Needed::ForLaterCalls)
+        Panels::of_vectors(kernel, isa, b, [k, n], vectors, Lifetime::Cached)
     }
 
     /// As [`Panels::new`], in panels of this many vectors.
@@ -78,11 +78,11 @@ impl<F: Float> Panels<F> {
         b: Operand<F>,
         [k, n]: [usize; 2],
         vectors: usize,
-        needed: Needed,
+        lifetime: Lifetime,
     ) -> Result<Panels<F>> {
         let kernels = F::kernels(isa);
         let padded = n.next_multiple_of(kernels.lanes);
-        let mut elements = PackedElements::new(kernel, padded.saturating_mul(k), needed)?;
+        let mut elements = PackedElements::new(kernel, padded.saturating_mul(k), lifetime)?;
         let to = Ptr(elements.get().as_mut_ptr());
         let width = vectors * kernels.lanes;
         let factor = Factor { kernels, b };

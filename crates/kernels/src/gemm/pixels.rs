@@ -17,7 +17,7 @@ use super::pack::Panels;
 use super::{Float, GROUP, Mat, SEGMENT};
 use crate::error::Result;
 use crate::isa::Isa;
-use crate::pages::Needed;
+use crate::pages::Lifetime;
 use crate::view::Ptr;
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -46,12 +46,12 @@ impl<F: Float> PixelWeights<F> {
         isa: Isa,
         weight: Ptr<F>,
         [channels, k]: [usize; 2],
-        needed: Needed,
+        lifetime: Lifetime,
     ) -> Result<PixelWeights<F>> {
         let transposed = Mat::row_major(weight, k).transposed();
         let vectors = panel_vectors::<F>(isa, channels);
         let weights = Operand::of_mat(transposed);
-        let panels = Panels::of_vectors(kernel, isa, weights, [k, channels], vectors, needed)?;
+        let panels = Panels::of_vectors(kernel, isa, weights, [k, channels], vectors, lifetime)?;
         Ok(PixelWeights { panels })
     }
 }

@@ -151,7 +151,8 @@ fn a_residual_is_overwritten_without_a_copy() {
 /// stages read them or that memory is an operand's.
 #[test]
 fn values_of_an_earlier_stage_are_not_in_memory_that_is_read() {
-    let text = "graph g(%t: f32[70, 40], %s: f32[70, 90], %x: f32[70, 40], %w: f32[40, 90], %k: f32[90, 9]) -> (f32[70, 90], f32[70, 9]) {
+    let text = "graph g(%t: f32[70, 40], %s: f32[70, 90], %x: f32[70, 40], %w: f32[40, 90], \
+         %k: f32[90, 9]) -> (f32[70, 90], f32[70, 9]) {
             %r: f32[70, 90] = aten::mm(%t, %w)
             %e: f32[70, 90] = aten::exp(%s)
             %g: f32[70, 90] = aten::mm(%x, %w)

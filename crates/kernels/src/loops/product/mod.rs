@@ -27,10 +27,10 @@ use super::access::Buffer;
 use super::stage::{Output, PanelContext, Planner, StagePlan, Stop};
 use crate::error::{KernelError, Result};
 use crate::gemm::{
-    EpilogueVisitor, PackedMatrix, PixelWeights, RightFactor, over_batches, visited_product,
+    EpilogueVisitor, Float, PackedMatrix, PixelWeights, RightFactor, over_batches, visited_product,
 };
 use crate::isa::Isa;
-use crate::pages::Needed;
+use crate::pages::Lifetime;
 use crate::pointwise::frame::Failure;
 use crate::thread_pool;
 use crate::view::{Dims, Ptr, View, ViewMut, numel};
@@ -57,6 +57,19 @@ const MIN_PACKED_WINDOWS: usize = 16 * 16;
 /// sum of so few products takes less time than its transpose in the kernel of packed weights. Where
 /// windows have a stride or padding, the weights are packed at each launch.
 const SHORT_SUMS: usize = 24;
+
+/// Packs the weights of windows for later launches.
+///
+/// # Safety
+/// As [`PixelWeights::new`].
+unsafe fn cached_weights<F: Float>(
+    isa: Isa,
+    start: *mut u8,
+    sizes: [usize; 2],
+) -> Result<PixelWeights<F>> {
+    // SAFETY: the caller's promise.
+    unsafe { PixelWeights::new(KERNEL, isa, Ptr(start.cast()), sizes, Lifetime::Cached) }
+}
 
 /// Whether a stage is a contraction that is computed as a product here.
 pub(super) fn is_product(nest: &LoopNest, at: usize) -> bool {
@@ -213,22 +226,9 @@ impl ProductPlan {
                 let start = view.as_ptr().cast_mut();
                 // SAFETY: the view has the layout of the plan, which is row-major.
                 let packed = unsafe {
-                    let needed = Needed::ForLaterCalls;
                     match self.dtype {
-                        DType::F64 => Packed::F64(PixelWeights::new(
-                            KERNEL,
-                            isa,
-                            Ptr(start.cast()),
-                            [m, k],
-                            needed,
-                        )?),
-                        _ => Packed::F32(PixelWeights::new(
-                            KERNEL,
-                            isa,
-                            Ptr(start.cast()),
-                            [m, k],
-                            needed,
-                        )?),
+                        DType::F64 => Packed::F64(cached_weights(isa, start, [m, k])?),
+                        _ => Packed::F32(cached_weights(isa, start, [m, k])?),
                     }
                 };
                 return Ok(PackedOperand(packed));

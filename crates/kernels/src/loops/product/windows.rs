@@ -23,7 +23,7 @@ use crate::loops::KERNEL;
 use crate::loops::access::Base;
 use crate::loops::launch::Launch;
 use crate::loops::stage::PanelContext;
-use crate::pages::Needed;
+use crate::pages::Lifetime;
 use crate::pointwise::frame::Failure;
 use crate::scratch::Scratch;
 use crate::thread_pool;
@@ -250,10 +250,10 @@ impl ProductPlan {
             let weights = match packed.and_then(F::weights) {
                 Some(weights) => weights,
                 None => {
-                    let needed = Needed::ForThisCall;
+                    let lifetime = Lifetime::Call;
                     // SAFETY: the weight is row-major.
                     own = unsafe {
-                        PixelWeights::new(KERNEL, isa, address(of.weight), [m, k], needed)?
+                        PixelWeights::new(KERNEL, isa, address(of.weight), [m, k], lifetime)?
                     };
                     &own
                 }
