@@ -45,7 +45,7 @@ pub struct FusedRegion {
     pub integers: Vec<Expr>,
     /// The values that something outside reads, in the order of the node's results.
     pub results: Vec<ValueId>,
-    /// For a product: pairs of an operand and of a result that may be written over it, since only
+    /// For a product or a convolution: pairs of an operand and of a result that may be written over it, since only
     /// elementwise operators read the operand, at the positions of the result and before it.
     pub overwrites: Vec<(usize, usize)>,
 }
@@ -62,6 +62,8 @@ pub enum FusionKind {
     Maps,
     /// By a product of matrices, and maps over its elements.
     Product,
+    /// By a convolution, and maps over its elements. The input is the first operand.
+    Convolution,
 }
 
 impl FusionKind {
@@ -72,12 +74,24 @@ impl FusionKind {
             FusionKind::Rows => "rows",
             FusionKind::Maps => "maps",
             FusionKind::Product => "product",
+            FusionKind::Convolution => "convolution",
         }
+    }
+
+    /// Whether maps follow a contraction, whose elements they take.
+    pub const fn is_contraction(self) -> bool {
+        matches!(self, FusionKind::Product | FusionKind::Convolution)
     }
 
     /// The kind of a name.
     pub fn named(name: &str) -> Option<FusionKind> {
-        let kinds = [FusionKind::Elements, FusionKind::Rows, FusionKind::Maps, FusionKind::Product];
+        let kinds = [
+            FusionKind::Elements,
+            FusionKind::Rows,
+            FusionKind::Maps,
+            FusionKind::Product,
+            FusionKind::Convolution,
+        ];
         kinds.into_iter().find(|kind| kind.name() == name)
     }
 }
@@ -97,6 +111,8 @@ pub enum FusionClass {
     Maps,
     /// A product of matrices.
     Product,
+    /// A convolution.
+    Convolution,
 }
 
 /// Facts about operators for fusion.

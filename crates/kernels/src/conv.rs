@@ -8,8 +8,11 @@
 //! first and then adds each row back at its window positions (col2im). Values are computed in the
 //! class (`f32` for narrow floats, `i64` for integers) and rounded once.
 
+mod channels;
 mod direct;
 mod frame;
+mod images;
+mod pixel_frame;
 mod pixels;
 mod planes;
 #[cfg(test)]
@@ -17,8 +20,10 @@ mod tests;
 mod transposed;
 mod unfold;
 
+pub(crate) use channels::{ChannelConv, WindowOf};
 pub(crate) use frame::{Frame, PlaneWindow};
-pub(crate) use pixels::{ImageOutput, ImageVisitor, PixelConv, Pixels};
+pub(crate) use images::{Images, image_strides};
+pub(crate) use pixels::{Following, ImageVisitor, PixelConv, Pixels};
 pub(crate) use planes::PlaneConv;
 
 use crate::copy::{copy, same_dtype, same_sizes, to_vec};
@@ -351,11 +356,15 @@ where
                 images: items / self.groups.max(1),
                 groups: self.groups,
                 channels: self.channels,
-                x: Ptr(self.x.as_ptr().cast_mut()),
-                image: self.groups * ci * plane,
+                x: Images {
+                    start: Ptr(self.x.as_ptr().cast_mut()),
+                    image: self.groups * ci * plane,
+                    channel: plane,
+                    pixel: 1,
+                },
                 weight: self.weight,
                 bias: self.bias,
-                out: Some(ImageOutput { start: Ptr(self.y.0), image, channel: windows }),
+                out: Some(Images { start: Ptr(self.y.0), image, channel: windows, pixel: 1 }),
                 visitor: None,
             };
             // SAFETY: the output is this call's alone.

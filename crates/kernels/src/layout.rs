@@ -216,3 +216,21 @@ pub(crate) fn for_rows<const K: usize>(
         }
     }
 }
+
+/// The one stride of some dimensions, if they are one dimension of a tensor.
+pub(crate) fn merged(sizes: &[i64], strides: &[i64]) -> Option<i64> {
+    if sizes.contains(&0) {
+        return Some(0);
+    }
+    let (mut n, mut step) = (1, 0);
+    for (&size, &stride) in sizes.iter().zip(strides).rev() {
+        match n {
+            _ if size == 1 => continue,
+            1 => step = stride,
+            _ if stride != step * n => return None,
+            _ => {}
+        }
+        n *= size;
+    }
+    Some(step)
+}

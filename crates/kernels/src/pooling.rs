@@ -1,5 +1,6 @@
 //! Max and average pooling over the last dimensions; all earlier dimensions are batch.
 
+mod channels;
 mod planes;
 
 use crate::conv::PlaneWindow;
@@ -9,6 +10,7 @@ use crate::error::{KernelError, Result};
 use crate::gemm::Float;
 use crate::isa::Isa;
 use crate::layout::{for_each, offset};
+use crate::pointwise::chain::Chained;
 use crate::pointwise::ops::{Add, Div, Op2, TruncDiv};
 use crate::reduce::better;
 use crate::thread_pool;
@@ -175,12 +177,12 @@ pub fn max_pool(
     let p = Planes::new(input, out, w.kernel.len());
     let flat = contiguous(&p.in_sizes);
     let indices = indices.map(|i| (i.typed::<i64>(), i.as_view().clone()));
-    let by_planes = match input.dtype() {
-        DType::F32 => greatest::<f32>(input, w, out, indices.as_ref()),
-        DType::F64 => greatest::<f64>(input, w, out, indices.as_ref()),
+    let done = match input.dtype() {
+        DType::F32 => by_vectors::<f32>(input, w, out, indices.as_ref()),
+        DType::F64 => by_vectors::<f64>(input, w, out, indices.as_ref()),
         _ => None,
     };
-    if let Some(done) = by_planes {
+    if let Some(done) = done {
         return done;
     }
     dispatch!(input.dtype(), T => {
@@ -223,8 +225,19 @@ pub fn max_pool(
     })
 }
 
+/// As [`max_pool`], of images; `None`, with nothing written, for others.
+fn by_vectors<T: Chained>(
+    input: &View<'_>,
+    w: &Window,
+    out: &mut ViewMut<'_>,
+    indices: Option<&(Ptr<i64>, View<'_>)>,
+) -> Option<Result<()>> {
+    let channels_last = indices.is_none().then(|| channels::greatest::<T>(input, w, out)).flatten();
+    channels_last.or_else(|| by_planes::<T>(input, w, out, indices))
+}
+
 /// As [`max_pool`], of row-major planes; `None`, with nothing written, for others.
-fn greatest<T: Float>(
+fn by_planes<T: Float>(
     input: &View<'_>,
     w: &Window,
     out: &mut ViewMut<'_>,
@@ -347,6 +360,11 @@ pub fn adaptive_avg_pool(input: &View<'_>, spatial: usize, out: &mut ViewMut<'_>
     dispatch!(float KERNEL, "the input", input.dtype(), T => {
         if windows == 1 && is_row_major {
             return whole_planes::<T>(input, area, out);
+        }
+        if windows == 1
+            && let Some(done) = channels::means::<T>(input, out)
+        {
+            return done;
         }
         average::<T, Div>(input, out, spatial, (area / windows.max(1)).max(8), window)
     })

@@ -5,6 +5,8 @@
 mod attention;
 #[path = "fusion/concats.rs"]
 mod concats;
+#[path = "fusion/images.rs"]
+mod images;
 #[path = "fusion/updates.rs"]
 mod updates;
 
@@ -371,7 +373,7 @@ fn a_convolution_with_what_follows_is_one_kernel() {
     insta::assert_snapshot!(graph, @r#"
     graph g(%x: f32[2, 3, 9, 8], %k: f32[5, 3, 3, 3], %b: f32[5], %w: f32[5], %m: f32[5], %v: f32[5], %r: f32[2, 5, 9, 8]) -> (f32[2, 5, 9, 8])
     {
-      %relu: f32[2, 5, 9, 8] = ir::fused("product", 0, [%x, %k, %b, %w, %m, %v, %r], [], [6, 0])
+      %relu: f32[2, 5, 9, 8] = ir::fused("convolution", 0, [%x, %k, %b, %w, %m, %v, %r], [], [6, 0])
       return %relu
     }
     "#);
@@ -395,7 +397,7 @@ fn a_depthwise_convolution_with_what_follows_is_one_kernel() {
     insta::assert_snapshot!(graph, @r#"
     graph g(%x: f32[2, 5, 9, 8], %k: f32[5, 1, 3, 3], %w: f32[5], %m: f32[5], %v: f32[5]) -> (f32[2, 5, 5, 4])
     {
-      %hardtanh: f32[2, 5, 5, 4] = ir::fused("product", 0, [%x, %k, %w, %m, %v], [])
+      %hardtanh: f32[2, 5, 5, 4] = ir::fused("convolution", 0, [%x, %k, %w, %m, %v], [])
       return %hardtanh
     }
     "#);

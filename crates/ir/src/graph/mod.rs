@@ -33,7 +33,9 @@ pub use consts::{Const, ConstSource, Digest};
 pub use copy::GraphCopy;
 pub use deps::{Adjacency, Edge, EdgeKind, EdgeReference, Visited};
 pub use dot::InputRole;
-pub use op_facts::{ArgEffect, ArgKind, ArithOp, MemoryFacts, OpFacts, Placement, Recomputation};
+pub use op_facts::{
+    ArgEffect, ArgKind, ArithOp, ImageRole, MemoryFacts, OpFacts, Placement, Recomputation,
+};
 pub use parse::{MAX_TEXT, ParseError, TextPosition};
 pub use types::{
     Arg, BindSource, Def, FloatBits, Name, Node, NodeId, Res, Span, Stmt, StrId, TensorType,

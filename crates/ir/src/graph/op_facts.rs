@@ -114,6 +114,20 @@ pub enum Placement {
     Allocates,
 }
 
+/// What an operator does with images: tensors `[N, C, H, W]`, whose channels may be planes in memory,
+/// or last, as the neighbours of a pixel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ImageRole {
+    /// It computes them with channels last best, from images of either layout.
+    Makes,
+    /// Its result has the layout of the images that it reads.
+    Keeps,
+    /// It reads them in either layout.
+    Reads,
+    /// It may be slow with images whose channels are last; or it knows of no images.
+    Other,
+}
+
 /// What it takes to compute the results of an operator a second time, with equal bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Recomputation {
@@ -143,6 +157,11 @@ pub trait OpFacts: MemoryFacts {
     fn placement(&self, op: &str) -> Placement {
         let _ = op;
         Placement::Allocates
+    }
+    /// What an operator does with images.
+    fn image_role(&self, op: &str) -> ImageRole {
+        let _ = op;
+        ImageRole::Other
     }
     /// What it takes to compute the results of an operator a second time.
     fn recomputation(&self, op: &str) -> Recomputation {

@@ -2,9 +2,10 @@
 //! are.
 //!
 //! A task takes some output rows of an image, or some pixels where windows are elements, and some
-//! panels of output channels. It copies its input into a [frame](Frame), which stays in the
-//! second-level cache, and computes one panel after another, whose weights are there, too. Without
-//! padding and stride, windows of one element are read in the input itself.
+//! panels of output channels. It copies its input into a frame ([`Frame`], or [`PixelFrame`] where
+//! channels are last), which stays in the second-level cache, and computes one panel after another,
+//! whose weights are there, too. Without padding and stride, windows of one element are read in the
+//! input itself; where channels are last, those with a stride, too.
 //!
 //! **Invariant:** the bits are those of the product with the patch matrix: a step of a sum is a
 //! channel and a tap, in this order, and an element of the padding is a zero that is multiplied.
@@ -12,10 +13,13 @@
 //! **Cost:** a copy of the input for each task. The weights are read once for each block of rows.
 
 use super::frame::{Frame, PlaneWindow};
+use super::images::Images;
+use super::pixel_frame::PixelFrame;
 use crate::error::Result;
-use crate::gemm::{Float, PixelLines, PixelOutput, PixelProduct, PixelWeights, WeightsAhead};
+use crate::gemm::{Affine, PixelLines, PixelOutput, PixelProduct, PixelWeights, WeightsAhead};
 use crate::isa::Isa;
 use crate::pages::Lifetime;
+use crate::pointwise::chain::{Chained, LineChain};
 use crate::scratch::with_scratch;
 use crate::thread_pool;
 use crate::view::Ptr;
@@ -31,15 +35,37 @@ const LEAST_TILES: usize = 4;
 const FEW_PIXELS: usize = 700;
 /// They divide its pixels alone if there are at least so many, and otherwise both.
 const MANY_PIXELS: usize = 3000;
-/// The elements of a rectangle that is visited while it is in a near cache, unless a row has more.
-const VISITED: usize = 16 << 10;
+/// The elements of a rectangle that is visited while it is in a near cache, unless a row has more:
+/// where channels are planes, and where they are last.
+const VISITED: [usize; 2] = [16 << 10, 4 << 10];
+/// Weights of at most so many bytes stay in a near cache, so that all panels of some pixels follow each
+/// other where channels are last.
+const NEAR_BYTES: usize = 128 << 10;
 /// Convolutions of fewer multiply-adds stay on the caller's thread.
 const SMALL: usize = 64 * 64 * 64;
 
+/// What follows pixels whose channels are neighbours.
+pub(crate) enum Following<F> {
+    Affine(Affine<F>),
+    Chain(LineChain<F>),
+}
+
 /// What follows a convolution: it gets finished rectangles of channels and pixels.
-pub(crate) trait ImageVisitor: Sync {
+pub(crate) trait ImageVisitor<F>: Sync {
     /// The bytes of scratch memory for a rectangle of at most this many elements.
     fn scratch(&self, elements: usize) -> usize;
+
+    /// Whether the sums are best given with channels as neighbours, instead of pixels.
+    fn wants_channels_last(&self) -> bool {
+        false
+    }
+
+    /// What follows from a channel and a pixel of an image on, where the sums are given with channels
+    /// as neighbours, if that is one chain.
+    fn pixels(&self, image: usize, channel: usize, pixel: usize) -> Option<Following<F>> {
+        let _ = (image, channel, pixel);
+        None
+    }
 
     /// Passes on the sums of some channels and pixels of an image: the address of the first, and
     /// the strides in elements.
@@ -60,29 +86,20 @@ pub(crate) trait ImageVisitor: Sync {
     ) -> Result<()>;
 }
 
-/// Where the sums of images are written: the address, and the distances of images and of channels.
-#[derive(Clone, Copy)]
-pub(crate) struct ImageOutput<F> {
-    pub start: Ptr<F>,
-    pub image: usize,
-    pub channel: usize,
-}
-
-/// A convolution of images whose channels are row-major planes.
+/// A convolution of images whose channels are row-major planes, or last.
 pub(crate) struct PixelConv<'a, F> {
     pub isa: Isa,
     pub threads: usize,
     pub window: PlaneWindow,
     pub images: usize,
     pub channels: usize,
-    /// The images, which are some elements apart.
-    pub x: Ptr<F>,
-    pub image: usize,
+    pub x: Images<F>,
     pub weights: &'a PixelWeights<F>,
+    /// The biases, where the channels of the result are planes.
     pub bias: Option<&'a [F]>,
     /// The result, if it is wanted beside what a visitor makes of it.
-    pub out: Option<ImageOutput<F>>,
-    pub visitor: Option<&'a dyn ImageVisitor>,
+    pub out: Option<Images<F>>,
+    pub visitor: Option<&'a dyn ImageVisitor<F>>,
 }
 
 /// A convolution of row-major operands, whose weights are not packed.
@@ -103,7 +120,7 @@ pub(crate) struct Pixels<'a, T> {
     pub windows: usize,
 }
 
-impl<F: Float> Pixels<'_, F> {
+impl<F: Chained> Pixels<'_, F> {
     /// Computes the convolution, if it is worth packing the weights.
     ///
     /// # Safety
@@ -118,18 +135,22 @@ impl<F: Float> Pixels<'_, F> {
             Ok(weights) => weights,
             Err(e) => return Some(Err(e)),
         };
-        let (image, channel) = (co * self.windows, self.windows);
+        let planes = |start: Ptr<F>, channels: usize, plane: usize| Images {
+            start,
+            image: channels * plane,
+            channel: plane,
+            pixel: 1,
+        };
         let conv = PixelConv {
             isa,
             threads,
             window,
             images,
             channels: ci,
-            x: self.x,
-            image: ci * height * width,
+            x: planes(self.x, ci, height * width),
             weights: &weights,
             bias: self.bias,
-            out: Some(ImageOutput { start: self.y, image, channel }),
+            out: Some(planes(self.y, co, self.windows)),
             visitor: None,
         };
         // SAFETY: the caller's promise.
@@ -143,7 +164,44 @@ struct Blocks {
     panels: usize,
 }
 
-impl<F: Float> PixelConv<'_, F> {
+/// Where a task reads its windows.
+enum Source {
+    /// In the images: the distances of lines and of pixels.
+    Images([usize; 2]),
+    Planes(Frame),
+    Pixels(PixelFrame),
+}
+
+impl Source {
+    /// The elements of a frame.
+    fn len(&self, channels: usize) -> usize {
+        match self {
+            Source::Images(_) => 0,
+            Source::Planes(frame) => frame.len(channels),
+            Source::Pixels(frame) => frame.len(),
+        }
+    }
+
+    /// The offsets of all steps of a sum from a pixel.
+    fn offsets(&self, channels: usize) -> Vec<u32> {
+        match self {
+            Source::Images(_) => Vec::new(),
+            Source::Planes(frame) => frame.offsets(channels),
+            Source::Pixels(frame) => frame.offsets(),
+        }
+    }
+
+    /// The distances of lines and of pixels.
+    fn distances(&self) -> [usize; 2] {
+        match self {
+            Source::Images(distances) => *distances,
+            Source::Planes(frame) => [frame.row(), 1],
+            Source::Pixels(frame) => [frame.row(), frame.step()],
+        }
+    }
+}
+
+impl<F: Chained> PixelConv<'_, F> {
     /// Computes the convolution. `None`, with nothing written, if a frame would be too large.
     ///
     /// # Errors
@@ -154,27 +212,59 @@ impl<F: Float> PixelConv<'_, F> {
     /// accesses the output during the call.
     pub unsafe fn run(&self) -> Option<Result<()>> {
         let (window, ci) = (&self.window, self.channels);
-        if window.is_plain() {
-            let pixels = window.output[0] * window.output[1];
-            let offsets = (0..ci).map(|c| u32::try_from(c * pixels).ok());
+        let [rows, columns] = window.output;
+        let pixels = rows * columns;
+        if self.reads_in_place() {
+            let offsets = (0..ci).map(|c| u32::try_from(c * self.x.channel).ok());
             let offsets = offsets.collect::<Option<Vec<u32>>>()?;
             let product = PixelProduct::new(self.weights, &offsets);
-            let (length, blocks) = self.blocks_of_elements(&product);
-            let lines = pixels.div_ceil(length);
+            let pixel = self.x.pixel;
+            let (lines, blocks, distances) = if window.is_plain() {
+                let (length, blocks) = self.blocks_of_elements(&product);
+                let lines = (pixels.div_ceil(length), length, pixels);
+                (lines, blocks, [length * pixel, pixel])
+            } else {
+                let [of_rows, of_columns] = window.stride;
+                let distances = [of_rows * window.input[1] * pixel, of_columns * pixel];
+                ((rows, columns, pixels), self.blocks(&product, rows, rows), distances)
+            };
             // SAFETY: the caller's promise.
-            return Some(unsafe { self.tasks(&product, &blocks, (lines, length, pixels), None) });
+            return Some(unsafe {
+                self.tasks(&product, &blocks, lines, &Source::Images(distances))
+            });
         }
-        let [rows, columns] = window.output;
-        let of_row = Frame::new(window, ci, 2)?.len(ci) - Frame::new(window, ci, 1)?.len(ci);
+        let frame = |rows: usize| match self.x.has_planes() {
+            true => Frame::new(window, ci, rows).map(Source::Planes),
+            false => PixelFrame::new::<F>(window, ci, rows).map(Source::Pixels),
+        };
+        let any = frame(1)?;
+        let of_row = frame(2)?.len(ci) - any.len(ci);
         let fitting = FRAME_BYTES / (of_row * size_of::<F>()).max(1);
-        let any = Frame::new(window, ci, 1)?.offsets(ci);
-        let blocks = self.blocks(&PixelProduct::new(self.weights, &any), rows, fitting.max(1));
-        let frame = Frame::new(window, ci, blocks.rows)?;
-        let offsets = frame.offsets(ci);
+        let offsets = any.offsets(ci);
+        let blocks = self.blocks(&PixelProduct::new(self.weights, &offsets), rows, fitting.max(1));
+        let source = frame(blocks.rows)?;
+        let offsets = source.offsets(ci);
         let product = PixelProduct::new(self.weights, &offsets);
-        let lines = (rows, columns, rows * columns);
+        let lines = (rows, columns, pixels);
         // SAFETY: the caller's promise.
-        Some(unsafe { self.tasks(&product, &blocks, lines, Some(&frame)) })
+        Some(unsafe { self.tasks(&product, &blocks, lines, &source) })
+    }
+
+    /// Whether windows are one element each, inside the image and at equal distances.
+    fn reads_in_place(&self) -> bool {
+        let PlaneWindow { input, output, kernel, stride, padding, .. } = self.window;
+        let reaches = |d: usize| output[d].saturating_sub(1).saturating_mul(stride[d]) < input[d];
+        let is_inside = kernel == [1; 2] && padding == [0; 2] && reaches(0) && reaches(1);
+        self.window.is_plain() || self.x.has_channels_last() && is_inside
+    }
+
+    /// Whether the channels of the result are neighbours.
+    fn gives_channels_last(&self) -> bool {
+        match (&self.out, self.visitor) {
+            (Some(out), _) => !out.has_planes(),
+            (None, Some(visitor)) => visitor.wants_channels_last(),
+            (None, None) => false,
+        }
     }
 
     /// The blocks of an image that give each thread some tasks.
@@ -208,15 +298,16 @@ impl<F: Float> PixelConv<'_, F> {
     /// The length of a line where windows are elements, and the division of lines: by rows of the
     /// image, for an even number of pixels.
     ///
-    /// The next convolution often reads channel by channel, and its threads divide the channels. So
-    /// panels are divided, too, where there are more channels than in the input. Each thread then
-    /// reads the whole input, which must not be large.
+    /// Where channels are planes, the next convolution often reads channel by channel, and its threads
+    /// divide the channels. So panels are divided, too, where there are more channels than in the
+    /// input. Each thread then reads the whole input, which must not be large.
     fn blocks_of_elements(&self, product: &PixelProduct<'_, F>) -> (usize, Blocks) {
         let [rows, columns] = self.window.output;
         let pixels = rows * columns;
         let tile = PixelProduct::<F>::most_pixels(self.isa);
         let most = LINE_TILES * tile;
-        let expands = self.weights.sizes()[0] as usize > self.channels;
+        let expands =
+            self.weights.sizes()[0] as usize > self.channels && !self.gives_channels_last();
         let of_rows = || {
             let is_shared = self.wanted() > 1 && !(expands && pixels < FEW_PIXELS);
             let of_block = rows.div_ceil(self.blocks_of_rows(rows).filter(|_| is_shared)?);
@@ -242,7 +333,7 @@ impl<F: Float> PixelConv<'_, F> {
         product: &PixelProduct<'_, F>,
         blocks: &Blocks,
         (lines, length, pixels): (usize, usize, usize),
-        frame: Option<&Frame>,
+        source: &Source,
     ) -> Result<()> {
         let of_rows = lines.div_ceil(blocks.rows);
         let per_image = of_rows * product.panels().div_ceil(blocks.panels);
@@ -250,14 +341,17 @@ impl<F: Float> PixelConv<'_, F> {
         let depth = self.channels * kh * kw;
         let work = (self.images * pixels).saturating_mul(depth * product.channels(0).len());
         let is_parallel = self.threads > 1 && work.saturating_mul(product.panels()) > SMALL;
+        let is_last = self.gives_channels_last();
+        let by_pixels = is_last && self.weights.bytes() <= NEAR_BYTES;
         let width = product.channels(0).len() * length;
         let most = blocks.rows.min(lines).max(1);
         let part = match self.visitor {
-            Some(_) => (VISITED / width.max(1)).clamp(1, most),
+            Some(_) => (VISITED[usize::from(is_last)] / width.max(1)).clamp(1, most),
             None => most,
         };
         let elements = width * part;
-        let of_frame = frame.map_or(0, |f| f.len(self.channels)).next_multiple_of(16);
+        let of_frame = source.len(self.channels).next_multiple_of(16);
+        let [line, pixel] = source.distances();
         let of_tile = product.scratch().next_multiple_of(16);
         let of_sums = if self.out.is_none() { elements.next_multiple_of(16) } else { 0 };
         let of_visitor = self.visitor.map_or(0, |v| v.scratch(elements).div_ceil(size_of::<F>()));
@@ -272,30 +366,46 @@ impl<F: Float> PixelConv<'_, F> {
                 let (of_input, rest) = scratch.split_at_mut(of_frame);
                 let tile = rest.as_mut_ptr();
                 let own = [tile.wrapping_add(of_tile), tile.wrapping_add(of_tile + of_sums)];
-                let x = Ptr(self.x.at(image * self.image));
-                let input = match frame {
-                    Some(frame) => {
+                let len = source.len(self.channels);
+                let start = match source {
+                    Source::Images(_) => {
+                        self.x.at(image, 0, 0).wrapping_add(rows.start * line).cast_const()
+                    }
+                    Source::Planes(frame) => {
                         let [height, width] = self.window.input;
                         // SAFETY: the caller's promise.
-                        let planes = unsafe { x.slice(0, self.channels * height * width) };
-                        let len = frame.len(self.channels);
+                        let planes = unsafe {
+                            Ptr(self.x.at(image, 0, 0)).slice(0, self.channels * height * width)
+                        };
                         frame.fill(self.isa, planes, rows.clone(), &mut of_input[..len]);
-                        (of_input.as_ptr(), frame.row())
+                        of_input.as_ptr()
                     }
-                    None => (x.0.wrapping_add(rows.start * length).cast_const(), length),
+                    Source::Pixels(frame) => {
+                        // SAFETY: the caller's promise.
+                        unsafe { frame.fill(&self.x, image, rows.clone(), &mut of_input[..len]) }
+                        of_input.as_ptr()
+                    }
                 };
+                let compute = |first: usize, panel: usize, ahead: &mut WeightsAhead<F>| {
+                    let own_rows = first..rows.end.min(first + part);
+                    let at = start.wrapping_add((first - rows.start) * line);
+                    let of = (image, own_rows, panel);
+                    let (input, scratch) = ((at, [line, pixel]), (tile, own));
+                    // SAFETY: the caller's promise; rows and panels are this task's alone.
+                    unsafe { self.panel(product, of, (length, pixels), input, scratch, ahead) }
+                };
+                if by_pixels {
+                    for first in rows.clone().step_by(part) {
+                        for panel in panels.clone() {
+                            compute(first, panel, &mut WeightsAhead::default())?;
+                        }
+                    }
+                    return Ok(());
+                }
                 for panel in panels {
                     let mut ahead = product.ahead(panel, rows.len(), length);
                     for first in rows.clone().step_by(part) {
-                        let own_rows = first..rows.end.min(first + part);
-                        let at = input.0.wrapping_add((first - rows.start) * input.1);
-                        // SAFETY: the caller's promise; rows and panels are this task's alone.
-                        unsafe {
-                            let of = (image, own_rows, panel);
-                            let scratch = (tile, own);
-                            let input = (at, input.1);
-                            self.panel(product, of, (length, pixels), input, scratch, &mut ahead)?
-                        }
+                        compute(first, panel, &mut ahead)?;
                     }
                 }
                 Ok(())
@@ -312,28 +422,44 @@ impl<F: Float> PixelConv<'_, F> {
         product: &PixelProduct<'_, F>,
         (image, rows, panel): (usize, Range<usize>, usize),
         (length, all): (usize, usize),
-        (input, step): (*const F, usize),
+        (input, [step, pixel]): (*const F, [usize; 2]),
         (tile, [sums, scratch]): (*mut F, [*mut F; 2]),
         ahead: &mut WeightsAhead<F>,
     ) -> Result<()> {
         let channels = product.channels(panel);
         let pixels = rows.start * length..all.min(rows.end * length);
-        let (start, stride) = match &self.out {
-            Some(out) => {
-                let at = image * out.image + channels.start * out.channel + pixels.start;
-                (out.start.at(at), out.channel)
-            }
-            None => (sums, pixels.len()),
+        let (start, [channel, of_pixel]) = match &self.out {
+            Some(out) => (out.at(image, channels.start, pixels.start), [out.channel, out.pixel]),
+            None if self.gives_channels_last() && channels.len() > 1 => (sums, [1, channels.len()]),
+            None => (sums, [pixels.len(), 1]),
         };
         let bias = self.bias.map_or(std::ptr::null(), |b| b[channels.start..].as_ptr());
-        let lines = PixelLines { start: input, step, length, pixels: pixels.len() };
-        let out = PixelOutput { start, stride, bias };
+        let lines = PixelLines { start: input, step, pixel, length, pixels: pixels.len() };
+        let mut out = PixelOutput { start, channel, pixel: of_pixel, bias, then: None };
+        let follows = self.visitor.filter(|_| self.out.is_none() && of_pixel != 1);
+        let follows = follows.and_then(|v| v.pixels(image, channels.start, pixels.start));
+        if let Some(Following::Affine(then)) = follows {
+            out.then = Some(then);
+            // SAFETY: the caller's promise.
+            unsafe { product.lines(panel, &lines, &out, tile, ahead, None) }
+            return Ok(());
+        }
+        if let Some(Following::Chain(mut chain)) = follows {
+            let (n, step) = (channels.len(), of_pixel as isize);
+            // SAFETY: the caller's promise; the sums of a tile are finished.
+            unsafe {
+                let mut after = |pixels: usize| chain.run(self.isa, [pixels, n], Ptr(start), step);
+                let after: Option<&mut dyn FnMut(usize)> = Some(&mut after);
+                product.lines(panel, &lines, &out, tile, ahead, after)
+            }
+            return Ok(());
+        }
         // SAFETY: the caller's promise.
-        unsafe { product.lines(panel, &lines, &out, tile, ahead) }
+        unsafe { product.lines(panel, &lines, &out, tile, ahead, None) }
         match self.visitor {
             None => Ok(()),
             Some(visitor) => {
-                let sums = (Ptr(start.cast()), [stride as i64, 1]);
+                let sums = (Ptr(start.cast()), [channel as i64, of_pixel as i64]);
                 // SAFETY: the sums are finished, and this task's alone.
                 unsafe { visitor.visit(image, channels, pixels, sums, Ptr(scratch.cast())) }
             }

@@ -14,7 +14,8 @@
 //! input.
 
 use super::frame::{Frame, PlaneWindow};
-use super::pixels::{ImageOutput, ImageVisitor};
+use super::images::Images;
+use super::pixels::ImageVisitor;
 use crate::error::Result;
 use crate::gemm::{Kernels, PlaneTile, Product, WindowedPlane};
 use crate::isa::{Isa, Simd};
@@ -42,15 +43,14 @@ pub(crate) struct PlaneConv<'a, T> {
     pub groups: usize,
     /// The channels of a group: of the input and of the output.
     pub channels: (usize, usize),
-    /// The images, which are some elements apart.
-    pub x: Ptr<T>,
-    pub image: usize,
+    /// The images, whose channels are row-major planes.
+    pub x: Images<T>,
     /// The weights of one output channel after another.
     pub weight: &'a [T],
     pub bias: Option<&'a [T]>,
     /// The result, if it is wanted beside what a visitor makes of it.
-    pub out: Option<ImageOutput<T>>,
-    pub visitor: Option<&'a dyn ImageVisitor>,
+    pub out: Option<Images<T>>,
+    pub visitor: Option<&'a dyn ImageVisitor<T>>,
 }
 
 /// How the planes of an image are divided.
@@ -123,10 +123,7 @@ where
                     let some = first..groups.end.min(first + blocks.part);
                     let channels = some.start * co..some.end * co;
                     let (start, stride) = match &self.out {
-                        Some(out) => {
-                            let channel = image * out.image + channels.start * out.channel;
-                            (out.start.at(channel + pixels.start), out.channel)
-                        }
+                        Some(out) => (out.at(image, channels.start, pixels.start), out.channel),
                         None => (sums.as_mut_ptr(), pixels.len()),
                     };
                     // SAFETY: the caller's promise; the rectangle is this task's alone.
@@ -213,7 +210,7 @@ where
             conv.window;
         let (depth, plane) = (ci * kernel[0] * kernel[1], ci * height * width);
         // SAFETY: the images have these planes.
-        let x = unsafe { conv.x.slice((image * conv.image + group * plane) as i64, plane) };
+        let x = unsafe { Ptr(conv.x.at(image, group * ci, 0)).slice(0, plane) };
         match rows.len() == all {
             _ if self.kernels.is_some() => {}
             true => frame.fill_inside(isa, x, rows.clone(), self.framed),

@@ -8,6 +8,8 @@
 //! A kernel computes one segment of `k` (see the [order](super)). Then it adds the sums of earlier
 //! segments, and writes either a partial sum to scratch or the finished tile to C.
 
+mod affine;
+mod channels;
 mod columns;
 mod few;
 mod lines;
@@ -20,8 +22,10 @@ use super::lanes::Lanes;
 use crate::isa::Isa;
 use crate::math::Float;
 use crate::view::Ptr;
+pub(crate) use affine::Affine;
+pub(crate) use channels::{ChannelTile, Taps};
 pub(crate) use lines::WindowedPlane;
-pub(super) use pixels::PixelTile;
+pub(super) use pixels::{Complete, PixelTile};
 pub(crate) use planes::PlaneTile;
 pub(super) use strips::Strips;
 pub(super) use table::{kernels_f32, kernels_f64};
@@ -74,6 +78,7 @@ pub(super) struct Tile<F> {
 
 type Kernel<F> = unsafe fn(&Tile<F>);
 type PixelKernel<F> = unsafe fn(&PixelTile<F>);
+type ChannelKernel<F> = unsafe fn(&ChannelTile<'_, F>);
 type PlaneKernel<F> = unsafe fn(&PlaneTile<F>);
 
 /// The microkernels of an instruction set.
@@ -94,6 +99,11 @@ pub(crate) struct Kernels<F: 'static> {
     columns: &'static [&'static [Kernel<F>]],
     /// The kernels of pixels: by vectors, by rows, less one each.
     pixels: &'static [&'static [PixelKernel<F>]],
+    /// The same for pixels that are no neighbours.
+    pixels_apart: &'static [&'static [PixelKernel<F>]],
+    affine: unsafe fn(*const F, usize, &Affine<F>, [usize; 2]),
+    /// The kernels of channels: of sums, and of greatest elements.
+    channels: [ChannelKernel<F>; 2],
     finish_pixels: unsafe fn(*const F, [usize; 3], *const F, *mut F, usize),
     /// The kernels of planes: by the step between windows, less one.
     planes: [PlaneKernel<F>; 2],
@@ -182,8 +192,9 @@ impl<F> Kernels<F> {
     /// As [`Kernels::tile`].
     #[inline(always)]
     pub(super) unsafe fn pixels(&self, t: &PixelTile<F>, rows: usize, vectors: usize) {
+        let kernels = if t.pixel == 1 { self.pixels } else { self.pixels_apart };
         // SAFETY: the caller's promise.
-        unsafe { self.pixels[vectors - 1][rows - 1](t) }
+        unsafe { kernels[vectors - 1][rows - 1](t) }
     }
 
     /// Writes `columns` rows of `rows` elements to `out`: the transpose of sums with rows of `width`
@@ -201,6 +212,40 @@ impl<F> Kernels<F> {
     ) {
         // SAFETY: the caller's promise.
         unsafe { (self.finish_pixels)(sums, sizes, bias, out, stride) }
+    }
+
+    /// Computes what follows the sums of some pixels and channels. The sums of a pixel have whole
+    /// vectors, and `width` elements.
+    ///
+    /// # Safety
+    /// As [`Kernels::tile`].
+    pub(super) unsafe fn affine(
+        &self,
+        sums: *const F,
+        width: usize,
+        of: &Affine<F>,
+        [pixels, channels]: [usize; 2],
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { (self.affine)(sums, width, of, [pixels, channels]) }
+    }
+
+    /// Computes some neighbours in a row of a depthwise convolution whose channels are last.
+    ///
+    /// # Safety
+    /// As [`Kernels::tile`].
+    pub(crate) unsafe fn channels(&self, t: &ChannelTile<'_, F>) {
+        // SAFETY: the caller's promise.
+        unsafe { (self.channels[0])(t) }
+    }
+
+    /// As [`Kernels::channels`], of the greatest element of each window, or of its last NaN.
+    ///
+    /// # Safety
+    /// As [`Kernels::tile`].
+    pub(crate) unsafe fn greatest_channels(&self, t: &ChannelTile<'_, F>) {
+        // SAFETY: the caller's promise.
+        unsafe { (self.channels[1])(t) }
     }
 
     /// The most elements between two windows of a plane.

@@ -28,6 +28,10 @@ pub(crate) trait Lanes: Copy {
     unsafe fn following(self, last: Self::Float) -> Self;
     /// The elements of this vector that are greater than those of another, or NaN, and its others.
     unsafe fn greater_of(self, other: Self) -> Self;
+    /// The greater of each element and a number that is no NaN; of two zeros, the number. A NaN stays.
+    unsafe fn at_least(self, number: Self) -> Self;
+    /// The lesser of each element and a number that is neither NaN nor zero. A NaN stays.
+    unsafe fn at_most(self, number: Self) -> Self;
     /// A vector of copies of one number.
     unsafe fn splat(x: Self::Float) -> Self;
     /// The `N` elements from `p`.
@@ -106,6 +110,16 @@ impl<T: super::Float, const N: usize> Lanes for Array<T, N> {
         Array(std::array::from_fn(|i| greater(self.0[i], other.0[i])))
     }
     #[inline(always)]
+    unsafe fn at_least(self, number: Self) -> Self {
+        // SAFETY: it has no requirements.
+        unsafe { self.greater_of(number) }
+    }
+    #[inline(always)]
+    unsafe fn at_most(self, number: Self) -> Self {
+        let lesser = |x: T, y: T| if x < y || x.partial_cmp(&x).is_none() { x } else { y };
+        Array(std::array::from_fn(|i| lesser(self.0[i], number.0[i])))
+    }
+    #[inline(always)]
     unsafe fn splat(x: T) -> Self {
         Array([x; N])
     }
@@ -160,6 +174,20 @@ impl<T: super::Float, const N: usize> Lanes for Array<T, N> {
     }
 }
 
+/// Fetches a line into the nearest cache to write it. Where another core has it, the write would wait
+/// for that core otherwise, and every write behind it, too. A processor without the instruction does
+/// nothing.
+#[inline(always)]
+pub(super) fn fetch_to_write<F>(p: *const F) {
+    // SAFETY: it accesses nothing, whatever the address is.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) p, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = p;
+}
+
 /// Implements [`Lanes`] by intrinsics. `$load_first` and `$store_first` are functions of a pointer
 /// and a count.
 #[cfg(target_arch = "x86_64")]
@@ -169,7 +197,7 @@ macro_rules! register {
         $splat:ident, $load:ident, $store:ident, $fma:ident, $mul:ident, $add:ident;
         $first:ident, $keep:ident, $columns:ident, $is_nan:ident;
         $mask:ty, $make:ident, $masked:ident, $unzip:ident, $following:ident,
-        $greater:ident
+        $greater:ident, $least:ident, $min:ident
     ) => {
         impl Lanes for $vector {
             type Float = $float;
@@ -204,6 +232,17 @@ macro_rules! register {
             unsafe fn greater_of(self, other: Self) -> Self {
                 // SAFETY: as above.
                 unsafe { $greater(self, other) }
+            }
+            #[inline(always)]
+            unsafe fn at_least(self, number: Self) -> Self {
+                // SAFETY: as above.
+                unsafe { $least(self, number) }
+            }
+            // With a NaN, the instruction gives its right operand.
+            #[inline(always)]
+            unsafe fn at_most(self, number: Self) -> Self {
+                // SAFETY: as above.
+                unsafe { $min(number, self) }
             }
             #[inline(always)]
             unsafe fn load(p: *const $float) -> Self {

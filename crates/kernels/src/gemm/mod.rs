@@ -64,7 +64,7 @@ use crate::layout;
 use crate::thread_pool;
 use crate::view::{Dims, View, ViewMut};
 use epilogue::{Operand, Output};
-pub(crate) use kernel::{Kernels, PlaneTile, WindowedPlane};
+pub(crate) use kernel::{Affine, ChannelTile, Kernels, PlaneTile, Taps, WindowedPlane};
 use maquette_ir::{DType, Scalar};
 
 const KERNEL: &str = "gemm";

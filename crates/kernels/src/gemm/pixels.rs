@@ -1,18 +1,20 @@
-//! Products whose left rows are pixels of an image, and whose result is written transposed.
+//! Products whose left rows are pixels of an image.
 //!
 //! `out[channel, pixel] = sum over k of image[pixel + offset(k)] weights[k, channel]`, in the
 //! [order](super) of every product. Tiles have output channels along their vectors, and as rows a
-//! few pixels that are neighbours in memory. A tile sums all of `k` at once: the sums of its
+//! few pixels at equal distances in memory. A tile sums all of `k` at once: the sums of its
 //! segments wait in scratch memory of 4 KiB. Where a panel of weights is large, eight tiles take one
-//! segment of it after the other together. A finished tile is transposed in registers.
+//! segment of it after the other together. Where the channels of the result are planes, a finished
+//! tile is transposed in registers.
 //!
 //! **Invariant:** the bits are those of [`product`](super::product()) with the matrix of windows.
 //!
-//! **Cost:** a step loads a few vectors of weights and one element for each pixel. The transpose
-//! takes about two cycles for each vector of sums.
+//! **Cost:** a step loads a few vectors of weights and one element for each pixel. A transpose takes
+//! about two cycles for each vector of sums.
 
 use super::epilogue::Operand;
-use super::kernel::PixelTile;
+use super::kernel::{Affine, Complete, PixelTile};
+use super::lanes::fetch_to_write;
 use super::pack::Panels;
 use super::{Float, GROUP, Mat, SEGMENT};
 use crate::error::Result;
@@ -45,18 +47,56 @@ impl<F: Float> PixelWeights<F> {
         kernel: &'static str,
         isa: Isa,
         weight: Ptr<F>,
-        [channels, k]: [usize; 2],
+        sizes: [usize; 2],
         lifetime: Lifetime,
     ) -> Result<PixelWeights<F>> {
-        let transposed = Mat::row_major(weight, k).transposed();
-        let vectors = panel_vectors::<F>(isa, channels);
-        let weights = Operand::of_mat(transposed);
+        let vectors = panel_vectors::<F>(isa, sizes[0]);
+        // SAFETY: the caller's promise.
+        unsafe { PixelWeights::of_vectors(kernel, isa, weight, sizes, vectors, lifetime) }
+    }
+
+    /// As [`PixelWeights::new`], for [kernels of channels](super::ChannelTile): a vector of outputs
+    /// after another.
+    ///
+    /// # Errors
+    /// There is not enough memory.
+    ///
+    /// # Safety
+    /// The matrix is in live memory.
+    pub unsafe fn of_channels(
+        kernel: &'static str,
+        isa: Isa,
+        weight: Ptr<F>,
+        sizes: [usize; 2],
+        lifetime: Lifetime,
+    ) -> Result<PixelWeights<F>> {
+        // SAFETY: the caller's promise.
+        unsafe { PixelWeights::of_vectors(kernel, isa, weight, sizes, 1, lifetime) }
+    }
+
+    /// As [`PixelWeights::new`], in panels of so many vectors.
+    ///
+    /// # Safety
+    /// The matrix is in live memory.
+    unsafe fn of_vectors(
+        kernel: &'static str,
+        isa: Isa,
+        weight: Ptr<F>,
+        [channels, k]: [usize; 2],
+        vectors: usize,
+        lifetime: Lifetime,
+    ) -> Result<PixelWeights<F>> {
+        let weights = Operand::of_mat(Mat::row_major(weight, k).transposed());
         let panels = Panels::of_vectors(kernel, isa, weights, [k, channels], vectors, lifetime)?;
         Ok(PixelWeights { panels })
     }
-}
 
-impl<F: Float> PixelWeights<F> {
+    /// The weights of a vector of outputs after another, if they are [of
+    /// channels](PixelWeights::of_channels).
+    pub fn of_channel_vectors(&self) -> Option<*const F> {
+        (self.panels.vectors == 1).then(|| self.panels.panel(0))
+    }
+
     /// The outputs, and the elements of each.
     pub fn sizes(&self) -> [i64; 2] {
         [self.panels.columns as i64, self.panels.rows as i64]
@@ -82,30 +122,37 @@ pub(crate) struct PixelProduct<'a, F> {
     offsets: &'a [u32],
 }
 
-/// Lines of pixels that are neighbours in memory.
+/// Lines of pixels at equal distances in memory.
 pub(crate) struct PixelLines<F> {
-    /// The first pixel, and the distance of lines.
+    /// The first pixel, and the distances of lines and of pixels.
     pub start: *const F,
     pub step: usize,
+    pub pixel: usize,
     /// The pixels of each line but the last, and of all lines.
     pub length: usize,
     pub pixels: usize,
 }
 
-/// Neighbours that are summed at once: the first of them, its number, and how many they are.
+/// Pixels that are summed at once: the first of them, their distance, the number of the first, and
+/// how many they are.
 struct Tile<F> {
     a: *const F,
+    pixel: usize,
     at: usize,
     pixels: usize,
 }
 
 /// Where the channels of a panel are written.
 pub(crate) struct PixelOutput<F> {
-    /// The first pixel of the panel's first channel, and the distance of channels.
+    /// The first pixel of the panel's first channel, and the distances of channels and of pixels, of
+    /// which one is 1.
     pub start: *mut F,
-    pub stride: usize,
-    /// The biases of the panel's channels, or null.
+    pub channel: usize,
+    pub pixel: usize,
+    /// The biases of the panel's channels, or null. There are none where channels are neighbours.
     pub bias: *const F,
+    /// What follows the sums from the first pixel and channel on, instead of a destination.
+    pub then: Option<Affine<F>>,
 }
 
 /// The weights that a task reads next, which are fetched into the second-level cache while it
@@ -118,6 +165,13 @@ pub(crate) struct WeightsAhead<F> {
     /// The segments during which they are fetched, and those that are computed.
     segments: usize,
     done: usize,
+}
+
+impl<F> Default for WeightsAhead<F> {
+    /// Nothing to fetch.
+    fn default() -> WeightsAhead<F> {
+        WeightsAhead { start: std::ptr::null(), lines: 0, fetched: 0, segments: 0, done: 0 }
+    }
 }
 
 impl<F> WeightsAhead<F> {
@@ -194,7 +248,9 @@ impl<'a, F: Float> PixelProduct<'a, F> {
         if bytes > FAR_BYTES { TOGETHER } else { 1 }
     }
 
-    /// Computes lines of neighbours for the channels of a panel. Their results follow one another.
+    /// Computes lines of pixels for the channels of a panel. Their results follow one another. With
+    /// `after`, which gets the number of pixels of a tile, each tile is written where the last one
+    /// was, with its channels as neighbours.
     ///
     /// # Safety
     /// The pixels are valid at all offsets, the destination is valid for all pixels and channels of
@@ -206,6 +262,7 @@ impl<'a, F: Float> PixelProduct<'a, F> {
         out: &PixelOutput<F>,
         scratch: *mut F,
         ahead: &mut WeightsAhead<F>,
+        mut after: Option<&mut dyn FnMut(usize)>,
     ) {
         let most = Self::most_pixels(self.panels.isa);
         let together = self.together();
@@ -217,11 +274,12 @@ impl<'a, F: Float> PixelProduct<'a, F> {
             while at < end {
                 let left = end - at;
                 let pixels = left.div_ceil(left.div_ceil(most));
-                tiles.push(Tile { a: start.wrapping_add(at - first), at, pixels });
+                let a = start.wrapping_add((at - first) * of.pixel);
+                tiles.push(Tile { a, pixel: of.pixel, at, pixels });
                 at += pixels;
                 if tiles.len() == together || at == of.pixels {
                     // SAFETY: the caller's promise.
-                    unsafe { self.tiles(panel, &tiles, out, scratch, ahead) }
+                    unsafe { self.tiles(panel, &tiles, out, scratch, ahead, &mut after) }
                     tiles.clear();
                 }
             }
@@ -239,6 +297,7 @@ impl<'a, F: Float> PixelProduct<'a, F> {
         out: &PixelOutput<F>,
         scratch: *mut F,
         ahead: &mut WeightsAhead<F>,
+        after: &mut Option<&mut dyn FnMut(usize)>,
     ) {
         let kernels = F::kernels(self.panels.isa);
         let channels = self.channels(panel);
@@ -255,8 +314,11 @@ impl<'a, F: Float> PixelProduct<'a, F> {
             let ends_group = is_last || s % GROUP == GROUP - 1;
             let (null, k) = (std::ptr::null(), SEGMENT.min(self.offsets.len() - from));
             let b = weights.wrapping_add(from * width);
+            let last = channels.len() - (vectors - 1) * kernels.lanes;
+            let completes = is_last && out.pixel != 1 && out.then.is_none();
             for (i, tile) in tiles.iter().enumerate() {
                 let [group, total] = sums(i);
+                let of_part = if ends_group && !is_last { total } else { group };
                 let t = PixelTile {
                     k,
                     a: tile.a,
@@ -266,19 +328,48 @@ impl<'a, F: Float> PixelProduct<'a, F> {
                         if s.is_multiple_of(GROUP) { null } else { group.cast_const() },
                         if ends_group && s >= GROUP { total.cast_const() } else { null },
                     ],
-                    out: if ends_group && !is_last { total } else { group },
+                    out: match completes {
+                        true if after.is_some() => out.start,
+                        true => out.start.wrapping_add(tile.at * out.pixel),
+                        false => of_part,
+                    },
+                    pixel: tile.pixel,
+                    complete: completes.then_some(Complete { last, row: out.pixel }),
                     // An address that is in no page would be looked up again and again.
                     fetch: ahead.next(k).unwrap_or(b),
                 };
+                if is_last && after.is_none() {
+                    let (to, pixel) = match &out.then {
+                        Some(then) => (then.out, then.out_pixel),
+                        None => (out.start, out.pixel),
+                    };
+                    let line = 64 / size_of::<F>();
+                    for i in (0..tile.pixels).filter(|_| pixel != 1) {
+                        let to = to.wrapping_add((tile.at + i) * pixel);
+                        let lines = (0..channels.len()).step_by(line);
+                        lines.for_each(|channel| fetch_to_write(to.wrapping_add(channel)));
+                    }
+                }
                 // SAFETY: the caller's promise.
                 unsafe { kernels.pixels(&t, tile.pixels, vectors) }
+                if let (Some(after), true) = (&mut *after, completes) {
+                    after(tile.pixels);
+                }
+                if let (Some(then), true) = (out.then, is_last) {
+                    let sizes = [tile.pixels, channels.len()];
+                    // SAFETY: as above.
+                    unsafe { kernels.affine(group, width, &then.at(0, tile.at), sizes) }
+                }
             }
+        }
+        if out.pixel != 1 || out.then.is_some() {
+            return;
         }
         for (i, tile) in tiles.iter().enumerate() {
             let (sizes, to) =
                 ([tile.pixels, channels.len(), width], out.start.wrapping_add(tile.at));
             // SAFETY: as above.
-            unsafe { kernels.finish_pixels(sums(i)[0], sizes, out.bias, to, out.stride) }
+            unsafe { kernels.finish_pixels(sums(i)[0], sizes, out.bias, to, out.channel) }
         }
     }
 }

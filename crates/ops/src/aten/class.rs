@@ -1,6 +1,6 @@
 //! The kernel classes of builtin operators.
 
-use maquette_ir::graph::Recomputation;
+use maquette_ir::graph::{ImageRole, Recomputation};
 
 /// The kernel class of a [`Compute`]. A backend implements each class once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -16,6 +16,7 @@ pub enum Class {
     Scatter,
     Scan,
     Sort,
+    Pool,
     Window,
     Random,
     Recurrent,
@@ -39,6 +40,7 @@ impl Class {
             | Class::Scatter
             | Class::Scan
             | Class::Sort
+            | Class::Pool
             | Class::Window
             | Class::Random
             | Class::Fill
@@ -53,6 +55,7 @@ impl Class {
             Class::Reduce
             | Class::Norm
             | Class::Gather
+            | Class::Pool
             | Class::Window
             | Class::Fill
             | Class::Copy => Recomputation::Cheap,
@@ -74,10 +77,38 @@ impl Class {
         matches!(self, Class::Linalg)
     }
 
+    /// What the kernels do with images.
+    pub(crate) const fn image_role(self) -> ImageRole {
+        match self {
+            Class::Pool => ImageRole::Keeps,
+            Class::Reduce
+            | Class::Gemm
+            | Class::Linalg
+            | Class::Convolution
+            | Class::Attention
+            | Class::Norm
+            | Class::Gather
+            | Class::Scatter
+            | Class::Scan
+            | Class::Sort
+            | Class::Window
+            | Class::Random
+            | Class::Recurrent
+            | Class::Fill
+            | Class::Copy
+            | Class::Scalar => ImageRole::Other,
+        }
+    }
+
     /// Whether the kernels write to outputs with any strides.
     pub(crate) const fn supports_strided_output(self) -> bool {
         match self {
-            Class::Copy | Class::Fill | Class::Gather | Class::Scatter | Class::Random => true,
+            Class::Copy
+            | Class::Fill
+            | Class::Gather
+            | Class::Scatter
+            | Class::Pool
+            | Class::Random => true,
             Class::Reduce
             | Class::Gemm
             | Class::Linalg
@@ -107,6 +138,7 @@ impl Class {
             | Class::Scatter
             | Class::Scan
             | Class::Sort
+            | Class::Pool
             | Class::Window
             | Class::Fill
             | Class::Copy
@@ -129,7 +161,12 @@ impl Class {
             | Class::Scan
             | Class::Random
             | Class::Copy => true,
-            Class::Sort | Class::Window | Class::Recurrent | Class::Fill | Class::Scalar => false,
+            Class::Sort
+            | Class::Pool
+            | Class::Window
+            | Class::Recurrent
+            | Class::Fill
+            | Class::Scalar => false,
         }
     }
 }

@@ -21,7 +21,7 @@ const fn window(
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
     Lowering::Compute(Compute {
-        class: Class::Window,
+        class: Class::Pool,
         strides: Strides::FromOperands,
         metas,
         how: How::Host(run),

@@ -9,8 +9,9 @@
 //! 2. for an element-wise operator, and for a product with what follows, the region of an operand
 //!    over which it can be written and that is dead afterwards;
 //! 3. the memory reserved for an output;
-//! 4. a new buffer, in the layout of an `ir::strided` node that reads the value, or else in one in
-//!    which a view needs no copy, or in the declared layout; row-major if that is not injective.
+//! 4. a new buffer, in the layout of an `ir::strided` node that reads the value, or else with the
+//!    channels of [images](super::image_layouts) last, in a layout in which a view needs no copy, or
+//!    in the declared layout; row-major if that is not injective.
 //!
 //! Two separate limits bound the copies of the first choice, each by the size of the value:
 //! operands in the region are copied if they have at most as many elements, and other values in the
@@ -149,7 +150,10 @@ impl Planner<'_> {
         let layout = match wanted {
             Some(strided) => self.declared_layout(strided)?,
             None if placement == Placement::Dense => declared,
-            None => self.layout_for_views(v, declared, MAX_USER_DEPTH)?.unwrap_or(declared),
+            None => match self.image_layout(v)? {
+                Some(layout) => layout,
+                None => self.layout_for_views(v, declared, MAX_USER_DEPTH)?.unwrap_or(declared),
+            },
         };
         let to = self.new_buffer(v, layout)?;
         if self.injective(to) {

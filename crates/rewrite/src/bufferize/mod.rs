@@ -38,6 +38,7 @@
 mod assign;
 mod choose_region;
 mod destinations;
+mod image_layouts;
 mod interference;
 mod liveness;
 mod node_kind;
@@ -82,6 +83,8 @@ struct Planner<'a> {
     live: Vec<LiveRegions>,
     destinations: Vec<Option<Destination>>,
     regions: Vec<Option<BufferRegion>>,
+    /// For each value: whether it is a batch of images whose channels are last.
+    channels_last: Vec<bool>,
     /// The buffers of the plan.
     buffers: Vec<Buffer>,
     /// For each external buffer: the layout of its tensor; `None` if the input is no tensor.
@@ -150,6 +153,7 @@ fn plan_with(
         live: vec![LiveRegions::new(); values],
         destinations: vec![None; values],
         regions: vec![None; values],
+        channels_last: Vec::new(),
         buffers: Vec::new(),
         external_specs: Vec::new(),
         occupants: Vec::new(),
@@ -169,6 +173,7 @@ fn plan_with(
     };
     planner.enter()?;
     planner.compute_liveness();
+    planner.compute_image_layouts();
     planner.compute_destinations()?;
     for (time, stmt) in graph.body().iter().enumerate() {
         match stmt {

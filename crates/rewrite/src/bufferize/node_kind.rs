@@ -6,7 +6,9 @@ use crate::functionalize::value_graph::{Interner, SpecId};
 use maquette_ir::copy_cost::WriteModel;
 use maquette_ir::functional_ops::{Callee, FunctionalOp, List, Region};
 use maquette_ir::fused::FusionKind;
-use maquette_ir::graph::{Arg, ArgEffect, Graph, NodeId, OpFacts, Placement, ValueId, ValueType};
+use maquette_ir::graph::{
+    Arg, ArgEffect, Graph, ImageRole, NodeId, OpFacts, Placement, ValueId, ValueType,
+};
 use maquette_ir::sym::{Expr, SymbolId};
 use maquette_ir::view::ViewSpec;
 use smallvec::SmallVec;
@@ -46,6 +48,8 @@ pub(super) struct OpCall {
     /// Pairs of an operand and of a result that may be written over it, beside those of
     /// [`Placement::Elementwise`].
     pub overwrites: SmallVec<[(ValueId, ValueId); 1]>,
+    /// What it does with images.
+    pub images: ImageRole,
     /// It may observe strides, so operands must have their declared ones.
     pub observes_strides: bool,
     pub write_model: WriteModel,
@@ -150,6 +154,11 @@ impl OpCall {
             FusionKind::Elements => Placement::Elementwise,
             _ => Placement::Anywhere,
         };
+        let images = match kind {
+            FusionKind::Elements => ImageRole::Keeps,
+            FusionKind::Convolution => ImageRole::Makes,
+            FusionKind::Rows | FusionKind::Maps | FusionKind::Product => ImageRole::Other,
+        };
         let positions = overwrites.iter().map(|e| usize::try_from(e.as_i64()?).ok());
         let positions = positions.collect::<Option<SmallVec<[usize; 4]>>>()?;
         let pair = |pair: &[usize]| match *pair {
@@ -164,6 +173,7 @@ impl OpCall {
             writes: SmallVec::new(),
             results: results.into(),
             placement,
+            images,
             observes_strides: false,
             write_model: WriteModel::default(),
             converts: false,
@@ -212,6 +222,7 @@ impl OpCall {
             writes,
             results,
             placement,
+            images: facts.image_role(op),
         })
     }
 }

@@ -261,25 +261,27 @@ impl<'g> Groups<'g> {
         producer: NodeId,
         consumer: NodeId,
     ) -> Result<Group, NoFusionReason> {
-        use FusionKind::{Elements, Maps, Product, Rows};
+        use FusionKind::{Convolution, Elements, Maps, Product, Rows};
         let (kind, sizes) = match (first.kind, second.kind) {
-            (Elements | Maps | Product, Maps) | (Maps, Elements) => {
+            (Elements | Maps | Product | Convolution, Maps) | (Maps, Elements) => {
                 let same = self.has_same_elements(first, second, producer, consumer);
                 // No reshapes: a nest has its own sizes.
                 if !same || first.sizes.len() > 1 || first.sizes != second.sizes {
                     return Err(NoFusionReason::OtherRows);
                 }
-                let kind = if first.kind == Product { Product } else { Maps };
+                let kind = if first.kind.is_contraction() { first.kind } else { Maps };
                 (kind, first.sizes.clone())
             }
-            (Elements | Product, Elements)
+            (Elements | Product | Convolution, Elements)
                 if self.has_same_elements(first, second, producer, consumer) =>
             {
                 let mut sizes = first.sizes.clone();
                 sizes.extend(second.sizes.iter().filter(|s| !first.sizes.contains(s)).cloned());
                 (first.kind, sizes)
             }
-            (Product, _) | (_, Product) => return Err(NoFusionReason::LosesSpecialisation),
+            (Product | Convolution, _) | (_, Product | Convolution) => {
+                return Err(NoFusionReason::LosesSpecialisation);
+            }
             (Maps, _) | (_, Maps) => return Err(NoFusionReason::OtherRows),
             _ => (Rows, smallvec![first.rows_with(second).ok_or(NoFusionReason::OtherRows)?]),
         };
@@ -370,6 +372,7 @@ impl Group {
             FusionClass::Rows { outer } => (FusionKind::Rows, outer),
             FusionClass::Maps => (FusionKind::Maps, first.sizes.len()),
             FusionClass::Product => (FusionKind::Product, first.sizes.len()),
+            FusionClass::Convolution => (FusionKind::Convolution, first.sizes.len()),
         };
         let sizes: SmallVec<[Expr; 4]> = first.sizes.get(..outer)?.into();
         let has_rows = |v: ValueId| {

@@ -55,7 +55,7 @@ impl Groups<'_> {
         results: &[ValueId],
     ) -> Vec<(usize, usize)> {
         let mut pairs = Vec::new();
-        if kind != FusionKind::Product {
+        if !kind.is_contraction() {
             return pairs;
         }
         for (j, &result) in results.iter().enumerate() {

@@ -1,9 +1,10 @@
-//! The kernels of pixels: the rows of A are neighbours in memory, and a table gives the place of
-//! each step of `k`.
+//! The kernels of pixels: the rows of A are at equal distances in memory, and a table gives the place
+//! of each step of `k`.
 //!
-//! So a convolution reads its windows where they are: a step is a channel and a tap, and the pixels
-//! of a tile see it at consecutive addresses. The columns are output channels, whose weights are
-//! packed. A tile has more rows than in a product of matrices: one address serves them all.
+//! So a convolution reads its windows where they are: a step is a channel and a tap. Where channels
+//! are planes, the pixels of a tile see it at consecutive addresses, and one address serves them all.
+//! Where channels are last, pixels are some elements apart. The columns are output channels, whose
+//! weights are packed.
 
 #[cfg(doc)]
 use super::Kernels;
@@ -13,6 +14,9 @@ use crate::gemm::lanes::Lanes;
 /// How many pixels ahead the kernel prefetches. Each step reads from another channel, of which the
 /// processor would follow a few alone.
 const PIXELS_AHEAD: usize = 32;
+
+/// How many channels ahead it prefetches where they are last: of one pixel after another.
+const CHANNELS_AHEAD: usize = 16;
 
 /// One segment of the sums of some pixels and channels.
 pub(in crate::gemm) struct PixelTile<F> {
@@ -26,10 +30,23 @@ pub(in crate::gemm) struct PixelTile<F> {
     pub b: *const F,
     /// Sums of earlier segments to add in this order, or null. Rows are like those of `out`.
     pub sums: [*const F; 2],
-    /// The destination: rows of whole vectors, one for each pixel.
+    /// The destination: a row for each pixel.
     pub out: *mut F,
+    /// The distance of pixels, for the kernels whose pixels are no neighbours.
+    pub pixel: usize,
+    /// Whether the sums are complete. Otherwise rows are whole vectors, one after another.
+    pub complete: Option<Complete>,
     /// Memory to be fetched into the second-level cache, a line for each step.
     pub fetch: *const F,
+}
+
+/// Sums of pixels that are complete.
+#[derive(Clone, Copy)]
+pub(in crate::gemm) struct Complete {
+    /// The elements of the last vector of a row.
+    pub last: usize,
+    /// The distance of rows of the destination.
+    pub row: usize,
 }
 
 /// See [`Kernels::pixels`].
@@ -38,7 +55,12 @@ pub(in crate::gemm) struct PixelTile<F> {
 /// As [`Kernels::pixels`].
 #[inline(always)]
 #[allow(clippy::needless_range_loop)]
-pub(super) unsafe fn pixels<V: Lanes, const ROWS: usize, const VECTORS: usize>(
+pub(super) unsafe fn pixels<
+    V: Lanes,
+    const ROWS: usize,
+    const VECTORS: usize,
+    const APART: bool,
+>(
     t: &PixelTile<V::Float>,
 ) {
     // SAFETY: the caller's promise covers all accesses: the pixels at `k` offsets, `k` rows of
@@ -48,8 +70,11 @@ pub(super) unsafe fn pixels<V: Lanes, const ROWS: usize, const VECTORS: usize>(
         let (mut b, mut fetch) = (t.b, t.fetch);
         let line = 64 / size_of::<V::Float>();
         for p in 0..t.k {
-            let a = t.a.add(*t.offsets.add(p) as usize);
-            V::prefetch_near(a.wrapping_add(PIXELS_AHEAD));
+            let mut a = t.a.add(*t.offsets.add(p) as usize);
+            match APART {
+                true => V::prefetch_near(a.wrapping_add(p % line * t.pixel + CHANNELS_AHEAD)),
+                false => V::prefetch_near(a.wrapping_add(PIXELS_AHEAD)),
+            }
             let mut row = [V::splat(Default::default()); VECTORS];
             for (j, y) in row.iter_mut().enumerate() {
                 *y = V::load(b.add(j * V::N));
@@ -57,9 +82,13 @@ pub(super) unsafe fn pixels<V: Lanes, const ROWS: usize, const VECTORS: usize>(
             }
             V::prefetch(fetch);
             for (i, sums) in sums.iter_mut().enumerate() {
-                let x = V::splat(*a.add(i));
+                let x = V::splat(if APART { *a } else { *a.add(i) });
                 for (sum, y) in sums.iter_mut().zip(row) {
                     *sum = x.fma(y, *sum);
+                }
+                // Each address follows from the last one: all at once would take the registers.
+                if APART {
+                    a = a.wrapping_add(t.pixel);
                 }
             }
             b = b.add(VECTORS * V::N);
@@ -76,9 +105,23 @@ pub(super) unsafe fn pixels<V: Lanes, const ROWS: usize, const VECTORS: usize>(
                 }
             }
         }
+        let Some(complete) = &t.complete else {
+            for i in 0..ROWS {
+                for j in 0..VECTORS {
+                    sums[i][j].store(t.out.add((i * VECTORS + j) * V::N));
+                }
+            }
+            return;
+        };
+        let (last, is_whole) = (complete.last, complete.last == V::N);
+        let store = |x: V, j: usize, to: *mut V::Float| match j + 1 == VECTORS && !is_whole {
+            true => x.store_first(to, last),
+            false => x.store(to),
+        };
         for i in 0..ROWS {
             for j in 0..VECTORS {
-                sums[i][j].store(t.out.add((i * VECTORS + j) * V::N));
+                let to = t.out.add(i * complete.row + j * V::N);
+                store(sums[i][j].one_nan(), j, to);
             }
         }
     }

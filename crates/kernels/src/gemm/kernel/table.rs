@@ -2,7 +2,7 @@
 
 use super::super::kernel;
 use super::super::lanes::{Array, Lanes};
-use super::{Kernels, PixelTile, PlaneTile, Strips, Tile};
+use super::{Affine, ChannelTile, Kernels, PixelTile, PlaneTile, Strips, Tile};
 use crate::isa::Isa;
 #[cfg(target_arch = "x86_64")]
 use crate::isa::available;
@@ -47,9 +47,23 @@ macro_rules! kernels {
             }
 
             $(#[target_feature(enable = $features)])?
-            unsafe fn pixels<const ROWS: usize, const VECTORS: usize>(t: &PixelTile<F>) {
+            unsafe fn pixels<const ROWS: usize, const VECTORS: usize, const APART: bool>(
+                t: &PixelTile<F>,
+            ) {
                 // SAFETY: the caller's promise.
-                unsafe { kernel::pixels::pixels::<$vector, ROWS, VECTORS>(t) }
+                unsafe { kernel::pixels::pixels::<$vector, ROWS, VECTORS, APART>(t) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn affine(sums: *const F, width: usize, of: &Affine<F>, sizes: [usize; 2]) {
+                // SAFETY: the caller's promise.
+                unsafe { kernel::affine::affine::<$vector>(sums, width, of, sizes) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn channels<const GREATEST: bool>(t: &ChannelTile<'_, F>) {
+                // SAFETY: the caller's promise.
+                unsafe { kernel::channels::channels::<$vector, GREATEST>(t) }
             }
 
             $(#[target_feature(enable = $features)])?
@@ -106,7 +120,10 @@ macro_rules! kernels {
                     &[few::<1, 2>, few::<2, 2>, few::<3, 2>, few::<4, 2>],
                 ],
                 columns: &[$(&[$(columns::<$few, $wide>),*]),*],
-                pixels: &[$(&[$(pixels::<$count, $broad>),*]),*],
+                pixels: &[$(&[$(pixels::<$count, $broad, false>),*]),*],
+                pixels_apart: &[$(&[$(pixels::<$count, $broad, true>),*]),*],
+                affine,
+                channels: [channels::<false>, channels::<true>],
                 finish_pixels,
                 planes: [plane::<1>, plane::<2>],
                 greatest: [greatest::<1>, greatest::<2>],

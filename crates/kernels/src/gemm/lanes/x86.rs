@@ -12,28 +12,32 @@ register!(
     _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps,
     _mm512_fmadd_ps, _mm512_mul_ps, _mm512_add_ps;
     first_ps512, keep_ps512, columns_ps512, one_nan_ps512;
-    __mmask16, mask_ps512, masked_ps512, unzip_ps512, following_ps512, greater_ps512
+    __mmask16, mask_ps512, masked_ps512, unzip_ps512, following_ps512, greater_ps512, least_ps512,
+    _mm512_min_ps
 );
 register!(
     __m512d of 8 f64:
     _mm512_set1_pd, _mm512_loadu_pd, _mm512_storeu_pd,
     _mm512_fmadd_pd, _mm512_mul_pd, _mm512_add_pd;
     first_pd512, keep_pd512, columns_pd512, one_nan_pd512;
-    __mmask8, mask_pd512, masked_pd512, unzip_pd512, following_pd512, greater_pd512
+    __mmask8, mask_pd512, masked_pd512, unzip_pd512, following_pd512, greater_pd512, least_pd512,
+    _mm512_min_pd
 );
 register!(
     __m256 of 8 f32:
     _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps,
     _mm256_fmadd_ps, _mm256_mul_ps, _mm256_add_ps;
     first_ps256, keep_ps256, columns_ps256, one_nan_ps256;
-    __m256i, mask_ps256, masked_ps256, unzip_ps256, following_ps256, greater_ps256
+    __m256i, mask_ps256, masked_ps256, unzip_ps256, following_ps256, greater_ps256, least_ps256,
+    _mm256_min_ps
 );
 register!(
     __m256d of 4 f64:
     _mm256_set1_pd, _mm256_loadu_pd, _mm256_storeu_pd,
     _mm256_fmadd_pd, _mm256_mul_pd, _mm256_add_pd;
     first_pd256, keep_pd256, columns_pd256, one_nan_pd256;
-    __m256i, mask_pd256, masked_pd256, unzip_pd256, following_pd256, greater_pd256
+    __m256i, mask_pd256, masked_pd256, unzip_pd256, following_pd256, greater_pd256, least_pd256,
+    _mm256_min_pd
 );
 
 #[inline(always)]
@@ -126,6 +130,16 @@ unsafe fn following_pd512(x: __m512d, last: __m512d) -> __m512d {
     }
 }
 
+/// What is not less or equal is greater or NaN.
+#[inline(always)]
+unsafe fn least_ps512(x: __m512, number: __m512) -> __m512 {
+    // SAFETY: as above.
+    unsafe {
+        let is_kept = _mm512_cmp_ps_mask::<_CMP_NLE_UQ>(x, number);
+        _mm512_mask_blend_ps(is_kept, number, x)
+    }
+}
+
 #[inline(always)]
 unsafe fn greater_ps512(x: __m512, other: __m512) -> __m512 {
     // SAFETY: as above.
@@ -133,6 +147,16 @@ unsafe fn greater_ps512(x: __m512, other: __m512) -> __m512 {
         let is_greater = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(x, other);
         let is_nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(x, x);
         _mm512_mask_blend_ps(is_greater | is_nan, other, x)
+    }
+}
+
+/// What is not less or equal is greater or NaN.
+#[inline(always)]
+unsafe fn least_pd512(x: __m512d, number: __m512d) -> __m512d {
+    // SAFETY: as above.
+    unsafe {
+        let is_kept = _mm512_cmp_pd_mask::<_CMP_NLE_UQ>(x, number);
+        _mm512_mask_blend_pd(is_kept, number, x)
     }
 }
 
@@ -282,6 +306,12 @@ unsafe fn following_pd256(x: __m256d, last: __m256d) -> __m256d {
 }
 
 #[inline(always)]
+unsafe fn least_ps256(x: __m256, number: __m256) -> __m256 {
+    // SAFETY: as above.
+    unsafe { _mm256_blendv_ps(number, x, _mm256_cmp_ps::<_CMP_NLE_UQ>(x, number)) }
+}
+
+#[inline(always)]
 unsafe fn greater_ps256(x: __m256, other: __m256) -> __m256 {
     // SAFETY: as above.
     unsafe {
@@ -289,6 +319,12 @@ unsafe fn greater_ps256(x: __m256, other: __m256) -> __m256 {
         let is_nan = _mm256_cmp_ps::<_CMP_UNORD_Q>(x, x);
         _mm256_blendv_ps(other, x, _mm256_or_ps(is_greater, is_nan))
     }
+}
+
+#[inline(always)]
+unsafe fn least_pd256(x: __m256d, number: __m256d) -> __m256d {
+    // SAFETY: as above.
+    unsafe { _mm256_blendv_pd(number, x, _mm256_cmp_pd::<_CMP_NLE_UQ>(x, number)) }
 }
 
 #[inline(always)]

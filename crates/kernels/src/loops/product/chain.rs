@@ -3,7 +3,9 @@
 //!
 //! An evaluation runs the steps of each map on blocks, and repeats the values of rows in them. The
 //! actions of a chain go over a line of a rectangle at once, and take the value of a row from its
-//! address ([`on_lines`]). A value between two maps stays in registers.
+//! address ([`LineChain`]). A value between two maps stays in registers. Lines are rows of the product,
+//! or columns where the elements of a column are neighbours in the result, as the channels of a pixel
+//! may be.
 //!
 //! **Invariant:** the operations and their order are those of the maps, and so are the bits. A tile
 //! is loaded before it is stored, so the result may be written over what an action reads there.
@@ -11,8 +13,9 @@
 use super::epilogue::{MapPlan, Part};
 use super::operand::{From, Operand};
 use crate::element::from_scalar;
+use crate::gemm::Affine;
 use crate::loops::stage::PanelContext;
-use crate::pointwise::chain::{Action, Chained, Code, LineAction, binary, on_lines, unary};
+use crate::pointwise::chain::{Chained, Code, LineChain, LineOperand, binary, unary};
 use crate::view::Ptr;
 use maquette_ir::scalar_expr::{Op, Reg};
 use maquette_ir::{DType, Scalar};
@@ -31,13 +34,17 @@ enum With {
 }
 
 /// The maps of an epilogue as actions.
-pub(super) struct EpilogueChain(SmallVec<[(Code, With); 8]>);
+pub(super) struct EpilogueChain {
+    actions: SmallVec<[(Code, With); 8]>,
+    /// Along what lines go: 0 for columns, whose elements differ in the first index, 1 for rows.
+    along: usize,
+}
 
 /// A register of a map.
 enum Value {
     /// The accumulator after this many actions.
     Accumulator(usize),
-    /// One number for each row, or for all.
+    /// One number for each line, or for all.
     Scalar(With),
     /// An element for each sum.
     Elements(Operand),
@@ -54,9 +61,15 @@ impl EpilogueChain {
         let mut actions: SmallVec<[(Code, With); 8]> = SmallVec::new();
         actions.push((Code::Load, With::Sums));
         let mut from = From::Sums;
+        let last = maps.last()?;
+        let along = match last.operands.get(last.loads)?.strides() {
+            [_, 1] => 1,
+            [1, _] => 0,
+            _ => return None,
+        };
         for (i, map) in maps.iter().enumerate() {
             let [out] = map.expr.outputs()[..] else { return None };
-            let accumulator = add(&mut actions, map, from, dtype)?;
+            let accumulator = add(&mut actions, map, (from, along), dtype)?;
             if out != accumulator {
                 return None;
             }
@@ -65,51 +78,128 @@ impl EpilogueChain {
             let is_last = i + 1 == maps.len();
             match from {
                 From::Slot(_) if !is_last => {}
-                From::Memory(_) if is_last && stored.strides()[1] == 1 => {
+                From::Memory(_) if is_last => {
                     actions.push((Code::Store, With::Memory(stored.clone())));
                 }
                 _ => return None,
             }
         }
-        (actions.len() <= LONGEST && !maps.is_empty()).then_some(EpilogueChain(actions))
+        (actions.len() <= LONGEST).then_some(EpilogueChain { actions, along })
     }
 
-    /// Computes the maps on a rectangle whose sums follow each other in rows.
-    pub fn run<F: InChains>(&self, cx: &PanelContext<'_>, part: &Part<'_>) {
-        let at = [part.rows.start, part.columns.start];
-        let scalar = |with: &With| -> F {
-            match with {
-                With::Number(x) => from_scalar(*x),
-                With::Launch(n) => {
-                    cx.run.scalars.get(*n as usize).map_or(F::ZERO, |x| from_scalar(*x))
+    /// Along what the sums of a rectangle have to be neighbours: 0 for columns, 1 for rows.
+    pub fn along(&self) -> usize {
+        self.along
+    }
+
+    /// The maps of some products from a row and a column on, whose sums are given line by line.
+    pub fn lines<F: InChains>(
+        &self,
+        cx: &PanelContext<'_>,
+        coords: &[i64],
+        at: [usize; 2],
+    ) -> LineChain<F> {
+        let next = 1 - self.along;
+        LineChain::new(self.actions.iter().map(|(code, with)| {
+            let operand = match with {
+                With::Nothing => LineOperand::Number(F::ZERO),
+                With::Sums => LineOperand::Given,
+                With::Memory(o) => {
+                    let address = Ptr(o.address(cx, coords, at).0.cast());
+                    LineOperand::Memory(address, o.strides()[next] as isize)
                 }
-                _ => F::ZERO,
-            }
-        };
-        // Actions have the addresses of these numbers.
-        let numbers: SmallVec<[F; 8]> = self.0.iter().map(|(_, with)| scalar(with)).collect();
-        let action = |((code, with), number): (&(Code, With), &F)| {
-            let (at, step) = match with {
-                With::Sums => (Ptr(part.sums.0.0.cast()), part.sums.1[0]),
-                With::Memory(o) => (Ptr(o.address(cx, part.coords, at).0.cast()), o.strides()[0]),
-                _ => (Ptr(std::ptr::from_ref(number).cast_mut()), 0),
+                With::Number(x) => LineOperand::Number(from_scalar(*x)),
+                With::Launch(n) => {
+                    let scalar = cx.run.scalars.get(*n as usize);
+                    LineOperand::Number(scalar.map_or(F::ZERO, |x| from_scalar(*x)))
+                }
             };
-            LineAction { action: Action { code: *code, at }, step: step as isize }
+            (*code, operand)
+        }))
+    }
+
+    /// As [`EpilogueChain::lines`] along columns, if the maps are a scale and a shift of each row, a
+    /// residual, and a clamp, of which each may be missing.
+    pub fn affine<F: InChains>(
+        &self,
+        cx: &PanelContext<'_>,
+        coords: &[i64],
+        at: [usize; 2],
+    ) -> Option<Affine<F>> {
+        let number = |with: &With| match with {
+            With::Number(x) => Some(from_scalar::<F>(*x)),
+            With::Launch(n) => cx.run.scalars.get(*n as usize).map(|x| from_scalar::<F>(*x)),
+            _ => None,
         };
-        let mut actions: SmallVec<[LineAction<F>; LONGEST]> =
-            self.0.iter().zip(&numbers).map(action).collect();
+        let address = |o: &Operand| o.address(cx, coords, at).0.cast::<F>();
+        let pixel = |o: &Operand| usize::try_from(o.strides()[1]).ok();
+        let null = std::ptr::null();
+        let mut affine = Affine {
+            scale: null,
+            shift: null,
+            residual: null,
+            residual_pixel: 0,
+            least: -F::INFINITY,
+            most: F::INFINITY,
+            out: std::ptr::null_mut(),
+            out_pixel: 0,
+        };
+        // The parts in order: each may come once, behind those before it.
+        let mut done = 0;
+        let (last, actions) = self.actions.split_last()?;
+        for (code, with) in actions.get(1..)? {
+            let part = match (code, with) {
+                (Code::Mul, With::Memory(o)) if pixel(o) == Some(0) => {
+                    affine.scale = address(o);
+                    1
+                }
+                (Code::Add, With::Memory(o)) if pixel(o) == Some(0) => {
+                    affine.shift = address(o);
+                    2
+                }
+                (Code::Add, With::Memory(o)) => {
+                    (affine.residual, affine.residual_pixel) = (address(o), pixel(o)?);
+                    3
+                }
+                (Code::MaxScalar, with) => {
+                    affine.least = number(with).filter(|x| x.partial_cmp(x).is_some())?;
+                    4
+                }
+                (Code::MinScalar, with) => {
+                    let is_fine = |x: &F| x.partial_cmp(x).is_some() && *x != F::ZERO;
+                    affine.most = number(with).filter(is_fine)?;
+                    5
+                }
+                _ => return None,
+            };
+            if part <= done {
+                return None;
+            }
+            done = part;
+        }
+        let (Code::Store, With::Memory(o)) = last else { return None };
+        (affine.out, affine.out_pixel) = (address(o), pixel(o)?);
+        Some(affine)
+    }
+
+    /// Computes the maps on a rectangle whose sums are neighbours in lines.
+    pub fn run<F: InChains>(&self, cx: &PanelContext<'_>, part: &Part<'_>) {
+        let next = 1 - self.along;
+        let mut lines = self.lines::<F>(cx, part.coords, [part.rows.start, part.columns.start]);
+        let lengths = [part.rows.len(), part.columns.len()];
+        let (sums, step) = (Ptr(part.sums.0.0.cast()), part.sums.1[next] as isize);
         // SAFETY: the plan is of the layouts of the operands, which have the elements of the
         // rectangle; the rectangle of the results is this call's alone.
-        unsafe { on_lines(cx.run.isa, &mut actions, part.rows.len(), part.columns.len()) }
+        unsafe { lines.run(cx.run.isa, [lengths[next], lengths[self.along]], sums, step) }
     }
 }
 
-/// Adds the actions of a map, which reads the accumulator as `from`. Returns the register that is
-/// the accumulator afterwards; `None` if the map has other values.
+/// Adds the actions of a map, which reads the accumulator as `from`, for lines along rows or columns.
+/// Returns the register that is the accumulator afterwards; `None` if the map has other values.
 fn add(
     actions: &mut SmallVec<[(Code, With); 8]>,
     map: &MapPlan,
-    from: From,
+    (from, along): (From, usize),
     dtype: DType,
 ) -> Option<Reg> {
     let mut values: SmallVec<[Value; 16]> = SmallVec::new();
@@ -126,7 +216,7 @@ fn add(
             Op::Input(k) => {
                 let operand = map.operands.get(k as usize).filter(|_| (k as usize) < map.loads)?;
                 let is_affine = map.computed.get(k as usize)?.is_empty();
-                match (operand.from, operand.strides()[1]) {
+                match (operand.from, operand.strides()[along]) {
                     (of, _) if of == from => Value::Accumulator(now),
                     (From::Memory(_), 0) if is_affine => {
                         Value::Scalar(With::Memory(operand.clone()))

@@ -3,9 +3,10 @@
 //! A map is an expression over tensors that have one stride along the rows of the product and one
 //! along its columns. It is compiled for each size of rectangles that occurs; a product has a few.
 
-use super::chain::EpilogueChain;
+use super::chain::{EpilogueChain, InChains};
 use super::factor::Geometry;
 use super::operand::{From, Operand};
+use crate::conv::Following;
 use crate::error::{KernelError, Result};
 use crate::loops::KERNEL;
 use crate::loops::access::{Base, Buffer};
@@ -272,6 +273,28 @@ impl Epilogue {
         true
     }
 
+    /// Whether the elements of a column of the product are best given as neighbours, as they are in
+    /// the result.
+    pub fn wants_columns(&self) -> bool {
+        let results = self.maps.iter().flat_map(|map| map.outputs());
+        let stored = results.filter(|o| matches!(o.from, From::Memory(_))).last();
+        stored.is_some_and(|o| o.strides()[0] == 1 && o.strides()[1] != 1)
+    }
+
+    /// The maps of some products from a row and a column on, if they are a chain along columns.
+    pub fn columns<F: InChains>(
+        &self,
+        cx: &PanelContext<'_>,
+        coords: &[i64],
+        at: [usize; 2],
+    ) -> Option<Following<F>> {
+        let chain = self.chain.as_ref().filter(|chain| chain.along() == 0)?;
+        Some(match chain.affine(cx, coords, at) {
+            Some(affine) => Following::Affine(affine),
+            None => Following::Chain(chain.lines(cx, coords, at)),
+        })
+    }
+
     /// The bytes of scratch memory for a rectangle of at most this many elements.
     pub fn scratch(&self, elements: usize) -> usize {
         self.slots.iter().map(|(size, _)| (elements * size).next_multiple_of(ALIGN)).sum()
@@ -282,7 +305,7 @@ impl Epilogue {
     /// # Errors
     /// An expression is too large to be compiled.
     pub fn run(&self, cx: &PanelContext<'_>, part: &Part<'_>) -> Result<Option<(usize, Failure)>> {
-        if let Some(chain) = self.chain.as_ref().filter(|_| part.sums.1[1] == 1) {
+        if let Some(chain) = self.chain.as_ref().filter(|c| part.sums.1[c.along()] == 1) {
             match self.dtype {
                 DType::F64 => chain.run::<f64>(cx, part),
                 _ => chain.run::<f32>(cx, part),

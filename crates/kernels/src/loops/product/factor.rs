@@ -1,6 +1,7 @@
 //! The factors of a product, and the axes along which they are matrices.
 
 use crate::error::{KernelError, Result};
+use crate::layout::merged;
 use crate::loops::KERNEL;
 use crate::loops::access::{Access, Base, Buffer};
 use crate::loops::contract::dependencies;
@@ -11,24 +12,6 @@ use crate::view::Dims;
 use maquette_ir::DType;
 use maquette_ir::loops::{Axes, AxisId, Stage};
 use maquette_ir::scalar_expr::{Op, ScalarExpr};
-
-/// The one stride of some axes, if they are one dimension of a tensor.
-pub(super) fn merged(sizes: &[i64], strides: &[i64]) -> Option<i64> {
-    if sizes.contains(&0) {
-        return Some(0);
-    }
-    let (mut n, mut step) = (1, 0);
-    for (&size, &stride) in sizes.iter().zip(strides).rev() {
-        match n {
-            _ if size == 1 => continue,
-            1 => step = stride,
-            _ if stride != step * n => return None,
-            _ => {}
-        }
-        n *= size;
-    }
-    Some(step)
-}
 
 /// The axes of a product: loops over products, then those of rows and of columns.
 pub(super) struct Geometry {

@@ -41,7 +41,7 @@ use factor::{Factor, FactorAt, Found, Geometry};
 use maquette_ir::DType;
 use maquette_ir::loops::{AxisId, LoopNest, Source, StageId, StageKind};
 use operand::Operand;
-use packed::Packed;
+use packed::{PackForm, Packed};
 use smallvec::SmallVec;
 use std::ops::Range;
 use windows::Windows;
@@ -58,17 +58,23 @@ const MIN_PACKED_WINDOWS: usize = 16 * 16;
 /// windows have a stride or padding, the weights are packed at each launch.
 const SHORT_SUMS: usize = 24;
 
-/// Packs the weights of windows for later launches.
+/// Packs the weights of windows.
 ///
 /// # Safety
 /// As [`PixelWeights::new`].
-unsafe fn cached_weights<F: Float>(
+unsafe fn packed_weights<F: Float>(
     isa: Isa,
-    start: *mut u8,
-    sizes: [usize; 2],
+    start: Ptr<F>,
+    (sizes, form): ([usize; 2], PackForm),
+    lifetime: Lifetime,
 ) -> Result<PixelWeights<F>> {
     // SAFETY: the caller's promise.
-    unsafe { PixelWeights::new(KERNEL, isa, Ptr(start.cast()), sizes, Lifetime::Cached) }
+    unsafe {
+        match form {
+            PackForm::Channels => PixelWeights::of_channels(KERNEL, isa, start, sizes, lifetime),
+            _ => PixelWeights::new(KERNEL, isa, start, sizes, lifetime),
+        }
+    }
 }
 
 /// Whether a stage is a contraction that is computed as a product here.
@@ -116,7 +122,7 @@ impl ProductPlan {
         let windows = Windows::of(launch, stage, along).filter(|windows| {
             result.as_ref().is_none_or(|buffer| {
                 let dim = |axis: AxisId| kept.iter().position(|a| *a == axis);
-                windows.are_planes(launch, &|axis| dim(axis).map_or(0, |d| buffer.strides[d]))
+                windows.are_images(launch, &|axis| dim(axis).map_or(0, |d| buffer.strides[d]))
             })
         });
         let (found, geometry) = match &windows {
@@ -156,7 +162,8 @@ impl ProductPlan {
             (Some(windows), _) => {
                 let is_large = sizes[0].saturating_mul(sizes[2]) >= MIN_PACKED_WINDOWS;
                 let is_short = windows.kernel == [1; 2] && sizes[2] <= SHORT_SUMS;
-                let is_packed = is_large && !is_short && !windows.is_depthwise;
+                let in_place = is_short || windows.is_depthwise;
+                let is_packed = is_large && (windows.has_channels_last() || !in_place);
                 let packs = is_packed.then_some(windows.weight);
                 (Factors::Windows(windows), packs)
             }
@@ -207,12 +214,14 @@ impl ProductPlan {
     pub fn pack_key(&self) -> PackKey {
         let ([m, n, k], dtype) = (self.sizes, self.dtype);
         match &self.factors {
-            Factors::Windows(_) => {
-                PackKey { of_windows: true, dtype, start: 0, sizes: [k, m], strides: [1, k as i64] }
+            Factors::Windows(windows) => {
+                let (form, strides) = (windows.pack_form(), [1, k as i64]);
+                PackKey { form, dtype, start: 0, sizes: [k, m], strides }
             }
             Factors::Matrices([_, b]) => {
                 let (start, strides) = (b.start, [b.inner, b.own]);
-                PackKey { of_windows: false, dtype: b.dtype, start, sizes: [k, n], strides }
+                let form = PackForm::Matrix;
+                PackKey { form, dtype: b.dtype, start, sizes: [k, n], strides }
             }
         }
     }
@@ -222,13 +231,16 @@ impl ProductPlan {
         let [m, n, k] = self.sizes;
         let b = match &self.factors {
             Factors::Matrices([_, b]) => b,
-            Factors::Windows(_) => {
-                let start = view.as_ptr().cast_mut();
+            Factors::Windows(windows) => {
+                let (start, of) = (view.as_ptr().cast_mut(), ([m, k], windows.pack_form()));
+                let lifetime = Lifetime::Cached;
                 // SAFETY: the view has the layout of the plan, which is row-major.
                 let packed = unsafe {
                     match self.dtype {
-                        DType::F64 => Packed::F64(cached_weights(isa, start, [m, k])?),
-                        _ => Packed::F32(cached_weights(isa, start, [m, k])?),
+                        DType::F64 => {
+                            Packed::F64(packed_weights(isa, Ptr(start.cast()), of, lifetime)?)
+                        }
+                        _ => Packed::F32(packed_weights(isa, Ptr(start.cast()), of, lifetime)?),
                     }
                 };
                 return Ok(PackedOperand(packed));

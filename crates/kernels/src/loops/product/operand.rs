@@ -1,6 +1,7 @@
 //! The tensors that a product and the maps after it access.
 
-use super::factor::{Geometry, dot, merged};
+use super::factor::{Geometry, dot};
+use crate::layout::merged;
 use crate::loops::access::{Base, Buffer};
 use crate::loops::launch::Launch;
 use crate::loops::stage::PanelContext;

@@ -1,15 +1,26 @@
 //! Operands of launches in the layouts that products read.
 
+use super::chain::InChains;
 use crate::conv::PlaneConv;
 use crate::error::Result;
-use crate::gemm::{Float, PackedMatrix, PixelWeights};
+use crate::gemm::{PackedMatrix, PixelWeights};
 use maquette_ir::DType;
+
+/// How an operand is packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum PackForm {
+    /// As the right factor of a product.
+    Matrix,
+    /// As the weights of windows.
+    Windows,
+    /// As the weights of a depthwise convolution, whose channels are last.
+    Channels,
+}
 
 /// What makes the same packed operand of the same memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PackKey {
-    /// Whether they are the weights of windows.
-    pub(super) of_windows: bool,
+    pub(super) form: PackForm,
     pub(super) dtype: DType,
     pub(super) start: i64,
     pub(super) sizes: [usize; 2],
@@ -51,7 +62,7 @@ impl PackedOperand {
 }
 
 /// A type that a convolution is computed in.
-pub(super) trait Convolved: Float {
+pub(super) trait Convolved: InChains {
     /// Computes a convolution by planes, as [`PlaneConv::run`].
     ///
     /// # Safety

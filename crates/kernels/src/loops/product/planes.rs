@@ -1,9 +1,9 @@
 //! Depthwise convolutions with the maps that follow them.
 
 use super::ProductPlan;
-use super::packed::Convolved;
+use super::packed::{Convolved, PackedOperand};
 use super::windows::{ImageMaps, Windows};
-use crate::conv::{ImageVisitor, PlaneConv};
+use crate::conv::{ChannelConv, ImageVisitor, Images, PlaneConv, WindowOf};
 use crate::error::Result;
 use crate::gemm::over_batches;
 use crate::loops::KERNEL;
@@ -19,18 +19,43 @@ impl ProductPlan {
     ///
     /// # Errors
     /// There is not enough memory.
-    pub(super) fn convolve_planes<F: Convolved>(
+    pub(super) fn convolve_depthwise<F: Convolved>(
         &self,
         cx: &PanelContext<'_>,
         of: &Windows,
+        packed: Option<&PackedOperand>,
         failed: &(dyn Fn(usize, Failure) + Sync),
     ) -> Result<()> {
         let numbers = of.numbers(cx.run.scalars);
         let (threads, isa) = (thread_pool::num_threads(), cx.run.isa);
         let ([channels, n, k], images) = (self.sizes, numel(&self.loops));
-        let address = |operand: usize| Ptr(cx.base(Base::Memory(operand)).0.cast::<F>());
-        if let Some(window) = of.window(&numbers) {
-            let visitor = ImageMaps { plan: self, cx, failed };
+        let (x, out) = (of.images::<F>(cx), self.image_output(cx));
+        let visitor = ImageMaps { plan: self, cx, failed };
+        let visitor = (self.epilogue.maps() > 0).then_some(&visitor as &dyn ImageVisitor<F>);
+        let window = of.window(&numbers);
+        if let (Some(window), false) = (window, x.has_planes())
+            && out.is_none_or(|out| out.has_channels_last())
+        {
+            let own;
+            let weights = match packed.and_then(F::weights) {
+                Some(weights) => weights,
+                None => {
+                    own = self.weights_of_call(cx, of, [channels, k])?;
+                    &own
+                }
+            };
+            let of = WindowOf::Sum(weights);
+            let conv = ChannelConv { isa, threads, window, images, channels, x, of, out, visitor };
+            // SAFETY: the plan is of the layouts of the operands, and of a result whose channels
+            // are last. Each element of the results of maps is that of one rectangle.
+            if let Some(done) = unsafe { conv.run() } {
+                return done;
+            }
+        }
+        if let (Some(window), true) = (window, x.has_planes())
+            && out.is_none_or(|out| out.has_planes())
+        {
+            let weight = Ptr(cx.base(Base::Memory(of.weight)).0.cast::<F>());
             let planes = PlaneConv {
                 isa,
                 threads,
@@ -38,13 +63,12 @@ impl ProductPlan {
                 images,
                 groups: channels,
                 channels: (1, 1),
-                x: address(of.x),
-                image: of.image as usize,
+                x,
                 // SAFETY: the weight is row-major.
-                weight: unsafe { address(of.weight).slice(0, channels * k) },
+                weight: unsafe { weight.slice(0, channels * k) },
                 bias: None,
-                out: self.image_output(cx),
-                visitor: (self.epilogue.maps() > 0).then_some(&visitor as &dyn ImageVisitor),
+                out,
+                visitor,
             };
             // SAFETY: the plan is of the layouts of the operands, and of a result whose channels
             // are row-major. Each element of the results of maps is that of one rectangle.
@@ -56,11 +80,10 @@ impl ProductPlan {
         over_batches(images * channels, [1, n, k], threads, &|plane, threads| {
             let (image, channel) = (plane / channels, plane % channels);
             let mut patches = Scratch::<F>::new(KERNEL, k.saturating_mul(n))?;
-            let area = numel(&of.input);
-            let at = image * of.image as usize + channel * area;
+            let start = Ptr(x.at(image, channel, 0));
             // SAFETY: the plan is of the layouts of the operands.
             unsafe {
-                of.unfold(&numbers, address(of.x).slice(at as i64, area), patches.get());
+                of.unfold(&numbers, Images { start, ..x }, patches.get());
                 let matrix = (channel..channel + 1, Ptr(patches.get().as_mut_ptr()));
                 self.image(cx, of, image, threads, matrix, failed)
             }

@@ -1,4 +1,5 @@
-//! Convolutions as products whose right factor is the windows of an image.
+//! Convolutions as products whose right factor is the windows of an image, whose channels are planes or
+//! last.
 //!
 //! The contraction of a convolution reads its input at positions that it computes from those of an
 //! output and of a tap. [`Windows`] recognises that expression, so that windows are read where they
@@ -8,17 +9,18 @@
 //! **Invariant:** the bits are those of the expression: an element outside the input is a zero that
 //! is multiplied, and the sums have the order of the contraction.
 //!
-//! **Cost:** that of [`PixelConv`] or `PlaneConv`. Windows of one element that move by 1 are a
-//! product without any copy.
+//! **Cost:** that of [`PixelConv`], `PlaneConv` or `ChannelConv`. Windows of one element that move by
+//! 1 are a product without any copy.
 
-use super::factor::merged;
-use super::packed::{Convolved, PackedOperand};
-use super::{ProductPlan, Visitor};
-use crate::conv::{ImageOutput, ImageVisitor, PixelConv, PlaneWindow};
+use super::chain::InChains;
+use super::packed::{Convolved, PackForm, PackedOperand};
+use super::{ProductPlan, Visitor, packed_weights};
+use crate::conv::{Following, ImageVisitor, Images, PixelConv, PlaneWindow, image_strides};
 use crate::error::Result;
 use crate::gemm::{
     EpilogueVisitor, Float, PixelWeights, RightFactor, over_batches, visited_product,
 };
+use crate::layout::merged;
 use crate::loops::KERNEL;
 use crate::loops::access::Base;
 use crate::loops::launch::Launch;
@@ -58,9 +60,9 @@ pub(super) struct Windows {
     pub kernel: [i64; 2],
     /// Whether each channel has one of its own as input.
     pub is_depthwise: bool,
-    /// The input channels, and the distance of images.
+    /// The input channels, and the distances of images, channels and pixels.
     depth: i64,
-    pub image: i64,
+    strides: [usize; 3],
     /// The strides, paddings and dilations.
     numbers: [SmallVec<[Number; 2]>; 3],
 }
@@ -83,6 +85,13 @@ fn row_major(launch: &Launch<'_>, load: &Load, dtype: DType) -> Option<usize> {
     is_it.then_some(operand.index())
 }
 
+/// The number of an operand of images, and the distances of images, of channels and of pixels.
+fn image_operand(launch: &Launch<'_>, load: &Load, dtype: DType) -> Option<(usize, [usize; 3])> {
+    let Source::Operand(operand) = load.from else { return None };
+    let layout = launch.operands.get(operand.index()).filter(|o| o.dtype == dtype)?;
+    Some((operand.index(), image_strides(&layout.sizes, &layout.strides)?))
+}
+
 /// Two numbers, the first of them 1 unless there are two.
 fn two(sizes: &[i64]) -> Option<[i64; 2]> {
     match *sizes {
@@ -93,7 +102,8 @@ fn two(sizes: &[i64]) -> Option<[i64; 2]> {
 }
 
 impl Windows {
-    /// The convolution that a contraction of floats is, if its operands are row-major images.
+    /// The convolution that a contraction of floats is, if its operands are images and a row-major
+    /// weight.
     pub fn of(launch: &Launch<'_>, stage: &Stage, along: &[AxisId]) -> Option<Windows> {
         let expr = &stage.expr;
         let op = |r: Reg| expr.instrs().get(r.index()).map(|i| i.op);
@@ -148,7 +158,8 @@ impl Windows {
             let of = [term(first, *position)?, number(padding)?, term(within, *tap)?];
             numbers.iter_mut().zip(of).for_each(|(numbers, n)| numbers.push(n));
         }
-        let [x, weight] = [row_major(launch, x, dtype)?, row_major(launch, weight, dtype)?];
+        let (x, strides) = image_operand(launch, x, dtype)?;
+        let weight = row_major(launch, weight, dtype)?;
         let (of_x, of_weight) = (&launch.operands[x], &launch.operands[weight]);
         // All channels and taps are contracted.
         let channel = contracted.map_or(1, |axis| launch.extent(axis));
@@ -160,7 +171,7 @@ impl Windows {
         }
         // The rows of the weight follow each other, too.
         let row: i64 = of_weight.sizes[1..].iter().product();
-        if of_weight.sizes[0] > 1 && of_weight.strides[0] != row || of_x.strides[0] < 0 {
+        if of_weight.sizes[0] > 1 && of_weight.strides[0] != row {
             return None;
         }
         Some(Windows {
@@ -174,7 +185,7 @@ impl Windows {
             kernel: two(&launch.extents_of(taps))?,
             is_depthwise,
             depth: of_x.sizes[1],
-            image: of_x.strides[0],
+            strides,
             numbers,
         })
     }
@@ -185,13 +196,36 @@ impl Windows {
         [one(self.images), one(self.channels), self.positions.clone()]
     }
 
-    /// Whether the channels of a tensor with these strides, by axes, are row-major.
-    pub fn are_planes(&self, launch: &Launch<'_>, stride: &dyn Fn(AxisId) -> i64) -> bool {
+    /// Whether the channels of a tensor with these strides, by axes, are row-major planes or last.
+    pub fn are_images(&self, launch: &Launch<'_>, stride: &dyn Fn(AxisId) -> i64) -> bool {
         let strides: Dims = self.positions.iter().map(|a| stride(*a)).collect();
         let sizes = launch.extents_of(&self.positions);
         let is_one = sizes.iter().all(|n| *n == 1);
-        let is_dense = is_one || merged(&sizes, &strides) == Some(1);
-        is_dense && stride(self.images) >= 0 && stride(self.channels) >= 0
+        let pixel = merged(&sizes, &strides);
+        let channels = launch.extent(self.channels);
+        let are_last = stride(self.channels) == 1 && pixel.is_some_and(|p| p >= channels);
+        let are_images = is_one || pixel == Some(1) || are_last;
+        are_images && stride(self.images) >= 0 && stride(self.channels) >= 0
+    }
+
+    /// Whether the channels of the input are last.
+    pub fn has_channels_last(&self) -> bool {
+        self.strides[2] != 1
+    }
+
+    /// How the weight is packed.
+    pub fn pack_form(&self) -> PackForm {
+        match self.is_depthwise && self.has_channels_last() {
+            true => PackForm::Channels,
+            false => PackForm::Windows,
+        }
+    }
+
+    /// The input of a launch.
+    pub fn images<F>(&self, cx: &PanelContext<'_>) -> Images<F> {
+        let start = Ptr(cx.base(Base::Memory(self.x)).0.cast::<F>());
+        let [image, channel, pixel] = self.strides;
+        Images { start, image, channel, pixel }
     }
 
     /// The strides, paddings and dilations of a launch.
@@ -227,34 +261,28 @@ impl ProductPlan {
         failed: &(dyn Fn(usize, Failure) + Sync),
     ) -> Result<()> {
         if of.is_depthwise {
-            return self.convolve_planes::<F>(cx, of, failed);
+            return self.convolve_depthwise::<F>(cx, of, packed, failed);
         }
         let numbers = of.numbers(cx.run.scalars);
         let (threads, isa) = (thread_pool::num_threads(), cx.run.isa);
         let (window, [m, _, k]) = (of.window(&numbers), self.sizes);
         // Where the weights are not packed, the product reads both factors where they are.
         let is_plain = window.is_some_and(|window| window.is_plain());
-        if is_plain && packed.is_none() {
+        let x = of.images::<F>(cx);
+        if is_plain && x.has_planes() && packed.is_none() {
             return self.over_images(threads, &|image, threads| {
-                let at = (image as i64 * of.image) as usize;
-                let x = Ptr(cx.base(Base::Memory(of.x)).0.cast::<F>());
+                let matrix = (0..m, Ptr(x.at(image, 0, 0)));
                 // SAFETY: the plan is of the layouts of the operands.
-                let matrix = (0..m, Ptr(x.at(at)));
                 unsafe { self.image(cx, of, image, threads, matrix, failed) }
             });
         }
-        let address = |operand: usize| Ptr(cx.base(Base::Memory(operand)).0.cast::<F>());
         let visitor = ImageMaps { plan: self, cx, failed };
         if let Some(window) = window {
             let own;
             let weights = match packed.and_then(F::weights) {
                 Some(weights) => weights,
                 None => {
-                    let lifetime = Lifetime::Call;
-                    // SAFETY: the weight is row-major.
-                    own = unsafe {
-                        PixelWeights::new(KERNEL, isa, address(of.weight), [m, k], lifetime)?
-                    };
+                    own = self.weights_of_call(cx, of, [m, k])?;
                     &own
                 }
             };
@@ -265,27 +293,23 @@ impl ProductPlan {
                 window,
                 images: self.loops[0] as usize,
                 channels: of.depth as usize,
-                x: address(of.x),
-                image: of.image as usize,
+                x,
                 weights,
                 bias: None,
                 out,
-                visitor: (self.epilogue.maps() > 0).then_some(&visitor as &dyn ImageVisitor),
+                visitor: (self.epilogue.maps() > 0).then_some(&visitor as &dyn ImageVisitor<F>),
             };
             // SAFETY: the plan is of the layouts of the operands, and of a result whose channels
-            // are row-major. Each element of the results of maps is that of one rectangle.
+            // are planes or last. Each element of the results of maps is that of one rectangle.
             if let Some(done) = unsafe { conv.run() } {
                 return done;
             }
         }
         self.over_images(threads, &|image, threads| {
             let mut patches = Scratch::<F>::new(KERNEL, k.saturating_mul(self.sizes[1]))?;
-            let at = (image as i64 * of.image) as usize;
-            let plane = (of.input[0] * of.input[1] * of.depth) as usize;
             // SAFETY: the plan is of the layouts of the operands.
             unsafe {
-                let x = Ptr(address(of.x).at(at)).slice(0, plane);
-                of.unfold(&numbers, x, patches.get());
+                of.unfold(&numbers, Images { start: Ptr(x.at(image, 0, 0)), ..x }, patches.get());
                 let matrix = (0..m, Ptr(patches.get().as_mut_ptr()));
                 self.image(cx, of, image, threads, matrix, failed)
             }
@@ -300,13 +324,30 @@ impl ProductPlan {
         over_batches(self.loops[0] as usize, self.sizes, threads, work)
     }
 
+    /// Packs the weight for one call.
+    ///
+    /// # Errors
+    /// There is not enough memory.
+    pub(super) fn weights_of_call<F: Convolved>(
+        &self,
+        cx: &PanelContext<'_>,
+        of: &Windows,
+        sizes: [usize; 2],
+    ) -> Result<PixelWeights<F>> {
+        let start = Ptr(cx.base(Base::Memory(of.weight)).0.cast::<F>());
+        // SAFETY: the weight is row-major.
+        unsafe { packed_weights(cx.run.isa, start, (sizes, of.pack_form()), Lifetime::Call) }
+    }
+
     /// Where the sums of images are, if they are wanted in memory.
-    pub(super) fn image_output<F>(&self, cx: &PanelContext<'_>) -> Option<ImageOutput<F>> {
+    pub(super) fn image_output<F>(&self, cx: &PanelContext<'_>) -> Option<Images<F>> {
         let out = self.out.as_ref()?;
-        let at = |image: i64, row: usize| out.offset(&[image], [row, 0]);
-        let distance = |to: i64| (to - at(0, 0)) as usize;
+        let at = |image: i64, of: [usize; 2]| out.offset(&[image], of);
+        let distance = |to: i64| (to - at(0, [0, 0])) as usize;
         let start = Ptr(out.address(cx, &[0], [0, 0]).0.cast::<F>());
-        Some(ImageOutput { start, image: distance(at(1, 0)), channel: distance(at(0, 1)) })
+        let (image, channel) = (distance(at(1, [0, 0])), distance(at(0, [1, 0])));
+        let pixel = if self.sizes[1] == 1 { 1 } else { distance(at(0, [0, 1])) };
+        Some(Images { start, image, channel, pixel })
     }
 
     /// Computes the product of the weights of some channels with the row-major patch matrix of an
@@ -348,8 +389,17 @@ impl ProductPlan {
 }
 
 impl Windows {
-    /// Writes the patch matrix of some channels of an image, whatever the numbers are.
-    pub fn unfold<F: Float>(&self, numbers: &[SmallVec<[i64; 2]>; 3], x: &[F], to: &mut [F]) {
+    /// Writes the patch matrix of some channels of an image, the first of some, whatever the numbers
+    /// are.
+    ///
+    /// # Safety
+    /// The image has these channels.
+    pub unsafe fn unfold<F: Float>(
+        &self,
+        numbers: &[SmallVec<[i64; 2]>; 3],
+        x: Images<F>,
+        to: &mut [F],
+    ) {
         let [height, width] = self.input;
         let from = 2 - self.positions.len();
         let number = |of: usize, dim: usize| match dim.checked_sub(from) {
@@ -371,8 +421,9 @@ impl Windows {
             for ((row, column), to) in positions.zip(to) {
                 let (row, column) = (at(0, row, r), at(1, column, c));
                 let is_inside = (0..height).contains(&row) && (0..width).contains(&column);
-                let index = || ((channel * height + row) * width + column) as usize;
-                *to = if is_inside { x[index()] } else { F::ZERO };
+                let index = || (row * width + column) as usize;
+                // SAFETY: the caller's promise; the pixel is inside the image.
+                *to = if is_inside { unsafe { *x.at(0, channel, index()) } } else { F::ZERO };
             }
         }
     }
@@ -385,9 +436,17 @@ pub(super) struct ImageMaps<'a> {
     pub failed: &'a (dyn Fn(usize, Failure) + Sync),
 }
 
-impl ImageVisitor for ImageMaps<'_> {
+impl<F: InChains> ImageVisitor<F> for ImageMaps<'_> {
     fn scratch(&self, elements: usize) -> usize {
         self.plan.epilogue.scratch(elements)
+    }
+
+    fn wants_channels_last(&self) -> bool {
+        self.plan.epilogue.wants_columns()
+    }
+
+    fn pixels(&self, image: usize, channel: usize, pixel: usize) -> Option<Following<F>> {
+        self.plan.epilogue.columns(self.cx, &[image as i64], [channel, pixel])
     }
 
     unsafe fn visit(

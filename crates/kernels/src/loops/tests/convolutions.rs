@@ -1,7 +1,7 @@
 //! Convolutions with what follows them: maps on finished parts, packed weights.
 
-use super::random_products::planned;
-use super::{agrees, floats, noise};
+use super::random_products::{planned, planned_in};
+use super::{Layout, agrees, agrees_in, floats, noise};
 use maquette_ir::loops::{Array, LoopNest};
 
 /// A convolution along two dimensions, whose stages are named as in a nest of the operator.
@@ -156,9 +156,16 @@ loops (a0: f32[{images}, {ci}, {size}, {size}], a1: f32[{co}, {within}, {kernel}
     }
 }
 
-#[test]
-fn maps_follow_convolutions_on_finished_parts() {
-    let cases = [
+/// The layouts of the operands, and of the results, where the channels of the input, of the residual
+/// or of the results are last.
+fn layouts(x: Layout, residual: Layout, results: Layout) -> (Vec<Layout>, Layout) {
+    let rows = Layout::RowMajor;
+    (vec![x, rows, rows, rows, rows, residual], results)
+}
+
+/// Convolutions of several kinds.
+fn cases() -> Vec<Case> {
+    vec![
         CASE,
         Case { stride: 2, ..CASE },
         Case { size: 13, stride: 3, padding: 4, dilation: 2, kernel: 4, ..CASE },
@@ -185,8 +192,12 @@ fn maps_follow_convolutions_on_finished_parts() {
         Case { stride: 3, kernel: 2, ..DEPTHWISE },
         Case { padding: -1, ..DEPTHWISE },
         Case { extra: 3, ..DEPTHWISE },
-    ];
-    for case in cases {
+    ]
+}
+
+#[test]
+fn maps_follow_convolutions_on_finished_parts() {
+    for case in cases() {
         for results in ["t4", "t5", "t0, t4", "t1, t3, t5"] {
             let used = case.holds(results, MAPS);
             assert!(used.contains(&"several on rectangles"), "{case:?}");
@@ -246,5 +257,58 @@ fn weights_of_convolutions_are_packed_once() {
         let channels = [16, 40];
         let case = Case { kernel: 1, padding: 0, channels, images: 1, size: 29, stride, ..CASE };
         assert!(!case.holds("t4", MAPS).contains(&"packed"), "{case:?}");
+    }
+}
+
+#[test]
+fn channels_are_planes_or_last() {
+    let (planes, last) = (Layout::RowMajor, Layout::ChannelsLast(0));
+    // A part of a concatenation of channels.
+    let part = Layout::ChannelsLast(3);
+    let layouts = [
+        layouts(last, last, last),
+        layouts(part, last, part),
+        layouts(last, planes, planes),
+        layouts(planes, last, last),
+        layouts(planes, planes, last),
+    ];
+    let more = [
+        Case { channels: [64, 16], images: 1, ..CASE },
+        // a panel of one channel
+        Case { channels: [5, 33], images: 1, ..CASE },
+        Case { channels: [5, 1], images: 1, ..CASE },
+        Case { channels: [3, 20], size: 31, stride: 2, images: 1, ..CASE },
+        // windows of one element, with and without a stride
+        Case { kernel: 1, padding: 0, channels: [26, 24], images: 1, size: 28, ..CASE },
+        Case { kernel: 1, padding: 0, channels: [26, 24], size: 15, stride: 2, ..CASE },
+        Case { channels: [40, 40], size: 29, images: 1, ..DEPTHWISE },
+        // more channels than a rectangle has
+        Case { channels: [600, 600], size: 5, images: 1, ..DEPTHWISE },
+        Case { channels: [17, 17], size: 9, stride: 2, padding: 2, dilation: 2, ..DEPTHWISE },
+    ];
+    for case in cases().into_iter().chain(more) {
+        for results in ["t0", "t4", "t5", "t0, t4"] {
+            let (nest, operands) = (case.nest(results, MAPS), case.operands());
+            assert_eq!(agrees_in(&nest, &[], &operands, &[], &layouts), None, "{case:?}");
+            for layouts in &layouts {
+                planned_in(&nest, &operands, layouts, &mut Vec::new());
+            }
+        }
+    }
+}
+
+#[test]
+fn maps_of_pixels_are_a_chain_along_channels() {
+    let last = Layout::ChannelsLast(0);
+    let layouts = layouts(last, last, last);
+    for case in [
+        CASE,
+        Case { kernel: 1, padding: 0, channels: [20, 70], images: 1, size: 29, ..CASE },
+        Case { size: 17, ..DEPTHWISE },
+        Case { size: 7, channels: [600, 600], images: 1, ..DEPTHWISE },
+    ] {
+        let mut used = Vec::new();
+        planned_in(&case.nest("t4", chained_maps()), &case.operands(), &layouts, &mut used);
+        assert!(used.contains(&"chain") && used.contains(&"packed"), "{case:?}: {used:?}");
     }
 }

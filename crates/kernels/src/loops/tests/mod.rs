@@ -16,8 +16,43 @@ use maquette_ir::loops::{Array, EvalError, LoopNest, StageOutput};
 use maquette_ir::sym::{Expr, SymbolId};
 use maquette_ir::{DType, Scalar};
 
-/// A tensor in memory with some strides; `gap` elements lie between those of the innermost
-/// dimension, and the dimensions are reversed if `reversed`.
+/// How a tensor lies in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Layout {
+    RowMajor,
+    /// Row-major, with an element between two neighbours.
+    Gaps,
+    /// The dimensions are reversed.
+    Reversed,
+    /// The channels of images `[N, C, …]` are last, with so many elements behind those of a pixel.
+    ChannelsLast(i64),
+}
+
+impl Layout {
+    fn strides(self, sizes: &[i64]) -> Dims {
+        match self {
+            Layout::RowMajor => contiguous(sizes),
+            Layout::Gaps => contiguous(sizes).into_iter().map(|s| 2 * s).collect(),
+            Layout::Reversed => {
+                let turned: Dims = sizes.iter().rev().copied().collect();
+                contiguous(&turned).into_iter().rev().collect()
+            }
+            Layout::ChannelsLast(behind) => {
+                let mut order: Vec<usize> = (0..sizes.len()).collect();
+                order[1..].rotate_left(1);
+                let mut turned: Dims = order.iter().map(|d| sizes[*d]).collect();
+                turned[sizes.len() - 1] += behind;
+                let mut strides = contiguous(sizes);
+                for (d, stride) in order.iter().zip(contiguous(&turned)) {
+                    strides[*d] = stride;
+                }
+                strides
+            }
+        }
+    }
+}
+
+/// A tensor in memory with some strides.
 struct Tensor {
     bytes: Vec<u64>,
     dtype: DType,
@@ -26,20 +61,16 @@ struct Tensor {
 }
 
 impl Tensor {
-    fn new(dtype: DType, sizes: &[i64], gap: i64, reversed: bool) -> Tensor {
-        let mut strides = contiguous(sizes);
-        if reversed {
-            let turned: Dims = sizes.iter().rev().copied().collect();
-            strides = contiguous(&turned).into_iter().rev().collect();
-        }
-        strides.iter_mut().for_each(|s| *s *= 1 + gap);
-        let elements = numel(sizes) * (1 + gap as usize);
+    fn new(dtype: DType, sizes: &[i64], layout: Layout) -> Tensor {
+        let strides = layout.strides(sizes);
+        let reach = sizes.iter().zip(&strides).map(|(n, stride)| (n - 1).max(0) * stride);
+        let elements = 1 + reach.sum::<i64>() as usize;
         let bytes = vec![0; (elements * dtype.size()).div_ceil(8) + 1];
         Tensor { bytes, dtype, sizes: sizes.into(), strides }
     }
 
-    fn of(array: &Array, gap: i64, reversed: bool) -> Tensor {
-        let mut tensor = Tensor::new(array.dtype(), array.sizes(), gap, reversed);
+    fn of(array: &Array, layout: Layout) -> Tensor {
+        let mut tensor = Tensor::new(array.dtype(), array.sizes(), layout);
         let (dtype, base) = (tensor.dtype, tensor.bytes.as_mut_ptr());
         for (i, x) in array.elements().iter().enumerate() {
             let at = crate::layout::offset(&tensor.sizes, &tensor.strides, i);
@@ -100,16 +131,29 @@ fn agrees_at(
     operands: &[Array],
     numbers: &[Scalar],
 ) -> Option<String> {
+    let layouts = [Layout::RowMajor, Layout::Gaps, Layout::Reversed];
+    let layouts = layouts.map(|layout| (vec![layout; operands.len()], layout));
+    agrees_in(nest, symbols, operands, numbers, &layouts)
+}
+
+/// As [`agrees_at`], for some layouts of the operands and of the results.
+fn agrees_in(
+    nest: &LoopNest,
+    symbols: &[i64],
+    operands: &[Array],
+    numbers: &[Scalar],
+    layouts: &[(Vec<Layout>, Layout)],
+) -> Option<String> {
     let value = |s: SymbolId| symbols.get(s.index()).copied();
     let expected = nest.eval_with(&value, operands, numbers, &KernelFunctions);
     let kernel = LoopKernel::new(nest.clone());
     for isa in sets() {
-        for (gap, reversed) in [(0, false), (1, false), (0, true)] {
-            let operands: Vec<Tensor> =
-                operands.iter().map(|a| Tensor::of(a, gap, reversed)).collect();
+        for (of_operands, layout) in layouts {
+            let operands = operands.iter().zip(of_operands);
+            let operands: Vec<Tensor> = operands.map(|(a, l)| Tensor::of(a, *l)).collect();
             let views: Vec<View<'_>> = operands.iter().map(Tensor::view).collect();
             for is_planned in [false, true] {
-                let mut results = results(nest, &value, gap, reversed);
+                let mut results = results(nest, &value, *layout);
                 let mut outputs: Vec<ViewMut<'_>> =
                     results.iter_mut().map(Tensor::view_mut).collect();
                 let found = match is_planned {
@@ -123,7 +167,7 @@ fn agrees_at(
                         unsafe { plan.run_at(&addresses) }
                     }
                 };
-                compare((nest, isa), &expected, found, &results);
+                compare((nest, &(isa, layout)), &expected, found, &results);
             }
         }
     }
@@ -134,21 +178,20 @@ fn agrees_at(
 fn results(
     nest: &LoopNest,
     value: &dyn Fn(SymbolId) -> Option<i64>,
-    gap: i64,
-    reversed: bool,
+    layout: Layout,
 ) -> Vec<Tensor> {
     let result = |r: &StageOutput| {
         let sizes = nest.sizes(r.stage).expect("has sizes");
         let size = |e: &Expr| nest.symbols().eval(*e, value).expect("has a value");
         let sizes: Vec<i64> = sizes.iter().map(size).collect();
-        Tensor::new(nest.dtype(*r).expect("has a dtype"), &sizes, gap, reversed)
+        Tensor::new(nest.dtype(*r).expect("has a dtype"), &sizes, layout)
     };
     nest.results().iter().map(result).collect()
 }
 
 /// Compares the outcome of a launch with that of the reference.
 fn compare(
-    (nest, isa): (&LoopNest, Isa),
+    (nest, place): (&LoopNest, &dyn std::fmt::Debug),
     expected: &std::result::Result<Vec<Array>, EvalError>,
     found: crate::error::Result<()>,
     results: &[Tensor],
@@ -156,13 +199,13 @@ fn compare(
     match (expected, found) {
         (Ok(arrays), Ok(())) => {
             for (i, (array, result)) in arrays.iter().zip(results).enumerate() {
-                let expected = Tensor::of(array, 0, false).bits();
+                let expected = Tensor::of(array, Layout::RowMajor).bits();
                 let found = result.bits();
                 for (e, (a, b)) in expected.iter().zip(&found).enumerate() {
                     let value = array.elements()[e];
                     // The bits of a NaN that passed through arithmetic are not defined.
                     if a != b && !is_nan(value) {
-                        panic!("result {i} at {e}: {b:x}, not {a:x} ({value}) on {isa:?}\n{nest}");
+                        panic!("result {i} at {e}: {b:x}, not {a:x} ({value}): {place:?}\n{nest}");
                     }
                 }
             }
@@ -170,7 +213,7 @@ fn compare(
         (Err(expected), Err(found)) => {
             assert_eq!(expected.to_string(), found.to_string(), "{nest}");
         }
-        (expected, found) => panic!("{found:?}, not {expected:?} on {isa:?}\n{nest}"),
+        (expected, found) => panic!("{found:?}, not {expected:?}: {place:?}\n{nest}"),
     }
 }
 
@@ -182,8 +225,8 @@ fn has_special_plan(
     numbers: &[Scalar],
 ) -> bool {
     let value = |s: SymbolId| symbols.get(s.index()).copied();
-    let mut results = results(nest, &value, 0, false);
-    let operands: Vec<Tensor> = operands.iter().map(|a| Tensor::of(a, 0, false)).collect();
+    let mut results = results(nest, &value, Layout::RowMajor);
+    let operands: Vec<Tensor> = operands.iter().map(|a| Tensor::of(a, Layout::RowMajor)).collect();
     let views: Vec<View<'_>> = operands.iter().map(Tensor::view).collect();
     let outputs: Vec<ViewMut<'_>> = results.iter_mut().map(Tensor::view_mut).collect();
     LoopKernel::new(nest.clone()).special_plan(&views, numbers, &outputs).is_some()

@@ -1,7 +1,7 @@
 //! Random products with what follows them: epilogues on rectangles, later phases, packed factors.
 
 use super::random::Random;
-use super::{LoopKernel, Tensor, agrees, sets};
+use super::{Layout, LoopKernel, Tensor, agrees, sets};
 use crate::{Isa, View, ViewMut};
 use maquette_ir::loops::fold::{Fold, Order};
 use maquette_ir::loops::{
@@ -296,7 +296,12 @@ impl Factor {
 type Ran = (Vec<Vec<u64>>, Vec<(usize, usize)>, bool);
 
 /// The results of a plan with packed operands, or without.
-fn run(kernel: &LoopKernel, isa: Isa, views: &[View<'_>], packs: bool) -> Option<Ran> {
+fn run(
+    kernel: &LoopKernel,
+    isa: Isa,
+    (views, layout): (&[View<'_>], Layout),
+    packs: bool,
+) -> Option<Ran> {
     let nest = kernel.nest();
     let tensor = |r: &StageOutput| {
         let sizes = nest.sizes(r.stage).expect("has sizes");
@@ -305,7 +310,7 @@ fn run(kernel: &LoopKernel, isa: Isa, views: &[View<'_>], packs: bool) -> Option
             _ => 0,
         };
         let sizes: Vec<i64> = sizes.iter().map(size).collect();
-        Tensor::new(nest.dtype(*r).expect("has a dtype"), &sizes, 0, false)
+        Tensor::new(nest.dtype(*r).expect("has a dtype"), &sizes, layout)
     };
     let mut results: Vec<Tensor> = nest.results().iter().map(tensor).collect();
     let mut outputs: Vec<ViewMut<'_>> = results.iter_mut().map(Tensor::view_mut).collect();
@@ -330,10 +335,23 @@ fn run(kernel: &LoopKernel, isa: Isa, views: &[View<'_>], packs: bool) -> Option
 
 /// What the plan of a nest does, for operands of these arrays.
 pub(super) fn planned(nest: &LoopNest, operands: &[Array], used: &mut Vec<&'static str>) {
-    let operands: Vec<Tensor> = operands.iter().map(|a| Tensor::of(a, 0, false)).collect();
+    let layouts = (vec![Layout::RowMajor; operands.len()], Layout::RowMajor);
+    planned_in(nest, operands, &layouts, used);
+}
+
+/// As [`planned`], for some layouts of the operands and of the results.
+pub(super) fn planned_in(
+    nest: &LoopNest,
+    operands: &[Array],
+    (of_operands, layout): &(Vec<Layout>, Layout),
+    used: &mut Vec<&'static str>,
+) {
+    let operands = operands.iter().zip(of_operands);
+    let operands: Vec<Tensor> = operands.map(|(a, l)| Tensor::of(a, *l)).collect();
     let views: Vec<View<'_>> = operands.iter().map(Tensor::view).collect();
     let kernel = LoopKernel::new(nest.clone());
-    let Some((expected, phases, is_chain)) = run(&kernel, Isa::best(), &views, false) else {
+    let Some((expected, phases, is_chain)) = run(&kernel, Isa::best(), (&views, *layout), false)
+    else {
         return;
     };
     used.extend(is_chain.then_some("chain"));
@@ -342,7 +360,7 @@ pub(super) fn planned(nest: &LoopNest, operands: &[Array], used: &mut Vec<&'stat
     used.extend((maps > 1).then_some("several on rectangles"));
     used.extend((phases.len() > 1).then_some("later phase"));
     for isa in sets() {
-        if let Some((found, ..)) = run(&kernel, isa, &views, true) {
+        if let Some((found, ..)) = run(&kernel, isa, (&views, *layout), true) {
             assert_eq!(expected, found, "packed on {isa:?}\n{nest}");
             used.push("packed");
         }

@@ -26,7 +26,8 @@ use crate::isa::{Isa, Simd};
 use crate::math;
 use crate::view::Ptr;
 pub(super) use form::ChainFormer;
-pub(crate) use lines::{LineAction, on_lines};
+use lines::LineAction;
+pub(crate) use lines::{LineChain, LineOperand};
 use maquette_ir::DType;
 use maquette_ir::scalar_expr::{BinaryOp, Op, UnaryOp};
 use smallvec::SmallVec;
@@ -70,6 +71,19 @@ pub(crate) enum Code {
     MinOfScalar,
     MaxScalar,
     MaxOfScalar,
+}
+
+impl Code {
+    /// Whether the operand is one element for all.
+    fn is_scalar(self) -> bool {
+        use Code::*;
+        match self {
+            AddScalar | SubScalar | SubFromScalar | MulScalar | DivScalar | DivIntoScalar
+            | MinScalar | MinOfScalar | MaxScalar | MaxOfScalar => true,
+            Load | Store | Neg | Abs | Sqrt | Rsqrt | Reciprocal | Exp | Erf | Add | Sub
+            | SubFrom | Mul | Div | DivInto | Min | MinOf | Max | MaxOf => false,
+        }
+    }
 }
 
 /// An action with the location of its operand or destination.
@@ -231,12 +245,12 @@ unsafe fn run<V: Vector>(actions: &[Action<V::Float>], n: usize) {
     let whole = n / (TILE * V::N) * (TILE * V::N);
     // SAFETY: the elements are below `n`.
     unsafe {
+        let actions = || actions.iter().map(|a| (*a, V::N as isize));
         for at in (0..whole).step_by(TILE * V::N) {
-            let actions = actions.iter().copied();
-            tile::<V, TILE>(actions, at, |p, _| V::load(p), |x, p, _| x.store(p));
+            tile::<V, TILE>(actions(), at, |p, _| V::load(p), |x, p, _| x.store(p));
         }
         for at in (whole..n).step_by(V::N) {
-            part::<V, 1>(actions.iter().copied(), at, n - at);
+            part::<V, 1>(actions(), at, n - at);
         }
     }
 }
@@ -247,7 +261,7 @@ unsafe fn run<V: Vector>(actions: &[Action<V::Float>], n: usize) {
 /// As for [`run`].
 #[inline(always)]
 unsafe fn part<V: Vector, const T: usize>(
-    actions: impl Iterator<Item = Action<V::Float>>,
+    actions: impl Iterator<Item = (Action<V::Float>, isize)>,
     at: usize,
     n: usize,
 ) {
@@ -259,13 +273,14 @@ unsafe fn part<V: Vector, const T: usize>(
     }
 }
 
-/// Runs the actions on the tile that begins with element `at`.
+/// Runs the actions on the tile that begins with element `at`. Each comes with the elements between
+/// its vectors.
 ///
 /// # Safety
 /// As for [`run`]. `load` and `store` access valid elements of the tile's vector with a number.
 #[inline(always)]
 unsafe fn tile<V: Vector, const T: usize>(
-    actions: impl Iterator<Item = Action<V::Float>>,
+    actions: impl Iterator<Item = (Action<V::Float>, isize)>,
     at: usize,
     load: impl Fn(*const V::Float, usize) -> V,
     store: impl Fn(V, *mut V::Float, usize),
@@ -273,9 +288,9 @@ unsafe fn tile<V: Vector, const T: usize>(
     // SAFETY: the caller's promise.
     unsafe {
         let mut acc = [V::splat(<V::Float as math::Float>::ZERO); T];
-        for action in actions {
+        for (action, step) in actions {
             let first = action.at.0;
-            let vector = |l: usize| first.wrapping_add(at + l * V::N);
+            let vector = |l: usize| first.wrapping_add(at).wrapping_offset(l as isize * step);
             // `$f` of each vector and the operand's.
             macro_rules! with {
                 ($f:expr) => {

@@ -1,6 +1,6 @@
 //! Actions with numbers beside the operations of elements.
 
-use super::{Action, Chained, Code, LineAction, on_lines};
+use super::{Action, Chained, Code, LineAction};
 use crate::element::Element;
 use crate::isa::Isa;
 use crate::pointwise::ops::{Max, Min, Op2};
@@ -27,7 +27,7 @@ where
                 let mut actions =
                     [action(Code::Load, at), action(code, by), action(Code::Store, at)];
                 // SAFETY: the addresses are of these elements.
-                unsafe { on_lines(isa, &mut actions, 1, numbers.len()) };
+                unsafe { F::run_lines(isa, &mut actions, 1, numbers.len()) };
                 for (&x, found) in numbers.iter().zip(found) {
                     let place = format!("{isa:?} {code:?} {x:?} {number:?}");
                     assert_eq!(bits(found), bits(f(x, number)), "{place}");

@@ -124,9 +124,8 @@ fn class_of_nest(kernel: &LoopKernel, results: &[Tensor]) -> Result<FusionClass,
     match (folds, products) {
         (0, 0) => return class_of_maps(nest, results),
         (_, 0) => {}
-        (0, 1) if is_plain_product(nest) || is_plain_convolution(nest) => {
-            return Ok(FusionClass::Product);
-        }
+        (0, 1) if is_plain_product(nest) => return Ok(FusionClass::Product),
+        (0, 1) if is_plain_convolution(nest) => return Ok(FusionClass::Convolution),
         _ => return Err(NoFusionReason::LosesSpecialisation),
     }
     let outer = kernel.outer_axes();

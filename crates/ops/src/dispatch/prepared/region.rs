@@ -106,7 +106,7 @@ impl RegionBuilder {
         }
         let form = match kind {
             FusionKind::Elements => Form::Elements(Elements::default()),
-            FusionKind::Rows | FusionKind::Maps | FusionKind::Product => {
+            FusionKind::Rows | FusionKind::Maps | FusionKind::Product | FusionKind::Convolution => {
                 let (operands, numbers) = (Vec::new(), Vec::new());
                 Form::Nest(Box::new(Nest { kind, outer, composer: None, operands, numbers }))
             }
@@ -166,7 +166,7 @@ impl RegionBuilder {
     pub fn reshape(&mut self, t: &Tensor, sizes: &[i64]) -> Option<Tensor> {
         let by_elements = match &self.form {
             Form::Elements(_) => true,
-            Form::Nest(nest) => nest.kind == FusionKind::Product,
+            Form::Nest(nest) => nest.kind.is_contraction(),
         };
         let KnownValue { source, tensor } = self.values.get(self.value(t)?)?;
         if !by_elements || matches!(source, ValueSource::Memory(_)) {
@@ -336,8 +336,8 @@ impl Nest {
         sizes: &[i64],
     ) -> Option<ValueSource> {
         self.start(sizes)?;
-        let space: Sizes = match (self.kind, &self.composer) {
-            (FusionKind::Product, Some((_, space))) => space.clone(),
+        let space: Sizes = match &self.composer {
+            Some((_, space)) if self.kind.is_contraction() => space.clone(),
             _ => sizes.into(),
         };
         let mut tensors: SmallVec<[ComposedTensor; 4]> = SmallVec::new();

@@ -14,7 +14,7 @@ use crate::tensor::Tensor;
 use crate::tensor::meta::Meta;
 use maquette_ir::DType;
 use maquette_ir::graph::{
-    ArgEffect, ArgKind, ArithOp, MemoryFacts, OpFacts, Placement, Recomputation,
+    ArgEffect, ArgKind, ArithOp, ImageRole, MemoryFacts, OpFacts, Placement, Recomputation,
 };
 use maquette_ir::schema::Schema;
 use smallvec::SmallVec;
@@ -102,6 +102,14 @@ impl OpFacts for Facts {
         Op::find(op)
             .and_then(|op| op.state())
             .map_or(Placement::Allocates, |state| crate::dispatch::call_into::placement(&state))
+    }
+
+    fn image_role(&self, op: &str) -> ImageRole {
+        match plain_builtin(op).map(|def| &def.lowering) {
+            Some(Lowering::Pointwise(_)) => ImageRole::Keeps,
+            Some(Lowering::Compute(c)) => c.class.image_role(),
+            _ => ImageRole::Other,
+        }
     }
 
     fn recomputation(&self, op: &str) -> Recomputation {

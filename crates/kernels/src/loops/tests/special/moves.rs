@@ -1,6 +1,6 @@
 //! Fills, copies, selections, gathers, triangles, padding and moves.
 
-use super::super::{LoopKernel, Tensor};
+use super::super::{Layout, LoopKernel, Tensor};
 use super::{SIZES, agrees_specialised, holds, holds_of, nest_of, operand};
 use crate::without_specialisations;
 use maquette_ir::loops::named::{self, Number};
@@ -173,11 +173,11 @@ fn moves_keep_every_bit() {
         let padded = [(0, before)];
         let result = named::pad(&mut nest, &x, &[axis], &padded, Number::Launch(value));
         let nest = nest.finish(&[result.expect("is valid").into()]).expect("is valid");
-        let mut from = Tensor::new(dtype, &[8], 0, false);
+        let mut from = Tensor::new(dtype, &[8], Layout::RowMajor);
         for (i, x) in elements.iter().enumerate() {
             from.bytes[i / 4] |= u64::from(*x) << (16 * (i % 4));
         }
-        let mut to = Tensor::new(dtype, &[10], 0, false);
+        let mut to = Tensor::new(dtype, &[10], Layout::RowMajor);
         let symbols = |s: maquette_ir::sym::SymbolId| [8, 10].get(s.index()).copied();
         let kernel = LoopKernel::new(nest);
         let numbers = [Scalar::Float(1.0), Scalar::Int(1)];
