@@ -1,7 +1,7 @@
 //! What a compiled function has compiled, and why.
 
-use super::fast_math::AttentionExplanation;
 use super::Stance;
+use super::fast_math::AttentionExplanation;
 use super::program::GuardedProgram;
 use maquette_ir::fused::NoFusionReason;
 use maquette_ir::graph::Graph;
@@ -176,7 +176,8 @@ impl fmt::Display for ProgramExplanation {
             write!(f, "\n  recomputes: {recomputed}")?;
         }
         if let Some(attention) = &self.attention {
-            write!(f, "\n  fast math: {attention}")?;
+            let text = attention.to_string();
+            text.lines().try_for_each(|line| write!(f, "\n  fast math: {line}"))?;
         }
         self.fused.iter().try_for_each(|region| write!(f, "\n  one kernel: {region}"))?;
         let mut reasons: Vec<(NoFusionReason, usize)> = Vec::new();

@@ -102,13 +102,7 @@ impl Emitter<'_> {
         self.call("aten::transpose.int", &args, ty, loc)
     }
 
-    fn call(
-        &mut self,
-        op: &str,
-        args: &[Arg],
-        ty: ValueType,
-        loc: Option<Loc>,
-    ) -> Option<ValueId> {
+    fn call(&mut self, op: &str, args: &[Arg], ty: ValueType, loc: Option<Loc>) -> Option<ValueId> {
         let op = self.builder.intern(op);
         let created = self.builder.node(op, args, &[], &[ResultSpec::Value(ty)], loc);
         created.values.get(0)

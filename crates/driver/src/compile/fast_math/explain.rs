@@ -78,15 +78,19 @@ impl fmt::Display for NoAttentionReason {
     }
 }
 
+/// A line for the number of those that are one operator, and one for each of the others.
 impl fmt::Display for AttentionExplanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let AttentionExplanation { recognized, refused } = self;
-        let found = recognized.len();
-        let attentions = if found == 1 { "attention is" } else { "attentions are" };
-        write!(f, "{found} {attentions} one kernel each")?;
+        match recognized.len() {
+            0 if refused.is_empty() => f.write_str("no softmax is the left factor of a product")?,
+            0 => f.write_str("no attention is one kernel")?,
+            1 => f.write_str("1 attention is one kernel")?,
+            n => write!(f, "{n} attentions are one kernel each")?,
+        }
         refused.iter().try_for_each(|(loc, reason)| {
-            let at = loc.map_or_else(String::new, |loc| format!(" at {loc}"));
-            write!(f, "\n  fast math: no attention{at}: {reason}")
+            let at = loc.map_or_else(String::new, |loc| format!(", at {loc}"));
+            write!(f, "\nnot recognised{at}: {reason}")
         })
     }
 }

@@ -130,10 +130,9 @@ impl<'g> Matcher<'g> {
     /// The factors of a product of matrices, or of batches of them.
     pub fn product(&self, node: NodeId) -> Option<(ValueId, ValueId)> {
         match self.call(node)? {
-            (
-                "aten::matmul" | "aten::bmm" | "aten::mm",
-                &[Arg::Value(left), Arg::Value(right)],
-            ) => Some((left, right)),
+            ("aten::matmul" | "aten::bmm" | "aten::mm", &[Arg::Value(left), Arg::Value(right)]) => {
+                Some((left, right))
+            }
             _ => None,
         }
     }
@@ -159,11 +158,10 @@ impl<'g> Matcher<'g> {
             nodes.push(node);
         }
         let (scores, dim, dtype) = match self.call(node)? {
-            ("aten::softmax.int", &[Arg::Value(of), Arg::Int(dim)] | &[
-                Arg::Value(of),
-                Arg::Int(dim),
-                Arg::None,
-            ])
+            (
+                "aten::softmax.int",
+                &[Arg::Value(of), Arg::Int(dim)] | &[Arg::Value(of), Arg::Int(dim), Arg::None],
+            )
             | ("aten::_softmax", &[Arg::Value(of), Arg::Int(dim), Arg::Bool(false)]) => {
                 (of, dim, None)
             }
@@ -217,16 +215,14 @@ impl<'g> Matcher<'g> {
         let nodes = of.removed.iter().chain([&of.last]);
         let results = nodes.flat_map(|node| self.graph.result_values(*node));
         let are_matrices = [of.query, key, of.value].into_iter().chain(results).all(|value| {
-            self.ty(value).is_some_and(|ty| {
-                (ty.dtype, ty.device) == (dtype, Device::Cpu) && ty.rank() >= 2
-            })
+            self.ty(value)
+                .is_some_and(|ty| (ty.dtype, ty.device) == (dtype, Device::Cpu) && ty.rank() >= 2)
         });
-        let is_row_major = self.graph.result_values(of.last).all(|value| {
-            match self.graph.value_type(value) {
+        let is_row_major =
+            self.graph.result_values(of.last).all(|value| match self.graph.value_type(value) {
                 maquette_ir::graph::ValueType::Tensor(ty) => self.graph.is_contiguous(ty),
                 _ => false,
-            }
-        });
+            });
         if are_matrices && is_row_major { Ok(dtype) } else { Err(NoAttentionReason::Operands) }
     }
 
