@@ -62,7 +62,8 @@ fn assert_close(found: &Tensor, expected: &Tensor, what: &str) {
     };
     assert_eq!(strides(found), strides(expected), "{what}");
     for (x, y) in numbers(found).into_iter().zip(numbers(expected)) {
-        let is_close = x == y || (x - y).abs() <= 1e-5 * (1.0 + y.abs()) || x.is_nan() && y.is_nan();
+        let is_close =
+            x == y || (x - y).abs() <= 1e-5 * (1.0 + y.abs()) || x.is_nan() && y.is_nan();
         assert!(is_close, "{what}: {x} in place of {y}");
     }
 }

@@ -183,3 +183,21 @@ fn sizes_that_change_become_symbols() {
         assert_eq!(calls(&found, "fast::attention"), 1, "{}", found.graph);
     }
 }
+
+/// Such a program runs as it was traced, after the rewrite.
+#[test]
+fn inputs_that_share_memory_which_the_program_writes() {
+    let f = |t: Operands| {
+        t[3].add_(1.0);
+        plain(t)
+    };
+    let inputs = || {
+        let all = heads();
+        let shared = all[0].select(-1, 0);
+        vec![all[0].clone(), all[1].clone(), all[2].clone(), shared]
+    };
+    let compiled = fast().compile(f);
+    assert_close(&compiled.call(inputs()).unwrap(), &f(inputs()), "shared");
+    let found = program(&compiled);
+    assert_eq!((calls(&found, "fast::attention"), found.is_compiled), (1, false), "{found}");
+}

@@ -140,6 +140,12 @@ fn writes_between() {
         ok(weights.matmul(&t[2]))
     };
     is_refused_writing(writes_queries, heads);
+    let writes_scaled = |t: Operands| -> Result<Tensor> {
+        let scaled = &t[0] * 0.5;
+        t[0].mul_(2.0).ok()?;
+        ok(scaled.matmul(&t[1].mT()).softmax(-1).matmul(&t[2]))
+    };
+    is_refused_writing(writes_scaled, heads);
     let writes_scores = |t: Operands| -> Result<Tensor> {
         let scores = scores(&t);
         scores.mul_(2.0).ok()?;

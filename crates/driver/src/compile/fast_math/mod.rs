@@ -24,6 +24,8 @@ mod emit;
 mod explain;
 mod pattern;
 mod scores;
+#[cfg(test)]
+mod tests;
 
 pub use explain::{AttentionExplanation, NoAttentionReason};
 
