@@ -13,6 +13,7 @@ use maquette_ops::{Result, Tensor, Tree};
 
 /// Query, key, value, and a mask.
 type Operands = Vec<Tensor>;
+type Attend = fn(Operands) -> Tensor;
 
 /// Numbers with all digits in use.
 fn waves(sizes: &[i64], frequency: f64) -> Tensor {

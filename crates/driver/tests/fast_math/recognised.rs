@@ -7,7 +7,7 @@ const HIDDEN: f64 = f64::NEG_INFINITY;
 
 #[test]
 fn factors_of_queries_keys_and_scores() {
-    let cases: [(&str, fn(Operands) -> Tensor); 10] = [
+    let cases: [(&str, Attend); 10] = [
         ("no factor", |t| t[0].matmul(&t[1].transpose(-2, -1)).softmax(-1).matmul(&t[2])),
         ("a quotient", plain),
         ("a product", |t| (t[0].matmul(&t[1].mT()) * 0.3).softmax(3).matmul(&t[2])),
@@ -31,19 +31,17 @@ fn factors_of_queries_keys_and_scores() {
 
 #[test]
 fn masks() {
-    let added: fn(Operands) -> Tensor =
-        |t| (t[0].matmul(&t[1].mT()) * 0.5 + &t[3]).softmax(-1).matmul(&t[2]);
-    let to_mask: fn(Operands) -> Tensor =
-        |t| (&t[3] + t[0].matmul(&t[1].mT()) * 0.5).softmax(-1).matmul(&t[2]);
+    let added: Attend = |t| (t[0].matmul(&t[1].mT()) * 0.5 + &t[3]).softmax(-1).matmul(&t[2]);
+    let to_mask: Attend = |t| (&t[3] + t[0].matmul(&t[1].mT()) * 0.5).softmax(-1).matmul(&t[2]);
     for sizes in [&[2, 3, 5, 7][..], &[2, 1, 1, 7], &[3, 5, 1], &[5, 7], &[7], &[1], &[]] {
         is_one_kernel("added", added, &with(waves(sizes, 0.6)));
         is_one_kernel("scores added to it", to_mask, &with(waves(sizes, 0.6)));
     }
-    let filled: fn(Operands) -> Tensor =
+    let filled: Attend =
         |t| (t[0].matmul(&t[1].mT()) * 0.5).masked_fill(&t[3], HIDDEN).softmax(-1).matmul(&t[2]);
-    let chosen: fn(Operands) -> Tensor =
+    let chosen: Attend =
         |t| t[3].where_(t[0].matmul(&t[1].mT()) * 0.5, HIDDEN).softmax(-1).matmul(&t[2]);
-    let left_out: fn(Operands) -> Tensor =
+    let left_out: Attend =
         |t| t[3].where_(HIDDEN, t[0].matmul(&t[1].mT()) * 0.5).softmax(-1).matmul(&t[2]);
     for sizes in [&[2, 3, 5, 7][..], &[2, 1, 1, 7], &[3, 5, 7], &[5, 7], &[7]] {
         is_one_kernel("filled", filled, &with(some(sizes)));
@@ -51,7 +49,7 @@ fn masks() {
         is_one_kernel("left out", left_out, &with(some(sizes)));
     }
     // the mask of a decoder, made in the program; a mask in another order
-    let causal: fn(Operands) -> Tensor = |t| {
+    let causal: Attend = |t| {
         let seen = Tensor::ones([5, 7], DType::Bool).tril(2);
         seen.where_(t[0].matmul(&t[1].mT()) * 0.5, HIDDEN).softmax(-1).matmul(&t[2])
     };
@@ -61,23 +59,23 @@ fn masks() {
 
 #[test]
 fn layouts_of_operands() {
-    let columns: fn(Operands) -> Tensor = |t| (t[0].matmul(&t[1]) * 0.5).softmax(-1).matmul(&t[2]);
+    let columns: Attend = |t| (t[0].matmul(&t[1]) * 0.5).softmax(-1).matmul(&t[2]);
     let mut operands = heads();
     operands[1] = waves(&[2, 3, 4, 7], 1.3);
     is_one_kernel("keys as columns", columns, &operands);
     operands[1] = waves(&[2, 3, 7, 4], 1.3).mT();
     is_one_kernel("keys as columns of rows", columns, &operands);
-    let permuted: fn(Operands) -> Tensor = |t| {
+    let permuted: Attend = |t| {
         (t[0].matmul(&t[1].permute([0, 2, 3, 1])) * 0.5).softmax(-1).matmul(&t[2].transpose(1, 2))
     };
     operands[1] = waves(&[2, 7, 3, 4], 1.3);
     operands[2] = waves(&[2, 7, 3, 6], 1.7);
     is_one_kernel("heads inside", permuted, &operands);
-    let exchanged: fn(Operands) -> Tensor =
+    let exchanged: Attend =
         |t| (t[0].matmul(&t[1].permute([0, 1, 3, 2])) * 0.5).softmax(-1).matmul(&t[2]);
     is_one_kernel("permuted", exchanged, &heads());
     // the transposed keys have another user
-    let shared: fn(Operands) -> Tensor = |t| {
+    let shared: Attend = |t| {
         let columns = (&t[1] * 0.5).mT();
         let y = t[0].matmul(&columns).softmax(-1).matmul(&t[2]);
         y + columns.sum()
@@ -102,14 +100,11 @@ fn ranks_and_batches() {
 
 #[test]
 fn what_does_nothing() {
-    let dropout: fn(Operands) -> Tensor =
-        |t| t[0].matmul(&t[1].mT()).softmax(-1).dropout(0.3, false).matmul(&t[2]);
+    let dropout: Attend = |t| t[0].matmul(&t[1].mT()).softmax(-1).dropout(0.3, false).matmul(&t[2]);
     is_one_kernel("dropout", dropout, &heads());
-    let never: fn(Operands) -> Tensor =
-        |t| t[0].matmul(&t[1].mT()).softmax(-1).dropout(0.0, true).matmul(&t[2]);
+    let never: Attend = |t| t[0].matmul(&t[1].mT()).softmax(-1).dropout(0.0, true).matmul(&t[2]);
     is_one_kernel("dropout of nothing", never, &heads());
-    let to: fn(Operands) -> Tensor =
-        |t| t[0].matmul(&t[1].mT()).softmax_dtype(-1, DType::F32).matmul(&t[2]);
+    let to: Attend = |t| t[0].matmul(&t[1].mT()).softmax_dtype(-1, DType::F32).matmul(&t[2]);
     is_one_kernel("dtype", to, &heads());
 }
 

@@ -17,14 +17,13 @@ fn a_query_that_sees_no_key_yields_nan() {
         all.push(mask);
         all
     };
-    let added: fn(Operands) -> Tensor =
-        |t| (t[0].matmul(&t[1].mT()) + &t[3]).softmax(-1).matmul(&t[2]);
+    let added: Attend = |t| (t[0].matmul(&t[1].mT()) + &t[3]).softmax(-1).matmul(&t[2]);
     is_one_kernel("added", added, &operands(mask.clone()));
     assert!(numbers(&added(operands(mask.clone())))[0].is_nan());
-    let chosen: fn(Operands) -> Tensor =
+    let chosen: Attend =
         |t| t[3].where_(t[0].matmul(&t[1].mT()), f64::NEG_INFINITY).softmax(-1).matmul(&t[2]);
     is_one_kernel("chosen", chosen, &operands(mask.eq(0.0)));
-    let filled: fn(Operands) -> Tensor =
+    let filled: Attend =
         |t| t[0].matmul(&t[1].mT()).masked_fill(&t[3], f64::NEG_INFINITY).softmax(-1).matmul(&t[2]);
     is_one_kernel("filled", filled, &operands(mask.ne(0.0)));
 }
