@@ -11,6 +11,7 @@
 mod alias;
 mod arrange;
 mod attention;
+pub mod attention_parts;
 mod batch_norm;
 mod calculus;
 mod checks;

@@ -6,6 +6,7 @@ use maquette_ir::Loc;
 use maquette_ir::graph::{
     Arg, FloatBits, Graph, GraphBuilder, GraphCopy, ResultSpec, Stmt, ValueId, ValueType,
 };
+use maquette_ops::aten::attention_parts::{ATTENTION, OPPOSITE, TRANSPOSE};
 use maquette_ops::{Error, Result};
 
 /// The graph with an operator in the place of the last product of each match, and without the other
@@ -77,14 +78,14 @@ impl Emitter<'_> {
                 let ty = self.copy.type_of(&mut self.builder, mask);
                 let mask = self.copy.value(mask)?;
                 let loc = self.graph.loc(node);
-                Arg::Value(self.call("aten::logical_not", &[Arg::Value(mask)], ty, loc)?)
+                Arg::Value(self.call(OPPOSITE, &[Arg::Value(mask)], ty, loc)?)
             }
         };
         let result = self.graph.result_values(of.last).next()?;
         let ty = self.copy.type_of(&mut self.builder, result);
         let scale = Arg::Float(FloatBits::from(of.scale));
         let args = [Arg::Value(query), Arg::Value(key), Arg::Value(value), mask, scale];
-        let attended = self.call("fast::attention", &args, ty, self.graph.loc(of.last))?;
+        let attended = self.call(ATTENTION, &args, ty, self.graph.loc(of.last))?;
         self.builder.set_name(attended, &self.graph.value_name(result).to_string());
         self.copy.set(result, attended);
         Some(())
@@ -99,7 +100,7 @@ impl Emitter<'_> {
         let ty = ValueType::Tensor(self.builder.intern_type(ty));
         let dims = [-2, -1].map(|dim| Arg::Int(dim.into()));
         let args = [Arg::Value(self.copy.value(of)?), dims[0], dims[1]];
-        self.call("aten::transpose.int", &args, ty, loc)
+        self.call(TRANSPOSE, &args, ty, loc)
     }
 
     fn call(&mut self, op: &str, args: &[Arg], ty: ValueType, loc: Option<Loc>) -> Option<ValueId> {

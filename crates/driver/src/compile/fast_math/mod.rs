@@ -5,8 +5,10 @@
 //! has all scores in memory, and takes its sums in another order.
 //!
 //! The rewrite matches on the graph as traced, where a `matmul` is one node and not yet the views
-//! and products that it consists of. It is a pattern match from the last product backwards, as in
-//! PyTorch's `joint_graph` passes. A match is refused, with a [reason](NoAttentionReason), unless
+//! and products that it consists of. It matches from the last product backwards, where PyTorch's
+//! `fuse_attention` has a list of whole patterns. What an operator does in an attention is a fact
+//! that `ops` answers, in `aten/attention_parts`. A match is refused, with a
+//! [reason](NoAttentionReason), unless
 //!
 //! - every value between operands and result has one user, the next node of the pattern, and the
 //!   program does not return it;
@@ -18,18 +20,18 @@
 //! query whose scores are all -inf yields NaN, as a softmax does, and not 0, as
 //! `scaled_dot_product_attention` does.
 //!
-//! **Cost.** Linear in the nodes, and quadratic only in the nodes between those of one pattern.
+//! **Cost.** A pass over the nodes, another for each attention, and a copy of the graph if there is
+//! one.
 
 mod emit;
 mod explain;
 mod pattern;
 mod scores;
-#[cfg(test)]
-mod tests;
 
 pub use explain::{AttentionExplanation, NoAttentionReason};
 
 use maquette_ir::graph::Graph;
+use maquette_ops::aten::attention_parts::operators;
 use maquette_ops::{Op, Result};
 
 /// What a compiled function may do although it changes bits of results; nothing by default. Each
@@ -88,7 +90,10 @@ pub(super) fn rewrite(graph: Graph, flags: FastMath) -> Result<Rewritten> {
     }
     let (found, explanation) = pattern::find(&graph);
     let is_any = !found.is_empty() || !explanation.refused.is_empty();
-    let ops = if is_any { pattern::ops() } else { Vec::new() };
+    let ops = if is_any { operators() } else { Vec::new() };
     let graph = if found.is_empty() { graph } else { emit::emit(&graph, &found)? };
     Ok(Rewritten { graph, attention: Some(explanation), ops })
 }
+
+#[cfg(test)]
+mod tests;

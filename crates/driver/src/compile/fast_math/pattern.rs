@@ -2,9 +2,12 @@
 
 use super::explain::{AttentionExplanation, NoAttentionReason};
 use super::scores::{Key, Mask, Scores};
-use maquette_ir::graph::{Arg, Graph, NodeId, Stmt, TensorType, ValueId};
+use maquette_ir::graph::{
+    Arg, ArgKind, Graph, MAX_RANK, NodeId, Stmt, TensorType, ValueId, ValueType,
+};
 use maquette_ir::{DType, Device};
 use maquette_ops::Op;
+use maquette_ops::aten::attention_parts::{AttentionPart, attention_part, operators};
 use smallvec::{SmallVec, smallvec};
 
 /// An attention in a graph.
@@ -22,42 +25,6 @@ pub(super) struct Match {
     pub scale: f64,
 }
 
-/// The operators of which patterns and their replacements consist, and those that they call.
-pub(super) const OPS: [&str; 27] = [
-    "aten::_softmax",
-    "aten::add.Tensor",
-    "aten::bmm",
-    "aten::clone",
-    "aten::div.Scalar",
-    "aten::div.Tensor",
-    "aten::dropout",
-    "aten::expand",
-    "aten::logical_not",
-    "aten::mT",
-    "aten::masked_fill.Scalar",
-    "aten::matmul",
-    "aten::mm",
-    "aten::mul.Scalar",
-    "aten::mul.Tensor",
-    "aten::permute",
-    "aten::reshape",
-    "aten::softmax.int",
-    "aten::swapaxes",
-    "aten::swapdims",
-    "aten::t",
-    "aten::to.dtype",
-    "aten::transpose.int",
-    "aten::view",
-    "aten::where.ScalarOther",
-    "aten::where.ScalarSelf",
-    "fast::attention",
-];
-
-/// The operators whose registrations decide whether attentions are recognised.
-pub(super) fn ops() -> Vec<Op> {
-    OPS.iter().filter_map(|name| Op::find(name).ok()).collect()
-}
-
 /// The attentions of a graph, in program order, and what was refused.
 pub(super) fn find(graph: &Graph) -> (Vec<Match>, AttentionExplanation) {
     let matcher = Matcher { graph, kept: kept(graph) };
@@ -65,7 +32,8 @@ pub(super) fn find(graph: &Graph) -> (Vec<Match>, AttentionExplanation) {
     let mut is_plain: Option<bool> = None;
     for node in graph.nodes() {
         let Some(candidate) = matcher.candidate(node) else { continue };
-        let is_plain = *is_plain.get_or_insert_with(|| ops().iter().all(Op::is_plain_builtin));
+        let is_plain =
+            *is_plain.get_or_insert_with(|| operators().iter().all(Op::is_plain_builtin));
         let attention = match is_plain {
             true => matcher.attention(&candidate),
             false => Err(NoAttentionReason::Overridden),
@@ -99,6 +67,9 @@ fn kept(graph: &Graph) -> Vec<bool> {
     kept
 }
 
+/// The sizes of a tensor for what depends on its rank alone.
+static ANY_SIZES: [i64; MAX_RANK] = [1; MAX_RANK];
+
 /// A softmax, perhaps behind a dropout, that is the left factor of a product.
 struct Candidate {
     last: NodeId,
@@ -121,18 +92,40 @@ pub(super) struct Matcher<'g> {
 }
 
 impl<'g> Matcher<'g> {
-    /// A call without keywords. No call of a pattern has any.
-    pub fn call(&self, node: NodeId) -> Option<(&'g str, &'g [Arg])> {
+    /// What a call does in an attention. No call that does anything has keywords.
+    pub fn part(&self, node: NodeId) -> Option<AttentionPart> {
         let graph = self.graph;
-        graph.kwargs(node).is_empty().then(|| (graph.op_name(node), graph.args(node)))
+        if !graph.kwargs(node).is_empty() {
+            return None;
+        }
+        let args: SmallVec<[ArgKind<'_>; 3]> =
+            graph.args(node).iter().map(|arg| self.kind(*arg)).collect::<Option<_>>()?;
+        attention_part(graph.op_name(node), &args)
     }
 
-    /// The factors of a product of matrices, or of batches of them.
-    pub fn product(&self, node: NodeId) -> Option<(ValueId, ValueId)> {
-        match self.call(node)? {
-            ("aten::matmul" | "aten::bmm" | "aten::mm", &[Arg::Value(left), Arg::Value(right)]) => {
-                Some((left, right))
+    fn kind(&self, arg: Arg) -> Option<ArgKind<'g>> {
+        Some(match arg {
+            Arg::Value(v) => {
+                let ty = self.ty(v)?;
+                ArgKind::Tensor { dtype: ty.dtype, sizes: ANY_SIZES.get(..ty.rank())? }
             }
+            Arg::None => ArgKind::None,
+            Arg::Int(x) => ArgKind::Int(x.as_i64()),
+            Arg::Float(x) => ArgKind::Float(x.get()),
+            Arg::Bool(x) => ArgKind::Bool(x),
+            Arg::DType(x) => ArgKind::DType(x),
+            Arg::List(list) => {
+                let list = self.graph.list(list).iter().map(|arg| self.kind(*arg));
+                ArgKind::List(list.collect::<Option<_>>()?)
+            }
+            Arg::Str(_) | Arg::Device(_) | Arg::Layout(_) | Arg::MemoryFormat(_) => return None,
+        })
+    }
+
+    /// The value that a call takes as an argument.
+    pub fn operand(&self, node: NodeId, arg: usize) -> Option<ValueId> {
+        match self.graph.args(node).get(arg) {
+            Some(Arg::Value(v)) => Some(*v),
             _ => None,
         }
     }
@@ -147,31 +140,18 @@ impl<'g> Matcher<'g> {
     }
 
     fn candidate(&self, last: NodeId) -> Option<Candidate> {
-        let (weights, value) = self.product(last)?;
-        let mut node = self.graph.producer(weights)?;
-        let (mut nodes, mut draws): (SmallVec<_>, _) = (smallvec![node], false);
-        if let ("aten::dropout", &[Arg::Value(of), Arg::Float(p), Arg::Bool(train)]) =
-            self.call(node)?
-        {
-            draws = train && p.get() != 0.0;
-            node = self.graph.producer(of)?;
-            nodes.push(node);
+        let Some(AttentionPart::Product) = self.part(last) else { return None };
+        let value = self.operand(last, 1)?;
+        let mut node = self.graph.producer(self.operand(last, 0)?)?;
+        let (mut weights, mut draws): (SmallVec<_>, _) = (smallvec![node], false);
+        if let Some(AttentionPart::Dropout { draws: has_drawn }) = self.part(node) {
+            draws = has_drawn;
+            node = self.graph.producer(self.operand(node, 0)?)?;
+            weights.push(node);
         }
-        let (scores, dim, dtype) = match self.call(node)? {
-            (
-                "aten::softmax.int",
-                &[Arg::Value(of), Arg::Int(dim)] | &[Arg::Value(of), Arg::Int(dim), Arg::None],
-            )
-            | ("aten::_softmax", &[Arg::Value(of), Arg::Int(dim), Arg::Bool(false)]) => {
-                (of, dim, None)
-            }
-            ("aten::softmax.int", &[Arg::Value(of), Arg::Int(dim), Arg::DType(dtype)]) => {
-                (of, dim, Some(dtype))
-            }
-            _ => return None,
-        };
-        let dim = dim.as_i64()?;
-        Some(Candidate { last, value, weights: nodes, draws, scores, dim, dtype })
+        let Some(AttentionPart::Softmax { dim, dtype }) = self.part(node) else { return None };
+        let scores = self.operand(node, 0)?;
+        Some(Candidate { last, value, weights, draws, scores, dim, dtype })
     }
 
     fn attention(&self, of: &Candidate) -> Result<Match, NoAttentionReason> {
@@ -220,7 +200,7 @@ impl<'g> Matcher<'g> {
         });
         let is_row_major =
             self.graph.result_values(of.last).all(|value| match self.graph.value_type(value) {
-                maquette_ir::graph::ValueType::Tensor(ty) => self.graph.is_contiguous(ty),
+                ValueType::Tensor(ty) => self.graph.is_contiguous(ty),
                 _ => false,
             });
         if are_matrices && is_row_major { Ok(dtype) } else { Err(NoAttentionReason::Operands) }

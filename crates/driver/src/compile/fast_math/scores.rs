@@ -3,7 +3,8 @@
 use super::explain::NoAttentionReason;
 use super::pattern::Matcher;
 use maquette_ir::DType;
-use maquette_ir::graph::{Arg, NodeId, ValueId, ValueType};
+use maquette_ir::graph::{NodeId, ValueId, ValueType};
+use maquette_ops::aten::attention_parts::AttentionPart;
 
 /// The keys of an attention.
 #[derive(Clone, Copy)]
@@ -54,17 +55,17 @@ impl Matcher<'_> {
             return Ok(scores);
         }
         let node = self.graph.producer(of).ok_or(NoAttentionReason::Scores)?;
-        let (own, mask, hidden) = match self.call(node).ok_or(NoAttentionReason::Scores)? {
-            ("aten::add.Tensor", &[Arg::Value(a), Arg::Value(b)]) => {
+        let operand = |arg| self.operand(node, arg).ok_or(NoAttentionReason::Scores);
+        let (own, mask, hidden) = match self.part(node) {
+            Some(AttentionPart::Sum) => {
+                let (a, b) = (operand(0)?, operand(1)?);
                 let (own, mask) = if self.scores(a).is_some() { (a, b) } else { (b, a) };
                 (own, Mask::Added(mask), f64::NEG_INFINITY)
             }
-            ("aten::where.ScalarOther", &[Arg::Value(mask), Arg::Value(own), with]) => {
-                (own, Mask::Visible(mask), number(with).unwrap_or(f64::NAN))
-            }
-            ("aten::masked_fill.Scalar", &[Arg::Value(own), Arg::Value(mask), with])
-            | ("aten::where.ScalarSelf", &[Arg::Value(mask), with, Arg::Value(own)]) => {
-                (own, Mask::Hidden(mask, node), number(with).unwrap_or(f64::NAN))
+            Some(AttentionPart::Select { of, mask, where_true, other }) => {
+                let mask = operand(mask)?;
+                let mask = if where_true { Mask::Visible(mask) } else { Mask::Hidden(mask, node) };
+                (operand(of)?, mask, other)
             }
             _ => return Err(NoAttentionReason::Scores),
         };
@@ -104,8 +105,8 @@ impl Matcher<'_> {
         let (product, query, key) = loop {
             let node = self.graph.producer(value)?;
             removed.push(node);
-            if let Some((query, key)) = self.product(node) {
-                break (node, query, key);
+            if self.part(node) == Some(AttentionPart::Product) {
+                break (node, self.operand(node, 0)?, self.operand(node, 1)?);
             }
             let (scaled, factor) = self.times_number(node)?;
             scale *= factor;
@@ -140,48 +141,17 @@ impl Matcher<'_> {
 
     /// The tensor that a node multiplies by a number, and the number.
     fn times_number(&self, node: NodeId) -> Option<(ValueId, f64)> {
-        match self.call(node)? {
-            ("aten::mul.Tensor" | "aten::mul.Scalar", &[Arg::Value(of), by])
-            | ("aten::mul.Tensor", &[by, Arg::Value(of)]) => Some((of, number(by)?)),
-            ("aten::div.Tensor" | "aten::div.Scalar", &[Arg::Value(of), by]) => {
-                Some((of, 1.0 / number(by)?))
-            }
+        match self.part(node) {
+            Some(AttentionPart::Scale { of, by }) => Some((self.operand(node, of)?, by)),
             _ => None,
         }
     }
 
     /// The tensor whose last two dimensions a node exchanges.
     fn transposed(&self, node: NodeId) -> Option<ValueId> {
-        let (op, args) = self.call(node)?;
-        let (&Arg::Value(of), dims) = args.split_first()? else { return None };
-        let rank = i64::try_from(self.ty(of)?.rank()).ok()?;
-        let wrapped = |dim: &Arg| match dim {
-            Arg::Int(dim) => dim.as_i64().map(|dim| if dim < 0 { dim + rank } else { dim }),
+        match self.part(node) {
+            Some(AttentionPart::Transpose) => self.operand(node, 0),
             _ => None,
-        };
-        let is_last = match (op, dims) {
-            ("aten::mT", []) => true,
-            ("aten::t", []) => rank == 2,
-            ("aten::transpose.int" | "aten::swapaxes" | "aten::swapdims", [a, b]) => {
-                let dims = (wrapped(a)?, wrapped(b)?);
-                dims == (rank - 2, rank - 1) || dims == (rank - 1, rank - 2)
-            }
-            ("aten::permute", &[Arg::List(dims)]) => {
-                let dims = self.graph.list(dims).iter().map(wrapped);
-                let exchanged = (0..rank - 2).chain([rank - 1, rank - 2]).map(Some);
-                rank >= 2 && dims.eq(exchanged)
-            }
-            _ => return None,
-        };
-        is_last.then_some(of)
-    }
-}
-
-/// A number that an argument gives.
-fn number(arg: Arg) -> Option<f64> {
-    match arg {
-        Arg::Float(x) => Some(x.get()),
-        Arg::Int(x) => x.as_i64().map(|x| x as f64),
-        _ => None,
+        }
     }
 }
