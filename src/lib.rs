@@ -222,7 +222,8 @@ pub use maquette_driver::Program;
 /// ```
 pub use maquette_driver::compile;
 pub use maquette_driver::{
-    CompileOptions, Compiled, Explanation, ProgramExplanation, RecomputeExplanation, Stance,
+    AttentionExplanation, CompileOptions, Compiled, Explanation, FastMath, NoAttentionReason,
+    ProgramExplanation, RecomputeExplanation, Stance,
 };
 pub use maquette_driver::{
     Condition, InputKind, InputSpec, OutputKind, OutputSpec, RangeConstraint, Signature,

@@ -16,6 +16,7 @@ from pathlib import Path
 CASES = (
     [f"pointwise {n}" for n in (4096, 65536, 1 << 20, 1 << 24)]
     + [f"softmax {size}" for size in ("1536x128", "1024x1024", "64x8192")]
+    + [f"attention{way} 1x12x128x32" for way in ("", "-fast")]
     + [f"norm {size}" for size in ("128x384", "1024x768", "64x8192")]
     + [f"linear {size}" for size in ("1x768x3072", "128x384x1536", "512x768x3072")]
     + [f"minilm {size}" for size in ("1x16", "1x128", "4x128", "8x128")]

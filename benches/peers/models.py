@@ -16,6 +16,14 @@ class Softmax(nn.Module):
         return torch.softmax(x * 0.125 + m, -1)
 
 
+class Attention(nn.Module):
+    """Attention by products and a softmax, which is not `scaled_dot_product_attention`."""
+
+    def forward(self, q, k, v, mask):
+        scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5 + mask
+        return torch.softmax(scores, -1) @ v
+
+
 class Norm(nn.Module):
     def forward(self, x, w, b):
         return F.gelu(F.layer_norm(x, [x.shape[-1]], w, b, 1e-5)) + x
@@ -191,6 +199,11 @@ def encoder(sizes, batch, length):
     return Encoder(*sizes), (ids, torch.ones(batch, length, dtype=torch.long))
 
 
+def attention(batch, heads, length, width):
+    q, k, v = (torch.randn(batch, heads, length, width) for _ in range(3))
+    return Attention(), (q, k, v, torch.zeros(batch, 1, 1, length))
+
+
 def case(name):
     """The module and the inputs of a case; `None` for an unknown one."""
     kind, sizes = name.split(" ")
@@ -200,6 +213,8 @@ def case(name):
     cases = {
         "pointwise": lambda: (Pointwise(), (vector(), vector())),
         "softmax": lambda: (Softmax(), (torch.randn(sizes), vector())),
+        "attention": lambda: attention(*sizes),
+        "attention-fast": lambda: attention(*sizes),
         "norm": lambda: (Norm(), (torch.randn(sizes), vector(), vector())),
         "linear": lambda: (Product(*sizes[1:]), (torch.randn(sizes[:2]),)),
         "tiny": lambda: (Tiny(sizes[0]), (torch.randn(2, 2),)),

@@ -40,6 +40,12 @@ fn case(name: &str) -> Result<Option<Run>> {
     Ok(match (kind, &sizes[..]) {
         ("pointwise", &[n]) => Some(small::pointwise(n)),
         ("softmax", &[rows, columns]) => Some(small::softmax(rows, columns)),
+        ("attention", &[b, heads, length, width]) => {
+            Some(small::attention([b, heads, length, width], false))
+        }
+        ("attention-fast", &[b, heads, length, width]) => {
+            Some(small::attention([b, heads, length, width], true))
+        }
         ("norm", &[rows, columns]) => Some(small::norm(rows, columns)),
         ("linear", &[rows, from, out]) => Some(small::linear(rows, from, out)),
         ("tiny", &[count]) => Some(small::tiny(count)),

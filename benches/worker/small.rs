@@ -1,6 +1,7 @@
 //! Operators alone and in short chains.
 
 use super::{Run, normal, weight};
+use maquette::FastMath;
 use maquette::prelude::*;
 
 /// A run of a compiled function of tensors.
@@ -8,7 +9,15 @@ fn compiled(
     f: impl Fn(Vec<Tensor>) -> Tensor + 'static,
     inputs: impl IntoIterator<Item = Tensor>,
 ) -> Run {
-    let (compiled, inputs) = (maquette::compile(f), inputs.into_iter().collect::<Vec<Tensor>>());
+    compiled_with(CompileOptions::new(), f, inputs)
+}
+
+fn compiled_with(
+    options: CompileOptions,
+    f: impl Fn(Vec<Tensor>) -> Tensor + 'static,
+    inputs: impl IntoIterator<Item = Tensor>,
+) -> Run {
+    let (compiled, inputs) = (options.compile(f), inputs.into_iter().collect::<Vec<Tensor>>());
     Box::new(move || compiled.call(inputs.clone()).map(drop))
 }
 
@@ -26,6 +35,18 @@ pub fn pointwise(n: i64) -> Run {
 pub fn softmax(rows: i64, columns: i64) -> Run {
     let f = |t: Vec<Tensor>| (&t[0] * 0.125 + &t[1]).softmax(-1);
     compiled(f, [normal(&[rows, columns]), normal(&[columns])])
+}
+
+/// Attention with a mask, written as products and a softmax; with `fast`, as one kernel.
+pub fn attention([batch, heads, length, width]: [i64; 4], fast: bool) -> Run {
+    let f = move |t: Vec<Tensor>| {
+        let scores = t[0].matmul(&t[1].transpose(-2, -1)) / (width as f64).sqrt();
+        (scores + &t[3]).softmax(-1).matmul(&t[2])
+    };
+    let [q, k, v] = [(); 3].map(|()| normal(&[batch, heads, length, width]));
+    let mask = Tensor::zeros([batch, 1, 1, length], DType::F32);
+    let options = CompileOptions::new().fast_math(FastMath::new().attention(fast));
+    compiled_with(options, f, [q, k, v, mask])
 }
 
 /// Layer norm, gelu and a residual connection.

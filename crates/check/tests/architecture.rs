@@ -126,7 +126,8 @@ fn lines_with<'a>(name: &str, text: &'a str) -> impl Iterator<Item = String> + '
 fn operators_are_named_where_they_are_defined() {
     let libraries = libraries();
     let others = libraries.iter().filter(|name| !NAME_OPERATORS.contains(&name.as_str()));
-    let found: Vec<String> = others.flat_map(|name| lines_with(name, "\"aten::")).collect();
+    let named = |name| lines_with(name, "\"aten::").chain(lines_with(name, "\"fast::"));
+    let found: Vec<String> = others.flat_map(|name| named(name)).collect();
     assert!(
         found.is_empty(),
         "a fact about operators belongs in `OpFacts`, answered in `ops`:\n{}",

@@ -107,6 +107,7 @@ fn special() -> Vec<(&'static str, Args)> {
             args![ones(&[4, 3]), Tensor::from_vec(vec![1i64, 0, 1, 5], [4]), 3, 0, true],
         ),
         ("grad::layer_norm", args![&x, &x, [3], ones(&[2, 1]), ones(&[2, 1]), ones(&[3])]),
+        ("fast::attention", args![&x, &x, &x]),
         ("aten::randint.low", args![0, 9, [4]]),
         ("aten::randint_like.low_dtype", args![ones(&[4]), 0, 9]),
     ]

@@ -12,8 +12,8 @@ mod given_outputs;
 mod operators;
 
 pub use compile::{
-    CompileOptions, Compiled, Explanation, ProgramExplanation, RecomputeExplanation, Stance,
-    compile,
+    AttentionExplanation, CompileOptions, Compiled, Explanation, FastMath, NoAttentionReason,
+    ProgramExplanation, RecomputeExplanation, Stance, compile,
 };
 pub use export::{
     CompiledProgram, Condition, ExportOptions, InputKind, InputSpec, OutputKind, OutputSpec,

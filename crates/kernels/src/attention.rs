@@ -55,6 +55,8 @@ pub struct Attention<'a> {
     /// Whether the exponentials are rounded to the operands' dtype before the product with the
     /// values.
     pub round: bool,
+    /// Whether a query that sees no key yields NaN, as by a softmax, in place of 0.
+    pub plain_softmax: bool,
     /// Broadcast to `[..., N, L]`: a bool mask selects the visible keys, a float mask is added to
     /// the scores.
     pub mask: Option<View<'a>>,
@@ -64,8 +66,8 @@ pub struct Attention<'a> {
 
 /// `out[..., N, D] = softmax(query[..., N, E] key[..., L, E]ᵀ scale + mask) value[..., L, D]`, for
 /// floats of one dtype, all of one rank with the same leading sizes. Half precision is computed in
-/// `f32`. A query that sees no key yields 0. The value of a masked key is multiplied by 0. With
-/// `causal`, keys after the last query are not read.
+/// `f32`. A query that sees no key yields 0, or NaN with `plain_softmax` if there are keys. The value
+/// of a masked key is multiplied by 0. With `causal`, keys after the last query are not read.
 pub fn attention(
     q: &View<'_>,
     k: &View<'_>,
@@ -177,6 +179,7 @@ where
         scale: A::from_f64(options.scale),
         causal: options.causal,
         mask: options.mask.as_ref().map(|m| (Reader::new(m), m)),
+        plain_softmax: options.plain_softmax,
         round: (narrow && options.round).then_some(|x: A| T::store(x).load()),
         logsumexp: logsumexp
             .as_mut()

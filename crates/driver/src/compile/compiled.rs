@@ -47,7 +47,8 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
     }
 
     /// Calls the function: runs a program whose guards hold, and compiles one if there is none.
-    /// Results, written inputs and aliases are those of the eager function, in bits.
+    /// Results, written inputs and aliases are those of the eager function, in bits unless the options
+    /// allow [`FastMath`](super::FastMath).
     ///
     /// While a trace or a [functional call](maquette_ops::func::functional_call) runs, and on fake
     /// tensors, the function itself is called. A trace then records its operators.

@@ -1,6 +1,7 @@
 //! What a compiled function has compiled, and why.
 
 use super::Stance;
+use super::fast_math::AttentionExplanation;
 use super::program::GuardedProgram;
 use maquette_ir::fused::NoFusionReason;
 use maquette_ir::graph::Graph;
@@ -81,6 +82,9 @@ pub struct ProgramExplanation {
     /// What it computes again to need less memory, if
     /// [`CompileOptions::rematerialize`](super::CompileOptions::rematerialize) asks for it.
     pub recomputed: Option<RecomputeExplanation>,
+    /// The attentions that are written as products and a softmax, if
+    /// [`CompileOptions::fast_math`](super::CompileOptions::fast_math) allows to recognise them.
+    pub attention: Option<AttentionExplanation>,
     /// The operators that one kernel computes, a text for each kernel.
     pub fused: Vec<String>,
     /// Operators that are not computed together, although one reads what the other computes: their
@@ -116,6 +120,7 @@ impl ProgramExplanation {
             execution: program.executor.describe().to_owned(),
             is_compiled: executable.is_compiled(),
             recomputed: program.executor.recomputed(),
+            attention: program.attention.clone(),
             fused: fused.map_or_else(Vec::new, |fused| {
                 (0..fused.regions.len()).map(|region| fused.describe_region(region)).collect()
             }),
@@ -169,6 +174,10 @@ impl fmt::Display for ProgramExplanation {
         write!(f, "\n  runs: {}", self.execution)?;
         if let Some(recomputed) = &self.recomputed {
             write!(f, "\n  recomputes: {recomputed}")?;
+        }
+        if let Some(attention) = &self.attention {
+            let text = attention.to_string();
+            text.lines().try_for_each(|line| write!(f, "\n  fast math: {line}"))?;
         }
         self.fused.iter().try_for_each(|region| write!(f, "\n  one kernel: {region}"))?;
         let mut reasons: Vec<(NoFusionReason, usize)> = Vec::new();

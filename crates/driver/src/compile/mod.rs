@@ -20,6 +20,7 @@ mod evaluate;
 mod executor;
 mod explain;
 mod failure;
+mod fast_math;
 mod guards;
 mod program;
 mod recompute;
@@ -27,6 +28,7 @@ mod sharing;
 
 pub use compiled::Compiled;
 pub use explain::{Explanation, ProgramExplanation, RecomputeExplanation};
+pub use fast_math::{AttentionExplanation, FastMath, NoAttentionReason};
 
 use maquette_ops::Tree;
 use maquette_rewrite::Rematerialization;
@@ -96,6 +98,7 @@ pub struct CompileOptions {
     num_threads: usize,
     stance: Stance,
     rematerialize: Option<Rematerialization>,
+    fast_math: FastMath,
 }
 
 impl Default for CompileOptions {
@@ -110,6 +113,7 @@ impl Default for CompileOptions {
             num_threads: usize::MAX,
             stance: Stance::Compile,
             rematerialize: None,
+            fast_math: FastMath::new(),
         }
     }
 }
@@ -178,6 +182,29 @@ impl CompileOptions {
     /// to the bound.
     pub fn rematerialize(self, options: Rematerialization) -> CompileOptions {
         CompileOptions { rematerialize: Some(options), ..self }
+    }
+
+    /// Allows rewrites that change bits of results, by rounding; none by default. A gradient that
+    /// the function computes reads the weights of an attention again, which then stays as it is.
+    ///
+    /// ```
+    /// use maquette_driver::{CompileOptions, FastMath};
+    /// use maquette_ir::DType;
+    /// use maquette_ops::Tensor;
+    ///
+    /// let attend = |(q, k, v): (Tensor, Tensor, Tensor)| {
+    ///     (q.matmul(&k.transpose(-2, -1)) / 8.0).softmax(-1).matmul(&v)
+    /// };
+    /// let f = CompileOptions::new().fast_math(FastMath::new().attention(true)).compile(attend);
+    /// let x = Tensor::ones([2, 5, 64], DType::F32);
+    /// let y = f.call((x.clone(), x.clone(), x))?;
+    /// assert!((y.to_vec::<f32>()?[0] - 1.0).abs() < 1e-6);
+    /// let program = &f.explain().programs[0];
+    /// assert_eq!(program.attention.as_ref().map(|found| found.recognized.len()), Some(1));
+    /// # Ok::<(), maquette_ops::Error>(())
+    /// ```
+    pub fn fast_math(self, flags: FastMath) -> CompileOptions {
+        CompileOptions { fast_math: flags, ..self }
     }
 
     /// The name of the function, for messages and graphs; `graph` by default.

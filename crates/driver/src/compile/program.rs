@@ -8,6 +8,7 @@ use super::CompileOptions;
 use super::call_inputs::{CallInputs, Signature};
 use super::dynamic::DynamicSet;
 use super::executor::Executor;
+use super::fast_math::{self, AttentionExplanation, Rewritten};
 use super::guards::Guards;
 use super::sharing::SharingGuard;
 use crate::export::constraints;
@@ -40,6 +41,8 @@ pub(crate) struct GuardedProgram {
     pub(crate) why_static: Option<Error>,
     /// The composites that stayed.
     pub(crate) kept: Vec<KeptComposite>,
+    /// The attentions that were recognised, if it was allowed.
+    pub(crate) attention: Option<AttentionExplanation>,
     /// The call that it was compiled for.
     pub(crate) signature: Signature,
     /// The sizes and integers that were to be symbols.
@@ -82,7 +85,10 @@ impl GuardedProgram {
         let Settled { traced, pinned, why_static } = settled;
         let mut ops = Vec::new();
         add_ops(&traced.graph, &mut ops);
-        let Decomposed { graph, kept, replaced } = decompose(&traced.graph)?;
+        let rewritten = fast_math::rewrite(traced.graph, options.fast_math)?;
+        let Rewritten { graph, attention, ops: deciding } = rewritten;
+        ops.extend(deciding);
+        let Decomposed { graph, kept, replaced } = decompose(&graph)?;
         ops.extend(replaced.iter().filter_map(|name| Op::find(name).ok()));
         let traced = TracedProgram { graph, ..traced };
         add_ops(&traced.graph, &mut ops);
@@ -106,6 +112,7 @@ impl GuardedProgram {
             executor,
             why_static,
             kept,
+            attention,
             signature: call.signature(),
             dynamic,
             input_names: traced.interface.input_labels().map(ToOwned::to_owned).collect(),

@@ -33,8 +33,8 @@ const ROWS: usize = 64;
 
 /// The gradients of `query[..., N, E]`, `key[..., L, E]` and `value[..., L, D]` of
 /// [`attention`](super::attention()), from `grad[..., N, D]`, the gradient of its result. All are of
-/// `f32` or all of `f64`, with the same leading sizes. `round` and `logsumexp` of the options are
-/// not used.
+/// `f32` or all of `f64`, with the same leading sizes. `round`, `plain_softmax` and `logsumexp` of the
+/// options are not used.
 ///
 /// # Errors
 /// The sizes or the dtypes do not fit, or there is not enough memory.
@@ -109,6 +109,7 @@ fn typed<A: Element + Float + Product>(
             scale: A::from_f64(options.scale),
             causal: options.causal,
             mask: options.mask.as_ref().map(|m| (Reader::new(m), m)),
+            plain_softmax: false,
             round: None,
             logsumexp: None,
         },

@@ -80,7 +80,10 @@ pub(super) struct Exponentials<'a, A> {
     pub scale: A,
     /// Whether exponentials are divided by their sum.
     pub is_normalised: bool,
-    /// Receive a row's maximum and sum. A row without visible keys has the sum 1, to avoid 0 / 0.
+    /// Whether the exponentials of a row without visible keys are NaN: those of -inf less -inf.
+    pub plain_softmax: bool,
+    /// Receive a row's maximum and sum. A row of other exponentials without visible keys has the
+    /// sum 1, to avoid 0 / 0.
     pub found: &'a mut [[A; 2]],
 }
 
@@ -92,7 +95,8 @@ where
     type Out = ();
     #[inline(always)]
     fn run(self) {
-        let Exponentials { scores, keys, visible, scale, is_normalised, found } = self;
+        let Exponentials { scores, keys, visible, scale, is_normalised, plain_softmax, found } =
+            self;
         let rows = scores.chunks_exact_mut(padded(keys));
         for (r, (row, found)) in rows.zip(found).enumerate() {
             let visible = visible.map_or(keys, |first| keys.min(first + r));
@@ -107,7 +111,7 @@ where
                 groups[i] = group;
                 group
             });
-            let max = if max == -A::INFINITY { A::ZERO } else { max };
+            let max = if max == -A::INFINITY && !plain_softmax { A::ZERO } else { max };
             let sum = fold::<A, Add>(groups.len(), A::ZERO, |i| {
                 for x in &mut groups[i] {
                     *x = (*x - max).exp();

@@ -43,6 +43,8 @@ pub(super) struct Scores<'a, A> {
     pub scale: A,
     pub causal: bool,
     pub mask: Option<(Reader<A>, &'a View<'a>)>,
+    /// Whether a row without visible keys has NaN weights.
+    pub plain_softmax: bool,
     /// Rounds to the operands' dtype and back, if that dtype is not the class.
     pub round: Option<fn(A) -> A>,
     pub logsumexp: Option<Target<A>>,
@@ -120,6 +122,7 @@ impl<A: Float + Product> Scores<'_, A> {
             visible: self.causal.then_some(rows.start + 1),
             scale,
             is_normalised,
+            plain_softmax: self.plain_softmax,
             found: &mut *found,
         });
         if let Some(round) = self.round {

@@ -37,6 +37,7 @@ proptest! {
             causal,
             mask,
             round: false,
+            plain_softmax: false,
             logsumexp: Some(view_mut(&mut lse, &[bi, ni])),
         };
         attention(

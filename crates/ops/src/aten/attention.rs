@@ -160,17 +160,20 @@ fn flash_metas(args: &[Value]) -> Result<Metas> {
 /// The places of an attention's options among the arguments.
 struct Places {
     mask: usize,
-    causal: usize,
+    /// `None` if it is not causal.
+    causal: Option<usize>,
     scale: usize,
 }
 
 /// The nest of an attention of arguments 0 to 2. `round` says whether weights of half precision are
-/// rounded before they are multiplied with the values.
+/// rounded before they are multiplied with the values. A query that sees no key yields 0, or NaN if
+/// the softmax is plain.
 fn attended(
     cx: &mut NestCx<'_>,
     at: &Places,
     grouped: bool,
     round: bool,
+    plain_softmax: bool,
 ) -> Result<named::Attended> {
     let (query, key, value) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
     let mask = cx.optional_input(at.mask)?;
@@ -190,10 +193,11 @@ fn attended(
         value: &value,
         mask: mask.as_ref(),
         batch: &batch,
-        causal: cx.flag(at.causal)?,
+        causal: at.causal.map_or(Ok(false), |at| cx.flag(at))?,
         scale,
         grouped,
         round,
+        plain_softmax,
         out,
     };
     Ok(named::attention(&mut cx.nest, &of)?)
@@ -204,15 +208,28 @@ fn scaled_nest(cx: &mut NestCx<'_>) -> Result<NestResults> {
     // and a softmax without rounding between.
     let is_4d = |v: &Value| v.tensor().is_ok_and(|t| t.dim() == 4);
     let round = cx.args()[..3].iter().all(is_4d);
-    let (places, grouped) = (Places { mask: 3, causal: 5, scale: 6 }, cx.flag(7)?);
-    Ok(smallvec![attended(cx, &places, grouped, round)?.output])
+    let (places, grouped) = (Places { mask: 3, causal: Some(5), scale: 6 }, cx.flag(7)?);
+    Ok(smallvec![attended(cx, &places, grouped, round, false)?.output])
 }
 
 fn flash_nest(cx: &mut NestCx<'_>) -> Result<NestResults> {
-    let of = attended(cx, &Places { mask: 5, causal: 4, scale: 6 }, true, true)?;
+    let places = Places { mask: 5, causal: Some(4), scale: 6 };
+    let of = attended(cx, &places, true, true, false)?;
     let dtype = cx.result_dtype(1);
     let logarithms = named::logarithms(&mut cx.nest, &of, dtype)?;
     Ok(smallvec![of.output, logarithms])
+}
+
+fn plain_metas(args: &[Value]) -> Result<Metas> {
+    let operands = [args[0].tensor()?, args[1].tensor()?, args[2].tensor()?];
+    let options = Attention { mask: args[3].opt_tensor()?, causal: false, grouped: false };
+    let q = operands[0];
+    Ok(smallvec![fresh(q, options.sizes(operands)?, q.dtype())])
+}
+
+fn plain_nest(cx: &mut NestCx<'_>) -> Result<NestResults> {
+    let places = Places { mask: 3, causal: None, scale: 4 };
+    Ok(smallvec![attended(cx, &places, false, false, true)?.output])
 }
 
 /// The gradients of query, key and value: row-major, with their sizes.
@@ -268,6 +285,16 @@ table! {
                 how: How::Loops(flash_nest),
             })
                 => crate::aten::grad::FLASH_ATTENTION,
+        // What a program writes as products and a softmax: a query that sees no key yields NaN.
+        General "fast::attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, \
+            float? scale=None) -> Tensor" =>
+            Lowering::Compute(Compute {
+                class: Class::Attention,
+                strides: Strides::RowMajor,
+                metas: |_, a| plain_metas(a),
+                how: How::Loops(plain_nest),
+            })
+                => crate::aten::Derivative::Refused("only compiled programs call it"),
         General "grad::attention(Tensor grad, Tensor query, Tensor key, Tensor value, \
             Tensor? attn_mask=None, bool is_causal=False, float? scale=None) \
             -> (Tensor, Tensor, Tensor)" =>

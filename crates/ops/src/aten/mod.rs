@@ -11,6 +11,7 @@
 mod alias;
 mod arrange;
 mod attention;
+pub mod attention_parts;
 mod batch_norm;
 mod calculus;
 mod checks;
@@ -155,10 +156,11 @@ macro_rules! optional {
 pub(crate) use optional;
 pub(crate) use table;
 
-/// Whether a name is in a namespace that is reserved for the builtin operators: `aten::`, or
-/// `grad::` for the derivatives of scalar expressions.
+/// Whether a name is in a namespace that is reserved for the builtin operators: `aten::`, `grad::`
+/// for the derivatives of scalar expressions, or `fast::` for what compiled programs call in place
+/// of operators that round otherwise.
 pub fn is_builtin_name(op: &str) -> bool {
-    op.starts_with("aten::") || op.starts_with("grad::")
+    ["aten::", "grad::", "fast::"].iter().any(|namespace| op.starts_with(namespace))
 }
 
 /// All tables of builtin operators.

@@ -39,6 +39,8 @@ pub struct Attention<'a> {
     pub grouped: bool,
     /// Whether the weights are rounded to the output's dtype before they are multiplied.
     pub round: bool,
+    /// Whether a query that sees no key yields NaN, as by a softmax, in place of 0.
+    pub plain_softmax: bool,
     /// The dtype of the output.
     pub out: DType,
 }
@@ -59,7 +61,8 @@ pub enum Scale {
 pub struct Attended {
     /// `[…, N, D]`.
     pub output: StageOutput,
-    /// The greatest score of each query, or 0 if it sees no key, and the sum of the weights, or 1.
+    /// The greatest score of each query, or 0 if it sees no key and the softmax is not plain, and
+    /// the sum of the weights, or 1.
     rows: StageId,
 }
 
@@ -97,6 +100,9 @@ pub fn attention(nest: &mut LoopBuilder, of: &Attention<'_>) -> Result<Attended,
     let max = nest.reduce(over, &[key], Fold::Max, Order::Lanes, |s| s.load(scores, &over[..]))?;
     let shift = |s: &mut StageBuilder<'_>| -> Result<Reg, LoopError> {
         let max = s.load(max, &rows[..])?;
+        if of.plain_softmax {
+            return Ok(max);
+        }
         let least = s.expr.constant(f64::NEG_INFINITY, wide);
         let (sees_none, zero) =
             (s.expr.compare(CmpOp::Eq, max, least)?, s.expr.constant(0.0, wide));

@@ -21,6 +21,7 @@ struct Attention {
     causal: bool,
     grouped: bool,
     round: bool,
+    plain_softmax: bool,
     /// Whether the factor of the scores is a number of the launch.
     is_scale_given: bool,
 }
@@ -54,8 +55,9 @@ pub(super) fn matches(nest: &LoopNest) -> Option<Arc<dyn Special>> {
     let grouped = first.loads.get(1).is_some_and(|load| !load.at.is_affine());
     let is_scale_given = matches!(nest.scalars().first(), Some(LaunchScalar::Number(_)));
     let all = [false, true];
-    all.into_iter().flat_map(|causal| all.map(|round| (causal, round))).find_map(
-        |(causal, round)| {
+    let options = all.into_iter().flat_map(|plain| all.map(|causal| (plain, causal)));
+    options.flat_map(|(plain, causal)| all.map(|round| (plain, causal, round))).find_map(
+        |(plain_softmax, causal, round)| {
             let build = |nest: &mut LoopBuilder, inputs: &[named::Input]| {
                 let sizes: SmallVec<[_; 4]> = (0..batch).map(|_| nest.new_size()).collect();
                 let batch: SmallVec<[_; 4]> =
@@ -74,6 +76,7 @@ pub(super) fn matches(nest: &LoopNest) -> Option<Arc<dyn Special>> {
                     scale,
                     grouped,
                     round,
+                    plain_softmax,
                     out,
                 };
                 named::attention(nest, &of)
@@ -85,7 +88,7 @@ pub(super) fn matches(nest: &LoopNest) -> Option<Arc<dyn Special>> {
                     Ok([attended.output, named::logarithms(nest, &attended, dtype)?])
                 }),
             };
-            found(matches, Attention { causal, grouped, round, is_scale_given })
+            found(matches, Attention { causal, grouped, round, plain_softmax, is_scale_given })
         },
     )
 }
@@ -195,8 +198,9 @@ impl Special for Attention {
             Some(split) => Split { from_end: 2, ..split }.of_result(l),
             None => l.reborrow(),
         });
-        let (causal, round) = (self.causal, self.round);
-        let options = Options { scale, causal, round, mask: of.mask, logsumexp };
+        let Attention { causal, round, plain_softmax, .. } = *self;
+        let mask = of.mask;
+        let options = Options { scale, causal, round, plain_softmax, mask, logsumexp };
         let mut out = match of.split {
             Some(split) => split.of_result(out),
             None => out.reborrow(),

@@ -22,6 +22,7 @@ struct Case {
     scale: Option<f64>,
     grouped: bool,
     round: bool,
+    plain: bool,
     logarithms: bool,
 }
 
@@ -36,6 +37,7 @@ const CASE: Case = Case {
     scale: None,
     grouped: false,
     round: false,
+    plain: false,
     logarithms: false,
 };
 
@@ -81,6 +83,7 @@ impl Case {
             scale,
             grouped: self.grouped,
             round: self.round,
+            plain_softmax: self.plain,
             out: self.dtype,
         };
         let attended = named::attention(&mut nest, &of).expect("is valid");
@@ -137,6 +140,7 @@ pub(in crate::loops::tests) fn random_call(random: &mut Random) {
         scale: random.pick(&[None, Some(0.3)]),
         grouped,
         round: random.chance(2),
+        plain: random.chance(2),
         logarithms: random.chance(2),
     };
     case.holds();
@@ -158,6 +162,10 @@ fn attention_has_the_bits_of_its_nest() {
         // several blocks of queries
         Case { lead: [&[]; 3], queries: 140, keys: 150, widths: (2, 3), causal: true, ..CASE },
         Case { lead: [&[]; 3], queries: 3, keys: 4, widths: (1100, 1), ..CASE },
+        Case { plain: true, causal: true, logarithms: true, ..CASE },
+        // most queries see no key
+        Case { plain: true, mask: Some((DType::Bool, &[5, 1])), ..CASE },
+        Case { mask: Some((DType::Bool, &[5, 1])), ..CASE },
     ];
     let half = [DType::F16, DType::BF16].into_iter().flat_map(|dtype| {
         [(true, false), (false, true)].map(|(round, causal)| Case {
@@ -191,6 +199,7 @@ fn heads_in_groups_have_the_bits_of_their_nest() {
 fn attention_to_nothing_has_the_bits_of_its_nest() {
     let cases = [
         Case { keys: 0, logarithms: true, ..CASE },
+        Case { keys: 0, plain: true, logarithms: true, ..CASE },
         Case { queries: 0, ..CASE },
         Case { widths: (4, 0), logarithms: true, ..CASE },
         Case { widths: (0, 2), scale: Some(0.5), ..CASE },
@@ -207,6 +216,7 @@ fn special_values_have_the_bits_of_the_nest() {
     for case in [
         Case { causal: true, logarithms: true, ..CASE },
         Case { mask: Some((DType::F32, &[5, 7])), causal: true, ..CASE },
+        Case { mask: Some((DType::F32, &[5, 1])), plain: true, ..CASE },
         Case { mask: Some((DType::Bool, &[5, 7])), scale: Some(1e30), ..CASE },
         Case { causal: true, ..several_blocks },
     ] {
