@@ -50,8 +50,8 @@ fn numbers(t: &Tensor) -> Vec<f64> {
     t.to_dtype(DType::F64).contiguous().to_vec::<f64>().unwrap()
 }
 
-/// Requires equal sizes, and strides that mean something; numbers that differ by rounding at most, and NaN in the same
-/// places.
+/// Requires equal sizes, and strides that mean something; numbers that differ by rounding at most,
+/// and NaN in the same places.
 #[track_caller]
 fn assert_close(found: &Tensor, expected: &Tensor, what: &str) {
     assert_eq!(found.dtype(), expected.dtype(), "{what}");

@@ -5,8 +5,8 @@
 //! returns the values that something outside of it reads. The other values of a region have no
 //! memory. A fused graph is planned like every other functional graph.
 //!
-//! **Invariants.** An *ordered* operator has an effect, draws random numbers, or may fail depending on
-//! data. No member of a region is ordered, and no ordered operator, assertion or binding stands
+//! **Invariants.** An *ordered* operator has an effect, draws random numbers, or may fail depending
+//! on data. No member of a region is ordered, and no ordered operator, assertion or binding stands
 //! between two members. So a run of the fused program has the values, the effects and the errors of
 //! the original, in the same order. No path of the graph leaves a region and comes back to it.
 
@@ -45,8 +45,9 @@ pub struct FusedRegion {
     pub integers: Vec<Expr>,
     /// The values that something outside reads, in the order of the node's results.
     pub results: Vec<ValueId>,
-    /// For a product or a convolution: pairs of an operand and of a result that may be written over it, since only
-    /// elementwise operators read the operand, at the positions of the result and before it.
+    /// For a product or a convolution: pairs of an operand and of a result that may be written over
+    /// it, since only elementwise operators read the operand, at the positions of the result and
+    /// before it.
     pub overwrites: Vec<(usize, usize)>,
 }
 

@@ -66,8 +66,8 @@ pub struct Attention<'a> {
 
 /// `out[..., N, D] = softmax(query[..., N, E] key[..., L, E]ᵀ scale + mask) value[..., L, D]`, for
 /// floats of one dtype, all of one rank with the same leading sizes. Half precision is computed in
-/// `f32`. A query that sees no key yields 0, or NaN with `plain_softmax` if there are keys. The value
-/// of a masked key is multiplied by 0. With `causal`, keys after the last query are not read.
+/// `f32`. A query that sees no key yields 0, or NaN with `plain_softmax` if there are keys. The
+/// value of a masked key is multiplied by 0. With `causal`, keys after the last query are not read.
 pub fn attention(
     q: &View<'_>,
     k: &View<'_>,

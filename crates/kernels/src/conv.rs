@@ -3,10 +3,10 @@
 //!
 //! There is no patch matrix in memory: windows are unfolded into the panels that the product packs
 //! anyway. For many windows the weights are packed instead, and windows are read where they are
-//! (`pixels`). A 1x1 convolution of stride 1 without padding multiplies the input itself, and groups
-//! of few channels are summed without a product (`direct`). The transposed convolution multiplies
-//! first and then adds each row back at its window positions (col2im). Values are computed in the
-//! class (`f32` for narrow floats, `i64` for integers) and rounded once.
+//! (`pixels`). A 1x1 convolution of stride 1 without padding multiplies the input itself, and
+//! groups of few channels are summed without a product (`direct`). The transposed convolution
+//! multiplies first and then adds each row back at its window positions (col2im). Values are
+//! computed in the class (`f32` for narrow floats, `i64` for integers) and rounded once.
 
 mod channels;
 mod direct;
@@ -15,16 +15,19 @@ mod images;
 mod pixel_frame;
 mod pixels;
 mod planes;
+mod source;
 #[cfg(test)]
 mod tests;
 mod transposed;
 mod unfold;
+mod visitor;
 
 pub(crate) use channels::{ChannelConv, WindowOf};
 pub(crate) use frame::{Frame, PlaneWindow};
 pub(crate) use images::{Images, image_strides};
-pub(crate) use pixels::{Following, ImageVisitor, PixelConv, Pixels};
+pub(crate) use pixels::{PixelConv, Pixels};
 pub(crate) use planes::PlaneConv;
+pub(crate) use visitor::{Following, ImageVisitor};
 
 use crate::copy::{copy, same_dtype, same_sizes, to_vec};
 use crate::error::{KernelError, Result};

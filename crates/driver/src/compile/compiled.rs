@@ -47,8 +47,8 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
     }
 
     /// Calls the function: runs a program whose guards hold, and compiles one if there is none.
-    /// Results, written inputs and aliases are those of the eager function, in bits unless the options
-    /// allow [`FastMath`](super::FastMath).
+    /// Results, written inputs and aliases are those of the eager function, in bits unless the
+    /// options allow [`FastMath`](super::FastMath).
     ///
     /// While a trace or a [functional call](maquette_ops::func::functional_call) runs, and on fake
     /// tensors, the function itself is called. A trace then records its operators.
@@ -101,13 +101,13 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
             .map_err(|e| mode::failed(if e.loc().is_some() { e } else { e.at(loc) }))
     }
 
-    /// Runs the program for these inputs again and again, and times its kernels; compiles one if there
-    /// is none. Each run is that of [`Compiled::call`]: it mutates the inputs and the captured tensors
-    /// that the function mutates, and its results are dropped.
+    /// Runs the program for these inputs again and again, and times its kernels; compiles one if
+    /// there is none. Each run is that of [`Compiled::call`]: it mutates the inputs and the
+    /// captured tensors that the function mutates, and its results are dropped.
     ///
     /// # Errors
-    /// As [`Compiled::call`]. The call would run the function itself: by its stance, in a trace, or on
-    /// fake tensors.
+    /// As [`Compiled::call`]. The call would run the function itself: by its stance, in a trace, or
+    /// on fake tensors.
     #[track_caller]
     pub fn profile(&self, inputs: I, options: &ProfileOptions) -> Result<Profile> {
         let loc = Loc::caller();

@@ -172,14 +172,14 @@ impl CompileOptions {
     }
 
     /// Computes values again in place of keeping them, to need less memory: in a step of training,
-    /// values of the forward pass that the backward pass reads. Results keep their bits. As PyTorch's
-    /// min-cut partitioner with an `activation_memory_budget`, for any function.
+    /// values of the forward pass that the backward pass reads. Results keep their bits. As
+    /// PyTorch's min-cut partitioner with an `activation_memory_budget`, for any function.
     ///
-    /// Kept are results of random operators, of operators with effects, of custom operators that are
-    /// not tagged [`Pointwise`](maquette_ops::library::Tag::Pointwise), and of products, convolutions
-    /// and attention unless the options allow them. The memory is that of a call with the sizes for
-    /// which the program was compiled. [`Compiled::explain`] says how much it is, and whether it keeps
-    /// to the bound.
+    /// Kept are results of random operators, of operators with effects, of custom operators that
+    /// are not tagged [`Pointwise`](maquette_ops::library::Tag::Pointwise), and of products,
+    /// convolutions and attention unless the options allow them. The memory is that of a call with
+    /// the sizes for which the program was compiled. [`Compiled::explain`] says how much it is, and
+    /// whether it keeps to the bound.
     pub fn rematerialize(self, options: Rematerialization) -> CompileOptions {
         CompileOptions { rematerialize: Some(options), ..self }
     }

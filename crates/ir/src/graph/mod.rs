@@ -319,8 +319,8 @@ impl Graph {
         self.locs.0.nodes.get(node.index()).copied().flatten()
     }
 
-    /// Sets the source lines of calls and assertions, by their position in the body: those of a text,
-    /// for a graph that was parsed.
+    /// Sets the source lines of calls and assertions, by their position in the body: those of a
+    /// text, for a graph that was parsed.
     pub fn set_stmt_locs(&mut self, loc: impl Fn(usize) -> Option<Loc>) {
         let Lines { nodes, asserts, .. } = &mut self.locs.0;
         nodes.resize(self.nodes.len(), None);

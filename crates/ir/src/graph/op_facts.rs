@@ -114,16 +114,14 @@ pub enum Placement {
     Allocates,
 }
 
-/// What an operator does with images: tensors `[N, C, H, W]`, whose channels may be planes in memory,
-/// or last, as the neighbours of a pixel.
+/// What an operator does with images: tensors `[N, C, H, W]`, whose channels may be planes in
+/// memory, or last, as the neighbours of a pixel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ImageRole {
     /// It computes them with channels last best, from images of either layout.
     Makes,
     /// Its result has the layout of the images that it reads.
     Keeps,
-    /// It reads them in either layout.
-    Reads,
     /// It may be slow with images whose channels are last; or it knows of no images.
     Other,
 }

@@ -32,9 +32,9 @@ use std::ops::Range;
 const ROWS: usize = 64;
 
 /// The gradients of `query[..., N, E]`, `key[..., L, E]` and `value[..., L, D]` of
-/// [`attention`](super::attention()), from `grad[..., N, D]`, the gradient of its result. All are of
-/// `f32` or all of `f64`, with the same leading sizes. `round`, `plain_softmax` and `logsumexp` of the
-/// options are not used.
+/// [`attention`](super::attention()), from `grad[..., N, D]`, the gradient of its result. All are
+/// of `f32` or all of `f64`, with the same leading sizes. `round`, `plain_softmax` and `logsumexp`
+/// of the options are not used.
 ///
 /// # Errors
 /// The sizes or the dtypes do not fit, or there is not enough memory.

@@ -1,17 +1,17 @@
 //! Depthwise convolution and pooling of images whose channels are last in memory.
 //!
 //! A task takes some rows of an image, or all rows of some channels. A [tile](ChannelTile) has some
-//! neighbouring outputs. Where it touches the padding, it gets the address of each element, as in the
-//! indirect convolution of Dukhan (2019): those of the padding are zeros, or -∞ for a pooling.
+//! neighbouring outputs. Where it touches the padding, it gets the address of each element, as in
+//! the indirect convolution of Dukhan (2019): those of the padding are zeros, or -∞ for a pooling.
 //!
-//! **Invariant:** the sums have the order of the product with the patch matrix, with the zeros of the
-//! padding. The greatest element of a window is its last NaN, if it has one.
+//! **Invariant:** the sums have the order of the product with the patch matrix, with the zeros of
+//! the padding. The greatest element of a window is its last NaN, if it has one.
 //!
 //! **Cost:** that of the kernel. Nothing is copied.
 
 use super::frame::PlaneWindow;
 use super::images::Images;
-use super::pixels::{Following, ImageVisitor};
+use super::visitor::{Following, ImageVisitor};
 use crate::error::Result;
 use crate::gemm::{Affine, ChannelTile, PixelWeights, Taps};
 use crate::isa::Isa;
@@ -163,8 +163,8 @@ impl<F: Chained> ChannelConv<'_, F> {
         (0..kh).flat_map(|row| (0..kw).map(move |column| (row, column))).map(at).collect()
     }
 
-    /// Computes the sums of a segment, and what follows them. With `after`, which gets the number of
-    /// outputs, each tile is written where the last one was.
+    /// Computes the sums of a segment, and what follows them. With `after`, which gets the number
+    /// of outputs, each tile is written where the last one was.
     ///
     /// # Safety
     /// As [`ChannelConv::run`]. The padding has as many elements as channels.

@@ -16,8 +16,8 @@ pub(crate) struct Images<F> {
 }
 
 impl<F: Copy> Images<F> {
-    /// The images of a tensor `[N, C, …]` at an address; `None` if its channels are neither planes nor
-    /// last.
+    /// The images of a tensor `[N, C, …]` at an address; `None` if its channels are neither planes
+    /// nor last.
     pub fn of(view: &View<'_>, start: Ptr<F>) -> Option<Images<F>> {
         let [image, channel, pixel] = image_strides(view.sizes(), view.strides())?;
         Some(Images { start, image, channel, pixel })

@@ -15,11 +15,13 @@
 use super::frame::{Frame, PlaneWindow};
 use super::images::Images;
 use super::pixel_frame::PixelFrame;
+use super::source::Source;
+use super::visitor::{Following, ImageVisitor};
 use crate::error::Result;
-use crate::gemm::{Affine, PixelLines, PixelOutput, PixelProduct, PixelWeights, WeightsAhead};
+use crate::gemm::{PixelLines, PixelOutput, PixelProduct, PixelWeights, WeightsAhead};
 use crate::isa::Isa;
 use crate::pages::Lifetime;
-use crate::pointwise::chain::{Chained, LineChain};
+use crate::pointwise::chain::Chained;
 use crate::scratch::with_scratch;
 use crate::thread_pool;
 use crate::view::Ptr;
@@ -38,53 +40,11 @@ const MANY_PIXELS: usize = 3000;
 /// The elements of a rectangle that is visited while it is in a near cache, unless a row has more:
 /// where channels are planes, and where they are last.
 const VISITED: [usize; 2] = [16 << 10, 4 << 10];
-/// Weights of at most so many bytes stay in a near cache, so that all panels of some pixels follow each
-/// other where channels are last.
+/// Weights of at most so many bytes stay in a near cache, so that all panels of some pixels follow
+/// each other where channels are last.
 const NEAR_BYTES: usize = 128 << 10;
 /// Convolutions of fewer multiply-adds stay on the caller's thread.
 const SMALL: usize = 64 * 64 * 64;
-
-/// What follows pixels whose channels are neighbours.
-pub(crate) enum Following<F> {
-    Affine(Affine<F>),
-    Chain(LineChain<F>),
-}
-
-/// What follows a convolution: it gets finished rectangles of channels and pixels.
-pub(crate) trait ImageVisitor<F>: Sync {
-    /// The bytes of scratch memory for a rectangle of at most this many elements.
-    fn scratch(&self, elements: usize) -> usize;
-
-    /// Whether the sums are best given with channels as neighbours, instead of pixels.
-    fn wants_channels_last(&self) -> bool {
-        false
-    }
-
-    /// What follows from a channel and a pixel of an image on, where the sums are given with channels
-    /// as neighbours, if that is one chain.
-    fn pixels(&self, image: usize, channel: usize, pixel: usize) -> Option<Following<F>> {
-        let _ = (image, channel, pixel);
-        None
-    }
-
-    /// Passes on the sums of some channels and pixels of an image: the address of the first, and
-    /// the strides in elements.
-    ///
-    /// # Errors
-    /// That of what follows, which the convolution returns.
-    ///
-    /// # Safety
-    /// The sums can be read, and the scratch memory written, during the call. No other call has an
-    /// element of the rectangle.
-    unsafe fn visit(
-        &self,
-        image: usize,
-        channels: Range<usize>,
-        pixels: Range<usize>,
-        sums: (Ptr<u8>, [i64; 2]),
-        scratch: Ptr<u8>,
-    ) -> Result<()>;
-}
 
 /// A convolution of images whose channels are row-major planes, or last.
 pub(crate) struct PixelConv<'a, F> {
@@ -162,43 +122,6 @@ impl<F: Chained> Pixels<'_, F> {
 struct Blocks {
     rows: usize,
     panels: usize,
-}
-
-/// Where a task reads its windows.
-enum Source {
-    /// In the images: the distances of lines and of pixels.
-    Images([usize; 2]),
-    Planes(Frame),
-    Pixels(PixelFrame),
-}
-
-impl Source {
-    /// The elements of a frame.
-    fn len(&self, channels: usize) -> usize {
-        match self {
-            Source::Images(_) => 0,
-            Source::Planes(frame) => frame.len(channels),
-            Source::Pixels(frame) => frame.len(),
-        }
-    }
-
-    /// The offsets of all steps of a sum from a pixel.
-    fn offsets(&self, channels: usize) -> Vec<u32> {
-        match self {
-            Source::Images(_) => Vec::new(),
-            Source::Planes(frame) => frame.offsets(channels),
-            Source::Pixels(frame) => frame.offsets(),
-        }
-    }
-
-    /// The distances of lines and of pixels.
-    fn distances(&self) -> [usize; 2] {
-        match self {
-            Source::Images(distances) => *distances,
-            Source::Planes(frame) => [frame.row(), 1],
-            Source::Pixels(frame) => [frame.row(), frame.step()],
-        }
-    }
 }
 
 impl<F: Chained> PixelConv<'_, F> {
@@ -298,9 +221,9 @@ impl<F: Chained> PixelConv<'_, F> {
     /// The length of a line where windows are elements, and the division of lines: by rows of the
     /// image, for an even number of pixels.
     ///
-    /// Where channels are planes, the next convolution often reads channel by channel, and its threads
-    /// divide the channels. So panels are divided, too, where there are more channels than in the
-    /// input. Each thread then reads the whole input, which must not be large.
+    /// Where channels are planes, the next convolution often reads channel by channel, and its
+    /// threads divide the channels. So panels are divided, too, where there are more channels than
+    /// in the input. Each thread then reads the whole input, which must not be large.
     fn blocks_of_elements(&self, product: &PixelProduct<'_, F>) -> (usize, Blocks) {
         let [rows, columns] = self.window.output;
         let pixels = rows * columns;
@@ -367,25 +290,9 @@ impl<F: Chained> PixelConv<'_, F> {
                 let tile = rest.as_mut_ptr();
                 let own = [tile.wrapping_add(of_tile), tile.wrapping_add(of_tile + of_sums)];
                 let len = source.len(self.channels);
-                let start = match source {
-                    Source::Images(_) => {
-                        self.x.at(image, 0, 0).wrapping_add(rows.start * line).cast_const()
-                    }
-                    Source::Planes(frame) => {
-                        let [height, width] = self.window.input;
-                        // SAFETY: the caller's promise.
-                        let planes = unsafe {
-                            Ptr(self.x.at(image, 0, 0)).slice(0, self.channels * height * width)
-                        };
-                        frame.fill(self.isa, planes, rows.clone(), &mut of_input[..len]);
-                        of_input.as_ptr()
-                    }
-                    Source::Pixels(frame) => {
-                        // SAFETY: the caller's promise.
-                        unsafe { frame.fill(&self.x, image, rows.clone(), &mut of_input[..len]) }
-                        of_input.as_ptr()
-                    }
-                };
+                // SAFETY: the caller's promise.
+                let start =
+                    unsafe { source.start(self, image, rows.clone(), &mut of_input[..len]) };
                 let compute = |first: usize, panel: usize, ahead: &mut WeightsAhead<F>| {
                     let own_rows = first..rows.end.min(first + part);
                     let at = start.wrapping_add((first - rows.start) * line);

@@ -15,7 +15,7 @@
 
 use super::frame::{Frame, PlaneWindow};
 use super::images::Images;
-use super::pixels::ImageVisitor;
+use super::visitor::ImageVisitor;
 use crate::error::Result;
 use crate::gemm::{Kernels, PlaneTile, Product, WindowedPlane};
 use crate::isa::{Isa, Simd};
@@ -27,7 +27,8 @@ use std::ops::Range;
 
 /// The most bytes of a frame, beside which the first cache has room for outputs.
 const FRAME_BYTES: usize = 16 << 10;
-/// The elements of a rectangle that is visited while it is in a near cache, unless a plane has more.
+/// The elements of a rectangle that is visited while it is in a near cache, unless a plane has
+/// more.
 const VISITED: usize = 4 << 10;
 /// The most elements of a block of sums, which are in registers.
 const BLOCK: usize = 64;
@@ -152,8 +153,8 @@ where
         (step == columns && step <= kernels.most_steps()).then_some(kernels)
     }
 
-    /// Divides groups and rows, so that there are some tasks for each thread. `None` if a frame would
-    /// be too large.
+    /// Divides groups and rows, so that there are some tasks for each thread. `None` if a frame
+    /// would be too large.
     fn blocks(&self) -> Option<Blocks> {
         let ((ci, co), [all, columns]) = (self.channels, self.window.output);
         let frame = |rows: usize| Some(Frame::new(&self.window, ci, rows)?.len(ci));

@@ -197,8 +197,8 @@ impl<F> Kernels<F> {
         unsafe { kernels[vectors - 1][rows - 1](t) }
     }
 
-    /// Writes `columns` rows of `rows` elements to `out`: the transpose of sums with rows of `width`
-    /// elements, each with its column's bias, unless that is null, and with one NaN.
+    /// Writes `columns` rows of `rows` elements to `out`: the transpose of sums with rows of
+    /// `width` elements, each with its column's bias, unless that is null, and with one NaN.
     ///
     /// # Safety
     /// As [`Kernels::tile`]. The sums have whole vectors of rows and of columns.
@@ -253,8 +253,8 @@ impl<F> Kernels<F> {
         self.planes.len()
     }
 
-    /// Computes some rows of a plane of windows of 3 x 3 elements, which begin `step` elements after
-    /// each other, in columns as in rows.
+    /// Computes some rows of a plane of windows of 3 x 3 elements, which begin `step` elements
+    /// after each other, in columns as in rows.
     ///
     /// # Safety
     /// As [`Kernels::tile`].

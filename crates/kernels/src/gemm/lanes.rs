@@ -28,7 +28,8 @@ pub(crate) trait Lanes: Copy {
     unsafe fn following(self, last: Self::Float) -> Self;
     /// The elements of this vector that are greater than those of another, or NaN, and its others.
     unsafe fn greater_of(self, other: Self) -> Self;
-    /// The greater of each element and a number that is no NaN; of two zeros, the number. A NaN stays.
+    /// The greater of each element and a number that is no NaN; of two zeros, the number. A NaN
+    /// stays.
     unsafe fn at_least(self, number: Self) -> Self;
     /// The lesser of each element and a number that is neither NaN nor zero. A NaN stays.
     unsafe fn at_most(self, number: Self) -> Self;
@@ -174,9 +175,9 @@ impl<T: super::Float, const N: usize> Lanes for Array<T, N> {
     }
 }
 
-/// Fetches a line into the nearest cache to write it. Where another core has it, the write would wait
-/// for that core otherwise, and every write behind it, too. A processor without the instruction does
-/// nothing.
+/// Fetches a line into the nearest cache to write it. Where another core has it, the write would
+/// wait for that core otherwise, and every write behind it, too. A processor without the
+/// instruction does nothing.
 #[inline(always)]
 pub(super) fn fetch_to_write<F>(p: *const F) {
     // SAFETY: it accesses nothing, whatever the address is.

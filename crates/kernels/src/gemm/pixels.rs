@@ -3,14 +3,14 @@
 //! `out[channel, pixel] = sum over k of image[pixel + offset(k)] weights[k, channel]`, in the
 //! [order](super) of every product. Tiles have output channels along their vectors, and as rows a
 //! few pixels at equal distances in memory. A tile sums all of `k` at once: the sums of its
-//! segments wait in scratch memory of 4 KiB. Where a panel of weights is large, eight tiles take one
-//! segment of it after the other together. Where the channels of the result are planes, a finished
-//! tile is transposed in registers.
+//! segments wait in scratch memory of 4 KiB. Where a panel of weights is large, eight tiles take
+//! one segment of it after the other together. Where the channels of the result are planes, a
+//! finished tile is transposed in registers.
 //!
 //! **Invariant:** the bits are those of [`product`](super::product()) with the matrix of windows.
 //!
-//! **Cost:** a step loads a few vectors of weights and one element for each pixel. A transpose takes
-//! about two cycles for each vector of sums.
+//! **Cost:** a step loads a few vectors of weights and one element for each pixel. A transpose
+//! takes about two cycles for each vector of sums.
 
 use super::epilogue::Operand;
 use super::kernel::{Affine, Complete, PixelTile};
@@ -144,8 +144,8 @@ struct Tile<F> {
 
 /// Where the channels of a panel are written.
 pub(crate) struct PixelOutput<F> {
-    /// The first pixel of the panel's first channel, and the distances of channels and of pixels, of
-    /// which one is 1.
+    /// The first pixel of the panel's first channel, and the distances of channels and of pixels,
+    /// of which one is 1.
     pub start: *mut F,
     pub channel: usize,
     pub pixel: usize,

@@ -45,8 +45,8 @@ pub(super) fn greatest<T: Chained>(
     unsafe { conv.run() }
 }
 
-/// The means of whole planes, each summed in order; `None`, with nothing written, for images of other
-/// layouts.
+/// The means of whole planes, each summed in order; `None`, with nothing written, for images of
+/// other layouts.
 pub(super) fn means<T: Element>(input: &View<'_>, out: &mut ViewMut<'_>) -> Option<Result<()>>
 where
     Add: Op2<T::Class, T::Class>,

@@ -1,5 +1,5 @@
-//! The operators as which programs write attention, `softmax(q kᵀ scale + mask) v`, and the operator
-//! that computes all of them: facts for the pass that recognises it.
+//! The operators as which programs write attention, `softmax(q kᵀ scale + mask) v`, and the
+//! operator that computes all of them: facts for the pass that recognises it.
 
 use crate::library::Op;
 use maquette_ir::DType;

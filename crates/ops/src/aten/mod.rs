@@ -6,7 +6,8 @@
 //! that passes use and that follow from neither schema nor lowering.
 //!
 //! Most operators lower to data: a pointwise expression or a loop nest (`loops`). Others lower to
-//! a class of `crates/kernels`, and rare ones to a plain loop over host data (`host`). `unsupported` lists the operators of PyTorch that are missing.
+//! a class of `crates/kernels`, and rare ones to a plain loop over host data (`host`).
+//! `unsupported` lists the operators of PyTorch that are missing.
 
 mod alias;
 mod arrange;

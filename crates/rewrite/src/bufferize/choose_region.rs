@@ -10,8 +10,8 @@
 //!    over which it can be written and that is dead afterwards;
 //! 3. the memory reserved for an output;
 //! 4. a new buffer, in the layout of an `ir::strided` node that reads the value, or else with the
-//!    channels of [images](super::image_layouts) last, in a layout in which a view needs no copy, or
-//!    in the declared layout; row-major if that is not injective.
+//!    channels of [images](super::image_layouts) last, in a layout in which a view needs no copy,
+//!    or in the declared layout; row-major if that is not injective.
 //!
 //! Two separate limits bound the copies of the first choice, each by the size of the value:
 //! operands in the region are copied if they have at most as many elements, and other values in the
@@ -164,9 +164,9 @@ impl Planner<'_> {
     }
 
     /// A layout of a value that is declared as `declared`, in which a view of it has strides that
-    /// has none in that layout and would be a copy: the reshape of a permutation, as where the heads
-    /// of an attention are put together. The elements of the last dimension stay neighbours, since
-    /// operators compute them together. `None` if there is no such view.
+    /// has none in that layout and would be a copy: the reshape of a permutation, as where the
+    /// heads of an attention are put together. The elements of the last dimension stay neighbours,
+    /// since operators compute them together. `None` if there is no such view.
     fn layout_for_views(
         &mut self,
         v: ValueId,

@@ -1,13 +1,13 @@
 //! The images whose channels are last in memory.
 //!
-//! **Problem.** Images `[N, C, H, W]` are declared with channels as planes. A convolution computes a
-//! few channels of each pixel together, so with channels last it writes what it has, its windows are
-//! whole vectors however small a plane is, and what follows it for each channel is a vector. Mixed
-//! layouts cost more than either one, as between a convolution and the residual that it adds.
+//! **Problem.** Images `[N, C, H, W]` are declared with channels as planes. A convolution computes
+//! a few channels of each pixel together, so with channels last it writes what it has, its windows
+//! are whole vectors however small a plane is, and what follows it for each channel is a vector.
+//! Mixed layouts cost more than either one, as between a convolution and the residual that it adds.
 //!
 //! **Algorithm.** As the layout optimization of Inductor, but by a greatest fixed point: it begins
-//! with all values whose layout is free, and drops those that a node would read or make beside planes.
-//! A dropped value has its neighbours examined again.
+//! with all values whose layout is free, and drops those that a node would read or make beside
+//! planes. A dropped value has its neighbours examined again.
 //!
 //! **Invariant:** no operator observes the layout of such a value, and no view is a part of one.
 //!
@@ -103,9 +103,8 @@ impl Planner<'_> {
                 let results = call.results.iter().filter(|v| !self.is_one_pixel(**v));
                 let reads = call.reads.iter();
                 match (call.images, call.placement) {
-                    (ImageRole::Reads, _) => smallvec![],
-                    // The first operand is the input, in either layout; others of the result's sizes
-                    // are read at its positions.
+                    // The first operand is the input, in either layout; others of the result's
+                    // sizes are read at its positions.
                     (ImageRole::Makes, _) => {
                         all_or_none(results.chain(reads.skip(1).filter(is_like)).copied().collect())
                     }

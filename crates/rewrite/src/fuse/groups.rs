@@ -94,8 +94,8 @@ impl<'g> Groups<'g> {
                 None => producers.push((bytes, producer)),
             }
         });
-        // The largest value first. Of those of one size elementwise ones, so that a product meets an
-        // update as a whole, and then in program order.
+        // The largest value first. Of those of one size elementwise ones, so that a product meets
+        // an update as a whole, and then in program order.
         producers.sort_by_key(|(bytes, producer)| {
             (Reverse(*bytes), !self.is_elementwise(*producer), producer.index())
         });

@@ -1,8 +1,8 @@
 //! The results of a region that can be written over its operands, and the inputs that it updates.
 //!
 //! A kernel that follows a product reads the elements of an operand where it writes those of a
-//! result, one rectangle of the product after another. So a result may be written over an operand if
-//! only elementwise operators read the operand, at the positions of the result, and none of them
+//! result, one rectangle of the product after another. So a result may be written over an operand
+//! if only elementwise operators read the operand, at the positions of the result, and none of them
 //! later than the result. In a step of training these are a weight and its moments.
 
 use super::groups::Groups;

@@ -1,8 +1,8 @@
-//! What follows the sums of a convolution whose channels are last: a scale and a shift of the channel, a
-//! residual, and a clamp.
+//! What follows the sums of a convolution whose channels are last: a scale and a shift of the
+//! channel, a residual, and a clamp.
 //!
-//! A bias, a batch norm with given statistics and what a network adds to it are of this form. What is
-//! missing has a number that changes nothing: 1, -0, and infinities.
+//! A bias, a batch norm with given statistics and what a network adds to it are of this form. What
+//! is missing has a number that changes nothing: 1, -0, and infinities.
 //!
 //! **Invariant:** the operations are those of the chain that it stands for, in the same order, each
 //! rounded.

@@ -1,8 +1,9 @@
-//! The kernels of channels: depthwise convolutions, and greatest elements of windows, of images whose
-//! channels are last in memory.
+//! The kernels of channels: depthwise convolutions, and greatest elements of windows, of images
+//! whose channels are last in memory.
 //!
-//! A vector has neighbouring channels, and a tile some neighbouring outputs of a row. So every plane
-//! is whole vectors, however small it is. A tap loads its weights once for all outputs of a tile.
+//! A vector has neighbouring channels, and a tile some neighbouring outputs of a row. So every
+//! plane is whole vectors, however small it is. A tap loads its weights once for all outputs of a
+//! tile.
 //!
 //! **Invariant:** an output combines its taps in their order, those of the padding included.
 //!
@@ -20,8 +21,8 @@ const MOST: usize = 7;
 pub(crate) enum Taps<'a, F> {
     /// All inside the image: the offset of each tap, and the distance between outputs.
     Inside { start: *const F, taps: &'a [usize], step: usize },
-    /// The address of each tap of each output, those of a tap together. Those in the padding have the
-    /// address of zeros.
+    /// The address of each tap of each output, those of a tap together. Those in the padding have
+    /// the address of zeros.
     Table(&'a [*const F]),
 }
 
@@ -119,8 +120,8 @@ struct Destination<F> {
     then: Option<Affine<F>>,
 }
 
-/// Computes `N` outputs of `n` channels, at most a vector of them. `at` has the address of a tap of an
-/// output.
+/// Computes `N` outputs of `n` channels, at most a vector of them. `at` has the address of a tap of
+/// an output.
 ///
 /// # Safety
 /// As [`channels`].

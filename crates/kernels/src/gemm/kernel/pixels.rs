@@ -1,10 +1,10 @@
-//! The kernels of pixels: the rows of A are at equal distances in memory, and a table gives the place
-//! of each step of `k`.
+//! The kernels of pixels: the rows of A are at equal distances in memory, and a table gives the
+//! place of each step of `k`.
 //!
 //! So a convolution reads its windows where they are: a step is a channel and a tap. Where channels
-//! are planes, the pixels of a tile see it at consecutive addresses, and one address serves them all.
-//! Where channels are last, pixels are some elements apart. The columns are output channels, whose
-//! weights are packed.
+//! are planes, the pixels of a tile see it at consecutive addresses, and one address serves them
+//! all. Where channels are last, pixels are some elements apart. The columns are output channels,
+//! whose weights are packed.
 
 #[cfg(doc)]
 use super::Kernels;

@@ -3,9 +3,9 @@
 //!
 //! An evaluation runs the steps of each map on blocks, and repeats the values of rows in them. The
 //! actions of a chain go over a line of a rectangle at once, and take the value of a row from its
-//! address ([`LineChain`]). A value between two maps stays in registers. Lines are rows of the product,
-//! or columns where the elements of a column are neighbours in the result, as the channels of a pixel
-//! may be.
+//! address ([`LineChain`]). A value between two maps stays in registers. Lines are rows of the
+//! product, or columns where the elements of a column are neighbours in the result, as the channels
+//! of a pixel may be.
 //!
 //! **Invariant:** the operations and their order are those of the maps, and so are the bits. A tile
 //! is loaded before it is stored, so the result may be written over what an action reads there.
@@ -118,8 +118,8 @@ impl EpilogueChain {
         }))
     }
 
-    /// As [`EpilogueChain::lines`] along columns, if the maps are a scale and a shift of each row, a
-    /// residual, and a clamp, of which each may be missing.
+    /// As [`EpilogueChain::lines`] along columns, if the maps are a scale and a shift of each row,
+    /// a residual, and a clamp, of which each may be missing.
     pub fn affine<F: InChains>(
         &self,
         cx: &PanelContext<'_>,
@@ -194,8 +194,9 @@ impl EpilogueChain {
     }
 }
 
-/// Adds the actions of a map, which reads the accumulator as `from`, for lines along rows or columns.
-/// Returns the register that is the accumulator afterwards; `None` if the map has other values.
+/// Adds the actions of a map, which reads the accumulator as `from`, for lines along rows or
+/// columns. Returns the register that is the accumulator afterwards; `None` if the map has other
+/// values.
 fn add(
     actions: &mut SmallVec<[(Code, With); 8]>,
     map: &MapPlan,

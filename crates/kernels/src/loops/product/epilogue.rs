@@ -249,8 +249,8 @@ impl Epilogue {
     }
 
     /// Lets a map write its output over an operand: `result` and `operand` are their numbers among
-    /// the tensors in memory. A rectangle is computed once, map by map, so each element has been read
-    /// before it is written if the maps read it where they write it, and none of them later.
+    /// the tensors in memory. A rectangle is computed once, map by map, so each element has been
+    /// read before it is written if the maps read it where they write it, and none of them later.
     ///
     /// Returns whether they do.
     pub fn overwrite(&mut self, operand: usize, result: usize) -> bool {

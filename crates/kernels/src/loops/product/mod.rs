@@ -1,9 +1,9 @@
 //! Contractions of floats, with the maps that follow them.
 //!
 //! A contraction becomes a product of matrices: the axes of both factors make a batch, those of one
-//! its rows or columns, and the contracted ones the inner dimension. A factor that is a load is read
-//! where it is, and half precision is widened on the way; others are evaluated before, but for the
-//! windows of a convolution ([`Windows`]).
+//! its rows or columns, and the contracted ones the inner dimension. A factor that is a load is
+//! read where it is, and half precision is widened on the way; others are evaluated before, but for
+//! the windows of a convolution ([`Windows`]).
 //!
 //! Maps over the axes of the contraction are computed on finished rectangles of the product, while
 //! these are in a near cache (an [epilogue visitor](crate::gemm::EpilogueVisitor)). The sums, and
@@ -17,6 +17,7 @@
 mod chain;
 mod epilogue;
 mod factor;
+mod image_maps;
 mod operand;
 mod packed;
 mod planes;
@@ -53,9 +54,9 @@ const MIN_PACKED: usize = 64 * 64;
 /// The same for the weights of windows, of which each is read for many pixels.
 const MIN_PACKED_WINDOWS: usize = 16 * 16;
 
-/// Weights of at most so many channels are multiplied where they are, if windows have one element. A
-/// sum of so few products takes less time than its transpose in the kernel of packed weights. Where
-/// windows have a stride or padding, the weights are packed at each launch.
+/// Weights of at most so many channels are multiplied where they are, if windows have one element.
+/// A sum of so few products takes less time than its transpose in the kernel of packed weights.
+/// Where windows have a stride or padding, the weights are packed at each launch.
 const SHORT_SUMS: usize = 24;
 
 /// Packs the weights of windows.

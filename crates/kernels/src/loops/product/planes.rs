@@ -1,8 +1,9 @@
 //! Depthwise convolutions with the maps that follow them.
 
 use super::ProductPlan;
+use super::image_maps::ImageMaps;
 use super::packed::{Convolved, PackedOperand};
-use super::windows::{ImageMaps, Windows};
+use super::windows::Windows;
 use crate::conv::{ChannelConv, ImageVisitor, Images, PlaneConv, WindowOf};
 use crate::error::Result;
 use crate::gemm::over_batches;

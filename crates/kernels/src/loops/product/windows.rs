@@ -1,5 +1,5 @@
-//! Convolutions as products whose right factor is the windows of an image, whose channels are planes or
-//! last.
+//! Convolutions as products whose right factor is the windows of an image, whose channels are
+//! planes or last.
 //!
 //! The contraction of a convolution reads its input at positions that it computes from those of an
 //! output and of a tap. [`Windows`] recognises that expression, so that windows are read where they
@@ -9,17 +9,15 @@
 //! **Invariant:** the bits are those of the expression: an element outside the input is a zero that
 //! is multiplied, and the sums have the order of the contraction.
 //!
-//! **Cost:** that of [`PixelConv`], `PlaneConv` or `ChannelConv`. Windows of one element that move by
-//! 1 are a product without any copy.
+//! **Cost:** that of [`PixelConv`], `PlaneConv` or `ChannelConv`. Windows of one element that move
+//! by 1 are a product without any copy.
 
-use super::chain::InChains;
+use super::image_maps::ImageMaps;
 use super::packed::{Convolved, PackForm, PackedOperand};
 use super::{ProductPlan, Visitor, packed_weights};
-use crate::conv::{Following, ImageVisitor, Images, PixelConv, PlaneWindow, image_strides};
+use crate::conv::{ImageVisitor, Images, PixelConv, PlaneWindow, image_strides};
 use crate::error::Result;
-use crate::gemm::{
-    EpilogueVisitor, Float, PixelWeights, RightFactor, over_batches, visited_product,
-};
+use crate::gemm::{EpilogueVisitor, PixelWeights, RightFactor, over_batches, visited_product};
 use crate::layout::merged;
 use crate::loops::KERNEL;
 use crate::loops::access::Base;
@@ -52,7 +50,7 @@ pub(super) struct Windows {
     /// The axes of images, of output channels and of positions.
     images: AxisId,
     channels: AxisId,
-    positions: Axes,
+    pub positions: Axes,
     /// The sizes of a channel of the input, of the output, and of the window, with 1 before those
     /// of a convolution along one dimension.
     pub input: [i64; 2],
@@ -385,82 +383,5 @@ impl ProductPlan {
             let factors = (&left, RightFactor::Matrix(&right));
             visited_product::<F>(cx.run.isa, threads, factors, sizes, out.as_mut(), visitor)
         }
-    }
-}
-
-impl Windows {
-    /// Writes the patch matrix of some channels of an image, the first of some, whatever the numbers
-    /// are.
-    ///
-    /// # Safety
-    /// The image has these channels.
-    pub unsafe fn unfold<F: Float>(
-        &self,
-        numbers: &[SmallVec<[i64; 2]>; 3],
-        x: Images<F>,
-        to: &mut [F],
-    ) {
-        let [height, width] = self.input;
-        let from = 2 - self.positions.len();
-        let number = |of: usize, dim: usize| match dim.checked_sub(from) {
-            Some(at) => numbers[of].get(at).copied().unwrap_or(0),
-            None => i64::from(of == 0),
-        };
-        // The arithmetic of `i64` wraps.
-        let at = |dim: usize, position: i64, tap: i64| {
-            let [stride, padding, dilation] = [0, 1, 2].map(|of| number(of, dim));
-            let within = tap.wrapping_mul(dilation);
-            position.wrapping_mul(stride).wrapping_add(within).wrapping_sub(padding)
-        };
-        let taps = (0..self.kernel[0]).flat_map(|r| (0..self.kernel[1]).map(move |c| (r, c)));
-        let rows = (0..).flat_map(|channel| taps.clone().map(move |tap| (channel, tap)));
-        let area = (self.output[0] * self.output[1]) as usize;
-        for ((channel, (r, c)), to) in rows.zip(to.chunks_mut(area.max(1))) {
-            let positions =
-                (0..self.output[0]).flat_map(|y| (0..self.output[1]).map(move |x| (y, x)));
-            for ((row, column), to) in positions.zip(to) {
-                let (row, column) = (at(0, row, r), at(1, column, c));
-                let is_inside = (0..height).contains(&row) && (0..width).contains(&column);
-                let index = || (row * width + column) as usize;
-                // SAFETY: the caller's promise; the pixel is inside the image.
-                *to = if is_inside { unsafe { *x.at(0, channel, index()) } } else { F::ZERO };
-            }
-        }
-    }
-}
-
-/// The epilogue of a convolution.
-pub(super) struct ImageMaps<'a> {
-    pub plan: &'a ProductPlan,
-    pub cx: &'a PanelContext<'a>,
-    pub failed: &'a (dyn Fn(usize, Failure) + Sync),
-}
-
-impl<F: InChains> ImageVisitor<F> for ImageMaps<'_> {
-    fn scratch(&self, elements: usize) -> usize {
-        self.plan.epilogue.scratch(elements)
-    }
-
-    fn wants_channels_last(&self) -> bool {
-        self.plan.epilogue.wants_columns()
-    }
-
-    fn pixels(&self, image: usize, channel: usize, pixel: usize) -> Option<Following<F>> {
-        self.plan.epilogue.columns(self.cx, &[image as i64], [channel, pixel])
-    }
-
-    unsafe fn visit(
-        &self,
-        image: usize,
-        channels: Range<usize>,
-        pixels: Range<usize>,
-        sums: (Ptr<u8>, [i64; 2]),
-        scratch: Ptr<u8>,
-    ) -> Result<()> {
-        let coords = [image as i64];
-        let ImageMaps { plan, cx, failed } = *self;
-        let visitor = Visitor { plan, cx, coords: &coords, first_row: 0, failed };
-        // SAFETY: the caller's promise.
-        unsafe { visitor.visit(channels, pixels, sums, scratch) }
     }
 }

@@ -35,8 +35,8 @@ const CASE: Case = Case {
 
 const DEPTHWISE: Case = Case { channels: [37, 37], size: 14, is_depthwise: true, ..CASE };
 
-/// What follows: bias, scale and shift of each channel as batch norm has them, a residual, ReLU; and
-/// a clamp or SiLU of that.
+/// What follows: bias, scale and shift of each channel as batch norm has them, a residual, ReLU;
+/// and a clamp or SiLU of that.
 const MAPS: &str = "
   t1[i0, i1, i2, i3] = map {
     r0: f32 = load t0[i0, i1, i2, i3]
@@ -156,8 +156,8 @@ loops (a0: f32[{images}, {ci}, {size}, {size}], a1: f32[{co}, {within}, {kernel}
     }
 }
 
-/// The layouts of the operands, and of the results, where the channels of the input, of the residual
-/// or of the results are last.
+/// The layouts of the operands, and of the results, where the channels of the input, of the
+/// residual or of the results are last.
 fn layouts(x: Layout, residual: Layout, results: Layout) -> (Vec<Layout>, Layout) {
     let rows = Layout::RowMajor;
     (vec![x, rows, rows, rows, rows, residual], results)

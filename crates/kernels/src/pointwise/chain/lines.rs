@@ -47,12 +47,12 @@ impl<A: Chained> LineChain<A> {
         LineChain { actions, operands }
     }
 
-    /// Runs the actions on the next `rows` lines of `n` elements each, of which those given begin at
-    /// `given`, `step` elements apart.
+    /// Runs the actions on the next `rows` lines of `n` elements each, of which those given begin
+    /// at `given`, `step` elements apart.
     ///
     /// # Safety
-    /// The addresses are valid for `n` elements of each line, those of scalars for one. Nothing else
-    /// accesses what is stored.
+    /// The addresses are valid for `n` elements of each line, those of scalars for one. Nothing
+    /// else accesses what is stored.
     pub unsafe fn run(&mut self, isa: Isa, [rows, n]: [usize; 2], given: Ptr<A>, step: isize) {
         for (action, operand) in self.actions.iter_mut().zip(&self.operands) {
             match operand {

@@ -7,9 +7,9 @@
 //!
 //! **Source:** superinstructions of an interpreter (Ertl and Gregg 2003), with an accumulator.
 //!
-//! **Invariant:** each operation rounds as its step does, so the bits are those of the steps. A tile
-//! runs through the whole chain before the next one begins. Actions access the elements of their own
-//! tile alone, so that a value may be stored where the chain loaded another one.
+//! **Invariant:** each operation rounds as its step does, so the bits are those of the steps. A
+//! tile runs through the whole chain before the next one begins. Actions access the elements of
+//! their own tile alone, so that a value may be stored where the chain loaded another one.
 //!
 //! **Cost:** an action on a tile takes its vector operations, a load of the operand, and one jump.
 

@@ -168,8 +168,8 @@ fn is_plain_product(nest: &LoopNest) -> bool {
         && maps.iter().all(|stage| stage.kind == StageKind::Map && stage.over == product.axes())
 }
 
-/// Whether a nest is a convolution of floats along one or two dimensions, without groups or by single
-/// channels, and maps of its elements.
+/// Whether a nest is a convolution of floats along one or two dimensions, without groups or by
+/// single channels, and maps of its elements.
 fn is_plain_convolution(nest: &LoopNest) -> bool {
     let Some((product, maps)) = nest.stages().split_first() else { return false };
     let StageKind::Contract { along } = &product.kind else { return false };

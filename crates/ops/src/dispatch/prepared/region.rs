@@ -127,8 +127,8 @@ impl RegionBuilder {
         self.values.push(KnownValue { tensor, source });
     }
 
-    /// Adds a call, whose tensors are operands or results of earlier calls. Returns fake tensors for
-    /// its results. `None` if it cannot be a part of the region.
+    /// Adds a call, whose tensors are operands or results of earlier calls. Returns fake tensors
+    /// for its results. `None` if it cannot be a part of the region.
     pub fn call(&mut self, op: Op, mut args: Args) -> Option<Vec<Tensor>> {
         let state = op.state().ok()?;
         let def = state.plain_builtin()?;
