@@ -362,7 +362,7 @@ pub fn adaptive_avg_pool(input: &View<'_>, spatial: usize, out: &mut ViewMut<'_>
             return whole_planes::<T>(input, area, out);
         }
         if windows == 1
-            && let Some(done) = channels::means::<T>(input, out)
+            && let Some(done) = channels::means::<T>(input, spatial, out)
         {
             return done;
         }

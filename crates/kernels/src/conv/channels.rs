@@ -73,6 +73,9 @@ impl<F: Chained> ChannelConv<'_, F> {
         };
         let [rows, columns] = self.window.output;
         let taps = self.taps();
+        if self.images * self.channels * rows * columns == 0 {
+            return Some(Ok(()));
+        }
         let work = (self.images * rows * columns).saturating_mul(self.channels * taps.len());
         let is_parallel = self.threads > 1 && work > thread_pool::GRAIN;
         let wanted = if is_parallel { self.threads.div_ceil(self.images.max(1)) } else { 1 };
@@ -175,7 +178,10 @@ impl<F: Chained> ChannelConv<'_, F> {
         (out, pixel): (*mut F, usize),
         (mut after, then): (Option<&mut dyn FnMut(usize)>, Option<Affine<F>>),
     ) {
-        let kernels = F::kernels(self.isa);
+        let kernels = F::kernels(match self.of {
+            WindowOf::Sum(weights) => weights.isa(),
+            WindowOf::Greatest => self.isa,
+        });
         let PlaneWindow { input: [height, width], stride: [sh, sw], padding: [ph, pw], .. } =
             self.window;
         let (offsets, reach) = {

@@ -91,6 +91,11 @@ impl<F: Float> PixelWeights<F> {
         Ok(PixelWeights { panels })
     }
 
+    /// The instruction set whose kernels read them.
+    pub fn isa(&self) -> Isa {
+        self.panels.isa
+    }
+
     /// The weights of a vector of outputs after another, if they are [of
     /// channels](PixelWeights::of_channels).
     pub fn of_channel_vectors(&self) -> Option<*const F> {

@@ -47,14 +47,18 @@ pub(super) fn greatest<T: Chained>(
 
 /// The means of whole planes, each summed in order; `None`, with nothing written, for images of
 /// other layouts.
-pub(super) fn means<T: Element>(input: &View<'_>, out: &mut ViewMut<'_>) -> Option<Result<()>>
+pub(super) fn means<T: Element>(
+    input: &View<'_>,
+    spatial: usize,
+    out: &mut ViewMut<'_>,
+) -> Option<Result<()>>
 where
     Add: Op2<T::Class, T::Class>,
     Div: Op2<T::Class, T::Class>,
 {
     let x = Images::of(input, input.typed::<T>()).filter(Images::has_channels_last)?;
     let (&[images, channels], plane) = input.sizes().split_first_chunk::<2>()?;
-    if out.overlaps(input) {
+    if input.rank() - spatial != 2 || out.overlaps(input) {
         return None;
     }
     let (images, channels, area) = (images as usize, channels as usize, numel(plane));
@@ -158,6 +162,45 @@ mod tests {
             pool(&x.view(), &mut y.view_mut());
             y.text()
         })
+    }
+
+    #[test]
+    fn planes_of_more_than_two_dimensions_are_not_images() {
+        // [C, H, W] of a transposed tensor: the first spatial dimension is no channel.
+        let x: Vec<f32> = (0..60).map(|i| i as f32).collect();
+        let sizes = [5, 3, 4];
+        for strides in [[12, 1, 3], [12, 4, 1]] {
+            let mut means = vec![0f32; 5 + 40];
+            // SAFETY: the memory has all elements.
+            let (x, mut y) = unsafe {
+                (
+                    View::from_raw(x.as_ptr().cast(), DType::F32, &sizes, &strides),
+                    ViewMut::from_raw(
+                        means.as_mut_ptr().cast(),
+                        DType::F32,
+                        &[5, 1, 1],
+                        &[1, 1, 1],
+                    ),
+                )
+            };
+            adaptive_avg_pool(&x, 2, &mut y).expect("pools");
+            let expected: Vec<f32> = (0..5).map(|c| 5.5 + 12.0 * c as f32).collect();
+            assert_eq!(means[..5], expected[..], "{strides:?}");
+            assert!(means[5..].iter().all(|x| *x == 0.0));
+        }
+    }
+
+    #[test]
+    fn no_channels_have_no_greatest_elements() {
+        let w = Window {
+            kernel: vec![3; 2],
+            stride: vec![1; 2],
+            padding: vec![0; 2],
+            dilation: vec![1; 2],
+            ceil_mode: false,
+        };
+        let (x, mut y) = (Images::new([2, 0, 5, 5], true), Images::new([2, 0, 3, 3], true));
+        max_pool(&x.view(), &w, &mut y.view_mut(), None).expect("pools");
     }
 
     proptest! {

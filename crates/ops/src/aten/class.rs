@@ -1,6 +1,6 @@
 //! The kernel classes of builtin operators.
 
-use maquette_ir::graph::{ImageRole, Recomputation};
+use maquette_ir::graph::Recomputation;
 
 /// The kernel class of a [`Compute`]. A backend implements each class once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -75,29 +75,6 @@ impl Class {
     /// factorize a row-major matrix as its transpose.
     pub(crate) const fn observes_strides(self) -> bool {
         matches!(self, Class::Linalg)
-    }
-
-    /// What the kernels do with images.
-    pub(crate) const fn image_role(self) -> ImageRole {
-        match self {
-            Class::Pool => ImageRole::Keeps,
-            Class::Reduce
-            | Class::Gemm
-            | Class::Linalg
-            | Class::Convolution
-            | Class::Attention
-            | Class::Norm
-            | Class::Gather
-            | Class::Scatter
-            | Class::Scan
-            | Class::Sort
-            | Class::Window
-            | Class::Random
-            | Class::Recurrent
-            | Class::Fill
-            | Class::Copy
-            | Class::Scalar => ImageRole::Other,
-        }
     }
 
     /// Whether the kernels write to outputs with any strides.

@@ -99,6 +99,11 @@ impl Planner<'_> {
                 let sizes = |v: &ValueId| self.graph.tensor_type(*v).map(|ty| &ty.sizes);
                 let of_result = call.results.first().and_then(sizes);
                 let is_like = |v: &&ValueId| sizes(v) == of_result;
+                // An operator that mutates an image may observe its layout.
+                let written = call.writes.iter().map(|(before, _)| before).filter(|v| is_last(v));
+                if !call.writes.is_empty() {
+                    return written.chain(&call.reads).copied().filter(is_last).collect();
+                }
                 // Images of one pixel are the same in both layouts.
                 let results = call.results.iter().filter(|v| !self.is_one_pixel(**v));
                 let reads = call.reads.iter();

@@ -232,6 +232,11 @@ impl<'g> Groups<'g> {
         matches!(self.classes.get(node.index()), Some(Ok(FusionClass::Elements)))
     }
 
+    fn is_contraction(&self, node: NodeId) -> bool {
+        let class = self.classes.get(node.index());
+        matches!(class, Some(Ok(FusionClass::Product | FusionClass::Convolution)))
+    }
+
     /// The number of tensors that a set of nodes reads and returns.
     fn tensors(&self, nodes: &[NodeId]) -> usize {
         self.edges.operands(nodes).len() + self.edges.results(nodes).len()
@@ -243,7 +248,13 @@ impl<'g> Groups<'g> {
         let region = |group: &Group| {
             let outer = group.sizes.first().map_or(0, |sizes| sizes.len());
             let nodes = self.edges.with_reshapes(&group.nodes);
-            let (operands, results) = (self.edges.operands(&nodes), self.edges.results(&nodes));
+            let (mut operands, results) = (self.edges.operands(&nodes), self.edges.results(&nodes));
+            // Those of the contraction come first, as that operator has them.
+            if let Some(node) = nodes.iter().find(|node| self.is_contraction(**node)) {
+                let mut own: Vec<ValueId> = Vec::new();
+                self.graph.for_each_operand(*node, |v| own.push(v));
+                operands.sort_by_key(|v| own.iter().position(|o| o == v).unwrap_or(own.len()));
+            }
             let integers = integers(self.graph, &nodes);
             let overwrites = self.overwrites_of(group.kind, &nodes, &operands, &results);
             FusedRegion { kind: group.kind, outer, nodes, operands, integers, results, overwrites }

@@ -97,13 +97,13 @@ unsafe fn outputs<V: Lanes, const N: usize, const GREATEST: bool>(t: &ChannelTil
             match t.taps {
                 Taps::Inside { start, taps, step } => {
                     let start = start.add(first);
-                    let weights = t.weights.add(first * taps.len());
+                    let weights = t.weights.wrapping_add(first * taps.len());
                     let at = |tap: usize, i: usize| start.add(taps[tap] + i * step);
                     vector::<V, N, GREATEST>(taps.len(), weights, (n, &at), &to);
                 }
                 Taps::Table(table) => {
                     let taps = table.len() / N;
-                    let weights = t.weights.add(first * taps);
+                    let weights = t.weights.wrapping_add(first * taps);
                     let at =
                         |tap: usize, i: usize| table.as_ptr().add(tap * N + i).read().add(first);
                     vector::<V, N, GREATEST>(taps, weights, (n, &at), &to);

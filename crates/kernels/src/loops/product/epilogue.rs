@@ -49,12 +49,12 @@ pub(super) struct MapPlan {
     overwritten: SmallVec<[usize; 1]>,
     coords: SmallVec<[u32; 4]>,
     pub computed: SmallVec<[SmallVec<[ComputedDim; 2]>; 2]>,
-    /// By rows and columns of the rectangle.
+    /// By rows and columns of the rectangle, and by the strides of its sums.
     evaluations: RwLock<SmallVec<[Compiled; 4]>>,
 }
 
 /// A map for rectangles of one size.
-type Compiled = ([usize; 2], Arc<Evaluation>);
+type Compiled = (([usize; 2], [i64; 2]), Arc<Evaluation>);
 
 /// The maps that follow a product.
 pub(super) struct Epilogue {
@@ -353,7 +353,7 @@ impl MapPlan {
     /// The map, compiled for rectangles of this size.
     fn evaluation(&self, size: [usize; 2], sums: [i64; 2]) -> Result<Arc<Evaluation>> {
         let kept = self.evaluations.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, evaluation)) = kept.iter().find(|(of, _)| *of == size) {
+        if let Some((_, evaluation)) = kept.iter().find(|(of, _)| *of == (size, sums)) {
             return Ok(Arc::clone(evaluation));
         }
         drop(kept);
@@ -385,7 +385,7 @@ impl MapPlan {
         let made = Arc::new(Evaluation::new(&self.expr, &operands)?.ok_or_else(empty)?);
         let mut kept = self.evaluations.write().unwrap_or_else(PoisonError::into_inner);
         if kept.len() < KEPT {
-            kept.push((size, Arc::clone(&made)));
+            kept.push(((size, sums), Arc::clone(&made)));
         }
         Ok(made)
     }

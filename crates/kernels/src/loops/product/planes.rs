@@ -6,7 +6,7 @@ use super::packed::{Convolved, PackedOperand};
 use super::windows::Windows;
 use crate::conv::{ChannelConv, ImageVisitor, Images, PlaneConv, WindowOf};
 use crate::error::Result;
-use crate::gemm::over_batches;
+use crate::gemm::{SEGMENT, over_batches};
 use crate::loops::KERNEL;
 use crate::loops::access::Base;
 use crate::loops::stage::PanelContext;
@@ -33,7 +33,8 @@ impl ProductPlan {
         let (x, out) = (of.images::<F>(cx), self.image_output(cx));
         let visitor = ImageMaps { plan: self, cx, failed };
         let visitor = (self.epilogue.maps() > 0).then_some(&visitor as &dyn ImageVisitor<F>);
-        let window = of.window(&numbers);
+        // The kernels add all taps in one chain, and so does a product of one segment.
+        let window = of.window(&numbers).filter(|_| k <= SEGMENT);
         if let (Some(window), false) = (window, x.has_planes())
             && out.is_none_or(|out| out.has_channels_last())
         {

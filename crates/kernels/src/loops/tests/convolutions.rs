@@ -3,6 +3,7 @@
 use super::random_products::{planned, planned_in};
 use super::{Layout, agrees, agrees_in, floats, noise};
 use maquette_ir::loops::{Array, LoopNest};
+use maquette_ir::{DType, Scalar};
 
 /// A convolution along two dimensions, whose stages are named as in a nest of the operator.
 #[derive(Clone, Copy, Debug)]
@@ -77,6 +78,58 @@ const MAPS: &str = "
   }
 ";
 
+/// What follows in one loop over vectors of channels: scale and shift, a residual, a clamp.
+const AFFINE: &str = "
+  t1[i0, i1, i2, i3] = map {
+    r0: f32 = load t0[i0, i1, i2, i3]
+    r1: f32 = load a2[i1]
+    r2: f32 = mul r0, r1
+    r3: f32 = load a3[i1]
+    r4: f32 = add r2, r3
+    return r4
+  }
+  t2[i0, i1, i2, i3] = map {
+    r0: f32 = load t1[i0, i1, i2, i3]
+    r1: f32 = load a5[i0, i1, i2, i3]
+    r2: f32 = add r0, r1
+    return r2
+  }
+  t3[i0, i1, i2, i3] = map {
+    r0: f32 = load t2[i0, i1, i2, i3]
+    r1: f32 = const 0.0
+    r2: f32 = max r0, r1
+    r3: f32 = const 6.0
+    r4: f32 = min r2, r3
+    return r4
+  }
+";
+
+/// Parts of [`AFFINE`]: without the residual, and a shift and a lower bound alone.
+const CLAMPED: &str = "
+  t1[i0, i1, i2, i3] = map {
+    r0: f32 = load t0[i0, i1, i2, i3]
+    r1: f32 = load a2[i1]
+    r2: f32 = mul r0, r1
+    r3: f32 = load a3[i1]
+    r4: f32 = add r2, r3
+    r5: f32 = const -1.5
+    r6: f32 = max r4, r5
+    r7: f32 = const 1.25
+    r8: f32 = min r6, r7
+    return r8
+  }
+";
+const SHIFTED: &str = "
+  t1[i0, i1, i2, i3] = map {
+    r0: f32 = load t0[i0, i1, i2, i3]
+    r1: f32 = load a3[i1]
+    r2: f32 = add r0, r1
+    r3: f32 = const 0.0
+    r4: f32 = max r2, r3
+    return r4
+  }
+";
+
 /// The maps that one chain computes.
 fn chained_maps() -> &'static str {
     MAPS.split_once("  t5").map_or(MAPS, |(maps, _)| maps)
@@ -146,6 +199,26 @@ loops (a0: f32[{images}, {ci}, {size}, {size}], a1: f32[{co}, {within}, {kernel}
         ]
     }
 
+    /// The same nest, of `f64`.
+    fn double(&self, results: &str, maps: &str) -> LoopNest {
+        let text = self.nest(results, maps).to_string().replace("f32", "f64");
+        LoopNest::parse(&text).expect("is valid")
+    }
+
+    /// The operands with zeros of both signs, infinities and NaN among them.
+    fn special_operands(&self, dtype: DType) -> Vec<Array> {
+        let special = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.0, 0.0];
+        let of = |(k, array): (usize, Array)| {
+            let element = |(i, x): (usize, &Scalar)| match (i * 7 + k * 3) % 97 {
+                n @ 0..5 => Scalar::Float(special[n]),
+                _ => *x,
+            };
+            let elements = array.elements().iter().enumerate().map(element);
+            Array::new(dtype, array.sizes(), elements).expect("fits")
+        };
+        self.operands().into_iter().enumerate().map(of).collect()
+    }
+
     /// Compares with the reference; returns what the plan does.
     fn holds(&self, results: &str, maps: &str) -> Vec<&'static str> {
         let (nest, operands) = (self.nest(results, maps), self.operands());
@@ -192,6 +265,8 @@ fn cases() -> Vec<Case> {
         Case { stride: 3, kernel: 2, ..DEPTHWISE },
         Case { padding: -1, ..DEPTHWISE },
         Case { extra: 3, ..DEPTHWISE },
+        // sums of several segments
+        Case { kernel: 23, size: 24, padding: 0, images: 1, channels: [3, 3], ..DEPTHWISE },
     ]
 }
 
@@ -292,6 +367,38 @@ fn channels_are_planes_or_last() {
             assert_eq!(agrees_in(&nest, &[], &operands, &[], &layouts), None, "{case:?}");
             for layouts in &layouts {
                 planned_in(&nest, &operands, layouts, &mut Vec::new());
+            }
+        }
+    }
+}
+
+#[test]
+fn scales_residuals_and_clamps_of_channels_are_one_loop() {
+    let last = Layout::ChannelsLast(0);
+    let layouts = [
+        layouts(last, last, last),
+        layouts(Layout::RowMajor, last, Layout::ChannelsLast(3)),
+        layouts(last, Layout::ChannelsLast(5), last),
+    ];
+    let cases = [
+        Case { images: 1, ..CASE },
+        Case { channels: [5, 33], ..CASE },
+        Case { kernel: 1, padding: 0, channels: [20, 40], images: 1, size: 13, ..CASE },
+        Case { images: 1, ..DEPTHWISE },
+        Case { size: 9, stride: 2, channels: [16, 16], ..DEPTHWISE },
+    ];
+    for case in cases {
+        for (result, maps) in [("t3", AFFINE), ("t1", CLAMPED), ("t1", SHIFTED)] {
+            for nest in [case.nest(result, maps), case.double(result, maps)] {
+                let is_double = nest.to_string().contains("f64");
+                let dtype = if is_double { DType::F64 } else { DType::F32 };
+                let operands = case.special_operands(dtype);
+                assert_eq!(agrees_in(&nest, &[], &operands, &[], &layouts), None, "{case:?}");
+                for layouts in &layouts {
+                    let mut used = Vec::new();
+                    planned_in(&nest, &operands, layouts, &mut used);
+                    assert!(used.contains(&"chain"), "{case:?}: {used:?}");
+                }
             }
         }
     }

@@ -20,6 +20,9 @@ use maquette_ir::schema::Schema;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
+/// The poolings that are as fast with channels last as with planes.
+const IMAGE_POOLS: [&str; 2] = ["aten::max_pool2d", "aten::_adaptive_avg_pool2d"];
+
 /// The facts of registered operators, by name; for example for
 /// [`Graph::dependence`](maquette_ir::graph::Graph::dependence). An unregistered operator gets the
 /// conservative answers.
@@ -107,7 +110,8 @@ impl OpFacts for Facts {
     fn image_role(&self, op: &str) -> ImageRole {
         match plain_builtin(op).map(|def| &def.lowering) {
             Some(Lowering::Pointwise(_)) => ImageRole::Keeps,
-            Some(Lowering::Compute(c)) => c.class.image_role(),
+            // Their kernels have vectors of channels; those of other poolings walk over planes.
+            Some(Lowering::Compute(_)) if IMAGE_POOLS.contains(&op) => ImageRole::Keeps,
             _ => ImageRole::Other,
         }
     }
