@@ -136,7 +136,7 @@ impl<F: Chained> ChannelConv<'_, F> {
                                         let step = pixel as isize;
                                         chain.run(self.isa, [outputs, n], Ptr(start), step);
                                     };
-                                    let after: Option<&mut dyn FnMut(usize)> = Some(&mut after);
+                                    let after: After<'_> = Some(&mut after);
                                     self.segment(&of, (&taps, padding), at, (after, None));
                                     continue;
                                 }
@@ -176,7 +176,7 @@ impl<F: Chained> ChannelConv<'_, F> {
         of: &Segment,
         (taps, padding): (&[(usize, usize, usize)], &[F]),
         (out, pixel): (*mut F, usize),
-        (mut after, then): (Option<&mut dyn FnMut(usize)>, Option<Affine<F>>),
+        (mut after, then): (After<'_>, Option<Affine<F>>),
     ) {
         let kernels = F::kernels(match self.of {
             WindowOf::Sum(weights) => weights.isa(),
@@ -246,6 +246,9 @@ impl<F: Chained> ChannelConv<'_, F> {
         }
     }
 }
+
+/// What is called behind each tile, with the number of its outputs.
+type After<'a> = Option<&'a mut dyn FnMut(usize)>;
 
 /// Some outputs of a row.
 struct Segment {

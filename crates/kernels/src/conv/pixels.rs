@@ -42,7 +42,7 @@ const MANY_PIXELS: usize = 3000;
 const VISITED: [usize; 2] = [16 << 10, 4 << 10];
 /// Weights of at most so many bytes stay in a near cache, so that all panels of some pixels follow
 /// each other where channels are last.
-const NEAR_BYTES: usize = 128 << 10;
+const NEAR_BYTES: usize = 32 << 10;
 /// Convolutions of fewer multiply-adds stay on the caller's thread.
 const SMALL: usize = 64 * 64 * 64;
 

@@ -7,6 +7,7 @@ use crate::view::Ptr;
 use std::ops::Range;
 
 /// What follows pixels whose channels are neighbours.
+#[expect(clippy::large_enum_variant, reason = "it is made once for a rectangle, and not moved")]
 pub(crate) enum Following<F> {
     Affine(Affine<F>),
     Chain(LineChain<F>),
