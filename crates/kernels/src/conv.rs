@@ -22,7 +22,7 @@ mod transposed;
 mod unfold;
 mod visitor;
 
-pub(crate) use channels::{ChannelConv, WindowOf};
+pub(crate) use channels::{ChannelConv, WindowReduction};
 pub(crate) use frame::{Frame, PlaneWindow};
 pub(crate) use images::{Images, image_strides};
 pub(crate) use pixels::{PixelConv, Pixels};

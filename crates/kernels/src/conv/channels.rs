@@ -24,15 +24,15 @@ use std::ops::Range;
 
 /// The elements of a rectangle that is visited while it is in a near cache, unless a tile has more.
 const VISITED: usize = 4 << 10;
-/// The channels that tasks share out are multiples of this, which no two vectors of any instruction
-/// set and no two cache lines share.
+/// Tasks share out channels in multiples of this, so that no vector and no cache line has channels of
+/// two tasks.
 const CHANNELS: usize = 16;
 /// Threads share out rows if each of them has at least so many.
 const LEAST_ROWS: usize = 7;
 
-/// What becomes of a window.
+/// What a window is reduced to.
 #[derive(Clone, Copy)]
-pub(crate) enum WindowOf<'a, F> {
+pub(crate) enum WindowReduction<'a, F> {
     /// Its sum with weights [of channels](PixelWeights::of_channels).
     Sum(&'a PixelWeights<F>),
     /// Its greatest element.
@@ -48,7 +48,7 @@ pub(crate) struct ChannelConv<'a, F> {
     pub channels: usize,
     /// The images, whose channels are last.
     pub x: Images<F>,
-    pub of: WindowOf<'a, F>,
+    pub of: WindowReduction<'a, F>,
     /// The result, if it is wanted beside what a visitor makes of it. Its channels are last.
     pub out: Option<Images<F>>,
     pub visitor: Option<&'a dyn ImageVisitor<F>>,
@@ -64,12 +64,12 @@ impl<F: Chained> ChannelConv<'_, F> {
     /// The input and the output are in live memory of these sizes, and nothing else accesses the
     /// output during the call.
     pub unsafe fn run(&self) -> Option<Result<()>> {
-        if let WindowOf::Sum(weights) = self.of {
+        if let WindowReduction::Sum(weights) = self.of {
             weights.of_channel_vectors()?;
         }
         let outside = match self.of {
-            WindowOf::Sum(_) => F::ZERO,
-            WindowOf::Greatest => -F::INFINITY,
+            WindowReduction::Sum(_) => F::ZERO,
+            WindowReduction::Greatest => -F::INFINITY,
         };
         let [rows, columns] = self.window.output;
         let taps = self.taps();
@@ -179,8 +179,8 @@ impl<F: Chained> ChannelConv<'_, F> {
         (mut after, then): (After<'_>, Option<Affine<F>>),
     ) {
         let kernels = F::kernels(match self.of {
-            WindowOf::Sum(weights) => weights.isa(),
-            WindowOf::Greatest => self.isa,
+            WindowReduction::Sum(weights) => weights.isa(),
+            WindowReduction::Greatest => self.isa,
         });
         let PlaneWindow { input: [height, width], stride: [sh, sw], padding: [ph, pw], .. } =
             self.window;
@@ -189,8 +189,8 @@ impl<F: Chained> ChannelConv<'_, F> {
             (offsets, taps.last().map_or((0, 0), |(row, column, _)| (*row, *column)))
         };
         let weights = match self.of {
-            WindowOf::Sum(weights) => weights.of_channel_vectors(),
-            WindowOf::Greatest => None,
+            WindowReduction::Sum(weights) => weights.of_channel_vectors(),
+            WindowReduction::Greatest => None,
         };
         let start = of.channels.start * taps.len();
         let weights = weights.map_or(std::ptr::null(), |weights| weights.wrapping_add(start));
@@ -235,8 +235,8 @@ impl<F: Chained> ChannelConv<'_, F> {
             // SAFETY: the caller's promise.
             unsafe {
                 match self.of {
-                    WindowOf::Sum(_) => kernels.channels(&tile),
-                    WindowOf::Greatest => kernels.greatest_channels(&tile),
+                    WindowReduction::Sum(_) => kernels.channels(&tile),
+                    WindowReduction::Greatest => kernels.greatest_channels(&tile),
                 }
             }
             if let Some(after) = &mut after {

@@ -3,7 +3,7 @@
 //! **Cost:** each element is read once for each window that has it.
 
 use super::{Window, dot};
-use crate::conv::{ChannelConv, Images, PlaneWindow, WindowOf};
+use crate::conv::{ChannelConv, Images, PlaneWindow, WindowReduction};
 use crate::element::{Class, Element};
 use crate::error::Result;
 use crate::isa::Isa;
@@ -37,7 +37,7 @@ pub(super) fn greatest<T: Chained>(
         images: input.sizes()[0] as usize,
         channels: input.sizes()[1] as usize,
         x,
-        of: WindowOf::Greatest,
+        of: WindowReduction::Greatest,
         out: Some(y),
         visitor: None,
     };

@@ -9,7 +9,7 @@
 //! with all values whose layout is free, and drops those that a node would read or make beside
 //! planes. A dropped value has its neighbours examined again.
 //!
-//! **Invariant:** no operator observes the layout of such a value, and no view is a part of one.
+//! **Invariant:** no operator observes the layout of such a value, and the graph has no view of it.
 //!
 //! **Cost.** Linear in the operands of nodes: a value is dropped once.
 
@@ -27,7 +27,7 @@ use smallvec::{SmallVec, smallvec};
 const LEAST_CHANNELS: i64 = 16;
 
 impl Planner<'_> {
-    /// Finds the values whose channels are last.
+    /// Finds the values whose channels are last. Their buffers get that layout when they are made.
     pub(super) fn compute_image_layouts(&mut self) {
         let values = self.graph.values().len();
         self.channels_last = vec![false; values];

@@ -21,8 +21,8 @@ const MOST: usize = 7;
 pub(crate) enum Taps<'a, F> {
     /// All inside the image: the offset of each tap, and the distance between outputs.
     Inside { start: *const F, taps: &'a [usize], step: usize },
-    /// The address of each tap of each output, those of a tap together. Those in the padding have
-    /// the address of zeros.
+    /// The address of each tap of each output, those of a tap together. A tap in the padding has
+    /// the address of the padding's elements.
     Table(&'a [*const F]),
 }
 

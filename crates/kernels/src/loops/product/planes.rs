@@ -4,7 +4,7 @@ use super::ProductPlan;
 use super::image_maps::ImageMaps;
 use super::packed::{Convolved, PackedOperand};
 use super::windows::Windows;
-use crate::conv::{ChannelConv, ImageVisitor, Images, PlaneConv, WindowOf};
+use crate::conv::{ChannelConv, ImageVisitor, Images, PlaneConv, WindowReduction};
 use crate::error::Result;
 use crate::gemm::{SEGMENT, over_batches};
 use crate::loops::KERNEL;
@@ -46,7 +46,7 @@ impl ProductPlan {
                     &own
                 }
             };
-            let of = WindowOf::Sum(weights);
+            let of = WindowReduction::Sum(weights);
             let conv = ChannelConv { isa, threads, window, images, channels, x, of, out, visitor };
             // SAFETY: the plan is of the layouts of the operands, and of a result whose channels
             // are last. Each element of the results of maps is that of one rectangle.
