@@ -44,6 +44,8 @@ const KERNEL: &str = "attention";
 const SCORES: usize = 64 * 1024;
 /// The least and the most query rows of one block.
 const ROWS: (usize, usize) = (16, 128);
+/// The multiply-adds that take the time of a block's calls and of its exponentials.
+const BLOCK_COST: usize = 64 * 1024;
 
 /// The parameters of attention, besides query, key and value.
 #[derive(Debug, Default)]
@@ -193,10 +195,10 @@ where
         scores,
     };
     let (stride, masks) = (padded(seen), if work.scores.mask.is_some() { seen } else { 0 });
-    let per_block = rows.saturating_mul(seen).saturating_mul(e + d);
+    let per_block = rows.saturating_mul(seen).saturating_mul(e + d).saturating_add(BLOCK_COST);
     thread_pool::ranges(
         batches * blocks,
-        (thread_pool::GRAIN * 16 / per_block.max(1)).max(1),
+        (thread_pool::GRAIN * 16 / per_block).max(1),
         1,
         &|from, to| {
             with_scratch(KERNEL, rows.saturating_mul(stride), |scores: &mut [A]| {

@@ -104,8 +104,11 @@ impl<A: Float + Product> Scores<'_, A> {
                 let row = &mut row[..keys];
                 self.isa.dispatch(Each(&mut *row, |x: A| x * scale));
                 let at = offset(sizes, strides, (first + r) * sizes[last] as usize);
-                // SAFETY: these are elements of this row of the mask.
-                unsafe { reader.read(self.isa, at, strides[last], hidden) }
+                // A mask of keys is one row for all queries.
+                if r == 0 || strides[last - 1] != 0 {
+                    // SAFETY: these are elements of this row of the mask.
+                    unsafe { reader.read(self.isa, at, strides[last], hidden) }
+                }
                 let pairs = row.iter_mut().zip(&*hidden);
                 match mask.dtype() == DType::Bool {
                     true => {
