@@ -175,6 +175,22 @@ impl<T: super::Float, const N: usize> Lanes for Array<T, N> {
     }
 }
 
+/// The same address, of which the compiler knows nothing: it reads the memory again instead of
+/// keeping in a register what it has read before.
+#[inline(always)]
+pub(super) fn read_again<F>(p: *const F) -> *const F {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    let p = {
+        let mut p = p;
+        // SAFETY: no instruction.
+        unsafe {
+            std::arch::asm!("/* {} */", inout(reg) p, options(nomem, nostack, preserves_flags));
+        }
+        p
+    };
+    p
+}
+
 /// Fetches a line into the nearest cache to write it. Where another core has it, the write would
 /// wait for that core otherwise, and every write behind it, too. A processor without the
 /// instruction does nothing.

@@ -29,6 +29,8 @@ use std::ops::Range;
 const FAR_BYTES: usize = 384 << 10;
 /// The tiles that share a segment of such a panel while it is in a near cache.
 const TOGETHER: usize = 8;
+/// The most channels of a panel.
+const WIDEST: usize = 32;
 
 /// Weights for products of pixels.
 pub(crate) struct PixelWeights<F> {
@@ -313,6 +315,8 @@ impl<'a, F: Float> PixelProduct<'a, F> {
         let sums =
             |tile: usize| [0, 1].map(|i| scratch.wrapping_add((2 * tile + i) * self.tile_size()));
         let segments = self.segments();
+        // Numbers that change nothing, for those that are missing.
+        let (ones, zeros) = ([F::ONE; WIDEST], [-F::ZERO; WIDEST]);
         for s in 0..segments {
             let from = s * SEGMENT;
             let is_last = s + 1 == segments;
@@ -323,6 +327,14 @@ impl<'a, F: Float> PixelProduct<'a, F> {
             let completes = is_last && out.pixel != 1 && out.then.is_none();
             for (i, tile) in tiles.iter().enumerate() {
                 let [group, total] = sums(i);
+                let then = out.then.filter(|_| is_last).map(|then| then.at(0, tile.at));
+                let in_kernel =
+                    then.filter(|then| then.residual.is_null() && last == kernels.lanes);
+                let in_kernel = in_kernel.map(|then| Affine {
+                    scale: if then.scale.is_null() { ones.as_ptr() } else { then.scale },
+                    shift: if then.shift.is_null() { zeros.as_ptr() } else { then.shift },
+                    ..then
+                });
                 let of_part = if ends_group && !is_last { total } else { group };
                 let t = PixelTile {
                     k,
@@ -340,6 +352,7 @@ impl<'a, F: Float> PixelProduct<'a, F> {
                     },
                     pixel: tile.pixel,
                     complete: completes.then_some(Complete { last, row: out.pixel }),
+                    then: in_kernel,
                     // An address that is in no page would be looked up again and again.
                     fetch: ahead.next(k).unwrap_or(b),
                 };
@@ -360,10 +373,10 @@ impl<'a, F: Float> PixelProduct<'a, F> {
                 if let (Some(after), true) = (&mut *after, completes) {
                     after(tile.pixels);
                 }
-                if let (Some(then), true) = (out.then, is_last) {
+                if let (Some(then), None) = (then, in_kernel) {
                     let sizes = [tile.pixels, channels.len()];
                     // SAFETY: as above.
-                    unsafe { kernels.affine(group, width, &then.at(0, tile.at), sizes) }
+                    unsafe { kernels.affine(group, width, &then, sizes) }
                 }
             }
         }
