@@ -3,6 +3,7 @@
 mod chains;
 mod convolutions;
 mod nests;
+mod overwriting;
 mod random;
 mod random_named;
 mod random_products;
