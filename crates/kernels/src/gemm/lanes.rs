@@ -177,6 +177,8 @@ impl<T: super::Float, const N: usize> Lanes for Array<T, N> {
 
 /// The same address, of which the compiler knows nothing: it reads the memory again instead of
 /// keeping in a register what it has read before.
+// The pointer passes through: nothing reads or writes what it points to.
+#[cfg_attr(target_arch = "x86_64", allow(clippy::pointers_in_nomem_asm_block))]
 #[inline(always)]
 pub(super) fn read_again<F>(p: *const F) -> *const F {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
