@@ -1,8 +1,8 @@
 //! Engines in Rust as peers of `compare.py`: `maquette-peers candle`, or
 //! `maquette-peers tract DIRECTORY`, where the directory has a program `CASE.onnx`.
 //!
-//! Reads lines `SECONDS CASE`, runs the case for that long, and prints the least time of a run in
-//! microseconds, or `-` if the engine cannot run it. `RAYON_NUM_THREADS` says how many threads run.
+//! The protocol is in `serve`. What an engine cannot run is no case of it, and its error is printed.
+//! `RAYON_NUM_THREADS` says how many threads run.
 //!
 //! Weights and inputs are random: they do not matter for the time.
 
@@ -10,17 +10,17 @@ mod encoder;
 mod gpt2;
 mod images;
 mod onnx;
+#[path = "../../../worker/serve.rs"]
+mod serve;
 mod small;
 
 use anyhow::{Result, bail};
 use candle_core::{Device, Tensor};
 use candle_nn::{LayerNorm, Linear};
-use std::io::{BufRead, Write};
 use std::path::PathBuf;
-use std::time::Instant;
 
 /// A run of a case.
-type Run = Box<dyn FnMut() -> Result<()>>;
+type Run = serve::Run<anyhow::Error>;
 
 /// A run in candle, which computes when it is called: the result need not be read.
 fn of_candle(mut f: impl FnMut() -> candle_core::Result<Tensor> + 'static) -> Run {
@@ -89,51 +89,25 @@ impl Engine {
         }
     }
 
-    /// A case by its name, after two runs.
-    fn prepare(&self, name: &str) -> Result<Option<Run>> {
-        let run = match self {
+    /// A case by its name, ready to run: it has run once.
+    fn case(&self, name: &str) -> Result<Option<Run>> {
+        let mut run = match self {
             Engine::Candle => candle_case(name)?,
             Engine::Tract(directory) => onnx::case(&directory.join(format!("{name}.onnx")))?,
         };
-        let Some(mut run) = run else { return Ok(None) };
-        run()?;
-        run()?;
-        Ok(Some(run))
+        if let Some(run) = &mut run {
+            run()?;
+        }
+        Ok(run)
     }
 }
 
-/// The least time of a run, in microseconds.
-fn least(run: &mut Run, seconds: f64) -> Result<f64> {
-    let (mut least, begun) = (f64::INFINITY, Instant::now());
-    while begun.elapsed().as_secs_f64() < seconds || least.is_infinite() {
-        let start = Instant::now();
-        run()?;
-        least = least.min(start.elapsed().as_secs_f64() * 1e6);
-    }
-    Ok(least)
-}
-
-fn main() -> Result<()> {
+fn main() -> std::result::Result<(), serve::Failure> {
     let engine = Engine::from_args()?;
-    let mut known: Option<(String, Option<Run>)> = None;
-    let mut out = std::io::stdout();
-    for line in std::io::stdin().lock().lines() {
-        let line = line?;
-        let Some((seconds, name)) = line.split_once(' ') else { continue };
-        let seconds: f64 = seconds.parse()?;
-        if known.as_ref().is_none_or(|(of, _)| of != name) {
-            drop(known.take()); // one model in memory at a time
-            let run = engine.prepare(name).unwrap_or_else(|e| {
-                eprintln!("{name}: {e:#}");
-                None
-            });
-            known = Some((name.to_owned(), run));
-        }
-        match &mut known {
-            Some((_, Some(run))) => writeln!(out, "{:.3}", least(run, seconds)?)?,
-            _ => writeln!(out, "-")?,
-        }
-        out.flush()?;
-    }
-    Ok(())
+    serve::serve(|name| {
+        Ok(engine.case(name).unwrap_or_else(|e| {
+            eprintln!("{name}: {e:#}");
+            None
+        }))
+    })
 }

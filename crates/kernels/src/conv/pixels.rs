@@ -251,6 +251,7 @@ impl<F: Chained> PixelConv<'_, F> {
             (of_line * columns >= LEAST_TILES * tile).then_some((of_line, of_block))
         };
         let Some((of_line, of_block)) = of_rows() else {
+            // If threads cannot share the panels evenly, they share the pixels, too.
             let is_even = self.wanted() == 1 || product.panels().is_multiple_of(self.threads);
             let lines = pixels.div_ceil(most).max(if is_even { 1 } else { self.threads });
             let length = pixels.div_ceil(lines).max(1);

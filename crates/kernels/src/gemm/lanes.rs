@@ -175,12 +175,14 @@ impl<T: super::Float, const N: usize> Lanes for Array<T, N> {
     }
 }
 
-/// The same address, of which the compiler knows nothing: it reads the memory again instead of
-/// keeping in a register what it has read before.
-// The pointer passes through: nothing reads or writes what it points to.
-#[cfg_attr(target_arch = "x86_64", allow(clippy::pointers_in_nomem_asm_block))]
+/// Returns the same pointer, and hides from the optimizer that it is the same. So a load is an operand
+/// in memory of each instruction, and takes no register from one to the next.
+#[cfg_attr(
+    all(target_arch = "x86_64", not(miri)),
+    expect(clippy::pointers_in_nomem_asm_block, reason = "the block has no instruction")
+)]
 #[inline(always)]
-pub(super) fn read_again<F>(p: *const F) -> *const F {
+pub(super) fn launder<F>(p: *const F) -> *const F {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     let p = {
         let mut p = p;

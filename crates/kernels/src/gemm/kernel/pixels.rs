@@ -10,7 +10,7 @@
 use super::Kernels;
 use super::NEAR;
 use super::affine::Affine;
-use crate::gemm::lanes::{Lanes, read_again};
+use crate::gemm::lanes::{Lanes, launder};
 
 /// How many pixels ahead the kernel prefetches. Each step reads from another channel, of which the
 /// processor would follow a few alone.
@@ -172,7 +172,7 @@ unsafe fn follow_row<V: Lanes, const VECTORS: usize>(
     // SAFETY: the caller's promise.
     unsafe {
         for (j, sum) in sums.into_iter().enumerate() {
-            let number = |p: *const V::Float| V::load(read_again(p.add(j * V::N)));
+            let number = |p: *const V::Float| V::load(launder(p.add(j * V::N)));
             let x = sum.one_nan().mul(number(then.scale)).add(number(then.shift));
             let to = then.out.add(i * then.out_pixel + j * V::N);
             x.at_least(least).at_most(most).store(to);
