@@ -25,8 +25,27 @@ pub struct FusedProgram {
     pub program: FunctionalGraph,
     /// The regions, by the number that the nodes name.
     pub regions: Vec<FusedRegion>,
-    /// The edges between operators of which no region has both ends, in the order of the consumers.
+    /// Products that are in one region because they share a factor.
+    pub joined: Vec<ProductPair>,
+    /// The edges between operators of which no region has both ends, and the products that share a
+    /// factor and are apart, in the order of the consumers.
     pub refusals: Vec<Refusal>,
+}
+
+/// Two products that share their left factor, neighbours in program order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProductPair {
+    /// The first product.
+    pub first: NodeId,
+    /// The second product.
+    pub second: NodeId,
+}
+
+impl ProductPair {
+    /// Why both are apart.
+    pub fn refusal(&self, reason: NoFusionReason) -> Refusal {
+        Refusal { producer: self.first, consumer: self.second, reason }
+    }
 }
 
 /// The nodes that one kernel computes. Ids and expressions are those of the original graph.
@@ -61,7 +80,7 @@ pub enum FusionKind {
     Rows,
     /// By a loop nest of maps, whose result has one index space.
     Maps,
-    /// By a product of matrices, and maps over its elements.
+    /// By products of matrices that have one left factor, and maps over their elements.
     Product,
     /// By a convolution, and maps over its elements. The input is the first operand.
     Convolution,
@@ -111,7 +130,10 @@ pub enum FusionClass {
     /// A loop nest of maps with one result.
     Maps,
     /// A product of matrices.
-    Product,
+    Product {
+        /// Which of the tensors that the node reads is the left factor, if that is known.
+        left: Option<usize>,
+    },
     /// A convolution.
     Convolution,
 }
@@ -124,16 +146,19 @@ pub trait FusionFacts {
     /// The reason why it cannot.
     fn class(&self, graph: &Graph, node: NodeId) -> Result<FusionClass, NoFusionReason>;
 
+    /// Whether products that share their left factor are computed together.
+    fn joins_products(&self) -> bool;
+
     /// Whether there is a kernel for a region, for sizes that runs may have.
     fn has_kernel(&self, graph: &Graph, region: &FusedRegion) -> bool;
 }
 
-/// An edge between operators that are not computed together.
+/// An edge between operators that are not computed together, or two products that share a factor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The operator that computes the value.
+    /// The operator that computes the value, or the first product.
     pub producer: NodeId,
-    /// The operator that reads it.
+    /// The operator that reads it, or the second product.
     pub consumer: NodeId,
     /// Why.
     pub reason: NoFusionReason,
@@ -168,6 +193,10 @@ pub enum NoFusionReason {
     Cycle,
     /// The region would be too large.
     Limits,
+    /// Many operators are between two products that share a factor.
+    Far,
+    /// Values would be in memory for longer if two products that share a factor were one kernel.
+    Lifetimes,
     /// No kernel computes the region, for example one of tensors without elements.
     NoKernel,
 }
@@ -189,6 +218,8 @@ impl fmt::Display for NoFusionReason {
             NoFusionReason::Written => "what one of them reads is overwritten between them",
             NoFusionReason::Cycle => "another operator has to run between them",
             NoFusionReason::Limits => "one kernel for both would be too large",
+            NoFusionReason::Far => "many operators are between them",
+            NoFusionReason::Lifetimes => "values would be in memory for longer",
             NoFusionReason::NoKernel => "no kernel computes both for these sizes",
         })
     }

@@ -7,6 +7,7 @@
 mod followers;
 mod images;
 mod patterns;
+mod siblings;
 
 use super::{Argument, Call, Chain, Input, library};
 use crate::oracle::Rng;

@@ -6,7 +6,7 @@ use Argument::{Bool, Float, Int, Ints, None, Value as V, Values};
 use maquette_ir::DType;
 use maquette_ops::Tensor;
 
-const UNARY: [&str; 20] = [
+pub(super) const UNARY: [&str; 20] = [
     "aten::neg",
     "aten::abs",
     "aten::exp",
@@ -69,7 +69,7 @@ impl Generator {
     /// A call that the operator may refuse.
     pub(super) fn call(&mut self) -> Call {
         let v = self.any();
-        match self.rng.below(66) {
+        match self.rng.below(70) {
             0..=26 => self.elements(v),
             27..=36 => self.rows(v),
             37..=45 => self.view(v),
@@ -92,7 +92,8 @@ impl Generator {
             58..=60 => self.concatenated(v),
             61 => self.halves(v),
             62 => self.attention(v),
-            63 | 64 => self.behind_product(v).unwrap_or_else(|| one(Option::None, vec![V(v)])),
+            63..=66 => self.products(v),
+            67 | 68 => self.behind_product(v).unwrap_or_else(|| one(Option::None, vec![V(v)])),
             _ => self.custom_binary(v),
         }
     }
