@@ -140,13 +140,13 @@ unsafe fn least_ps512(x: __m512, number: __m512) -> __m512 {
     }
 }
 
+/// Of a NaN or two zeros, the instruction returns the second operand.
 #[inline(always)]
 unsafe fn greater_ps512(x: __m512, other: __m512) -> __m512 {
     // SAFETY: as above.
     unsafe {
-        let is_greater = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(x, other);
         let is_nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(x, x);
-        _mm512_mask_blend_ps(is_greater | is_nan, other, x)
+        _mm512_mask_blend_ps(is_nan, _mm512_max_ps(x, other), x)
     }
 }
 
@@ -160,13 +160,13 @@ unsafe fn least_pd512(x: __m512d, number: __m512d) -> __m512d {
     }
 }
 
+/// Of a NaN or two zeros, the instruction returns the second operand.
 #[inline(always)]
 unsafe fn greater_pd512(x: __m512d, other: __m512d) -> __m512d {
     // SAFETY: as above.
     unsafe {
-        let is_greater = _mm512_cmp_pd_mask::<_CMP_GT_OQ>(x, other);
         let is_nan = _mm512_cmp_pd_mask::<_CMP_UNORD_Q>(x, x);
-        _mm512_mask_blend_pd(is_greater | is_nan, other, x)
+        _mm512_mask_blend_pd(is_nan, _mm512_max_pd(x, other), x)
     }
 }
 
@@ -311,13 +311,13 @@ unsafe fn least_ps256(x: __m256, number: __m256) -> __m256 {
     unsafe { _mm256_blendv_ps(number, x, _mm256_cmp_ps::<_CMP_NLE_UQ>(x, number)) }
 }
 
+/// Of a NaN or two zeros, the instruction returns the second operand.
 #[inline(always)]
 unsafe fn greater_ps256(x: __m256, other: __m256) -> __m256 {
     // SAFETY: as above.
     unsafe {
-        let is_greater = _mm256_cmp_ps::<_CMP_GT_OQ>(x, other);
         let is_nan = _mm256_cmp_ps::<_CMP_UNORD_Q>(x, x);
-        _mm256_blendv_ps(other, x, _mm256_or_ps(is_greater, is_nan))
+        _mm256_blendv_ps(_mm256_max_ps(x, other), x, is_nan)
     }
 }
 
@@ -327,13 +327,13 @@ unsafe fn least_pd256(x: __m256d, number: __m256d) -> __m256d {
     unsafe { _mm256_blendv_pd(number, x, _mm256_cmp_pd::<_CMP_NLE_UQ>(x, number)) }
 }
 
+/// Of a NaN or two zeros, the instruction returns the second operand.
 #[inline(always)]
 unsafe fn greater_pd256(x: __m256d, other: __m256d) -> __m256d {
     // SAFETY: as above.
     unsafe {
-        let is_greater = _mm256_cmp_pd::<_CMP_GT_OQ>(x, other);
         let is_nan = _mm256_cmp_pd::<_CMP_UNORD_Q>(x, x);
-        _mm256_blendv_pd(other, x, _mm256_or_pd(is_greater, is_nan))
+        _mm256_blendv_pd(_mm256_max_pd(x, other), x, is_nan)
     }
 }
 
