@@ -6,11 +6,12 @@ use super::{Window, dot};
 use crate::conv::{ChannelConv, Images, PlaneWindow, WindowReduction};
 use crate::element::{Class, Element};
 use crate::error::Result;
-use crate::isa::Isa;
+use crate::isa::{Isa, Simd};
 use crate::pointwise::chain::Chained;
 use crate::pointwise::ops::{Add, Div, Op2};
 use crate::thread_pool;
 use crate::view::{Dims, Ptr, View, ViewMut, numel};
+use std::marker::PhantomData;
 
 /// The channels whose sums are computed at a time.
 const CHANNELS: usize = 32;
@@ -65,19 +66,15 @@ where
     let (means, strides) = (out.typed::<T>(), Dims::from_slice(&out.strides()[..2]));
     let by = <T::Class as Class>::cast(area as i64);
     let parts = channels.div_ceil(CHANNELS);
+    let isa = Isa::detect();
     let grain = (thread_pool::GRAIN / (area * CHANNELS).max(1)).max(1);
     Some(thread_pool::ranges(images * parts, grain, 1, &|from, to| {
         for part in from..to {
             let (image, first) = (part / parts, part % parts * CHANNELS);
             let n = CHANNELS.min(channels - first);
-            let mut sums = [T::Class::default(); CHANNELS];
-            for pixel in 0..area {
-                // SAFETY: the images have these pixels and channels, and do not overlap the output.
-                let row = unsafe { Ptr(x.at(image, first, pixel)).slice(0, n) };
-                for (sum, x) in sums.iter_mut().zip(row) {
-                    *sum = Add::f(*sum, x.load());
-                }
-            }
+            // SAFETY: the images have these pixels and channels, and do not overlap the output.
+            let row = |pixel| unsafe { Ptr(x.at(image, first, pixel)).slice(0, n) };
+            let sums = isa.dispatch(Sums { area, row, of: PhantomData });
             for (i, sum) in sums.into_iter().take(n).enumerate() {
                 let at = dot(&[image as i64, (first + i) as i64], &strides);
                 // SAFETY: the means of these channels are this task's alone.
@@ -86,6 +83,40 @@ where
         }
         Ok(())
     }))
+}
+
+/// The sums of some channels of a plane, of which `row` has those of a pixel.
+struct Sums<T, R> {
+    area: usize,
+    row: R,
+    of: PhantomData<T>,
+}
+
+impl<'a, T, R> Simd for Sums<T, R>
+where
+    T: Element,
+    R: Fn(usize) -> &'a [T],
+    Add: Op2<T::Class, T::Class>,
+{
+    type Out = [T::Class; CHANNELS];
+    #[inline(always)]
+    fn run(self) -> [T::Class; CHANNELS] {
+        let mut sums = [T::Class::default(); CHANNELS];
+        for pixel in 0..self.area {
+            let row = (self.row)(pixel);
+            // The sums are in registers if their number is a constant.
+            if let Some(row) = row.as_array::<CHANNELS>() {
+                for (sum, x) in sums.iter_mut().zip(row) {
+                    *sum = Add::f(*sum, x.load());
+                }
+            } else {
+                for (sum, x) in sums.iter_mut().zip(row) {
+                    *sum = Add::f(*sum, x.load());
+                }
+            }
+        }
+        sums
+    }
 }
 
 #[cfg(test)]
