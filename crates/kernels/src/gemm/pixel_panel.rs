@@ -51,6 +51,10 @@ impl<F: Float> PixelPanel<'_, F> {
         ahead: &mut WeightsAhead<F>,
         mut after: After<'_>,
     ) {
+        if self.offsets.len() <= SEGMENT {
+            // SAFETY: the caller's promise.
+            return unsafe { self.lines_of_one_segment(of, ahead, after) };
+        }
         let most = self.kernels.most_pixels();
         let mut tiles: SmallVec<[Tile<F>; TOGETHER]> = SmallVec::new();
         for (i, first) in (0..of.pixels).step_by(of.length.max(1)).enumerate() {
@@ -70,6 +74,90 @@ impl<F: Float> PixelPanel<'_, F> {
                 }
             }
         }
+    }
+
+    /// As [`PixelPanel::lines`], if a sum is one segment. From tile to tile, little more than
+    /// addresses changes.
+    ///
+    /// # Safety
+    /// As [`PixelPanel::lines`].
+    unsafe fn lines_of_one_segment(
+        &self,
+        of: &PixelLines<F>,
+        ahead: &mut WeightsAhead<F>,
+        mut after: After<'_>,
+    ) {
+        let (kernels, out, k) = (self.kernels, self.out, self.offsets.len());
+        let width = self.vectors * kernels.lanes;
+        let last = self.channels + kernels.lanes - width;
+        let completes = out.pixel != 1 && out.then.is_none();
+        let in_kernel = out.then.as_ref().and_then(|then| self.in_kernel(then, last));
+        let mut t = PixelTile {
+            k,
+            a: of.start,
+            offsets: self.offsets.as_ptr(),
+            b: self.weights,
+            sums: [std::ptr::null(); 2],
+            out: if completes { out.start } else { self.scratch },
+            pixel: of.pixel,
+            complete: completes.then_some(Complete { last, row: out.pixel }),
+            then: in_kernel,
+            fetch: self.weights,
+        };
+        let most = kernels.most_pixels();
+        for (i, first) in (0..of.pixels).step_by(of.length.max(1)).enumerate() {
+            let end = of.pixels.min(first + of.length);
+            t.a = of.start.wrapping_add(i * of.step);
+            let mut at = first;
+            for tiles in (1..=(end - first).div_ceil(most)).rev() {
+                let pixels = (end - at).div_ceil(tiles);
+                t.fetch = ahead.next(k).unwrap_or(self.weights);
+                if completes && after.is_none() {
+                    t.out = out.start.wrapping_add(at * out.pixel);
+                }
+                if let (Some(then), Some(first)) = (&mut t.then, &in_kernel) {
+                    then.out = first.out.wrapping_add(at * first.out_pixel);
+                }
+                if after.is_none() {
+                    match &out.then {
+                        Some(then) => {
+                            let start = then.out.wrapping_add(at * then.out_pixel);
+                            self.fetch_results(start, then.out_pixel, pixels);
+                        }
+                        None if completes => self.fetch_results(t.out, out.pixel, pixels),
+                        None => {}
+                    }
+                }
+                let sizes = [pixels, self.channels];
+                // SAFETY: the caller's promise.
+                unsafe {
+                    kernels.pixels(&t, pixels, self.vectors);
+                    match (&out.then, &in_kernel) {
+                        (Some(then), None) => {
+                            kernels.affine(self.scratch, width, &then.at(0, at), sizes);
+                        }
+                        (None, _) if !completes => {
+                            let (to, sizes) =
+                                (out.start.wrapping_add(at), [pixels, sizes[1], width]);
+                            kernels.finish_pixels(self.scratch, sizes, out.bias, to, out.channel);
+                        }
+                        _ => {}
+                    }
+                }
+                if let (Some(after), true) = (&mut after, completes) {
+                    after(pixels);
+                }
+                at += pixels;
+                t.a = t.a.wrapping_add(pixels * of.pixel);
+            }
+        }
+    }
+
+    /// What follows whole vectors of sums in registers.
+    #[inline]
+    fn in_kernel(&self, then: &Affine<F>, last: usize) -> Option<Affine<F>> {
+        let is_whole = then.residual.is_null() && last == self.kernels.lanes;
+        is_whole.then(|| with_all_numbers(then))
     }
 
     /// Computes some tiles, whose pixels are so far apart, segment by segment.
@@ -102,12 +190,7 @@ impl<F: Float> PixelPanel<'_, F> {
             for (i, tile) in tiles.iter().enumerate() {
                 let [group, total] = sums(i);
                 let then = out.then.filter(|_| is_last).map(|then| then.at(0, tile.at));
-                let in_kernel = match &then {
-                    Some(then) if then.residual.is_null() && last == kernels.lanes => {
-                        Some(with_all_numbers(then))
-                    }
-                    _ => None,
-                };
+                let in_kernel = then.as_ref().and_then(|then| self.in_kernel(then, last));
                 let b = self.weights.wrapping_add(from * width);
                 let t = PixelTile {
                     k,

@@ -174,6 +174,9 @@ impl<F> WeightsAhead<F> {
     #[inline]
     pub(super) fn next(&mut self, steps: usize) -> Option<*const F> {
         self.done += 1;
+        if self.fetched >= self.lines {
+            return None;
+        }
         let due = self.lines * self.done / self.segments.max(1);
         (due > self.fetched).then(|| {
             let from = self.fetched * (64 / size_of::<F>());
