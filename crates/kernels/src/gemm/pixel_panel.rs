@@ -6,11 +6,15 @@
 //! **Cost:** for short sums, what is done for each tile counts as much as its multiply-adds. So all
 //! that a panel has in common is found once.
 
-use super::kernel::{Affine, Complete, Kernels, PixelTile};
+use super::kernel::{Affine, Complete, Finish, Kernels, PixelTile, Tile as RowTile};
 use super::lanes::fetch_to_write;
 use super::pixels::{PixelLines, PixelOutput, TOGETHER, WeightsAhead};
 use super::{Float, GROUP, SEGMENT};
+use crate::view::Ptr;
 use smallvec::SmallVec;
+
+/// With so many steps, the kernel of rows saves more than it costs to write the sums for what follows.
+const LONG_ROWS: usize = 96;
 
 /// What is called behind each tile, with the number of its pixels.
 type After<'a> = Option<&'a mut dyn FnMut(usize)>;
@@ -28,6 +32,9 @@ pub(super) struct PixelPanel<'a, F: 'static> {
     pub kernels: &'static Kernels<F>,
     /// The offset of each step of `k` from a pixel.
     pub offsets: &'a [u32],
+    /// Whether the steps follow one another in memory, as those of a window of one pixel do where
+    /// channels are last: then pixels are rows of a matrix.
+    pub is_rows: bool,
     pub weights: *const F,
     pub channels: usize,
     /// The vectors that these channels take.
@@ -91,7 +98,7 @@ impl<F: Float> PixelPanel<'_, F> {
         let width = self.vectors * kernels.lanes;
         let last = self.channels + kernels.lanes - width;
         let completes = out.pixel != 1 && out.then.is_none();
-        let in_kernel = out.then.as_ref().and_then(|then| self.in_kernel(then, last));
+        let in_kernel = out.then.as_ref().and_then(|then| self.in_kernel(then, k, last));
         let mut t = PixelTile {
             k,
             a: of.start,
@@ -131,7 +138,7 @@ impl<F: Float> PixelPanel<'_, F> {
                 let sizes = [pixels, self.channels];
                 // SAFETY: the caller's promise.
                 unsafe {
-                    kernels.pixels(&t, pixels, self.vectors);
+                    self.sums(&t, pixels);
                     match (&out.then, &in_kernel) {
                         (Some(then), None) => {
                             kernels.affine(self.scratch, width, &then.at(0, at), sizes);
@@ -153,11 +160,56 @@ impl<F: Float> PixelPanel<'_, F> {
         }
     }
 
-    /// What follows whole vectors of sums in registers.
+    /// What follows whole vectors of sums in registers, if it is better there than the kernel of
+    /// rows is for `k` steps.
     #[inline]
-    fn in_kernel(&self, then: &Affine<F>, last: usize) -> Option<Affine<F>> {
+    fn in_kernel(&self, then: &Affine<F>, k: usize, last: usize) -> Option<Affine<F>> {
         let is_whole = then.residual.is_null() && last == self.kernels.lanes;
-        is_whole.then(|| with_all_numbers(then))
+        (is_whole && !(self.is_rows && k >= LONG_ROWS)).then(|| with_all_numbers(then))
+    }
+
+    /// Computes a tile of so many pixels. Pixels that are rows have the kernel of rows, which needs
+    /// no table, unless it cannot compute what follows.
+    ///
+    /// # Safety
+    /// As [`PixelPanel::lines`].
+    #[inline]
+    unsafe fn sums(&self, t: &PixelTile<F>, pixels: usize) {
+        let (kernels, vectors) = (self.kernels, self.vectors);
+        if !self.is_rows || t.then.is_some() || pixels > kernels.rows(vectors) {
+            // SAFETY: the caller's promise.
+            return unsafe { kernels.pixels(t, pixels, vectors) };
+        }
+        let width = vectors * kernels.lanes;
+        let nothing = Finish {
+            alpha: F::ONE,
+            beta: F::ZERO,
+            addend: Ptr(std::ptr::null_mut()),
+            addend_stride: 0,
+            addend_repeats: false,
+        };
+        let (row, last) = t.complete.map_or((width, kernels.lanes), |c| (c.row, c.last));
+        // SAFETY: the segment has a first step.
+        let first = unsafe { *t.offsets } as usize;
+        let rows = RowTile {
+            k: t.k,
+            a: t.a.wrapping_add(first),
+            a_stride: t.pixel as isize,
+            b: t.b,
+            b_stride: width as isize,
+            copy: std::ptr::null_mut(),
+            sums: t.sums,
+            sums_stride: width as isize,
+            out: t.out,
+            out_stride: row as isize,
+            last_columns: last,
+            finish: t.complete.map(|_| nothing),
+            fetch: t.fetch,
+            fetch_lines: 1,
+            fetch_stride: 0,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { kernels.tile(&rows, pixels, vectors) }
     }
 
     /// Computes some tiles, whose pixels are so far apart, segment by segment.
@@ -190,7 +242,7 @@ impl<F: Float> PixelPanel<'_, F> {
             for (i, tile) in tiles.iter().enumerate() {
                 let [group, total] = sums(i);
                 let then = out.then.filter(|_| is_last).map(|then| then.at(0, tile.at));
-                let in_kernel = then.as_ref().and_then(|then| self.in_kernel(then, last));
+                let in_kernel = then.as_ref().and_then(|then| self.in_kernel(then, k, last));
                 let b = self.weights.wrapping_add(from * width);
                 let t = PixelTile {
                     k,
@@ -221,7 +273,7 @@ impl<F: Float> PixelPanel<'_, F> {
                     }
                 }
                 // SAFETY: the caller's promise.
-                unsafe { kernels.pixels(&t, tile.pixels, self.vectors) }
+                unsafe { self.sums(&t, tile.pixels) }
                 if let (Some(after), true) = (&mut *after, completes) {
                     after(tile.pixels);
                 }

@@ -124,6 +124,8 @@ pub(crate) struct PixelProduct<'a, F> {
     panels: &'a Panels<F>,
     /// The offset of each step of `k` from a pixel.
     offsets: &'a [u32],
+    /// Whether the steps follow one another in memory.
+    is_rows: bool,
 }
 
 /// Lines of pixels at equal distances in memory.
@@ -208,7 +210,9 @@ impl<'a, F: Float> PixelProduct<'a, F> {
     }
 
     pub fn new(weights: &'a PixelWeights<F>, offsets: &'a [u32]) -> PixelProduct<'a, F> {
-        PixelProduct { panels: &weights.panels, offsets }
+        let follows = |(offset, step): (&u32, u32)| *offset == step;
+        let is_rows = !offsets.is_empty() && offsets.iter().zip(0..).all(follows);
+        PixelProduct { panels: &weights.panels, offsets, is_rows }
     }
 
     /// The number of panels of channels.
@@ -268,6 +272,7 @@ impl<'a, F: Float> PixelProduct<'a, F> {
         let panel = PixelPanel {
             kernels,
             offsets: self.offsets,
+            is_rows: self.is_rows,
             weights: self.panels.panel(channels.start),
             channels: channels.len(),
             vectors: channels.len().div_ceil(kernels.lanes),
