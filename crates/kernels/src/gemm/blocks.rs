@@ -55,8 +55,7 @@ const ROWS_TO_PACK_FOR: usize = 128;
 /// The rows of A that a task packs together, if they are not contiguous in `k`: some cache lines of
 /// each column.
 pub(super) const STRIP_ROWS: usize = 48;
-/// The least rows of an A that tasks pack into strips. One copy of fewer rows, for all tasks, takes
-/// less time.
+/// The least rows of an A that tasks pack into strips. One copy of fewer takes less time.
 pub(super) const ROWS_IN_STRIPS: usize = 384;
 
 /// One product. The rows of A are contiguous in `k`, or its columns are contiguous.
@@ -146,15 +145,20 @@ impl<'a, F: Float> Blocks<'a, F> {
         (columns, vectors)
     }
 
-    /// Divides the product among threads.
-    pub fn split(&self, threads: usize) -> Split {
+    /// The multiply-adds.
+    pub fn work(&self) -> usize {
+        self.sizes.iter().fold(1, |work, size| work.saturating_mul(*size))
+    }
+
+    /// Divides the product among threads. `work` is that of the job: of the product alone, or of
+    /// all that it has in common with others.
+    pub fn split(&self, threads: usize, work: usize) -> Split {
         let [m, n, k] = self.sizes;
         let panels = self.panels;
         let depth = k.min(self.block_segments * SEGMENT).max(1);
         let fitting = (PACKED_BYTES / (depth * self.width * size_of::<F>())).max(1);
         let mut groups = panels.div_ceil(fitting);
         let (mut rows, tile) = (m, self.kernels.rows(self.vectors));
-        let work = m.saturating_mul(n).saturating_mul(k);
         if threads > 1 && work > SMALL {
             let long = match self.b {
                 Right::Packed(_) => LONG_ROWS,
@@ -207,36 +211,43 @@ impl<'a, F: Float> Blocks<'a, F> {
         (1..=tasks).filter(|groups| tasks.is_multiple_of(*groups)).min_by_key(reads).unwrap_or(1)
     }
 
-    /// Computes the product.
+    /// Divides the product for its own work, and computes it.
     ///
     /// # Safety
     /// The matrices are in live memory, and nothing else accesses C during the call, except that
     /// the addend and the residual may be C itself.
-    pub unsafe fn run(&self, split: Split, parallel: bool) -> Result<()> {
-        let (m, panels) = (self.sizes[0], self.panels);
-        let groups = panels.div_ceil(split.panels);
-        let chunks = m.div_ceil(split.rows);
-        let part = |t: usize| {
-            let (chunk, group) = (t / groups, t % groups);
-            let rows = chunk * split.rows..m.min((chunk + 1) * split.rows);
-            (rows, group * split.panels..panels.min((group + 1) * split.panels))
-        };
+    pub unsafe fn run(&self, threads: usize) -> Result<()> {
+        let split = self.split(threads, self.work());
         if let Some(each) = split.segments {
             // SAFETY: the caller's promise.
-            return unsafe { self.run_apart(groups * chunks, each, &part) };
+            return unsafe { self.run_apart(split, each) };
         }
-        thread_pool::try_for(groups * chunks, parallel, &|t| {
-            let (rows, panels) = part(t);
+        thread_pool::try_for(self.tasks(split), threads > 1, &|t| {
+            let (rows, panels) = self.part(split, t);
             // SAFETY: the caller's promise; tasks write their own rows and panels of C.
             unsafe { self.task(rows, panels) }
         })
+    }
+
+    /// The number of tasks.
+    pub fn tasks(&self, split: Split) -> usize {
+        self.sizes[0].div_ceil(split.rows) * self.panels.div_ceil(split.panels)
+    }
+
+    /// The rows and the panels of task `t`.
+    pub fn part(&self, split: Split, t: usize) -> (Range<usize>, Range<usize>) {
+        let (m, panels) = (self.sizes[0], self.panels);
+        let groups = panels.div_ceil(split.panels);
+        let (chunk, group) = (t / groups, t % groups);
+        let rows = chunk * split.rows..m.min((chunk + 1) * split.rows);
+        (rows, group * split.panels..panels.min((group + 1) * split.panels))
     }
 
     /// The rows and panels of one task.
     ///
     /// # Safety
     /// As [`Blocks::run`].
-    unsafe fn task(&self, rows: Range<usize>, panels: Range<usize>) -> Result<()> {
+    pub unsafe fn task(&self, rows: Range<usize>, panels: Range<usize>) -> Result<()> {
         let is_packed = matches!(self.b, Right::Packed(_));
         let each = if is_packed && rows.len() <= FEW_ROWS { 1 } else { panels.len() };
         let depth = self.sizes[2].min(self.block_segments * SEGMENT);
@@ -310,18 +321,13 @@ impl<'a, F: Float> Blocks<'a, F> {
     ///
     /// # Safety
     /// As [`Blocks::run`].
-    unsafe fn run_apart(
-        &self,
-        tasks: usize,
-        each: usize,
-        part: &(dyn Fn(usize) -> (Range<usize>, Range<usize>) + Sync),
-    ) -> Result<()> {
+    unsafe fn run_apart(&self, split: Split, each: usize) -> Result<()> {
         let (m, columns) = (self.sizes[0], self.panels * self.width);
         let mut sums = Scratch::<F>::new(KERNEL, self.segments * m * columns)?;
         let sums = Ptr(sums.get().as_mut_ptr());
         let pieces = self.segments.div_ceil(each);
-        thread_pool::try_for(tasks * pieces, true, &|t| {
-            let (rows, panels) = part(t / pieces);
+        thread_pool::try_for(self.tasks(split) * pieces, true, &|t| {
+            let (rows, panels) = self.part(split, t / pieces);
             let segments = t % pieces * each..self.segments.min((t % pieces + 1) * each);
             let depth = SEGMENT * segments.len().min(self.block_segments);
             let packed = panels.len() * self.width * depth;

@@ -26,13 +26,14 @@
 //! `blocks` divides a product among tasks and blocks, `tiles` a block among tiles; `strips` packs A
 //! where its columns are contiguous; `epilogue`
 //! finishes tiles that the kernels cannot; `visitor` passes finished parts of the result to what
-//! follows a product; `pixels` has products whose left rows are neighbours in an image; `small` has
-//! products of a few elements, and `special` those with any epilogue, and long dot products.
-//! Integers use a plain loop and wrap (`integers`).
+//! follows a product; `joined` has several products of one left factor; `pixels` has products whose
+//! left rows are neighbours in an image; `small` has products of a few elements, and `special` those
+//! with any epilogue, and long dot products. Integers use a plain loop and wrap (`integers`).
 
 mod blocks;
 mod epilogue;
 mod integers;
+mod joined;
 mod kernel;
 mod lanes;
 mod operands;
@@ -47,6 +48,7 @@ mod tiles;
 mod visitor;
 
 pub use epilogue::{Activation, Epilogue};
+pub(crate) use joined::{JoinedProduct, joined_products};
 pub(crate) use lanes::{Array, Lanes};
 pub(crate) use operands::{Gemm, Mat, Product};
 pub(crate) use pack::{PackColumns, Right};

@@ -125,7 +125,7 @@ unsafe fn float_product<F: Float>(isa: Isa, threads: usize, gemm: Gemm<'_, F>) -
             ),
             _ => special::with_rows(isa, threads, sizes, Operand::of_mat(a), &|a| {
                 let blocks = blocks::Blocks::new(isa, sizes, a, b, output);
-                blocks.run(blocks.split(threads), threads > 1)
+                blocks.run(threads)
             }),
         }
     }

@@ -148,7 +148,7 @@ fn run<F: Float>(
         unsafe {
             special::with_rows(b.isa, threads, sizes, Operand::new(a, at), &|a| {
                 let blocks = Blocks::new(b.isa, sizes, a, Right::Packed(b), output(i));
-                blocks.run(blocks.split(threads), threads > 1)
+                blocks.run(threads)
             })
         }
     })

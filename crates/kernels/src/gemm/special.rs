@@ -106,7 +106,7 @@ pub(super) unsafe fn by_blocks<F: Float>(
     unsafe {
         let f = &|a: Mat<F>| {
             let blocks = Blocks { visited, ..Blocks::new(isa, sizes, a, b, out) };
-            blocks.run(blocks.split(threads), threads > 1)
+            blocks.run(threads)
         };
         // Columns of A that are contiguous are packed by the tasks.
         match a.mat().filter(|a| a.row_stride == 1 && sizes[0] >= ROWS_IN_STRIPS) {

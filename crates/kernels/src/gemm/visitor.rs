@@ -59,7 +59,10 @@ pub(super) struct VisitedParts<'a> {
     in_scratch: bool,
 }
 
-impl VisitedParts<'_> {
+impl<'a> VisitedParts<'a> {
+    pub fn new(visitor: &'a dyn EpilogueVisitor, in_scratch: bool) -> VisitedParts<'a> {
+        VisitedParts { visitor, in_scratch }
+    }
     /// The elements of scratch memory for a part: for its sums, and for the visitor.
     pub fn scratch<F>(&self, elements: usize) -> [usize; 2] {
         let own = self.visitor.scratch(elements).div_ceil(size_of::<F>());
@@ -113,6 +116,13 @@ pub(crate) enum RightFactor<'a> {
     Packed(&'a PackedMatrix),
 }
 
+impl<'a> RightFactor<'a> {
+    /// A matrix, read in its packed form if that is given.
+    pub fn of(matrix: &'a View<'a>, packed: Option<&'a PackedMatrix>) -> RightFactor<'a> {
+        packed.map_or(RightFactor::Matrix(matrix), RightFactor::Packed)
+    }
+}
+
 /// `a[m, k] b[k, n]`, written to `out[m, n]` if it is given, and visited. `a` and `b` are of `F`, or
 /// of a narrower dtype that is widened; `out` is of `F`. No size is 0, but for `k`.
 ///
@@ -131,16 +141,8 @@ pub(crate) unsafe fn visited_product<F: Float>(
 ) -> Result<()> {
     let sizes = [m, n, k];
     let in_scratch = out.is_none();
-    let c = match out {
-        Some(out) => {
-            let strides = out.strides();
-            let (row_stride, column_stride) = (strides[0] as isize, strides[1] as isize);
-            Mat { start: out.typed::<F>(), row_stride, column_stride }
-        }
-        None => Mat::row_major(Ptr(std::ptr::dangling_mut()), n),
-    };
-    let (left, out) = (Operand::<F>::new(a, 0), Output::plain(c, F::ONE));
-    let visited = visitor.map(|visitor| VisitedParts { visitor, in_scratch });
+    let (left, out) = (Operand::<F>::new(a, 0), output::<F>(out, n));
+    let visited = visitor.map(|visitor| VisitedParts::new(visitor, in_scratch));
     let right = match b {
         RightFactor::Matrix(b) => Operand::<F>::new(b, 0),
         RightFactor::Packed(b) => {
@@ -150,7 +152,7 @@ pub(crate) unsafe fn visited_product<F: Float>(
                 special::with_rows(panels.isa, threads, sizes, left, &|a| {
                     let blocks = Blocks::new(panels.isa, sizes, a, Right::Packed(panels), out);
                     let blocks = Blocks { visited, ..blocks };
-                    blocks.run(blocks.split(threads), threads > 1)
+                    blocks.run(threads)
                 })
             };
         }
@@ -174,6 +176,19 @@ pub(crate) unsafe fn visited_product<F: Float>(
     }
 }
 
+/// The sums of a product with `n` columns in memory, or nowhere.
+pub(super) fn output<F: Float>(out: Option<&mut ViewMut<'_>>, n: usize) -> Output<F> {
+    let c = match out {
+        Some(out) => {
+            let strides = out.strides();
+            let (row_stride, column_stride) = (strides[0] as isize, strides[1] as isize);
+            Mat { start: out.typed::<F>(), row_stride, column_stride }
+        }
+        None => Mat::row_major(Ptr(std::ptr::dangling_mut()), n),
+    };
+    Output::plain(c, F::ONE)
+}
+
 /// Visits a finished product.
 ///
 /// # Safety
@@ -185,7 +200,7 @@ unsafe fn visit_after<F: Float>(
     visitor: &dyn EpilogueVisitor,
 ) -> Result<()> {
     let rows = (VISITED_AFTER / n).clamp(1, m);
-    let parts = VisitedParts { visitor, in_scratch: false };
+    let parts = VisitedParts::new(visitor, false);
     let [_, scratch] = parts.scratch::<F>(rows * n);
     let is_parallel = threads > 1 && m * n > thread_pool::GRAIN;
     thread_pool::try_for(m.div_ceil(rows), is_parallel, &|part| {

@@ -4,7 +4,9 @@ use super::KERNEL;
 use super::access::Base;
 use super::launch::{Launch, Layout, Symbols, count};
 use super::moves;
-use super::product::{PackKey, PackedOperand, ProductPlan, is_product};
+use super::product::{
+    Pace, PackKey, PackedOperand, ProductPlan, is_product, joined_pace, run_joined,
+};
 use super::schedule::{Panels, outer_axes};
 use super::stage::{PanelContext, Planner, StagePlan, Stop};
 use crate::error::{KernelError, Result};
@@ -16,11 +18,10 @@ use crate::view::{Ptr, View, ViewMut};
 use maquette_ir::Scalar;
 use maquette_ir::loops::{LaunchScalar, LoopNest};
 use maquette_ir::scalar_expr::ScalarExpr;
-use maquette_ir::sym::SymbolId;
 use smallvec::SmallVec;
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A loop nest for operands and results of given layouts: extents, strides, panels, the steps of
 /// every stage, and their places in scratch memory. It has no address and no number, so that one
@@ -29,6 +30,8 @@ pub struct LaunchPlan {
     pub(super) nest: Arc<LoopNest>,
     pub(super) extents: SmallVec<[i64; 8]>,
     phases: Vec<Phase>,
+    /// The phases that run together: each range is one phase, or products of one left factor.
+    runs: SmallVec<[(Range<usize>, Pace); 2]>,
     pub(super) stages: Vec<StagePlan>,
     /// The layouts of the operands, then of the results.
     layouts: SmallVec<[Layout; 4]>,
@@ -69,6 +72,23 @@ pub(super) struct Run<'a> {
     /// Element 0 of each operand, of each result, and of what phases leave to later ones.
     pub addresses: &'a [Ptr<u8>],
     pub packed: &'a [Option<&'a PackedOperand>],
+}
+
+/// The phases that run together.
+fn runs(phases: &[Phase]) -> SmallVec<[(Range<usize>, Pace); 2]> {
+    let mut runs: SmallVec<[(Range<usize>, Pace); 2]> = SmallVec::new();
+    for (at, phase) in phases.iter().enumerate() {
+        let joined = runs.last().and_then(|(run, pace)| {
+            let products = phases.get(run.clone())?.iter().map(|p| p.product.as_ref());
+            let products = products.collect::<Option<SmallVec<[&ProductPlan; 4]>>>()?;
+            joined_pace(&products, *pace, phase.product.as_ref()?)
+        });
+        match (joined, runs.last_mut()) {
+            (Some(pace), Some(last)) => *last = (last.0.start..at + 1, pace),
+            _ => runs.push((at..at + 1, Pace::Free)),
+        }
+    }
+    runs
 }
 
 impl Phase {
@@ -130,6 +150,7 @@ impl LaunchPlan {
             given: scalars.filter(|(_, s)| is_given(s)).map(|(i, _)| i).collect(),
             moves_bits: moves::takes_bits(moved),
             extents: launch.extents,
+            runs: runs(&phases),
             phases,
             stages,
             kept,
@@ -158,7 +179,10 @@ impl LaunchPlan {
             return None;
         }
         let product = last.product.as_mut()?;
-        product.overwrite(&self.nest, &pairs).then_some(self)
+        let overwrites = product.overwrite(&self.nest, &pairs);
+        // What the last product overwrites, earlier ones may read as a whole.
+        self.runs = (0..self.phases.len()).map(|at| (at..at + 1, Pace::Free)).collect();
+        overwrites.then_some(self)
     }
 
     /// The stages of each phase, and how many of them run on parts of a product.
@@ -166,6 +190,12 @@ impl LaunchPlan {
     pub(super) fn phases(&self) -> Vec<(usize, usize)> {
         let maps = |p: &Phase| p.product.as_ref().map_or(0, |_| p.stages.len() - 1);
         self.phases.iter().map(|p| (p.stages.len(), maps(p))).collect()
+    }
+
+    /// The phases that run together.
+    #[cfg(test)]
+    pub(super) fn runs(&self) -> &[(Range<usize>, Pace)] {
+        &self.runs
     }
 
     /// Whether a product's maps run as one chain.
@@ -292,7 +322,10 @@ impl LaunchPlan {
         let mut addresses: SmallVec<[Ptr<u8>; 8]> = addresses.iter().map(|a| Ptr(*a)).collect();
         let phases = |addresses: &[Ptr<u8>]| -> Result<()> {
             let run = Run { plan: self, isa, scalars: &scalars, addresses, packed };
-            self.phases.iter().try_for_each(|phase| run.phase(phase))
+            self.runs.iter().try_for_each(|(phases, pace)| match &self.phases[phases.clone()] {
+                [phase] => run.phase(phase),
+                phases => run.joined(phases, *pace),
+            })
         };
         if self.kept.is_empty() {
             return phases(&addresses);
@@ -328,14 +361,39 @@ fn aligned(bytes: usize) -> usize {
 }
 
 impl Run<'_> {
-    /// Computes the stages of a phase.
-    fn phase(&self, phase: &Phase) -> Result<()> {
+    /// Calls `f` with what takes the failures of stages, and returns the first of them.
+    fn first_failure(
+        &self,
+        f: impl FnOnce(&(dyn Fn(usize, Failure) + Sync)) -> Result<()>,
+    ) -> Result<()> {
         let first: Mutex<Option<(usize, Failure)>> = Mutex::new(None);
-        let failed = |stage: usize, failure: Failure| {
+        f(&|stage: usize, failure: Failure| {
             let (new, mut first) =
                 ((stage, failure), first.lock().unwrap_or_else(PoisonError::into_inner));
             *first = Some(first.map_or(new, |first| first.min(new)));
-        };
+        })?;
+        match first.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            None => Ok(()),
+            Some((_, failure)) => Err(self.plan.error(failure)),
+        }
+    }
+
+    /// Computes the products of some phases, which need no scratch memory of a task.
+    fn joined(&self, phases: &[Phase], pace: Pace) -> Result<()> {
+        let products = phases.iter().filter_map(|phase| phase.product.as_ref());
+        let products: SmallVec<[&ProductPlan; 4]> = products.collect();
+        let panels = Panels::whole();
+        let panel = panels.panel(0);
+        let cx = PanelContext::new(self, &panels, &panel, Ptr(std::ptr::null_mut()));
+        self.first_failure(|failed| run_joined(&cx, &products, pace, failed))
+    }
+
+    /// Computes the stages of a phase.
+    fn phase(&self, phase: &Phase) -> Result<()> {
+        self.first_failure(|failed| self.panels(phase, failed))
+    }
+
+    fn panels(&self, phase: &Phase, failed: &(dyn Fn(usize, Failure) + Sync)) -> Result<()> {
         thread_pool::ranges(phase.panels.count, phase.grain, 1, &|from, to| {
             with_scratch::<f64, _>(KERNEL, phase.bytes.div_ceil(8), |scratch| {
                 let memory = Ptr(scratch.as_mut_ptr().cast());
@@ -343,7 +401,7 @@ impl Run<'_> {
                     let panel = phase.panels.panel(index);
                     let cx = PanelContext::new(self, &phase.panels, &panel, memory);
                     if let Some(product) = &phase.product {
-                        product.run(&cx, &failed)?;
+                        product.run(&cx, failed)?;
                     } else if let Err(stop) = cx.phase(phase.stages.clone()) {
                         match *stop {
                             (_, Stop::Error(error)) => return Err(error),
@@ -353,53 +411,6 @@ impl Run<'_> {
                 }
                 Ok(())
             })?
-        })?;
-        match first.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            None => Ok(()),
-            Some((_, failure)) => Err(self.plan.error(failure)),
-        }
-    }
-}
-
-/// The plans that a kernel keeps.
-const KEPT: usize = 8;
-
-/// The values of a nest's symbols.
-type SymbolValues = SmallVec<[Option<i64>; 4]>;
-
-/// The plans of the last layouts that a kernel was launched with, the newest first.
-#[derive(Debug, Default)]
-pub(super) struct Plans(RwLock<Vec<(SymbolValues, Arc<LaunchPlan>)>>);
-
-impl Clone for Plans {
-    fn clone(&self) -> Plans {
-        Plans(RwLock::new(self.0.read().unwrap_or_else(PoisonError::into_inner).clone()))
-    }
-}
-
-impl Plans {
-    /// The kept plan of these layouts and symbols, or else one that `make` makes.
-    pub fn find(
-        &self,
-        names: &[SymbolId],
-        symbols: Symbols<'_>,
-        operands: &[View<'_>],
-        results: &[ViewMut<'_>],
-        make: impl FnOnce() -> Result<LaunchPlan>,
-    ) -> Result<Arc<LaunchPlan>> {
-        let values: SymbolValues = names.iter().map(|s| symbols(*s)).collect();
-        let plans = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let is_it = |(of, plan): &&(SymbolValues, Arc<LaunchPlan>)| {
-            *of == values && plan.fits(operands, results)
-        };
-        if let Some((_, plan)) = plans.iter().find(is_it) {
-            return Ok(Arc::clone(plan));
-        }
-        drop(plans);
-        let plan = Arc::new(make()?);
-        let mut plans = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        plans.truncate(KEPT - 1);
-        plans.insert(0, (values, Arc::clone(&plan)));
-        Ok(plan)
+        })
     }
 }

@@ -58,7 +58,7 @@ type Compiled = (([usize; 2], [i64; 2]), Arc<Evaluation>);
 
 /// The maps that follow a product.
 pub(super) struct Epilogue {
-    maps: Vec<MapPlan>,
+    pub maps: Vec<MapPlan>,
     /// The bytes of an element of each slot, and what is in it.
     slots: Vec<(usize, StageOutput)>,
     dtype: DType,
@@ -342,11 +342,11 @@ impl Epilogue {
 }
 
 impl MapPlan {
-    fn loads(&self) -> &[Operand] {
+    pub fn loads(&self) -> &[Operand] {
         &self.operands[..self.loads]
     }
 
-    fn outputs(&self) -> &[Operand] {
+    pub fn outputs(&self) -> &[Operand] {
         &self.operands[self.loads..self.loads + self.outputs]
     }
 

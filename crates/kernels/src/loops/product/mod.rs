@@ -18,6 +18,7 @@ mod chain;
 mod epilogue;
 mod factor;
 mod image_maps;
+mod joined;
 mod operand;
 mod packed;
 mod planes;
@@ -27,14 +28,11 @@ use super::KERNEL;
 use super::access::Buffer;
 use super::stage::{Output, PanelContext, Planner, StagePlan, Stop};
 use crate::error::{KernelError, Result};
-use crate::gemm::{
-    EpilogueVisitor, Float, PackedMatrix, PixelWeights, RightFactor, over_batches, visited_product,
-};
-use crate::isa::Isa;
-use crate::pages::Lifetime;
+use crate::gemm::{EpilogueVisitor, RightFactor, over_batches, visited_product};
 use crate::pointwise::frame::Failure;
 use crate::thread_pool;
 use crate::view::{Dims, Ptr, View, ViewMut, numel};
+pub(super) use joined::{Pace, joined_pace, run_joined};
 pub use packed::{PackKey, PackedOperand};
 
 use epilogue::Epilogue;
@@ -42,7 +40,6 @@ use factor::{Factor, FactorAt, Found, Geometry};
 use maquette_ir::DType;
 use maquette_ir::loops::{AxisId, LoopNest, Source, StageId, StageKind};
 use operand::Operand;
-use packed::{PackForm, Packed};
 use smallvec::SmallVec;
 use std::ops::Range;
 use windows::Windows;
@@ -58,25 +55,6 @@ const MIN_PACKED_WINDOWS: usize = 16 * 16;
 /// A sum of so few products takes less time than its transpose in the kernel of packed weights.
 /// Where windows have a stride or padding, the weights are packed at each launch.
 const SHORT_SUMS: usize = 24;
-
-/// Packs the weights of windows.
-///
-/// # Safety
-/// As [`PixelWeights::new`].
-unsafe fn packed_weights<F: Float>(
-    isa: Isa,
-    start: Ptr<F>,
-    (sizes, form): ([usize; 2], PackForm),
-    lifetime: Lifetime,
-) -> Result<PixelWeights<F>> {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match form {
-            PackForm::Channels => PixelWeights::of_channels(KERNEL, isa, start, sizes, lifetime),
-            _ => PixelWeights::new(KERNEL, isa, start, sizes, lifetime),
-        }
-    }
-}
 
 /// Whether a stage is a contraction that is computed as a product here.
 pub(super) fn is_product(nest: &LoopNest, at: usize) -> bool {
@@ -199,88 +177,6 @@ impl ProductPlan {
         self.epilogue.has_chain()
     }
 
-    /// The operand that can be packed.
-    pub fn packs(&self) -> Option<usize> {
-        self.packs.map(|(operand, _)| operand)
-    }
-
-    /// As [`ProductPlan::packs`]. In launches it has this number among packed operands.
-    pub fn number_packed(&mut self, number: usize) -> Option<usize> {
-        let (operand, of) = self.packs.as_mut()?;
-        *of = number;
-        Some(*operand)
-    }
-
-    /// What its packed operand depends on, beside the memory of the operand.
-    pub fn pack_key(&self) -> PackKey {
-        let ([m, n, k], dtype) = (self.sizes, self.dtype);
-        match &self.factors {
-            Factors::Windows(windows) => {
-                let (form, strides) = (windows.pack_form(), [1, k as i64]);
-                PackKey { form, dtype, start: 0, sizes: [k, m], strides }
-            }
-            Factors::Matrices([_, b]) => {
-                let (start, strides) = (b.start, [b.inner, b.own]);
-                let form = PackForm::Matrix;
-                PackKey { form, dtype: b.dtype, start, sizes: [k, n], strides }
-            }
-        }
-    }
-
-    /// Packs the right factor, or the weight of windows, which is in a view of its operand.
-    pub fn pack(&self, isa: Isa, view: &View<'_>) -> Result<PackedOperand> {
-        let [m, n, k] = self.sizes;
-        let b = match &self.factors {
-            Factors::Matrices([_, b]) => b,
-            Factors::Windows(windows) => {
-                let (start, of) = (view.as_ptr().cast_mut(), ([m, k], windows.pack_form()));
-                let lifetime = Lifetime::Cached;
-                // SAFETY: the view has the layout of the plan, which is row-major.
-                let packed = unsafe {
-                    match self.dtype {
-                        DType::F64 => {
-                            Packed::F64(packed_weights(isa, Ptr(start.cast()), of, lifetime)?)
-                        }
-                        _ => Packed::F32(packed_weights(isa, Ptr(start.cast()), of, lifetime)?),
-                    }
-                };
-                return Ok(PackedOperand(packed));
-            }
-        };
-        let address = view.as_ptr().wrapping_offset((b.start * b.dtype.size() as i64) as isize);
-        // SAFETY: the view has the layout of the plan, for which loads were checked.
-        let b =
-            unsafe { View::from_raw(address, b.dtype, &[k as i64, n as i64], &[b.inner, b.own]) };
-        Ok(PackedOperand(Packed::Matrix(PackedMatrix::on(isa, &b)?)))
-    }
-
-    /// The packed operand of a launch, if there is one.
-    ///
-    /// # Errors
-    /// It is of another plan.
-    fn packed<'a>(&self, cx: &PanelContext<'a>) -> Result<Option<&'a PackedOperand>> {
-        let Some(packed) = self.packs.and_then(|(_, number)| *cx.run.packed.get(number)?) else {
-            return Ok(None);
-        };
-        let [m, n, k] = self.sizes.map(|n| n as i64);
-        let is_it = match (&packed.0, &self.factors) {
-            (Packed::Matrix(matrix), Factors::Matrices([_, b])) => {
-                matrix.sizes() == [k, n] && matrix.dtype() == b.dtype
-            }
-            (Packed::F32(weights), Factors::Windows(_)) => {
-                weights.sizes() == [m, k] && self.dtype == DType::F32
-            }
-            (Packed::F64(weights), Factors::Windows(_)) => {
-                weights.sizes() == [m, k] && self.dtype == DType::F64
-            }
-            _ => false,
-        };
-        match is_it {
-            true => Ok(Some(packed)),
-            false => Err(KernelError::argument(KERNEL, "a packed operand is of another plan")),
-        }
-    }
-
     /// Computes the product and its epilogue. `failed` gets the failures of stages.
     ///
     /// # Errors
@@ -344,35 +240,45 @@ impl ProductPlan {
             *at = rest % extent;
             rest /= extent;
         }
-        let [m, n, k] = self.sizes.map(|n| n as i64);
-        let Factors::Matrices([a, b]) = &self.factors else { return Ok(()) };
-        let of_maps = Visitor { plan: self, cx, coords: &coords, first_row: 0, failed };
-        let visitor: Option<&dyn EpilogueVisitor> = match self.epilogue.maps() {
-            0 => None,
-            _ => Some(&of_maps),
+        let Some(Matrices { left, right, mut out }) = self.matrices(cx, &coords) else {
+            return Ok(());
         };
+        let right = RightFactor::of(&right, packed.and_then(PackedOperand::matrix));
+        let visitor = Visitor { plan: self, cx, coords: &coords, first_row: 0, failed };
+        let product = match self.dtype {
+            DType::F64 => visited_product::<f64>,
+            _ => visited_product::<f32>,
+        };
+        let (isa, factors) = (cx.run.isa, (&left, right));
+        // SAFETY: the sizes are those of the plan. A packed matrix has the dtype of the factor.
+        unsafe { product(isa, threads, factors, self.sizes, out.as_mut(), visitor.of_maps()) }
+    }
+
+    /// The matrices of the product at some coordinates of the loops.
+    fn matrices<'a>(&self, cx: &PanelContext<'a>, coords: &[i64]) -> Option<Matrices<'a>> {
+        let Factors::Matrices([a, b]) = &self.factors else { return None };
+        let [m, n, k] = self.sizes.map(|n| n as i64);
         // SAFETY: the factors were computed, or checked when the launch was planned, at these
         // elements. Each element of the sums and of the results of maps is that of one product.
         unsafe {
-            let (at_a, at_b) = (a.address(cx, &coords), b.address(cx, &coords));
+            let (at_a, at_b) = (a.address(cx, coords), b.address(cx, coords));
             let left = View::from_raw(at_a, a.dtype, &[m, k], &[a.own, a.inner]);
             let right = View::from_raw(at_b, b.dtype, &[k, n], &[b.inner, b.own]);
-            let right = match packed {
-                Some(PackedOperand(Packed::Matrix(matrix))) => RightFactor::Packed(matrix),
-                _ => RightFactor::Matrix(&right),
-            };
-            let mut out = self.out.as_ref().map(|out| {
-                let address = out.address(cx, &coords, [0, 0]).0;
+            let out = self.out.as_ref().map(|out| {
+                let address = out.address(cx, coords, [0, 0]).0;
                 ViewMut::from_raw(address, self.dtype, &[m, n], &out.strides())
             });
-            let (factors, isa) = ((&left, right), cx.run.isa);
-            let product = match self.dtype {
-                DType::F64 => visited_product::<f64>,
-                _ => visited_product::<f32>,
-            };
-            product(isa, threads, factors, self.sizes, out.as_mut(), visitor)
+            Some(Matrices { left, right, out })
         }
     }
+}
+
+/// The matrices of one product in memory.
+struct Matrices<'a> {
+    left: View<'a>,
+    right: View<'a>,
+    /// The sums, if they are needed in memory.
+    out: Option<ViewMut<'a>>,
 }
 
 /// The epilogue of one product.
@@ -383,6 +289,16 @@ struct Visitor<'a> {
     /// The row of the product where the rows that are visited begin.
     first_row: usize,
     failed: &'a (dyn Fn(usize, Failure) + Sync),
+}
+
+impl Visitor<'_> {
+    /// The visitor, if the product has maps.
+    fn of_maps(&self) -> Option<&dyn EpilogueVisitor> {
+        match self.plan.epilogue.maps() {
+            0 => None,
+            _ => Some(self),
+        }
+    }
 }
 
 impl EpilogueVisitor for Visitor<'_> {

@@ -1,9 +1,15 @@
-//! Operands of launches in the layouts that products read.
+//! Operands of launches in the layouts that products read, and which operands have such a form.
 
 use super::chain::InChains;
+use super::{Factors, ProductPlan};
 use crate::conv::PlaneConv;
-use crate::error::Result;
-use crate::gemm::{PackedMatrix, PixelWeights};
+use crate::error::{KernelError, Result};
+use crate::gemm::{Float, PackedMatrix, PixelWeights};
+use crate::isa::Isa;
+use crate::loops::KERNEL;
+use crate::loops::stage::PanelContext;
+use crate::pages::Lifetime;
+use crate::view::{Ptr, View};
 use maquette_ir::DType;
 
 /// How an operand is packed.
@@ -51,12 +57,123 @@ impl std::fmt::Debug for Packed {
 }
 
 impl PackedOperand {
+    /// The matrix, if it is the right factor of a product.
+    pub(super) fn matrix(&self) -> Option<&PackedMatrix> {
+        match &self.0 {
+            Packed::Matrix(matrix) => Some(matrix),
+            _ => None,
+        }
+    }
+
     /// The bytes of memory that it takes.
     pub fn bytes(&self) -> usize {
         match &self.0 {
             Packed::Matrix(matrix) => matrix.bytes(),
             Packed::F32(weights) => weights.bytes(),
             Packed::F64(weights) => weights.bytes(),
+        }
+    }
+}
+
+/// Packs the weights of windows.
+///
+/// # Safety
+/// As [`PixelWeights::new`].
+pub(super) unsafe fn packed_weights<F: Float>(
+    isa: Isa,
+    start: Ptr<F>,
+    (sizes, form): ([usize; 2], PackForm),
+    lifetime: Lifetime,
+) -> Result<PixelWeights<F>> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match form {
+            PackForm::Channels => PixelWeights::of_channels(KERNEL, isa, start, sizes, lifetime),
+            _ => PixelWeights::new(KERNEL, isa, start, sizes, lifetime),
+        }
+    }
+}
+
+impl ProductPlan {
+    /// The operand that can be packed.
+    pub fn packs(&self) -> Option<usize> {
+        self.packs.map(|(operand, _)| operand)
+    }
+
+    /// As [`ProductPlan::packs`]. In launches it has this number among packed operands.
+    pub fn number_packed(&mut self, number: usize) -> Option<usize> {
+        let (operand, of) = self.packs.as_mut()?;
+        *of = number;
+        Some(*operand)
+    }
+
+    /// What its packed operand depends on, beside the memory of the operand.
+    pub fn pack_key(&self) -> PackKey {
+        let ([m, n, k], dtype) = (self.sizes, self.dtype);
+        match &self.factors {
+            Factors::Windows(windows) => {
+                let (form, strides) = (windows.pack_form(), [1, k as i64]);
+                PackKey { form, dtype, start: 0, sizes: [k, m], strides }
+            }
+            Factors::Matrices([_, b]) => {
+                let (start, strides) = (b.start, [b.inner, b.own]);
+                let form = PackForm::Matrix;
+                PackKey { form, dtype: b.dtype, start, sizes: [k, n], strides }
+            }
+        }
+    }
+
+    /// Packs the right factor, or the weight of windows, which is in a view of its operand.
+    pub fn pack(&self, isa: Isa, view: &View<'_>) -> Result<PackedOperand> {
+        let [m, n, k] = self.sizes;
+        let b = match &self.factors {
+            Factors::Matrices([_, b]) => b,
+            Factors::Windows(windows) => {
+                let (start, of) = (view.as_ptr().cast_mut(), ([m, k], windows.pack_form()));
+                let lifetime = Lifetime::Cached;
+                // SAFETY: the view has the layout of the plan, which is row-major.
+                let packed = unsafe {
+                    match self.dtype {
+                        DType::F64 => {
+                            Packed::F64(packed_weights(isa, Ptr(start.cast()), of, lifetime)?)
+                        }
+                        _ => Packed::F32(packed_weights(isa, Ptr(start.cast()), of, lifetime)?),
+                    }
+                };
+                return Ok(PackedOperand(packed));
+            }
+        };
+        let address = view.as_ptr().wrapping_offset((b.start * b.dtype.size() as i64) as isize);
+        // SAFETY: the view has the layout of the plan, for which loads were checked.
+        let b =
+            unsafe { View::from_raw(address, b.dtype, &[k as i64, n as i64], &[b.inner, b.own]) };
+        Ok(PackedOperand(Packed::Matrix(PackedMatrix::on(isa, &b)?)))
+    }
+
+    /// The packed operand of a launch, if there is one.
+    ///
+    /// # Errors
+    /// It is of another plan.
+    pub(super) fn packed<'a>(&self, cx: &PanelContext<'a>) -> Result<Option<&'a PackedOperand>> {
+        let Some(packed) = self.packs.and_then(|(_, number)| *cx.run.packed.get(number)?) else {
+            return Ok(None);
+        };
+        let [m, n, k] = self.sizes.map(|n| n as i64);
+        let is_it = match (&packed.0, &self.factors) {
+            (Packed::Matrix(matrix), Factors::Matrices([_, b])) => {
+                matrix.sizes() == [k, n] && matrix.dtype() == b.dtype
+            }
+            (Packed::F32(weights), Factors::Windows(_)) => {
+                weights.sizes() == [m, k] && self.dtype == DType::F32
+            }
+            (Packed::F64(weights), Factors::Windows(_)) => {
+                weights.sizes() == [m, k] && self.dtype == DType::F64
+            }
+            _ => false,
+        };
+        match is_it {
+            true => Ok(Some(packed)),
+            false => Err(KernelError::argument(KERNEL, "a packed operand is of another plan")),
         }
     }
 }

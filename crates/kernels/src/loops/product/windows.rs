@@ -13,8 +13,8 @@
 //! by 1 are a product without any copy.
 
 use super::image_maps::ImageMaps;
-use super::packed::{Convolved, PackForm, PackedOperand};
-use super::{ProductPlan, Visitor, packed_weights};
+use super::packed::{Convolved, PackForm, PackedOperand, packed_weights};
+use super::{ProductPlan, Visitor};
 use crate::conv::{ImageVisitor, Images, PixelConv, PlaneWindow, image_strides};
 use crate::error::Result;
 use crate::gemm::{EpilogueVisitor, PixelWeights, RightFactor, over_batches, visited_product};

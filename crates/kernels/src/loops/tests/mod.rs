@@ -2,6 +2,7 @@
 
 mod chains;
 mod convolutions;
+mod joined;
 mod nests;
 mod random;
 mod random_named;

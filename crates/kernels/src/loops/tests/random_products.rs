@@ -2,6 +2,7 @@
 
 use super::random::Random;
 use super::{Layout, LoopKernel, Tensor, agrees, sets};
+use crate::loops::product::Pace;
 use crate::{Isa, View, ViewMut};
 use maquette_ir::loops::fold::{Fold, Order};
 use maquette_ir::loops::{
@@ -14,7 +15,7 @@ use maquette_ir::{DType, Scalar};
 use std::collections::BTreeMap;
 
 /// What a campaign has to cover.
-const COVERED: [&str; 19] = [
+const COVERED: [&str; 21] = [
     "chain",
     "plain factor",
     "transposed factor",
@@ -33,6 +34,8 @@ const COVERED: [&str; 19] = [
     "kept sums",
     "fails",
     "second product",
+    "same factor",
+    "in step",
     "packed",
 ];
 
@@ -226,7 +229,9 @@ impl Generator {
             lead.push(self.nest.axis(Expr::Int(batch)));
         }
         let [rows, columns, along] = [m, n, k].map(|n| self.axes(n as i64));
-        let sums = self.product(dtype, None, &lead, &rows, &along, &columns)?;
+        let all: Vec<AxisId> = lead.iter().chain(&rows).copied().collect();
+        let left = self.factor(dtype, &all, &along);
+        let sums = self.product(dtype, Some(left.clone()), &lead, &rows, &along, &columns)?;
         let axes: Vec<AxisId> = lead.iter().chain(&rows).chain(&columns).copied().collect();
         let mut stages = vec![(sums, dtype)];
         let mut results: Vec<StageOutput> = Vec::new();
@@ -243,7 +248,7 @@ impl Generator {
             }
         }
         let last = stages[stages.len() - 1].0;
-        match self.random.below(4) {
+        match self.random.below(6) {
             0 => {
                 self.used.push("reduction");
                 let kept: Vec<AxisId> = lead.iter().chain(&rows).copied().collect();
@@ -268,6 +273,23 @@ impl Generator {
                 let (last, _) = self.map(&axes, &[(sums, dtype)], [&rows, &new])?;
                 results.push(last.into());
             }
+            2 | 3 => {
+                self.used.push("same factor");
+                results.push(last.into());
+                // Maps of the second product may read what the first one has at their places.
+                let in_step = !self.random.chance(3);
+                let more = self.random.below(90) as i64;
+                let new = if in_step { columns.clone() } else { self.axes(more) };
+                let sums = self.product(dtype, Some(left), &lead, &rows, &along, &new)?;
+                let mut before = vec![(sums, dtype)];
+                if in_step {
+                    before.extend(stages.last());
+                    results.push(sums.into());
+                }
+                let axes: Vec<AxisId> = lead.iter().chain(&rows).chain(&new).copied().collect();
+                let (last, _) = self.map(&axes, &before, [&rows, &new])?;
+                results.push(last.into());
+            }
             _ => results.push(last.into()),
         }
         if results.contains(&sums.into()) {
@@ -277,6 +299,7 @@ impl Generator {
     }
 }
 
+#[derive(Clone)]
 struct Factor {
     from: Source,
     at: IndexMap,
@@ -292,8 +315,9 @@ impl Factor {
     }
 }
 
-/// The bits of results, the phases of the plan, and whether its maps are a chain.
-type Ran = (Vec<Vec<u64>>, Vec<(usize, usize)>, bool);
+/// The bits of results, the phases of the plan, whether its maps are a chain, and whether products
+/// go in step.
+type Ran = (Vec<Vec<u64>>, Vec<(usize, usize)>, [bool; 2]);
 
 /// The results of a plan with packed operands, or without.
 fn run(
@@ -330,7 +354,8 @@ fn run(
         Ok(()) => results.iter().map(Tensor::bits).collect(),
         Err(_) => Vec::new(),
     };
-    Some((bits, plan.phases(), plan.has_chain()))
+    let in_step = plan.runs().iter().any(|(_, pace)| *pace == Pace::InStep);
+    Some((bits, plan.phases(), [plan.has_chain(), in_step]))
 }
 
 /// What the plan of a nest does, for operands of these arrays.
@@ -350,7 +375,8 @@ pub(super) fn planned_in(
     let operands: Vec<Tensor> = operands.map(|(a, l)| Tensor::of(a, *l)).collect();
     let views: Vec<View<'_>> = operands.iter().map(Tensor::view).collect();
     let kernel = LoopKernel::new(nest.clone());
-    let Some((expected, phases, is_chain)) = run(&kernel, Isa::best(), (&views, *layout), false)
+    let Some((expected, phases, [is_chain, in_step])) =
+        run(&kernel, Isa::best(), (&views, *layout), false)
     else {
         return;
     };
@@ -359,6 +385,7 @@ pub(super) fn planned_in(
     used.extend((maps > 0).then_some("on rectangles"));
     used.extend((maps > 1).then_some("several on rectangles"));
     used.extend((phases.len() > 1).then_some("later phase"));
+    used.extend(in_step.then_some("in step"));
     for isa in sets() {
         if let Some((found, ..)) = run(&kernel, isa, (&views, *layout), true) {
             assert_eq!(expected, found, "packed on {isa:?}\n{nest}");
