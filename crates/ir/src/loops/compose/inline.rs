@@ -68,20 +68,24 @@ fn built(stages: &[Option<Built>], id: StageId) -> Option<&Built> {
     stages.get(id.index())?.as_ref()
 }
 
-/// The stages in an order in which those that depend on no product come first: an executor runs the
-/// maps right behind a product with it.
+/// The stages in an order in which each stands behind the last product on which it depends, and
+/// those that depend on none come first: an executor runs the maps right behind a product with it.
 fn products_late(nest: &LoopNest) -> Vec<usize> {
-    let mut depends = vec![false; nest.stages().len()];
+    // By stage: the last product on which it depends, counted from 1, or 0.
+    let mut last = vec![0; nest.stages().len()];
     for (index, stage) in nest.stages().iter().enumerate() {
-        let is_late = |load: &Load| match load.from {
-            Source::Stage(output) => depends.get(output.stage.index()).is_some_and(|late| *late),
-            Source::Operand(_) => false,
+        let of = |load: &Load| match load.from {
+            Source::Stage(output) => last.get(output.stage.index()).copied().unwrap_or(0),
+            Source::Operand(_) => 0,
         };
-        let is_product = matches!(stage.kind, StageKind::Contract { .. });
-        depends[index] = is_product || stage.loads.iter().any(is_late);
+        last[index] = match stage.kind {
+            StageKind::Contract { .. } => index + 1,
+            _ => stage.loads.iter().map(of).max().unwrap_or(0),
+        };
     }
-    let (late, early): (Vec<usize>, _) = (0..depends.len()).partition(|index| depends[*index]);
-    early.into_iter().chain(late).collect()
+    let mut order: Vec<usize> = (0..last.len()).collect();
+    order.sort_by_key(|index| last[*index]);
+    order
 }
 
 /// Which stages read a stage.

@@ -6,7 +6,8 @@
 //!
 //! - **Common axes.** The results of all parts have the same leading dimensions, the rows of the
 //!   composition. Their axes become one, so that an executor runs all stages for a row, or some of
-//!   them, while the values are in a cache.
+//!   them, while the values are in a cache. Products with one left factor may have other columns
+//!   each: then the maps that follow a product have its axes ([`Composer::also`]).
 //! - **Inlining.** A map is evaluated where its values are read, if there is one reader, or if it
 //!   is cheaper to compute than to store.
 //!
@@ -46,16 +47,35 @@ impl ComposedTensor {
 #[derive(Clone, Debug)]
 pub struct Composer {
     builder: LoopBuilder,
-    rows: Axes,
-    row_sizes: SmallVec<[i64; 4]>,
+    /// How many leading dimensions of results have common axes.
+    rank: usize,
+    /// The common axes, by dimension and size.
+    common: SmallVec<[(usize, i64, AxisId); 4]>,
 }
 
 impl Composer {
     /// A composition whose results have these leading sizes.
     pub fn new(rows: &[i64]) -> Composer {
-        let mut builder = LoopBuilder::new(SymTable::new());
-        let axes = rows.iter().map(|&n| builder.axis(Expr::Int(n))).collect();
-        Composer { builder, rows: axes, row_sizes: rows.into() }
+        let builder = LoopBuilder::new(SymTable::new());
+        let mut composer = Composer { builder, rank: rows.len(), common: SmallVec::new() };
+        composer.also(rows);
+        composer
+    }
+
+    /// Gives results of other leading sizes common axes, too. Where a size is that of other results
+    /// in the same dimension, the axis is theirs.
+    pub fn also(&mut self, rows: &[i64]) {
+        for (dim, &extent) in rows.iter().enumerate().take(self.rank) {
+            if self.common(dim, extent).is_none() {
+                let axis = self.builder.axis(Expr::Int(extent));
+                self.common.push((dim, extent, axis));
+            }
+        }
+    }
+
+    fn common(&self, dim: usize, extent: i64) -> Option<AxisId> {
+        let is_it = |(of, size, _): &&(usize, i64, AxisId)| (*of, *size) == (dim, extent);
+        self.common.iter().find(is_it).map(|(.., axis)| *axis)
     }
 
     /// Adds an operand.
@@ -149,10 +169,7 @@ impl Composer {
 
     /// The axis for a dimension of a result.
     fn axis(&mut self, dim: usize, extent: i64) -> AxisId {
-        match (self.rows.get(dim), self.row_sizes.get(dim)) {
-            (Some(&axis), Some(&rows)) if rows == extent => axis,
-            _ => self.builder.axis(Expr::Int(extent)),
-        }
+        self.common(dim, extent).unwrap_or_else(|| self.builder.axis(Expr::Int(extent)))
     }
 
     /// The axes that stand for those of a part: those of the rows for the leading dimensions of
@@ -166,7 +183,7 @@ impl Composer {
         for result in nest.results() {
             let stage = nest.stage(result.stage);
             let of = stage.map(|stage| stage.axes()).unwrap_or_default();
-            for (dim, axis) in of.iter().enumerate().take(self.rows.len()) {
+            for (dim, axis) in of.iter().enumerate().take(self.rank) {
                 let extent = number(nest.extent(*axis))?;
                 let row = self.axis(dim, extent);
                 // Each axis of the part has another one.

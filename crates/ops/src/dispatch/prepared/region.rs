@@ -8,13 +8,17 @@
 //! A value may be reshaped between two operators. Both see its elements in row-major order, so the
 //! elements of all operators of a region are numbered alike. Memory outside of the region is
 //! addressed by strides under one list of sizes, the *space* of the kernel: that with the most
-//! dimensions for elementwise operators, and that of the product for what follows one.
+//! dimensions for elementwise operators, and that of the product for what follows one. Products with
+//! one left factor have a space each, as they may have other columns. Their numbers of elements tell
+//! which one an operator follows.
 
-use super::operand::{PlacedOperand, views, views_mut};
+mod nest;
+
+use super::operand::PlacedOperand;
 use super::{Kernel, Operands, PreparedCall, Results};
 use crate::aten::Lowering;
 use crate::aten::execute::PointwiseCall;
-use crate::aten::loops::{NestLaunch, PlacedNest};
+use crate::aten::loops::PlacedNest;
 use crate::aten::lowering::How;
 use crate::dispatch::coerce_args::coerce_args;
 use crate::dispatch::value::Args;
@@ -22,20 +26,14 @@ use crate::library::Op;
 use crate::mode;
 use crate::tensor::Tensor;
 use crate::tensor::meta::{IntoDims, Meta};
-use maquette_ir::Scalar;
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::fused::FusionKind;
-use maquette_ir::loops::{AxisId, ComposedTensor, Composer, Load, Source};
+use maquette_ir::loops::{ComposedTensor, Load, Source, Stage, StageKind};
 use maquette_ir::scalar_expr::{ExprBuilder, Reg, ScalarExpr};
-use maquette_kernels::LoopKernel;
+use nest::Nest;
 use smallvec::SmallVec;
 
 type Sizes = SmallVec<[i64; 6]>;
-
-/// A region with fewer rows than this is not computed by rows if each has more elements than
-/// [`LONG_ROW`]: the operators alone divide a row among threads.
-const FEW_ROWS: i64 = 8;
-const LONG_ROW: i64 = 32_768;
 
 /// The calls of a region, as far as they are known.
 pub struct RegionBuilder {
@@ -73,17 +71,6 @@ struct Elements {
     expr: ExprBuilder,
     inputs: Vec<(PlacedOperand, Reg)>,
     numel: Option<i64>,
-}
-
-/// A nest, and the numbers of its launches.
-struct Nest {
-    kind: FusionKind,
-    /// How many leading dimensions of the first call's results are common axes.
-    outer: usize,
-    /// The nest, and its space. `None` before the first call.
-    composer: Option<(Composer, Sizes)>,
-    operands: Vec<(PlacedOperand, ComposedTensor)>,
-    numbers: Vec<Scalar>,
 }
 
 impl RegionBuilder {
@@ -202,6 +189,10 @@ impl RegionBuilder {
         let mut operands: SmallVec<[ComposedTensor; 4]> = SmallVec::new();
         let first = results.first()?.meta().concrete()?.sizes;
         nest.start(&first)?;
+        let is_product = |stage: &Stage| matches!(stage.kind, StageKind::Contract { .. });
+        if placed.launch.kernel().nest().stages().iter().any(is_product) {
+            nest.add_space(&first)?;
+        }
         for t in &placed.operands {
             let known = self.values.iter().find(|value| value.tensor.is_same(t));
             operands.push(match known.map(|value| &value.source) {
@@ -307,91 +298,4 @@ impl Elements {
         let expr = self.expr.finish(&regs).ok()?;
         Some((Kernel::pointwise(&expr, &operands, &places, &[])?, operands, places))
     }
-}
-
-impl Nest {
-    /// Makes the nest for a first call with results of these sizes.
-    fn start(&mut self, sizes: &[i64]) -> Option<()> {
-        if self.composer.is_none() {
-            self.composer = Some((Composer::new(sizes.get(..self.outer)?), sizes.into()));
-        }
-        Some(())
-    }
-
-    /// An operand of the kernel as a tensor of the nest. The same operand twice is one.
-    fn operand(&mut self, operand: PlacedOperand) -> Option<ComposedTensor> {
-        if let Some((_, tensor)) = self.operands.iter().find(|(known, _)| *known == operand) {
-            return Some(tensor.clone());
-        }
-        let (composer, _) = self.composer.as_mut()?;
-        let tensor = composer.operand(operand.layout.dtype, &operand.layout.sizes);
-        self.operands.push((operand, tensor.clone()));
-        Some(tensor)
-    }
-
-    fn pointwise(
-        &mut self,
-        part: &ScalarExpr,
-        operands: &[&ValueSource],
-        sizes: &[i64],
-    ) -> Option<ValueSource> {
-        self.start(sizes)?;
-        let space: Sizes = match &self.composer {
-            Some((_, space)) if self.kind.is_contraction() => space.clone(),
-            _ => sizes.into(),
-        };
-        let mut tensors: SmallVec<[ComposedTensor; 4]> = SmallVec::new();
-        for operand in operands {
-            tensors.push(match operand {
-                ValueSource::Composed(tensor) => tensor.clone(),
-                ValueSource::Memory(operand) if space[..] == *sizes => {
-                    self.operand(operand.clone())?
-                }
-                ValueSource::Memory(operand) => {
-                    let operand = operand.clone().expanded(sizes)?.reshaped(&space)?;
-                    self.operand(operand.without_broadcast())?
-                }
-                ValueSource::Element(_) => return None,
-            });
-        }
-        let (composer, _) = self.composer.as_mut()?;
-        let [output] = &composer.map(part, &tensors, &space).ok()?[..] else { return None };
-        Some(ValueSource::Composed(output.clone()))
-    }
-
-    fn finish(
-        self,
-        results: &[ValueSource],
-        places: Results,
-    ) -> Option<(Kernel, Operands, Results)> {
-        let tensor = |source: &ValueSource| match source {
-            ValueSource::Composed(tensor) => Some(tensor.clone()),
-            _ => None,
-        };
-        let results = results.iter().map(tensor);
-        let results = results.collect::<Option<SmallVec<[ComposedTensor; 4]>>>()?;
-        let places = places.into_iter().zip(&results).map(|(p, of)| p.reshaped(of.sizes()));
-        let places = places.collect::<Option<Results>>()?;
-        let (composer, _) = self.composer?;
-        let nest = composer.finish(&results).ok()?;
-        let mut launch = NestLaunch::plain(nest, self.numbers.into_iter().collect());
-        if self.kind == FusionKind::Rows && !runs_by_rows(launch.kernel(), self.outer) {
-            return None;
-        }
-        let operands: Operands = self.operands.into_iter().map(|(operand, _)| operand).collect();
-        launch.plan(&views(&operands), &views_mut(&places)).ok()?;
-        Some((Kernel::Nest(Box::new(launch)), operands, places))
-    }
-}
-
-/// Whether the executor runs all stages row by row, and threads have enough rows.
-fn runs_by_rows(kernel: &LoopKernel, rows: usize) -> bool {
-    let (nest, outer) = (kernel.nest(), kernel.outer_axes());
-    let points = |axes: &[AxisId]| {
-        let extents = axes.iter().map(|axis| nest.extent(*axis).as_i64().unwrap_or(i64::MAX));
-        extents.fold(1i64, i64::saturating_mul)
-    };
-    let all = nest.stages().iter().map(|stage| points(&stage.over)).max().unwrap_or(0);
-    let count = points(outer);
-    outer.len() >= rows && (count >= FEW_ROWS || all / count.max(1) <= LONG_ROW)
 }
