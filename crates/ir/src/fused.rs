@@ -25,7 +25,8 @@ pub struct FusedProgram {
     pub program: FunctionalGraph,
     /// The regions, by the number that the nodes name.
     pub regions: Vec<FusedRegion>,
-    /// The edges between operators of which no region has both ends, in the order of the consumers.
+    /// The edges between operators of which no region has both ends, and the products that share a
+    /// factor and are apart, in the order of the consumers.
     pub refusals: Vec<Refusal>,
 }
 
@@ -61,7 +62,7 @@ pub enum FusionKind {
     Rows,
     /// By a loop nest of maps, whose result has one index space.
     Maps,
-    /// By a product of matrices, and maps over its elements.
+    /// By products of matrices that have one left factor, and maps over their elements.
     Product,
     /// By a convolution, and maps over its elements. The input is the first operand.
     Convolution,
@@ -111,7 +112,10 @@ pub enum FusionClass {
     /// A loop nest of maps with one result.
     Maps,
     /// A product of matrices.
-    Product,
+    Product {
+        /// Which of the tensors that the node reads is the left factor, if that is known.
+        left: Option<usize>,
+    },
     /// A convolution.
     Convolution,
 }
@@ -124,16 +128,19 @@ pub trait FusionFacts {
     /// The reason why it cannot.
     fn class(&self, graph: &Graph, node: NodeId) -> Result<FusionClass, NoFusionReason>;
 
+    /// Whether products that share their left factor are computed together.
+    fn joins_products(&self) -> bool;
+
     /// Whether there is a kernel for a region, for sizes that runs may have.
     fn has_kernel(&self, graph: &Graph, region: &FusedRegion) -> bool;
 }
 
-/// An edge between operators that are not computed together.
+/// An edge between operators that are not computed together, or two products that share a factor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The operator that computes the value.
+    /// The operator that computes the value, or the first product.
     pub producer: NodeId,
-    /// The operator that reads it.
+    /// The operator that reads it, or the second product.
     pub consumer: NodeId,
     /// Why.
     pub reason: NoFusionReason,
@@ -168,6 +175,8 @@ pub enum NoFusionReason {
     Cycle,
     /// The region would be too large.
     Limits,
+    /// Many operators are between two products that share a factor.
+    Far,
     /// No kernel computes the region, for example one of tensors without elements.
     NoKernel,
 }
@@ -189,6 +198,7 @@ impl fmt::Display for NoFusionReason {
             NoFusionReason::Written => "what one of them reads is overwritten between them",
             NoFusionReason::Cycle => "another operator has to run between them",
             NoFusionReason::Limits => "one kernel for both would be too large",
+            NoFusionReason::Far => "many operators are between them",
             NoFusionReason::NoKernel => "no kernel computes both for these sizes",
         })
     }

@@ -23,8 +23,9 @@ use maquette_rewrite::{decompose_concats, fuse, plan};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// The fused form of a program with its plan. If the plan would copy more than the program may, only
-/// elementwise operators are fused, which can be written over an operand.
+/// The fused form of a program with its plan. If the plan would copy more than the program may,
+/// products that share a factor stay apart. If that copies too much, too, only elementwise operators
+/// are fused, which can be written over an operand.
 ///
 /// # Errors
 /// Why nothing is fused. No reasons if the pass fails, which is a defect of the library.
@@ -33,7 +34,8 @@ pub(crate) fn fused(
 ) -> std::result::Result<(FusedProgram, BufferPlan), Vec<Refusal>> {
     let mut facts = KernelFacts::of(&program.graph);
     let mut refusals = Vec::new();
-    for only_elements in [false, true] {
+    for (joins_products, only_elements) in [(true, false), (false, false), (false, true)] {
+        facts.joins_products = joins_products;
         facts.only_elements = only_elements;
         let fused = fuse(program.clone(), &facts).map_err(|_| Vec::new())?;
         if fused.regions.is_empty() {
@@ -68,6 +70,8 @@ pub(crate) struct KernelFacts {
     samples: FxHashMap<SymbolId, i64>,
     /// Whether the sizes of a segment depend on the data of another one.
     has_segments: bool,
+    /// Whether products that share their left factor are one region.
+    joins_products: bool,
     /// Whether only elementwise operators are fused.
     only_elements: bool,
 }
@@ -81,7 +85,7 @@ impl KernelFacts {
         };
         let has_segments = graph.body().iter().any(|stmt| matches!(stmt, Stmt::Bind { .. }));
         let samples = table.symbols().enumerate().map(sample).collect();
-        KernelFacts { samples, has_segments, only_elements: false }
+        KernelFacts { samples, has_segments, joins_products: true, only_elements: false }
     }
 
     fn number(&self, graph: &Graph, e: Expr) -> Result<i64> {
@@ -136,6 +140,10 @@ impl FusionFacts for KernelFacts {
             }
             class => Ok(class),
         }
+    }
+
+    fn joins_products(&self) -> bool {
+        self.joins_products
     }
 
     fn has_kernel(&self, graph: &Graph, region: &FusedRegion) -> bool {

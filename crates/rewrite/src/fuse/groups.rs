@@ -1,7 +1,7 @@
 //! The groups of operators that are computed together.
 
 use super::edges::Edges;
-use crate::overwrites::{Overwrites, overwrites, viewed};
+use crate::overwrites::{Overwrites, overwrites};
 use maquette_ir::copy_cost::approximate_numel;
 use maquette_ir::functional_ops::{FunctionalOp, is_functional_op};
 use maquette_ir::functional_program::FunctionalGraph;
@@ -10,7 +10,7 @@ use maquette_ir::fused::{
 };
 use maquette_ir::graph::{Arg, Graph, NodeId, Stmt, ValueId};
 use maquette_ir::sym::Expr;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 use std::cmp::Reverse;
 
@@ -18,18 +18,15 @@ use std::cmp::Reverse;
 const MAX_NODES: usize = 48;
 const MAX_TENSORS: usize = 24;
 
-/// The most groups that a search for a cycle visits.
-const MAX_VISITS: usize = 256;
-
 /// A set of nodes that one kernel computes.
 #[derive(Clone, Debug)]
-struct Group {
+pub(super) struct Group {
     /// In program order.
-    nodes: Vec<NodeId>,
-    kind: FusionKind,
+    pub nodes: Vec<NodeId>,
+    pub kind: FusionKind,
     /// The sizes of the rows: the leading dimensions that all results have in common. With reshapes
     /// between operators, the lists of sizes that their results have, those of the first one first.
-    sizes: SmallVec<[Sizes; 1]>,
+    pub sizes: SmallVec<[Sizes; 1]>,
 }
 
 type Sizes = SmallVec<[Expr; 4]>;
@@ -40,11 +37,13 @@ pub(super) struct Groups<'g> {
     pub edges: Edges<'g>,
     classes: Vec<Result<FusionClass, NoFusionReason>>,
     /// By node: the number of ordered nodes, assertions and bindings before it.
-    intervals: Vec<u32>,
+    pub intervals: Vec<u32>,
     /// By node: its group.
     of: Vec<Option<u32>>,
     groups: Vec<Option<Group>>,
     refused: Vec<Refusal>,
+    /// Products that share a factor and are not computed together.
+    pub apart: Vec<Refusal>,
     pub overwrites: Overwrites,
 }
 
@@ -60,6 +59,7 @@ impl<'g> Groups<'g> {
             of: vec![None; nodes],
             groups: Vec::new(),
             refused: Vec::new(),
+            apart: Vec::new(),
             overwrites: overwrites(program),
         };
         let mut interval = 0;
@@ -106,7 +106,7 @@ impl<'g> Groups<'g> {
         }
     }
 
-    fn group(&self, node: NodeId) -> Option<(u32, &Group)> {
+    pub(super) fn group(&self, node: NodeId) -> Option<(u32, &Group)> {
         let id = (*self.of.get(node.index())?)?;
         Some((id, self.groups.get(id as usize)?.as_ref()?))
     }
@@ -128,69 +128,29 @@ impl<'g> Groups<'g> {
             return Err(NoFusionReason::Effect);
         }
         let joined = self.joined(first, second, producer, node)?;
-        let nodes = self.edges.with_reshapes(&joined.nodes);
-        if joined.nodes.len() > MAX_NODES || self.tensors(&nodes) > MAX_TENSORS {
+        self.check(&joined)?;
+        self.replace(from, to, joined);
+        Ok(())
+    }
+
+    /// Fails if no kernel may compute a group.
+    pub(super) fn check(&self, group: &Group) -> Result<(), NoFusionReason> {
+        let nodes = self.edges.with_reshapes(&group.nodes);
+        if group.nodes.len() > MAX_NODES || self.tensors(&nodes) > MAX_TENSORS {
             return Err(NoFusionReason::Limits);
         }
         self.find_overwrite(&nodes)?;
-        self.find_update(joined.kind, &nodes)?;
-        self.find_cycle(&joined.nodes)?;
-        for member in &second.nodes.clone() {
+        self.find_update(group.kind, &nodes)?;
+        self.find_cycle(&group.nodes)
+    }
+
+    /// Puts one group in the place of two.
+    pub(super) fn replace(&mut self, from: u32, to: u32, joined: Group) {
+        for member in &joined.nodes {
             self.of[member.index()] = Some(from);
         }
         self.groups[to as usize] = None;
         self.groups[from as usize] = Some(joined);
-        Ok(())
-    }
-
-    /// Fails if the memory of an operand of a set of nodes may hold another value when the last of
-    /// them runs: the operand would have to be copied.
-    fn find_overwrite(&self, nodes: &[NodeId]) -> Result<(), NoFusionReason> {
-        let (Some(first), Some(last)) = (nodes.first(), nodes.last()) else { return Ok(()) };
-        let is_between = |n: &NodeId| first < n && n < last && nodes.binary_search(n).is_err();
-        let is_overwritten = |v: ValueId| {
-            let overwrites = self.overwrites.nodes.get(&viewed(self.graph, v));
-            overwrites.is_some_and(|nodes| nodes.iter().any(is_between))
-        };
-        match self.edges.operands(nodes).into_iter().any(is_overwritten) {
-            true => Err(NoFusionReason::Written),
-            false => Ok(()),
-        }
-    }
-
-    /// Fails if a path of the graph leaves a set of operators and comes back to it.
-    fn find_cycle(&self, nodes: &[NodeId]) -> Result<(), NoFusionReason> {
-        let Some(first) = nodes.first() else { return Ok(()) };
-        let is_in = |n: &NodeId| nodes.binary_search(n).is_ok();
-        let (mut seen, mut stack) = (FxHashSet::default(), Vec::new());
-        let expand = |n: NodeId, stack: &mut Vec<NodeId>| {
-            self.edges.for_each_producer(n, |_, producer| stack.push(producer));
-        };
-        nodes.iter().for_each(|n| expand(*n, &mut stack));
-        stack.retain(|n| !is_in(n));
-        let mut visits = 0;
-        while let Some(node) = stack.pop() {
-            if is_in(&node) {
-                return Err(NoFusionReason::Cycle);
-            }
-            let group = self.group(node);
-            let members = group.map_or(std::slice::from_ref(&node), |(_, g)| &g.nodes);
-            // A node depends on those before it. That may miss a cycle through a group with a
-            // member before the node and one behind it: then the graph cannot be built.
-            if members.last().is_none_or(|last| last < first) {
-                continue;
-            }
-            let key = group.map_or(node.index() as u64, |(id, _)| u64::from(id) | 1 << 32);
-            if !seen.insert(key) {
-                continue;
-            }
-            visits += 1;
-            if visits > MAX_VISITS {
-                return Err(NoFusionReason::Limits);
-            }
-            members.iter().for_each(|n| expand(*n, &mut stack));
-        }
-        Ok(())
     }
 
     /// The edges between operators that could not be joined, and are not in one group all the same.
@@ -224,6 +184,11 @@ impl<'g> Groups<'g> {
                 refusals.push(Refusal { producer, consumer, reason });
             });
         }
+        let is_one = |r: &&Refusal| {
+            let [a, b] = [r.producer, r.consumer].map(|n| self.group(n).map(|(id, _)| id));
+            a == b
+        };
+        refusals.extend(self.apart.iter().filter(|r| !is_one(r)));
         refusals
     }
 
@@ -234,7 +199,19 @@ impl<'g> Groups<'g> {
 
     fn is_contraction(&self, node: NodeId) -> bool {
         let class = self.classes.get(node.index());
-        matches!(class, Some(Ok(FusionClass::Product | FusionClass::Convolution)))
+        matches!(class, Some(Ok(FusionClass::Product { .. } | FusionClass::Convolution)))
+    }
+
+    /// The left factor of a node that is a product.
+    pub(super) fn left_factor(&self, node: NodeId) -> Option<ValueId> {
+        let Some(Ok(FusionClass::Product { left })) = self.classes.get(node.index()) else {
+            return None;
+        };
+        let mut tensors: SmallVec<[ValueId; 4]> = SmallVec::new();
+        self.graph.for_each_operand(node, |v| {
+            tensors.extend(self.graph.tensor_type(v).map(|_| v));
+        });
+        tensors.get((*left)?).copied()
     }
 
     /// The number of tensors that a set of nodes reads and returns.
@@ -245,23 +222,24 @@ impl<'g> Groups<'g> {
     /// The regions: the groups of at least two operators, in the order of their last ones.
     pub fn regions(&self) -> Vec<FusedRegion> {
         let groups = self.groups.iter().flatten().filter(|g| g.nodes.len() > 1);
-        let region = |group: &Group| {
-            let outer = group.sizes.first().map_or(0, |sizes| sizes.len());
-            let nodes = self.edges.with_reshapes(&group.nodes);
-            let (mut operands, results) = (self.edges.operands(&nodes), self.edges.results(&nodes));
-            // Those of the contraction come first, as that operator has them.
-            if let Some(node) = nodes.iter().find(|node| self.is_contraction(**node)) {
-                let mut own: Vec<ValueId> = Vec::new();
-                self.graph.for_each_operand(*node, |v| own.push(v));
-                operands.sort_by_key(|v| own.iter().position(|o| o == v).unwrap_or(own.len()));
-            }
-            let integers = integers(self.graph, &nodes);
-            let overwrites = self.overwrites_of(group.kind, &nodes, &operands, &results);
-            FusedRegion { kind: group.kind, outer, nodes, operands, integers, results, overwrites }
-        };
-        let mut regions: Vec<FusedRegion> = groups.map(region).collect();
+        let mut regions: Vec<FusedRegion> = groups.map(|group| self.region(group)).collect();
         regions.sort_by_key(|region| region.nodes.last().copied());
         regions
+    }
+
+    pub(super) fn region(&self, group: &Group) -> FusedRegion {
+        let outer = group.sizes.first().map_or(0, |sizes| sizes.len());
+        let nodes = self.edges.with_reshapes(&group.nodes);
+        let (mut operands, results) = (self.edges.operands(&nodes), self.edges.results(&nodes));
+        // Those of the first contraction come first, as that operator has them.
+        if let Some(node) = nodes.iter().find(|node| self.is_contraction(**node)) {
+            let mut own: Vec<ValueId> = Vec::new();
+            self.graph.for_each_operand(*node, |v| own.push(v));
+            operands.sort_by_key(|v| own.iter().position(|o| o == v).unwrap_or(own.len()));
+        }
+        let integers = integers(self.graph, &nodes);
+        let overwrites = self.overwrites_of(group.kind, &nodes, &operands, &results);
+        FusedRegion { kind: group.kind, outer, nodes, operands, integers, results, overwrites }
     }
 
     /// Both groups as one, of which a node of the second reads a value of a node of the first.
@@ -315,7 +293,7 @@ impl<'g> Groups<'g> {
     }
 
     /// Whether the elements of two groups are those of a value between them.
-    fn has_same_elements(
+    pub(super) fn has_same_elements(
         &self,
         first: &Group,
         second: &Group,
@@ -382,7 +360,7 @@ impl Group {
             FusionClass::Elements => (FusionKind::Elements, first.sizes.len()),
             FusionClass::Rows { outer } => (FusionKind::Rows, outer),
             FusionClass::Maps => (FusionKind::Maps, first.sizes.len()),
-            FusionClass::Product => (FusionKind::Product, first.sizes.len()),
+            FusionClass::Product { .. } => (FusionKind::Product, first.sizes.len()),
             FusionClass::Convolution => (FusionKind::Convolution, first.sizes.len()),
         };
         let sizes: SmallVec<[Expr; 4]> = first.sizes.get(..outer)?.into();

@@ -8,17 +8,21 @@
 //! **Algorithm.** As the loop fusion of Inductor and of XLA, by bytes: in program order, each
 //! operator joins the groups of its producers, the one of the largest value first ([`groups`]).
 //! Groups are joined if they have common rows, and if no other operator has to run between them.
-//! Then the graph is built anew, with a node for each group ([`emit`]).
+//! Products that share a factor, such as the query, the key and the value of an attention, are then
+//! joined with what follows each ([`siblings`]). At the end the graph is built anew, with a node for
+//! each group ([`emit`]).
 //!
 //! **Invariants** are those of [`maquette_ir::fused`].
 //!
 //! **Cost.** Linear in the number of nodes, but for the search for cycles, which visits at most
 //! [`MAX_VISITS`](groups) groups for a join.
 
+mod conflicts;
 mod edges;
 mod emit;
 mod groups;
 mod position;
+mod siblings;
 mod updates;
 
 use crate::error::{FunctionalizeError, Reason};
@@ -35,7 +39,19 @@ pub fn fuse(
     original: FunctionalGraph,
     facts: &dyn FusionFacts,
 ) -> Result<FusedProgram, FunctionalizeError> {
-    let groups = Groups::of(&original, facts);
+    fuse_products(original, facts, facts.joins_products())
+}
+
+/// As [`fuse`]. `joins_products` says whether products that share a factor may be one region.
+fn fuse_products(
+    original: FunctionalGraph,
+    facts: &dyn FusionFacts,
+    joins_products: bool,
+) -> Result<FusedProgram, FunctionalizeError> {
+    let mut groups = Groups::of(&original, facts);
+    if joins_products {
+        groups.join_siblings(facts);
+    }
     let mut refusals = groups.refusals();
     let (mut regions, without): (Vec<_>, Vec<_>) =
         groups.regions().into_iter().partition(|region| facts.has_kernel(&original.graph, region));
@@ -45,6 +61,13 @@ pub fn fuse(
     let program = loop {
         match emit::emit(&original, &regions, &groups.edges, &groups.overwrites)? {
             Emitted::Program(program) => break *program,
+            // The products alone may do, with what follows each.
+            Emitted::Cycle(region)
+                if regions.get(region).is_some_and(|r| groups.products(&r.nodes) > 1) =>
+            {
+                drop(groups);
+                return fuse_products(original, facts, false);
+            }
             // Without one of them, the others can be computed.
             Emitted::Cycle(region) if region < regions.len() => {
                 let region = regions.remove(region);

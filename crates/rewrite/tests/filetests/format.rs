@@ -18,6 +18,8 @@ pub enum Pass {
     SelectPlan,
     /// The functional graph in which values are computed again.
     Rematerialize(Rematerialization),
+    /// The graph whose regions are nodes, and why others are none.
+    Fuse,
 }
 
 /// A custom operator that a file declares.
@@ -103,7 +105,7 @@ impl FileTest {
         let Header { pass, options, operators, fires, rejects } = header;
         let pass = pass.ok_or(
             "no directive `#! test PASS`: PASS is one of functionalize, \
-            bufferize, select-plan, rematerialize",
+            bufferize, select-plan, rematerialize, fuse",
         )?;
         Ok(FileTest { pass, options, operators, fires, rejects, input, expected })
     }
@@ -152,11 +154,12 @@ impl Header {
             "functionalize" => Pass::Functionalize,
             "bufferize" => Pass::Bufferize,
             "select-plan" => Pass::SelectPlan,
+            "fuse" => Pass::Fuse,
             "rematerialize" => Pass::Rematerialize(Rematerialization::least()),
             other => {
                 return Err(format!(
                     "no pass `{other}`; there are functionalize, bufferize, select-plan, \
-                        rematerialize"
+                        rematerialize, fuse"
                 ));
             }
         });

@@ -3,6 +3,7 @@
 //! `MAQUETTE_BLESS=1` rewrites the expected output of every file instead of comparing it.
 
 mod format;
+mod fusion;
 
 use format::{FileTest, Operator, Pass};
 use maquette_ir::buffer_plan::{BufferPlan, CopyReason};
@@ -106,6 +107,9 @@ fn run(test: &FileTest) -> Result<String> {
     }
     if let Some(rule) = test.rejects.iter().find(|rule| uses(rule)) {
         return Err(format!("the rule `{rule}` is of use: {:?}\n{}", f.stats.rules, f.graph));
+    }
+    if test.pass == Pass::Fuse {
+        return fusion::run(f);
     }
     if let Pass::Rematerialize(options) = test.pass {
         return Ok(match rematerialize(&f, &Facts, &options).map_err(|e| e.to_string())? {

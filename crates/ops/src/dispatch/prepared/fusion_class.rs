@@ -66,6 +66,9 @@ impl Op {
                         FusionClass::Elements if !nest.operands.iter().all(is_argument) => {
                             Err(NoFusionReason::NotAffine)
                         }
+                        FusionClass::Product { .. } => {
+                            Ok(FusionClass::Product { left: left_factor(&nest, &args) })
+                        }
                         class => Ok(class),
                     }
                 }
@@ -124,7 +127,7 @@ fn class_of_nest(kernel: &LoopKernel, results: &[Tensor]) -> Result<FusionClass,
     match (folds, products) {
         (0, 0) => return class_of_maps(nest, results),
         (_, 0) => {}
-        (0, 1) if is_plain_product(nest) => return Ok(FusionClass::Product),
+        (0, 1) if is_plain_product(nest) => return Ok(FusionClass::Product { left: None }),
         (0, 1) if is_plain_convolution(nest) => return Ok(FusionClass::Convolution),
         _ => return Err(NoFusionReason::LosesSpecialisation),
     }
@@ -166,6 +169,19 @@ fn is_plain_product(nest: &LoopNest) -> bool {
     matches!(product.kind, StageKind::Contract { .. })
         && product.expr.instrs().iter().all(|instr| is_load(instr.op))
         && maps.iter().all(|stage| stage.kind == StageKind::Map && stage.over == product.axes())
+}
+
+/// Which of the tensors among arguments the left factor of a product is, or is a view of.
+fn left_factor(nest: &PlacedNest, args: &[Value]) -> Option<usize> {
+    let product = nest.launch.kernel().nest().stages().first()?;
+    let left = product.expr.only_output(0)?;
+    let load = left.instrs().iter().find_map(|instr| match instr.op {
+        ScalarOp::Input(k) => product.loads.get(k as usize),
+        _ => None,
+    });
+    let Source::Operand(operand) = load?.from else { return None };
+    let factor = nest.operands.get(operand.index())?;
+    args.iter().flat_map(Value::tensors).position(|arg| arg.shares_storage(factor))
 }
 
 /// Whether a nest is a convolution of floats along one or two dimensions, without groups or by
