@@ -69,7 +69,7 @@ impl Generator {
     /// A call that the operator may refuse.
     pub(super) fn call(&mut self) -> Call {
         let v = self.any();
-        match self.rng.below(64) {
+        match self.rng.below(68) {
             0..=26 => self.elements(v),
             27..=36 => self.rows(v),
             37..=45 => self.view(v),
@@ -95,6 +95,7 @@ impl Generator {
             58..=60 => self.concatenated(v),
             61 => self.halves(v),
             62 => self.attention(v),
+            63..=66 => self.products(v),
             _ => {
                 let op = self.rng.one(&CUSTOM_BINARY);
                 let (v, u) = self.partner(v);
@@ -230,6 +231,45 @@ impl Generator {
         let n = self.rng.one(&EXTENTS).unwrap_or(4).min(65);
         let (v, w) = self.with_input(v, vec![n, k]);
         one(Some("aten::linear"), vec![V(v), V(w)])
+    }
+
+    /// Products that share their left factor: with some columns each, with a bias or something
+    /// behind them, and now and then with a write of the factor between them.
+    fn products(&mut self, v: usize) -> Call {
+        let mut v = v;
+        let sizes = self.sizes_of(v);
+        let Some(&k) = sizes.last() else { return one(Option::None, vec![V(v)]) };
+        let n = self.rng.one(&[1, 3, 16, 33, 48, 65, 130]).unwrap_or(16);
+        let mut results: Vec<usize> = Vec::new();
+        for _ in 0..2 + self.rng.below(3) {
+            let n = if self.rng.chance(75) { n } else { n + 7 };
+            let inputs = self.chain.inputs.len();
+            let (of, w) = self.with_input(v, vec![n, k]);
+            let (of, b) = self.with_input(of, vec![n]);
+            let w = if w >= b { w + 1 } else { w };
+            // New inputs move the values behind them.
+            let moved = self.chain.inputs.len() - inputs;
+            results.iter_mut().for_each(|r| *r += moved);
+            v = of;
+            let bias = if self.rng.chance(50) { V(b) } else { None };
+            let result = self.values.len();
+            if !self.take(one(Some("aten::linear"), vec![V(v), V(w), bias])) {
+                break;
+            }
+            results.push(result);
+            if self.rng.chance(30) {
+                let op = self.rng.one(&UNARY);
+                self.take(one(op, vec![V(result)]));
+            }
+            if self.rng.chance(6) {
+                self.take(one(Some("aten::mul_.Tensor"), vec![V(v), V(v)]));
+            }
+        }
+        // The gate and the value of a gated network.
+        match results[..] {
+            [a, .., b] => one(Some("aten::mul.Tensor"), vec![V(a), V(b)]),
+            _ => one(Option::None, vec![V(v)]),
+        }
     }
 
     fn convolution(&mut self, v: usize, channels: i64, spatial: usize) -> Call {
