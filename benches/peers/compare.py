@@ -1,16 +1,18 @@
-"""Compiled programs beside PyTorch (eager, inductor) and onnxruntime: the same work in turn.
+"""Compiled programs beside PyTorch, onnxruntime, candle and tract: the same work in turn.
 
     python3 benches/peers/compare.py [--threads N] [--rounds N] [--seconds S] [CASE...]
 
 Each engine is a process. For each case they run one after another, round after round, so that all
 see the same machine; a figure is the least time of all rounds. Without cases, all are run. Prints a
-table in Markdown. An engine that is not installed has no figures.
+table in Markdown. A package of Python that is not installed has no figures. candle and tract have
+columns if `rust/` is built.
 """
 
 import argparse
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 CASES = (
@@ -26,12 +28,16 @@ CASES = (
     + [f"{net}-{way} {n}" for net, n in (("mlp", 64), ("transformer", 8)) for way in ("eager", "step")]
 )
 HERE = Path(__file__).resolve().parent
+NAMES = {"eager": "PyTorch eager"}
+# The built worker of `rust/`, where its `.cargo/config.toml` puts it.
+IN_RUST = HERE.parents[1] / "target" / "peers-rust" / "release" / "maquette-peers"
 
 
 class Engine:
     def __init__(self, name, command, threads):
         self.name = name
-        env = {**os.environ, "MAQUETTE_NUM_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)}
+        limits = ("MAQUETTE_NUM_THREADS", "OMP_NUM_THREADS", "RAYON_NUM_THREADS")
+        env = {**os.environ, **{limit: str(threads) for limit in limits}}
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=env, text=True)
 
@@ -54,13 +60,29 @@ def main():
 
     ours = ["cargo", "bench", "-q", "-p", "maquette-benches", "--bench", "worker"]
     subprocess.run([*ours, "--no-run"], cwd=HERE, check=True)
-    peer = lambda name: [sys.executable, str(HERE / "peer.py"), name, str(options.threads)]
-    engines = [Engine("maquette", ours, options.threads)]
-    for name in ("eager", "inductor", "onnxruntime"):
-        engines.append(Engine(name, peer(name), options.threads))
+    with tempfile.TemporaryDirectory() as programs:
+        compare(engines(ours, options.threads, programs), options, Path(programs))
 
-    print("| case | maquette | PyTorch eager | inductor | onnxruntime | ours / fastest peer |")
-    print("|---|--:|--:|--:|--:|--:|")
+
+def engines(ours, threads, programs):
+    """The engines in the order of a round: onnxruntime exports the programs that tract loads."""
+    peer = lambda *args: [sys.executable, str(HERE / "peer.py"), *args]
+    commands = {
+        "maquette": ours,
+        "eager": peer("eager", str(threads)),
+        "inductor": peer("inductor", str(threads)),
+        "onnxruntime": peer("onnxruntime", str(threads), programs),
+    }
+    if IN_RUST.exists():
+        commands["candle"] = [str(IN_RUST), "candle"]
+        commands["tract"] = [str(IN_RUST), "tract", programs]
+    return [Engine(name, command, threads) for name, command in commands.items()]
+
+
+def compare(engines, options, programs):
+    columns = [NAMES.get(engine.name, engine.name) for engine in engines]
+    print(f"| case | {' | '.join(columns)} | ours / fastest peer |")
+    print(f"|---|{'--:|' * (len(columns) + 1)}")
     for case in options.cases:
         least = {}
         for _ in range(options.rounds):
@@ -68,6 +90,8 @@ def main():
                 took = engine.run(case, options.seconds)
                 if took is not None:
                     least[engine.name] = min(took, least.get(engine.name, took))
+        for file in programs.iterdir():
+            file.unlink()
         own = least.pop("maquette", None)
         figure = lambda t: "" if t is None else f"{t:,.1f}" if t < 1000 else f"{t:,.0f}"
         row = [figure(own)] + [figure(least.get(e.name)) for e in engines[1:]]

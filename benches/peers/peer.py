@@ -1,12 +1,13 @@
-"""A peer of `compare.py`: `peer.py eager|inductor|onnxruntime THREADS`.
+"""A peer of `compare.py`: `peer.py eager|inductor|onnxruntime THREADS [DIRECTORY]`.
 
 Reads lines `SECONDS CASE`, runs the case for that long, and prints the least time of a run in
-microseconds, or `-` if the peer cannot run it.
+microseconds, or `-` if the peer cannot run it. onnxruntime needs a directory, and leaves there the
+program that it runs, as `CASE.onnx`.
 """
 
-import io
 import sys
 import time
+from pathlib import Path
 
 import torch
 
@@ -14,16 +15,15 @@ import models
 import training
 
 
-def onnxruntime_run(model, inputs, threads):
-    import onnxruntime
-
-    buffer = io.BytesIO()
+def onnxruntime_run(model, inputs, threads, file):
     names = [f"input{i}" for i in range(len(inputs))]
-    torch.onnx.export(model, inputs, buffer, input_names=names, dynamo=False)
+    torch.onnx.export(model, inputs, file, input_names=names, dynamo=False)
+    import onnxruntime  # tract loads the export even if this fails
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(buffer.getvalue(), options)
+    session = onnxruntime.InferenceSession(file, options)
     given = {name: t.numpy() for name, t in zip(names, inputs)}
     return lambda: session.run(None, given)
 
@@ -40,7 +40,7 @@ def prepared(engine, name, threads):
         return None
     model, inputs = found
     if engine == "onnxruntime":
-        return onnxruntime_run(model, inputs, threads)
+        return onnxruntime_run(model, inputs, threads, str(Path(sys.argv[3]) / f"{name}.onnx"))
     if engine == "inductor":
         torch._dynamo.reset()
         model = torch.compile(model)

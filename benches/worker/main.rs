@@ -1,5 +1,4 @@
-//! Our side of `benches/peers/compare.py`: reads lines `SECONDS CASE`, runs the case for that long,
-//! and prints the least time of a run in microseconds, or `-` if there is no such case.
+//! Our side of `benches/peers/compare.py`, whose protocol is in `serve`.
 //!
 //! Weights and inputs are random: they do not matter for the time. Everything is compiled, but for
 //! the cases `-eager`; weights are packed at the first run, which is not timed.
@@ -7,15 +6,14 @@
 mod encoder;
 mod gpt2;
 mod images;
+mod serve;
 mod small;
 mod training;
 
 use maquette::prelude::*;
-use std::io::{BufRead, Write};
-use std::time::Instant;
 
 /// A run of a case.
-type Run = Box<dyn FnMut() -> Result<()>>;
+type Run = serve::Run<Error>;
 
 fn normal(sizes: &[i64]) -> Tensor {
     Tensor::randn(sizes.to_vec(), DType::F32)
@@ -63,38 +61,6 @@ fn case(name: &str) -> Result<Option<Run>> {
     })
 }
 
-/// The least time of a run, in microseconds.
-fn least(run: &mut Run, seconds: f64) -> Result<f64> {
-    let (mut least, begun) = (f64::INFINITY, Instant::now());
-    while begun.elapsed().as_secs_f64() < seconds || least.is_infinite() {
-        let start = Instant::now();
-        run()?;
-        least = least.min(start.elapsed().as_secs_f64() * 1e6);
-    }
-    Ok(least)
-}
-
-fn main() -> Result<()> {
-    let mut ready: Option<(String, Run)> = None;
-    let mut out = std::io::stdout();
-    for line in std::io::stdin().lock().lines() {
-        let line = line.map_err(Error::other)?;
-        let Some((seconds, name)) = line.split_once(' ') else { continue };
-        let seconds: f64 = seconds.parse().map_err(Error::other)?;
-        if ready.as_ref().is_none_or(|(of, _)| of != name) {
-            ready = None;
-            if let Some(mut run) = case(name)? {
-                run()?;
-                run()?;
-                ready = Some((name.to_owned(), run));
-            }
-        }
-        match &mut ready {
-            Some((_, run)) => writeln!(out, "{:.3}", least(run, seconds)?),
-            None => writeln!(out, "-"),
-        }
-        .and_then(|()| out.flush())
-        .map_err(Error::other)?;
-    }
-    Ok(())
+fn main() -> std::result::Result<(), serve::Failure> {
+    serve::serve(case)
 }

@@ -66,6 +66,16 @@ faults! {
     // fusion
     NumbersOfFirstPart = "fusion: a part reads the numbers of the first part",
     OperandsInReverse = "fusion: a part takes its operands in reverse order",
+    // images whose channels are last
+    ObservedImages = "images: operators that know nothing of images may read channels last",
+    ViewedImages = "images: an image of which there are views may have its channels last",
+    WrittenImages = "images: an image that an operator mutates may have its channels last",
+    NoDilation = "images: the windows of a fused convolution have no dilation",
+    PartsAreWhole = "images: a part of a concatenation has the distances of a whole image",
+    // results that are written over operands
+    EarlierValuesInOperands = "overwrites: values of an earlier stage are in an operand's memory",
+    FactorsOverwritten = "overwrites: factors of a product may be overwritten",
+    OverwrittenAndRead = "overwrites: an operand may be read after it is overwritten",
     // buffer plans
     LiveOneStatementLess = "plan: live regions end one statement early",
     ViewsKeepNothingAlive = "plan: views do not keep their base alive",

@@ -4,7 +4,10 @@
 //! that fit them. The operator is called eagerly on the spot: if it refuses the arguments, another
 //! one is drawn.
 
+mod followers;
+mod images;
 mod patterns;
+mod siblings;
 
 use super::{Argument, Call, Chain, Input, library};
 use crate::oracle::Rng;
@@ -18,6 +21,9 @@ const EXTENTS: [i64; 22] =
 
 /// The most elements of a tensor.
 const MAX_ELEMENTS: i64 = 40_000;
+
+/// How many chains in a hundred are networks of images.
+const NETWORKS: usize = 15;
 
 /// How often another call is tried where one is refused.
 const ATTEMPTS: usize = 8;
@@ -46,7 +52,11 @@ struct Generator {
 pub fn generate(seed: u64, index: u64) -> Result<Chain> {
     library::register()?;
     let mut rng = Rng::new(seed, index);
-    let batch = rng.one(&EXTENTS).unwrap_or(4).min(257);
+    let is_network = rng.chance(NETWORKS);
+    let batch = match is_network {
+        true => 1 + rng.below(3) as i64,
+        false => rng.one(&EXTENTS).unwrap_or(4).min(257),
+    };
     let chain = Chain { inputs: Vec::new(), calls: Vec::new(), outputs: Vec::new() };
     let mut generator = Generator {
         chain,
@@ -56,12 +66,23 @@ pub fn generate(seed: u64, index: u64) -> Result<Chain> {
         rng,
         batch,
     };
-    let sizes = generator.sizes();
-    let dtype = generator.dtype();
+    let (dtype, sizes) = match is_network {
+        true => generator.image(),
+        false => {
+            let sizes = generator.sizes();
+            (generator.dtype(), sizes)
+        }
+    };
     generator.input(dtype, sizes, true);
     // Whether an operator refuses its arguments may depend on random numbers.
     apart(&mut Philox { seed, offset: 0 }, || {
-        let calls = 2 + generator.rng.below(7);
+        let calls = match is_network {
+            true => {
+                generator.network();
+                generator.rng.below(3)
+            }
+            false => 2 + generator.rng.below(7),
+        };
         for _ in 0..calls {
             (0..ATTEMPTS).any(|_| generator.add_call());
         }

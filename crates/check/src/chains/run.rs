@@ -4,6 +4,7 @@ use super::{Argument, Call, Chain, Input};
 use crate::oracle::Rng;
 use crate::values::{call_single, compare_metadata, element_bytes, show};
 use maquette_driver::CompileOptions;
+use maquette_ir::fused::NoFusionReason;
 use maquette_ops::random::{Philox, apart};
 use maquette_ops::{Args, Error, Op, Result, Tensor, Value, args};
 
@@ -21,6 +22,8 @@ pub struct ChainReport {
     pub regions: usize,
     /// Inputs for which a region had no kernel.
     pub unfused: usize,
+    /// The programs that are less fused, since they would copy more than the eager chain.
+    pub given_up: usize,
 }
 
 impl Argument {
@@ -94,7 +97,8 @@ fn elements(sizes: &[i64], dtype: maquette_ir::DType, rng: &mut Rng) -> Result<T
 
 type Function<'a> = Box<dyn Fn(Vec<Tensor>) -> Result<Vec<Tensor>> + 'a>;
 
-/// Checks that a chain does the same compiled as eagerly: static, then with a changing size.
+/// Checks that a chain does the same compiled as eagerly: static, then with a changing size. Fusion
+/// must not be given up for its copies, unless the chain writes.
 ///
 /// # Errors
 /// The first difference.
@@ -113,6 +117,11 @@ pub fn check(chain: &Chain, seed: u64) -> Result<ChainReport, String> {
         report.planned += usize::from(program.is_compiled);
         report.regions += program.fused.len();
         report.unfused += program.unfused_layouts;
+        let mut reasons = program.not_fused.iter().map(|(.., reason)| *reason);
+        report.given_up += usize::from(reasons.any(|r| r == NoFusionReason::Written));
+    }
+    if report.given_up > 0 && !chain.calls.iter().any(|call| call.written().is_some()) {
+        return Err("with operators fused, it would copy more than the eager chain".to_owned());
     }
     Ok(report)
 }

@@ -29,6 +29,8 @@ const VISITED: usize = 4 << 10;
 const CHANNELS: usize = 16;
 /// Threads share out rows if each of them has at least so many.
 const LEAST_ROWS: usize = 7;
+/// The blocks of rows of each thread, so that none waits long for another one.
+const BLOCKS: usize = 14;
 
 /// What a window is reduced to.
 #[derive(Clone, Copy)]
@@ -80,8 +82,7 @@ impl<F: Chained> ChannelConv<'_, F> {
         let is_parallel = self.threads > 1 && work > thread_pool::GRAIN;
         let wanted = if is_parallel { self.threads.div_ceil(self.images.max(1)) } else { 1 };
         let by_rows = rows >= LEAST_ROWS * wanted;
-        // Four blocks for each thread, so that none waits long for another one.
-        let blocks = if wanted > 1 && by_rows { (4 * wanted).min(rows) } else { 1 };
+        let blocks = if wanted > 1 && by_rows { (BLOCKS * wanted).min(rows) } else { 1 };
         let parts = if by_rows { 1 } else { wanted };
         let of_block = rows.div_ceil(blocks);
         let of_part = self.channels.div_ceil(parts).next_multiple_of(CHANNELS);

@@ -43,6 +43,8 @@ const VISITED: [usize; 2] = [16 << 10, 4 << 10];
 /// Weights of at most so many bytes stay in a near cache, so that all panels of some pixels follow
 /// each other where channels are last.
 const NEAR_BYTES: usize = 32 << 10;
+/// The tasks of each thread, so that none waits long for another one.
+const TASKS: usize = 4;
 /// Convolutions of fewer multiply-adds stay on the caller's thread.
 const SMALL: usize = 64 * 64 * 64;
 
@@ -192,7 +194,7 @@ impl<F: Chained> PixelConv<'_, F> {
 
     /// The blocks of an image that give each thread some tasks.
     fn wanted(&self) -> usize {
-        let tasks = if self.threads > 1 { 2 * self.threads } else { 1 };
+        let tasks = if self.threads > 1 { TASKS * self.threads } else { 1 };
         tasks.div_ceil(self.images.max(1))
     }
 
@@ -204,18 +206,27 @@ impl<F: Chained> PixelConv<'_, F> {
         is_divided.then_some(if rows >= 4 * wanted { wanted } else { self.threads })
     }
 
-    /// Divides rows and panels, so that there are some tasks for each thread.
+    /// Divides rows and panels, so that there are some tasks for each thread, which take about the
+    /// same time. Where rows do not divide evenly, panels do; where neither does, both are divided.
     fn blocks(&self, product: &PixelProduct<'_, F>, rows: usize, fitting: usize) -> Blocks {
-        let panels = product.panels();
+        let (panels, wanted) = (product.panels(), self.wanted());
         let mut blocks = rows.div_ceil(fitting.min(rows).max(1)).max(1);
-        let mut groups = 1;
-        if blocks < self.wanted() {
+        let mut panels_each = panels.max(1);
+        if blocks < wanted {
             match self.blocks_of_rows(rows) {
                 Some(n) => blocks = blocks.max(n),
-                None => groups = self.wanted().min(panels),
+                None => {
+                    let mut of_thread = panels / self.threads;
+                    if !panels.is_multiple_of(self.threads) {
+                        (of_thread, blocks) = (panels, blocks.max(self.threads.min(rows)));
+                    }
+                    let most = (panels * blocks).div_ceil(wanted);
+                    let divides = |n: &usize| of_thread.is_multiple_of(*n);
+                    panels_each = (1..=most).rev().find(divides).unwrap_or(1);
+                }
             }
         }
-        Blocks { rows: rows.div_ceil(blocks).max(1), panels: panels.div_ceil(groups).max(1) }
+        Blocks { rows: rows.div_ceil(blocks).max(1), panels: panels_each }
     }
 
     /// The length of a line where windows are elements, and the division of lines: by rows of the
@@ -240,8 +251,12 @@ impl<F: Chained> PixelConv<'_, F> {
             (of_line * columns >= LEAST_TILES * tile).then_some((of_line, of_block))
         };
         let Some((of_line, of_block)) = of_rows() else {
-            let lines = pixels.div_ceil(most);
-            return (most, self.blocks(product, lines, lines));
+            // If threads cannot share the panels evenly, they share the pixels, too.
+            let is_even = self.wanted() == 1 || product.panels().is_multiple_of(self.threads);
+            let lines = pixels.div_ceil(most).max(if is_even { 1 } else { self.threads });
+            let length = pixels.div_ceil(lines).max(1);
+            let length = if is_even { length.next_multiple_of(tile) } else { length };
+            return (length, self.blocks(product, lines, lines));
         };
         let panels = if expands && pixels < MANY_PIXELS { 1 } else { product.panels().max(1) };
         (of_line * columns, Blocks { rows: of_block / of_line, panels })

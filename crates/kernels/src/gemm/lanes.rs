@@ -175,6 +175,26 @@ impl<T: super::Float, const N: usize> Lanes for Array<T, N> {
     }
 }
 
+/// Returns the same pointer, and hides from the optimizer that it is the same. So a load is an operand
+/// in memory of each instruction, and takes no register from one to the next.
+#[cfg_attr(
+    all(target_arch = "x86_64", not(miri)),
+    expect(clippy::pointers_in_nomem_asm_block, reason = "the block has no instruction")
+)]
+#[inline(always)]
+pub(super) fn launder<F>(p: *const F) -> *const F {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    let p = {
+        let mut p = p;
+        // SAFETY: no instruction.
+        unsafe {
+            std::arch::asm!("/* {} */", inout(reg) p, options(nomem, nostack, preserves_flags));
+        }
+        p
+    };
+    p
+}
+
 /// Fetches a line into the nearest cache to write it. Where another core has it, the write would
 /// wait for that core otherwise, and every write behind it, too. A processor without the
 /// instruction does nothing.

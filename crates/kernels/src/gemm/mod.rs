@@ -24,10 +24,10 @@
 //!
 //! `kernel` has the microkernels, over the vectors of `lanes`; `pack` writes B into panels;
 //! `blocks` divides a product among tasks and blocks, `tiles` a block among tiles; `strips` packs A
-//! where its columns are contiguous; `epilogue`
-//! finishes tiles that the kernels cannot; `visitor` passes finished parts of the result to what
-//! follows a product; `joined` has several products of one left factor; `pixels` has products whose
-//! left rows are neighbours in an image; `small` has products of a few elements, and `special` those
+//! where its columns are contiguous; `epilogue` finishes tiles that the kernels cannot; `visitor`
+//! passes finished parts of the result to what follows a product; `joined` has several products of
+//! one left factor; `pixels` has products whose left rows are neighbours in an image, and
+//! `pixel_panel` one panel of them; `small` has products of a few elements, and `special` those
 //! with any epilogue, and long dot products. Integers use a plain loop and wrap (`integers`).
 
 mod blocks;
@@ -39,6 +39,7 @@ mod lanes;
 mod operands;
 mod pack;
 mod packed;
+mod pixel_panel;
 mod pixels;
 mod small;
 mod soft_fma;
@@ -74,9 +75,13 @@ const KERNEL: &str = "gemm";
 pub(crate) const SEGMENT: usize = 512;
 /// The segments of a group.
 const GROUP: usize = 64;
+/// The most channels of a panel of pixels.
+const WIDEST: usize = 32;
 
 /// A float type with microkernels.
 pub(crate) trait Float: crate::math::Float {
+    /// Factors and summands of the channels of a panel that change nothing.
+    const UNCHANGING: [&'static [Self; WIDEST]; 2];
     /// `a * b + c`, rounded once, without a function call in the baseline of the target.
     fn fma(a: Self, b: Self, c: Self) -> Self;
     /// `self * b + c`, rounded once. A function call, if the instruction set lacks the operation.
@@ -85,6 +90,7 @@ pub(crate) trait Float: crate::math::Float {
 }
 
 impl Float for f32 {
+    const UNCHANGING: [&'static [f32; WIDEST]; 2] = [&[1.0; WIDEST], &[-0.0; WIDEST]];
     #[inline(always)]
     fn fma(a: f32, b: f32, c: f32) -> f32 {
         // Without the instruction, the standard library calls a function for each element.
@@ -104,6 +110,7 @@ impl Float for f32 {
 }
 
 impl Float for f64 {
+    const UNCHANGING: [&'static [f64; WIDEST]; 2] = [&[1.0; WIDEST], &[-0.0; WIDEST]];
     #[inline(always)]
     fn fma(a: f64, b: f64, c: f64) -> f64 {
         a.mul_add(b, c)

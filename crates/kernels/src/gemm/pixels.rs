@@ -13,22 +13,21 @@
 //! takes about two cycles for each vector of sums.
 
 use super::epilogue::Operand;
-use super::kernel::{Affine, Complete, PixelTile};
-use super::lanes::fetch_to_write;
+use super::kernel::Affine;
 use super::pack::Panels;
-use super::{Float, GROUP, Mat, SEGMENT};
+use super::pixel_panel::PixelPanel;
+use super::{Float, Mat, SEGMENT};
 use crate::error::Result;
 use crate::isa::Isa;
 use crate::pages::Lifetime;
 use crate::view::Ptr;
-use smallvec::SmallVec;
 use std::ops::Range;
 
 /// The bytes of a panel of weights that the second-level cache does not keep from one tile to the
 /// next, beside the input and the next panel.
 const FAR_BYTES: usize = 384 << 10;
 /// The tiles that share a segment of such a panel while it is in a near cache.
-const TOGETHER: usize = 8;
+pub(super) const TOGETHER: usize = 8;
 
 /// Weights for products of pixels.
 pub(crate) struct PixelWeights<F> {
@@ -138,15 +137,6 @@ pub(crate) struct PixelLines<F> {
     pub pixels: usize,
 }
 
-/// Pixels that are summed at once: the first of them, their distance, the number of the first, and
-/// how many they are.
-struct Tile<F> {
-    a: *const F,
-    pixel: usize,
-    at: usize,
-    pixels: usize,
-}
-
 /// Where the channels of a panel are written.
 pub(crate) struct PixelOutput<F> {
     /// The first pixel of the panel's first channel, and the distances of channels and of pixels,
@@ -181,7 +171,8 @@ impl<F> Default for WeightsAhead<F> {
 
 impl<F> WeightsAhead<F> {
     /// What a segment of some steps fetches, one line a step.
-    fn next(&mut self, steps: usize) -> Option<*const F> {
+    #[inline]
+    pub(super) fn next(&mut self, steps: usize) -> Option<*const F> {
         self.done += 1;
         let due = self.lines * self.done / self.segments.max(1);
         (due > self.fetched).then(|| {
@@ -267,114 +258,22 @@ impl<'a, F: Float> PixelProduct<'a, F> {
         out: &PixelOutput<F>,
         scratch: *mut F,
         ahead: &mut WeightsAhead<F>,
-        mut after: Option<&mut dyn FnMut(usize)>,
-    ) {
-        let most = Self::most_pixels(self.panels.isa);
-        let together = self.together();
-        let mut tiles: SmallVec<[Tile<F>; TOGETHER]> = SmallVec::new();
-        for (i, first) in (0..of.pixels).step_by(of.length.max(1)).enumerate() {
-            let (start, end) =
-                (of.start.wrapping_add(i * of.step), of.pixels.min(first + of.length));
-            let mut at = first;
-            while at < end {
-                let left = end - at;
-                let pixels = left.div_ceil(left.div_ceil(most));
-                let a = start.wrapping_add((at - first) * of.pixel);
-                tiles.push(Tile { a, pixel: of.pixel, at, pixels });
-                at += pixels;
-                if tiles.len() == together || at == of.pixels {
-                    // SAFETY: the caller's promise.
-                    unsafe { self.tiles(panel, &tiles, out, scratch, ahead, &mut after) }
-                    tiles.clear();
-                }
-            }
-        }
-    }
-
-    /// Computes some tiles, segment by segment.
-    ///
-    /// # Safety
-    /// As [`PixelProduct::lines`].
-    unsafe fn tiles(
-        &self,
-        panel: usize,
-        tiles: &[Tile<F>],
-        out: &PixelOutput<F>,
-        scratch: *mut F,
-        ahead: &mut WeightsAhead<F>,
-        after: &mut Option<&mut dyn FnMut(usize)>,
+        after: Option<&mut dyn FnMut(usize)>,
     ) {
         let kernels = F::kernels(self.panels.isa);
         let channels = self.channels(panel);
-        let vectors = channels.len().div_ceil(kernels.lanes);
-        let width = vectors * kernels.lanes;
-        let weights = self.panels.panel(channels.start);
-        // The sums of a group of segments, in the end of all, and those of the groups before.
-        let sums =
-            |tile: usize| [0, 1].map(|i| scratch.wrapping_add((2 * tile + i) * self.tile_size()));
-        let segments = self.segments();
-        for s in 0..segments {
-            let from = s * SEGMENT;
-            let is_last = s + 1 == segments;
-            let ends_group = is_last || s % GROUP == GROUP - 1;
-            let (null, k) = (std::ptr::null(), SEGMENT.min(self.offsets.len() - from));
-            let b = weights.wrapping_add(from * width);
-            let last = channels.len() - (vectors - 1) * kernels.lanes;
-            let completes = is_last && out.pixel != 1 && out.then.is_none();
-            for (i, tile) in tiles.iter().enumerate() {
-                let [group, total] = sums(i);
-                let of_part = if ends_group && !is_last { total } else { group };
-                let t = PixelTile {
-                    k,
-                    a: tile.a,
-                    offsets: self.offsets.as_ptr().wrapping_add(from),
-                    b,
-                    sums: [
-                        if s.is_multiple_of(GROUP) { null } else { group.cast_const() },
-                        if ends_group && s >= GROUP { total.cast_const() } else { null },
-                    ],
-                    out: match completes {
-                        true if after.is_some() => out.start,
-                        true => out.start.wrapping_add(tile.at * out.pixel),
-                        false => of_part,
-                    },
-                    pixel: tile.pixel,
-                    complete: completes.then_some(Complete { last, row: out.pixel }),
-                    // An address that is in no page would be looked up again and again.
-                    fetch: ahead.next(k).unwrap_or(b),
-                };
-                if is_last && after.is_none() {
-                    let (to, pixel) = match &out.then {
-                        Some(then) => (then.out, then.out_pixel),
-                        None => (out.start, out.pixel),
-                    };
-                    let line = 64 / size_of::<F>();
-                    for i in (0..tile.pixels).filter(|_| pixel != 1) {
-                        let to = to.wrapping_add((tile.at + i) * pixel);
-                        let lines = (0..channels.len()).step_by(line);
-                        lines.for_each(|channel| fetch_to_write(to.wrapping_add(channel)));
-                    }
-                }
-                // SAFETY: the caller's promise.
-                unsafe { kernels.pixels(&t, tile.pixels, vectors) }
-                if let (Some(after), true) = (&mut *after, completes) {
-                    after(tile.pixels);
-                }
-                if let (Some(then), true) = (out.then, is_last) {
-                    let sizes = [tile.pixels, channels.len()];
-                    // SAFETY: as above.
-                    unsafe { kernels.affine(group, width, &then.at(0, tile.at), sizes) }
-                }
-            }
-        }
-        if out.pixel != 1 || out.then.is_some() {
-            return;
-        }
-        for (i, tile) in tiles.iter().enumerate() {
-            let (sizes, to) =
-                ([tile.pixels, channels.len(), width], out.start.wrapping_add(tile.at));
-            // SAFETY: as above.
-            unsafe { kernels.finish_pixels(sums(i)[0], sizes, out.bias, to, out.channel) }
-        }
+        let panel = PixelPanel {
+            kernels,
+            offsets: self.offsets,
+            weights: self.panels.panel(channels.start),
+            channels: channels.len(),
+            vectors: channels.len().div_ceil(kernels.lanes),
+            together: self.together(),
+            tile_size: self.tile_size(),
+            out,
+            scratch,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { panel.lines(of, ahead, after) }
     }
 }

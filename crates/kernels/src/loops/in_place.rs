@@ -14,6 +14,7 @@
 use super::launch::{Launch, Layout};
 use crate::pointwise::in_place_op;
 use crate::view::contiguous;
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::loops::{IndexMap, Source, Stage, StageId, StageKind, StageOutput};
 
 /// The result in which an output of a map can be computed, which is no result itself.
@@ -32,7 +33,8 @@ pub(super) fn later_result<'l>(
     // written while other stages still read the values.
     let between = nest.stages().get(output.stage.index() + 1..last)?;
     let has_product = between.iter().any(|s| matches!(s.kind, StageKind::Contract { .. }));
-    if has_product && between.iter().any(is_read) {
+    let is_read_between = between.iter().any(is_read);
+    if has_product && is_read_between && !fault_injected(Fault::EarlierValuesInOperands) {
         return None;
     }
     let reader = &nest.stages()[last];

@@ -16,6 +16,7 @@ use crate::scratch::with_scratch;
 use crate::thread_pool;
 use crate::view::{Ptr, View, ViewMut};
 use maquette_ir::Scalar;
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::loops::{LaunchScalar, LoopNest};
 use maquette_ir::scalar_expr::ScalarExpr;
 use smallvec::SmallVec;
@@ -175,7 +176,9 @@ impl LaunchPlan {
         let earlier = self.stages.iter().take(last.stages.start).flat_map(|s| &s.outputs);
         let is_written =
             |base: Base| matches!(base, Base::Memory(at) if pairs.iter().any(|(_, j)| *j == at));
-        if earlier.map(|output| output.buffer.base).any(is_written) {
+        if earlier.map(|output| output.buffer.base).any(is_written)
+            && !fault_injected(Fault::EarlierValuesInOperands)
+        {
             return None;
         }
         let product = last.product.as_mut()?;

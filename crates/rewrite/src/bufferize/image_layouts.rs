@@ -18,6 +18,7 @@ use super::node_kind::{NodeKind, OpCall};
 use crate::error::Result;
 use crate::functionalize::value_graph::SpecId;
 use maquette_ir::DType;
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::graph::{Arg, ImageRole, NodeId, Placement, Stmt, ValueId};
 use maquette_ir::sym::Expr;
 use maquette_ir::view::ViewSpec;
@@ -101,7 +102,7 @@ impl Planner<'_> {
                 let is_like = |v: &&ValueId| sizes(v) == of_result;
                 // An operator that mutates an image may observe its layout.
                 let written = call.writes.iter().map(|(before, _)| before).filter(|v| is_last(v));
-                if !call.writes.is_empty() {
+                if !call.writes.is_empty() && !fault_injected(Fault::WrittenImages) {
                     return written.chain(&call.reads).copied().filter(is_last).collect();
                 }
                 // Images of one pixel are the same in both layouts.
@@ -124,6 +125,7 @@ impl Planner<'_> {
                         }
                     }
                     (ImageRole::Keeps, _) => all_or_none(results.chain(reads).copied().collect()),
+                    (ImageRole::Other, _) if fault_injected(Fault::ObservedImages) => smallvec![],
                     (ImageRole::Other, _) => {
                         results.chain(reads).copied().filter(is_last).collect()
                     }
@@ -133,6 +135,7 @@ impl Planner<'_> {
                 all_or_none(smallvec![*base, *source, *result])
             }
             NodeKind::Empty { .. } => smallvec![],
+            NodeKind::View { .. } if fault_injected(Fault::ViewedImages) => smallvec![],
             NodeKind::View { base: of, .. }
             | NodeKind::Strided { of, .. }
             | NodeKind::Barrier { of, .. } => smallvec![*of],

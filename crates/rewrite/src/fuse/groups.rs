@@ -197,7 +197,7 @@ impl<'g> Groups<'g> {
         matches!(self.classes.get(node.index()), Some(Ok(FusionClass::Elements)))
     }
 
-    fn is_contraction(&self, node: NodeId) -> bool {
+    pub(super) fn is_contraction(&self, node: NodeId) -> bool {
         let class = self.classes.get(node.index());
         matches!(class, Some(Ok(FusionClass::Product { .. } | FusionClass::Convolution)))
     }

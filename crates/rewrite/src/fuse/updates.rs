@@ -7,6 +7,7 @@
 
 use super::groups::Groups;
 use crate::overwrites::viewed;
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::fused::{FusionKind, NoFusionReason};
 use maquette_ir::graph::{NodeId, ValueId};
 
@@ -69,7 +70,11 @@ impl Groups<'_> {
                     .zip(written)
                     .is_some_and(|(from, to)| (&from.sizes, from.dtype) == (&to.sizes, to.dtype));
                 let mut readers = nodes.iter().filter(|n| self.reads(**n, operand));
-                if fits && readers.all(|n| self.is_only_for(*n, last, nodes)) {
+                let is_ignored = |n: NodeId| match self.is_contraction(n) {
+                    true => fault_injected(Fault::FactorsOverwritten),
+                    false => fault_injected(Fault::OverwrittenAndRead),
+                };
+                if fits && readers.all(|n| self.is_only_for(*n, last, nodes) || is_ignored(*n)) {
                     pairs.push((k, j));
                 }
             }

@@ -6,7 +6,7 @@ use Argument::{Bool, Float, Int, Ints, None, Value as V, Values};
 use maquette_ir::DType;
 use maquette_ops::Tensor;
 
-const UNARY: [&str; 20] = [
+pub(super) const UNARY: [&str; 20] = [
     "aten::neg",
     "aten::abs",
     "aten::exp",
@@ -55,7 +55,7 @@ const CUSTOM_UNARY: [&str; 3] = ["oracle::both", "oracle::tail", "oracle::remix_
 const CUSTOM_BINARY: [&str; 5] =
     ["oracle::mix", "oracle::mix_", "oracle::strides_", "oracle::acc_", "oracle::mix"];
 
-fn one(op: Option<&'static str>, args: Vec<Argument>) -> Call {
+pub(super) fn one(op: Option<&'static str>, args: Vec<Argument>) -> Call {
     Call { op: op.unwrap_or("aten::neg"), args }
 }
 
@@ -69,7 +69,7 @@ impl Generator {
     /// A call that the operator may refuse.
     pub(super) fn call(&mut self) -> Call {
         let v = self.any();
-        match self.rng.below(68) {
+        match self.rng.below(70) {
             0..=26 => self.elements(v),
             27..=36 => self.rows(v),
             37..=45 => self.view(v),
@@ -88,20 +88,25 @@ impl Generator {
                 let op = self.rng.one(&["aten::rand_like", "aten::bernoulli"]);
                 one(op, vec![V(v)])
             }
-            57 => {
-                let op = self.rng.one(&CUSTOM_UNARY);
-                one(op, vec![V(v)])
-            }
+            57 => self.custom_unary(v),
             58..=60 => self.concatenated(v),
             61 => self.halves(v),
             62 => self.attention(v),
             63..=66 => self.products(v),
-            _ => {
-                let op = self.rng.one(&CUSTOM_BINARY);
-                let (v, u) = self.partner(v);
-                one(op, vec![V(v), V(u)])
-            }
+            67 | 68 => self.behind_product(v).unwrap_or_else(|| one(Option::None, vec![V(v)])),
+            _ => self.custom_binary(v),
         }
+    }
+
+    pub(super) fn custom_unary(&mut self, v: usize) -> Call {
+        let op = self.rng.one(&CUSTOM_UNARY);
+        one(op, vec![V(v)])
+    }
+
+    pub(super) fn custom_binary(&mut self, v: usize) -> Call {
+        let op = self.rng.one(&CUSTOM_BINARY);
+        let (v, u) = self.partner(v);
+        one(op, vec![V(v), V(u)])
     }
 
     fn elements(&mut self, v: usize) -> Call {
@@ -134,7 +139,7 @@ impl Generator {
         }
     }
 
-    fn rows(&mut self, v: usize) -> Call {
+    pub(super) fn rows(&mut self, v: usize) -> Call {
         match self.rng.below(9) {
             0 | 1 => {
                 let dim = self.dim(v);
@@ -161,18 +166,7 @@ impl Generator {
                 let args = vec![V(v), Ints(vec![last]), V(w), bias, epsilon(v)];
                 one(Some("aten::native_layer_norm"), args)
             }
-            7 => {
-                // A size other than that of the batch, which may change.
-                let Some(&channels) = self.sizes_of(v).get(1) else {
-                    return one(Option::None, vec![V(v)]);
-                };
-                let (v, mean) = self.with_input(v, vec![channels]);
-                let (v, var) = self.with_input(v, vec![channels]);
-                let mean = if mean >= var { mean + 1 } else { mean };
-                let weight = if self.rng.chance(50) { V(mean) } else { None };
-                let args = vec![V(v), weight, None, V(mean), V(var), Float(0.1), epsilon(v)];
-                one(Some("aten::_native_batch_norm_legit_no_training"), args)
-            }
+            7 => self.norm(v).unwrap_or_else(|| one(Option::None, vec![V(v)])),
             _ => {
                 let dim = self.dim(v);
                 one(Some("aten::cumsum"), vec![V(v), Int(dim)])
@@ -180,8 +174,20 @@ impl Generator {
         }
     }
 
+    /// A batch norm with given statistics.
+    pub(super) fn norm(&mut self, v: usize) -> Option<Call> {
+        // A size other than that of the batch, which may change.
+        let channels = *self.sizes_of(v).get(1)?;
+        let (v, mean) = self.with_input(v, vec![channels]);
+        let (v, var) = self.with_input(v, vec![channels]);
+        let mean = if mean >= var { mean + 1 } else { mean };
+        let weight = if self.rng.chance(50) { V(mean) } else { None };
+        let args = vec![V(v), weight, None, V(mean), V(var), Float(0.1), epsilon(v)];
+        Some(one(Some("aten::_native_batch_norm_legit_no_training"), args))
+    }
+
     /// A view. Sizes of reshapes hold for every size of the batch.
-    fn view(&mut self, v: usize) -> Call {
+    pub(super) fn view(&mut self, v: usize) -> Call {
         let sizes = self.sizes_of(v);
         let dim = self.dim(v);
         match self.rng.below(7) {
@@ -225,7 +231,9 @@ impl Generator {
         if let &[_, channels, _, ..] = &sizes[..]
             && self.rng.chance(60)
         {
-            return self.convolution(v, channels, sizes.len() - 2);
+            let out = self.rng.one(&[1, 4, 16, 19, 33]).unwrap_or(1);
+            let window = self.window();
+            return self.convolution(v, [channels, out], window, sizes.len() - 2);
         }
         let Some(&k) = self.sizes_of(v).last() else { return one(Option::None, vec![V(v)]) };
         let n = self.rng.one(&EXTENTS).unwrap_or(4).min(65);
@@ -233,60 +241,31 @@ impl Generator {
         one(Some("aten::linear"), vec![V(v), V(w)])
     }
 
-    /// Products that share their left factor: with some columns each, with a bias or something
-    /// behind them, and now and then with a write of the factor between them.
-    fn products(&mut self, v: usize) -> Call {
-        let mut v = v;
-        let sizes = self.sizes_of(v);
-        let Some(&k) = sizes.last() else { return one(Option::None, vec![V(v)]) };
-        let n = self.rng.one(&[1, 3, 16, 33, 48, 65, 130]).unwrap_or(16);
-        let mut results: Vec<usize> = Vec::new();
-        for _ in 0..2 + self.rng.below(3) {
-            let n = if self.rng.chance(75) { n } else { n + 7 };
-            let inputs = self.chain.inputs.len();
-            let (of, w) = self.with_input(v, vec![n, k]);
-            let (of, b) = self.with_input(of, vec![n]);
-            let w = if w >= b { w + 1 } else { w };
-            // New inputs move the values behind them.
-            let moved = self.chain.inputs.len() - inputs;
-            results.iter_mut().for_each(|r| *r += moved);
-            v = of;
-            let bias = if self.rng.chance(50) { V(b) } else { None };
-            let result = self.values.len();
-            if !self.take(one(Some("aten::linear"), vec![V(v), V(w), bias])) {
-                break;
-            }
-            results.push(result);
-            if self.rng.chance(30) {
-                let op = self.rng.one(&UNARY);
-                self.take(one(op, vec![V(result)]));
-            }
-            if self.rng.chance(6) {
-                self.take(one(Some("aten::mul_.Tensor"), vec![V(v), V(v)]));
-            }
-        }
-        // The gate and the value of a gated network.
-        match results[..] {
-            [a, .., b] => one(Some("aten::mul.Tensor"), vec![V(a), V(b)]),
-            _ => one(Option::None, vec![V(v)]),
-        }
+    /// The size, the stride, the padding and the dilation of a window.
+    pub(super) fn window(&mut self) -> [i64; 4] {
+        let size = self.rng.one(&[1, 2, 3]).unwrap_or(1);
+        let stride = self.rng.one(&[1, 1, 2]).unwrap_or(1);
+        let dilation = self.rng.one(&[1, 1, 2]).unwrap_or(1);
+        [size, stride, self.rng.below(2) as i64, dilation]
     }
 
-    fn convolution(&mut self, v: usize, channels: i64, spatial: usize) -> Call {
-        let kernel = self.rng.one(&[1, 2, 3]).unwrap_or(1);
-        // By single channels, or in one group.
+    /// A convolution from some channels to others, or by single channels.
+    pub(super) fn convolution(
+        &mut self,
+        v: usize,
+        [channels, out]: [i64; 2],
+        [size, stride, padding, dilation]: [i64; 4],
+        spatial: usize,
+    ) -> Call {
         let is_depthwise = self.rng.chance(40);
-        let some = self.rng.one(&[1, 4, 16, 19, 33]).unwrap_or(1);
-        let [out, inner] = if is_depthwise { [channels, 1] } else { [some, channels] };
-        let sizes = [out, inner].into_iter().chain(std::iter::repeat_n(kernel, spatial));
+        let [out, inner] = if is_depthwise { [channels, 1] } else { [out, channels] };
+        let sizes = [out, inner].into_iter().chain(std::iter::repeat_n(size, spatial));
         let (v, w) = self.with_input(v, sizes.collect());
         let (v, b) = self.with_input(v, vec![out]);
         let w = if w >= b { w + 1 } else { w };
         let bias = if self.rng.chance(50) { V(b) } else { None };
-        let stride = Ints(vec![self.rng.one(&[1, 1, 2]).unwrap_or(1); spatial]);
-        let padding = Ints(vec![self.rng.below(2) as i64; spatial]);
-        let dilation = Ints(vec![1; spatial]);
-        let zero = Ints(vec![0; spatial]);
+        let [stride, padding, dilation, zero] =
+            [stride, padding, dilation, 0].map(|n| Ints(vec![n; spatial]));
         let groups = Int(if is_depthwise { channels } else { 1 });
         let args = vec![V(v), V(w), bias, stride, padding, dilation, Bool(false), zero, groups];
         one(Some("aten::convolution"), args)
@@ -357,7 +336,7 @@ impl Generator {
 
     /// A new input of the dtype of value `v`, the same for each size of the batch, with the new
     /// number of `v`.
-    fn with_input(&mut self, v: usize, sizes: Vec<i64>) -> (usize, usize) {
+    pub(super) fn with_input(&mut self, v: usize, sizes: Vec<i64>) -> (usize, usize) {
         let dtype = self.tensor(v).map_or(DType::F32, Tensor::dtype);
         let u = self.input(dtype, sizes, false);
         (if v >= u { v + 1 } else { v }, u)

@@ -9,7 +9,8 @@
 #[cfg(doc)]
 use super::Kernels;
 use super::NEAR;
-use crate::gemm::lanes::Lanes;
+use super::affine::Affine;
+use crate::gemm::lanes::{Lanes, launder};
 
 /// How many pixels ahead the kernel prefetches. Each step reads from another channel, of which the
 /// processor would follow a few alone.
@@ -36,6 +37,9 @@ pub(in crate::gemm) struct PixelTile<F> {
     pub pixel: usize,
     /// Whether the sums are complete. Otherwise rows are whole vectors, one after another.
     pub complete: Option<Complete>,
+    /// What follows complete sums of whole vectors, instead of the destination. There is no
+    /// residual, and each channel has a scale and a shift.
+    pub then: Option<Affine<F>>,
     /// Memory to be fetched into the second-level cache, a line for each step.
     pub fetch: *const F,
 }
@@ -105,6 +109,10 @@ pub(super) unsafe fn pixels<
                 }
             }
         }
+        if let Some(then) = &t.then {
+            follow::<V, ROWS, VECTORS>(then, sums);
+            return;
+        }
         let Some(complete) = &t.complete else {
             for i in 0..ROWS {
                 for j in 0..VECTORS {
@@ -123,6 +131,51 @@ pub(super) unsafe fn pixels<
                 let to = t.out.add(i * complete.row + j * V::N);
                 store(sums[i][j].one_nan(), j, to);
             }
+        }
+    }
+}
+
+/// Writes what follows sums of whole vectors.
+///
+/// The sums take almost all registers. So the numbers of the channels are operands in memory.
+///
+/// # Safety
+/// As [`Kernels::pixels`].
+#[inline(always)]
+unsafe fn follow<V: Lanes, const ROWS: usize, const VECTORS: usize>(
+    then: &Affine<V::Float>,
+    sums: [[V; VECTORS]; ROWS],
+) {
+    const { assert!(ROWS <= 14) }
+    // SAFETY: the caller's promise.
+    unsafe {
+        let bounds = [V::splat(then.least), V::splat(then.most)];
+        // The compiler does not unroll so long a loop, and would store the sums for it.
+        macro_rules! each {
+            ($($i:literal)*) => { $(if $i < ROWS { follow_row(then, $i, sums[$i], bounds) })* };
+        }
+        each!(0 1 2 3 4 5 6 7 8 9 10 11 12 13);
+    }
+}
+
+/// Writes what follows the sums of pixel `i`.
+///
+/// # Safety
+/// As [`Kernels::pixels`].
+#[inline(always)]
+unsafe fn follow_row<V: Lanes, const VECTORS: usize>(
+    then: &Affine<V::Float>,
+    i: usize,
+    sums: [V; VECTORS],
+    [least, most]: [V; 2],
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        for (j, sum) in sums.into_iter().enumerate() {
+            let number = |p: *const V::Float| V::load(launder(p.add(j * V::N)));
+            let x = sum.one_nan().mul(number(then.scale)).add(number(then.shift));
+            let to = then.out.add(i * then.out_pixel + j * V::N);
+            x.at_least(least).at_most(most).store(to);
         }
     }
 }

@@ -38,6 +38,7 @@ pub use packed::{PackKey, PackedOperand};
 use epilogue::Epilogue;
 use factor::{Factor, FactorAt, Found, Geometry};
 use maquette_ir::DType;
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::loops::{AxisId, LoopNest, Source, StageId, StageKind};
 use operand::Operand;
 use smallvec::SmallVec;
@@ -165,6 +166,9 @@ impl ProductPlan {
     pub fn overwrite(&mut self, nest: &LoopNest, pairs: &[(usize, usize)]) -> bool {
         let Some(stage) = nest.stages().get(self.stage) else { return false };
         let is_factor = |operand: usize| {
+            if fault_injected(Fault::FactorsOverwritten) {
+                return false;
+            }
             let is_it = |from| matches!(from, Source::Operand(o) if o.index() == operand);
             stage.loads.iter().any(|load| is_it(load.from))
         };

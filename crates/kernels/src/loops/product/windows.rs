@@ -28,6 +28,7 @@ use crate::pointwise::frame::Failure;
 use crate::scratch::Scratch;
 use crate::thread_pool;
 use crate::view::{Dims, Ptr, View, ViewMut, contiguous};
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::loops::{Axes, AxisId, Index, Load, Source, Stage};
 use maquette_ir::scalar_expr::{BinaryOp, Bounds, Op, Reg};
 use maquette_ir::sym::Expr;
@@ -87,7 +88,11 @@ fn row_major(launch: &Launch<'_>, load: &Load, dtype: DType) -> Option<usize> {
 fn image_operand(launch: &Launch<'_>, load: &Load, dtype: DType) -> Option<(usize, [usize; 3])> {
     let Source::Operand(operand) = load.from else { return None };
     let layout = launch.operands.get(operand.index()).filter(|o| o.dtype == dtype)?;
-    Some((operand.index(), image_strides(&layout.sizes, &layout.strides)?))
+    let mut strides = image_strides(&layout.sizes, &layout.strides)?;
+    if fault_injected(Fault::PartsAreWhole) && strides[1] == 1 && strides[2] != 1 {
+        strides[2] = usize::try_from(layout.sizes[1]).ok()?;
+    }
+    Some((operand.index(), strides))
 }
 
 /// Two numbers, the first of them 1 unless there are two.
@@ -232,7 +237,12 @@ impl Windows {
             Number::Launch(at) => scalars.get(at).map_or(0, |n| n.to_i64()),
             Number::Constant(n) => n,
         };
-        [0, 1, 2].map(|of| self.numbers[of].iter().map(value).collect())
+        let mut numbers = [0, 1, 2].map(|of| self.numbers[of].iter().map(value).collect());
+        if fault_injected(Fault::NoDilation) {
+            let dilation: &mut SmallVec<[i64; 2]> = &mut numbers[2];
+            dilation.fill(1);
+        }
+        numbers
     }
 
     /// The window, unless it is one of which [`PixelConv`] does not know.

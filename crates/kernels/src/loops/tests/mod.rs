@@ -4,6 +4,7 @@ mod chains;
 mod convolutions;
 mod joined;
 mod nests;
+mod overwriting;
 mod random;
 mod random_named;
 mod random_products;
