@@ -5,15 +5,17 @@
 //! call, the instance of that call runs the program before fusion.
 
 mod region_call;
+mod region_error;
 
 pub(crate) use region_call::region_call;
+pub(crate) use region_error::region_error;
 
 use maquette_interp::{argument_value, arguments};
 use maquette_ir::buffer_plan::BufferPlan;
 use maquette_ir::functional_ops::Callee;
 use maquette_ir::functional_program::FunctionalGraph;
 use maquette_ir::fused::{
-    FusedProgram, FusedRegion, FusionClass, FusionFacts, NoFusionReason, Refusal,
+    FusedProgram, FusedRegion, Fusible, FusionClass, FusionFacts, NoFusionReason, Refusal,
 };
 use maquette_ir::graph::{Graph, NodeId, Stmt, ValueId, ValueType};
 use maquette_ir::sym::{Expr, SymbolId};
@@ -121,11 +123,7 @@ impl KernelFacts {
 }
 
 impl FusionFacts for KernelFacts {
-    fn class(
-        &self,
-        graph: &Graph,
-        node: NodeId,
-    ) -> std::result::Result<FusionClass, NoFusionReason> {
+    fn class(&self, graph: &Graph, node: NodeId) -> std::result::Result<Fusible, NoFusionReason> {
         if self.has_segments {
             return Err(NoFusionReason::SizeFromData);
         }
@@ -135,10 +133,12 @@ impl FusionFacts for KernelFacts {
         }
         let args = self.arguments(graph, op, node).map_err(|_| NoFusionReason::Opaque)?;
         match op.fusion_class(args)? {
-            class if self.only_elements && class != FusionClass::Elements => {
+            // It keeps its place among what is ordered.
+            Fusible { may_fail: true, .. } if self.only_elements => Err(NoFusionReason::Assert),
+            Fusible { class, .. } if self.only_elements && class != FusionClass::Elements => {
                 Err(NoFusionReason::Written)
             }
-            class => Ok(class),
+            fusible => Ok(fusible),
         }
     }
 

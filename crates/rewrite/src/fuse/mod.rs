@@ -21,6 +21,7 @@ mod conflicts;
 mod edges;
 mod emit;
 mod groups;
+mod order;
 mod position;
 mod siblings;
 mod updates;
@@ -30,6 +31,7 @@ use emit::Emitted;
 use groups::Groups;
 use maquette_ir::functional_program::FunctionalGraph;
 use maquette_ir::fused::{FusedProgram, FusionFacts, NoFusionReason};
+use maquette_ir::graph::NodeId;
 
 /// Fuses the operators of a functional program.
 ///
@@ -39,22 +41,32 @@ pub fn fuse(
     original: FunctionalGraph,
     facts: &dyn FusionFacts,
 ) -> Result<FusedProgram, FunctionalizeError> {
-    fuse_products(original, facts, facts.joins_products())
+    fuse_but(original, facts, facts.joins_products(), &[])
 }
 
-/// As [`fuse`]. `joins_products` says whether products that share a factor may be one region.
-fn fuse_products(
+/// As [`fuse`]. `joins_products` says whether products that share a factor may be one region. The
+/// operators `alone`, in program order, may fail, and are in no region.
+fn fuse_but(
     original: FunctionalGraph,
     facts: &dyn FusionFacts,
     joins_products: bool,
+    alone: &[NodeId],
 ) -> Result<FusedProgram, FunctionalizeError> {
-    let mut groups = Groups::of(&original, facts);
+    let mut groups = Groups::of(&original, facts, alone);
     if joins_products {
         groups.join_siblings(facts);
     }
     let mut refusals = groups.refusals();
     let (mut regions, without): (Vec<_>, Vec<_>) =
         groups.regions().into_iter().partition(|region| facts.has_kernel(&original.graph, region));
+    // Without what may fail, the other operators may have a kernel, as those before a gather.
+    let failing = without.iter().flat_map(|region| groups.order.failing(&region.nodes));
+    let mut failing: Vec<NodeId> = failing.collect();
+    if alone.is_empty() && !failing.is_empty() {
+        failing.sort_unstable();
+        drop(groups);
+        return fuse_but(original, facts, joins_products, &failing);
+    }
     refusals
         .extend(without.iter().flat_map(|r| r.refusals(&original.graph, NoFusionReason::NoKernel)));
     refusals.sort_by_key(|r| r.consumer);
@@ -66,7 +78,7 @@ fn fuse_products(
                 if regions.get(region).is_some_and(|r| groups.products(&r.nodes) > 1) =>
             {
                 drop(groups);
-                return fuse_products(original, facts, false);
+                return fuse_but(original, facts, false, alone);
             }
             // Without one of them, the others can be computed.
             Emitted::Cycle(region) if region < regions.len() => {

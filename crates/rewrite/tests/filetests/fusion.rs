@@ -1,7 +1,7 @@
 //! Fusion of the programs of files, with a few operators whose classes are known here.
 
 use super::{Result, describe};
-use maquette_ir::fused::{FusedRegion, FusionClass, FusionFacts, NoFusionReason};
+use maquette_ir::fused::{FusedRegion, Fusible, FusionClass, FusionFacts, NoFusionReason};
 use maquette_ir::graph::{Graph, NodeId};
 use maquette_rewrite::{FunctionalGraph, fuse};
 use std::fmt::Write;
@@ -10,17 +10,17 @@ use std::fmt::Write;
 struct Classes;
 
 impl FusionFacts for Classes {
-    fn class(
-        &self,
-        graph: &Graph,
-        node: NodeId,
-    ) -> std::result::Result<FusionClass, NoFusionReason> {
+    fn class(&self, graph: &Graph, node: NodeId) -> std::result::Result<Fusible, NoFusionReason> {
+        let by_rows = |may_fail| Fusible { class: FusionClass::Rows { outer: 2 }, may_fail };
         match graph.op_name(node) {
-            "aten::mm" => Ok(FusionClass::Product { left: Some(0) }),
-            "aten::addmm" => Ok(FusionClass::Product { left: Some(1) }),
+            "aten::mm" => Ok(FusionClass::Product { left: Some(0) }.into()),
+            "aten::addmm" => Ok(FusionClass::Product { left: Some(1) }.into()),
             "aten::add.Tensor" | "aten::mul.Tensor" | "aten::neg" | "aten::silu" => {
-                Ok(FusionClass::Elements)
+                Ok(FusionClass::Elements.into())
             }
+            "aten::embedding" => Ok(by_rows(true)),
+            "aten::_softmax" => Ok(by_rows(false)),
+            "aten::index_select" => Err(NoFusionReason::Assert),
             "aten::cumsum" => Err(NoFusionReason::LosesSpecialisation),
             _ => Err(NoFusionReason::Opaque),
         }

@@ -14,6 +14,7 @@
 //! result overlaps an operand, except as the kernel supports.
 #![allow(unsafe_code)]
 
+mod errors;
 mod kernel_call;
 mod memory;
 mod weights;
@@ -33,7 +34,7 @@ use maquette_interp::{
 };
 use maquette_ir::buffer_plan::BufferId;
 use maquette_ir::graph::{Graph, NodeId, ValueId};
-use maquette_ops::{AccessError, Error, ErrorKind, Op, Outputs, Result, RunError, Tensor, Value};
+use maquette_ops::{AccessError, Error, Op, Outputs, Result, RunError, Tensor, Value};
 use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -165,29 +166,6 @@ impl Run<'_> {
             false => self.launch_packed(launch, &addresses),
         };
         launched.map_err(|e| self.launch_error(segment, launch, e))
-    }
-
-    /// The error of a launch. The memory of the program that it wrote is partly written, so it is
-    /// poisoned as by an eager call.
-    #[cold]
-    fn launch_error(&mut self, segment: &Segment, launch: &Launch, e: Error) -> Error {
-        let Some(node) = &launch.node else { return e };
-        let loc = node.loc.unwrap_or(self.source_info.call_site);
-        let e = match self.arguments(segment, node.op, &node.arguments) {
-            Ok((args, _)) => launch.call.explained(e, &args),
-            // Without the arguments, the error of the kernel has to do.
-            Err(_) => e,
-        };
-        // Other errors are found before anything is written.
-        if matches!(e.kind(), ErrorKind::Kernel(_)) {
-            for b in &node.writes {
-                let base = self.memory.bases.get(b.index());
-                if let Some(tensor) = base.and_then(|base| base.tensor.as_ref()) {
-                    tensor.poison_storage(&e);
-                }
-            }
-        }
-        in_window(self.graph, launch.call.in_call(e, loc), node.at)
     }
 
     /// The arguments of a call, with handles.

@@ -3,9 +3,9 @@
 //! A region with reshapes can write only memory whose strides fit the sizes of its kernel. Results
 //! that lie otherwise, such as parts of a concatenation, are computed in row-major memory first.
 
-use super::{Builder, fake, launches::placed, wrong_graph};
+use super::{Builder, fake, launches::placed, planned_buffers, wrong_graph};
 use crate::fusion::region_call;
-use crate::instance::{Launch, Step, TensorAt};
+use crate::instance::{Launch, LaunchedRegion, Origin, Step, TensorAt};
 use maquette_ir::buffer_plan::{BufferView, ResultDest};
 use maquette_ir::functional_ops::{FunctionalOp, List};
 use maquette_ir::fused::FusedRegion;
@@ -26,11 +26,12 @@ impl Builder<'_> {
         reads: &[(ValueId, BufferView)],
         results: &[(ValueId, ResultDest)],
     ) -> Result<bool> {
-        let FunctionalOp::Fused { region, operands, integers, .. } = op else {
+        let FunctionalOp::Fused { region: index, operands, integers, .. } = op else {
             return Err(wrong_graph());
         };
-        let fused = self.planned.fused.as_ref().ok_or_else(wrong_graph)?;
-        let region = fused.regions.get(region).ok_or_else(wrong_graph)?;
+        let planned = self.planned;
+        let fused = planned.fused.as_ref().ok_or_else(wrong_graph)?;
+        let region = fused.regions.get(index).ok_or_else(wrong_graph)?;
         let mut leaves: Vec<TensorAt> = Vec::new();
         for operand in operands {
             let view = reads.iter().find(|(v, _)| *operand == Arg::Value(*v));
@@ -47,7 +48,16 @@ impl Builder<'_> {
         let launch = |targets: &[TensorAt]| {
             let call = region_call(graph, region, &numbers, &operands, &fakes(targets))?;
             let (call, places) = placed(call, &leaves, targets)?;
-            Some(Step::Launch(Box::new(Launch::new(call, places, None))))
+            let origin = match region.may_fail {
+                false => Origin::Infallible,
+                true => Origin::Region(Box::new(LaunchedRegion {
+                    region: index,
+                    operands: leaves.clone(),
+                    integers: numbers.clone(),
+                    writes: planned_buffers(planned, targets),
+                })),
+            };
+            Some(Step::Launch(Box::new(Launch::new(call, places, origin))))
         };
         if let Some(step) = launch(&targets) {
             self.steps.push(step);
@@ -60,7 +70,7 @@ impl Builder<'_> {
         let copies = sources.iter().zip(&targets).map(|(source, target)| {
             let call = PreparedCall::copy(&fake(source), &fake(target))?;
             let (call, places) = placed(call, slice::from_ref(source), slice::from_ref(target))?;
-            Some(Step::Launch(Box::new(Launch::new(call, places, None))))
+            Some(Step::Launch(Box::new(Launch::new(call, places, Origin::Infallible))))
         });
         let Some(copies) = copies.collect::<Option<Vec<Step>>>() else { return Ok(false) };
         self.steps.push(step);
