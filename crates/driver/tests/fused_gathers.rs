@@ -96,7 +96,7 @@ fn embeddings_their_sum_and_its_norm_are_one_kernel() {
             }
         }
         is_one_kernel(&fixed);
-        }
+    }
 }
 
 #[test]
