@@ -1,6 +1,7 @@
 //! Products that share their left factor are one kernel, with the bits of the operators alone.
 
 use maquette_driver::{CompileOptions, ExportOptions, compile};
+use maquette_ir::fused::NoFusionReason;
 use maquette_ir::{DType, Device};
 use maquette_ops::module::{Module, Slot, visit_part};
 use maquette_ops::{Tensor, with_num_threads};
@@ -95,6 +96,41 @@ fn a_gate_and_what_it_gates_are_one_kernel() {
         let fused = &f.explain().programs[0].fused;
         assert_eq!(fused[..], ["product: aten::mm, aten::silu, aten::mm, aten::mul.Tensor"]);
     }
+}
+
+/// Products of one column and of several, of which views are broadcast.
+fn broadcast((x, w): (Tensor, Vec<Tensor>)) -> Vec<Tensor> {
+    let negative = x.mm(&w[0]).squeeze_dim(1).neg();
+    let wide = x.mm(&w[1]);
+    let narrow = x.mm(&w[2]).squeeze_dim(1);
+    vec![negative, &wide * narrow, wide]
+}
+
+#[test]
+fn a_view_of_another_product_that_is_broadcast() {
+    let of = |sizes: [i64; 2]| ramp(&sizes, DType::F32);
+    for m in [16, 48] {
+        let inputs = || (of([m, 32]), vec![of([32, 1]), of([32, m]), of([32, 1]) + 1.0]);
+        let found = compile(broadcast).call(inputs()).unwrap();
+        assert_eq!(bits(&found), bits(&broadcast(inputs())), "{m}");
+    }
+}
+
+/// Products with a reduction behind each: one large value is in memory at a time.
+fn greatest((x, w): (Tensor, Vec<Tensor>)) -> Vec<Tensor> {
+    w.iter().map(|w| x.mm(w).amax([1], false)).collect()
+}
+
+#[test]
+fn products_that_are_read_one_after_another_are_apart() {
+    let of = |sizes: [i64; 2]| ramp(&sizes, DType::F32);
+    let inputs = || (of([64, 32]), (0..4).map(|_| of([32, 500])).collect::<Vec<_>>());
+    let f = compile(greatest);
+    assert_eq!(bits(&f.call(inputs()).unwrap()), bits(&greatest(inputs())));
+    let explained = f.explain();
+    assert_eq!(joined(&explained.programs[0].fused), [""; 0]);
+    let reason = NoFusionReason::Lifetimes.to_string();
+    assert!(explained.to_string().contains(&reason), "{explained}");
 }
 
 #[test]

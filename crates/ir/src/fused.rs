@@ -27,9 +27,27 @@ pub struct FusedProgram {
     pub program: FunctionalGraph,
     /// The regions, by the number that the nodes name.
     pub regions: Vec<FusedRegion>,
+    /// Products that are in one region because they share a factor.
+    pub joined: Vec<ProductPair>,
     /// The edges between operators of which no region has both ends, and the products that share a
     /// factor and are apart, in the order of the consumers.
     pub refusals: Vec<Refusal>,
+}
+
+/// Two products that share their left factor, neighbours in program order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProductPair {
+    /// The first product.
+    pub first: NodeId,
+    /// The second product.
+    pub second: NodeId,
+}
+
+impl ProductPair {
+    /// Why both are apart.
+    pub fn refusal(&self, reason: NoFusionReason) -> Refusal {
+        Refusal { producer: self.first, consumer: self.second, reason }
+    }
 }
 
 /// The nodes that one kernel computes. Ids and expressions are those of the original graph.
@@ -199,6 +217,8 @@ pub enum NoFusionReason {
     Limits,
     /// Many operators are between two products that share a factor.
     Far,
+    /// Values would be in memory for longer if two products that share a factor were one kernel.
+    Lifetimes,
     /// No kernel computes the region, for example one of tensors without elements.
     NoKernel,
 }
@@ -221,6 +241,7 @@ impl fmt::Display for NoFusionReason {
             NoFusionReason::Cycle => "another operator has to run between them",
             NoFusionReason::Limits => "one kernel for both would be too large",
             NoFusionReason::Far => "many operators are between them",
+            NoFusionReason::Lifetimes => "values would be in memory for longer",
             NoFusionReason::NoKernel => "no kernel computes both for these sizes",
         })
     }

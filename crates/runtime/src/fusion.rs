@@ -35,24 +35,31 @@ pub(crate) fn fused(
     program: &FunctionalGraph,
 ) -> std::result::Result<(FusedProgram, BufferPlan), Vec<Refusal>> {
     let mut facts = KernelFacts::of(&program.graph);
-    let mut refusals = Vec::new();
+    let (mut refusals, mut apart) = (Vec::new(), Vec::new());
     for (joins_products, only_elements) in [(true, false), (false, false), (false, true)] {
+        if !joins_products && !only_elements && apart.is_empty() {
+            continue;
+        }
         facts.joins_products = joins_products;
         facts.only_elements = only_elements;
-        let fused = fuse(program.clone(), &facts).map_err(|_| Vec::new())?;
+        let mut fused = fuse(program.clone(), &facts).map_err(|_| Vec::new())?;
         if fused.regions.is_empty() {
             return Err(fused.refusals);
         }
         let plan = plan(&fused.program, &Facts).map_err(|_| Vec::new())?;
         if fused.program.within_eager_copies(&plan) {
+            fused.refusals.append(&mut apart);
+            fused.refusals.sort_by_key(|r| r.consumer);
             return Ok((fused, plan));
         }
         let graph = &fused.original.graph;
         let given_up = fused.regions.iter();
         refusals = given_up.flat_map(|r| r.refusals(graph, NoFusionReason::Written)).collect();
         refusals.extend(fused.refusals);
-        refusals.sort_by_key(|r| r.consumer);
+        apart.extend(fused.joined.iter().map(|pair| pair.refusal(NoFusionReason::Written)));
     }
+    refusals.append(&mut apart);
+    refusals.sort_by_key(|r| r.consumer);
     Err(refusals)
 }
 

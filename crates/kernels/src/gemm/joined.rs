@@ -13,7 +13,7 @@
 //!
 //! **Invariant:** the bits are those of the products alone, since no sum depends on tasks.
 
-use super::blocks::{Blocks, ROWS_IN_STRIPS, SMALL, Split};
+use super::blocks::{Blocks, SMALL, Split};
 use super::epilogue::Operand;
 use super::pack::{Factor, Right};
 use super::special::{self, Path};
@@ -63,12 +63,15 @@ pub(crate) unsafe fn joined_products<F: Float>(
             special::path(isa, sizes, &left, &Operand::new(b, 0)) == Path::Blocks
         }
     };
-    if threads <= 1 || work <= SMALL || !products.iter().all(is_by_blocks) {
-        return products.iter_mut().try_for_each(|p| {
+    let alone = |products: &mut [JoinedProduct<'_>]| {
+        products.iter_mut().try_for_each(|p| {
             let (sizes, out) = ([m, p.columns, k], p.out.as_mut());
             // SAFETY: the caller's promise.
             unsafe { visited_product::<F>(isa, threads, (a, p.right), sizes, out, p.visitor) }
-        });
+        })
+    };
+    if threads <= 1 || work <= SMALL || !products.iter().all(is_by_blocks) {
+        return alone(products);
     }
     let factor = |p: &JoinedProduct<'_>| match p.right {
         RightFactor::Matrix(b) => {
@@ -77,14 +80,16 @@ pub(crate) unsafe fn joined_products<F: Float>(
         RightFactor::Packed(_) => None,
     };
     let factors: SmallVec<[Option<Factor<F>>; 4]> = products.iter().map(factor).collect();
-    let pieces = products.iter_mut().zip(&factors).filter_map(|(p, factor)| {
-        let b = match (p.right, factor) {
-            (RightFactor::Packed(packed), _) => Right::Packed(packed.panels::<F>()?),
-            (_, Some(factor)) => factor.b.mat().map_or(Right::Source(factor), Right::InPlace),
-            (_, None) => return None,
-        };
+    let rights = products.iter().zip(&factors).map(|(p, factor)| match (p.right, factor) {
+        (RightFactor::Packed(packed), _) => packed.panels::<F>().map(Right::Packed),
+        (RightFactor::Matrix(_), factor) => factor.as_ref().map(Factor::right),
+    });
+    let Some(rights) = rights.collect::<Option<SmallVec<[Right<'_, F>; 4]>>>() else {
+        return alone(products);
+    };
+    let pieces = products.iter_mut().zip(rights).map(|(p, b)| {
         let visited = p.visitor.map(|visitor| VisitedParts::new(visitor, p.out.is_none()));
-        Some((p.columns, b, output::<F>(p.out.as_mut(), p.columns), visited))
+        (p.columns, b, output::<F>(p.out.as_mut(), p.columns), visited)
     });
     let pieces: SmallVec<[_; 4]> = pieces.collect();
     let all = |a: Mat<F>| {
@@ -96,12 +101,13 @@ pub(crate) unsafe fn joined_products<F: Float>(
         // SAFETY: the caller's promise.
         unsafe { run(&blocks, threads, work, in_step) }
     };
-    let is_packed = factors.iter().any(Option::is_none);
-    let strips = left.mat().filter(|a| a.row_stride == 1 && m >= ROWS_IN_STRIPS && !is_packed);
-    match strips {
-        Some(a) => all(a),
-        // SAFETY: the caller's promise.
-        None => unsafe { special::with_rows(isa, threads, [m, columns, k], left, &all) },
+    let sizes = [m, columns, k];
+    // SAFETY: the caller's promise.
+    unsafe {
+        match factors.iter().all(Option::is_some) {
+            true => special::with_rows_or_strips(isa, threads, sizes, left, &all),
+            false => special::with_rows(isa, threads, sizes, left, &all),
+        }
     }
 }
 
@@ -116,16 +122,16 @@ unsafe fn run<F: Float>(
     work: usize,
     in_step: bool,
 ) -> Result<()> {
-    let splits = splits(blocks, threads, work);
-    let is_alike = |(b, split): (&Blocks<'_, F>, &Split)| {
-        let shape = |b: &Blocks<'_, F>, s: &Split| (b.sizes, b.width, s.rows, s.panels);
-        blocks.first().zip(splits.first()).map(|(b, s)| shape(b, s)) == Some(shape(b, split))
+    let splits = match in_step {
+        true => splits_in_step(blocks, threads, work),
+        false => Some(splits(blocks, threads, work)),
     };
-    let divides_segments = splits.iter().any(|split| split.segments.is_some());
-    if divides_segments || in_step && !blocks.iter().zip(&splits).all(is_alike) {
+    // The sums of segments are added behind all tasks of their product.
+    let is_one_job = |splits: &SmallVec<[Split; 4]>| splits.iter().all(|s| s.segments.is_none());
+    let Some(splits) = splits.filter(is_one_job) else {
         // SAFETY: the caller's promise.
         return blocks.iter().try_for_each(|b| unsafe { b.run(threads) });
-    }
+    };
     let task = |product: usize, t: usize| {
         let (Some(b), Some(split)) = (blocks.get(product), splits.get(product)) else {
             return Ok(());
@@ -144,6 +150,19 @@ unsafe fn run<F: Float>(
     }
     let tasks = in_order(&counts);
     thread_pool::try_for(tasks.len(), true, &|t| task(tasks[t].0, tasks[t].1))
+}
+
+/// How products in step are divided: all as the first one that something follows. `None` if their
+/// rows or panels are not the same.
+fn splits_in_step<F: Float>(
+    blocks: &[Blocks<'_, F>],
+    threads: usize,
+    work: usize,
+) -> Option<SmallVec<[Split; 4]>> {
+    let first = blocks.iter().find(|b| b.visited.is_some()).or(blocks.first())?;
+    let is_alike = |b: &Blocks<'_, F>| (b.sizes, b.width) == (first.sizes, first.width);
+    let split = first.split(threads, work);
+    blocks.iter().all(is_alike).then(|| SmallVec::from_elem(split, blocks.len()))
 }
 
 /// How each product is divided: as it would be alone, but for the work of all. Tasks that are few
@@ -173,4 +192,51 @@ fn in_order(counts: &[usize]) -> SmallVec<[(usize, usize); 32]> {
         counts.iter().enumerate().flat_map(of_product).collect();
     tasks.sort_by(|(p, t), (q, u)| (t * counts[*q]).cmp(&(u * counts[*p])).then(p.cmp(q)));
     tasks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PackedMatrix;
+    use crate::view::Ptr;
+    use std::ops::Range;
+
+    struct Nothing;
+
+    impl EpilogueVisitor for Nothing {
+        fn scratch(&self, _elements: usize) -> usize {
+            0
+        }
+
+        unsafe fn visit(
+            &self,
+            _rows: Range<usize>,
+            _columns: Range<usize>,
+            _sums: (Ptr<u8>, [i64; 2]),
+            _scratch: Ptr<u8>,
+        ) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn products_in_step_are_divided_alike() {
+        let (isa, k, n) = (Isa::detect(), 64, 384);
+        let elements = vec![0f32; k * n];
+        let b = View::from_slice_sized(&elements, &[k as i64, n as i64]).expect("fits");
+        let packed = PackedMatrix::on(isa, &b).expect("packs");
+        let right = Right::Packed(packed.panels::<f32>().expect("is of this class"));
+        for m in [1, 16, 200, 1_000] {
+            let a = Mat::row_major(Ptr(std::ptr::dangling_mut()), k);
+            let gate = Blocks::new(isa, [m, n, k], a, right, output::<f32>(None, n));
+            let visited = Some(VisitedParts::new(&Nothing, true));
+            let value = Blocks { visited, ..gate };
+            let work = 2 * gate.work();
+            let splits = splits_in_step(&[gate, value], 2, work).expect("are alike");
+            let expected = value.split(2, work);
+            assert!(splits.iter().all(|s| (s.rows, s.panels) == (expected.rows, expected.panels)));
+            let narrow = Blocks { sizes: [m, n / 2, k], ..gate };
+            assert!(splits_in_step(&[narrow, value], 2, work).is_none());
+        }
+    }
 }

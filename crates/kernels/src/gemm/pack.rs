@@ -125,6 +125,13 @@ pub(super) struct Factor<F: 'static> {
     pub b: Operand<F>,
 }
 
+impl<F: Float> Factor<F> {
+    /// The factor as products read it: where it is, or packed from its dtype.
+    pub fn right(&self) -> Right<'_, F> {
+        self.b.mat().map_or(Right::Source(self), Right::InPlace)
+    }
+}
+
 // SAFETY: all cases of `pack` write whole rows.
 unsafe impl<F: Float> PackColumns<F> for Factor<F> {
     unsafe fn pack(

@@ -3,7 +3,7 @@
 
 use super::blocks::{Blocks, ROWS_IN_STRIPS, accumulate};
 use super::epilogue::{Operand, Output};
-use super::pack::{Factor, Right};
+use super::pack::Factor;
 use super::small::SmallProduct;
 use super::visitor::VisitedParts;
 use super::{Float, KERNEL, Mat, SEGMENT};
@@ -101,18 +101,31 @@ pub(super) unsafe fn by_blocks<F: Float>(
     visited: Option<VisitedParts<'_>>,
 ) -> Result<()> {
     let factor = Factor { kernels: F::kernels(isa), b };
-    let b = b.mat().map_or(Right::Source(&factor), Right::InPlace);
+    let f = &|a: Mat<F>| {
+        let blocks = Blocks { visited, ..Blocks::new(isa, sizes, a, factor.right(), out) };
+        // SAFETY: the caller's promise.
+        unsafe { blocks.run(threads) }
+    };
     // SAFETY: the caller's promise.
-    unsafe {
-        let f = &|a: Mat<F>| {
-            let blocks = Blocks { visited, ..Blocks::new(isa, sizes, a, b, out) };
-            blocks.run(threads)
-        };
-        // Columns of A that are contiguous are packed by the tasks.
-        match a.mat().filter(|a| a.row_stride == 1 && sizes[0] >= ROWS_IN_STRIPS) {
-            Some(a) => f(a),
-            None => with_rows(isa, threads, sizes, a, f),
-        }
+    unsafe { with_rows_or_strips(isa, threads, sizes, a, f) }
+}
+
+/// As [`with_rows`], for products that pack their right factor: their tasks pack the columns of A,
+/// too, where these are contiguous.
+///
+/// # Safety
+/// As [`product`], for A.
+pub(super) unsafe fn with_rows_or_strips<F: Float>(
+    isa: Isa,
+    threads: usize,
+    sizes: [usize; 3],
+    a: Operand<F>,
+    f: &dyn Fn(Mat<F>) -> Result<()>,
+) -> Result<()> {
+    match a.mat().filter(|a| a.row_stride == 1 && sizes[0] >= ROWS_IN_STRIPS) {
+        Some(a) => f(a),
+        // SAFETY: the caller's promise.
+        None => unsafe { with_rows(isa, threads, sizes, a, f) },
     }
 }
 

@@ -7,7 +7,8 @@ use maquette_ir::copy_cost::approximate_numel;
 use maquette_ir::functional_ops::{FunctionalOp, is_functional_op};
 use maquette_ir::functional_program::FunctionalGraph;
 use maquette_ir::fused::{
-    FusedRegion, Fusible, FusionClass, FusionFacts, FusionKind, NoFusionReason, Refusal,
+    FusedRegion, Fusible, FusionClass, FusionFacts, FusionKind, NoFusionReason, ProductPair,
+    Refusal,
 };
 use maquette_ir::graph::{Arg, Graph, NodeId, Stmt, ValueId};
 use maquette_ir::sym::Expr;
@@ -44,6 +45,8 @@ pub(super) struct Groups<'g> {
     pub refused: Vec<Refusal>,
     /// Products that share a factor and are not computed together.
     pub apart: Vec<Refusal>,
+    /// Pairs of products that share a factor and are computed together.
+    pub joined: Vec<ProductPair>,
     pub overwrites: Overwrites,
 }
 
@@ -51,6 +54,7 @@ impl<'g> Groups<'g> {
     pub fn of(
         program: &'g FunctionalGraph,
         facts: &dyn FusionFacts,
+        apart: Vec<Refusal>,
         alone: &[NodeId],
     ) -> Groups<'g> {
         let graph = &program.graph;
@@ -63,7 +67,8 @@ impl<'g> Groups<'g> {
             of: vec![None; nodes],
             groups: Vec::new(),
             refused: Vec::new(),
-            apart: Vec::new(),
+            apart,
+            joined: Vec::new(),
             overwrites: overwrites(program),
         };
         for stmt in graph.body() {

@@ -14,8 +14,8 @@
 //!
 //! **Invariants** are those of [`maquette_ir::fused`].
 //!
-//! **Cost.** Linear in the number of nodes, but for the search for cycles, which visits at most
-//! [`MAX_VISITS`](groups) groups for a join.
+//! **Cost.** Linear in the number of nodes, but for the search for cycles, which visits a bounded
+//! number of groups for a join ([`conflicts`]).
 
 mod conflicts;
 mod edges;
@@ -30,7 +30,7 @@ use crate::error::{FunctionalizeError, Reason};
 use emit::Emitted;
 use groups::Groups;
 use maquette_ir::functional_program::FunctionalGraph;
-use maquette_ir::fused::{FusedProgram, FusionFacts, NoFusionReason};
+use maquette_ir::fused::{FusedProgram, FusionFacts, NoFusionReason, Refusal};
 use maquette_ir::graph::NodeId;
 
 /// Fuses the operators of a functional program.
@@ -41,18 +41,20 @@ pub fn fuse(
     original: FunctionalGraph,
     facts: &dyn FusionFacts,
 ) -> Result<FusedProgram, FunctionalizeError> {
-    fuse_but(original, facts, facts.joins_products(), &[])
+    fuse_but(original, facts, facts.joins_products(), Vec::new(), &[])
 }
 
-/// As [`fuse`]. `joins_products` says whether products that share a factor may be one region. The
-/// operators `alone`, in program order, may fail, and are in no region.
+/// As [`fuse`]. `joins_products` says whether products that share a factor may be one region, and
+/// `apart` which may not, and why. The operators `alone`, in program order, may fail, and are in no
+/// region.
 fn fuse_but(
     original: FunctionalGraph,
     facts: &dyn FusionFacts,
     joins_products: bool,
+    apart: Vec<Refusal>,
     alone: &[NodeId],
 ) -> Result<FusedProgram, FunctionalizeError> {
-    let mut groups = Groups::of(&original, facts, alone);
+    let mut groups = Groups::of(&original, facts, apart, alone);
     if joins_products {
         groups.join_siblings(facts);
     }
@@ -64,8 +66,11 @@ fn fuse_but(
     let mut failing: Vec<NodeId> = failing.collect();
     if alone.is_empty() && !failing.is_empty() {
         failing.sort_unstable();
+        let apart = std::mem::take(&mut groups.apart);
         drop(groups);
-        return fuse_but(original, facts, joins_products, &failing);
+        // Those of products that may be joined are found again.
+        let apart = if joins_products { Vec::new() } else { apart };
+        return fuse_but(original, facts, joins_products, apart, &failing);
     }
     refusals
         .extend(without.iter().flat_map(|r| r.refusals(&original.graph, NoFusionReason::NoKernel)));
@@ -74,11 +79,11 @@ fn fuse_but(
         match emit::emit(&original, &regions, &groups.edges, &groups.overwrites)? {
             Emitted::Program(program) => break *program,
             // The products alone may do, with what follows each.
-            Emitted::Cycle(region)
-                if regions.get(region).is_some_and(|r| groups.products(&r.nodes) > 1) =>
-            {
+            Emitted::Cycle(_) if !groups.joined.is_empty() => {
+                let apart = groups.joined.iter().map(|pair| pair.refusal(NoFusionReason::Cycle));
+                let apart = apart.collect();
                 drop(groups);
-                return fuse_but(original, facts, false, alone);
+                return fuse_but(original, facts, false, apart, alone);
             }
             // Without one of them, the others can be computed.
             Emitted::Cycle(region) if region < regions.len() => {
@@ -89,8 +94,9 @@ fn fuse_but(
             Emitted::Cycle(_) => return Err(out_of_order().into()),
         }
     };
+    let joined = std::mem::take(&mut groups.joined);
     drop(groups);
-    Ok(FusedProgram { original, program, regions, refusals })
+    Ok(FusedProgram { original, program, regions, joined, refusals })
 }
 
 /// A statement of the graph reads a value before its definition.

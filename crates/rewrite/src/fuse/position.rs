@@ -127,7 +127,7 @@ impl<'g> Anchors<'g> {
     }
 }
 
-fn bytes(graph: &Graph, v: ValueId) -> u64 {
+pub(super) fn bytes(graph: &Graph, v: ValueId) -> u64 {
     let ty = graph.tensor_type(v);
     ty.map_or(0, |ty| approximate_numel(&ty.sizes).saturating_mul(ty.dtype.size() as u64))
 }
@@ -145,7 +145,7 @@ fn is_read_from(graph: &Graph, v: ValueId, from: NodeId, region: &FusedRegion) -
 }
 
 /// Whether a condition holds for a user of a value, or of a view of it. Of too many views it does.
-fn any_user(
+pub(super) fn any_user(
     graph: &Graph,
     v: ValueId,
     holds: &mut dyn FnMut(NodeId, Option<FunctionalOp<'_>>) -> bool,

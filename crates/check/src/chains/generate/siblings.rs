@@ -4,7 +4,7 @@
 use super::super::{Argument, Call};
 use super::Generator;
 use super::patterns::{UNARY, one};
-use Argument::{None, Value as V};
+use Argument::{Ints, None, Value as V};
 
 impl Generator {
     /// Products that share their left factor: with some columns each, with a bias or something
@@ -13,10 +13,16 @@ impl Generator {
         let mut v = v;
         let sizes = self.sizes_of(v);
         let Some(&k) = sizes.last() else { return one(Option::None, vec![V(v)]) };
-        let n = self.rng.one(&[1, 3, 16, 33, 48, 65, 130]).unwrap_or(16);
+        // As many columns as rows hide which of them something is broadcast along.
+        let rows = sizes.iter().rev().nth(1).copied().unwrap_or(1);
+        let n = self.rng.one(&[1, 3, 16, rows, 33, 48, 65, 130]).unwrap_or(16);
         let mut results: Vec<usize> = Vec::new();
         for _ in 0..2 + self.rng.below(3) {
-            let n = if self.rng.chance(75) { n } else { n + 7 };
+            let n = match self.rng.below(8) {
+                0 => 1,
+                1 => n + 7,
+                _ => n,
+            };
             let inputs = self.chain.inputs.len();
             let (of, w) = self.with_input(v, vec![n, k]);
             let (of, b) = self.with_input(of, vec![n]);
@@ -31,6 +37,21 @@ impl Generator {
                 break;
             }
             results.push(result);
+            if self.rng.chance(20) {
+                // Of one column, the rows alone; of several, as many elements in other rows.
+                let lead = &sizes[..sizes.len() - 1];
+                let viewed = match (n, lead) {
+                    (1, _) => lead.to_vec(),
+                    (_, [batch @ .., m]) => batch.iter().copied().chain([n, *m]).collect(),
+                    _ => vec![-1],
+                };
+                let view = self.values.len();
+                if self.take(one(Some("aten::reshape"), vec![V(result), Ints(viewed)]))
+                    && let Some(last) = results.last_mut()
+                {
+                    *last = view;
+                }
+            }
             if self.rng.chance(30) {
                 let op = self.rng.one(&UNARY);
                 self.take(one(op, vec![V(result)]));

@@ -127,11 +127,12 @@ pub(in crate::loops) fn run_joined(
         .collect();
     let packed = plans.iter().map(|plan| Ok(plan.packed(cx)?.and_then(PackedOperand::matrix)));
     let packed = packed.collect::<Result<SmallVec<[Option<&PackedMatrix>; 4]>>>()?;
-    let matrices = plans.iter().filter_map(|plan| plan.matrices(cx, &coords));
-    let mut matrices: SmallVec<[Matrices<'_>; 4]> = matrices.collect();
-    let (Some(first), Some(left)) =
-        (plans.first(), matrices.first().map(|matrices| matrices.left.clone()))
-    else {
+    let matrices = plans.iter().map(|plan| plan.matrices(cx, &coords));
+    let matrices = matrices.collect::<Option<SmallVec<[Matrices<'_>; 4]>>>();
+    let (Some(first), Some(mut matrices)) = (plans.first(), matrices) else {
+        return plans.iter().try_for_each(|plan| plan.run(cx, failed));
+    };
+    let Some(left) = matrices.first().map(|matrices| matrices.left.clone()) else {
         return Ok(());
     };
     let ([m, _, k], threads) = (first.sizes, thread_pool::num_threads());
@@ -150,6 +151,7 @@ pub(in crate::loops) fn run_joined(
     };
     let (isa, in_step) = (cx.run.isa, pace == Pace::InStep);
     // SAFETY: the sizes are those of the plans, and packed matrices have the dtypes of factors. The
-    // results of stages are apart from each other and from factors.
+    // results of stages are apart from each other. `ProductPlan::pace_behind` has found that none
+    // of them is a factor, and that maps read the results of earlier products at their own places.
     unsafe { joined(isa, threads, (&left, [m, k]), &mut products, in_step) }
 }

@@ -202,9 +202,13 @@ fn is_plain_product(nest: &LoopNest) -> bool {
         && maps.iter().all(|stage| stage.kind == StageKind::Map && stage.over == product.axes())
 }
 
-/// Which of the tensors among arguments the left factor of a product is, or is a view of.
+/// Which of the tensors among arguments the left factor of a product of floats is, or is a view of.
+/// Integers have a kernel for one product.
 fn left_factor(nest: &PlacedNest, args: &[Value]) -> Option<usize> {
     let product = nest.launch.kernel().nest().stages().first()?;
+    if !product.expr.output_dtypes().all(|dtype| matches!(dtype, DType::F32 | DType::F64)) {
+        return None;
+    }
     let left = product.expr.only_output(0)?;
     let load = left.instrs().iter().find_map(|instr| match instr.op {
         ScalarOp::Input(k) => product.loads.get(k as usize),

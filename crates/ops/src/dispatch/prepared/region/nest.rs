@@ -76,6 +76,12 @@ impl Nest {
         let mut tensors: SmallVec<[ComposedTensor; 4]> = SmallVec::new();
         for operand in operands {
             tensors.push(match operand {
+                // Behind a reshape, the sizes do not say where an element is broadcast to.
+                ValueSource::Composed(tensor)
+                    if self.kind.is_contraction() && tensor.sizes() != &space[..] =>
+                {
+                    return None;
+                }
                 ValueSource::Composed(tensor) => tensor.clone(),
                 ValueSource::Memory(operand) if space[..] == *sizes => {
                     self.operand(operand.clone())?
