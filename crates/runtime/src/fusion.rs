@@ -2,13 +2,14 @@
 //!
 //! Whether operators fit together depends on their loop nests. These are built for sample sizes,
 //! one for each symbol, and so is the kernel of each region. If there is none for the sizes of a
-//! call, the instance of that call runs the program before fusion.
+//! call, the instance of that call runs the program before fusion. Behind a size that depends on
+//! data, the operators of the region run one by one.
 
 mod region_call;
-mod region_error;
+mod region_nodes;
 
 pub(crate) use region_call::region_call;
-pub(crate) use region_error::region_error;
+pub(crate) use region_nodes::run_nodes;
 
 use maquette_interp::{argument_value, arguments};
 use maquette_ir::buffer_plan::BufferPlan;
@@ -22,7 +23,7 @@ use maquette_ir::sym::{Expr, SymbolId};
 use maquette_ops::library::Facts;
 use maquette_ops::{Args, Error, IntoDims, Meta, Op, Result, Tensor, Value};
 use maquette_rewrite::{decompose_concats, fuse, plan};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 /// The fused form of a program with its plan. If the plan would copy more than the program may,
@@ -77,8 +78,8 @@ pub(crate) fn with_parts_in_place(
 pub(crate) struct KernelFacts {
     /// By symbol: a sample of its values.
     samples: FxHashMap<SymbolId, i64>,
-    /// Whether the sizes of a segment depend on the data of another one.
-    has_segments: bool,
+    /// The nodes of which a size is known only when they have run.
+    sizes_from_data: FxHashSet<NodeId>,
     /// Whether products that share their left factor are one region.
     joins_products: bool,
     /// Whether only elementwise operators are fused.
@@ -92,9 +93,13 @@ impl KernelFacts {
             let range = table.range(symbol);
             (symbol, (17 + 6 * i as i64).clamp(range.lo, range.hi))
         };
-        let has_segments = graph.body().iter().any(|stmt| matches!(stmt, Stmt::Bind { .. }));
+        let bound = graph.body().iter().filter_map(|stmt| match stmt {
+            Stmt::Bind { value, .. } => graph.producer(*value),
+            _ => None,
+        });
+        let sizes_from_data = bound.collect();
         let samples = table.symbols().enumerate().map(sample).collect();
-        KernelFacts { samples, has_segments, joins_products: true, only_elements: false }
+        KernelFacts { samples, sizes_from_data, joins_products: true, only_elements: false }
     }
 
     fn number(&self, graph: &Graph, e: Expr) -> Result<i64> {
@@ -131,7 +136,7 @@ impl KernelFacts {
 
 impl FusionFacts for KernelFacts {
     fn class(&self, graph: &Graph, node: NodeId) -> std::result::Result<Fusible, NoFusionReason> {
-        if self.has_segments {
+        if self.sizes_from_data.contains(&node) {
             return Err(NoFusionReason::SizeFromData);
         }
         let op = Op::find(graph.op_name(node)).map_err(|_| NoFusionReason::Opaque)?;

@@ -123,6 +123,8 @@ pub(crate) struct Returns {
 pub(crate) enum Step {
     /// A kernel runs at addresses.
     Launch(Box<Launch>),
+    /// The operators of a region that has no kernel for the sizes run one by one.
+    Region(Box<RegionByNodes>),
     /// An operator is called with handles.
     Call(Box<Call>),
     /// A copy from the first tensor to the second, which may overlap, or into elements that share
@@ -169,6 +171,13 @@ pub(crate) struct LaunchedRegion {
     pub integers: FxHashMap<Expr, i64>,
     /// The inputs, constants and outputs that the launch writes.
     pub writes: SmallVec<[BufferId; 1]>,
+}
+
+/// A region whose operators run one by one.
+pub(crate) struct RegionByNodes {
+    pub region: LaunchedRegion,
+    /// Where its results go.
+    pub targets: Vec<TensorAt>,
 }
 
 /// A node that is launched.
@@ -256,7 +265,7 @@ impl Segment {
         let places = || self.places.clone();
         let builder =
             || Builder::new(planned, inputs, consts, &known, source_info, places(), depth);
-        let refused = || Error::msg("a program with sizes from data has regions");
+        let refused = || Error::msg("a region is in no step of a segment");
         let mut segment = Builder::build(*from, builder)?.ok_or_else(refused)?;
         if planned.kept_segments.load(Ordering::Relaxed) >= MAX_SEGMENTS {
             return Ok(Arc::new(segment));

@@ -1,9 +1,9 @@
 //! Errors of launches.
 
 use super::Run;
-use crate::fusion::region_error;
+use crate::fusion::run_nodes;
 use crate::instance::{Launch, LaunchedRegion, Origin, Segment, TensorAt};
-use maquette_interp::in_window;
+use maquette_interp::{in_window, wrong_graph};
 use maquette_ops::{Error, ErrorKind, Result, Tensor};
 
 impl Run<'_> {
@@ -46,12 +46,20 @@ impl Run<'_> {
 
     /// The error of a region that failed; `None` if its operators do not fail one by one.
     fn region_error(&mut self, segment: &Segment, launched: &LaunchedRegion) -> Option<Error> {
-        let planned = self.planned;
-        let fused = planned.fused.as_ref()?;
-        let region = fused.regions.get(launched.region)?;
+        self.region_results(segment, launched).err()
+    }
+
+    /// The results of the operators of a region, run one by one.
+    pub(super) fn region_results(
+        &mut self,
+        segment: &Segment,
+        launched: &LaunchedRegion,
+    ) -> Result<Vec<Tensor>> {
+        let fused = self.planned.fused.as_ref().ok_or_else(wrong_graph)?;
+        let region = fused.regions.get(launched.region).ok_or_else(wrong_graph)?;
         let tensor = |at: &TensorAt| self.tensor(segment, at);
-        let operands = launched.operands.iter().map(tensor).collect::<Result<Vec<Tensor>>>();
+        let operands = launched.operands.iter().map(tensor).collect::<Result<Vec<Tensor>>>()?;
         let (graph, numbers) = (&fused.original.graph, &launched.integers);
-        region_error(graph, region, numbers, &operands.ok()?, self.source_info)
+        run_nodes(graph, region, numbers, &operands, self.source_info)
     }
 }

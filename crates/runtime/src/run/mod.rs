@@ -23,7 +23,8 @@ use memory::Base;
 pub(crate) use memory::RunMemory;
 
 use crate::instance::{
-    Call, CallArguments, End, Instance, Launch, NodeArguments, Returns, Segment, Step, TensorAt,
+    Call, CallArguments, End, Instance, Launch, NodeArguments, RegionByNodes, Returns, Segment,
+    Step, TensorAt,
 };
 use crate::outputs::OutputSlots;
 use crate::planned::Planned;
@@ -128,6 +129,7 @@ impl Run<'_> {
     fn step(&mut self, segment: &Segment, step: &Step) -> Result<()> {
         match step {
             Step::Launch(launch) => self.launch(segment, launch),
+            Step::Region(region) => self.region_by_nodes(segment, region),
             Step::Call(call) => {
                 self.call(segment, call).map_err(|e| in_window(self.graph, e, call.at))
             }
@@ -152,6 +154,18 @@ impl Run<'_> {
             }
             Step::Fail(e) => Err(e.clone()),
         }
+    }
+
+    /// Runs the operators of a region, and copies the results to their places. All operands are
+    /// read by then.
+    fn region_by_nodes(&mut self, segment: &Segment, by_nodes: &RegionByNodes) -> Result<()> {
+        let results = self.region_results(segment, &by_nodes.region)?;
+        for (result, at) in results.iter().zip(&by_nodes.targets) {
+            self.tensor(segment, at)?.copy_(result).ok()?;
+        }
+        let bases = by_nodes.region.operands.iter().chain(&by_nodes.targets).map(|at| at.base);
+        let own: SmallVec<[u32; 8]> = bases.filter(|base| self.is_arena(*base)).collect();
+        self.check_returned(&own)
     }
 
     fn launch(&mut self, segment: &Segment, launch: &Launch) -> Result<()> {

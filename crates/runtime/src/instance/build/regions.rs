@@ -5,7 +5,7 @@
 
 use super::{Builder, fake, launches::placed, planned_buffers, wrong_graph};
 use crate::fusion::region_call;
-use crate::instance::{Launch, LaunchedRegion, Origin, Step, TensorAt};
+use crate::instance::{Launch, LaunchedRegion, Origin, RegionByNodes, Step, TensorAt};
 use maquette_ir::buffer_plan::{BufferView, ResultDest};
 use maquette_ir::functional_ops::{FunctionalOp, List};
 use maquette_ir::fused::FusedRegion;
@@ -45,17 +45,18 @@ impl Builder<'_> {
         let numbers = self.integers(region, integers)?;
         let graph = &fused.original.graph;
         let operands = fakes(&leaves);
+        let launched = |targets: &[TensorAt]| LaunchedRegion {
+            region: index,
+            operands: leaves.clone(),
+            integers: numbers.clone(),
+            writes: planned_buffers(planned, targets),
+        };
         let launch = |targets: &[TensorAt]| {
             let call = region_call(graph, region, &numbers, &operands, &fakes(targets))?;
             let (call, places) = placed(call, &leaves, targets)?;
             let origin = match region.may_fail {
                 false => Origin::Infallible,
-                true => Origin::Region(Box::new(LaunchedRegion {
-                    region: index,
-                    operands: leaves.clone(),
-                    integers: numbers.clone(),
-                    writes: planned_buffers(planned, targets),
-                })),
+                true => Origin::Region(Box::new(launched(targets))),
             };
             Some(Step::Launch(Box::new(Launch::new(call, places, origin))))
         };
@@ -63,19 +64,40 @@ impl Builder<'_> {
             self.steps.push(step);
             return Ok(true);
         }
+        if let Some(steps) = self.through_memory(&targets, &launch)? {
+            self.steps.extend(steps);
+            return Ok(true);
+        }
+        if self.depth == 0 {
+            return Ok(false);
+        }
+        // The program before fusion cannot run, as earlier segments have run.
+        let region = launched(&targets);
+        self.lends_memory = true;
+        self.steps.push(Step::Region(Box::new(RegionByNodes { region, targets })));
+        Ok(true)
+    }
+
+    /// The launch of a region into row-major memory, and copies to `targets`. `None` if there is
+    /// none.
+    ///
+    /// # Errors
+    /// A size does not fit.
+    fn through_memory(
+        &mut self,
+        targets: &[TensorAt],
+        launch: &dyn Fn(&[TensorAt]) -> Option<Step>,
+    ) -> Result<Option<Vec<Step>>> {
         let mut end = self.buffer_bytes;
         let temporary = |at: &TensorAt| self.temporary(at, &mut end);
         let sources = targets.iter().map(temporary).collect::<Result<Vec<TensorAt>>>()?;
-        let Some(step) = launch(&sources) else { return Ok(false) };
-        let copies = sources.iter().zip(&targets).map(|(source, target)| {
+        let Some(step) = launch(&sources) else { return Ok(None) };
+        let copies = sources.iter().zip(targets).map(|(source, target)| {
             let call = PreparedCall::copy(&fake(source), &fake(target))?;
             let (call, places) = placed(call, slice::from_ref(source), slice::from_ref(target))?;
             Some(Step::Launch(Box::new(Launch::new(call, places, Origin::Infallible))))
         });
-        let Some(copies) = copies.collect::<Option<Vec<Step>>>() else { return Ok(false) };
-        self.steps.push(step);
-        self.steps.extend(copies);
-        Ok(true)
+        Ok(std::iter::once(Some(step)).chain(copies).collect())
     }
 
     fn integers(&self, region: &FusedRegion, given: List<'_>) -> Result<FxHashMap<Expr, i64>> {
