@@ -1,14 +1,16 @@
 //! Fusion of planned programs: which operators become one kernel, and the plan of the fused program.
 //!
-//! Whether operators fit together depends on their loop nests. These are built for sample sizes,
-//! one for each symbol, and so is the kernel of each region. If there is none for the sizes of a
+//! Whether operators fit together depends on their loop nests. These are built for [sample
+//! sizes](samples), one for each symbol, and so is the kernel of each region. If there is none for the sizes of a
 //! call, the instance of that call runs the program before fusion.
 
 mod region_call;
 mod region_error;
+mod samples;
 
 pub(crate) use region_call::region_call;
 pub(crate) use region_error::region_error;
+use samples::samples;
 
 use maquette_interp::{argument_value, arguments};
 use maquette_ir::buffer_plan::BufferPlan;
@@ -87,13 +89,8 @@ pub(crate) struct KernelFacts {
 
 impl KernelFacts {
     pub fn of(graph: &Graph) -> KernelFacts {
-        let table = graph.symbols();
-        let sample = |(i, symbol): (usize, SymbolId)| {
-            let range = table.range(symbol);
-            (symbol, (17 + 6 * i as i64).clamp(range.lo, range.hi))
-        };
         let has_segments = graph.body().iter().any(|stmt| matches!(stmt, Stmt::Bind { .. }));
-        let samples = table.symbols().enumerate().map(sample).collect();
+        let samples = samples(graph);
         KernelFacts { samples, has_segments, joins_products: true, only_elements: false }
     }
 
