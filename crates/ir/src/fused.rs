@@ -151,12 +151,26 @@ pub struct Fusible {
     /// Whether it may fail, depending on data. Then it is no [`FusionClass::Elements`], whose results
     /// may be written over operands.
     pub may_fail: bool,
+    /// With what it is computed in less time than alone.
+    pub gain: Gain,
 }
 
 impl From<FusionClass> for Fusible {
     fn from(class: FusionClass) -> Fusible {
-        Fusible { class, may_fail: false }
+        Fusible { class, may_fail: false, gain: Gain::Always }
     }
+}
+
+/// With what an operator is computed in less time than alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gain {
+    /// With all that it can be fused with.
+    Always,
+    /// With a reduction, a scan or a norm by rows. Alone it copies whole rows, or takes so long for
+    /// an element that a transfer counts for little.
+    WithFold,
+    /// With nothing.
+    Never,
 }
 
 /// Facts about operators for fusion.

@@ -1,15 +1,17 @@
 //! Fusion of planned programs: which operators become one kernel, and the plan of the fused program.
 //!
-//! Whether operators fit together depends on their loop nests. These are built for sample sizes,
-//! one for each symbol, and so is the kernel of each region. If there is none for the sizes of a
-//! call, the instance of that call runs the program before fusion. Behind a size that depends on
-//! data, the operators of the region run one by one.
+//! Whether operators fit together depends on their loop nests. These are built for [sample
+//! sizes](samples), one for each symbol, and so is the kernel of each region. If there is none for
+//! the sizes of a call, the instance of that call runs the program before fusion. Behind a size that
+//! depends on data, the operators of the region run one by one.
 
 mod region_call;
 mod region_nodes;
+mod samples;
 
 pub(crate) use region_call::region_call;
 pub(crate) use region_nodes::run_nodes;
+use samples::samples;
 
 use maquette_interp::{argument_value, arguments};
 use maquette_ir::buffer_plan::BufferPlan;
@@ -88,17 +90,11 @@ pub(crate) struct KernelFacts {
 
 impl KernelFacts {
     pub fn of(graph: &Graph) -> KernelFacts {
-        let table = graph.symbols();
-        let sample = |(i, symbol): (usize, SymbolId)| {
-            let range = table.range(symbol);
-            (symbol, (17 + 6 * i as i64).clamp(range.lo, range.hi))
-        };
         let bound = graph.body().iter().filter_map(|stmt| match stmt {
             Stmt::Bind { value, .. } => graph.producer(*value),
             _ => None,
         });
-        let sizes_from_data = bound.collect();
-        let samples = table.symbols().enumerate().map(sample).collect();
+        let (samples, sizes_from_data) = (samples(graph), bound.collect());
         KernelFacts { samples, sizes_from_data, joins_products: true, only_elements: false }
     }
 

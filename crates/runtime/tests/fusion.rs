@@ -302,6 +302,7 @@ fn what_is_not_fused_has_a_reason() {
     aten::neg -> aten::mm: the kernel of one of them is faster alone
     aten::tanh -> aten::sum.dim_IntList: they have no rows in common
     aten::sum.dim_IntList -> aten::neg: they have no rows in common
+    aten::neg -> aten::remainder.Tensor: the kernel of one of them is faster alone
     ");
 }
 

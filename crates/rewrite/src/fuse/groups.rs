@@ -1,5 +1,6 @@
 //! The groups of operators that are computed together.
 
+use super::Alone;
 use super::edges::Edges;
 use super::order::Order;
 use crate::overwrites::{Overwrites, overwrites};
@@ -7,7 +8,7 @@ use maquette_ir::copy_cost::approximate_numel;
 use maquette_ir::functional_ops::{FunctionalOp, is_functional_op};
 use maquette_ir::functional_program::FunctionalGraph;
 use maquette_ir::fused::{
-    FusedRegion, Fusible, FusionClass, FusionFacts, FusionKind, NoFusionReason, ProductPair,
+    FusedRegion, Fusible, FusionClass, FusionFacts, FusionKind, Gain, NoFusionReason, ProductPair,
     Refusal,
 };
 use maquette_ir::graph::{Arg, Graph, NodeId, Stmt, ValueId};
@@ -37,7 +38,7 @@ type Sizes = SmallVec<[Expr; 4]>;
 pub(super) struct Groups<'g> {
     pub graph: &'g Graph,
     pub edges: Edges<'g>,
-    classes: Vec<Result<Fusible, NoFusionReason>>,
+    pub classes: Vec<Result<Fusible, NoFusionReason>>,
     pub order: Order,
     /// By node: its group.
     of: Vec<Option<u32>>,
@@ -55,7 +56,7 @@ impl<'g> Groups<'g> {
         program: &'g FunctionalGraph,
         facts: &dyn FusionFacts,
         apart: Vec<Refusal>,
-        alone: &[NodeId],
+        alone: &Alone,
     ) -> Groups<'g> {
         let graph = &program.graph;
         let nodes = graph.node_count();
@@ -76,11 +77,14 @@ impl<'g> Groups<'g> {
                 groups.order.add_statement();
                 continue;
             };
-            let class = match alone.binary_search(&node) {
-                Ok(_) => Err(NoFusionReason::Assert),
-                Err(_) => class(graph, node, facts),
-            };
-            groups.order.add(graph, node, class);
+            let class = class(graph, node, facts);
+            let own = class.and_then(|fusible| match (alone.get(&node), fusible.gain) {
+                (Some(reason), _) => Err(*reason),
+                (None, Gain::Never) => Err(NoFusionReason::LosesSpecialisation),
+                (None, _) => Ok(fusible),
+            });
+            groups.order.add(graph, node, class, own.is_ok());
+            let class = own;
             groups.classes.push(class);
             if let Ok(Fusible { class, .. }) = class {
                 groups.add(node, class);

@@ -30,8 +30,12 @@ use crate::error::{FunctionalizeError, Reason};
 use emit::Emitted;
 use groups::Groups;
 use maquette_ir::functional_program::FunctionalGraph;
-use maquette_ir::fused::{FusedProgram, FusionFacts, NoFusionReason, Refusal};
+use maquette_ir::fused::{FusedProgram, FusedRegion, FusionFacts, NoFusionReason, Refusal};
 use maquette_ir::graph::NodeId;
+use rustc_hash::FxHashMap;
+
+/// Operators that may fail and are in no region, and why.
+type Alone = FxHashMap<NodeId, NoFusionReason>;
 
 /// Fuses the operators of a functional program.
 ///
@@ -41,31 +45,37 @@ pub fn fuse(
     original: FunctionalGraph,
     facts: &dyn FusionFacts,
 ) -> Result<FusedProgram, FunctionalizeError> {
-    fuse_but(original, facts, facts.joins_products(), Vec::new(), &[])
+    fuse_but(original, facts, facts.joins_products(), Vec::new(), &Alone::default())
 }
 
 /// As [`fuse`]. `joins_products` says whether products that share a factor may be one region, and
-/// `apart` which may not, and why. The operators `alone`, in program order, may fail, and are in no
-/// region.
+/// `apart` which may not, and why. The operators `alone` may fail, and are in no region.
 fn fuse_but(
     original: FunctionalGraph,
     facts: &dyn FusionFacts,
     joins_products: bool,
     apart: Vec<Refusal>,
-    alone: &[NodeId],
+    alone: &Alone,
 ) -> Result<FusedProgram, FunctionalizeError> {
     let mut groups = Groups::of(&original, facts, apart, alone);
     if joins_products {
         groups.join_siblings(facts);
     }
     let mut refusals = groups.refusals();
-    let (mut regions, without): (Vec<_>, Vec<_>) =
-        groups.regions().into_iter().partition(|region| facts.has_kernel(&original.graph, region));
+    let mut failing = Alone::default();
+    let is_kept = |region: &FusedRegion| {
+        let slower = groups.faster_alone(&region.nodes);
+        let has_kernel = slower.is_empty() && facts.has_kernel(&original.graph, region);
+        if !has_kernel && slower.is_empty() {
+            let nodes = groups.order.failing(&region.nodes);
+            failing.extend(nodes.map(|node| (node, NoFusionReason::Assert)));
+        }
+        failing.extend(slower.into_iter().map(|n| (n, NoFusionReason::LosesSpecialisation)));
+        has_kernel
+    };
+    let (mut regions, without): (Vec<_>, Vec<_>) = groups.regions().into_iter().partition(is_kept);
     // Without what may fail, the other operators may have a kernel, as those before a gather.
-    let failing = without.iter().flat_map(|region| groups.order.failing(&region.nodes));
-    let mut failing: Vec<NodeId> = failing.collect();
     if alone.is_empty() && !failing.is_empty() {
-        failing.sort_unstable();
         let apart = std::mem::take(&mut groups.apart);
         drop(groups);
         // Those of products that may be joined are found again.

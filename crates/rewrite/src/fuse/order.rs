@@ -16,7 +16,7 @@ use super::groups::Groups;
 use super::position::is_stored;
 use maquette_ir::functional_ops::FunctionalOp;
 use maquette_ir::functional_program::FunctionalGraph;
-use maquette_ir::fused::{Fusible, NoFusionReason, Refusal};
+use maquette_ir::fused::{Fusible, FusionClass, Gain, NoFusionReason, Refusal};
 use maquette_ir::graph::{Graph, NodeId};
 use std::cmp::Reverse;
 
@@ -49,15 +49,21 @@ impl Order {
         self.so_far.0 += 1;
     }
 
-    /// Counts the next node.
-    pub fn add(&mut self, graph: &Graph, node: NodeId, class: Result<Fusible, NoFusionReason>) {
+    /// Counts the next node, and whether it can be in a region.
+    pub fn add(
+        &mut self,
+        graph: &Graph,
+        node: NodeId,
+        class: Result<Fusible, NoFusionReason>,
+        is_fused: bool,
+    ) {
         let op = FunctionalOp::of(graph, node);
         let computes = !matches!(op, Ok(FunctionalOp::View { .. } | FunctionalOp::Empty));
         self.so_far.0 += u32::from(is_ordered(graph, node, class));
         self.so_far.1 += u32::from(computes);
         self.intervals.push(self.so_far.0);
         self.computed.push(self.so_far.1);
-        self.may_fail.push(class.is_ok_and(|fusible| fusible.may_fail));
+        self.may_fail.push(is_fused && class.is_ok_and(|fusible| fusible.may_fail));
     }
 
     /// Fails if something that is ordered stands between two nodes of some groups, and is in none.
@@ -112,6 +118,20 @@ impl Groups<'_> {
             if self.refused.iter().filter(is_late).count() == count {
                 break;
             }
+        }
+    }
+
+    /// Those of the nodes of a group that would be faster alone.
+    pub(super) fn faster_alone(&self, nodes: &[NodeId]) -> Vec<NodeId> {
+        let fusible = |n: &NodeId| self.classes.get(n.index())?.ok();
+        let is_fold = |n: &NodeId| {
+            let by_rows = |f: Fusible| matches!(f.class, FusionClass::Rows { .. }) && !f.may_fail;
+            fusible(n).is_some_and(by_rows)
+        };
+        let needs_fold = |n: &&NodeId| fusible(n).is_some_and(|f| f.gain == Gain::WithFold);
+        match nodes.iter().any(is_fold) {
+            true => Vec::new(),
+            false => nodes.iter().filter(needs_fold).copied().collect(),
         }
     }
 

@@ -10,8 +10,8 @@ use crate::library::{Op, OpState};
 use crate::mode;
 use crate::tensor::Tensor;
 use crate::tensor::meta::Meta;
-use maquette_ir::fused::{Fusible, FusionClass, NoFusionReason};
-use maquette_ir::loops::{Index, Load, LoopNest, Source, StageKind, StageOutput};
+use maquette_ir::fused::{Fusible, FusionClass, Gain, NoFusionReason};
+use maquette_ir::loops::{Index, Load, LoopNest, Source, Stage, StageKind, StageOutput};
 use maquette_ir::scalar_expr::{BinaryOp, Bounds, Op as ScalarOp, ScalarExpr};
 use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, Device};
@@ -122,7 +122,10 @@ fn may_fail_in(nest: &LoopNest) -> bool {
 fn by_elements(sizes: &[SymInt]) -> Result<Fusible, NoFusionReason> {
     match sizes.len() {
         0 => Err(NoFusionReason::Assert),
-        outer => Ok(Fusible { class: FusionClass::Rows { outer }, may_fail: true }),
+        outer => {
+            let class = FusionClass::Rows { outer };
+            Ok(Fusible { class, may_fail: true, gain: Gain::WithFold })
+        }
     }
 }
 
@@ -137,9 +140,31 @@ fn class_of_reads(kernel: &LoopKernel) -> Result<Fusible, NoFusionReason> {
     let rows = (1..=map.axes().len()).rev().find(|outer| is_by_rows(nest, *outer));
     match (&map.kind, rows) {
         (StageKind::Map, Some(outer)) => {
-            Ok(Fusible { class: FusionClass::Rows { outer }, may_fail: true })
+            let class = FusionClass::Rows { outer };
+            Ok(Fusible { class, may_fail: true, gain: gain_of_reads(map) })
         }
         _ => Err(NoFusionReason::Assert),
+    }
+}
+
+/// With what a map that reads at computed positions is faster than alone. If the positions are those
+/// of a row, it copies rows, and what follows computes longer blocks than a row. Elements that have to
+/// be converted to compute with them are copied much faster than that.
+fn gain_of_reads(map: &Stage) -> Gain {
+    use DType::{Bool, F32, F64, I64};
+    let is_copied_only = |dtype| !matches!(dtype, F32 | F64 | I64 | Bool);
+    if map.expr.output_dtypes().any(is_copied_only) {
+        return Gain::Never;
+    }
+    let is_last = |index: &Index| match (index, map.axes().last()) {
+        (Index::Affine(affine), Some(last)) => affine.terms.iter().any(|(axis, _)| axis == last),
+        _ => false,
+    };
+    let is_plain = |load: &&Load| load.at.indices().iter().all(|i| *i != Index::Computed);
+    let mut positions = map.loads.iter().filter(is_plain);
+    match positions.any(|load| load.at.indices().iter().any(is_last)) {
+        true => Gain::Always,
+        false => Gain::WithFold,
     }
 }
 
