@@ -6,9 +6,11 @@
 //! memory. A fused graph is planned like every other functional graph.
 //!
 //! **Invariants.** An *ordered* operator has an effect, draws random numbers, or may fail depending
-//! on data. No member of a region is ordered, and no ordered operator, assertion or binding stands
-//! between two members. So a run of the fused program has the values, the effects and the errors of
-//! the original, in the same order. No path of the graph leaves a region and comes back to it.
+//! on data. Of these, only builtin operators that may fail are members of regions. No ordered operator
+//! outside of a region, assertion or binding stands between two of its members. So a run of the fused
+//! program has the values, the effects and the errors of the original, in the same order: where the
+//! kernel of a region fails, its first operator that fails has the error. For that, the kernel leaves
+//! what it reads as it is. No path of the graph leaves a region and comes back to it.
 
 use crate::functional_ops::VIEW;
 use crate::functional_program::FunctionalGraph;
@@ -68,6 +70,9 @@ pub struct FusedRegion {
     /// it, since only elementwise operators read the operand, at the positions of the result and
     /// before it.
     pub overwrites: Vec<(usize, usize)>,
+    /// Whether an operator may fail, depending on data. Then no result may be written over an
+    /// operand, since the operators read them again to find the error.
+    pub may_fail: bool,
 }
 
 /// How a region is computed.
@@ -138,13 +143,43 @@ pub enum FusionClass {
     Convolution,
 }
 
+/// How a node can be fused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fusible {
+    /// What its kernel is like.
+    pub class: FusionClass,
+    /// Whether it may fail, depending on data. Then it is no [`FusionClass::Elements`], whose results
+    /// may be written over operands.
+    pub may_fail: bool,
+    /// With what it is computed in less time than alone.
+    pub gain: Gain,
+}
+
+impl From<FusionClass> for Fusible {
+    fn from(class: FusionClass) -> Fusible {
+        Fusible { class, may_fail: false, gain: Gain::Always }
+    }
+}
+
+/// With what an operator is computed in less time than alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gain {
+    /// With all that it can be fused with.
+    Always,
+    /// With a reduction, a scan or a norm by rows. Alone it copies whole rows, or takes so long for
+    /// an element that a transfer counts for little.
+    WithFold,
+    /// With nothing.
+    Never,
+}
+
 /// Facts about operators for fusion.
 pub trait FusionFacts {
     /// How a node of a functional graph can be fused.
     ///
     /// # Errors
     /// The reason why it cannot.
-    fn class(&self, graph: &Graph, node: NodeId) -> Result<FusionClass, NoFusionReason>;
+    fn class(&self, graph: &Graph, node: NodeId) -> Result<Fusible, NoFusionReason>;
 
     /// Whether products that share their left factor are computed together.
     fn joins_products(&self) -> bool;
@@ -172,7 +207,8 @@ pub enum NoFusionReason {
     Opaque,
     /// One of them is overridden.
     Overridden,
-    /// One of them may fail, depending on data.
+    /// One of them may fail, depending on data, and has no kernel with others, or one kernel for both
+    /// might leave other memory behind where it fails.
     Assert,
     /// An ordered operator or an assertion is between them, or one of them has an effect or draws
     /// random numbers.

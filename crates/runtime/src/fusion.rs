@@ -1,26 +1,31 @@
 //! Fusion of planned programs: which operators become one kernel, and the plan of the fused program.
 //!
-//! Whether operators fit together depends on their loop nests. These are built for sample sizes,
-//! one for each symbol, and so is the kernel of each region. If there is none for the sizes of a
-//! call, the instance of that call runs the program before fusion.
+//! Whether operators fit together depends on their loop nests. These are built for [sample
+//! sizes](samples), one for each symbol, and so is the kernel of each region. If there is none for
+//! the sizes of a call, the instance of that call runs the program before fusion. Behind a size that
+//! depends on data, the operators of the region run one by one.
 
 mod region_call;
+mod region_nodes;
+mod samples;
 
 pub(crate) use region_call::region_call;
+pub(crate) use region_nodes::run_nodes;
+use samples::samples;
 
 use maquette_interp::{argument_value, arguments};
 use maquette_ir::buffer_plan::BufferPlan;
 use maquette_ir::functional_ops::Callee;
 use maquette_ir::functional_program::FunctionalGraph;
 use maquette_ir::fused::{
-    FusedProgram, FusedRegion, FusionClass, FusionFacts, NoFusionReason, Refusal,
+    FusedProgram, FusedRegion, Fusible, FusionClass, FusionFacts, NoFusionReason, Refusal,
 };
 use maquette_ir::graph::{Graph, NodeId, Stmt, ValueId, ValueType};
 use maquette_ir::sym::{Expr, SymbolId};
 use maquette_ops::library::Facts;
 use maquette_ops::{Args, Error, IntoDims, Meta, Op, Result, Tensor, Value};
 use maquette_rewrite::{decompose_concats, fuse, plan};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 /// The fused form of a program with its plan. If the plan would copy more than the program may,
@@ -75,8 +80,8 @@ pub(crate) fn with_parts_in_place(
 pub(crate) struct KernelFacts {
     /// By symbol: a sample of its values.
     samples: FxHashMap<SymbolId, i64>,
-    /// Whether the sizes of a segment depend on the data of another one.
-    has_segments: bool,
+    /// The nodes of which a size is known only when they have run.
+    sizes_from_data: FxHashSet<NodeId>,
     /// Whether products that share their left factor are one region.
     joins_products: bool,
     /// Whether only elementwise operators are fused.
@@ -85,14 +90,12 @@ pub(crate) struct KernelFacts {
 
 impl KernelFacts {
     pub fn of(graph: &Graph) -> KernelFacts {
-        let table = graph.symbols();
-        let sample = |(i, symbol): (usize, SymbolId)| {
-            let range = table.range(symbol);
-            (symbol, (17 + 6 * i as i64).clamp(range.lo, range.hi))
-        };
-        let has_segments = graph.body().iter().any(|stmt| matches!(stmt, Stmt::Bind { .. }));
-        let samples = table.symbols().enumerate().map(sample).collect();
-        KernelFacts { samples, has_segments, joins_products: true, only_elements: false }
+        let bound = graph.body().iter().filter_map(|stmt| match stmt {
+            Stmt::Bind { value, .. } => graph.producer(*value),
+            _ => None,
+        });
+        let (samples, sizes_from_data) = (samples(graph), bound.collect());
+        KernelFacts { samples, sizes_from_data, joins_products: true, only_elements: false }
     }
 
     fn number(&self, graph: &Graph, e: Expr) -> Result<i64> {
@@ -128,12 +131,8 @@ impl KernelFacts {
 }
 
 impl FusionFacts for KernelFacts {
-    fn class(
-        &self,
-        graph: &Graph,
-        node: NodeId,
-    ) -> std::result::Result<FusionClass, NoFusionReason> {
-        if self.has_segments {
+    fn class(&self, graph: &Graph, node: NodeId) -> std::result::Result<Fusible, NoFusionReason> {
+        if self.sizes_from_data.contains(&node) {
             return Err(NoFusionReason::SizeFromData);
         }
         let op = Op::find(graph.op_name(node)).map_err(|_| NoFusionReason::Opaque)?;
@@ -142,10 +141,12 @@ impl FusionFacts for KernelFacts {
         }
         let args = self.arguments(graph, op, node).map_err(|_| NoFusionReason::Opaque)?;
         match op.fusion_class(args)? {
-            class if self.only_elements && class != FusionClass::Elements => {
+            // It keeps its place among what is ordered.
+            Fusible { may_fail: true, .. } if self.only_elements => Err(NoFusionReason::Assert),
+            Fusible { class, .. } if self.only_elements && class != FusionClass::Elements => {
                 Err(NoFusionReason::Written)
             }
-            class => Ok(class),
+            fusible => Ok(fusible),
         }
     }
 

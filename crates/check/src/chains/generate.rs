@@ -5,6 +5,7 @@
 //! one is drawn.
 
 mod followers;
+mod gathers;
 mod images;
 mod patterns;
 mod siblings;
@@ -29,8 +30,14 @@ const NETWORKS: usize = 15;
 const ATTEMPTS: usize = 8;
 
 /// The operators that may fail, depending on data.
-const MAY_FAIL: [&str; 4] =
-    ["aten::remainder.Tensor", "aten::remainder.Scalar", "aten::index_select", "aten::bernoulli"];
+const MAY_FAIL: [&str; 6] = [
+    "aten::remainder.Tensor",
+    "aten::remainder.Scalar",
+    "aten::index_select",
+    "aten::bernoulli",
+    "aten::embedding",
+    "aten::gather",
+];
 
 const FLOATS: [DType; 4] = [DType::F32, DType::BF16, DType::F16, DType::F64];
 

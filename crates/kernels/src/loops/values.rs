@@ -119,7 +119,9 @@ impl Values {
         let is_same = |load: &Access| self.outputs.iter().any(|out| out.is_at(load));
         let in_place = self.loads.iter().position(is_same);
         let overlap = in_place.is_some();
-        let operands = Operands { sizes, strides: &strides, overlap, in_place, coords };
+        let is_own = self.loads.iter().any(|load| !load.computed.is_empty() && is_same(load));
+        let computed = if is_own { &[][..] } else { &self.computed };
+        let operands = Operands { sizes, strides: &strides, overlap, in_place, coords, computed };
         Evaluation::new(expr, &operands)
     }
 

@@ -15,8 +15,8 @@ use super::moves;
 use super::place::ReadStep;
 use super::steps::{self, Kind, Step, StepFn, class_of, divides, rounds, step_fn};
 use crate::error::{KernelError, Result};
-use maquette_ir::Scalar;
 use maquette_ir::scalar_expr::{Op, Reg, ScalarExpr};
+use maquette_ir::{DType, Scalar};
 use smallvec::{SmallVec, smallvec};
 
 /// The way an input is read.
@@ -30,6 +30,9 @@ pub(crate) enum InputMode {
     Direct,
     /// Loaded into scratch, with conversion or strided access.
     Gather,
+    /// Read at computed positions, of which no dimension is empty. The elements of a row are adjacent
+    /// if the positions are those of the row.
+    AdjacentSource,
 }
 
 /// How often a value is computed.
@@ -75,12 +78,12 @@ pub(crate) struct CompiledSteps {
     pub chains: Vec<Chain>,
 }
 
-struct StepCompiler<'a> {
-    expr: &'a ScalarExpr,
-    shape: &'a OperandLayout<'a>,
-    steps: CompiledSteps,
-    locations: SmallVec<[Option<Location>; 8]>,
-    levels: SmallVec<[Level; 8]>,
+pub(super) struct StepCompiler<'a> {
+    pub(super) expr: &'a ScalarExpr,
+    pub(super) shape: &'a OperandLayout<'a>,
+    pub(super) steps: CompiledSteps,
+    pub(super) locations: SmallVec<[Option<Location>; 8]>,
+    pub(super) levels: SmallVec<[Level; 8]>,
     last_use: SmallVec<[usize; 8]>,
     free: [SmallVec<[u16; 4]>; 4],
     /// The output operand that a register is computed into directly.
@@ -123,7 +126,7 @@ pub(crate) fn compile(expr: &ScalarExpr, shape: &OperandLayout<'_>) -> Result<Co
             Op::Input(k) => match shape.inputs[k as usize] {
                 InputMode::Uniform => Level::Once,
                 InputMode::Row => Level::Row,
-                InputMode::Direct | InputMode::Gather => Level::Each,
+                InputMode::Direct | InputMode::Gather | InputMode::AdjacentSource => Level::Each,
             },
             Op::Const(_) | Op::Launch(_) => Level::Once,
             Op::Coord(axis) => {
@@ -138,7 +141,8 @@ pub(crate) fn compile(expr: &ScalarExpr, shape: &OperandLayout<'_>) -> Result<Co
     for (j, r) in expr.outputs().iter().enumerate() {
         p.last_use[r.index()] = usize::MAX;
         let computed = !matches!(expr.instrs()[r.index()].op, Op::Input(_))
-            && p.levels[r.index()] == Level::Each;
+            && p.levels[r.index()] == Level::Each
+            && p.row_read(*r).is_none();
         if computed && shape.outputs[j] && !shape.overlap && p.target[r.index()].is_none() {
             p.target[r.index()] = u16::try_from(shape.inputs.len() + j).ok();
         }
@@ -188,7 +192,7 @@ impl StepCompiler<'_> {
     }
 
     /// The location of a register's value. Loads an input at its first use.
-    fn read(&mut self, r: Reg) -> Result<Location> {
+    pub(super) fn read(&mut self, r: Reg) -> Result<Location> {
         if let Some(location) = self.locations[r.index()] {
             return Ok(location);
         }
@@ -208,7 +212,9 @@ impl StepCompiler<'_> {
                 let run = match access {
                     InputMode::Uniform => moves::splat_input_fn(instr.dtype),
                     InputMode::Row => moves::splat_row_fn(instr.dtype),
-                    InputMode::Direct | InputMode::Gather => moves::load_fn(instr.dtype),
+                    InputMode::Direct | InputMode::Gather | InputMode::AdjacentSource => {
+                        moves::load_fn(instr.dtype)
+                    }
                 };
                 self.emit(
                     level,
@@ -277,7 +283,7 @@ impl StepCompiler<'_> {
     }
 
     /// Allocates a scratch block. A value that outlives a block of elements gets one of its own.
-    fn scratch(&mut self, class: Kind, level: Level) -> Result<Location> {
+    pub(super) fn scratch(&mut self, class: Kind, level: Level) -> Result<Location> {
         let c = class as usize;
         if level == Level::Each
             && let Some(i) = self.free[c].pop()
@@ -294,7 +300,7 @@ impl StepCompiler<'_> {
         Ok(Location::Scratch(i))
     }
 
-    fn emit(&mut self, level: Level, s: Step) {
+    pub(super) fn emit(&mut self, level: Level, s: Step) {
         match level {
             Level::Once => self.steps.once.push(s),
             Level::Row => self.steps.row.push(s),
@@ -304,7 +310,7 @@ impl StepCompiler<'_> {
 
     /// Frees a register's scratch block after its last use, unless the value must survive for later
     /// blocks.
-    fn release(&mut self, r: Reg, at: usize) {
+    pub(super) fn release(&mut self, r: Reg, at: usize) {
         if let (Some(Location::Scratch(i)), Level::Each) =
             (self.locations[r.index()], self.levels[r.index()])
             && self.last_use[r.index()] == at
@@ -316,7 +322,7 @@ impl StepCompiler<'_> {
 
     /// The number that the step of an operation of a loop nest needs: of an operand, scalar, read
     /// or message.
-    fn place_operand(&self, op: Op) -> Result<u16> {
+    pub(super) fn place_operand(&self, op: Op) -> Result<u16> {
         let number = match (op, self.shape.coords) {
             (op, _) if op.is_pure() => Some(0),
             (Op::Coord(axis), Some(coords)) => {
@@ -335,6 +341,9 @@ impl StepCompiler<'_> {
     fn compute(&mut self, r: Reg) -> Result<()> {
         if self.join(r).is_some() {
             return Ok(());
+        }
+        if let Some(read) = self.row_read(r) {
+            return self.compute_row_read(r, &read);
         }
         let (i, instr) = (r.index(), self.expr.instrs()[r.index()]);
         let level = self.levels[i];
@@ -403,6 +412,11 @@ impl StepCompiler<'_> {
     }
 }
 
-fn step(run: StepFn, dst: Location, src: [Location; 3]) -> Step {
+/// Whether elements of a dtype are used where they are.
+pub(super) fn is_class(dtype: DType) -> bool {
+    matches!(dtype, DType::F32 | DType::F64 | DType::I64 | DType::Bool)
+}
+
+pub(super) fn step(run: StepFn, dst: Location, src: [Location; 3]) -> Step {
     Step { run, dst, src, operand: 0, in_memory: false, value: Scalar::Int(0), instr: 0 }
 }

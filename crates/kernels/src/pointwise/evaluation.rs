@@ -1,8 +1,8 @@
 //! An expression over strided operands, compiled and ready to run on them in blocks.
 
-use super::compile::{self, CompiledSteps, InputMode, Level, OperandLayout};
+use super::compile::{self, CompiledSteps, InputMode, Level, OperandLayout, is_class};
 use super::frame::{BLOCK, Failure, Frame};
-use super::place::Place;
+use super::place::{ComputedDim, Place};
 use super::steps::Context;
 use crate::error::Result;
 use crate::isa::Isa;
@@ -23,6 +23,10 @@ pub(crate) const LONG_ROW: usize = 256;
 /// takes longer than to begin a row.
 const REPEATING_ROW: usize = 32;
 
+/// The same where an operand is read at computed positions: if they are those of a row, to copy
+/// element by element takes longer.
+const SELECTED_ROW: usize = 8;
+
 thread_local! {
     /// The thread's scratch blocks, reused between calls.
     static FRAME: RefCell<Option<Box<Frame>>> = const { RefCell::new(None) };
@@ -40,6 +44,8 @@ pub(crate) struct Operands<'a> {
     pub in_place: Option<usize>,
     /// In a loop nest: the axes of the coordinates.
     pub coords: Option<&'a [u32]>,
+    /// In a loop nest: the computed dimensions of each input that is no part of an output.
+    pub computed: &'a [SmallVec<[ComputedDim; 2]>],
 }
 
 /// A compiled expression with the loops over its operands.
@@ -70,7 +76,7 @@ impl Evaluation {
     /// expression.
     pub fn new(expr: &ScalarExpr, operands: &Operands<'_>) -> Result<Option<Evaluation>> {
         let (n_in, n_out) = (expr.inputs().len(), expr.outputs().len());
-        let Operands { sizes, strides, overlap, in_place, coords } = *operands;
+        let Operands { sizes, strides, overlap, in_place, coords, computed } = *operands;
         let (inputs, others) = strides.split_at(n_in);
         // The loops list outputs first, because these decide the loop order; steps number inputs
         // first.
@@ -87,7 +93,15 @@ impl Evaluation {
         let repeats = |k: usize| {
             loops.inner_stride(k) == 0 && loops.strides[k].iter().any(|stride| *stride != 0)
         };
-        let long = if (0..n_in).any(repeats) { REPEATING_ROW } else { LONG_ROW };
+        let is_source = |k: usize| {
+            let dims = computed.get(k).filter(|dims| !dims.is_empty());
+            dims.is_some_and(|dims| dims.iter().all(|d| d.size > 0)) && loops.inner_stride(k) == 1
+        };
+        let long = match () {
+            () if (0..n_in).any(is_source) => SELECTED_ROW,
+            () if (0..n_in).any(repeats) => REPEATING_ROW,
+            () => LONG_ROW,
+        };
         let rows = loops.inner_size() >= long || rank == 1;
         let row_major = contiguous(&loops.sizes);
         let dtypes: SmallVec<[DType; 8]> =
@@ -97,10 +111,11 @@ impl Evaluation {
                 true => loops.inner_stride(k) == 1,
                 false => loops.strides[k] == row_major,
             };
-            in_order && matches!(dtypes[k], DType::F32 | DType::F64 | DType::I64 | DType::Bool)
+            in_order && is_class(dtypes[k])
         };
         let access: SmallVec<[InputMode; 4]> = (0..n_in)
             .map(|k| match loops.strides[k].iter().all(|s| *s == 0) {
+                _ if rows && is_source(k) => InputMode::AdjacentSource,
                 true => InputMode::Uniform,
                 false if rows && loops.inner_stride(k) == 0 => InputMode::Row,
                 false if direct(k) => InputMode::Direct,
@@ -126,7 +141,7 @@ impl Evaluation {
         let placed = |k: usize| {
             let in_row = access.get(k) == Some(&InputMode::Row);
             let is_direct = match k < n_in {
-                true => access[k] == InputMode::Direct,
+                true => matches!(access[k], InputMode::Direct | InputMode::AdjacentSource),
                 false => direct_out[k - n_in],
             };
             let row_stride = match &loops.strides[k][..] {

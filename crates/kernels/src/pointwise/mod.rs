@@ -15,6 +15,7 @@ pub(crate) mod moves;
 pub(crate) mod ops;
 pub(crate) mod place;
 mod plan;
+mod row_read;
 pub(crate) mod steps;
 #[cfg(test)]
 mod tests;
@@ -68,6 +69,7 @@ pub fn pointwise_on(
         overlap,
         in_place: if overlap { in_place(inputs, outputs) } else { None },
         coords: None,
+        computed: &[],
     };
     let Some(evaluation) = Evaluation::new(expr, &operands)? else { return Ok(()) };
     let bases: SmallVec<[Ptr<u8>; 8]> = views().map(of).collect();

@@ -93,6 +93,17 @@ fn load<T: Element<Class: Banked>>(cx: &Context<'_>, frame: &mut Frame, s: &Step
     }
 }
 
+/// Loads the elements at the address of an operand in the frame.
+fn load_direct<T: Element<Class: Banked>>(cx: &Context<'_>, frame: &mut Frame, s: &Step) {
+    let base = Ptr(frame.direct[s.operand as usize].cast::<T>());
+    // SAFETY: see `StepFn`; a direct operand has the elements of the block.
+    unsafe {
+        frame.write::<T::Class>(s.dst, |_, out| {
+            cx.isa.dispatch(Load::<T>(base.slice(0, out.len()), out))
+        });
+    }
+}
+
 fn store<T: Element<Class: Banked>>(cx: &Context<'_>, frame: &mut Frame, s: &Step) {
     let (k, base) = (s.operand as usize, Ptr(cx.bases[s.operand as usize].0.cast::<T>()));
     let stride = cx.loops.inner_stride(k);
@@ -130,6 +141,10 @@ fn splat_row<T: Element<Class: Banked>>(_: &Context<'_>, frame: &mut Frame, s: &
 fn splat_const<T: Element<Class: Banked>>(_: &Context<'_>, frame: &mut Frame, s: &Step) {
     // SAFETY: see `StepFn`.
     unsafe { frame.write::<T::Class>(s.dst, |_, out| out.fill(from_scalar::<T>(s.value).load())) }
+}
+
+pub(super) fn load_direct_fn(d: DType) -> StepFn {
+    dispatch!(d, T => load_direct::<T>)
 }
 
 pub(crate) fn load_fn(d: DType) -> StepFn {

@@ -52,6 +52,28 @@ impl ReadStep {
         let when = read.when.map(locate).transpose()?;
         Ok(ReadStep { input: read.input, at, bounds: read.bounds, padding, when })
     }
+
+    /// A read whose positions are those of a row, at these locations, without padding.
+    pub fn of_row(read: &Read, at: SmallVec<[Location; 4]>) -> ReadStep {
+        ReadStep { input: read.input, at, bounds: read.bounds, padding: None, when: None }
+    }
+
+    /// The position in a dimension for one that was asked for; `None` outside.
+    fn position(&self, dim: &ComputedDim, asked: i64) -> Option<i64> {
+        let position = match self.bounds {
+            Bounds::Wraps if asked < 0 => asked.saturating_add(dim.size),
+            Bounds::Clamps => asked.min(dim.size - 1).max(0),
+            _ => asked,
+        };
+        (0..dim.size).contains(&position).then_some(position)
+    }
+
+    /// Whether it is one of a single position, which is taken as it is, without padding.
+    fn is_plain(&self) -> bool {
+        self.at.len() == 1
+            && self.when.is_none()
+            && matches!(self.bounds, Bounds::Fails | Bounds::Inside)
+    }
 }
 
 /// Writes coordinates.
@@ -104,6 +126,16 @@ fn read<T: Element<Class: Banked>>(cx: &Context<'_>, frame: &mut Frame, s: &Step
             let when = read.when.map(|l| f.source::<bool>(l));
             let padding = read.padding.map(|l| f.source::<T::Class>(l));
             cx.loops.runs(k, f.start, f.n, |pos, affine, len| {
+                if let ([dim], [at], true) = (&dims[..], &at[..], read.is_plain()) {
+                    let at = &at[pos..pos + len];
+                    if at.iter().all(|at| (0..dim.size).contains(at)) {
+                        let elements = out[pos..pos + len].iter_mut().zip(at);
+                        for (i, (out, at)) in (0..).zip(elements) {
+                            *out = base.get(affine + i * stride + at * dim.stride).load();
+                        }
+                        return;
+                    }
+                }
                 for i in 0..len {
                     let e = pos + i;
                     let padding = padding.map(|p| p[e]);
@@ -114,16 +146,10 @@ fn read<T: Element<Class: Banked>>(cx: &Context<'_>, frame: &mut Frame, s: &Step
                     let mut offset = affine + i as i64 * stride;
                     let mut outside = None;
                     for (dim, at) in dims.iter().zip(&at) {
-                        let asked = at[e];
-                        let position = match read.bounds {
-                            Bounds::Wraps if asked < 0 => asked.saturating_add(dim.size),
-                            Bounds::Clamps => asked.min(dim.size - 1).max(0),
-                            _ => asked,
-                        };
-                        if !(0..dim.size).contains(&position) {
-                            outside = Some((asked, *dim));
+                        let Some(position) = read.position(dim, at[e]) else {
+                            outside = Some((at[e], *dim));
                             break;
-                        }
+                        };
                         offset += position * dim.stride;
                     }
                     out[e] = match (outside, padding) {
@@ -146,8 +172,35 @@ fn read<T: Element<Class: Banked>>(cx: &Context<'_>, frame: &mut Frame, s: &Step
     }
 }
 
+/// Moves the address of a row to the positions that are those of the row. Where one is outside, the
+/// row is read at the first position.
+fn read_row<T>(cx: &Context<'_>, frame: &mut Frame, s: &Step) {
+    let Some(place) = cx.place else { return };
+    let read = &cx.reads[s.operand as usize];
+    let k = read.input as usize;
+    let mut offset = 0;
+    for (dim, at) in place.computed[k].iter().zip(&read.at) {
+        // SAFETY: see `StepFn`; a value of a row has an element.
+        let asked = unsafe { frame.source::<i64>(*at) }.first().copied().unwrap_or(-1);
+        let Some(position) = read.position(dim, asked) else {
+            let kind = FailureKind::Index { position: asked, dim: dim.dim, size: dim.size };
+            frame.fail(Failure { at: cx.index(frame.start), instr: s.instr, kind });
+            // No dimension is empty.
+            offset = 0;
+            break;
+        };
+        offset += position * dim.stride;
+    }
+    let bytes = offset.wrapping_mul(size_of::<T>() as i64) as isize;
+    frame.direct[k] = frame.direct[k].wrapping_offset(bytes);
+}
+
 pub(super) fn launch_fn(d: DType) -> StepFn {
     dispatch!(d, T => launch::<T>)
+}
+
+pub(super) fn read_row_fn(d: DType) -> StepFn {
+    dispatch!(d, T => read_row::<T>)
 }
 
 pub(super) fn read_fn(d: DType) -> StepFn {

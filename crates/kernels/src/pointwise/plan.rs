@@ -55,6 +55,7 @@ impl PointwisePlan {
             overlap: !in_place.is_empty(),
             in_place: only,
             coords: None,
+            computed: &[],
         };
         Ok(PointwisePlan { evaluation: Evaluation::new(expr, &layout)?, operands })
     }

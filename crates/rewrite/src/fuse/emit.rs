@@ -3,8 +3,8 @@
 //! A region stands where its last node stood, since all of its operands are computed there, or
 //! earlier, where that frees memory ([`position`](super::position)). Then it waits for its
 //! operands. An operator that reads a value of a region and stood before that waits for it.
-//! Assertions, bindings and ordered operators keep their places: no region reaches across them, so
-//! none of them waits. What still waits at the end is on a cycle through a region.
+//! Assertions, bindings and ordered operators keep their places: no region reaches across one that is
+//! not its own, so none of them waits. What still waits at the end is on a cycle through a region.
 
 use super::edges::Edges;
 use super::out_of_order;

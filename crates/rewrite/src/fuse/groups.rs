@@ -1,12 +1,15 @@
 //! The groups of operators that are computed together.
 
+use super::Alone;
 use super::edges::Edges;
+use super::order::Order;
 use crate::overwrites::{Overwrites, overwrites};
 use maquette_ir::copy_cost::approximate_numel;
 use maquette_ir::functional_ops::{FunctionalOp, is_functional_op};
 use maquette_ir::functional_program::FunctionalGraph;
 use maquette_ir::fused::{
-    FusedRegion, FusionClass, FusionFacts, FusionKind, NoFusionReason, ProductPair, Refusal,
+    FusedRegion, Fusible, FusionClass, FusionFacts, FusionKind, Gain, NoFusionReason, ProductPair,
+    Refusal,
 };
 use maquette_ir::graph::{Arg, Graph, NodeId, Stmt, ValueId};
 use maquette_ir::sym::Expr;
@@ -35,13 +38,12 @@ type Sizes = SmallVec<[Expr; 4]>;
 pub(super) struct Groups<'g> {
     pub graph: &'g Graph,
     pub edges: Edges<'g>,
-    classes: Vec<Result<FusionClass, NoFusionReason>>,
-    /// By node: the number of ordered nodes, assertions and bindings before it.
-    pub intervals: Vec<u32>,
+    pub classes: Vec<Result<Fusible, NoFusionReason>>,
+    pub order: Order,
     /// By node: its group.
     of: Vec<Option<u32>>,
     groups: Vec<Option<Group>>,
-    refused: Vec<Refusal>,
+    pub refused: Vec<Refusal>,
     /// Products that share a factor and are not computed together.
     pub apart: Vec<Refusal>,
     /// Pairs of products that share a factor and are computed together.
@@ -54,6 +56,7 @@ impl<'g> Groups<'g> {
         program: &'g FunctionalGraph,
         facts: &dyn FusionFacts,
         apart: Vec<Refusal>,
+        alone: &Alone,
     ) -> Groups<'g> {
         let graph = &program.graph;
         let nodes = graph.node_count();
@@ -61,7 +64,7 @@ impl<'g> Groups<'g> {
             graph,
             edges: Edges::of(graph),
             classes: Vec::with_capacity(nodes),
-            intervals: vec![0; nodes],
+            order: Order::of(program),
             of: vec![None; nodes],
             groups: Vec::new(),
             refused: Vec::new(),
@@ -69,20 +72,25 @@ impl<'g> Groups<'g> {
             joined: Vec::new(),
             overwrites: overwrites(program),
         };
-        let mut interval = 0;
         for stmt in graph.body() {
             let Stmt::Node(node) = *stmt else {
-                interval += 1;
+                groups.order.add_statement();
                 continue;
             };
             let class = class(graph, node, facts);
-            interval += u32::from(is_ordered(graph, node, class));
-            groups.intervals[node.index()] = interval;
+            let own = class.and_then(|fusible| match (alone.get(&node), fusible.gain) {
+                (Some(reason), _) => Err(*reason),
+                (None, Gain::Never) => Err(NoFusionReason::LosesSpecialisation),
+                (None, _) => Ok(fusible),
+            });
+            groups.order.add(graph, node, class, own.is_ok());
+            let class = own;
             groups.classes.push(class);
-            if let Ok(class) = class {
+            if let Ok(Fusible { class, .. }) = class {
                 groups.add(node, class);
             }
         }
+        groups.join_in_order();
         groups
     }
 
@@ -119,7 +127,7 @@ impl<'g> Groups<'g> {
     }
 
     /// Joins the groups of a node and of one of its producers.
-    fn join(&mut self, producer: NodeId, node: NodeId) -> Result<(), NoFusionReason> {
+    pub(super) fn join(&mut self, producer: NodeId, node: NodeId) -> Result<(), NoFusionReason> {
         let class = |n: NodeId| self.classes.get(n.index()).copied();
         if let Some(Err(reason)) = class(producer) {
             return Err(reason);
@@ -131,9 +139,7 @@ impl<'g> Groups<'g> {
         if from == to {
             return Ok(());
         }
-        if self.intervals[producer.index()] != self.intervals[node.index()] {
-            return Err(NoFusionReason::Effect);
-        }
+        self.order.check(&[&first.nodes, &second.nodes])?;
         let joined = self.joined(first, second, producer, node)?;
         self.check(&joined)?;
         self.replace(from, to, joined);
@@ -147,6 +153,7 @@ impl<'g> Groups<'g> {
             return Err(NoFusionReason::Limits);
         }
         self.find_overwrite(&nodes)?;
+        self.find_failure(&nodes)?;
         self.find_update(group.kind, &nodes)?;
         self.find_cycle(&group.nodes)
     }
@@ -163,8 +170,7 @@ impl<'g> Groups<'g> {
     /// The edges between operators that could not be joined, and are not in one group all the same.
     pub fn refusals(&self) -> Vec<Refusal> {
         let key = |r: &Refusal| ((r.producer, r.consumer), r.reason);
-        let refused: FxHashMap<(NodeId, NodeId), NoFusionReason> =
-            self.refused.iter().map(key).collect();
+        let refused: FxHashMap<_, NoFusionReason> = self.refused.iter().map(key).collect();
         let mut refusals = Vec::new();
         for consumer in self.graph.nodes().filter(|n| !self.edges.is_reshape(*n)) {
             let mut seen: SmallVec<[NodeId; 4]> = SmallVec::new();
@@ -201,24 +207,26 @@ impl<'g> Groups<'g> {
 
     /// Whether a node computes each element from elements at its position.
     pub(super) fn is_elementwise(&self, node: NodeId) -> bool {
-        matches!(self.classes.get(node.index()), Some(Ok(FusionClass::Elements)))
+        self.class_of(node) == Some(FusionClass::Elements)
     }
 
     pub(super) fn is_contraction(&self, node: NodeId) -> bool {
-        let class = self.classes.get(node.index());
-        matches!(class, Some(Ok(FusionClass::Product { .. } | FusionClass::Convolution)))
+        let class = self.class_of(node);
+        matches!(class, Some(FusionClass::Product { .. } | FusionClass::Convolution))
+    }
+
+    fn class_of(&self, node: NodeId) -> Option<FusionClass> {
+        self.classes.get(node.index())?.ok().map(|fusible| fusible.class)
     }
 
     /// The left factor of a node that is a product.
     pub(super) fn left_factor(&self, node: NodeId) -> Option<ValueId> {
-        let Some(Ok(FusionClass::Product { left })) = self.classes.get(node.index()) else {
-            return None;
-        };
+        let Some(FusionClass::Product { left }) = self.class_of(node) else { return None };
         let mut tensors: SmallVec<[ValueId; 4]> = SmallVec::new();
         self.graph.for_each_operand(node, |v| {
             tensors.extend(self.graph.tensor_type(v).map(|_| v));
         });
-        tensors.get((*left)?).copied()
+        tensors.get(left?).copied()
     }
 
     /// The number of tensors that a set of nodes reads and returns.
@@ -246,7 +254,8 @@ impl<'g> Groups<'g> {
         }
         let integers = integers(self.graph, &nodes);
         let overwrites = self.overwrites_of(group.kind, &nodes, &operands, &results);
-        FusedRegion { kind: group.kind, outer, nodes, operands, integers, results, overwrites }
+        let (kind, may_fail) = (group.kind, self.order.failing(&nodes).next().is_some());
+        FusedRegion { kind, outer, nodes, operands, integers, results, overwrites, may_fail }
     }
 
     /// Both groups as one, of which a node of the second reads a value of a node of the first.
@@ -320,11 +329,7 @@ impl<'g> Groups<'g> {
 }
 
 /// How a node can be fused; an error for nodes of the functional dialect.
-fn class(
-    graph: &Graph,
-    node: NodeId,
-    facts: &dyn FusionFacts,
-) -> Result<FusionClass, NoFusionReason> {
+fn class(graph: &Graph, node: NodeId, facts: &dyn FusionFacts) -> Result<Fusible, NoFusionReason> {
     if graph.has_effect(node) {
         return Err(NoFusionReason::Effect);
     }
@@ -337,22 +342,6 @@ fn class(
         }
         Ok(FunctionalOp::Barrier { .. }) => Err(NoFusionReason::Barrier),
         _ => Err(NoFusionReason::Opaque),
-    }
-}
-
-/// Whether a node has to keep its place: its effect, its random numbers or its error would come at
-/// another time than that of its neighbours, and after other writes.
-fn is_ordered(graph: &Graph, node: NodeId, class: Result<FusionClass, NoFusionReason>) -> bool {
-    use NoFusionReason::{Assert, Effect, Opaque, Overridden, SizeFromData};
-    match FunctionalOp::of(graph, node) {
-        Ok(
-            FunctionalOp::View { .. }
-            | FunctionalOp::Scatter { .. }
-            | FunctionalOp::Strided { .. }
-            | FunctionalOp::Barrier { .. }
-            | FunctionalOp::Empty,
-        ) => graph.has_effect(node),
-        _ => matches!(class, Err(Assert | Effect | Opaque | Overridden | SizeFromData)),
     }
 }
 

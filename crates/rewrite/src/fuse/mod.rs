@@ -21,6 +21,7 @@ mod conflicts;
 mod edges;
 mod emit;
 mod groups;
+mod order;
 mod position;
 mod siblings;
 mod updates;
@@ -29,7 +30,12 @@ use crate::error::{FunctionalizeError, Reason};
 use emit::Emitted;
 use groups::Groups;
 use maquette_ir::functional_program::FunctionalGraph;
-use maquette_ir::fused::{FusedProgram, FusionFacts, NoFusionReason, Refusal};
+use maquette_ir::fused::{FusedProgram, FusedRegion, FusionFacts, NoFusionReason, Refusal};
+use maquette_ir::graph::NodeId;
+use rustc_hash::FxHashMap;
+
+/// Operators that may fail and are in no region, and why.
+type Alone = FxHashMap<NodeId, NoFusionReason>;
 
 /// Fuses the operators of a functional program.
 ///
@@ -39,24 +45,43 @@ pub fn fuse(
     original: FunctionalGraph,
     facts: &dyn FusionFacts,
 ) -> Result<FusedProgram, FunctionalizeError> {
-    fuse_products(original, facts, facts.joins_products(), Vec::new())
+    fuse_but(original, facts, facts.joins_products(), Vec::new(), &Alone::default())
 }
 
 /// As [`fuse`]. `joins_products` says whether products that share a factor may be one region, and
-/// `apart` which may not, and why.
-fn fuse_products(
+/// `apart` which may not, and why. The operators `alone` may fail, and are in no region.
+fn fuse_but(
     original: FunctionalGraph,
     facts: &dyn FusionFacts,
     joins_products: bool,
     apart: Vec<Refusal>,
+    alone: &Alone,
 ) -> Result<FusedProgram, FunctionalizeError> {
-    let mut groups = Groups::of(&original, facts, apart);
+    let mut groups = Groups::of(&original, facts, apart, alone);
     if joins_products {
         groups.join_siblings(facts);
     }
     let mut refusals = groups.refusals();
-    let (mut regions, without): (Vec<_>, Vec<_>) =
-        groups.regions().into_iter().partition(|region| facts.has_kernel(&original.graph, region));
+    let mut failing = Alone::default();
+    let is_kept = |region: &FusedRegion| {
+        let slower = groups.faster_alone(&region.nodes);
+        let has_kernel = slower.is_empty() && facts.has_kernel(&original.graph, region);
+        if !has_kernel && slower.is_empty() {
+            let nodes = groups.order.failing(&region.nodes);
+            failing.extend(nodes.map(|node| (node, NoFusionReason::Assert)));
+        }
+        failing.extend(slower.into_iter().map(|n| (n, NoFusionReason::LosesSpecialisation)));
+        has_kernel
+    };
+    let (mut regions, without): (Vec<_>, Vec<_>) = groups.regions().into_iter().partition(is_kept);
+    // Without what may fail, the other operators may have a kernel, as those before a gather.
+    if alone.is_empty() && !failing.is_empty() {
+        let apart = std::mem::take(&mut groups.apart);
+        drop(groups);
+        // Those of products that may be joined are found again.
+        let apart = if joins_products { Vec::new() } else { apart };
+        return fuse_but(original, facts, joins_products, apart, &failing);
+    }
     refusals
         .extend(without.iter().flat_map(|r| r.refusals(&original.graph, NoFusionReason::NoKernel)));
     refusals.sort_by_key(|r| r.consumer);
@@ -68,7 +93,7 @@ fn fuse_products(
                 let apart = groups.joined.iter().map(|pair| pair.refusal(NoFusionReason::Cycle));
                 let apart = apart.collect();
                 drop(groups);
-                return fuse_products(original, facts, false, apart);
+                return fuse_but(original, facts, false, apart, alone);
             }
             // Without one of them, the others can be computed.
             Emitted::Cycle(region) if region < regions.len() => {

@@ -38,7 +38,8 @@ pub(super) fn positions(
         let is_stored = region.results.iter().any(|v| is_stored(edges.graph, *v));
         let is_update = region.nodes.iter().any(|node| overwrites.updates.contains_key(node));
         match region.overwrites.is_empty() {
-            _ if is_stored => last,
+            // Its error must not come before what stands between its nodes.
+            _ if is_stored || region.may_fail => last,
             false => anchors.anchor(index),
             true if is_update => last,
             true => earliest(edges, region),
@@ -132,7 +133,7 @@ pub(super) fn bytes(graph: &Graph, v: ValueId) -> u64 {
 }
 
 /// Whether a value, or a view of it, is stored in another one.
-fn is_stored(graph: &Graph, v: ValueId) -> bool {
+pub(super) fn is_stored(graph: &Graph, v: ValueId) -> bool {
     any_user(graph, v, &mut |_, op| {
         matches!(op, Some(FunctionalOp::Scatter { .. } | FunctionalOp::Strided { .. }))
     })

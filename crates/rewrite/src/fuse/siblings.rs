@@ -82,9 +82,7 @@ impl Groups<'_> {
         if from == to {
             return Ok(());
         }
-        if self.intervals[first.index()] != self.intervals[second.index()] {
-            return Err(NoFusionReason::Effect);
-        }
+        self.order.check(&[&a.nodes, &b.nodes])?;
         let joined = self.siblings(a, b)?;
         self.check(&joined)?;
         let region = self.region(&joined);

@@ -1,7 +1,7 @@
 //! Fusion of the programs of files, with a few operators whose classes are known here.
 
 use super::{Result, describe};
-use maquette_ir::fused::{FusedRegion, FusionClass, FusionFacts, NoFusionReason};
+use maquette_ir::fused::{FusedRegion, Fusible, FusionClass, FusionFacts, Gain, NoFusionReason};
 use maquette_ir::graph::{Graph, NodeId};
 use maquette_rewrite::{FunctionalGraph, fuse};
 use std::fmt::Write;
@@ -10,17 +10,20 @@ use std::fmt::Write;
 struct Classes;
 
 impl FusionFacts for Classes {
-    fn class(
-        &self,
-        graph: &Graph,
-        node: NodeId,
-    ) -> std::result::Result<FusionClass, NoFusionReason> {
+    fn class(&self, graph: &Graph, node: NodeId) -> std::result::Result<Fusible, NoFusionReason> {
+        let rows = FusionClass::Rows { outer: 2 };
+        let failing = |gain| Ok(Fusible { class: rows, may_fail: true, gain });
         match graph.op_name(node) {
-            "aten::mm" => Ok(FusionClass::Product { left: Some(0) }),
-            "aten::addmm" => Ok(FusionClass::Product { left: Some(1) }),
+            "aten::mm" => Ok(FusionClass::Product { left: Some(0) }.into()),
+            "aten::addmm" => Ok(FusionClass::Product { left: Some(1) }.into()),
             "aten::add.Tensor" | "aten::mul.Tensor" | "aten::neg" | "aten::silu" => {
-                Ok(FusionClass::Elements)
+                Ok(FusionClass::Elements.into())
             }
+            "aten::embedding" => failing(Gain::Always),
+            "aten::floor_divide" => failing(Gain::WithFold),
+            "aten::remainder.Tensor" => failing(Gain::Never),
+            "aten::_softmax" => Ok(rows.into()),
+            "aten::index_select" => Err(NoFusionReason::Assert),
             "aten::cumsum" => Err(NoFusionReason::LosesSpecialisation),
             _ => Err(NoFusionReason::Opaque),
         }

@@ -20,9 +20,10 @@ use maquette_interp::metadata_check::LayoutPromise;
 use maquette_interp::{Bindings, NodeReturns, SourceInfo, SymbolValues};
 use maquette_ir::buffer_plan::BufferId;
 use maquette_ir::graph::{Arg, BindSource, NodeId, ValueId};
-use maquette_ir::sym::SymbolId;
+use maquette_ir::sym::{Expr, SymbolId};
 use maquette_ir::{DType, Loc};
 use maquette_ops::{Error, Op, PreparedCall, Result, Tensor, Value};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -122,6 +123,8 @@ pub(crate) struct Returns {
 pub(crate) enum Step {
     /// A kernel runs at addresses.
     Launch(Box<Launch>),
+    /// The operators of a region that has no kernel for the sizes run one by one.
+    Region(Box<RegionByNodes>),
     /// An operator is called with handles.
     Call(Box<Call>),
     /// A copy from the first tensor to the second, which may overlap, or into elements that share
@@ -139,24 +142,45 @@ pub(crate) struct Launch {
     pub call: PreparedCall,
     /// The addresses of the operands, then of the results.
     pub places: SmallVec<[Place; 4]>,
-    /// The node; `None` for a copy.
-    pub node: Option<Box<LaunchedNode>>,
+    /// What the error of the launch needs.
+    pub origin: Origin,
     /// The weights among the operands that the call packs; none if it packs no constant.
     pub weights: Box<[Option<Arc<PackedWeight>>]>,
 }
 
 impl Launch {
     /// A launch without packed weights.
-    pub fn new(
-        call: PreparedCall,
-        places: SmallVec<[Place; 4]>,
-        node: Option<Box<LaunchedNode>>,
-    ) -> Launch {
-        Launch { call, places, node, weights: Box::default() }
+    pub fn new(call: PreparedCall, places: SmallVec<[Place; 4]>, origin: Origin) -> Launch {
+        Launch { call, places, origin, weights: Box::default() }
     }
 }
 
-/// What the error of a launch needs.
+/// What a launch computes, as far as its error needs it.
+pub(crate) enum Origin {
+    /// A copy, or a region that cannot fail.
+    Infallible,
+    Node(Box<LaunchedNode>),
+    Region(Box<LaunchedRegion>),
+}
+
+/// A region that may fail. Its operators run one by one to find the error.
+pub(crate) struct LaunchedRegion {
+    pub region: usize,
+    pub operands: Vec<TensorAt>,
+    /// The values of the integers that its operators take.
+    pub integers: FxHashMap<Expr, i64>,
+    /// The inputs, constants and outputs that the launch writes.
+    pub writes: SmallVec<[BufferId; 1]>,
+}
+
+/// A region whose operators run one by one.
+pub(crate) struct RegionByNodes {
+    pub region: LaunchedRegion,
+    /// Where its results go.
+    pub targets: Vec<TensorAt>,
+}
+
+/// A node that is launched.
 pub(crate) struct LaunchedNode {
     pub at: usize,
     pub loc: Option<Loc>,
@@ -241,7 +265,7 @@ impl Segment {
         let places = || self.places.clone();
         let builder =
             || Builder::new(planned, inputs, consts, &known, source_info, places(), depth);
-        let refused = || Error::msg("a program with sizes from data has regions");
+        let refused = || Error::msg("a region is in no step of a segment");
         let mut segment = Builder::build(*from, builder)?.ok_or_else(refused)?;
         if planned.kept_segments.load(Ordering::Relaxed) >= MAX_SEGMENTS {
             return Ok(Arc::new(segment));

@@ -35,6 +35,7 @@ pub(super) fn described(planned: &Planned, segment: &Segment, step: usize) -> Op
             let sizes = launch.call.results().first().map(|result| result.sizes().into());
             (Some(launch.call.work()), sizes.unwrap_or_default())
         }
+        Step::Region(region) => (None, region.targets.first().map(sizes_of).unwrap_or_default()),
         Step::Call(call) => (None, returned_sizes(call)),
         Step::Copy { tensors, .. } => {
             let [from, to] = &**tensors;

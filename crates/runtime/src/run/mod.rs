@@ -14,6 +14,7 @@
 //! result overlaps an operand, except as the kernel supports.
 #![allow(unsafe_code)]
 
+mod errors;
 mod kernel_call;
 mod memory;
 mod weights;
@@ -22,7 +23,8 @@ use memory::Base;
 pub(crate) use memory::RunMemory;
 
 use crate::instance::{
-    Call, CallArguments, End, Instance, Launch, NodeArguments, Returns, Segment, Step, TensorAt,
+    Call, CallArguments, End, Instance, Launch, NodeArguments, RegionByNodes, Returns, Segment,
+    Step, TensorAt,
 };
 use crate::outputs::OutputSlots;
 use crate::planned::Planned;
@@ -33,7 +35,7 @@ use maquette_interp::{
 };
 use maquette_ir::buffer_plan::BufferId;
 use maquette_ir::graph::{Graph, NodeId, ValueId};
-use maquette_ops::{AccessError, Error, ErrorKind, Op, Outputs, Result, RunError, Tensor, Value};
+use maquette_ops::{AccessError, Error, Op, Outputs, Result, RunError, Tensor, Value};
 use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -127,6 +129,7 @@ impl Run<'_> {
     fn step(&mut self, segment: &Segment, step: &Step) -> Result<()> {
         match step {
             Step::Launch(launch) => self.launch(segment, launch),
+            Step::Region(region) => self.region_by_nodes(segment, region),
             Step::Call(call) => {
                 self.call(segment, call).map_err(|e| in_window(self.graph, e, call.at))
             }
@@ -153,6 +156,18 @@ impl Run<'_> {
         }
     }
 
+    /// Runs the operators of a region, and copies the results to their places. All operands are
+    /// read by then.
+    fn region_by_nodes(&mut self, segment: &Segment, by_nodes: &RegionByNodes) -> Result<()> {
+        let results = self.region_results(segment, &by_nodes.region)?;
+        for (result, at) in results.iter().zip(&by_nodes.targets) {
+            self.tensor(segment, at)?.copy_(result).ok()?;
+        }
+        let bases = by_nodes.region.operands.iter().chain(&by_nodes.targets).map(|at| at.base);
+        let own: SmallVec<[u32; 8]> = bases.filter(|base| self.is_arena(*base)).collect();
+        self.check_returned(&own)
+    }
+
     fn launch(&mut self, segment: &Segment, launch: &Launch) -> Result<()> {
         let mut addresses: SmallVec<[*mut u8; 16]> = SmallVec::new();
         for place in &launch.places {
@@ -165,29 +180,6 @@ impl Run<'_> {
             false => self.launch_packed(launch, &addresses),
         };
         launched.map_err(|e| self.launch_error(segment, launch, e))
-    }
-
-    /// The error of a launch. The memory of the program that it wrote is partly written, so it is
-    /// poisoned as by an eager call.
-    #[cold]
-    fn launch_error(&mut self, segment: &Segment, launch: &Launch, e: Error) -> Error {
-        let Some(node) = &launch.node else { return e };
-        let loc = node.loc.unwrap_or(self.source_info.call_site);
-        let e = match self.arguments(segment, node.op, &node.arguments) {
-            Ok((args, _)) => launch.call.explained(e, &args),
-            // Without the arguments, the error of the kernel has to do.
-            Err(_) => e,
-        };
-        // Other errors are found before anything is written.
-        if matches!(e.kind(), ErrorKind::Kernel(_)) {
-            for b in &node.writes {
-                let base = self.memory.bases.get(b.index());
-                if let Some(tensor) = base.and_then(|base| base.tensor.as_ref()) {
-                    tensor.poison_storage(&e);
-                }
-            }
-        }
-        in_window(self.graph, launch.call.in_call(e, loc), node.at)
     }
 
     /// The arguments of a call, with handles.

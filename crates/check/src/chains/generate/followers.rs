@@ -79,7 +79,7 @@ impl Generator {
     }
 
     /// Adds a call. Returns its first result, unless the operator refuses the arguments.
-    fn added(&mut self, call: Call) -> Option<usize> {
+    pub(super) fn added(&mut self, call: Call) -> Option<usize> {
         let result = self.values.len();
         self.take(call).then_some(result)
     }

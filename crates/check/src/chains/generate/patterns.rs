@@ -69,7 +69,7 @@ impl Generator {
     /// A call that the operator may refuse.
     pub(super) fn call(&mut self) -> Call {
         let v = self.any();
-        match self.rng.below(70) {
+        match self.rng.below(72) {
             0..=26 => self.elements(v),
             27..=36 => self.rows(v),
             37..=45 => self.view(v),
@@ -83,7 +83,8 @@ impl Generator {
                 let (v, u) = self.partner(v);
                 one(op, vec![V(v), V(u)])
             }
-            54 | 55 => self.selected(v),
+            54 => self.selected(v),
+            55 => self.embedded(v).unwrap_or_else(|| one(Option::None, vec![V(v)])),
             56 => {
                 let op = self.rng.one(&["aten::rand_like", "aten::bernoulli"]);
                 one(op, vec![V(v)])
@@ -94,7 +95,9 @@ impl Generator {
             62 => self.attention(v),
             63..=66 => self.products(v),
             67 | 68 => self.behind_product(v).unwrap_or_else(|| one(Option::None, vec![V(v)])),
-            _ => self.custom_binary(v),
+            69 => self.custom_binary(v),
+            70 => self.gathered(v).unwrap_or_else(|| one(Option::None, vec![V(v)])),
+            _ => self.embedded(v).unwrap_or_else(|| one(Option::None, vec![V(v)])),
         }
     }
 

@@ -5,7 +5,7 @@ use crate::loops::{
     Affine, AxisId, Index, IndexMap, Load, LoopBuilder, LoopError, LoopNest, Source, Stage,
     StageId, StageKind, StageOutput,
 };
-use crate::scalar_expr::{BinaryOp, ExprBuilder, Op, Reg, UnaryOp};
+use crate::scalar_expr::{BinaryOp, ExprBuilder, Op, Read, Reg, UnaryOp};
 use crate::sym::{Expr, SymTable};
 use smallvec::SmallVec;
 
@@ -42,6 +42,10 @@ pub(super) fn inlined(nest: &LoopNest) -> Result<LoopNest, LoopError> {
         let is_inlined = !is_result
             && match readers[index] {
                 Readers::None => true,
+                Readers::One(reader) if has_reads(&stage) => {
+                    let is_map = nest.stages()[reader].kind == StageKind::Map;
+                    is_map && counts[reader] <= counts[index] && is_inline_read(&stage)
+                }
                 Readers::One(reader) => {
                     let is_repeated = counts[reader] > counts[index];
                     is_inline(&stage, if is_repeated { RECOMPUTED } else { MAX_INSTRS })
@@ -151,6 +155,19 @@ fn is_inline(stage: &Stage, most: usize) -> bool {
     counted().count() <= most && (most > RECOMPUTED || counted().all(|i| is_cheap(i.op)))
 }
 
+fn has_reads(stage: &Stage) -> bool {
+    stage.expr.instrs().iter().any(|instr| matches!(instr.op, Op::Read(_)))
+}
+
+/// Whether a stage that reads at computed positions is a map that its only reader evaluates, once for
+/// each element. So it fails as often as before.
+fn is_inline_read(stage: &Stage) -> bool {
+    let instrs = stage.expr.instrs();
+    stage.kind == StageKind::Map
+        && instrs.len() <= MAX_INSTRS
+        && instrs.iter().all(|instr| instr.op.is_pure() || matches!(instr.op, Op::Read(_)))
+}
+
 /// A stage with the maps that have no id taken up.
 fn inline_maps(stage: &Stage, stages: &[Option<Built>]) -> Result<Stage, LoopError> {
     let mut taken = Taken::default();
@@ -168,8 +185,7 @@ fn inline_maps(stage: &Stage, stages: &[Option<Built>]) -> Result<Stage, LoopErr
                 let renamed = instr.op.renamed(&|r| regs.get(r.index()).copied().unwrap_or(r));
                 match renamed {
                     Op::Read(read) => {
-                        let read = crate::scalar_expr::Read { input, ..read };
-                        taken.expr.instr(Op::Read(read), instr.dtype)
+                        taken.expr.instr(Op::Read(Read { input, ..read }), instr.dtype)
                     }
                     _ => return Err(LoopError::new("a read is none")),
                 }
@@ -213,6 +229,10 @@ impl Taken {
             let from = Source::Stage(StageOutput { stage: id, ..output });
             return Ok(self.input(Load { from, at: load.at.clone() }, dtype));
         }
+        if has_reads(stage) {
+            let outputs = self.reads(stage, &load.at)?;
+            return outputs.get(usize::from(output.output)).copied().ok_or_else(missing);
+        }
         let mut inputs: SmallVec<[Reg; 4]> = SmallVec::new();
         for (inner, dtype) in stage.loads.iter().zip(stage.expr.inputs()) {
             // An inlined stage names stages of the new nest already.
@@ -220,6 +240,31 @@ impl Taken {
         }
         let outputs = self.expr.inline(&stage.expr, &inputs)?;
         outputs.get(usize::from(output.output)).copied().ok_or_else(missing)
+    }
+
+    /// The outputs of an inlined stage that reads at computed positions, at a position of that stage.
+    fn reads(&mut self, stage: &Stage, at: &IndexMap) -> Result<Vec<Reg>, LoopError> {
+        let missing = || LoopError::new("an inlined load is missing");
+        let load = |k: u32| {
+            let load = stage.loads.get(k as usize).ok_or_else(missing)?;
+            at_position(load, &stage.over, at)
+        };
+        let mut regs: Vec<Reg> = Vec::with_capacity(stage.expr.instrs().len());
+        for instr in stage.expr.instrs() {
+            let op = instr.op.renamed(&|r| regs.get(r.index()).copied().unwrap_or(r));
+            regs.push(match op {
+                Op::Input(k) => self.input(load(k)?, instr.dtype),
+                Op::Read(read) => {
+                    self.loads.push(load(read.input)?);
+                    self.elements.push(None);
+                    let input = self.expr.source(instr.dtype);
+                    self.expr.instr(Op::Read(Read { input, ..read }), instr.dtype)
+                }
+                op => self.expr.instr(op, instr.dtype),
+            });
+        }
+        let outputs = stage.expr.outputs().iter().map(|r| regs.get(r.index()).copied());
+        outputs.collect::<Option<_>>().ok_or_else(missing)
     }
 
     /// An input; the same load twice is one input.
@@ -259,7 +304,7 @@ impl Taken {
 fn at_position(load: &Load, over: &[AxisId], at: &IndexMap) -> Result<Load, LoopError> {
     let not_affine = || LoopError::new("an inlined stage is read at computed positions");
     let substitute = |index: &Index| -> Result<Index, LoopError> {
-        let Index::Affine(Affine { start, terms }) = index else { return Err(not_affine()) };
+        let Index::Affine(Affine { start, terms }) = index else { return Ok(Index::Computed) };
         let mut position = plain(*start)?;
         let mut steps: SmallVec<[(AxisId, i64); 4]> = SmallVec::new();
         for (axis, step) in terms {

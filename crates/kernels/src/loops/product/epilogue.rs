@@ -382,6 +382,7 @@ impl MapPlan {
             overlap: !written.is_empty(),
             in_place: written.first().copied().filter(|_| written.len() == 1),
             coords: Some(&self.coords),
+            computed: &[],
         };
         let empty = || KernelError::argument(KERNEL, "a part of a product is empty");
         let made = Arc::new(Evaluation::new(&self.expr, &operands)?.ok_or_else(empty)?);

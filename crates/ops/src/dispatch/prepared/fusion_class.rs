@@ -10,9 +10,10 @@ use crate::library::{Op, OpState};
 use crate::mode;
 use crate::tensor::Tensor;
 use crate::tensor::meta::Meta;
-use maquette_ir::fused::{FusionClass, NoFusionReason};
-use maquette_ir::loops::{Index, Load, LoopNest, Source, StageKind, StageOutput};
+use maquette_ir::fused::{Fusible, FusionClass, Gain, NoFusionReason};
+use maquette_ir::loops::{Index, Load, LoopNest, Source, Stage, StageKind, StageOutput};
 use maquette_ir::scalar_expr::{BinaryOp, Bounds, Op as ScalarOp, ScalarExpr};
+use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, Device};
 use maquette_kernels::LoopKernel;
 use smallvec::SmallVec;
@@ -23,7 +24,7 @@ impl Op {
     ///
     /// # Errors
     /// The reason why they cannot.
-    pub fn fusion_class(self, mut args: Args) -> Result<FusionClass, NoFusionReason> {
+    pub fn fusion_class(self, mut args: Args) -> Result<Fusible, NoFusionReason> {
         let state = self.state().map_err(|_| NoFusionReason::Opaque)?;
         let def = state.plain_builtin().ok_or(match state.builtin {
             Some(_) => NoFusionReason::Overridden,
@@ -42,8 +43,8 @@ impl Op {
                     let call = p.call(def, &state, &args, None);
                     let call = call.map_err(|_| NoFusionReason::Opaque)?;
                     match may_fail(&call.compiled.expr) {
-                        true => Err(NoFusionReason::Assert),
-                        false => Ok(FusionClass::Elements),
+                        true => by_elements(&call.meta.sizes),
+                        false => Ok(FusionClass::Elements.into()),
                     }
                 }
                 Lowering::View(_) => Err(NoFusionReason::NotAffine),
@@ -62,14 +63,17 @@ impl Op {
                     let nest = nest.ok_or(NoFusionReason::Opaque)?;
                     let is_argument =
                         |t: &Tensor| args.iter().flat_map(Value::tensors).any(|arg| arg.is_same(t));
+                    if may_fail_in(nest.launch.kernel().nest()) {
+                        return class_of_reads(nest.launch.kernel());
+                    }
                     match class_of_nest(nest.launch.kernel(), &results)? {
                         FusionClass::Elements if !nest.operands.iter().all(is_argument) => {
                             Err(NoFusionReason::NotAffine)
                         }
                         FusionClass::Product { .. } => {
-                            Ok(FusionClass::Product { left: left_factor(&nest, &args) })
+                            Ok(FusionClass::Product { left: left_factor(&nest, &args) }.into())
                         }
-                        class => Ok(class),
+                        class => Ok(class.into()),
                     }
                 }
                 _ => Err(NoFusionReason::Opaque),
@@ -109,11 +113,63 @@ fn may_fail(expr: &ScalarExpr) -> bool {
     })
 }
 
+fn may_fail_in(nest: &LoopNest) -> bool {
+    nest.stages().iter().any(|stage| may_fail(&stage.expr)) || !nest.messages().is_empty()
+}
+
+/// The class of an elementwise operator that may fail: each element is a row, so that its kernel is a
+/// nest, which is not written over an operand.
+fn by_elements(sizes: &[SymInt]) -> Result<Fusible, NoFusionReason> {
+    match sizes.len() {
+        0 => Err(NoFusionReason::Assert),
+        outer => {
+            let class = FusionClass::Rows { outer };
+            Ok(Fusible { class, may_fail: true, gain: Gain::WithFold })
+        }
+    }
+}
+
+/// The class of a nest that may fail: one of a map that reads its operands at computed positions. The
+/// rows are the leading dimensions in which all operands are read at the coordinates of the result:
+/// those of the indices, for an embedding.
+fn class_of_reads(kernel: &LoopKernel) -> Result<Fusible, NoFusionReason> {
+    let nest = kernel.nest();
+    let ([map], [_], true) = (nest.stages(), nest.results(), nest.messages().is_empty()) else {
+        return Err(NoFusionReason::Assert);
+    };
+    let rows = (1..=map.axes().len()).rev().find(|outer| is_by_rows(nest, *outer));
+    match (&map.kind, rows) {
+        (StageKind::Map, Some(outer)) => {
+            let class = FusionClass::Rows { outer };
+            Ok(Fusible { class, may_fail: true, gain: gain_of_reads(map) })
+        }
+        _ => Err(NoFusionReason::Assert),
+    }
+}
+
+/// With what a map that reads at computed positions is faster than alone. If the positions are those
+/// of a row, it copies rows, and what follows computes longer blocks than a row. Elements that have to
+/// be converted to compute with them are copied much faster than that.
+fn gain_of_reads(map: &Stage) -> Gain {
+    use DType::{Bool, F32, F64, I64};
+    let is_copied_only = |dtype| !matches!(dtype, F32 | F64 | I64 | Bool);
+    if map.expr.output_dtypes().any(is_copied_only) {
+        return Gain::Never;
+    }
+    let is_last = |index: &Index| match (index, map.axes().last()) {
+        (Index::Affine(affine), Some(last)) => affine.terms.iter().any(|(axis, _)| axis == last),
+        _ => false,
+    };
+    let is_plain = |load: &&Load| load.at.indices().iter().all(|i| *i != Index::Computed);
+    let mut positions = map.loads.iter().filter(is_plain);
+    match positions.any(|load| load.at.indices().iter().any(is_last)) {
+        true => Gain::Always,
+        false => Gain::WithFold,
+    }
+}
+
 fn class_of_nest(kernel: &LoopKernel, results: &[Tensor]) -> Result<FusionClass, NoFusionReason> {
     let nest = kernel.nest();
-    if nest.stages().iter().any(|stage| may_fail(&stage.expr)) || !nest.messages().is_empty() {
-        return Err(NoFusionReason::Assert);
-    }
     let (mut folds, mut products) = (0, 0);
     for stage in nest.stages() {
         match stage.kind {

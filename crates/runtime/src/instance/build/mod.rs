@@ -19,7 +19,7 @@ mod regions;
 mod tests;
 
 use super::places::BufferPlace;
-use super::{End, External, Launch, Returns, Segment, Step, TensorAt};
+use super::{End, External, Launch, Origin, Returns, Segment, Step, TensorAt};
 use crate::planned::Planned;
 pub(crate) use buffers::Uses;
 use launches::placed;
@@ -220,7 +220,8 @@ impl<'a> Builder<'a> {
             call.and_then(|call| placed(call, slice::from_ref(&source), slice::from_ref(&target)))
         {
             if !call.is_empty() {
-                self.steps.push(Step::Launch(Box::new(Launch::new(call, places, None))));
+                let launch = Launch::new(call, places, Origin::Infallible);
+                self.steps.push(Step::Launch(Box::new(launch)));
             }
             return Ok(());
         }
@@ -274,6 +275,12 @@ impl<'a> Builder<'a> {
         let results = graph.outputs().iter().enumerate().map(&mut result).collect();
         Ok(Returns { results, computed, planned })
     }
+}
+
+/// The buffers of the plan among some targets: inputs, constants and outputs.
+fn planned_buffers(planned: &Planned, targets: &[TensorAt]) -> SmallVec<[BufferId; 1]> {
+    let buffers = targets.iter().map(|at| BufferId(at.base));
+    buffers.filter(|b| b.index() < planned.plan.buffers.len()).collect()
 }
 
 /// A fake tensor of the layout, with offset 0.

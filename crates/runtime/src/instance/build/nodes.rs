@@ -1,10 +1,10 @@
 //! The steps of operators: launches of kernels, and calls.
 
 use super::launches::placed;
-use super::{Builder, fake};
+use super::{Builder, fake, planned_buffers};
 use crate::instance::kernel_call::expected_returns;
 use crate::instance::{
-    Call, External, KernelCall, Launch, LaunchedNode, NodeArguments, Step, TensorAt,
+    Call, External, KernelCall, Launch, LaunchedNode, NodeArguments, Origin, Step, TensorAt,
 };
 use maquette_interp::metadata_check::LayoutPromise;
 use maquette_interp::{Callable, NodeReturns};
@@ -64,11 +64,10 @@ impl Builder<'_> {
             && let Some((call, places)) = placed(call, leaves, targets)
         {
             if !call.is_empty() {
-                let writes = targets.iter().map(|at| BufferId(at.base));
-                let writes = writes.filter(|b| b.index() < self.planned.plan.buffers.len());
-                let writes = writes.collect();
-                let node = Some(Box::new(LaunchedNode { at, loc, op, arguments, writes }));
-                self.steps.push(Step::Launch(Box::new(Launch::new(call, places, node))));
+                let writes = planned_buffers(self.planned, targets);
+                let node = Box::new(LaunchedNode { at, loc, op, arguments, writes });
+                let launch = Launch::new(call, places, Origin::Node(node));
+                self.steps.push(Step::Launch(Box::new(launch)));
             }
             return Ok(());
         }

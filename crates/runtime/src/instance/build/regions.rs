@@ -3,9 +3,9 @@
 //! A region with reshapes can write only memory whose strides fit the sizes of its kernel. Results
 //! that lie otherwise, such as parts of a concatenation, are computed in row-major memory first.
 
-use super::{Builder, fake, launches::placed, wrong_graph};
+use super::{Builder, fake, launches::placed, planned_buffers, wrong_graph};
 use crate::fusion::region_call;
-use crate::instance::{Launch, Step, TensorAt};
+use crate::instance::{Launch, LaunchedRegion, Origin, RegionByNodes, Step, TensorAt};
 use maquette_ir::buffer_plan::{BufferView, ResultDest};
 use maquette_ir::functional_ops::{FunctionalOp, List};
 use maquette_ir::fused::FusedRegion;
@@ -26,11 +26,12 @@ impl Builder<'_> {
         reads: &[(ValueId, BufferView)],
         results: &[(ValueId, ResultDest)],
     ) -> Result<bool> {
-        let FunctionalOp::Fused { region, operands, integers, .. } = op else {
+        let FunctionalOp::Fused { region: index, operands, integers, .. } = op else {
             return Err(wrong_graph());
         };
-        let fused = self.planned.fused.as_ref().ok_or_else(wrong_graph)?;
-        let region = fused.regions.get(region).ok_or_else(wrong_graph)?;
+        let planned = self.planned;
+        let fused = planned.fused.as_ref().ok_or_else(wrong_graph)?;
+        let region = fused.regions.get(index).ok_or_else(wrong_graph)?;
         let mut leaves: Vec<TensorAt> = Vec::new();
         for operand in operands {
             let view = reads.iter().find(|(v, _)| *operand == Arg::Value(*v));
@@ -44,28 +45,59 @@ impl Builder<'_> {
         let numbers = self.integers(region, integers)?;
         let graph = &fused.original.graph;
         let operands = fakes(&leaves);
+        let launched = |targets: &[TensorAt]| LaunchedRegion {
+            region: index,
+            operands: leaves.clone(),
+            integers: numbers.clone(),
+            writes: planned_buffers(planned, targets),
+        };
         let launch = |targets: &[TensorAt]| {
             let call = region_call(graph, region, &numbers, &operands, &fakes(targets))?;
             let (call, places) = placed(call, &leaves, targets)?;
-            Some(Step::Launch(Box::new(Launch::new(call, places, None))))
+            let origin = match region.may_fail {
+                false => Origin::Infallible,
+                true => Origin::Region(Box::new(launched(targets))),
+            };
+            Some(Step::Launch(Box::new(Launch::new(call, places, origin))))
         };
         if let Some(step) = launch(&targets) {
             self.steps.push(step);
             return Ok(true);
         }
+        if let Some(steps) = self.through_memory(&targets, &launch)? {
+            self.steps.extend(steps);
+            return Ok(true);
+        }
+        if self.depth == 0 {
+            return Ok(false);
+        }
+        // The program before fusion cannot run, as earlier segments have run.
+        let region = launched(&targets);
+        self.lends_memory = true;
+        self.steps.push(Step::Region(Box::new(RegionByNodes { region, targets })));
+        Ok(true)
+    }
+
+    /// The launch of a region into row-major memory, and copies to `targets`. `None` if there is
+    /// none.
+    ///
+    /// # Errors
+    /// A size does not fit.
+    fn through_memory(
+        &mut self,
+        targets: &[TensorAt],
+        launch: &dyn Fn(&[TensorAt]) -> Option<Step>,
+    ) -> Result<Option<Vec<Step>>> {
         let mut end = self.buffer_bytes;
         let temporary = |at: &TensorAt| self.temporary(at, &mut end);
         let sources = targets.iter().map(temporary).collect::<Result<Vec<TensorAt>>>()?;
-        let Some(step) = launch(&sources) else { return Ok(false) };
-        let copies = sources.iter().zip(&targets).map(|(source, target)| {
+        let Some(step) = launch(&sources) else { return Ok(None) };
+        let copies = sources.iter().zip(targets).map(|(source, target)| {
             let call = PreparedCall::copy(&fake(source), &fake(target))?;
             let (call, places) = placed(call, slice::from_ref(source), slice::from_ref(target))?;
-            Some(Step::Launch(Box::new(Launch::new(call, places, None))))
+            Some(Step::Launch(Box::new(Launch::new(call, places, Origin::Infallible))))
         });
-        let Some(copies) = copies.collect::<Option<Vec<Step>>>() else { return Ok(false) };
-        self.steps.push(step);
-        self.steps.extend(copies);
-        Ok(true)
+        Ok(std::iter::once(Some(step)).chain(copies).collect())
     }
 
     fn integers(&self, region: &FusedRegion, given: List<'_>) -> Result<FxHashMap<Expr, i64>> {

@@ -36,6 +36,7 @@ fn steps(text: &str, inputs: &[Value]) -> String {
     let instance = executable.planned().and_then(|planned| planned.last_instance()).unwrap();
     let kind = |step: &Step| match step {
         Step::Launch(_) => 'L',
+        Step::Region(_) => 'R',
         Step::Call(_) => 'C',
         Step::Copy { .. } => 'K',
         Step::Adopt { .. } => 'A',

@@ -1,0 +1,65 @@
+//! Errors of launches.
+
+use super::Run;
+use crate::fusion::run_nodes;
+use crate::instance::{Launch, LaunchedRegion, Origin, Segment, TensorAt};
+use maquette_interp::{in_window, wrong_graph};
+use maquette_ops::{Error, ErrorKind, Result, Tensor};
+
+impl Run<'_> {
+    /// The error of a launch. The memory of the program that it wrote is partly written, so it is
+    /// poisoned as by an eager call.
+    #[cold]
+    pub(super) fn launch_error(&mut self, segment: &Segment, launch: &Launch, e: Error) -> Error {
+        let (explained, writes) = match &launch.origin {
+            Origin::Infallible => return e,
+            Origin::Node(node) => {
+                let explained = match self.arguments(segment, node.op, &node.arguments) {
+                    Ok((args, _)) => launch.call.explained(e, &args),
+                    // Without the arguments, the error of the kernel has to do.
+                    Err(_) => e,
+                };
+                (explained, &node.writes)
+            }
+            Origin::Region(region) => match self.region_error(segment, region) {
+                Some(found) => (found, &region.writes),
+                None => (e, &region.writes),
+            },
+        };
+        // Other errors are found before anything is written.
+        if matches!(explained.kind(), ErrorKind::Kernel(_)) {
+            for b in writes {
+                let base = self.memory.bases.get(b.index());
+                if let Some(tensor) = base.and_then(|base| base.tensor.as_ref()) {
+                    tensor.poison_storage(&explained);
+                }
+            }
+        }
+        match &launch.origin {
+            Origin::Node(node) => {
+                let loc = node.loc.unwrap_or(self.source_info.call_site);
+                in_window(self.graph, launch.call.in_call(explained, loc), node.at)
+            }
+            Origin::Infallible | Origin::Region(_) => explained,
+        }
+    }
+
+    /// The error of a region that failed; `None` if its operators do not fail one by one.
+    fn region_error(&mut self, segment: &Segment, launched: &LaunchedRegion) -> Option<Error> {
+        self.region_results(segment, launched).err()
+    }
+
+    /// The results of the operators of a region, run one by one.
+    pub(super) fn region_results(
+        &mut self,
+        segment: &Segment,
+        launched: &LaunchedRegion,
+    ) -> Result<Vec<Tensor>> {
+        let fused = self.planned.fused.as_ref().ok_or_else(wrong_graph)?;
+        let region = fused.regions.get(launched.region).ok_or_else(wrong_graph)?;
+        let tensor = |at: &TensorAt| self.tensor(segment, at);
+        let operands = launched.operands.iter().map(tensor).collect::<Result<Vec<Tensor>>>()?;
+        let (graph, numbers) = (&fused.original.graph, &launched.integers);
+        run_nodes(graph, region, numbers, &operands, self.source_info)
+    }
+}
