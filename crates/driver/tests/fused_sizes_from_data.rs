@@ -75,7 +75,7 @@ fn an_input_is_written_behind_a_size_from_data() {
 fn long_rows((x, m): (Tensor, Tensor)) -> Tensor {
     let rows = m.nonzero().reshape([-1i64]);
     let weights = (x.index_select(0, &rows) * 0.5).softmax(-1);
-    x.select(0, 0).add_(&(&weights + 1.0).sum_dim([0], false));
+    x.select(0, 0).add_((&weights + 1.0).sum_dim([0], false));
     weights
 }
 
