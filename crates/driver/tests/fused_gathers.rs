@@ -163,7 +163,10 @@ fn other_gathers_and_divisions_with_what_follows() {
         Ok(vec![rows.softmax(1)])
     };
     let last: F = |x| Ok(vec![x[0].index_select(1, &x[1].select(0, 0)).exp().sum_dim([1], true)]);
-    let divided: F = |x| Ok(vec![((x[1].clone() + 7).floor_divide(&x[2]) * 3).sum_dim([1], true)]);
+    let divided: F = |x| {
+        let quotients = (x[1].clone() + 7).floor_divide(&x[2]).to_dtype(DType::F32);
+        Ok(vec![(quotients * 0.1).softmax(1)])
+    };
     let cases = [
         (gathered, "gather"),
         (by_columns, "gather"),
@@ -235,7 +238,15 @@ fn inputs_are_written_up_to_the_error() {
         x[2].copy_(e.ok()?).ok()?;
         Ok(vec![])
     };
-    for (function, fused) in [(before, true), (between, false), (behind, true), (over, true)] {
+    // What the write needs is computed before the gather, and read behind it.
+    let shared: F = |x| {
+        let s = x[1].to_dtype(DType::F32).tanh();
+        x[2].copy_(s.mm(&ramp(&[10, 10])).ok()?).ok()?;
+        let e = x[0].gather(1, &x[1]).ok()?.clone();
+        Ok(vec![e + s])
+    };
+    let cases = [(before, true), (between, false), (behind, true), (over, true), (shared, true)];
+    for (function, fused) in cases {
         let f = compile(function);
         for index in [3, 400] {
             let inputs = || {

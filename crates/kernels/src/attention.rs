@@ -11,11 +11,14 @@
 //! score in all its digits. (With halves, one recorded call is nearer to the exact result than
 //! PyTorch's, and so too far from PyTorch's.) Scores are scaled before the maximum is subtracted.
 //!
+//! Scores are rows of keys. With few keys they are columns instead, one for each query (`columns`).
+//!
 //! A hidden key has the weight 0, and its value is multiplied all the same. A block leaves out the
 //! keys after its last query instead. That changes no bit: +0 is added to the sums, which removes
 //! the sign of a zero, and a value that is not finite makes the sums of its column NaN.
 
 mod backward;
+mod columns;
 mod rows;
 mod scores;
 
@@ -195,13 +198,19 @@ where
         scores,
     };
     let (stride, masks) = (padded(seen), if work.scores.mask.is_some() { seen } else { 0 });
+    let elements = match work.scores.is_by_columns(rows) {
+        true => work.scores.elements_by_columns(rows),
+        false => 0,
+    };
+    // The last block has fewer rows.
+    let elements = elements.max(rows.saturating_mul(stride));
     let per_block = rows.saturating_mul(seen).saturating_mul(e + d).saturating_add(BLOCK_COST);
     thread_pool::ranges(
         batches * blocks,
         (thread_pool::GRAIN * 16 / per_block).max(1),
         1,
         &|from, to| {
-            with_scratch(KERNEL, rows.saturating_mul(stride), |scores: &mut [A]| {
+            with_scratch(KERNEL, elements, |scores: &mut [A]| {
                 with_scratch(KERNEL, rows * d + masks, |rest: &mut [A]| {
                     (from..to).try_for_each(|task| {
                         let first = task % blocks * rows;
@@ -238,17 +247,23 @@ impl<A: Float + Product> Work<'_, A> {
         let (of, d) = (&self.scores, self.width);
         let [n, l, _] = of.dims;
         let (first, m, seen) = (rows.start, rows.len(), of.seen(&rows));
-        let weights = &mut scores[..m * padded(seen)];
         let (values, hidden) = rest.split_at_mut(m * d);
-        of.scores(batch, rows.clone(), weights)?;
         let mut found = [[A::ONE; 2]; ROWS.1];
         let found = &mut found[..m];
-        of.weights((batch, rows), weights, hidden, false, found);
+        let weights = match of.is_by_columns(m) {
+            true => of.weights_by_columns((batch, rows), scores, hidden, found)?,
+            false => {
+                let weights = &mut scores[..m * padded(seen)];
+                of.scores(batch, rows.clone(), weights)?;
+                of.weights((batch, rows), weights, hidden, false, found);
+                row_major(weights, padded(seen))
+            }
+        };
         if m * d > 0 && seen > 0 {
             let weighted_values = Gemm {
                 sizes: [m, d, seen],
                 c: row_major(values, d),
-                a: row_major(weights, padded(seen)),
+                a: weights,
                 b: Right::InPlace(self.v.at(batch)),
                 alpha: A::ONE,
                 addend: None,

@@ -176,6 +176,17 @@ impl ScalarExpr {
         self.instrs.iter().all(|i| i.op.is_pure())
     }
 
+    /// Whether an evaluation can end with an error that depends on data.
+    pub fn may_fail(&self) -> bool {
+        use BinaryOp::{FloorDiv, Fmod, Remainder, TruncDiv};
+        self.instrs.iter().any(|instr| match instr.op {
+            Op::Binary(FloorDiv | TruncDiv | Fmod | Remainder, ..) => !instr.dtype.is_float(),
+            Op::Read(read) => matches!(read.bounds, Bounds::Wraps | Bounds::Fails | Bounds::Clamps),
+            Op::Assert(..) => true,
+            _ => false,
+        })
+    }
+
     /// The expression with each operation replaced by one of the same operands and dtype.
     pub(crate) fn with_ops(&self, replace: &dyn Fn(Op) -> Op) -> ScalarExpr {
         let instr = |i: &Instr| Instr { op: replace(i.op), ..*i };

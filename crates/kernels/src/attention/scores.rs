@@ -61,8 +61,7 @@ impl<A: Float + Product> Scores<'_, A> {
     pub fn scores(&self, batch: usize, rows: Range<usize>, scores: &mut [A]) -> Result<()> {
         let (e, first, m, seen) = (self.dims[2], rows.start, rows.len(), self.seen(&rows));
         if m * seen > 0 && e > 0 {
-            let middle = (5 * e).div_ceil(8);
-            for part in [0..middle, middle..e] {
+            for part in self.parts() {
                 let c = row_major(scores, padded(seen));
                 let scores_of_keys = Gemm {
                     sizes: [m, seen, part.len()],
@@ -128,15 +127,32 @@ impl<A: Float + Product> Scores<'_, A> {
             plain_softmax: self.plain_softmax,
             found: &mut *found,
         });
+        self.round(scores);
+        self.write_logarithms(first, found);
+    }
+
+    /// Rounds exponentials to the operands' dtype, if they are to be.
+    pub fn round(&self, scores: &mut [A]) {
         if let Some(round) = self.round {
             scores.iter_mut().for_each(|w| *w = round(*w));
         }
+    }
+
+    /// Writes the logarithms of the sums of rows from `first`, if they are wanted.
+    pub fn write_logarithms(&self, first: usize, found: &[[A; 2]]) {
         if let Some((writer, sizes, strides)) = &self.logsumexp {
             for (r, [max, sum]) in found.iter().enumerate() {
                 // SAFETY: the element of this row belongs to this task.
                 unsafe { writer.write(offset(sizes, strides, first + r), *max + sum.log()) }
             }
         }
+    }
+
+    /// The parts of the width whose products are added to a score.
+    pub fn parts(&self) -> [Range<usize>; 2] {
+        let width = self.dims[2];
+        let middle = (5 * width).div_ceil(8);
+        [0..middle, middle..width]
     }
 }
 

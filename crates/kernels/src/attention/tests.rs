@@ -1,4 +1,5 @@
 use super::*;
+use crate::element::Class;
 use half::bf16;
 
 const HUGE: i64 = 1 << 58;
@@ -190,4 +191,78 @@ fn operands_that_do_not_match_are_refused() {
     let ints = [0i64; 1];
     let i = view(&ints, &[1, 1]);
     assert!(run::<i64>(&i, &i, &i, Attention::default(), &[1, 1]).is_err());
+}
+
+/// What an attention of some queries returns: the values, and the logarithms.
+fn attended<T: Element>(
+    isa: Isa,
+    (q, k, v): (&View<'_>, &View<'_>, &View<'_>),
+    (mask, plain_softmax): (Option<&View<'_>>, bool),
+    [n, d]: [i64; 2],
+) -> (Vec<T>, Vec<u64>) {
+    let mut out = vec![T::default(); (n * d) as usize];
+    let mut logs = vec![0f64; n as usize];
+    let options = Attention {
+        scale: 0.3,
+        mask: mask.cloned(),
+        round: true,
+        plain_softmax,
+        logsumexp: Some(ViewMut::from_slice(&mut logs)),
+        ..Attention::default()
+    };
+    let mut to = ViewMut::from_slice_sized(&mut out, &[n, d]).expect("fits");
+    attention_on(isa, q, k, v, options, &mut to).expect("runs");
+    (out, logs.iter().map(|x| x.one_nan().to_bits()).collect())
+}
+
+/// Compares an attention of several queries, whose scores are in columns, with that of each alone.
+fn columns_are_rows<T: Element>(element: impl Fn(f64) -> T, bits: impl Fn(&T) -> u64) {
+    let noise = |n: i64, at: i64| -> Vec<T> {
+        (0..n).map(|i| element(((i * 37 + at * 11) % 101) as f64 / 25.0 - 2.0)).collect()
+    };
+    for [n, l, e, d] in
+        [[8, 1, 1, 1], [16, 16, 32, 32], [17, 32, 5, 3], [40, 31, 8, 17], [9, 50, 4, 3]]
+    {
+        let (q, k, mut v) = (noise(n * e, 1), noise(l * e, 2), noise(l * d, 3));
+        v[0] = element(-0.0);
+        // A mask that hides all keys, some, and one that makes a score infinite.
+        let hidden: Vec<bool> = (0..l).map(|j| j % 3 != 1).collect();
+        let none = vec![false; l as usize];
+        let added: Vec<f64> = (0..l).map(|j| j as f64 / 7.0).collect();
+        let mut infinite = added.clone();
+        infinite[0] = f64::INFINITY;
+        let of_keys = [
+            None,
+            Some(view(&hidden, &[1, l])),
+            Some(view(&none, &[1, l])),
+            Some(view(&added, &[1, l])),
+            Some(view(&infinite, &[1, l])),
+        ];
+        let isas = [Isa::Scalar, Isa::Avx2, Isa::Avx512].into_iter().filter(|i| *i <= Isa::best());
+        for (isa, mask) in isas.flat_map(|isa| of_keys.iter().map(move |m| (isa, m.as_ref()))) {
+            for plain in [false, true] {
+                let (k, v) = (view(&k, &[l, e]), view(&v, &[l, d]));
+                let all = view(&q, &[n, e]);
+                let (found, logs) = attended::<T>(isa, (&all, &k, &v), (mask, plain), [n, d]);
+                for i in 0..n {
+                    let row = &q[(i * e) as usize..][..e as usize];
+                    let row = view(row, &[1, e]);
+                    let (alone, log) = attended::<T>(isa, (&row, &k, &v), (mask, plain), [1, d]);
+                    let of_row = &found[(i * d) as usize..][..d as usize];
+                    assert!(
+                        of_row.iter().map(&bits).eq(alone.iter().map(&bits))
+                            && logs[i as usize] == log[0],
+                        "{isa:?} {n} {l} {e} {d}, query {i}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn few_keys_have_the_bits_of_each_query_alone() {
+    columns_are_rows(|x| x as f32, |x: &f32| u64::from(x.to_bits()));
+    columns_are_rows(|x| x, |x: &f64| x.to_bits());
+    columns_are_rows(bf16::from_f64, |x| u64::from(x.to_bits()));
 }

@@ -225,7 +225,7 @@ pub(crate) fn tree<A: Copy, O: Op2<A, A>>(acc: &mut [A]) {
 
 /// As [`tree`], of a power of two of lanes. Those that no element reaches may be missing.
 #[inline(always)]
-pub(super) fn tree_of<A: Copy, O: Op2<A, A>>(acc: &mut [A], columns: usize) {
+pub(crate) fn tree_of<A: Copy, O: Op2<A, A>>(acc: &mut [A], columns: usize) {
     let mut half = acc.len() / 2;
     while half >= columns && half > 0 {
         let (low, high) = acc.split_at_mut(half);

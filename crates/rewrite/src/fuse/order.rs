@@ -6,18 +6,19 @@
 //! neither before nor after those of others.
 //!
 //! A region runs where its last node stood, so one that may fail does so later than its first operator
-//! that may. If the program writes to memory of the caller, nothing else is computed in between, for
-//! the planner may place any value there. And no result of the region is placed there: the kernel may
-//! have written a part of it when it fails.
+//! that may, and what reads an earlier operator's result waits for it. If the program writes to memory
+//! of the caller, nothing else is computed between the first and the last node, for the planner may
+//! place any value there. And no result of the region is placed there: the kernel may have written a
+//! part of it when it fails.
 //!
 //! **Cost.** Linear in the members: numbers of nodes are counted once.
 
 use super::groups::Groups;
-use super::position::is_stored;
+use super::position::{any_user, is_stored};
 use maquette_ir::functional_ops::FunctionalOp;
 use maquette_ir::functional_program::FunctionalGraph;
 use maquette_ir::fused::{Fusible, FusionClass, Gain, NoFusionReason, Refusal};
-use maquette_ir::graph::{Graph, NodeId};
+use maquette_ir::graph::{Graph, NodeId, ValueId};
 use std::cmp::Reverse;
 
 /// How often the edges are tried again that are apart for what stands between.
@@ -138,16 +139,29 @@ impl Groups<'_> {
     /// Fails if a set of nodes may fail, and would leave other memory of the caller behind then than
     /// the nodes one by one.
     pub(super) fn find_failure(&self, nodes: &[NodeId]) -> Result<(), NoFusionReason> {
-        let Some(first) = self.order.failing(nodes).next().filter(|_| self.order.writes) else {
+        let may_fail = self.order.failing(nodes).next().is_some();
+        let Some(&first) = nodes.first().filter(|_| may_fail && self.order.writes) else {
             return Ok(());
         };
         let is_update = nodes.iter().any(|n| self.overwrites.updates.contains_key(n));
-        let is_placed = || self.edges.results(nodes).into_iter().any(|v| is_stored(self.graph, v));
+        let is_placed =
+            || self.edges.results(nodes).into_iter().any(|v| may_be_placed(self.graph, v));
         match self.order.has_others(first, nodes) || is_update || is_placed() {
             true => Err(NoFusionReason::Assert),
             false => Ok(()),
         }
     }
+}
+
+/// Whether the planner may give a value memory of the caller: it is stored there, or written by a
+/// call whose result is.
+fn may_be_placed(graph: &Graph, v: ValueId) -> bool {
+    is_stored(graph, v)
+        || any_user(
+            graph,
+            v,
+            &mut |_, op| matches!(op, Some(FunctionalOp::Call(callee)) if callee.mutates),
+        )
 }
 
 /// Whether a node has to keep its place: its effect, its random numbers or its error would come at

@@ -42,9 +42,12 @@ pub(super) fn inlined(nest: &LoopNest) -> Result<LoopNest, LoopError> {
         let is_inlined = !is_result
             && match readers[index] {
                 Readers::None => true,
-                Readers::One(reader) if has_reads(&stage) => {
+                // What may fail is evaluated for the same elements as before.
+                Readers::One(reader) if has_reads(&stage) || stage.expr.may_fail() => {
                     let is_map = nest.stages()[reader].kind == StageKind::Map;
-                    is_map && counts[reader] <= counts[index] && is_inline_read(&stage)
+                    counts[reader] == counts[index]
+                        && (is_map || !has_reads(&stage))
+                        && is_inline_read(&stage)
                 }
                 Readers::One(reader) => {
                     let is_repeated = counts[reader] > counts[index];
@@ -159,8 +162,7 @@ fn has_reads(stage: &Stage) -> bool {
     stage.expr.instrs().iter().any(|instr| matches!(instr.op, Op::Read(_)))
 }
 
-/// Whether a stage that reads at computed positions is a map that its only reader evaluates, once for
-/// each element. So it fails as often as before.
+/// Whether a stage that may read at computed positions is a map that its only reader can evaluate.
 fn is_inline_read(stage: &Stage) -> bool {
     let instrs = stage.expr.instrs();
     stage.kind == StageKind::Map

@@ -12,7 +12,7 @@ use crate::tensor::Tensor;
 use crate::tensor::meta::Meta;
 use maquette_ir::fused::{Fusible, FusionClass, Gain, NoFusionReason};
 use maquette_ir::loops::{Index, Load, LoopNest, Source, Stage, StageKind, StageOutput};
-use maquette_ir::scalar_expr::{BinaryOp, Bounds, Op as ScalarOp, ScalarExpr};
+use maquette_ir::scalar_expr::Op as ScalarOp;
 use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, Device};
 use maquette_kernels::LoopKernel;
@@ -42,7 +42,7 @@ impl Op {
                 Lowering::Pointwise(p) => {
                     let call = p.call(def, &state, &args, None);
                     let call = call.map_err(|_| NoFusionReason::Opaque)?;
-                    match may_fail(&call.compiled.expr) {
+                    match call.compiled.expr.may_fail() {
                         true => by_elements(&call.meta.sizes),
                         false => Ok(FusionClass::Elements.into()),
                     }
@@ -100,21 +100,8 @@ impl Op {
     }
 }
 
-/// Whether an evaluation can end with an error that depends on data.
-fn may_fail(expr: &ScalarExpr) -> bool {
-    use BinaryOp::{FloorDiv, Fmod, Remainder, TruncDiv};
-    expr.instrs().iter().any(|instr| match instr.op {
-        ScalarOp::Binary(FloorDiv | TruncDiv | Fmod | Remainder, ..) => !instr.dtype.is_float(),
-        ScalarOp::Read(read) => {
-            matches!(read.bounds, Bounds::Wraps | Bounds::Fails | Bounds::Clamps)
-        }
-        ScalarOp::Assert(..) => true,
-        _ => false,
-    })
-}
-
 fn may_fail_in(nest: &LoopNest) -> bool {
-    nest.stages().iter().any(|stage| may_fail(&stage.expr)) || !nest.messages().is_empty()
+    nest.stages().iter().any(|stage| stage.expr.may_fail()) || !nest.messages().is_empty()
 }
 
 /// The class of an elementwise operator that may fail: each element is a row, so that its kernel is a
