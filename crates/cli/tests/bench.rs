@@ -121,7 +121,7 @@ fn explain_says_how_a_program_runs() {
 
     not fused
       gelu → _softmax: the kernel of one of them is faster alone  block.txt:5, 6
-      _softmax → index_select: one of them may fail, depending on data  block.txt:6, 7
+      _softmax → index_select: they have no rows in common  block.txt:6, 7
 
     memory
     arena of 4096 bytes; 4096 are in use at one time, 4096 without sharing
