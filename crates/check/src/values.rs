@@ -1,5 +1,6 @@
 //! What every check needs of values: to take them apart, to print them, and to see their bits.
 
+use maquette_ir::DType;
 use maquette_ops::tree::{Leaves, TreeSpec};
 use maquette_ops::{Element, Error, Result, Tensor, Tree, Value, call, typed};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,19 +9,32 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub(crate) trait Bytes: Element + std::fmt::Debug {
     fn decode(bytes: &[u8]) -> Self;
     fn encode(self, out: &mut Vec<u8>);
+    /// The number, or the one NaN: sign and payload of a NaN depend on the kernel.
+    fn plain(self) -> Self {
+        self
+    }
+    /// Whether two elements have equal bits, or are both NaN.
+    fn is_same(self, other: Self) -> bool;
 }
 
 macro_rules! bytes {
-    ($($t:ty),*) => { $(impl Bytes for $t {
+    ($($t:ty $(: $plain:expr)?),*) => { $(impl Bytes for $t {
         fn decode(bytes: &[u8]) -> Self {
             bytes.try_into().map(<$t>::from_le_bytes).unwrap_or_default()
         }
         fn encode(self, out: &mut Vec<u8>) {
             out.extend(self.to_le_bytes());
         }
+        $(fn plain(self) -> Self {
+            if self.is_nan() { $plain } else { self }
+        })?
+        fn is_same(self, other: $t) -> bool {
+            self.plain().to_le_bytes() == other.plain().to_le_bytes()
+        }
     })* };
 }
-bytes!(u8, i8, i16, i32, i64, half::f16, half::bf16, f32, f64);
+bytes!(u8, i8, i16, i32, i64, half::f16: half::f16::NAN, half::bf16: half::bf16::NAN);
+bytes!(f32: f32::NAN, f64: f64::NAN);
 
 impl Bytes for bool {
     fn decode(bytes: &[u8]) -> Self {
@@ -28,6 +42,9 @@ impl Bytes for bool {
     }
     fn encode(self, out: &mut Vec<u8>) {
         out.push(u8::from(self));
+    }
+    fn is_same(self, other: bool) -> bool {
+        self == other
     }
 }
 
@@ -79,9 +96,19 @@ pub(crate) fn whole_storage(t: &Tensor) -> Result<Tensor> {
 /// The bytes of a tensor's elements in row-major order.
 pub(crate) fn element_bytes(t: &Tensor) -> Result<Vec<u8>> {
     typed!(t.dtype(), T => {
-        let mut bytes = Vec::new();
-        t.to_vec::<T>()?.into_iter().for_each(|x| x.encode(&mut bytes));
+        let elements = t.to_vec::<T>()?;
+        let mut bytes = Vec::with_capacity(elements.len() * size_of::<T>());
+        elements.into_iter().for_each(|x| x.encode(&mut bytes));
         Ok(bytes)
+    })
+}
+
+/// Whether elements that [`element_bytes`] gave have equal bits, apart from those of NaNs.
+pub(crate) fn are_same_elements(dtype: DType, a: &[u8], b: &[u8]) -> bool {
+    let width = dtype.size();
+    typed!(dtype, T => {
+        let mut pairs = a.chunks(width).zip(b.chunks(width));
+        a.len() == b.len() && pairs.all(|(x, y)| T::decode(x).is_same(T::decode(y)))
     })
 }
 

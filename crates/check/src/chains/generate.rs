@@ -123,7 +123,9 @@ impl Generator {
     fn input(&mut self, dtype: DType, sizes: Vec<i64>, is_batched: bool) -> usize {
         let is_batched = is_batched && sizes.first() == Some(&self.batch);
         let at = self.chain.inputs.len();
-        self.chain.inputs.push(Input { dtype, sizes, is_batched });
+        let input = Input { dtype, sizes, is_batched };
+        let tensor = input.make(&mut Rng::new(1, at as u64), None);
+        self.chain.inputs.push(input);
         for arg in self.chain.calls.iter_mut().flat_map(|call| &mut call.args) {
             match arg {
                 Argument::Value(v) if *v >= at => *v += 1,
@@ -131,9 +133,7 @@ impl Generator {
                 _ => {}
             }
         }
-        if let Ok(mut inputs) = self.chain.make_inputs(1, None)
-            && let Some(t) = inputs.pop()
-        {
+        if let Ok(t) = tensor {
             self.values.insert(at, Value::Tensor(t));
         }
         at

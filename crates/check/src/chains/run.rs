@@ -2,11 +2,13 @@
 
 use super::{Argument, Call, Chain, Input};
 use crate::oracle::Rng;
-use crate::values::{call_single, compare_metadata, element_bytes, show};
+use crate::values::{Bytes, compare_metadata, show};
 use maquette_driver::CompileOptions;
+use maquette_ir::DType;
 use maquette_ir::fused::NoFusionReason;
 use maquette_ops::random::{Philox, apart};
-use maquette_ops::{Args, Error, ErrorKind, Op, Result, Tensor, Value, args};
+use maquette_ops::{Args, Error, ErrorKind, Op, Result, Tensor, Value, typed};
+use std::sync::{Mutex, PoisonError};
 
 /// The sizes of the changing dimension in the runs of a chain, after the one it was generated with.
 const OTHER_BATCHES: [i64; 3] = [1, 33, 7];
@@ -67,21 +69,47 @@ impl Chain {
 
     /// Inputs with random elements.
     pub(crate) fn make_inputs(&self, seed: u64, batch: Option<i64>) -> Result<Vec<Tensor>> {
-        let make = |(i, input): (usize, &Input)| {
-            let mut sizes = input.sizes.clone();
-            if let (true, Some(batch), Some(first)) = (input.is_batched, batch, sizes.first_mut()) {
-                *first = batch;
-            }
-            elements(&sizes, input.dtype, &mut Rng::new(seed, i as u64))
-        };
+        let make = |(i, input): (usize, &Input)| input.make(&mut Rng::new(seed, i as u64), batch);
         self.inputs.iter().enumerate().map(make).collect()
     }
 }
 
-/// A tensor of random elements: small numbers, and now and then a special one.
-fn elements(sizes: &[i64], dtype: maquette_ir::DType, rng: &mut Rng) -> Result<Tensor> {
-    let n: i64 = sizes.iter().product();
-    let mut element = |_| match rng.below(200) {
+impl Input {
+    /// A tensor of random elements: a part of a table, from a random element on. Inputs are a large
+    /// part of the time of a chain, so its elements are not drawn one by one.
+    pub(super) fn make(&self, rng: &mut Rng, batch: Option<i64>) -> Result<Tensor> {
+        let mut sizes = self.sizes.clone();
+        if let (true, Some(batch), Some(first)) = (self.is_batched, batch, sizes.first_mut()) {
+            *first = batch;
+        }
+        let n: i64 = sizes.iter().product();
+        typed!(self.dtype, T => {
+            let table = elements(self.dtype)?;
+            let table = table.read::<T>()?;
+            let table = table.as_slice().unwrap_or_default();
+            let (mut data, mut at) = (Vec::with_capacity(n as usize), rng.below(table.len()));
+            while data.len() < n as usize {
+                let end = table.len().min(at + n as usize - data.len());
+                data.extend_from_slice(&table[at..end]);
+                at = 0;
+            }
+            Ok(Tensor::from_vec(data, sizes))
+        })
+    }
+}
+
+/// How many elements a table has: a prime, so that no size repeats them row by row.
+const TABLE: usize = 65_537;
+
+/// The table of a dtype: small numbers, and now and then a special one.
+fn elements(dtype: DType) -> Result<Tensor> {
+    static TABLES: Mutex<Vec<Tensor>> = Mutex::new(Vec::new());
+    let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(table) = tables.iter().find(|t| t.dtype() == dtype) {
+        return Ok(table.clone());
+    }
+    let mut rng = Rng::new(0, dtype as u64);
+    let element = |_| match rng.below(200) {
         0 => f64::NAN,
         1 => f64::INFINITY,
         2 => f64::NEG_INFINITY,
@@ -89,10 +117,12 @@ fn elements(sizes: &[i64], dtype: maquette_ir::DType, rng: &mut Rng) -> Result<T
         4 => 0.0,
         _ => (rng.between(-4_000, 4_000) as f64) / 512.0,
     };
-    let data: Vec<f64> = (0..n).map(&mut element).collect();
+    let data = (0..TABLE).map(element);
     let is_float = dtype.is_float();
-    let data = data.into_iter().map(|x| if is_float { x } else { (x * 3.0).trunc() }).collect();
-    Tensor::from_vec(data, sizes.to_vec()).to_dtype(dtype).ok().cloned()
+    let data: Vec<f64> = data.map(|x| if is_float { x } else { (x * 3.0).trunc() }).collect();
+    let table = Tensor::from_vec(data, [TABLE as i64]).to_dtype(dtype).ok()?.clone();
+    tables.push(table.clone());
+    Ok(table)
 }
 
 type Function<'a> = Box<dyn Fn(Vec<Tensor>) -> Result<Vec<Tensor>> + 'a>;
@@ -177,30 +207,24 @@ fn compare_errors(expected: &Error, found: &Error) -> Result<(), String> {
 /// The first difference.
 pub(crate) fn compare_elements(a: &Tensor, b: &Tensor) -> Result<(), String> {
     let text = |e: Error| e.to_string();
-    let a_bytes = plain_nan(a).and_then(|t| element_bytes(&t)).map_err(text)?;
-    let b_bytes = plain_nan(b).and_then(|t| element_bytes(&t)).map_err(text)?;
-    if let Some(at) = a_bytes.iter().zip(&b_bytes).position(|(a, b)| a != b) {
-        let width = a.dtype().size();
-        let bits = |bytes: &[u8]| format!("{:02x?}", &bytes[at / width * width..][..width]);
-        return Err(format!(
-            "elements of {} differ, at {}: {} instead of {}; {} instead of {}",
+    typed!(a.dtype(), T => {
+        let (all_a, all_b) = (a.read::<T>().map_err(text)?, b.read::<T>().map_err(text)?);
+        let mut pairs = all_a.iter().copied().zip(all_b.iter().copied()).enumerate();
+        let Some((at, (of_a, of_b))) = pairs.find(|(_, (x, y))| !x.is_same(*y)) else {
+            return Ok(());
+        };
+        let bits = |x: T| {
+            let mut bytes = Vec::new();
+            x.encode(&mut bytes);
+            format!("{bytes:02x?}")
+        };
+        Err(format!(
+            "elements of {} differ, at {at}: {} instead of {}; {} instead of {}",
             a.dtype(),
-            at / width,
-            bits(&b_bytes),
-            bits(&a_bytes),
+            bits(of_b),
+            bits(of_a),
             show(&Value::Tensor(b.clone())),
             show(&Value::Tensor(a.clone())),
-        ));
-    }
-    Ok(())
-}
-
-/// The tensor with one NaN in the place of every NaN: sign and payload of a NaN that arithmetic gives
-/// are not defined.
-fn plain_nan(t: &Tensor) -> Result<Tensor> {
-    if !t.dtype().is_float() {
-        return Ok(t.clone());
-    }
-    let is_nan = call_single("aten::isnan", args![t])?;
-    call_single("aten::masked_fill.Scalar", args![t, &is_nan, f64::NAN])
+        ))
+    })
 }

@@ -30,6 +30,10 @@ impl Mode for CompiledMode {
         self.of.name
     }
 
+    fn keeps_nans(&self) -> bool {
+        false
+    }
+
     fn prepare(&self, program: &TestProgram, sample: &[Tensor]) -> Result<PreparedProgram> {
         let (_, (mut functional, mut plan, _)) =
             self.of.transformed(program, sample, PlannedMode::plan)?;

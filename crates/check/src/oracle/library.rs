@@ -5,11 +5,11 @@
 
 use super::derivatives;
 use super::hostile;
-use crate::values::{Bytes, element_bytes};
+use crate::values::Bytes;
 use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
 use maquette_ops::library::{OpBuilder, Tag};
-use maquette_ops::{Effect, Error, FakeCtx, Result, Tensor, custom_op};
+use maquette_ops::{Effect, Error, FakeCtx, Result, Tensor, custom_op, typed};
 use std::cell::RefCell;
 use std::fmt::Write;
 use std::sync::OnceLock;
@@ -28,19 +28,11 @@ pub(super) fn restore_log(log: Vec<String>) {
     LOG.set(log);
 }
 
-/// The number, or the one NaN.
-fn plain(x: f64) -> f64 {
-    if x.is_nan() { f64::NAN } else { x }
-}
-
 /// Logs a call: the operator, a tag, and the bits of the tensor.
 fn note(op: &str, tag: i64, x: &Tensor) -> Result<()> {
     let mut line = format!("{op} {tag} {}{:?}", x.dtype(), x.sizes_i64()?);
-    let bytes = match x.dtype() {
-        // the bits of a NaN depend on kernels
-        DType::F64 => x.to_vec::<f64>()?.iter().flat_map(|x| plain(*x).to_le_bytes()).collect(),
-        _ => element_bytes(x)?,
-    };
+    let mut bytes = Vec::new();
+    typed!(x.dtype(), T => x.to_vec::<T>()?.into_iter().for_each(|x| x.plain().encode(&mut bytes)));
     for byte in bytes {
         // writing to a string cannot fail
         let _ = write!(line, " {byte:02x}");

@@ -80,6 +80,12 @@ pub trait Mode: Sync {
         true
     }
 
+    /// Whether its NaNs have the bits of those of the eager program. Which NaN arithmetic gives, and
+    /// which of several a selection passes on, depends on the kernel.
+    fn keeps_nans(&self) -> bool {
+        true
+    }
+
     /// Whether sizes of inputs are symbols to it.
     fn is_symbolic(&self, program: &TestProgram) -> bool {
         self.serves_all_sizes(program)

@@ -3,7 +3,7 @@
 use super::library;
 use super::mode::{RunResult, WriteCount};
 use super::program::RunInputs;
-use crate::values::{compare_metadata, element_bytes, flatten, show};
+use crate::values::{are_same_elements, compare_metadata, element_bytes, flatten, show};
 use maquette_ir::DType;
 use maquette_ops::random::{Philox, apart};
 use maquette_ops::{Result, Tensor, Value};
@@ -19,7 +19,7 @@ pub(super) fn with_fixed_seed<R>(f: impl FnOnce() -> R) -> R {
 pub struct Outcome {
     outputs: Vec<Output>,
     /// The contents of every memory afterwards, including elements that no input views.
-    memories: Vec<Vec<u8>>,
+    memories: Vec<(DType, Vec<u8>)>,
     log: Vec<String>,
     /// The number of elements that were written.
     pub(super) written: WriteCount,
@@ -44,7 +44,7 @@ fn is_empty(t: &Tensor) -> bool {
 pub(super) struct Comparison {
     /// Strides, and which outputs share memory.
     pub(super) layouts: bool,
-    /// The bits of NaNs in outputs. Which of two NaNs a product has depends on its kernel.
+    /// The bits of NaNs. Which of two NaNs a product has depends on its kernel.
     pub(super) nans: bool,
 }
 
@@ -56,17 +56,14 @@ fn dense(t: &Tensor) -> Tensor {
     t.detach().clone_tensor().contiguous()
 }
 
-/// Whether two outputs are equal floats, apart from the bits of NaNs.
-fn same_floats(a: &Output, b: &Output) -> bool {
-    let is_double = |o: &Output| matches!(&o.value, Value::Tensor(t) if t.dtype() == DType::F64);
-    let number = |bytes: &[u8]| bytes.try_into().map_or(0.0, f64::from_le_bytes);
-    let (mut x, mut y) = (a.bytes.chunks(8), b.bytes.chunks(8));
-    is_double(a)
-        && is_double(b)
-        && a.bytes.len() == b.bytes.len()
-        && x.by_ref()
-            .zip(y.by_ref())
-            .all(|(x, y)| x == y || number(x).is_nan() && number(y).is_nan())
+/// Whether two outputs are equal tensors, apart from the bits of NaNs.
+fn same_elements(a: &Output, b: &Output) -> bool {
+    match (&a.value, &b.value) {
+        (Value::Tensor(t), Value::Tensor(u)) if t.dtype() == u.dtype() => {
+            are_same_elements(t.dtype(), &a.bytes, &b.bytes)
+        }
+        _ => false,
+    }
 }
 
 impl Outcome {
@@ -103,7 +100,9 @@ impl Outcome {
             }
             outputs.push(output);
         }
-        let memories = run_inputs.memories.iter().map(element_bytes).collect::<Result<_>>()?;
+        let memories = run_inputs.memories.iter();
+        let memories =
+            memories.map(|t| Ok((t.dtype(), element_bytes(t)?))).collect::<Result<_>>()?;
         Ok(Outcome { outputs, memories, log, written })
     }
 
@@ -128,7 +127,7 @@ impl Outcome {
                 (a, b) if show(a) == show(b) => {}
                 (a, b) => return Err(format!("output {i} is {} instead of {}", show(b), show(a))),
             }
-            if e.bytes != f.bytes && (by.nans || !same_floats(e, f)) {
+            if e.bytes != f.bytes && (by.nans || !same_elements(e, f)) {
                 return Err(format!(
                     "output {i} has the elements {} instead of {}",
                     show(&f.value),
@@ -142,8 +141,10 @@ impl Outcome {
                 ));
             }
         }
-        for (i, (e, f)) in self.memories.iter().zip(&found.memories).enumerate() {
-            if let Some(at) = e.iter().zip(f).position(|(a, b)| a != b) {
+        for (i, ((dtype, e), (_, f))) in self.memories.iter().zip(&found.memories).enumerate() {
+            if let Some(at) = e.iter().zip(f).position(|(a, b)| a != b)
+                && (by.nans || !are_same_elements(*dtype, e, f))
+            {
                 return Err(format!("memory {i} differs after the run, at byte {at}"));
             }
         }

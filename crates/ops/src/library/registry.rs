@@ -98,11 +98,21 @@ pub(crate) fn entry(name: &str) -> Op {
 /// The operator is not defined, or its static registration failed.
 pub(crate) fn find(name: &str) -> Result<Op> {
     let name = name.strip_suffix(".default").unwrap_or(name);
-    let found = ready().read().unwrap_or_else(PoisonError::into_inner).get(name).copied();
-    let found = found.or_else(|| derivative(name));
-    let op = Op(found.ok_or_else(|| unknown(name, Vec::new()))?);
+    let op = lookup(name).ok_or_else(|| unknown(name, Vec::new()))?;
     op.state()?;
     Ok(op)
+}
+
+/// The operator with this full name, if it is defined. Unlike [`find`], a miss costs no text: passes
+/// ask about the nodes of a functional graph (`ir::…`), which no registry has.
+pub(super) fn find_defined(name: &str) -> Option<Op> {
+    let op = lookup(name.strip_suffix(".default").unwrap_or(name))?;
+    (op.is_defined() && op.state().is_ok()).then_some(op)
+}
+
+fn lookup(name: &str) -> Option<Op> {
+    let found = ready().read().unwrap_or_else(PoisonError::into_inner).get(name).copied();
+    found.or_else(|| derivative(name)).map(Op)
 }
 
 /// The entry of the derivative of a scalar expression, which is defined when it is first named.

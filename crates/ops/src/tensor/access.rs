@@ -285,7 +285,10 @@ impl Tensor {
             sizes: dims_text(self.sizes()),
             dtype: T::DTYPE,
         })?;
-        out.extend(data.iter().copied());
+        match data.as_slice() {
+            Some(elements) => out.extend_from_slice(elements),
+            None => out.extend(data.iter().copied()),
+        }
         Ok(out)
     }
 

@@ -5,7 +5,8 @@
 //! that holds for any operator. Four facts describe the contract of an operator, not its kernel,
 //! so an override does not change them.
 
-use super::op::Op;
+use super::registry::find_defined;
+use super::state::StateGuard;
 use super::tags::Tag;
 use crate::aten::{Lowering, OpDef, Role, Strides};
 use crate::dispatch::value::{Args, Value};
@@ -31,30 +32,30 @@ pub struct Facts;
 
 impl MemoryFacts for Facts {
     fn arg_index(&self, op: &str, name: &str) -> Option<usize> {
-        Op::find(op).ok()?.schema().ok()?.arg_index(name)
+        find_defined(op)?.schema().ok()?.arg_index(name)
     }
 
     fn arg_name(&self, op: &str, arg: usize) -> Option<String> {
-        Some(Op::find(op).ok()?.schema().ok()?.args.get(arg)?.name.clone())
+        Some(find_defined(op)?.schema().ok()?.args.get(arg)?.name.clone())
     }
 
     fn arg_effect(&self, op: &str, arg: usize) -> ArgEffect {
-        match Op::find(op) {
-            Ok(op) if !op.mutates(arg) => ArgEffect::Read,
+        match find_defined(op) {
+            Some(op) if !op.mutates(arg) => ArgEffect::Read,
             _ => ArgEffect::Write,
         }
     }
 
     fn result_aliases(&self, op: &str, result: usize) -> Option<usize> {
-        Op::find(op).ok()?.return_alias(result)
+        find_defined(op)?.return_alias(result)
     }
 
     fn has_effect(&self, op: &str) -> bool {
-        Op::find(op).map_or(true, |op| op.effect().is_some())
+        find_defined(op).is_none_or(|op| op.effect().is_some())
     }
 
     fn observes_strides(&self, op: &str) -> bool {
-        let Ok(state) = Op::find(op).and_then(|op| op.state()) else { return true };
+        let Some(state) = state(op) else { return true };
         let Some(def) = state.plain_builtin() else { return true };
         match &def.lowering {
             Lowering::Pointwise(_) | Lowering::View(_) => false,
@@ -73,13 +74,13 @@ impl MemoryFacts for Facts {
     }
 
     fn uses_rng(&self, op: &str) -> bool {
-        Op::find(op).map_or(true, |op| op.is_random())
+        find_defined(op).is_none_or(|op| op.is_random())
     }
 
     fn is_custom(&self, op: &str) -> bool {
         // The operators of functional graphs (`ir::…`) are not in the registry.
         !maquette_ir::functional_ops::is_functional_op(op)
-            && Op::find(op).map_or(true, |op| !op.is_builtin())
+            && find_defined(op).is_none_or(|op| !op.is_builtin())
     }
 }
 
@@ -98,12 +99,11 @@ impl OpFacts for Facts {
     }
 
     fn custom_schema(&self, op: &str) -> Option<Arc<Schema>> {
-        Op::find(op).ok().filter(|op| !op.is_builtin())?.schema().ok()
+        find_defined(op).filter(|op| !op.is_builtin())?.schema().ok()
     }
 
     fn placement(&self, op: &str) -> Placement {
-        Op::find(op)
-            .and_then(|op| op.state())
+        state(op)
             .map_or(Placement::Allocates, |state| crate::dispatch::call_into::placement(&state))
     }
 
@@ -117,7 +117,7 @@ impl OpFacts for Facts {
     }
 
     fn recomputation(&self, op: &str) -> Recomputation {
-        let Ok(op) = Op::find(op) else { return Recomputation::Never };
+        let Some(op) = find_defined(op) else { return Recomputation::Never };
         let Ok(state) = op.state() else { return Recomputation::Never };
         let tags = state.facts.tags;
         if !op.is_pure() || tags.contains(Tag::NondeterministicBitwise) {
@@ -200,7 +200,7 @@ impl OpFacts for Facts {
         args: &[ArgKind<'_>],
         kwargs: &[(&str, ArgKind<'_>)],
     ) -> Option<DType> {
-        let op = Op::find(op).ok()?;
+        let op = find_defined(op)?;
         let state = op.state().ok()?;
         let def = state.plain_builtin()?;
         let mut values: Args = args.iter().map(placeholder_value).collect();
@@ -238,14 +238,19 @@ impl OpFacts for Facts {
     }
 }
 
+/// The state of a defined operator.
+fn state(op: &str) -> Option<StateGuard> {
+    find_defined(op)?.state().ok()
+}
+
 /// The table entry of a builtin operator, overridden or not.
 fn builtin(op: &str) -> Option<&'static OpDef> {
-    Op::find(op).and_then(|op| op.state()).ok().and_then(|state| state.builtin)
+    state(op)?.builtin
 }
 
 /// The table entry of a builtin operator that no registration overrides.
 fn plain_builtin(op: &str) -> Option<&'static OpDef> {
-    Op::find(op).and_then(|op| op.state()).ok().and_then(|state| state.plain_builtin())
+    state(op)?.plain_builtin()
 }
 
 /// A stand-in for an argument that has the same influence on result dtypes.
