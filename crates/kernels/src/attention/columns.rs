@@ -86,7 +86,7 @@ impl<A: Float + Product> Scores<'_, A> {
             unsafe { reader.read(self.isa, at, mask.strides()[mask.rank() - 1], hidden) }
             (&*hidden, mask.dtype() == DType::Bool)
         });
-        self.isa.dispatch(Exponentials {
+        self.isa.dispatch(ColumnExponentials {
             scores: &mut scores[..keys * stride],
             stride,
             mask,
@@ -102,7 +102,7 @@ impl<A: Float + Product> Scores<'_, A> {
 }
 
 /// The exponentials of columns of scores: of `scale` times a score, less the column's greatest.
-struct Exponentials<'a, A> {
+struct ColumnExponentials<'a, A> {
     /// Rows of `stride` elements. They receive the exponentials.
     scores: &'a mut [A],
     stride: usize,
@@ -116,7 +116,7 @@ struct Exponentials<'a, A> {
     found: &'a mut [[A; 2]],
 }
 
-impl<A: Float> Simd for Exponentials<'_, A>
+impl<A: Float> Simd for ColumnExponentials<'_, A>
 where
     Add: Op2<A, A>,
     Max: Op2<A, A>,
@@ -124,7 +124,7 @@ where
     type Out = ();
     #[inline(always)]
     fn run(self) {
-        let Exponentials { scores, stride, mask, scale, plain_softmax, found } = self;
+        let ColumnExponentials { scores, stride, mask, scale, plain_softmax, found } = self;
         let keys = scores.len() / stride;
         let lanes = keys.next_power_of_two().min(LANES);
         let mut acc = [[A::ZERO; COLUMNS]; LANES];

@@ -70,7 +70,7 @@ fn fold<A: Copy, O: Op2<A, A>>(
 }
 
 /// The exponentials of rows of scores: of `scale` times a score, less the row's greatest.
-pub(super) struct Exponentials<'a, A> {
+pub(super) struct RowExponentials<'a, A> {
     /// Rows of [`padded`] elements. They receive the exponentials.
     pub scores: &'a mut [A],
     pub keys: usize,
@@ -87,7 +87,7 @@ pub(super) struct Exponentials<'a, A> {
     pub found: &'a mut [[A; 2]],
 }
 
-impl<A: Float> Simd for Exponentials<'_, A>
+impl<A: Float> Simd for RowExponentials<'_, A>
 where
     Add: Op2<A, A>,
     Max: Op2<A, A>,
@@ -95,7 +95,7 @@ where
     type Out = ();
     #[inline(always)]
     fn run(self) {
-        let Exponentials { scores, keys, visible, scale, is_normalised, plain_softmax, found } =
+        let RowExponentials { scores, keys, visible, scale, is_normalised, plain_softmax, found } =
             self;
         let rows = scores.chunks_exact_mut(padded(keys));
         for (r, (row, found)) in rows.zip(found).enumerate() {

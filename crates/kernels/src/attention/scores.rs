@@ -1,6 +1,6 @@
 //! The scores of an attention, and their exponentials, for a block of query rows.
 
-use super::rows::{Exponentials, padded};
+use super::rows::{RowExponentials, padded};
 use crate::error::Result;
 use crate::gemm::{Gemm, Mat, Product, Right};
 use crate::isa::{Each, Isa};
@@ -118,7 +118,7 @@ impl<A: Float + Product> Scores<'_, A> {
             }
             scale = A::ONE;
         }
-        self.isa.dispatch(Exponentials {
+        self.isa.dispatch(RowExponentials {
             scores: &mut *scores,
             keys,
             visible: self.causal.then_some(rows.start + 1),

@@ -89,12 +89,12 @@ impl Order {
     }
 
     /// Whether something outside of a set of nodes, which are in program order, is computed between
-    /// `first` and the last of them.
-    fn has_others(&self, first: NodeId, nodes: &[NodeId]) -> bool {
-        let computed = |n: NodeId| self.computed[n.index()];
-        let computes = |n: NodeId| n.index() == 0 || computed(n) > self.computed[n.index() - 1];
-        let own = nodes.iter().filter(|n| **n > first && computes(**n)).count();
-        nodes.last().is_some_and(|last| (computed(*last) - computed(first)) as usize > own)
+    /// the first and the last of them.
+    fn has_others(&self, nodes: &[NodeId]) -> bool {
+        let [first, rest @ ..] = nodes else { return false };
+        let computed = |n: &NodeId| self.computed[n.index()];
+        let own = rest.iter().filter(|n| computed(n) > self.computed[n.index() - 1]).count();
+        rest.last().is_some_and(|last| (computed(last) - computed(first)) as usize > own)
     }
 }
 
@@ -139,14 +139,13 @@ impl Groups<'_> {
     /// Fails if a set of nodes may fail, and would leave other memory of the caller behind then than
     /// the nodes one by one.
     pub(super) fn find_failure(&self, nodes: &[NodeId]) -> Result<(), NoFusionReason> {
-        let may_fail = self.order.failing(nodes).next().is_some();
-        let Some(&first) = nodes.first().filter(|_| may_fail && self.order.writes) else {
+        if !self.order.writes || self.order.failing(nodes).next().is_none() {
             return Ok(());
-        };
+        }
         let is_update = nodes.iter().any(|n| self.overwrites.updates.contains_key(n));
         let is_placed =
             || self.edges.results(nodes).into_iter().any(|v| may_be_placed(self.graph, v));
-        match self.order.has_others(first, nodes) || is_update || is_placed() {
+        match self.order.has_others(nodes) || is_update || is_placed() {
             true => Err(NoFusionReason::Assert),
             false => Ok(()),
         }
