@@ -141,17 +141,21 @@ pub fn check(chain: &Chain, seed: u64) -> Result<ChainReport, String> {
         compare(chain, seed, batch, &|inputs| compiled.call(inputs))
             .map_err(|what| format!("run {i} with batch {batch:?}: {what}"))?;
     }
-    let mut report = ChainReport::default();
+    let (mut report, mut less_fused) = (ChainReport::default(), String::new());
     for program in compiled.explain().programs {
         report.programs += 1;
         report.planned += usize::from(program.is_compiled);
         report.regions += program.fused.len();
         report.unfused += program.unfused_layouts;
         let mut reasons = program.not_fused.iter().map(|(.., reason)| *reason);
-        report.given_up += usize::from(reasons.any(|r| r == NoFusionReason::Written));
+        if reasons.any(|r| r == NoFusionReason::Written) {
+            report.given_up += 1;
+            less_fused = program.to_string();
+        }
     }
     if report.given_up > 0 && !chain.calls.iter().any(|call| call.written().is_some()) {
-        return Err("with operators fused, it would copy more than the eager chain".to_owned());
+        let what = "with operators fused, it would copy more than the eager chain";
+        return Err(format!("{what}\n{less_fused}"));
     }
     Ok(report)
 }

@@ -194,7 +194,9 @@ impl Planner<'_> {
     }
 
     /// Regions in which a value could be computed without a later copy, the best first. Buffers
-    /// reserved for outputs are not among them: any other buffer of that layout will do.
+    /// reserved for outputs are not among them: any other buffer of that layout will do. Neither are
+    /// the tensors into which an output is stored: one of the two needs memory of its own, and the
+    /// output is the smaller one.
     pub(super) fn candidate_destinations(&mut self, v: ValueId) -> SmallVec<[BufferRegion; 4]> {
         let mut found = SmallVec::new();
         self.collect_destinations(v, 0, &mut found);
@@ -214,11 +216,13 @@ impl Planner<'_> {
         if depth == MAX_USER_DEPTH {
             return;
         }
+        let is_output = self.destinations[v.index()].is_some_and(|destination| destination.output);
         for i in 0..self.graph.users(v).len() {
             let node = self.graph.users(v)[i];
             match self.node_kinds[node.index()].clone() {
                 NodeKind::Store { base, source, spec, .. } if source == v => {
-                    if let Some(at) = self.region_of_version(base)
+                    if !is_output
+                        && let Some(at) = self.region_of_version(base)
                         && let Some(spec) = self.interner.compose(at.spec, spec)
                     {
                         found.push(BufferRegion { spec, ..at });
