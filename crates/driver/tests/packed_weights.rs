@@ -122,3 +122,62 @@ fn a_run_has_the_weights_of_one_time() {
     let (y, _) = compiled.call(Tensor::ones([4, K], DType::F32)).unwrap();
     assert_eq!(values(&y), vec![199.0 * K as f32; (4 * N) as usize]);
 }
+
+/// A convolution with a batch norm, whose scale and shift follow from four weights.
+struct Normed {
+    weight: Tensor,
+    norm: Option<[Tensor; 4]>,
+}
+
+impl Module for Normed {
+    type In = Tensor;
+    type Out = Tensor;
+
+    fn forward(&self, x: Tensor) -> Tensor {
+        let y = x.conv2d(&self.weight, None, [1, 1], [1, 1], [1, 1], 1);
+        let Some([scale, shift, mean, variance]) = &self.norm else { return y };
+        y.batch_norm(Some(scale), Some(shift), mean, variance, 1e-5).relu()
+    }
+
+    fn visit(&self, v: Visitor<'_>) {
+        visit_part(&self.weight, "", "weight", Slot::Parameter, v);
+        let names = ["scale", "shift", "mean", "variance"];
+        for (name, t) in names.iter().zip(self.norm.iter().flatten()) {
+            visit_part(t, "", name, Slot::Buffer, v);
+        }
+    }
+}
+
+#[test]
+fn values_of_weights_are_computed_once_and_again_after_a_write() {
+    let channels = |add: f64| ramp(1, 24).reshape([24]) + add;
+    let norm = [channels(2.0), channels(0.0), channels(0.5), channels(1.5)];
+    let weight = ramp(24, 16 * 9).reshape([24, 16, 3, 3]);
+    let (normed, plain) =
+        (Normed { weight: weight.clone(), norm: Some(norm) }, Normed { weight, norm: None });
+    let image = |rows: i64| ramp(16, rows * 12).reshape([1, 16, rows, 12]);
+    let program = ExportOptions::symbolic().export(&normed, image(10)).unwrap();
+    let compiled = program.compile(Device::Cpu).unwrap();
+    let compare = |rows: i64| {
+        let (found, expected) = (compiled.call(image(rows)), program.call(image(rows)));
+        assert_eq!(values(&found.unwrap()), values(&expected.unwrap()));
+    };
+    compare(10);
+    let bytes = compiled.packed_bytes();
+    let plain = ExportOptions::new().export(&plain, image(10)).unwrap();
+    let plain = plain.compile(Device::Cpu).unwrap();
+    plain.call(image(10)).unwrap();
+    let values = bytes - plain.packed_bytes();
+    assert!(values >= 24 * 4, "{values} bytes of values");
+    for (name, _, t) in program.state() {
+        t.mul_(1.25);
+        compare(10);
+        compare(7);
+        t.select(0, 3).add_(0.5);
+        compare(10);
+        assert!(compiled.packed_bytes() >= bytes, "{name}");
+    }
+    compiled.freeze().unwrap();
+    compare(10);
+    compare(7);
+}

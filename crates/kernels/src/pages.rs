@@ -47,6 +47,11 @@ impl<A: Class> PackedElements<A> {
         Ok(PackedElements { memory, n })
     }
 
+    /// How many elements.
+    pub fn len(&self) -> usize {
+        self.n
+    }
+
     /// The address of the first element.
     pub fn as_ptr(&self) -> *const A {
         match &self.memory {

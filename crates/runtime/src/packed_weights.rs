@@ -1,4 +1,5 @@
-//! Weights in packed form: the layout that the products of launches read.
+//! Weights in packed form: the layout that the products of launches read, or values that follow from
+//! several weights.
 //!
 //! Weights are constants, and the inputs that are the same tensors in every run: the parameters of an
 //! exported program. A packed weight is a copy, made at the first run that launches a product of it.
@@ -18,16 +19,22 @@
 
 use crate::instance::External;
 use maquette_ops::{PackKey, PackedOperand, Result, Storage};
+use smallvec::SmallVec;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
-/// What a packed weight depends on, beside the memory: the tensor, the byte at which the operand
-/// begins, and how it is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a packed weight depends on, beside the memory: the tensors, the bytes at which the operands
+/// begin, and how they are read.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WeightKey {
-    pub tensor: External,
-    pub start: i64,
+    pub operands: SmallVec<[(External, i64); 1]>,
     pub read: PackKey,
+}
+
+/// Where a weight is in a run.
+pub(crate) struct WeightPlace<'a> {
+    pub storage: &'a Arc<Storage>,
+    pub address: usize,
 }
 
 /// The memory of a weight at one time.
@@ -39,24 +46,26 @@ struct Contents {
     version: u64,
 }
 
-/// A weight of launches, with its packed form.
+/// A packed form, with the memory of the weights from which it was made.
+type Packed = (SmallVec<[Contents; 1]>, Arc<PackedOperand>);
+
+/// A weight of launches, or several, with the packed form.
 #[derive(Debug)]
 pub(crate) struct PackedWeight {
     key: WeightKey,
-    packed: RwLock<Option<(Contents, Arc<PackedOperand>)>>,
+    packed: RwLock<Option<Packed>>,
     frozen: OnceLock<Frozen>,
 }
 
-/// The packed form of a frozen storage, from this address on.
+/// The packed form of frozen storages, from these addresses on.
 struct Frozen {
-    storage: Arc<Storage>,
-    address: usize,
+    of: SmallVec<[(Arc<Storage>, usize); 1]>,
     packed: Arc<PackedOperand>,
 }
 
 impl fmt::Debug for Frozen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Frozen").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("Frozen").field("storages", &self.of.len()).finish_non_exhaustive()
     }
 }
 
@@ -65,35 +74,41 @@ impl fmt::Debug for Frozen {
 pub(crate) struct PackedWeights(Mutex<Vec<Weak<PackedWeight>>>);
 
 impl Contents {
-    fn are(&self, storage: &Arc<Storage>, address: usize, version: u64) -> bool {
-        let is_same = std::ptr::eq(self.storage.as_ptr(), Arc::as_ptr(storage));
-        is_same && self.address == address && self.version == version
+    fn of(place: &WeightPlace<'_>) -> Contents {
+        let WeightPlace { storage, address } = *place;
+        Contents { storage: Arc::downgrade(storage), address, version: storage.version() }
+    }
+
+    fn are_at(&self, place: &WeightPlace<'_>) -> bool {
+        let is_same = std::ptr::eq(self.storage.as_ptr(), Arc::as_ptr(place.storage));
+        is_same && self.address == place.address && self.version == place.storage.version()
     }
 }
 
 impl PackedWeight {
-    /// The tensor.
-    pub fn tensor(&self) -> External {
-        self.key.tensor
+    /// The tensors.
+    pub fn tensors(&self) -> impl Iterator<Item = External> + '_ {
+        self.key.operands.iter().map(|(tensor, _)| *tensor)
     }
 
-    /// The packed form of an operand at this address, which the caller has borrowed for reading.
+    /// The packed form of operands at these places, which the caller has borrowed for reading.
     /// `pack` makes it. `None` if it cannot: there is not enough memory for the copy.
     pub fn of(
         &self,
-        storage: &Arc<Storage>,
-        address: usize,
+        places: &[WeightPlace<'_>],
         pack: impl FnOnce() -> Result<PackedOperand>,
     ) -> Option<Arc<PackedOperand>> {
         if let Some(frozen) = self.frozen.get()
-            && Arc::ptr_eq(&frozen.storage, storage)
-            && frozen.address == address
+            && frozen.of.iter().zip(places).all(|((storage, address), place)| {
+                Arc::ptr_eq(storage, place.storage) && *address == place.address
+            })
         {
             return Some(frozen.packed.clone());
         }
-        let version = storage.version();
-        let current = |packed: &Option<(Contents, Arc<PackedOperand>)>| match packed {
-            Some((of, packed)) if of.are(storage, address, version) => Some(packed.clone()),
+        let current = |packed: &Option<Packed>| match packed {
+            Some((of, packed)) if of.iter().zip(places).all(|(of, place)| of.are_at(place)) => {
+                Some(packed.clone())
+            }
             _ => None,
         };
         let found = current(&self.packed.read().unwrap_or_else(PoisonError::into_inner));
@@ -106,24 +121,27 @@ impl PackedWeight {
         }
         // The memory of the old form goes first.
         *packed = None;
+        let contents = places.iter().map(Contents::of).collect();
         let new = Arc::new(pack().ok()?);
-        let contents = Contents { storage: Arc::downgrade(storage), address, version };
         *packed = Some((contents, new.clone()));
         drop(packed);
         self.keep_frozen();
         Some(new)
     }
 
-    /// Keeps the packed form for good, if its storage is frozen and was not written since.
+    /// Keeps the packed form for good, if its storages are frozen and were not written since.
     fn keep_frozen(&self) {
         let packed = self.packed.read().unwrap_or_else(PoisonError::into_inner);
         let Some((contents, packed)) = &*packed else { return };
-        let Some(storage) = contents.storage.upgrade() else { return };
-        // Frozen first: a version that is read afterwards is the last one.
-        if storage.is_frozen() && storage.version() == contents.version {
-            let (address, packed) = (contents.address, packed.clone());
+        let frozen = contents.iter().map(|contents| {
+            let storage = contents.storage.upgrade()?;
+            // Frozen first: a version that is read afterwards is the last one.
+            let is_last = storage.is_frozen() && storage.version() == contents.version;
+            is_last.then_some((storage, contents.address))
+        });
+        if let Some(of) = frozen.collect() {
             // Another thread keeps an equal one.
-            let _ = self.frozen.set(Frozen { storage, address, packed });
+            let _ = self.frozen.set(Frozen { of, packed: packed.clone() });
         }
     }
 

@@ -27,6 +27,7 @@ mod kept_plans;
 mod launch;
 mod lines;
 mod moves;
+mod packed;
 mod plan;
 mod product;
 mod rows;

@@ -4,9 +4,8 @@ use super::KERNEL;
 use super::access::Base;
 use super::launch::{Launch, Layout, Symbols, count};
 use super::moves;
-use super::product::{
-    Pace, PackKey, PackedOperand, ProductPlan, is_product, joined_pace, run_joined,
-};
+use super::packed::WeightPhases;
+use super::product::{Pace, PackedOperand, ProductPlan, is_product, joined_pace, run_joined};
 use super::schedule::{Panels, outer_axes};
 use super::stage::{PanelContext, Planner, StagePlan, Stop};
 use crate::error::{KernelError, Result};
@@ -30,33 +29,35 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct LaunchPlan {
     pub(super) nest: Arc<LoopNest>,
     pub(super) extents: SmallVec<[i64; 8]>,
-    phases: Vec<Phase>,
+    pub(super) phases: Vec<Phase>,
     /// The phases that run together: each range is one phase, or products of one left factor.
     runs: SmallVec<[(Range<usize>, Pace); 2]>,
     pub(super) stages: Vec<StagePlan>,
     /// The layouts of the operands, then of the results.
-    layouts: SmallVec<[Layout; 4]>,
+    pub(super) layouts: SmallVec<[Layout; 4]>,
     /// The launch scalars, and which of them a launch gives.
     scalars: SmallVec<[Scalar; 4]>,
     given: SmallVec<[usize; 2]>,
     /// Whether the numbers of a launch are taken as [bits](moves).
     moves_bits: bool,
     /// The bytes of each tensor that a phase leaves to later ones.
-    kept: Vec<usize>,
-    /// The operands that can be packed.
-    packs: SmallVec<[usize; 1]>,
+    pub(super) kept: Vec<usize>,
+    /// The operands of each packed form: of a product's factor, and at last of the values of weights.
+    pub(super) packs: SmallVec<[SmallVec<[usize; 1]>; 2]>,
+    /// The first phases, if they compute values of weights.
+    pub(super) of_weights: Option<WeightPhases>,
 }
 
 /// Stages that are computed together.
-struct Phase {
-    stages: Range<usize>,
+pub(super) struct Phase {
+    pub stages: Range<usize>,
     panels: Panels,
     /// The bytes of scratch memory of a task.
     bytes: usize,
     /// The panels that a task takes at least.
     grain: usize,
     /// A product with the maps that follow it, if these are the stages.
-    product: Option<ProductPlan>,
+    pub product: Option<ProductPlan>,
 }
 
 impl fmt::Debug for LaunchPlan {
@@ -135,18 +136,22 @@ impl LaunchPlan {
             let from = done.0.len();
             phases.push(Phase::new(&launch, moved, &mut done, from)?);
         }
-        let mut packs: SmallVec<[usize; 1]> = SmallVec::new();
+        let mut packs: SmallVec<[SmallVec<[usize; 1]>; 2]> = SmallVec::new();
         for product in phases.iter_mut().filter_map(|p| p.product.as_mut()) {
             if let Some(operand) = product.number_packed(packs.len()) {
-                packs.push(operand);
+                packs.push(SmallVec::from_iter([operand]));
             }
         }
         let (stages, kept) = done;
+        let layouts: SmallVec<[Layout; 4]> =
+            launch.operands.iter().chain(&launch.results).cloned().collect();
+        let of_weights = WeightPhases::of(nest, &phases, &stages, (layouts.len(), &kept));
+        packs.extend(of_weights.as_ref().map(|values| values.operands.clone()));
         let scalars = nest.scalars().iter().enumerate();
         let is_given = |s: &LaunchScalar| matches!(s, LaunchScalar::Number(_));
         Ok(LaunchPlan {
             nest: Arc::clone(nest),
-            layouts: launch.operands.iter().chain(&launch.results).cloned().collect(),
+            layouts,
             scalars: launch.scalars()?,
             given: scalars.filter(|(_, s)| is_given(s)).map(|(i, _)| i).collect(),
             moves_bits: moves::takes_bits(moved),
@@ -156,6 +161,7 @@ impl LaunchPlan {
             stages,
             kept,
             packs,
+            of_weights,
         })
     }
 
@@ -268,41 +274,12 @@ impl LaunchPlan {
         unsafe { self.run_packed_at(isa, addresses, numbers, &[]) }
     }
 
-    /// The operands that are worth packing ahead of several launches: the right factors of products
-    /// that are read where they are.
-    pub fn packs(&self) -> &[usize] {
-        &self.packs
-    }
-
-    /// Packs operand `packs()[index]`, for launches of this plan.
+    /// As [`LaunchPlan::run_at`], with those of [`LaunchPlan::packs`] that are given in packed form.
+    /// They were packed from the operands as they are, whose addresses are valid all the same. The bits
+    /// are those of a launch without them.
     ///
     /// # Errors
-    /// There is no such operand, the view has another layout, or there is not enough memory.
-    pub fn pack(&self, isa: Isa, index: usize, view: &View<'_>) -> Result<PackedOperand> {
-        let layout = self.packs.get(index).and_then(|operand| self.layouts.get(*operand));
-        match (self.packing(index), layout) {
-            (Some(product), Some(layout)) if layout.is_of(view) => product.pack(isa, view),
-            _ => Err(KernelError::argument(KERNEL, "the plan packs no operand of this layout")),
-        }
-    }
-
-    /// What packed operand `packs()[index]` depends on, beside the memory of the operand; `None` if
-    /// there is no such operand. Plans with equal keys take the same packed operand.
-    pub fn pack_key(&self, index: usize) -> Option<PackKey> {
-        self.packing(index).map(ProductPlan::pack_key)
-    }
-
-    fn packing(&self, index: usize) -> Option<&ProductPlan> {
-        let products = self.phases.iter().filter_map(|p| p.product.as_ref());
-        products.filter(|p| p.packs().is_some()).nth(index)
-    }
-
-    /// As [`LaunchPlan::run_at`], with the operands [`LaunchPlan::packs`] that are given in packed
-    /// form. They have the elements of the operand itself, whose address is valid all the same. The
-    /// bits are those of a launch without them.
-    ///
-    /// # Errors
-    /// As for [`LaunchPlan::run_at`]; a packed operand is of another plan.
+    /// As for [`LaunchPlan::run_at`]; a packed form is of another plan.
     ///
     /// # Safety
     /// As for [`LaunchPlan::run_at`].
@@ -314,6 +291,38 @@ impl LaunchPlan {
         packed: &[Option<&PackedOperand>],
     ) -> Result<()> {
         count("addresses", self.layouts.len(), addresses.len())?;
+        let scalars = self.scalars_with(numbers)?;
+        let mut addresses: SmallVec<[Ptr<u8>; 8]> = addresses.iter().map(|a| Ptr(*a)).collect();
+        let values = self.packed_values(packed, numbers)?;
+        let phases = |addresses: &[Ptr<u8>]| -> Result<()> {
+            let run = Run { plan: self, isa, scalars: &scalars, addresses, packed };
+            let is_done = |phases: &Range<usize>| match (values, &self.of_weights) {
+                (Some(_), Some(of_weights)) => phases.end <= of_weights.phases,
+                _ => false,
+            };
+            let runs = self.runs.iter().filter(|(phases, _)| !is_done(phases));
+            runs.into_iter().try_for_each(|(phases, pace)| match &self.phases[phases.clone()] {
+                [phase] => run.phase(phase),
+                phases => run.joined(phases, *pace),
+            })
+        };
+        let mut kept = &self.kept[..];
+        if let (Some(values), Some(of_weights)) = (values, &self.of_weights) {
+            let (done, rest) = kept.split_at(of_weights.kept);
+            push_addresses(&mut addresses, done, values.as_ptr().cast_mut().cast());
+            kept = rest;
+        }
+        if kept.is_empty() {
+            return phases(&addresses);
+        }
+        with_scratch::<f64, _>(KERNEL, total(kept).div_ceil(8), |scratch| {
+            push_addresses(&mut addresses, kept, scratch.as_mut_ptr().cast());
+            phases(&addresses)
+        })?
+    }
+
+    /// The scalars of a launch with these numbers.
+    pub(super) fn scalars_with(&self, numbers: &[Scalar]) -> Result<SmallVec<[Scalar; 4]>> {
         count("numbers", self.given.len(), numbers.len())?;
         let mut scalars = self.scalars.clone();
         for (&at, &number) in self.given.iter().zip(numbers) {
@@ -322,26 +331,7 @@ impl LaunchPlan {
                 false => number,
             };
         }
-        let mut addresses: SmallVec<[Ptr<u8>; 8]> = addresses.iter().map(|a| Ptr(*a)).collect();
-        let phases = |addresses: &[Ptr<u8>]| -> Result<()> {
-            let run = Run { plan: self, isa, scalars: &scalars, addresses, packed };
-            self.runs.iter().try_for_each(|(phases, pace)| match &self.phases[phases.clone()] {
-                [phase] => run.phase(phase),
-                phases => run.joined(phases, *pace),
-            })
-        };
-        if self.kept.is_empty() {
-            return phases(&addresses);
-        }
-        let bytes = self.kept.iter().fold(0usize, |n, b| n.saturating_add(aligned(*b)));
-        with_scratch::<f64, _>(KERNEL, bytes.div_ceil(8), |scratch| {
-            let mut at: *mut u8 = scratch.as_mut_ptr().cast();
-            for bytes in &self.kept {
-                addresses.push(Ptr(at));
-                at = at.wrapping_add(aligned(*bytes));
-            }
-            phases(&addresses)
-        })?
+        Ok(scalars)
     }
 
     fn error(&self, failure: Failure) -> KernelError {
@@ -361,6 +351,19 @@ impl LaunchPlan {
 /// A number of bytes, rounded up to a cache line.
 fn aligned(bytes: usize) -> usize {
     bytes.checked_next_multiple_of(64).unwrap_or(usize::MAX)
+}
+
+/// The bytes of tensors of these sizes one behind another, each aligned to a cache line.
+pub(super) fn total(kept: &[usize]) -> usize {
+    kept.iter().fold(0usize, |n, bytes| n.saturating_add(aligned(*bytes)))
+}
+
+/// Adds the addresses of these tensors, the first of which is `at`.
+pub(super) fn push_addresses(to: &mut SmallVec<[Ptr<u8>; 8]>, kept: &[usize], mut at: *mut u8) {
+    for bytes in kept {
+        to.push(Ptr(at));
+        at = at.wrapping_add(aligned(*bytes));
+    }
 }
 
 impl Run<'_> {
@@ -392,7 +395,7 @@ impl Run<'_> {
     }
 
     /// Computes the stages of a phase.
-    fn phase(&self, phase: &Phase) -> Result<()> {
+    pub fn phase(&self, phase: &Phase) -> Result<()> {
         self.first_failure(|failed| self.panels(phase, failed))
     }
 

@@ -5,7 +5,7 @@
 
 use super::Run;
 use crate::instance::{External, Launch};
-use crate::packed_weights::PackedWeight;
+use crate::packed_weights::{PackedWeight, WeightPlace};
 use crate::planned::Planned;
 use maquette_interp::ExternalTensors;
 use maquette_ops::{PackedOperand, Result, Tensor, Value};
@@ -38,38 +38,43 @@ impl Run<'_> {
     /// Launches with packed weights. What cannot be packed is read where it is.
     pub(super) fn launch_packed(&self, launch: &Launch, addresses: &[*mut u8]) -> Result<()> {
         let weights = launch.weights.iter().enumerate();
-        let packed = weights.map(|(index, weight)| {
-            let operand = launch.call.packs().get(index)?;
-            self.packed(launch, index, weight.as_deref()?, *addresses.get(*operand)?)
-        });
-        let packed: SmallVec<[Option<Arc<PackedOperand>>; 1]> = packed.collect();
-        let packed: SmallVec<[Option<&PackedOperand>; 1]> =
+        let packed = weights
+            .map(|(index, weight)| self.packed(launch, index, weight.as_deref()?, addresses));
+        let packed: SmallVec<[Option<Arc<PackedOperand>>; 2]> = packed.collect();
+        let packed: SmallVec<[Option<&PackedOperand>; 2]> =
             packed.iter().map(Option::as_deref).collect();
         // SAFETY: see the module. A packed weight is of the present version.
         unsafe { launch.call.launch_packed(addresses, &packed) }
     }
 
-    /// The packed form of a weight, as it is now.
+    /// The packed form of weights, as they are now.
     fn packed(
         &self,
         launch: &Launch,
         index: usize,
         weight: &PackedWeight,
-        address: *const u8,
+        addresses: &[*mut u8],
     ) -> Option<Arc<PackedOperand>> {
-        let tensor = match weight.tensor() {
-            External::Const(i) => self.external.consts().get(i)?,
-            External::Input(i) => match self.inputs.get(i)? {
-                Value::Tensor(t) => t,
-                _ => return None,
-            },
-        };
-        // A weight may share its storage with what the program writes.
-        if self.written.binary_search(&storage_address(tensor).ok()?).is_ok() {
-            return None;
+        let operands = launch.call.packs().get(index)?;
+        let mut at: SmallVec<[*const u8; 4]> = SmallVec::new();
+        let mut places: SmallVec<[WeightPlace<'_>; 4]> = SmallVec::new();
+        for (operand, tensor) in operands.iter().zip(weight.tensors()) {
+            let tensor = match tensor {
+                External::Const(i) => self.external.consts().get(i)?,
+                External::Input(i) => match self.inputs.get(i)? {
+                    Value::Tensor(t) => t,
+                    _ => return None,
+                },
+            };
+            // A weight may share its storage with what the program writes.
+            if self.written.binary_search(&storage_address(tensor).ok()?).is_ok() {
+                return None;
+            }
+            let address = addresses.get(*operand)?.cast_const();
+            at.push(address);
+            places.push(WeightPlace { storage: tensor.storage().ok()?, address: address.addr() });
         }
-        let storage = tensor.storage().ok()?;
-        // SAFETY: see the module. The run has borrowed the weight for reading.
-        weight.of(storage, address.addr(), || unsafe { launch.call.pack(index, address) })
+        // SAFETY: see the module. The run has borrowed the weights for reading.
+        weight.of(&places, || unsafe { launch.call.pack(index, &at) })
     }
 }

@@ -7,50 +7,58 @@ use crate::error::{KernelError, Result};
 use crate::gemm::{Float, PackedMatrix, PixelWeights};
 use crate::isa::Isa;
 use crate::loops::KERNEL;
+use crate::loops::packed::WeightValues;
 use crate::loops::stage::PanelContext;
 use crate::pages::Lifetime;
 use crate::view::{Ptr, View};
-use maquette_ir::DType;
+use maquette_ir::{DType, Scalar};
+use smallvec::SmallVec;
 
 /// How an operand is packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum PackForm {
+pub(in crate::loops) enum PackForm {
     /// As the right factor of a product.
     Matrix,
     /// As the weights of windows.
     Windows,
     /// As the weights of a depthwise convolution, whose channels are last.
     Channels,
+    /// The values that the first phases of the plan with this number compute of weights.
+    Values(u64),
 }
 
 /// What makes the same packed operand of the same memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PackKey {
-    pub(super) form: PackForm,
-    pub(super) dtype: DType,
-    pub(super) start: i64,
-    pub(super) sizes: [usize; 2],
-    pub(super) strides: [i64; 2],
+    pub(in crate::loops) form: PackForm,
+    pub(in crate::loops) dtype: DType,
+    pub(in crate::loops) start: i64,
+    pub(in crate::loops) sizes: [usize; 2],
+    pub(in crate::loops) strides: [i64; 2],
+    /// The numbers of launches, if the form depends on them.
+    pub(in crate::loops) numbers: SmallVec<[Scalar; 2]>,
 }
 
-/// An operand of a launch in the layout that products read. It is for the process that made it, and
-/// for plans with products of its sizes.
+/// An operand of a launch in the layout that products read, or values of several operands. It is for
+/// the process that made it, and for plans with products of its sizes.
 #[derive(Debug)]
-pub struct PackedOperand(pub(super) Packed);
+pub struct PackedOperand(pub(in crate::loops) Pack);
 
 /// What is packed.
-pub(super) enum Packed {
+pub(in crate::loops) enum Pack {
     Matrix(PackedMatrix),
     F32(PixelWeights<f32>),
     F64(PixelWeights<f64>),
+    Values(WeightValues),
 }
 
-impl std::fmt::Debug for Packed {
+impl std::fmt::Debug for Pack {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (name, sizes) = match self {
-            Packed::Matrix(matrix) => ("Matrix", matrix.sizes()),
-            Packed::F32(weights) => ("F32", weights.sizes()),
-            Packed::F64(weights) => ("F64", weights.sizes()),
+            Pack::Matrix(matrix) => ("Matrix", matrix.sizes()),
+            Pack::F32(weights) => ("F32", weights.sizes()),
+            Pack::F64(weights) => ("F64", weights.sizes()),
+            Pack::Values(values) => ("Values", [1, values.memory.len() as i64]),
         };
         f.debug_tuple(name).field(&sizes).finish()
     }
@@ -60,7 +68,7 @@ impl PackedOperand {
     /// The matrix, if it is the right factor of a product.
     pub(super) fn matrix(&self) -> Option<&PackedMatrix> {
         match &self.0 {
-            Packed::Matrix(matrix) => Some(matrix),
+            Pack::Matrix(matrix) => Some(matrix),
             _ => None,
         }
     }
@@ -68,9 +76,10 @@ impl PackedOperand {
     /// The bytes of memory that it takes.
     pub fn bytes(&self) -> usize {
         match &self.0 {
-            Packed::Matrix(matrix) => matrix.bytes(),
-            Packed::F32(weights) => weights.bytes(),
-            Packed::F64(weights) => weights.bytes(),
+            Pack::Matrix(matrix) => matrix.bytes(),
+            Pack::F32(weights) => weights.bytes(),
+            Pack::F64(weights) => weights.bytes(),
+            Pack::Values(values) => values.memory.len() * size_of::<f64>(),
         }
     }
 }
@@ -109,16 +118,16 @@ impl ProductPlan {
 
     /// What its packed operand depends on, beside the memory of the operand.
     pub fn pack_key(&self) -> PackKey {
-        let ([m, n, k], dtype) = (self.sizes, self.dtype);
+        let ([m, n, k], dtype, numbers) = (self.sizes, self.dtype, SmallVec::new());
         match &self.factors {
             Factors::Windows(windows) => {
                 let (form, strides) = (windows.pack_form(), [1, k as i64]);
-                PackKey { form, dtype, start: 0, sizes: [k, m], strides }
+                PackKey { form, dtype, start: 0, sizes: [k, m], strides, numbers }
             }
             Factors::Matrices([_, b]) => {
                 let (start, strides) = (b.start, [b.inner, b.own]);
                 let form = PackForm::Matrix;
-                PackKey { form, dtype: b.dtype, start, sizes: [k, n], strides }
+                PackKey { form, dtype: b.dtype, start, sizes: [k, n], strides, numbers }
             }
         }
     }
@@ -135,9 +144,9 @@ impl ProductPlan {
                 let packed = unsafe {
                     match self.dtype {
                         DType::F64 => {
-                            Packed::F64(packed_weights(isa, Ptr(start.cast()), of, lifetime)?)
+                            Pack::F64(packed_weights(isa, Ptr(start.cast()), of, lifetime)?)
                         }
-                        _ => Packed::F32(packed_weights(isa, Ptr(start.cast()), of, lifetime)?),
+                        _ => Pack::F32(packed_weights(isa, Ptr(start.cast()), of, lifetime)?),
                     }
                 };
                 return Ok(PackedOperand(packed));
@@ -147,7 +156,7 @@ impl ProductPlan {
         // SAFETY: the view has the layout of the plan, for which loads were checked.
         let b =
             unsafe { View::from_raw(address, b.dtype, &[k as i64, n as i64], &[b.inner, b.own]) };
-        Ok(PackedOperand(Packed::Matrix(PackedMatrix::on(isa, &b)?)))
+        Ok(PackedOperand(Pack::Matrix(PackedMatrix::on(isa, &b)?)))
     }
 
     /// The packed operand of a launch, if there is one.
@@ -160,13 +169,13 @@ impl ProductPlan {
         };
         let [m, n, k] = self.sizes.map(|n| n as i64);
         let is_it = match (&packed.0, &self.factors) {
-            (Packed::Matrix(matrix), Factors::Matrices([_, b])) => {
+            (Pack::Matrix(matrix), Factors::Matrices([_, b])) => {
                 matrix.sizes() == [k, n] && matrix.dtype() == b.dtype
             }
-            (Packed::F32(weights), Factors::Windows(_)) => {
+            (Pack::F32(weights), Factors::Windows(_)) => {
                 weights.sizes() == [m, k] && self.dtype == DType::F32
             }
-            (Packed::F64(weights), Factors::Windows(_)) => {
+            (Pack::F64(weights), Factors::Windows(_)) => {
                 weights.sizes() == [m, k] && self.dtype == DType::F64
             }
             _ => false,
@@ -197,7 +206,7 @@ impl Convolved for f32 {
 
     fn weights(packed: &PackedOperand) -> Option<&PixelWeights<f32>> {
         match &packed.0 {
-            Packed::F32(weights) => Some(weights),
+            Pack::F32(weights) => Some(weights),
             _ => None,
         }
     }
@@ -211,7 +220,7 @@ impl Convolved for f64 {
 
     fn weights(packed: &PackedOperand) -> Option<&PixelWeights<f64>> {
         match &packed.0 {
-            Packed::F64(weights) => Some(weights),
+            Pack::F64(weights) => Some(weights),
             _ => None,
         }
     }

@@ -12,6 +12,7 @@ use maquette_ir::loops::{
 use maquette_ir::scalar_expr::{BinaryOp, Bounds, Reg, UnaryOp};
 use maquette_ir::sym::{Expr, SymTable};
 use maquette_ir::{DType, Scalar};
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 
 /// What a campaign has to cover.
@@ -315,9 +316,9 @@ impl Factor {
     }
 }
 
-/// The bits of results, the phases of the plan, whether its maps are a chain, and whether products
-/// go in step.
-type Ran = (Vec<Vec<u64>>, Vec<(usize, usize)>, [bool; 2]);
+/// The bits of results, the phases of the plan, whether its maps are a chain, whether products go in
+/// step, and whether first phases compute values of weights.
+type Ran = (Vec<Vec<u64>>, Vec<(usize, usize)>, [bool; 3]);
 
 /// The results of a plan with packed operands, or without.
 fn run(
@@ -339,7 +340,10 @@ fn run(
     let mut results: Vec<Tensor> = nest.results().iter().map(tensor).collect();
     let mut outputs: Vec<ViewMut<'_>> = results.iter_mut().map(Tensor::view_mut).collect();
     let plan = kernel.plan(&|_| None, views, &outputs).expect("plans");
-    let pack = |(i, operand): (usize, &usize)| plan.pack(isa, i, &views[*operand]).expect("packs");
+    let pack = |(i, operands): (usize, &SmallVec<[usize; 1]>)| {
+        let of: Vec<View<'_>> = operands.iter().map(|at| views[*at].clone()).collect();
+        plan.pack(isa, i, &of, &[]).expect("packs")
+    };
     let packed: Vec<_> = plan.packs().iter().enumerate().map(pack).collect();
     if packs && packed.is_empty() {
         return None;
@@ -355,7 +359,7 @@ fn run(
         Err(_) => Vec::new(),
     };
     let in_step = plan.runs().iter().any(|(_, pace)| *pace == Pace::InStep);
-    Some((bits, plan.phases(), [plan.has_chain(), in_step]))
+    Some((bits, plan.phases(), [plan.has_chain(), in_step, plan.of_weights.is_some()]))
 }
 
 /// What the plan of a nest does, for operands of these arrays.
@@ -375,7 +379,7 @@ pub(super) fn planned_in(
     let operands: Vec<Tensor> = operands.map(|(a, l)| Tensor::of(a, *l)).collect();
     let views: Vec<View<'_>> = operands.iter().map(Tensor::view).collect();
     let kernel = LoopKernel::new(nest.clone());
-    let Some((expected, phases, [is_chain, in_step])) =
+    let Some((expected, phases, [is_chain, in_step, has_values])) =
         run(&kernel, Isa::best(), (&views, *layout), false)
     else {
         return;
@@ -390,6 +394,7 @@ pub(super) fn planned_in(
         if let Some((found, ..)) = run(&kernel, isa, (&views, *layout), true) {
             assert_eq!(expected, found, "packed on {isa:?}\n{nest}");
             used.push("packed");
+            used.extend(has_values.then_some("values of weights"));
         }
     }
 }

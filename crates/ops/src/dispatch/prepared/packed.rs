@@ -6,44 +6,53 @@
 
 use super::{Kernel, PreparedCall};
 use crate::error::{Error, Result};
-use maquette_kernels::{Isa, LaunchPlan, PackKey, PackedOperand};
+use maquette_ir::Scalar;
+use maquette_kernels::{Isa, LaunchPlan, PackKey, PackedOperand, View};
+use smallvec::SmallVec;
 
 impl PreparedCall {
-    fn packing_plan(&self) -> Option<&LaunchPlan> {
+    /// The plan of launches with packed operands, and their numbers.
+    fn packing(&self) -> Option<(&LaunchPlan, &[Scalar])> {
         match &self.kernel {
-            Kernel::Nest(nest) => nest.packing_plan(),
+            Kernel::Nest(nest) => Some((nest.packing_plan()?, nest.numbers())),
             _ => None,
         }
     }
 
-    /// The operands that are worth packing ahead of several launches.
-    pub fn packs(&self) -> &[usize] {
-        self.packing_plan().map_or(&[], LaunchPlan::packs)
+    /// What is worth packing ahead of several launches, by the operands from which it is packed.
+    pub fn packs(&self) -> &[SmallVec<[usize; 1]>] {
+        self.packing().map_or(&[], |(plan, _)| plan.packs())
     }
 
-    /// What packed operand `packs()[index]` depends on, beside its address and its contents.
+    /// What the packed form of the operands `packs()[index]` depends on, beside their addresses and their
+    /// contents.
     pub fn pack_key(&self, index: usize) -> Option<PackKey> {
-        self.packing_plan()?.pack_key(index)
+        let (plan, numbers) = self.packing()?;
+        plan.pack_key(index, numbers)
     }
 
-    /// Packs operand `packs()[index]`, which is at `address`.
+    /// Packs the operands `packs()[index]`, which are at these addresses.
     ///
     /// # Errors
-    /// There is no such operand, or not enough memory.
+    /// There are no such operands, or not enough memory.
     ///
     /// # Safety
-    /// As for an operand of [`PreparedCall::launch`].
-    pub unsafe fn pack(&self, index: usize, address: *const u8) -> Result<PackedOperand> {
-        let missing = || Error::value("the call packs no such operand");
-        let plan = self.packing_plan().ok_or_else(missing)?;
-        let operand = plan.packs().get(index).and_then(|operand| self.operands.get(*operand));
-        // SAFETY: the caller's promise.
-        let view = unsafe { operand.ok_or_else(missing)?.layout.view_at(address) };
-        Ok(plan.pack(Isa::detect(), index, &view)?)
+    /// As for operands of [`PreparedCall::launch`].
+    pub unsafe fn pack(&self, index: usize, addresses: &[*const u8]) -> Result<PackedOperand> {
+        let missing = || Error::value("the call packs no such operands");
+        let (plan, numbers) = self.packing().ok_or_else(missing)?;
+        let operands = plan.packs().get(index).ok_or_else(missing)?;
+        let mut views: SmallVec<[View<'_>; 4]> = SmallVec::new();
+        for (operand, address) in operands.iter().zip(addresses) {
+            let operand = self.operands.get(*operand).ok_or_else(missing)?;
+            // SAFETY: the caller's promise.
+            views.push(unsafe { operand.layout.view_at(*address) });
+        }
+        Ok(plan.pack(Isa::detect(), index, &views, numbers)?)
     }
 
-    /// As [`PreparedCall::launch`], with the operands [`PreparedCall::packs`] that are given in
-    /// packed form. The bits are those of a launch without them.
+    /// As [`PreparedCall::launch`], with those of [`PreparedCall::packs`] that are given in packed form.
+    /// The bits are those of a launch without them.
     ///
     /// # Errors
     /// As for [`PreparedCall::launch`]; a packed operand is of another call.
@@ -55,12 +64,11 @@ impl PreparedCall {
         addresses: &[*mut u8],
         packed: &[Option<&PackedOperand>],
     ) -> Result<()> {
-        match (self.packing_plan(), &self.kernel) {
-            (Some(plan), Kernel::Nest(nest)) if packed.iter().any(Option::is_some) => {
+        match self.packing() {
+            Some((plan, numbers)) if packed.iter().any(Option::is_some) => {
                 self.check_count(addresses)?;
-                let (isa, numbers) = (Isa::detect(), nest.numbers());
                 // SAFETY: the caller's promise.
-                Ok(unsafe { plan.run_packed_at(isa, addresses, numbers, packed) }?)
+                Ok(unsafe { plan.run_packed_at(Isa::detect(), addresses, numbers, packed) }?)
             }
             // SAFETY: the caller's promise.
             _ => unsafe { self.launch(addresses) },

@@ -75,19 +75,22 @@ impl Builder<'_> {
         self.steps = steps;
     }
 
-    /// The weight that is operand `packs()[index]` of a launch.
+    /// The weights that are operands `packs()[index]` of a launch.
     fn weight(&self, launch: &Launch, index: usize) -> Option<Arc<PackedWeight>> {
-        let operand = launch.call.packs().get(index)?;
-        let place = launch.places.get(*operand)?;
+        let operands = launch.call.packs().get(index)?.iter();
+        let operands = operands.map(|operand| self.fixed(launch.places.get(*operand)?));
+        let operands = operands.collect::<Option<SmallVec<[(External, i64); 1]>>>()?;
+        let read = launch.call.pack_key(index)?;
+        Some(self.planned.packed.of(WeightKey { operands, read }))
+    }
+
+    /// The tensor at a place, and the byte where it begins, if all runs read the same.
+    fn fixed(&self, place: &Place) -> Option<(External, i64)> {
         let tensor = self.external(BufferId(place.base))?;
         let (is_fixed, which) = match tensor {
             External::Const(i) => (true, ExternalTensor::Const(i)),
             External::Input(i) => (i < self.planned.fixed_inputs, self.planned.input(i)),
         };
-        if !is_fixed || self.planned.writes(which) {
-            return None;
-        }
-        let read = launch.call.pack_key(index)?;
-        Some(self.planned.packed.of(WeightKey { tensor, start: place.start, read }))
+        (is_fixed && !self.planned.writes(which)).then_some((tensor, place.start))
     }
 }
