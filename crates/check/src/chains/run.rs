@@ -213,6 +213,11 @@ pub(crate) fn compare_elements(a: &Tensor, b: &Tensor) -> Result<(), String> {
     let text = |e: Error| e.to_string();
     typed!(a.dtype(), T => {
         let (all_a, all_b) = (a.read::<T>().map_err(text)?, b.read::<T>().map_err(text)?);
+        if let (Some(a), Some(b)) = (all_a.as_slice(), all_b.as_slice())
+            && a.iter().zip(b).fold(true, |same, (x, y)| same & x.is_same(*y))
+        {
+            return Ok(());
+        }
         let mut pairs = all_a.iter().copied().zip(all_b.iter().copied()).enumerate();
         let Some((at, (of_a, of_b))) = pairs.find(|(_, (x, y))| !x.is_same(*y)) else {
             return Ok(());

@@ -25,6 +25,7 @@ use crate::pointwise::chain::Chained;
 use crate::scratch::with_scratch;
 use crate::thread_pool;
 use crate::view::Ptr;
+use std::borrow::Cow;
 use std::ops::Range;
 
 /// The most bytes of a frame, beside which the second-level cache has room for a panel of weights.
@@ -45,6 +46,16 @@ const VISITED: [usize; 2] = [16 << 10, 4 << 10];
 const NEAR_BYTES: usize = 32 << 10;
 /// The tasks of each thread, so that none waits long for another one.
 const TASKS: usize = 4;
+/// The offsets of channels that are neighbours.
+const NEIGHBOURS: &[u32] = &{
+    let mut offsets = [0; 4096];
+    let mut at = 0;
+    while at < offsets.len() {
+        offsets[at] = at as u32;
+        at += 1;
+    }
+    offsets
+};
 /// Convolutions of fewer multiply-adds stay on the caller's thread.
 const SMALL: usize = 64 * 64 * 64;
 
@@ -140,8 +151,13 @@ impl<F: Chained> PixelConv<'_, F> {
         let [rows, columns] = window.output;
         let pixels = rows * columns;
         if self.reads_in_place() {
-            let offsets = (0..ci).map(|c| u32::try_from(c * self.x.channel).ok());
-            let offsets = offsets.collect::<Option<Vec<u32>>>()?;
+            let offsets = match NEIGHBOURS.get(..ci).filter(|_| self.x.channel == 1) {
+                Some(neighbours) => Cow::Borrowed(neighbours),
+                None => {
+                    let offsets = (0..ci).map(|c| u32::try_from(c * self.x.channel).ok());
+                    Cow::Owned(offsets.collect::<Option<Vec<u32>>>()?)
+                }
+            };
             let product = PixelProduct::new(self.weights, &offsets);
             let pixel = self.x.pixel;
             let (lines, blocks, distances) = if window.is_plain() {
