@@ -156,7 +156,7 @@ impl Executable {
     }
 
     /// The executable, for runs whose first `count` inputs are the same tensors each time: the
-    /// parameters of a program. As constants, they are packed for the products that read them.
+    /// parameters of a program. As constants, they are packed for what reads them.
     /// Runs on other tensors are right, but pack again.
     #[must_use]
     pub fn with_fixed_inputs(mut self, count: usize) -> Executable {
@@ -169,9 +169,10 @@ impl Executable {
         self
     }
 
-    /// The bytes of weights in packed form, which products read: copies that the executable keeps
-    /// beside constants and [fixed inputs](Executable::with_fixed_inputs). The first run with a
-    /// product makes them, and a run after a write to the weight makes them again.
+    /// The bytes of weights in packed form: copies in the layout that products read, and values
+    /// that launches compute of weights. The executable keeps them beside constants and [fixed
+    /// inputs](Executable::with_fixed_inputs). The first run that reads a weight makes them, and a
+    /// run after a write to the weight makes them again.
     pub fn packed_bytes(&self) -> usize {
         match &self.form {
             Form::Planned(planned) => {

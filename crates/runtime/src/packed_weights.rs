@@ -1,31 +1,35 @@
-//! Weights in packed form: the layout that the products of launches read, or values that follow from
-//! several weights.
+//! Weights in packed form: in the layout that the products of launches read, or as the values that
+//! a launch computes of several weights.
 //!
-//! Weights are constants, and the inputs that are the same tensors in every run: the parameters of an
-//! exported program. A packed weight is a copy, made at the first run that launches a product of it.
-//! It belongs to one version of one storage. Every write moves the version; a run compares it while
-//! it borrows the weight for reading, and packs again if it moved. So weights are live: whoever
-//! writes one needs to recompile nothing.
+//! Weights are constants, and the inputs that are the same tensors in every run: the parameters of
+//! an exported program. A packed weight is a copy, made at the first run that launches what reads
+//! it. It belongs to one version of each storage. Every write moves the version; a run compares it
+//! while it borrows the weights for reading, and packs again if it moved. So weights are live:
+//! whoever writes one needs to recompile nothing.
 //!
-//! A frozen weight does not change, so its packed form is kept with a reference to the storage, and
-//! compared with nothing but the place.
+//! Frozen weights do not change, so their packed form is kept with references to the storages, and
+//! compared with nothing but the places.
 //!
 //! Launches of all instances of an executable share a packed weight, if they read the same memory in
-//! the same way. It goes with the last of them.
+//! the same way. Values belong to the launch of one instance. Both go with the last launch.
 //!
 //! **Invariant:** the memory of a weight does not change between the comparison and the launch. Other
 //! writers are refused for the whole run, and a weight is not packed if the run itself writes its
 //! storage.
+//!
+//! **Cost:** a comparison for each weight and launch. Finding the packed weight of a launch takes
+//! constant time; those that are gone are removed whenever the number has doubled.
 
 use crate::instance::External;
 use maquette_ops::{PackKey, PackedOperand, Result, Storage};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
 /// What a packed weight depends on, beside the memory: the tensors, the bytes at which the operands
 /// begin, and how they are read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct WeightKey {
     pub operands: SmallVec<[(External, i64); 1]>,
     pub read: PackKey,
@@ -71,7 +75,14 @@ impl fmt::Debug for Frozen {
 
 /// The packed weights of an executable.
 #[derive(Debug, Default)]
-pub(crate) struct PackedWeights(Mutex<Vec<Weak<PackedWeight>>>);
+pub(crate) struct PackedWeights(Mutex<Registry>);
+
+#[derive(Debug, Default)]
+struct Registry {
+    weights: FxHashMap<WeightKey, Weak<PackedWeight>>,
+    /// How many were live when those that are gone were removed last.
+    live: usize,
+}
 
 impl Contents {
     fn of(place: &WeightPlace<'_>) -> Contents {
@@ -154,26 +165,32 @@ impl PackedWeight {
 impl PackedWeights {
     /// The weight of a key, which all launches share.
     pub fn of(&self, key: WeightKey) -> Arc<PackedWeight> {
-        let mut weights = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = weights.iter().filter_map(Weak::upgrade).find(|w| w.key == key);
-        found.unwrap_or_else(|| {
-            weights.retain(|w| w.strong_count() > 0);
-            let new =
-                Arc::new(PackedWeight { key, packed: RwLock::default(), frozen: OnceLock::new() });
-            weights.push(Arc::downgrade(&new));
-            new
-        })
+        let mut registry = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = registry.weights.get(&key).and_then(Weak::upgrade) {
+            return found;
+        }
+        if registry.weights.len() > 2 * registry.live {
+            registry.weights.retain(|_, weight| weight.strong_count() > 0);
+            registry.live = registry.weights.len().max(8);
+        }
+        let (packed, frozen) = (RwLock::default(), OnceLock::new());
+        let new = Arc::new(PackedWeight { key: key.clone(), packed, frozen });
+        registry.weights.insert(key, Arc::downgrade(&new));
+        new
     }
 
     /// Keeps the packed forms of frozen weights.
     pub fn keep_frozen(&self) {
-        let weights = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        weights.iter().filter_map(Weak::upgrade).for_each(|w| w.keep_frozen());
+        self.live().iter().for_each(|weight| weight.keep_frozen());
     }
 
     /// The bytes of all packed forms.
     pub fn bytes(&self) -> usize {
-        let weights = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        weights.iter().filter_map(Weak::upgrade).map(|w| w.bytes()).sum()
+        self.live().iter().map(|weight| weight.bytes()).sum()
+    }
+
+    fn live(&self) -> Vec<Arc<PackedWeight>> {
+        let registry = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        registry.weights.values().filter_map(Weak::upgrade).collect()
     }
 }

@@ -213,7 +213,8 @@ impl Generator {
         if depends && call.op == "aten::copy_" {
             return false;
         }
-        if call.run(&mut values).is_err() || !values.iter().all(is_small) {
+        let is_large = self.broadcast_elements(&call).is_some_and(|n| n > 4 * MAX_ELEMENTS);
+        if is_large || call.run(&mut values).is_err() || !values.iter().all(is_small) {
             return false;
         }
         if depends || MAY_FAIL.contains(&call.op) {
@@ -224,6 +225,25 @@ impl Generator {
         self.values = values;
         self.chain.calls.push(call);
         true
+    }
+
+    /// The elements of the values of a call together, if they broadcast: a column and a row may be
+    /// small, and have billions.
+    fn broadcast_elements(&self, call: &Call) -> Option<i64> {
+        let mut all: Vec<i64> = Vec::new();
+        for v in call.values() {
+            let sizes = self.sizes_of(v);
+            let missing = sizes.len().saturating_sub(all.len());
+            all.splice(0..0, vec![1; missing]);
+            for (n, size) in all.iter_mut().rev().zip(sizes.iter().rev()) {
+                match (*n, *size) {
+                    (a, b) if a == b || b == 1 => {}
+                    (1, b) => *n = b,
+                    _ => return None,
+                }
+            }
+        }
+        all.iter().try_fold(1i64, |elements, n| elements.checked_mul(*n))
     }
 
     fn is_uncertain(&self, call: &Call) -> bool {

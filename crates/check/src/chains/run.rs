@@ -86,7 +86,8 @@ impl Input {
         typed!(self.dtype, T => {
             let table = elements(self.dtype)?;
             let table = table.read::<T>()?;
-            let table = table.as_slice().unwrap_or_default();
+            let missing = || Error::value("the table has no elements");
+            let table = table.as_slice().filter(|t| !t.is_empty()).ok_or_else(missing)?;
             let (mut data, mut at) = (Vec::with_capacity(n as usize), rng.below(table.len()));
             while data.len() < n as usize {
                 let end = table.len().min(at + n as usize - data.len());
@@ -213,6 +214,9 @@ pub(crate) fn compare_elements(a: &Tensor, b: &Tensor) -> Result<(), String> {
     let text = |e: Error| e.to_string();
     typed!(a.dtype(), T => {
         let (all_a, all_b) = (a.read::<T>().map_err(text)?, b.read::<T>().map_err(text)?);
+        if all_a.len() != all_b.len() {
+            return Err(format!("{} elements instead of {}", all_b.len(), all_a.len()));
+        }
         if let (Some(a), Some(b)) = (all_a.as_slice(), all_b.as_slice())
             && a.iter().zip(b).fold(true, |same, (x, y)| same & x.is_same(*y))
         {

@@ -253,7 +253,7 @@ fn compare_outcomes(
         (Ok(e), Ok(f)) => {
             let comparison = Comparison {
                 layouts: mode.shares_as_eager(),
-                nans: program.family == Family::Programs && mode.keeps_nans(),
+                nans: program.family == Family::Programs && mode.keeps_nans(program),
             };
             e.difference(f, comparison).map_or_else(mismatch, |()| Verdict::Agree)
         }

@@ -30,8 +30,8 @@ impl Mode for CompiledMode {
         self.of.name
     }
 
-    fn keeps_nans(&self) -> bool {
-        false
+    fn keeps_nans(&self, program: &TestProgram) -> bool {
+        program.only_moves()
     }
 
     fn prepare(&self, program: &TestProgram, sample: &[Tensor]) -> Result<PreparedProgram> {

@@ -35,6 +35,10 @@ impl Mode for SharedMode {
         "shared"
     }
 
+    fn keeps_nans(&self, program: &TestProgram) -> bool {
+        program.only_moves()
+    }
+
     fn prepare(&self, _program: &TestProgram, _sample: &[Tensor]) -> Result<PreparedProgram> {
         let compiled = self.compiled.clone();
         Ok(Box::new(move |inputs| Ok(RunResult::from(compiled.call(inputs.to_vec())?.0))))

@@ -1,12 +1,11 @@
-//! What a plan makes of weights once for several launches: packed factors of products, and the values
-//! that follow from weights alone.
+//! What a plan packs once for several launches: factors of products, and values of operands.
 //!
-//! The scale and the shift of a batch norm follow from four weights. The first phases of the plan
-//! compute them, and the maps behind the convolution read them. In a small layer these phases take as
-//! long as a tenth of the convolution, on one thread.
+//! The scale and the shift of a batch norm follow from four weights. The first phase of the plan
+//! computes them, and the maps behind the convolution read them. In a small layer this phase takes
+//! a tenth of the time of the convolution, on one thread.
 //!
-//! **Invariant:** the same phases run on the same operands as in a launch, so the bits are those of a
-//! launch with the same numbers. The phases cannot fail, and write no result.
+//! **Invariant:** the same phase runs on the same operands as in a launch with the same numbers, so
+//! the bits are those of a launch. The phase cannot fail, and writes no result.
 
 use super::KERNEL;
 use super::access::Base;
@@ -22,24 +21,22 @@ use maquette_ir::{DType, Scalar};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The most bytes of values that are kept: a plan of each layout has its own.
+/// The most bytes of values that a plan packs. Each plan has values of its own.
 const MAX_BYTES: usize = 256 << 10;
 
-/// The first phases of a plan, before a product, which read operands alone and write what they leave
-/// to later phases.
-pub(super) struct WeightPhases {
-    /// How many phases.
-    pub phases: usize,
-    /// How many tensors they leave to later phases.
+/// The first phase of a plan, if it is no product but a product follows: it reads operands alone,
+/// and writes what it leaves to later phases.
+pub(super) struct OperandPhase {
+    /// How many tensors it leaves to later phases: the first ones that the plan keeps.
     pub kept: usize,
-    /// The operands that they read.
+    /// The operands that it reads.
     pub operands: SmallVec<[usize; 1]>,
-    /// Tells their values from those of other plans.
+    /// Tells its values from those of other plans.
     id: u64,
 }
 
-/// What the first phases of a plan leave to later ones.
-pub(super) struct WeightValues {
+/// What the first phase of a plan leaves to later ones.
+pub(super) struct OperandValues {
     /// The number of the plan.
     plan: u64,
     /// The numbers of the launches.
@@ -47,30 +44,29 @@ pub(super) struct WeightValues {
     pub memory: PackedElements<f64>,
 }
 
-impl WeightPhases {
-    /// Finds them in a plan with so many operands and results. `None` if there are none.
+impl OperandPhase {
+    /// Finds it in a plan with so many operands and results.
     pub fn of(
         nest: &LoopNest,
         phases: &[Phase],
         stages: &[StagePlan],
         (tensors, kept): (usize, &[usize]),
-    ) -> Option<WeightPhases> {
+    ) -> Option<OperandPhase> {
         static PLANS: AtomicU64 = AtomicU64::new(0);
-        let count = phases.iter().position(|phase| phase.product.is_some())?;
-        let last = phases[..count].last()?;
-        if nest.results().iter().any(|result| result.stage.index() < last.stages.end) {
+        let [first @ Phase { product: None, .. }, _, ..] = phases else { return None };
+        if nest.results().iter().any(|result| result.stage.index() < first.stages.end) {
             return None;
         }
         let mut operands: SmallVec<[usize; 1]> = SmallVec::new();
-        let mut of_phases = 0;
-        for (stage, plan) in nest.stages().iter().zip(stages).take(last.stages.end) {
+        let mut of_phase = 0;
+        for (stage, plan) in nest.stages().iter().zip(stages).take(first.stages.end) {
             let is_plain = matches!(stage.kind, StageKind::Map | StageKind::Reduce { .. });
             if !is_plain || stage.expr.may_fail() {
                 return None;
             }
             for output in &plan.outputs {
                 if let Base::Memory(at) = output.buffer.base {
-                    of_phases = of_phases.max(at.checked_sub(tensors)? + 1);
+                    of_phase = of_phase.max(at.checked_sub(tensors)? + 1);
                 }
             }
             operands.extend(stage.loads.iter().filter_map(|load| match load.from {
@@ -80,21 +76,19 @@ impl WeightPhases {
         }
         operands.sort_unstable();
         operands.dedup();
+        let is_small = total(kept.get(..of_phase)?) <= MAX_BYTES;
+        if of_phase == 0 || operands.is_empty() || !is_small {
+            return None;
+        }
         let id = PLANS.fetch_add(1, Ordering::Relaxed);
-        let is_small = total(kept.get(..of_phases)?) <= MAX_BYTES;
-        (of_phases > 0 && is_small).then_some(WeightPhases {
-            phases: count,
-            kept: of_phases,
-            operands,
-            id,
-        })
+        Some(OperandPhase { kept: of_phase, operands, id })
     }
 }
 
 impl LaunchPlan {
-    /// What is worth packing ahead of several launches, by the operands from which it is packed: the
-    /// right factor of a product that is read where it is, or the weights from which the first phases
-    /// compute values.
+    /// What is worth packing ahead of several launches, each by the operands from which it is
+    /// packed: the right factors of products that are read where they are, then the values that the
+    /// first phase computes of operands.
     pub fn packs(&self) -> &[SmallVec<[usize; 1]>] {
         &self.packs
     }
@@ -102,8 +96,8 @@ impl LaunchPlan {
     /// Packs the operands `packs()[index]`, for launches of this plan with these numbers.
     ///
     /// # Errors
-    /// There are no such operands, a view has another layout, the plan takes another number of numbers,
-    /// or there is not enough memory.
+    /// There are no such operands, a view has another layout, a number is missing or too many, or
+    /// there is not enough memory.
     pub fn pack(
         &self,
         isa: Isa,
@@ -123,17 +117,17 @@ impl LaunchPlan {
         }
     }
 
-    /// What the packed form of the operands `packs()[index]` depends on, beside their memory, in launches
-    /// with these numbers; `None` if there are no such operands. Plans with equal keys take the same
-    /// packed form.
+    /// What the packed form of the operands `packs()[index]` depends on in launches with these
+    /// numbers, beside the memory of the operands; `None` if there are no such operands. Plans with
+    /// equal keys take the same packed form.
     pub fn pack_key(&self, index: usize, numbers: &[Scalar]) -> Option<PackKey> {
         if let Some(product) = self.packing(index) {
             return Some(product.pack_key());
         }
-        let WeightPhases { id, .. } =
-            self.of_weights.as_ref().filter(|_| index < self.packs.len())?;
-        let (form, numbers) = (PackForm::Values(*id), SmallVec::from_slice(numbers));
-        Some(PackKey { form, dtype: DType::U8, start: 0, sizes: [0; 2], strides: [0; 2], numbers })
+        let phase = self.of_operands.as_ref().filter(|_| index < self.packs.len())?;
+        let (form, numbers) = (PackForm::Values(phase.id), SmallVec::from_slice(numbers));
+        let (dtype, start, sizes, strides) = (DType::U8, 0, [0; 2], [0; 2]);
+        Some(PackKey { form, dtype, start, sizes, strides, numbers })
     }
 
     fn packing(&self, index: usize) -> Option<&ProductPlan> {
@@ -141,7 +135,7 @@ impl LaunchPlan {
         products.filter(|p| p.packs().is_some()).nth(index)
     }
 
-    /// The values of weights.
+    /// The values that the first phase computes of operands.
     fn values(
         &self,
         isa: Isa,
@@ -149,9 +143,11 @@ impl LaunchPlan {
         views: &[View<'_>],
         numbers: &[Scalar],
     ) -> Result<PackedOperand> {
-        let missing = || KernelError::argument(KERNEL, "the plan computes no values of weights");
-        let of_weights = self.of_weights.as_ref().ok_or_else(missing)?;
-        let kept = self.kept.get(..of_weights.kept).ok_or_else(missing)?;
+        let missing = || KernelError::argument(KERNEL, "the plan packs no values of operands");
+        let (Some(of_operands), [first, ..]) = (&self.of_operands, &self.phases[..]) else {
+            return Err(missing());
+        };
+        let kept = self.kept.get(..of_operands.kept).ok_or_else(missing)?;
         let n = total(kept).div_ceil(size_of::<f64>());
         let mut memory = PackedElements::<f64>::new(KERNEL, n, Lifetime::Cached)?;
         let mut addresses: SmallVec<[Ptr<u8>; 8]> = SmallVec::new();
@@ -162,27 +158,27 @@ impl LaunchPlan {
         push_addresses(&mut addresses, kept, memory.get().as_mut_ptr().cast());
         let (scalars, addresses) = (&self.scalars_with(numbers)?[..], &addresses[..]);
         let run = Run { plan: self, isa, scalars, addresses, packed: &[] };
-        self.phases[..of_weights.phases].iter().try_for_each(|phase| run.phase(phase))?;
-        let (plan, numbers) = (of_weights.id, SmallVec::from_slice(numbers));
-        Ok(PackedOperand(Pack::Values(WeightValues { plan, numbers, memory })))
+        run.phase(first)?;
+        let (plan, numbers) = (of_operands.id, SmallVec::from_slice(numbers));
+        Ok(PackedOperand(Pack::Values(OperandValues { plan, numbers, memory })))
     }
 
-    /// The values of weights that a launch is given.
+    /// The values of operands that a launch with these numbers is given.
     ///
     /// # Errors
-    /// They are of another plan.
+    /// They are of another plan, or of other numbers.
     pub(super) fn packed_values<'a>(
         &self,
         packed: &[Option<&'a PackedOperand>],
         numbers: &[Scalar],
     ) -> Result<Option<&'a PackedElements<f64>>> {
-        let Some(WeightPhases { id, .. }) = &self.of_weights else { return Ok(None) };
+        let Some(OperandPhase { id, .. }) = &self.of_operands else { return Ok(None) };
         let Some(Some(packed)) = packed.get(self.packs.len() - 1) else { return Ok(None) };
         match &packed.0 {
             Pack::Values(values) if values.plan == *id && values.numbers[..] == *numbers => {
                 Ok(Some(&values.memory))
             }
-            _ => Err(KernelError::argument(KERNEL, "values of weights are of another launch")),
+            _ => Err(KernelError::argument(KERNEL, "values of operands are of another launch")),
         }
     }
 }

@@ -4,7 +4,7 @@ use super::KERNEL;
 use super::access::Base;
 use super::launch::{Launch, Layout, Symbols, count};
 use super::moves;
-use super::packed::WeightPhases;
+use super::packed::OperandPhase;
 use super::product::{Pace, PackedOperand, ProductPlan, is_product, joined_pace, run_joined};
 use super::schedule::{Panels, outer_axes};
 use super::stage::{PanelContext, Planner, StagePlan, Stop};
@@ -42,10 +42,10 @@ pub struct LaunchPlan {
     moves_bits: bool,
     /// The bytes of each tensor that a phase leaves to later ones.
     pub(super) kept: Vec<usize>,
-    /// The operands of each packed form: of a product's factor, and at last of the values of weights.
+    /// The operands of each packed form: those of factors, then of [values](OperandPhase).
     pub(super) packs: SmallVec<[SmallVec<[usize; 1]>; 2]>,
-    /// The first phases, if they compute values of weights.
-    pub(super) of_weights: Option<WeightPhases>,
+    /// The first phase, if its values can be packed.
+    pub(super) of_operands: Option<OperandPhase>,
 }
 
 /// Stages that are computed together.
@@ -145,8 +145,8 @@ impl LaunchPlan {
         let (stages, kept) = done;
         let layouts: SmallVec<[Layout; 4]> =
             launch.operands.iter().chain(&launch.results).cloned().collect();
-        let of_weights = WeightPhases::of(nest, &phases, &stages, (layouts.len(), &kept));
-        packs.extend(of_weights.as_ref().map(|values| values.operands.clone()));
+        let of_operands = OperandPhase::of(nest, &phases, &stages, (layouts.len(), &kept));
+        packs.extend(of_operands.as_ref().map(|phase| phase.operands.clone()));
         let scalars = nest.scalars().iter().enumerate();
         let is_given = |s: &LaunchScalar| matches!(s, LaunchScalar::Number(_));
         Ok(LaunchPlan {
@@ -161,7 +161,7 @@ impl LaunchPlan {
             stages,
             kept,
             packs,
-            of_weights,
+            of_operands,
         })
     }
 
@@ -274,9 +274,9 @@ impl LaunchPlan {
         unsafe { self.run_packed_at(isa, addresses, numbers, &[]) }
     }
 
-    /// As [`LaunchPlan::run_at`], with those of [`LaunchPlan::packs`] that are given in packed form.
-    /// They were packed from the operands as they are, whose addresses are valid all the same. The bits
-    /// are those of a launch without them.
+    /// As [`LaunchPlan::run_at`], with those of [`LaunchPlan::packs`] that are given in packed
+    /// form. They were packed from the operands as they are now, and the addresses of these are
+    /// valid all the same. The bits are those of a launch without packed forms.
     ///
     /// # Errors
     /// As for [`LaunchPlan::run_at`]; a packed form is of another plan.
@@ -296,19 +296,16 @@ impl LaunchPlan {
         let values = self.packed_values(packed, numbers)?;
         let phases = |addresses: &[Ptr<u8>]| -> Result<()> {
             let run = Run { plan: self, isa, scalars: &scalars, addresses, packed };
-            let is_done = |phases: &Range<usize>| match (values, &self.of_weights) {
-                (Some(_), Some(of_weights)) => phases.end <= of_weights.phases,
-                _ => false,
-            };
-            let runs = self.runs.iter().filter(|(phases, _)| !is_done(phases));
+            // The first phase is no product, so it runs alone.
+            let runs = self.runs.iter().skip(usize::from(values.is_some()));
             runs.into_iter().try_for_each(|(phases, pace)| match &self.phases[phases.clone()] {
                 [phase] => run.phase(phase),
                 phases => run.joined(phases, *pace),
             })
         };
         let mut kept = &self.kept[..];
-        if let (Some(values), Some(of_weights)) = (values, &self.of_weights) {
-            let (done, rest) = kept.split_at(of_weights.kept);
+        if let (Some(values), Some(of_operands)) = (values, &self.of_operands) {
+            let (done, rest) = kept.split_at(of_operands.kept);
             push_addresses(&mut addresses, done, values.as_ptr().cast_mut().cast());
             kept = rest;
         }

@@ -103,8 +103,8 @@ pub(crate) fn find(name: &str) -> Result<Op> {
     Ok(op)
 }
 
-/// The operator with this full name, if it is defined. Unlike [`find`], a miss costs no text: passes
-/// ask about the nodes of a functional graph (`ir::…`), which no registry has.
+/// The operator with this full name, if it is defined. Unlike [`find`], a miss costs no text:
+/// passes ask for the nodes of functional graphs (`ir::…`), which the registry does not have.
 pub(super) fn find_defined(name: &str) -> Option<Op> {
     let op = lookup(name.strip_suffix(".default").unwrap_or(name))?;
     (op.is_defined() && op.state().is_ok()).then_some(op)

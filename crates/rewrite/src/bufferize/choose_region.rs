@@ -267,8 +267,11 @@ impl Planner<'_> {
 
     /// Copies tensors that `v` will be stored into, if they lie in external memory that must not be
     /// written. They would be copied at the store anyway; if they are copied first, `v` can be
-    /// computed directly in the copy.
+    /// computed directly in the copy, unless it is an output.
     pub(super) fn make_room(&mut self, now: Time, v: ValueId) -> Result<()> {
+        if self.returned[v.index()] {
+            return Ok(());
+        }
         for i in 0..self.graph.users(v).len() {
             let NodeKind::Store { base, source, result, .. } =
                 self.node_kinds[self.graph.users(v)[i].index()]

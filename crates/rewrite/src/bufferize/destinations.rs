@@ -12,7 +12,7 @@
 //! new value to its old one, and from a view that is a permutation of all elements to its base,
 //! through the inverse of the view. The first destination found for a value stays.
 //! [`Planner::candidate_destinations`] adds, when a value is placed, the regions of the tensors
-//! that the value will be stored into.
+//! that the value will be stored into, unless the value is an output.
 //!
 //! A destination is a preference only; [`interference`](super::interference) decides whether it may
 //! be used.
@@ -158,13 +158,29 @@ impl Planner<'_> {
             Output::Alias { .. } => return Ok(()),
             Output::List(l) => return l.iter().try_for_each(|o| self.output_destination(o)),
         };
-        let Some(v) = self.result(result).filter(|v| self.destinations[v.index()].is_none()) else {
+        let Some(v) = self.result(result) else { return Ok(()) };
+        self.mark_returned(v, layout)?;
+        if self.destinations[v.index()].is_some() {
             return Ok(());
-        };
+        }
         let layout = self.layout(v, layout)?;
         let at = self.new_buffer(v, layout)?;
         self.destinations[v.index()] = Some(Destination { at, output: true });
         Ok(())
+    }
+
+    /// Marks the value of an output, and the values of which it is a view with all elements.
+    fn mark_returned(&mut self, mut v: ValueId, layout: Option<usize>) -> Result<()> {
+        let mut at = self.layout(v, layout)?;
+        loop {
+            self.returned[v.index()] = true;
+            let Some(node) = self.graph.producer(v) else { return Ok(()) };
+            let NodeKind::View { base, spec, .. } = self.node_kinds[node.index()] else {
+                return Ok(());
+            };
+            let Some(of_base) = self.layout_through_view(base, spec, at) else { return Ok(()) };
+            (v, at) = (base, of_base);
+        }
     }
 
     /// The region of `base`, if the view `spec` of it, which has all its elements, is in region
@@ -194,20 +210,22 @@ impl Planner<'_> {
     }
 
     /// Regions in which a value could be computed without a later copy, the best first. Buffers
-    /// reserved for outputs are not among them: any other buffer of that layout will do. Neither are
-    /// the tensors into which an output is stored: one of the two needs memory of its own, and the
-    /// output is the smaller one.
+    /// reserved for outputs are not among them: any other buffer of that layout will do. Neither
+    /// are the tensors into which an output is stored. It needs memory of its own: computed where
+    /// it is stored, it or that tensor would be copied in the end, and the tensor may be larger.
     pub(super) fn candidate_destinations(&mut self, v: ValueId) -> SmallVec<[BufferRegion; 4]> {
         let mut found = SmallVec::new();
-        self.collect_destinations(v, 0, &mut found);
+        self.collect_destinations(v, 0, !self.returned[v.index()], &mut found);
         found
     }
 
-    /// Collects the candidates of a value, following its users from `depth` on.
+    /// Collects the candidates of a value, following its users from `depth` on; with `stored`, also
+    /// the tensors into which it is stored.
     fn collect_destinations(
         &mut self,
         v: ValueId,
         depth: usize,
+        stored: bool,
         found: &mut SmallVec<[BufferRegion; 4]>,
     ) {
         if let Some(Destination { at, output: false }) = self.destinations[v.index()] {
@@ -216,28 +234,26 @@ impl Planner<'_> {
         if depth == MAX_USER_DEPTH {
             return;
         }
-        let is_output = self.destinations[v.index()].is_some_and(|destination| destination.output);
         for i in 0..self.graph.users(v).len() {
             let node = self.graph.users(v)[i];
             match self.node_kinds[node.index()].clone() {
-                NodeKind::Store { base, source, spec, .. } if source == v => {
-                    if !is_output
-                        && let Some(at) = self.region_of_version(base)
+                NodeKind::Store { base, source, spec, .. } if source == v && stored => {
+                    if let Some(at) = self.region_of_version(base)
                         && let Some(spec) = self.interner.compose(at.spec, spec)
                     {
                         found.push(BufferRegion { spec, ..at });
                     }
                 }
                 NodeKind::Store { base, result, .. } if base == v => {
-                    self.collect_destinations(result, depth + 1, found)
+                    self.collect_destinations(result, depth + 1, stored, found)
                 }
                 NodeKind::Strided { result, .. } => {
-                    self.collect_destinations(result, depth + 1, found)
+                    self.collect_destinations(result, depth + 1, stored, found)
                 }
                 NodeKind::View { base, spec, result } => {
                     let from = found.len();
                     let mut viewed = SmallVec::new();
-                    self.collect_destinations(result, depth + 1, &mut viewed);
+                    self.collect_destinations(result, depth + 1, stored, &mut viewed);
                     for at in viewed {
                         found.extend(self.through_view(base, spec, at));
                     }
@@ -245,7 +261,7 @@ impl Planner<'_> {
                 }
                 NodeKind::Call(call) => {
                     for &(_, after) in call.writes.iter().filter(|(before, _)| *before == v) {
-                        self.collect_destinations(after, depth + 1, found);
+                        self.collect_destinations(after, depth + 1, stored, found);
                     }
                 }
                 NodeKind::Store { .. } | NodeKind::Barrier { .. } | NodeKind::Empty { .. } => {}

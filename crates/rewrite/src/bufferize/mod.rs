@@ -82,6 +82,8 @@ struct Planner<'a> {
     /// it has been computed.
     live: Vec<LiveRegions>,
     destinations: Vec<Option<Destination>>,
+    /// For each value: whether an output in memory of its own is the value, or a view of all of it.
+    returned: Vec<bool>,
     regions: Vec<Option<BufferRegion>>,
     /// For each value: whether it is a batch of images whose channels are last.
     channels_last: Vec<bool>,
@@ -152,6 +154,7 @@ fn plan_with(
         node_kinds,
         live: vec![LiveRegions::new(); values],
         destinations: vec![None; values],
+        returned: vec![false; values],
         regions: vec![None; values],
         channels_last: Vec::new(),
         buffers: Vec::new(),

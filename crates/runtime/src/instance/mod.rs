@@ -87,7 +87,7 @@ pub(crate) struct Segment {
     pub end: End,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum External {
     Input(usize),
     Const(usize),
@@ -144,7 +144,7 @@ pub(crate) struct Launch {
     pub places: SmallVec<[Place; 4]>,
     /// What the error of the launch needs.
     pub origin: Origin,
-    /// The weights among the operands that the call packs; none if it packs no constant.
+    /// The weights among the operands that the call packs; none if no weight is among them.
     pub weights: Box<[Option<Arc<PackedWeight>>]>,
 }
 

@@ -56,8 +56,8 @@ impl Run<'_> {
         addresses: &[*mut u8],
     ) -> Option<Arc<PackedOperand>> {
         let operands = launch.call.packs().get(index)?;
-        let mut at: SmallVec<[*const u8; 4]> = SmallVec::new();
-        let mut places: SmallVec<[WeightPlace<'_>; 4]> = SmallVec::new();
+        let mut at: SmallVec<[*const u8; 8]> = SmallVec::new();
+        let mut places: SmallVec<[WeightPlace<'_>; 8]> = SmallVec::new();
         for (operand, tensor) in operands.iter().zip(weight.tensors()) {
             let tensor = match tensor {
                 External::Const(i) => self.external.consts().get(i)?,

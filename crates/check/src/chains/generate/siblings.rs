@@ -2,8 +2,8 @@
 //! computes.
 
 use super::super::{Argument, Call};
-use super::Generator;
 use super::patterns::{UNARY, one};
+use super::{Generator, MAX_ELEMENTS};
 use Argument::{Ints, None, Value as V};
 
 impl Generator {
@@ -15,6 +15,7 @@ impl Generator {
         let Some(&k) = sizes.last() else { return one(Option::None, vec![V(v)]) };
         // As many columns as rows hide which of them something is broadcast along.
         let rows = sizes.iter().rev().nth(1).copied().unwrap_or(1);
+        let rows = if rows <= MAX_ELEMENTS / rows.max(1) { rows } else { 16 };
         let n = self.rng.one(&[1, 3, 16, rows, 33, 48, 65, 130]).unwrap_or(16);
         let mut results: Vec<usize> = Vec::new();
         for _ in 0..2 + self.rng.below(3) {

@@ -7,7 +7,7 @@ use crate::error::{KernelError, Result};
 use crate::gemm::{Float, PackedMatrix, PixelWeights};
 use crate::isa::Isa;
 use crate::loops::KERNEL;
-use crate::loops::packed::WeightValues;
+use crate::loops::packed::OperandValues;
 use crate::loops::stage::PanelContext;
 use crate::pages::Lifetime;
 use crate::view::{Ptr, View};
@@ -23,7 +23,7 @@ pub(in crate::loops) enum PackForm {
     Windows,
     /// As the weights of a depthwise convolution, whose channels are last.
     Channels,
-    /// The values that the first phases of the plan with this number compute of weights.
+    /// The values that the first phase of the plan with this number computes of operands.
     Values(u64),
 }
 
@@ -39,8 +39,9 @@ pub struct PackKey {
     pub(in crate::loops) numbers: SmallVec<[Scalar; 2]>,
 }
 
-/// An operand of a launch in the layout that products read, or values of several operands. It is for
-/// the process that made it, and for plans with products of its sizes.
+/// An operand of a launch in the layout that products read, or values of several operands. It is
+/// for the process that made it. The layout is for all plans with products of its sizes, the values
+/// for one plan.
 #[derive(Debug)]
 pub struct PackedOperand(pub(in crate::loops) Pack);
 
@@ -49,7 +50,7 @@ pub(in crate::loops) enum Pack {
     Matrix(PackedMatrix),
     F32(PixelWeights<f32>),
     F64(PixelWeights<f64>),
-    Values(WeightValues),
+    Values(OperandValues),
 }
 
 impl std::fmt::Debug for Pack {

@@ -316,8 +316,8 @@ impl Factor {
     }
 }
 
-/// The bits of results, the phases of the plan, whether its maps are a chain, whether products go in
-/// step, and whether first phases compute values of weights.
+/// The bits of results, the phases of the plan, whether its maps are a chain, whether products go
+/// in step, and whether it packs values of operands.
 type Ran = (Vec<Vec<u64>>, Vec<(usize, usize)>, [bool; 3]);
 
 /// The results of a plan with packed operands, or without.
@@ -359,7 +359,7 @@ fn run(
         Err(_) => Vec::new(),
     };
     let in_step = plan.runs().iter().any(|(_, pace)| *pace == Pace::InStep);
-    Some((bits, plan.phases(), [plan.has_chain(), in_step, plan.of_weights.is_some()]))
+    Some((bits, plan.phases(), [plan.has_chain(), in_step, plan.of_operands.is_some()]))
 }
 
 /// What the plan of a nest does, for operands of these arrays.
@@ -394,7 +394,7 @@ pub(super) fn planned_in(
         if let Some((found, ..)) = run(&kernel, isa, (&views, *layout), true) {
             assert_eq!(expected, found, "packed on {isa:?}\n{nest}");
             used.push("packed");
-            used.extend(has_values.then_some("values of weights"));
+            used.extend(has_values.then_some("values of operands"));
         }
     }
 }

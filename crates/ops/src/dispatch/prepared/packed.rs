@@ -24,8 +24,8 @@ impl PreparedCall {
         self.packing().map_or(&[], |(plan, _)| plan.packs())
     }
 
-    /// What the packed form of the operands `packs()[index]` depends on, beside their addresses and their
-    /// contents.
+    /// What the packed form of the operands `packs()[index]` depends on, beside their addresses and
+    /// their contents.
     pub fn pack_key(&self, index: usize) -> Option<PackKey> {
         let (plan, numbers) = self.packing()?;
         plan.pack_key(index, numbers)
@@ -51,8 +51,8 @@ impl PreparedCall {
         Ok(plan.pack(Isa::detect(), index, &views, numbers)?)
     }
 
-    /// As [`PreparedCall::launch`], with those of [`PreparedCall::packs`] that are given in packed form.
-    /// The bits are those of a launch without them.
+    /// As [`PreparedCall::launch`], with those of [`PreparedCall::packs`] that are given in packed
+    /// form. The bits are those of a launch without them.
     ///
     /// # Errors
     /// As for [`PreparedCall::launch`]; a packed operand is of another call.
