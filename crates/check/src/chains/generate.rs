@@ -227,8 +227,8 @@ impl Generator {
         true
     }
 
-    /// The elements of the values of a call together, if they broadcast: a column and a row may be
-    /// small, and have billions.
+    /// How many elements the values of a call broadcast to; `None` if they do not broadcast. A column
+    /// and a row are small, and may give billions.
     fn broadcast_elements(&self, call: &Call) -> Option<i64> {
         let mut all: Vec<i64> = Vec::new();
         for v in call.values() {
@@ -243,7 +243,7 @@ impl Generator {
                 }
             }
         }
-        all.iter().try_fold(1i64, |elements, n| elements.checked_mul(*n))
+        Some(all.iter().fold(1i64, |elements, n| elements.saturating_mul(*n)))
     }
 
     fn is_uncertain(&self, call: &Call) -> bool {

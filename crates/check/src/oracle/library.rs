@@ -5,39 +5,51 @@
 
 use super::derivatives;
 use super::hostile;
-use crate::values::Bytes;
+use crate::values::{Bytes, element_bytes};
 use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
 use maquette_ops::library::{OpBuilder, Tag};
-use maquette_ops::{Effect, Error, FakeCtx, Result, Tensor, custom_op, typed};
+use maquette_ops::{Effect, Error, FakeCtx, Result, Tensor, custom_op};
 use std::cell::RefCell;
-use std::fmt::Write;
+use std::fmt;
 use std::sync::OnceLock;
 
 thread_local! {
-    static LOG: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+    static LOG: RefCell<Vec<LoggedCall>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Takes the log of this thread: the effects since the last call.
-pub(super) fn take_log() -> Vec<String> {
+pub(super) fn take_log() -> Vec<LoggedCall> {
     LOG.with_borrow_mut(std::mem::take)
 }
 
 /// Puts a log back that was taken.
-pub(super) fn restore_log(log: Vec<String>) {
+pub(super) fn restore_log(log: Vec<LoggedCall>) {
     LOG.set(log);
 }
 
-/// Logs a call: the operator, a tag, and the bits of the tensor.
-fn note(op: &str, tag: i64, x: &Tensor) -> Result<()> {
-    let mut line = format!("{op} {tag} {}{:?}", x.dtype(), x.sizes_i64()?);
-    let mut bytes = Vec::new();
-    typed!(x.dtype(), T => x.to_vec::<T>()?.into_iter().for_each(|x| x.plain().encode(&mut bytes)));
-    for byte in bytes {
-        // writing to a string cannot fail
-        let _ = write!(line, " {byte:02x}");
+/// A call with an effect.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct LoggedCall {
+    /// The operator, a tag, and the type of the tensor.
+    pub call: String,
+    pub dtype: DType,
+    /// The elements of the tensor.
+    pub bytes: Vec<u8>,
+}
+
+impl fmt::Display for LoggedCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.call)?;
+        self.bytes.iter().try_for_each(|byte| write!(f, " {byte:02x}"))
     }
-    LOG.with_borrow_mut(|log| log.push(line));
+}
+
+/// Logs a call.
+fn note(op: &str, tag: i64, x: &Tensor) -> Result<()> {
+    let call = format!("{op} {tag} {}{:?}", x.dtype(), x.sizes_i64()?);
+    let logged = LoggedCall { call, dtype: x.dtype(), bytes: element_bytes(x)? };
+    LOG.with_borrow_mut(|log| log.push(logged));
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! The observable outcome of a run, and the comparison of two outcomes.
 
-use super::library;
+use super::library::{self, LoggedCall};
 use super::mode::{RunResult, WriteCount};
 use super::program::RunInputs;
 use crate::values::{are_same_elements, compare_metadata, element_bytes, flatten, show};
@@ -20,7 +20,7 @@ pub struct Outcome {
     outputs: Vec<Output>,
     /// The contents of every memory afterwards, including elements that no input views.
     memories: Vec<(DType, Vec<u8>)>,
-    log: Vec<String>,
+    log: Vec<LoggedCall>,
     /// The number of elements that were written.
     pub(super) written: WriteCount,
 }
@@ -148,13 +148,20 @@ impl Outcome {
                 return Err(format!("memory {i} differs after the run, at byte {at}"));
             }
         }
-        match self.log == found.log {
+        let is_same = |(e, f): (&LoggedCall, &LoggedCall)| {
+            let is_same = || e.call == f.call && are_same_elements(e.dtype, &e.bytes, &f.bytes);
+            e == f || !by.nans && is_same()
+        };
+        let mut pairs = self.log.iter().zip(&found.log);
+        match self.log.len() == found.log.len() && pairs.all(is_same) {
             true => Ok(()),
-            false => Err(format!(
-                "the effects are\n  {}\ninstead of\n  {}",
-                found.log.join("\n  "),
-                self.log.join("\n  ")
-            )),
+            false => {
+                let text = |log: &[LoggedCall]| {
+                    log.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n  ")
+                };
+                let (found, expected) = (text(&found.log), text(&self.log));
+                Err(format!("the effects are\n  {found}\ninstead of\n  {expected}"))
+            }
         }
     }
 }

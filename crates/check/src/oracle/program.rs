@@ -157,7 +157,7 @@ impl TestProgram {
             Stmt::Node(node) => MOVES.contains(&self.graph.op_name(*node)),
             Stmt::Bind { .. } | Stmt::Assert { .. } => true,
         };
-        self.family == Family::Programs && self.graph.body().iter().all(is_move)
+        self.graph.body().iter().all(is_move)
     }
 
     /// The inputs that see one memory with another, in groups.

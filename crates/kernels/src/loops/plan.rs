@@ -297,8 +297,8 @@ impl LaunchPlan {
         let phases = |addresses: &[Ptr<u8>]| -> Result<()> {
             let run = Run { plan: self, isa, scalars: &scalars, addresses, packed };
             // The first phase is no product, so it runs alone.
-            let runs = self.runs.iter().skip(usize::from(values.is_some()));
-            runs.into_iter().try_for_each(|(phases, pace)| match &self.phases[phases.clone()] {
+            let mut runs = self.runs.iter().skip(usize::from(values.is_some()));
+            runs.try_for_each(|(phases, pace)| match &self.phases[phases.clone()] {
                 [phase] => run.phase(phase),
                 phases => run.joined(phases, *pace),
             })

@@ -33,7 +33,7 @@ use crate::pointwise::frame::Failure;
 use crate::thread_pool;
 use crate::view::{Dims, Ptr, View, ViewMut, numel};
 pub(super) use joined::{Pace, joined_pace, run_joined};
-pub(super) use packed::{Pack, PackForm};
+pub(super) use packed::{Key, Packed};
 pub use packed::{PackKey, PackedOperand};
 
 use epilogue::Epilogue;

@@ -14,52 +14,59 @@ use crate::view::{Ptr, View};
 use maquette_ir::{DType, Scalar};
 use smallvec::SmallVec;
 
-/// How an operand is packed.
+/// How a factor is packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::loops) enum PackForm {
+pub(super) enum PackForm {
     /// As the right factor of a product.
     Matrix,
     /// As the weights of windows.
     Windows,
     /// As the weights of a depthwise convolution, whose channels are last.
     Channels,
-    /// The values that the first phase of the plan with this number computes of operands.
-    Values(u64),
 }
 
 /// What makes the same packed operand of the same memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct PackKey {
-    pub(in crate::loops) form: PackForm,
-    pub(in crate::loops) dtype: DType,
-    pub(in crate::loops) start: i64,
-    pub(in crate::loops) sizes: [usize; 2],
-    pub(in crate::loops) strides: [i64; 2],
-    /// The numbers of launches, if the form depends on them.
-    pub(in crate::loops) numbers: SmallVec<[Scalar; 2]>,
+pub struct PackKey(pub(in crate::loops) Key);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(in crate::loops) enum Key {
+    /// A factor: all plans with equal keys read it alike.
+    Factor(FactorKey),
+    /// Values of operands: the number of their plan, and the numbers of the launches.
+    Values(u64, SmallVec<[Scalar; 2]>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::loops) struct FactorKey {
+    form: PackForm,
+    dtype: DType,
+    start: i64,
+    sizes: [usize; 2],
+    strides: [i64; 2],
 }
 
 /// An operand of a launch in the layout that products read, or values of several operands. It is
 /// for the process that made it. The layout is for all plans with products of its sizes, the values
 /// for one plan.
 #[derive(Debug)]
-pub struct PackedOperand(pub(in crate::loops) Pack);
+pub struct PackedOperand(pub(in crate::loops) Packed);
 
 /// What is packed.
-pub(in crate::loops) enum Pack {
+pub(in crate::loops) enum Packed {
     Matrix(PackedMatrix),
     F32(PixelWeights<f32>),
     F64(PixelWeights<f64>),
     Values(OperandValues),
 }
 
-impl std::fmt::Debug for Pack {
+impl std::fmt::Debug for Packed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (name, sizes) = match self {
-            Pack::Matrix(matrix) => ("Matrix", matrix.sizes()),
-            Pack::F32(weights) => ("F32", weights.sizes()),
-            Pack::F64(weights) => ("F64", weights.sizes()),
-            Pack::Values(values) => ("Values", [1, values.memory.len() as i64]),
+            Packed::Matrix(matrix) => ("Matrix", matrix.sizes()),
+            Packed::F32(weights) => ("F32", weights.sizes()),
+            Packed::F64(weights) => ("F64", weights.sizes()),
+            Packed::Values(values) => ("Values", [1, values.memory.len() as i64]),
         };
         f.debug_tuple(name).field(&sizes).finish()
     }
@@ -69,7 +76,7 @@ impl PackedOperand {
     /// The matrix, if it is the right factor of a product.
     pub(super) fn matrix(&self) -> Option<&PackedMatrix> {
         match &self.0 {
-            Pack::Matrix(matrix) => Some(matrix),
+            Packed::Matrix(matrix) => Some(matrix),
             _ => None,
         }
     }
@@ -77,10 +84,10 @@ impl PackedOperand {
     /// The bytes of memory that it takes.
     pub fn bytes(&self) -> usize {
         match &self.0 {
-            Pack::Matrix(matrix) => matrix.bytes(),
-            Pack::F32(weights) => weights.bytes(),
-            Pack::F64(weights) => weights.bytes(),
-            Pack::Values(values) => values.memory.len() * size_of::<f64>(),
+            Packed::Matrix(matrix) => matrix.bytes(),
+            Packed::F32(weights) => weights.bytes(),
+            Packed::F64(weights) => weights.bytes(),
+            Packed::Values(values) => values.memory.len() * size_of::<f64>(),
         }
     }
 }
@@ -119,18 +126,18 @@ impl ProductPlan {
 
     /// What its packed operand depends on, beside the memory of the operand.
     pub fn pack_key(&self) -> PackKey {
-        let ([m, n, k], dtype, numbers) = (self.sizes, self.dtype, SmallVec::new());
-        match &self.factors {
+        let ([m, n, k], dtype) = (self.sizes, self.dtype);
+        PackKey(Key::Factor(match &self.factors {
             Factors::Windows(windows) => {
                 let (form, strides) = (windows.pack_form(), [1, k as i64]);
-                PackKey { form, dtype, start: 0, sizes: [k, m], strides, numbers }
+                FactorKey { form, dtype, start: 0, sizes: [k, m], strides }
             }
             Factors::Matrices([_, b]) => {
                 let (start, strides) = (b.start, [b.inner, b.own]);
                 let form = PackForm::Matrix;
-                PackKey { form, dtype: b.dtype, start, sizes: [k, n], strides, numbers }
+                FactorKey { form, dtype: b.dtype, start, sizes: [k, n], strides }
             }
-        }
+        }))
     }
 
     /// Packs the right factor, or the weight of windows, which is in a view of its operand.
@@ -145,9 +152,9 @@ impl ProductPlan {
                 let packed = unsafe {
                     match self.dtype {
                         DType::F64 => {
-                            Pack::F64(packed_weights(isa, Ptr(start.cast()), of, lifetime)?)
+                            Packed::F64(packed_weights(isa, Ptr(start.cast()), of, lifetime)?)
                         }
-                        _ => Pack::F32(packed_weights(isa, Ptr(start.cast()), of, lifetime)?),
+                        _ => Packed::F32(packed_weights(isa, Ptr(start.cast()), of, lifetime)?),
                     }
                 };
                 return Ok(PackedOperand(packed));
@@ -157,7 +164,7 @@ impl ProductPlan {
         // SAFETY: the view has the layout of the plan, for which loads were checked.
         let b =
             unsafe { View::from_raw(address, b.dtype, &[k as i64, n as i64], &[b.inner, b.own]) };
-        Ok(PackedOperand(Pack::Matrix(PackedMatrix::on(isa, &b)?)))
+        Ok(PackedOperand(Packed::Matrix(PackedMatrix::on(isa, &b)?)))
     }
 
     /// The packed operand of a launch, if there is one.
@@ -170,13 +177,13 @@ impl ProductPlan {
         };
         let [m, n, k] = self.sizes.map(|n| n as i64);
         let is_it = match (&packed.0, &self.factors) {
-            (Pack::Matrix(matrix), Factors::Matrices([_, b])) => {
+            (Packed::Matrix(matrix), Factors::Matrices([_, b])) => {
                 matrix.sizes() == [k, n] && matrix.dtype() == b.dtype
             }
-            (Pack::F32(weights), Factors::Windows(_)) => {
+            (Packed::F32(weights), Factors::Windows(_)) => {
                 weights.sizes() == [m, k] && self.dtype == DType::F32
             }
-            (Pack::F64(weights), Factors::Windows(_)) => {
+            (Packed::F64(weights), Factors::Windows(_)) => {
                 weights.sizes() == [m, k] && self.dtype == DType::F64
             }
             _ => false,
@@ -207,7 +214,7 @@ impl Convolved for f32 {
 
     fn weights(packed: &PackedOperand) -> Option<&PixelWeights<f32>> {
         match &packed.0 {
-            Pack::F32(weights) => Some(weights),
+            Packed::F32(weights) => Some(weights),
             _ => None,
         }
     }
@@ -221,7 +228,7 @@ impl Convolved for f64 {
 
     fn weights(packed: &PackedOperand) -> Option<&PixelWeights<f64>> {
         match &packed.0 {
-            Pack::F64(weights) => Some(weights),
+            Packed::F64(weights) => Some(weights),
             _ => None,
         }
     }
