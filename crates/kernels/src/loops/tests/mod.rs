@@ -5,6 +5,7 @@ mod convolutions;
 mod joined;
 mod nests;
 mod overwriting;
+mod packed;
 mod random;
 mod random_named;
 mod random_products;
