@@ -51,7 +51,7 @@ fn values_serve_launches_of_their_plan_and_numbers_alone() {
     let mut addresses: Vec<*mut u8> = views.iter().map(|v| v.as_ptr().cast_mut()).collect();
     addresses.extend(outputs.iter().map(|o| o.as_ptr().cast_mut()));
     drop(outputs);
-    let mut run = |number: f64, packed: Option<&PackedOperand>| -> Result<Vec<u64>> {
+    let run = |number: f64, packed: Option<&PackedOperand>| -> Result<Vec<u64>> {
         let mut all: Vec<Option<&PackedOperand>> = vec![None; plan.packs().len()];
         all[index] = packed;
         let numbers = [Scalar::Float(number)];

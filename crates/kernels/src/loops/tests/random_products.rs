@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use std::collections::BTreeMap;
 
 /// What a campaign has to cover.
-const COVERED: [&str; 21] = [
+const COVERED: [&str; 22] = [
     "chain",
     "plain factor",
     "transposed factor",
@@ -38,12 +38,15 @@ const COVERED: [&str; 21] = [
     "same factor",
     "in step",
     "packed",
+    "values of operands",
 ];
 
 struct Generator {
     random: Random,
     nest: LoopBuilder,
     operands: Vec<Array>,
+    /// Values of operands, computed before the first product, and their axes.
+    ahead: Option<(StageId, Vec<AxisId>)>,
     used: Vec<&'static str>,
 }
 
@@ -151,6 +154,12 @@ impl Generator {
             let stored = if self.random.chance(4) { narrow } else { dtype };
             loads.push((self.operand(stored, &own), IndexMap::from(&own[..])));
         }
+        if let Some((stage, own)) = self.ahead.clone()
+            && own.iter().all(|axis| axes.contains(axis))
+            && !self.random.chance(4)
+        {
+            loads.push((stage.into(), IndexMap::from(&own[..])));
+        }
         let mut random = Random::new(self.random.below(1 << 30) as u64);
         let gather = random.chance(6).then(|| self.gathered(dtype, columns));
         let out = match self.random.below(8) {
@@ -231,6 +240,17 @@ impl Generator {
         }
         let [rows, columns, along] = [m, n, k].map(|n| self.axes(n as i64));
         let all: Vec<AxisId> = lead.iter().chain(&rows).copied().collect();
+        if self.random.chance(3) {
+            let own = if self.random.chance(4) { rows.clone() } else { columns.clone() };
+            let [a, b] = [0; 2].map(|_| self.operand(dtype, &own));
+            let stage = self.nest.map(&own, |s| {
+                let at = IndexMap::from(&own[..]);
+                let (x, y) = (s.load(a, at.clone())?, s.load(b, at)?);
+                let sum = s.expr.binary(BinaryOp::Add, x, y)?;
+                s.expr.unary(UnaryOp::Tanh, sum).map_err(LoopError::from)
+            })?;
+            self.ahead = Some((stage, own));
+        }
         let left = self.factor(dtype, &all, &along);
         let sums = self.product(dtype, Some(left.clone()), &lead, &rows, &along, &columns)?;
         let axes: Vec<AxisId> = lead.iter().chain(&rows).chain(&columns).copied().collect();
@@ -404,7 +424,8 @@ fn campaign(seeds: std::ops::Range<u64>) -> BTreeMap<&'static str, u64> {
     for seed in seeds {
         let nest = LoopBuilder::new(SymTable::new());
         let random = Random::new(seed);
-        let mut generator = Generator { random, nest, operands: Vec::new(), used: Vec::new() };
+        let mut generator =
+            Generator { random, nest, operands: Vec::new(), ahead: None, used: Vec::new() };
         let results = generator.build().unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         let Generator { nest, operands, mut used, .. } = generator;
         let nest = nest.finish(&results).expect("stages exist");
