@@ -79,7 +79,7 @@ fn the_list_of_operators_is_true() {
     assert!(
         found == markdown(&reports),
         "docs/operators.md is out of date: run `cargo run --release -- conform tests/data/aten \
-            --table docs/operators.md`"
+            tests/data/grad --table docs/operators.md`"
     );
 }
 
