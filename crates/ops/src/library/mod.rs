@@ -21,6 +21,7 @@ mod rules;
 mod same_args;
 mod state;
 mod tags;
+mod transaction;
 mod typed;
 mod variants;
 #[doc(hidden)]

@@ -1,6 +1,6 @@
 //! Convolutions with what follows them: maps on finished parts, packed weights.
 
-use super::random_products::{planned, planned_in};
+use super::planned::{planned, planned_in};
 use super::{Layout, agrees, agrees_in, floats, noise};
 use maquette_ir::loops::{Array, LoopNest};
 use maquette_ir::{DType, Scalar};

@@ -1,6 +1,6 @@
 //! Products of one left factor as one job: the bits are those of the products alone.
 
-use super::random_products::planned;
+use super::planned::planned;
 use super::{Layout, LoopKernel, Tensor, agrees, floats, noise, sets};
 use crate::gemm::{JoinedProduct, RightFactor, joined_products, visited_product};
 use crate::loops::product::Pace;

@@ -6,8 +6,10 @@ mod joined;
 mod nests;
 mod overwriting;
 mod packed;
+mod planned;
 mod random;
 mod random_named;
+mod random_nests;
 mod random_products;
 mod special;
 
