@@ -42,6 +42,10 @@ const RARE: &[(Fault, &str)] = &[
         Fault::InputElementsOverlap,
         include_str!("../../../tests/programs/windows_that_are_written.txt"),
     ),
+    (
+        Fault::CopiesOutliveWrites,
+        include_str!("../../../tests/programs/a_copy_in_rows_that_a_dead_value_overwrote.txt"),
+    ),
     (Fault::OneRepeatedElement, include_str!("../../../tests/programs/repeated_no_times.txt")),
     (
         Fault::WrittenElementsOverlap,

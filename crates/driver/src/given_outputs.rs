@@ -1,7 +1,8 @@
 //! Outputs that the caller of a program gives, as trees.
 
+use maquette_ops::autograd::is_grad_enabled;
 use maquette_ops::tree::TreeSpec;
-use maquette_ops::{Result, RunError, Tensor, Value};
+use maquette_ops::{Result, RunError, Tensor, Value, mode};
 
 /// A tree of outputs: its structure, and its leaves.
 pub(crate) type Given<'a> = (&'a TreeSpec, &'a [Value]);
@@ -27,13 +28,22 @@ pub(crate) fn tensors(expected: &TreeSpec, (found, leaves): Given<'_>) -> Result
     leaves.iter().enumerate().map(tensor).collect()
 }
 
-/// Checks that given outputs share no memory with each other or with inputs.
+/// Whether tensors of two leaves share memory.
+fn overlap(a: &Value, b: &Value) -> bool {
+    a.tensors().any(|a| b.tensors().any(|b| a.may_overlap(b)))
+}
+
+/// Checks given outputs before an eager call: they share no memory with each other or with inputs,
+/// and take no part in differentiation, unless a trace records the writes.
 ///
 /// # Errors
-/// Two do.
-pub(crate) fn check_apart(given: &[Value], inputs: &[Value]) -> Result<()> {
-    let overlap = |a: &Value, b: &Value| a.tensors().any(|a| b.tensors().any(|b| a.may_overlap(b)));
+/// One does.
+pub(crate) fn check(given: &[Value], inputs: &[Value]) -> Result<()> {
+    let records = is_grad_enabled() && !mode::is_active();
     for (leaf, output) in given.iter().enumerate() {
+        if records && output.tensors().any(Tensor::requires_grad) {
+            return Err(RunError::OutputRequiresGrad { output: leaf.to_string() }.into());
+        }
         let refuse = |other: String| -> Result<()> {
             Err(RunError::OutputOverlap { output: leaf.to_string(), other }.into())
         };
@@ -51,9 +61,15 @@ pub(crate) fn check_apart(given: &[Value], inputs: &[Value]) -> Result<()> {
 ///
 /// # Errors
 /// As [`tensors`]. A tensor has other sizes than the result, or another dtype, or shares memory
-/// with it.
+/// with any result: the results view a captured tensor there. Nothing was copied then.
 pub(crate) fn copy_into((spec, results): &(TreeSpec, Vec<Value>), given: Given<'_>) -> Result<()> {
+    let leaves = given.1;
     let given = tensors(spec, given)?;
+    let shares = |to: &Value| results.iter().any(|result| overlap(to, result));
+    if let Some(leaf) = leaves.iter().position(shares) {
+        let other = "a captured tensor, which a result views".to_owned();
+        return Err(RunError::OutputOverlap { output: leaf.to_string(), other }.into());
+    }
     let refuse = |leaf: usize, what: &str, expected: String, found: String| -> Result<()> {
         let (output, what) = (leaf.to_string(), what.to_owned());
         Err(RunError::Output { output, what, expected, found }.into())

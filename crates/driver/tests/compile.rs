@@ -5,6 +5,8 @@ mod common;
 mod counts;
 #[path = "compile/explain.rs"]
 mod explain;
+#[path = "compile/grad_mode.rs"]
+mod grad_mode;
 #[path = "compile/marks.rs"]
 mod marks;
 #[path = "compile/memory.rs"]

@@ -5,6 +5,7 @@ use crate::source_info::SourceInfo;
 use maquette_ir::functional_program::{ExternalTensor, FunctionalGraph};
 use maquette_ir::graph::{Const, Graph};
 use maquette_ir::sym::Expr;
+use maquette_ops::autograd::is_grad_enabled;
 use maquette_ops::{
     Access, Error, Result, RunBorrow, RunError, RunInput, RunTensors, Tensor, Value,
 };
@@ -145,6 +146,31 @@ impl ExternalTensors {
         }
     }
 
+    /// Refuses inputs and constants whose gradients a run would not pass on: one that records no
+    /// derivatives.
+    ///
+    /// # Errors
+    /// One requires a gradient, and calls on this thread record derivatives.
+    pub fn refuse_gradients(&self, graph: &Graph, source_info: &SourceInfo<'_>) -> Result<()> {
+        if !is_grad_enabled() {
+            return Ok(());
+        }
+        let mut given = self.inputs.iter().take(self.given);
+        let input = given.position(|v| v.tensors().any(Tensor::requires_grad));
+        let constant = self.consts.iter().position(Tensor::requires_grad);
+        let tensor = match (input, constant) {
+            (Some(i), _) => {
+                format!("input `{}`", self.name(graph, source_info, ExternalTensor::Input(i)))
+            }
+            (_, Some(i)) => {
+                let name = self.name(graph, source_info, ExternalTensor::Const(i));
+                format!("the captured tensor {} (`{name}` of the graph)", self.consts[i].meta())
+            }
+            _ => return Ok(()),
+        };
+        Err(RunError::RequiresGrad { tensor }.into())
+    }
+
     /// Drops the tensors of the run, and keeps the lists.
     pub fn clear(&mut self) {
         self.inputs.clear();
@@ -233,6 +259,32 @@ impl ExternalTensors {
         found.ok_or_else(|| Error::value("the program mutates a value that is not a tensor"))
     }
 
+    /// Checks that inputs which share memory are as far apart in it as their types say.
+    fn check_offsets(
+        &self,
+        program: &FunctionalGraph,
+        inputs: &[usize],
+        source_info: &SourceInfo<'_>,
+    ) -> Result<()> {
+        let graph = &program.graph;
+        let placed = |i: usize| {
+            let declared = graph.tensor_type(*graph.inputs().get(i)?)?.offset.as_i64()?;
+            let t = self.input(i).filter(|t| t.numel().as_i64() != Some(0))?;
+            let found = t.storage_offset().as_i64()?;
+            Some((i, storage_id(t)?, i128::from(declared), i128::from(found)))
+        };
+        let mut placed = inputs.iter().filter_map(|i| placed(*i));
+        let Some((first, storage, declared, found)) = placed.next() else { return Ok(()) };
+        for (other, of, declared_other, found_other) in placed {
+            let (expected, found) = (declared_other - declared, found_other - found);
+            if of == storage && expected != found {
+                let [first, second] = [first, other].map(|i| input_name(graph, source_info, i));
+                return Err(RunError::SharedOffsets { first, second, expected, found }.into());
+            }
+        }
+        Ok(())
+    }
+
     /// Checks the aliasing assumptions of the functional graph: an external tensor shares storage
     /// with a mutated one if and only if it did in the trace. The cost is that of sorting the
     /// tensors, if any is mutated.
@@ -250,6 +302,9 @@ impl ExternalTensors {
                     return Err(RunError::AbsoluteOffset.into());
                 }
             }
+        }
+        for memory in &program.memories {
+            self.check_offsets(program, &memory.inputs, source_info)?;
         }
         if program.mutations.is_empty() {
             return Ok(());

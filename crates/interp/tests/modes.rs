@@ -189,6 +189,15 @@ fn inputs_that_ought_to_share_memory_and_do_not_are_named() {
 }
 
 #[test]
+fn inputs_that_share_memory_at_another_distance_are_named() {
+    let storage = Tensor::from([1.0f32, 2.0, 3.0, 4.0]);
+    let inputs = [0, 2].map(|at| Value::from(storage.slice(0, at..at + 2)));
+    for e in errors(&two_inputs(), &Options::new().sharing([vec![0, 1]]), &inputs) {
+        assert!(e.starts_with("input `y` begins 2 elements behind input `x`, but "), "{e}");
+    }
+}
+
+#[test]
 fn a_wrong_rank_shows_both_types() {
     let x = [Value::from(Tensor::from([[1.0f32, 2.0]]))];
     let e = Interpreter::new(&program()).run(&x).unwrap_err();

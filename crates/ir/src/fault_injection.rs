@@ -84,6 +84,7 @@ faults! {
     AnyOperatorInPlace = "plan: any operator may write over an operand",
     OperandsNeverConflict = "plan: operands never conflict with results",
     CopiesNeverOverlap = "plan: overlapping copies use no temporary",
+    CopiesOutliveWrites = "plan: a copy in another layout is read after a write over it",
     BaseDeadAfterStore = "plan: a store ends the live range of its base",
     OutputsShareMemory = "plan: outputs may share a buffer",
     OutputsLieInInputs = "plan: outputs may use the memory of inputs",

@@ -3,7 +3,9 @@
 //! numbers at any number of threads. Philox is counter-based (Salmon et al., "Parallel random
 //! numbers: as easy as 1, 2, 3", 2011), so the state is only a seed and an offset.
 
-use maquette_ir::Device;
+use crate::dispatch::mode;
+use crate::error::{Error, TraceError};
+use maquette_ir::{Device, Loc};
 use rustc_hash::FxHashMap;
 use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -49,8 +51,22 @@ pub fn apart<R>(at: &mut Philox, f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Restarts the sequences of all devices from `seed`.
+/// Whether a trace runs, which then fails: a run of its graph would not set the generators.
+fn fails_trace(loc: Loc) -> bool {
+    let is_traced = mode::active().mode().is_some_and(|mode| mode.trace().is_some());
+    if is_traced {
+        mode::failed(Error::from(TraceError::Seed).at(loc));
+    }
+    is_traced
+}
+
+/// Restarts the sequences of all devices from `seed`. In a trace this does nothing, and the trace
+/// fails.
+#[track_caller]
 pub fn manual_seed(seed: u64) {
+    if fails_trace(Loc::caller()) {
+        return;
+    }
     if APART.get().is_some() {
         return APART.set(Some(Philox { seed, offset: 0 }));
     }
@@ -62,8 +78,12 @@ pub fn state(device: Device) -> Philox {
     APART.get().unwrap_or_else(|| with(|g| g.at.get(&device).copied().unwrap_or(g.start)))
 }
 
-/// Sets the state of a device's sequence.
+/// Sets the state of a device's sequence. In a trace this does nothing, and the trace fails.
+#[track_caller]
 pub fn set_state(device: Device, at: Philox) {
+    if fails_trace(Loc::caller()) {
+        return;
+    }
     if APART.get().is_some() {
         return APART.set(Some(at));
     }

@@ -4,7 +4,7 @@ use crate::fusion::{fused, with_parts_in_place};
 use crate::planned::{Planned, lock};
 use crate::run::StepObserver;
 use crate::unplanned;
-use maquette_interp::{ExecutionMode, Interpreter, SourceInfo};
+use maquette_interp::{ExecutionMode, SourceInfo};
 use maquette_ir::buffer_plan::BufferPlan;
 use maquette_ir::functional_program::FunctionalGraph;
 use maquette_ir::fused::{FusedProgram, Refusal};
@@ -184,11 +184,12 @@ impl Executable {
     }
 
     /// Runs the program on real tensors. Inputs and constants are mutated as the original program
-    /// mutates them, and outputs alias the same tensors. The results are those of
-    /// [`Interpreter::run`], and so are the borrows of the run.
+    /// mutates them, and outputs alias the same tensors. The results are those of the
+    /// [interpreter](maquette_interp::Interpreter::run), and so are the borrows of the run.
     ///
     /// # Errors
-    /// As [`Interpreter::run`].
+    /// As [the interpreter's](maquette_interp::Interpreter::run). An input or a constant requires a gradient, and calls on this thread
+    /// record derivatives: a run records none.
     pub fn run(&self, inputs: &[Value], source_info: &SourceInfo<'_>) -> Result<Vec<Value>> {
         self.run_observed(inputs, source_info, &mut ())
     }
@@ -212,10 +213,7 @@ impl Executable {
                 mode::without_modes(|| planned.run_observed(inputs, None, source_info, observer))
                     .map_err(|e| source_info.locate(e))
             }
-            Form::Unplanned(mode) => {
-                let run = Interpreter::new(&**mode).with_source_info(*source_info).run(inputs)?;
-                Ok(run.results)
-            }
+            Form::Unplanned(mode) => unplanned::run(mode, inputs, source_info),
         }
     }
 }
@@ -232,8 +230,8 @@ impl Executable {
     ///
     /// # Errors
     /// As [`Executable::run`]. A tensor has another dtype, device or size than the output, has
-    /// elements that overlap, or shares memory with an input, a constant or another output; another
-    /// holder has borrowed it; an output is no tensor, or has a size that depends on data. Nothing
+    /// elements that overlap, requires a gradient where calls record derivatives, or shares memory
+    /// with an input, a constant or another output; another holder has borrowed it; an output is no tensor, or has a size that depends on data. Nothing
     /// was written then. After any other error, the tensors have any contents.
     pub fn run_into(
         &self,

@@ -18,6 +18,7 @@ use maquette_ir::buffer_plan::BufferId;
 use maquette_ir::functional_program::{ExternalTensor, FunctionalGraph, Output};
 use maquette_ir::graph::{Arg, Graph, ValueId};
 use maquette_ir::sym::Expr;
+use maquette_ops::autograd::is_grad_enabled;
 use maquette_ops::{Result, RunError, Tensor, Value};
 use smallvec::SmallVec;
 
@@ -280,7 +281,9 @@ impl Slot {
             Ok(tensor) => tensor,
             Err(what) => return Err(RunError::OutputNotGiven { output: output(), what }.into()),
         };
-        t.ok()?;
+        if t.ok()?.requires_grad() && is_grad_enabled() {
+            return Err(RunError::OutputRequiresGrad { output: output() }.into());
+        }
         let refused = |what: String, expected: String, found: String| -> Result<()> {
             Err(RunError::Output { output: output(), what, expected, found }.into())
         };

@@ -1,10 +1,44 @@
-//! Programs without a plan, which run operator by operator, with outputs that the caller gives.
+//! Programs without a plan, which run operator by operator.
 
 use crate::outputs::OutputSlots;
 use maquette_interp::{Bindings, ExecutionMode, ExternalTensors, Interpreter, SourceInfo};
 use maquette_ir::Loc;
-use maquette_ops::{Access, Result, RunBorrow, RunInput, RunTensor, Tensor, Value};
+use maquette_ir::graph::Graph;
+use maquette_ops::{Access, Result, RunBorrow, RunInput, RunTensor, Tensor, Value, mode};
 use std::sync::Arc;
+
+/// Runs a program.
+///
+/// # Errors
+/// As [`Executable::run`](crate::Executable::run).
+pub(crate) fn run(
+    mode: &ExecutionMode<'_>,
+    inputs: &[Value],
+    source_info: &SourceInfo<'_>,
+) -> Result<Vec<Value>> {
+    let interpreter = Interpreter::new(mode).with_source_info(*source_info);
+    if !mode::is_active() {
+        let (graph, external) = external_tensors(mode, inputs, source_info)?;
+        external.refuse_gradients(graph, source_info)?;
+    }
+    Ok(interpreter.run(inputs)?.results)
+}
+
+/// The graph of a program, and the external tensors of a run.
+fn external_tensors<'m>(
+    mode: &'m ExecutionMode<'_>,
+    inputs: &[Value],
+    source_info: &SourceInfo<'_>,
+) -> Result<(&'m Graph, ExternalTensors)> {
+    Ok(match mode {
+        ExecutionMode::Original(graph) => {
+            (&**graph, ExternalTensors::of_graph(graph, inputs, source_info)?)
+        }
+        ExecutionMode::Functional(program) | ExecutionMode::Buffered(program, _) => {
+            (&program.graph, ExternalTensors::of_program(program, inputs, source_info)?)
+        }
+    })
+}
 
 /// Runs a program and copies its results. The outputs are checked and borrowed before anything is
 /// written.
@@ -17,17 +51,15 @@ pub(crate) fn run_into(
     outputs: &[Tensor],
     source_info: &SourceInfo<'_>,
 ) -> Result<()> {
-    let (graph, program) = match mode {
-        ExecutionMode::Original(graph) => (&**graph, None),
+    let program = match mode {
+        ExecutionMode::Original(_) => None,
         ExecutionMode::Functional(program) | ExecutionMode::Buffered(program, _) => {
-            (&program.graph, Some(&**program))
+            Some(&**program)
         }
     };
+    let (graph, external) = external_tensors(mode, inputs, source_info)?;
+    external.refuse_gradients(graph, source_info)?;
     let mut bindings = Bindings::new(graph, source_info.input_names);
-    let external = match program {
-        Some(program) => ExternalTensors::of_program(program, inputs, source_info)?,
-        None => ExternalTensors::of_graph(graph, inputs, source_info)?,
-    };
     bindings.bind_inputs(external.graph_inputs())?;
     let slots = OutputSlots::unplanned(graph, program, &bindings);
     slots.check(graph, outputs, &external, source_info)?;

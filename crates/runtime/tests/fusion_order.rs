@@ -155,3 +155,68 @@ fn a_region_that_would_copy_leaves_the_others_alone() {
     );
     assert!(executable.fused().is_some());
 }
+
+#[test]
+fn a_region_that_waits_for_another_one_still_fails_first() {
+    // `%m` needs `%r`, which one kernel computes with `%q` and `%n`.
+    let (_, (results, _)) = same(
+        "graph g(%x: f32[3, 10], %i: i64[3, 4], %y: f32[4], %z: f32[10], %j: i64[4]) \
+            -> (f32[3, 4], f32[4]) {
+            %p: f32[3, 4] = aten::gather(%x, 1, %i)
+            %r: f32[4] = aten::exp(%y)
+            %m: f32[3, 4] = aten::mul.Tensor(%p, %r)
+            %q: f32[4] = aten::gather(%z, 0, %j)
+            %n: f32[4] = aten::mul.Tensor(%q, %r)
+            return %m, %n
+        }",
+        &|| {
+            let out_of_range = Tensor::from_vec(vec![99i64; 12], vec![3, 4]);
+            vec![
+                ramp(&[3, 10]),
+                Value::Tensor(out_of_range),
+                ramp(&[4]),
+                ramp(&[10]),
+                ints(&[77; 4]),
+            ]
+        },
+    );
+    insta::assert_snapshot!(
+        results.unwrap_err(),
+        @"aten::gather: index 99 is out of bounds for dimension 1 with size 10"
+    );
+}
+
+/// `count` blocks in which two regions need each other, one block behind the other, and behind each
+/// `behind` regions that need none.
+fn cycles(count: usize, behind: usize) -> String {
+    let mut text = String::from("graph g(%y: f32[3, 4], %u: f32[4]) -> (f32[3, 4], f32[4]) {\n");
+    let (mut y, mut u) = ("y".to_owned(), "u".to_owned());
+    for i in 0..count {
+        text += &format!(
+            "%p{i}: f32[3, 4] = aten::sin(%{y})
+            %x{i}: f32[4] = aten::sum.dim_IntList(%p{i}, [0])
+            %u{i}: f32[4] = aten::cos(%{u})
+            %q{i}: f32[3, 4] = aten::mul.Tensor(%p{i}, %u{i})
+            %v{i}: f32[4] = aten::add.Tensor(%u{i}, %x{i})\n"
+        );
+        (y, u) = (format!("q{i}"), format!("v{i}"));
+        for k in 0..behind {
+            text += &format!(
+                "%s{i}_{k}: f32[3, 4] = aten::sin(%{y})
+                %m{i}_{k}: f32[3, 4] = aten::neg(%s{i}_{k})
+                %c{i}_{k}: f32[3, 4] = aten::cumsum(%m{i}_{k}, 0)\n"
+            );
+            y = format!("c{i}_{k}");
+        }
+    }
+    text + &format!("return %{y}, %{u}\n}}")
+}
+
+#[test]
+fn each_cycle_gives_up_one_region() {
+    for (count, behind) in [(1, 5), (7, 0)] {
+        let (executable, _) = same(&cycles(count, behind), &|| vec![ramp(&[3, 4]), ramp(&[4])]);
+        let fused = executable.fused().unwrap();
+        assert_eq!(fused.regions.len(), count * (1 + behind), "{count} cycles, {behind} behind");
+    }
+}

@@ -7,7 +7,7 @@ use maquette_interp::{Interpreter, SourceInfo};
 use maquette_ir::Loc;
 use maquette_ir::graph::Graph;
 use maquette_ops::tree::TreeSpec;
-use maquette_ops::{Result, RunError, Tree, Value, mode, tree};
+use maquette_ops::{Op, Result, RunError, Tree, Value, mode, tree};
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -78,6 +78,10 @@ pub struct TracedProgram {
     pub state: Vec<State>,
     /// The other inputs, and the outputs.
     pub interface: Interface,
+    /// Builtin operators that the program called and of which the graph has only the parts, because
+    /// the dispatcher called these: composites that were differentiated or cast, and norms that
+    /// update statistics. The graph is that of the program as long as nothing overrides them.
+    pub decomposed: Vec<Op>,
 }
 
 fn equal(a: &Value, b: &Value) -> bool {
@@ -136,7 +140,7 @@ impl<I: Tree, O: Tree> Traced<I, O> {
     /// or the metadata of a result differs from what its fake kernel promised.
     #[track_caller]
     pub fn run(&self, inputs: I) -> Result<O> {
-        let TracedProgram { graph, state, interface } = &self.program;
+        let TracedProgram { graph, state, interface, .. } = &self.program;
         let labels: Vec<String> = state
             .iter()
             .map(|_| String::new())

@@ -28,6 +28,8 @@ pub(crate) struct Tracer {
     recorder: RefCell<Recorder>,
     /// With `propagate_real`: the real tensors that correspond to the traced ones.
     real_values: Option<RefCell<RealValues>>,
+    /// The operators whose parts were called, each once.
+    decomposed: RefCell<Vec<Op>>,
 }
 
 impl Mode for Tracer {
@@ -81,6 +83,13 @@ impl Mode for Tracer {
         self.tag.fail(e);
     }
 
+    fn decomposed(&self, op: Op) {
+        let mut decomposed = self.decomposed.borrow_mut();
+        if !decomposed.contains(&op) {
+            decomposed.push(op);
+        }
+    }
+
     fn trace(&self) -> Option<&Arc<TraceTag>> {
         Some(&self.tag)
     }
@@ -94,7 +103,8 @@ impl Tracer {
         real_values: Option<RealValues>,
     ) -> Rc<Tracer> {
         let (recorder, real_values) = (RefCell::new(recorder), real_values.map(RefCell::new));
-        Rc::new(Tracer { tag, scope: Rc::new(scope), recorder, real_values })
+        let decomposed = RefCell::default();
+        Rc::new(Tracer { tag, scope: Rc::new(scope), recorder, real_values, decomposed })
     }
 
     pub(crate) fn recorder(&self) -> RefMut<'_, Recorder> {
@@ -209,7 +219,7 @@ impl TraceSession {
         let PreparedInputs { kinds, labels, .. } = &self.inputs;
         let interface =
             Interface { inputs: kinds.clone(), labels: labels.clone(), in_spec, out_spec };
-        Ok(TracedProgram { graph, state, interface })
+        Ok(TracedProgram { graph, state, interface, decomposed: tracer.decomposed.take() })
     }
 }
 

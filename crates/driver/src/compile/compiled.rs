@@ -6,7 +6,7 @@ use super::dynamic::DynamicSet;
 use super::explain::{Explanation, ProgramExplanation};
 use super::program::GuardedProgram;
 use super::{CompileOptions, Stance};
-use crate::given_outputs::{check_apart, copy_into};
+use crate::given_outputs;
 use maquette_ir::Loc;
 use maquette_ops::func::in_functional_call;
 use maquette_ops::tree::TreeSpec;
@@ -79,8 +79,10 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
     /// # Errors
     /// As [`Compiled::call`]. A tensor has another dtype, device or size than the result, has
     /// elements that overlap, or shares memory with an input, a captured tensor or another result;
-    /// someone else has borrowed it; a result is no tensor, or has a size that depends on data.
-    /// Nothing was written then. After any other error, the tensors have any contents.
+    /// someone else has borrowed it; it requires a gradient, and calls on this thread record
+    /// derivatives; a result is no tensor, or has a size that depends on data. Nothing was written
+    /// then, but where the function itself is called, it has run before its results are compared
+    /// with the tensors. After any other error, the tensors have any contents.
     #[track_caller]
     pub fn call_into(&self, inputs: I, outputs: &O::Output) -> Result<()> {
         let loc = Loc::caller();
@@ -89,8 +91,8 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
             match self.prepared(inputs, loc)? {
                 Prepared::Eager(inputs) => {
                     let (_, leaves) = tree::flatten_values(&inputs)?;
-                    check_apart(&given, &leaves)?;
-                    copy_into(&self.eager_values(inputs)?, (&spec, &given))
+                    given_outputs::check(&given, &leaves)?;
+                    given_outputs::copy_into(&self.eager_values(inputs)?, (&spec, &given))
                 }
                 Prepared::Program(program, leaves) => {
                     unobserved(|| program.run_into(leaves, (&spec, &given), loc))

@@ -28,6 +28,10 @@ impl Guards {
                 let op = self.operators.changed().map_or("an operator", |op| op.name());
                 (format!("the registrations of {op}"), "later ones".to_owned(), None)
             }
+            Broken::GradMode => {
+                let name = |enabled| if enabled { "recording of derivatives" } else { "`no_grad`" };
+                (name(self.grad_enabled).to_owned(), name(!self.grad_enabled).to_owned(), None)
+            }
             Broken::Structure => match self.spec.difference(&call.spec) {
                 Some((path, required, found)) => {
                     let part = if path.is_empty() { String::new() } else { format!(" `{path}`") };

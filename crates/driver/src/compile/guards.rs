@@ -20,6 +20,7 @@ use crate::operators::OperatorGuard;
 use maquette_ir::Loc;
 use maquette_ir::graph::{Graph, TensorType, ValueType};
 use maquette_ir::sym::{BoolExpr, Expr, Range, SymTable, SymbolId, SymbolKind};
+use maquette_ops::autograd::is_grad_enabled;
 use maquette_ops::tree::TreeSpec;
 use maquette_ops::{Error, Result, Value};
 use maquette_trace::{LeafKind, TracedProgram};
@@ -40,6 +41,8 @@ pub(crate) struct Guards {
     accepted: AcceptedNumbers,
     pub(super) sharing: SharingGuard,
     pub(super) operators: OperatorGuard,
+    /// Whether calls recorded derivatives while the program was traced.
+    pub(super) grad_enabled: bool,
     /// The sizes that would be symbols, had the program not required one number of them: the leaf,
     /// the dimension and the line.
     pub(super) pinned: Vec<(usize, usize, Option<Loc>)>,
@@ -94,6 +97,7 @@ pub(crate) enum What {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Broken {
     Operators,
+    GradMode,
     Structure,
     Leaf(usize),
     Check(usize),
@@ -134,6 +138,7 @@ impl Guards {
             accepted: AcceptedNumbers::new(0),
             sharing,
             operators,
+            grad_enabled: is_grad_enabled(),
             pinned,
         };
         let count = guards.add_leaves(graph, &interface.inputs, offsets)?;
@@ -308,6 +313,9 @@ impl Guards {
     fn broken_structure(&self, call: &CallInputs) -> Option<Broken> {
         if !self.operators.holds() {
             return Some(Broken::Operators);
+        }
+        if self.grad_enabled != is_grad_enabled() {
+            return Some(Broken::GradMode);
         }
         if self.spec != call.spec {
             return Some(Broken::Structure);

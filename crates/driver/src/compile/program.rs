@@ -90,6 +90,7 @@ impl GuardedProgram {
         ops.extend(deciding);
         let Decomposed { graph, kept, replaced } = decompose(&graph)?;
         ops.extend(replaced.iter().filter_map(|name| Op::find(name).ok()));
+        ops.extend(&traced.decomposed);
         let traced = TracedProgram { graph, ..traced };
         add_ops(&traced.graph, &mut ops);
         let is_input = |(_, kind): &(usize, &LeafKind)| matches!(kind, LeafKind::Input);

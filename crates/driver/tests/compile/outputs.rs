@@ -1,6 +1,7 @@
 //! Outputs that the caller gives.
 
 use super::*;
+use maquette_ops::autograd::no_grad;
 
 fn layer((x, w): (Tensor, Tensor)) -> (Tensor, Vec<Tensor>) {
     let y = x.matmul(&w);
@@ -91,4 +92,33 @@ fn a_weight_that_is_written_in_place_compiles_nothing() {
     weight.select(0, 3).fill_(0.5);
     check();
     assert_eq!(f.compilations(), 1);
+}
+
+#[test]
+fn a_captured_tensor_that_a_result_views_is_no_output() {
+    for stance in [Stance::Compile, Stance::ForceEager] {
+        let w = Tensor::from([1.0f32, 2.0]);
+        let v = w.clone();
+        let f = CompileOptions::new().stance(stance).compile(move |x: Tensor| (x + 1.0, v.clone()));
+        let (x, out) = (Tensor::from([5.0f32, 6.0]), zeros(&[2]));
+        let refused = err(f.call_into(x.clone(), &(w.clone(), out.clone()))).to_string();
+        assert!(refused.contains("shares memory with"), "{stance:?}: {refused}");
+        assert_eq!(w.to_vec::<f32>().unwrap(), [1.0, 2.0]);
+        f.call_into(x, &(zeros(&[2]), out.clone())).unwrap();
+        assert_eq!(out.to_vec::<f32>().unwrap(), [1.0, 2.0]);
+    }
+}
+
+#[test]
+fn an_output_takes_no_part_in_differentiation() {
+    for stance in [Stance::Compile, Stance::ForceEager] {
+        let w = Tensor::from([1.0f32]).requires_grad_().clone();
+        let f = CompileOptions::new().stance(stance).compile(|x: Tensor| x * 3.0);
+        for out in [&w * 2.0, w.clone()] {
+            let refused = err(f.call_into(Tensor::from([5.0f32]), &out)).to_string();
+            assert!(refused.contains("output `0` requires a gradient"), "{stance:?}: {refused}");
+        }
+        no_grad(|| f.call_into(Tensor::from([5.0f32]), &w)).unwrap();
+        assert_eq!(w.to_vec::<f32>().unwrap(), [15.0]);
+    }
 }

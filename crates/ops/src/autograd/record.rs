@@ -7,6 +7,7 @@ use super::rule::{Derivative, Rule};
 use super::saved::SavedCall;
 use crate::aten::Lowering;
 use crate::aten::lowering::CompositeFn;
+use crate::dispatch::mode;
 use crate::dispatch::value::{Args, Outputs, Value};
 use crate::error::{AutogradError, Result};
 use crate::library::{Op, OpState};
@@ -70,7 +71,7 @@ pub(crate) fn call(
 ) -> Result<Outputs> {
     match stage(state)? {
         Stage::Pass => below(args),
-        Stage::Parts(body) => crate::mode::on_behalf_of(loc, || body(args)),
+        Stage::Parts(body) => mode::in_place_of(op, loc, || body(args)),
         Stage::Record(rule) => record(op, state, rule, args, loc, below),
     }
 }
@@ -93,8 +94,15 @@ fn record(
     if !written.is_empty() && !in_place && !table {
         return Err(AutogradError::MutatingOperator { op: op.name().to_owned() }.into());
     }
+    let in_trace = mode::active().mode().is_some_and(|mode| mode.trace().is_some());
     for t in &written {
         history::check_writable(t)?;
+        let base = t.base();
+        let base = base.as_ref().unwrap_or(t);
+        if in_trace && base.slot().is_none() && !base.is_fake() {
+            let tensor = base.meta().to_string();
+            return Err(AutogradError::WriteOutsideTrace { tensor }.into());
+        }
     }
     let next: Edges = args
         .iter()

@@ -146,10 +146,10 @@ fn without_grad(
 ) -> Result<Outputs> {
     if let Some(mode) = mode {
         if let Some(Lowering::HiddenMutation { when, body }) =
-            state.builtin.map(|def| &def.lowering)
+            state.plain_builtin().map(|def| &def.lowering)
             && when(args)?
         {
-            return mode::on_behalf_of(loc, || body(args));
+            return mode::in_place_of(op, loc, || body(args));
         }
         let call = |args: &mut Args| mode.call(op, std::mem::take(args), loc);
         return autograd::checkpoint::traced(state, args, call);

@@ -26,6 +26,10 @@ pub trait Mode {
     /// discard the error, so this may be the only report.
     fn failed(&self, e: &Error);
 
+    /// Called when the dispatcher calls the parts of a builtin operator in place of the operator. The
+    /// mode sees the parts alone, and they are right as long as nothing overrides the operator.
+    fn decomposed(&self, _op: Op) {}
+
     /// The trace that this mode records, if it is a tracer.
     fn trace(&self) -> Option<&Arc<TraceTag>>;
 }
@@ -107,6 +111,14 @@ pub fn on_behalf_of<R>(loc: Loc, f: impl FnOnce() -> R) -> R {
     let before = ON_BEHALF_OF.replace(Some(loc));
     let _restore = OnDrop(|| ON_BEHALF_OF.set(before));
     f()
+}
+
+/// Runs the parts of a builtin operator, called at `loc`, in place of the operator.
+pub(crate) fn in_place_of<R>(op: Op, loc: Loc, parts: impl FnOnce() -> R) -> R {
+    if let Some(mode) = active().mode() {
+        mode.decomposed(op);
+    }
+    on_behalf_of(loc, parts)
 }
 
 /// Runs user code (a kernel): operator calls inside `f` report their own locations again.

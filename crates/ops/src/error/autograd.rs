@@ -122,6 +122,15 @@ pub enum AutogradError {
         /// The line that made it a leaf.
         made: Loc,
     },
+    /// A trace writes a tensor from outside of it, and records the derivative of the write.
+    #[error(
+        "the tensor {tensor} from outside of the trace is written with gradients, and a run would \
+            not pass them on; write detached values, or write in `no_grad`"
+    )]
+    WriteOutsideTrace {
+        /// The tensor.
+        tensor: String,
+    },
     /// A dtype without gradients.
     #[error("only floats have gradients, found {dtype}")]
     NotFloat {

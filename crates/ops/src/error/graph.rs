@@ -165,6 +165,12 @@ pub enum TraceError {
             Call the function from which it was traced instead"
     )]
     Run,
+    /// The random generators were set during a trace.
+    #[error(
+        "the random generators were set while tracing, and a run of the graph would not set them; \
+            set them outside of the function"
+    )]
+    Seed,
     /// The inputs cannot be traced.
     #[error("{0}")]
     Input(String),
@@ -235,6 +241,25 @@ pub enum RunError {
         /// The reason for the requirement, if known.
         why: Option<String>,
     },
+    /// An input or a captured tensor of a compiled program requires a gradient.
+    #[error(
+        "{tensor} requires a gradient, and a compiled program computes none: its results would not \
+            require one; call it in `no_grad`, or compile the function with its gradient, \
+            `compile(value_and_grad(f))`"
+    )]
+    RequiresGrad {
+        /// The input, or the captured tensor.
+        tensor: String,
+    },
+    /// A tensor that a run was given for an output takes part in differentiation.
+    #[error(
+        "the tensor for output `{output}` requires a gradient, which cannot follow the write; pass \
+            one that does not, or call in `no_grad`"
+    )]
+    OutputRequiresGrad {
+        /// The output.
+        output: String,
+    },
     /// `as_strided` with an explicit offset, on an input that does not begin at the start of its
     /// storage.
     #[error(
@@ -275,6 +300,22 @@ pub enum RunError {
         first: String,
         /// The other.
         second: String,
+    },
+    /// Two inputs share memory otherwise than the graph was functionalized for.
+    #[error(
+        "input `{second}` begins {found} elements behind input `{first}`, but the graph was \
+            functionalized for inputs of which it begins {expected} behind; pass views at this \
+            distance"
+    )]
+    SharedOffsets {
+        /// One input.
+        first: String,
+        /// The other.
+        second: String,
+        /// The distance of their first elements by their types, in elements.
+        expected: i128,
+        /// The actual one.
+        found: i128,
     },
     /// No runtime executes programs on the device.
     #[error("programs cannot be compiled for {device}; they can be compiled for: cpu")]

@@ -12,7 +12,7 @@ use super::node_kind::{NodeKind, OpCall};
 use super::{BufferRegion, Planner, Time};
 use crate::error::{Reason, Result};
 use crate::functionalize::value_graph::SpecId;
-use maquette_ir::buffer_plan::{Buffer, CopyReason, ResultDest, Step};
+use maquette_ir::buffer_plan::{Buffer, BufferId, CopyReason, ResultDest, Step};
 use maquette_ir::copy_cost::{OverlapCondition, Traffic};
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::functional_ops::FunctionalOp;
@@ -147,6 +147,7 @@ impl Planner<'_> {
         let (from, into) = (self.buffer_view(at), self.buffer_view(to));
         let (reads, results) = (vec![(base, from)], vec![(result, ResultDest::Into(into))]);
         self.count_copies(result, 1);
+        self.written(to.buffer);
         self.steps.push(Step::Node { node, reads, writes: Vec::new(), results });
         self.put(result, to);
         Ok(())
@@ -264,6 +265,7 @@ impl Planner<'_> {
         }
         placed.extend(call.writes.iter().zip(&writes).map(|((_, after), at)| (*after, *at)));
         self.count(call, &reads, &placed)?;
+        placed.iter().for_each(|(_, at)| self.written(at.buffer));
         let reads = reads.into_iter().map(|(v, at)| (v, self.buffer_view(at))).collect();
         let writes = writes.into_iter().map(|at| self.buffer_view(at)).collect();
         self.steps.push(Step::Node { node, reads, writes, results });
@@ -277,7 +279,7 @@ impl Planner<'_> {
     }
 
     /// A copy of a value in another layout. Later reads of the same value in the same layout share
-    /// it, unless a value was written over it: only views of the value may lie there.
+    /// it, until something is written over it.
     fn relayout(
         &mut self,
         v: ValueId,
@@ -285,30 +287,23 @@ impl Planner<'_> {
         layout: SpecId,
         reason: CopyReason,
     ) -> Result<BufferRegion> {
-        if let Some(&known) = self.relayouts.get(&(v, layout))
-            && self.occupants[known.buffer.index()].iter().all(|o| self.is_view_of(*o, v))
-        {
+        if let Some(&known) = self.relayouts.get(&(v, layout)) {
             return Ok(known);
         }
         let to = self.new_buffer(v, layout)?;
         self.copy(v, at, to, reason);
         self.relayouts.insert((v, layout), to);
+        self.relayout_in.insert(to.buffer, (v, layout));
         Ok(to)
     }
 
-    /// Whether a value is a view or a barrier of another one, or of such a value.
-    fn is_view_of(&self, v: ValueId, other: ValueId) -> bool {
-        let mut at = v;
-        while let Some(node) = self.graph.producer(at)
-            && let NodeKind::View { base, .. } | NodeKind::Barrier { of: base, .. } =
-                self.node_kinds[node.index()]
+    /// Notes that a step writes to a buffer: a copy of a value that lies there is none any more.
+    pub(super) fn written(&mut self, buffer: BufferId) {
+        if !fault_injected(Fault::CopiesOutliveWrites)
+            && let Some(key) = self.relayout_in.remove(&buffer)
         {
-            if base == other {
-                return true;
-            }
-            at = base;
+            self.relayouts.remove(&key);
         }
-        false
     }
 
     /// Adds the elements that a call writes: its results, its mutated arguments, and the copies

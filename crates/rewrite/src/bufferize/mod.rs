@@ -106,6 +106,8 @@ struct Planner<'a> {
     placing: Vec<ValueId>,
     /// For values that were copied into another layout: the copy, by value and layout.
     relayouts: FxHashMap<(ValueId, SpecId), BufferRegion>,
+    /// By buffer: which of `relayouts` is there.
+    relayout_in: FxHashMap<BufferId, (ValueId, SpecId)>,
     cost: CopyCost,
 }
 
@@ -172,6 +174,7 @@ fn plan_with(
         claimed: Vec::new(),
         placing: Vec::new(),
         relayouts: FxHashMap::default(),
+        relayout_in: FxHashMap::default(),
         cost: CopyCost::default(),
     };
     planner.enter()?;
@@ -322,6 +325,7 @@ impl<'a> Planner<'a> {
         let overlaps = !self.disjoint(from, to) && !fault_injected(Fault::CopiesNeverOverlap);
         let times = Traffic::writes_per_copied_element(overlaps, self.injective(to));
         self.count_copies(value, times);
+        self.written(to.buffer);
         let (from, to) = (self.buffer_view(from), self.buffer_view(to));
         self.steps.push(Step::Copy { value, from, to, overlaps, reason });
     }

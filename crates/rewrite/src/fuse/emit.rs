@@ -4,13 +4,18 @@
 //! earlier, where that frees memory ([`position`](super::position)). Then it waits for its
 //! operands. An operator that reads a value of a region and stood before that waits for it.
 //! Assertions, bindings and ordered operators keep their places: no region reaches across one that is
-//! not its own, so none of them waits. What still waits at the end is on a cycle through a region.
+//! not its own, so none of them waits. A region that may fail does wait, for one that ends behind it:
+//! then an operator of the other region must not fail before its own, which stands earlier.
+//!
+//! What still waits at the end is on a cycle through regions, or behind one. The cycles are the
+//! strongly connected components of what waits (Tarjan, 1972).
+//!
+//! **Cost.** Linear in the number of nodes and operands.
 
-use super::edges::Edges;
+use super::groups::Groups;
 use super::out_of_order;
 use super::position::positions;
 use crate::error::Reason;
-use crate::overwrites::Overwrites;
 use maquette_ir::functional_ops::FUSED;
 use maquette_ir::functional_program::FunctionalGraph;
 use maquette_ir::fused::FusedRegion;
@@ -18,11 +23,13 @@ use maquette_ir::graph::{
     Arg, Graph, GraphBuilder, GraphCopy, NodeId, ResultSpec, Stmt, ValueId, ValueType,
 };
 use maquette_ir::sym::Expr;
+use petgraph::algo::tarjan_scc;
+use petgraph::graph::{DiGraph, NodeIndex};
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 
 /// A node of the new graph that is not built yet.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Item {
     Node(NodeId),
     Region(usize),
@@ -30,45 +37,64 @@ enum Item {
 
 struct Emitter<'g> {
     graph: &'g Graph,
+    groups: &'g Groups<'g>,
     regions: &'g [FusedRegion],
+    /// By node: its region.
+    region_of: &'g [Option<usize>],
     builder: GraphBuilder,
     copy: GraphCopy<'g>,
     /// By node of the original: its node in the new graph.
     nodes: Vec<Option<NodeId>>,
     /// By value that is not defined yet: what waits for it.
     waiting: FxHashMap<ValueId, Vec<Item>>,
+    /// The last operator, in program order, that may fail and is built in a region.
+    failing: Option<NodeId>,
+    /// The regions that are built behind a later operator that may fail.
+    late: Vec<usize>,
 }
 
-/// The fused program, or the last of the regions that wait for each other.
+/// The fused program, or the regions, in ascending order, without which it may be built.
 pub(super) enum Emitted {
     Program(Box<FunctionalGraph>),
-    Cycle(usize),
+    /// For each cycle: its regions.
+    Cycles(Vec<Vec<usize>>),
+    /// Regions whose errors would come too late.
+    Late(Vec<usize>),
 }
 
 /// The program whose regions are nodes.
 pub(super) fn emit(
     original: &FunctionalGraph,
     regions: &[FusedRegion],
-    edges: &Edges<'_>,
-    overwrites: &Overwrites,
+    groups: &Groups<'_>,
 ) -> Result<Emitted, Reason> {
-    let graph = &original.graph;
+    let (graph, edges) = (&original.graph, &groups.edges);
     let mut builder = GraphBuilder::new(graph.name());
     builder.reserve(graph.node_count());
     let copy = GraphCopy::new(graph, &mut builder);
-    let nodes = vec![None; graph.node_count()];
-    let mut emitter =
-        Emitter { graph, regions, builder, copy, nodes, waiting: FxHashMap::default() };
-    // By node: its region.
     let mut region_of: Vec<Option<usize>> = vec![None; graph.node_count()];
     for (index, region) in regions.iter().enumerate() {
         for node in &region.nodes {
             region_of[node.index()] = Some(index);
         }
     }
+    let mut emitter = Emitter {
+        graph,
+        groups,
+        regions,
+        region_of: &region_of,
+        builder,
+        copy,
+        nodes: vec![None; graph.node_count()],
+        waiting: FxHashMap::default(),
+        failing: None,
+        late: Vec::new(),
+    };
     // By node: the regions that stand behind it.
     let mut anchored: FxHashMap<NodeId, Vec<usize>> = FxHashMap::default();
-    for (index, position) in positions(edges, regions, &region_of, overwrites).iter().enumerate() {
+    for (index, position) in
+        positions(edges, regions, &region_of, &groups.overwrites).iter().enumerate()
+    {
         anchored.entry(position.ok_or_else(out_of_order)?).or_default().push(index);
     }
     for (at, stmt) in graph.body().iter().enumerate() {
@@ -95,11 +121,12 @@ pub(super) fn emit(
         }
     }
     if !emitter.waiting.is_empty() {
-        let stuck = emitter.waiting.values().flatten().filter_map(|item| match *item {
-            Item::Region(region) => Some(region),
-            Item::Node(_) => None,
-        });
-        return stuck.max().map(Emitted::Cycle).ok_or_else(out_of_order);
+        let cycles = emitter.cycles();
+        return if cycles.is_empty() { Err(out_of_order()) } else { Ok(Emitted::Cycles(cycles)) };
+    }
+    if !emitter.late.is_empty() {
+        emitter.late.sort_unstable();
+        return Ok(Emitted::Late(emitter.late));
     }
     let Emitter { mut builder, copy, nodes, .. } = emitter;
     let outputs = copy.outputs(&mut builder).ok_or_else(out_of_order)?;
@@ -132,19 +159,65 @@ impl Emitter<'_> {
 
     /// A value that an item reads, and that is not defined yet.
     fn missing(&self, item: Item) -> Option<ValueId> {
-        let is_missing = |v: &ValueId| self.copy.value(*v).is_none();
+        let mut missing = None;
+        self.for_each_missing(item, |v| missing = missing.or(Some(v)));
+        missing
+    }
+
+    /// Calls `f` with each value that an item reads, and that is not defined yet.
+    fn for_each_missing(&self, item: Item, mut f: impl FnMut(ValueId)) {
+        let mut f = |v: ValueId| {
+            if self.copy.value(v).is_none() {
+                f(v);
+            }
+        };
         match item {
             Item::Region(r) => {
-                self.regions.get(r).and_then(|r| r.operands.iter().copied().find(is_missing))
+                self.regions.get(r).into_iter().flat_map(|r| &r.operands).for_each(|v| f(*v));
             }
-            Item::Node(node) => {
-                let mut missing = None;
-                self.graph.for_each_operand(node, |v| {
-                    missing = missing.or(Some(v).filter(is_missing));
-                });
-                missing
-            }
+            Item::Node(node) => self.graph.for_each_operand(node, f),
         }
+    }
+
+    /// The regions that wait for each other: for each cycle, those on it.
+    fn cycles(&self) -> Vec<Vec<usize>> {
+        let mut items: Vec<Item> = self.waiting.values().flatten().copied().collect();
+        items.sort_unstable();
+        items.dedup();
+        let mut waits: DiGraph<Item, ()> = DiGraph::new();
+        let index: FxHashMap<Item, NodeIndex> =
+            items.iter().map(|item| (*item, waits.add_node(*item))).collect();
+        for (item, &at) in items.iter().filter_map(|item| Some((item, index.get(item)?))) {
+            self.for_each_missing(*item, |v| {
+                if let Some(&on) = self.graph.producer(v).and_then(|n| index.get(&self.item(n, v)))
+                {
+                    waits.add_edge(at, on, ());
+                }
+            });
+        }
+        let regions = |component: &Vec<NodeIndex>| -> Vec<usize> {
+            let region = |at: &NodeIndex| match waits[*at] {
+                Item::Region(region) => Some(region),
+                Item::Node(_) => None,
+            };
+            let mut regions: Vec<usize> = component.iter().filter_map(region).collect();
+            regions.sort_unstable();
+            regions
+        };
+        let is_cycle = |component: &Vec<NodeIndex>| match component[..] {
+            [one] => waits.contains_edge(one, one),
+            _ => true,
+        };
+        let components = tarjan_scc(&waits);
+        components.iter().filter(|c| is_cycle(c)).map(regions).filter(|c| !c.is_empty()).collect()
+    }
+
+    /// What defines a value of a node of the original.
+    fn item(&self, node: NodeId, value: ValueId) -> Item {
+        let region = self.region_of.get(node.index()).copied().flatten();
+        let is_result =
+            |r: &usize| self.regions.get(*r).is_some_and(|r| r.results.contains(&value));
+        region.filter(is_result).map_or(Item::Node(node), Item::Region)
     }
 
     fn results(&self, item: Item) -> SmallVec<[ValueId; 2]> {
@@ -160,9 +233,21 @@ impl Emitter<'_> {
                 self.nodes[node.index()] = self.copy.node(&mut self.builder, node);
             }
             Item::Region(region) => {
+                self.note_failing(region);
                 self.region(region);
             }
         }
+    }
+
+    /// Notes whether a region is built behind an operator of another one that may fail, and that is
+    /// behind its own in the program.
+    fn note_failing(&mut self, index: usize) {
+        let Some(region) = self.regions.get(index).filter(|region| region.may_fail) else { return };
+        let failing = || self.groups.order.failing(&region.nodes);
+        if failing().next() < self.failing {
+            self.late.push(index);
+        }
+        self.failing = self.failing.max(failing().last());
     }
 
     fn region(&mut self, index: usize) -> Option<()> {

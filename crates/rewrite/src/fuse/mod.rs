@@ -15,7 +15,8 @@
 //! **Invariants** are those of [`maquette_ir::fused`].
 //!
 //! **Cost.** Linear in the number of nodes, but for the search for cycles, which visits a bounded
-//! number of groups for a join ([`conflicts`]).
+//! number of groups for a join ([`conflicts`]). The few cycles that the search misses are found when
+//! the graph is built, which is then built again, a bounded number of times.
 
 mod conflicts;
 mod edges;
@@ -33,6 +34,10 @@ use maquette_ir::functional_program::FunctionalGraph;
 use maquette_ir::fused::{FusedProgram, FusedRegion, FusionFacts, NoFusionReason, Refusal};
 use maquette_ir::graph::NodeId;
 use rustc_hash::FxHashMap;
+
+/// How often the graph is built without one region of each cycle, before it is built without all
+/// regions on cycles.
+const MAX_ROUNDS: usize = 8;
 
 /// Operators that may fail and are in no region, and why.
 type Alone = FxHashMap<NodeId, NoFusionReason>;
@@ -84,26 +89,33 @@ fn fuse_but(
     }
     refusals
         .extend(without.iter().flat_map(|r| r.refusals(&original.graph, NoFusionReason::NoKernel)));
-    refusals.sort_by_key(|r| r.consumer);
+    let mut rounds = 0;
     let program = loop {
-        match emit::emit(&original, &regions, &groups.edges, &groups.overwrites)? {
+        let (given_up, reason) = match emit::emit(&original, &regions, &groups)? {
             Emitted::Program(program) => break *program,
-            // The products alone may do, with what follows each.
-            Emitted::Cycle(_) if !groups.joined.is_empty() => {
-                let apart = groups.joined.iter().map(|pair| pair.refusal(NoFusionReason::Cycle));
-                let apart = apart.collect();
-                drop(groups);
-                return fuse_but(original, facts, false, apart, alone);
+            Emitted::Late(regions) => (regions, NoFusionReason::Effect),
+            // Without one region of a cycle, the others can be computed, unless they are on
+            // another one.
+            Emitted::Cycles(cycles) => {
+                rounds += 1;
+                let all = |cycle: &Vec<usize>| if rounds < MAX_ROUNDS { 1 } else { cycle.len() };
+                let last = cycles.iter().flat_map(|c| c.iter().rev().take(all(c)));
+                let mut last: Vec<usize> = last.copied().collect();
+                last.sort_unstable();
+                (last, NoFusionReason::Cycle)
             }
-            // Without one of them, the others can be computed.
-            Emitted::Cycle(region) if region < regions.len() => {
-                let region = regions.remove(region);
-                refusals.extend(region.refusals(&original.graph, NoFusionReason::Cycle));
-                refusals.sort_by_key(|r| r.consumer);
-            }
-            Emitted::Cycle(_) => return Err(out_of_order().into()),
+        };
+        // The products alone may do, with what follows each.
+        if !groups.joined.is_empty() {
+            let apart = groups.joined.iter().map(|pair| pair.refusal(reason)).collect();
+            drop(groups);
+            return fuse_but(original, facts, false, apart, alone);
+        }
+        for index in given_up.into_iter().rev() {
+            refusals.extend(regions.remove(index).refusals(&original.graph, reason));
         }
     };
+    refusals.sort_by_key(|r| r.consumer);
     let joined = std::mem::take(&mut groups.joined);
     drop(groups);
     Ok(FusedProgram { original, program, regions, joined, refusals })

@@ -86,7 +86,7 @@ pub(super) fn call(op: Op, state: &OpState, args: &mut Args, loc: Loc) -> Result
         body.filter(|_| matches!(def.derivative, Derivative::Parts))
     });
     let to = match (policy(op.name()), body) {
-        (None, Some(body)) => return mode::on_behalf_of(loc, || body(args)),
+        (None, Some(body)) => return mode::in_place_of(op, loc, || body(args)),
         (None, None) => None,
         (Some(_), _) if !matches!(lower, DType::BF16 | DType::F16) => {
             return Err(CallError::Autocast { dtype: lower }.into());

@@ -1,0 +1,107 @@
+//! Gradients that begin or end outside of a compiled function.
+
+use super::*;
+use maquette_ops::autograd::no_grad;
+use maquette_ops::random::{Philox, apart, manual_seed};
+use maquette_trace::trace;
+
+fn f32s(t: &Tensor) -> Vec<f32> {
+    t.to_vec().unwrap()
+}
+
+#[test]
+fn a_captured_tensor_that_requires_a_gradient() {
+    let w = Tensor::from([2.0f32]).requires_grad_().clone();
+    let v = w.clone();
+    let f = CompileOptions::new().names(["x"]).compile(move |x: Tensor| x * &v);
+    let x = || Tensor::from([3.0f32]);
+    insta::assert_snapshot!(text(&err(f.call(x()))), @r"
+    the captured tensor f32[1] (`c0` of the graph) requires a gradient, and a compiled program computes none: its results would not require one; call it in `no_grad`, or compile the function with its gradient, `compile(value_and_grad(f))`
+      at grad_mode.rs:LINE
+    ");
+    assert_eq!(f32s(&no_grad(|| f.call(x())).unwrap()), [6.0]);
+    // a flag that is set after the compilation counts as well
+    let w = Tensor::from([2.0f32]);
+    let v = w.clone();
+    let f = compile(move |x: Tensor| x * &v);
+    assert_eq!(f32s(&f.call(x()).unwrap()), [6.0]);
+    w.requires_grad_();
+    assert!(f.call(x()).is_err());
+    assert!(f.call_into(x(), &Tensor::zeros([1], DType::F32)).is_err());
+}
+
+/// The recorded call of an operator keeps its operands, which may be intermediate values in the
+/// memory of a program.
+#[test]
+fn a_sweep_reads_no_memory_of_a_program() {
+    let w = Tensor::from([1.0f32, 2.0, 3.0]).requires_grad_().clone();
+    let v = w.clone();
+    let f = compile(move |x: Tensor| v.masked_select(&x.gt(0.0)));
+    let call = || f.call(Tensor::from([1.0f32, 1.0, -1.0]));
+    assert!(call().is_err());
+    let y = no_grad(call).unwrap();
+    assert_eq!((y.requires_grad(), f32s(&y)), (false, vec![1.0, 2.0]));
+}
+
+#[test]
+fn the_grad_mode_is_a_guard() {
+    let f = compile(|x: Tensor| {
+        let y = x.detach().requires_grad_() * 2.0;
+        if y.requires_grad() { y.detach() + 1.0 } else { y }
+    });
+    let x = || Tensor::from([1.0f32]);
+    assert_eq!(f32s(&f.call(x()).unwrap()), [3.0]);
+    assert_eq!(f32s(&no_grad(|| f.call(x())).unwrap()), [2.0]);
+    assert_eq!(f32s(&f.call(x()).unwrap()), [3.0]);
+    assert_eq!(f.compilations(), 2);
+    let f = CompileOptions::new().compile(|x: Tensor| x.relu());
+    f.call(x()).unwrap();
+    f.set_stance(Stance::FailOnRecompile);
+    insta::assert_snapshot!(text(&err(no_grad(|| f.call(x())))), @r"
+    `graph` would be compiled again, which its stance `FailOnRecompile` forbids:
+      - program 0 requires: recording of derivatives; found `no_grad`
+      at grad_mode.rs:LINE
+    ");
+}
+
+/// The history of a captured tensor would be a node of the trace.
+#[test]
+fn a_captured_tensor_that_is_written_with_gradients() {
+    let (sum, part) = (Tensor::zeros([2], DType::F32), Tensor::zeros([2, 2], DType::F32));
+    let (a, b) = (sum.clone(), part.clone());
+    let f = compile(move |x: Tensor| {
+        let y = x.detach().requires_grad_() * 2.0;
+        a.add_(&y);
+        y.detach()
+    });
+    insta::assert_snapshot!(text(&err(f.call(arange(2)))), @r"
+    aten::add_.Tensor: the tensor f32[2] from outside of the trace is written with gradients, and a run would not pass them on; write detached values, or write in `no_grad`
+      at grad_mode.rs:LINE
+    ");
+    let f = compile(move |x: Tensor| {
+        let y = x.detach().requires_grad_() * 2.0;
+        b.select(0, 1).add_(&y);
+        y.detach()
+    });
+    assert!(f.call(arange(2)).is_err());
+    assert!(!sum.requires_grad() && !part.requires_grad());
+    assert_eq!(f32s(&(&sum + 1.0)), [1.0, 1.0]);
+}
+
+#[test]
+fn the_generators_are_not_set_in_a_trace() {
+    let f = |x: Tensor| {
+        manual_seed(7);
+        x.rand_like()
+    };
+    let x = Tensor::zeros([4], DType::F32);
+    let mut at = Philox { seed: 1, offset: 0 };
+    apart(&mut at, || {
+        insta::assert_snapshot!(text(&err(compile(f).call(x.clone()))), @r"
+    the random generators were set while tracing, and a run of the graph would not set them; set them outside of the function
+      at grad_mode.rs:LINE
+    ");
+        assert!(trace(f, x.clone()).is_err());
+    });
+    assert_eq!(at, Philox { seed: 1, offset: 0 });
+}
