@@ -113,11 +113,8 @@ impl Evaluation {
             };
             in_order && is_class(dtypes[k])
         };
-        // A value that is computed once for all elements may be another NaN than one for each
-        // element. One element is computed as each of several is, whatever its operands' memory.
-        let is_uniform = |k: usize| numel > 1 && loops.strides[k].iter().all(|s| *s == 0);
         let access: SmallVec<[InputMode; 4]> = (0..n_in)
-            .map(|k| match is_uniform(k) {
+            .map(|k| match loops.strides[k].iter().all(|s| *s == 0) {
                 _ if rows && is_source(k) => InputMode::AdjacentSource,
                 true => InputMode::Uniform,
                 false if rows && loops.inner_stride(k) == 0 => InputMode::Row,
