@@ -225,6 +225,10 @@ pub fn max_pool(
     })
 }
 
+/// The most taps of a window that vectors compute: they keep a list of all taps. Of a larger window,
+/// most taps are in the padding, which the loop for one window at a time leaves out.
+const MAX_TAPS: i64 = 4096;
+
 /// As [`max_pool`], of images; `None`, with nothing written, for others.
 fn by_vectors<T: Chained>(
     input: &View<'_>,
@@ -232,6 +236,9 @@ fn by_vectors<T: Chained>(
     out: &mut ViewMut<'_>,
     indices: Option<&(Ptr<i64>, View<'_>)>,
 ) -> Option<Result<()>> {
+    if w.kernel.iter().fold(1, |taps: i64, n| taps.saturating_mul(*n)) > MAX_TAPS {
+        return None;
+    }
     let channels_last = indices.is_none().then(|| channels::greatest::<T>(input, w, out)).flatten();
     channels_last.or_else(|| by_planes::<T>(input, w, out, indices))
 }

@@ -83,7 +83,8 @@ impl Frame {
     pub fn new(window: &PlaneWindow, channels: usize, rows: usize) -> Option<Frame> {
         let [kh, kw] = window.kernel;
         let ([sh, sw], [dh, dw]) = (window.stride, window.dilation);
-        let mut phases: SmallVec<[usize; 4]> = (0..kw).map(|tap| tap * dw % sw).collect();
+        // They repeat from tap `sw` on.
+        let mut phases: SmallVec<[usize; 4]> = (0..kw.min(sw)).map(|tap| tap * dw % sw).collect();
         phases.sort_unstable();
         phases.dedup();
         let width = window.output[1].checked_add((kw - 1) * dw / sw)?;

@@ -125,7 +125,9 @@ impl<'a> Planner<'a> {
     /// Takes scratch memory for elements.
     pub fn take(&mut self, dtype: DType, elements: usize) -> Base {
         let at = self.bytes;
-        self.bytes = at.saturating_add(elements.saturating_mul(dtype.size())).next_multiple_of(64);
+        let end = at.saturating_add(elements.saturating_mul(dtype.size()));
+        // The largest number of bytes is refused where the memory is taken.
+        self.bytes = end.checked_next_multiple_of(64).unwrap_or(usize::MAX);
         Base::Scratch(at)
     }
 

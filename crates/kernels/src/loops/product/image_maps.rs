@@ -40,7 +40,8 @@ impl Windows {
         let taps = (0..self.kernel[0]).flat_map(|r| (0..self.kernel[1]).map(move |c| (r, c)));
         let rows = (0..).flat_map(|channel| taps.clone().map(move |tap| (channel, tap)));
         let area = (self.output[0] * self.output[1]) as usize;
-        for ((channel, (r, c)), to) in rows.zip(to.chunks_mut(area.max(1))) {
+        // Without taps there are no rows, and no chunks: these end first.
+        for (to, (channel, (r, c))) in to.chunks_mut(area.max(1)).zip(rows) {
             let positions =
                 (0..self.output[0]).flat_map(|y| (0..self.output[1]).map(move |x| (y, x)));
             for ((row, column), to) in positions.zip(to) {

@@ -185,6 +185,10 @@ impl Special for Attention {
         let Some(of) = Operands::new(operands, out.sizes(), self.grouped) else {
             return Ok(false);
         };
+        let of_rows = |l: &ViewMut<'_>| Some(l.sizes()) == out.sizes().split_last().map(|(_, s)| s);
+        if !logarithms.iter().all(of_rows) {
+            return Ok(false);
+        }
         let width = of.query.sizes()[of.query.rank() - 1];
         let scale = match (self.is_scale_given, numbers.first()) {
             (true, Some(number)) => number.to_f64(),

@@ -88,7 +88,7 @@ impl Special for Normalization {
             _ => return None,
         };
         let is_dense = |v: &View<'_>| v.dtype() == x.dtype() && v.is_contiguous();
-        let are_dense = parameters.iter().all(is_dense)
+        let are_dense = parameters.iter().all(|v| is_dense(v) && v.numel() == rows.len())
             && statistics.iter().all(|v| is_dense(v) && v.numel() == rows.count());
         let eps = eps.to_f64();
         are_dense.then(|| -> Box<dyn SpecialRun> {

@@ -34,22 +34,39 @@ fn axes_and_scalars(template: &mut LoopBuilder, nest: &LoopNest, stage: &Stage) 
     sizes.into_iter().map(|size| template.axis(size)).collect()
 }
 
+/// The number that fills, or which of the launch's numbers.
 #[derive(Debug)]
-struct Fill(Option<Scalar>);
+enum Fill {
+    Constant(Scalar),
+    Number(usize),
+}
 
 pub(super) fn matches_fill(nest: &LoopNest) -> Option<Arc<dyn Special>> {
     let ([], stage) = one_stage(nest)? else { return None };
     let [only] = stage.expr.instrs() else { return None };
-    let (value, constant) = match only.op {
-        Op::Const(value) => (Number::Constant(value), Some(value)),
-        Op::Launch(k) => (Number::Launch(ScalarId(k)), None),
+    let (value, fill) = match only.op {
+        Op::Const(value) => (Number::Constant(value), Fill::Constant(value)),
+        Op::Launch(k) => {
+            let is_number = |s: &&LaunchScalar| matches!(s, LaunchScalar::Number(_));
+            let before = nest.scalars().iter().take(k as usize).filter(is_number).count();
+            (Number::Launch(ScalarId(k)), Fill::Number(before))
+        }
         _ => return None,
     };
     let matches = is_nest(nest, |template, _| {
         let over = axes_and_scalars(template, nest, stage);
         Ok([named::fill(template, &over, value, only.dtype)?.into()])
     });
-    found(matches, Fill(constant))
+    found(matches, fill)
+}
+
+impl Fill {
+    fn value(&self, numbers: &[Scalar]) -> Option<Scalar> {
+        match self {
+            Fill::Constant(value) => Some(*value),
+            Fill::Number(at) => numbers.get(*at).copied(),
+        }
+    }
 }
 
 impl Special for Fill {
@@ -60,7 +77,7 @@ impl Special for Fill {
         numbers: &[Scalar],
         results: &mut [ViewMut<'_>],
     ) -> Result<bool> {
-        let (Some(value), [out]) = (self.0.or(numbers.first().copied()), results) else {
+        let (Some(value), [out]) = (self.value(numbers), results) else {
             return Ok(false);
         };
         fill(out, value)?;
@@ -74,7 +91,7 @@ impl Special for Fill {
         numbers: &[Scalar],
         results: &[ViewMut<'_>],
     ) -> Option<Box<dyn SpecialRun>> {
-        let (value, [out]) = (self.0.or(numbers.first().copied())?, results) else { return None };
+        let (value, [out]) = (self.value(numbers)?, results) else { return None };
         Some(Box::new(Filled(DenseFill::of(out)?, value)))
     }
 }

@@ -160,6 +160,14 @@ impl Product {
         let m = if self.is_row { 1 } else { size(a, batch)? };
         let n = if self.is_column { 1 } else { size(b, batch + 1)? };
         let sizes = [m, n, size(b, batch)?];
+        let rows = (!self.is_row).then_some(m as i64);
+        let columns = (!self.is_column).then_some(n as i64);
+        let of_out = rows.into_iter().chain(columns);
+        let fits = a.sizes().last() == b.sizes().get(batch)
+            && out.sizes().get(batch..).is_some_and(|own| own.iter().copied().eq(of_out));
+        if !fits {
+            return None;
+        }
         let batches = Dims::from_slice(out.sizes().get(..batch)?);
         if sizes.contains(&0) || numel(&batches).saturating_mul(m * n * sizes[2]) > SMALL_BATCH {
             return None;

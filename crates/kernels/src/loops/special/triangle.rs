@@ -46,6 +46,9 @@ impl Special for Triangle {
         else {
             return Ok(false);
         };
+        if x.sizes() != out.sizes() || x.dtype() != out.dtype() {
+            return Ok(false);
+        }
         if *columns > 1 && (*from, *to) != (1, 1) {
             return Ok(false);
         }

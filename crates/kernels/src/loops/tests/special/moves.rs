@@ -2,7 +2,7 @@
 
 use super::super::{Layout, LoopKernel, Tensor};
 use super::{SIZES, agrees_specialised, holds, holds_of, nest_of, operand};
-use crate::without_specialisations;
+use crate::{View, ViewMut, without_specialisations};
 use maquette_ir::loops::named::{self, Number};
 use maquette_ir::loops::{Array, LoopBuilder};
 use maquette_ir::sym::SymTable;
@@ -18,8 +18,11 @@ fn fills_have_the_bits_of_their_nests() {
         (DType::Bool, Scalar::Bool(true)),
     ];
     for (dtype, value) in cases {
-        for is_given in [false, true] {
+        for (is_given, before) in [(false, 0), (true, 0), (true, 2)] {
             let mut nest = LoopBuilder::new(SymTable::new());
+            for _ in 0..before {
+                nest.number(DType::F32);
+            }
             let number = match is_given {
                 true => Number::Launch(nest.number(dtype)),
                 false => Number::Constant(value),
@@ -28,7 +31,8 @@ fn fills_have_the_bits_of_their_nests() {
             let over = sizes.map(|size| nest.axis(size));
             let result = named::fill(&mut nest, &over, number, dtype).expect("is valid");
             let nest = nest.finish(&[result.into()]).expect("is valid");
-            let numbers = if is_given { vec![value] } else { Vec::new() };
+            let mut numbers = vec![Scalar::Float(9.0); before];
+            numbers.extend(is_given.then_some(value));
             for symbols in [[3, 5], [0, 4], [2, 1100]] {
                 assert_eq!(agrees_specialised("fill", &nest, &symbols, &[], &numbers), None);
             }
@@ -189,4 +193,19 @@ fn moves_keep_every_bit() {
         let expected = [one].into_iter().chain(elements).chain([one]).map(u64::from);
         assert_eq!(to.bits(), expected.collect::<Vec<_>>());
     }
+}
+
+/// The executor runs before any plan checks the result.
+#[test]
+fn a_triangle_of_other_sizes_is_refused() {
+    let mut nest = LoopBuilder::new(SymTable::new());
+    let x = nest.input(DType::F32, 2);
+    let diagonal = nest.number(DType::I64);
+    let triangle = named::triangle(&mut nest, &x, true, diagonal).expect("is valid");
+    let kernel = LoopKernel::new(nest.finish(&[triangle.into()]).expect("is valid"));
+    let (x, mut out) = (vec![1f32; 64], vec![7f32; 64]);
+    let x = View::from_slice_sized(&x, &[8, 8]).expect("fits");
+    let mut results = [ViewMut::from_slice_sized(&mut out[..4], &[2, 2]).expect("fits")];
+    assert!(kernel.run(&|_| Some(8), &[x], &[Scalar::Int(0)], &mut results).is_err());
+    assert_eq!(out, [7.0; 64]);
 }
