@@ -1,9 +1,10 @@
 //! Modules called with other tensors than their own.
 
+use maquette::autograd::{checkpoint, custom_vjp};
 use maquette::func::{buffers, functional_call, grad, parameters};
 use maquette::optim::{Adam, Algorithm, Optimizer, Sgd, State};
 use maquette::prelude::*;
-use maquette::value_and_grad;
+use maquette::{autocast, value_and_grad};
 use std::collections::BTreeMap;
 
 type Params = BTreeMap<String, Tensor>;
@@ -159,4 +160,207 @@ fn what_is_refused() {
     assert!(e.starts_with("the module has no tensor `layers.2.weight`; there are: calls, "), "{e}");
     let e = call("calls", x());
     assert!(e.starts_with("`calls` is f64[1] in the module; found f64[2, 2]"), "{e}");
+}
+
+fn given<const N: usize>(tensors: [(&str, Tensor); N]) -> Params {
+    tensors.into_iter().map(|(name, t)| (name.to_owned(), t)).collect()
+}
+
+/// How the module below computes the product of `x` and `w`.
+#[derive(Clone, Copy)]
+enum By {
+    Inputs,
+    Captured,
+    Backward,
+    Checkpoint,
+}
+
+#[derive(Module)]
+#[module(Tensor -> Result<Tensor>)]
+struct Product {
+    w: Tensor,
+    #[module(skip)]
+    by: By,
+}
+
+impl Product {
+    fn new(by: By) -> Product {
+        Product { w: Tensor::from([2.0]).requires_grad_(), by }
+    }
+
+    fn forward(&self, x: Tensor) -> Result<Tensor> {
+        let w = self.w.clone();
+        let y = match self.by {
+            By::Inputs => custom_vjp(
+                &[x, w],
+                |ctx, t| {
+                    t.iter().for_each(|t| ctx.save(t));
+                    Ok(vec![&t[0] * &t[1]])
+                },
+                |ctx, g| Ok(vec![Some(&g[0] * &ctx.saved(1)?), Some(&g[0] * &ctx.saved(0)?)]),
+            ),
+            By::Captured => custom_vjp(
+                &[x],
+                |ctx, t| {
+                    ctx.save(&w);
+                    Ok(vec![&t[0] * &w])
+                },
+                |ctx, g| Ok(vec![Some(&g[0] * &ctx.saved(0)?)]),
+            ),
+            By::Backward => {
+                let of = w.clone();
+                custom_vjp(
+                    &[x],
+                    |_, t| Ok(vec![&t[0] * &of]),
+                    move |_, g| Ok(vec![Some(&g[0] * &w)]),
+                )
+            }
+            By::Checkpoint => return checkpoint(move |x: Tensor| (x * &w).exp())(x),
+        };
+        Ok(y?[0].clone())
+    }
+}
+
+#[test]
+fn custom_derivatives_use_the_given_tensors() {
+    for by in [By::Inputs, By::Captured, By::Backward] {
+        let net = Product::new(by);
+        let loss = |(p, x): (Params, Tensor)| {
+            functional_call(&net, &p, x).unwrap_or_else(Tensor::poison).sum()
+        };
+        let inputs = || (given([("w", Tensor::from([3.0]))]), Tensor::from([1.0]));
+        let (value, (p, dx)) = value_and_grad(loss)(inputs()).unwrap();
+        let dw = if matches!(by, By::Inputs) { 1.0 } else { 0.0 };
+        assert_eq!((numbers(&value), numbers(&dx)), (vec![3.0], vec![3.0]), "{}", by as u8);
+        assert_eq!(numbers(&p["w"]), [dw], "{}", by as u8);
+        let compiled = compile(value_and_grad(loss));
+        let (_, (p, dx)) = compiled.call(inputs()).unwrap();
+        assert_eq!((numbers(&p["w"]), numbers(&dx)), (vec![dw], vec![3.0]), "{}", by as u8);
+        assert!(net.w.grad().is_none());
+    }
+}
+
+#[test]
+fn derivatives_of_a_custom_derivative_reach_the_given_tensors() {
+    // The derivative reads what it captures, so its own derivative has the given tensor's history.
+    let net = Product::new(By::Backward);
+    let (p, x) = (Tensor::from([3.0]).requires_grad_(), Tensor::from([1.0]).requires_grad_());
+    let y = functional_call(&net, &given([("w", &p * 2.0)]), x.clone()).unwrap();
+    let options = maquette::autograd::BackwardOptions { create_graph: true, ..Default::default() };
+    let of = |y: &Tensor, x: &Tensor| {
+        let (y, x) = (std::slice::from_ref(y), std::slice::from_ref(x));
+        maquette::autograd::grad(y, x, &[], options).unwrap().remove(0).unwrap()
+    };
+    let dx = of(&y.sum(), &x);
+    assert_eq!((numbers(&dx), numbers(&of(&dx.sum(), &p))), (vec![6.0], vec![2.0]));
+}
+
+#[test]
+fn checkpoints_run_again_with_the_given_tensors() {
+    let net = Product::new(By::Checkpoint);
+    let x = || Tensor::from([1.0]);
+    let loss = |p: Params| functional_call(&net, &p, x()).unwrap_or_else(Tensor::poison).sum();
+    let p = || given([("w", Tensor::from([3.0]))]);
+    let expected = [3.0f64.exp()];
+    assert_eq!(numbers(&grad(loss)(p()).unwrap()["w"]), expected);
+    assert_eq!(numbers(&compile(grad(loss)).call(p()).unwrap()["w"]), expected);
+    // The sweep runs in another call of the module, which gives it something else.
+    let y = net.forward(x()).unwrap().sum();
+    let sweep = Sweep { w: net.w.clone(), y };
+    functional_call(&sweep, &p(), x()).unwrap();
+    assert_eq!(numbers(&net.w.grad().unwrap()), [2.0f64.exp()]);
+}
+
+/// A module that differentiates something else when it is called.
+#[derive(Module)]
+#[module(Tensor -> Result<Tensor>)]
+struct Sweep {
+    w: Tensor,
+    #[module(skip)]
+    y: Tensor,
+}
+
+impl Sweep {
+    fn forward(&self, x: Tensor) -> Result<Tensor> {
+        self.y.backward()?;
+        Ok(x)
+    }
+}
+
+#[derive(Module)]
+#[module(Tensor -> Tensor)]
+struct Two {
+    a: Tensor,
+    b: Tensor,
+}
+
+impl Two {
+    fn new() -> Two {
+        Two { a: Tensor::from([[1.0]]), b: Tensor::from([[10.0]]) }
+    }
+
+    fn forward(&self, x: Tensor) -> Tensor {
+        let by_vjp = |w: &Tensor| {
+            let y = custom_vjp(
+                &[x.clone(), w.clone()],
+                |_, t| Ok(vec![&t[0] * &t[1]]),
+                |_, g| Ok(vec![None, Some(g[0].clone())]),
+            );
+            y.map_or_else(Tensor::poison, |y| y[0].clone())
+        };
+        let linear = x.linear(&self.a, None) - x.linear(&self.b, None);
+        linear + (by_vjp(&self.a) - by_vjp(&self.b)) * 100.0
+    }
+}
+
+#[test]
+fn given_tensors_may_be_the_modules_own_of_other_names() {
+    let x = || Tensor::from([[1.0]]);
+    let swapped = |net: &Two| given([("a", net.b.clone()), ("b", net.a.clone())]);
+    let net = Two::new();
+    assert_eq!(numbers(&functional_call(&net, &swapped(&net), x()).unwrap()), [909.0]);
+    let cast = autocast(DType::BF16, || functional_call(&net, &swapped(&net), x()).unwrap());
+    assert_eq!(numbers(&cast), [909.0]);
+    let net = Two::new();
+    [&net.a, &net.b].into_iter().for_each(|t| drop(t.requires_grad_()));
+    let y = functional_call(&net, &swapped(&net), x()).unwrap();
+    assert_eq!(numbers(&y), [909.0]);
+    y.sum().backward().unwrap();
+    let found = [&net.a, &net.b].map(|t| numbers(&t.grad().unwrap()));
+    assert_eq!(found, [[-101.0], [101.0]]);
+    // A call inside of another one: the inner names are of what the outer one gives.
+    #[derive(Module)]
+    #[module(Tensor -> Result<Tensor>)]
+    struct Outer {
+        net: Two,
+    }
+    impl Outer {
+        fn forward(&self, x: Tensor) -> Result<Tensor> {
+            let (a, b) = (self.net.a.clone(), self.net.b.clone());
+            functional_call(&self.net, &given([("a", b), ("b", a)]), x)
+        }
+    }
+    let (outer, [a, b]) = (Outer { net: Two::new() }, [3.0, 5.0].map(|v| Tensor::from([[v]])));
+    let y = functional_call(&outer, &given([("net.a", a), ("net.b", b)]), x()).unwrap();
+    assert_eq!(numbers(&y), [202.0]);
+    let twice = given([("net.a", outer.net.b.clone()), ("net.b", outer.net.a.clone())]);
+    assert_eq!(numbers(&functional_call(&outer, &twice, x()).unwrap()), [-909.0]);
+}
+
+#[test]
+fn a_tensor_with_two_names_has_one_given_tensor() {
+    let net = Net::new();
+    let other = || Tensor::from([[1.0, 0.0], [0.0, 1.0]]);
+    let same = other();
+    let both = given([("layers.0.weight", same.clone()), ("tied", same.clone())]);
+    let one = given([("tied", same)]);
+    let [both, one] = [both, one].map(|p| numbers(&functional_call(&net, &p, x()).unwrap()));
+    assert_eq!(both, one);
+    let differ = given([("layers.0.weight", other()), ("tied", other())]);
+    let e = functional_call(&net, &differ, x()).unwrap_err().to_string();
+    assert!(e.contains("`layers.0.weight` and `tied` are names of one tensor"), "{e}");
+    assert!(e.contains("functional_call.rs:"), "{e}");
+    // The module's own counts as given, where it is named.
+    let differ = given([("layers.0.weight", other()), ("tied", net.tied.clone())]);
+    functional_call(&net, &differ, x()).unwrap_err();
 }

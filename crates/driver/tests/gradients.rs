@@ -1,11 +1,11 @@
 //! Gradients under trace: forward, backward and the update of parameters as one compiled graph, with
 //! the bits of the eager program.
 
-use maquette_driver::compile;
+use maquette_driver::{Stance, compile};
 use maquette_ir::DType;
-use maquette_ops::autograd::no_grad;
+use maquette_ops::autograd::{self, BackwardOptions, checkpoint, no_grad};
 use maquette_ops::func::{grad, value_and_grad, vjp};
-use maquette_ops::{Result, Tensor, random};
+use maquette_ops::{Error, Result, Tensor, Tree, random};
 use maquette_runtime::profile::ProfileOptions;
 
 type Params = (Tensor, Tensor, Tensor);
@@ -138,4 +138,177 @@ fn the_step_of_an_optimizer_is_one_kernel_for_each_parameter() {
     // the gradients of the matrices, too, are of these kernels
     assert_eq!(labels.iter().filter(|l| *l == "mm + mul + add + add").count(), 2, "{labels:?}");
     assert!(labels.iter().all(|l| !l.contains("copy")), "{labels:?}");
+}
+
+/// The error of an eager call, and that of a compiled one, without operators and lines.
+fn errors<I: Tree, O: Tree>(f: impl Fn(I) -> O, inputs: impl Fn() -> I) -> (String, String) {
+    let text = |e: Error| e.kind().to_string();
+    let run = compile(&f);
+    run.set_stance(Stance::ForceEager);
+    let eager = run.call(inputs()).map(drop).unwrap_err();
+    run.set_stance(Stance::Compile);
+    (text(eager), text(run.call(inputs()).map(drop).unwrap_err()))
+}
+
+#[test]
+fn a_captured_tensor_that_is_written_after_a_derivative_reads_it() {
+    let w = || Tensor::from([5.0f64]);
+    let b = Tensor::from([2.0f64]);
+    let after = value_and_grad(|w: Tensor| {
+        let y = (&w * &b).sum();
+        b.add_(1.0);
+        y
+    });
+    let (eager, compiled) = errors(after, w);
+    assert!(eager.contains("which was written at"), "{eager}");
+    assert_eq!(compiled, eager);
+    let (b, other) = (Tensor::from([2.0f64]), Tensor::from([2.0f64]));
+    let before = |b: &Tensor, w: Tensor| {
+        b.add_(1.0);
+        (&w * b).sum()
+    };
+    let run = compile(value_and_grad(|w: Tensor| before(&b, w)));
+    for _ in 0..2 {
+        let (value, gradient) = value_and_grad(|w: Tensor| before(&other, w))(w()).unwrap();
+        let found = run.call(w()).unwrap();
+        assert_eq!(found.0.to_vec::<f64>().unwrap(), value.to_vec::<f64>().unwrap());
+        assert_eq!(found.1.to_vec::<f64>().unwrap(), gradient.to_vec::<f64>().unwrap());
+    }
+}
+
+#[test]
+fn a_checkpoint_that_writes_a_captured_tensor() {
+    let b = Tensor::from([2.0f64]);
+    let f = value_and_grad(|w: Tensor| {
+        let region = checkpoint(|(w, b): (Tensor, Tensor)| {
+            b.add_(1.0);
+            (&w * &b).sum()
+        });
+        region((w, b.clone())).unwrap_or_else(Tensor::poison)
+    });
+    let (eager, compiled) = errors(f, || Tensor::from([5.0f64]));
+    assert_eq!(compiled, eager);
+}
+
+#[test]
+fn an_input_that_is_written_through_another_after_a_derivative_reads_it() {
+    let f = |(a, i, j): (Tensor, Tensor, Tensor)| {
+        let of = |a: Tensor| {
+            let y = a.gather(0, &i).sum();
+            j.zero_();
+            y
+        };
+        value_and_grad(of)(a)
+    };
+    let a = || Tensor::from([1.0f64, 2.0, 3.0]);
+    let index = || Tensor::from([0i64, 2, 2]);
+    let same = || {
+        let i = index();
+        (a(), i.clone(), i)
+    };
+    let (eager, compiled) = errors(f, same);
+    assert!(eager.contains("which was written at"), "{eager}");
+    assert_eq!(compiled, eager);
+    let parts = || {
+        let all = Tensor::from([0i64, 1, 2, 0]);
+        (a(), all.slice(0, 0..3), all.slice(0, 1..4))
+    };
+    assert_eq!(errors(f, parts).0, eager);
+    assert_eq!(errors(f, parts).1, eager);
+    let run = compile(f);
+    for _ in 0..2 {
+        let (value, gradient) = run.call((a(), index(), index())).unwrap();
+        assert_eq!(value.item::<f64>().unwrap(), 7.0);
+        assert_eq!(gradient.to_vec::<f64>().unwrap(), [1.0, 0.0, 2.0]);
+        assert!(run.call(same()).is_err());
+    }
+    assert_eq!(run.compilations(), 1);
+}
+
+#[test]
+fn a_captured_tensor_that_is_written_through_an_input() {
+    let i = Tensor::from([0i64, 2, 2]);
+    let f = |(a, j): (Tensor, Tensor)| {
+        let of = |a: Tensor| {
+            let y = a.gather(0, &i).sum();
+            j.zero_();
+            y
+        };
+        value_and_grad(of)(a)
+    };
+    let a = || Tensor::from([1.0f64, 2.0, 3.0]);
+    let run = compile(f);
+    assert!(run.call((a(), Tensor::from([1i64]))).is_ok());
+    assert!(run.call((a(), i.slice(0, 0..1))).is_err());
+    assert_eq!(i.to_vec::<i64>().unwrap(), [0, 2, 2]);
+    assert!(f((a(), i.slice(0, 0..1))).is_err());
+}
+
+/// The derivative of `addcmul_` reads `b`, which the call writes if it shares memory with `a`.
+fn written_with_gradients((a, b, c): (Tensor, Tensor, Tensor)) -> Result<(Tensor, Tensor)> {
+    let s = Tensor::from([2.0f64]).requires_grad_();
+    let kept = &c * 1.0;
+    a.addcmul_(&b, &s, 1.0).ok()?;
+    let found = autograd::grad(&[a.sum()], &[s], &[None], BackwardOptions::default())?;
+    let gradient = found.into_iter().next().flatten();
+    Ok((gradient.unwrap_or_else(|| Tensor::from([0.0f64])), kept))
+}
+
+#[test]
+fn an_operand_in_the_memory_that_a_call_writes() {
+    let new = |x: f64| Tensor::from([x, 2.0, 3.0]);
+    let with_b = || {
+        let x = new(1.0);
+        (x.clone(), x, new(4.0))
+    };
+    let with_c = || {
+        let x = new(1.0);
+        (x.clone(), new(4.0), x)
+    };
+    let in_part = || {
+        let all = Tensor::from([1.0f64, 2.0, 3.0, 4.0]);
+        (all.slice(0, 0..3), all.slice(0, 1..4), new(4.0))
+    };
+    let apart = || (new(1.0), new(4.0), new(5.0));
+    let run = compile(written_with_gradients);
+    let calls: [&dyn Fn() -> (Tensor, Tensor, Tensor); 4] = [&apart, &with_c, &with_b, &in_part];
+    for inputs in calls.into_iter().chain(calls) {
+        let (given, eager_given) = (inputs(), inputs());
+        let (gradient, kept) = run.call(given.clone()).unwrap();
+        let expected = written_with_gradients(eager_given.clone()).unwrap();
+        let numbers = |t: &Tensor| t.to_vec::<f64>().unwrap();
+        assert_eq!(numbers(&gradient), numbers(&expected.0));
+        assert_eq!(numbers(&kept), numbers(&expected.1));
+        assert_eq!(numbers(&given.0), numbers(&eager_given.0.detach()));
+        assert_eq!(numbers(&given.1), numbers(&eager_given.1.detach()));
+    }
+    assert_eq!(run.compilations(), 3);
+}
+
+/// Run eagerly, both inputs would be one tensor, and have one history.
+#[test]
+fn an_input_that_was_written_with_gradients_through_another() {
+    let f = |(a, b): (Tensor, Tensor)| -> Result<Tensor> {
+        let s = Tensor::from([2.0f64]).requires_grad_();
+        a.mul_(&s).ok()?;
+        let y = (&a + &b).sum();
+        let found = autograd::grad(&[y], &[s], &[None], BackwardOptions::default())?;
+        Ok(found.into_iter().next().flatten().unwrap_or_else(|| Tensor::from([0.0f64])))
+    };
+    let new = || Tensor::from([1.0f64, 2.0]);
+    let run = compile(f);
+    assert_eq!(run.call((new(), new())).unwrap().to_vec::<f64>().unwrap(), [3.0]);
+    let x = new();
+    let e = run.call((x.clone(), x.clone())).unwrap_err();
+    assert!(e.to_string().contains("f64[2] shares memory with another input"), "{e}");
+    assert!(e.loc().is_some_and(|loc| loc.file.ends_with("gradients.rs")), "{e}");
+    assert_eq!(f((x.clone(), x)).unwrap().to_vec::<f64>().unwrap(), [6.0]);
+    let values = |(a, b): (Tensor, Tensor)| -> Result<Tensor> {
+        let s = Tensor::from([2.0f64]).requires_grad_();
+        a.mul_(&s).ok()?;
+        no_grad(|| b.sum()).ok().cloned()
+    };
+    let x = new();
+    let found = compile(values).call((x.clone(), x)).unwrap();
+    assert_eq!(found.to_vec::<f64>().unwrap(), [6.0]);
 }

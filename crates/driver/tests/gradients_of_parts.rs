@@ -15,6 +15,9 @@ fn bits(t: &Tensor) -> Vec<u64> {
     t.to_dtype(DType::F64).to_vec::<f64>().unwrap().into_iter().map(f64::to_bits).collect()
 }
 
+/// The generator is that of the process: only one test at a time compares what it draws.
+static RANDOM: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
 /// The number of calls of an operator.
 fn calls(graph: &Graph, op: &str) -> usize {
     graph.to_string().matches(&format!(" {op}(")).count()
@@ -151,6 +154,7 @@ fn a_checkpoint_in_a_graph_keeps_its_random_numbers() {
     let checkpointed = move |x: Tensor| checkpoint(plain)(x).unwrap_or_else(Tensor::poison);
     let x = Tensor::ones([32], DType::F64);
     let run = |f: &dyn Fn(Tensor) -> Result<(Tensor, Tensor)>| {
+        let _alone = RANDOM.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         random::manual_seed(11);
         let (value, gradient) = f(x.clone()).unwrap();
         (bits(&value), bits(&gradient), bits(&Tensor::rand([4], DType::F64)))
@@ -161,6 +165,37 @@ fn a_checkpoint_in_a_graph_keeps_its_random_numbers() {
     assert_eq!(run(&|x| compiled.call(x)), expected);
     let traced = TraceOptions::symbolic().trace(value_and_grad(checkpointed), x.clone()).unwrap();
     assert_eq!(run(&|x| traced.run(x)), expected);
+}
+
+#[test]
+fn random_numbers_of_nested_checkpoints_are_kept() {
+    let plain = |x: Tensor| {
+        let y = x.dropout(0.5, true);
+        let noise = y.zeros_like().uniform_(0.0, 1.0);
+        (y.exp() * noise * x.dropout(0.25, true)).sum()
+    };
+    let nested = |x: Tensor| {
+        let outer = checkpoint(|x: Tensor| {
+            let inner = checkpoint(|x: Tensor| {
+                let y = x.dropout(0.5, true);
+                let noise = y.zeros_like().uniform_(0.0, 1.0);
+                y.exp() * noise
+            });
+            (inner(x.clone()).unwrap_or_else(Tensor::poison) * x.dropout(0.25, true)).sum()
+        });
+        outer(x).unwrap_or_else(Tensor::poison)
+    };
+    let x = Tensor::ones([32], DType::F64);
+    let run = |f: &dyn Fn(Tensor) -> Result<(Tensor, Tensor)>| {
+        let _alone = RANDOM.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        random::manual_seed(11);
+        let (value, gradient) = f(x.clone()).unwrap();
+        (bits(&value), bits(&gradient), bits(&Tensor::rand([4], DType::F64)))
+    };
+    let expected = run(&value_and_grad(plain));
+    assert_eq!(run(&value_and_grad(nested)), expected);
+    let compiled = compile(value_and_grad(nested));
+    assert_eq!(run(&|x| compiled.call(x)), expected);
 }
 
 #[test]

@@ -1,13 +1,21 @@
 //! Functions to functions: `grad(f)` computes the gradient of what `f` computes. The results are
 //! functions of trees, so that they trace and compile as `f` does. Source: JAX's transformations,
 //! PyTorch's `torch.func`.
+//!
+//! Calls nest. Nodes are numbered in the order in which they are made. So those with smaller
+//! numbers than the nodes of the inputs are of another, outer differentiation. Where the value
+//! reaches one, by an input or by a tensor that the function captures, the results keep their
+//! history.
 
-use crate::autograd::backward::gradients;
+use crate::autograd::backward::gradients_of;
+use crate::autograd::engine::{reach_older, root_grad};
+use crate::autograd::history::{self, Tracking};
+use crate::autograd::node::{Edge, Edges, Function, GradNode, LeafGradient, OutputInfo};
 use crate::autograd::{BackwardOptions, enable_grad, is_grad_enabled, no_grad};
 use crate::dispatch::value::Value;
-use crate::error::Result;
+use crate::error::{AutogradError, Result};
 use crate::tensor::Tensor;
-use crate::tree::{Tree, flatten_values};
+use crate::tree::{Tree, TreeSpec, flatten_values};
 use maquette_ir::Loc;
 
 pub use crate::functional_call::{buffers, functional_call, in_functional_call, parameters};
@@ -17,40 +25,101 @@ struct Inputs {
     values: Vec<Value>,
     /// The positions of the differentiable tensors among the values.
     places: Vec<usize>,
-    /// Whether a tensor among them is part of another differentiation.
+    /// Where the gradients of these tensors go.
+    edges: Vec<Edge>,
+}
+
+/// The value of a function.
+struct Output {
+    value: Tensor,
+    /// Where the value's gradient goes; `None` if it depends on no tensor that requires one.
+    edge: Option<Edge>,
+    /// Whether the value depends on a tensor of another differentiation.
     is_inner: bool,
+}
+
+/// A leaf of the same elements. A sweep of another differentiation may collect a gradient there,
+/// which nobody asks for: in a trace, too.
+fn leaf(of: &Tensor) -> Tensor {
+    let gradient = LeafGradient { is_traced: true, ..LeafGradient::default() };
+    let outputs = smallvec::smallvec![OutputInfo::of(of.meta())];
+    let function = Function::Accumulate(gradient);
+    let node = GradNode::new("leaf".into(), Loc::caller(), outputs, Edges::new(), function);
+    let t = of.untracked();
+    history::set(&t, Tracking::Leaf(node));
+    t
+}
+
+fn edge(of: &Tensor) -> Result<Edge> {
+    let missing = || AutogradError::InputWithoutGrad { tensor: of.meta().to_string() };
+    Ok(history::edge(of).ok_or_else(missing)?)
 }
 
 impl Inputs {
     fn new(mut values: Vec<Value>) -> Result<Inputs> {
-        let (mut places, mut is_inner) = (Vec::new(), false);
+        let (mut places, mut edges) = (Vec::new(), Vec::new());
         for (i, value) in values.iter_mut().enumerate() {
             if let Value::Tensor(t) = value
                 && t.dtype().is_float()
             {
                 t.ok()?;
                 let outer = is_grad_enabled() && t.requires_grad();
-                is_inner |= outer;
                 // A tensor of another differentiation gets a node of its own there.
-                *t = if outer { t.alias() } else { t.untracked().requires_grad_() };
-                t.ok()?;
+                *t = if outer { t.alias() } else { leaf(t) };
+                edges.push(edge(t.ok()?)?);
                 places.push(i);
             }
         }
-        Ok(Inputs { values, places, is_inner })
+        Ok(Inputs { values, places, edges })
+    }
+
+    /// The number of the first node that belongs to this differentiation. Without differentiable
+    /// inputs, none does.
+    fn first(&self) -> u64 {
+        self.edges.first().map_or(u64::MAX, |e| e.node.id)
+    }
+
+    /// The value of a function of the inputs.
+    ///
+    /// # Errors
+    /// The function fails, or writes an input.
+    fn call<I: Tree>(&self, spec: &TreeSpec, f: impl FnOnce(I) -> Tensor) -> Result<Output> {
+        let given = I::unflatten(spec, &mut self.values.iter().cloned())?;
+        let value = enable_grad(|| f(given));
+        value.ok()?;
+        for (&i, before) in self.places.iter().zip(&self.edges) {
+            let t = self.values[i].tensor()?;
+            let now = edge(t)?;
+            // A write to a leaf is refused by itself. One to a result would replace the history.
+            if (now.node.id, now.output) != (before.node.id, before.output) {
+                return Err(AutogradError::WriteToInput { tensor: t.meta().to_string() }.into());
+            }
+        }
+        let edge = history::edge(&value);
+        let is_outer = || reach_older(std::slice::from_ref(&edge), self.first()).contains(&true);
+        let is_inner = is_grad_enabled() && is_outer();
+        Ok(Output { value, edge, is_inner })
     }
 
     /// The gradients of an output, with the structure of the inputs: zeros where it does not depend
     /// on an input, and for tensors that are no floats.
-    fn gradients(&self, output: &Tensor, weight: Option<Tensor>) -> Result<Vec<Value>> {
-        let tensor = |&i: &usize| self.values[i].tensor().cloned();
-        let inputs = self.places.iter().map(tensor).collect::<Result<Vec<Tensor>>>()?;
-        let options = BackwardOptions { create_graph: self.is_inner, ..Default::default() };
-        let found = if output.ok()?.requires_grad() {
-            gradients(std::slice::from_ref(output), &inputs, &[weight], options)?
-        } else {
-            vec![None; inputs.len()]
+    fn gradients(&self, output: &Output, weight: Option<Tensor>) -> Result<Vec<Value>> {
+        let is_enabled = is_grad_enabled();
+        let is_weight_outer = is_enabled && weight.as_ref().is_some_and(Tensor::requires_grad);
+        let create_graph = is_enabled && output.is_inner || is_weight_outer;
+        let value = output.value.ok()?;
+        let mut found = match &output.edge {
+            Some(edge) => {
+                let root = (edge.clone(), root_grad(value, weight.as_ref())?);
+                // The other differentiation needs the value's graph, too.
+                let options = BackwardOptions { retain_graph: output.is_inner, create_graph };
+                gradients_of(vec![root], &self.edges, options)?
+            }
+            None => vec![None; self.edges.len()],
         };
+        if create_graph && !is_weight_outer {
+            self.cut(&mut found);
+        }
         let mut found = found.into_iter();
         let mut gradient = |(i, value): (usize, &Value)| match value {
             Value::Tensor(t) => {
@@ -62,11 +131,33 @@ impl Inputs {
         };
         self.values.iter().enumerate().map(&mut gradient).collect()
     }
+
+    /// Removes the history of gradients that depend on the inputs alone.
+    fn cut(&self, gradients: &mut [Option<Tensor>]) {
+        let edge = |g: &Option<Tensor>| g.as_ref().and_then(history::edge);
+        let edges: Vec<Option<Edge>> = gradients.iter().map(edge).collect();
+        let is_outer = reach_older(&edges, self.first());
+        for ((gradient, edge), is_outer) in gradients.iter_mut().zip(edges).zip(is_outer) {
+            if edge.is_some() && !is_outer {
+                *gradient = gradient.take().map(|g| g.untracked());
+            }
+        }
+    }
+}
+
+impl Output {
+    /// The value for the caller: without its history, if that is the graph of this call alone.
+    fn value(&self) -> Tensor {
+        if self.is_inner { self.value.clone() } else { self.value.untracked() }
+    }
 }
 
 /// A function that returns the value of `f`, a tensor of one element, and its gradient with respect
 /// to each tensor of the inputs. The gradients have the structure of the inputs; they are zeros for
 /// tensors that are no floats, and numbers are returned as they are.
+///
+/// The results require a gradient if they depend on a tensor that did before the call, also if `f`
+/// captures it.
 ///
 /// ```
 /// use maquette_ops::{Tensor, func::value_and_grad};
@@ -81,8 +172,8 @@ impl Inputs {
 /// PyTorch: `torch.func.grad_and_value`.
 ///
 /// # Errors
-/// The returned function fails if `f` fails, its value has several elements, or an operator has no
-/// derivative.
+/// The returned function fails if `f` fails or writes an input, its value has several elements, or
+/// an operator has no derivative.
 #[track_caller]
 pub fn value_and_grad<I: Tree>(f: impl Fn(I) -> Tensor) -> impl Fn(I) -> Result<(Tensor, I)> {
     differentiated(f, Loc::caller())
@@ -93,11 +184,9 @@ fn differentiated<I: Tree>(f: impl Fn(I) -> Tensor, loc: Loc) -> impl Fn(I) -> R
     move |inputs| {
         let (spec, values) = flatten_values(&inputs)?;
         let inputs = Inputs::new(values)?;
-        let given = I::unflatten(&spec, &mut inputs.values.iter().cloned())?;
-        let value = enable_grad(|| f(given));
-        let gradients = inputs.gradients(&value, None).map_err(|e| e.at(loc))?;
-        let value = if inputs.is_inner { value } else { value.untracked() };
-        Ok((value.ok()?.clone(), I::unflatten(&spec, &mut gradients.into_iter())?))
+        let output = inputs.call(&spec, &f).map_err(|e| e.at(loc))?;
+        let gradients = inputs.gradients(&output, None).map_err(|e| e.at(loc))?;
+        Ok((output.value(), I::unflatten(&spec, &mut gradients.into_iter())?))
     }
 }
 
@@ -124,11 +213,12 @@ pub fn grad<I: Tree>(f: impl Fn(I) -> Tensor) -> impl Fn(I) -> Result<I> {
 
 /// The value of `f`, and a function from a weight for each of its elements to the weighted gradient
 /// with respect to the inputs: the product of the weights with the Jacobian. It may be called once.
+/// Its results require a gradient as those of [`value_and_grad`] do, and if the weight does.
 ///
 /// PyTorch: `torch.func.vjp`.
 ///
 /// # Errors
-/// `f` fails. The returned function fails if an operator has no derivative.
+/// `f` fails or writes an input. The returned function fails if an operator has no derivative.
 #[track_caller]
 pub fn vjp<I: Tree>(
     f: impl Fn(I) -> Tensor,
@@ -137,12 +227,11 @@ pub fn vjp<I: Tree>(
     let loc = Loc::caller();
     let (spec, values) = flatten_values(&inputs).map_err(|e| e.at(loc))?;
     let inputs = Inputs::new(values).map_err(|e| e.at(loc))?;
-    let given = I::unflatten(&spec, &mut inputs.values.iter().cloned())?;
-    let value = enable_grad(|| f(given));
-    let output = if inputs.is_inner { value.clone() } else { value.untracked() };
+    let output = inputs.call(&spec, f).map_err(|e| e.at(loc))?;
+    let value = output.value();
     let pull = move |weight: Tensor| {
-        let gradients = inputs.gradients(&value, Some(weight)).map_err(|e| e.at(loc))?;
+        let gradients = inputs.gradients(&output, Some(weight)).map_err(|e| e.at(loc))?;
         I::unflatten(&spec, &mut gradients.into_iter())
     };
-    Ok((output.ok()?.clone(), pull))
+    Ok((value, pull))
 }

@@ -3,11 +3,20 @@
 //! `forward` passes the module's tensors to operators. During a functional call, the dispatcher
 //! replaces each operand that is a handle of the module by the given tensor, before derivatives are
 //! recorded. So gradients go to the given tensors, and a trace records these. Trees that are
-//! flattened meanwhile, such as the inputs of compiled functions, are replaced in the same way.
+//! flattened meanwhile, such as the inputs of compiled functions, are replaced in the same way, and
+//! so is what `custom_vjp` takes.
+//!
+//! The parts of a call pass the dispatcher again, with operands that were replaced. So no given
+//! tensor may be a handle that is replaced in turn: one that is gets another handle, a view of it.
+//!
+//! Code that a sweep runs, such as a checkpointed function, runs in the functional calls of the
+//! place where it was recorded ([`Kept`]).
 //!
 //! A view that the module made of its tensor before the call is no handle of the module: it must be
 //! made in `forward`.
 
+use crate::autograd::history;
+use crate::autograd::node::Edges;
 use crate::dispatch::value::{Args, Value};
 use crate::error::{Error, Result};
 use crate::module::{Module, Slot};
@@ -36,15 +45,14 @@ pub fn in_functional_call() -> bool {
 /// The tensor that stands in the place of `t`, if there is one.
 pub(crate) fn replacement(t: &Tensor) -> Option<Tensor> {
     FRAMES.with_borrow(|frames| {
-        let mut found: Option<&Tensor> = None;
-        // The given tensor of an inner call may be the module's own of an outer one.
-        for frame in frames.iter().rev() {
-            let current = found.unwrap_or(t);
-            let given = frame.iter().find(|(own, _)| own.is_same(current)).map(|(_, given)| given);
-            found = given.or(found);
-        }
-        found.cloned()
+        let pairs = || frames.iter().rev().flatten();
+        pairs().find(|(own, _)| own.is_same(t)).map(|(_, given)| given.clone())
     })
+}
+
+/// The tensor itself, or the one in its place.
+pub(crate) fn current(t: &Tensor) -> Tensor {
+    in_functional_call().then(|| replacement(t)).flatten().unwrap_or_else(|| t.clone())
 }
 
 /// Replaces the operands of a call.
@@ -132,8 +140,8 @@ fn named<M: Module + ?Sized>(module: &M, wanted: Slot) -> BTreeMap<String, Tenso
 /// PyTorch: `torch.func.functional_call`.
 ///
 /// # Errors
-/// The module has no tensor of a name, or it has other sizes; `forward` fails. An operation in
-/// `forward` that reads the data of a replaced tensor fails.
+/// The module has no tensor of a name, or it has other sizes; names of one tensor have different
+/// ones; `forward` fails. An operation in `forward` that reads the data of a replaced tensor fails.
 #[track_caller]
 pub fn functional_call<M: Module + ?Sized>(
     module: &M,
@@ -173,7 +181,97 @@ fn frame<M: Module + ?Sized>(module: &M, tensors: &BTreeMap<String, Tensor>) -> 
         }
         Ok((own.clone(), given.clone()))
     };
-    tensors.iter().map(pair).filter(|p| !matches!(p, Ok((a, b)) if a.is_same(b))).collect()
+    let mut pairs = tensors.iter().map(pair).collect::<Result<Frame>>()?;
+    check_tied(tensors, &pairs)?;
+    pairs.retain(|(own, given)| !own.is_same(given));
+    let is_replaced = |given: &Tensor| {
+        pairs.iter().any(|(own, _)| own.is_same(given)) || replacement(given).is_some()
+    };
+    let unreplaced = |(own, given): &(Tensor, Tensor)| {
+        // The given tensor of an inner call may be the module's own of an outer one.
+        let given = current(given);
+        (own.clone(), if is_replaced(&given) { history::alias(&given) } else { given })
+    };
+    Ok(pairs.iter().map(unreplaced).collect())
+}
+
+/// Checks that a tensor of the module has one given tensor. `pairs` has an entry for each name.
+fn check_tied(tensors: &BTreeMap<String, Tensor>, pairs: &[(Tensor, Tensor)]) -> Result<()> {
+    for (i, (name, (own, given))) in tensors.keys().zip(pairs).enumerate() {
+        let earlier = tensors.keys().zip(pairs).take(i);
+        let mut tied = earlier.filter(|(_, (other, _))| other.is_same(own));
+        if let Some((first, _)) = tied.find(|(_, (_, other))| !other.is_same(given)) {
+            return Err(Error::value(format!(
+                "`{first}` and `{name}` are names of one tensor in the module, and different ones \
+                    are given; give one of them, or the same tensor for both"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Runs `f` in these functional calls, in place of those that run on this thread.
+fn within<R>(frames: Vec<Frame>, f: impl FnOnce() -> R) -> R {
+    struct Restore(Vec<Frame>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            // The tensors are dropped without the borrow.
+            drop(swap(std::mem::take(&mut self.0)));
+        }
+    }
+    let _restore = Restore(swap(frames));
+    f()
+}
+
+fn swap(frames: Vec<Frame>) -> Vec<Frame> {
+    DEPTH.set(frames.len());
+    FRAMES.replace(frames)
+}
+
+/// The functional calls at a place of the program, for code that a sweep runs as if it were there.
+///
+/// Given tensors are kept without their histories, as those that a sweep reads are: the graph that
+/// keeps them would otherwise keep itself alive.
+#[derive(Default)]
+pub(crate) struct Kept(Vec<KeptPair>);
+
+struct KeptPair {
+    own: Tensor,
+    given: Tensor,
+    /// The index of the history among all of them.
+    edge: Option<usize>,
+}
+
+impl Kept {
+    /// The calls that run now, and the histories of their given tensors.
+    pub(crate) fn now() -> (Kept, Edges) {
+        let (mut kept, mut edges) = (Kept::default(), Edges::new());
+        if in_functional_call() {
+            for (own, given) in FRAMES.with_borrow(Clone::clone).iter().rev().flatten() {
+                let edge = history::edge(given).map(|edge| {
+                    edges.push(Some(edge));
+                    edges.len() - 1
+                });
+                let (own, given) = (own.clone(), given.untracked());
+                kept.0.push(KeptPair { own, given, edge });
+            }
+        }
+        (kept, edges)
+    }
+
+    /// Runs `f` in these calls. `tracked` gives a new handle of a given tensor the history with the
+    /// index.
+    pub(crate) fn run<R>(&self, tracked: impl Fn(&Tensor, usize), f: impl FnOnce() -> R) -> R {
+        let pair = |pair: &KeptPair| {
+            let given = pair.given.untracked();
+            if let Some(edge) = pair.edge {
+                tracked(&given, edge);
+            }
+            (pair.own.clone(), given)
+        };
+        let frame: Frame = self.0.iter().map(pair).collect();
+        within(if frame.is_empty() { Vec::new() } else { vec![frame] }, f)
+    }
 }
 
 /// Ends a functional call when it is dropped.
@@ -197,8 +295,5 @@ impl Drop for Guard {
 
 /// The value itself, or the one in its place.
 pub(crate) fn leaf(t: &Tensor) -> Value {
-    match in_functional_call().then(|| replacement(t)).flatten() {
-        Some(given) => Value::Tensor(given),
-        None => Value::from(t),
-    }
+    Value::Tensor(current(t))
 }

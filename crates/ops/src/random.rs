@@ -36,8 +36,17 @@ thread_local! {
 }
 
 /// Runs `f` with a private random sequence for this thread in place of every device's. The sequence
-/// begins at `at`, which receives the state after `f`.
+/// begins at `at`, which receives the state after `f`. In a trace, the trace fails.
+#[track_caller]
 pub fn apart<R>(at: &mut Philox, f: impl FnOnce() -> R) -> R {
+    fails_trace(TraceError::Apart, Loc::caller());
+    apart_also_in_traces(at, f)
+}
+
+/// As [`apart`], for calls that a trace makes on the side, and for calls whose random results it
+/// keeps: no run of the graph depends on the sequence.
+#[doc(hidden)]
+pub fn apart_also_in_traces<R>(at: &mut Philox, f: impl FnOnce() -> R) -> R {
     struct Restore(Option<Philox>);
     impl Drop for Restore {
         fn drop(&mut self) {
@@ -51,11 +60,12 @@ pub fn apart<R>(at: &mut Philox, f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Whether a trace runs, which then fails: a run of its graph would not set the generators.
-fn fails_trace(loc: Loc) -> bool {
+/// Whether a trace runs, which then fails with `why`: a run of its graph would neither set nor read
+/// the generators.
+fn fails_trace(why: TraceError, loc: Loc) -> bool {
     let is_traced = mode::active().mode().is_some_and(|mode| mode.trace().is_some());
     if is_traced {
-        mode::failed(Error::from(TraceError::Seed).at(loc));
+        mode::failed(Error::from(why).at(loc));
     }
     is_traced
 }
@@ -64,7 +74,7 @@ fn fails_trace(loc: Loc) -> bool {
 /// fails.
 #[track_caller]
 pub fn manual_seed(seed: u64) {
-    if fails_trace(Loc::caller()) {
+    if fails_trace(TraceError::Seed, Loc::caller()) {
         return;
     }
     if APART.get().is_some() {
@@ -73,15 +83,23 @@ pub fn manual_seed(seed: u64) {
     with(|g| *g = Generators { start: Philox { seed, offset: 0 }, at: FxHashMap::default() });
 }
 
-/// The state that a device's next random operator will use.
+/// The state that a device's next random operator will use. In a trace, the trace fails.
+#[track_caller]
 pub fn state(device: Device) -> Philox {
+    fails_trace(TraceError::ReadSeed, Loc::caller());
+    state_also_in_traces(device)
+}
+
+/// As [`state`], where no run of a graph depends on the state.
+#[doc(hidden)]
+pub fn state_also_in_traces(device: Device) -> Philox {
     APART.get().unwrap_or_else(|| with(|g| g.at.get(&device).copied().unwrap_or(g.start)))
 }
 
 /// Sets the state of a device's sequence. In a trace this does nothing, and the trace fails.
 #[track_caller]
 pub fn set_state(device: Device, at: Philox) {
-    if fails_trace(Loc::caller()) {
+    if fails_trace(TraceError::Seed, Loc::caller()) {
         return;
     }
     if APART.get().is_some() {

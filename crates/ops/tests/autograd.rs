@@ -1,7 +1,8 @@
 //! Reverse-mode differentiation: sweeps, leaves, views and writes.
 
 use maquette_ops::autograd::{BackwardOptions, backward, enable_grad, grad, no_grad};
-use maquette_ops::{Tensor, args, call};
+use maquette_ops::func::{self, value_and_grad, vjp};
+use maquette_ops::{Result, Tensor, args, call};
 
 fn leaf<const N: usize>(x: [f64; N]) -> Tensor {
     Tensor::from(x).requires_grad_()
@@ -175,10 +176,138 @@ fn several_roots() {
     assert_eq!(gradient(&x), [4.0, 42.0]);
 }
 
+#[test]
+fn a_gradient_can_be_written_although_it_was_expanded() {
+    let x = leaf([1.0, 2.0]);
+    x.sum().backward().unwrap();
+    x.grad().unwrap().mul_(0.5).ok().unwrap();
+    assert_eq!(gradient(&x), [0.5, 0.5]);
+    x.sum().backward().unwrap();
+    assert_eq!(gradient(&x), [1.5, 1.5]);
+}
+
+#[test]
+fn without_inputs_nothing_is_swept() {
+    let x = leaf([3.0]);
+    let of = |t: &Tensor| grad(&[t.clone()], &[], &[], BackwardOptions::default()).unwrap().len();
+    assert_eq!((of(&x), x.grad().is_none()), (0, true));
+    let y = &x * &x;
+    assert_eq!(of(&y), 0);
+    y.backward().unwrap();
+    assert_eq!(gradient(&x), [6.0]);
+}
+
+mod functions {
+    use super::*;
+
+    /// `y` squared, times a captured tensor.
+    fn scaled(x: &Tensor) -> impl Fn(Tensor) -> Tensor + use<> {
+        let x = x.clone();
+        move |y| (&x * &y * &y).sum()
+    }
+
+    fn y() -> Tensor {
+        Tensor::from([3.0f64])
+    }
+
+    #[test]
+    fn an_inner_gradient_depends_on_what_it_captures() {
+        let gradient = |x: Tensor| {
+            func::grad(scaled(&x))(y()).map_or_else(Tensor::poison, |g: Tensor| g.sum())
+        };
+        assert_eq!(values(&func::grad(gradient)(Tensor::from([2.0])).unwrap()), [6.0]);
+        let value = |x: Tensor| {
+            value_and_grad(scaled(&x))(y()).map_or_else(Tensor::poison, |(value, _)| value)
+        };
+        assert_eq!(values(&func::grad(value)(Tensor::from([2.0])).unwrap()), [9.0]);
+        let pulled = |x: Tensor| -> Result<Tensor> {
+            let (value, pull) = vjp(scaled(&x), y())?;
+            let weight = value.detach().ones_like();
+            Ok((value + pull(weight)?).sum())
+        };
+        let both = |x: Tensor| pulled(x).unwrap_or_else(Tensor::poison);
+        assert_eq!(values(&func::grad(both)(Tensor::from([2.0])).unwrap()), [15.0]);
+        // Numbers alone are given: the value keeps its history.
+        let counted = |x: Tensor| {
+            let f = value_and_grad(|n: Tensor| (&x * &n).sum());
+            f(Tensor::from([4i64])).map_or_else(Tensor::poison, |(value, _)| value)
+        };
+        assert_eq!(values(&func::grad(counted)(Tensor::from([2.0])).unwrap()), [4.0]);
+    }
+
+    #[test]
+    fn a_sweep_reaches_the_captured_leaf() {
+        let x = leaf([2.0]);
+        let (value, g) = value_and_grad(scaled(&x))(y()).unwrap();
+        assert!(value.requires_grad() && g.requires_grad());
+        (value + g.sum()).backward().unwrap();
+        assert_eq!(gradient(&x), [15.0]);
+    }
+
+    #[test]
+    fn a_weight_may_require_a_gradient() {
+        let (w, square) = (leaf([1.0]), |x: Tensor| &x * &x);
+        let (value, pull) = vjp(square, y()).unwrap();
+        assert!(!value.requires_grad());
+        pull(w.clone()).unwrap().sum().backward().unwrap();
+        assert_eq!(gradient(&w), [6.0]);
+        let (_, pull) = vjp(square, y()).unwrap();
+        assert!(!no_grad(|| pull(w)).unwrap().requires_grad());
+    }
+
+    /// A graph for derivatives of higher order costs time and memory.
+    #[test]
+    fn what_depends_on_nothing_outside_is_untracked() {
+        let (x, is_tracked) = (leaf([2.0]), |t: &Tensor| t.requires_grad());
+        let of = |f: &dyn Fn(Tensor) -> Tensor| {
+            let (value, g) = value_and_grad(f)(y()).unwrap();
+            (is_tracked(&value), is_tracked(&g))
+        };
+        assert_eq!(of(&scaled(&x.detach())), (false, false));
+        assert_eq!(no_grad(|| of(&scaled(&x))), (false, false));
+        // the gradient alone does not depend on the leaf
+        assert_eq!(of(&|y| (&y * &y * &y + &x).sum()), (true, false));
+        // a leaf of the function's own, and the inputs of a nested call
+        let own = |y: Tensor| {
+            let w = y.detach().requires_grad_();
+            let nested = func::grad(scaled(&y))(w.clone()).unwrap_or_else(Tensor::poison);
+            (nested * w * y).sum()
+        };
+        assert_eq!(of(&own), (false, false));
+        // an input that the value does not depend on
+        let (value, (dx, dy)) =
+            value_and_grad(|(_, y): (Tensor, Tensor)| (&y * &y).sum())((x.clone(), y())).unwrap();
+        assert!(![value, dx, dy].iter().any(is_tracked));
+    }
+
+    #[test]
+    fn a_written_input_of_another_differentiation_is_refused() {
+        let h = || &leaf([3.0]) * 1.0;
+        let doubled = |x: Tensor| {
+            x.mul_(2.0);
+            (&x * &x).sum()
+        };
+        for e in [
+            value_and_grad(doubled)(h()).unwrap_err().to_string(),
+            vjp(doubled, h()).err().unwrap().to_string(),
+        ] {
+            assert!(e.contains("the function writes its input f64[1]"), "{e}");
+        }
+        let e = value_and_grad(doubled)(y()).unwrap_err().to_string();
+        assert!(e.contains("leaf that requires a gradient is written"), "{e}");
+        // A write after the call changes neither its inputs nor its value.
+        let x = h();
+        let (value, pull) = vjp(|x: Tensor| x.sum(), x.clone()).unwrap();
+        x.mul_(10.0).ok().unwrap();
+        value.mul_(10.0).ok().unwrap();
+        assert_eq!(values(&pull(value.detach().ones_like()).unwrap()), [1.0]);
+    }
+}
+
 mod custom {
     use super::*;
     use maquette_ops::autograd::AutogradCtx;
-    use maquette_ops::{Result, Value, custom_op};
+    use maquette_ops::{Value, custom_op};
 
     fn cube(name: &str) -> maquette_ops::Op {
         let kernel = |x: &Tensor| -> Result<Tensor> {

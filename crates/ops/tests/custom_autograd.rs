@@ -1,6 +1,8 @@
 //! Derivatives of custom operators: what they are given, what they keep, and what is refused.
 
-use maquette_ops::autograd::{AutogradCtx, AutogradRule, BackwardOptions, backward, grad};
+use maquette_ops::autograd::{
+    AutogradCtx, AutogradRule, BackwardOptions, backward, custom_vjp, grad,
+};
 use maquette_ops::library::{self, Kind, Library};
 use maquette_ops::{Op, Result, Tensor, Value, args, custom_op};
 
@@ -294,4 +296,86 @@ fn without_a_rule_the_error_shows_how_to_write_one() {
     ] {
         assert!(e.contains(part), "{e}");
     }
+}
+
+#[test]
+fn a_closure_may_save_and_mark_its_outputs() {
+    let exp = |x: &Tensor| {
+        let y = custom_vjp(
+            std::slice::from_ref(x),
+            |ctx, x| {
+                let (y, rounded) = (x[0].exp(), x[0].round());
+                ctx.save(&y);
+                ctx.mark_non_differentiable(&rounded);
+                Ok(vec![rounded, y])
+            },
+            |ctx, grads| Ok(vec![Some(&grads[1] * &ctx.saved(0)?)]),
+        );
+        let [rounded, y] = &y.unwrap()[..] else { panic!("two outputs") };
+        assert!(!rounded.requires_grad() && y.requires_grad());
+        y.clone()
+    };
+    let x = leaf([0.0]);
+    let options = BackwardOptions { create_graph: true, ..Default::default() };
+    let mut y = exp(&x).sum();
+    for _ in 0..3 {
+        y = grad(&[y], std::slice::from_ref(&x), &[], options).unwrap().remove(0).unwrap();
+        assert_eq!(values(&y), [1.0]);
+        y = y.sum();
+    }
+}
+
+/// What `forward` makes of `x`, with a derivative that turns the sign.
+fn reversed(x: &Tensor, forward: impl FnOnce(&Tensor) -> Tensor) -> Tensor {
+    let y = custom_vjp(
+        std::slice::from_ref(x),
+        |_, x| Ok(vec![forward(&x[0])]),
+        |_, grads| Ok(vec![Some(grads[0].neg())]),
+    );
+    y.unwrap().remove(0)
+}
+
+#[test]
+fn outputs_that_share_memory_are_not_written() {
+    let message = "shares memory with";
+    type Forward = fn(&Tensor) -> Tensor;
+    let forwards: [Forward; 2] = [Tensor::clone, |x| x.view([2])];
+    for forward in forwards {
+        // the memory of a leaf, and of a result; a failed write poisons it
+        let inputs: [fn() -> Tensor; 2] = [|| leaf([1.0, 2.0]), || leaf([1.0, 2.0]) * 1.0];
+        for input in inputs {
+            let e = reversed(&input(), forward).mul_(10.0).ok().unwrap_err().to_string();
+            assert!(e.contains(message) && e.contains("custom_autograd.rs:"), "{e}");
+            let part = reversed(&input(), forward).select(0, 1);
+            let e = part.mul_(10.0).ok().unwrap_err().to_string();
+            assert!(e.contains(message), "{e}");
+        }
+        // what shares the memory is written
+        let x = leaf([1.0, 2.0]);
+        let input = &x * 1.0;
+        let y = reversed(&input, forward);
+        let before = (&y * 2.0).sum();
+        input.mul_(10.0);
+        let e = y.sum().backward().unwrap_err().to_string();
+        assert!(e.contains(message) && e.contains("custom_vjp"), "{e}");
+        before.backward().unwrap();
+        assert_eq!(gradient(&x), [-2.0, -2.0]);
+    }
+    // An output with memory of its own may be written, and so may a copy.
+    let x = leaf([1.0, 2.0]);
+    let y = reversed(&x, |x| x * 1.0);
+    y.mul_(10.0);
+    let copy = reversed(&x, Tensor::clone).clone_tensor();
+    copy.mul_(3.0);
+    (y + copy).sum().backward().unwrap();
+    assert_eq!(gradient(&x), [-13.0, -13.0]);
+}
+
+#[test]
+fn a_captured_tensor_that_is_returned_keeps_its_history() {
+    let (x, w) = (leaf([1.0]), leaf([2.0]));
+    let y = reversed(&x, |_| w.clone());
+    assert!(w.is_leaf() && !y.is_same(&w));
+    (&y * &w).sum().backward().unwrap();
+    assert_eq!((gradient(&x), gradient(&w)), (vec![-2.0], vec![2.0]));
 }

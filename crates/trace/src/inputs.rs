@@ -122,7 +122,9 @@ impl TraceInputs<'_> {
                         offset,
                         ..t.meta().clone()
                     });
-                    Some(Value::Tensor(recorder.input_tensor(fake, &name)?))
+                    let traced = recorder.input_tensor(fake, &name)?;
+                    recorder.memories.add_input(t, &traced);
+                    Some(Value::Tensor(traced))
                 }
                 Value::Int(i) if self.is_dynamic_integer(index) => {
                     let Some(hint) = i.as_i64() else {

@@ -34,6 +34,7 @@ mod consts;
 mod decompose;
 mod dim;
 mod inputs;
+mod memories;
 mod op_record;
 mod options;
 mod real_propagation;

@@ -38,7 +38,7 @@ impl RealValues {
             cloner: StorageCloner::default(),
             by_slot: FxHashMap::default(),
             input_offsets: Vec::new(),
-            random: random::state(Device::Cpu),
+            random: random::state_also_in_traces(Device::Cpu),
         }
     }
 
@@ -74,7 +74,7 @@ impl RealValues {
         let args = args.iter().map(|v| self.real_value(v)).collect::<Result<Args>>()?;
         // a kernel may discard errors: it does the same in every run
         let call = || {
-            random::apart(&mut self.random, || {
+            random::apart_also_in_traces(&mut self.random, || {
                 mode::without_modes(|| mode::on_behalf_of(loc, || op.call_at(args, loc)))
             })
         };

@@ -16,6 +16,7 @@ mod symbols;
 pub(crate) use symbols::unbound_symbols;
 
 use crate::consts::Consts;
+use crate::memories::Memories;
 use crate::op_record::OpRecord;
 use maquette_ir::Loc;
 use maquette_ir::graph::{
@@ -64,6 +65,7 @@ pub(crate) struct Recorder {
     /// hashed.
     ops: FxHashMap<usize, Rc<OpRecord>>,
     pub(crate) consts: Consts,
+    pub(crate) memories: Memories,
     /// For the first entries of `consts`, which are inputs: their indices in the state given to the
     /// trace.
     pub(crate) state: Vec<Vec<usize>>,
@@ -87,6 +89,7 @@ impl Recorder {
             values: Vec::new(),
             ops: FxHashMap::default(),
             consts: Consts::default(),
+            memories: Memories::default(),
             state: Vec::new(),
             types_seen: 0,
             bound_symbols: FxHashSet::default(),
@@ -229,6 +232,7 @@ impl Recorder {
         }
         for t in op.mutated.iter().filter_map(|&i| call.fake_args.get(i)).flat_map(Value::tensors) {
             t.storage()?.bump_version();
+            self.memories.written(t, loc);
         }
         let mut values = created.values.iter();
         let mut wrapped = Outputs::new();

@@ -82,6 +82,9 @@ pub struct TracedProgram {
     /// the dispatcher called these: composites that were differentiated or cast, and norms that
     /// update statistics. The graph is that of the program as long as nothing overrides them.
     pub decomposed: Vec<Op>,
+    /// Whether the trace recorded derivatives. Where the program also writes memory that inputs or
+    /// captured tensors share, the graph is that of calls in which the same ones share it.
+    pub differentiated: bool,
 }
 
 fn equal(a: &Value, b: &Value) -> bool {

@@ -11,13 +11,14 @@ use crate::traced::{Interface, TracedProgram};
 use maquette_ir::Loc;
 use maquette_ir::graph::Arg;
 use maquette_ir::sym::{Scope, ScopeData};
+use maquette_ops::autograd::is_grad_enabled;
 use maquette_ops::mode::{self, Mode};
 use maquette_ops::tree::{Leaf, TreeSpec};
 use maquette_ops::{
     Args, Error, ErrorKind, FakeError, Op, Outputs, Result, Tensor, TraceTag, Value, args, fake,
 };
 use smallvec::SmallVec;
-use std::cell::{RefCell, RefMut};
+use std::cell::{Cell, RefCell, RefMut};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -30,10 +31,16 @@ pub(crate) struct Tracer {
     real_values: Option<RefCell<RealValues>>,
     /// The operators whose parts were called, each once.
     decomposed: RefCell<Vec<Op>>,
+    /// Whether derivatives were recorded.
+    differentiated: Cell<bool>,
 }
 
 impl Mode for Tracer {
     fn call(&self, op: Op, args: Args, loc: Loc) -> Result<Outputs> {
+        // The stage that records derivatives has checked the operands of the calls that it makes.
+        if is_grad_enabled() {
+            args.iter().flat_map(Value::tensors).try_for_each(|t| self.check_history(t))?;
+        }
         // no borrow of the recorder is held while the fake kernel runs, since that is user code and
         // may call operators
         let call = self.recorder.borrow_mut().prepare(op, &args)?;
@@ -93,6 +100,26 @@ impl Mode for Tracer {
     fn trace(&self) -> Option<&Arc<TraceTag>> {
         Some(&self.tag)
     }
+
+    fn writes(&self, t: &Tensor) -> (u64, Option<Loc>) {
+        self.recorder.borrow().memories.writes(t)
+    }
+
+    fn share_memory(&self, a: &Tensor, b: &Tensor) -> bool {
+        self.recorder.borrow().memories.are_one(a, b)
+    }
+
+    fn views_outside(&self, t: &Tensor) -> bool {
+        self.recorder.borrow().memories.views_captured(t)
+    }
+
+    fn differentiates(&self) {
+        self.differentiated.set(true);
+    }
+
+    fn check_history(&self, t: &Tensor) -> Result<()> {
+        self.recorder.borrow().memories.check_history(t)
+    }
 }
 
 impl Tracer {
@@ -103,8 +130,9 @@ impl Tracer {
         real_values: Option<RealValues>,
     ) -> Rc<Tracer> {
         let (recorder, real_values) = (RefCell::new(recorder), real_values.map(RefCell::new));
-        let decomposed = RefCell::default();
-        Rc::new(Tracer { tag, scope: Rc::new(scope), recorder, real_values, decomposed })
+        let (scope, decomposed) = (Rc::new(scope), RefCell::default());
+        let differentiated = Cell::new(false);
+        Rc::new(Tracer { tag, scope, recorder, real_values, decomposed, differentiated })
     }
 
     pub(crate) fn recorder(&self) -> RefMut<'_, Recorder> {
@@ -219,7 +247,8 @@ impl TraceSession {
         let PreparedInputs { kinds, labels, .. } = &self.inputs;
         let interface =
             Interface { inputs: kinds.clone(), labels: labels.clone(), in_spec, out_spec };
-        Ok(TracedProgram { graph, state, interface, decomposed: tracer.decomposed.take() })
+        let (decomposed, differentiated) = (tracer.decomposed.take(), tracer.differentiated.get());
+        Ok(TracedProgram { graph, state, interface, decomposed, differentiated })
     }
 }
 

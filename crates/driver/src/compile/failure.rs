@@ -95,7 +95,9 @@ impl Guards {
 
     /// What the program requires of inputs that share memory.
     fn sharing_text(&self) -> &'static str {
-        if self.sharing.shared {
+        if self.sharing.is_of_one_pattern() {
+            "that the same inputs share memory which the program writes, since it has derivatives"
+        } else if self.sharing.shared {
             "inputs that share memory which the program writes"
         } else {
             "no inputs that share memory which the program writes"

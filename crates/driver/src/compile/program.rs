@@ -96,7 +96,7 @@ impl GuardedProgram {
         let is_input = |(_, kind): &(usize, &LeafKind)| matches!(kind, LeafKind::Input);
         let leaves = traced.interface.inputs.iter().enumerate().filter(is_input);
         let leaves: Vec<usize> = leaves.map(|(leaf, _)| leaf).collect();
-        let sharing = SharingGuard::new(&traced.graph, &leaves, call)?;
+        let sharing = SharingGuard::new(&traced, &leaves, call)?;
         let inputs = || leaves.iter().filter_map(|leaf| call.values.get(*leaf).cloned()).collect();
         let executor = Executor::new(&traced, sharing.shared, options.rematerialize, inputs)?;
         for op in executor.ops() {

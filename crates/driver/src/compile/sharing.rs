@@ -5,12 +5,17 @@
 //! was traced, which is right for every overlap and copies nothing. A callable can have both
 //! programs; this guard tells them apart. It compares storages, not regions: the cost is a pointer
 //! comparison for each written input and other tensor, and nothing for a program that writes none.
+//!
+//! A trace that records derivatives refuses or copies what a derivative reads, where it is written.
+//! So its graph is right only where the same tensors share written memory: the guard compares them
+//! (`pattern`).
 
 use super::call_inputs::CallInputs;
 use maquette_interp::Captured;
 use maquette_ir::graph::{Def, Graph};
 use maquette_ops::library::Facts;
 use maquette_ops::{Result, RunError, Tensor, Value};
+use maquette_trace::TracedProgram;
 
 /// The tensors that a program writes, and those that must not share their memory.
 #[derive(Debug)]
@@ -25,14 +30,21 @@ pub(crate) struct SharingGuard {
     always: bool,
     /// Whether the program is for calls whose inputs share written memory.
     pub(crate) shared: bool,
+    /// The pattern of the call, if inputs share written memory and the trace recorded derivatives.
+    pattern: Option<Vec<Option<usize>>>,
 }
 
 impl SharingGuard {
-    /// The guard of a traced graph, for a call. `leaves` are the leaves of the graph's inputs.
+    /// The guard of a traced program, for a call. `leaves` are the leaves of the graph's inputs.
     ///
     /// # Errors
     /// A constant has no contents.
-    pub(crate) fn new(graph: &Graph, leaves: &[usize], call: &CallInputs) -> Result<SharingGuard> {
+    pub(crate) fn new(
+        program: &TracedProgram,
+        leaves: &[usize],
+        call: &CallInputs,
+    ) -> Result<SharingGuard> {
+        let graph: &Graph = &program.graph;
         let externals = graph.written_externals(&Facts);
         let (mut written, mut of_captured) = (Vec::new(), Vec::new());
         for value in externals {
@@ -58,13 +70,39 @@ impl SharingGuard {
         let always = of_captured.iter().any(|&i| (0..captured.len()).any(|j| share(i, j)));
         let written_captured = of_captured.iter().filter_map(|&i| captured.get(i).cloned());
         let written_captured: Vec<Tensor> = written_captured.collect();
-        let guard = SharingGuard { written, captured, written_captured, always, shared: always };
-        Ok(SharingGuard { shared: guard.first(call).is_some() || always, ..guard })
+        let shared = always;
+        let guard =
+            SharingGuard { written, captured, written_captured, always, shared, pattern: None };
+        let shared = guard.first(call).is_some() || always;
+        let pattern = (shared && program.differentiated).then(|| guard.pattern_of(call));
+        Ok(SharingGuard { shared, pattern, ..guard })
     }
 
     /// Whether the guard depends on the inputs.
     pub(crate) fn depends_on_inputs(&self) -> bool {
-        !self.always && self.writes_any()
+        (!self.always || self.pattern.is_some()) && self.writes_any()
+    }
+
+    /// Whether the program is for calls in which the same tensors share written memory.
+    pub(crate) fn is_of_one_pattern(&self) -> bool {
+        self.pattern.is_some()
+    }
+
+    /// For each leaf, in memory that the program writes: the first tensor in that memory, where the
+    /// captured tensors come before the leaves. The captured ones share memory in one way.
+    fn pattern_of(&self, call: &CallInputs) -> Vec<Option<usize>> {
+        let leaves: Vec<Option<&Tensor>> = call.values.iter().map(|v| v.tensors().next()).collect();
+        let of_leaves = self.written.iter().filter_map(|&leaf| *leaves.get(leaf)?);
+        let written: Vec<&Tensor> = of_leaves.chain(&self.written_captured).collect();
+        let first = |t: &Option<&Tensor>| {
+            let shares = |other: &Tensor| t.is_some_and(|t| t.shares_storage(other));
+            if !written.iter().any(|written| shares(written)) {
+                return None;
+            }
+            let mut all = self.captured.iter().map(Some).chain(leaves.iter().copied());
+            all.position(|other| other.is_some_and(shares))
+        };
+        leaves.iter().map(first).collect()
     }
 
     /// Whether the program writes to an input or a captured tensor.
@@ -74,7 +112,10 @@ impl SharingGuard {
 
     /// Whether the program serves a call.
     pub(crate) fn holds(&self, call: &CallInputs) -> bool {
-        self.always || self.first(call).is_some() == self.shared
+        match &self.pattern {
+            Some(pattern) => self.pattern_of(call) == *pattern,
+            None => self.always || self.first(call).is_some() == self.shared,
+        }
     }
 
     /// The first leaf that shares written memory, and the leaf that it shares it with; `None` in

@@ -1,8 +1,9 @@
 //! Gradients that begin or end outside of a compiled function.
 
 use super::*;
+use maquette_ir::Device;
 use maquette_ops::autograd::no_grad;
-use maquette_ops::random::{Philox, apart, manual_seed};
+use maquette_ops::random::{self, Philox, apart, manual_seed};
 use maquette_trace::trace;
 
 fn f32s(t: &Tensor) -> Vec<f32> {
@@ -104,4 +105,60 @@ fn the_generators_are_not_set_in_a_trace() {
         assert!(trace(f, x.clone()).is_err());
     });
     assert_eq!(at, Philox { seed: 1, offset: 0 });
+}
+
+#[test]
+fn the_generators_are_not_read_in_a_trace() {
+    let x = || Tensor::zeros([4], DType::F32);
+    let state = compile(|x: Tensor| x + random::state(Device::Cpu).offset as f64);
+    insta::assert_snapshot!(text(&err(state.call(x()))), @r"
+    the state of the random generators was read while tracing, and a run of the graph would use that of the trace; read it outside of the function
+      at grad_mode.rs:LINE
+    ");
+    let private = compile(|x: Tensor| apart(&mut Philox { seed: 1, offset: 0 }, || x.rand_like()));
+    insta::assert_snapshot!(text(&err(private.call(x()))), @r"
+    a private random sequence was used while tracing, and a run of the graph would draw from the generators of the devices; use `random::apart` outside of the function
+      at grad_mode.rs:LINE
+    ");
+}
+
+#[test]
+fn what_a_tensor_from_outside_keeps_for_sweeps() {
+    let w = Tensor::from([2.0f32]).requires_grad_();
+    (&w * 3.0).sum().backward().unwrap();
+    let x = || Tensor::from([3.0f32]);
+    let read = compile(|x: Tensor| x * w.grad().unwrap_or_else(|| Tensor::from([0.0f32])));
+    insta::assert_snapshot!(text(&err(no_grad(|| read.call(x())))), @r"
+    a trace cannot read the gradient of the tensor f32[1] from outside of it: it would once, while tracing, and a run of the graph would not; pass gradients as inputs and results, or call this outside of the function
+      at grad_mode.rs:LINE
+    ");
+    // an error that the program discards, too
+    let set = compile(|x: Tensor| {
+        drop(w.set_grad(None));
+        x * 2.0
+    });
+    insta::assert_snapshot!(text(&err(set.call(x()))), @r"
+    a trace cannot set the gradient of the tensor f32[1] from outside of it: it would once, while tracing, and a run of the graph would not; pass gradients as inputs and results, or call this outside of the function
+      at grad_mode.rs:LINE
+    ");
+    let hooked = compile(|x: Tensor| -> Result<Tensor> {
+        w.register_hook(|g| Ok(Some(g * 0.0)))?;
+        Ok(x * 2.0)
+    });
+    insta::assert_snapshot!(text(&err(hooked.call(x()))), @r"
+    a trace cannot add a hook to the tensor f32[1] from outside of it: it would once, while tracing, and a run of the graph would not; pass gradients as inputs and results, or call this outside of the function
+      at grad_mode.rs:LINE
+    ");
+    (&w * 1.0).sum().backward().unwrap();
+    assert_eq!(f32s(&w.grad().unwrap()), [4.0]);
+    // a leaf of the trace
+    let inside = compile(|x: Tensor| -> Result<Tensor> {
+        let x = x.detach().requires_grad_();
+        x.register_hook(|g| Ok(Some(g * 10.0)))?;
+        (&x * &x).sum().backward()?;
+        let gradient = x.grad().ok_or_else(|| Error::msg("there is no gradient"))?;
+        x.set_grad(None)?;
+        Ok(gradient)
+    });
+    assert_eq!(f32s(&inside.call(x()).unwrap()), [60.0]);
 }

@@ -78,13 +78,12 @@ pub fn grad(
 }
 
 /// As [`grad`], for a caller that adds its line to errors.
-pub(crate) fn gradients(
+fn gradients(
     outputs: &[Tensor],
     inputs: &[Tensor],
     grads: &[Option<Tensor>],
     options: BackwardOptions,
 ) -> Result<Vec<Option<Tensor>>> {
-    let BackwardOptions { retain_graph, create_graph } = options;
     let wanted = inputs
         .iter()
         .map(|t| {
@@ -93,6 +92,16 @@ pub(crate) fn gradients(
                 .ok_or_else(|| AutogradError::InputWithoutGrad { tensor: t.meta().to_string() })?)
         })
         .collect::<Result<Vec<Edge>>>()?;
+    gradients_of(roots(outputs, grads)?, &wanted, options)
+}
+
+/// As [`gradients`], of roots with their gradients, with respect to the tensors of edges.
+pub(crate) fn gradients_of(
+    roots: Vec<(Edge, Tensor)>,
+    wanted: &[Edge],
+    options: BackwardOptions,
+) -> Result<Vec<Option<Tensor>>> {
+    let BackwardOptions { retain_graph, create_graph } = options;
     let retain = retain_graph || create_graph;
-    Sweep { retain, create: create_graph, wanted: Some(&wanted) }.run(roots(outputs, grads)?)
+    Sweep { retain, create: create_graph, wanted: Some(wanted) }.run(roots)
 }

@@ -21,6 +21,7 @@ use super::saved::SavedTensor;
 use crate::dispatch::autocast;
 use crate::dispatch::value::{Args, Outputs, Value};
 use crate::error::{AutogradError, Error, Result};
+use crate::functional_call::Kept;
 use crate::library::{OpState, Tag};
 use crate::mode;
 use crate::random::{self, Philox};
@@ -67,7 +68,7 @@ pub fn checkpoint<I: Tree + 'static, O: 'static>(
         }
         let (spec, values) = flatten_values(&inputs).map_err(|e| e.at(loc))?;
         let versions = |values: &[Value]| -> Vec<u64> {
-            values.iter().flat_map(Value::tensors).map(Tensor::version).collect()
+            values.iter().flat_map(Value::tensors).map(super::saved::version).collect()
         };
         let (kept, before) = (values.iter().map(Input::new).collect(), versions(&values));
         let again = f.clone();
@@ -80,8 +81,9 @@ pub fn checkpoint<I: Tree + 'static, O: 'static>(
             loc,
             inputs: kept,
             rerun: Box::new(rerun),
-            rng: random::state(Device::Cpu),
+            rng: random::state_also_in_traces(Device::Cpu),
             autocast: autocast::autocast_dtype(),
+            calls: Kept::now().0,
             random: Mutex::default(),
             count: AtomicUsize::new(0),
             found: Mutex::default(),
@@ -101,6 +103,7 @@ pub(crate) struct Region {
     rerun: Box<dyn Fn(Vec<Value>) -> Result<()> + Send + Sync>,
     rng: Philox,
     autocast: Option<DType>,
+    calls: Kept,
     /// In a trace, the results of random operators, in order.
     random: Mutex<Vec<Outputs>>,
     /// The number of tensors that the first run has saved so far.
@@ -146,21 +149,24 @@ struct Second {
 
 thread_local! {
     static IS_ACTIVE: Cell<bool> = const { Cell::new(false) };
-    /// The innermost region.
-    static ACTIVE: RefCell<Option<Active>> = const { RefCell::new(None) };
+    /// The regions, the innermost last.
+    static ACTIVE: RefCell<Vec<Active>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Runs `f` in a region.
 fn active<R>(now: Active, f: impl FnOnce() -> R) -> R {
-    struct Restore(Option<Active>);
-    impl Drop for Restore {
+    struct Pop;
+    impl Drop for Pop {
         fn drop(&mut self) {
-            IS_ACTIVE.set(self.0.is_some());
-            ACTIVE.replace(self.0.take());
+            let (ended, rest) = ACTIVE.with_borrow_mut(|active| (active.pop(), active.len()));
+            IS_ACTIVE.set(rest > 0);
+            // What the region keeps is dropped without the borrow.
+            drop(ended);
         }
     }
-    let _restore = Restore(ACTIVE.replace(Some(now)));
+    ACTIVE.with_borrow_mut(|active| active.push(now));
     IS_ACTIVE.set(true);
+    let _pop = Pop;
     f()
 }
 
@@ -178,7 +184,7 @@ pub(super) struct Recomputed {
 
 /// A call in a region saves a tensor: its place, unless the tensor itself is to be kept.
 pub(super) fn save(t: &Tensor) -> Option<Recomputed> {
-    match ACTIVE.with_borrow(Clone::clone)? {
+    match ACTIVE.with_borrow(|active| active.last().cloned())? {
         Active::First(region) => {
             let index = region.count.fetch_add(1, Ordering::Relaxed);
             Some(Recomputed { region, index, meta: t.meta().clone() })
@@ -240,8 +246,11 @@ impl Region {
         let second = Rc::new(second);
         let run = || mode::in_user_code(|| with_grad(true, || (self.rerun)(inputs)));
         let run = || autocast::with_dtype(self.autocast, run);
+        // Only what is saved counts, so leaves stand for the histories of given tensors.
+        let leaf = |t: &Tensor, _| drop(t.requires_grad_());
+        let run = || self.calls.run(leaf, run);
         let mut rng = self.rng;
-        random::apart(&mut rng, || active(Active::Second(second.clone()), run))?;
+        random::apart_also_in_traces(&mut rng, || active(Active::Second(second.clone()), run))?;
         let found = second.found.take();
         Ok(found)
     }
@@ -268,40 +277,67 @@ pub(crate) fn traced(
     call: impl FnOnce(&mut Args) -> Result<Outputs>,
 ) -> Result<Outputs> {
     let random = state.facts.tags.contains(Tag::NondeterministicSeeded);
-    let active = if random && is_active() { ACTIVE.with_borrow(Clone::clone) } else { None };
-    let Some(active) = active else { return call(args) };
+    if !random || !is_active() {
+        return call(args);
+    }
+    let mut regions = ACTIVE.with_borrow(Clone::clone);
+    // Regions around a second run are not asked: whether it takes place depends on what a sweep has
+    // found before.
+    let (mut first, mut second) = (Vec::new(), None);
+    while let Some(active) = regions.pop() {
+        match active {
+            Active::First(region) => first.push(region),
+            Active::Second(outer) => {
+                second = Some(outer);
+                break;
+            }
+        }
+    }
     let written: Vec<Tensor> =
         state.facts.mutated.iter().flat_map(|&i| args[usize::from(i)].tensors()).cloned().collect();
-    let copy = |t: &Tensor| t.clone_tensor().ok().cloned().map(Value::Tensor);
-    match active {
-        Active::First(region) => {
+    let (outputs, kept) = match second {
+        Some(second) => second.random(&written, state.schema.returns.len())?,
+        None => {
             let outputs = call(args)?;
-            // What a call writes may be written again: its values are kept as copies.
-            let kept = if written.is_empty() {
-                outputs.iter().map(|v| v.map_tensors(&mut |t| Ok(t.untracked()))).collect()
-            } else {
-                with_grad(false, || written.iter().map(copy).collect())
-            };
-            let kept: Result<Outputs> = kept;
-            lock(&region.random).push(kept?);
-            Ok(outputs)
+            let kept = kept(&outputs, &written)?;
+            (outputs, kept)
         }
-        Active::Second(second) => {
-            let at = second.random.replace(second.random.get() + 1);
-            let region = &second.region;
-            let kept = lock(&region.random).get(at).cloned();
-            let missing = || {
-                let (expected, found) = ("no random operator".into(), "one".into());
-                AutogradError::Recomputed { called: region.loc, expected, found }
-            };
-            let kept = kept.ok_or_else(missing)?;
-            if written.is_empty() {
-                return kept.iter().map(|v| v.map_tensors(&mut |t| Ok(t.untracked()))).collect();
-            }
-            for (t, values) in written.iter().zip(kept.iter().flat_map(Value::tensors)) {
-                with_grad(false, || t.copy_(values)).ok()?;
-            }
-            Ok(written.into_iter().map(Value::Tensor).take(state.schema.returns.len()).collect())
+    };
+    for region in first {
+        lock(&region.random).push(kept.clone());
+    }
+    Ok(outputs)
+}
+
+/// What a region keeps of the results of a random operator.
+fn kept(outputs: &Outputs, written: &[Tensor]) -> Result<Outputs> {
+    // What a call writes may be written again: its values are kept as copies.
+    let copy = |t: &Tensor| t.clone_tensor().ok().cloned().map(Value::Tensor);
+    match written {
+        [] => outputs.iter().map(|v| v.map_tensors(&mut |t| Ok(t.untracked()))).collect(),
+        written => with_grad(false, || written.iter().map(copy).collect()),
+    }
+}
+
+impl Second {
+    /// The results of the next random operator, those of the first run, and what that run kept of
+    /// them.
+    fn random(&self, written: &[Tensor], returns: usize) -> Result<(Outputs, Outputs)> {
+        let at = self.random.replace(self.random.get() + 1);
+        let region = &self.region;
+        let known = lock(&region.random).get(at).cloned();
+        let missing = || {
+            let (expected, found) = ("no random operator".into(), "one".into());
+            AutogradError::Recomputed { called: region.loc, expected, found }
+        };
+        let known = known.ok_or_else(missing)?;
+        if written.is_empty() {
+            return Ok((kept(&known, written)?, known));
         }
+        for (t, values) in written.iter().zip(known.iter().flat_map(Value::tensors)) {
+            with_grad(false, || t.copy_(values)).ok()?;
+        }
+        let outputs = written.iter().cloned().map(Value::Tensor).take(returns).collect();
+        Ok((outputs, known))
     }
 }

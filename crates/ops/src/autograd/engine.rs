@@ -12,6 +12,7 @@ use super::rule::Backward;
 use crate::dispatch::autocast::without_autocast;
 use crate::error::{AutogradError, Result};
 use crate::tensor::Tensor;
+use crate::tensor::overlap::may_self_overlap;
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use smallvec::{SmallVec, smallvec};
 use std::cmp::Ordering;
@@ -199,22 +200,36 @@ impl GradNode {
 }
 
 impl Tensor {
-    /// The tensor itself if nobody else has a handle to its memory, else a copy.
+    /// The tensor itself if nobody else has a handle to its memory, and each element has memory of
+    /// its own; else a copy. The owner of a leaf may write its gradient.
     fn unshared(&self) -> Tensor {
-        if self.is_only_handle() { self.clone() } else { self.clone_tensor() }
+        let is_writable = self.is_only_handle() && !self.is_repeated();
+        if is_writable { self.clone() } else { self.clone_tensor() }
+    }
+
+    /// Whether elements share memory, as in the gradient of a sum. With symbolic sizes: whether a
+    /// dimension is an expanded one, as copies of all others would be kernels of a compiled step.
+    fn is_repeated(&self) -> bool {
+        let meta = self.meta();
+        match meta.concrete() {
+            Some(layout) => meta.dense_numel().is_none() && may_self_overlap(&layout),
+            None => meta
+                .sizes
+                .iter()
+                .zip(&meta.strides)
+                .any(|(n, stride)| stride.as_i64() == Some(0) && n.as_i64() != Some(1)),
+        }
     }
 }
 
 /// The nodes from which a wanted edge can be reached.
 struct Needed {
     reaching: rustc_hash::FxHashSet<u64>,
-    wanted: rustc_hash::FxHashSet<u64>,
 }
 
 impl Needed {
     /// Visits every node below the roots once, operands first, without recursion.
     fn new(roots: &[(Edge, Tensor)], wanted: &[Edge]) -> Needed {
-        let wanted: rustc_hash::FxHashSet<u64> = wanted.iter().map(|e| e.node.id).collect();
         let mut seen: rustc_hash::FxHashMap<u64, Arc<GradNode>> = Default::default();
         let mut stack: Vec<Arc<GradNode>> = roots.iter().map(|(e, _)| e.node.clone()).collect();
         while let Some(node) = stack.pop() {
@@ -224,13 +239,13 @@ impl Needed {
         }
         let mut all: Vec<&Arc<GradNode>> = seen.values().collect();
         all.sort_unstable_by_key(|n| n.id);
-        let mut reaching = wanted.clone();
+        let mut reaching: rustc_hash::FxHashSet<u64> = wanted.iter().map(|e| e.node.id).collect();
         for node in all {
             if node.next.iter().flatten().any(|e| reaching.contains(&e.node.id)) {
                 reaching.insert(node.id);
             }
         }
-        Needed { reaching, wanted }
+        Needed { reaching }
     }
 
     fn reaches(&self, node: &GradNode) -> bool {
@@ -240,8 +255,36 @@ impl Needed {
     /// Whether gradients go on from a node to a wanted one.
     fn passes(&self, node: &GradNode) -> bool {
         node.next.iter().flatten().any(|e| self.reaches(&e.node)) && self.reaches(node)
-            || self.wanted.is_empty()
     }
+}
+
+/// For each root, whether a node that was made before the one with the number `first` can be
+/// reached from it. Visits newer nodes only, each once and without recursion.
+pub(crate) fn reach_older(roots: &[Option<Edge>], first: u64) -> Vec<bool> {
+    let mut newer: rustc_hash::FxHashMap<u64, &GradNode> = Default::default();
+    let mut stack: Vec<&GradNode> = roots.iter().flatten().map(|e| &*e.node).collect();
+    let mut is_any = false;
+    while let Some(node) = stack.pop() {
+        if node.id < first {
+            is_any = true;
+        } else if newer.insert(node.id, node).is_none() {
+            stack.extend(node.next.iter().flatten().map(|e| &*e.node));
+        }
+    }
+    if !is_any {
+        return vec![false; roots.len()];
+    }
+    let mut newer: Vec<&GradNode> = newer.into_values().collect();
+    newer.sort_unstable_by_key(|n| n.id);
+    let mut reaching: rustc_hash::FxHashSet<u64> = Default::default();
+    for node in newer {
+        let reaches = |e: &Edge| e.node.id < first || reaching.contains(&e.node.id);
+        if node.next.iter().flatten().any(reaches) {
+            reaching.insert(node.id);
+        }
+    }
+    let reaches = |e: &Edge| e.node.id < first || reaching.contains(&e.node.id);
+    roots.iter().map(|root| root.as_ref().is_some_and(reaches)).collect()
 }
 
 /// The gradient with which a sweep begins: that of the caller, or 1 for a tensor of one element.

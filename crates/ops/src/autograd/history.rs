@@ -5,12 +5,12 @@
 //! was written again, a view is a strided part of the base as it is now.
 
 use super::node::{Edge, GradNode, lock};
-use super::strided;
+use super::{custom, strided};
 use crate::error::{AutogradError, Result};
 use crate::tensor::Tensor;
 use maquette_ir::Loc;
 use maquette_ir::fault_injection::{Fault, fault_injected};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// What autograd knows of a handle.
@@ -18,6 +18,10 @@ use std::sync::{Arc, Mutex};
 pub(crate) struct History {
     /// The variant of `tracking`, to be read without the lock.
     kind: AtomicU8,
+    /// Whether this is an output of a closure with a derivative of its own, and a view of another
+    /// tensor, or a view of such an output. The derivative of a view by strides is not its own, so
+    /// no write can be followed.
+    is_custom_view: AtomicBool,
     tracking: Mutex<Tracking>,
 }
 
@@ -61,6 +65,10 @@ impl History {
         self.kind.load(Ordering::Acquire)
     }
 
+    fn is_custom_view(&self) -> bool {
+        self.is_custom_view.load(Ordering::Relaxed)
+    }
+
     fn get(&self) -> Tracking {
         lock(&self.tracking).clone()
     }
@@ -86,7 +94,39 @@ pub(crate) fn set(t: &Tensor, tracking: Tracking) {
 pub(crate) fn copy(from: &Tensor, to: &Tensor) {
     if let Some(h) = from.history().filter(|h| h.kind() != UNTRACKED) {
         set(to, h.get());
+        if h.is_custom_view() {
+            set_custom_view(to);
+        }
     }
+}
+
+/// Marks an output of a closure with a derivative of its own that is a view of another tensor.
+pub(crate) fn set_custom_view(t: &Tensor) {
+    if let Some(h) = t.history() {
+        h.is_custom_view.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Another handle of the same elements, a view of the tensor. It has no history yet.
+pub(crate) fn view_of_all(t: &Tensor) -> Tensor {
+    let Ok(view) = t.view_of(t.meta().clone()) else { return t.clone() };
+    match t.slot() {
+        Some(slot) => view.into_slot(slot.clone()),
+        None => view,
+    }
+}
+
+/// As [`view_of_all`], with the history of the tensor.
+pub(crate) fn alias(t: &Tensor) -> Tensor {
+    let view = view_of_all(t);
+    match edge(t) {
+        Some(edge) => {
+            let writes = view.base().map_or(0, |base| writes(&base));
+            set(&view, Tracking::View { edge, writes });
+        }
+        None => copy(t, &view),
+    }
+    view
 }
 
 /// Notes that a view was made. A view that is not recorded of a tensor that requires a gradient
@@ -94,6 +134,9 @@ pub(crate) fn copy(from: &Tensor, to: &Tensor) {
 pub(crate) fn made_view(view: &Tensor, of: &Tensor) {
     if !super::is_grad_enabled() && requires_grad(of) {
         set(view, Tracking::ViewWithoutGrad);
+    }
+    if of.history().is_some_and(History::is_custom_view) {
+        set_custom_view(view);
     }
 }
 
@@ -135,7 +178,10 @@ pub(crate) fn edge(t: &Tensor) -> Option<Edge> {
         Tracking::Result { edge: of_base, writes }
             if own.is_none() || writes != accounted && !fault_injected(Fault::ViewsKeepHistory) =>
         {
-            let edge = strided::view(of_base, base.meta(), t.meta());
+            let edge = match &own {
+                Some(own) if history.is_custom_view() => custom::written_since(own, t.meta()),
+                _ => strided::view(of_base, base.meta(), t.meta()),
+            };
             history.set(Tracking::View { edge: edge.clone(), writes });
             Some(edge)
         }
@@ -154,10 +200,14 @@ pub(crate) fn writes(base: &Tensor) -> u64 {
 /// Checks that a call which records derivatives may write the tensor.
 ///
 /// # Errors
-/// The tensor is a leaf or a view of one, or a view that was made without recording.
+/// The tensor is a leaf or a view of one, a view that was made without recording, or an output of a
+/// closure that shares memory.
 pub(crate) fn check_writable(t: &Tensor) -> Result<()> {
     let Some(history) = t.history() else { return Ok(()) };
     let base = t.base_history();
+    if history.is_custom_view() {
+        return Err(AutogradError::WriteToCustomView.into());
+    }
     if history.kind() == VIEW_WITHOUT_GRAD {
         return Err(AutogradError::WriteToViewWithoutGrad.into());
     }

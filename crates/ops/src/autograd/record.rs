@@ -94,12 +94,18 @@ fn record(
     if !written.is_empty() && !in_place && !table {
         return Err(AutogradError::MutatingOperator { op: op.name().to_owned() }.into());
     }
-    let in_trace = mode::active().mode().is_some_and(|mode| mode.trace().is_some());
+    let mode = mode::active().mode();
+    let in_trace = mode.as_ref().is_some_and(|mode| mode.trace().is_some());
+    if let Some(mode) = &mode {
+        mode.differentiates();
+        args.iter().flat_map(Value::tensors).try_for_each(|t| mode.check_history(t))?;
+    }
     for t in &written {
         history::check_writable(t)?;
         let base = t.base();
         let base = base.as_ref().unwrap_or(t);
-        if in_trace && base.slot().is_none() && !base.is_fake() {
+        let is_outside = in_trace && base.slot().is_none() && !base.is_fake();
+        if is_outside || mode.as_ref().is_some_and(|mode| mode.views_outside(t)) {
             let tensor = base.meta().to_string();
             return Err(AutogradError::WriteOutsideTrace { tensor }.into());
         }
@@ -124,8 +130,12 @@ fn record(
         next[first..first + n].iter().any(Option::is_some)
     };
     // An operand that the call writes is kept as it was.
+    let is_written = |t: &Tensor| {
+        let in_memory = |w: &Tensor| mode.as_ref().is_some_and(|mode| mode.share_memory(w, t));
+        written.iter().any(|w| w.shares_storage(t) || in_memory(w))
+    };
     let keep = |t: &Tensor| {
-        if written.iter().any(|w| w.shares_storage(t)) {
+        if is_written(t) {
             with_grad(false, || t.clone_tensor()).ok().cloned()
         } else {
             Ok(t.clone())

@@ -4,6 +4,7 @@ use super::checkpoint::{self, Recomputed};
 use super::history::{self, Tracking};
 use super::node::{Edge, Edges, lock};
 use super::rule::{Rule, Saved};
+use crate::dispatch::mode;
 use crate::dispatch::value::{Args, Value};
 use crate::error::{AutogradError, Error, Result};
 use crate::library::Op;
@@ -27,8 +28,17 @@ enum Held {
     Recomputed(Box<Recomputed>),
 }
 
+/// The number of writes of a tensor's memory so far, with those that a trace has only recorded.
+pub(super) fn version(t: &Tensor) -> u64 {
+    let recorded = mode::active().mode().map_or(0, |mode| mode.writes(t).0);
+    t.version().wrapping_add(recorded)
+}
+
 impl SavedTensor {
     pub(crate) fn new(t: &Tensor) -> SavedTensor {
+        if let Some(mode) = mode::active().mode() {
+            mode.differentiates();
+        }
         if checkpoint::is_active()
             && let Some(recomputed) = checkpoint::save(t)
         {
@@ -37,7 +47,7 @@ impl SavedTensor {
         if let Ok(storage) = t.storage() {
             storage.watch_writes();
         }
-        SavedTensor(Held::Kept { handle: t.untracked(), version: t.version() })
+        SavedTensor(Held::Kept { handle: t.untracked(), version: version(t) })
     }
 
     /// The tensor, with `edge` as its history where the caller records derivatives.
@@ -45,13 +55,18 @@ impl SavedTensor {
     /// # Errors
     /// Its memory was written since, or it cannot be computed again.
     pub(crate) fn unpack(&self, edge: Option<&Edge>, op: &str, called: Loc) -> Result<Tensor> {
-        let (handle, version) = match &self.0 {
-            Held::Kept { handle, version } => (handle.clone(), *version),
-            Held::Recomputed(recomputed) => recomputed.get()?,
+        let (handle, before, now) = match &self.0 {
+            Held::Kept { handle, version: before } => (handle.clone(), *before, version(handle)),
+            Held::Recomputed(recomputed) => {
+                let (handle, before) = recomputed.get()?;
+                let now = handle.version();
+                (handle, before, now)
+            }
         };
-        if handle.version() != version && !fault_injected(Fault::SavedWritesUnchecked) {
-            let (written, tensor) = (handle.storage()?.last_write(), handle.meta().to_string());
-            let op = op.to_owned();
+        if now != before && !fault_injected(Fault::SavedWritesUnchecked) {
+            let recorded = mode::active().mode().and_then(|mode| mode.writes(&handle).1);
+            let written = recorded.or(handle.storage()?.last_write());
+            let (op, tensor) = (op.to_owned(), handle.meta().to_string());
             return Err(AutogradError::SavedWasWritten { op, tensor, called, written }.into());
         }
         match edge {

@@ -32,6 +32,35 @@ pub trait Mode {
 
     /// The trace that this mode records, if it is a tracer.
     fn trace(&self) -> Option<&Arc<TraceTag>>;
+
+    /// How often the program has written the memory of a tensor without the storage of the tensor
+    /// counting it, and the line of the last write: a trace does not execute its writes to tensors
+    /// from outside, and gives inputs that share memory a storage each.
+    fn writes(&self, _t: &Tensor) -> (u64, Option<Loc>) {
+        (0, None)
+    }
+
+    /// Whether two tensors see one memory in the program, of whatever storages they are.
+    fn share_memory(&self, a: &Tensor, b: &Tensor) -> bool {
+        a.shares_storage(b)
+    }
+
+    /// Whether a tensor is a view of one from outside of the trace, which the trace then represents.
+    fn views_outside(&self, _t: &Tensor) -> bool {
+        false
+    }
+
+    /// Called when a derivative is recorded, or keeps a tensor. What the program computes then
+    /// depends on which tensors share memory that it writes.
+    fn differentiates(&self) {}
+
+    /// Checks that gradients of a tensor go where the program, run eagerly, would pass them.
+    ///
+    /// # Errors
+    /// They may not: its memory was written with gradients through another input.
+    fn check_history(&self, _t: &Tensor) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// What is active on a thread, besides the kernels: a dispatch looks at one number.

@@ -104,12 +104,35 @@ pub enum AutogradError {
         /// Whether the write goes through a view.
         view: bool,
     },
+    /// A differentiated function that writes an input.
+    #[error(
+        "the function writes its input {tensor}, which is part of another differentiation: the \
+            values that the gradient belongs to would be lost; write to a copy (`clone_tensor`)"
+    )]
+    WriteToInput {
+        /// The input.
+        tensor: String,
+    },
     /// A write through a view that was made in `no_grad`.
     #[error(
         "the view was made in `no_grad` and is written with gradients: the gradient of the tensor \
             that it views cannot follow the write; make the view outside `no_grad`, or detach it"
     )]
     WriteToViewWithoutGrad,
+    /// A write to an output of a closure with a derivative of its own, which is a view.
+    #[error(
+        "the tensor is an output of `custom_vjp` and shares memory with an input or another \
+            tensor, so the derivative of the closure cannot follow a write to it; write to a copy \
+            (`clone_tensor`)"
+    )]
+    WriteToCustomView,
+    /// An output of a closure with a derivative of its own is a view, and its base was written.
+    #[error(
+        "the tensor is an output of `custom_vjp` and shares memory with a tensor that was written \
+            since, which the derivative of the closure cannot follow; return a copy \
+            (`clone_tensor`) from the closure"
+    )]
+    CustomViewWritten,
     /// A sweep in a trace that would collect a gradient in a leaf outside of it.
     #[error(
         "a trace cannot collect a gradient in the leaf {tensor} outside of it, made at {made}: a \
@@ -128,6 +151,28 @@ pub enum AutogradError {
             not pass them on; write detached values, or write in `no_grad`"
     )]
     WriteOutsideTrace {
+        /// The tensor.
+        tensor: String,
+    },
+    /// A trace reads or changes what a tensor from outside of it keeps for sweeps.
+    #[error(
+        "a trace cannot {what} the tensor {tensor} from outside of it: it would once, while \
+            tracing, and a run of the graph would not; pass gradients as inputs and results, or \
+            call this outside of the function"
+    )]
+    StateOutsideTrace {
+        /// The tensor.
+        tensor: String,
+        /// What it does: `read the gradient of`…
+        what: &'static str,
+    },
+    /// A traced program uses an input whose memory it has written with gradients through another.
+    #[error(
+        "{tensor} shares memory with another input of this call, through which the program has \
+            written it with gradients, and a trace does not pass gradients from one input to \
+            another; pass a copy of one (`clone_tensor`), or use the input that was written"
+    )]
+    SharedHistory {
         /// The tensor.
         tensor: String,
     },

@@ -171,6 +171,18 @@ pub enum TraceError {
             set them outside of the function"
     )]
     Seed,
+    /// The state of the random generators was read during a trace.
+    #[error(
+        "the state of the random generators was read while tracing, and a run of the graph would \
+            use that of the trace; read it outside of the function"
+    )]
+    ReadSeed,
+    /// A private random sequence began during a trace.
+    #[error(
+        "a private random sequence was used while tracing, and a run of the graph would draw from \
+            the generators of the devices; use `random::apart` outside of the function"
+    )]
+    Apart,
     /// The inputs cannot be traced.
     #[error("{0}")]
     Input(String),

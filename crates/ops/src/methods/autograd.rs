@@ -5,10 +5,26 @@ use crate::autograd::backward::collect;
 use crate::autograd::history;
 use crate::autograd::node::{Function, Hook, lock};
 use crate::dispatch::failures::failed;
-use crate::error::{AutogradError, Result};
+use crate::dispatch::mode;
+use crate::error::{AutogradError, Error, Result};
 use crate::tensor::Tensor;
 use maquette_ir::Loc;
 use std::sync::Arc;
+
+/// Checks that what a tensor keeps for sweeps is not that of a tensor from outside of a running
+/// trace: the trace would read or change it once, and the runs of its graph would not.
+///
+/// # Errors
+/// It is.
+fn check_in_trace(t: &Tensor, what: &'static str, loc: Loc) -> Result<()> {
+    let is_traced = || mode::active().mode().is_some_and(|mode| mode.trace().is_some());
+    if t.slot().is_none() && is_traced() {
+        let tensor = t.meta().to_string();
+        let e = Error::from(AutogradError::StateOutsideTrace { tensor, what });
+        return Err(failed(e.at(loc)));
+    }
+    Ok(())
+}
 
 impl Tensor {
     /// Makes the tensor a leaf, whose gradient a sweep computes. Returns the tensor; poisoned if its
@@ -35,9 +51,14 @@ impl Tensor {
     }
 
     /// The gradient that sweeps have added up so far; `None` before the first, and for a tensor that
-    /// is no leaf.
+    /// is no leaf. In a trace, that of a leaf from outside of it is poisoned, and the trace fails.
+    #[track_caller]
     pub fn grad(&self) -> Option<Tensor> {
-        match &history::leaf(self)?.function {
+        let node = history::leaf(self)?;
+        if let Err(e) = check_in_trace(self, "read the gradient of", Loc::caller()) {
+            return Some(Tensor::poison(e));
+        }
+        match &node.function {
             Function::Accumulate(leaf) => lock(&leaf.sum).clone(),
             _ => None,
         }
@@ -46,13 +67,14 @@ impl Tensor {
     /// Replaces the gradient that sweeps have added up; `None` clears it.
     ///
     /// # Errors
-    /// The tensor is no leaf that requires a gradient.
+    /// The tensor is no leaf that requires a gradient; or a trace runs, and the leaf is from outside
+    /// of it.
     #[track_caller]
     pub fn set_grad(&self, grad: Option<Tensor>) -> Result<()> {
         let loc = Loc::caller();
         let missing = || AutogradError::InputWithoutGrad { tensor: self.meta().to_string() };
-        let node =
-            history::leaf(self).ok_or_else(|| failed(crate::Error::from(missing()).at(loc)))?;
+        let node = history::leaf(self).ok_or_else(|| failed(Error::from(missing()).at(loc)))?;
+        check_in_trace(self, "set the gradient of", loc)?;
         if let Function::Accumulate(leaf) = &node.function {
             *lock(&leaf.sum) = grad;
         }
@@ -90,7 +112,7 @@ impl Tensor {
     /// PyTorch: `Tensor.register_hook`.
     ///
     /// # Errors
-    /// The tensor requires no gradient.
+    /// The tensor requires no gradient; or a trace runs, and the tensor is from outside of it.
     #[track_caller]
     pub fn register_hook(
         &self,
@@ -98,8 +120,8 @@ impl Tensor {
     ) -> Result<()> {
         let loc = Loc::caller();
         let missing = || AutogradError::InputWithoutGrad { tensor: self.meta().to_string() };
-        let edge =
-            history::edge(self).ok_or_else(|| failed(crate::Error::from(missing()).at(loc)))?;
+        let edge = history::edge(self).ok_or_else(|| failed(Error::from(missing()).at(loc)))?;
+        check_in_trace(self, "add a hook to", loc)?;
         let hook: Hook = Arc::new(hook);
         edge.node.add_hook(edge.output, hook);
         Ok(())

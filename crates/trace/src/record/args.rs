@@ -91,6 +91,9 @@ impl Recorder {
             Ok(define(self, ty, t))
         });
         self.consts = consts;
+        if let Some(entry) = found.as_ref().ok().and_then(|&at| self.consts.all().get(at)) {
+            self.memories.add_captured(t, &entry.fake);
+        }
         found
     }
 

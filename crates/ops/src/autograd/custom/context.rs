@@ -4,6 +4,7 @@ use crate::autograd::node::{Edge, GradNode};
 use crate::autograd::saved::SavedTensor;
 use crate::dispatch::value::Value;
 use crate::error::{AutogradError, Error, Result};
+use crate::functional_call;
 use crate::tensor::Tensor;
 use maquette_ir::Loc;
 use smallvec::SmallVec;
@@ -23,7 +24,13 @@ pub struct AutogradCtx {
     refused: Option<Error>,
     /// The tensors of the call, while what it saves is chosen.
     operands: Vec<Tensor>,
+    /// The operands as the program names them. In a functional call, others are in their places.
+    named: Vec<Tensor>,
     results: Vec<Tensor>,
+    /// The saved tensors that are no operands, by index, and those that are marked. Which of them
+    /// are results is known once the results are.
+    unplaced: Vec<(usize, Tensor)>,
+    marked: Vec<Tensor>,
     /// Which results have no gradient, by index.
     undifferentiated: SmallVec<[usize; 1]>,
     /// The node of the call, which has the histories of the saved tensors. The node owns the
@@ -50,7 +57,10 @@ impl AutogradCtx {
             values: Vec::new(),
             refused: None,
             operands: Vec::new(),
+            named: Vec::new(),
             results: Vec::new(),
+            unplaced: Vec::new(),
+            marked: Vec::new(),
             undifferentiated: SmallVec::new(),
             node: OnceLock::new(),
         }
@@ -67,19 +77,40 @@ impl AutogradCtx {
         self
     }
 
+    /// Sets how the program names the operands.
+    pub(super) fn with_names(mut self, named: &[Tensor]) -> AutogradCtx {
+        self.named = named.to_vec();
+        self
+    }
+
     /// Ends the choice of what is saved.
     ///
     /// # Errors
     /// A value cannot be kept.
     pub(super) fn close(&mut self) -> Result<()> {
-        (self.operands, self.results) = (Vec::new(), Vec::new());
+        let results = std::mem::take(&mut self.results);
+        self.place(&results);
+        (self.operands, self.named) = (Vec::new(), Vec::new());
         self.refused.take().map_or(Ok(()), Err)
     }
 
-    /// Takes what another context has saved.
+    /// Finds the results among what was saved and marked.
+    pub(super) fn place(&mut self, results: &[Tensor]) {
+        let place = |t: &Tensor| results.iter().position(|u| u.is_same(t));
+        for (saved, t) in std::mem::take(&mut self.unplaced) {
+            if let (Some((_, origin)), Some(i)) = (self.saved.get_mut(saved), place(&t)) {
+                *origin = Origin::Result(i);
+            }
+        }
+        let marked = std::mem::take(&mut self.marked);
+        self.undifferentiated.extend(marked.iter().filter_map(place));
+    }
+
+    /// Takes what another context has saved. The results of the other one are placed.
     pub(super) fn take_saved(&mut self, from: &mut AutogradCtx) {
         self.saved.append(&mut from.saved);
         self.values.append(&mut from.values);
+        self.undifferentiated.append(&mut from.undifferentiated);
         self.refused = from.refused.take();
     }
 
@@ -98,12 +129,13 @@ impl AutogradCtx {
     /// PyTorch: `ctx.save_for_backward`.
     pub fn save(&mut self, t: &Tensor) {
         let place = |of: &[Tensor]| of.iter().position(|u| u.is_same(t));
-        let origin = match (place(&self.operands), place(&self.results)) {
-            (Some(i), _) => Origin::Operand(i),
-            (None, Some(i)) => Origin::Result(i),
-            (None, None) => Origin::Other,
-        };
-        self.saved.push((SavedTensor::new(t), origin));
+        let operand = place(&self.operands).or_else(|| place(&self.named));
+        if let Some((i, t)) = operand.and_then(|i| Some((i, self.operands.get(i)?))) {
+            self.saved.push((SavedTensor::new(t), Origin::Operand(i)));
+            return;
+        }
+        self.unplaced.push((self.saved.len(), t.clone()));
+        self.saved.push((SavedTensor::new(&functional_call::current(t)), Origin::Other));
     }
 
     /// Keeps a number, a list of sizes or another value that is no tensor. A size of a traced
@@ -122,7 +154,7 @@ impl AutogradCtx {
     ///
     /// PyTorch: `ctx.mark_non_differentiable`.
     pub fn mark_non_differentiable(&mut self, output: &Tensor) {
-        self.undifferentiated.extend(self.results.iter().position(|u| u.is_same(output)));
+        self.marked.push(output.clone());
     }
 
     /// The saved tensor with this index, in the order of [`AutogradCtx::save`].
@@ -136,7 +168,9 @@ impl AutogradCtx {
         let node = self.node.get().and_then(Weak::upgrade);
         let edge = match (node, origin) {
             (Some(node), Origin::Operand(i)) => node.next.get(*i).cloned().flatten(),
-            (Some(node), Origin::Result(i)) => Some(Edge { node, output: *i as u32 }),
+            (Some(node), Origin::Result(i)) if self.differentiates(*i) => {
+                Some(Edge { node, output: *i as u32 })
+            }
             _ => None,
         };
         saved.unpack(edge.as_ref(), &self.name, self.loc)

@@ -10,11 +10,12 @@ mod vjp;
 pub use context::AutogradCtx;
 pub use vjp::custom_vjp;
 
-use super::grad_mode::with_grad;
+use super::grad_mode::{is_grad_enabled, with_grad};
 use super::history::{self, Tracking};
 use super::node::{Edge, Edges, Function, GradNode, Grads, OutputInfo};
 use crate::dispatch::value::Value;
 use crate::error::{AutogradError, Result};
+use crate::functional_call::Kept;
 use crate::tensor::Tensor;
 use crate::tensor::meta::Meta;
 use maquette_ir::Loc;
@@ -129,6 +130,10 @@ pub(crate) struct CustomCall {
     metas: Vec<Meta>,
     /// For each argument, whether each of its slots is a tensor.
     slots: Vec<SmallVec<[bool; 1]>>,
+    /// The functional calls of a closure, which may use tensors of a module that it captures. A
+    /// registered rule is a function of what it is given, and has none. The node has the histories
+    /// of the given tensors after those of the operands: `next` keeps nodes without recursion.
+    calls: Option<Kept>,
 }
 
 impl CustomCall {
@@ -142,6 +147,17 @@ impl CustomCall {
                 f(&self.ctx, &grads)
             }
             Backward::Undefined(f) => f(&self.ctx, grads),
+        };
+        let tracked = |t: &Tensor, i: usize| {
+            if let Some(Some(edge)) = node.next.get(self.metas.len() + i)
+                && is_grad_enabled()
+            {
+                history::set(t, Tracking::Result { edge: edge.clone(), writes: 0 });
+            }
+        };
+        let run = || match &self.calls {
+            Some(calls) => calls.run(tracked, run),
+            None => run(),
         };
         crate::mode::in_user_code(run)
             .and_then(|given| self.checked(node, given))
@@ -241,7 +257,7 @@ pub(super) fn attach(
     rule: &AutogradRule,
     inputs: &[Value],
     outputs: &[Value],
-    next: Edges,
+    mut next: Edges,
 ) -> Result<()> {
     let operands: Vec<Tensor> = inputs.iter().flat_map(Value::tensors).cloned().collect();
     let results: Vec<Tensor> = outputs.iter().flat_map(Value::tensors).cloned().collect();
@@ -256,7 +272,13 @@ pub(super) fn attach(
     }
     ctx.close()?;
     let infos = results.iter().map(|t| OutputInfo::of(t.meta())).collect();
-    let call = Arc::new(CustomCall { ctx, backward: rule.backward.clone(), metas, slots });
+    let is_closure = schema.is_none();
+    let calls = is_closure.then(|| {
+        let (calls, given) = Kept::now();
+        next.extend(given);
+        calls
+    });
+    let call = Arc::new(CustomCall { ctx, backward: rule.backward.clone(), metas, slots, calls });
     let function = Function::Custom(Mutex::new(Some(call.clone())));
     let node = GradNode::new(name.clone(), loc, infos, next, function);
     call.ctx.set_node(&node);
@@ -265,9 +287,35 @@ pub(super) fn attach(
     for (i, t) in results.iter().enumerate().filter(differentiable) {
         let edge = Edge { node: node.clone(), output: i as u32 };
         match t.base() {
-            Some(base) => history::set(t, Tracking::View { edge, writes: history::writes(&base) }),
+            Some(base) => {
+                history::set(t, Tracking::View { edge, writes: history::writes(&base) });
+                // A registered operator declares its views.
+                if is_closure {
+                    history::set_custom_view(t);
+                }
+            }
             None => history::set(t, Tracking::Result { edge, writes: 0 }),
         }
     }
     Ok(())
+}
+
+/// The edge of an output that is a view of a tensor which was written since: a sweep that reaches
+/// it fails. `edge` is that of the output before.
+pub(super) fn written_since(edge: &Edge, output: &Meta) -> Edge {
+    let (name, loc) = (edge.node.name.clone(), edge.node.loc);
+    let refused = |_: &AutogradCtx, _: &[Option<Tensor>]| -> Result<Vec<Option<Tensor>>> {
+        Err(AutogradError::CustomViewWritten.into())
+    };
+    let call = CustomCall {
+        ctx: AutogradCtx::new(name.clone(), loc),
+        backward: Backward::Undefined(Arc::new(refused)),
+        metas: vec![output.clone()],
+        slots: vec![smallvec::smallvec![true]],
+        calls: None,
+    };
+    let function = Function::Custom(Mutex::new(Some(Arc::new(call))));
+    let (infos, next) = (OutputInfo::of(output), Some(edge.clone()));
+    let (infos, next) = (smallvec::smallvec![infos], smallvec::smallvec![next]);
+    Edge { node: GradNode::new(name, loc, infos, next, function), output: 0 }
 }

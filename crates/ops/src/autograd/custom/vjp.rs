@@ -8,6 +8,7 @@ use crate::autograd::is_grad_enabled;
 use crate::autograd::node::{Edges, lock};
 use crate::dispatch::value::Value;
 use crate::error::Result;
+use crate::functional_call;
 use crate::tensor::Tensor;
 use maquette_ir::Loc;
 use std::sync::{Arc, Mutex};
@@ -32,6 +33,9 @@ use std::sync::{Arc, Mutex};
 /// # Ok::<(), maquette_ops::Error>(())
 /// ```
 ///
+/// An output that is an input, or a view of a tensor, must not be written, and nor must what it
+/// shares memory with: `backward` would not be its derivative any more.
+///
 /// # Errors
 /// The error of `forward`.
 #[track_caller]
@@ -45,15 +49,23 @@ pub fn custom_vjp(
     let edge = |t: &Tensor| {
         if enabled && t.dtype().is_float() { history::edge(t) } else { None }
     };
-    let next: Edges = inputs.iter().map(edge).collect();
+    let given: Vec<Tensor> = inputs.iter().map(functional_call::current).collect();
+    let next: Edges = given.iter().map(edge).collect();
     let needs = next.iter().map(|e| smallvec::smallvec![e.is_some()]).collect();
-    let mut ctx = AutogradCtx::new(name.clone(), loc).of_call(inputs.to_vec(), Vec::new(), needs);
-    let outputs = with_grad(false, || forward(&mut ctx, inputs))?;
-    // An input that is returned must not get another history.
-    let outputs: Vec<Tensor> = outputs
-        .into_iter()
-        .map(|t| if inputs.iter().any(|i| i.is_same(&t)) { t.untracked() } else { t })
-        .collect();
+    let ctx = AutogradCtx::new(name.clone(), loc);
+    let mut ctx = ctx.of_call(given.clone(), Vec::new(), needs).with_names(inputs);
+    let returned = with_grad(false, || forward(&mut ctx, &given))?;
+    ctx.place(&returned);
+    // An input that is returned must not get another history, nor a captured tensor that has one.
+    let mut outputs: Vec<Tensor> = Vec::with_capacity(returned.len());
+    for t in returned.iter().map(functional_call::current) {
+        let has_other = given.iter().chain(&outputs).any(|other| other.is_same(&t));
+        outputs.push(if has_other || history::requires_grad(&t) {
+            with_grad(false, || history::view_of_all(&t))
+        } else {
+            t
+        });
+    }
     if next.iter().all(Option::is_none) {
         return Ok(outputs);
     }
@@ -63,7 +75,7 @@ pub fn custom_vjp(
         ctx.take_saved(&mut lock(&saved));
         Ok(())
     });
-    attach((&name, loc), None, &rule, &values(inputs), &values(&outputs), next)
+    attach((&name, loc), None, &rule, &values(&given), &values(&outputs), next)
         .map_err(|e| e.in_call(&name, loc))?;
     Ok(outputs)
 }
