@@ -1,5 +1,5 @@
-//! Gradients under trace: forward, backward and the update of parameters as one compiled graph, with
-//! the bits of the eager program.
+//! Gradients under trace: forward, backward and the update of parameters as one compiled graph,
+//! with the bits of the eager program.
 
 use maquette_driver::{Stance, compile};
 use maquette_ir::DType;

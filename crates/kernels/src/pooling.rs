@@ -225,8 +225,8 @@ pub fn max_pool(
     })
 }
 
-/// The most taps of a window that vectors compute: they keep a list of all taps. Of a larger window,
-/// most taps are in the padding, which the loop for one window at a time leaves out.
+/// The most taps of a window that vectors compute: they keep a list of all taps. Of a larger
+/// window, most taps are in the padding, which the loop for one window at a time leaves out.
 const MAX_TAPS: i64 = 4096;
 
 /// As [`max_pool`], of images; `None`, with nothing written, for others.

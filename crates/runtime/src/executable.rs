@@ -139,8 +139,8 @@ impl Executable {
         }
     }
 
-    /// For how many layouts of the inputs the program runs as before fusion, because a region has no
-    /// kernel for them.
+    /// For how many layouts of the inputs the program runs as before fusion, because a region has
+    /// no kernel for them.
     pub fn unfused_instances(&self) -> usize {
         match &self.form {
             Form::Planned(planned) => {
@@ -188,8 +188,8 @@ impl Executable {
     /// [interpreter](maquette_interp::Interpreter::run), and so are the borrows of the run.
     ///
     /// # Errors
-    /// As [the interpreter's](maquette_interp::Interpreter::run). An input or a constant requires a gradient, and calls on this thread
-    /// record derivatives: a run records none.
+    /// As [the interpreter's](maquette_interp::Interpreter::run). An input or a constant requires a
+    /// gradient, and calls on this thread record derivatives: a run records none.
     pub fn run(&self, inputs: &[Value], source_info: &SourceInfo<'_>) -> Result<Vec<Value>> {
         self.run_observed(inputs, source_info, &mut ())
     }
@@ -231,8 +231,9 @@ impl Executable {
     /// # Errors
     /// As [`Executable::run`]. A tensor has another dtype, device or size than the output, has
     /// elements that overlap, requires a gradient where calls record derivatives, or shares memory
-    /// with an input, a constant or another output; another holder has borrowed it; an output is no tensor, or has a size that depends on data. Nothing
-    /// was written then. After any other error, the tensors have any contents.
+    /// with an input, a constant or another output; another holder has borrowed it; an output is no
+    /// tensor, or has a size that depends on data. Nothing was written then. After any other error,
+    /// the tensors have any contents.
     pub fn run_into(
         &self,
         inputs: &[Value],

@@ -185,7 +185,8 @@ impl Planned {
         Ok(results)
     }
 
-    /// The form of the program for these inputs, with its instance, which is made if it is the first.
+    /// The form of the program for these inputs, with its instance, which is made if it is the
+    /// first.
     ///
     /// # Errors
     /// The inputs do not fit the program.

@@ -1,9 +1,10 @@
 //! Which tensors of a trace see one memory in the traced call, and how often it is written.
 //!
 //! Each input has a fake storage of its own, although inputs may share memory in the call, and so
-//! has a captured tensor. The graph does not depend on it: it is right for every overlap. Derivatives
-//! do: a tensor that one reads must not be written before the sweep, and is copied if the call itself
-//! writes it. They compare storages, and ask here for those that stand for the same memory.
+//! has a captured tensor. The graph does not depend on it: it is right for every overlap.
+//! Derivatives do: a tensor that one reads must not be written before the sweep, and is copied if
+//! the call itself writes it. They compare storages, and ask here for those that stand for the same
+//! memory.
 
 use maquette_ir::Loc;
 use maquette_ops::{AutogradError, Result, Tensor};

@@ -1,11 +1,11 @@
-//! Checkpoints: what a function saves for its derivative is computed again by the sweep, in place of
-//! being kept.
+//! Checkpoints: what a function saves for its derivative is computed again by the sweep, in place
+//! of being kept.
 //!
 //! The calls in a *region* are recorded as any others, but the tensors that they save are not kept:
 //! each has only its position among those of the region. The first of them that a sweep reads runs
-//! the function again, with the kept inputs and the state of the random generator, and collects what
-//! the same calls save now. So the graph of derivatives is that of the program without a checkpoint,
-//! and gradients have its bits. A tensor is freed with the call that saved it.
+//! the function again, with the kept inputs and the state of the random generator, and collects
+//! what the same calls save now. So the graph of derivatives is that of the program without a
+//! checkpoint, and gradients have its bits. A tensor is freed with the call that saved it.
 //!
 //! In a trace, the sweep's run of the function is part of the graph. Its inputs go through
 //! `grad::recompute`, an identity that no pass knows as one, as otherwise the repeated operators

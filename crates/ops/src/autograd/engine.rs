@@ -176,8 +176,8 @@ impl GradNode {
             let tensor = grad.meta().to_string();
             return Err(AutogradError::LeafOutsideTrace { tensor, made: self.loc }.into());
         }
-        // No lock is held while an operator runs. If another sweep has added its gradient in between,
-        // this one is added to that sum.
+        // No lock is held while an operator runs. If another sweep has added its gradient in
+        // between, this one is added to that sum.
         loop {
             let before = lock(sum).clone();
             let after = match &before {

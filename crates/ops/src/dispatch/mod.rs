@@ -3,11 +3,12 @@
 //! Stages, in order:
 //!
 //! - Poison: an operand that carries an error ends the call with that error.
-//! - Coercion of the arguments to the schema ([`coerce_args`](mod@coerce_args)). In a functional call,
-//!   operands are replaced then ([`functional_call`]).
+//! - Coercion of the arguments to the schema ([`coerce_args`](mod@coerce_args)). In a functional
+//!   call, operands are replaced then ([`functional_call`]).
 //! - Autocast: a call whose operator computes in another precision gets its operands cast
 //!   ([`autocast`]).
-//! - Derivatives: a call whose operands require gradients is recorded ([`autograd`](crate::autograd)).
+//! - Derivatives: a call whose operands require gradients is recorded
+//!   ([`autograd`](crate::autograd)).
 //! - Modes: the innermost active mode (the tracer is one) takes the call.
 //! - Fake execution ([`fake`]), if an operand is fake or fake code is running.
 //! - The kernel of the operands' device.

@@ -26,8 +26,8 @@ pub trait Mode {
     /// discard the error, so this may be the only report.
     fn failed(&self, e: &Error);
 
-    /// Called when the dispatcher calls the parts of a builtin operator in place of the operator. The
-    /// mode sees the parts alone, and they are right as long as nothing overrides the operator.
+    /// Called when the dispatcher calls the parts of a builtin operator in place of the operator.
+    /// The mode sees the parts alone, and they are right as long as nothing overrides the operator.
     fn decomposed(&self, _op: Op) {}
 
     /// The trace that this mode records, if it is a tracer.
@@ -45,7 +45,8 @@ pub trait Mode {
         a.shares_storage(b)
     }
 
-    /// Whether a tensor is a view of one from outside of the trace, which the trace then represents.
+    /// Whether a tensor is a view of one from outside of the trace, which the trace then
+    /// represents.
     fn views_outside(&self, _t: &Tensor) -> bool {
         false
     }

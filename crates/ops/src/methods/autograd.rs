@@ -27,8 +27,8 @@ fn check_in_trace(t: &Tensor, what: &'static str, loc: Loc) -> Result<()> {
 }
 
 impl Tensor {
-    /// Makes the tensor a leaf, whose gradient a sweep computes. Returns the tensor; poisoned if its
-    /// dtype is no float.
+    /// Makes the tensor a leaf, whose gradient a sweep computes. Returns the tensor; poisoned if
+    /// its dtype is no float.
     ///
     /// PyTorch: `Tensor.requires_grad_`.
     #[track_caller]
@@ -50,8 +50,9 @@ impl Tensor {
         !self.requires_grad() || history::leaf(self).is_some()
     }
 
-    /// The gradient that sweeps have added up so far; `None` before the first, and for a tensor that
-    /// is no leaf. In a trace, that of a leaf from outside of it is poisoned, and the trace fails.
+    /// The gradient that sweeps have added up so far; `None` before the first, and for a tensor
+    /// that is no leaf. In a trace, that of a leaf from outside of it is poisoned, and the trace
+    /// fails.
     #[track_caller]
     pub fn grad(&self) -> Option<Tensor> {
         let node = history::leaf(self)?;
@@ -67,8 +68,8 @@ impl Tensor {
     /// Replaces the gradient that sweeps have added up; `None` clears it.
     ///
     /// # Errors
-    /// The tensor is no leaf that requires a gradient; or a trace runs, and the leaf is from outside
-    /// of it.
+    /// The tensor is no leaf that requires a gradient; or a trace runs, and the leaf is from
+    /// outside of it.
     #[track_caller]
     pub fn set_grad(&self, grad: Option<Tensor>) -> Result<()> {
         let loc = Loc::caller();

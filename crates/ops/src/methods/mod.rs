@@ -28,8 +28,8 @@ mod views;
 
 pub use layers::Recurrence;
 
-use crate::dispatch::dispatch;
 use crate::dispatch::value::{Args, Outputs, Value};
+use crate::dispatch::{dispatch, mode};
 use crate::error::{AccessError, Error, ErrorKind, Result};
 use crate::functional_call;
 use crate::library::Op;
@@ -77,12 +77,17 @@ pub(crate) fn written_args(op: Op, args: &[Value]) -> Args {
 
 /// Poisons what a failed call should have written, so that an error whose result is dropped is not
 /// lost. If somebody else has the right to the memory (another access, a trace of another thread,
-/// the program around a kernel), the error poisons the result alone.
+/// the program around a kernel), the error poisons the result alone. A trace fails with the error,
+/// and has written nothing outside of it.
 pub(crate) fn poison_written(written: &[Value], e: &Error) {
     use AccessError::{Captured, Conflict, NotGiven};
-    if !matches!(e.kind(), ErrorKind::Access(Conflict { .. } | Captured { .. } | NotGiven { .. })) {
-        written.iter().flat_map(Value::tensors).for_each(|t| t.poison_storage(e));
+    if matches!(e.kind(), ErrorKind::Access(Conflict { .. } | Captured { .. } | NotGiven { .. })) {
+        return;
     }
+    let in_trace = mode::active().mode().is_some_and(|mode| mode.trace().is_some());
+    let is_outside = |t: &&Tensor| in_trace && t.slot().is_none() && !t.is_fake();
+    let written = written.iter().flat_map(Value::tensors);
+    written.filter(|t| !is_outside(t)).for_each(|t| t.poison_storage(e));
 }
 
 fn one_tensor(mut out: Outputs) -> Result<Tensor> {

@@ -111,8 +111,8 @@ impl Planner<'_> {
     }
 
     /// A copy of `base` in a layout in which the view `spec` of it, `result`, has strides: where
-    /// `result` will be stored, if that is free, or else in rows, which every view fits. Other views
-    /// of the same value share the copy in rows.
+    /// `result` will be stored, if that is free, or else in rows, which every view fits. Other
+    /// views of the same value share the copy in rows.
     fn copy_for_view(
         &mut self,
         now: Time,

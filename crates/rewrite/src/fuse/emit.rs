@@ -3,9 +3,10 @@
 //! A region stands where its last node stood, since all of its operands are computed there, or
 //! earlier, where that frees memory ([`position`](super::position)). Then it waits for its
 //! operands. An operator that reads a value of a region and stood before that waits for it.
-//! Assertions, bindings and ordered operators keep their places: no region reaches across one that is
-//! not its own, so none of them waits. A region that may fail does wait, for one that ends behind it:
-//! then an operator of the other region must not fail before its own, which stands earlier.
+//! Assertions, bindings and ordered operators keep their places: no region reaches across one that
+//! is not its own, so none of them waits. A region that may fail does wait, for one that ends
+//! behind it: then an operator of the other region must not fail before its own, which stands
+//! earlier.
 //!
 //! What still waits at the end is on a cycle through regions, or behind one. The cycles are the
 //! strongly connected components of what waits (Tarjan, 1972).

@@ -2,21 +2,21 @@
 //! between them have no memory.
 //!
 //! **Problem.** An operator alone reads its operands from memory and writes its result there. Of a
-//! chain of elementwise operators, or of a softmax with what comes before and behind it, most of the
-//! time goes into these transfers.
+//! chain of elementwise operators, or of a softmax with what comes before and behind it, most of
+//! the time goes into these transfers.
 //!
 //! **Algorithm.** As the loop fusion of Inductor and of XLA, by bytes: in program order, each
 //! operator joins the groups of its producers, the one of the largest value first ([`groups`]).
 //! Groups are joined if they have common rows, and if no other operator has to run between them.
 //! Products that share a factor, such as the query, the key and the value of an attention, are then
-//! joined with what follows each ([`siblings`]). At the end the graph is built anew, with a node for
-//! each group ([`emit`]).
+//! joined with what follows each ([`siblings`]). At the end the graph is built anew, with a node
+//! for each group ([`emit`]).
 //!
 //! **Invariants** are those of [`maquette_ir::fused`].
 //!
 //! **Cost.** Linear in the number of nodes, but for the search for cycles, which visits a bounded
-//! number of groups for a join ([`conflicts`]). The few cycles that the search misses are found when
-//! the graph is built, which is then built again, a bounded number of times.
+//! number of groups for a join ([`conflicts`]). The few cycles that the search misses are found
+//! when the graph is built, which is then built again, a bounded number of times.
 
 mod conflicts;
 mod edges;

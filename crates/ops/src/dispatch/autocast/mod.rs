@@ -33,9 +33,10 @@ thread_local! {
 }
 
 /// Runs `f` with autocast on this thread: matrix products, convolutions and attention compute in
-/// `dtype`, which is `bf16` or `f16`; losses, pooling, linear algebra and others that need the range
-/// of `f32` compute in it; concatenations compute in the wider of their operands' dtypes. Other
-/// operators compute in the dtypes of their operands. Tensors of `f64` and of integers are not cast.
+/// `dtype`, which is `bf16` or `f16`; losses, pooling, linear algebra and others that need the
+/// range of `f32` compute in it; concatenations compute in the wider of their operands' dtypes.
+/// Other operators compute in the dtypes of their operands. Tensors of `f64` and of integers are
+/// not cast.
 ///
 /// The operators are those of PyTorch's CPU lists, on every device. With another `dtype`, calls of
 /// these operators fail.
