@@ -1,5 +1,6 @@
 //! Reverse-mode differentiation: sweeps, leaves, views and writes.
 
+use maquette_ir::DType;
 use maquette_ops::autograd::{BackwardOptions, backward, enable_grad, grad, no_grad};
 use maquette_ops::func::{self, value_and_grad, vjp};
 use maquette_ops::{Result, Tensor, args, call};
@@ -184,6 +185,17 @@ fn a_gradient_can_be_written_although_it_was_expanded() {
     assert_eq!(gradient(&x), [0.5, 0.5]);
     x.sum().backward().unwrap();
     assert_eq!(gradient(&x), [1.5, 1.5]);
+}
+
+/// The rule reads sizes of the weight first.
+#[test]
+fn a_weight_that_was_written_is_an_error_and_no_panic() {
+    let kernel = &leaf([1.0]).reshape([1, 1, 1, 1]) * 1.0;
+    let x = Tensor::ones([1, 1, 2, 2], DType::F64).requires_grad_();
+    let y = x.conv2d(&kernel, None, 1, 0, 1, 1);
+    kernel.mul_(2.0);
+    let e = y.sum().backward().unwrap_err().to_string();
+    assert!(e.contains("which was written"), "{e}");
 }
 
 #[test]

@@ -152,7 +152,10 @@ impl<'a> Backward<'a> {
     ) -> Result<Grads> {
         let given = RefCell::new(smallvec::smallvec![None; next.len()]);
         let b = Backward { call, next, node, grads, given, collected: RefCell::new(collected) };
-        let run = || call.rule.run(&b);
+        let run = || {
+            call.check_unwritten()?;
+            call.rule.run(&b)
+        };
         crate::mode::on_behalf_of(call.loc, run)
             .map_err(|e| e.in_call(call.op.shared_name(), call.loc))?;
         Ok(b.given.into_inner())

@@ -55,20 +55,17 @@ impl SavedTensor {
     /// # Errors
     /// Its memory was written since, or it cannot be computed again.
     pub(crate) fn unpack(&self, edge: Option<&Edge>, op: &str, called: Loc) -> Result<Tensor> {
-        let (handle, before, now) = match &self.0 {
-            Held::Kept { handle, version: before } => (handle.clone(), *before, version(handle)),
+        let handle = match &self.0 {
+            Held::Kept { handle, .. } => {
+                self.check_unwritten(op, called)?;
+                handle.clone()
+            }
             Held::Recomputed(recomputed) => {
                 let (handle, before) = recomputed.get()?;
-                let now = handle.version();
-                (handle, before, now)
+                check_version(&handle, before, handle.version(), op, called)?;
+                handle
             }
         };
-        if now != before && !fault_injected(Fault::SavedWritesUnchecked) {
-            let recorded = mode::active().mode().and_then(|mode| mode.writes(&handle).1);
-            let written = recorded.or(handle.storage()?.last_write());
-            let (op, tensor) = (op.to_owned(), handle.meta().to_string());
-            return Err(AutogradError::SavedWasWritten { op, tensor, called, written }.into());
-        }
         match edge {
             Some(edge) if super::is_grad_enabled() => {
                 let t = handle.untracked();
@@ -78,6 +75,27 @@ impl SavedTensor {
             _ => Ok(handle),
         }
     }
+
+    /// Checks that the memory was not written since, unless the tensor is to be computed again.
+    fn check_unwritten(&self, op: &str, called: Loc) -> Result<()> {
+        match &self.0 {
+            Held::Kept { handle, version: before } => {
+                check_version(handle, *before, version(handle), op, called)
+            }
+            Held::Recomputed(_) => Ok(()),
+        }
+    }
+}
+
+/// Checks that a saved tensor has the version with which it was saved.
+fn check_version(saved: &Tensor, before: u64, now: u64, op: &str, called: Loc) -> Result<()> {
+    if now == before || fault_injected(Fault::SavedWritesUnchecked) {
+        return Ok(());
+    }
+    let recorded = mode::active().mode().and_then(|mode| mode.writes(saved).1);
+    let written = recorded.or(saved.storage()?.last_write());
+    let (op, tensor) = (op.to_owned(), saved.meta().to_string());
+    Err(AutogradError::SavedWasWritten { op, tensor, called, written }.into())
 }
 
 /// A recorded call: its operator, and the parts of its arguments and results that the rule reads.
@@ -167,6 +185,18 @@ impl SavedCall {
             Some((_, saved)) => saved.unpack(edge, self.op.name(), self.loc),
             None => Err(self.not_saved(Saved::Output(index))),
         }
+    }
+
+    /// Checks that nothing which the call has saved was written since. A rule may read sizes of what
+    /// it has saved before it fails with the error of reading it.
+    ///
+    /// # Errors
+    /// As [`SavedTensor::unpack`].
+    pub(crate) fn check_unwritten(&self) -> Result<()> {
+        let check =
+            |(_, saved): &(u32, SavedTensor)| saved.check_unwritten(self.op.name(), self.loc);
+        self.inputs.iter().try_for_each(check)?;
+        lock(&self.outputs).iter().try_for_each(check)
     }
 
     fn not_saved(&self, what: Saved) -> Error {
