@@ -153,18 +153,21 @@ fn a_checkpoint_in_a_graph_keeps_its_random_numbers() {
     };
     let checkpointed = move |x: Tensor| checkpoint(plain)(x).unwrap_or_else(Tensor::poison);
     let x = Tensor::ones([32], DType::F64);
-    let run = |f: &dyn Fn(Tensor) -> Result<(Tensor, Tensor)>| {
-        let _alone = RANDOM.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        random::manual_seed(11);
-        let (value, gradient) = f(x.clone()).unwrap();
-        (bits(&value), bits(&gradient), bits(&Tensor::rand([4], DType::F64)))
-    };
+    let run = |f: &dyn Fn(Tensor) -> Result<(Tensor, Tensor)>| seeded(f, &x);
     let expected = run(&value_and_grad(plain));
     assert_eq!(run(&value_and_grad(checkpointed)), expected);
     let compiled = compile(value_and_grad(checkpointed));
     assert_eq!(run(&|x| compiled.call(x)), expected);
     let traced = TraceOptions::symbolic().trace(value_and_grad(checkpointed), x.clone()).unwrap();
     assert_eq!(run(&|x| traced.run(x)), expected);
+}
+
+/// The bits of a value, of its gradient, and of the numbers that are drawn next, from one seed.
+fn seeded(f: &dyn Fn(Tensor) -> Result<(Tensor, Tensor)>, x: &Tensor) -> [Vec<u64>; 3] {
+    let _alone = RANDOM.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    random::manual_seed(11);
+    let (value, gradient) = f(x.clone()).unwrap();
+    [bits(&value), bits(&gradient), bits(&Tensor::rand([4], DType::F64))]
 }
 
 #[test]
@@ -186,12 +189,7 @@ fn random_numbers_of_nested_checkpoints_are_kept() {
         outer(x).unwrap_or_else(Tensor::poison)
     };
     let x = Tensor::ones([32], DType::F64);
-    let run = |f: &dyn Fn(Tensor) -> Result<(Tensor, Tensor)>| {
-        let _alone = RANDOM.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        random::manual_seed(11);
-        let (value, gradient) = f(x.clone()).unwrap();
-        (bits(&value), bits(&gradient), bits(&Tensor::rand([4], DType::F64)))
-    };
+    let run = |f: &dyn Fn(Tensor) -> Result<(Tensor, Tensor)>| seeded(f, &x);
     let expected = run(&value_and_grad(plain));
     assert_eq!(run(&value_and_grad(nested)), expected);
     let compiled = compile(value_and_grad(nested));

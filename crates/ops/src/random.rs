@@ -63,11 +63,11 @@ pub fn apart_also_in_traces<R>(at: &mut Philox, f: impl FnOnce() -> R) -> R {
 /// Whether a trace runs, which then fails with `why`: a run of its graph would neither set nor read
 /// the generators.
 fn fails_trace(why: TraceError, loc: Loc) -> bool {
-    let is_traced = mode::active().mode().is_some_and(|mode| mode.trace().is_some());
-    if is_traced {
+    let is_tracing = mode::is_tracing();
+    if is_tracing {
         mode::failed(Error::from(why).at(loc));
     }
-    is_traced
+    is_tracing
 }
 
 /// Restarts the sequences of all devices from `seed`. In a trace this does nothing, and the trace

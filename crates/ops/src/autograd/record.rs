@@ -95,7 +95,6 @@ fn record(
         return Err(AutogradError::MutatingOperator { op: op.name().to_owned() }.into());
     }
     let mode = mode::active().mode();
-    let in_trace = mode.as_ref().is_some_and(|mode| mode.trace().is_some());
     if let Some(mode) = &mode {
         mode.differentiates();
         args.iter().flat_map(Value::tensors).try_for_each(|t| mode.check_history(t))?;
@@ -104,8 +103,7 @@ fn record(
         history::check_writable(t)?;
         let base = t.base();
         let base = base.as_ref().unwrap_or(t);
-        let is_outside = in_trace && base.slot().is_none() && !base.is_fake();
-        if is_outside || mode.as_ref().is_some_and(|mode| mode.views_outside(t)) {
+        if mode::is_outside_trace(base) || mode.as_ref().is_some_and(|mode| mode.views_outside(t)) {
             let tensor = base.meta().to_string();
             return Err(AutogradError::WriteOutsideTrace { tensor }.into());
         }

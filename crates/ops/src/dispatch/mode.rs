@@ -105,6 +105,16 @@ pub fn is_active() -> bool {
     active().has_mode()
 }
 
+/// Whether the innermost mode of this thread is a tracer.
+pub(crate) fn is_tracing() -> bool {
+    active().mode().is_some_and(|mode| mode.trace().is_some())
+}
+
+/// Whether this thread traces, and a tensor is a real one from outside of the trace.
+pub(crate) fn is_outside_trace(t: &Tensor) -> bool {
+    t.slot().is_none() && !t.is_fake() && is_tracing()
+}
+
 /// Runs `f` with `mode` on top of the stack.
 pub fn with_mode<R>(mode: Rc<dyn Mode>, f: impl FnOnce() -> R) -> R {
     STACK.with_borrow_mut(|s| s.push(mode));

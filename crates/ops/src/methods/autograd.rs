@@ -17,8 +17,7 @@ use std::sync::Arc;
 /// # Errors
 /// It is.
 fn check_in_trace(t: &Tensor, what: &'static str, loc: Loc) -> Result<()> {
-    let is_traced = || mode::active().mode().is_some_and(|mode| mode.trace().is_some());
-    if t.slot().is_none() && is_traced() {
+    if t.slot().is_none() && mode::is_tracing() {
         let tensor = t.meta().to_string();
         let e = Error::from(AutogradError::StateOutsideTrace { tensor, what });
         return Err(failed(e.at(loc)));

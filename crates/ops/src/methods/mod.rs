@@ -84,10 +84,8 @@ pub(crate) fn poison_written(written: &[Value], e: &Error) {
     if matches!(e.kind(), ErrorKind::Access(Conflict { .. } | Captured { .. } | NotGiven { .. })) {
         return;
     }
-    let in_trace = mode::active().mode().is_some_and(|mode| mode.trace().is_some());
-    let is_outside = |t: &&Tensor| in_trace && t.slot().is_none() && !t.is_fake();
     let written = written.iter().flat_map(Value::tensors);
-    written.filter(|t| !is_outside(t)).for_each(|t| t.poison_storage(e));
+    written.filter(|t| !mode::is_outside_trace(t)).for_each(|t| t.poison_storage(e));
 }
 
 fn one_tensor(mut out: Outputs) -> Result<Tensor> {

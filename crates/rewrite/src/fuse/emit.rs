@@ -240,8 +240,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// Notes whether a region is built behind an operator of another one that may fail, and that is
-    /// behind its own in the program.
+    /// Notes a region that is late: a region built before it has an operator that may fail and that
+    /// follows, in the program, one of this region.
     fn note_failing(&mut self, index: usize) {
         let Some(region) = self.regions.get(index).filter(|region| region.may_fail) else { return };
         let failing = || self.groups.order.failing(&region.nodes);

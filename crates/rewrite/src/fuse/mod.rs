@@ -98,8 +98,8 @@ fn fuse_but(
             // another one.
             Emitted::Cycles(cycles) => {
                 rounds += 1;
-                let all = |cycle: &Vec<usize>| if rounds < MAX_ROUNDS { 1 } else { cycle.len() };
-                let last = cycles.iter().flat_map(|c| c.iter().rev().take(all(c)));
+                let count = |cycle: &Vec<usize>| if rounds < MAX_ROUNDS { 1 } else { cycle.len() };
+                let last = cycles.iter().flat_map(|c| c.iter().rev().take(count(c)));
                 let mut last: Vec<usize> = last.copied().collect();
                 last.sort_unstable();
                 (last, NoFusionReason::Cycle)
