@@ -1,8 +1,10 @@
 //! Outputs that the caller of a program gives, as trees.
 
+use maquette_ir::Loc;
 use maquette_ops::autograd::is_grad_enabled;
 use maquette_ops::tree::TreeSpec;
-use maquette_ops::{Result, RunError, Tensor, Value, mode};
+use maquette_ops::{Access, Result, RunBorrow, RunError, RunInput, RunTensor, Tensor, Value, mode};
+use std::sync::Arc;
 
 /// A tree of outputs: its structure, and its leaves.
 pub(crate) type Given<'a> = (&'a TreeSpec, &'a [Value]);
@@ -55,6 +57,26 @@ pub(crate) fn check(given: &[Value], inputs: &[Value]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Borrows given outputs while the function itself runs: it cannot read a captured tensor that one
+/// of them would overwrite. A trace runs no function on their contents.
+///
+/// # Errors
+/// Someone else has borrowed one.
+pub(crate) fn reserve(given: &[Value], loc: Loc) -> Result<RunBorrow> {
+    let mut borrow = RunBorrow::default();
+    if mode::is_active() {
+        return Ok(borrow);
+    }
+    let mut handles: Vec<Tensor> = given.iter().flat_map(Value::tensors).cloned().collect();
+    let of = |(output, tensor)| {
+        let name: Arc<str> = usize::to_string(&output).into();
+        let input = RunInput { role: "output", name, loc };
+        RunTensor { tensor, access: Access::Write, input: Arc::new(input) }
+    };
+    borrow.take(&mut handles.iter_mut().enumerate().map(of).collect::<Vec<_>>())?;
+    Ok(borrow)
 }
 
 /// Copies results that an eager call has returned.

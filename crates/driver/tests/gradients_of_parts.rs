@@ -226,3 +226,17 @@ fn autocast_is_part_of_the_graph() {
     let e = autocast(DType::BF16, || compiled.call(inputs.clone())).unwrap_err().to_string();
     assert!(e.contains("call `autocast` in the function that is compiled"), "{e}");
 }
+
+/// The trace is no part of the region: the second call would have the gradient of the first one's
+/// data.
+#[test]
+fn a_gradient_that_is_compiled_inside_a_checkpoint() {
+    let g = compile(value_and_grad(|x: Tensor| x.sin().sum()));
+    let layer = checkpoint(move |x: Tensor| {
+        g.call(&x * 2.0).map_or_else(Tensor::poison, |(_, gradient)| gradient)
+    });
+    for v in [0.5f64, 1.0] {
+        let found = layer(Tensor::from([v])).unwrap().to_vec::<f64>().unwrap()[0];
+        assert_eq!(found, (2.0 * v).cos());
+    }
+}

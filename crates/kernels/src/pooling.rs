@@ -313,6 +313,10 @@ pub fn avg_pool(
     if w.dilation.iter().any(|d| *d != 1) {
         return Err(KernelError::argument(KERNEL, "takes no dilation"));
     }
+    // The counts of elements are products of at most these numbers.
+    if w.kernel.iter().try_fold(1i64, |count, n| count.checked_mul(*n)).is_none() {
+        return Err(KernelError::argument(KERNEL, "the window has too many elements"));
+    }
     let sizes = Dims::from_slice(&input.sizes()[input.rank() - w.kernel.len()..]);
     let (spatial, work) = (w.kernel.len(), numel(&w.kernel));
     let window = |at: &[i64], lo: &mut Dims, len: &mut Dims| {

@@ -278,7 +278,14 @@ impl<T: Tree> Tree for Option<T> {
     type Output = Option<T::Output>;
 
     fn flatten(&self, leaves: &mut Leaves) -> Result<TreeSpec> {
-        self.as_ref().map_or(Ok(TreeSpec::None), |x| x.flatten(leaves))
+        match self.as_ref().map(|x| x.flatten(leaves)) {
+            None => Ok(TreeSpec::None),
+            Some(Ok(TreeSpec::None)) => Err(Error::value(
+                "an option inside an option is `None`, and a tree cannot tell `Some(None)` from \
+                 `None`; use a struct or a list for the inner one",
+            )),
+            Some(spec) => spec,
+        }
     }
 
     fn unflatten(spec: &TreeSpec, leaves: &mut dyn Iterator<Item = Value>) -> Result<Self> {

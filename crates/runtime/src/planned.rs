@@ -240,8 +240,13 @@ impl Planned {
             Instance::new(self, inputs, external.consts(), known, source_info)?.map(Arc::new);
         if has_key {
             let mut instances = lock(&self.instances);
-            instances.truncate(MAX_INSTANCES - 1);
+            let oldest = instances.len().min(MAX_INSTANCES - 1);
+            // An instance keeps kernels, and the destructors of what they have captured may call
+            // this program. So the lock ends before.
+            let evicted: Vec<_> = instances.drain(oldest..).collect();
             instances.insert(0, (key.clone(), instance.clone()));
+            drop(instances);
+            drop(evicted);
         }
         Ok(instance)
     }

@@ -11,7 +11,7 @@ use crate::traced::{Interface, TracedProgram};
 use maquette_ir::Loc;
 use maquette_ir::graph::Arg;
 use maquette_ir::sym::{Scope, ScopeData};
-use maquette_ops::autograd::is_grad_enabled;
+use maquette_ops::autograd::{is_grad_enabled, outside_regions};
 use maquette_ops::mode::{self, Mode};
 use maquette_ops::tree::{Leaf, TreeSpec};
 use maquette_ops::{
@@ -215,7 +215,8 @@ impl TraceSession {
 
     /// Runs the program under the tracer.
     pub(crate) fn run<R>(&self, f: impl FnOnce() -> R) -> R {
-        self.tracer.scope.enter(|| mode::with_mode(self.tracer.clone(), f))
+        let traced = || mode::with_mode(self.tracer.clone(), f);
+        self.tracer.scope.enter(|| outside_regions(traced))
     }
 
     /// Ends the trace. `output` is the flattened output of the program.

@@ -78,7 +78,10 @@ impl CallInputs {
                     }
                     call.numbers.push(number(&meta.offset));
                 }
-                Value::Int(i) => call.numbers.push(number(i)),
+                Value::Int(i) => {
+                    call.is_fake |= i.as_i64().is_none();
+                    call.numbers.push(number(i));
+                }
                 _ => {}
             }
         }

@@ -9,9 +9,8 @@ use super::{CompileOptions, Stance};
 use crate::given_outputs;
 use maquette_ir::Loc;
 use maquette_ops::func::in_functional_call;
-use maquette_ops::tree::TreeSpec;
 use maquette_ops::{
-    CompileError, Error, Result, Tree, Value, autocast_dtype, mode, tree, unobserved,
+    CompileError, Error, Result, Tree, Value, autocast_dtype, fake, mode, tree, unobserved,
     with_num_threads,
 };
 use maquette_runtime::profile::{Profile, ProfileOptions};
@@ -38,6 +37,11 @@ pub struct Compiled<I, O, F> {
 enum Prepared<I> {
     Eager(I),
     Program(Arc<GuardedProgram>, Vec<Value>),
+}
+
+/// Runs a call of the function itself, which a trace of this thread records.
+fn unobserved_outside_traces<R>(call: impl FnOnce() -> R) -> R {
+    if mode::is_active() { call() } else { unobserved(call) }
 }
 
 impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
@@ -89,11 +93,14 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
         let called = || {
             let (spec, given) = tree::flatten_values(outputs)?;
             match self.prepared(inputs, loc)? {
-                Prepared::Eager(inputs) => {
+                Prepared::Eager(inputs) => unobserved_outside_traces(|| {
                     let (_, leaves) = tree::flatten_values(&inputs)?;
                     given_outputs::check(&given, &leaves)?;
-                    given_outputs::copy_into(&self.eager_values(inputs)?, (&spec, &given))
-                }
+                    let reserved = given_outputs::reserve(&given, loc)?;
+                    let results = tree::flatten_values(&(self.f)(inputs))?;
+                    drop(reserved);
+                    given_outputs::copy_into(&results, (&spec, &given))
+                }),
                 Prepared::Program(program, leaves) => {
                     unobserved(|| program.run_into(leaves, (&spec, &given), loc))
                 }
@@ -136,7 +143,7 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
     /// What a call runs.
     fn prepared(&self, inputs: I, loc: Loc) -> Result<Prepared<I>> {
         // In a functional call, tensors that the function captures may have others in their places.
-        let is_eager = mode::is_active() || in_functional_call();
+        let is_eager = mode::is_active() || in_functional_call() || fake::is_running();
         if is_eager || self.stance() == Stance::ForceEager {
             return Ok(Prepared::Eager(inputs));
         }
@@ -170,13 +177,9 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
 
     /// Calls the function itself.
     fn eager(&self, inputs: I) -> Result<O::Output> {
-        let (spec, leaves) = self.eager_values(inputs)?;
-        O::Output::unflatten(&spec, &mut leaves.into_iter())
-    }
-
-    fn eager_values(&self, inputs: I) -> Result<(TreeSpec, Vec<Value>)> {
         let call = || tree::flatten_values(&(self.f)(inputs));
-        if mode::is_active() { call() } else { unobserved(call) }
+        let (spec, leaves) = unobserved_outside_traces(call)?;
+        O::Output::unflatten(&spec, &mut leaves.into_iter())
     }
 
     /// Compiles the function for a call that no program serves.
@@ -212,12 +215,15 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
         }
     }
 
-    /// Whether a program serves these inputs, so that a call compiles nothing.
+    /// Whether one of the programs so far serves these inputs, inside `no_grad` or outside as this
+    /// call is. A call then runs this program, unless the stance or a trace makes the call eager.
     ///
     /// # Errors
     /// As [`Tree::flatten`].
     pub fn matches(&self, inputs: &I) -> Result<bool> {
-        Ok(self.cache.find(&CallInputs::of(inputs)?).is_some())
+        let call = CallInputs::of(inputs)?;
+        let is_refused = call.requires_grad.is_some() || autocast_dtype().is_some();
+        Ok(!is_refused && !call.is_fake && self.cache.find(&call).is_some())
     }
 }
 

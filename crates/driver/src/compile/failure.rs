@@ -172,6 +172,9 @@ impl Guards {
     pub(crate) fn requirements(&self, labels: &[String]) -> Vec<String> {
         let at = |loc: Option<Loc>| loc.map_or_else(String::new, |loc| format!(", at {loc}"));
         let mut lines: Vec<String> = Vec::new();
+        if !self.grad_enabled {
+            lines.push("a call inside `no_grad`".to_owned());
+        }
         for &(leaf, dim, loc) in &self.pinned {
             let label = labels.get(leaf).map_or("", String::as_str);
             lines.push(format!("size {dim} of `{label}` is one number{}", at(loc)));

@@ -301,6 +301,9 @@ fn pin(graph: &Graph, symbol: SymbolId) -> Option<Option<Loc>> {
 /// Whether a graph names offsets from the start of a storage, as `as_strided` can.
 fn uses_offsets(graph: &Graph) -> bool {
     graph.nodes().any(|node| {
+        if Facts.observes_storage(graph.op_name(node)) {
+            return true;
+        }
         let Some(at) = Facts.absolute_offset_arg(graph.op_name(node)) else { return false };
         let given = graph.args(node).get(at).is_some_and(|arg| *arg != Arg::None);
         given || !graph.kwargs(node).is_empty()

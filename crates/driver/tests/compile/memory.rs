@@ -1,6 +1,8 @@
 //! Inputs that are written, and inputs that share memory.
 
 use super::*;
+use crate::common::results;
+use maquette_ops::args;
 
 fn updates((x, y): (Tensor, Tensor)) -> (Tensor, Tensor) {
     x.add_(1.0);
@@ -103,6 +105,15 @@ fn inputs_may_begin_anywhere() {
 #[test]
 fn a_program_that_names_offsets() {
     let eager = |x: Tensor| x.as_strided([2i64], [1i64], Some(3.into())) * 2.0;
+    let f = compile(eager);
+    for start in [0, 1, 2, 0, 1] {
+        same(eager, &f, || arange(9).slice(0, start..start + 4));
+    }
+    assert_eq!(f.compilations(), 3);
+    let eager = |x: Tensor| {
+        let (sizes, strides) = (Value::from_dims([2i64]), Value::from_dims([1i64]));
+        results("aten::as_strided_copy", args![&x, sizes, strides, 3i64])[0].clone()
+    };
     let f = compile(eager);
     for start in [0, 1, 2, 0, 1] {
         same(eager, &f, || arange(9).slice(0, start..start + 4));

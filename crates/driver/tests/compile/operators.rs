@@ -3,6 +3,7 @@
 use super::*;
 use maquette_ops::library::{Kind, Library};
 use maquette_ops::{FakeCtx, Op, args, custom_op};
+use std::sync::OnceLock;
 
 #[test]
 fn an_override_compiles_again() {
@@ -74,4 +75,46 @@ fn overrides_do_not_count_towards_the_limit() {
         assert_eq!(f.call(arange(1)).unwrap().to_vec::<f32>().unwrap(), [1.0]);
     }
     assert_eq!((f.compilations(), f.explain().programs.len()), (10, 1));
+}
+
+type Step = Compiled<Tensor, Tensor, fn(Tensor) -> Tensor>;
+static STATE: OnceLock<Tensor> = OnceLock::new();
+static STEP: OnceLock<Step> = OnceLock::new();
+
+/// Passes merge calls of an operator that declares no state.
+#[test]
+fn a_kernel_reaches_no_hidden_state_through_a_compiled_function() {
+    fn step(x: Tensor) -> Tensor {
+        STATE.get().map_or_else(|| x.clone(), |state| &x * state.add_(1.0))
+    }
+    STATE.get_or_init(|| Tensor::zeros([1], DType::F32));
+    let f = STEP.get_or_init(|| compile(step as fn(Tensor) -> Tensor));
+    let x = || Tensor::from([1.0f32]);
+    f.call(x()).unwrap();
+    let op = custom_op("compiled::hidden")
+        .kernel(|x: &Tensor| -> Result<Tensor> {
+            let step = STEP.get().expect("the test has set it");
+            Ok(step.call(x.clone_tensor())?.clone_tensor())
+        })
+        .register()
+        .unwrap();
+    for stance in [Stance::Compile, Stance::ForceEager] {
+        f.set_stance(stance);
+        let e = op.call(args![&x()]).unwrap_err().to_string();
+        assert!(e.contains("compiled::hidden"), "{stance:?}: {e}");
+    }
+    assert_eq!(STATE.get().unwrap().to_vec::<f32>().unwrap(), [1.0]);
+}
+
+#[test]
+fn a_kernel_calls_a_compiled_function_of_its_arguments() {
+    let f = compile(|x: Tensor| (x + 1.0).relu());
+    let op = custom_op("compiled::of_arguments")
+        .kernel(move |x: &Tensor| -> Result<Tensor> { Ok(f.call(x.clone())?.clone_tensor()) })
+        .register()
+        .unwrap();
+    for _ in 0..3 {
+        let out = op.call(args![&Tensor::from([-3.0f32, 3.0])]).unwrap();
+        assert_eq!(out[0].tensor().unwrap().to_vec::<f32>().unwrap(), [0.0, 4.0]);
+    }
 }

@@ -122,3 +122,17 @@ fn an_output_takes_no_part_in_differentiation() {
         assert_eq!(w.to_vec::<f32>().unwrap(), [15.0]);
     }
 }
+
+#[test]
+fn a_captured_tensor_that_is_read_is_no_output() {
+    for stance in [Stance::Compile, Stance::ForceEager, Stance::EagerThenCompile] {
+        let w = Tensor::from([2.0f32]);
+        let v = w.clone();
+        let f = CompileOptions::new().stance(stance).compile(move |x: Tensor| x * &v);
+        assert!(f.call_into(Tensor::from([5.0f32]), &w).is_err(), "{stance:?}");
+        assert_eq!(w.to_vec::<f32>().unwrap(), [2.0], "{stance:?}");
+        let y = zeros(&[1]);
+        f.call_into(Tensor::from([5.0f32]), &y).unwrap();
+        assert_eq!(y.to_vec::<f32>().unwrap(), [10.0], "{stance:?}");
+    }
+}

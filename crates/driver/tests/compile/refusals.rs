@@ -1,6 +1,7 @@
 //! What cannot be compiled, and what is said instead.
 
 use super::*;
+use maquette_ir::sym::SymInt;
 use maquette_trace::trace;
 
 #[test]
@@ -66,4 +67,26 @@ fn on_fake_tensors_the_function_is_called() {
     assert!(y.is_fake());
     assert_eq!(y.sizes_i64().unwrap(), [3, 2]);
     assert_eq!(f.compilations(), 0);
+}
+
+/// A tree has one way to say that an option is empty.
+#[test]
+fn options_inside_options() {
+    let eager = |(x, o): (Tensor, Option<Option<Tensor>>)| match o {
+        Some(_) => x + 1.0,
+        None => x,
+    };
+    let f = compile(eager);
+    same(eager, &f, || (arange(2), None));
+    same(eager, &f, || (arange(2), Some(Some(arange(2)))));
+    assert!(err(f.call((arange(2), Some(None)))).to_string().contains("`Some(None)`"));
+}
+
+#[test]
+fn an_integer_that_is_an_error() {
+    let f = compile(|(x, n): (Tensor, SymInt)| x.narrow(0, 0, n));
+    f.call((arange(4), 2.into())).unwrap();
+    let n = SymInt::from(i64::MAX) + 1;
+    let eager = arange(4).narrow(0, 0, n.clone()).ok().unwrap_err().kind().to_string();
+    assert_eq!(err(f.call((arange(4), n))).kind().to_string(), eager);
 }

@@ -1,6 +1,8 @@
 //! Stances, and the recompile limit.
 
 use super::*;
+use maquette_ir::sym::SymInt;
+use maquette_ops::{autocast, fake};
 use std::cell::Cell;
 
 /// A function that counts its calls, which are eager calls and traces.
@@ -88,4 +90,22 @@ fn the_limit_names_the_guards() {
         f.call(arange(n)).unwrap();
     }
     assert_eq!(f.explain().programs.len(), 3);
+}
+
+#[test]
+fn an_input_that_is_refused_matches_no_program() {
+    let f = compile(|x: Tensor| x.relu());
+    f.call(arange(2)).unwrap();
+    assert!(f.matches(&arange(2)).unwrap());
+    let x = arange(2).requires_grad_().clone();
+    assert!(f.call(x.clone()).is_err());
+    assert!(!f.matches(&x).unwrap());
+    autocast(DType::BF16, || assert!(!f.matches(&arange(2)).unwrap()));
+}
+
+#[test]
+fn calls_without_data_are_eager() {
+    let f = compile(|n: SymInt| Tensor::ones([n], DType::F32));
+    assert!(!f.call(3.into()).unwrap().is_fake());
+    assert!(fake::without_data(|| f.call(3.into())).unwrap().is_fake());
 }

@@ -25,6 +25,8 @@ pub(crate) struct PlaneWindow {
 
 /// The most elements of a frame, whose offsets are 32-bit numbers.
 const MOST: usize = 1 << 31;
+/// As many elements a frame may have, however few the outputs.
+const FEW: usize = 1 << 20;
 
 impl PlaneWindow {
     /// The window along one or two dimensions; `None` if it has others, or a number that no
@@ -54,6 +56,14 @@ impl PlaneWindow {
             padding: two(padding, 0, 0)?,
             dilation: two(dilation, 1, 1)?,
         })
+    }
+
+    /// Whether a frame may have so many elements: at most as many as the patches of all outputs.
+    /// A great dilation reaches far into the padding, of which few outputs read little.
+    pub fn admits(&self, elements: usize, channels: usize) -> bool {
+        let factors = [self.kernel, self.output].concat();
+        let patches = factors.iter().fold(channels, |n, factor| n.saturating_mul(*factor));
+        elements < MOST && elements <= patches.max(FEW)
     }
 
     /// Whether each window is one element, and each element a window.
@@ -93,8 +103,9 @@ impl Frame {
         let lines = rows.max(1).checked_sub(1)?.checked_mul(row_step)?.checked_add(first_rows)?;
         let plane = lines.checked_mul(width)?.checked_mul(phases.len())?;
         let all = plane.checked_mul(channels)?;
+        let is_admitted = window.admits(all, channels);
         let window = *window;
-        (all < MOST).then_some(Frame { window, phases, width, row_step, first_rows, plane })
+        is_admitted.then_some(Frame { window, phases, width, row_step, first_rows, plane })
     }
 
     /// The elements of the frame of this many channels.
@@ -219,5 +230,24 @@ fn pairs<T: Copy>(to: &mut [T], from: &[T]) {
     }
     for (to, x) in last.iter_mut().zip(from.iter().skip(2 * whole)) {
         *to = *x;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(input: i64, output: i64, padding: i64, dilation: i64) -> Option<usize> {
+        let sizes = [&[input, input][..], &[output, output], &[3, 3]];
+        let window = PlaneWindow::new(sizes, [&[1; 2], &[padding; 2], &[dilation; 2]])?;
+        Some(Frame::new(&window, 2, 1)?.len(2))
+    }
+
+    /// Three outputs read 54 elements, and a frame of theirs has the padding between the taps.
+    #[test]
+    fn a_frame_is_no_larger_than_the_patches() {
+        assert_eq!(frame(100, 100, 64, 64), Some(2 * 129 * 228));
+        assert_eq!(frame(3, 3, 1 << 10, 1 << 10), None);
+        assert_eq!(frame(3, 3, 1 << 27, 1 << 27), None);
     }
 }

@@ -12,9 +12,6 @@ use crate::element::Class;
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// The most elements of a frame, whose offsets are 32-bit numbers.
-const MOST: usize = 1 << 31;
-
 /// The layout of a frame: rows, pixels, channels.
 #[derive(Clone, Debug)]
 pub(super) struct PixelFrame {
@@ -42,10 +39,11 @@ impl PixelFrame {
         let (row_step, first_rows) = if kh == 1 { (1, 1) } else { (sh, (kh - 1) * dh + 1) };
         let lines = rows.max(1).checked_sub(1)?.checked_mul(row_step)?.checked_add(first_rows)?;
         let all = lines.checked_mul(width)?.checked_mul(pixel)?;
+        let is_admitted = window.admits(all, pixel);
         let window = *window;
         let frame =
             PixelFrame { window, channels, pixel, width, row_step, first_rows, rows: lines };
-        (all < MOST).then_some(frame)
+        is_admitted.then_some(frame)
     }
 
     /// The elements of the frame.

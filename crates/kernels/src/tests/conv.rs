@@ -133,3 +133,14 @@ fn convolution_of_bf16_and_invalid_windows() {
     );
     assert!(bad.is_err());
 }
+
+/// All taps are in the padding, which no frame of the windows can hold.
+#[test]
+fn a_dilation_that_reaches_beyond_the_input() {
+    let (x, w, far) = ([1f32, 2., -3.], [5f32, 7.], 1 << 30);
+    let mut y = [f32::NAN; 3];
+    let window = window(&[2], 1, far / 2, far);
+    let y_view = &mut view_mut(&mut y, &[1, 1, 3]);
+    conv(&view(&x, &[1, 1, 3]), &view(&w, &[1, 1, 2]), None, &window, 1, y_view).unwrap();
+    assert_eq!(y, [0.0; 3]);
+}

@@ -1,7 +1,7 @@
 //! Max and average pooling.
 
 use super::{view, view_mut, window};
-use crate::{Window, adaptive_avg_pool, avg_pool, max_pool};
+use crate::{KernelError, Window, adaptive_avg_pool, avg_pool, max_pool};
 use half::f16;
 use proptest::prelude::*;
 
@@ -92,4 +92,21 @@ fn max_and_average_pools() {
     )
     .unwrap();
     assert_eq!((m, at), ([0, 2, 6, 8], [0, 2, 6, 8]));
+}
+
+/// The number of elements of a window, by which its sum is divided, is an `i64`.
+#[test]
+fn a_window_of_too_many_elements() {
+    let many = 1 << 22;
+    let w = Window {
+        kernel: vec![many; 3],
+        stride: vec![1; 3],
+        padding: vec![many / 2; 3],
+        dilation: vec![1; 3],
+        ceil_mode: false,
+    };
+    let mut out = [0f32];
+    let sizes = [1; 4];
+    let mean = avg_pool(&view(&[1f32], &sizes), &w, true, None, &mut view_mut(&mut out, &sizes));
+    assert!(matches!(mean, Err(KernelError::Argument { .. })), "{mean:?}");
 }

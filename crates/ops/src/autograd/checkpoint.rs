@@ -170,6 +170,22 @@ fn active<R>(now: Active, f: impl FnOnce() -> R) -> R {
     f()
 }
 
+/// Runs `f` apart from the regions of this thread. A trace is recorded so: its graph must not
+/// refer to what a region computes again from the tensors of one call.
+pub fn outside_regions<R>(f: impl FnOnce() -> R) -> R {
+    struct Restore(Vec<Active>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            let regions = std::mem::take(&mut self.0);
+            IS_ACTIVE.set(!regions.is_empty());
+            drop(ACTIVE.replace(regions));
+        }
+    }
+    let _restore = Restore(ACTIVE.take());
+    IS_ACTIVE.set(false);
+    f()
+}
+
 /// Whether a region runs on this thread.
 pub(super) fn is_active() -> bool {
     IS_ACTIVE.get()

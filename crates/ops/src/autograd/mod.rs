@@ -31,5 +31,8 @@ pub(crate) mod strided;
 
 pub use backward::{BackwardOptions, backward, grad};
 pub use checkpoint::checkpoint;
+// For tracers.
+#[doc(hidden)]
+pub use checkpoint::outside_regions;
 pub use custom::{AutogradCtx, AutogradRule, ResultGrad, custom_vjp};
 pub use grad_mode::{enable_grad, is_grad_enabled, no_grad};

@@ -129,7 +129,8 @@ impl Borrows {
     /// new borrow descends from `parent`. Each tensor is also checked against its own grant.
     ///
     /// # Errors
-    /// As [`Borrows::take`].
+    /// As [`Borrows::take`]. A kernel that starts a run of a graph passes arguments of its own, and
+    /// reaches no other memory through the captured tensors and the state of the graph.
     pub(crate) fn reserve(
         &self,
         tensors: &[(&Tensor, Holder)],
@@ -142,6 +143,9 @@ impl Borrows {
         for (tensor, holder) in tensors {
             let region = Region::of(tensor);
             t.check(tensor, &region, access, holder, parent.id())?;
+            if tensor.grant.id() == 0 && !region.is_empty() {
+                kernel_scope::check_declared(tensor, access)?;
+            }
             parts.push((region, holder.clone()));
         }
         let (region, holder) = match (parts.len(), parts.pop()) {

@@ -242,8 +242,8 @@ pub(crate) fn well_formed(outputs: Outputs) -> Result<Outputs> {
     Ok(outputs)
 }
 
-/// Whether a fake kernel or a builtin's fake rule is running on this thread.
-pub(crate) fn is_running() -> bool {
+/// Whether a fake kernel, a builtin's fake rule or [`without_data`] is running on this thread.
+pub fn is_running() -> bool {
     DEPTH.get() != 0
 }
 
