@@ -72,6 +72,24 @@ pub fn concrete_layout(
     Ok(layout)
 }
 
+/// The number of elements from the first of a memory to the last of a layout in it;
+/// `None` if it is beyond `i64`.
+pub fn extent(offset: i64, sizes: &[i64], strides: &[i64]) -> Option<i64> {
+    if sizes.contains(&0) {
+        return Some(0);
+    }
+    let mut steps = sizes.iter().zip(strides);
+    steps.try_fold(offset.checked_add(1)?, |end, (n, s)| {
+        end.checked_add(n.checked_sub(1)?.checked_mul(*s)?)
+    })
+}
+
+/// The error of a layout beyond `i64`.
+#[cold]
+pub fn too_large() -> Error {
+    Error::msg("a tensor of the program is larger than memory")
+}
+
 /// The state of a run in planned memory.
 struct BufferedFrame<'g> {
     frame: Frame<'g>,
@@ -185,11 +203,7 @@ impl<'g> BufferedFrame<'g> {
             }
             Buffer::New { dtype, device, layout } => {
                 let (offset, sizes, strides) = self.concrete_layout(layout)?;
-                let len = if sizes.contains(&0) {
-                    0
-                } else {
-                    1 + offset + sizes.iter().zip(&strides).map(|(n, s)| (n - 1) * s).sum::<i64>()
-                };
+                let len = extent(offset, &sizes, &strides).ok_or_else(too_large)?;
                 Tensor::empty_on([len], *dtype, *device)
             }
             Buffer::Returned(v) => {

@@ -47,7 +47,7 @@ mod node_call;
 mod source_info;
 
 pub use bindings::{Bindings, SymbolValues, bound_number, input_symbols};
-pub use buffered::{ConcreteLayout, concrete_layout, wrong_graph};
+pub use buffered::{ConcreteLayout, concrete_layout, extent, too_large, wrong_graph};
 pub use calling_convention::{OutputBuilder, mutated};
 pub use captured::Captured;
 pub use check_calls::check_calls;

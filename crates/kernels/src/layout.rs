@@ -175,7 +175,8 @@ pub(crate) fn for_each<const K: usize>(
         for _ in 0..n {
             f(at);
             for k in 0..K {
-                at[k] += steps[k];
+                // The step after the last element may be of any size.
+                at[k] = at[k].wrapping_add(steps[k]);
             }
         }
     });
@@ -204,13 +205,13 @@ pub(crate) fn for_rows<const K: usize>(
             d -= 1;
             index[d] += 1;
             for k in 0..K {
-                at[k] += strides[k][d];
+                at[k] = at[k].wrapping_add(strides[k][d]);
             }
             if index[d] < outer[d] {
                 break;
             }
             for k in 0..K {
-                at[k] -= outer[d] * strides[k][d];
+                at[k] = at[k].wrapping_sub(outer[d].wrapping_mul(strides[k][d]));
             }
             index[d] = 0;
         }

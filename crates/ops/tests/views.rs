@@ -379,6 +379,34 @@ fn numbers_too_large_for_any_memory() {
     }
 }
 
+/// A dimension of one element may have any stride, which no kernel adds to an offset.
+#[test]
+fn strides_of_one_element() {
+    let x = Tensor::from([1.0f64, 0.0, 3.0]).as_strided([3i64, 1], [1, i64::MAX - 1], None);
+    let found = call("aten::argwhere", args![&x]).expect("argwhere");
+    assert_eq!(found[0].tensor().unwrap().to_vec::<i64>().unwrap(), [0, 0, 2, 0]);
+    let chosen = x.masked_select(&x.gt(0.0));
+    assert_eq!(chosen.to_vec::<f64>().unwrap(), [1.0, 3.0]);
+    let planes = x.reshape([1, 1, 3, 1]).as_strided([1i64, 1, 3, 1], [i64::MAX - 1; 4], None);
+    assert!(planes.to_vec::<f64>().is_err());
+    let planes = x.as_strided([1i64, 1, 3, 1], [i64::MAX - 1, i64::MAX - 1, 1, 1], None);
+    let pooled = call("aten::_adaptive_avg_pool2d", args![&planes, [1i64, 1]]).expect("pooled");
+    assert_eq!(pooled[0].tensor().unwrap().to_vec::<f64>().unwrap(), [4.0 / 3.0]);
+}
+
+#[test]
+fn the_least_number_is_an_error() {
+    let scope = Scope::new();
+    let n = scope.backed(Some("n"), Range::SIZE, 4).unwrap();
+    let x = Tensor::zeros([4i64, 4], DType::F32);
+    assert!(x.diagonal(i64::MIN, 0, 1).numel().as_i64() == Some(0));
+    fake::without_data_in(&scope, || {
+        let x = Tensor::zeros([n, 3.into()], DType::F32);
+        assert!(call("aten::diagonal", args![&x, i64::MIN, 0, 1]).is_err());
+        assert!(call("aten::arange.start_step", args![n, -5i64, i64::MIN]).is_err());
+    });
+}
+
 #[test]
 fn pieces_larger_than_the_dimension() {
     for n in [0, 5] {

@@ -56,7 +56,8 @@ impl RealValues {
         if let (Some(start), Some(0)) =
             (copy.storage_offset().as_i64().filter(|o| *o != 0), traced.meta().offset.as_i64())
         {
-            self.input_offsets.push((copy.clone(), start * copy.dtype().size() as i64));
+            self.input_offsets
+                .push((copy.clone(), start.saturating_mul(copy.dtype().size() as i64)));
         }
         self.insert(traced, copy);
         Ok(())

@@ -143,9 +143,17 @@ fn input(
             let sizes = ty.sizes.iter().map(number).collect::<Result<Vec<i64>>>()?;
             let strides = ty.strides.iter().map(number).collect::<Result<Vec<i64>>>()?;
             let offset = number(&ty.offset)?;
-            let steps = sizes.iter().zip(&strides).map(|(n, s)| (n - 1).max(0).saturating_mul(*s));
+            let steps = sizes
+                .iter()
+                .zip(&strides)
+                .map(|(n, s)| n.saturating_sub(1).max(0).saturating_mul(*s));
             let extent = steps.fold(offset.saturating_add(1), i64::saturating_add);
-            let data: Vec<f32> = (0..extent.max(0)).map(|_| random.next(ty.dtype)).collect();
+            let (extent, mut data) = (extent.max(0), Vec::<f32>::new());
+            let reserved = usize::try_from(extent).map(|n| data.try_reserve_exact(n));
+            if !matches!(reserved, Ok(Ok(()))) {
+                bail!("input `{}` has {extent} elements", graph.value_name(v));
+            }
+            data.extend((0..extent).map(|_| random.next(ty.dtype)));
             let flat = Tensor::from_vec(data, [extent]).to_dtype(ty.dtype);
             flat.as_strided(&sizes[..], &strides[..], Some(offset.into())).ok()?.into()
         }

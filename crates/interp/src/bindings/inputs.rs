@@ -133,7 +133,8 @@ impl Bindings<'_> {
                     t.storage_offset().as_i64().filter(|o| *o != 0 && ty.offset == Expr::Int(0))
                     && let Some(id) = storage_id(t)
                 {
-                    let start = start * t.dtype().size() as i64;
+                    // Only the offset of an empty tensor exceeds memory.
+                    let start = start.saturating_mul(t.dtype().size() as i64);
                     self.input_offsets.entry(id).or_default().insert(start);
                 }
             }

@@ -176,10 +176,10 @@ fn allocate_result(value: &Tensor, layout: &ResultLayout) -> Result<Tensor> {
         return Ok(rows);
     }
     // The output's storage offset is visible to the caller, so the copy keeps it.
-    let last: i64 = layout.sizes.iter().zip(&layout.strides).map(|(n, s)| (n - 1) * s).sum();
-    let extent = 1 + last;
-    let flat = Tensor::zeros([layout.offset + extent], rows.dtype());
-    flat.slice(0, layout.offset..layout.offset + extent)
+    let all = extent(layout.offset, &layout.sizes, &layout.strides).ok_or_else(too_large)?;
+    let extent = all - layout.offset;
+    let flat = Tensor::zeros([all], rows.dtype());
+    flat.slice(0, layout.offset..all)
         .copy_(&rows.as_strided([extent], [1i64], Some(0.into())))
         .ok()?;
     Ok(flat)

@@ -138,7 +138,7 @@ impl SymTable {
         if let (Some(lo), Some(hi)) =
             (floor_div(bounds.lo, d.into()), floor_div(bounds.hi, d.into()))
             && lo == hi
-            && let Ok(shift) = i64::try_from(lo * i128::from(d))
+            && let Some(Ok(shift)) = lo.checked_mul(d.into()).map(i64::try_from)
         {
             return self.sub(num, Expr::Int(shift));
         }

@@ -232,7 +232,9 @@ fn each<T: Element, C: Combine<T>>(
                 let (Some(new), Some(at)) = (new, position(i)) else { return };
                 let to = o + at * along;
                 dst.set(to, C::combine(dst.get(to), new));
-                [o, s, i] = [o + steps[0], s + steps[1], i + steps[2]];
+                // The step after the last element may be of any size.
+                [o, s, i] =
+                    [o.wrapping_add(steps[0]), s.wrapping_add(steps[1]), i.wrapping_add(steps[2])];
             }
         }
     });

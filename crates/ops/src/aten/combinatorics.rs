@@ -86,7 +86,9 @@ fn combinations(x: &Tensor, r: i64, repeat: bool) -> Result<Tensor> {
     let mut rows = Vec::new();
     rows.try_reserve_exact(total).map_err(|_| failed())?;
     // Rows are generated in lexicographic order, each from the previous one.
-    let mut row: Vec<i64> = (0..r).map(|i| if repeat { 0 } else { i }).collect();
+    let mut row = Vec::new();
+    row.try_reserve_exact(r as usize).map_err(|_| failed())?;
+    row.extend((0..r).map(|i| if repeat { 0 } else { i }));
     let limit = |i: usize| if repeat { n - 1 } else { n - r + i as i64 };
     loop {
         rows.extend_from_slice(&row);

@@ -58,7 +58,8 @@ fn arange_meta(args: &[Value], count: usize) -> Result<Metas> {
                 return Err(Error::value("`step` must not be 0"));
             }
             let span = if s > 0 { *b - *a } else { *a - *b };
-            (if s.abs() == 1 { span } else { (span + (s.abs() - 1)).floor_div(s.abs()) }).max(0)
+            let step = s.checked_abs().ok_or_else(|| Error::value("`step` is out of range"))?;
+            (if step == 1 { span } else { (span + (step - 1)).floor_div(step) }).max(0)
         }
         (_, _, step) => SymInt::from(steps_between(start.scalar()?, end.scalar()?, step)?),
     };

@@ -131,8 +131,12 @@ pub(crate) fn diagonal(m: &Meta, offset: i64, dim1: i64, dim2: i64) -> Result<Me
     // PyTorch does not move the offset of an empty diagonal. A size that is 0 in the sample is
     // guarded to be 0; any other symbolic size is taken as nonzero.
     if !(n.as_i64() == Some(0) || n.hint() == Some(0) && n.guard_int()? == 0) {
-        out.offset =
-            m.offset + if offset >= 0 { m.strides[b] * offset } else { m.strides[a] * -offset };
+        out.offset = m.offset
+            + if offset >= 0 {
+                m.strides[b] * offset
+            } else {
+                m.strides[a] * (SymInt::from(0) - offset)
+            };
     }
     Ok(out)
 }

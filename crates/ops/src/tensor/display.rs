@@ -6,7 +6,7 @@
 //! digits; all in scientific notation where the largest is more than 1000 times the smallest, or
 //! beyond 1e8, or (unless all are integers) below 1e-4. A tensor of more than [`THRESHOLD`]
 //! elements shows [`EDGE_ITEMS`] at both ends of every dimension, and only these are read: the
-//! cost does not depend on the number of elements. Dtypes have Maquette's names, as in the text of
+//! cost depends on the rank alone. Dtypes have Maquette's names, as in the text of
 //! a graph.
 
 use crate::error::Result;

@@ -246,7 +246,8 @@ impl RunMemory {
         let number = || Error::msg("a layout of the program is not a number");
         let (layout, start) = (at.meta.concrete(), base.storage_offset().as_i64());
         let (layout, start) = layout.zip(start).ok_or_else(number)?;
-        let handle = base.with_layout(&layout.sizes, &layout.strides, start + layout.offset)?;
+        let start = start.checked_add(layout.offset).ok_or_else(number)?;
+        let handle = base.with_layout(&layout.sizes, &layout.strides, start)?;
         if let Some((slot, of_run)) = &mut slot {
             **slot = Some(handle.clone());
             of_run.push(at.slot);

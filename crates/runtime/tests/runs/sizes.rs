@@ -122,3 +122,67 @@ fn a_failing_assertion_comes_before_memory_of_later_steps() {
       %view: f32[s0, 1125899906842624] = ir::view(%add, [s0, 1125899906842624], [0, 0], 0)
     "#);
 }
+
+/// The bytes from the first element of a view to its last are beyond `i64`, or beyond the memory.
+#[test]
+fn views_beyond_their_memory_are_refused() {
+    let int = |n: i64| Value::from(n);
+    let programs = [
+        (
+            "graph g(%x: u8[5], %n: int(n), %m: int(m)) -> (u8[n])
+               where n in [0, oo), m in [0, oo)
+             {
+               %v: u8[n] = ir::view(%x, [n], [m], 0)
+               %y: u8[n] = aten::bitwise_not(%v)
+               return %y
+             }",
+            vec![Tensor::from([1u8; 5]).into(), int(5), int(1 << 62)],
+        ),
+        (
+            "graph g(%x: u8[5], %n: int(n), %m: int(m)) -> (u8[5])
+               where n in [0, oo), m in [0, oo)
+             {
+               %s: u8[n] = aten::zeros([n], dtype=u8)
+               %v: u8[5] = ir::scatter(%x, %s, [n], [m], 0)
+               return %v
+             }",
+            vec![Tensor::from([1u8; 5]).into(), int(5), int(1 << 62)],
+        ),
+        (
+            "graph g(%y: f32[2, 3], %n: int(n)) -> (f32[2, 3])
+               where n in [0, oo)
+             {
+               %z: f32[2, 3] = ir::scatter(%y, %y, [2, 3], [3, n // 2], 1)
+               return %z
+             }",
+            vec![Tensor::ones([2, 3], maquette_ir::DType::F32).into(), int(i64::MAX)],
+        ),
+        (
+            "graph g(%x: f32[5], %n: int(n)) -> (f32[])
+               where n in [0, oo)
+             {
+               %t: f32[5] = aten::relu(%x)
+               %v: f32[] = ir::view(%t, [], [], n)
+               %y: f32[] = aten::neg(%v)
+               return %y
+             }",
+            vec![Tensor::ones([5], maquette_ir::DType::F32).into(), int(i64::MAX)],
+        ),
+        (
+            "graph g(%n: int(n)) -> (f32[n, 3])
+               where n in [0, oo)
+             {
+               %y: f32[n, 3] = aten::zeros([n, 3])
+               return %y
+             }",
+            vec![int(i64::MAX)],
+        ),
+    ];
+    for (text, inputs) in programs {
+        let (executable, mode) = compiled(text);
+        for _ in 0..2 {
+            assert!(run(&executable, &inputs).is_err(), "{text}");
+            assert!(Interpreter::new(&mode).run(&inputs).is_err(), "{text}");
+        }
+    }
+}

@@ -18,13 +18,13 @@ pub(in crate::aten) const DIGAMMA: Derivative =
 
 pub(in crate::aten) const POLYGAMMA: Derivative = rule!([Input(1)], |b| {
     let n = b.arg(0).int_i64()?;
-    b.set(1, || b.grad() * b.input(1).polygamma(n + 1))
+    b.set(1, || b.grad() * b.input(1).polygamma(n.saturating_add(1)))
 });
 
 /// The in-place operator has its arguments in the other order.
 pub(in crate::aten) const POLYGAMMA_IN_PLACE: Derivative = rule!([Input(0)], |b| {
     let n = b.arg(1).int_i64()?;
-    b.set(0, || b.grad() * b.input(0).polygamma(n + 1))
+    b.set(0, || b.grad() * b.input(0).polygamma(n.saturating_add(1)))
 });
 
 pub(in crate::aten) const MVLGAMMA: Derivative = parts!(|a| {

@@ -128,19 +128,23 @@ impl PlacedOperand {
         &self.layout.sizes
     }
 
+    /// Whether it has no elements.
+    pub fn is_empty(&self) -> bool {
+        self.layout.is_empty()
+    }
+
     /// The half-open range of bytes that it spans, counted as [`PlacedOperand::start`]; `None` if it
-    /// has no elements.
+    /// has no elements, or if the range is beyond `i64`.
     pub fn span(&self) -> Option<(i64, i64)> {
         let Layout { dtype, sizes, strides } = &self.layout;
-        if self.layout.is_empty() {
-            return None;
+        let (mut first, mut last) = (0i64, 0i64);
+        for (size, stride) in sizes.iter().zip(strides) {
+            let step = size.checked_sub(1)?.checked_mul(*stride)?;
+            let end = if step < 0 { &mut first } else { &mut last };
+            *end = end.checked_add(step)?;
         }
-        let reach = |sign: i64| -> i64 {
-            let steps = sizes.iter().zip(strides).map(|(n, s)| (n - 1) * s);
-            steps.filter(|step| step.signum() == sign).sum()
-        };
-        let width = dtype.size() as i64;
-        Some((self.start + reach(-1) * width, self.start + (reach(1) + 1) * width))
+        let at = |n: i64| self.start.checked_add(n.checked_mul(dtype.size() as i64)?);
+        if self.is_empty() { None } else { Some((at(first)?, at(last.checked_add(1)?)?)) }
     }
 
     /// Whether the two may share an element, if they begin at these bytes of one memory.

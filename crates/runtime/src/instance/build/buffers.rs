@@ -5,7 +5,7 @@ use crate::arena_layout::{ALIGN, ArenaLayout, Lifetime};
 use crate::instance::places::{BufferPlace, HandleLife};
 use crate::instance::{External, Place, Step, TensorAt};
 use crate::planned::Planned;
-use maquette_interp::{Callable, ConcreteLayout, concrete_layout, wrong_graph};
+use maquette_interp::{Callable, ConcreteLayout, concrete_layout, extent, too_large, wrong_graph};
 use maquette_ir::buffer_plan::{Buffer, BufferId, BufferPlan, BufferView, ResultDest};
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::functional_ops::Callee;
@@ -277,7 +277,8 @@ impl Builder<'_> {
         strides: &[i64],
     ) -> Result<TensorAt> {
         let offset = if fault_injected(Fault::OffsetsOfViewsLost) { 0 } else { offset };
-        let start = place.place.start / place.dtype.size() as i64 + offset;
+        let start = place.place.start / place.dtype.size() as i64;
+        let start = start.checked_add(offset).ok_or_else(too_large)?;
         let meta = Meta {
             dtype: place.dtype,
             device: Device::Cpu,
@@ -287,7 +288,8 @@ impl Builder<'_> {
             offset: start.into(),
         };
         let bytes = place.bytes().ok_or_else(too_large)?;
-        let bounds = (place.place.start, place.place.start + bytes);
+        let end = place.place.start.checked_add(bytes).ok_or_else(too_large)?;
+        let bounds = (place.place.start, end);
         let is_returned =
             matches!(self.planned.plan.buffers.get(buffer.index()), Some(Buffer::Returned(_)));
         let handle = if place.place.base as usize >= self.planned.plan.buffers.len() {
@@ -331,22 +333,7 @@ impl Builder<'_> {
     }
 }
 
-/// The number of elements from the first of a memory to the last of a layout in it.
-fn extent(offset: i64, sizes: &[i64], strides: &[i64]) -> Option<i64> {
-    if sizes.contains(&0) {
-        return Some(0);
-    }
-    let mut steps = sizes.iter().zip(strides);
-    steps.try_fold(offset.checked_add(1)?, |end, (n, s)| {
-        end.checked_add(n.checked_sub(1)?.checked_mul(*s)?)
-    })
-}
-
 fn extent_of(t: &Tensor) -> Result<i64> {
     let at = t.meta().concrete().ok_or_else(wrong_graph)?;
     extent(0, &at.sizes, &at.strides).ok_or_else(too_large)
-}
-
-fn too_large() -> Error {
-    Error::msg("a tensor of the program is larger than memory")
 }

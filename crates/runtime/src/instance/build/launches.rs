@@ -18,14 +18,13 @@ pub(super) fn placed(
 ) -> Option<(PreparedCall, SmallVec<[Place; 4]>)> {
     let place = |at: &TensorAt, operand: &PlacedOperand| -> Option<Place> {
         let offset = at.meta.offset.as_i64()?.checked_mul(at.meta.dtype.size() as i64)?;
-        let start = offset.checked_add(operand.start)?;
-        match operand.span() {
-            Some((from, to)) => {
-                let (from, to) = (offset.checked_add(from)?, offset.checked_add(to)?);
-                (at.bounds.0 <= from && to <= at.bounds.1).then_some(Place { base: at.base, start })
-            }
-            None => Some(Place { base: at.base, start: 0 }),
+        if operand.is_empty() {
+            return Some(Place { base: at.base, start: 0 });
         }
+        let (from, to) = operand.span()?;
+        let (from, to) = (offset.checked_add(from)?, offset.checked_add(to)?);
+        let start = offset.checked_add(operand.start)?;
+        (at.bounds.0 <= from && to <= at.bounds.1).then_some(Place { base: at.base, start })
     };
     let results = call.results().iter().map(|r| place(targets.get(r.tensor)?, r));
     let results = results.collect::<Option<SmallVec<[Place; 2]>>>()?;
