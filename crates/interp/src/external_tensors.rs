@@ -108,11 +108,23 @@ impl ExternalTensors {
     ) -> Result<()> {
         self.set_graph(&program.graph, inputs, source_info)?;
         for m in &program.memories {
-            let first =
-                m.inputs.first().and_then(|&i| inputs.get(i)).and_then(|v| v.tensors().next());
-            let first = first.ok_or_else(|| Error::value("shared memory belongs to no input"))?;
-            let start = first.storage_offset() + m.from_first;
-            let memory = first.as_strided([m.len], [1i64], Some(start)).ok()?.clone();
+            let tensor = |i: &usize| inputs.get(*i).and_then(|v| v.tensors().next());
+            let declared = |i: &usize| {
+                let ty = program.graph.tensor_type(*program.graph.inputs().get(*i)?)?;
+                ty.offset.as_i64()
+            };
+            // An empty tensor may begin anywhere.
+            let has_elements = |i: &&usize| tensor(i).is_some_and(|t| !is_empty(t));
+            let found = m.inputs.first().and_then(|first| {
+                let from_first = |i| Some(declared(i)? - declared(first)?);
+                let anchor = m.inputs.iter().find(has_elements).unwrap_or(first);
+                let from = if anchor == first { 0 } else { from_first(anchor)? };
+                Some((tensor(anchor)?, m.from_first - from))
+            });
+            let (tensor, from) =
+                found.ok_or_else(|| Error::value("shared memory belongs to no input"))?;
+            let start = tensor.storage_offset() + from;
+            let memory = tensor.as_strided([m.len], [1i64], Some(start)).ok()?.clone();
             self.inputs.push(Value::Tensor(memory));
         }
         self.check_sharing(program, source_info)
@@ -269,7 +281,7 @@ impl ExternalTensors {
         let graph = &program.graph;
         let placed = |i: usize| {
             let declared = graph.tensor_type(*graph.inputs().get(i)?)?.offset.as_i64()?;
-            let t = self.input(i).filter(|t| t.numel().as_i64() != Some(0))?;
+            let t = self.input(i).filter(|t| !is_empty(t))?;
             let found = t.storage_offset().as_i64()?;
             Some((i, storage_id(t)?, i128::from(declared), i128::from(found)))
         };
@@ -434,6 +446,10 @@ fn const_name(graph: &Graph, constant: &Const) -> String {
 pub(crate) type StorageId = usize;
 
 /// The storage of a tensor; `None` if the tensor is poisoned.
+fn is_empty(t: &Tensor) -> bool {
+    t.numel().as_i64() == Some(0)
+}
+
 pub(crate) fn storage_id(t: &Tensor) -> Option<StorageId> {
     t.storage().ok().map(|s| Arc::as_ptr(s) as StorageId)
 }

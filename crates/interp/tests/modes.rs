@@ -197,6 +197,32 @@ fn inputs_that_share_memory_at_another_distance_are_named() {
     }
 }
 
+/// The memory that inputs share is found by one that has elements.
+#[test]
+fn an_empty_input_of_shared_memory_may_begin_anywhere() {
+    let graph: Graph = "graph g(%x: f32[n], %y: f32[4] offset 2) -> (f32[4] offset 2)
+        where n in [0, oo)
+    {
+        %w: f32[4] offset 2 = aten::mul_.Scalar(%y, 2.0)
+        return %y
+    }"
+    .parse()
+    .unwrap();
+    let functional = functionalize(&graph, &Facts, &Options::new().sharing([vec![0, 1]])).unwrap();
+    let buffers = plan(&functional, &Facts).unwrap();
+    let storage = || Tensor::from_vec((0..8).map(|i| i as f32).collect(), [8]);
+    for buffered in [false, true] {
+        let storage = storage();
+        let inputs = [storage.slice(0, 5..5), storage.slice(0, 2..6)].map(Value::from);
+        let run = match buffered {
+            true => Interpreter::new((&functional, &buffers)).run(&inputs),
+            false => Interpreter::new(&functional).run(&inputs),
+        };
+        run.unwrap();
+        assert_eq!(values(&storage), [0.0, 1.0, 4.0, 6.0, 8.0, 10.0, 6.0, 7.0]);
+    }
+}
+
 #[test]
 fn a_wrong_rank_shows_both_types() {
     let x = [Value::from(Tensor::from([[1.0f32, 2.0]]))];

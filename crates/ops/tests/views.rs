@@ -1,7 +1,8 @@
 //! Views against a model that lists, for every element of a view, the element of the base it is.
 
 use maquette_ir::DType;
-use maquette_ops::{NewAxis, Tensor, args, call};
+use maquette_ir::sym::{Range, Scope};
+use maquette_ops::{NewAxis, Tensor, args, call, fake};
 use proptest::prelude::*;
 
 /// A view: its sizes, and the base element at each of its positions in row-major order.

@@ -112,8 +112,10 @@ impl<'a> OutputBuilder<'a> {
         self.leaf_count += usize::from(is_leaf);
         Ok(match (output, planned.and_then(Option::as_ref)) {
             (Output::Result { .. }, Some(t)) => Value::Tensor(t.clone()),
-            (Output::Shared { layout, .. }, Some(t)) => {
-                Value::Tensor(self.layout(*layout)?.view_of(t)?)
+            (Output::Shared { storage_layout, layout, .. }, Some(t)) => {
+                // A kernel may have returned a part of a storage of its own.
+                let start = t.storage_offset() - self.layout(*storage_layout)?.offset;
+                Value::Tensor(self.layout(*layout)?.view_from(t, start)?)
             }
             (&Output::Result { result, layout }, None) => self.result_output(result, layout)?,
             (Output::Alias { of, layout }, _) => {

@@ -120,7 +120,20 @@ pub(crate) fn is_channels_last(m: &Meta) -> Result<bool> {
     if !matches!(m.rank(), 4 | 5) || is_contiguous(&m.sizes, &m.strides)? {
         return Ok(false);
     }
-    is_channels_last_contiguous(&m.sizes, &m.strides)
+    // An empty batch is row-major, and operators take the layout of a result that is not empty from
+    // an operand that may be.
+    Ok(is_channels_last_contiguous(&m.sizes, &m.strides)? && !has_size_0(&m.sizes)?)
+}
+
+/// Whether a size is 0. Records guards if sizes are backed symbols.
+#[track_caller]
+pub(crate) fn has_size_0(sizes: &[SymInt]) -> Result<bool> {
+    for n in sizes {
+        if decide(n.eq(0))? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Whether the layout is channels-last, ignoring the strides of dimensions of size 1, as

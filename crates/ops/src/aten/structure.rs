@@ -1,7 +1,7 @@
 //! Tensors made by structure: diagonals, block matrices, indices of triangles, copies of split
 //! parts, and masked indexing.
 
-use super::dims::{done, fresh, require_rank};
+use super::dims::{done, fresh, has_size_0, require_rank};
 use super::execute::fits_into;
 use super::host;
 use super::loops::{NestCx, NestResults};
@@ -321,14 +321,14 @@ fn by_ref(indices: &[Option<Tensor>]) -> Vec<Option<&Tensor>> {
 }
 
 fn masked_index(x: &Tensor, mask: &Tensor, indices: &Value, fill: Scalar) -> Result<Tensor> {
-    if x.numel().as_i64() == Some(0) {
+    if has_size_0(x.sizes())? {
         return Ok(x.new_full(mask.sizes(), fill, x.dtype()));
     }
     Ok(x.index(&by_ref(&clamped(x, indices)?)).masked_fill(&mask.logical_not(), fill))
 }
 
 fn masked_index_put(x: &Tensor, mask: &Tensor, indices: &Value, values: &Tensor) -> Result<Tensor> {
-    if x.numel().as_i64() == Some(0) {
+    if has_size_0(x.sizes())? {
         return Ok(x.clone_tensor());
     }
     Ok(x.index_put(

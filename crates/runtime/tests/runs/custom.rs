@@ -285,3 +285,31 @@ fn a_kernel_that_reads_what_it_writes_reads_a_copy() {
         assert_eq!(values(results[0].tensor().unwrap()), [4.0, 4.0, 4.0]);
     }
 }
+
+/// Outputs that view a result count from its first element, wherever the kernel has put that.
+#[test]
+fn a_kernel_returns_a_part_of_new_memory() {
+    let op = custom_op("runtime::part")
+        .arg_names(["x"])
+        .kernel(|x: &Tensor| -> Result<Tensor> {
+            Ok(Tensor::cat(&[x.clone(), &*x * 2.0], 0).slice(0, x.size(0)..))
+        })
+        .register()
+        .unwrap();
+    fake(op);
+    let (executable, mode) = compiled(
+        "graph g(%x: f32[3]) -> (f32[3], f32[2] offset 1) {
+            %y: f32[3] = runtime::part(%x)
+            %tail: f32[2] offset 1 = aten::slice.Tensor(%y, 0, 1, 3, 1)
+            return %y, %tail
+        }",
+    );
+    let x = || vec![Value::from(Tensor::from([1.0f32, 2.0, 3.0]))];
+    let check = |results: Vec<Value>| {
+        assert_eq!(values(results[0].tensor().unwrap()), [2.0, 4.0, 6.0]);
+        assert_eq!(values(results[1].tensor().unwrap()), [4.0, 6.0]);
+    };
+    check(Interpreter::new(&mode).run(&x()).unwrap().results.to_vec());
+    check(run(&executable, &x()).unwrap());
+    check(run(&executable, &x()).unwrap());
+}

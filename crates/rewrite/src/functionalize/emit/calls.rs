@@ -1,6 +1,6 @@
 //! Emits calls: gives operands the strides that their operator observes, and results their types.
 
-use super::Emit;
+use super::{Effect, Emit};
 use crate::error::{Reason, Result};
 use crate::functionalize::value_graph::{
     CallArg, CallId, CallKey, Id, Kind, Layouts, MetaId, Name, ResultKind,
@@ -52,7 +52,9 @@ impl Emit<'_> {
             self.unknown_strides.push(created.node);
         }
         if key.effect {
-            self.effects.push(key.serial.saturating_sub(1));
+            let checks = [functional_ops::INJECTIVE, functional_ops::DISJOINT];
+            let is_check = checks.contains(&self.memory.interner.str(key.op));
+            self.effects.push(Effect { statement: key.serial.saturating_sub(1), is_check });
             self.builder.set_effect(created.node);
         }
         if key.copies {

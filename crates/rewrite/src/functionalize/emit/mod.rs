@@ -24,6 +24,21 @@ use std::sync::Arc;
 
 type Calls = IndexSet<CallKey, FxBuildHasher>;
 
+/// An assertion, or a call with an effect.
+struct Effect {
+    /// The statement of the program to which it belongs.
+    statement: u32,
+    /// Whether it checks what the statement is about to do.
+    is_check: bool,
+}
+
+impl Effect {
+    /// Whether it takes place before a statement writes.
+    fn precedes(&self, statement: u32) -> bool {
+        self.statement < statement || self.is_check && self.statement == statement
+    }
+}
+
 /// The state of emission.
 struct Emit<'a> {
     graph: &'a Graph,
@@ -48,8 +63,8 @@ struct Emit<'a> {
     /// The elements of results that a run may have to copy into the strides of their types.
     relayout_bound: SymbolicCount,
     unknown_strides: Vec<NodeId>,
-    /// The statements of the program's assertions and effects.
-    effects: Vec<u32>,
+    /// The program's assertions and effects.
+    effects: Vec<Effect>,
 }
 
 /// The functional graph of a lifted program. `schemas` are those of the graph's operators.
@@ -94,7 +109,7 @@ pub(crate) fn emit(
             }
             LiftedStmt::Assert { .. } if fault_injected(Fault::AssertionsLeftOut) => {}
             LiftedStmt::Assert { cond, message, statement } => {
-                e.effects.push(statement);
+                e.effects.push(Effect { statement, is_check: true });
                 let loc = graph.stmt_loc(statement as usize);
                 e.builder.assert_(cond, message.map(|m| e.memory.interner.str(m)), loc);
             }

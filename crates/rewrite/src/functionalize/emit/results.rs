@@ -88,7 +88,7 @@ impl Emit<'_> {
             else {
                 continue;
             };
-            let preceding_effects = self.effects.iter().filter(|at| **at < first).count();
+            let preceding_effects = self.effects.iter().filter(|e| e.precedes(first)).count();
             let (version, base, region) =
                 (s.version, s.base, self.memory.interner.specs[s.region.index()].clone());
             let is_whole_tensor = match ty {

@@ -159,6 +159,9 @@ impl<'a> Builder<'a> {
             self.free_unused(at, step);
             plan_steps.resize(self.steps.len(), at);
         }
+        if stop.is_some() && !fails {
+            return Err(Error::msg("a step of the program failed, and then did not"));
+        }
         let end = match bind {
             _ if fails => End::Return(Returns::default()),
             Some(bind) => bind,
