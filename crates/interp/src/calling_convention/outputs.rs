@@ -2,6 +2,7 @@
 
 use crate::copies::copy_with_strides;
 use crate::external_tensors::ExternalTensors;
+use crate::{extent, too_large};
 use maquette_ir::functional_program::Output;
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::contiguous_strides;

@@ -14,7 +14,7 @@ use maquette_ir::graph::{Graph, Stmt, ValueId};
 use maquette_ir::sym::Expr;
 use maquette_ir::view::ViewSpec;
 use maquette_ir::{Device, Layout};
-use maquette_ops::{Error, IntoDims, Meta, Result, Tensor, Value};
+use maquette_ops::{IntoDims, Meta, Result, Tensor, Value};
 use smallvec::SmallVec;
 
 type ConcreteDims = SmallVec<[i64; 6]>;
