@@ -1,11 +1,11 @@
 //! Gradients of custom operators, of checkpoints and under autocast, in traces: one graph with the
 //! bits of the eager program.
 
-use maquette_driver::compile;
+use maquette_driver::{CompileOptions, compile};
 use maquette_ir::DType;
 use maquette_ir::graph::Graph;
 use maquette_ops::autograd::{AutogradRule, checkpoint};
-use maquette_ops::func::{grad, value_and_grad};
+use maquette_ops::func::{grad, value_and_grad, vjp};
 use maquette_ops::library::Facts;
 use maquette_ops::{Effect, FakeCtx, Op, Result, Tensor, args, autocast, custom_op, random};
 use maquette_rewrite::{Options, functionalize};
@@ -239,4 +239,29 @@ fn a_gradient_that_is_compiled_inside_a_checkpoint() {
         let found = layer(Tensor::from([v])).unwrap().to_vec::<f64>().unwrap()[0];
         assert_eq!(found, (2.0 * v).cos());
     }
+}
+
+#[test]
+fn a_view_of_another_dtype_in_a_compiled_gradient() {
+    let f = value_and_grad(|x: Tensor| {
+        let y = &x * 2.0;
+        drop(y.view_dtype(DType::I32));
+        y.sum()
+    });
+    let x = || Tensor::from([1.0f32]);
+    let (value, gradient) = f(x()).unwrap();
+    let found = compile(f).call(x()).unwrap();
+    assert_eq!((bits(&found.0), bits(&found.1)), (bits(&value), bits(&gradient)));
+}
+
+/// The size of a gradient that the caller gives is an assertion of the graph.
+#[test]
+fn the_gradient_of_a_sweep_has_the_sizes_of_its_tensor() {
+    let f = |(x, w): (Tensor, Tensor)| -> Result<Tensor> { vjp(|x: Tensor| x.exp(), x)?.1(w) };
+    let inputs = |n: i64, m: i64| (Tensor::ones([n], DType::F64), Tensor::ones([m], DType::F64));
+    assert!(f(inputs(3, 1)).is_err());
+    let f = CompileOptions::symbolic().compile(f);
+    f.call(inputs(3, 3)).unwrap();
+    f.call(inputs(4, 4)).unwrap();
+    assert!(f.call(inputs(4, 1)).is_err());
 }

@@ -169,15 +169,19 @@ fn frame<M: Module + ?Sized>(module: &M, tensors: &BTreeMap<String, Tensor>) -> 
                 "the module has no tensor `{name}`; there are: {names}"
             )));
         };
-        let (expected, found) = (own.ok()?.sizes_i64(), given.ok()?.sizes_i64());
-        if let (Ok(expected), Ok(found)) = (expected, found)
-            && expected != found
+        let (expected, found) = (own.ok()?.sizes(), given.ok()?.sizes());
+        let sizes = || expected.iter().zip(found).map(|(a, b)| a.eq(*b));
+        if expected.len() != found.len()
+            || sizes().any(|same| same.statically_known() == Some(false))
         {
             return Err(Error::value(format!(
                 "`{name}` is {} in the module; found {}",
                 own.meta(),
                 given.meta()
             )));
+        }
+        for same in sizes() {
+            same.check("a given tensor has the sizes of the module's")?;
         }
         Ok((own.clone(), given.clone()))
     };

@@ -430,3 +430,38 @@ fn errors_name_the_lines() {
     let e = Tensor::from([1i64]).requires_grad_().ok().unwrap_err().to_string();
     assert!(e.contains("only floats have gradients, found i64"), "{e}");
 }
+
+#[test]
+fn a_view_of_another_dtype_has_no_gradient() {
+    let x = Tensor::from([1.5f32, 2.5, 3.5, 4.5]).requires_grad_().clone();
+    let y = &x * 2.0;
+    let (wide, bits) = (y.view_dtype(DType::F64), y.view_dtype(DType::I32));
+    assert!(!wide.requires_grad() && !bits.requires_grad());
+    assert!(y.requires_grad() && !y.detach().requires_grad());
+    (y.sum() + wide.sum().to_dtype(DType::F32)).backward().unwrap();
+    assert_eq!(x.grad().unwrap().to_vec::<f32>().unwrap(), [2.0; 4]);
+}
+
+#[test]
+fn a_view_that_is_older_than_the_leaf_is_not_written() {
+    let w = Tensor::from([1.0f64, 2.0]);
+    let (v, detached) = (w.slice(0, 0..2), w.detach());
+    w.requires_grad_();
+    assert!(v.mul_(&Tensor::from([3.0f64]).requires_grad_().clone()).ok().is_err());
+    assert!(w.is_leaf());
+    detached.mul_(2.0).ok().unwrap();
+    maquette_ops::autograd::no_grad(|| v.mul_(2.0).ok().map(drop)).unwrap();
+    assert_eq!(w.detach().to_vec::<f64>().unwrap(), [4.0, 8.0]);
+}
+
+#[test]
+fn gradients_have_the_metadata_of_their_tensors() {
+    let w = Tensor::from([1.0f64, 2.0, 3.0]).requires_grad_().clone();
+    w.register_hook(|g| Ok(Some(g.sum()))).unwrap();
+    let e = (&w * 2.0).sum().backward().unwrap_err().to_string();
+    assert!(e.starts_with("a hook returned f64[] in place of the gradient f64[3]"), "{e}");
+    let x = Tensor::from([1.0f32, 2.0]).requires_grad_().clone();
+    let y = &x * 1.0;
+    y.backward_with(&Tensor::from([3.0f64, 4.0]), Default::default()).unwrap();
+    assert_eq!(x.grad().unwrap().to_vec::<f32>().unwrap(), [3.0, 4.0]);
+}

@@ -440,3 +440,15 @@ fn a_copy_to_elements_that_share_memory_reads_the_source_by_its_own_strides() {
     to.copy_shared_elements_(&from).unwrap();
     assert_eq!(memory.to_vec::<f32>().unwrap(), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
 }
+
+/// Views that no operator makes: kernels of runs make views of given numbers.
+#[test]
+fn elements_before_the_first_one_are_out_of_bounds() {
+    let x = Tensor::from([0.0f32; 6]);
+    for (sizes, strides, offset) in [([7i64], [-1i64], 6), ([-3], [1], 5), ([2], [-5], 5)] {
+        let view = x.with_layout(&sizes, &strides, offset).unwrap();
+        assert!(view.to_vec::<f32>().is_err(), "{sizes:?} {strides:?}");
+        assert!(view.read::<f32>().is_err(), "{sizes:?} {strides:?}");
+    }
+    assert!(x.with_layout(&[1], &[-1], 5).unwrap().read::<f32>().is_ok());
+}

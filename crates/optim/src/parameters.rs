@@ -77,17 +77,16 @@ pub(crate) fn pairs<P: Tree, G: Tree>(params: &P, grads: &G) -> Result<Vec<(Tens
     Ok(pairs)
 }
 
-/// Checks that gradients have the sizes of their parameters. Sizes of a trace may be symbols, of
-/// which the operators of the step check what they need.
+/// Checks that gradients have the sizes of their parameters. A trace records what it cannot decide
+/// as an assertion.
 pub(crate) fn check_sizes(
     pairs: &[(Tensor, Tensor)],
     name: &dyn Fn(usize) -> Result<String>,
 ) -> Result<()> {
     for (i, (value, gradient)) in pairs.iter().enumerate() {
-        let differ = match (value.sizes_i64(), gradient.sizes_i64()) {
-            (Ok(a), Ok(b)) => a != b,
-            _ => value.dim() != gradient.dim(),
-        };
+        let sizes = || value.sizes().iter().zip(gradient.sizes()).map(|(a, b)| a.eq(*b));
+        let differ = value.dim() != gradient.dim()
+            || sizes().any(|same| same.statically_known() == Some(false));
         if differ || !gradient.dtype().is_float() {
             return Err(OptimError::Gradient {
                 name: name(i)?,
@@ -95,6 +94,9 @@ pub(crate) fn check_sizes(
                 gradient: gradient.meta().to_string(),
             }
             .into());
+        }
+        for same in sizes() {
+            same.check("a gradient has the sizes of its parameter")?;
         }
     }
     Ok(())

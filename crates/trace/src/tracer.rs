@@ -16,6 +16,7 @@ use maquette_ops::mode::{self, Mode};
 use maquette_ops::tree::{Leaf, TreeSpec};
 use maquette_ops::{
     Args, Error, ErrorKind, FakeError, Op, Outputs, Result, Tensor, TraceTag, Value, args, fake,
+    without_autocast,
 };
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell, RefMut};
@@ -146,8 +147,10 @@ impl Tracer {
     pub(crate) fn call_composite(self: &Rc<Self>, op: Op, args: Args, loc: Loc) -> Result<Outputs> {
         // a composite may try a decision and go on; a failure that counts is its result
         let watch = self.scope.watch_decisions();
-        let body = || op.decompose(args, loc);
-        let outputs = self.scope.enter(|| mode::with_mode(self.clone(), body));
+        // The graph has the casts that the program made already.
+        let body = || without_autocast(|| op.decompose(args, loc));
+        let traced = || mode::with_mode(self.clone(), body);
+        let outputs = self.scope.enter(|| outside_regions(traced));
         drop(watch.finish());
         outputs.unwrap_or_else(|| Err(Error::value(format!("{} is no composite", op.name()))))
     }

@@ -3,6 +3,7 @@
 
 use insta::assert_snapshot;
 use maquette_interp::Interpreter;
+use maquette_ir::DType;
 use maquette_ir::graph::Graph;
 use maquette_ops::library::{Kind, Library};
 use maquette_ops::random::{Philox, apart};
@@ -263,4 +264,18 @@ fn mutated_arguments_are_written_by_the_parts() {
     assert!(decomposed.kept.is_empty(), "{:?}", decomposed.kept);
     let (x, y) = (ramp([2, 3]), ramp([2, 3]));
     assert_eq!(run(traced.graph(), &x).unwrap(), run(&decomposed.graph, &y).unwrap());
+}
+
+/// The graph has the casts that the program made, and no others.
+#[test]
+fn autocast_is_no_part_of_a_decomposition() {
+    let f = |(x, h, c, w, u): (Tensor, Tensor, Tensor, Tensor, Tensor)| -> Result<Tensor> {
+        maquette_ops::call("aten::lstm_cell", args![x, vec![h, c], w, u])?[1].tensor().cloned()
+    };
+    let ones = |sizes: [i64; 2]| Tensor::ones(sizes, DType::F32);
+    let inputs = (ones([2, 3]), ones([2, 4]), ones([2, 4]), ones([16, 3]), ones([16, 4]));
+    let traced = trace(f, inputs).unwrap();
+    let plain = traced.decompose().unwrap().0.to_string();
+    let inside = maquette_ops::autocast(DType::BF16, || traced.decompose());
+    assert_eq!(plain, inside.unwrap().0.to_string());
 }

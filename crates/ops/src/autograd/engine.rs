@@ -291,20 +291,18 @@ pub(crate) fn reach_older(roots: &[Option<Edge>], first: u64) -> Vec<bool> {
 pub(crate) fn root_grad(t: &Tensor, grad: Option<&Tensor>) -> Result<Tensor> {
     match grad {
         Some(grad) => {
-            let fits = grad.dim() == t.dim()
-                && grad
-                    .sizes()
-                    .iter()
-                    .zip(t.sizes())
-                    .all(|(a, b)| a.eq(*b).statically_known().unwrap_or(true));
-            if !fits {
+            let sizes = || grad.sizes().iter().zip(t.sizes()).map(|(a, b)| a.eq(*b));
+            if grad.dim() != t.dim() || sizes().any(|same| same.statically_known() == Some(false)) {
                 return Err(AutogradError::RootGrad {
                     tensor: t.meta().to_string(),
                     grad: grad.meta().to_string(),
                 }
                 .into());
             }
-            Ok(grad.clone())
+            for same in sizes() {
+                same.check("a gradient has the sizes of its tensor")?;
+            }
+            if grad.dtype() == t.dtype() { Ok(grad.clone()) } else { Ok(grad.to_dtype(t.dtype())) }
         }
         None if t.numel().eq(1).guard()? => Ok(t.ones_like()),
         None => Err(AutogradError::NotScalar { tensor: t.meta().to_string() }.into()),

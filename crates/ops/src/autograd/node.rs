@@ -112,6 +112,18 @@ impl GradNode {
                 && let Some(grad) = slot
                 && let Some(other) = hook(grad)?
             {
+                let (expected, found) = (grad.meta(), other.ok()?.meta());
+                let sizes = || expected.sizes.iter().zip(&found.sizes).map(|(a, b)| a.eq(*b));
+                if expected.rank() != found.rank()
+                    || expected.dtype != found.dtype
+                    || sizes().any(|same| same.statically_known() == Some(false))
+                {
+                    let (expected, found) = (expected.to_string(), found.to_string());
+                    return Err(AutogradError::GradOfHook { expected, found }.into());
+                }
+                for same in sizes() {
+                    same.check("a hook returns a gradient of the same sizes")?;
+                }
                 *slot = Some(other);
             }
         }

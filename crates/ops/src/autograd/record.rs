@@ -70,7 +70,11 @@ pub(crate) fn call(
     below: impl FnOnce(&mut Args) -> Result<Outputs>,
 ) -> Result<Outputs> {
     match stage(state)? {
-        Stage::Pass => below(args),
+        Stage::Pass => {
+            let outputs = below(args)?;
+            outputs.iter().flat_map(Value::tensors).for_each(history::end);
+            Ok(outputs)
+        }
         Stage::Parts(body) => mode::in_place_of(op, loc, || body(args)),
         Stage::Record(rule) => record(op, state, rule, args, loc, below),
     }

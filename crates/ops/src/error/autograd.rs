@@ -38,6 +38,14 @@ pub enum AutogradError {
         /// The gradient.
         grad: String,
     },
+    /// A hook returned a gradient of other sizes or of another dtype.
+    #[error("a hook returned {found} in place of the gradient {expected}")]
+    GradOfHook {
+        /// The gradient that the hook was called with.
+        expected: String,
+        /// What it returned.
+        found: String,
+    },
     /// A sweep through a node that an earlier sweep has freed.
     #[error(
         "the call of {op} at {called} was differentiated before, and what it saved is freed; keep \

@@ -118,6 +118,10 @@ impl Tensor {
             let (n, s) = (size.as_i64().zip(stride.as_i64())).ok_or_else(symbolic)?;
             sizes.push(n);
             strides.push(s);
+            // Elements before the first one are not looked for.
+            if n < 0 || n > 1 && s < 0 {
+                return Err(self.out_of_bounds(buffer));
+            }
             if n == 0 {
                 is_empty = true;
                 continue;

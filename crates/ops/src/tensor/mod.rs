@@ -225,7 +225,7 @@ impl Tensor {
         match &*self.node {
             Node::Live(l) => {
                 let (meta, storage, base) = (l.meta.clone(), l.storage.clone(), l.base.clone());
-                Tensor::live_view(meta, storage, Some(slot), Grant::NONE, base)
+                Tensor::live_view(meta, storage, Some(slot), self.grant, base)
             }
             Node::Poisoned { .. } => self.clone(),
         }
@@ -236,7 +236,6 @@ impl Tensor {
         match Arc::get_mut(&mut self.node) {
             Some(Node::Live(l)) => {
                 l.slot = Some(slot);
-                self.grant = Grant::NONE;
                 self
             }
             _ => self.with_slot(slot),
@@ -251,7 +250,7 @@ impl Tensor {
                 let base = l.base.as_ref().unwrap_or(&self.node).clone();
                 let (meta, storage) = (l.meta.clone(), l.storage.clone());
                 let base = (!fault_injected(Fault::TracedViewsAreBases)).then_some(base);
-                let t = Tensor::live_view(meta, storage, None, Grant::NONE, base);
+                let t = Tensor::live_view(meta, storage, None, self.grant, base);
                 history::copy(self, &t);
                 t
             }
