@@ -26,3 +26,14 @@ fn a_chain_is_the_same_for_equal_seeds() {
     assert_eq!(generate(3, 5).unwrap().to_string(), generate(3, 5).unwrap().to_string());
     assert_ne!(generate(3, 5).unwrap().to_string(), generate(3, 6).unwrap().to_string());
 }
+
+/// In the run with a batch of 1, the maximum of no elements is an error, and a copy overwrites all
+/// that follows from it. A compiled program does not run what nothing uses.
+#[test]
+fn an_error_of_what_nothing_uses_is_no_difference() {
+    let (seed, index) = (30, 550_972);
+    let chain = generate(seed, index).unwrap();
+    let text = chain.to_string();
+    assert!(text.contains("aten::amax(%2") && text.contains("aten::copy_(%5, %1)"), "{text}");
+    check(&chain, seed ^ index).unwrap();
+}
