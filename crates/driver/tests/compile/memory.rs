@@ -131,3 +131,41 @@ fn a_failed_call_names_the_line_of_the_function() {
     assert_eq!(e.kind().to_string(), eager.kind().to_string());
     assert!(e.loc().is_some_and(|loc| loc.file.ends_with("memory.rs")), "{e}");
 }
+
+/// An operand with channels last decides the layout of a result, unless it has no elements.
+#[test]
+fn an_empty_operand_decides_no_layout() {
+    let images = |n: i64| arange(12 * n).reshape([2, 2, n, 3]).permute([0, 3, 1, 2]);
+    let cat = |(x, y): (Tensor, Tensor)| Tensor::cat(&[x, y], 3).reshape([-1i64]).fill_(9.0);
+    let pad = |(x, _): (Tensor, Tensor)| {
+        let padded = results("aten::constant_pad_nd", args![&x, [1i64, 1, 1, 1], 0.0]);
+        (padded[0].clone(), padded[0].reshape([-1i64]).fill_(9.0))
+    };
+    let convolution = |(x, _): (Tensor, Tensor)| {
+        let weight = arange(24).reshape([4, 3, 1, 2]);
+        let (one, none) = ([1i64, 1], Value::None);
+        let numbers = args![&x, &weight, none, one, [1i64, 2], one, false, [0i64, 0], 1i64];
+        results("aten::convolution", numbers)[0].clone()
+    };
+    let inputs = |n: i64| move || (images(n), images(4));
+    let (f, g) = (CompileOptions::symbolic().compile(cat), CompileOptions::symbolic().compile(pad));
+    let h = CompileOptions::symbolic().compile(convolution);
+    for n in [3, 0, 5, 0] {
+        same(cat, &f, inputs(n));
+        same(pad, &g, inputs(n));
+        same(convolution, &h, inputs(n));
+    }
+}
+
+#[test]
+fn masked_indices_of_an_empty_tensor() {
+    let eager = |(x, mask): (Tensor, Tensor)| {
+        let (i, j) = (Tensor::from([[1i64], [0], [0]]), Tensor::from([[1i64, 0, 0]]));
+        let indices = Value::List(vec![Value::from(i), Value::from(j)]);
+        results("aten::_unsafe_masked_index", args![&x, &mask, indices, 1.0])[0].clone()
+    };
+    let f = CompileOptions::symbolic().compile(eager);
+    for n in [2, 0, 3] {
+        same(eager, &f, || (arange(n * n).reshape([n, n]), arange(9).reshape([3, 3]).gt(0.0)));
+    }
+}
