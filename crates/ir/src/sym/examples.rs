@@ -49,7 +49,7 @@ fn remainders_of_products_beyond_128_bits() {
     let mut t = SymTable::new();
     t.symbol("n", SymbolKind::Backed, Range::new(1 << 43, i64::MAX)).unwrap();
     let e = t.parse_expr("-n*n*n % 7").unwrap();
-    assert_eq!(t.display(e).to_string(), "(-n*n*n) % 7");
+    assert_eq!(t.display(e).to_string(), "(-n * n * n) % 7");
 }
 
 #[test]

@@ -105,8 +105,8 @@ fn a_window_of_too_many_elements() {
         dilation: vec![1; 3],
         ceil_mode: false,
     };
-    let mut out = [0f32];
-    let sizes = [1; 4];
-    let mean = avg_pool(&view(&[1f32], &sizes), &w, true, None, &mut view_mut(&mut out, &sizes));
+    let (x, mut out) = ([1f32], [0f32; 8]);
+    let out = &mut view_mut(&mut out, &[1, 2, 2, 2]);
+    let mean = avg_pool(&view(&x, &[1; 4]), &w, true, None, out);
     assert!(matches!(mean, Err(KernelError::Argument { .. })), "{mean:?}");
 }

@@ -140,14 +140,6 @@ pub(crate) fn made_view(view: &Tensor, of: &Tensor) {
     }
 }
 
-/// Ends the history of gradients at a result of an operator without a derivative: if it is a view,
-/// it would share that of its base.
-pub(crate) fn end(result: &Tensor) {
-    if requires_grad(result) && result.base().is_some() {
-        set(result, Tracking::ViewWithoutGrad);
-    }
-}
-
 /// Whether a gradient of the tensor is passed on.
 pub(crate) fn requires_grad(t: &Tensor) -> bool {
     match t.history().map_or(UNTRACKED, History::kind) {

@@ -5,8 +5,8 @@ use super::history::{self, Tracking};
 use super::node::{Edge, Edges, Function, GradNode, OutputInfo};
 use super::rule::{Derivative, Rule};
 use super::saved::SavedCall;
-use crate::aten::Lowering;
 use crate::aten::lowering::CompositeFn;
+use crate::aten::{Lowering, Role};
 use crate::dispatch::mode;
 use crate::dispatch::value::{Args, Outputs, Value};
 use crate::error::{AutogradError, Result};
@@ -20,6 +20,8 @@ use std::sync::{Arc, Mutex};
 enum Stage {
     /// As if no operand required a gradient: there is no derivative to record here.
     Pass,
+    /// As [`Stage::Pass`], and the view that results has no part in the history of its base.
+    PassView,
     /// By the operators that the function calls, each of which records its own derivative.
     Parts(CompositeFn),
     /// With this rule.
@@ -53,6 +55,12 @@ fn stage(state: &OpState) -> Result<Stage> {
             // in place of a composite
             None => Stage::Record(Rule::Missing(None)),
         },
+        // The view would share the history of its base.
+        Derivative::None(_)
+            if matches!(def.lowering, Lowering::View(_)) && def.role != Role::Detaches =>
+        {
+            Stage::PassView
+        }
         Derivative::None(_) => Stage::Pass,
         Derivative::Refused(why) => Stage::Record(Rule::Missing(Some(why))),
     })
@@ -70,11 +78,8 @@ pub(crate) fn call(
     below: impl FnOnce(&mut Args) -> Result<Outputs>,
 ) -> Result<Outputs> {
     match stage(state)? {
-        Stage::Pass => {
-            let outputs = below(args)?;
-            outputs.iter().flat_map(Value::tensors).for_each(history::end);
-            Ok(outputs)
-        }
+        Stage::Pass => below(args),
+        Stage::PassView => with_grad(false, || below(args)),
         Stage::Parts(body) => mode::in_place_of(op, loc, || body(args)),
         Stage::Record(rule) => record(op, state, rule, args, loc, below),
     }

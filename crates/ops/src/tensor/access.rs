@@ -119,7 +119,7 @@ impl Tensor {
             sizes.push(n);
             strides.push(s);
             // Elements before the first one are not looked for.
-            if n < 0 || n > 1 && s < 0 {
+            if n < 0 || n > 0 && s < 0 {
                 return Err(self.out_of_bounds(buffer));
             }
             if n == 0 {

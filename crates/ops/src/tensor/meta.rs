@@ -138,7 +138,7 @@ impl Concrete {
     /// The half-open byte range that the elements span; `None` if the region is empty, the range
     /// overflows, or elements are before the first one.
     pub fn span(&self) -> Option<(i64, i64)> {
-        let is_backward = |(n, s): (&i64, &i64)| *n < 0 || *n > 1 && *s < 0;
+        let is_backward = |(n, s): (&i64, &i64)| *n < 0 || *s < 0;
         if self.sizes.contains(&0) || self.sizes.iter().zip(&self.strides).any(is_backward) {
             return None;
         }
