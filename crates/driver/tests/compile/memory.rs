@@ -161,8 +161,7 @@ fn an_empty_operand_decides_no_layout() {
 fn masked_indices_of_an_empty_tensor() {
     let eager = |(x, mask): (Tensor, Tensor)| {
         let (i, j) = (Tensor::from([[1i64], [0], [0]]), Tensor::from([[1i64, 0, 0]]));
-        let indices = Value::List(vec![Value::from(i), Value::from(j)]);
-        results("aten::_unsafe_masked_index", args![&x, &mask, indices, 1.0])[0].clone()
+        results("aten::_unsafe_masked_index", args![&x, &mask, vec![i, j], 1.0])[0].clone()
     };
     let f = CompileOptions::symbolic().compile(eager);
     for n in [2, 0, 3] {
