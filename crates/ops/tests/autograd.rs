@@ -450,7 +450,7 @@ fn a_view_that_is_older_than_the_leaf_is_not_written() {
         (w.requires_grad_(), view, detached)
     };
     let (w, view, _) = new();
-    assert!(view.mul_(&leaf([3.0])).ok().is_err());
+    assert!(view.mul_(leaf([3.0])).ok().is_err());
     assert!(w.is_leaf());
     let (w, view, detached) = new();
     detached.mul_(2.0).ok().unwrap();

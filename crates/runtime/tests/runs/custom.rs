@@ -292,7 +292,7 @@ fn a_kernel_returns_a_part_of_new_memory() {
     let op = custom_op("runtime::part")
         .arg_names(["x"])
         .kernel(|x: &Tensor| -> Result<Tensor> {
-            Ok(Tensor::cat(&[x.clone(), &*x * 2.0], 0).slice(0, x.size(0)..))
+            Ok(Tensor::cat(&[x.clone(), x * 2.0], 0).slice(0, x.size(0)..))
         })
         .register()
         .unwrap();
