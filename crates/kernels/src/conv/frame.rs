@@ -25,7 +25,7 @@ pub(crate) struct PlaneWindow {
 
 /// The most elements of a frame, whose offsets are 32-bit numbers.
 const MOST: usize = 1 << 31;
-/// As many elements a frame may have, however few the outputs.
+/// A frame of at most this many elements is admitted, however few the outputs.
 const FEW: usize = 1 << 20;
 
 impl PlaneWindow {
@@ -58,8 +58,8 @@ impl PlaneWindow {
         })
     }
 
-    /// Whether a frame may have so many elements: at most as many as the patches of all outputs.
-    /// A great dilation reaches far into the padding, of which few outputs read little.
+    /// Whether a frame of this many elements is worth its memory: it is not larger than the patches
+    /// of all outputs (im2col). A great dilation makes frames of padding that no output reads.
     pub fn admits(&self, elements: usize, channels: usize) -> bool {
         let factors = [self.kernel, self.output].concat();
         let patches = factors.iter().fold(channels, |n, factor| n.saturating_mul(*factor));

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex};
 enum Stage {
     /// As if no operand required a gradient: there is no derivative to record here.
     Pass,
-    /// As [`Stage::Pass`], and the view that results has no part in the history of its base.
+    /// As [`Stage::Pass`]. The result is a view, which does not share the history of its base.
     PassView,
     /// By the operators that the function calls, each of which records its own derivative.
     Parts(CompositeFn),
