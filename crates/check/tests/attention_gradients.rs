@@ -7,7 +7,8 @@ use maquette_driver::compile;
 use maquette_ir::DType;
 use maquette_ops::autograd::{BackwardOptions, grad};
 use maquette_ops::func::value_and_grad;
-use maquette_ops::{Result, Tensor, random, with_num_threads};
+use maquette_ops::random::{Philox, apart};
+use maquette_ops::{Result, Tensor, with_num_threads};
 
 /// An attention's operands and options.
 struct Case {
@@ -52,15 +53,16 @@ const CASES: &[Case] = &[
 
 impl Case {
     fn operands(&self) -> [Tensor; 3] {
-        random::manual_seed(5);
-        self.sizes.map(|sizes| Tensor::randn(sizes.to_vec(), DType::F64))
+        apart(&mut Philox { seed: 5, offset: 0 }, || {
+            self.sizes.map(|sizes| Tensor::randn(sizes.to_vec(), DType::F64))
+        })
     }
 
     /// Hides some keys, of the last query all of them.
     fn mask(&self) -> Option<Tensor> {
         let sizes = self.mask?.to_vec();
-        random::manual_seed(6);
-        let mask = Tensor::randn(sizes, DType::F64).gt(-0.5);
+        let mask = apart(&mut Philox { seed: 6, offset: 0 }, || Tensor::randn(sizes, DType::F64));
+        let mask = mask.gt(-0.5);
         mask.select(-2, -1).fill_(0.0).ok().unwrap();
         Some(mask)
     }
@@ -150,9 +152,8 @@ fn a_compiled_step_has_the_bits_of_the_eager_one() {
             q.scaled_dot_product_attention(&k, &v, None, true, None, false).sin().sum()
         })((q, k, v))
     };
-    random::manual_seed(9);
     let make = || Tensor::randn([2, 70, 16], DType::F32);
-    let inputs = (make(), make(), make());
+    let inputs = apart(&mut Philox { seed: 9, offset: 0 }, || (make(), make(), make()));
     let (value, grads) = step(inputs.clone()).unwrap();
     let (compiled_value, compiled_grads) = compile(step).call(inputs).unwrap();
     let bits =

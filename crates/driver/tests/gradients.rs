@@ -5,15 +5,15 @@ use maquette_driver::{Stance, compile};
 use maquette_ir::DType;
 use maquette_ops::autograd::{self, BackwardOptions, checkpoint, no_grad};
 use maquette_ops::func::{grad, value_and_grad, vjp};
-use maquette_ops::{Error, Result, Tensor, Tree, random};
+use maquette_ops::random::{Philox, apart};
+use maquette_ops::{Error, Result, Tensor, Tree};
 use maquette_runtime::profile::ProfileOptions;
 
 type Params = (Tensor, Tensor, Tensor);
 
 fn params() -> Params {
-    random::manual_seed(7);
     let normal = |sizes: [i64; 2]| Tensor::randn(sizes, DType::F32);
-    (normal([5, 8]), normal([1, 8]), normal([8, 3]))
+    apart(&mut Philox { seed: 7, offset: 0 }, || (normal([5, 8]), normal([1, 8]), normal([8, 3])))
 }
 
 fn copy((w1, b1, w2): &Params) -> Params {
@@ -49,8 +49,9 @@ fn a_training_step_compiles_with_the_bits_of_the_eager_one() {
     let compiled = copy(&eager);
     let run = compile(step);
     for batch in [4i64, 4, 6, 1] {
-        random::manual_seed(batch as u64);
-        let (x, y) = (Tensor::randn([batch, 5], DType::F32), Tensor::randn([batch, 3], DType::F32));
+        let normal = |size| Tensor::randn([batch, size], DType::F32);
+        let mut random = Philox { seed: batch as u64, offset: 0 };
+        let (x, y) = apart(&mut random, || (normal(5), normal(3)));
         let expected = step((eager.clone(), x.clone(), y.clone())).unwrap();
         let found = run.call((compiled.clone(), x, y)).unwrap();
         assert_eq!(bits(&found), bits(&expected));

@@ -212,7 +212,7 @@ impl<'g> BufferedFrame<'g> {
                 let t =
                     self.returned.get_mut(b.index()).and_then(Option::take).ok_or_else(missing)?;
                 let declared = self.frame.bindings.with_declared_strides(*v, t.clone())?;
-                if !declared.shares_storage(&t) {
+                if !declared.has_storage_of(&t) {
                     self.traffic += Traffic::copy(concrete_numel(&t));
                 }
                 declared

@@ -9,9 +9,10 @@
 
 use crate::autograd::backward::gradients_of;
 use crate::autograd::engine::{reach_older, root_grad};
+use crate::autograd::grad_mode::with_grad;
 use crate::autograd::history::{self, Tracking};
 use crate::autograd::node::{Edge, Edges, Function, GradNode, LeafGradient, OutputInfo};
-use crate::autograd::{BackwardOptions, enable_grad, is_grad_enabled, no_grad};
+use crate::autograd::{BackwardOptions, is_grad_enabled, no_grad};
 use crate::dispatch::value::Value;
 use crate::error::{AutogradError, Result};
 use crate::tensor::Tensor;
@@ -85,7 +86,7 @@ impl Inputs {
     /// The function fails, or writes an input.
     fn call<I: Tree>(&self, spec: &TreeSpec, f: impl FnOnce(I) -> Tensor) -> Result<Output> {
         let given = I::unflatten(spec, &mut self.values.iter().cloned())?;
-        let value = enable_grad(|| f(given));
+        let value = with_grad(true, || f(given));
         value.ok()?;
         for (&i, before) in self.places.iter().zip(&self.edges) {
             let t = self.values[i].tensor()?;

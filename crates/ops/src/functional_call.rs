@@ -23,6 +23,7 @@ use crate::module::{Module, Slot};
 use crate::tensor::Tensor;
 use crate::tree::{Tree, flatten_values};
 use maquette_ir::Loc;
+use maquette_ir::sym::check_sizes_equal;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -46,7 +47,7 @@ pub fn in_functional_call() -> bool {
 pub(crate) fn replacement(t: &Tensor) -> Option<Tensor> {
     FRAMES.with_borrow(|frames| {
         let pairs = || frames.iter().rev().flatten();
-        pairs().find(|(own, _)| own.is_same(t)).map(|(_, given)| given.clone())
+        pairs().find(|(own, _)| own.is_same_handle(t)).map(|(_, given)| given.clone())
     })
 }
 
@@ -96,7 +97,7 @@ pub fn buffers<M: Module + ?Sized>(module: &M) -> BTreeMap<String, Tensor> {
 fn named<M: Module + ?Sized>(module: &M, wanted: Slot) -> BTreeMap<String, Tensor> {
     let (mut all, mut seen) = (BTreeMap::new(), Vec::<Tensor>::new());
     module.visit(&mut |name, slot, t| {
-        if slot == wanted && !seen.iter().any(|s| s.is_same(t)) {
+        if slot == wanted && !seen.iter().any(|s| s.is_same_handle(t)) {
             seen.push(t.clone());
             all.insert(name.to_owned(), t.clone());
         }
@@ -170,26 +171,21 @@ fn frame<M: Module + ?Sized>(module: &M, tensors: &BTreeMap<String, Tensor>) -> 
             )));
         };
         let (expected, found) = (own.ok()?.sizes(), given.ok()?.sizes());
-        let sizes = || expected.iter().zip(found).map(|(a, b)| a.eq(*b));
-        if expected.len() != found.len()
-            || sizes().any(|same| same.statically_known() == Some(false))
-        {
+        let claim = "a given tensor has the sizes of the module's";
+        if !check_sizes_equal(expected, found, claim)? {
             return Err(Error::value(format!(
                 "`{name}` is {} in the module; found {}",
                 own.meta(),
                 given.meta()
             )));
         }
-        for same in sizes() {
-            same.check("a given tensor has the sizes of the module's")?;
-        }
         Ok((own.clone(), given.clone()))
     };
     let mut pairs = tensors.iter().map(pair).collect::<Result<Frame>>()?;
     check_tied(tensors, &pairs)?;
-    pairs.retain(|(own, given)| !own.is_same(given));
+    pairs.retain(|(own, given)| !own.is_same_handle(given));
     let is_replaced = |given: &Tensor| {
-        pairs.iter().any(|(own, _)| own.is_same(given)) || replacement(given).is_some()
+        pairs.iter().any(|(own, _)| own.is_same_handle(given)) || replacement(given).is_some()
     };
     let unreplaced = |(own, given): &(Tensor, Tensor)| {
         // The given tensor of an inner call may be the module's own of an outer one.
@@ -203,8 +199,8 @@ fn frame<M: Module + ?Sized>(module: &M, tensors: &BTreeMap<String, Tensor>) -> 
 fn check_tied(tensors: &BTreeMap<String, Tensor>, pairs: &[(Tensor, Tensor)]) -> Result<()> {
     for (i, (name, (own, given))) in tensors.keys().zip(pairs).enumerate() {
         let earlier = tensors.keys().zip(pairs).take(i);
-        let mut tied = earlier.filter(|(_, (other, _))| other.is_same(own));
-        if let Some((first, _)) = tied.find(|(_, (_, other))| !other.is_same(given)) {
+        let mut tied = earlier.filter(|(_, (other, _))| other.is_same_handle(own));
+        if let Some((first, _)) = tied.find(|(_, (_, other))| !other.is_same_handle(given)) {
             return Err(Error::value(format!(
                 "`{first}` and `{name}` are names of one tensor in the module, and different ones \
                     are given; give one of them, or the same tensor for both"

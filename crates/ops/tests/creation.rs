@@ -151,6 +151,34 @@ fn scalars_that_are_converted_without_a_range_check() {
     }
 }
 
+/// Of dtypes, only i64 truncates the bounds before it counts.
+#[test]
+fn bounds_of_integer_ranges_are_truncated() {
+    let range = |start: f64, end: f64, step: f64, dtype: DType| {
+        let args = args![start, end, step, dtype];
+        made("aten::arange.start_step", args).to_dtype(DType::I64).to_vec::<i64>().unwrap()
+    };
+    let to_end = made("aten::arange", args![5.5, DType::I64]);
+    assert_eq!(to_end.to_vec::<i64>().unwrap(), [0, 1, 2, 3, 4]);
+    assert_eq!(made("aten::arange", args![5.5, DType::I32]).sizes_i64().unwrap(), [6]);
+    let from_start = made("aten::arange.start", args![0.1, 5.9, DType::I64]);
+    assert_eq!(from_start.to_vec::<i64>().unwrap(), [0, 1, 2, 3, 4]);
+    assert_eq!(range(0.5, 6.9, 2.7, DType::I64), [0, 2, 4]);
+    assert_eq!(range(6.9, 0.5, -2.7, DType::I64), [6, 4, 2]);
+    assert_eq!(range(0.2, 0.9, 1.5, DType::I64), [0i64; 0]);
+    assert_eq!(range(0.0, 6.0, 2.5, DType::F32), [0, 2, 5]);
+    for (start, end, step, message) in [
+        (0.0, 3.0, 0.5, "`step` 0.5 is 0 as a number of dtype i64"),
+        (0.9, 0.1, 1.0, "wrong sign"),
+        (1e19, 1e19, 1.0, "argument `start` must be in the range of i64"),
+        (0.0, f64::INFINITY, 1.0, "must be finite"),
+    ] {
+        let args = args![start, end, step, DType::I64];
+        let e = call("aten::arange.start_step", args).expect_err(message).to_string();
+        assert!(e.contains(message), "{e}");
+    }
+}
+
 #[test]
 fn refusals() {
     for (t, message) in [

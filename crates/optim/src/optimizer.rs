@@ -59,7 +59,7 @@ impl<A: Algorithm> Optimizer<A> {
         let loc = Loc::caller();
         let (mut names, mut params) = (Vec::new(), Vec::<Tensor>::new());
         module.visit(&mut |name, slot, t| {
-            if slot == Slot::Parameter && !params.iter().any(|p| p.is_same(t)) {
+            if slot == Slot::Parameter && !params.iter().any(|p| p.is_same_handle(t)) {
                 names.push(name.to_owned());
                 params.push(t.clone());
             }

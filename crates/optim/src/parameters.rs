@@ -1,6 +1,7 @@
 //! The parameters of a step: the tensors of two trees, in pairs, and checks of them.
 
 use crate::error::OptimError;
+use maquette_ir::sym::check_sizes_equal;
 use maquette_ops::tree::{flatten, flatten_values};
 use maquette_ops::{Result, Tensor, Tree, Value};
 
@@ -48,7 +49,7 @@ pub(crate) fn only_tensors(values: Vec<Value>) -> Vec<Tensor> {
 /// Checks that no tensor is there twice.
 pub(crate) fn check_distinct(tensors: &[Tensor], name: &dyn Fn(usize) -> String) -> Result<()> {
     for (i, t) in tensors.iter().enumerate() {
-        if let Some(j) = tensors[..i].iter().position(|u| u.is_same(t)) {
+        if let Some(j) = tensors[..i].iter().position(|u| u.is_same_handle(t)) {
             return Err(OptimError::Twice { first: name(j), second: name(i) }.into());
         }
     }
@@ -84,19 +85,16 @@ pub(crate) fn check_sizes(
     name: &dyn Fn(usize) -> Result<String>,
 ) -> Result<()> {
     for (i, (value, gradient)) in pairs.iter().enumerate() {
-        let sizes = || value.sizes().iter().zip(gradient.sizes()).map(|(a, b)| a.eq(*b));
-        let differ = value.dim() != gradient.dim()
-            || sizes().any(|same| same.statically_known() == Some(false));
-        if differ || !gradient.dtype().is_float() {
+        let claim = "a gradient has the sizes of its parameter";
+        let fits = gradient.dtype().is_float()
+            && check_sizes_equal(value.sizes(), gradient.sizes(), claim)?;
+        if !fits {
             return Err(OptimError::Gradient {
                 name: name(i)?,
                 parameter: value.meta().to_string(),
                 gradient: gradient.meta().to_string(),
             }
             .into());
-        }
-        for same in sizes() {
-            same.check("a gradient has the sizes of its parameter")?;
         }
     }
     Ok(())

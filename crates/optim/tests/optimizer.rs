@@ -3,7 +3,8 @@
 use maquette_driver::compile;
 use maquette_ir::DType;
 use maquette_ops::func::value_and_grad;
-use maquette_ops::{Error, Result, Tensor, random};
+use maquette_ops::random::{Philox, apart};
+use maquette_ops::{Error, Result, Tensor};
 use maquette_optim::{Adam, AdamW, Algorithm, Optimizer, RmsProp, Sgd, State, clip_grad_norm};
 use std::collections::BTreeMap;
 
@@ -17,9 +18,10 @@ fn loss(p: &[Tensor], x: &Tensor, y: &Tensor) -> Tensor {
 }
 
 fn data() -> (Params, Tensor, Tensor) {
-    random::manual_seed(3);
     let normal = |sizes: [i64; 2]| Tensor::randn(sizes, DType::F32);
-    (vec![normal([3, 8]), normal([1, 8]), normal([8, 2])], normal([4, 3]), normal([4, 2]))
+    apart(&mut Philox { seed: 3, offset: 0 }, || {
+        (vec![normal([3, 8]), normal([1, 8]), normal([8, 2])], normal([4, 3]), normal([4, 2]))
+    })
 }
 
 fn bits(t: &Tensor) -> Vec<u32> {

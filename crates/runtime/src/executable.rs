@@ -4,11 +4,11 @@ use crate::fusion::{fused, with_parts_in_place};
 use crate::planned::{Planned, lock};
 use crate::run::StepObserver;
 use crate::unplanned;
-use maquette_interp::{ExecutionMode, SourceInfo};
-use maquette_ir::buffer_plan::BufferPlan;
-use maquette_ir::functional_program::FunctionalGraph;
+use maquette_interp::{ExecutionMode, SourceInfo, mutated};
+use maquette_ir::buffer_plan::{Buffer, BufferPlan};
+use maquette_ir::functional_program::{ExternalTensor, FunctionalGraph};
 use maquette_ir::fused::{FusedProgram, Refusal};
-use maquette_ir::graph::Graph;
+use maquette_ir::graph::{Const, Graph};
 use maquette_ops::{Error, Result, RunError, Tensor, TraceError, Value, mode};
 use std::borrow::Cow;
 use std::fmt;
@@ -48,13 +48,49 @@ fn optimized(program: FunctionalGraph, plan: BufferPlan) -> Planned {
     }
 }
 
+/// Checks that a plan writes no memory of the caller but what the program mutates: a run borrows
+/// only this memory exclusively.
+///
+/// # Errors
+/// A step writes other memory.
+fn check_writes(program: &FunctionalGraph, plan: &BufferPlan) -> Result<()> {
+    let graph = &program.graph;
+    let mutated = mutated(program);
+    let mut written = None;
+    for (step, of) in plan.steps.iter().enumerate() {
+        of.for_each_written(&mut |buffer| {
+            let (which, value) = match plan.buffers.get(buffer.index()) {
+                Some(&Buffer::Input(i)) => {
+                    (program.external_input(i), graph.inputs().get(i).copied())
+                }
+                Some(&Buffer::Const(i)) => {
+                    (ExternalTensor::Const(i), graph.consts().get(i).map(Const::value))
+                }
+                _ => return,
+            };
+            if !mutated.contains(&which) {
+                written = written.or(Some((step, value)));
+            }
+        });
+    }
+    match written {
+        None => Ok(()),
+        Some((step, value)) => Err(RunError::PlanWrites {
+            graph: graph.name().to_owned(),
+            step,
+            tensor: value.map_or_else(String::new, |v| format!("`%{}`", graph.value_name(v))),
+        }
+        .into()),
+    }
+}
+
 impl Executable {
     /// Compiles a program for the CPU. A program in planned memory runs compiled, with operators
     /// fused. Any other mode runs operator by operator, as does a program with tensors on another
     /// device.
     ///
     /// # Errors
-    /// The plan belongs to another graph.
+    /// The plan belongs to another graph, or writes tensors that the program does not mutate.
     pub fn new(mode: ExecutionMode<'_>) -> Result<Executable> {
         Executable::compile(mode, optimized)
     }
@@ -62,7 +98,7 @@ impl Executable {
     /// As [`Executable::new`], without fusion.
     ///
     /// # Errors
-    /// The plan belongs to another graph.
+    /// As [`Executable::new`].
     pub fn unfused(mode: ExecutionMode<'_>) -> Result<Executable> {
         Executable::compile(mode, |program, plan| Planned::new(program, plan, None))
     }
@@ -78,6 +114,7 @@ impl Executable {
                     let graph = program.graph.name().to_owned();
                     return Err(RunError::OtherPlan { graph }.into());
                 }
+                check_writes(&program, &plan)?;
                 match Planned::is_supported(&program, &plan) {
                     true => Form::Planned(Box::new(optimize(program, plan))),
                     false => Form::unplanned(ExecutionMode::Buffered(

@@ -97,11 +97,7 @@ impl Planned {
 
     /// Input `i` of the graph: an input of the program, or memory that inputs share.
     pub fn input(&self, i: usize) -> ExternalTensor {
-        let inputs = self.program.graph.inputs().len() - self.program.memories.len();
-        match i.checked_sub(inputs) {
-            Some(memory) => ExternalTensor::SharedMemory(memory),
-            None => ExternalTensor::Input(i),
-        }
+        self.program.external_input(i)
     }
 
     /// The instance that was used last.

@@ -4,14 +4,15 @@
 use maquette_interp::SourceInfo;
 use maquette_ir::graph::Graph;
 use maquette_ops::library::Facts;
-use maquette_ops::random::manual_seed;
+use maquette_ops::random::{Philox, apart};
 use maquette_ops::{FakeCtx, Result, Tensor, Value, custom_op};
 use maquette_rewrite::{ExecutionMode, Options, functionalize, plan};
 use maquette_runtime::Executable;
 use std::borrow::Cow;
 
-/// Results and inputs afterwards, in bits; the first line of the error instead of results.
-type Outcome = (std::result::Result<Vec<Vec<u32>>, String>, Vec<Vec<u32>>);
+/// Results, or the first line of the error; inputs afterwards; the state of the random numbers
+/// afterwards. Elements are bits.
+type Outcome = (std::result::Result<Vec<Vec<u32>>, String>, Vec<Vec<u32>>, Philox);
 
 /// Runs a program with and without fusion on equal inputs and random numbers. Both have the same
 /// outcome. Returns the fused executable.
@@ -27,12 +28,13 @@ fn same(text: &str, inputs: &dyn Fn() -> Vec<Value>) -> (Executable, Outcome) {
         t.to_vec::<f32>().unwrap().into_iter().map(f32::to_bits).collect()
     };
     let outcome = |executable: &Executable| -> Outcome {
-        manual_seed(5);
         let given = inputs();
-        let results = executable.run(&given, &SourceInfo::of_caller());
+        // tests run beside each other: each run has a private sequence
+        let mut random = Philox { seed: 5, offset: 0 };
+        let results = apart(&mut random, || executable.run(&given, &SourceInfo::of_caller()));
         let results = results.map(|all| all.iter().map(bits).collect());
         let line = |e: maquette_ops::Error| e.to_string().lines().next().unwrap().to_owned();
-        (results.map_err(line), given.iter().map(bits).collect())
+        (results.map_err(line), given.iter().map(bits).collect(), random)
     };
     let found = outcome(&fused);
     assert_eq!(found, outcome(&Executable::unfused(mode).unwrap()));
@@ -52,7 +54,7 @@ fn ints(data: &[i64]) -> Value {
 
 #[test]
 fn random_numbers_are_drawn_in_order() {
-    let (_, (results, _)) = same(
+    let (_, (results, ..)) = same(
         "graph g(%x: f32[64], %w: f32[8]) -> (f32[64], f32[8]) {
             %a: f32[64] = aten::gelu(%x)
             %m: f32[64] = aten::bernoulli.p(%a, 0.5)
@@ -70,7 +72,7 @@ fn random_numbers_are_drawn_in_order() {
 
 #[test]
 fn the_first_error_is_reported() {
-    let (_, (results, _)) = same(
+    let (_, (results, ..)) = same(
         "graph g(%x: i64[8], %z: i64[8], %i: i64[2], %w: f32[4]) -> (i64[8], i64[8], f32[2]) {
             %a: i64[8] = aten::mul.Tensor(%x, %x)
             %r: i64[8] = aten::remainder.Tensor(%a, %z)
@@ -94,7 +96,7 @@ fn custom_operators_fail_in_order() {
             |_: &FakeCtx, x: &Tensor| -> Result<Tensor> { Ok(x.new_empty(x.sizes(), x.dtype())) };
         op.register_fake(fake).unwrap();
     }
-    let (_, (results, _)) = same(
+    let (_, (results, ..)) = same(
         "graph g(%x: f32[64], %w: f32[8]) -> (f32[64], f32[64], f32[8]) {
             %a: f32[64] = aten::exp(%x)
             %r: f32[64] = order::first(%a)
@@ -109,7 +111,7 @@ fn custom_operators_fail_in_order() {
 
 #[test]
 fn what_was_written_before_an_error_stays() {
-    let (_, (results, inputs)) = same(
+    let (_, (results, inputs, _)) = same(
         "graph g(%x: f32[8], %y: f32[8], %i: i64[2]) -> (f32[8], f32[2]) {
             %a: f32[8] = aten::exp(%y)
             %w: f32[8] = aten::copy_(%x, %a)
@@ -159,7 +161,7 @@ fn a_region_that_would_copy_leaves_the_others_alone() {
 #[test]
 fn a_region_that_waits_for_another_one_still_fails_first() {
     // `%m` needs `%r`, which one kernel computes with `%q` and `%n`.
-    let (_, (results, _)) = same(
+    let (_, (results, ..)) = same(
         "graph g(%x: f32[3, 10], %i: i64[3, 4], %y: f32[4], %z: f32[10], %j: i64[4]) \
             -> (f32[3, 4], f32[4]) {
             %p: f32[3, 4] = aten::gather(%x, 1, %i)

@@ -6,19 +6,20 @@ mod custom;
 mod sizes;
 
 use maquette_interp::{Interpreter, SourceInfo};
+use maquette_ir::buffer_plan::{Buffer, BufferId, ResultDest, Step};
 use maquette_ir::graph::Graph;
 use maquette_ops::library::Facts;
 use maquette_ops::{Error, Result, Tensor, Value};
 use maquette_rewrite::{ExecutionMode, Options, functionalize, plan};
 use maquette_runtime::Executable;
+use std::borrow::Cow;
 
 /// The executable of a graph, and its functional form in planned memory.
 fn compiled(text: &str) -> (Executable, ExecutionMode<'static>) {
     let graph: Graph = text.parse().unwrap();
     let functional = functionalize(&graph, &Facts, &Options::new()).unwrap();
     let plan = plan(&functional, &Facts).unwrap();
-    let mode =
-        ExecutionMode::Buffered(std::borrow::Cow::Owned(functional), std::borrow::Cow::Owned(plan));
+    let mode = ExecutionMode::Buffered(Cow::Owned(functional), Cow::Owned(plan));
     let executable = Executable::new(mode.clone()).unwrap();
     assert!(executable.is_compiled());
     (executable, mode)
@@ -78,6 +79,31 @@ fn a_run_writes_inputs_and_returns_their_aliases() {
         // The results are the caller's.
         tail.add_(1.0);
         sums.last().unwrap().copy_(sum).ok().unwrap();
+    }
+}
+
+#[test]
+fn a_plan_writes_only_what_its_program_mutates() {
+    let text = "graph g(%x: f32[4], %y: f32[4]) -> (f32[4]) {
+        %z: f32[4] = aten::add.Tensor(%x, %y)
+        return %z
+    }";
+    let graph: Graph = text.parse().unwrap();
+    let functional = functionalize(&graph, &Facts, &Options::new()).unwrap();
+    let mut plan = plan(&functional, &Facts).unwrap();
+    let input = plan.buffers.iter().position(|b| *b == Buffer::Input(1)).unwrap();
+    for step in &mut plan.steps {
+        if let Step::Node { results, .. } = step
+            && let [(_, ResultDest::Into(view))] = results.as_mut_slice()
+        {
+            view.buffer = BufferId(input as u32);
+        }
+    }
+    let mode = ExecutionMode::Buffered(Cow::Owned(functional), Cow::Owned(plan));
+    for executable in [Executable::new(mode.clone()), Executable::unfused(mode)] {
+        insta::allow_duplicates! {
+            insta::assert_snapshot!(executable.err().unwrap(), @"step 0 of the plan writes memory of `%y`, which `g` does not mutate; make the plan with `plan` from the functional graph that runs");
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use maquette_ir::DType;
 use maquette_ir::graph::ValueId;
 use maquette_ops::{Concrete, Result, Tensor};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 /// A real tensor that the graph refers to: its value in the graph, and the fake tensor that
 /// represents it in fake kernels.
@@ -26,8 +27,9 @@ impl ConstEntry {
 #[derive(Default)]
 pub(crate) struct Consts {
     entries: Vec<ConstEntry>,
-    /// Indices by storage address, dtype and layout.
-    by_view: FxHashMap<(usize, DType, Vec<i64>), usize>,
+    /// Indices by storage address, dtype and layout. Each handle has its own: of the handles of
+    /// one view, some may require a gradient.
+    by_view: FxHashMap<(usize, DType, Vec<i64>), SmallVec<[usize; 1]>>,
     /// By storage address: the index of one tensor with that storage. Fake tensors of one storage
     /// share a fake storage.
     by_storage: FxHashMap<usize, usize>,
@@ -43,7 +45,8 @@ impl Consts {
         // an entry keeps its tensor's storage alive, so the address is not reused
         let storage = std::sync::Arc::as_ptr(t.storage()?).addr();
         let view = (storage, t.dtype(), t.meta().concrete().map(flat).unwrap_or_default());
-        if let Some(&at) = self.by_view.get(&view) {
+        let mut handles = self.by_view.get(&view).into_iter().flatten().copied();
+        if let Some(at) = handles.find(|&at| self.entries[at].tensor.is_same_handle(t)) {
             return Ok(at);
         }
         let meta = t.meta().clone();
@@ -54,7 +57,7 @@ impl Consts {
         let at = self.entries.len();
         self.entries.push(ConstEntry { value: define(t)?, tensor: t.clone(), fake });
         self.by_storage.entry(storage).or_insert(at);
-        self.by_view.insert(view, at);
+        self.by_view.entry(view).or_default().push(at);
         Ok(at)
     }
 

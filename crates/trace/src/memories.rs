@@ -59,7 +59,7 @@ impl Memories {
         let Some(at) = address(outside) else { return };
         let new = || Memory { _outside: outside.clone(), members: SmallVec::new() };
         let members = &mut self.by_address.entry(at).or_insert_with(new).members;
-        if members.iter().all(|other| !other.tensor.shares_storage(&member.tensor)) {
+        if members.iter().all(|other| !other.tensor.has_storage_of(&member.tensor)) {
             self.any_shared |= !members.is_empty();
             self.outside.extend(address(&member.tensor).map(|inside| (inside, at)));
             members.push(member);
@@ -88,7 +88,7 @@ impl Memories {
             return (0, None);
         }
         let Some((_, members)) = self.of(t) else { return (0, None) };
-        let others = members.iter().filter(|m| !m.tensor.shares_storage(t));
+        let others = members.iter().filter(|m| !m.tensor.has_storage_of(t));
         let count = others.map(|m| m.tensor.version()).sum();
         let line = |m: &Member| self.last_writes.get(&address(&m.tensor)?).copied();
         let last = members.iter().filter_map(line).max_by_key(|(number, _)| *number);
@@ -97,14 +97,34 @@ impl Memories {
 
     /// Whether a tensor of the trace is a view of a captured one.
     pub(crate) fn views_captured(&self, t: &Tensor) -> bool {
-        let is_it = |m: &Member| !m.is_input && m.tensor.shares_storage(t);
+        let is_it = |m: &Member| !m.is_input && m.tensor.has_storage_of(t);
         self.of(t).is_some_and(|(_, members)| members.iter().any(is_it))
     }
 
     /// Whether two tensors of the program see one memory.
     pub(crate) fn are_one(&self, a: &Tensor, b: &Tensor) -> bool {
         let is_same = || Some(self.of(a)?.0 == self.of(b)?.0);
-        a.shares_storage(b) || self.any_shared && is_same().unwrap_or(false)
+        a.has_storage_of(b) || self.any_shared && is_same().unwrap_or(false)
+    }
+
+    /// Whether two tensors of the program share a storage; `None` if the answer may differ from run
+    /// to run. Captured tensors are those of every run, inputs are not.
+    pub(crate) fn share_storage(&self, a: &Tensor, b: &Tensor) -> Option<bool> {
+        if a.has_storage_of(b) {
+            return Some(true);
+        }
+        let is_input = |t: &Tensor| {
+            let is_it = |m: &Member| m.is_input && m.tensor.has_storage_of(t);
+            self.of(t).is_some_and(|(_, members)| members.iter().any(is_it))
+        };
+        // a tensor of the trace that is not known here is a result in memory of its own
+        let is_outside = |t: &Tensor| t.slot().is_none() || self.of(t).is_some();
+        match (is_input(a), is_input(b)) {
+            (true, _) if is_outside(b) => None,
+            (_, true) if is_outside(a) => None,
+            (false, false) => Some(self.of(a).zip(self.of(b)).is_some_and(|(a, b)| a.0 == b.0)),
+            _ => Some(false),
+        }
     }
 
     /// Checks that no other input in the memory of a tensor has become the result of a call. Run
@@ -121,7 +141,7 @@ impl Memories {
             let t = &m.tensor;
             m.is_input && t.requires_grad() && !t.is_leaf()
         };
-        if members.iter().any(|m| !m.tensor.shares_storage(t) && is_result(m)) {
+        if members.iter().any(|m| !m.tensor.has_storage_of(t) && is_result(m)) {
             return Err(AutogradError::SharedHistory { tensor: t.meta().to_string() }.into());
         }
         Ok(())

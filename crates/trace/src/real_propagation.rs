@@ -127,7 +127,7 @@ impl RealValues {
                     let Some(promised) = e.hint() else { return Ok(false) };
                     let start = found.saturating_sub(promised).saturating_mul(width);
                     let starts_there =
-                        |(input, at): &(Tensor, i64)| *at == start && input.shares_storage(r);
+                        |(input, at): &(Tensor, i64)| *at == start && input.has_storage_of(r);
                     Ok(self.input_offsets.iter().any(starts_there))
                 };
                 let check = |e: SymInt, found| Ok(NumberCheck::of(e.hint(), found));

@@ -47,7 +47,7 @@ impl PendingCall {
     fn returns_copies(&self, outputs: &Outputs) -> bool {
         let viewed = |(i, output): (usize, &Value)| -> Option<bool> {
             let argument = self.fake_args.get(self.op.views_arg.get(i).copied().flatten()?)?;
-            Some(output.tensors().all(|t| argument.tensors().all(|u| !t.shares_storage(u))))
+            Some(output.tensors().all(|t| argument.tensors().all(|u| !t.has_storage_of(u))))
         };
         let mut copied = outputs.iter().enumerate().filter_map(viewed).peekable();
         copied.peek().is_some() && copied.all(|c| c)

@@ -9,14 +9,14 @@ use crate::real_propagation::{self, RealValues};
 use crate::record::Recorder;
 use crate::traced::{Interface, TracedProgram};
 use maquette_ir::Loc;
-use maquette_ir::graph::Arg;
+use maquette_ir::graph::{Arg, Graph};
 use maquette_ir::sym::{Scope, ScopeData};
 use maquette_ops::autograd::{is_grad_enabled, outside_regions};
 use maquette_ops::mode::{self, Mode};
 use maquette_ops::tree::{Leaf, TreeSpec};
 use maquette_ops::{
-    Args, Error, ErrorKind, FakeError, Op, Outputs, Result, Tensor, TraceTag, Value, args, fake,
-    without_autocast,
+    Args, Error, ErrorKind, FakeError, Op, Outputs, Result, Tensor, TraceError, TraceTag, Value,
+    args, fake, without_autocast,
 };
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell, RefMut};
@@ -34,6 +34,8 @@ pub(crate) struct Tracer {
     decomposed: RefCell<Vec<Op>>,
     /// Whether derivatives were recorded.
     differentiated: Cell<bool>,
+    /// The line of the first `enable_grad` of the program.
+    enables_grad: Cell<Option<Loc>>,
 }
 
 impl Mode for Tracer {
@@ -110,12 +112,24 @@ impl Mode for Tracer {
         self.recorder.borrow().memories.are_one(a, b)
     }
 
+    fn shares_storage(&self, a: &Tensor, b: &Tensor, loc: Loc) -> bool {
+        let answer = self.recorder.borrow().memories.share_storage(a, b);
+        answer.unwrap_or_else(|| {
+            mode::failed(Error::from(TraceError::Sharing).at(loc));
+            false
+        })
+    }
+
     fn views_outside(&self, t: &Tensor) -> bool {
         self.recorder.borrow().memories.views_captured(t)
     }
 
     fn differentiates(&self) {
         self.differentiated.set(true);
+    }
+
+    fn enables_grad(&self, loc: Loc) {
+        self.enables_grad.set(self.enables_grad.get().or(Some(loc)));
     }
 
     fn check_history(&self, t: &Tensor) -> Result<()> {
@@ -132,8 +146,15 @@ impl Tracer {
     ) -> Rc<Tracer> {
         let (recorder, real_values) = (RefCell::new(recorder), real_values.map(RefCell::new));
         let (scope, decomposed) = (Rc::new(scope), RefCell::default());
-        let differentiated = Cell::new(false);
-        Rc::new(Tracer { tag, scope, recorder, real_values, decomposed, differentiated })
+        Rc::new(Tracer {
+            tag,
+            scope,
+            recorder,
+            real_values,
+            decomposed,
+            differentiated: Cell::new(false),
+            enables_grad: Cell::new(None),
+        })
     }
 
     pub(crate) fn recorder(&self) -> RefMut<'_, Recorder> {
@@ -184,6 +205,8 @@ pub(crate) struct TraceSession {
     inputs: PreparedInputs,
     /// Whether the program's own tensors become inputs.
     with_state: bool,
+    /// Whether a sample requires a gradient.
+    requires_grad: bool,
 }
 
 impl TraceSession {
@@ -208,7 +231,10 @@ impl TraceSession {
             }
         }
         let tracer = Tracer::new(tag, scope, recorder, real_values);
-        Ok(TraceSession { tracer, inputs, with_state: trace_inputs.state.is_some() })
+        let mut samples = trace_inputs.leaves.iter().flat_map(|leaf| leaf.value.tensors());
+        let requires_grad = samples.any(Tensor::requires_grad);
+        let with_state = trace_inputs.state.is_some();
+        Ok(TraceSession { tracer, inputs, with_state, requires_grad })
     }
 
     /// The leaves from which the program's input is rebuilt.
@@ -226,7 +252,8 @@ impl TraceSession {
     ///
     /// # Errors
     /// The first error of any operation in the program, even if its result is unused; an assertion
-    /// about a symbol that was never bound; an output that graphs cannot represent.
+    /// about a symbol that was never bound; an output that graphs cannot represent, or whose
+    /// gradient runs would lose.
     pub(crate) fn finish(
         self,
         in_spec: TreeSpec,
@@ -246,6 +273,7 @@ impl TraceSession {
         let state = if self.with_state { recorder.take_state() } else { Vec::new() };
         let ScopeData { table, guards, .. } = tracer.scope.close();
         let graph = recorder.finish(&table, &guards, &outputs)?;
+        self.check_gradients(&graph, &recorder, &leaves, &outputs)?;
         #[cfg(debug_assertions)]
         graph.verify()?;
         let PreparedInputs { kinds, labels, .. } = &self.inputs;
@@ -253,6 +281,50 @@ impl TraceSession {
             Interface { inputs: kinds.clone(), labels: labels.clone(), in_spec, out_spec };
         let (decomposed, differentiated) = (tracer.decomposed.take(), tracer.differentiated.get());
         Ok(TracedProgram { graph, state, interface, decomposed, differentiated })
+    }
+
+    /// A run of the graph records no derivatives, and refuses tensors that require gradients
+    /// outside of `no_grad`. So the program must not return what requires a gradient otherwise: a
+    /// leaf of its own, or a result of [`enable_grad`](maquette_ops::autograd::enable_grad) inside
+    /// of `no_grad`.
+    ///
+    /// # Errors
+    /// It does.
+    fn check_gradients(
+        &self,
+        graph: &Graph,
+        recorder: &Recorder,
+        leaves: &[Leaf],
+        outputs: &[Arg],
+    ) -> Result<()> {
+        let is_enabled = is_grad_enabled();
+        if let Some(loc) = self.tracer.enables_grad.get()
+            && self.requires_grad
+            && !is_enabled
+        {
+            return Err(Error::from(TraceError::EnableGrad).at(loc));
+        }
+        if is_enabled && recorder.consts.all().iter().any(|c| c.tensor.requires_grad()) {
+            return Ok(());
+        }
+        let is_lost = |leaf: &&(usize, &Leaf)| match &leaf.1.value {
+            Value::Tensor(t) => t.slot().is_some() && t.requires_grad(),
+            _ => false,
+        };
+        let Some((index, leaf)) = leaves.iter().enumerate().find(|leaf| is_lost(&leaf)) else {
+            return Ok(());
+        };
+        let e = Error::from(TraceError::OutputRequiresGrad {
+            output: format!("{index} {}", leaf.path).trim_end().to_owned(),
+        });
+        let producer = match outputs.get(index) {
+            Some(Arg::Value(value)) => graph.producer(*value),
+            _ => None,
+        };
+        Err(match producer.and_then(|node| graph.loc(node)) {
+            Some(loc) => e.at(loc),
+            None => e,
+        })
     }
 }
 

@@ -147,21 +147,15 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
         if is_eager || self.stance() == Stance::ForceEager {
             return Ok(Prepared::Eager(inputs));
         }
-        if autocast_dtype().is_some() {
-            return Err(CompileError::Autocast.into());
-        }
         let call = CallInputs::of(&inputs)?;
-        if let Some(leaf) = call.requires_grad {
-            let (_, leaves) = tree::flatten(&inputs)?;
-            let path = leaves.get(leaf).map_or("", |leaf| leaf.path.as_str());
-            let input = self.options.trace.label(leaf, path);
-            return Err(CompileError::RequiresGrad { input }.into());
-        }
-        if call.is_fake {
-            return Ok(Prepared::Eager(inputs));
-        }
-        if let Some(program) = self.cache.find(&call) {
-            return Ok(Prepared::Program(program, call.values));
+        let refusal = self.refusal(&inputs, &call)?;
+        if refusal.is_none() {
+            if call.is_fake {
+                return Ok(Prepared::Eager(inputs));
+            }
+            if let Some(program) = self.cache.find(&call) {
+                return Ok(Prepared::Program(program, call.values));
+            }
         }
         match self.stance() {
             Stance::EagerOnRecompile => return Ok(Prepared::Eager(inputs)),
@@ -170,9 +164,24 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
             }
             _ => {}
         }
+        if let Some(refusal) = refusal {
+            return Err(refusal.into());
+        }
         drop(inputs);
         let program = self.compiled(&call, loc)?;
         Ok(Prepared::Program(program, call.values))
+    }
+
+    /// Why no program can serve a call, if none can.
+    fn refusal(&self, inputs: &I, call: &CallInputs) -> Result<Option<CompileError>> {
+        if autocast_dtype().is_some() {
+            return Ok(Some(CompileError::Autocast));
+        }
+        let Some(leaf) = call.requires_grad else { return Ok(None) };
+        let (_, leaves) = tree::flatten(inputs)?;
+        let path = leaves.get(leaf).map_or("", |leaf| leaf.path.as_str());
+        let input = self.options.trace.label(leaf, path);
+        Ok(Some(CompileError::RequiresGrad { input }))
     }
 
     /// Calls the function itself.

@@ -179,6 +179,12 @@ impl Guards {
             let label = labels.get(leaf).map_or("", String::as_str);
             lines.push(format!("size {dim} of `{label}` is one number{}", at(loc)));
         }
+        for (check, place) in self.places.iter().enumerate() {
+            if place.what == What::Offset {
+                let label = labels.get(place.leaf).map_or("", String::as_str);
+                lines.push(self.check_text(check, label));
+            }
+        }
         for (condition, loc) in &self.conditions {
             lines.push(format!("`{}`{}", self.table.display_bool(*condition), at(*loc)));
         }

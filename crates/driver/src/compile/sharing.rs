@@ -64,7 +64,7 @@ impl SharingGuard {
             captured.push(source.0.clone());
         }
         let share = |i: usize, j: usize| match (captured.get(i), captured.get(j)) {
-            (Some(a), Some(b)) => i != j && a.shares_storage(b),
+            (Some(a), Some(b)) => i != j && a.has_storage_of(b),
             _ => false,
         };
         let always = of_captured.iter().any(|&i| (0..captured.len()).any(|j| share(i, j)));
@@ -95,7 +95,7 @@ impl SharingGuard {
         let of_leaves = self.written.iter().filter_map(|&leaf| *leaves.get(leaf)?);
         let written: Vec<&Tensor> = of_leaves.chain(&self.written_captured).collect();
         let first = |t: &Option<&Tensor>| {
-            let shares = |other: &Tensor| t.is_some_and(|t| t.shares_storage(other));
+            let shares = |other: &Tensor| t.is_some_and(|t| t.has_storage_of(other));
             if !written.iter().any(|written| shares(written)) {
                 return None;
             }
@@ -130,7 +130,7 @@ impl SharingGuard {
         };
         for &leaf in &self.written {
             let Some(written) = tensor(leaf) else { continue };
-            let shares = |other: &Tensor| other.shares_storage(written);
+            let shares = |other: &Tensor| other.has_storage_of(written);
             let others = (0..call.values.len()).filter(|other| *other != leaf);
             if let Some(other) = others.into_iter().find(|i| tensor(*i).is_some_and(shares)) {
                 return Some((leaf, Some(other)));
@@ -140,7 +140,7 @@ impl SharingGuard {
             }
         }
         let shares = |leaf: &usize| {
-            let seen = |t| self.written_captured.iter().any(|written| written.shares_storage(t));
+            let seen = |t| self.written_captured.iter().any(|written| written.has_storage_of(t));
             tensor(*leaf).is_some_and(seen)
         };
         let all = if self.written_captured.is_empty() { 0 } else { call.values.len() };

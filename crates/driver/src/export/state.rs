@@ -70,7 +70,7 @@ pub(crate) fn mutated_alias_groups(state: &[State]) -> Vec<Vec<usize>> {
             group
                 .first()
                 .and_then(|&j| state.get(j))
-                .is_some_and(|t| t.tensor.shares_storage(&s.tensor))
+                .is_some_and(|t| t.tensor.has_storage_of(&s.tensor))
         };
         match groups.iter_mut().find(first) {
             Some(group) => group.push(i),

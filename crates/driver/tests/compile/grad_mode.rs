@@ -2,7 +2,7 @@
 
 use super::*;
 use maquette_ir::Device;
-use maquette_ops::autograd::no_grad;
+use maquette_ops::autograd::{enable_grad, no_grad};
 use maquette_ops::random::{self, Philox, apart, manual_seed};
 use maquette_trace::trace;
 
@@ -29,6 +29,62 @@ fn a_captured_tensor_that_requires_a_gradient() {
     w.requires_grad_();
     assert!(f.call(x()).is_err());
     assert!(f.call_into(x(), &Tensor::zeros([1], DType::F32)).is_err());
+}
+
+/// Handles of one memory differ in whether they require a gradient.
+#[test]
+fn a_captured_tensor_and_its_detached_handle() {
+    let w = Tensor::from([2.0f32]).requires_grad_();
+    let x = || Tensor::from([3.0f32]);
+    let (d, v) = (w.detach(), w.clone());
+    let f = compile(move |x: Tensor| (x + &d) * &v);
+    assert!(f.call(x()).is_err());
+    assert_eq!(f32s(&no_grad(|| f.call(x())).unwrap()), [10.0]);
+    let (d, v) = (w.detach(), w.clone());
+    let f = compile(move |x: Tensor| (x * &v, d.clone(), v.clone()));
+    let (_, d, v) = no_grad(|| f.call(x())).unwrap();
+    assert!(!d.requires_grad() && v.requires_grad());
+    assert!(d.shares_storage(&w) && v.is_same(&w));
+}
+
+#[test]
+fn gradients_enabled_inside_of_no_grad() {
+    let w = Tensor::from([2.0f32]).requires_grad_();
+    let (v, x) = (w.clone(), || Tensor::from([3.0f32]));
+    let eager = move |x: Tensor| enable_grad(|| x * &v);
+    assert!(no_grad(|| eager(x())).requires_grad());
+    insta::assert_snapshot!(text(&err(no_grad(|| compile(eager).call(x())))), @r"
+    output 0 requires a gradient, and a run of the graph records no derivatives; return its `detach()`
+      at grad_mode.rs:LINE
+    ");
+    let double = |x: Tensor| enable_grad(|| x * 2.0);
+    insta::assert_snapshot!(text(&err(no_grad(|| compile(double).call(w.clone())))), @r"
+    `enable_grad` was called while tracing inside of `no_grad`, and an input requires a gradient: a run of the graph would record no derivatives; give `x.detach()`, or call the function without compiling it
+      at grad_mode.rs:LINE
+    ");
+    assert_eq!(f32s(&no_grad(|| compile(double).call(x())).unwrap()), [6.0]);
+    // a gradient that begins and ends inside
+    let own = |x: Tensor| {
+        let x = x.detach().requires_grad_();
+        enable_grad(|| (&x * &x).sum().backward())?;
+        x.grad().ok_or_else(|| Error::msg("no gradient"))
+    };
+    assert_eq!(f32s(&no_grad(|| compile(own).call(x())).unwrap()), [6.0]);
+}
+
+/// A leaf that the function makes, where nothing from outside requires a gradient.
+#[test]
+fn a_result_that_requires_a_gradient() {
+    let f = |x: Tensor| {
+        let leaf = x.detach().requires_grad_();
+        (&x + 1.0, &leaf * 2.0)
+    };
+    insta::assert_snapshot!(text(&err(compile(f).call(arange(2)))), @r"
+    output 1 requires a gradient, and a run of the graph records no derivatives; return its `detach()`
+      at grad_mode.rs:LINE
+    ");
+    let detached = |x: Tensor| f(x).1.detach();
+    assert_eq!(f32s(&compile(detached).call(arange(2)).unwrap()), [-6.0, -4.0]);
 }
 
 /// The recorded call of an operator keeps its operands, which may be intermediate values in the

@@ -3,6 +3,7 @@
 use super::*;
 use crate::common::results;
 use maquette_ops::args;
+use maquette_ops::func::value_and_grad;
 
 fn updates((x, y): (Tensor, Tensor)) -> (Tensor, Tensor) {
     x.add_(1.0);
@@ -100,6 +101,67 @@ fn inputs_may_begin_anywhere() {
         same(eager, &f, || arange(9).slice(0, start..start + 4));
     }
     assert_eq!(f.compilations(), 1);
+}
+
+/// The gradient of a slice is written into memory of the run by its offset there.
+#[test]
+fn gradients_of_slices_serve_inputs_that_begin_anywhere() {
+    let eager = value_and_grad(|x: Tensor| (x.slice(1, 0..2) * x.slice(1, 2..4)).sum());
+    let f = compile(&eager);
+    let data = arange(160).reshape([40, 4]);
+    let floats = |t: &Tensor| t.to_vec::<f32>().unwrap();
+    for i in 0..10 {
+        let batch = || data.slice(0, 4 * i..4 * i + 4);
+        let ((value, gradient), (expected, expected_gradient)) =
+            (f.call(batch()).unwrap(), eager(batch()).unwrap());
+        assert_eq!(floats(&value), floats(&expected));
+        assert_eq!(floats(&gradient), floats(&expected_gradient));
+    }
+    assert_eq!(f.compilations(), 1);
+}
+
+/// Inputs share memory in one call and none in the next.
+#[test]
+fn a_function_that_asks_whether_inputs_share_memory() {
+    let ask = |(x, y): (Tensor, Tensor)| match x.shares_storage(&y) {
+        true => &x + 1.0,
+        false => &x - 1.0,
+    };
+    let inputs = (arange(4), arange(4));
+    insta::assert_snapshot!(text(&err(compile(ask).call(inputs.clone()))), @r"
+    whether two tensors from outside of a trace share memory may differ from run to run, so the traced function cannot ask; ask outside of it
+      at memory.rs:LINE
+    ");
+    let captured = arange(4);
+    let other = captured.clone();
+    let outside = move |x: Tensor| if x.may_overlap(&other) { &x + 1.0 } else { x };
+    assert!(compile(outside).call(captured).is_err());
+    let same_handle = |(x, y): (Tensor, Tensor)| if x.is_same(&y) { x } else { y };
+    assert!(compile(same_handle).call(inputs).is_err());
+}
+
+/// What a function makes shares the memory of what it is made from, in every call.
+#[test]
+fn a_function_that_asks_whether_its_own_tensors_share_memory() {
+    let captured = arange(4);
+    let eager = move |x: Tensor| {
+        let (view, copy, part) = (x.slice(0, 1..), x.clone_tensor(), captured.slice(0, 1..));
+        let asked = [
+            view.shares_storage(&x),
+            view.may_overlap(&x.slice(0, 0..1)),
+            copy.shares_storage(&x),
+            copy.is_same(&x),
+            x.is_same(&x.clone()),
+            x.is_same(&view),
+            part.shares_storage(&captured),
+            captured.shares_storage(&part),
+            part.shares_storage(&copy),
+        ];
+        let weights = asked.iter().zip(0..).map(|(yes, i)| f64::from(*yes) * f64::from(1 << i));
+        x * weights.sum::<f64>()
+    };
+    let f = compile(&eager);
+    same(&eager, &f, || arange(4));
 }
 
 #[test]

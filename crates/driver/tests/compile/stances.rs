@@ -34,6 +34,21 @@ fn eager_on_recompile_uses_what_there_is() {
     assert_eq!(calls.get(), 3);
 }
 
+/// A program serves neither inputs that require gradients nor calls inside of autocast.
+#[test]
+fn eager_on_recompile_calls_what_cannot_be_compiled() {
+    for stance in [Stance::EagerOnRecompile, Stance::EagerThenCompile] {
+        let f = CompileOptions::new().stance(stance).compile(|x: Tensor| x * 2.0);
+        let x = Tensor::from([1.0f32, 2.0]).requires_grad_();
+        assert!(f.call(x.clone()).unwrap().requires_grad());
+        let again = f.call(x);
+        assert_eq!(again.is_ok(), stance == Stance::EagerOnRecompile);
+        let f = CompileOptions::new().stance(stance).compile(|x: Tensor| x.mm(&x));
+        let cast = autocast(DType::BF16, || f.call(Tensor::zeros([2, 2], DType::F32)).unwrap());
+        assert_eq!((cast.dtype(), f.compilations()), (DType::BF16, 0));
+    }
+}
+
 #[test]
 fn fail_on_recompile_names_the_guard() {
     let f = CompileOptions::new()

@@ -104,7 +104,7 @@ impl Frame<'_> {
 
 /// Whether a tensor shares storage with one of the arguments.
 fn views_any(t: &Tensor, arguments: &[Value]) -> bool {
-    arguments.iter().flat_map(Value::tensors).any(|u| u.shares_storage(t))
+    arguments.iter().flat_map(Value::tensors).any(|u| u.has_storage_of(t))
 }
 
 /// Calls `each` with every value that a node declares, and what the operator returned for it: the

@@ -177,6 +177,22 @@ impl Step {
         }
     }
 
+    /// The buffers that the step writes, but for those of tensors that operators return.
+    pub fn for_each_written(&self, f: &mut impl FnMut(BufferId)) {
+        match self {
+            Step::Stmt(_) | Step::Alias { .. } => {}
+            Step::Copy { to, .. } => f(to.buffer),
+            Step::Node { writes, results, .. } => {
+                writes.iter().for_each(|p| f(p.buffer));
+                for (_, dest) in results {
+                    if let ResultDest::Into(p) = dest {
+                        f(p.buffer);
+                    }
+                }
+            }
+        }
+    }
+
     /// The buffers that the step names.
     pub fn for_each_buffer(&self, f: &mut impl FnMut(BufferId)) {
         match self {

@@ -58,6 +58,14 @@ pub struct FunctionalGraph {
 }
 
 impl FunctionalGraph {
+    /// Input `i` of the graph: an input of the program, or memory that inputs share.
+    pub fn external_input(&self, i: usize) -> ExternalTensor {
+        match i.checked_sub(self.graph.inputs().len() - self.memories.len()) {
+            Some(memory) => ExternalTensor::SharedMemory(memory),
+            None => ExternalTensor::Input(i),
+        }
+    }
+
     /// A layout among the graph's results: an offset, then sizes, then strides.
     pub fn layout(&self, result: usize) -> Option<List<'_>> {
         match self.graph.outputs().get(result) {

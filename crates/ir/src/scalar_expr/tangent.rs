@@ -38,6 +38,38 @@ impl ExprBuilder {
         Ok(tangents[of.index()])
     }
 
+    /// `factor` times the derivative `slope`, by the chain rule. Where `slope` chooses a constant
+    /// 0, the product does so, too: an infinite factor has no part in it, and a multiplication
+    /// would give NaN.
+    ///
+    /// # Errors
+    /// A register is not defined in this builder, or the dtypes differ.
+    pub fn chained(&mut self, factor: Reg, slope: Reg) -> Result<Reg, BuildError> {
+        self.dtype(slope)?;
+        match self.instruction(slope.index()).op {
+            Op::Select(condition, a, b) if self.chooses_zero(slope) => {
+                let mut branch = |r: Reg| match self.instruction(r.index()).op {
+                    Op::Const(c) if c.to_f64() == 0.0 => Ok(r),
+                    Op::Const(c) if c.to_f64() == 1.0 => Ok(factor),
+                    _ => self.chained(factor, r),
+                };
+                let (a, b) = (branch(a)?, branch(b)?);
+                self.select(condition, a, b)
+            }
+            _ => self.binary(BinaryOp::Mul, factor, slope),
+        }
+    }
+
+    /// Whether a register is a selection with a branch that is a constant 0.
+    fn chooses_zero(&self, r: Reg) -> bool {
+        let Op::Select(_, a, b) = self.instruction(r.index()).op else { return false };
+        let is_zero = |r: Reg| match self.instruction(r.index()).op {
+            Op::Const(c) => c.to_f64() == 0.0,
+            _ => self.chooses_zero(r),
+        };
+        is_zero(a) || is_zero(b)
+    }
+
     /// The tangent of one instruction. `tangents` has those of all earlier registers.
     fn tangent(
         &mut self,

@@ -55,7 +55,7 @@ pub use range::{ParseRangeError, Range};
 pub use refusal::{Refusal, Watch};
 pub use scope::Scope;
 pub use scope_data::{Assertion, Guard, Origin, ScopeData};
-pub use sym_bool::SymBool;
+pub use sym_bool::{SymBool, check_sizes_equal};
 pub use sym_int::SymInt;
 pub use table::SymTable;
 

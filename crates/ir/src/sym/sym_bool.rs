@@ -213,6 +213,24 @@ impl SymBool {
     }
 }
 
+/// Whether two lists of sizes are equal. `false` if they have different lengths, or a pair of sizes
+/// that is provably different. A pair that may be different is asserted to be equal, as
+/// [`SymBool::check`] does with this message.
+///
+/// # Errors
+/// As [`SymBool::check`].
+#[track_caller]
+pub fn check_sizes_equal(a: &[SymInt], b: &[SymInt], message: &str) -> Result<bool, SymError> {
+    let equations = || a.iter().zip(b).map(|(a, b)| a.eq(*b));
+    if a.len() != b.len() || equations().any(|equal| equal.statically_known() == Some(false)) {
+        return Ok(false);
+    }
+    for equal in equations() {
+        equal.check(message)?;
+    }
+    Ok(true)
+}
+
 impl From<bool> for SymBool {
     fn from(b: bool) -> SymBool {
         SymBool(Repr::Const(b))

@@ -12,7 +12,7 @@ use crate::library::Op;
 use crate::tensor::Tensor;
 use crate::tensor::meta::Meta;
 use maquette_ir::DType;
-use maquette_ir::scalar_expr::{BinaryOp, ExprBuilder, Reg};
+use maquette_ir::scalar_expr::{ExprBuilder, Reg};
 use maquette_ir::typing::{Operand, OperandKind};
 use smallvec::SmallVec;
 
@@ -267,7 +267,7 @@ impl Formula {
 }
 
 /// The first operand of `cx` times the derivative of `of`, whose arguments are the rest of `cx`,
-/// with respect to one of them.
+/// with respect to one of them. 0 where the derivative chooses 0, whatever the operand is.
 fn derivative(cx: &mut PointwiseCx, of: &OpDef, argument: usize) -> Result<Reg> {
     let Lowering::Pointwise(p) = &of.lowering else {
         return Err(Error::value(format!("{} has no scalar expression", of.name())));
@@ -287,7 +287,7 @@ fn derivative(cx: &mut PointwiseCx, of: &OpDef, argument: usize) -> Result<Reg> 
         let mut product = || match b.derivative(value, variable)? {
             Some(slope) => {
                 let slope = b.cast(slope, cx.dtype)?;
-                b.binary(BinaryOp::Mul, grad, slope)
+                b.chained(grad, slope)
             }
             None => Ok(b.constant(0, cx.dtype)),
         };

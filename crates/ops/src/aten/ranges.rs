@@ -61,14 +61,17 @@ fn arange_meta(args: &[Value], count: usize) -> Result<Metas> {
             let step = s.checked_abs().ok_or_else(|| Error::value("`step` is out of range"))?;
             (if step == 1 { span } else { (span + (step - 1)).floor_div(step) }).max(0)
         }
-        (_, _, step) => SymInt::from(steps_between(start.scalar()?, end.scalar()?, step)?),
+        (_, _, step) => {
+            SymInt::from(steps_between(start.scalar()?, end.scalar()?, step, meta.dtype)?)
+        }
     };
     meta.sizes = smallvec![n];
     Ok(smallvec![meta])
 }
 
-/// The number of steps from `start` to below `end`.
-fn steps_between(start: Scalar, end: Scalar, step: Scalar) -> Result<i64> {
+/// The number of steps from `start` to below `end`, for a result of `dtype`. As in PyTorch, i64 is
+/// the only dtype to which the numbers are truncated before they are counted.
+fn steps_between(start: Scalar, end: Scalar, step: Scalar, dtype: DType) -> Result<i64> {
     let (a, b, s) = (start.to_f64(), end.to_f64(), step.to_f64());
     if s == 0.0 || !s.is_finite() || !a.is_finite() || !b.is_finite() {
         return Err(Error::value(format!(
@@ -80,6 +83,13 @@ fn steps_between(start: Scalar, end: Scalar, step: Scalar) -> Result<i64> {
         return Err(Error::value(format!(
             "`step` {step} has the wrong sign for a range from {start} to {end}"
         )));
+    }
+    let (start, end, step) = match dtype {
+        DType::I64 => (whole("start", start)?, whole("end", end)?, whole("step", step)?),
+        _ => (start, end, step),
+    };
+    if matches!(step, Scalar::Int(0)) {
+        return Err(Error::value(format!("`step` {s} is 0 as a number of dtype {dtype}")));
     }
     // Integers are counted exactly, in `i128`.
     let n = if let (Scalar::Int(a), Scalar::Int(b), Scalar::Int(s)) = (start, end, step) {
@@ -94,6 +104,12 @@ fn steps_between(start: Scalar, end: Scalar, step: Scalar) -> Result<i64> {
             "a `step` of {step} gives too many elements between {start} and {end}"
         ))
     })
+}
+
+/// A number truncated to an i64.
+fn whole(name: &str, x: Scalar) -> Result<Scalar> {
+    require_fits(name, x, DType::I64)?;
+    Ok(Scalar::Int(x.to_i64()))
 }
 
 /// `start + i * step`: in `i64` for integers, else in `f64`. `count` is that of [`bounds`].

@@ -28,6 +28,7 @@ use crate::random::{self, Philox};
 use crate::tensor::Tensor;
 use crate::tensor::meta::Meta;
 use crate::tree::{Tree, flatten_values};
+use maquette_ir::sym::check_sizes_equal;
 use maquette_ir::{DType, Device, Loc};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -233,11 +234,10 @@ impl Recomputed {
         };
         let (tensor, version) = found.ok_or_else(|| differs("nothing".into()))?;
         let (meta, expected) = (tensor.meta(), &self.meta);
-        let sizes = || meta.sizes.iter().zip(&expected.sizes).map(|(a, b)| a.eq(*b));
-        if meta.dtype != expected.dtype
-            || meta.rank() != expected.rank()
-            || sizes().any(|same| same.statically_known() == Some(false))
-        {
+        let claim = "the second run of a checkpointed function saves the same sizes";
+        let fits =
+            meta.dtype == expected.dtype && check_sizes_equal(&expected.sizes, &meta.sizes, claim)?;
+        if !fits {
             return Err(differs(meta.to_string()));
         }
         Ok((tensor, version))

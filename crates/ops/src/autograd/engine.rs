@@ -14,6 +14,7 @@ use crate::error::{AutogradError, Result};
 use crate::tensor::Tensor;
 use crate::tensor::overlap::may_self_overlap;
 use maquette_ir::fault_injection::{Fault, fault_injected};
+use maquette_ir::sym::check_sizes_equal;
 use smallvec::{SmallVec, smallvec};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -188,7 +189,7 @@ impl GradNode {
             after.ok()?;
             let mut now = lock(sum);
             let is_same = match (&*now, &before) {
-                (Some(now), Some(before)) => now.is_same(before),
+                (Some(now), Some(before)) => now.is_same_handle(before),
                 (now, before) => now.is_none() && before.is_none(),
             };
             if is_same {
@@ -291,16 +292,13 @@ pub(crate) fn reach_older(roots: &[Option<Edge>], first: u64) -> Vec<bool> {
 pub(crate) fn root_grad(t: &Tensor, grad: Option<&Tensor>) -> Result<Tensor> {
     match grad {
         Some(grad) => {
-            let sizes = || grad.sizes().iter().zip(t.sizes()).map(|(a, b)| a.eq(*b));
-            if grad.dim() != t.dim() || sizes().any(|same| same.statically_known() == Some(false)) {
+            let claim = "a gradient has the sizes of its tensor";
+            if !check_sizes_equal(t.sizes(), grad.sizes(), claim)? {
                 return Err(AutogradError::RootGrad {
                     tensor: t.meta().to_string(),
                     grad: grad.meta().to_string(),
                 }
                 .into());
-            }
-            for same in sizes() {
-                same.check("a gradient has the sizes of its tensor")?;
             }
             if grad.dtype() == t.dtype() { Ok(grad.clone()) } else { Ok(grad.to_dtype(t.dtype())) }
         }

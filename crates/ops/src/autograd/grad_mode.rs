@@ -1,5 +1,7 @@
 //! Whether calls on this thread record derivatives.
 
+use crate::dispatch::mode;
+use maquette_ir::Loc;
 use std::cell::Cell;
 
 thread_local! {
@@ -17,9 +19,14 @@ pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
     with_grad(false, f)
 }
 
-/// Runs `f` with recording of derivatives, inside [`no_grad`] too. Source: PyTorch's
+/// Runs `f` with recording of derivatives, inside [`no_grad`] too. A function that is traced inside
+/// `no_grad` for inputs that require gradients cannot call it: the trace fails. Source: PyTorch's
 /// `torch.enable_grad`.
+#[track_caller]
 pub fn enable_grad<R>(f: impl FnOnce() -> R) -> R {
+    if let Some(mode) = mode::active().mode() {
+        mode.enables_grad(Loc::caller());
+    }
     with_grad(true, f)
 }
 

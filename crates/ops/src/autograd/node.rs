@@ -6,6 +6,7 @@ use super::strided::{Placed, Written};
 use crate::error::{AutogradError, Result};
 use crate::tensor::Tensor;
 use crate::tensor::meta::{Dims, Meta};
+use maquette_ir::sym::check_sizes_equal;
 use maquette_ir::{DType, Device, Loc};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -113,16 +114,12 @@ impl GradNode {
                 && let Some(other) = hook(grad)?
             {
                 let (expected, found) = (grad.meta(), other.ok()?.meta());
-                let sizes = || expected.sizes.iter().zip(&found.sizes).map(|(a, b)| a.eq(*b));
-                if expected.rank() != found.rank()
-                    || expected.dtype != found.dtype
-                    || sizes().any(|same| same.statically_known() == Some(false))
-                {
+                let claim = "a hook returns a gradient of the same sizes";
+                let fits = expected.dtype == found.dtype
+                    && check_sizes_equal(&expected.sizes, &found.sizes, claim)?;
+                if !fits {
                     let (expected, found) = (expected.to_string(), found.to_string());
                     return Err(AutogradError::GradOfHook { expected, found }.into());
-                }
-                for same in sizes() {
-                    same.check("a hook returns a gradient of the same sizes")?;
                 }
                 *slot = Some(other);
             }

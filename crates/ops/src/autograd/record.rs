@@ -139,7 +139,7 @@ fn record(
     // An operand that the call writes is kept as it was.
     let is_written = |t: &Tensor| {
         let in_memory = |w: &Tensor| mode.as_ref().is_some_and(|mode| mode.share_memory(w, t));
-        written.iter().any(|w| w.shares_storage(t) || in_memory(w))
+        written.iter().any(|w| w.has_storage_of(t) || in_memory(w))
     };
     let keep = |t: &Tensor| {
         if is_written(t) {

@@ -68,7 +68,7 @@ pub(crate) fn resolve_overlap(
         for (position, t) in args[usize::from(i)].tensors().enumerate() {
             refuse_self_overlap(t, i, position)?;
             if let Some((j, at, _)) =
-                targets.iter().find(|(.., u)| t.shares_storage(u) && tensors_may_overlap(t, u))
+                targets.iter().find(|(.., u)| t.has_storage_of(u) && tensors_may_overlap(t, u))
             {
                 let (first, second) = (name(*j, *at), name(i, position));
                 return Err(AccessError::MutatedOverlap { first, second }.into());
@@ -88,7 +88,7 @@ pub(crate) fn copy_overlapping_reads(
     same_view_is_safe: bool,
 ) -> Result<()> {
     for &i in &state.facts.read {
-        for t in args[usize::from(i)].tensors_mut().filter(|t| t.shares_storage(target)) {
+        for t in args[usize::from(i)].tensors_mut().filter(|t| t.has_storage_of(target)) {
             if !(same_view_is_safe && is_same_view(t, target)) && tensors_may_overlap(t, target) {
                 *t = crate::dispatch::cpu_exec::snapshot(t)?;
             }
@@ -112,7 +112,7 @@ pub(crate) fn is_same_view(t: &Tensor, u: &Tensor) -> bool {
     let same = |c: Concrete, d: Concrete| {
         c.offset == d.offset && c.sizes == d.sizes && (0..c.sizes.len()).all(|i| along(&c, &d, i))
     };
-    t.shares_storage(u)
+    t.has_storage_of(u)
         && t.dtype() == u.dtype()
         && t.meta().concrete().zip(u.meta().concrete()).is_some_and(|(c, d)| same(c, d))
 }

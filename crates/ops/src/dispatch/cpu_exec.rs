@@ -134,7 +134,7 @@ impl Tensor {
     /// Another access conflicts with a borrow of either tensor.
     pub fn copy_shared_elements_(&self, from: &Tensor) -> Result<()> {
         let holder = || crate::tensor::holder::Holder::Guard(maquette_ir::Loc::caller());
-        let from = if self.shares_storage(from) { snapshot(from)? } else { from.clone() };
+        let from = if self.has_storage_of(from) { snapshot(from)? } else { from.clone() };
         let _read = from.borrow(crate::tensor::borrow::Access::Read, holder())?;
         let _write = self.borrow(crate::tensor::borrow::Access::Write, holder())?;
         copy_with_self_overlap(&from, self)

@@ -135,7 +135,7 @@ fn finish(state: &OpState, args: &[Value], viewed: &[Tensor], outputs: &mut Outp
         match alias.filter(|a| state.facts.mutated.contains(a)) {
             Some(a) => {
                 let arg = &args[usize::from(a)];
-                if !arg.tensors().zip(v.tensors()).all(|(x, y)| x.is_same(y)) {
+                if !arg.tensors().zip(v.tensors()).all(|(x, y)| x.is_same_handle(y)) {
                     return Err(CallError::NotTheArgument {
                         output,
                         arg: state.schema.args[usize::from(a)].name.clone(),
@@ -145,7 +145,7 @@ fn finish(state: &OpState, args: &[Value], viewed: &[Tensor], outputs: &mut Outp
                 *v = arg.clone();
             }
             None => v.tensors_mut().for_each(|t| {
-                let base = viewed.iter().find(|base| base.shares_storage(t));
+                let base = viewed.iter().find(|base| base.has_storage_of(t));
                 t.grant = base.map_or(Grant::NONE, |base| base.grant);
             }),
         }
@@ -175,7 +175,7 @@ pub(crate) fn check_returns(state: &OpState, args: &[Value], outputs: &[Value]) 
             .into());
         }
     }
-    let shares = |v: &Value, t: &Tensor| v.tensors().any(|u| u.shares_storage(t));
+    let shares = |v: &Value, t: &Tensor| v.tensors().any(|u| u.has_storage_of(t));
     for (output, v) in outputs.iter().enumerate() {
         for (k, t) in v.tensors().enumerate() {
             t.ok()?;
@@ -196,7 +196,7 @@ pub(crate) fn check_returns(state: &OpState, args: &[Value], outputs: &[Value]) 
                 return Err(CallError::OutputAliases { output, other }.into());
             }
             let earlier = outputs[..output].iter().position(|w| shares(w, t));
-            let in_list = v.tensors().take(k).any(|u| u.shares_storage(t)).then_some(output);
+            let in_list = v.tensors().take(k).any(|u| u.has_storage_of(t)).then_some(output);
             if let Some(other) = earlier.or(in_list) {
                 return Err(
                     CallError::OutputAliases { output, other: format!("output {other}") }.into()

@@ -42,7 +42,12 @@ pub trait Mode {
 
     /// Whether two tensors see one memory in the program, of whatever storages they are.
     fn share_memory(&self, a: &Tensor, b: &Tensor) -> bool {
-        a.shares_storage(b)
+        a.has_storage_of(b)
+    }
+
+    /// The answer to the program's question whether two tensors share a storage, at a line.
+    fn shares_storage(&self, a: &Tensor, b: &Tensor, _loc: Loc) -> bool {
+        a.has_storage_of(b)
     }
 
     /// Whether a tensor is a view of one from outside of the trace, which the trace then
@@ -54,6 +59,9 @@ pub trait Mode {
     /// Called when a derivative is recorded, or keeps a tensor. What the program computes then
     /// depends on which tensors share memory that it writes.
     fn differentiates(&self) {}
+
+    /// Called when the program calls [`enable_grad`](crate::autograd::enable_grad).
+    fn enables_grad(&self, _loc: Loc) {}
 
     /// Checks that gradients of a tensor go where the program, run eagerly, would pass them.
     ///

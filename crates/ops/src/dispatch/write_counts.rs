@@ -19,7 +19,7 @@ pub fn call_writes(op: Op, args: &[Value], results: &[Value]) -> Traffic {
         let needs_copy = |u: &Tensor| {
             write_model.needs_operand_copy(|| is_same_view(t, u), || tensors_may_overlap(t, u))
         };
-        if having(ArgEffect::Write).any(|u| t.shares_storage(u) && needs_copy(u)) {
+        if having(ArgEffect::Write).any(|u| t.has_storage_of(u) && needs_copy(u)) {
             traffic += Traffic::copy(concrete_numel(t));
         }
     }
@@ -29,7 +29,7 @@ pub fn call_writes(op: Op, args: &[Value], results: &[Value]) -> Traffic {
     }
     let given = || args.iter().flat_map(Value::tensors);
     for t in
-        results.iter().flat_map(Value::tensors).filter(|t| !given().any(|g| g.shares_storage(t)))
+        results.iter().flat_map(Value::tensors).filter(|t| !given().any(|g| g.has_storage_of(t)))
     {
         traffic += write_model.per_element(false, from != Some(t.dtype())).times(concrete_numel(t));
     }
@@ -39,7 +39,7 @@ pub fn call_writes(op: Op, args: &[Value], results: &[Value]) -> Traffic {
 /// What a copy writes. `to_is_injective` says whether no two elements of the target share their
 /// place.
 pub fn copy_writes(from: &Tensor, to: &Tensor, to_is_injective: bool) -> Traffic {
-    let overlaps = from.shares_storage(to) && tensors_may_overlap(from, to);
+    let overlaps = from.has_storage_of(to) && tensors_may_overlap(from, to);
     let times = Traffic::writes_per_copied_element(overlaps, to_is_injective);
     Traffic::copy(concrete_numel(from)).times(times)
 }

@@ -183,6 +183,29 @@ pub enum TraceError {
             the generators of the devices; use `random::apart` outside of the function"
     )]
     Apart,
+    /// The traced function enabled derivatives inside of `no_grad`.
+    #[error(
+        "`enable_grad` was called while tracing inside of `no_grad`, and an input requires a \
+            gradient: a run of the graph would record no derivatives; give `x.detach()`, or call \
+            the function without compiling it"
+    )]
+    EnableGrad,
+    /// An output requires a gradient, and no input or captured tensor does that the run could
+    /// refuse.
+    #[error(
+        "output {output} requires a gradient, and a run of the graph records no derivatives; \
+            return its `detach()`"
+    )]
+    OutputRequiresGrad {
+        /// The index and the path of the output.
+        output: String,
+    },
+    /// Whether two tensors from outside of the trace share memory was asked.
+    #[error(
+        "whether two tensors from outside of a trace share memory may differ from run to run, so \
+            the traced function cannot ask; ask outside of it"
+    )]
+    Sharing,
     /// The inputs cannot be traced.
     #[error("{0}")]
     Input(String),
@@ -343,6 +366,19 @@ pub enum RunError {
     OtherPlan {
         /// The name of the graph that was to run.
         graph: String,
+    },
+    /// A buffer plan writes memory of the caller that the program does not mutate.
+    #[error(
+        "step {step} of the plan writes memory of {tensor}, which `{graph}` does not mutate; make \
+            the plan with `plan` from the functional graph that runs"
+    )]
+    PlanWrites {
+        /// The name of the graph.
+        graph: String,
+        /// The position of the step.
+        step: usize,
+        /// The input or constant.
+        tensor: String,
     },
     /// The metadata of a tensor that a run was given for an output differs from the output's.
     #[error("output `{output}`: {what} must be {expected}, found {found}")]

@@ -285,7 +285,7 @@ impl Op {
     #[cold]
     fn first_state(&self) -> Result<StateGuard> {
         if self.0.builtin.is_some() {
-            self.transact(|_| Ok(()))?;
+            self.transact(|_| Ok(()), false)?;
         }
         let state = self.0.state.load();
         if state.is_some() {

@@ -21,19 +21,15 @@ impl Op {
         &self,
         change: impl FnOnce(&mut Registrations) -> Result<()>,
     ) -> Result<()> {
-        self.transact(change)?;
-        // Who sees the new generation must see that the operator has changed. So the operator is
-        // later than every generation until the number of its own is known.
-        self.0.changed_at.store(u64::MAX, Ordering::Release);
-        let began = GENERATION.fetch_add(1, Ordering::AcqRel) + 1;
-        self.0.changed_at.store(began, Ordering::Release);
-        Ok(())
+        self.transact(change, true)
     }
 
-    /// [`Op::update`] without a new generation, for the first state of a builtin operator.
+    /// [`Op::update`], with a new generation or, for the first state of a builtin operator, without
+    /// one.
     pub(super) fn transact(
         &self,
         change: impl FnOnce(&mut Registrations) -> Result<()>,
+        begins_generation: bool,
     ) -> Result<()> {
         // These are declared before the lock, and thus dropped after its release. A removed kernel
         // may own a `Library`, whose `Drop` takes locks of this kind itself.
@@ -47,7 +43,17 @@ impl Op {
         change(&mut next)?;
         let state = next.resolve(self.0.builtin)?;
         registrations.mark_removed(&next);
+        // Who sees the new state or the new generation must see that the operator has changed. So
+        // the operator is later than every generation until the number of its own is known. The
+        // lock is held: of two changes, the later one has the greater number.
+        if begins_generation {
+            self.0.changed_at.store(u64::MAX, Ordering::Release);
+        }
         _old_state = self.0.state.swap(state.map(Arc::new));
+        if begins_generation {
+            let began = GENERATION.fetch_add(1, Ordering::AcqRel) + 1;
+            self.0.changed_at.store(began, Ordering::Release);
+        }
         _old_registrations = std::mem::replace(&mut *registrations, next);
         Ok(())
     }

@@ -176,7 +176,7 @@ macro_rules! mutable_arg {
                 $item
             }
             fn kept(s: &Self::State<'_>, v: &Value) -> bool {
-                v.tensors().zip(s).all(|(a, b)| a.is_same(b))
+                v.tensors().zip(s).all(|(a, b)| a.is_same_handle(b))
             }
         }
     };
@@ -223,7 +223,7 @@ impl KernelArg for &mut [Option<Tensor>] {
     }
     fn kept(s: &Self::State<'_>, v: &Value) -> bool {
         let same = |(v, s): (&Value, &Option<Tensor>)| match (v, s) {
-            (Value::Tensor(a), Some(b)) => a.is_same(b),
+            (Value::Tensor(a), Some(b)) => a.is_same_handle(b),
             (Value::None, None) => true,
             _ => false,
         };

@@ -22,6 +22,7 @@ mod trace_slot;
 pub use trace_slot::{TraceSlot, TraceTag};
 
 use crate::autograd::history::{self, History};
+use crate::dispatch::mode;
 use crate::error::{AccessError, Error, Result};
 use crate::tensor::alloc::Block;
 use crate::tensor::borrow::{Access, Borrows, Grant};
@@ -30,7 +31,7 @@ use crate::tensor::meta::{Dims, IntoDims, Meta};
 use crate::tensor::storage::{Data, HostBuffer, Storage};
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::sym::SymInt;
-use maquette_ir::{DType, Device};
+use maquette_ir::{DType, Device, Loc};
 use std::fmt;
 use std::sync::Arc;
 
@@ -343,16 +344,40 @@ impl Tensor {
         }
     }
 
-    /// Whether both see the same storage.
+    /// Whether both see the same storage. A trace fails where the answer may differ from run to
+    /// run: for an input and another input, or a tensor from outside.
+    #[track_caller]
     pub fn shares_storage(&self, other: &Tensor) -> bool {
+        match mode::active().mode() {
+            Some(mode) => mode.shares_storage(self, other, Loc::caller()),
+            None => self.has_storage_of(other),
+        }
+    }
+
+    /// As [`Tensor::shares_storage`], of the storages that represent the program's in a trace.
+    #[doc(hidden)]
+    pub fn has_storage_of(&self, other: &Tensor) -> bool {
         match (&*self.node, &*other.node) {
             (Node::Live(a), Node::Live(b)) => Arc::ptr_eq(&a.storage, &b.storage),
             _ => false,
         }
     }
 
-    /// Whether both are the same handle.
+    /// Whether both are the same handle. A trace fails where the answer may differ from run to
+    /// run, as [`Tensor::shares_storage`] does.
+    #[track_caller]
     pub fn is_same(&self, other: &Tensor) -> bool {
+        let is_same = self.is_same_handle(other);
+        // handles of different storages differ, unless both are handles from outside of a trace
+        if !is_same && mode::is_active() {
+            self.shares_storage(other);
+        }
+        is_same
+    }
+
+    /// As [`Tensor::is_same`], of the handles that represent the program's in a trace.
+    #[doc(hidden)]
+    pub fn is_same_handle(&self, other: &Tensor) -> bool {
         Arc::ptr_eq(&self.node, &other.node)
     }
 

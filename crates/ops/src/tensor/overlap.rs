@@ -148,7 +148,9 @@ pub fn is_nested(a: &Concrete) -> bool {
 }
 
 impl Tensor {
-    /// Whether two tensors may share a byte of memory; `false` only where it is certain.
+    /// Whether two tensors may share a byte of memory; `false` only where it is certain. In a trace,
+    /// as [`Tensor::shares_storage`].
+    #[track_caller]
     pub fn may_overlap(&self, other: &Tensor) -> bool {
         let layouts = || self.meta().concrete().zip(other.meta().concrete());
         self.shares_storage(other) && layouts().is_none_or(|(a, b)| may_overlap(&a, &b))

@@ -68,9 +68,11 @@ impl NodeArguments {
             let mut leaves = SmallVec::new();
             let mut positions: SmallVec<[usize; 2]> = SmallVec::new();
             for t in args.iter().flat_map(Value::tensors) {
-                let is_mutated = mutated.iter().flat_map(Value::tensors).any(|u| u.is_same(t));
+                let is_mutated =
+                    mutated.iter().flat_map(Value::tensors).any(|u| u.is_same_handle(t));
                 positions.extend(is_mutated.then_some(leaves.len()));
-                leaves.extend(fakes.iter().find(|u| u.0.is_same(t)).map(|(_, at)| at.clone()));
+                leaves
+                    .extend(fakes.iter().find(|u| u.0.is_same_handle(t)).map(|(_, at)| at.clone()));
             }
             made.template = Some(Template { args, leaves, mutated: positions });
         }

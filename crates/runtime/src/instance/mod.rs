@@ -157,8 +157,12 @@ impl Launch {
 
 /// What a launch computes, as far as its error needs it.
 pub(crate) enum Origin {
-    /// A copy, or a region that cannot fail.
-    Infallible,
+    /// A copy, or a region whose operators cannot fail: only memory for its kernel can be missing.
+    Infallible {
+        region: Option<usize>,
+        /// The inputs, constants and outputs that the launch writes.
+        writes: SmallVec<[BufferId; 1]>,
+    },
     Node(Box<LaunchedNode>),
     Region(Box<LaunchedRegion>),
 }

@@ -4,6 +4,7 @@ use super::Run;
 use crate::fusion::run_nodes;
 use crate::instance::{Launch, LaunchedRegion, Origin, Segment, TensorAt};
 use maquette_interp::{in_window, wrong_graph};
+use maquette_ir::Loc;
 use maquette_ops::{Error, ErrorKind, Result, Tensor};
 
 impl Run<'_> {
@@ -12,7 +13,7 @@ impl Run<'_> {
     #[cold]
     pub(super) fn launch_error(&mut self, segment: &Segment, launch: &Launch, e: Error) -> Error {
         let (explained, writes) = match &launch.origin {
-            Origin::Infallible => return e,
+            Origin::Infallible { writes, .. } => (e, writes),
             Origin::Node(node) => {
                 let explained = match self.arguments(segment, node.op, &node.arguments) {
                     Ok((args, _)) => launch.call.explained(e, &args),
@@ -40,8 +41,19 @@ impl Run<'_> {
                 let loc = node.loc.unwrap_or(self.source_info.call_site);
                 in_window(self.graph, launch.call.in_call(explained, loc), node.at)
             }
-            Origin::Infallible | Origin::Region(_) => explained,
+            Origin::Infallible { region: Some(region), .. } => match self.region_line(*region) {
+                Some(loc) if explained.loc().is_none() => explained.at(loc),
+                _ => explained,
+            },
+            Origin::Infallible { region: None, .. } | Origin::Region(_) => explained,
         }
+    }
+
+    /// The line of the last operator of a region.
+    fn region_line(&self, region: usize) -> Option<Loc> {
+        let fused = self.planned.fused.as_ref()?;
+        let last = fused.regions.get(region)?.nodes.last()?;
+        fused.original.graph.loc(*last)
     }
 
     /// The error of a region that failed; `None` if its operators do not fail one by one.

@@ -124,7 +124,7 @@ impl<'g> Trial<'g> {
     fn compare_aliases(&self, op: Op, node: NodeId, args: &Args, outputs: &Outputs) -> Result<()> {
         for (i, output) in outputs.iter().enumerate() {
             let shares = |v: &Value| {
-                v.tensors().any(|t| output.tensors().any(|result| result.shares_storage(t)))
+                v.tensors().any(|t| output.tensors().any(|result| result.has_storage_of(t)))
             };
             let viewed = op.return_alias(i);
             let other = args.iter().enumerate().any(|(a, v)| Some(a) != viewed && shares(v));

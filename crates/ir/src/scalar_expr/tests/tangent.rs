@@ -125,6 +125,28 @@ fn conventions_of_pytorch_where_there_is_no_derivative() {
 }
 
 #[test]
+fn an_infinite_factor_has_no_part_in_a_branch_without_slope() {
+    let product = |x: f64, y: f64, factor: f64| {
+        let mut b = ExprBuilder::new();
+        let [factor_reg, x_reg, y_reg] = [(); 3].map(|()| b.input(F64));
+        let largest = b.binary(BinaryOp::Max, x_reg, y_reg).unwrap();
+        let slope = b.derivative(largest, y_reg).unwrap().unwrap();
+        let first = b.chained(factor_reg, slope).unwrap();
+        // the product is linear in the factor, and its derivative is a choice again
+        let again = b.derivative(first, factor_reg).unwrap().unwrap();
+        let second = b.chained(factor_reg, again).unwrap();
+        let e = b.finish(&[first, second]).unwrap();
+        let found = e.eval(&[factor, x, y].map(Scalar::Float)).unwrap();
+        [found[0].to_f64(), found[1].to_f64()]
+    };
+    let infinite = f64::INFINITY;
+    assert_eq!(product(0.0, -1.0, infinite), [0.0; 2]);
+    assert_eq!(product(-1.0, 0.0, infinite), [infinite; 2]);
+    assert_eq!(product(-1.0, 0.0, 3.0), [3.0; 2]);
+    assert_eq!(product(2.0, 2.0, 3.0), [1.5; 2]);
+}
+
+#[test]
 fn what_does_not_depend_on_the_variable_has_no_derivative() {
     let mut b = ExprBuilder::new();
     let (x, y, i) = (b.input(F64), b.input(F64), b.input(crate::DType::I64));

@@ -4,6 +4,7 @@ use super::rule;
 use crate::aten::Saved::{Input, Output};
 use crate::aten::{Backward, Derivative};
 use crate::error::Result;
+use crate::methods::aten;
 use crate::tensor::Tensor;
 
 /// The gradient where `mask` is true.
@@ -170,6 +171,28 @@ pub(in crate::aten) const LOGIT: Derivative = rule!([Input(0)], |b| {
     })
 });
 
+/// The expression has a product with 0, and that of an infinite gradient would be NaN.
+pub(in crate::aten) const SOFTSHRINK: Derivative = rule!([Input(0)], |b| {
+    b.set(0, || aten!("softshrink_backward", b.loc(); b.grad(), b.input(0), b.arg(1).clone()))
+});
+
+/// A product, so that an infinite gradient is NaN where the operand was replaced, as in PyTorch.
+pub(in crate::aten) const NAN_TO_NUM: Derivative = rule!([Input(0)], |b| {
+    b.set(0, || b.grad() * b.input(0).isfinite().to_dtype(b.grad().dtype()))
+});
+
+/// The whole gradient goes to one operand: the first if they are equal, or the second is NaN.
+fn picked(b: &Backward<'_>, wins: fn(&Tensor, Tensor) -> Tensor) -> Result<()> {
+    let (x, y) = (b.input(0), b.input(1));
+    let first = y.isnan().logical_or(wins(&x, y));
+    b.set(0, || kept(b, &first))?;
+    b.set(1, || first.where_(0.0, b.grad()))
+}
+
+pub(in crate::aten) const FMAX: Derivative = rule!([Input(0), Input(1)], |b| picked(b, Tensor::ge));
+
+pub(in crate::aten) const FMIN: Derivative = rule!([Input(0), Input(1)], |b| picked(b, Tensor::le));
+
 pub(in crate::aten) const HYPOT: Derivative = rule!([Input(0), Input(1), Output(0)], |b| {
     b.set(0, || b.grad() * b.input(0) / b.output(0))?;
     b.set(1, || b.grad() * b.input(1) / b.output(0))
@@ -190,11 +213,12 @@ pub(in crate::aten) const SINC: Derivative = rule!([Input(0)], |b| b.set(0, || {
     square.eq(0.0).where_(0.0, b.grad() * slope)
 }));
 
-/// The first operand decides, and the second is linear.
+/// The first operand decides, and the second is linear. A gradient of 0 stays 0 where the logarithm
+/// is infinite.
 pub(in crate::aten) const XLOGY: Derivative = rule!([Input(0), Input(1)], |b| {
     b.set(0, || {
         let (x, y) = (b.input(0), second(b));
-        b.grad() * x.eq(0.0).logical_and(y.le(0.0)).where_(0.0, y.log())
+        x.eq(0.0).logical_and(y.le(0.0)).where_(0.0, b.grad().xlogy(y))
     })?;
     b.set(1, || b.grad() * first(b) / b.input(1))
 });
@@ -202,7 +226,7 @@ pub(in crate::aten) const XLOGY: Derivative = rule!([Input(0), Input(1)], |b| {
 pub(in crate::aten) const XLOG1PY: Derivative = rule!([Input(0), Input(1)], |b| {
     b.set(0, || {
         let (x, y) = (b.input(0), second(b));
-        b.grad() * x.eq(0.0).logical_and(y.le(-1.0)).where_(0.0, y.log1p())
+        x.eq(0.0).logical_and(y.le(-1.0)).where_(0.0, b.grad().special_xlog1py(y))
     })?;
     b.set(1, || b.grad() * first(b) / (b.input(1) + 1.0))
 });

@@ -5,16 +5,25 @@ use super::parts::parts;
 use crate::aten::Derivative;
 use crate::tensor::Tensor;
 
+/// The lengths of differences along the last dimension, as far as their derivatives go.
+fn lengths(difference: &Tensor, p: f64) -> Tensor {
+    let last = [difference.dim() as i64 - 1];
+    if difference.size(-1).as_i64() == Some(0) {
+        return difference.sum_dim(last, false);
+    }
+    if p != f64::INFINITY {
+        return vector_norm(difference, p, &last, false);
+    }
+    // Of a distance, each of the equal largest coordinates gets the whole gradient; of a norm, they
+    // share it. The value is a multiple of the distance, and is not used.
+    let sizes = difference.abs();
+    let largest = sizes.detach().amax(&last, true);
+    sizes.eq(largest).where_(&sizes, 0.0).sum_dim(last, false)
+}
+
 /// The distance of each pair of rows.
 fn pairs(x: &Tensor, y: &Tensor, p: f64) -> Tensor {
-    let difference = x.unsqueeze(-2) - y.unsqueeze(-3);
-    match difference.size(-1).as_i64() {
-        Some(0) => difference.sum_dim([-1i64], false),
-        _ => {
-            let last = difference.dim() as i64 - 1;
-            vector_norm(&difference, p, &[last], false)
-        }
-    }
+    lengths(&(x.unsqueeze(-2) - y.unsqueeze(-3)), p)
 }
 
 pub(in crate::aten) const CDIST: Derivative =
@@ -32,8 +41,5 @@ pub(in crate::aten) const PDIST: Derivative = parts!(|a| {
     let width = x.size(1);
     let mask = above.unsqueeze(-1).expand([n, n, width]);
     let rows = difference.masked_select(&mask).reshape([(n * (n - 1)).floor_div(2), width]);
-    Ok(vec![match width.as_i64() {
-        Some(0) => rows.sum_dim([-1i64], false),
-        _ => vector_norm(&rows, a[1].float()?, &[1], false),
-    }])
+    Ok(vec![lengths(&rows, a[1].float()?)])
 });

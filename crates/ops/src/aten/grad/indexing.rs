@@ -183,8 +183,12 @@ fn bags(a: &[Value], maxima: &Tensor) -> Result<Tensor> {
 pub(in crate::aten) const INDEX_FILL: Derivative = rule!([Input(2)], |b| {
     let dim = b.arg(1).int_i64()?;
     b.set(0, || b.grad().index_fill(dim, &b.input(2), 0.0))?;
-    // an element that is filled twice counts once
-    b.set(3, || (b.grad() - b.grad().index_fill(dim, &b.input(2), 0.0)).sum())
+    // An element that is filled twice counts once. The elements that stay are left out rather than
+    // subtracted, since their gradients may be infinite.
+    b.set(3, || {
+        let filled = b.grad().detach().zeros_like().index_fill(dim, &b.input(2), 1.0).gt(0.0);
+        filled.where_(b.grad(), 0.0).sum()
+    })
 });
 
 pub(super) fn expand_index(index: &Tensor, dim: i64, like: &Tensor) -> Result<Tensor> {

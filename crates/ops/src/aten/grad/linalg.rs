@@ -5,15 +5,16 @@
 
 use super::parts::parts;
 use super::{give, rule};
+use crate::aten::Derivative;
 use crate::aten::Saved::{Input, Output};
-use crate::aten::{Backward, Derivative};
+use crate::autograd::is_grad_enabled;
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use crate::methods::aten;
 use crate::tensor::Tensor;
-use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::promote_pair;
+use maquette_ir::{DType, Loc};
 
 /// The matrix transposed, for each of a batch.
 fn turned(x: &Tensor) -> Tensor {
@@ -30,16 +31,66 @@ pub(in crate::aten) const INVERSE: Derivative = rule!([Output(0)], |b| b.set(0, 
     -inverse.matmul(&b.grad()).matmul(&inverse)
 }));
 
-/// The gradient of a function of the determinant, of which `grad` is that of the logarithm.
-fn of_logarithm(b: &Backward<'_>, grad: Tensor) -> Result<()> {
-    b.set(0, || turned(&b.input(0).linalg_inv()) * grad.unsqueeze(-1).unsqueeze(-1))
+/// The gradient of a function of the determinant of `x`, of which `grad` is that of the logarithm.
+/// It is infinite or NaN if the matrix is singular.
+fn of_logarithm(x: &Tensor, grad: Tensor) -> Tensor {
+    let out = crate::call("aten::linalg_inv_ex", crate::args![x, false]);
+    let [inverse, _] = crate::methods::calls::results(out);
+    turned(&inverse) * grad.unsqueeze(-1).unsqueeze(-1)
 }
 
-pub(in crate::aten) const DETERMINANT: Derivative =
-    rule!([Input(0), Output(0)], |b| of_logarithm(b, b.grad() * b.output(0)));
+/// The packed factorization of a matrix, which may be singular, and the pivots.
+fn factors(x: &Tensor) -> [Tensor; 2] {
+    let out = crate::call("aten::linalg_lu_factor_ex", crate::args![x, true, false]);
+    let [lu, pivots, _] = crate::methods::calls::results(out);
+    [lu, pivots]
+}
+
+/// What makes the upper factor of `x` invertible if it is added to the diagonal: the part `small`
+/// of the size of an element where there is a zero. Powers of two divide without rounding errors.
+fn missing(x: &Tensor, lu: &Tensor, small: f64) -> Tensor {
+    let size = x.abs().sum_dim([-2i64, -1], true).squeeze_dim(-1) / x.size(-1);
+    let pivot = size.eq(0.0).where_(2f64.powi(-500), size * small);
+    lu.diagonal(0, -2, -1).eq(0.0).where_(pivot, 0.0)
+}
+
+/// The cofactors of `x` times `grad`: the determinant times the transposed inverse. Both are those
+/// of one factorization, so that the rounding errors of small pivots cancel.
+fn cofactors(x: &Tensor, grad: &Tensor) -> Tensor {
+    let [lu, pivots] = factors(x);
+    let lu = &lu + missing(x, &lu, f64::EPSILON).diag_embed(0, -2, -1);
+    let in_place = pivots.eq(pivots.ones_like().cumsum(-1));
+    let pivots_with_sign = lu.diagonal(0, -2, -1) * in_place.where_(1.0, -1.0);
+    let determinant = aten!("prod.dim_int", Loc::caller(); pivots_with_sign, -1, false);
+    let scaled = eye_like(&lu) * (determinant * grad).unsqueeze(-1).unsqueeze(-1);
+    turned(&aten!("linalg_lu_solve", Loc::caller(); lu, pivots, scaled, true, false))
+}
+
+/// As [`cofactors`], with operators of which the derivatives are accurate. The matrix beside a
+/// singular one is farther: its distance is the error of the result, and the rounding errors over
+/// the distance are that of the derivatives.
+fn differentiable_cofactors(x: &Tensor, grad: &Tensor) -> Tensor {
+    let constant = x.detach();
+    let [lu, pivots] = factors(&constant);
+    let [permutation, lower, _] = unpacked(&lu, &pivots);
+    let added = missing(&constant, &lu, 2f64.powi(-26)).unsqueeze(-2);
+    let near = x + permutation.matmul(&(lower * added));
+    of_logarithm(&near, near.linalg_det() * grad)
+}
+
+/// A singular matrix has cofactors, too. They are near those of an invertible matrix beside it, by
+/// continuity. In `f64`, since its determinant is near 0.
+pub(in crate::aten) const DETERMINANT: Derivative = rule!([Input(0)], |b| b.set(0, || {
+    let x = b.input(0);
+    let x = if x.dtype() == DType::F64 { x } else { x.to_dtype(DType::F64) };
+    match is_grad_enabled() {
+        true => differentiable_cofactors(&x, &b.grad()),
+        false => cofactors(&x, &b.grad()),
+    }
+}));
 
 pub(in crate::aten) const LOG_DETERMINANT: Derivative =
-    rule!([Input(0)], |b| of_logarithm(b, b.grad_of(1)));
+    rule!([Input(0)], |b| b.set(0, || of_logarithm(&b.input(0), b.grad_of(1))));
 
 pub(in crate::aten) const SOLVE: Derivative = rule!([Input(0), Output(0)], |b| {
     let (a, x, left) = (b.input(0), b.output(0), b.arg(2).bool()?);

@@ -146,10 +146,13 @@ pub(super) fn vector_norm(x: &Tensor, p: f64, dims: &[i64], keep: bool) -> Tenso
             (_, false) => x.abs().amin(dims, keep),
         };
     }
+    // The power of a zero has no part in the derivative. If the order is negative, it is infinite,
+    // and the norm is 0 whatever the other elements are.
+    let of_zero = if p < 0.0 { f64::INFINITY } else { 0.0 };
     let zero = x.eq(0.0);
-    let powers = x.abs().masked_fill(&zero, 1.0).pow(p).masked_fill(&zero, 0.0);
+    let powers = x.abs().masked_fill(&zero, 1.0).pow(p).masked_fill(&zero, of_zero);
     let total = sum(&powers, dims, keep);
-    let none = total.eq(0.0);
+    let none = total.eq(of_zero);
     total.masked_fill(&none, 1.0).pow(1.0 / p).masked_fill(&none, 0.0)
 }
 

@@ -46,7 +46,8 @@ pub(in crate::aten) const SORT_STABLE: Derivative =
 fn among_equal(b: &Backward<'_>) -> Result<()> {
     let x = b.input(0);
     let mask = x.eq(b.output(0)).logical_or(x.isnan().logical_and(b.output(0).isnan()));
-    give(b, 0, Ok(mask.to_dtype(x.dtype()) * (b.grad() / mask.sum())))
+    // an infinite gradient must not reach the other elements as NaN
+    give(b, 0, Ok(mask.where_(b.grad() / mask.sum(), 0.0)))
 }
 
 /// The extreme or the median of all elements.

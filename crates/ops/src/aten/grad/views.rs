@@ -210,7 +210,7 @@ pub(in crate::aten) const STRIDED_SCATTER: Derivative = rule!([], |b| {
     let written = positions(&grad, all, &sizes, &strides, offset - least);
     b.set(0, || {
         let kept = grad.detach().new_ones([all], grad.dtype()).index_fill(0, &written, 0.0);
-        &grad * kept.index_select(0, &own).reshape(&x.sizes)
+        kept.index_select(0, &own).reshape(&x.sizes).gt(0.0).where_(&grad, 0.0)
     })?;
     b.set(1, || {
         let zeros = grad.detach().new_zeros([all], grad.dtype());

@@ -119,6 +119,7 @@ with_in_place! {
                 f.refuse(f.float(1) < 0.0, "`lambd` must not be negative");
                 // `x * 0` preserves NaN.
                 x.gt(l).select(x - l, x.lt(-l).select(x + l, x * 0))
-            }),
+            })
+                => crate::aten::grad::SOFTSHRINK,
     }
 }

@@ -107,7 +107,8 @@ with_in_place! {
             => crate::aten::grad::HYPOT;
         General "copysign" ".Tensor" ", Tensor other" => Float |f| f.arg(0).copysign(f.arg(1))
             => crate::aten::grad::COPYSIGN;
-        General "copysign" ".Scalar" ", Scalar other" => Float |f| f.arg(0).copysign(f.arg(1));
+        General "copysign" ".Scalar" ", Scalar other" => Float |f| f.arg(0).copysign(f.arg(1))
+            => crate::aten::grad::COPYSIGN;
         General "heaviside" "" ", Tensor values" => Promote |f| {
             let x = f.arg(0);
             if f.dtype == DType::Bool {
@@ -172,9 +173,11 @@ with_in_place! {
         Arith(Min) "aten::min.other(Tensor self, Tensor other) -> Tensor" =>
             pointwise!(Promote, |f| f.arg(0).min(f.arg(1))),
         General "aten::fmax(Tensor self, Tensor other) -> Tensor" =>
-            pointwise!(Promote, |f| ignoring_nan(f, |a, b| a.max(b))),
+            pointwise!(Promote, |f| ignoring_nan(f, |a, b| a.max(b)))
+                => crate::aten::grad::FMAX,
         General "aten::fmin(Tensor self, Tensor other) -> Tensor" =>
-            pointwise!(Promote, |f| ignoring_nan(f, |a, b| a.min(b))),
+            pointwise!(Promote, |f| ignoring_nan(f, |a, b| a.min(b)))
+                => crate::aten::grad::FMIN,
         General "aten::logaddexp(Tensor self, Tensor other) -> Tensor" =>
             pointwise!(Promote, |f| log_add(f, X::exp, X::log1p)),
         General "aten::logaddexp2(Tensor self, Tensor other) -> Tensor" =>

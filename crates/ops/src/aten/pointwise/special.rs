@@ -15,7 +15,8 @@ with_in_place! {
     pub(super) static TABLE = {
         General "xlogy" ".Tensor" ", Tensor other" => Float |f| times_log(f, X::log)
             => crate::aten::grad::XLOGY;
-        General "xlogy" ".Scalar_Other" ", Scalar other" => Float |f| times_log(f, X::log);
+        General "xlogy" ".Scalar_Other" ", Scalar other" => Float |f| times_log(f, X::log)
+            => crate::aten::grad::XLOGY;
         General "conj_physical" "" "" => Promote |f| f.arg(0);
         ;
         General "aten::xlogy.Scalar_Self(Scalar self, Tensor other) -> Tensor" =>
@@ -28,7 +29,8 @@ with_in_place! {
             pointwise!(Float, |f| times_log(f, X::log1p))
                 => crate::aten::grad::XLOG1PY,
         General "aten::special_xlog1py.other_scalar(Tensor self, Scalar other) -> Tensor" =>
-            pointwise!(Float, |f| times_log(f, X::log1p)),
+            pointwise!(Float, |f| times_log(f, X::log1p))
+                => crate::aten::grad::XLOG1PY,
         General "aten::special_entr(Tensor self) -> Tensor" =>
             pointwise!(Float, |f| {
                 let x = f.arg(0);

@@ -117,7 +117,7 @@ with_in_place! {
         General "deg2rad" "" "" => Float |f| f.arg(0) * (PI / 180.0);
         General "rad2deg" "" "" => Float |f| f.arg(0) * (180.0 / PI);
         General "nan_to_num" "" ", float? nan=None, float? posinf=None, float? neginf=None" =>
-            Promote |f| nan_to_num(f);
+            Promote |f| nan_to_num(f) => grad::NAN_TO_NUM;
         General "logical_not" "" "" => Compare |f| f.arg(0).truth().not();
         Arith(Not) "bitwise_not" "" "" => Promote |f| f.arg(0).not();
         IgnoresContents "zero" "" "" => First |f| f.c(0) => grad::ZERO;

@@ -96,7 +96,7 @@ impl AutogradCtx {
 
     /// Finds the results among what was saved and marked.
     pub(super) fn place(&mut self, results: &[Tensor]) {
-        let place = |t: &Tensor| results.iter().position(|u| u.is_same(t));
+        let place = |t: &Tensor| results.iter().position(|u| u.is_same_handle(t));
         for (saved, t) in std::mem::take(&mut self.unplaced) {
             if let (Some((_, origin)), Some(i)) = (self.saved.get_mut(saved), place(&t)) {
                 *origin = Origin::Result(i);
@@ -128,7 +128,7 @@ impl AutogradCtx {
     ///
     /// PyTorch: `ctx.save_for_backward`.
     pub fn save(&mut self, t: &Tensor) {
-        let place = |of: &[Tensor]| of.iter().position(|u| u.is_same(t));
+        let place = |of: &[Tensor]| of.iter().position(|u| u.is_same_handle(t));
         let operand = place(&self.operands).or_else(|| place(&self.named));
         if let Some((i, t)) = operand.and_then(|i| Some((i, self.operands.get(i)?))) {
             self.saved.push((SavedTensor::new(t), Origin::Operand(i)));

@@ -59,7 +59,7 @@ pub fn custom_vjp(
     // An input that is returned must not get another history, nor a captured tensor that has one.
     let mut outputs: Vec<Tensor> = Vec::with_capacity(returned.len());
     for t in returned.iter().map(functional_call::current) {
-        let has_other = given.iter().chain(&outputs).any(|other| other.is_same(&t));
+        let has_other = given.iter().chain(&outputs).any(|other| other.is_same_handle(&t));
         outputs.push(if has_other || history::requires_grad(&t) {
             with_grad(false, || history::view_of_all(&t))
         } else {

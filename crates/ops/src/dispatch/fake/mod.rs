@@ -284,7 +284,7 @@ fn custom(cx: &FakeCtx, state: &OpState, args: &[Value]) -> Result<Outputs> {
     })?;
     for (index, v) in outputs.iter().enumerate() {
         if let Some(arg) = returned_argument(state, args, index)
-            && !arg.tensors().zip(v.tensors()).all(|(a, b)| a.is_same(b))
+            && !arg.tensors().zip(v.tensors()).all(|(a, b)| a.is_same_handle(b))
         {
             let arg = state.facts.aliases.get(index).copied().flatten().map_or(0, usize::from);
             return Err(contract(&CallError::NotTheArgument {

@@ -61,8 +61,9 @@ impl Op {
                         self.fake_results(def, &state, &args).ok_or(NoFusionReason::Opaque)?;
                     let nest = PlacedNest::of(def, build, &args, &results).ok().flatten();
                     let nest = nest.ok_or(NoFusionReason::Opaque)?;
-                    let is_argument =
-                        |t: &Tensor| args.iter().flat_map(Value::tensors).any(|arg| arg.is_same(t));
+                    let is_argument = |t: &Tensor| {
+                        args.iter().flat_map(Value::tensors).any(|arg| arg.is_same_handle(t))
+                    };
                     if may_fail_in(nest.launch.kernel().nest()) {
                         return class_of_reads(nest.launch.kernel());
                     }
@@ -228,7 +229,7 @@ fn left_factor(nest: &PlacedNest, args: &[Value]) -> Option<usize> {
     });
     let Source::Operand(operand) = load?.from else { return None };
     let factor = nest.operands.get(operand.index())?;
-    args.iter().flat_map(Value::tensors).position(|arg| arg.shares_storage(factor))
+    args.iter().flat_map(Value::tensors).position(|arg| arg.has_storage_of(factor))
 }
 
 /// Whether a nest is a convolution of floats along one or two dimensions, without groups or by

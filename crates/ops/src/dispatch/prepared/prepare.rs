@@ -72,7 +72,7 @@ impl Op {
         let tensors: SmallVec<[&Tensor; 4]> = args.iter().flat_map(Value::tensors).collect();
         let result = PlacedOperand::of(0, out)?;
         let operand = |t: &&Tensor| -> Option<PlacedOperand> {
-            let at = tensors.iter().position(|u| u.is_same(t))?;
+            let at = tensors.iter().position(|u| u.is_same_handle(t))?;
             PlacedOperand::of(at, t)?.expanded(&result.layout.sizes)
         };
         let operands: Operands = operands.iter().map(operand).collect::<Option<_>>()?;
@@ -120,12 +120,12 @@ impl Op {
                 let tensors: SmallVec<[&Tensor; 4]> =
                     args.iter().flat_map(Value::tensors).collect();
                 let operand = |t: &Tensor| -> Option<PlacedOperand> {
-                    PlacedOperand::of(tensors.iter().position(|u| u.shares_storage(t))?, t)
+                    PlacedOperand::of(tensors.iter().position(|u| u.has_storage_of(t))?, t)
                 };
                 let operands: Operands =
                     nest.operands.iter().map(operand).collect::<Option<_>>()?;
                 let result = |t: &Tensor| -> Option<PlacedOperand> {
-                    PlacedOperand::of(outs.iter().position(|u| u.shares_storage(t))?, t)
+                    PlacedOperand::of(outs.iter().position(|u| u.has_storage_of(t))?, t)
                 };
                 let results: Results = nest.results.iter().map(result).collect::<Option<_>>()?;
                 let mut launch = nest.launch;

@@ -107,7 +107,7 @@ impl RegionBuilder {
     }
 
     fn value(&self, t: &Tensor) -> Option<usize> {
-        self.values.iter().position(|value| value.tensor.is_same(t))
+        self.values.iter().position(|value| value.tensor.is_same_handle(t))
     }
 
     fn define(&mut self, tensor: Tensor, source: ValueSource) {
@@ -194,7 +194,7 @@ impl RegionBuilder {
             nest.add_space(&first)?;
         }
         for t in &placed.operands {
-            let known = self.values.iter().find(|value| value.tensor.is_same(t));
+            let known = self.values.iter().find(|value| value.tensor.is_same_handle(t));
             operands.push(match known.map(|value| &value.source) {
                 Some(ValueSource::Composed(tensor)) => tensor.clone(),
                 Some(ValueSource::Memory(operand)) => nest.operand(operand.clone())?,
@@ -202,7 +202,7 @@ impl RegionBuilder {
                 // A view of an operand of the region.
                 None => {
                     let given = self.values.get(..self.given)?;
-                    let base = given.iter().position(|value| value.tensor.shares_storage(t))?;
+                    let base = given.iter().position(|value| value.tensor.has_storage_of(t))?;
                     nest.operand(PlacedOperand::of(base, t)?)?
                 }
             });

@@ -223,7 +223,9 @@ impl<'a> Builder<'a> {
             call.and_then(|call| placed(call, slice::from_ref(&source), slice::from_ref(&target)))
         {
             if !call.is_empty() {
-                let launch = Launch::new(call, places, Origin::Infallible);
+                let writes = planned_buffers(self.planned, slice::from_ref(&target));
+                let origin = Origin::Infallible { region: None, writes };
+                let launch = Launch::new(call, places, origin);
                 self.steps.push(Step::Launch(Box::new(launch)));
             }
             return Ok(());

@@ -55,7 +55,10 @@ impl Builder<'_> {
             let call = region_call(graph, region, &numbers, &operands, &fakes(targets))?;
             let (call, places) = placed(call, &leaves, targets)?;
             let origin = match region.may_fail {
-                false => Origin::Infallible,
+                false => {
+                    let writes = planned_buffers(planned, targets);
+                    Origin::Infallible { region: Some(index), writes }
+                }
                 true => Origin::Region(Box::new(launched(targets))),
             };
             Some(Step::Launch(Box::new(Launch::new(call, places, origin))))
@@ -95,7 +98,9 @@ impl Builder<'_> {
         let copies = sources.iter().zip(targets).map(|(source, target)| {
             let call = PreparedCall::copy(&fake(source), &fake(target))?;
             let (call, places) = placed(call, slice::from_ref(source), slice::from_ref(target))?;
-            Some(Step::Launch(Box::new(Launch::new(call, places, Origin::Infallible))))
+            let writes = planned_buffers(self.planned, slice::from_ref(target));
+            let origin = Origin::Infallible { region: None, writes };
+            Some(Step::Launch(Box::new(Launch::new(call, places, origin))))
         });
         Ok(std::iter::once(Some(step)).chain(copies).collect())
     }
