@@ -2,9 +2,10 @@
 
 use maquette_ir::functional_ops::{Callee, is_functional_op};
 use maquette_ir::graph::Graph;
-use maquette_ops::Op;
 use maquette_ops::library::generation;
+use maquette_ops::{Op, Result};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// Operators that have not changed since a generation of the registry.
 #[derive(Debug)]
@@ -38,6 +39,41 @@ impl OperatorGuard {
     /// The first operator that has changed.
     pub(crate) fn changed(&self) -> Option<Op> {
         self.ops.iter().copied().find(|op| op.changed_at() > self.since)
+    }
+}
+
+/// What was made from a graph. It is made again when an operator has changed on which it depends.
+pub(crate) struct Guarded<T> {
+    current: RwLock<(Arc<T>, Arc<OperatorGuard>)>,
+}
+
+impl<T> Guarded<T> {
+    /// `made` depends on `ops`, as they were in the generation `since`.
+    pub(crate) fn new(made: Arc<T>, ops: Vec<Op>, since: u64) -> Guarded<T> {
+        let guard = Arc::new(OperatorGuard::new(ops, since));
+        Guarded { current: RwLock::new((made, guard)) }
+    }
+
+    /// What was made last.
+    pub(crate) fn latest(&self) -> Arc<T> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).0.clone()
+    }
+
+    /// What is valid now: the last, or what `make` returns, with the operators on which it depends.
+    ///
+    /// # Errors
+    /// That of `make`.
+    pub(crate) fn valid(&self, make: impl FnOnce() -> Result<(T, Vec<Op>)>) -> Result<Arc<T>> {
+        let (latest, guard) = self.current.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if guard.holds() {
+            return Ok(latest);
+        }
+        let since = generation();
+        let (made, ops) = make()?;
+        let made = Arc::new(made);
+        let guard = Arc::new(OperatorGuard::new(ops, since));
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = (made.clone(), guard);
+        Ok(made)
     }
 }
 

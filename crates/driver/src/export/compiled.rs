@@ -2,7 +2,7 @@
 
 use super::caller::Caller;
 use super::functionalize_error;
-use crate::operators::{OperatorGuard, add_ops};
+use crate::operators::{Guarded, add_ops};
 use maquette_ir::Loc;
 use maquette_ir::graph::Graph;
 use maquette_ops::library::{Facts, generation};
@@ -13,7 +13,7 @@ use maquette_runtime::profile::{Profile, ProfileOptions};
 use maquette_trace::{Decomposed, decompose};
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 /// A [`Program`](super::Program) that was compiled for a device, from inputs `I` to outputs `O`. It
 /// shares the program's parameters and buffers.
@@ -21,29 +21,26 @@ pub struct CompiledProgram<I, O> {
     traced: Graph,
     options: Options,
     caller: Arc<Caller>,
-    current: RwLock<Arc<Current>>,
+    executable: Guarded<Executable>,
     types: PhantomData<fn(I) -> O>,
 }
 
-/// An executable, and the operators on which it depends.
-struct Current {
-    executable: Executable,
-    operators: OperatorGuard,
-}
-
-impl Current {
-    fn new(traced: &Graph, options: &Options, state: usize, loc: Loc) -> Result<Current> {
-        let since = generation();
-        let Decomposed { graph, replaced, .. } = decompose(traced).map_err(|e| e.at(loc))?;
-        let mode = functionalize_in_place(&graph, &Facts, options)
-            .map_err(|e| functionalize_error(e, loc))?;
-        let executable = Executable::new(mode).map_err(|e| e.at(loc))?.with_fixed_inputs(state);
-        let mut ops: Vec<Op> = replaced.iter().filter_map(|name| Op::find(name).ok()).collect();
-        add_ops(traced, &mut ops);
-        add_ops(&graph, &mut ops);
-        add_ops(executable.graph(), &mut ops);
-        Ok(Current { executable, operators: OperatorGuard::new(ops, since) })
-    }
+/// Compiles a program. Also returns the operators on which the executable depends.
+fn compiled(
+    traced: &Graph,
+    options: &Options,
+    state: usize,
+    loc: Loc,
+) -> Result<(Executable, Vec<Op>)> {
+    let Decomposed { graph, replaced, .. } = decompose(traced).map_err(|e| e.at(loc))?;
+    let mode =
+        functionalize_in_place(&graph, &Facts, options).map_err(|e| functionalize_error(e, loc))?;
+    let executable = Executable::new(mode).map_err(|e| e.at(loc))?.with_fixed_inputs(state);
+    let mut ops: Vec<Op> = replaced.iter().filter_map(|name| Op::find(name).ok()).collect();
+    add_ops(traced, &mut ops);
+    add_ops(&graph, &mut ops);
+    add_ops(executable.graph(), &mut ops);
+    Ok((executable, ops))
 }
 
 impl<I, O> CompiledProgram<I, O> {
@@ -53,47 +50,38 @@ impl<I, O> CompiledProgram<I, O> {
         caller: Arc<Caller>,
         loc: Loc,
     ) -> Result<CompiledProgram<I, O>> {
-        let state = caller.state.len();
-        let current = RwLock::new(Arc::new(Current::new(&traced, &options, state, loc)?));
-        Ok(CompiledProgram { traced, options, caller, current, types: PhantomData })
+        let since = generation();
+        let (executable, ops) = compiled(&traced, &options, caller.state.len(), loc)?;
+        let executable = Guarded::new(Arc::new(executable), ops, since);
+        Ok(CompiledProgram { traced, options, caller, executable, types: PhantomData })
     }
 
     /// What runs now. The program is compiled again if an operator has changed that it calls, or
     /// that was replaced by its parts.
-    fn current(&self, loc: Loc) -> Result<Arc<Current>> {
-        let current = self.latest();
-        if current.operators.holds() {
-            return Ok(current);
-        }
+    fn current(&self, loc: Loc) -> Result<Arc<Executable>> {
         let state = self.caller.state.len();
-        let next = Arc::new(Current::new(&self.traced, &self.options, state, loc)?);
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = next.clone();
-        Ok(next)
-    }
-
-    fn latest(&self) -> Arc<Current> {
-        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.executable.valid(|| compiled(&self.traced, &self.options, state, loc))
     }
 
     /// Calls `f` with what runs now, and the program's own tensors.
     pub(crate) fn with_latest<R>(&self, f: impl FnOnce(&Executable, &[Tensor]) -> R) -> R {
-        f(&self.latest().executable, &self.caller.state)
+        f(&self.executable.latest(), &self.caller.state)
     }
 
     /// The graph that runs: functional, if the program has a plan.
     pub fn graph(&self) -> Graph {
-        self.latest().executable.graph().clone()
+        self.executable.latest().graph().clone()
     }
 
     /// The bytes of parameters and constants in packed form, which products read: copies that are made
     /// at the first call, and again when a weight was written.
     pub fn packed_bytes(&self) -> usize {
-        self.latest().executable.packed_bytes()
+        self.executable.latest().packed_bytes()
     }
 
     /// Whether the program runs compiled; `false` if it runs operator by operator.
     pub fn is_compiled(&self) -> bool {
-        self.latest().executable.is_compiled()
+        self.executable.latest().is_compiled()
     }
 }
 
@@ -109,9 +97,8 @@ impl<I: Tree, O: Tree> CompiledProgram<I, O> {
     #[track_caller]
     pub fn call(&self, inputs: I) -> Result<O> {
         let loc = Loc::caller();
-        self.caller.call(&inputs, loc, |given, source_info| {
-            self.current(loc)?.executable.run(given, source_info)
-        })
+        self.caller
+            .call(&inputs, loc, |given, source_info| self.current(loc)?.run(given, source_info))
     }
 }
 
@@ -127,7 +114,7 @@ impl<I: Tree, O: Tree> CompiledProgram<I, O> {
     pub fn call_into(&self, inputs: I, outputs: &O) -> Result<()> {
         let loc = Loc::caller();
         self.caller.call_into(&inputs, outputs, loc, |given, outputs, source_info| {
-            self.current(loc)?.executable.run_into(given, outputs, source_info)
+            self.current(loc)?.run_into(given, outputs, source_info)
         })
     }
 }
@@ -143,7 +130,7 @@ impl<I: Tree, O: Tree> CompiledProgram<I, O> {
     pub fn profile(&self, inputs: I, options: &ProfileOptions) -> Result<Profile> {
         let loc = Loc::caller();
         self.caller.run(&inputs, loc, |given, source_info| {
-            self.current(loc)?.executable.profile(given, options, source_info)
+            self.current(loc)?.profile(given, options, source_info)
         })
     }
 }

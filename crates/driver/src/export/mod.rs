@@ -19,7 +19,7 @@ pub use signature::{InputKind, InputSpec, OutputKind, OutputSpec, Signature};
 
 use maquette_interp::Captured;
 use maquette_ir::Loc;
-use maquette_ops::library::Facts;
+use maquette_ops::library::{Facts, generation};
 use maquette_ops::{Error, ErrorKind, Module, Result, StorageCloner, Tree};
 use maquette_rewrite::{FunctionalizeError, Options, functionalize};
 use maquette_trace::{Dim, TraceOptions, decompose};
@@ -105,12 +105,13 @@ impl ExportOptions {
             Some(captured) => Ok(Arc::new(Captured(cloner.clone_of(&captured.0)?)) as Arc<_>),
             None => Ok::<_, Error>(c.source().clone()),
         })?;
+        let since = generation();
         let functional =
             functionalize(&traced.graph, &Facts, &Options::new().sharing(shared.clone()))
                 .map_err(|e| functionalize_error(e, loc))?;
         let state =
             traced.state.iter().map(|s| cloner.clone_of(&s.tensor)).collect::<Result<Vec<_>>>()?;
-        Ok(Program::new(&traced, functional, &module_tensors, state, shared))
+        Ok(Program::new(&traced, functional, since, &module_tensors, state, shared))
     }
 }
 

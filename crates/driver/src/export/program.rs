@@ -4,15 +4,17 @@ use super::call_lock::CallLock;
 use super::caller::Caller;
 use super::compiled::CompiledProgram;
 use super::constraints::{self, RangeConstraint};
+use super::functionalize_error;
 use super::signature::Signature;
 use super::state::ModuleTensors;
+use crate::operators::{Guarded, add_ops};
 use maquette_interp::Interpreter;
 use maquette_ir::graph::{Graph, InputRole, Stmt};
 use maquette_ir::{Device, Loc};
 use maquette_ops::library::Facts;
 use maquette_ops::module::Slot;
-use maquette_ops::{Error, Result, RunError, Tensor, Tree};
-use maquette_rewrite::{ExternalTensor, FunctionalGraph, Options};
+use maquette_ops::{Error, Op, Result, RunError, Tensor, Tree};
+use maquette_rewrite::{ExternalTensor, FunctionalGraph, Options, functionalize};
 use maquette_trace::TracedProgram;
 use std::fmt;
 use std::marker::PhantomData;
@@ -22,7 +24,9 @@ use std::sync::Arc;
 /// needs. Displays as its signature and graph.
 pub struct Program<I, O> {
     traced: Graph,
-    functional: FunctionalGraph,
+    functional: Arc<FunctionalGraph>,
+    /// What calls run: the functional graph of the operators as they are registered.
+    running: Guarded<FunctionalGraph>,
     signature: Signature,
     caller: Arc<Caller>,
     /// Groups of the tensors in the state that are mutated and share memory.
@@ -45,15 +49,17 @@ pub struct Condition {
 }
 
 impl<I: Tree, O: Tree> Program<I, O> {
-    /// `traced` is the traced program, with the tensors of the module. `state` are the exported
-    /// program's own tensors.
+    /// `traced` is the traced program, with the tensors of the module. `functional` is that of the
+    /// operators' generation `since`. `state` are the exported program's own tensors.
     pub(crate) fn new(
         traced: &TracedProgram,
         functional: FunctionalGraph,
+        since: u64,
         module_tensors: &ModuleTensors,
         state: Vec<Tensor>,
         shared: Vec<Vec<usize>>,
     ) -> Program<I, O> {
+        let functional = Arc::new(functional);
         let graph = &functional.graph;
         let mut names: Vec<(String, Slot, usize)> = Vec::new();
         for (at, n) in module_tensors.0.iter().enumerate() {
@@ -79,6 +85,7 @@ impl<I: Tree, O: Tree> Program<I, O> {
                 call_lock,
                 labels,
             }),
+            running: Guarded::new(functional.clone(), operators(&traced.graph, graph), since),
             functional,
             shared,
             names,
@@ -107,10 +114,22 @@ impl<I: Tree, O: Tree> Program<I, O> {
     /// runs the kernel.
     #[track_caller]
     pub fn call(&self, inputs: I) -> Result<O> {
-        self.caller.call(&inputs, Loc::caller(), |given, source_info| {
-            let interpreter = Interpreter::new(&self.functional).with_source_info(*source_info);
+        let loc = Loc::caller();
+        self.caller.call(&inputs, loc, |given, source_info| {
+            let functional = self.running.valid(|| self.functionalized(loc))?;
+            let interpreter = Interpreter::new(&*functional).with_source_info(*source_info);
             Ok(interpreter.run(given)?.results)
         })
+    }
+
+    /// The functional graph of the operators as they are registered now, and these operators. That
+    /// of a write depends on which functional operator computes what the write would.
+    fn functionalized(&self, loc: Loc) -> Result<(FunctionalGraph, Vec<Op>)> {
+        let options = Options::new().sharing(self.shared.clone());
+        let functional = functionalize(&self.traced, &Facts, &options)
+            .map_err(|e| functionalize_error(e, loc))?;
+        let ops = operators(&self.traced, &functional.graph);
+        Ok((functional, ops))
     }
 
     /// Compiles the program for a device. Composites are decomposed, and values get the memory of a
@@ -135,8 +154,16 @@ impl<I: Tree, O: Tree> Program<I, O> {
     }
 }
 
+/// The operators on which the functional graph of a traced one depends.
+fn operators(traced: &Graph, functional: &Graph) -> Vec<Op> {
+    let mut ops = Vec::new();
+    add_ops(traced, &mut ops);
+    add_ops(functional, &mut ops);
+    ops
+}
+
 impl<I, O> Program<I, O> {
-    /// The functional graph. Its inputs are the parameters, the buffers, and then the inputs of a
+    /// The functional graph, as it was exported. Its inputs are the parameters, the buffers, and then the inputs of a
     /// call.
     pub fn graph(&self) -> &Graph {
         &self.functional.graph

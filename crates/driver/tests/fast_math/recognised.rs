@@ -196,3 +196,29 @@ fn inputs_that_share_memory_which_the_program_writes() {
     let found = program(&compiled);
     assert_eq!((calls(&found, "fast::attention"), found.is_compiled), (1, false), "{found}");
 }
+
+/// The inner attention is recognised. The outer one reads it as its scores, and stays.
+#[test]
+fn an_attention_whose_result_is_the_scores_of_another() {
+    let inner: Attend = |t| (t[0].matmul(&t[1].mT()) * 0.5).softmax(-1).matmul(&t[2]);
+    let cases: [Attend; 2] = [
+        |t| {
+            let scores = (t[0].matmul(&t[1].mT()) * 0.5).softmax(-1).matmul(&t[2]);
+            scores.softmax(-1).matmul(&t[3])
+        },
+        |t| {
+            let scores = (t[0].matmul(&t[1].mT()) * 0.5).softmax(-1).matmul(&t[2]);
+            (scores * 0.5).softmax(-1).matmul(&t[3])
+        },
+    ];
+    let operands = with(waves(&[2, 3, 6, 4], 0.6));
+    is_one_kernel("inner", inner, &operands);
+    for f in cases {
+        let compiled = fast().compile(f);
+        assert_close(&compiled.call(operands.clone()).unwrap(), &f(operands.clone()), "nested");
+        let found = program(&compiled);
+        let attention = found.attention.as_ref().unwrap();
+        assert_eq!((attention.recognized.len(), attention.refused.len()), (1, 1));
+        assert_eq!(calls(&found, "fast::attention"), 1);
+    }
+}

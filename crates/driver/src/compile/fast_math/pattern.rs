@@ -8,6 +8,7 @@ use maquette_ir::graph::{
 use maquette_ir::{DType, Device};
 use maquette_ops::Op;
 use maquette_ops::aten::attention_parts::{AttentionPart, attention_part, operators};
+use rustc_hash::FxHashSet;
 use smallvec::{SmallVec, smallvec};
 
 /// An attention in a graph.
@@ -25,11 +26,21 @@ pub(super) struct Match {
     pub scale: f64,
 }
 
+impl Match {
+    /// The nodes in whose place the operator stands.
+    fn nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.removed.iter().copied().chain([self.last])
+    }
+}
+
 /// The attentions of a graph, in program order, and what was refused.
 pub(super) fn find(graph: &Graph) -> (Vec<Match>, AttentionExplanation) {
     let matcher = Matcher { graph, kept: kept(graph) };
     let (mut found, mut explanation) = (Vec::new(), AttentionExplanation::default());
     let mut is_plain: Option<bool> = None;
+    // what a match replaces belongs to it alone: the scores of an attention can be the result of
+    // another one
+    let mut taken: FxHashSet<NodeId> = FxHashSet::default();
     for node in graph.nodes() {
         let Some(candidate) = matcher.candidate(node) else { continue };
         let is_plain =
@@ -38,8 +49,14 @@ pub(super) fn find(graph: &Graph) -> (Vec<Match>, AttentionExplanation) {
             true => matcher.attention(&candidate),
             false => Err(NoAttentionReason::Overridden),
         };
+        let is_free = |found: &Match| !found.nodes().any(|node| taken.contains(&node));
+        let attention = attention.and_then(|found| match is_free(&found) {
+            true => Ok(found),
+            false => Err(NoAttentionReason::Scores),
+        });
         match attention {
             Ok(attention) => {
+                taken.extend(attention.nodes());
                 explanation.recognized.push(graph.loc(node));
                 found.push(attention);
             }
