@@ -8,8 +8,11 @@ use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Named tensors, as a checkpoint holds them.
 #[derive(Clone, Debug, Default)]
@@ -66,7 +69,7 @@ impl Weights {
     /// row-major order.
     ///
     /// # Errors
-    /// A tensor has no data.
+    /// A tensor has no data, or the name `__metadata__`.
     #[track_caller]
     pub fn to_safetensors(&self) -> Result<Vec<u8>> {
         let loc = Loc::caller();
@@ -76,6 +79,12 @@ impl Weights {
     fn bytes(&self) -> Result<Vec<u8>> {
         let mut parts = Vec::with_capacity(self.0.len());
         for (name, t) in &self.0 {
+            if name == "__metadata__" {
+                return Err(refusal(
+                    "no tensor can have the name `__metadata__`: a safetensors file has other data \
+                        under it",
+                ));
+            }
             let sizes: Vec<usize> = t.sizes_i64()?.into_iter().map(|n| n as usize).collect();
             parts.push((name, stored_dtype(t.dtype()), sizes, little_endian(t)?));
         }
@@ -89,6 +98,9 @@ impl Weights {
 
     /// Writes a safetensors file.
     ///
+    /// An existing file is replaced at the end, as a whole: a failure leaves it as it was, and
+    /// tensors of it that [`Weights::map`] gave keep their values. The new file has its permissions.
+    ///
     /// ```no_run
     /// # use maquette::{io::Weights, prelude::*};
     /// let weights: Weights = [("bias".to_owned(), Tensor::zeros([4], DType::F32))].into_iter().collect();
@@ -97,11 +109,11 @@ impl Weights {
     /// ```
     ///
     /// # Errors
-    /// A tensor has no data, or the file cannot be written.
+    /// A tensor has no data, or the name `__metadata__`, or the file cannot be written.
     #[track_caller]
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let (path, loc) = (path.as_ref(), Loc::caller());
-        let write = || std::fs::write(path, self.bytes()?).map_err(refusal);
+        let write = || replace_file(path, &self.bytes()?).map_err(refusal);
         write().map_err(|e| of_file("write", path, &e).at(loc))
     }
 
@@ -114,6 +126,49 @@ impl Weights {
 impl FromIterator<(String, Tensor)> for Weights {
     fn from_iter<I: IntoIterator<Item = (String, Tensor)>>(tensors: I) -> Weights {
         Weights(tensors.into_iter().collect())
+    }
+}
+
+/// Writes a file of this path, in place of one that may exist. That one changes in no byte, because
+/// it may be mapped.
+fn replace_file(path: &Path, contents: &[u8]) -> io::Result<()> {
+    // Whoever follows a link to the file finds the new one.
+    let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let existing = match std::fs::metadata(&target) {
+        // A pipe or a device is written to, as there is nothing to replace; a folder is refused.
+        Ok(found) if !found.is_file() => return std::fs::write(&target, contents),
+        // The right to write to the folder is not the right to write to the file.
+        Ok(found) => OpenOptions::new().write(true).open(&target).map(|_| Some(found))?,
+        Err(_) => None,
+    };
+    let (mut file, temporary) = temporary_beside(&target)?;
+    // Before the contents, which others may not be meant to read.
+    let permitted = existing.map_or(Ok(()), |found| file.set_permissions(found.permissions()));
+    let written = permitted
+        .and_then(|()| file.write_all(contents))
+        // Without this, a crash of the machine could leave the new name without the contents.
+        .and_then(|()| file.sync_all());
+    drop(file);
+    let replaced = written.and_then(|()| std::fs::rename(&temporary, &target));
+    if replaced.is_err() {
+        // The error to report is the first one.
+        let _not_removed = std::fs::remove_file(&temporary);
+    }
+    replaced
+}
+
+/// A new file in the folder of `target`, from which it can be renamed to it.
+fn temporary_beside(target: &Path) -> io::Result<(File, PathBuf)> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    loop {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!(".maquette-{}-{number}.tmp", std::process::id());
+        let path = target.with_file_name(name);
+        match OpenOptions::new().write(true).create_new(true).open(&path) {
+            // A process of another machine, or one that was killed, may have made it.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            opened => return opened.map(|file| (file, path)),
+        }
     }
 }
 

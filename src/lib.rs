@@ -329,7 +329,7 @@ pub mod prelude {
 pub mod __private {
     pub use maquette_ir::sym::SymInt;
     pub use maquette_ops::library::wrapper::{
-        LazyOp, Written, boxed, integer, keep_nothing, register_autograd, register_fake,
+        LazyOp, Written, boxed, integer, integers, keep_nothing, register_autograd, register_fake,
         register_kernel, tensors, values,
     };
     pub use maquette_ops::library::{Stage, StaticRegistration, Tag};

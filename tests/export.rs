@@ -137,6 +137,56 @@ fn names() {
 }
 
 #[test]
+fn boxes_and_numbers_in_a_module() {
+    #[derive(Module)]
+    struct Part {
+        w: Tensor,
+    }
+    #[derive(Module)]
+    struct Net<'a> {
+        a: Box<Tensor>,
+        b: Box<Part>,
+        c: &'a &'a Part,
+        eps: f32,
+        steps: i32,
+        seed: u64,
+        widths: [u8; 2],
+    }
+    #[derive(Module)]
+    #[module(Tensor -> Tensor)]
+    struct Outer<'a> {
+        #[buffer]
+        net: std::boxed::Box<Net<'a>>,
+        dynamic: Box<dyn Module<In = Tensor, Out = Tensor>>,
+    }
+    impl Outer<'_> {
+        fn forward(&self, x: Tensor) -> Tensor {
+            let net = &self.net;
+            let number = f64::from(net.eps) * f64::from(net.steps) + net.seed as f64;
+            let x = (x + &net.c.w) * &*net.a + &net.b.w + number;
+            self.dynamic.forward(x + i64::from(net.widths[1]))
+        }
+    }
+    let ones = || Tensor::ones([2], DType::F32);
+    let lent = &Part { w: ones() };
+    let net = Net {
+        a: Box::new(ones() * 2.0),
+        b: Box::new(Part { w: ones() }),
+        c: &lent,
+        eps: 0.5,
+        steps: 4,
+        seed: 3,
+        widths: [0, 1],
+    };
+    let outer = Outer { net: Box::new(net), dynamic: Box::new(Echo { kept: ones() }) };
+    let mut names = Vec::new();
+    outer.visit(&mut |name, slot, _| names.push(format!("{} {name}", slot.name())));
+    assert_eq!(names, ["buffer net.a", "buffer net.b.w", "buffer net.c.w", "buffer dynamic.kept"]);
+    let program = ExportOptions::new().export(&outer, ones()).unwrap();
+    assert_eq!(program.call(ones()).unwrap().to_vec::<f32>().unwrap(), [11.0; 2]);
+}
+
+#[test]
 fn an_exported_program() {
     let lent = Linear::new(2, 1, false);
     let encoder = encoder(&lent);

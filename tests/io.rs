@@ -27,7 +27,7 @@ fn safetensors(header: usize, tensors: &[(&str, &str, &[usize], &[u8])]) -> Vec<
 }
 
 fn map(path: &PathBuf) -> Result<Weights> {
-    // SAFETY: each test has a file of its own, and does not write to it.
+    // SAFETY: each test has a file of its own, and at most replaces it: the mapped one stays.
     unsafe { Weights::map(path) }
 }
 
@@ -94,6 +94,87 @@ fn saved_tensors_are_read_again() {
     }
     let fake: Weights = [("a".to_owned(), Tensor::fake([2], DType::F32))].into_iter().collect();
     assert!(fake.save(&path).unwrap_err().to_string().starts_with("cannot write "));
+}
+
+/// A folder of this test alone, so that it can be compared as a whole.
+fn folder(name: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _absent = std::fs::remove_dir_all(&path);
+    std::fs::create_dir(&path).unwrap();
+    path
+}
+
+fn entries(folder: &PathBuf) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// The saved file has another header, so that in it the tensors begin elsewhere.
+#[test]
+fn a_mapped_file_is_saved_to_its_own_path() {
+    let json = r#"{"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[2],"data_offsets":"#;
+    let header = format!("{:160}", format!("{json}[0,8]}}}}"));
+    let mut contents = (header.len() as u64).to_le_bytes().to_vec();
+    contents.extend(header.as_bytes());
+    contents.extend([1.5f32, -2.0].iter().flat_map(|x| x.to_le_bytes()));
+    let folder = folder("own_path");
+    let path = folder.join("a.safetensors");
+    std::fs::write(&path, &contents).unwrap();
+    let values = |weights: &Weights| weights.get("a").unwrap().to_vec::<f32>().unwrap();
+    let mapped = map(&path).unwrap();
+    for _ in 0..2 {
+        mapped.save(&path).unwrap();
+        assert_ne!(std::fs::read(&path).unwrap(), contents);
+        assert_eq!(values(&mapped), [1.5, -2.0]);
+        assert_eq!(values(&Weights::load(&path).unwrap()), [1.5, -2.0]);
+    }
+    assert_eq!(entries(&folder), ["a.safetensors"]);
+}
+
+#[test]
+fn a_save_that_fails_leaves_everything_as_it_was() {
+    let folder = folder("failed_saves");
+    let weights =
+        |name: &str, t: Tensor| -> Weights { [(name.to_owned(), t)].into_iter().collect() };
+    let good = weights("a", Tensor::from([1.0f32]));
+    let path = folder.join("a.safetensors");
+    good.save(&path).unwrap();
+    let before = std::fs::read(&path).unwrap();
+    for (bad, why) in [
+        (weights("a", Tensor::fake([2], DType::F32)), "cannot write "),
+        (weights("__metadata__", Tensor::from([1.0f32])), "can have the name `__metadata__`"),
+    ] {
+        let e = bad.save(&path).unwrap_err();
+        assert!(e.to_string().contains(why), "{e}");
+        assert!(bad.to_safetensors().is_err());
+    }
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+    // a folder is not replaced by a file, and none is made
+    for path in [folder.clone(), folder.join("absent").join("a.safetensors")] {
+        let e = good.save(&path).unwrap_err();
+        assert!(e.to_string().starts_with(&format!("cannot write {}: ", path.display())), "{e}");
+    }
+    assert_eq!(entries(&folder), ["a.safetensors"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_saved_file_keeps_the_permissions_and_the_links_of_the_old_one() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let folder = folder("permissions");
+    let (path, link) = (folder.join("a.safetensors"), folder.join("link"));
+    std::fs::write(&path, b"old").unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+    symlink("a.safetensors", &link).unwrap();
+    let weights: Weights = [("a".to_owned(), Tensor::from([1.0f32]))].into_iter().collect();
+    weights.save(&link).unwrap();
+    assert!(link.is_symlink());
+    assert_eq!(std::fs::read(&path).unwrap(), weights.to_safetensors().unwrap());
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
+    assert_eq!(entries(&folder), ["a.safetensors", "link"]);
 }
 
 #[test]

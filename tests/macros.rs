@@ -284,6 +284,39 @@ fn a_wrapper_takes_anything_that_is_an_integer() {
     assert_eq!(values(&traced.run(x).unwrap()), [1.0, 3.0, 3.0, 1.0]);
 }
 
+#[custom_op("mac::windows", schema("(int[2] size=3, int[2]? step=None, int[] rest=[]) -> int"))]
+fn windows(size: &[i64], step: Option<&[i64]>, rest: &[i64]) -> Result<i64> {
+    let sum = |list: &[i64]| list.iter().sum::<i64>();
+    Ok(100 * sum(size) + 10 * step.map_or(0, sum) + sum(rest))
+}
+
+#[test]
+fn one_integer_fills_a_list_of_fixed_length() {
+    assert_eq!(windows(3, None, 4).unwrap(), 604, "a list of any length gets the integer alone");
+    assert_eq!(windows([3], Some(&[1, 2]), [4, 5]).unwrap(), 339, "a list stays as it is");
+    let n = Tensor::from([1f32, 2.0]).size(0);
+    assert_eq!(windows(n, None, n).unwrap(), 402);
+    assert_eq!(ops::call("mac::windows", args![3]).unwrap()[0].int_i64().unwrap(), 600);
+}
+
+#[custom_op("mac::renamed", schema("(Tensor self, int n, *, int type=1) -> int"))]
+fn renamed(x: &Tensor, _n: i64, r#type: i64) -> Result<i64> {
+    Ok(x.numel().guard_int()? * r#type)
+}
+
+#[custom_op("mac::exchanged", schema("(Tensor x, int left, int top) -> int"))]
+fn exchanged(x: &Tensor, top: i64, left: i64) -> Result<i64> {
+    x.ok().map(|_| top - left)
+}
+
+#[test]
+fn a_schema_has_the_names_of_the_parameters() {
+    let x = Tensor::from([1f32, 2.0]);
+    assert_eq!(renamed(&x, 5, 3).unwrap(), 6);
+    let e = exchanged(&x, 1, 2).unwrap_err().to_string();
+    assert!(e.contains("argument 1 is `left` in the schema, `top` in the kernel"), "{e}");
+}
+
 #[test]
 fn operators_of_a_function_body() {
     use maquette::Tensor as T;

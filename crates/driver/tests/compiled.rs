@@ -2,8 +2,8 @@
 
 use maquette_driver::ExportOptions;
 use maquette_ir::{DType, Device};
-use maquette_ops::module::{Module, Slot, visit_part};
 use maquette_ops::Tensor;
+use maquette_ops::module::{Module, Slot, visit_part};
 use std::thread;
 
 type Visitor<'a> = &'a mut dyn FnMut(&str, Slot, &Tensor);

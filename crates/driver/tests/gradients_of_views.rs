@@ -37,6 +37,8 @@ const SLICES: &[Chain] = &[
     ("slices, joined", |x| Tensor::cat([&x.slice(1, 1..), &x.slice(1, ..1)], 1)),
     ("diagonal", |x| x.diagonal(0, 0, 1)),
     ("windows", |x| x.unfold(1, 2, 1)),
+    ("select of windows", |x| x.unfold(1, 2, 1).select(3, 1)),
+    ("slice of windows", |x| x.unfold(1, 2, 1).slice(0, 1..)),
 ];
 
 /// Views with other dimensions.
@@ -74,6 +76,18 @@ const WRITTEN: &[Chain] = &[
         let view = y.transpose(0, 1).slice(0, 1..);
         y.mul_(x);
         view * 3.0
+    }),
+    ("a repetition of what is written later", |x| {
+        let y = x * 2.0;
+        let wide = y.unsqueeze(0).expand([3i64, -1, -1, -1]);
+        y.mul_(x);
+        wide * 3.0
+    }),
+    ("windows of what is written later", |x| {
+        let y = x * 2.0;
+        let windows = y.unfold(1, 2, 1);
+        y.mul_(x);
+        windows * 3.0
     }),
     ("a write of half", |x| {
         let (y, half) = (x.clone_tensor(), x.size(1).floor_div(2));

@@ -76,6 +76,49 @@ fn comments_blank_lines_and_spacing_are_ignored() {
     ");
 }
 
+/// The brackets of an expression may contain what may stand between any other tokens.
+#[test]
+fn comments_and_spacing_inside_expressions_are_ignored() {
+    for (text, plain) in [
+        (
+            "graph g(%x: f32[2 * # twice\n n], %y: f32[n]) -> ()\n  where n in [1, oo)\n{\n  \
+                return ()\n}",
+            "graph g(%x: f32[2 * n], %y: f32[n]) -> ()\n  where n in [1, oo)\n{\n  return ()\n}",
+        ),
+        (
+            "graph g(%k: int(n)) -> ()\n  where n in [- 3, 4]\n{\n  return ()\n}",
+            "graph g(%k: int(n)) -> ()\n  where n in [-3, 4]\n{\n  return ()\n}",
+        ),
+        (
+            "graph g(%k: int(n)) -> ()\n  where n in [- # least\n 9223372036854775808, 4]\n{\n  \
+                return ()\n}",
+            "graph g(%k: int(n)) -> ()\n  where n in (-oo, 4]\n{\n  return ()\n}",
+        ),
+        (
+            "graph g(%y: f32[n]) -> ()\n  where n in [1, oo)\n{\n  assert max(n, # at least\n 2) \
+                > 1\n  return ()\n}",
+            "graph g(%y: f32[n]) -> ()\n  where n in [1, oo)\n{\n  assert max(n, 2) > 1\n  return \
+                ()\n}",
+        ),
+        (
+            "graph g(%x: f32[(# (\n# \"\n 2)] device cuda : 1) -> ()\n{\n  return ()\n}",
+            "graph g(%x: f32[2] device cuda:1) -> ()\n{\n  return ()\n}",
+        ),
+    ] {
+        let parse = |text: &str| Graph::parse(text).unwrap_or_else(|e| panic!("{text}\n{e}"));
+        assert_eq!(parse(text), parse(plain), "{text}");
+    }
+    // A comment hides nothing that the expression cannot contain.
+    for text in [
+        "graph g(%x: f32[(# x\n %n)], %y: f32[n]) -> ()\n  where n in [1, oo)\n{\n  return ()\n}",
+        "graph g(%x: f32[(# x\n sha256:1234567890123456)]) -> ()\n{\n  return ()\n}",
+        "graph g(%x: f32[(2 # x\n # y\n \"#\")]) -> ()\n{\n  return ()\n}",
+    ] {
+        let error = Graph::parse(text).unwrap_err();
+        assert_eq!((error.line, error.column), (1, 17), "{error}");
+    }
+}
+
 #[test]
 fn built_graphs_print_canonically() {
     let mut symbols = SymTable::new();

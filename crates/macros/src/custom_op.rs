@@ -90,13 +90,15 @@ fn wrapper(
     // A hygienic name, which no argument can have.
     let boxed = Ident::new("boxed", Span::mixed_site());
     let count = arguments.len();
-    let pushes =
-        arguments.iter().map(|Argument { name, ty, access }| match (access, parameter(ty)) {
-            (Access::Mutate, _) => quote!(#boxed.push(#private::Written::boxed(&#name));),
-            (_, Parameter::Integer) => quote!(#boxed.push(#private::integer(#name));),
-            (_, Parameter::Integers) => quote!(#boxed.push(#private::Value::from_dims(#name));),
-            (_, Parameter::AsKernel) => quote!(#boxed.push(#private::boxed(#name));),
-        });
+    let pushes = arguments.iter().enumerate().map(|(i, Argument { name, ty, access })| {
+        let value = match (access, parameter(ty)) {
+            (Access::Mutate, _) => quote!(#private::Written::boxed(&#name)),
+            (_, Parameter::Integer) => quote!(#private::integer(#name)),
+            (_, Parameter::Integers) => quote!(#private::integers(#ident::op(), #i, #name)),
+            (_, Parameter::AsKernel) => quote!(#private::boxed(#name)),
+        };
+        quote!(#boxed.push(#value);)
+    });
     let mutates = arguments.iter().any(|a| a.access == Access::Mutate);
     let call = quote!(#ident::op(), #boxed);
     let (ty, call) = match output {

@@ -40,7 +40,9 @@ use proc_macro::TokenStream;
 /// Options, after the name:
 ///
 /// - `device_types("cpu", "cuda")`: the devices of the kernel; by default every device.
-/// - `schema("(Tensor x, int y=3) -> Tensor")`: an explicit schema, for defaults and keywords.
+/// - `schema("(Tensor x, int y=3) -> Tensor")`: an explicit schema, for defaults and keywords. The
+///   arguments have the kernel's names, in its order; underscores at either end do not count, and
+///   any name stands for `self`.
 /// - `effect("ordered")`: the operator has an effect besides its outputs and mutations.
 /// - `crate = path`: the path of the facade.
 #[proc_macro_attribute]
@@ -118,10 +120,12 @@ pub fn derive_tree(item: TokenStream) -> TokenStream {
 /// `#[module(In -> Out)]` declares the argument and result of the struct's method `forward`, and
 /// makes the struct a `Module`. Without it, the struct is a part that modules can contain.
 ///
-/// A field may be a tensor, a module, a part, a number, or an option, vector, array or pointer of
-/// these. Mark fields of other types with `#[module(skip)]`. Tensors are parameters, or buffers if
-/// the field is marked `#[buffer]`. Every type parameter must be the type of such a field.
-/// `#[module(crate = path)]` gives the path of the facade.
+/// A field may be a tensor, a module, a part, a number, a `bool`, `PhantomData`, or an option,
+/// vector, array, `Arc` or `Rc` of these, or a reference to or `Box` of any of them. Within an
+/// option, vector, array, `Arc` or `Rc`, a reference or `Box` must be of a module. Mark fields of
+/// other types with `#[module(skip)]`. Tensors are parameters, or buffers if the field is marked
+/// `#[buffer]`. Every type parameter must be the type of such a field. `#[module(crate = path)]`
+/// gives the path of the facade.
 #[proc_macro_derive(Module, attributes(module, buffer))]
 pub fn derive_module(item: TokenStream) -> TokenStream {
     module::expand(item.into()).unwrap_or_else(syn::Error::into_compile_error).into()

@@ -1,5 +1,6 @@
 //! `#[derive(Module)]`: names the tensors of a struct after its fields.
 
+use crate::arguments::{last_segment, strip_parens};
 use crate::options::{ModuleOptions, field_kind, private};
 use crate::tree::{at, member_name};
 use proc_macro2::TokenStream;
@@ -65,13 +66,25 @@ fn visit(private: &TokenStream, field: &Field, member: &Member, slot: FieldKind)
         FieldKind::Buffer => quote!(#private::ModuleSlot::Buffer),
         FieldKind::Inherited | FieldKind::Skip => quote!(slot),
     };
-    // A part behind a reference belongs to the module too.
-    let part = if let Type::Reference(_) = field.ty {
-        quote!(&*self.#member)
-    } else {
-        quote!(&self.#member)
-    };
+    // A part behind a reference or in a box belongs to the module too.
+    let mut part = quote!(self.#member);
+    let mut ty = strip_parens(&field.ty);
+    while let Some(inner) = pointed_to(ty) {
+        part = quote!(*#part);
+        ty = inner;
+    }
+    let part = quote!(&#part);
     quote_spanned!(at(&field.ty) => #private::visit_part(#part, path, #name, #slot, v);)
+}
+
+/// The type behind a reference or in a `Box`.
+fn pointed_to(ty: &Type) -> Option<&Type> {
+    let inner = match (ty, last_segment(ty)) {
+        (Type::Reference(r), _) => &*r.elem,
+        (_, Some((name, Some(inner)))) if name == "Box" => inner,
+        _ => return None,
+    };
+    Some(strip_parens(inner))
 }
 
 fn implement(

@@ -109,9 +109,11 @@ impl Inputs {
         let is_weight_outer = is_enabled && weight.as_ref().is_some_and(Tensor::requires_grad);
         let create_graph = is_enabled && output.is_inner || is_weight_outer;
         let value = output.value.ok()?;
+        // A value that depends on no input has the same requirements.
+        let root_grad = root_grad(value, weight.as_ref())?;
         let mut found = match &output.edge {
             Some(edge) => {
-                let root = (edge.clone(), root_grad(value, weight.as_ref())?);
+                let root = (edge.clone(), root_grad);
                 // The other differentiation needs the value's graph, too.
                 let options = BackwardOptions { retain_graph: output.is_inner, create_graph };
                 gradients_of(vec![root], &self.edges, options)?

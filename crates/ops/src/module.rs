@@ -159,9 +159,9 @@ macro_rules! nothing {
     )* };
 }
 nothing! {
-    () i64;
-    () usize;
-    () f64;
+    () i8; () i16; () i32; () i64; () i128; () isize;
+    () u8; () u16; () u32; () u64; () u128; () usize;
+    () f32; () f64;
     () bool;
     (T: ?Sized) PhantomData<T>;
 }

@@ -295,6 +295,19 @@ mod functions {
     }
 
     #[test]
+    fn a_value_that_depends_on_no_input_is_checked_too() {
+        let x = || Tensor::from([1.0f64, 2.0]);
+        let e = value_and_grad(|x: Tensor| x.detach())(x()).unwrap_err().to_string();
+        assert!(e.contains("is no scalar"), "{e}");
+        let (_, g) = value_and_grad(|x: Tensor| x.detach().sum())(x()).unwrap();
+        assert_eq!(values(&g), [0.0, 0.0]);
+        let (_, pull) = vjp(|x: Tensor| x.detach(), x()).unwrap();
+        assert!(pull(y()).is_err());
+        let (_, pull) = vjp(|x: Tensor| x.detach(), x()).unwrap();
+        assert_eq!(values(&pull(x()).unwrap()), [0.0, 0.0]);
+    }
+
+    #[test]
     fn a_written_input_of_another_differentiation_is_refused() {
         let h = || &leaf([3.0]) * 1.0;
         let doubled = |x: Tensor| {

@@ -134,6 +134,32 @@ fn defaults_of_every_type_fill_in() {
 }
 
 #[test]
+fn a_number_fills_a_list_of_fixed_length() {
+    let ints = custom_op("calls::fixed_ints")
+        .schema("(Tensor x, int[2] k=3) -> int")
+        .kernel(|_: &Tensor, k: &[i64]| -> Result<i64> { Ok(k.iter().sum()) })
+        .register()
+        .unwrap();
+    let floats = custom_op("calls::fixed_floats")
+        .schema("(float[3] s=0.5, int[2]? k=None) -> float")
+        .kernel(|s: &[f64], k: Option<&[i64]>| -> Result<f64> {
+            Ok(s.iter().sum::<f64>() + k.map_or(0.0, |k| k.iter().sum::<i64>() as f64))
+        })
+        .register()
+        .unwrap();
+    let int = |args| ints.call(args).unwrap()[0].int_i64().unwrap();
+    let x = one(0.0);
+    assert_eq!((int(args![&x]), int(args![&x, 3])), (6, 6));
+    assert_eq!((int(args![&x, [3, 4]]), int(args![&x, [3]])), (7, 3), "a list stays as it is");
+    let float = |args| floats.call(args).unwrap()[0].float().unwrap();
+    assert_eq!((float(args![]), float(args![0.25]), float(args![2])), (1.5, 0.75, 6.0));
+    assert_eq!(float(args![[1.0, 2.0, 3.0], 5]), 16.0);
+    assert!(ints.call(args![&x, 3.0]).is_err(), "a float is no int");
+    let e = floats.call(args!["a"]).unwrap_err();
+    assert!(matches!(call_error(&e), CallError::Type { index: 0, .. }), "{e}");
+}
+
+#[test]
 fn an_overload_is_chosen_by_the_arguments() {
     let lib = Library::new("packet", Kind::Def).unwrap();
     for (i, schema) in [

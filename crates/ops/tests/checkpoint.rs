@@ -214,3 +214,17 @@ fn what_cannot_be_computed_again_is_refused() {
     let e = less(x).unwrap().backward().unwrap_err().to_string();
     assert!(e.contains("the second nothing"), "{e}");
 }
+
+/// Positions alone do not tell which call saved a tensor.
+#[test]
+fn a_second_run_that_saves_more_is_refused() {
+    let (x, w) = (leaf([0.5]), Tensor::from([3.0f64]));
+    let captured = w.clone();
+    let y = checkpoint(move |x: Tensor| (&x * &captured).exp())(x.clone()).unwrap();
+    w.requires_grad_().ok().unwrap();
+    for _ in 0..2 {
+        let e = y.sum().backward().unwrap_err().to_string();
+        assert!(e.contains("does not compute the same again") && e.contains("tensors, the"), "{e}");
+    }
+    assert!(x.grad().is_none() && w.grad().is_none());
+}

@@ -176,6 +176,52 @@ fn products_with_the_logarithm_of_a_number() {
 }
 
 #[test]
+fn an_exponent_of_zero_has_a_gradient() {
+    let two = std::f64::consts::LN_2;
+    let x = || Tensor::from([2.0, 0.0, 0.0, -2.0]);
+    let powers: [fn(Tensor, &Tensor) -> Tensor; 3] =
+        [|x, n| x.pow(n), |x, n| x.pow_(n), |x, n| x.float_power(n)];
+    for power in powers {
+        let n = leaf([0.0, 0.0, -1.0, 0.0]);
+        power(x(), &n).sum().backward().unwrap();
+        let found = gradient(&n);
+        assert_near(&found[..2], &[two, 0.0], 1e-15);
+        assert_eq!(found[2], -INFINITE);
+        assert!(found[3].is_nan());
+    }
+    let n = leaf([0.0, 1.0]);
+    one("aten::pow.Scalar", args![3.0, &n]).sum().backward().unwrap();
+    let three = 3f64.ln();
+    assert_near(&gradient(&n), &[three, 3.0 * three], 1e-14);
+    let n = leaf([0.0, 1.0, -1.0]);
+    one("aten::pow.Scalar", args![0.0, &n]).sum().backward().unwrap();
+    assert_eq!(gradient(&n), [0.0, 0.0, -INFINITE]);
+    // the logarithm of an integer has the result's precision
+    let n = leaf([0.0, 2.0]);
+    Tensor::from([3i64, 3]).pow(&n).sum().backward().unwrap();
+    assert_near(&gradient(&n), &[three, 9.0 * three], 1e-14);
+    let n = leaf([0.0]);
+    let options = BackwardOptions { create_graph: true, ..Default::default() };
+    let y = Tensor::from([2.0]).pow(&n).sum();
+    let first = grad(&[y], std::slice::from_ref(&n), &[], options).unwrap().remove(0).unwrap();
+    first.sum().backward().unwrap();
+    assert_near(&gradient(&n), &[two * two], 1e-15);
+}
+
+#[test]
+fn an_exponent_of_two_has_its_own_precision() {
+    let two = std::f64::consts::LN_2;
+    let e = Tensor::from([1.0f32]).requires_grad_();
+    Tensor::from([3i64]).ldexp(&e).sum().backward().unwrap();
+    let found = e.grad().unwrap().to_vec::<f32>().unwrap();
+    assert!((f64::from(found[0]) - 6.0 * two).abs() < 1e-6, "{found:?}");
+    let (x, e) = (Tensor::from([3.0f32]).requires_grad_(), leaf([1.1]));
+    x.ldexp(&e).sum().backward().unwrap();
+    assert_near(&gradient(&e), &[3.0 * 1.1f64.exp2() * two], 1e-13);
+    assert_eq!(x.grad().unwrap().to_vec::<f32>().unwrap(), [1.1f64.exp2() as f32]);
+}
+
+#[test]
 fn a_singular_matrix_has_cofactors() {
     for (x, cofactors) in [
         ([1.0, 2.0, 2.0, 4.0], [4.0, -2.0, -2.0, 1.0]),

@@ -2,11 +2,11 @@
 
 use maquette_ir::DType;
 use maquette_ops::library::{
-    Const, ConstArg, IntoKernel, Kind, Library, Tag, TagSet, infer_schema, register_out_variant,
-    to_out_variant,
+    self, Const, ConstArg, IntoKernel, Kind, Library, Tag, TagSet, infer_schema,
+    register_out_variant, to_out_variant,
 };
 use maquette_ops::{
-    CallError, Error, ErrorKind, FakeCtx, Op, Result, Tensor, Value, args, custom_op,
+    CallError, Error, ErrorKind, FakeCtx, Op, RegisterError, Result, Tensor, Value, args, custom_op,
 };
 
 fn one(x: f32) -> Tensor {
@@ -295,6 +295,60 @@ fn mutated_arguments_may_be_unknown() {
             .register()
             .is_err()
     );
+}
+
+#[test]
+fn a_return_aliases_one_argument_at_most() {
+    for (schema, says) in [
+        ("(Tensor(a) x, Tensor(b) y) -> Tensor(a|b)", "return 0 may alias `x` and `y`"),
+        ("(Tensor(a) x, Tensor(a) y) -> Tensor(a)", "return 0 may alias `x` and `y`"),
+        (
+            "(Tensor(a!) x, Tensor z, Tensor(b)[] y) -> (Tensor, Tensor(*))",
+            "return 1 may alias `x` and `y`",
+        ),
+    ] {
+        let e = library::define("tags::of_two", schema).unwrap_err();
+        assert!(matches!(e.kind(), ErrorKind::Register(RegisterError::Invalid { .. })), "{e}");
+        assert!(e.to_string().contains(says), "{e}");
+        assert!(Op::find("tags::of_two").is_err(), "nothing is defined");
+    }
+    for (name, schema) in [
+        ("tags::one_of_two", "(Tensor(a) x, Tensor(b) y) -> (Tensor(b), Tensor(a))"),
+        ("tags::two_sets", "(Tensor(a|b) x, Tensor y) -> Tensor(a)"),
+        ("tags::two_of_one_set", "(Tensor(a!) x, Tensor(a!) y) -> Tensor"),
+    ] {
+        library::define(name, schema).unwrap();
+    }
+}
+
+#[test]
+fn a_schema_has_the_names_of_its_kernel_in_their_order() {
+    let define = |name: &str, schema: &str, names: &[&str]| {
+        custom_op(name)
+            .schema(schema)
+            .arg_names(names.iter().copied())
+            .kernel(|_: &Tensor, a: i64, b: i64| -> Result<i64> { Ok(a - b) })
+            .register()
+    };
+    let schema = "(Tensor self, int left, int top=0) -> int";
+    let e = define("tags::swapped", schema, &["x", "top", "left"]).unwrap_err();
+    assert!(matches!(e.kind(), ErrorKind::Register(RegisterError::SchemaMismatch { .. })), "{e}");
+    let e = e.to_string();
+    assert!(e.contains("argument 1 is `left` in the schema, `top` in the kernel"), "{e}");
+    assert!(e.contains("tags::swapped(Tensor x, SymInt top, SymInt left) -> SymInt"), "{e}");
+    let e = define("tags::swapped", schema, &["x", "left", "top", "more"]).unwrap_err();
+    assert!(e.to_string().contains("`more` is named, but the schema has only 3"), "{e}");
+    // other types say more than other names
+    let e = define("tags::swapped", "(Tensor x, str mode, int n) -> int", &["x", "a", "b"]);
+    assert!(e.unwrap_err().to_string().contains("argument 1 `mode` is str in the schema"));
+    let e = custom_op("tags::swapped").schema(schema).arg_names(["x", "top"]).register();
+    assert!(e.unwrap_err().to_string().contains("argument 1 is `left` in the schema, `top`"));
+    for (i, names) in [&["x", "left", "top"][..], &["self_", "_left", "_top"], &["x"], &[]]
+        .into_iter()
+        .enumerate()
+    {
+        define(&format!("tags::same_names{i}"), schema, names).unwrap();
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -32,7 +32,7 @@ use maquette_ir::sym::check_sizes_equal;
 use maquette_ir::{DType, Device, Loc};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// A function that computes what `f` computes, and keeps nothing of it for the derivative but the
@@ -87,9 +87,11 @@ pub fn checkpoint<I: Tree + 'static, O: 'static>(
             calls: Kept::now().0,
             random: Mutex::default(),
             count: AtomicUsize::new(0),
+            is_finished: AtomicBool::new(false),
             found: Mutex::default(),
         });
-        let output = active(Active::First(region), || f(inputs));
+        let output = active(Active::First(region.clone()), || f(inputs));
+        region.is_finished.store(true, Ordering::Release);
         if versions(&values) != before {
             return Err(Error::from(AutogradError::CheckpointWrites).at(loc));
         }
@@ -109,6 +111,8 @@ pub(crate) struct Region {
     random: Mutex<Vec<Outputs>>,
     /// The number of tensors that the first run has saved so far.
     count: AtomicUsize,
+    /// Whether the first run has ended. A sweep inside of the function runs it again before.
+    is_finished: AtomicBool,
     /// What the second run saved, until the calls that need it are freed.
     found: Mutex<Option<Vec<Option<Found>>>>,
 }
@@ -217,22 +221,33 @@ impl Recomputed {
     /// The tensor, and its version when it was saved.
     ///
     /// # Errors
-    /// The second run fails, or saved another tensor here.
+    /// The second run fails, or saved another tensor here, or another number of tensors: then it
+    /// is not known which calls saved them.
     pub(super) fn get(&self) -> Result<(Tensor, u64)> {
-        let known = || lock(&self.region.found).as_ref().and_then(|f| f.get(self.index).cloned());
+        // with the number of all that the second run saved
+        let known = || {
+            let found = lock(&self.region.found);
+            let all = found.as_ref()?;
+            Some((all.get(self.index)?.clone()?, all.len()))
+        };
         let found = match known() {
-            Some(Some(found)) => Some(found),
-            _ => {
+            Some(found) => Some(found),
+            None => {
                 let all = self.region.run_again()?;
                 *lock(&self.region.found) = Some(all);
-                known().flatten()
+                known()
             }
         };
-        let differs = |found: String| -> Error {
-            let expected = self.meta.to_string();
+        let error = |expected: String, found: String| -> Error {
             AutogradError::Recomputed { called: self.region.loc, expected, found }.into()
         };
-        let (tensor, version) = found.ok_or_else(|| differs("nothing".into()))?;
+        let differs = |found: String| error(self.meta.to_string(), found);
+        let ((tensor, version), saved) = found.ok_or_else(|| differs("nothing".into()))?;
+        if let Some(first) = self.region.saved()
+            && first != saved
+        {
+            return Err(error(format!("{first} tensors"), saved.to_string()));
+        }
         let (meta, expected) = (tensor.meta(), &self.meta);
         let claim = "the second run of a checkpointed function saves the same sizes";
         let fits =
@@ -254,6 +269,12 @@ impl Drop for Recomputed {
 }
 
 impl Region {
+    /// The number of tensors that the first run has saved, once it has ended.
+    fn saved(&self) -> Option<usize> {
+        let is_finished = self.is_finished.load(Ordering::Acquire);
+        is_finished.then(|| self.count.load(Ordering::Relaxed))
+    }
+
     /// Runs the function again. Returns what it saved.
     fn run_again(self: &Arc<Region>) -> Result<Vec<Option<Found>>> {
         let inputs = self.inputs.iter().map(|i| self.input(i)).collect::<Result<Vec<Value>>>()?;

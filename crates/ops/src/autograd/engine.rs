@@ -9,10 +9,10 @@ use super::collected::Collected;
 use super::grad_mode::with_grad;
 use super::node::{Edge, Function, GradNode, Grads, LeafGradient, lock};
 use super::rule::Backward;
+use super::strided::may_repeat;
 use crate::dispatch::autocast::without_autocast;
 use crate::error::{AutogradError, Result};
 use crate::tensor::Tensor;
-use crate::tensor::overlap::may_self_overlap;
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::sym::check_sizes_equal;
 use smallvec::{SmallVec, smallvec};
@@ -208,18 +208,11 @@ impl Tensor {
         if is_writable { self.clone() } else { self.clone_tensor() }
     }
 
-    /// Whether elements share memory, as in the gradient of a sum. With symbolic sizes: whether a
-    /// dimension is an expanded one, as copies of all others would be kernels of a compiled step.
+    /// Whether elements share memory, as in the gradient of a sum. With symbolic sizes: whether
+    /// they are known to, as copies of all others would be kernels of a compiled step.
     fn is_repeated(&self) -> bool {
         let meta = self.meta();
-        match meta.concrete() {
-            Some(layout) => meta.dense_numel().is_none() && may_self_overlap(&layout),
-            None => meta
-                .sizes
-                .iter()
-                .zip(&meta.strides)
-                .any(|(n, stride)| stride.as_i64() == Some(0) && n.as_i64() != Some(1)),
-        }
+        meta.dense_numel().is_none() && may_repeat(&meta.sizes, &meta.strides)
     }
 }
 

@@ -22,6 +22,9 @@ pub(crate) struct History {
     /// tensor, or a view of such an output. The derivative of a view by strides is not its own, so
     /// no write can be followed.
     is_custom_view: AtomicBool,
+    /// Whether this is a leaf that is a view of another tensor, or a view of such a leaf. The base
+    /// of both is no leaf, so it does not tell that a write would reach one.
+    is_leaf_view: AtomicBool,
     tracking: Mutex<Tracking>,
 }
 
@@ -69,6 +72,20 @@ impl History {
         self.is_custom_view.load(Ordering::Relaxed)
     }
 
+    fn is_leaf_view(&self) -> bool {
+        self.is_leaf_view.load(Ordering::Relaxed)
+    }
+
+    /// Gives a view, or another handle of the same elements, what holds for all views.
+    fn pass_on(&self, to: &Tensor) {
+        if self.is_custom_view() {
+            set_custom_view(to);
+        }
+        if self.is_leaf_view() {
+            set_leaf_view(to);
+        }
+    }
+
     fn get(&self) -> Tracking {
         lock(&self.tracking).clone()
     }
@@ -94,9 +111,7 @@ pub(crate) fn set(t: &Tensor, tracking: Tracking) {
 pub(crate) fn copy(from: &Tensor, to: &Tensor) {
     if let Some(h) = from.history().filter(|h| h.kind() != UNTRACKED) {
         set(to, h.get());
-        if h.is_custom_view() {
-            set_custom_view(to);
-        }
+        h.pass_on(to);
     }
 }
 
@@ -104,6 +119,12 @@ pub(crate) fn copy(from: &Tensor, to: &Tensor) {
 pub(crate) fn set_custom_view(t: &Tensor) {
     if let Some(h) = t.history() {
         h.is_custom_view.store(true, Ordering::Relaxed);
+    }
+}
+
+fn set_leaf_view(t: &Tensor) {
+    if let Some(h) = t.history() {
+        h.is_leaf_view.store(true, Ordering::Relaxed);
     }
 }
 
@@ -135,8 +156,8 @@ pub(crate) fn made_view(view: &Tensor, of: &Tensor) {
     if !super::is_grad_enabled() && requires_grad(of) {
         set(view, Tracking::ViewWithoutGrad);
     }
-    if of.history().is_some_and(History::is_custom_view) {
-        set_custom_view(view);
+    if let Some(of) = of.history() {
+        of.pass_on(view);
     }
 }
 
@@ -214,7 +235,7 @@ pub(crate) fn check_writable(t: &Tensor) -> Result<()> {
     if history.kind() == LEAF {
         return Err(AutogradError::WriteToLeaf { view: false }.into());
     }
-    if base.is_some_and(|b| b.kind() == LEAF) {
+    if history.is_leaf_view() || base.is_some_and(|b| b.kind() == LEAF) {
         return Err(AutogradError::WriteToLeaf { view: true }.into());
     }
     Ok(())
@@ -247,6 +268,9 @@ pub(crate) fn make_leaf(t: &Tensor, loc: Loc) -> Result<()> {
         return Err(AutogradError::NotFloat { dtype: live.dtype() }.into());
     }
     if !requires_grad(live) {
+        if live.base_history().is_some() {
+            set_leaf_view(live);
+        }
         set(live, Tracking::Leaf(GradNode::leaf(live, loc)));
     }
     Ok(())

@@ -2,7 +2,8 @@
 //! write through a view replaces this part.
 //!
 //! Gradients of a base have the base's strides, so that a view has the same place in them. The cost
-//! of a write through a view is one copy of the base's gradient.
+//! of a write through a view is one copy of the base's gradient. Where elements share memory, a
+//! gradient cannot be written so, and is added up by the positions of its elements.
 //!
 //! Source: `CopySlices` and `AsStridedBackward` of PyTorch.
 
@@ -11,7 +12,9 @@ use super::node::{Edge, Edges, Function, GradNode, Grads, OutputInfo};
 use crate::aten::dims::known_equal;
 use crate::error::Result;
 use crate::tensor::Tensor;
-use crate::tensor::meta::{Dims, Meta};
+use crate::tensor::meta::{Concrete, Dims, Meta};
+use crate::tensor::overlap::may_self_overlap;
+use maquette_ir::DType;
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::sym::SymInt;
 use smallvec::smallvec;
@@ -29,6 +32,44 @@ struct Layout {
 pub(crate) struct Placed {
     base: Layout,
     view: Layout,
+}
+
+/// Whether two elements of a layout may share a place. With symbolic sizes: whether a dimension is
+/// known to repeat, or to reach from one element of another to the next, as windows do.
+pub(crate) fn may_repeat(sizes: &[SymInt], strides: &[SymInt]) -> bool {
+    let concrete = |all: &[SymInt]| all.iter().map(|n| n.as_i64()).collect::<Option<_>>();
+    if let (Some(sizes), Some(strides)) = (concrete(sizes), concrete(strides)) {
+        return may_self_overlap(&Concrete { sizes, strides, offset: 0, width: 1 });
+    }
+    if sizes.iter().any(|n| n.as_i64() == Some(0)) {
+        return false;
+    }
+    let dims = || sizes.iter().zip(strides).filter(|(n, _)| n.as_i64() != Some(1));
+    let is_known_within = |inner: SymInt, n: SymInt, outer: SymInt| {
+        inner.le(outer).statically_known() == Some(true)
+            && outer.le(inner * (n - 1)).statically_known() == Some(true)
+    };
+    dims().enumerate().any(|(i, (&n, &inner))| {
+        let mut others = dims().enumerate().filter(|(j, _)| *j != i);
+        inner.as_i64() == Some(0) || others.any(|(_, (_, &outer))| is_known_within(inner, n, outer))
+    })
+}
+
+/// The number of elements from the first of a layout to its last.
+pub(crate) fn span(sizes: &[SymInt], strides: &[SymInt]) -> SymInt {
+    sizes.iter().zip(strides).fold(1.into(), |n, (size, stride)| n + (*size - 1) * *stride)
+}
+
+/// The positions that a layout has in a storage of `span` elements, counted from an offset.
+pub(crate) fn positions(
+    like: &Tensor,
+    span: SymInt,
+    sizes: &[SymInt],
+    strides: &[SymInt],
+    offset: SymInt,
+) -> Tensor {
+    let all = like.detach().new_ones([span], DType::I64).cumsum(0) - 1;
+    all.as_strided(sizes, strides, Some(offset)).reshape([-1i64])
 }
 
 /// Whether strides are known to be those of rows without gaps.
@@ -81,11 +122,48 @@ impl Placed {
         grad.as_strided(sizes, strides, Some(offset))
     }
 
+    /// Whether elements of the base or the view may share memory, so that a gradient cannot be
+    /// written in place.
+    fn may_repeat(&self) -> bool {
+        let may_repeat = |l: &Layout| may_repeat(&l.sizes, &l.strides);
+        may_repeat(&self.base) || may_repeat(&self.view)
+    }
+
+    /// The gradient of the base that corresponds to a gradient of the view, also where elements
+    /// share memory: the gradients of one place are added up, and those elements of the base that
+    /// share a place share its sum. It is row-major.
+    pub(crate) fn by_positions(&self, grad: &Tensor) -> Tensor {
+        let Placed { base, view } = self;
+        let is_empty = |l: &Layout| l.sizes.iter().any(|n| n.as_i64() == Some(0));
+        if is_empty(base) || is_empty(view) {
+            return grad.new_zeros(&base.sizes, grad.dtype());
+        }
+        let least = base.offset.min(view.offset);
+        let end = |l: &Layout| l.offset - least + span(&l.sizes, &l.strides);
+        // Without elements, a last one may lie before the first.
+        let all = end(base).max(end(view)).max(0);
+        let at = |l: &Layout| positions(grad, all, &l.sizes, &l.strides, l.offset - least);
+        let zeros = grad.new_zeros([all], grad.dtype());
+        let storage = zeros.index_add(0, &at(view), &grad.reshape([-1i64]));
+        let own = at(base);
+        let sums = storage.index_select(0, &own);
+        let shares = if may_repeat(&base.sizes, &base.strides) {
+            let ones = grad.detach().new_ones(own.sizes(), grad.dtype());
+            sums / zeros.index_add(0, &own, &ones).index_select(0, &own)
+        } else {
+            sums
+        };
+        shares.reshape(&base.sizes)
+    }
+
     /// The gradient of the base that corresponds to a gradient of the view.
     ///
     /// # Errors
     /// The gradient does not have the view's sizes.
     pub(crate) fn spread(&self, grad: &Tensor) -> Result<Tensor> {
+        if self.may_repeat() {
+            return self.by_positions(grad).ok().cloned();
+        }
         let all = self.zeros(grad);
         self.part_of(&all).copy_(grad).ok()?;
         Ok(all)
@@ -103,7 +181,8 @@ impl Placed {
             a.len() == b.len() && a.iter().zip(b).all(|(a, b)| known_equal(*a, *b))
         };
         // The gradient of another handle of the base may lie in another order.
-        if !is_equal(all.sizes(), sizes) || !is_equal(all.strides(), strides) {
+        let is_in_place = is_equal(all.sizes(), sizes) && is_equal(all.strides(), strides);
+        if !is_in_place || self.may_repeat() {
             return (&all + self.spread(grad)?).ok().cloned();
         }
         self.part_of(&all).add_(grad).ok()?;

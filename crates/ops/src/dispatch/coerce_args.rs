@@ -1,7 +1,7 @@
 //! Checks call arguments against an operator's schema and converts them.
 //!
 //! The conversions are those of PyTorch's argument parser: defaults for trailing arguments, bool to
-//! int, int to float, and one integer for a fixed-length integer list (`int[2]`).
+//! int, int to float, and one number for a list of fixed length (`int[2]`, `float[3]`).
 
 use crate::dispatch::value::{Args, Value};
 use crate::error::{CallError, Error, Result};
@@ -126,9 +126,17 @@ fn coerce(ty: &Type, v: &mut Value, builtin: bool) -> bool {
             }
             l.elements_mut().iter_mut().all(|x| coerce(inner, x, builtin))
         }
-        (Type::List(inner, Some(_)), Value::Int(i)) if is_int(inner) => {
-            *v = Value::Ints(Box::new([*i]));
+        // PyTorch repeats the number. Builtin operators take a list of one instead, which they
+        // repeat themselves, so graphs have the shorter list.
+        (Type::List(inner, Some(n)), Value::Int(i)) if is_int(inner) => {
+            let times = if builtin { 1 } else { *n as usize };
+            *v = Value::Ints(vec![*i; times].into_boxed_slice());
             true
+        }
+        (Type::List(inner, Some(n)), Value::Int(_) | Value::Float(_)) if **inner == Type::Float => {
+            let fits = coerce(inner, v, builtin);
+            *v = Value::List(vec![v.clone(); *n as usize].into_boxed_slice().into());
+            fits
         }
         _ => false,
     }

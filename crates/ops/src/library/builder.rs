@@ -1,11 +1,11 @@
 //! [`custom_op`] and [`OpBuilder`]: definition of operators. Also the methods of [`Op`] that
 //! register further kernels.
 
-use super::infer::infer;
+use super::infer::{check_names, infer};
 use super::key::{DispatchKey, IntoKey, key_for};
 use super::op::{Effect, Op};
 use super::registrations::{Candidate, Definition, Registered, RegistrationOwner};
-use super::rules::check_tags;
+use super::rules::{check_aliases, check_tags};
 use super::state::SchemaFacts;
 use super::tags::{Tag, TagSet};
 use super::typed::{IntoFake, IntoKernel, Signature};
@@ -77,7 +77,9 @@ impl OpBuilder {
         self
     }
 
-    /// Sets the argument names of an inferred schema. By default these are `arg0`, `arg1`, ….
+    /// Sets the argument names of an inferred schema. By default these are `arg0`, `arg1`, …. With
+    /// [`OpBuilder::schema`], they are the names in the kernel, which must be those of the schema.
+    /// Underscores at either end do not count, and any name stands for `self`.
     pub fn arg_names<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
         self.arg_names = names.into_iter().map(Into::into).collect();
         self
@@ -156,10 +158,10 @@ impl OpBuilder {
     /// Defines the operator.
     ///
     /// # Errors
-    /// The name or schema does not parse, the kernel's signature contradicts the schema, the
-    /// operator exists, it would have no purpose (it returns nothing, mutates nothing and has no
-    /// effect), a device name is unknown, a tag contradicts the schema, or an operator that mutates
-    /// its arguments has a derivative.
+    /// The name or schema does not parse, a return may alias several arguments, the kernel's
+    /// signature or argument names contradict the schema, the operator exists, it would have no
+    /// purpose (it returns nothing, mutates nothing and has no effect), a device name is unknown, a
+    /// tag contradicts the schema, or an operator that mutates its arguments has a derivative.
     pub fn register(self) -> Result<Op> {
         let loc = self.loc;
         self.build().map_err(|e| e.at(loc))
@@ -202,6 +204,9 @@ impl OpBuilder {
             self.loc,
         )?;
         definition.mutates_unknown = self.mutates_unknown;
+        if self.schema.is_some() {
+            check_names(&definition, &self.arg_names, self.kernel.as_ref().map(|(s, _)| s))?;
+        }
         let kernel = self.kernel.map(|(signature, f)| {
             Registered::new(f, Some(signature), RegistrationOwner::FOREVER, self.loc)
         });
@@ -229,7 +234,7 @@ impl OpBuilder {
 /// The namespace of PyTorch's language primitives, which have no schemas.
 pub(super) const RESERVED: &str = "prim";
 
-/// A definition from a schema, after its tags have been checked.
+/// A definition from a schema, after its tags and aliases have been checked.
 pub(super) fn definition(
     schema: Schema,
     tags: TagSet,
@@ -237,6 +242,7 @@ pub(super) fn definition(
     loc: Loc,
 ) -> Result<Definition> {
     check_tags(&schema, tags)?;
+    check_aliases(&schema)?;
     let facts = Arc::new(SchemaFacts::of(&schema, tags));
     Ok(Definition {
         schema: Arc::new(schema),

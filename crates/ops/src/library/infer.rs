@@ -106,6 +106,61 @@ fn of_signature(
     Schema { name, args, returns }
 }
 
+/// Checks the argument names of a kernel against the definition. Two arguments of one type that the
+/// schema has in the other order would otherwise be exchanged by a caller who knows the schema.
+pub(super) fn check_names(
+    definition: &Definition,
+    names: &[String],
+    kernel: Option<&Signature>,
+) -> Result<()> {
+    let schema = &definition.schema;
+    // The registration reports other types, with the kernel's device.
+    if kernel.is_some_and(|found| check_signature(definition, found, "kernel").is_err()) {
+        return Ok(());
+    }
+    // A kernel marks an argument that it does not use, and no Rust argument can be called `self`.
+    let same = |declared: &str, name: &str| {
+        declared == "self" || declared.trim_matches('_') == name.trim_matches('_')
+    };
+    let differs = |(arg, name): &(&Arg, &String)| !same(&arg.name, name);
+    let detail = match schema.args.iter().zip(names).enumerate().find(|(_, pair)| differs(pair)) {
+        Some((i, (arg, name))) => {
+            format!("argument {i} is `{}` in the schema, `{name}` in the kernel", arg.name)
+        }
+        None => match names.get(schema.args.len()) {
+            Some(name) => format!(
+                "the argument `{name}` is named, but the schema has only {}",
+                schema.args.len()
+            ),
+            None => return Ok(()),
+        },
+    };
+    Err(match kernel {
+        Some(found) => mismatch(definition, found, names, "kernel", detail),
+        None => RegisterError::Invalid { op: schema.name.to_string(), detail }.into(),
+    })
+}
+
+/// The error that a kernel's signature and the definition disagree.
+fn mismatch(
+    definition: &Definition,
+    found: &Signature,
+    names: &[String],
+    what: &str,
+    detail: String,
+) -> Error {
+    let Definition { schema, facts, mutates_unknown, .. } = definition;
+    let inferred = of_signature(schema.name.clone(), found, names, facts.tags, *mutates_unknown);
+    RegisterError::SchemaMismatch {
+        op: schema.name.to_string(),
+        what: what.to_owned(),
+        inferred: inferred.to_string(),
+        declared: schema.to_string(),
+        detail,
+    }
+    .into()
+}
+
 /// Checks the signature of a typed kernel against the definition. `what` names the kernel in
 /// errors. To a kernel, `int` and `SymInt` are the same type, a fixed-length list is a list, and a
 /// `Scalar` may be a float.
@@ -126,23 +181,9 @@ pub(super) fn check_signature(
         }
     }
     let Definition { schema, facts, mutates_unknown, .. } = definition;
-    let mismatch = |detail: String| -> Error {
+    let mismatch = |detail: String| {
         let names: Vec<String> = schema.args.iter().map(|a| a.name.clone()).collect();
-        RegisterError::SchemaMismatch {
-            op: schema.name.to_string(),
-            what: what.to_owned(),
-            inferred: of_signature(
-                schema.name.clone(),
-                found,
-                &names,
-                facts.tags,
-                *mutates_unknown,
-            )
-            .to_string(),
-            declared: schema.to_string(),
-            detail,
-        }
-        .into()
+        mismatch(definition, found, &names, what, detail)
     };
     if schema.args.len() != found.args.len() {
         return Err(mismatch(format!(

@@ -113,8 +113,9 @@ impl Library {
     ///
     /// # Errors
     /// The library is a [`Kind::Impl`], the schema does not parse or names another namespace, the
-    /// operator exists, or a tag or an already registered kernel contradicts the schema. An
-    /// operator that returns and mutates nothing needs its effect registered before it is defined.
+    /// operator exists, a return may alias several arguments, or a tag or an already registered
+    /// kernel contradicts the schema. An operator that returns and mutates nothing needs its effect
+    /// registered before it is defined.
     #[track_caller]
     pub fn define(&self, schema: &str, tags: &[Tag]) -> Result<Op> {
         let loc = Loc::caller();

@@ -11,6 +11,27 @@ pub(super) fn is_pointless(schema: &Schema) -> bool {
     schema.returns.is_empty() && !schema.is_mutable()
 }
 
+/// Checks that each return of a custom operator aliases one argument at most. What a call returns
+/// is checked against that argument, and passes rely on it.
+pub(super) fn check_aliases(schema: &Schema) -> Result<()> {
+    for output in 0..schema.returns.len() {
+        let names: Vec<String> = schema
+            .aliased_args(output)
+            .filter_map(|i| schema.args.get(i))
+            .map(|a| format!("`{}`", a.name))
+            .collect();
+        if names.len() > 1 {
+            let detail = format!(
+                "return {output} may alias {}, but a return can alias one argument only; give each \
+                    argument an alias set of its own, and the return the set of one: {schema}",
+                names.join(" and ")
+            );
+            return Err(RegisterError::Invalid { op: schema.name.to_string(), detail }.into());
+        }
+    }
+    Ok(())
+}
+
 /// Checks the tags against each other and against the schema.
 pub(super) fn check_tags(schema: &Schema, tags: TagSet) -> Result<()> {
     let invalid =

@@ -11,6 +11,8 @@ use crate::dispatch::value::{Args, Value};
 use crate::error::{Error, Result};
 use crate::methods::{poison_written, written_args};
 use crate::tensor::Tensor;
+use crate::tensor::meta::IntoDims;
+use maquette_ir::schema::Type;
 use maquette_ir::sym::SymInt;
 use std::sync::OnceLock;
 
@@ -78,6 +80,22 @@ impl Written for Option<&mut Tensor> {
 /// Boxes an integer or symbolic integer.
 pub fn integer(n: impl Into<SymInt>) -> Value {
     Value::Int(n.into())
+}
+
+/// Boxes the argument number `index`, a list of integers, or one integer for such a list. The call
+/// repeats the integer if the schema's list has a fixed length. Any other list gets it alone.
+pub fn integers(op: Op, index: usize, dims: impl IntoDims) -> Value {
+    let is_fixed = || {
+        op.schema().is_ok_and(|schema| {
+            let ty = schema.args.get(index).map(|a| a.ty.required());
+            matches!(ty, Some(Type::List(_, Some(_))))
+        })
+    };
+    let repeats = dims.is_integer() && is_fixed();
+    match dims.into_dims().as_slice() {
+        [one] if repeats => Value::Int(*one),
+        list => Value::Ints(list.into()),
+    }
 }
 
 /// Boxes an argument that is only read.

@@ -159,6 +159,12 @@ impl Concrete {
 pub trait IntoDims {
     /// The list, as symbolic integers.
     fn into_dims(self) -> Dims;
+
+    /// Whether this is a single integer, which an operator may repeat for each element of a list
+    /// of fixed length.
+    fn is_integer(&self) -> bool {
+        false
+    }
 }
 
 impl IntoDims for Dims {
@@ -202,6 +208,10 @@ impl IntoDims for SymInt {
     fn into_dims(self) -> Dims {
         smallvec::smallvec![self]
     }
+
+    fn is_integer(&self) -> bool {
+        true
+    }
 }
 
 impl IntoDims for &Dims {
@@ -215,6 +225,10 @@ macro_rules! one_integer {
         impl IntoDims for $t {
             fn into_dims(self) -> Dims {
                 SymInt::from(self).into_dims()
+            }
+
+            fn is_integer(&self) -> bool {
+                true
             }
         }
     )* };

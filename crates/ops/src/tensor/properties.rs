@@ -94,7 +94,7 @@ impl Tensor {
         self.sizes().iter().map(|s| s.as_i64().ok_or_else(|| symbolic(s))).collect()
     }
 
-    /// How often its storage was written to.
+    /// How often its storage was written to; for an input of a trace, since the trace began.
     pub fn version(&self) -> u64 {
         self.live().map_or(0, |l| l.storage.version())
     }

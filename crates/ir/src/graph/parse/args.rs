@@ -7,6 +7,7 @@ use crate::graph::{MAX_LIST_DEPTH, MAX_RANK};
 use crate::sym::{BoolExpr, Expr};
 use crate::{DType, Device, Layout};
 use smallvec::SmallVec;
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::str::FromStr;
 
@@ -120,11 +121,11 @@ impl Parser<'_> {
     /// Parses a device: `cuda:0`.
     pub(crate) fn device(&mut self) -> Result<Device> {
         let at = self.pos;
-        self.ident("a device")?;
+        let mut text = self.ident("a device")?.to_owned();
         if self.eat(":") {
-            self.take(Kind::Int, "a device's index")?;
+            text = format!("{text}:{}", self.take(Kind::Int, "a device's index")?);
         }
-        self.slice(at).parse().map_err(|e| self.error_at(at, e))
+        text.parse().map_err(|e| self.error_at(at, e))
     }
 
     /// Parses a layout or memory format by name.
@@ -217,9 +218,10 @@ impl Parser<'_> {
     /// Parses an integer literal.
     pub(crate) fn int(&mut self) -> Result<i64> {
         let at = self.pos;
-        self.eat("-");
-        self.take(Kind::Int, "an integer")?;
-        self.slice(at).parse().map_err(|e| self.error_at(at, e))
+        // Space may follow the sign, which a Rust integer does not allow.
+        let sign = if self.eat("-") { "-" } else { "" };
+        let digits = self.take(Kind::Int, "an integer")?;
+        format!("{sign}{digits}").parse().map_err(|e| self.error_at(at, e))
     }
 
     /// Parses an integer expression. It finds the end of the expression by alternating operands and
@@ -244,15 +246,17 @@ impl Parser<'_> {
             }
             self.pos += 1;
         }
-        let text = self.slice(at);
+        let text = self.slice_without_comments(at);
         if let Ok(n) = text.parse() {
             return Ok(Expr::Int(n));
         }
-        if let Some(&e) = self.exprs.get(text) {
+        if let Some(&e) = self.exprs.get(&*text) {
             return Ok(e);
         }
-        let e = self.symbols.parse_expr(text).map_err(|e| self.error_at(at, e))?;
-        self.exprs.insert(text, e);
+        let e = self.symbols.parse_expr(&text).map_err(|e| self.error_at(at, e))?;
+        if let Cow::Borrowed(text) = text {
+            self.exprs.insert(text, e);
+        }
         Ok(e)
     }
 
@@ -265,8 +269,8 @@ impl Parser<'_> {
         if self.pos == at {
             return Err(self.expected("a condition"));
         }
-        let text = self.slice(at);
-        self.symbols.parse_bool(text).map_err(|e| self.error_at(at, e))
+        let text = self.slice_without_comments(at);
+        self.symbols.parse_bool(&text).map_err(|e| self.error_at(at, e))
     }
 
     /// Parses a string literal.

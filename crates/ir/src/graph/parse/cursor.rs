@@ -2,6 +2,7 @@
 
 use super::{Parser, Result};
 use crate::graph::lex::{Kind, Token};
+use std::borrow::Cow;
 use std::fmt::{self, Display};
 
 /// A position in a text; displays as `LINE:COLUMN`, as editors know it.
@@ -184,6 +185,31 @@ impl<'t> Parser<'t> {
         let end =
             self.pos.checked_sub(1).and_then(|i| self.tokens.get(i)).map_or(0, |t| t.end as usize);
         self.text.get(self.start_of(from)..end).unwrap_or_default()
+    }
+
+    /// As [`Parser::slice`], without the comments that the brackets of an expression may contain.
+    pub(crate) fn slice_without_comments(&self, from: usize) -> Cow<'t, str> {
+        let text = self.slice(from);
+        if !text.contains('#') {
+            return Cow::Borrowed(text);
+        }
+        let mut out = String::with_capacity(text.len());
+        let mut at = self.start_of(from);
+        for token in self.tokens.get(from..self.pos).unwrap_or_default() {
+            // Before a token are space, comments, and the mark that the token's range excludes. A
+            // comment ends with its line, so none is in the last line of this.
+            let before = self.text.get(at..token.start as usize).unwrap_or_default();
+            match before.rsplit_once('\n') {
+                Some((_, last)) => {
+                    out.push('\n');
+                    out.push_str(last);
+                }
+                None => out.push_str(before),
+            }
+            out.push_str(self.token_text(*token));
+            at = token.end as usize;
+        }
+        Cow::Owned(out)
     }
 
     /// The byte offset of a token.

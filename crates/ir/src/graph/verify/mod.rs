@@ -14,8 +14,8 @@
 //! - **G6 unbacked symbols**: an unbacked symbol is bound before its first use, except in the types
 //!   of the node whose result binds it. A value is used only after the symbols of its type are
 //!   bound. Inputs, constants and guards contain no unbacked symbol.
-//! - **G7 backed symbols**: a backed symbol is, by itself, a size, stride, offset or integer of
-//!   some input, so that a call determines its value.
+//! - **G7 backed symbols**: a backed symbol is, by itself, a size, stride or integer of some input,
+//!   so that a call determines its value. No run binds a symbol from an offset.
 //! - **G8 types**: a tensor has equally many sizes and strides, at most [`MAX_RANK`]; sizes,
 //!   strides and offset are not negative; the layout is strided; only floating-point tensors
 //!   require grad.
@@ -393,8 +393,8 @@ impl Verifier<'_> {
         let mut plain: FxHashSet<String> = FxHashSet::default();
         for &input in &graph.inputs {
             let ty = graph.value_type(input);
-            let exprs =
-                graph.tensor_type(input).into_iter().flat_map(|ty| ty.exprs().collect::<Vec<_>>());
+            let layout = graph.tensor_type(input).into_iter();
+            let exprs = layout.flat_map(|ty| ty.sizes.iter().chain(&ty.strides).copied());
             let int = if let ValueType::Int(e) = ty { Some(e) } else { None };
             plain.extend(exprs.chain(int).map(|e| graph.symbols.display(e).to_string()));
         }
@@ -402,7 +402,7 @@ impl Verifier<'_> {
             let name = graph.symbols.name(s);
             self.require(plain.contains(name), Invariant::Backed, None, || {
                 format!(
-                    "no input has the backed symbol `{name}` itself as a size, stride, offset or \
+                    "no input has the backed symbol `{name}` itself as a size, stride or \
                         integer, so a run cannot determine its value"
                 )
             })?;

@@ -109,6 +109,7 @@ fn verifier_rejects_invalid_text() {
         (Invariant::Unbacked, "%y: f32[n, 4] =", "%y: f32[n, 4], %v: f32[u0] ="),
         (Invariant::Backed, "%k: int(k)", "%k: int(k + 1)"),
         (Invariant::Backed, "%x: f32[n, 4]", "%x: f32[2 * n, 4]"),
+        (Invariant::Backed, "%x: f32[n, 4]", "%x: f32[2 * n, 4] offset n"),
         (Invariant::Types, "%x: f32[n, 4]", "%x: f32[n, -4]"),
         (Invariant::Types, "%x: f32[n, 4]", "%x: i64[n, 4] requires_grad"),
         (Invariant::Types, "%x: f32[n, 4]", "%x: f32[n, 4] layout sparse_csr"),

@@ -17,7 +17,7 @@ fn lengths(difference: &Tensor, p: f64) -> Tensor {
     // Of a distance, each of the equal largest coordinates gets the whole gradient; of a norm, they
     // share it. The value is a multiple of the distance, and is not used.
     let sizes = difference.abs();
-    let largest = sizes.detach().amax(&last, true);
+    let largest = sizes.detach().amax(last, true);
     sizes.eq(largest).where_(&sizes, 0.0).sum_dim(last, false)
 }
 

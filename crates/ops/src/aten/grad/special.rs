@@ -113,7 +113,9 @@ pub(in crate::aten) const ENTR: Derivative =
 
 pub(in crate::aten) const LDEXP: Derivative = parts!(|a| {
     let (x, e) = (a[0].tensor()?, a[1].tensor()?);
-    let power = aten!("pow.Scalar", maquette_ir::Loc::caller(); 2.0, e.to_dtype(x.dtype()));
+    // A float keeps its dtype: the operand's may be that of integers, or narrower.
+    let e = if e.dtype().is_float() { e.clone() } else { e.to_dtype(x.dtype()) };
+    let power = aten!("pow.Scalar", maquette_ir::Loc::caller(); 2.0, e);
     Ok(vec![x * power])
 });
 

@@ -5,7 +5,7 @@ use super::{give, rule};
 use crate::aten::Saved::InputFor;
 use crate::aten::views::wrap_dims;
 use crate::aten::{Backward, Derivative};
-use crate::autograd::strided::Placed;
+use crate::autograd::strided::{Placed, may_repeat, positions, span};
 use crate::dispatch::value::{Args, Value};
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -39,10 +39,7 @@ fn of_apart(b: &Backward<'_>) -> Result<Tensor> {
 /// Views of distinct elements at any places of the operand.
 pub(in crate::aten) const PLACED: Derivative = rule!([], |b| {
     let x = b.meta(0)?;
-    let repeats = |(n, stride): (&SymInt, &SymInt)| {
-        stride.as_i64() == Some(0) && !matches!(n.as_i64(), Some(0 | 1))
-    };
-    if x.sizes.iter().zip(&x.strides).any(repeats) {
+    if may_repeat(&x.sizes, &x.strides) {
         return give(b, 0, of_apart(b));
     }
     for i in (0..b.results()).filter(|i| b.has_grad(*i)) {
@@ -56,41 +53,11 @@ pub(in crate::aten) const PLACED: Derivative = rule!([], |b| {
 pub(in crate::aten) const REARRANGED: Derivative =
     rule!([InputFor(1, 0), InputFor(2, 0)], |b| rearranged(b));
 
-/// The positions that a layout has in a storage, counted from an offset.
-fn positions(
-    like: &Tensor,
-    span: SymInt,
-    sizes: &[SymInt],
-    strides: &[SymInt],
-    offset: SymInt,
-) -> Tensor {
-    let all = like.detach().new_ones([span], maquette_ir::DType::I64).cumsum(0) - 1;
-    all.as_strided(sizes, strides, Some(offset)).reshape([-1i64])
-}
-
-/// The number of elements from the first of a layout to its last.
-fn span(sizes: &[SymInt], strides: &[SymInt]) -> SymInt {
-    sizes.iter().zip(strides).fold(1.into(), |n, (size, stride)| n + (*size - 1) * *stride)
-}
-
 /// Views of any places of the storage, where elements may be the same.
-fn strided(b: &Backward<'_>) -> Result<()> {
-    let (x, y, grad) = (b.meta(0)?, b.result_meta(0)?, b.grad());
-    if x.numel().as_i64() == Some(0) || y.numel().as_i64() == Some(0) {
-        return b.set(0, || grad.new_zeros(&x.sizes, x.dtype));
-    }
-    let least = x.offset.min(y.offset);
-    let end = |m: &crate::tensor::meta::Meta| m.offset - least + span(&m.sizes, &m.strides);
-    // Without elements, a last one may lie before the first.
-    let all = end(x).max(end(y)).max(0);
-    let at = |m: &crate::tensor::meta::Meta| {
-        positions(&grad, all, &m.sizes, &m.strides, m.offset - least)
-    };
-    let storage = grad.new_zeros([all], x.dtype).index_add(0, &at(y), &grad.reshape([-1i64]));
-    b.set(0, || storage.index_select(0, &at(x)).reshape(&x.sizes))
-}
-
-pub(in crate::aten) const STRIDED: Derivative = rule!([], |b| strided(b));
+pub(in crate::aten) const STRIDED: Derivative = rule!([], |b| {
+    let place = Placed::new(b.meta(0)?, b.result_meta(0)?);
+    b.set(0, || place.by_positions(&b.grad()))
+});
 
 pub(in crate::aten) const TRANSPOSED: Derivative = rule!([], |b| {
     let (d, e) = (b.arg(1).int_i64()?, b.arg(2).int_i64()?);
