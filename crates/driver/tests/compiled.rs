@@ -76,7 +76,7 @@ fn sizes_may_vary_as_in_the_program() {
     let e = compiled.call(Tensor::zeros([2, 2], DType::F32)).unwrap_err();
     insta::assert_snapshot!(e, @r"
     input `in0`: the type must be f32[s0], found f32[2, 2]
-      at crates/driver/tests/compiled.rs:78
+      at crates/driver/tests/compiled.rs:76
     ");
 }
 

@@ -46,31 +46,27 @@ fn the_losing_operand_gets_nothing_of_an_infinite_gradient() {
     x.maximum(&y).sqrt().sum().backward().unwrap();
     assert_eq!((gradient(&x), gradient(&y)), (vec![INFINITE], vec![0.0]));
     let weight = [INFINITE, -INFINITE, 4.0];
-    for (op, tie) in
-        [("aten::maximum", [2.0, 2.0]), ("aten::max.other", [2.0, 2.0]), ("aten::fmax", [4.0, 0.0])]
-    {
+    for op in ["aten::maximum", "aten::max.other", "aten::fmax"] {
         let (x, y) = (leaf([0.0, -1.0, 2.0]), leaf([-1.0, 0.0, 2.0]));
         sweep(&one(op, args![&x, &y]), weight);
-        assert_eq!(gradient(&x), [INFINITE, 0.0, tie[0]], "{op}");
-        assert_eq!(gradient(&y), [0.0, -INFINITE, tie[1]], "{op}");
+        assert_eq!(gradient(&x), [INFINITE, 0.0, 2.0], "{op}");
+        assert_eq!(gradient(&y), [0.0, -INFINITE, 2.0], "{op}");
     }
-    for (op, tie) in
-        [("aten::minimum", [2.0, 2.0]), ("aten::min.other", [2.0, 2.0]), ("aten::fmin", [4.0, 0.0])]
-    {
+    for op in ["aten::minimum", "aten::min.other", "aten::fmin"] {
         let (x, y) = (leaf([-1.0, 0.0, 2.0]), leaf([0.0, -1.0, 2.0]));
         sweep(&one(op, args![&x, &y]), weight);
-        assert_eq!(gradient(&x), [INFINITE, 0.0, tie[0]], "{op}");
-        assert_eq!(gradient(&y), [0.0, -INFINITE, tie[1]], "{op}");
+        assert_eq!(gradient(&x), [INFINITE, 0.0, 2.0], "{op}");
+        assert_eq!(gradient(&y), [0.0, -INFINITE, 2.0], "{op}");
     }
 }
 
 #[test]
 fn the_operand_that_is_a_number_gets_the_gradient() {
     let nan = f64::NAN;
-    let (x, y) = (leaf([nan, 1.0, nan]), leaf([1.0, nan, nan]));
-    sweep(&one("aten::fmax", args![&x, &y]), [3.0, 4.0, 5.0]);
-    assert_eq!(gradient(&x), [0.0, 4.0, 5.0]);
-    assert_eq!(gradient(&y), [3.0, 0.0, 0.0]);
+    let (x, y) = (leaf([nan, 1.0]), leaf([1.0, nan]));
+    sweep(&one("aten::fmax", args![&x, &y]), [INFINITE, 4.0]);
+    assert_eq!(gradient(&x), [0.0, 4.0]);
+    assert_eq!(gradient(&y), [INFINITE, 0.0]);
 }
 
 #[test]

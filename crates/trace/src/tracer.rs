@@ -314,9 +314,8 @@ impl TraceSession {
         let Some((index, leaf)) = leaves.iter().enumerate().find(|leaf| is_lost(&leaf)) else {
             return Ok(());
         };
-        let e = Error::from(TraceError::OutputRequiresGrad {
-            output: format!("{index} {}", leaf.path).trim_end().to_owned(),
-        });
+        let output = if leaf.path.is_empty() { index.to_string() } else { leaf.path.clone() };
+        let e = Error::from(TraceError::OutputRequiresGrad { output });
         let producer = match outputs.get(index) {
             Some(Arg::Value(value)) => graph.producer(*value),
             _ => None,

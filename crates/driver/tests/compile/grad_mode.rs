@@ -54,11 +54,11 @@ fn gradients_enabled_inside_of_no_grad() {
     let eager = move |x: Tensor| enable_grad(|| x * &v);
     assert!(no_grad(|| eager(x())).requires_grad());
     insta::assert_snapshot!(text(&err(no_grad(|| compile(eager).call(x())))), @r"
-    output 0 requires a gradient, and a run of the graph records no derivatives; return its `detach()`
+    output `0` requires a gradient, and a run of the graph records no derivatives; return its `detach()`
       at grad_mode.rs:LINE
     ");
     let double = |x: Tensor| enable_grad(|| x * 2.0);
-    insta::assert_snapshot!(text(&err(no_grad(|| compile(double).call(w.clone())))), @r"
+    insta::assert_snapshot!(text(&err(no_grad(|| trace(double, w.clone())))), @r"
     `enable_grad` was called while tracing inside of `no_grad`, and an input requires a gradient: a run of the graph would record no derivatives; give `x.detach()`, or call the function without compiling it
       at grad_mode.rs:LINE
     ");
@@ -80,7 +80,7 @@ fn a_result_that_requires_a_gradient() {
         (&x + 1.0, &leaf * 2.0)
     };
     insta::assert_snapshot!(text(&err(compile(f).call(arange(2)))), @r"
-    output 1 requires a gradient, and a run of the graph records no derivatives; return its `detach()`
+    output `1` requires a gradient, and a run of the graph records no derivatives; return its `detach()`
       at grad_mode.rs:LINE
     ");
     let detached = |x: Tensor| f(x).1.detach();

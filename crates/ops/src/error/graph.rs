@@ -193,11 +193,11 @@ pub enum TraceError {
     /// An output requires a gradient, and no input or captured tensor does that the run could
     /// refuse.
     #[error(
-        "output {output} requires a gradient, and a run of the graph records no derivatives; \
+        "output `{output}` requires a gradient, and a run of the graph records no derivatives; \
             return its `detach()`"
     )]
     OutputRequiresGrad {
-        /// The index and the path of the output.
+        /// The output: its path in the tree of outputs, or its number.
         output: String,
     },
     /// Whether two tensors from outside of the trace share memory was asked.

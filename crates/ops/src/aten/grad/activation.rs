@@ -181,18 +181,6 @@ pub(in crate::aten) const NAN_TO_NUM: Derivative = rule!([Input(0)], |b| {
     b.set(0, || b.grad() * b.input(0).isfinite().to_dtype(b.grad().dtype()))
 });
 
-/// The whole gradient goes to one operand: the first if they are equal, or the second is NaN.
-fn picked(b: &Backward<'_>, wins: fn(&Tensor, Tensor) -> Tensor) -> Result<()> {
-    let (x, y) = (b.input(0), b.input(1));
-    let first = y.isnan().logical_or(wins(&x, y));
-    b.set(0, || kept(b, &first))?;
-    b.set(1, || first.where_(0.0, b.grad()))
-}
-
-pub(in crate::aten) const FMAX: Derivative = rule!([Input(0), Input(1)], |b| picked(b, Tensor::ge));
-
-pub(in crate::aten) const FMIN: Derivative = rule!([Input(0), Input(1)], |b| picked(b, Tensor::le));
-
 pub(in crate::aten) const HYPOT: Derivative = rule!([Input(0), Input(1), Output(0)], |b| {
     b.set(0, || b.grad() * b.input(0) / b.output(0))?;
     b.set(1, || b.grad() * b.input(1) / b.output(0))

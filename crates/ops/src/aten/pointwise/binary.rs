@@ -173,11 +173,9 @@ with_in_place! {
         Arith(Min) "aten::min.other(Tensor self, Tensor other) -> Tensor" =>
             pointwise!(Promote, |f| f.arg(0).min(f.arg(1))),
         General "aten::fmax(Tensor self, Tensor other) -> Tensor" =>
-            pointwise!(Promote, |f| ignoring_nan(f, |a, b| a.max(b)))
-                => crate::aten::grad::FMAX,
+            pointwise!(Promote, |f| ignoring_nan(f, |a, b| a.max(b))),
         General "aten::fmin(Tensor self, Tensor other) -> Tensor" =>
-            pointwise!(Promote, |f| ignoring_nan(f, |a, b| a.min(b)))
-                => crate::aten::grad::FMIN,
+            pointwise!(Promote, |f| ignoring_nan(f, |a, b| a.min(b))),
         General "aten::logaddexp(Tensor self, Tensor other) -> Tensor" =>
             pointwise!(Promote, |f| log_add(f, X::exp, X::log1p)),
         General "aten::logaddexp2(Tensor self, Tensor other) -> Tensor" =>
