@@ -66,16 +66,17 @@ fn cofactors(x: &Tensor, grad: &Tensor) -> Tensor {
     turned(&aten!("linalg_lu_solve", Loc::caller(); lu, pivots, scaled, true, false))
 }
 
-/// As [`cofactors`], with operators of which the derivatives are accurate. The matrix beside a
-/// singular one is farther: its distance is the error of the result, and the rounding errors over
-/// the distance are that of the derivatives.
+/// As [`cofactors`], with derivatives: those of the inverse of a matrix beside a singular one. The
+/// distance of the two is the error of the derivatives, and so are the rounding errors over its
+/// square. The value is that of [`cofactors`].
 fn differentiable_cofactors(x: &Tensor, grad: &Tensor) -> Tensor {
     let constant = x.detach();
     let [lu, pivots] = factors(&constant);
     let [permutation, lower, _] = unpacked(&lu, &pivots);
-    let added = missing(&constant, &lu, 2f64.powi(-26)).unsqueeze(-2);
-    let near = x + permutation.matmul(&(lower * added));
-    of_logarithm(&near, near.linalg_det() * grad)
+    let added = missing(&constant, &lu, 2f64.powi(-16)).unsqueeze(-2);
+    let beside = x + permutation.matmul(&(lower * added));
+    let near = of_logarithm(&beside, beside.linalg_det() * grad);
+    cofactors(&constant, &grad.detach()) + (&near - near.detach())
 }
 
 /// A singular matrix has cofactors, too. They are near those of an invertible matrix beside it, by
