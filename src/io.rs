@@ -99,7 +99,7 @@ impl Weights {
     /// Writes a safetensors file.
     ///
     /// An existing file is replaced at the end, as a whole: a failure leaves it as it was, and
-    /// tensors of it that [`Weights::map`] gave keep their values. The new file has its permissions.
+    /// tensors of it that [`Weights::map`] gave keep their values. The new file has its permissions. The folder must be writable.
     ///
     /// ```no_run
     /// # use maquette::{io::Weights, prelude::*};
@@ -133,7 +133,14 @@ impl FromIterator<(String, Tensor)> for Weights {
 /// it may be mapped.
 fn replace_file(path: &Path, contents: &[u8]) -> io::Result<()> {
     // Whoever follows a link to the file finds the new one.
-    let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let target = match std::fs::canonicalize(path) {
+        Ok(target) => target,
+        // A link to no file yet: there is nothing to keep.
+        Err(_) if std::fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink()) => {
+            return std::fs::write(path, contents);
+        }
+        Err(_) => path.to_owned(),
+    };
     let existing = match std::fs::metadata(&target) {
         // A pipe or a device is written to, as there is nothing to replace; a folder is refused.
         Ok(found) if !found.is_file() => return std::fs::write(&target, contents),

@@ -175,6 +175,12 @@ fn a_saved_file_keeps_the_permissions_and_the_links_of_the_old_one() {
     assert_eq!(std::fs::read(&path).unwrap(), weights.to_safetensors().unwrap());
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
     assert_eq!(entries(&folder), ["a.safetensors", "link"]);
+    // a link to a file that is still to be made
+    let ahead = folder.join("ahead");
+    symlink("later.safetensors", &ahead).unwrap();
+    weights.save(&ahead).unwrap();
+    assert!(ahead.is_symlink());
+    assert_eq!(entries(&folder), ["a.safetensors", "ahead", "later.safetensors", "link"]);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::given_outputs::{self, Given};
 use crate::operators::{OperatorGuard, add_ops};
 use maquette_interp::SourceInfo;
 use maquette_ir::Loc;
-use maquette_ir::graph::{Arg, Graph, MemoryFacts, OpFacts, ValueId};
+use maquette_ir::graph::{Arg, Graph, OpFacts};
 use maquette_ir::sym::{Range, Rel, SymTable, SymbolId};
 use maquette_ops::library::{Facts, generation};
 use maquette_ops::{CompileError, Error, GuardFailure, Op, Result, Tree, Value};
@@ -24,7 +24,6 @@ use maquette_runtime::profile::{Profile, ProfileOptions};
 use maquette_trace::{
     Decomposed, Dim, KeptComposite, LeafKind, TraceOptions, TracedProgram, decompose,
 };
-use rustc_hash::FxHashSet;
 use std::collections::BTreeSet;
 
 /// A program with the guards under which it is valid.
@@ -302,31 +301,20 @@ fn pin(graph: &Graph, symbol: SymbolId) -> Option<Option<Loc>> {
 /// Whether a graph names offsets from the start of a storage that exists before a run, as
 /// `as_strided` can. The storages that a run makes begin where the graph says.
 fn uses_offsets(graph: &Graph) -> bool {
-    let consts = graph.consts().iter().map(|constant| constant.value());
-    let mut external: FxHashSet<ValueId> = graph.inputs().iter().copied().chain(consts).collect();
+    let in_external_memory = graph.in_external_memory(&Facts);
     graph.nodes().any(|node| {
         let op = graph.op_name(node);
-        for (index, result) in graph.result_values(node).enumerate() {
-            let Some(base) = Facts.result_aliases(op, index) else { continue };
-            let mut is_external = !graph.kwargs(node).is_empty();
-            if let Some(arg) = graph.args(node).get(base) {
-                graph.for_each_leaf(*arg, &mut |leaf| {
-                    is_external |= matches!(leaf, Arg::Value(v) if external.contains(&v));
-                });
-            }
-            if is_external {
-                external.insert(result);
-            }
-        }
         if Facts.observes_storage(op) {
             return true;
         }
         let Some(at) = Facts.absolute_offset_arg(op) else { return false };
         let is_given = graph.args(node).get(at).is_some_and(|arg| *arg != Arg::None)
             || !graph.kwargs(node).is_empty();
-        let is_fresh =
-            matches!(graph.args(node).first(), Some(Arg::Value(v)) if !external.contains(v));
-        is_given && !is_fresh
+        let is_external = match graph.args(node).first() {
+            Some(Arg::Value(v)) => in_external_memory.get(v.index()) != Some(&false),
+            _ => true,
+        };
+        is_given && is_external
     })
 }
 

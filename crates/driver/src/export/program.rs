@@ -163,8 +163,8 @@ fn operators(traced: &Graph, functional: &Graph) -> Vec<Op> {
 }
 
 impl<I, O> Program<I, O> {
-    /// The functional graph, as it was exported. Its inputs are the parameters, the buffers, and then the inputs of a
-    /// call.
+    /// The functional graph, as it was exported. Its inputs are the parameters, the buffers, and
+    /// then the inputs of a call.
     pub fn graph(&self) -> &Graph {
         &self.functional.graph
     }

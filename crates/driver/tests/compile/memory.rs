@@ -172,6 +172,15 @@ fn a_program_that_names_offsets() {
         same(eager, &f, || arange(9).slice(0, start..start + 4));
     }
     assert_eq!(f.compilations(), 3);
+    let parts: [fn(&Tensor) -> Tensor; 2] =
+        [|x| x.chunk(2, 0).unwrap()[1].clone(), |x| x.unsqueeze(0).unbind(0).unwrap()[0].clone()];
+    for part in parts {
+        let eager = |x: Tensor| part(&x).as_strided([2i64], [1i64], Some(3.into())) * 2.0;
+        let f = compile(eager);
+        for start in [0, 1, 2] {
+            same(eager, &f, || arange(9).slice(0, start..start + 4));
+        }
+    }
     let eager = |x: Tensor| {
         let (sizes, strides) = (Value::from_dims([2i64]), Value::from_dims([1i64]));
         results("aten::as_strided_copy", args![&x, sizes, strides, 3i64])[0].clone()

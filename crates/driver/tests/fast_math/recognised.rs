@@ -219,6 +219,7 @@ fn an_attention_whose_result_is_the_scores_of_another() {
         let found = program(&compiled);
         let attention = found.attention.as_ref().unwrap();
         assert_eq!((attention.recognized.len(), attention.refused.len()), (1, 1));
+        assert_eq!(attention.refused[0].1, NoAttentionReason::Nested);
         assert_eq!(calls(&found, "fast::attention"), 1);
     }
 }

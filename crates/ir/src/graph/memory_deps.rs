@@ -94,9 +94,23 @@ impl Graph {
                 }
             });
         }
-        let external = self.inputs().iter().copied().chain(self.consts().iter().map(|c| c.value()));
         let written = |v: &ValueId| class(*v).and_then(|c| is_written.get(c)) == Some(&true);
-        external.filter(written).collect()
+        self.externals().filter(written).collect()
+    }
+
+    /// By value: whether it may lie in the memory of an input or a constant.
+    pub fn in_external_memory(&self, facts: &dyn MemoryFacts) -> Vec<bool> {
+        let classes = alias_classes(self, facts);
+        let mut is_external = vec![false; self.values().len()];
+        for v in self.externals() {
+            is_external[classes[v.index()]] = true;
+        }
+        classes.iter().map(|class| is_external[*class]).collect()
+    }
+
+    /// The inputs and constants.
+    fn externals(&self) -> impl Iterator<Item = ValueId> + '_ {
+        self.inputs().iter().copied().chain(self.consts().iter().map(|c| c.value()))
     }
 }
 

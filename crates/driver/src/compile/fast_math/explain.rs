@@ -17,6 +17,8 @@ pub struct AttentionExplanation {
 pub enum NoAttentionReason {
     /// The softmax is not of a product of queries and keys, scaled, and then masked once.
     Scores,
+    /// The scores are the result of another attention, which is recognised.
+    Nested,
     /// The softmax is over another dimension than the keys.
     SoftmaxDim,
     /// The operands are no batches of matrices of one wide float on the CPU, or the dtype changes.
@@ -38,8 +40,9 @@ pub enum NoAttentionReason {
 impl NoAttentionReason {
     /// All reasons.
     #[cfg(test)]
-    const ALL: [NoAttentionReason; 9] = [
+    const ALL: [NoAttentionReason; 10] = [
         NoAttentionReason::Scores,
+        NoAttentionReason::Nested,
         NoAttentionReason::SoftmaxDim,
         NoAttentionReason::Operands,
         NoAttentionReason::Mask,
@@ -57,6 +60,7 @@ impl fmt::Display for NoAttentionReason {
             NoAttentionReason::Scores => {
                 "the softmax is not of a product, times numbers and then masked at most once"
             }
+            NoAttentionReason::Nested => "the scores are the result of another attention",
             NoAttentionReason::SoftmaxDim => "the softmax is not over the last dimension",
             NoAttentionReason::Operands => {
                 "the operands are not matrices of f32 or of f64 on the CPU, of one dtype throughout"

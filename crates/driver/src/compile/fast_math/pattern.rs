@@ -52,7 +52,7 @@ pub(super) fn find(graph: &Graph) -> (Vec<Match>, AttentionExplanation) {
         let is_free = |found: &Match| !found.nodes().any(|node| taken.contains(&node));
         let attention = attention.and_then(|found| match is_free(&found) {
             true => Ok(found),
-            false => Err(NoAttentionReason::Scores),
+            false => Err(NoAttentionReason::Nested),
         });
         match attention {
             Ok(attention) => {

@@ -47,7 +47,7 @@ fn factors(x: &Tensor) -> [Tensor; 2] {
 }
 
 /// What makes the upper factor of `x` invertible if it is added to the diagonal: the part `small`
-/// of the size of an element where there is a zero. Powers of two divide without rounding errors.
+/// of the size of an element where there is a zero.
 fn missing(x: &Tensor, lu: &Tensor, small: f64) -> Tensor {
     let size = x.abs().sum_dim([-2i64, -1], true).squeeze_dim(-1) / x.size(-1);
     let pivot = size.eq(0.0).where_(2f64.powi(-500), size * small);
