@@ -99,7 +99,8 @@ impl Weights {
     /// Writes a safetensors file.
     ///
     /// An existing file is replaced at the end, as a whole: a failure leaves it as it was, and
-    /// tensors of it that [`Weights::map`] gave keep their values. The new file has its permissions. The folder must be writable.
+    /// tensors of it that [`Weights::map`] gave keep their values. The new file has its permissions.
+    /// The folder must be writable.
     ///
     /// ```no_run
     /// # use maquette::{io::Weights, prelude::*};

@@ -148,8 +148,8 @@ pub fn is_nested(a: &Concrete) -> bool {
 }
 
 impl Tensor {
-    /// Whether two tensors may share a byte of memory; `false` only where it is certain. In a trace,
-    /// as [`Tensor::shares_storage`].
+    /// Whether two tensors may share a byte of memory; `false` only where it is certain. A trace
+    /// fails where [`Tensor::shares_storage`] does.
     #[track_caller]
     pub fn may_overlap(&self, other: &Tensor) -> bool {
         let layouts = || self.meta().concrete().zip(other.meta().concrete());
