@@ -217,6 +217,7 @@ impl TraceSession {
     pub(crate) fn begin(trace_inputs: &TraceInputs<'_>) -> Result<TraceSession> {
         let name = trace_inputs.options.name.as_deref().unwrap_or("graph");
         let (tag, scope) = (TraceTag::new(name), Scope::new());
+        scope.check_arithmetic();
         let mut recorder = Recorder::new(name, scope.clone(), tag.clone());
         for (at, (name, t)) in trace_inputs.state.unwrap_or_default().iter().enumerate() {
             recorder.input_state(at, name, t)?;

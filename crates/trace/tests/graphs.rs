@@ -231,6 +231,8 @@ fn numbers_among_the_inputs() {
     assert_snapshot!(t, @r"
     graph graph(%x: f32[s0], %n: int(s1)) -> (f32[s0], int(s0 * s1))
       where s0 in [0, oo), s1 in (-oo, oo)
+      guard s0 * s1 <= 9223372036854775807
+      guard s0 * s1 >= -9223372036854775808
     {
       %mul: f32[s0] = aten::mul.Tensor(%x, 4)
       %mul_1: f32[s0] = aten::mul.Tensor(%mul, 0.5)

@@ -2,9 +2,11 @@
 //!
 //! The rule is PyTorch's *automatic dynamic shapes*: the first program is static; a size that
 //! differs between two calls of one [signature](super::call_inputs::Signature) is a symbol from
-//! then on. So a third size compiles nothing.
+//! then on. So a third size compiles nothing. A size beyond [`MAX_SYMBOL_SIZE`] is never a symbol:
+//! arithmetic on symbols takes smaller sizes for granted.
 
 use super::call_inputs::{LeafSignature, Signature};
+use maquette_ir::sym::MAX_SYMBOL_SIZE;
 use std::collections::BTreeSet;
 
 /// Sizes and integers that are symbols.
@@ -21,6 +23,7 @@ impl DynamicSet {
     pub(crate) fn all(call: &Signature) -> DynamicSet {
         let mut set = DynamicSet::default();
         set.extend(call, &|_| true);
+        set.remove_huge_sizes(call);
         set
     }
 
@@ -36,7 +39,23 @@ impl DynamicSet {
             set.integers.extend(&dynamic.integers);
             set.extend(call, &|at| before.numbers.get(at) != call.numbers.get(at));
         }
+        set.remove_huge_sizes(call);
         set
+    }
+
+    /// Removes the sizes that are too large for a symbol.
+    fn remove_huge_sizes(&mut self, call: &Signature) {
+        let mut first = 0;
+        for (leaf, signature) in call.leaves.iter().enumerate() {
+            if let LeafSignature::Tensor(class) = signature {
+                for dim in 0..class.rank {
+                    if call.numbers.get(first + dim).is_some_and(|n| *n > MAX_SYMBOL_SIZE) {
+                        self.sizes.remove(&(leaf, dim));
+                    }
+                }
+            }
+            first += signature.count();
+        }
     }
 
     /// Adds the sizes and integers whose numbers, by their positions, are `wanted`.

@@ -250,7 +250,7 @@ impl Guards {
             Expr::Int(n) => Some(Check::Is { at, n }),
             e => self.symbol(e).map(|symbol| match self.is_bound(symbol) {
                 true => Check::IsSymbol { at, symbol },
-                false => Check::Binds { at, symbol, range: self.table.range(symbol) },
+                false => Check::Binds { at, symbol, range: self.table.range(symbol).in_practice() },
             }),
         };
         match (check, first_pass) {

@@ -17,7 +17,7 @@ use crate::operators::{OperatorGuard, add_ops};
 use maquette_interp::SourceInfo;
 use maquette_ir::Loc;
 use maquette_ir::graph::{Arg, Graph, OpFacts};
-use maquette_ir::sym::{Range, Rel, SymTable, SymbolId};
+use maquette_ir::sym::{MAX_SYMBOL_SIZE, Range, Rel, SymTable, SymbolId};
 use maquette_ops::library::{Facts, generation};
 use maquette_ops::{CompileError, Error, GuardFailure, Op, Result, Tree, Value};
 use maquette_runtime::profile::{Profile, ProfileOptions};
@@ -330,9 +330,23 @@ impl CompileOptions {
     }
 
     /// # Errors
-    /// A size is declared static that does not exist, or that another mark declares.
+    /// A size is declared static that does not exist, or that another mark declares. A size that a
+    /// mark makes a symbol is too large for one.
     fn check_marks(&self, call: &CallInputs) -> Result<()> {
         let refuse = |text: String| Err(CompileError::Mark(text).into());
+        let unlimited = |(.., dim): &&(usize, usize, Dim)| dim.range().in_practice() != dim.range();
+        let declared = self.trace.dynamic_dims().iter().filter(unlimited);
+        let declared = declared.map(|&(input, dim, _)| (input, dim));
+        for (input, dim) in declared.chain(self.unbacked.iter().copied()) {
+            let Some(Value::Tensor(t)) = call.values.get(input) else { continue };
+            let size = t.sizes().get(dim).and_then(|n| n.as_i64());
+            if let Some(n) = size.filter(|n| *n > MAX_SYMBOL_SIZE) {
+                return refuse(format!(
+                    "size {n} of dimension {dim} of input {input} is too large for a symbol, which \
+                        is at most {MAX_SYMBOL_SIZE}; remove the mark, or declare a maximum"
+                ));
+            }
+        }
         for &(input, dim) in &self.fixed {
             let rank = match call.values.get(input) {
                 Some(Value::Tensor(t)) => t.dim(),

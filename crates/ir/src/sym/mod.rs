@@ -23,6 +23,7 @@
 //! | value analysis | `range` (interval arithmetic), `bounds` (intervals and congruences) |
 //! | facts and proofs | `facts` (bounds propagation, substitution), `prove` (linear combinations) |
 //! | text, evaluation, copies between tables | `text`, `parse`, `eval`, `rebuild` |
+//! | results that must fit 64 bits | `overflow` |
 //! | handles | `scope`, `sym_int`, `sym_bool`, `poison`, `error` |
 
 mod arith;
@@ -32,6 +33,7 @@ mod div;
 mod error;
 mod eval;
 mod facts;
+mod overflow;
 mod parse;
 mod poison;
 mod poly;
@@ -49,6 +51,7 @@ mod text;
 
 pub use error::{DataDependent, ParseSymError, SymError};
 pub use eval::Symbols;
+pub use overflow::MAX_SYMBOL_SIZE;
 pub use poison::SharedError;
 pub(crate) use poly::gcd;
 pub use range::{ParseRangeError, Range};

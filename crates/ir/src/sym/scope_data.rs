@@ -2,10 +2,10 @@
 //! runtime assertions; and the decisions that add to them.
 
 use super::{
-    BoolExpr, DataDependent, Expr, Rel, SymError, SymTable, SymbolId, SymbolKind, Symbols,
+    BoolExpr, DataDependent, Expr, ExprId, Rel, SymError, SymTable, SymbolId, SymbolKind, Symbols,
 };
 use crate::Loc;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
 /// The message of an assertion that stands for a branch on data, shown if a later run's data take
@@ -58,6 +58,9 @@ pub struct ScopeData {
     /// The sources of the unbacked symbols, and of the backed ones that are
     /// [undecided](super::Scope::undecided).
     pub origins: FxHashMap<SymbolId, Origin>,
+    /// If arithmetic is checked ([`Scope::check_arithmetic`](super::Scope::check_arithmetic)): the
+    /// results that fit 64 bits, or of which it is recorded.
+    pub fitting: Option<FxHashSet<ExprId>>,
 }
 
 impl ScopeData {

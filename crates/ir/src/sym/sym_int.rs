@@ -76,6 +76,7 @@ impl SymInt {
 
     /// A binary operation. Numbers and neutral operands take no lock.
     #[inline]
+    #[track_caller]
     fn binary(self, op: Op, other: SymInt) -> SymInt {
         if let (Repr::Int(a), Repr::Int(b)) = (self.0, other.0)
             && let Some(n) = op.on_numbers(a, b)
@@ -94,33 +95,39 @@ impl SymInt {
     /// The operation through the scope's table, or its error. Kept out of line to keep
     /// [`SymInt::binary`] small.
     #[inline(never)]
+    #[track_caller]
     fn binary_slow(self, op: Op, other: SymInt) -> SymInt {
+        let loc = Loc::caller();
         match self.pair(other) {
             Pair::Int(a, b) => SymInt::poison(Arc::new(op.number_error(a, b))),
             Pair::Sym(table, a, b) => SymInt::from_result(
                 table,
-                with_data(table, |data| data.table.binary(op, a, b)).flatten(),
+                with_data(table, |data| data.binary(op, a, b, loc)).flatten(),
             ),
             Pair::Poison(p) => SymInt(Repr::Poison(p)),
         }
     }
 
     /// The quotient, rounded down. A divisor that is the number zero poisons the result.
+    #[track_caller]
     pub fn floor_div(self, divisor: impl Into<SymInt>) -> SymInt {
         self.binary(Op::FloorDiv, divisor.into())
     }
 
     /// The remainder of [`SymInt::floor_div`], with the divisor's sign; also `%`.
+    #[track_caller]
     pub fn modulo(self, divisor: impl Into<SymInt>) -> SymInt {
         self.binary(Op::Mod, divisor.into())
     }
 
     /// The minimum.
+    #[track_caller]
     pub fn min(self, other: impl Into<SymInt>) -> SymInt {
         self.binary(Op::Min, other.into())
     }
 
     /// The maximum.
+    #[track_caller]
     pub fn max(self, other: impl Into<SymInt>) -> SymInt {
         self.binary(Op::Max, other.into())
     }
@@ -220,6 +227,7 @@ macro_rules! operators {
         impl<T: Into<SymInt>> $trait<T> for SymInt {
             type Output = SymInt;
             #[inline]
+            #[track_caller]
             fn $method(self, other: T) -> SymInt {
                 self.binary(Op::$op, other.into())
             }
@@ -227,6 +235,7 @@ macro_rules! operators {
         impl $trait<SymInt> for i64 {
             type Output = SymInt;
             #[inline]
+            #[track_caller]
             fn $method(self, other: SymInt) -> SymInt {
                 SymInt::from(self).binary(Op::$op, other)
             }
@@ -238,6 +247,7 @@ operators!(Add add = Add, Sub sub = Sub, Mul mul = Mul, Rem rem = Mod);
 macro_rules! assignments {
     ($($trait:ident $method:ident = $op:ident),*) => { $(
         impl<T: Into<SymInt>> $trait<T> for SymInt {
+            #[track_caller]
             fn $method(&mut self, other: T) {
                 *self = self.binary(Op::$op, other.into());
             }
@@ -248,20 +258,31 @@ assignments!(AddAssign add_assign = Add, SubAssign sub_assign = Sub, MulAssign m
 
 impl Neg for SymInt {
     type Output = SymInt;
+    #[track_caller]
     fn neg(self) -> SymInt {
         SymInt::from(0i64).binary(Op::Sub, self)
     }
 }
 
 impl<T: Into<SymInt>> Sum<T> for SymInt {
+    #[track_caller]
     fn sum<I: Iterator<Item = T>>(iter: I) -> SymInt {
-        iter.fold(SymInt::from(0i64), |a, b| a + b)
+        let mut sum = SymInt::from(0i64);
+        for next in iter {
+            sum += next;
+        }
+        sum
     }
 }
 
 impl<T: Into<SymInt>> Product<T> for SymInt {
+    #[track_caller]
     fn product<I: Iterator<Item = T>>(iter: I) -> SymInt {
-        iter.fold(SymInt::from(1i64), |a, b| a * b)
+        let mut product = SymInt::from(1i64);
+        for next in iter {
+            product *= next;
+        }
+        product
     }
 }
 

@@ -6,6 +6,7 @@ use crate::tensor::Tensor;
 use maquette_ir::Loc;
 use maquette_ir::sym::SymInt;
 use std::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo};
+use std::sync::Arc;
 
 /// A range of positions along one dimension; negative bounds count from the end, as in Python.
 pub trait SliceRange {
@@ -57,11 +58,17 @@ macro_rules! ranges {
             }
         }
         impl SliceRange for RangeInclusive<$t> {
+            #[track_caller]
             fn bounds(self) -> (Option<SymInt>, Option<SymInt>) {
                 let (start, last) = self.into_inner();
                 let last = SymInt::from(last);
                 // An inclusive range to -1 extends to the end. `-1 + 1` would be position 0.
-                (Some(start.into()), if last.as_i64() == Some(-1) { None } else { Some(last + 1) })
+                let end = match last.eq(-1).guard() {
+                    Ok(true) => None,
+                    Ok(false) => Some(last + 1),
+                    Err(e) => Some(SymInt::poison(Arc::new(e))),
+                };
+                (Some(start.into()), end)
             }
         }
         impl From<$t> for Index {
