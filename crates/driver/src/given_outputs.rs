@@ -3,7 +3,9 @@
 use maquette_ir::Loc;
 use maquette_ops::autograd::is_grad_enabled;
 use maquette_ops::tree::TreeSpec;
-use maquette_ops::{Access, Result, RunBorrow, RunError, RunInput, RunTensor, Tensor, Value, mode};
+use maquette_ops::{
+    Access, Result, RunBorrow, RunError, RunInput, RunTensor, Tensor, Value, any_may_overlap, mode,
+};
 use std::sync::Arc;
 
 /// A tree of outputs: its structure, and its leaves.
@@ -46,6 +48,12 @@ pub(crate) fn check(given: &[Value], inputs: &[Value]) -> Result<()> {
         if records && output.tensors().any(Tensor::requires_grad) {
             return Err(RunError::OutputRequiresGrad { output: leaf.to_string() }.into());
         }
+    }
+    let of_inputs = inputs.iter().flat_map(Value::tensors);
+    if !any_may_overlap(given.iter().flat_map(Value::tensors), of_inputs) {
+        return Ok(());
+    }
+    for (leaf, output) in given.iter().enumerate() {
         let refuse = |other: String| -> Result<()> {
             Err(RunError::OutputOverlap { output: leaf.to_string(), other }.into())
         };
@@ -87,8 +95,10 @@ pub(crate) fn reserve(given: &[Value], loc: Loc) -> Result<RunBorrow> {
 pub(crate) fn copy_into((spec, results): &(TreeSpec, Vec<Value>), given: Given<'_>) -> Result<()> {
     let leaves = given.1;
     let given = tensors(spec, given)?;
+    // Given tensors share no memory with one another, as [`check`] has found.
+    let is_any = any_may_overlap(given.iter(), results.iter().flat_map(Value::tensors));
     let shares = |to: &Value| results.iter().any(|result| overlap(to, result));
-    if let Some(leaf) = leaves.iter().position(shares) {
+    if let Some(leaf) = is_any.then(|| leaves.iter().position(shares)).flatten() {
         let other = "a captured tensor, which a result views".to_owned();
         return Err(RunError::OutputOverlap { output: leaf.to_string(), other }.into());
     }

@@ -46,6 +46,7 @@ pub use tensor::access::{ReadGuard, WriteGuard};
 pub use tensor::alloc::release_cached_memory;
 pub use tensor::arena::Arena;
 pub use tensor::borrow::{Access, unobserved};
+pub use tensor::by_storage::{ByStorage, any_may_overlap};
 pub use tensor::clone_storages::StorageCloner;
 pub use tensor::element::Element;
 pub use tensor::holder::RunInput;

@@ -19,7 +19,8 @@ use maquette_ir::functional_program::{ExternalTensor, FunctionalGraph, Output};
 use maquette_ir::graph::{Arg, Graph, ValueId};
 use maquette_ir::sym::Expr;
 use maquette_ops::autograd::is_grad_enabled;
-use maquette_ops::{Result, RunError, Tensor, Value};
+use maquette_ops::{Result, RunError, Tensor, Value, any_may_overlap};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 /// What a program returns at a leaf of its outputs.
@@ -157,16 +158,19 @@ impl OutputSlots {
         let End::Return(returns) = &first.end else { return outputs };
         let mut own = Vec::new();
         own_results(&program.outputs, &mut own);
-        let is_used_once = |at: &TensorAt| {
-            returns.planned.iter().flatten().filter(|other| other.base == at.base).count() == 1
-        };
+        let mut uses: FxHashMap<u32, usize> = FxHashMap::default();
+        for at in returns.planned.iter().flatten() {
+            *uses.entry(at.base).or_default() += 1;
+        }
+        let buffers: FxHashMap<u32, _> = first.outputs.iter().map(|out| (out.0.0, out)).collect();
         for (leaf, (slot, at)) in outputs.slots.iter_mut().zip(&returns.planned).enumerate() {
-            let Some(at) =
-                at.as_ref().filter(|at| own.get(leaf) == Some(&true) && is_used_once(at))
+            let Some(at) = at
+                .as_ref()
+                .filter(|at| own.get(leaf) == Some(&true) && uses.get(&at.base) == Some(&1))
             else {
                 continue;
             };
-            let buffer = first.outputs.iter().find(|(buffer, ..)| buffer.0 == at.base);
+            let buffer = buffers.get(&at.base).copied();
             let (Some((buffer, len, dtype)), Ok((wanted, _))) = (buffer, &slot.tensor) else {
                 continue;
             };
@@ -205,6 +209,11 @@ impl OutputSlots {
         let others: SmallVec<[(ExternalTensor, &Tensor); 16]> = inputs.chain(consts).collect();
         for (leaf, (slot, t)) in self.slots.iter().zip(given).enumerate() {
             slot.check(leaf, t)?;
+        }
+        if !any_may_overlap(given.iter(), others.iter().map(|(_, t)| *t)) {
+            return Ok(());
+        }
+        for (leaf, t) in given.iter().enumerate() {
             let overlap = |other: String| -> Result<()> {
                 Err(RunError::OutputOverlap { output: leaf.to_string(), other }.into())
             };

@@ -4,7 +4,8 @@
 //! only if no other input and no captured tensor sees that memory. Otherwise the graph runs as it
 //! was traced, which is right for every overlap and copies nothing. A callable can have both
 //! programs; this guard tells them apart. It compares storages, not regions: the cost is a pointer
-//! comparison for each written input and other tensor, and nothing for a program that writes none.
+//! comparison for each written input and other input, or that of sorting the inputs if many are
+//! written, and nothing for a program that writes none.
 //!
 //! A trace that records derivatives refuses or copies what a derivative reads, where it is written.
 //! So its graph is right only where the same tensors share written memory: the guard compares them
@@ -14,8 +15,11 @@ use super::call_inputs::CallInputs;
 use maquette_interp::Captured;
 use maquette_ir::graph::{Def, Graph};
 use maquette_ops::library::Facts;
-use maquette_ops::{Result, RunError, Tensor, Value};
+use maquette_ops::{ByStorage, Result, RunError, Tensor, Value};
 use maquette_trace::TracedProgram;
+
+/// For so many written inputs, each is compared with every other input.
+const FEW: usize = 4;
 
 /// The tensors that a program writes, and those that must not share their memory.
 #[derive(Debug)]
@@ -24,8 +28,9 @@ pub(crate) struct SharingGuard {
     written: Vec<usize>,
     /// The captured tensors, if the program writes anything.
     captured: Vec<Tensor>,
-    /// Those that the program may write.
-    written_captured: Vec<Tensor>,
+    /// The same by their storages, and those that the program may write.
+    captured_by_storage: ByStorage,
+    written_captured: ByStorage,
     /// Whether captured tensors share written memory among themselves, in every call.
     always: bool,
     /// Whether the program is for calls whose inputs share written memory.
@@ -63,16 +68,22 @@ impl SharingGuard {
             };
             captured.push(source.0.clone());
         }
-        let share = |i: usize, j: usize| match (captured.get(i), captured.get(j)) {
-            (Some(a), Some(b)) => i != j && a.has_storage_of(b),
-            _ => false,
+        let captured_by_storage = ByStorage::new(captured.iter().enumerate());
+        let written_captured = of_captured.iter().filter_map(|&i| Some((i, captured.get(i)?)));
+        let is_shared = |(i, t): (usize, &Tensor)| {
+            captured_by_storage.having_storage_of(t).any(|other| other != i)
         };
-        let always = of_captured.iter().any(|&i| (0..captured.len()).any(|j| share(i, j)));
-        let written_captured = of_captured.iter().filter_map(|&i| captured.get(i).cloned());
-        let written_captured: Vec<Tensor> = written_captured.collect();
-        let shared = always;
-        let guard =
-            SharingGuard { written, captured, written_captured, always, shared, pattern: None };
+        let always = written_captured.clone().any(is_shared);
+        let written_captured = ByStorage::new(written_captured);
+        let guard = SharingGuard {
+            written,
+            captured_by_storage,
+            written_captured,
+            captured,
+            always,
+            shared: always,
+            pattern: None,
+        };
         let shared = guard.first(call).is_some() || always;
         let pattern = (shared && program.differentiated).then(|| guard.pattern_of(call));
         Ok(SharingGuard { shared, pattern, ..guard })
@@ -92,15 +103,15 @@ impl SharingGuard {
     /// captured tensors come before the leaves. The captured ones share memory in one way.
     fn pattern_of(&self, call: &CallInputs) -> Vec<Option<usize>> {
         let leaves: Vec<Option<&Tensor>> = call.values.iter().map(|v| v.tensors().next()).collect();
-        let of_leaves = self.written.iter().filter_map(|&leaf| *leaves.get(leaf)?);
-        let written: Vec<&Tensor> = of_leaves.chain(&self.written_captured).collect();
+        let written = self.written.iter().filter_map(|&leaf| Some((leaf, (*leaves.get(leaf)?)?)));
+        let written = ByStorage::new(written);
+        let all = self.captured.iter().map(Some).chain(leaves.iter().copied());
+        let all = ByStorage::new(all.enumerate().filter_map(|(i, t)| Some((i, t?))));
         let first = |t: &Option<&Tensor>| {
-            let shares = |other: &Tensor| t.is_some_and(|t| t.has_storage_of(other));
-            if !written.iter().any(|written| shares(written)) {
-                return None;
-            }
-            let mut all = self.captured.iter().map(Some).chain(leaves.iter().copied());
-            all.position(|other| other.is_some_and(shares))
+            let t = (*t)?;
+            let mut found = [&written, &self.written_captured].into_iter();
+            found.find_map(|written| written.having_storage_of(t).next())?;
+            all.having_storage_of(t).next()
         };
         leaves.iter().map(first).collect()
     }
@@ -128,22 +139,32 @@ impl SharingGuard {
             Some(Value::Tensor(t)) => Some(t),
             _ => None,
         };
+        let leaves = 0..call.values.len();
+        let sorted = (self.written.len() > FEW)
+            .then(|| ByStorage::new(leaves.clone().filter_map(|leaf| Some((leaf, tensor(leaf)?)))));
         for &leaf in &self.written {
             let Some(written) = tensor(leaf) else { continue };
-            let shares = |other: &Tensor| other.has_storage_of(written);
-            let others = (0..call.values.len()).filter(|other| *other != leaf);
-            if let Some(other) = others.into_iter().find(|i| tensor(*i).is_some_and(shares)) {
+            let shares = |other: &usize| {
+                *other != leaf && tensor(*other).is_some_and(|t| t.has_storage_of(written))
+            };
+            let other = match &sorted {
+                Some(sorted) => sorted.having_storage_of(written).find(|other| *other != leaf),
+                None => leaves.clone().find(shares),
+            };
+            if let Some(other) = other {
                 return Some((leaf, Some(other)));
             }
-            if self.captured.iter().any(shares) {
+            if self.captured_by_storage.having_storage_of(written).next().is_some() {
                 return Some((leaf, None));
             }
         }
-        let shares = |leaf: &usize| {
-            let seen = |t| self.written_captured.iter().any(|written| written.has_storage_of(t));
-            tensor(*leaf).is_some_and(seen)
-        };
-        let all = if self.written_captured.is_empty() { 0 } else { call.values.len() };
-        (0..all).find(shares).map(|leaf| (leaf, None))
+        if self.written_captured.is_empty() {
+            return None;
+        }
+        let is_written = |t| self.written_captured.having_storage_of(t).next().is_some();
+        leaves
+            .into_iter()
+            .find(|leaf| tensor(*leaf).is_some_and(is_written))
+            .map(|leaf| (leaf, None))
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod access;
 pub(crate) mod alloc;
 pub(crate) mod arena;
 pub(crate) mod borrow;
+pub(crate) mod by_storage;
 pub(crate) mod clone_storages;
 mod display;
 pub(crate) mod element;

@@ -162,10 +162,7 @@ impl Builder<'_> {
         let index = b.index();
         if let Some(Some(place)) = self.places.get(index) {
             let place = *place;
-            let is_external = self.external(b).is_some();
-            if is_external && !self.externals.iter().any(|(known, _)| *known == b) {
-                self.externals.extend(self.external(b).map(|e| (b, e)));
-            }
+            self.list_external(b);
             return Ok(place);
         }
         let place = match self.planned.plan.buffers.get(index).ok_or_else(wrong_graph)? {
@@ -192,9 +189,18 @@ impl Builder<'_> {
                 BufferPlace { is_given: true, ..place }
             }
         };
-        self.externals.extend(self.external(b).map(|e| (b, e)));
+        self.list_external(b);
         self.places[index] = Some(place);
         Ok(place)
+    }
+
+    /// Adds a buffer of the caller to those of the segment.
+    fn list_external(&mut self, b: BufferId) {
+        if let Some(external) = self.external(b)
+            && self.listed.insert(b)
+        {
+            self.externals.push((b, external));
+        }
     }
 
     /// The sizes and strides that the graph declares.

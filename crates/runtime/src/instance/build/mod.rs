@@ -30,7 +30,7 @@ use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::functional_ops::FunctionalOp;
 use maquette_ir::graph::{Arg, Graph, Stmt, ValueId};
 use maquette_ops::{Error, Meta, PlacedOperand, PreparedCall, Result, Tensor, Value};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::slice;
 use std::sync::Mutex;
@@ -47,6 +47,8 @@ pub(super) struct Builder<'a> {
     depth: usize,
     places: Vec<Option<BufferPlace>>,
     externals: Vec<(BufferId, External)>,
+    /// The buffers among `externals`.
+    listed: FxHashSet<BufferId>,
     outputs: Vec<(BufferId, i64, DType)>,
     steps: Vec<Step>,
     lends_memory: bool,
@@ -91,6 +93,7 @@ impl<'a> Builder<'a> {
             depth,
             places,
             externals: Vec::new(),
+            listed: FxHashSet::default(),
             outputs: Vec::new(),
             steps: Vec::new(),
             lends_memory: false,

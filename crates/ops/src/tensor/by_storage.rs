@@ -1,0 +1,144 @@
+//! Which of many tensors share memory, without a comparison of each two.
+//!
+//! [`ByStorage`] sorts tensors by the addresses of their storages. [`any_may_overlap`] sorts them by
+//! storage and span, and sweeps over the spans. Both cost `n log n`, except that the sweep compares
+//! each two tensors whose spans intersect, such as the columns of a matrix.
+
+use super::overlap::may_overlap;
+use super::{Live, Node, Tensor};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// The address of a tensor's storage, valid while the tensor lives; `None` if it is poisoned.
+fn address(t: &Tensor) -> Option<usize> {
+    match &*t.node {
+        Node::Live(Live { storage, .. }) => Some(Arc::as_ptr(storage) as usize),
+        Node::Poisoned { .. } => None,
+    }
+}
+
+/// Tensors by their storages. The addresses are right as long as the tensors live.
+#[derive(Debug, Default)]
+pub struct ByStorage(Vec<(usize, usize)>);
+
+impl ByStorage {
+    /// The tensors with their numbers.
+    pub fn new<'a>(tensors: impl IntoIterator<Item = (usize, &'a Tensor)>) -> ByStorage {
+        let placed = tensors.into_iter().filter_map(|(number, t)| Some((address(t)?, number)));
+        let mut placed: Vec<(usize, usize)> = placed.collect();
+        placed.sort_unstable();
+        ByStorage(placed)
+    }
+
+    /// Whether there is no tensor.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The numbers of the tensors that have the storage of `t`, in order.
+    pub fn having_storage_of(&self, t: &Tensor) -> impl Iterator<Item = usize> + '_ {
+        let wanted = address(t);
+        let first = self.0.partition_point(|(address, _)| Some(*address) < wanted);
+        let rest = self.0.get(first..).unwrap_or_default().iter();
+        rest.take_while(move |(address, _)| Some(*address) == wanted).map(|(_, number)| *number)
+    }
+}
+
+/// A tensor in the sweep.
+struct Placed<'a> {
+    storage: usize,
+    /// The bytes that it spans; all of the storage if they are unknown.
+    start: i64,
+    end: i64,
+    tensor: &'a Tensor,
+    is_written: bool,
+}
+
+/// Whether a tensor of `written` may share a byte with another one of them, or with one of `read`.
+pub fn any_may_overlap<'a>(
+    written: impl Iterator<Item = &'a Tensor>,
+    read: impl Iterator<Item = &'a Tensor>,
+) -> bool {
+    let all = written.map(|t| (t, true)).chain(read.map(|t| (t, false)));
+    let placed = |(tensor, is_written): (&'a Tensor, bool)| {
+        let storage = address(tensor)?;
+        let layout = tensor.meta().concrete();
+        if layout.as_ref().is_some_and(|layout| layout.sizes.contains(&0)) {
+            return None;
+        }
+        let (start, end) = layout.and_then(|l| l.span()).unwrap_or((i64::MIN, i64::MAX));
+        Some(Placed { storage, start, end, tensor, is_written })
+    };
+    let mut all: SmallVec<[Placed<'a>; 8]> = all.filter_map(placed).collect();
+    all.sort_unstable_by_key(|t| (t.storage, t.start));
+    // The earlier tensors of the storage that reach beyond the start of the next one.
+    let (mut open_written, mut open_read) = (Vec::<&Placed<'_>>::new(), Vec::<&Placed<'_>>::new());
+    for next in &all {
+        let reaches = |t: &&Placed<'_>| t.storage == next.storage && t.end > next.start;
+        let meets = |t: &&Placed<'_>| {
+            let layouts = t.tensor.meta().concrete().zip(next.tensor.meta().concrete());
+            layouts.is_none_or(|(a, b)| may_overlap(&a, &b))
+        };
+        open_written.retain(reaches);
+        if open_written.iter().any(meets) {
+            return true;
+        }
+        if next.is_written {
+            open_read.retain(reaches);
+            if open_read.iter().any(meets) {
+                return true;
+            }
+            open_written.push(next);
+        } else {
+            open_read.push(next);
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use maquette_ir::DType;
+
+    #[test]
+    fn the_tensors_of_a_storage_are_found_in_order() {
+        let (a, b) = (Tensor::zeros([4], DType::F32), Tensor::zeros([4], DType::F32));
+        let all = [a.clone(), b.clone(), a.slice(0, 1..2), b.slice(0, 2..3), a.clone()];
+        let index = ByStorage::new(all.iter().enumerate());
+        assert_eq!(index.having_storage_of(&a).collect::<Vec<_>>(), [0, 2, 4]);
+        assert_eq!(index.having_storage_of(&b).collect::<Vec<_>>(), [1, 3]);
+        assert_eq!(index.having_storage_of(&Tensor::zeros([4], DType::F32)).count(), 0);
+    }
+
+    /// The sweep against a comparison of each two, on windows of two storages.
+    #[test]
+    fn a_sweep_agrees_with_a_comparison_of_each_two() {
+        let storages = [Tensor::zeros([24], DType::F32), Tensor::zeros([24], DType::F32)];
+        let mut state = 1u64;
+        let mut draw = |below: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            ((state >> 33) % below) as i64
+        };
+        let mut found = [0, 0];
+        for _ in 0..2000 {
+            let mut window = || {
+                let (len, stride, offset) = (draw(3), 1 + draw(3), draw(18));
+                let base = &storages[draw(2) as usize];
+                base.as_strided([len], [stride], Some(offset.into()))
+            };
+            let written: Vec<Tensor> = (0..3).map(|_| window()).collect();
+            let read: Vec<Tensor> = (0..2).map(|_| window()).collect();
+            let pair = |a: &Tensor, b: &Tensor| a.may_overlap(b);
+            let expected = written
+                .iter()
+                .enumerate()
+                .any(|(i, a)| written[..i].iter().chain(&read).any(|b| pair(a, b)));
+            assert_eq!(any_may_overlap(written.iter(), read.iter()), expected);
+            found[usize::from(expected)] += 1;
+        }
+        assert!(found[0] > 100 && found[1] > 100, "{found:?}");
+    }
+}
