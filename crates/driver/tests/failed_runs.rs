@@ -23,7 +23,7 @@ const PROGRAMS: [(&str, Program); 8] = [
         let b = Tensor::rand([8], DType::F32);
         Ok(a.sum() + y.sum() + b.sum())
     }),
-    ("used behind both", |(x, i)| {
+    ("used after both", |(x, i)| {
         let a = Tensor::rand([4], DType::F32);
         let y = x.gather(0, &i).ok()? * 2.0;
         let b = Tensor::randn([4], DType::F32);
@@ -51,7 +51,7 @@ const PROGRAMS: [(&str, Program); 8] = [
         x.normal_(0.0, 1.0);
         Ok(y + Tensor::rand([2], DType::F32))
     }),
-    ("behind the draws", |(x, i)| {
+    ("after the draws", |(x, i)| {
         let a = Tensor::rand([4], DType::F32).dropout(0.5, true);
         Ok(a.index_select(0, &i).ok()? + x.sum())
     }),
