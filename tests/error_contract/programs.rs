@@ -292,6 +292,21 @@ pub fn rows() -> Vec<Row> {
             });
             f.call(x())
         }),
+        fails!("an integer that overflows in a compiled function", {
+            let options = CompileOptions::symbolic().names(["x", "n"]);
+            let f = options.compile(|(x, n): (Tensor, SymInt)| x.slice(0, ..(n * 4).min(2)));
+            f.call((x(), 1.into()))?;
+            f.call((x(), (i64::MAX / 4 + 1).into()))
+        }),
+        fails!("an integer that overflows in an exported graph", {
+            let f = |(x, n): (Tensor, SymInt)| x.slice(0, ..(n * 4).min(2));
+            let traced = TraceOptions::symbolic().names(["x", "n"]).trace(f, (x(), 1.into()))?;
+            traced.run((x(), (i64::MAX / 4 + 1).into()))
+        }),
+        fails!("a mark on a size that is too large for a symbol", {
+            let f = CompileOptions::new().names(["x"]).unbacked(0, 0).compile(|x: Tensor| x + 1.0);
+            f.call(Tensor::ones([1], DType::F32).expand([1i64 << 40]))
+        }),
         fails!("a branch on a size that is marked unbacked", {
             let options = CompileOptions::new().names(["x"]).unbacked(0, 0);
             let f = options.compile(|x: Tensor| -> Result<Tensor> {

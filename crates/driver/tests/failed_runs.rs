@@ -1,5 +1,5 @@
-//! After a call that fails: the state of the random generator, eagerly and compiled. An eager program
-//! that does not ask for the error goes on with a poisoned tensor, and a run stops.
+//! After a call that fails: the state of the random generator, eagerly and compiled. An eager
+//! program that does not ask for the error goes on with a poisoned tensor, and a run stops.
 
 mod common;
 

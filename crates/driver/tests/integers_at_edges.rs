@@ -1,5 +1,5 @@
-//! The arithmetic of a program on integers and sizes: what overflows eagerly, or divides by zero, is
-//! an error of every executor.
+//! The arithmetic of a program on integers and sizes: what overflows eagerly, or divides by zero,
+//! is an error of every executor.
 
 use maquette_driver::{CompileOptions, ExportOptions};
 use maquette_ir::DType;
@@ -27,6 +27,12 @@ type Program = fn(SymInt, SymInt, SymInt) -> SymInt;
 type Inputs = (Tensor, SymInt, SymInt);
 
 /// Expressions of two integers and of a size.
+#[expect(
+    clippy::eq_op,
+    clippy::erasing_op,
+    clippy::modulo_one,
+    reason = "a canonical form simplifies what these expressions compute"
+)]
 const PROGRAMS: [(&str, Program); 24] = [
     ("n * 4", |n, _, _| n * 4),
     ("n * 4 // 4", |n, _, _| (n * 4).floor_div(4)),

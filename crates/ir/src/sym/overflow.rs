@@ -7,9 +7,10 @@
 //! divisors that may be zero: `n % m * 0` is 0. If the operation fails on the example values, it is
 //! the error that it is on numbers.
 //!
-//! A symbol that is never negative is taken for a size. Guards on products of sizes would be on every
-//! graph, so there is none on an expression of sizes alone: a size without a declared maximum is
-//! taken for at most [`MAX_SYMBOL_SIZE`] ([`Range::in_practice`]), and compiled programs guard that.
+//! A symbol that is never negative is taken for a size. Guards on products of sizes would be on
+//! every graph, so there is none on an expression of sizes alone: a size without a declared maximum
+//! is taken for at most [`MAX_SYMBOL_SIZE`] ([`Range::in_practice`]), and compiled programs guard
+//! that.
 //!
 //! The cost is one look-up for an operation whose result is known, and the analysis of its
 //! interval for each new result.
@@ -89,7 +90,8 @@ impl ScopeData {
         self.table.values_in_practice(e).intersect(FITTING)
     }
 
-    /// Records that the operation `a op b`, whose result is `e`, does not fail, unless it never does.
+    /// Records that the operation `a op b`, whose result is `e`, does not fail; nothing if it never
+    /// does.
     fn require_fit(
         &mut self,
         op: Op,

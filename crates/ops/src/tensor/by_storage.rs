@@ -1,8 +1,8 @@
 //! Which of many tensors share memory, without a comparison of each two.
 //!
-//! [`ByStorage`] sorts tensors by the addresses of their storages. [`any_may_overlap`] sorts them by
-//! storage and span, and sweeps over the spans. Both cost `n log n`, except that the sweep compares
-//! each two tensors whose spans intersect, such as the columns of a matrix.
+//! [`ByStorage`] sorts tensors by the addresses of their storages. [`any_may_overlap`] sorts them
+//! by storage and span, and sweeps over the spans. Both cost `n log n`, except that the sweep
+//! compares each two tensors whose spans intersect, such as the columns of a matrix.
 
 use super::overlap::may_overlap;
 use super::{Live, Node, Tensor};
