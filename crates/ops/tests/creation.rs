@@ -151,26 +151,30 @@ fn scalars_that_are_converted_without_a_range_check() {
     }
 }
 
-/// Of dtypes, only i64 truncates the bounds before it counts.
+/// As recorded from PyTorch 2.15: the count comes from the numbers as given, and the start and the
+/// step are converted to the dtype.
 #[test]
-fn bounds_of_integer_ranges_are_truncated() {
+fn ranges_of_integers_between_floats() {
     let range = |start: f64, end: f64, step: f64, dtype: DType| {
         let args = args![start, end, step, dtype];
         made("aten::arange.start_step", args).to_dtype(DType::I64).to_vec::<i64>().unwrap()
     };
-    let to_end = made("aten::arange", args![5.5, DType::I64]);
-    assert_eq!(to_end.to_vec::<i64>().unwrap(), [0, 1, 2, 3, 4]);
-    assert_eq!(made("aten::arange", args![5.5, DType::I32]).sizes_i64().unwrap(), [6]);
-    let from_start = made("aten::arange.start", args![0.1, 5.9, DType::I64]);
-    assert_eq!(from_start.to_vec::<i64>().unwrap(), [0, 1, 2, 3, 4]);
-    assert_eq!(range(0.5, 6.9, 2.7, DType::I64), [0, 2, 4]);
-    assert_eq!(range(6.9, 0.5, -2.7, DType::I64), [6, 4, 2]);
-    assert_eq!(range(0.2, 0.9, 1.5, DType::I64), [0i64; 0]);
+    for dtype in [DType::I64, DType::I32, DType::I16] {
+        let to_end = made("aten::arange", args![3.1, dtype]).to_dtype(DType::I64);
+        assert_eq!(to_end.to_vec::<i64>().unwrap(), [0, 1, 2, 3], "{dtype}");
+        let from_start = made("aten::arange.start", args![0.1, 5.9, dtype]).to_dtype(DType::I64);
+        assert_eq!(from_start.to_vec::<i64>().unwrap(), [0, 1, 2, 3, 4, 5], "{dtype}");
+        assert_eq!(range(0.0, -8.000001, -4.0, dtype), [0, -4, -8], "{dtype}");
+        assert_eq!(range(0.0, 64.0, 0.5, dtype), [0; 128], "{dtype}");
+        assert_eq!(range(0.0, 0.5, 1.0, dtype), [0], "{dtype}");
+        assert_eq!(range(0.5, 6.9, 2.7, dtype), [0, 2, 4], "{dtype}");
+        assert_eq!(range(6.9, 0.5, -2.7, dtype), [6, 4, 2], "{dtype}");
+    }
     assert_eq!(range(0.0, 6.0, 2.5, DType::F32), [0, 2, 5]);
     for (start, end, step, message) in [
-        (0.0, 3.0, 0.5, "`step` 0.5 is 0 as a number of dtype i64"),
         (0.9, 0.1, 1.0, "wrong sign"),
         (1e19, 1e19, 1.0, "argument `start` must be in the range of i64"),
+        (0.0, 1e19, 1e19, "argument `step` must be in the range of i64"),
         (0.0, f64::INFINITY, 1.0, "must be finite"),
     ] {
         let args = args![start, end, step, DType::I64];

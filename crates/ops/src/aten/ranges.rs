@@ -1,6 +1,7 @@
 //! Evenly spaced numbers: `arange`, `linspace`, `logspace`.
 
 use super::creation::{DEFAULT, factory, filled, options};
+use super::dims::require;
 use super::loops::{NestCx, NestResults};
 use super::lowering::{How, Lowering, Metas};
 use super::number::require_fits;
@@ -8,6 +9,7 @@ use super::table;
 use crate::dispatch::cpu_exec;
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
+use crate::tensor::dims_text;
 use maquette_ir::loops::named::{Input, Number};
 use maquette_ir::loops::{Index, IndexMap, LoopError, StageBuilder};
 use maquette_ir::scalar_expr::{BinaryOp, CmpOp, Reg};
@@ -62,16 +64,23 @@ fn arange_meta(args: &[Value], count: usize) -> Result<Metas> {
             (if step == 1 { span } else { (span + (step - 1)).floor_div(step) }).max(0)
         }
         (_, _, step) => {
-            SymInt::from(steps_between(start.scalar()?, end.scalar()?, step, meta.dtype)?)
+            let start = start.scalar()?;
+            let n = steps_between(start, end.scalar()?, step)?;
+            // The elements of integers are computed from these in i64.
+            if meta.dtype.is_int() {
+                require_fits("start", start, DType::I64)?;
+                require_fits("step", step, DType::I64)?;
+            }
+            SymInt::from(n)
         }
     };
     meta.sizes = smallvec![n];
     Ok(smallvec![meta])
 }
 
-/// The number of steps from `start` to below `end`, for a result of `dtype`. As in PyTorch, i64 is
-/// the only dtype to which the numbers are truncated before they are counted.
-fn steps_between(start: Scalar, end: Scalar, step: Scalar, dtype: DType) -> Result<i64> {
+/// The number of steps from `start` to below `end`, counted from the numbers as they are given,
+/// whatever the dtype of the result.
+fn steps_between(start: Scalar, end: Scalar, step: Scalar) -> Result<i64> {
     let (a, b, s) = (start.to_f64(), end.to_f64(), step.to_f64());
     if s == 0.0 || !s.is_finite() || !a.is_finite() || !b.is_finite() {
         return Err(Error::value(format!(
@@ -83,13 +92,6 @@ fn steps_between(start: Scalar, end: Scalar, step: Scalar, dtype: DType) -> Resu
         return Err(Error::value(format!(
             "`step` {step} has the wrong sign for a range from {start} to {end}"
         )));
-    }
-    let (start, end, step) = match dtype {
-        DType::I64 => (whole("start", start)?, whole("end", end)?, whole("step", step)?),
-        _ => (start, end, step),
-    };
-    if matches!(step, Scalar::Int(0)) {
-        return Err(Error::value(format!("`step` {s} is 0 as a number of dtype {dtype}")));
     }
     // Integers are counted exactly, in `i128`.
     let n = if let (Scalar::Int(a), Scalar::Int(b), Scalar::Int(s)) = (start, end, step) {
@@ -106,13 +108,9 @@ fn steps_between(start: Scalar, end: Scalar, step: Scalar, dtype: DType) -> Resu
     })
 }
 
-/// A number truncated to an i64.
-fn whole(name: &str, x: Scalar) -> Result<Scalar> {
-    require_fits(name, x, DType::I64)?;
-    Ok(Scalar::Int(x.to_i64()))
-}
-
-/// `start + i * step`: in `i64` for integers, else in `f64`. `count` is that of [`bounds`].
+/// `start + i * step`: in `i64` for integers, else in `f64`. As in PyTorch, `start` and `step` are
+/// converted first, so that an integer range with a step of 0.5 repeats its start. `count` is that
+/// of [`bounds`].
 fn arange(cx: &mut NestCx<'_>, count: usize) -> Result<NestResults> {
     let (over, out) = (cx.result_axes(0), cx.result_dtype(0));
     let wide = if out.is_int() { DType::I64 } else { DType::F64 };
@@ -135,6 +133,14 @@ fn arange(cx: &mut NestCx<'_>, count: usize) -> Result<NestResults> {
 }
 
 fn spaced_meta(args: &[Value], at: usize) -> Result<Metas> {
+    for (name, end) in [("start", &args[0]), ("end", &args[1])] {
+        if let Value::Tensor(t) = end {
+            require(t.numel().eq(1), || {
+                let sizes = dims_text(t.sizes());
+                format!("argument `{name}` must have one element, found sizes {sizes}")
+            })?;
+        }
+    }
     let n = args[2].int()?;
     if n.as_i64().is_some_and(|n| n < 0) {
         return Err(Error::value(format!("`steps` must not be negative, found {n}")));

@@ -4,7 +4,7 @@
 use super::dense::{Lu, Matrix, lu, solve_triangular};
 use super::factor::{check_info, load_pivots, lu_metas, require_pivots, store_pivots};
 use super::{columns, common_batch, dense, load, matrix, shape, sizes, square, store};
-use crate::aten::dims::{fresh, is_contiguous, known_equal, require, require_same_dtype};
+use crate::aten::dims::{decide, fresh, is_contiguous, require, require_same_dtype};
 use crate::aten::lowering::{Lowering, Metas};
 use crate::aten::{host, table, views};
 use crate::dispatch::value::Value;
@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::tensor::meta::Dims;
 use crate::tensor::{Tensor, dims_text};
 use maquette_ir::DType;
+use maquette_ir::sym::SymInt;
 use smallvec::smallvec;
 
 /// Checks a system of a square `a` with right sides `b`: `a x = b`, or `x a = b` unless `left`.
@@ -161,12 +162,17 @@ fn slogdet(args: &[Value], out: &[Tensor]) -> Result<()> {
     store_factors(&all, &out[2..])
 }
 
+/// Whether sizes of one rank are equal.
+fn are_equal(a: &[SymInt], b: &[SymInt]) -> Result<bool> {
+    a.iter().zip(b).try_fold(true, |all, (&n, &m)| Ok(all && decide(n.eq(m))?))
+}
+
 /// Whether `b` is a batch of vectors rather than matrices, and the sizes of the solution.
 fn right_sides(a: &Tensor, b: &Tensor, left: bool) -> Result<(bool, Dims)> {
     square("A", a)?;
     let lead = &a.sizes()[..a.dim() - 1];
-    let vectors = b.dim() == 1
-        || b.dim() == lead.len() && b.sizes().iter().zip(lead).all(|(&n, &m)| known_equal(n, m));
+    // The sizes decide the rank of the result, so symbolic ones are guarded.
+    let vectors = b.dim() == 1 || b.dim() == lead.len() && are_equal(b.sizes(), lead)?;
     if !vectors {
         return Ok((false, system(("A", a), ("B", b), left)?));
     }
