@@ -349,6 +349,8 @@ pub mod guide {
     pub mod branching {}
     #[doc = include_str!("../docs/compile.md")]
     pub mod compile {}
+    #[doc = include_str!("../docs/errors.md")]
+    pub mod errors {}
     #[doc = include_str!("../docs/export.md")]
     pub mod export {}
     #[doc = include_str!("../docs/functionalization.md")]

@@ -99,10 +99,9 @@ fn wrapper(
         };
         quote!(#boxed.push(#value);)
     });
-    let mutates = arguments.iter().any(|a| a.access == Access::Mutate);
     let call = quote!(#ident::op(), #boxed);
     let (ty, call) = match output {
-        Output::Tensors(ty) => (quote!(#ty), quote!(tensors(#call, #mutates))),
+        Output::Tensors(ty) => (quote!(#ty), quote!(tensors(#call))),
         Output::Other(ty) => (quote!(#private::Result<#ty>), quote!(values(#call))),
     };
     quote! {

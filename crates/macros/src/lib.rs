@@ -30,8 +30,8 @@ use proc_macro::TokenStream;
 ///
 /// - `numpy_sin(&x)`, which calls the operator. If the kernel returns a `Tensor` or a tuple of
 ///   tensors, the function returns them without the `Result`: a failed call returns poisoned
-///   tensors, and poisons the arguments that it should have mutated. Other types are returned in a
-///   `Result`.
+///   tensors. A kernel that fails also poisons the arguments that it mutates. Other types are
+///   returned in a `Result`.
 /// - `numpy_sin::op()`, the operator; `numpy_sin::NAME`, its name; `numpy_sin::kernel(&x)`, the
 ///   kernel itself, without dispatch.
 ///

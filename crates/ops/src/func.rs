@@ -13,6 +13,7 @@ use crate::autograd::grad_mode::with_grad;
 use crate::autograd::history::{self, Tracking};
 use crate::autograd::node::{Edge, Edges, Function, GradNode, LeafGradient, OutputInfo};
 use crate::autograd::{BackwardOptions, is_grad_enabled, no_grad};
+use crate::dispatch::failures;
 use crate::dispatch::value::Value;
 use crate::error::{AutogradError, Result};
 use crate::tensor::Tensor;
@@ -83,11 +84,14 @@ impl Inputs {
     /// The value of a function of the inputs.
     ///
     /// # Errors
-    /// The function fails, or writes an input.
+    /// The function fails, writes an input, or makes a write that fails.
     fn call<I: Tree>(&self, spec: &TreeSpec, f: impl FnOnce(I) -> Tensor) -> Result<Output> {
         let given = I::unflatten(spec, &mut self.values.iter().cloned())?;
-        let value = with_grad(true, || f(given));
+        let (value, failed_write) = failures::watch_writes(|| with_grad(true, || f(given)));
         value.ok()?;
+        if let Some(e) = failed_write {
+            return Err(e);
+        }
         for (&i, before) in self.places.iter().zip(&self.edges) {
             let t = self.values[i].tensor()?;
             let now = edge(t)?;

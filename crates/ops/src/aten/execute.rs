@@ -3,7 +3,7 @@
 //!
 //! All checks of arguments and metadata come before the first write. So only an error of a kernel
 //! itself can leave a tensor half-written, and only such an error poisons the tensors that the call
-//! writes.
+//! writes. A write that replaces all contents of a poisoned storage lifts the poison.
 
 use super::OpDef;
 use super::lowering::{Lowering, Pointwise, Types};
@@ -17,10 +17,12 @@ use crate::fake::FakeCtx;
 use crate::library::{Op, OpState};
 use crate::tensor::Tensor;
 use crate::tensor::meta::Meta;
+use crate::tensor::storage::Storage;
 use maquette_ir::Layout;
 use maquette_ir::typing::{broadcast, can_cast, contiguous_strides, elementwise_strides};
 use smallvec::SmallVec;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// A prepared call of a pointwise operator: the compiled expression, the tensor operands and the
 /// metadata of the output.
@@ -118,6 +120,14 @@ impl OpDef {
         Ok((op, def))
     }
 
+    /// Whether the operator writes every element of its first argument, and reads none of them.
+    pub(crate) fn overwrites_target(&self) -> bool {
+        let Lowering::InPlace(name) = self.lowering else { return false };
+        self.functional(name).is_ok_and(|(_, def)| {
+            def.role == super::Role::IgnoresContents || def.role.copied_operand() == Some(1)
+        })
+    }
+
     /// Computes the outputs of fake arguments.
     pub(crate) fn fake(&self, cx: &FakeCtx, state: &OpState, args: &[Value]) -> Result<Outputs> {
         match &self.lowering {
@@ -185,7 +195,11 @@ impl OpDef {
                 let written = mutated_args(state, args);
                 resolve_overlap(state, args, same_view_is_safe)?;
                 let borrowed = borrow_args(op, state, args)?;
+                let lifted = self.lift_poison(&written);
                 let out = self.compute(op, state, borrowed.args()).inspect_err(|e| {
+                    if let Some((storage, first)) = &lifted {
+                        storage.poison(first);
+                    }
                     // Every other error is raised before the first write.
                     if fails_half_written && matches!(e.kind(), ErrorKind::Kernel(_)) {
                         written.iter().flat_map(Value::tensors).for_each(|t| t.poison_storage(e));
@@ -197,6 +211,19 @@ impl OpDef {
                 Ok(if in_place { written.into_iter().collect() } else { out })
             }
         }
+    }
+
+    /// Lifts the poison of the storage that a call will cover with what it writes: the storage and
+    /// its error. The call has borrowed the storage, so nobody reads it meanwhile.
+    #[inline]
+    fn lift_poison<'a>(&self, written: &'a [Value]) -> Option<(&'a Arc<Storage>, Error)> {
+        let [Value::Tensor(target)] = written else { return None };
+        target.poisoned()?;
+        if !self.overwrites_target() || !target.covers_storage() {
+            return None;
+        }
+        let storage = target.storage().ok()?;
+        Some((storage, storage.lift_poison()?))
     }
 
     /// The part of [`OpDef::run`] that runs while the arguments are borrowed.

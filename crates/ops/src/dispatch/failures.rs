@@ -13,11 +13,14 @@
 //! records the first error of their decisions.
 //!
 //! A real kernel may discard errors, because it does the same in every run.
+//!
+//! A function that is differentiated fails with the first error of a call that should have written
+//! a tensor ([`watch_writes`]). Its value would otherwise be that of another function.
 
 use crate::dispatch::mode;
 use crate::error::{AccessError, Error, ErrorKind, TraceError};
-use crate::tensor::{Tensor, TraceTag};
-use std::cell::RefCell;
+use crate::tensor::{Tensor, TraceTag, kernel_scope};
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 /// Whether errors on this thread are reported to a fake kernel.
@@ -31,6 +34,10 @@ enum Watch {
 thread_local! {
     /// The state of the innermost fake kernel or mode on this thread.
     static WATCH: RefCell<Watch> = const { RefCell::new(Watch::Off) };
+    /// The state of the innermost function on this thread that is differentiated.
+    static WRITES: RefCell<Watch> = const { RefCell::new(Watch::Off) };
+    /// Whether that function runs in a kernel.
+    static WRITES_IN_KERNEL: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Reports an error to the innermost mode of this thread, or else to the fake kernel that is
@@ -86,6 +93,32 @@ pub(crate) fn watch<R>(f: impl FnOnce() -> R) -> (R, Option<Error>) {
     (result, if let Watch::On(first) = found { first } else { None })
 }
 
+/// Runs `f`, a function that is differentiated. Also returns the error of the first call in `f` that
+/// should have written a tensor and did not. The program may drop the result of such a call, which
+/// is all that carries the error.
+pub(crate) fn watch_writes<R>(f: impl FnOnce() -> R) -> (R, Option<Error>) {
+    let outer = RestoreWrites(
+        WRITES.replace(Watch::On(None)),
+        WRITES_IN_KERNEL.replace(kernel_scope::is_in_kernel()),
+    );
+    let result = f();
+    let found = WRITES.replace(Watch::Off);
+    drop(outer);
+    (result, if let Watch::On(first) = found { first } else { None })
+}
+
+/// Reports the error of a call that should have written a tensor. A kernel may discard it.
+#[cold]
+pub(crate) fn write_failed(e: &Error) {
+    if mode::user_loc().is_none() && kernel_scope::is_in_kernel() == WRITES_IN_KERNEL.get() {
+        WRITES.with_borrow_mut(|watch| {
+            if let Watch::On(first) = watch {
+                first.get_or_insert_with(|| e.clone());
+            }
+        });
+    }
+}
+
 /// Runs `f` under a mode of its own. The mode receives the errors of `f`, and a fake kernel that is
 /// running outside of `f` does not.
 pub(crate) fn unwatched<R>(f: impl FnOnce() -> R) -> R {
@@ -95,6 +128,16 @@ pub(crate) fn unwatched<R>(f: impl FnOnce() -> R) -> R {
 
 /// Restores the outer state when it is dropped.
 struct Restore(Watch);
+
+/// As [`Restore`], for a function that is differentiated.
+struct RestoreWrites(Watch, bool);
+
+impl Drop for RestoreWrites {
+    fn drop(&mut self) {
+        WRITES.set(std::mem::replace(&mut self.0, Watch::Off));
+        WRITES_IN_KERNEL.set(self.1);
+    }
+}
 
 impl Drop for Restore {
     fn drop(&mut self) {

@@ -18,7 +18,8 @@
 //! the outputs against the schema. Inside a kernel, only these handles and memory made in the call
 //! are usable ([`kernel_scope`](crate::tensor::kernel_scope)); a panic is an error ([`panics`]).
 //!
-//! A conflict of accesses poisons nothing, since nothing was written.
+//! A call that is refused before its kernel starts changes nothing. A kernel that fails poisons the
+//! storages that it may have written in part.
 
 pub(crate) mod autocast;
 pub(crate) mod call_borrows;
@@ -36,7 +37,7 @@ pub(crate) mod value;
 pub(crate) mod value_list;
 pub(crate) mod write_counts;
 
-use crate::aten::Lowering;
+use crate::aten::{Lowering, OpDef};
 use crate::autograd;
 pub(crate) use custom_kernel::check_returns;
 
@@ -81,13 +82,50 @@ fn call_named(name: &str, args: Args, kwargs: Kwargs, loc: Loc) -> Result<Output
 /// passed by reference because [`Args`] is large to move.
 pub(crate) fn dispatch(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
     // the first cause is reported unchanged, without the calls that the poison passed through
-    if let Some(e) = args.iter().find_map(poison_in) {
+    if let Some(e) = args.iter().find_map(poison_in)
+        && !replaces_poison(op, args)
+    {
         let e = if value_list::is_depth_error(&e) { for_caller(e, op, loc) } else { e };
-        return Err(failures::failed(e));
+        return Err(report(e, op));
     }
     let loc = mode::user_loc().unwrap_or(loc);
     mode::calling(loc);
-    run(op, args, loc).map_err(|e| failures::failed(for_caller(e, op, loc)))
+    run(op, args, loc).map_err(|e| failed_call(e, op, args, loc))
+}
+
+/// The error of a call, with the operator and the line. The storages that the call has poisoned
+/// report the same.
+#[cold]
+fn failed_call(e: Error, op: Op, args: &[Value], loc: Loc) -> Error {
+    let e = for_caller(e, op, loc);
+    for storage in args.iter().flat_map(Value::tensors).filter_map(|t| t.storage().ok()) {
+        storage.name_poison(&e);
+    }
+    report(e, op)
+}
+
+/// Reports the error of a call, to whatever runs the program.
+#[cold]
+fn report(e: Error, op: Op) -> Error {
+    if op.is_mutable() {
+        failures::write_failed(&e);
+    }
+    failures::failed(e)
+}
+
+/// Whether the only poisoned argument is one that the call overwrites, over all of its storage.
+/// Such a write makes the contents valid again.
+#[cold]
+fn replaces_poison(op: Op, args: &[Value]) -> bool {
+    let (Ok(state), Some((Value::Tensor(target), others))) = (op.state(), args.split_first())
+    else {
+        return false;
+    };
+    state.plain_builtin().is_some_and(OpDef::overwrites_target)
+        && !mode::is_active()
+        && !fake::is_running()
+        && target.covers_storage()
+        && others.iter().find_map(poison_in).is_none()
 }
 
 /// The error that a poisoned tensor or integer among the arguments carries.
@@ -95,7 +133,7 @@ fn poison_in(v: &Value) -> Option<Error> {
     let ints = match v {
         Value::Int(i) => std::slice::from_ref(i),
         Value::Ints(l) => l,
-        other => return other.tensors().find_map(Tensor::poisoned).cloned(),
+        other => return other.tensors().find_map(Tensor::poisoned),
     };
     ints.iter()
         .filter(|i| i.as_i64().is_none())

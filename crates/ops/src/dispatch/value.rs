@@ -133,7 +133,7 @@ impl Value {
     pub(crate) fn into_tensor(self) -> Result<Tensor> {
         match self {
             Value::Tensor(t) => match t.poisoned() {
-                Some(e) => Err(e.clone()),
+                Some(e) => Err(e),
                 None => Ok(t),
             },
             other => Err(other.mismatch("a tensor")),

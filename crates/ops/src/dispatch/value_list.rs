@@ -32,7 +32,7 @@ fn depth(v: &Value) -> usize {
 fn too_deep(v: &Value) -> Option<&Value> {
     match v {
         Value::List(l) => match &*l.0 {
-            [only @ Value::Tensor(t)] => t.poisoned().filter(|e| is_depth_error(e)).map(|_| only),
+            [only @ Value::Tensor(t)] => t.poisoned().filter(is_depth_error).map(|_| only),
             _ => None,
         },
         _ => None,

@@ -9,7 +9,6 @@ use super::registry;
 use super::typed::{KernelArg, KernelOutput};
 use crate::dispatch::value::{Args, Value};
 use crate::error::{Error, Result};
-use crate::methods::{poison_written, written_args};
 use crate::tensor::Tensor;
 use crate::tensor::meta::IntoDims;
 use maquette_ir::schema::Type;
@@ -131,17 +130,12 @@ tuple!(A, B, C, D);
 tuple!(A, B, C, D, E);
 tuple!(A, B, C, D, E, F);
 
-/// The call of a wrapper that returns tensors. A failed call returns poisoned tensors. If the
-/// operator mutates arguments, the error also poisons these, unless it is a conflict of accesses.
+/// The call of a wrapper that returns tensors. A failed call returns poisoned tensors.
 #[inline]
 #[track_caller]
-pub fn tensors<T: Poisonable>(op: Op, args: Args, mutates: bool) -> T {
-    let written = if mutates { written_args(op, &args) } else { Args::new() };
+pub fn tensors<T: Poisonable>(op: Op, args: Args) -> T {
     let unboxed = op.call(args).and_then(|outputs| T::take(&mut outputs.into_iter()));
-    unboxed.unwrap_or_else(|e| {
-        poison_written(&written, &e);
-        T::poisoned(&e)
-    })
+    unboxed.unwrap_or_else(|e| T::poisoned(&e))
 }
 
 /// The call of a wrapper that returns other values.

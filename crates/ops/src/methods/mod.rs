@@ -1,7 +1,8 @@
 //! `Tensor`'s methods. Each calls the ATen operator after which it is named.
 //!
 //! A method returns a plain `Tensor`, so that model code reads like mathematics. If the call fails,
-//! the tensor is poisoned and carries the error. Every call records the caller's source line.
+//! the tensor is poisoned and carries the error; so does the result of a method that writes in
+//! place. Every call records the caller's source line.
 
 mod arithmetic;
 mod arranging;
@@ -28,10 +29,9 @@ mod views;
 
 pub use layers::Recurrence;
 
+use crate::dispatch::dispatch;
 use crate::dispatch::value::{Args, Outputs, Value};
-use crate::dispatch::{dispatch, mode};
-use crate::error::{AccessError, Error, ErrorKind, Result};
-use crate::functional_call;
+use crate::error::{Error, Result};
 use crate::library::Op;
 use crate::library::wrapper::LazyOp;
 use crate::tensor::Tensor;
@@ -50,42 +50,14 @@ impl Builtin {
         dispatch(self.0.get(), &mut args, loc)
     }
 
-    /// Calls an operator with one result. If the call fails, the result and the tensors that it
-    /// should have written are poisoned, the latter unless the error is a conflict of accesses.
+    /// Calls an operator with one result, which is poisoned if the call fails.
     pub(crate) fn tensor(&self, args: Args, loc: Loc) -> Tensor {
         call_for_tensor(self.0.get(), args, loc)
     }
 }
 
 fn call_for_tensor(op: Op, mut args: Args, loc: Loc) -> Tensor {
-    let written = if op.is_mutable() { written_args(op, &args) } else { Args::new() };
-    dispatch(op, &mut args, loc)
-        .and_then(one_tensor)
-        .inspect_err(|e| poison_written(&written, e))
-        .unwrap_or_else(Tensor::poison)
-}
-
-/// The handles of the arguments that a call mutates.
-pub(crate) fn written_args(op: Op, args: &[Value]) -> Args {
-    let mutated = args.iter().enumerate().filter(|(i, _)| op.mutates(*i));
-    let mut written = mutated.map(|(_, v)| v.clone()).collect();
-    if functional_call::in_functional_call() {
-        functional_call::replace(&mut written);
-    }
-    written
-}
-
-/// Poisons what a failed call should have written, so that an error whose result is dropped is not
-/// lost. If somebody else has the right to the memory (another access, a trace of another thread,
-/// the program around a kernel), the error poisons the result alone. A trace fails with the error,
-/// and has written nothing outside of it.
-pub(crate) fn poison_written(written: &[Value], e: &Error) {
-    use AccessError::{Captured, Conflict, NotGiven};
-    if matches!(e.kind(), ErrorKind::Access(Conflict { .. } | Captured { .. } | NotGiven { .. })) {
-        return;
-    }
-    let written = written.iter().flat_map(Value::tensors);
-    written.filter(|t| !mode::is_outside_trace(t)).for_each(|t| t.poison_storage(e));
+    dispatch(op, &mut args, loc).and_then(one_tensor).unwrap_or_else(Tensor::poison)
 }
 
 fn one_tensor(mut out: Outputs) -> Result<Tensor> {

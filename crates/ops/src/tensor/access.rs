@@ -239,7 +239,7 @@ impl Tensor {
     #[track_caller]
     pub fn read<T: Element>(&self) -> Result<ReadGuard<'_, T>> {
         let loc = Loc::caller();
-        let raw = self.typed_raw::<T>("read").map_err(|e| e.at(loc))?;
+        let raw = self.typed_raw::<T>("read").map_err(|e| named(e, loc))?;
         let borrow =
             self.borrow(Access::Read, Holder::Guard(loc)).map_err(|e| failed(e.at(loc)))?;
         let shape = shape(&raw.layout);
@@ -258,7 +258,7 @@ impl Tensor {
     #[track_caller]
     pub fn write<T: Element>(&mut self) -> Result<WriteGuard<'_, T>> {
         let loc = Loc::caller();
-        let raw = self.typed_raw::<T>("written").map_err(|e| e.at(loc))?;
+        let raw = self.typed_raw::<T>("written").map_err(|e| named(e, loc))?;
         let borrow =
             self.borrow(Access::Write, Holder::Guard(loc)).map_err(|e| failed(e.at(loc)))?;
         if !raw.layout.sizes.contains(&0) && !is_nested(&raw.layout) {
@@ -338,6 +338,11 @@ impl Tensor {
     pub fn scalar<T: Element>(value: T) -> Tensor {
         Tensor::from_vec(vec![value], [0i64; 0])
     }
+}
+
+/// The error with a line: its own, if a tensor carries it from an earlier call.
+fn named(e: Error, loc: Loc) -> Error {
+    if e.loc().is_some() { e } else { e.at(loc) }
 }
 
 fn shape(c: &Concrete) -> ndarray::StrideShape<IxDyn> {

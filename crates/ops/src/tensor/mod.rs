@@ -29,6 +29,7 @@ use crate::tensor::alloc::Block;
 use crate::tensor::borrow::{Access, Borrows, Grant};
 use crate::tensor::holder::Holder;
 use crate::tensor::meta::{Dims, IntoDims, Meta};
+use crate::tensor::overlap::may_self_overlap;
 use crate::tensor::storage::{Data, HostBuffer, Storage};
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::sym::SymInt;
@@ -94,15 +95,16 @@ impl Tensor {
     /// The tensor, or the error it died of: its own, or that of a failed write to its storage.
     pub fn ok(&self) -> Result<&Tensor> {
         match self.poisoned() {
-            Some(e) => Err(e.clone()),
+            Some(e) => Err(e),
             None => Ok(self),
         }
     }
 
-    pub(crate) fn poisoned(&self) -> Option<&Error> {
+    #[inline]
+    pub(crate) fn poisoned(&self) -> Option<Error> {
         match &*self.node {
             Node::Live(l) => l.storage.poisoned(),
-            Node::Poisoned { error, .. } => Some(error),
+            Node::Poisoned { error, .. } => Some(error.clone()),
         }
     }
 
@@ -398,7 +400,8 @@ impl Tensor {
         }
     }
 
-    /// Poisons the storage after a failed write, so that every view sees it. The first error stays.
+    /// Poisons the storage after a write that failed, so that every view sees it. The first error
+    /// stays.
     pub fn poison_storage(&self, e: &Error) {
         // a handle borrowed for reading has no say over what it reads
         if let Node::Live(l) = &*self.node
@@ -406,6 +409,18 @@ impl Tensor {
         {
             l.storage.poison(e);
         }
+    }
+
+    /// Whether the tensor has every byte of its storage, which has data on the host, and no element
+    /// twice.
+    pub(crate) fn covers_storage(&self) -> bool {
+        let bytes = match &*self.node {
+            Node::Live(Live { storage, slot: None, .. }) => storage.len() as i64,
+            _ => return false,
+        };
+        let Some(at) = self.meta().concrete() else { return false };
+        let own = at.sizes.iter().try_fold(at.width, |n, &size| n.checked_mul(size));
+        bytes > 0 && own == Some(bytes) && !may_self_overlap(&at)
     }
 
     /// Borrows what it sees until the result is dropped.

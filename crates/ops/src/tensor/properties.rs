@@ -57,7 +57,7 @@ impl Tensor {
     #[track_caller]
     pub fn size(&self, dim: i64) -> SymInt {
         if let Some(e) = self.poisoned() {
-            return SymInt::poison(Arc::new(e.clone()));
+            return SymInt::poison(Arc::new(e));
         }
         let rank = self.dim() as i64;
         let index = if dim < 0 { dim + rank } else { dim };
@@ -76,7 +76,7 @@ impl Tensor {
     /// The number of elements.
     pub fn numel(&self) -> SymInt {
         match self.poisoned() {
-            Some(e) => SymInt::poison(Arc::new(e.clone())),
+            Some(e) => SymInt::poison(Arc::new(e)),
             None => self.meta().numel(),
         }
     }

@@ -17,8 +17,8 @@ use crate::tensor::{Tensor, TraceTag};
 use maquette_ir::{DType, Loc};
 use std::any::Any;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// A buffer of bytes on the host.
 pub(crate) struct HostBuffer {
@@ -137,7 +137,9 @@ pub struct Storage {
     version: AtomicU64,
     /// The line of the last write, once a derivative depends on the contents.
     last_write: OnceLock<Mutex<Option<Loc>>>,
-    poison: OnceLock<Error>,
+    /// Whether there is an error in `poison`. It changes under that lock.
+    is_poisoned: AtomicBool,
+    poison: Mutex<Option<Error>>,
     made_in_epoch: u64,
 }
 
@@ -148,7 +150,8 @@ impl Storage {
             borrows: Borrows::default(),
             version: AtomicU64::new(0),
             last_write: OnceLock::new(),
-            poison: OnceLock::new(),
+            is_poisoned: AtomicBool::new(false),
+            poison: Mutex::new(None),
             made_in_epoch: kernel_scope::current_epoch(),
         }
     }
@@ -205,12 +208,40 @@ impl Storage {
     /// gets as far as its memory.
     pub(crate) fn poison(&self, e: &Error) {
         if !self.is_frozen() {
-            let _ = self.poison.set(e.clone());
+            let mut poison = self.lock_poison();
+            poison.get_or_insert_with(|| e.clone());
+            self.is_poisoned.store(true, Ordering::Release);
         }
     }
 
-    pub(crate) fn poisoned(&self) -> Option<&Error> {
-        self.poison.get()
+    /// The error of the write that failed. The storage is poisoned until a write replaces all of
+    /// its contents ([`Storage::lift_poison`]).
+    #[inline]
+    pub(crate) fn poisoned(&self) -> Option<Error> {
+        if self.is_poisoned.load(Ordering::Acquire) { self.lock_poison().clone() } else { None }
+    }
+
+    /// Adds the context of `e` to the error of the storage, if both are the same occurrence.
+    pub(crate) fn name_poison(&self, e: &Error) {
+        if self.is_poisoned.load(Ordering::Acquire)
+            && let Some(own) = &mut *self.lock_poison()
+            && own.is_same(e)
+        {
+            *own = e.clone();
+        }
+    }
+
+    /// Takes the error. The caller holds the borrow of a write that covers the storage, and poisons
+    /// the storage again if that write fails.
+    pub(crate) fn lift_poison(&self) -> Option<Error> {
+        let mut poison = self.lock_poison();
+        self.is_poisoned.store(false, Ordering::Release);
+        poison.take()
+    }
+
+    fn lock_poison(&self) -> MutexGuard<'_, Option<Error>> {
+        // no code panics while it holds the lock
+        self.poison.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The length in bytes; 0 for a storage without data.

@@ -33,26 +33,6 @@ fn a_conflict_leaves_the_tensor_as_it_was() {
     assert_eq!(values(&x), [3.0, 4.0, 3.0]);
 }
 
-/// The result of a method may be dropped, so the tensor that it should have written reports the
-/// error, too. `Op::call` returns the error, and leaves the tensor as it was.
-#[test]
-fn a_refused_method_poisons_its_target_and_a_refused_call_does_not() {
-    let x = Tensor::from([1.0f32, 2.0]);
-    let longer = Tensor::from([1.0f32, 2.0, 3.0]);
-    assert!(Op::find("aten::add_.Tensor").unwrap().call(args![&x, &longer]).is_err());
-    assert_eq!(values(&x), [1.0, 2.0]);
-    let e = x.add_(longer).ok().unwrap_err().clone();
-    assert!(x.ok().unwrap_err().is_same(&e));
-}
-
-#[test]
-fn a_poisoned_operand_poisons_what_the_call_would_have_written() {
-    let (cause, x) = (Error::msg("the first cause"), Tensor::from([1.0f32]));
-    let sum = x.add_(Tensor::poison(cause.clone()));
-    assert!(sum.ok().unwrap_err().is_same(&cause));
-    assert!(x.ok().unwrap_err().is_same(&cause), "later uses of the target say so");
-}
-
 // ---- what a kernel returns is its call's alone
 
 type Kernel = fn(&Tensor) -> Result<Tensor>;

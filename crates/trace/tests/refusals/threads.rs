@@ -28,7 +28,7 @@ const USES: [(&str, Use); 9] = [
     ("item", |w| w.sum().item::<f32>().map(drop)),
 ];
 
-/// A tensor for each use, since a failed write poisons its tensor.
+/// A tensor for each use.
 fn tensors() -> Vec<Tensor> {
     USES.iter().map(|_| vector(4)).collect()
 }
