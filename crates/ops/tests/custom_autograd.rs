@@ -268,7 +268,7 @@ fn wrong_gradients_name_the_operator_and_the_line() {
     let e = refused("custom_autograd::own", |_, _| maquette_ops::bail!("no idea"));
     assert!(e.contains("no idea"), "{e}");
     let e = refused("custom_autograd::unsaved", |ctx, _| Ok(vec![Some(ctx.saved(0)?)]));
-    assert!(e.contains("0 tensors are saved"), "{e}");
+    assert!(e.contains("no tensor was saved as number 0: `save` was not called"), "{e}");
 }
 
 #[test]

@@ -104,7 +104,10 @@ pub enum Reason {
         op: String,
     },
     /// A view reads the bytes of a storage as another dtype.
-    #[error("{op} views {from} elements as {to}; write to a copy instead")]
+    #[error(
+        "{op} views {from} elements as {to}, which a functional graph cannot express; convert the \
+            values with `to_dtype`, or make the view outside of the program and pass it as an input"
+    )]
     Reinterpreted {
         /// The operator.
         op: String,

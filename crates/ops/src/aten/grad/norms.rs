@@ -108,10 +108,20 @@ pub(in crate::aten) const STD_MEAN: Derivative = rule!([Input(0), Output(0)], |b
     })
 });
 
-/// The gradient of a norm: of the 2-norm from the result, of others by their parts.
+/// The gradient of a norm: of the 2-norm and of infinite orders from the result, of others by their
+/// parts.
 fn of_norm(b: &Backward<'_>, p: f64, dims: &Value, keep: bool) -> Result<()> {
     let rank = b.sizes(0)?.len();
     let dims = dims_of(dims, rank)?;
+    if p.is_infinite() {
+        // By parts, the magnitudes that are not the norm would give `0 / inf` or `0 * inf`.
+        let (x, norm) = (b.input(0), kept(b.output(0), &dims, keep));
+        let size = x.abs();
+        let is_norm = size.eq(&norm).logical_or(size.isnan());
+        let direction = x.sign().masked_fill(&is_norm.logical_not(), 0.0);
+        let ties = sum(&is_norm.to_dtype(norm.dtype()), &dims, true);
+        return b.set(0, || kept(b.grad(), &dims, keep) / ties * direction);
+    }
     if p != 2.0 {
         return differentiate(b, &|a| {
             let x = a[0].tensor()?;

@@ -18,8 +18,12 @@ fn divided<'c>(f: &'c Formula<'c>) -> X<'c> {
     let (a, b) = (f.arg(0), f.exact(1));
     match f.text(2, "true") {
         "true" => a / b,
-        // PyTorch truncates the quotient after rounding it to the dtype.
-        "trunc" if f.dtype.is_float() => f.narrow(a / b).trunc(),
+        // PyTorch truncates a quotient of tensors after rounding it to the dtype, and a quotient by
+        // a number before.
+        "trunc" if f.dtype.is_float() => {
+            let quotient = a / b;
+            (if f.is_tensor(1) { f.narrow(quotient) } else { quotient }).trunc()
+        }
         "trunc" => a.trunc_div(b),
         "floor" => a.floor_div(b),
         _ => {
@@ -27,6 +31,11 @@ fn divided<'c>(f: &'c Formula<'c>) -> X<'c> {
             a
         }
     }
+}
+
+/// The quotient rounded down. As in other quotients, a number is not rounded to a dtype of floats.
+fn floor_divided<'c>(f: &'c Formula<'c>) -> X<'c> {
+    f.arg(0).floor_div(if f.dtype.is_float() { f.exact(1) } else { f.arg(1) })
 }
 
 /// `x ^ exponent`. As in PyTorch, some exponents are computed with products and square roots.
@@ -130,9 +139,9 @@ with_in_place! {
             Promote |f| shift(f, false);
         ;
         General "aten::floor_divide(Tensor self, Tensor other) -> Tensor" =>
-            pointwise!(Promote, |f| f.arg(0).floor_div(f.arg(1))),
+            pointwise!(Promote, |f| floor_divided(f)),
         General "aten::floor_divide.Scalar(Tensor self, Scalar other) -> Tensor" =>
-            pointwise!(Promote, |f| f.arg(0).floor_div(f.arg(1))),
+            pointwise!(Promote, |f| floor_divided(f)),
         General "aten::floor_divide_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
             crate::aten::Lowering::InPlace("aten::floor_divide"),
         General "aten::floor_divide_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)" =>

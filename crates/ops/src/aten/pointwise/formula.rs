@@ -185,13 +185,15 @@ impl<'c> Formula<'c> {
         X { f: self, reg }
     }
 
+    /// Whether argument `i` is a tensor.
+    pub(super) fn is_tensor(&self, i: usize) -> bool {
+        matches!(self.args.get(i), Some(Value::Tensor(_)))
+    }
+
     /// The operand in argument `i`. As in PyTorch's products and quotients, a number is not rounded
     /// to the common dtype.
     pub(super) fn exact(&'c self, i: usize) -> X<'c> {
-        match self.args.get(i) {
-            Some(Value::Tensor(_)) => self.arg(i),
-            _ => self.c(self.scalar(i)),
-        }
+        if self.is_tensor(i) { self.arg(i) } else { self.c(self.scalar(i)) }
     }
 
     /// A bool constant.

@@ -62,9 +62,13 @@ pub(super) fn erfcx(x: f64) -> f64 {
         return 0.5 * FRAC_2_SQRT_PI / x
             * (1.0 - z * (1.0 - 3.0 * z * (1.0 - 5.0 * z * (1.0 - 7.0 * z * (1.0 - 9.0 * z)))));
     }
+    // Here the exponential overflows, and the rounding error of the square may exceed 1.
+    if x < -27.0 {
+        return f64::INFINITY;
+    }
     let square = x * x;
     // The rounding error of the square.
-    let lost = if square.is_finite() { libm::fma(x, x, -square) } else { 0.0 };
+    let lost = libm::fma(x, x, -square);
     libm::exp(square) * (1.0 + lost) * libm::erfc(x)
 }
 

@@ -157,13 +157,22 @@ impl AutogradCtx {
         self.marked.push(output.clone());
     }
 
+    fn saved_count(&self) -> String {
+        match self.saved.len() {
+            0 => "`save` was not called".to_owned(),
+            1 => "the only saved tensor has number 0".to_owned(),
+            n => format!("the last of the saved tensors has number {}", n - 1),
+        }
+    }
+
     /// The saved tensor with this index, in the order of [`AutogradCtx::save`].
     ///
     /// # Errors
     /// There is none, or its memory was written since.
     pub fn saved(&self, index: usize) -> Result<Tensor> {
-        let missing =
-            || Error::value(format!("{} tensors are saved, not {index}", self.saved.len()));
+        let missing = || {
+            Error::value(format!("no tensor was saved as number {index}: {}", self.saved_count()))
+        };
         let (saved, origin) = self.saved.get(index).ok_or_else(missing)?;
         let node = self.node.get().and_then(Weak::upgrade);
         let edge = match (node, origin) {
