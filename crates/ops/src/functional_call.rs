@@ -12,6 +12,9 @@
 //! Code that a sweep runs, such as a checkpointed function, runs in the functional calls of the
 //! place where it was recorded ([`Kept`]).
 //!
+//! An input of the call may be a tensor of the module. `forward` gets another handle of the tensor,
+//! a view of it, which is not replaced.
+//!
 //! A view that the module made of its tensor before the call is no handle of the module: it must be
 //! made in `forward`.
 
@@ -108,6 +111,9 @@ fn named<M: Module + ?Sized>(module: &M, wanted: Slot) -> BTreeMap<String, Tenso
 /// Runs a module with the given tensors in the places of its own, by name. Tensors without a given
 /// one are the module's own. The module is not changed, except its own buffers that it writes.
 ///
+/// What `forward` takes from the module is replaced, and `input` is not: a tensor in it that is one
+/// of the module's own stands for itself, and a write to it writes the module's tensor.
+///
 /// ```
 /// use maquette_ops::func::{functional_call, grad, parameters};
 /// use maquette_ops::module::Slot;
@@ -150,10 +156,52 @@ pub fn functional_call<M: Module + ?Sized>(
     input: M::In,
 ) -> Result<<M::Out as Tree>::Output> {
     let loc = Loc::caller();
-    let frame = frame(module, tensors).map_err(|e| e.at(loc))?;
-    let _guard = Guard::new(frame);
-    let (spec, values) = flatten_values(&module.forward(input)).map_err(|e| e.at(loc))?;
-    <M::Out as Tree>::Output::unflatten(&spec, &mut values.into_iter()).map_err(|e| e.at(loc))
+    let call = || {
+        let frame = frame(module, tensors)?;
+        let (input, inputs) = apart(&frame, input)?;
+        let (spec, values) = {
+            let _guard = Guard::new(frame);
+            flatten_values(&module.forward(input))?
+        };
+        let values = values.iter().map(|v| v.map_tensors(&mut |t| Ok(original(&inputs, t))));
+        let values = values.collect::<Result<Vec<Value>>>()?;
+        <M::Out as Tree>::Output::unflatten(&spec, &mut values.into_iter())
+    };
+    call().map_err(|e: Error| e.at(loc))
+}
+
+/// The input of a functional call with other handles in the places of the module's own tensors:
+/// only what `forward` takes from the module is replaced. Also returns these tensors, each with its
+/// other handle.
+///
+/// # Errors
+/// The input carries an error.
+fn apart<I: Tree>(frame: &Frame, input: I) -> Result<(I, Frame)> {
+    let (spec, values) = flatten_values(&input)?;
+    let is_own = |t: &Tensor| frame.iter().any(|(own, _)| own.is_same_handle(t));
+    // In an outer call, flattening has put what that call gives in the places of its tensors.
+    if !in_functional_call() && !values.iter().flat_map(Value::tensors).any(is_own) {
+        return Ok((input, Frame::new()));
+    }
+    let mut inputs = Frame::new();
+    let mut other = |t: &Tensor| {
+        if !is_own(t) {
+            return Ok(t.clone());
+        }
+        let known = inputs.iter().find(|(own, _)| own.is_same_handle(t)).map(|(_, other)| other);
+        let other = known.cloned().unwrap_or_else(|| history::alias(t));
+        inputs.push((t.clone(), other.clone()));
+        Ok(other)
+    };
+    let values =
+        values.iter().map(|v| v.map_tensors(&mut other)).collect::<Result<Vec<Value>>>()?;
+    Ok((I::unflatten(&spec, &mut values.into_iter())?, inputs))
+}
+
+/// The tensor of which [`apart`] made another handle; others are themselves.
+fn original(inputs: &Frame, t: &Tensor) -> Tensor {
+    let found = inputs.iter().find(|(_, other)| other.is_same_handle(t));
+    found.map_or(t, |(own, _)| own).clone()
 }
 
 /// Pairs the tensors of a module with the given ones.
