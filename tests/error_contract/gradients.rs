@@ -2,7 +2,7 @@
 
 use super::*;
 use maquette::check::gradcheck::gradcheck;
-use maquette::ops::autograd::{BackwardOptions, backward, grad, no_grad};
+use maquette::ops::autograd::{AutogradCtx, BackwardOptions, backward, custom_vjp, grad, no_grad};
 use maquette::ops::func::{value_and_grad, vjp};
 
 /// `[1, 2, 3]`, with a gradient.
@@ -82,6 +82,22 @@ pub fn rows() -> Vec<Row> {
             let y = w().exp();
             no_grad(|| y.slice(0, 1..)).mul_(w().slice(0, 1..))
         }),
+        fails!("a write by a number, through a view of a view that was made in `no_grad`", {
+            let y = w().exp();
+            no_grad(|| y.slice(0, 1..)).unsqueeze(0).fill_(2.0)
+        }),
+        fails!("a write of what has a gradient, through a view of a buffer made in `no_grad`", {
+            let buffer = Tensor::zeros([3], DType::F64);
+            no_grad(|| buffer.slice(0, 1..)).copy_(&w().slice(0, 1..))
+        }),
+        fails!("a write to a recorded result through an array", {
+            w().exp().write::<f64>()?.fill(0.0);
+            Ok::<(), Error>(())
+        }),
+        fails!("a write to a leaf through an array", {
+            w().write::<f64>()?.fill(0.0);
+            Ok::<(), Error>(())
+        }),
         fails!("a write to what a derivative reads", {
             let y = w().exp();
             y.mul_(2.0);
@@ -125,6 +141,39 @@ pub fn rows() -> Vec<Row> {
         fails!("a rule that fails", {
             let op = ruled("err::g_fails", |g| vec![Some(g.mm(g))])?;
             summed(&op, &w())?.backward()
+        }),
+        fails!("a rule that writes the gradient that it is given", {
+            let op = ruled("err::g_writes", |g| vec![Some(g.mul_(3.0))])?;
+            summed(&op, &w())?.backward()
+        }),
+        fails!("the same, in a trace", {
+            let op = Op::find("err::g_writes")?;
+            op.register_fake(copy_fake)?;
+            let f = value_and_grad(move |x: Tensor| summed(&op, &x).unwrap_or_else(Tensor::poison));
+            trace(f, Tensor::from([1.0f64, 2.0]))
+        }),
+        fails!("a hook that writes the gradient that it is given", {
+            let w = w();
+            w.register_hook(|g| Ok(Some(g.mul_(2.0))))?;
+            (&w * 2.0).sum().backward()
+        }),
+        fails!("a rule that panics", {
+            let op = ruled("err::g_panics", |_| panic!("out of luck"))?;
+            summed(&op, &w())?.backward()
+        }),
+        fails!("a second derivative of a rule that reads an intermediate", {
+            let f = |x: Tensor| {
+                let forward = |ctx: &mut AutogradCtx, x: &[Tensor]| {
+                    let slope = &x[0] * 2.0;
+                    ctx.save(&slope);
+                    Ok(vec![&x[0] * &x[0]])
+                };
+                let y = custom_vjp(&[x], forward, |ctx, g| Ok(vec![Some(&g[0] * ctx.saved(0)?)]));
+                y.map_or_else(Tensor::poison, |y| y[0].sum())
+            };
+            let first =
+                move |x: Tensor| ops::func::grad(f)(x).map_or_else(Tensor::poison, |g| g.sum());
+            ops::func::grad(first)(Tensor::from([3.0f64]))
         }),
         fails!("the gradient of a function whose value is no scalar", {
             value_and_grad(|x: Tensor| x.exp())(Tensor::from([1.0f64, 2.0]))

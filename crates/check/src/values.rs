@@ -2,7 +2,7 @@
 
 use maquette_ir::DType;
 use maquette_ops::tree::{Leaves, TreeSpec};
-use maquette_ops::{Element, Error, Result, Tensor, Tree, Value, call, typed};
+use maquette_ops::{Element, Error, Result, Tensor, Tree, Value, call, message_of_panic, typed};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Elements as little-endian bytes.
@@ -136,11 +136,8 @@ pub(crate) fn compare_metadata(expected: &Tensor, found: &Tensor) -> Result<(), 
 /// Runs user code; a panic is an error as well.
 pub(crate) fn catch_panics<R>(what: &str, f: impl FnOnce() -> Result<R>) -> Result<R> {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
-        let text = panic
-            .downcast_ref::<String>()
-            .map(String::as_str)
-            .or_else(|| panic.downcast_ref::<&str>().copied());
-        Err(Error::value(format!("{what} panicked: {}", text.unwrap_or("without a message"))))
+        let text = message_of_panic(panic).unwrap_or_else(|| "without a message".to_owned());
+        Err(Error::value(format!("{what} panicked: {text}")))
     })
 }
 

@@ -60,6 +60,10 @@ pub use tree::Tree;
 #[doc(hidden)]
 pub use inventory;
 
+// For opcheck.
+#[doc(hidden)]
+pub use dispatch::panics::message_of as message_of_panic;
+
 /// What macros name.
 #[doc(hidden)]
 pub mod __private {

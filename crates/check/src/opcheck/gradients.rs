@@ -1,10 +1,11 @@
 //! The gradients of an operator: against differences of its values, and in bits where the forward
-//! and the backward pass are a graph.
+//! and the backward pass are a graph. The gradients of a registered derivative are compared with
+//! differences, too: a derivative that reads an intermediate has none, and says so.
 
 use super::CheckContext;
 use super::report::CheckReport;
 use super::sample::{operands, replace};
-use crate::gradcheck::{GradcheckOptions, gradcheck_with, is_smooth_at};
+use crate::gradcheck::{GradcheckOptions, gradcheck_with, gradgradcheck_with, is_smooth_at};
 use crate::values::{catch_panics, element_bytes, flatten};
 use maquette_interp::{Interpreter, SourceInfo};
 use maquette_ir::DType;
@@ -32,6 +33,17 @@ fn no_gradient(e: &Error) -> Option<String> {
             Some("it mutates its arguments".into())
         }
         _ => None,
+    }
+}
+
+/// Why there is no gradient of the gradient to check.
+fn no_second_gradient(e: &Error) -> Option<String> {
+    match e.kind() {
+        ErrorKind::Autograd(e @ AutogradError::OnceDifferentiable { .. }) => Some(e.to_string()),
+        ErrorKind::Autograd(AutogradError::NoRule { op }) => {
+            Some(format!("its derivative calls {op}, which has none"))
+        }
+        _ => no_gradient(e),
     }
 }
 
@@ -127,7 +139,16 @@ impl CheckContext<'_> {
             Err(e) => return check.fail("the sample", &self.subject.text(&e)),
         }
         if let Err(e) = gradcheck_with(f, &inputs, &options) {
-            check.fail("the sample", &self.subject.text(&e));
+            return check.fail("the sample", &self.subject.text(&e));
+        }
+        // Differences of gradients are exact enough in `f64` alone.
+        if exact && !self.subject.op.is_plain_builtin() {
+            let second = gradgradcheck_with(f, &inputs, &options.variants(false));
+            match second.map_err(|e| (no_second_gradient(&e), e)) {
+                Ok(_) => {}
+                Err((Some(why), _)) => check.notes.push(format!("no second derivative: {why}")),
+                Err((None, e)) => check.fail("the sample", &self.subject.text(&e)),
+            }
         }
     }
 

@@ -27,8 +27,9 @@ pub(super) fn register() -> Result<()> {
             }
         },
     )?;
+    // Gradients are shared and read-only, so the rule writes copies.
     Op::find("oracle::copies")?.register_autograd(|_: &AutogradCtx, grads: &[Tensor]| {
-        Ok(grads.iter().map(|g| Some(g * ITSELF)).collect())
+        Ok(grads.iter().map(|g| Some(g.clone_tensor().mul_(ITSELF))).collect())
     })?;
     Op::find("oracle::tail")?.register_autograd_with(
         |ctx: &mut AutogradCtx, inputs: &[Value], _: &[Value]| {

@@ -19,6 +19,7 @@ use super::grad_mode::{is_grad_enabled, with_grad};
 use super::node::lock;
 use super::saved::SavedTensor;
 use crate::dispatch::autocast;
+use crate::dispatch::panics;
 use crate::dispatch::value::{Args, Outputs, Value};
 use crate::error::{AutogradError, Error, Result};
 use crate::functional_call::Kept;
@@ -56,16 +57,17 @@ use std::sync::{Arc, Mutex};
 /// PyTorch: `torch.utils.checkpoint.checkpoint`.
 ///
 /// # Errors
-/// The returned function fails if `f` writes an input. A sweep fails if an input was written since,
-/// or if the second run of `f` saves other tensors than the first.
+/// The returned function fails if `f` panics or writes an input. A sweep fails if an input was
+/// written since, or if the second run of `f` saves other tensors than the first.
 #[track_caller]
 pub fn checkpoint<I: Tree + 'static, O: 'static>(
     f: impl Fn(I) -> O + Send + Sync + 'static,
 ) -> impl Fn(I) -> Result<O> {
+    panics::install_hook();
     let (f, loc) = (Arc::new(f), Loc::caller());
     move |inputs| {
         if !is_grad_enabled() {
-            return Ok(f(inputs));
+            return caught(|| f(inputs)).map_err(|e| e.at(loc));
         }
         let (spec, values) = flatten_values(&inputs).map_err(|e| e.at(loc))?;
         let versions = |values: &[Value]| -> Vec<u64> {
@@ -75,8 +77,7 @@ pub fn checkpoint<I: Tree + 'static, O: 'static>(
         let again = f.clone();
         let rerun = move |values: Vec<Value>| {
             let inputs = I::unflatten(&spec, &mut values.into_iter())?;
-            drop(again(inputs));
-            Ok(())
+            caught(|| drop(again(inputs)))
         };
         let region = Arc::new(Region {
             loc,
@@ -90,13 +91,19 @@ pub fn checkpoint<I: Tree + 'static, O: 'static>(
             is_finished: AtomicBool::new(false),
             found: Mutex::default(),
         });
-        let output = active(Active::First(region.clone()), || f(inputs));
+        let run = || active(Active::First(region.clone()), || f(inputs));
+        let output = caught(run).map_err(|e| e.at(loc))?;
         region.is_finished.store(true, Ordering::Release);
         if versions(&values) != before {
             return Err(Error::from(AutogradError::CheckpointWrites).at(loc));
         }
         Ok(output)
     }
+}
+
+/// Runs a function that is checkpointed. A panic is an error.
+fn caught<R>(f: impl FnOnce() -> R) -> Result<R> {
+    panics::catch("checkpointed function", || Ok(f()))
 }
 
 /// One run of a function under a checkpoint.

@@ -7,6 +7,7 @@
 
 use super::collected::Collected;
 use super::grad_mode::with_grad;
+use super::history;
 use super::node::{Edge, Function, GradNode, Grads, LeafGradient, lock};
 use super::rule::Backward;
 use super::strided::may_repeat;
@@ -141,6 +142,9 @@ impl Sweep<'_> {
                 }
             }
         }
+        if !self.create {
+            found.iter_mut().for_each(|g| *g = g.take().map(history::without_base));
+        }
         Ok(found)
     }
 }
@@ -184,7 +188,7 @@ impl GradNode {
             let after = match &before {
                 // Someone else may have this gradient: it is another tensor from now on.
                 Some(before) if !fault_injected(Fault::LeafGradientsReplaced) => before + grad,
-                _ => grad.unshared(),
+                _ => history::without_base(grad.unshared()),
             };
             after.ok()?;
             let mut now = lock(sum);

@@ -25,6 +25,9 @@ pub(crate) struct History {
     /// Whether this is a leaf that is a view of another tensor, or a view of such a leaf. The base
     /// of both is no leaf, so it does not tell that a write would reach one.
     is_leaf_view: AtomicBool,
+    /// Whether this is a view that was made in `no_grad`, or a view of one. The history of its base
+    /// does not follow writes through it.
+    is_without_grad: AtomicBool,
     tracking: Mutex<Tracking>,
 }
 
@@ -76,6 +79,10 @@ impl History {
         self.is_leaf_view.load(Ordering::Relaxed)
     }
 
+    fn is_without_grad(&self) -> bool {
+        self.is_without_grad.load(Ordering::Relaxed)
+    }
+
     /// Gives a view, or another handle of the same elements, what holds for all views.
     fn pass_on(&self, to: &Tensor) {
         if self.is_custom_view() {
@@ -83,6 +90,9 @@ impl History {
         }
         if self.is_leaf_view() {
             set_leaf_view(to);
+        }
+        if self.is_without_grad() {
+            set_without_grad(to);
         }
     }
 
@@ -109,8 +119,10 @@ pub(crate) fn set(t: &Tensor, tracking: Tracking) {
 
 /// Gives a handle the history of another one for the same elements.
 pub(crate) fn copy(from: &Tensor, to: &Tensor) {
-    if let Some(h) = from.history().filter(|h| h.kind() != UNTRACKED) {
-        set(to, h.get());
+    if let Some(h) = from.history() {
+        if h.kind() != UNTRACKED {
+            set(to, h.get());
+        }
         h.pass_on(to);
     }
 }
@@ -125,6 +137,12 @@ pub(crate) fn set_custom_view(t: &Tensor) {
 fn set_leaf_view(t: &Tensor) {
     if let Some(h) = t.history() {
         h.is_leaf_view.store(true, Ordering::Relaxed);
+    }
+}
+
+fn set_without_grad(t: &Tensor) {
+    if let Some(h) = t.history() {
+        h.is_without_grad.store(true, Ordering::Relaxed);
     }
 }
 
@@ -151,14 +169,37 @@ pub(crate) fn alias(t: &Tensor) -> Tensor {
 }
 
 /// Notes that a view was made. A view that is not recorded of a tensor that requires a gradient
-/// has no part in its history; a call that records the view gives it one.
+/// has no part in its history; a call that records the view gives it one with [`set_view`].
 pub(crate) fn made_view(view: &Tensor, of: &Tensor) {
-    if !super::is_grad_enabled() && requires_grad(of) {
-        set(view, Tracking::ViewWithoutGrad);
+    if !super::is_grad_enabled() {
+        set_without_grad(view);
+        if requires_grad(of) {
+            set(view, Tracking::ViewWithoutGrad);
+        }
     }
     if let Some(of) = of.history() {
         of.pass_on(view);
     }
+}
+
+/// Whether the tensor is a view that was made in `no_grad`, or a view of one.
+pub(crate) fn is_without_grad(t: &Tensor) -> bool {
+    t.history().is_some_and(History::is_without_grad)
+}
+
+/// Gives a view of `base` the history of the call that made the view. The call ran its kernel in
+/// `no_grad`. That counts only if the program viewed a view that was made there.
+pub(crate) fn set_view(view: &Tensor, base: &Tensor, edge: Edge, of_view_without_grad: bool) {
+    set(view, Tracking::View { edge, writes: writes(base) });
+    if let Some(h) = view.history() {
+        h.is_without_grad.store(of_view_without_grad, Ordering::Relaxed);
+    }
+}
+
+/// A gradient for the program. The sweep made its views in `no_grad`, which is no concern of the
+/// program: a view is another handle without a base.
+pub(crate) fn without_base(gradient: Tensor) -> Tensor {
+    if is_without_grad(&gradient) { gradient.untracked() } else { gradient }
 }
 
 /// Whether a gradient of the tensor is passed on.
@@ -166,6 +207,15 @@ pub(crate) fn requires_grad(t: &Tensor) -> bool {
     match t.history().map_or(UNTRACKED, History::kind) {
         UNTRACKED => t.base_history().is_some_and(|base| base.kind() == RESULT),
         VIEW_WITHOUT_GRAD => false,
+        _ => true,
+    }
+}
+
+/// Whether calls on the tensor are looked at by the stage that records derivatives: it requires a
+/// gradient, or is a view without one of a tensor that does.
+pub(crate) fn takes_part(t: &Tensor) -> bool {
+    match t.history().map_or(UNTRACKED, History::kind) {
+        UNTRACKED => t.base_history().is_some_and(|base| base.kind() == RESULT),
         _ => true,
     }
 }
@@ -229,9 +279,7 @@ pub(crate) fn check_writable(t: &Tensor) -> Result<()> {
     if history.is_custom_view() {
         return Err(AutogradError::WriteToCustomView.into());
     }
-    if history.kind() == VIEW_WITHOUT_GRAD {
-        return Err(AutogradError::WriteToViewWithoutGrad.into());
-    }
+    check_view(t)?;
     if history.kind() == LEAF {
         return Err(AutogradError::WriteToLeaf { view: false }.into());
     }
@@ -239,6 +287,30 @@ pub(crate) fn check_writable(t: &Tensor) -> Result<()> {
         return Err(AutogradError::WriteToLeaf { view: true }.into());
     }
     Ok(())
+}
+
+/// Checks that a tensor which the program writes with gradients is no view that was made in
+/// `no_grad`.
+///
+/// # Errors
+/// It is.
+pub(crate) fn check_view(t: &Tensor) -> Result<()> {
+    if is_without_grad(t) && t.dtype().is_float() {
+        return Err(AutogradError::WriteToViewWithoutGrad.into());
+    }
+    Ok(())
+}
+
+/// Checks that the program may write the tensor through an array, now.
+///
+/// # Errors
+/// Gradients are recorded, and the tensor takes part in differentiation.
+pub(crate) fn check_array_write(t: &Tensor) -> Result<()> {
+    if !takes_part(t) || !super::is_grad_enabled() {
+        return Ok(());
+    }
+    check_writable(t)?;
+    Err(AutogradError::WriteByArray { tensor: t.meta().to_string() }.into())
 }
 
 /// Records that the call of `node` wrote `t`, which is its result `output`. `operand` is the index

@@ -21,6 +21,7 @@ mod collected;
 mod custom;
 pub(crate) mod engine;
 pub(crate) mod expression;
+mod given;
 pub(crate) mod grad_mode;
 pub(crate) mod history;
 pub(crate) mod node;

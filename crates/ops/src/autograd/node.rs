@@ -1,6 +1,7 @@
 //! The graph of derivatives: nodes for calls, and edges to the nodes of the operands.
 
 use super::custom::CustomCall;
+use super::given::{Role, with_read_only};
 use super::saved::SavedCall;
 use super::strided::{Placed, Written};
 use crate::error::{AutogradError, Result};
@@ -111,7 +112,8 @@ impl GradNode {
         for (output, hook) in hooks {
             if let Some(slot) = grads.get_mut(output as usize)
                 && let Some(grad) = slot
-                && let Some(other) = hook(grad)?
+                && let Some(other) =
+                    with_read_only(Role::Hook, self, std::iter::once(&*grad), || hook(grad))?
             {
                 let (expected, found) = (grad.meta(), other.ok()?.meta());
                 let claim = "a hook returns a gradient of the same sizes";

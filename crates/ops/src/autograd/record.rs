@@ -77,12 +77,22 @@ pub(crate) fn call(
     loc: Loc,
     below: impl FnOnce(&mut Args) -> Result<Outputs>,
 ) -> Result<Outputs> {
+    // Otherwise a view without a gradient, of a tensor with one, has brought the call here.
+    if !args.iter().flat_map(Value::tensors).any(history::requires_grad) {
+        written(state, args).try_for_each(history::check_view)?;
+        return below(args);
+    }
     match stage(state)? {
         Stage::Pass => below(args),
         Stage::PassView => with_grad(false, || below(args)),
         Stage::Parts(body) => mode::in_place_of(op, loc, || body(args)),
         Stage::Record(rule) => record(op, state, rule, args, loc, below),
     }
+}
+
+/// The tensors that a call writes.
+fn written<'a>(state: &'a OpState, args: &'a [Value]) -> impl Iterator<Item = &'a Tensor> {
+    state.facts.mutated.iter().flat_map(|&i| args[usize::from(i)].tensors())
 }
 
 fn record(
@@ -97,8 +107,7 @@ fn record(
         && state
             .builtin
             .is_some_and(|d| matches!(d.lowering, Lowering::InPlace(_)) || d.writes_its_result());
-    let written: SmallVec<[Tensor; 1]> =
-        state.facts.mutated.iter().flat_map(|&i| args[usize::from(i)].tensors()).cloned().collect();
+    let written: SmallVec<[Tensor; 1]> = written(state, args).cloned().collect();
     let table = matches!(rule, Rule::Table(_)) && !written.iter().any(history::requires_grad);
     if !written.is_empty() && !in_place && !table {
         return Err(AutogradError::MutatingOperator { op: op.name().to_owned() }.into());
@@ -149,6 +158,7 @@ fn record(
         }
     };
     let saved = SavedCall::new(op, loc, rule, args, &needs, &keep)?;
+    let of_view_without_grad = args.iter().flat_map(Value::tensors).any(history::is_without_grad);
     let outputs = with_grad(false, || below(args))?;
     let results: SmallVec<[Tensor; 2]> = outputs.iter().flat_map(Value::tensors).cloned().collect();
     if !results.iter().any(|t| t.dtype().is_float()) {
@@ -165,7 +175,7 @@ fn record(
             let t = written.first().unwrap_or(t);
             history::rebase(t, node.clone(), i as u32, 0);
         } else if let Some(base) = t.base() {
-            history::set(t, Tracking::View { edge, writes: history::writes(&base) });
+            history::set_view(t, &base, edge, of_view_without_grad);
         } else {
             history::set(t, Tracking::Result { edge, writes: 0 });
         }

@@ -34,6 +34,11 @@ pub(super) fn version(t: &Tensor) -> u64 {
     t.version().wrapping_add(recorded)
 }
 
+/// The line of the last write that a trace has recorded.
+pub(super) fn last_recorded_write(t: &Tensor) -> Option<Loc> {
+    mode::active().mode().and_then(|mode| mode.writes(t).1)
+}
+
 impl SavedTensor {
     pub(crate) fn new(t: &Tensor) -> SavedTensor {
         if let Some(mode) = mode::active().mode() {
@@ -92,8 +97,7 @@ fn check_version(saved: &Tensor, before: u64, now: u64, op: &str, called: Loc) -
     if now == before || fault_injected(Fault::SavedWritesUnchecked) {
         return Ok(());
     }
-    let recorded = mode::active().mode().and_then(|mode| mode.writes(saved).1);
-    let written = recorded.or(saved.storage()?.last_write());
+    let written = last_recorded_write(saved).or(saved.storage()?.last_write());
     let (op, tensor) = (op.to_owned(), saved.meta().to_string());
     Err(AutogradError::SavedWasWritten { op, tensor, called, written }.into())
 }

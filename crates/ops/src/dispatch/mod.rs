@@ -156,7 +156,7 @@ fn run(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
     if state.facts.tags.contains(Tag::Out) {
         refuse_grad(&state, args)?;
     }
-    let Operands { any_fake, traced, device, requires_grad } = Operands::of(&state, args);
+    let Operands { any_fake, traced, device, takes_part } = Operands::of(&state, args);
     let active = mode::active();
     let mode = active.mode();
     if let Some(t) = traced {
@@ -166,7 +166,7 @@ fn run(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
         return autocast::call(op, &state, args, loc);
     }
     let rest = |args: &mut Args| without_grad(op, &state, args, mode, any_fake, device, loc);
-    if requires_grad && autograd::is_grad_enabled() {
+    if takes_part && autograd::is_grad_enabled() {
         autograd::record::call(op, &state, args, loc, rest)
     } else {
         rest(args)
@@ -220,7 +220,7 @@ struct Operands<'a> {
     /// The common device of the operands; `None` if there are no tensors or several devices.
     device: Option<Device>,
     /// Whether an operand takes part in differentiation.
-    requires_grad: bool,
+    takes_part: bool,
 }
 
 impl<'a> Operands<'a> {
@@ -228,10 +228,10 @@ impl<'a> Operands<'a> {
         let mut tensors =
             state.facts.tensor_args.iter().flat_map(|&i| args[usize::from(i)].tensors()).peekable();
         let device = tensors.peek().map(|t| t.device());
-        let mut found = Operands { any_fake: false, traced: None, device, requires_grad: false };
+        let mut found = Operands { any_fake: false, traced: None, device, takes_part: false };
         for t in tensors {
             found.any_fake |= t.is_fake();
-            found.requires_grad |= autograd::history::requires_grad(t);
+            found.takes_part |= autograd::history::takes_part(t);
             if t.slot().is_some() {
                 found.traced = Some(t);
             }

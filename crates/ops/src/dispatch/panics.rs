@@ -1,12 +1,13 @@
-//! Panics of kernels become errors: nothing unwinds through the library.
+//! Panics of kernels, derivatives and hooks become errors: nothing unwinds through the library.
 //!
-//! Technique: a registered kernel runs inside `catch_unwind`. Only a panic hook is told the line of
-//! a panic. So a hook, installed with the first registration, notes message and line while a kernel
-//! runs on the thread, and passes every other panic to the hook before it. A noted panic is not
+//! Technique: user code runs inside `catch_unwind`. Only a panic hook is told the line of
+//! a panic. So a hook, installed with the first registration, notes message and line while such
+//! code runs on the thread, and passes every other panic to the hook before it. A noted panic is not
 //! printed, because the error says the same; with `RUST_BACKTRACE` it is, for its backtrace. If a
 //! program replaces the hook, errors lack the line, and nothing else changes.
 //!
-//! A panic on another thread reaches a kernel when the kernel joins that thread. With
+//! A panic on another thread reaches a kernel when the kernel joins that thread. The payload of a
+//! panic is dropped inside `catch_unwind`, too: its destructor is user code that may panic. With
 //! `panic = "abort"` no panic can be caught.
 
 use crate::error::{CallError, Result};
@@ -52,7 +53,7 @@ fn note(info: &PanicHookInfo<'_>) -> bool {
     Backtrace::capture().status() != BacktraceStatus::Captured
 }
 
-/// Runs user code. `kernel` names it in the error: `kernel`, `fake kernel`.
+/// Runs user code. `kernel` names it in the error: `kernel`, `fake kernel`, `derivative`.
 ///
 /// # Errors
 /// Those of `f`; or `f` panicked.
@@ -62,23 +63,33 @@ pub(crate) fn catch<R>(kernel: &'static str, f: impl FnOnce() -> Result<R>) -> R
     // by reference: returned through `catch_unwind`, the result would be copied once more
     let mut result = None;
     let done = catch_unwind(AssertUnwindSafe(|| result = Some(f())));
+    let result = match (result, done) {
+        (Some(result), Ok(())) => result,
+        (_, done) => Err(panicked(kernel, done.err().unwrap_or_else(|| Box::new(()))).into()),
+    };
     CATCHING.set(outer);
-    let payload = done.err();
-    match (result, payload) {
-        (Some(result), None) => result,
-        (_, payload) => Err(panicked(kernel, &*payload.unwrap_or_else(|| Box::new(()))).into()),
-    }
+    result
 }
 
 #[cold]
-fn panicked(kernel: &'static str, payload: &(dyn Any + Send)) -> CallError {
-    let text = payload.downcast_ref::<&str>().copied();
-    let message = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+fn panicked(kernel: &'static str, payload: Box<dyn Any + Send>) -> CallError {
+    let message = message_of(payload);
     // a panic that was caught inside the kernel may have been noted before this one
-    let noted = NOTED.take().filter(|(noted, _)| Some(noted.as_str()) == message);
+    let noted = NOTED.take().filter(|(noted, _)| Some(noted) == message.as_ref());
     CallError::Panicked {
         kernel,
-        message: message.unwrap_or("it gave no message").to_owned(),
+        message: message.unwrap_or_else(|| "it gave no message".to_owned()),
         line: noted.map(|(_, line)| line),
     }
+}
+
+/// The message of a panic, if it has one. A panic of the payload's destructor ends here.
+pub fn message_of(payload: Box<dyn Any + Send>) -> Option<String> {
+    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let message = text.or_else(|| payload.downcast_ref::<String>().cloned());
+    if let Err(of_destructor) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        // A destructor may panic with a payload whose destructor panics, without end.
+        std::mem::forget(of_destructor);
+    }
+    message
 }

@@ -72,6 +72,43 @@ pub enum AutogradError {
         /// The line of the last write.
         written: Option<Loc>,
     },
+    /// A derivative or a hook writes a gradient that it was given, in a trace.
+    #[error(
+        "{to} writes a gradient that it was given, {tensor}{}: others may be given the same \
+            tensor; write to a copy of it (`clone_tensor`)",
+        written.map_or(String::new(), |l| format!(" at {l}"))
+    )]
+    GivenWritten {
+        /// What writes it.
+        to: String,
+        /// The gradient.
+        tensor: String,
+        /// The line of the write.
+        written: Option<Loc>,
+    },
+    /// The second derivative of a rule that reads an intermediate.
+    #[error(
+        "{op} can be differentiated once, but no further: its derivative reads {tensor}, which was \
+            computed for it and saved, and whose own derivative is not known; save inputs and \
+            outputs, and compute the tensor from these in the derivative, or, if it is a constant, \
+            make it before the call"
+    )]
+    OnceDifferentiable {
+        /// The operator.
+        op: String,
+        /// The saved tensor.
+        tensor: String,
+    },
+    /// A write through an array to a tensor with a history.
+    #[error(
+        "`write` gives access to {tensor}, which is a recorded result: its gradient cannot follow \
+            what is written through an array; write with operators, write to a copy \
+            (`clone_tensor().detach()`), or call `write` in `no_grad`"
+    )]
+    WriteByArray {
+        /// The tensor.
+        tensor: String,
+    },
     /// A gradient depends on the result of a builtin operator that has no derivative.
     #[error("{op} has no derivative ({why}), and a gradient depends on its result")]
     Refused {
@@ -123,8 +160,9 @@ pub enum AutogradError {
     },
     /// A write through a view that was made in `no_grad`.
     #[error(
-        "the view was made in `no_grad` and is written with gradients: the gradient of the tensor \
-            that it views cannot follow the write; make the view outside `no_grad`, or detach it"
+        "the view was made in `no_grad`, or of such a view, and is written with gradients: the \
+            gradient of the tensor that it views cannot follow the write; make the view outside \
+            `no_grad`, or detach it, or write in `no_grad`"
     )]
     WriteToViewWithoutGrad,
     /// A write to an output of a closure with a derivative of its own, which is a view.

@@ -5,7 +5,7 @@ use crate::autograd::backward::collect;
 use crate::autograd::history;
 use crate::autograd::node::{Function, Hook, lock};
 use crate::dispatch::failures::failed;
-use crate::dispatch::mode;
+use crate::dispatch::{mode, panics};
 use crate::error::{AutogradError, Error, Result};
 use crate::tensor::Tensor;
 use maquette_ir::Loc;
@@ -107,7 +107,7 @@ impl Tensor {
     }
 
     /// Calls `hook` with each gradient of the tensor that a sweep computes. It may return another
-    /// gradient in its place.
+    /// gradient in its place. The one that it is given is read-only.
     ///
     /// PyTorch: `Tensor.register_hook`.
     ///
@@ -122,6 +122,7 @@ impl Tensor {
         let missing = || AutogradError::InputWithoutGrad { tensor: self.meta().to_string() };
         let edge = history::edge(self).ok_or_else(|| failed(Error::from(missing()).at(loc)))?;
         check_in_trace(self, "add a hook to", loc)?;
+        panics::install_hook();
         let hook: Hook = Arc::new(hook);
         edge.node.add_hook(edge.output, hook);
         Ok(())

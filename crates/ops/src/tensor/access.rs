@@ -8,6 +8,7 @@
 #![allow(unsafe_code)]
 
 use crate::Element;
+use crate::autograd::history;
 use crate::dispatch::failures::{access_failed, failed};
 use crate::error::{AccessError, Error, Result};
 use crate::functional_call;
@@ -254,11 +255,16 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::read`]. In addition: the handle is read-only in this call, the tensor overlaps
-    /// itself, or its dimensions interleave, which a mutable array cannot represent.
+    /// itself, or its dimensions interleave, which a mutable array cannot represent; or it takes
+    /// part in differentiation, and gradients are recorded.
     #[track_caller]
     pub fn write<T: Element>(&mut self) -> Result<WriteGuard<'_, T>> {
         let loc = Loc::caller();
         let raw = self.typed_raw::<T>("written").map_err(|e| named(e, loc))?;
+        // a kernel's call is recorded as a whole
+        if !self.has_grant() {
+            history::check_array_write(self).map_err(|e| failed(e.at(loc)))?;
+        }
         let borrow =
             self.borrow(Access::Write, Holder::Guard(loc)).map_err(|e| failed(e.at(loc)))?;
         if !raw.layout.sizes.contains(&0) && !is_nested(&raw.layout) {

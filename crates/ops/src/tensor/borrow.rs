@@ -100,7 +100,7 @@ impl Borrows {
     pub(crate) fn holder(&self, grant: Grant) -> Option<String> {
         match &self.lock().get(grant.id())?.holder {
             holder @ Holder::Argument { .. } => Some(holder.describe()),
-            Holder::Guard(_) | Holder::Run(_) => None,
+            Holder::Guard(_) | Holder::Gradient(_) | Holder::Run(_) => None,
         }
     }
 

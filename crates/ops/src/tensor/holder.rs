@@ -2,6 +2,7 @@
 
 use crate::library::Op;
 use maquette_ir::Loc;
+use std::fmt;
 use std::sync::Arc;
 
 /// The holder of a borrow, for error messages. The text is formatted only for a conflict.
@@ -11,9 +12,28 @@ pub(crate) enum Holder {
     Argument { op: Op, index: u16 },
     /// A guard from `read()` or `write()`.
     Guard(Loc),
+    /// User code that was given the tensor as a gradient.
+    Gradient(GivenTo),
     /// A tensor of a run. Shared, because each storage has room for one holder, and later runs
     /// have the same inputs.
     Run(Arc<RunInput>),
+}
+
+/// The user code that is given a gradient: `the derivative of ns::f at model.rs:7`.
+#[derive(Clone)]
+pub(crate) struct GivenTo {
+    /// `the derivative` or `a hook`.
+    pub(crate) role: &'static str,
+    /// The operator of the call.
+    pub(crate) op: Arc<str>,
+    /// The line of the call.
+    pub(crate) called: Loc,
+}
+
+impl fmt::Display for GivenTo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} at {}", self.role, self.op, self.called)
+    }
 }
 
 /// A tensor that a run accesses, and the line that started the run, for error messages.
@@ -34,6 +54,9 @@ impl Holder {
                 format!("argument `{}` of {}", op.arg_name(usize::from(*index)), op.name())
             }
             Holder::Guard(loc) => format!("the guard taken at {loc}"),
+            Holder::Gradient(to) => {
+                format!("{to} was given the tensor as a gradient, as others may be, and")
+            }
             Holder::Run(input) => {
                 format!("{} `{}` of the run at {}", input.role, input.name, input.loc)
             }
@@ -44,7 +67,7 @@ impl Holder {
     pub(super) fn subject(&self) -> String {
         match self {
             Holder::Argument { op, index } => op.arg_name(usize::from(*index)).to_owned(),
-            Holder::Guard(_) => "the tensor".to_owned(),
+            Holder::Guard(_) | Holder::Gradient(_) => "the tensor".to_owned(),
             Holder::Run(input) => input.name.to_string(),
         }
     }

@@ -54,6 +54,11 @@ pub(crate) fn current_epoch() -> u64 {
     EPOCH.load(Ordering::Relaxed)
 }
 
+/// Begins an epoch. A storage that is made from now on carries it, or a later one.
+pub(crate) fn begin_epoch() -> u64 {
+    EPOCH.fetch_add(1, Ordering::Relaxed) + 1
+}
+
 /// Whether a kernel runs on this thread. It cannot use memory that was made before its call.
 pub fn is_in_kernel() -> bool {
     STARTED.get() != 0
@@ -69,8 +74,7 @@ pub(crate) struct KernelScope {
 impl KernelScope {
     /// Begins a new epoch, for the call of a kernel.
     pub(crate) fn enter() -> KernelScope {
-        let started = EPOCH.fetch_add(1, Ordering::Relaxed) + 1;
-        KernelScope { outer: STARTED.replace(started) }
+        KernelScope { outer: STARTED.replace(begin_epoch()) }
     }
 
     /// The error of the first access that was refused in this scope, if there was one. The error is

@@ -1,11 +1,14 @@
 //! What a custom derivative knows of the call that it belongs to.
 
+use super::differentiated_twice;
+use crate::autograd::history::{self, Tracking};
+use crate::autograd::is_grad_enabled;
 use crate::autograd::node::{Edge, GradNode};
 use crate::autograd::saved::SavedTensor;
 use crate::dispatch::value::Value;
 use crate::error::{AutogradError, Error, Result};
 use crate::functional_call;
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, kernel_scope};
 use maquette_ir::Loc;
 use smallvec::SmallVec;
 use std::sync::{Arc, OnceLock, Weak};
@@ -31,6 +34,8 @@ pub struct AutogradCtx {
     /// are results is known once the results are.
     unplaced: Vec<(usize, Tensor)>,
     marked: Vec<Tensor>,
+    /// The epoch of allocation in which the choice of what is saved began.
+    since: u64,
     /// Which results have no gradient, by index.
     undifferentiated: SmallVec<[usize; 1]>,
     /// The node of the call, which has the histories of the saved tensors. The node owns the
@@ -43,7 +48,9 @@ pub struct AutogradCtx {
 enum Origin {
     Operand(usize),
     Result(usize),
-    /// Computed for the derivative. It has no history.
+    /// Computed by the call, for the derivative: its own derivative is not known.
+    Computed,
+    /// A constant.
     Other,
 }
 
@@ -61,12 +68,14 @@ impl AutogradCtx {
             results: Vec::new(),
             unplaced: Vec::new(),
             marked: Vec::new(),
+            since: u64::MAX,
             undifferentiated: SmallVec::new(),
             node: OnceLock::new(),
         }
     }
 
-    /// Sets the tensors that the call may save, while it chooses.
+    /// Sets the tensors that the call may save, while it chooses. What is made from now on counts
+    /// as computed by the call.
     pub(super) fn of_call(
         mut self,
         operands: Vec<Tensor>,
@@ -74,6 +83,7 @@ impl AutogradCtx {
         needs: Vec<SmallVec<[bool; 1]>>,
     ) -> AutogradCtx {
         (self.operands, self.results, self.needs) = (operands, results, needs);
+        self.since = kernel_scope::begin_epoch();
         self
     }
 
@@ -98,12 +108,30 @@ impl AutogradCtx {
     pub(super) fn place(&mut self, results: &[Tensor]) {
         let place = |t: &Tensor| results.iter().position(|u| u.is_same_handle(t));
         for (saved, t) in std::mem::take(&mut self.unplaced) {
-            if let (Some((_, origin)), Some(i)) = (self.saved.get_mut(saved), place(&t)) {
-                *origin = Origin::Result(i);
+            let found = match place(&t) {
+                Some(i) => Origin::Result(i),
+                None if self.is_computed(&t, results) => Origin::Computed,
+                None => Origin::Other,
+            };
+            if let Some((_, origin)) = self.saved.get_mut(saved) {
+                *origin = found;
             }
         }
         let marked = std::mem::take(&mut self.marked);
         self.undifferentiated.extend(marked.iter().filter_map(place));
+    }
+
+    /// Whether a tensor that is no operand and no result depends on the operands, or has a history
+    /// of its own: its memory is new, or that of an operand that needs a gradient or of a result.
+    fn is_computed(&self, t: &Tensor, results: &[Tensor]) -> bool {
+        let is_new = || t.storage().is_ok_and(|s| s.made_in_epoch() >= self.since);
+        let shares = |u: &Tensor| u.has_storage_of(t);
+        let views = || {
+            let mut operands = self.operands.iter().filter(|u| history::requires_grad(u));
+            operands.any(shares) || results.iter().any(shares)
+        };
+        let has_history = || history::requires_grad(&functional_call::current(t));
+        t.dtype().is_float() && (is_new() || views() || has_history())
     }
 
     /// Takes what another context has saved. The results of the other one are placed.
@@ -124,7 +152,10 @@ impl AutogradCtx {
     }
 
     /// Keeps a tensor for the derivative: an input, an output, or any other. An input or output has
-    /// its gradient in derivatives of higher order.
+    /// its gradient in derivatives of higher order. A float that the call itself has computed, as
+    /// an intermediate or a view, has none that is known: a call whose derivative reads one can be
+    /// differentiated once, and a second sweep that depends on it is an error. Integers, and
+    /// tensors that were made before the call, are constants.
     ///
     /// PyTorch: `ctx.save_for_backward`.
     pub fn save(&mut self, t: &Tensor) {
@@ -174,15 +205,24 @@ impl AutogradCtx {
             Error::value(format!("no tensor was saved as number {index}: {}", self.saved_count()))
         };
         let (saved, origin) = self.saved.get(index).ok_or_else(missing)?;
-        let node = self.node.get().and_then(Weak::upgrade);
-        let edge = match (node, origin) {
-            (Some(node), Origin::Operand(i)) => node.next.get(*i).cloned().flatten(),
-            (Some(node), Origin::Result(i)) if self.differentiates(*i) => {
-                Some(Edge { node, output: *i as u32 })
+        let unpack = |edge: Option<&Edge>| saved.unpack(edge, &self.name, self.loc);
+        let Some(node) = self.node.get().and_then(Weak::upgrade) else { return unpack(None) };
+        match origin {
+            Origin::Operand(i) => unpack(node.next.get(*i).and_then(Option::as_ref)),
+            Origin::Result(i) if self.differentiates(*i) => {
+                unpack(Some(&Edge { node, output: *i as u32 }))
             }
-            _ => None,
-        };
-        saved.unpack(edge.as_ref(), &self.name, self.loc)
+            Origin::Result(_) | Origin::Computed if is_grad_enabled() => {
+                let t = unpack(None)?;
+                if !t.dtype().is_float() {
+                    return Ok(t);
+                }
+                let (edge, t) = (differentiated_twice(&node, t.meta()), t.untracked());
+                history::set(&t, Tracking::Result { edge, writes: 0 });
+                Ok(t)
+            }
+            Origin::Result(_) | Origin::Computed | Origin::Other => unpack(None),
+        }
     }
 
     /// The saved value with this index, in the order of [`AutogradCtx::save_value`].

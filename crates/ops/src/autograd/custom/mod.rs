@@ -10,9 +10,11 @@ mod vjp;
 pub use context::AutogradCtx;
 pub use vjp::custom_vjp;
 
+use super::given::{Role, with_read_only};
 use super::grad_mode::{is_grad_enabled, with_grad};
 use super::history::{self, Tracking};
 use super::node::{Edge, Edges, Function, GradNode, Grads, OutputInfo};
+use crate::dispatch::panics;
 use crate::dispatch::value::Value;
 use crate::error::{AutogradError, Result};
 use crate::functional_call::Kept;
@@ -145,9 +147,13 @@ impl CustomCall {
                 let results = node.outputs.iter().zip(grads);
                 let grads: Vec<Tensor> =
                     results.map(|(info, g)| g.clone().unwrap_or_else(|| info.zeros())).collect();
-                f(&self.ctx, &grads)
+                let run = || f(&self.ctx, &grads);
+                with_read_only(Role::Derivative, node, grads.iter(), run)
             }
-            Backward::Undefined(f) => f(&self.ctx, grads),
+            Backward::Undefined(f) => {
+                let run = || f(&self.ctx, grads);
+                with_read_only(Role::Derivative, node, grads.iter().flatten(), run)
+            }
         };
         let tracked = |t: &Tensor, i: usize| {
             if let Some(Some(edge)) = node.next.get(self.metas.len() + i)
@@ -249,6 +255,7 @@ pub(super) fn attach(
     outputs: &[Value],
     mut next: Edges,
 ) -> Result<()> {
+    let of_view_without_grad = inputs.iter().flat_map(Value::tensors).any(history::is_without_grad);
     let operands: Vec<Tensor> = inputs.iter().flat_map(Value::tensors).cloned().collect();
     let results: Vec<Tensor> = outputs.iter().flat_map(Value::tensors).cloned().collect();
     let metas = operands.iter().map(|t| t.meta().clone()).collect();
@@ -258,7 +265,9 @@ pub(super) fn attach(
     let needs = slots.iter().map(|s| s.iter().map(&mut needed).collect()).collect();
     let mut ctx = AutogradCtx::new(name.clone(), loc).of_call(operands, results.clone(), needs);
     if let Some(setup) = &rule.setup {
-        crate::mode::in_user_code(|| with_grad(false, || setup(&mut ctx, inputs, outputs)))?;
+        let run = || setup(&mut ctx, inputs, outputs);
+        let run = || with_grad(false, || panics::catch("setup of the derivative", run));
+        crate::mode::in_user_code(run)?;
     }
     ctx.close()?;
     let infos = results.iter().map(|t| OutputInfo::of(t.meta())).collect();
@@ -278,7 +287,7 @@ pub(super) fn attach(
         let edge = Edge { node: node.clone(), output: i as u32 };
         match t.base() {
             Some(base) => {
-                history::set(t, Tracking::View { edge, writes: history::writes(&base) });
+                history::set_view(t, &base, edge, of_view_without_grad);
                 // A registered operator declares its views.
                 if is_closure {
                     history::set_custom_view(t);
@@ -293,19 +302,36 @@ pub(super) fn attach(
 /// The edge of an output that is a view of a tensor which was written since: a sweep that reaches
 /// it fails. `edge` is that of the output before.
 pub(super) fn written_since(edge: &Edge, output: &Meta) -> Edge {
-    let (name, loc) = (edge.node.name.clone(), edge.node.loc);
-    let refused = |_: &AutogradCtx, _: &[Option<Tensor>]| -> Result<Vec<Option<Tensor>>> {
-        Err(AutogradError::CustomViewWritten.into())
-    };
+    let next = smallvec::smallvec![Some(edge.clone())];
+    refused(&edge.node, output, next, || AutogradError::CustomViewWritten)
+}
+
+/// The edge of a tensor that the derivative of the call of `node` reads, and that the call computed
+/// from its operands: a sweep of a second differentiation that reaches it fails.
+fn differentiated_twice(node: &Arc<GradNode>, saved: &Meta) -> Edge {
+    let (op, tensor) = (node.name.to_string(), saved.to_string());
+    let error =
+        move || AutogradError::OnceDifferentiable { op: op.clone(), tensor: tensor.clone() };
+    refused(node, saved, node.next.clone(), error)
+}
+
+/// The edge of a tensor of the call of `node`: a sweep that reaches it on the way to `next` fails.
+fn refused(
+    node: &GradNode,
+    of: &Meta,
+    next: Edges,
+    error: impl Fn() -> AutogradError + Send + Sync + 'static,
+) -> Edge {
+    let (name, loc) = (node.name.clone(), node.loc);
+    let refused = move |_: &AutogradCtx, _: &[Option<Tensor>]| Err(error().into());
     let call = CustomCall {
         ctx: AutogradCtx::new(name.clone(), loc),
         backward: Backward::Undefined(Arc::new(refused)),
-        metas: vec![output.clone()],
+        metas: vec![of.clone()],
         slots: vec![smallvec::smallvec![true]],
         calls: None,
     };
     let function = Function::Custom(Mutex::new(Some(Arc::new(call))));
-    let (infos, next) = (OutputInfo::of(output), Some(edge.clone()));
-    let (infos, next) = (smallvec::smallvec![infos], smallvec::smallvec![next]);
+    let infos = smallvec::smallvec![OutputInfo::of(of)];
     Edge { node: GradNode::new(name, loc, infos, next, function), output: 0 }
 }

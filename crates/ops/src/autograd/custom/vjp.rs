@@ -6,6 +6,7 @@ use crate::autograd::grad_mode::with_grad;
 use crate::autograd::history;
 use crate::autograd::is_grad_enabled;
 use crate::autograd::node::{Edges, lock};
+use crate::dispatch::panics;
 use crate::dispatch::value::Value;
 use crate::error::Result;
 use crate::functional_call;
@@ -33,6 +34,9 @@ use std::sync::{Arc, Mutex};
 /// # Ok::<(), maquette_ops::Error>(())
 /// ```
 ///
+/// `forward` may keep intermediates, too. Then the derivative can be differentiated no further, see
+/// [`AutogradCtx::save`].
+///
 /// An output that is an input, or a view of a tensor, must not be written, and nor must what it
 /// shares memory with: `backward` would not be its derivative any more.
 ///
@@ -54,7 +58,9 @@ pub fn custom_vjp(
     let needs = next.iter().map(|e| smallvec::smallvec![e.is_some()]).collect();
     let ctx = AutogradCtx::new(name.clone(), loc);
     let mut ctx = ctx.of_call(given.clone(), Vec::new(), needs).with_names(inputs);
-    let returned = with_grad(false, || forward(&mut ctx, &given))?;
+    panics::install_hook();
+    let run = || panics::catch("closure", || forward(&mut ctx, &given));
+    let returned = with_grad(false, run).map_err(|e| e.in_call(&name, loc))?;
     ctx.place(&returned);
     // An input that is returned must not get another history, nor a captured tensor that has one.
     let mut outputs: Vec<Tensor> = Vec::with_capacity(returned.len());
