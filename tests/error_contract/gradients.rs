@@ -1,6 +1,7 @@
 //! Derivatives: what cannot be differentiated, and rules that are wrong.
 
 use super::*;
+use maquette::autocast;
 use maquette::check::gradcheck::gradcheck;
 use maquette::ops::autograd::{AutogradCtx, BackwardOptions, backward, custom_vjp, grad, no_grad};
 use maquette::ops::func::{value_and_grad, vjp};
@@ -27,6 +28,17 @@ fn ruled(
 /// The sum of the operator's result.
 fn summed(op: &Op, x: &Tensor) -> Result<Tensor> {
     Ok(op.call(args![x])?[0].tensor()?.sum())
+}
+
+/// `exp`, as a module.
+#[derive(Module)]
+#[module(Tensor -> Tensor)]
+struct Exp;
+
+impl Exp {
+    fn forward(&self, x: Tensor) -> Tensor {
+        x.exp()
+    }
 }
 
 pub fn rows() -> Vec<Row> {
@@ -75,6 +87,35 @@ pub fn rows() -> Vec<Row> {
         }),
         fails!("compiling with inputs that require gradients", {
             compile(|w: Tensor| w.exp().sum()).call(w())
+        }),
+        fails!("a run of a trace with inputs that require gradients", {
+            let f = |x: Tensor| &x + &x.detach();
+            TraceOptions::new().names(["x"]).trace(f, w().detach())?.run(w())
+        }),
+        fails!("a run of a graph with an input that requires a gradient", {
+            let traced = trace(|x: Tensor| x.exp(), w().detach())?;
+            maquette::interp::Interpreter::new(traced.graph()).run(&[w().into()])
+        }),
+        fails!("a run of a trace that captured a tensor which requires a gradient", {
+            let w = w();
+            let x = w.detach();
+            trace(move |x: Tensor| x * &w, x.clone())?.run(x)
+        }),
+        fails!("a call of an exported program with an input that requires a gradient", {
+            let program = ExportOptions::new().names(["x"]).export(&Exp, w().detach())?;
+            program.call(w())
+        }),
+        fails!("a call of an exported and compiled program with such an input", {
+            let program = ExportOptions::new().names(["x"]).export(&Exp, w().detach())?;
+            program.compile(Device::Cpu)?.call(w())
+        }),
+        fails!("a run of a trace inside `autocast`", {
+            let traced = trace(|x: Tensor| x.exp(), w().detach())?;
+            autocast(DType::BF16, || traced.run(w().detach()))
+        }),
+        fails!("a call of an exported program inside `autocast`", {
+            let program = ExportOptions::new().export(&Exp, w().detach())?;
+            autocast(DType::BF16, || program.call(w().detach()))
         }),
         fails!("a write to a leaf", w().add_(1.0)),
         fails!("a write to a view of a leaf", w().slice(0, 1..).add_(1.0)),

@@ -7,7 +7,10 @@ use maquette_ir::graph::Graph;
 use maquette_ops::autograd::{AutogradRule, checkpoint};
 use maquette_ops::func::{grad, value_and_grad, vjp};
 use maquette_ops::library::Facts;
-use maquette_ops::{Effect, FakeCtx, Op, Result, Tensor, args, autocast, custom_op, random};
+use maquette_ops::{
+    Effect, ErrorKind, FakeCtx, Op, Result, RunError, Tensor, args, autocast, custom_op, random,
+    without_autocast,
+};
 use maquette_rewrite::{Options, functionalize};
 use maquette_trace::TraceOptions;
 
@@ -219,8 +222,10 @@ fn autocast_is_part_of_the_graph() {
         assert_eq!((bits(&v), bits(&x), bits(&w)), (bits(&value), bits(&dx), bits(&dw)));
     };
     run(&|i| traced.run(i));
-    // a graph has the casts of its trace, wherever it is run
-    run(&|i| autocast(DType::F16, || traced.run(i)));
+    // a graph has the casts of its trace, and no others
+    let e = autocast(DType::F16, || traced.run(inputs.clone())).unwrap_err();
+    assert!(matches!(e.kind(), ErrorKind::Run(RunError::Autocast)), "{e}");
+    run(&|i| autocast(DType::F16, || without_autocast(|| traced.run(i))));
     run(&|i| compile(value_and_grad(loss)).call(i));
     let compiled = compile(loss);
     let e = autocast(DType::BF16, || compiled.call(inputs.clone())).unwrap_err().to_string();

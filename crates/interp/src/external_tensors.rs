@@ -160,10 +160,7 @@ impl ExternalTensors {
 
     /// Refuses inputs and constants whose gradients a run would not pass on: one that records no
     /// derivatives.
-    ///
-    /// # Errors
-    /// One requires a gradient, and calls on this thread record derivatives.
-    pub fn refuse_gradients(&self, graph: &Graph, source_info: &SourceInfo<'_>) -> Result<()> {
+    fn refuse_gradients(&self, graph: &Graph, source_info: &SourceInfo<'_>) -> Result<()> {
         if !is_grad_enabled() {
             return Ok(());
         }
@@ -193,10 +190,12 @@ impl ExternalTensors {
     }
 
     /// Borrows all external tensors for a run: those in `written` exclusively, the others for
-    /// reading. Their handles carry the rights of the run afterwards.
+    /// reading. Their handles carry the rights of the run afterwards. Every run does so before its
+    /// first operator.
     ///
     /// # Errors
-    /// As [`RunBorrow::take`].
+    /// As [`RunBorrow::take`]. An input or a constant requires a gradient, and calls on this thread
+    /// record derivatives: the results of a run have no history.
     pub fn borrow(
         &mut self,
         graph: &Graph,
@@ -204,6 +203,7 @@ impl ExternalTensors {
         source_info: &SourceInfo<'_>,
         borrow: &mut RunBorrow,
     ) -> Result<()> {
+        self.refuse_gradients(graph, source_info)?;
         self.describe(graph, source_info);
         let ExternalTensors { inputs, given, consts, outputs, descriptions, .. } = self;
         let given = *given;

@@ -8,7 +8,9 @@ use maquette_ir::copy_cost::Traffic;
 use maquette_ir::functional_program::{ExecutionMode, ExternalTensor};
 use maquette_ir::graph::{Def, Graph, StrId, ValueId};
 use maquette_ops::library::Facts;
-use maquette_ops::{Error, Op, Result, RunBorrow, TraceError, Value, mode};
+use maquette_ops::{
+    Error, Op, Result, RunBorrow, RunError, TraceError, Value, autocast_dtype, mode,
+};
 use rustc_hash::FxHashSet;
 
 /// Executes a program, operator by operator.
@@ -56,19 +58,16 @@ impl<'a> Interpreter<'a> {
     /// The inputs differ from the graph's declarations, a guard or an assertion does not hold, an
     /// operator is missing or fails, a result's metadata differs from its declaration, a constant
     /// has no contents, the plan belongs to another graph, inputs share memory that the program
-    /// mutates otherwise than in the trace, another access conflicts with a borrow of the run, or a
-    /// trace is running on this thread.
+    /// mutates otherwise than in the trace, or another access conflicts with a borrow of the run.
+    /// An input or a constant requires a gradient, and the run is not inside of `no_grad`. A trace
+    /// or `autocast` is running on this thread.
     #[track_caller]
     pub fn run(&self, inputs: &[Value]) -> Result<Execution> {
         let source_info = match self.source_info {
             Some(source_info) => source_info,
             None => SourceInfo::of_caller(),
         };
-        if mode::is_active() {
-            return Err(mode::failed(Error::from(TraceError::Run).at(source_info.call_site)));
-        }
-        mode::without_modes(|| self.execute(inputs, &source_info))
-            .map_err(|e| source_info.locate(e))
+        outside_modes(&source_info, || self.execute(inputs, &source_info))
     }
 
     fn execute(&self, inputs: &[Value], source_info: &SourceInfo<'_>) -> Result<Execution> {
@@ -91,6 +90,25 @@ impl<'a> Interpreter<'a> {
         results.iter_mut().for_each(|v| borrow.restore(v));
         Ok(Execution { results, traffic })
     }
+}
+
+/// Runs a graph, outside of the modes of this thread. A graph does not depend on them: what they
+/// would change is in its nodes.
+///
+/// # Errors
+/// The error of the run; one without a line gets that of `source_info`. A trace is running on this
+/// thread, or `autocast` is.
+pub fn outside_modes<R>(
+    source_info: &SourceInfo<'_>,
+    run: impl FnOnce() -> Result<R>,
+) -> Result<R> {
+    if mode::is_active() {
+        return Err(mode::failed(Error::from(TraceError::Run).at(source_info.call_site)));
+    }
+    if autocast_dtype().is_some() {
+        return Err(Error::from(RunError::Autocast).at(source_info.call_site));
+    }
+    mode::without_modes(run).map_err(|e| source_info.locate(e))
 }
 
 /// Runs an original graph. The run borrows all external tensors from its start to its end.

@@ -57,7 +57,7 @@ pub use fake_values::FakeValues;
 pub use frame::{
     Callable, PendingCheck, ResultRules, argument_value, arguments, in_window, match_results,
 };
-pub use interpreter::{Execution, Interpreter};
+pub use interpreter::{Execution, Interpreter, outside_modes};
 pub use maquette_ir::copy_cost::Traffic;
 pub use maquette_ir::functional_program::ExecutionMode;
 pub use node_call::{NodeResults, NodeReturns, replace_mutated};

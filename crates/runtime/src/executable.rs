@@ -4,12 +4,12 @@ use crate::fusion::{fused, with_parts_in_place};
 use crate::planned::{Planned, lock};
 use crate::run::StepObserver;
 use crate::unplanned;
-use maquette_interp::{ExecutionMode, SourceInfo, mutated};
+use maquette_interp::{ExecutionMode, SourceInfo, mutated, outside_modes};
 use maquette_ir::buffer_plan::{Buffer, BufferPlan};
 use maquette_ir::functional_program::{ExternalTensor, FunctionalGraph};
 use maquette_ir::fused::{FusedProgram, Refusal};
 use maquette_ir::graph::{Const, Graph};
-use maquette_ops::{Error, Result, RunError, Tensor, TraceError, Value, mode};
+use maquette_ops::{Result, RunError, Tensor, Value};
 use std::borrow::Cow;
 use std::fmt;
 
@@ -225,8 +225,7 @@ impl Executable {
     /// [interpreter](maquette_interp::Interpreter::run), and so are the borrows of the run.
     ///
     /// # Errors
-    /// As [the interpreter's](maquette_interp::Interpreter::run). An input or a constant requires a
-    /// gradient, and calls on this thread record derivatives: a run records none.
+    /// As [the interpreter's](maquette_interp::Interpreter::run).
     pub fn run(&self, inputs: &[Value], source_info: &SourceInfo<'_>) -> Result<Vec<Value>> {
         self.run_observed(inputs, source_info, &mut ())
     }
@@ -242,14 +241,9 @@ impl Executable {
         observer: &mut impl StepObserver,
     ) -> Result<Vec<Value>> {
         match &self.form {
-            Form::Planned(planned) => {
-                if mode::is_active() {
-                    let e = Error::from(TraceError::Run).at(source_info.call_site);
-                    return Err(mode::failed(e));
-                }
-                mode::without_modes(|| planned.run_observed(inputs, None, source_info, observer))
-                    .map_err(|e| source_info.locate(e))
-            }
+            Form::Planned(planned) => outside_modes(source_info, || {
+                planned.run_observed(inputs, None, source_info, observer)
+            }),
             Form::Unplanned(mode) => unplanned::run(mode, inputs, source_info),
         }
     }
@@ -277,20 +271,10 @@ impl Executable {
         outputs: &[Tensor],
         source_info: &SourceInfo<'_>,
     ) -> Result<()> {
-        match &self.form {
-            Form::Planned(planned) => {
-                if mode::is_active() {
-                    let e = Error::from(TraceError::Run).at(source_info.call_site);
-                    return Err(mode::failed(e));
-                }
-                let run = || planned.run(inputs, Some(outputs), source_info);
-                mode::without_modes(run).map(drop).map_err(|e| source_info.locate(e))
-            }
-            Form::Unplanned(mode) => {
-                mode::without_modes(|| unplanned::run_into(mode, inputs, outputs, source_info))
-                    .map_err(|e| source_info.locate(e))
-            }
-        }
+        outside_modes(source_info, || match &self.form {
+            Form::Planned(planned) => planned.run(inputs, Some(outputs), source_info).map(drop),
+            Form::Unplanned(mode) => unplanned::run_into(mode, inputs, outputs, source_info),
+        })
     }
 }
 

@@ -163,7 +163,6 @@ impl Planned {
     ) -> Result<Vec<Value>> {
         let RunState { key, external, borrow, memory } = state;
         external.set_program(&self.program, inputs, source_info)?;
-        external.refuse_gradients(&self.program.graph, source_info)?;
         external.set_outputs(outputs.unwrap_or_default());
         external.borrow(&self.program.graph, &self.written, source_info, borrow)?;
         let (planned, instance) = self.form_for(key, external, source_info)?;

@@ -4,7 +4,7 @@ use crate::outputs::OutputSlots;
 use maquette_interp::{Bindings, ExecutionMode, ExternalTensors, Interpreter, SourceInfo};
 use maquette_ir::Loc;
 use maquette_ir::graph::Graph;
-use maquette_ops::{Access, Result, RunBorrow, RunInput, RunTensor, Tensor, Value, mode};
+use maquette_ops::{Access, Result, RunBorrow, RunInput, RunTensor, Tensor, Value};
 use std::sync::Arc;
 
 /// Runs a program.
@@ -16,12 +16,7 @@ pub(crate) fn run(
     inputs: &[Value],
     source_info: &SourceInfo<'_>,
 ) -> Result<Vec<Value>> {
-    let interpreter = Interpreter::new(mode).with_source_info(*source_info);
-    if !mode::is_active() {
-        let (graph, external) = external_tensors(mode, inputs, source_info)?;
-        external.refuse_gradients(graph, source_info)?;
-    }
-    Ok(interpreter.run(inputs)?.results)
+    Ok(Interpreter::new(mode).with_source_info(*source_info).run(inputs)?.results)
 }
 
 /// The graph of a program, and the external tensors of a run.
@@ -58,7 +53,6 @@ pub(crate) fn run_into(
         }
     };
     let (graph, external) = external_tensors(mode, inputs, source_info)?;
-    external.refuse_gradients(graph, source_info)?;
     let mut bindings = Bindings::new(graph, source_info.input_names);
     bindings.bind_inputs(external.graph_inputs())?;
     let slots = OutputSlots::unplanned(graph, program, &bindings);

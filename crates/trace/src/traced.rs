@@ -140,7 +140,9 @@ impl<I: Tree, O: Tree> Traced<I, O> {
     ///
     /// # Errors
     /// The inputs do not fit the graph, a guard or an assertion does not hold, an operator fails,
-    /// or the metadata of a result differs from what its fake kernel promised.
+    /// or the metadata of a result differs from what its fake kernel promised. An input or a
+    /// captured tensor requires a gradient, and the run is not inside of `no_grad`. The run is
+    /// inside of a trace or of `autocast`.
     #[track_caller]
     pub fn run(&self, inputs: I) -> Result<O> {
         let TracedProgram { graph, state, interface, .. } = &self.program;

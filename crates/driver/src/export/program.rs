@@ -111,7 +111,8 @@ impl<I: Tree, O: Tree> Program<I, O> {
     /// input shares memory with another one that the program mutates, another access conflicts with
     /// an input or a buffer that the program mutates, a guard or an assertion does not hold, an
     /// operator fails, or a kernel calls a program whose buffers are being mutated by the call that
-    /// runs the kernel.
+    /// runs the kernel. An input requires a gradient, and the call is not inside of `no_grad`. The
+    /// call is inside of a trace or of `autocast`.
     #[track_caller]
     pub fn call(&self, inputs: I) -> Result<O> {
         let loc = Loc::caller();

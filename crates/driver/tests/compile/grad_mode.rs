@@ -17,7 +17,7 @@ fn a_captured_tensor_that_requires_a_gradient() {
     let f = CompileOptions::new().names(["x"]).compile(move |x: Tensor| x * &v);
     let x = || Tensor::from([3.0f32]);
     insta::assert_snapshot!(text(&err(f.call(x()))), @r"
-    the captured tensor f32[1] (`c0` of the graph) requires a gradient, and a compiled program computes none: its results would not require one; call it in `no_grad`, or compile the function with its gradient, `compile(value_and_grad(f))`
+    the captured tensor f32[1] (`c0` of the graph) requires a gradient, and a run of a graph computes none: its results would not require one; run it in `no_grad`, or trace or compile the function with its gradient, `value_and_grad(f)`
       at grad_mode.rs:LINE
     ");
     assert_eq!(f32s(&no_grad(|| f.call(x())).unwrap()), [6.0]);

@@ -276,16 +276,23 @@ pub enum RunError {
         /// The reason for the requirement, if known.
         why: Option<String>,
     },
-    /// An input or a captured tensor of a compiled program requires a gradient.
+    /// An input or a captured tensor of a graph that is run requires a gradient.
     #[error(
-        "{tensor} requires a gradient, and a compiled program computes none: its results would not \
-            require one; call it in `no_grad`, or compile the function with its gradient, \
-            `compile(value_and_grad(f))`"
+        "{tensor} requires a gradient, and a run of a graph computes none: its results would not \
+            require one; run it in `no_grad`, or trace or compile the function with its gradient, \
+            `value_and_grad(f)`"
     )]
     RequiresGrad {
         /// The input, or the captured tensor.
         tensor: String,
     },
+    /// A graph is run inside `autocast`, which its operators were traced without.
+    #[error(
+        "a graph is run inside `autocast`, and its operators compute in the precision of the \
+            trace; call `autocast` in the function that is traced, or run the graph in \
+            `without_autocast`"
+    )]
+    Autocast,
     /// A tensor that a run was given for an output takes part in differentiation.
     #[error(
         "the tensor for output `{output}` requires a gradient, which cannot follow the write; pass \
