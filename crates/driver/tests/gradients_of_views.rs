@@ -145,3 +145,39 @@ fn of_views_with_other_dimensions() {
 fn of_writes_through_views() {
     differentiate(WRITTEN);
 }
+
+/// Strides of dimensions with more than one element.
+fn strides(t: &Tensor) -> Vec<i64> {
+    let dims = t.sizes_i64().unwrap().into_iter().zip(t.strides());
+    dims.filter(|(n, _)| *n > 1).map(|(_, stride)| stride.as_i64().unwrap()).collect()
+}
+
+/// The guards of a view that nothing uses tell what sizes are 1. The layout of the gradient of
+/// another view does not depend on them.
+#[test]
+fn beside_a_view_that_nothing_uses() {
+    let narrow: fn(&Tensor) -> Tensor = |x| x.narrow(0, 0, 2i64);
+    let slice: fn(&Tensor) -> Tensor = |x| x.slice(1, 0..2);
+    let select: fn(&Tensor) -> Tensor = |x| x.select(1, 1);
+    let cases: [(&[i64], &[i64], &[i64], fn(&Tensor) -> Tensor); 5] = [
+        (&[3, 2, 1], &[1, 3, 1], &[3, 2, 1, 1], narrow),
+        (&[3, 2, 1], &[1, 3, 1], &[3, 2, 1, 1], select),
+        (&[3, 4, 3, 1], &[3, 9, 1, 3], &[3, 4, 1, 3, 1], slice),
+        (&[1, 3, 2], &[2, 2, 1], &[3, 2], select),
+        (&[3, 1, 2], &[1, 1, 3], &[3, 2], narrow),
+    ];
+    for (sizes, of_input, unused, view) in cases {
+        let x = Tensor::randn([48i64], DType::F64).as_strided(sizes, of_input, None);
+        let f = move |x: Tensor| {
+            let copy = x.clone_tensor();
+            copy.reshape(unused).ok()?;
+            view(&copy).sin().sum().ok().cloned()
+        };
+        let f = move |x: Tensor| f(x).unwrap_or_else(Tensor::poison);
+        let eager = grad(f)(x.clone()).unwrap();
+        let traced = TraceOptions::symbolic().trace(grad(f), x.clone()).unwrap();
+        let found = traced.run(x).unwrap();
+        assert_eq!(strides(&found), strides(&eager), "{sizes:?}\n{traced}");
+        assert_eq!(bits(&found), bits(&eager), "{sizes:?}");
+    }
+}

@@ -41,10 +41,12 @@ pub(crate) fn may_repeat(sizes: &[SymInt], strides: &[SymInt]) -> bool {
     if let (Some(sizes), Some(strides)) = (concrete(sizes), concrete(strides)) {
         return may_self_overlap(&Concrete { sizes, strides, offset: 0, width: 1 });
     }
-    if sizes.iter().any(|n| n.as_i64() == Some(0)) {
+    if sizes.iter().any(|n| known_equal(*n, 0.into())) {
         return false;
     }
-    let dims = || sizes.iter().zip(strides).filter(|(n, _)| n.as_i64() != Some(1));
+    // What is known of a size may come from a guard of any call before. A dimension of size 1 that
+    // is not seen to be one would count as a window into another.
+    let dims = || sizes.iter().zip(strides).filter(|(n, _)| !known_equal(**n, 1.into()));
     let is_known_within = |inner: SymInt, n: SymInt, outer: SymInt| {
         inner.le(outer).statically_known() == Some(true)
             && outer.le(inner * (n - 1)).statically_known() == Some(true)
