@@ -1,6 +1,6 @@
 //! Maquette traces Rust model code into graphs, rewrites the graphs, and runs them. Kernels of any
 //! origin take part as *custom operators* that no pass looks into. Maquette is for Rust what
-//! `torch.library`, `make_fx` and `torch.export` are for PyTorch.
+//! `torch.library`, `make_fx`, `torch.export`, `torch.compile` and `torch.func` are for PyTorch.
 //!
 //! A graph does what the eager program does, mutation and aliasing included, or it is refused with
 //! an error that names the line.
@@ -106,6 +106,7 @@
 //!
 //! - [Custom operators](guide::custom_operators): define, check and register operators.
 //! - [Branching](guide::branching): programs that depend on sizes and on data.
+//! - [Errors](guide::errors): tensors that carry errors.
 //! - [Compilation](guide::compile): functions that compile themselves when they are called.
 //! - [Export](guide::export): modules as programs of their own.
 //! - [Functionalization](guide::functionalization): graphs without mutation, and buffer plans.
@@ -329,41 +330,54 @@ pub mod prelude {
 pub mod __private {
     pub use maquette_ir::sym::SymInt;
     pub use maquette_ops::library::wrapper::{
-        LazyOp, Written, boxed, integer, integers, keep_nothing, register_autograd, register_fake,
-        register_kernel, tensors, values,
+        CustomOperator, LazyOp, Written, boxed, integer, integers, keep_nothing, register_autograd,
+        register_fake, register_kernel, tensors, values,
     };
     pub use maquette_ops::library::{Stage, StaticRegistration, Tag};
     pub use maquette_ops::module::{Module, Slot as ModuleSlot, State as ModuleState, visit_part};
     pub use maquette_ops::tree::{Leaves, TreeSpec, wrong_shape};
+    /// The one name is for glob imports.
+    pub mod no_operator {
+        pub use maquette_ops::library::wrapper::__maquette_operator;
+    }
     pub use maquette_ops::{
         Args, Effect, IntoDims, Op, Result, Tensor, Tree, Value, custom_op, inventory,
     };
 }
 
-/// The guides. Their snippets are doc tests.
+/// The guides. Their snippets are doc tests, with the lines that `snippets!` adds.
 pub mod guide {
     // These pages link to others by their address, as a file name would lead nowhere from here.
-    #[doc = include_str!("../docs/custom-operators.md")]
+    #[cfg_attr(not(doctest), doc = include_str!("../docs/custom-operators.md"))]
+    #[cfg_attr(doctest, doc = maquette_macros::snippets!("docs/custom-operators.md"))]
     pub mod custom_operators {}
-    #[doc = include_str!("../docs/branching.md")]
+    #[cfg_attr(not(doctest), doc = include_str!("../docs/branching.md"))]
+    #[cfg_attr(doctest, doc = maquette_macros::snippets!("docs/branching.md"))]
     pub mod branching {}
-    #[doc = include_str!("../docs/compile.md")]
-    pub mod compile {}
-    #[doc = include_str!("../docs/errors.md")]
+    #[cfg_attr(not(doctest), doc = include_str!("../docs/errors.md"))]
+    #[cfg_attr(doctest, doc = maquette_macros::snippets!("docs/errors.md"))]
     pub mod errors {}
-    #[doc = include_str!("../docs/export.md")]
+    #[cfg_attr(not(doctest), doc = include_str!("../docs/compile.md"))]
+    #[cfg_attr(doctest, doc = maquette_macros::snippets!("docs/compile.md"))]
+    pub mod compile {}
+    #[cfg_attr(not(doctest), doc = include_str!("../docs/export.md"))]
+    #[cfg_attr(doctest, doc = maquette_macros::snippets!("docs/export.md"))]
     pub mod export {}
-    #[doc = include_str!("../docs/functionalization.md")]
+    #[cfg_attr(not(doctest), doc = include_str!("../docs/functionalization.md"))]
+    #[cfg_attr(doctest, doc = maquette_macros::snippets!("docs/functionalization.md"))]
     pub mod functionalization {}
-    #[doc = include_str!("../docs/profile.md")]
+    #[cfg_attr(not(doctest), doc = include_str!("../docs/profile.md"))]
+    #[cfg_attr(doctest, doc = maquette_macros::snippets!("docs/profile.md"))]
     pub mod profile {}
-    #[doc = include_str!("../docs/training.md")]
+    #[cfg_attr(not(doctest), doc = include_str!("../docs/training.md"))]
+    #[cfg_attr(doctest, doc = maquette_macros::snippets!("docs/training.md"))]
     pub mod training {}
     #[expect(clippy::test_attr_in_doctest, reason = "`tests/snapshot_guide.rs` runs the test")]
-    #[doc = include_str!("../docs/snapshots.md")]
+    #[cfg_attr(not(doctest), doc = include_str!("../docs/snapshots.md"))]
+    #[cfg_attr(doctest, doc = maquette_macros::snippets!("docs/snapshots.md"))]
     pub mod snapshots {}
 }
 
 #[cfg(doctest)]
-#[doc = include_str!("../README.md")]
+#[doc = maquette_macros::snippets!("README.md")]
 struct Readme;

@@ -58,10 +58,18 @@ fn every_rust_block_is_a_doc_test() {
     for block in rust {
         assert_eq!(block.language, "rust", "{}: {}", block.page, block.text);
         assert!(
-            facade.contains(&format!("include_str!(\"../{}\")", block.page)),
+            facade.contains(&format!("snippets!(\"{}\")", block.page)),
             "{}: no doc tests are made of this page",
             block.page
         );
+    }
+}
+
+#[test]
+fn snippets_show_the_code_alone() {
+    for block in blocks().iter().filter(|b| b.language == "rust") {
+        let hidden = block.text.lines().find(|l| l.starts_with("# ") || *l == "#");
+        assert_eq!(hidden, None, "{}: `snippets!` adds what a doc test needs", block.page);
     }
 }
 
@@ -166,6 +174,21 @@ fn quoted_lines_are_in_the_files_they_are_quoted_from() {
         }
     }
     assert!(checked >= 10, "{checked}");
+}
+
+#[test]
+fn rustc_says_of_sizes_what_the_page_quotes() {
+    let said = std::fs::read_to_string(root().join("tests/ui/sizes.stderr")).unwrap();
+    let said = said.replace("maquette::", "").replace("std::ops::", "");
+    let page = include_str!("../docs/branching.md");
+    let rows: Vec<&str> = page.lines().filter_map(|l| l.split(" | ").nth(1)).collect();
+    let quoted: Vec<&str> = rows.into_iter().filter(|cell| cell.starts_with('E')).collect();
+    assert_eq!(quoted.len(), 4);
+    for cell in quoted {
+        let (code, message) = (&cell[..5], cell.rsplit(": ").next().unwrap());
+        assert!(said.contains(&format!("error[{code}]")), "{cell}");
+        assert!(said.contains(message), "{cell}\n{said}");
+    }
 }
 
 #[test]

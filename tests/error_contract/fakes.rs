@@ -39,6 +39,13 @@ fn program<O: Tree>(f: impl FnOnce(Tensor) -> Result<O>) -> Result<Traced<Tensor
 
 pub fn rows() -> Vec<Row> {
     vec![
+        refused(
+            "a fake kernel of a function that is no operator",
+            "fake_of_no_operator",
+            "of_a_function",
+        ),
+        refused("a fake kernel of too few arguments", "fake_arguments", "too_few"),
+        refused("a fake kernel of another type", "fake_arguments", "of_another_type"),
         fails!("no fake kernel", trace(|x: Tensor| no_fake(&x), x())),
         fails!("no fake kernel of an operator that has only a schema", {
             let op =

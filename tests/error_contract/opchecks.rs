@@ -90,6 +90,12 @@ pub fn rows() -> Vec<Row> {
             "a fake kernel that knows the sample",
             check("err::c_fixed", copy, |x| Ok(x.new_empty([2, 3], x.dtype())))
         ),
+        fails!("a fake kernel that refuses what the kernel accepts", {
+            check("err::c_refuses", copy, |x| {
+                ensure!(x.size(1).eq(3).guard()?, "rows have 3 elements");
+                like(x)
+            })
+        }),
         fails!("results that differ from call to call", {
             let kernel = |_: &Tensor| Ok(Tensor::from([CALLS.fetch_add(1, Relaxed) as f32]));
             let op = ops::custom_op("err::c_state").arg_names(["x"]).kernel(kernel).register()?;

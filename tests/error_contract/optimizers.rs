@@ -38,6 +38,14 @@ pub fn rows() -> Vec<Row> {
             let sgd = Sgd::new(0.1);
             sgd.step(&x(), &y(), &sgd.init(&x())?)
         }),
+        fails!("the state of other parameters", {
+            let adam = Adam::new(0.1);
+            adam.step(&x(), &x(), &adam.init(&y())?)
+        }),
+        fails!("the state of more parameters", {
+            let adam = Adam::new(0.1);
+            adam.step(&x(), &x(), &adam.init(&(x(), y()))?)
+        }),
         fails!("the state of another algorithm", {
             Adam::new(0.1).step(&x(), &x(), &Sgd::new(0.1).init(&x())?)
         }),

@@ -278,6 +278,30 @@ pub fn rows() -> Vec<Row> {
             f.call(Tensor::from([1.0f32, 2.0]))?;
             f.call(x())
         }),
+        fails!("too many recompilations, of a float", {
+            let options = CompileOptions::new().names(["x", "by"]).recompile_limit(2);
+            let f = options.compile(|(x, by): (Tensor, f64)| x * by);
+            f.call((x(), 0.5))?;
+            f.call((x(), 0.25))?;
+            f.call((x(), 0.125))
+        }),
+        fails!("too many recompilations, of an integer", {
+            let options = CompileOptions::new().names(["x", "n"]).recompile_limit(2);
+            let f = options.compile(|(x, n): (Tensor, i64)| x.slice(0, 0..n));
+            f.call((x(), 1))?;
+            f.call((x(), 2))?;
+            f.call((x(), 3))
+        }),
+        fails!("too many recompilations, of a size that `guard_int` fixes", {
+            let options = CompileOptions::new().names(["x"]).recompile_limit(2);
+            let f = options.compile(|x: Tensor| -> Result<Tensor> {
+                let n = x.size(0).guard_int()?;
+                Ok(x * n as f64)
+            });
+            f.call(Tensor::from([1.0f32]))?;
+            f.call(Tensor::from([1.0f32, 2.0]))?;
+            f.call(x())
+        }),
         fails!("a recompilation that is forbidden", {
             let options = CompileOptions::new().names(["x"]).stance(Stance::FailOnRecompile);
             let f = options.compile(|x: Tensor| x + 1.0);

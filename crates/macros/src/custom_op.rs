@@ -150,6 +150,16 @@ fn op_type(
             #(#kernel)*
             pub fn kernel(#inputs) #output #block
         }
+
+        #(#cfg)*
+        #[automatically_derived]
+        impl #private::CustomOperator for #ident {
+            const NAME: &'static str = #name;
+
+            fn op() -> #private::Op {
+                #ident::op()
+            }
+        }
     }
 }
 

@@ -11,6 +11,7 @@ mod module;
 mod options;
 mod register;
 mod signature;
+mod snippets;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -129,4 +130,12 @@ pub fn derive_tree(item: TokenStream) -> TokenStream {
 #[proc_macro_derive(Module, attributes(module, buffer))]
 pub fn derive_module(item: TokenStream) -> TokenStream {
     module::expand(item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+/// The text of a page, given by its path in the package, with the lines that its snippets need as
+/// doc tests.
+#[doc(hidden)]
+#[proc_macro]
+pub fn snippets(path: TokenStream) -> TokenStream {
+    snippets::expand(path.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }

@@ -4,7 +4,8 @@ use crate::arguments::{last_segment, strip_parens};
 use crate::options::{ModuleOptions, field_kind, private};
 use crate::tree::{at, member_name};
 use proc_macro2::TokenStream;
-use quote::{quote, quote_spanned};
+use quote::{format_ident, quote, quote_spanned};
+use syn::ext::IdentExt;
 use syn::{Data, DeriveInput, Error, Field, Member, Result, Type, parse_quote, parse2};
 
 /// The treatment of a field.
@@ -114,18 +115,20 @@ fn implement(
     };
     // The span makes an error about a missing or different `forward` point at the declared
     // signature. `Self::forward` resolves to the struct's inherent method. Without one, it could
-    // resolve to this trait method, which would recurse forever. `MissingForward` makes that case a
-    // compile error: the call is ambiguous, or has the wrong type.
+    // resolve to this trait method, which would recurse forever. A second trait with a `forward` makes
+    // that case a compile error: the call is ambiguous, or has the wrong type. The error shows the
+    // name of the trait, which says what is missing.
+    let missing = format_ident!("{}_needs_fn_forward", ident.unraw());
     let forward = quote_spanned! { at(takes) =>
         fn forward(&self, x: #takes) -> #returns {
-            struct NoMethodForward;
-            #[allow(dead_code)]
-            trait MissingForward {
-                fn forward<X>(&self, x: X) -> NoMethodForward;
+            struct NoFnForward;
+            #[allow(dead_code, non_camel_case_types)]
+            trait #missing {
+                fn forward<X>(&self, x: X) -> NoFnForward;
             }
-            impl<T: ?::core::marker::Sized> MissingForward for T {
-                fn forward<X>(&self, _: X) -> NoMethodForward {
-                    NoMethodForward
+            impl<T: ?::core::marker::Sized> #missing for T {
+                fn forward<X>(&self, _: X) -> NoFnForward {
+                    NoFnForward
                 }
             }
             Self::forward(self, x)

@@ -8,6 +8,7 @@ use crate::signature;
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::parse::{ParseStream, Parser};
+use syn::spanned::Spanned;
 use syn::{Error, Result, Signature};
 
 pub(crate) fn kernel(args: TokenStream, item: TokenStream) -> Result<TokenStream> {
@@ -40,8 +41,19 @@ fn expand(
         }
     };
     let private = private(options.root.as_ref());
-    let (op, ident) = (&options.op, &function.sig.ident);
+    let (path, ident) = (&options.op, &function.sig.ident);
     let cfg = function.attrs.iter().filter(|a| a.path().is_ident("cfg"));
+    // A name that is no type, such as that of a plain function, leaves the type of the glob import,
+    // which is no operator and has the words for that.
+    let at = path.span().resolved_at(Span::call_site());
+    let op = quote_spanned!(at => __maquette_operator);
+    let operator = quote_spanned!(at => <#op as #private::CustomOperator>);
+    let import = quote! {
+        #[allow(unused_imports)]
+        use #private::no_operator::*;
+        #[allow(unused_imports)]
+        use #path as #op;
+    };
     // The operator's first kernel is passed only for its type. The span makes an error of the
     // comparison point at this function's name.
     let span = ident.span().resolved_at(Span::call_site());
@@ -51,23 +63,26 @@ fn expand(
                 Some(setup) => quote!(#setup),
                 None => quote!(#private::keep_nothing),
             };
-            quote_spanned!(span => #private::register_autograd(#op::op(), #ident, #setup))
+            quote_spanned!(span => #private::register_autograd(#operator::op(), #ident, #setup))
         }
         (_, Some(device)) => {
             quote_spanned! { span =>
-                #private::register_kernel(#op::op(), #op::kernel, #device, #ident)
+                #private::register_kernel(#operator::op(), #op::kernel, #device, #ident)
             }
         }
         (_, None) => {
-            quote_spanned!(span => #private::register_fake(#op::op(), #op::kernel, #ident))
+            quote_spanned!(span => #private::register_fake(#operator::op(), #op::kernel, #ident))
         }
     };
     let run = quote!(#add.map_err(|e| e.at(loc)));
-    let registration = submit(&private, &quote!(Extend), &quote!(#op::NAME), &run);
+    let registration = submit(&private, &quote!(Extend), &quote!(#operator::NAME), &run);
     Ok(quote! {
         #[allow(dead_code)]
         #function
         #(#cfg)*
-        #registration
+        const _: () = {
+            #import
+            #registration
+        };
     })
 }

@@ -23,6 +23,7 @@ pub mod tree;
 pub use aten::Reduction;
 pub use dispatch::autocast::{autocast, autocast_dtype, without_autocast};
 pub use dispatch::fake::FakeCtx;
+pub use dispatch::panics::with_silent_panics;
 pub use dispatch::prepared::{PlacedOperand, PreparedCall, PreparedKernel, RegionBuilder, Work};
 pub use dispatch::value::{Args, Outputs, Value, ValueKind};
 pub use dispatch::value_list::ValueList;
@@ -32,7 +33,7 @@ pub use dispatch::write_counts::{
 pub use dispatch::{call, call_kw, fake, mode};
 pub use error::{
     AccessError, AutogradError, CallError, CompileError, Error, ErrorKind, ExportError, FakeError,
-    GuardFailure, RegisterError, Result, RunError, TraceError, Violation,
+    GuardFailure, RegisterError, Remedy, Result, RunError, TraceError, Violation,
 };
 pub use library::{Effect, Kwargs, Op, custom_op};
 pub use maquette_ir::graph::MAX_LIST_DEPTH;

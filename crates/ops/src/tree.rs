@@ -183,7 +183,8 @@ impl Leaves {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a tree",
     note = "trees are tensors, numbers, tuples, vectors, options and results of trees, and \
-        structs with `#[derive(Tree)]`"
+        structs with `#[derive(Tree)]`",
+    note = "functions take trees by value, as in `|x: Tensor|`: a clone of a tensor is a handle"
 )]
 pub trait Tree: Sized {
     /// The tree that a run of a traced or exported function returns: this one without its

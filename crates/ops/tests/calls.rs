@@ -372,7 +372,7 @@ fn versions_count_calls_not_writes() {
         .unwrap();
     for hole in [None, Some(one(1.0))] {
         let e = replaces.call(args![vec![hole]]).unwrap_err();
-        assert!(matches!(call_error(&e), CallError::ReplacedArgument { index: 0 }), "{e}");
+        assert!(matches!(call_error(&e), CallError::ReplacedArgument { index: 0, .. }), "{e}");
     }
 }
 

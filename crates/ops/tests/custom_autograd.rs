@@ -242,8 +242,8 @@ fn refused(
     backward: impl Fn(&AutogradCtx, &[Tensor]) -> Result<Vec<Option<Tensor>>> + Send + Sync + 'static,
 ) -> String {
     let kernel = |x: &Tensor, s: f64| -> Result<Tensor> { Ok(x * s) };
-    let op =
-        custom_op(name).kernel(kernel).autograd(AutogradRule::new(backward)).register().unwrap();
+    let op = custom_op(name).arg_names(["x", "s"]).kernel(kernel);
+    let op = op.autograd(AutogradRule::new(backward)).register().unwrap();
     let x = leaf([1.0, 2.0]);
     let e = one(op, args![&x, 2.0]).sum().backward().unwrap_err().to_string();
     assert!(e.contains(name) && e.contains("custom_autograd.rs:"), "{e}");
@@ -257,11 +257,11 @@ fn wrong_gradients_name_the_operator_and_the_line() {
     let e = refused("custom_autograd::three", |_, g| Ok(vec![Some(g[0].clone()), None, None]));
     assert!(e.contains("gives 3 gradients for 2 arguments"), "{e}");
     let e = refused("custom_autograd::sizes", |_, g| Ok(vec![Some(g[0].sum())]));
-    assert!(e.contains("gives a gradient f64[] for argument 0, which is f64[2]"), "{e}");
+    assert!(e.contains("gives the gradient f64[] for argument `x`, which is f64[2]"), "{e}");
     let e = refused("custom_autograd::dtype", |_, g| {
         Ok(vec![Some(g[0].to_dtype(maquette_ir::DType::F32))])
     });
-    assert!(e.contains("gives a gradient f32[2] for argument 0, which is f64[2]"), "{e}");
+    assert!(e.contains("gives the gradient f32[2] for argument `x`, which is f64[2]"), "{e}");
     let e =
         refused("custom_autograd::number", |_, g| Ok(vec![Some(g[0].clone()), Some(g[0].clone())]));
     assert!(e.contains("a gradient for argument 1, which is no tensor"), "{e}");

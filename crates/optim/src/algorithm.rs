@@ -4,6 +4,7 @@ use crate::error::OptimError;
 use crate::parameters::{self, Parameter};
 use crate::state::{Moment, State};
 use maquette_ir::Loc;
+use maquette_ir::sym::SymInt;
 use maquette_ops::autograd::no_grad;
 use maquette_ops::{Error, Result, Tensor, Tree};
 
@@ -101,7 +102,7 @@ pub(crate) fn step_on<A: Algorithm + ?Sized>(
     state: &State,
 ) -> Result<()> {
     algorithm.check()?;
-    check_state(algorithm, pairs.len(), state)?;
+    check_state(algorithm, &pairs, state)?;
     let parameter = |(i, (value, gradient)): (usize, (Tensor, Tensor))| Parameter {
         value,
         gradient,
@@ -114,8 +115,13 @@ pub(crate) fn step_on<A: Algorithm + ?Sized>(
     })
 }
 
-/// Checks that a state is of an algorithm and of so many parameters.
-fn check_state<A: Algorithm + ?Sized>(rule: &A, parameters: usize, state: &State) -> Result<()> {
+/// Checks that a state is of an algorithm and of these parameters. Sizes that are symbols are not
+/// compared, so that a trace of a step has no guards of it.
+fn check_state<A: Algorithm + ?Sized>(
+    rule: &A,
+    pairs: &[(Tensor, Tensor)],
+    state: &State,
+) -> Result<()> {
     let algorithm = A::NAME;
     let expected: Vec<&str> = rule.moments().iter().map(|m| m.name).collect();
     let found: Vec<&str> = state.moments.iter().map(|m| m.name).collect();
@@ -127,11 +133,28 @@ fn check_state<A: Algorithm + ?Sized>(rule: &A, parameters: usize, state: &State
         let problem = format!("expected the moments {}; found {}", list(&expected), list(&found));
         return Err(OptimError::State { algorithm, problem }.into());
     }
+    let parameters = pairs.len();
     if let Some(m) = state.moments.iter().find(|m| m.tensors.len() != parameters) {
         let problem = format!("expected {parameters} parameters; found {}", m.tensors.len());
         return Err(OptimError::State { algorithm, problem }.into());
     }
+    for m in &state.moments {
+        for (i, ((parameter, _), moment)) in pairs.iter().zip(&m.tensors).enumerate() {
+            if differ(parameter.sizes(), moment.sizes()) {
+                let (name, found, expected) = (m.name, moment.meta(), parameter.meta());
+                let problem = format!("`{name}` of parameter {i} is {found}, and it is {expected}");
+                return Err(OptimError::State { algorithm, problem }.into());
+            }
+        }
+    }
     Ok(())
+}
+
+/// Whether sizes are known to differ.
+fn differ(a: &[SymInt], b: &[SymInt]) -> bool {
+    let known = |n: &SymInt| n.as_i64();
+    a.len() != b.len()
+        || a.iter().zip(b).any(|(a, b)| known(a).zip(known(b)).is_some_and(|(a, b)| a != b))
 }
 
 /// Checks that an option is finite and at least 0.

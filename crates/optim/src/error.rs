@@ -108,7 +108,10 @@ pub enum OptimError {
         name: String,
     },
     /// A state of other parameters, or of another algorithm.
-    #[error("{algorithm}: the state is not of this algorithm and these parameters: {problem}")]
+    #[error(
+        "{algorithm}: the state is not of this algorithm and these parameters: {problem}; make the \
+            state of these parameters with `init(&parameters)`"
+    )]
     State {
         /// The algorithm.
         algorithm: &'static str,

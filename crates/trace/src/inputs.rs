@@ -153,7 +153,7 @@ impl TraceInputs<'_> {
             && self.fixed.get(index) != Some(&true)
     }
 
-    /// The label of each leaf: the given name, or its path in the tree, or `in0`, `in1`….
+    /// The label of each leaf: the given name, or its path in the tree, as `in0` or `in1.weight`.
     fn labels(&self) -> Result<Vec<String>> {
         let Some(names) = &self.options.names else {
             let leaves = self.leaves.iter().enumerate();
@@ -276,15 +276,6 @@ impl TraceInputs<'_> {
         }
         Ok(out)
     }
-}
-
-/// The label of a leaf with a path such as `layers.0.weight`; `None` if the path has only
-/// positions.
-pub(crate) fn label_of_path(path: &str) -> Option<String> {
-    if path.bytes().all(|b| b == b'.' || b.is_ascii_digit()) {
-        return None;
-    }
-    Some(part_label(path))
 }
 
 /// The label of a part of the inputs with this path; empty for the whole.

@@ -1,7 +1,7 @@
 //! Options of a trace: which sizes are symbols, and how inputs and the graph are named.
 
 use crate::dim::Dim;
-use crate::inputs::{TraceInputs, guarded_integers, label_of_path};
+use crate::inputs::{TraceInputs, guarded_integers, part_label};
 use crate::traced::{Traced, TracedProgram};
 use crate::tracer::TraceSession;
 use maquette_ir::Loc;
@@ -172,10 +172,11 @@ impl TraceOptions {
     }
 
     /// The name of input `index` for messages, where `path` is the
-    /// [path of its leaf](maquette_ops::tree::Leaf::path).
+    /// [path of its leaf](maquette_ops::tree::Leaf::path): the given name, or else the path, with
+    /// `in` before a position. A function of one tensor has the input `in0`.
     pub fn label(&self, index: usize, path: &str) -> String {
         let given = self.names.as_ref().and_then(|names| names.get(index)).cloned();
-        given.or_else(|| label_of_path(path)).unwrap_or_else(|| format!("in{index}"))
+        given.unwrap_or_else(|| part_label(if path.is_empty() { "0" } else { path }))
     }
 
     /// Traces `f`; with `state`, the program's own tensors are inputs.

@@ -8,7 +8,7 @@ use crate::values::catch_panics;
 use crate::values::{flatten, show};
 use maquette_interp::metadata_check::{ExpectedMeta, NumberCheck, check_metadata};
 use maquette_ir::sym::{Expr, Range, Scope, ScopeData, SymInt, SymbolId, SymbolKind};
-use maquette_ops::{Meta, Result, Tensor, Value, fake};
+use maquette_ops::{Error, ErrorKind, Meta, Result, Tensor, Value, fake};
 use rustc_hash::FxHashMap;
 
 /// The value of a data-dependent size on one sample, with the other numbers known there by name.
@@ -92,6 +92,16 @@ fn mismatch_text(
     format!("{what}: the fake kernel promises {expected}, but the kernel returned {found}")
 }
 
+/// The message for arguments that the kernel accepts and the fake kernel does not.
+fn refusal(subject: &OpUnderTest<'_>, e: &Error) -> String {
+    let text = subject.text(e);
+    match e.kind() {
+        // no fake kernel, or one that breaks its own contract
+        ErrorKind::Fake(_) | ErrorKind::Access(_) => text,
+        _ => format!("the kernel accepts this sample, the fake kernel refuses it: {text}"),
+    }
+}
+
 /// Compares metadata. Returns one message, for the most significant difference.
 fn tensor(
     bindings: &SymbolBindings<'_>,
@@ -122,7 +132,7 @@ pub(super) fn call(
     }) {
         Ok(outputs) => outputs.into_vec(),
         Err(e) => {
-            report.fail(sample, &subject.text(&e));
+            report.fail(sample, &refusal(subject, &e));
             return Ok(());
         }
     };

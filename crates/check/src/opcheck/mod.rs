@@ -34,7 +34,7 @@ pub use suite::suite;
 use calls::{OpUnderTest, Pair, SampleRun};
 use maquette_ir::Loc;
 use maquette_ops::library::Tag;
-use maquette_ops::{Args, Error, Op, Result, mode};
+use maquette_ops::{Args, Error, Op, Result, mode, with_silent_panics};
 use sample_variants::{SampleVariant, VariantGenerator, VariantKind};
 
 /// Checks an operator on sample arguments, which are given as for [`Op::call`].
@@ -194,7 +194,7 @@ fn run(op: Op, args: Args, options: &OpcheckOptions, loc: Loc) -> Result<Report>
         }
     };
     let mut tried = vec![given];
-    tried.extend(variants(&subject, &derive, options, &mut report)?);
+    tried.extend(with_silent_panics(|| variants(&subject, &derive, options, &mut report))?);
     let context = CheckContext { subject: &subject, derive: &derive, tried: &tried, random };
     let checks_with_fakes =
         [Check::Fake, Check::StaticTrace, Check::DynamicTrace, Check::Effects, Check::Gradients];
@@ -282,12 +282,17 @@ struct CheckContext<'a> {
 }
 
 impl CheckContext<'_> {
-    /// Applies `f` to each sample. If the given sample fails, its variants are skipped.
+    /// Applies `f` to each sample. If the given sample fails, its variants are skipped. Of panics
+    /// on variants, the report tells what matters.
     fn each(&self, check: &mut CheckReport, mut f: impl FnMut(&SampleRun, &mut CheckReport)) {
         for t in self.tried {
-            f(t, check);
-            if t.variant.kind == VariantKind::Given && check.failed() {
-                return;
+            if t.variant.kind == VariantKind::Given {
+                f(t, check);
+                if check.failed() {
+                    return;
+                }
+            } else {
+                with_silent_panics(|| f(t, check));
             }
         }
     }
@@ -307,11 +312,13 @@ impl CheckContext<'_> {
         if subject.op.is_builtin() {
             return Ok(());
         }
-        schema::margins(subject, self.derive, self.random.is_none(), check)?;
-        if self.random.is_none() && subject.op.is_mutable() && !check.failed() {
-            schema::note_initial_contents_dependence(subject, self.derive, check)?;
-        }
-        Ok(())
+        with_silent_panics(|| {
+            schema::margins(subject, self.derive, self.random.is_none(), check)?;
+            if self.random.is_none() && subject.op.is_mutable() && !check.failed() {
+                schema::note_initial_contents_dependence(subject, self.derive, check)?;
+            }
+            Ok(())
+        })
     }
 
     /// Checks the fake kernel. Returns whether it is wrong.

@@ -13,6 +13,7 @@ use maquette_ops::{
     CompileError, Error, Result, Tree, Value, autocast_dtype, fake, mode, tree, unobserved,
     with_num_threads,
 };
+use maquette_runtime::memory_map::MemoryMap;
 use maquette_runtime::profile::{Profile, ProfileOptions};
 use std::fmt;
 use std::marker::PhantomData;
@@ -121,16 +122,48 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
     pub fn profile(&self, inputs: I, options: &ProfileOptions) -> Result<Profile> {
         let loc = Loc::caller();
         let profiled = || match self.prepared(inputs, loc)? {
-            Prepared::Eager(_) => Err(Error::msg(format!(
-                "`{}` runs eagerly for this call, so there is nothing to profile",
-                self.name()
-            ))),
+            Prepared::Eager(_) => Err(self.runs_eagerly("nothing to profile")),
             Prepared::Program(program, leaves) => {
                 unobserved(|| program.profile(leaves, options, loc))
             }
         };
         with_num_threads(self.options.num_threads, profiled)
             .map_err(|e: Error| mode::failed(if e.loc().is_some() { e } else { e.at(loc) }))
+    }
+
+    /// The map of the memory in which the program for these inputs runs: which buffer lies where,
+    /// and from which kernel to which. Compiles a program if there is none, and runs nothing. `None`
+    /// if the program runs as it was traced, without memory of its own: [`Compiled::explain`] gives
+    /// the reason. [`MemoryMap::svg`] draws the map.
+    ///
+    /// ```
+    /// use maquette_driver::compile;
+    /// use maquette_ops::Tensor;
+    ///
+    /// let f = compile(|x: Tensor| x.softmax(-1).matmul(&x));
+    /// let map = f.memory_map(Tensor::from([[1.0f32, 2.0], [3.0, 4.0]]))?;
+    /// let map = map.ok_or_else(|| maquette_ops::Error::msg("it has planned memory"))?;
+    /// assert_eq!(map.kernels.len(), 2);
+    /// assert!(map.svg().starts_with("<svg"));
+    /// # Ok::<(), maquette_ops::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Compiled::profile`].
+    #[track_caller]
+    pub fn memory_map(&self, inputs: I) -> Result<Option<MemoryMap>> {
+        let loc = Loc::caller();
+        let mapped = || match self.prepared(inputs, loc)? {
+            Prepared::Eager(_) => Err(self.runs_eagerly("no memory to map")),
+            Prepared::Program(program, leaves) => program.memory_map(leaves, loc),
+        };
+        with_num_threads(self.options.num_threads, mapped)
+            .map_err(|e: Error| mode::failed(if e.loc().is_some() { e } else { e.at(loc) }))
+    }
+
+    /// The error of a question about a program, for a call that runs the function itself.
+    fn runs_eagerly(&self, nothing: &str) -> Error {
+        Error::value(format!("`{}` runs eagerly for this call, so there is {nothing}", self.name()))
     }
 
     fn called(&self, inputs: I, loc: Loc) -> Result<O::Output> {

@@ -4,7 +4,7 @@ use super::call_inputs::{CallInputs, UNKNOWN};
 use super::guards::{Broken, Check, Guards, LeafGuard, Place, What};
 use maquette_ir::Loc;
 use maquette_ir::sym::{Expr, SymbolId};
-use maquette_ops::{GuardFailure, Value};
+use maquette_ops::{GuardFailure, Remedy, Value};
 use smallvec::smallvec;
 
 impl Guards {
@@ -51,7 +51,8 @@ impl Guards {
                 if let Some(&Check::IsRowMajor { at, rank }) = self.checks.get(check) {
                     let required = format!("`{}` is row-major", label(place.leaf));
                     let found = format!("strides {:?}", numbers(at + rank, rank));
-                    return Some(GuardFailure { program, required, found, loc: None });
+                    let remedy = Some(Remedy::DynamicSize);
+                    return Some(GuardFailure { program, required, found, loc: None, remedy });
                 }
                 let found = match self.number(check).and_then(|at| call.numbers.get(at as usize)) {
                     Some(&UNKNOWN) | None => "a symbol".to_owned(),
@@ -90,7 +91,36 @@ impl Guards {
                 (self.sharing_text().to_owned(), found, None)
             }
         };
-        Some(GuardFailure { program, required, found, loc })
+        Some(GuardFailure { program, required, found, loc, remedy: self.remedy(broken) })
+    }
+
+    /// How the inputs could be given so that one program serves them all.
+    fn remedy(&self, broken: Broken) -> Option<Remedy> {
+        match broken {
+            Broken::Leaf(leaf) => match self.leaves.get(leaf)? {
+                LeafGuard::Fixed(Value::Float(_)) => Some(Remedy::FloatAsTensor),
+                LeafGuard::Fixed(Value::Int(_)) => Some(Remedy::IntegerAsSymbol),
+                LeafGuard::Fixed(_) | LeafGuard::Tensor(_) | LeafGuard::Integer => None,
+            },
+            Broken::Check(check) => {
+                let place = self.places.get(check)?;
+                match place.what {
+                    What::Size(dim)
+                        if self.pinned.iter().any(|(l, d, _)| (*l, *d) == (place.leaf, dim)) =>
+                    {
+                        Some(Remedy::SizeAsSymbol)
+                    }
+                    What::Size(_) | What::Stride(_) | What::Strides => Some(Remedy::DynamicSize),
+                    What::Value => Some(Remedy::SizeAsSymbol),
+                    What::Offset => None,
+                }
+            }
+            Broken::Operators
+            | Broken::GradMode
+            | Broken::Structure
+            | Broken::Condition(_)
+            | Broken::Sharing => None,
+        }
     }
 
     /// What the program requires of inputs that share memory.

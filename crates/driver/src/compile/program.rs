@@ -20,6 +20,7 @@ use maquette_ir::graph::{Arg, Graph, OpFacts};
 use maquette_ir::sym::{MAX_SYMBOL_SIZE, Range, Rel, SymTable, SymbolId};
 use maquette_ops::library::{Facts, generation};
 use maquette_ops::{CompileError, Error, GuardFailure, Op, Result, Tree, Value};
+use maquette_runtime::memory_map::MemoryMap;
 use maquette_runtime::profile::{Profile, ProfileOptions};
 use maquette_trace::{
     Decomposed, Dim, KeptComposite, LeafKind, TraceOptions, TracedProgram, decompose,
@@ -161,6 +162,15 @@ impl GuardedProgram {
     ) -> Result<Profile> {
         let source_info = SourceInfo { input_names: &self.input_names, call_site: loc };
         self.executor.executable().profile(&self.inputs(leaves), options, &source_info)
+    }
+
+    /// The map of the memory in which the program runs on leaves that the guards accept.
+    ///
+    /// # Errors
+    /// A size is too large for memory.
+    pub(crate) fn memory_map(&self, leaves: Vec<Value>, loc: Loc) -> Result<Option<MemoryMap>> {
+        let source_info = SourceInfo { input_names: &self.input_names, call_site: loc };
+        self.executor.executable().memory_map(&self.inputs(leaves), &source_info)
     }
 
     /// The guard that a call breaks.

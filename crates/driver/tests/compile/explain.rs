@@ -2,6 +2,7 @@
 
 use super::*;
 use maquette_trace::Dim;
+use std::collections::BTreeMap;
 
 #[test]
 fn programs_with_reasons_and_guards() {
@@ -120,4 +121,47 @@ fn a_function_that_cannot_be_traced_with_symbols() {
       without symbols: the size must be known
       runs: 1 node, in planned memory of 2 buffers
     ");
+}
+
+#[test]
+fn inputs_are_named_by_their_places_in_the_tree() {
+    type Inputs = (BTreeMap<String, Tensor>, Tensor, (Tensor, Vec<Tensor>));
+    let f = compile(|(weights, x, (y, rest)): Inputs| {
+        weights.into_values().chain([y]).chain(rest).fold(x, |sum, t| sum + t)
+    });
+    let t = || arange(2);
+    let weights = ["w1", "w2"].map(|name| (name.to_owned(), t()));
+    f.call((weights.into(), t(), (t(), vec![t(), t()]))).unwrap();
+    let names: Vec<String> = f.explain().programs[0]
+        .inputs
+        .iter()
+        .map(|input| input.split(':').next().unwrap().to_owned())
+        .collect();
+    assert_eq!(names, ["%in0_w1", "%in0_w2", "%in1", "%in2_0", "%in2_1_0", "%in2_1_1"]);
+}
+
+#[test]
+fn a_memory_map_names_kernels_and_buffers_and_runs_nothing() {
+    let f = compile(|(x, w): (Tensor, Tensor)| {
+        x.add_(1.0);
+        x.matmul(&w).softmax(-1)
+    });
+    let inputs = || (Tensor::zeros([2, 3], DType::F32), Tensor::ones([3, 4], DType::F32));
+    let (x, w) = inputs();
+    let map = f.memory_map((x.clone(), w)).unwrap().unwrap();
+    assert_eq!(f.compilations(), 1);
+    assert_eq!(x.to_vec::<f32>().unwrap(), [0.0; 6], "nothing runs");
+    let labels: Vec<&str> = map.kernels.iter().map(|k| k.label.as_str()).collect();
+    assert_eq!(labels.len(), 3, "{labels:?}");
+    assert!(map.svg().starts_with("<svg"));
+    f.call(inputs()).unwrap();
+    assert_eq!(f.compilations(), 1);
+
+    // a call that reads what it writes runs as it was traced
+    let shared = compile(|(x, y): (Tensor, Tensor)| x.add_(&y));
+    let x = arange(4);
+    assert!(shared.memory_map((x.slice(0, 0..2), x.slice(0, 1..3))).unwrap().is_none());
+    f.set_stance(Stance::ForceEager);
+    let error = f.memory_map(inputs()).unwrap_err().to_string();
+    assert!(error.contains("runs eagerly for this call, so there is no memory to map"), "{error}");
 }

@@ -4,7 +4,7 @@ use crate::dispatch::call_borrows::{BorrowedArgs, resolve_overlap, viewed_args};
 use crate::dispatch::coerce_args::has_type;
 use crate::dispatch::value::{Args, Outputs, Value};
 use crate::dispatch::{for_caller, mode, panics};
-use crate::error::{AccessError, CallError, Error, Result};
+use crate::error::{AccessError, CallError, Error, ErrorKind, Result};
 use crate::library::{KernelFn, Op, OpState};
 use crate::tensor::Tensor;
 use crate::tensor::borrow::{self, Grant};
@@ -70,12 +70,26 @@ pub(super) fn without_overlap(
     });
     drop(scope);
     if let Some(e) = done.err().or_else(|| undeclared.map(Error::from)) {
-        return Err(poison_written(&borrowed, e, op, loc));
+        return Err(poison_written(&borrowed, with_name(e, state), op, loc));
     }
     // Whoever borrows the memory next sees the new version.
     borrowed.bump_versions();
     drop(borrowed);
     finish(state, args, viewed, outputs)
+}
+
+/// Adds the name of an argument that the kernel of this very call replaced.
+#[cold]
+fn with_name(error: Error, state: &OpState) -> Error {
+    match error.kind() {
+        ErrorKind::Call(CallError::ReplacedArgument { index, name: None })
+            if error.op().is_none() =>
+        {
+            let name = state.schema.args.get(*index).map(|arg| arg.name.to_string());
+            CallError::ReplacedArgument { index: *index, name }.into()
+        }
+        _ => error,
+    }
 }
 
 /// Poisons the mutated arguments with the error of the call, because they may be partly written.

@@ -31,6 +31,7 @@ pub(crate) mod device;
 pub(crate) mod failures;
 pub mod fake;
 pub mod mode;
+mod operand_names;
 pub(crate) mod panics;
 pub(crate) mod prepared;
 pub(crate) mod value;
@@ -90,7 +91,8 @@ pub(crate) fn dispatch(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
     }
     let loc = mode::user_loc().unwrap_or(loc);
     mode::calling(loc);
-    run(op, args, loc).map_err(|e| failed_call(e, op, args, loc))
+    run(op, args, loc)
+        .map_err(|e| failed_call(operand_names::added(e, op, args), op, args, loc))
 }
 
 /// The error of a call, with the operator and the line. The storages that the call has poisoned

@@ -3,8 +3,9 @@
 //! Technique: user code runs inside `catch_unwind`. Only a panic hook is told the line of
 //! a panic. So a hook, installed with the first registration, notes message and line while such
 //! code runs on the thread, and passes every other panic to the hook before it. A noted panic is not
-//! printed, because the error says the same; with `RUST_BACKTRACE` it is, for its backtrace. If a
-//! program replaces the hook, errors lack the line, and nothing else changes.
+//! printed, because the error says the same; with `RUST_BACKTRACE` it is, for its backtrace. Nothing
+//! is printed inside [`with_silent_panics`]. If a program replaces the hook, errors lack the line,
+//! and nothing else changes.
 //!
 //! A panic on another thread reaches a kernel when the kernel joins that thread. The payload of a
 //! panic is dropped inside `catch_unwind`, too: its destructor is user code that may panic. With
@@ -20,6 +21,8 @@ use std::sync::Once;
 thread_local! {
     /// Whether panics on this thread become errors.
     static CATCHING: Cell<bool> = const { Cell::new(false) };
+    /// Whether panics on this thread are expected, and not printed.
+    static SILENT: Cell<bool> = const { Cell::new(false) };
     /// The newest panic that the hook noted: its message and its line.
     static NOTED: RefCell<Option<(String, String)>> = const { RefCell::new(None) };
 }
@@ -40,17 +43,33 @@ pub(crate) fn install_hook() {
     }
 }
 
-/// Notes a panic that becomes an error. Returns whether the error says all that would be printed.
+/// Runs `f`. A panic in it, on this thread, is not printed, with `RUST_BACKTRACE` neither: the
+/// caller expects panics, such as those of a kernel on arguments for which it was not written.
+pub fn with_silent_panics<R>(f: impl FnOnce() -> R) -> R {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            SILENT.set(self.0);
+        }
+    }
+    install_hook();
+    let _restore = Restore(SILENT.replace(true));
+    f()
+}
+
+/// Notes a panic that becomes an error. Returns whether nothing is to be printed: the panic is
+/// expected, or the error says all.
 fn note(info: &PanicHookInfo<'_>) -> bool {
     // the locals are gone while their thread ends
+    let is_silent = SILENT.try_with(Cell::get).unwrap_or(false);
     if !CATCHING.try_with(Cell::get).unwrap_or(false) {
-        return false;
+        return is_silent;
     }
     let line = info.location().map(|l| format!("{}:{}", l.file(), l.line()));
     if let (Some(message), Some(line)) = (info.payload_as_str(), line) {
         let _noted = NOTED.try_with(|noted| noted.replace(Some((message.to_owned(), line))));
     }
-    Backtrace::capture().status() != BacktraceStatus::Captured
+    is_silent || Backtrace::capture().status() != BacktraceStatus::Captured
 }
 
 /// Runs user code. `kernel` names it in the error: `kernel`, `fake kernel`, `derivative`.

@@ -23,8 +23,9 @@ pub enum AutogradError {
     },
     /// A sweep began with several elements and no gradient of them.
     #[error(
-        "{tensor} is no scalar: its gradient with respect to what is not known; reduce it (as with \
-            `sum`), or give the gradient of each element"
+        "{tensor} is no scalar, and a sweep begins with one number: reduce it first, as in \
+            `y.sum().backward()`, or give the gradient of each element with `backward_with`, or \
+            with `vjp` for a function"
     )]
     NotScalar {
         /// The tensor.
@@ -49,7 +50,8 @@ pub enum AutogradError {
     /// A sweep through a node that an earlier sweep has freed.
     #[error(
         "the call of {op} at {called} was differentiated before, and what it saved is freed; keep \
-            it with `retain_graph` in the first sweep"
+            it in the first sweep, `autograd::backward(&[y], &[], BackwardOptions {{ retain_graph: \
+            true, create_graph: false }})`, or sweep once from the sum of the values"
     )]
     Freed {
         /// The operator.
@@ -255,22 +257,29 @@ pub enum AutogradError {
     )]
     TensorAsValue,
     /// A gradient of an argument that is no tensor.
-    #[error("the rule of {op} gives a gradient for argument {argument}, which is no tensor")]
+    #[error(
+        "the derivative of {op}, made at {made}, gives a gradient for {argument}, which is no tensor"
+    )]
     GradOfNoTensor {
         /// The operator.
         op: String,
-        /// The index of the argument.
-        argument: usize,
+        /// The line of the derivative.
+        made: Loc,
+        /// The argument, as ``argument `x` ``.
+        argument: String,
     },
     /// A gradient that does not fit its argument.
     #[error(
-        "the rule of {op} gives a gradient {found} for argument {argument}, which is {expected}"
+        "the derivative of {op}, made at {made}, gives the gradient {found} for {argument}, which \
+            is {expected}; a gradient has the sizes, the dtype and the device of its argument"
     )]
     GradOfArgument {
         /// The operator.
         op: String,
-        /// The index of the argument.
-        argument: usize,
+        /// The line of the derivative.
+        made: Loc,
+        /// The argument, as ``argument `x` ``.
+        argument: String,
         /// The gradient.
         found: String,
         /// The argument.
@@ -288,10 +297,14 @@ pub enum AutogradError {
         schema: String,
     },
     /// A rule gave a wrong number of gradients.
-    #[error("the rule of {op} gives {found} gradients for {expected} arguments")]
+    #[error(
+        "the derivative of {op}, made at {made}, gives {found} gradients for {expected} arguments"
+    )]
     Count {
         /// The operator.
         op: String,
+        /// The line of the derivative.
+        made: Loc,
         /// The number of arguments.
         expected: usize,
         /// The number of gradients.

@@ -194,12 +194,16 @@ pub enum CallError {
     },
     /// The kernel replaced a `&mut Tensor` instead of writing into it.
     #[error(
-        "its kernel replaced the mutable argument {index} by another tensor; write into it \
-            instead, as in `x.copy_(…)`"
+        "its kernel replaced {}, which it mutates, by another tensor; write into the argument \
+            instead, as in `{}.copy_(…)`",
+        .name.as_ref().map_or_else(|| format!("argument {index}"), |name| format!("`{name}`")),
+        .name.as_deref().unwrap_or("x")
     )]
     ReplacedArgument {
         /// Its position.
         index: usize,
+        /// Its name in the schema, once the call adds it.
+        name: Option<String>,
     },
     /// The kernel returned memory that something else holds too.
     #[error(

@@ -26,9 +26,9 @@ pub enum CompileError {
     /// The function was compiled as often as it may be.
     #[error(
         "`{name}` is compiled {limit} times already, which is its recompile limit, and none of the \
-            programs fits this call:{}\nmake the sizes that vary dynamic from the first call \
-            (`CompileOptions::dynamic`), raise the limit (`CompileOptions::recompile_limit`), or \
-            call the function eagerly (`Stance::EagerOnRecompile`)", list(.failures)
+            programs fits this call:{}\n{}raise the limit (`CompileOptions::recompile_limit`), or \
+            call the function eagerly (`Stance::EagerOnRecompile`)", list(.failures),
+        remedies(.failures)
     )]
     RecompileLimit {
         /// The function's name.
@@ -65,6 +65,39 @@ pub struct GuardFailure {
     pub found: String,
     /// The line of the function that made the requirement, if a line did.
     pub loc: Option<Loc>,
+    /// How the inputs could be given so that one program serves them all, if there is a way.
+    pub remedy: Option<Remedy>,
+}
+
+/// How one program can serve inputs that differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Remedy {
+    /// A size or a stride differs: make the size a symbol.
+    DynamicSize,
+    /// The function requires one number of a size: keep the size as a symbol.
+    SizeAsSymbol,
+    /// A float is part of the program: pass a tensor.
+    FloatAsTensor,
+    /// An integer is part of the program: take a symbolic one.
+    IntegerAsSymbol,
+}
+
+impl fmt::Display for Remedy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Remedy::DynamicSize => {
+                "make the sizes that vary dynamic from the first call (`CompileOptions::dynamic`)"
+            }
+            Remedy::SizeAsSymbol => {
+                "compute with the `SymInt` where the function requires one number of it (as \
+                    `guard_int` does)"
+            }
+            Remedy::FloatAsTensor => {
+                "pass a float that varies as a 0-d tensor (as `Tensor::scalar(0.5f32)` makes one)"
+            }
+            Remedy::IntegerAsSymbol => "take an integer that varies as a `SymInt`",
+        })
+    }
 }
 
 impl fmt::Display for GuardFailure {
@@ -75,6 +108,17 @@ impl fmt::Display for GuardFailure {
             None => Ok(()),
         }
     }
+}
+
+/// What could be done in place of another program, before the last ways.
+fn remedies(failures: &[GuardFailure]) -> String {
+    let mut remedies: Vec<Remedy> = Vec::new();
+    for remedy in failures.iter().filter_map(|failure| failure.remedy) {
+        if !remedies.contains(&remedy) {
+            remedies.push(remedy);
+        }
+    }
+    remedies.iter().map(|remedy| format!("{remedy}, ")).collect()
 }
 
 fn list(failures: &[GuardFailure]) -> String {

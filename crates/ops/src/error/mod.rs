@@ -12,7 +12,7 @@ mod register;
 pub use access::AccessError;
 pub use autograd::AutogradError;
 pub use call::CallError;
-pub use compile::{CompileError, GuardFailure};
+pub use compile::{CompileError, GuardFailure, Remedy};
 pub use export::{ExportError, Violation};
 pub use graph::{FakeError, RunError, TraceError};
 pub use register::RegisterError;
@@ -174,6 +174,12 @@ impl Error {
         self.edit(|r| {
             r.statement.get_or_insert_with(|| FailedStatement { index, window: window.into() });
         })
+    }
+
+    /// The same error of another kind, in other words.
+    pub(crate) fn with_kind(self, kind: impl Into<ErrorKind>) -> Error {
+        let kind = Arc::new(kind.into());
+        self.edit(|r| r.kind = kind)
     }
 
     fn edit(mut self, f: impl FnOnce(&mut Report)) -> Error {

@@ -43,7 +43,7 @@ pub use namespace::{
 pub use op::{Effect, KernelFn, Op, generation};
 pub use overloads::Kwargs;
 pub(crate) use overloads::{complete, resolve};
-pub use registry::{Stage, StaticRegistration, all, unresolved};
+pub use registry::{Stage, StaticRegistration, all, check_registrations, unresolved};
 pub(crate) use state::OpState;
 pub use tags::{ParseTagError, Tag, TagSet};
 pub use typed::{IntoFake, IntoKernel, KernelArg, KernelOutput, Signature};

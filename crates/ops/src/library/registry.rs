@@ -76,6 +76,29 @@ fn ready() -> &'static RwLock<Entries> {
     entries
 }
 
+/// Checks every operator that a macro defines or extends: its schema against the signatures of its
+/// kernels, its name, its tags. Without this call, an operator whose registration failed reports the
+/// error when it is first used. Call the function at the start of a program, or in a test.
+///
+/// # Errors
+/// The error of each operator whose registration failed.
+pub fn check_registrations() -> Result<()> {
+    let mut names: Vec<&str> =
+        inventory::iter::<StaticRegistration>.into_iter().map(|r| r.op).collect();
+    names.sort_unstable();
+    names.dedup();
+    let mut failed: Vec<Error> =
+        names.into_iter().filter_map(|name| entry(name).state().err()).collect();
+    match failed.len() {
+        0 => Ok(()),
+        1 => Err(failed.remove(0)),
+        n => {
+            let texts: Vec<String> = failed.iter().map(ToString::to_string).collect();
+            Err(Error::value(format!("{n} registrations failed:\n{}", texts.join("\n"))))
+        }
+    }
+}
+
 /// Whether all static registrations have run. Until then, other threads wait in the first look-up.
 pub(crate) fn statics_have_run() -> bool {
     STATICS.is_completed()

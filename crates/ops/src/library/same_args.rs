@@ -6,12 +6,59 @@
 //! that [`IntoKernel`] and [`IntoFake`] infer, with one implementation per number of arguments.
 
 use super::key::IntoKey;
+use super::op::KernelFn;
 use super::op::Op;
-use super::typed::{IntoFake, IntoKernel, KernelArg};
+use super::typed::{IntoFake, IntoKernel, KernelArg, Signature};
 use crate::autograd::{AutogradCtx, ResultGrad};
 use crate::dispatch::value::Value;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::tensor::Tensor;
+use std::sync::Arc;
+
+/// The type in the place of an operator, if a registration names what has no type: a function without
+/// `#[custom_op]`, for instance. The macros import the named operator over this type.
+#[allow(non_camel_case_types, reason = "no name of a program is to be hidden")]
+pub enum __maquette_operator {}
+
+impl __maquette_operator {
+    /// Fits every registration, so that the missing [`CustomOperator`] is the one error.
+    #[allow(non_upper_case_globals, reason = "it is in the place of a function")]
+    pub const kernel: AnyKernel = AnyKernel;
+}
+
+/// A kernel of no operator.
+pub struct AnyKernel;
+
+#[diagnostic::do_not_recommend]
+impl IntoKernel<AnyKernel> for AnyKernel {
+    fn signature() -> Signature {
+        Signature { args: Vec::new(), returns: Vec::new() }
+    }
+
+    fn into_kernel(self) -> KernelFn {
+        Arc::new(|_| Err(Error::value("this is not the kernel of an operator")))
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<Kernel> SameArguments<AnyKernel> for Kernel {
+    type Pairs = ();
+}
+
+/// The type that `#[custom_op]` makes beside a function.
+#[diagnostic::on_unimplemented(
+    message = "this is not an operator",
+    label = "expected the path of a function with `#[custom_op]`",
+    note = "`#[register_fake]`, `#[register_kernel]` and `#[register_autograd]` add to the operator \
+        that `#[custom_op]` makes of a function; to extend an operator that has only a name, use \
+        `Op::find(name)?`"
+)]
+pub trait CustomOperator {
+    /// The operator's full name.
+    const NAME: &'static str;
+    /// The operator.
+    fn op() -> Op;
+}
 
 /// A signature with the same number and types of arguments as `Operator`.
 #[diagnostic::on_unimplemented(
@@ -20,7 +67,17 @@ use crate::tensor::Tensor;
     note = "a kernel takes the arguments of the function with `#[custom_op]`; a fake kernel takes \
         `cx: &FakeCtx` before them"
 )]
-pub trait SameArguments<Operator> {}
+pub trait SameArguments<Operator> {
+    /// The kinds of both signatures' arguments, in pairs.
+    type Pairs;
+}
+
+/// A list of pairs of equal kinds: `()`, or a pair and a list.
+pub trait SameKinds {}
+
+impl SameKinds for () {}
+
+impl<A, B: SameKind<A>, Rest: SameKinds> SameKinds for ((A, B), Rest) {}
 
 /// A kernel's argument type that has the same schema type as the operator's, `Operator`.
 #[diagnostic::on_unimplemented(
@@ -44,6 +101,7 @@ where
     K: IntoKernel<M>,
     F: IntoKernel<N>,
     N: SameArguments<M>,
+    N::Pairs: SameKinds,
 {
     op.register_kernel(device, f)
 }
@@ -58,6 +116,7 @@ where
     K: IntoKernel<M>,
     F: IntoFake<N>,
     N: SameArguments<M>,
+    N::Pairs: SameKinds,
 {
     op.register_fake(f)
 }
@@ -81,12 +140,19 @@ pub fn keep_nothing(_: &mut AutogradCtx, _: &[Value], _: &[Value]) -> Result<()>
 }
 
 macro_rules! same_arguments {
+    (@pairs) => { () };
+    (@pairs $a:ident $b:ident $(, $rest:ident $other:ident)*) => {
+        (($a::Kind, $b::Kind), same_arguments!(@pairs $($rest $other),*))
+    };
     ($($a:ident $b:ident),*) => {
+        // an error lists no other numbers of arguments
+        #[diagnostic::do_not_recommend]
         impl<Operator, Kernel, $($a, $b,)*> SameArguments<fn($($a,)*) -> Operator>
             for fn($($b,)*) -> Kernel
         where
-            $($a: KernelArg, $b: KernelArg, $b::Kind: SameKind<$a::Kind>,)*
+            $($a: KernelArg, $b: KernelArg,)*
         {
+            type Pairs = same_arguments!(@pairs $($a $b),*);
         }
     };
 }

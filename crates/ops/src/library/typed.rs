@@ -362,7 +362,9 @@ macro_rules! kernels {
                     let mut state = ($($t::load($t)?,)*);
                     let out = call::<Out, $($t),*>(&self, $($t::item(&mut state.$i)),*)?;
                     $(if !$t::kept(&state.$i, $t) {
-                        let replaced = crate::error::CallError::ReplacedArgument { index: $i };
+                        let name = None;
+                        let replaced =
+                            crate::error::CallError::ReplacedArgument { index: $i, name };
                         return Err(ErrorKind::from(replaced).into());
                     })*
                     let _ = state;

@@ -1,7 +1,8 @@
 //! Support functions for the code that `#[custom_op]`, `#[register_fake]` and the like generate.
 
 pub use super::same_args::{
-    SameArguments, keep_nothing, register_autograd, register_fake, register_kernel,
+    __maquette_operator, CustomOperator, SameArguments, SameKinds, keep_nothing, register_autograd,
+    register_fake, register_kernel,
 };
 
 use super::op::Op;

@@ -18,6 +18,7 @@ use crate::dispatch::panics;
 use crate::dispatch::value::Value;
 use crate::error::{AutogradError, Result};
 use crate::functional_call::Kept;
+use crate::library::Op;
 use crate::tensor::Tensor;
 use crate::tensor::meta::Meta;
 use maquette_ir::Loc;
@@ -47,6 +48,8 @@ type SetupFn = Arc<dyn Fn(&mut AutogradCtx, &[Value], &[Value]) -> Result<()> + 
 pub struct AutogradRule {
     setup: Option<SetupFn>,
     backward: Backward,
+    /// The line that made the rule.
+    made: Loc,
 }
 
 #[derive(Clone)]
@@ -70,29 +73,40 @@ pub trait ResultGrad: Sized {
 }
 
 impl ResultGrad for Tensor {
+    #[track_caller]
     fn rule(
         backward: impl Fn(&AutogradCtx, &[Tensor]) -> Result<Vec<Option<Tensor>>>
         + Send
         + Sync
         + 'static,
     ) -> AutogradRule {
-        AutogradRule { setup: None, backward: Backward::Zeros(Arc::new(backward)) }
+        AutogradRule {
+            setup: None,
+            backward: Backward::Zeros(Arc::new(backward)),
+            made: Loc::caller(),
+        }
     }
 }
 
 impl ResultGrad for Option<Tensor> {
+    #[track_caller]
     fn rule(
         backward: impl Fn(&AutogradCtx, &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>>
         + Send
         + Sync
         + 'static,
     ) -> AutogradRule {
-        AutogradRule { setup: None, backward: Backward::Undefined(Arc::new(backward)) }
+        AutogradRule {
+            setup: None,
+            backward: Backward::Undefined(Arc::new(backward)),
+            made: Loc::caller(),
+        }
     }
 }
 
 impl AutogradRule {
     /// A rule that is given zeros for the gradient of a result that nothing depends on.
+    #[track_caller]
     pub fn new(
         backward: impl Fn(&AutogradCtx, &[Tensor]) -> Result<Vec<Option<Tensor>>>
         + Send
@@ -105,6 +119,7 @@ impl AutogradRule {
     /// A rule that is given `None` for the gradient of a result that nothing depends on.
     ///
     /// PyTorch: `ctx.set_materialize_grads(False)`.
+    #[track_caller]
     pub fn with_undefined(
         backward: impl Fn(&AutogradCtx, &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>>
         + Send
@@ -112,6 +127,12 @@ impl AutogradRule {
         + 'static,
     ) -> AutogradRule {
         Option::<Tensor>::rule(backward)
+    }
+
+    /// The same rule, made at another line.
+    pub(super) fn made_at(mut self, loc: Loc) -> AutogradRule {
+        self.made = loc;
+        self
     }
 
     /// Sets the function that keeps what the derivative reads. It runs after each call with
@@ -129,6 +150,8 @@ impl AutogradRule {
 pub(crate) struct CustomCall {
     ctx: AutogradCtx,
     backward: Backward,
+    /// The line that made the rule.
+    made: Loc,
     /// The metadata of each tensor operand.
     metas: Vec<Meta>,
     /// For each argument, whether each of its slots is a tensor.
@@ -181,7 +204,7 @@ impl CustomCall {
         let required = slots().collect::<Vec<_>>().iter().rposition(|s| s.1).map_or(0, |i| i + 1);
         if given.len() > expected || given.len() < required {
             let (op, found) = (node.name.to_string(), given.len());
-            return Err(AutogradError::Count { op, expected, found }.into());
+            return Err(AutogradError::Count { op, made: self.made, expected, found }.into());
         }
         let mut given = given.into_iter();
         let mut out = Grads::new();
@@ -189,7 +212,8 @@ impl CustomCall {
             match given.next().flatten() {
                 Some(_) if !is_tensor => {
                     let op = node.name.to_string();
-                    return Err(AutogradError::GradOfNoTensor { op, argument }.into());
+                    let (made, argument) = (self.made, argument_name(&op, argument));
+                    return Err(AutogradError::GradOfNoTensor { op, made, argument }.into());
                 }
                 Some(grad) => out.push(self.fitted(node, argument, out.len(), grad)?),
                 None if is_tensor => out.push(None),
@@ -219,13 +243,23 @@ impl CustomCall {
         if !fits {
             return Err(AutogradError::GradOfArgument {
                 op: node.name.to_string(),
-                argument,
+                made: self.made,
+                argument: argument_name(&node.name, argument),
                 found: grad.meta().to_string(),
                 expected: meta.to_string(),
             }
             .into());
         }
         Ok(node.next[operand].is_some().then_some(grad))
+    }
+}
+
+/// An argument of an operator by its name in the schema; of a closure, by its position.
+fn argument_name(op: &str, argument: usize) -> String {
+    let schema = Op::find(op).and_then(|op| op.schema());
+    match schema.as_ref().ok().and_then(|schema| schema.args.get(argument)) {
+        Some(arg) => format!("argument `{}`", arg.name),
+        None => format!("argument {argument}"),
     }
 }
 
@@ -277,7 +311,8 @@ pub(super) fn attach(
         next.extend(given);
         calls
     });
-    let call = Arc::new(CustomCall { ctx, backward: rule.backward.clone(), metas, slots, calls });
+    let (backward, made) = (rule.backward.clone(), rule.made);
+    let call = Arc::new(CustomCall { ctx, backward, made, metas, slots, calls });
     let function = Function::Custom(Mutex::new(Some(call.clone())));
     let node = GradNode::new(name.clone(), loc, infos, next, function);
     call.ctx.set_node(&node);
@@ -327,6 +362,7 @@ fn refused(
     let call = CustomCall {
         ctx: AutogradCtx::new(name.clone(), loc),
         backward: Backward::Undefined(Arc::new(refused)),
+        made: loc,
         metas: vec![of.clone()],
         slots: vec![smallvec::smallvec![true]],
         calls: None,

@@ -77,7 +77,7 @@ pub fn custom_vjp(
     }
     let values = |l: &[Tensor]| l.iter().map(Value::from).collect::<Vec<Value>>();
     let saved = Mutex::new(ctx);
-    let rule = AutogradRule::new(backward).setup_context(move |ctx, _, _| {
+    let rule = AutogradRule::new(backward).made_at(loc).setup_context(move |ctx, _, _| {
         ctx.take_saved(&mut lock(&saved));
         Ok(())
     });

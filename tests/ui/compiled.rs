@@ -1,0 +1,7 @@
+use maquette::prelude::*;
+
+fn by_reference() {
+    compile(|x: &Tensor| x.relu());
+}
+
+fn main() {}
