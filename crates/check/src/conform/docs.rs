@@ -132,8 +132,7 @@ fn summary(
          | agree | {} ({:.1} %) | {} ({:.1} %) |\n\
          | of unsupported operators | {} | {} |\n\
          | differ | {} | {} |\n\n\
-         `crates/check/tests/recorded.rs` and `recorded_gradients.rs` list the calls that may\n\
-         differ, with the reasons.\n",
+         `known.txt` in each folder lists the calls that differ, with the reasons.\n",
         c.agree,
         c.percent(),
         g.agree,

@@ -7,6 +7,8 @@
 //! after a call that writes them. Running a graph compares what its fake kernels promised with what
 //! the kernels give.
 //!
+//! Differences that are known are listed beside the calls, with the reasons (`known`).
+//!
 //! A folder of gradients has the same format; each call is differentiated eagerly (`gradient`).
 //! Recordings of training have a format of their own (`train`).
 
@@ -14,6 +16,7 @@ mod compare;
 mod docs;
 mod file;
 mod gradient;
+mod known;
 mod recorded;
 mod report;
 mod run;
@@ -22,6 +25,7 @@ mod train;
 
 pub use docs::markdown;
 pub use file::{ConformError, File, RecordedFile, operator_files, parse_names};
+pub use known::KnownDifferences;
 pub use report::{CallReport, Failure, OperatorReport, Stage};
 pub use run::{CallResult, check_file};
 pub use train::{Recording, TrainReport, check_training};

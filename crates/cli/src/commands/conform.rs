@@ -5,8 +5,8 @@ use super::{BOLD, DIM, GREEN, RED};
 use crate::output::Output;
 use maquette::prelude::*;
 use maquette_check::conform::{
-    ConformError, OperatorReport, RecordedFile, Recording, Stage, TrainReport, check_file,
-    check_training, markdown, operator_files, parse_names,
+    ConformError, KnownDifferences, OperatorReport, RecordedFile, Recording, Stage, TrainReport,
+    check_file, check_training, markdown, operator_files, parse_names,
 };
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,8 @@ fn reading<T>(path: &Path, verb: &str, done: std::io::Result<T>) -> Result<T> {
     done.map_err(|e| Error::msg(format!("cannot {verb} {}: {e}", path.display())))
 }
 
-/// Runs the calls, prints one line per operator, and returns whether all calls agree.
+/// Runs the calls, prints one line per operator, and returns whether all calls agree, but for known
+/// differences.
 pub fn run(out: &mut Output, options: &Options) -> Result<bool> {
     let only = match &options.ops {
         Some(path) => Some(parse_names(&reading(path, "read", std::fs::read_to_string(path))?)),
@@ -51,13 +52,16 @@ pub fn run(out: &mut Output, options: &Options) -> Result<bool> {
     }
     let mut files = Vec::new();
     for dir in &options.dirs {
-        files.extend(operator_files(dir, only.as_ref()).map_err(text)?);
+        let known = std::rc::Rc::new(KnownDifferences::read(dir).map_err(text)?);
+        let found = operator_files(dir, only.as_ref()).map_err(text)?;
+        files.extend(found.into_iter().map(|path| (path, known.clone())));
     }
     let recorded: std::collections::BTreeSet<String> =
-        files.iter().filter_map(|p| Some(p.file_stem()?.to_str()?.to_owned())).collect();
+        files.iter().filter_map(|(p, _)| Some(p.file_stem()?.to_str()?.to_owned())).collect();
     let mut columns: &[Stage] = &[];
     let (mut reports, mut trainings) = (Vec::new(), Vec::new());
-    for path in files {
+    let mut differences = Differences::default();
+    for (path, known) in files {
         let file = match RecordedFile::read(&path).map_err(text)? {
             RecordedFile::Calls(file) => file,
             RecordedFile::Training(recording) => {
@@ -76,6 +80,7 @@ pub fn run(out: &mut Output, options: &Options) -> Result<bool> {
         }
         let (report, found) = check_file(&file);
         row(out, &report, columns)?;
+        differences.add(&report, &known);
         if options.failures {
             for (i, failure) in report.failures() {
                 writeln!(out, "  call {i}, {failure}")?;
@@ -94,17 +99,58 @@ pub fn run(out: &mut Output, options: &Options) -> Result<bool> {
     if let Some(path) = &options.table {
         reading(path, "write", std::fs::write(path, markdown(&reports)))?;
     }
-    let (passed, failed) =
-        reports.iter().fold((0, 0), |(p, f), r| (p + r.passed(), f + r.failed()));
+    differences.print(out)?;
+    let passed: usize = reports.iter().map(OperatorReport::passed).sum();
     let agreeing = trainings.iter().filter(|agrees| **agrees).count();
-    let (passed, failed) = (passed + agreeing, failed + trainings.len() - agreeing);
-    let missing: usize = reports.iter().map(|r| r.failed_at(Stage::Missing)).sum();
-    let of_missing = match missing {
+    let (passed, failed) = (passed + agreeing, differences.unknown + trainings.len() - agreeing);
+    let of_missing = match differences.unknown_missing {
         0 => String::new(),
         n => format!(", {n} of these of missing operators"),
     };
     writeln!(out, "{passed} passed, {failed} failed{of_missing}")?;
     Ok(failed == 0)
+}
+
+/// The calls that do not agree, and why they do not.
+#[derive(Default)]
+struct Differences {
+    /// For each reason: the operators, with the numbers of their calls.
+    known: std::collections::BTreeMap<String, Vec<(String, usize)>>,
+    /// How many have no known reason.
+    unknown: usize,
+    /// How many of these are of operators that are not there.
+    unknown_missing: usize,
+}
+
+impl Differences {
+    fn add(&mut self, report: &OperatorReport, known: &KnownDifferences) {
+        for (_, failure) in report.failures() {
+            let Some(reason) = known.reason(report, failure) else {
+                self.unknown += 1;
+                self.unknown_missing += usize::from(failure.stage == Stage::Missing);
+                continue;
+            };
+            let operators = self.known.entry(reason.to_owned()).or_default();
+            match operators.last_mut().filter(|(name, _)| *name == report.name) {
+                Some((_, calls)) => *calls += 1,
+                None => operators.push((report.name.clone(), 1)),
+            }
+        }
+    }
+
+    /// A line for each reason.
+    fn print(&self, out: &mut Output) -> Result<()> {
+        let calls: usize = self.known.values().flatten().map(|(_, calls)| calls).sum();
+        if calls > 0 {
+            writeln!(out, "{BOLD}{calls} calls differ for known reasons{BOLD:#}")?;
+        }
+        for (reason, operators) in &self.known {
+            let names: Vec<String> =
+                operators.iter().map(|(name, calls)| format!("{name} ({calls})")).collect();
+            writeln!(out, "  {reason}: {}", names.join(", "))?;
+        }
+        Ok(())
+    }
 }
 
 /// The kinds of tensors that a step of training leaves.
