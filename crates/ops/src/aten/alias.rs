@@ -115,7 +115,10 @@ table! {
             bool accumulate=False) -> Tensor" =>
             Lowering::Composite(|a| forward("aten::index_put", a)),
         General "aten::where(Tensor condition) -> Tensor[]" =>
-            Lowering::Composite(|a| forward("aten::nonzero_numpy", a)),
+            Lowering::HiddenMutation {
+                when: |_| Ok(true),
+                body: |a| forward("aten::nonzero_numpy", a),
+            },
         General "aten::split.sizes(Tensor(a -> *) self, SymInt[] split_size, \
             int dim=0) -> Tensor(a)[]" =>
             Lowering::Composite(|a| forward("aten::split_with_sizes", a)),

@@ -243,11 +243,14 @@ table! {
                 done(a[0].tensor()?.flip(0i64))
             }),
         General "aten::nonzero_numpy(Tensor self) -> Tensor[]" =>
-            Lowering::Composite(|a| {
-                let x = a[0].tensor()?;
-                let x = if x.dim() == 0 { x.unsqueeze(0) } else { x.clone() };
-                list(x.nonzero().unbind(1)?)
-            }),
+            Lowering::HiddenMutation {
+                when: |_| Ok(true),
+                body: |a| {
+                    let x = a[0].tensor()?;
+                    let x = if x.dim() == 0 { x.unsqueeze(0) } else { x.clone() };
+                    list(x.nonzero().unbind(1)?)
+                },
+            },
         General "aten::sum_to_size(Tensor self, SymInt[] size) -> Tensor" =>
             Lowering::Composite(|a| sum_to_size(a[0].tensor()?, a[1].ints()?)),
         General "aten::take_along_dim(Tensor self, Tensor indices, int? dim=None) -> Tensor" =>

@@ -47,11 +47,11 @@ pub enum Lowering {
     Composite(CompositeFn),
     /// A composite that calls an operator which draws random numbers.
     RandomComposite(CompositeFn),
-    /// A composite that may write to arguments that its schema does not mark as mutated. If `when`
-    /// holds, a trace records the operators that `body` calls instead, because their schemas
-    /// declare the writes.
+    /// A composite that may write to arguments that its schema does not mark as mutated, or whose
+    /// results share memory, which its schema does not say. If `when` holds, a trace records the
+    /// operators that `body` calls instead, because their schemas declare it.
     HiddenMutation {
-        /// Whether a call writes.
+        /// Whether a call does so.
         when: fn(&[Value]) -> Result<bool>,
         /// Calls the other operators.
         body: CompositeFn,

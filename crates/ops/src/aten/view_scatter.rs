@@ -46,7 +46,7 @@ fn diagonal(m: &Meta, args: &[Value]) -> Result<Meta> {
     views::diagonal(m, args[2].int_i64()?, args[3].int_i64()?, args[4].int_i64()?)
 }
 
-/// `as_strided_scatter`: the metadata of the copy, with the strides and offset of `self`.
+/// `as_strided_scatter`: the metadata of the copy, with the strides of `self`.
 fn window_metas(args: &[Value]) -> Result<Metas> {
     let (x, src) = (args[0].tensor()?, args[1].tensor()?);
     let window = views::as_strided(x, args[2].ints()?, args[3].ints()?, args[4].opt(Value::int)?)?;
@@ -58,11 +58,7 @@ fn window_metas(args: &[Value]) -> Result<Metas> {
         .iter()
         .zip(x.strides())
         .any(|(n, s)| s.as_i64() == Some(0) && n.as_i64() != Some(1));
-    Ok(smallvec![if overlaps {
-        dense
-    } else {
-        Meta { strides: x.strides().into(), offset: x.storage_offset(), ..dense }
-    }])
+    Ok(smallvec![if overlaps { dense } else { Meta { strides: x.strides().into(), ..dense } }])
 }
 
 /// Replaces the elements of `self` that the `as_strided` window over its storage covers. Window and
