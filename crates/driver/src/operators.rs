@@ -77,7 +77,8 @@ impl<T> Guarded<T> {
     }
 }
 
-/// Adds the operators that a graph calls, each once.
+/// Adds the operators that a graph calls, each once, and those that decide what the views of
+/// composites are.
 pub(crate) fn add_ops(graph: &Graph, ops: &mut Vec<Op>) {
     for node in graph.nodes() {
         let name = Callee::of(graph, node).op;
@@ -86,6 +87,7 @@ pub(crate) fn add_ops(graph: &Graph, ops: &mut Vec<Op>) {
             && !ops.contains(&op)
         {
             ops.push(op);
+            ops.extend(op.views_in_parts());
         }
     }
 }

@@ -19,7 +19,7 @@ use maquette_ir::view::ViewSpec;
 use maquette_ops::library::Facts;
 use maquette_ops::{
     AccessError, Error, ErrorKind, Result, RunError, Tensor, Value, call_writes, concrete_numel,
-    contiguous_copy_writes, copy_writes,
+    contiguous_copy_writes, copy_writes, mode,
 };
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
@@ -204,7 +204,7 @@ impl<'g> BufferedFrame<'g> {
             Buffer::New { dtype, device, layout } => {
                 let (offset, sizes, strides) = self.concrete_layout(layout)?;
                 let len = extent(offset, &sizes, &strides).ok_or_else(too_large)?;
-                Tensor::empty_on([len], *dtype, *device)
+                mode::with_builtin_kernels(|| Tensor::empty_on([len], *dtype, *device))
             }
             Buffer::Returned(v) => {
                 let missing =
@@ -234,15 +234,16 @@ impl<'g> BufferedFrame<'g> {
         let (offset, sizes, strides) = self.concrete_layout(&view.spec)?;
         let base = self.buffer(view.buffer)?;
         let start = base.storage_offset() + offset;
-        Ok(base.as_strided(sizes.to_vec(), strides.to_vec(), Some(start)).ok()?.clone())
+        let view = || base.as_strided(sizes.to_vec(), strides.to_vec(), Some(start));
+        Ok(mode::with_builtin_kernels(view).ok()?.clone())
     }
 
     /// Executes a copy step.
     fn copy(&mut self, from: &BufferView, to: &BufferView) -> Result<()> {
         let source = self.tensor(from)?;
         let target = self.tensor(to)?;
-        match target.copy_(&source).ok() {
-            Ok(_) => {
+        match mode::with_builtin_kernels(|| target.copy_(&source).ok().map(drop)) {
+            Ok(()) => {
                 self.traffic += copy_writes(&source, &target, true);
                 Ok(())
             }
@@ -258,8 +259,9 @@ impl<'g> BufferedFrame<'g> {
                 let (offset, ..) = self.concrete_layout(&to.spec)?;
                 self.traffic += copy_writes(&source, &target, false);
                 let copy = copy_overlapping(&source, target.strides(), offset)?;
+                let start = || copy.as_strided([1i64], [1i64], Some(0.into()));
                 self.buffers[to.buffer.index()] =
-                    Some(copy.as_strided([1i64], [1i64], Some(0.into())).ok()?.clone());
+                    Some(mode::with_builtin_kernels(start).ok()?.clone());
                 Ok(())
             }
             Err(e) => Err(e),

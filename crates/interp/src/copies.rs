@@ -3,7 +3,7 @@
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::contiguous_strides;
 use maquette_ir::view::StridedPositions;
-use maquette_ops::{AccessError, Error, ErrorKind, Result, Tensor};
+use maquette_ops::{AccessError, Error, ErrorKind, Result, Tensor, mode};
 
 /// A copy in new memory with given strides. If the strides map several elements to one position,
 /// that position holds the last of them.
@@ -16,8 +16,9 @@ pub fn copy_with_strides(t: &Tensor, strides: &[SymInt]) -> Result<Tensor> {
 
 /// A copy in new memory with given strides, unless these map several elements to one position.
 fn copy_apart(t: &Tensor, strides: &[SymInt]) -> Result<Option<Tensor>> {
-    let out = Tensor::empty_strided(t.sizes(), strides, t.dtype());
-    match out.copy_(t).ok() {
+    let empty = || Tensor::empty_strided(t.sizes(), strides, t.dtype());
+    let out = mode::with_builtin_kernels(empty);
+    match mode::with_builtin_kernels(|| out.copy_(t).ok().map(drop)) {
         Ok(_) => Ok(Some(out)),
         Err(e) if matches!(e.kind(), ErrorKind::Access(AccessError::SelfOverlap { .. })) => {
             Ok(None)
@@ -54,10 +55,12 @@ pub(crate) fn copy_overlapping(t: &Tensor, strides: &[SymInt], offset: i64) -> R
     let positions: Vec<i64> = StridedPositions::new(offset, &sizes, &step_sizes).collect();
     let extent = positions.iter().max().map_or(0, |p| p + 1);
     let count = positions.len() as i64;
-    let flat = Tensor::zeros([extent], t.dtype());
-    let positions = Tensor::from_vec(positions, [count]);
-    flat.index_put_(&[Some(&positions)], &t.reshape([count]), false).ok()?;
-    Ok(flat.as_strided(t.sizes(), strides, Some(offset.into())).ok()?.clone())
+    mode::with_builtin_kernels(|| {
+        let flat = Tensor::zeros([extent], t.dtype());
+        let positions = Tensor::from_vec(positions, [count]);
+        flat.index_put_(&[Some(&positions)], &t.reshape([count]), false).ok()?;
+        Ok(flat.as_strided(t.sizes(), strides, Some(offset.into())).ok()?.clone())
+    })
 }
 
 /// A copy that can be written: with the strides of the tensor, or row-major if these map several

@@ -7,7 +7,7 @@ use maquette_ir::graph::{Const, Graph};
 use maquette_ir::sym::Expr;
 use maquette_ops::autograd::is_grad_enabled;
 use maquette_ops::{
-    Access, Error, Result, RunBorrow, RunError, RunInput, RunTensors, Tensor, Value,
+    Access, Error, Result, RunBorrow, RunError, RunInput, RunTensors, Tensor, Value, mode,
 };
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
@@ -124,8 +124,9 @@ impl ExternalTensors {
             let (tensor, from) =
                 found.ok_or_else(|| Error::value("shared memory belongs to no input"))?;
             let start = tensor.storage_offset() + from;
-            let memory = tensor.as_strided([m.len], [1i64], Some(start)).ok()?.clone();
-            self.inputs.push(Value::Tensor(memory));
+            let memory = || tensor.as_strided([m.len], [1i64], Some(start));
+            let memory = mode::with_builtin_kernels(memory);
+            self.inputs.push(Value::Tensor(memory.ok()?.clone()));
         }
         self.check_sharing(program, source_info)
     }

@@ -44,8 +44,12 @@ impl Frame<'_> {
     ) -> Result<()> {
         let loc = self.loc(node);
         let name: Arc<str> = self.callee(node).op.into();
-        let NodeResults { outputs, returned, arguments: copied } =
-            NodeReturns::of(self.graph, op, node)?.call(op, arguments, mutated, loc)?;
+        let returns = NodeReturns::of(self.graph, op, node)?;
+        let results = returns.call(op, arguments, mutated, loc)?;
+        returns
+            .check_views(self.graph, &self.bindings, node, &results)
+            .map_err(|e| e.in_call(&name, loc))?;
+        let NodeResults { outputs, returned, arguments: copied } = results;
         let rules = ResultRules { returned, promise: self.promise(node)?, copied: &copied };
         self.set_results(node, outputs, rules).map_err(|e| e.in_call(&name, loc))
     }

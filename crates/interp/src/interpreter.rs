@@ -3,6 +3,7 @@
 use crate::calling_convention;
 use crate::external_tensors::ExternalTensors;
 use crate::frame::{Frame, Semantics};
+use crate::overrides::check_overrides;
 use crate::source_info::SourceInfo;
 use maquette_ir::copy_cost::Traffic;
 use maquette_ir::functional_program::{ExecutionMode, ExternalTensor};
@@ -73,15 +74,18 @@ impl<'a> Interpreter<'a> {
     fn execute(&self, inputs: &[Value], source_info: &SourceInfo<'_>) -> Result<Execution> {
         let (mut results, traffic, borrow) = match &self.mode {
             ExecutionMode::Original(graph) => {
+                check_overrides(graph, &[])?;
                 let (results, borrow) = run_original(graph, inputs, source_info)?;
                 (results, None, borrow)
             }
             ExecutionMode::Functional(program) => {
+                check_overrides(&program.graph, &program.viewers)?;
                 let (results, borrow) =
                     calling_convention::run_functional(program, inputs, source_info)?;
                 (results, None, borrow)
             }
             ExecutionMode::Buffered(program, plan) => {
+                check_overrides(&program.graph, &program.viewers)?;
                 let (results, traffic, borrow) =
                     calling_convention::run_buffered(program, plan, inputs, source_info)?;
                 (results, Some(traffic), borrow)

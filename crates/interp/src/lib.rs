@@ -44,6 +44,7 @@ mod functional;
 mod interpreter;
 pub mod metadata_check;
 mod node_call;
+mod overrides;
 mod source_info;
 
 pub use bindings::{Bindings, SymbolValues, bound_number, input_symbols};
@@ -61,4 +62,5 @@ pub use interpreter::{Execution, Interpreter, outside_modes};
 pub use maquette_ir::copy_cost::Traffic;
 pub use maquette_ir::functional_program::ExecutionMode;
 pub use node_call::{NodeResults, NodeReturns, replace_mutated};
+pub use overrides::check_overrides;
 pub use source_info::SourceInfo;

@@ -1,9 +1,10 @@
 //! Calls of the nodes of functional graphs, through `ir::call` or directly.
 
+use crate::bindings::Bindings;
 use maquette_ir::Loc;
 use maquette_ir::functional_ops::Callee;
-use maquette_ir::graph::{Graph, NodeId};
-use maquette_ops::{Args, Error, Op, Outputs, Result, Tensor, Value};
+use maquette_ir::graph::{Graph, NodeId, ViewSource};
+use maquette_ops::{Args, Error, FakeError, Op, Outputs, Result, Tensor, Value};
 use smallvec::SmallVec;
 
 /// The results of a node.
@@ -24,6 +25,8 @@ pub struct NodeReturns {
     views: bool,
     /// For each return, whether it is left out.
     left_out: SmallVec<[bool; 4]>,
+    /// For each result of the node: the argument of which the fake kernel promised it to be a view.
+    promised: SmallVec<[Option<usize>; 4]>,
 }
 
 impl NodeReturns {
@@ -35,10 +38,55 @@ impl NodeReturns {
         let mutates = Callee::of(graph, node).mutates;
         let aliased = |i: usize| op.return_alias(i).map(|a| op.mutates(a));
         let returns = 0..op.schema()?.returns.len();
-        Ok(NodeReturns {
-            views: returns.clone().any(|i| aliased(i) == Some(false)),
-            left_out: returns.map(|i| mutates && aliased(i) == Some(true)).collect(),
-        })
+        let left_out = |i: &usize| mutates && aliased(*i) == Some(true);
+        let views = returns.clone().any(|i| aliased(i) == Some(false));
+        let promised = match views && op.view_source() == ViewSource::Promise {
+            true => {
+                let viewed = |i| op.return_alias(i).filter(|a| !op.mutates(*a));
+                returns.clone().filter(|i| !left_out(i)).map(viewed).collect()
+            }
+            false => SmallVec::new(),
+        };
+        Ok(NodeReturns { views, left_out: returns.map(|i| left_out(&i)).collect(), promised })
+    }
+
+    /// Compares the views that a call in a functional graph returned with the promise of the fake
+    /// kernel. The offsets in their types count from the first elements of the viewed arguments.
+    ///
+    /// # Errors
+    /// A view begins at another element.
+    pub fn check_views(
+        &self,
+        graph: &Graph,
+        bindings: &Bindings<'_>,
+        node: NodeId,
+        results: &NodeResults,
+    ) -> Result<()> {
+        let outputs = graph.results(node).iter().zip(&results.outputs).zip(&self.promised);
+        for (output, ((declared, returned), viewed)) in outputs.enumerate() {
+            let base = viewed.and_then(|arg| results.arguments.get(arg)?.tensors().next());
+            let Some(start) = base.and_then(|base| base.storage_offset().as_i64()) else {
+                continue;
+            };
+            for (v, t) in declared.values().iter().zip(returned.tensors()) {
+                let is_empty = t.sizes().iter().any(|n| n.as_i64() == Some(0));
+                let (Some(ty), Some(found)) = (graph.tensor_type(v), t.storage_offset().as_i64())
+                else {
+                    continue;
+                };
+                let (expected, found) = (bindings.eval(ty.offset)?, found - start);
+                if !is_empty && expected != found {
+                    return Err(FakeError::Mismatch {
+                        output,
+                        what: "the offset in the viewed argument".into(),
+                        expected: expected.to_string(),
+                        found: found.to_string(),
+                    }
+                    .into());
+                }
+            }
+        }
+        Ok(())
     }
 
     /// For each return of the operator, whether it is left out because it is a mutated argument.

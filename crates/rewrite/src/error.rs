@@ -70,6 +70,17 @@ pub enum Reason {
         /// Why no view will do.
         why: CopyCause,
     },
+    /// Only a kernel knows which elements a view has.
+    #[error(
+        "{op} returns a view, and only its kernel knows of which elements: {why}; the program can \
+            run as it was traced"
+    )]
+    UnknownView {
+        /// The operator.
+        op: String,
+        /// Why nothing else does.
+        why: UnknownView,
+    },
     /// A symbol is bound from a size of a view. A functional program must know the sizes of a view
     /// before it makes the view.
     #[error(
@@ -185,6 +196,34 @@ pub enum Reason {
     /// A fault of this pass.
     #[error("internal error: {0}")]
     Internal(&'static str),
+}
+
+/// Why only a kernel knows which elements a view has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum UnknownView {
+    /// A registration overrides a builtin operator.
+    Overridden,
+    /// The view may have elements that its tensor does not have. A functional graph cannot compare
+    /// the view with the promise of the fake kernel, because values have no memory around them.
+    ExceedsBase,
+    /// The argument that it views is a list of several tensors.
+    OneOfSeveral,
+    /// The strides depend on data, so that a functional graph does not know them.
+    Strides,
+}
+
+impl fmt::Display for UnknownView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            UnknownView::Overridden => {
+                "a registration overrides the operator, or one that it calls"
+            }
+            UnknownView::ExceedsBase => "the view may exceed the tensor",
+            UnknownView::OneOfSeveral => "the view may be of any tensor in a list",
+            UnknownView::Strides => "its strides depend on data",
+        })
+    }
 }
 
 /// Why a result that a graph declares as a view has to be a copy.

@@ -31,7 +31,7 @@ mod bufferize;
 
 pub use bufferize::plan;
 pub use concats::decompose_concats;
-pub use error::{CopyCause, FunctionalizeError, Reason, StatementContext};
+pub use error::{CopyCause, FunctionalizeError, Reason, StatementContext, UnknownView};
 pub use fuse::fuse;
 pub use maquette_ir::functional_program::{
     ExecutionMode, ExternalTensor, FunctionalGraph, Mutation, Output, RewriteStats, SharedMemory,

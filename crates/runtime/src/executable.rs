@@ -4,18 +4,22 @@ use crate::fusion::{fused, with_parts_in_place};
 use crate::planned::{Planned, lock};
 use crate::run::StepObserver;
 use crate::unplanned;
-use maquette_interp::{ExecutionMode, SourceInfo, mutated, outside_modes};
+use maquette_interp::{ExecutionMode, SourceInfo, check_overrides, mutated, outside_modes};
 use maquette_ir::buffer_plan::{Buffer, BufferPlan};
 use maquette_ir::functional_program::{ExternalTensor, FunctionalGraph};
 use maquette_ir::fused::{FusedProgram, Refusal};
 use maquette_ir::graph::{Const, Graph};
+use maquette_ops::library::generation;
 use maquette_ops::{Result, RunError, Tensor, Value};
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A compiled program. Several threads can run it at the same time.
 pub struct Executable {
     pub(crate) form: Form,
+    /// The [`generation`] of the registry in which the last check of overrides passed.
+    checked: AtomicU64,
 }
 
 pub(crate) enum Form {
@@ -130,7 +134,21 @@ impl Executable {
                 Form::unplanned(ExecutionMode::Original(Cow::Owned(graph.into_owned())))
             }
         };
-        Ok(Executable { form })
+        Ok(Executable { form, checked: AtomicU64::new(u64::MAX) })
+    }
+
+    /// Checks that nothing overrides the operators on which the program relies without calling them.
+    /// The check looks at them only if a registration has changed since the last one.
+    ///
+    /// # Errors
+    /// As [`check_overrides`].
+    fn check_overrides(&self, planned: &Planned) -> Result<()> {
+        let now = generation();
+        if self.checked.load(Ordering::Relaxed) != now {
+            check_overrides(self.graph(), &planned.program.viewers)?;
+            self.checked.store(now, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// The graph that runs, before fusion.
@@ -242,6 +260,7 @@ impl Executable {
     ) -> Result<Vec<Value>> {
         match &self.form {
             Form::Planned(planned) => outside_modes(source_info, || {
+                self.check_overrides(planned)?;
                 planned.run_observed(inputs, None, source_info, observer)
             }),
             Form::Unplanned(mode) => unplanned::run(mode, inputs, source_info),
@@ -272,7 +291,10 @@ impl Executable {
         source_info: &SourceInfo<'_>,
     ) -> Result<()> {
         outside_modes(source_info, || match &self.form {
-            Form::Planned(planned) => planned.run(inputs, Some(outputs), source_info).map(drop),
+            Form::Planned(planned) => {
+                self.check_overrides(planned)?;
+                planned.run(inputs, Some(outputs), source_info).map(drop)
+            }
             Form::Unplanned(mode) => unplanned::run_into(mode, inputs, outputs, source_info),
         })
     }

@@ -19,7 +19,7 @@ use maquette_ir::functional_program::{ExternalTensor, FunctionalGraph, Output};
 use maquette_ir::graph::{Arg, Graph, ValueId};
 use maquette_ir::sym::Expr;
 use maquette_ops::autograd::is_grad_enabled;
-use maquette_ops::{Result, RunError, Tensor, Value, any_may_overlap};
+use maquette_ops::{Result, RunError, Tensor, Value, any_may_overlap, mode};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -259,7 +259,7 @@ impl OutputSlots {
         for ((leaf, to), from) in given.iter().enumerate().zip(results) {
             copied += 1;
             if !self.is_in_place(leaf, to) {
-                to.copy_(from).ok()?;
+                mode::with_builtin_kernels(|| to.copy_(from).ok().map(drop))?;
             }
         }
         if copied != given.len() {

@@ -12,7 +12,7 @@ use maquette_ir::graph::{Graph, Stmt};
 use maquette_ir::sym::{Expr, SymError};
 use maquette_ir::typing::TypingError;
 use maquette_ir::view::{TriBool, ViewSpec};
-use maquette_ops::{AccessError, CallError, Error, ErrorKind, Result, RunError};
+use maquette_ops::{AccessError, CallError, Error, ErrorKind, FakeError, Result, RunError};
 use maquette_rewrite::{FunctionalizeError, Reason};
 
 /// The result of checking a program.
@@ -77,6 +77,9 @@ pub fn documented_refusal(
             why => functionalize_refusal(why),
         },
         ErrorKind::Run(RunError::Guard { .. }) => Some("a guard of a trace made at other sizes"),
+        ErrorKind::Fake(FakeError::Mismatch { .. }) if calls(program, "oracle::lies") => {
+            Some("a view operator that breaks the promise of its fake kernel")
+        }
         ErrorKind::Run(RunError::Assertion { message: Some(m), .. }) if m == OUTSIDE => {
             Some("a view of elements that its tensor does not have")
         }
@@ -111,9 +114,15 @@ fn functionalize_refusal(why: &Reason) -> Option<&'static str> {
             Some("memory viewed as two dtypes")
         }
         Reason::SymbolicAliasing => Some("inputs of symbolic sizes that share memory"),
+        Reason::UnknownView { .. } => Some("a view whose elements only its kernel knows"),
         Reason::Storage { .. } => Some("an operator that reads its argument's storage"),
         _ => None,
     }
+}
+
+/// Whether a program calls an operator.
+fn calls(program: &TestProgram, op: &str) -> bool {
+    program.graph.nodes().any(|node| program.graph.op_name(node) == op)
 }
 
 /// Whether an error is a fault of a pass, or a panic of an operator, which no program excuses.

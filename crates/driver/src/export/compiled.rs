@@ -7,10 +7,11 @@ use maquette_ir::Loc;
 use maquette_ir::graph::Graph;
 use maquette_ops::library::{Facts, generation};
 use maquette_ops::{Op, Result, Tensor, Tree};
-use maquette_rewrite::{Options, functionalize_in_place};
+use maquette_rewrite::{ExecutionMode, Options, Reason, functionalize_in_place};
 use maquette_runtime::Executable;
 use maquette_runtime::profile::{Profile, ProfileOptions};
 use maquette_trace::{Decomposed, decompose};
+use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -33,8 +34,13 @@ fn compiled(
     loc: Loc,
 ) -> Result<(Executable, Vec<Op>)> {
     let Decomposed { graph, replaced, .. } = decompose(traced).map_err(|e| e.at(loc))?;
-    let mode =
-        functionalize_in_place(&graph, &Facts, options).map_err(|e| functionalize_error(e, loc))?;
+    let mode = match functionalize_in_place(&graph, &Facts, options) {
+        Ok(mode) => mode,
+        Err(e) if matches!(e.kind, Reason::UnknownView { .. }) => {
+            ExecutionMode::Original(Cow::Borrowed(&graph))
+        }
+        Err(e) => return Err(functionalize_error(e, loc)),
+    };
     let executable = Executable::new(mode).map_err(|e| e.at(loc))?.with_fixed_inputs(state);
     let mut ops: Vec<Op> = replaced.iter().filter_map(|name| Op::find(name).ok()).collect();
     add_ops(traced, &mut ops);

@@ -14,7 +14,7 @@ use maquette_ir::{Device, Loc};
 use maquette_ops::library::Facts;
 use maquette_ops::module::Slot;
 use maquette_ops::{Error, Op, Result, RunError, Tensor, Tree};
-use maquette_rewrite::{ExternalTensor, FunctionalGraph, Options, functionalize};
+use maquette_rewrite::{ExternalTensor, FunctionalGraph, Options, Reason, functionalize};
 use maquette_trace::TracedProgram;
 use std::fmt;
 use std::marker::PhantomData;
@@ -25,8 +25,8 @@ use std::sync::Arc;
 pub struct Program<I, O> {
     traced: Graph,
     functional: Arc<FunctionalGraph>,
-    /// What calls run: the functional graph of the operators as they are registered.
-    running: Guarded<FunctionalGraph>,
+    /// What calls run, with the operators as they are registered.
+    running: Guarded<Running>,
     signature: Signature,
     caller: Arc<Caller>,
     /// Groups of the tensors in the state that are mutated and share memory.
@@ -35,6 +35,13 @@ pub struct Program<I, O> {
     /// indices.
     names: Vec<(String, Slot, usize)>,
     types: PhantomData<fn(I) -> O>,
+}
+
+/// What a call of a program runs.
+enum Running {
+    Functional(Arc<FunctionalGraph>),
+    /// The program as it was traced: of a view, only a kernel knows which elements it has.
+    AsTraced,
 }
 
 /// A condition that must hold in every call.
@@ -85,7 +92,11 @@ impl<I: Tree, O: Tree> Program<I, O> {
                 call_lock,
                 labels,
             }),
-            running: Guarded::new(functional.clone(), operators(&traced.graph, graph), since),
+            running: Guarded::new(
+                Arc::new(Running::Functional(functional.clone())),
+                operators(&traced.graph, Some(graph)),
+                since,
+            ),
             functional,
             shared,
             names,
@@ -117,20 +128,30 @@ impl<I: Tree, O: Tree> Program<I, O> {
     pub fn call(&self, inputs: I) -> Result<O> {
         let loc = Loc::caller();
         self.caller.call(&inputs, loc, |given, source_info| {
-            let functional = self.running.valid(|| self.functionalized(loc))?;
-            let interpreter = Interpreter::new(&*functional).with_source_info(*source_info);
-            Ok(interpreter.run(given)?.results)
+            let running = self.running.valid(|| self.functionalized(loc))?;
+            let interpreter = match &*running {
+                Running::Functional(functional) => Interpreter::new(&**functional),
+                Running::AsTraced => Interpreter::new(&self.traced),
+            };
+            Ok(interpreter.with_source_info(*source_info).run(given)?.results)
         })
     }
 
     /// The functional graph of the operators as they are registered now, and these operators. That
     /// of a write depends on which functional operator computes what the write would.
-    fn functionalized(&self, loc: Loc) -> Result<(FunctionalGraph, Vec<Op>)> {
+    /// Where a view is only its kernel's to know, the traced program runs.
+    fn functionalized(&self, loc: Loc) -> Result<(Running, Vec<Op>)> {
         let options = Options::new().sharing(self.shared.clone());
-        let functional = functionalize(&self.traced, &Facts, &options)
-            .map_err(|e| functionalize_error(e, loc))?;
-        let ops = operators(&self.traced, &functional.graph);
-        Ok((functional, ops))
+        match functionalize(&self.traced, &Facts, &options) {
+            Ok(functional) => {
+                let ops = operators(&self.traced, Some(&functional.graph));
+                Ok((Running::Functional(Arc::new(functional)), ops))
+            }
+            Err(e) if matches!(e.kind, Reason::UnknownView { .. }) => {
+                Ok((Running::AsTraced, operators(&self.traced, None)))
+            }
+            Err(e) => Err(functionalize_error(e, loc)),
+        }
     }
 
     /// Compiles the program for a device. Composites are decomposed, and values get the memory of a
@@ -155,11 +176,12 @@ impl<I: Tree, O: Tree> Program<I, O> {
     }
 }
 
-/// The operators on which the functional graph of a traced one depends.
-fn operators(traced: &Graph, functional: &Graph) -> Vec<Op> {
+/// The operators on which a traced graph and its functional graph, if there is one, depend.
+fn operators(traced: &Graph, functional: Option<&Graph>) -> Vec<Op> {
     let mut ops = Vec::new();
-    add_ops(traced, &mut ops);
-    add_ops(functional, &mut ops);
+    for graph in [Some(traced), functional].into_iter().flatten() {
+        add_ops(graph, &mut ops);
+    }
     ops
 }
 

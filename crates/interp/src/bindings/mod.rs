@@ -15,7 +15,7 @@ use crate::metadata_check::{
     CheckResult, ExpectedMeta, LayoutPromise, MetadataMismatch, NumberCheck, check_metadata,
     mismatch,
 };
-use maquette_ir::graph::{BindSource, Graph, Stmt, TensorType, ValueId, ValueType};
+use maquette_ir::graph::{BindSource, Graph, NodeId, Stmt, TensorType, ValueId, ValueType};
 use maquette_ir::sym::{BoolExpr, Expr, SymError, SymTable, SymbolId};
 use maquette_ops::{Error, FakeError, Result, RunError, Tensor, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -48,6 +48,9 @@ pub struct Bindings<'g> {
     /// offset. Offsets of views of such an input are relative to the input in the graph, and to the
     /// storage in the run.
     input_offsets: FxHashMap<StorageId, FxHashSet<i64>>,
+    /// By storage: how far, in bytes, views begin behind the places that their types declare. Only
+    /// their kernels know the places; see [`Op::chooses_views`](maquette_ops::Op::chooses_views).
+    chosen_views: FxHashMap<StorageId, FxHashSet<i64>>,
 }
 
 impl<'g> Bindings<'g> {
@@ -55,14 +58,26 @@ impl<'g> Bindings<'g> {
     /// is called by its name in the graph.
     pub fn new(graph: &'g Graph, labels: &'g [String]) -> Bindings<'g> {
         let known = Cow::Owned(SymbolValues::default());
-        Bindings { graph, labels, known, input_offsets: FxHashMap::default() }
+        Bindings {
+            graph,
+            labels,
+            known,
+            input_offsets: FxHashMap::default(),
+            chosen_views: FxHashMap::default(),
+        }
     }
 
     /// The symbols that an earlier run of the graph bound. Runs in which an operator takes absolute
     /// storage offsets cannot resume.
     pub fn resume(graph: &'g Graph, labels: &'g [String], known: &'g SymbolValues) -> Bindings<'g> {
         let known = Cow::Borrowed(known);
-        Bindings { graph, labels, known, input_offsets: FxHashMap::default() }
+        Bindings {
+            graph,
+            labels,
+            known,
+            input_offsets: FxHashMap::default(),
+            chosen_views: FxHashMap::default(),
+        }
     }
 
     /// The values of the symbols that are bound.
@@ -128,6 +143,31 @@ impl<'g> Bindings<'g> {
     /// Whether a tensor shares the storage of an input with an undeclared offset.
     pub(crate) fn has_input_offset(&self, t: &Tensor) -> bool {
         storage_id(t).is_some_and(|id| self.input_offsets.contains_key(&id))
+    }
+
+    /// Notes where views begin that only the kernel of a node knows. Views of them begin as far
+    /// behind the places that their types declare.
+    ///
+    /// # Errors
+    /// An offset overflows.
+    pub(crate) fn note_chosen_views(
+        &mut self,
+        graph: &Graph,
+        node: NodeId,
+        outputs: &[Value],
+    ) -> Result<()> {
+        let views = graph.result_values(node).zip(outputs.iter().flat_map(Value::tensors));
+        for (v, t) in views {
+            let (Some(ty), Some(found)) = (graph.tensor_type(v), t.storage_offset().as_i64())
+            else {
+                continue;
+            };
+            if let (Some(id), Some(declared)) = (storage_id(t), self.known(ty.offset)?) {
+                let behind = found.saturating_sub(declared).saturating_mul(t.dtype().size() as i64);
+                self.chosen_views.entry(id).or_default().insert(behind);
+            }
+        }
+        Ok(())
     }
 
     /// Whether a condition holds.
@@ -241,15 +281,19 @@ impl<'g> Bindings<'g> {
         let width = t.dtype().size() as i64;
         // The declared offset of a view of an input counts from the input's first element. If
         // several inputs share this storage, it may count from any of them.
-        let input_offsets = storage_id(t).and_then(|id| self.input_offsets.get(&id));
-        let counts_from_input = |e, found: i64| {
-            let (Some(starts), Some(promised)) = (input_offsets, self.known(e)?) else {
+        let id = storage_id(t);
+        let starts = [&self.input_offsets, &self.chosen_views];
+        let starts = starts.map(|starts| id.as_ref().and_then(|id| starts.get(id)));
+        let counts_from_other = |e, found: i64| {
+            let Some(promised) = self.known(e)?.filter(|_| starts.iter().any(Option::is_some))
+            else {
                 return Ok(false);
             };
-            Ok(starts.contains(&(found.saturating_sub(promised).saturating_mul(width))))
+            let behind = found.saturating_sub(promised).saturating_mul(width);
+            Ok(starts.iter().flatten().any(|starts| starts.contains(&behind)))
         };
         let check = |e, found| Ok(NumberCheck::of(self.known(e)?, found));
-        check_metadata(&expected, t, counts_from_input, check)
+        check_metadata(&expected, t, counts_from_other, check)
     }
 }
 

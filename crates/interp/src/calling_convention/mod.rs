@@ -16,7 +16,7 @@ use crate::source_info::SourceInfo;
 use maquette_ir::buffer_plan::BufferPlan;
 use maquette_ir::copy_cost::Traffic;
 use maquette_ir::functional_program::{ExternalTensor, FunctionalGraph};
-use maquette_ops::{Result, RunBorrow, RunError, Value};
+use maquette_ops::{Result, RunBorrow, RunError, Value, mode};
 pub use outputs::OutputBuilder;
 use outputs::tensor;
 use rustc_hash::FxHashSet;
@@ -48,7 +48,8 @@ pub(crate) fn run_functional(
     let builder = OutputBuilder::new(&results, &external, &[]);
     for m in &program.mutations {
         let target = builder.view_at(external.get(m.target)?, m.layout)?;
-        target.copy_(tensor(builder.result(m.result)?)?).ok()?;
+        let value = tensor(builder.result(m.result)?)?;
+        mode::with_builtin_kernels(|| target.copy_(value).ok().map(drop))?;
     }
     Ok((outputs(program, builder)?, borrow))
 }

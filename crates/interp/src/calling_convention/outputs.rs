@@ -6,7 +6,7 @@ use crate::{extent, too_large};
 use maquette_ir::functional_program::Output;
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::contiguous_strides;
-use maquette_ops::{Error, Result, Tensor, Value};
+use maquette_ops::{Error, Result, Tensor, Value, mode};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// A layout that a graph returns as a list of integers: offset, sizes, strides, in elements.
@@ -47,7 +47,8 @@ impl ResultLayout {
     /// The view with this layout of a tensor's storage, relative to element `start`.
     fn view_from(&self, t: &Tensor, start: SymInt) -> Result<Tensor> {
         let start = start + self.offset;
-        Ok(t.as_strided(self.sizes.clone(), self.strides.clone(), Some(start)).ok()?.clone())
+        let view = || t.as_strided(self.sizes.clone(), self.strides.clone(), Some(start));
+        Ok(mode::with_builtin_kernels(view).ok()?.clone())
     }
 }
 
@@ -181,9 +182,11 @@ fn allocate_result(value: &Tensor, layout: &ResultLayout) -> Result<Tensor> {
     // The output's storage offset is visible to the caller, so the copy keeps it.
     let all = extent(layout.offset, &layout.sizes, &layout.strides).ok_or_else(too_large)?;
     let extent = all - layout.offset;
-    let flat = Tensor::zeros([all], rows.dtype());
-    flat.slice(0, layout.offset..all)
-        .copy_(&rows.as_strided([extent], [1i64], Some(0.into())))
-        .ok()?;
-    Ok(flat)
+    mode::with_builtin_kernels(|| {
+        let flat = Tensor::zeros([all], rows.dtype());
+        flat.slice(0, layout.offset..all)
+            .copy_(&rows.as_strided([extent], [1i64], Some(0.into())))
+            .ok()?;
+        Ok(flat)
+    })
 }

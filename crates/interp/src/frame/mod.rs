@@ -85,6 +85,9 @@ pub struct Callable {
     /// Whether its results may depend on the strides of its operands.
     pub observes_strides: bool,
     absolute_offset_arg: Option<usize>,
+    /// Its views have elements that only the kernel knows: those of the types are of the builtin
+    /// operator that a registration overrides.
+    chooses_views: bool,
 }
 
 impl Callable {
@@ -102,6 +105,7 @@ impl Callable {
             op,
             observes_strides: Facts.observes_strides(name),
             absolute_offset_arg: Facts.absolute_offset_arg(name),
+            chooses_views: op.chooses_views(),
         })
     }
 }
@@ -203,7 +207,7 @@ impl<'g> Frame<'g> {
     /// of an input whose storage offset the graph does not know.
     pub(crate) fn node(&mut self, node: NodeId) -> Result<()> {
         let loc = self.loc(node);
-        let Callable { op, absolute_offset_arg, .. } =
+        let Callable { op, absolute_offset_arg, chooses_views, .. } =
             self.callable(self.graph.op(node)).map_err(|e| e.at(loc))?;
         let arguments = self.arguments(op, node, self.graph.args(node), &|a| self.value(a))?;
         if let Some(offset) = absolute_offset_arg
@@ -213,8 +217,12 @@ impl<'g> Frame<'g> {
         {
             return Err(Error::from(RunError::AbsoluteOffset).at(loc));
         }
-        let copied = if self.graph.copies(node) { arguments.clone() } else { Args::new() };
+        let copies = self.graph.copies(node) && !chooses_views;
+        let copied = if copies { arguments.clone() } else { Args::new() };
         let outputs = op.call_at(arguments, loc)?;
+        if chooses_views {
+            self.bindings.note_chosen_views(self.graph, node, &outputs)?;
+        }
         let name: Arc<str> = op.name().into();
         let rules = ResultRules {
             returned: outputs.len(),

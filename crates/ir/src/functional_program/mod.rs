@@ -19,6 +19,7 @@ pub use execution_mode::ExecutionMode;
 use crate::copy_cost::{CopyCost, SymbolicCount};
 use crate::functional_ops::List;
 use crate::graph::{Arg, Graph, NodeId};
+use crate::loc::Loc;
 use crate::sym::SymTable;
 
 /// A graph in which nothing mutates, and its calling convention.
@@ -51,6 +52,9 @@ pub struct FunctionalGraph {
     /// Nodes whose types do not declare the strides of eager execution, in ascending order. The
     /// strides of such a node depend on data, or rewriting created the node.
     pub unknown_strides: Vec<NodeId>,
+    /// The operators whose results became views of values, each with the line of its first call. A
+    /// run of the graph calls none of them, and is right as long as nothing overrides them.
+    pub viewers: Vec<(String, Option<Loc>)>,
     /// The table of the symbols in `eager` and `relayout_bound`.
     pub symbols: SymTable,
     /// What rewriting did; empty where the program was only lifted.

@@ -120,7 +120,8 @@ fn alias_classes(graph: &Graph, facts: &dyn MemoryFacts) -> Vec<usize> {
     for node in graph.nodes() {
         let op = graph.op_name(node);
         for (i, result) in graph.results(node).iter().enumerate() {
-            let Some(aliased) = facts.result_aliases(op, i).filter(|_| !graph.copies(node)) else {
+            let may_view = || !graph.copies(node) || facts.chooses_views(op);
+            let Some(aliased) = facts.result_aliases(op, i).filter(|_| may_view()) else {
                 continue;
             };
             for_each_arg(graph, facts, node, |index, arg| {

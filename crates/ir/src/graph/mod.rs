@@ -35,6 +35,7 @@ pub use deps::{Adjacency, Edge, EdgeKind, EdgeReference, Visited};
 pub use dot::InputRole;
 pub use op_facts::{
     ArgEffect, ArgKind, ArithOp, ImageRole, MemoryFacts, OpFacts, Placement, Recomputation,
+    ViewSource,
 };
 pub use parse::{MAX_TEXT, ParseError, TextPosition};
 pub use types::{

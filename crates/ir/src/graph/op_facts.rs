@@ -31,6 +31,12 @@ pub trait MemoryFacts {
     fn arg_effect(&self, op: &str, arg: usize) -> ArgEffect;
     /// The argument whose storage a result shares, or may share.
     fn result_aliases(&self, op: &str, result: usize) -> Option<usize>;
+    /// Whether an operator returns views of elements that only its kernel knows, whatever the graph
+    /// says: also where the graph says that it copies.
+    fn chooses_views(&self, op: &str) -> bool {
+        let _ = op;
+        false
+    }
     /// Whether an operator has an effect beyond its arguments. Calls with effects keep their order.
     /// A node that the graph marks has an effect too.
     fn has_effect(&self, op: &str) -> bool;
@@ -138,6 +144,18 @@ pub enum Recomputation {
     Expensive,
 }
 
+/// What decides which elements the views have that an operator returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ViewSource {
+    /// A rule, which decides the types of the graph too.
+    Rule,
+    /// The kernel, for which a fake kernel promises the types of the graph. A call has to compare
+    /// them.
+    Promise,
+    /// The kernel, and nothing else says which elements these are.
+    Kernel,
+}
+
 /// Facts for rewriting.
 pub trait OpFacts: MemoryFacts {
     /// For an operator that writes its first argument and nothing else: the operator, of the same
@@ -195,6 +213,11 @@ pub trait OpFacts: MemoryFacts {
     fn view_may_exceed_base(&self, op: &str) -> bool {
         let _ = op;
         true
+    }
+    /// What decides which elements the views have that an operator returns.
+    fn view_source(&self, op: &str) -> ViewSource {
+        let _ = op;
+        ViewSource::Kernel
     }
     /// For an operator that returns another operand's elements in the sizes and the dtype of its
     /// first: that operand.

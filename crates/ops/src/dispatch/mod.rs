@@ -349,6 +349,9 @@ fn with_kernel(
 ) -> Result<Outputs> {
     let device = device.map_or_else(|| device_of(state, args), Ok)?;
     match (state.kernel(device.kind()), state.builtin) {
+        (Some(_), Some(def)) if device == Device::Cpu && mode::uses_builtin_kernels() => {
+            mode::on_behalf_of(loc, || def.run(op, state, args))
+        }
         (Some(kernel), _) => custom(op, state, kernel, device, args, loc),
         (None, Some(def)) => mode::on_behalf_of(loc, || def.run(op, state, args)),
         (None, None) => {

@@ -101,6 +101,8 @@ thread_local! {
     static STACK: RefCell<Vec<Rc<dyn Mode>>> = const { RefCell::new(Vec::new()) };
     /// The line of user code that called the builtin code now running.
     static ON_BEHALF_OF: Cell<Option<Loc>> = const { Cell::new(None) };
+    /// Whether overrides of builtin kernels are ignored.
+    static BUILTIN_KERNELS: Cell<bool> = const { Cell::new(false) };
 }
 
 /// What is active on this thread. This costs a single thread-local load.
@@ -151,6 +153,19 @@ pub(crate) fn with_autocast<R>(on: bool, f: impl FnOnce() -> R) -> R {
     ACTIVE.set(Active(before.0 & !Active::AUTOCAST | bit));
     let _restore = OnDrop(|| ACTIVE.set(before));
     f()
+}
+
+/// Runs `f` with the builtin kernels of builtin operators on the CPU, whatever overrides them. What
+/// executors do themselves, such as copies into planned memory, is no call of the program.
+pub fn with_builtin_kernels<R>(f: impl FnOnce() -> R) -> R {
+    let before = BUILTIN_KERNELS.replace(true);
+    let _restore = OnDrop(|| BUILTIN_KERNELS.set(before));
+    f()
+}
+
+/// Whether overrides of builtin kernels are ignored.
+pub(crate) fn uses_builtin_kernels() -> bool {
+    BUILTIN_KERNELS.get()
 }
 
 /// Runs builtin code with `loc` as the caller's location: operator calls inside `f` report this

@@ -374,6 +374,28 @@ pub enum RunError {
         /// The name of the graph that was to run.
         graph: String,
     },
+    /// A registration overrides an operator that a functional graph does not call, because its
+    /// results became views of values.
+    #[error(
+        "`{graph}` was functionalized when nothing overrode {op}, and does not call it; call \
+            `functionalize` again, or compile the program again"
+    )]
+    OverriddenView {
+        /// The name of the graph.
+        graph: String,
+        /// The operator.
+        op: String,
+    },
+    /// A registration overrides the operator by which a graph copies the data that a program creates.
+    #[error(
+        "a registration overrides {op}, by which a graph copies the data that its program creates; \
+            the program itself does not call the operator. Remove the registration, or pass the \
+            data as an input"
+    )]
+    OverriddenData {
+        /// The operator.
+        op: &'static str,
+    },
     /// A buffer plan writes memory of the caller that the program does not mutate.
     #[error(
         "step {step} of the plan writes memory of {tensor}, which `{graph}` does not mutate; make \

@@ -24,6 +24,7 @@ mod tags;
 mod transaction;
 mod typed;
 mod variants;
+mod views;
 #[doc(hidden)]
 pub mod wrapper;
 
@@ -40,7 +41,7 @@ pub use namespace::impl_abstract;
 pub use namespace::{
     Kind, Library, define, impl_, register_autograd, register_effect, register_fake,
 };
-pub use op::{Effect, KernelFn, Op, generation};
+pub use op::{Effect, KernelFn, Op, builtins_changed, generation};
 pub use overloads::Kwargs;
 pub(crate) use overloads::{complete, resolve};
 pub use registry::{Stage, StaticRegistration, all, check_registrations, unresolved};

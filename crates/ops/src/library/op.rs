@@ -10,7 +10,7 @@ use arc_swap::ArcSwapOption;
 use maquette_ir::Loc;
 use maquette_ir::schema::{OpName, Schema};
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// An effect of an operator besides its outputs and mutations.
@@ -43,6 +43,15 @@ pub(super) static GENERATION: AtomicU64 = AtomicU64::new(0);
 /// only when the number has changed.
 pub fn generation() -> u64 {
     GENERATION.load(Ordering::Acquire)
+}
+
+/// Whether a registration has changed a builtin operator.
+pub(super) static BUILTINS_CHANGED: AtomicBool = AtomicBool::new(false);
+
+/// Whether a registration has ever changed a builtin operator in this process. If none has, no
+/// builtin operator is overridden, and nobody has to look at them.
+pub fn builtins_changed() -> bool {
+    BUILTINS_CHANGED.load(Ordering::Acquire)
 }
 
 impl OpEntry {

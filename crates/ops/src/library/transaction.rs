@@ -2,7 +2,7 @@
 //! derivatives and effects are added and removed, or nothing changes.
 
 use super::key::DispatchKey;
-use super::op::{Effect, GENERATION, Op};
+use super::op::{BUILTINS_CHANGED, Effect, GENERATION, Op};
 use super::registrations::{
     self, Candidate, Definition, Registered, RegistrationOwner, Registrations,
 };
@@ -48,6 +48,9 @@ impl Op {
         // lock is held: of two changes, the later one has the greater number.
         if begins_generation {
             self.0.changed_at.store(u64::MAX, Ordering::Release);
+            if self.is_builtin() {
+                BUILTINS_CHANGED.store(true, Ordering::Release);
+            }
         }
         _old_state = self.0.state.swap(state.map(Arc::new));
         if begins_generation {

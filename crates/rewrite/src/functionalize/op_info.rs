@@ -1,12 +1,12 @@
 //! A cache of operator facts for one graph: each fact is queried once for each operator.
 
 use maquette_ir::copy_cost::WriteModel;
-use maquette_ir::graph::{ArgEffect, Graph, NodeId, OpFacts, StrId};
+use maquette_ir::graph::{ArgEffect, Graph, NodeId, OpFacts, StrId, ViewSource};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 /// The facts of an operator that lifting uses.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct OpInfo {
     /// For each argument: whether the operator writes it.
     writes: SmallVec<[bool; 8]>,
@@ -18,6 +18,10 @@ pub(crate) struct OpInfo {
     /// Its result has the elements of its first argument in row-major order.
     pub keeps_elements: bool,
     pub observes_storage: bool,
+    /// What decides which elements its views have.
+    pub view_source: ViewSource,
+    /// A result of it became a view.
+    pub is_viewer: bool,
     /// Its views may have elements that their tensor does not have.
     pub view_may_exceed_base: bool,
     /// The argument that is an offset from the start of its tensor's storage.
@@ -74,7 +78,7 @@ impl<'g> OpInfoCache<'g> {
     }
 
     /// The facts of a node's operator, for argument positions below `args`.
-    pub fn info(&mut self, graph: &Graph, node: NodeId, args: usize) -> &OpInfo {
+    pub fn info(&mut self, graph: &Graph, node: NodeId, args: usize) -> &mut OpInfo {
         let (op, name, facts) = (graph.op(node).index(), graph.op_name(node), self.facts);
         if op >= self.infos.len() {
             self.infos.resize(op + 1, None);
@@ -89,11 +93,14 @@ impl<'g> OpInfoCache<'g> {
                 false => None,
             },
             observes_storage: facts.observes_storage(name),
+            view_source: facts.view_source(name),
+            is_viewer: false,
             view_may_exceed_base: facts.view_may_exceed_base(name),
             absolute_offset: facts.absolute_offset_arg(name),
             is_metadata_query: facts.is_metadata_query(name),
             write_model: WriteModel::of(name, facts),
-            ..OpInfo::default()
+            writes: SmallVec::new(),
+            aliases: SmallVec::new(),
         });
         for arg in info.writes.len()..args {
             info.writes.push(facts.arg_effect(name, arg) == ArgEffect::Write);

@@ -10,7 +10,7 @@ use maquette_ir::functional_ops::{Callee, FunctionalOp};
 use maquette_ir::fused::FusedRegion;
 use maquette_ir::graph::{Arg, Graph, NodeId, Stmt, ValueId};
 use maquette_ir::sym::Expr;
-use maquette_ops::{Error, Op, Result, Tensor, Value};
+use maquette_ops::{Error, Op, Result, Tensor, Value, mode};
 use rustc_hash::FxHashMap;
 
 /// The results of a region on these operands. `numbers` are the values of the integers that the
@@ -40,7 +40,9 @@ pub(crate) fn run_nodes(
                 let sizes = region.sizes.iter().map(size).collect::<Option<Vec<i64>>>();
                 let base = get(base)?;
                 let base = base.tensor().map_err(|_| missing())?;
-                vec![Value::Tensor(base.reshape(sizes.ok_or_else(missing)?).ok()?.clone())]
+                let sizes = sizes.ok_or_else(missing)?;
+                let viewed = mode::with_builtin_kernels(|| base.reshape(sizes));
+                vec![Value::Tensor(viewed.ok()?.clone())]
             }
             _ => {
                 let value = |arg: Arg| argument_value(graph, arg, &get, &int);

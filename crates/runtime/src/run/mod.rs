@@ -35,7 +35,7 @@ use maquette_interp::{
 };
 use maquette_ir::buffer_plan::BufferId;
 use maquette_ir::graph::{Graph, NodeId, ValueId};
-use maquette_ops::{AccessError, Error, Op, Outputs, Result, RunError, Tensor, Value};
+use maquette_ops::{AccessError, Error, Op, Outputs, Result, RunError, Tensor, Value, mode};
 use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -139,7 +139,7 @@ impl Run<'_> {
                 let (from, to) = (self.tensor(segment, from)?, self.tensor(segment, to)?);
                 match shares_elements {
                     true => to.copy_shared_elements_(&from)?,
-                    false => drop(to.copy_(&from).ok()?),
+                    false => mode::with_builtin_kernels(|| to.copy_(&from).ok().map(drop))?,
                 }
                 let own: SmallVec<[u32; 2]> =
                     bases.into_iter().filter(|base| self.is_arena(*base)).collect();
@@ -161,7 +161,8 @@ impl Run<'_> {
     fn region_by_nodes(&mut self, segment: &Segment, by_nodes: &RegionByNodes) -> Result<()> {
         let results = self.region_results(segment, &by_nodes.region)?;
         for (result, at) in results.iter().zip(&by_nodes.targets) {
-            self.tensor(segment, at)?.copy_(result).ok()?;
+            let to = self.tensor(segment, at)?;
+            mode::with_builtin_kernels(|| to.copy_(result).ok().map(drop))?;
         }
         let bases = by_nodes.region.operands.iter().chain(&by_nodes.targets).map(|at| at.base);
         let own: SmallVec<[u32; 8]> = bases.filter(|base| self.is_arena(*base)).collect();
@@ -214,6 +215,9 @@ impl Run<'_> {
         }
         let results = call.returns.call(call.op, args, mutated, loc)?;
         self.check_returned(&call.lent).map_err(|e| e.in_call(&call.name, loc))?;
+        call.returns
+            .check_views(self.graph, &self.bindings(segment), call.node, &results)
+            .map_err(|e| e.in_call(&call.name, loc))?;
         let NodeResults { outputs, returned, arguments } = results;
         let rules = ResultRules { returned, promise: call.promise, copied: &arguments };
         self.set_results(segment, call, outputs, rules).map_err(|e| e.in_call(&call.name, loc))

@@ -5,6 +5,7 @@
 //! that holds for any operator. Four facts describe the contract of an operator, not its kernel,
 //! so an override does not change them.
 
+use super::Op;
 use super::registry::find_defined;
 use super::state::StateGuard;
 use super::tags::Tag;
@@ -16,6 +17,7 @@ use crate::tensor::meta::Meta;
 use maquette_ir::DType;
 use maquette_ir::graph::{
     ArgEffect, ArgKind, ArithOp, ImageRole, MemoryFacts, OpFacts, Placement, Recomputation,
+    ViewSource,
 };
 use maquette_ir::schema::Schema;
 use smallvec::SmallVec;
@@ -23,6 +25,9 @@ use std::sync::Arc;
 
 /// The poolings that are as fast with channels last as with planes.
 const IMAGE_POOLS: [&str; 2] = ["aten::max_pool2d", "aten::_adaptive_avg_pool2d"];
+
+/// The operator that converts a tensor to a dtype.
+const CONVERSION: &str = "aten::_to_copy";
 
 /// The facts of registered operators, by name; for example for
 /// [`Graph::dependence`](maquette_ir::graph::Graph::dependence). An unregistered operator gets the
@@ -48,6 +53,10 @@ impl MemoryFacts for Facts {
 
     fn result_aliases(&self, op: &str, result: usize) -> Option<usize> {
         find_defined(op)?.return_alias(result)
+    }
+
+    fn chooses_views(&self, op: &str) -> bool {
+        find_defined(op).is_some_and(Op::chooses_views)
     }
 
     fn has_effect(&self, op: &str) -> bool {
@@ -158,6 +167,10 @@ impl OpFacts for Facts {
         builtin(op).is_none_or(|def| def.role.absolute_offset_arg().is_some())
     }
 
+    fn view_source(&self, op: &str) -> ViewSource {
+        find_defined(op).map_or(ViewSource::Kernel, Op::view_source)
+    }
+
     fn copied_operand(&self, op: &str) -> Option<usize> {
         builtin(op)?.role.copied_operand()
     }
@@ -167,7 +180,7 @@ impl OpFacts for Facts {
     }
 
     fn conversion(&self) -> Option<&str> {
-        Some("aten::_to_copy")
+        plain_builtin(CONVERSION).map(|_| CONVERSION)
     }
 
     fn is_metadata_query(&self, op: &str) -> bool {

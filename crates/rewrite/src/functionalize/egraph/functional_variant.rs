@@ -96,6 +96,7 @@ fn conversion_to(cx: &mut Cx<'_>, from: MetaId, like: MetaId) -> Option<(Option<
         copies: false,
         results: Box::default(),
         layouts: Box::default(),
+        offsets: Box::default(),
         serial: 0,
     };
     let meta = with_dtype(cx, from, dtype);

@@ -1,7 +1,7 @@
 //! Emits calls: gives operands the strides that their operator observes, and results their types.
 
 use super::{Effect, Emit};
-use crate::error::{Reason, Result};
+use crate::error::{Reason, Result, UnknownView};
 use crate::functionalize::value_graph::{
     CallArg, CallId, CallKey, Id, Kind, Layouts, MetaId, Name, ResultKind,
 };
@@ -36,7 +36,8 @@ impl Emit<'_> {
         let kwargs: SmallVec<[(StrId, Arg); 2]> =
             key.kwargs.iter().map(|(n, s)| (self.str(*n), self.arg(s, &operands))).collect();
         let mut is_known = true;
-        let types = self.result_types(key, recorded.as_ref(), &mut is_known)?;
+        let mut types = self.result_types(key, recorded.as_ref(), &mut is_known)?;
+        self.promise_offsets(key, is_known, &mut types)?;
         let specs: SmallVec<[ResultSpec<'_>; 2]> = key
             .results
             .iter()
@@ -110,6 +111,31 @@ impl Emit<'_> {
             types.push(r.kinds().iter().map(typed).collect::<Result<_>>()?);
         }
         Ok(types)
+    }
+
+    /// Declares where promised views begin.
+    ///
+    /// # Errors
+    /// The strides of a promised view are not known.
+    fn promise_offsets(
+        &mut self,
+        key: &CallKey,
+        is_known: bool,
+        types: &mut [SmallVec<[ValueType; 1]>],
+    ) -> Result<()> {
+        if !is_known && !key.offsets.is_empty() {
+            let op = self.memory.interner.str(key.op).to_owned();
+            return Err(Reason::UnknownView { op, why: UnknownView::Strides }.into());
+        }
+        for (ty, offset) in types.iter_mut().flatten().zip(&key.offsets) {
+            if let (ValueType::Tensor(id), Some(offset)) = (*ty, *offset)
+                && let Some(plain) = self.builder.tensor_type(id).cloned()
+            {
+                let declared = TensorType { offset, ..plain };
+                *ty = ValueType::Tensor(self.builder.intern_type(declared));
+            }
+        }
+        Ok(())
     }
 
     /// Whether the strides of a value are known at its definition: their symbols are sizes of

@@ -132,7 +132,7 @@ pub(crate) fn emit(
     }
     let graph = e.builder.finish(&e.memory.interner.symbols, &outputs)?;
     let (relayout_bound, unknown_strides) = (e.relayout_bound, e.unknown_strides);
-    let MemorySsa { absolute_offsets, eager, interner, .. } = e.memory;
+    let MemorySsa { absolute_offsets, eager, interner, viewers, .. } = e.memory;
     let constant = eager.copied.as_constant().is_some() && relayout_bound.as_constant().is_some();
     let symbols = if constant { SymTable::new() } else { interner.symbols };
     Ok(FunctionalGraph {
@@ -140,6 +140,7 @@ pub(crate) fn emit(
         eager,
         relayout_bound,
         unknown_strides,
+        viewers,
         symbols,
         graph,
         memories,

@@ -18,6 +18,8 @@ pub(super) struct Call<'a> {
     pub(super) mutated: &'a [(usize, Handle)],
     /// The operator may observe the strides of its operands.
     pub(super) observes_strides: bool,
+    /// The places of promised views, as [`CallKey::offsets`].
+    pub(super) offsets: Box<[Option<Expr>]>,
     pub(super) serial: u32,
 }
 
@@ -31,7 +33,7 @@ impl Lift<'_> {
         call: Call<'_>,
         is_written: impl Fn(usize) -> bool,
     ) -> Result<()> {
-        let Call { operands, mutated, observes_strides, serial } = call;
+        let Call { operands, mutated, observes_strides, offsets, serial } = call;
         let (graph, op) = (self.graph, self.graph.op_name(node));
         let ids: SmallVec<[Id; 4]> =
             operands.iter().map(|o| self.value(o.value)).collect::<Result<_>>()?;
@@ -74,7 +76,8 @@ impl Lift<'_> {
             kwargs: kwargs.into(),
             mutates: !mutated.is_empty(),
             effect: graph.has_effect(node),
-            copies: graph.copies(node),
+            copies: graph.copies(node) || !offsets.is_empty(),
+            offsets,
             results: results.into_boxed_slice(),
             layouts,
             serial,

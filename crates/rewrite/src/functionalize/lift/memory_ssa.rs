@@ -116,6 +116,8 @@ pub(crate) struct MemorySsa {
     pub eager: CopyCost,
     /// The program uses offsets from the start of an input's storage.
     pub absolute_offsets: bool,
+    /// The operators whose results became views, each with the line of its first call.
+    pub viewers: Vec<(String, Option<Loc>)>,
     /// The statement that is being lifted, and its source line.
     pub statement: u32,
     pub loc: Option<Loc>,
@@ -135,6 +137,7 @@ impl MemorySsa {
             forward_stores,
             eager: CopyCost::default(),
             absolute_offsets: false,
+            viewers: Vec::new(),
             statement: 0,
             loc: None,
         }

@@ -16,15 +16,16 @@ mod locate_view;
 mod memory_order;
 pub(crate) mod memory_ssa;
 mod mutable_args;
+mod promised_views;
 pub(crate) mod requirements;
 mod shared_memory;
 mod storage_layout;
 
-use crate::error::{Reason, Result};
+use crate::error::{Reason, Result, UnknownView};
 use crate::functionalize::op_info::OpInfoCache;
 use crate::functionalize::value_graph::{Id, Interner, Kind, MetaId, Name, Node, SpecId};
 use maquette_ir::fault_injection::{Fault, fault_injected};
-use maquette_ir::graph::{Arg, Graph, NodeId, OpFacts, Stmt, ValueId, ValueType};
+use maquette_ir::graph::{Arg, Graph, NodeId, OpFacts, Stmt, ValueId, ValueType, ViewSource};
 use maquette_ir::sym::Expr;
 
 use call::Call;
@@ -162,6 +163,8 @@ type Aliases = SmallVec<[Option<usize>; 4]>;
 /// The facts of an operator about the views that it returns.
 #[derive(Clone, Copy)]
 struct ViewFacts {
+    /// What decides which elements a view has.
+    source: ViewSource,
     /// A view has the elements of the first argument, in order.
     keep_elements: bool,
     /// The argument that requests a copy.
@@ -214,14 +217,21 @@ impl Lift<'_> {
         let (absolute_offset, is_metadata_query, write_model) =
             (op_info.absolute_offset, op_info.is_metadata_query, op_info.write_model);
         let views = ViewFacts {
+            source: op_info.view_source,
             keep_elements: op_info.keeps_elements,
             copy_arg: op_info.copy_arg,
             may_exceed_base: op_info.view_may_exceed_base,
         };
-        let aliases: Aliases = match graph.copies(node) {
-            true => SmallVec::new(),
-            false => (0..graph.results(node).len()).map(|i| op_info.alias(i)).collect(),
-        };
+        let view_source = views.source;
+        let aliases: Aliases = (0..graph.results(node).len()).map(|i| op_info.alias(i)).collect();
+        let returns_view = aliases.iter().flatten().any(|arg| !op_info.writes(*arg));
+        if returns_view && view_source == ViewSource::Kernel {
+            return Err(Reason::UnknownView { op: op.into(), why: UnknownView::Overridden }.into());
+        }
+        let aliases: Aliases = if graph.copies(node) { SmallVec::new() } else { aliases };
+        if returns_view && !std::mem::replace(&mut op_info.is_viewer, true) {
+            self.memory.viewers.push((op.to_owned(), graph.loc(node)));
+        }
         let alias = |i: usize| aliases.get(i).copied().flatten();
         let written: SmallVec<[usize; 2]> = (0..arg_count).filter(|&i| op_info.writes(i)).collect();
         let mutated = self.mutated_args(&operands, &written)?;
@@ -237,18 +247,26 @@ impl Lift<'_> {
             .all(|(i, r)| r.values().is_empty() || alias(i).is_some());
         let effect = graph.has_effect(node) || has_effect;
         let is_view = all_views && mutated.is_empty() && !effect && !graph.results(node).is_empty();
-        if !is_view {
+        // the call stays, so that a run compares what the kernel returns with the types
+        let is_promise = returns_view && view_source == ViewSource::Promise;
+        if !is_view || is_promise {
             self.count_eager_copies(node, write_model, &operands, &mutated, |i| alias(i).is_none());
             if is_metadata_query && !effect && mutated.is_empty() && self.bind_static_results(node)
             {
                 return Ok(());
             }
             let is_sequenced = effect && !fault_injected(Fault::EffectsUnordered)
-                || uses_rng && !fault_injected(Fault::RandomCallsUnordered);
+                || uses_rng && !fault_injected(Fault::RandomCallsUnordered)
+                || is_promise;
+            let offsets = match is_promise {
+                true => self.promised_offsets(node, &operands, &aliases)?,
+                false => Box::default(),
+            };
             let call = Call {
                 operands: &operands,
                 mutated: &mutated,
                 observes_strides,
+                offsets,
                 serial: if is_sequenced { self.memory.statement + 1 } else { 0 },
             };
             self.call(node, call, |i| alias(i).is_some_and(is_mutated))?;
@@ -340,6 +358,9 @@ impl Lift<'_> {
                     && let Some(why) = self.copy_cause(node, v, of, views.copy_arg)?
                 {
                     return Err(Reason::Copies { op: op.into(), why }.into());
+                }
+                if views.source == ViewSource::Promise {
+                    self.check_within_operand(v, of, op)?;
                 }
                 self.view(v, of, op, views.may_exceed_base)?;
             }

@@ -134,6 +134,7 @@ impl Lift<'_> {
             copies: false,
             results: Box::default(),
             layouts: Box::default(),
+            offsets: Box::default(),
             serial: self.memory.statement + 1,
         };
         let call = self.memory.interner.call(key, None);
