@@ -80,7 +80,7 @@ pub fn rows() -> Vec<Row> {
         ),
         fails!(
             "another offset than promised",
-            check("err::c_offset", copy, |x| with(x, |m| m.offset = 4.into()))
+            check("err::c_offset", copy, |x| with(x, |m| *m = m.clone().with_offset(4)))
         ),
         without(
             "another `requires_grad` than promised; autograd in a kernel",

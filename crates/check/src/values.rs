@@ -1,6 +1,7 @@
 //! What every check needs of values: to take them apart, to print them, and to see their bits.
 
 use maquette_ir::DType;
+use maquette_ops::internals::MetaInternals;
 use maquette_ops::tree::{Leaves, TreeSpec};
 use maquette_ops::{Element, Error, Result, Tensor, Tree, Value, call, message_of_panic, typed};
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -2,6 +2,7 @@
 
 use maquette_ir::Loc;
 use maquette_ops::autograd::is_grad_enabled;
+use maquette_ops::internals::TensorInternals;
 use maquette_ops::tree::TreeSpec;
 use maquette_ops::{
     Access, Result, RunBorrow, RunError, RunInput, RunTensor, Tensor, Value, any_may_overlap, mode,

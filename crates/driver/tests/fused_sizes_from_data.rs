@@ -4,6 +4,7 @@
 use maquette_driver::compile;
 use maquette_ir::DType;
 use maquette_ops::Tensor;
+use maquette_ops::internals::MetaInternals;
 
 fn ramp(sizes: &[i64]) -> Tensor {
     let x = Tensor::arange(sizes.iter().product::<i64>()).to_dtype(DType::F32);

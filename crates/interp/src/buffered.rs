@@ -16,6 +16,7 @@ use maquette_ir::functional_program::FunctionalGraph;
 use maquette_ir::graph::{Arg, NodeId, Stmt, ValueId};
 use maquette_ir::sym::Expr;
 use maquette_ir::view::ViewSpec;
+use maquette_ops::internals::{MetaInternals, TensorInternals};
 use maquette_ops::library::Facts;
 use maquette_ops::{
     AccessError, Error, ErrorKind, Result, RunError, Tensor, Value, call_writes, concrete_numel,
@@ -233,7 +234,7 @@ impl<'g> BufferedFrame<'g> {
     fn tensor(&mut self, view: &BufferView) -> Result<Tensor> {
         let (offset, sizes, strides) = self.concrete_layout(&view.spec)?;
         let base = self.buffer(view.buffer)?;
-        let start = base.storage_offset() + offset;
+        let start = base.meta().offset() + offset;
         let view = || base.as_strided(sizes.to_vec(), strides.to_vec(), Some(start));
         Ok(mode::with_builtin_kernels(view).ok()?.clone())
     }

@@ -14,8 +14,8 @@ impl ConstSource for Captured {
     /// The first 8 bytes of the SHA-256 over dtype, sizes and current elements in row-major order.
     /// Zero if the elements cannot be read, because a digest cannot fail.
     fn digest(&self) -> Digest {
-        let digest = || maquette_ops::unobserved(|| self.sha256());
-        maquette_ops::mode::without_modes(digest).unwrap_or(Digest([0; 8]))
+        let digest = || maquette_ops::internals::unobserved(|| self.sha256());
+        maquette_ops::internals::without_modes(digest).unwrap_or(Digest([0; 8]))
     }
 }
 

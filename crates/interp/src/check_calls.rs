@@ -22,6 +22,7 @@ use maquette_ir::graph::{Graph, NodeId, Stmt, TensorType, ValueType};
 use maquette_ir::sym::{BoolExpr, Expr, SymError, SymInt, SymbolId};
 use maquette_ir::typing::TypingError;
 use maquette_ops::aten::is_builtin_name;
+use maquette_ops::internals::MetaInternals;
 use maquette_ops::{
     CallError, Error, ErrorKind, FakeError, Op, Outputs, Result, Tensor, Value, fake,
 };
@@ -263,7 +264,7 @@ impl<'g> Checker<'g> {
                 return Ok(Some(mismatch));
             }
         }
-        Ok(number("offset".to_owned(), ty.offset, t.storage_offset()))
+        Ok(number("offset".to_owned(), ty.offset, t.meta().offset()))
     }
 
     /// Whether two numbers differ for every value of the symbols. Samples prove nothing.

@@ -6,6 +6,7 @@ use maquette_ir::functional_program::{ExternalTensor, FunctionalGraph};
 use maquette_ir::graph::{Const, Graph};
 use maquette_ir::sym::Expr;
 use maquette_ops::autograd::is_grad_enabled;
+use maquette_ops::internals::{MetaInternals, TensorInternals};
 use maquette_ops::{
     Access, Error, Result, RunBorrow, RunError, RunInput, RunTensors, Tensor, Value, mode,
 };
@@ -123,7 +124,7 @@ impl ExternalTensors {
             });
             let (tensor, from) =
                 found.ok_or_else(|| Error::value("shared memory belongs to no input"))?;
-            let start = tensor.storage_offset() + from;
+            let start = tensor.meta().offset() + from;
             let memory = || tensor.as_strided([m.len], [1i64], Some(start));
             let memory = mode::with_builtin_kernels(memory);
             self.inputs.push(Value::Tensor(memory.ok()?.clone()));
@@ -283,7 +284,7 @@ impl ExternalTensors {
         let placed = |i: usize| {
             let declared = graph.tensor_type(*graph.inputs().get(i)?)?.offset.as_i64()?;
             let t = self.input(i).filter(|t| !is_empty(t))?;
-            let found = t.storage_offset().as_i64()?;
+            let found = t.meta().offset().as_i64()?;
             Some((i, storage_id(t)?, i128::from(declared), i128::from(found)))
         };
         let mut placed = inputs.iter().filter_map(|i| placed(*i));
@@ -310,7 +311,7 @@ impl ExternalTensors {
             for (i, v) in program.graph.inputs().iter().enumerate() {
                 let promised = program.graph.tensor_type(*v).map(|ty| ty.offset);
                 if let (Some(Expr::Int(promised)), Some(t)) = (promised, self.input(i))
-                    && t.storage_offset().as_i64() != Some(promised)
+                    && t.meta().offset().as_i64() != Some(promised)
                 {
                     return Err(RunError::AbsoluteOffset.into());
                 }
@@ -452,5 +453,5 @@ fn is_empty(t: &Tensor) -> bool {
 }
 
 pub(crate) fn storage_id(t: &Tensor) -> Option<StorageId> {
-    t.storage().ok().map(|s| Arc::as_ptr(s) as StorageId)
+    t.own_storage().ok().map(|s| Arc::as_ptr(s) as StorageId)
 }

@@ -51,14 +51,12 @@ impl<'g> FakeValues<'g> {
 
     fn tensor(&self, ty: &TensorType) -> Tensor {
         let lift = |of: &[Expr]| of.iter().map(|&e| self.scope.lift(e)).collect();
-        let fake = Tensor::fake_of(Meta {
-            dtype: ty.dtype,
-            device: ty.device,
-            layout: ty.layout,
-            sizes: lift(&ty.sizes),
-            strides: lift(&ty.strides),
-            offset: self.scope.lift(ty.offset),
-        });
+        let mut meta = Meta::contiguous([0i64; 0], ty.dtype).on(ty.device);
+        meta.layout = ty.layout;
+        let meta = meta
+            .with_dims(lift(&ty.sizes), lift(&ty.strides))
+            .with_offset(self.scope.lift(ty.offset));
+        let fake = Tensor::fake_of(meta);
         if ty.requires_grad { fake.requires_grad_() } else { fake }
     }
 

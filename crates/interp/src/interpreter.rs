@@ -8,6 +8,7 @@ use crate::source_info::SourceInfo;
 use maquette_ir::copy_cost::Traffic;
 use maquette_ir::functional_program::{ExecutionMode, ExternalTensor};
 use maquette_ir::graph::{Def, Graph, StrId, ValueId};
+use maquette_ops::internals;
 use maquette_ops::library::Facts;
 use maquette_ops::{
     Error, Op, Result, RunBorrow, RunError, TraceError, Value, autocast_dtype, mode,
@@ -112,7 +113,7 @@ pub fn outside_modes<R>(
     if autocast_dtype().is_some() {
         return Err(Error::from(RunError::Autocast).at(source_info.call_site));
     }
-    mode::without_modes(run).map_err(|e| source_info.locate(e))
+    internals::without_modes(run).map_err(|e| source_info.locate(e))
 }
 
 /// Runs an original graph. The run borrows all external tensors from its start to its end.

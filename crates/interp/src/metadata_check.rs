@@ -8,6 +8,7 @@
 use maquette_ir::graph::TensorType;
 use maquette_ir::sym::{Expr, SymInt};
 use maquette_ir::{DType, Device, Layout};
+use maquette_ops::internals::MetaInternals;
 use maquette_ops::{Meta, Result, Tensor};
 
 /// The part of a tensor's layout that a promise includes.
@@ -48,7 +49,7 @@ impl<'a> ExpectedMeta<'a, SymInt> {
             layout: meta.layout,
             sizes: &meta.sizes,
             strides: &meta.strides,
-            offset: meta.offset,
+            offset: meta.offset(),
             promise: LayoutPromise::StridesAndOffset,
         }
     }
@@ -190,7 +191,7 @@ pub fn check_metadata<E: Copy>(
     if expected_meta.promise == LayoutPromise::Strides {
         return Ok((None, complete));
     }
-    let found = t.storage_offset().as_i64();
+    let found = t.meta().offset().as_i64();
     let offset = check_expr(&|| "offset".to_owned(), expected_meta.offset, found)?;
     match (offset, found) {
         (Some(_), Some(found)) if counts_from_other(expected_meta.offset, found)? => {

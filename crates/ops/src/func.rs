@@ -9,10 +9,12 @@
 
 use crate::autograd::backward::gradients_of;
 use crate::autograd::engine::{reach_older, root_grad};
+use crate::autograd::grad_mode::is_grad_enabled;
 use crate::autograd::grad_mode::with_grad;
+use crate::autograd::history::requires_grad;
 use crate::autograd::history::{self, Tracking};
 use crate::autograd::node::{Edge, Edges, Function, GradNode, LeafGradient, OutputInfo};
-use crate::autograd::{BackwardOptions, is_grad_enabled, no_grad};
+use crate::autograd::{BackwardOptions, no_grad};
 use crate::dispatch::failures;
 use crate::dispatch::value::Value;
 use crate::error::{AutogradError, Result};
@@ -20,7 +22,7 @@ use crate::tensor::Tensor;
 use crate::tree::{Tree, TreeSpec, flatten_values};
 use maquette_ir::Loc;
 
-pub use crate::functional_call::{buffers, functional_call, in_functional_call, parameters};
+pub use crate::functional_call::{buffers, functional_call, parameters};
 
 /// The leaves of a tree, with those that are floats as inputs of a differentiation.
 struct Inputs {
@@ -64,11 +66,11 @@ impl Inputs {
             if let Value::Tensor(t) = value
                 && t.dtype().is_float()
             {
-                t.ok()?;
-                let outer = is_grad_enabled() && t.requires_grad();
+                t.alive()?;
+                let outer = is_grad_enabled() && requires_grad(t);
                 // A tensor of another differentiation gets a node of its own there.
                 *t = if outer { t.alias() } else { leaf(t) };
-                edges.push(edge(t.ok()?)?);
+                edges.push(edge(t.alive()?)?);
                 places.push(i);
             }
         }
@@ -88,7 +90,7 @@ impl Inputs {
     fn call<I: Tree>(&self, spec: &TreeSpec, f: impl FnOnce(I) -> Tensor) -> Result<Output> {
         let given = I::unflatten(spec, &mut self.values.iter().cloned())?;
         let (value, failed_write) = failures::watch_writes(|| with_grad(true, || f(given)));
-        value.ok()?;
+        value.alive()?;
         if let Some(e) = failed_write {
             return Err(e);
         }
@@ -110,9 +112,9 @@ impl Inputs {
     /// on an input, and for tensors that are no floats.
     fn gradients(&self, output: &Output, weight: Option<Tensor>) -> Result<Vec<Value>> {
         let is_enabled = is_grad_enabled();
-        let is_weight_outer = is_enabled && weight.as_ref().is_some_and(Tensor::requires_grad);
+        let is_weight_outer = is_enabled && weight.as_ref().is_some_and(requires_grad);
         let create_graph = is_enabled && output.is_inner || is_weight_outer;
-        let value = output.value.ok()?;
+        let value = output.value.alive()?;
         // A value that depends on no input has the same requirements.
         let root_grad = root_grad(value, weight.as_ref())?;
         let mut found = match &output.edge {

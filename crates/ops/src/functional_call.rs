@@ -218,7 +218,7 @@ fn frame<M: Module + ?Sized>(module: &M, tensors: &BTreeMap<String, Tensor>) -> 
                 "the module has no tensor `{name}`; there are: {names}"
             )));
         };
-        let (expected, found) = (own.ok()?.sizes(), given.ok()?.sizes());
+        let (expected, found) = (own.alive()?.sizes(), given.alive()?.sizes());
         let claim = "a given tensor has the sizes of the module's";
         if !check_sizes_equal(expected, found, claim)? {
             return Err(Error::value(format!(

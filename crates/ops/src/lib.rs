@@ -13,6 +13,8 @@ mod dispatch;
 mod error;
 pub mod func;
 mod functional_call;
+#[doc(hidden)]
+pub mod internals;
 pub mod library;
 mod methods;
 pub mod module;
@@ -25,6 +27,7 @@ pub use dispatch::autocast::{autocast, autocast_dtype, without_autocast};
 pub use dispatch::fake::FakeCtx;
 pub use dispatch::panics::with_silent_panics;
 pub use dispatch::prepared::{PlacedOperand, PreparedCall, PreparedKernel, RegionBuilder, Work};
+pub use dispatch::threads::num_threads;
 pub use dispatch::value::{Args, Outputs, Value, ValueKind};
 pub use dispatch::value_list::ValueList;
 pub use dispatch::write_counts::{
@@ -37,16 +40,14 @@ pub use error::{
 };
 pub use library::{Effect, Kwargs, Op, custom_op};
 pub use maquette_ir::graph::MAX_LIST_DEPTH;
-pub use maquette_kernels::{
-    PackKey, PackedOperand, num_threads, occupying_a_core, with_num_threads,
-};
+pub use maquette_kernels::{PackKey, PackedOperand, occupying_a_core, with_num_threads};
 pub use methods::index::{Index, IntoIndex, NewAxis, SliceRange};
 pub use methods::{Operand, Recurrence};
 pub use module::Module;
 pub use tensor::access::{ReadGuard, WriteGuard};
 pub use tensor::alloc::release_cached_memory;
 pub use tensor::arena::Arena;
-pub use tensor::borrow::{Access, unobserved};
+pub use tensor::borrow::Access;
 pub use tensor::by_storage::{ByStorage, any_may_overlap};
 pub use tensor::clone_storages::StorageCloner;
 pub use tensor::element::Element;

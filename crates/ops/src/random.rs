@@ -111,8 +111,10 @@ pub fn set_state(device: Device, at: Philox) {
 }
 
 /// Advances a device's sequence by the counters that `numel` elements consume (four elements per
-/// counter), and returns the state before.
+/// counter), and returns the state before. In a trace, the trace fails.
+#[track_caller]
 pub fn reserve(device: Device, numel: u64) -> Philox {
+    fails_trace(TraceError::ReadSeed, Loc::caller());
     let after = |at: Philox| Philox { offset: at.offset.wrapping_add(numel.div_ceil(4)), ..at };
     if let Some(at) = APART.get() {
         APART.set(Some(after(at)));

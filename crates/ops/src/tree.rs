@@ -263,7 +263,7 @@ impl Tree for Tensor {
     type Output = Tensor;
 
     fn flatten(&self, leaves: &mut Leaves) -> Result<TreeSpec> {
-        self.ok()?;
+        self.alive()?;
         Ok(leaves.push(functional_call::leaf(self)))
     }
 

@@ -1,6 +1,7 @@
 //! Calls: keywords, overloads, conversions, devices, and what is checked of every return.
 
 use maquette_ir::{DType, Device, Loc};
+use maquette_ops::internals;
 use maquette_ops::library::{Kind, Library, define, impl_};
 use maquette_ops::mode::{self, Mode};
 use maquette_ops::{
@@ -410,7 +411,7 @@ fn a_call_goes_by_poison_then_modes_then_fake_then_device() {
         assert!(answer(&dead).unwrap_err().is_same(&cause), "no mode sees a dead operand");
         assert_eq!((answer(&fake).unwrap(), answer(&real).unwrap()), (1, 1));
         assert!(op.call(args![3]).is_err(), "nor arguments that do not fit");
-        assert_eq!(mode::without_modes(|| answer(&real).unwrap()), 3);
+        assert_eq!(internals::without_modes(|| answer(&real).unwrap()), 3);
     });
     assert_eq!(mode.0.get(), 2);
     assert!(answer(&dead).unwrap_err().is_same(&cause));

@@ -1,6 +1,7 @@
 //! Tensors from sizes, numbers and chance.
 
 use maquette_ir::{DType, Device};
+use maquette_ops::internals::MetaInternals;
 use maquette_ops::{Tensor, args, call, random};
 use std::sync::Mutex;
 

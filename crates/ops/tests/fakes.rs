@@ -68,7 +68,9 @@ fn fake_kernel_errors() {
             Ok(x.new_empty([cx.new_dynamic_size()?], x.dtype()))
         }),
         with_fake("fakes::sparse", |_, x| {
-            Ok(Tensor::fake_of(Meta { layout: Layout::SparseCoo, ..x.meta().clone() }))
+            let mut meta = x.meta().clone();
+            meta.layout = Layout::SparseCoo;
+            Ok(Tensor::fake_of(meta))
         }),
         with_fake("fakes::negative", |_, x| Ok(x.new_empty([x.size(0) - 5], x.dtype()))),
     ];

@@ -3,6 +3,7 @@
 
 use maquette_ir::sym::{Range, Scope, SymInt};
 use maquette_ir::{DType, Loc};
+use maquette_ops::internals::MetaInternals;
 use maquette_ops::{Args, Op, Tensor, Value, args, call, fake};
 
 const NAN: f64 = f64::NAN;

@@ -1,6 +1,7 @@
 //! Elementwise operators: values, dtypes, broadcasting, refusals.
 
 use maquette_ir::DType;
+use maquette_ops::internals::MetaInternals;
 use maquette_ops::{Error, Result, Tensor, Value, args, call};
 
 fn f(values: &[f32]) -> Tensor {

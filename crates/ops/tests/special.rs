@@ -6,6 +6,7 @@ mod functions;
 
 use maquette_ir::DType;
 use maquette_ir::sym::{Range, Scope};
+use maquette_ops::internals::MetaInternals;
 use maquette_ops::{Args, Error, Result, Tensor, args, call};
 
 const INF: f64 = f64::INFINITY;

@@ -2,6 +2,7 @@
 
 use maquette_ir::DType;
 use maquette_ir::sym::{Range, Scope};
+use maquette_ops::internals::TensorInternals;
 use maquette_ops::{NewAxis, Tensor, args, call, fake};
 use proptest::prelude::*;
 

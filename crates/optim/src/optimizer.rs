@@ -5,6 +5,7 @@ use crate::error::OptimError;
 use crate::parameters::{self, check_sizes};
 use crate::state::State;
 use maquette_ir::Loc;
+use maquette_ops::internals::TensorInternals;
 use maquette_ops::module::Slot;
 use maquette_ops::{Error, Module, Result, Tensor, Tree};
 
@@ -68,7 +69,7 @@ impl<A: Algorithm> Optimizer<A> {
     }
 
     fn of_named(algorithm: A, names: Vec<String>, params: Vec<Tensor>) -> Result<Optimizer<A>> {
-        let not_leaf = |t: &Tensor| !(t.requires_grad() && t.is_leaf());
+        let not_leaf = |t: &Tensor| !t.tracks_gradient() || t.is_recorded();
         if let Some(i) = params.iter().position(not_leaf) {
             return Err(OptimError::NotLeaf { name: names[i].clone() }.into());
         }

@@ -2,6 +2,7 @@
 
 use crate::error::OptimError;
 use maquette_ir::sym::check_sizes_equal;
+use maquette_ops::internals::TensorInternals;
 use maquette_ops::tree::{flatten, flatten_values};
 use maquette_ops::{Result, Tensor, Tree, Value};
 

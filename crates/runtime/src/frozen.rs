@@ -10,6 +10,7 @@
 use crate::executable::{Executable, Form};
 use maquette_interp::Captured;
 use maquette_ir::functional_program::ExternalTensor;
+use maquette_ops::internals::TensorInternals;
 use maquette_ops::{Result, Storage, Tensor};
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ pub struct Weights {
 impl Weights {
     /// Adds a storage that another one may view.
     fn add(storages: &mut Vec<Arc<Storage>>, t: &Tensor) -> Result<()> {
-        let storage = t.storage()?;
+        let storage = t.own_storage()?;
         if !storages.iter().any(|known| Arc::ptr_eq(known, storage)) {
             storages.push(storage.clone());
         }

@@ -115,8 +115,8 @@ impl KernelFacts {
                 let ty = graph.type_of(ty);
                 let sizes = ty.sizes.iter().map(|e| self.number(graph, *e));
                 let sizes = sizes.collect::<Result<SmallVec<[i64; 6]>>>()?;
-                let meta = Meta::contiguous(sizes[..].into_dims(), ty.dtype);
-                Ok(Value::Tensor(Tensor::fake_of(Meta { device: ty.device, ..meta })))
+                let meta = Meta::contiguous(sizes[..].into_dims(), ty.dtype).on(ty.device);
+                Ok(Value::Tensor(Tensor::fake_of(meta)))
             }
             _ => Err(Error::msg("a number depends on data")),
         }

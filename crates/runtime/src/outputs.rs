@@ -19,6 +19,7 @@ use maquette_ir::functional_program::{ExternalTensor, FunctionalGraph, Output};
 use maquette_ir::graph::{Arg, Graph, ValueId};
 use maquette_ir::sym::Expr;
 use maquette_ops::autograd::is_grad_enabled;
+use maquette_ops::internals::{MetaInternals, TensorInternals};
 use maquette_ops::{Result, RunError, Tensor, Value, any_may_overlap, mode};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -290,7 +291,7 @@ impl Slot {
             Ok(tensor) => tensor,
             Err(what) => return Err(RunError::OutputNotGiven { output: output(), what }.into()),
         };
-        if t.ok()?.requires_grad() && is_grad_enabled() {
+        if t.alive()?.tracks_gradient() && is_grad_enabled() {
             return Err(RunError::OutputRequiresGrad { output: output() }.into());
         }
         let refused = |what: String, expected: String, found: String| -> Result<()> {

@@ -21,6 +21,7 @@
 //! constant time; those that are gone are removed whenever the number has doubled.
 
 use crate::instance::External;
+use maquette_ops::internals::StorageInternals;
 use maquette_ops::{PackKey, PackedOperand, Result, Storage};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -87,12 +88,12 @@ struct Registry {
 impl Contents {
     fn of(place: &WeightPlace<'_>) -> Contents {
         let WeightPlace { storage, address } = *place;
-        Contents { storage: Arc::downgrade(storage), address, version: storage.version() }
+        Contents { storage: Arc::downgrade(storage), address, version: storage.writes() }
     }
 
     fn are_at(&self, place: &WeightPlace<'_>) -> bool {
         let is_same = std::ptr::eq(self.storage.as_ptr(), Arc::as_ptr(place.storage));
-        is_same && self.address == place.address && self.version == place.storage.version()
+        is_same && self.address == place.address && self.version == place.storage.writes()
     }
 }
 
@@ -147,7 +148,7 @@ impl PackedWeight {
         let frozen = contents.iter().map(|contents| {
             let storage = contents.storage.upgrade()?;
             // Frozen first: a version that is read afterwards is the last one.
-            let is_last = storage.is_frozen() && storage.version() == contents.version;
+            let is_last = storage.is_frozen() && storage.writes() == contents.version;
             is_last.then_some((storage, contents.address))
         });
         if let Some(of) = frozen.collect() {

@@ -9,6 +9,7 @@ use maquette_ir::buffer_plan::BufferPlan;
 use maquette_ir::functional_program::{ExternalTensor, FunctionalGraph};
 use maquette_ir::fused::{FusedProgram, Refusal};
 use maquette_ir::graph::{Graph, Stmt, ValueId};
+use maquette_ops::internals::TensorInternals;
 use maquette_ops::{Error, Result, RunBorrow, Tensor, Value, is_in_kernel, occupying_a_core};
 use rustc_hash::FxHashSet;
 use std::sync::atomic::AtomicUsize;
@@ -169,10 +170,10 @@ impl Planned {
         if outputs.is_some() {
             let (graph, given) = (&planned.program.graph, external.outputs());
             instance.outputs.check(graph, given, external, source_info)?;
-            given.iter().try_for_each(|t| t.storage().map(|s| s.bump_version()))?;
+            given.iter().try_for_each(|t| t.own_storage().map(|s| s.bump_version()))?;
         }
         for &which in &self.written {
-            external.get(which)?.storage()?.bump_version();
+            external.get(which)?.own_storage()?.bump_version();
         }
         let mut results =
             run_instance(planned, &instance, external, memory, source_info, observer)?;

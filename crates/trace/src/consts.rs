@@ -2,6 +2,7 @@
 
 use maquette_ir::DType;
 use maquette_ir::graph::ValueId;
+use maquette_ops::internals::{MetaInternals, TensorInternals};
 use maquette_ops::{Concrete, Result, Tensor};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -19,7 +20,7 @@ impl ConstEntry {
     /// Whether the program writes to the tensor's memory: the version of the fake storage counts
     /// writes.
     pub(crate) fn is_mutated(&self) -> bool {
-        self.fake.storage().is_ok_and(|s| s.version() > 0)
+        self.fake.writes() > 0
     }
 }
 
@@ -43,7 +44,7 @@ impl Consts {
         define: impl FnOnce(&Tensor) -> Result<ValueId>,
     ) -> Result<usize> {
         // an entry keeps its tensor's storage alive, so the address is not reused
-        let storage = std::sync::Arc::as_ptr(t.storage()?).addr();
+        let storage = std::sync::Arc::as_ptr(t.own_storage()?).addr();
         let view = (storage, t.dtype(), t.meta().concrete().map(flat).unwrap_or_default());
         let mut handles = self.by_view.get(&view).into_iter().flatten().copied();
         if let Some(at) = handles.find(|&at| self.entries[at].tensor.is_same_handle(t)) {

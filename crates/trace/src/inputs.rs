@@ -6,8 +6,9 @@ use crate::record::Recorder;
 use maquette_ir::Loc;
 use maquette_ir::sym::{Range, Scope, SymInt};
 use maquette_ir::typing::contiguous_strides;
+use maquette_ops::internals::MetaInternals;
 use maquette_ops::tree::Leaf;
-use maquette_ops::{Concrete, Dims, Meta, Result, Tensor, TraceError, Value};
+use maquette_ops::{Concrete, Dims, Result, Tensor, TraceError, Value};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -115,13 +116,10 @@ impl TraceInputs<'_> {
                         });
                     }
                     let strides = symbolic_strides(&self.concrete(index, t)?, &symbols);
-                    let offset = if self.options.keep_offsets { t.meta().offset } else { 0.into() };
-                    let fake = Tensor::fake_of(Meta {
-                        sizes: symbols,
-                        strides,
-                        offset,
-                        ..t.meta().clone()
-                    });
+                    let offset =
+                        if self.options.keep_offsets { t.meta().offset() } else { 0.into() };
+                    let meta = t.meta().with_dims(symbols, strides).with_offset(offset);
+                    let fake = Tensor::fake_of(meta);
                     let traced = recorder.input_tensor(fake, &name)?;
                     recorder.memories.add_input(t, &traced);
                     Some(Value::Tensor(traced))

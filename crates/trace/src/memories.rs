@@ -7,6 +7,7 @@
 //! memory.
 
 use maquette_ir::Loc;
+use maquette_ops::internals::TensorInternals;
 use maquette_ops::{AutogradError, Result, Tensor};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -41,7 +42,7 @@ struct Member {
 }
 
 fn address(t: &Tensor) -> Option<usize> {
-    t.storage().ok().map(|storage| Arc::as_ptr(storage).addr())
+    t.own_storage().ok().map(|storage| Arc::as_ptr(storage).addr())
 }
 
 impl Memories {
@@ -89,10 +90,16 @@ impl Memories {
         }
         let Some((_, members)) = self.of(t) else { return (0, None) };
         let others = members.iter().filter(|m| !m.tensor.has_storage_of(t));
-        let count = others.map(|m| m.tensor.version()).sum();
+        let count = others.map(|m| m.tensor.writes()).sum();
         let line = |m: &Member| self.last_writes.get(&address(&m.tensor)?).copied();
         let last = members.iter().filter_map(line).max_by_key(|(number, _)| *number);
         (count, last.map(|(_, loc)| loc))
+    }
+
+    /// Whether a tensor is an input, or a view of one.
+    pub(crate) fn is_input(&self, t: &Tensor) -> bool {
+        let is_it = |m: &Member| m.is_input && m.tensor.has_storage_of(t);
+        self.of(t).is_some_and(|(_, members)| members.iter().any(is_it))
     }
 
     /// Whether a tensor of the trace is a view of a captured one.
@@ -113,13 +120,9 @@ impl Memories {
         if a.has_storage_of(b) {
             return Some(true);
         }
-        let is_input = |t: &Tensor| {
-            let is_it = |m: &Member| m.is_input && m.tensor.has_storage_of(t);
-            self.of(t).is_some_and(|(_, members)| members.iter().any(is_it))
-        };
         // a tensor of the trace that is not known here is a result in memory of its own
         let is_outside = |t: &Tensor| t.slot().is_none() || self.of(t).is_some();
-        match (is_input(a), is_input(b)) {
+        match (self.is_input(a), self.is_input(b)) {
             (true, _) if is_outside(b) => None,
             (_, true) if is_outside(a) => None,
             (false, false) => Some(self.of(a).zip(self.of(b)).is_some_and(|(a, b)| a.0 == b.0)),
@@ -139,7 +142,7 @@ impl Memories {
         let Some((_, members)) = self.of(t) else { return Ok(()) };
         let is_result = |m: &Member| {
             let t = &m.tensor;
-            m.is_input && t.requires_grad() && !t.is_leaf()
+            m.is_input && t.is_recorded()
         };
         if members.iter().any(|m| !m.tensor.has_storage_of(t) && is_result(m)) {
             return Err(AutogradError::SharedHistory { tensor: t.meta().to_string() }.into());

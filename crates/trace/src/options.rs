@@ -24,6 +24,7 @@ pub struct TraceOptions {
     pub(crate) symbolic: bool,
     pub(crate) duck: bool,
     pub(crate) keep_offsets: bool,
+    pub(crate) guarded: bool,
     pub(crate) real: bool,
     pub(crate) names: Option<Vec<String>>,
     pub(crate) dims: Vec<(usize, usize, Dim)>,
@@ -95,6 +96,15 @@ impl TraceOptions {
     /// `as_strided` with an offset does. Off by default: an input may begin anywhere.
     pub fn keep_offsets(mut self, on: bool) -> TraceOptions {
         self.keep_offsets = on;
+        self
+    }
+
+    /// Promises that the caller runs the graph only where calls record derivatives as in the trace,
+    /// no input requires a gradient, and inputs begin at the kept offsets. The program may then ask
+    /// for these. For compilers.
+    #[doc(hidden)]
+    pub fn guarded(mut self, on: bool) -> TraceOptions {
+        self.guarded = on;
         self
     }
 

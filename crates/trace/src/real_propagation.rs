@@ -13,10 +13,11 @@ use crate::record::unbound_symbols;
 use maquette_interp::metadata_check::{ExpectedMeta, NumberCheck, check_metadata};
 use maquette_ir::sym::{Range, Scope, SymInt};
 use maquette_ir::{Device, Loc};
+use maquette_ops::internals::{self, MetaInternals, TensorInternals};
 use maquette_ops::random::{self, Philox};
 use maquette_ops::{
-    Args, Dims, Error, FakeError, Meta, Op, Outputs, Result, RunError, StorageCloner, Tensor,
-    TraceError, Value, mode,
+    Args, Dims, Error, FakeError, Op, Outputs, Result, RunError, StorageCloner, Tensor, TraceError,
+    Value, mode,
 };
 use rustc_hash::FxHashMap;
 
@@ -54,7 +55,7 @@ impl RealValues {
         }
         let copy = self.cloner.clone_of(sample)?;
         if let (Some(start), Some(0)) =
-            (copy.storage_offset().as_i64().filter(|o| *o != 0), traced.meta().offset.as_i64())
+            (copy.meta().offset().as_i64().filter(|o| *o != 0), traced.meta().offset().as_i64())
         {
             self.input_offsets
                 .push((copy.clone(), start.saturating_mul(copy.dtype().size() as i64)));
@@ -76,7 +77,7 @@ impl RealValues {
         // a kernel may discard errors: it does the same in every run
         let call = || {
             random::apart_also_in_traces(&mut self.random, || {
-                mode::without_modes(|| mode::on_behalf_of(loc, || op.call_at(args, loc)))
+                internals::without_modes(|| mode::on_behalf_of(loc, || op.call_at(args, loc)))
             })
         };
         scope.watch(call).0
@@ -165,7 +166,7 @@ pub(crate) fn infer_outputs(
     let tensor = |t: &Tensor| -> Option<Tensor> {
         let sizes: Dims = t.sizes().iter().map(|_| fresh(Range { lo: 0, hi: i64::MAX })).collect();
         let strides = symbolic_strides(&t.meta().concrete()?, &sizes);
-        Some(Tensor::fake_of(Meta { sizes, strides, ..t.meta().clone() }))
+        Some(Tensor::fake_of(t.meta().with_dims(sizes, strides)))
     };
     let output = |(i, v): (usize, &Value)| match op.return_alias(i) {
         Some(arg) if op.mutates(arg) => fake_args.get(arg).cloned(),

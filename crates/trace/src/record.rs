@@ -24,6 +24,7 @@ use maquette_ir::graph::{
     ValueType,
 };
 use maquette_ir::sym::{Assertion, Expr, Scope, SymInt, SymTable, SymbolId};
+use maquette_ops::internals::{MetaInternals, TensorInternals};
 use maquette_ops::{
     Args, Error, Op, Outputs, Result, Tensor, TraceError, TraceSlot, TraceTag, Value,
 };
@@ -231,7 +232,7 @@ impl Recorder {
             self.flush_assertions(None);
         }
         for t in op.mutated.iter().filter_map(|&i| call.fake_args.get(i)).flat_map(Value::tensors) {
-            t.storage()?.bump_version();
+            t.own_storage()?.bump_version();
             self.memories.written(t, loc);
         }
         let mut values = created.values.iter();
@@ -294,8 +295,8 @@ impl Recorder {
             layout: m.layout,
             sizes: self.exprs(&m.sizes)?,
             strides: self.exprs(&m.strides)?,
-            offset: self.expr(m.offset)?,
-            requires_grad: t.requires_grad(),
+            offset: self.expr(m.offset())?,
+            requires_grad: t.tracks_gradient(),
         };
         let id = self.builder.intern_type(ty);
         self.types_seen = self.types_seen.max(id.index() + 1);

@@ -5,14 +5,16 @@
 //! copies of the samples.
 
 use crate::inputs::{PreparedInputs, TraceInputs};
+use crate::options::TraceOptions;
 use crate::real_propagation::{self, RealValues};
 use crate::record::Recorder;
 use crate::traced::{Interface, TracedProgram};
 use maquette_ir::Loc;
 use maquette_ir::graph::{Arg, Graph};
 use maquette_ir::sym::{Scope, ScopeData};
-use maquette_ops::autograd::{is_grad_enabled, outside_regions};
-use maquette_ops::mode::{self, Mode};
+use maquette_ops::autograd::outside_regions;
+use maquette_ops::internals::{TensorInternals, is_grad_enabled};
+use maquette_ops::mode::{self, Mode, Question};
 use maquette_ops::tree::{Leaf, TreeSpec};
 use maquette_ops::{
     Args, Error, ErrorKind, FakeError, Op, Outputs, Result, Tensor, TraceError, TraceTag, Value,
@@ -36,42 +38,20 @@ pub(crate) struct Tracer {
     differentiated: Cell<bool>,
     /// The line of the first `enable_grad` of the program.
     enables_grad: Cell<Option<Loc>>,
+    /// Whether the caller guards what [`TraceOptions::guarded`](crate::TraceOptions::guarded) says.
+    guarded: bool,
+    /// Whether inputs begin where their samples do.
+    keeps_offsets: bool,
 }
 
 impl Mode for Tracer {
     fn call(&self, op: Op, args: Args, loc: Loc) -> Result<Outputs> {
-        // The stage that records derivatives has checked the operands of the calls that it makes.
-        if is_grad_enabled() {
-            args.iter().flat_map(Value::tensors).try_for_each(|t| self.check_history(t))?;
+        let is_new = |t: &&Tensor| t.slot().is_none() && !t.is_fake() && self.tag.began_before(t);
+        if let Some(t) = args.iter().flat_map(Value::tensors).find(is_new) {
+            let (trace, tensor) = (self.tag.name.clone(), t.meta().to_string());
+            return Err(TraceError::MadeDuringTrace { trace, tensor }.into());
         }
-        // no borrow of the recorder is held while the fake kernel runs, since that is user code and
-        // may call operators
-        let call = self.recorder.borrow_mut().prepare(op, &args)?;
-        let outputs = fake::call_in(op, &call.fake_args, Some(&self.scope), loc);
-        let Some(real_values) = &self.real_values else {
-            return self.recorder.borrow_mut().record(call, &args, outputs?, loc);
-        };
-        // an error that names an operator comes from a call inside the fake kernel, and is not
-        // about this operator's own fake kernel
-        let missing = |e: &Error| {
-            e.op().is_none() && matches!(e.kind(), ErrorKind::Fake(FakeError::Missing { .. }))
-        };
-        let (outputs, missing) = match outputs {
-            Err(e) if missing(&e) => (Outputs::new(), Some(e)),
-            outputs => (outputs?, None),
-        };
-        let real = real_values.borrow_mut().call(op, &args, &self.scope, loc)?;
-        let outputs = match missing {
-            Some(e) => {
-                real_propagation::infer_outputs(op, &call.fake_args, &real, &self.scope, loc)
-                    .ok_or(e)?
-            }
-            None => outputs,
-        };
-        real_values.borrow().check_and_bind(&self.scope, &outputs, &real)?;
-        let traced = self.recorder.borrow_mut().record(call, &args, outputs, loc)?;
-        real_values.borrow_mut().insert_all(&traced, real);
-        Ok(traced)
+        self.record(op, args, loc)
     }
 
     fn host_data(&self, t: Tensor, loc: Loc) -> Tensor {
@@ -120,6 +100,20 @@ impl Mode for Tracer {
         })
     }
 
+    fn is_fixed(&self, question: Question<'_>) -> bool {
+        let is_own = |t: &Tensor| t.slot().is_some_and(|slot| Arc::ptr_eq(&slot.trace, &self.tag));
+        match question {
+            // poisoned tensors fail the trace that makes them
+            Question::State(t) => is_own(t) || t.is_fake() || t.own_storage().is_err(),
+            Question::Gradient(t) => {
+                is_own(t) && (self.guarded || !self.recorder.borrow().memories.is_input(t))
+            }
+            Question::Offset(t) => !is_own(t) || self.guarded && self.keeps_offsets,
+            Question::GradMode => self.guarded,
+            Question::Surroundings => false,
+        }
+    }
+
     fn views_outside(&self, t: &Tensor) -> bool {
         self.recorder.borrow().memories.views_captured(t)
     }
@@ -138,11 +132,51 @@ impl Mode for Tracer {
 }
 
 impl Tracer {
+    /// Records a call.
+    fn record(&self, op: Op, args: Args, loc: Loc) -> Result<Outputs> {
+        // The stage that records derivatives has checked the operands of the calls that it makes.
+        if is_grad_enabled() {
+            args.iter().flat_map(Value::tensors).try_for_each(|t| self.check_history(t))?;
+        }
+        // no borrow of the recorder is held while the fake kernel runs, since that is user code and
+        // may call operators
+        let prepared = || self.recorder.borrow_mut().prepare(op, &args);
+        let call = mode::on_behalf_of(loc, prepared)?;
+        let outputs = fake::call_in(op, &call.fake_args, Some(&self.scope), loc);
+        let Some(real_values) = &self.real_values else {
+            return self.recorder.borrow_mut().record(call, &args, outputs?, loc);
+        };
+        // an error that names an operator comes from a call inside the fake kernel, and is not
+        // about this operator's own fake kernel
+        let missing = |e: &Error| {
+            e.op().is_none() && matches!(e.kind(), ErrorKind::Fake(FakeError::Missing { .. }))
+        };
+        let (outputs, missing) = match outputs {
+            Err(e) if missing(&e) => (Outputs::new(), Some(e)),
+            outputs => (outputs?, None),
+        };
+        let called = || real_values.borrow_mut().call(op, &args, &self.scope, loc);
+        let real = mode::on_behalf_of(loc, called)?;
+        let outputs = match missing {
+            Some(e) => {
+                real_propagation::infer_outputs(op, &call.fake_args, &real, &self.scope, loc)
+                    .ok_or(e)?
+            }
+            None => outputs,
+        };
+        let checked = || real_values.borrow().check_and_bind(&self.scope, &outputs, &real);
+        mode::on_behalf_of(loc, checked)?;
+        let traced = self.recorder.borrow_mut().record(call, &args, outputs, loc)?;
+        real_values.borrow_mut().insert_all(&traced, real);
+        Ok(traced)
+    }
+
     pub(crate) fn new(
         tag: Arc<TraceTag>,
         scope: Scope,
         recorder: Recorder,
         real_values: Option<RealValues>,
+        options: &TraceOptions,
     ) -> Rc<Tracer> {
         let (recorder, real_values) = (RefCell::new(recorder), real_values.map(RefCell::new));
         let (scope, decomposed) = (Rc::new(scope), RefCell::default());
@@ -154,6 +188,8 @@ impl Tracer {
             decomposed,
             differentiated: Cell::new(false),
             enables_grad: Cell::new(None),
+            guarded: options.guarded,
+            keeps_offsets: options.keep_offsets,
         })
     }
 
@@ -185,7 +221,7 @@ impl Tracer {
     /// Records host data that the program creates. The data is a constant, copied at each run as
     /// the program would create it each time.
     fn lift(&self, t: &Tensor, loc: Loc) -> Result<Tensor> {
-        let out = self.call(Op::lift_fresh_copy()?, args![t], loc)?;
+        let out = self.record(Op::lift_fresh_copy()?, args![t], loc)?;
         out.first().map_or_else(
             || Err(Error::value("a copy operator returned nothing")),
             |v| v.tensor().cloned(),
@@ -231,9 +267,9 @@ impl TraceSession {
                 real_values.input(index, sample, traced)?;
             }
         }
-        let tracer = Tracer::new(tag, scope, recorder, real_values);
+        let tracer = Tracer::new(tag, scope, recorder, real_values, trace_inputs.options);
         let mut samples = trace_inputs.leaves.iter().flat_map(|leaf| leaf.value.tensors());
-        let requires_grad = samples.any(Tensor::requires_grad);
+        let requires_grad = samples.any(Tensor::tracks_gradient);
         let with_state = trace_inputs.state.is_some();
         Ok(TraceSession { tracer, inputs, with_state, requires_grad })
     }
@@ -305,11 +341,11 @@ impl TraceSession {
         {
             return Err(Error::from(TraceError::EnableGrad).at(loc));
         }
-        if is_enabled && recorder.consts.all().iter().any(|c| c.tensor.requires_grad()) {
+        if is_enabled && recorder.consts.all().iter().any(|c| c.tensor.tracks_gradient()) {
             return Ok(());
         }
         let is_lost = |leaf: &&(usize, &Leaf)| match &leaf.1.value {
-            Value::Tensor(t) => t.slot().is_some() && t.requires_grad(),
+            Value::Tensor(t) => t.slot().is_some() && t.tracks_gradient(),
             _ => false,
         };
         let Some((index, leaf)) = leaves.iter().enumerate().find(|leaf| is_lost(&leaf)) else {

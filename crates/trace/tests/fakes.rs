@@ -10,7 +10,7 @@ use maquette_ir::graph::{Graph, Stmt};
 use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, Device, Loc};
 use maquette_ops::{
-    ErrorKind, FakeCtx, FakeError, IntoDims, Meta, Op, Result, RunError, Tensor, args, custom_op,
+    ErrorKind, FakeCtx, FakeError, IntoDims, Op, Result, RunError, Tensor, args, custom_op,
 };
 use maquette_trace::{TraceOptions, trace};
 
@@ -265,7 +265,7 @@ fn every_promise_is_checked_in_every_run() {
         (
             "f::promised_offset",
             copy,
-            |_, x| Ok(Tensor::fake_of(Meta { offset: 2.into(), ..x.meta().clone() })),
+            |_, x| Ok(Tensor::fake_of(x.meta().clone().with_offset(2))),
             vector(3),
             vector(3),
         ),

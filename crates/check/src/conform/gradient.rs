@@ -5,6 +5,7 @@ use super::recorded::{RecordedCall, SharedStorages};
 use super::report::{Failure, Stage};
 use crate::values::{catch_panics, flatten, show};
 use maquette_ops::autograd::{self, BackwardOptions};
+use maquette_ops::internals::TensorInternals;
 use maquette_ops::{Args, AutogradError, Error, ErrorKind, Op, Result, Tensor, Value};
 use serde_json::Value as Json;
 
@@ -108,7 +109,7 @@ fn run(
     }
     let (mut roots, mut cot, mut cot_at) = (Vec::new(), Vec::new(), vec![None; out.len()]);
     for (i, (t, grad)) in out.iter().zip(&recorded.cot).enumerate() {
-        if !grad.is_null() && t.requires_grad() {
+        if !grad.is_null() && t.tracks_gradient() {
             let grad = call.tensor(grad, &mut SharedStorages::new())?;
             if recorded.second.is_some() {
                 grad.requires_grad_().ok()?;
@@ -181,7 +182,7 @@ fn check_second(
     };
     let (mut roots, mut grads) = (Vec::new(), Vec::new());
     for (v, g) in second.v.iter().zip(vjp) {
-        if let Some(g) = g.as_ref().filter(|g| !v.is_null() && g.requires_grad()) {
+        if let Some(g) = g.as_ref().filter(|g| !v.is_null() && g.tracks_gradient()) {
             roots.push(g.clone());
             grads.push(Some(call.tensor(v, &mut SharedStorages::new())?));
         }

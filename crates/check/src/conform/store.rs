@@ -6,6 +6,7 @@ use super::recorded::RecordedCall;
 use super::run::CallResult;
 use crate::values::{element_bytes, whole_storage};
 use maquette_ir::DType;
+use maquette_ops::internals::MetaInternals;
 use maquette_ops::{Tensor, Value};
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value as Json, json};

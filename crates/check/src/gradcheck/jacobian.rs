@@ -5,6 +5,7 @@ use super::variants::{Variant, len};
 use crate::oracle::Rng;
 use maquette_ir::DType;
 use maquette_ops::autograd::{BackwardOptions, grad, no_grad};
+use maquette_ops::internals::TensorInternals;
 use maquette_ops::{Result, Tensor};
 
 /// The results that have a gradient.
@@ -13,7 +14,7 @@ pub(super) fn outputs(f: &Function<'_>, leaves: &[Tensor]) -> Result<Vec<Tensor>
     for t in &outputs {
         t.ok()?;
     }
-    Ok(outputs.into_iter().filter(|t| t.dtype().is_float() && t.requires_grad()).collect())
+    Ok(outputs.into_iter().filter(|t| t.dtype().is_float() && t.tracks_gradient()).collect())
 }
 
 /// The values of all results that are floats, in `f64`.

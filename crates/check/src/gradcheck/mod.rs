@@ -17,7 +17,8 @@ mod point;
 mod variants;
 
 use maquette_ir::{DType, Loc};
-use maquette_ops::autograd::{BackwardOptions, enable_grad, grad, is_grad_enabled};
+use maquette_ops::autograd::{BackwardOptions, enable_grad, grad};
+use maquette_ops::internals::{TensorInternals, is_grad_enabled};
 use maquette_ops::{Error, ErrorKind, Result, Tensor, mode};
 use point::Point;
 
@@ -276,7 +277,7 @@ fn one(
         let inputs = if is_grad_enabled() { all[..n].to_vec() } else { leaves };
         let outputs = enable_grad(|| jacobian::outputs(f, &inputs))?;
         let own = |(i, t): &(usize, &Tensor)| {
-            t.requires_grad() && !inputs[..*i].iter().any(|u| u.is_same(t))
+            t.tracks_gradient() && !inputs[..*i].iter().any(|u| u.is_same(t))
         };
         let wanted = inputs.iter().enumerate().filter(own).map(|(_, t)| t.clone());
         let wanted: Vec<Tensor> = wanted.collect();

@@ -5,6 +5,7 @@ use super::{Function, GradcheckOptions, jacobian};
 use crate::values::element_bytes;
 use maquette_ir::DType;
 use maquette_ops::autograd::{BackwardOptions, grad};
+use maquette_ops::internals::TensorInternals;
 use maquette_ops::{Result, Tensor};
 
 /// A function and its inputs.
@@ -97,8 +98,8 @@ impl Point<'_> {
         let floats = floats.into_iter().filter(|t| t.dtype().is_float());
         Ok(floats
             .map(|t| {
-                next += usize::from(t.requires_grad());
-                t.requires_grad().then(|| next - 1)
+                next += usize::from(t.tracks_gradient());
+                t.tracks_gradient().then(|| next - 1)
             })
             .collect())
     }

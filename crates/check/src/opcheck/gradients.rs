@@ -11,6 +11,7 @@ use maquette_interp::{Interpreter, SourceInfo};
 use maquette_ir::DType;
 use maquette_ir::graph::Graph;
 use maquette_ops::func::value_and_grad;
+use maquette_ops::internals::TensorInternals;
 use maquette_ops::library::Facts;
 use maquette_ops::{AutogradError, Error, ErrorKind, Result, Tensor, Value, with_silent_panics};
 use maquette_rewrite::{ExecutionMode, Options, functionalize, functionalize_in_place};
@@ -101,7 +102,7 @@ impl CheckContext<'_> {
         };
         let run = || -> Result<Option<String>> {
             let results = self.results(&inputs.iter().map(leaf).collect::<Vec<Tensor>>())?;
-            let squares = results.iter().filter(|t| t.requires_grad()).map(|t| (t * t).sum());
+            let squares = results.iter().filter(|t| t.tracks_gradient()).map(|t| (t * t).sum());
             match squares.reduce(|a, b| a + b) {
                 Some(sum) => sum.backward().map(|()| None),
                 None => Ok(Some("its results depend on no float".into())),

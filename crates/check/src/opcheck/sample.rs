@@ -4,6 +4,7 @@ use crate::values::{Bytes, call_single, element_bytes, whole_storage};
 use maquette_ir::DType;
 use maquette_ir::schema::{Schema, Type};
 use maquette_ir::view::StridedPositions;
+use maquette_ops::internals::MetaInternals;
 use maquette_ops::{Args, CallError, Concrete, Error, Op, Result, Tensor, Value, args, typed};
 
 /// A tensor among the arguments. A tensor that is passed twice is one operand.

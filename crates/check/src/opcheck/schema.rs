@@ -5,6 +5,7 @@ use super::report::CheckReport;
 use super::sample::{StorageSnapshot, element_starts, indices};
 use super::sample_variants::VariantGenerator;
 use crate::values::{Bytes, flatten};
+use maquette_ops::internals::MetaInternals;
 use maquette_ops::{Args, Tensor, Value, typed};
 
 /// The arguments that some call changed, over all samples.

@@ -17,6 +17,7 @@ use maquette_ir::DType;
 use maquette_ir::graph::Graph;
 use maquette_ops::autograd::{BackwardOptions, no_grad};
 use maquette_ops::func::value_and_grad;
+use maquette_ops::internals::TensorInternals;
 use maquette_ops::{Args, Error, Op, Result, StorageCloner, Tensor, Value};
 
 /// A gradient that the differences say nothing about.
@@ -102,7 +103,7 @@ fn swept(graph: &Graph, inputs: &[Tensor]) -> Result<RunResult> {
     let value = value(graph, &leaves)?;
     let floats: Vec<&Tensor> = leaves.iter().filter(|t| t.dtype().is_float()).collect();
     let mut outputs = vec![Value::Tensor(value.detach())];
-    if !value.requires_grad() {
+    if !value.tracks_gradient() {
         outputs.extend(floats.iter().map(|t| Value::Tensor(t.zeros_like())));
         return Ok(outputs.into());
     }

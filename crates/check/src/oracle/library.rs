@@ -8,6 +8,7 @@ use super::hostile;
 use crate::values::{Bytes, element_bytes};
 use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
+use maquette_ops::internals::MetaInternals;
 use maquette_ops::library::{OpBuilder, Tag};
 use maquette_ops::{Effect, Error, FakeCtx, Result, Tensor, custom_op};
 use std::cell::RefCell;

@@ -6,6 +6,7 @@ use super::model;
 use super::program::TestProgram;
 use maquette_ir::graph::{Arg, Stmt};
 use maquette_ir::{DType, Scalar};
+use maquette_ops::internals::MetaInternals;
 use maquette_ops::{Args, Op, Outputs, Tensor, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -4,6 +4,7 @@ use super::fuzzer;
 use maquette_check::oracle::{
     Fuzzer, Mode, PreparedProgram, TestProgram, Verdict, check, generate::generate, model, register,
 };
+use maquette_ops::internals::MetaInternals;
 use maquette_ops::{Args, Op, Outputs, Result, Tensor, Value, call};
 
 /// Makes the calls of a program in a way of its own; what it is given besides is for the end of the

@@ -2,6 +2,7 @@
 
 use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, Device, Layout};
+use maquette_ops::internals::{MetaInternals, TensorInternals};
 use maquette_ops::tree::{TreeSpec, flatten_values};
 use maquette_ops::{Meta, Result, Tree, Value};
 use smallvec::SmallVec;
@@ -66,7 +67,7 @@ impl CallInputs {
                 Value::Tensor(t) => {
                     let meta = t.meta();
                     call.is_fake |= t.is_fake();
-                    if t.requires_grad() && call.requires_grad.is_none() {
+                    if t.tracks_gradient() && call.requires_grad.is_none() {
                         call.requires_grad = Some(leaf);
                     }
                     // loops, which are faster than `extend` for so few numbers
@@ -76,7 +77,7 @@ impl CallInputs {
                     for stride in &meta.strides {
                         call.numbers.push(number(stride));
                     }
-                    call.numbers.push(number(&meta.offset));
+                    call.numbers.push(number(&meta.offset()));
                 }
                 Value::Int(i) => {
                     call.is_fake |= i.as_i64().is_none();

@@ -8,10 +8,9 @@ use super::program::GuardedProgram;
 use super::{CompileOptions, Stance};
 use crate::given_outputs;
 use maquette_ir::Loc;
-use maquette_ops::func::in_functional_call;
+use maquette_ops::internals::{in_functional_call, unobserved};
 use maquette_ops::{
-    CompileError, Error, Result, Tree, Value, autocast_dtype, fake, mode, tree, unobserved,
-    with_num_threads,
+    CompileError, Error, Result, Tree, Value, autocast_dtype, fake, mode, tree, with_num_threads,
 };
 use maquette_runtime::memory_map::MemoryMap;
 use maquette_runtime::profile::{Profile, ProfileOptions};

@@ -19,7 +19,9 @@ use maquette_ir::Loc;
 use maquette_ir::graph::{Arg, Graph, OpFacts};
 use maquette_ir::sym::{MAX_SYMBOL_SIZE, Range, Rel, SymTable, SymbolId};
 use maquette_ops::library::{Facts, generation};
-use maquette_ops::{CompileError, Error, GuardFailure, Op, Result, Tree, Value};
+use maquette_ops::{
+    CompileError, Error, ErrorKind, GuardFailure, Op, Result, TraceError, Tree, Value,
+};
 use maquette_runtime::memory_map::MemoryMap;
 use maquette_runtime::profile::{Profile, ProfileOptions};
 use maquette_trace::{
@@ -77,13 +79,16 @@ impl GuardedProgram {
         let since = generation();
         options.check_marks(call)?;
         let mut traces = Traces { f, call, options, loc, keep_offsets: false };
-        let mut settled = traces.settled::<I, O>(&dynamic)?;
-        let offsets = uses_offsets(&settled.traced.graph);
+        let mut settled = traces.settled::<I, O>(&dynamic);
+        let offsets = match &settled {
+            Ok(settled) => uses_offsets(&settled.traced.graph),
+            Err(e) => matches!(e.kind(), ErrorKind::Trace(TraceError::Offset(_))),
+        };
         if offsets {
             traces.keep_offsets = true;
-            settled = traces.settled::<I, O>(&dynamic)?;
+            settled = traces.settled::<I, O>(&dynamic);
         }
-        let Settled { traced, pinned, why_static } = settled;
+        let Settled { traced, pinned, why_static } = settled?;
         let mut ops = Vec::new();
         add_ops(&traced.graph, &mut ops);
         let rewritten = fast_math::rewrite(traced.graph, options.fast_math)?;
@@ -231,7 +236,8 @@ impl<F> Traces<'_, F> {
     where
         F: Fn(I) -> O,
     {
-        let mut options: TraceOptions = self.options.trace.clone().keep_offsets(self.keep_offsets);
+        let options = self.options.trace.clone().guarded(true);
+        let mut options: TraceOptions = options.keep_offsets(self.keep_offsets);
         let declared: BTreeSet<String> =
             options.dynamic_dims().iter().map(|(.., dim)| dim.name().to_owned()).collect();
         let mut names =

@@ -14,6 +14,7 @@
 use super::call_inputs::CallInputs;
 use maquette_interp::Captured;
 use maquette_ir::graph::{Def, Graph};
+use maquette_ops::internals::TensorInternals;
 use maquette_ops::library::Facts;
 use maquette_ops::{ByStorage, Result, RunError, Tensor, Value};
 use maquette_trace::TracedProgram;

@@ -1,5 +1,6 @@
 //! The parameters and buffers of a module, in the order in which a program takes them.
 
+use maquette_ops::internals::TensorInternals;
 use maquette_ops::module::Slot;
 use maquette_ops::{ExportError, Module, Result, Tensor};
 use maquette_trace::State;

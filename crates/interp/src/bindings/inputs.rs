@@ -5,6 +5,7 @@ use crate::external_tensors::storage_id;
 use crate::metadata_check::{LayoutPromise, MetadataMismatch};
 use maquette_ir::graph::{Def, Graph, ValueId};
 use maquette_ir::sym::{Expr, SymbolId};
+use maquette_ops::internals::MetaInternals;
 use maquette_ops::{Error, Result, RunError, Tensor, TraceError, Value};
 
 /// The values of the symbols that inputs bind, by name. Only the ranges of the symbols are checked,
@@ -130,7 +131,7 @@ impl Bindings<'_> {
                     );
                 }
                 if let Some(start) =
-                    t.storage_offset().as_i64().filter(|o| *o != 0 && ty.offset == Expr::Int(0))
+                    t.meta().offset().as_i64().filter(|o| *o != 0 && ty.offset == Expr::Int(0))
                     && let Some(id) = storage_id(t)
                 {
                     // Only the offset of an empty tensor exceeds memory.

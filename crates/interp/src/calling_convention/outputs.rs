@@ -6,6 +6,7 @@ use crate::{extent, too_large};
 use maquette_ir::functional_program::Output;
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::contiguous_strides;
+use maquette_ops::internals::MetaInternals;
 use maquette_ops::{Error, Result, Tensor, Value, mode};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -99,7 +100,7 @@ impl<'a> OutputBuilder<'a> {
     /// without a layout.
     pub(super) fn view_at(&self, t: &Tensor, layout: Option<usize>) -> Result<Tensor> {
         match layout {
-            Some(at) => self.layout(at)?.view_from(t, t.storage_offset()),
+            Some(at) => self.layout(at)?.view_from(t, t.meta().offset()),
             None => Ok(t.clone()),
         }
     }
@@ -116,7 +117,7 @@ impl<'a> OutputBuilder<'a> {
             (Output::Result { .. }, Some(t)) => Value::Tensor(t.clone()),
             (Output::Shared { storage_layout, layout, .. }, Some(t)) => {
                 // A kernel may have returned a part of a storage of its own.
-                let start = t.storage_offset() - self.layout(*storage_layout)?.offset;
+                let start = t.meta().offset() - self.layout(*storage_layout)?.offset;
                 Value::Tensor(self.layout(*layout)?.view_from(t, start)?)
             }
             (&Output::Result { result, layout }, None) => self.result_output(result, layout)?,
@@ -145,7 +146,7 @@ impl<'a> OutputBuilder<'a> {
             Some(layout) => (layout.offset, layout.sym_strides()),
             None => (0, contiguous_strides(t.sizes()).to_vec()),
         };
-        let same = t.storage_offset().as_i64() == Some(offset)
+        let same = t.meta().offset().as_i64() == Some(offset)
             && t.strides().iter().zip(&strides).all(|(a, b)| a.as_i64() == b.as_i64());
         let is_returned = !self.returned.insert(result);
         Ok(Value::Tensor(match wanted {

@@ -9,6 +9,7 @@ use crate::copies::{copy_for_write, copy_with_strides};
 use crate::metadata_check::LayoutPromise;
 use maquette_ir::graph::{Graph, NodeId, Res, ValueId};
 use maquette_ir::sym::SymInt;
+use maquette_ops::internals::TensorInternals;
 use maquette_ops::{Error, FakeError, Outputs, Result, Tensor, Value};
 use smallvec::SmallVec;
 

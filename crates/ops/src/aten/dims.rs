@@ -277,6 +277,6 @@ pub(crate) fn require_mask(arg: &str, t: &Tensor, also: Option<DType>) -> Result
 /// # Errors
 /// The tensor is poisoned: an operator that the composite called has failed.
 pub(crate) fn done(t: Tensor) -> Result<Outputs> {
-    t.ok()?;
+    t.alive()?;
     Ok(smallvec![Value::Tensor(t)])
 }

@@ -20,7 +20,7 @@ use smallvec::{SmallVec, smallvec};
 /// matter: it may have any strides and offset.
 fn part(base: &Tensor, at: &[Value]) -> Result<Tensor> {
     let (sizes, strides, offset) = (at[0].ints()?, at[1].ints()?, at[2].int()?);
-    let start = base.storage_offset();
+    let start = base.meta().offset;
     let meta = if sizes.iter().any(|n| n.as_i64() == Some(0)) {
         let strides: SmallVec<[SymInt; 6]> = strides.iter().map(|_| SymInt::from(0)).collect();
         super::views::as_strided(base, sizes, &strides, Some(start))?

@@ -33,7 +33,7 @@ pub(super) fn tensors<'a>(name: &str, v: &'a Value) -> Result<Vec<&'a Tensor>> {
 
 /// The outputs of a composite that returns one list.
 pub(super) fn list(tensors: Vec<Tensor>) -> Result<Outputs> {
-    tensors.iter().try_for_each(|t| t.ok().map(drop))?;
+    tensors.iter().try_for_each(|t| t.alive().map(drop))?;
     Ok(smallvec![Value::List(tensors.into_iter().map(Value::Tensor).collect())])
 }
 

@@ -31,7 +31,7 @@ pub(super) fn flat(t: &Tensor) -> Result<Tensor> {
         }
     };
     let m = Meta::contiguous(vec![t.numel()], t.dtype());
-    whole.view_of(Meta { offset: whole.storage_offset(), ..m })
+    whole.view_of(Meta { offset: whole.meta().offset, ..m })
 }
 
 fn take(cx: &mut NestCx<'_>) -> Result<NestResults> {

@@ -84,7 +84,7 @@ pub(crate) fn as_strided(
     if !t.is_fake()
         && let Some(c) = out.concrete().filter(|c| c.numel() != Some(0))
     {
-        let bytes = t.storage()?.len();
+        let bytes = t.own_storage()?.len();
         // An end that overflows `i64` lies outside the storage too.
         if c.span().and_then(|(_, end)| usize::try_from(end).ok()).is_none_or(|end| end > bytes) {
             let (sizes, strides) = (dims_text(sizes), dims_text(strides));

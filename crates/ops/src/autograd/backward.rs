@@ -24,7 +24,7 @@ fn roots(outputs: &[Tensor], grads: &[Option<Tensor>]) -> Result<Vec<(Edge, Tens
         .iter()
         .enumerate()
         .map(|(i, t)| {
-            t.ok()?;
+            t.alive()?;
             let edge = history::edge(t)
                 .ok_or_else(|| AutogradError::RootWithoutGrad { tensor: t.meta().to_string() })?;
             Ok((edge, root_grad(t, grads.get(i).and_then(Option::as_ref))?))
@@ -87,7 +87,7 @@ fn gradients(
     let wanted = inputs
         .iter()
         .map(|t| {
-            t.ok()?;
+            t.alive()?;
             Ok(history::edge(t)
                 .ok_or_else(|| AutogradError::InputWithoutGrad { tensor: t.meta().to_string() })?)
         })

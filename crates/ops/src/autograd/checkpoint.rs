@@ -16,6 +16,7 @@
 //! `use_reentrant=False`; JAX's `checkpoint`, whose barriers keep the repeated operators apart.
 
 use super::grad_mode::{is_grad_enabled, with_grad};
+use super::history::{self, requires_grad};
 use super::node::lock;
 use super::saved::SavedTensor;
 use crate::dispatch::autocast;
@@ -136,8 +137,8 @@ enum Input {
 impl Input {
     fn new(value: &Value) -> Input {
         match value {
-            Value::Tensor(t) if t.ok().is_ok() => {
-                Input::Tensor { saved: SavedTensor::new(t), requires_grad: t.requires_grad() }
+            Value::Tensor(t) if t.alive().is_ok() => {
+                Input::Tensor { saved: SavedTensor::new(t), requires_grad: requires_grad(t) }
             }
             other => Input::Other(other.clone()),
         }
@@ -218,7 +219,7 @@ pub(super) fn save(t: &Tensor) -> Option<Recomputed> {
             Some(Recomputed { region, index, meta: t.meta().clone() })
         }
         Active::Second(second) => {
-            second.found.borrow_mut().push(Some((t.untracked(), t.version())));
+            second.found.borrow_mut().push(Some((t.untracked(), t.writes())));
             None
         }
     }
@@ -291,7 +292,7 @@ impl Region {
         let run = || mode::in_user_code(|| with_grad(true, || (self.rerun)(inputs)));
         let run = || autocast::with_dtype(self.autocast, run);
         // Only what is saved counts, so leaves stand for the histories of given tensors.
-        let leaf = |t: &Tensor, _| drop(t.requires_grad_());
+        let leaf = |t: &Tensor, _| drop(history::make_leaf(t, self.loc));
         let run = || self.calls.run(leaf, run);
         let mut rng = self.rng;
         random::apart_also_in_traces(&mut rng, || active(Active::Second(second.clone()), run))?;
@@ -310,7 +311,10 @@ impl Region {
             let apart = with_grad(false, || crate::call("grad::recompute", crate::args![t]))?;
             t = apart.into_iter().next().unwrap_or(Value::None).into_tensor()?;
         }
-        if requires_grad { t.requires_grad_().ok().cloned() } else { Ok(t) }.map(Value::Tensor)
+        if requires_grad {
+            history::make_leaf(&t, self.loc)?;
+        }
+        Ok(Value::Tensor(t))
     }
 }
 

@@ -7,7 +7,7 @@
 //! says so, and no hook has seen it yet. Where gradients are recorded, nothing is added in place.
 //! A sum of it and of another gradient may lie in another order in memory, and does not count.
 
-use super::is_grad_enabled;
+use super::grad_mode::is_grad_enabled;
 use crate::error::Result;
 use crate::tensor::Tensor;
 

@@ -190,7 +190,7 @@ impl GradNode {
                 Some(before) if !fault_injected(Fault::LeafGradientsReplaced) => before + grad,
                 _ => history::without_base(grad.unshared()),
             };
-            after.ok()?;
+            after.alive()?;
             let mut now = lock(sum);
             let is_same = match (&*now, &before) {
                 (Some(now), Some(before)) => now.is_same_handle(before),

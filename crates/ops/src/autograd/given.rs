@@ -50,7 +50,7 @@ pub(super) fn with_read_only<'a, R>(
 ) -> Result<R> {
     let to = || GivenTo { role: role.text(), op: node.name.clone(), called: node.loc };
     let lent = grads.map(|t| {
-        let is_real = t.ok()?.slot().is_none() && !t.is_fake();
+        let is_real = t.alive()?.slot().is_none() && !t.is_fake();
         let borrow = is_real.then(|| t.borrow(Access::Read, Holder::Gradient(to()))).transpose()?;
         Ok((t, version(t), borrow))
     });

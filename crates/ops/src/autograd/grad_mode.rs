@@ -8,7 +8,7 @@ thread_local! {
     static ENABLED: Cell<bool> = const { Cell::new(true) };
 }
 
-/// Whether calls on this thread record derivatives. True at first.
+/// As [`is_grad_enabled`](super::is_grad_enabled), for the library itself.
 pub fn is_grad_enabled() -> bool {
     ENABLED.get()
 }

@@ -171,7 +171,7 @@ pub(crate) fn alias(t: &Tensor) -> Tensor {
 /// Notes that a view was made. A view that is not recorded of a tensor that requires a gradient
 /// has no part in its history; a call that records the view gives it one with [`set_view`].
 pub(crate) fn made_view(view: &Tensor, of: &Tensor) {
-    if !super::is_grad_enabled() {
+    if !super::grad_mode::is_grad_enabled() {
         set_without_grad(view);
         if requires_grad(of) {
             set(view, Tracking::ViewWithoutGrad);
@@ -306,7 +306,7 @@ pub(crate) fn check_view(t: &Tensor) -> Result<()> {
 /// # Errors
 /// Gradients are recorded, and the tensor takes part in differentiation.
 pub(crate) fn check_array_write(t: &Tensor) -> Result<()> {
-    if !takes_part(t) || !super::is_grad_enabled() {
+    if !takes_part(t) || !super::grad_mode::is_grad_enabled() {
         return Ok(());
     }
     check_writable(t)?;
@@ -335,7 +335,7 @@ pub(crate) fn rebase(t: &Tensor, node: Arc<GradNode>, output: u32, operand: usiz
 /// # Errors
 /// Its dtype has no gradients, or it is the result of a call.
 pub(crate) fn make_leaf(t: &Tensor, loc: Loc) -> Result<()> {
-    let live = t.ok()?;
+    let live = t.alive()?;
     if !live.dtype().is_float() {
         return Err(AutogradError::NotFloat { dtype: live.dtype() }.into());
     }

@@ -36,4 +36,16 @@ pub use checkpoint::checkpoint;
 #[doc(hidden)]
 pub use checkpoint::outside_regions;
 pub use custom::{AutogradCtx, AutogradRule, ResultGrad, custom_vjp};
-pub use grad_mode::{enable_grad, is_grad_enabled, no_grad};
+pub use grad_mode::{enable_grad, no_grad};
+
+use crate::dispatch::mode::{Question, ask};
+use maquette_ir::Loc;
+
+/// Whether calls on this thread record derivatives. True at first. A compiled program is guarded on
+/// the answer; any other trace fails.
+#[track_caller]
+pub fn is_grad_enabled() -> bool {
+    // A trace gets the error, which this cannot return.
+    let _reported = ask(Question::GradMode, "whether calls record derivatives", Loc::caller());
+    grad_mode::is_grad_enabled()
+}

@@ -115,7 +115,7 @@ impl GradNode {
                 && let Some(other) =
                     with_read_only(Role::Hook, self, std::iter::once(&*grad), || hook(grad))?
             {
-                let (expected, found) = (grad.meta(), other.ok()?.meta());
+                let (expected, found) = (grad.meta(), other.alive()?.meta());
                 let claim = "a hook returns a gradient of the same sizes";
                 let fits = expected.dtype == found.dtype
                     && check_sizes_equal(&expected.sizes, &found.sizes, claim)?;

@@ -1,9 +1,10 @@
 //! The derivative of an operator, as its table entry or its registration gives it.
 
+use super::AutogradRule;
 use super::collected::Collected;
+use super::grad_mode::is_grad_enabled;
 use super::node::{Edge, Edges, Grads};
 use super::saved::SavedCall;
-use super::{AutogradRule, is_grad_enabled};
 use crate::aten::OpDef;
 use crate::aten::lowering::CompositeFn;
 use crate::dispatch::value::Value;
@@ -311,7 +312,7 @@ impl<'a> Backward<'a> {
         if self.needs_at(argument, position) {
             let i = self.operand(argument, position)?;
             let grad = grad();
-            grad.ok()?;
+            grad.alive()?;
             self.given.borrow_mut()[i] = Some(grad.reduced_to(&self.call.metas[i])?);
         }
         Ok(())
@@ -366,6 +367,6 @@ impl Tensor {
         if grad.dtype() != to.dtype {
             grad = grad.to_dtype(to.dtype);
         }
-        grad.ok().cloned()
+        grad.alive().cloned()
     }
 }

@@ -31,7 +31,7 @@ enum Held {
 /// The number of writes of a tensor's memory so far, with those that a trace has only recorded.
 pub(super) fn version(t: &Tensor) -> u64 {
     let recorded = mode::active().mode().map_or(0, |mode| mode.writes(t).0);
-    t.version().wrapping_add(recorded)
+    t.writes().wrapping_add(recorded)
 }
 
 /// The line of the last write that a trace has recorded.
@@ -49,7 +49,7 @@ impl SavedTensor {
         {
             return SavedTensor(Held::Recomputed(Box::new(recomputed)));
         }
-        if let Ok(storage) = t.storage() {
+        if let Ok(storage) = t.own_storage() {
             storage.watch_writes();
         }
         SavedTensor(Held::Kept { handle: t.untracked(), version: version(t) })
@@ -67,12 +67,12 @@ impl SavedTensor {
             }
             Held::Recomputed(recomputed) => {
                 let (handle, before) = recomputed.get()?;
-                check_version(&handle, before, handle.version(), op, called)?;
+                check_version(&handle, before, handle.writes(), op, called)?;
                 handle
             }
         };
         match edge {
-            Some(edge) if super::is_grad_enabled() => {
+            Some(edge) if super::grad_mode::is_grad_enabled() => {
                 let t = handle.untracked();
                 history::set(&t, Tracking::Result { edge: edge.clone(), writes: 0 });
                 Ok(t)
@@ -97,7 +97,7 @@ fn check_version(saved: &Tensor, before: u64, now: u64, op: &str, called: Loc) -
     if now == before || fault_injected(Fault::SavedWritesUnchecked) {
         return Ok(());
     }
-    let written = last_recorded_write(saved).or(saved.storage()?.last_write());
+    let written = last_recorded_write(saved).or(saved.own_storage()?.last_write());
     let (op, tensor) = (op.to_owned(), saved.meta().to_string());
     Err(AutogradError::SavedWasWritten { op, tensor, called, written }.into())
 }

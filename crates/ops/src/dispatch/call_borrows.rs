@@ -152,7 +152,8 @@ pub(crate) fn borrow_args_and_out<'a>(
 ) -> Result<BorrowedArgs<'a>> {
     let mut borrowed = BorrowedArgs::new(state, args);
     let mut out = out.clone();
-    out.grant = out.storage()?.borrows.take(&out, Access::Write, Holder::Guard(Loc::caller()))?;
+    out.grant =
+        out.own_storage()?.borrows.take(&out, Access::Write, Holder::Guard(Loc::caller()))?;
     borrowed.out = Some(out);
     borrowed.borrow(op)?;
     Ok(borrowed)
@@ -174,7 +175,7 @@ impl<'a> BorrowedArgs<'a> {
         for &index in &self.state.facts.mutated {
             for t in self.args[usize::from(index)].tensors_mut() {
                 let holder = Holder::Argument { op, index };
-                let grant = t.storage()?.borrows.take(t, Access::Write, holder)?;
+                let grant = t.own_storage()?.borrows.take(t, Access::Write, holder)?;
                 self.before.push(std::mem::replace(&mut t.grant, grant));
             }
         }
@@ -188,7 +189,7 @@ impl<'a> BorrowedArgs<'a> {
                     Some(u) => u.grant,
                     None => {
                         let holder = Holder::Argument { op, index };
-                        t.storage()?.borrows.take(t, Access::Read, holder)?
+                        t.own_storage()?.borrows.take(t, Access::Read, holder)?
                     }
                 };
                 self.before.push(std::mem::replace(&mut t.grant, grant));
@@ -206,7 +207,7 @@ impl<'a> BorrowedArgs<'a> {
     pub(crate) fn bump_versions(&self) {
         let mutated = self.state.facts.mutated.iter().map(|&i| &self.args[usize::from(i)]);
         for (t, before) in mutated.flat_map(Value::tensors).zip(&self.before) {
-            if let Ok(storage) = t.storage()
+            if let Ok(storage) = t.own_storage()
                 && !before.is_of_call()
             {
                 storage.bump_version();
@@ -254,7 +255,7 @@ impl<'a> BorrowedArgs<'a> {
         let mut error = None;
         self.for_each_borrowed(|t| {
             if error.is_none()
-                && let Ok(storage) = t.storage()
+                && let Ok(storage) = t.own_storage()
             {
                 error = storage.borrows.undeclared_write(t.grant);
             }
@@ -266,7 +267,7 @@ impl<'a> BorrowedArgs<'a> {
 impl Drop for BorrowedArgs<'_> {
     fn drop(&mut self) {
         let release = |t: &Tensor| {
-            if let Ok(storage) = t.storage() {
+            if let Ok(storage) = t.own_storage() {
                 storage.borrows.release(t.grant);
             }
         };

@@ -132,7 +132,7 @@ impl Tensor {
     ///
     /// # Errors
     /// Another access conflicts with a borrow of either tensor.
-    pub fn copy_shared_elements_(&self, from: &Tensor) -> Result<()> {
+    pub(crate) fn copy_shared_elements_(&self, from: &Tensor) -> Result<()> {
         let holder = || crate::tensor::holder::Holder::Guard(maquette_ir::Loc::caller());
         let from = if self.has_storage_of(from) { snapshot(from)? } else { from.clone() };
         let _read = from.borrow(crate::tensor::borrow::Access::Read, holder())?;

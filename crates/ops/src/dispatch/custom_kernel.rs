@@ -192,7 +192,7 @@ pub(crate) fn check_returns(state: &OpState, args: &[Value], outputs: &[Value]) 
     let shares = |v: &Value, t: &Tensor| v.tensors().any(|u| u.has_storage_of(t));
     for (output, v) in outputs.iter().enumerate() {
         for (k, t) in v.tensors().enumerate() {
-            t.ok()?;
+            t.alive()?;
             if let Some(arg) = state.facts.aliases[output] {
                 if !shares(&args[usize::from(arg)], t) {
                     return Err(CallError::NotTheArgument {

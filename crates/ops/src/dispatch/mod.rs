@@ -34,6 +34,7 @@ pub mod mode;
 mod operand_names;
 pub(crate) mod panics;
 pub(crate) mod prepared;
+pub(crate) mod threads;
 pub(crate) mod value;
 pub(crate) mod value_list;
 pub(crate) mod write_counts;
@@ -91,8 +92,7 @@ pub(crate) fn dispatch(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
     }
     let loc = mode::user_loc().unwrap_or(loc);
     mode::calling(loc);
-    run(op, args, loc)
-        .map_err(|e| failed_call(operand_names::added(e, op, args), op, args, loc))
+    run(op, args, loc).map_err(|e| failed_call(operand_names::added(e, op, args), op, args, loc))
 }
 
 /// The error of a call, with the operator and the line. The storages that the call has poisoned
@@ -100,7 +100,7 @@ pub(crate) fn dispatch(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
 #[cold]
 fn failed_call(e: Error, op: Op, args: &[Value], loc: Loc) -> Error {
     let e = for_caller(e, op, loc);
-    for storage in args.iter().flat_map(Value::tensors).filter_map(|t| t.storage().ok()) {
+    for storage in args.iter().flat_map(Value::tensors).filter_map(|t| t.own_storage().ok()) {
         storage.name_poison(&e);
     }
     report(e, op)
@@ -168,7 +168,7 @@ fn run(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
         return autocast::call(op, &state, args, loc);
     }
     let rest = |args: &mut Args| without_grad(op, &state, args, mode, any_fake, device, loc);
-    if takes_part && autograd::is_grad_enabled() {
+    if takes_part && autograd::grad_mode::is_grad_enabled() {
         autograd::record::call(op, &state, args, loc, rest)
     } else {
         rest(args)
@@ -272,6 +272,8 @@ pub(crate) fn call_kernel(
         let state = op.state()?;
         coerce_args(&state, &mut args)?;
         for t in args.iter().flat_map(Value::tensors) {
+            let what = "what a kernel returns that is called directly";
+            mode::ask(mode::Question::State(t), what, loc)?;
             if t.slot().is_some() {
                 return Err(AccessError::Traced.into());
             }
@@ -362,7 +364,7 @@ fn with_kernel(
 
 /// `out=` operators have no derivative.
 fn refuse_grad(state: &OpState, args: &[Value]) -> Result<()> {
-    let wants = |i: &&u16| args[usize::from(**i)].tensors().any(Tensor::requires_grad);
+    let wants = |i: &&u16| args[usize::from(**i)].tensors().any(autograd::history::requires_grad);
     match state.facts.tensor_args.iter().find(wants) {
         Some(&i) => {
             Err(CallError::OutRequiresGrad { arg: state.schema.args[usize::from(i)].name.clone() }

@@ -3,7 +3,7 @@
 
 use crate::dispatch::failures;
 use crate::dispatch::value::{Args, Outputs};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, TraceError};
 use crate::library::Op;
 use crate::tensor::{Tensor, TraceTag};
 use maquette_ir::Loc;
@@ -12,6 +12,23 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 pub use crate::dispatch::failures::failed;
+
+/// What a program asks for, other than by a call of an operator, and may find otherwise in another
+/// run.
+#[derive(Clone, Copy)]
+pub enum Question<'a> {
+    /// A property of a tensor that writes, sweeps or other threads change: its contents, the number
+    /// of its writes, its error.
+    State(&'a Tensor),
+    /// Whether gradients of a tensor are computed.
+    Gradient(&'a Tensor),
+    /// Where a tensor begins in its storage.
+    Offset(&'a Tensor),
+    /// Whether calls on the thread record derivatives.
+    GradMode,
+    /// A property of the thread, the process or the library.
+    Surroundings,
+}
 
 /// An interceptor of operator calls. It is active while it is on top of the thread's mode stack.
 pub trait Mode {
@@ -48,6 +65,12 @@ pub trait Mode {
     /// The answer to the program's question whether two tensors share a storage, at a line.
     fn shares_storage(&self, a: &Tensor, b: &Tensor, _loc: Loc) -> bool {
         a.has_storage_of(b)
+    }
+
+    /// Whether every run of what the mode records gives the program the answer that it gets now. If
+    /// not, the program gets an error, which [`Mode::failed`] reports.
+    fn is_fixed(&self, _question: Question<'_>) -> bool {
+        true
     }
 
     /// Whether a tensor is a view of one from outside of the trace, which the trace then
@@ -125,12 +148,55 @@ pub(crate) fn is_outside_trace(t: &Tensor) -> bool {
     t.slot().is_none() && !t.is_fake() && is_tracing()
 }
 
+/// Checks that the program gets the same answer to a question in every run of what this thread
+/// records. `what` names what the program asks for. Builtin code on behalf of the program may ask
+/// anything: its calls are recorded with the facts that they depend on.
+///
+/// # Errors
+/// The answer may differ. The trace fails with this error, too.
+#[inline]
+pub(crate) fn ask(question: Question<'_>, what: &str, loc: Loc) -> Result<()> {
+    if is_active() && user_loc().is_none() { ask_tracer(question, what, Some(loc)) } else { Ok(()) }
+}
+
+/// As [`ask`], where the line of the program is not known.
+///
+/// # Errors
+/// As [`ask`].
+pub(crate) fn ask_somewhere(question: Question<'_>, what: &str) -> Result<()> {
+    if is_active() && user_loc().is_none() { ask_tracer(question, what, None) } else { Ok(()) }
+}
+
+/// Asks the modes down to the innermost tracer: one that the program has put above it does not hide
+/// it.
+#[cold]
+fn ask_tracer(question: Question<'_>, what: &str, loc: Option<Loc>) -> Result<()> {
+    let mut modes = STACK.with_borrow(Clone::clone);
+    while let Some(mode) = modes.pop() {
+        if !mode.is_fixed(question) {
+            let e = TraceError::State { what: what.to_owned() };
+            let e = Error::from(match question {
+                Question::Offset(_) => TraceError::Offset(Box::new(e)),
+                _ => e,
+            });
+            let e = loc.into_iter().fold(e, Error::at);
+            mode.failed(&e);
+            return Err(e);
+        }
+        if mode.trace().is_some() {
+            break;
+        }
+    }
+    Ok(())
+}
+
 /// Runs `f` with `mode` on top of the stack.
 pub fn with_mode<R>(mode: Rc<dyn Mode>, f: impl FnOnce() -> R) -> R {
     STACK.with_borrow_mut(|s| s.push(mode));
     let before = active();
     let depth = STACK.with_borrow(Vec::len) as u32;
     ACTIVE.set(Active(before.0 & Active::AUTOCAST | depth));
+    CALL.set(None);
     let _pop = OnDrop(|| {
         STACK.with_borrow_mut(|s| s.pop());
         ACTIVE.set(before);
@@ -140,7 +206,7 @@ pub fn with_mode<R>(mode: Rc<dyn Mode>, f: impl FnOnce() -> R) -> R {
 
 /// Runs `f` with all modes and autocast disabled. Fake kernels run this way, and so do runs of
 /// graphs, and computations of a mode itself.
-pub fn without_modes<R>(f: impl FnOnce() -> R) -> R {
+pub(crate) fn without_modes<R>(f: impl FnOnce() -> R) -> R {
     let before = ACTIVE.replace(Active::NOTHING);
     let _restore = OnDrop(|| ACTIVE.set(before));
     f()

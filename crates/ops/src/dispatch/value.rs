@@ -124,7 +124,7 @@ impl Value {
     /// The tensor.
     pub fn tensor(&self) -> Result<&Tensor> {
         match self {
-            Value::Tensor(t) => t.ok(),
+            Value::Tensor(t) => t.alive(),
             other => Err(other.mismatch("a tensor")),
         }
     }

@@ -206,6 +206,29 @@ pub enum TraceError {
             the traced function cannot ask; ask outside of it"
     )]
     Sharing,
+    /// The program asked for something that may differ from run to run.
+    #[error(
+        "{what} may differ from run to run, so a traced function cannot ask for it; ask outside of \
+            the function, and let it use the answer"
+    )]
+    State {
+        /// What it asked for.
+        what: String,
+    },
+    /// As [`TraceError::State`], for what a trace may know that keeps offsets.
+    #[error(transparent)]
+    Offset(Box<TraceError>),
+    /// A tensor was made while the trace ran, and not by it.
+    #[error(
+        "the trace `{trace}` uses the tensor {tensor}, which another thread made while the trace \
+            ran: a run of the graph would not make it again; make it before the trace"
+    )]
+    MadeDuringTrace {
+        /// The trace.
+        trace: Arc<str>,
+        /// The tensor's metadata.
+        tensor: String,
+    },
     /// The inputs cannot be traced.
     #[error("{0}")]
     Input(String),

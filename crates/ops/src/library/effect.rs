@@ -1,7 +1,7 @@
 //! Effects: registration, and the queries by which passes decide whether a call may be moved,
 //! merged or removed.
 
-use super::op::{Effect, Op};
+use super::op::{Effect, Op, ask_registrations};
 use super::registrations::RegistrationOwner;
 use super::tags::Tag;
 use crate::error::Result;
@@ -29,7 +29,9 @@ impl Op {
 
     /// Whether the operator is pure: it mutates nothing, has no effect and draws no random numbers.
     /// A pass may remove an unused call, and merge two calls with equal arguments.
+    #[track_caller]
     pub fn is_pure(&self) -> bool {
+        ask_registrations(Loc::caller());
         self.state().is_ok_and(|s| {
             s.facts.mutated.is_empty()
                 && s.effect.is_none()

@@ -3,7 +3,7 @@
 
 use super::KernelFn;
 use super::key::{DispatchKey, IntoKey, key_for};
-use super::op::Op;
+use super::op::{Op, ask_registrations};
 use super::registrations::{Registered, RegistrationOwner};
 use super::registry;
 use crate::dispatch::value::{Args, Outputs};
@@ -46,6 +46,7 @@ pub struct Kernel {
 #[track_caller]
 pub fn get_kernel(op: &str, key: impl IntoKey) -> Result<Kernel> {
     let loc = Loc::caller();
+    ask_registrations(loc);
     let get = || {
         let op = registry::find(op)?;
         let key = key_for(op, key, loc)?;

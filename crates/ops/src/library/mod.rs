@@ -41,6 +41,7 @@ pub use namespace::impl_abstract;
 pub use namespace::{
     Kind, Library, define, impl_, register_autograd, register_effect, register_fake,
 };
+pub(crate) use op::ask_registrations;
 pub use op::{Effect, KernelFn, Op, builtins_changed, generation};
 pub use overloads::Kwargs;
 pub(crate) use overloads::{complete, resolve};

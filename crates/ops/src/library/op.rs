@@ -4,6 +4,7 @@ use super::registrations::Registrations;
 use super::state::{OpState, StateGuard};
 use super::tags::TagSet;
 use crate::aten::OpDef;
+use crate::dispatch::mode::{self, Question};
 use crate::dispatch::value::{Args, Outputs, Value};
 use crate::error::Result;
 use arc_swap::ArcSwapOption;
@@ -41,7 +42,9 @@ pub(super) static GENERATION: AtomicU64 = AtomicU64::new(0);
 /// is valid as long as none of them has [changed](Op::changed_at) since the generation in which
 /// the derivation began. A cache can therefore ask for this one number, and look at its operators
 /// only when the number has changed.
+#[track_caller]
 pub fn generation() -> u64 {
+    ask_registrations(Loc::caller());
     GENERATION.load(Ordering::Acquire)
 }
 
@@ -52,6 +55,12 @@ pub(super) static BUILTINS_CHANGED: AtomicBool = AtomicBool::new(false);
 /// builtin operator is overridden, and nobody has to look at them.
 pub fn builtins_changed() -> bool {
     BUILTINS_CHANGED.load(Ordering::Acquire)
+}
+
+/// Fails a running trace, in which a program asks for what may change until a run.
+pub(crate) fn ask_registrations(loc: Loc) {
+    // A trace gets the error, which the callers cannot return.
+    let _reported = mode::ask(Question::Surroundings, "what is registered for an operator", loc);
 }
 
 impl OpEntry {
@@ -102,7 +111,9 @@ impl Op {
     }
 
     /// The registered effect.
+    #[track_caller]
     pub fn effect(&self) -> Option<Effect> {
+        ask_registrations(Loc::caller());
         self.state().ok().and_then(|s| s.effect)
     }
 
@@ -114,7 +125,9 @@ impl Op {
     /// The [`generation`] that the last change of the operator's registrations began: its
     /// definition, a kernel, a fake kernel or an effect. 0 for a builtin operator without
     /// registrations.
+    #[track_caller]
     pub fn changed_at(&self) -> u64 {
+        ask_registrations(Loc::caller());
         self.0.changed_at.load(Ordering::Acquire)
     }
 
@@ -137,7 +150,9 @@ impl Op {
     }
 
     /// Whether the operator is builtin and no registration overrides its kernel.
+    #[track_caller]
     pub fn is_plain_builtin(&self) -> bool {
+        ask_registrations(Loc::caller());
         self.state().is_ok_and(|state| state.plain_builtin().is_some())
     }
 
@@ -148,7 +163,9 @@ impl Op {
 
     /// Whether a tracer can compute the metadata of the outputs: the operator is builtin, has a
     /// fake kernel, or returns only mutated arguments.
+    #[track_caller]
     pub fn has_fake(&self) -> bool {
+        ask_registrations(Loc::caller());
         self.state().is_ok_and(|s| {
             let given = |a: &Option<u16>| a.is_some_and(|a| s.facts.mutated.contains(&a));
             s.builtin.is_some() || s.fake.is_some() || s.facts.aliases.iter().all(given)
@@ -162,7 +179,9 @@ impl Op {
 
     /// Descriptions of all registrations, such as `cpu kernel (src/ops.rs:12)`. Overridden and
     /// disabled kernels are marked.
+    #[track_caller]
     pub fn registrations(&self) -> Vec<String> {
+        ask_registrations(Loc::caller());
         let defined = self.state().ok().map(|s| {
             let what = if s.builtin.is_some() { "builtin" } else { "defined" };
             format!("{what} ({})", s.defined_at)
@@ -236,7 +255,9 @@ impl Op {
 
     /// Whether the operator is a builtin that consists of calls of other operators, and no
     /// registration overrides it.
+    #[track_caller]
     pub fn is_composite(self) -> bool {
+        ask_registrations(Loc::caller());
         self.state().is_ok_and(|state| {
             state.plain_builtin().is_some_and(|def| def.lowering.composite_body().is_some())
         })
@@ -252,6 +273,9 @@ impl Op {
         let state = self.state().ok()?;
         let body = state.plain_builtin()?.lowering.composite_body()?;
         let coerced = crate::dispatch::coerce_args::coerce_args(&state, &mut args);
+        if let Some(mode) = mode::active().mode() {
+            mode.decomposed(self);
+        }
         Some(coerced.and_then(|()| crate::mode::on_behalf_of(loc, || body(&args))))
     }
 

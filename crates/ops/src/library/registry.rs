@@ -1,7 +1,7 @@
 //! The registry: all operators, by name. The static registrations of the macros run once, before
 //! the first look-up.
 
-use super::op::{Op, OpEntry};
+use super::op::{Op, OpEntry, ask_registrations};
 use crate::aten::{self, OpDef};
 use crate::autograd::expression;
 use crate::error::{CallError, Error, Result};
@@ -163,12 +163,16 @@ fn all_entries() -> Vec<Op> {
 }
 
 /// All defined operators, sorted by name.
+#[track_caller]
 pub fn all() -> Vec<Op> {
+    ask_registrations(Loc::caller());
     all_entries().into_iter().filter(|op| op.state().is_ok()).collect()
 }
 
 /// All operators that have registrations but no definition, sorted by name.
+#[track_caller]
 pub fn unresolved() -> Vec<Op> {
+    ask_registrations(Loc::caller());
     all_entries()
         .into_iter()
         .filter(|op| !op.is_defined() && !op.registrations().is_empty())

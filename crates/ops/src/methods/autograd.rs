@@ -5,7 +5,8 @@ use crate::autograd::backward::collect;
 use crate::autograd::history;
 use crate::autograd::node::{Function, Hook, lock};
 use crate::dispatch::failures::failed;
-use crate::dispatch::{mode, panics};
+use crate::dispatch::mode::{self, Question};
+use crate::dispatch::panics;
 use crate::error::{AutogradError, Error, Result};
 use crate::tensor::Tensor;
 use maquette_ir::Loc;
@@ -33,20 +34,32 @@ impl Tensor {
     #[track_caller]
     pub fn requires_grad_(&self) -> Tensor {
         let loc = Loc::caller();
-        match history::make_leaf(self, loc) {
+        let made = check_in_trace(self, "make a leaf of", loc)
+            .and_then(|()| history::make_leaf(self, loc));
+        match made {
             Ok(()) => self.clone(),
             Err(e) => Tensor::poison(failed(e.at(loc))),
         }
     }
 
-    /// Whether a gradient of the tensor is computed: it is a leaf, or depends on one.
+    /// Whether a gradient of the tensor is computed: it is a leaf, or depends on one. A traced
+    /// function cannot ask this of a tensor from outside, and only a compiled one of an input.
+    #[track_caller]
     pub fn requires_grad(&self) -> bool {
+        let what = "whether an input, or a tensor from outside of the trace, requires a gradient";
+        // A trace gets the error, which this cannot return.
+        let _reported = mode::ask(Question::Gradient(self), what, Loc::caller());
         history::requires_grad(self)
     }
 
-    /// Whether gradients end at the tensor: it is no recorded result.
+    /// Whether gradients end at the tensor: it is no recorded result. A traced function can ask
+    /// where [`Tensor::requires_grad`] can be asked.
+    #[track_caller]
     pub fn is_leaf(&self) -> bool {
-        !self.requires_grad() || history::leaf(self).is_some()
+        let what = "whether an input, or a tensor from outside of the trace, is a leaf";
+        // A trace gets the error, which this cannot return.
+        let _reported = mode::ask(Question::Gradient(self), what, Loc::caller());
+        !history::requires_grad(self) || history::leaf(self).is_some()
     }
 
     /// The gradient that sweeps have added up so far; `None` before the first, and for a tensor
@@ -54,10 +67,10 @@ impl Tensor {
     /// fails.
     #[track_caller]
     pub fn grad(&self) -> Option<Tensor> {
-        let node = history::leaf(self)?;
         if let Err(e) = check_in_trace(self, "read the gradient of", Loc::caller()) {
             return Some(Tensor::poison(e));
         }
+        let node = history::leaf(self)?;
         match &node.function {
             Function::Accumulate(leaf) => lock(&leaf.sum).clone(),
             _ => None,

@@ -143,7 +143,7 @@ impl Tensor {
 
     #[track_caller]
     fn indexed(&self, entries: Vec<Index>) -> Result<Tensor> {
-        self.ok()?;
+        self.alive()?;
         let used: usize = entries
             .iter()
             .map(|e| match e {

@@ -100,7 +100,7 @@ impl Tensor {
         let ptr = self.raw_dims(&mut sizes, &mut strides)?;
         let offset = match sizes.contains(&0) {
             true => 0,
-            false => self.storage_offset().as_i64().unwrap_or_default(),
+            false => self.meta().offset.as_i64().unwrap_or_default(),
         };
         let width = self.dtype().size() as i64;
         Ok(Raw { ptr, layout: Concrete { sizes, strides, offset, width } })
@@ -154,7 +154,7 @@ impl Tensor {
     /// # Errors
     /// The tensor is poisoned, has no data on the host, or exceeds its storage.
     #[track_caller]
-    pub fn host_address(&self) -> Result<NonNull<u8>> {
+    pub(crate) fn host_address(&self) -> Result<NonNull<u8>> {
         Ok(self.raw()?.ptr)
     }
 
@@ -164,7 +164,7 @@ impl Tensor {
     pub(crate) fn raw_row(&self, n: i64) -> Result<NonNull<u8>> {
         let buffer = self.host()?;
         let size = self.dtype().size() as i64;
-        let start = self.storage_offset().as_i64().and_then(|o| o.checked_mul(size));
+        let start = self.meta().offset.as_i64().and_then(|o| o.checked_mul(size));
         let end = start.and_then(|s| s.checked_add(n.checked_mul(size)?));
         match start.zip(end) {
             _ if n == 0 => Ok(NonNull::<Aligned>::dangling().cast()),
@@ -177,7 +177,7 @@ impl Tensor {
     /// without contents cannot go unreported.
     #[track_caller]
     fn host(&self) -> Result<&HostBuffer> {
-        let storage = self.ok()?.storage()?;
+        let storage = self.alive()?.own_storage()?;
         match &storage.data {
             _ if self.slot().is_some() => Err(self.refused(AccessError::Traced)),
             Data::Host(buffer) => Ok(buffer),
@@ -197,7 +197,7 @@ impl Tensor {
     #[cold]
     fn out_of_bounds(&self, buffer: &HostBuffer) -> Error {
         let (sizes, strides, offset) =
-            (dims_text(self.sizes()), dims_text(self.strides()), self.storage_offset().to_string());
+            (dims_text(self.sizes()), dims_text(self.strides()), self.meta().offset.to_string());
         AccessError::OutOfBounds { sizes, strides, offset, bytes: buffer.len() }.into()
     }
 
@@ -224,7 +224,7 @@ impl Tensor {
             return Err(self.refused(AccessError::WhileTracing(what)));
         }
         if self.dtype() != T::DTYPE {
-            let holder = self.storage()?.borrows.holder(self.grant);
+            let holder = self.own_storage()?.borrows.holder(self.grant);
             let holder = holder.unwrap_or_else(|| "the tensor".to_owned());
             let (expected, found) = (T::DTYPE, self.dtype());
             return Err(AccessError::DType { holder, expected, found }.into());

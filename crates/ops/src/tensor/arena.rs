@@ -54,8 +54,8 @@ impl Arena {
 impl Tensor {
     /// Whether a guard, a call or a run accesses the storage now, other than those to which the
     /// handle belongs.
-    pub fn is_accessed(&self) -> bool {
-        self.storage().is_ok_and(|storage| storage.borrows.is_accessed(self))
+    pub(crate) fn is_accessed(&self) -> bool {
+        self.own_storage().is_ok_and(|storage| storage.borrows.is_accessed(self))
     }
 
     /// The same storage seen through other metadata, the dtype included. The offset of `meta` counts

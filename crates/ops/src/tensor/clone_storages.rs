@@ -1,6 +1,7 @@
 //! Copies of tensors that preserve which of them share storages.
 
 use crate::dispatch::cpu_exec;
+use crate::dispatch::mode::{self, Question};
 use crate::error::Result;
 use crate::tensor::Tensor;
 use crate::tensor::borrow::{Access, unobserved};
@@ -25,11 +26,13 @@ impl StorageCloner {
     /// writes through other copies since then.
     ///
     /// # Errors
-    /// The tensor is poisoned, traced or fake, is not on the host, or somebody is writing to it.
+    /// A trace runs, and the tensor is from outside; it is poisoned, traced or fake, is not on the host, or somebody is writing to it.
     #[track_caller]
     pub fn clone_of(&mut self, t: &Tensor) -> Result<Tensor> {
         let loc = Loc::caller();
-        let storage = t.ok()?.storage()?;
+        let what = "the contents of a tensor from outside of the trace";
+        mode::ask(Question::State(t), what, loc)?;
+        let storage = t.alive()?.own_storage()?;
         t.raw()?;
         let key = Arc::as_ptr(storage).addr();
         if let Some((_, copy)) = self.by_storage.get(&key) {

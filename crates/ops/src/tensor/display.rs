@@ -9,8 +9,9 @@
 //! cost depends on the rank alone. Dtypes have Maquette's names, as in the text of
 //! a graph.
 
+use crate::autograd::history;
+use crate::dispatch::mode::{self, Question};
 use crate::error::Result;
-use crate::mode;
 use crate::tensor::Tensor;
 use crate::tensor::element::Element;
 use maquette_ir::sym::SymInt;
@@ -42,7 +43,7 @@ impl fmt::Display for Tensor {
     /// assert_eq!(Tensor::fake([2], x.dtype()).to_string(), "FakeTensor(..., size=(2,))");
     /// ```
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Err(e) = self.ok() {
+        if let Err(e) = self.alive() {
             return write!(f, "tensor(poisoned: {e})");
         }
         let prefix = match (self.slot(), self.is_fake() && self.device() != Device::Meta) {
@@ -65,7 +66,7 @@ impl fmt::Display for Tensor {
         if self.dtype() != DType::F32 && !elements_show_dtype {
             suffixes.push(format!("dtype={}", self.dtype()));
         }
-        if self.requires_grad() {
+        if history::requires_grad(self) {
             suffixes.push("requires_grad=True".to_owned());
         }
         f.write_str(&with_suffixes(
@@ -79,7 +80,7 @@ impl fmt::Display for Tensor {
 impl fmt::Debug for Tensor {
     /// Metadata and, where there is data, the first elements; the error of a poisoned tensor.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Err(e) = self.ok() {
+        if let Err(e) = self.alive() {
             return write!(f, "Tensor(poisoned: {e})");
         }
         write!(f, "Tensor({}", self.meta())?;
@@ -89,7 +90,7 @@ impl fmt::Debug for Tensor {
         if self.is_fake() {
             return f.write_str(", fake)");
         }
-        if self.device() == Device::Cpu && !mode::is_active() {
+        if self.device() == Device::Cpu && self.shows_contents() {
             crate::typed!(self.dtype(), T => if let Ok(a) = self.read::<T>() {
                 write!(f, ", {:?}", FirstElements(&a))?;
             });
@@ -108,10 +109,26 @@ impl<T: fmt::Debug> fmt::Debug for FirstElements<'_, T> {
 }
 
 impl Tensor {
+    /// Whether a text may show the elements: not while a mode is active. The text of a tensor from
+    /// outside of a trace is refused there, since runs of the graph would not make it again.
+    fn shows_contents(&self) -> bool {
+        if !mode::is_active() {
+            return true;
+        }
+        let after = mode::current_loc().map(|loc| format!(", after the call at {loc}"));
+        let what = format!(
+            "the text of a tensor from outside of the trace, {}{},",
+            self.meta(),
+            after.unwrap_or_default()
+        );
+        // A trace gets the error, which a text cannot return.
+        let _reported = mode::ask_somewhere(Question::State(self), &what);
+        false
+    }
+
     /// The elements in brackets, in lines indented by `indent`; `None` where none can be read.
     fn contents_text(&self, indent: usize) -> Option<String> {
-        // a text is no operation of a program, so a trace shows none of the data and goes on
-        if self.is_fake() || self.device() != Device::Cpu || mode::is_active() {
+        if self.is_fake() || self.device() != Device::Cpu || !self.shows_contents() {
             return None;
         }
         let shown: Result<Shown> = crate::typed!(

@@ -23,9 +23,11 @@
 //!
 //! [`Grant::NONE`]: crate::tensor::borrow::Grant::NONE
 
+use crate::dispatch::mode::{self, Question};
 use crate::error::AccessError;
 use crate::tensor::Tensor;
 use crate::tensor::borrow::Access;
+use maquette_ir::Loc;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -54,13 +56,17 @@ pub(crate) fn current_epoch() -> u64 {
     EPOCH.load(Ordering::Relaxed)
 }
 
-/// Begins an epoch. A storage that is made from now on carries it, or a later one.
+/// Begins a new epoch, and returns it: a storage that is made from now on has it, or a later one.
 pub(crate) fn begin_epoch() -> u64 {
     EPOCH.fetch_add(1, Ordering::Relaxed) + 1
 }
 
-/// Whether a kernel runs on this thread. It cannot use memory that was made before its call.
+/// Whether a kernel runs on this thread. It cannot use memory that was made before its call. A
+/// traced function cannot ask this.
+#[track_caller]
 pub fn is_in_kernel() -> bool {
+    // A trace gets the error, which this cannot return.
+    let _reported = mode::ask(Question::Surroundings, "whether a kernel runs", Loc::caller());
     STARTED.get() != 0
 }
 
@@ -106,7 +112,7 @@ impl Drop for KernelScope {
 /// The access is refused.
 pub(crate) fn check_declared(tensor: &Tensor, access: Access) -> Result<(), AccessError> {
     let started = STARTED.get();
-    match tensor.storage() {
+    match tensor.own_storage() {
         Ok(storage) if storage.made_in_epoch() < started => {
             let made = storage.made_in_epoch();
             let tensor = tensor.meta().to_string();

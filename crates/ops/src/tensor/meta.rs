@@ -21,8 +21,10 @@ pub struct Meta {
     pub sizes: Dims,
     /// One stride per dimension: the distance in elements between neighbours along it.
     pub strides: Dims,
-    /// The distance in elements from the start of the storage to the first element.
-    pub offset: SymInt,
+    /// The distance in elements from the start of the storage to the first element. In a trace,
+    /// inputs do not begin where they do in a run: a program asks with
+    /// [`Tensor::storage_offset`](crate::Tensor::storage_offset), which knows.
+    pub(crate) offset: SymInt,
 }
 
 impl Meta {
@@ -43,6 +45,18 @@ impl Meta {
     /// The same metadata with other sizes and strides.
     pub fn with_dims(&self, sizes: Dims, strides: Dims) -> Meta {
         Meta { sizes, strides, ..self.clone() }
+    }
+
+    /// The same metadata with another element type. Strides and offset stay as many elements.
+    pub fn with_dtype(mut self, dtype: DType) -> Meta {
+        self.dtype = dtype;
+        self
+    }
+
+    /// The same metadata with another offset, in elements.
+    pub fn with_offset(mut self, offset: impl Into<SymInt>) -> Meta {
+        self.offset = offset.into();
+        self
     }
 
     /// The same metadata on another device.
@@ -95,7 +109,7 @@ impl Meta {
     }
 
     /// The layout in concrete numbers, or `None` if a size, a stride or the offset is symbolic.
-    pub fn concrete(&self) -> Option<Concrete> {
+    pub(crate) fn concrete(&self) -> Option<Concrete> {
         let mut layout = Concrete {
             sizes: SmallVec::new(),
             strides: SmallVec::new(),

@@ -23,7 +23,7 @@ mod trace_slot;
 pub use trace_slot::{TraceSlot, TraceTag};
 
 use crate::autograd::history::{self, History};
-use crate::dispatch::mode;
+use crate::dispatch::mode::{self, Question};
 use crate::error::{AccessError, Error, Result};
 use crate::tensor::alloc::Block;
 use crate::tensor::borrow::{Access, Borrows, Grant};
@@ -92,8 +92,20 @@ impl Tensor {
         }
     }
 
-    /// The tensor, or the error it died of: its own, or that of a failed write to its storage.
+    /// The tensor, or the error it died of: its own, or that of a failed write to its storage. A
+    /// traced function cannot ask this of a tensor from outside.
+    #[track_caller]
     pub fn ok(&self) -> Result<&Tensor> {
+        mode::ask(
+            Question::State(self),
+            "whether a tensor from outside of the trace carries an error",
+            Loc::caller(),
+        )?;
+        self.alive()
+    }
+
+    /// As [`Tensor::ok`], for the library itself.
+    pub(crate) fn alive(&self) -> Result<&Tensor> {
         match self.poisoned() {
             Some(e) => Err(e),
             None => Ok(self),
@@ -326,8 +338,16 @@ impl Tensor {
         }
     }
 
-    /// Its storage, or the error it died of.
+    /// Its storage, or the error it died of. A traced function cannot ask for storages, which are
+    /// others in each run.
+    #[track_caller]
     pub fn storage(&self) -> Result<&Arc<Storage>> {
+        mode::ask(Question::Surroundings, "the storage of a tensor", Loc::caller())?;
+        self.own_storage()
+    }
+
+    /// As [`Tensor::storage`], for the library itself.
+    pub(crate) fn own_storage(&self) -> Result<&Arc<Storage>> {
         Ok(&self.live()?.storage)
     }
 
@@ -358,8 +378,7 @@ impl Tensor {
     }
 
     /// As [`Tensor::shares_storage`], of the storages that represent the program's in a trace.
-    #[doc(hidden)]
-    pub fn has_storage_of(&self, other: &Tensor) -> bool {
+    pub(crate) fn has_storage_of(&self, other: &Tensor) -> bool {
         match (&*self.node, &*other.node) {
             (Node::Live(a), Node::Live(b)) => Arc::ptr_eq(&a.storage, &b.storage),
             _ => false,
@@ -379,8 +398,7 @@ impl Tensor {
     }
 
     /// As [`Tensor::is_same`], of the handles that represent the program's in a trace.
-    #[doc(hidden)]
-    pub fn is_same_handle(&self, other: &Tensor) -> bool {
+    pub(crate) fn is_same_handle(&self, other: &Tensor) -> bool {
         Arc::ptr_eq(&self.node, &other.node)
     }
 
@@ -425,7 +443,7 @@ impl Tensor {
 
     /// Borrows what it sees until the result is dropped.
     pub(crate) fn borrow(&self, access: Access, holder: Holder) -> Result<BorrowGuard, Error> {
-        let storage = self.storage()?;
+        let storage = self.own_storage()?;
         let grant = storage.borrows.take(self, access, holder)?;
         Ok(BorrowGuard { storage: storage.clone(), grant })
     }

@@ -1,7 +1,9 @@
 //! Do two strided regions share a byte? Does one meet itself? `false` only where it is certain.
 
+use crate::dispatch::mode::{self, Question};
 use crate::tensor::Tensor;
 use crate::tensor::meta::Concrete;
+use maquette_ir::Loc;
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::sym::{Expr, SymTable};
 use maquette_ir::view::{StridedPositions, TriBool, ViewSpec};
@@ -152,14 +154,27 @@ impl Tensor {
     /// fails where [`Tensor::shares_storage`] does.
     #[track_caller]
     pub fn may_overlap(&self, other: &Tensor) -> bool {
-        let layouts = || self.meta().concrete().zip(other.meta().concrete());
+        let loc = Loc::caller();
+        let layouts = || self.known_layout(loc).zip(other.known_layout(loc));
         self.shares_storage(other) && layouts().is_none_or(|(a, b)| may_overlap(&a, &b))
     }
 
     /// Whether two elements of the tensor may share memory, as in an expanded tensor; `false` only
-    /// where it is certain.
+    /// where it is certain. A trace fails if sizes or strides are symbols.
+    #[track_caller]
     pub fn may_overlap_itself(&self) -> bool {
-        self.meta().concrete().is_none_or(|layout| may_self_overlap(&layout))
+        self.known_layout(Loc::caller()).is_none_or(|layout| may_self_overlap(&layout))
+    }
+
+    /// The layout in numbers; a trace fails where there are none.
+    fn known_layout(&self, loc: Loc) -> Option<Concrete> {
+        let layout = self.meta().concrete();
+        if layout.is_none() {
+            let what = format!("whether elements of {} overlap", self.meta());
+            // A trace gets the error, which the callers cannot return.
+            let _reported = mode::ask(Question::Surroundings, &what, loc);
+        }
+        layout
     }
 }
 

@@ -1,10 +1,11 @@
 //! The properties of a tensor that a program may ask for.
 
 use crate::dispatch::failures::access_failed;
+use crate::dispatch::mode::{self, Question};
 use crate::error::{Error, ErrorKind, Result};
 use crate::tensor::Tensor;
 use maquette_ir::sym::SymInt;
-use maquette_ir::{DType, Device, Layout};
+use maquette_ir::{DType, Device, Layout, Loc};
 use std::sync::Arc;
 
 impl Tensor {
@@ -38,18 +39,16 @@ impl Tensor {
         &self.meta().strides
     }
 
-    /// The offset of its first element in its storage; a poisoned integer where the tensor is
-    /// traced, since the inputs of a run may begin anywhere in their storages.
+    /// The offset of its first element in its storage. The inputs of a run may begin anywhere in
+    /// their storages: a compiled program is guarded on where they do, if its function asks; any
+    /// other trace fails, and the integer is poisoned.
     #[track_caller]
     pub fn storage_offset(&self) -> SymInt {
-        if self.slot().is_some() {
-            let e = Error::value(
-                "the storage offset of a traced tensor is not known: an input may begin anywhere \
-                    in its storage",
-            );
-            return SymInt::poison(Arc::new(e.at(maquette_ir::Loc::caller())));
+        let what = "where a tensor begins in its storage";
+        match mode::ask(Question::Offset(self), what, Loc::caller()) {
+            Ok(()) => self.meta().offset,
+            Err(e) => SymInt::poison(Arc::new(e)),
         }
-        self.meta().offset
     }
 
     /// The size of one dimension, counted from the end where negative; a poisoned integer where
@@ -67,7 +66,7 @@ impl Tensor {
                 let e = Error::value(format!(
                     "dimension {dim} is out of range for a tensor of {rank} dimensions"
                 ))
-                .at(maquette_ir::Loc::caller());
+                .at(Loc::caller());
                 SymInt::poison(Arc::new(e))
             }
         }
@@ -84,8 +83,8 @@ impl Tensor {
     /// The sizes as plain numbers; an error where one is symbolic.
     #[track_caller]
     pub fn sizes_i64(&self) -> Result<Vec<i64>> {
-        let loc = maquette_ir::Loc::caller();
-        self.ok()?;
+        let loc = Loc::caller();
+        self.alive()?;
         let symbolic = |s: &SymInt| {
             let message =
                 format!("the size {s} is symbolic; use `sizes()`, which returns symbolic integers");
@@ -94,9 +93,19 @@ impl Tensor {
         self.sizes().iter().map(|s| s.as_i64().ok_or_else(|| symbolic(s))).collect()
     }
 
-    /// How often its storage was written to; for an input of a trace, since the trace began.
+    /// How often its storage was written to; for an input of a trace, since the trace began. A
+    /// traced function cannot ask this of a tensor from outside.
+    #[track_caller]
     pub fn version(&self) -> u64 {
-        self.live().map_or(0, |l| l.storage.version())
+        let what = "how often a tensor from outside of the trace was written";
+        // A trace gets the error, which this cannot return.
+        let _reported = mode::ask(Question::State(self), what, Loc::caller());
+        self.writes()
+    }
+
+    /// As [`Tensor::version`], for the library itself.
+    pub(crate) fn writes(&self) -> u64 {
+        self.live().map_or(0, |l| l.storage.writes())
     }
 
     /// The half-open span of bytes it sees; `None` where it is empty or symbolic.

@@ -121,7 +121,7 @@ impl RunBorrow {
             if tensor.poisoned().is_some() || tensor.is_fake() || tensor.slot().is_some() {
                 continue;
             }
-            let key = (Arc::as_ptr(tensor.storage()?) as usize, tensor.grant);
+            let key = (Arc::as_ptr(tensor.own_storage()?) as usize, tensor.grant);
             let new = self.groups.len();
             match self.groups.get_mut(*self.group_of.entry(key).or_insert(new)) {
                 Some(group) => {
@@ -139,7 +139,7 @@ impl RunBorrow {
         let Group { key, first, .. } = groups[group];
         let members = || std::iter::successors(Some(first), |i| next[*i]);
         let Some(tensor) = tensors.tensor(first) else { return Ok(()) };
-        let storage = tensor.storage()?.clone();
+        let storage = tensor.own_storage()?.clone();
         let mut grant = key.1;
         let mut may_write = false;
         for access in [Access::Write, Access::Read] {
@@ -168,7 +168,7 @@ impl RunBorrow {
     /// each value that it returns.
     pub fn restore(&self, value: &mut Value) {
         for t in value.tensors_mut().filter(|t| t.grant.is_reservation()) {
-            let storage = t.storage().map_or(0, |s| Arc::as_ptr(s) as usize);
+            let storage = t.own_storage().map_or(0, |s| Arc::as_ptr(s) as usize);
             if let Some(before) = self.before.get(&(storage, t.grant)) {
                 t.grant = *before;
             }

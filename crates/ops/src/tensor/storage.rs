@@ -7,8 +7,8 @@
 #![allow(unsafe_code)]
 
 use crate::dispatch::failures::failed;
+use crate::dispatch::mode::{self, Question};
 use crate::error::{Error, Result};
-use crate::mode;
 use crate::tensor::alloc::Block;
 use crate::tensor::borrow::Borrows;
 use crate::tensor::kernel_scope;
@@ -161,8 +161,18 @@ impl Storage {
         self.made_in_epoch
     }
 
-    /// The number of writes so far: each call adds one for each mutated argument.
+    /// The number of writes so far: each call adds one for each mutated argument. A traced function
+    /// cannot ask for it.
+    #[track_caller]
     pub fn version(&self) -> u64 {
+        let what = "how often a storage was written";
+        // A trace gets the error, which this cannot return.
+        let _reported = mode::ask(Question::Surroundings, what, Loc::caller());
+        self.writes()
+    }
+
+    /// As [`Storage::version`], for the library itself.
+    pub(crate) fn writes(&self) -> u64 {
         self.version.load(Ordering::Relaxed)
     }
 
@@ -193,8 +203,12 @@ impl Storage {
         Ok(self.borrows.freeze()?)
     }
 
-    /// Whether [`Storage::freeze`] was called.
+    /// Whether [`Storage::freeze`] was called. A traced function cannot ask this.
+    #[track_caller]
     pub fn is_frozen(&self) -> bool {
+        // A trace gets the error, which this cannot return.
+        let _reported =
+            mode::ask(Question::Surroundings, "whether a storage is frozen", Loc::caller());
         self.borrows.is_frozen()
     }
 
@@ -207,7 +221,7 @@ impl Storage {
     /// Records the error of a failed write. The first error is kept. No write of a frozen storage
     /// gets as far as its memory.
     pub(crate) fn poison(&self, e: &Error) {
-        if !self.is_frozen() {
+        if !self.borrows.is_frozen() {
             let mut poison = self.lock_poison();
             poison.get_or_insert_with(|| e.clone());
             self.is_poisoned.store(true, Ordering::Release);

@@ -1,6 +1,7 @@
 //! What a traced tensor knows of its trace.
 
 use crate::error::Error;
+use crate::tensor::{Tensor, kernel_scope};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
@@ -17,6 +18,8 @@ pub struct TraceTag {
     pub name: Arc<str>,
     /// The thread it belongs to.
     pub thread: ThreadId,
+    /// When it began, as [`kernel_scope`] counts.
+    epoch: u64,
     ended: AtomicBool,
     first_error: OnceLock<Error>,
 }
@@ -27,6 +30,7 @@ impl TraceTag {
         Arc::new(TraceTag {
             name: name.into(),
             thread: std::thread::current().id(),
+            epoch: kernel_scope::begin_epoch(),
             ended: AtomicBool::new(false),
             first_error: OnceLock::new(),
         })
@@ -37,6 +41,11 @@ impl TraceTag {
         // the local is gone while its thread ends
         let here = THREAD.try_with(|id| *id).unwrap_or_else(|_| std::thread::current().id());
         self.thread == here
+    }
+
+    /// Whether the memory of a tensor was made after the trace began.
+    pub fn began_before(&self, t: &Tensor) -> bool {
+        t.own_storage().is_ok_and(|storage| storage.made_in_epoch() >= self.epoch)
     }
 
     /// Records an error of an operation, on whatever thread. The first error stays.

@@ -5,6 +5,7 @@ use maquette_interp::{Bindings, argument_value, arguments, replace_mutated, wron
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::functional_ops::Callee;
 use maquette_ir::graph::{Arg, Graph, NodeId, ValueId};
+use maquette_ops::internals::TensorInternals;
 use maquette_ops::{Args, Error, Op, Result, Tensor, Value};
 use smallvec::SmallVec;
 use std::cell::RefCell;
@@ -50,7 +51,7 @@ impl NodeArguments {
         let mut made = NodeArguments { node, reads, writes, template: None };
         let fakes: RefCell<Vec<(Tensor, TensorAt)>> = RefCell::default();
         let fake = |at: &TensorAt| {
-            let meta = maquette_ops::Meta { offset: 0.into(), ..at.meta.clone() };
+            let meta = at.meta.clone().with_offset(0);
             let fake = Tensor::fake_of(meta);
             fakes.borrow_mut().push((fake.clone(), at.clone()));
             Ok(fake)

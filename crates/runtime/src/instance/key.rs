@@ -4,6 +4,7 @@
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::functional_program::FunctionalGraph;
 use maquette_ir::sym::Expr;
+use maquette_ops::internals::{MetaInternals, TensorInternals};
 use maquette_ops::library::generation;
 use maquette_ops::{Tensor, Value};
 
@@ -43,14 +44,14 @@ fn push_tensor(key: &mut Vec<i64>, t: &Tensor, any_offset: bool) -> Option<()> {
     key.push((meta.rank() as i64) << 16 | (meta.dtype as i64) << 1 | i64::from(host));
     if fault_injected(Fault::InstanceOfAnySizes) {
         // of as much memory, so that wrong elements are read, and none that do not exist
-        key.extend([t.storage().ok()?.len() as i64, meta.offset.as_i64()?]);
+        key.extend([t.own_storage().ok()?.len() as i64, meta.offset().as_i64()?]);
         return host.then_some(());
     }
     for n in meta.sizes.iter().chain(&meta.strides) {
         key.push(n.as_i64()?);
     }
     if !any_offset {
-        key.push(meta.offset.as_i64()?);
+        key.push(meta.offset().as_i64()?);
     }
     host.then_some(())
 }

@@ -7,6 +7,7 @@ use maquette_ir::buffer_plan::Step as PlanStep;
 use maquette_ir::functional_ops::{Callee, FunctionalOp, VIEW};
 use maquette_ir::graph::{Graph, NodeId, ValueId};
 use maquette_ops::Work;
+use maquette_ops::internals::MetaInternals;
 use smallvec::SmallVec;
 
 /// A kernel without its times.

@@ -6,6 +6,7 @@
 use super::Run;
 use crate::instance::{External, HandleLife, Segment, TensorAt};
 use maquette_interp::wrong_graph;
+use maquette_ops::internals::{MetaInternals, TensorInternals};
 use maquette_ops::{Arena, Args, Error, Result, Tensor, Value};
 
 /// The memory of runs, which later runs use again.
@@ -244,7 +245,7 @@ impl RunMemory {
             return Ok(handle.clone());
         }
         let number = || Error::msg("a layout of the program is not a number");
-        let (layout, start) = (at.meta.concrete(), base.storage_offset().as_i64());
+        let (layout, start) = (at.meta.concrete(), base.meta().offset().as_i64());
         let (layout, start) = layout.zip(start).ok_or_else(number)?;
         let start = start.checked_add(layout.offset).ok_or_else(number)?;
         let handle = base.with_layout(&layout.sizes, &layout.strides, start)?;

@@ -35,6 +35,7 @@ use maquette_interp::{
 };
 use maquette_ir::buffer_plan::BufferId;
 use maquette_ir::graph::{Graph, NodeId, ValueId};
+use maquette_ops::internals::TensorInternals;
 use maquette_ops::{AccessError, Error, Op, Outputs, Result, RunError, Tensor, Value, mode};
 use smallvec::SmallVec;
 use std::borrow::Cow;

@@ -8,12 +8,13 @@ use crate::instance::{External, Launch};
 use crate::packed_weights::{PackedWeight, WeightPlace};
 use crate::planned::Planned;
 use maquette_interp::ExternalTensors;
+use maquette_ops::internals::TensorInternals;
 use maquette_ops::{PackedOperand, Result, Tensor, Value};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
 fn storage_address(t: &Tensor) -> Result<usize> {
-    Ok(Arc::as_ptr(t.storage()?).addr())
+    Ok(Arc::as_ptr(t.own_storage()?).addr())
 }
 
 impl Planned {
@@ -72,7 +73,8 @@ impl Run<'_> {
             }
             let address = addresses.get(*operand)?.cast_const();
             at.push(address);
-            places.push(WeightPlace { storage: tensor.storage().ok()?, address: address.addr() });
+            places
+                .push(WeightPlace { storage: tensor.own_storage().ok()?, address: address.addr() });
         }
         // SAFETY: see the module. The run has borrowed the weights for reading.
         weight.of(&places, || unsafe { launch.call.pack(index, &at) })

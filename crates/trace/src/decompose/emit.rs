@@ -1,5 +1,6 @@
 //! Builds the decomposed graph: copies statements, and records the parts of composites.
 
+use crate::options::TraceOptions;
 use crate::record::Recorder;
 use crate::tracer::Tracer;
 use maquette_interp::{FakeValues, match_results};
@@ -27,7 +28,7 @@ impl<'g> Emitter<'g> {
         let types = FakeValues::new(graph, FxHashMap::default());
         let tag = TraceTag::new(graph.name());
         let recorder = Recorder::new(graph.name(), types.scope().clone(), tag.clone());
-        let tracer = Tracer::new(tag, types.scope().clone(), recorder, None);
+        let tracer = Tracer::new(tag, types.scope().clone(), recorder, None, &TraceOptions::new());
         let copy = GraphCopy::new(graph, &mut tracer.recorder().builder);
         Emitter { graph, types, tracer, copy, operands: FxHashMap::default() }
     }

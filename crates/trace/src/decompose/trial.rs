@@ -1,12 +1,14 @@
 //! The trial of a composite: whether it can be decomposed.
 
 use super::KeptReason;
+use crate::options::TraceOptions;
 use crate::record::Recorder;
 use crate::tracer::Tracer;
 use maquette_interp::{FakeValues, match_results};
 use maquette_ir::Loc;
 use maquette_ir::graph::{Graph, NodeId, ValueId, ValueType};
 use maquette_ir::sym::{BoolExpr, Expr, Scope, SymInt};
+use maquette_ops::internals::{MetaInternals, TensorInternals};
 use maquette_ops::{Args, Error, Op, Outputs, Result, Tensor, TraceTag, Value};
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
@@ -113,7 +115,8 @@ impl<'g> Trial<'g> {
             Ok(value)
         };
         let args = values.arguments(op, node, graph.args(node), &operand)?;
-        let tracer = Tracer::new(tag, scope.clone(), recorder.into_inner(), None);
+        let tracer =
+            Tracer::new(tag, scope.clone(), recorder.into_inner(), None, &TraceOptions::new());
         let loc = graph.loc(node).unwrap_or_else(Loc::caller);
         let outputs = tracer.call_composite(op, args.clone(), loc)?;
         Ok((args, outputs))
@@ -154,7 +157,7 @@ impl<'g> Trial<'g> {
                     (meta.dtype, meta.device, meta.layout) == (ty.dtype, ty.device, ty.layout)
                         && all(&meta.sizes, &ty.sizes)
                         && all(&meta.strides, &ty.strides)
-                        && is(meta.offset, ty.offset)
+                        && is(meta.offset(), ty.offset)
                 }
                 _ => false,
             };

@@ -4,6 +4,7 @@ use super::Recorder;
 use crate::consts::ConstEntry;
 use maquette_interp::Captured;
 use maquette_ir::graph::{Arg, TypeId, ValueId};
+use maquette_ops::internals::TensorInternals;
 use maquette_ops::{Result, Tensor, TraceError, Value};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -40,7 +41,7 @@ impl Recorder {
     /// The graph value of a tensor: a traced tensor's slot, or a constant. Fails for a tensor of
     /// another trace.
     pub(crate) fn value_of(&mut self, t: &Tensor) -> Result<ValueId> {
-        match t.ok()?.slot() {
+        match t.alive()?.slot() {
             Some(slot) if Arc::ptr_eq(&slot.trace, &self.tag) => {
                 let unknown = || {
                     TraceError::Internal("a traced tensor has a slot that is unknown to its trace")
@@ -86,7 +87,7 @@ impl Recorder {
         let mut consts = std::mem::take(&mut self.consts);
         let found = consts.get_or_define(t, |t| {
             // Until the trace ends, a use on another thread would be executed and not recorded.
-            t.storage()?.capture(&self.tag);
+            t.own_storage()?.capture(&self.tag);
             let ty = self.tensor_type(t)?;
             Ok(define(self, ty, t))
         });

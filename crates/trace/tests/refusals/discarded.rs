@@ -130,7 +130,6 @@ fn an_error_of_a_call_that_never_reached_an_operator_is_the_error_of_the_trace()
 
 #[test]
 fn queries_record_no_error() {
-    assert!(held().to_string().contains("0.5"));
     let t = TraceOptions::symbolic()
         .names(["x"])
         .trace(
@@ -139,10 +138,9 @@ fn queries_record_no_error() {
                 assert_eq!(n.gt(3).statically_known(), None);
                 assert_eq!((n.hint(), n.as_i64(), n.gt(3).as_bool()), (None, None, None));
                 assert!(n.gt(3).is_data_dependent() && n.poisoned().is_none());
-                assert!(x.storage_offset().poisoned().is_some() && x.size(7).poisoned().is_some());
+                assert!(x.size(7).poisoned().is_some());
                 assert!(x.is_fake() && n.range().lo == 0);
-                assert!(format!("{x} {x:?} {}", held()).contains("TracedTensor"));
-                assert!(!held().to_string().contains("0.5"), "a text has no data while tracing");
+                assert!(format!("{x} {x:?}").contains("TracedTensor"));
                 Ok(x.relu())
             },
             vector(4),

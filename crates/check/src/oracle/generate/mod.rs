@@ -22,6 +22,7 @@ use maquette_interp::Interpreter;
 use maquette_ir::DType;
 use maquette_ir::graph::{Arg, BindSource};
 use maquette_ir::sym::{Expr, Range, SymbolId, SymbolKind};
+use maquette_ops::internals::MetaInternals;
 use maquette_ops::{Args, Error, ErrorKind, Kwargs, Op, Outputs, Result, RunError, Tensor, Value};
 
 /// Results with more elements are rejected: a fuzzing run should spend its time on programs, not on

@@ -3,6 +3,7 @@
 use super::super::program_builder::BuilderArg;
 use super::{Generator, LiveTensor};
 use maquette_ir::graph::Arg;
+use maquette_ops::internals::MetaInternals;
 
 const NONE: BuilderArg = BuilderArg::Plain(Arg::None);
 

@@ -4,6 +4,7 @@ use super::{BuilderArg, BuilderStmt, ProgramBuilder, ResultGroup, Types};
 use maquette_ir::DType;
 use maquette_ir::graph::{Arg, Graph, GraphBuilder, ResultSpec, TensorType, ValueId, ValueType};
 use maquette_ir::sym::{Expr, SymTable};
+use maquette_ops::internals::MetaInternals;
 use maquette_ops::{Concrete, Error, Op, Result, Value};
 use rustc_hash::FxHashMap;
 

@@ -7,7 +7,7 @@ use super::parts::parts;
 use super::{give, rule};
 use crate::aten::Derivative;
 use crate::aten::Saved::{Input, Output};
-use crate::autograd::is_grad_enabled;
+use crate::autograd::grad_mode::is_grad_enabled;
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use crate::methods::aten;

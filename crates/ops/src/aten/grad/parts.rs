@@ -7,8 +7,9 @@
 use super::give;
 use crate::aten::Backward;
 use crate::aten::Saved::{self, Input};
+use crate::autograd::grad_mode::is_grad_enabled;
 use crate::autograd::grad_mode::with_grad;
-use crate::autograd::{self, BackwardOptions, is_grad_enabled};
+use crate::autograd::{self, BackwardOptions};
 use crate::dispatch::value::Value;
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -65,7 +66,7 @@ pub(super) fn differentiate(
     let (mut roots, mut grads) = (Vec::new(), Vec::new());
     for (i, result) in results.iter().enumerate() {
         result.ok()?;
-        if b.has_grad(i) && result.requires_grad() {
+        if b.has_grad(i) && autograd::history::requires_grad(result) {
             let grad = b.grad_of(i);
             let grad = if grad.dtype() == result.dtype() { grad } else { grad.to_other(result) };
             roots.push(result.clone());

@@ -119,7 +119,7 @@ pub(in crate::aten) const LOGCUMSUMEXP: Derivative = rule!([Input(0), Output(0)]
     if x.dim() == 0 {
         return b.set(0, || grad);
     }
-    if [&x, &out, &grad].into_iter().any(Tensor::requires_grad) {
+    if [&x, &out, &grad].into_iter().any(crate::autograd::history::requires_grad) {
         return b.set(0, || over_pairs(&x, &out, &grad, dim));
     }
     let sums = |grad: &Tensor| {

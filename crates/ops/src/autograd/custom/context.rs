@@ -1,8 +1,8 @@
 //! What a custom derivative knows of the call that it belongs to.
 
 use super::differentiated_twice;
+use crate::autograd::grad_mode::is_grad_enabled;
 use crate::autograd::history::{self, Tracking};
-use crate::autograd::is_grad_enabled;
 use crate::autograd::node::{Edge, GradNode};
 use crate::autograd::saved::SavedTensor;
 use crate::dispatch::value::Value;
@@ -124,7 +124,7 @@ impl AutogradCtx {
     /// Whether a tensor that is no operand and no result depends on the operands, or has a history
     /// of its own: its memory is new, or that of an operand that needs a gradient or of a result.
     fn is_computed(&self, t: &Tensor, results: &[Tensor]) -> bool {
-        let is_new = || t.storage().is_ok_and(|s| s.made_in_epoch() >= self.since);
+        let is_new = || t.own_storage().is_ok_and(|s| s.made_in_epoch() >= self.since);
         let shares = |u: &Tensor| u.has_storage_of(t);
         let views = || {
             let mut operands = self.operands.iter().filter(|u| history::requires_grad(u));

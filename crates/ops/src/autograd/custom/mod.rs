@@ -234,7 +234,7 @@ impl CustomCall {
         operand: usize,
         grad: Tensor,
     ) -> Result<Option<Tensor>> {
-        grad.ok()?;
+        grad.alive()?;
         let meta = &self.metas[operand];
         let claim = format!("the gradient of argument {argument} of {} has its sizes", node.name);
         let fits = grad.dtype() == meta.dtype

@@ -2,9 +2,9 @@
 
 use super::context::AutogradCtx;
 use super::{AutogradRule, attach};
+use crate::autograd::grad_mode::is_grad_enabled;
 use crate::autograd::grad_mode::with_grad;
 use crate::autograd::history;
-use crate::autograd::is_grad_enabled;
 use crate::autograd::node::{Edges, lock};
 use crate::dispatch::panics;
 use crate::dispatch::value::Value;

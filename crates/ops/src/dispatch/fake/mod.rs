@@ -148,6 +148,9 @@ impl FakeCtx {
     }
 }
 
+/// What a program asks for by [`without_data`].
+const WITHOUT_DATA: &str = "the result of a computation without data";
+
 thread_local! {
     static DEPTH: Cell<usize> = const { Cell::new(0) };
     /// The scope of the trace for which fake code is running. Operators called by composites and by
@@ -197,8 +200,11 @@ pub fn call_in(op: Op, args: &[Value], scope: Option<&Rc<Scope>>, loc: Loc) -> R
 
 /// Runs `f` without computing data or drawing random numbers: builtin operators and factories
 /// return fake tensors, and custom operators need fake kernels. A size that depends on data is an
-/// error.
+/// error. A traced function cannot do this: what it reads meanwhile would be that of the trace.
+#[track_caller]
 pub fn without_data<T>(f: impl FnOnce() -> T) -> T {
+    // A trace gets the error, which this cannot return.
+    let _reported = mode::ask(mode::Question::Surroundings, WITHOUT_DATA, Loc::caller());
     within(None, |_| f())
 }
 
@@ -213,7 +219,10 @@ pub fn decision_failed(refusal: &Refusal) -> Error {
 
 /// As [`without_data`], but sizes are expressions of a scope, and a size that depends on data
 /// becomes a symbol of it.
+#[track_caller]
 pub fn without_data_in<T>(scope: &Scope, f: impl FnOnce() -> T) -> T {
+    // A trace gets the error, which this cannot return.
+    let _reported = mode::ask(mode::Question::Surroundings, WITHOUT_DATA, Loc::caller());
     within(Some(&Rc::new(scope.clone())), |_| f())
 }
 
@@ -294,7 +303,7 @@ fn custom(cx: &FakeCtx, state: &OpState, args: &[Value]) -> Result<Outputs> {
             .into());
         }
         for t in v.tensors() {
-            if !t.ok()?.is_fake() || t.slot().is_some() {
+            if !t.alive()?.is_fake() || t.slot().is_some() {
                 return Err(FakeError::NotFake { index }.into());
             }
             if t.layout() != Layout::Strided {

@@ -86,7 +86,7 @@ impl Profiled {
     fn output(v: &Value) -> Result<Profiled> {
         Ok(match v {
             Value::None => Profiled::Absent,
-            Value::Tensor(t) => Profiled::Tensor(TensorProfile::of(t.ok()?)),
+            Value::Tensor(t) => Profiled::Tensor(TensorProfile::of(t.alive()?)),
             Value::Int(_) => Profiled::Int,
             Value::Ints(l) => Profiled::List(vec![Profiled::Int; l.len()]),
             Value::List(l) => {

@@ -14,7 +14,7 @@ use maquette_ir::fused::{Fusible, FusionClass, Gain, NoFusionReason};
 use maquette_ir::loops::{Index, Load, LoopNest, Source, Stage, StageKind, StageOutput};
 use maquette_ir::scalar_expr::Op as ScalarOp;
 use maquette_ir::sym::SymInt;
-use maquette_ir::{DType, Device};
+use maquette_ir::{DType, Device, Loc};
 use maquette_kernels::LoopKernel;
 use smallvec::SmallVec;
 
@@ -24,7 +24,9 @@ impl Op {
     ///
     /// # Errors
     /// The reason why they cannot.
+    #[track_caller]
     pub fn fusion_class(self, mut args: Args) -> Result<Fusible, NoFusionReason> {
+        crate::library::ask_registrations(Loc::caller());
         let state = self.state().map_err(|_| NoFusionReason::Opaque)?;
         let def = state.plain_builtin().ok_or(match state.builtin {
             Some(_) => NoFusionReason::Overridden,

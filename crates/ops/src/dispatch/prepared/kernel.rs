@@ -31,7 +31,9 @@ impl Op {
     /// `None` if calls have to go through the dispatcher: the operator is builtin, has no kernel for
     /// the CPU, or returns a view of an argument that it does not mutate; the arguments do not fit
     /// it; or a mutated one overlaps itself.
+    #[track_caller]
     pub fn prepare_kernel(self, args: &mut Args) -> Option<PreparedKernel> {
+        crate::library::ask_registrations(Loc::caller());
         let state = self.shared_state().ok()?;
         let kernel = state.kernel(DeviceKind::Cpu)?.clone();
         let facts = &state.facts;

@@ -12,15 +12,17 @@ use crate::dispatch::value::{Args, Value};
 use crate::library::{Op, OpState};
 use crate::mode;
 use crate::tensor::Tensor;
-use maquette_ir::Device;
 use maquette_ir::schema::Type;
+use maquette_ir::{Device, Loc};
 use maquette_kernels::DenseFill;
 use smallvec::SmallVec;
 
 impl Op {
     /// Whether [`Op::prepare`] can succeed: the operator is builtin and not overridden, all its
     /// results are tensors of its own, and it is not computed by a function on tensors.
+    #[track_caller]
     pub fn can_prepare(self) -> bool {
+        crate::library::ask_registrations(Loc::caller());
         self.state().is_ok_and(|state| {
             state.schema.returns.iter().all(|r| matches!(r.ty, Type::Tensor))
                 && state.plain_builtin().is_some_and(|def| match &def.lowering {
@@ -37,6 +39,7 @@ impl Op {
     ///
     /// `None` if calls have to go through the dispatcher: the operator is custom, overridden, or
     /// computed by a function on tensors; or the call would fail.
+    #[track_caller]
     pub fn prepare(self, mut args: Args, outs: &[Tensor]) -> Option<PreparedCall> {
         let state = self.state().ok()?;
         let def = state.plain_builtin()?;

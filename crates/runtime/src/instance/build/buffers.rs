@@ -6,6 +6,7 @@ use crate::instance::places::{BufferPlace, HandleLife};
 use crate::instance::{External, Place, Step, TensorAt};
 use crate::planned::Planned;
 use maquette_interp::{Callable, ConcreteLayout, concrete_layout, extent, too_large, wrong_graph};
+use maquette_ir::Device;
 use maquette_ir::buffer_plan::{Buffer, BufferId, BufferPlan, BufferView, ResultDest};
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::functional_ops::Callee;
@@ -13,7 +14,7 @@ use maquette_ir::functional_program::FunctionalGraph;
 use maquette_ir::graph::{Graph, Stmt, ValueId};
 use maquette_ir::sym::Expr;
 use maquette_ir::view::ViewSpec;
-use maquette_ir::{Device, Layout};
+use maquette_ops::internals::MetaInternals;
 use maquette_ops::{IntoDims, Meta, Result, Tensor, Value};
 use smallvec::SmallVec;
 
@@ -285,14 +286,9 @@ impl Builder<'_> {
         let offset = if fault_injected(Fault::OffsetsOfViewsLost) { 0 } else { offset };
         let start = place.place.start / place.dtype.size() as i64;
         let start = start.checked_add(offset).ok_or_else(too_large)?;
-        let meta = Meta {
-            dtype: place.dtype,
-            device: Device::Cpu,
-            layout: Layout::Strided,
-            sizes: sizes.into_dims(),
-            strides: strides.into_dims(),
-            offset: start.into(),
-        };
+        let meta = Meta::contiguous(sizes, place.dtype)
+            .with_dims(sizes.into_dims(), strides.into_dims())
+            .with_offset(start);
         let bytes = place.bytes().ok_or_else(too_large)?;
         let end = place.place.start.checked_add(bytes).ok_or_else(too_large)?;
         let bounds = (place.place.start, end);

@@ -6,6 +6,7 @@ use crate::packed_weights::{PackedWeight, WeightKey};
 use maquette_ir::buffer_plan::BufferId;
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::functional_program::ExternalTensor;
+use maquette_ops::internals::MetaInternals;
 use maquette_ops::{PlacedOperand, PreparedCall};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ pub(super) fn placed(
     targets: &[TensorAt],
 ) -> Option<(PreparedCall, SmallVec<[Place; 4]>)> {
     let place = |at: &TensorAt, operand: &PlacedOperand| -> Option<Place> {
-        let offset = at.meta.offset.as_i64()?.checked_mul(at.meta.dtype.size() as i64)?;
+        let offset = at.meta.offset().as_i64()?.checked_mul(at.meta.dtype.size() as i64)?;
         if operand.is_empty() {
             return Some(Place { base: at.base, start: 0 });
         }

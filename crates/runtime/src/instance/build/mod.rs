@@ -29,7 +29,7 @@ use maquette_ir::buffer_plan::{Buffer, BufferId, BufferView, Step as PlanStep};
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::functional_ops::FunctionalOp;
 use maquette_ir::graph::{Arg, Graph, Stmt, ValueId};
-use maquette_ops::{Error, Meta, PlacedOperand, PreparedCall, Result, Tensor, Value};
+use maquette_ops::{Error, PlacedOperand, PreparedCall, Result, Tensor, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::slice;
@@ -293,5 +293,5 @@ fn planned_buffers(planned: &Planned, targets: &[TensorAt]) -> SmallVec<[BufferI
 
 /// A fake tensor of the layout, with offset 0.
 fn fake(at: &TensorAt) -> Tensor {
-    Tensor::fake_of(Meta { offset: 0.into(), ..at.meta.clone() })
+    Tensor::fake_of(at.meta.clone().with_offset(0))
 }

@@ -1,0 +1,135 @@
+//! What the other crates of the workspace need and a program does not: answers that a trace does not
+//! check.
+//!
+//! A program asks a tensor for its state by methods that fail a running trace, where a run of the
+//! graph would get another answer. A tracer, an interpreter and a driver ask on their own behalf. The
+//! traits have the unchecked methods, so that no program reaches these without naming this module.
+
+use crate::dispatch::mode;
+use crate::error::Result;
+use crate::tensor::Tensor;
+use crate::tensor::meta::{Concrete, Meta};
+use crate::tensor::storage::Storage;
+use maquette_ir::sym::SymInt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+pub use crate::autograd::grad_mode::is_grad_enabled;
+pub use crate::functional_call::in_functional_call;
+pub use crate::tensor::borrow::unobserved;
+
+/// Runs `f` with all modes and autocast disabled, for what is no part of the program: a run of a
+/// graph, or a computation of a mode itself.
+pub fn without_modes<R>(f: impl FnOnce() -> R) -> R {
+    mode::without_modes(f)
+}
+
+/// The unchecked methods of [`Tensor`].
+pub trait TensorInternals {
+    /// As [`Tensor::ok`].
+    ///
+    /// # Errors
+    /// As [`Tensor::ok`].
+    fn alive(&self) -> Result<&Tensor>;
+    /// As [`Tensor::storage`].
+    ///
+    /// # Errors
+    /// The tensor is poisoned.
+    fn own_storage(&self) -> Result<&Arc<Storage>>;
+    /// As [`Tensor::shares_storage`], of the storages that represent the program's in a trace.
+    fn has_storage_of(&self, other: &Tensor) -> bool;
+    /// As [`Tensor::is_same`], of the handles that represent the program's in a trace.
+    fn is_same_handle(&self, other: &Tensor) -> bool;
+    /// As [`Tensor::version`].
+    fn writes(&self) -> u64;
+    /// As [`Tensor::requires_grad`].
+    fn tracks_gradient(&self) -> bool;
+    /// Whether the tensor is the result of a recorded call.
+    fn is_recorded(&self) -> bool;
+    /// Whether someone else has borrowed memory that the tensor sees.
+    fn is_accessed(&self) -> bool;
+    /// The address of the first element on the host. All elements lie inside the storage. Any
+    /// aligned address if there are none.
+    ///
+    /// # Errors
+    /// The tensor is poisoned, has no data on the host, or exceeds its storage.
+    fn host_address(&self) -> Result<NonNull<u8>>;
+    /// Copies the elements of another tensor, which may share memory with this one.
+    ///
+    /// # Errors
+    /// As [`Tensor::copy_shared_elements_`].
+    fn copy_shared_elements_(&self, from: &Tensor) -> Result<()>;
+}
+
+/// The unchecked methods of [`Meta`].
+pub trait MetaInternals {
+    /// The offset of the first element in the storage, in elements.
+    fn offset(&self) -> SymInt;
+    /// The layout in concrete numbers, or `None` if a size, a stride or the offset is symbolic.
+    fn concrete(&self) -> Option<Concrete>;
+}
+
+/// The unchecked methods of [`Storage`].
+pub trait StorageInternals {
+    /// As [`Storage::version`].
+    fn writes(&self) -> u64;
+}
+
+impl MetaInternals for Meta {
+    fn offset(&self) -> SymInt {
+        self.offset
+    }
+
+    fn concrete(&self) -> Option<Concrete> {
+        Meta::concrete(self)
+    }
+}
+
+impl StorageInternals for Storage {
+    fn writes(&self) -> u64 {
+        Storage::writes(self)
+    }
+}
+
+impl TensorInternals for Tensor {
+    fn alive(&self) -> Result<&Tensor> {
+        Tensor::alive(self)
+    }
+
+    fn own_storage(&self) -> Result<&Arc<Storage>> {
+        Tensor::own_storage(self)
+    }
+
+    fn has_storage_of(&self, other: &Tensor) -> bool {
+        Tensor::has_storage_of(self, other)
+    }
+
+    fn is_same_handle(&self, other: &Tensor) -> bool {
+        Tensor::is_same_handle(self, other)
+    }
+
+    fn writes(&self) -> u64 {
+        Tensor::writes(self)
+    }
+
+    fn tracks_gradient(&self) -> bool {
+        crate::autograd::history::requires_grad(self)
+    }
+
+    fn is_recorded(&self) -> bool {
+        self.tracks_gradient() && crate::autograd::history::leaf(self).is_none()
+    }
+
+    fn is_accessed(&self) -> bool {
+        Tensor::is_accessed(self)
+    }
+
+    #[track_caller]
+    fn host_address(&self) -> Result<NonNull<u8>> {
+        Tensor::host_address(self)
+    }
+
+    fn copy_shared_elements_(&self, from: &Tensor) -> Result<()> {
+        Tensor::copy_shared_elements_(self, from)
+    }
+}
