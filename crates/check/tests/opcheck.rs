@@ -10,6 +10,8 @@ use maquette_ops::{Args, Effect, FakeCtx, Op, Result, Tensor, args, custom_op};
 
 #[path = "opcheck/hostile.rs"]
 mod hostile;
+#[path = "opcheck/views.rs"]
+mod views;
 
 /// The report, whether or not it is one of failures.
 fn report(op: &Op, args: Args) -> Report {

@@ -57,7 +57,7 @@ pub fn documented_refusal(
             Some(WINDOWS)
         }
         ErrorKind::Other(e) if e.is::<NotCompared>() => {
-            Some("a gradient that is not compared with differences")
+            e.downcast_ref().map(|NotCompared(why)| *why)
         }
         ErrorKind::Other(e) => match &e.downcast_ref::<FunctionalizeError>()?.kind {
             Reason::WriteToOverlappingView { .. }

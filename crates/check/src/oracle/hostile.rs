@@ -1,5 +1,6 @@
 //! Operators whose kernels break the contract in ways that no schema shows. Eager execution and
-//! every mode must refuse them, since a rewritten program could differ from the eager one.
+//! every mode must refuse them, since a rewritten program could differ from the eager one. A broken
+//! promise of a fake kernel is refused by every mode that traced the program.
 
 use super::library::{like, mixed_with_itself, op};
 use maquette_ops::{Effect, FakeCtx, Result, Tensor};
@@ -14,7 +15,8 @@ thread_local! {
 /// What `oracle::peeks` reads, which is no argument of it.
 static HELD: OnceLock<Tensor> = OnceLock::new();
 
-/// A kernel that keeps the memory it returns, and one that reads a tensor it is not given.
+/// A kernel that keeps the memory it returns, one that reads a tensor it is not given, and one that
+/// returns another view than its fake kernel promises, which eager execution does not ask.
 pub(super) fn register() -> Result<()> {
     // memory made inside of a call belongs to that call
     HELD.get_or_init(|| Tensor::from([1.0f32]));
@@ -39,5 +41,10 @@ pub(super) fn register() -> Result<()> {
         .effect(Effect::Ordered)
         .kernel(peek)
         .register()?
-        .register_fake(fake)
+        .register_fake(fake)?;
+    // all rows but the first, where the fake kernel promises all but the last
+    op("lies(Tensor(a) x) -> Tensor(a)")
+        .kernel(|x: &Tensor| -> Result<Tensor> { Ok(x.slice(0, 1..)) })
+        .register()?
+        .register_fake(|_: &FakeCtx, x: &Tensor| -> Result<Tensor> { Ok(x.slice(0, ..-1)) })
 }

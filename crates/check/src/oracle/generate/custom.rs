@@ -141,6 +141,17 @@ impl Generator<'_> {
         self.emit(op, vec![x.arg(), tag.into()])
     }
 
+    /// Appends a call of a view operator that breaks the promise of its fake kernel, and sometimes a
+    /// write to the view.
+    pub(super) fn broken_promise(&mut self) {
+        let rows = |l: &LiveTensor| l.sizes().first().is_some_and(|n| *n > 1);
+        let Some(x) = self.pick(rows) else { return };
+        let view = self.emit("oracle::lies", vec![x.arg()]).and_then(|v| v.into_iter().next());
+        if let Some(view) = view.filter(|_| self.rng.chance(70)) {
+            self.with_read(&view, "oracle::mix_");
+        }
+    }
+
     /// Appends a call that eager execution refuses: mutated arguments that overlap, an argument
     /// that overlaps itself, a kernel that breaks its contract, or an index out of range.
     pub(super) fn refused_statement(&mut self) {

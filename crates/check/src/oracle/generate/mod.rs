@@ -125,6 +125,9 @@ impl Generator<'_> {
         if refused {
             generator.refused_statement();
         }
+        if !generator.has_gradients() && generator.rng.below(500) == 0 {
+            generator.broken_promise();
+        }
         generator.outputs();
         let rejected = std::mem::take(&mut generator.rejected);
         generator.finish().map(|program| Generated { program, rejected })

@@ -86,7 +86,9 @@ impl Generator<'_> {
         if n == 0 {
             return None;
         }
-        if count <= n && self.rng.chance(60) {
+        // An element that is stored twice has no differences to compare its gradient with.
+        let distinct = if self.has_gradients() { 95 } else { 60 };
+        if count <= n && self.rng.chance(distinct) {
             let end = self.int(count);
             let range = self.emit_kw(
                 "aten::arange",
@@ -121,9 +123,12 @@ impl Generator<'_> {
                 && l.sizes().iter().zip(index.sizes()).all(|(a, b)| *a >= b)
         };
         let source = self.pick(covers)?;
+        let stores = !self.has_gradients() || self.rng.chance(20);
         match self.rng.below(3) {
-            0 => self.emit("aten::scatter_.src", vec![t.arg(), dim, index.arg(), source.arg()]),
-            1 => self.emit("aten::scatter_add_", vec![t.arg(), dim, index.arg(), source.arg()]),
+            0 if stores => {
+                self.emit("aten::scatter_.src", vec![t.arg(), dim, index.arg(), source.arg()])
+            }
+            0 | 1 => self.emit("aten::scatter_add_", vec![t.arg(), dim, index.arg(), source.arg()]),
             _ => {
                 let reduce = self.rng.one(&["sum", "amax", "prod"])?;
                 self.emit(
