@@ -1,5 +1,6 @@
 //! Overrides of builtin operators that return views: what they return is the kernel's choice, in
-//! eager and in compiled programs alike. In a process of their own, since an override is everyone's.
+//! eager and in compiled programs alike. In a process of their own, since an override is
+//! everyone's.
 
 use maquette_driver::{ExportOptions, compile};
 use maquette_interp::{Interpreter, SourceInfo};

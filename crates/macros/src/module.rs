@@ -115,9 +115,9 @@ fn implement(
     };
     // The span makes an error about a missing or different `forward` point at the declared
     // signature. `Self::forward` resolves to the struct's inherent method. Without one, it could
-    // resolve to this trait method, which would recurse forever. A second trait with a `forward` makes
-    // that case a compile error: the call is ambiguous, or has the wrong type. The error shows the
-    // name of the trait, which says what is missing.
+    // resolve to this trait method, which would recurse forever. A second trait with a `forward`
+    // makes that case a compile error: the call is ambiguous, or has the wrong type. The error
+    // shows the name of the trait, which says what is missing.
     let missing = format_ident!("{}_needs_fn_forward", ident.unraw());
     let forward = quote_spanned! { at(takes) =>
         fn forward(&self, x: #takes) -> #returns {

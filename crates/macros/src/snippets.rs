@@ -1,5 +1,5 @@
-//! `snippets!`: the pages of the documentation as doc tests. Their snippets show the code alone, and
-//! this module adds what a test needs besides.
+//! `snippets!`: the pages of the documentation as doc tests. Their snippets show the code alone,
+//! and this module adds what a test needs besides.
 
 use proc_macro2::TokenStream;
 use quote::quote;

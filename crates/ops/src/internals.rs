@@ -1,9 +1,10 @@
-//! What the other crates of the workspace need and a program does not: answers that a trace does not
-//! check.
+//! What the other crates of the workspace need and a program does not: answers that a trace does
+//! not check.
 //!
 //! A program asks a tensor for its state by methods that fail a running trace, where a run of the
-//! graph would get another answer. A tracer, an interpreter and a driver ask on their own behalf. The
-//! traits have the unchecked methods, so that no program reaches these without naming this module.
+//! graph would get another answer. A tracer, an interpreter and a driver ask on their own behalf.
+//! The traits have the unchecked methods, so that no program reaches these without naming this
+//! module.
 
 use crate::dispatch::mode;
 use crate::error::Result;

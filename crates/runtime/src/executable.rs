@@ -137,8 +137,8 @@ impl Executable {
         Ok(Executable { form, checked: AtomicU64::new(u64::MAX) })
     }
 
-    /// Checks that nothing overrides the operators on which the program relies without calling them.
-    /// The check looks at them only if a registration has changed since the last one.
+    /// Checks that nothing overrides the operators on which the program relies without calling
+    /// them. The check looks at them only if a registration has changed since the last one.
     ///
     /// # Errors
     /// As [`check_overrides`].

@@ -1,7 +1,8 @@
 //! Differences that are known, each with its reason: the file `known.txt` beside recorded calls.
 //!
-//! A line is `aten::addbmm 3: the reason`, where the number counts the calls that differ. A line that begins with `#` is a comment. Calls of operators that are missing
-//! need no line, where the library has the reason.
+//! A line is `aten::addbmm 3: the reason`, where the number counts the calls that differ. A line
+//! that begins with `#` is a comment. Calls of operators that are missing need no line, where the
+//! library has the reason.
 
 use super::file::ConformError;
 use super::report::{Failure, OperatorReport, Stage};

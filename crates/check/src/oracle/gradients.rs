@@ -179,7 +179,8 @@ fn compare_somewhere(graph: &Graph, inputs: &[Tensor]) -> Result<()> {
 }
 
 /// Inputs of the same layouts with other floats, which are hardly ever equal. Some are positive,
-/// for roots and logarithms. Those of greater numbers are smaller, since a program may magnify them.
+/// for roots and logarithms. Those of greater numbers are smaller, since a program may magnify
+/// them.
 fn elsewhere(inputs: &[Tensor], number: u64) -> Result<Vec<Tensor>> {
     let mut rng = Rng::new(5, number);
     let largest = 1.5 / number as f64;

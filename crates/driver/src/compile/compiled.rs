@@ -131,9 +131,9 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
     }
 
     /// The map of the memory in which the program for these inputs runs: which buffer lies where,
-    /// and from which kernel to which. Compiles a program if there is none, and runs nothing. `None`
-    /// if the program runs as it was traced, without memory of its own: [`Compiled::explain`] gives
-    /// the reason. [`MemoryMap::svg`] draws the map.
+    /// and from which kernel to which. Compiles a program if there is none, and runs nothing.
+    /// `None` if the program runs as it was traced, without memory of its own:
+    /// [`Compiled::explain`] gives the reason. [`MemoryMap::svg`] draws the map.
     ///
     /// ```
     /// use maquette_driver::compile;

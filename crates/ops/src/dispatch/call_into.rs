@@ -23,7 +23,8 @@ impl Op {
     /// before. Returns whether the kernel wrote there; else its result was copied.
     ///
     /// # Errors
-    /// As [`Op::call`]; a trace runs, and `out` is from outside; the result has other sizes or another dtype than `out`, or is no tensor.
+    /// As [`Op::call`]; a trace runs, and `out` is from outside; the result has other sizes or
+    /// another dtype than `out`, or is no tensor.
     pub fn call_into(self, mut args: Args, out: &Tensor, loc: Loc) -> Result<bool> {
         let what = "what a call writes into a tensor from outside of the trace";
         mode::ask(mode::Question::State(out), what, loc)?;

@@ -93,13 +93,13 @@ pub(crate) fn watch<R>(f: impl FnOnce() -> R) -> (R, Option<Error>) {
     (result, if let Watch::On(first) = found { first } else { None })
 }
 
-/// Runs `f`, a function that is differentiated. Also returns the error of the first call in `f` that
-/// should have written a tensor and did not. The program may drop the result of such a call, which
-/// is all that carries the error.
+/// Runs `f`, a function that is differentiated. Also returns the error of the first call in `f`
+/// that should have written a tensor and did not. The program may drop the result of such a call,
+/// which is all that carries the error.
 pub(crate) fn watch_writes<R>(f: impl FnOnce() -> R) -> (R, Option<Error>) {
     let outer = RestoreWrites(
         WRITES.replace(Watch::On(None)),
-        WRITES_IN_KERNEL.replace(kernel_scope::is_in_kernel()),
+        WRITES_IN_KERNEL.replace(kernel_scope::kernel_runs()),
     );
     let result = f();
     let found = WRITES.replace(Watch::Off);
@@ -110,7 +110,7 @@ pub(crate) fn watch_writes<R>(f: impl FnOnce() -> R) -> (R, Option<Error>) {
 /// Reports the error of a call that should have written a tensor. A kernel may discard it.
 #[cold]
 pub(crate) fn write_failed(e: &Error) {
-    if mode::user_loc().is_none() && kernel_scope::is_in_kernel() == WRITES_IN_KERNEL.get() {
+    if mode::user_loc().is_none() && kernel_scope::kernel_runs() == WRITES_IN_KERNEL.get() {
         WRITES.with_borrow_mut(|watch| {
             if let Watch::On(first) = watch {
                 first.get_or_insert_with(|| e.clone());

@@ -2,10 +2,10 @@
 //!
 //! Technique: user code runs inside `catch_unwind`. Only a panic hook is told the line of
 //! a panic. So a hook, installed with the first registration, notes message and line while such
-//! code runs on the thread, and passes every other panic to the hook before it. A noted panic is not
-//! printed, because the error says the same; with `RUST_BACKTRACE` it is, for its backtrace. Nothing
-//! is printed inside [`with_silent_panics`]. If a program replaces the hook, errors lack the line,
-//! and nothing else changes.
+//! code runs on the thread, and passes every other panic to the hook before it. A noted panic is
+//! not printed, because the error says the same; with `RUST_BACKTRACE` it is, for its backtrace.
+//! Nothing is printed inside [`with_silent_panics`]. If a program replaces the hook, errors lack
+//! the line, and nothing else changes.
 //!
 //! A panic on another thread reaches a kernel when the kernel joins that thread. The payload of a
 //! panic is dropped inside `catch_unwind`, too: its destructor is user code that may panic. With
@@ -103,6 +103,7 @@ fn panicked(kernel: &'static str, payload: Box<dyn Any + Send>) -> CallError {
 }
 
 /// The message of a panic, if it has one. A panic of the payload's destructor ends here.
+#[doc(hidden)]
 pub fn message_of(payload: Box<dyn Any + Send>) -> Option<String> {
     let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let message = text.or_else(|| payload.downcast_ref::<String>().cloned());

@@ -409,7 +409,8 @@ pub enum RunError {
         /// The operator.
         op: String,
     },
-    /// A registration overrides the operator by which a graph copies the data that a program creates.
+    /// A registration overrides the operator by which a graph copies the data that a program
+    /// creates.
     #[error(
         "a registration overrides {op}, by which a graph copies the data that its program creates; \
             the program itself does not call the operator. Remove the registration, or pass the \

@@ -53,6 +53,7 @@ pub(super) static BUILTINS_CHANGED: AtomicBool = AtomicBool::new(false);
 
 /// Whether a registration has ever changed a builtin operator in this process. If none has, no
 /// builtin operator is overridden, and nobody has to look at them.
+#[doc(hidden)]
 pub fn builtins_changed() -> bool {
     BUILTINS_CHANGED.load(Ordering::Acquire)
 }

@@ -77,8 +77,8 @@ fn ready() -> &'static RwLock<Entries> {
 }
 
 /// Checks every operator that a macro defines or extends: its schema against the signatures of its
-/// kernels, its name, its tags. Without this call, an operator whose registration failed reports the
-/// error when it is first used. Call the function at the start of a program, or in a test.
+/// kernels, its name, its tags. Without this call, an operator whose registration failed reports
+/// the error when it is first used. Call the function at the start of a program, or in a test.
 ///
 /// # Errors
 /// The error of each operator whose registration failed.

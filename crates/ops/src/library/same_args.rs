@@ -15,7 +15,8 @@ use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 use std::sync::Arc;
 
-/// The type in the place of an operator, if a registration names what has no type: a function without
+/// The type in the place of an operator, if a registration names what has no type: a function
+/// without
 /// `#[custom_op]`, for instance. The macros import the named operator over this type.
 #[allow(non_camel_case_types, reason = "no name of a program is to be hidden")]
 pub enum __maquette_operator {}

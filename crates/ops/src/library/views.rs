@@ -12,6 +12,7 @@ use std::sync::OnceLock;
 
 impl Op {
     /// What decides which elements the views have that the operator returns.
+    #[doc(hidden)]
     pub fn view_source(self) -> ViewSource {
         let Ok(state) = self.state() else { return ViewSource::Kernel };
         match state.plain_builtin().filter(|_| state.fake.is_none()) {
@@ -24,6 +25,7 @@ impl Op {
 
     /// Whether the operator returns views that only its kernel knows, while the rule of the builtin
     /// operator tells a trace other ones: what a trace knows of them are the sizes and strides.
+    #[doc(hidden)]
     pub fn chooses_views(self) -> bool {
         let is_view = |i: usize| self.return_alias(i).is_some_and(|arg| !self.mutates(arg));
         let Ok(state) = self.state() else { return false };
@@ -34,6 +36,7 @@ impl Op {
 
     /// The operators whose registrations decide what the views of this one are, besides its own:
     /// a composite calls other views.
+    #[doc(hidden)]
     pub fn views_in_parts(self) -> &'static [Op] {
         let composite = self.0.builtin.is_some_and(|def| def.lowering.composite_body().is_some());
         let is_view = || self.return_alias(0).is_some_and(|arg| !self.mutates(arg));

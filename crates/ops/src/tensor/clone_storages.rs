@@ -26,7 +26,8 @@ impl StorageCloner {
     /// writes through other copies since then.
     ///
     /// # Errors
-    /// A trace runs, and the tensor is from outside; it is poisoned, traced or fake, is not on the host, or somebody is writing to it.
+    /// A trace runs, and the tensor is from outside; it is poisoned, traced or fake, is not on the
+    /// host, or somebody is writing to it.
     #[track_caller]
     pub fn clone_of(&mut self, t: &Tensor) -> Result<Tensor> {
         let loc = Loc::caller();

@@ -67,6 +67,11 @@ pub(crate) fn begin_epoch() -> u64 {
 pub fn is_in_kernel() -> bool {
     // A trace gets the error, which this cannot return.
     let _reported = mode::ask(Question::Surroundings, "whether a kernel runs", Loc::caller());
+    kernel_runs()
+}
+
+/// As [`is_in_kernel`], for the library itself.
+pub(crate) fn kernel_runs() -> bool {
     STARTED.get() != 0
 }
 

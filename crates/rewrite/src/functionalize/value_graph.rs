@@ -123,8 +123,8 @@ pub(crate) struct CallKey {
     /// The strides of operands that are not row-major; empty if the operator does not observe
     /// strides.
     pub layouts: Layouts,
-    /// For each returned value, in order: where a view begins that the fake kernel promised, counted
-    /// from the first element of the viewed operand. Empty if nothing was promised.
+    /// For each returned value, in order: where a view begins that the fake kernel promised,
+    /// counted from the first element of the viewed operand. Empty if nothing was promised.
     pub offsets: Box<[Option<Expr>]>,
     /// Unique for a *serial* call, which must not be merged with an equal one: an effect, a random
     /// number, a runtime check, uninitialized memory. 0 for all other calls.

@@ -141,8 +141,8 @@ impl Generator<'_> {
         self.emit(op, vec![x.arg(), tag.into()])
     }
 
-    /// Appends a call of a view operator that breaks the promise of its fake kernel, and sometimes a
-    /// write to the view.
+    /// Appends a call of a view operator that breaks the promise of its fake kernel, and sometimes
+    /// a write to the view.
     pub(super) fn broken_promise(&mut self) {
         let rows = |l: &LiveTensor| l.sizes().first().is_some_and(|n| *n > 1);
         let Some(x) = self.pick(rows) else { return };

@@ -6,8 +6,8 @@
 //! call consists of runs without autocast: a kernel is a function of its operands. Only a composite
 //! without a policy or a rule of its own is called as its parts, each by its own policy.
 //!
-//! A sweep runs without autocast: its rules compute in the dtypes of the calls. A graph has the casts
-//! of its trace, and its run inside of `autocast` is refused.
+//! A sweep runs without autocast: its rules compute in the dtypes of the calls. A graph has the
+//! casts of its trace, and its run inside of `autocast` is refused.
 //!
 //! PyTorch keeps the cast of a weight for its other uses in the region. Here each use has its own
 //! cast, and the compiler merges equal ones. So the gradients of the uses are added in the
