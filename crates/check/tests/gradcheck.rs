@@ -183,7 +183,8 @@ fn a_derivative_that_writes() {
         g[0].zero_().ok()?;
         Ok(vec![Some(of_x), Some(of_y)])
     });
-    assert!(e.contains("the derivative writes the gradient of a result"), "{e}");
+    let refused = "cannot write `self`: the derivative of gradcheck_test::writes";
+    assert!(e.starts_with(&format!("aten::zero_: {refused}")), "{e}");
 }
 
 #[test]

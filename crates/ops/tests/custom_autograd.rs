@@ -264,7 +264,7 @@ fn wrong_gradients_name_the_operator_and_the_line() {
     assert!(e.contains("gives the gradient f32[2] for argument `x`, which is f64[2]"), "{e}");
     let e =
         refused("custom_autograd::number", |_, g| Ok(vec![Some(g[0].clone()), Some(g[0].clone())]));
-    assert!(e.contains("a gradient for argument 1, which is no tensor"), "{e}");
+    assert!(e.contains("a gradient for argument `s`, which is no tensor"), "{e}");
     let e = refused("custom_autograd::own", |_, _| maquette_ops::bail!("no idea"));
     assert!(e.contains("no idea"), "{e}");
     let e = refused("custom_autograd::unsaved", |ctx, _| Ok(vec![Some(ctx.saved(0)?)]));

@@ -123,7 +123,7 @@ fn a_view_of_a_leaf_that_is_a_view_is_not_written() {
     let y = &w * 1.0;
     let v = no_grad(|| y.slice(0, 0..2)).requires_grad_();
     let e = refusal(v.slice(0, 0..1));
-    assert!(e.contains(of_view), "{e}");
+    assert!(e.contains("made in `no_grad`"), "{e}");
     // a view of a result is no leaf, and is written with its history
     let y = &w * 1.0;
     let view = y.slice(0, 0..2).requires_grad_();

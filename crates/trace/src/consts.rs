@@ -62,6 +62,12 @@ impl Consts {
         Ok(at)
     }
 
+    /// Whether one of the tensors has the storage of `t`.
+    pub(crate) fn has_storage_of(&self, t: &Tensor) -> bool {
+        let storage = t.own_storage().map(|storage| std::sync::Arc::as_ptr(storage).addr());
+        storage.is_ok_and(|storage| self.by_storage.contains_key(&storage))
+    }
+
     pub(crate) fn all(&self) -> &[ConstEntry] {
         &self.entries
     }

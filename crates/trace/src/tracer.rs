@@ -105,6 +105,10 @@ impl Mode for Tracer {
         match question {
             // poisoned tensors fail the trace that makes them
             Question::State(t) => is_own(t) || t.is_fake() || t.own_storage().is_err(),
+            // A run refuses captured tensors that carry an error.
+            Question::Error(t) => {
+                self.is_fixed(Question::State(t)) || self.recorder.borrow().consts.has_storage_of(t)
+            }
             Question::Gradient(t) => {
                 is_own(t) && (self.guarded || !self.recorder.borrow().memories.is_input(t))
             }

@@ -12,7 +12,7 @@ use crate::dispatch::cpu_exec;
 use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
-use crate::tensor::meta::{Dims, Meta};
+use crate::tensor::meta::Dims;
 use crate::tensor::shape::{require_same, wrap_dim};
 use crate::tensor::{Tensor, dims_text};
 use maquette_ir::loops::{Affine, Index, IndexMap};
@@ -204,23 +204,16 @@ fn parts(cx: &mut NestCx<'_>) -> Result<NestResults> {
 
 const PARTS: How = How::Loops(parts);
 
-/// The metadata of copies of these views, each in a storage of its own with the view's strides.
-fn copied(views: Metas) -> Metas {
-    views.into_iter().map(|view| Meta { offset: 0.into(), ..view }).collect()
-}
-
 fn split_metas(_: &FakeCtx, args: &[Value]) -> Result<Metas> {
-    Ok(copied(split::split(args[0].tensor()?.meta(), args[1].int()?, args[2].int_i64()?)?))
+    split::split(args[0].tensor()?.meta(), args[1].int()?, args[2].int_i64()?)
 }
 
 fn split_with_sizes_metas(_: &FakeCtx, args: &[Value]) -> Result<Metas> {
-    let views =
-        split::split_with_sizes(args[0].tensor()?.meta(), args[1].ints()?, args[2].int_i64()?);
-    Ok(copied(views?))
+    split::split_with_sizes(args[0].tensor()?.meta(), args[1].ints()?, args[2].int_i64()?)
 }
 
 fn chunk_metas(_: &FakeCtx, args: &[Value]) -> Result<Metas> {
-    Ok(copied(split::chunk(args[0].tensor()?.meta(), args[1].int_i64()?, args[2].int_i64()?)?))
+    split::chunk(args[0].tensor()?.meta(), args[1].int_i64()?, args[2].int_i64()?)
 }
 
 // ---- triangles

@@ -18,8 +18,10 @@ pub use crate::dispatch::failures::failed;
 #[derive(Clone, Copy)]
 pub enum Question<'a> {
     /// A property of a tensor that writes, sweeps or other threads change: its contents, the number
-    /// of its writes, its error.
+    /// of its writes.
     State(&'a Tensor),
+    /// Whether a tensor carries an error.
+    Error(&'a Tensor),
     /// Whether gradients of a tensor are computed.
     Gradient(&'a Tensor),
     /// Where a tensor begins in its storage.

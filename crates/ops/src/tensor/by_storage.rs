@@ -72,19 +72,20 @@ pub fn any_may_overlap<'a>(
     let mut all: SmallVec<[Placed<'a>; 8]> = all.filter_map(placed).collect();
     all.sort_unstable_by_key(|t| (t.storage, t.start));
     // The earlier tensors of the storage that reach beyond the start of the next one.
-    let (mut open_written, mut open_read) = (Vec::<&Placed<'_>>::new(), Vec::<&Placed<'_>>::new());
+    let mut open_written = SmallVec::<[&Placed<'_>; 8]>::new();
+    let mut open_read = SmallVec::<[&Placed<'_>; 8]>::new();
     for next in &all {
         let reaches = |t: &&Placed<'_>| t.storage == next.storage && t.end > next.start;
         let meets = |t: &&Placed<'_>| {
             let layouts = t.tensor.meta().concrete().zip(next.tensor.meta().concrete());
             layouts.is_none_or(|(a, b)| may_overlap(&a, &b))
         };
-        open_written.retain(reaches);
+        open_written.retain(|t| reaches(&*t));
         if open_written.iter().any(meets) {
             return true;
         }
         if next.is_written {
-            open_read.retain(reaches);
+            open_read.retain(|t| reaches(&*t));
             if open_read.iter().any(meets) {
                 return true;
             }

@@ -93,11 +93,12 @@ impl Tensor {
     }
 
     /// The tensor, or the error it died of: its own, or that of a failed write to its storage. A
-    /// traced function cannot ask this of a tensor from outside.
+    /// traced function can ask this of a tensor from outside after an operator has read or written
+    /// that tensor.
     #[track_caller]
     pub fn ok(&self) -> Result<&Tensor> {
         mode::ask(
-            Question::State(self),
+            Question::Error(self),
             "whether a tensor from outside of the trace carries an error",
             Loc::caller(),
         )?;
