@@ -152,6 +152,9 @@ fn strides(t: &Tensor) -> Vec<i64> {
     dims.filter(|(n, _)| *n > 1).map(|(_, stride)| stride.as_i64().unwrap()).collect()
 }
 
+/// Sizes and strides of an input, the sizes of a view that nothing uses, and another view.
+type Case = (&'static [i64], &'static [i64], &'static [i64], fn(&Tensor) -> Tensor);
+
 /// The guards of a view that nothing uses tell what sizes are 1. The layout of the gradient of
 /// another view does not depend on them.
 #[test]
@@ -159,7 +162,7 @@ fn beside_a_view_that_nothing_uses() {
     let narrow: fn(&Tensor) -> Tensor = |x| x.narrow(0, 0, 2i64);
     let slice: fn(&Tensor) -> Tensor = |x| x.slice(1, 0..2);
     let select: fn(&Tensor) -> Tensor = |x| x.select(1, 1);
-    let cases: [(&[i64], &[i64], &[i64], fn(&Tensor) -> Tensor); 5] = [
+    let cases: [Case; 5] = [
         (&[3, 2, 1], &[1, 3, 1], &[3, 2, 1, 1], narrow),
         (&[3, 2, 1], &[1, 3, 1], &[3, 2, 1, 1], select),
         (&[3, 4, 3, 1], &[3, 9, 1, 3], &[3, 4, 1, 3, 1], slice),

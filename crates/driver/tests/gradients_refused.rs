@@ -23,7 +23,7 @@ type Backward = fn(&AutogradCtx, &[Tensor]) -> Result<Vec<Option<Tensor>>>;
 fn shared(backward: Backward) -> impl Fn(Tensor) -> Result<Tensor> + Clone {
     move |x: Tensor| {
         value_and_grad(move |x: Tensor| {
-            let y = custom_vjp(&[x.clone()], |_, x| Ok(vec![&x[0] * 3.0]), backward);
+            let y = custom_vjp(std::slice::from_ref(&x), |_, x| Ok(vec![&x[0] * 3.0]), backward);
             (y.map_or_else(Tensor::poison, |y| y[0].clone()) + x).exp().sum()
         })(x)
         .map(|(_, gradient)| gradient)

@@ -44,6 +44,9 @@ fn matrix() -> Tensor {
 /// The elements of a result, and of the input after the call.
 type Observed = (Vec<f32>, Vec<f32>);
 
+/// A way to call a function.
+type Call<'a> = &'a dyn Fn(Tensor) -> Result<Tensor>;
+
 fn observed(call: impl FnOnce(Tensor) -> Result<Tensor>) -> Result<Observed> {
     let x = matrix();
     let y = call(x.clone())?;
@@ -61,8 +64,8 @@ fn follows(f: Function, library: impl Fn() -> Library) {
     let before = compile(f);
     let program = ExportOptions::new().export(&Stateless(f), matrix()).unwrap();
     let executable = program.compile(Device::Cpu).unwrap();
-    let all = |expected: &Observed, after: &dyn Fn(Tensor) -> Result<Tensor>| {
-        let calls: [(&str, &dyn Fn(Tensor) -> Result<Tensor>); 5] = [
+    let all = |expected: &Observed, after: Call<'_>| {
+        let calls: [(&str, Call<'_>); 5] = [
             ("compiled", &|x| before.call(x)),
             ("exported", &|x| program.call(x)),
             ("compiled program", &|x| executable.call(x)),
@@ -70,7 +73,7 @@ fn follows(f: Function, library: impl Fn() -> Library) {
             ("compiled now", after),
         ];
         for (form, call) in calls {
-            assert_eq!(&observed(|x| call(x)).unwrap(), expected, "{form}");
+            assert_eq!(&observed(call).unwrap(), expected, "{form}");
         }
     };
     all(&plain, &|x| compile(f).call(x));

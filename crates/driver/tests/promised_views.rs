@@ -59,8 +59,11 @@ fn observed(run: impl FnOnce(Tensor) -> Result<Tensor>) -> Result<(Vec<f32>, Vec
     Ok((before, x.to_vec()?))
 }
 
+/// The elements of a view, and those of the input after a write to the view.
+type Elements = (Vec<f32>, Vec<f32>);
+
 /// What each way to run a program returns.
-fn all(f: impl Fn() -> Function) -> Vec<(&'static str, Result<(Vec<f32>, Vec<f32>)>)> {
+fn all(f: impl Fn() -> Function) -> Vec<(&'static str, Result<Elements>)> {
     let traced = TraceOptions::new().trace(f(), input()).unwrap();
     let functional = functionalize(traced.graph(), &Facts, &Options::new()).unwrap();
     let plan = plan(&functional, &Facts).unwrap();

@@ -28,13 +28,13 @@ fn views_of_results_that_were_made_in_no_grad_are_not_written() {
     let view = |y: &Tensor| no_grad(|| y.slice(0, 1..));
     // by a number, and by a tensor with a gradient
     is_refused(view(&y()).mul_(3.0), IN_NO_GRAD);
-    is_refused(view(&y()).mul_(&leaf([3.0])), IN_NO_GRAD);
+    is_refused(view(&y()).mul_(leaf([3.0])), IN_NO_GRAD);
     is_refused(view(&y()).copy_(&Tensor::from([3.0f64])), IN_NO_GRAD);
     // views of the view, made in `no_grad` or outside
     let result = y();
     is_refused(no_grad(|| view(&result).unsqueeze(0)).mul_(3.0), IN_NO_GRAD);
     is_refused(view(&y()).unsqueeze(0).mul_(3.0), IN_NO_GRAD);
-    is_refused(view(&y()).unsqueeze(0).squeeze().mul_(&leaf([3.0])), IN_NO_GRAD);
+    is_refused(view(&y()).unsqueeze(0).squeeze().mul_(leaf([3.0])), IN_NO_GRAD);
     // one of several
     let parts = no_grad(|| result.split(1, 0)).unwrap();
     is_refused(parts[0].mul_(3.0), IN_NO_GRAD);

@@ -190,7 +190,7 @@ fn elsewhere(inputs: &[Tensor], number: u64) -> Result<Vec<Tensor>> {
             return cloner.clone_of(t);
         }
         let n = t.storage()?.len() / DType::F64.size();
-        let least = if number % 2 == 0 { 1 } else { -1_000_003 };
+        let least = if number.is_multiple_of(2) { 1 } else { -1_000_003 };
         let mut value = |_| largest * rng.between(least, 1_000_003) as f64 / 1_000_003.0;
         let all = Tensor::from_vec((0..n).map(&mut value).collect::<Vec<f64>>(), [n as i64]);
         all.as_strided(t.sizes(), t.strides(), Some(t.storage_offset())).ok().cloned()
