@@ -126,7 +126,7 @@ fn an_intermediate_of_the_forward_has_no_second_derivative() {
     let x = leaf([0.0]);
     let y = doubled_exponential(&x, |ctx, _, y| ctx.save(&(y * 1.0))).unwrap();
     let options = BackwardOptions { create_graph: true, ..BackwardOptions::default() };
-    let first = grad(&[y], &[x.clone()], &[None], options).unwrap().remove(0).unwrap();
+    let first = grad(&[y], std::slice::from_ref(&x), &[None], options).unwrap().remove(0).unwrap();
     assert_eq!(values(&first), [2.0]);
     assert!(first.requires_grad());
 }
