@@ -48,7 +48,7 @@ pub struct Bindings<'g> {
     /// offset. Offsets of views of such an input are relative to the input in the graph, and to the
     /// storage in the run.
     input_offsets: FxHashMap<StorageId, FxHashSet<i64>>,
-    /// By storage: how far, in bytes, views begin behind the places that their types declare. Only
+    /// By storage: how far, in bytes, views begin after the places that their types declare. Only
     /// their kernels know the places; see [`Op::chooses_views`](maquette_ops::Op::chooses_views).
     chosen_views: FxHashMap<StorageId, FxHashSet<i64>>,
 }
@@ -70,14 +70,7 @@ impl<'g> Bindings<'g> {
     /// The symbols that an earlier run of the graph bound. Runs in which an operator takes absolute
     /// storage offsets cannot resume.
     pub fn resume(graph: &'g Graph, labels: &'g [String], known: &'g SymbolValues) -> Bindings<'g> {
-        let known = Cow::Borrowed(known);
-        Bindings {
-            graph,
-            labels,
-            known,
-            input_offsets: FxHashMap::default(),
-            chosen_views: FxHashMap::default(),
-        }
+        Bindings { known: Cow::Borrowed(known), ..Bindings::new(graph, labels) }
     }
 
     /// The values of the symbols that are bound.
