@@ -5,8 +5,8 @@
 mod wrong_modes;
 
 use maquette_check::oracle::{
-    Eager, Family, Fuzzer, Mode, Seeds, TestProgram, TextReport, Verdict, WriteCount, check,
-    generate::generate, gradient_modes, modes, register,
+    BROKEN_PROMISE, Eager, Family, Fuzzer, Mode, Seeds, TestProgram, TextReport, UNKNOWN_VIEW,
+    Verdict, WriteCount, check, generate::generate, gradient_modes, modes, register,
 };
 use maquette_interp::{Interpreter, check_calls};
 use maquette_ir::DType;
@@ -38,8 +38,11 @@ fn random_programs_agree() {
         })
         .collect();
     assert!(failures.is_empty(), "{}", failures.join("\n"));
-    // three in a hundred is the bar
-    assert!(report.refused * 100 <= report.programs * 3, "{report}: {}", report.stats);
+    let of_views: u64 =
+        [UNKNOWN_VIEW, BROKEN_PROMISE].iter().map(|w| report.stats.refusals(w)).sum();
+    // one in forty is the bar for custom views, and one in a hundred for all others
+    assert!(of_views * 40 <= report.programs, "{report}: {}", report.stats);
+    assert!((report.refused - of_views) * 100 <= report.programs, "{report}: {}", report.stats);
 }
 
 #[test]

@@ -15,6 +15,11 @@ use maquette_ir::view::{TriBool, ViewSpec};
 use maquette_ops::{AccessError, CallError, Error, ErrorKind, FakeError, Result, RunError};
 use maquette_rewrite::{FunctionalizeError, Reason};
 
+/// Why a program with a custom view is refused that may exceed its tensor.
+pub const UNKNOWN_VIEW: &str = "a view whose elements only its kernel knows";
+/// Why a program with a call of `oracle::lies` is refused.
+pub const BROKEN_PROMISE: &str = "a view operator that breaks the promise of its fake kernel";
+
 /// The result of checking a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -78,7 +83,7 @@ pub fn documented_refusal(
         },
         ErrorKind::Run(RunError::Guard { .. }) => Some("a guard of a trace made at other sizes"),
         ErrorKind::Fake(FakeError::Mismatch { .. }) if calls(program, "oracle::lies") => {
-            Some("a view operator that breaks the promise of its fake kernel")
+            Some(BROKEN_PROMISE)
         }
         ErrorKind::Run(RunError::Assertion { message: Some(m), .. }) if m == OUTSIDE => {
             Some("a view of elements that its tensor does not have")
@@ -114,7 +119,7 @@ fn functionalize_refusal(why: &Reason) -> Option<&'static str> {
             Some("memory viewed as two dtypes")
         }
         Reason::SymbolicAliasing => Some("inputs of symbolic sizes that share memory"),
-        Reason::UnknownView { .. } => Some("a view whose elements only its kernel knows"),
+        Reason::UnknownView { .. } => Some(UNKNOWN_VIEW),
         Reason::Storage { .. } => Some("an operator that reads its argument's storage"),
         _ => None,
     }

@@ -30,7 +30,7 @@ mod stats;
 mod texts;
 mod unused_failure;
 
-pub use check::{Verdict, check, documented_refusal};
+pub use check::{BROKEN_PROMISE, UNKNOWN_VIEW, Verdict, check, documented_refusal};
 pub use copy_stats::CopyStats;
 pub use fuzz::{FuzzFailure, FuzzReport, Fuzzer};
 pub use library::register;

@@ -130,6 +130,11 @@ impl Stats {
         }
     }
 
+    /// How many programs were refused for a reason.
+    pub fn refusals(&self, why: &str) -> u64 {
+        self.refusals.get(why).copied().unwrap_or_default()
+    }
+
     /// Counts a refused program.
     pub fn refused(&mut self, why: &str) {
         *self.refusals.entry(why.to_owned()).or_default() += 1;
