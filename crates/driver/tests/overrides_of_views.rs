@@ -135,7 +135,7 @@ fn select_is_returned() {
     follows(|x| x.select(0, 0), elsewhere("select.int", LAST_ROW));
 }
 
-/// A view of a view begins as far behind the place that its type declares.
+/// A view of a view begins as far after the place that its type declares.
 #[test]
 fn a_view_of_an_overridden_view() {
     let _alone = alone();

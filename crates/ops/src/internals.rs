@@ -58,7 +58,7 @@ pub trait TensorInternals {
     /// Copies the elements of another tensor, which may share memory with this one.
     ///
     /// # Errors
-    /// As [`Tensor::copy_shared_elements_`].
+    /// Another access conflicts with a borrow of either tensor.
     fn copy_shared_elements_(&self, from: &Tensor) -> Result<()>;
 }
 

@@ -139,7 +139,7 @@ impl<'g> Bindings<'g> {
     }
 
     /// Notes where views begin that only the kernel of a node knows. Views of them begin as far
-    /// behind the places that their types declare.
+    /// after the places that their types declare.
     ///
     /// # Errors
     /// An offset overflows.
@@ -156,8 +156,9 @@ impl<'g> Bindings<'g> {
                 continue;
             };
             if let (Some(id), Some(declared)) = (storage_id(t), self.known(ty.offset)?) {
-                let behind = found.saturating_sub(declared).saturating_mul(t.dtype().size() as i64);
-                self.chosen_views.entry(id).or_default().insert(behind);
+                let distance =
+                    found.saturating_sub(declared).saturating_mul(t.dtype().size() as i64);
+                self.chosen_views.entry(id).or_default().insert(distance);
             }
         }
         Ok(())
@@ -282,8 +283,8 @@ impl<'g> Bindings<'g> {
             else {
                 return Ok(false);
             };
-            let behind = found.saturating_sub(promised).saturating_mul(width);
-            Ok(starts.iter().flatten().any(|starts| starts.contains(&behind)))
+            let distance = found.saturating_sub(promised).saturating_mul(width);
+            Ok(starts.iter().flatten().any(|starts| starts.contains(&distance)))
         };
         let check = |e, found| Ok(NumberCheck::of(self.known(e)?, found));
         check_metadata(&expected, t, counts_from_other, check)

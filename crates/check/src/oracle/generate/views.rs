@@ -242,7 +242,7 @@ impl Generator<'_> {
     fn plain(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         let mut op =
             self.rng.one(&["aten::alias", "aten::detach", "oracle::tail", "oracle::tail"])?;
-        // What is behind it has no differences to be compared with.
+        // The values that follow it have no differences to be compared with.
         if op == "aten::detach" && self.has_gradients() && self.rng.chance(80) {
             op = "aten::alias";
         }

@@ -43,7 +43,7 @@ impl ComposedTensor {
     }
 }
 
-/// Puts nests together; see the [module](self).
+/// Puts nests together, as the head of this module explains.
 #[derive(Clone, Debug)]
 pub struct Composer {
     builder: LoopBuilder,
