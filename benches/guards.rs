@@ -2,7 +2,8 @@
 //! `cargo bench -p maquette-benches --bench guards`.
 //!
 //! A look-up flattens the inputs and evaluates the guards of the program that served the last call,
-//! as every call does. A figure is the least of many samples, since everything else only adds.
+//! as every call does. A figure is the least of many samples, since everything else only adds. The
+//! last rows are whole calls that write thousands of inputs, which must not be quadratic.
 
 use maquette::prelude::*;
 use std::hint::black_box;
@@ -14,14 +15,38 @@ const SAMPLES: usize = 200;
 const CALLS: usize = 2_000;
 
 /// The least time of one call of `f`, in nanoseconds.
-fn nanoseconds(mut f: impl FnMut()) -> f64 {
+fn nanoseconds(f: impl FnMut()) -> f64 {
+    nanoseconds_of(CALLS, f)
+}
+
+/// As [`nanoseconds`], with so many calls in each sample.
+fn nanoseconds_of(calls: usize, mut f: impl FnMut()) -> f64 {
     let mut least = f64::INFINITY;
     for _ in 0..SAMPLES {
         let start = Instant::now();
-        (0..CALLS).for_each(|_| f());
+        (0..calls).for_each(|_| f());
         least = least.min(start.elapsed().as_secs_f64());
     }
-    least * 1e9 / CALLS as f64
+    least * 1e9 / calls as f64
+}
+
+fn add_ones(xs: Vec<Tensor>) -> Vec<Tensor> {
+    for x in &xs {
+        x.add_(1.0);
+    }
+    Vec::new()
+}
+
+/// The time of a call that writes `n` inputs, in nanoseconds.
+fn written(n: usize) -> Result<f64> {
+    let f = compile(add_ones);
+    let xs: Vec<Tensor> = (0..n).map(|_| Tensor::ones([8], DType::F32)).collect();
+    f.call(xs.clone())?;
+    let time = nanoseconds_of(1, || {
+        let _written = black_box(f.call(xs.clone()));
+    });
+    println!("{:<40} {time:>8.0} ns", format!("a call that writes {n} inputs"));
+    Ok(time)
 }
 
 fn inputs(rows: i64) -> Inputs {
@@ -78,5 +103,7 @@ fn main() -> Result<()> {
         let _served = black_box((f.matches(&first), f.matches(&last)));
     });
     println!("{:<40} {:>8.0} ns", "two of 8 programs in turn, each", pair / 2.0);
+    let (few, many) = (written(1000)?, written(4000)?);
+    println!("{:<40} {:>8.1}", "the ratio of the two", many / few);
     Ok(())
 }
