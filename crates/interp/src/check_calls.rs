@@ -14,7 +14,7 @@
 //! condition is open.
 
 use crate::fake_values::FakeValues;
-use crate::frame::match_results;
+use crate::frame::{in_window, match_results};
 use crate::metadata_check::{ExpectedMeta, LayoutPromise, NumberCheck, check_metadata};
 use crate::source_info::SourceInfo;
 use maquette_ir::functional_ops::{Callee, is_functional_op};
@@ -30,9 +30,6 @@ use rustc_hash::FxHashMap;
 
 /// The most samples of the symbols on which a fake kernel runs.
 const MAX_SAMPLES: usize = 4;
-
-/// How many statements of the graph an error shows on each side.
-const WINDOW: usize = 2;
 
 /// Checks that each operator exists, accepts its arguments and returns results of the declared
 /// types. Only fake kernels run. A traced graph passes by construction; parsed graph text may fail.
@@ -75,7 +72,7 @@ fn check(graph: &Graph, source_info: &SourceInfo<'_>) -> Result<()> {
             kind if is_refusal(kind) => e,
             _ => continue,
         };
-        return Err(e.in_statement(at, graph.window_at(at, WINDOW)));
+        return Err(in_window(graph, e, at));
     }
     Ok(())
 }

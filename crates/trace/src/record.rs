@@ -20,13 +20,13 @@ use crate::memories::Memories;
 use crate::op_record::OpRecord;
 use maquette_ir::Loc;
 use maquette_ir::graph::{
-    Arg, BuildError, Graph, GraphBuilder, MAX_RANK, ResultSpec, StrId, TensorType, TypeId, ValueId,
-    ValueType,
+    Arg, BuildError, CallOrigin, Graph, GraphBuilder, MAX_RANK, ResultSpec, StrId, TensorType,
+    TypeId, ValueId, ValueType,
 };
 use maquette_ir::sym::{Assertion, Expr, Scope, SymInt, SymTable, SymbolId};
 use maquette_ops::internals::{MetaInternals, TensorInternals};
 use maquette_ops::{
-    Args, Error, Op, Outputs, Result, Tensor, TraceError, TraceSlot, TraceTag, Value,
+    Args, Error, Op, Outputs, Result, Tensor, TraceError, TraceSlot, TraceTag, Value, mode,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -216,7 +216,9 @@ impl Recorder {
                 _ => next(1).first().map_or(ResultSpec::Absent, |t| ResultSpec::Value(*t)),
             })
             .collect();
-        let created = self.builder.node(op.name, &call.args, &call.kwargs, &results, Some(loc));
+        let called = mode::replaced_op();
+        let origin = CallOrigin { loc: Some(loc), op: called.as_ref().map(Op::name) };
+        let created = self.builder.node(op.name, &call.args, &call.kwargs, &results, origin);
         if op.effect {
             self.builder.set_effect(created.node);
         }

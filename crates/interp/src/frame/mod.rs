@@ -28,8 +28,13 @@ use std::sync::Arc;
 /// How many statements of the graph an error shows on each side.
 const WINDOW: usize = 2;
 
-/// Adds the graph's text around statement `at` to an error.
+/// Adds the graph's text around statement `at` to an error. The error then names the operator that
+/// the program called.
 pub fn in_window(graph: &Graph, e: Error, at: usize) -> Error {
+    let e = match graph.body().get(at) {
+        Some(Stmt::Node(node)) => e.called_as(Callee::of(graph, *node).op, graph.called_op(*node)),
+        _ => e,
+    };
     e.in_statement(at, graph.window_at(at, WINDOW))
 }
 
@@ -265,7 +270,7 @@ impl<'g> Frame<'g> {
         let (graph, call_site) = (self.graph, self.source_info.call_site);
         let in_call = |e: Error, node: Option<NodeId>| match node {
             Some(node) => {
-                e.in_call(&graph.op_name(node).into(), graph.loc(node).unwrap_or(call_site))
+                e.in_call(&graph.called_op(node).into(), graph.loc(node).unwrap_or(call_site))
             }
             None => e,
         };

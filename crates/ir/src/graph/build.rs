@@ -6,7 +6,7 @@ use super::types::{
     Arg, BindSource, Def, Name, Node, NodeId, Res, Span, Stmt, StrId, TensorType, TypeId, Value,
     ValueId, ValueRange, ValueType,
 };
-use super::{Const, ConstSource, Graph, names};
+use super::{CallOrigin, Const, ConstSource, Graph, names};
 use crate::Loc;
 use crate::schema::Schema;
 use crate::sym::{BoolExpr, Expr, SymError, SymTable, SymbolId};
@@ -93,6 +93,9 @@ pub struct GraphBuilder {
     pub(super) guards: IndexMap<BoolExpr, Option<Loc>, FxBuildHasher>,
     pub(super) body: Vec<Stmt>,
     pub(super) locs: Vec<Option<Loc>>,
+    pub(super) called: Vec<Option<u32>>,
+    /// The operators that `called` names.
+    pub(super) called_names: IndexSet<Box<str>, FxBuildHasher>,
     pub(super) assert_locs: Vec<(usize, Loc)>,
     pub(super) bound_schemas: Vec<(StrId, Arc<Schema>)>,
     names: names::Names,
@@ -118,6 +121,8 @@ impl GraphBuilder {
             guards: IndexMap::default(),
             body: Vec::new(),
             locs: Vec::new(),
+            called: Vec::new(),
+            called_names: IndexSet::default(),
             assert_locs: Vec::new(),
             bound_schemas: Vec::new(),
             names: names::Names::default(),
@@ -187,17 +192,20 @@ impl GraphBuilder {
         Arg::List(extend(&mut self.args, elements))
     }
 
-    /// Appends a call. Its results are named after the operator.
-    pub fn node(
+    /// Appends a call. Its results are named after the operator. `origin` is a source line, or the
+    /// call of the program that this one stands for.
+    pub fn node<'o>(
         &mut self,
         op: StrId,
         args: &[Arg],
         kwargs: &[(StrId, Arg)],
         results: &[ResultSpec<'_>],
-        loc: Option<Loc>,
+        origin: impl Into<CallOrigin<'o>>,
     ) -> Created {
         let (base, number) = self.op_base(op);
+        let CallOrigin { loc, op: called } = origin.into();
         let created = self.push_node(op, args, kwargs, results, loc);
+        self.set_called(created.node, called);
         for value in created.values.iter() {
             self.values[value.index()].name = self.names.fresh(base, number);
         }
@@ -271,9 +279,28 @@ impl GraphBuilder {
         }
     }
 
-    /// Sets the source line of the nodes from number `first` on.
-    pub fn set_locs(&mut self, first: usize, loc: Option<Loc>) {
-        self.locs.iter_mut().skip(first).for_each(|line| *line = loc);
+    /// Sets the origin of the nodes from number `first` on.
+    pub fn set_origins(&mut self, first: usize, origin: CallOrigin<'_>) {
+        self.locs.iter_mut().skip(first).for_each(|line| *line = origin.loc);
+        for node in first..self.nodes.len() {
+            self.set_called(NodeId(node as u32), origin.op);
+        }
+    }
+
+    /// Notes the operator that the program called, if it is another one than the node's.
+    fn set_called(&mut self, node: NodeId, called: Option<&str>) {
+        let own = self.nodes.get(node.index()).and_then(|n| self.strings.get_index(n.op.index()));
+        let called = called.filter(|called| own.is_none_or(|own| **own != **called));
+        let name = called.map(|called| match self.called_names.get_index_of(called) {
+            Some(index) => index as u32,
+            None => self.called_names.insert_full(called.into()).0 as u32,
+        });
+        if name.is_some() && self.called.len() <= node.index() {
+            self.called.resize(node.index() + 1, None);
+        }
+        if let Some(entry) = self.called.get_mut(node.index()) {
+            *entry = name;
+        }
     }
 
     /// Binds an operator to the schema that it has now; see [`Graph::bound_schema`].

@@ -102,7 +102,7 @@ impl<'g> GraphCopy<'g> {
         if let Some(schema) = graph.bound_schema(graph.op(node)) {
             builder.bind_schema(op, schema.clone());
         }
-        let created = builder.node(op, &args, &kwargs, &specs, graph.loc(node));
+        let created = builder.node(op, &args, &kwargs, &specs, graph.origin(node));
         if graph.has_effect(node) {
             builder.set_effect(created.node);
         }

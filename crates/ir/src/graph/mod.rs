@@ -45,6 +45,7 @@ pub use types::{
 pub use verify::{Invariant, VerifyError};
 
 use crate::Loc;
+use crate::functional_ops::Callee;
 use crate::schema::Schema;
 use crate::sym::{BoolExpr, SymTable};
 use rustc_hash::FxHasher;
@@ -83,11 +84,31 @@ pub struct Graph {
     bound_schemas: IgnoredInEq<Vec<(StrId, Arc<Schema>)>>,
 }
 
-/// The source lines of the program from which a graph was traced. Passes preserve them.
+/// The call of the program from which a node comes. Errors of the node name this call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallOrigin<'a> {
+    /// The source line, if it is known.
+    pub loc: Option<Loc>,
+    /// The operator that the program called; `None` for the node's own operator.
+    pub op: Option<&'a str>,
+}
+
+impl From<Option<Loc>> for CallOrigin<'_> {
+    fn from(loc: Option<Loc>) -> Self {
+        CallOrigin { loc, op: None }
+    }
+}
+
+/// Where the parts of a graph come from, in the program from which it was traced. Passes preserve
+/// it.
 #[derive(Clone, Debug, Default)]
 struct Lines {
-    /// By node.
+    /// By node: the source line.
     nodes: Vec<Option<Loc>>,
+    /// By node: the index in `names` of the operator that the program called, if it is another one
+    /// than the node's. Nodes at the end of which none has one are left out.
+    called: Vec<Option<u32>>,
+    names: Vec<Box<str>>,
     /// By guard.
     guards: Vec<Option<Loc>>,
     /// The position in the body and the line of each assertion, in ascending order.
@@ -318,6 +339,22 @@ impl Graph {
     /// The source line of a node's call, if it is known. Graph text does not contain it.
     pub fn loc(&self, node: NodeId) -> Option<Loc> {
         self.locs.0.nodes.get(node.index()).copied().flatten()
+    }
+
+    /// The operator that the program called for a node: the in-place operator for its functional
+    /// variant, the composite for its parts. Graph text does not contain it.
+    pub fn called_op(&self, node: NodeId) -> &str {
+        let Lines { called, names, .. } = &self.locs.0;
+        let name = called.get(node.index()).copied().flatten();
+        match name.and_then(|i| names.get(i as usize)) {
+            Some(name) => name,
+            None => Callee::of(self, node).op,
+        }
+    }
+
+    /// The call of the program from which a node comes.
+    pub fn origin(&self, node: NodeId) -> CallOrigin<'_> {
+        CallOrigin { loc: self.loc(node), op: Some(self.called_op(node)) }
     }
 
     /// Sets the source lines of calls and assertions, by their position in the body: those of a

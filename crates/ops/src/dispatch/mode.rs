@@ -128,6 +128,8 @@ thread_local! {
     static ON_BEHALF_OF: Cell<Option<Loc>> = const { Cell::new(None) };
     /// Whether overrides of builtin kernels are ignored.
     static BUILTIN_KERNELS: Cell<bool> = const { Cell::new(false) };
+    /// The operator that user code called, while its parts run in its place.
+    static REPLACED: Cell<Option<Op>> = const { Cell::new(None) };
 }
 
 /// What is active on this thread. This costs a single thread-local load.
@@ -249,7 +251,15 @@ pub(crate) fn in_place_of<R>(op: Op, loc: Loc, parts: impl FnOnce() -> R) -> R {
     if let Some(mode) = active().mode() {
         mode.decomposed(op);
     }
+    let outermost = replaced_op().unwrap_or(op);
+    let before = REPLACED.replace(Some(outermost));
+    let _restore = OnDrop(|| REPLACED.set(before));
     on_behalf_of(loc, parts)
+}
+
+/// The operator that user code called, if its parts run in its place.
+pub fn replaced_op() -> Option<Op> {
+    user_loc().and_then(|_| REPLACED.get())
 }
 
 /// Runs user code (a kernel): operator calls inside `f` report their own locations again.

@@ -168,6 +168,19 @@ impl Error {
         self.edit(|r| r.calls.push((op.clone(), loc)))
     }
 
+    /// The same error in a call of `to`, if its outermost call is of `from`: the program called `to`,
+    /// for which a graph has `from`.
+    pub fn called_as(self, from: &str, to: &str) -> Error {
+        if from == to {
+            return self;
+        }
+        self.edit(|r| {
+            if let Some((op, _)) = r.calls.last_mut().filter(|(op, _)| **op == *from) {
+                *op = to.into();
+            }
+        })
+    }
+
     /// The same error in this statement of a graph, with a window of the graph around the
     /// statement, unless it names one already.
     pub fn in_statement(self, index: usize, window: impl Into<Arc<str>>) -> Error {

@@ -12,10 +12,10 @@
 
 use crate::functionalize::view_queries::QueryCache;
 use indexmap::IndexSet;
-use maquette_ir::graph::FloatBits;
+use maquette_ir::graph::{FloatBits, NodeId};
 use maquette_ir::sym::{Expr, SymTable};
 use maquette_ir::view::{Dim, ViewSpec};
-use maquette_ir::{DType, Device, Layout, Loc, MemoryFormat};
+use maquette_ir::{DType, Device, Layout, MemoryFormat};
 use rustc_hash::FxBuildHasher;
 use smallvec::SmallVec;
 
@@ -255,7 +255,8 @@ pub(crate) struct NodeOrigin {
     pub kind: Kind,
     /// The statement of the original program that the node comes from.
     pub statement: u32,
-    pub loc: Option<Loc>,
+    /// The node of the original program that errors of this node name.
+    pub call: Option<NodeId>,
 }
 
 /// The nodes of a program in topological order: operands come before their users.

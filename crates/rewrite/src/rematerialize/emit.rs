@@ -158,9 +158,10 @@ impl Emitter<'_> {
         }
         let op = self.builder.intern(BARRIER);
         let ty = self.copy.type_of(&mut self.builder, v);
-        let loc = self.graph.producer(v).and_then(|node| self.graph.loc(node));
+        let origin = self.graph.producer(v).map(|node| self.graph.origin(node));
+        let origin = origin.unwrap_or_default();
         let args = [Arg::Value(value)];
-        let created = self.builder.node(op, &args, &[], &[ResultSpec::Value(ty)], loc);
+        let created = self.builder.node(op, &args, &[], &[ResultSpec::Value(ty)], origin);
         let barrier = created.values.iter().next().ok_or_else(undefined)?;
         self.barriers.insert(v, barrier);
         Ok(barrier)

@@ -28,15 +28,9 @@ impl Run<'_> {
             },
         };
         // Other errors are found before anything is written.
-        if matches!(explained.kind(), ErrorKind::Kernel(_)) {
-            for b in writes {
-                let base = self.memory.bases.get(b.index());
-                if let Some(tensor) = base.and_then(|base| base.tensor.as_ref()) {
-                    tensor.poison_storage(&explained);
-                }
-            }
-        }
-        match &launch.origin {
+        let writes: &[_] =
+            if matches!(explained.kind(), ErrorKind::Kernel(_)) { writes } else { &[] };
+        let e = match &launch.origin {
             Origin::Node(node) => {
                 let loc = node.loc.unwrap_or(self.source_info.call_site);
                 in_window(self.graph, launch.call.in_call(explained, loc), node.at)
@@ -46,7 +40,14 @@ impl Run<'_> {
                 _ => explained,
             },
             Origin::Infallible { region: None, .. } | Origin::Region(_) => explained,
+        };
+        for b in writes {
+            let base = self.memory.bases.get(b.index());
+            if let Some(tensor) = base.and_then(|base| base.tensor.as_ref()) {
+                tensor.poison_storage(&e);
+            }
         }
+        e
     }
 
     /// The line of the last operator of a region.

@@ -344,7 +344,7 @@ impl Run<'_> {
     fn in_producer(&self, e: Error, node: Option<NodeId>) -> Error {
         let Some(node) = node else { return e };
         let loc = self.graph.loc(node).unwrap_or(self.source_info.call_site);
-        e.in_call(&self.graph.op_name(node).into(), loc)
+        e.in_call(&self.graph.called_op(node).into(), loc)
     }
 
     fn outputs(&mut self, segment: &Segment, returns: &Returns) -> Result<Vec<Value>> {

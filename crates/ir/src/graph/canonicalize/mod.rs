@@ -13,7 +13,7 @@ use super::build::{BuildError, GraphBuilder};
 use super::types::{
     Arg, IgnoredInEq, Name, Node, Res, Span, Stmt, StrId, TypeId, ValueId, ValueRange, ValueType,
 };
-use super::{Const, Graph, MAX_LIST_DEPTH, MAX_RANK};
+use super::{Const, Graph, Lines, MAX_LIST_DEPTH, MAX_RANK};
 use crate::sym::SymTable;
 use smallvec::SmallVec;
 use std::sync::OnceLock;
@@ -123,6 +123,7 @@ impl Canonicalizer<'_> {
         self.out.values.reserve(from.values.len());
         self.out.results.reserve(from.results.len());
         self.out.locs.0.nodes.reserve(from.locs.len());
+        self.out.locs.0.names = from.called_names.iter().cloned().collect();
         for &stmt in &from.body {
             let stmt = self.stmt(stmt)?;
             self.out.body.push(stmt);
@@ -169,7 +170,12 @@ impl Canonicalizer<'_> {
                     effect: node.effect,
                     copies: node.copies,
                 });
-                self.out.locs.0.nodes.push(from.locs.get(id.index()).copied().flatten());
+                let Lines { nodes, called, .. } = &mut self.out.locs.0;
+                if let Some(name) = from.called.get(id.index()).copied().flatten() {
+                    called.resize(nodes.len(), None);
+                    called.push(Some(name));
+                }
+                nodes.push(from.locs.get(id.index()).copied().flatten());
                 Stmt::Node(new)
             }
             Stmt::Bind { symbol, value, source } => {

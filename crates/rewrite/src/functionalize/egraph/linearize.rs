@@ -287,10 +287,10 @@ impl Linearizer<'_, '_> {
             self.serial.push(after);
         }
         self.after.push(after);
-        // An error names the line of the call that fails. A node that rewriting created has no line
-        // of its own and gets the line of its class.
-        let loc = from.and_then(|o| o.loc).or(first.and_then(|o| o.loc));
-        Ok(self.value_graph.add(node, NodeOrigin { kind, statement: after, loc }))
+        // An error names the call that fails. A node that rewriting created comes from no call, and
+        // gets the call of its class.
+        let call = from.and_then(|o| o.call).or(first.and_then(|o| o.call));
+        Ok(self.value_graph.add(node, NodeOrigin { kind, statement: after, call }))
     }
 
     /// The statement that binds the last of a node's symbols.

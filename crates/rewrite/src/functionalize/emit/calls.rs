@@ -5,11 +5,10 @@ use crate::error::{Reason, Result, UnknownView};
 use crate::functionalize::value_graph::{
     CallArg, CallId, CallKey, Id, Kind, Layouts, MetaId, Name, ResultKind,
 };
-use maquette_ir::Loc;
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::functional_ops;
 use maquette_ir::graph::{
-    Arg, Created, GraphBuilder, ResultSpec, StrId, TensorType, ValueId, ValueType,
+    Arg, CallOrigin, Created, GraphBuilder, ResultSpec, StrId, TensorType, ValueId, ValueType,
 };
 use maquette_ir::sym::{Expr, SymbolId, SymbolKind};
 use smallvec::SmallVec;
@@ -19,11 +18,11 @@ impl Emit<'_> {
         &mut self,
         call: CallId,
         operands: &[Id],
-        loc: Option<Loc>,
+        from: CallOrigin<'_>,
     ) -> Result<Created> {
         let (calls, result_strides) = (self.calls.clone(), self.result_strides.clone());
         let (key, recorded) = (&calls[call.index()], &result_strides[call.index()]);
-        let operands = self.operands_with_strides(key, operands, loc)?;
+        let operands = self.operands_with_strides(key, operands, from)?;
         let name = self.str(key.op);
         let (mut args, mut op) = (SmallVec::<[Arg; 8]>::new(), name);
         if key.mutates {
@@ -48,7 +47,7 @@ impl Emit<'_> {
                 ResultKind::Absent => ResultSpec::Absent,
             })
             .collect();
-        let created = self.builder.node(op, &args, &kwargs, &specs, loc);
+        let created = self.builder.node(op, &args, &kwargs, &specs, from);
         if !is_known {
             self.unknown_strides.push(created.node);
         }
@@ -69,13 +68,13 @@ impl Emit<'_> {
         &mut self,
         key: &CallKey,
         operands: &[Id],
-        loc: Option<Loc>,
+        from: CallOrigin<'_>,
     ) -> Result<SmallVec<[ValueId; 4]>> {
         let mut values =
             operands.iter().map(|&o| self.value(o)).collect::<Result<SmallVec<[ValueId; 4]>>>()?;
         for ((value, &id), strides) in values.iter_mut().zip(operands).zip(&key.layouts) {
             if let Some(meta) = self.memory.value_graph.meta(id) {
-                *value = self.strided(*value, meta, strides.as_deref(), loc)?;
+                *value = self.strided(*value, meta, strides.as_deref(), from)?;
             }
         }
         Ok(values)
@@ -176,7 +175,7 @@ impl Emit<'_> {
         value: ValueId,
         meta: MetaId,
         strides: Option<&[Expr]>,
-        loc: Option<Loc>,
+        from: CallOrigin<'_>,
     ) -> Result<ValueId> {
         let ValueType::Tensor(ty) = self.strided_type(Kind::Tensor(meta), strides)? else {
             return Ok(value);
@@ -201,7 +200,7 @@ impl Emit<'_> {
             &[Arg::Value(value), list],
             &[],
             &[ResultSpec::Value(ValueType::Tensor(ty))],
-            loc,
+            from,
         );
         Ok(made.values.get(0).ok_or(Reason::Internal("a node has no result"))?)
     }

@@ -13,7 +13,8 @@ use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::functional_ops;
 use maquette_ir::functional_program::{FunctionalGraph, Output, RewriteStats};
 use maquette_ir::graph::{
-    Arg, Graph, GraphBuilder, NodeId, ResultSpec, StrId, TensorType, TypeId, ValueId, ValueType,
+    Arg, CallOrigin, Graph, GraphBuilder, NodeId, ResultSpec, StrId, TensorType, TypeId, ValueId,
+    ValueType,
 };
 use maquette_ir::schema::Schema;
 use maquette_ir::sym::SymTable;
@@ -276,6 +277,8 @@ impl Emit<'_> {
 
     fn node(&mut self, id: Id) -> Result<()> {
         let origin = self.memory.value_graph.origins[id.index()];
+        let graph = self.graph;
+        let call = origin.call.map_or_else(CallOrigin::default, |node| graph.origin(node));
         let made = match self.memory.value_graph.node(id).clone() {
             Node::View(spec, base) => {
                 let [sizes, strides, offset] = self.view_args(spec);
@@ -286,7 +289,7 @@ impl Emit<'_> {
                     &[base, sizes, strides, offset],
                     &[],
                     &[ResultSpec::Value(ty)],
-                    origin.loc,
+                    call,
                 )
             }
             Node::Scatter(spec, base, from) => {
@@ -298,10 +301,10 @@ impl Emit<'_> {
                     &[base, from, sizes, strides, offset],
                     &[],
                     &[ResultSpec::Value(ty)],
-                    origin.loc,
+                    call,
                 )
             }
-            Node::Call(call, operands) => self.call(call, &operands, origin.loc)?,
+            Node::Call(id, operands) => self.call(id, &operands, call)?,
             Node::Input(_) | Node::Const(_) | Node::Proj(..) => return Ok(()),
         };
         self.values[id.index()] = made.values.iter().collect();

@@ -28,8 +28,8 @@
 //! `MAX_SCAN` disjointness queries; beyond that, the answer is conservative.
 
 use crate::functionalize::value_graph::{Id, Interner, SpecId};
-use maquette_ir::Loc;
 use maquette_ir::fault_injection::{Fault, fault_injected};
+use maquette_ir::graph::NodeId;
 use maquette_ir::view::TriBool;
 use std::collections::BTreeMap;
 
@@ -41,9 +41,9 @@ const MAX_SCAN: usize = 64;
 pub(crate) struct PendingStore {
     pub spec: SpecId,
     pub value: Id,
-    /// The statement that stores, and its source line.
+    /// The statement that stores, and its call.
     pub statement: u32,
-    pub loc: Option<Loc>,
+    pub call: Option<NodeId>,
     /// A later store covers it, so no later load can observe it.
     pub dead: bool,
     /// The version of the storage after this store, once a load has needed it. The versions after
@@ -72,7 +72,7 @@ impl LastStores {
         spec: SpecId,
         value: Id,
         statement: u32,
-        loc: Option<Loc>,
+        call: Option<NodeId>,
     ) {
         let number = self.stores.len() as u32;
         let (span, dense) = interner.span(spec);
@@ -84,7 +84,7 @@ impl LastStores {
             spec,
             value,
             statement,
-            loc,
+            call,
             dead: false,
             version: None,
             span,

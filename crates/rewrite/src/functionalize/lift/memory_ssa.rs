@@ -13,11 +13,10 @@ use crate::error::{Reason, Result};
 use crate::functionalize::value_graph::{
     Id, Interner, Kind, MetaId, Name, Node, NodeOrigin, SpecId, ValueGraph,
 };
-use maquette_ir::Loc;
 use maquette_ir::copy_cost::CopyCost;
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::functional_program::SharedMemory;
-use maquette_ir::graph::{Arg, BindSource, TypeId, ValueId};
+use maquette_ir::graph::{Arg, BindSource, NodeId, TypeId, ValueId};
 use maquette_ir::sym::{BoolExpr, SymbolId};
 use maquette_ir::view::TriBool;
 use rustc_hash::FxHashMap;
@@ -118,9 +117,9 @@ pub(crate) struct MemorySsa {
     pub absolute_offsets: bool,
     /// The operators whose results became views, each with the line of its first call.
     pub viewers: Vec<(String, Option<Loc>)>,
-    /// The statement that is being lifted, and its source line.
+    /// The statement that is being lifted, and the last call.
     pub statement: u32,
-    pub loc: Option<Loc>,
+    pub call: Option<NodeId>,
 }
 
 impl MemorySsa {
@@ -139,13 +138,13 @@ impl MemorySsa {
             absolute_offsets: false,
             viewers: Vec::new(),
             statement: 0,
-            loc: None,
+            call: None,
         }
     }
 
     /// Appends a node at the current statement.
     pub fn add(&mut self, node: Node, kind: Kind) -> Id {
-        self.add_of(node, NodeOrigin { kind, statement: self.statement, loc: self.loc })
+        self.add_of(node, NodeOrigin { kind, statement: self.statement, call: self.call })
     }
 
     /// Appends a node. Inputs, constants and projections are no statements.
@@ -195,8 +194,8 @@ impl MemorySsa {
         version = known.and_then(|i| last_stores.stores[i].version).unwrap_or(version);
         for store in &mut last_stores.stores[known.map_or(0, |i| i + 1)..=last] {
             if !store.dead {
-                let PendingStore { statement, loc, .. } = *store;
-                let origin = NodeOrigin { kind: Kind::Tensor(base), statement, loc };
+                let PendingStore { statement, call, .. } = *store;
+                let origin = NodeOrigin { kind: Kind::Tensor(base), statement, call };
                 version = self.add_of(Node::Scatter(store.spec, version, store.value), origin);
             }
             store.version = Some(version);
@@ -248,13 +247,13 @@ impl MemorySsa {
             self.last_stores.remove(&t.storage);
             self.storages[t.storage].version = value;
         } else if self.forward_stores {
-            let (statement, loc) = (self.statement, self.loc);
+            let (statement, call) = (self.statement, self.call);
             self.last_stores.entry(t.storage).or_default().push(
                 &mut self.interner,
                 t.spec,
                 value,
                 statement,
-                loc,
+                call,
             );
         } else {
             self.storages[t.storage].version =

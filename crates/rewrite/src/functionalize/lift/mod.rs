@@ -118,7 +118,7 @@ fn program(l: &mut Lift<'_>) -> Result<Lifted> {
         l.memory.statement = statement;
         match *stmt {
             Stmt::Node(node) => {
-                l.memory.loc = graph.loc(node);
+                l.memory.call = Some(node);
                 l.node(node).map_err(|e| e.at_statement(graph, position))?;
             }
             Stmt::Bind { symbol, value, source } => {
@@ -131,7 +131,7 @@ fn program(l: &mut Lift<'_>) -> Result<Lifted> {
             }
         }
     }
-    (l.memory.statement, l.memory.loc) = (graph.body().len() as u32, None);
+    (l.memory.statement, l.memory.call) = (graph.body().len() as u32, None);
     let outputs: Vec<OutputRef> =
         graph.outputs().iter().map(|&a| l.output_ref(a)).collect::<Result<_>>()?;
     let repeats = |ty| {
