@@ -1,7 +1,7 @@
 //! Traces, their graphs, and runs.
 
 use super::*;
-use maquette::library::Facts;
+use maquette::library::{Facts, Kind, Library};
 use maquette::rewrite::{Options, functionalize};
 use std::sync::OnceLock;
 
@@ -99,6 +99,28 @@ pub fn mutation() -> Vec<Row> {
             })?;
             let model =
                 move |x: Tensor| -> Result<Tensor> { head.call(args![&x])?[0].tensor().cloned() };
+            let traced = trace(model, x())?;
+            functionalize(traced.graph(), &Facts, &Options::new()).map_err(|e| Error::other(e))
+        }),
+        fails!("a view operator that returns another view than its fake kernel promises", {
+            let head = ops::custom_op("err::tail_for_head")
+                .schema("(Tensor(a) x) -> Tensor(a)")
+                .kernel(|x: &Tensor| -> Result<Tensor> { Ok(x.slice(0, 1..)) })
+                .register()?;
+            head.register_fake(|_: &FakeCtx, x: &Tensor| -> Result<Tensor> {
+                Ok(x.slice(0, ..-1))
+            })?;
+            let model = move |x: Tensor| -> Result<Tensor> {
+                head.call(args![&x])?[0].tensor()?.mul_(2.0);
+                Ok(x)
+            };
+            maquette::compile(model).call(x())?
+        }),
+        fails!("an export of a builtin view that a registration overrides", {
+            let library = Library::new("aten", Kind::Impl)?;
+            let whole = |x: &Tensor, _: i64, _: i64, _: i64| -> Result<Tensor> { Ok(x.clone()) };
+            library.impl_("unfold", "cpu", whole)?;
+            let model = |x: Tensor| x.unfold(0, 1, 1).sum();
             let traced = trace(model, x())?;
             functionalize(traced.graph(), &Facts, &Options::new()).map_err(|e| Error::other(e))
         }),

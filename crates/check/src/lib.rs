@@ -14,6 +14,7 @@ pub mod gradcheck;
 pub mod opcheck;
 pub mod oracle;
 pub mod plan_check;
+pub mod random_calls;
 pub mod soak;
 mod values;
 

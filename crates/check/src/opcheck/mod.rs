@@ -21,7 +21,7 @@ mod calls;
 mod fakes;
 mod gradients;
 mod report;
-mod sample;
+pub(crate) mod sample;
 mod sample_variants;
 mod schema;
 mod suite;

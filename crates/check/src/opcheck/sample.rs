@@ -8,12 +8,12 @@ use maquette_ops::internals::MetaInternals;
 use maquette_ops::{Args, CallError, Concrete, Error, Op, Result, Tensor, Value, args, typed};
 
 /// A tensor among the arguments. A tensor that is passed twice is one operand.
-pub(super) struct Operand {
-    pub(super) tensor: Tensor,
+pub(crate) struct Operand {
+    pub(crate) tensor: Tensor,
     /// Its name: `x`, or `xs[1]`.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// Another operand has the same storage with other metadata.
-    pub(super) shares: bool,
+    pub(crate) shares: bool,
 }
 
 /// Whether both handles refer to the same elements.
@@ -25,7 +25,7 @@ fn same(a: &Tensor, b: &Tensor) -> bool {
 }
 
 /// The tensors among the arguments, without duplicates, in order.
-pub(super) fn operands(schema: &Schema, args: &[Value]) -> Vec<Operand> {
+pub(crate) fn operands(schema: &Schema, args: &[Value]) -> Vec<Operand> {
     let mut out: Vec<Operand> = Vec::new();
     for (decl, v) in schema.args.iter().zip(args) {
         for (k, t) in v.tensors().enumerate() {
@@ -48,7 +48,7 @@ pub(super) fn operands(schema: &Schema, args: &[Value]) -> Vec<Operand> {
 }
 
 /// The arguments with `replacements` in place of the operands.
-pub(super) fn replace(
+pub(crate) fn replace(
     operands: &[Operand],
     args: &[Value],
     replacements: &[Tensor],
@@ -154,7 +154,7 @@ fn view(storage: &Tensor, dtype: DType, c: &Concrete) -> Result<Tensor> {
     call_single("aten::as_strided", args![&storage, c.sizes.to_vec(), c.strides.to_vec(), c.offset])
 }
 
-pub(super) fn concrete(t: &Tensor) -> Result<Concrete> {
+pub(crate) fn concrete(t: &Tensor) -> Result<Concrete> {
     t.meta()
         .concrete()
         .ok_or_else(|| Error::value(format!("a sample must have static sizes, found {}", t.meta())))
@@ -162,21 +162,21 @@ pub(super) fn concrete(t: &Tensor) -> Result<Concrete> {
 
 /// A tensor to be created from another one: the layout, the new elements, and the rest of the
 /// storage.
-pub(super) struct Relayout<'a> {
-    pub(super) layout: &'a Concrete,
+pub(crate) struct Relayout<'a> {
+    pub(crate) layout: &'a Concrete,
     /// Which elements are kept, by position in row-major order; the others consist of the byte
     /// `other`.
-    pub(super) keep: &'a dyn Fn(usize) -> bool,
-    pub(super) other: u8,
+    pub(crate) keep: &'a dyn Fn(usize) -> bool,
+    pub(crate) other: u8,
     /// The number of extra elements after the last one, filled with [`Relayout::filler`].
-    pub(super) beyond: usize,
+    pub(crate) beyond: usize,
     /// The byte that fills the storage outside of the elements.
-    pub(super) filler: u8,
+    pub(crate) filler: u8,
 }
 
 impl Relayout<'_> {
     /// Creates the tensor in a storage of its own. If its sizes have grown, elements repeat.
-    pub(super) fn of(&self, t: &Tensor) -> Result<Tensor> {
+    pub(crate) fn of(&self, t: &Tensor) -> Result<Tensor> {
         typed!(t.dtype(), T => self.typed::<T>(t))
     }
 
@@ -267,7 +267,7 @@ pub(super) fn describe(schema: &Schema, args: &[Value]) -> String {
 
 /// The first return that a graph cannot represent: a number that is neither an integer nor in a
 /// tensor.
-pub(super) fn untraceable(schema: &Schema) -> Option<(usize, &Type)> {
+pub(crate) fn untraceable(schema: &Schema) -> Option<(usize, &Type)> {
     fn holds(ty: &Type) -> bool {
         match ty {
             Type::Tensor | Type::SymInt | Type::Int => true,

@@ -131,7 +131,7 @@ fn calls(program: &TestProgram, op: &str) -> bool {
 }
 
 /// Whether an error is a fault of a pass, or a panic of an operator, which no program excuses.
-pub(super) fn is_internal(e: &Error) -> bool {
+pub(crate) fn is_internal(e: &Error) -> bool {
     let of_a_pass = |e: &FunctionalizeError| matches!(e.kind, Reason::Internal(_));
     match e.kind() {
         ErrorKind::Other(e) => e.downcast_ref().is_some_and(of_a_pass),

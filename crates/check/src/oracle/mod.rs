@@ -30,6 +30,7 @@ mod stats;
 mod texts;
 mod unused_failure;
 
+pub(crate) use check::is_internal;
 pub use check::{BROKEN_PROMISE, UNKNOWN_VIEW, Verdict, check, documented_refusal};
 pub use copy_stats::CopyStats;
 pub use fuzz::{FuzzFailure, FuzzReport, Fuzzer};
@@ -38,6 +39,7 @@ pub use mode::{
     CountedWrites, Eager, Mode, PreparedProgram, RunResult, Symbolic, Text, Traced, WriteCount,
     gradient_modes, modes,
 };
+pub(crate) use outcome::Comparison;
 pub use outcome::Outcome;
 pub use program::{Family, InputLocation, MemoryInit, RunInputs, Sizes, TestProgram};
 pub use random::Rng;

@@ -41,15 +41,15 @@ fn is_empty(t: &Tensor) -> bool {
 
 /// What is compared of two outcomes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Comparison {
+pub(crate) struct Comparison {
     /// Strides, and which outputs share memory.
-    pub(super) layouts: bool,
+    pub(crate) layouts: bool,
     /// The bits of NaNs. Which of two NaNs a product has depends on its kernel.
-    pub(super) nans: bool,
+    pub(crate) nans: bool,
 }
 
 impl Comparison {
-    pub(super) const ALL: Comparison = Comparison { layouts: true, nans: true };
+    pub(crate) const ALL: Comparison = Comparison { layouts: true, nans: true };
 }
 
 fn dense(t: &Tensor) -> Tensor {
@@ -68,7 +68,7 @@ fn same_elements(a: &Output, b: &Output) -> bool {
 
 impl Outcome {
     /// Runs `f` on `run_inputs` and records the outcome.
-    pub(super) fn of(
+    pub(crate) fn of(
         run_inputs: &RunInputs,
         f: impl FnOnce(&[Tensor]) -> Result<RunResult>,
     ) -> Result<Outcome> {
@@ -108,7 +108,7 @@ impl Outcome {
 
     /// Compares `found` with this outcome; an error describes the first difference. Strides of
     /// empty tensors and of dimensions of size 1 are not observable.
-    pub(super) fn difference(&self, found: &Outcome, by: Comparison) -> Result<(), String> {
+    pub(crate) fn difference(&self, found: &Outcome, by: Comparison) -> Result<(), String> {
         if self.outputs.len() != found.outputs.len() {
             return Err(format!(
                 "{} outputs instead of {}",

@@ -32,7 +32,7 @@ pub(super) const AS_STRIDED: &str = "aten::as_strided";
 /// What a memory holds at first, repeated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MemoryInit {
-    /// `f32`, `f64`, `i64` or `bool`.
+    /// Any dtype.
     pub dtype: DType,
     /// The values, at least one.
     pub values: Vec<Scalar>,
@@ -56,9 +56,14 @@ impl MemoryInit {
             DType::F64 => Ok(Tensor::from_vec(values().map(|v| v.to_f64()).collect(), [n])),
             DType::I64 => Ok(Tensor::from_vec(values().map(|v| v.to_i64()).collect(), [n])),
             DType::Bool => Ok(Tensor::from_vec(values().map(|v| v.to_i64() != 0).collect(), [n])),
-            other => Err(Error::value(format!(
-                "a program's memory holds f32, f64, i64 or bool, not {other}"
-            ))),
+            narrow if narrow.is_float() => {
+                let wide = Tensor::from_vec(values().map(|v| v.to_f64()).collect(), [n]);
+                wide.to_dtype(narrow).ok().cloned()
+            }
+            narrow => {
+                let wide = Tensor::from_vec(values().map(|v| v.to_i64()).collect(), [n]);
+                wide.to_dtype(narrow).ok().cloned()
+            }
         }
     }
 }
@@ -134,6 +139,16 @@ pub struct RunInputs {
 }
 
 impl TestProgram {
+    /// A program of plain sizes.
+    pub(crate) fn new(
+        graph: Graph,
+        memories: Vec<MemoryInit>,
+        locations: Vec<InputLocation>,
+    ) -> TestProgram {
+        let (sizes, family) = (vec![Sizes::new()], Family::Programs);
+        TestProgram { graph, memories, locations, sizes, family }
+    }
+
     /// Calls what is run of the program, on real tensors or under a trace.
     ///
     /// # Errors
@@ -175,7 +190,12 @@ impl TestProgram {
     pub(super) fn names_storage_offsets(&self) -> bool {
         let graph = &self.graph;
         graph.nodes().any(|n| {
-            graph.op_name(n) == AS_STRIDED && matches!(graph.args(n).get(3), Some(Arg::Int(_)))
+            let given = |arg: usize| matches!(graph.args(n).get(arg), Some(Arg::Int(_)));
+            match graph.op_name(n) {
+                AS_STRIDED | "aten::as_strided_copy" => given(3),
+                "aten::as_strided_scatter" => given(4),
+                _ => false,
+            }
         })
     }
 
@@ -363,16 +383,15 @@ impl TestProgram {
             if index(at)? != self.memories.len() {
                 return Err(format!("expected memory {}", self.memories.len()));
             }
-            let known = [DType::F32, DType::F64, DType::I64, DType::Bool];
-            let dtype = known
+            let dtype = DType::ALL
                 .into_iter()
                 .find(|d| d.name() == dtype.trim())
-                .ok_or("expected f32, f64, i64 or bool")?;
+                .ok_or("expected a dtype")?;
             let value = |text: &str| match dtype {
                 DType::F32 => text.parse::<f32>().ok().map(|x| Scalar::Float(x.into())),
-                DType::F64 => text.parse().ok().map(Scalar::Float),
-                DType::I64 => text.parse().ok().map(Scalar::Int),
-                _ => text.parse().ok().map(Scalar::Bool),
+                DType::Bool => text.parse().ok().map(Scalar::Bool),
+                float if float.is_float() => text.parse().ok().map(Scalar::Float),
+                _ => text.parse().ok().map(Scalar::Int),
             };
             let values: Option<Vec<Scalar>> = values.split_whitespace().map(value).collect();
             let values = values

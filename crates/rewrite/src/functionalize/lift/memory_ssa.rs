@@ -13,6 +13,7 @@ use crate::error::{Reason, Result};
 use crate::functionalize::value_graph::{
     Id, Interner, Kind, MetaId, Name, Node, NodeOrigin, SpecId, ValueGraph,
 };
+use maquette_ir::Loc;
 use maquette_ir::copy_cost::CopyCost;
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::functional_program::SharedMemory;
