@@ -54,13 +54,9 @@ struct Placed<'a> {
     is_written: bool,
 }
 
-/// Whether a tensor of `written` may share a byte with another one of them, or with one of `read`.
-pub fn any_may_overlap<'a>(
-    written: impl Iterator<Item = &'a Tensor>,
-    read: impl Iterator<Item = &'a Tensor>,
-) -> bool {
-    let all = written.map(|t| (t, true)).chain(read.map(|t| (t, false)));
-    let placed = |(tensor, is_written): (&'a Tensor, bool)| {
+impl<'a> Placed<'a> {
+    /// `None` if the tensor has no elements.
+    fn new(tensor: &'a Tensor, is_written: bool) -> Option<Placed<'a>> {
         let storage = address(tensor)?;
         let layout = tensor.meta().concrete();
         if layout.as_ref().is_some_and(|layout| layout.sizes.contains(&0)) {
@@ -68,25 +64,50 @@ pub fn any_may_overlap<'a>(
         }
         let (start, end) = layout.and_then(|l| l.span()).unwrap_or((i64::MIN, i64::MAX));
         Some(Placed { storage, start, end, tensor, is_written })
-    };
-    let mut all: SmallVec<[Placed<'a>; 8]> = all.filter_map(placed).collect();
+    }
+
+    /// Whether its span reaches beyond the start of `next`.
+    fn reaches(&self, next: &Placed<'_>) -> bool {
+        self.storage == next.storage && self.end > next.start
+    }
+
+    /// Whether the layouts may share a byte.
+    fn meets(&self, other: &Placed<'_>) -> bool {
+        let layouts = self.tensor.meta().concrete().zip(other.tensor.meta().concrete());
+        layouts.is_none_or(|(a, b)| may_overlap(&a, &b))
+    }
+}
+
+/// Whether a tensor of `written` may share a byte with another one of them, or with one of `read`.
+pub fn any_may_overlap<'a>(
+    written: impl Iterator<Item = &'a Tensor>,
+    read: impl Iterator<Item = &'a Tensor>,
+) -> bool {
+    sweep(written, read, Placed::reaches, Placed::meets)
+}
+
+/// As [`any_may_overlap`], by two comparisons of tensors, which a test counts.
+fn sweep<'a>(
+    written: impl Iterator<Item = &'a Tensor>,
+    read: impl Iterator<Item = &'a Tensor>,
+    mut reaches: impl FnMut(&Placed<'a>, &Placed<'a>) -> bool,
+    mut meets: impl FnMut(&Placed<'a>, &Placed<'a>) -> bool,
+) -> bool {
+    let written = written.filter_map(|t| Placed::new(t, true));
+    let read = read.filter_map(|t| Placed::new(t, false));
+    let mut all: SmallVec<[Placed<'a>; 8]> = written.chain(read).collect();
     all.sort_unstable_by_key(|t| (t.storage, t.start));
     // The earlier tensors of the storage that reach beyond the start of the next one.
-    let mut open_written = SmallVec::<[&Placed<'_>; 8]>::new();
-    let mut open_read = SmallVec::<[&Placed<'_>; 8]>::new();
+    let mut open_written = SmallVec::<[&Placed<'a>; 8]>::new();
+    let mut open_read = SmallVec::<[&Placed<'a>; 8]>::new();
     for next in &all {
-        let reaches = |t: &&Placed<'_>| t.storage == next.storage && t.end > next.start;
-        let meets = |t: &&Placed<'_>| {
-            let layouts = t.tensor.meta().concrete().zip(next.tensor.meta().concrete());
-            layouts.is_none_or(|(a, b)| may_overlap(&a, &b))
-        };
-        open_written.retain(|t| reaches(&*t));
-        if open_written.iter().any(meets) {
+        open_written.retain(|t| reaches(t, next));
+        if open_written.iter().any(|t| meets(t, next)) {
             return true;
         }
         if next.is_written {
-            open_read.retain(|t| reaches(&*t));
-            if open_read.iter().any(meets) {
+            open_read.retain(|t| reaches(t, next));
+            if open_read.iter().any(|t| meets(t, next)) {
                 return true;
             }
             open_written.push(next);
@@ -110,6 +131,37 @@ mod tests {
         assert_eq!(index.having_storage_of(&a).collect::<Vec<_>>(), [0, 2, 4]);
         assert_eq!(index.having_storage_of(&b).collect::<Vec<_>>(), [1, 3]);
         assert_eq!(index.having_storage_of(&Tensor::zeros([4], DType::F32)).count(), 0);
+    }
+
+    /// Counts comparisons: a quadratic sweep would make over a million.
+    #[test]
+    fn a_sweep_makes_at_most_one_comparison_for_each_of_many_tensors_that_are_apart() {
+        let own = || -> Vec<Tensor> { (0..1024).map(|_| Tensor::zeros([1], DType::F32)).collect() };
+        let matrix = Tensor::zeros([1024, 1], DType::F32);
+        let rows = (0..1024).map(|i| matrix.select(0, i)).collect();
+        let read = own();
+        for written in [rows, own()] {
+            let (mut spans, mut layouts) = (0, 0);
+            let reaches = |t: &Placed<'_>, next: &Placed<'_>| {
+                spans += 1;
+                t.reaches(next)
+            };
+            let meets = |t: &Placed<'_>, next: &Placed<'_>| {
+                layouts += 1;
+                t.meets(next)
+            };
+            assert!(!sweep(written.iter(), read.iter(), reaches, meets));
+            assert!(spans < 2048 && layouts == 0, "{spans} spans, {layouts} layouts");
+        }
+    }
+
+    #[test]
+    fn a_look_up_among_many_storages_visits_one_tensor() {
+        let all: Vec<Tensor> = (0..1024).map(|_| Tensor::zeros([1], DType::F32)).collect();
+        let index = ByStorage::new(all.iter().enumerate());
+        for (number, t) in all.iter().enumerate() {
+            assert_eq!(index.having_storage_of(t).collect::<Vec<_>>(), [number]);
+        }
     }
 
     /// The sweep against a comparison of each two, on windows of two storages.
