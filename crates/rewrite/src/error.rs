@@ -157,7 +157,11 @@ pub enum Reason {
         to: String,
     },
     /// An operator writes to a tensor of which several indices name one element of memory.
-    #[error("{op} writes to a tensor whose elements overlap ({viewed}); write to a copy instead")]
+    #[error(
+        "{op} writes to a tensor that overlaps itself ({viewed}): several of its elements are one \
+            element of memory, which would be written more than once; write to a copy \
+            (`contiguous()`) instead"
+    )]
     WriteToOverlappingView {
         /// The operator.
         op: String,

@@ -27,7 +27,7 @@ fn a_graph_becomes_functional() {
 }";
     let refused = maquette_reading(&["functionalize", "-"], overlapping);
     assert!(
-        !refused.status.success() && text(&refused.stderr).contains("elements overlap"),
+        !refused.status.success() && text(&refused.stderr).contains("overlaps itself"),
         "{}",
         text(&refused.stderr)
     );
