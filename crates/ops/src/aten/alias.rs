@@ -115,7 +115,7 @@ table! {
             bool accumulate=False) -> Tensor" =>
             Lowering::Composite(|a| forward("aten::index_put", a)),
         General "aten::where(Tensor condition) -> Tensor[]" =>
-            Lowering::HiddenMutation {
+            Lowering::UnannotatedComposite {
                 when: |_| Ok(true),
                 body: |a| forward("aten::nonzero_numpy", a),
             },

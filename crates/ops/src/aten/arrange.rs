@@ -243,7 +243,7 @@ table! {
                 done(a[0].tensor()?.flip(0i64))
             }),
         General "aten::nonzero_numpy(Tensor self) -> Tensor[]" =>
-            Lowering::HiddenMutation {
+            Lowering::UnannotatedComposite {
                 when: |_| Ok(true),
                 body: |a| {
                     let x = a[0].tensor()?;

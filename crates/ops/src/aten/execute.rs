@@ -166,7 +166,7 @@ impl OpDef {
             Lowering::Dynamic { fake, .. } => fake(cx, args),
             Lowering::Composite(f)
             | Lowering::RandomComposite(f)
-            | Lowering::HiddenMutation { body: f, .. } => f(args),
+            | Lowering::UnannotatedComposite { body: f, .. } => f(args),
         }
     }
 
@@ -181,7 +181,7 @@ impl OpDef {
                 .and_then(crate::fake::well_formed),
             Lowering::Composite(f)
             | Lowering::RandomComposite(f)
-            | Lowering::HiddenMutation { body: f, .. } => f(args),
+            | Lowering::UnannotatedComposite { body: f, .. } => f(args),
             _ => {
                 let in_place = matches!(self.lowering, Lowering::InPlace(_));
                 let same_view_is_safe = match &self.lowering {
@@ -266,7 +266,7 @@ impl OpDef {
             Lowering::View(_)
             | Lowering::Composite(_)
             | Lowering::RandomComposite(_)
-            | Lowering::HiddenMutation { .. } => {
+            | Lowering::UnannotatedComposite { .. } => {
                 Err(Error::value("views and composites have no kernel"))
             }
         }

@@ -47,10 +47,10 @@ pub enum Lowering {
     Composite(CompositeFn),
     /// A composite that calls an operator which draws random numbers.
     RandomComposite(CompositeFn),
-    /// A composite that may write to arguments that its schema does not mark as mutated, or whose
-    /// results share memory, which its schema does not say. If `when` holds, a trace records the
-    /// operators that `body` calls instead, because their schemas declare it.
-    HiddenMutation {
+    /// A composite whose schema lacks annotations of aliasing: a call may write to arguments, or
+    /// return results that share memory, and the schema does not say so. If `when` holds, a trace
+    /// records the operators that `body` calls instead, because their schemas do.
+    UnannotatedComposite {
         /// Whether a call does so.
         when: fn(&[Value]) -> Result<bool>,
         /// Calls the other operators.
@@ -68,7 +68,7 @@ impl std::fmt::Display for Lowering {
             Lowering::Dynamic { .. } => f.write_str("data-dependent"),
             Lowering::Composite(_)
             | Lowering::RandomComposite(_)
-            | Lowering::HiddenMutation { .. } => f.write_str("composite"),
+            | Lowering::UnannotatedComposite { .. } => f.write_str("composite"),
         }
     }
 }
@@ -84,7 +84,7 @@ impl Lowering {
             Lowering::InPlace(_)
             | Lowering::Composite(_)
             | Lowering::RandomComposite(_)
-            | Lowering::HiddenMutation { .. } => Some(Derivative::Parts),
+            | Lowering::UnannotatedComposite { .. } => Some(Derivative::Parts),
             Lowering::Compute(_) | Lowering::View(_) | Lowering::Dynamic { .. } => match role {
                 Role::IgnoresContents | Role::MetadataQuery => {
                     Some(Derivative::None("the result does not depend on contents"))
@@ -99,7 +99,7 @@ impl Lowering {
         match self {
             Lowering::Composite(body)
             | Lowering::RandomComposite(body)
-            | Lowering::HiddenMutation { body, .. } => Some(*body),
+            | Lowering::UnannotatedComposite { body, .. } => Some(*body),
             Lowering::Pointwise(_)
             | Lowering::Compute(_)
             | Lowering::View(_)
@@ -125,7 +125,7 @@ impl Lowering {
             Lowering::Dynamic { .. } => "call: data-dependent".to_owned(),
             Lowering::Composite(_)
             | Lowering::RandomComposite(_)
-            | Lowering::HiddenMutation { .. } => "composite".to_owned(),
+            | Lowering::UnannotatedComposite { .. } => "composite".to_owned(),
         }
     }
 }

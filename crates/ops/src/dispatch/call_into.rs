@@ -69,7 +69,7 @@ pub(crate) fn placement(state: &OpState) -> Placement {
         | Lowering::Dynamic { .. }
         | Lowering::Composite(_)
         | Lowering::RandomComposite(_)
-        | Lowering::HiddenMutation { .. } => Placement::Allocates,
+        | Lowering::UnannotatedComposite { .. } => Placement::Allocates,
     }
 }
 

@@ -53,9 +53,9 @@ pub(crate) fn from_host(state: &OpState) -> FromHost {
             Op::find(name).and_then(|op| Ok(from_host(&*op.state()?))).unwrap_or(FromHost::Nothing)
         }
         // each part sees to its own
-        Lowering::Composite(_) | Lowering::RandomComposite(_) | Lowering::HiddenMutation { .. } => {
-            FromHost::Anything
-        }
+        Lowering::Composite(_)
+        | Lowering::RandomComposite(_)
+        | Lowering::UnannotatedComposite { .. } => FromHost::Anything,
         Lowering::Compute(_) | Lowering::View(_) | Lowering::Dynamic { .. } => FromHost::Nothing,
     }
 }

@@ -186,7 +186,7 @@ fn without_grad(
     loc: Loc,
 ) -> Result<Outputs> {
     if let Some(mode) = mode {
-        if let Some(Lowering::HiddenMutation { when, body }) =
+        if let Some(Lowering::UnannotatedComposite { when, body }) =
             state.plain_builtin().map(|def| &def.lowering)
             && when(args)?
         {

@@ -143,7 +143,7 @@ pub(super) fn of_builtin(def: &OpDef) -> TagSet {
         }
         Lowering::RandomComposite(_) => tags.with(Tag::NondeterministicSeeded),
         Lowering::Composite(_)
-        | Lowering::HiddenMutation { .. }
+        | Lowering::UnannotatedComposite { .. }
         | Lowering::Compute(_)
         | Lowering::View(_) => tags,
     }

@@ -225,7 +225,7 @@ table! {
         General "aten::native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, \
             Tensor? running_mean, Tensor? running_var, bool training, float momentum, \
             float eps) -> (Tensor, Tensor, Tensor)" =>
-            Lowering::HiddenMutation {
+            Lowering::UnannotatedComposite {
                 when: updates,
                 body: |a| {
                     Ok(BatchNorm::of(a, Form::Full)?
@@ -314,10 +314,10 @@ table! {
         General "aten::batch_norm(Tensor input, Tensor? weight, Tensor? bias, \
             Tensor? running_mean, Tensor? running_var, bool training, float momentum, float eps, \
             bool cudnn_enabled) -> Tensor" =>
-            Lowering::HiddenMutation { when: updates, body: batch_norm },
+            Lowering::UnannotatedComposite { when: updates, body: batch_norm },
         General "aten::instance_norm(Tensor input, Tensor? weight, Tensor? bias, \
             Tensor? running_mean, Tensor? running_var, bool use_input_stats, float momentum, \
             float eps, bool cudnn_enabled) -> Tensor" =>
-            Lowering::HiddenMutation { when: updates, body: instance_norm },
+            Lowering::UnannotatedComposite { when: updates, body: instance_norm },
     }
 }

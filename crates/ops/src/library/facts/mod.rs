@@ -78,7 +78,7 @@ impl MemoryFacts for Facts {
             // These call other operators, any of which may observe strides.
             Lowering::Composite(_)
             | Lowering::RandomComposite(_)
-            | Lowering::HiddenMutation { .. } => true,
+            | Lowering::UnannotatedComposite { .. } => true,
         }
     }
 
@@ -103,7 +103,7 @@ impl OpFacts for Facts {
             | Lowering::Dynamic { .. }
             | Lowering::Composite(_)
             | Lowering::RandomComposite(_)
-            | Lowering::HiddenMutation { .. } => None,
+            | Lowering::UnannotatedComposite { .. } => None,
         }
     }
 
@@ -144,7 +144,7 @@ impl OpFacts for Facts {
                 | Lowering::Dynamic { .. }
                 | Lowering::Composite(_)
                 | Lowering::RandomComposite(_)
-                | Lowering::HiddenMutation { .. },
+                | Lowering::UnannotatedComposite { .. },
             ) => Recomputation::Never,
         }
     }
@@ -195,7 +195,7 @@ impl OpFacts for Facts {
             | Lowering::View(_)
             | Lowering::InPlace(_)
             | Lowering::Dynamic { .. }
-            | Lowering::HiddenMutation { .. } => true,
+            | Lowering::UnannotatedComposite { .. } => true,
         })
     }
 
