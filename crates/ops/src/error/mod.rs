@@ -6,16 +6,18 @@ mod autograd;
 mod call;
 mod compile;
 mod export;
-mod graph;
 mod register;
+mod run;
+mod trace;
 
 pub use access::AccessError;
 pub use autograd::AutogradError;
 pub use call::CallError;
 pub use compile::{CompileError, GuardFailure, Remedy};
 pub use export::{ExportError, Violation};
-pub use graph::{FakeError, RunError, TraceError};
 pub use register::RegisterError;
+pub use run::RunError;
+pub use trace::{FakeError, TraceError};
 
 use maquette_ir::Loc;
 use maquette_ir::schema::SchemaError;
