@@ -30,10 +30,11 @@ mod table;
 pub use grant::Access;
 pub(crate) use grant::Grant;
 
-use crate::error::AccessError;
+use crate::error::{AccessError, Result};
 use crate::tensor::holder::Holder;
 use crate::tensor::kernel_scope;
 use crate::tensor::region::{Region, RegionLayout};
+use crate::tensor::storage::Storage;
 use crate::tensor::{Tensor, TraceTag};
 use smallvec::SmallVec;
 use std::cell::Cell;
@@ -249,5 +250,32 @@ impl Borrows {
                 }
             }
         }
+    }
+}
+
+impl Tensor {
+    /// Borrows what it sees until the result is dropped.
+    pub(crate) fn borrow(&self, access: Access, holder: Holder) -> Result<BorrowGuard> {
+        let storage = self.own_storage()?;
+        let grant = storage.borrows.take(self, access, holder)?;
+        Ok(BorrowGuard { storage: storage.clone(), grant })
+    }
+}
+
+/// A borrow that ends when it is dropped.
+pub(crate) struct BorrowGuard {
+    storage: Arc<Storage>,
+    pub(crate) grant: Grant,
+}
+
+impl BorrowGuard {
+    pub(crate) fn storage(&self) -> &Storage {
+        &self.storage
+    }
+}
+
+impl Drop for BorrowGuard {
+    fn drop(&mut self) {
+        self.storage.borrows.release(self.grant);
     }
 }

@@ -4,6 +4,7 @@ use maquette_ir::sym::SymInt;
 use maquette_ir::typing::{contiguous_strides, is_contiguous_i64};
 use maquette_ir::{DType, Device, Layout};
 use smallvec::SmallVec;
+use std::fmt;
 
 /// Sizes or strides, one entry per dimension.
 pub type Dims = SmallVec<[SymInt; 4]>;
@@ -248,3 +249,33 @@ macro_rules! one_integer {
     )* };
 }
 one_integer!(i32, i64, usize);
+
+/// `[2, s0]`
+pub(crate) fn dims_text(dims: &[SymInt]) -> String {
+    let parts: Vec<String> = dims.iter().map(ToString::to_string).collect();
+    format!("[{}]", parts.join(", "))
+}
+
+/// The dims of a contiguous tensor of these sizes are implied; others are worth showing.
+fn has_plain_layout(m: &Meta) -> bool {
+    let plain: Dims = contiguous_strides(&m.sizes);
+    m.offset.as_i64() == Some(0)
+        && plain.iter().zip(&m.strides).all(|(a, b)| a.eq(*b).statically_known() == Some(true))
+}
+
+impl fmt::Display for Meta {
+    /// As in graph text: `f32[2, 3] strides [1, 2] offset 4 device cuda:0`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.dtype, dims_text(&self.sizes))?;
+        if !has_plain_layout(self) {
+            write!(f, " strides {}", dims_text(&self.strides))?;
+            if self.offset.as_i64() != Some(0) {
+                write!(f, " offset {}", self.offset)?;
+            }
+        }
+        if self.device != Device::Cpu {
+            write!(f, " device {}", self.device)?;
+        }
+        Ok(())
+    }
+}

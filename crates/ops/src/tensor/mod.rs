@@ -7,8 +7,10 @@ pub(crate) mod arena;
 pub(crate) mod borrow;
 pub(crate) mod by_storage;
 pub(crate) mod clone_storages;
+mod create;
 mod display;
 pub(crate) mod element;
+mod handles;
 pub(crate) mod holder;
 pub(crate) mod kernel_scope;
 pub(crate) mod meta;
@@ -20,21 +22,18 @@ pub(crate) mod shape;
 pub(crate) mod storage;
 mod trace_slot;
 
+pub(crate) use borrow::BorrowGuard;
+pub(crate) use meta::dims_text;
 pub use trace_slot::{TraceSlot, TraceTag};
 
-use crate::autograd::history::{self, History};
+use crate::autograd::history::History;
 use crate::dispatch::mode::{self, Question};
-use crate::error::{AccessError, Error, Result};
-use crate::tensor::alloc::Block;
-use crate::tensor::borrow::{Access, Borrows, Grant};
-use crate::tensor::holder::Holder;
-use crate::tensor::meta::{Dims, IntoDims, Meta};
+use crate::error::{Error, Result};
+use crate::tensor::borrow::Grant;
+use crate::tensor::meta::Meta;
 use crate::tensor::overlap::may_self_overlap;
-use crate::tensor::storage::{Data, HostBuffer, Storage};
-use maquette_ir::fault_injection::{Fault, fault_injected};
-use maquette_ir::sym::SymInt;
-use maquette_ir::{DType, Device, Loc};
-use std::fmt;
+use crate::tensor::storage::{Data, Storage};
+use maquette_ir::{DType, Loc};
 use std::sync::Arc;
 
 /// A tensor handle. Cloning shares the storage; a write through one handle is seen through all of
@@ -128,163 +127,6 @@ impl Tensor {
         }
     }
 
-    /// Zeroed memory of this metadata (strides and offset as given, which must be non-negative).
-    pub(crate) fn allocate(meta: Meta) -> Result<Tensor> {
-        Tensor::allocate_as(meta, Block::zeroed)
-    }
-
-    /// As [`Tensor::allocate`], for a kernel that writes every element: what is in memory before is
-    /// of any value.
-    pub(crate) fn allocate_to_fill(meta: Meta) -> Result<Tensor> {
-        // not every byte is a bool
-        let block = if meta.dtype == DType::Bool { Block::zeroed } else { Block::any };
-        Tensor::allocate_as(meta, block)
-    }
-
-    fn allocate_as(meta: Meta, block: fn(usize) -> Option<Block>) -> Result<Tensor> {
-        let failed =
-            || AccessError::Allocation { sizes: dims_text(&meta.sizes), dtype: meta.dtype };
-        let data = if meta.device == Device::Meta {
-            Data::Fake
-        } else if meta.device == Device::Cpu {
-            let bytes = match (meta.checked_dense_numel(), meta.offset.as_i64()) {
-                (Some(n), Some(0)) => n.checked_mul(meta.dtype.size() as i64).ok_or_else(failed)?,
-                _ => {
-                    let c = meta.concrete().ok_or_else(failed)?;
-                    if c.sizes.iter().any(|&n| n < 0) || c.strides.iter().any(|&s| s < 0) {
-                        return Err(failed().into());
-                    }
-                    if c.sizes.contains(&0) { 0 } else { c.span().ok_or_else(failed)?.1 }
-                }
-            };
-            let bytes = usize::try_from(bytes).map_err(|_| failed())?;
-            Data::Host(HostBuffer::of_block(block(bytes).ok_or_else(failed)?, bytes))
-        } else {
-            return Err(AccessError::NoAllocator(meta.device).into());
-        };
-        let storage = Arc::new(Storage::new(data));
-        Ok(Tensor::live_node(meta, storage, None, Grant::NONE))
-    }
-
-    /// Adopts a host vector of `sizes` in row-major order.
-    pub(crate) fn adopt<T: crate::Element>(data: Vec<T>, sizes: impl IntoDims) -> Result<Tensor> {
-        Tensor::over(HostBuffer::from_vec(data), sizes, T::DTYPE)
-    }
-
-    /// Row-major of `sizes`, over all of `buffer`.
-    pub(crate) fn over(buffer: HostBuffer, sizes: impl IntoDims, dtype: DType) -> Result<Tensor> {
-        let meta = Meta::contiguous(sizes, dtype);
-        let size = dtype.size() as i64;
-        let bytes = meta
-            .sizes
-            .iter()
-            .try_fold(size, |n, s| s.as_i64().filter(|s| *s >= 0).and_then(|s| n.checked_mul(s)));
-        if bytes != i64::try_from(buffer.len()).ok() {
-            return Err(AccessError::Shape {
-                sizes: dims_text(&meta.sizes),
-                found: buffer.len() / dtype.size(),
-            }
-            .into());
-        }
-        Ok(Tensor::live_node(meta, Arc::new(Storage::new(Data::Host(buffer))), None, Grant::NONE))
-    }
-
-    /// A tensor of this metadata without contents, over a storage of its own.
-    pub fn fake_of(meta: Meta) -> Tensor {
-        let storage = Arc::new(Storage::new(Data::Fake));
-        Tensor::live_node(meta, storage, None, Grant::NONE)
-    }
-
-    /// A row-major tensor on the host without contents: for asking operators about sizes.
-    pub fn fake(sizes: impl IntoDims, dtype: DType) -> Tensor {
-        Tensor::fake_of(Meta::contiguous(sizes, dtype))
-    }
-
-    /// The storage of a fake tensor seen through other metadata, untraced: there is no data to be
-    /// out of bounds of.
-    ///
-    /// # Errors
-    /// The tensor is poisoned or has data.
-    pub fn fake_view(&self, meta: Meta) -> Result<Tensor> {
-        if self.is_fake() {
-            self.view_of(meta)
-        } else {
-            Err(Error::value("`fake_view` is for fake tensors"))
-        }
-    }
-
-    /// The same storage seen through other metadata, untraced. The caller has checked bounds and
-    /// device.
-    pub(crate) fn view_of(&self, meta: Meta) -> Result<Tensor> {
-        let live = self.live()?;
-        let base = live.base.as_ref().unwrap_or(&self.node).clone();
-        let view = Tensor::live_view(meta, live.storage.clone(), None, self.grant, Some(base));
-        history::made_view(&view, self);
-        Ok(view)
-    }
-
-    /// The same storage seen with other sizes, strides and offset, in elements, untraced. An access
-    /// checks that they are inside the storage.
-    ///
-    /// # Errors
-    /// The tensor is poisoned.
-    pub fn with_layout(&self, sizes: &[i64], strides: &[i64], offset: i64) -> Result<Tensor> {
-        let offset = offset.into();
-        self.view_of(Meta {
-            offset,
-            ..self.meta().with_dims(sizes.into_dims(), strides.into_dims())
-        })
-    }
-
-    /// The same tensor as value `slot` of a trace. Its storage is the trace's own, so that views
-    /// and poison are shared within it.
-    pub fn with_slot(&self, slot: TraceSlot) -> Tensor {
-        match &*self.node {
-            Node::Live(l) => {
-                let (meta, storage, base) = (l.meta.clone(), l.storage.clone(), l.base.clone());
-                Tensor::live_view(meta, storage, Some(slot), self.grant, base)
-            }
-            Node::Poisoned { .. } => self.clone(),
-        }
-    }
-
-    /// As [`Tensor::with_slot`], in place where nobody else has the handle.
-    pub fn into_slot(mut self, slot: TraceSlot) -> Tensor {
-        match Arc::get_mut(&mut self.node) {
-            Some(Node::Live(l)) => {
-                l.slot = Some(slot);
-                self
-            }
-            _ => self.with_slot(slot),
-        }
-    }
-
-    /// The same metadata and fake storage, outside any trace: what a fake kernel is given for a
-    /// traced tensor. Its views are views of this tensor.
-    pub fn without_slot(&self) -> Tensor {
-        match &*self.node {
-            Node::Live(l) if l.slot.is_some() => {
-                let base = l.base.as_ref().unwrap_or(&self.node).clone();
-                let (meta, storage) = (l.meta.clone(), l.storage.clone());
-                let base = (!fault_injected(Fault::TracedViewsAreBases)).then_some(base);
-                let t = Tensor::live_view(meta, storage, None, self.grant, base);
-                history::copy(self, &t);
-                t
-            }
-            _ => self.clone(),
-        }
-    }
-
-    /// Another handle to the same elements, without a history of gradients.
-    pub(crate) fn untracked(&self) -> Tensor {
-        match &*self.node {
-            Node::Live(l) => {
-                Tensor::live_node(l.meta.clone(), l.storage.clone(), l.slot.clone(), self.grant)
-            }
-            Node::Poisoned { .. } => self.clone(),
-        }
-    }
-
     /// What autograd knows of the handle; `None` for a poisoned one.
     pub(crate) fn history(&self) -> Option<&History> {
         match &*self.node {
@@ -310,11 +152,6 @@ impl Tensor {
             },
             _ => None,
         }
-    }
-
-    /// The same handle without the rights of a borrow.
-    pub(crate) fn without_grant(&self) -> Tensor {
-        Tensor { node: self.node.clone(), grant: Grant::NONE }
     }
 
     /// Whether the handle carries the borrow of one kernel call.
@@ -440,61 +277,5 @@ impl Tensor {
         let Some(at) = self.meta().concrete() else { return false };
         let own = at.sizes.iter().try_fold(at.width, |n, &size| n.checked_mul(size));
         bytes > 0 && own == Some(bytes) && !may_self_overlap(&at)
-    }
-
-    /// Borrows what it sees until the result is dropped.
-    pub(crate) fn borrow(&self, access: Access, holder: Holder) -> Result<BorrowGuard, Error> {
-        let storage = self.own_storage()?;
-        let grant = storage.borrows.take(self, access, holder)?;
-        Ok(BorrowGuard { storage: storage.clone(), grant })
-    }
-}
-
-/// A borrow that ends when it is dropped.
-pub(crate) struct BorrowGuard {
-    storage: Arc<Storage>,
-    pub(crate) grant: Grant,
-}
-
-impl BorrowGuard {
-    pub(crate) fn storage(&self) -> &Storage {
-        &self.storage
-    }
-}
-
-impl Drop for BorrowGuard {
-    fn drop(&mut self) {
-        let borrows: &Borrows = &self.storage.borrows;
-        borrows.release(self.grant);
-    }
-}
-
-/// `[2, s0]`
-pub(crate) fn dims_text(dims: &[SymInt]) -> String {
-    let parts: Vec<String> = dims.iter().map(ToString::to_string).collect();
-    format!("[{}]", parts.join(", "))
-}
-
-/// The dims of a contiguous tensor of these sizes are implied; others are worth showing.
-fn has_plain_layout(m: &Meta) -> bool {
-    let plain: Dims = maquette_ir::typing::contiguous_strides(&m.sizes);
-    m.offset.as_i64() == Some(0)
-        && plain.iter().zip(&m.strides).all(|(a, b)| a.eq(*b).statically_known() == Some(true))
-}
-
-impl fmt::Display for Meta {
-    /// As in graph text: `f32[2, 3] strides [1, 2] offset 4 device cuda:0`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.dtype, dims_text(&self.sizes))?;
-        if !has_plain_layout(self) {
-            write!(f, " strides {}", dims_text(&self.strides))?;
-            if self.offset.as_i64() != Some(0) {
-                write!(f, " offset {}", self.offset)?;
-            }
-        }
-        if self.device != Device::Cpu {
-            write!(f, " device {}", self.device)?;
-        }
-        Ok(())
     }
 }
