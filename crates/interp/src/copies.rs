@@ -30,7 +30,7 @@ fn copy_apart(t: &Tensor, strides: &[SymInt]) -> Result<Option<Tensor>> {
 /// A tensor with given strides: itself, or a copy in new memory.
 ///
 /// # Errors
-/// As [`copy_with_strides`].
+/// The number of strides differs from the rank, or memory runs out.
 pub fn with_strides(t: Tensor, strides: &[i64]) -> Result<Tensor> {
     let is_same =
         |((a, b), n): ((&SymInt, &i64), &SymInt)| n.as_i64() == Some(1) || a.as_i64() == Some(*b);

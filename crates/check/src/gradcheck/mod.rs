@@ -3,7 +3,7 @@
 //! `torch.autograd.gradcheck`.
 //!
 //! Beyond PyTorch's, the check does not stop at the inputs that are given. From these it makes
-//! others ([`variants`](mod@variants)): inputs that are transposed, sliced and expanded in memory,
+//! others (`variants`): inputs that are transposed, sliced and expanded in memory,
 //! of other sizes, and one tensor in place of two. A function that refuses an input of another size
 //! is not checked there. Gradients of results are given in several layouts, too.
 //!

@@ -1,6 +1,6 @@
 //! The soak: many threads call shared compiled functions for a long time.
 //!
-//! Some functions are [chains](crate::chains), others are programs of the [oracle](crate::oracle).
+//! Some functions are [chains], others are programs of the [oracle](crate::oracle).
 //! Each call is compared with the eager function. A function that was called often enough makes way
 //! for another one, so that compilations, calls and drops meet. Calls have random sizes, budgets of
 //! threads and given outputs.

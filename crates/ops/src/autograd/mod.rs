@@ -1,14 +1,14 @@
 //! Reverse-mode differentiation.
 //!
-//! A call whose operands require a gradient records a [`GradNode`](node): the rule of the operator's
+//! A call whose operands require a gradient records a node (`node`): the rule of the operator's
 //! derivative, the tensors that the rule reads, and edges to the nodes of the operands. A *sweep*
-//! ([`engine`]) visits the nodes in reverse order and passes gradients along the edges.
+//! (`engine`) visits the nodes in reverse order and passes gradients along the edges.
 //!
-//! Recording is a stage of the dispatcher ([`record`]), before the modes. So a trace shows the
+//! Recording is a stage of the dispatcher (`record`), before the modes. So a trace shows the
 //! operators that rules call. A rule consists of calls of operators; recorded in turn, they have
 //! derivatives of their own.
 //!
-//! Views and writes: a handle knows its *base*, the handle that it is a view of ([`history`]). The
+//! Views and writes: a handle knows its *base*, the handle that it is a view of (`history`). The
 //! history of gradients belongs to the base. A write through a view changes the history of the
 //! base, and every other view takes its history from there again.
 //!

@@ -16,8 +16,8 @@ use crate::tensor::overlap::may_self_overlap;
 use maquette_ir::{Device, DeviceKind, Loc};
 use std::sync::Arc;
 
-/// A call of a custom operator on the CPU, for arguments of given kinds and layouts. See the
-/// [module](self).
+/// A call of a custom operator on the CPU, for arguments of given kinds and layouts. What
+/// depends on these alone is done before.
 pub struct PreparedKernel {
     op: Op,
     state: Arc<OpState>,

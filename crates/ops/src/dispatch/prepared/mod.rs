@@ -39,8 +39,8 @@ const COPY: &str = "aten::copy_";
 type Operands = SmallVec<[PlacedOperand; 3]>;
 type Results = SmallVec<[PlacedOperand; 1]>;
 
-/// A call of a builtin operator for operands and results of given layouts. See the
-/// [module](self).
+/// A call of a builtin operator for operands and results of given layouts: all that
+/// comes before the kernel is done.
 pub struct PreparedCall {
     op: Op,
     kernel: Kernel,
