@@ -10,7 +10,10 @@ use maquette_ops::{FakeCtx, Op, Result, Tensor, Value, args, custom_op};
 use maquette_rewrite::{ExecutionMode, Options, functionalize, plan};
 use maquette_runtime::Executable;
 use maquette_trace::TraceOptions;
-use std::ops::Range;
+
+#[path = "common/rows.rs"]
+mod rows;
+use rows::rows;
 
 type Visitor<'a> = &'a mut dyn FnMut(&str, Slot, &Tensor);
 type Function = Box<dyn Fn(Tensor) -> Result<Tensor>>;
@@ -26,20 +29,6 @@ impl Module for Stateless {
     }
 
     fn visit(&self, _: Visitor<'_>) {}
-}
-
-/// An operator whose kernel returns the rows `real`, and whose fake kernel promises `promised`.
-fn rows(name: &str, real: Range<i64>, promised: Range<i64>) -> Op {
-    let op = custom_op(&format!("promised::{name}"))
-        .schema("(Tensor(a) x) -> Tensor(a)")
-        .kernel(move |x: &Tensor| -> Result<Tensor> { Ok(x.slice(0, real.clone())) })
-        .register()
-        .unwrap();
-    op.register_fake(move |_: &FakeCtx, x: &Tensor| -> Result<Tensor> {
-        Ok(x.slice(0, promised.clone()))
-    })
-    .unwrap();
-    op
 }
 
 fn call(op: Op, x: &Tensor) -> Result<Tensor> {
@@ -126,7 +115,7 @@ fn programs(op: Op) -> Vec<Box<dyn Fn() -> Function>> {
 
 #[test]
 fn kept_promises() {
-    for program in programs(rows("kept", 1..3, 1..3)) {
+    for program in programs(rows("promised::kept", 1..3, 1..3)) {
         let expected = observed(|x| program()(x)).unwrap();
         for (form, found) in all(&program) {
             assert_eq!(found.unwrap(), expected, "{form}");
@@ -136,7 +125,7 @@ fn kept_promises() {
 
 #[test]
 fn broken_promises() {
-    for program in programs(rows("broken", 2..4, 0..2)) {
+    for program in programs(rows("promised::broken", 2..4, 0..2)) {
         observed(|x| program()(x)).unwrap();
         for (form, found) in all(&program) {
             let e = found.expect_err(form).to_string();
@@ -150,7 +139,7 @@ fn broken_promises() {
 /// A promise that is broken for a result which nothing uses is broken.
 #[test]
 fn a_broken_promise_of_an_unused_view() {
-    let op = rows("unused", 2..4, 0..2);
+    let op = rows("promised::unused", 2..4, 0..2);
     let f = move || -> Function {
         Box::new(move |x| {
             call(op, &x)?;

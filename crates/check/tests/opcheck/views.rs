@@ -2,22 +2,11 @@
 
 use super::{floats, report};
 use maquette_check::opcheck::Check;
-use maquette_ops::{FakeCtx, Op, Result, Tensor, args, custom_op};
-use std::ops::Range;
+use maquette_ops::args;
 
-/// An operator whose kernel returns the rows `real`, and whose fake kernel promises `promised`.
-fn rows(name: &str, real: Range<i64>, promised: Range<i64>) -> Op {
-    let op = custom_op(name)
-        .schema("(Tensor(a) x) -> Tensor(a)")
-        .kernel(move |x: &Tensor| -> Result<Tensor> { Ok(x.slice(0, real.clone())) })
-        .register()
-        .unwrap();
-    op.register_fake(move |_: &FakeCtx, x: &Tensor| -> Result<Tensor> {
-        Ok(x.slice(0, promised.clone()))
-    })
-    .unwrap();
-    op
-}
+#[path = "../../../driver/tests/common/rows.rs"]
+mod rows;
+use rows::rows;
 
 #[test]
 fn a_view_at_another_offset_than_promised_is_a_finding() {
