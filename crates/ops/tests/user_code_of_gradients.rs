@@ -1,6 +1,7 @@
 //! Derivatives and hooks that break their contract: they write what they are given, panic, or read
 //! what has no derivative.
 
+use maquette_ir::DType;
 use maquette_ops::autograd::{
     AutogradCtx, AutogradRule, BackwardOptions, checkpoint, custom_vjp, grad,
 };
@@ -118,6 +119,8 @@ fn an_intermediate_of_the_forward_has_no_second_derivative() {
         |ctx, x, _| ctx.save(&(x * 2.0).exp()),
         // a view of the output is no output
         |ctx, _, y| ctx.save(&y.slice(0, ..)),
+        // no constant, though no operator has it from a tensor
+        |ctx, _, y| ctx.save(&Tensor::full([1], y.item::<f64>().unwrap_or_default(), DType::F64)),
     ] {
         let e = second(save).unwrap_err().to_string();
         assert!(e.contains("custom_vjp") && e.contains("differentiated once"), "{e}");

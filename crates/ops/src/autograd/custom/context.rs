@@ -155,7 +155,9 @@ impl AutogradCtx {
     /// its gradient in derivatives of higher order. A float that the call itself has computed, as
     /// an intermediate or a view, has none that is known: a call whose derivative reads one can be
     /// differentiated once, and a second sweep that depends on it is an error. Integers, and
-    /// tensors that were made before the call, are constants.
+    /// tensors that were made before the call, are constants. A float that the call makes from
+    /// numbers, as by [`Tensor::full`], counts as computed: the numbers may be elements of an input,
+    /// read by [`Tensor::item`]. So make constants before the call, or in the derivative.
     ///
     /// PyTorch: `ctx.save_for_backward`.
     pub fn save(&mut self, t: &Tensor) {
