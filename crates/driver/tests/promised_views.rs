@@ -3,7 +3,7 @@
 
 use maquette_driver::{ExportOptions, compile};
 use maquette_interp::{Interpreter, SourceInfo};
-use maquette_ir::Device;
+use maquette_ir::{DType, Device};
 use maquette_ops::library::Facts;
 use maquette_ops::module::{Module, Slot};
 use maquette_ops::{FakeCtx, Op, Result, Tensor, Value, args, custom_op};
@@ -172,6 +172,26 @@ fn a_view_that_exceeds_its_operand() {
     assert_eq!(observed(|x| function.call(x)).unwrap(), expected);
     let e = ExportOptions::new().export(&Stateless(Box::new(f)), input()).unwrap_err().to_string();
     assert!(e.contains("promised::whole") && e.contains("may exceed the tensor"), "{e}");
+}
+
+/// The rows of a matrix of any size are proved to lie in it, so that the program has values alone.
+#[test]
+fn rows_of_any_matrix() {
+    let op = rows("rows_of_any_matrix", 1..i64::MAX, 1..i64::MAX);
+    let f = move |x: Tensor| -> Result<Tensor> {
+        let y = x * 2.0;
+        call(op, &y)?.mul_(10.0);
+        Ok(y)
+    };
+    let x = Tensor::from([[1.0f32, 2.0], [3.0, 4.0], [5.0, 6.0]]);
+    let traced = TraceOptions::symbolic().trace(f, x.clone()).unwrap();
+    let functional = functionalize(traced.graph(), &Facts, &Options::new()).unwrap();
+    for input in [x, Tensor::ones([0i64, 0], DType::F32), Tensor::ones([1i64, 3], DType::F32)] {
+        let run = Interpreter::new(ExecutionMode::from(&functional));
+        let found = run.run(&[Value::from(&input)]).unwrap().results;
+        let expected = f(input).unwrap().to_vec::<f32>().unwrap();
+        assert_eq!(found[0].tensor().unwrap().to_vec::<f32>().unwrap(), expected);
+    }
 }
 
 /// The view is of one tensor in a list, which only the kernel knows.

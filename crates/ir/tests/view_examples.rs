@@ -194,6 +194,16 @@ fn strides_of_empty_tensors_do_not_matter() {
     assert_eq!(empty.contained_in(&ours, &mut w.0), TriBool::Yes);
     let nothing = w.whole(["0"]);
     assert_eq!(empty.same(&nothing, &mut w.0), TriBool::Yes);
+    // rows of it, at an offset that counts a size of zero as one: only if there is an element
+    let rows = w.strided(
+        "min(1, s0) * max(s1, 1) * max(s2, 1)",
+        ["s0 - min(1, s0)", "s1", "s2"],
+        ["s1 * s2", "s2", "1"],
+    );
+    assert_eq!(rows.contained_in(&ours, &mut w.0), TriBool::Unknown);
+    assert!(rows.contained_in_unless_empty(&ours, &w.0));
+    let beyond = w.strided("max(s1, 1) * max(s2, 1)", ["s0", "s1", "s2"], ["s1 * s2", "s2", "1"]);
+    assert!(!beyond.contained_in_unless_empty(&ours, &w.0));
     // A view is disjoint from itself only if it is empty.
     assert_eq!(ours.disjoint(&ours, &mut w.0), TriBool::Unknown);
     w.assume("s0 > 0 and s1 > 0 and s2 > 0");

@@ -150,7 +150,7 @@ impl SymTable {
             return s;
         }
         // On overflow the expression stays unsubstituted, which is still correct.
-        let s = self.rebuild(None, e, &|t, s| Ok(t.substituted(s))).unwrap_or(e);
+        let s = self.rebuild(None, e, &|t: &mut SymTable, s| Ok(t.substituted(s))).unwrap_or(e);
         set_at(&mut self.facts.simplified.0, id.0, (count, s), (u32::MAX, Expr::Int(0)));
         s
     }
@@ -160,7 +160,7 @@ impl SymTable {
         if self.facts.subst.is_empty() {
             return b;
         }
-        self.rebuild_bool(None, b, &|t, s| Ok(t.substituted(s))).unwrap_or(b)
+        self.rebuild_bool(None, b, &|t: &mut SymTable, s| Ok(t.substituted(s))).unwrap_or(b)
     }
 
     /// The replacement of a symbol, or the symbol itself.

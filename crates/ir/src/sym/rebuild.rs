@@ -1,13 +1,61 @@
-//! Bottom-up reconstruction of expressions with new leaves. It serves copies between tables
-//! (matched by symbol name) and substitution, and canonicalizes every node anew.
+//! Bottom-up reconstruction of expressions with new parts. It serves copies between tables (matched
+//! by symbol name), substitution, and the choice of the operand that a minimum or maximum provably
+//! is, and canonicalizes every node anew.
 
 use super::arith::Op;
 use super::boolean::BoolNode;
 use super::table::Node;
-use super::{BoolExpr, Expr, SymError, SymTable, SymbolId};
+use super::{BoolExpr, Expr, Rel, SymError, SymTable, SymbolId};
 
-/// The replacement of a symbol.
-type ReplaceSymbol<'a> = &'a dyn Fn(&mut SymTable, SymbolId) -> Result<Expr, SymError>;
+/// What takes the place of the parts of an expression.
+pub(super) trait Replace {
+    /// The replacement of a symbol.
+    fn symbol(&self, table: &mut SymTable, symbol: SymbolId) -> Result<Expr, SymError>;
+
+    /// The minimum or maximum of replaced operands.
+    fn extremum(
+        &self,
+        table: &mut SymTable,
+        max: bool,
+        operands: Vec<Expr>,
+    ) -> Result<Expr, SymError> {
+        table.extremum(max, operands)
+    }
+}
+
+impl<F: Fn(&mut SymTable, SymbolId) -> Result<Expr, SymError>> Replace for F {
+    fn symbol(&self, table: &mut SymTable, symbol: SymbolId) -> Result<Expr, SymError> {
+        self(table, symbol)
+    }
+}
+
+/// Replaces each minimum and maximum by the operand that it provably is.
+struct ProvedExtrema;
+
+impl Replace for ProvedExtrema {
+    fn symbol(&self, table: &mut SymTable, symbol: SymbolId) -> Result<Expr, SymError> {
+        Ok(table.expr(symbol))
+    }
+
+    fn extremum(
+        &self,
+        table: &mut SymTable,
+        max: bool,
+        operands: Vec<Expr>,
+    ) -> Result<Expr, SymError> {
+        let rel = if max { Rel::Ge } else { Rel::Le };
+        let bounds_all = |table: &mut SymTable, x: Expr| {
+            operands.iter().all(|&y| {
+                let bounds = table.rel(rel, x, y);
+                table.prove(bounds) == Some(true)
+            })
+        };
+        match operands.iter().find(|&&x| bounds_all(table, x)) {
+            Some(&x) => Ok(x),
+            None => table.extremum(max, operands),
+        }
+    }
+}
 
 impl SymTable {
     /// Copies an expression of another table; symbols are matched by name.
@@ -16,7 +64,7 @@ impl SymTable {
     /// [`SymError::UnknownSymbol`] if this table has no symbol with a name, or an error of the
     /// arithmetic.
     pub fn import(&mut self, other: &SymTable, e: Expr) -> Result<Expr, SymError> {
-        self.rebuild(Some(other), e, &|t, s| t.named(other.name(s)))
+        self.rebuild(Some(other), e, &|t: &mut SymTable, s| t.named(other.name(s)))
     }
 
     /// Copies a condition of another table; symbols are matched by name.
@@ -24,7 +72,15 @@ impl SymTable {
     /// # Errors
     /// As [`SymTable::import`].
     pub fn import_bool(&mut self, other: &SymTable, b: BoolExpr) -> Result<BoolExpr, SymError> {
-        self.rebuild_bool(Some(other), b, &|t, s| t.named(other.name(s)))
+        self.rebuild_bool(Some(other), b, &|t: &mut SymTable, s| t.named(other.name(s)))
+    }
+
+    /// The expression with each minimum and maximum replaced by the operand that it provably is, if
+    /// there is one. Arithmetic alone compares operands by their declared ranges; this proves, so
+    /// that facts count, and costs as much.
+    pub fn with_proved_extrema(&mut self, e: Expr) -> Expr {
+        // On overflow the expression stays as it is, which is still correct.
+        self.rebuild(None, e, &ProvedExtrema).unwrap_or(e)
     }
 
     /// The expression of the symbol with a name.
@@ -41,18 +97,18 @@ impl SymTable {
         &mut self,
         source: Option<&SymTable>,
         e: Expr,
-        replace: ReplaceSymbol,
+        replace: &dyn Replace,
     ) -> Result<Expr, SymError> {
         let Expr::Id(id) = e else { return Ok(e) };
         let node = source.unwrap_or(self).node(id).clone();
         match node {
-            Node::Symbol(s) => replace(self, s),
+            Node::Symbol(s) => replace.symbol(self, s),
             Node::FloorDiv(a, b) => self.rebuild_binary(Op::FloorDiv, source, a, b, replace),
             Node::Mod(a, b) => self.rebuild_binary(Op::Mod, source, a, b, replace),
             Node::Min(ref args) | Node::Max(ref args) => {
                 let args: Result<Vec<Expr>, SymError> =
                     args.iter().map(|&a| self.rebuild(source, a, replace)).collect();
-                self.extremum(matches!(node, Node::Max(_)), args?)
+                replace.extremum(self, matches!(node, Node::Max(_)), args?)
             }
             Node::Poly(p) => {
                 let mut sum = Expr::Int(0);
@@ -75,7 +131,7 @@ impl SymTable {
         source: Option<&SymTable>,
         a: Expr,
         b: Expr,
-        replace: ReplaceSymbol,
+        replace: &dyn Replace,
     ) -> Result<Expr, SymError> {
         let a = self.rebuild(source, a, replace)?;
         let b = self.rebuild(source, b, replace)?;
@@ -87,7 +143,7 @@ impl SymTable {
         &mut self,
         source: Option<&SymTable>,
         b: BoolExpr,
-        replace: ReplaceSymbol,
+        replace: &dyn Replace,
     ) -> Result<BoolExpr, SymError> {
         let BoolExpr::Id(id) = b else { return Ok(b) };
         let node = source.unwrap_or(self).bool_node(id).clone();

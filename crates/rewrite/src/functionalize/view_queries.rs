@@ -217,6 +217,15 @@ impl Interner {
         })
     }
 
+    /// Whether every element of `a` is provably an element of `b`, where only an element of `a`
+    /// matters. A copy of the symbols is made if the first attempt does not decide.
+    pub fn provably_contained_in(&mut self, a: SpecId, b: SpecId) -> bool {
+        let contained = self.contained_in(a, b);
+        let (a, b, symbols) = self.pair(a, b);
+        contained == TriBool::Unknown && a.contained_in_unless_empty(b, symbols)
+            || contained.is_yes()
+    }
+
     /// `a` as a view of the value that `b` yields, if `a` lies inside `b`.
     pub fn relative(&mut self, a: SpecId, b: SpecId) -> Option<SpecId> {
         self.derived(Query::Relative(a, b), |s| {

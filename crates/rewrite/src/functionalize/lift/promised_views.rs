@@ -6,7 +6,6 @@ use super::{Aliases, Lift, Operand};
 use crate::error::{Reason, Result, UnknownView};
 use maquette_ir::graph::{NodeId, ValueId, ValueType};
 use maquette_ir::sym::Expr;
-use maquette_ir::view::TriBool;
 
 impl Lift<'_> {
     /// For each value that a node returns: where it begins, counted from the first element of the
@@ -47,7 +46,7 @@ impl Lift<'_> {
     pub(super) fn check_within_operand(&mut self, v: ValueId, of: Handle, op: &str) -> Result<()> {
         let ValueType::Tensor(ty) = self.graph.value_type(v) else { return Ok(()) };
         let (view, operand) = (self.region(ty)?, self.region(of.ty)?);
-        if self.memory.interner.contained_in(view, operand) == TriBool::Yes {
+        if self.memory.interner.provably_contained_in(view, operand) {
             return Ok(());
         }
         Err(Reason::UnknownView { op: op.into(), why: UnknownView::ExceedsBase }.into())
