@@ -310,3 +310,38 @@ fn each_of_the_largest_coordinates_gets_the_gradient_of_a_distance() {
     one("aten::linalg_vector_norm", args![&x, INFINITE]).backward().unwrap();
     assert_eq!(gradient(&x), [0.5, -0.5]);
 }
+
+/// A number keeps the gradient strictly inside of it, and NaN is not inside. Of two tensors, the one
+/// that the result is not gets none, and NaN loses to neither.
+#[test]
+fn bounds_beside_nan() {
+    const NAN: f64 = f64::NAN;
+    let by_number: [fn(&Tensor) -> Tensor; 4] = [
+        |x| x.clamp(0.0, 1.0),
+        |x| x.clamp_min(0.0),
+        |x| x.clamp_max(1.0),
+        |x| one("aten::clamp_min", args![x, 0.0]),
+    ];
+    for f in by_number {
+        let x = leaf([NAN, 0.5, 0.25]);
+        sweep(&f(&x), [1.0, 2.0, 4.0]);
+        assert_eq!(gradient(&x), [0.0, 2.0, 4.0]);
+    }
+    let by_tensor: [fn(&Tensor, &Tensor) -> Tensor; 4] = [
+        |x, y| one("aten::clamp_min.Tensor", args![x, y]),
+        |x, y| one("aten::clamp_max.Tensor", args![-x, -y]),
+        |x, y| one("aten::clamp.Tensor", args![x, y]),
+        |x, y| one("aten::clamp.Tensor", args![-x, Value::None, -y]),
+    ];
+    for (i, f) in by_tensor.into_iter().enumerate() {
+        let (x, y) = (leaf([NAN, 0.5, 3.0, 2.0]), leaf([1.0, NAN, 3.0, 5.0]));
+        sweep(&f(&x, &y), [1.0, 2.0, 4.0, 8.0]);
+        let sign = if i % 2 == 0 { 1.0 } else { -1.0 };
+        assert_eq!(gradient(&x), [1.0, 2.0, 2.0, 0.0].map(|g| sign * g));
+        assert_eq!(gradient(&y), [1.0, 2.0, 2.0, 8.0].map(|g| sign * g));
+    }
+    let (x, low, high) = (leaf([NAN, 0.5]), leaf([0.0, 0.0]), leaf([1.0, 1.0]));
+    sweep(&one("aten::clamp.Tensor", args![&x, &low, &high]), [1.0, 2.0]);
+    assert_eq!((gradient(&x), gradient(&low)), (vec![0.0, 2.0], vec![0.0, 0.0]));
+    assert_eq!(gradient(&high), [0.0, 0.0]);
+}

@@ -91,37 +91,49 @@ pub(in crate::aten) const CLAMP_MAX: Derivative = rule!([Input(0)], |b| {
 
 /// A bound that is a tensor shares the gradient at equal elements; a number has none.
 pub(in crate::aten) const CLAMP_MIN_TENSOR: Derivative =
-    rule!([Input(0), Input(1)], |b| bounded(b, Tensor::gt, Tensor::lt));
+    rule!([Input(0), Input(1)], |b| bounded(b, 1, Bound::Lower));
 
 pub(in crate::aten) const CLAMP_MAX_TENSOR: Derivative =
-    rule!([Input(0), Input(1)], |b| bounded(b, Tensor::lt, Tensor::gt));
+    rule!([Input(0), Input(1)], |b| bounded(b, 1, Bound::Upper));
 
-/// The gradient goes to the operand where `inside` holds of it and the bound, to the bound where
-/// `outside` does.
-fn bounded(
-    b: &Backward<'_>,
-    inside: fn(&Tensor, Tensor) -> Tensor,
-    outside: fn(&Tensor, Tensor) -> Tensor,
-) -> Result<()> {
-    let (x, bound) = (b.input(0), second(b));
-    if b.tensors(1) == 0 {
-        return b.set(0, || kept(b, &inside(&x, bound)));
+/// Which side of an operand a bound is on.
+#[derive(Clone, Copy)]
+enum Bound {
+    Lower,
+    Upper,
+}
+
+/// The gradients of an operand and of its only bound, in argument `at`. A bound that is a number
+/// keeps the gradient of the operand strictly inside. Of a tensor and its bound, the one that the
+/// result is not gets 0. Equal elements share the gradient. Beside NaN, both get all of it, as in
+/// PyTorch.
+fn bounded(b: &Backward<'_>, at: usize, bound: Bound) -> Result<()> {
+    let x = b.input(0);
+    if b.tensors(at) == 0 {
+        let bound_of_all = second(b);
+        let inside = match bound {
+            Bound::Lower => x.gt(bound_of_all),
+            Bound::Upper => x.lt(bound_of_all),
+        };
+        return b.set(0, || kept(b, &inside));
     }
-    let tie = x.eq(&bound);
-    b.set(0, || weighted(b, &inside(&x, bound.clone()), &tie))?;
-    b.set(1, || weighted(b, &outside(&x, bound.clone()), &tie))
+    let y = b.input(at);
+    let (outside, inside) = match bound {
+        Bound::Lower => (x.lt(&y), x.gt(&y)),
+        Bound::Upper => (x.gt(&y), x.lt(&y)),
+    };
+    let shared = x.eq(&y).where_(b.grad() * 0.5, b.grad());
+    b.set(0, || shared.masked_fill(&outside, 0.0))?;
+    b.set(at, || shared.masked_fill(&inside, 0.0))
 }
 
 pub(in crate::aten) const CLAMP_TENSOR: Derivative = rule!([Input(0), Input(1), Input(2)], |b| {
     let x = b.input(0);
-    if b.tensors(1) == 0 || b.tensors(2) == 0 {
-        let at = if b.tensors(1) == 0 { 2 } else { 1 };
-        let bound = b.input(at);
-        let tie = x.eq(&bound);
-        let (above, below) = (x.gt(&bound), x.lt(&bound));
-        let (inside, outside) = if at == 1 { (above, below) } else { (below, above) };
-        b.set(0, || weighted(b, &inside, &tie))?;
-        return b.set(at, || weighted(b, &outside, &tie));
+    if b.tensors(1) == 0 {
+        return bounded(b, 2, Bound::Upper);
+    }
+    if b.tensors(2) == 0 {
+        return bounded(b, 1, Bound::Lower);
     }
     let (low, high) = (b.input(1), b.input(2));
     let apart = low.lt(&high);
