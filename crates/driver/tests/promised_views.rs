@@ -177,7 +177,7 @@ fn a_view_that_exceeds_its_operand() {
 /// The rows of a matrix of any size are proved to lie in it, so that the program has values alone.
 #[test]
 fn rows_of_any_matrix() {
-    let op = rows("rows_of_any_matrix", 1..i64::MAX, 1..i64::MAX);
+    let op = rows("promised::of_any_matrix", 1..i64::MAX, 1..i64::MAX);
     let f = move |x: Tensor| -> Result<Tensor> {
         let y = x * 2.0;
         call(op, &y)?.mul_(10.0);
