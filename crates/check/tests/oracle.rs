@@ -284,10 +284,7 @@ fn bad_programs_are_errors() {
         ("", "a program with symbols needs a line `#! sizes s0 = 3, …`"),
         ("#! sizes s0\n", "line 1: expected `s0 = 3`, found `sizes s0`"),
         ("#! memory 1: f32 = 1.0\n", "line 1: expected memory 0, found `memory 1: f32 = 1.0`"),
-        (
-            "#! memory 0: f16 = 1.0\n",
-            "line 1: expected f32, f64, i64 or bool, found `memory 0: f16 = 1.0`",
-        ),
+        ("#! memory 0: f7 = 1.0\n", "line 1: expected a dtype, found `memory 0: f7 = 1.0`"),
         ("#! memory 0: i64 = 1.5\n", "line 1: expected values of i64, found `memory 0: i64 = 1.5`"),
         ("#! input x: memory 4 offset 0\n#! sizes s0 = 1\n", "input x needs a memory of dtype f32"),
         (
