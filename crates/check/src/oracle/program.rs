@@ -126,7 +126,7 @@ pub enum Family {
     #[default]
     Programs,
     /// A scalar that depends on every float among the outputs, and its gradient with respect to
-    /// each float among the inputs. See [`gradients`](super::gradients).
+    /// each float among the inputs. See `oracle/gradients`.
     Gradients,
 }
 
