@@ -201,7 +201,8 @@ impl TestProgram {
 
     /// Whether it sees memory by places, which may be none of its tensor's.
     pub(super) fn uses_as_strided(&self) -> bool {
-        self.graph.nodes().any(|n| self.graph.op_name(n) == AS_STRIDED)
+        let by_places = [AS_STRIDED, "aten::as_strided_copy", "aten::as_strided_scatter"];
+        self.graph.nodes().any(|n| by_places.contains(&self.graph.op_name(n)))
     }
 
     /// Fresh memory and inputs for a run at these sizes.

@@ -1,6 +1,6 @@
 //! Finite differences and the trapezoidal rule: `diff`, `trapezoid`, `cumulative_trapezoid`.
 
-use super::dims::{decide, done, require_rank};
+use super::dims::{decide, done, is_zero, require_rank};
 use super::lowering::Lowering;
 use super::order::refuse_bool;
 use super::{table, views};
@@ -39,7 +39,7 @@ fn diff(args: &[Value]) -> Result<Outputs> {
         return done(out.clone_as(MemoryFormat::Preserve));
     }
     // An empty tensor has only sizes to compute. The number of differences may be very large.
-    if out.numel().as_i64() == Some(0) {
+    if is_zero(out.numel())? {
         return done(out.narrow(d as i64, 0, size - n).clone_as(MemoryFormat::Preserve));
     }
     for i in 1..=n {
@@ -88,7 +88,7 @@ impl Steps {
 /// The elements of a dimension without the last, and without the first.
 fn neighbours(t: &Tensor, dim: usize) -> Result<(Tensor, Tensor)> {
     let n = views::nonzero_rank(t.meta()).map(|()| t.sizes()[dim])?;
-    let rest = if n.as_i64() == Some(0) { n } else { n - 1 };
+    let rest = if is_zero(n)? { n } else { n - 1 };
     Ok((t.narrow(dim as i64, 0, rest), t.slice(dim as i64, 1..)))
 }
 
@@ -101,7 +101,7 @@ fn trapezoid(
 ) -> Result<Outputs> {
     require_rank("y", y, 1..=64)?;
     let d = wrap_dim(dim.int_i64()?, y.dim())?;
-    if y.sizes()[d].as_i64() == Some(0) {
+    if is_zero(y.sizes()[d])? {
         let sizes: Dims =
             y.sizes().iter().enumerate().filter(|(i, _)| *i != d).map(|(_, &n)| n).collect();
         return done(aten!("zeros", Loc::caller(); Value::from_dims(sizes), y.dtype()));

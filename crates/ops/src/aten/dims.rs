@@ -55,10 +55,21 @@ pub(crate) fn is_one(n: SymInt) -> Result<bool> {
     }
 }
 
-/// `a / b` rounded up, for positive `b`. Constant operands do not overflow.
+/// Whether a size, or a number of elements, is 0. If it is 0 in the sample, a guard says so. Any
+/// other symbolic number is taken as nonzero without a guard: the caller's computation for the
+/// general case must be right for 0 too, or make a guard of its own.
+#[track_caller]
+pub(crate) fn is_zero(n: SymInt) -> Result<bool> {
+    Ok(n.eq(0).statically_known() == Some(true) || n.hint() == Some(0) && n.guard_int()? == 0)
+}
+
+/// `a / b` rounded up, for positive `b`. Constant operands do not overflow, nor does a size divided
+/// by a constant.
 pub(crate) fn div_ceil(a: SymInt, b: SymInt) -> SymInt {
+    const LARGE: i64 = 1 << 62;
     match (a.as_i64(), b.as_i64()) {
         (Some(a), Some(b @ 1..)) => SymInt::from(a.div_euclid(b) + i64::from(a.rem_euclid(b) != 0)),
+        (None, Some(LARGE..)) => a.floor_div(b) + a.modulo(b).min(1),
         _ => (a + (b - 1)).floor_div(b),
     }
 }

@@ -5,7 +5,7 @@
 //! each of its dimensions. The index tensors broadcast together. Their dimensions replace the first
 //! indexed dimension if the indexed dimensions are adjacent, and lead the result otherwise.
 
-use super::dims::{fresh, fresh_like, require_index, require_mask, require_same_dtype};
+use super::dims::{fresh, fresh_like, is_one, require_index, require_mask, require_same_dtype};
 use super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::{table, views};
 use crate::dispatch::cpu_exec::{self, input, output};
@@ -29,6 +29,23 @@ fn is_mask(t: &Tensor) -> bool {
 /// `numel`, if it has one.
 fn fake_count(cx: &FakeCtx, numel: SymInt) -> Result<SymInt> {
     cx.new_dynamic_size_in(0, numel.range().hi.max(0))
+}
+
+/// The number of positions of each mask among the indices of a fake call. The index tensors
+/// broadcast together, so the masks have as many set elements as the last dimension of the others
+/// has elements; a mask of one set element also fits. The kernel compares the counts. Only if the
+/// others are of size 1 or none does the result have a size of its own.
+fn fake_mask_count(cx: &FakeCtx, list: &Value) -> Result<SymInt> {
+    let (masks, others): (Vec<&Tensor>, Vec<&Tensor>) = list.tensors().partition(|t| is_mask(t));
+    let sizes: Vec<&[SymInt]> = others.iter().map(|t| t.sizes()).collect();
+    let broadcast = broadcast(&sizes).unwrap_or_default();
+    if let Some(&n) = broadcast.last()
+        && !is_one(n)?
+    {
+        return Ok(n);
+    }
+    let most = masks.iter().map(|mask| mask.numel().range().hi).max().unwrap_or(0);
+    cx.new_dynamic_size_in(0, most.max(0))
 }
 
 /// The metadata of `nonzero`: PyTorch stores the n × rank matrix column by column.
@@ -249,9 +266,12 @@ table! {
                 observes_strides: true,
                 fake: |cx, a| {
                     let (x, list) = with_scalar_masks(a[0].tensor()?, &a[1])?;
-                    let positions = |mask: &Tensor| {
-                        Ok(Tensor::fake_of(nonzero_meta(mask, fake_count(cx, mask.numel())?)))
+                    let count = match list.tensors().any(is_mask) {
+                        true => fake_mask_count(cx, &list)?,
+                        false => 0.into(),
                     };
+                    let positions =
+                        |mask: &Tensor| Ok(Tensor::fake_of(nonzero_meta(mask, count)));
                     Ok(smallvec![Value::Tensor(Tensor::fake_of(
                         indexed(&x, per_dimension(&x, &list, &positions)?)?.meta
                     ))])

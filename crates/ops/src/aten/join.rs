@@ -1,7 +1,7 @@
 //! Concatenation and repetition: `cat`, `stack`, `repeat`, `tile`.
 
 use super::copies::copy_of;
-use super::dims::{channels_last_strides, done, fresh, is_channels_last, require};
+use super::dims::{channels_last_strides, done, fresh, is_channels_last, is_zero, require};
 use super::loops::{NestCx, NestResults};
 use super::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use super::structure::tensors;
@@ -44,6 +44,16 @@ fn cat_meta(parts: &[&Tensor], dim: i64) -> Result<Meta> {
     let Some(first) = certain.or_else(|| parts.iter().find(|t| !is_placeholder(t))) else {
         return Ok(fresh(parts[0], parts[0].sizes().into(), dtype));
     };
+    // Placeholders alone have no dimension for `dim` to name.
+    if certain.is_none() && wrap_dim(dim, 1).is_err() {
+        let mut are_empty = true;
+        for t in parts {
+            are_empty = are_empty && is_zero(t.sizes()[0])?;
+        }
+        if are_empty {
+            return Ok(fresh(parts[0], smallvec![0.into()], dtype));
+        }
+    }
     if first.dim() == 0 {
         return Err(Error::value(
             "argument `tensors` holds a 0-d tensor, which cannot be concatenated",

@@ -1,7 +1,7 @@
 //! Products of two tensors that are not matrix products: `kron`, `ger`, `cross`; and the powers of
 //! `vander`.
 
-use super::dims::{decide, done, require_rank};
+use super::dims::{decide, done, is_zero, require, require_rank};
 use super::einsum::pair;
 use super::lowering::Lowering;
 use super::table;
@@ -74,16 +74,16 @@ fn powers(x: &Tensor, count: Option<SymInt>) -> Result<Tensor> {
     let x = &if x.dim() == 0 { x.unsqueeze(0) } else { x.clone() };
     let dtype = if x.dtype().is_float() { x.dtype() } else { DType::I64 };
     let n = count.unwrap_or_else(|| x.size(-1));
-    super::dims::require(n.ge(0), || format!("`N` must not be negative, found {n}"))?;
+    require(n.ge(0), || format!("`N` must not be negative, found {n}"))?;
     let sizes: Dims = x.sizes().iter().copied().chain([n]).collect();
     let base = x.to_dtype(dtype).unsqueeze(-1).expand(sizes);
     // The powers are a running product whose first factor is 1.
     let first = Tensor::from([0i64]);
-    Ok(if n.as_i64() == Some(0) {
-        base.clone_as(MemoryFormat::Contiguous)
-    } else {
-        base.index_fill(-1, &first, 1).cumprod(-1).to_dtype(dtype)
-    })
+    if is_zero(n)? {
+        return Ok(base.clone_as(MemoryFormat::Contiguous));
+    }
+    require(n.ge(1), || format!("`N` must be positive in this trace, found {n}"))?;
+    Ok(base.index_fill(-1, &first, 1).cumprod(-1).to_dtype(dtype))
 }
 
 /// A Vandermonde matrix: the powers of each element as a row, in descending order by default.

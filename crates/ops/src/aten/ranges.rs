@@ -4,14 +4,14 @@ use super::creation::{DEFAULT, factory, filled, options};
 use super::dims::require;
 use super::loops::{NestCx, NestResults};
 use super::lowering::{How, Lowering, Metas};
-use super::number::require_fits;
+use super::number::{fits, require_fits};
 use super::table;
 use crate::dispatch::cpu_exec;
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use crate::tensor::dims_text;
 use maquette_ir::loops::named::{Input, Number};
-use maquette_ir::loops::{Index, IndexMap, LoopError, StageBuilder};
+use maquette_ir::loops::{Index, IndexMap, LoopError, ScalarId, StageBuilder};
 use maquette_ir::scalar_expr::{BinaryOp, CmpOp, Reg};
 use maquette_ir::sym::{Expr, SymInt};
 use maquette_ir::{DType, Device, Scalar};
@@ -146,14 +146,31 @@ fn spaced_meta(args: &[Value], at: usize) -> Result<Metas> {
         return Err(Error::value(format!("`steps` must not be negative, found {n}")));
     }
     let meta = factory(&[n], args, at, DEFAULT, Device::Cpu)?;
-    // With one step only `start` is used, and with none neither end.
+    // With one step only `start` is used, and with none neither end. The kernel checks tensors.
     let used = usize::try_from(n.as_i64().unwrap_or(0)).unwrap_or(0);
     for (name, end) in [("start", &args[0]), ("end", &args[1])].into_iter().take(used) {
-        if !matches!(end, Value::Tensor(t) if t.is_fake()) {
-            require_fits(name, number(end)?, meta.dtype)?;
+        if !matches!(end, Value::Tensor(_)) {
+            require_fits(name, end.scalar()?, meta.dtype)?;
         }
     }
     Ok(smallvec![meta])
+}
+
+/// The dtype of the result of a call whose ends are in arguments 0 and 1, and whose options begin
+/// at argument `at`.
+fn spaced_dtype(args: &[Value], at: usize) -> Result<DType> {
+    Ok(spaced_meta(args, at)?.first().map_or(DType::F32, |meta| meta.dtype))
+}
+
+/// The error of an end in a tensor that the dtype of the result does not have.
+fn unfit_end(args: &[Value], at: usize) -> Result<Error> {
+    let dtype = spaced_dtype(args, at)?;
+    for (name, end) in [("start", &args[0]), ("end", &args[1])] {
+        if let Err(e) = require_fits(name, number(end)?, dtype) {
+            return Ok(e);
+        }
+    }
+    Ok(Error::value(format!("an end must be in the range of {dtype}")))
 }
 
 /// An end of [`spaced`]: rounded to the result's dtype, as in PyTorch, then an `f64`.
@@ -175,12 +192,35 @@ impl End {
         let end = match self {
             End::Number(end) => s.number(*end, rounded)?,
             End::Element(x) => {
-                let at: IndexMap = x.axes.iter().map(|_| Index::from(Expr::Int(0))).collect();
-                let element = s.load(x.id, at)?;
+                let element = Self::element(x, s)?;
                 s.expr.cast(element, rounded)?
             }
         };
         Ok(s.expr.cast(end, DType::F64)?)
+    }
+
+    fn element(x: &Input, s: &mut StageBuilder<'_>) -> Result<Reg, LoopError> {
+        let at: IndexMap = x.axes.iter().map(|_| Index::from(Expr::Int(0))).collect();
+        s.load(x.id, at)
+    }
+
+    /// Asserts that an element is in the range of the result's dtype, unless there are so few steps
+    /// that the end is not used.
+    fn assert_fits(
+        &self,
+        s: &mut StageBuilder<'_>,
+        out: DType,
+        (count, unused_up_to): (ScalarId, i64),
+        message: u32,
+    ) -> Result<(), LoopError> {
+        let End::Element(x) = self else { return Ok(()) };
+        let element = Self::element(x, s)?;
+        let Some(fits) = fits(&mut s.expr, element, out)? else { return Ok(()) };
+        let (count, most) = (s.launch(count)?, s.expr.constant(unused_up_to, DType::I64));
+        let is_unused = s.expr.compare(CmpOp::Le, count, most)?;
+        let holds = s.expr.binary(BinaryOp::Or, is_unused, fits)?;
+        s.expr.assert(holds, message)?;
+        Ok(())
     }
 }
 
@@ -195,9 +235,14 @@ fn spaced(cx: &mut NestCx<'_>, has_base: bool) -> Result<NestResults> {
     };
     let ends = [End::of(cx, 0, rounded)?, End::of(cx, 1, rounded)?];
     let base = if has_base { Some(cx.number(3, DType::F64)?) } else { None };
+    cx.explain(if has_base { |a| unfit_end(a, 4) } else { |a| unfit_end(a, 3) });
+    let message = cx.nest.message("the ends must be in the range of the result's dtype");
     let extent = cx.nest.nest().extent(over[0]);
     let count = cx.nest.size(extent);
     let step = cx.nest.map(&[], |s| {
+        for (end, unused_up_to) in ends.iter().zip(0..) {
+            end.assert_fits(s, out, (count, unused_up_to), message)?;
+        }
         let (start, end) = (ends[0].value(s, rounded)?, ends[1].value(s, rounded)?);
         let span = s.expr.binary(BinaryOp::Sub, end, start)?;
         let (n, one) = (s.launch(count)?, s.expr.constant(1, DType::I64));

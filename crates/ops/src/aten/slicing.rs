@@ -1,7 +1,7 @@
 //! Views of some of the elements along a dimension: `select`, `slice`, `narrow`, `diagonal`,
 //! `unfold`. The same rules serve constant and symbolic sizes.
 
-use super::dims::{decide_or_deny, div_ceil, require};
+use super::dims::{decide_or_deny, div_ceil, is_zero, require};
 use super::views::nonzero_rank;
 use crate::error::{Error, Result};
 use crate::tensor::dims_text;
@@ -130,7 +130,7 @@ pub(crate) fn diagonal(m: &Meta, offset: i64, dim1: i64, dim2: i64) -> Result<Me
     let mut out = m.with_dims(sizes, strides);
     // PyTorch does not move the offset of an empty diagonal. A size that is 0 in the sample is
     // guarded to be 0; any other symbolic size is taken as nonzero.
-    if !(n.as_i64() == Some(0) || n.hint() == Some(0) && n.guard_int()? == 0) {
+    if !is_zero(n)? {
         out.offset = m.offset
             + if offset >= 0 {
                 m.strides[b] * offset

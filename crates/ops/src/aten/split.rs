@@ -1,7 +1,7 @@
 //! Views that split a dimension into parts. The number of results must be known, so symbolic sizes
 //! are guarded as far as they decide the number of parts.
 
-use super::dims::{div_ceil, require};
+use super::dims::{div_ceil, is_zero, require};
 use super::lowering::Metas;
 use super::table;
 use super::views::{meta, nonzero_rank, one, select, slice, view};
@@ -36,12 +36,6 @@ fn piece_count(count: SymInt) -> Result<i64> {
         )));
     }
     Ok(count)
-}
-
-/// Whether a size is 0. A size that is 0 in the sample is guarded. Otherwise the guard on the
-/// number of parts implies that the size is not 0.
-fn is_zero(n: SymInt) -> Result<bool> {
-    Ok(n.eq(0).statically_known() == Some(true) || n.hint() == Some(0) && n.guard_int()? == 0)
 }
 
 /// Parts of `size` elements. The last part may be shorter.
@@ -102,7 +96,7 @@ pub(super) fn chunk(m: &Meta, chunks: i64, dim: i64) -> Result<Metas> {
     if is_zero(n)? {
         return Ok(pieces(m, d, (0..piece_count(chunks.into())?).map(|_| 0.into())));
     }
-    split(m, (n + (chunks - 1)).floor_div(chunks), dim)
+    split(m, div_ceil(n, chunks.into()), dim)
 }
 
 /// `sections` parts, whose lengths differ by at most 1. The longer parts come first.

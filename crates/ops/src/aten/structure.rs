@@ -1,7 +1,7 @@
 //! Tensors made by structure: diagonals, block matrices, indices of triangles, copies of split
 //! parts, and masked indexing.
 
-use super::dims::{done, fresh, has_size_0, require_rank};
+use super::dims::{div_ceil, done, fresh, has_size_0, require_rank};
 use super::execute::fits_into;
 use super::host;
 use super::loops::{NestCx, NestResults};
@@ -12,7 +12,7 @@ use crate::dispatch::cpu_exec;
 use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
-use crate::tensor::meta::Dims;
+use crate::tensor::meta::{Dims, Meta};
 use crate::tensor::shape::{require_same, wrap_dim};
 use crate::tensor::{Tensor, dims_text};
 use maquette_ir::loops::{Affine, Index, IndexMap};
@@ -169,7 +169,7 @@ fn chunk_cat(args: &[Value]) -> Result<Tensor> {
             format!("`tensors[{i}]` must have, before dimension {dim},")
         })?;
         let length = t.sizes()[dim];
-        let chunk = (length + (chunks - 1)).floor_div(chunks);
+        let chunk = div_ceil(length, chunks.into());
         let mut pad: Dims = smallvec![0.into(); 2 * (t.dim() - dim)];
         if let Some(last) = pad.last_mut() {
             *last = chunk * chunks - length;
@@ -204,16 +204,23 @@ fn parts(cx: &mut NestCx<'_>) -> Result<NestResults> {
 
 const PARTS: How = How::Loops(parts);
 
+/// The metadata from whose parts the copies take theirs. As PyTorch recorded, a part lies in its
+/// storage where it lies in the argument. Places count from the first element of the argument,
+/// because a trace does not know where the argument begins.
+fn whole(args: &[Value]) -> Result<Meta> {
+    Ok(Meta { offset: 0.into(), ..args[0].tensor()?.meta().clone() })
+}
+
 fn split_metas(_: &FakeCtx, args: &[Value]) -> Result<Metas> {
-    split::split(args[0].tensor()?.meta(), args[1].int()?, args[2].int_i64()?)
+    split::split(&whole(args)?, args[1].int()?, args[2].int_i64()?)
 }
 
 fn split_with_sizes_metas(_: &FakeCtx, args: &[Value]) -> Result<Metas> {
-    split::split_with_sizes(args[0].tensor()?.meta(), args[1].ints()?, args[2].int_i64()?)
+    split::split_with_sizes(&whole(args)?, args[1].ints()?, args[2].int_i64()?)
 }
 
 fn chunk_metas(_: &FakeCtx, args: &[Value]) -> Result<Metas> {
-    split::chunk(args[0].tensor()?.meta(), args[1].int_i64()?, args[2].int_i64()?)
+    split::chunk(&whole(args)?, args[1].int_i64()?, args[2].int_i64()?)
 }
 
 // ---- triangles

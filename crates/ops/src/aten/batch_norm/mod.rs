@@ -7,7 +7,7 @@
 
 mod nest;
 
-use super::dims::{done, fresh, in_format_of, require, require_float, require_rank};
+use super::dims::{done, fresh, in_format_of, is_zero, require, require_float, require_rank};
 use super::lowering::{How, Lowering, Metas, Strides};
 use super::norm::{compute_dtype, norm, require_affine};
 use super::table;
@@ -184,7 +184,7 @@ fn batch_norm(args: &[Value]) -> Result<Outputs> {
             )
         })?;
     }
-    if x.dim() < 2 || x.numel().as_i64() == Some(0) {
+    if x.dim() < 2 || is_zero(x.numel())? {
         return done(aten!("clone", Loc::caller(); x));
     }
     let [y, ..] = BatchNorm::of(args, Form::Full)?.declared()?;

@@ -1,6 +1,6 @@
 //! Matrix norms (`linalg_matrix_norm`, `linalg_norm`) and `linalg_vecdot`.
 
-use crate::aten::dims::{done, require_float, require_floats};
+use crate::aten::dims::{done, is_zero, require, require_float, require_floats};
 use crate::aten::lowering::Lowering;
 use crate::aten::{table, views};
 use crate::dispatch::value::Value;
@@ -62,14 +62,16 @@ impl Order {
         };
         let (sum, pick) = if of_rows { (b, a) } else { (a, b) };
         let sums = x.abs().sum_dim([sum], true);
+        let n = x.sizes()[pick as usize];
         let norm = if !greatest {
             sums.amin([pick], true)
-        } else if x.sizes()[pick as usize].as_i64() == Some(0) {
+        } else if is_zero(n)? {
             // The maximum of no sums is 0.
             let mut sizes: Dims = sums.sizes().into();
             sizes[pick as usize] = 1.into();
             x.new_zeros(sizes, x.dtype())
         } else {
+            require(n.ge(1), || "a trace takes the maximum of at least one sum".into())?;
             sums.amax([pick], true)
         };
         Ok(if keepdim { norm } else { norm.squeeze_dims([a, b]) })

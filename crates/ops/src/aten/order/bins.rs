@@ -82,7 +82,8 @@ impl Axis {
             Find::Linear => linear(),
             Find::LinearThenNear => {
                 let near = linear();
-                after(near.saturating_sub(1).min(bins), (near + 2).min(bins + 1)).saturating_sub(1)
+                let to = near.saturating_add(2).min(bins + 1);
+                after(near.saturating_sub(1).min(bins), to).saturating_sub(1)
             }
             Find::Edges => after(0, bins + 1).saturating_sub(1),
         };
