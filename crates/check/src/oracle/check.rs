@@ -56,6 +56,10 @@ pub fn documented_refusal(
         ErrorKind::Access(AccessError::OutOfBounds { .. }) => {
             Some("as_strided of data-dependent sizes, beyond its tensor")
         }
+        // whether such a tensor is looked at depends on the mode
+        ErrorKind::Access(AccessError::TooManyElements { .. }) => {
+            Some("an empty tensor whose other sizes have no product")
+        }
         ErrorKind::Access(AccessError::SelfOverlap { .. })
             if symbolic && has_overlapping_inputs(&program.graph) =>
         {

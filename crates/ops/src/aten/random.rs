@@ -159,11 +159,12 @@ fn dropout(args: &[Value]) -> Result<Outputs> {
 }
 
 fn dropout_in_place(args: &[Value]) -> Result<Outputs> {
-    if args[2].bool()? && args[1].float()? != 0.0 {
+    let (x, p) = (args[0].tensor()?, probability(args[1].float()?)?);
+    if args[2].bool()? && p != 0.0 {
         let dropped = dropout(args)?;
-        crate::call("aten::copy_", crate::args![args[0].clone(), dropped[0].clone()])?;
+        crate::call("aten::copy_", crate::args![x, dropped[0].clone()])?;
     }
-    Ok(smallvec![args[0].clone()])
+    Ok(smallvec![Value::Tensor(x.clone())])
 }
 
 /// Dropout, and the mask of the kept elements.
