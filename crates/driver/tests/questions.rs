@@ -51,6 +51,28 @@ fn a_captured_tensor_is_not_asked_for_its_state() {
 }
 
 #[test]
+fn how_often_a_tensor_was_written() {
+    // inputs may share memory, and may have been written before
+    assert!(refused(|x| branch(&x, x.version() == 0)).starts_with("how often an input"));
+    assert!(refused(|x| branch(&x, x.slice(0, 1..).version() == 0)).starts_with("how often"));
+    // a function's own tensors, written by one call, and by an operator that makes several
+    let own = |x: Tensor| -> Tensor {
+        let (y, z) = (&x * 3.0, x.reshape([3, 1]) * 2.0);
+        y.add_(1.0).square_();
+        let written =
+            maquette_ops::call("aten::addr_", maquette_ops::args![&z, &x, &y.narrow(0, 0, 1)]);
+        match written {
+            Ok(_) => &y * (10 * y.version() + z.version()) as f64,
+            Err(e) => Tensor::poison(e),
+        }
+    };
+    let expected = own(arange(3)).to_vec::<f32>().unwrap();
+    assert_eq!(compile(own).call(arange(3)).unwrap().to_vec::<f32>().unwrap(), expected);
+    let traced = trace(own, arange(3)).unwrap();
+    assert_eq!(traced.run(arange(3)).unwrap().to_vec::<f32>().unwrap(), expected);
+}
+
+#[test]
 fn the_text_of_a_captured_tensor() {
     let a = &arange(3);
     let text = |e: Error| e.kind().to_string();

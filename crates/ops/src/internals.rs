@@ -8,6 +8,7 @@
 
 use crate::dispatch::mode;
 use crate::error::Result;
+use crate::library::Op;
 use crate::tensor::Tensor;
 use crate::tensor::meta::{Concrete, Meta};
 use crate::tensor::storage::Storage;
@@ -74,6 +75,12 @@ pub trait MetaInternals {
 pub trait StorageInternals {
     /// As [`Storage::version`].
     fn writes(&self) -> u64;
+}
+
+/// Whether fake execution makes the calls that an operator consists of, which count its writes.
+#[doc(hidden)]
+pub fn parts_count_writes(op: Op) -> bool {
+    op.state().is_ok_and(|state| state.parts_count_writes())
 }
 
 impl MetaInternals for Meta {

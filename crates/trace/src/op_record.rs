@@ -2,6 +2,7 @@
 //! default arguments.
 
 use maquette_ir::graph::{GraphBuilder, StrId};
+use maquette_ops::internals::parts_count_writes;
 use maquette_ops::{Op, Result, Value};
 use smallvec::SmallVec;
 
@@ -16,6 +17,8 @@ pub(crate) struct OpRecord {
     /// For each return, the argument that it may be a view of.
     pub(crate) views_arg: SmallVec<[Option<usize>; 2]>,
     pub(crate) mutated: SmallVec<[usize; 2]>,
+    /// Its fake execution counts its writes.
+    pub(crate) counts_writes: bool,
     pub(crate) builtin: bool,
     pub(crate) effect: bool,
     /// The fake kernel accepts traced tensors, because it reads only metadata.
@@ -52,6 +55,7 @@ impl OpRecord {
                 .map(|i| op.return_alias(i).filter(|a| !mutated.contains(a)))
                 .collect(),
             mutated,
+            counts_writes: parts_count_writes(op),
             builtin: op.is_builtin(),
             effect: op.effect().is_some(),
             takes_traced: op.fake_takes_traced(),

@@ -234,7 +234,9 @@ impl Recorder {
             self.flush_assertions(None);
         }
         for t in op.mutated.iter().filter_map(|&i| call.fake_args.get(i)).flat_map(Value::tensors) {
-            t.own_storage()?.bump_version();
+            if !op.counts_writes {
+                t.own_storage()?.bump_version();
+            }
             self.memories.written(t, loc);
         }
         let mut values = created.values.iter();

@@ -105,6 +105,12 @@ impl Mode for Tracer {
         match question {
             // poisoned tensors fail the trace that makes them
             Question::State(t) => is_own(t) || t.is_fake() || t.own_storage().is_err(),
+            // Inputs of a run may share memory, and begin with writes of their own.
+            Question::Writes(t) => {
+                let memories = &self.recorder.borrow().memories;
+                let is_outside = memories.is_input(t) || memories.views_captured(t);
+                !is_outside && self.is_fixed(Question::State(t))
+            }
             // A run refuses captured tensors that carry an error.
             Question::Error(t) => {
                 self.is_fixed(Question::State(t)) || self.recorder.borrow().consts.has_storage_of(t)

@@ -205,7 +205,9 @@ fn without_grad(
             all_fake(state, args)?;
         }
         let out = fake::call(op, args, None, loc)?;
-        mutated(state, args).for_each(Tensor::bump_version);
+        if !state.parts_count_writes() {
+            mutated(state, args).for_each(Tensor::bump_version);
+        }
         return Ok(out);
     }
     match state.builtin {

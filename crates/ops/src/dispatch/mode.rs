@@ -20,6 +20,8 @@ pub enum Question<'a> {
     /// A property of a tensor that writes, sweeps or other threads change: its contents, the number
     /// of its writes.
     State(&'a Tensor),
+    /// How often the memory of a tensor was written.
+    Writes(&'a Tensor),
     /// Whether a tensor carries an error.
     Error(&'a Tensor),
     /// Whether gradients of a tensor are computed.

@@ -91,6 +91,13 @@ impl OpState {
         self.builtin.filter(|_| !self.overridden)
     }
 
+    /// Whether fake execution makes the calls that the operator consists of, which count its
+    /// writes.
+    pub(crate) fn parts_count_writes(&self) -> bool {
+        let is_composite = |def: &OpDef| def.lowering.composite_body().is_some();
+        self.fake.is_none() && self.builtin.is_some_and(is_composite)
+    }
+
     /// The registered kernel for calls on a kind of device. If it is `None`, a builtin operator
     /// runs its own kernel, and a custom one has no kernel.
     pub(crate) fn kernel(&self, device: DeviceKind) -> Option<&KernelFn> {

@@ -93,13 +93,13 @@ impl Tensor {
         self.sizes().iter().map(|s| s.as_i64().ok_or_else(|| symbolic(s))).collect()
     }
 
-    /// How often its storage was written to; for an input of a trace, since the trace began. A
-    /// traced function cannot ask this of a tensor from outside.
+    /// How often its storage was written to. A traced function cannot ask this of an input or a
+    /// tensor from outside, nor of a view of one.
     #[track_caller]
     pub fn version(&self) -> u64 {
-        let what = "how often a tensor from outside of the trace was written";
+        let what = "how often an input, or a tensor from outside of the trace, was written";
         // A trace gets the error, which this cannot return.
-        let _reported = mode::ask(Question::State(self), what, Loc::caller());
+        let _reported = mode::ask(Question::Writes(self), what, Loc::caller());
         self.writes()
     }
 
