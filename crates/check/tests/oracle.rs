@@ -1,12 +1,15 @@
 //! The oracle: random programs agree in every mode, programs that once failed do not, and modes
 //! that are wrong are found out.
 
+#[path = "oracle/answers.rs"]
+mod answers;
 #[path = "oracle/wrong_modes.rs"]
 mod wrong_modes;
 
 use maquette_check::oracle::{
-    BROKEN_PROMISE, Eager, Family, Fuzzer, Mode, Seeds, TestProgram, TextReport, UNKNOWN_VIEW,
-    Verdict, WriteCount, check, generate::generate, gradient_modes, modes, register,
+    BROKEN_PROMISE, Eager, Family, Fuzzer, HANDLED_WRITE, Mode, STATE, Seeds, TestProgram,
+    TextReport, UNKNOWN_VIEW, Verdict, WRITTEN_GRADIENT, WriteCount, check, generate::generate,
+    gradient_modes, modes, register,
 };
 use maquette_interp::{Interpreter, check_calls};
 use maquette_ir::DType;
@@ -40,9 +43,13 @@ fn random_programs_agree() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     let of_views: u64 =
         [UNKNOWN_VIEW, BROKEN_PROMISE].iter().map(|w| report.stats.refusals(w)).sum();
-    // one in forty is the bar for custom views, and one in a hundred for all others
+    let of_answers: u64 = [STATE, HANDLED_WRITE].iter().map(|w| report.stats.refusals(w)).sum();
+    // one in forty is the bar for custom views, one in fifty for statements that traces refuse, and
+    // one in a hundred for all others
     assert!(of_views * 40 <= report.programs, "{report}: {}", report.stats);
-    assert!((report.refused - of_views) * 100 <= report.programs, "{report}: {}", report.stats);
+    assert!(of_answers * 50 <= report.programs, "{report}: {}", report.stats);
+    let others = report.refused - of_views - of_answers;
+    assert!(others * 100 <= report.programs, "{report}: {}", report.stats);
 }
 
 #[test]
@@ -86,6 +93,11 @@ fn mutated_inputs_are_known_statically() {
         // sizes that are symbols are guessed, and the types of these programs do not say where
         // inputs begin in memory that they share
         if program.graph.symbols().symbols().next().is_some() || !program.shared().is_empty() {
+            continue;
+        }
+        // eager execution makes other calls than the graph has
+        let is_statement = |name: &str| ["oracle::asks", "oracle::attempts_"].contains(&name);
+        if program.graph.nodes().any(|n| is_statement(program.graph.op_name(n))) {
             continue;
         }
         let given = program.run_inputs(&program.sizes[0]).unwrap();
@@ -212,6 +224,11 @@ fn programs_that_once_failed_agree() {
             "a_slope_below_the_rounding_of_a_value" => {
                 Verdict::Refused("a value is too large, or not finite")
             }
+            "a_refused_write_leaves_the_storage" => Verdict::Refused(HANDLED_WRITE),
+            "where_an_input_begins_decides" | "writes_of_inputs_that_share_memory" => {
+                Verdict::Refused(STATE)
+            }
+            "a_derivative_that_writes_a_shared_gradient" => Verdict::Refused(WRITTEN_GRADIENT),
             "chunks_of_an_empty_dimension" => {
                 Verdict::Refused("a decision on a data-dependent size")
             }
@@ -284,7 +301,7 @@ fn bad_programs_are_errors() {
         ("", "a program with symbols needs a line `#! sizes s0 = 3, …`"),
         ("#! sizes s0\n", "line 1: expected `s0 = 3`, found `sizes s0`"),
         ("#! memory 1: f32 = 1.0\n", "line 1: expected memory 0, found `memory 1: f32 = 1.0`"),
-        ("#! memory 0: f7 = 1.0\n", "line 1: expected a dtype, found `memory 0: f7 = 1.0`"),
+        ("#! memory 0: f15 = 1.0\n", "line 1: expected a dtype, found `memory 0: f15 = 1.0`"),
         ("#! memory 0: i64 = 1.5\n", "line 1: expected values of i64, found `memory 0: i64 = 1.5`"),
         ("#! input x: memory 4 offset 0\n#! sizes s0 = 1\n", "input x needs a memory of dtype f32"),
         (

@@ -1,7 +1,7 @@
-//! Random programs under an override of a builtin view. In a process of their own, since an override
-//! is everyone's.
+//! Random programs under an override of a builtin view. In a process of their own, since an
+//! override is everyone's.
 
-use maquette_check::oracle::{Family, Fuzzer, modes};
+use maquette_check::oracle::{Family, Fuzzer, UNKNOWN_VIEW, modes};
 use maquette_ops::library::{Kind, Library};
 use maquette_ops::{Result, Tensor};
 
@@ -23,6 +23,9 @@ fn random_programs_follow_an_overridden_view() {
         eprintln!("{}: {}\n{program}", f.mode, f.what);
     });
     assert!(report.failures.is_empty(), "{report}");
-    // functional modes refuse what they cannot know
-    assert!(report.refused * 2 >= report.programs / 4, "{report}: {}", report.stats);
+    // Functional modes refuse what they cannot know: half of the programs call the overridden view,
+    // or an operator that calls it. Other refusals are as rare as in other runs.
+    let of_views = report.stats.refusals(UNKNOWN_VIEW);
+    assert!(of_views * 4 >= report.programs, "{report}: {}", report.stats);
+    assert!((report.refused - of_views) * 20 <= report.programs, "{report}: {}", report.stats);
 }

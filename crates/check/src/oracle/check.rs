@@ -6,19 +6,30 @@ use super::library;
 use super::mode::{Eager, Mode, PreparedProgram, Text};
 use super::outcome::{Comparison, Outcome};
 use super::program::{Family, RunInputs, Sizes, TestProgram};
+use super::statements::{self, ASKS, ATTEMPTS};
 use super::unused_failure::only_an_unused_call_fails;
 use crate::values::catch_panics;
 use maquette_ir::graph::{Graph, Stmt};
 use maquette_ir::sym::{Expr, SymError};
 use maquette_ir::typing::TypingError;
 use maquette_ir::view::{TriBool, ViewSpec};
-use maquette_ops::{AccessError, CallError, Error, ErrorKind, FakeError, Result, RunError};
+use maquette_ops::{
+    AccessError, AutogradError, CallError, Error, ErrorKind, FakeError, Result, RunError,
+    TraceError,
+};
 use maquette_rewrite::{FunctionalizeError, Reason};
 
 /// Why a program with a custom view is refused that may exceed its tensor.
 pub const UNKNOWN_VIEW: &str = "a view whose elements only its kernel knows";
 /// Why a program with a call of `oracle::lies` is refused.
 pub const BROKEN_PROMISE: &str = "a view operator that breaks the promise of its fake kernel";
+
+/// Why a program with a call of `oracle::asks` is refused.
+pub const STATE: &str = "a question about the state of a tensor";
+/// Why a program with a call of `oracle::attempts_` is refused.
+pub const HANDLED_WRITE: &str = "a refused write, which the program handles";
+/// Why a program with a call of `oracle::greedy` is refused.
+pub const WRITTEN_GRADIENT: &str = "a derivative that writes the gradient that it is given";
 
 /// The result of checking a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +62,29 @@ pub fn documented_refusal(
     const WINDOWS: &str = "a write to an input of symbolic sizes whose elements overlap";
     const OUTSIDE: &str = "a view must not exceed the elements of its tensor";
     let binds = || program.graph.body().iter().any(|s| matches!(s, Stmt::Bind { .. }));
+    let of_statement = |op| calls(program, op) && statements::names_a_statement(e);
     match e.kind() {
+        ErrorKind::Trace(TraceError::State { what })
+            if calls(program, ASKS) && what.starts_with("the text of a tensor") =>
+        {
+            Some(STATE)
+        }
+        ErrorKind::Trace(TraceError::State { .. } | TraceError::Offset(_))
+            if of_statement(ASKS) =>
+        {
+            Some(STATE)
+        }
+        // a trace fails with the first error of any call
+        ErrorKind::Call(_) | ErrorKind::Kernel(_) | ErrorKind::Value(_) | ErrorKind::Typing(_)
+            if of_statement(ATTEMPTS) =>
+        {
+            Some(HANDLED_WRITE)
+        }
+        ErrorKind::Autograd(AutogradError::GivenWritten { .. })
+            if calls(program, "oracle::greedy") =>
+        {
+            Some(WRITTEN_GRADIENT)
+        }
         ErrorKind::Guard(SymError::DataDependent(_)) => Some("a decision on a data-dependent size"),
         ErrorKind::Access(AccessError::OutOfBounds { .. }) => {
             Some("as_strided of data-dependent sizes, beyond its tensor")

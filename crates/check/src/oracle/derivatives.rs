@@ -1,7 +1,7 @@
 //! The derivatives of the oracle's operators. Several kinds of rules take part: they read inputs,
 //! outputs, numbers or nothing; one is a custom operator, one has an effect, one is of a view.
 
-use super::library::{like, op};
+use super::library::{like, mixed_with_itself, op};
 use maquette_ops::autograd::AutogradCtx;
 use maquette_ops::{Error, FakeCtx, Op, Result, Tensor, Value, args};
 
@@ -12,6 +12,7 @@ const ITSELF: f64 = 1.5;
 
 pub(super) fn register() -> Result<()> {
     smooth()?;
+    greedy()?;
     mix()?;
     let both = Op::find("oracle::both")?;
     both.register_autograd_with(
@@ -56,6 +57,21 @@ pub(super) fn register() -> Result<()> {
             Ok(vec![Some(&grads[0] * ITSELF), None])
         },
     )
+}
+
+/// An operator whose rule tries to write the gradient that it is given, which others may be given
+/// too: the write is refused, and the rule writes a copy.
+fn greedy() -> Result<()> {
+    let greedy = op("greedy(Tensor x) -> Tensor").kernel(mixed_with_itself).register()?;
+    greedy.register_fake(|_: &FakeCtx, x: &Tensor| -> Result<Tensor> { Ok(like(x)) })?;
+    greedy.register_autograd(|_: &AutogradCtx, grads: &[Tensor]| {
+        let written = grads[0].mul_(ITSELF);
+        let gradient = match written.ok() {
+            Ok(written) => written.clone(),
+            Err(_) => grads[0].clone_tensor().mul_(ITSELF),
+        };
+        Ok(vec![Some(gradient)])
+    })
 }
 
 /// An operator that is not linear, whose rule reads its input, and one whose rule reads its output.

@@ -5,6 +5,7 @@
 
 use super::derivatives;
 use super::hostile;
+use super::statements;
 use crate::values::{Bytes, element_bytes};
 use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
@@ -225,6 +226,7 @@ pub fn register() -> Result<()> {
             .and_then(|()| mutating())
             .and_then(|()| effects())
             .and_then(|()| derivatives::register())
+            .and_then(|()| statements::register())
     };
     DONE.get_or_init(|| all().and_then(|()| hostile::register())).clone()
 }

@@ -12,6 +12,7 @@ mod compiled;
 mod copy_stats;
 mod derivatives;
 mod exported;
+mod features;
 mod fuzz;
 pub mod generate;
 mod gradients;
@@ -26,13 +27,18 @@ mod program_builder;
 mod random;
 mod shared;
 pub mod shrink;
+mod statements;
 mod stats;
 mod texts;
 mod unused_failure;
 
 pub(crate) use check::is_internal;
-pub use check::{BROKEN_PROMISE, UNKNOWN_VIEW, Verdict, check, documented_refusal};
+pub use check::{
+    BROKEN_PROMISE, HANDLED_WRITE, STATE, UNKNOWN_VIEW, Verdict, WRITTEN_GRADIENT, check,
+    documented_refusal,
+};
 pub use copy_stats::CopyStats;
+pub use features::FEATURES;
 pub use fuzz::{FuzzFailure, FuzzReport, Fuzzer};
 pub use library::register;
 pub use mode::{
@@ -44,5 +50,5 @@ pub use outcome::Outcome;
 pub use program::{Family, InputLocation, MemoryInit, RunInputs, Sizes, TestProgram};
 pub use random::Rng;
 pub use shared::SharedMode;
-pub use stats::{FEATURES, Stats};
+pub use stats::Stats;
 pub use texts::{Seeds, TextFailure, TextReport};

@@ -6,6 +6,7 @@ use super::gradients::{Backward, FiniteDifferences};
 use super::model;
 use super::planned::PlannedMode;
 use super::program::{Family, TestProgram};
+use super::statements;
 use crate::values::FlatValues;
 use maquette_interp::Interpreter;
 use maquette_ir::copy_cost::Traffic;
@@ -179,10 +180,12 @@ impl Mode for Eager {
         Ok(Box::new(move |inputs| {
             let mut traffic = Traffic::default();
             let outputs = model::run(&graph, inputs, &mut |_, op, args| {
-                let given = args.clone();
-                let results = op.call(args)?;
-                traffic += call_writes(op, &given, &results);
-                Ok(results)
+                statements::run(op, args, &mut |op, args, loc| {
+                    let given = args.clone();
+                    let results = op.call_at(args, loc)?;
+                    traffic += call_writes(op, &given, &results);
+                    Ok(results)
+                })
             })?;
             Ok(RunResult {
                 outputs,

@@ -5,6 +5,7 @@
 //! be run eagerly at any size, or traced again so that all of these are derived anew. Symbols get
 //! their values from the inputs' sizes, and from data where the graph binds them.
 
+use super::statements;
 use maquette_ir::graph::{Arg, BindSource, Graph, NodeId, Res, Stmt, ValueId};
 use maquette_ir::sym::{Expr, SymInt, SymbolId};
 use maquette_ops::{Args, CallError, Error, Op, Outputs, Result, RunError, Tensor, Value};
@@ -47,12 +48,14 @@ pub fn run(graph: &Graph, inputs: &[Tensor], call: &mut Caller<'_>) -> Result<Ve
     graph.outputs().iter().map(|&a| runner.value(a)).collect()
 }
 
-/// Runs a graph by calling its operators.
+/// Runs a graph as model code: calls its operators, and asks what its statements ask.
 ///
 /// # Errors
 /// As [`run`].
 pub fn call_all(graph: &Graph, inputs: &[Tensor]) -> Result<Vec<Value>> {
-    run(graph, inputs, &mut |_, op, args| op.call(args))
+    run(graph, inputs, &mut |_, op, args| {
+        statements::run(op, args, &mut |op, args, loc| op.call_at(args, loc))
+    })
 }
 
 /// The state of a run: the values and symbols that are defined so far.

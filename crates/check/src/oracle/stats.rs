@@ -1,9 +1,11 @@
 //! Feature statistics of generated programs, observed in an eager run of each. The histogram shows
 //! whether a feature really occurs.
 
+use super::features::FEATURES;
 use super::generate::Generated;
 use super::model;
 use super::program::TestProgram;
+use super::statements::{ASKS, ATTEMPTS, QUESTIONS};
 use maquette_ir::graph::{Arg, Stmt};
 use maquette_ir::{DType, Scalar};
 use maquette_ops::internals::MetaInternals;
@@ -23,66 +25,6 @@ pub struct Stats {
 
 /// The maximum number of rejected statements that are listed, the most frequent first.
 const REJECTED: usize = 60;
-
-/// Every feature that [`Stats`] counts.
-pub const FEATURES: &[&str] = &[
-    "input: aliases another input",
-    "input: with a storage offset",
-    "input: not contiguous",
-    "input: bool",
-    "input: f32",
-    "input: i64",
-    "input: f32 with NaN",
-    "input: f32 with -0.0",
-    "input: f32 with an infinity",
-    "input: f32 with a subnormal",
-    "size: 0",
-    "size: 1",
-    "rank: 0",
-    "rank: 1",
-    "rank: 2",
-    "rank: 3",
-    "rank: 4 or more",
-    "symbols: sizes of inputs",
-    "symbols: in arguments",
-    "symbols: run at another size",
-    "symbols: data-dependent",
-    "symbols: data-dependent, in arguments",
-    "view: of rank 1 or more",
-    "view: of a view",
-    "view: of a data-dependent size",
-    "view: overlaps itself",
-    "write: in place",
-    "write: into an input",
-    "write: through a view",
-    "write: through a view that is not contiguous",
-    "write: of no elements",
-    "write: out=",
-    "write: through a view whose base is read afterwards",
-    "custom: mutates no argument",
-    "custom: mutates 1 argument",
-    "custom: mutates 2 arguments",
-    "custom: mutates 3 arguments",
-    "custom: a mutated optional",
-    "custom: an absent mutated optional",
-    "custom: a mutated list",
-    "custom: a mutated list with None",
-    "custom: several results",
-    "custom: fresh result and mutation",
-    "overlap: a read and a mutated argument",
-    "overlap: mutated arguments, refused",
-    "overlap: a mutated argument with itself, refused",
-    "custom: keeps what it returns, refused",
-    "custom: reads what it was not given, refused",
-    "effect: without mutation",
-    "effect: with mutation",
-    "effect: with a result",
-    "random numbers",
-    "output: an input",
-    "output: a view of an input",
-    "output: shares memory with another",
-    "output: fresh",
-];
 
 impl Stats {
     /// Counts the features of a program in an eager run at its first sizes, and the statements that
@@ -277,6 +219,7 @@ impl FeatureCollector {
             "write: through a view whose base is read afterwards",
             read.iter().any(|t| self.written.iter().any(|w| w.shares_storage(t) && !w.is_same(t))),
         );
+        self.statement(op, &args);
         let outputs = op.call(args).inspect_err(|e| self.failed(e))?;
         let fresh = |t: &Tensor| !tensors.iter().any(|u| u.shares_storage(t));
         let results: Vec<Tensor> =
@@ -315,6 +258,18 @@ impl FeatureCollector {
             self.custom(op, &mutated, &results, outputs.len());
         }
         Ok(outputs)
+    }
+
+    /// What a statement does that is more than a call.
+    fn statement(&mut self, op: Op, args: &[Value]) {
+        if op.name() == ASKS {
+            let number = args.get(2).and_then(|n| n.int().ok()?.as_i64()).unwrap_or(-1);
+            let question = usize::try_from(number).ok().and_then(|n| QUESTIONS.get(n));
+            self.found.extend(question);
+            let is_outside = args.get(1).is_some_and(Value::is_none);
+            self.record("question: of a tensor from outside", is_outside);
+        }
+        self.record("write: refused, and handled", op.name() == ATTEMPTS);
     }
 
     fn writes(&mut self, op: Op, mutated: &[Value], read: &[Tensor]) {

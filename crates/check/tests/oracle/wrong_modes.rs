@@ -171,6 +171,30 @@ fn a_mode_that_runs_programs_that_eager_refuses_is_a_mismatch() {
     );
 }
 
+/// Questions and refused writes are rare: these modes are shown a program.
+#[test]
+fn modes_that_answer_or_write_wrongly_are_detected() {
+    let answers = Broken("answers a question once and for all", |op, args, _| match op.name() {
+        "oracle::asks" => call("aten::mul.Scalar", maquette_ops::args![args[0].tensor()?, 2]),
+        _ => op.call(args),
+    });
+    let writes = Broken("keeps a part of a refused write", |op, args, _| {
+        if let ("oracle::attempts_", Some(Value::Tensor(t))) = (op.name(), args.first()) {
+            t.zero_().ok()?;
+        }
+        op.call(args)
+    });
+    register().unwrap();
+    let programs = [
+        include_str!("../../../../tests/programs/where_an_input_begins_decides.txt"),
+        include_str!("../../../../tests/programs/a_refused_write_leaves_the_storage.txt"),
+    ];
+    for (mode, text) in [answers, writes].iter().zip(programs) {
+        let verdict = check(&text.parse().unwrap(), &[mode]).unwrap();
+        assert!(matches!(verdict, Verdict::Mismatch { .. }), "{}: {verdict:?}", mode.0);
+    }
+}
+
 #[test]
 fn a_failing_program_is_made_small() {
     static LOSES: Broken = Broken("drops a write", BROKEN[0].1);

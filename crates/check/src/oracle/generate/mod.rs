@@ -4,6 +4,7 @@
 //! every program runs, except for the few that end with a statement that eager execution must
 //! refuse.
 
+mod answers;
 mod choices;
 mod custom;
 mod differentiable;
@@ -18,6 +19,7 @@ use super::outcome;
 use super::program::{Family, Sizes, TestProgram};
 use super::program_builder::{BuilderArg, BuilderStmt, Call, ProgramBuilder, ResultGroup};
 use super::random::Rng;
+use answers::RareStatement;
 use maquette_interp::Interpreter;
 use maquette_ir::DType;
 use maquette_ir::graph::{Arg, BindSource};
@@ -55,7 +57,9 @@ pub fn generate(seed: u64, index: u64, statements: usize) -> Result<Generated> {
 pub fn generate_for(family: Family, seed: u64, index: u64, statements: usize) -> Result<Generated> {
     library::register()?;
     let mut rng = Rng::new(seed, index);
-    let program = outcome::with_fixed_seed(|| Generator::program(&mut rng, family, statements));
+    let rare = answers::rare_statement(family, seed, index);
+    let program =
+        outcome::with_fixed_seed(|| Generator::program(&mut rng, family, statements, rare));
     library::take_log();
     program
 }
@@ -102,7 +106,12 @@ struct Generator<'r> {
 }
 
 impl Generator<'_> {
-    fn program(rng: &mut Rng, family: Family, statements: usize) -> Result<Generated> {
+    fn program(
+        rng: &mut Rng,
+        family: Family,
+        statements: usize,
+        mut rare: Option<(RareStatement, usize)>,
+    ) -> Result<Generated> {
         let refused = rng.below(1000) < 3 && family == Family::Programs;
         let symbolic = !refused && rng.chance(35);
         let mut generator = Generator {
@@ -119,6 +128,10 @@ impl Generator<'_> {
         for _ in 0..3 * wanted {
             if generator.builder.stmts.len() >= wanted {
                 break;
+            }
+            let made = generator.builder.stmts.len();
+            if let Some((statement, _)) = rare.take_if(|(_, at)| 100 * made >= *at * wanted) {
+                generator.rare(statement);
             }
             generator.statement();
         }
