@@ -116,13 +116,33 @@ pub fn mutation() -> Vec<Row> {
             };
             maquette::compile(model).call(x())?
         }),
-        fails!("an export of a builtin view that a registration overrides", {
+        fails!("a builtin view that a registration overrides, in a functional program", {
             let library = Library::new("aten", Kind::Impl)?;
             let whole = |x: &Tensor, _: i64, _: i64, _: i64| -> Result<Tensor> { Ok(x.clone()) };
             library.impl_("unfold", "cpu", whole)?;
             let model = |x: Tensor| x.unfold(0, 1, 1).sum();
             let traced = trace(model, x())?;
             functionalize(traced.graph(), &Facts, &Options::new()).map_err(|e| Error::other(e))
+        }),
+        fails!("a write that is refused, to a storage that stays as it was", {
+            let cache = Tensor::zeros([2, 3], DType::F32);
+            let refused = cache.select(0, 1).copy_(&Tensor::from([1.0f32, 2.0]));
+            let row = cache.select(0, 1).copy_(&x());
+            assert_eq!(row.to_vec::<f32>()?, [1.0, 2.0, 3.0]);
+            refused
+        }),
+        fails!("a write that is refused, of another dtype", {
+            let counts = Tensor::from([1i64, 2, 3]);
+            let refused = counts.add_(&x());
+            assert_eq!(counts.add_(1).to_vec::<i64>()?, [2, 3, 4]);
+            refused
+        }),
+        fails!("a refused write whose error a traced function handles", {
+            let model = |x: Tensor| -> Tensor {
+                let written = x.slice(0, ..2).copy_(&x);
+                if written.ok().is_err() { x.relu() } else { x }
+            };
+            trace(model, x())
         }),
         without("`out=` into a strided tensor", "allowed"),
         without(
@@ -249,6 +269,32 @@ pub fn rows() -> Vec<Row> {
                 if n.gt(2).guard().unwrap_or(true) { x.relu() } else { x.neg() }
             };
             symbolic().trace(model, x())
+        }),
+        fails!("a decision on how often a captured tensor was written", {
+            let w = x();
+            trace(|x: Tensor| if w.version() == 0 { &x * &w } else { x.relu() }, x())
+        }),
+        fails!(
+            "a decision on how often an input was written",
+            trace(|x: Tensor| if x.version() == 0 { x.add_(1.0) } else { x.relu() }, x())
+        ),
+        fails!(
+            "a decision on whether an input requires a gradient",
+            trace(|x: Tensor| if x.requires_grad() { x.detach() } else { x.relu() }, x())
+        ),
+        fails!("a decision on where an input begins in its storage", {
+            let model = |x: Tensor| -> Tensor {
+                if x.storage_offset().as_i64() == Some(0) { x.relu() } else { x.neg() }
+            };
+            trace(model, x())
+        }),
+        fails!("a decision on the text of a captured tensor", {
+            let w = x();
+            let model = |x: Tensor| -> Tensor {
+                let y = x.relu();
+                if w.to_string().contains('2') { y.neg() } else { y }
+            };
+            trace(model, x())
         }),
         fails!("a captured tensor on another thread", {
             let w = x();
