@@ -18,6 +18,7 @@ pub use recipe::{Recipe, Recorded, ramp};
 pub use run::CallVerdict;
 
 use crate::oracle::{Mode, Rng, Verdict, modes};
+use maquette_ir::functional_ops::is_functional_op;
 use maquette_ops::library::all;
 use maquette_ops::{Args, Op, Result, Value};
 use std::fmt;
@@ -82,7 +83,7 @@ pub fn call_modes() -> Vec<&'static dyn Mode> {
 /// trace has no storage offset to give.
 fn is_called(op: &Op) -> bool {
     let name = op.name();
-    let is_left_out = name.starts_with("ir::")
+    let is_left_out = is_functional_op(name)
         || name.contains("_polynomial_")
         || name == "aten::sym_storage_offset";
     op.is_builtin() && !is_left_out
