@@ -119,6 +119,7 @@ fn large_numbers() {
         ("aten::histogram.bin_ct", args![Tensor::from([0.125f32, f32::MAX]), 100]),
         ("aten::split.Tensor", args![&x, i64::MAX, 0]),
         ("aten::chunk", args![&x, i64::MAX, 0]),
+        ("aten::unfold", args![&x, 1, 3, i64::MAX]),
         ("aten::linspace.Tensor_Scalar", args![Tensor::scalar(-1e30), 1.0, 5, DType::F32]),
         ("aten::linspace.Tensor_Scalar", args![Tensor::scalar(f64::INFINITY), 1.0, 5, DType::F16]),
         (

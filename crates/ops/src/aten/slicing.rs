@@ -1,7 +1,7 @@
 //! Views of some of the elements along a dimension: `select`, `slice`, `narrow`, `diagonal`,
 //! `unfold`. The same rules serve constant and symbolic sizes.
 
-use super::dims::{decide_or_deny, div_ceil, is_zero, require};
+use super::dims::{decide, decide_or_deny, div_ceil, is_zero, require};
 use super::views::nonzero_rank;
 use crate::error::{Error, Result};
 use crate::tensor::dims_text;
@@ -154,8 +154,12 @@ pub(super) fn unfold(m: &Meta, dim: i64, size: i64, step: i64) -> Result<Meta> {
     }
     let mut out = m.with_dims(m.sizes.clone(), m.strides.clone());
     let stride = m.strides.get(d).copied().unwrap_or(1.into());
+    // The positions of a second window would not fit `i64` if the step is very long. A guard says
+    // that there is none.
+    const LONG: i64 = 1 << 48;
+    let is_one_window = step >= LONG && decide((n - size).lt(step))?;
     if d < m.rank() {
-        out.sizes[d] = (n - size).floor_div(step) + 1;
+        out.sizes[d] = if is_one_window { 1.into() } else { (n - size).floor_div(step) + 1 };
         out.strides[d] = stride * step;
     }
     out.sizes.push(size.into());
