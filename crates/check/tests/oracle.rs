@@ -65,7 +65,7 @@ fn gradients_of_random_programs_agree() {
     });
     assert!(report.failures.is_empty(), "{report}");
     // kinks, and writes to what derivatives read
-    assert!(report.refused * 4 <= report.programs, "{report}: {}", report.stats);
+    assert!(report.refused * 10 <= report.programs, "{report}: {}", report.stats);
 }
 
 #[test]
