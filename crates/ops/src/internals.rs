@@ -84,42 +84,51 @@ pub fn parts_count_writes(op: Op) -> bool {
 }
 
 impl MetaInternals for Meta {
+    #[inline]
     fn offset(&self) -> SymInt {
         self.offset
     }
 
+    #[inline]
     fn concrete(&self) -> Option<Concrete> {
         Meta::concrete(self)
     }
 }
 
 impl StorageInternals for Storage {
+    #[inline]
     fn writes(&self) -> u64 {
         Storage::writes(self)
     }
 }
 
 impl TensorInternals for Tensor {
+    #[inline]
     fn alive(&self) -> Result<&Tensor> {
         Tensor::alive(self)
     }
 
+    #[inline]
     fn own_storage(&self) -> Result<&Arc<Storage>> {
         Tensor::own_storage(self)
     }
 
+    #[inline]
     fn has_storage_of(&self, other: &Tensor) -> bool {
         Tensor::has_storage_of(self, other)
     }
 
+    #[inline]
     fn is_same_handle(&self, other: &Tensor) -> bool {
         Tensor::is_same_handle(self, other)
     }
 
+    #[inline]
     fn writes(&self) -> u64 {
         Tensor::writes(self)
     }
 
+    #[inline]
     fn tracks_gradient(&self) -> bool {
         crate::autograd::history::requires_grad(self)
     }

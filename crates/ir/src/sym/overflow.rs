@@ -19,7 +19,7 @@ use super::arith::Op;
 use super::range::Interval;
 use super::scope_data::{Assertion, Guard, ScopeData};
 use super::table::Node;
-use super::{Expr, Range, Rel, Scope, SymError, SymTable, SymbolId, SymbolKind};
+use super::{Expr, ExprId, Range, Rel, Scope, SymError, SymTable, SymbolId, SymbolKind};
 use crate::Loc;
 use smallvec::SmallVec;
 
@@ -33,6 +33,31 @@ const FITTING: Interval = Interval { lo: i64::MIN as i128, hi: i64::MAX as i128 
 const FITS: &str = "the arithmetic of the program overflows a 64-bit integer";
 /// The message of the assertion that a divisor is not zero.
 const DIVIDES: &str = "the arithmetic of the program divides by zero";
+
+/// A set of expressions, each a bit by its number: a table numbers its expressions from 0.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct ExprSet(Vec<u64>);
+
+impl ExprSet {
+    const fn place(id: ExprId) -> (usize, u64) {
+        (id.0 as usize / 64, 1 << (id.0 % 64))
+    }
+
+    fn contains(&self, id: ExprId) -> bool {
+        let (word, bit) = ExprSet::place(id);
+        self.0.get(word).is_some_and(|bits| bits & bit != 0)
+    }
+
+    fn insert(&mut self, id: ExprId) {
+        let (word, bit) = ExprSet::place(id);
+        if word >= self.0.len() {
+            self.0.resize(word + 1, 0);
+        }
+        if let Some(bits) = self.0.get_mut(word) {
+            *bits |= bit;
+        }
+    }
+}
 
 impl Scope {
     /// From now on, operations on handles of this scope record that their results fit 64 bits.
@@ -77,7 +102,7 @@ impl ScopeData {
     pub(super) fn binary(&mut self, op: Op, a: Expr, b: Expr, loc: Loc) -> Result<Expr, SymError> {
         let e = self.table.binary(op, a, b)?;
         if let (Some(fitting), Expr::Id(id)) = (&self.fitting, e)
-            && !fitting.contains(&id)
+            && !fitting.contains(id)
         {
             self.require_fit(op, (a, b), e, loc)?;
             self.fitting.get_or_insert_default().insert(id);

@@ -1,11 +1,12 @@
 //! The contents of a scope: the symbol table, the example values, the guards and the deferred
 //! runtime assertions; and the decisions that add to them.
 
+use super::overflow::ExprSet;
 use super::{
-    BoolExpr, DataDependent, Expr, ExprId, Rel, SymError, SymTable, SymbolId, SymbolKind, Symbols,
+    BoolExpr, DataDependent, Expr, Rel, SymError, SymTable, SymbolId, SymbolKind, Symbols,
 };
 use crate::Loc;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
 /// The message of an assertion that stands for a branch on data, shown if a later run's data take
@@ -60,7 +61,7 @@ pub struct ScopeData {
     pub origins: FxHashMap<SymbolId, Origin>,
     /// If arithmetic is checked ([`Scope::check_arithmetic`](super::Scope::check_arithmetic)): the
     /// results that fit 64 bits, or of which it is recorded.
-    pub fitting: Option<FxHashSet<ExprId>>,
+    pub fitting: Option<ExprSet>,
 }
 
 impl ScopeData {
