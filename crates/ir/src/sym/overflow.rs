@@ -36,7 +36,7 @@ const DIVIDES: &str = "the arithmetic of the program divides by zero";
 
 /// A set of expressions, each a bit by its number: a table numbers its expressions from 0.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct ExprSet(Vec<u64>);
+pub struct ExprSet(Vec<u64>);
 
 impl ExprSet {
     const fn place(id: ExprId) -> (usize, u64) {
