@@ -133,7 +133,7 @@ pub fn mutation() -> Vec<Row> {
         }),
         fails!("a write that is refused, of another dtype", {
             let counts = Tensor::from([1i64, 2, 3]);
-            let refused = counts.add_(&x());
+            let refused = counts.add_(x());
             assert_eq!(counts.add_(1).to_vec::<i64>()?, [2, 3, 4]);
             refused
         }),
