@@ -15,6 +15,7 @@ pub use profile::{FakeProfile, FakeProfiles, Profiled, TensorProfile};
 use crate::dispatch::coerce_args::coerce_args;
 use crate::dispatch::device::device_of;
 use crate::dispatch::failures;
+use crate::dispatch::operand_names;
 use crate::dispatch::panics;
 use crate::dispatch::returned_argument;
 use crate::dispatch::value::{Args, Outputs, Value};
@@ -191,7 +192,8 @@ pub fn call_in(op: Op, args: &[Value], scope: Option<&Rc<Scope>>, loc: Loc) -> R
                 let watch = cx.scope.as_deref().map(Scope::watch_decisions);
                 let outputs = mode::on_behalf_of(loc, || def.fake(&cx, &state, args));
                 drop(watch.and_then(Watch::finish));
-                outputs.and_then(well_formed).map_err(|e| cx.decided_by_caller(e))
+                let named = |e| operand_names::added(cx.decided_by_caller(e), op, args);
+                outputs.and_then(well_formed).map_err(named)
             }
             _ => custom(&cx, &state, args),
         }
