@@ -345,3 +345,30 @@ fn bounds_beside_nan() {
     assert_eq!((gradient(&x), gradient(&low)), (vec![0.0, 2.0], vec![0.0, 0.0]));
     assert_eq!(gradient(&high), [0.0, 0.0]);
 }
+
+/// A number may stand where a bound is a tensor. It keeps the gradient of the operand strictly
+/// inside, and has none.
+#[test]
+fn numbers_among_bounds_that_are_tensors() {
+    let weight = [1.0, 2.0, 4.0, 8.0, 16.0];
+    let clamped = |args: Args, x: &Tensor| {
+        sweep(&one("aten::clamp.Tensor", args), weight);
+        gradient(x)
+    };
+    let inputs = || leaf([0.0, 1.0, 2.0, 3.0, 4.0]);
+    let x = inputs();
+    assert_eq!(clamped(args![&x, 1.0, 3.0], &x), [0.0, 0.0, 4.0, 0.0, 0.0]);
+    let x = inputs();
+    assert_eq!(clamped(args![&x, 1.0, Value::None], &x), [0.0, 0.0, 4.0, 8.0, 16.0]);
+    let x = inputs();
+    assert_eq!(clamped(args![&x, Value::None, 3.0], &x), [1.0, 2.0, 4.0, 0.0, 0.0]);
+    let (x, high) = (inputs(), leaf([3.0; 5]));
+    assert_eq!(clamped(args![&x, 1.0, &high], &x), [0.0, 0.0, 4.0, 4.0, 0.0]);
+    assert_eq!(gradient(&high), [0.0, 0.0, 0.0, 4.0, 16.0]);
+    let (x, low) = (inputs(), leaf([1.0; 5]));
+    assert_eq!(clamped(args![&x, &low, 3.0], &x), [0.0, 1.0, 4.0, 0.0, 0.0]);
+    assert_eq!(gradient(&low), [1.0, 1.0, 0.0, 0.0, 0.0]);
+    let (x, high) = (inputs(), leaf([0.5; 5]));
+    assert_eq!(clamped(args![&x, 1.0, &high], &x), [0.0; 5]);
+    assert_eq!(gradient(&high), weight);
+}

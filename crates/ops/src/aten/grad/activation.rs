@@ -110,7 +110,7 @@ enum Bound {
 fn bounded(b: &Backward<'_>, at: usize, bound: Bound) -> Result<()> {
     let x = b.input(0);
     if b.tensors(at) == 0 {
-        let bound_of_all = second(b);
+        let bound_of_all = number_or_input(b, at);
         let inside = match bound {
             Bound::Lower => x.gt(bound_of_all),
             Bound::Upper => x.lt(bound_of_all),
@@ -127,20 +127,29 @@ fn bounded(b: &Backward<'_>, at: usize, bound: Bound) -> Result<()> {
     b.set(at, || shared.masked_fill(&inside, 0.0))
 }
 
+/// The gradients of an operand and of its two bounds, as [`bounded`] has them for one.
 pub(in crate::aten) const CLAMP_TENSOR: Derivative = rule!([Input(0), Input(1), Input(2)], |b| {
+    let is_absent = |at| b.tensors(at) == 0 && b.arg(at).is_none();
+    match (is_absent(1), is_absent(2)) {
+        (true, _) => return bounded(b, 2, Bound::Upper),
+        (_, true) => return bounded(b, 1, Bound::Lower),
+        _ => {}
+    }
     let x = b.input(0);
-    if b.tensors(1) == 0 {
-        return bounded(b, 2, Bound::Upper);
-    }
-    if b.tensors(2) == 0 {
-        return bounded(b, 1, Bound::Lower);
-    }
-    let (low, high) = (b.input(1), b.input(2));
+    let (low, high) = (number_or_input(b, 1), number_or_input(b, 2));
     let apart = low.lt(&high);
-    let all_equal = x.eq(&low).logical_and(x.eq(&high));
-    let inside = x.gt(&low).logical_and(x.lt(&high)).logical_or(all_equal);
     let (at_low, at_high) = (x.eq(&low).logical_and(&apart), x.eq(&high).logical_and(&apart));
-    b.set(0, || weighted(b, &inside, &at_low.logical_or(&at_high)))?;
+    let strictly = x.gt(&low).logical_and(x.lt(&high));
+    let (inside, shared) = match (b.tensors(1) > 0, b.tensors(2) > 0) {
+        (true, true) => {
+            let all_equal = x.eq(&low).logical_and(x.eq(&high));
+            (strictly.logical_or(all_equal), at_low.logical_or(&at_high))
+        }
+        (true, false) => (strictly, at_low.clone()),
+        (false, true) => (strictly, at_high.clone()),
+        (false, false) => return b.set(0, || kept(b, &strictly)),
+    };
+    b.set(0, || weighted(b, &inside, &shared))?;
     b.set(1, || weighted(b, &x.lt(&low).logical_and(low.le(&high)), &at_low))?;
     b.set(2, || weighted(b, &x.gt(&high).logical_or(high.lt(&low)), &at_high))
 });
