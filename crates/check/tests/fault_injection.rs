@@ -55,6 +55,14 @@ const RARE: &[(Fault, &str)] = &[
         Fault::WrittenArgumentsOverlap,
         include_str!("../../../tests/programs/mutated_arguments_that_overlap_at_other_sizes.txt"),
     ),
+    (
+        Fault::QuestionsAnswered,
+        include_str!("../../../tests/programs/where_an_input_begins_decides.txt"),
+    ),
+    (
+        Fault::RefusedWritesPoison,
+        include_str!("../../../tests/programs/a_refused_write_leaves_the_storage.txt"),
+    ),
 ];
 
 /// The faults that the research on functionalization tried, under its names.

@@ -363,6 +363,6 @@ fn an_operator_that_is_redefined_after_the_trace_is_refused_by_every_mode() {
 
 #[test]
 fn every_feature_occurs() {
-    let report = Fuzzer { modes: Vec::new(), ..fuzzer(3000) }.run(&|_| {});
+    let report = Fuzzer { modes: Vec::new(), ..fuzzer(6000) }.run(&|_| {});
     assert_eq!(report.stats.missing(), Vec::<&str>::new());
 }

@@ -118,7 +118,11 @@ faults! {
     ProductOfEarlier = "gradients: the gradient of a product has the earlier factors alone",
     PicksInOrder = "gradients: the gradient of a sort is not put back",
     SharedSumsInPlace = "gradients: a gradient with other owners is added to in place",
+    GivenGradientsWritten = "gradients: a derivative may write the gradient that it is given",
     SumLeftOut = "gradients: a sum to which a rule adds nothing is left out",
+    // questions and refusals
+    QuestionsAnswered = "questions: a trace answers what may differ from run to run",
+    RefusedWritesPoison = "writes: a write that is refused poisons its storage",
     // compiled programs
     BuffersDieEarly = "compiled: buffers of an arena die with the step that makes them",
     OffsetsOfViewsLost = "compiled: offsets of views are lost",

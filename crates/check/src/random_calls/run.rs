@@ -34,6 +34,20 @@ fn is_small(t: &Tensor) -> bool {
     t.numel().as_i64().is_some_and(|n| n <= MOST)
 }
 
+/// Whether a result is a tensor with memory of its own.
+fn is_fresh(result: &Value, inputs: &[Tensor]) -> bool {
+    result.tensors().any(|t| !inputs.iter().any(|input| input.shares_storage(t)))
+}
+
+/// Adds how often each fresh result was written, which a program may ask.
+fn with_versions(mut results: Vec<Value>, fresh: &[bool]) -> Vec<Value> {
+    let of_fresh = results.iter().zip(fresh).filter(|(_, is_fresh)| **is_fresh);
+    let tensors = of_fresh.flat_map(|(v, _)| v.tensors());
+    let versions: Vec<Value> = tensors.map(|t| (t.version() as i64).into()).collect();
+    results.extend(versions);
+    results
+}
+
 /// The elements of a flat tensor, at least one.
 fn scalars(t: &Tensor) -> Result<Vec<Scalar>> {
     let mut scalars: Vec<Scalar> = match t.dtype() {
@@ -123,14 +137,17 @@ impl RandomCall {
         // A program that takes the inputs and does nothing.
         let idle = TestProgram::new(traced(&operands, |_| Ok(Vec::new()))?, memories, locations);
         let mut is_large = false;
+        let mut fresh = Vec::new();
         let expected = Outcome::of(&idle.run_inputs(&Vec::new())?, |inputs| {
             let results = call(inputs)?;
             is_large = results.iter().flat_map(Value::tensors).any(|t| !is_small(t));
+            fresh = results.iter().map(|v| is_fresh(v, inputs)).collect();
             match is_large {
                 true => Ok(Vec::new().into()),
-                false => Ok(results.into()),
+                false => Ok(with_versions(results, &fresh).into()),
             }
         });
+        let call = |inputs: &[Tensor]| Ok(with_versions(call(inputs)?, &fresh));
         if is_large {
             return Ok(CallVerdict::Left);
         }

@@ -60,7 +60,7 @@ impl SymTable {
     }
 
     /// The value of a polynomial; `None` if it overflows 128 bits.
-    fn eval_poly(
+    pub(super) fn eval_poly(
         &self,
         p: &Poly,
         env: &dyn Fn(SymbolId) -> Option<i64>,

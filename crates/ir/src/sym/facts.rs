@@ -18,6 +18,7 @@
 
 use super::boolean::BoolNode;
 use super::bounds::Congruence;
+use super::models::Models;
 use super::poly::{Poly, Term};
 use super::range::{Interval, floor_div};
 use super::table::{Memo, Node};
@@ -51,6 +52,8 @@ pub(super) struct Facts {
     /// Simplified expressions by `ExprId`, each with the number of substitutions for which it is
     /// valid.
     simplified: Memo<Vec<(u32, Expr)>>,
+    /// Models of the facts.
+    pub models: Memo<Models>,
 }
 
 impl Facts {
@@ -58,6 +61,11 @@ impl Facts {
     pub fn constraints_on(&self, atom: ExprId) -> impl Iterator<Item = &Poly> {
         let indices = self.le_by_atom.get(&atom).map_or(&[][..], Vec::as_slice);
         indices.iter().rev().filter_map(|&i| self.le.get(i as usize))
+    }
+
+    /// The version of the facts, which a new fact changes.
+    pub fn version(&self) -> u32 {
+        self.count
     }
 
     /// The cached answer of a proof, if no fact was added since.

@@ -33,6 +33,7 @@ mod div;
 mod error;
 mod eval;
 mod facts;
+mod models;
 mod overflow;
 mod parse;
 mod poison;

@@ -17,6 +17,8 @@
 //! `u0 < s0`: the goal `u0 - s0 + 1 <= 0` minus the first fact is `u1 - s0 + 1 <= 0`, which is the
 //! second.
 //!
+//! A goal that is false in a model of the facts has no proof ([`models`](super::models)).
+//!
 //! The search depth is at most [`DEPTH`], and all steps of one goal share [`BUDGET`] terms. Steps
 //! in another order lead to the same goals, so goals without a proof are kept, and not searched
 //! again at the same depth or a lesser one.
@@ -56,7 +58,10 @@ impl SymTable {
         }
         let known = match self.simplify_bool(b) {
             BoolExpr::Const(b) => Some(b),
-            BoolExpr::Id(id) => self.prove_new(id),
+            BoolExpr::Id(id) => {
+                self.find_models();
+                self.prove_new(id)
+            }
         };
         self.facts.cache_answer(id, known);
         known
@@ -120,6 +125,9 @@ impl SymTable {
     /// One level of the search described at the head of the module.
     fn search(&self, goal: &Poly, depth: u32, search: &mut Search) -> bool {
         if search.budget == 0 || search.failed.get(goal).is_some_and(|tried| depth <= *tried) {
+            return false;
+        }
+        if self.is_refuted(goal) {
             return false;
         }
         search.budget = search.budget.saturating_sub(1 + goal.terms.len() as u32);

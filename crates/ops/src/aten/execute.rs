@@ -244,6 +244,7 @@ impl OpDef {
                     outs.push(allocate(meta)?);
                 }
                 c.run(self, args, &outs)?;
+                outs.iter().for_each(Tensor::forget_writes);
                 Ok(group(state, outs.into_iter()))
             }
             Lowering::InPlace(name) => {
@@ -262,7 +263,14 @@ impl OpDef {
                 }
                 Ok(Outputs::new())
             }
-            Lowering::Dynamic { run, .. } => run(args),
+            Lowering::Dynamic { run, .. } => {
+                let out = run(args)?;
+                let is_given =
+                    |t: &Tensor| args.iter().flat_map(Value::tensors).any(|a| a.has_storage_of(t));
+                let new = out.iter().flat_map(Value::tensors).filter(|t| !is_given(t));
+                new.for_each(Tensor::forget_writes);
+                Ok(out)
+            }
             Lowering::View(_)
             | Lowering::Composite(_)
             | Lowering::RandomComposite(_)

@@ -8,9 +8,9 @@
 use super::collected::Collected;
 use super::grad_mode::with_grad;
 use super::history;
+use super::layout::may_repeat;
 use super::node::{Edge, Function, GradNode, Grads, LeafGradient, lock};
 use super::rule::Backward;
-use super::strided::may_repeat;
 use crate::dispatch::autocast::without_autocast;
 use crate::error::{AutogradError, Result};
 use crate::tensor::Tensor;

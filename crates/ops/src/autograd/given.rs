@@ -12,6 +12,7 @@ use crate::error::{AutogradError, Result};
 use crate::tensor::borrow::Access;
 use crate::tensor::holder::{GivenTo, Holder};
 use crate::tensor::{BorrowGuard, Tensor};
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use smallvec::SmallVec;
 
 /// What runs with gradients.
@@ -48,6 +49,9 @@ pub(super) fn with_read_only<'a, R>(
     grads: impl Iterator<Item = &'a Tensor>,
     f: impl FnOnce() -> Result<R>,
 ) -> Result<R> {
+    if fault_injected(Fault::GivenGradientsWritten) {
+        return panics::catch(role.code(), f);
+    }
     let to = || GivenTo { role: role.text(), op: node.name.clone(), called: node.loc };
     let lent = grads.map(|t| {
         let is_real = t.alive()?.slot().is_none() && !t.is_fake();

@@ -24,6 +24,7 @@ pub(crate) mod expression;
 mod given;
 pub(crate) mod grad_mode;
 pub(crate) mod history;
+pub(crate) mod layout;
 pub(crate) mod node;
 pub(crate) mod record;
 pub(crate) mod rule;

@@ -8,12 +8,12 @@
 //! Source: `CopySlices` and `AsStridedBackward` of PyTorch.
 
 use super::collected::Collected;
+use super::layout::{is_in_rows, may_repeat, repeats};
 use super::node::{Edge, Edges, Function, GradNode, Grads, OutputInfo};
 use crate::aten::dims::known_equal;
 use crate::error::Result;
 use crate::tensor::Tensor;
-use crate::tensor::meta::{Concrete, Dims, Meta};
-use crate::tensor::overlap::may_self_overlap;
+use crate::tensor::meta::{Dims, Meta};
 use maquette_ir::DType;
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::sym::SymInt;
@@ -34,29 +34,6 @@ pub(crate) struct Placed {
     view: Layout,
 }
 
-/// Whether two elements of a layout may share a place. With symbolic sizes: whether a dimension is
-/// known to repeat, or to reach from one element of another to the next, as windows do.
-pub(crate) fn may_repeat(sizes: &[SymInt], strides: &[SymInt]) -> bool {
-    let concrete = |all: &[SymInt]| all.iter().map(|n| n.as_i64()).collect::<Option<_>>();
-    if let (Some(sizes), Some(strides)) = (concrete(sizes), concrete(strides)) {
-        return may_self_overlap(&Concrete { sizes, strides, offset: 0, width: 1 });
-    }
-    if sizes.iter().any(|n| known_equal(*n, 0.into())) {
-        return false;
-    }
-    // What is known of a size may come from a guard of any call before. A dimension of size 1 that
-    // is not seen to be one would count as a window into another.
-    let dims = || sizes.iter().zip(strides).filter(|(n, _)| !known_equal(**n, 1.into()));
-    let is_known_within = |inner: SymInt, n: SymInt, outer: SymInt| {
-        inner.le(outer).statically_known() == Some(true)
-            && outer.le(inner * (n - 1)).statically_known() == Some(true)
-    };
-    dims().enumerate().any(|(i, (&n, &inner))| {
-        let mut others = dims().enumerate().filter(|(j, _)| *j != i);
-        inner.as_i64() == Some(0) || others.any(|(_, (_, &outer))| is_known_within(inner, n, outer))
-    })
-}
-
 /// The number of elements from the first of a layout to its last.
 pub(crate) fn span(sizes: &[SymInt], strides: &[SymInt]) -> SymInt {
     sizes.iter().zip(strides).fold(1.into(), |n, (size, stride)| n + (*size - 1) * *stride)
@@ -72,16 +49,6 @@ pub(crate) fn positions(
 ) -> Tensor {
     let all = like.detach().new_ones([span], DType::I64).cumsum(0) - 1;
     all.as_strided(sizes, strides, Some(offset)).reshape([-1i64])
-}
-
-/// Whether strides are known to be those of rows without gaps.
-fn is_row_major(sizes: &[SymInt], strides: &[SymInt]) -> bool {
-    let mut expected = SymInt::from(1);
-    sizes.iter().zip(strides).rev().all(|(n, stride)| {
-        let fits = n.as_i64() == Some(1) || known_equal(*stride, expected);
-        expected *= *n;
-        fits
-    })
 }
 
 /// A write through a view: the call that computed what was written.
@@ -112,7 +79,7 @@ impl Placed {
     /// Zeros with the layout of the base.
     fn zeros(&self, like: &Tensor) -> Tensor {
         let Layout { sizes, strides, .. } = &self.base;
-        match is_row_major(sizes, strides) {
+        match is_in_rows(sizes, strides) {
             true => like.new_zeros(sizes, like.dtype()),
             false => like.new_empty_strided(sizes, strides, like.dtype()).zero_(),
         }
@@ -127,8 +94,8 @@ impl Placed {
     /// Whether elements of the base or the view may share memory, so that a gradient cannot be
     /// written in place.
     fn may_repeat(&self) -> bool {
-        let may_repeat = |l: &Layout| may_repeat(&l.sizes, &l.strides);
-        may_repeat(&self.base) || may_repeat(&self.view)
+        let repeats = |l: &Layout| repeats(&l.sizes, &l.strides);
+        repeats(&self.base) || repeats(&self.view)
     }
 
     /// The gradient of the base that corresponds to a gradient of the view, also where elements

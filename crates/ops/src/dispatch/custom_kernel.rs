@@ -161,6 +161,9 @@ fn finish(state: &OpState, args: &[Value], viewed: &[Tensor], outputs: &mut Outp
             None => v.tensors_mut().for_each(|t| {
                 let base = viewed.iter().find(|base| base.has_storage_of(t));
                 t.grant = base.map_or(Grant::NONE, |base| base.grant);
+                if alias.is_none() {
+                    t.forget_writes();
+                }
             }),
         }
     }

@@ -51,6 +51,7 @@ use crate::error::{AccessError, CallError, Error, FakeError, Result, TraceError}
 use crate::functional_call;
 use crate::library::{self, KernelFn, Kwargs, Op, OpState, Tag};
 use crate::tensor::Tensor;
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::sym::SymError;
 use maquette_ir::{Device, Loc};
 use std::rc::Rc;
@@ -102,6 +103,9 @@ fn failed_call(e: Error, op: Op, args: &[Value], loc: Loc) -> Error {
     let e = for_caller(e, op, loc);
     for storage in args.iter().flat_map(Value::tensors).filter_map(|t| t.own_storage().ok()) {
         storage.name_poison(&e);
+    }
+    if op.is_mutable() && fault_injected(Fault::RefusedWritesPoison) {
+        args.iter().take(1).flat_map(Value::tensors).for_each(|t| t.poison_storage(&e));
     }
     report(e, op)
 }

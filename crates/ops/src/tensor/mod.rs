@@ -168,6 +168,15 @@ impl Tensor {
         }
     }
 
+    /// As [`Storage::forget_writes`], for a new result of a call.
+    pub(crate) fn forget_writes(&self) {
+        if let Node::Live(l) = &*self.node
+            && l.storage.writes() != 0
+        {
+            l.storage.forget_writes();
+        }
+    }
+
     /// Its metadata; that of an empty `f32` tensor where it is poisoned.
     pub fn meta(&self) -> &Meta {
         match &*self.node {

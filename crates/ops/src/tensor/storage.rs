@@ -184,6 +184,12 @@ impl Storage {
         }
     }
 
+    /// Counts no write, as of new memory: what a call writes while it makes its results is part of
+    /// the call.
+    pub(crate) fn forget_writes(&self) {
+        self.version.store(0, Ordering::Relaxed);
+    }
+
     /// From now on, keeps the line of the last write.
     pub(crate) fn watch_writes(&self) {
         self.last_write.get_or_init(Mutex::default);

@@ -158,7 +158,7 @@ impl Generator<'_> {
         let Some(x) = self.pick(|l| l.tensor.numel().as_i64().is_some_and(|n| n > 0)) else {
             return;
         };
-        let (op, args) = match self.rng.below(6) {
+        let (op, args) = match self.rng.below(8) {
             0 => ("oracle::swap_", vec![x.arg(), x.arg()]),
             1 => ("oracle::each_", vec![BuilderArg::List(vec![x.arg(), x.arg()]), x.arg()]),
             2 => {
@@ -176,8 +176,8 @@ impl Generator<'_> {
                 let Some(wide) = wide.first() else { return };
                 ("oracle::mix_", vec![wide.arg(), x.arg()])
             }
-            3 => ("oracle::keeps", vec![x.arg()]),
-            4 => ("oracle::peeks", vec![x.arg()]),
+            3 | 6 => ("oracle::keeps", vec![x.arg()]),
+            4 | 7 => ("oracle::peeks", vec![x.arg()]),
             _ => ("aten::select.int", vec![x.arg(), 9.into(), 0.into()]),
         };
         let results = match op {

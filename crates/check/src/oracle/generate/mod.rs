@@ -112,7 +112,7 @@ impl Generator<'_> {
         statements: usize,
         mut rare: Option<(RareStatement, usize)>,
     ) -> Result<Generated> {
-        let refused = rng.below(1000) < 3 && family == Family::Programs;
+        let refused = rng.below(1000) < 5 && family == Family::Programs;
         let symbolic = !refused && rng.chance(35);
         let mut generator = Generator {
             rng,
