@@ -90,9 +90,7 @@ pub fn documented_refusal(
             Some("as_strided of data-dependent sizes, beyond its tensor")
         }
         // whether such a tensor is looked at depends on the mode
-        ErrorKind::Access(AccessError::TooManyElements { .. }) => {
-            Some("an empty tensor whose other sizes have no product")
-        }
+        ErrorKind::Access(AccessError::TooManyElements { .. }) => Some(NO_PRODUCT),
         ErrorKind::Access(AccessError::SelfOverlap { .. })
             if symbolic && has_overlapping_inputs(&program.graph) =>
         {
@@ -144,6 +142,8 @@ pub fn documented_refusal(
     }
 }
 
+const NO_PRODUCT: &str = "an empty tensor whose other sizes have no product";
+
 /// The documented reason for which a program that eager runs has no functional form.
 fn functionalize_refusal(why: &Reason) -> Option<&'static str> {
     match why {
@@ -158,6 +158,8 @@ fn functionalize_refusal(why: &Reason) -> Option<&'static str> {
         Reason::SymbolicAliasing => Some("inputs of symbolic sizes that share memory"),
         Reason::UnknownView { .. } => Some(UNKNOWN_VIEW),
         Reason::Storage { .. } => Some("an operator that reads its argument's storage"),
+        // of sizes that are not empty, eager execution refuses the product, too
+        Reason::Overflow(_) => Some(NO_PRODUCT),
         _ => None,
     }
 }
