@@ -124,7 +124,7 @@ fn a_composite_gives_its_name_to_its_parts() {
     assert_eq!(name(cholesky, &|| matrix(1.0), &|| matrix(-1.0)), "aten::linalg_cholesky");
     let labels = |label: i64| (Tensor::from([[0.5f32, 0.25]]), ints([label]));
     let loss = |(x, labels): Pair| {
-        x.nll_loss(&labels, None, maquette_ops::aten::Reduction::Mean, -100).ok().cloned()
+        x.nll_loss(&labels, None, maquette_ops::Reduction::Mean, -100).ok().cloned()
     };
     assert_eq!(name(loss, &|| labels(1), &|| labels(5)), "aten::nll_loss");
     // Under gradients, a trace records the parts.

@@ -21,8 +21,8 @@ use maquette_ir::functional_ops::{Callee, is_functional_op};
 use maquette_ir::graph::{Graph, NodeId, Stmt, TensorType, ValueType};
 use maquette_ir::sym::{BoolExpr, Expr, SymError, SymInt, SymbolId};
 use maquette_ir::typing::TypingError;
-use maquette_ops::aten::is_builtin_name;
 use maquette_ops::internals::MetaInternals;
+use maquette_ops::operator::is_builtin_name;
 use maquette_ops::{
     CallError, Error, ErrorKind, FakeError, Op, Outputs, Result, Tensor, Value, fake,
 };

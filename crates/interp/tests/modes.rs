@@ -5,6 +5,7 @@ mod results;
 #[path = "modes/sharing.rs"]
 mod sharing;
 
+use maquette_aten as _;
 use maquette_interp::{Execution, ExecutionMode, Interpreter, Traffic};
 use maquette_ir::buffer_plan::BufferPlan;
 use maquette_ir::graph::Graph;

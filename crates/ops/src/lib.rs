@@ -7,7 +7,6 @@
 #![deny(unsafe_code, unsafe_op_in_unsafe_fn)]
 #![warn(missing_docs)]
 
-pub mod aten;
 pub mod autograd;
 mod dispatch;
 mod error;
@@ -18,11 +17,12 @@ pub mod internals;
 pub mod library;
 mod methods;
 pub mod module;
+#[doc(hidden)]
+pub mod operator;
 pub mod random;
 mod tensor;
 pub mod tree;
 
-pub use aten::Reduction;
 pub use dispatch::autocast::{autocast, autocast_dtype, without_autocast};
 pub use dispatch::fake::FakeCtx;
 pub use dispatch::panics::with_silent_panics;
@@ -44,6 +44,7 @@ pub use maquette_kernels::{PackKey, PackedOperand, occupying_a_core, with_num_th
 pub use methods::index::{Index, IntoIndex, NewAxis, SliceRange};
 pub use methods::{Operand, Recurrence};
 pub use module::Module;
+pub use operator::Reduction;
 pub use tensor::access::{ReadGuard, WriteGuard};
 pub use tensor::alloc::release_cached_memory;
 pub use tensor::arena::Arena;
@@ -70,5 +71,5 @@ pub use dispatch::panics::message_of as message_of_panic;
 #[doc(hidden)]
 pub mod __private {
     pub use half::{bf16, f16};
-    pub use maquette_ir::DType;
+    pub use maquette_ir::{DType, Loc};
 }

@@ -1,6 +1,7 @@
 //! Attention against its definition by other operators, in every layout; what it refuses; what it
 //! asks of symbolic sizes.
 
+use maquette_aten as _;
 use maquette_ir::DType;
 use maquette_ir::sym::{Range, Scope, SymInt};
 use maquette_ops::{Tensor, args, call};

@@ -1,5 +1,6 @@
 //! Autocast: which operators compute in which dtype, and where it does not apply.
 
+use maquette_aten as _;
 use maquette_ir::DType::{self, BF16, F16, F32, F64, I64};
 use maquette_ops::{
     Result, Tensor, args, autocast, autocast_dtype, call, custom_op, without_autocast,

@@ -1,5 +1,6 @@
 //! Reverse-mode differentiation: sweeps, leaves, views and writes.
 
+use maquette_aten as _;
 use maquette_ir::DType;
 use maquette_ops::autograd::{BackwardOptions, backward, enable_grad, grad, no_grad};
 use maquette_ops::func::{self, value_and_grad, vjp};

@@ -1,5 +1,6 @@
 //! Calls: keywords, overloads, conversions, devices, and what is checked of every return.
 
+use maquette_aten as _;
 use maquette_ir::{DType, Device, Loc};
 use maquette_ops::internals;
 use maquette_ops::library::{Kind, Library, define, impl_};

@@ -1,6 +1,7 @@
 //! Checkpoints: the gradients, random numbers and errors of the program without them, with what it
 //! saves computed again.
 
+use maquette_aten as _;
 use maquette_ir::DType;
 use maquette_ops::autograd::{BackwardOptions, checkpoint, grad, no_grad};
 use maquette_ops::{Op, Result, Tensor, args, autocast, custom_op, random};

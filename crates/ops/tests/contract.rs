@@ -3,6 +3,7 @@
 #[path = "contract/overlap.rs"]
 mod overlap;
 
+use maquette_aten as _;
 use maquette_ir::{DType, Device};
 use maquette_ops::{
     AccessError, CallError, Error, ErrorKind, Meta, Op, RegisterError, Result, Tensor, args,

@@ -1,5 +1,6 @@
 //! Tensors from sizes, numbers and chance.
 
+use maquette_aten as _;
 use maquette_ir::{DType, Device};
 use maquette_ops::internals::MetaInternals;
 use maquette_ops::{Tensor, args, call, random};

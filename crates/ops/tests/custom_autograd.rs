@@ -1,5 +1,6 @@
 //! Derivatives of custom operators: what they are given, what they keep, and what is refused.
 
+use maquette_aten as _;
 use maquette_ops::autograd::{
     AutogradCtx, AutogradRule, BackwardOptions, backward, custom_vjp, grad,
 };

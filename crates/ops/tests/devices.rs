@@ -1,6 +1,7 @@
 //! The device of a call: arguments are on one, but for what PyTorch lets stay on the host; a
 //! factory's is named. There need be no GPU: operators are asked for metadata.
 
+use maquette_aten as _;
 use maquette_ir::{DType, Device, DeviceKind};
 use maquette_ops::library::{Kind, Library};
 use maquette_ops::{

@@ -1,5 +1,6 @@
 //! Tensors as text. The texts are those of PyTorch, but for the names of dtypes.
 
+use maquette_aten as _;
 use maquette_ir::{DType, Device};
 use maquette_ops::{Error, Meta, Tensor};
 use std::fmt::Write;

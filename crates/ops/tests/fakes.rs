@@ -1,6 +1,7 @@
 //! Fake kernels without a trace: what they may do, what the schema generates, what is refused and
 //! how that reads.
 
+use maquette_aten as _;
 use maquette_ir::sym::{Range, Scope, SymInt};
 use maquette_ir::{DType, Device, Layout, Loc};
 use maquette_ops::{

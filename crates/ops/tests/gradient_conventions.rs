@@ -1,6 +1,7 @@
 //! Gradients at kinks, ties, zeros and singular matrices, and of infinite gradients: what PyTorch's
 //! formulas give there.
 
+use maquette_aten as _;
 use maquette_ops::autograd::{BackwardOptions, grad};
 use maquette_ops::{Args, Tensor, Value, args, call};
 

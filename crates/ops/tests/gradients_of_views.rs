@@ -1,6 +1,7 @@
 //! Gradients of views whose elements share memory, and writes through views of leaves that are
 //! views themselves.
 
+use maquette_aten as _;
 use maquette_ops::Tensor;
 use maquette_ops::autograd::{BackwardOptions, grad, no_grad};
 

@@ -1,6 +1,7 @@
 //! Counts of elements that no memory holds are errors, and no panics: in factories, in operators
 //! that repeat, and in those that take a size.
 
+use maquette_aten as _;
 use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
 use maquette_ops::{Args, Tensor, Value, args, call};

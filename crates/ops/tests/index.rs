@@ -1,5 +1,6 @@
 //! Indexing by tensors, against lists written out.
 
+use maquette_aten as _;
 use maquette_ir::DType;
 use maquette_ops::{Tensor, args, call};
 

@@ -3,6 +3,7 @@
 #[path = "library/overrides.rs"]
 mod overrides;
 
+use maquette_aten as _;
 use maquette_ir::DType;
 use maquette_ops::library::{self, DispatchKey, Kind, Library, Tag, get_kernel};
 use maquette_ops::{

@@ -1,5 +1,6 @@
 //! Losses, distances, products by labels and linear algebra: what recorded calls do not show.
 
+use maquette_aten as _;
 use maquette_ir::DType;
 use maquette_ir::sym::{Range, Scope, SymInt};
 use maquette_ops::{Error, Reduction, Tensor, Value, args, call};

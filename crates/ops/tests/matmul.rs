@@ -1,5 +1,6 @@
 //! Matrix products against loops, by rank, stride and dtype.
 
+use maquette_aten as _;
 use maquette_ir::{DType, Scalar};
 use maquette_ops::{Args, Tensor, args, call};
 

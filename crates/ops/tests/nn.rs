@@ -1,5 +1,6 @@
 //! Networks' operators against loops and identities.
 
+use maquette_aten as _;
 use maquette_ir::DType;
 use maquette_ops::{Tensor, Value, args, call};
 

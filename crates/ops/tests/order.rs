@@ -1,6 +1,7 @@
 //! Order, counting and sets, beyond the recorded calls: ties, NaN, no elements, layouts, symbolic
 //! sizes, errors.
 
+use maquette_aten as _;
 use maquette_ir::sym::{Range, Scope, SymInt};
 use maquette_ir::{DType, Loc};
 use maquette_ops::internals::MetaInternals;

@@ -1,5 +1,6 @@
 //! Elementwise operators: values, dtypes, broadcasting, refusals.
 
+use maquette_aten as _;
 use maquette_ir::DType;
 use maquette_ops::internals::MetaInternals;
 use maquette_ops::{Error, Result, Tensor, Value, args, call};

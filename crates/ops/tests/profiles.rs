@@ -1,5 +1,6 @@
 //! Fake kernels made from recorded calls.
 
+use maquette_aten as _;
 use maquette_ir::sym::Scope;
 use maquette_ir::{DType, Loc};
 use maquette_ops::library::{FakeProfile, FakeProfiles};

@@ -1,6 +1,7 @@
 //! The list of what a function may ask, in `docs/design/questions.md`, has every public function of
 //! the crate that returns something else than tensors.
 
+use maquette_aten as _;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 

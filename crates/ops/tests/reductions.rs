@@ -1,5 +1,6 @@
 //! Reductions, scans, order and softmax.
 
+use maquette_aten as _;
 use maquette_ir::DType;
 use maquette_ops::{Tensor, Value, args, call};
 

@@ -1,6 +1,7 @@
 //! A write that was refused before its kernel started changes nothing. A write whose kernel failed
 //! poisons the storage, until a write that covers the storage replaces its contents.
 
+use maquette_aten as _;
 use maquette_ir::{DType, Loc};
 use maquette_ops::{
     Error, Op, Outputs, Result, Tensor, args, autograd::no_grad, call, call_kw, custom_op, kwargs,

@@ -2,6 +2,7 @@
 //! from top to bottom.
 
 use insta::assert_snapshot;
+use maquette_aten as _;
 use maquette_ops::library::{self, Kind, Library, Tag, get_kernel, register_out_variant};
 use maquette_ops::{self as ops, FakeCtx, Op, Result, Tensor, args};
 use std::fmt::Write;

@@ -1,5 +1,6 @@
 //! Registrations come and go on many threads while others call.
 
+use maquette_aten as _;
 use maquette_ops::library::{Kind, Library, get_kernel};
 use maquette_ops::{CallError, ErrorKind, Op, Result, Tensor, args, call};
 use std::sync::Barrier;

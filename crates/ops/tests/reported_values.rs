@@ -1,5 +1,6 @@
 //! Values that differed from those of PyTorch and SciPy in reports.
 
+use maquette_aten as _;
 use maquette_ir::DType::{self, BF16, F16, F32};
 use maquette_ops::{Outputs, Result, Tensor, Value, args, call, call_kw, kwargs};
 

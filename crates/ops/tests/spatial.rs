@@ -1,5 +1,6 @@
 //! Operators on images and volumes, where the recorded calls do not look. Numbers are PyTorch's.
 
+use maquette_aten as _;
 use maquette_ir::sym::{Range, Scope, SymInt};
 use maquette_ir::{DType, Loc, MemoryFormat};
 use maquette_ops::{Args, Op, Tensor, Value, args, call, fake};

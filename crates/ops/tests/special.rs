@@ -4,6 +4,7 @@
 #[path = "special/functions.rs"]
 mod functions;
 
+use maquette_aten as _;
 use maquette_ir::DType;
 use maquette_ir::sym::{Range, Scope};
 use maquette_ops::internals::MetaInternals;

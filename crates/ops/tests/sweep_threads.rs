@@ -1,6 +1,7 @@
 //! Sweeps on several threads: graphs of their own over shared leaves, and a shared part of a graph.
 //! The numbers are small integers, so that every order of additions gives the same sum.
 
+use maquette_aten as _;
 use maquette_ops::Tensor;
 use maquette_ops::autograd::{BackwardOptions, grad, no_grad};
 use std::sync::Barrier;

@@ -1,6 +1,7 @@
 //! Shape rules on symbolic sizes: what the outputs' sizes and strides are, and which guards and
 //! assertions they take.
 
+use maquette_aten as _;
 use maquette_ir::sym::{Range, Scope, SymInt};
 use maquette_ir::{DType, Loc};
 use maquette_ops::{Args, Op, Tensor, args, fake};

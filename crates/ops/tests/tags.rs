@@ -1,5 +1,6 @@
 //! Tags, what they ask of schemas and kernels, and what can be inferred from signatures.
 
+use maquette_aten as _;
 use maquette_ir::DType;
 use maquette_ops::library::{
     self, Const, ConstArg, IntoKernel, Kind, Library, Tag, TagSet, infer_schema,

@@ -1,6 +1,7 @@
 //! Borrows and the registry under threads: no lost borrow, no lost registration, no torn data.
 //! Rounds are bounded.
 
+use maquette_aten as _;
 use maquette_ir::Loc;
 use maquette_ops::{
     Access, AccessError, ErrorKind, Result, RunBorrow, RunInput, RunTensor, Tensor, Value, args,

@@ -1,6 +1,7 @@
 //! Recurrent layers, batch statistics, attention's sums, differences and arrangements. Numbers are
 //! PyTorch's.
 
+use maquette_aten as _;
 use maquette_ir::sym::{Range, Scope};
 use maquette_ir::{DType, Loc};
 use maquette_ops::{Args, Op, Recurrence, Tensor, Value, args, call, fake};

@@ -1,6 +1,7 @@
 //! Derivatives and hooks that break their contract: they write what they are given, panic, or read
 //! what has no derivative.
 
+use maquette_aten as _;
 use maquette_ir::DType;
 use maquette_ops::autograd::{
     AutogradCtx, AutogradRule, BackwardOptions, checkpoint, custom_vjp, grad,

@@ -1,8 +1,8 @@
 //! Views against a model that lists, for every element of a view, the element of the base it is.
 
+use maquette_aten as _;
 use maquette_ir::DType;
 use maquette_ir::sym::{Range, Scope};
-use maquette_ops::internals::TensorInternals;
 use maquette_ops::{NewAxis, Tensor, args, call, fake};
 use proptest::prelude::*;
 

@@ -1,6 +1,7 @@
 //! Writes that the history of gradients cannot follow: through views that were made in `no_grad`,
 //! and through arrays.
 
+use maquette_aten as _;
 use maquette_ir::DType;
 use maquette_ops::autograd::no_grad;
 use maquette_ops::{Result, Tensor, args};

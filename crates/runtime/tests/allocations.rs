@@ -14,6 +14,7 @@
 //! (the layout is a list); the borrow of several inputs in one storage; operators that go through
 //! the dispatcher.
 
+use maquette_aten as _;
 use maquette_interp::SourceInfo;
 use maquette_ir::graph::Graph;
 use maquette_ops::library::Facts;

@@ -10,6 +10,7 @@ mod images;
 #[path = "fusion/updates.rs"]
 mod updates;
 
+use maquette_aten as _;
 use maquette_interp::{Interpreter, SourceInfo};
 use maquette_ir::graph::Graph;
 use maquette_ops::library::Facts;

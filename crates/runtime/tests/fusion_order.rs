@@ -1,6 +1,7 @@
 //! Fusion keeps the order of all that can be told apart: random numbers, errors, and what a failed
 //! run has written. A region that cannot be fused leaves the others alone.
 
+use maquette_aten as _;
 use maquette_interp::SourceInfo;
 use maquette_ir::graph::Graph;
 use maquette_ops::library::Facts;

@@ -1,5 +1,6 @@
 //! Outputs that the caller gives: the values of a run, in the caller's memory.
 
+use maquette_aten as _;
 use maquette_interp::SourceInfo;
 use maquette_ir::DType;
 use maquette_ir::graph::Graph;

@@ -1,5 +1,6 @@
 //! Maps of memory: where buffers lie, when they are used, and the picture of it.
 
+use maquette_aten as _;
 use maquette_interp::SourceInfo;
 use maquette_ir::DType;
 use maquette_ir::graph::Graph;

@@ -1,5 +1,6 @@
 //! Profiles: which kernels a program runs, where they come from, and what they have to do.
 
+use maquette_aten as _;
 use maquette_interp::SourceInfo;
 use maquette_ir::fused::FusionKind;
 use maquette_ir::graph::Graph;

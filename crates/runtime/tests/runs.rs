@@ -5,6 +5,7 @@ mod custom;
 #[path = "runs/sizes.rs"]
 mod sizes;
 
+use maquette_aten as _;
 use maquette_interp::{Interpreter, SourceInfo};
 use maquette_ir::buffer_plan::{Buffer, BufferId, ResultDest, Step};
 use maquette_ir::graph::Graph;

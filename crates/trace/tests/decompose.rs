@@ -2,6 +2,7 @@
 //! gives the same.
 
 use insta::assert_snapshot;
+use maquette_aten as _;
 use maquette_interp::Interpreter;
 use maquette_ir::DType;
 use maquette_ir::graph::Graph;

@@ -4,6 +4,7 @@ mod common;
 
 use common::{INC, call, vector};
 use insta::assert_snapshot;
+use maquette_aten as _;
 use maquette_interp::Interpreter;
 use maquette_ir::Device;
 use maquette_ir::graph::{EdgeKind, Graph, NodeId};

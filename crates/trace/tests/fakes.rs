@@ -5,6 +5,7 @@ mod common;
 
 use common::{COUNT, NONZERO, call, matrix, vector};
 use insta::assert_snapshot;
+use maquette_aten as _;
 use maquette_interp::Interpreter;
 use maquette_ir::graph::{Graph, Stmt};
 use maquette_ir::sym::SymInt;

@@ -6,6 +6,7 @@ mod sizes;
 
 use common::{COUNT, INC, INC_RETURNED, NONZERO, call, matrix, values, vector};
 use insta::assert_snapshot;
+use maquette_aten as _;
 use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
 use maquette_ops::{Result, Tensor, args, bail};

@@ -2,6 +2,7 @@
 //! operators that say so.
 
 use insta::assert_snapshot;
+use maquette_aten as _;
 use maquette_ops::{Recurrence, Tensor};
 use maquette_trace::{TraceOptions, trace};
 

@@ -2,6 +2,7 @@
 //! users' types.
 
 use insta::assert_snapshot;
+use maquette_aten as _;
 use maquette_interp::Interpreter;
 use maquette_ir::graph::Graph;
 use maquette_ops::library::{Const, ConstArg, DispatchKey, Kind, Library, Tag};

@@ -3,6 +3,7 @@
 mod common;
 
 use common::matrix;
+use maquette_aten as _;
 use maquette_ir::graph::Graph;
 use maquette_ops::{Error, ErrorKind, RunError, Tensor};
 use maquette_trace::TraceOptions;

@@ -5,6 +5,7 @@ mod common;
 
 use common::{COUNT, INC, NONZERO, call, matrix, vector};
 use insta::assert_snapshot;
+use maquette_aten as _;
 use maquette_ir::{DType, Device};
 use maquette_ops::{
     ErrorKind, FakeCtx, FakeError, Op, Result, RunError, Tensor, args, custom_op, random,

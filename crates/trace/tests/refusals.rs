@@ -8,6 +8,7 @@ mod threads;
 
 use common::{COUNT, FEW, NONZERO, call, matrix, vector};
 use insta::assert_snapshot;
+use maquette_aten as _;
 use maquette_interp::Interpreter;
 use maquette_ir::DType;
 use maquette_ir::graph::Graph;

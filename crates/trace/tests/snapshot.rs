@@ -1,6 +1,7 @@
 //! The snapshot macro, which the feature `check` adds.
 #![cfg(feature = "check")]
 
+use maquette_aten as _;
 use maquette_ops::Tensor;
 use maquette_trace::{assert_graph_snapshot, trace};
 

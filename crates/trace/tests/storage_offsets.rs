@@ -1,5 +1,6 @@
 //! Where inputs begin in their storages, and what a trace may not do.
 
+use maquette_aten as _;
 use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
 use maquette_ops::{ErrorKind, Result, RunError, Tensor, TraceError};

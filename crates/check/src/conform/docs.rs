@@ -1,7 +1,7 @@
 //! Writes `docs/operators.md`: every builtin operator, and every operator that is missing.
 
 use super::report::OperatorReport;
-use maquette_ops::{aten, library};
+use maquette_ops::library;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -163,7 +163,7 @@ fn missing<'a>(
     let unwritten = reports.iter().filter(|r| !builtins.contains_key(r.name.as_str()));
     let mut reasons: BTreeMap<&str, &'static str> =
         unwritten.map(|r| (r.name.trim_start_matches("aten::"), UNWRITTEN)).collect();
-    for (name, reason) in aten::all_unsupported() {
+    for (name, reason) in maquette_aten::all_unsupported() {
         reasons.insert(name, reason);
     }
     let mut by_reason: BTreeMap<&'static str, Vec<&str>> = BTreeMap::new();

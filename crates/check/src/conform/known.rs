@@ -56,7 +56,7 @@ impl KnownDifferences {
     /// reason explains none of them.
     pub fn reason(&self, report: &OperatorReport, failure: &Failure) -> Option<&str> {
         if failure.stage == Stage::Missing {
-            return maquette_ops::aten::unsupported(&report.name);
+            return maquette_aten::unsupported(&report.name);
         }
         let known = self.0.get(&report.name)?;
         (report.failed() <= known.calls).then_some(known.reason.as_str())

@@ -7,11 +7,11 @@
 //! are `grad::NAME.OVERLOAD__ARG`. They are defined when they are first named.
 
 use super::rule::Backward;
-use crate::aten::lowering::{Formula, Pointwise, Types};
-use crate::aten::{Lowering, OpDef, Role};
 use crate::dispatch::value::{Args, Value};
 use crate::error::Result;
 use crate::library::Op;
+use crate::operator::lowering::{Formula, Pointwise, Types};
+use crate::operator::{Lowering, OpDef, Role};
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::schema::Schema;
 use std::str::FromStr;

@@ -30,7 +30,8 @@ pub fn enable_grad<R>(f: impl FnOnce() -> R) -> R {
     with_grad(true, f)
 }
 
-pub(crate) fn with_grad<R>(enabled: bool, f: impl FnOnce() -> R) -> R {
+/// Runs `f` with or without recording of derivatives.
+pub fn with_grad<R>(enabled: bool, f: impl FnOnce() -> R) -> R {
     struct Restore(bool);
     impl Drop for Restore {
         fn drop(&mut self) {

@@ -21,7 +21,7 @@ type Dimension = (SymInt, SymInt);
 
 /// Whether two elements of a layout may share a place. With symbolic sizes: whether they are known
 /// to.
-pub(crate) fn may_repeat(sizes: &[SymInt], strides: &[SymInt]) -> bool {
+pub fn may_repeat(sizes: &[SymInt], strides: &[SymInt]) -> bool {
     answer(sizes, strides, is_known) == Some(true)
 }
 

@@ -3,14 +3,14 @@
 use super::grad_mode::with_grad;
 use super::history::{self, Tracking};
 use super::node::{Edge, Edges, Function, GradNode, OutputInfo};
-use super::rule::{Derivative, Rule};
+use super::rule::{Derivative, Rule, ZEROS};
 use super::saved::SavedCall;
-use crate::aten::lowering::CompositeFn;
-use crate::aten::{Lowering, Role};
 use crate::dispatch::mode;
 use crate::dispatch::value::{Args, Outputs, Value};
 use crate::error::{AutogradError, Result};
 use crate::library::{Op, OpState};
+use crate::operator::lowering::CompositeFn;
+use crate::operator::{Lowering, Role};
 use crate::tensor::Tensor;
 use maquette_ir::Loc;
 use smallvec::SmallVec;
@@ -42,7 +42,7 @@ fn stage(state: &OpState) -> Result<Stage> {
     };
     Ok(match &def.derivative {
         // The result does not depend on the operands, and is in their place.
-        Derivative::None(_) if in_place => Stage::Record(Rule::Table(&crate::aten::ZEROS)),
+        Derivative::None(_) if in_place => Stage::Record(Rule::Table(&ZEROS)),
         Derivative::Rule(rule) => Stage::Record(Rule::Table(rule)),
         Derivative::Expression => Stage::Record(Rule::Expression(def)),
         // A registered kernel computes something else than the parts.

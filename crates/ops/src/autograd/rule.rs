@@ -5,11 +5,11 @@ use super::collected::Collected;
 use super::grad_mode::is_grad_enabled;
 use super::node::{Edge, Edges, Grads};
 use super::saved::SavedCall;
-use crate::aten::OpDef;
-use crate::aten::lowering::CompositeFn;
 use crate::dispatch::value::Value;
 use crate::error::{AutogradError, Error, Result};
 use crate::library::Op;
+use crate::operator::OpDef;
+use crate::operator::lowering::CompositeFn;
 use crate::tensor::Tensor;
 use crate::tensor::meta::Meta;
 use maquette_ir::Loc;
@@ -54,6 +54,9 @@ pub struct RuleDef {
     /// Computes the gradients of the operands.
     pub backward: fn(&Backward<'_>) -> Result<()>,
 }
+
+/// Results with zeros as gradients, since the function is constant almost everywhere.
+pub const ZEROS: RuleDef = RuleDef { saves: &[], backward: |b| b.set(0, || b.grad().zeros_like()) };
 
 /// A tensor of a call that a rule reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,18 +215,18 @@ impl<'a> Backward<'a> {
     }
 
     /// The operator.
-    pub(crate) fn op(&self) -> Op {
+    pub fn op(&self) -> Op {
         self.call.op
     }
 
     /// The number of arguments.
-    pub(crate) fn arguments(&self) -> usize {
+    pub fn arguments(&self) -> usize {
         self.call.args.len()
     }
 
     /// An argument with `of` of each of its tensors: the positions among these are those in its
     /// list.
-    pub(crate) fn argument_with(
+    pub fn argument_with(
         &self,
         argument: usize,
         of: &mut dyn FnMut(usize) -> Result<Tensor>,
@@ -247,7 +250,7 @@ impl<'a> Backward<'a> {
     }
 
     /// An argument with its saved tensors.
-    pub(crate) fn argument(&self, argument: usize) -> Result<Value> {
+    pub fn argument(&self, argument: usize) -> Result<Value> {
         self.argument_with(argument, &mut |position| {
             self.input_at(argument, position).ok().cloned()
         })
@@ -269,12 +272,12 @@ impl<'a> Backward<'a> {
     }
 
     /// The number of tensors among the results.
-    pub(crate) fn results(&self) -> usize {
+    pub fn results(&self) -> usize {
         self.node.node.outputs.len()
     }
 
     /// The metadata of a result.
-    pub(crate) fn result_meta(&self, result: usize) -> Result<&Meta> {
+    pub fn result_meta(&self, result: usize) -> Result<&Meta> {
         let missing = || Error::value(format!("there is no result {result}"));
         self.call.results.get().and_then(|r| r.get(result)).ok_or_else(missing)
     }
@@ -320,7 +323,7 @@ impl<'a> Backward<'a> {
 
     /// Adds to the gradient of argument 0: to what an earlier call gave, or the sweep has collected.
     /// `rule` is as in [`Collected::add`].
-    pub(crate) fn add(&self, rule: impl FnOnce(Option<Tensor>) -> Result<Tensor>) -> Result<()> {
+    pub fn add(&self, rule: impl FnOnce(Option<Tensor>) -> Result<Tensor>) -> Result<()> {
         if !self.needs(0) {
             return Ok(());
         }

@@ -10,8 +10,8 @@
 use super::collected::Collected;
 use super::layout::{is_in_rows, may_repeat, repeats};
 use super::node::{Edge, Edges, Function, GradNode, Grads, OutputInfo};
-use crate::aten::dims::known_equal;
 use crate::error::Result;
+use crate::operator::dims::known_equal;
 use crate::tensor::Tensor;
 use crate::tensor::meta::{Dims, Meta};
 use maquette_ir::DType;
@@ -29,18 +29,18 @@ struct Layout {
 }
 
 /// A view's place in its base.
-pub(crate) struct Placed {
+pub struct Placed {
     base: Layout,
     view: Layout,
 }
 
 /// The number of elements from the first of a layout to its last.
-pub(crate) fn span(sizes: &[SymInt], strides: &[SymInt]) -> SymInt {
+pub fn span(sizes: &[SymInt], strides: &[SymInt]) -> SymInt {
     sizes.iter().zip(strides).fold(1.into(), |n, (size, stride)| n + (*size - 1) * *stride)
 }
 
 /// The positions that a layout has in a storage of `span` elements, counted from an offset.
-pub(crate) fn positions(
+pub fn positions(
     like: &Tensor,
     span: SymInt,
     sizes: &[SymInt],
@@ -62,7 +62,8 @@ pub(crate) struct Written {
 }
 
 impl Placed {
-    pub(crate) fn new(base: &Meta, view: &Meta) -> Placed {
+    /// The place of a view in its base, by their layouts.
+    pub fn new(base: &Meta, view: &Meta) -> Placed {
         let layout = |m: &Meta| Layout {
             sizes: m.sizes.clone(),
             strides: m.strides.clone(),
@@ -101,7 +102,7 @@ impl Placed {
     /// The gradient of the base that corresponds to a gradient of the view, also where elements
     /// share memory: the gradients of one place are added up, and those elements of the base that
     /// share a place share its sum. It is row-major.
-    pub(crate) fn by_positions(&self, grad: &Tensor) -> Tensor {
+    pub fn by_positions(&self, grad: &Tensor) -> Tensor {
         let Placed { base, view } = self;
         let is_empty = |l: &Layout| l.sizes.iter().any(|n| n.as_i64() == Some(0));
         if is_empty(base) || is_empty(view) {
@@ -129,7 +130,7 @@ impl Placed {
     ///
     /// # Errors
     /// The gradient does not have the view's sizes.
-    pub(crate) fn spread(&self, grad: &Tensor) -> Result<Tensor> {
+    pub fn spread(&self, grad: &Tensor) -> Result<Tensor> {
         if self.may_repeat() {
             return self.by_positions(grad).ok().cloned();
         }
@@ -143,7 +144,7 @@ impl Placed {
     ///
     /// # Errors
     /// The gradient does not have the view's sizes.
-    pub(crate) fn add_to(&self, collected: Option<Tensor>, grad: &Tensor) -> Result<Tensor> {
+    pub fn add_to(&self, collected: Option<Tensor>, grad: &Tensor) -> Result<Tensor> {
         let Some(all) = collected else { return self.spread(grad) };
         let Layout { sizes, strides, .. } = &self.base;
         let is_equal = |a: &[SymInt], b: &[SymInt]| {
@@ -170,7 +171,7 @@ impl Placed {
 
 impl Written {
     /// The gradients of the base before the write, and of the other operands of the call.
-    pub(crate) fn apply(&self, grads: &[Option<Tensor>]) -> Result<Grads> {
+    pub fn apply(&self, grads: &[Option<Tensor>]) -> Result<Grads> {
         let Some(Some(grad)) = grads.first() else {
             return Ok(smallvec![None; self.inner.next.len()]);
         };

@@ -1,6 +1,5 @@
 //! Calls whose result is written where the caller says. Plans use them.
 
-use crate::aten::{Compute, Lowering, OpDef};
 use crate::dispatch::call_borrows::{borrow_args_and_out, copy_overlapping_reads};
 use crate::dispatch::coerce_args::coerce_args;
 use crate::dispatch::cpu_exec;
@@ -10,6 +9,7 @@ use crate::error::{CallError, Error, ErrorKind, Result};
 use crate::fake::FakeCtx;
 use crate::library::{Op, OpState};
 use crate::mode;
+use crate::operator::{Compute, Lowering, OpDef};
 use crate::tensor::Tensor;
 use crate::tensor::meta::Meta;
 use maquette_ir::Loc;

@@ -6,8 +6,8 @@
 //! shared.
 #![allow(unsafe_code)]
 
-use crate::aten::pointwise::cache::CompiledExpr;
 use crate::error::{Error, Result};
+use crate::operator::pointwise::cache::CompiledExpr;
 use crate::tensor::Tensor;
 use crate::tensor::meta::{IntoDims, Meta};
 use crate::tensor::overlap::may_self_overlap;
@@ -17,7 +17,7 @@ use maquette_kernels::{ContiguousKernel, Dims, View, ViewMut};
 use smallvec::SmallVec;
 
 /// A read-only view of an operand's data.
-pub(crate) fn input(t: &Tensor) -> Result<View<'_>> {
+pub fn input(t: &Tensor) -> Result<View<'_>> {
     let (mut sizes, mut strides) = (Dims::new(), Dims::new());
     let ptr = t.raw_dims(&mut sizes, &mut strides)?;
     // SAFETY: `raw_dims` checked that the layout lies inside the storage. The borrow described in
@@ -26,7 +26,7 @@ pub(crate) fn input(t: &Tensor) -> Result<View<'_>> {
 }
 
 /// A writable view of an output's data.
-pub(crate) fn output(t: &Tensor) -> Result<ViewMut<'_>> {
+pub fn output(t: &Tensor) -> Result<ViewMut<'_>> {
     let (mut sizes, mut strides) = (Dims::new(), Dims::new());
     let ptr = t.raw_dims(&mut sizes, &mut strides)?;
     // SAFETY: as `input`; exclusive by the borrow, or because the tensor is new.
@@ -105,7 +105,7 @@ fn run_expr(
 
 /// Copies `from` to `to`, with broadcasting and dtype conversion. Both must be borrowed, or newly
 /// allocated by this call.
-pub(crate) fn copy(from: &Tensor, to: &Tensor) -> Result<()> {
+pub fn copy(from: &Tensor, to: &Tensor) -> Result<()> {
     let mut target = output(to)?;
     let sizes: SmallVec<[i64; 6]> = target.sizes().into();
     Ok(maquette_kernels::copy(&expanded(from, &sizes)?, &mut target)?)
@@ -176,14 +176,14 @@ fn copy_with_self_overlap(from: &Tensor, to: &Tensor) -> Result<()> {
 }
 
 /// A row-major copy. The operand must be borrowed, or newly allocated by this call.
-pub(crate) fn contiguous(t: &Tensor) -> Result<Tensor> {
+pub fn contiguous(t: &Tensor) -> Result<Tensor> {
     let out = Tensor::allocate_to_fill(Meta::contiguous(t.sizes(), t.dtype()).on(t.device()))?;
     copy(t, &out)?;
     Ok(out)
 }
 
 /// The tensor converted to `dtype`. Returns the same tensor if it has that dtype already.
-pub(crate) fn cast(t: &Tensor, dtype: DType) -> Result<Tensor> {
+pub fn cast(t: &Tensor, dtype: DType) -> Result<Tensor> {
     if t.dtype() == dtype {
         return Ok(t.clone());
     }
@@ -196,13 +196,13 @@ pub(crate) fn cast(t: &Tensor, dtype: DType) -> Result<Tensor> {
 }
 
 /// Sets every element.
-pub(crate) fn fill(out: &Tensor, value: impl Into<Scalar>) -> Result<()> {
+pub fn fill(out: &Tensor, value: impl Into<Scalar>) -> Result<()> {
     Ok(maquette_kernels::fill(&mut output(out)?, value.into())?)
 }
 
 /// Computes an expression over operands, broadcast to the sizes of `out`. `build` receives the
 /// registers that hold the operands.
-pub(crate) fn map_into(
+pub fn map_into(
     out: &Tensor,
     operands: &[&Tensor],
     build: impl FnOnce(&mut ExprBuilder, &[Reg]) -> Result<Reg, BuildError>,

@@ -1,9 +1,9 @@
 //! The device of a call: its tensors are on one, but for what PyTorch lets stay on the host.
 
-use crate::aten::Lowering;
 use crate::dispatch::value::Value;
 use crate::error::{CallError, Result};
 use crate::library::{Op, OpState};
+use crate::operator::Lowering;
 use crate::tensor::Tensor;
 use maquette_ir::Device;
 

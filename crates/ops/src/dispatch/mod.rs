@@ -25,7 +25,7 @@ pub(crate) mod autocast;
 pub(crate) mod call_borrows;
 pub(crate) mod call_into;
 pub(crate) mod coerce_args;
-pub(crate) mod cpu_exec;
+pub mod cpu_exec;
 mod custom_kernel;
 pub(crate) mod device;
 pub(crate) mod failures;
@@ -39,8 +39,8 @@ pub(crate) mod value;
 pub(crate) mod value_list;
 pub(crate) mod write_counts;
 
-use crate::aten::{Lowering, OpDef};
 use crate::autograd;
+use crate::operator::{Lowering, OpDef};
 pub(crate) use custom_kernel::check_returns;
 
 use crate::dispatch::coerce_args::coerce_args;

@@ -130,7 +130,8 @@ impl Value {
     }
 
     /// The tensor itself.
-    pub(crate) fn into_tensor(self) -> Result<Tensor> {
+    #[doc(hidden)]
+    pub fn into_tensor(self) -> Result<Tensor> {
         match self {
             Value::Tensor(t) => match t.poisoned() {
                 Some(e) => Err(e),

@@ -3,10 +3,10 @@
 use super::registrations::Registrations;
 use super::state::{OpState, StateGuard};
 use super::tags::TagSet;
-use crate::aten::OpDef;
 use crate::dispatch::mode::{self, Question};
 use crate::dispatch::value::{Args, Outputs, Value};
 use crate::error::Result;
+use crate::operator::OpDef;
 use arc_swap::ArcSwapOption;
 use maquette_ir::Loc;
 use maquette_ir::schema::{OpName, Schema};
@@ -203,7 +203,7 @@ impl Op {
     /// Whether the fake kernel reads only metadata of its arguments, so that a tracer can pass
     /// traced tensors without converting them to fake tensors.
     pub fn fake_takes_traced(&self) -> bool {
-        use crate::aten::Lowering::{Pointwise, View};
+        use crate::operator::Lowering::{Pointwise, View};
         self.0.builtin.is_some_and(|def| matches!(def.lowering, Pointwise(_) | View(_)))
     }
 

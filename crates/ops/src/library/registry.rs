@@ -2,9 +2,9 @@
 //! the first look-up.
 
 use super::op::{Op, OpEntry, ask_registrations};
-use crate::aten::{self, OpDef};
 use crate::autograd::expression;
 use crate::error::{CallError, Error, Result};
+use crate::operator::{self, OpDef};
 use maquette_ir::Loc;
 use rustc_hash::FxHashMap;
 use std::cell::Cell;
@@ -46,7 +46,7 @@ inventory::collect!(StaticRegistration);
 
 fn entries() -> &'static RwLock<Entries> {
     ENTRIES.get_or_init(|| {
-        let builtin = aten::tables().flat_map(|t| t.iter()).map(|def| {
+        let builtin = operator::builtins().map(|def| {
             let entry: &'static OpEntry = Box::leak(Box::new(OpEntry::new(def.name(), Some(def))));
             (Box::from(def.name()), entry)
         });
@@ -191,7 +191,7 @@ pub(crate) fn overloads(packet: &str) -> Vec<Op> {
 /// The error for an unknown operator. It suggests similar names and a missing crate, and lists the
 /// registrations under the name.
 pub(crate) fn unknown(name: &str, registered: Vec<String>) -> Error {
-    if let Some(why) = crate::aten::unsupported(name) {
+    if let Some(why) = operator::missing(name) {
         return CallError::Unsupported { name: name.into(), why }.into();
     }
     let namespace = name.split("::").next().unwrap_or(name);

@@ -1,8 +1,8 @@
 //! The rules that tags impose on a schema, and the tags of builtin operators.
 
 use super::tags::{Tag, TagSet};
-use crate::aten::{Class, Lowering, OpDef};
 use crate::error::{RegisterError, Result};
+use crate::operator::{Class, Lowering, OpDef};
 use maquette_ir::schema::{Alias, Arg, Schema, Type};
 
 /// Whether the operator returns nothing and mutates nothing, so that without an effect a call has

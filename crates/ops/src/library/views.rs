@@ -6,7 +6,7 @@
 
 use super::op::{Op, builtins_changed};
 use super::registry;
-use crate::aten;
+use crate::operator;
 use maquette_ir::graph::ViewSource;
 use std::sync::OnceLock;
 
@@ -58,7 +58,7 @@ fn have_own_rules() -> bool {
 fn builtin_views() -> &'static [Op] {
     static VIEWS: OnceLock<Vec<Op>> = OnceLock::new();
     VIEWS.get_or_init(|| {
-        let views = aten::tables().flatten().filter(|def| def.schema.contains("-> Tensor(a"));
+        let views = operator::builtins().filter(|def| def.schema.contains("-> Tensor(a"));
         let ops = views.filter_map(|def| registry::find_defined(def.schema.split('(').next()?));
         ops.collect()
     })

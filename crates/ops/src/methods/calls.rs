@@ -53,14 +53,16 @@ macro_rules! tuple_calls {
 pub(crate) use tuple_calls;
 
 /// Calls a builtin operator and returns its boxed outputs.
+#[macro_export]
+#[doc(hidden)]
 macro_rules! aten_outputs {
     ($name:literal, $loc:expr; $($arg:expr),* $(,)?) => {{
-        static OP: $crate::methods::Builtin =
-            $crate::methods::Builtin::new(concat!("aten::", $name));
+        static OP: $crate::operator::Builtin =
+            $crate::operator::Builtin::new(concat!("aten::", $name));
         OP.call($crate::args![$($arg),*], $loc)
     }};
 }
-pub(crate) use aten_outputs;
+pub(crate) use crate::aten_outputs;
 
 /// All tensors of the outputs, those in lists included.
 pub(crate) fn tensors(out: Result<Outputs>) -> Result<Vec<Tensor>> {
@@ -68,7 +70,7 @@ pub(crate) fn tensors(out: Result<Outputs>) -> Result<Vec<Tensor>> {
 }
 
 /// The `N` tensors that a call returns; poisoned tensors if it fails.
-pub(crate) fn results<const N: usize>(out: Result<Outputs>) -> [Tensor; N] {
+pub fn results<const N: usize>(out: Result<Outputs>) -> [Tensor; N] {
     let poisoned = |e: Error| std::array::from_fn(|_| Tensor::poison(e.clone()));
     match tensors(out) {
         Ok(list) => {

@@ -74,7 +74,8 @@ calls! {
 }
 
 impl Tensor {
-    pub(crate) fn _to_copy(&self, dtype: DType, device: Device, format: MemoryFormat) -> Tensor {
+    #[doc(hidden)]
+    pub fn _to_copy(&self, dtype: DType, device: Device, format: MemoryFormat) -> Tensor {
         aten!("_to_copy", Loc::caller(); self, dtype, (), device, (), false, format)
     }
 

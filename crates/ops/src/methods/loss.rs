@@ -2,7 +2,7 @@
 
 use super::calls::calls;
 use super::methods;
-use crate::aten::Reduction;
+use crate::operator::Reduction;
 use crate::tensor::Tensor;
 use maquette_ir::Scalar;
 use maquette_ir::sym::SymInt;

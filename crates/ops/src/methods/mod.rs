@@ -39,19 +39,24 @@ use maquette_ir::sym::SymInt;
 use maquette_ir::{Loc, Scalar};
 
 /// A lazily resolved builtin operator.
-pub(crate) struct Builtin(LazyOp);
+pub struct Builtin(LazyOp);
 
 impl Builtin {
-    pub(crate) const fn new(name: &'static str) -> Builtin {
+    /// An operator that is looked up at the first call.
+    pub const fn new(name: &'static str) -> Builtin {
         Builtin(LazyOp::new(name))
     }
 
-    pub(crate) fn call(&self, mut args: Args, loc: Loc) -> Result<Outputs> {
+    /// Calls the operator.
+    ///
+    /// # Errors
+    /// The call failed.
+    pub fn call(&self, mut args: Args, loc: Loc) -> Result<Outputs> {
         dispatch(self.0.get(), &mut args, loc)
     }
 
     /// Calls an operator with one result, which is poisoned if the call fails.
-    pub(crate) fn tensor(&self, args: Args, loc: Loc) -> Tensor {
+    pub fn tensor(&self, args: Args, loc: Loc) -> Tensor {
         call_for_tensor(self.0.get(), args, loc)
     }
 }
@@ -69,14 +74,16 @@ fn one_tensor(mut out: Outputs) -> Result<Tensor> {
 
 /// Calls a builtin operator from a method: `aten!("relu", loc; self)`. The call site caches the
 /// look-up.
+#[macro_export]
+#[doc(hidden)]
 macro_rules! aten {
     ($name:literal, $loc:expr; $($arg:expr),* $(,)?) => {{
-        static OP: $crate::methods::Builtin =
-            $crate::methods::Builtin::new(concat!("aten::", $name));
+        static OP: $crate::operator::Builtin =
+            $crate::operator::Builtin::new(concat!("aten::", $name));
         OP.tensor($crate::args![$($arg),*], $loc)
     }};
 }
-pub(crate) use aten;
+pub(crate) use crate::aten;
 
 /// Declares methods that pass their arguments to an operator unchanged:
 /// `/// doc  fn relu() = "relu";  fn pow(exponent: impl Into<Operand>) = "pow.Tensor_Scalar";`

@@ -89,7 +89,8 @@ tuple_calls! {
 }
 
 impl Tensor {
-    pub(crate) fn native_group_norm(
+    #[doc(hidden)]
+    pub fn native_group_norm(
         &self,
         weight: Option<&Tensor>,
         bias: Option<&Tensor>,

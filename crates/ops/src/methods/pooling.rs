@@ -115,7 +115,8 @@ tuple_calls! {
 }
 
 impl Tensor {
-    pub(crate) fn _adaptive_avg_pool2d(&self, output_size: &[SymInt]) -> Tensor {
+    #[doc(hidden)]
+    pub fn _adaptive_avg_pool2d(&self, output_size: &[SymInt]) -> Tensor {
         aten!("_adaptive_avg_pool2d", Loc::caller(); self, Value::from_dims(output_size))
     }
 }

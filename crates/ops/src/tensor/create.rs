@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 impl Tensor {
     /// Zeroed memory of this metadata (strides and offset as given, which must be non-negative).
-    pub(crate) fn allocate(meta: Meta) -> Result<Tensor> {
+    #[doc(hidden)]
+    pub fn allocate(meta: Meta) -> Result<Tensor> {
         Tensor::allocate_as(meta, Block::zeroed)
     }
 
@@ -49,7 +50,8 @@ impl Tensor {
     }
 
     /// Adopts a host vector of `sizes` in row-major order.
-    pub(crate) fn adopt<T: crate::Element>(data: Vec<T>, sizes: impl IntoDims) -> Result<Tensor> {
+    #[doc(hidden)]
+    pub fn adopt<T: crate::Element>(data: Vec<T>, sizes: impl IntoDims) -> Result<Tensor> {
         Tensor::over(HostBuffer::from_vec(data), sizes, T::DTYPE)
     }
 

@@ -24,7 +24,8 @@ impl Tensor {
 
     /// The same storage seen through other metadata, untraced. The caller has checked bounds and
     /// device.
-    pub(crate) fn view_of(&self, meta: Meta) -> Result<Tensor> {
+    #[doc(hidden)]
+    pub fn view_of(&self, meta: Meta) -> Result<Tensor> {
         let live = self.live()?;
         let base = live.base.as_ref().unwrap_or(&self.node).clone();
         let view = Tensor::live_view(meta, live.storage.clone(), None, self.grant, Some(base));

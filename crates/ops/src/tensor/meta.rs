@@ -54,6 +54,12 @@ impl Meta {
         self
     }
 
+    /// The same metadata with other strides, in elements, one for each dimension.
+    pub fn with_strides(mut self, strides: Dims) -> Meta {
+        self.strides = strides;
+        self
+    }
+
     /// The same metadata with another offset, in elements.
     pub fn with_offset(mut self, offset: impl Into<SymInt>) -> Meta {
         self.offset = offset.into();
@@ -79,7 +85,8 @@ impl Meta {
     }
 
     /// Whether the layout is known to be row-major without gaps.
-    pub(crate) fn is_row_major(&self) -> bool {
+    #[doc(hidden)]
+    pub fn is_row_major(&self) -> bool {
         self.concrete().is_some_and(|c| c.is_contiguous())
     }
 
@@ -251,7 +258,7 @@ macro_rules! one_integer {
 one_integer!(i32, i64, usize);
 
 /// `[2, s0]`
-pub(crate) fn dims_text(dims: &[SymInt]) -> String {
+pub fn dims_text(dims: &[SymInt]) -> String {
     let parts: Vec<String> = dims.iter().map(ToString::to_string).collect();
     format!("[{}]", parts.join(", "))
 }

@@ -23,7 +23,7 @@ pub(crate) mod storage;
 mod trace_slot;
 
 pub(crate) use borrow::BorrowGuard;
-pub(crate) use meta::dims_text;
+pub use meta::dims_text;
 pub use trace_slot::{TraceSlot, TraceTag};
 
 use crate::autograd::history::History;

@@ -7,7 +7,7 @@ use maquette_ir::sym::{SymBool, SymInt};
 /// Requires two size lists to be equal. An equation over backed symbols becomes a guard; one over
 /// data-dependent symbols becomes a deferred assertion.
 #[track_caller]
-pub(crate) fn require_same(
+pub fn require_same(
     expected: &[SymInt],
     found: &[SymInt],
     what: impl Fn() -> String,
@@ -31,7 +31,7 @@ pub(crate) fn require_same(
 
 /// Requires two sizes to be equal, with guards and assertions as [`require_same`].
 #[track_caller]
-pub(crate) fn require_equal(a: SymInt, b: SymInt, mismatch: &dyn Fn() -> Error) -> Result<()> {
+pub fn require_equal(a: SymInt, b: SymInt, mismatch: &dyn Fn() -> Error) -> Result<()> {
     if let (Some(a), Some(b)) = (a.as_i64(), b.as_i64()) {
         return if a == b { Ok(()) } else { Err(mismatch()) };
     }
@@ -57,7 +57,7 @@ pub(crate) fn demand(
 }
 
 /// Converts a dimension index in `-rank..rank` to `0..rank`.
-pub(crate) fn wrap_dim(dim: i64, rank: usize) -> Result<usize> {
+pub fn wrap_dim(dim: i64, rank: usize) -> Result<usize> {
     // a 0-d tensor accepts 0 and -1, as in PyTorch
     let n = (rank as i64).max(1);
     let i = if dim < 0 { dim + n } else { dim };

@@ -2,11 +2,11 @@
 
 use super::pattern::Match;
 use super::scores::{Key, Mask};
+use maquette_aten::attention_parts::{ATTENTION, OPPOSITE, TRANSPOSE};
 use maquette_ir::graph::{
     Arg, CallOrigin, FloatBits, Graph, GraphBuilder, GraphCopy, ResultSpec, Stmt, ValueId,
     ValueType,
 };
-use maquette_ops::aten::attention_parts::{ATTENTION, OPPOSITE, TRANSPOSE};
 use maquette_ops::{Error, Result};
 
 /// The graph with an operator in the place of the last product of each match, and without the other

@@ -30,8 +30,8 @@ mod scores;
 
 pub use explain::{AttentionExplanation, NoAttentionReason};
 
+use maquette_aten::attention_parts::operators;
 use maquette_ir::graph::Graph;
-use maquette_ops::aten::attention_parts::operators;
 use maquette_ops::{Op, Result};
 
 /// What a compiled function may do although it changes bits of results; nothing by default. Each

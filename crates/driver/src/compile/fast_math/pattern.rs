@@ -2,12 +2,12 @@
 
 use super::explain::{AttentionExplanation, NoAttentionReason};
 use super::scores::{Key, Mask, Scores};
+use maquette_aten::attention_parts::{AttentionPart, attention_part, operators};
 use maquette_ir::graph::{
     Arg, ArgKind, Graph, MAX_RANK, NodeId, Stmt, TensorType, ValueId, ValueType,
 };
 use maquette_ir::{DType, Device};
 use maquette_ops::Op;
-use maquette_ops::aten::attention_parts::{AttentionPart, attention_part, operators};
 use rustc_hash::FxHashSet;
 use smallvec::{SmallVec, smallvec};
 

@@ -2,9 +2,9 @@
 
 use super::explain::NoAttentionReason;
 use super::pattern::Matcher;
+use maquette_aten::attention_parts::AttentionPart;
 use maquette_ir::DType;
 use maquette_ir::graph::{NodeId, ValueId, ValueType};
-use maquette_ops::aten::attention_parts::AttentionPart;
 
 /// The keys of an attention.
 #[derive(Clone, Copy)]

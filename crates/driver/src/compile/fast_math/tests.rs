@@ -1,8 +1,8 @@
 //! The operators on which recognition depends.
 
+use maquette_aten::attention_parts::operators;
 use maquette_ir::DType;
 use maquette_ops::Tensor;
-use maquette_ops::aten::attention_parts::operators;
 use maquette_trace::{Dim, TraceOptions};
 
 fn ramp(sizes: &[i64]) -> Tensor {

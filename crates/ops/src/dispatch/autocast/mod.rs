@@ -17,11 +17,11 @@
 
 mod policies;
 
-use crate::aten::Derivative;
 use crate::dispatch::mode;
 use crate::dispatch::value::{Args, Outputs, Value};
 use crate::error::{CallError, Result};
 use crate::library::{Op, OpState};
+use crate::operator::Derivative;
 use crate::tensor::Tensor;
 use maquette_ir::{DType, Loc};
 use policies::{Policy, policy};

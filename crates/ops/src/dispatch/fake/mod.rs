@@ -100,7 +100,8 @@ impl FakeCtx {
     }
 
     /// A new data-dependent integer in `[min, max]`, not necessarily a size.
-    pub(crate) fn new_integer_in(&self, min: i64, max: i64) -> Result<SymInt> {
+    #[doc(hidden)]
+    pub fn new_integer_in(&self, min: i64, max: i64) -> Result<SymInt> {
         let scope = self.scope.as_ref().ok_or(FakeError::NoTrace)?;
         let integer = scope.unbacked(Range { lo: min, hi: max }, self.op.name(), self.loc);
         self.fresh.borrow_mut().push(integer);

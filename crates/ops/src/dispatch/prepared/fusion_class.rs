@@ -1,13 +1,13 @@
 //! Which builtin operators can be computed together with others.
 
-use crate::aten::loops::PlacedNest;
-use crate::aten::lowering::How;
-use crate::aten::{Lowering, OpDef};
 use crate::dispatch::coerce_args::coerce_args;
 use crate::dispatch::value::{Args, Value};
 use crate::fake::FakeCtx;
 use crate::library::{Op, OpState};
 use crate::mode;
+use crate::operator::loops::PlacedNest;
+use crate::operator::lowering::How;
+use crate::operator::{Lowering, OpDef};
 use crate::tensor::Tensor;
 use crate::tensor::meta::Meta;
 use maquette_ir::fused::{Fusible, FusionClass, Gain, NoFusionReason};

@@ -22,10 +22,10 @@ pub use operand::PlacedOperand;
 pub use region::RegionBuilder;
 pub use work::Work;
 
-use crate::aten::loops::NestLaunch;
 use crate::dispatch::value::Value;
 use crate::error::{Error, ErrorKind, Result};
 use crate::library::Op;
+use crate::operator::loops::NestLaunch;
 use crate::tensor::Tensor;
 use maquette_ir::scalar_expr::ScalarExpr;
 use maquette_ir::{Loc, Scalar};

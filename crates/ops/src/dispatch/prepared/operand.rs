@@ -1,7 +1,7 @@
 //! The operands and results of prepared calls: layouts without memory.
 #![allow(unsafe_code)]
 
-use crate::aten::reshape::view_strides;
+use crate::operator::reshape::view_strides;
 use crate::tensor::Tensor;
 use crate::tensor::meta::{Concrete, IntoDims, Meta};
 use crate::tensor::overlap::{may_overlap, may_self_overlap};

@@ -2,15 +2,15 @@
 
 use super::operand::{PlacedOperand, views, views_mut};
 use super::{Kernel, Operands, PreparedCall, Results};
-use crate::aten::execute::PointwiseCall;
-use crate::aten::loops::PlacedNest;
-use crate::aten::lowering::How;
-use crate::aten::{Compute, Lowering, OpDef, Pointwise};
 use crate::dispatch::call_into::has_strides_of;
 use crate::dispatch::coerce_args::coerce_args;
 use crate::dispatch::value::{Args, Value};
 use crate::library::{Op, OpState};
 use crate::mode;
+use crate::operator::execute::PointwiseCall;
+use crate::operator::loops::PlacedNest;
+use crate::operator::lowering::How;
+use crate::operator::{Compute, Lowering, OpDef, Pointwise};
 use crate::tensor::Tensor;
 use maquette_ir::schema::Type;
 use maquette_ir::{Device, Loc};

@@ -16,14 +16,14 @@ mod nest;
 
 use super::operand::PlacedOperand;
 use super::{Kernel, Operands, PreparedCall, Results};
-use crate::aten::Lowering;
-use crate::aten::execute::PointwiseCall;
-use crate::aten::loops::PlacedNest;
-use crate::aten::lowering::How;
 use crate::dispatch::coerce_args::coerce_args;
 use crate::dispatch::value::Args;
 use crate::library::Op;
 use crate::mode;
+use crate::operator::Lowering;
+use crate::operator::execute::PointwiseCall;
+use crate::operator::loops::PlacedNest;
+use crate::operator::lowering::How;
 use crate::tensor::Tensor;
 use crate::tensor::meta::{IntoDims, Meta};
 use maquette_ir::fault_injection::{Fault, fault_injected};

@@ -1,7 +1,7 @@
 //! What a launch has to do: its arithmetic and its traffic.
 
 use super::{Kernel, PlacedOperand, PreparedCall};
-use crate::aten::loops::NestLaunch;
+use crate::operator::loops::NestLaunch;
 use maquette_ir::DType;
 use maquette_ir::loops::OperandId;
 use maquette_ir::sym::SymbolId;

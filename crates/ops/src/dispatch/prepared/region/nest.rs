@@ -3,7 +3,7 @@
 use super::super::operand::{PlacedOperand, views, views_mut};
 use super::super::{Kernel, Operands, Results};
 use super::{Sizes, ValueSource};
-use crate::aten::loops::NestLaunch;
+use crate::operator::loops::NestLaunch;
 use maquette_ir::Scalar;
 use maquette_ir::fused::FusionKind;
 use maquette_ir::loops::{AxisId, ComposedTensor, Composer};

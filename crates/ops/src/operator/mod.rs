@@ -1,0 +1,157 @@
+//! The vocabulary of builtin operators: what a row of a table says ([`OpDef`]), how operators are
+//! computed ([`Lowering`]), and what the rows compute with. The rows are in the crate
+//! `maquette-aten`, which registers each table here ([`table!`](crate::operator::table)).
+//!
+//! An entry has a schema, a [`Lowering`] and a [`Role`]. The fake kernel, the host kernel and the
+//! kernel class for backends all follow from the lowering (`execute`). The role states the facts
+//! that passes use and that follow from neither schema nor lowering.
+//!
+//! This module is for crates of operators, and no part of the public interface.
+
+mod class;
+pub mod dims;
+pub(crate) mod execute;
+pub mod host;
+pub mod loops;
+pub mod lowering;
+pub mod number;
+pub mod pointwise;
+mod reduction;
+pub mod reshape;
+mod role;
+
+pub use crate::autograd::grad_mode::{is_grad_enabled, with_grad};
+pub use crate::autograd::history::requires_grad;
+pub use crate::autograd::layout::may_repeat;
+pub use crate::autograd::rule::{Backward, Derivative, RuleDef, Saved, ZEROS};
+pub use crate::autograd::strided::{Placed, positions, span};
+pub use crate::dispatch::cpu_exec;
+pub use crate::methods::Builtin;
+pub use crate::methods::calls::results;
+pub use crate::tensor::dims_text;
+pub use crate::tensor::overlap::{may_overlap, may_self_overlap};
+pub use crate::tensor::shape::{require_equal, require_same, wrap_dim};
+pub use crate::{aten, aten_outputs};
+pub use execute::fits_into;
+pub use lowering::{Class, Compute, Lowering, Metas, Pointwise, PointwiseCx, Strides, Types};
+pub use reduction::Reduction;
+pub use role::Role;
+
+use maquette_ir::Loc;
+
+/// A builtin operator.
+pub struct OpDef {
+    /// PyTorch's schema, name included.
+    pub schema: &'static str,
+    /// The facts that passes use and that follow from neither the schema nor the lowering.
+    pub role: Role,
+    /// How the operator is computed.
+    pub lowering: Lowering,
+    /// How gradients of the results become gradients of the operands.
+    pub derivative: Derivative,
+    /// The source location of the entry, or of the macro call that makes it.
+    pub loc: Loc,
+}
+
+impl OpDef {
+    /// A table entry. Without a derivative, a scalar expression has its own, and composites and
+    /// in-place operators have that of the operators that they call. Of every other entry a missing
+    /// derivative is an error of the build.
+    pub const fn new(
+        schema: &'static str,
+        role: Role,
+        lowering: Lowering,
+        derivative: Option<Derivative>,
+        loc: Loc,
+    ) -> OpDef {
+        let derivative = match derivative {
+            Some(derivative) => derivative,
+            None => match lowering.derivative(role) {
+                Some(derivative) => derivative,
+                None => panic!("the table entry has no derivative, and none follows from it"),
+            },
+        };
+        OpDef { schema, role, lowering, derivative, loc }
+    }
+
+    /// Whether the result is the first argument, which the call writes.
+    pub(crate) fn writes_its_result(&self) -> bool {
+        self.schema.contains("(Tensor(a!) self") && self.schema.ends_with("-> Tensor(a!)")
+    }
+
+    /// The full name, `aten::add.Tensor`.
+    pub fn name(&self) -> &'static str {
+        self.schema.split_once('(').map_or(self.schema, |(name, _)| name)
+    }
+}
+
+/// A table of builtin operators, as [`table!`](crate::operator::table) registers it.
+pub struct Table(pub &'static &'static [OpDef]);
+
+/// Gives the reason why an operator of PyTorch is missing, by its name with the namespace.
+pub struct Missing(pub fn(&str) -> Option<&'static str>);
+
+inventory::collect!(Table);
+inventory::collect!(Missing);
+
+/// Registers a table, defined by the expression of a static.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! register_table {
+    ($table:ident) => {
+        $crate::inventory::submit! { $crate::operator::Table(&$table) }
+    };
+}
+
+/// Defines and registers a table. Each entry is `Role "schema" => lowering => derivative,`. The
+/// derivative may be absent if it follows from the lowering ([`OpDef::new`](crate::operator::OpDef)).
+#[macro_export]
+#[doc(hidden)]
+macro_rules! table {
+    ($(#[$doc:meta])* static $name:ident = {
+        $($role:ident $schema:expr => $lowering:expr $(=> $derivative:expr)?,)*
+    }) => {
+        $(#[$doc])*
+        static $name: &[$crate::operator::OpDef] = &[$(
+            $crate::operator::OpDef::new(
+                $schema,
+                $crate::operator::Role::$role,
+                $lowering,
+                $crate::operator::optional!($($derivative)?),
+                $crate::__private::Loc { file: file!(), line: line!() },
+            )
+        ),*];
+        $crate::operator::register_table!($name);
+    };
+}
+
+/// `Some` of an expression, or `None` without one.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! optional_entry {
+    () => {
+        None
+    };
+    ($e:expr) => {
+        Some($e)
+    };
+}
+pub use crate::optional_entry as optional;
+pub use crate::{register_table, table};
+
+/// Whether a name is in a namespace that is reserved for the builtin operators: `aten::`, `grad::`
+/// for the derivatives of scalar expressions, or `fast::` for what compiled programs call in place
+/// of operators that round otherwise.
+pub fn is_builtin_name(op: &str) -> bool {
+    ["aten::", "grad::", "fast::"].iter().any(|namespace| op.starts_with(namespace))
+}
+
+/// The rows of all tables that are linked.
+pub(crate) fn builtins() -> impl Iterator<Item = &'static OpDef> {
+    inventory::iter::<Table>.into_iter().flat_map(|table| table.0.iter())
+}
+
+/// Why an operator of PyTorch is missing, if it is known.
+pub(crate) fn missing(name: &str) -> Option<&'static str> {
+    inventory::iter::<Missing>.into_iter().find_map(|missing| (missing.0)(name))
+}
