@@ -204,45 +204,77 @@ fn repeat_by_tensor(args: &[Value]) -> Result<Outputs> {
 table! {
     /// Stacks, broadcasts and repetitions.
     static TABLE = {
-        General "aten::atleast_1d(Tensor self) -> Tensor" =>
-            Lowering::Composite(|a| done(at_least(&own(a[0].tensor()?), 1))),
-        General "aten::atleast_2d(Tensor self) -> Tensor" =>
-            Lowering::Composite(|a| done(at_least(&own(a[0].tensor()?), 2))),
-        General "aten::atleast_3d(Tensor self) -> Tensor" =>
-            Lowering::Composite(|a| done(at_least(&own(a[0].tensor()?), 3))),
-        General "aten::atleast_1d.Sequence(Tensor[] tensors) -> Tensor[]" =>
-            Lowering::Composite(|a| list(a[0].tensors().map(|t| at_least(&own(t), 1)).collect())),
-        General "aten::atleast_2d.Sequence(Tensor[] tensors) -> Tensor[]" =>
-            Lowering::Composite(|a| list(a[0].tensors().map(|t| at_least(&own(t), 2)).collect())),
-        General "aten::atleast_3d.Sequence(Tensor[] tensors) -> Tensor[]" =>
-            Lowering::Composite(|a| list(a[0].tensors().map(|t| at_least(&own(t), 3)).collect())),
-        General "aten::hstack(Tensor[] tensors) -> Tensor" => Lowering::Composite(hstack),
-        General "aten::vstack(Tensor[] tensors) -> Tensor" =>
-            Lowering::Composite(|a| stacked(a, 2, 0)),
-        General "aten::row_stack(Tensor[] tensors) -> Tensor" =>
-            Lowering::Composite(|a| stacked(a, 2, 0)),
-        General "aten::dstack(Tensor[] tensors) -> Tensor" =>
-            Lowering::Composite(|a| stacked(a, 3, 2)),
-        General "aten::column_stack(Tensor[] tensors) -> Tensor" =>
-            Lowering::Composite(column_stack),
-        General "aten::broadcast_tensors(Tensor[] tensors) -> Tensor[]" =>
-            Lowering::Composite(broadcast_tensors),
-        PreservesElements "aten::ravel(Tensor(a) self) -> Tensor(a)" =>
-            Lowering::Composite(|a| {
+        "aten::atleast_1d(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| done(at_least(&own(a[0].tensor()?), 1))),
+        },
+        "aten::atleast_2d(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| done(at_least(&own(a[0].tensor()?), 2))),
+        },
+        "aten::atleast_3d(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| done(at_least(&own(a[0].tensor()?), 3))),
+        },
+        "aten::atleast_1d.Sequence(Tensor[] tensors) -> Tensor[]" => {
+            role: General,
+            lowering: Lowering::Composite(|a| list(a[0].tensors().map(|t| at_least(&own(t), 1)).collect())),
+        },
+        "aten::atleast_2d.Sequence(Tensor[] tensors) -> Tensor[]" => {
+            role: General,
+            lowering: Lowering::Composite(|a| list(a[0].tensors().map(|t| at_least(&own(t), 2)).collect())),
+        },
+        "aten::atleast_3d.Sequence(Tensor[] tensors) -> Tensor[]" => {
+            role: General,
+            lowering: Lowering::Composite(|a| list(a[0].tensors().map(|t| at_least(&own(t), 3)).collect())),
+        },
+        "aten::hstack(Tensor[] tensors) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(hstack),
+        },
+        "aten::vstack(Tensor[] tensors) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| stacked(a, 2, 0)),
+        },
+        "aten::row_stack(Tensor[] tensors) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| stacked(a, 2, 0)),
+        },
+        "aten::dstack(Tensor[] tensors) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| stacked(a, 3, 2)),
+        },
+        "aten::column_stack(Tensor[] tensors) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(column_stack),
+        },
+        "aten::broadcast_tensors(Tensor[] tensors) -> Tensor[]" => {
+            role: General,
+            lowering: Lowering::Composite(broadcast_tensors),
+        },
+        "aten::ravel(Tensor(a) self) -> Tensor(a)" => {
+            role: PreservesElements,
+            lowering: Lowering::Composite(|a| {
                 done(aten!("contiguous", Loc::caller(); a[0].tensor()?).view([-1i64]))
             }),
-        General "aten::fliplr(Tensor self) -> Tensor" =>
-            Lowering::Composite(|a| {
+        },
+        "aten::fliplr(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 require_rank("self", a[0].tensor()?, 2..=64)?;
                 done(a[0].tensor()?.flip(1i64))
             }),
-        General "aten::flipud(Tensor self) -> Tensor" =>
-            Lowering::Composite(|a| {
+        },
+        "aten::flipud(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 require_rank("self", a[0].tensor()?, 1..=64)?;
                 done(a[0].tensor()?.flip(0i64))
             }),
-        General "aten::nonzero_numpy(Tensor self) -> Tensor[]" =>
-            Lowering::UnannotatedComposite {
+        },
+        "aten::nonzero_numpy(Tensor self) -> Tensor[]" => {
+            role: General,
+            lowering: Lowering::UnannotatedComposite {
                 when: |_| Ok(true),
                 body: |a| {
                     let x = a[0].tensor()?;
@@ -250,24 +282,34 @@ table! {
                     list(x.nonzero().unbind(1)?)
                 },
             },
-        General "aten::sum_to_size(Tensor self, SymInt[] size) -> Tensor" =>
-            Lowering::Composite(|a| sum_to_size(a[0].tensor()?, a[1].ints()?)),
-        General "aten::take_along_dim(Tensor self, Tensor indices, int? dim=None) -> Tensor" =>
-            Lowering::Composite(take_along_dim),
-        General "aten::repeat_interleave.self_int(Tensor self, SymInt repeats, int? dim=None, *, \
-            SymInt? output_size=None) -> Tensor" =>
-            Lowering::Composite(repeat_each),
-        General "aten::repeat_interleave.self_Tensor(Tensor self, Tensor repeats, int? dim=None, \
-            *, SymInt? output_size=None) -> Tensor" =>
-            Lowering::Dynamic {
+        },
+        "aten::sum_to_size(Tensor self, SymInt[] size) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| sum_to_size(a[0].tensor()?, a[1].ints()?)),
+        },
+        "aten::take_along_dim(Tensor self, Tensor indices, int? dim=None) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(take_along_dim),
+        },
+        "aten::repeat_interleave.self_int(Tensor self, SymInt repeats, int? dim=None, *, \
+            SymInt? output_size=None) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(repeat_each),
+        },
+        "aten::repeat_interleave.self_Tensor(Tensor self, Tensor repeats, int? dim=None, \
+            *, SymInt? output_size=None) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Dynamic {
                 observes_strides: true,
                 fake: repeat_by_tensor_fake,
                 run: repeat_by_tensor,
-            }
-                => crate::grad::REPEAT_INTERLEAVE,
-        General "aten::repeat_interleave.Tensor(Tensor repeats, *, \
-            SymInt? output_size=None) -> Tensor" =>
-            Lowering::Dynamic {
+            },
+            vjp: crate::grad::REPEAT_INTERLEAVE,
+        },
+        "aten::repeat_interleave.Tensor(Tensor repeats, *, \
+            SymInt? output_size=None) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Dynamic {
                 observes_strides: true,
                 fake: |cx, a| {
                     let repeats = a[0].tensor()?;
@@ -283,7 +325,8 @@ table! {
                     require_rank("repeats", repeats, 1..=1)?;
                     done(repeated_indices(repeats, None, &a[1])?.to_dtype(repeats.dtype()))
                 },
-            }
-                => maquette_ops::operator::Derivative::None("the result is no float"),
+            },
+            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+        },
     }
 }

@@ -264,45 +264,53 @@ fn backward(args: &[Value], outs: &[Tensor]) -> Result<()> {
 table! {
     /// Attention.
     static TABLE = {
-        General "aten::scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, \
+        "aten::scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, \
             Tensor? attn_mask=None, float dropout_p=0., bool is_causal=False, *, \
-            float? scale=None, bool enable_gqa=False) -> Tensor" =>
-            Lowering::Compute(Compute {
+            float? scale=None, bool enable_gqa=False) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Compute(Compute {
                 class: Class::Attention,
                 strides: Strides::RowMajor,
                 metas: |_, a| scaled_metas(a),
                 how: How::Loops(scaled_nest),
-            })
-                => crate::grad::ATTENTION,
-        General "aten::_scaled_dot_product_flash_attention_for_cpu(Tensor query, Tensor key, \
+            }),
+            vjp: crate::grad::ATTENTION,
+        },
+        "aten::_scaled_dot_product_flash_attention_for_cpu(Tensor query, Tensor key, \
             Tensor value, float dropout_p=0., bool is_causal=False, *, Tensor? attn_mask=None, \
-            float? scale=None) -> (Tensor output, Tensor logsumexp)" =>
-            Lowering::Compute(Compute {
+            float? scale=None) -> (Tensor output, Tensor logsumexp)" => {
+            role: General,
+            lowering: Lowering::Compute(Compute {
                 class: Class::Attention,
                 strides: Strides::FromOperands,
                 metas: |_, a| flash_metas(a),
                 how: How::Loops(flash_nest),
-            })
-                => crate::grad::FLASH_ATTENTION,
+            }),
+            vjp: crate::grad::FLASH_ATTENTION,
+        },
         // What a program writes as products and a softmax: a query that sees no key yields NaN.
-        General "fast::attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, \
-            float? scale=None) -> Tensor" =>
-            Lowering::Compute(Compute {
+        "fast::attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, \
+            float? scale=None) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Compute(Compute {
                 class: Class::Attention,
                 strides: Strides::RowMajor,
                 metas: |_, a| plain_metas(a),
                 how: How::Loops(plain_nest),
-            })
-                => maquette_ops::operator::Derivative::Refused("only compiled programs call it"),
-        General "grad::attention(Tensor grad, Tensor query, Tensor key, Tensor value, \
+            }),
+            vjp: maquette_ops::operator::Derivative::Refused("only compiled programs call it"),
+        },
+        "grad::attention(Tensor grad, Tensor query, Tensor key, Tensor value, \
             Tensor? attn_mask=None, bool is_causal=False, float? scale=None) \
-            -> (Tensor, Tensor, Tensor)" =>
-            Lowering::Compute(Compute {
+            -> (Tensor, Tensor, Tensor)" => {
+            role: General,
+            lowering: Lowering::Compute(Compute {
                 class: Class::Attention,
                 strides: Strides::RowMajor,
                 metas: |_, a| backward_metas(a),
                 how: How::Kernel(backward),
-            })
-                => crate::grad::ATTENTION_BACKWARD,
+            }),
+            vjp: crate::grad::ATTENTION_BACKWARD,
+        },
     }
 }

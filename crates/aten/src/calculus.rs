@@ -159,20 +159,34 @@ macro_rules! integral {
 table! {
     /// Differences and integrals.
     static TABLE = {
-        General "aten::diff(Tensor self, int n=1, int dim=-1, Tensor? prepend=None, \
-            Tensor? append=None) -> Tensor" =>
-            Lowering::Composite(diff),
-        General "aten::trapezoid.x(Tensor y, Tensor x, *, int dim=-1) -> Tensor" =>
-            integral!(trapezoid points),
-        General "aten::trapezoid.dx(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor" =>
-            integral!(trapezoid even),
-        General "aten::trapz.x(Tensor y, Tensor x, *, int dim=-1) -> Tensor" =>
-            integral!(trapezoid points),
-        General "aten::trapz.dx(Tensor y, *, float dx=1., int dim=-1) -> Tensor" =>
-            integral!(trapezoid even),
-        General "aten::cumulative_trapezoid.x(Tensor y, Tensor x, *, int dim=-1) -> Tensor" =>
-            integral!(cumulative points),
-        General "aten::cumulative_trapezoid.dx(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor" =>
-            integral!(cumulative even),
+        "aten::diff(Tensor self, int n=1, int dim=-1, Tensor? prepend=None, \
+            Tensor? append=None) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(diff),
+        },
+        "aten::trapezoid.x(Tensor y, Tensor x, *, int dim=-1) -> Tensor" => {
+            role: General,
+            lowering: integral!(trapezoid points),
+        },
+        "aten::trapezoid.dx(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor" => {
+            role: General,
+            lowering: integral!(trapezoid even),
+        },
+        "aten::trapz.x(Tensor y, Tensor x, *, int dim=-1) -> Tensor" => {
+            role: General,
+            lowering: integral!(trapezoid points),
+        },
+        "aten::trapz.dx(Tensor y, *, float dx=1., int dim=-1) -> Tensor" => {
+            role: General,
+            lowering: integral!(trapezoid even),
+        },
+        "aten::cumulative_trapezoid.x(Tensor y, Tensor x, *, int dim=-1) -> Tensor" => {
+            role: General,
+            lowering: integral!(cumulative points),
+        },
+        "aten::cumulative_trapezoid.dx(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor" => {
+            role: General,
+            lowering: integral!(cumulative even),
+        },
     }
 }

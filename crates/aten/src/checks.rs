@@ -60,24 +60,30 @@ fn holds(t: &Tensor, message: &str) -> Result<Outputs> {
 table! {
     /// Assertions.
     static TABLE = {
-        General "aten::_assert_tensor_metadata(Tensor a, SymInt[]? size=None, \
+        "aten::_assert_tensor_metadata(Tensor a, SymInt[]? size=None, \
             SymInt[]? stride=None, ScalarType? dtype=None, *, Device? device=None, \
-            Layout? layout=None) -> ()" =>
-            Lowering::Dynamic { observes_strides: true, fake: |_, a| metadata(a), run: metadata }
-                => maquette_ops::operator::Derivative::None("there is no result"),
-        General "aten::_assert_async(Tensor self) -> ()" =>
-            Lowering::Dynamic {
+            Layout? layout=None) -> ()" => {
+            role: General,
+            lowering: Lowering::Dynamic { observes_strides: true, fake: |_, a| metadata(a), run: metadata },
+            vjp: maquette_ops::operator::Derivative::None("there is no result"),
+        },
+        "aten::_assert_async(Tensor self) -> ()" => {
+            role: General,
+            lowering: Lowering::Dynamic {
                 observes_strides: true,
                 fake: |_, _| Ok(Outputs::new()),
                 run: |a| holds(a[0].tensor()?, "the asserted tensor is zero"),
-            }
-                => maquette_ops::operator::Derivative::None("there is no result"),
-        General "aten::_assert_async.msg(Tensor self, str assert_msg) -> ()" =>
-            Lowering::Dynamic {
+            },
+            vjp: maquette_ops::operator::Derivative::None("there is no result"),
+        },
+        "aten::_assert_async.msg(Tensor self, str assert_msg) -> ()" => {
+            role: General,
+            lowering: Lowering::Dynamic {
                 observes_strides: true,
                 fake: |_, _| Ok(Outputs::new()),
                 run: |a| holds(a[0].tensor()?, a[1].str()?),
-            }
-                => maquette_ops::operator::Derivative::None("there is no result"),
+            },
+            vjp: maquette_ops::operator::Derivative::None("there is no result"),
+        },
     }
 }

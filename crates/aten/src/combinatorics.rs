@@ -102,20 +102,28 @@ fn combinations(x: &Tensor, r: i64, repeat: bool) -> Result<Tensor> {
 table! {
     /// Grids, Cartesian products and combinations.
     static TABLE = {
-        General "aten::meshgrid(Tensor[] tensors) -> Tensor[]" =>
-            Lowering::Composite(|a| list(meshgrid(&tensors("tensors", &a[0])?, false)?)),
-        General "aten::meshgrid.indexing(Tensor[] tensors, *, str indexing) -> Tensor[]" =>
-            Lowering::Composite(|a| match a[1].str()? {
+        "aten::meshgrid(Tensor[] tensors) -> Tensor[]" => {
+            role: General,
+            lowering: Lowering::Composite(|a| list(meshgrid(&tensors("tensors", &a[0])?, false)?)),
+        },
+        "aten::meshgrid.indexing(Tensor[] tensors, *, str indexing) -> Tensor[]" => {
+            role: General,
+            lowering: Lowering::Composite(|a| match a[1].str()? {
                 order @ ("ij" | "xy") => {
                     list(meshgrid(&tensors("tensors", &a[0])?, order == "xy")?)
                 }
                 other => Err(Error::value(format!("`indexing` must be ij or xy, found {other:?}"))),
             }),
-        General "aten::cartesian_prod(Tensor[] tensors) -> Tensor" =>
-            Lowering::Composite(|a| done(cartesian_prod(&tensors("tensors", &a[0])?)?)),
-        General "aten::combinations(Tensor self, int r=2, bool with_replacement=False) -> Tensor" =>
-            Lowering::Composite(|a| {
+        },
+        "aten::cartesian_prod(Tensor[] tensors) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| done(cartesian_prod(&tensors("tensors", &a[0])?)?)),
+        },
+        "aten::combinations(Tensor self, int r=2, bool with_replacement=False) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 done(combinations(a[0].tensor()?, a[1].int_i64()?, a[2].bool()?)?)
             }),
+        },
     }
 }

@@ -299,59 +299,81 @@ fn named_padding(
 table! {
     /// Convolutions.
     static TABLE = {
-        General "aten::convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, \
+        "aten::convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, \
             SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, \
-            SymInt groups) -> Tensor" =>
-            Lowering::Compute(Compute {
+            SymInt groups) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Compute(Compute {
                 class: Class::Convolution,
                 strides: Strides::FromOperands,
                 metas: |_, a| -> Result<Metas> { Ok(smallvec![Convolution::of(a)?.meta()?]) },
                 how: How::Loops(nest),
-            })
-                => crate::grad::CONVOLUTION,
-        General "aten::conv1d(Tensor input, Tensor weight, Tensor? bias=None, \
+            }),
+            vjp: crate::grad::CONVOLUTION,
+        },
+        "aten::conv1d(Tensor input, Tensor weight, Tensor? bias=None, \
             SymInt[1] stride=[1], SymInt[1] padding=[0], SymInt[1] dilation=[1], \
-            SymInt groups=1) -> Tensor" =>
-            Lowering::Composite(|a| done(conv(a, 1, false)?)),
-        General "aten::conv1d.padding(Tensor input, Tensor weight, Tensor? bias=None, \
+            SymInt groups=1) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| done(conv(a, 1, false)?)),
+        },
+        "aten::conv1d.padding(Tensor input, Tensor weight, Tensor? bias=None, \
             SymInt[1] stride=1, str padding=\"valid\", SymInt[1] dilation=1, \
-            SymInt groups=1) -> Tensor" =>
-            Lowering::Composite(|a| done(conv(a, 1, false)?)),
-        General "aten::conv2d(Tensor input, Tensor weight, Tensor? bias=None, \
+            SymInt groups=1) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| done(conv(a, 1, false)?)),
+        },
+        "aten::conv2d(Tensor input, Tensor weight, Tensor? bias=None, \
             SymInt[2] stride=[1, 1], SymInt[2] padding=[0, 0], SymInt[2] dilation=[1, 1], \
-            SymInt groups=1) -> Tensor" =>
-            Lowering::Composite(|a| done(conv(a, 2, false)?)),
-        General "aten::conv2d.padding(Tensor input, Tensor weight, Tensor? bias=None, \
+            SymInt groups=1) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| done(conv(a, 2, false)?)),
+        },
+        "aten::conv2d.padding(Tensor input, Tensor weight, Tensor? bias=None, \
             SymInt[2] stride=1, str padding=\"valid\", SymInt[2] dilation=1, \
-            SymInt groups=1) -> Tensor" =>
-            Lowering::Composite(|a| done(conv(a, 2, false)?)),
-        General "aten::conv3d(Tensor input, Tensor weight, Tensor? bias=None, \
+            SymInt groups=1) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| done(conv(a, 2, false)?)),
+        },
+        "aten::conv3d(Tensor input, Tensor weight, Tensor? bias=None, \
             SymInt[3] stride=[1, 1, 1], SymInt[3] padding=[0, 0, 0], SymInt[3] dilation=[1, 1, 1], \
-            SymInt groups=1) -> Tensor" =>
-            Lowering::Composite(|a| done(conv(a, 3, false)?)),
-        General "aten::conv3d.padding(Tensor input, Tensor weight, Tensor? bias=None, \
+            SymInt groups=1) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| done(conv(a, 3, false)?)),
+        },
+        "aten::conv3d.padding(Tensor input, Tensor weight, Tensor? bias=None, \
             SymInt[3] stride=[1, 1, 1], str padding=\"valid\", SymInt[3] dilation=[1, 1, 1], \
-            SymInt groups=1) -> Tensor" =>
-            Lowering::Composite(|a| done(conv(a, 3, false)?)),
-        General "aten::_convolution_mode(Tensor input, Tensor weight, Tensor? bias, \
-            SymInt[] stride, str padding, SymInt[] dilation, SymInt groups) -> Tensor" =>
-            Lowering::Composite(|a| {
+            SymInt groups=1) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| done(conv(a, 3, false)?)),
+        },
+        "aten::_convolution_mode(Tensor input, Tensor weight, Tensor? bias, \
+            SymInt[] stride, str padding, SymInt[] dilation, SymInt groups) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 let weight = a[1].tensor()?;
                 require_rank("weight", weight, 3..=5)?;
                 done(conv(a, weight.dim() - 2, false)?)
             }),
-        General "aten::conv_transpose1d(Tensor input, Tensor weight, Tensor? bias=None, \
+        },
+        "aten::conv_transpose1d(Tensor input, Tensor weight, Tensor? bias=None, \
             SymInt[1] stride=[1], SymInt[1] padding=[0], SymInt[1] output_padding=[0], \
-            SymInt groups=1, SymInt[1] dilation=[1]) -> Tensor" =>
-            Lowering::Composite(|a| done(conv(a, 1, true)?)),
-        General "aten::conv_transpose3d.input(Tensor input, Tensor weight, Tensor? bias=None, \
+            SymInt groups=1, SymInt[1] dilation=[1]) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| done(conv(a, 1, true)?)),
+        },
+        "aten::conv_transpose3d.input(Tensor input, Tensor weight, Tensor? bias=None, \
             SymInt[3] stride=[1, 1, 1], SymInt[3] padding=[0, 0, 0], \
             SymInt[3] output_padding=[0, 0, 0], SymInt groups=1, \
-            SymInt[3] dilation=[1, 1, 1]) -> Tensor" =>
-            Lowering::Composite(|a| done(conv(a, 3, true)?)),
-        General "aten::conv_transpose2d.input(Tensor input, Tensor weight, Tensor? bias=None, \
+            SymInt[3] dilation=[1, 1, 1]) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| done(conv(a, 3, true)?)),
+        },
+        "aten::conv_transpose2d.input(Tensor input, Tensor weight, Tensor? bias=None, \
             SymInt[2] stride=1, SymInt[2] padding=0, SymInt[2] output_padding=0, SymInt groups=1, \
-            SymInt[2] dilation=1) -> Tensor" =>
-            Lowering::Composite(|a| done(conv(a, 2, true)?)),
+            SymInt[2] dilation=1) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| done(conv(a, 2, true)?)),
+        },
     }
 }

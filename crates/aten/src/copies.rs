@@ -147,32 +147,41 @@ fn viewed_copy(op: &str, args: &[Value]) -> Result<Outputs> {
 table! {
     /// Copies and conversions.
     static TABLE = {
-        PreservesElements "aten::clone(Tensor self, *, \
-            MemoryFormat? memory_format=None) -> Tensor" =>
-            copying(|_, a| {
+        "aten::clone(Tensor self, *, \
+            MemoryFormat? memory_format=None) -> Tensor" => {
+            role: PreservesElements,
+            lowering: copying(|_, a| {
                 let x = a[0].tensor()?;
                 clone_meta(x, format_of(&a[1])?, x.dtype(), x.device())
-            })
-                => crate::grad::IDENTITY,
-        PreservesElements "aten::contiguous(Tensor(a) self, *, \
-            MemoryFormat memory_format=contiguous_format) -> Tensor(a)" =>
-            Lowering::Composite(|a| {
+            }),
+            vjp: crate::grad::IDENTITY,
+        },
+        "aten::contiguous(Tensor(a) self, *, \
+            MemoryFormat memory_format=contiguous_format) -> Tensor(a)" => {
+            role: PreservesElements,
+            lowering: Lowering::Composite(|a| {
                 let (x, format) = (a[0].tensor()?, format_of(&a[1])?);
                 if has_format(x, format)? { done(x.clone()) } else { done(x.clone_as(format)) }
             }),
-        CopiesAcrossDevices "aten::copy(Tensor self, Tensor src, \
-            bool non_blocking=False) -> Tensor" =>
-            Lowering::Pointwise(Pointwise {
+        },
+        "aten::copy(Tensor self, Tensor src, \
+            bool non_blocking=False) -> Tensor" => {
+            role: CopiesAcrossDevices,
+            lowering: Lowering::Pointwise(Pointwise {
                 types: Types::First,
                 build: Formula::Built(|cx| cx.arg(1)),
             }),
-        MovesElements "aten::copy_(Tensor(a!) self, Tensor src, \
-            bool non_blocking=False) -> Tensor(a!)" =>
-            Lowering::InPlace("aten::copy"),
-        PreservesElements "aten::_to_copy(Tensor self, *, ScalarType? dtype=None, \
+        },
+        "aten::copy_(Tensor(a!) self, Tensor src, \
+            bool non_blocking=False) -> Tensor(a!)" => {
+            role: MovesElements,
+            lowering: Lowering::InPlace("aten::copy"),
+        },
+        "aten::_to_copy(Tensor self, *, ScalarType? dtype=None, \
             Layout? layout=None, Device? device=None, bool? pin_memory=None, \
-            bool non_blocking=False, MemoryFormat? memory_format=None) -> Tensor" =>
-            copying(|_, a| {
+            bool non_blocking=False, MemoryFormat? memory_format=None) -> Tensor" => {
+            role: PreservesElements,
+            lowering: copying(|_, a| {
                 let x = a[0].tensor()?;
                 require_strided(&a[2])?;
                 let (dtype, device) = (
@@ -180,12 +189,14 @@ table! {
                     a[3].opt(Value::device)?.unwrap_or(x.device()),
                 );
                 clone_meta(x, format_of(&a[6])?, dtype, device)
-            })
-                => crate::grad::IDENTITY,
-        PreservesElements "aten::to.dtype(Tensor(a) self, ScalarType dtype, \
+            }),
+            vjp: crate::grad::IDENTITY,
+        },
+        "aten::to.dtype(Tensor(a) self, ScalarType dtype, \
             bool non_blocking=False, bool copy=False, \
-            MemoryFormat? memory_format=None) -> Tensor(a)" =>
-            Lowering::Composite(|a| {
+            MemoryFormat? memory_format=None) -> Tensor(a)" => {
+            role: PreservesElements,
+            lowering: Lowering::Composite(|a| {
                 To {
                     dtype: Some(a[1].dtype()?),
                     device: None,
@@ -194,10 +205,12 @@ table! {
                 }
                 .apply(a[0].tensor()?)
             }),
-        PreservesElements "aten::to.device(Tensor(a) self, Device device, ScalarType dtype, \
+        },
+        "aten::to.device(Tensor(a) self, Device device, ScalarType dtype, \
             bool non_blocking=False, bool copy=False, \
-            MemoryFormat? memory_format=None) -> Tensor(a)" =>
-            Lowering::Composite(|a| {
+            MemoryFormat? memory_format=None) -> Tensor(a)" => {
+            role: PreservesElements,
+            lowering: Lowering::Composite(|a| {
                 To {
                     dtype: Some(a[2].dtype()?),
                     device: Some(a[1].device()?),
@@ -206,11 +219,13 @@ table! {
                 }
                 .apply(a[0].tensor()?)
             }),
-        PreservesElements "aten::to.dtype_layout(Tensor(a) self, *, ScalarType? dtype=None, \
+        },
+        "aten::to.dtype_layout(Tensor(a) self, *, ScalarType? dtype=None, \
             Layout? layout=None, Device? device=None, bool? pin_memory=None, \
             bool non_blocking=False, bool copy=False, \
-            MemoryFormat? memory_format=None) -> Tensor(a)" =>
-            Lowering::Composite(|a| {
+            MemoryFormat? memory_format=None) -> Tensor(a)" => {
+            role: PreservesElements,
+            lowering: Lowering::Composite(|a| {
                 require_strided(&a[2])?;
                 To {
                     dtype: a[1].opt(Value::dtype)?,
@@ -220,9 +235,11 @@ table! {
                 }
                 .apply(a[0].tensor()?)
             }),
-        PreservesElements "aten::to.other(Tensor(a) self, Tensor other, bool non_blocking=False, \
-            bool copy=False, MemoryFormat? memory_format=None) -> Tensor(a)" =>
-            Lowering::Composite(|a| {
+        },
+        "aten::to.other(Tensor(a) self, Tensor other, bool non_blocking=False, \
+            bool copy=False, MemoryFormat? memory_format=None) -> Tensor(a)" => {
+            role: PreservesElements,
+            lowering: Lowering::Composite(|a| {
                 let other = a[1].tensor()?;
                 To {
                     dtype: Some(other.dtype()),
@@ -232,10 +249,12 @@ table! {
                 }
                 .apply(a[0].tensor()?)
             }),
+        },
         // PyTorch's schema lacks the alias annotation, although `type_as` may return `self`, as
         // `to` does.
-        PreservesElements "aten::type_as(Tensor(a) self, Tensor other) -> Tensor(a)" =>
-            Lowering::Composite(|a| {
+        "aten::type_as(Tensor(a) self, Tensor other) -> Tensor(a)" => {
+            role: PreservesElements,
+            lowering: Lowering::Composite(|a| {
                 let other = a[1].tensor()?;
                 To {
                     dtype: Some(other.dtype()),
@@ -245,52 +264,95 @@ table! {
                 }
                 .apply(a[0].tensor()?)
             }),
+        },
         // No view with these sizes need exist, because the result is a row-major copy in any case.
-        PreservesElements "aten::view_copy(Tensor self, SymInt[] size) -> Tensor" =>
-            Lowering::Composite(|a| viewed_copy("aten::reshape", a)),
-        General "aten::view_copy.dtype(Tensor self, ScalarType dtype) -> Tensor" =>
-            Lowering::Composite(|a| viewed_copy("aten::view.dtype", a)),
-        General "aten::expand_copy(Tensor self, SymInt[] size, *, bool implicit=False) -> Tensor" =>
-            Lowering::Composite(|a| viewed_copy("aten::expand", a)),
-        General "aten::permute_copy(Tensor self, int[] dims) -> Tensor" =>
-            Lowering::Composite(|a| viewed_copy("aten::permute", a)),
-        General "aten::transpose_copy.int(Tensor self, int dim0, int dim1) -> Tensor" =>
-            Lowering::Composite(|a| viewed_copy("aten::transpose.int", a)),
-        General "aten::t_copy(Tensor self) -> Tensor" =>
-            Lowering::Composite(|a| viewed_copy("aten::t", a)),
-        General "aten::select_copy.int(Tensor self, int dim, SymInt index) -> Tensor" =>
-            Lowering::Composite(|a| viewed_copy("aten::select.int", a)),
-        General "aten::slice_copy.Tensor(Tensor self, int dim=0, SymInt? start=None, \
-            SymInt? end=None, SymInt step=1) -> Tensor" =>
-            Lowering::Composite(|a| viewed_copy("aten::slice.Tensor", a)),
-        General "aten::narrow_copy(Tensor self, int dim, SymInt start, SymInt length) -> Tensor" =>
-            Lowering::Composite(|a| viewed_copy("aten::narrow", a)),
-        General "aten::squeeze_copy(Tensor self) -> Tensor" =>
-            Lowering::Composite(|a| viewed_copy("aten::squeeze", a)),
-        General "aten::squeeze_copy.dim(Tensor self, int dim) -> Tensor" =>
-            Lowering::Composite(|a| viewed_copy("aten::squeeze.dim", a)),
-        General "aten::squeeze_copy.dims(Tensor self, int[] dim) -> Tensor" =>
-            Lowering::Composite(|a| viewed_copy("aten::squeeze.dims", a)),
-        General "aten::unsqueeze_copy(Tensor self, int dim) -> Tensor" =>
-            Lowering::Composite(|a| viewed_copy("aten::unsqueeze", a)),
-        General "aten::diagonal_copy(Tensor self, int offset=0, int dim1=0, \
-            int dim2=1) -> Tensor" =>
-            Lowering::Composite(|a| viewed_copy("aten::diagonal", a)),
-        General "aten::unfold_copy(Tensor self, int dimension, int size, int step) -> Tensor" =>
-            Lowering::Composite(|a| viewed_copy("aten::unfold", a)),
-        ObservesStorage "aten::as_strided_copy(Tensor self, SymInt[] size, SymInt[] stride, \
-            SymInt? storage_offset=None) -> Tensor" =>
-            Lowering::Composite(|a| viewed_copy("aten::as_strided", a)),
-        General "aten::alias_copy(Tensor self) -> Tensor" =>
-            Lowering::Composite(|a| viewed_copy("aten::alias", a)),
-        General "aten::detach_copy(Tensor self) -> Tensor" =>
-            Lowering::Composite(|a| viewed_copy("aten::detach", a)),
-        General "aten::unbind_copy.int(Tensor self, int dim=0) -> Tensor[]" =>
-            Lowering::Composite(|a| viewed_copy("aten::unbind.int", a)),
-        General "aten::split_copy.Tensor(Tensor self, SymInt split_size, int dim=0) -> Tensor[]" =>
-            Lowering::Composite(|a| viewed_copy("aten::split.Tensor", a)),
-        General "aten::split_with_sizes_copy(Tensor self, SymInt[] split_sizes, \
-            int dim=0) -> Tensor[]" =>
-            Lowering::Composite(|a| viewed_copy("aten::split_with_sizes", a)),
+        "aten::view_copy(Tensor self, SymInt[] size) -> Tensor" => {
+            role: PreservesElements,
+            lowering: Lowering::Composite(|a| viewed_copy("aten::reshape", a)),
+        },
+        "aten::view_copy.dtype(Tensor self, ScalarType dtype) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| viewed_copy("aten::view.dtype", a)),
+        },
+        "aten::expand_copy(Tensor self, SymInt[] size, *, bool implicit=False) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| viewed_copy("aten::expand", a)),
+        },
+        "aten::permute_copy(Tensor self, int[] dims) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| viewed_copy("aten::permute", a)),
+        },
+        "aten::transpose_copy.int(Tensor self, int dim0, int dim1) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| viewed_copy("aten::transpose.int", a)),
+        },
+        "aten::t_copy(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| viewed_copy("aten::t", a)),
+        },
+        "aten::select_copy.int(Tensor self, int dim, SymInt index) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| viewed_copy("aten::select.int", a)),
+        },
+        "aten::slice_copy.Tensor(Tensor self, int dim=0, SymInt? start=None, \
+            SymInt? end=None, SymInt step=1) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| viewed_copy("aten::slice.Tensor", a)),
+        },
+        "aten::narrow_copy(Tensor self, int dim, SymInt start, SymInt length) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| viewed_copy("aten::narrow", a)),
+        },
+        "aten::squeeze_copy(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| viewed_copy("aten::squeeze", a)),
+        },
+        "aten::squeeze_copy.dim(Tensor self, int dim) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| viewed_copy("aten::squeeze.dim", a)),
+        },
+        "aten::squeeze_copy.dims(Tensor self, int[] dim) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| viewed_copy("aten::squeeze.dims", a)),
+        },
+        "aten::unsqueeze_copy(Tensor self, int dim) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| viewed_copy("aten::unsqueeze", a)),
+        },
+        "aten::diagonal_copy(Tensor self, int offset=0, int dim1=0, \
+            int dim2=1) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| viewed_copy("aten::diagonal", a)),
+        },
+        "aten::unfold_copy(Tensor self, int dimension, int size, int step) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| viewed_copy("aten::unfold", a)),
+        },
+        "aten::as_strided_copy(Tensor self, SymInt[] size, SymInt[] stride, \
+            SymInt? storage_offset=None) -> Tensor" => {
+            role: ObservesStorage,
+            lowering: Lowering::Composite(|a| viewed_copy("aten::as_strided", a)),
+        },
+        "aten::alias_copy(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| viewed_copy("aten::alias", a)),
+        },
+        "aten::detach_copy(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| viewed_copy("aten::detach", a)),
+        },
+        "aten::unbind_copy.int(Tensor self, int dim=0) -> Tensor[]" => {
+            role: General,
+            lowering: Lowering::Composite(|a| viewed_copy("aten::unbind.int", a)),
+        },
+        "aten::split_copy.Tensor(Tensor self, SymInt split_size, int dim=0) -> Tensor[]" => {
+            role: General,
+            lowering: Lowering::Composite(|a| viewed_copy("aten::split.Tensor", a)),
+        },
+        "aten::split_with_sizes_copy(Tensor self, SymInt[] split_sizes, \
+            int dim=0) -> Tensor[]" => {
+            role: General,
+            lowering: Lowering::Composite(|a| viewed_copy("aten::split_with_sizes", a)),
+        },
     }
 }

@@ -169,8 +169,9 @@ pub(super) use options;
 table! {
     /// Factories.
     static TABLE = {
-        General options!(like "empty.memory_format(SymInt[] size") =>
-            filled(
+        options!(like "empty.memory_format(SymInt[] size") => {
+            role: General,
+            lowering: filled(
                 |_, a| {
                     let metas = sized(a, 1, DEFAULT)?;
                     let format = if let Value::MemoryFormat(m) = a[5] {
@@ -185,31 +186,43 @@ table! {
                     metas.into_iter().map(in_format).collect()
                 },
                 How::Nothing,
-            )
-                => maquette_ops::operator::Derivative::None("the elements follow from numbers"),
-        General options!("empty_strided(SymInt[] size, SymInt[] stride") =>
-            filled(
+            ),
+            vjp: maquette_ops::operator::Derivative::None("the elements follow from numbers"),
+        },
+        options!("empty_strided(SymInt[] size, SymInt[] stride") => {
+            role: General,
+            lowering: filled(
                 |_, a| strided(&a[0], &a[1], factory(a[0].ints()?, a, 2, DEFAULT, Device::Cpu)?),
                 How::Nothing,
-            )
-                => maquette_ops::operator::Derivative::None("the elements follow from numbers"),
-        General options!("empty_permuted(SymInt[] size, int[] physical_layout") =>
-            filled(|_, a| permuted(a), How::Nothing)
-                => maquette_ops::operator::Derivative::None("the elements follow from numbers"),
-        General options!("zeros(SymInt[] size") =>
-            filled(|_, a| sized(a, 1, DEFAULT), How::Zeros)
-                => maquette_ops::operator::Derivative::None("the elements follow from numbers"),
-        General options!("ones(SymInt[] size") =>
-            filled(|_, a| sized(a, 1, DEFAULT), ONES)
-                => maquette_ops::operator::Derivative::None("the elements follow from numbers"),
-        General options!("full(SymInt[] size, Scalar fill_value") =>
-            filled(
+            ),
+            vjp: maquette_ops::operator::Derivative::None("the elements follow from numbers"),
+        },
+        options!("empty_permuted(SymInt[] size, int[] physical_layout") => {
+            role: General,
+            lowering: filled(|_, a| permuted(a), How::Nothing),
+            vjp: maquette_ops::operator::Derivative::None("the elements follow from numbers"),
+        },
+        options!("zeros(SymInt[] size") => {
+            role: General,
+            lowering: filled(|_, a| sized(a, 1, DEFAULT), How::Zeros),
+            vjp: maquette_ops::operator::Derivative::None("the elements follow from numbers"),
+        },
+        options!("ones(SymInt[] size") => {
+            role: General,
+            lowering: filled(|_, a| sized(a, 1, DEFAULT), ONES),
+            vjp: maquette_ops::operator::Derivative::None("the elements follow from numbers"),
+        },
+        options!("full(SymInt[] size, Scalar fill_value") => {
+            role: General,
+            lowering: filled(
                 |_, a| filled_with(sized(a, 2, a[1].scalar()?.dtype())?, "fill_value", &a[1], own),
                 How::Loops(|cx| all_of(cx, 1)),
-            )
-                => maquette_ops::operator::Derivative::None("the elements follow from numbers"),
-        General options!("scalar_tensor(Scalar s") =>
-            filled(
+            ),
+            vjp: maquette_ops::operator::Derivative::None("the elements follow from numbers"),
+        },
+        options!("scalar_tensor(Scalar s") => {
+            role: General,
+            lowering: filled(
                 |_, a| {
                     filled_with(
                         smallvec![factory(&[], a, 1, DEFAULT, Device::Cpu)?],
@@ -219,71 +232,98 @@ table! {
                     )
                 },
                 How::Loops(|cx| all_of(cx, 0)),
-            )
-                => maquette_ops::operator::Derivative::None("the elements follow from numbers"),
-        General options!(like "empty_like(Tensor self") =>
-            filled(|_, a| like(a, 1), How::Nothing)
-                => maquette_ops::operator::Derivative::None("the elements follow from numbers"),
-        IgnoresContents options!(like "zeros_like(Tensor self") =>
-            filled(|_, a| like(a, 1), How::Zeros),
-        IgnoresContents options!(like "ones_like(Tensor self") =>
-            filled(|_, a| like(a, 1), ONES),
-        IgnoresContents options!(like "full_like(Tensor self, Scalar fill_value") =>
-            filled(
+            ),
+            vjp: maquette_ops::operator::Derivative::None("the elements follow from numbers"),
+        },
+        options!(like "empty_like(Tensor self") => {
+            role: General,
+            lowering: filled(|_, a| like(a, 1), How::Nothing),
+            vjp: maquette_ops::operator::Derivative::None("the elements follow from numbers"),
+        },
+        options!(like "zeros_like(Tensor self") => {
+            role: IgnoresContents,
+            lowering: filled(|_, a| like(a, 1), How::Zeros),
+        },
+        options!(like "ones_like(Tensor self") => {
+            role: IgnoresContents,
+            lowering: filled(|_, a| like(a, 1), ONES),
+        },
+        options!(like "full_like(Tensor self, Scalar fill_value") => {
+            role: IgnoresContents,
+            lowering: filled(
                 |_, a| filled_with(like(a, 2)?, "fill_value", &a[1], filling),
                 How::Loops(|cx| all_of(cx, 1)),
             ),
-        General options!("new_empty(Tensor self, SymInt[] size") =>
-            filled(|_, a| new(a, 2), How::Nothing)
-                => maquette_ops::operator::Derivative::None("the elements follow from numbers"),
-        General options!("new_zeros(Tensor self, SymInt[] size") =>
-            filled(|_, a| new(a, 2), How::Zeros)
-                => maquette_ops::operator::Derivative::None("the elements follow from numbers"),
-        General options!("new_ones(Tensor self, SymInt[] size") =>
-            filled(|_, a| new(a, 2), ONES)
-                => maquette_ops::operator::Derivative::None("the elements follow from numbers"),
-        General options!("new_full(Tensor self, SymInt[] size, Scalar fill_value") =>
-            filled(
+        },
+        options!("new_empty(Tensor self, SymInt[] size") => {
+            role: General,
+            lowering: filled(|_, a| new(a, 2), How::Nothing),
+            vjp: maquette_ops::operator::Derivative::None("the elements follow from numbers"),
+        },
+        options!("new_zeros(Tensor self, SymInt[] size") => {
+            role: General,
+            lowering: filled(|_, a| new(a, 2), How::Zeros),
+            vjp: maquette_ops::operator::Derivative::None("the elements follow from numbers"),
+        },
+        options!("new_ones(Tensor self, SymInt[] size") => {
+            role: General,
+            lowering: filled(|_, a| new(a, 2), ONES),
+            vjp: maquette_ops::operator::Derivative::None("the elements follow from numbers"),
+        },
+        options!("new_full(Tensor self, SymInt[] size, Scalar fill_value") => {
+            role: General,
+            lowering: filled(
                 |_, a| filled_with(new(a, 3)?, "fill_value", &a[2], own),
                 How::Loops(|cx| all_of(cx, 2)),
-            )
-                => maquette_ops::operator::Derivative::None("the elements follow from numbers"),
-        General options!("new_empty_strided(Tensor self, SymInt[] size, SymInt[] stride") =>
-            filled(
+            ),
+            vjp: maquette_ops::operator::Derivative::None("the elements follow from numbers"),
+        },
+        options!("new_empty_strided(Tensor self, SymInt[] size, SymInt[] stride") => {
+            role: General,
+            lowering: filled(
                 |_, a| {
                     let t = a[0].tensor()?;
                     strided(&a[1], &a[2], factory(a[1].ints()?, a, 3, t.dtype(), t.device())?)
                 },
                 How::Nothing,
-            )
-                => maquette_ops::operator::Derivative::None("the elements follow from numbers"),
-        General options!("eye(SymInt n") =>
-            filled(
+            ),
+            vjp: maquette_ops::operator::Derivative::None("the elements follow from numbers"),
+        },
+        options!("eye(SymInt n") => {
+            role: General,
+            lowering: filled(
                 |_, a| {
                     let n = a[0].int()?;
                     Ok(smallvec![factory(&[n, n], a, 1, DEFAULT, Device::Cpu)?])
                 },
                 EYE,
-            )
-                => maquette_ops::operator::Derivative::None("the elements follow from numbers"),
-        General options!("eye.m(SymInt n, SymInt m") =>
-            filled(
+            ),
+            vjp: maquette_ops::operator::Derivative::None("the elements follow from numbers"),
+        },
+        options!("eye.m(SymInt n, SymInt m") => {
+            role: General,
+            lowering: filled(
                 |_, a| {
                     Ok(smallvec![factory(&[a[0].int()?, a[1].int()?], a, 2, DEFAULT, Device::Cpu)?])
                 },
                 EYE,
-            )
-                => maquette_ops::operator::Derivative::None("the elements follow from numbers"),
-        General "aten::lift_fresh(Tensor(a) self) -> Tensor(a)" =>
-            Lowering::View(|_, a| Ok(smallvec![a[0].tensor()?.meta().clone()]))
-                => crate::grad::EXPANDED,
-        General "aten::lift_fresh_copy(Tensor self) -> Tensor" =>
-            Lowering::Compute(Compute {
+            ),
+            vjp: maquette_ops::operator::Derivative::None("the elements follow from numbers"),
+        },
+        "aten::lift_fresh(Tensor(a) self) -> Tensor(a)" => {
+            role: General,
+            lowering: Lowering::View(|_, a| Ok(smallvec![a[0].tensor()?.meta().clone()])),
+            vjp: crate::grad::EXPANDED,
+        },
+        "aten::lift_fresh_copy(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Compute(Compute {
                 class: lowering::Class::Copy,
                 strides: Strides::FromOperands,
                 metas: |_, a| like(a, 1),
                 how: COPY,
-            })
-                => crate::grad::IDENTITY,
+            }),
+            vjp: crate::grad::IDENTITY,
+        },
     }
 }

@@ -217,45 +217,58 @@ fn triplet_margin(a: &[Value]) -> Result<Tensor> {
 table! {
     /// Distances and losses of distances.
     static TABLE = {
-        General "aten::dist(Tensor self, Tensor other, Scalar p=2) -> Tensor" =>
-            Lowering::Composite(|a| {
+        "aten::dist(Tensor self, Tensor other, Scalar p=2) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 let (x, y, p): (_, _, Scalar) = (a[0].tensor()?, a[1].tensor()?, a[2].scalar()?);
                 require_floats(&[("self", x), ("other", y)])?;
                 done((x - y).norm(p))
             }),
-        General "aten::_cdist_forward(Tensor x1, Tensor x2, float p, \
-            int? compute_mode) -> Tensor" =>
-            compute(
+        },
+        "aten::_cdist_forward(Tensor x1, Tensor x2, float p, \
+            int? compute_mode) -> Tensor" => {
+            role: General,
+            lowering: compute(
                 |_, a| cdist_metas(a),
                 How::Loops(|cx| {
                     let p = cx.scalar(2)?.to_f64();
                     pairs(cx, p)
                 }),
-            )
-                => crate::grad::CDIST,
-        General "aten::cdist(Tensor x1, Tensor x2, float p=2., int? compute_mode=None) -> Tensor" =>
-            Lowering::Composite(|a| {
+            ),
+            vjp: crate::grad::CDIST,
+        },
+        "aten::cdist(Tensor x1, Tensor x2, float p=2., int? compute_mode=None) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 maquette_ops::call("aten::_cdist_forward", a.iter().cloned().collect())
             }),
-        General "aten::_euclidean_dist(Tensor x1, Tensor x2) -> Tensor" =>
-            compute(
+        },
+        "aten::_euclidean_dist(Tensor x1, Tensor x2) -> Tensor" => {
+            role: General,
+            lowering: compute(
                 |_, a| {
                     require_float("x1", a[0].tensor()?)?;
                     pairs_meta(a[0].tensor()?, a[1].tensor()?)
                 },
                 How::Loops(|cx| pairs(cx, 2.0)),
-            )
-                => crate::grad::EUCLIDEAN,
-        General "aten::_pdist_forward(Tensor self, float p=2.) -> Tensor" =>
-            compute(|_, a| pdist_metas(a), How::Host(|a, out| pdist(a, &out[0])))
-                => crate::grad::PDIST,
-        General "aten::pdist(Tensor self, float p=2.) -> Tensor" =>
-            Lowering::Composite(|a| {
+            ),
+            vjp: crate::grad::EUCLIDEAN,
+        },
+        "aten::_pdist_forward(Tensor self, float p=2.) -> Tensor" => {
+            role: General,
+            lowering: compute(|_, a| pdist_metas(a), How::Host(|a, out| pdist(a, &out[0]))),
+            vjp: crate::grad::PDIST,
+        },
+        "aten::pdist(Tensor self, float p=2.) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 maquette_ops::call("aten::_pdist_forward", a.iter().cloned().collect())
             }),
-        General "aten::pairwise_distance(Tensor x1, Tensor x2, float p=2., \
-            float eps=9.9999999999999995e-07, bool keepdim=False) -> Tensor" =>
-            Lowering::Composite(|a| {
+        },
+        "aten::pairwise_distance(Tensor x1, Tensor x2, float p=2., \
+            float eps=9.9999999999999995e-07, bool keepdim=False) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 done(pairwise(
                     a[0].tensor()?,
                     a[1].tensor()?,
@@ -264,9 +277,11 @@ table! {
                     a[4].bool()?,
                 )?)
             }),
-        General "aten::cosine_similarity(Tensor x1, Tensor x2, int dim=1, \
-            float eps=1e-08) -> Tensor" =>
-            Lowering::Composite(|a| {
+        },
+        "aten::cosine_similarity(Tensor x1, Tensor x2, int dim=1, \
+            float eps=1e-08) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 done(cosine_similarity(
                     a[0].tensor()?,
                     a[1].tensor()?,
@@ -274,9 +289,11 @@ table! {
                     a[3].float()?,
                 )?)
             }),
-        General "aten::cosine_embedding_loss(Tensor input1, Tensor input2, Tensor target, \
-            float margin=0., int reduction=1) -> Tensor" =>
-            Lowering::Composite(|a| {
+        },
+        "aten::cosine_embedding_loss(Tensor input1, Tensor input2, Tensor target, \
+            float margin=0., int reduction=1) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 Reduction::of(&a[4])?.apply(cosine_embedding(
                     a[0].tensor()?,
                     a[1].tensor()?,
@@ -284,9 +301,12 @@ table! {
                     a[3].float()?,
                 )?)
             }),
-        General "aten::triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, \
+        },
+        "aten::triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, \
             float margin=1., float p=2., float eps=9.9999999999999995e-07, bool swap=False, \
-            int reduction=1) -> Tensor" =>
-            Lowering::Composite(|a| Reduction::of(&a[7])?.apply(triplet_margin(a)?)),
+            int reduction=1) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| Reduction::of(&a[7])?.apply(triplet_margin(a)?)),
+        },
     }
 }

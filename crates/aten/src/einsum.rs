@@ -314,15 +314,21 @@ pub(super) fn pair(args: &[Value]) -> Result<(&Tensor, &Tensor)> {
 table! {
     /// Contractions.
     static TABLE = {
-        General "aten::einsum(str equation, Tensor[] tensors, *, int[]? path=None) -> Tensor" =>
-            Lowering::Composite(|a| done(einsum(a[0].str()?, &tensors("tensors", &a[1])?)?)),
-        General "aten::tensordot(Tensor self, Tensor other, int[] dims_self, \
-            int[] dims_other) -> Tensor" =>
-            Lowering::Composite(|a| {
+        "aten::einsum(str equation, Tensor[] tensors, *, int[]? path=None) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| done(einsum(a[0].str()?, &tensors("tensors", &a[1])?)?)),
+        },
+        "aten::tensordot(Tensor self, Tensor other, int[] dims_self, \
+            int[] dims_other) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 let (x, y) = pair(a)?;
                 done(tensordot(x, y, &a[2].ints_i64()?, &a[3].ints_i64()?)?)
             }),
-        General "aten::inner(Tensor self, Tensor other) -> Tensor" =>
-            Lowering::Composite(|a| pair(a).and_then(|(x, y)| done(inner(x, y)?))),
+        },
+        "aten::inner(Tensor self, Tensor other) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| pair(a).and_then(|(x, y)| done(inner(x, y)?))),
+        },
     }
 }

@@ -44,9 +44,10 @@ fn backward(args: &[Value], outs: &[Tensor]) -> Result<()> {
 table! {
     /// Embeddings.
     static TABLE = {
-        General "aten::embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, \
-            bool scale_grad_by_freq=False, bool sparse=False) -> Tensor" =>
-            Lowering::Compute(Compute {
+        "aten::embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, \
+            bool scale_grad_by_freq=False, bool sparse=False) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Compute(Compute {
                 class: Class::Gather,
                 strides: Strides::RowMajor,
                 metas: |_, a| rows_metas(a),
@@ -54,16 +55,19 @@ table! {
                     let (weight, indices) = (cx.input(0)?, cx.input(1)?);
                     Ok(smallvec![named::select(&mut cx.nest, &weight, 0, &indices)?.into()])
                 }),
-            })
-                => crate::grad::EMBEDDING,
-        General "aten::embedding_dense_backward(Tensor grad_output, Tensor indices, \
-            SymInt num_weights, SymInt padding_idx, bool scale_grad_by_freq) -> Tensor" =>
-            Lowering::Compute(Compute {
+            }),
+            vjp: crate::grad::EMBEDDING,
+        },
+        "aten::embedding_dense_backward(Tensor grad_output, Tensor indices, \
+            SymInt num_weights, SymInt padding_idx, bool scale_grad_by_freq) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Compute(Compute {
                 class: Class::Scatter,
                 strides: Strides::RowMajor,
                 metas: |_, a| backward_metas(a),
                 how: How::Kernel(backward),
-            })
-                => crate::grad::EMBEDDING_BACKWARD,
+            }),
+            vjp: crate::grad::EMBEDDING_BACKWARD,
+        },
     }
 }

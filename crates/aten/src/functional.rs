@@ -120,51 +120,63 @@ fn injective(args: &[Value]) -> Result<Outputs> {
 table! {
     /// The operators of functional graphs.
     static TABLE = {
-        MovesElements schemas::VIEW =>
-            Lowering::Compute(Compute {
+        schemas::VIEW => {
+            role: MovesElements,
+            lowering: Lowering::Compute(Compute {
                 class: Class::Copy,
                 strides: Strides::FromOperands,
                 metas: |_, a| view_metas(a),
                 how: How::Loops(|cx| copy_of(cx, viewed)),
-            })
-                => maquette_ops::operator::Derivative::Refused("it is an operator of functional graphs"),
-        General schemas::STRIDED =>
-            Lowering::Compute(Compute {
+            }),
+            vjp: maquette_ops::operator::Derivative::Refused("it is an operator of functional graphs"),
+        },
+        schemas::STRIDED => {
+            role: General,
+            lowering: Lowering::Compute(Compute {
                 class: Class::Copy,
                 strides: Strides::FromOperands,
                 metas: |_, a| strided_metas(a),
                 how: COPY,
-            })
-                => maquette_ops::operator::Derivative::Refused("it is an operator of functional graphs"),
-        General schemas::BARRIER =>
-            Lowering::Compute(Compute {
+            }),
+            vjp: maquette_ops::operator::Derivative::Refused("it is an operator of functional graphs"),
+        },
+        schemas::BARRIER => {
+            role: General,
+            lowering: Lowering::Compute(Compute {
                 class: Class::Copy,
                 strides: Strides::FromOperands,
                 metas: |_, a| barrier_metas(a),
                 how: COPY,
-            })
-                => maquette_ops::operator::Derivative::Refused("it is an operator of functional graphs"),
-        General schemas::DISJOINT =>
-            Lowering::Dynamic {
+            }),
+            vjp: maquette_ops::operator::Derivative::Refused("it is an operator of functional graphs"),
+        },
+        schemas::DISJOINT => {
+            role: General,
+            lowering: Lowering::Dynamic {
                 observes_strides: true,
                 fake: |_, _| Ok(Outputs::new()),
                 run: disjoint,
-            }
-                => maquette_ops::operator::Derivative::Refused("it is an operator of functional graphs"),
-        General schemas::INJECTIVE =>
-            Lowering::Dynamic {
+            },
+            vjp: maquette_ops::operator::Derivative::Refused("it is an operator of functional graphs"),
+        },
+        schemas::INJECTIVE => {
+            role: General,
+            lowering: Lowering::Dynamic {
                 observes_strides: true,
                 fake: |_, _| Ok(Outputs::new()),
                 run: injective,
-            }
-                => maquette_ops::operator::Derivative::Refused("it is an operator of functional graphs"),
-        General schemas::SCATTER =>
-            Lowering::Compute(Compute {
+            },
+            vjp: maquette_ops::operator::Derivative::Refused("it is an operator of functional graphs"),
+        },
+        schemas::SCATTER => {
+            role: General,
+            lowering: Lowering::Compute(Compute {
                 class: Class::Copy,
                 strides: Strides::FromOperands,
                 metas: |_, a| scatter_metas(a),
                 how: How::Host(scatter),
-            })
-                => maquette_ops::operator::Derivative::Refused("it is an operator of functional graphs"),
+            }),
+            vjp: maquette_ops::operator::Derivative::Refused("it is an operator of functional graphs"),
+        },
     }
 }

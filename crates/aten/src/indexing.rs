@@ -260,8 +260,9 @@ fn masked_scatter_meta(args: &[Value]) -> Result<Metas> {
 table! {
     /// Advanced indexing and masks.
     static TABLE = {
-        TakesHostIndices "aten::index.Tensor(Tensor self, Tensor?[] indices) -> Tensor" =>
-            Lowering::Dynamic {
+        "aten::index.Tensor(Tensor self, Tensor?[] indices) -> Tensor" => {
+            role: TakesHostIndices,
+            lowering: Lowering::Dynamic {
                 observes_strides: true,
                 fake: |cx, a| {
                     let (x, list) = with_scalar_masks(a[0].tensor()?, &a[1])?;
@@ -276,22 +277,28 @@ table! {
                     ))])
                 },
                 run: index,
-            }
-                => crate::grad::INDEX,
-        TakesHostIndices "aten::index_put(Tensor self, Tensor?[] indices, Tensor values, \
-            bool accumulate=False) -> Tensor" =>
-            Lowering::Compute(Compute {
+            },
+            vjp: crate::grad::INDEX,
+        },
+        "aten::index_put(Tensor self, Tensor?[] indices, Tensor values, \
+            bool accumulate=False) -> Tensor" => {
+            role: TakesHostIndices,
+            lowering: Lowering::Compute(Compute {
                 class: Class::Scatter,
                 strides: Strides::RowMajor,
                 metas: |_, a| index_put_meta(a),
                 how: How::Host(|a, out| index_put(a, &out[0])),
-            })
-                => crate::grad::INDEX_PUT,
-        General "aten::index_put_(Tensor(a!) self, Tensor?[] indices, Tensor values, \
-            bool accumulate=False) -> Tensor(a!)" =>
-            Lowering::InPlace("aten::index_put"),
-        General "aten::nonzero(Tensor self) -> Tensor" =>
-            Lowering::Dynamic {
+            }),
+            vjp: crate::grad::INDEX_PUT,
+        },
+        "aten::index_put_(Tensor(a!) self, Tensor?[] indices, Tensor values, \
+            bool accumulate=False) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::InPlace("aten::index_put"),
+        },
+        "aten::nonzero(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Dynamic {
                 observes_strides: false,
                 fake: |cx, a| {
                     let x = a[0].tensor()?;
@@ -301,10 +308,12 @@ table! {
                     )))])
                 },
                 run: |a| Ok(smallvec![Value::Tensor(nonzero(a[0].tensor()?)?)]),
-            }
-                => maquette_ops::operator::Derivative::None("the result is no float"),
-        General "aten::masked_select(Tensor self, Tensor mask) -> Tensor" =>
-            Lowering::Dynamic {
+            },
+            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+        },
+        "aten::masked_select(Tensor self, Tensor mask) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Dynamic {
                 observes_strides: false,
                 fake: |cx, a| {
                     let (x, _) = masked(a)?;
@@ -315,10 +324,12 @@ table! {
                     )))])
                 },
                 run: masked_select,
-            }
-                => crate::grad::MASKED_SELECT,
-        General "aten::masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor" =>
-            Lowering::Compute(Compute {
+            },
+            vjp: crate::grad::MASKED_SELECT,
+        },
+        "aten::masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Compute(Compute {
                 class: Class::Scatter,
                 strides: Strides::RowMajor,
                 metas: |_, a| masked_scatter_meta(a),
@@ -331,10 +342,13 @@ table! {
                         &input(a[2].tensor()?)?,
                     )?)
                 }),
-            })
-                => crate::grad::MASKED_SCATTER,
-        General "aten::masked_scatter_(Tensor(a!) self, Tensor mask, \
-            Tensor source) -> Tensor(a!)" =>
-            Lowering::InPlace("aten::masked_scatter"),
+            }),
+            vjp: crate::grad::MASKED_SCATTER,
+        },
+        "aten::masked_scatter_(Tensor(a!) self, Tensor mask, \
+            Tensor source) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::InPlace("aten::masked_scatter"),
+        },
     }
 }

@@ -171,31 +171,39 @@ fn repeat(cx: &mut NestCx<'_>) -> Result<NestResults> {
 table! {
     /// Concatenation and repetition.
     static TABLE = {
-        Concatenates "aten::cat(Tensor[] tensors, int dim=0) -> Tensor" =>
-            compute(
+        "aten::cat(Tensor[] tensors, int dim=0) -> Tensor" => {
+            role: Concatenates,
+            lowering: compute(
                 Class::Copy,
                 Strides::FromOperands,
                 |_, a| Ok(smallvec![cat_meta(&tensors("tensors", &a[0])?, a[1].int_i64()?)?]),
                 How::Host(|a, out| cat(a, &out[0])),
-            )
-                => crate::grad::CAT,
-        General "aten::stack(Tensor[] tensors, int dim=0) -> Tensor" =>
-            Lowering::Composite(|a| done(stack(&tensors("tensors", &a[0])?, a[1].int_i64()?)?)),
-        General "aten::repeat(Tensor self, SymInt[] repeats) -> Tensor" =>
-            compute(
+            ),
+            vjp: crate::grad::CAT,
+        },
+        "aten::stack(Tensor[] tensors, int dim=0) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| done(stack(&tensors("tensors", &a[0])?, a[1].int_i64()?)?)),
+        },
+        "aten::repeat(Tensor self, SymInt[] repeats) -> Tensor" => {
+            role: General,
+            lowering: compute(
                 Class::Gather,
                 Strides::RowMajor,
                 |_, a| Ok(smallvec![repeat_meta(a[0].tensor()?, a[1].ints()?)?]),
                 How::Loops(repeat),
-            )
-                => crate::grad::REARRANGED,
-        General "aten::tile(Tensor self, SymInt[] dims) -> Tensor" =>
-            Lowering::Composite(|a| {
+            ),
+            vjp: crate::grad::REARRANGED,
+        },
+        "aten::tile(Tensor self, SymInt[] dims) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 let (x, dims) = (a[0].tensor()?, a[1].ints()?);
                 let mut repeats: Dims =
                     smallvec![SymInt::from(1); x.dim().saturating_sub(dims.len())];
                 repeats.extend_from_slice(dims);
                 done(x.repeat(repeats))
             }),
+        },
     }
 }

@@ -117,17 +117,25 @@ fn prelu(x: &Tensor, weight: &Tensor) -> Result<Outputs> {
 table! {
     /// `bilinear` and `prelu`.
     static TABLE = {
-        General "aten::_trilinear(Tensor i1, Tensor i2, Tensor i3, int[] expand1, int[] expand2, \
-            int[] expand3, int[] sumdim, int unroll_dim=1) -> Tensor" =>
-            Lowering::Composite(|a| done(trilinear(a)?)),
-        General "aten::bilinear(Tensor input1, Tensor input2, Tensor weight, \
-            Tensor? bias=None) -> Tensor" =>
-            Lowering::Composite(|a| {
+        "aten::_trilinear(Tensor i1, Tensor i2, Tensor i3, int[] expand1, int[] expand2, \
+            int[] expand3, int[] sumdim, int unroll_dim=1) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| done(trilinear(a)?)),
+        },
+        "aten::bilinear(Tensor input1, Tensor input2, Tensor weight, \
+            Tensor? bias=None) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 done(bilinear(a[0].tensor()?, a[1].tensor()?, a[2].tensor()?, a[3].opt_tensor()?)?)
             }),
-        General "aten::_prelu_kernel(Tensor self, Tensor weight) -> Tensor" =>
-            Lowering::Pointwise(Pointwise { types: Types::Promote, build: Formula::Built(prelu_kernel) }),
-        General "aten::prelu(Tensor self, Tensor weight) -> Tensor" =>
-            Lowering::Composite(|a| prelu(a[0].tensor()?, a[1].tensor()?)),
+        },
+        "aten::_prelu_kernel(Tensor self, Tensor weight) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Pointwise(Pointwise { types: Types::Promote, build: Formula::Built(prelu_kernel) }),
+        },
+        "aten::prelu(Tensor self, Tensor weight) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| prelu(a[0].tensor()?, a[1].tensor()?)),
+        },
     }
 }

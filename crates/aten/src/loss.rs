@@ -328,43 +328,67 @@ macro_rules! reduced {
 table! {
     /// Elementwise losses.
     static TABLE = {
-        General "aten::mse_loss(Tensor self, Tensor target, int reduction=1) -> Tensor" =>
-            reduced!(2, |a, x, y| mse(x, y)?),
-        General "aten::l1_loss(Tensor self, Tensor target, int reduction=1) -> Tensor" =>
-            reduced!(2, |a, x, y| (x - y).abs()),
-        General "aten::smooth_l1_loss(Tensor self, Tensor target, int reduction=1, \
-            float beta=1.) -> Tensor" =>
-            reduced!(2, |a, x, y| smooth_l1(x, y, a[3].float()?)?),
-        General "aten::huber_loss(Tensor self, Tensor target, int reduction=1, \
-            float delta=1.) -> Tensor" =>
-            reduced!(2, |a, x, y| huber(x, y, a[3].float()?)?),
-        General "aten::soft_margin_loss(Tensor self, Tensor target, int reduction=1) -> Tensor" =>
-            reduced!(2, |a, x, y| soft_margin(x, y)?),
-        General "aten::kl_div(Tensor self, Tensor target, int reduction=1, *, \
-            bool log_target=False) -> Tensor" =>
-            reduced!(2, |a, x, y| kl_div(x, y, a[3].bool()?)?),
-        General "aten::poisson_nll_loss(Tensor input, Tensor target, bool log_input, bool full, \
-            float eps, int reduction) -> Tensor" =>
-            reduced!(5, |a, x, y| poisson_nll(x, y, a[2].bool()?, a[3].bool()?, a[4].float()?)),
-        General "aten::hinge_embedding_loss(Tensor self, Tensor target, float margin=1., \
-            int reduction=1) -> Tensor" =>
-            reduced!(3, |a, x, y| hinge_embedding(x, y, a[2].float()?)),
-        General "aten::margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, \
-            float margin=0., int reduction=1) -> Tensor" =>
-            reduced!(4, |a, x, y| (-a[2].tensor()? * (x - y) + a[3].float()?).clamp_min(0)),
-        General "aten::binary_cross_entropy(Tensor self, Tensor target, Tensor? weight=None, \
-            int reduction=1) -> Tensor" =>
-            Lowering::Compute(Compute {
+        "aten::mse_loss(Tensor self, Tensor target, int reduction=1) -> Tensor" => {
+            role: General,
+            lowering: reduced!(2, |a, x, y| mse(x, y)?),
+        },
+        "aten::l1_loss(Tensor self, Tensor target, int reduction=1) -> Tensor" => {
+            role: General,
+            lowering: reduced!(2, |a, x, y| (x - y).abs()),
+        },
+        "aten::smooth_l1_loss(Tensor self, Tensor target, int reduction=1, \
+            float beta=1.) -> Tensor" => {
+            role: General,
+            lowering: reduced!(2, |a, x, y| smooth_l1(x, y, a[3].float()?)?),
+        },
+        "aten::huber_loss(Tensor self, Tensor target, int reduction=1, \
+            float delta=1.) -> Tensor" => {
+            role: General,
+            lowering: reduced!(2, |a, x, y| huber(x, y, a[3].float()?)?),
+        },
+        "aten::soft_margin_loss(Tensor self, Tensor target, int reduction=1) -> Tensor" => {
+            role: General,
+            lowering: reduced!(2, |a, x, y| soft_margin(x, y)?),
+        },
+        "aten::kl_div(Tensor self, Tensor target, int reduction=1, *, \
+            bool log_target=False) -> Tensor" => {
+            role: General,
+            lowering: reduced!(2, |a, x, y| kl_div(x, y, a[3].bool()?)?),
+        },
+        "aten::poisson_nll_loss(Tensor input, Tensor target, bool log_input, bool full, \
+            float eps, int reduction) -> Tensor" => {
+            role: General,
+            lowering: reduced!(5, |a, x, y| poisson_nll(x, y, a[2].bool()?, a[3].bool()?, a[4].float()?)),
+        },
+        "aten::hinge_embedding_loss(Tensor self, Tensor target, float margin=1., \
+            int reduction=1) -> Tensor" => {
+            role: General,
+            lowering: reduced!(3, |a, x, y| hinge_embedding(x, y, a[2].float()?)),
+        },
+        "aten::margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, \
+            float margin=0., int reduction=1) -> Tensor" => {
+            role: General,
+            lowering: reduced!(4, |a, x, y| (-a[2].tensor()? * (x - y) + a[3].float()?).clamp_min(0)),
+        },
+        "aten::binary_cross_entropy(Tensor self, Tensor target, Tensor? weight=None, \
+            int reduction=1) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Compute(Compute {
                 class: Class::Reduce,
                 strides: Strides::FromOperands,
                 metas: |_, a| bce_metas(a),
                 how: How::Loops(bce),
-            })
-                => crate::grad::BINARY_CROSS_ENTROPY,
-        General "aten::binary_cross_entropy_with_logits(Tensor self, Tensor target, \
-            Tensor? weight=None, Tensor? pos_weight=None, int reduction=1) -> Tensor" =>
-            reduced!(4, |a, x, y| bce_with_logits(x, y, a[2].opt_tensor()?, a[3].opt_tensor()?)?),
-        General "aten::log_sigmoid_forward(Tensor self) -> (Tensor output, Tensor buffer)" =>
-            Lowering::Composite(|a| log_sigmoid_forward(a[0].tensor()?)),
+            }),
+            vjp: crate::grad::BINARY_CROSS_ENTROPY,
+        },
+        "aten::binary_cross_entropy_with_logits(Tensor self, Tensor target, \
+            Tensor? weight=None, Tensor? pos_weight=None, int reduction=1) -> Tensor" => {
+            role: General,
+            lowering: reduced!(4, |a, x, y| bce_with_logits(x, y, a[2].opt_tensor()?, a[3].opt_tensor()?)?),
+        },
+        "aten::log_sigmoid_forward(Tensor self) -> (Tensor output, Tensor buffer)" => {
+            role: General,
+            lowering: Lowering::Composite(|a| log_sigmoid_forward(a[0].tensor()?)),
+        },
     }
 }

@@ -190,19 +190,29 @@ fn addr(args: &[Value]) -> Result<Tensor> {
 table! {
     /// Composites of matrix products.
     static TABLE = {
-        General "aten::addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, \
-            Scalar alpha=1) -> Tensor" =>
-            Lowering::Composite(|a| done(addbmm(a)?)),
-        General "aten::addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, \
-            Scalar alpha=1) -> Tensor" =>
-            Lowering::Composite(|a| done(addr(a)?)),
-        General "aten::outer(Tensor self, Tensor vec2) -> Tensor" =>
-            Lowering::Composite(|a| done(outer(a[0].tensor()?, a[1].tensor()?)?)),
-        General "aten::matmul(Tensor self, Tensor other) -> Tensor" =>
-            Lowering::Composite(|a| done(matmul(a[0].tensor()?, a[1].tensor()?)?)),
-        General "aten::linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor" =>
-            Lowering::Composite(|a| {
+        "aten::addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, \
+            Scalar alpha=1) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| done(addbmm(a)?)),
+        },
+        "aten::addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, \
+            Scalar alpha=1) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| done(addr(a)?)),
+        },
+        "aten::outer(Tensor self, Tensor vec2) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| done(outer(a[0].tensor()?, a[1].tensor()?)?)),
+        },
+        "aten::matmul(Tensor self, Tensor other) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| done(matmul(a[0].tensor()?, a[1].tensor()?)?)),
+        },
+        "aten::linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 done(linear(a[0].tensor()?, a[1].tensor()?, a[2].opt_tensor()?)?)
             }),
+        },
     }
 }

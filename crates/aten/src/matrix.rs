@@ -174,8 +174,9 @@ fn vector_meta(pair: Pair<'_>) -> Result<Metas> {
 table! {
     /// Matrix products.
     static TABLE = {
-        General "aten::mm(Tensor self, Tensor mat2) -> Tensor" =>
-            gemm(
+        "aten::mm(Tensor self, Tensor mat2) -> Tensor" => {
+            role: General,
+            lowering: gemm(
                 |_, a| {
                     Ok(smallvec![product_meta(
                         [("self", a[0].tensor()?), ("mat2", a[1].tensor()?)],
@@ -183,10 +184,12 @@ table! {
                     )?])
                 },
                 |cx| product(cx, [0, 1], 0),
-            )
-                => grad::MM,
-        General "aten::bmm(Tensor self, Tensor mat2) -> Tensor" =>
-            gemm(
+            ),
+            vjp: grad::MM,
+        },
+        "aten::bmm(Tensor self, Tensor mat2) -> Tensor" => {
+            role: General,
+            lowering: gemm(
                 |_, a| {
                     Ok(smallvec![product_meta(
                         [("self", a[0].tensor()?), ("mat2", a[1].tensor()?)],
@@ -194,34 +197,50 @@ table! {
                     )?])
                 },
                 |cx| product(cx, [0, 1], 1),
-            )
-                => grad::BMM,
-        General "aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, \
-            Scalar alpha=1) -> Tensor" =>
-            gemm(|_, a| added_meta(a, ["mat1", "mat2"], 2), |cx| add_product(cx, 0))
-                => crate::grad::ADDMM,
-        General "aten::addmm_(Tensor(a!) self, Tensor mat1, Tensor mat2, *, Scalar beta=1, \
-            Scalar alpha=1) -> Tensor(a!)" =>
-            Lowering::InPlace("aten::addmm"),
-        General "aten::baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, \
-            Scalar alpha=1) -> Tensor" =>
-            gemm(|_, a| added_meta(a, ["batch1", "batch2"], 3), |cx| add_product(cx, 1))
-                => crate::grad::BADDBMM,
-        General "aten::baddbmm_(Tensor(a!) self, Tensor batch1, Tensor batch2, *, Scalar beta=1, \
-            Scalar alpha=1) -> Tensor(a!)" =>
-            Lowering::InPlace("aten::baddbmm"),
-        General "aten::mv(Tensor self, Tensor vec) -> Tensor" =>
-            gemm(|_, a| vector_meta(mv_pair(a)?), |cx| product(cx, [0, 1], 0))
-                => crate::grad::MV,
-        General "aten::dot(Tensor self, Tensor tensor) -> Tensor" =>
-            gemm(|_, a| vector_meta(dot_pair(a)?), |cx| product(cx, [0, 1], 0))
-                => crate::grad::DOT,
-        General "aten::vdot(Tensor self, Tensor other) -> Tensor" =>
-            gemm(|_, a| vector_meta(dot_pair(a)?), |cx| product(cx, [0, 1], 0))
-                => crate::grad::DOT,
-        General "aten::addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, \
-            Scalar alpha=1) -> Tensor" =>
-            gemm(
+            ),
+            vjp: grad::BMM,
+        },
+        "aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, \
+            Scalar alpha=1) -> Tensor" => {
+            role: General,
+            lowering: gemm(|_, a| added_meta(a, ["mat1", "mat2"], 2), |cx| add_product(cx, 0)),
+            vjp: crate::grad::ADDMM,
+        },
+        "aten::addmm_(Tensor(a!) self, Tensor mat1, Tensor mat2, *, Scalar beta=1, \
+            Scalar alpha=1) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::InPlace("aten::addmm"),
+        },
+        "aten::baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, \
+            Scalar alpha=1) -> Tensor" => {
+            role: General,
+            lowering: gemm(|_, a| added_meta(a, ["batch1", "batch2"], 3), |cx| add_product(cx, 1)),
+            vjp: crate::grad::BADDBMM,
+        },
+        "aten::baddbmm_(Tensor(a!) self, Tensor batch1, Tensor batch2, *, Scalar beta=1, \
+            Scalar alpha=1) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::InPlace("aten::baddbmm"),
+        },
+        "aten::mv(Tensor self, Tensor vec) -> Tensor" => {
+            role: General,
+            lowering: gemm(|_, a| vector_meta(mv_pair(a)?), |cx| product(cx, [0, 1], 0)),
+            vjp: crate::grad::MV,
+        },
+        "aten::dot(Tensor self, Tensor tensor) -> Tensor" => {
+            role: General,
+            lowering: gemm(|_, a| vector_meta(dot_pair(a)?), |cx| product(cx, [0, 1], 0)),
+            vjp: crate::grad::DOT,
+        },
+        "aten::vdot(Tensor self, Tensor other) -> Tensor" => {
+            role: General,
+            lowering: gemm(|_, a| vector_meta(dot_pair(a)?), |cx| product(cx, [0, 1], 0)),
+            vjp: crate::grad::DOT,
+        },
+        "aten::addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, \
+            Scalar alpha=1) -> Tensor" => {
+            role: General,
+            lowering: gemm(
                 |_, a| {
                     let metas = vector_meta(addmv_pair(a)?)?;
                     require_same_dtype(("self", a[0].tensor()?), ("mat", a[1].tensor()?))?;
@@ -231,10 +250,13 @@ table! {
                     Ok(metas)
                 },
                 |cx| add_product(cx, 0),
-            )
-                => crate::grad::ADDMV,
-        General "aten::addmv_(Tensor(a!) self, Tensor mat, Tensor vec, *, Scalar beta=1, \
-            Scalar alpha=1) -> Tensor(a!)" =>
-            Lowering::InPlace("aten::addmv"),
+            ),
+            vjp: crate::grad::ADDMV,
+        },
+        "aten::addmv_(Tensor(a!) self, Tensor mat, Tensor vec, *, Scalar beta=1, \
+            Scalar alpha=1) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::InPlace("aten::addmv"),
+        },
     }
 }

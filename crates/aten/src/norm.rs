@@ -232,26 +232,31 @@ fn rearranged(
 table! {
     /// Layer, RMS and group norm.
     static TABLE = {
-        General "aten::native_layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, \
-            Tensor? bias, float eps) -> (Tensor, Tensor, Tensor)" =>
-            norm(
+        "aten::native_layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, \
+            Tensor? bias, float eps) -> (Tensor, Tensor, Tensor)" => {
+            role: General,
+            lowering: norm(
                 Strides::RowMajor,
                 |_, a| layer_norm_metas(a),
                 How::Loops(|cx| row_norm(cx, true, named::layer_norm)),
-            )
-                => crate::grad::LAYER_NORM,
-        General "grad::layer_norm(Tensor grad, Tensor input, SymInt[] normalized_shape, Tensor mean, \
-            Tensor rstd, Tensor? weight=None) -> (Tensor, Tensor, Tensor)" =>
-            norm(
+            ),
+            vjp: crate::grad::LAYER_NORM,
+        },
+        "grad::layer_norm(Tensor grad, Tensor input, SymInt[] normalized_shape, Tensor mean, \
+            Tensor rstd, Tensor? weight=None) -> (Tensor, Tensor, Tensor)" => {
+            role: General,
+            lowering: norm(
                 Strides::RowMajor,
                 |_, a| layer_norm_backward_metas(a),
                 How::Kernel(layer_norm_backward),
-            )
-                => crate::grad::LAYER_NORM_BACKWARD,
-        General "aten::layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, \
+            ),
+            vjp: crate::grad::LAYER_NORM_BACKWARD,
+        },
+        "aten::layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, \
             Tensor? bias=None, float eps=1.0000000000000001e-05, \
-            bool cudnn_enable=True) -> Tensor" =>
-            Lowering::Composite(|a| {
+            bool cudnn_enable=True) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 done(
                     a[0].tensor()?
                         .native_layer_norm(
@@ -263,14 +268,18 @@ table! {
                         .0,
                 )
             }),
-        General "aten::native_group_norm(Tensor input, Tensor? weight, Tensor? bias, SymInt N, \
-            SymInt C, SymInt HxW, int group, float eps) -> (Tensor, Tensor, Tensor)" =>
-            norm(Strides::FromOperands, |_, a| group_norm_metas(a), How::Loops(group_norm))
-                => crate::grad::GROUP_NORM,
-        General "aten::group_norm(Tensor input, int num_groups, Tensor? weight=None, \
+        },
+        "aten::native_group_norm(Tensor input, Tensor? weight, Tensor? bias, SymInt N, \
+            SymInt C, SymInt HxW, int group, float eps) -> (Tensor, Tensor, Tensor)" => {
+            role: General,
+            lowering: norm(Strides::FromOperands, |_, a| group_norm_metas(a), How::Loops(group_norm)),
+            vjp: crate::grad::GROUP_NORM,
+        },
+        "aten::group_norm(Tensor input, int num_groups, Tensor? weight=None, \
             Tensor? bias=None, float eps=1.0000000000000001e-05, \
-            bool cudnn_enabled=True) -> Tensor" =>
-            Lowering::Composite(|a| {
+            bool cudnn_enabled=True) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 let x = a[0].tensor()?;
                 require_rank("input", x, 2..=64)?;
                 let (n, c, space) = (x.sizes()[0], x.sizes()[1], product(&x.sizes()[2..]));
@@ -285,21 +294,26 @@ table! {
                     .0,
                 )
             }),
-        General "aten::_fused_rms_norm(Tensor input, int[] normalized_shape, Tensor? weight, \
-            float? eps) -> (Tensor, Tensor)" =>
-            norm(
+        },
+        "aten::_fused_rms_norm(Tensor input, int[] normalized_shape, Tensor? weight, \
+            float? eps) -> (Tensor, Tensor)" => {
+            role: General,
+            lowering: norm(
                 Strides::FromOperands,
                 |_, a| rms_norm_metas(a),
                 How::Loops(|cx| row_norm(cx, false, named::rms_norm)),
-            )
-                => crate::grad::RMS_NORM,
-        General "aten::rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, \
-            float? eps=None) -> Tensor" =>
-            Lowering::Composite(|a| {
+            ),
+            vjp: crate::grad::RMS_NORM,
+        },
+        "aten::rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, \
+            float? eps=None) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 let [x, shape, weight, eps] = [0, 1, 2, 3].map(|i| a[i].clone());
                 let [y, _] =
                     results(aten_outputs!("_fused_rms_norm", Loc::caller(); x, shape, weight, eps));
                 done(y)
             }),
+        },
     }
 }

@@ -43,14 +43,19 @@ fn item(args: &[Value]) -> Result<Outputs> {
 table! {
     /// `item` and its variants.
     static TABLE = {
-        General "aten::item(Tensor self) -> Scalar" =>
-            Lowering::Dynamic { observes_strides: true, fake: fake_item, run: item }
-                => maquette_ops::operator::Derivative::None("a number has no history"),
-        General "aten::_local_scalar_dense(Tensor self) -> Scalar" =>
-            Lowering::Dynamic { observes_strides: true, fake: fake_item, run: item }
-                => maquette_ops::operator::Derivative::None("a number has no history"),
-        General "aten::is_nonzero(Tensor self) -> bool" =>
-            Lowering::Dynamic {
+        "aten::item(Tensor self) -> Scalar" => {
+            role: General,
+            lowering: Lowering::Dynamic { observes_strides: true, fake: fake_item, run: item },
+            vjp: maquette_ops::operator::Derivative::None("a number has no history"),
+        },
+        "aten::_local_scalar_dense(Tensor self) -> Scalar" => {
+            role: General,
+            lowering: Lowering::Dynamic { observes_strides: true, fake: fake_item, run: item },
+            vjp: maquette_ops::operator::Derivative::None("a number has no history"),
+        },
+        "aten::is_nonzero(Tensor self) -> bool" => {
+            role: General,
+            lowering: Lowering::Dynamic {
                 observes_strides: true,
                 fake: |_, _| {
                     Err(Error::value(
@@ -59,7 +64,8 @@ table! {
                     ))
                 },
                 run: |a| Ok(smallvec![Value::Bool(single(a)?.ne(0).item::<bool>()?)]),
-            }
-                => maquette_ops::operator::Derivative::None("the result is no float"),
+            },
+            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+        },
     }
 }

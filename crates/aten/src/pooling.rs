@@ -234,49 +234,68 @@ fn first_of(name: &str, args: &[Value]) -> Result<Outputs> {
 table! {
     /// Pools.
     static TABLE = {
-        General "aten::max_pool2d_with_indices(Tensor self, int[2] kernel_size, int[2] stride=[], \
-            int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)" =>
-            window(|_, a| max_pool_metas(a, 2), |a, out| max_pool_run(a, out, 2))
-                => crate::grad::MAX_POOL2D,
-        General "aten::max_pool3d_with_indices(Tensor self, int[3] kernel_size, int[3] stride=[], \
-            int[3] padding=0, int[3] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)" =>
-            window(|_, a| max_pool_metas(a, 3), |a, out| max_pool_run(a, out, 3))
-                => crate::grad::MAX_POOL3D,
-        General "aten::max_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], \
-            int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> Tensor" =>
-            window(
+        "aten::max_pool2d_with_indices(Tensor self, int[2] kernel_size, int[2] stride=[], \
+            int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)" => {
+            role: General,
+            lowering: window(|_, a| max_pool_metas(a, 2), |a, out| max_pool_run(a, out, 2)),
+            vjp: crate::grad::MAX_POOL2D,
+        },
+        "aten::max_pool3d_with_indices(Tensor self, int[3] kernel_size, int[3] stride=[], \
+            int[3] padding=0, int[3] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)" => {
+            role: General,
+            lowering: window(|_, a| max_pool_metas(a, 3), |a, out| max_pool_run(a, out, 3)),
+            vjp: crate::grad::MAX_POOL3D,
+        },
+        "aten::max_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], \
+            int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> Tensor" => {
+            role: General,
+            lowering: window(
                 |_, a| Ok(smallvec![max_pool_meta(a, 2)?]),
                 |a, out| max_pool_run(a, out, 2),
-            ) => Derivative::Calls(|a| first_of("aten::max_pool2d_with_indices", a)),
-        General "aten::max_pool3d(Tensor self, int[3] kernel_size, int[3] stride=[], \
-            int[3] padding=0, int[3] dilation=1, bool ceil_mode=False) -> Tensor" =>
-            window(
+            ),
+            vjp: Derivative::Calls(|a| first_of("aten::max_pool2d_with_indices", a)),
+        },
+        "aten::max_pool3d(Tensor self, int[3] kernel_size, int[3] stride=[], \
+            int[3] padding=0, int[3] dilation=1, bool ceil_mode=False) -> Tensor" => {
+            role: General,
+            lowering: window(
                 |_, a| Ok(smallvec![max_pool_meta(a, 3)?]),
                 |a, out| max_pool_run(a, out, 3),
-            ) => Derivative::Calls(|a| first_of("aten::max_pool3d_with_indices", a)),
-        General "aten::max_pool1d_with_indices(Tensor self, int[1] kernel_size, int[1] stride=[], \
-            int[1] padding=0, int[1] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)" =>
-            Lowering::Composite(max_pool_rows),
+            ),
+            vjp: Derivative::Calls(|a| first_of("aten::max_pool3d_with_indices", a)),
+        },
+        "aten::max_pool1d_with_indices(Tensor self, int[1] kernel_size, int[1] stride=[], \
+            int[1] padding=0, int[1] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)" => {
+            role: General,
+            lowering: Lowering::Composite(max_pool_rows),
+        },
         // PyTorch's kernel without indices does not preserve the memory format.
-        General "aten::max_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], \
-            int[1] padding=0, int[1] dilation=1, bool ceil_mode=False) -> Tensor" =>
-            Lowering::Composite(|a| done(max_pool_rows(a)?[0].tensor()?.contiguous())),
-        General "aten::avg_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], \
+        "aten::max_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], \
+            int[1] padding=0, int[1] dilation=1, bool ceil_mode=False) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| done(max_pool_rows(a)?[0].tensor()?.contiguous())),
+        },
+        "aten::avg_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], \
             int[2] padding=0, bool ceil_mode=False, bool count_include_pad=True, \
-            int? divisor_override=None) -> Tensor" =>
-            window(
+            int? divisor_override=None) -> Tensor" => {
+            role: General,
+            lowering: window(
                 |_, a| Ok(smallvec![avg_pool_meta(a, 2)?]),
                 |a, out| avg_pool_run(a, &out[0], 2),
-            )
-                => crate::grad::AVG_POOL2D,
-        General "aten::avg_pool3d(Tensor self, int[3] kernel_size, int[3] stride=[], \
+            ),
+            vjp: crate::grad::AVG_POOL2D,
+        },
+        "aten::avg_pool3d(Tensor self, int[3] kernel_size, int[3] stride=[], \
             int[3] padding=0, bool ceil_mode=False, bool count_include_pad=True, \
-            int? divisor_override=None) -> Tensor" =>
-            window(|_, a| row_major(avg_pool_meta(a, 3)?), |a, out| avg_pool_run(a, &out[0], 3))
-                => crate::grad::AVG_POOL3D,
-        General "aten::avg_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], \
-            int[1] padding=0, bool ceil_mode=False, bool count_include_pad=True) -> Tensor" =>
-            Lowering::Composite(|a| {
+            int? divisor_override=None) -> Tensor" => {
+            role: General,
+            lowering: window(|_, a| row_major(avg_pool_meta(a, 3)?), |a, out| avg_pool_run(a, &out[0], 3)),
+            vjp: crate::grad::AVG_POOL3D,
+        },
+        "aten::avg_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], \
+            int[1] padding=0, bool ceil_mode=False, bool count_include_pad=True) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 let (x, k, s, p) = (a[0].tensor()?, row(1, &a[1])?, row(1, &a[2])?, row(0, &a[3])?);
                 require_rank("self", x, 2..=3)?;
                 let [k, s, p] = [k, s, p].map(Value::from_dims);
@@ -286,26 +305,37 @@ table! {
                 )?;
                 done(out[0].tensor()?.squeeze_dim(-2))
             }),
-        General "aten::_adaptive_avg_pool2d(Tensor self, SymInt[2] output_size) -> Tensor" =>
-            window(
+        },
+        "aten::_adaptive_avg_pool2d(Tensor self, SymInt[2] output_size) -> Tensor" => {
+            role: General,
+            lowering: window(
                 |_, a| Ok(smallvec![adaptive_meta(a, 2)?]),
                 |a, out| adaptive_avg(a, &out[0], 2),
-            )
-                => crate::grad::ADAPTIVE_AVG_POOL2D,
-        General "aten::_adaptive_avg_pool3d(Tensor self, SymInt[3] output_size) -> Tensor" =>
-            window(|_, a| row_major(adaptive_meta(a, 3)?), |a, out| adaptive_avg(a, &out[0], 3))
-                => crate::grad::ADAPTIVE_AVG_POOL3D,
-        General "aten::adaptive_avg_pool1d(Tensor self, int[1] output_size) -> Tensor" =>
-            Lowering::Composite(|a| {
+            ),
+            vjp: crate::grad::ADAPTIVE_AVG_POOL2D,
+        },
+        "aten::_adaptive_avg_pool3d(Tensor self, SymInt[3] output_size) -> Tensor" => {
+            role: General,
+            lowering: window(|_, a| row_major(adaptive_meta(a, 3)?), |a, out| adaptive_avg(a, &out[0], 3)),
+            vjp: crate::grad::ADAPTIVE_AVG_POOL3D,
+        },
+        "aten::adaptive_avg_pool1d(Tensor self, int[1] output_size) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 let (x, n) = (a[0].tensor()?, a[1].ints()?);
                 require_rank("self", x, 2..=3)?;
                 as_rows(x, |x| [x._adaptive_avg_pool2d(&[&[SymInt::from(1)], n].concat())])
             }),
-        General "aten::adaptive_avg_pool3d(Tensor self, SymInt[3] output_size) -> Tensor" =>
-            Lowering::Composite(|a| {
+        },
+        "aten::adaptive_avg_pool3d(Tensor self, SymInt[3] output_size) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 maquette_ops::call("aten::_adaptive_avg_pool3d", a.iter().cloned().collect())
             }),
-        General "aten::adaptive_avg_pool2d(Tensor self, SymInt[2] output_size) -> Tensor" =>
-            Lowering::Composite(|a| done(a[0].tensor()?._adaptive_avg_pool2d(a[1].ints()?))),
+        },
+        "aten::adaptive_avg_pool2d(Tensor self, SymInt[2] output_size) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| done(a[0].tensor()?._adaptive_avg_pool2d(a[1].ints()?))),
+        },
     }
 }

@@ -93,21 +93,33 @@ fn vander(x: &Tensor, n: Option<SymInt>, increasing: bool) -> Result<Tensor> {
 table! {
     /// Kronecker, outer and cross products, and Vandermonde matrices.
     static TABLE = {
-        General "aten::kron(Tensor self, Tensor other) -> Tensor" =>
-            Lowering::Composite(|a| pair(a).and_then(|(x, y)| done(kron(x, y)))),
-        General "aten::ger(Tensor self, Tensor vec2) -> Tensor" =>
-            Lowering::Composite(|a| pair(a).and_then(|(x, y)| done(x.outer(y)))),
-        General "aten::cross(Tensor self, Tensor other, int? dim=None) -> Tensor" =>
-            Lowering::Composite(|a| {
+        "aten::kron(Tensor self, Tensor other) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| pair(a).and_then(|(x, y)| done(kron(x, y)))),
+        },
+        "aten::ger(Tensor self, Tensor vec2) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| pair(a).and_then(|(x, y)| done(x.outer(y)))),
+        },
+        "aten::cross(Tensor self, Tensor other, int? dim=None) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 pair(a).and_then(|(x, y)| done(legacy_cross(x, y, a[2].opt(Value::int_i64)?)?))
             }),
-        General "aten::linalg_cross(Tensor self, Tensor other, *, int dim=-1) -> Tensor" =>
-            Lowering::Composite(|a| pair(a).and_then(|(x, y)| done(cross(x, y, a[2].int_i64()?)?))),
-        General "aten::vander(Tensor x, int? N=None, bool increasing=False) -> Tensor" =>
-            Lowering::Composite(|a| {
+        },
+        "aten::linalg_cross(Tensor self, Tensor other, *, int dim=-1) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| pair(a).and_then(|(x, y)| done(cross(x, y, a[2].int_i64()?)?))),
+        },
+        "aten::vander(Tensor x, int? N=None, bool increasing=False) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 done(vander(a[0].tensor()?, a[1].opt(Value::int)?, a[2].bool()?)?)
             }),
-        General "aten::linalg_vander(Tensor x, *, SymInt? N=None) -> Tensor" =>
-            Lowering::Composite(|a| done(powers(a[0].tensor()?, a[1].opt(Value::int)?)?)),
+        },
+        "aten::linalg_vander(Tensor x, *, SymInt? N=None) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| done(powers(a[0].tensor()?, a[1].opt(Value::int)?)?)),
+        },
     }
 }

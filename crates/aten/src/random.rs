@@ -196,20 +196,29 @@ macro_rules! integer_options {
 table! {
     /// Random tensors.
     static TABLE = {
-        General options!("rand(SymInt[] size") =>
-            random(|_, a| sized(a), |_, o| uniform(o, 0.0, 1.0))
-                => maquette_ops::operator::Derivative::None("the elements are random"),
-        General options!("randn(SymInt[] size") =>
-            random(|_, a| sized(a), |_, o| normal(o, 0.0, 1.0))
-                => maquette_ops::operator::Derivative::None("the elements are random"),
-        General options!(like "rand_like(Tensor self") =>
-            random(|_, a| floats(like(a, 1)?, "random"), |_, o| uniform(o, 0.0, 1.0))
-                => maquette_ops::operator::Derivative::None("the elements are random"),
-        General options!(like "randn_like(Tensor self") =>
-            random(|_, a| floats(like(a, 1)?, "random"), |_, o| normal(o, 0.0, 1.0))
-                => maquette_ops::operator::Derivative::None("the elements are random"),
-        General integer_options!("randint(SymInt high, SymInt[] size") =>
-            random(
+        options!("rand(SymInt[] size") => {
+            role: General,
+            lowering: random(|_, a| sized(a), |_, o| uniform(o, 0.0, 1.0)),
+            vjp: maquette_ops::operator::Derivative::None("the elements are random"),
+        },
+        options!("randn(SymInt[] size") => {
+            role: General,
+            lowering: random(|_, a| sized(a), |_, o| normal(o, 0.0, 1.0)),
+            vjp: maquette_ops::operator::Derivative::None("the elements are random"),
+        },
+        options!(like "rand_like(Tensor self") => {
+            role: General,
+            lowering: random(|_, a| floats(like(a, 1)?, "random"), |_, o| uniform(o, 0.0, 1.0)),
+            vjp: maquette_ops::operator::Derivative::None("the elements are random"),
+        },
+        options!(like "randn_like(Tensor self") => {
+            role: General,
+            lowering: random(|_, a| floats(like(a, 1)?, "random"), |_, o| normal(o, 0.0, 1.0)),
+            vjp: maquette_ops::operator::Derivative::None("the elements are random"),
+        },
+        integer_options!("randint(SymInt high, SymInt[] size") => {
+            role: General,
+            lowering: random(
                 |_, a| {
                     range_of(
                         smallvec![factory(a[1].ints()?, a, 2, DType::I64, Device::Cpu)?],
@@ -218,10 +227,12 @@ table! {
                     )
                 },
                 |a, o| integers(o, &Value::from(0), &a[0]),
-            )
-                => maquette_ops::operator::Derivative::None("the elements are random"),
-        General integer_options!("randint.low(SymInt low, SymInt high, SymInt[] size") =>
-            random(
+            ),
+            vjp: maquette_ops::operator::Derivative::None("the elements are random"),
+        },
+        integer_options!("randint.low(SymInt low, SymInt high, SymInt[] size") => {
+            role: General,
+            lowering: random(
                 |_, a| {
                     range_of(
                         smallvec![factory(a[2].ints()?, a, 3, DType::I64, Device::Cpu)?],
@@ -230,64 +241,93 @@ table! {
                     )
                 },
                 |a, o| integers(o, &a[0], &a[1]),
-            )
-                => maquette_ops::operator::Derivative::None("the elements are random"),
-        General options!(like "randint_like(Tensor self, SymInt high") =>
-            random(
+            ),
+            vjp: maquette_ops::operator::Derivative::None("the elements are random"),
+        },
+        options!(like "randint_like(Tensor self, SymInt high") => {
+            role: General,
+            lowering: random(
                 |_, a| range_of(like(a, 2)?, &Value::from(0), &a[1]),
                 |a, o| integers(o, &Value::from(0), &a[1]),
-            )
-                => maquette_ops::operator::Derivative::None("the elements are random"),
-        General options!(like "randint_like.low_dtype(Tensor self, SymInt low, SymInt high") =>
-            random(|_, a| range_of(like(a, 3)?, &a[1], &a[2]), |a, o| integers(o, &a[1], &a[2]))
-                => maquette_ops::operator::Derivative::None("the elements are random"),
-        General "aten::uniform(Tensor self, float from=0., float to=1., *, \
-            Generator? generator=None) -> Tensor" =>
-            random(|_, a| interval(a), |a, o| uniform(o, a[1].float()?, a[2].float()?))
-                => crate::grad::ZERO,
-        General "aten::uniform_(Tensor(a!) self, float from=0., float to=1., *, \
-            Generator? generator=None) -> Tensor(a!)" =>
-            Lowering::InPlace("aten::uniform"),
-        General "aten::normal_functional(Tensor self, float mean=0., float std=1., *, \
-            Generator? generator=None) -> Tensor" =>
-            random(|_, a| deviating(a), |a, o| normal(o, a[1].float()?, a[2].float()?))
-                => crate::grad::ZERO,
-        General "aten::normal_(Tensor(a!) self, float mean=0., float std=1., *, \
-            Generator? generator=None) -> Tensor(a!)" =>
-            Lowering::InPlace("aten::normal_functional"),
-        General "aten::bernoulli(Tensor self, *, Generator? generator=None) -> Tensor" =>
-            random(|_, a| floats(like(&a[..1], 1)?, "bernoulli"), |a, o| chance(o, a[0].tensor()?))
-                => crate::grad::ZERO,
-        General "aten::bernoulli.Tensor(Tensor self, Tensor p, *, \
-            Generator? generator=None) -> Tensor" =>
-            random(
+            ),
+            vjp: maquette_ops::operator::Derivative::None("the elements are random"),
+        },
+        options!(like "randint_like.low_dtype(Tensor self, SymInt low, SymInt high") => {
+            role: General,
+            lowering: random(|_, a| range_of(like(a, 3)?, &a[1], &a[2]), |a, o| integers(o, &a[1], &a[2])),
+            vjp: maquette_ops::operator::Derivative::None("the elements are random"),
+        },
+        "aten::uniform(Tensor self, float from=0., float to=1., *, \
+            Generator? generator=None) -> Tensor" => {
+            role: General,
+            lowering: random(|_, a| interval(a), |a, o| uniform(o, a[1].float()?, a[2].float()?)),
+            vjp: crate::grad::ZERO,
+        },
+        "aten::uniform_(Tensor(a!) self, float from=0., float to=1., *, \
+            Generator? generator=None) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::InPlace("aten::uniform"),
+        },
+        "aten::normal_functional(Tensor self, float mean=0., float std=1., *, \
+            Generator? generator=None) -> Tensor" => {
+            role: General,
+            lowering: random(|_, a| deviating(a), |a, o| normal(o, a[1].float()?, a[2].float()?)),
+            vjp: crate::grad::ZERO,
+        },
+        "aten::normal_(Tensor(a!) self, float mean=0., float std=1., *, \
+            Generator? generator=None) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::InPlace("aten::normal_functional"),
+        },
+        "aten::bernoulli(Tensor self, *, Generator? generator=None) -> Tensor" => {
+            role: General,
+            lowering: random(|_, a| floats(like(&a[..1], 1)?, "bernoulli"), |a, o| chance(o, a[0].tensor()?)),
+            vjp: crate::grad::ZERO,
+        },
+        "aten::bernoulli.Tensor(Tensor self, Tensor p, *, \
+            Generator? generator=None) -> Tensor" => {
+            role: General,
+            lowering: random(
                 |_, a| {
                     super::views::expand(a[1].tensor()?.meta(), a[0].tensor()?.sizes())?;
                     like(&a[..1], 1)
                 },
                 |a, o| chance(o, a[1].tensor()?),
-            )
-                => crate::grad::ZERO,
-        General "aten::bernoulli_.Tensor(Tensor(a!) self, Tensor p, *, \
-            Generator? generator=None) -> Tensor(a!)" =>
-            Lowering::InPlace("aten::bernoulli.Tensor"),
-        General "aten::bernoulli.p(Tensor self, float p, *, Generator? generator=None) -> Tensor" =>
-            random(
+            ),
+            vjp: crate::grad::ZERO,
+        },
+        "aten::bernoulli_.Tensor(Tensor(a!) self, Tensor p, *, \
+            Generator? generator=None) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::InPlace("aten::bernoulli.Tensor"),
+        },
+        "aten::bernoulli.p(Tensor self, float p, *, Generator? generator=None) -> Tensor" => {
+            role: General,
+            lowering: random(
                 |_, a| {
                     probability(a[1].float()?)?;
                     like(&a[..1], 1)
                 },
                 |a, o| chance(o, &Tensor::adopt(vec![a[1].float()? as f32], [0i64; 0])?),
-            )
-                => crate::grad::ZERO,
-        General "aten::bernoulli_.float(Tensor(a!) self, float p=0.5, *, \
-            Generator? generator=None) -> Tensor(a!)" =>
-            Lowering::InPlace("aten::bernoulli.p"),
-        General "aten::dropout(Tensor input, float p, bool train) -> Tensor" =>
-            Lowering::RandomComposite(dropout),
-        General "aten::dropout_(Tensor(a!) self, float p, bool train) -> Tensor(a!)" =>
-            Lowering::RandomComposite(dropout_in_place),
-        General "aten::native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)" =>
-            Lowering::RandomComposite(native_dropout),
+            ),
+            vjp: crate::grad::ZERO,
+        },
+        "aten::bernoulli_.float(Tensor(a!) self, float p=0.5, *, \
+            Generator? generator=None) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::InPlace("aten::bernoulli.p"),
+        },
+        "aten::dropout(Tensor input, float p, bool train) -> Tensor" => {
+            role: General,
+            lowering: Lowering::RandomComposite(dropout),
+        },
+        "aten::dropout_(Tensor(a!) self, float p, bool train) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::RandomComposite(dropout_in_place),
+        },
+        "aten::native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)" => {
+            role: General,
+            lowering: Lowering::RandomComposite(native_dropout),
+        },
     }
 }

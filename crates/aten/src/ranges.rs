@@ -291,41 +291,63 @@ const fn logspace() -> Lowering {
 table! {
     /// `arange`, `linspace` and `logspace`.
     static TABLE = {
-        General options!("arange(Scalar end") =>
-            filled(|_, a| arange_meta(a, 1), How::Loops(|cx| arange(cx, 1)))
-                => maquette_ops::operator::Derivative::None("the elements follow from numbers"),
-        General options!("arange.start(Scalar start, Scalar end") =>
-            filled(|_, a| arange_meta(a, 2), How::Loops(|cx| arange(cx, 2)))
-                => maquette_ops::operator::Derivative::None("the elements follow from numbers"),
-        General options!("arange.start_step(Scalar start, Scalar end, Scalar step=1") =>
-            filled(|_, a| arange_meta(a, 3), How::Loops(|cx| arange(cx, 3)))
-                => maquette_ops::operator::Derivative::None("the elements follow from numbers"),
-        General options!("linspace(Scalar start, Scalar end, int steps") =>
-            linspace()
-                => maquette_ops::operator::Derivative::None("the elements follow from numbers"),
-        General options!("linspace.Tensor_Tensor(Tensor start, Tensor end, int steps") =>
-            linspace()
-                => maquette_ops::operator::Derivative::Refused("the bounds are read as numbers"),
-        General options!("linspace.Tensor_Scalar(Tensor start, Scalar end, int steps") =>
-            linspace()
-                => maquette_ops::operator::Derivative::Refused("the bounds are read as numbers"),
-        General options!("linspace.Scalar_Tensor(Scalar start, Tensor end, int steps") =>
-            linspace()
-                => maquette_ops::operator::Derivative::Refused("the bounds are read as numbers"),
-        General options!("logspace(Scalar start, Scalar end, int steps, float base=10.") =>
-            logspace()
-                => maquette_ops::operator::Derivative::None("the elements follow from numbers"),
-        General options!("logspace.Tensor_Tensor(Tensor start, Tensor end, int steps, \
-            float base=10.") =>
-            logspace()
-                => maquette_ops::operator::Derivative::Refused("the bounds are read as numbers"),
-        General options!("logspace.Tensor_Scalar(Tensor start, Scalar end, int steps, \
-            float base=10.") =>
-            logspace()
-                => maquette_ops::operator::Derivative::Refused("the bounds are read as numbers"),
-        General options!("logspace.Scalar_Tensor(Scalar start, Tensor end, int steps, \
-            float base=10.") =>
-            logspace()
-                => maquette_ops::operator::Derivative::Refused("the bounds are read as numbers"),
+        options!("arange(Scalar end") => {
+            role: General,
+            lowering: filled(|_, a| arange_meta(a, 1), How::Loops(|cx| arange(cx, 1))),
+            vjp: maquette_ops::operator::Derivative::None("the elements follow from numbers"),
+        },
+        options!("arange.start(Scalar start, Scalar end") => {
+            role: General,
+            lowering: filled(|_, a| arange_meta(a, 2), How::Loops(|cx| arange(cx, 2))),
+            vjp: maquette_ops::operator::Derivative::None("the elements follow from numbers"),
+        },
+        options!("arange.start_step(Scalar start, Scalar end, Scalar step=1") => {
+            role: General,
+            lowering: filled(|_, a| arange_meta(a, 3), How::Loops(|cx| arange(cx, 3))),
+            vjp: maquette_ops::operator::Derivative::None("the elements follow from numbers"),
+        },
+        options!("linspace(Scalar start, Scalar end, int steps") => {
+            role: General,
+            lowering: linspace(),
+            vjp: maquette_ops::operator::Derivative::None("the elements follow from numbers"),
+        },
+        options!("linspace.Tensor_Tensor(Tensor start, Tensor end, int steps") => {
+            role: General,
+            lowering: linspace(),
+            vjp: maquette_ops::operator::Derivative::Refused("the bounds are read as numbers"),
+        },
+        options!("linspace.Tensor_Scalar(Tensor start, Scalar end, int steps") => {
+            role: General,
+            lowering: linspace(),
+            vjp: maquette_ops::operator::Derivative::Refused("the bounds are read as numbers"),
+        },
+        options!("linspace.Scalar_Tensor(Scalar start, Tensor end, int steps") => {
+            role: General,
+            lowering: linspace(),
+            vjp: maquette_ops::operator::Derivative::Refused("the bounds are read as numbers"),
+        },
+        options!("logspace(Scalar start, Scalar end, int steps, float base=10.") => {
+            role: General,
+            lowering: logspace(),
+            vjp: maquette_ops::operator::Derivative::None("the elements follow from numbers"),
+        },
+        options!("logspace.Tensor_Tensor(Tensor start, Tensor end, int steps, \
+            float base=10.") => {
+            role: General,
+            lowering: logspace(),
+            vjp: maquette_ops::operator::Derivative::Refused("the bounds are read as numbers"),
+        },
+        options!("logspace.Tensor_Scalar(Tensor start, Scalar end, int steps, \
+            float base=10.") => {
+            role: General,
+            lowering: logspace(),
+            vjp: maquette_ops::operator::Derivative::Refused("the bounds are read as numbers"),
+        },
+        options!("logspace.Scalar_Tensor(Scalar start, Tensor end, int steps, \
+            float base=10.") => {
+            role: General,
+            lowering: logspace(),
+            vjp: maquette_ops::operator::Derivative::Refused("the bounds are read as numbers"),
+        },
     }
 }

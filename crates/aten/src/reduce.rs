@@ -272,81 +272,112 @@ fn index(_: &Tensor) -> DType {
 table! {
     /// Reductions.
     static TABLE = {
-        General "aten::sum(Tensor self, *, ScalarType? dtype=None) -> Tensor" =>
-            reduce!(
+        "aten::sum(Tensor self, *, ScalarType? dtype=None) -> Tensor" => {
+            role: General,
+            lowering: reduce!(
                 Reduction::Sum,
                 |a| Ok::<_, Error>(every(t(a)?)), keep None, accumulated(t(a)?, &a[1])
-            )
-                => grad::SUM,
-        General "aten::sum.dim_IntList(Tensor self, int[1]? dim, bool keepdim=False, *, \
-            ScalarType? dtype=None) -> Tensor" =>
-            reduce!(
+            ),
+            vjp: grad::SUM,
+        },
+        "aten::sum.dim_IntList(Tensor self, int[1]? dim, bool keepdim=False, *, \
+            ScalarType? dtype=None) -> Tensor" => {
+            role: General,
+            lowering: reduce!(
                 Reduction::Sum,
                 |a| listed(t(a)?, &a[1]), keep Some(2), accumulated(t(a)?, &a[3])
-            )
-                => grad::SUM_DIM,
-        General "aten::nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, \
-            ScalarType? dtype=None) -> Tensor" =>
-            reduce!(
+            ),
+            vjp: grad::SUM_DIM,
+        },
+        "aten::nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, \
+            ScalarType? dtype=None) -> Tensor" => {
+            role: General,
+            lowering: reduce!(
                 nest |cx, dims, keep| nansum(cx, dims, keep),
                 |a| listed(t(a)?, &a[1]), keep Some(2), accumulated(t(a)?, &a[3])
-            )
-                => crate::grad::NANSUM,
-        General "aten::prod(Tensor self, *, ScalarType? dtype=None) -> Tensor" =>
-            reduce!(
+            ),
+            vjp: crate::grad::NANSUM,
+        },
+        "aten::prod(Tensor self, *, ScalarType? dtype=None) -> Tensor" => {
+            role: General,
+            lowering: reduce!(
                 Reduction::Prod,
                 |a| Ok::<_, Error>(every(t(a)?)), keep None, accumulated(t(a)?, &a[1])
-            )
-                => crate::grad::PROD,
-        General "aten::prod.dim_int(Tensor self, int dim, bool keepdim=False, *, \
-            ScalarType? dtype=None) -> Tensor" =>
-            reduce!(
+            ),
+            vjp: crate::grad::PROD,
+        },
+        "aten::prod.dim_int(Tensor self, int dim, bool keepdim=False, *, \
+            ScalarType? dtype=None) -> Tensor" => {
+            role: General,
+            lowering: reduce!(
                 Reduction::Prod,
                 |a| one(a, 1), keep Some(2), accumulated(t(a)?, &a[3])
-            )
-                => crate::grad::PROD_DIM,
-        General "aten::mean(Tensor self, *, ScalarType? dtype=None) -> Tensor" =>
-            reduce!(
+            ),
+            vjp: crate::grad::PROD_DIM,
+        },
+        "aten::mean(Tensor self, *, ScalarType? dtype=None) -> Tensor" => {
+            role: General,
+            lowering: reduce!(
                 Reduction::Mean,
                 |a| Ok::<_, Error>(every(t(a)?)), keep None, averaged(t(a)?, &a[1], "the mean")
-            )
-                => crate::grad::MEAN,
-        General "aten::mean.dim(Tensor self, int[1]? dim, bool keepdim=False, *, \
-            ScalarType? dtype=None) -> Tensor" =>
-            reduce!(
+            ),
+            vjp: crate::grad::MEAN,
+        },
+        "aten::mean.dim(Tensor self, int[1]? dim, bool keepdim=False, *, \
+            ScalarType? dtype=None) -> Tensor" => {
+            role: General,
+            lowering: reduce!(
                 Reduction::Mean,
                 |a| listed(t(a)?, &a[1]), keep Some(2), averaged(t(a)?, &a[3], "the mean")
-            )
-                => crate::grad::MEAN_DIM,
-        General "aten::max(Tensor self) -> Tensor" =>
-            pick!(Reduction::Max, |a| Ok::<_, Error>(every(t(a)?)), keep None, own)
-                => crate::grad::PICK_ALL,
-        General "aten::min(Tensor self) -> Tensor" =>
-            pick!(Reduction::Min, |a| Ok::<_, Error>(every(t(a)?)), keep None, own)
-                => crate::grad::PICK_ALL,
-        General "aten::amax(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor" =>
-            pick!(Reduction::Max, |a| listed(t(a)?, &a[1]), keep Some(2), own)
-                => crate::grad::EXTREME,
-        General "aten::amin(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor" =>
-            pick!(Reduction::Min, |a| listed(t(a)?, &a[1]), keep Some(2), own)
-                => crate::grad::EXTREME,
-        General "aten::argmax(Tensor self, int? dim=None, bool keepdim=False) -> Tensor" =>
-            pick!(Reduction::ArgMax, |a| one_or_all(a, 1), keep Some(2), index)
-                => maquette_ops::operator::Derivative::None("the result is no float"),
-        General "aten::argmin(Tensor self, int? dim=None, bool keepdim=False) -> Tensor" =>
-            pick!(Reduction::ArgMin, |a| one_or_all(a, 1), keep Some(2), index)
-                => maquette_ops::operator::Derivative::None("the result is no float"),
-        General "aten::max.dim(Tensor self, int dim, \
-            bool keepdim=False) -> (Tensor values, Tensor indices)" =>
-            reduction(|_, a| with_index_meta(a), How::Loops(|cx| with_index(cx, true)))
-                => crate::grad::PICK,
-        General "aten::min.dim(Tensor self, int dim, \
-            bool keepdim=False) -> (Tensor values, Tensor indices)" =>
-            reduction(|_, a| with_index_meta(a), How::Loops(|cx| with_index(cx, false)))
-                => crate::grad::PICK,
-        General "aten::aminmax(Tensor self, *, int? dim=None, \
-            bool keepdim=False) -> (Tensor min, Tensor max)" =>
-            reduction(
+            ),
+            vjp: crate::grad::MEAN_DIM,
+        },
+        "aten::max(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: pick!(Reduction::Max, |a| Ok::<_, Error>(every(t(a)?)), keep None, own),
+            vjp: crate::grad::PICK_ALL,
+        },
+        "aten::min(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: pick!(Reduction::Min, |a| Ok::<_, Error>(every(t(a)?)), keep None, own),
+            vjp: crate::grad::PICK_ALL,
+        },
+        "aten::amax(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor" => {
+            role: General,
+            lowering: pick!(Reduction::Max, |a| listed(t(a)?, &a[1]), keep Some(2), own),
+            vjp: crate::grad::EXTREME,
+        },
+        "aten::amin(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor" => {
+            role: General,
+            lowering: pick!(Reduction::Min, |a| listed(t(a)?, &a[1]), keep Some(2), own),
+            vjp: crate::grad::EXTREME,
+        },
+        "aten::argmax(Tensor self, int? dim=None, bool keepdim=False) -> Tensor" => {
+            role: General,
+            lowering: pick!(Reduction::ArgMax, |a| one_or_all(a, 1), keep Some(2), index),
+            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+        },
+        "aten::argmin(Tensor self, int? dim=None, bool keepdim=False) -> Tensor" => {
+            role: General,
+            lowering: pick!(Reduction::ArgMin, |a| one_or_all(a, 1), keep Some(2), index),
+            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+        },
+        "aten::max.dim(Tensor self, int dim, \
+            bool keepdim=False) -> (Tensor values, Tensor indices)" => {
+            role: General,
+            lowering: reduction(|_, a| with_index_meta(a), How::Loops(|cx| with_index(cx, true))),
+            vjp: crate::grad::PICK,
+        },
+        "aten::min.dim(Tensor self, int dim, \
+            bool keepdim=False) -> (Tensor values, Tensor indices)" => {
+            role: General,
+            lowering: reduction(|_, a| with_index_meta(a), How::Loops(|cx| with_index(cx, false))),
+            vjp: crate::grad::PICK,
+        },
+        "aten::aminmax(Tensor self, *, int? dim=None, \
+            bool keepdim=False) -> (Tensor min, Tensor max)" => {
+            role: General,
+            lowering: reduction(
                 |_, a| {
                     Ok(SmallVec::from_elem(
                         picked(t(a)?, &one_or_all(a, 1)?, a[2].bool()?, t(a)?.dtype())?,
@@ -354,44 +385,63 @@ table! {
                     ))
                 },
                 How::Loops(aminmax),
-            )
-                => crate::grad::EXTREMES,
-        General "aten::any(Tensor self) -> Tensor" =>
-            reduce!(Reduction::Any, |a| Ok::<_, Error>(every(t(a)?)), keep None, t(a).map(truth))
-                => maquette_ops::operator::Derivative::None("the result is no float"),
-        General "aten::any.dim(Tensor self, int dim, bool keepdim=False) -> Tensor" =>
-            reduce!(Reduction::Any, |a| one(a, 1), keep Some(2), t(a).map(truth))
-                => maquette_ops::operator::Derivative::None("the result is no float"),
-        General "aten::any.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor" =>
-            reduce!(Reduction::Any, |a| listed_or_none(t(a)?, &a[1]), keep Some(2), t(a).map(truth))
-                => maquette_ops::operator::Derivative::None("the result is no float"),
-        General "aten::all(Tensor self) -> Tensor" =>
-            reduce!(Reduction::All, |a| Ok::<_, Error>(every(t(a)?)), keep None, t(a).map(truth))
-                => maquette_ops::operator::Derivative::None("the result is no float"),
-        General "aten::all.dim(Tensor self, int dim, bool keepdim=False) -> Tensor" =>
-            reduce!(Reduction::All, |a| one(a, 1), keep Some(2), t(a).map(truth))
-                => maquette_ops::operator::Derivative::None("the result is no float"),
-        General "aten::all.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor" =>
-            reduce!(Reduction::All, |a| listed_or_none(t(a)?, &a[1]), keep Some(2), t(a).map(truth))
-                => maquette_ops::operator::Derivative::None("the result is no float"),
-        General "aten::count_nonzero(Tensor self, int? dim=None) -> Tensor" =>
-            reduce!(
+            ),
+            vjp: crate::grad::EXTREMES,
+        },
+        "aten::any(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: reduce!(Reduction::Any, |a| Ok::<_, Error>(every(t(a)?)), keep None, t(a).map(truth)),
+            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+        },
+        "aten::any.dim(Tensor self, int dim, bool keepdim=False) -> Tensor" => {
+            role: General,
+            lowering: reduce!(Reduction::Any, |a| one(a, 1), keep Some(2), t(a).map(truth)),
+            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+        },
+        "aten::any.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor" => {
+            role: General,
+            lowering: reduce!(Reduction::Any, |a| listed_or_none(t(a)?, &a[1]), keep Some(2), t(a).map(truth)),
+            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+        },
+        "aten::all(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: reduce!(Reduction::All, |a| Ok::<_, Error>(every(t(a)?)), keep None, t(a).map(truth)),
+            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+        },
+        "aten::all.dim(Tensor self, int dim, bool keepdim=False) -> Tensor" => {
+            role: General,
+            lowering: reduce!(Reduction::All, |a| one(a, 1), keep Some(2), t(a).map(truth)),
+            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+        },
+        "aten::all.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor" => {
+            role: General,
+            lowering: reduce!(Reduction::All, |a| listed_or_none(t(a)?, &a[1]), keep Some(2), t(a).map(truth)),
+            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+        },
+        "aten::count_nonzero(Tensor self, int? dim=None) -> Tensor" => {
+            role: General,
+            lowering: reduce!(
                 nest |cx, dims, _keep| count_nonzero(cx, dims),
                 |a| one_or_all(a, 1), keep None, Ok::<_, Error>(DType::I64)
-            )
-                => maquette_ops::operator::Derivative::None("the result is no float"),
-        General "aten::count_nonzero.dim_IntList(Tensor self, int[] dim) -> Tensor" =>
-            reduce!(
+            ),
+            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+        },
+        "aten::count_nonzero.dim_IntList(Tensor self, int[] dim) -> Tensor" => {
+            role: General,
+            lowering: reduce!(
                 nest |cx, dims, _keep| count_nonzero(cx, dims),
                 |a| listed(t(a)?, &a[1]), keep None, Ok::<_, Error>(DType::I64)
-            )
-                => maquette_ops::operator::Derivative::None("the result is no float"),
-        General "aten::logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor" =>
-            reduce!(
+            ),
+            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+        },
+        "aten::logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor" => {
+            role: General,
+            lowering: reduce!(
                 nest |cx, dims, keep| logsumexp(cx, dims, keep),
                 |a| listed(t(a)?, &a[1]), keep Some(2),
                 t(a).map(|x| if x.dtype().is_float() { x.dtype() } else { DType::F32 })
-            )
-                => crate::grad::LOGSUMEXP,
+            ),
+            vjp: crate::grad::LOGSUMEXP,
+        },
     }
 }

@@ -326,37 +326,53 @@ macro_rules! sequence {
 table! {
     /// Recurrent layers and cells.
     static TABLE = {
-        General "aten::lstm.input(Tensor input, Tensor[] hx, Tensor[] params, bool has_biases, \
+        "aten::lstm.input(Tensor input, Tensor[] hx, Tensor[] params, bool has_biases, \
             int num_layers, float dropout, bool train, bool bidirectional, \
-            bool batch_first) -> (Tensor, Tensor, Tensor)" =>
-            sequence!(Cell::Lstm)
-                => Derivative::Calls(|a| Rnn::of(a, Cell::Lstm)?.run()),
-        General "aten::gru.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, \
+            bool batch_first) -> (Tensor, Tensor, Tensor)" => {
+            role: General,
+            lowering: sequence!(Cell::Lstm),
+            vjp: Derivative::Calls(|a| Rnn::of(a, Cell::Lstm)?.run()),
+        },
+        "aten::gru.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, \
             int num_layers, float dropout, bool train, bool bidirectional, \
-            bool batch_first) -> (Tensor, Tensor)" =>
-            sequence!(Cell::Gru)
-                => Derivative::Calls(|a| Rnn::of(a, Cell::Gru)?.run()),
-        General "aten::rnn_tanh.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, \
+            bool batch_first) -> (Tensor, Tensor)" => {
+            role: General,
+            lowering: sequence!(Cell::Gru),
+            vjp: Derivative::Calls(|a| Rnn::of(a, Cell::Gru)?.run()),
+        },
+        "aten::rnn_tanh.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, \
             int num_layers, float dropout, bool train, bool bidirectional, \
-            bool batch_first) -> (Tensor, Tensor)" =>
-            sequence!(Cell::Tanh)
-                => Derivative::Calls(|a| Rnn::of(a, Cell::Tanh)?.run()),
-        General "aten::rnn_relu.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, \
+            bool batch_first) -> (Tensor, Tensor)" => {
+            role: General,
+            lowering: sequence!(Cell::Tanh),
+            vjp: Derivative::Calls(|a| Rnn::of(a, Cell::Tanh)?.run()),
+        },
+        "aten::rnn_relu.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, \
             int num_layers, float dropout, bool train, bool bidirectional, \
-            bool batch_first) -> (Tensor, Tensor)" =>
-            sequence!(Cell::Relu)
-                => Derivative::Calls(|a| Rnn::of(a, Cell::Relu)?.run()),
-        General "aten::lstm_cell(Tensor input, Tensor[] hx, Tensor w_ih, Tensor w_hh, \
-            Tensor? b_ih=None, Tensor? b_hh=None) -> (Tensor, Tensor)" =>
-            Lowering::Composite(|a| step(a, Cell::Lstm)),
-        General "aten::gru_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, \
-            Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor" =>
-            Lowering::Composite(|a| step(a, Cell::Gru)),
-        General "aten::rnn_tanh_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, \
-            Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor" =>
-            Lowering::Composite(|a| step(a, Cell::Tanh)),
-        General "aten::rnn_relu_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, \
-            Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor" =>
-            Lowering::Composite(|a| step(a, Cell::Relu)),
+            bool batch_first) -> (Tensor, Tensor)" => {
+            role: General,
+            lowering: sequence!(Cell::Relu),
+            vjp: Derivative::Calls(|a| Rnn::of(a, Cell::Relu)?.run()),
+        },
+        "aten::lstm_cell(Tensor input, Tensor[] hx, Tensor w_ih, Tensor w_hh, \
+            Tensor? b_ih=None, Tensor? b_hh=None) -> (Tensor, Tensor)" => {
+            role: General,
+            lowering: Lowering::Composite(|a| step(a, Cell::Lstm)),
+        },
+        "aten::gru_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, \
+            Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| step(a, Cell::Gru)),
+        },
+        "aten::rnn_tanh_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, \
+            Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| step(a, Cell::Tanh)),
+        },
+        "aten::rnn_relu_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, \
+            Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| step(a, Cell::Relu)),
+        },
     }
 }

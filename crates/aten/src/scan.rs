@@ -58,31 +58,43 @@ fn extreme(cx: &mut NestCx<'_>, max: bool) -> Result<NestResults> {
 table! {
     /// Cumulative sums, products and extrema.
     static TABLE = {
-        General "aten::cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor" =>
-            scanning(|_, a| scan_meta(a),
+        "aten::cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor" => {
+            role: General,
+            lowering: scanning(|_, a| scan_meta(a),
                 |cx| scan(cx, Fold::Sum),
-            )
-                => crate::grad::CUMSUM,
-        General "aten::cumsum_(Tensor(a!) self, int dim, *, \
-            ScalarType? dtype=None) -> Tensor(a!)" =>
-            Lowering::InPlace("aten::cumsum"),
-        General "aten::cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor" =>
-            scanning(|_, a| scan_meta(a),
+            ),
+            vjp: crate::grad::CUMSUM,
+        },
+        "aten::cumsum_(Tensor(a!) self, int dim, *, \
+            ScalarType? dtype=None) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::InPlace("aten::cumsum"),
+        },
+        "aten::cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor" => {
+            role: General,
+            lowering: scanning(|_, a| scan_meta(a),
                 |cx| scan(cx, Fold::Prod),
-            )
-                => crate::grad::CUMPROD,
-        General "aten::cumprod_(Tensor(a!) self, int dim, *, \
-            ScalarType? dtype=None) -> Tensor(a!)" =>
-            Lowering::InPlace("aten::cumprod"),
-        General "aten::cummax(Tensor self, int dim) -> (Tensor values, Tensor indices)" =>
-            scanning(|_, a| extreme_meta(a),
+            ),
+            vjp: crate::grad::CUMPROD,
+        },
+        "aten::cumprod_(Tensor(a!) self, int dim, *, \
+            ScalarType? dtype=None) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::InPlace("aten::cumprod"),
+        },
+        "aten::cummax(Tensor self, int dim) -> (Tensor values, Tensor indices)" => {
+            role: General,
+            lowering: scanning(|_, a| extreme_meta(a),
                 |cx| extreme(cx, true),
-            )
-                => crate::grad::SORT,
-        General "aten::cummin(Tensor self, int dim) -> (Tensor values, Tensor indices)" =>
-            scanning(|_, a| extreme_meta(a),
+            ),
+            vjp: crate::grad::SORT,
+        },
+        "aten::cummin(Tensor self, int dim) -> (Tensor values, Tensor indices)" => {
+            role: General,
+            lowering: scanning(|_, a| extreme_meta(a),
                 |cx| extreme(cx, false),
-            )
-                => crate::grad::SORT,
+            ),
+            vjp: crate::grad::SORT,
+        },
     }
 }

@@ -257,9 +257,10 @@ fn scatter_meta(args: &[Value]) -> Result<Metas> {
 table! {
     /// `gather` and `scatter`.
     static TABLE = {
-        General "aten::gather(Tensor self, int dim, Tensor index, *, \
-            bool sparse_grad=False) -> Tensor" =>
-            gather(
+        "aten::gather(Tensor self, int dim, Tensor index, *, \
+            bool sparse_grad=False) -> Tensor" => {
+            role: General,
+            lowering: gather(
                 |_, a| {
                     let (x, index) = (a[0].tensor()?, a[2].tensor()?);
                     check_index(x, a[1].int_i64()?, index, x, "self", false)?;
@@ -270,58 +271,83 @@ table! {
                     let dim = wrap_dim(cx.int(1)?, x.axes.len())?;
                     Ok(smallvec![named::gather(&mut cx.nest, &x, dim, &index)?.into()])
                 }),
-            )
-                => crate::grad::GATHER,
-        General "aten::scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor" =>
-            scatter(|_, a| scatter_meta(a), |a, out| scatter_src(a, &out[0], SET, true))
-                => crate::grad::SCATTER,
-        General "aten::scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor" =>
-            scatter(|_, a| scatter_meta(a), |a, out| scatter_value(a, &out[0], SET))
-                => crate::grad::SCATTER,
-        General "aten::scatter.reduce(Tensor self, int dim, Tensor index, Tensor src, *, \
-            str reduce) -> Tensor" =>
-            scatter(
+            ),
+            vjp: crate::grad::GATHER,
+        },
+        "aten::scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor" => {
+            role: General,
+            lowering: scatter(|_, a| scatter_meta(a), |a, out| scatter_src(a, &out[0], SET, true)),
+            vjp: crate::grad::SCATTER,
+        },
+        "aten::scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor" => {
+            role: General,
+            lowering: scatter(|_, a| scatter_meta(a), |a, out| scatter_value(a, &out[0], SET)),
+            vjp: crate::grad::SCATTER,
+        },
+        "aten::scatter.reduce(Tensor self, int dim, Tensor index, Tensor src, *, \
+            str reduce) -> Tensor" => {
+            role: General,
+            lowering: scatter(
                 |_, a| scatter_meta(a),
                 |a, out| scatter_src(a, &out[0], Combine::parse(a[4].str()?)?, true),
-            )
-                => maquette_ops::operator::Derivative::Refused("PyTorch has none"),
-        General "aten::scatter.value_reduce(Tensor self, int dim, Tensor index, Scalar value, *, \
-            str reduce) -> Tensor" =>
-            scatter(
+            ),
+            vjp: maquette_ops::operator::Derivative::Refused("PyTorch has none"),
+        },
+        "aten::scatter.value_reduce(Tensor self, int dim, Tensor index, Scalar value, *, \
+            str reduce) -> Tensor" => {
+            role: General,
+            lowering: scatter(
                 |_, a| scatter_meta(a),
                 |a, out| scatter_value(a, &out[0], Combine::parse(a[4].str()?)?),
-            )
-                => maquette_ops::operator::Derivative::Refused("PyTorch has none"),
-        General "aten::scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor" =>
-            scatter(
+            ),
+            vjp: maquette_ops::operator::Derivative::Refused("PyTorch has none"),
+        },
+        "aten::scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor" => {
+            role: General,
+            lowering: scatter(
                 |_, a| scatter_meta(a),
                 |a, out| scatter_src(a, &out[0], Combine::With(ScatterOp::Add), true),
-            )
-                => crate::grad::SCATTER_ADD,
-        General "aten::scatter_reduce.two(Tensor self, int dim, Tensor index, Tensor src, \
-            str reduce, *, bool include_self=True) -> Tensor" =>
-            scatter(
+            ),
+            vjp: crate::grad::SCATTER_ADD,
+        },
+        "aten::scatter_reduce.two(Tensor self, int dim, Tensor index, Tensor src, \
+            str reduce, *, bool include_self=True) -> Tensor" => {
+            role: General,
+            lowering: scatter(
                 |_, a| scatter_meta(a),
                 |a, out| scatter_src(a, &out[0], Combine::parse(a[4].str()?)?, a[5].bool()?),
-            )
-                => crate::grad::SCATTER_REDUCE,
-        General "aten::scatter_.src(Tensor(a!) self, int dim, Tensor index, \
-            Tensor src) -> Tensor(a!)" =>
-            Lowering::InPlace("aten::scatter.src"),
-        General "aten::scatter_.value(Tensor(a!) self, int dim, Tensor index, \
-            Scalar value) -> Tensor(a!)" =>
-            Lowering::InPlace("aten::scatter.value"),
-        General "aten::scatter_.reduce(Tensor(a!) self, int dim, Tensor index, Tensor src, *, \
-            str reduce) -> Tensor(a!)" =>
-            Lowering::InPlace("aten::scatter.reduce"),
-        General "aten::scatter_.value_reduce(Tensor(a!) self, int dim, Tensor index, Scalar value, \
-            *, str reduce) -> Tensor(a!)" =>
-            Lowering::InPlace("aten::scatter.value_reduce"),
-        General "aten::scatter_add_(Tensor(a!) self, int dim, Tensor index, \
-            Tensor src) -> Tensor(a!)" =>
-            Lowering::InPlace("aten::scatter_add"),
-        General "aten::scatter_reduce_.two(Tensor(a!) self, int dim, Tensor index, Tensor src, \
-            str reduce, *, bool include_self=True) -> Tensor(a!)" =>
-            Lowering::InPlace("aten::scatter_reduce.two"),
+            ),
+            vjp: crate::grad::SCATTER_REDUCE,
+        },
+        "aten::scatter_.src(Tensor(a!) self, int dim, Tensor index, \
+            Tensor src) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::InPlace("aten::scatter.src"),
+        },
+        "aten::scatter_.value(Tensor(a!) self, int dim, Tensor index, \
+            Scalar value) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::InPlace("aten::scatter.value"),
+        },
+        "aten::scatter_.reduce(Tensor(a!) self, int dim, Tensor index, Tensor src, *, \
+            str reduce) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::InPlace("aten::scatter.reduce"),
+        },
+        "aten::scatter_.value_reduce(Tensor(a!) self, int dim, Tensor index, Scalar value, \
+            *, str reduce) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::InPlace("aten::scatter.value_reduce"),
+        },
+        "aten::scatter_add_(Tensor(a!) self, int dim, Tensor index, \
+            Tensor src) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::InPlace("aten::scatter_add"),
+        },
+        "aten::scatter_reduce_.two(Tensor(a!) self, int dim, Tensor index, Tensor src, \
+            str reduce, *, bool include_self=True) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::InPlace("aten::scatter_reduce.two"),
+        },
     }
 }

@@ -214,8 +214,9 @@ fn matrix_like(args: &[Value]) -> Result<Metas> {
 table! {
     /// Flips, rolls, padding and triangles.
     static TABLE = {
-        General "aten::flip(Tensor self, int[] dims) -> Tensor" =>
-            compute(
+        "aten::flip(Tensor self, int[] dims) -> Tensor" => {
+            role: General,
+            lowering: compute(
                 Class::Gather,
                 Strides::RowMajor,
                 |_, a| {
@@ -224,10 +225,12 @@ table! {
                     Ok(smallvec![fresh_like(x, x.dtype())?])
                 },
                 How::Loops(flip),
-            )
-                => crate::grad::FLIP,
-        General "aten::roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor" =>
-            compute(
+            ),
+            vjp: crate::grad::FLIP,
+        },
+        "aten::roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor" => {
+            role: General,
+            lowering: compute(
                 Class::Gather,
                 Strides::RowMajor,
                 |_, a| {
@@ -236,35 +239,46 @@ table! {
                     Ok(smallvec![fresh(x, x.sizes().into(), x.dtype())])
                 },
                 How::Loops(roll),
-            )
-                => crate::grad::ROLL,
-        General "aten::constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor" =>
-            compute(
+            ),
+            vjp: crate::grad::ROLL,
+        },
+        "aten::constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor" => {
+            role: General,
+            lowering: compute(
                 Class::Copy,
                 Strides::FromOperands,
                 |_, a| Ok(smallvec![constant_pad_meta(a[0].tensor()?, a[1].ints()?, &a[2])?]),
                 How::Loops(constant_pad),
-            )
-                => crate::grad::PAD,
-        General "aten::tril(Tensor self, SymInt diagonal=0) -> Tensor" =>
-            compute(
+            ),
+            vjp: crate::grad::PAD,
+        },
+        "aten::tril(Tensor self, SymInt diagonal=0) -> Tensor" => {
+            role: General,
+            lowering: compute(
                 Class::Copy,
                 Strides::FromOperands,
                 |_, a| matrix_like(a),
                 How::Loops(|cx| triangle(cx, true)),
-            )
-                => crate::grad::TRIL,
-        General "aten::triu(Tensor self, SymInt diagonal=0) -> Tensor" =>
-            compute(
+            ),
+            vjp: crate::grad::TRIL,
+        },
+        "aten::triu(Tensor self, SymInt diagonal=0) -> Tensor" => {
+            role: General,
+            lowering: compute(
                 Class::Copy,
                 Strides::FromOperands,
                 |_, a| matrix_like(a),
                 How::Loops(|cx| triangle(cx, false)),
-            )
-                => crate::grad::TRIU,
-        General "aten::tril_(Tensor(a!) self, SymInt diagonal=0) -> Tensor(a!)" =>
-            Lowering::InPlace("aten::tril"),
-        General "aten::triu_(Tensor(a!) self, SymInt diagonal=0) -> Tensor(a!)" =>
-            Lowering::InPlace("aten::triu"),
+            ),
+            vjp: crate::grad::TRIU,
+        },
+        "aten::tril_(Tensor(a!) self, SymInt diagonal=0) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::InPlace("aten::tril"),
+        },
+        "aten::triu_(Tensor(a!) self, SymInt diagonal=0) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::InPlace("aten::triu"),
+        },
     }
 }

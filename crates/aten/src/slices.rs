@@ -171,51 +171,73 @@ fn fill_meta(args: &[Value]) -> Result<Metas> {
 table! {
     /// Selections of and updates to slices.
     static TABLE = {
-        General "aten::index_select(Tensor self, int dim, Tensor index) -> Tensor" =>
-            gather(
+        "aten::index_select(Tensor self, int dim, Tensor index) -> Tensor" => {
+            role: General,
+            lowering: gather(
                 |_, a| index_select_meta(a),
                 How::Loops(index_select),
-            )
-                => crate::grad::INDEX_SELECT,
-        General "aten::index_add(Tensor self, int dim, Tensor index, Tensor source, *, \
-            Scalar alpha=1) -> Tensor" =>
-            scatter(
+            ),
+            vjp: crate::grad::INDEX_SELECT,
+        },
+        "aten::index_add(Tensor self, int dim, Tensor index, Tensor source, *, \
+            Scalar alpha=1) -> Tensor" => {
+            role: General,
+            lowering: scatter(
                 |_, a| {
                     require_argument_fits("alpha", &a[4], a[0].tensor()?.dtype())?;
                     slices_meta(a)
                 },
                 |a, out| index_add(a, &out[0]),
-            )
-                => crate::grad::INDEX_ADD,
-        General "aten::index_add_(Tensor(a!) self, int dim, Tensor index, Tensor source, *, \
-            Scalar alpha=1) -> Tensor(a!)" =>
-            Lowering::InPlace("aten::index_add"),
-        General "aten::index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor" =>
-            scatter(|_, a| slices_meta(a), |a, out| slices_from(a, &out[0], SET, true))
-                => crate::grad::INDEX_COPY,
-        General "aten::index_copy_(Tensor(a!) self, int dim, Tensor index, \
-            Tensor source) -> Tensor(a!)" =>
-            Lowering::InPlace("aten::index_copy"),
-        General "aten::index_reduce(Tensor self, int dim, Tensor index, Tensor source, str reduce, \
-            *, bool include_self=True) -> Tensor" =>
-            scatter(|_, a| slices_meta(a), |a, out| index_reduce(a, &out[0]))
-                => crate::grad::INDEX_REDUCE,
-        General "aten::index_reduce_(Tensor(a!) self, int dim, Tensor index, Tensor source, \
-            str reduce, *, bool include_self=True) -> Tensor(a!)" =>
-            Lowering::InPlace("aten::index_reduce"),
-        TakesHostNumbers "aten::index_fill.int_Scalar(Tensor self, int dim, Tensor index, \
-            Scalar value) -> Tensor" =>
-            scatter(|_, a| fill_meta(a), |a, out| index_fill(a, &out[0]))
-                => crate::grad::INDEX_FILL,
-        TakesHostNumbers "aten::index_fill.int_Tensor(Tensor self, int dim, Tensor index, \
-            Tensor value) -> Tensor" =>
-            scatter(|_, a| fill_meta(a), |a, out| index_fill(a, &out[0]))
-                => crate::grad::INDEX_FILL,
-        General "aten::index_fill_.int_Scalar(Tensor(a!) self, int dim, Tensor index, \
-            Scalar value) -> Tensor(a!)" =>
-            Lowering::InPlace("aten::index_fill.int_Scalar"),
-        General "aten::index_fill_.int_Tensor(Tensor(a!) self, int dim, Tensor index, \
-            Tensor value) -> Tensor(a!)" =>
-            Lowering::InPlace("aten::index_fill.int_Tensor"),
+            ),
+            vjp: crate::grad::INDEX_ADD,
+        },
+        "aten::index_add_(Tensor(a!) self, int dim, Tensor index, Tensor source, *, \
+            Scalar alpha=1) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::InPlace("aten::index_add"),
+        },
+        "aten::index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor" => {
+            role: General,
+            lowering: scatter(|_, a| slices_meta(a), |a, out| slices_from(a, &out[0], SET, true)),
+            vjp: crate::grad::INDEX_COPY,
+        },
+        "aten::index_copy_(Tensor(a!) self, int dim, Tensor index, \
+            Tensor source) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::InPlace("aten::index_copy"),
+        },
+        "aten::index_reduce(Tensor self, int dim, Tensor index, Tensor source, str reduce, \
+            *, bool include_self=True) -> Tensor" => {
+            role: General,
+            lowering: scatter(|_, a| slices_meta(a), |a, out| index_reduce(a, &out[0])),
+            vjp: crate::grad::INDEX_REDUCE,
+        },
+        "aten::index_reduce_(Tensor(a!) self, int dim, Tensor index, Tensor source, \
+            str reduce, *, bool include_self=True) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::InPlace("aten::index_reduce"),
+        },
+        "aten::index_fill.int_Scalar(Tensor self, int dim, Tensor index, \
+            Scalar value) -> Tensor" => {
+            role: TakesHostNumbers,
+            lowering: scatter(|_, a| fill_meta(a), |a, out| index_fill(a, &out[0])),
+            vjp: crate::grad::INDEX_FILL,
+        },
+        "aten::index_fill.int_Tensor(Tensor self, int dim, Tensor index, \
+            Tensor value) -> Tensor" => {
+            role: TakesHostNumbers,
+            lowering: scatter(|_, a| fill_meta(a), |a, out| index_fill(a, &out[0])),
+            vjp: crate::grad::INDEX_FILL,
+        },
+        "aten::index_fill_.int_Scalar(Tensor(a!) self, int dim, Tensor index, \
+            Scalar value) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::InPlace("aten::index_fill.int_Scalar"),
+        },
+        "aten::index_fill_.int_Tensor(Tensor(a!) self, int dim, Tensor index, \
+            Tensor value) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::InPlace("aten::index_fill.int_Tensor"),
+        },
     }
 }

@@ -83,28 +83,42 @@ fn softmax_backward(args: &[Value], log: bool) -> Result<Tensor> {
 table! {
     /// Softmax and its gradients.
     static TABLE = {
-        General "aten::_softmax(Tensor self, int dim, bool half_to_float) -> Tensor" =>
-            row_wise(|_, a| softmax_meta(a), How::Loops(|cx| softmax(cx, named::softmax)))
-                => crate::grad::SOFTMAX,
-        General "aten::_log_softmax(Tensor self, int dim, bool half_to_float) -> Tensor" =>
-            row_wise(|_, a| softmax_meta(a), How::Loops(|cx| softmax(cx, named::log_softmax)))
-                => crate::grad::LOG_SOFTMAX,
-        General "aten::_safe_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor" =>
-            row_wise(|_, a| safe_softmax_meta(a), How::Loops(|cx| softmax(cx, named::safe_softmax)))
-                => crate::grad::SOFTMAX,
-        General "aten::softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor" =>
-            Lowering::Composite(|a| {
+        "aten::_softmax(Tensor self, int dim, bool half_to_float) -> Tensor" => {
+            role: General,
+            lowering: row_wise(|_, a| softmax_meta(a), How::Loops(|cx| softmax(cx, named::softmax))),
+            vjp: crate::grad::SOFTMAX,
+        },
+        "aten::_log_softmax(Tensor self, int dim, bool half_to_float) -> Tensor" => {
+            role: General,
+            lowering: row_wise(|_, a| softmax_meta(a), How::Loops(|cx| softmax(cx, named::log_softmax))),
+            vjp: crate::grad::LOG_SOFTMAX,
+        },
+        "aten::_safe_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor" => {
+            role: General,
+            lowering: row_wise(|_, a| safe_softmax_meta(a), How::Loops(|cx| softmax(cx, named::safe_softmax))),
+            vjp: crate::grad::SOFTMAX,
+        },
+        "aten::softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 done(aten!("_softmax", Loc::caller(); converted(a)?, a[1].clone(), false))
             }),
-        General "aten::log_softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor" =>
-            Lowering::Composite(|a| {
+        },
+        "aten::log_softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 done(aten!("_log_softmax", Loc::caller(); converted(a)?, a[1].clone(), false))
             }),
-        General "aten::_softmax_backward_data(Tensor grad_output, Tensor output, int dim, \
-            ScalarType input_dtype) -> Tensor" =>
-            Lowering::Composite(|a| done(softmax_backward(a, false)?)),
-        General "aten::_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, \
-            ScalarType input_dtype) -> Tensor" =>
-            Lowering::Composite(|a| done(softmax_backward(a, true)?)),
+        },
+        "aten::_softmax_backward_data(Tensor grad_output, Tensor output, int dim, \
+            ScalarType input_dtype) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| done(softmax_backward(a, false)?)),
+        },
+        "aten::_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, \
+            ScalarType input_dtype) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| done(softmax_backward(a, true)?)),
+        },
     }
 }

@@ -71,32 +71,42 @@ fn topk(args: &[Value], outs: &[Tensor]) -> Result<()> {
 table! {
     /// `sort`, `argsort` and `topk`.
     static TABLE = {
-        General "aten::sort(Tensor self, int dim=-1, \
-            bool descending=False) -> (Tensor values, Tensor indices)" =>
-            sorting(Strides::FromOperands, |_, a| sort_meta(a, 1),
+        "aten::sort(Tensor self, int dim=-1, \
+            bool descending=False) -> (Tensor values, Tensor indices)" => {
+            role: General,
+            lowering: sorting(Strides::FromOperands, |_, a| sort_meta(a, 1),
                 |a, o| sort(a, 1, &o[0], &o[1]),
-            )
-                => crate::grad::SORT,
-        General "aten::sort.stable(Tensor self, *, bool? stable, int dim=-1, \
-            bool descending=False) -> (Tensor values, Tensor indices)" =>
-            sorting(Strides::FromOperands, |_, a| sort_meta(a, 2),
+            ),
+            vjp: crate::grad::SORT,
+        },
+        "aten::sort.stable(Tensor self, *, bool? stable, int dim=-1, \
+            bool descending=False) -> (Tensor values, Tensor indices)" => {
+            role: General,
+            lowering: sorting(Strides::FromOperands, |_, a| sort_meta(a, 2),
                 |a, o| sort(a, 2, &o[0], &o[1]),
-            )
-                => crate::grad::SORT_STABLE,
-        General "aten::argsort(Tensor self, int dim=-1, bool descending=False) -> Tensor" =>
-            sorting(Strides::FromOperands, |_, a| Ok(smallvec![sort_meta(a, 1)?.swap_remove(1)]),
+            ),
+            vjp: crate::grad::SORT_STABLE,
+        },
+        "aten::argsort(Tensor self, int dim=-1, bool descending=False) -> Tensor" => {
+            role: General,
+            lowering: sorting(Strides::FromOperands, |_, a| Ok(smallvec![sort_meta(a, 1)?.swap_remove(1)]),
                 |a, o| argsort(a, o, 1),
-            )
-                => maquette_ops::operator::Derivative::None("the result is no float"),
-        General "aten::argsort.stable(Tensor self, *, bool stable, int dim=-1, \
-            bool descending=False) -> Tensor" =>
-            sorting(Strides::FromOperands, |_, a| Ok(smallvec![sort_meta(a, 2)?.swap_remove(1)]),
+            ),
+            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+        },
+        "aten::argsort.stable(Tensor self, *, bool stable, int dim=-1, \
+            bool descending=False) -> Tensor" => {
+            role: General,
+            lowering: sorting(Strides::FromOperands, |_, a| Ok(smallvec![sort_meta(a, 2)?.swap_remove(1)]),
                 |a, o| argsort(a, o, 2),
-            )
-                => maquette_ops::operator::Derivative::None("the result is no float"),
-        General "aten::topk(Tensor self, SymInt k, int dim=-1, bool largest=True, \
-            bool sorted=True) -> (Tensor values, Tensor indices)" =>
-            sorting(Strides::RowMajor, |_, a| topk_meta(a), topk)
-                => crate::grad::SORT_STABLE,
+            ),
+            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+        },
+        "aten::topk(Tensor self, SymInt k, int dim=-1, bool largest=True, \
+            bool sorted=True) -> (Tensor values, Tensor indices)" => {
+            role: General,
+            lowering: sorting(Strides::RowMajor, |_, a| topk_meta(a), topk),
+            vjp: crate::grad::SORT_STABLE,
+        },
     }
 }

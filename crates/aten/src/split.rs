@@ -161,45 +161,69 @@ fn unbind(m: &Meta, dim: i64) -> Result<Metas> {
 table! {
     /// Splits of a dimension.
     static TABLE = {
-        General "aten::split.Tensor(Tensor(a -> *) self, SymInt split_size, \
-            int dim=0) -> Tensor(a)[]" =>
-            view(|_, a| split(meta(a)?, a[1].int()?, a[2].int_i64()?))
-                => crate::grad::PLACED,
-        General "aten::split_with_sizes(Tensor(a -> *) self, SymInt[] split_sizes, \
-            int dim=0) -> Tensor(a)[]" =>
-            view(|_, a| split_with_sizes(meta(a)?, a[1].ints()?, a[2].int_i64()?))
-                => crate::grad::PLACED,
-        General "aten::chunk(Tensor(a -> *) self, int chunks, int dim=0) -> Tensor(a)[]" =>
-            view(|_, a| chunk(meta(a)?, a[1].int_i64()?, a[2].int_i64()?))
-                => crate::grad::PLACED,
-        General "aten::tensor_split.sections(Tensor(a -> *) self, SymInt sections, \
-            int dim=0) -> Tensor(a)[]" =>
-            view(|_, a| tensor_split(meta(a)?, a[1].int()?, a[2].int_i64()?))
-                => crate::grad::PLACED,
-        General "aten::tensor_split.indices(Tensor(a -> *) self, SymInt[] indices, \
-            int dim=0) -> Tensor(a)[]" =>
-            view(|_, a| split_at(meta(a)?, a[1].ints()?, a[2].int_i64()?))
-                => crate::grad::PLACED,
-        General "aten::vsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]" =>
-            view(|_, a| split_evenly(meta(a)?, a[1].int_i64()?, 0))
-                => crate::grad::PLACED,
-        General "aten::hsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]" =>
-            view(|_, a| split_evenly(meta(a)?, a[1].int_i64()?, 1))
-                => crate::grad::PLACED,
-        General "aten::dsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]" =>
-            view(|_, a| split_evenly(meta(a)?, a[1].int_i64()?, 2))
-                => crate::grad::PLACED,
-        General "aten::vsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[]" =>
-            view(|_, a| split_at(meta(a)?, a[1].ints()?, fixed_dim(meta(a)?, 0)?))
-                => crate::grad::PLACED,
-        General "aten::hsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[]" =>
-            view(|_, a| split_at(meta(a)?, a[1].ints()?, fixed_dim(meta(a)?, 1)?))
-                => crate::grad::PLACED,
-        General "aten::dsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[]" =>
-            view(|_, a| split_at(meta(a)?, a[1].ints()?, fixed_dim(meta(a)?, 2)?))
-                => crate::grad::PLACED,
-        General "aten::unbind.int(Tensor(a -> *) self, int dim=0) -> Tensor(a)[]" =>
-            view(|_, a| unbind(meta(a)?, a[1].int_i64()?))
-                => crate::grad::PLACED,
+        "aten::split.Tensor(Tensor(a -> *) self, SymInt split_size, \
+            int dim=0) -> Tensor(a)[]" => {
+            role: General,
+            lowering: view(|_, a| split(meta(a)?, a[1].int()?, a[2].int_i64()?)),
+            vjp: crate::grad::PLACED,
+        },
+        "aten::split_with_sizes(Tensor(a -> *) self, SymInt[] split_sizes, \
+            int dim=0) -> Tensor(a)[]" => {
+            role: General,
+            lowering: view(|_, a| split_with_sizes(meta(a)?, a[1].ints()?, a[2].int_i64()?)),
+            vjp: crate::grad::PLACED,
+        },
+        "aten::chunk(Tensor(a -> *) self, int chunks, int dim=0) -> Tensor(a)[]" => {
+            role: General,
+            lowering: view(|_, a| chunk(meta(a)?, a[1].int_i64()?, a[2].int_i64()?)),
+            vjp: crate::grad::PLACED,
+        },
+        "aten::tensor_split.sections(Tensor(a -> *) self, SymInt sections, \
+            int dim=0) -> Tensor(a)[]" => {
+            role: General,
+            lowering: view(|_, a| tensor_split(meta(a)?, a[1].int()?, a[2].int_i64()?)),
+            vjp: crate::grad::PLACED,
+        },
+        "aten::tensor_split.indices(Tensor(a -> *) self, SymInt[] indices, \
+            int dim=0) -> Tensor(a)[]" => {
+            role: General,
+            lowering: view(|_, a| split_at(meta(a)?, a[1].ints()?, a[2].int_i64()?)),
+            vjp: crate::grad::PLACED,
+        },
+        "aten::vsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]" => {
+            role: General,
+            lowering: view(|_, a| split_evenly(meta(a)?, a[1].int_i64()?, 0)),
+            vjp: crate::grad::PLACED,
+        },
+        "aten::hsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]" => {
+            role: General,
+            lowering: view(|_, a| split_evenly(meta(a)?, a[1].int_i64()?, 1)),
+            vjp: crate::grad::PLACED,
+        },
+        "aten::dsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]" => {
+            role: General,
+            lowering: view(|_, a| split_evenly(meta(a)?, a[1].int_i64()?, 2)),
+            vjp: crate::grad::PLACED,
+        },
+        "aten::vsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[]" => {
+            role: General,
+            lowering: view(|_, a| split_at(meta(a)?, a[1].ints()?, fixed_dim(meta(a)?, 0)?)),
+            vjp: crate::grad::PLACED,
+        },
+        "aten::hsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[]" => {
+            role: General,
+            lowering: view(|_, a| split_at(meta(a)?, a[1].ints()?, fixed_dim(meta(a)?, 1)?)),
+            vjp: crate::grad::PLACED,
+        },
+        "aten::dsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[]" => {
+            role: General,
+            lowering: view(|_, a| split_at(meta(a)?, a[1].ints()?, fixed_dim(meta(a)?, 2)?)),
+            vjp: crate::grad::PLACED,
+        },
+        "aten::unbind.int(Tensor(a -> *) self, int dim=0) -> Tensor(a)[]" => {
+            role: General,
+            lowering: view(|_, a| unbind(meta(a)?, a[1].int_i64()?)),
+            vjp: crate::grad::PLACED,
+        },
     }
 }

@@ -345,66 +345,96 @@ fn masked_index_put(x: &Tensor, mask: &Tensor, indices: &Value, values: &Tensor)
 table! {
     /// Diagonals, blocks, parts, triangles and masked indexing.
     static TABLE = {
-        General "aten::trace(Tensor self) -> Tensor" =>
-            Lowering::Composite(|a| done(trace(a[0].tensor()?)?)),
-        General "aten::diag(Tensor self, int diagonal=0) -> Tensor" =>
-            Lowering::Composite(|a| done(diag(a[0].tensor()?, a[1].int_i64()?)?)),
-        General "aten::diagflat(Tensor self, int offset=0) -> Tensor" =>
-            Lowering::Composite(|a| {
+        "aten::trace(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| done(trace(a[0].tensor()?)?)),
+        },
+        "aten::diag(Tensor self, int diagonal=0) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| done(diag(a[0].tensor()?, a[1].int_i64()?)?)),
+        },
+        "aten::diagflat(Tensor self, int offset=0) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 done(a[0].tensor()?.reshape([-1i64]).diag_embed(a[1].int_i64()?, -2, -1))
             }),
-        General "aten::diag_embed(Tensor self, int offset=0, int dim1=-2, int dim2=-1) -> Tensor" =>
-            copying(|_, a| diag_embed_metas(a), How::Loops(diag_embed))
-                => crate::grad::REARRANGED,
-        General "aten::block_diag(Tensor[] tensors) -> Tensor" =>
-            copying(|_, a| block_diag_metas(a), How::Host(|a, out| block_diag(a, &out[0])))
-                => crate::grad::BLOCK_DIAG,
-        General "aten::_chunk_cat(Tensor[] tensors, int dim, int num_chunks) -> Tensor" =>
-            Lowering::Composite(|a| done(chunk_cat(a)?)),
-        General "aten::unsafe_split.Tensor(Tensor self, SymInt split_size, \
-            int dim=0) -> Tensor[]" =>
-            copying(split_metas, PARTS)
-                => crate::grad::REARRANGED,
-        General "aten::unsafe_split_with_sizes(Tensor self, SymInt[] split_sizes, \
-            int dim=0) -> Tensor[]" =>
-            copying(split_with_sizes_metas, PARTS)
-                => crate::grad::REARRANGED,
-        General "aten::unsafe_chunk(Tensor self, int chunks, int dim=0) -> Tensor[]" =>
-            copying(chunk_metas, PARTS)
-                => crate::grad::REARRANGED,
-        General "aten::tril_indices(int row, int col, int offset=0, *, ScalarType? dtype=4, \
-            Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor" =>
-            Lowering::Compute(Compute {
+        },
+        "aten::diag_embed(Tensor self, int offset=0, int dim1=-2, int dim2=-1) -> Tensor" => {
+            role: General,
+            lowering: copying(|_, a| diag_embed_metas(a), How::Loops(diag_embed)),
+            vjp: crate::grad::REARRANGED,
+        },
+        "aten::block_diag(Tensor[] tensors) -> Tensor" => {
+            role: General,
+            lowering: copying(|_, a| block_diag_metas(a), How::Host(|a, out| block_diag(a, &out[0]))),
+            vjp: crate::grad::BLOCK_DIAG,
+        },
+        "aten::_chunk_cat(Tensor[] tensors, int dim, int num_chunks) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| done(chunk_cat(a)?)),
+        },
+        "aten::unsafe_split.Tensor(Tensor self, SymInt split_size, \
+            int dim=0) -> Tensor[]" => {
+            role: General,
+            lowering: copying(split_metas, PARTS),
+            vjp: crate::grad::REARRANGED,
+        },
+        "aten::unsafe_split_with_sizes(Tensor self, SymInt[] split_sizes, \
+            int dim=0) -> Tensor[]" => {
+            role: General,
+            lowering: copying(split_with_sizes_metas, PARTS),
+            vjp: crate::grad::REARRANGED,
+        },
+        "aten::unsafe_chunk(Tensor self, int chunks, int dim=0) -> Tensor[]" => {
+            role: General,
+            lowering: copying(chunk_metas, PARTS),
+            vjp: crate::grad::REARRANGED,
+        },
+        "aten::tril_indices(int row, int col, int offset=0, *, ScalarType? dtype=4, \
+            Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Compute(Compute {
                 class: Class::Fill,
                 strides: Strides::RowMajor,
                 metas: |_, a| triangle_metas(a, true),
                 how: How::Host(|a, out| triangle(a, &out[0], true)),
-            })
-                => maquette_ops::operator::Derivative::None("the result is no float"),
-        General "aten::triu_indices(int row, int col, int offset=0, *, ScalarType? dtype=4, \
-            Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor" =>
-            Lowering::Compute(Compute {
+            }),
+            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+        },
+        "aten::triu_indices(int row, int col, int offset=0, *, ScalarType? dtype=4, \
+            Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Compute(Compute {
                 class: Class::Fill,
                 strides: Strides::RowMajor,
                 metas: |_, a| triangle_metas(a, false),
                 how: How::Host(|a, out| triangle(a, &out[0], false)),
-            })
-                => maquette_ops::operator::Derivative::None("the result is no float"),
-        General "aten::_unsafe_masked_index(Tensor self, Tensor mask, Tensor?[] indices, \
-            Scalar fill) -> Tensor" =>
-            Lowering::Composite(|a| {
+            }),
+            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+        },
+        "aten::_unsafe_masked_index(Tensor self, Tensor mask, Tensor?[] indices, \
+            Scalar fill) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 done(masked_index(a[0].tensor()?, a[1].tensor()?, &a[2], a[3].scalar()?)?)
             }),
-        TakesHostIndices "aten::_unsafe_masked_index_put_accumulate(Tensor self, Tensor mask, \
-            Tensor?[] indices, Tensor values) -> Tensor" =>
-            Lowering::Composite(|a| {
+        },
+        "aten::_unsafe_masked_index_put_accumulate(Tensor self, Tensor mask, \
+            Tensor?[] indices, Tensor values) -> Tensor" => {
+            role: TakesHostIndices,
+            lowering: Lowering::Composite(|a| {
                 done(masked_index_put(a[0].tensor()?, a[1].tensor()?, &a[2], a[3].tensor()?)?)
             }),
-        General "aten::addbmm_(Tensor(a!) self, Tensor batch1, Tensor batch2, *, Scalar beta=1, \
-            Scalar alpha=1) -> Tensor(a!)" =>
-            Lowering::Composite(|a| written(a, "aten::addbmm")),
-        General "aten::addr_(Tensor(a!) self, Tensor vec1, Tensor vec2, *, Scalar beta=1, \
-            Scalar alpha=1) -> Tensor(a!)" =>
-            Lowering::Composite(|a| written(a, "aten::addr")),
+        },
+        "aten::addbmm_(Tensor(a!) self, Tensor batch1, Tensor batch2, *, Scalar beta=1, \
+            Scalar alpha=1) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::Composite(|a| written(a, "aten::addbmm")),
+        },
+        "aten::addr_(Tensor(a!) self, Tensor vec1, Tensor vec2, *, Scalar beta=1, \
+            Scalar alpha=1) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::Composite(|a| written(a, "aten::addr")),
+        },
     }
 }

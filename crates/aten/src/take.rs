@@ -83,15 +83,21 @@ fn take_meta(x: &Tensor, index: &Tensor) -> Result<Metas> {
 table! {
     /// `take` and `put`.
     static TABLE = {
-        General "aten::take(Tensor self, Tensor index) -> Tensor" =>
-            gather(|_, a| take_meta(a[0].tensor()?, a[1].tensor()?), How::Loops(take))
-                => crate::grad::TAKE,
-        General "aten::put(Tensor self, Tensor index, Tensor source, \
-            bool accumulate=False) -> Tensor" =>
-            scatter(|_, a| put_meta(a), |a, out| put(a, &out[0]))
-                => crate::grad::PUT,
-        General "aten::put_(Tensor(a!) self, Tensor index, Tensor source, \
-            bool accumulate=False) -> Tensor(a!)" =>
-            Lowering::InPlace("aten::put"),
+        "aten::take(Tensor self, Tensor index) -> Tensor" => {
+            role: General,
+            lowering: gather(|_, a| take_meta(a[0].tensor()?, a[1].tensor()?), How::Loops(take)),
+            vjp: crate::grad::TAKE,
+        },
+        "aten::put(Tensor self, Tensor index, Tensor source, \
+            bool accumulate=False) -> Tensor" => {
+            role: General,
+            lowering: scatter(|_, a| put_meta(a), |a, out| put(a, &out[0])),
+            vjp: crate::grad::PUT,
+        },
+        "aten::put_(Tensor(a!) self, Tensor index, Tensor source, \
+            bool accumulate=False) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::InPlace("aten::put"),
+        },
     }
 }

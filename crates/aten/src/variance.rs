@@ -79,8 +79,9 @@ fn by_correction(
 table! {
     /// Variances and standard deviations.
     static TABLE = {
-        General "aten::var(Tensor self, bool unbiased=True) -> Tensor" =>
-            reduction(
+        "aten::var(Tensor self, bool unbiased=True) -> Tensor" => {
+            role: General,
+            lowering: reduction(
                 |_, a| {
                     Ok(smallvec![reduced(
                         t(a)?,
@@ -94,11 +95,13 @@ table! {
                     let correction = legacy(cx, 1)?;
                     variance_nest(cx, &dims, false, correction, false)
                 }),
-            )
-                => crate::grad::VAR,
-        General "aten::var.dim(Tensor self, int[1]? dim, bool unbiased=True, \
-            bool keepdim=False) -> Tensor" =>
-            reduction(
+            ),
+            vjp: crate::grad::VAR,
+        },
+        "aten::var.dim(Tensor self, int[1]? dim, bool unbiased=True, \
+            bool keepdim=False) -> Tensor" => {
+            role: General,
+            lowering: reduction(
                 |_, a| {
                     Ok(smallvec![reduced(
                         t(a)?,
@@ -112,50 +115,71 @@ table! {
                     let (correction, keep) = (legacy(cx, 2)?, cx.flag(3)?);
                     variance_nest(cx, &dims, keep, correction, false)
                 }),
-            )
-                => crate::grad::VAR_DIM,
-        General "aten::var.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, \
-            bool keepdim=False) -> Tensor" =>
-            reduction(|_, a| variance_meta(a, 1), How::Loops(|cx| corrected(cx, false)))
-                => crate::grad::VAR_CORRECTION,
-        General "aten::std.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, \
-            bool keepdim=False) -> Tensor" =>
-            reduction(|_, a| variance_meta(a, 1), How::Loops(|cx| corrected(cx, true)))
-                => crate::grad::STD_CORRECTION,
-        General "aten::var_mean.correction(Tensor self, int[1]? dim=None, *, \
-            Scalar? correction=None, bool keepdim=False) -> (Tensor, Tensor)" =>
-            reduction(|_, a| variance_meta(a, 2), How::Loops(|cx| corrected(cx, false)))
-                => crate::grad::VAR_MEAN,
-        General "aten::std_mean.correction(Tensor self, int[1]? dim=None, *, \
-            Scalar? correction=None, bool keepdim=False) -> (Tensor, Tensor)" =>
-            reduction(|_, a| variance_meta(a, 2), How::Loops(|cx| corrected(cx, true)))
-                => crate::grad::STD_MEAN,
-        General "aten::std(Tensor self, bool unbiased=True) -> Tensor" =>
-            Lowering::Composite(|a| {
+            ),
+            vjp: crate::grad::VAR_DIM,
+        },
+        "aten::var.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, \
+            bool keepdim=False) -> Tensor" => {
+            role: General,
+            lowering: reduction(|_, a| variance_meta(a, 1), How::Loops(|cx| corrected(cx, false))),
+            vjp: crate::grad::VAR_CORRECTION,
+        },
+        "aten::std.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, \
+            bool keepdim=False) -> Tensor" => {
+            role: General,
+            lowering: reduction(|_, a| variance_meta(a, 1), How::Loops(|cx| corrected(cx, true))),
+            vjp: crate::grad::STD_CORRECTION,
+        },
+        "aten::var_mean.correction(Tensor self, int[1]? dim=None, *, \
+            Scalar? correction=None, bool keepdim=False) -> (Tensor, Tensor)" => {
+            role: General,
+            lowering: reduction(|_, a| variance_meta(a, 2), How::Loops(|cx| corrected(cx, false))),
+            vjp: crate::grad::VAR_MEAN,
+        },
+        "aten::std_mean.correction(Tensor self, int[1]? dim=None, *, \
+            Scalar? correction=None, bool keepdim=False) -> (Tensor, Tensor)" => {
+            role: General,
+            lowering: reduction(|_, a| variance_meta(a, 2), How::Loops(|cx| corrected(cx, true))),
+            vjp: crate::grad::STD_MEAN,
+        },
+        "aten::std(Tensor self, bool unbiased=True) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 by_correction("aten::std.correction", &a[0], None, &a[1], false)
             }),
-        General "aten::std.dim(Tensor self, int[1]? dim, bool unbiased=True, \
-            bool keepdim=False) -> Tensor" =>
-            Lowering::Composite(|a| {
+        },
+        "aten::std.dim(Tensor self, int[1]? dim, bool unbiased=True, \
+            bool keepdim=False) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 by_correction("aten::std.correction", &a[0], Some(&a[1]), &a[2], a[3].bool()?)
             }),
-        General "aten::std_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor)" =>
-            Lowering::Composite(|a| {
+        },
+        "aten::std_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor)" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 by_correction("aten::std_mean.correction", &a[0], None, &a[1], false)
             }),
-        General "aten::std_mean.dim(Tensor self, int[1]? dim, bool unbiased=True, \
-            bool keepdim=False) -> (Tensor, Tensor)" =>
-            Lowering::Composite(|a| {
+        },
+        "aten::std_mean.dim(Tensor self, int[1]? dim, bool unbiased=True, \
+            bool keepdim=False) -> (Tensor, Tensor)" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 by_correction("aten::std_mean.correction", &a[0], Some(&a[1]), &a[2], a[3].bool()?)
             }),
-        General "aten::var_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor)" =>
-            Lowering::Composite(|a| {
+        },
+        "aten::var_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor)" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 by_correction("aten::var_mean.correction", &a[0], None, &a[1], false)
             }),
-        General "aten::var_mean.dim(Tensor self, int[1]? dim, bool unbiased=True, \
-            bool keepdim=False) -> (Tensor, Tensor)" =>
-            Lowering::Composite(|a| {
+        },
+        "aten::var_mean.dim(Tensor self, int[1]? dim, bool unbiased=True, \
+            bool keepdim=False) -> (Tensor, Tensor)" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 by_correction("aten::var_mean.correction", &a[0], Some(&a[1]), &a[2], a[3].bool()?)
             }),
+        },
     }
 }

@@ -56,18 +56,21 @@ fn is_single(x: &Tensor, dims: &[usize]) -> bool {
 table! {
     /// Vector norms.
     static TABLE = {
-        General "aten::norm.Scalar(Tensor self, Scalar p=2) -> Tensor" =>
-            reduction(
+        "aten::norm.Scalar(Tensor self, Scalar p=2) -> Tensor" => {
+            role: General,
+            lowering: reduction(
                 |_, a| norm_meta(a, &every(t(a)?), false, &Value::None),
                 How::Loops(|cx| {
                     let dims = cx.by_integers(|a| t(a).map(every))?;
                     norm(cx, &dims, false, |a| t(a).is_ok_and(|x| is_single(x, &every(x))))
                 }),
-            )
-                => crate::grad::NORM,
-        General "aten::norm.ScalarOpt_dtype(Tensor self, Scalar? p, *, \
-            ScalarType dtype) -> Tensor" =>
-            Lowering::Composite(|a| {
+            ),
+            vjp: crate::grad::NORM,
+        },
+        "aten::norm.ScalarOpt_dtype(Tensor self, Scalar? p, *, \
+            ScalarType dtype) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 maquette_ops::call(
                     "aten::norm.ScalarOpt_dim",
                     maquette_ops::args![
@@ -77,9 +80,11 @@ table! {
                     ],
                 )
             }),
-        General "aten::norm.ScalarOpt_dim_dtype(Tensor self, Scalar? p, int[1] dim, bool keepdim, \
-            *, ScalarType dtype) -> Tensor" =>
-            Lowering::Composite(|a| {
+        },
+        "aten::norm.ScalarOpt_dim_dtype(Tensor self, Scalar? p, int[1] dim, bool keepdim, \
+            *, ScalarType dtype) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 maquette_ops::call(
                     "aten::norm.ScalarOpt_dim",
                     maquette_ops::args![
@@ -90,19 +95,24 @@ table! {
                     ],
                 )
             }),
-        General "aten::norm.ScalarOpt_dim(Tensor self, Scalar? p, int[1] dim, \
-            bool keepdim=False) -> Tensor" =>
-            reduction(
+        },
+        "aten::norm.ScalarOpt_dim(Tensor self, Scalar? p, int[1] dim, \
+            bool keepdim=False) -> Tensor" => {
+            role: General,
+            lowering: reduction(
                 |_, a| norm_meta(a, &listed(t(a)?, &a[2])?, a[3].bool()?, &Value::None),
                 How::Loops(norm_along),
-            )
-                => crate::grad::NORM_DIM,
-        General "aten::linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, \
-            bool keepdim=False, *, ScalarType? dtype=None) -> Tensor" =>
-            reduction(
+            ),
+            vjp: crate::grad::NORM_DIM,
+        },
+        "aten::linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, \
+            bool keepdim=False, *, ScalarType? dtype=None) -> Tensor" => {
+            role: General,
+            lowering: reduction(
                 |_, a| norm_meta(a, &listed(t(a)?, &a[2])?, a[3].bool()?, &a[4]),
                 How::Loops(norm_along),
-            )
-                => crate::grad::VECTOR_NORM,
+            ),
+            vjp: crate::grad::VECTOR_NORM,
+        },
     }
 }

@@ -88,29 +88,37 @@ fn positions(m: &Meta) -> Result<Vec<i64>> {
 table! {
     /// Copies with one view replaced.
     static TABLE = {
-        General "aten::slice_scatter(Tensor self, Tensor src, int dim=0, SymInt? start=None, \
-            SymInt? end=None, SymInt step=1) -> Tensor" =>
-            copying(
+        "aten::slice_scatter(Tensor self, Tensor src, int dim=0, SymInt? start=None, \
+            SymInt? end=None, SymInt step=1) -> Tensor" => {
+            role: General,
+            lowering: copying(
                 |_, a| replaced(a, sliced),
                 How::Host(|a, out| replace(a, &out[0], sliced)),
-            )
-                => crate::grad::SLICE_SCATTER,
-        General "aten::select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor" =>
-            copying(
+            ),
+            vjp: crate::grad::SLICE_SCATTER,
+        },
+        "aten::select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor" => {
+            role: General,
+            lowering: copying(
                 |_, a| replaced(a, selected),
                 How::Host(|a, out| replace(a, &out[0], selected)),
-            )
-                => crate::grad::SELECT_SCATTER,
-        General "aten::diagonal_scatter(Tensor self, Tensor src, int offset=0, int dim1=0, \
-            int dim2=1) -> Tensor" =>
-            copying(
+            ),
+            vjp: crate::grad::SELECT_SCATTER,
+        },
+        "aten::diagonal_scatter(Tensor self, Tensor src, int offset=0, int dim1=0, \
+            int dim2=1) -> Tensor" => {
+            role: General,
+            lowering: copying(
                 |_, a| replaced(a, diagonal),
                 How::Host(|a, out| replace(a, &out[0], diagonal)),
-            )
-                => crate::grad::DIAGONAL_SCATTER,
-        ObservesStorage "aten::as_strided_scatter(Tensor self, Tensor src, SymInt[] size, \
-            SymInt[] stride, SymInt? storage_offset=None) -> Tensor" =>
-            copying(|_, a| window_metas(a), How::Host(|a, out| window(a, &out[0])))
-                => crate::grad::STRIDED_SCATTER,
+            ),
+            vjp: crate::grad::DIAGONAL_SCATTER,
+        },
+        "aten::as_strided_scatter(Tensor self, Tensor src, SymInt[] size, \
+            SymInt[] stride, SymInt? storage_offset=None) -> Tensor" => {
+            role: ObservesStorage,
+            lowering: copying(|_, a| window_metas(a), How::Host(|a, out| window(a, &out[0]))),
+            vjp: crate::grad::STRIDED_SCATTER,
+        },
     }
 }

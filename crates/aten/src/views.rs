@@ -159,39 +159,60 @@ fn dim_of(args: &[Value], of: fn(&Meta) -> &Dims) -> Result<Outputs> {
 table! {
     /// Views, and queries of metadata.
     static TABLE = {
-        General "aten::view(Tensor(a) self, SymInt[] size) -> Tensor(a)" =>
-            view(|_, a| one(reshape::view(meta(a)?, a[1].ints()?)?))
-                => grad::RESHAPED,
-        General "aten::view.dtype(Tensor(a) self, ScalarType dtype) -> Tensor(a)" =>
-            view(|_, a| one(reshape::view_dtype(meta(a)?, a[1].dtype()?)?))
-                => maquette_ops::operator::Derivative::None("the bits have another meaning"),
+        "aten::view(Tensor(a) self, SymInt[] size) -> Tensor(a)" => {
+            role: General,
+            lowering: view(|_, a| one(reshape::view(meta(a)?, a[1].ints()?)?)),
+            vjp: grad::RESHAPED,
+        },
+        "aten::view.dtype(Tensor(a) self, ScalarType dtype) -> Tensor(a)" => {
+            role: General,
+            lowering: view(|_, a| one(reshape::view_dtype(meta(a)?, a[1].dtype()?)?)),
+            vjp: maquette_ops::operator::Derivative::None("the bits have another meaning"),
+        },
         // The schema declares a fresh result, so this operator copies.
-        General "aten::_unsafe_view(Tensor self, SymInt[] size) -> Tensor" =>
-            super::copies::unsafe_view()
-                => crate::grad::RESHAPED,
-        PreservesElements "aten::reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)" =>
-            Lowering::Composite(|a| done(reshape_or_copy(a[0].tensor()?, a[1].ints()?)?)),
-        PreservesElements "aten::reshape_as(Tensor(a) self, Tensor other) -> Tensor(a)" =>
-            Lowering::Composite(|a| done(reshape_or_copy(a[0].tensor()?, a[1].tensor()?.sizes())?)),
-        General "aten::view_as(Tensor(a) self, Tensor other) -> Tensor(a)" =>
-            Lowering::Composite(|a| done(a[0].tensor()?.view(a[1].tensor()?.sizes()))),
-        PreservesElements "aten::flatten.using_ints(Tensor(a) self, int start_dim=0, \
-            int end_dim=-1) -> Tensor(a)" =>
-            Lowering::Composite(|a| {
+        "aten::_unsafe_view(Tensor self, SymInt[] size) -> Tensor" => {
+            role: General,
+            lowering: super::copies::unsafe_view(),
+            vjp: crate::grad::RESHAPED,
+        },
+        "aten::reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)" => {
+            role: PreservesElements,
+            lowering: Lowering::Composite(|a| done(reshape_or_copy(a[0].tensor()?, a[1].ints()?)?)),
+        },
+        "aten::reshape_as(Tensor(a) self, Tensor other) -> Tensor(a)" => {
+            role: PreservesElements,
+            lowering: Lowering::Composite(|a| done(reshape_or_copy(a[0].tensor()?, a[1].tensor()?.sizes())?)),
+        },
+        "aten::view_as(Tensor(a) self, Tensor other) -> Tensor(a)" => {
+            role: General,
+            lowering: Lowering::Composite(|a| done(a[0].tensor()?.view(a[1].tensor()?.sizes()))),
+        },
+        "aten::flatten.using_ints(Tensor(a) self, int start_dim=0, \
+            int end_dim=-1) -> Tensor(a)" => {
+            role: PreservesElements,
+            lowering: Lowering::Composite(|a| {
                 done(flatten(a[0].tensor()?, a[1].int_i64()?, a[2].int_i64()?)?)
             }),
-        General "aten::unflatten.int(Tensor(a) self, int dim, SymInt[] sizes) -> Tensor(a)" =>
-            Lowering::Composite(|a| {
+        },
+        "aten::unflatten.int(Tensor(a) self, int dim, SymInt[] sizes) -> Tensor(a)" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 done(unflatten(a[0].tensor()?, a[1].int_i64()?, a[2].ints()?)?)
             }),
-        General "aten::expand(Tensor(a) self, SymInt[] size, *, \
-            bool implicit=False) -> Tensor(a)" =>
-            view(|_, a| one(expand(meta(a)?, a[1].ints()?)?))
-                => grad::EXPANDED,
-        General "aten::expand_as(Tensor(a) self, Tensor other) -> Tensor(a)" =>
-            Lowering::Composite(|a| done(a[0].tensor()?.expand(a[1].tensor()?.sizes()))),
-        General "aten::permute(Tensor(a) self, int[] dims) -> Tensor(a)" =>
-            view(|_, a| {
+        },
+        "aten::expand(Tensor(a) self, SymInt[] size, *, \
+            bool implicit=False) -> Tensor(a)" => {
+            role: General,
+            lowering: view(|_, a| one(expand(meta(a)?, a[1].ints()?)?)),
+            vjp: grad::EXPANDED,
+        },
+        "aten::expand_as(Tensor(a) self, Tensor other) -> Tensor(a)" => {
+            role: General,
+            lowering: Lowering::Composite(|a| done(a[0].tensor()?.expand(a[1].tensor()?.sizes()))),
+        },
+        "aten::permute(Tensor(a) self, int[] dims) -> Tensor(a)" => {
+            role: General,
+            lowering: view(|_, a| {
                 let (m, dims) = (meta(a)?, a[1].ints_i64()?);
                 if dims.len() != m.rank() {
                     return Err(Error::value(format!(
@@ -201,31 +222,43 @@ table! {
                     )));
                 }
                 one(permute(m, &wrap_dims(&dims, m.rank())?))
-            })
-                => grad::PERMUTED,
-        General "aten::transpose.int(Tensor(a) self, int dim0, int dim1) -> Tensor(a)" =>
-            view(|_, a| one(transpose(meta(a)?, a[1].int_i64()?, a[2].int_i64()?)?))
-                => grad::TRANSPOSED,
-        General "aten::t(Tensor(a) self) -> Tensor(a)" =>
-            view(|_, a| {
+            }),
+            vjp: grad::PERMUTED,
+        },
+        "aten::transpose.int(Tensor(a) self, int dim0, int dim1) -> Tensor(a)" => {
+            role: General,
+            lowering: view(|_, a| one(transpose(meta(a)?, a[1].int_i64()?, a[2].int_i64()?)?)),
+            vjp: grad::TRANSPOSED,
+        },
+        "aten::t(Tensor(a) self) -> Tensor(a)" => {
+            role: General,
+            lowering: view(|_, a| {
                 maquette_ops::operator::dims::require_rank("self", a[0].tensor()?, 0..=2)?;
                 let m = meta(a)?;
                 one(if m.rank() == 2 { transpose(m, 0, 1)? } else { m.clone() })
-            })
-                => grad::T,
-        General "aten::movedim.intlist(Tensor(a) self, int[] source, \
-            int[] destination) -> Tensor(a)" =>
-            view(|_, a| one(movedim(meta(a)?, &a[1].ints_i64()?, &a[2].ints_i64()?)?))
-                => crate::grad::PLACED,
-        General "aten::movedim.int(Tensor(a) self, int source, int destination) -> Tensor(a)" =>
-            view(|_, a| one(movedim(meta(a)?, &[a[1].int_i64()?], &[a[2].int_i64()?])?))
-                => crate::grad::PLACED,
-        General "aten::select.int(Tensor(a) self, int dim, SymInt index) -> Tensor(a)" =>
-            view(|_, a| one(select(meta(a)?, a[1].int_i64()?, a[2].int()?)?))
-                => grad::PLACED,
-        General "aten::slice.Tensor(Tensor(a) self, int dim=0, SymInt? start=None, \
-            SymInt? end=None, SymInt step=1) -> Tensor(a)" =>
-            view(|_, a| {
+            }),
+            vjp: grad::T,
+        },
+        "aten::movedim.intlist(Tensor(a) self, int[] source, \
+            int[] destination) -> Tensor(a)" => {
+            role: General,
+            lowering: view(|_, a| one(movedim(meta(a)?, &a[1].ints_i64()?, &a[2].ints_i64()?)?)),
+            vjp: crate::grad::PLACED,
+        },
+        "aten::movedim.int(Tensor(a) self, int source, int destination) -> Tensor(a)" => {
+            role: General,
+            lowering: view(|_, a| one(movedim(meta(a)?, &[a[1].int_i64()?], &[a[2].int_i64()?])?)),
+            vjp: crate::grad::PLACED,
+        },
+        "aten::select.int(Tensor(a) self, int dim, SymInt index) -> Tensor(a)" => {
+            role: General,
+            lowering: view(|_, a| one(select(meta(a)?, a[1].int_i64()?, a[2].int()?)?)),
+            vjp: grad::PLACED,
+        },
+        "aten::slice.Tensor(Tensor(a) self, int dim=0, SymInt? start=None, \
+            SymInt? end=None, SymInt step=1) -> Tensor(a)" => {
+            role: General,
+            lowering: view(|_, a| {
                 one(slice(
                     meta(a)?,
                     a[1].int_i64()?,
@@ -233,54 +266,84 @@ table! {
                     a[3].opt(Value::int)?,
                     a[4].int()?,
                 )?)
-            })
-                => grad::PLACED,
-        General "aten::narrow(Tensor(a) self, int dim, SymInt start, SymInt length) -> Tensor(a)" =>
-            view(|_, a| one(narrow(meta(a)?, a[1].int_i64()?, a[2].int()?, a[3].int()?)?))
-                => grad::PLACED,
-        General "aten::squeeze(Tensor(a) self) -> Tensor(a)" =>
-            view(|_, a| one(squeeze(meta(a)?, None)?))
-                => grad::RESHAPED,
-        General "aten::squeeze.dim(Tensor(a) self, int dim) -> Tensor(a)" =>
-            view(|_, a| {
+            }),
+            vjp: grad::PLACED,
+        },
+        "aten::narrow(Tensor(a) self, int dim, SymInt start, SymInt length) -> Tensor(a)" => {
+            role: General,
+            lowering: view(|_, a| one(narrow(meta(a)?, a[1].int_i64()?, a[2].int()?, a[3].int()?)?)),
+            vjp: grad::PLACED,
+        },
+        "aten::squeeze(Tensor(a) self) -> Tensor(a)" => {
+            role: General,
+            lowering: view(|_, a| one(squeeze(meta(a)?, None)?)),
+            vjp: grad::RESHAPED,
+        },
+        "aten::squeeze.dim(Tensor(a) self, int dim) -> Tensor(a)" => {
+            role: General,
+            lowering: view(|_, a| {
                 one(squeeze(meta(a)?, Some(&[wrap_dim(a[1].int_i64()?, meta(a)?.rank())?]))?)
-            })
-                => grad::RESHAPED,
-        General "aten::squeeze.dims(Tensor(a) self, int[] dim) -> Tensor(a)" =>
-            view(|_, a| {
+            }),
+            vjp: grad::RESHAPED,
+        },
+        "aten::squeeze.dims(Tensor(a) self, int[] dim) -> Tensor(a)" => {
+            role: General,
+            lowering: view(|_, a| {
                 one(squeeze(meta(a)?, Some(&wrap_dims(&a[1].ints_i64()?, meta(a)?.rank())?))?)
-            })
-                => grad::RESHAPED,
-        General "aten::unsqueeze(Tensor(a) self, int dim) -> Tensor(a)" =>
-            view(|_, a| one(unsqueeze(meta(a)?, a[1].int_i64()?)?))
-                => grad::RESHAPED,
-        General "aten::diagonal(Tensor(a) self, int offset=0, int dim1=0, \
-            int dim2=1) -> Tensor(a)" =>
-            view(|_, a| {
+            }),
+            vjp: grad::RESHAPED,
+        },
+        "aten::unsqueeze(Tensor(a) self, int dim) -> Tensor(a)" => {
+            role: General,
+            lowering: view(|_, a| one(unsqueeze(meta(a)?, a[1].int_i64()?)?)),
+            vjp: grad::RESHAPED,
+        },
+        "aten::diagonal(Tensor(a) self, int offset=0, int dim1=0, \
+            int dim2=1) -> Tensor(a)" => {
+            role: General,
+            lowering: view(|_, a| {
                 one(diagonal(meta(a)?, a[1].int_i64()?, a[2].int_i64()?, a[3].int_i64()?)?)
-            })
-                => grad::PLACED,
-        General "aten::unfold(Tensor(a) self, int dimension, int size, int step) -> Tensor(a)" =>
-            view(|_, a| one(unfold(meta(a)?, a[1].int_i64()?, a[2].int_i64()?, a[3].int_i64()?)?))
-                => crate::grad::REARRANGED,
-        AddressesStorage "aten::as_strided(Tensor(a) self, SymInt[] size, SymInt[] stride, \
-            SymInt? storage_offset=None) -> Tensor(a)" =>
-            view(|_, a| {
+            }),
+            vjp: grad::PLACED,
+        },
+        "aten::unfold(Tensor(a) self, int dimension, int size, int step) -> Tensor(a)" => {
+            role: General,
+            lowering: view(|_, a| one(unfold(meta(a)?, a[1].int_i64()?, a[2].int_i64()?, a[3].int_i64()?)?)),
+            vjp: crate::grad::REARRANGED,
+        },
+        "aten::as_strided(Tensor(a) self, SymInt[] size, SymInt[] stride, \
+            SymInt? storage_offset=None) -> Tensor(a)" => {
+            role: AddressesStorage,
+            lowering: view(|_, a| {
                 one(as_strided(a[0].tensor()?, a[1].ints()?, a[2].ints()?, a[3].opt(Value::int)?)?)
-            })
-                => crate::grad::STRIDED,
-        General "aten::alias(Tensor(a) self) -> Tensor(a)" => view(|_, a| one(meta(a)?.clone()))
-                => grad::EXPANDED,
-        Detaches "aten::detach(Tensor(a) self) -> Tensor(a)" =>
-            view(|_, a| one(meta(a)?.clone())) => maquette_ops::operator::Derivative::None("it cuts the history"),
-        MetadataQuery "aten::sym_size.int(Tensor self, int dim) -> SymInt" =>
-            number(|a| dim_of(a, |m| &m.sizes), |_, a| dim_of(a, |m| &m.sizes)),
-        MetadataQuery "aten::sym_stride.int(Tensor self, int dim) -> SymInt" =>
-            number(|a| dim_of(a, |m| &m.strides), |_, a| dim_of(a, |m| &m.strides)),
-        MetadataQuery "aten::sym_numel(Tensor self) -> SymInt" =>
-            number(|a| ints(meta(a)?.numel()), |_, a| ints(meta(a)?.numel())),
-        ObservesStorage "aten::sym_storage_offset(Tensor self) -> SymInt" =>
-            number(
+            }),
+            vjp: crate::grad::STRIDED,
+        },
+        "aten::alias(Tensor(a) self) -> Tensor(a)" => {
+            role: General,
+            lowering: view(|_, a| one(meta(a)?.clone())),
+            vjp: grad::EXPANDED,
+        },
+        "aten::detach(Tensor(a) self) -> Tensor(a)" => {
+            role: Detaches,
+            lowering: view(|_, a| one(meta(a)?.clone())),
+            vjp: maquette_ops::operator::Derivative::None("it cuts the history"),
+        },
+        "aten::sym_size.int(Tensor self, int dim) -> SymInt" => {
+            role: MetadataQuery,
+            lowering: number(|a| dim_of(a, |m| &m.sizes), |_, a| dim_of(a, |m| &m.sizes)),
+        },
+        "aten::sym_stride.int(Tensor self, int dim) -> SymInt" => {
+            role: MetadataQuery,
+            lowering: number(|a| dim_of(a, |m| &m.strides), |_, a| dim_of(a, |m| &m.strides)),
+        },
+        "aten::sym_numel(Tensor self) -> SymInt" => {
+            role: MetadataQuery,
+            lowering: number(|a| ints(meta(a)?.numel()), |_, a| ints(meta(a)?.numel())),
+        },
+        "aten::sym_storage_offset(Tensor self) -> SymInt" => {
+            role: ObservesStorage,
+            lowering: number(
                 |a| ints(meta(a)?.offset()),
                 |_, _| {
                     Err(Error::value(
@@ -288,7 +351,8 @@ table! {
                 an input may begin anywhere in its storage",
                     ))
                 },
-            )
-                => maquette_ops::operator::Derivative::None("a number has no history"),
+            ),
+            vjp: maquette_ops::operator::Derivative::None("a number has no history"),
+        },
     }
 }

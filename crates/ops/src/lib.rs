@@ -71,5 +71,6 @@ pub use dispatch::panics::message_of as message_of_panic;
 #[doc(hidden)]
 pub mod __private {
     pub use half::{bf16, f16};
+    pub use maquette_ir::graph::ArithOp;
     pub use maquette_ir::{DType, Loc};
 }

@@ -220,10 +220,11 @@ fn instance_norm(args: &[Value]) -> Result<Outputs> {
 table! {
     /// Batch norm and instance norm.
     static TABLE = {
-        General "aten::native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, \
+        "aten::native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, \
             Tensor? running_mean, Tensor? running_var, bool training, float momentum, \
-            float eps) -> (Tensor, Tensor, Tensor)" =>
-            Lowering::UnannotatedComposite {
+            float eps) -> (Tensor, Tensor, Tensor)" => {
+            role: General,
+            lowering: Lowering::UnannotatedComposite {
                 when: updates,
                 body: |a| {
                     Ok(BatchNorm::of(a, Form::Full)?
@@ -233,89 +234,108 @@ table! {
                         .collect())
                 },
             },
-        General "aten::_native_batch_norm_legit(Tensor input, Tensor? weight, Tensor? bias, \
+        },
+        "aten::_native_batch_norm_legit(Tensor input, Tensor? weight, Tensor? bias, \
             Tensor(a!) running_mean, Tensor(b!) running_var, bool training, float momentum, \
-            float eps) -> (Tensor, Tensor, Tensor)" =>
-            norm(
+            float eps) -> (Tensor, Tensor, Tensor)" => {
+            role: General,
+            lowering: norm(
                 Strides::FromOperands,
                 |_, a| BatchNorm::of(a, Form::Full)?.metas(a),
                 How::Loops(|cx| nest(cx, Form::Full, false, Running::Updated)),
-            )
-                => crate::grad::BATCH_NORM,
-        General "aten::_native_batch_norm_legit.no_stats(Tensor input, Tensor? weight, \
-            Tensor? bias, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)" =>
-            norm(
+            ),
+            vjp: crate::grad::BATCH_NORM,
+        },
+        "aten::_native_batch_norm_legit.no_stats(Tensor input, Tensor? weight, \
+            Tensor? bias, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)" => {
+            role: General,
+            lowering: norm(
                 Strides::FromOperands,
                 |_, a| BatchNorm::of(a, Form::NoStats)?.metas(a),
                 How::Loops(|cx| nest(cx, Form::NoStats, false, Running::Kept)),
-            )
-                => crate::grad::BATCH_NORM_NO_STATS,
-        General "aten::_native_batch_norm_legit_no_training(Tensor input, Tensor? weight, \
+            ),
+            vjp: crate::grad::BATCH_NORM_NO_STATS,
+        },
+        "aten::_native_batch_norm_legit_no_training(Tensor input, Tensor? weight, \
             Tensor? bias, Tensor running_mean, Tensor running_var, float momentum, \
-            float eps) -> (Tensor, Tensor, Tensor)" =>
-            norm(
+            float eps) -> (Tensor, Tensor, Tensor)" => {
+            role: General,
+            lowering: norm(
                 Strides::FromOperands,
                 |_, a| BatchNorm::of(a, Form::Fixed(false))?.metas(a),
                 How::Loops(|cx| nest(cx, Form::Fixed(false), false, Running::Kept)),
-            )
-                => crate::grad::BATCH_NORM_NO_TRAINING,
-        General "aten::_native_batch_norm_legit_functional(Tensor input, Tensor? weight, \
+            ),
+            vjp: crate::grad::BATCH_NORM_NO_TRAINING,
+        },
+        "aten::_native_batch_norm_legit_functional(Tensor input, Tensor? weight, \
             Tensor? bias, Tensor running_mean, Tensor running_var, bool training, float momentum, \
             float eps) \
-            -> (Tensor, Tensor, Tensor, Tensor running_mean_out, Tensor running_var_out)" =>
-            norm(
+            -> (Tensor, Tensor, Tensor, Tensor running_mean_out, Tensor running_var_out)" => {
+            role: General,
+            lowering: norm(
                 Strides::FromOperands,
                 |_, a| {
                     let n = BatchNorm::of(a, Form::Full)?;
                     Ok(functional_metas(n.metas(a)?, &n))
                 },
                 How::Loops(|cx| nest(cx, Form::Full, false, Running::Returned)),
-            )
-                => crate::grad::BATCH_NORM,
-        General "aten::_batch_norm_with_update(Tensor input, Tensor? weight, Tensor? bias, \
+            ),
+            vjp: crate::grad::BATCH_NORM,
+        },
+        "aten::_batch_norm_with_update(Tensor input, Tensor? weight, Tensor? bias, \
             Tensor(a!) running_mean, Tensor(b!) running_var, float momentum, \
-            float eps) -> (Tensor, Tensor, Tensor, Tensor)" =>
-            norm(
+            float eps) -> (Tensor, Tensor, Tensor, Tensor)" => {
+            role: General,
+            lowering: norm(
                 Strides::FromOperands,
                 |_, a| {
                     let n = BatchNorm::of(a, Form::Fixed(true))?;
                     Ok(with_reserve(n.metas(a)?, n.x))
                 },
                 How::Loops(|cx| nest(cx, Form::Fixed(true), true, Running::Updated)),
-            )
-                => crate::grad::BATCH_NORM_UPDATE,
-        General "aten::_batch_norm_with_update_functional(Tensor input, Tensor? weight, \
+            ),
+            vjp: crate::grad::BATCH_NORM_UPDATE,
+        },
+        "aten::_batch_norm_with_update_functional(Tensor input, Tensor? weight, \
             Tensor? bias, Tensor running_mean, Tensor running_var, float momentum, \
             float eps) \
-            -> (Tensor, Tensor, Tensor, Tensor, Tensor running_mean_out, Tensor running_var_out)" =>
-            norm(
+            -> (Tensor, Tensor, Tensor, Tensor, Tensor running_mean_out, Tensor running_var_out)" => {
+            role: General,
+            lowering: norm(
                 Strides::FromOperands,
                 |_, a| {
                     let n = BatchNorm::of(a, Form::Fixed(true))?;
                     Ok(functional_metas(with_reserve(n.metas(a)?, n.x), &n))
                 },
                 How::Loops(|cx| nest(cx, Form::Fixed(true), true, Running::Returned)),
-            )
-                => crate::grad::BATCH_NORM_UPDATE,
-        General "aten::_batch_norm_no_update(Tensor input, Tensor? weight, Tensor? bias, \
+            ),
+            vjp: crate::grad::BATCH_NORM_UPDATE,
+        },
+        "aten::_batch_norm_no_update(Tensor input, Tensor? weight, Tensor? bias, \
             Tensor? running_mean, Tensor? running_var, float momentum, \
-            float eps) -> (Tensor, Tensor, Tensor, Tensor)" =>
-            norm(
+            float eps) -> (Tensor, Tensor, Tensor, Tensor)" => {
+            role: General,
+            lowering: norm(
                 Strides::FromOperands,
                 |_, a| {
                     let n = BatchNorm::of(a, Form::Fixed(false))?;
                     Ok(with_reserve(n.metas(a)?, n.x))
                 },
                 How::Loops(|cx| nest(cx, Form::Fixed(false), true, Running::Kept)),
-            )
-                => crate::grad::BATCH_NORM_NO_TRAINING,
-        General "aten::batch_norm(Tensor input, Tensor? weight, Tensor? bias, \
+            ),
+            vjp: crate::grad::BATCH_NORM_NO_TRAINING,
+        },
+        "aten::batch_norm(Tensor input, Tensor? weight, Tensor? bias, \
             Tensor? running_mean, Tensor? running_var, bool training, float momentum, float eps, \
-            bool cudnn_enabled) -> Tensor" =>
-            Lowering::UnannotatedComposite { when: updates, body: batch_norm },
-        General "aten::instance_norm(Tensor input, Tensor? weight, Tensor? bias, \
+            bool cudnn_enabled) -> Tensor" => {
+            role: General,
+            lowering: Lowering::UnannotatedComposite { when: updates, body: batch_norm },
+        },
+        "aten::instance_norm(Tensor input, Tensor? weight, Tensor? bias, \
             Tensor? running_mean, Tensor? running_var, bool use_input_stats, float momentum, \
-            float eps, bool cudnn_enabled) -> Tensor" =>
-            Lowering::UnannotatedComposite { when: updates, body: instance_norm },
+            float eps, bool cudnn_enabled) -> Tensor" => {
+            role: General,
+            lowering: Lowering::UnannotatedComposite { when: updates, body: instance_norm },
+        },
     }
 }

@@ -316,23 +316,32 @@ fn forward(op: &str, args: &[Value]) -> Result<Outputs> {
 table! {
     /// Classification losses.
     static TABLE = {
-        General "aten::nll_loss_forward(Tensor self, Tensor target, Tensor? weight, int reduction, \
-            SymInt ignore_index) -> (Tensor output, Tensor total_weight)" =>
-            reduce(|_, a| nll_metas(a, 1..=2), How::Loops(nll))
-                => crate::grad::NLL_LOSS,
-        General "aten::nll_loss2d_forward(Tensor self, Tensor target, Tensor? weight, \
-            int reduction, SymInt ignore_index) -> (Tensor output, Tensor total_weight)" =>
-            reduce(|_, a| nll_metas(a, 4..=4), How::Loops(nll))
-                => crate::grad::NLL_LOSS,
-        General "aten::nll_loss(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, \
-            SymInt ignore_index=-100) -> Tensor" =>
-            Lowering::Composite(|a| forward("aten::nll_loss_forward", a)),
-        General "aten::nll_loss2d(Tensor self, Tensor target, Tensor? weight=None, \
-            int reduction=1, SymInt ignore_index=-100) -> Tensor" =>
-            Lowering::Composite(|a| forward("aten::nll_loss2d_forward", a)),
-        General "aten::nll_loss_nd(Tensor self, Tensor target, Tensor? weight=None, \
-            int reduction=1, SymInt ignore_index=-100) -> Tensor" =>
-            Lowering::Composite(|a| {
+        "aten::nll_loss_forward(Tensor self, Tensor target, Tensor? weight, int reduction, \
+            SymInt ignore_index) -> (Tensor output, Tensor total_weight)" => {
+            role: General,
+            lowering: reduce(|_, a| nll_metas(a, 1..=2), How::Loops(nll)),
+            vjp: crate::grad::NLL_LOSS,
+        },
+        "aten::nll_loss2d_forward(Tensor self, Tensor target, Tensor? weight, \
+            int reduction, SymInt ignore_index) -> (Tensor output, Tensor total_weight)" => {
+            role: General,
+            lowering: reduce(|_, a| nll_metas(a, 4..=4), How::Loops(nll)),
+            vjp: crate::grad::NLL_LOSS,
+        },
+        "aten::nll_loss(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, \
+            SymInt ignore_index=-100) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| forward("aten::nll_loss_forward", a)),
+        },
+        "aten::nll_loss2d(Tensor self, Tensor target, Tensor? weight=None, \
+            int reduction=1, SymInt ignore_index=-100) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| forward("aten::nll_loss2d_forward", a)),
+        },
+        "aten::nll_loss_nd(Tensor self, Tensor target, Tensor? weight=None, \
+            int reduction=1, SymInt ignore_index=-100) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 done(nll_nd(
                     a[0].tensor()?,
                     a[1].tensor()?,
@@ -341,19 +350,28 @@ table! {
                     a[4].int()?,
                 )?)
             }),
-        General "aten::cross_entropy_loss(Tensor self, Tensor target, Tensor? weight=None, \
-            int reduction=1, SymInt ignore_index=-100, float label_smoothing=0.) -> Tensor" =>
-            Lowering::Composite(|a| CrossEntropy::of(a)?.run()),
-        General "aten::multi_margin_loss(Tensor self, Tensor target, Scalar p=1, Scalar margin=1, \
-            Tensor? weight=None, int reduction=1) -> Tensor" =>
-            reduce(|_, a| multi_margin_metas(a), How::Loops(multi_margin))
-                => crate::grad::MULTI_MARGIN,
-        General "aten::multilabel_margin_loss_forward(Tensor self, Tensor target, \
-            int reduction) -> (Tensor output, Tensor is_target)" =>
-            reduce(|_, a| multilabel_metas(a), How::Host(multilabel_margin))
-                => crate::grad::MULTILABEL_MARGIN,
-        General "aten::multilabel_margin_loss(Tensor self, Tensor target, \
-            int reduction=1) -> Tensor" =>
-            Lowering::Composite(|a| forward("aten::multilabel_margin_loss_forward", a)),
+        },
+        "aten::cross_entropy_loss(Tensor self, Tensor target, Tensor? weight=None, \
+            int reduction=1, SymInt ignore_index=-100, float label_smoothing=0.) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| CrossEntropy::of(a)?.run()),
+        },
+        "aten::multi_margin_loss(Tensor self, Tensor target, Scalar p=1, Scalar margin=1, \
+            Tensor? weight=None, int reduction=1) -> Tensor" => {
+            role: General,
+            lowering: reduce(|_, a| multi_margin_metas(a), How::Loops(multi_margin)),
+            vjp: crate::grad::MULTI_MARGIN,
+        },
+        "aten::multilabel_margin_loss_forward(Tensor self, Tensor target, \
+            int reduction) -> (Tensor output, Tensor is_target)" => {
+            role: General,
+            lowering: reduce(|_, a| multilabel_metas(a), How::Host(multilabel_margin)),
+            vjp: crate::grad::MULTILABEL_MARGIN,
+        },
+        "aten::multilabel_margin_loss(Tensor self, Tensor target, \
+            int reduction=1) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| forward("aten::multilabel_margin_loss_forward", a)),
+        },
     }
 }

@@ -118,15 +118,25 @@ fn power(x: &Tensor, n: i64) -> Result<Tensor> {
 table! {
     /// Chains and powers.
     static TABLE = {
-        General "aten::linalg_multi_dot(Tensor[] tensors) -> Tensor" =>
-            Lowering::Composite(|a| done(multi_dot(&tensors("tensors", &a[0])?)?)),
-        General "aten::chain_matmul(Tensor[] matrices) -> Tensor" =>
-            Lowering::Composite(|a| done(chain_matmul(&tensors("matrices", &a[0])?)?)),
-        General "aten::linalg_matmul(Tensor self, Tensor other) -> Tensor" =>
-            Lowering::Composite(|a| done(a[0].tensor()?.matmul(a[1].tensor()?))),
-        General "aten::linalg_matrix_power(Tensor self, int n) -> Tensor" =>
-            Lowering::Composite(|a| done(power(a[0].tensor()?, a[1].int_i64()?)?)),
-        General "aten::matrix_power(Tensor self, int n) -> Tensor" =>
-            Lowering::Composite(|a| done(power(a[0].tensor()?, a[1].int_i64()?)?)),
+        "aten::linalg_multi_dot(Tensor[] tensors) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| done(multi_dot(&tensors("tensors", &a[0])?)?)),
+        },
+        "aten::chain_matmul(Tensor[] matrices) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| done(chain_matmul(&tensors("matrices", &a[0])?)?)),
+        },
+        "aten::linalg_matmul(Tensor self, Tensor other) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| done(a[0].tensor()?.matmul(a[1].tensor()?))),
+        },
+        "aten::linalg_matrix_power(Tensor self, int n) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| done(power(a[0].tensor()?, a[1].int_i64()?)?)),
+        },
+        "aten::matrix_power(Tensor self, int n) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| done(power(a[0].tensor()?, a[1].int_i64()?)?)),
+        },
     }
 }

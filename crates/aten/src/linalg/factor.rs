@@ -305,21 +305,26 @@ fn checked(op: &str, args: maquette_ops::Args, count: usize) -> Result<maquette_
 table! {
     /// Factorizations.
     static TABLE = {
-        General "aten::linalg_lu_factor_ex(Tensor A, *, bool pivot=True, \
-            bool check_errors=False) -> (Tensor LU, Tensor pivots, Tensor info)" =>
-            dense(|_, a| lu_factor_metas(a), lu_factor)
-                => crate::grad::LU_FACTOR,
-        General "aten::linalg_lu_factor(Tensor A, *, \
-            bool pivot=True) -> (Tensor LU, Tensor pivots)" =>
-            Lowering::Composite(|a| {
+        "aten::linalg_lu_factor_ex(Tensor A, *, bool pivot=True, \
+            bool check_errors=False) -> (Tensor LU, Tensor pivots, Tensor info)" => {
+            role: General,
+            lowering: dense(|_, a| lu_factor_metas(a), lu_factor),
+            vjp: crate::grad::LU_FACTOR,
+        },
+        "aten::linalg_lu_factor(Tensor A, *, \
+            bool pivot=True) -> (Tensor LU, Tensor pivots)" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 checked(
                     "aten::linalg_lu_factor_ex",
                     maquette_ops::args![a[0].tensor()?, a[1].bool()?, true],
                     2,
                 )
             }),
-        General "aten::linalg_lu(Tensor A, *, bool pivot=True) -> (Tensor P, Tensor L, Tensor U)" =>
-            Lowering::Composite(|a| {
+        },
+        "aten::linalg_lu(Tensor A, *, bool pivot=True) -> (Tensor P, Tensor L, Tensor U)" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 let f = maquette_ops::call(
                     "aten::linalg_lu_factor_ex",
                     maquette_ops::args![a[0].tensor()?, a[1].bool()?],
@@ -329,38 +334,55 @@ table! {
                     maquette_ops::args![super::tensor(&f, 0)?, super::tensor(&f, 1)?],
                 )
             }),
-        General "aten::lu_unpack(Tensor LU_data, Tensor LU_pivots, bool unpack_data=True, \
-            bool unpack_pivots=True) -> (Tensor P, Tensor L, Tensor U)" =>
-            dense(|_, a| lu_unpack_metas(a), lu_unpack)
-                => crate::grad::LU_UNPACK,
-        General "aten::linalg_cholesky_ex(Tensor self, *, bool upper=False, \
-            bool check_errors=False) -> (Tensor L, Tensor info)" =>
-            dense(|_, a| cholesky_metas(a), cholesky_ex)
-                => crate::grad::CHOLESKY,
-        General "aten::linalg_cholesky(Tensor self, *, bool upper=False) -> Tensor" =>
-            Lowering::Composite(|a| {
+        },
+        "aten::lu_unpack(Tensor LU_data, Tensor LU_pivots, bool unpack_data=True, \
+            bool unpack_pivots=True) -> (Tensor P, Tensor L, Tensor U)" => {
+            role: General,
+            lowering: dense(|_, a| lu_unpack_metas(a), lu_unpack),
+            vjp: crate::grad::LU_UNPACK,
+        },
+        "aten::linalg_cholesky_ex(Tensor self, *, bool upper=False, \
+            bool check_errors=False) -> (Tensor L, Tensor info)" => {
+            role: General,
+            lowering: dense(|_, a| cholesky_metas(a), cholesky_ex),
+            vjp: crate::grad::CHOLESKY,
+        },
+        "aten::linalg_cholesky(Tensor self, *, bool upper=False) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 checked(
                     "aten::linalg_cholesky_ex",
                     maquette_ops::args![a[0].tensor()?, a[1].bool()?, true],
                     1,
                 )
             }),
-        General "aten::geqrf(Tensor self) -> (Tensor a, Tensor tau)" =>
-            dense(|_, a| geqrf_metas(a), geqrf)
-                => maquette_ops::operator::Derivative::Refused("PyTorch has none"),
-        General "aten::ormqr(Tensor self, Tensor input2, Tensor input3, bool left=True, \
-            bool transpose=False) -> Tensor" =>
-            dense(|_, a| ormqr_metas(a), |a, out| ormqr(a, &out[0]))
-                => crate::grad::ORMQR,
-        General "aten::linalg_householder_product(Tensor input, Tensor tau) -> Tensor" =>
-            dense(|_, a| householder_product_metas(a), |a, out| householder_product(a, &out[0]))
-                => crate::grad::HOUSEHOLDER,
-        General "aten::orgqr(Tensor self, Tensor input2) -> Tensor" =>
-            Lowering::Composite(|a| {
+        },
+        "aten::geqrf(Tensor self) -> (Tensor a, Tensor tau)" => {
+            role: General,
+            lowering: dense(|_, a| geqrf_metas(a), geqrf),
+            vjp: maquette_ops::operator::Derivative::Refused("PyTorch has none"),
+        },
+        "aten::ormqr(Tensor self, Tensor input2, Tensor input3, bool left=True, \
+            bool transpose=False) -> Tensor" => {
+            role: General,
+            lowering: dense(|_, a| ormqr_metas(a), |a, out| ormqr(a, &out[0])),
+            vjp: crate::grad::ORMQR,
+        },
+        "aten::linalg_householder_product(Tensor input, Tensor tau) -> Tensor" => {
+            role: General,
+            lowering: dense(|_, a| householder_product_metas(a), |a, out| householder_product(a, &out[0])),
+            vjp: crate::grad::HOUSEHOLDER,
+        },
+        "aten::orgqr(Tensor self, Tensor input2) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 maquette_ops::call("aten::linalg_householder_product", a.iter().cloned().collect())
             }),
-        General "aten::linalg_qr(Tensor A, str mode=\"reduced\") -> (Tensor Q, Tensor R)" =>
-            dense(|_, a| qr_metas(a), qr)
-                => crate::grad::QR,
+        },
+        "aten::linalg_qr(Tensor A, str mode=\"reduced\") -> (Tensor Q, Tensor R)" => {
+            role: General,
+            lowering: dense(|_, a| qr_metas(a), qr),
+            vjp: crate::grad::QR,
+        },
     }
 }

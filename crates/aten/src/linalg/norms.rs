@@ -130,9 +130,10 @@ fn vecdot(x: &Tensor, y: &Tensor, dim: i64) -> Result<Tensor> {
 table! {
     /// Matrix norms and vector products.
     static TABLE = {
-        General "aten::linalg_matrix_norm(Tensor self, Scalar ord, int[] dim=[-2, -1], \
-            bool keepdim=False, *, ScalarType? dtype=None) -> Tensor" =>
-            Lowering::Composite(|a| {
+        "aten::linalg_matrix_norm(Tensor self, Scalar ord, int[] dim=[-2, -1], \
+            bool keepdim=False, *, ScalarType? dtype=None) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 done(Order::number(a[1].scalar()?.to_f64())?.apply(
                     a[0].tensor()?,
                     &a[2].ints_i64()?,
@@ -140,9 +141,11 @@ table! {
                     &a[4],
                 )?)
             }),
-        General "aten::linalg_matrix_norm.str_ord(Tensor self, str ord=\"fro\", \
-            int[] dim=[-2, -1], bool keepdim=False, *, ScalarType? dtype=None) -> Tensor" =>
-            Lowering::Composite(|a| {
+        },
+        "aten::linalg_matrix_norm.str_ord(Tensor self, str ord=\"fro\", \
+            int[] dim=[-2, -1], bool keepdim=False, *, ScalarType? dtype=None) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 done(Order::name(a[1].str()?)?.apply(
                     a[0].tensor()?,
                     &a[2].ints_i64()?,
@@ -150,24 +153,33 @@ table! {
                     &a[4],
                 )?)
             }),
-        General "aten::linalg_norm(Tensor self, Scalar? ord=None, int[1]? dim=None, \
-            bool keepdim=False, *, ScalarType? dtype=None) -> Tensor" =>
-            Lowering::Composite(|a| done(norm(a)?)),
-        General "aten::linalg_norm.ord_str(Tensor self, str ord, int[1]? dim=None, \
-            bool keepdim=False, *, ScalarType? dtype=None) -> Tensor" =>
-            Lowering::Composite(|a| done(named_norm(a)?)),
-        General "aten::linalg_vecdot(Tensor x, Tensor y, *, int dim=-1) -> Tensor" =>
-            Lowering::Composite(|a| done(vecdot(a[0].tensor()?, a[1].tensor()?, a[2].int_i64()?)?)),
-        General "aten::linalg_diagonal(Tensor(a) A, *, int offset=0, int dim1=-2, \
-            int dim2=-1) -> Tensor(a)" =>
-            Lowering::View(|_, a| {
+        },
+        "aten::linalg_norm(Tensor self, Scalar? ord=None, int[1]? dim=None, \
+            bool keepdim=False, *, ScalarType? dtype=None) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| done(norm(a)?)),
+        },
+        "aten::linalg_norm.ord_str(Tensor self, str ord, int[1]? dim=None, \
+            bool keepdim=False, *, ScalarType? dtype=None) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| done(named_norm(a)?)),
+        },
+        "aten::linalg_vecdot(Tensor x, Tensor y, *, int dim=-1) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| done(vecdot(a[0].tensor()?, a[1].tensor()?, a[2].int_i64()?)?)),
+        },
+        "aten::linalg_diagonal(Tensor(a) A, *, int offset=0, int dim1=-2, \
+            int dim2=-1) -> Tensor(a)" => {
+            role: General,
+            lowering: Lowering::View(|_, a| {
                 Ok(smallvec![views::diagonal(
                     a[0].tensor()?.meta(),
                     a[1].int_i64()?,
                     a[2].int_i64()?,
                     a[3].int_i64()?
                 )?])
-            })
-                => crate::grad::PLACED,
+            }),
+            vjp: crate::grad::PLACED,
+        },
     }
 }

@@ -255,17 +255,22 @@ fn square_like(args: &[Value]) -> Result<Metas> {
 table! {
     /// Systems, inverses and determinants.
     static TABLE = {
-        General "aten::triangular_solve(Tensor self, Tensor A, bool upper=True, \
+        "aten::triangular_solve(Tensor self, Tensor A, bool upper=True, \
             bool transpose=False, \
-            bool unitriangular=False) -> (Tensor solution, Tensor cloned_coefficient)" =>
-            dense(|_, a| triangular_solve_metas(a), triangular_solve)
-                => crate::grad::TRIANGULAR_SOLVE,
-        General "aten::linalg_solve_triangular(Tensor self, Tensor B, *, bool upper, \
-            bool left=True, bool unitriangular=False) -> Tensor" =>
-            dense(|_, a| solve_triangular_metas(a), |a, out| run_solve_triangular(a, &out[0]))
-                => crate::grad::TRIANGULAR,
-        General "aten::cholesky_solve(Tensor self, Tensor input2, bool upper=False) -> Tensor" =>
-            dense(
+            bool unitriangular=False) -> (Tensor solution, Tensor cloned_coefficient)" => {
+            role: General,
+            lowering: dense(|_, a| triangular_solve_metas(a), triangular_solve),
+            vjp: crate::grad::TRIANGULAR_SOLVE,
+        },
+        "aten::linalg_solve_triangular(Tensor self, Tensor B, *, bool upper, \
+            bool left=True, bool unitriangular=False) -> Tensor" => {
+            role: General,
+            lowering: dense(|_, a| solve_triangular_metas(a), |a, out| run_solve_triangular(a, &out[0])),
+            vjp: crate::grad::TRIANGULAR,
+        },
+        "aten::cholesky_solve(Tensor self, Tensor input2, bool upper=False) -> Tensor" => {
+            role: General,
+            lowering: dense(
                 |_, a| cholesky_solve_metas(a),
                 |a, out| {
                     let upper = a[2].bool()?;
@@ -273,46 +278,75 @@ table! {
                         with_factor(factor, b, upper)
                     })
                 },
-            )
-                => crate::grad::CHOLESKY_SOLVE,
-        General "aten::cholesky_inverse(Tensor self, bool upper=False) -> Tensor" =>
-            dense(|_, a| square_like(a), |a, out| cholesky_inverse(a, &out[0]))
-                => crate::grad::CHOLESKY_INVERSE,
-        General "aten::linalg_inv_ex(Tensor A, *, \
-            bool check_errors=False) -> (Tensor inverse, Tensor info)" =>
-            dense(|_, a| inv_metas(a), inv)
-                => crate::grad::INVERSE,
-        General "aten::linalg_inv(Tensor A) -> Tensor" =>
-            Lowering::Composite(|a| some("aten::linalg_inv_ex", with_check(a, true), &[0])),
-        General "aten::inverse(Tensor self) -> Tensor" =>
-            Lowering::Composite(|a| some("aten::linalg_inv_ex", with_check(a, true), &[0])),
-        General "aten::_linalg_det(Tensor A) -> (Tensor result, Tensor LU, Tensor pivots)" =>
-            dense(|_, a| det_metas(a, 1), det)
-                => crate::grad::DETERMINANT,
-        General "aten::linalg_det(Tensor A) -> Tensor" =>
-            Lowering::Composite(|a| some("aten::_linalg_det", to_args(a), &[0])),
-        General "aten::det(Tensor self) -> Tensor" =>
-            Lowering::Composite(|a| some("aten::_linalg_det", to_args(a), &[0])),
-        General "aten::_linalg_slogdet(Tensor A) \
-            -> (Tensor sign, Tensor logabsdet, Tensor LU, Tensor pivots)" =>
-            dense(|_, a| det_metas(a, 2), slogdet)
-                => crate::grad::LOG_DETERMINANT,
-        General "aten::linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet)" =>
-            Lowering::Composite(|a| some("aten::_linalg_slogdet", to_args(a), &[0, 1])),
-        General "aten::slogdet(Tensor self) -> (Tensor sign, Tensor logabsdet)" =>
-            Lowering::Composite(|a| some("aten::_linalg_slogdet", to_args(a), &[0, 1])),
-        General "aten::_linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, \
-            bool check_errors=False) -> (Tensor result, Tensor LU, Tensor pivots, Tensor info)" =>
-            dense(|_, a| solve_metas(a), solve)
-                => crate::grad::SOLVE,
-        General "aten::linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, \
-            bool check_errors=False) -> (Tensor result, Tensor info)" =>
-            Lowering::Composite(|a| some("aten::_linalg_solve_ex", to_args(a), &[0, 3])),
-        General "aten::linalg_solve(Tensor A, Tensor B, *, bool left=True) -> Tensor" =>
-            Lowering::Composite(|a| some("aten::_linalg_solve_ex", with_check(a, true), &[0])),
-        General "aten::linalg_lu_solve(Tensor LU, Tensor pivots, Tensor B, *, bool left=True, \
-            bool adjoint=False) -> Tensor" =>
-            dense(|_, a| lu_solve_metas(a), |a, out| lu_solve(a, &out[0]))
-                => crate::grad::LU_SOLVE,
+            ),
+            vjp: crate::grad::CHOLESKY_SOLVE,
+        },
+        "aten::cholesky_inverse(Tensor self, bool upper=False) -> Tensor" => {
+            role: General,
+            lowering: dense(|_, a| square_like(a), |a, out| cholesky_inverse(a, &out[0])),
+            vjp: crate::grad::CHOLESKY_INVERSE,
+        },
+        "aten::linalg_inv_ex(Tensor A, *, \
+            bool check_errors=False) -> (Tensor inverse, Tensor info)" => {
+            role: General,
+            lowering: dense(|_, a| inv_metas(a), inv),
+            vjp: crate::grad::INVERSE,
+        },
+        "aten::linalg_inv(Tensor A) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| some("aten::linalg_inv_ex", with_check(a, true), &[0])),
+        },
+        "aten::inverse(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| some("aten::linalg_inv_ex", with_check(a, true), &[0])),
+        },
+        "aten::_linalg_det(Tensor A) -> (Tensor result, Tensor LU, Tensor pivots)" => {
+            role: General,
+            lowering: dense(|_, a| det_metas(a, 1), det),
+            vjp: crate::grad::DETERMINANT,
+        },
+        "aten::linalg_det(Tensor A) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| some("aten::_linalg_det", to_args(a), &[0])),
+        },
+        "aten::det(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| some("aten::_linalg_det", to_args(a), &[0])),
+        },
+        "aten::_linalg_slogdet(Tensor A) \
+            -> (Tensor sign, Tensor logabsdet, Tensor LU, Tensor pivots)" => {
+            role: General,
+            lowering: dense(|_, a| det_metas(a, 2), slogdet),
+            vjp: crate::grad::LOG_DETERMINANT,
+        },
+        "aten::linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet)" => {
+            role: General,
+            lowering: Lowering::Composite(|a| some("aten::_linalg_slogdet", to_args(a), &[0, 1])),
+        },
+        "aten::slogdet(Tensor self) -> (Tensor sign, Tensor logabsdet)" => {
+            role: General,
+            lowering: Lowering::Composite(|a| some("aten::_linalg_slogdet", to_args(a), &[0, 1])),
+        },
+        "aten::_linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, \
+            bool check_errors=False) -> (Tensor result, Tensor LU, Tensor pivots, Tensor info)" => {
+            role: General,
+            lowering: dense(|_, a| solve_metas(a), solve),
+            vjp: crate::grad::SOLVE,
+        },
+        "aten::linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, \
+            bool check_errors=False) -> (Tensor result, Tensor info)" => {
+            role: General,
+            lowering: Lowering::Composite(|a| some("aten::_linalg_solve_ex", to_args(a), &[0, 3])),
+        },
+        "aten::linalg_solve(Tensor A, Tensor B, *, bool left=True) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| some("aten::_linalg_solve_ex", with_check(a, true), &[0])),
+        },
+        "aten::linalg_lu_solve(Tensor LU, Tensor pivots, Tensor B, *, bool left=True, \
+            bool adjoint=False) -> Tensor" => {
+            role: General,
+            lowering: dense(|_, a| lu_solve_metas(a), |a, out| lu_solve(a, &out[0])),
+            vjp: crate::grad::LU_SOLVE,
+        },
     }
 }

@@ -47,8 +47,9 @@ fn isclose(args: &[Value]) -> Result<Tensor> {
 table! {
     /// Comparisons of tensors.
     static TABLE = {
-        General "aten::equal(Tensor self, Tensor other) -> bool" =>
-            Lowering::Dynamic {
+        "aten::equal(Tensor self, Tensor other) -> bool" => {
+            role: General,
+            lowering: Lowering::Dynamic {
                 observes_strides: true,
                 fake: |_, _| {
                     unknown_without_data(
@@ -57,18 +58,23 @@ table! {
                     )
                 },
                 run: equal,
-            }
-                => maquette_ops::operator::Derivative::None("the result is no float"),
-        General "aten::isclose(Tensor self, Tensor other, float rtol=1.0000000000000001e-05, \
-            float atol=1e-08, bool equal_nan=False) -> Tensor" =>
-            Lowering::Composite(|a| done(isclose(a)?)),
-        General "aten::allclose(Tensor self, Tensor other, float rtol=1.0000000000000001e-05, \
-            float atol=1e-08, bool equal_nan=False) -> bool" =>
-            Lowering::Dynamic {
+            },
+            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+        },
+        "aten::isclose(Tensor self, Tensor other, float rtol=1.0000000000000001e-05, \
+            float atol=1e-08, bool equal_nan=False) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| done(isclose(a)?)),
+        },
+        "aten::allclose(Tensor self, Tensor other, float rtol=1.0000000000000001e-05, \
+            float atol=1e-08, bool equal_nan=False) -> bool" => {
+            role: General,
+            lowering: Lowering::Dynamic {
                 observes_strides: true,
                 fake: |_, _| unknown_without_data("two tensors are close"),
                 run: |a| Ok(smallvec![Value::Bool(isclose(a)?.all().item::<bool>()?)]),
-            }
-                => maquette_ops::operator::Derivative::None("the result is no float"),
+            },
+            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+        },
     }
 }

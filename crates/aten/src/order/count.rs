@@ -165,21 +165,28 @@ fn one_hot(args: &[Value]) -> Result<Outputs> {
 table! {
     /// Counts and positions.
     static TABLE = {
-        General "aten::bincount(Tensor self, Tensor? weights=None, SymInt minlength=0) -> Tensor" =>
-            Lowering::Dynamic { observes_strides: false, fake: fake_bincount, run: bincount }
-                => maquette_ops::operator::Derivative::None("the numbers in bins are constant almost everywhere"),
-        General "aten::nonzero_static(Tensor self, *, SymInt size, int fill_value=-1) -> Tensor" =>
-            Lowering::Compute(Compute {
+        "aten::bincount(Tensor self, Tensor? weights=None, SymInt minlength=0) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Dynamic { observes_strides: false, fake: fake_bincount, run: bincount },
+            vjp: maquette_ops::operator::Derivative::None("the numbers in bins are constant almost everywhere"),
+        },
+        "aten::nonzero_static(Tensor self, *, SymInt size, int fill_value=-1) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Compute(Compute {
                 class: Class::Gather,
                 strides: Strides::RowMajor,
                 metas: |_, a| nonzero_static_meta(a),
                 how: How::Host(|a, out| nonzero_static(a, &out[0])),
-            })
-                => maquette_ops::operator::Derivative::None("the result is no float"),
-        General "aten::argwhere(Tensor self) -> Tensor" =>
-            Lowering::Composite(|a| done(a[0].tensor()?.nonzero())),
-        General "aten::one_hot(Tensor self, int num_classes=-1) -> Tensor" =>
-            Lowering::Dynamic {
+            }),
+            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+        },
+        "aten::argwhere(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| done(a[0].tensor()?.nonzero())),
+        },
+        "aten::one_hot(Tensor self, int num_classes=-1) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Dynamic {
                 observes_strides: false,
                 fake: |cx, a| {
                     let x = a[0].tensor()?;
@@ -190,7 +197,8 @@ table! {
                     Ok(smallvec![Value::Tensor(Tensor::fake_of(one_hot_meta(x, n)))])
                 },
                 run: one_hot,
-            }
-                => maquette_ops::operator::Derivative::None("the result is no float"),
+            },
+            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+        },
     }
 }

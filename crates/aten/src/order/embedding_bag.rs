@@ -325,29 +325,38 @@ fn embedding_renorm(args: &[Value], out: &Tensor) -> Result<()> {
 table! {
     /// Embedding bags and norms of slices.
     static TABLE = {
-        General "aten::_embedding_bag_forward_only(Tensor weight, Tensor indices, Tensor offsets, \
+        "aten::_embedding_bag_forward_only(Tensor weight, Tensor indices, Tensor offsets, \
             bool scale_grad_by_freq=False, int mode=0, bool sparse=False, \
             Tensor? per_sample_weights=None, bool include_last_offset=False, \
-            int padding_idx=-1) -> (Tensor, Tensor, Tensor, Tensor)" =>
-            bags!(true)
-                => crate::grad::EMBEDDING_BAG,
-        General "aten::_embedding_bag(Tensor weight, Tensor indices, Tensor offsets, \
+            int padding_idx=-1) -> (Tensor, Tensor, Tensor, Tensor)" => {
+            role: General,
+            lowering: bags!(true),
+            vjp: crate::grad::EMBEDDING_BAG,
+        },
+        "aten::_embedding_bag(Tensor weight, Tensor indices, Tensor offsets, \
             bool scale_grad_by_freq=False, int mode=0, bool sparse=False, \
             Tensor? per_sample_weights=None, bool include_last_offset=False, \
-            int padding_idx=-1) -> (Tensor, Tensor, Tensor, Tensor)" =>
-            bags!(false)
-                => crate::grad::EMBEDDING_BAG,
-        General "aten::embedding_bag(Tensor weight, Tensor indices, Tensor offsets, \
+            int padding_idx=-1) -> (Tensor, Tensor, Tensor, Tensor)" => {
+            role: General,
+            lowering: bags!(false),
+            vjp: crate::grad::EMBEDDING_BAG,
+        },
+        "aten::embedding_bag(Tensor weight, Tensor indices, Tensor offsets, \
             bool scale_grad_by_freq=False, int mode=0, bool sparse=False, \
             Tensor? per_sample_weights=None, \
-            bool include_last_offset=False) -> (Tensor, Tensor, Tensor, Tensor)" =>
-            Lowering::Composite(embedding_bag),
-        General "aten::embedding_bag.padding_idx(Tensor weight, Tensor indices, Tensor offsets, \
+            bool include_last_offset=False) -> (Tensor, Tensor, Tensor, Tensor)" => {
+            role: General,
+            lowering: Lowering::Composite(embedding_bag),
+        },
+        "aten::embedding_bag.padding_idx(Tensor weight, Tensor indices, Tensor offsets, \
             bool scale_grad_by_freq, int mode, bool sparse, Tensor? per_sample_weights, \
-            bool include_last_offset, int? padding_idx) -> (Tensor, Tensor, Tensor, Tensor)" =>
-            Lowering::Composite(embedding_bag),
-        General "aten::renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor" =>
-            Lowering::Compute(Compute {
+            bool include_last_offset, int? padding_idx) -> (Tensor, Tensor, Tensor, Tensor)" => {
+            role: General,
+            lowering: Lowering::Composite(embedding_bag),
+        },
+        "aten::renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Compute(Compute {
                 class: Class::Norm,
                 strides: Strides::FromOperands,
                 metas: |_, a| {
@@ -358,21 +367,28 @@ table! {
                     ))?])
                 },
                 how: How::Loops(renorm),
-            })
-                => crate::grad::RENORM,
-        General "aten::renorm_(Tensor(a!) self, Scalar p, int dim, Scalar maxnorm) -> Tensor(a!)" =>
-            Lowering::InPlace("aten::renorm"),
-        General "aten::embedding_renorm(Tensor self, Tensor indices, float max_norm, \
-            float norm_type) -> Tensor" =>
-            Lowering::Compute(Compute {
+            }),
+            vjp: crate::grad::RENORM,
+        },
+        "aten::renorm_(Tensor(a!) self, Scalar p, int dim, Scalar maxnorm) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::InPlace("aten::renorm"),
+        },
+        "aten::embedding_renorm(Tensor self, Tensor indices, float max_norm, \
+            float norm_type) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Compute(Compute {
                 class: Class::Norm,
                 strides: Strides::FromOperands,
                 metas: |_, a| embedding_renorm_meta(a),
                 how: How::Host(|a, out| embedding_renorm(a, &out[0])),
-            })
-                => maquette_ops::operator::Derivative::None("no gradient passes through the bound on norms"),
-        General "aten::embedding_renorm_(Tensor(a!) self, Tensor indices, float max_norm, \
-            float norm_type) -> Tensor(a!)" =>
-            Lowering::InPlace("aten::embedding_renorm"),
+            }),
+            vjp: maquette_ops::operator::Derivative::None("no gradient passes through the bound on norms"),
+        },
+        "aten::embedding_renorm_(Tensor(a!) self, Tensor indices, float max_norm, \
+            float norm_type) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::InPlace("aten::embedding_renorm"),
+        },
     }
 }

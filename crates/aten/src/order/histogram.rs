@@ -242,12 +242,15 @@ fn repeated(x: &Tensor, bins: &Value) -> Result<Value> {
 table! {
     /// Histograms.
     static TABLE = {
-        General "aten::histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor" =>
-            counted(|_, a| histc_meta(a), |a, o| histc(a, &o[0]))
-                => maquette_ops::operator::Derivative::None("the numbers in bins are constant almost everywhere"),
-        General "aten::histogram.bin_ct(Tensor self, int bins=100, *, float[]? range=None, \
-            Tensor? weight=None, bool density=False) -> (Tensor hist, Tensor bin_edges)" =>
-            counted(
+        "aten::histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor" => {
+            role: General,
+            lowering: counted(|_, a| histc_meta(a), |a, o| histc(a, &o[0])),
+            vjp: maquette_ops::operator::Derivative::None("the numbers in bins are constant almost everywhere"),
+        },
+        "aten::histogram.bin_ct(Tensor self, int bins=100, *, float[]? range=None, \
+            Tensor? weight=None, bool density=False) -> (Tensor hist, Tensor bin_edges)" => {
+            role: General,
+            lowering: counted(
                 |_, a| {
                     let (p, n) = bin_ct(a)?;
                     Ok(smallvec![p.hist(smallvec![n.into()]), p.edges(n)])
@@ -258,11 +261,13 @@ table! {
                     host::store_reals(&o[1], &axes[0].edges)?;
                     p.run(&axes, &o[0])
                 },
-            )
-                => maquette_ops::operator::Derivative::None("the numbers in bins are constant almost everywhere"),
-        General "aten::histogram.bins_tensor(Tensor self, Tensor bins, *, Tensor? weight=None, \
-            bool density=False) -> (Tensor hist, Tensor bin_edges)" =>
-            counted(
+            ),
+            vjp: maquette_ops::operator::Derivative::None("the numbers in bins are constant almost everywhere"),
+        },
+        "aten::histogram.bins_tensor(Tensor self, Tensor bins, *, Tensor? weight=None, \
+            bool density=False) -> (Tensor hist, Tensor bin_edges)" => {
+            role: General,
+            lowering: counted(
                 |_, a| {
                     let (p, bins) = (Points::elements(&a[0], &a[2], &a[3])?, a[1].tensor()?);
                     Ok(smallvec![
@@ -275,11 +280,13 @@ table! {
                     host::store_reals(&o[1], &axes[0].edges)?;
                     Points::elements(&a[0], &a[2], &a[3])?.run(&axes, &o[0])
                 },
-            )
-                => maquette_ops::operator::Derivative::None("the numbers in bins are constant almost everywhere"),
-        General "aten::_histogramdd_bin_edges(Tensor self, int[] bins, *, float[]? range=None, \
-            Tensor? weight=None, bool density=False) -> Tensor[]" =>
-            counted(
+            ),
+            vjp: maquette_ops::operator::Derivative::None("the numbers in bins are constant almost everywhere"),
+        },
+        "aten::_histogramdd_bin_edges(Tensor self, int[] bins, *, float[]? range=None, \
+            Tensor? weight=None, bool density=False) -> Tensor[]" => {
+            role: General,
+            lowering: counted(
                 |_, a| {
                     let (p, bins) = rows(a)?;
                     Ok(bins.iter().map(|n| p.edges(*n)).collect())
@@ -291,11 +298,13 @@ table! {
                         .zip(outs)
                         .try_for_each(|(axis, o)| host::store_reals(o, &axis.edges))
                 },
-            )
-                => maquette_ops::operator::Derivative::None("the numbers in bins are constant almost everywhere"),
-        General "aten::_histogramdd_from_bin_cts(Tensor self, int[] bins, *, float[]? range=None, \
-            Tensor? weight=None, bool density=False) -> Tensor" =>
-            counted(
+            ),
+            vjp: maquette_ops::operator::Derivative::None("the numbers in bins are constant almost everywhere"),
+        },
+        "aten::_histogramdd_from_bin_cts(Tensor self, int[] bins, *, float[]? range=None, \
+            Tensor? weight=None, bool density=False) -> Tensor" => {
+            role: General,
+            lowering: counted(
                 |_, a| {
                     let (p, bins) = rows(a)?;
                     Ok(smallvec![p.hist(bins.iter().map(|n| SymInt::from(*n)).collect())])
@@ -304,11 +313,13 @@ table! {
                     let (p, bins) = rows(a)?;
                     p.run(&p.even(&bins, &a[2])?, &o[0])
                 },
-            )
-                => maquette_ops::operator::Derivative::None("the numbers in bins are constant almost everywhere"),
-        General "aten::_histogramdd_from_bin_tensors(Tensor self, Tensor[] bins, *, \
-            Tensor? weight=None, bool density=False) -> Tensor" =>
-            counted(
+            ),
+            vjp: maquette_ops::operator::Derivative::None("the numbers in bins are constant almost everywhere"),
+        },
+        "aten::_histogramdd_from_bin_tensors(Tensor self, Tensor[] bins, *, \
+            Tensor? weight=None, bool density=False) -> Tensor" => {
+            role: General,
+            lowering: counted(
                 |_, a| {
                     let (p, bins) = rows_over_tensors(a)?;
                     Ok(smallvec![
@@ -319,23 +330,30 @@ table! {
                     let (p, bins) = rows_over_tensors(a)?;
                     p.run(&bins.into_iter().map(given_edges).collect::<Result<Vec<_>>>()?, &o[0])
                 },
-            )
-                => maquette_ops::operator::Derivative::None("the numbers in bins are constant almost everywhere"),
-        General "aten::histogramdd(Tensor self, int[] bins, float[]? range=None, \
-            Tensor? weight=None, bool density=False) -> (Tensor hist, Tensor[] bin_edges)" =>
-            Lowering::Composite(|a| histogramdd(a, a[1].clone())),
-        General "aten::histogramdd.int_bins(Tensor self, int bins, float[]? range=None, \
-            Tensor? weight=None, bool density=False) -> (Tensor hist, Tensor[] bin_edges)" =>
-            Lowering::Composite(|a| histogramdd(a, repeated(a[0].tensor()?, &a[1])?)),
-        General "aten::histogramdd.TensorList_bins(Tensor self, Tensor[] bins, \
+            ),
+            vjp: maquette_ops::operator::Derivative::None("the numbers in bins are constant almost everywhere"),
+        },
+        "aten::histogramdd(Tensor self, int[] bins, float[]? range=None, \
+            Tensor? weight=None, bool density=False) -> (Tensor hist, Tensor[] bin_edges)" => {
+            role: General,
+            lowering: Lowering::Composite(|a| histogramdd(a, a[1].clone())),
+        },
+        "aten::histogramdd.int_bins(Tensor self, int bins, float[]? range=None, \
+            Tensor? weight=None, bool density=False) -> (Tensor hist, Tensor[] bin_edges)" => {
+            role: General,
+            lowering: Lowering::Composite(|a| histogramdd(a, repeated(a[0].tensor()?, &a[1])?)),
+        },
+        "aten::histogramdd.TensorList_bins(Tensor self, Tensor[] bins, \
             float[]? range=None, Tensor? weight=None, \
-            bool density=False) -> (Tensor hist, Tensor[] bin_edges)" =>
-            Lowering::Composite(|a| {
+            bool density=False) -> (Tensor hist, Tensor[] bin_edges)" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 let hist = maquette_ops::call(
                     "aten::_histogramdd_from_bin_tensors",
                     maquette_ops::args![a[0].clone(), a[1].clone(), a[3].clone(), a[4].clone()],
                 )?;
                 Ok(hist.into_iter().chain([a[1].clone()]).collect())
             }),
+        },
     }
 }

@@ -141,25 +141,31 @@ fn nanmean(a: &[Value]) -> Result<Outputs> {
 table! {
     /// Covariances, correlations, and means without NaN.
     static TABLE = {
-        General "aten::cov(Tensor self, *, int correction=1, Tensor? fweights=None, \
-            Tensor? aweights=None) -> Tensor" =>
-            Lowering::Compute(Compute {
+        "aten::cov(Tensor self, *, int correction=1, Tensor? fweights=None, \
+            Tensor? aweights=None) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Compute(Compute {
                 class: Class::Reduce,
                 strides: Strides::RowMajor,
                 metas: |_, a| Sample::of(a)?.metas(),
                 how: How::Host(|a, out| host::store_reals(&out[0], &Sample::of(a)?.covariances()?)),
-            })
-                => crate::grad::COVARIANCE,
-        General "aten::corrcoef(Tensor self) -> Tensor" =>
-            Lowering::Compute(Compute {
+            }),
+            vjp: crate::grad::COVARIANCE,
+        },
+        "aten::corrcoef(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Compute(Compute {
                 class: Class::Reduce,
                 strides: Strides::RowMajor,
                 metas: |_, a| Sample::of(a)?.metas(),
                 how: How::Host(|a, out| host::store_reals(&out[0], &Sample::of(a)?.correlations()?)),
-            })
-                => crate::grad::CORRELATION,
-        General "aten::nanmean(Tensor self, int[1]? dim=None, bool keepdim=False, *, \
-            ScalarType? dtype=None) -> Tensor" =>
-            Lowering::Composite(nanmean),
+            }),
+            vjp: crate::grad::CORRELATION,
+        },
+        "aten::nanmean(Tensor self, int[1]? dim=None, bool keepdim=False, *, \
+            ScalarType? dtype=None) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(nanmean),
+        },
     }
 }

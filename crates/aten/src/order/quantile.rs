@@ -165,21 +165,29 @@ macro_rules! quantile {
 table! {
     /// Quantiles.
     static TABLE = {
-        General "aten::quantile(Tensor self, Tensor q, int? dim=None, bool keepdim=False, *, \
-            str interpolation=\"linear\") -> Tensor" =>
-            quantile!(false)
-                => crate::grad::QUANTILE_TENSOR,
-        General "aten::quantile.scalar(Tensor self, float q, int? dim=None, bool keepdim=False, *, \
-            str interpolation=\"linear\") -> Tensor" =>
-            quantile!(false)
-                => crate::grad::QUANTILE,
-        General "aten::nanquantile(Tensor self, Tensor q, int? dim=None, bool keepdim=False, *, \
-            str interpolation=\"linear\") -> Tensor" =>
-            quantile!(true)
-                => crate::grad::NANQUANTILE_TENSOR,
-        General "aten::nanquantile.scalar(Tensor self, float q, int? dim=None, bool keepdim=False, \
-            *, str interpolation=\"linear\") -> Tensor" =>
-            quantile!(true)
-                => crate::grad::NANQUANTILE,
+        "aten::quantile(Tensor self, Tensor q, int? dim=None, bool keepdim=False, *, \
+            str interpolation=\"linear\") -> Tensor" => {
+            role: General,
+            lowering: quantile!(false),
+            vjp: crate::grad::QUANTILE_TENSOR,
+        },
+        "aten::quantile.scalar(Tensor self, float q, int? dim=None, bool keepdim=False, *, \
+            str interpolation=\"linear\") -> Tensor" => {
+            role: General,
+            lowering: quantile!(false),
+            vjp: crate::grad::QUANTILE,
+        },
+        "aten::nanquantile(Tensor self, Tensor q, int? dim=None, bool keepdim=False, *, \
+            str interpolation=\"linear\") -> Tensor" => {
+            role: General,
+            lowering: quantile!(true),
+            vjp: crate::grad::NANQUANTILE_TENSOR,
+        },
+        "aten::nanquantile.scalar(Tensor self, float q, int? dim=None, bool keepdim=False, \
+            *, str interpolation=\"linear\") -> Tensor" => {
+            role: General,
+            lowering: quantile!(true),
+            vjp: crate::grad::NANQUANTILE,
+        },
     }
 }

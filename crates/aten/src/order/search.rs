@@ -202,35 +202,49 @@ fn membership(args: &[Value], out: &Tensor) -> Result<()> {
 table! {
     /// Searches.
     static TABLE = {
-        General "aten::searchsorted.Tensor(Tensor sorted_sequence, Tensor self, *, \
+        "aten::searchsorted.Tensor(Tensor sorted_sequence, Tensor self, *, \
             bool out_int32=False, bool right=False, str? side=None, \
-            Tensor? sorter=None) -> Tensor" =>
-            gathered(|_, a| Search::sorted(a)?.meta(), |a, o| Search::sorted(a)?.run(&o[0]))
-                => maquette_ops::operator::Derivative::None("the result is no float"),
-        General "aten::searchsorted.Scalar(Tensor sorted_sequence, Scalar self, *, \
+            Tensor? sorter=None) -> Tensor" => {
+            role: General,
+            lowering: gathered(|_, a| Search::sorted(a)?.meta(), |a, o| Search::sorted(a)?.run(&o[0])),
+            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+        },
+        "aten::searchsorted.Scalar(Tensor sorted_sequence, Scalar self, *, \
             bool out_int32=False, bool right=False, str? side=None, \
-            Tensor? sorter=None) -> Tensor" =>
-            gathered(|_, a| Search::sorted(a)?.meta(), |a, o| Search::sorted(a)?.run(&o[0]))
-                => maquette_ops::operator::Derivative::None("the result is no float"),
-        General "aten::bucketize.Tensor(Tensor self, Tensor boundaries, *, bool out_int32=False, \
-            bool right=False) -> Tensor" =>
-            gathered(|_, a| Search::buckets(a)?.meta(), |a, o| Search::buckets(a)?.run(&o[0]))
-                => maquette_ops::operator::Derivative::None("the result is no float"),
-        General "aten::bucketize.Scalar(Scalar self, Tensor boundaries, *, bool out_int32=False, \
-            bool right=False) -> Tensor" =>
-            gathered(|_, a| Search::buckets(a)?.meta(), |a, o| Search::buckets(a)?.run(&o[0]))
-                => maquette_ops::operator::Derivative::None("the result is no float"),
-        General "aten::isin.Tensor_Tensor(Tensor elements, Tensor test_elements, *, \
-            bool assume_unique=False, bool invert=False) -> Tensor" =>
-            gathered(|_, a| membership_meta(a), |a, o| membership(a, &o[0]))
-                => maquette_ops::operator::Derivative::None("the result is no float"),
-        General "aten::isin.Tensor_Scalar(Tensor elements, Scalar test_element, *, \
-            bool assume_unique=False, bool invert=False) -> Tensor" =>
-            gathered(|_, a| membership_meta(a), |a, o| membership(a, &o[0]))
-                => maquette_ops::operator::Derivative::None("the result is no float"),
-        General "aten::isin.Scalar_Tensor(Scalar element, Tensor test_elements, *, \
-            bool assume_unique=False, bool invert=False) -> Tensor" =>
-            gathered(|_, a| membership_meta(a), |a, o| membership(a, &o[0]))
-                => maquette_ops::operator::Derivative::None("the result is no float"),
+            Tensor? sorter=None) -> Tensor" => {
+            role: General,
+            lowering: gathered(|_, a| Search::sorted(a)?.meta(), |a, o| Search::sorted(a)?.run(&o[0])),
+            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+        },
+        "aten::bucketize.Tensor(Tensor self, Tensor boundaries, *, bool out_int32=False, \
+            bool right=False) -> Tensor" => {
+            role: General,
+            lowering: gathered(|_, a| Search::buckets(a)?.meta(), |a, o| Search::buckets(a)?.run(&o[0])),
+            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+        },
+        "aten::bucketize.Scalar(Scalar self, Tensor boundaries, *, bool out_int32=False, \
+            bool right=False) -> Tensor" => {
+            role: General,
+            lowering: gathered(|_, a| Search::buckets(a)?.meta(), |a, o| Search::buckets(a)?.run(&o[0])),
+            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+        },
+        "aten::isin.Tensor_Tensor(Tensor elements, Tensor test_elements, *, \
+            bool assume_unique=False, bool invert=False) -> Tensor" => {
+            role: General,
+            lowering: gathered(|_, a| membership_meta(a), |a, o| membership(a, &o[0])),
+            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+        },
+        "aten::isin.Tensor_Scalar(Tensor elements, Scalar test_element, *, \
+            bool assume_unique=False, bool invert=False) -> Tensor" => {
+            role: General,
+            lowering: gathered(|_, a| membership_meta(a), |a, o| membership(a, &o[0])),
+            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+        },
+        "aten::isin.Scalar_Tensor(Scalar element, Tensor test_elements, *, \
+            bool assume_unique=False, bool invert=False) -> Tensor" => {
+            role: General,
+            lowering: gathered(|_, a| membership_meta(a), |a, o| membership(a, &o[0])),
+            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+        },
     }
 }

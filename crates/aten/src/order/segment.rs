@@ -185,15 +185,17 @@ impl<'a> Segments<'a> {
 table! {
     /// Segment reductions.
     static TABLE = {
-        General "aten::segment_reduce(Tensor data, str reduce, *, Tensor? lengths=None, \
+        "aten::segment_reduce(Tensor data, str reduce, *, Tensor? lengths=None, \
             Tensor? indices=None, Tensor? offsets=None, int axis=0, bool unsafe=False, \
-            Scalar? initial=None) -> Tensor" =>
-            Lowering::Compute(Compute {
+            Scalar? initial=None) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Compute(Compute {
                 class: Class::Reduce,
                 strides: Strides::RowMajor,
                 metas: |_, a| Segments::of(a)?.metas(),
                 how: How::Host(|a, o| Segments::of(a)?.run(&o[0])),
-            })
-                => crate::grad::SEGMENT_REDUCE,
+            }),
+            vjp: crate::grad::SEGMENT_REDUCE,
+        },
     }
 }

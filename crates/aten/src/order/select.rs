@@ -130,42 +130,56 @@ fn kthvalue_metas(args: &[Value]) -> Result<Metas> {
 table! {
     /// Order statistics.
     static TABLE = {
-        General "aten::median(Tensor self) -> Tensor" =>
-            sorted(|_, a| median_of_all_meta(a), |a, o| median_of_all(a, &o[0], false))
-                => crate::grad::PICK_ALL,
-        General "aten::nanmedian(Tensor self) -> Tensor" =>
-            sorted(|_, a| median_of_all_meta(a), |a, o| median_of_all(a, &o[0], true))
-                => crate::grad::PICK_ALL,
-        General "aten::median.dim(Tensor self, int dim, \
-            bool keepdim=False) -> (Tensor values, Tensor indices)" =>
-            sorted(
+        "aten::median(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: sorted(|_, a| median_of_all_meta(a), |a, o| median_of_all(a, &o[0], false)),
+            vjp: crate::grad::PICK_ALL,
+        },
+        "aten::nanmedian(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: sorted(|_, a| median_of_all_meta(a), |a, o| median_of_all(a, &o[0], true)),
+            vjp: crate::grad::PICK_ALL,
+        },
+        "aten::median.dim(Tensor self, int dim, \
+            bool keepdim=False) -> (Tensor values, Tensor indices)" => {
+            role: General,
+            lowering: sorted(
                 |_, a| median_metas(a),
                 |a, o| choose_along(a, 1, o, |keys, line| median(keys, line, false)),
-            )
-                => crate::grad::PICK,
-        General "aten::nanmedian.dim(Tensor self, int dim, \
-            bool keepdim=False) -> (Tensor values, Tensor indices)" =>
-            sorted(
+            ),
+            vjp: crate::grad::PICK,
+        },
+        "aten::nanmedian.dim(Tensor self, int dim, \
+            bool keepdim=False) -> (Tensor values, Tensor indices)" => {
+            role: General,
+            lowering: sorted(
                 |_, a| median_metas(a),
                 |a, o| choose_along(a, 1, o, |keys, line| median(keys, line, true)),
-            )
-                => crate::grad::PICK,
-        General "aten::mode(Tensor self, int dim=-1, \
-            bool keepdim=False) -> (Tensor values, Tensor indices)" =>
-            sorted(|_, a| metas(a, 1), |a, o| choose_along(a, 1, o, mode))
-                => crate::grad::PICK,
-        General "aten::kthvalue(Tensor self, SymInt k, int dim=-1, \
-            bool keepdim=False) -> (Tensor values, Tensor indices)" =>
-            sorted(
+            ),
+            vjp: crate::grad::PICK,
+        },
+        "aten::mode(Tensor self, int dim=-1, \
+            bool keepdim=False) -> (Tensor values, Tensor indices)" => {
+            role: General,
+            lowering: sorted(|_, a| metas(a, 1), |a, o| choose_along(a, 1, o, mode)),
+            vjp: crate::grad::PICK,
+        },
+        "aten::kthvalue(Tensor self, SymInt k, int dim=-1, \
+            bool keepdim=False) -> (Tensor values, Tensor indices)" => {
+            role: General,
+            lowering: sorted(
                 |_, a| kthvalue_metas(a),
                 |a, o| {
                     let k = usize::try_from(a[1].int_i64()? - 1)
                         .map_err(|_| Error::value("`k` must be at least 1"))?;
                     choose_along(a, 2, o, |_, line| kth(line, k))
                 },
-            )
-                => crate::grad::PICK_KTH,
-        General "aten::msort(Tensor self) -> Tensor" =>
-            Lowering::Composite(|a| done(a[0].tensor()?.sort(0, false).0)),
+            ),
+            vjp: crate::grad::PICK_KTH,
+        },
+        "aten::msort(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| done(a[0].tensor()?.sort(0, false).0)),
+        },
     }
 }

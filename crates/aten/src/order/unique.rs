@@ -188,25 +188,35 @@ macro_rules! distinct {
 table! {
     /// Distinct elements and slices.
     static TABLE = {
-        General "aten::_unique(Tensor self, bool sorted=True, \
-            bool return_inverse=False) -> (Tensor, Tensor)" =>
-            distinct!(|a| Request::elements(false, &a[2], None))
-                => maquette_ops::operator::Derivative::Refused("PyTorch has none"),
-        General "aten::_unique2(Tensor self, bool sorted=True, bool return_inverse=False, \
-            bool return_counts=False) -> (Tensor, Tensor, Tensor)" =>
-            distinct!(|a| Request::elements(false, &a[2], Some(&a[3])))
-                => maquette_ops::operator::Derivative::Refused("PyTorch has none"),
-        General "aten::unique_dim(Tensor self, int dim, bool sorted=True, \
-            bool return_inverse=False, bool return_counts=False) -> (Tensor, Tensor, Tensor)" =>
-            distinct!(|a| Request::slices(a[0].tensor()?, &a[1], false))
-                => maquette_ops::operator::Derivative::Refused("PyTorch has none"),
-        General "aten::unique_dim_consecutive(Tensor self, int dim, bool return_inverse=False, \
-            bool return_counts=False) -> (Tensor, Tensor, Tensor)" =>
-            distinct!(|a| Request::slices(a[0].tensor()?, &a[1], true))
-                => maquette_ops::operator::Derivative::Refused("PyTorch has none"),
-        General "aten::unique_consecutive(Tensor self, bool return_inverse=False, \
-            bool return_counts=False, int? dim=None) -> (Tensor, Tensor, Tensor)" =>
-            distinct!(|a| Request::neighbours(a))
-                => maquette_ops::operator::Derivative::Refused("PyTorch has none"),
+        "aten::_unique(Tensor self, bool sorted=True, \
+            bool return_inverse=False) -> (Tensor, Tensor)" => {
+            role: General,
+            lowering: distinct!(|a| Request::elements(false, &a[2], None)),
+            vjp: maquette_ops::operator::Derivative::Refused("PyTorch has none"),
+        },
+        "aten::_unique2(Tensor self, bool sorted=True, bool return_inverse=False, \
+            bool return_counts=False) -> (Tensor, Tensor, Tensor)" => {
+            role: General,
+            lowering: distinct!(|a| Request::elements(false, &a[2], Some(&a[3]))),
+            vjp: maquette_ops::operator::Derivative::Refused("PyTorch has none"),
+        },
+        "aten::unique_dim(Tensor self, int dim, bool sorted=True, \
+            bool return_inverse=False, bool return_counts=False) -> (Tensor, Tensor, Tensor)" => {
+            role: General,
+            lowering: distinct!(|a| Request::slices(a[0].tensor()?, &a[1], false)),
+            vjp: maquette_ops::operator::Derivative::Refused("PyTorch has none"),
+        },
+        "aten::unique_dim_consecutive(Tensor self, int dim, bool return_inverse=False, \
+            bool return_counts=False) -> (Tensor, Tensor, Tensor)" => {
+            role: General,
+            lowering: distinct!(|a| Request::slices(a[0].tensor()?, &a[1], true)),
+            vjp: maquette_ops::operator::Derivative::Refused("PyTorch has none"),
+        },
+        "aten::unique_consecutive(Tensor self, bool return_inverse=False, \
+            bool return_counts=False, int? dim=None) -> (Tensor, Tensor, Tensor)" => {
+            role: General,
+            lowering: distinct!(|a| Request::neighbours(a)),
+            vjp: maquette_ops::operator::Derivative::Refused("PyTorch has none"),
+        },
     }
 }

@@ -45,45 +45,102 @@ fn elu<'c>(f: &'c Formula<'c>, alpha: f64, scale: f64, input_scale: f64) -> X<'c
 with_in_place! {
     /// Activation functions, elementwise.
     static TABLE = {
-        Arith(Relu) "relu" "" "" => Promote |f| relu(f) => crate::grad::RELU;
-        General "relu6" "" "" => Promote |f| relu(f).min(6) => crate::grad::RELU6;
-        General "silu" "" "" => Promote |f| {
+        "relu" "" "" => {
+            role: Arith(Relu),
+            types: Promote,
+            formula: |f| relu(f),
+            vjp: crate::grad::RELU,
+        },
+        "relu6" "" "" => {
+            role: General,
+            types: Promote,
+            formula: |f| relu(f).min(6),
+            vjp: crate::grad::RELU6,
+        },
+        "silu" "" "" => {
+            role: General,
+            types: Promote,
+            formula: |f| {
             let x = f.arg(0);
             x / ((-x).exp() + 1)
-        };
-        General "mish" "" "" => Promote |f| {
+        },
+        },
+        "mish" "" "" => {
+            role: General,
+            types: Promote,
+            formula: |f| {
             let x = f.arg(0);
             x * x.exp().log1p().tanh()
-        };
-        General "gelu" "" ", *, str approximate=\"none\"" => Promote |f| gelu(f);
-        General "elu" "" ", Scalar alpha=1, Scalar scale=1, Scalar input_scale=1" =>
-            Promote |f| elu(f, f.float(1), f.float(2), f.float(3)) => crate::grad::ELU;
-        General "selu" "" "" =>
-            Promote |f| elu(f, 1.673_263_242_354_377_2, 1.050_700_987_355_480_5, 1.0) => crate::grad::SELU;
-        General "celu" "" ", Scalar alpha=1." => Promote |f| {
+        },
+        },
+        "gelu" "" ", *, str approximate=\"none\"" => {
+            role: General,
+            types: Promote,
+            formula: |f| gelu(f),
+        },
+        "elu" "" ", Scalar alpha=1, Scalar scale=1, Scalar input_scale=1" => {
+            role: General,
+            types: Promote,
+            formula: |f| elu(f, f.float(1), f.float(2), f.float(3)),
+            vjp: crate::grad::ELU,
+        },
+        "selu" "" "" => {
+            role: General,
+            types: Promote,
+            formula: |f| elu(f, 1.673_263_242_354_377_2, 1.050_700_987_355_480_5, 1.0),
+            vjp: crate::grad::SELU,
+        },
+        "celu" "" ", Scalar alpha=1." => {
+            role: General,
+            types: Promote,
+            formula: |f| {
             f.refuse(f.float(1) == 0.0, "`alpha` must not be 0");
             elu(f, f.float(1), 1.0, 1.0 / f.float(1))
-        } => crate::grad::CELU;
-        General "leaky_relu" "" ", Scalar negative_slope=0.01" => Promote |f| {
+        },
+            vjp: crate::grad::CELU,
+        },
+        "leaky_relu" "" ", Scalar negative_slope=0.01" => {
+            role: General,
+            types: Promote,
+            formula: |f| {
             let x = f.arg(0);
             x.gt(0).select(x, x * f.number(1))
-        };
-        General "hardsigmoid" "" "" => Promote |f| hard_ramp(f) / 6
-            => crate::grad::HARDSIGMOID;
-        General "hardswish" "" "" => Promote |f| f.arg(0) * hard_ramp(f) / 6
-            => crate::grad::HARDSWISH;
-        General "hardtanh" "" ", Scalar min_val=-1, Scalar max_val=1" => Promote |f| {
+        },
+        },
+        "hardsigmoid" "" "" => {
+            role: General,
+            types: Promote,
+            formula: |f| hard_ramp(f) / 6,
+            vjp: crate::grad::HARDSIGMOID,
+        },
+        "hardswish" "" "" => {
+            role: General,
+            types: Promote,
+            formula: |f| f.arg(0) * hard_ramp(f) / 6,
+            vjp: crate::grad::HARDSWISH,
+        },
+        "hardtanh" "" ", Scalar min_val=-1, Scalar max_val=1" => {
+            role: General,
+            types: Promote,
+            formula: |f| {
             f.refuse(f.dtype == DType::Bool, "`hardtanh` does not support bool");
             f.at_most(f.at_least(f.arg(0), 1), 2)
-        } => crate::grad::HARDTANH;
-        General "threshold" "" ", Scalar threshold, Scalar value" => Promote |f| {
+        },
+            vjp: crate::grad::HARDTANH,
+        },
+        "threshold" "" ", Scalar threshold, Scalar value" => {
+            role: General,
+            types: Promote,
+            formula: |f| {
             let x = f.arg(0);
             x.le(f.number_of(1, f.result)).select(f.number_of(2, f.result), x)
-        };
+        },
+        },
         ;
-        General "aten::rrelu(Tensor self, Scalar lower=0.125, Scalar upper=0.33333333333333331, \
-            bool training=False, Generator? generator=None) -> Tensor" =>
-            pointwise!(Promote, |f| {
+        "aten::rrelu(Tensor self, Scalar lower=0.125, Scalar upper=0.33333333333333331, \
+            bool training=False, Generator? generator=None) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Promote, |f| {
                 f.refuse(
                     f.float(3) != 0.0,
                     "`training` must be false: random slopes are not \
@@ -92,34 +149,45 @@ with_in_place! {
                 let x = f.arg(0);
                 x.gt(0).select(x, x * ((f.float(1) + f.float(2)) / 2.0))
             }),
-        General "aten::rrelu_(Tensor(a!) self, Scalar lower=0.125, \
+        },
+        "aten::rrelu_(Tensor(a!) self, Scalar lower=0.125, \
             Scalar upper=0.33333333333333331, bool training=False, \
-            Generator? generator=None) -> Tensor(a!)" =>
-            maquette_ops::operator::Lowering::InPlace("aten::rrelu"),
-        General "aten::softplus(Tensor self, Scalar beta=1, Scalar threshold=20) -> Tensor" =>
-            pointwise!(Promote, |f| {
+            Generator? generator=None) -> Tensor(a!)" => {
+            role: General,
+            lowering: maquette_ops::operator::Lowering::InPlace("aten::rrelu"),
+        },
+        "aten::softplus(Tensor self, Scalar beta=1, Scalar threshold=20) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Promote, |f| {
                 let x = f.arg(0);
                 let scaled = x * f.number(1);
                 scaled.gt(f.number(2)).select(x, scaled.exp().log1p() / f.number(1))
             }),
-        General "aten::log_sigmoid(Tensor self) -> Tensor" =>
-            pointwise!(PromoteContiguous, |f| {
+        },
+        "aten::log_sigmoid(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(PromoteContiguous, |f| {
                 let x = f.arg(0);
                 x.min(0) - (-x.abs()).exp().log1p()
-            })
-                => crate::grad::LOG_SIGMOID,
-        General "aten::hardshrink(Tensor self, Scalar lambd=0.5) -> Tensor" =>
-            pointwise!(Promote, |f| {
+            }),
+            vjp: crate::grad::LOG_SIGMOID,
+        },
+        "aten::hardshrink(Tensor self, Scalar lambd=0.5) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Promote, |f| {
                 let (x, l) = (f.arg(0), f.number_of(1, f.result));
                 x.ge(-l).and(x.le(l)).select(0, x)
             }),
-        General "aten::softshrink(Tensor self, Scalar lambd=0.5) -> Tensor" =>
-            pointwise!(Promote, |f| {
+        },
+        "aten::softshrink(Tensor self, Scalar lambd=0.5) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Promote, |f| {
                 let (x, l) = (f.arg(0), f.number_of(1, f.result));
                 f.refuse(f.float(1) < 0.0, "`lambd` must not be negative");
                 // `x * 0` preserves NaN.
                 x.gt(l).select(x - l, x.lt(-l).select(x + l, x * 0))
-            })
-                => crate::grad::SOFTSHRINK,
+            }),
+            vjp: crate::grad::SOFTSHRINK,
+        },
     }
 }

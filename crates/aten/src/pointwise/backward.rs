@@ -29,50 +29,79 @@ fn elu<'c>(f: &'c Formula<'c>) -> X<'c> {
 table! {
     /// Gradients of activations.
     static TABLE = {
-        General "aten::threshold_backward(Tensor grad_output, Tensor self, \
-            Scalar threshold) -> Tensor" => pointwise!(Promote, |f| {
+        "aten::threshold_backward(Tensor grad_output, Tensor self, \
+            Scalar threshold) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Promote, |f| {
                 f.arg(1).le(f.number_of(2, f.result)).select(0, f.arg(0))
             }),
-        General "aten::tanh_backward(Tensor grad_output, Tensor output) -> Tensor" =>
-            pointwise!(Float, |f| {
+        },
+        "aten::tanh_backward(Tensor grad_output, Tensor output) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Float, |f| {
                 let y = f.arg(1);
                 f.arg(0) * (f.c(1) - y * y)
             }),
-        General "aten::sigmoid_backward(Tensor grad_output, Tensor output) -> Tensor" =>
-            pointwise!(Float, |f| {
+        },
+        "aten::sigmoid_backward(Tensor grad_output, Tensor output) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Float, |f| {
                 let y = f.arg(1);
                 f.arg(0) * ((f.c(1) - y) * y)
             }),
-        General "aten::leaky_relu_backward(Tensor grad_output, Tensor self, \
-            Scalar negative_slope, bool self_is_result) -> Tensor" => pointwise!(Promote, |f| {
+        },
+        "aten::leaky_relu_backward(Tensor grad_output, Tensor self, \
+            Scalar negative_slope, bool self_is_result) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Promote, |f| {
                 f.arg(1).gt(0).select(f.arg(0), f.arg(0) * f.number(2))
             }),
-        General "aten::hardtanh_backward(Tensor grad_output, Tensor self, Scalar min_val, \
-            Scalar max_val) -> Tensor" => pointwise!(Promote, |f| {
+        },
+        "aten::hardtanh_backward(Tensor grad_output, Tensor self, Scalar min_val, \
+            Scalar max_val) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Promote, |f| {
                 let (x, low, high) = (f.arg(1), f.number_of(2, f.result), f.number_of(3, f.result));
                 x.le(low).or(x.ge(high)).select(0, f.arg(0))
             }),
-        General "aten::hardshrink_backward(Tensor grad_out, Tensor self, \
-            Scalar lambd) -> Tensor" => pointwise!(Promote, |f| shrunk(f)),
-        General "aten::softshrink_backward(Tensor grad_output, Tensor self, \
-            Scalar lambd) -> Tensor" => pointwise!(Promote, |f| shrunk(f)),
-        General "aten::hardswish_backward(Tensor grad_output, Tensor self) -> Tensor" =>
-            pointwise!(Promote, |f| {
+        },
+        "aten::hardshrink_backward(Tensor grad_out, Tensor self, \
+            Scalar lambd) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Promote, |f| shrunk(f)),
+        },
+        "aten::softshrink_backward(Tensor grad_output, Tensor self, \
+            Scalar lambd) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Promote, |f| shrunk(f)),
+        },
+        "aten::hardswish_backward(Tensor grad_output, Tensor self) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Promote, |f| {
                 let (grad, x) = (f.arg(0), f.arg(1));
                 let slope = x.lt(3).select(grad * (x / 3 + 0.5), grad);
                 x.le(-3).select(0, slope)
             }),
-        General "aten::softplus_backward(Tensor grad_output, Tensor self, Scalar beta, \
-            Scalar threshold) -> Tensor" => pointwise!(Promote, |f| {
+        },
+        "aten::softplus_backward(Tensor grad_output, Tensor self, Scalar beta, \
+            Scalar threshold) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Promote, |f| {
                 let (grad, scaled) = (f.arg(0), f.arg(1) * f.number(2));
                 scaled.gt(f.number(3)).select(grad, grad * scaled.sigmoid())
             }),
-        General "aten::elu_backward(Tensor grad_output, Scalar alpha, Scalar scale, \
-            Scalar input_scale, bool is_result, Tensor self_or_result) -> Tensor" =>
-            pointwise!(Promote, |f| elu(f)),
+        },
+        "aten::elu_backward(Tensor grad_output, Scalar alpha, Scalar scale, \
+            Scalar input_scale, bool is_result, Tensor self_or_result) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Promote, |f| elu(f)),
+        },
         // The tensor itself. Unlike those of a copy, the passes know nothing of its values, so that
         // operators on the result are not equal to operators on the tensor.
-        General "grad::recompute(Tensor self) -> Tensor" => pointwise!(First, |f| f.arg(0))
-            => crate::grad::IDENTITY,
+        "grad::recompute(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(First, |f| f.arg(0)),
+            vjp: crate::grad::IDENTITY,
+        },
     }
 }

@@ -83,141 +83,319 @@ fn shift<'c>(f: &'c Formula<'c>, left: bool) -> X<'c> {
 with_in_place! {
     /// Operators of two operands, with broadcasting.
     static TABLE = {
-        ArithUnlessScaled(Add) "add" ".Tensor" ", Tensor other, *, Scalar alpha=1" =>
-            Promote |f| f.arg(0) + f.scaled(1, 2)
-                => grad::ADD;
-        ArithUnlessScaled(Add) "add" ".Scalar" ", Scalar other, Scalar alpha=1" =>
-            Promote |f| f.arg(0) + f.scaled(1, 2)
-                => grad::IDENTITY;
-        ArithUnlessScaled(Sub) "sub" ".Tensor" ", Tensor other, *, Scalar alpha=1" =>
-            Promote |f| difference(f, f.arg(0), f.scaled(1, 2))
-                => grad::SUB;
-        ArithUnlessScaled(Sub) "sub" ".Scalar" ", Scalar other, Scalar alpha=1" =>
-            Promote |f| difference(f, f.arg(0), f.scaled(1, 2))
-                => grad::IDENTITY;
-        Arith(Mul) "mul" ".Tensor" ", Tensor other" => Promote |f| f.arg(0) * f.exact(1)
-                => grad::MUL;
-        Arith(Mul) "mul" ".Scalar" ", Scalar other" => Promote |f| f.arg(0) * f.exact(1)
-                => grad::MUL_SCALAR;
-        Arith(Div) "div" ".Tensor" ", Tensor other" => Float |f| f.arg(0) / f.exact(1)
-                => grad::DIV;
-        Arith(Div) "div" ".Scalar" ", Scalar other" => Float |f| f.arg(0) / f.exact(1)
-                => grad::DIV_SCALAR;
-        General "div" ".Tensor_mode" ", Tensor other, *, str? rounding_mode" =>
-            FloatIfNone(2) |f| divided(f);
-        General "div" ".Scalar_mode" ", Scalar other, *, str? rounding_mode" =>
-            FloatIfNone(2) |f| divided(f);
-        General "remainder" ".Tensor" ", Tensor other" => Promote |f| f.arg(0).remainder(f.arg(1));
-        General "remainder" ".Scalar" ", Scalar other" => Promote |f| f.arg(0).remainder(f.arg(1));
-        General "fmod" ".Tensor" ", Tensor other" => Promote |f| f.arg(0).fmod(f.arg(1));
-        General "fmod" ".Scalar" ", Scalar other" => Promote |f| f.arg(0).fmod(f.arg(1));
-        General "atan2" "" ", Tensor other" => Float |f| f.arg(0).atan2(f.arg(1));
-        General "hypot" "" ", Tensor other" => Promote |f| f.arg(0).hypot(f.arg(1))
-            => crate::grad::HYPOT;
-        General "copysign" ".Tensor" ", Tensor other" => Float |f| f.arg(0).copysign(f.arg(1))
-            => crate::grad::COPYSIGN;
-        General "copysign" ".Scalar" ", Scalar other" => Float |f| f.arg(0).copysign(f.arg(1))
-            => crate::grad::COPYSIGN;
-        General "heaviside" "" ", Tensor values" => Promote |f| {
+        "add" ".Tensor" ", Tensor other, *, Scalar alpha=1" => {
+            role: ArithUnlessScaled(Add),
+            types: Promote,
+            formula: |f| f.arg(0) + f.scaled(1, 2),
+            vjp: grad::ADD,
+        },
+        "add" ".Scalar" ", Scalar other, Scalar alpha=1" => {
+            role: ArithUnlessScaled(Add),
+            types: Promote,
+            formula: |f| f.arg(0) + f.scaled(1, 2),
+            vjp: grad::IDENTITY,
+        },
+        "sub" ".Tensor" ", Tensor other, *, Scalar alpha=1" => {
+            role: ArithUnlessScaled(Sub),
+            types: Promote,
+            formula: |f| difference(f, f.arg(0), f.scaled(1, 2)),
+            vjp: grad::SUB,
+        },
+        "sub" ".Scalar" ", Scalar other, Scalar alpha=1" => {
+            role: ArithUnlessScaled(Sub),
+            types: Promote,
+            formula: |f| difference(f, f.arg(0), f.scaled(1, 2)),
+            vjp: grad::IDENTITY,
+        },
+        "mul" ".Tensor" ", Tensor other" => {
+            role: Arith(Mul),
+            types: Promote,
+            formula: |f| f.arg(0) * f.exact(1),
+            vjp: grad::MUL,
+        },
+        "mul" ".Scalar" ", Scalar other" => {
+            role: Arith(Mul),
+            types: Promote,
+            formula: |f| f.arg(0) * f.exact(1),
+            vjp: grad::MUL_SCALAR,
+        },
+        "div" ".Tensor" ", Tensor other" => {
+            role: Arith(Div),
+            types: Float,
+            formula: |f| f.arg(0) / f.exact(1),
+            vjp: grad::DIV,
+        },
+        "div" ".Scalar" ", Scalar other" => {
+            role: Arith(Div),
+            types: Float,
+            formula: |f| f.arg(0) / f.exact(1),
+            vjp: grad::DIV_SCALAR,
+        },
+        "div" ".Tensor_mode" ", Tensor other, *, str? rounding_mode" => {
+            role: General,
+            types: FloatIfNone(2),
+            formula: |f| divided(f),
+        },
+        "div" ".Scalar_mode" ", Scalar other, *, str? rounding_mode" => {
+            role: General,
+            types: FloatIfNone(2),
+            formula: |f| divided(f),
+        },
+        "remainder" ".Tensor" ", Tensor other" => {
+            role: General,
+            types: Promote,
+            formula: |f| f.arg(0).remainder(f.arg(1)),
+        },
+        "remainder" ".Scalar" ", Scalar other" => {
+            role: General,
+            types: Promote,
+            formula: |f| f.arg(0).remainder(f.arg(1)),
+        },
+        "fmod" ".Tensor" ", Tensor other" => {
+            role: General,
+            types: Promote,
+            formula: |f| f.arg(0).fmod(f.arg(1)),
+        },
+        "fmod" ".Scalar" ", Scalar other" => {
+            role: General,
+            types: Promote,
+            formula: |f| f.arg(0).fmod(f.arg(1)),
+        },
+        "atan2" "" ", Tensor other" => {
+            role: General,
+            types: Float,
+            formula: |f| f.arg(0).atan2(f.arg(1)),
+        },
+        "hypot" "" ", Tensor other" => {
+            role: General,
+            types: Promote,
+            formula: |f| f.arg(0).hypot(f.arg(1)),
+            vjp: crate::grad::HYPOT,
+        },
+        "copysign" ".Tensor" ", Tensor other" => {
+            role: General,
+            types: Float,
+            formula: |f| f.arg(0).copysign(f.arg(1)),
+            vjp: crate::grad::COPYSIGN,
+        },
+        "copysign" ".Scalar" ", Scalar other" => {
+            role: General,
+            types: Float,
+            formula: |f| f.arg(0).copysign(f.arg(1)),
+            vjp: crate::grad::COPYSIGN,
+        },
+        "heaviside" "" ", Tensor values" => {
+            role: General,
+            types: Promote,
+            formula: |f| {
             let x = f.arg(0);
             if f.dtype == DType::Bool {
                 return x.or(f.arg(1));
             }
             x.eq(0).select(f.arg(1), x.gt(0).select(1, 0))
-        };
-        Arith(And) "bitwise_and" ".Tensor" ", Tensor other" => Promote |f| f.arg(0).and(f.arg(1));
-        General "bitwise_and" ".Scalar" ", Scalar other" => Promote |f| f.arg(0).and(f.arg(1));
-        Arith(Or) "bitwise_or" ".Tensor" ", Tensor other" => Promote |f| f.arg(0).or(f.arg(1));
-        General "bitwise_or" ".Scalar" ", Scalar other" => Promote |f| f.arg(0).or(f.arg(1));
-        General "bitwise_xor" ".Tensor" ", Tensor other" => Promote |f| f.arg(0).xor(f.arg(1));
-        General "bitwise_xor" ".Scalar" ", Scalar other" => Promote |f| f.arg(0).xor(f.arg(1));
-        General "bitwise_left_shift" ".Tensor" ", Tensor other" => Promote |f| shift(f, true);
-        General "bitwise_left_shift" ".Tensor_Scalar" ", Scalar other" =>
-            Promote |f| shift(f, true);
-        General "bitwise_right_shift" ".Tensor" ", Tensor other" => Promote |f| shift(f, false);
-        General "bitwise_right_shift" ".Tensor_Scalar" ", Scalar other" =>
-            Promote |f| shift(f, false);
+        },
+        },
+        "bitwise_and" ".Tensor" ", Tensor other" => {
+            role: Arith(And),
+            types: Promote,
+            formula: |f| f.arg(0).and(f.arg(1)),
+        },
+        "bitwise_and" ".Scalar" ", Scalar other" => {
+            role: General,
+            types: Promote,
+            formula: |f| f.arg(0).and(f.arg(1)),
+        },
+        "bitwise_or" ".Tensor" ", Tensor other" => {
+            role: Arith(Or),
+            types: Promote,
+            formula: |f| f.arg(0).or(f.arg(1)),
+        },
+        "bitwise_or" ".Scalar" ", Scalar other" => {
+            role: General,
+            types: Promote,
+            formula: |f| f.arg(0).or(f.arg(1)),
+        },
+        "bitwise_xor" ".Tensor" ", Tensor other" => {
+            role: General,
+            types: Promote,
+            formula: |f| f.arg(0).xor(f.arg(1)),
+        },
+        "bitwise_xor" ".Scalar" ", Scalar other" => {
+            role: General,
+            types: Promote,
+            formula: |f| f.arg(0).xor(f.arg(1)),
+        },
+        "bitwise_left_shift" ".Tensor" ", Tensor other" => {
+            role: General,
+            types: Promote,
+            formula: |f| shift(f, true),
+        },
+        "bitwise_left_shift" ".Tensor_Scalar" ", Scalar other" => {
+            role: General,
+            types: Promote,
+            formula: |f| shift(f, true),
+        },
+        "bitwise_right_shift" ".Tensor" ", Tensor other" => {
+            role: General,
+            types: Promote,
+            formula: |f| shift(f, false),
+        },
+        "bitwise_right_shift" ".Tensor_Scalar" ", Scalar other" => {
+            role: General,
+            types: Promote,
+            formula: |f| shift(f, false),
+        },
         ;
-        General "aten::floor_divide(Tensor self, Tensor other) -> Tensor" =>
-            pointwise!(Promote, |f| floor_divided(f)),
-        General "aten::floor_divide.Scalar(Tensor self, Scalar other) -> Tensor" =>
-            pointwise!(Promote, |f| floor_divided(f)),
-        General "aten::floor_divide_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
-            maquette_ops::operator::Lowering::InPlace("aten::floor_divide"),
-        General "aten::floor_divide_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)" =>
-            maquette_ops::operator::Lowering::InPlace("aten::floor_divide.Scalar"),
-        General "aten::remainder.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" =>
-            pointwise!(Promote, |f| f.arg(0).remainder(f.arg(1))),
+        "aten::floor_divide(Tensor self, Tensor other) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Promote, |f| floor_divided(f)),
+        },
+        "aten::floor_divide.Scalar(Tensor self, Scalar other) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Promote, |f| floor_divided(f)),
+        },
+        "aten::floor_divide_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)" => {
+            role: General,
+            lowering: maquette_ops::operator::Lowering::InPlace("aten::floor_divide"),
+        },
+        "aten::floor_divide_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)" => {
+            role: General,
+            lowering: maquette_ops::operator::Lowering::InPlace("aten::floor_divide.Scalar"),
+        },
+        "aten::remainder.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Promote, |f| f.arg(0).remainder(f.arg(1))),
+        },
         // `other` is the first operand of the subtraction, so its layout decides the result's.
-        General "aten::rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor" =>
-            maquette_ops::operator::Lowering::Composite(|a| {
+        "aten::rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor" => {
+            role: General,
+            lowering: maquette_ops::operator::Lowering::Composite(|a| {
                 maquette_ops::call(
                     "aten::sub.Tensor",
                     maquette_ops::args![a[1].clone(), a[0].clone(), a[2].clone()],
                 )
             }),
-        General "aten::rsub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor" =>
-            pointwise!(Promote, |f| difference(f, f.arg(1), f.scaled(0, 2))),
-        General "aten::pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor" =>
-            pointwise!(Promote, |f| f.arg(0).pow(f.arg(1)))
-                => crate::grad::POW,
-        General "aten::pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor" =>
-            pointwise!(Promote, |f| power_of_scalar(f)),
-        General "aten::pow.Scalar(Scalar self, Tensor exponent) -> Tensor" =>
-            pointwise!(PromoteContiguous, |f| match f.scalar(0) {
+        },
+        "aten::rsub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Promote, |f| difference(f, f.arg(1), f.scaled(0, 2))),
+        },
+        "aten::pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Promote, |f| f.arg(0).pow(f.arg(1))),
+            vjp: crate::grad::POW,
+        },
+        "aten::pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Promote, |f| power_of_scalar(f)),
+        },
+        "aten::pow.Scalar(Scalar self, Tensor exponent) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(PromoteContiguous, |f| match f.scalar(0) {
                 Scalar::Int(2) | Scalar::Float(2.0) if f.dtype.is_float() => f.arg(1).exp2(),
                 _ => f.arg(0).pow(f.arg(1)),
-            })
-                => crate::grad::POW,
-        General "aten::pow_.Tensor(Tensor(a!) self, Tensor exponent) -> Tensor(a!)" =>
-            maquette_ops::operator::Lowering::InPlace("aten::pow.Tensor_Tensor"),
-        General "aten::pow_.Scalar(Tensor(a!) self, Scalar exponent) -> Tensor(a!)" =>
-            maquette_ops::operator::Lowering::InPlace("aten::pow.Tensor_Scalar"),
-        Arith(Max) "aten::maximum(Tensor self, Tensor other) -> Tensor" =>
-            pointwise!(Promote, |f| f.arg(0).max(f.arg(1))),
-        Arith(Min) "aten::minimum(Tensor self, Tensor other) -> Tensor" =>
-            pointwise!(Promote, |f| f.arg(0).min(f.arg(1))),
-        Arith(Max) "aten::max.other(Tensor self, Tensor other) -> Tensor" =>
-            pointwise!(Promote, |f| f.arg(0).max(f.arg(1))),
-        Arith(Min) "aten::min.other(Tensor self, Tensor other) -> Tensor" =>
-            pointwise!(Promote, |f| f.arg(0).min(f.arg(1))),
-        General "aten::fmax(Tensor self, Tensor other) -> Tensor" =>
-            pointwise!(Promote, |f| ignoring_nan(f, |a, b| a.max(b))),
-        General "aten::fmin(Tensor self, Tensor other) -> Tensor" =>
-            pointwise!(Promote, |f| ignoring_nan(f, |a, b| a.min(b))),
-        General "aten::logaddexp(Tensor self, Tensor other) -> Tensor" =>
-            pointwise!(Promote, |f| log_add(f, X::exp, X::log1p)),
-        General "aten::logaddexp2(Tensor self, Tensor other) -> Tensor" =>
-            pointwise!(Promote, |f| log_add(f, X::exp2, |x| (x + 1).log2())),
-        General "aten::bitwise_left_shift.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" =>
-            pointwise!(Promote, |f| shift(f, true)),
-        General "aten::bitwise_right_shift.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" =>
-            pointwise!(Promote, |f| shift(f, false)),
-        General "aten::bitwise_and.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" =>
-            pointwise!(Promote, |f| f.arg(0).and(f.arg(1))),
-        General "aten::bitwise_or.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" =>
-            pointwise!(Promote, |f| f.arg(0).or(f.arg(1))),
-        General "aten::bitwise_xor.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" =>
-            pointwise!(Promote, |f| f.arg(0).xor(f.arg(1))),
-        General "aten::__and__.Tensor(Tensor self, Tensor other) -> Tensor" =>
-            pointwise!(Promote, |f| f.arg(0).and(f.arg(1))),
-        General "aten::__and__.Scalar(Tensor self, Scalar other) -> Tensor" =>
-            pointwise!(Promote, |f| f.arg(0).and(f.arg(1))),
-        General "aten::__or__.Tensor(Tensor self, Tensor other) -> Tensor" =>
-            pointwise!(Promote, |f| f.arg(0).or(f.arg(1))),
-        General "aten::__or__.Scalar(Tensor self, Scalar other) -> Tensor" =>
-            pointwise!(Promote, |f| f.arg(0).or(f.arg(1))),
-        General "aten::__xor__.Tensor(Tensor self, Tensor other) -> Tensor" =>
-            pointwise!(Promote, |f| f.arg(0).xor(f.arg(1))),
-        General "aten::__xor__.Scalar(Tensor self, Scalar other) -> Tensor" =>
-            pointwise!(Promote, |f| f.arg(0).xor(f.arg(1))),
-        General "aten::__lshift__.Tensor(Tensor self, Tensor other) -> Tensor" =>
-            pointwise!(Promote, |f| shift(f, true)),
-        General "aten::__lshift__.Scalar(Tensor self, Scalar other) -> Tensor" =>
-            pointwise!(Promote, |f| shift(f, true)),
-        General "aten::__rshift__.Tensor(Tensor self, Tensor other) -> Tensor" =>
-            pointwise!(Promote, |f| shift(f, false)),
-        General "aten::__rshift__.Scalar(Tensor self, Scalar other) -> Tensor" =>
-            pointwise!(Promote, |f| shift(f, false)),
+            }),
+            vjp: crate::grad::POW,
+        },
+        "aten::pow_.Tensor(Tensor(a!) self, Tensor exponent) -> Tensor(a!)" => {
+            role: General,
+            lowering: maquette_ops::operator::Lowering::InPlace("aten::pow.Tensor_Tensor"),
+        },
+        "aten::pow_.Scalar(Tensor(a!) self, Scalar exponent) -> Tensor(a!)" => {
+            role: General,
+            lowering: maquette_ops::operator::Lowering::InPlace("aten::pow.Tensor_Scalar"),
+        },
+        "aten::maximum(Tensor self, Tensor other) -> Tensor" => {
+            role: Arith(Max),
+            lowering: pointwise!(Promote, |f| f.arg(0).max(f.arg(1))),
+        },
+        "aten::minimum(Tensor self, Tensor other) -> Tensor" => {
+            role: Arith(Min),
+            lowering: pointwise!(Promote, |f| f.arg(0).min(f.arg(1))),
+        },
+        "aten::max.other(Tensor self, Tensor other) -> Tensor" => {
+            role: Arith(Max),
+            lowering: pointwise!(Promote, |f| f.arg(0).max(f.arg(1))),
+        },
+        "aten::min.other(Tensor self, Tensor other) -> Tensor" => {
+            role: Arith(Min),
+            lowering: pointwise!(Promote, |f| f.arg(0).min(f.arg(1))),
+        },
+        "aten::fmax(Tensor self, Tensor other) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Promote, |f| ignoring_nan(f, |a, b| a.max(b))),
+        },
+        "aten::fmin(Tensor self, Tensor other) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Promote, |f| ignoring_nan(f, |a, b| a.min(b))),
+        },
+        "aten::logaddexp(Tensor self, Tensor other) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Promote, |f| log_add(f, X::exp, X::log1p)),
+        },
+        "aten::logaddexp2(Tensor self, Tensor other) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Promote, |f| log_add(f, X::exp2, |x| (x + 1).log2())),
+        },
+        "aten::bitwise_left_shift.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Promote, |f| shift(f, true)),
+        },
+        "aten::bitwise_right_shift.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Promote, |f| shift(f, false)),
+        },
+        "aten::bitwise_and.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Promote, |f| f.arg(0).and(f.arg(1))),
+        },
+        "aten::bitwise_or.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Promote, |f| f.arg(0).or(f.arg(1))),
+        },
+        "aten::bitwise_xor.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Promote, |f| f.arg(0).xor(f.arg(1))),
+        },
+        "aten::__and__.Tensor(Tensor self, Tensor other) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Promote, |f| f.arg(0).and(f.arg(1))),
+        },
+        "aten::__and__.Scalar(Tensor self, Scalar other) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Promote, |f| f.arg(0).and(f.arg(1))),
+        },
+        "aten::__or__.Tensor(Tensor self, Tensor other) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Promote, |f| f.arg(0).or(f.arg(1))),
+        },
+        "aten::__or__.Scalar(Tensor self, Scalar other) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Promote, |f| f.arg(0).or(f.arg(1))),
+        },
+        "aten::__xor__.Tensor(Tensor self, Tensor other) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Promote, |f| f.arg(0).xor(f.arg(1))),
+        },
+        "aten::__xor__.Scalar(Tensor self, Scalar other) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Promote, |f| f.arg(0).xor(f.arg(1))),
+        },
+        "aten::__lshift__.Tensor(Tensor self, Tensor other) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Promote, |f| shift(f, true)),
+        },
+        "aten::__lshift__.Scalar(Tensor self, Scalar other) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Promote, |f| shift(f, true)),
+        },
+        "aten::__rshift__.Tensor(Tensor self, Tensor other) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Promote, |f| shift(f, false)),
+        },
+        "aten::__rshift__.Scalar(Tensor self, Scalar other) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Promote, |f| shift(f, false)),
+        },
     }
 }

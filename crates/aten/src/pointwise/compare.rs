@@ -5,23 +5,80 @@ use super::with_in_place;
 with_in_place! {
     /// Comparisons of two operands, with broadcasting.
     static TABLE = {
-        General "eq" ".Tensor" ", Tensor other" => Compare |f| f.arg(0).eq(f.arg(1));
-        General "eq" ".Scalar" ", Scalar other" => Compare |f| f.arg(0).eq(f.arg(1));
-        General "ne" ".Tensor" ", Tensor other" => Compare |f| f.arg(0).ne(f.arg(1));
-        General "ne" ".Scalar" ", Scalar other" => Compare |f| f.arg(0).ne(f.arg(1));
-        General "lt" ".Tensor" ", Tensor other" => Compare |f| f.arg(0).lt(f.arg(1));
-        General "lt" ".Scalar" ", Scalar other" => Compare |f| f.arg(0).lt(f.arg(1));
-        General "le" ".Tensor" ", Tensor other" => Compare |f| f.arg(0).le(f.arg(1));
-        General "le" ".Scalar" ", Scalar other" => Compare |f| f.arg(0).le(f.arg(1));
-        General "gt" ".Tensor" ", Tensor other" => Compare |f| f.arg(0).gt(f.arg(1));
-        General "gt" ".Scalar" ", Scalar other" => Compare |f| f.arg(0).gt(f.arg(1));
-        General "ge" ".Tensor" ", Tensor other" => Compare |f| f.arg(0).ge(f.arg(1));
-        General "ge" ".Scalar" ", Scalar other" => Compare |f| f.arg(0).ge(f.arg(1));
-        General "logical_and" "" ", Tensor other" =>
-            Compare |f| f.arg(0).truth().and(f.arg(1).truth());
-        General "logical_or" "" ", Tensor other" =>
-            Compare |f| f.arg(0).truth().or(f.arg(1).truth());
-        General "logical_xor" "" ", Tensor other" =>
-            Compare |f| f.arg(0).truth().xor(f.arg(1).truth());
+        "eq" ".Tensor" ", Tensor other" => {
+            role: General,
+            types: Compare,
+            formula: |f| f.arg(0).eq(f.arg(1)),
+        },
+        "eq" ".Scalar" ", Scalar other" => {
+            role: General,
+            types: Compare,
+            formula: |f| f.arg(0).eq(f.arg(1)),
+        },
+        "ne" ".Tensor" ", Tensor other" => {
+            role: General,
+            types: Compare,
+            formula: |f| f.arg(0).ne(f.arg(1)),
+        },
+        "ne" ".Scalar" ", Scalar other" => {
+            role: General,
+            types: Compare,
+            formula: |f| f.arg(0).ne(f.arg(1)),
+        },
+        "lt" ".Tensor" ", Tensor other" => {
+            role: General,
+            types: Compare,
+            formula: |f| f.arg(0).lt(f.arg(1)),
+        },
+        "lt" ".Scalar" ", Scalar other" => {
+            role: General,
+            types: Compare,
+            formula: |f| f.arg(0).lt(f.arg(1)),
+        },
+        "le" ".Tensor" ", Tensor other" => {
+            role: General,
+            types: Compare,
+            formula: |f| f.arg(0).le(f.arg(1)),
+        },
+        "le" ".Scalar" ", Scalar other" => {
+            role: General,
+            types: Compare,
+            formula: |f| f.arg(0).le(f.arg(1)),
+        },
+        "gt" ".Tensor" ", Tensor other" => {
+            role: General,
+            types: Compare,
+            formula: |f| f.arg(0).gt(f.arg(1)),
+        },
+        "gt" ".Scalar" ", Scalar other" => {
+            role: General,
+            types: Compare,
+            formula: |f| f.arg(0).gt(f.arg(1)),
+        },
+        "ge" ".Tensor" ", Tensor other" => {
+            role: General,
+            types: Compare,
+            formula: |f| f.arg(0).ge(f.arg(1)),
+        },
+        "ge" ".Scalar" ", Scalar other" => {
+            role: General,
+            types: Compare,
+            formula: |f| f.arg(0).ge(f.arg(1)),
+        },
+        "logical_and" "" ", Tensor other" => {
+            role: General,
+            types: Compare,
+            formula: |f| f.arg(0).truth().and(f.arg(1).truth()),
+        },
+        "logical_or" "" ", Tensor other" => {
+            role: General,
+            types: Compare,
+            formula: |f| f.arg(0).truth().or(f.arg(1).truth()),
+        },
+        "logical_xor" "" ", Tensor other" => {
+            role: General,
+            types: Compare,
+            formula: |f| f.arg(0).truth().xor(f.arg(1).truth()),
+        },
     }
 }

@@ -22,48 +22,44 @@ macro_rules! pointwise {
 }
 use pointwise;
 
-/// A table of operators that each have an in-place variant. A row is a role, a name, an overload,
-/// the arguments after `self`, and the functional lowering. Entries after the `;` are as in
-/// [`table`](maquette_ops::operator::table).
+/// A table of operators that each have an in-place variant. A row is a name, an overload, the
+/// arguments after `self`, and the fields of the functional operator, with `types` and `formula` in
+/// place of a lowering. Rows after the `;` are as in [`table`](maquette_ops::operator::table).
 macro_rules! with_in_place {
     ($(#[$doc:meta])* static $table:ident = {
         $(
-            $role:ident $(($op:ident))? $name:literal $overload:literal $args:literal =>
-                $types:ident $(($arg:literal))? |$f:ident| $body:expr $(=> $derivative:expr)?;
+            $name:literal $overload:literal $args:literal => {
+                role: $role:ident $(($op:ident))?,
+                types: $types:ident $(($arg:literal))?,
+                formula: |$f:ident| $body:expr
+                $(, vjp: $vjp:expr)? $(,)?
+            },
         )*
-        $(; $(
-            $other:ident $(($other_op:ident))? $schema:literal => $lowering:expr
-            $(=> $other_derivative:expr)?,
-        )*)?
+        $(; $($schema:literal => { $($row:tt)* },)*)?
     }) => {
         $(#[$doc])*
         static $table: &[::maquette_ops::operator::OpDef] = &[
             $(
-                ::maquette_ops::operator::OpDef::new(
-                    concat!("aten::", $name, $overload, "(Tensor self", $args, ") -> Tensor"),
-                    ::maquette_ops::operator::Role::$role $((::maquette_ir::graph::ArithOp::$op))?,
-                    $crate::pointwise::pointwise!($types $(($arg))?, |$f| $body),
-                    ::maquette_ops::operator::optional!($($derivative)?),
-                    ::maquette_ir::Loc { file: file!(), line: line!() },
+                ::maquette_ops::operator::op_row!(
+                    concat!("aten::", $name, $overload, "(Tensor self", $args, ") -> Tensor") => {
+                        role: $role $(($op))?,
+                        lowering: $crate::pointwise::pointwise!($types $(($arg))?, |$f| $body)
+                        $(, vjp: $vjp)?
+                    }
                 ),
-                ::maquette_ops::operator::OpDef::new(
+                ::maquette_ops::operator::op_row!(
                     concat!(
                         "aten::", $name, "_", $overload, "(Tensor(a!) self", $args,
                         ") -> Tensor(a!)"
-                    ),
-                    ::maquette_ops::operator::Role::General,
-                    ::maquette_ops::operator::Lowering::InPlace(concat!("aten::", $name, $overload)),
-                    None,
-                    ::maquette_ir::Loc { file: file!(), line: line!() },
+                    ) => {
+                        role: General,
+                        lowering: ::maquette_ops::operator::Lowering::InPlace(concat!(
+                            "aten::", $name, $overload
+                        )),
+                    }
                 ),
             )*
-            $($(::maquette_ops::operator::OpDef::new(
-                $schema,
-                ::maquette_ops::operator::Role::$other $((::maquette_ir::graph::ArithOp::$other_op))?,
-                $lowering,
-                ::maquette_ops::operator::optional!($($other_derivative)?),
-                ::maquette_ir::Loc { file: file!(), line: line!() },
-            ),)*)?
+            $($(::maquette_ops::operator::op_row!($schema => { $($row)* }),)*)?
         ];
         ::maquette_ops::operator::register_table!($table);
     };

@@ -36,45 +36,106 @@ fn chosen<'c>(f: &'c Formula<'c>) -> X<'c> {
 with_in_place! {
     /// Operators of up to three operands, with broadcasting.
     static TABLE = {
-        General "clamp" "" ", Scalar? min=None, Scalar? max=None" => Promote |f| clamped(f)
-            => crate::grad::CLAMP;
-        General "clamp" ".Tensor" ", Tensor? min=None, Tensor? max=None" => Promote |f| clamped(f)
-            => crate::grad::CLAMP_TENSOR;
-        General "clip" "" ", Scalar? min=None, Scalar? max=None" => Promote |f| clamped(f)
-            => crate::grad::CLAMP;
-        General "clip" ".Tensor" ", Tensor? min=None, Tensor? max=None" => Promote |f| clamped(f)
-            => crate::grad::CLAMP_TENSOR;
-        General "clamp_min" "" ", Scalar min" => Promote |f| f.at_least(f.arg(0), 1)
-            => crate::grad::CLAMP_MIN;
-        General "clamp_min" ".Tensor" ", Tensor min" => Promote |f| f.at_least(f.arg(0), 1)
-            => crate::grad::CLAMP_MIN_TENSOR;
-        General "clamp_max" "" ", Scalar max" => Promote |f| f.at_most(f.arg(0), 1)
-            => crate::grad::CLAMP_MAX;
-        General "clamp_max" ".Tensor" ", Tensor max" => Promote |f| f.at_most(f.arg(0), 1)
-            => crate::grad::CLAMP_MAX_TENSOR;
-        General "masked_fill" ".Scalar" ", Tensor mask, Scalar value" =>
-            Masked |f| f.mask(1, None).select(f.number(2), f.arg(0)) => crate::grad::MASKED_FILL;
-        General "masked_fill" ".Tensor" ", Tensor mask, Tensor value" =>
-            Masked |f| f.mask(1, None).select(f.element(2), f.arg(0)) => crate::grad::MASKED_FILL;
-        General "lerp" ".Scalar" ", Tensor end, Scalar weight" =>
-            Promote |f| blended(f, f.number(2));
-        General "lerp" ".Tensor" ", Tensor end, Tensor weight" => Promote |f| blended(f, f.arg(2));
-        General "addcmul" "" ", Tensor tensor1, Tensor tensor2, *, Scalar value=1" =>
-            Promote |f| f.arg(0) + f.number(3) * f.arg(1) * f.arg(2);
-        General "addcdiv" "" ", Tensor tensor1, Tensor tensor2, *, Scalar value=1" =>
-            Promote |f| quotient_added(f);
+        "clamp" "" ", Scalar? min=None, Scalar? max=None" => {
+            role: General,
+            types: Promote,
+            formula: |f| clamped(f),
+            vjp: crate::grad::CLAMP,
+        },
+        "clamp" ".Tensor" ", Tensor? min=None, Tensor? max=None" => {
+            role: General,
+            types: Promote,
+            formula: |f| clamped(f),
+            vjp: crate::grad::CLAMP_TENSOR,
+        },
+        "clip" "" ", Scalar? min=None, Scalar? max=None" => {
+            role: General,
+            types: Promote,
+            formula: |f| clamped(f),
+            vjp: crate::grad::CLAMP,
+        },
+        "clip" ".Tensor" ", Tensor? min=None, Tensor? max=None" => {
+            role: General,
+            types: Promote,
+            formula: |f| clamped(f),
+            vjp: crate::grad::CLAMP_TENSOR,
+        },
+        "clamp_min" "" ", Scalar min" => {
+            role: General,
+            types: Promote,
+            formula: |f| f.at_least(f.arg(0), 1),
+            vjp: crate::grad::CLAMP_MIN,
+        },
+        "clamp_min" ".Tensor" ", Tensor min" => {
+            role: General,
+            types: Promote,
+            formula: |f| f.at_least(f.arg(0), 1),
+            vjp: crate::grad::CLAMP_MIN_TENSOR,
+        },
+        "clamp_max" "" ", Scalar max" => {
+            role: General,
+            types: Promote,
+            formula: |f| f.at_most(f.arg(0), 1),
+            vjp: crate::grad::CLAMP_MAX,
+        },
+        "clamp_max" ".Tensor" ", Tensor max" => {
+            role: General,
+            types: Promote,
+            formula: |f| f.at_most(f.arg(0), 1),
+            vjp: crate::grad::CLAMP_MAX_TENSOR,
+        },
+        "masked_fill" ".Scalar" ", Tensor mask, Scalar value" => {
+            role: General,
+            types: Masked,
+            formula: |f| f.mask(1, None).select(f.number(2), f.arg(0)),
+            vjp: crate::grad::MASKED_FILL,
+        },
+        "masked_fill" ".Tensor" ", Tensor mask, Tensor value" => {
+            role: General,
+            types: Masked,
+            formula: |f| f.mask(1, None).select(f.element(2), f.arg(0)),
+            vjp: crate::grad::MASKED_FILL,
+        },
+        "lerp" ".Scalar" ", Tensor end, Scalar weight" => {
+            role: General,
+            types: Promote,
+            formula: |f| blended(f, f.number(2)),
+        },
+        "lerp" ".Tensor" ", Tensor end, Tensor weight" => {
+            role: General,
+            types: Promote,
+            formula: |f| blended(f, f.arg(2)),
+        },
+        "addcmul" "" ", Tensor tensor1, Tensor tensor2, *, Scalar value=1" => {
+            role: General,
+            types: Promote,
+            formula: |f| f.arg(0) + f.number(3) * f.arg(1) * f.arg(2),
+        },
+        "addcdiv" "" ", Tensor tensor1, Tensor tensor2, *, Scalar value=1" => {
+            role: General,
+            types: Promote,
+            formula: |f| quotient_added(f),
+        },
         ;
-        General "aten::where.self(Tensor condition, Tensor self, Tensor other) -> Tensor" =>
-            pointwise!(Select, |f| chosen(f))
-                => crate::grad::WHERE,
-        General "aten::where.ScalarOther(Tensor condition, Tensor self, Scalar other) -> Tensor" =>
-            pointwise!(Select, |f| chosen(f))
-                => crate::grad::WHERE,
-        General "aten::where.ScalarSelf(Tensor condition, Scalar self, Tensor other) -> Tensor" =>
-            pointwise!(Select, |f| chosen(f))
-                => crate::grad::WHERE,
-        General "aten::where.Scalar(Tensor condition, Scalar self, Scalar other) -> Tensor" =>
-            pointwise!(Select, |f| chosen(f))
-                => maquette_ops::operator::Derivative::None("both choices are numbers"),
+        "aten::where.self(Tensor condition, Tensor self, Tensor other) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Select, |f| chosen(f)),
+            vjp: crate::grad::WHERE,
+        },
+        "aten::where.ScalarOther(Tensor condition, Tensor self, Scalar other) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Select, |f| chosen(f)),
+            vjp: crate::grad::WHERE,
+        },
+        "aten::where.ScalarSelf(Tensor condition, Scalar self, Tensor other) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Select, |f| chosen(f)),
+            vjp: crate::grad::WHERE,
+        },
+        "aten::where.Scalar(Tensor condition, Scalar self, Scalar other) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Select, |f| chosen(f)),
+            vjp: maquette_ops::operator::Derivative::None("both choices are numbers"),
+        },
     }
 }

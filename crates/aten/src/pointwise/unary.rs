@@ -63,110 +63,224 @@ fn nan_to_num<'c>(f: &'c Formula<'c>) -> X<'c> {
 with_in_place! {
     /// Operators of one tensor, elementwise.
     static TABLE = {
-        Arith(Abs) "abs" "" "" =>
-            Promote |f| if f.dtype == DType::Bool { f.arg(0) } else { f.arg(0).abs() };
-        Arith(Neg) "neg" "" "" => Promote |f| {
+        "abs" "" "" => {
+            role: Arith(Abs),
+            types: Promote,
+            formula: |f| if f.dtype == DType::Bool { f.arg(0) } else { f.arg(0).abs() },
+        },
+        "neg" "" "" => {
+            role: Arith(Neg),
+            types: Promote,
+            formula: |f| {
             f.refuse(
                 f.dtype == DType::Bool,
                 "negation does not support bool; to invert a mask use `logical_not` or the `!` \
                     operator",
             );
             -f.arg(0)
-        } => grad::NEG;
-        General "sign" "" "" => Promote |f| sign_of_number(f) => grad::ZERO;
-        General "sgn" "" "" => Promote |f| sign_of_number(f) => grad::ZERO;
-        General "floor" "" "" => Promote |f| rounded(f, X::floor) => grad::ZERO;
-        General "ceil" "" "" => Promote |f| rounded(f, X::ceil) => grad::ZERO;
-        General "round" "" "" => Promote |f| rounded(f, X::round) => grad::ZERO;
-        General "round" ".decimals" ", *, int decimals" => Promote |f| round_decimals(f);
-        General "trunc" "" "" => Promote |f| rounded(f, X::trunc) => grad::ZERO;
-        General "frac" "" "" => Promote |f| {
+        },
+            vjp: grad::NEG,
+        },
+        "sign" "" "" => {
+            role: General,
+            types: Promote,
+            formula: |f| sign_of_number(f),
+            vjp: grad::ZERO,
+        },
+        "sgn" "" "" => {
+            role: General,
+            types: Promote,
+            formula: |f| sign_of_number(f),
+            vjp: grad::ZERO,
+        },
+        "floor" "" "" => {
+            role: General,
+            types: Promote,
+            formula: |f| rounded(f, X::floor),
+            vjp: grad::ZERO,
+        },
+        "ceil" "" "" => {
+            role: General,
+            types: Promote,
+            formula: |f| rounded(f, X::ceil),
+            vjp: grad::ZERO,
+        },
+        "round" "" "" => {
+            role: General,
+            types: Promote,
+            formula: |f| rounded(f, X::round),
+            vjp: grad::ZERO,
+        },
+        "round" ".decimals" ", *, int decimals" => {
+            role: General,
+            types: Promote,
+            formula: |f| round_decimals(f),
+        },
+        "trunc" "" "" => {
+            role: General,
+            types: Promote,
+            formula: |f| rounded(f, X::trunc),
+            vjp: grad::ZERO,
+        },
+        "frac" "" "" => {
+            role: General,
+            types: Promote,
+            formula: |f| {
             let x = f.arg(0);
             x - x.trunc()
-        };
-        General "sqrt" "" "" => Float |f| f.arg(0).sqrt() => grad::SQRT;
-        General "rsqrt" "" "" => Float |f| f.arg(0).rsqrt();
-        General "reciprocal" "" "" => Float |f| f.arg(0).reciprocal();
-        General "exp" "" "" => Float |f| f.arg(0).exp() => grad::EXP;
-        General "exp2" "" "" => Float |f| f.arg(0).exp2();
-        General "expm1" "" "" => Float |f| f.arg(0).expm1();
-        General "log" "" "" => Float |f| f.arg(0).log();
-        General "log2" "" "" => Float |f| f.arg(0).log2();
-        General "log10" "" "" => Float |f| f.arg(0).log10();
-        General "log1p" "" "" => Float |f| f.arg(0).log1p();
-        General "sin" "" "" => Float |f| f.arg(0).sin();
-        General "cos" "" "" => Float |f| f.arg(0).cos();
-        General "tan" "" "" => Float |f| f.arg(0).tan();
-        General "asin" "" "" => Float |f| f.arg(0).asin();
-        General "acos" "" "" => Float |f| f.arg(0).acos();
-        General "atan" "" "" => Float |f| f.arg(0).atan();
-        General "sinh" "" "" => Float |f| f.arg(0).sinh();
-        General "cosh" "" "" => Float |f| f.arg(0).cosh();
-        General "tanh" "" "" => Float |f| f.arg(0).tanh() => grad::TANH;
-        General "asinh" "" "" => Float |f| f.arg(0).asinh();
-        General "acosh" "" "" => Float |f| f.arg(0).acosh();
-        General "atanh" "" "" => Float |f| f.arg(0).atanh();
-        General "erf" "" "" => Float |f| f.arg(0).erf();
-        General "erfc" "" "" => Float |f| f.arg(0).erfc();
-        General "sigmoid" "" "" => Float |f| f.arg(0).sigmoid() => grad::SIGMOID;
-        General "logit" "" ", float? eps=None" => Float |f| logit(f) => crate::grad::LOGIT;
-        General "sinc" "" "" => Float |f| {
+        },
+        },
+        "sqrt" "" "" => {
+            role: General,
+            types: Float,
+            formula: |f| f.arg(0).sqrt(),
+            vjp: grad::SQRT,
+        },
+        "rsqrt" "" "" => { role: General, types: Float, formula: |f| f.arg(0).rsqrt() },
+        "reciprocal" "" "" => { role: General, types: Float, formula: |f| f.arg(0).reciprocal() },
+        "exp" "" "" => { role: General, types: Float, formula: |f| f.arg(0).exp(), vjp: grad::EXP },
+        "exp2" "" "" => { role: General, types: Float, formula: |f| f.arg(0).exp2() },
+        "expm1" "" "" => { role: General, types: Float, formula: |f| f.arg(0).expm1() },
+        "log" "" "" => { role: General, types: Float, formula: |f| f.arg(0).log() },
+        "log2" "" "" => { role: General, types: Float, formula: |f| f.arg(0).log2() },
+        "log10" "" "" => { role: General, types: Float, formula: |f| f.arg(0).log10() },
+        "log1p" "" "" => { role: General, types: Float, formula: |f| f.arg(0).log1p() },
+        "sin" "" "" => { role: General, types: Float, formula: |f| f.arg(0).sin() },
+        "cos" "" "" => { role: General, types: Float, formula: |f| f.arg(0).cos() },
+        "tan" "" "" => { role: General, types: Float, formula: |f| f.arg(0).tan() },
+        "asin" "" "" => { role: General, types: Float, formula: |f| f.arg(0).asin() },
+        "acos" "" "" => { role: General, types: Float, formula: |f| f.arg(0).acos() },
+        "atan" "" "" => { role: General, types: Float, formula: |f| f.arg(0).atan() },
+        "sinh" "" "" => { role: General, types: Float, formula: |f| f.arg(0).sinh() },
+        "cosh" "" "" => { role: General, types: Float, formula: |f| f.arg(0).cosh() },
+        "tanh" "" "" => {
+            role: General,
+            types: Float,
+            formula: |f| f.arg(0).tanh(),
+            vjp: grad::TANH,
+        },
+        "asinh" "" "" => { role: General, types: Float, formula: |f| f.arg(0).asinh() },
+        "acosh" "" "" => { role: General, types: Float, formula: |f| f.arg(0).acosh() },
+        "atanh" "" "" => { role: General, types: Float, formula: |f| f.arg(0).atanh() },
+        "erf" "" "" => { role: General, types: Float, formula: |f| f.arg(0).erf() },
+        "erfc" "" "" => { role: General, types: Float, formula: |f| f.arg(0).erfc() },
+        "sigmoid" "" "" => {
+            role: General,
+            types: Float,
+            formula: |f| f.arg(0).sigmoid(),
+            vjp: grad::SIGMOID,
+        },
+        "logit" "" ", float? eps=None" => {
+            role: General,
+            types: Float,
+            formula: |f| logit(f),
+            vjp: crate::grad::LOGIT,
+        },
+        "sinc" "" "" => {
+            role: General,
+            types: Float,
+            formula: |f| {
             let x = f.arg(0) * PI;
             x.eq(0).select(1, x.sin() / x)
-        } => crate::grad::SINC;
-        General "deg2rad" "" "" => Float |f| f.arg(0) * (PI / 180.0);
-        General "rad2deg" "" "" => Float |f| f.arg(0) * (180.0 / PI);
-        General "nan_to_num" "" ", float? nan=None, float? posinf=None, float? neginf=None" =>
-            Promote |f| nan_to_num(f) => grad::NAN_TO_NUM;
-        General "logical_not" "" "" => Compare |f| f.arg(0).truth().not();
-        Arith(Not) "bitwise_not" "" "" => Promote |f| f.arg(0).not();
-        IgnoresContents "zero" "" "" => First |f| f.c(0) => grad::ZERO;
-        IgnoresContents "fill" ".Scalar" ", Scalar value" =>
-            First |f| f.number_of(1, filling(f.dtype)) => grad::ZERO;
-        IgnoresContents "fill" ".Tensor" ", Tensor value" => First |f| f.element(1) => crate::grad::FILL;
+        },
+            vjp: crate::grad::SINC,
+        },
+        "deg2rad" "" "" => { role: General, types: Float, formula: |f| f.arg(0) * (PI / 180.0) },
+        "rad2deg" "" "" => { role: General, types: Float, formula: |f| f.arg(0) * (180.0 / PI) },
+        "nan_to_num" "" ", float? nan=None, float? posinf=None, float? neginf=None" => {
+            role: General,
+            types: Promote,
+            formula: |f| nan_to_num(f),
+            vjp: grad::NAN_TO_NUM,
+        },
+        "logical_not" "" "" => {
+            role: General,
+            types: Compare,
+            formula: |f| f.arg(0).truth().not(),
+        },
+        "bitwise_not" "" "" => { role: Arith(Not), types: Promote, formula: |f| f.arg(0).not() },
+        "zero" "" "" => {
+            role: IgnoresContents,
+            types: First,
+            formula: |f| f.c(0),
+            vjp: grad::ZERO,
+        },
+        "fill" ".Scalar" ", Scalar value" => {
+            role: IgnoresContents,
+            types: First,
+            formula: |f| f.number_of(1, filling(f.dtype)),
+            vjp: grad::ZERO,
+        },
+        "fill" ".Tensor" ", Tensor value" => {
+            role: IgnoresContents,
+            types: First,
+            formula: |f| f.element(1),
+            vjp: crate::grad::FILL,
+        },
         ;
         // As `pow`, the square of bools has dtype i64.
-        General "aten::square(Tensor self) -> Tensor" =>
-            maquette_ops::operator::Lowering::Composite(|a| {
+        "aten::square(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: maquette_ops::operator::Lowering::Composite(|a| {
                 maquette_ops::call("aten::pow.Tensor_Scalar", maquette_ops::args![a[0].clone(), 2])
             }),
-        General "aten::square_(Tensor(a!) self) -> Tensor(a!)" =>
-            maquette_ops::operator::Lowering::Composite(|a| {
+        },
+        "aten::square_(Tensor(a!) self) -> Tensor(a!)" => {
+            role: General,
+            lowering: maquette_ops::operator::Lowering::Composite(|a| {
                 maquette_ops::call("aten::pow_.Scalar", maquette_ops::args![a[0].clone(), 2])
             }),
-        General "aten::positive(Tensor(a) self) -> Tensor(a)" =>
-            maquette_ops::operator::Lowering::View(|_, args| {
+        },
+        "aten::positive(Tensor(a) self) -> Tensor(a)" => {
+            role: General,
+            lowering: maquette_ops::operator::Lowering::View(|_, args| {
                 Ok(smallvec::smallvec![args[0].tensor()?.meta().clone()])
-            })
-                => crate::grad::EXPANDED,
-        General "aten::isreal(Tensor self) -> Tensor" => pointwise!(Compare, |f| f.bool(true)),
-        General "aten::isnan(Tensor self) -> Tensor" =>
-            pointwise!(Compare, |f| if f.dtype.is_float() {
+            }),
+            vjp: crate::grad::EXPANDED,
+        },
+        "aten::isreal(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Compare, |f| f.bool(true)),
+        },
+        "aten::isnan(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Compare, |f| if f.dtype.is_float() {
                 f.arg(0).isnan()
             } else {
                 f.bool(false)
             }),
-        General "aten::isinf(Tensor self) -> Tensor" =>
-            pointwise!(Compare, |f| if f.dtype.is_float() {
+        },
+        "aten::isinf(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Compare, |f| if f.dtype.is_float() {
                 f.arg(0).isinf()
             } else {
                 f.bool(false)
             }),
-        General "aten::isfinite(Tensor self) -> Tensor" =>
-            pointwise!(Compare, |f| if f.dtype.is_float() {
+        },
+        "aten::isfinite(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Compare, |f| if f.dtype.is_float() {
                 f.arg(0).abs().lt(f64::INFINITY)
             } else {
                 f.bool(true)
             }),
-        General "aten::isposinf(Tensor self) -> Tensor" =>
-            pointwise!(Compare, |f| inf_with_sign(f, true)),
-        General "aten::isneginf(Tensor self) -> Tensor" =>
-            pointwise!(Compare, |f| inf_with_sign(f, false)),
-        General "aten::signbit(Tensor self) -> Tensor" =>
-            pointwise!(Compare, |f| match f.dtype {
+        },
+        "aten::isposinf(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Compare, |f| inf_with_sign(f, true)),
+        },
+        "aten::isneginf(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Compare, |f| inf_with_sign(f, false)),
+        },
+        "aten::signbit(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: pointwise!(Compare, |f| match f.dtype {
                 DType::Bool => f.bool(false),
                 d if d.is_float() => f.c(1).copysign(f.arg(0)).lt(0),
                 _ => f.arg(0).lt(0),
             }),
+        },
     }
 }

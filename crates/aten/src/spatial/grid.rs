@@ -304,27 +304,32 @@ fn affine(args: &[Value], out: &Tensor) -> Result<()> {
 table! {
     /// Grid samplers.
     static TABLE = {
-        General "aten::grid_sampler_2d(Tensor input, Tensor grid, int interpolation_mode, \
-            int padding_mode, bool align_corners) -> Tensor" =>
-            compute(
+        "aten::grid_sampler_2d(Tensor input, Tensor grid, int interpolation_mode, \
+            int padding_mode, bool align_corners) -> Tensor" => {
+            role: General,
+            lowering: compute(
                 Class::Gather,
                 Strides::RowMajor,
                 |_, a| sampled_meta(a, 2),
                 How::Host(|a, out| sample(a, &out[0], 2)),
-            )
-                => crate::grad::GRID_SAMPLER,
-        General "aten::grid_sampler_3d(Tensor input, Tensor grid, int interpolation_mode, \
-            int padding_mode, bool align_corners) -> Tensor" =>
-            compute(
+            ),
+            vjp: crate::grad::GRID_SAMPLER,
+        },
+        "aten::grid_sampler_3d(Tensor input, Tensor grid, int interpolation_mode, \
+            int padding_mode, bool align_corners) -> Tensor" => {
+            role: General,
+            lowering: compute(
                 Class::Gather,
                 Strides::RowMajor,
                 |_, a| sampled_meta(a, 3),
                 How::Host(|a, out| sample(a, &out[0], 3)),
-            )
-                => crate::grad::GRID_SAMPLER,
-        General "aten::grid_sampler(Tensor input, Tensor grid, int interpolation_mode, \
-            int padding_mode, bool align_corners) -> Tensor" =>
-            Lowering::Composite(|a| {
+            ),
+            vjp: crate::grad::GRID_SAMPLER,
+        },
+        "aten::grid_sampler(Tensor input, Tensor grid, int interpolation_mode, \
+            int padding_mode, bool align_corners) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 let name = if a[0].tensor()?.dim() == 5 {
                     "aten::grid_sampler_3d"
                 } else {
@@ -332,14 +337,17 @@ table! {
                 };
                 maquette_ops::call(name, a.iter().cloned().collect())
             }),
-        General "aten::affine_grid_generator(Tensor theta, SymInt[] size, \
-            bool align_corners) -> Tensor" =>
-            compute(
+        },
+        "aten::affine_grid_generator(Tensor theta, SymInt[] size, \
+            bool align_corners) -> Tensor" => {
+            role: General,
+            lowering: compute(
                 Class::Fill,
                 Strides::RowMajor,
                 |_, a| affine_meta(a),
                 How::Host(|a, out| affine(a, &out[0])),
-            )
-                => crate::grad::AFFINE_GRID,
+            ),
+            vjp: crate::grad::AFFINE_GRID,
+        },
     }
 }

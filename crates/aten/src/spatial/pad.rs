@@ -217,35 +217,50 @@ fn one(m: Meta) -> Metas {
 table! {
     /// Padding.
     static TABLE = {
-        General "aten::reflection_pad1d(Tensor self, SymInt[2] padding) -> Tensor" =>
-            border!(Reflect, 1)
-                => crate::grad::REARRANGED,
-        General "aten::reflection_pad2d(Tensor self, SymInt[4] padding) -> Tensor" =>
-            border!(Reflect, 2)
-                => crate::grad::REARRANGED,
-        General "aten::reflection_pad3d(Tensor self, SymInt[6] padding) -> Tensor" =>
-            border!(Reflect, 3)
-                => crate::grad::REARRANGED,
-        General "aten::replication_pad1d(Tensor self, SymInt[2] padding) -> Tensor" =>
-            border!(Replicate, 1)
-                => crate::grad::REARRANGED,
-        General "aten::replication_pad2d(Tensor self, SymInt[4] padding) -> Tensor" =>
-            border!(Replicate, 2)
-                => crate::grad::REARRANGED,
-        General "aten::replication_pad3d(Tensor self, SymInt[6] padding) -> Tensor" =>
-            border!(Replicate, 3)
-                => crate::grad::REARRANGED,
-        General "aten::_pad_circular(Tensor self, SymInt[] pad) -> Tensor" =>
-            compute(
+        "aten::reflection_pad1d(Tensor self, SymInt[2] padding) -> Tensor" => {
+            role: General,
+            lowering: border!(Reflect, 1),
+            vjp: crate::grad::REARRANGED,
+        },
+        "aten::reflection_pad2d(Tensor self, SymInt[4] padding) -> Tensor" => {
+            role: General,
+            lowering: border!(Reflect, 2),
+            vjp: crate::grad::REARRANGED,
+        },
+        "aten::reflection_pad3d(Tensor self, SymInt[6] padding) -> Tensor" => {
+            role: General,
+            lowering: border!(Reflect, 3),
+            vjp: crate::grad::REARRANGED,
+        },
+        "aten::replication_pad1d(Tensor self, SymInt[2] padding) -> Tensor" => {
+            role: General,
+            lowering: border!(Replicate, 1),
+            vjp: crate::grad::REARRANGED,
+        },
+        "aten::replication_pad2d(Tensor self, SymInt[4] padding) -> Tensor" => {
+            role: General,
+            lowering: border!(Replicate, 2),
+            vjp: crate::grad::REARRANGED,
+        },
+        "aten::replication_pad3d(Tensor self, SymInt[6] padding) -> Tensor" => {
+            role: General,
+            lowering: border!(Replicate, 3),
+            vjp: crate::grad::REARRANGED,
+        },
+        "aten::_pad_circular(Tensor self, SymInt[] pad) -> Tensor" => {
+            role: General,
+            lowering: compute(
                 Class::Gather,
                 Strides::RowMajor,
                 |_, a| Ok(one(circular_meta(a)?)),
                 How::Loops(|cx| bordered(cx, Mode::Circular)),
-            )
-                => crate::grad::REARRANGED,
-        General "aten::_pad_enum(Tensor self, SymInt[] pad, int mode, \
-            float? value=None) -> Tensor" =>
-            Lowering::Composite(|a| {
+            ),
+            vjp: crate::grad::REARRANGED,
+        },
+        "aten::_pad_enum(Tensor self, SymInt[] pad, int mode, \
+            float? value=None) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 pad(
                     a[0].tensor()?,
                     a[1].ints()?,
@@ -253,10 +268,13 @@ table! {
                     a[3].opt(Value::float)?,
                 )
             }),
-        General "aten::pad(Tensor self, SymInt[] pad, str mode=\"constant\", \
-            float? value=None) -> Tensor" =>
-            Lowering::Composite(|a| {
+        },
+        "aten::pad(Tensor self, SymInt[] pad, str mode=\"constant\", \
+            float? value=None) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 pad(a[0].tensor()?, a[1].ints()?, a[2].str()?, a[3].opt(Value::float)?)
             }),
+        },
     }
 }

@@ -191,23 +191,27 @@ fn image(args: &[Value], out: &Tensor) -> Result<()> {
 table! {
     /// Patches.
     static TABLE = {
-        General "aten::im2col(Tensor self, int[2] kernel_size, int[2] dilation, int[2] padding, \
-            int[2] stride) -> Tensor" =>
-            compute(
+        "aten::im2col(Tensor self, int[2] kernel_size, int[2] dilation, int[2] padding, \
+            int[2] stride) -> Tensor" => {
+            role: General,
+            lowering: compute(
                 Class::Window,
                 Strides::FromOperands,
                 |_, a| columns_meta(a),
                 How::Host(|a, out| columns(a, &out[0])),
-            )
-                => crate::grad::REARRANGED,
-        General "aten::col2im(Tensor self, SymInt[2] output_size, int[2] kernel_size, \
-            int[2] dilation, int[2] padding, int[2] stride) -> Tensor" =>
-            compute(
+            ),
+            vjp: crate::grad::REARRANGED,
+        },
+        "aten::col2im(Tensor self, SymInt[2] output_size, int[2] kernel_size, \
+            int[2] dilation, int[2] padding, int[2] stride) -> Tensor" => {
+            role: General,
+            lowering: compute(
                 Class::Window,
                 Strides::FromOperands,
                 |_, a| image_meta(a),
                 How::Host(|a, out| image(a, &out[0])),
-            )
-                => crate::grad::COL2IM,
+            ),
+            vjp: crate::grad::COL2IM,
+        },
     }
 }

@@ -194,49 +194,61 @@ fn gate(cx: &mut NestCx<'_>) -> Result<NestResults> {
 table! {
     /// Rearrangements and `glu`.
     static TABLE = {
-        General "aten::pixel_shuffle(Tensor self, int upscale_factor) -> Tensor" =>
-            compute(
+        "aten::pixel_shuffle(Tensor self, int upscale_factor) -> Tensor" => {
+            role: General,
+            lowering: compute(
                 Class::Copy,
                 Strides::FromOperands,
                 |_, a| shuffled_meta(a),
                 How::Loops(shuffle),
-            )
-                => crate::grad::REARRANGED,
-        General "aten::pixel_unshuffle(Tensor self, int downscale_factor) -> Tensor" =>
-            compute(
+            ),
+            vjp: crate::grad::REARRANGED,
+        },
+        "aten::pixel_unshuffle(Tensor self, int downscale_factor) -> Tensor" => {
+            role: General,
+            lowering: compute(
                 Class::Copy,
                 Strides::FromOperands,
                 |_, a| unshuffled_meta(a),
                 How::Loops(unshuffle),
-            )
-                => crate::grad::REARRANGED,
-        General "aten::channel_shuffle(Tensor self, SymInt groups) -> Tensor" =>
-            compute(
+            ),
+            vjp: crate::grad::REARRANGED,
+        },
+        "aten::channel_shuffle(Tensor self, SymInt groups) -> Tensor" => {
+            role: General,
+            lowering: compute(
                 Class::Copy,
                 Strides::FromOperands,
                 |_, a| channels_meta(a),
                 How::Loops(shuffle_channels),
-            )
-                => crate::grad::REARRANGED,
-        General "aten::native_channel_shuffle(Tensor self, SymInt groups) -> Tensor" =>
-            compute(
+            ),
+            vjp: crate::grad::REARRANGED,
+        },
+        "aten::native_channel_shuffle(Tensor self, SymInt groups) -> Tensor" => {
+            role: General,
+            lowering: compute(
                 Class::Copy,
                 Strides::FromOperands,
                 |_, a| channels_meta(a),
                 How::Loops(shuffle_channels),
-            )
-                => crate::grad::REARRANGED,
-        General "aten::rot90(Tensor self, int k=1, int[] dims=[0, 1]) -> Tensor" =>
-            Lowering::Composite(|a| {
+            ),
+            vjp: crate::grad::REARRANGED,
+        },
+        "aten::rot90(Tensor self, int k=1, int[] dims=[0, 1]) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| {
                 done(rot90(a[0].tensor()?, a[1].int_i64()?, &a[2].ints_i64()?)?)
             }),
-        General "aten::glu(Tensor self, int dim=-1) -> Tensor" =>
-            compute(
+        },
+        "aten::glu(Tensor self, int dim=-1) -> Tensor" => {
+            role: General,
+            lowering: compute(
                 Class::Gather,
                 Strides::RowMajor,
                 |_, a| gated_meta(a),
                 How::Loops(gate),
-            )
-                => crate::grad::GLU,
+            ),
+            vjp: crate::grad::GLU,
+        },
     }
 }

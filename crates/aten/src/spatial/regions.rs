@@ -231,41 +231,51 @@ fn fractional<const N: usize>(args: &[Value], out: &[Tensor]) -> Result<()> {
 table! {
     /// Pooling over regions.
     static TABLE = {
-        General "aten::adaptive_max_pool1d(Tensor self, int[1] output_size) -> (Tensor, Tensor)" =>
-            Lowering::Composite(adaptive_signal),
-        General "aten::adaptive_max_pool2d(Tensor self, int[2] output_size) -> (Tensor, Tensor)" =>
-            compute(
+        "aten::adaptive_max_pool1d(Tensor self, int[1] output_size) -> (Tensor, Tensor)" => {
+            role: General,
+            lowering: Lowering::Composite(adaptive_signal),
+        },
+        "aten::adaptive_max_pool2d(Tensor self, int[2] output_size) -> (Tensor, Tensor)" => {
+            role: General,
+            lowering: compute(
                 Class::Window,
                 Strides::FromOperands,
                 |_, a| adaptive_metas::<2>(a),
                 How::Host(adaptive::<2>),
-            )
-                => crate::grad::MAX_POOL2D,
-        General "aten::adaptive_max_pool3d(Tensor self, int[3] output_size) -> (Tensor, Tensor)" =>
-            compute(
+            ),
+            vjp: crate::grad::MAX_POOL2D,
+        },
+        "aten::adaptive_max_pool3d(Tensor self, int[3] output_size) -> (Tensor, Tensor)" => {
+            role: General,
+            lowering: compute(
                 Class::Window,
                 Strides::FromOperands,
                 |_, a| adaptive_metas::<3>(a),
                 How::Host(adaptive::<3>),
-            )
-                => crate::grad::MAX_POOL3D,
-        General "aten::fractional_max_pool2d(Tensor self, int[2] kernel_size, int[2] output_size, \
-            Tensor random_samples) -> (Tensor, Tensor)" =>
-            compute(
+            ),
+            vjp: crate::grad::MAX_POOL3D,
+        },
+        "aten::fractional_max_pool2d(Tensor self, int[2] kernel_size, int[2] output_size, \
+            Tensor random_samples) -> (Tensor, Tensor)" => {
+            role: General,
+            lowering: compute(
                 Class::Window,
                 Strides::FromOperands,
                 |_, a| fractional_metas::<2>(a),
                 How::Host(fractional::<2>),
-            )
-                => crate::grad::MAX_POOL2D,
-        General "aten::fractional_max_pool3d(Tensor self, int[3] kernel_size, int[3] output_size, \
-            Tensor random_samples) -> (Tensor, Tensor)" =>
-            compute(
+            ),
+            vjp: crate::grad::MAX_POOL2D,
+        },
+        "aten::fractional_max_pool3d(Tensor self, int[3] kernel_size, int[3] output_size, \
+            Tensor random_samples) -> (Tensor, Tensor)" => {
+            role: General,
+            lowering: compute(
                 Class::Window,
                 Strides::FromOperands,
                 |_, a| fractional_metas::<3>(a),
                 How::Host(fractional::<3>),
-            )
-                => crate::grad::MAX_POOL3D,
+            ),
+            vjp: crate::grad::MAX_POOL3D,
+        },
     }
 }

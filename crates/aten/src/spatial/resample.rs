@@ -271,97 +271,149 @@ macro_rules! vec_form {
 table! {
     /// Resampling.
     static TABLE = {
-        General "aten::upsample_nearest1d(Tensor self, SymInt[1] output_size, \
-            float? scales=None) -> Tensor" =>
-            resampling!(Way::Nearest, 1)
-                => crate::grad::REARRANGED,
-        General "aten::upsample_nearest2d(Tensor self, SymInt[2] output_size, \
-            float? scales_h=None, float? scales_w=None) -> Tensor" =>
-            resampling!(Way::Nearest, 2)
-                => crate::grad::REARRANGED,
-        General "aten::upsample_nearest3d(Tensor self, SymInt[3] output_size, \
-            float? scales_d=None, float? scales_h=None, float? scales_w=None) -> Tensor" =>
-            resampling!(Way::Nearest, 3)
-                => crate::grad::REARRANGED,
-        General "aten::_upsample_nearest_exact1d(Tensor self, SymInt[1] output_size, \
-            float? scales=None) -> Tensor" =>
-            resampling!(Way::NearestExact, 1)
-                => crate::grad::REARRANGED,
-        General "aten::_upsample_nearest_exact2d(Tensor self, SymInt[2] output_size, \
-            float? scales_h=None, float? scales_w=None) -> Tensor" =>
-            resampling!(Way::NearestExact, 2)
-                => crate::grad::REARRANGED,
-        General "aten::_upsample_nearest_exact3d(Tensor self, SymInt[3] output_size, \
-            float? scales_d=None, float? scales_h=None, float? scales_w=None) -> Tensor" =>
-            resampling!(Way::NearestExact, 3)
-                => crate::grad::REARRANGED,
-        General "aten::upsample_linear1d(Tensor self, SymInt[1] output_size, bool align_corners, \
-            float? scales=None) -> Tensor" =>
-            resampling!(Way::By(Filter::Linear), 1)
-                => crate::grad::RESIZED,
-        General "aten::upsample_bilinear2d(Tensor self, SymInt[2] output_size, bool align_corners, \
-            float? scales_h=None, float? scales_w=None) -> Tensor" =>
-            resampling!(Way::By(Filter::Linear), 2)
-                => crate::grad::RESIZED,
-        General "aten::upsample_trilinear3d(Tensor self, SymInt[3] output_size, \
+        "aten::upsample_nearest1d(Tensor self, SymInt[1] output_size, \
+            float? scales=None) -> Tensor" => {
+            role: General,
+            lowering: resampling!(Way::Nearest, 1),
+            vjp: crate::grad::REARRANGED,
+        },
+        "aten::upsample_nearest2d(Tensor self, SymInt[2] output_size, \
+            float? scales_h=None, float? scales_w=None) -> Tensor" => {
+            role: General,
+            lowering: resampling!(Way::Nearest, 2),
+            vjp: crate::grad::REARRANGED,
+        },
+        "aten::upsample_nearest3d(Tensor self, SymInt[3] output_size, \
+            float? scales_d=None, float? scales_h=None, float? scales_w=None) -> Tensor" => {
+            role: General,
+            lowering: resampling!(Way::Nearest, 3),
+            vjp: crate::grad::REARRANGED,
+        },
+        "aten::_upsample_nearest_exact1d(Tensor self, SymInt[1] output_size, \
+            float? scales=None) -> Tensor" => {
+            role: General,
+            lowering: resampling!(Way::NearestExact, 1),
+            vjp: crate::grad::REARRANGED,
+        },
+        "aten::_upsample_nearest_exact2d(Tensor self, SymInt[2] output_size, \
+            float? scales_h=None, float? scales_w=None) -> Tensor" => {
+            role: General,
+            lowering: resampling!(Way::NearestExact, 2),
+            vjp: crate::grad::REARRANGED,
+        },
+        "aten::_upsample_nearest_exact3d(Tensor self, SymInt[3] output_size, \
+            float? scales_d=None, float? scales_h=None, float? scales_w=None) -> Tensor" => {
+            role: General,
+            lowering: resampling!(Way::NearestExact, 3),
+            vjp: crate::grad::REARRANGED,
+        },
+        "aten::upsample_linear1d(Tensor self, SymInt[1] output_size, bool align_corners, \
+            float? scales=None) -> Tensor" => {
+            role: General,
+            lowering: resampling!(Way::By(Filter::Linear), 1),
+            vjp: crate::grad::RESIZED,
+        },
+        "aten::upsample_bilinear2d(Tensor self, SymInt[2] output_size, bool align_corners, \
+            float? scales_h=None, float? scales_w=None) -> Tensor" => {
+            role: General,
+            lowering: resampling!(Way::By(Filter::Linear), 2),
+            vjp: crate::grad::RESIZED,
+        },
+        "aten::upsample_trilinear3d(Tensor self, SymInt[3] output_size, \
             bool align_corners, float? scales_d=None, float? scales_h=None, \
-            float? scales_w=None) -> Tensor" =>
-            resampling!(Way::By(Filter::Linear), 3)
-                => crate::grad::RESIZED,
-        General "aten::upsample_bicubic2d(Tensor self, SymInt[2] output_size, bool align_corners, \
-            float? scales_h=None, float? scales_w=None) -> Tensor" =>
-            resampling!(Way::By(Filter::Cubic), 2)
-                => crate::grad::RESIZED,
-        General "aten::_upsample_bilinear2d_aa(Tensor self, SymInt[2] output_size, \
-            bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor" =>
-            resampling!(Way::By(Filter::SmoothLinear), 2)
-                => crate::grad::RESIZED,
-        General "aten::_upsample_bicubic2d_aa(Tensor self, SymInt[2] output_size, \
-            bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor" =>
-            resampling!(Way::By(Filter::SmoothCubic), 2)
-                => crate::grad::RESIZED,
-        General "aten::_upsample_lanczos2d_aa(Tensor self, SymInt[2] output_size, \
-            bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor" =>
-            resampling!(Way::By(Filter::SmoothLanczos), 2)
-                => maquette_ops::operator::Derivative::Refused("PyTorch has none"),
-        General "aten::upsample_nearest1d.vec(Tensor input, SymInt[]? output_size, \
-            float[]? scale_factors) -> Tensor" =>
-            vec_form!("aten::upsample_nearest1d"),
-        General "aten::upsample_nearest2d.vec(Tensor input, SymInt[]? output_size, \
-            float[]? scale_factors) -> Tensor" =>
-            vec_form!("aten::upsample_nearest2d"),
-        General "aten::upsample_nearest3d.vec(Tensor input, SymInt[]? output_size, \
-            float[]? scale_factors) -> Tensor" =>
-            vec_form!("aten::upsample_nearest3d"),
-        General "aten::_upsample_nearest_exact1d.vec(Tensor input, SymInt[]? output_size, \
-            float[]? scale_factors) -> Tensor" =>
-            vec_form!("aten::_upsample_nearest_exact1d"),
-        General "aten::_upsample_nearest_exact2d.vec(Tensor input, SymInt[]? output_size, \
-            float[]? scale_factors) -> Tensor" =>
-            vec_form!("aten::_upsample_nearest_exact2d"),
-        General "aten::_upsample_nearest_exact3d.vec(Tensor input, SymInt[]? output_size, \
-            float[]? scale_factors) -> Tensor" =>
-            vec_form!("aten::_upsample_nearest_exact3d"),
-        General "aten::upsample_linear1d.vec(Tensor input, SymInt[]? output_size, \
-            bool align_corners, float[]? scale_factors) -> Tensor" =>
-            vec_form!("aten::upsample_linear1d"),
-        General "aten::upsample_bilinear2d.vec(Tensor input, SymInt[]? output_size, \
-            bool align_corners, float[]? scale_factors) -> Tensor" =>
-            vec_form!("aten::upsample_bilinear2d"),
-        General "aten::upsample_trilinear3d.vec(Tensor input, SymInt[]? output_size, \
-            bool align_corners, float[]? scale_factors) -> Tensor" =>
-            vec_form!("aten::upsample_trilinear3d"),
-        General "aten::upsample_bicubic2d.vec(Tensor input, SymInt[]? output_size, \
-            bool align_corners, float[]? scale_factors) -> Tensor" =>
-            vec_form!("aten::upsample_bicubic2d"),
-        General "aten::_upsample_bilinear2d_aa.vec(Tensor input, SymInt[]? output_size, \
-            bool align_corners, float[]? scale_factors) -> Tensor" =>
-            vec_form!("aten::_upsample_bilinear2d_aa"),
-        General "aten::_upsample_bicubic2d_aa.vec(Tensor input, SymInt[]? output_size, \
-            bool align_corners, float[]? scale_factors) -> Tensor" =>
-            vec_form!("aten::_upsample_bicubic2d_aa"),
-        General "aten::_upsample_lanczos2d_aa.vec(Tensor input, SymInt[]? output_size, \
-            bool align_corners, float[]? scale_factors) -> Tensor" =>
-            vec_form!("aten::_upsample_lanczos2d_aa"),
+            float? scales_w=None) -> Tensor" => {
+            role: General,
+            lowering: resampling!(Way::By(Filter::Linear), 3),
+            vjp: crate::grad::RESIZED,
+        },
+        "aten::upsample_bicubic2d(Tensor self, SymInt[2] output_size, bool align_corners, \
+            float? scales_h=None, float? scales_w=None) -> Tensor" => {
+            role: General,
+            lowering: resampling!(Way::By(Filter::Cubic), 2),
+            vjp: crate::grad::RESIZED,
+        },
+        "aten::_upsample_bilinear2d_aa(Tensor self, SymInt[2] output_size, \
+            bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor" => {
+            role: General,
+            lowering: resampling!(Way::By(Filter::SmoothLinear), 2),
+            vjp: crate::grad::RESIZED,
+        },
+        "aten::_upsample_bicubic2d_aa(Tensor self, SymInt[2] output_size, \
+            bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor" => {
+            role: General,
+            lowering: resampling!(Way::By(Filter::SmoothCubic), 2),
+            vjp: crate::grad::RESIZED,
+        },
+        "aten::_upsample_lanczos2d_aa(Tensor self, SymInt[2] output_size, \
+            bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor" => {
+            role: General,
+            lowering: resampling!(Way::By(Filter::SmoothLanczos), 2),
+            vjp: maquette_ops::operator::Derivative::Refused("PyTorch has none"),
+        },
+        "aten::upsample_nearest1d.vec(Tensor input, SymInt[]? output_size, \
+            float[]? scale_factors) -> Tensor" => {
+            role: General,
+            lowering: vec_form!("aten::upsample_nearest1d"),
+        },
+        "aten::upsample_nearest2d.vec(Tensor input, SymInt[]? output_size, \
+            float[]? scale_factors) -> Tensor" => {
+            role: General,
+            lowering: vec_form!("aten::upsample_nearest2d"),
+        },
+        "aten::upsample_nearest3d.vec(Tensor input, SymInt[]? output_size, \
+            float[]? scale_factors) -> Tensor" => {
+            role: General,
+            lowering: vec_form!("aten::upsample_nearest3d"),
+        },
+        "aten::_upsample_nearest_exact1d.vec(Tensor input, SymInt[]? output_size, \
+            float[]? scale_factors) -> Tensor" => {
+            role: General,
+            lowering: vec_form!("aten::_upsample_nearest_exact1d"),
+        },
+        "aten::_upsample_nearest_exact2d.vec(Tensor input, SymInt[]? output_size, \
+            float[]? scale_factors) -> Tensor" => {
+            role: General,
+            lowering: vec_form!("aten::_upsample_nearest_exact2d"),
+        },
+        "aten::_upsample_nearest_exact3d.vec(Tensor input, SymInt[]? output_size, \
+            float[]? scale_factors) -> Tensor" => {
+            role: General,
+            lowering: vec_form!("aten::_upsample_nearest_exact3d"),
+        },
+        "aten::upsample_linear1d.vec(Tensor input, SymInt[]? output_size, \
+            bool align_corners, float[]? scale_factors) -> Tensor" => {
+            role: General,
+            lowering: vec_form!("aten::upsample_linear1d"),
+        },
+        "aten::upsample_bilinear2d.vec(Tensor input, SymInt[]? output_size, \
+            bool align_corners, float[]? scale_factors) -> Tensor" => {
+            role: General,
+            lowering: vec_form!("aten::upsample_bilinear2d"),
+        },
+        "aten::upsample_trilinear3d.vec(Tensor input, SymInt[]? output_size, \
+            bool align_corners, float[]? scale_factors) -> Tensor" => {
+            role: General,
+            lowering: vec_form!("aten::upsample_trilinear3d"),
+        },
+        "aten::upsample_bicubic2d.vec(Tensor input, SymInt[]? output_size, \
+            bool align_corners, float[]? scale_factors) -> Tensor" => {
+            role: General,
+            lowering: vec_form!("aten::upsample_bicubic2d"),
+        },
+        "aten::_upsample_bilinear2d_aa.vec(Tensor input, SymInt[]? output_size, \
+            bool align_corners, float[]? scale_factors) -> Tensor" => {
+            role: General,
+            lowering: vec_form!("aten::_upsample_bilinear2d_aa"),
+        },
+        "aten::_upsample_bicubic2d_aa.vec(Tensor input, SymInt[]? output_size, \
+            bool align_corners, float[]? scale_factors) -> Tensor" => {
+            role: General,
+            lowering: vec_form!("aten::_upsample_bicubic2d_aa"),
+        },
+        "aten::_upsample_lanczos2d_aa.vec(Tensor input, SymInt[]? output_size, \
+            bool align_corners, float[]? scale_factors) -> Tensor" => {
+            role: General,
+            lowering: vec_form!("aten::_upsample_lanczos2d_aa"),
+        },
     }
 }

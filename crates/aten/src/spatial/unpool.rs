@@ -106,28 +106,33 @@ fn backward_meta(args: &[Value]) -> Result<Metas> {
 table! {
     /// Unpooling.
     static TABLE = {
-        General "aten::max_unpool2d(Tensor self, Tensor indices, \
-            SymInt[2] output_size) -> Tensor" =>
-            compute(
+        "aten::max_unpool2d(Tensor self, Tensor indices, \
+            SymInt[2] output_size) -> Tensor" => {
+            role: General,
+            lowering: compute(
                 Class::Scatter,
                 Strides::RowMajor,
                 |_, a| unpooled_meta(a, 2),
                 How::Host(|a, out| unpool(a, &out[0], 2)),
-            )
-                => crate::grad::MAX_UNPOOL2D,
-        General "aten::max_unpool3d(Tensor self, Tensor indices, SymInt[3] output_size, \
-            int[3] stride, int[3] padding) -> Tensor" =>
-            compute(
+            ),
+            vjp: crate::grad::MAX_UNPOOL2D,
+        },
+        "aten::max_unpool3d(Tensor self, Tensor indices, SymInt[3] output_size, \
+            int[3] stride, int[3] padding) -> Tensor" => {
+            role: General,
+            lowering: compute(
                 Class::Scatter,
                 Strides::RowMajor,
                 |_, a| unpooled_meta(a, 3),
                 How::Host(|a, out| unpool(a, &out[0], 3)),
-            )
-                => crate::grad::MAX_UNPOOL3D,
-        General "aten::max_pool2d_with_indices_backward(Tensor grad_output, Tensor self, \
+            ),
+            vjp: crate::grad::MAX_UNPOOL3D,
+        },
+        "aten::max_pool2d_with_indices_backward(Tensor grad_output, Tensor self, \
             int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool ceil_mode, \
-            Tensor indices) -> Tensor" =>
-            compute(
+            Tensor indices) -> Tensor" => {
+            role: General,
+            lowering: compute(
                 Class::Scatter,
                 Strides::RowMajor,
                 |_, a| backward_meta(a),
@@ -137,7 +142,8 @@ table! {
                         *there = round(*there + x)
                     })
                 }),
-            )
-                => crate::grad::MAX_POOL2D_BACKWARD,
+            ),
+            vjp: crate::grad::MAX_POOL2D_BACKWARD,
+        },
     }
 }

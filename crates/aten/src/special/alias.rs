@@ -8,10 +8,12 @@ macro_rules! aliases {
         table! {
             /// Second names.
             static TABLE = {
-                $(General concat!("aten::special_", $name, " -> Tensor") =>
-                    Lowering::Composite(|a| {
+                $(concat!("aten::special_", $name, " -> Tensor") => {
+                    role: General,
+                    lowering: Lowering::Composite(|a| {
                         maquette_ops::call(concat!("aten::", $op), a.iter().cloned().collect())
-                    }),)*
+                    }),
+                },)*
             }
         }
     };

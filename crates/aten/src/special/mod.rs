@@ -166,136 +166,245 @@ fn float_power_in_place(op: &str, args: &[Value]) -> Result<Outputs> {
 table! {
     /// Functions of one or two numbers.
     static TABLE = {
-        General "aten::lgamma(Tensor self) -> Tensor" => each!(Numbers, |x| gamma::lgamma(x))
-                => crate::grad::LGAMMA,
-        General "aten::lgamma_(Tensor(a!) self) -> Tensor(a!)" => Lowering::InPlace("aten::lgamma"),
-        General "aten::digamma(Tensor self) -> Tensor" => each!(Numbers, |x| gamma::digamma(x))
-                => crate::grad::DIGAMMA,
-        General "aten::digamma_(Tensor(a!) self) -> Tensor(a!)" =>
-            Lowering::InPlace("aten::digamma"),
-        General "aten::polygamma(int n, Tensor self) -> Tensor" =>
-            scalar(|_, a| polygamma_metas(a), polygamma)
-                => crate::grad::POLYGAMMA,
-        General "aten::polygamma_(Tensor(a!) self, int n) -> Tensor(a!)" =>
-            Lowering::Composite(polygamma_in_place)
-                => crate::grad::POLYGAMMA_IN_PLACE,
-        General "aten::mvlgamma(Tensor self, int p) -> Tensor" =>
-            scalar(|_, a| mvlgamma_metas(a), mvlgamma)
-                => crate::grad::MVLGAMMA,
-        General "aten::mvlgamma_(Tensor(a!) self, int p) -> Tensor(a!)" =>
-            Lowering::InPlace("aten::mvlgamma"),
-        General "aten::igamma(Tensor self, Tensor other) -> Tensor" =>
-            each!(Floats, |a, x| incomplete::lower(a, x))
-                => crate::grad::IGAMMA,
-        General "aten::igamma_(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
-            Lowering::InPlace("aten::igamma"),
-        General "aten::igammac(Tensor self, Tensor other) -> Tensor" =>
-            each!(Floats, |a, x| incomplete::upper(a, x))
-                => crate::grad::IGAMMAC,
-        General "aten::igammac_(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
-            Lowering::InPlace("aten::igammac"),
-        General "aten::special_zeta(Tensor self, Tensor other) -> Tensor" =>
-            each!(Wide, |x, q| gamma::zeta(x, q))
-                => crate::grad::ZETA,
-        General "aten::special_zeta.self_scalar(Scalar self, Tensor other) -> Tensor" =>
-            each!(Wide, |x, q| gamma::zeta(x, q))
-                => crate::grad::ZETA,
-        General "aten::special_zeta.other_scalar(Tensor self, Scalar other) -> Tensor" =>
-            each!(Wide, |x, q| gamma::zeta(x, q))
-                => maquette_ops::operator::Derivative::Refused("PyTorch has none"),
-
-        General "aten::erfinv(Tensor self) -> Tensor" => each!(Numbers, |x| erf::erfinv(x))
-                => crate::grad::ERFINV,
-        General "aten::erfinv_(Tensor(a!) self) -> Tensor(a!)" => Lowering::InPlace("aten::erfinv"),
-        General "aten::special_erfcx(Tensor self) -> Tensor" => each!(Wide, |x| erf::erfcx(x))
-                => crate::grad::ERFCX,
-        General "aten::special_ndtri(Tensor self) -> Tensor" => each!(Wide, |x| erf::ndtri(x))
-                => crate::grad::NDTRI,
-        General "aten::special_log_ndtr(Tensor self) -> Tensor" =>
-            each!(Wide, |x| erf::log_ndtr(x))
-                => crate::grad::LOG_NDTR,
-
-        General "aten::i0(Tensor self) -> Tensor" => each!(Numbers, |x| bessel::i(0, x))
-                => crate::grad::I0,
-        General "aten::i0_(Tensor(a!) self) -> Tensor(a!)" => Lowering::InPlace("aten::i0"),
-        General "aten::special_i0e(Tensor self) -> Tensor" =>
-            each!(Numbers, |x| bessel::scaled_i(0, x))
-                => crate::grad::I0E,
-        General "aten::special_i1(Tensor self) -> Tensor" => each!(Numbers, |x| bessel::i(1, x))
-                => crate::grad::I1,
-        General "aten::special_i1e(Tensor self) -> Tensor" =>
-            each!(Numbers, |x| bessel::scaled_i(1, x))
-                => crate::grad::I1E,
-        General "aten::special_modified_bessel_i0(Tensor self) -> Tensor" =>
-            each!(Wide, |x| bessel::i(0, x))
-                => crate::grad::MODIFIED_I0,
-        General "aten::special_modified_bessel_i1(Tensor self) -> Tensor" =>
-            each!(Wide, |x| bessel::i(1, x))
-                => crate::grad::MODIFIED_I1,
-        General "aten::special_modified_bessel_k0(Tensor self) -> Tensor" =>
-            each!(Wide, |x| bessel::k(0, x))
-                => crate::grad::MODIFIED_K0,
-        General "aten::special_modified_bessel_k1(Tensor self) -> Tensor" =>
-            each!(Wide, |x| bessel::k(1, x))
-                => crate::grad::MODIFIED_K1,
-        General "aten::special_scaled_modified_bessel_k0(Tensor x) -> Tensor" =>
-            each!(Wide, |x| bessel::scaled_k(0, x))
-                => crate::grad::SCALED_K0,
-        General "aten::special_scaled_modified_bessel_k1(Tensor x) -> Tensor" =>
-            each!(Wide, |x| bessel::scaled_k(1, x))
-                => crate::grad::SCALED_K1,
-        General "aten::special_bessel_j0(Tensor self) -> Tensor" =>
-            each!(Wide, |x| bessel::finite(libm::j0, x))
-                => crate::grad::BESSEL_J0,
-        General "aten::special_bessel_j1(Tensor self) -> Tensor" =>
-            each!(Wide, |x| bessel::finite(libm::j1, x))
-                => crate::grad::BESSEL_J1,
-        General "aten::special_bessel_y0(Tensor self) -> Tensor" =>
-            each!(Wide, |x| bessel::finite(libm::y0, x))
-                => crate::grad::BESSEL_Y0,
-        General "aten::special_bessel_y1(Tensor self) -> Tensor" =>
-            each!(Wide, |x| bessel::finite(libm::y1, x))
-                => crate::grad::BESSEL_Y1,
-        General "aten::special_spherical_bessel_j0(Tensor x) -> Tensor" =>
-            each!(Wide, |x| bessel::spherical_j0(x))
-                => maquette_ops::operator::Derivative::Refused("PyTorch has none"),
-        General "aten::special_airy_ai(Tensor x) -> Tensor" => each!(Wide, |x| bessel::airy_ai(x))
-                => maquette_ops::operator::Derivative::Refused("PyTorch has none"),
-
-        General "aten::gcd(Tensor self, Tensor other) -> Tensor" =>
-            each!(Integers, |dtype, a, b| exact::gcd(dtype, a, b))
-                => maquette_ops::operator::Derivative::None("the result is no float"),
-        General "aten::gcd_(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
-            Lowering::InPlace("aten::gcd"),
-        General "aten::lcm(Tensor self, Tensor other) -> Tensor" =>
-            each!(Integers, |dtype, a, b| exact::lcm(dtype, a, b))
-                => maquette_ops::operator::Derivative::None("the result is no float"),
-        General "aten::lcm_(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
-            Lowering::InPlace("aten::lcm"),
-        General "aten::nextafter(Tensor self, Tensor other) -> Tensor" =>
-            each!(Floats, |dtype, x, y| exact::next_after(dtype, x, y))
-                => crate::grad::IDENTITY,
-        General "aten::nextafter_(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
-            Lowering::InPlace("aten::nextafter"),
-        General "aten::frexp.Tensor(Tensor self) -> (Tensor mantissa, Tensor exponent)" =>
-            scalar(|_, a| frexp_metas(a), frexp)
-                => crate::grad::FREXP,
-        General "aten::ldexp.Tensor(Tensor self, Tensor other) -> Tensor" =>
-            scalar(|_, a| metas(a, Takes::Numbers), ldexp)
-                => crate::grad::LDEXP,
-        General "aten::ldexp_(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
-            Lowering::InPlace("aten::ldexp.Tensor"),
-
-        General "aten::float_power.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor" =>
-            Lowering::Composite(|a| float_power("aten::pow.Tensor_Tensor", a)),
-        General "aten::float_power.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor" =>
-            Lowering::Composite(|a| float_power("aten::pow.Tensor_Scalar", a)),
-        General "aten::float_power.Scalar(Scalar self, Tensor exponent) -> Tensor" =>
-            Lowering::Composite(|a| float_power("aten::pow.Scalar", a)),
-        General "aten::float_power_.Tensor(Tensor(a!) self, Tensor exponent) -> Tensor(a!)" =>
-            Lowering::Composite(|a| float_power_in_place("aten::pow_.Tensor", a)),
-        General "aten::float_power_.Scalar(Tensor(a!) self, Scalar exponent) -> Tensor(a!)" =>
-            Lowering::Composite(|a| float_power_in_place("aten::pow_.Scalar", a)),
+        "aten::lgamma(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: each!(Numbers, |x| gamma::lgamma(x)),
+            vjp: crate::grad::LGAMMA,
+        },
+        "aten::lgamma_(Tensor(a!) self) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::InPlace("aten::lgamma"),
+        },
+        "aten::digamma(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: each!(Numbers, |x| gamma::digamma(x)),
+            vjp: crate::grad::DIGAMMA,
+        },
+        "aten::digamma_(Tensor(a!) self) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::InPlace("aten::digamma"),
+        },
+        "aten::polygamma(int n, Tensor self) -> Tensor" => {
+            role: General,
+            lowering: scalar(|_, a| polygamma_metas(a), polygamma),
+            vjp: crate::grad::POLYGAMMA,
+        },
+        "aten::polygamma_(Tensor(a!) self, int n) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::Composite(polygamma_in_place),
+            vjp: crate::grad::POLYGAMMA_IN_PLACE,
+        },
+        "aten::mvlgamma(Tensor self, int p) -> Tensor" => {
+            role: General,
+            lowering: scalar(|_, a| mvlgamma_metas(a), mvlgamma),
+            vjp: crate::grad::MVLGAMMA,
+        },
+        "aten::mvlgamma_(Tensor(a!) self, int p) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::InPlace("aten::mvlgamma"),
+        },
+        "aten::igamma(Tensor self, Tensor other) -> Tensor" => {
+            role: General,
+            lowering: each!(Floats, |a, x| incomplete::lower(a, x)),
+            vjp: crate::grad::IGAMMA,
+        },
+        "aten::igamma_(Tensor(a!) self, Tensor other) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::InPlace("aten::igamma"),
+        },
+        "aten::igammac(Tensor self, Tensor other) -> Tensor" => {
+            role: General,
+            lowering: each!(Floats, |a, x| incomplete::upper(a, x)),
+            vjp: crate::grad::IGAMMAC,
+        },
+        "aten::igammac_(Tensor(a!) self, Tensor other) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::InPlace("aten::igammac"),
+        },
+        "aten::special_zeta(Tensor self, Tensor other) -> Tensor" => {
+            role: General,
+            lowering: each!(Wide, |x, q| gamma::zeta(x, q)),
+            vjp: crate::grad::ZETA,
+        },
+        "aten::special_zeta.self_scalar(Scalar self, Tensor other) -> Tensor" => {
+            role: General,
+            lowering: each!(Wide, |x, q| gamma::zeta(x, q)),
+            vjp: crate::grad::ZETA,
+        },
+        "aten::special_zeta.other_scalar(Tensor self, Scalar other) -> Tensor" => {
+            role: General,
+            lowering: each!(Wide, |x, q| gamma::zeta(x, q)),
+            vjp: maquette_ops::operator::Derivative::Refused("PyTorch has none"),
+        },
+        "aten::erfinv(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: each!(Numbers, |x| erf::erfinv(x)),
+            vjp: crate::grad::ERFINV,
+        },
+        "aten::erfinv_(Tensor(a!) self) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::InPlace("aten::erfinv"),
+        },
+        "aten::special_erfcx(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: each!(Wide, |x| erf::erfcx(x)),
+            vjp: crate::grad::ERFCX,
+        },
+        "aten::special_ndtri(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: each!(Wide, |x| erf::ndtri(x)),
+            vjp: crate::grad::NDTRI,
+        },
+        "aten::special_log_ndtr(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: each!(Wide, |x| erf::log_ndtr(x)),
+            vjp: crate::grad::LOG_NDTR,
+        },
+        "aten::i0(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: each!(Numbers, |x| bessel::i(0, x)),
+            vjp: crate::grad::I0,
+        },
+        "aten::i0_(Tensor(a!) self) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::InPlace("aten::i0"),
+        },
+        "aten::special_i0e(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: each!(Numbers, |x| bessel::scaled_i(0, x)),
+            vjp: crate::grad::I0E,
+        },
+        "aten::special_i1(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: each!(Numbers, |x| bessel::i(1, x)),
+            vjp: crate::grad::I1,
+        },
+        "aten::special_i1e(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: each!(Numbers, |x| bessel::scaled_i(1, x)),
+            vjp: crate::grad::I1E,
+        },
+        "aten::special_modified_bessel_i0(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: each!(Wide, |x| bessel::i(0, x)),
+            vjp: crate::grad::MODIFIED_I0,
+        },
+        "aten::special_modified_bessel_i1(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: each!(Wide, |x| bessel::i(1, x)),
+            vjp: crate::grad::MODIFIED_I1,
+        },
+        "aten::special_modified_bessel_k0(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: each!(Wide, |x| bessel::k(0, x)),
+            vjp: crate::grad::MODIFIED_K0,
+        },
+        "aten::special_modified_bessel_k1(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: each!(Wide, |x| bessel::k(1, x)),
+            vjp: crate::grad::MODIFIED_K1,
+        },
+        "aten::special_scaled_modified_bessel_k0(Tensor x) -> Tensor" => {
+            role: General,
+            lowering: each!(Wide, |x| bessel::scaled_k(0, x)),
+            vjp: crate::grad::SCALED_K0,
+        },
+        "aten::special_scaled_modified_bessel_k1(Tensor x) -> Tensor" => {
+            role: General,
+            lowering: each!(Wide, |x| bessel::scaled_k(1, x)),
+            vjp: crate::grad::SCALED_K1,
+        },
+        "aten::special_bessel_j0(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: each!(Wide, |x| bessel::finite(libm::j0, x)),
+            vjp: crate::grad::BESSEL_J0,
+        },
+        "aten::special_bessel_j1(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: each!(Wide, |x| bessel::finite(libm::j1, x)),
+            vjp: crate::grad::BESSEL_J1,
+        },
+        "aten::special_bessel_y0(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: each!(Wide, |x| bessel::finite(libm::y0, x)),
+            vjp: crate::grad::BESSEL_Y0,
+        },
+        "aten::special_bessel_y1(Tensor self) -> Tensor" => {
+            role: General,
+            lowering: each!(Wide, |x| bessel::finite(libm::y1, x)),
+            vjp: crate::grad::BESSEL_Y1,
+        },
+        "aten::special_spherical_bessel_j0(Tensor x) -> Tensor" => {
+            role: General,
+            lowering: each!(Wide, |x| bessel::spherical_j0(x)),
+            vjp: maquette_ops::operator::Derivative::Refused("PyTorch has none"),
+        },
+        "aten::special_airy_ai(Tensor x) -> Tensor" => {
+            role: General,
+            lowering: each!(Wide, |x| bessel::airy_ai(x)),
+            vjp: maquette_ops::operator::Derivative::Refused("PyTorch has none"),
+        },
+        "aten::gcd(Tensor self, Tensor other) -> Tensor" => {
+            role: General,
+            lowering: each!(Integers, |dtype, a, b| exact::gcd(dtype, a, b)),
+            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+        },
+        "aten::gcd_(Tensor(a!) self, Tensor other) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::InPlace("aten::gcd"),
+        },
+        "aten::lcm(Tensor self, Tensor other) -> Tensor" => {
+            role: General,
+            lowering: each!(Integers, |dtype, a, b| exact::lcm(dtype, a, b)),
+            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+        },
+        "aten::lcm_(Tensor(a!) self, Tensor other) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::InPlace("aten::lcm"),
+        },
+        "aten::nextafter(Tensor self, Tensor other) -> Tensor" => {
+            role: General,
+            lowering: each!(Floats, |dtype, x, y| exact::next_after(dtype, x, y)),
+            vjp: crate::grad::IDENTITY,
+        },
+        "aten::nextafter_(Tensor(a!) self, Tensor other) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::InPlace("aten::nextafter"),
+        },
+        "aten::frexp.Tensor(Tensor self) -> (Tensor mantissa, Tensor exponent)" => {
+            role: General,
+            lowering: scalar(|_, a| frexp_metas(a), frexp),
+            vjp: crate::grad::FREXP,
+        },
+        "aten::ldexp.Tensor(Tensor self, Tensor other) -> Tensor" => {
+            role: General,
+            lowering: scalar(|_, a| metas(a, Takes::Numbers), ldexp),
+            vjp: crate::grad::LDEXP,
+        },
+        "aten::ldexp_(Tensor(a!) self, Tensor other) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::InPlace("aten::ldexp.Tensor"),
+        },
+        "aten::float_power.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| float_power("aten::pow.Tensor_Tensor", a)),
+        },
+        "aten::float_power.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| float_power("aten::pow.Tensor_Scalar", a)),
+        },
+        "aten::float_power.Scalar(Scalar self, Tensor exponent) -> Tensor" => {
+            role: General,
+            lowering: Lowering::Composite(|a| float_power("aten::pow.Scalar", a)),
+        },
+        "aten::float_power_.Tensor(Tensor(a!) self, Tensor exponent) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::Composite(|a| float_power_in_place("aten::pow_.Tensor", a)),
+        },
+        "aten::float_power_.Scalar(Tensor(a!) self, Scalar exponent) -> Tensor(a!)" => {
+            role: General,
+            lowering: Lowering::Composite(|a| float_power_in_place("aten::pow_.Scalar", a)),
+        },
     }
 }
 
@@ -306,19 +415,25 @@ macro_rules! polynomials {
         table! {
             /// Orthogonal polynomials.
             static POLYNOMIALS = { $(
-                General concat!("aten::special_", $name, "(Tensor x, Tensor n) -> Tensor") =>
-                    each!(Wide, |dtype, x, n| polynomial::at(dtype, x, n, $p, $p))
-                => maquette_ops::operator::Derivative::Refused("PyTorch has none"),
-                General concat!(
+                concat!("aten::special_", $name, "(Tensor x, Tensor n) -> Tensor") => {
+                    role: General,
+                    lowering: each!(Wide, |dtype, x, n| polynomial::at(dtype, x, n, $p, $p)),
+                    vjp: maquette_ops::operator::Derivative::Refused("PyTorch has none"),
+                },
+                concat!(
                     "aten::special_", $name, ".x_scalar(Scalar x, Tensor n) -> Tensor"
-                ) =>
-                    each!(Wide, |dtype, x, n| polynomial::at(dtype, x, n, $p, $p))
-                => maquette_ops::operator::Derivative::Refused("PyTorch has none"),
-                General concat!(
+                ) => {
+                    role: General,
+                    lowering: each!(Wide, |dtype, x, n| polynomial::at(dtype, x, n, $p, $p)),
+                    vjp: maquette_ops::operator::Derivative::Refused("PyTorch has none"),
+                },
+                concat!(
                     "aten::special_", $name, ".n_scalar(Tensor x, Scalar n) -> Tensor"
-                ) =>
-                    each!(Wide, |dtype, x, n| polynomial::at(dtype, x, n, $p, $p))
-                => maquette_ops::operator::Derivative::Refused("PyTorch has none"),
+                ) => {
+                    role: General,
+                    lowering: each!(Wide, |dtype, x, n| polynomial::at(dtype, x, n, $p, $p)),
+                    vjp: maquette_ops::operator::Derivative::Refused("PyTorch has none"),
+                },
             )* }
         }
     };

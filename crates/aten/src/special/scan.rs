@@ -51,9 +51,15 @@ const LOWERING: Lowering = Lowering::Compute(Compute {
 table! {
     /// Scans of exponentials.
     static TABLE = {
-        General "aten::logcumsumexp(Tensor self, int dim) -> Tensor" => LOWERING
-                => crate::grad::LOGCUMSUMEXP,
-        General "aten::_logcumsumexp(Tensor self, int dim) -> Tensor" => LOWERING
-                => crate::grad::LOGCUMSUMEXP,
+        "aten::logcumsumexp(Tensor self, int dim) -> Tensor" => {
+            role: General,
+            lowering: LOWERING,
+            vjp: crate::grad::LOGCUMSUMEXP,
+        },
+        "aten::_logcumsumexp(Tensor self, int dim) -> Tensor" => {
+            role: General,
+            lowering: LOWERING,
+            vjp: crate::grad::LOGCUMSUMEXP,
+        },
     }
 }

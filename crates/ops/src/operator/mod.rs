@@ -103,24 +103,33 @@ macro_rules! register_table {
     };
 }
 
-/// Defines and registers a table. Each entry is `Role "schema" => lowering => derivative,`. The
-/// derivative may be absent if it follows from the lowering ([`OpDef::new`](crate::operator::OpDef)).
+/// A row of a table: `"schema" => { role: ROLE, lowering: LOWERING, vjp: DERIVATIVE }`. The fields
+/// are in this order, and only `vjp` may be absent, if it follows from the lowering
+/// ([`OpDef::new`](crate::operator::OpDef)).
+#[macro_export]
+#[doc(hidden)]
+macro_rules! op_row {
+    ($schema:expr => {
+        role: $role:ident $(($of:ident))?, lowering: $lowering:expr $(, vjp: $vjp:expr)? $(,)?
+    }) => {
+        $crate::operator::OpDef::new(
+            $schema,
+            $crate::operator::Role::$role $(($crate::__private::ArithOp::$of))?,
+            $lowering,
+            $crate::operator::optional!($($vjp)?),
+            $crate::__private::Loc { file: file!(), line: line!() },
+        )
+    };
+}
+
+/// Defines and registers a table of [rows](crate::operator::op_row).
 #[macro_export]
 #[doc(hidden)]
 macro_rules! table {
-    ($(#[$doc:meta])* static $name:ident = {
-        $($role:ident $schema:expr => $lowering:expr $(=> $derivative:expr)?,)*
-    }) => {
+    ($(#[$doc:meta])* static $name:ident = { $($schema:expr => { $($row:tt)* },)* }) => {
         $(#[$doc])*
-        static $name: &[$crate::operator::OpDef] = &[$(
-            $crate::operator::OpDef::new(
-                $schema,
-                $crate::operator::Role::$role,
-                $lowering,
-                $crate::operator::optional!($($derivative)?),
-                $crate::__private::Loc { file: file!(), line: line!() },
-            )
-        ),*];
+        static $name: &[$crate::operator::OpDef] =
+            &[$($crate::operator::op_row!($schema => { $($row)* })),*];
         $crate::operator::register_table!($name);
     };
 }
@@ -128,7 +137,7 @@ macro_rules! table {
 /// `Some` of an expression, or `None` without one.
 #[macro_export]
 #[doc(hidden)]
-macro_rules! optional_entry {
+macro_rules! optional_field {
     () => {
         None
     };
@@ -136,8 +145,8 @@ macro_rules! optional_entry {
         Some($e)
     };
 }
-pub use crate::optional_entry as optional;
-pub use crate::{register_table, table};
+pub use crate::optional_field as optional;
+pub use crate::{op_row, register_table, table};
 
 /// Whether a name is in a namespace that is reserved for the builtin operators: `aten::`, `grad::`
 /// for the derivatives of scalar expressions, or `fast::` for what compiled programs call in place
