@@ -2,6 +2,7 @@
 //! does not hold.
 
 use maquette_ir::sym::SymInt;
+use maquette_ops::operator::Derivative;
 use maquette_ops::operator::dims::{known_equal, require};
 use maquette_ops::operator::lowering::Lowering;
 use maquette_ops::operator::{dims_text, host, table};
@@ -64,8 +65,13 @@ table! {
             SymInt[]? stride=None, ScalarType? dtype=None, *, Device? device=None, \
             Layout? layout=None) -> ()" => {
             role: General,
-            lowering: Lowering::Dynamic { observes_strides: true, fake: |_, a| metadata(a), run: metadata },
-            vjp: maquette_ops::operator::Derivative::None("there is no result"),
+            lowering: Lowering::Dynamic {
+                observes_strides: true,
+                fake: |_,
+                a| metadata(a),
+                run: metadata,
+            },
+            vjp: Derivative::None("there is no result"),
         },
         "aten::_assert_async(Tensor self) -> ()" => {
             role: General,
@@ -74,7 +80,7 @@ table! {
                 fake: |_, _| Ok(Outputs::new()),
                 run: |a| holds(a[0].tensor()?, "the asserted tensor is zero"),
             },
-            vjp: maquette_ops::operator::Derivative::None("there is no result"),
+            vjp: Derivative::None("there is no result"),
         },
         "aten::_assert_async.msg(Tensor self, str assert_msg) -> ()" => {
             role: General,
@@ -83,7 +89,7 @@ table! {
                 fake: |_, _| Ok(Outputs::new()),
                 run: |a| holds(a[0].tensor()?, a[1].str()?),
             },
-            vjp: maquette_ops::operator::Derivative::None("there is no result"),
+            vjp: Derivative::None("there is no result"),
         },
     }
 }

@@ -2,10 +2,11 @@
 //! `ir::apart` and `ir::distinct`. Offsets, sizes and strides count the elements of a value in
 //! row-major order, independent of the layout of the value in memory.
 
-use super::copies::{COPY, copy_of};
+use crate::create::copies::{COPY, copy_of};
 use maquette_ir::functional_ops::schemas;
 use maquette_ir::sym::SymInt;
 use maquette_ops::internals::MetaInternals;
+use maquette_ops::operator::Derivative;
 use maquette_ops::operator::dims::{fresh, require};
 use maquette_ops::operator::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use maquette_ops::operator::{cpu_exec, dims_text, table};
@@ -20,9 +21,9 @@ fn part(base: &Tensor, at: &[Value]) -> Result<Tensor> {
     let start = base.meta().offset();
     let meta = if sizes.iter().any(|n| n.as_i64() == Some(0)) {
         let strides: SmallVec<[SymInt; 6]> = strides.iter().map(|_| SymInt::from(0)).collect();
-        super::views::as_strided(base, sizes, &strides, Some(start))?
+        crate::shape::views::as_strided(base, sizes, &strides, Some(start))?
     } else {
-        super::views::as_strided(base, sizes, strides, Some(start + offset))?
+        crate::shape::views::as_strided(base, sizes, strides, Some(start + offset))?
     };
     base.view_of(meta)
 }
@@ -128,7 +129,7 @@ table! {
                 metas: |_, a| view_metas(a),
                 how: How::Loops(|cx| copy_of(cx, viewed)),
             }),
-            vjp: maquette_ops::operator::Derivative::Refused("it is an operator of functional graphs"),
+            vjp: Derivative::Refused("it is an operator of functional graphs"),
         },
         schemas::STRIDED => {
             role: General,
@@ -138,7 +139,7 @@ table! {
                 metas: |_, a| strided_metas(a),
                 how: COPY,
             }),
-            vjp: maquette_ops::operator::Derivative::Refused("it is an operator of functional graphs"),
+            vjp: Derivative::Refused("it is an operator of functional graphs"),
         },
         schemas::BARRIER => {
             role: General,
@@ -148,7 +149,7 @@ table! {
                 metas: |_, a| barrier_metas(a),
                 how: COPY,
             }),
-            vjp: maquette_ops::operator::Derivative::Refused("it is an operator of functional graphs"),
+            vjp: Derivative::Refused("it is an operator of functional graphs"),
         },
         schemas::DISJOINT => {
             role: General,
@@ -157,7 +158,7 @@ table! {
                 fake: |_, _| Ok(Outputs::new()),
                 run: disjoint,
             },
-            vjp: maquette_ops::operator::Derivative::Refused("it is an operator of functional graphs"),
+            vjp: Derivative::Refused("it is an operator of functional graphs"),
         },
         schemas::INJECTIVE => {
             role: General,
@@ -166,7 +167,7 @@ table! {
                 fake: |_, _| Ok(Outputs::new()),
                 run: injective,
             },
-            vjp: maquette_ops::operator::Derivative::Refused("it is an operator of functional graphs"),
+            vjp: Derivative::Refused("it is an operator of functional graphs"),
         },
         schemas::SCATTER => {
             role: General,
@@ -176,7 +177,7 @@ table! {
                 metas: |_, a| scatter_metas(a),
                 how: How::Host(scatter),
             }),
-            vjp: maquette_ops::operator::Derivative::Refused("it is an operator of functional graphs"),
+            vjp: Derivative::Refused("it is an operator of functional graphs"),
         },
     }
 }

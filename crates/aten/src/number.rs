@@ -2,6 +2,7 @@
 
 use maquette_ir::DType;
 use maquette_kernels::{Class, Element as _};
+use maquette_ops::operator::Derivative;
 use maquette_ops::operator::dims::require;
 use maquette_ops::operator::lowering::Lowering;
 use maquette_ops::operator::{dims_text, table};
@@ -46,12 +47,12 @@ table! {
         "aten::item(Tensor self) -> Scalar" => {
             role: General,
             lowering: Lowering::Dynamic { observes_strides: true, fake: fake_item, run: item },
-            vjp: maquette_ops::operator::Derivative::None("a number has no history"),
+            vjp: Derivative::None("a number has no history"),
         },
         "aten::_local_scalar_dense(Tensor self) -> Scalar" => {
             role: General,
             lowering: Lowering::Dynamic { observes_strides: true, fake: fake_item, run: item },
-            vjp: maquette_ops::operator::Derivative::None("a number has no history"),
+            vjp: Derivative::None("a number has no history"),
         },
         "aten::is_nonzero(Tensor self) -> bool" => {
             role: General,
@@ -65,7 +66,7 @@ table! {
                 },
                 run: |a| Ok(smallvec![Value::Bool(single(a)?.ne(0).item::<bool>()?)]),
             },
-            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+            vjp: Derivative::None("the result is no float"),
         },
     }
 }

@@ -138,7 +138,7 @@ pub fn all_unsupported() -> impl Iterator<Item = (&'static str, &'static str)> {
 mod tests {
     #[test]
     fn unsupported_operators_are_not_in_the_table() {
-        for (name, _) in super::all_unsupported() {
+        for (name, _) in crate::all_unsupported() {
             let full = format!("aten::{name}");
             assert!(
                 maquette_ops::library::all().iter().all(|op| op.name() != full),

@@ -13,19 +13,24 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("kernels", &["ir"]),
     ("rewrite", &["ir"]),
     ("ops", &["ir", "kernels"]),
+    ("aten", &["ir", "kernels", "ops"]),
     ("interp", &["ir", "ops"]),
     ("optim", &["ir", "ops"]),
     ("trace", &["interp", "ir", "ops"]),
     ("runtime", &["interp", "ir", "kernels", "ops", "rewrite"]),
-    ("driver", &["interp", "ir", "ops", "rewrite", "runtime", "trace"]),
+    ("driver", &["aten", "interp", "ir", "ops", "rewrite", "runtime", "trace"]),
     (
         "check",
-        &["driver", "interp", "ir", "kernels", "ops", "optim", "rewrite", "runtime", "trace"],
+        &[
+            "aten", "driver", "interp", "ir", "kernels", "ops", "optim", "rewrite", "runtime",
+            "trace",
+        ],
     ),
 ];
 
-/// Crates that know the operators by name: `ops` defines them, and `check` tests them.
-const NAME_OPERATORS: [&str; 2] = ["ops", "check"];
+/// Crates that know the operators by name: `aten` defines them, the methods in `ops` call them, and
+/// `check` tests them.
+const NAME_OPERATORS: [&str; 3] = ["aten", "ops", "check"];
 
 /// The one file that names the operators of the functional dialect.
 const FUNCTIONAL_OPS: &str = "ir/src/functional_ops.rs";

@@ -1,48 +1,29 @@
-//! The derivatives of builtin operators, one file for each family. Each is a rule made of operators,
-//! so that a trace of a gradient is a graph like any other.
+//! The derivatives of builtin operators, by name. Each family has its own in `derivative`. Each is
+//! a rule made of operators, so that a trace of a gradient is a graph like any other.
 //!
 //! Source: `tools/autograd/derivatives.yaml` of PyTorch, for formulas and conventions.
 
-mod activation;
-mod arithmetic;
-mod attention;
-mod distances;
-mod grid;
-mod indexing;
-mod linalg;
-mod losses;
-mod norms;
-mod orders;
-mod parts;
-mod picks;
-mod pooling;
-mod powers;
-mod products;
-mod reductions;
-mod scatters;
-mod softmax;
-mod special;
-mod views;
+pub(crate) mod parts;
 
-pub(super) use activation::*;
-pub(crate) use arithmetic::*;
-pub(super) use attention::*;
-pub(super) use distances::*;
-pub(super) use grid::*;
-pub(super) use indexing::*;
-pub(super) use linalg::*;
-pub(super) use losses::*;
-pub(super) use norms::*;
-pub(super) use orders::*;
-pub(super) use picks::*;
-pub(super) use pooling::*;
-pub(super) use powers::*;
-pub(super) use products::*;
-pub(super) use reductions::*;
-pub(super) use scatters::*;
-pub(super) use softmax::*;
-pub(super) use special::*;
-pub(super) use views::*;
+pub(crate) use crate::image::derivative::grid::*;
+pub(crate) use crate::image::derivative::pooling::*;
+pub(crate) use crate::index::derivative::reads::*;
+pub(crate) use crate::index::derivative::scatters::*;
+pub(crate) use crate::linalg::derivative::*;
+pub(crate) use crate::loss::derivative::distances::*;
+pub(crate) use crate::loss::derivative::losses::*;
+pub(crate) use crate::norm::derivative::*;
+pub(crate) use crate::order::derivative::orders::*;
+pub(crate) use crate::order::derivative::picks::*;
+pub(crate) use crate::pointwise::derivative::activation::*;
+pub(crate) use crate::pointwise::derivative::arithmetic::*;
+pub(crate) use crate::pointwise::derivative::powers::*;
+pub(crate) use crate::product::derivative::attention::*;
+pub(crate) use crate::product::derivative::products::*;
+pub(crate) use crate::reduce::derivative::norms::*;
+pub(crate) use crate::reduce::derivative::reductions::*;
+pub(crate) use crate::shape::derivative::*;
+pub(crate) use crate::special::derivative::*;
 
 /// A rule: what it saves, and the gradients that it gives.
 macro_rules! rule {
@@ -53,4 +34,4 @@ macro_rules! rule {
         })
     };
 }
-use rule;
+pub(crate) use rule;

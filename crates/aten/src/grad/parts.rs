@@ -13,7 +13,7 @@ use maquette_ops::operator::{is_grad_enabled, requires_grad, with_grad};
 use maquette_ops::{Result, Tensor, Value};
 
 /// Every operand.
-pub(super) const OPERANDS: &[Saved] =
+pub(crate) const OPERANDS: &[Saved] =
     &[Input(0), Input(1), Input(2), Input(3), Input(4), Input(5), Input(6), Input(7), Input(8)];
 
 /// The derivative of a formula, `|a| results`, of the arguments of the call. The formula may leave
@@ -26,7 +26,7 @@ macro_rules! parts {
         })
     };
 }
-pub(super) use parts;
+pub(crate) use parts;
 
 /// An operand that requires a gradient, as a tensor of its own.
 struct Operand {
@@ -36,7 +36,7 @@ struct Operand {
 }
 
 /// Gives the gradients of the operands of `formula`.
-pub(super) fn differentiate(
+pub(crate) fn differentiate(
     b: &Backward<'_>,
     formula: &dyn Fn(&[Value]) -> Result<Vec<Tensor>>,
 ) -> Result<()> {
@@ -84,7 +84,7 @@ pub(super) fn differentiate(
 /// The transposes of operators that move elements of their first operand: the operator itself moves
 /// positions, and each gradient is added at the position that its element came from. Position 0
 /// stands for elements that the operator makes.
-pub(super) fn rearranged(b: &Backward<'_>) -> Result<()> {
+pub(crate) fn rearranged(b: &Backward<'_>) -> Result<()> {
     let x = b.meta(0)?;
     let (n, dtype) = (x.numel(), x.dtype);
     // floats have all positions up to 2^53, and more operators take them than integers
@@ -111,7 +111,7 @@ pub(super) fn rearranged(b: &Backward<'_>) -> Result<()> {
 
 /// The transposes of linear operators that treat the last dimensions separately. `along` calls the
 /// operator on a tensor of which all of these but one have size 1.
-pub(super) fn separable(
+pub(crate) fn separable(
     b: &Backward<'_>,
     dims: usize,
     along: &dyn Fn(usize, &Tensor) -> Result<Tensor>,

@@ -6,7 +6,7 @@
 //! products by repeated squaring.
 
 use super::shape;
-use crate::structure::tensors;
+use crate::shape::structure::tensors;
 use maquette_ir::MemoryFormat;
 use maquette_ir::sym::SymInt;
 use maquette_ops::operator::dims::{done, require, require_rank};

@@ -5,6 +5,7 @@ use super::dense::{Matrix, cholesky, householder, lu, reflect};
 use super::{columns, dense, load, load_rows, matrix, sizes, square, store};
 use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
+use maquette_ops::operator::Derivative;
 use maquette_ops::operator::dims::{fresh, require, require_same_dtype};
 use maquette_ops::operator::lowering::{Lowering, Metas};
 use maquette_ops::operator::require_same;
@@ -360,7 +361,7 @@ table! {
         "aten::geqrf(Tensor self) -> (Tensor a, Tensor tau)" => {
             role: General,
             lowering: dense(|_, a| geqrf_metas(a), geqrf),
-            vjp: maquette_ops::operator::Derivative::Refused("PyTorch has none"),
+            vjp: Derivative::Refused("PyTorch has none"),
         },
         "aten::ormqr(Tensor self, Tensor input2, Tensor input3, bool left=True, \
             bool transpose=False) -> Tensor" => {
@@ -370,7 +371,12 @@ table! {
         },
         "aten::linalg_householder_product(Tensor input, Tensor tau) -> Tensor" => {
             role: General,
-            lowering: dense(|_, a| householder_product_metas(a), |a, out| householder_product(a, &out[0])),
+            lowering: dense(
+                |_,
+                a| householder_product_metas(a),
+                |a,
+                out| householder_product(a, &out[0]),
+            ),
             vjp: crate::grad::HOUSEHOLDER,
         },
         "aten::orgqr(Tensor self, Tensor input2) -> Tensor" => {

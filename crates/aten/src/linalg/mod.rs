@@ -3,11 +3,12 @@
 
 mod chain;
 mod dense;
+pub(crate) mod derivative;
 mod factor;
 mod norms;
 mod solve;
 
-use super::views;
+use crate::shape::views;
 use dense::Matrix;
 use maquette_ir::DType;
 use maquette_ir::sym::SymInt;

@@ -1,6 +1,6 @@
 //! Matrix norms (`linalg_matrix_norm`, `linalg_norm`) and `linalg_vecdot`.
 
-use crate::views;
+use crate::shape::views;
 use maquette_ops::operator::dims::{done, is_zero, require, require_float, require_floats};
 use maquette_ops::operator::lowering::Lowering;
 use maquette_ops::operator::wrap_dim;
@@ -166,7 +166,9 @@ table! {
         },
         "aten::linalg_vecdot(Tensor x, Tensor y, *, int dim=-1) -> Tensor" => {
             role: General,
-            lowering: Lowering::Composite(|a| done(vecdot(a[0].tensor()?, a[1].tensor()?, a[2].int_i64()?)?)),
+            lowering: Lowering::Composite(
+                |a| done(vecdot(a[0].tensor()?, a[1].tensor()?, a[2].int_i64()?)?),
+            ),
         },
         "aten::linalg_diagonal(Tensor(a) A, *, int offset=0, int dim1=-2, \
             int dim2=-1) -> Tensor(a)" => {

@@ -4,7 +4,7 @@
 use super::dense::{Lu, Matrix, lu, solve_triangular};
 use super::factor::{check_info, load_pivots, lu_metas, require_pivots, store_pivots};
 use super::{columns, common_batch, dense, load, matrix, shape, sizes, square, store};
-use crate::views;
+use crate::shape::views;
 use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
 use maquette_ops::operator::dims::{decide, fresh, is_contiguous, require, require_same_dtype};
@@ -265,7 +265,12 @@ table! {
         "aten::linalg_solve_triangular(Tensor self, Tensor B, *, bool upper, \
             bool left=True, bool unitriangular=False) -> Tensor" => {
             role: General,
-            lowering: dense(|_, a| solve_triangular_metas(a), |a, out| run_solve_triangular(a, &out[0])),
+            lowering: dense(
+                |_,
+                a| solve_triangular_metas(a),
+                |a,
+                out| run_solve_triangular(a, &out[0]),
+            ),
             vjp: crate::grad::TRIANGULAR,
         },
         "aten::cholesky_solve(Tensor self, Tensor input2, bool upper=False) -> Tensor" => {
@@ -294,11 +299,15 @@ table! {
         },
         "aten::linalg_inv(Tensor A) -> Tensor" => {
             role: General,
-            lowering: Lowering::Composite(|a| some("aten::linalg_inv_ex", with_check(a, true), &[0])),
+            lowering: Lowering::Composite(
+                |a| some("aten::linalg_inv_ex", with_check(a, true), &[0]),
+            ),
         },
         "aten::inverse(Tensor self) -> Tensor" => {
             role: General,
-            lowering: Lowering::Composite(|a| some("aten::linalg_inv_ex", with_check(a, true), &[0])),
+            lowering: Lowering::Composite(
+                |a| some("aten::linalg_inv_ex", with_check(a, true), &[0]),
+            ),
         },
         "aten::_linalg_det(Tensor A) -> (Tensor result, Tensor LU, Tensor pivots)" => {
             role: General,
@@ -340,7 +349,9 @@ table! {
         },
         "aten::linalg_solve(Tensor A, Tensor B, *, bool left=True) -> Tensor" => {
             role: General,
-            lowering: Lowering::Composite(|a| some("aten::_linalg_solve_ex", with_check(a, true), &[0])),
+            lowering: Lowering::Composite(
+                |a| some("aten::_linalg_solve_ex", with_check(a, true), &[0]),
+            ),
         },
         "aten::linalg_lu_solve(Tensor LU, Tensor pivots, Tensor B, *, bool left=True, \
             bool adjoint=False) -> Tensor" => {

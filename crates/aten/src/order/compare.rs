@@ -2,6 +2,7 @@
 
 use super::{Keys, promoted, unknown_without_data};
 use maquette_ir::DType;
+use maquette_ops::operator::Derivative;
 use maquette_ops::operator::dims::{done, require_same_dtype};
 use maquette_ops::operator::lowering::Lowering;
 use maquette_ops::operator::table;
@@ -59,7 +60,7 @@ table! {
                 },
                 run: equal,
             },
-            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+            vjp: Derivative::None("the result is no float"),
         },
         "aten::isclose(Tensor self, Tensor other, float rtol=1.0000000000000001e-05, \
             float atol=1e-08, bool equal_nan=False) -> Tensor" => {
@@ -74,7 +75,7 @@ table! {
                 fake: |_, _| unknown_without_data("two tensors are close"),
                 run: |a| Ok(smallvec![Value::Bool(isclose(a)?.all().item::<bool>()?)]),
             },
-            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+            vjp: Derivative::None("the result is no float"),
         },
     }
 }

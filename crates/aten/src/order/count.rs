@@ -1,10 +1,11 @@
 //! Counts and positions: `bincount`, `nonzero_static`, `one_hot`.
 
-use super::super::views;
 use super::{Keys, dynamic_size, integers, store_integers};
+use crate::shape::views;
 use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, Scalar};
 use maquette_kernels as kernels;
+use maquette_ops::operator::Derivative;
 use maquette_ops::operator::cpu_exec::{input, output};
 use maquette_ops::operator::dims::{decide, done, fresh, require};
 use maquette_ops::operator::lowering::{Class, Compute, How, Lowering, Metas, Strides};
@@ -167,8 +168,12 @@ table! {
     static TABLE = {
         "aten::bincount(Tensor self, Tensor? weights=None, SymInt minlength=0) -> Tensor" => {
             role: General,
-            lowering: Lowering::Dynamic { observes_strides: false, fake: fake_bincount, run: bincount },
-            vjp: maquette_ops::operator::Derivative::None("the numbers in bins are constant almost everywhere"),
+            lowering: Lowering::Dynamic {
+                observes_strides: false,
+                fake: fake_bincount,
+                run: bincount,
+            },
+            vjp: Derivative::None("the numbers in bins are constant almost everywhere"),
         },
         "aten::nonzero_static(Tensor self, *, SymInt size, int fill_value=-1) -> Tensor" => {
             role: General,
@@ -178,7 +183,7 @@ table! {
                 metas: |_, a| nonzero_static_meta(a),
                 how: How::Host(|a, out| nonzero_static(a, &out[0])),
             }),
-            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+            vjp: Derivative::None("the result is no float"),
         },
         "aten::argwhere(Tensor self) -> Tensor" => {
             role: General,
@@ -198,7 +203,7 @@ table! {
                 },
                 run: one_hot,
             },
-            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+            vjp: Derivative::None("the result is no float"),
         },
     }
 }

@@ -8,6 +8,7 @@ use maquette_ir::loops::fold::{Fold, Order};
 use maquette_ir::loops::named;
 use maquette_ir::scalar_expr::{BinaryOp, CmpOp};
 use maquette_ir::sym::SymInt;
+use maquette_ops::operator::Derivative;
 use maquette_ops::operator::dims::{
     decide, fresh, fresh_like, require, require_index, require_rank, require_same_dtype,
 };
@@ -383,7 +384,7 @@ table! {
                 metas: |_, a| embedding_renorm_meta(a),
                 how: How::Host(|a, out| embedding_renorm(a, &out[0])),
             }),
-            vjp: maquette_ops::operator::Derivative::None("no gradient passes through the bound on norms"),
+            vjp: Derivative::None("no gradient passes through the bound on norms"),
         },
         "aten::embedding_renorm_(Tensor(a!) self, Tensor indices, float max_norm, \
             float norm_type) -> Tensor(a!)" => {

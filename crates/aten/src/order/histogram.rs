@@ -4,6 +4,7 @@
 use super::bins::{Axis, Find, fill, least_and_greatest, rounding};
 use super::require_float;
 use maquette_ir::sym::SymInt;
+use maquette_ops::operator::Derivative;
 use maquette_ops::operator::dims::{fresh, require, require_same_dtype};
 use maquette_ops::operator::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use maquette_ops::operator::{dims_text, host, table};
@@ -245,7 +246,7 @@ table! {
         "aten::histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor" => {
             role: General,
             lowering: counted(|_, a| histc_meta(a), |a, o| histc(a, &o[0])),
-            vjp: maquette_ops::operator::Derivative::None("the numbers in bins are constant almost everywhere"),
+            vjp: Derivative::None("the numbers in bins are constant almost everywhere"),
         },
         "aten::histogram.bin_ct(Tensor self, int bins=100, *, float[]? range=None, \
             Tensor? weight=None, bool density=False) -> (Tensor hist, Tensor bin_edges)" => {
@@ -262,7 +263,7 @@ table! {
                     p.run(&axes, &o[0])
                 },
             ),
-            vjp: maquette_ops::operator::Derivative::None("the numbers in bins are constant almost everywhere"),
+            vjp: Derivative::None("the numbers in bins are constant almost everywhere"),
         },
         "aten::histogram.bins_tensor(Tensor self, Tensor bins, *, Tensor? weight=None, \
             bool density=False) -> (Tensor hist, Tensor bin_edges)" => {
@@ -281,7 +282,7 @@ table! {
                     Points::elements(&a[0], &a[2], &a[3])?.run(&axes, &o[0])
                 },
             ),
-            vjp: maquette_ops::operator::Derivative::None("the numbers in bins are constant almost everywhere"),
+            vjp: Derivative::None("the numbers in bins are constant almost everywhere"),
         },
         "aten::_histogramdd_bin_edges(Tensor self, int[] bins, *, float[]? range=None, \
             Tensor? weight=None, bool density=False) -> Tensor[]" => {
@@ -299,7 +300,7 @@ table! {
                         .try_for_each(|(axis, o)| host::store_reals(o, &axis.edges))
                 },
             ),
-            vjp: maquette_ops::operator::Derivative::None("the numbers in bins are constant almost everywhere"),
+            vjp: Derivative::None("the numbers in bins are constant almost everywhere"),
         },
         "aten::_histogramdd_from_bin_cts(Tensor self, int[] bins, *, float[]? range=None, \
             Tensor? weight=None, bool density=False) -> Tensor" => {
@@ -314,7 +315,7 @@ table! {
                     p.run(&p.even(&bins, &a[2])?, &o[0])
                 },
             ),
-            vjp: maquette_ops::operator::Derivative::None("the numbers in bins are constant almost everywhere"),
+            vjp: Derivative::None("the numbers in bins are constant almost everywhere"),
         },
         "aten::_histogramdd_from_bin_tensors(Tensor self, Tensor[] bins, *, \
             Tensor? weight=None, bool density=False) -> Tensor" => {
@@ -331,7 +332,7 @@ table! {
                     p.run(&bins.into_iter().map(given_edges).collect::<Result<Vec<_>>>()?, &o[0])
                 },
             ),
-            vjp: maquette_ops::operator::Derivative::None("the numbers in bins are constant almost everywhere"),
+            vjp: Derivative::None("the numbers in bins are constant almost everywhere"),
         },
         "aten::histogramdd(Tensor self, int[] bins, float[]? range=None, \
             Tensor? weight=None, bool density=False) -> (Tensor hist, Tensor[] bin_edges)" => {

@@ -7,6 +7,7 @@
 mod bins;
 mod compare;
 mod count;
+pub(crate) mod derivative;
 mod embedding_bag;
 mod histogram;
 mod moments;
@@ -14,6 +15,7 @@ mod quantile;
 mod search;
 mod segment;
 mod select;
+pub(crate) mod sort;
 mod unique;
 
 use maquette_ir::sym::SymInt;

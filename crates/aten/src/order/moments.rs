@@ -158,7 +158,9 @@ table! {
                 class: Class::Reduce,
                 strides: Strides::RowMajor,
                 metas: |_, a| Sample::of(a)?.metas(),
-                how: How::Host(|a, out| host::store_reals(&out[0], &Sample::of(a)?.correlations()?)),
+                how: How::Host(|a, out| {
+                    host::store_reals(&out[0], &Sample::of(a)?.correlations()?)
+                }),
             }),
             vjp: crate::grad::CORRELATION,
         },

@@ -4,8 +4,8 @@
 //! interpolation rounds to that dtype at every step. A line with NaN gives NaN, unless the operator
 //! skips NaN.
 
-use super::super::reduce::reduced;
 use super::{Lines, key};
+use crate::reduce::reduced;
 use maquette_ir::DType;
 use maquette_ir::typing::contiguous_strides;
 use maquette_ops::operator::dims::{fresh, require};

@@ -3,6 +3,7 @@
 use super::{Keys, Lines, integers, promoted, refuse_bool, store_integers};
 use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
+use maquette_ops::operator::Derivative;
 use maquette_ops::operator::dims::{fresh, require};
 use maquette_ops::operator::lowering::{Class, Compute, How, Lowering, Metas, Strides, operand};
 use maquette_ops::operator::require_same;
@@ -206,45 +207,65 @@ table! {
             bool out_int32=False, bool right=False, str? side=None, \
             Tensor? sorter=None) -> Tensor" => {
             role: General,
-            lowering: gathered(|_, a| Search::sorted(a)?.meta(), |a, o| Search::sorted(a)?.run(&o[0])),
-            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+            lowering: gathered(
+                |_,
+                a| Search::sorted(a)?.meta(),
+                |a,
+                o| Search::sorted(a)?.run(&o[0]),
+            ),
+            vjp: Derivative::None("the result is no float"),
         },
         "aten::searchsorted.Scalar(Tensor sorted_sequence, Scalar self, *, \
             bool out_int32=False, bool right=False, str? side=None, \
             Tensor? sorter=None) -> Tensor" => {
             role: General,
-            lowering: gathered(|_, a| Search::sorted(a)?.meta(), |a, o| Search::sorted(a)?.run(&o[0])),
-            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+            lowering: gathered(
+                |_,
+                a| Search::sorted(a)?.meta(),
+                |a,
+                o| Search::sorted(a)?.run(&o[0]),
+            ),
+            vjp: Derivative::None("the result is no float"),
         },
         "aten::bucketize.Tensor(Tensor self, Tensor boundaries, *, bool out_int32=False, \
             bool right=False) -> Tensor" => {
             role: General,
-            lowering: gathered(|_, a| Search::buckets(a)?.meta(), |a, o| Search::buckets(a)?.run(&o[0])),
-            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+            lowering: gathered(
+                |_,
+                a| Search::buckets(a)?.meta(),
+                |a,
+                o| Search::buckets(a)?.run(&o[0]),
+            ),
+            vjp: Derivative::None("the result is no float"),
         },
         "aten::bucketize.Scalar(Scalar self, Tensor boundaries, *, bool out_int32=False, \
             bool right=False) -> Tensor" => {
             role: General,
-            lowering: gathered(|_, a| Search::buckets(a)?.meta(), |a, o| Search::buckets(a)?.run(&o[0])),
-            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+            lowering: gathered(
+                |_,
+                a| Search::buckets(a)?.meta(),
+                |a,
+                o| Search::buckets(a)?.run(&o[0]),
+            ),
+            vjp: Derivative::None("the result is no float"),
         },
         "aten::isin.Tensor_Tensor(Tensor elements, Tensor test_elements, *, \
             bool assume_unique=False, bool invert=False) -> Tensor" => {
             role: General,
             lowering: gathered(|_, a| membership_meta(a), |a, o| membership(a, &o[0])),
-            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+            vjp: Derivative::None("the result is no float"),
         },
         "aten::isin.Tensor_Scalar(Tensor elements, Scalar test_element, *, \
             bool assume_unique=False, bool invert=False) -> Tensor" => {
             role: General,
             lowering: gathered(|_, a| membership_meta(a), |a, o| membership(a, &o[0])),
-            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+            vjp: Derivative::None("the result is no float"),
         },
         "aten::isin.Scalar_Tensor(Scalar element, Tensor test_elements, *, \
             bool assume_unique=False, bool invert=False) -> Tensor" => {
             role: General,
             lowering: gathered(|_, a| membership_meta(a), |a, o| membership(a, &o[0])),
-            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+            vjp: Derivative::None("the result is no float"),
         },
     }
 }

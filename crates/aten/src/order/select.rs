@@ -1,8 +1,8 @@
 //! Order statistics of lines: `median`, `nanmedian`, `mode`, `kthvalue`. Medians and k-th values
 //! use quickselect, linear on average; modes sort.
 
-use super::super::reduce::{picked, reduced};
 use super::{Keys, Lines, refuse_bool, store_integers, take};
+use crate::reduce::{picked, reduced};
 use maquette_ir::{DType, Scalar};
 use maquette_ops::operator::dims::{done, require};
 use maquette_ops::operator::lowering::{Class, Compute, How, Lowering, Metas, Strides};

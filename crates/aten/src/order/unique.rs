@@ -8,6 +8,7 @@ use super::{Keys, Lines, group_count, store_integers, take};
 use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::contiguous_strides;
+use maquette_ops::operator::Derivative;
 use maquette_ops::operator::dims::fresh;
 use maquette_ops::operator::lowering::{Lowering, Metas};
 use maquette_ops::operator::wrap_dim;
@@ -192,31 +193,31 @@ table! {
             bool return_inverse=False) -> (Tensor, Tensor)" => {
             role: General,
             lowering: distinct!(|a| Request::elements(false, &a[2], None)),
-            vjp: maquette_ops::operator::Derivative::Refused("PyTorch has none"),
+            vjp: Derivative::Refused("PyTorch has none"),
         },
         "aten::_unique2(Tensor self, bool sorted=True, bool return_inverse=False, \
             bool return_counts=False) -> (Tensor, Tensor, Tensor)" => {
             role: General,
             lowering: distinct!(|a| Request::elements(false, &a[2], Some(&a[3]))),
-            vjp: maquette_ops::operator::Derivative::Refused("PyTorch has none"),
+            vjp: Derivative::Refused("PyTorch has none"),
         },
         "aten::unique_dim(Tensor self, int dim, bool sorted=True, \
             bool return_inverse=False, bool return_counts=False) -> (Tensor, Tensor, Tensor)" => {
             role: General,
             lowering: distinct!(|a| Request::slices(a[0].tensor()?, &a[1], false)),
-            vjp: maquette_ops::operator::Derivative::Refused("PyTorch has none"),
+            vjp: Derivative::Refused("PyTorch has none"),
         },
         "aten::unique_dim_consecutive(Tensor self, int dim, bool return_inverse=False, \
             bool return_counts=False) -> (Tensor, Tensor, Tensor)" => {
             role: General,
             lowering: distinct!(|a| Request::slices(a[0].tensor()?, &a[1], true)),
-            vjp: maquette_ops::operator::Derivative::Refused("PyTorch has none"),
+            vjp: Derivative::Refused("PyTorch has none"),
         },
         "aten::unique_consecutive(Tensor self, bool return_inverse=False, \
             bool return_counts=False, int? dim=None) -> (Tensor, Tensor, Tensor)" => {
             role: General,
             lowering: distinct!(|a| Request::neighbours(a)),
-            vjp: maquette_ops::operator::Derivative::Refused("PyTorch has none"),
+            vjp: Derivative::Refused("PyTorch has none"),
         },
     }
 }

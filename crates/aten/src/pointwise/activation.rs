@@ -61,17 +61,17 @@ with_in_place! {
             role: General,
             types: Promote,
             formula: |f| {
-            let x = f.arg(0);
-            x / ((-x).exp() + 1)
-        },
+                let x = f.arg(0);
+                x / ((-x).exp() + 1)
+            },
         },
         "mish" "" "" => {
             role: General,
             types: Promote,
             formula: |f| {
-            let x = f.arg(0);
-            x * x.exp().log1p().tanh()
-        },
+                let x = f.arg(0);
+                x * x.exp().log1p().tanh()
+            },
         },
         "gelu" "" ", *, str approximate=\"none\"" => {
             role: General,
@@ -94,18 +94,18 @@ with_in_place! {
             role: General,
             types: Promote,
             formula: |f| {
-            f.refuse(f.float(1) == 0.0, "`alpha` must not be 0");
-            elu(f, f.float(1), 1.0, 1.0 / f.float(1))
-        },
+                f.refuse(f.float(1) == 0.0, "`alpha` must not be 0");
+                elu(f, f.float(1), 1.0, 1.0 / f.float(1))
+            },
             vjp: crate::grad::CELU,
         },
         "leaky_relu" "" ", Scalar negative_slope=0.01" => {
             role: General,
             types: Promote,
             formula: |f| {
-            let x = f.arg(0);
-            x.gt(0).select(x, x * f.number(1))
-        },
+                let x = f.arg(0);
+                x.gt(0).select(x, x * f.number(1))
+            },
         },
         "hardsigmoid" "" "" => {
             role: General,
@@ -123,18 +123,18 @@ with_in_place! {
             role: General,
             types: Promote,
             formula: |f| {
-            f.refuse(f.dtype == DType::Bool, "`hardtanh` does not support bool");
-            f.at_most(f.at_least(f.arg(0), 1), 2)
-        },
+                f.refuse(f.dtype == DType::Bool, "`hardtanh` does not support bool");
+                f.at_most(f.at_least(f.arg(0), 1), 2)
+            },
             vjp: crate::grad::HARDTANH,
         },
         "threshold" "" ", Scalar threshold, Scalar value" => {
             role: General,
             types: Promote,
             formula: |f| {
-            let x = f.arg(0);
-            x.le(f.number_of(1, f.result)).select(f.number_of(2, f.result), x)
-        },
+                let x = f.arg(0);
+                x.le(f.number_of(1, f.result)).select(f.number_of(2, f.result), x)
+            },
         },
         ;
         "aten::rrelu(Tensor self, Scalar lower=0.125, Scalar upper=0.33333333333333331, \

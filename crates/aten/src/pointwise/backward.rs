@@ -1,5 +1,5 @@
-//! Derivatives of pointwise operators that have names in ATen, because they read the result in place
-//! of the operand, or because PyTorch's convention differs from that of the expression; and what a
+//! Derivatives of pointwise operators that have names in ATen, because they read the result in
+//! place of the operand, or because PyTorch's convention differs from that of the expression; and what a
 //! sweep calls beside them.
 
 use super::pointwise;

@@ -188,12 +188,12 @@ with_in_place! {
             role: General,
             types: Promote,
             formula: |f| {
-            let x = f.arg(0);
-            if f.dtype == DType::Bool {
-                return x.or(f.arg(1));
-            }
-            x.eq(0).select(f.arg(1), x.gt(0).select(1, 0))
-        },
+                let x = f.arg(0);
+                if f.dtype == DType::Bool {
+                    return x.or(f.arg(1));
+                }
+                x.eq(0).select(f.arg(1), x.gt(0).select(1, 0))
+            },
         },
         "bitwise_and" ".Tensor" ", Tensor other" => {
             role: Arith(And),

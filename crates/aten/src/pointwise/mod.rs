@@ -2,9 +2,11 @@
 //! The dtypes follow from a `Types`, and the expression is written as a formula (`formula`).
 
 mod activation;
+pub(crate) mod alias;
 mod backward;
 mod binary;
 mod compare;
+pub(crate) mod derivative;
 mod special;
 mod ternary;
 mod unary;

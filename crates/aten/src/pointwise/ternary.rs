@@ -2,6 +2,7 @@
 
 use super::{pointwise, with_in_place};
 use maquette_ir::DType;
+use maquette_ops::operator::Derivative;
 use maquette_ops::operator::pointwise::formula::{Formula, X};
 
 fn clamped<'c>(f: &'c Formula<'c>) -> X<'c> {
@@ -135,7 +136,7 @@ with_in_place! {
         "aten::where.Scalar(Tensor condition, Scalar self, Scalar other) -> Tensor" => {
             role: General,
             lowering: pointwise!(Select, |f| chosen(f)),
-            vjp: maquette_ops::operator::Derivative::None("both choices are numbers"),
+            vjp: Derivative::None("both choices are numbers"),
         },
     }
 }

@@ -72,13 +72,13 @@ with_in_place! {
             role: Arith(Neg),
             types: Promote,
             formula: |f| {
-            f.refuse(
-                f.dtype == DType::Bool,
-                "negation does not support bool; to invert a mask use `logical_not` or the `!` \
-                    operator",
-            );
-            -f.arg(0)
-        },
+                f.refuse(
+                    f.dtype == DType::Bool,
+                    "negation does not support bool; to invert a mask use `logical_not` or the `!` \
+                        operator",
+                );
+                -f.arg(0)
+            },
             vjp: grad::NEG,
         },
         "sign" "" "" => {
@@ -126,9 +126,9 @@ with_in_place! {
             role: General,
             types: Promote,
             formula: |f| {
-            let x = f.arg(0);
-            x - x.trunc()
-        },
+                let x = f.arg(0);
+                x - x.trunc()
+            },
         },
         "sqrt" "" "" => {
             role: General,
@@ -180,9 +180,9 @@ with_in_place! {
             role: General,
             types: Float,
             formula: |f| {
-            let x = f.arg(0) * PI;
-            x.eq(0).select(1, x.sin() / x)
-        },
+                let x = f.arg(0) * PI;
+                x.eq(0).select(1, x.sin() / x)
+            },
             vjp: crate::grad::SINC,
         },
         "deg2rad" "" "" => { role: General, types: Float, formula: |f| f.arg(0) * (PI / 180.0) },

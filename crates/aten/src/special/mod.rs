@@ -3,6 +3,7 @@
 
 mod alias;
 mod bessel;
+pub(crate) mod derivative;
 mod elementwise;
 mod erf;
 mod exact;
@@ -13,6 +14,7 @@ mod scan;
 
 use elementwise::{Takes, meta, metas, round_to, values};
 use maquette_ir::DType;
+use maquette_ops::operator::Derivative;
 use maquette_ops::operator::dims::done;
 use maquette_ops::operator::lowering::{Class, Compute, How, Lowering, Metas, Strides};
 use maquette_ops::operator::{host, table};
@@ -234,7 +236,7 @@ table! {
         "aten::special_zeta.other_scalar(Tensor self, Scalar other) -> Tensor" => {
             role: General,
             lowering: each!(Wide, |x, q| gamma::zeta(x, q)),
-            vjp: maquette_ops::operator::Derivative::Refused("PyTorch has none"),
+            vjp: Derivative::Refused("PyTorch has none"),
         },
         "aten::erfinv(Tensor self) -> Tensor" => {
             role: General,
@@ -337,17 +339,17 @@ table! {
         "aten::special_spherical_bessel_j0(Tensor x) -> Tensor" => {
             role: General,
             lowering: each!(Wide, |x| bessel::spherical_j0(x)),
-            vjp: maquette_ops::operator::Derivative::Refused("PyTorch has none"),
+            vjp: Derivative::Refused("PyTorch has none"),
         },
         "aten::special_airy_ai(Tensor x) -> Tensor" => {
             role: General,
             lowering: each!(Wide, |x| bessel::airy_ai(x)),
-            vjp: maquette_ops::operator::Derivative::Refused("PyTorch has none"),
+            vjp: Derivative::Refused("PyTorch has none"),
         },
         "aten::gcd(Tensor self, Tensor other) -> Tensor" => {
             role: General,
             lowering: each!(Integers, |dtype, a, b| exact::gcd(dtype, a, b)),
-            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+            vjp: Derivative::None("the result is no float"),
         },
         "aten::gcd_(Tensor(a!) self, Tensor other) -> Tensor(a!)" => {
             role: General,
@@ -356,7 +358,7 @@ table! {
         "aten::lcm(Tensor self, Tensor other) -> Tensor" => {
             role: General,
             lowering: each!(Integers, |dtype, a, b| exact::lcm(dtype, a, b)),
-            vjp: maquette_ops::operator::Derivative::None("the result is no float"),
+            vjp: Derivative::None("the result is no float"),
         },
         "aten::lcm_(Tensor(a!) self, Tensor other) -> Tensor(a!)" => {
             role: General,
@@ -418,21 +420,21 @@ macro_rules! polynomials {
                 concat!("aten::special_", $name, "(Tensor x, Tensor n) -> Tensor") => {
                     role: General,
                     lowering: each!(Wide, |dtype, x, n| polynomial::at(dtype, x, n, $p, $p)),
-                    vjp: maquette_ops::operator::Derivative::Refused("PyTorch has none"),
+                    vjp: Derivative::Refused("PyTorch has none"),
                 },
                 concat!(
                     "aten::special_", $name, ".x_scalar(Scalar x, Tensor n) -> Tensor"
                 ) => {
                     role: General,
                     lowering: each!(Wide, |dtype, x, n| polynomial::at(dtype, x, n, $p, $p)),
-                    vjp: maquette_ops::operator::Derivative::Refused("PyTorch has none"),
+                    vjp: Derivative::Refused("PyTorch has none"),
                 },
                 concat!(
                     "aten::special_", $name, ".n_scalar(Tensor x, Scalar n) -> Tensor"
                 ) => {
                     role: General,
                     lowering: each!(Wide, |dtype, x, n| polynomial::at(dtype, x, n, $p, $p)),
-                    vjp: maquette_ops::operator::Derivative::Refused("PyTorch has none"),
+                    vjp: Derivative::Refused("PyTorch has none"),
                 },
             )* }
         }

@@ -1,0 +1,4 @@
+//! The derivatives of losses and distances.
+
+pub(crate) mod distances;
+pub(crate) mod losses;

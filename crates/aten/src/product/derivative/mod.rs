@@ -1,0 +1,4 @@
+//! The derivatives of products and of attention.
+
+pub(crate) mod attention;
+pub(crate) mod products;
