@@ -3,6 +3,7 @@
 use maquette_aten as _;
 use maquette_ir::DType;
 use maquette_ir::sym::{Range, Scope};
+use maquette_ops::internals::TensorInternals;
 use maquette_ops::{NewAxis, Tensor, args, call, fake};
 use proptest::prelude::*;
 
