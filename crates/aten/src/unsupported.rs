@@ -133,17 +133,3 @@ pub fn unsupported(name: &str) -> Option<&'static str> {
 pub fn all_unsupported() -> impl Iterator<Item = (&'static str, &'static str)> {
     UNSUPPORTED.iter().flat_map(|(why, names)| names.iter().map(|n| (*n, *why)))
 }
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn unsupported_operators_are_not_in_the_table() {
-        for (name, _) in crate::all_unsupported() {
-            let full = format!("aten::{name}");
-            assert!(
-                maquette_ops::library::all().iter().all(|op| op.name() != full),
-                "{full} is in the table"
-            );
-        }
-    }
-}
