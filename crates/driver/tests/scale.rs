@@ -1,6 +1,7 @@
 //! Large programs: what is done grows as the program does, counted in steps and never in time, and
 //! the same program gives the same graph.
 
+use maquette_aten as _;
 use maquette_ir::DType::F32;
 use maquette_ir::graph::Graph;
 use maquette_ops::Tensor;

@@ -7,6 +7,7 @@
 //! mode is a reference for the others.
 //!
 //! ```
+//! # use maquette_aten as _;
 //! use maquette_interp::Interpreter;
 //! use maquette_ir::graph::Graph;
 //! use maquette_ops::{Tensor, Value};

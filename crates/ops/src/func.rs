@@ -169,6 +169,7 @@ impl Output {
 /// captures it.
 ///
 /// ```
+/// # use maquette_aten as _;
 /// use maquette_ops::{Tensor, func::value_and_grad};
 /// let f = value_and_grad(|(x, y): (Tensor, Tensor)| (&x * &y).sum());
 /// let (value, (dx, dy)) = f((Tensor::from([1.0, 2.0]), Tensor::from([3.0, 4.0])))?;
@@ -203,6 +204,7 @@ fn differentiated<I: Tree>(f: impl Fn(I) -> Tensor, loc: Loc) -> impl Fn(I) -> R
 /// [`value_and_grad`].
 ///
 /// ```
+/// # use maquette_aten as _;
 /// use maquette_ops::{Tensor, func::grad};
 /// let cubed = |x: Tensor| (&x * &x * &x).sum();
 /// let second = grad(move |x: Tensor| grad(cubed)(x).map_or_else(Tensor::poison, |g| g.sum()));

@@ -115,6 +115,7 @@ fn named<M: Module + ?Sized>(module: &M, wanted: Slot) -> BTreeMap<String, Tenso
 /// of the module's own stands for itself, and a write to it writes the module's tensor.
 ///
 /// ```
+/// # use maquette_aten as _;
 /// use maquette_ops::func::{functional_call, grad, parameters};
 /// use maquette_ops::module::Slot;
 /// use maquette_ops::{Module, Tensor};

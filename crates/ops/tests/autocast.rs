@@ -101,3 +101,14 @@ fn kernels_run_without_it() {
     let found = autocast(BF16, || op.call(args![&x, &w]).unwrap().remove(0));
     assert_eq!(found.tensor().unwrap().dtype(), F32);
 }
+
+#[test]
+fn the_lists_are_sorted_and_name_operators() {
+    for list in maquette_ops::operator::autocast_lists() {
+        assert!(list.is_sorted());
+        for name in list {
+            let found = maquette_ops::Op::find(&format!("aten::{name}"));
+            assert!(found.is_ok(), "{name}: {found:?}");
+        }
+    }
+}

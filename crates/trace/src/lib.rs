@@ -1,6 +1,7 @@
 //! Tracing: runs a program once on fake tensors, and records its operator calls as a graph.
 //!
 //! ```
+//! # use maquette_aten as _;
 //! use maquette_ops::Tensor;
 //! use maquette_trace::{Dim, TraceOptions};
 //!

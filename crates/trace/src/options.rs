@@ -132,6 +132,7 @@ impl TraceOptions {
     /// [`Traced::run`] gives one `Result`:
     ///
     /// ```
+    /// # use maquette_aten as _;
     /// use maquette_ops::{Result, Tensor};
     /// use maquette_trace::TraceOptions;
     ///

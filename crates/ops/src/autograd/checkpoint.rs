@@ -45,6 +45,7 @@ use std::sync::{Arc, Mutex};
 /// between the two runs. Its effects, such as printing, happen twice.
 ///
 /// ```
+/// # use maquette_aten as _;
 /// use maquette_ops::{Tensor, autograd::checkpoint};
 /// let layer = checkpoint(|x: Tensor| x.exp().sin());
 /// let x = Tensor::from([0.5f64]).requires_grad_();

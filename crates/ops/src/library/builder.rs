@@ -127,6 +127,7 @@ impl OpBuilder {
     /// Sets the derivative.
     ///
     /// ```
+    /// # use maquette_aten as _;
     /// use maquette_ops::autograd::AutogradRule;
     /// use maquette_ops::{Result, Tensor, args, custom_op};
     /// let op = custom_op("doc::square")

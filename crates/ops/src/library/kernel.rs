@@ -16,6 +16,7 @@ use std::sync::atomic::Ordering;
 /// not affect it, so an overriding kernel can call the kernel that it overrides.
 ///
 /// ```
+/// # use maquette_aten as _;
 /// use maquette_ops::library::{Kind, Library, get_kernel};
 /// use maquette_ops::{Result, Tensor, args};
 /// let former = get_kernel("aten::relu", "cpu")?;

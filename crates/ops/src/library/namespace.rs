@@ -38,6 +38,7 @@ pub enum Kind {
 /// kernel.
 ///
 /// ```
+/// # use maquette_aten as _;
 /// use maquette_ops::library::{DispatchKey, Kind, Library};
 /// use maquette_ops::{Result, Tensor, args, call};
 /// let x = Tensor::from([6.0f32]);

@@ -155,12 +155,29 @@ pub fn is_builtin_name(op: &str) -> bool {
     ["aten::", "grad::", "fast::"].iter().any(|namespace| op.starts_with(namespace))
 }
 
+/// Which arguments of an operator may be on the host while others are on a device, as text.
+pub fn from_host(op: crate::Op) -> String {
+    let of = crate::dispatch::device::from_host;
+    op.state().map(|state| format!("{:?}", of(&state))).unwrap_or_default()
+}
+
+/// The operators that autocast names, list by list.
+pub fn autocast_lists() -> [&'static [&'static str]; 3] {
+    crate::dispatch::autocast::lists()
+}
+
 /// The rows of all tables that are linked.
 pub(crate) fn builtins() -> impl Iterator<Item = &'static OpDef> {
     inventory::iter::<Table>.into_iter().flat_map(|table| table.0.iter())
 }
 
-/// Why an operator of PyTorch is missing, if it is known.
+/// Why a builtin operator is missing, if it is known.
 pub(crate) fn missing(name: &str) -> Option<&'static str> {
-    inventory::iter::<Missing>.into_iter().find_map(|missing| (missing.0)(name))
+    const NOT_LINKED: &str = "the program has no builtin operators: depend on `maquette-aten`, and \
+        name it once, by `use maquette_aten as _;`";
+    let is_linked = inventory::iter::<Table>.into_iter().next().is_some();
+    match is_linked || !is_builtin_name(name) {
+        true => inventory::iter::<Missing>.into_iter().find_map(|missing| (missing.0)(name)),
+        false => Some(NOT_LINKED),
+    }
 }

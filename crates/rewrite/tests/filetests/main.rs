@@ -6,6 +6,7 @@ mod format;
 mod fusion;
 
 use format::{FileTest, Operator, Pass};
+use maquette_aten as _;
 use maquette_ir::buffer_plan::{BufferPlan, CopyReason};
 use maquette_ir::graph::Graph;
 use maquette_ops::library::{Effect, Facts, custom_op};

@@ -84,6 +84,7 @@ impl fmt::Display for KeptReason {
 /// kernel that overrides it is no composite.
 ///
 /// ```
+/// # use maquette_aten as _;
 /// use maquette_ir::graph::Graph;
 ///
 /// let graph: Graph = "graph g(%x: f32[n, 4], %w: f32[3, 4]) -> (f32[n, 3])

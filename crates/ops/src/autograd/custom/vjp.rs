@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex};
 /// `custom_vjp`, PyTorch's `torch.autograd.Function`.
 ///
 /// ```
+/// # use maquette_aten as _;
 /// use maquette_ops::{Tensor, autograd::custom_vjp};
 /// let x = Tensor::from([3.0f64]).requires_grad_();
 /// let y = custom_vjp(

@@ -24,6 +24,7 @@ use crate::library::{Op, OpState};
 use crate::operator::Derivative;
 use crate::tensor::Tensor;
 use maquette_ir::{DType, Loc};
+pub(crate) use policies::lists;
 use policies::{Policy, policy};
 use std::cell::Cell;
 
@@ -42,6 +43,7 @@ thread_local! {
 /// these operators fail.
 ///
 /// ```
+/// # use maquette_aten as _;
 /// use maquette_ops::{Tensor, autocast};
 /// use maquette_ir::DType;
 /// let (x, w) = (Tensor::ones([2, 3], DType::F32), Tensor::ones([3, 4], DType::F32));

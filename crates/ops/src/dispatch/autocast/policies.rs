@@ -21,6 +21,11 @@ pub(super) fn policy(op: &str) -> Option<Policy> {
     lists.into_iter().find(|(list, _)| list.binary_search(&name).is_ok()).map(|(_, policy)| policy)
 }
 
+/// All lists.
+pub(crate) fn lists() -> [&'static [&'static str]; 3] {
+    [LOWER, F32, PROMOTE]
+}
+
 /// Sorted, as the other lists.
 const LOWER: &[&str] = &[
     "addbmm",
@@ -105,19 +110,3 @@ const F32: &[&str] = &[
 ];
 
 const PROMOTE: &[&str] = &["cat", "index_copy", "stack"];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_lists_are_sorted_and_name_operators() {
-        for list in [LOWER, F32, PROMOTE] {
-            assert!(list.is_sorted());
-            for name in list {
-                let found = crate::Op::find(&format!("aten::{name}"));
-                assert!(found.is_ok(), "{name}: {found:?}");
-            }
-        }
-    }
-}

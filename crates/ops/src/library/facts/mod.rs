@@ -288,6 +288,3 @@ fn placeholder_value(kind: &ArgKind<'_>) -> Value {
         ArgKind::List(l) => Value::List(l.iter().map(placeholder_value).collect()),
     }
 }
-
-#[cfg(test)]
-mod tests;

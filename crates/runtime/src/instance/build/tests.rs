@@ -2,6 +2,7 @@
 
 use crate::Executable;
 use crate::instance::Step;
+use maquette_aten as _;
 use maquette_interp::{ExecutionMode, Interpreter, SourceInfo};
 use maquette_ir::graph::Graph;
 use maquette_ops::library::Facts;

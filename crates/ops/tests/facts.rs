@@ -1,11 +1,12 @@
 //! Every fact of every builtin operator, as one snapshot: a change of the table shows which
 //! answers it changes.
 
-use super::Facts;
-use crate::dispatch::device::from_host;
-use crate::library::Op;
+use maquette_aten as _;
 use maquette_ir::DType;
 use maquette_ir::graph::{ArgKind, MemoryFacts, OpFacts};
+use maquette_ops::Op;
+use maquette_ops::library::{Facts, all};
+use maquette_ops::operator::from_host;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -44,7 +45,7 @@ fn facts_of(op: Op) -> String {
             let _infallible = write!(out, " unless scaled");
         }
     }
-    let host = op.state().map(|s| format!("{:?}", from_host(&s))).unwrap_or_default();
+    let host = from_host(op);
     let tags: Vec<String> = op.tags().iter().map(|t| t.to_string()).collect();
     let _infallible = write!(out, " from_host={host} tags={}", tags.join(","));
     out
@@ -53,7 +54,7 @@ fn facts_of(op: Op) -> String {
 #[test]
 fn facts_of_every_builtin_operator() {
     let mut groups: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-    for op in super::super::all().into_iter().filter(Op::is_builtin) {
+    for op in all().into_iter().filter(Op::is_builtin) {
         groups.entry(facts_of(op)).or_default().push(op.name());
     }
     let mut text = String::new();
