@@ -38,6 +38,7 @@ mod sort;
 mod tests;
 mod thread_pool;
 mod view;
+mod window;
 
 pub use attention::{Attention, attention, attention_backward};
 pub use conv::{conv, conv_transpose};
@@ -57,7 +58,7 @@ pub use loops::{
 };
 pub use peak_loops::{multiply_adds_f32, multiply_adds_f64, read_words};
 pub use pointwise::{ContiguousKernel, PointwisePlan, pointwise, pointwise_on};
-pub use pooling::{Window, adaptive_avg_pool, avg_pool, max_pool};
+pub use pooling::{adaptive_avg_pool, avg_pool, max_pool};
 pub use random::{Philox, normal, philox4x32, randint, uniform};
 pub use reduce::{ReduceOp, argminmax, minmax_with_index, reduce, reduce_on};
 pub use scan::{ScanOp, cumulative_extreme, scan};
@@ -65,3 +66,4 @@ pub use softmax::{log_softmax, softmax};
 pub use sort::{sort, topk};
 pub use thread_pool::{num_threads, occupying_a_core, with_num_threads};
 pub use view::{Dims, View, ViewMut};
+pub use window::Window;

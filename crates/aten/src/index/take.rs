@@ -15,7 +15,7 @@ use maquette_ops::operator::loops::{NestCx, NestResults};
 use maquette_ops::operator::lowering::{How, Lowering, Metas};
 use maquette_ops::operator::require_equal;
 use maquette_ops::operator::{dims_text, table};
-use maquette_ops::{Error, Meta, Result, Tensor, Value};
+use maquette_ops::{Error, Result, Tensor, Value};
 use smallvec::smallvec;
 
 /// The elements in row-major order as one dimension: a view if the tensor is contiguous, else a
@@ -24,13 +24,11 @@ pub(crate) fn flat(t: &Tensor) -> Result<Tensor> {
     let whole = if is_contiguous(t.sizes(), t.strides())? {
         t.clone()
     } else {
-        {
-            let out = Tensor::allocate(fresh(t, t.sizes().into(), t.dtype()))?;
-            cpu_exec::copy(t, &out)?;
-            out
-        }
+        let out = Tensor::allocate(fresh(t, t.sizes().into(), t.dtype()))?;
+        cpu_exec::copy(t, &out)?;
+        out
     };
-    let m = Meta::contiguous(vec![t.numel()], t.dtype());
+    let m = fresh(t, smallvec![t.numel()], t.dtype());
     whole.view_of(m.with_offset(whole.meta().offset()))
 }
 

@@ -4,8 +4,8 @@ use super::{Form, MIN_PIXELS, PlaneWindow};
 use crate::conv::pixels::Pixels;
 use crate::gemm::{Float, Product};
 use crate::isa::Isa;
-use crate::pooling::Window;
 use crate::view::{Ptr, View, ViewMut};
+use crate::window::Window;
 use proptest::prelude::*;
 
 /// A convolution of any sizes.

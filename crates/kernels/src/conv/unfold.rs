@@ -3,9 +3,9 @@
 use crate::error::Result;
 use crate::gemm::{PackColumns, Product};
 use crate::isa::{Isa, Simd};
-use crate::pooling::Window;
 use crate::thread_pool;
 use crate::view::{Dims, Ptr, contiguous, numel};
+use crate::window::Window;
 use smallvec::SmallVec;
 use std::ops::Range;
 

@@ -1,8 +1,9 @@
 //! The device of a call: its tensors are on one, but for what PyTorch lets stay on the host.
 
 use crate::dispatch::value::Value;
+use crate::error::Error;
 use crate::error::{CallError, Result};
-use crate::library::{Op, OpState};
+use crate::library::OpState;
 use crate::operator::Lowering;
 use crate::tensor::Tensor;
 use maquette_ir::Device;
@@ -49,8 +50,9 @@ pub(crate) fn from_host(state: &OpState) -> FromHost {
     }
     match &def.lowering {
         Lowering::Pointwise(_) => FromHost::Numbers,
-        Lowering::InPlace(name) => {
-            Op::find(name).and_then(|op| Ok(from_host(&*op.state()?))).unwrap_or(FromHost::Nothing)
+        Lowering::InPlace(_) => {
+            let of_twin = || Ok::<_, Error>(from_host(&*state.twin()?.0.state()?));
+            of_twin().unwrap_or(FromHost::Nothing)
         }
         // each part sees to its own
         Lowering::Composite(_)

@@ -40,7 +40,7 @@ pub(crate) mod value_list;
 pub(crate) mod write_counts;
 
 use crate::autograd;
-use crate::operator::{Lowering, OpDef};
+use crate::operator::Lowering;
 pub(crate) use custom_kernel::check_returns;
 
 use crate::dispatch::coerce_args::coerce_args;
@@ -127,7 +127,7 @@ fn replaces_poison(op: Op, args: &[Value]) -> bool {
     else {
         return false;
     };
-    state.plain_builtin().is_some_and(OpDef::overwrites_target)
+    state.plain_builtin().is_some_and(|def| def.overwrites_target(&state))
         && !mode::is_active()
         && !fake::is_running()
         && target.covers_storage()

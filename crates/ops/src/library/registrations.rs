@@ -18,8 +18,8 @@ use crate::operator::OpDef;
 use maquette_ir::schema::Schema;
 use maquette_ir::{DeviceKind, Loc};
 use std::str::FromStr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// The owner of a registration: a library, a [`KernelSwitch`](super::KernelSwitch), or nobody.
 /// Registrations of an owner are removed together.
@@ -245,6 +245,7 @@ impl Registrations {
             effect: self.effect_of(definition),
             autograd: self.autograd.last().cloned(),
             defined_at: definition.loc,
+            twin: OnceLock::new(),
         }))
     }
 

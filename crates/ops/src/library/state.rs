@@ -2,17 +2,18 @@
 //! registrations.
 
 use super::KernelFn;
-use super::op::Effect;
+use super::op::{Effect, Op};
 use super::registrations::Registered;
 use super::tags::TagSet;
 use crate::autograd::rule::Rule;
+use crate::error::{Error, Result};
 use crate::fake::FakeFn;
-use crate::operator::OpDef;
+use crate::operator::{Lowering, OpDef};
 use arc_swap::Guard;
 use maquette_ir::schema::{Arg, Schema, Type};
 use maquette_ir::{DeviceKind, Loc};
 use smallvec::SmallVec;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The facts of a schema that dispatch needs, computed once per definition.
 pub(crate) struct SchemaFacts {
@@ -82,10 +83,30 @@ pub(crate) struct OpState {
     pub(crate) effect: Option<Effect>,
     /// The registered derivative.
     pub(crate) autograd: Option<Registered<Rule>>,
+    /// As [`OpState::twin`], after its first use.
+    pub(super) twin: OnceLock<(Op, &'static OpDef)>,
     pub(crate) defined_at: Loc,
 }
 
 impl OpState {
+    /// The functional operator of a builtin operator that works in place, with its row. The look-up
+    /// takes the lock of the registry, so it is made once.
+    ///
+    /// # Errors
+    /// The operator is not one that works in place.
+    pub(crate) fn twin(&self) -> Result<(Op, &'static OpDef)> {
+        if let Some(twin) = self.twin.get() {
+            return Ok(*twin);
+        }
+        let Some(Lowering::InPlace(name)) = self.builtin.map(|def| &def.lowering) else {
+            return Err(Error::value("the operator has no functional twin"));
+        };
+        let op = Op::find(name)?;
+        let row = op.state()?.builtin;
+        let row = row.ok_or_else(|| Error::value(format!("{name} is not a builtin operator")))?;
+        Ok(*self.twin.get_or_init(|| (op, row)))
+    }
+
     /// The table entry of a builtin operator that no registration overrides.
     pub(crate) fn plain_builtin(&self) -> Option<&'static OpDef> {
         self.builtin.filter(|_| !self.overridden)

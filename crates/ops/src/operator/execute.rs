@@ -110,22 +110,12 @@ impl OpDef {
         args[usize::from(i)].tensor()
     }
 
-    /// The functional operator that an in-place operator names, with its table entry.
-    fn functional(&self, name: &str) -> Result<(Op, &'static OpDef)> {
-        let op = Op::find(name)?;
-        let def = op
-            .state()?
-            .builtin
-            .ok_or_else(|| Error::value(format!("{name} is not a builtin operator")))?;
-        Ok((op, def))
-    }
-
     /// Whether the operator writes every element of its first argument, and reads none of them.
-    pub(crate) fn overwrites_target(&self) -> bool {
-        let Lowering::InPlace(name) = self.lowering else { return false };
-        self.functional(name).is_ok_and(|(_, def)| {
-            def.role == super::Role::IgnoresContents || def.role.copied_operand() == Some(1)
-        })
+    pub(crate) fn overwrites_target(&self, state: &OpState) -> bool {
+        matches!(self.lowering, Lowering::InPlace(_))
+            && state.twin().is_ok_and(|(_, def)| {
+                def.role == super::Role::IgnoresContents || def.role.copied_operand() == Some(1)
+            })
     }
 
     /// Computes the outputs of fake arguments.
@@ -150,7 +140,7 @@ impl OpDef {
             }
             Lowering::InPlace(name) => {
                 let target = args[0].tensor()?;
-                let (op, def) = self.functional(name)?;
+                let (op, def) = state.twin()?;
                 let inner = op.state()?;
                 match &def.lowering {
                     Lowering::Pointwise(p) => {
@@ -185,8 +175,8 @@ impl OpDef {
             _ => {
                 let in_place = matches!(self.lowering, Lowering::InPlace(_));
                 let same_view_is_safe = match &self.lowering {
-                    Lowering::InPlace(name) => {
-                        matches!(self.functional(name)?.1.lowering, Lowering::Pointwise(_))
+                    Lowering::InPlace(_) => {
+                        matches!(state.twin()?.1.lowering, Lowering::Pointwise(_))
                     }
                     _ => false,
                 };
@@ -195,7 +185,7 @@ impl OpDef {
                 let written = mutated_args(state, args);
                 resolve_overlap(state, args, same_view_is_safe)?;
                 let borrowed = borrow_args(op, state, args)?;
-                let lifted = self.lift_poison(&written);
+                let lifted = self.lift_poison(state, &written);
                 let out = self.compute(op, state, borrowed.args()).inspect_err(|e| {
                     if let Some((storage, first)) = &lifted {
                         storage.poison(first);
@@ -216,10 +206,14 @@ impl OpDef {
     /// Lifts the poison of the storage that a call will cover with what it writes: the storage and
     /// its error. The call has borrowed the storage, so nobody reads it meanwhile.
     #[inline]
-    fn lift_poison<'a>(&self, written: &'a [Value]) -> Option<(&'a Arc<Storage>, Error)> {
+    fn lift_poison<'a>(
+        &self,
+        state: &OpState,
+        written: &'a [Value],
+    ) -> Option<(&'a Arc<Storage>, Error)> {
         let [Value::Tensor(target)] = written else { return None };
         target.poisoned()?;
-        if !self.overwrites_target() || !target.covers_storage() {
+        if !self.overwrites_target(state) || !target.covers_storage() {
             return None;
         }
         let storage = target.storage().ok()?;
@@ -249,7 +243,7 @@ impl OpDef {
             }
             Lowering::InPlace(name) => {
                 let target = args[0].tensor()?;
-                let (op, def) = self.functional(name)?;
+                let (op, def) = state.twin()?;
                 let inner = op.state()?;
                 match &def.lowering {
                     Lowering::Pointwise(p) => {

@@ -1,18 +1,18 @@
 //! Instances: programs with all sizes known, as flat lists of steps.
 
 mod arguments;
-mod build;
+mod builder;
 mod kernel_call;
 mod key;
 mod places;
 
 pub(crate) use arguments::{CallArguments, NodeArguments};
-pub(crate) use build::Uses;
+pub(crate) use builder::Uses;
 pub(crate) use kernel_call::{ExpectedResult, KernelCall};
 pub(crate) use key::InstanceKey;
 pub(crate) use places::{BufferPlace, HandleLife, Place, TensorAt};
 
-use crate::instance::build::Builder;
+use crate::instance::builder::Builder;
 use crate::outputs::OutputSlots;
 use crate::packed_weights::PackedWeight;
 use crate::planned::Planned;

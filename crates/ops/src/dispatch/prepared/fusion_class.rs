@@ -95,7 +95,7 @@ impl Op {
         let row_major = |value: Value| match value {
             Value::Tensor(t) => {
                 let sizes = t.meta().sizes.clone();
-                Some(Tensor::fake_of(Meta::contiguous(sizes, t.dtype())))
+                Some(Tensor::fake_of(Meta::contiguous(sizes, t.dtype()).on(t.device())))
             }
             _ => None,
         };

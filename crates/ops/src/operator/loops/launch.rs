@@ -6,8 +6,8 @@ use crate::dispatch::cpu_exec::{self, input, output};
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use crate::operator::OpDef;
+use crate::operator::dims::fresh;
 use crate::tensor::Tensor;
-use crate::tensor::meta::{Dims, Meta};
 use maquette_ir::Scalar;
 use maquette_ir::loops::LoopNest;
 use maquette_ir::sym::SymbolId;
@@ -30,7 +30,7 @@ pub(crate) fn run(def: &OpDef, build: BuildNest, args: &[Value], results: &[Tens
     let mut updates: SmallVec<[(&Tensor, Tensor); 2]> = SmallVec::new();
     for &arg in &nest.updates {
         let old = args[usize::from(arg)].tensor()?;
-        let new = Meta::contiguous(old.sizes().iter().copied().collect::<Dims>(), old.dtype());
+        let new = fresh(old, old.sizes().into(), old.dtype());
         updates.push((old, Tensor::allocate(new)?));
     }
     let mut views: SmallVec<[Tensor; 1]> = SmallVec::new();

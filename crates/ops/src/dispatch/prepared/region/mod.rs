@@ -131,7 +131,8 @@ impl RegionBuilder {
                     if fault_injected(Fault::OperandsInReverse) {
                         operands.reverse();
                     }
-                    let result = Tensor::fake_of(Meta::contiguous(meta.sizes, meta.dtype));
+                    let result =
+                        Tensor::fake_of(Meta::contiguous(meta.sizes, meta.dtype).on(meta.device));
                     let source = self.pointwise(&compiled.expr, &operands, &result)?;
                     self.define(result.clone(), source);
                     Some(vec![result])
