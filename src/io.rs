@@ -99,13 +99,13 @@ impl Weights {
     /// Writes a safetensors file.
     ///
     /// An existing file is replaced at the end, as a whole: a failure leaves it as it was, and
-    /// tensors of it that [`Weights::map`] gave keep their values. The new file has its permissions.
-    /// The folder must be writable.
+    /// tensors of it that [`Weights::map`] gave keep their values. The new file has its
+    /// permissions. The folder must be writable.
     ///
     /// ```no_run
     /// # use maquette::{io::Weights, prelude::*};
-    /// let weights: Weights = [("bias".to_owned(), Tensor::zeros([4], DType::F32))].into_iter().collect();
-    /// weights.save("model.safetensors")?;
+    /// let weights: Weights = [("bias".to_owned(), Tensor::zeros([4],
+    /// DType::F32))].into_iter().collect(); weights.save("model.safetensors")?;
     /// # Ok::<(), Error>(())
     /// ```
     ///

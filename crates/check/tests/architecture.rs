@@ -149,3 +149,15 @@ fn the_functional_dialect_is_named_in_one_file() {
         .collect();
     assert!(found.is_empty(), "use `ir::functional_ops`:\n{}", found.join("\n"));
 }
+
+/// The formatter leaves the bodies of macros, so that it does not see the rows of operators.
+#[test]
+fn rows_of_operators_have_at_most_100_columns() {
+    let long = |(_, _, line): &(String, usize, String)| line.chars().count() > 100;
+    let found: Vec<String> = code_lines("aten")
+        .into_iter()
+        .filter(long)
+        .map(|(file, at, line)| format!("{file}:{at}: {}", line.trim()))
+        .collect();
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}

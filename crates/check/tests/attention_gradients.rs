@@ -1,6 +1,6 @@
 //! Gradients of attention: one kernel, compared with the parts of the formula and with differences,
-//! for blocks, masks, causality, groups of heads and broadcast operands; equal bits on any number of
-//! threads, and as a compiled step.
+//! for blocks, masks, causality, groups of heads and broadcast operands; equal bits on any number
+//! of threads, and as a compiled step.
 
 use maquette_check::gradcheck::{gradcheck, gradgradcheck};
 use maquette_driver::compile;

@@ -1,4 +1,5 @@
-//! Random chains of operators do the same compiled as eagerly, and most of them have fused operators.
+//! Random chains of operators do the same compiled as eagerly, and most of them have fused
+//! operators.
 
 use maquette_check::chains::{ChainReport, check, generate};
 

@@ -63,12 +63,13 @@ enum Command {
     },
     /// Compile a graph, run it on random inputs, and print the time of each kernel beside its work.
     Bench(commands::bench::Options),
-    /// Compile a graph, and print its kernels, which operators are not fused and why, and its memory.
+    /// Compile a graph, and print its kernels, which operators are not fused and why, and its
+    /// memory.
     Explain(commands::explain::Options),
     /// Describe this machine: its processor, and the peaks that were measured.
     Devices {
-        /// Measure the peaks of arithmetic and memory, and keep them in the user's cache directory. It
-        /// takes a few seconds and wants the machine for itself.
+        /// Measure the peaks of arithmetic and memory, and keep them in the user's cache directory.
+        /// It takes a few seconds and wants the machine for itself.
         #[arg(long)]
         measure: bool,
     },
@@ -80,7 +81,8 @@ enum Command {
     /// Replay calls recorded from PyTorch and compare the outputs: eager, traced, and traced with
     /// symbolic sizes.
     Conform(commands::conform::Options),
-    /// Print a completion script for a shell: `maquette completions bash > FILE`, then `source FILE`.
+    /// Print a completion script for a shell: `maquette completions bash > FILE`, then `source
+    /// FILE`.
     Completions {
         /// The shell.
         shell: clap_complete::Shell,

@@ -15,8 +15,8 @@ pub struct FreezeReport {
     pub weights: usize,
     /// Their bytes.
     pub bytes: usize,
-    /// The storages of weights that a program writes, or may write because it does not run compiled.
-    /// They stay as they are.
+    /// The storages of weights that a program writes, or may write because it does not run
+    /// compiled. They stay as they are.
     pub written: usize,
     /// The bytes of packed forms, which exist beside the weights.
     pub packed_bytes: usize,
@@ -61,13 +61,14 @@ fn freeze<'e>(
 }
 
 impl<I, O, F> Compiled<I, O, F> {
-    /// Promises that nobody writes the weights of the function any more: the tensors that its programs
-    /// so far have captured, except those that a program writes. Every later write to their memory is
-    /// an error, through any tensor and for good. Calls no longer look whether packed weights are
-    /// current. Call it once the function was called with every kind of input that it will get.
+    /// Promises that nobody writes the weights of the function any more: the tensors that its
+    /// programs so far have captured, except those that a program writes. Every later write to
+    /// their memory is an error, through any tensor and for good. Calls no longer look whether
+    /// packed weights are current. Call it once the function was called with every kind of input
+    /// that it will get.
     ///
-    /// The weights keep their memory: others may hold tensors that view it, and calls of other sizes
-    /// read it.
+    /// The weights keep their memory: others may hold tensors that view it, and calls of other
+    /// sizes read it.
     ///
     /// # Errors
     /// Someone writes or has borrowed a weight for a write now. Some weights may be frozen then.

@@ -1,4 +1,5 @@
-//! Gathers are one kernel with what follows them, with the bits and the errors of the operators alone.
+//! Gathers are one kernel with what follows them, with the bits and the errors of the operators
+//! alone.
 
 use maquette_driver::{CompileOptions, Compiled, compile};
 use maquette_ir::DType;

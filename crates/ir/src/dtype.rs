@@ -99,8 +99,8 @@ impl DType {
         matches!(self.category(), Category::Int)
     }
 
-    /// The dtype in which kernels compute with elements of this dtype: `f32` for narrow floats, `i64`
-    /// for all integers, otherwise the dtype itself.
+    /// The dtype in which kernels compute with elements of this dtype: `f32` for narrow floats,
+    /// `i64` for all integers, otherwise the dtype itself.
     pub const fn accumulator(self) -> DType {
         match self.category() {
             Category::Bool => DType::Bool,

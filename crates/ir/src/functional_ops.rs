@@ -28,8 +28,8 @@ pub const CALL: &str = "ir::call";
 pub const DISJOINT: &str = "ir::apart";
 /// A check at run time that no two elements of a region coincide: `(size, stride, name)`.
 pub const INJECTIVE: &str = "ir::distinct";
-/// A tensor with any elements: each is replaced before anything reads it. It has no kernel, since only
-/// its memory matters.
+/// A tensor with any elements: each is replaced before anything reads it. It has no kernel, since
+/// only its memory matters.
 pub const EMPTY: &str = "ir::empty";
 /// Operators that are computed together: the kind and the number of the region, the tensors that it
 /// reads, and the integers among the arguments of its operators. See [`fused`](crate::fused).

@@ -6,11 +6,12 @@
 //! memory. A fused graph is planned like every other functional graph.
 //!
 //! **Invariants.** An *ordered* operator has an effect, draws random numbers, or may fail depending
-//! on data. Of these, only builtin operators that may fail are members of regions. No ordered operator
-//! outside of a region, assertion or binding stands between two of its members. So a run of the fused
-//! program has the values, the effects and the errors of the original, in the same order: where the
-//! kernel of a region fails, its first operator that fails has the error. For that, the kernel leaves
-//! what it reads as it is. No path of the graph leaves a region and comes back to it.
+//! on data. Of these, only builtin operators that may fail are members of regions. No ordered
+//! operator outside of a region, assertion or binding stands between two of its members. So a run
+//! of the fused program has the values, the effects and the errors of the original, in the same
+//! order: where the kernel of a region fails, its first operator that fails has the error. For
+//! that, the kernel leaves what it reads as it is. No path of the graph leaves a region and comes
+//! back to it.
 
 use crate::functional_ops::VIEW;
 use crate::functional_program::FunctionalGraph;
@@ -148,8 +149,8 @@ pub enum FusionClass {
 pub struct Fusible {
     /// What its kernel is like.
     pub class: FusionClass,
-    /// Whether it may fail, depending on data. Then it is no [`FusionClass::Elements`], whose results
-    /// may be written over operands.
+    /// Whether it may fail, depending on data. Then it is no [`FusionClass::Elements`], whose
+    /// results may be written over operands.
     pub may_fail: bool,
     /// With what it is computed in less time than alone.
     pub gain: Gain,
@@ -207,8 +208,8 @@ pub enum NoFusionReason {
     Opaque,
     /// One of them is overridden.
     Overridden,
-    /// One of them may fail, depending on data, and has no kernel with others, or one kernel for both
-    /// might leave other memory behind where it fails.
+    /// One of them may fail, depending on data, and has no kernel with others, or one kernel for
+    /// both might leave other memory behind where it fails.
     Assert,
     /// An ordered operator or an assertion is between them, or one of them has an effect or draws
     /// random numbers.

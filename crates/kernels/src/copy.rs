@@ -208,8 +208,8 @@ pub struct DenseFill {
 }
 
 impl DenseFill {
-    /// The fill of an output of this layout, whose memory is not accessed; `None` if its elements do
-    /// not follow each other.
+    /// The fill of an output of this layout, whose memory is not accessed; `None` if its elements
+    /// do not follow each other.
     pub fn of(out: &ViewMut<'_>) -> Option<DenseFill> {
         let run = dispatch!(out.dtype(), T => fill_dense::<T>);
         out.is_contiguous().then(|| DenseFill { run, n: out.numel() })
@@ -247,7 +247,8 @@ pub(crate) fn to_vec<T: Element + Default>(input: &View<'_>) -> Result<Vec<T>> {
     Ok(out)
 }
 
-/// The elements of a view in row-major order, cast to `T`: where they are, if they are so in memory.
+/// The elements of a view in row-major order, cast to `T`: where they are, if they are so in
+/// memory.
 pub(crate) fn elements<'a, T: Element + Default>(input: &'a View<'_>) -> Result<Cow<'a, [T]>> {
     if input.dtype() != T::DTYPE || !input.is_contiguous() {
         return to_vec::<T>(input).map(Cow::Owned);

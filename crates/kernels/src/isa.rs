@@ -72,9 +72,9 @@ impl Isa {
         self.dispatch_inline(work)
     }
 
-    /// As [`Isa::dispatch`], for work of a few elements that is made where it is dispatched: passing
-    /// it on through memory would wait for the stores before it. Where the work is long, the
-    /// compiler makes better code of a function of its own.
+    /// As [`Isa::dispatch`], for work of a few elements that is made where it is dispatched:
+    /// passing it on through memory would wait for the stores before it. Where the work is long,
+    /// the compiler makes better code of a function of its own.
     #[inline(always)]
     pub(crate) fn dispatch_inline<S: Simd>(self, work: S) -> S::Out {
         #[cfg(target_arch = "x86_64")]

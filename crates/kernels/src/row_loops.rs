@@ -17,8 +17,8 @@ use crate::thread_pool;
 use crate::view::{Dims, Ptr, View, ViewMut, numel};
 use maquette_ir::DType;
 
-/// Rows that follow each other in an input and an output whose dtype is the class, so that there are
-/// no loops to prepare.
+/// Rows that follow each other in an input and an output whose dtype is the class, so that there
+/// are no loops to prepare.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DenseRows {
     count: usize,

@@ -178,8 +178,8 @@ impl Leaves {
     }
 }
 
-/// Types that traced functions can take and return: tensors, numbers, tuples, vectors, maps by name,
-/// options, results, and structs with `#[derive(Tree)]`.
+/// Types that traced functions can take and return: tensors, numbers, tuples, vectors, maps by
+/// name, options, results, and structs with `#[derive(Tree)]`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a tree",
     note = "trees are tensors, numbers, tuples, vectors, options and results of trees, and \

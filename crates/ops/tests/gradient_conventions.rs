@@ -312,8 +312,8 @@ fn each_of_the_largest_coordinates_gets_the_gradient_of_a_distance() {
     assert_eq!(gradient(&x), [0.5, -0.5]);
 }
 
-/// A number keeps the gradient strictly inside of it, and NaN is not inside. Of two tensors, the one
-/// that the result is not gets none, and NaN loses to neither.
+/// A number keeps the gradient strictly inside of it, and NaN is not inside. Of two tensors, the
+/// one that the result is not gets none, and NaN loses to neither.
 #[test]
 fn bounds_beside_nan() {
     const NAN: f64 = f64::NAN;

@@ -8,10 +8,10 @@
 //!
 //! An [`Executable`] is a planned program. Its first call with inputs of given layouts makes an
 //! *instance* (`instance`): a flat list of steps, in which every size, stride, argument and kernel
-//! is a constant, and every value has a base and an offset. Later calls with inputs of these layouts
-//! fill in the addresses of the bases and walk the list (`run`). A step launches a kernel at
-//! addresses ([`PreparedCall`](maquette_ops::PreparedCall)), or calls an operator that the runtime
-//! cannot look into, through the dispatcher, with handles to the same memory.
+//! is a constant, and every value has a base and an offset. Later calls with inputs of these
+//! layouts fill in the addresses of the bases and walk the list (`run`). A step launches a kernel
+//! at addresses ([`PreparedCall`](maquette_ops::PreparedCall)), or calls an operator that the
+//! runtime cannot look into, through the dispatcher, with handles to the same memory.
 //!
 //! Sizes that depend on data split an instance into *segments*. A segment ends with the step that
 //! binds such a size. The next segment is found by its value.

@@ -10,12 +10,12 @@
 //! Frozen weights do not change, so their packed form is kept with references to the storages, and
 //! compared with nothing but the places.
 //!
-//! Launches of all instances of an executable share a packed weight, if they read the same memory in
-//! the same way. Values belong to the launch of one instance. Both go with the last launch.
+//! Launches of all instances of an executable share a packed weight, if they read the same memory
+//! in the same way. Values belong to the launch of one instance. Both go with the last launch.
 //!
-//! **Invariant:** the memory of a weight does not change between the comparison and the launch. Other
-//! writers are refused for the whole run, and a weight is not packed if the run itself writes its
-//! storage.
+//! **Invariant:** the memory of a weight does not change between the comparison and the launch.
+//! Other writers are refused for the whole run, and a weight is not packed if the run itself writes
+//! its storage.
 //!
 //! **Cost:** a comparison for each weight and launch. Finding the packed weight of a launch takes
 //! constant time; those that are gone are removed whenever the number has doubled.

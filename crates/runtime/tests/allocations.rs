@@ -10,9 +10,9 @@
 //!
 //! A call with tensors for its outputs allocates nothing but for custom kernels.
 //!
-//! Not in these programs, but also allocated: an output that is an input seen through another layout
-//! (the layout is a list); the borrow of several inputs in one storage; operators that go through
-//! the dispatcher.
+//! Not in these programs, but also allocated: an output that is an input seen through another
+//! layout (the layout is a list); the borrow of several inputs in one storage; operators that go
+//! through the dispatcher.
 
 use maquette_aten as _;
 use maquette_interp::SourceInfo;

@@ -183,8 +183,8 @@ fn sizes_from_data_are_refused() {
     }
 }
 
-/// An operator that fails in the middle: inputs that the program does not write stay as they are, and
-/// no output that the run has written in part can be read.
+/// An operator that fails in the middle: inputs that the program does not write stay as they are,
+/// and no output that the run has written in part can be read.
 #[test]
 fn a_failed_run_poisons_the_output_that_it_wrote_in_part() {
     let text = "graph g(%x: i64[2], %y: i64[2], %w: i64[2]) -> (i64[2], i64[2], i64[2]) {

@@ -35,8 +35,8 @@ fn values(t: &Tensor) -> Vec<f32> {
     t.to_vec().unwrap()
 }
 
-/// The errors of a run of the executable and of the interpreter, which are equal but for the line of
-/// the run.
+/// The errors of a run of the executable and of the interpreter, which are equal but for the line
+/// of the run.
 fn errors(text: &str, inputs: impl Fn() -> Vec<Value>) -> String {
     let (executable, mode) = compiled(text);
     let source_info = SourceInfo::of_caller();

@@ -1,8 +1,8 @@
 //! Engines in Rust as peers of `compare.py`: `maquette-peers candle`, or
 //! `maquette-peers tract DIRECTORY`, where the directory has a program `CASE.onnx`.
 //!
-//! The protocol is in `serve`. What an engine cannot run is no case of it, and its error is printed.
-//! `RAYON_NUM_THREADS` says how many threads run.
+//! The protocol is in `serve`. What an engine cannot run is no case of it, and its error is
+//! printed. `RAYON_NUM_THREADS` says how many threads run.
 //!
 //! Weights and inputs are random: they do not matter for the time.
 

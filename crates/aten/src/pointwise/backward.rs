@@ -1,6 +1,6 @@
 //! Derivatives of pointwise operators that have names in ATen, because they read the result in
-//! place of the operand, or because PyTorch's convention differs from that of the expression; and what a
-//! sweep calls beside them.
+//! place of the operand, or because PyTorch's convention differs from that of the expression; and
+//! what a sweep calls beside them.
 
 use super::pointwise;
 use maquette_ops::operator::pointwise::formula::{Formula, X};

@@ -1,5 +1,5 @@
-//! The operators of chains that no compiler looks into: those of the [oracle](crate::oracle), and an
-//! overridden builtin.
+//! The operators of chains that no compiler looks into: those of the [oracle](crate::oracle), and
+//! an overridden builtin.
 
 use crate::oracle;
 use crate::values::call_single;

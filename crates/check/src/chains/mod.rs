@@ -2,10 +2,10 @@
 //!
 //! The programs of the [oracle](crate::oracle) are about memory: views, writes and aliases. They
 //! seldom have operators that one kernel can compute. A [`Chain`] is two to eight calls of recorded
-//! operators, one after another, with random dtypes, broadcasts, views and writes, at extents around
-//! the blocks and chunks of the kernels. Custom operators, an overridden one, random numbers and
-//! selections that may fail are among the calls. A chain runs eagerly, and compiled on inputs of
-//! several sizes; results and inputs must have equal bytes.
+//! operators, one after another, with random dtypes, broadcasts, views and writes, at extents
+//! around the blocks and chunks of the kernels. Custom operators, an overridden one, random numbers
+//! and selections that may fail are among the calls. A chain runs eagerly, and compiled on inputs
+//! of several sizes; results and inputs must have equal bytes.
 //!
 //! The generator calls each operator eagerly before it takes it, so that nearly all programs run.
 

@@ -194,9 +194,9 @@ pub(crate) fn compare(
     Ok(())
 }
 
-/// Whether the first call that fails has no part in outputs and inputs: nothing reads its results, or
-/// they are overwritten. Which values share memory is known from a run with the sizes with which the
-/// chain was generated.
+/// Whether the first call that fails has no part in outputs and inputs: nothing reads its results,
+/// or they are overwritten. Which values share memory is known from a run with the sizes with which
+/// the chain was generated.
 ///
 /// # Errors
 /// That run fails.

@@ -8,9 +8,10 @@
 //! is not checked there. Gradients of results are given in several layouts, too.
 //!
 //! Differences say nothing where a function has a kink. The inputs that are given must have none;
-//! others are left out where differences with two steps disagree. Where a gradient seems wrong, they
-//! are also left out if the slope is not linear in the direction, as at a tie of three elements.
-//! Integers may be positions: those that are distinct stay distinct in inputs of other sizes.
+//! others are left out where differences with two steps disagree. Where a gradient seems wrong,
+//! they are also left out if the slope is not linear in the direction, as at a tie of three
+//! elements. Integers may be positions: those that are distinct stay distinct in inputs of other
+//! sizes.
 
 mod jacobian;
 mod point;

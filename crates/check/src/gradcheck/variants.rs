@@ -170,9 +170,9 @@ fn resized(t: &Tensor, sizes: &[i64]) -> Result<Tensor> {
     values.reshape(sizes).ok().cloned()
 }
 
-/// Integers, or booleans, of other sizes: one dimension after the other, the slices repeat. Integers
-/// that are distinct along a dimension stay so: they may be positions, and an operator that writes
-/// a position twice has no derivative.
+/// Integers, or booleans, of other sizes: one dimension after the other, the slices repeat.
+/// Integers that are distinct along a dimension stay so: they may be positions, and an operator
+/// that writes a position twice has no derivative.
 fn resized_integers(t: &Tensor, sizes: &[i64]) -> Result<Tensor> {
     let mut all = t.clone();
     for (d, &to) in sizes.iter().enumerate() {
@@ -191,8 +191,8 @@ fn resized_integers(t: &Tensor, sizes: &[i64]) -> Result<Tensor> {
     all.ok().cloned()
 }
 
-/// If the first `from` integers along a dimension are distinct everywhere, makes the others distinct
-/// as well: the least that are not there.
+/// If the first `from` integers along a dimension are distinct everywhere, makes the others
+/// distinct as well: the least that are not there.
 fn distinct_where_were(t: &Tensor, d: usize, from: usize) -> Result<Tensor> {
     let rows = t.to_dtype(DType::I64).transpose(d as i64, -1).contiguous();
     let (sizes, mut flat) = (rows.sizes_i64()?, rows.to_vec::<i64>()?);

@@ -246,8 +246,8 @@ fn compare_at(graph: &Graph, inputs: &[Tensor]) -> Result<Comparison> {
 const STEP: f64 = 1e-5;
 /// The greatest difference of a slope and a gradient that counts as rounding.
 const NEAR: f64 = 1e-4;
-/// The greatest difference of the slopes to both sides. At a kink, the gradient may be one of these,
-/// and then half of their difference away from the slope.
+/// The greatest difference of the slopes to both sides. At a kink, the gradient may be one of
+/// these, and then half of their difference away from the slope.
 const BEND: f64 = NEAR;
 /// The greatest value of which a dozen roundings leave a slope as exact as [`NEAR`].
 const LARGEST: f64 = NEAR * STEP / f64::EPSILON / 16.0;

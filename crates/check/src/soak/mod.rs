@@ -31,8 +31,8 @@ pub struct Soak {
     pub seed: u64,
     /// The number of functions that are called at a time.
     pub functions: usize,
-    /// The number of different functions. Each comes again and again, and is compiled anew: so memory
-    /// that a function leaves behind adds up, and the most that all of them need does not.
+    /// The number of different functions. Each comes again and again, and is compiled anew: so
+    /// memory that a function leaves behind adds up, and the most that all of them need does not.
     pub programs: u64,
     /// The calls after which another function takes the place of one.
     pub calls_of_one: u64,

@@ -32,8 +32,8 @@ impl SharedChain {
         }
     }
 
-    /// Calls the function on random inputs of random size, and compares with the eager chain: results
-    /// and inputs afterwards. Half of the calls write into given tensors.
+    /// Calls the function on random inputs of random size, and compares with the eager chain:
+    /// results and inputs afterwards. Half of the calls write into given tensors.
     ///
     /// # Errors
     /// The first difference.

@@ -1,5 +1,6 @@
 //! `maquette demo`: traces a network with two custom operators once, with a dynamic batch size,
-//! compiles it, and runs it on real images in batches of several sizes, with eager's time beside it.
+//! compiles it, and runs it on real images in batches of several sizes, with eager's time beside
+//! it.
 
 mod model;
 mod operators;

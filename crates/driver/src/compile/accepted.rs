@@ -4,8 +4,8 @@
 //! cheaper than the checks and conditions of the guards. These depend on the numbers alone.
 //!
 //! **Technique.** A sequence lock over atomics: the count of changes is odd during a change, and a
-//! reader that met a change, or saw two counts, has seen nothing. A reader writes no memory, so that
-//! threads do not wait for one another. A writer that meets another one does nothing.
+//! reader that met a change, or saw two counts, has seen nothing. A reader writes no memory, so
+//! that threads do not wait for one another. A writer that meets another one does nothing.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
 

@@ -1,7 +1,7 @@
 //! What runs a compiled program: the one place that knows how.
 //!
-//! The program runs compiled, in the memory of a buffer plan, where there is one that copies no more
-//! than the eager program. Otherwise it runs as it was traced.
+//! The program runs compiled, in the memory of a buffer plan, where there is one that copies no
+//! more than the eager program. Otherwise it runs as it was traced.
 
 use super::explain::RecomputeExplanation;
 use super::recompute::recomputing;

@@ -79,8 +79,8 @@ impl<I, O> CompiledProgram<I, O> {
         self.executable.latest().graph().clone()
     }
 
-    /// The bytes of parameters and constants in packed form, which products read: copies that are made
-    /// at the first call, and again when a weight was written.
+    /// The bytes of parameters and constants in packed form, which products read: copies that are
+    /// made at the first call, and again when a weight was written.
     pub fn packed_bytes(&self) -> usize {
         self.executable.latest().packed_bytes()
     }
@@ -127,8 +127,8 @@ impl<I: Tree, O: Tree> CompiledProgram<I, O> {
 
 impl<I: Tree, O: Tree> CompiledProgram<I, O> {
     /// Runs the program on these inputs again and again, and times its kernels. Each run is that of
-    /// [`CompiledProgram::call`]: it mutates the buffers and inputs that the program mutates, and its
-    /// results are dropped.
+    /// [`CompiledProgram::call`]: it mutates the buffers and inputs that the program mutates, and
+    /// its results are dropped.
     ///
     /// # Errors
     /// As [`CompiledProgram::call`].

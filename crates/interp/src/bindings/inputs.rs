@@ -26,8 +26,8 @@ pub fn input_symbols(graph: &Graph, inputs: &[Value]) -> Result<Vec<(String, i64
 }
 
 impl Bindings<'_> {
-    /// Binds the symbols of the inputs, and checks the inputs and the guards. All inputs bind before
-    /// the first is checked, because a type may use symbols that a later input binds.
+    /// Binds the symbols of the inputs, and checks the inputs and the guards. All inputs bind
+    /// before the first is checked, because a type may use symbols that a later input binds.
     ///
     /// # Errors
     /// The number, kind or metadata of an input differs from the graph's declaration, an input has

@@ -75,8 +75,8 @@ pub struct OutputBuilder<'a> {
 }
 
 impl<'a> OutputBuilder<'a> {
-    /// `results` are those of the graph, in order. `planned` are the tensors that a buffer plan made
-    /// for the leaves of the outputs.
+    /// `results` are those of the graph, in order. `planned` are the tensors that a buffer plan
+    /// made for the leaves of the outputs.
     pub fn new(
         results: &'a [Value],
         external: &'a ExternalTensors,

@@ -1,9 +1,10 @@
 //! Loop nests: what an operator computes, as data.
 //!
-//! A [`LoopNest`] has axes, operands and stages. An axis is a loop with an extent. A stage evaluates
-//! a [`ScalarExpr`] once for each point of its axes and combines the values by its [`StageKind`];
-//! the results of a stage form a tensor over axes, which later stages load. So softmax has five
-//! stages: the maximum of a row, `exp(x - max)`, the sum of the row, `1 / sum`, and the product.
+//! A [`LoopNest`] has axes, operands and stages. An axis is a loop with an extent. A stage
+//! evaluates a [`ScalarExpr`] once for each point of its axes and combines the values by its
+//! [`StageKind`]; the results of a stage form a tensor over axes, which later stages load. So
+//! softmax has five stages: the maximum of a row, `exp(x - max)`, the sum of the row, `1 / sum`,
+//! and the product.
 //!
 //! The form is near that of linalg in MLIR, whose operations have index maps, iterator kinds and a
 //! scalar region; loads with computed positions are those of Inductor's loop IR.

@@ -51,8 +51,8 @@ type Result<T, E = LoopError> = std::result::Result<T, E>;
 impl LoopNest {
     /// Verifies every stage:
     ///
-    /// 1. **Axes.** The axes of a stage exist and are distinct. The axes of its kind are among them;
-    ///    the kept axis of a sort is not.
+    /// 1. **Axes.** The axes of a stage exist and are distinct. The axes of its kind are among
+    ///    them; the kept axis of a sort is not.
     /// 2. **Loads.** A load reads an operand or an output of an earlier stage, with an index for
     ///    each dimension. Affine indices use axes of the stage, each once.
     /// 3. **Positions.** No affine index is provably outside its source. Where none is provably

@@ -1,8 +1,8 @@
 //! The work of a nest: the operations that it takes at least, and the elements that it reads.
 //!
-//! These are the two coordinates of the roofline model (Williams, Waterman and Patterson, "Roofline:
-//! an insightful visual performance model for multicore architectures", 2009), as the description of
-//! the nest gives them. An executor may compute a value again, or read it again.
+//! These are the two coordinates of the roofline model (Williams, Waterman and Patterson,
+//! "Roofline: an insightful visual performance model for multicore architectures", 2009), as the
+//! description of the nest gives them. An executor may compute a value again, or read it again.
 //!
 //! - An operation of an expression on floats counts 1 for each point of the axes on which it
 //!   depends. So do elementary functions, which take an executor more. Casts, selections,

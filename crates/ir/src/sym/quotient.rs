@@ -83,8 +83,8 @@ impl SymTable {
 
     /// Simplifies an expression under the assumption that every expression in `positive` is at
     /// least one: `max(x, 1)` becomes `x` if `x` is provably at least one, is one of them, or is a
-    /// factor of one of them. It becomes `max(x, 0)`, the size of a slice, if that is one of them or
-    /// a factor. An overflow leaves the expression unchanged.
+    /// factor of one of them. It becomes `max(x, 0)`, the size of a slice, if that is one of them
+    /// or a factor. An overflow leaves the expression unchanged.
     pub(crate) fn given_positive(&mut self, e: Expr, positive: &[Expr]) -> Expr {
         let mut p = self.poly(e);
         let atoms: SmallVec<[ExprId; 4]> =

@@ -184,8 +184,8 @@ impl Scope {
         Ok(self.lift(e))
     }
 
-    /// A backed symbol without an example value, for the size of an input about which nothing may be
-    /// decided: a decision on it is refused, as one on data is, and names `origin` and `loc`.
+    /// A backed symbol without an example value, for the size of an input about which nothing may
+    /// be decided: a decision on it is refused, as one on data is, and names `origin` and `loc`.
     /// Assertions on it are recorded. It is called `s0`, `s1`, …; poisoned if the scope is closed.
     pub fn undecided(&self, range: Range, origin: &str, loc: Loc) -> SymInt {
         self.without_example(SymbolKind::Backed, range, origin, loc)

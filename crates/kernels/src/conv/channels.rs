@@ -24,8 +24,8 @@ use std::ops::Range;
 
 /// The elements of a rectangle that is visited while it is in a near cache, unless a tile has more.
 const VISITED: usize = 4 << 10;
-/// Tasks share out channels in multiples of this, so that no vector and no cache line has channels of
-/// two tasks.
+/// Tasks share out channels in multiples of this, so that no vector and no cache line has channels
+/// of two tasks.
 const CHANNELS: usize = 16;
 /// Threads share out rows if each of them has at least so many.
 const LEAST_ROWS: usize = 7;

@@ -8,9 +8,9 @@
 //! where it is: at most two tiles if its rows are contiguous, at most four rows if its columns are.
 //! Sums of finished segments wait in scratch for the next block of `k`.
 //!
-//! A [visitor](super::visitor) gets finished parts of the result while they are in a near cache: all
-//! panels of a task for some rows where tiles go along a row of panels, all rows of a task for some
-//! panels where they go down a panel.
+//! A [visitor](super::visitor) gets finished parts of the result while they are in a near cache:
+//! all panels of a task for some rows where tiles go along a row of panels, all rows of a task for
+//! some panels where they go down a panel.
 
 use super::epilogue::{COLUMNS, Output};
 use super::kernel::{Finish, Kernels};

@@ -13,7 +13,8 @@ use super::{Float, GROUP, SEGMENT};
 use crate::view::Ptr;
 use smallvec::SmallVec;
 
-/// With so many steps, the kernel of rows saves more than it costs to write the sums for what follows.
+/// With so many steps, the kernel of rows saves more than it costs to write the sums for what
+/// follows.
 const LONG_ROWS: usize = 96;
 
 /// What is called behind each tile, with the number of its pixels.

@@ -44,8 +44,8 @@ pub(crate) struct SmallMatrices<F> {
 }
 
 impl<F: Float> SmallProduct<F> {
-    /// The product, if it is small. `strides` are those of A, B, C and the addend, and `factors` are
-    /// `alpha` and `beta`. No size is 0.
+    /// The product, if it is small. `strides` are those of A, B, C and the addend, and `factors`
+    /// are `alpha` and `beta`. No size is 0.
     pub fn of(
         isa: Isa,
         sizes: [usize; 3],

@@ -123,8 +123,8 @@ impl<'a> RightFactor<'a> {
     }
 }
 
-/// `a[m, k] b[k, n]`, written to `out[m, n]` if it is given, and visited. `a` and `b` are of `F`, or
-/// of a narrower dtype that is widened; `out` is of `F`. No size is 0, but for `k`.
+/// `a[m, k] b[k, n]`, written to `out[m, n]` if it is given, and visited. `a` and `b` are of `F`,
+/// or of a narrower dtype that is widened; `out` is of `F`. No size is 0, but for `k`.
 ///
 /// # Errors
 /// Scratch memory cannot be had, or that of the visitor.

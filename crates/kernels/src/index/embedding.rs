@@ -16,9 +16,9 @@ use maquette_ir::DType;
 
 const KERNEL: &str = "embedding_backward";
 
-/// Writes to `out[N, D]` the sums of the rows of `grad[..., D]` that `indices[...]`
-/// name. Indices that name no row, and `padding`, are left out. With `by_frequency`, a row is divided
-/// by the number of indices that name it.
+/// Writes to `out[N, D]` the sums of the rows of `grad[..., D]` that `indices[...]` name. Indices
+/// that name no row, and `padding`, are left out. With `by_frequency`, a row is divided by the
+/// number of indices that name it.
 ///
 /// # Errors
 /// The sizes or the dtypes do not fit, or there is not enough memory.

@@ -11,8 +11,8 @@ use maquette_ir::DType;
 
 const KERNEL: &str = "select";
 
-/// Selects the slices of `input` at `indices`, of any shape, along dimension `dim`. The dimensions of
-/// the indices replace it.
+/// Selects the slices of `input` at `indices`, of any shape, along dimension `dim`. The dimensions
+/// of the indices replace it.
 pub(crate) fn select(
     input: &View<'_>,
     dim: usize,

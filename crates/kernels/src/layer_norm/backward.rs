@@ -6,9 +6,9 @@
 //! dx = (s - Σ s / n - z (Σ s z / n)) rstd        dweight = Σ_rows g z        dbias = Σ_rows g
 //! ```
 //!
-//! Every step rounds. Sums along a row have the order of [`reduce`](crate::reduce()). Sums over rows
-//! add the rows of a block of [`ROWS`] in order, then the blocks in order: the bits do not depend on
-//! the number of threads. The scratch is two rows for each block.
+//! Every step rounds. Sums along a row have the order of [`reduce`](crate::reduce()). Sums over
+//! rows add the rows of a block of [`ROWS`] in order, then the blocks in order: the bits do not
+//! depend on the number of threads. The scratch is two rows for each block.
 
 use super::KERNEL;
 use crate::copy::{elements, same_dtype, same_sizes};
@@ -34,14 +34,16 @@ pub struct LayerNormBackward<'v> {
     pub grad: &'v View<'v>,
     /// The input of the layer norm.
     pub input: &'v View<'v>,
-    /// The means and the reciprocal standard deviations: an element for each row, in row-major order.
+    /// The means and the reciprocal standard deviations: an element for each row, in row-major
+    /// order.
     pub statistics: [&'v View<'v>; 2],
     /// The scale, with the normalized sizes.
     pub weight: Option<&'v View<'v>>,
 }
 
-/// The gradients of the input, of the weight and of the bias of a [`layer_norm`](super::layer_norm())
-/// over the last `normalized` dimensions. The results are row-major.
+/// The gradients of the input, of the weight and of the bias of a
+/// [`layer_norm`](super::layer_norm()) over the last `normalized` dimensions. The results are
+/// row-major.
 ///
 /// # Errors
 /// The sizes or the dtypes do not fit, or there is not enough memory.
@@ -176,8 +178,8 @@ fn typed<A: Element + Float>(
     })
 }
 
-/// The standardized elements of a row, the scaled gradients, and their products; adds the row to the
-/// sums of its block, or begins these with it.
+/// The standardized elements of a row, the scaled gradients, and their products; adds the row to
+/// the sums of its block, or begins these with it.
 struct Gather<'a, A> {
     grad: &'a [A],
     input: &'a [A],

@@ -13,8 +13,8 @@ use smallvec::SmallVec;
 /// Where a tensor of a launch is.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Base {
-    /// The memory of an operand, a result, or of what a phase leaves to later ones, with coordinates
-    /// of the whole nest.
+    /// The memory of an operand, a result, or of what a phase leaves to later ones, with
+    /// coordinates of the whole nest.
     Memory(usize),
     /// At a byte of the scratch memory, with coordinates of the panel.
     Scratch(usize),

@@ -1,8 +1,8 @@
 //! What a plan packs once for several launches: factors of products, and values of operands.
 //!
 //! The scale and the shift of a batch norm follow from four weights. The first phase of the plan
-//! computes them, on one thread, and the maps behind the convolution read them. In MobileNet-v2 these
-//! phases took 3 % of the time of a run.
+//! computes them, on one thread, and the maps behind the convolution read them. In MobileNet-v2
+//! these phases took 3 % of the time of a run.
 //!
 //! **Invariant:** the same phase runs on the same operands as in a launch with the same numbers, so
 //! the bits are those of a launch. The phase cannot fail, and writes no result.

@@ -13,8 +13,8 @@ use maquette_ir::loops::{Affine, Axes, AxisId, Index, LoopNest, Source, Stage, S
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// The bytes that a panel reads and writes, which are to stay in the nearest caches. In small panels the
-/// tens of nanoseconds of each stage count; large ones leave the first cache.
+/// The bytes that a panel reads and writes, which are to stay in the nearest caches. In small
+/// panels the tens of nanoseconds of each stage count; large ones leave the first cache.
 const PANEL_BYTES: usize = 64 << 10;
 
 /// The axes that some stages can iterate over together, in the order of the first of them.
@@ -42,8 +42,8 @@ fn combines(stage: &Stage, axis: AxisId) -> bool {
     }
 }
 
-/// Whether each load of a stage reads the part of its source that an iteration of the axis wrote, if
-/// it is one of the phase.
+/// Whether each load of a stage reads the part of its source that an iteration of the axis wrote,
+/// if it is one of the phase.
 fn reads_its_own(nest: &LoopNest, phase: &Range<usize>, stage: &Stage, axis: AxisId) -> bool {
     stage.loads.iter().all(|load| {
         let Source::Stage(output) = load.from else { return true };

@@ -80,8 +80,8 @@ fn exp_of_difference(cx: &Context<'_>, frame: &mut Frame, s: &Step) {
 }
 
 /// The step of an operation with a scalar as its right operand, and then another: for the
-/// exponential of a softmax of `f64`. In `f32`, [chains](super::chain) have the exponential, and take
-/// each step for one operation.
+/// exponential of a softmax of `f64`. In `f32`, [chains](super::chain) have the exponential, and
+/// take each step for one operation.
 pub(super) fn joined_fn(first: Op, second: UnaryOp, d: DType) -> Option<StepFn> {
     match (first, second, d) {
         (Op::Binary(BinaryOp::Sub, ..), UnaryOp::Exp, DType::F64) => Some(exp_of_difference),

@@ -30,8 +30,8 @@ pub(crate) enum InputMode {
     Direct,
     /// Loaded into scratch, with conversion or strided access.
     Gather,
-    /// Read at computed positions, of which no dimension is empty. The elements of a row are adjacent
-    /// if the positions are those of the row.
+    /// Read at computed positions, of which no dimension is empty. The elements of a row are
+    /// adjacent if the positions are those of the row.
     AdjacentSource,
 }
 

@@ -8,8 +8,8 @@ use crate::view::{Ptr, View, ViewMut};
 use maquette_ir::scalar_expr::ScalarExpr;
 use smallvec::SmallVec;
 
-/// An expression, prepared for operands of given layouts. It has no address, so that one plan serves
-/// every launch with these layouts, on any thread.
+/// An expression, prepared for operands of given layouts. It has no address, so that one plan
+/// serves every launch with these layouts, on any thread.
 pub struct PointwisePlan {
     /// `None` if there are no elements.
     evaluation: Option<Evaluation>,
@@ -60,8 +60,8 @@ impl PointwisePlan {
         Ok(PointwisePlan { evaluation: Evaluation::new(expr, &layout)?, operands })
     }
 
-    /// Evaluates the expression for every element. `addresses` are those of element 0 of each input,
-    /// then of each output.
+    /// Evaluates the expression for every element. `addresses` are those of element 0 of each
+    /// input, then of each output.
     ///
     /// # Errors
     /// An integer is divided by zero: then the outputs are partly written. Another number of

@@ -19,8 +19,8 @@ use std::marker::PhantomData;
 pub(crate) struct Context<'a> {
     pub isa: Isa,
     pub loops: &'a Loops,
-    /// The addresses of the operands' elements 0: inputs, outputs, then what [`place`](super::place)
-    /// adds.
+    /// The addresses of the operands' elements 0: inputs, outputs, then what
+    /// [`place`](super::place) adds.
     pub bases: &'a [Ptr<u8>],
     /// The reads at computed positions, which their steps refer to.
     pub reads: &'a [ReadStep],

@@ -216,8 +216,8 @@ impl<T: Float> Plane<'_, T> {
         n
     }
 
-    /// Writes the positions of windows in which no element is greater than -∞, which have no tap: the
-    /// first inside the plane.
+    /// Writes the positions of windows in which no element is greater than -∞, which have no tap:
+    /// the first inside the plane.
     #[cold]
     fn of_nothing(&mut self, row: usize, first: usize, taps: &[i32]) {
         let PlaneWindow {

@@ -1,7 +1,7 @@
-//! Sums, products, means and extremes over the last dimensions of a row-major operand, in the operand's
-//! dtype. The elements of an output are one row of memory, and rows follow each other. So there are
-//! no loops to prepare, which takes longer than the sum of a few elements, and one call folds many
-//! rows.
+//! Sums, products, means and extremes over the last dimensions of a row-major operand, in the
+//! operand's dtype. The elements of an output are one row of memory, and rows follow each other. So
+//! there are no loops to prepare, which takes longer than the sum of a few elements, and one call
+//! folds many rows.
 
 use super::ReduceOp;
 use super::lanes::CHUNK;

@@ -64,8 +64,8 @@ impl<A: Copy, O: Op2<A, A>, F: Fn(A) -> A, const KEEP: bool> Simd for Fold<'_, A
 }
 
 /// Accumulators in memory, each vector in one cache line. The compiler keeps them in registers, but
-/// stores them at each step, because a variable indexes them after the last. Across two lines, where
-/// the stack may happen to lie, that takes twice the time of all else.
+/// stores them at each step, because a variable indexes them after the last. Across two lines,
+/// where the stack may happen to lie, that takes twice the time of all else.
 #[repr(align(64))]
 pub(super) struct Accumulators<A>(pub [A; LANES]);
 

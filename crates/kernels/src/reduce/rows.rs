@@ -60,8 +60,8 @@ impl<A: Copy, O: Op2<A, A>> Simd for Combined<'_, A, O> {
     }
 }
 
-/// Adds the chunks of a row, or of the next elements of one, to a cascade that has an even number of
-/// chunks.
+/// Adds the chunks of a row, or of the next elements of one, to a cascade that has an even number
+/// of chunks.
 pub(super) fn push_chunks<A: Copy, O: Op2<A, A>>(
     isa: Isa,
     xs: &[A],

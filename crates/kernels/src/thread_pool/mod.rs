@@ -16,9 +16,9 @@
 //! - A thread has a *budget*, which [`with_num_threads`] sets: the threads that one of its jobs may
 //!   use, itself included. With a budget of one, it never asks for the pool.
 //! - The pool gives way to its callers: callers and workers together are at most as many as the
-//!   pool's size, if the callers alone are not more. A worker enters no job, and leaves the one that
-//!   it is in after its present task, if it would be one too many. So a program with threads of its
-//!   own gets no more running threads than it brings.
+//!   pool's size, if the callers alone are not more. A worker enters no job, and leaves the one
+//!   that it is in after its present task, if it would be one too many. So a program with threads
+//!   of its own gets no more running threads than it brings.
 //!
 //! Protocol: the atomic `gate` holds the job's number, an open flag and the number of workers
 //! inside. Workers enter only while the gate is open. The caller closes the gate and waits until no
@@ -177,8 +177,8 @@ impl ThreadPool {
         }
     }
 
-    /// Acquires the right to run a job if the pool is free, this thread is in no job, and its budget
-    /// is more than one thread.
+    /// Acquires the right to run a job if the pool is free, this thread is in no job, and its
+    /// budget is more than one thread.
     fn turn(&self) -> Option<MutexGuard<'_, ()>> {
         if num_threads() <= 1 || IN_JOB.get() {
             return None;
@@ -257,8 +257,8 @@ pub fn with_num_threads<T>(threads: usize, f: impl FnOnce() -> T) -> T {
     f()
 }
 
-/// Runs `f`, which is work enough to fill a core: the pool keeps a core free for it, also between its
-/// kernels.
+/// Runs `f`, which is work enough to fill a core: the pool keeps a core free for it, also between
+/// its kernels.
 pub fn occupying_a_core<T>(f: impl FnOnce() -> T) -> T {
     if POOL.threads <= 1 || IN_JOB.get() || IS_CALLER.get() {
         return f();

@@ -1,13 +1,13 @@
 //! The division of a job's tasks among threads.
 //!
-//! Each thread takes the tasks of its share from the front. When none is left, it takes those of the
-//! other shares from the back, where their owners come last (work stealing, as in Blumofe and
+//! Each thread takes the tasks of its share from the front. When none is left, it takes those of
+//! the other shares from the back, where their owners come last (work stealing, as in Blumofe and
 //! Leiserson, "Scheduling multithreaded computations by work stealing", 1999).
 //!
-//! **Invariant:** the shares of a job are disjoint ranges, and one atomic operation takes a task out
-//! of a range. So each task is taken once, also where two threads have one share. Within a job, the
-//! ends of a range only approach each other, so no state comes back. Relaxed order suffices: the
-//! gate of the pool publishes the shares, and no thread is inside when they are set.
+//! **Invariant:** the shares of a job are disjoint ranges, and one atomic operation takes a task
+//! out of a range. So each task is taken once, also where two threads have one share. Within a job,
+//! the ends of a range only approach each other, so no state comes back. Relaxed order suffices:
+//! the gate of the pool publishes the shares, and no thread is inside when they are set.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -164,7 +164,8 @@ fn workers_give_way_to_callers() {
     });
 }
 
-/// Two callers with a budget of one are inside a task at the same time: neither waits for the other.
+/// Two callers with a budget of one are inside a task at the same time: neither waits for the
+/// other.
 #[test]
 fn callers_with_a_budget_of_one_do_not_wait() {
     let both = std::sync::Barrier::new(2);

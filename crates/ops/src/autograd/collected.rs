@@ -3,9 +3,10 @@
 //! The gradients of several views of a base are parts of one tensor. The first is written into
 //! zeros; the others are added where they are, so that a base of many parts costs one tensor.
 //!
-//! **Invariant:** the sweep alone has a handle to such a tensor. It is a fresh tensor of a rule that
-//! says so, and no hook has seen it yet. Where gradients are recorded, nothing is added in place.
-//! A sum of it and of another gradient may lie in another order in memory, and does not count.
+//! **Invariant:** the sweep alone has a handle to such a tensor. It is a fresh tensor of a rule
+//! that says so, and no hook has seen it yet. Where gradients are recorded, nothing is added in
+//! place. A sum of it and of another gradient may lie in another order in memory, and does not
+//! count.
 
 use super::grad_mode::is_grad_enabled;
 use crate::error::Result;

@@ -3,8 +3,8 @@
 //! respect to `ARG`.
 //!
 //! Each is a scalar expression again, so that it is one kernel, one node of a graph, and has
-//! derivatives itself: `grad::NAME.ARG__ARG2`. Of an operator with an overload name, the derivatives
-//! are `grad::NAME.OVERLOAD__ARG`. They are defined when they are first named.
+//! derivatives itself: `grad::NAME.ARG__ARG2`. Of an operator with an overload name, the
+//! derivatives are `grad::NAME.OVERLOAD__ARG`. They are defined when they are first named.
 
 use super::rule::Backward;
 use crate::dispatch::value::{Args, Value};

@@ -6,9 +6,9 @@
 //! A dimension repeats if its stride is 0, or reaches from one element of another dimension to the
 //! next, as windows do. A layout is nested if each dimension steps over everything that those of
 //! smaller strides reach: then no two elements meet. Both are first asked of what is known of the
-//! symbols, and then of the sizes of the trace, with a guard for each answer. The guards of a nested
-//! layout hold for most sizes; the others tell windows from distant elements, or fix the layout. A
-//! layout of `n` dimensions takes up to `n²` comparisons.
+//! symbols, and then of the sizes of the trace, with a guard for each answer. The guards of a
+//! nested layout hold for most sizes; the others tell windows from distant elements, or fix the
+//! layout. A layout of `n` dimensions takes up to `n²` comparisons.
 
 use crate::tensor::meta::{Concrete, Dims};
 use crate::tensor::overlap;

@@ -155,7 +155,8 @@ pub(crate) fn lock<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl Drop for GradNode {
-    /// Drops what the node alone keeps alive without recursion: a graph may be a million nodes deep.
+    /// Drops what the node alone keeps alive without recursion: a graph may be a million nodes
+    /// deep.
     fn drop(&mut self) {
         let mut pending: Vec<Arc<GradNode>> = Vec::new();
         take_nodes(self, &mut pending);

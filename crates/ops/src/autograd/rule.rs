@@ -321,8 +321,8 @@ impl<'a> Backward<'a> {
         Ok(())
     }
 
-    /// Adds to the gradient of argument 0: to what an earlier call gave, or the sweep has collected.
-    /// `rule` is as in [`Collected::add`].
+    /// Adds to the gradient of argument 0: to what an earlier call gave, or the sweep has
+    /// collected. `rule` is as in [`Collected::add`].
     pub fn add(&self, rule: impl FnOnce(Option<Tensor>) -> Result<Tensor>) -> Result<()> {
         if !self.needs(0) {
             return Ok(());

@@ -191,8 +191,8 @@ impl SavedCall {
         }
     }
 
-    /// Checks that nothing which the call has saved was written since. A rule may read sizes of what
-    /// it has saved before it fails with the error of reading it.
+    /// Checks that nothing which the call has saved was written since. A rule may read sizes of
+    /// what it has saved before it fails with the error of reading it.
     ///
     /// # Errors
     /// As [`SavedTensor::unpack`].

@@ -124,8 +124,8 @@ pub(crate) struct BorrowedArgs<'a> {
     args: &'a mut [Value],
     /// A tensor that the call writes although it is not an argument.
     out: Option<Tensor>,
-    /// The grants that the borrowed tensors had: first those of mutated arguments, so that the error
-    /// of a conflict names the mutated one. Only these tensors are released.
+    /// The grants that the borrowed tensors had: first those of mutated arguments, so that the
+    /// error of a conflict names the mutated one. Only these tensors are released.
     before: SmallVec<[Grant; 8]>,
 }
 

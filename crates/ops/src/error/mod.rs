@@ -170,8 +170,8 @@ impl Error {
         self.edit(|r| r.calls.push((op.clone(), loc)))
     }
 
-    /// The same error in a call of `to`, if its outermost call is of `from`: the program called `to`,
-    /// for which a graph has `from`.
+    /// The same error in a call of `to`, if its outermost call is of `from`: the program called
+    /// `to`, for which a graph has `from`.
     pub fn called_as(self, from: &str, to: &str) -> Error {
         if from == to {
             return self;

@@ -106,8 +106,8 @@ impl Tensor {
         Ok(Raw { ptr, layout: Concrete { sizes, strides, offset, width } })
     }
 
-    /// As [`Tensor::raw`], with the layout in empty lists of the caller, which need no move. This is
-    /// done for each operand of each call, so the checks take one pass over the dimensions.
+    /// As [`Tensor::raw`], with the layout in empty lists of the caller, which need no move. This
+    /// is done for each operand of each call, so the checks take one pass over the dimensions.
     #[track_caller]
     pub(crate) fn raw_dims(&self, sizes: &mut Dims, strides: &mut Dims) -> Result<NonNull<u8>> {
         let buffer = self.host()?;

@@ -58,8 +58,9 @@ impl Tensor {
         self.own_storage().is_ok_and(|storage| storage.borrows.is_accessed(self))
     }
 
-    /// The same storage seen through other metadata, the dtype included. The offset of `meta` counts
-    /// elements from the start of the storage. An access checks that they are inside the storage.
+    /// The same storage seen through other metadata, the dtype included. The offset of `meta`
+    /// counts elements from the start of the storage. An access checks that they are inside the
+    /// storage.
     ///
     /// # Errors
     /// The tensor is poisoned.

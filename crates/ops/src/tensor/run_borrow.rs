@@ -14,8 +14,8 @@
 //! handles of its own arguments, which carry grants already; such handles are grouped by grant
 //! first.
 //!
-//! The cost is linear in the number of tensors. A [`RunBorrow`] keeps its lists, so that a later run
-//! of as many tensors allocates nothing, if each storage has one of them.
+//! The cost is linear in the number of tensors. A [`RunBorrow`] keeps its lists, so that a later
+//! run of as many tensors allocates nothing, if each storage has one of them.
 
 use crate::dispatch::value::Value;
 use crate::error::Result;

@@ -1,8 +1,8 @@
 //! The edges between operators, through views that change sizes alone.
 //!
-//! A *reshape* is an `ir::view` of the whole of a value, in row-major order. Elementwise operators on
-//! both sides of one have the same elements, so a region may reach across it: then the view is one
-//! of the region's nodes. A reshape that something else reads, too, is also a node outside.
+//! A *reshape* is an `ir::view` of the whole of a value, in row-major order. Elementwise operators
+//! on both sides of one have the same elements, so a region may reach across it: then the view is
+//! one of the region's nodes. A reshape that something else reads, too, is also a node outside.
 
 use maquette_ir::functional_ops::FunctionalOp;
 use maquette_ir::graph::{Arg, Graph, NodeId, ValueId};

@@ -1,15 +1,15 @@
-//! The order of what can be told apart: effects, random numbers, errors, and writes to memory that the
-//! caller sees.
+//! The order of what can be told apart: effects, random numbers, errors, and writes to memory that
+//! the caller sees.
 //!
-//! **Rule.** No ordered operator, assertion or binding stands between two members of a region, unless
-//! it is a member, too. Only builtin operators that may fail can be one. So the errors of a region come
-//! neither before nor after those of others.
+//! **Rule.** No ordered operator, assertion or binding stands between two members of a region,
+//! unless it is a member, too. Only builtin operators that may fail can be one. So the errors of a
+//! region come neither before nor after those of others.
 //!
-//! A region runs where its last node stood, so one that may fail does so later than its first operator
-//! that may, and what reads an earlier operator's result waits for it. If the program writes to memory
-//! of the caller, nothing else is computed between the first and the last node, for the planner may
-//! place any value there. And no result of the region is placed there: the kernel may have written a
-//! part of it when it fails.
+//! A region runs where its last node stood, so one that may fail does so later than its first
+//! operator that may, and what reads an earlier operator's result waits for it. If the program
+//! writes to memory of the caller, nothing else is computed between the first and the last node,
+//! for the planner may place any value there. And no result of the region is placed there: the
+//! kernel may have written a part of it when it fails.
 //!
 //! **Cost.** Linear in the members: numbers of nodes are counted once.
 
@@ -136,8 +136,8 @@ impl Groups<'_> {
         }
     }
 
-    /// Fails if a set of nodes may fail, and would leave other memory of the caller behind then than
-    /// the nodes one by one.
+    /// Fails if a set of nodes may fail, and would leave other memory of the caller behind then
+    /// than the nodes one by one.
     pub(super) fn find_failure(&self, nodes: &[NodeId]) -> Result<(), NoFusionReason> {
         if !self.order.writes || self.order.failing(nodes).next().is_none() {
             return Ok(());

@@ -24,8 +24,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 /// The most views of a value whose users are looked at.
 const MAX_VIEWS: usize = 64;
 
-/// By region: the node behind which it stands, as soon as its operands are computed. `region_of` has
-/// the region of each node.
+/// By region: the node behind which it stands, as soon as its operands are computed. `region_of`
+/// has the region of each node.
 pub(super) fn positions(
     edges: &Edges<'_>,
     regions: &[FusedRegion],

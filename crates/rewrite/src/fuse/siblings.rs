@@ -1,15 +1,15 @@
-//! Products that share their left factor, as the query, the key and the value of an attention do, or
-//! the gate and the value of a gated network.
+//! Products that share their left factor, as the query, the key and the value of an attention do,
+//! or the gate and the value of a gated network.
 //!
-//! **Problem.** Such products read the same rows, and have no edge between them. Each is a kernel of
-//! its own, which waits for its last thread. With few rows, one of them may be too small for several
-//! threads, and all of them together are not.
+//! **Problem.** Such products read the same rows, and have no edge between them. Each is a kernel
+//! of its own, which waits for its last thread. With few rows, one of them may be too small for
+//! several threads, and all of them together are not.
 //!
 //! **Algorithm.** As the horizontal fusion of XLA, but with no copy of weights: when the groups of
 //! producers and consumers are known, a group with a product is joined with the last one before it
 //! that has the same left factor. The products may have other numbers of columns. What follows one
-//! of them is in the region, too. It may read another one's elements at its position, as the gate of
-//! a gated network does.
+//! of them is in the region, too. It may read another one's elements at its position, as the gate
+//! of a gated network does.
 //!
 //! **Invariants** are those of all regions. A region may stand as late as its last node, and what
 //! reads its results waits for it. So products are joined only if no value is in memory for longer:

@@ -1,9 +1,10 @@
-//! Fusion of planned programs: which operators become one kernel, and the plan of the fused program.
+//! Fusion of planned programs: which operators become one kernel, and the plan of the fused
+//! program.
 //!
 //! Whether operators fit together depends on their loop nests. These are built for [sample
 //! sizes](samples), one for each symbol, and so is the kernel of each region. If there is none for
-//! the sizes of a call, the instance of that call runs the program before fusion. Behind a size that
-//! depends on data, the operators of the region run one by one.
+//! the sizes of a call, the instance of that call runs the program before fusion. Behind a size
+//! that depends on data, the operators of the region run one by one.
 
 mod region_call;
 mod region_nodes;
@@ -29,8 +30,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 /// The fused form of a program with its plan. If the plan would copy more than the program may,
-/// products that share a factor stay apart. If that copies too much, too, only elementwise operators
-/// are fused, which can be written over an operand.
+/// products that share a factor stay apart. If that copies too much, too, only elementwise
+/// operators are fused, which can be written over an operand.
 ///
 /// # Errors
 /// Why nothing is fused. No reasons if the pass fails, which is a defect of the library.
@@ -66,8 +67,8 @@ pub(crate) fn fused(
     Err(refusals)
 }
 
-/// A program whose concatenations are stores of their parts, with its plan. `None` if it has none, or
-/// if the plan would copy more than the program may.
+/// A program whose concatenations are stores of their parts, with its plan. `None` if it has none,
+/// or if the plan would copy more than the program may.
 pub(crate) fn with_parts_in_place(
     program: &FunctionalGraph,
 ) -> Option<(FunctionalGraph, BufferPlan)> {

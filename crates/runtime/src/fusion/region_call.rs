@@ -8,8 +8,8 @@ use maquette_ir::sym::Expr;
 use maquette_ops::{Error, Op, PreparedCall, RegionBuilder, Tensor, Value};
 use rustc_hash::FxHashMap;
 
-/// The kernel of a region, from fake operands to memory of the layouts of `outs`; `None` if there is
-/// none for these sizes.
+/// The kernel of a region, from fake operands to memory of the layouts of `outs`; `None` if there
+/// is none for these sizes.
 pub(crate) fn region_call(
     graph: &Graph,
     region: &FusedRegion,

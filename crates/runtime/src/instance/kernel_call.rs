@@ -2,8 +2,8 @@
 //!
 //! Such a call goes to the kernel without the dispatcher. Its arguments are coerced once, and those
 //! that need no memory of one run are kept between runs. The returns are compared with numbers.
-//! Returns that differ from what the graph declares take the path of every other call, which reports
-//! the error, or gives them the declared strides.
+//! Returns that differ from what the graph declares take the path of every other call, which
+//! reports the error, or gives them the declared strides.
 
 use super::places::HandleLife;
 use super::{NodeArguments, TensorAt};
@@ -52,8 +52,8 @@ pub(crate) enum ExpectedResult {
 }
 
 impl ExpectedResult {
-    /// Whether a returned tensor has the dtype, sizes and strides. The stride of a dimension of size
-    /// 1 addresses no element. The layout of an empty tensor is for the other path.
+    /// Whether a returned tensor has the dtype, sizes and strides. The stride of a dimension of
+    /// size 1 addresses no element. The layout of an empty tensor is for the other path.
     pub fn fits(&self, returned: &Value) -> bool {
         let (dtype, sizes, strides) = match self {
             ExpectedResult::Argument => return true,
@@ -76,8 +76,8 @@ impl ExpectedResult {
 
 impl KernelCall {
     /// The call of a node. `None` if it has to go through the dispatcher: the operator cannot be
-    /// prepared, a number among the arguments depends on data, an argument is a list of tensors, or a
-    /// mutated tensor may overlap another.
+    /// prepared, a number among the arguments depends on data, an argument is a list of tensors, or
+    /// a mutated tensor may overlap another.
     pub fn new(op: Op, arguments: &NodeArguments, kept: u32) -> Option<KernelCall> {
         let (args, leaves) = arguments.template()?;
         if fault_injected(Fault::MutatedInAnyOrder) || args.iter().any(holds_tensors) {
@@ -115,7 +115,8 @@ fn holds_tensors(value: &Value) -> bool {
 }
 
 /// What the returns of a node's operator have to be. `returned` are the buffers of its results.
-/// `None` if a return is no tensor, a size depends on data, or a symbol is bound to the size of one.
+/// `None` if a return is no tensor, a size depends on data, or a symbol is bound to the size of
+/// one.
 pub(super) fn expected_returns(
     graph: &Graph,
     bindings: &Bindings<'_>,

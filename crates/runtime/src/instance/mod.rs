@@ -111,7 +111,8 @@ pub(crate) enum End {
 /// What a program returns.
 #[derive(Default)]
 pub(crate) struct Returns {
-    /// The results of the graph that are not tensors. `None` for a number that an operator computes.
+    /// The results of the graph that are not tensors. `None` for a number that an operator
+    /// computes.
     pub results: Vec<Value>,
     /// The position and the argument of each number that an operator computes.
     pub computed: Vec<(usize, Arg)>,

@@ -1,7 +1,7 @@
 //! Maps of a program's memory: which buffer lies where, and from which kernel to which.
 //!
-//! A map is that of an instance: of inputs of given layouts. If a size depends on data, it ends where
-//! the size is bound.
+//! A map is that of an instance: of inputs of given layouts. If a size depends on data, it ends
+//! where the size is bound.
 
 mod svg;
 mod text;

@@ -1,8 +1,8 @@
 //! Maps as pictures: time to the right, addresses down.
 //!
-//! A buffer of the arena is a rectangle from its first kernel to its last, and from its first byte to
-//! its last. Two rectangles never overlap: that is the invariant of the arena's layout. Buffers with
-//! memory of their own are bars below, and the kernels are named under these.
+//! A buffer of the arena is a rectangle from its first kernel to its last, and from its first byte
+//! to its last. Two rectangles never overlap: that is the invariant of the arena's layout. Buffers
+//! with memory of their own are bars below, and the kernels are named under these.
 
 use super::{BufferMemory, MappedBuffer, MemoryMap};
 use std::fmt::Write;

@@ -1,7 +1,7 @@
 //! Measures the peaks of a machine.
 //!
-//! Each rate is the best of some samples: others can make a machine slower, never faster. All threads
-//! begin a sample together, each with memory of its own.
+//! Each rate is the best of some samples: others can make a machine slower, never faster. All
+//! threads begin a sample together, each with memory of its own.
 
 use super::{Bandwidth, Machine, Peaks, Rate};
 use maquette_kernels::{Isa, multiply_adds_f32, multiply_adds_f64, read_words};
@@ -92,8 +92,8 @@ fn bandwidth(effort: Effort, isa: Isa, threads: usize, bytes: u64) -> Bandwidth 
 
 impl Peaks {
     /// Measures the peaks of this machine, for the instruction set and the number of threads of the
-    /// kernels. It takes a few seconds and 256 MiB of memory, and wants the machine for itself. A build
-    /// without optimization measures less, and nothing of interest.
+    /// kernels. It takes a few seconds and 256 MiB of memory, and wants the machine for itself. A
+    /// build without optimization measures less, and nothing of interest.
     pub fn measure() -> Peaks {
         Peaks::measured(if cfg!(debug_assertions) { QUICK } else { THOROUGH })
     }

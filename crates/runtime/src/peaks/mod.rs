@@ -1,8 +1,8 @@
-//! The peaks of a machine: the floating-point operations and the bytes that it moves in a second, at
-//! most. With them, the work of a kernel bounds its time (the roofline model).
+//! The peaks of a machine: the floating-point operations and the bytes that it moves in a second,
+//! at most. With them, the work of a kernel bounds its time (the roofline model).
 //!
-//! [`Peaks::measure`] takes a few seconds, and runs on request only. [`Peaks::keep`] keeps the result in
-//! the user's cache directory, and [`Peaks::kept`] finds it there.
+//! [`Peaks::measure`] takes a few seconds, and runs on request only. [`Peaks::keep`] keeps the
+//! result in the user's cache directory, and [`Peaks::kept`] finds it there.
 
 mod machine;
 mod measure;

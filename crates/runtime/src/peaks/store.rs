@@ -31,8 +31,8 @@ fn file_name(cpu: &str, isa: &str, threads: usize) -> String {
 }
 
 impl Peaks {
-    /// The peaks of this machine that were kept for its number of threads and instruction set; `None`
-    /// if there are none.
+    /// The peaks of this machine that were kept for its number of threads and instruction set;
+    /// `None` if there are none.
     pub fn kept() -> Option<Peaks> {
         Peaks::kept_in(&cache_dir()?)
     }

@@ -5,8 +5,8 @@
 //! cost of reading the clock is measured and subtracted.
 //!
 //! The work of a kernel ([`Work`]) follows from its loop nest, and is the least that any executor
-//! has to do. With the [`Peaks`] of the machine it gives a bound on the time: the roofline. The share
-//! of the peak is that bound over the time.
+//! has to do. With the [`Peaks`] of the machine it gives a bound on the time: the roofline. The
+//! share of the peak is that bound over the time.
 
 mod chrome;
 mod describe;
@@ -132,14 +132,14 @@ pub struct ProfiledOperator {
     pub loc: Option<Loc>,
 }
 
-/// The times of one kernel, and what it has to do. A kernel is one place in the program: an operator
-/// that is called on two lines has two.
+/// The times of one kernel, and what it has to do. A kernel is one place in the program: an
+/// operator that is called on two lines has two.
 #[derive(Clone, Debug)]
 pub struct KernelProfile {
     /// What computes it.
     pub kind: KernelKind,
-    /// The operators that it computes, in program order, without views. That of a copy is `copy`, with
-    /// the line of what computed the value.
+    /// The operators that it computes, in program order, without views. That of a copy is `copy`,
+    /// with the line of what computed the value.
     pub operators: Vec<ProfiledOperator>,
     /// The name of its first result in the graph, without `%`; of the copied value for a copy.
     pub value: String,
@@ -199,8 +199,8 @@ impl KernelProfile {
 
 impl Executable {
     /// Runs the program on these inputs again and again, and times its kernels. Each run is that of
-    /// [`Executable::run`]: it mutates inputs and constants, and its results are dropped. The kernels
-    /// of a program that does not run compiled are not timed.
+    /// [`Executable::run`]: it mutates inputs and constants, and its results are dropped. The
+    /// kernels of a program that does not run compiled are not timed.
     ///
     /// # Errors
     /// As [`Executable::run`].

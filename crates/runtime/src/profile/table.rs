@@ -87,8 +87,8 @@ fn bar(share: f64) -> String {
     format!("{}{}", "█".repeat(eighths / 8), rest[eighths % 8])
 }
 
-/// Lines by file, as `a.rs:3, 5; b.rs:7`, of at most `width` columns: without folders if that is too
-/// long.
+/// Lines by file, as `a.rs:3, 5; b.rs:7`, of at most `width` columns: without folders if that is
+/// too long.
 pub(super) fn lines_label(lines: &[Loc], width: usize) -> String {
     let text = |name: &dyn Fn(&'static str) -> &'static str| {
         let mut text = String::new();

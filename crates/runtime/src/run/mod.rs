@@ -228,8 +228,8 @@ impl Run<'_> {
         base as usize >= self.planned.plan.buffers.len()
     }
 
-    /// Checks memory that only the run may access after a call got handles to it: launches access it
-    /// without looking.
+    /// Checks memory that only the run may access after a call got handles to it: launches access
+    /// it without looking.
     ///
     /// # Errors
     /// Something still accesses it, or a write to it failed and the kernel discarded the error.

@@ -10,8 +10,9 @@
 //!
 //! **Invariants.** The parts make the calls that the composite makes eagerly, in the same order, so
 //! the graphs compute the same bits, draw the same random numbers, write the same memory and return
-//! the same aliases. Each part has the source line of its composite, whose name its errors have. Inputs, guards and assertions
-//! do not change. Of assertions, only those before a node are taken for granted in its trial.
+//! the same aliases. Each part has the source line of its composite, whose name its errors have.
+//! Inputs, guards and assertions do not change. Of assertions, only those before a node are taken
+//! for granted in its trial.
 //!
 //! **Cost.** Two fake runs of each composite, one more for each level of nesting of one that stays,
 //! and a copy of the graph for each level and one at the end.

@@ -7,8 +7,8 @@ use maquette_ops::operator::{Backward, Derivative};
 use maquette_ops::{Result, Tensor};
 
 /// The gradient `left grad` of the right factor. That of a transposed matrix, such as the weight of
-/// a linear layer, is the transpose of `grad^T left^T`: an optimizer reads the gradient together with
-/// the parameter.
+/// a linear layer, is the transpose of `grad^T left^T`: an optimizer reads the gradient together
+/// with the parameter.
 ///
 /// The gradients of left factors and of batches are row-major. Such a factor may be a batch whose
 /// dimensions were folded, which is a view for some strides and a copy for others: its strides must

@@ -107,8 +107,8 @@ pub(crate) const CUMSUM: Derivative =
 
 /// The gradient of an element is the sum of `grad[j] exp(x - out[j])` over the results `j` from it
 /// on. A factor `exp(x)` alone may be infinite or 0. So the sums are those of `logcumsumexp`, of
-/// positive and of negative gradients. A logarithm has no derivative where a gradient is 0, so a sweep that
-/// is recorded takes all pairs of an element and a result.
+/// positive and of negative gradients. A logarithm has no derivative where a gradient is 0, so a
+/// sweep that is recorded takes all pairs of an element and a result.
 pub(crate) const LOGCUMSUMEXP: Derivative = rule!([Input(0), Output(0)], |b| {
     let (x, out, grad) = (b.input(0), b.output(0), b.grad());
     let dim = b.arg(1).int_i64()?;

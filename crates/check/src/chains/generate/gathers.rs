@@ -33,7 +33,8 @@ impl Generator {
         })
     }
 
-    /// An operator on elements that are gathered along a dimension, at positions of a value's sizes.
+    /// An operator on elements that are gathered along a dimension, at positions of a value's
+    /// sizes.
     pub(super) fn gathered(&mut self, v: usize) -> Option<Call> {
         let sizes = self.sizes_of(v);
         let dim = self.rng.below(sizes.len().max(1));
@@ -47,8 +48,8 @@ impl Generator {
         Some(one(Some("aten::mul.Tensor"), vec![V(gathered), V(v)]))
     }
 
-    /// Adds positions of some sizes, which are seldom the greatest. Returns the new number of `v`, and
-    /// that of the positions.
+    /// Adds positions of some sizes, which are seldom the greatest. Returns the new number of `v`,
+    /// and that of the positions.
     fn positions(&mut self, v: usize, sizes: Vec<i64>) -> Option<(usize, usize)> {
         let dtype = if self.rng.chance(70) { DType::I64 } else { DType::I32 };
         let index = self.input(dtype, sizes, true);

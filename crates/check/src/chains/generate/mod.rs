@@ -200,8 +200,8 @@ impl Generator {
         self.take(call)
     }
 
-    /// Adds a call, unless the operator refuses it or its results are large. What a refused call has
-    /// written stays in the values, of which only the layouts matter.
+    /// Adds a call, unless the operator refuses it or its results are large. What a refused call
+    /// has written stays in the values, of which only the layouts matter.
     fn take(&mut self, call: Call) -> bool {
         let mut values = self.values.clone();
         let is_small = |v: &Value| match v {
@@ -227,8 +227,8 @@ impl Generator {
         true
     }
 
-    /// How many elements the values of a call broadcast to; `None` if they do not broadcast. A column
-    /// and a row are small, and may give billions.
+    /// How many elements the values of a call broadcast to; `None` if they do not broadcast. A
+    /// column and a row are small, and may give billions.
     fn broadcast_elements(&self, call: &Call) -> Option<i64> {
         let mut all: Vec<i64> = Vec::new();
         for v in call.values() {
@@ -252,8 +252,9 @@ impl Generator {
         tensors.any(|t| self.uncertain.iter().any(|u| u.shares_storage(t)))
     }
 
-    /// The chain. It returns the last value, something of each call of which no call reads anything,
-    /// and what is written last: a compiled program leaves out what nobody sees, failures included.
+    /// The chain. It returns the last value, something of each call of which no call reads
+    /// anything, and what is written last: a compiled program leaves out what nobody sees, failures
+    /// included.
     fn finish(mut self) -> Chain {
         let calls = &self.chain.calls;
         let reads: Vec<Vec<usize>> = calls.iter().map(Call::values).collect();

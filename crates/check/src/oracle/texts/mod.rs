@@ -146,7 +146,8 @@ impl Seeds {
         mutate::mutate(&mut rng, &text, &self.operators)
     }
 
-    /// Checks one mutated text, and adds to the report how far it came. Calls `failed` for a failure.
+    /// Checks one mutated text, and adds to the report how far it came. Calls `failed` for a
+    /// failure.
     pub fn check(
         &self,
         seed: u64,

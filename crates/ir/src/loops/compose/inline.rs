@@ -244,7 +244,8 @@ impl Taken {
         outputs.get(usize::from(output.output)).copied().ok_or_else(missing)
     }
 
-    /// The outputs of an inlined stage that reads at computed positions, at a position of that stage.
+    /// The outputs of an inlined stage that reads at computed positions, at a position of that
+    /// stage.
     fn reads(&mut self, stage: &Stage, at: &IndexMap) -> Result<Vec<Reg>, LoopError> {
         let missing = || LoopError::new("an inlined load is missing");
         let load = |k: u32| {

@@ -180,8 +180,8 @@ pub fn pad(
 }
 
 /// The elements of the matrices in the last two dimensions of `x` on one side of a diagonal, and
-/// zeros on the other, as `tril` if `lower`, else as `triu`. The diagonal is an `i64`, and belongs to
-/// both.
+/// zeros on the other, as `tril` if `lower`, else as `triu`. The diagonal is an `i64`, and belongs
+/// to both.
 ///
 /// # Errors
 /// The operand is no matrix, or the nest has no such launch scalar.

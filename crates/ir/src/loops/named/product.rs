@@ -8,8 +8,8 @@ use crate::scalar_expr::BinaryOp;
 /// A product `alpha * a b + beta * addend`.
 ///
 /// The dimensions of `a` are batch dimensions, rows if it has one dimension more, and the
-/// contracted one. Those of `b` are the same batch dimensions, the contracted one, and columns if it
-/// has one dimension more. The output has batch dimensions, rows and columns. Elements are
+/// contracted one. Those of `b` are the same batch dimensions, the contracted one, and columns if
+/// it has one dimension more. The output has batch dimensions, rows and columns. Elements are
 /// multiplied in the accumulator's dtype, and the result is cast once.
 #[derive(Clone, Copy, Debug)]
 pub struct Product<'a> {

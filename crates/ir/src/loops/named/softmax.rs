@@ -13,8 +13,8 @@ use crate::loops::{
 use crate::scalar_expr::{BinaryOp, CmpOp, Reg, UnaryOp};
 use crate::sym::Expr;
 
-/// `exp(x - max) * (1 / sum)` along an axis, as `aten::_softmax`. An axis that is not among those of
-/// `x` makes each element a row. The output has the dtype `out`.
+/// `exp(x - max) * (1 / sum)` along an axis, as `aten::_softmax`. An axis that is not among those
+/// of `x` makes each element a row. The output has the dtype `out`.
 ///
 /// # Errors
 /// A dtype is not a float.

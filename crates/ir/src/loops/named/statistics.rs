@@ -82,8 +82,8 @@ pub fn variance_and_mean(
 }
 
 /// The norm `(sum |x|^p)^(1/p)` of the elements along some axes. With p = 0 it is the number of
-/// elements that are not zero, with infinite p the greatest or least magnitude. Elements are cast to
-/// the output's dtype, a float, before their magnitude is taken.
+/// elements that are not zero, with infinite p the greatest or least magnitude. Elements are cast
+/// to the output's dtype, a float, before their magnitude is taken.
 ///
 /// # Errors
 /// The output is not a float.

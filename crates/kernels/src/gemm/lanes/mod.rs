@@ -175,8 +175,8 @@ impl<T: super::Float, const N: usize> Lanes for Array<T, N> {
     }
 }
 
-/// Returns the same pointer, and hides from the optimizer that it is the same. So a load is an operand
-/// in memory of each instruction, and takes no register from one to the next.
+/// Returns the same pointer, and hides from the optimizer that it is the same. So a load is an
+/// operand in memory of each instruction, and takes no register from one to the next.
 #[cfg_attr(
     all(target_arch = "x86_64", not(miri)),
     expect(clippy::pointers_in_nomem_asm_block, reason = "the block has no instruction")

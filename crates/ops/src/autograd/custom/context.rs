@@ -156,8 +156,8 @@ impl AutogradCtx {
     /// an intermediate or a view, has none that is known: a call whose derivative reads one can be
     /// differentiated once, and a second sweep that depends on it is an error. Integers, and
     /// tensors that were made before the call, are constants. A float that the call makes from
-    /// numbers, as by [`Tensor::full`], counts as computed: the numbers may be elements of an input,
-    /// read by [`Tensor::item`]. So make constants before the call, or in the derivative.
+    /// numbers, as by [`Tensor::full`], counts as computed: the numbers may be elements of an
+    /// input, read by [`Tensor::item`]. So make constants before the call, or in the derivative.
     ///
     /// PyTorch: `ctx.save_for_backward`.
     pub fn save(&mut self, t: &Tensor) {

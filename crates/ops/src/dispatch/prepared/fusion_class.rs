@@ -107,8 +107,8 @@ fn may_fail_in(nest: &LoopNest) -> bool {
     nest.stages().iter().any(|stage| stage.expr.may_fail()) || !nest.messages().is_empty()
 }
 
-/// The class of an elementwise operator that may fail: each element is a row, so that its kernel is a
-/// nest, which is not written over an operand.
+/// The class of an elementwise operator that may fail: each element is a row, so that its kernel is
+/// a nest, which is not written over an operand.
 fn by_elements(sizes: &[SymInt]) -> Result<Fusible, NoFusionReason> {
     match sizes.len() {
         0 => Err(NoFusionReason::Assert),
@@ -119,9 +119,9 @@ fn by_elements(sizes: &[SymInt]) -> Result<Fusible, NoFusionReason> {
     }
 }
 
-/// The class of a nest that may fail: one of a map that reads its operands at computed positions. The
-/// rows are the leading dimensions in which all operands are read at the coordinates of the result:
-/// those of the indices, for an embedding.
+/// The class of a nest that may fail: one of a map that reads its operands at computed positions.
+/// The rows are the leading dimensions in which all operands are read at the coordinates of the
+/// result: those of the indices, for an embedding.
 fn class_of_reads(kernel: &LoopKernel) -> Result<Fusible, NoFusionReason> {
     let nest = kernel.nest();
     let ([map], [_], true) = (nest.stages(), nest.results(), nest.messages().is_empty()) else {
@@ -137,9 +137,9 @@ fn class_of_reads(kernel: &LoopKernel) -> Result<Fusible, NoFusionReason> {
     }
 }
 
-/// With what a map that reads at computed positions is faster than alone. If the positions are those
-/// of a row, it copies rows, and what follows computes longer blocks than a row. Elements that have to
-/// be converted to compute with them are copied much faster than that.
+/// With what a map that reads at computed positions is faster than alone. If the positions are
+/// those of a row, it copies rows, and what follows computes longer blocks than a row. Elements
+/// that have to be converted to compute with them are copied much faster than that.
 fn gain_of_reads(map: &Stage) -> Gain {
     use DType::{Bool, F32, F64, I64};
     let is_copied_only = |dtype| !matches!(dtype, F32 | F64 | I64 | Bool);

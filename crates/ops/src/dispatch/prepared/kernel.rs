@@ -25,12 +25,12 @@ pub struct PreparedKernel {
 }
 
 impl Op {
-    /// Prepares calls with arguments of these kinds and layouts, and coerces them. Tensors are fake,
-    /// on the CPU, with plain sizes and a storage of their own each.
+    /// Prepares calls with arguments of these kinds and layouts, and coerces them. Tensors are
+    /// fake, on the CPU, with plain sizes and a storage of their own each.
     ///
-    /// `None` if calls have to go through the dispatcher: the operator is builtin, has no kernel for
-    /// the CPU, or returns a view of an argument that it does not mutate; the arguments do not fit
-    /// it; or a mutated one overlaps itself.
+    /// `None` if calls have to go through the dispatcher: the operator is builtin, has no kernel
+    /// for the CPU, or returns a view of an argument that it does not mutate; the arguments do not
+    /// fit it; or a mutated one overlaps itself.
     #[track_caller]
     pub fn prepare_kernel(self, args: &mut Args) -> Option<PreparedKernel> {
         crate::library::ask_registrations(Loc::caller());
@@ -60,8 +60,8 @@ impl Op {
 
 impl PreparedKernel {
     /// Calls the operator, as [`Op::call_at`], and writes its outputs to `outputs`. `args` are
-    /// coerced, with real tensors of the layouts of the preparation, of which no mutated one overlaps
-    /// another. They are the same handles afterwards.
+    /// coerced, with real tensors of the layouts of the preparation, of which no mutated one
+    /// overlaps another. They are the same handles afterwards.
     ///
     /// # Errors
     /// As [`Op::call_at`].

@@ -1,9 +1,9 @@
 //! Calls of builtin operators that are prepared once for given layouts, and launched many times.
 //!
-//! [`Op::prepare`] does all that a call does before its kernel runs: coercion, promotion, the checks
-//! of sizes, and the choice of the kernel. It takes fake tensors, because none of this depends on
-//! data. A launch takes addresses alone. It runs the kernel that [`Op::call_into`] runs on tensors
-//! of these layouts, so it has the same bits and the same errors.
+//! [`Op::prepare`] does all that a call does before its kernel runs: coercion, promotion, the
+//! checks of sizes, and the choice of the kernel. It takes fake tensors, because none of this
+//! depends on data. A launch takes addresses alone. It runs the kernel that [`Op::call_into`] runs
+//! on tensors of these layouts, so it has the same bits and the same errors.
 //!
 //! Safety of this module: the caller of [`PreparedCall::launch`] promises valid memory. Layouts and
 //! dtypes are those that the kernel was chosen for.

@@ -133,8 +133,8 @@ impl PlacedOperand {
         self.layout.is_empty()
     }
 
-    /// The half-open range of bytes that it spans, counted as [`PlacedOperand::start`]; `None` if it
-    /// has no elements, or if the range is beyond `i64`.
+    /// The half-open range of bytes that it spans, counted as [`PlacedOperand::start`]; `None` if
+    /// it has no elements, or if the range is beyond `i64`.
     pub fn span(&self) -> Option<(i64, i64)> {
         let Layout { dtype, sizes, strides } = &self.layout;
         let (mut first, mut last) = (0i64, 0i64);

@@ -1,7 +1,7 @@
 //! Launches with packed operands: weights in the layout that products read.
 //!
-//! A packed operand is a copy. The caller makes it once for many launches, and again when the memory
-//! was written.
+//! A packed operand is a copy. The caller makes it once for many launches, and again when the
+//! memory was written.
 #![allow(unsafe_code)]
 
 use super::{Kernel, PreparedCall};

@@ -34,8 +34,8 @@ impl Op {
     }
 
     /// Prepares calls with arguments of these kinds and layouts, whose results are written into
-    /// memory of the layouts of `outs`, in order. Tensors are fake, on the CPU, with plain sizes and
-    /// a storage of their own each.
+    /// memory of the layouts of `outs`, in order. Tensors are fake, on the CPU, with plain sizes
+    /// and a storage of their own each.
     ///
     /// `None` if calls have to go through the dispatcher: the operator is custom, overridden, or
     /// computed by a function on tensors; or the call would fail.

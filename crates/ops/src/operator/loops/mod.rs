@@ -109,8 +109,8 @@ impl<'a> NestCx<'a> {
         Ok(t.map(|t| self.operand(Operand::Arg(Arg::of(arg)), t)))
     }
 
-    /// The tensor that `view` gives for a call, as an operand. Its dtype and rank depend on no value
-    /// that the nest does not.
+    /// The tensor that `view` gives for a call, as an operand. Its dtype and rank depend on no
+    /// value that the nest does not.
     ///
     /// # Errors
     /// The error of `view`.

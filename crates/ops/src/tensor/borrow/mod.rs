@@ -16,9 +16,9 @@
 //! storage, of which there are few. Releasing one of the first [`LOCK_FREE_ENTRIES`] borrows is a
 //! single atomic store.
 //!
-//! A frozen storage ([`Borrows::freeze`]) cannot be borrowed for a write, ever. The flag is set under
-//! the lock, while no write borrow is live. So whoever sees it set knows that the bytes do not change
-//! any more.
+//! A frozen storage ([`Borrows::freeze`]) cannot be borrowed for a write, ever. The flag is set
+//! under the lock, while no write borrow is live. So whoever sees it set knows that the bytes do
+//! not change any more.
 //!
 //! A storage that a running trace has captured cannot be borrowed on other threads
 //! ([`Storage::capture`](super::storage::Storage::capture)): an eager use there would not be in the

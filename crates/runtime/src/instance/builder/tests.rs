@@ -18,8 +18,8 @@ fn compiled(text: &str) -> (Executable, ExecutionMode<'static>) {
     (Executable::unfused(mode.clone()).unwrap(), mode)
 }
 
-/// The kinds of the steps of a program's first segment: `L` for a launch, `C` for a call. Three runs
-/// must have the results of the interpreter, bit for bit.
+/// The kinds of the steps of a program's first segment: `L` for a launch, `C` for a call. Three
+/// runs must have the results of the interpreter, bit for bit.
 fn steps(text: &str, inputs: &[Value]) -> String {
     let (executable, mode) = compiled(text);
     let reference = Interpreter::new(&mode).run(inputs).unwrap().results;

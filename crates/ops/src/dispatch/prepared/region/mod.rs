@@ -8,9 +8,9 @@
 //! A value may be reshaped between two operators. Both see its elements in row-major order, so the
 //! elements of all operators of a region are numbered alike. Memory outside of the region is
 //! addressed by strides under one list of sizes, the *space* of the kernel: that with the most
-//! dimensions for elementwise operators, and that of the product for what follows one. Products with
-//! one left factor have a space each, as they may have other columns. Their numbers of elements tell
-//! which one an operator follows.
+//! dimensions for elementwise operators, and that of the product for what follows one. Products
+//! with one left factor have a space each, as they may have other columns. Their numbers of
+//! elements tell which one an operator follows.
 
 mod nest;
 
