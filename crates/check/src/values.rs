@@ -149,7 +149,7 @@ impl Tree for FlatValues {
     type Output = FlatValues;
 
     fn flatten(&self, leaves: &mut Leaves) -> Result<TreeSpec> {
-        // an absent optional is no leaf
+        // an absent optional is not a leaf
         Ok(TreeSpec::List(
             self.0.iter().filter(|v| !v.is_none()).map(|v| leaves.push(v.clone())).collect(),
         ))

@@ -15,7 +15,7 @@ pub(crate) type Given<'a> = (&'a TreeSpec, &'a [Value]);
 /// The tensors of given outputs, for a program whose outputs have the structure `expected`.
 ///
 /// # Errors
-/// The structures differ, or a leaf is no tensor.
+/// The structures differ, or a leaf is not a tensor.
 pub(crate) fn tensors(expected: &TreeSpec, (found, leaves): Given<'_>) -> Result<Vec<Tensor>> {
     if let Some((output, expected, found)) = expected.difference(found) {
         return Err(RunError::OutputStructure { output, expected, found }.into());

@@ -39,7 +39,7 @@ impl ExternalTensors {
     /// The external tensors of an original graph.
     ///
     /// # Errors
-    /// An input is no tensor where the graph has one, or a constant has no contents.
+    /// An input is not a tensor where the graph has one, or a constant has no contents.
     pub fn of_graph(
         graph: &Graph,
         inputs: &[Value],

@@ -134,7 +134,7 @@ impl<'g> List<'g> {
     /// A list of a graph.
     ///
     /// # Errors
-    /// An element is no integer.
+    /// An element is not an integer.
     pub fn of(graph: &'g Graph, list: Span) -> Result<List<'g>, MalformedNode> {
         let elements = graph.list(list);
         let integers = elements.iter().all(|a| matches!(a, Arg::Int(_)));

@@ -204,7 +204,7 @@ pub struct Refusal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NoFusionReason {
-    /// One of them is custom, or a function that is no loop nest.
+    /// One of them is custom, or a function that is not a loop nest.
     Opaque,
     /// One of them is overridden.
     Overridden,
@@ -231,7 +231,7 @@ pub enum NoFusionReason {
     /// The region would be too large.
     Limits,
     /// Many operators are between two products that share a factor.
-    Far,
+    TooDistant,
     /// Values would be in memory for longer if two products that share a factor were one kernel.
     Lifetimes,
     /// No kernel computes the region, for example one of tensors without elements.
@@ -255,7 +255,7 @@ impl fmt::Display for NoFusionReason {
             NoFusionReason::Written => "what one of them reads is overwritten between them",
             NoFusionReason::Cycle => "another operator has to run between them",
             NoFusionReason::Limits => "one kernel for both would be too large",
-            NoFusionReason::Far => "many operators are between them",
+            NoFusionReason::TooDistant => "many operators are between them",
             NoFusionReason::Lifetimes => "values would be in memory for longer",
             NoFusionReason::NoKernel => "no kernel computes both for these sizes",
         })

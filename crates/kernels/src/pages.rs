@@ -65,7 +65,7 @@ impl<A: Class> PackedElements<A> {
             Memory::Lines(lines) => lines.get(),
             Memory::Pages(map, first) => {
                 let start = map[*first..].as_mut_ptr();
-                // SAFETY: the map has the bytes of `n` elements behind `first`, where it is aligned
+                // SAFETY: the map has the bytes of `n` elements after `first`, where it is aligned
                 // for every class. All-zero bytes are a valid value of every `Class`.
                 unsafe { std::slice::from_raw_parts_mut(start.cast(), self.n) }
             }

@@ -67,7 +67,7 @@ fn visit(private: &TokenStream, field: &Field, member: &Member, slot: FieldKind)
         FieldKind::Buffer => quote!(#private::ModuleSlot::Buffer),
         FieldKind::Inherited | FieldKind::Skip => quote!(slot),
     };
-    // A part behind a reference or in a box belongs to the module too.
+    // A part after a reference or in a box belongs to the module too.
     let mut part = quote!(self.#member);
     let mut ty = strip_parens(&field.ty);
     while let Some(inner) = pointed_to(ty) {
@@ -78,7 +78,7 @@ fn visit(private: &TokenStream, field: &Field, member: &Member, slot: FieldKind)
     quote_spanned!(at(&field.ty) => #private::visit_part(#part, path, #name, #slot, v);)
 }
 
-/// The type behind a reference or in a `Box`.
+/// The type after a reference or in a `Box`.
 fn pointed_to(ty: &Type) -> Option<&Type> {
     let inner = match (ty, last_segment(ty)) {
         (Type::Reference(r), _) => &*r.elem,

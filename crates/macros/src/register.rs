@@ -43,8 +43,8 @@ fn expand(
     let private = private(options.root.as_ref());
     let (path, ident) = (&options.op, &function.sig.ident);
     let cfg = function.attrs.iter().filter(|a| a.path().is_ident("cfg"));
-    // A name that is no type, such as that of a plain function, leaves the type of the glob import,
-    // which is no operator and has the words for that.
+    // A name that is not a type, such as that of a plain function, leaves the type of the glob
+    // import, which is not an operator and has the words for that.
     let at = path.span().resolved_at(Span::call_site());
     let op = quote_spanned!(at => __maquette_operator);
     let operator = quote_spanned!(at => <#op as #private::CustomOperator>);

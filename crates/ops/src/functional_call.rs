@@ -15,8 +15,8 @@
 //! An input of the call may be a tensor of the module. `forward` gets another handle of the tensor,
 //! a view of it, which is not replaced.
 //!
-//! A view that the module made of its tensor before the call is no handle of the module: it must be
-//! made in `forward`.
+//! A view that the module made of its tensor before the call is not a handle of the module: it must
+//! be made in `forward`.
 
 use crate::autograd::history;
 use crate::autograd::node::Edges;

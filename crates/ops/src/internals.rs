@@ -20,7 +20,7 @@ pub use crate::autograd::grad_mode::is_grad_enabled;
 pub use crate::functional_call::in_functional_call;
 pub use crate::tensor::borrow::unobserved;
 
-/// Runs `f` with all modes and autocast disabled, for what is no part of the program: a run of a
+/// Runs `f` with all modes and autocast disabled, for what is not part of the program: a run of a
 /// graph, or a computation of a mode itself.
 pub fn without_modes<R>(f: impl FnOnce() -> R) -> R {
     mode::without_modes(f)

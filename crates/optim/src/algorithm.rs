@@ -61,7 +61,8 @@ pub trait Algorithm {
     /// parameters.
     ///
     /// # Errors
-    /// An option is outside of its range; a parameter is no float, or there twice; there is none.
+    /// An option is outside of its range; a parameter is not a float, or there twice; there is
+    /// none.
     #[track_caller]
     fn init<P: Tree>(&self, params: &P) -> Result<State> {
         let loc = Loc::caller();

@@ -15,7 +15,7 @@ const EPS: f64 = 1e-6;
 /// PyTorch: `torch.nn.utils.get_total_norm`.
 ///
 /// # Errors
-/// There is no gradient, or one is no float.
+/// There is no gradient, or one is not a float.
 #[track_caller]
 pub fn total_norm(grads: &impl Tree) -> Result<Tensor> {
     let loc = Loc::caller();

@@ -40,7 +40,7 @@ pub enum OptimError {
     /// There is nothing to optimize.
     #[error("there are no parameters: the tree holds no tensor")]
     NoParameters,
-    /// A parameter that is no float.
+    /// A parameter that is not a float.
     #[error(
         "the parameter{} is {tensor}: only floats are optimized; leave it out of the parameters",
         named(name)

@@ -40,7 +40,7 @@ impl<A: Algorithm> Optimizer<A> {
     /// An optimizer of the tensors of a tree.
     ///
     /// # Errors
-    /// As [`Algorithm::init`]; a tensor is no leaf that requires a gradient.
+    /// As [`Algorithm::init`]; a tensor is not a leaf that requires a gradient.
     #[track_caller]
     pub fn new(algorithm: A, params: &impl Tree) -> Result<Optimizer<A>> {
         let loc = Loc::caller();

@@ -29,7 +29,7 @@ pub struct StatementContext {
     pub window: String,
 }
 
-/// How many statements a window shows before and behind the refused one.
+/// How many statements a window shows before and after the refused one.
 const WINDOW_RADIUS: usize = 2;
 
 /// Why a program is refused.
@@ -183,7 +183,7 @@ pub enum Reason {
     /// Offsets, sizes or strides that make no view.
     #[error(transparent)]
     View(#[from] ViewError),
-    /// The result is no graph.
+    /// The result is not a graph.
     #[error(transparent)]
     Build(#[from] BuildError),
     /// The arguments or results of a call are not those of its operator.

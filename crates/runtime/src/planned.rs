@@ -28,7 +28,7 @@ pub(crate) struct Planned {
     /// The values from which `bind` statements read symbols.
     pub bind_sources: FxHashSet<ValueId>,
     pub uses: Uses,
-    /// The segments that instances keep behind their first.
+    /// The segments that instances keep after their first.
     pub kept_segments: Arc<AtomicUsize>,
     /// The fused program, if `program` is its fused form.
     pub fused: Option<FusedProgram>,

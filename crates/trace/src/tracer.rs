@@ -261,7 +261,7 @@ impl TraceSession {
     /// Starts a trace.
     ///
     /// # Errors
-    /// The options do not fit the inputs, or a sample is no valid input.
+    /// The options do not fit the inputs, or a sample is not a valid input.
     pub(crate) fn begin(trace_inputs: &TraceInputs<'_>) -> Result<TraceSession> {
         let name = trace_inputs.options.name.as_deref().unwrap_or("graph");
         let (tag, scope) = (TraceTag::new(name), Scope::new());

@@ -89,7 +89,7 @@ pub fn operators() -> Vec<Op> {
     NAMES.iter().filter_map(|name| Op::find(name).ok()).collect()
 }
 
-/// What a call without keywords does in an attention; `None` if it is no part of one.
+/// What a call without keywords does in an attention; `None` if it is not part of one.
 pub fn attention_part(op: &str, args: &[ArgKind<'_>]) -> Option<AttentionPart> {
     use ArgKind::{Bool, Float, Int, Tensor};
     Some(match (op, args) {

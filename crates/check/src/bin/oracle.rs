@@ -186,7 +186,7 @@ fn replay(path: &Path, modes: Option<&[&'static dyn Mode]>) -> Result<bool, Stri
     Ok(true)
 }
 
-/// Prints; a reader that went away is no failure.
+/// Prints; a reader that went away is not a failure.
 fn say(text: &dyn std::fmt::Display) {
     let _ = write!(std::io::stdout(), "{text}");
 }

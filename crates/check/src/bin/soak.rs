@@ -80,7 +80,7 @@ fn watch(begun: Instant, end: Duration, calls: &AtomicU64) -> bool {
     let (mut early, mut late) = (0, 0);
     while begun.elapsed() < end {
         thread::sleep(PERIOD.min(end.saturating_sub(begun.elapsed())));
-        // what the allocator keeps for later is no leak
+        // what the allocator keeps for later is not a leak
         release_cached_memory();
         let Some(bytes) = resident_bytes() else { return true };
         let most = if begun.elapsed() <= WARM_UP + PERIOD / 2 { &mut early } else { &mut late };

@@ -43,7 +43,7 @@ pub enum ConformError {
     },
 }
 
-/// The summary in a folder of recorded calls, which is no operator's file.
+/// The summary in a folder of recorded calls, which is not an operator's file.
 const STATUS: &str = "STATUS.json";
 
 /// One operator's recorded calls.

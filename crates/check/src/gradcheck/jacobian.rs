@@ -74,7 +74,7 @@ pub(super) fn is_smooth(f: &Function<'_>, variant: &Variant, eps: f64) -> Result
         for (((whole, half), home), ahead) in all {
             let one_sided = (ahead - home) / eps;
             let scale = 1.0 + whole.abs();
-            // rounding of values far from 0 is no kink
+            // rounding of values far from 0 is not a kink
             let noise = rounding(variant) * (1.0 + home.abs()) / eps;
             let apart = |a: f64| (a - whole).abs() > (1e-3 + 10.0 * eps) * scale + noise;
             if !whole.is_finite() || apart(half) || apart(one_sided) {

@@ -334,7 +334,7 @@ impl Differences {
     }
 }
 
-/// Why the gradient of a call is no limit of differences.
+/// Why the gradient of a call is not a limit of differences.
 fn has_no_slope(op: Op, args: &[Value]) -> Result<Option<&'static str>> {
     let name = op.name();
     if name == "aten::detach" {

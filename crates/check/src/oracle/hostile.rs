@@ -12,7 +12,7 @@ thread_local! {
     static KEPT: RefCell<Option<Tensor>> = const { RefCell::new(None) };
 }
 
-/// What `oracle::peeks` reads, which is no argument of it.
+/// What `oracle::peeks` reads, which is not an argument of it.
 static HELD: OnceLock<Tensor> = OnceLock::new();
 
 /// A kernel that keeps the memory it returns, one that reads a tensor it is not given, and one that

@@ -23,7 +23,7 @@ use maquette_ops::{Concrete, Error, Result, Tensor, Value, args};
 use std::fmt::{self, Write};
 use std::str::FromStr;
 
-/// Elements behind the last one that an input sees: a write beyond an input shows.
+/// Elements after the last one that an input sees: a write beyond an input shows.
 const MARGIN: usize = 3;
 
 /// The operator that may name a place by its offset from the start of a storage.
@@ -208,7 +208,7 @@ impl TestProgram {
     /// Fresh memory and inputs for a run at these sizes.
     ///
     /// # Errors
-    /// An input is no tensor, has no place, or does not fit these sizes.
+    /// An input is not a tensor, has no place, or does not fit these sizes.
     pub fn run_inputs(&self, at: &Sizes) -> Result<RunInputs> {
         let layouts: Vec<Concrete> = self
             .graph

@@ -84,9 +84,9 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
     /// As [`Compiled::call`]. A tensor has another dtype, device or size than the result, has
     /// elements that overlap, or shares memory with an input, a captured tensor or another result;
     /// someone else has borrowed it; it requires a gradient, and calls on this thread record
-    /// derivatives; a result is no tensor, or has a size that depends on data. Nothing was written
-    /// then, but where the function itself is called, it has run before its results are compared
-    /// with the tensors. After any other error, the tensors have any contents.
+    /// derivatives; a result is not a tensor, or has a size that depends on data. Nothing was
+    /// written then, but where the function itself is called, it has run before its results are
+    /// compared with the tensors. After any other error, the tensors have any contents.
     #[track_caller]
     pub fn call_into(&self, inputs: I, outputs: &O::Output) -> Result<()> {
         let loc = Loc::caller();

@@ -1,4 +1,4 @@
-//! What runs a compiled program: the one place that knows how.
+//! What runs a compiled program.
 //!
 //! The program runs compiled, in the memory of a buffer plan, where there is one that copies no
 //! more than the eager program. Otherwise it runs as it was traced.

@@ -33,7 +33,7 @@ pub struct FunctionalGraph {
     /// The graph. In it strides are no part of a value: all values are row-major, except inputs,
     /// and operands of operators that may observe strides, which have the strides of their types.
     pub graph: Graph,
-    /// Memory that several inputs share. The graph takes each as a flat tensor behind the
+    /// Memory that several inputs share. The graph takes each as a flat tensor after the
     /// program's inputs.
     pub memories: Vec<SharedMemory>,
     /// Whether the program names offsets from the start of inputs' storages. If so, inputs must

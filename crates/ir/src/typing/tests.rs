@@ -223,7 +223,7 @@ fn density() {
     assert_eq!(&dense_strides_i64(&[2, 3, 4, 5], [1, 3, 2, 0]).unwrap()[..], [60, 1, 15, 3]);
 }
 
-/// In each arithmetic, a stride that overflows is an error, and the outermost size is no factor.
+/// In each arithmetic, a stride that overflows is an error, and the outermost size is not a factor.
 #[test]
 fn strides_that_overflow_are_errors() {
     let (large, fits) = ([0, 1 << 62, 4], [1 << 62, 4]);

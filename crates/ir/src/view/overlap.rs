@@ -156,7 +156,7 @@ impl ViewSpec {
         all.and(|| counts).and(|| self.injective(symbols))
     }
 
-    /// The view with known equalities applied; `None` if the result is no view.
+    /// The view with known equalities applied; `None` if the result is not a view.
     pub fn simplified(&self, symbols: &mut SymTable) -> Option<ViewSpec> {
         let simplify_all = |symbols: &mut SymTable, part: fn(&Dim) -> Expr| -> Vec<Expr> {
             self.dims.iter().map(|d| symbols.simplify(part(d))).collect()

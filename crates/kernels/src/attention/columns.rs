@@ -5,7 +5,7 @@
 //!
 //! **Algorithm.** The scores are the product of the keys and the transposed queries. A vector has
 //! one key's scores of several queries, so that maxima and sums of columns are operations of whole
-//! vectors, and no exponential is computed for an element behind the keys.
+//! vectors, and no exponential is computed for an element after the keys.
 //!
 //! **Invariant:** the bits are those of rows. A column is folded in the order of `reduce/lanes`:
 //! key `j` belongs to lane `j % LANES`, and lanes without a key have the identity, which changes no

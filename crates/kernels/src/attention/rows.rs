@@ -1,7 +1,7 @@
 //! What an attention does with rows of scores, a block of them in one pass.
 //!
 //! Memory has a row of whole groups of [`LANES`] elements, so that no loop has a rest. The elements
-//! behind the keys count as hidden ones in maxima and sums, and nothing else reads them. Rows are
+//! after the keys count as hidden ones in maxima and sums, and nothing else reads them. Rows are
 //! folded in the order of `reduce/lanes`. Rows do not depend on each other, so the processor begins
 //! with one before it has finished the last; a call for each row would keep it from that.
 
@@ -27,7 +27,7 @@ static BEHIND: [u32; 2 * LANES] = {
 };
 
 /// A 0 for each element of group `i` that is among the first `seen` of a row, and a 1 for those
-/// behind them. It is read from a table: the compiler makes a branch for
+/// after them. It is read from a table: the compiler makes a branch for
 /// each element of a comparison with `seen`.
 #[inline(always)]
 fn behind(seen: usize, i: usize) -> [u32; LANES] {

@@ -248,7 +248,7 @@ impl<F: Chained> ChannelConv<'_, F> {
     }
 }
 
-/// What is called behind each tile, with the number of its outputs.
+/// What is called after each tile, with the number of its outputs.
 type After<'a> = Option<&'a mut dyn FnMut(usize)>;
 
 /// Some outputs of a row.

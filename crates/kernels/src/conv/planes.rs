@@ -184,7 +184,7 @@ struct Group<'a, T: 'static> {
     kernels: Option<&'static Kernels<T>>,
     frame: &'a Frame,
     offsets: &'a [u32],
-    /// The elements of the frame, and what a kernel may read behind it.
+    /// The elements of the frame, and what a kernel may read after it.
     framed: &'a mut [T],
     /// Scratch memory for the sums of short rows.
     line: &'a mut [T],

@@ -1,4 +1,4 @@
-//! Packing of B into panels: a panel has some vectors of columns, row after row, with zeros behind
+//! Packing of B into panels: a panel has some vectors of columns, row after row, with zeros after
 //! the last column.
 
 use super::epilogue::{COLUMNS, Operand};
@@ -15,7 +15,7 @@ use std::ops::Range;
 ///
 /// # Safety
 /// `pack` writes `rows.len()` rows of `width` elements to `to`: those of `columns`, and zeros
-/// behind them.
+/// after them.
 pub(crate) unsafe trait PackColumns<F>: Sync {
     /// Writes the rows `rows` of the columns `columns`.
     ///

@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 /// follows.
 const LONG_ROWS: usize = 96;
 
-/// What is called behind each tile, with the number of its pixels.
+/// What is called after each tile, with the number of its pixels.
 type After<'a> = Option<&'a mut dyn FnMut(usize)>;
 
 /// Pixels that are summed at once: the first of them, the number of the first, and how many they

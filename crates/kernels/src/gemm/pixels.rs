@@ -189,7 +189,7 @@ impl<F> WeightsAhead<F> {
 }
 
 impl<'a, F: Float> PixelProduct<'a, F> {
-    /// The weights of the panel behind one of which lines of so many pixels are computed.
+    /// The weights of the panel after one of which lines of so many pixels are computed.
     pub fn ahead(&self, panel: usize, lines: usize, pixels: usize) -> WeightsAhead<F> {
         let next = if panel + 1 < self.panels() { panel + 1 } else { panel };
         let channels = self.channels(next);

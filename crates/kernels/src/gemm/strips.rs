@@ -39,7 +39,7 @@ impl<F> PackedStrips<F> {
         Mat { start, row_stride: 1, column_stride: rows as isize }
     }
 
-    /// Goes on to the next tile, behind a strip of this many elements.
+    /// Goes on to the next tile, after a strip of this many elements.
     pub fn next_tile(&mut self, elements: usize) {
         self.next = self.next.wrapping_add(elements);
         self.number += 1;

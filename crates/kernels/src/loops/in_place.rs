@@ -17,7 +17,7 @@ use crate::view::contiguous;
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::loops::{IndexMap, Source, Stage, StageId, StageKind, StageOutput};
 
-/// The result in which an output of a map can be computed, which is no result itself.
+/// The result in which an output of a map can be computed, which is not a result itself.
 pub(super) fn later_result<'l>(
     launch: &'l Launch<'_>,
     stage: &Stage,
@@ -29,7 +29,7 @@ pub(super) fn later_result<'l>(
         is_into || s.loads.iter().any(|load| load.from == from)
     };
     let last = nest.stages().iter().rposition(is_read)?;
-    // Maps behind a product run on one rectangle after another, so that memory of a rectangle is
+    // Maps after a product run on one rectangle after another, so that memory of a rectangle is
     // written while other stages still read the values.
     let between = nest.stages().get(output.stage.index() + 1..last)?;
     let has_product = between.iter().any(|s| matches!(s.kind, StageKind::Contract { .. }));

@@ -1,7 +1,7 @@
 //! What a plan packs once for several launches: factors of products, and values of operands.
 //!
 //! The scale and the shift of a batch norm follow from four weights. The first phase of the plan
-//! computes them, on one thread, and the maps behind the convolution read them. In MobileNet-v2
+//! computes them, on one thread, and the maps after the convolution read them. In MobileNet-v2
 //! these phases took 3 % of the time of a run.
 //!
 //! **Invariant:** the same phase runs on the same operands as in a launch with the same numbers, so
@@ -24,8 +24,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The most bytes of values that a plan packs. Each plan has values of its own.
 const MAX_BYTES: usize = 256 << 10;
 
-/// The first phase of a plan, if it is no product but a product follows: it reads operands alone,
-/// and writes what it leaves to later phases.
+/// The first phase of a plan, if it is not a product but a product follows: it reads operands
+/// alone, and writes what it leaves to later phases.
 pub(super) struct OperandPhase {
     /// How many tensors it leaves to later phases: the first ones that the plan keeps.
     pub kept: usize,

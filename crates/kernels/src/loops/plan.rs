@@ -296,7 +296,7 @@ impl LaunchPlan {
         let values = self.packed_values(packed, numbers)?;
         let phases = |addresses: &[Ptr<u8>]| -> Result<()> {
             let run = Run { plan: self, isa, scalars: &scalars, addresses, packed };
-            // The first phase is no product, so it runs alone.
+            // The first phase is not a product, so it runs alone.
             let mut runs = self.runs.iter().skip(usize::from(values.is_some()));
             runs.try_for_each(|(phases, pace)| match &self.phases[phases.clone()] {
                 [phase] => run.phase(phase),
@@ -350,7 +350,7 @@ fn aligned(bytes: usize) -> usize {
     bytes.checked_next_multiple_of(64).unwrap_or(usize::MAX)
 }
 
-/// The bytes of tensors of these sizes one behind another, each aligned to a cache line.
+/// The bytes of tensors of these sizes one after another, each aligned to a cache line.
 pub(super) fn total(kept: &[usize]) -> usize {
     kept.iter().fold(0usize, |n, bytes| n.saturating_add(aligned(*bytes)))
 }

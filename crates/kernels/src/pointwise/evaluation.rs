@@ -44,7 +44,7 @@ pub(crate) struct Operands<'a> {
     pub in_place: Option<usize>,
     /// In a loop nest: the axes of the coordinates.
     pub coords: Option<&'a [u32]>,
-    /// In a loop nest: the computed dimensions of each input that is no part of an output.
+    /// In a loop nest: the computed dimensions of each input that is not part of an output.
     pub computed: &'a [SmallVec<[ComputedDim; 2]>],
 }
 

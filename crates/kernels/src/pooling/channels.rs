@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn planes_of_more_than_two_dimensions_are_not_images() {
-        // [C, H, W] of a transposed tensor: the first spatial dimension is no channel.
+        // [C, H, W] of a transposed tensor: the first spatial dimension is not a channel.
         let x: Vec<f32> = (0..60).map(|i| i as f32).collect();
         let sizes = [5, 3, 4];
         for strides in [[12, 1, 3], [12, 4, 1]] {

@@ -55,7 +55,7 @@ impl<A: Copy, O: Op2<A, A>> FoldRows<'_, A, O> {
     }
 
     /// Folds the rows of the lane of row `from`, for as many tiles of `W` columns as there are from
-    /// column `at`. Returns the column behind them.
+    /// column `at`. Returns the column after them.
     #[inline(always)]
     fn tiles<const W: usize>(&mut self, from: usize, at: usize) -> usize {
         let n = self.rows.2;
@@ -97,7 +97,7 @@ impl<A: Copy, O: Op2<A, A>> Simd for FoldRows<'_, A, O> {
         if at == width {
             return;
         }
-        // The columns behind the last tile are read in the order of rows, which share cache lines.
+        // The columns after the last tile are read in the order of rows, which share cache lines.
         for i in 0..n {
             // SAFETY: the promise of `FoldRows::new`.
             let xs = unsafe { Ptr(self.row(i).cast_mut()).slice(at as i64, width - at) };

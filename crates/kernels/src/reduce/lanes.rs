@@ -106,7 +106,7 @@ impl<A: Copy, O: Op2<A, A>, F: Fn(A) -> A, const KEEP: bool> Simd for ShortFold<
     }
 }
 
-/// The elements of a short row, and others behind them.
+/// The elements of a short row, and others after them.
 #[inline(always)]
 fn padded<A: Copy, const W: usize>(xs: &[A], other: A) -> [A; W] {
     if let Some(whole) = xs.first_chunk::<W>() {

@@ -197,7 +197,7 @@ impl ThreadPool {
         IN_JOB.set(true);
         let close_gate = CloseGateOnDrop(self);
         // SAFETY: only the lifetime changes; no worker has the reference once `CloseGateOnDrop` has
-        // closed the gate behind them.
+        // closed the gate after them.
         let task: Task<'static> = unsafe { std::mem::transmute::<Task<'_>, Task<'static>>(task) };
         let limit = num_threads();
         let shares = &self.shares[..limit.min(n)];

@@ -23,7 +23,7 @@ pub(crate) struct History {
     /// no write can be followed.
     is_custom_view: AtomicBool,
     /// Whether this is a leaf that is a view of another tensor, or a view of such a leaf. The base
-    /// of both is no leaf, so it does not tell that a write would reach one.
+    /// of both is not a leaf, so it does not tell that a write would reach one.
     is_leaf_view: AtomicBool,
     /// Whether this is a view that was made in `no_grad`, or a view of one. The history of its base
     /// does not follow writes through it.
@@ -289,7 +289,7 @@ pub(crate) fn check_writable(t: &Tensor) -> Result<()> {
     Ok(())
 }
 
-/// Checks that a tensor which the program writes with gradients is no view that was made in
+/// Checks that a tensor which the program writes with gradients is not a view that was made in
 /// `no_grad`.
 ///
 /// # Errors

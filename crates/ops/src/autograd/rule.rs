@@ -191,8 +191,8 @@ impl<'a> Backward<'a> {
         matches!(self.grads.get(result), Some(Some(_)))
     }
 
-    /// The argument at an index of the schema, if it is no tensor; `None` in place of a tensor. In
-    /// place of a list with tensors, a list of whether each entry is one.
+    /// The argument at an index of the schema, if it is not a tensor; `None` in place of a tensor.
+    /// In place of a list with tensors, a list of whether each entry is one.
     pub fn arg(&self, argument: usize) -> &Value {
         self.call.args.get(argument).unwrap_or(&Value::None)
     }

@@ -24,7 +24,7 @@ impl Op {
     ///
     /// # Errors
     /// As [`Op::call`]; a trace runs, and `out` is from outside; the result has other sizes or
-    /// another dtype than `out`, or is no tensor.
+    /// another dtype than `out`, or is not a tensor.
     pub fn call_into(self, mut args: Args, out: &Tensor, loc: Loc) -> Result<bool> {
         let what = "what a call writes into a tensor from outside of the trace";
         mode::ask(mode::Question::State(out), what, loc)?;

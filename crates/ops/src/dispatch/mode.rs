@@ -228,7 +228,7 @@ pub(crate) fn with_autocast<R>(on: bool, f: impl FnOnce() -> R) -> R {
 }
 
 /// Runs `f` with the builtin kernels of builtin operators on the CPU, whatever overrides them. What
-/// executors do themselves, such as copies into planned memory, is no call of the program.
+/// executors do themselves, such as copies into planned memory, is not a call of the program.
 pub fn with_builtin_kernels<R>(f: impl FnOnce() -> R) -> R {
     let before = BUILTIN_KERNELS.replace(true);
     let _restore = OnDrop(|| BUILTIN_KERNELS.set(before));

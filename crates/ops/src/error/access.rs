@@ -53,7 +53,7 @@ pub enum AccessError {
         /// Which argument of which operator.
         holder: String,
     },
-    /// A kernel used a tensor that is no argument of its call and that the call did not make.
+    /// A kernel used a tensor that is not an argument of its call and that the call did not make.
     #[error(
         "the kernel {access} a tensor {tensor} that it was not given: pass it as an argument. A \
             kernel may use its arguments and the tensors that it makes in the call; it may keep \

@@ -256,7 +256,7 @@ pub enum AutogradError {
             tensor with `save`"
     )]
     TensorAsValue,
-    /// A gradient of an argument that is no tensor.
+    /// A gradient of an argument that is not a tensor.
     #[error(
         "the derivative of {op}, made at {made}, gives a gradient for {argument}, which is no tensor"
     )]

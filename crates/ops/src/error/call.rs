@@ -31,7 +31,7 @@ pub enum CallError {
         /// The reason.
         why: &'static str,
     },
-    /// Autocast to a dtype that is no lower precision.
+    /// Autocast to a dtype that is not a lower precision.
     #[error("autocast computes in bf16 or f16, found {dtype}")]
     Autocast {
         /// The dtype.

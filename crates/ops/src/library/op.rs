@@ -290,8 +290,8 @@ impl Op {
     /// keyword argument gets its default; trailing defaults are omitted.
     ///
     /// # Errors
-    /// A keyword is no argument of the schema, an argument is given twice or missing, or the error
-    /// of `value`.
+    /// A keyword is not an argument of the schema, an argument is given twice or missing, or the
+    /// error of `value`.
     pub fn append_keywords(
         &self,
         args: &mut Args,

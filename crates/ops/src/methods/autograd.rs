@@ -28,7 +28,7 @@ fn check_in_trace(t: &Tensor, what: &'static str, loc: Loc) -> Result<()> {
 
 impl Tensor {
     /// Makes the tensor a leaf, whose gradient a sweep computes. Returns the tensor; poisoned if
-    /// its dtype is no float.
+    /// its dtype is not a float.
     ///
     /// PyTorch: `Tensor.requires_grad_`.
     #[track_caller]
@@ -52,7 +52,7 @@ impl Tensor {
         history::requires_grad(self)
     }
 
-    /// Whether gradients end at the tensor: it is no recorded result. A traced function can ask
+    /// Whether gradients end at the tensor: it is not a recorded result. A traced function can ask
     /// where [`Tensor::requires_grad`] can be asked.
     #[track_caller]
     pub fn is_leaf(&self) -> bool {
@@ -63,7 +63,7 @@ impl Tensor {
     }
 
     /// The gradient that sweeps have added up so far; `None` before the first, and for a tensor
-    /// that is no leaf. In a trace, that of a leaf from outside of it is poisoned, and the trace
+    /// that is not a leaf. In a trace, that of a leaf from outside of it is poisoned, and the trace
     /// fails.
     #[track_caller]
     pub fn grad(&self) -> Option<Tensor> {
@@ -80,7 +80,7 @@ impl Tensor {
     /// Replaces the gradient that sweeps have added up; `None` clears it.
     ///
     /// # Errors
-    /// The tensor is no leaf that requires a gradient; or a trace runs, and the leaf is from
+    /// The tensor is not a leaf that requires a gradient; or a trace runs, and the leaf is from
     /// outside of it.
     #[track_caller]
     pub fn set_grad(&self, grad: Option<Tensor>) -> Result<()> {

@@ -2,7 +2,8 @@
 
 use maquette_ir::graph::Recomputation;
 
-/// The kernel class of an operator that computes elements. A backend implements each class once.
+/// The kernel class of an operator that computes elements. Facts that passes ask follow from the
+/// class; a backend implements loop nests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names are the documentation")]
 pub enum Class {

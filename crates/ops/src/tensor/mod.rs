@@ -57,7 +57,7 @@ struct Live {
     meta: Meta,
     storage: Arc<Storage>,
     slot: Option<TraceSlot>,
-    /// The handle that this one is a view of. It is no view itself.
+    /// The handle that this one is a view of. It is not a view itself.
     base: Option<Arc<Node>>,
     history: History,
 }

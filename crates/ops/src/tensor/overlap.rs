@@ -62,7 +62,7 @@ pub(crate) fn overlaps_byte_range(a: &Concrete, range: (i64, i64)) -> bool {
     }
 }
 
-/// The first element at or behind `at`, if there is any; `None` where dimensions interleave, so
+/// The first element at or after `at`, if there is any; `None` where dimensions interleave, so
 /// that elements are in no simple order.
 fn first_from(a: &Concrete, at: i64) -> Option<Option<i64>> {
     let steps = a.sizes.iter().zip(&a.strides).filter(|(n, s)| **n > 1 && **s != 0);

@@ -89,7 +89,7 @@ struct Planner<'a> {
     channels_last: Vec<bool>,
     /// The buffers of the plan.
     buffers: Vec<Buffer>,
-    /// For each external buffer: the layout of its tensor; `None` if the input is no tensor.
+    /// For each external buffer: the layout of its tensor; `None` if the input is not a tensor.
     external_specs: Vec<Option<SpecId>>,
     /// For each buffer: the values that were put there. It may list values that have moved since.
     occupants: Vec<Vec<ValueId>>,

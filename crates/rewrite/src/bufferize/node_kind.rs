@@ -138,7 +138,8 @@ fn is_tensor(graph: &Graph, v: ValueId) -> bool {
 }
 
 impl OpCall {
-    /// The call of a kernel that computes a region; `None` if an operand or a result is no tensor.
+    /// The call of a kernel that computes a region; `None` if an operand or a result is not a
+    /// tensor.
     fn fused(
         graph: &Graph,
         kind: FusionKind,

@@ -24,7 +24,7 @@ struct Taken {
 }
 
 impl Planner<'_> {
-    /// The regions of the outputs, one for each output that is no list; `None` for outputs that
+    /// The regions of the outputs, one for each output that is not a list; `None` for outputs that
     /// need none.
     pub(super) fn place_outputs(&mut self) -> Result<Vec<Option<BufferView>>> {
         let (program, mut taken) = (self.program, Taken::default());

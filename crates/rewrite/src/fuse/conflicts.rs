@@ -43,7 +43,7 @@ impl Groups<'_> {
             let group = self.group(node);
             let members = group.map_or(std::slice::from_ref(&node), |(_, g)| &g.nodes);
             // A node depends on those before it. That may miss a cycle through a group with a
-            // member before the node and one behind it: then the graph cannot be built.
+            // member before the node and one after it: then the graph cannot be built.
             if members.last().is_none_or(|last| last < first) {
                 continue;
             }

@@ -5,10 +5,10 @@
 //! operands. An operator that reads a value of a region and stood before that waits for it.
 //! Assertions, bindings and ordered operators keep their places: no region reaches across one that
 //! is not its own, so none of them waits. A region that may fail does wait, for one that ends
-//! behind it: then an operator of the other region must not fail before its own, which stands
+//! after it: then an operator of the other region must not fail before its own, which stands
 //! earlier.
 //!
-//! What still waits at the end is on a cycle through regions, or behind one. The cycles are the
+//! What still waits at the end is on a cycle through regions, or after one. The cycles are the
 //! strongly connected components of what waits (Tarjan, 1972).
 //!
 //! **Cost.** Linear in the number of nodes and operands.
@@ -91,7 +91,7 @@ pub(super) fn emit(
         failing: None,
         late: Vec::new(),
     };
-    // By node: the regions that stand behind it.
+    // By node: the regions that stand after it.
     let mut anchored: FxHashMap<NodeId, Vec<usize>> = FxHashMap::default();
     for (index, position) in
         positions(edges, regions, &region_of, &groups.overwrites).iter().enumerate()

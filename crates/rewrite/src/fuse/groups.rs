@@ -346,7 +346,7 @@ fn class(graph: &Graph, node: NodeId, facts: &dyn FusionFacts) -> Result<Fusible
 }
 
 impl Group {
-    /// The group of one node; `None` if nothing reads its results, or one is no tensor.
+    /// The group of one node; `None` if nothing reads its results, or one is not a tensor.
     fn of(edges: &Edges<'_>, node: NodeId, class: FusionClass) -> Option<Group> {
         let graph = edges.graph;
         let is_read = |v: &ValueId| edges.is_read(*v);

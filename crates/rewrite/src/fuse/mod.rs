@@ -2,7 +2,7 @@
 //! between them have no memory.
 //!
 //! **Problem.** An operator alone reads its operands from memory and writes its result there. Of a
-//! chain of elementwise operators, or of a softmax with what comes before and behind it, most of
+//! chain of elementwise operators, or of a softmax with what comes before and after it, most of
 //! the time goes into these transfers.
 //!
 //! **Algorithm.** As the loop fusion of Inductor and of XLA, by bytes: in program order, each

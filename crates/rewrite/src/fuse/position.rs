@@ -7,7 +7,7 @@
 //!
 //! **Rule.** A region stands as early as its operands allow, if the operands that nothing reads
 //! later have more bytes than its results. A region that can be written over its operands stands
-//! behind what else reads these operands, too: so it still overwrites what nothing reads any more.
+//! after what else reads these operands, too: so it still overwrites what nothing reads any more.
 //! Other regions that write to inputs stay where they are, since operators may read the old values
 //! before.
 //!
@@ -24,7 +24,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 /// The most views of a value whose users are looked at.
 const MAX_VIEWS: usize = 64;
 
-/// By region: the node behind which it stands, as soon as its operands are computed. `region_of`
+/// By region: the node after which it stands, as soon as its operands are computed. `region_of`
 /// has the region of each node.
 pub(super) fn positions(
     edges: &Edges<'_>,
@@ -108,14 +108,14 @@ impl<'g> Anchors<'g> {
         self.region_of.get(node.index()).copied().flatten()
     }
 
-    /// The node behind which other regions, too, have computed what a node computes.
+    /// The node after which other regions, too, have computed what a node computes.
     fn done(&self, node: NodeId) -> NodeId {
         let region = self.region(node).and_then(|r| self.regions.get(r));
         region.and_then(|r| r.nodes.last().copied()).unwrap_or(node)
     }
 
-    /// The node behind a region's first one, what computes its operands, and what else reads those
-    /// over which it can be written, but not behind its last one.
+    /// The node after a region's first one, what computes its operands, and what else reads those
+    /// over which it can be written, but not after its last one.
     fn anchor(&self, index: usize) -> Option<NodeId> {
         let region = self.regions.get(index)?;
         let (first, last) = (*region.nodes.first()?, *region.nodes.last()?);

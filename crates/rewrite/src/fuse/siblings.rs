@@ -111,7 +111,7 @@ impl Groups<'_> {
             return Err(NoFusionReason::OtherRows);
         }
         if !self.are_near(&nodes) {
-            return Err(NoFusionReason::Far);
+            return Err(NoFusionReason::TooDistant);
         }
         if self.prolongs_lifetimes(a, &nodes) {
             return Err(NoFusionReason::Lifetimes);

@@ -1,4 +1,4 @@
-//! What may run once more behind a statement, and what that costs.
+//! What may run once more after a statement, and what that costs.
 
 use super::Rematerialization;
 use super::lifetimes::Lifetimes;
@@ -16,7 +16,7 @@ const EXPENSIVE: u64 = 64;
 /// The most bytes that count, so that sums of costs stay in range.
 const MAX_BYTES: u64 = 1 << 56;
 
-/// The operators before a statement that may run once more behind it.
+/// The operators before a statement that may run once more after it.
 pub(super) struct Candidates<'a> {
     graph: &'a Graph,
     lifetimes: &'a Lifetimes,
@@ -66,7 +66,7 @@ impl<'a> Candidates<'a> {
         candidates
     }
 
-    /// Finds until when each value may be read, if everything behind the statement is computed
+    /// Finds until when each value may be read, if everything after the statement is computed
     /// again.
     fn find_needs(&mut self) {
         for v in self.graph.values().rev() {
@@ -160,7 +160,7 @@ impl<'a> Candidates<'a> {
         self.costs.get(node.index()).copied().flatten()
     }
 
-    /// The values before the statement that an operator behind it reads.
+    /// The values before the statement that an operator after it reads.
     pub fn needed(&self) -> impl Iterator<Item = ValueId> + '_ {
         let is_later = |user: &NodeId| self.lifetimes.statements[user.index()] > self.at;
         let values = self.graph.values().filter(|v| self.is_before(*v));

@@ -19,11 +19,11 @@ struct Emitter<'g> {
     pending: FxHashSet<NodeId>,
     /// The values that are computed again.
     replaced: FxHashSet<ValueId>,
-    /// By value: the value behind its barrier.
+    /// By value: the value after its barrier.
     barriers: FxHashMap<ValueId, ValueId>,
 }
 
-/// The program in which `again` run once more behind the statement `at`, and how many of them do.
+/// The program in which `again` run once more after the statement `at`, and how many of them do.
 ///
 /// # Errors
 /// The graph is not valid.
@@ -126,7 +126,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Runs a node once more, on operands behind barriers.
+    /// Runs a node once more, on operands after barriers.
     fn compute_again(&mut self, node: NodeId) -> Result<(), Reason> {
         let mut kept: SmallVec<[(ValueId, ValueId); 4]> = SmallVec::new();
         let is_kept = |v: &ValueId| !self.replaced.contains(v);
@@ -151,7 +151,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// The value behind the barrier of a kept value.
+    /// The value after the barrier of a kept value.
     fn barrier(&mut self, v: ValueId, value: ValueId) -> Result<ValueId, Reason> {
         if let Some(known) = self.barriers.get(&v) {
             return Ok(*known);

@@ -14,7 +14,7 @@
 //!
 //! **Algorithm.** As the min-cut partitioner of PyTorch's AOTAutograd, with the statement at which
 //! most memory is in use in the place of the border between forward and backward part: so the pass
-//! has to know neither. Of the values that operators behind that statement read, a minimum cut
+//! has to know neither. Of the values that operators after that statement read, a minimum cut
 //! ([`network`]) chooses which are kept, and which are computed again from these. It weighs the
 //! bytes that are kept against the traffic of what runs again, by a price. Under a bound the price
 //! is the greatest for which the statement keeps to the bound, found by bisection: cuts for falling
@@ -58,7 +58,7 @@ fn prices() -> impl Iterator<Item = u64> {
     (0..STEP.ilog2()).map(|i| 1 << i).chain((1..=BYTE / STEP).map(|i| i * STEP))
 }
 
-/// The numbers of statements behind a peak within which a value is rather kept, the first to try
+/// The numbers of statements after a peak within which a value is rather kept, the first to try
 /// first.
 const SHORT_GAPS: [usize; 3] = [16, 8, 4];
 
@@ -167,7 +167,7 @@ struct Round {
 }
 
 impl Round {
-    /// The program in which nodes run again behind a statement; `None` if it needs no less.
+    /// The program in which nodes run again after a statement; `None` if it needs no less.
     fn new(
         program: &FunctionalGraph,
         facts: &dyn OpFacts,
@@ -184,7 +184,7 @@ impl Round {
         self.lifetimes.peak().height()
     }
 
-    /// The program without the nodes that would run again a few statements behind the peak, if it
+    /// The program without the nodes that would run again a few statements after the peak, if it
     /// needs no more: a cut does not see that memory is needed again at once.
     fn without_short_gaps(
         self,

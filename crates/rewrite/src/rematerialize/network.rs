@@ -1,7 +1,7 @@
 //! The minimum cut that decides what is kept across a statement and what is computed again.
 //!
-//! The network has a vertex for each value that may be needed behind the statement, and one for
-//! each operator that may compute it again. A vertex on the side of the sink is *needed* behind the
+//! The network has a vertex for each value that may be needed after the statement, and one for
+//! each operator that may compute it again. A vertex on the side of the sink is *needed* after the
 //! statement: a value is read there, an operator runs there once more.
 //!
 //! | edge | capacity | if it is cut |

@@ -5,7 +5,7 @@
 //!
 //! **Algorithm.** Guards and assertions are assumed: the table of symbols then knows which symbols
 //! others determine, and simplifies conditions to the rest. In order of declaration, each of the
-//! rest gets the first value for which the conditions hold that mention it, and no symbol behind
+//! rest gets the first value for which the conditions hold that mention it, and no symbol after
 //! it. The search is bounded, and takes the first value if none fits.
 //!
 //! **Invariants.** A sample is only an example. If it satisfies not all conditions, fewer operators

@@ -39,7 +39,7 @@ pub(crate) struct KernelOperand {
 
 /// What a return of an operator has to be.
 pub(crate) enum ExpectedResult {
-    /// A mutated argument, which is no result of the node.
+    /// A mutated argument, which is not a result of the node.
     Argument,
     /// A tensor of these sizes and strides, on the CPU.
     Tensor {
@@ -115,7 +115,7 @@ fn holds_tensors(value: &Value) -> bool {
 }
 
 /// What the returns of a node's operator have to be. `returned` are the buffers of its results.
-/// `None` if a return is no tensor, a size depends on data, or a symbol is bound to the size of
+/// `None` if a return is not a tensor, a size depends on data, or a symbol is bound to the size of
 /// one.
 pub(super) fn expected_returns(
     graph: &Graph,

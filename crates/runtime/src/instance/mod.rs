@@ -31,7 +31,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The most next segments that a segment keeps, one for each value of its symbol.
 const MAX_NEXT: usize = 16;
 
-/// The most segments behind the first that the instances of an executable keep. Further ones are
+/// The most segments after the first that the instances of an executable keep. Further ones are
 /// made for one run.
 const MAX_SEGMENTS: usize = 1_024;
 
@@ -80,7 +80,7 @@ pub(crate) struct Segment {
     /// The number of calls whose arguments are kept between runs.
     pub kept_calls: u32,
     pub known: SymbolValues,
-    /// Counts it, if an instance keeps it behind its first.
+    /// Counts it, if an instance keeps it after its first.
     kept: Option<KeptSegment>,
     /// The places of all buffers that are known at its end.
     places: Vec<Option<BufferPlace>>,

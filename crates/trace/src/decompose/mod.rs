@@ -82,7 +82,7 @@ impl fmt::Display for KeptReason {
 }
 
 /// Replaces the composites of a traced graph by the operators that they call. A builtin with a
-/// kernel that overrides it is no composite.
+/// kernel that overrides it is not a composite.
 ///
 /// ```
 /// # use maquette_aten as _;

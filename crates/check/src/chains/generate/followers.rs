@@ -8,17 +8,17 @@ use Argument::{Bool, Int, None, Value as V};
 /// Operators that a kernel computes before a product: they are not worth computing twice.
 const BEFORE: [&str; 3] = ["aten::exp", "aten::tanh", "aten::sigmoid"];
 
-/// Operators behind a product.
+/// Operators after a product.
 const BEHIND: [&str; 4] =
     ["aten::add.Tensor", "aten::mul.Tensor", "aten::sub.Tensor", "aten::add.Tensor"];
 
 impl Generator {
-    /// The last operator behind a product of value `v`. The others are added.
+    /// The last operator after a product of value `v`. The others are added.
     pub(super) fn behind_product(&mut self, v: usize) -> Option<Call> {
         let mut sizes = self.sizes_of(v);
         // Of one dimension, the sizes would not say whether it is that of the batch.
         let &[_, .., inner] = &sizes[..] else { return Option::None };
-        // A factor of the sizes of the product may be read behind it, too.
+        // A factor of the sizes of the product may be read after it, too.
         let is_square = inner * inner <= MAX_ELEMENTS && self.rng.chance(60);
         let outer = if is_square { inner } else { self.rng.one(&[1, 17, 33, 65])? };
         *sizes.last_mut()? = outer;

@@ -26,7 +26,7 @@ impl Generator {
         }
     }
 
-    /// Adds a layer that reads an image. Returns the image behind it.
+    /// Adds a layer that reads an image. Returns the image after it.
     fn layer(&mut self, image: usize) -> usize {
         let mut image = self.convolved(image);
         if self.rng.chance(40) {

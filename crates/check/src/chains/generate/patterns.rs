@@ -135,7 +135,7 @@ impl Generator {
                 let (v, u) = self.partner(v);
                 let inputs = self.chain.inputs.len();
                 let (v, w) = self.partner(v);
-                // A new input moves the values behind it.
+                // A new input moves the values after it.
                 let moved = self.chain.inputs.len() > inputs && u >= w;
                 one(Some("aten::addcmul"), vec![V(v), V(u + usize::from(moved)), V(w)])
             }

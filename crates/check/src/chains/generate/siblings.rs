@@ -8,7 +8,7 @@ use Argument::{Ints, None, Value as V};
 
 impl Generator {
     /// Products that share their left factor: with some columns each, with a bias or something
-    /// behind them, and now and then with a write of the factor between them.
+    /// after them, and now and then with a write of the factor between them.
     pub(super) fn products(&mut self, v: usize) -> Call {
         let mut v = v;
         let sizes = self.sizes_of(v);
@@ -28,7 +28,7 @@ impl Generator {
             let (of, w) = self.with_input(v, vec![n, k]);
             let (of, b) = self.with_input(of, vec![n]);
             let w = if w >= b { w + 1 } else { w };
-            // New inputs move the values behind them.
+            // New inputs move the values after them.
             let moved = self.chain.inputs.len() - inputs;
             results.iter_mut().for_each(|r| *r += moved);
             v = of;

@@ -163,7 +163,7 @@ impl Recording {
 }
 
 /// The largest difference, as a part of the largest expected element. Infinite if the numbers of
-/// elements differ, or a difference is no number.
+/// elements differ, or a difference is not a number.
 fn relative(expected: &[f64], found: &[f64]) -> f64 {
     if expected.len() != found.len() {
         return f64::INFINITY;

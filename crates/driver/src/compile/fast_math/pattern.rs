@@ -87,7 +87,7 @@ fn kept(graph: &Graph) -> Vec<bool> {
 /// The sizes of a tensor for what depends on its rank alone.
 static ANY_SIZES: [i64; MAX_RANK] = [1; MAX_RANK];
 
-/// A softmax, perhaps behind a dropout, that is the left factor of a product.
+/// A softmax, perhaps after a dropout, that is the left factor of a product.
 struct Candidate {
     last: NodeId,
     value: ValueId,

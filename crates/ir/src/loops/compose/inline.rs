@@ -75,8 +75,8 @@ fn built(stages: &[Option<Built>], id: StageId) -> Option<&Built> {
     stages.get(id.index())?.as_ref()
 }
 
-/// The stages in an order in which each stands behind the last product on which it depends, and
-/// those that depend on none come first: an executor runs the maps right behind a product with it.
+/// The stages in an order in which each stands after the last product on which it depends, and
+/// those that depend on none come first: an executor runs the maps right after a product with it.
 fn products_late(nest: &LoopNest) -> Vec<usize> {
     // By stage: the last product on which it depends, counted from 1, or 0.
     let mut last = vec![0; nest.stages().len()];

@@ -118,7 +118,7 @@ impl Composer {
         Ok(dtypes.into_iter().enumerate().map(tensor).collect())
     }
 
-    /// Appends a nest. `value` gives its symbols. Its launch scalars come behind those of earlier
+    /// Appends a nest. `value` gives its symbols. Its launch scalars come after those of earlier
     /// parts.
     ///
     /// # Errors

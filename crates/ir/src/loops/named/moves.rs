@@ -184,7 +184,7 @@ pub fn pad(
 /// to both.
 ///
 /// # Errors
-/// The operand is no matrix, or the nest has no such launch scalar.
+/// The operand is not a matrix, or the nest has no such launch scalar.
 pub fn triangle(
     nest: &mut LoopBuilder,
     x: &Input,

@@ -307,7 +307,7 @@ impl<'t> NestParser<'t> {
     }
 }
 
-/// The number behind a letter: 3 of `t3`.
+/// The number after a letter: 3 of `t3`.
 fn number(word: &str, letter: char) -> Option<u32> {
     word.strip_prefix(letter)?.parse().ok()
 }

@@ -55,8 +55,8 @@ impl Parser<'_> {
         }
     }
 
-    /// Parses a value of a type that is neither optional nor a list; `None` if the text is no such
-    /// value.
+    /// Parses a value of a type that is neither optional nor a list; `None` if the text is not a
+    /// such value.
     fn constant(&mut self, ty: &Type) -> Option<Default> {
         let minus = self.eat("-");
         let token = self.peek().clone();

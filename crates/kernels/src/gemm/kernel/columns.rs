@@ -28,7 +28,7 @@ impl<F> Kernels<F> {
     }
 
     /// Writes `k` rows of `width` elements to `to`: the elements of `n` columns that are contiguous
-    /// and `stride` apart, and zeros behind them.
+    /// and `stride` apart, and zeros after them.
     ///
     /// # Safety
     /// The machine has the instruction set, and the addresses are valid.

@@ -2,7 +2,7 @@
 //! elements under that tap of neighbouring windows.
 //!
 //! The plane is read where it is. Masks leave out what is in the padding, so that nothing is copied
-//! and no line needs elements behind it. Of windows that move by two, two vectors have the elements
+//! and no line needs elements after it. Of windows that move by two, two vectors have the elements
 //! of the first two taps, and are unzipped. The third tap of a window is the first one of the next.
 
 use crate::gemm::lanes::Lanes;

@@ -192,7 +192,7 @@ pub(super) unsafe fn finish<V: Lanes>(
     out: *mut V::Float,
     stride: usize,
 ) {
-    // SAFETY: the caller's promise. Rows behind the last are those of the scratch memory.
+    // SAFETY: the caller's promise. Rows after the last are those of the scratch memory.
     unsafe {
         for row in (0..rows).step_by(V::N) {
             let n = V::N.min(rows - row);

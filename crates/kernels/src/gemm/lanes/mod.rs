@@ -24,7 +24,7 @@ pub(crate) trait Lanes: Copy {
     unsafe fn load_masked(p: *const Self::Float, mask: Self::Mask, others: Self) -> Self;
     /// The elements of two vectors at even places, and those at odd ones.
     unsafe fn unzip(self, next: Self) -> [Self; 2];
-    /// The elements from the second one on, and a number behind them.
+    /// The elements from the second one on, and a number after them.
     unsafe fn following(self, last: Self::Float) -> Self;
     /// The elements of this vector that are greater than those of another, or NaN, and its others.
     unsafe fn greater_of(self, other: Self) -> Self;
@@ -37,7 +37,7 @@ pub(crate) trait Lanes: Copy {
     unsafe fn splat(x: Self::Float) -> Self;
     /// The `N` elements from `p`.
     unsafe fn load(p: *const Self::Float) -> Self;
-    /// The first `n` elements from `p`, with zeros behind them.
+    /// The first `n` elements from `p`, with zeros after them.
     unsafe fn load_first(p: *const Self::Float, n: usize) -> Self;
     /// Writes `N` elements.
     unsafe fn store(self, p: *mut Self::Float);
@@ -196,7 +196,7 @@ pub(super) fn launder<F>(p: *const F) -> *const F {
 }
 
 /// Fetches a line into the nearest cache to write it. Where another core has it, the write would
-/// wait for that core otherwise, and every write behind it, too. A processor without the
+/// wait for that core otherwise, and every write after it, too. A processor without the
 /// instruction does nothing.
 #[inline(always)]
 pub(super) fn fetch_to_write<F>(p: *const F) {

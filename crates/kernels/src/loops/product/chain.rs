@@ -144,7 +144,7 @@ impl EpilogueChain {
             out: std::ptr::null_mut(),
             out_pixel: 0,
         };
-        // The parts in order: each may come once, behind those before it.
+        // The parts in order: each may come once, after those before it.
         let mut done = 0;
         let (last, actions) = self.actions.split_last()?;
         for (code, with) in actions.get(1..)? {

@@ -73,7 +73,7 @@ fn axis(index: &Index) -> Option<AxisId> {
     (*index == Index::from(axis)).then_some(axis)
 }
 
-/// The number of an operand that is row-major behind its first dimension.
+/// The number of an operand that is row-major after its first dimension.
 fn row_major(launch: &Launch<'_>, load: &Load, dtype: DType) -> Option<usize> {
     let Source::Operand(operand) = load.from else { return None };
     let layout = launch.operands.get(operand.index())?;

@@ -121,8 +121,9 @@ impl AutogradCtx {
         self.undifferentiated.extend(marked.iter().filter_map(place));
     }
 
-    /// Whether a tensor that is no operand and no result depends on the operands, or has a history
-    /// of its own: its memory is new, or that of an operand that needs a gradient or of a result.
+    /// Whether a tensor that is neither an operand nor a result depends on the operands, or has a
+    /// history of its own: its memory is new, or that of an operand that needs a gradient or of a
+    /// result.
     fn is_computed(&self, t: &Tensor, results: &[Tensor]) -> bool {
         let is_new = || t.own_storage().is_ok_and(|s| s.made_in_epoch() >= self.since);
         let shares = |u: &Tensor| u.has_storage_of(t);
@@ -171,7 +172,7 @@ impl AutogradCtx {
         self.saved.push((SavedTensor::new(&functional_call::current(t)), Origin::Other));
     }
 
-    /// Keeps a number, a list of sizes or another value that is no tensor. A size of a traced
+    /// Keeps a number, a list of sizes or another value that is not a tensor. A size of a traced
     /// tensor stays symbolic. A tensor among the values is an error of the call: it would be kept
     /// with its history, which would keep itself alive.
     pub fn save_value(&mut self, value: impl Into<Value>) {

@@ -46,7 +46,7 @@ thread_local! {
     static UNOBSERVED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `f`, which is no part of a program that another thread traces: the text of a graph, a copy
+/// Runs `f`, which is not part of a program that another thread traces: the text of a graph, a copy
 /// of a program's state, a call of a compiled function. Inside `f`, this thread can also borrow
 /// tensors that traces of other threads have captured.
 pub fn unobserved<R>(f: impl FnOnce() -> R) -> R {
@@ -81,7 +81,7 @@ const LOCK_FREE_ENTRIES: usize = 2;
 pub(crate) struct Borrows {
     /// The ids of the live borrows in the first entries of the table; 0 for a free entry.
     live: [AtomicU64; LOCK_FREE_ENTRIES],
-    /// The number of entries behind the first. It changes under the lock.
+    /// The number of entries after the first. It changes under the lock.
     further: AtomicUsize,
     table: Mutex<Table>,
 }

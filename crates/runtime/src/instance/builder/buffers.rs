@@ -131,7 +131,7 @@ impl Builder<'_> {
         bytes as usize
     }
 
-    /// Row-major memory for one step, behind the buffers of the arena: for a tensor of the sizes
+    /// Row-major memory for one step, after the buffers of the arena: for a tensor of the sizes
     /// and the dtype of another one. `end` is the end of the memory that the step has already.
     pub(super) fn temporary(&mut self, like: &TensorAt, end: &mut usize) -> Result<TensorAt> {
         let sizes = like.meta.sizes.iter().map(|n| n.as_i64());

@@ -55,7 +55,7 @@ pub(super) struct Builder<'a> {
     /// The number of each tensor of which calls may get handles, by its base and layout.
     slots: FxHashMap<SmallVec<[i64; 12]>, u32>,
     kept_calls: u32,
-    /// The bytes of the arena: those of its buffers, and with what single steps need behind them.
+    /// The bytes of the arena: those of its buffers, and with what single steps need after them.
     buffer_bytes: usize,
     arena_bytes: usize,
     uses: &'a Uses,
