@@ -1,22 +1,21 @@
-//! Checking: custom operators against their contract, builtin ones against recorded calls,
-//! elementary functions against exact values.
+//! Checks of operators: custom ones against their contract ([`opcheck`]), derivatives against
+//! differences ([`gradcheck`]).
 //!
-//! **Architecture invariant:** nothing here is needed to run a program; it looks at the other rooms
+//! **Architecture invariant:** nothing here is needed to run a program; it looks at the other crates
 //! from outside, through what they publish.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
-#[cfg(feature = "accuracy")]
-pub mod accuracy;
-pub mod chains;
-pub mod conform;
 pub mod gradcheck;
 pub mod opcheck;
-pub mod oracle;
-pub mod plan_check;
-pub mod random_calls;
-pub mod soak;
-mod values;
+mod rng;
+// For the crates that test the project.
+#[doc(hidden)]
+pub mod values;
 
 #[doc(hidden)]
 pub use maquette_ops;
+pub use rng::Rng;
+
+// What is checked are operators.
+use maquette_aten as _;

@@ -7,7 +7,7 @@ use maquette_ops::{Element, Error, Result, Tensor, Tree, Value, call, message_of
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Elements as little-endian bytes.
-pub(crate) trait Bytes: Element + std::fmt::Debug {
+pub trait Bytes: Element + std::fmt::Debug {
     fn decode(bytes: &[u8]) -> Self;
     fn encode(self, out: &mut Vec<u8>);
     /// The number, or the one NaN: sign and payload of a NaN depend on the kernel.
@@ -50,7 +50,7 @@ impl Bytes for bool {
 }
 
 /// The values in lists and tuples, one after another.
-pub(crate) fn flatten(values: &[Value]) -> Vec<Value> {
+pub fn flatten(values: &[Value]) -> Vec<Value> {
     let mut out = Vec::new();
     for v in values {
         match v {
@@ -63,7 +63,7 @@ pub(crate) fn flatten(values: &[Value]) -> Vec<Value> {
 }
 
 /// A value, to be read.
-pub(crate) fn show(v: &Value) -> String {
+pub fn show(v: &Value) -> String {
     match v {
         Value::None => "None".to_owned(),
         Value::Tensor(t) => format!("{t:?}"),
@@ -83,19 +83,19 @@ pub(crate) fn show(v: &Value) -> String {
 }
 
 /// The one result of an operator that returns one tensor.
-pub(crate) fn call_single(op: &str, args: maquette_ops::Args) -> Result<Tensor> {
+pub fn call_single(op: &str, args: maquette_ops::Args) -> Result<Tensor> {
     let out = call(op, args)?;
     out.first().ok_or_else(|| Error::value(format!("{op} returned nothing")))?.tensor().cloned()
 }
 
 /// The whole storage behind a tensor, as elements of its dtype.
-pub(crate) fn whole_storage(t: &Tensor) -> Result<Tensor> {
+pub fn whole_storage(t: &Tensor) -> Result<Tensor> {
     let n = (t.storage()?.len() / t.dtype().size()) as i64;
     call_single("aten::as_strided", maquette_ops::args![t, [n], [1], 0])
 }
 
 /// The bytes of a tensor's elements in row-major order.
-pub(crate) fn element_bytes(t: &Tensor) -> Result<Vec<u8>> {
+pub fn element_bytes(t: &Tensor) -> Result<Vec<u8>> {
     typed!(t.dtype(), T => {
         let elements = t.to_vec::<T>()?;
         let mut bytes = Vec::with_capacity(elements.len() * size_of::<T>());
@@ -105,7 +105,7 @@ pub(crate) fn element_bytes(t: &Tensor) -> Result<Vec<u8>> {
 }
 
 /// Whether elements that [`element_bytes`] gave have equal bits, apart from those of NaNs.
-pub(crate) fn are_same_elements(dtype: DType, a: &[u8], b: &[u8]) -> bool {
+pub fn are_same_elements(dtype: DType, a: &[u8], b: &[u8]) -> bool {
     let width = dtype.size();
     typed!(dtype, T => {
         let mut pairs = a.chunks(width).zip(b.chunks(width));
@@ -114,7 +114,7 @@ pub(crate) fn are_same_elements(dtype: DType, a: &[u8], b: &[u8]) -> bool {
 }
 
 /// How the metadata of a tensor differs from what is expected, as far as it can be observed.
-pub(crate) fn compare_metadata(expected: &Tensor, found: &Tensor) -> Result<(), String> {
+pub fn compare_metadata(expected: &Tensor, found: &Tensor) -> Result<(), String> {
     let (Some(e), Some(f)) = (expected.meta().concrete(), found.meta().concrete()) else {
         return Err(format!("expected static sizes, found the symbolic {}", found.meta()));
     };
@@ -135,7 +135,7 @@ pub(crate) fn compare_metadata(expected: &Tensor, found: &Tensor) -> Result<(), 
 }
 
 /// Runs user code; a panic is an error as well.
-pub(crate) fn catch_panics<R>(what: &str, f: impl FnOnce() -> Result<R>) -> Result<R> {
+pub fn catch_panics<R>(what: &str, f: impl FnOnce() -> Result<R>) -> Result<R> {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
         let text = message_of_panic(panic).unwrap_or_else(|| "without a message".to_owned());
         Err(Error::value(format!("{what} panicked: {text}")))
@@ -143,7 +143,7 @@ pub(crate) fn catch_panics<R>(what: &str, f: impl FnOnce() -> Result<R>) -> Resu
 }
 
 /// Any number of tensors and numbers: what a call takes and returns.
-pub(crate) struct FlatValues(pub(crate) Vec<Value>);
+pub struct FlatValues(pub Vec<Value>);
 
 impl Tree for FlatValues {
     type Output = FlatValues;

@@ -19,18 +19,21 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("trace", &["interp", "ir", "ops"]),
     ("runtime", &["interp", "ir", "kernels", "ops", "rewrite"]),
     ("driver", &["aten", "interp", "ir", "ops", "rewrite", "runtime", "trace"]),
+    ("check", &["aten", "interp", "ir", "ops", "rewrite", "runtime", "trace"]),
+    ("accuracy", &["ir", "kernels"]),
+    ("conform", &["aten", "check", "driver", "ir", "kernels", "ops", "optim", "trace"]),
     (
-        "check",
+        "fuzz",
         &[
-            "aten", "driver", "interp", "ir", "kernels", "ops", "optim", "rewrite", "runtime",
-            "trace",
+            "aten", "check", "conform", "driver", "interp", "ir", "kernels", "ops", "rewrite",
+            "runtime", "trace",
         ],
     ),
 ];
 
 /// Crates that know the operators by name: `aten` defines them, the methods in `ops` call them, and
-/// `check` tests them.
-const NAME_OPERATORS: [&str; 3] = ["aten", "ops", "check"];
+/// the others test them.
+const NAME_OPERATORS: [&str; 5] = ["aten", "ops", "check", "conform", "fuzz"];
 
 /// The one file that names the operators of the functional dialect.
 const FUNCTIONAL_OPS: &str = "ir/src/functional_ops.rs";

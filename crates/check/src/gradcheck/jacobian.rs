@@ -2,7 +2,7 @@
 
 use super::Function;
 use super::variants::{Variant, len};
-use crate::oracle::Rng;
+use crate::Rng;
 use maquette_ir::DType;
 use maquette_ops::autograd::{BackwardOptions, grad, no_grad};
 use maquette_ops::internals::TensorInternals;

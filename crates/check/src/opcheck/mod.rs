@@ -21,7 +21,9 @@ mod calls;
 mod fakes;
 mod gradients;
 mod report;
-pub(crate) mod sample;
+// For the crates that test the project.
+#[doc(hidden)]
+pub mod sample;
 mod sample_variants;
 mod schema;
 mod suite;
@@ -40,7 +42,7 @@ use sample_variants::{SampleVariant, VariantGenerator, VariantKind};
 /// Checks an operator on sample arguments, which are given as for [`Op::call`].
 ///
 /// ```
-/// use maquette_check::opcheck::opcheck;
+/// use crate::opcheck::opcheck;
 /// use maquette_ops::{Result, Tensor, args, custom_op};
 /// # use maquette_ops::FakeCtx;
 /// let op = custom_op("doc::twice")

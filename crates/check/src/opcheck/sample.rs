@@ -8,12 +8,12 @@ use maquette_ops::internals::MetaInternals;
 use maquette_ops::{Args, CallError, Concrete, Error, Op, Result, Tensor, Value, args, typed};
 
 /// A tensor among the arguments. A tensor that is passed twice is one operand.
-pub(crate) struct Operand {
-    pub(crate) tensor: Tensor,
+pub struct Operand {
+    pub tensor: Tensor,
     /// Its name: `x`, or `xs[1]`.
-    pub(crate) name: String,
+    pub name: String,
     /// Another operand has the same storage with other metadata.
-    pub(crate) shares: bool,
+    pub shares: bool,
 }
 
 /// Whether both handles refer to the same elements.
@@ -25,7 +25,7 @@ fn same(a: &Tensor, b: &Tensor) -> bool {
 }
 
 /// The tensors among the arguments, without duplicates, in order.
-pub(crate) fn operands(schema: &Schema, args: &[Value]) -> Vec<Operand> {
+pub fn operands(schema: &Schema, args: &[Value]) -> Vec<Operand> {
     let mut out: Vec<Operand> = Vec::new();
     for (decl, v) in schema.args.iter().zip(args) {
         for (k, t) in v.tensors().enumerate() {
@@ -48,11 +48,7 @@ pub(crate) fn operands(schema: &Schema, args: &[Value]) -> Vec<Operand> {
 }
 
 /// The arguments with `replacements` in place of the operands.
-pub(crate) fn replace(
-    operands: &[Operand],
-    args: &[Value],
-    replacements: &[Tensor],
-) -> Result<Args> {
+pub fn replace(operands: &[Operand], args: &[Value], replacements: &[Tensor]) -> Result<Args> {
     let mut at = |t: &Tensor| {
         let place = operands.iter().position(|o| same(&o.tensor, t));
         place
@@ -154,7 +150,7 @@ fn view(storage: &Tensor, dtype: DType, c: &Concrete) -> Result<Tensor> {
     call_single("aten::as_strided", args![&storage, c.sizes.to_vec(), c.strides.to_vec(), c.offset])
 }
 
-pub(crate) fn concrete(t: &Tensor) -> Result<Concrete> {
+pub fn concrete(t: &Tensor) -> Result<Concrete> {
     t.meta()
         .concrete()
         .ok_or_else(|| Error::value(format!("a sample must have static sizes, found {}", t.meta())))
@@ -162,21 +158,21 @@ pub(crate) fn concrete(t: &Tensor) -> Result<Concrete> {
 
 /// A tensor to be created from another one: the layout, the new elements, and the rest of the
 /// storage.
-pub(crate) struct Relayout<'a> {
-    pub(crate) layout: &'a Concrete,
+pub struct Relayout<'a> {
+    pub layout: &'a Concrete,
     /// Which elements are kept, by position in row-major order; the others consist of the byte
     /// `other`.
-    pub(crate) keep: &'a dyn Fn(usize) -> bool,
-    pub(crate) other: u8,
+    pub keep: &'a dyn Fn(usize) -> bool,
+    pub other: u8,
     /// The number of extra elements after the last one, filled with [`Relayout::filler`].
-    pub(crate) beyond: usize,
+    pub beyond: usize,
     /// The byte that fills the storage outside of the elements.
-    pub(crate) filler: u8,
+    pub filler: u8,
 }
 
 impl Relayout<'_> {
     /// Creates the tensor in a storage of its own. If its sizes have grown, elements repeat.
-    pub(crate) fn of(&self, t: &Tensor) -> Result<Tensor> {
+    pub fn of(&self, t: &Tensor) -> Result<Tensor> {
         typed!(t.dtype(), T => self.typed::<T>(t))
     }
 
@@ -267,7 +263,7 @@ pub(super) fn describe(schema: &Schema, args: &[Value]) -> String {
 
 /// The first return that a graph cannot represent: a number that is neither an integer nor in a
 /// tensor.
-pub(crate) fn untraceable(schema: &Schema) -> Option<(usize, &Type)> {
+pub fn untraceable(schema: &Schema) -> Option<(usize, &Type)> {
     fn holds(ty: &Type) -> bool {
         match ty {
             Type::Tensor | Type::SymInt | Type::Int => true,

@@ -4,7 +4,7 @@
 use super::{BOLD, DIM, GREEN, RED};
 use crate::output::Output;
 use maquette::prelude::*;
-use maquette_check::conform::{
+use maquette_conform::{
     ConformError, KnownDifferences, OperatorReport, RecordedFile, Recording, Stage, TrainReport,
     check_file, check_training, markdown, operator_files, parse_names,
 };
