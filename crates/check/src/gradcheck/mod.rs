@@ -135,7 +135,7 @@ pub struct GradcheckError {
 /// time.
 ///
 /// ```
-/// use crate::gradcheck::gradcheck;
+/// use maquette_check::gradcheck::gradcheck;
 /// use maquette_ops::Tensor;
 /// let x = Tensor::from([[0.3f64, -1.2], [0.8, 2.0]]);
 /// gradcheck(|x| Ok(vec![x[0].sin().sum_dim([0], false)]), &[x])?;

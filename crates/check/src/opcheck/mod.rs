@@ -42,7 +42,7 @@ use sample_variants::{SampleVariant, VariantGenerator, VariantKind};
 /// Checks an operator on sample arguments, which are given as for [`Op::call`].
 ///
 /// ```
-/// use crate::opcheck::opcheck;
+/// use maquette_check::opcheck::opcheck;
 /// use maquette_ops::{Result, Tensor, args, custom_op};
 /// # use maquette_ops::FakeCtx;
 /// let op = custom_op("doc::twice")

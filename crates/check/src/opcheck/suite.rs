@@ -9,7 +9,7 @@ use maquette_ops::{Args, Error, Op, Result};
 /// test fails if such a check passes on every sample, so that the list stays true.
 ///
 /// ```
-/// # use crate::opcheck_suite;
+/// # use maquette_check::opcheck_suite;
 /// # use maquette_ops::{Op, Result, Tensor, args, custom_op};
 /// # fn find(name: &str) -> Op { Op::find(name).unwrap() }
 /// opcheck_suite! {

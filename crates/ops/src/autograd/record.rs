@@ -37,7 +37,7 @@ fn stage(state: &OpState) -> Result<Stage> {
     let (def, in_place) = match def.lowering {
         // with a rule of its own if its arguments are in another order
         Lowering::InPlace(_) if matches!(def.derivative, Derivative::Rule(_)) => (def, true),
-        Lowering::InPlace(_) => (state.twin()?.1, true),
+        Lowering::InPlace(_) => (state.functional_variant()?.1, true),
         _ => (def, def.writes_its_result()),
     };
     Ok(match &def.derivative {

@@ -51,8 +51,8 @@ pub(crate) fn from_host(state: &OpState) -> FromHost {
     match &def.lowering {
         Lowering::Pointwise(_) => FromHost::Numbers,
         Lowering::InPlace(_) => {
-            let of_twin = || Ok::<_, Error>(from_host(&*state.twin()?.0.state()?));
-            of_twin().unwrap_or(FromHost::Nothing)
+            let of_variant = || Ok::<_, Error>(from_host(&*state.functional_variant()?.0.state()?));
+            of_variant().unwrap_or(FromHost::Nothing)
         }
         // each part sees to its own
         Lowering::Composite(_)

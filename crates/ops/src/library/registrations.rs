@@ -245,7 +245,7 @@ impl Registrations {
             effect: self.effect_of(definition),
             autograd: self.autograd.last().cloned(),
             defined_at: definition.loc,
-            twin: OnceLock::new(),
+            functional_variant: OnceLock::new(),
         }))
     }
 

@@ -83,8 +83,8 @@ pub(crate) struct OpState {
     pub(crate) effect: Option<Effect>,
     /// The registered derivative.
     pub(crate) autograd: Option<Registered<Rule>>,
-    /// As [`OpState::twin`], after its first use.
-    pub(super) twin: OnceLock<(Op, &'static OpDef)>,
+    /// As [`OpState::functional_variant`], after its first use.
+    pub(super) functional_variant: OnceLock<(Op, &'static OpDef)>,
     pub(crate) defined_at: Loc,
 }
 
@@ -94,17 +94,17 @@ impl OpState {
     ///
     /// # Errors
     /// The operator is not one that works in place.
-    pub(crate) fn twin(&self) -> Result<(Op, &'static OpDef)> {
-        if let Some(twin) = self.twin.get() {
-            return Ok(*twin);
+    pub(crate) fn functional_variant(&self) -> Result<(Op, &'static OpDef)> {
+        if let Some(variant) = self.functional_variant.get() {
+            return Ok(*variant);
         }
         let Some(Lowering::InPlace(name)) = self.builtin.map(|def| &def.lowering) else {
-            return Err(Error::value("the operator has no functional twin"));
+            return Err(Error::value("the operator has no functional variant"));
         };
         let op = Op::find(name)?;
         let row = op.state()?.builtin;
         let row = row.ok_or_else(|| Error::value(format!("{name} is not a builtin operator")))?;
-        Ok(*self.twin.get_or_init(|| (op, row)))
+        Ok(*self.functional_variant.get_or_init(|| (op, row)))
     }
 
     /// The table entry of a builtin operator that no registration overrides.

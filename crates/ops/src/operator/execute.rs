@@ -113,7 +113,7 @@ impl OpDef {
     /// Whether the operator writes every element of its first argument, and reads none of them.
     pub(crate) fn overwrites_target(&self, state: &OpState) -> bool {
         matches!(self.lowering, Lowering::InPlace(_))
-            && state.twin().is_ok_and(|(_, def)| {
+            && state.functional_variant().is_ok_and(|(_, def)| {
                 def.role == super::Role::IgnoresContents || def.role.copied_operand() == Some(1)
             })
     }
@@ -140,7 +140,7 @@ impl OpDef {
             }
             Lowering::InPlace(name) => {
                 let target = args[0].tensor()?;
-                let (op, def) = state.twin()?;
+                let (op, def) = state.functional_variant()?;
                 let inner = op.state()?;
                 match &def.lowering {
                     Lowering::Pointwise(p) => {
@@ -176,7 +176,7 @@ impl OpDef {
                 let in_place = matches!(self.lowering, Lowering::InPlace(_));
                 let same_view_is_safe = match &self.lowering {
                     Lowering::InPlace(_) => {
-                        matches!(state.twin()?.1.lowering, Lowering::Pointwise(_))
+                        matches!(state.functional_variant()?.1.lowering, Lowering::Pointwise(_))
                     }
                     _ => false,
                 };
@@ -243,7 +243,7 @@ impl OpDef {
             }
             Lowering::InPlace(name) => {
                 let target = args[0].tensor()?;
-                let (op, def) = state.twin()?;
+                let (op, def) = state.functional_variant()?;
                 let inner = op.state()?;
                 match &def.lowering {
                     Lowering::Pointwise(p) => {

@@ -260,6 +260,7 @@ numbers!(f64 i32 bool);
 
 macro_rules! unary {
     ($($name:ident $op:ident)*) => { impl<'c> X<'c> { $(
+        #[allow(clippy::should_implement_trait, reason = "named after the scalar language")]
         pub fn $name(self) -> X<'c> {
             self.f.built(|b| b.unary(UnaryOp::$op, self.reg))
         }
@@ -277,6 +278,7 @@ unary! {
 
 macro_rules! binary {
     ($($name:ident $op:ident)*) => { impl<'c> X<'c> { $(
+        #[allow(clippy::should_implement_trait, reason = "named after the scalar language")]
         pub fn $name(self, other: impl IntoX<'c>) -> X<'c> {
             let other = other.into_x(self.f, self.dtype());
             self.f.built(|b| b.binary(BinaryOp::$op, self.reg, other.reg))
