@@ -24,7 +24,51 @@ pub(crate) struct CallInputs {
     pub(crate) requires_grad: Option<usize>,
 }
 
-type Numbers = SmallVec<[i64; 32]>;
+/// The numbers that most calls have at most.
+const FEW: usize = 32;
+
+type Numbers = SmallVec<[i64; FEW]>;
+
+/// Numbers as they come. Their count is a variable of the caller, and not in memory: each look-up
+/// counts them, and a count in memory waits for its last change.
+struct FlatNumbers {
+    few: [i64; FEW],
+    count: usize,
+    /// All numbers, once there are too many.
+    many: Vec<i64>,
+}
+
+impl FlatNumbers {
+    #[inline]
+    fn new() -> FlatNumbers {
+        FlatNumbers { few: [0; FEW], count: 0, many: Vec::new() }
+    }
+
+    #[inline]
+    fn push(&mut self, number: i64) {
+        match self.few.get_mut(self.count) {
+            Some(place) => *place = number,
+            None => self.spill(number),
+        }
+        self.count += 1;
+    }
+
+    #[cold]
+    fn spill(&mut self, number: i64) {
+        if self.many.is_empty() {
+            self.many.extend(self.few);
+        }
+        self.many.push(number);
+    }
+
+    #[inline]
+    fn finish(self) -> Numbers {
+        match self.many.is_empty() {
+            true => Numbers::from_buf_and_len(self.few, self.count),
+            false => self.many.into(),
+        }
+    }
+}
 
 /// What is known of a call after it: everything that guards look at, and no tensor.
 #[derive(Clone, Debug)]
@@ -59,34 +103,33 @@ impl CallInputs {
     /// As [`Tree::flatten`].
     pub(crate) fn of(inputs: &impl Tree) -> Result<CallInputs> {
         let (spec, values) = flatten_values(inputs)?;
-        let numbers = Numbers::new();
-        let mut call = CallInputs { spec, values, numbers, is_fake: false, requires_grad: None };
+        let (mut numbers, mut is_fake, mut requires_grad) = (FlatNumbers::new(), false, None);
         let number = |n: &SymInt| n.as_i64().unwrap_or(UNKNOWN);
-        for (leaf, value) in call.values.iter().enumerate() {
+        for (leaf, value) in values.iter().enumerate() {
             match value {
                 Value::Tensor(t) => {
                     let meta = t.meta();
-                    call.is_fake |= t.is_fake();
-                    if t.tracks_gradient() && call.requires_grad.is_none() {
-                        call.requires_grad = Some(leaf);
+                    is_fake |= t.is_fake();
+                    if t.tracks_gradient() && requires_grad.is_none() {
+                        requires_grad = Some(leaf);
                     }
                     // loops, which are faster than `extend` for so few numbers
                     for size in &meta.sizes {
-                        call.numbers.push(number(size));
+                        numbers.push(number(size));
                     }
                     for stride in &meta.strides {
-                        call.numbers.push(number(stride));
+                        numbers.push(number(stride));
                     }
-                    call.numbers.push(number(&meta.offset()));
+                    numbers.push(number(&meta.offset()));
                 }
                 Value::Int(i) => {
-                    call.is_fake |= i.as_i64().is_none();
-                    call.numbers.push(number(i));
+                    is_fake |= i.as_i64().is_none();
+                    numbers.push(number(i));
                 }
                 _ => {}
             }
         }
-        Ok(call)
+        Ok(CallInputs { spec, values, numbers: numbers.finish(), is_fake, requires_grad })
     }
 
     /// What is known of the call after it.

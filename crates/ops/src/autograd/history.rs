@@ -203,6 +203,7 @@ pub(crate) fn without_base(gradient: Tensor) -> Tensor {
 }
 
 /// Whether a gradient of the tensor is passed on.
+#[inline]
 pub fn requires_grad(t: &Tensor) -> bool {
     match t.history().map_or(UNTRACKED, History::kind) {
         UNTRACKED => t.base_history().is_some_and(|base| base.kind() == RESULT),

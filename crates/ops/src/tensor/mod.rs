@@ -105,6 +105,7 @@ impl Tensor {
     }
 
     /// As [`Tensor::ok`], for the library itself.
+    #[inline]
     pub(crate) fn alive(&self) -> Result<&Tensor> {
         match self.poisoned() {
             Some(e) => Err(e),
@@ -207,6 +208,7 @@ impl Tensor {
     }
 
     /// Metadata only: a fake, traced or `meta` tensor.
+    #[inline]
     pub fn is_fake(&self) -> bool {
         match &*self.node {
             Node::Live(Live { storage, .. }) => matches!(storage.data, Data::Fake),
