@@ -1,6 +1,6 @@
 //! The memory of graphs of derivatives: steps leave none, and depth needs no stack.
 //!
-//! `cargo test --release -p maquette-check --test gradient_memory -- --ignored` makes 100,000
+//! `cargo test --release -p maquette-fuzz --test gradient_memory -- --ignored` makes 100,000
 //! steps; otherwise the tests make a short piece of them.
 
 use maquette_driver::compile;

@@ -2,7 +2,7 @@
 //!
 //! A place whose mistake would matter asks [`fault_injected`] for its [`Fault`] and then behaves
 //! wrongly. Without the feature `fault-injection` the answer is `false` at compile time. With it,
-//! `with` switches one fault on for a thread; the test `fault_injection` of `maquette-check` goes
+//! `with` switches one fault on for a thread; the test `fault_injection` of `maquette-fuzz` goes
 //! through all of [`Fault::ALL`].
 
 use std::fmt;

@@ -1,5 +1,5 @@
 //! Many threads call shared compiled functions for a long time: `cargo run --release -p
-//! maquette-check --bin soak -- --seconds 600 --threads 8 --seed 1`.
+//! maquette-fuzz --bin soak -- --seconds 600 --threads 8 --seed 1`.
 //!
 //! Prints the resident memory each 10 seconds. Exits with 1 where a call does not do what the eager
 //! function does, or memory grows; with 2 on bad options.
