@@ -1,4 +1,4 @@
-//! Special functions that have short formulas. Those with series or tables are in `aten/special`.
+//! Special functions that have short formulas. Those with series or tables are in `special`.
 
 use super::{pointwise, with_in_place};
 use maquette_ops::operator::pointwise::formula::{Formula, X};

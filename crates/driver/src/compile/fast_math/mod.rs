@@ -7,7 +7,7 @@
 //! The rewrite matches on the graph as traced, where a `matmul` is one node and not yet the views
 //! and products that it consists of. It matches from the last product backwards, where PyTorch's
 //! `fuse_attention` has a list of whole patterns. What an operator does in an attention is a fact
-//! that `ops` answers, in `aten/attention_parts`. A match is refused, with a
+//! that `maquette_aten::attention_parts` answers. A match is refused, with a
 //! [reason](NoAttentionReason), unless
 //!
 //! - every value between operands and result has one user, the next node of the pattern, and the
