@@ -8,6 +8,8 @@
 //! Models are found by trial: small numbers and distinct primes within the ranges of the symbols,
 //! at most [`ATTEMPTS`] assignments for each set of facts, each dropped at its first false fact. A
 //! model is kept until a new fact is false in it. Without a model, the prover searches as before.
+//! A new fact costs a look at all others, so tables of more than [`MOST`] symbols or facts have no
+//! models: a program with thousands of sizes from data must not take quadratic time.
 //!
 //! This is the use of counterexamples in counterexample-guided abstraction refinement (Clarke et
 //! al. 2000) and of samples in decision procedures: a model can refute, and never proves.
@@ -19,6 +21,8 @@ use super::{BoolExpr, BoolId, Expr, Range, SymTable, SymbolId};
 const MODELS: usize = 4;
 /// The most assignments that are tried after the facts have changed.
 const ATTEMPTS: usize = 24;
+/// The most symbols, and the most facts, for which there are models.
+const MOST: usize = 128;
 /// What symbols are assigned, counted from their least value.
 const STEPS: [i64; 16] = [7, 11, 5, 13, 3, 17, 2, 19, 23, 29, 31, 37, 41, 1, 43, 64];
 
@@ -36,6 +40,10 @@ impl SymTable {
     pub(super) fn find_models(&mut self) {
         let of = Some((self.facts.version(), self.symbols().count()));
         if self.facts.models.0.of == of {
+            return;
+        }
+        if self.symbols().count().max(self.facts.conds.len()) > MOST {
+            self.facts.models.0 = Models { all: Vec::new(), of };
             return;
         }
         let symbols: Vec<SymbolId> = self.symbols().collect();
@@ -149,6 +157,16 @@ mod tests {
         let fact = t.rel(Rel::Eq, a, sum);
         t.assume(fact).unwrap();
         assert!(!is_refuted(&mut t, b, a) && is_refuted(&mut t, a, b));
+    }
+
+    #[test]
+    fn many_symbols_have_no_models() {
+        let (mut t, [a, b, _]) = table();
+        assert!(is_refuted(&mut t, a, b));
+        for i in 0..super::MOST {
+            t.symbol(&format!("u{i}"), SymbolKind::Unbacked, Range::ALL).unwrap();
+        }
+        assert!(!is_refuted(&mut t, a, b));
     }
 
     #[test]
