@@ -1,5 +1,5 @@
 //! The builtin operators, with ATen's names and schemas: one row of a table for each, and the rules
-//! of their derivatives. Each family of operators is a file or a folder with a table.
+//! of their derivatives. Each family of operators is a folder.
 //!
 //! A program needs this crate only to be linked: each table registers itself when the program
 //! starts, and `maquette_ops` finds the operators by name. What a row says is the vocabulary of

@@ -7,6 +7,7 @@
 
 use super::{pointwise, with_in_place};
 use maquette_ir::DType;
+use maquette_ops::operator::Lowering;
 use maquette_ops::operator::pointwise::formula::{Formula, X};
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, SQRT_2};
 
@@ -154,7 +155,7 @@ with_in_place! {
             Scalar upper=0.33333333333333331, bool training=False, \
             Generator? generator=None) -> Tensor(a!)" => {
             role: General,
-            lowering: maquette_ops::operator::Lowering::InPlace("aten::rrelu"),
+            lowering: Lowering::InPlace("aten::rrelu"),
         },
         "aten::softplus(Tensor self, Scalar beta=1, Scalar threshold=20) -> Tensor" => {
             role: General,

@@ -3,6 +3,7 @@
 use super::{pointwise, with_in_place};
 use crate::grad;
 use maquette_ir::{DType, Scalar};
+use maquette_ops::operator::Lowering;
 use maquette_ops::operator::pointwise::formula::{Formula, X};
 
 fn difference<'c>(f: &'c Formula<'c>, a: X<'c>, b: X<'c>) -> X<'c> {
@@ -256,11 +257,11 @@ with_in_place! {
         },
         "aten::floor_divide_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)" => {
             role: General,
-            lowering: maquette_ops::operator::Lowering::InPlace("aten::floor_divide"),
+            lowering: Lowering::InPlace("aten::floor_divide"),
         },
         "aten::floor_divide_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)" => {
             role: General,
-            lowering: maquette_ops::operator::Lowering::InPlace("aten::floor_divide.Scalar"),
+            lowering: Lowering::InPlace("aten::floor_divide.Scalar"),
         },
         "aten::remainder.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" => {
             role: General,
@@ -269,7 +270,7 @@ with_in_place! {
         // `other` is the first operand of the subtraction, so its layout decides the result's.
         "aten::rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor" => {
             role: General,
-            lowering: maquette_ops::operator::Lowering::Composite(|a| {
+            lowering: Lowering::Composite(|a| {
                 maquette_ops::call(
                     "aten::sub.Tensor",
                     maquette_ops::args![a[1].clone(), a[0].clone(), a[2].clone()],
@@ -299,11 +300,11 @@ with_in_place! {
         },
         "aten::pow_.Tensor(Tensor(a!) self, Tensor exponent) -> Tensor(a!)" => {
             role: General,
-            lowering: maquette_ops::operator::Lowering::InPlace("aten::pow.Tensor_Tensor"),
+            lowering: Lowering::InPlace("aten::pow.Tensor_Tensor"),
         },
         "aten::pow_.Scalar(Tensor(a!) self, Scalar exponent) -> Tensor(a!)" => {
             role: General,
-            lowering: maquette_ops::operator::Lowering::InPlace("aten::pow.Tensor_Scalar"),
+            lowering: Lowering::InPlace("aten::pow.Tensor_Scalar"),
         },
         "aten::maximum(Tensor self, Tensor other) -> Tensor" => {
             role: Arith(Max),

@@ -3,6 +3,7 @@
 use super::{pointwise, with_in_place};
 use crate::grad;
 use maquette_ir::DType;
+use maquette_ops::operator::Lowering;
 use maquette_ops::operator::number::filling;
 use maquette_ops::operator::pointwise::formula::{Formula, X};
 use std::f64::consts::PI;
@@ -221,19 +222,19 @@ with_in_place! {
         // As `pow`, the square of bools has dtype i64.
         "aten::square(Tensor self) -> Tensor" => {
             role: General,
-            lowering: maquette_ops::operator::Lowering::Composite(|a| {
+            lowering: Lowering::Composite(|a| {
                 maquette_ops::call("aten::pow.Tensor_Scalar", maquette_ops::args![a[0].clone(), 2])
             }),
         },
         "aten::square_(Tensor(a!) self) -> Tensor(a!)" => {
             role: General,
-            lowering: maquette_ops::operator::Lowering::Composite(|a| {
+            lowering: Lowering::Composite(|a| {
                 maquette_ops::call("aten::pow_.Scalar", maquette_ops::args![a[0].clone(), 2])
             }),
         },
         "aten::positive(Tensor(a) self) -> Tensor(a)" => {
             role: General,
-            lowering: maquette_ops::operator::Lowering::View(|_, args| {
+            lowering: Lowering::View(|_, args| {
                 Ok(smallvec::smallvec![args[0].tensor()?.meta().clone()])
             }),
             vjp: crate::grad::EXPANDED,

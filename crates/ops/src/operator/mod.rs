@@ -94,7 +94,7 @@ pub struct Missing(pub fn(&str) -> Option<&'static str>);
 inventory::collect!(Table);
 inventory::collect!(Missing);
 
-/// Registers a table, defined by the expression of a static.
+/// Registers the table that a static holds.
 #[macro_export]
 #[doc(hidden)]
 macro_rules! register_table {
