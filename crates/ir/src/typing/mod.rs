@@ -19,7 +19,7 @@ pub use broadcast::broadcast;
 pub use elementwise::elementwise_strides;
 pub use promote::{Operand, OperandKind, can_cast, promote, promote_pair};
 pub use strides::{
-    contiguous_strides, contiguous_strides_i64, dense_strides, dense_strides_i64,
+    contiguous_strides, contiguous_strides_i64, counts_as_empty, dense_strides, dense_strides_i64,
     fill_dense_strides, is_contiguous, is_contiguous_i64, is_non_overlapping_and_dense,
     is_non_overlapping_and_dense_i64,
 };

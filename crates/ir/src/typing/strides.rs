@@ -114,7 +114,8 @@ fn is_dense_in_order(
         })
 }
 
-/// [`is_contiguous_i64`] for symbolic sizes.
+/// [`is_contiguous_i64`] for symbolic sizes. A tensor of sizes from data, whose strides are not
+/// those of rows, is not row-major, although it may have no elements.
 ///
 /// # Errors
 /// [`SymError::DataDependent`] if the answer depends on data.
@@ -123,7 +124,8 @@ pub fn is_contiguous(sizes: &[SymInt], strides: &[SymInt]) -> Result<bool, SymEr
     if let (Some(sizes), Some(strides)) = (plain(sizes), plain(strides)) {
         return Ok(is_contiguous_i64(&sizes, &strides));
     }
-    is_dense_in_sym_order(sizes, strides, (0..sizes.len()).rev())
+    let is_dense = is_dense_in_sym_order(sizes, strides, (0..sizes.len()).rev())?;
+    Ok(is_dense || counts_as_empty(sizes))
 }
 
 /// [`is_dense_in_order`] for symbolic sizes.
@@ -147,6 +149,13 @@ fn is_dense_in_sym_order(
         expected.push(size);
     }
     Ok(true)
+}
+
+/// Whether a tensor has no elements: proved, or guarded. Sizes from data cannot be guarded, and
+/// count as not 0.
+#[track_caller]
+pub fn counts_as_empty(sizes: &[SymInt]) -> bool {
+    sizes.iter().any(|size| size.eq(0).guard().unwrap_or(false))
 }
 
 /// Whether a tensor is provably row-major and dense; never guards.

@@ -164,6 +164,19 @@ fn a_split_into_one_part_is_guarded_against_parts_of_nothing() {
 }
 
 #[test]
+fn columns_of_no_elements_are_contiguous_and_guarded() {
+    let rows = |x: Tensor| x.t().contiguous();
+    for (own, other) in [(0, 2), (2, 0)] {
+        let t = TraceOptions::symbolic().trace(rows, matrix(own, 3)).unwrap();
+        let (eager, found) = (rows(matrix(own, 3)), t.run(matrix(own, 3)).unwrap());
+        let strides = |x: &Tensor| format!("{:?}", x.strides());
+        assert_eq!(strides(&found), strides(&eager), "{t}");
+        let e = t.run(matrix(other, 3)).unwrap_err();
+        assert!(matches!(e.kind(), ErrorKind::Run(RunError::Guard { .. })), "{e}");
+    }
+}
+
+#[test]
 fn an_unbacked_size_is_asserted_and_never_decided() {
     let options = TraceOptions::new().unbacked(0, 0).dynamic(1, 0, Dim::new("n")).names(["x", "y"]);
     let t =
