@@ -65,8 +65,9 @@ impl Planner<'_> {
         let Target { placement, .. } = target;
         let (budget, declared) = (self.elements(v), self.declared_layout(v)?);
         let candidates = self.candidate_destinations(v);
+        let has_declared_strides = placement == Placement::Dense || self.is_read_with_strides(v);
         let suited = |p: &mut Self, at: BufferRegion| {
-            placement != Placement::Dense || p.same_layout(at.spec, declared, false)
+            !has_declared_strides || p.same_layout(at.spec, declared, false)
         };
         for at in candidates {
             if !suited(self, at) {
@@ -300,6 +301,14 @@ impl Planner<'_> {
             NodeKind::Call(call) => call.observes_strides,
             NodeKind::Store { .. } | NodeKind::Empty { .. } => false,
         })
+    }
+
+    /// Whether a call reads a value and observes its strides. In other strides the value would be
+    /// copied for the call, so nothing is gained if it is computed where it is stored.
+    fn is_read_with_strides(&self, v: ValueId) -> bool {
+        let is_reader = |call: &OpCall| call.observes_strides && call.reads.contains(&v);
+        let mut kinds = self.graph.users(v).iter().map(|node| &self.node_kinds[node.index()]);
+        kinds.any(|kind| matches!(kind, NodeKind::Call(call) if is_reader(call)))
     }
 
     /// The positions of operands that overlap a region in which the operator writes. An operand in
