@@ -10,9 +10,11 @@ use std::path::{Path, PathBuf};
 const ALLOWED: &[(&str, &[&str])] = &[
     ("ir", &[]),
     ("macros", &[]),
-    ("kernels", &["ir"]),
+    ("device", &["ir"]),
+    ("kernels", &["device", "ir"]),
+    ("test-device", &["device", "ir", "kernels"]),
     ("rewrite", &["ir"]),
-    ("ops", &["ir", "kernels"]),
+    ("ops", &["device", "ir", "kernels"]),
     ("aten", &["ir", "kernels", "ops"]),
     ("interp", &["ir", "ops"]),
     ("optim", &["ir", "ops"]),

@@ -6,6 +6,9 @@ mod commands;
 mod demo;
 mod output;
 
+// `--device test:0`: the driver registers itself where its crate is linked.
+use maquette_test_device as _;
+
 use clap::{CommandFactory, Parser, Subcommand};
 use maquette::{Error, Result};
 use output::{Output, tell};

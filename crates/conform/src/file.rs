@@ -3,6 +3,7 @@
 use super::recorded::{RecordedCall, SharedStorages};
 use super::report::Stage;
 use super::train::Recording;
+use maquette_ir::Device;
 use maquette_ops::{Args, Op, Value};
 use safetensors::SafeTensors;
 use serde_json::Value as Json;
@@ -87,10 +88,18 @@ impl RecordedFile {
     /// # Errors
     /// A file cannot be read, or is of neither format.
     pub fn read(json: &Path) -> Result<RecordedFile, ConformError> {
+        RecordedFile::read_for(json, Device::Cpu)
+    }
+
+    /// As [`RecordedFile::read`], for calls that are made on a device.
+    ///
+    /// # Errors
+    /// As [`RecordedFile::read`].
+    pub fn read_for(json: &Path, device: Device) -> Result<RecordedFile, ConformError> {
         let doc = read_json(json)?;
         Ok(match doc.get("net") {
             Some(_) => RecordedFile::Training(Box::new(Recording::new(json, &doc)?)),
-            None => RecordedFile::Calls(File::new(json, &doc)?),
+            None => RecordedFile::Calls(File::new(json, &doc, device)?),
         })
     }
 }
@@ -121,10 +130,10 @@ impl File {
     /// # Errors
     /// A file cannot be read, or is not of the format.
     pub fn read(json: &Path) -> Result<File, ConformError> {
-        File::new(json, &read_json(json)?)
+        File::new(json, &read_json(json)?, Device::Cpu)
     }
 
-    pub(super) fn new(json: &Path, doc: &Json) -> Result<File, ConformError> {
+    pub(super) fn new(json: &Path, doc: &Json, device: Device) -> Result<File, ConformError> {
         let format = |message: String| ConformError::Format { path: json.to_owned(), message };
         let tensors = json.with_extension("safetensors");
         let storages = if tensors.exists() { storages_of(&tensors)?.0 } else { Storages::new() };
@@ -139,7 +148,7 @@ impl File {
         let storages = Arc::new(storages);
         Ok(File {
             name: schema.split('(').next().unwrap_or_default().to_owned(),
-            calls: calls.iter().map(|c| RecordedCall::new(c, &storages)).collect(),
+            calls: calls.iter().map(|c| RecordedCall::new(c, &storages, device)).collect(),
             dotted,
             schema,
         })

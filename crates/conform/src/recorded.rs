@@ -23,13 +23,15 @@ pub(super) struct RecordedCall {
     /// The gradient, if the file records gradients. The call's tensors share no storage then.
     pub(super) gradient: Option<RecordedGradient>,
     storages: Arc<Storages>,
+    /// Where the call is made.
+    device: Device,
 }
 
 /// Storages that have become tensors: arguments of one key share one.
 pub(super) type SharedStorages = HashMap<String, Tensor>;
 
 impl RecordedCall {
-    pub(super) fn new(doc: &Json, storages: &Arc<Storages>) -> RecordedCall {
+    pub(super) fn new(doc: &Json, storages: &Arc<Storages>, device: Device) -> RecordedCall {
         RecordedCall {
             args: doc["args"].as_array().cloned().unwrap_or_default(),
             kwargs: doc["kwargs"].as_object().cloned().unwrap_or_default(),
@@ -37,7 +39,13 @@ impl RecordedCall {
             after: doc.get("args_after").and_then(Json::as_array).cloned(),
             gradient: RecordedGradient::new(doc),
             storages: storages.clone(),
+            device,
         }
+    }
+
+    /// Where the call is made.
+    pub(super) fn device(&self) -> Device {
+        self.device
     }
 
     /// The bytes of a storage.
@@ -68,6 +76,10 @@ impl RecordedCall {
                 Some(j) => self
                     .value(j, &mut shared)
                     .map_err(|e| format!("argument `{}`: {e}", decl.name))?,
+                // What is made without tensors is made on the device, too.
+                None if decl.name == "device" && self.device != Device::Cpu => {
+                    Value::from(self.device)
+                }
                 None => op.default_value(i).unwrap_or(Value::None),
             });
         }
@@ -96,7 +108,11 @@ impl RecordedCall {
                 match kind.as_str() {
                     "float" => Value::from(text.parse::<f64>().map_err(|e| e.to_string())?),
                     "dtype" => Value::from(bare.parse::<DType>().map_err(|e| e.to_string())?),
-                    "device" => Value::from(text.parse::<Device>().map_err(|e| e.to_string())?),
+                    "device" => match text.parse::<Device>().map_err(|e| e.to_string())? {
+                        // The calls were recorded on the host.
+                        Device::Cpu => Value::from(self.device),
+                        other => Value::from(other),
+                    },
                     "layout" => Value::from(bare.parse::<Layout>().map_err(|e| e.to_string())?),
                     "memory_format" => {
                         Value::from(bare.parse::<MemoryFormat>().map_err(|e| e.to_string())?)
@@ -132,6 +148,7 @@ impl RecordedCall {
                     let n = data.len() as i64;
                     Tensor::from_vec(data, [n])
                 });
+                let flat = flat.to_device(self.device);
                 if self.gradient.is_none() {
                     shared.insert(key.to_owned(), flat.clone());
                 }

@@ -192,6 +192,11 @@ fn compiled(op: Op, call: &RecordedCall) -> CallResult {
 /// Compares outputs, and what was written.
 fn agrees(op: Op, call: &RecordedCall, found: &CallResult) -> Result<(), String> {
     let (out, args) = found.as_ref().map_err(|e| format!("refused: {e}"))?;
+    for (i, t) in flatten(out).iter().flat_map(Value::tensors).enumerate() {
+        if t.device() != call.device() {
+            return Err(format!("output {i} is on {}, expected {}", t.device(), call.device()));
+        }
+    }
     let expected = call.value(&call.out, &mut SharedStorages::new())?;
     compare::outputs(op.name(), args, &[expected], out)?;
     let mut shared = SharedStorages::new();

@@ -1,7 +1,7 @@
 //! Constants of graphs. A constant refers to the live storage of a captured tensor.
 
-use maquette_ir::DType;
 use maquette_ir::graph::{ConstSource, Digest};
+use maquette_ir::{DType, Device};
 use maquette_ops::{Element, Result, Tensor};
 use sha2::{Digest as _, Sha256};
 
@@ -70,7 +70,7 @@ impl Captured {
 
 fn elements<T: Bytes>(t: &Tensor, hash: &mut Sha256) -> Result<()> {
     let mut bytes = Vec::with_capacity(CHUNK);
-    for x in t.read::<T>()?.iter() {
+    for x in t.to_device(Device::Cpu).read::<T>()?.iter() {
         x.append(&mut bytes);
         if bytes.len() + size_of::<T>() > CHUNK {
             hash.update(&bytes);

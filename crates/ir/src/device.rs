@@ -22,11 +22,14 @@ pub enum DeviceKind {
     Ipu,
     /// Exists only as a name.
     Xpu,
+    /// A second device for tests on machines with one: memory that host code cannot read, and
+    /// commands that are done after their calls return.
+    Test,
 }
 
 impl DeviceKind {
     /// Every kind, in declaration order.
-    pub const ALL: [DeviceKind; 7] = [
+    pub const ALL: [DeviceKind; 8] = [
         DeviceKind::Cpu,
         DeviceKind::Cuda,
         DeviceKind::Meta,
@@ -34,6 +37,7 @@ impl DeviceKind {
         DeviceKind::Mps,
         DeviceKind::Ipu,
         DeviceKind::Xpu,
+        DeviceKind::Test,
     ];
 
     /// The name before the colon of `cuda:0`.
@@ -46,6 +50,7 @@ impl DeviceKind {
             DeviceKind::Mps => "mps",
             DeviceKind::Ipu => "ipu",
             DeviceKind::Xpu => "xpu",
+            DeviceKind::Test => "test",
         }
     }
 }
@@ -74,6 +79,11 @@ impl Device {
     /// The `index`-th NVIDIA GPU.
     pub const fn cuda(index: u16) -> Device {
         Device { kind: DeviceKind::Cuda, index }
+    }
+
+    /// The `index`-th test device.
+    pub const fn test(index: u16) -> Device {
+        Device { kind: DeviceKind::Test, index }
     }
 
     /// The `index`-th device of a kind; the index of `cpu` and `meta` is always 0.
@@ -107,8 +117,8 @@ impl fmt::Display for Device {
 /// The error of a text that names no device.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "unknown device `{0}`; expected one of cpu, cuda, meta, xla, mps, ipu, xpu, with an optional \
-        index as in `cuda:0`"
+    "unknown device `{0}`; expected one of cpu, cuda, meta, xla, mps, ipu, xpu, test, with an \
+        optional index as in `cuda:0`"
 )]
 pub struct ParseDeviceError(pub String);
 

@@ -13,6 +13,7 @@
 mod attention;
 mod conv;
 mod copy;
+mod driver;
 mod element;
 mod error;
 mod gemm;
@@ -43,6 +44,7 @@ mod window;
 pub use attention::{Attention, attention, attention_backward};
 pub use conv::{conv, conv_transpose};
 pub use copy::{CopyPlan, DenseFill, copy, fill};
+pub use driver::{host_memory, host_queue};
 pub use element::{Class, Element};
 pub use error::KernelError;
 pub use gemm::{Activation, Epilogue, PackedMatrix, batched_gemm, gemm, packed_product, product};

@@ -39,6 +39,7 @@ pub use error::{
     GuardFailure, RegisterError, Remedy, Result, RunError, TraceError, Violation,
 };
 pub use library::{Effect, Kwargs, Op, custom_op};
+pub use maquette_device::release_cached_memory;
 pub use maquette_ir::graph::MAX_LIST_DEPTH;
 pub use maquette_kernels::{PackKey, PackedOperand, occupying_a_core, with_num_threads};
 pub use methods::index::{Index, IntoIndex, NewAxis, SliceRange};
@@ -46,7 +47,6 @@ pub use methods::{Operand, Recurrence};
 pub use module::Module;
 pub use operator::Reduction;
 pub use tensor::access::{ReadGuard, WriteGuard};
-pub use tensor::alloc::release_cached_memory;
 pub use tensor::arena::Arena;
 pub use tensor::borrow::Access;
 pub use tensor::by_storage::{ByStorage, any_may_overlap};

@@ -110,11 +110,29 @@ pub fn set_state(device: Device, at: Philox) {
     });
 }
 
+thread_local! {
+    /// The device for which this thread computes on the host.
+    static INSTEAD: Cell<Option<Device>> = const { Cell::new(None) };
+}
+
+/// Runs `f`, which computes on the host, with the sequence of a device in place of the host's.
+pub(crate) fn in_place_of_the_host<R>(device: Device, f: impl FnOnce() -> R) -> R {
+    struct Restore(Option<Device>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            INSTEAD.set(self.0);
+        }
+    }
+    let _restore = Restore(INSTEAD.replace(Some(device)));
+    f()
+}
+
 /// Advances a device's sequence by the counters that `numel` elements consume (four elements per
 /// counter), and returns the state before. In a trace, the trace fails.
 #[track_caller]
 pub fn reserve(device: Device, numel: u64) -> Philox {
     fails_trace(TraceError::ReadSeed, Loc::caller());
+    let device = INSTEAD.get().filter(|_| device == Device::Cpu).unwrap_or(device);
     let after = |at: Philox| Philox { offset: at.offset.wrapping_add(numel.div_ceil(4)), ..at };
     if let Some(at) = APART.get() {
         APART.set(Some(after(at)));

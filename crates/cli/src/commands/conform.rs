@@ -24,6 +24,9 @@ pub struct Options {
     /// Print each failed call with its inputs, its outputs and the recorded outputs.
     #[arg(long)]
     failures: bool,
+    /// Make the calls on this device, such as `test:0`.
+    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
+    device: Device,
     /// Write a table of all operators and their results to this file, as Markdown.
     #[arg(long, value_name = "FILE")]
     table: Option<PathBuf>,
@@ -62,7 +65,7 @@ pub fn run(out: &mut Output, options: &Options) -> Result<bool> {
     let (mut reports, mut trainings) = (Vec::new(), Vec::new());
     let mut differences = Differences::default();
     for (path, known) in files {
-        let file = match RecordedFile::read(&path).map_err(text)? {
+        let file = match RecordedFile::read_for(&path, options.device).map_err(text)? {
             RecordedFile::Calls(file) => file,
             RecordedFile::Training(recording) => {
                 if trainings.is_empty() {

@@ -9,7 +9,7 @@ use crate::error::{CallError, Error, ErrorKind, Result};
 use crate::fake::FakeCtx;
 use crate::library::{Op, OpState};
 use crate::mode;
-use crate::operator::{Compute, Lowering, OpDef};
+use crate::operator::{Compute, Lowering, OpDef, host_fallback};
 use crate::tensor::Tensor;
 use crate::tensor::meta::Meta;
 use maquette_ir::Loc;
@@ -127,6 +127,9 @@ impl OpDef {
         args: &mut Args,
         out: &Tensor,
     ) -> Result<Option<bool>> {
+        if !out.is_on_host() || host_fallback::is_elsewhere(args) {
+            return Ok(None);
+        }
         let pointwise = matches!(self.lowering, Lowering::Pointwise(_));
         let fresh = match &self.lowering {
             Lowering::Pointwise(_) => false,

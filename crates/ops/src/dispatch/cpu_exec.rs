@@ -162,7 +162,10 @@ fn copy_with_self_overlap(from: &Tensor, to: &Tensor) -> Result<()> {
         let part = |t: &Tensor| {
             t.view_of(t.meta().with_dims(at.sizes.as_slice().into_dims(), t.strides().into()))
         };
-        return copy(&part(from)?, &part(to)?);
+        return match to.is_on_host() {
+            true => copy(&part(from)?, &part(to)?),
+            false => part(to)?.copy_elements_of(&part(from)?),
+        };
     };
     at.sizes[shortest] = 1;
     (0..count).try_for_each(|i| {

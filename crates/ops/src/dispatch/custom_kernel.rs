@@ -29,7 +29,7 @@ fn numbers_as_tensors(state: &OpState, args: &mut Args) -> Result<()> {
 
 /// Runs a registered kernel on real tensors of one `device`, and enforces the contract of the
 /// schema: borrowed operands, poisoned outputs on failure, bumped versions and checked returns.
-pub(super) fn custom(
+pub(crate) fn custom(
     op: Op,
     state: &OpState,
     kernel: &KernelFn,

@@ -26,7 +26,7 @@ pub(crate) mod call_borrows;
 pub(crate) mod call_into;
 pub(crate) mod coerce_args;
 pub mod cpu_exec;
-mod custom_kernel;
+pub(crate) mod custom_kernel;
 pub(crate) mod device;
 pub(crate) mod failures;
 pub mod fake;
@@ -40,7 +40,7 @@ pub(crate) mod value_list;
 pub(crate) mod write_counts;
 
 use crate::autograd;
-use crate::operator::Lowering;
+use crate::operator::{Lowering, host_fallback};
 pub(crate) use custom_kernel::check_returns;
 
 use crate::dispatch::coerce_args::coerce_args;
@@ -55,6 +55,7 @@ use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::sym::SymError;
 use maquette_ir::{Device, Loc};
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// Calls an operator by name. A name without an overload stands for whichever overload takes the
 /// arguments.
@@ -314,10 +315,7 @@ fn wants_meta(state: &OpState, args: &Args) -> bool {
 
 /// Checks that a traced tensor is used on the thread of its trace, while that trace is the active
 /// one.
-fn check_trace(
-    t: &Tensor,
-    current: Option<&std::sync::Arc<crate::tensor::TraceTag>>,
-) -> Result<()> {
+fn check_trace(t: &Tensor, current: Option<&Arc<crate::tensor::TraceTag>>) -> Result<()> {
     let Some(slot) = t.slot() else { return Ok(()) };
     let tag = &slot.trace;
     let trace = || tag.name.clone();
@@ -328,7 +326,7 @@ fn check_trace(
         return Err(TraceError::OtherThread { trace: tag.clone() }.into());
     }
     match current {
-        Some(c) if std::sync::Arc::ptr_eq(c, tag) => Ok(()),
+        Some(c) if Arc::ptr_eq(c, tag) => Ok(()),
         Some(c) => Err(TraceError::OtherTrace { trace: trace(), current: c.name.clone() }.into()),
         // a kernel or a fake kernel runs without modes, and obtained a traced tensor by other means
         None => Err(AccessError::Traced.into()),
@@ -356,9 +354,21 @@ fn with_kernel(
     loc: Loc,
 ) -> Result<Outputs> {
     let device = device.map_or_else(|| device_of(state, args), Ok)?;
-    match (state.kernel(device.kind()), state.builtin) {
-        (Some(_), Some(def)) if device == Device::Cpu && mode::uses_builtin_kernels() => {
+    let (own, of_host) = (state.kernel(device.kind()), state.kernel(Device::Cpu.kind()));
+    // A kernel for every device that is not made of operators reads memory of the host.
+    let on_host = device != Device::Cpu
+        && own.is_none_or(|own| of_host.is_some_and(|of_host| Arc::ptr_eq(own, of_host)))
+        && host_fallback::runs_host_kernels(device);
+    let kernel = if on_host { of_host } else { own };
+    match (kernel, state.builtin) {
+        (Some(_), Some(def))
+            if (device == Device::Cpu || on_host) && mode::uses_builtin_kernels() =>
+        {
             mode::on_behalf_of(loc, || def.run(op, state, args))
+        }
+        (Some(kernel), _) if on_host => {
+            let on_host = host_fallback::of_kernel(op, kernel, device, loc);
+            custom(op, state, &on_host, device, args, loc)
         }
         (Some(kernel), _) => custom(op, state, kernel, device, args, loc),
         (None, Some(def)) => mode::on_behalf_of(loc, || def.run(op, state, args)),

@@ -138,12 +138,18 @@ pub enum AccessError {
     /// The tensor has no host memory.
     #[error("the tensor is on {0}; copy it to the host first: `.to_device(Device::Cpu)`")]
     Device(Device),
-    /// Builtin operators cannot make a tensor on the device.
+    /// No driver in this program serves the device.
     #[error(
-        "cannot allocate a tensor on {0}: builtin operators allocate on the CPU only; make it with \
-            an operator that has a kernel for the device"
+        "cannot allocate a tensor on {0}: this program has no driver for the device; make the \
+            tensor with an operator that has a kernel for the device"
     )]
     NoAllocator(Device),
+    /// The device cannot be used.
+    #[error("cannot use {0}: {1}")]
+    Unavailable(Device, String),
+    /// A command failed on the device.
+    #[error("{0} failed: {1}")]
+    Fault(Device, maquette_device::Fault),
     /// The tensor's memory is not aligned for its dtype.
     #[error(
         "the memory is not aligned for elements of {0}; view a copy (`x.clone_tensor()`) instead"

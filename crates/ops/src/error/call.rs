@@ -135,6 +135,17 @@ pub enum CallError {
         /// The devices for which the operator has kernels.
         available: Vec<String>,
     },
+    /// The operator has no kernel for the device, and may not run on the host instead.
+    #[error(
+        "`{op}` has no kernel for {device}, and calls must not fall back to the host here; move the \
+            operands to the host, or allow it: `set_host_fallback(HostFallback::Allow)`"
+    )]
+    HostFallback {
+        /// The device of its operands.
+        device: DeviceKind,
+        /// The operator.
+        op: String,
+    },
     /// The operands are on different devices.
     #[error(
         "arguments are on different devices: `{first_arg}` on {first}, `{second_arg}` on {second}; \

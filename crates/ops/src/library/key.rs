@@ -19,12 +19,13 @@ pub enum DispatchKey {
     Mps,
     Ipu,
     Xpu,
+    Test,
     /// Every device without a kernel of its own (PyTorch's `CompositeExplicitAutograd`).
     Default,
 }
 
 impl DispatchKey {
-    const DEVICES: [(DispatchKey, DeviceKind); 7] = [
+    const DEVICES: [(DispatchKey, DeviceKind); 8] = [
         (DispatchKey::Cpu, DeviceKind::Cpu),
         (DispatchKey::Cuda, DeviceKind::Cuda),
         (DispatchKey::Meta, DeviceKind::Meta),
@@ -32,6 +33,7 @@ impl DispatchKey {
         (DispatchKey::Mps, DeviceKind::Mps),
         (DispatchKey::Ipu, DeviceKind::Ipu),
         (DispatchKey::Xpu, DeviceKind::Xpu),
+        (DispatchKey::Test, DeviceKind::Test),
     ];
 
     /// The kind of device; `None` for [`DispatchKey::Default`].

@@ -6,6 +6,7 @@
 //! writes. A write that replaces all contents of a poisoned storage lifts the poison.
 
 use super::OpDef;
+use super::host_fallback;
 use super::lowering::{Lowering, Pointwise, Types};
 use super::pointwise::cache::{CompiledExpr, tensor_operands};
 use crate::dispatch::call_borrows::{borrow_args, mutated_args, resolve_overlap};
@@ -222,6 +223,17 @@ impl OpDef {
 
     /// The part of [`OpDef::run`] that runs while the arguments are borrowed.
     fn compute(&self, op: Op, state: &OpState, args: &[Value]) -> Result<Outputs> {
+        if host_fallback::is_elsewhere(args) {
+            let device = host_fallback::device_of_results(state, args)?;
+            return host_fallback::on_host(op, state, device, args, |host| {
+                self.compute_on_host(op, state, host)
+            });
+        }
+        self.compute_on_host(op, state, args)
+    }
+
+    /// As [`OpDef::compute`], for arguments of the host.
+    fn compute_on_host(&self, op: Op, state: &OpState, args: &[Value]) -> Result<Outputs> {
         match &self.lowering {
             Lowering::Pointwise(p) => {
                 let PointwiseCall { compiled, operands, meta } = p.call(self, state, args, None)?;
@@ -251,7 +263,7 @@ impl OpDef {
                         cpu_exec::pointwise(&call.compiled, &call.operands, target)?;
                     }
                     _ => {
-                        let out = def.compute(op, &inner, args)?;
+                        let out = def.compute_on_host(op, &inner, args)?;
                         cpu_exec::copy(fits_into(target, out.first(), name)?, target)?;
                     }
                 }

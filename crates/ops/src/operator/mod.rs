@@ -12,6 +12,7 @@ mod class;
 pub mod dims;
 pub(crate) mod execute;
 pub mod host;
+pub(crate) mod host_fallback;
 pub mod loops;
 pub mod lowering;
 pub mod number;
@@ -33,6 +34,9 @@ pub use crate::tensor::overlap::{may_overlap, may_self_overlap};
 pub use crate::tensor::shape::{require_equal, require_same, wrap_dim};
 pub use crate::{aten, aten_outputs};
 pub use execute::fits_into;
+pub use host_fallback::{
+    HostFallback, host_fallback_counts, set_host_fallback, with_host_fallback,
+};
 pub use lowering::{Class, Compute, Lowering, Metas, Pointwise, PointwiseCx, Strides, Types};
 pub use reduction::Reduction;
 pub use role::Role;

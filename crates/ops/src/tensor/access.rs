@@ -17,7 +17,7 @@ use crate::tensor::borrow::Access;
 use crate::tensor::holder::Holder;
 use crate::tensor::meta::Concrete;
 use crate::tensor::overlap::{is_nested, may_self_overlap};
-use crate::tensor::storage::{Data, HostBuffer};
+use crate::tensor::storage::{Buffer, Data};
 use crate::tensor::{BorrowGuard, Tensor, dims_text};
 use maquette_ir::Loc;
 use maquette_ir::typing::fill_dense_strides;
@@ -96,8 +96,18 @@ impl Tensor {
     /// The address and layout of the tensor's host data.
     #[track_caller]
     pub(crate) fn raw(&self) -> Result<Raw> {
+        self.raw_in(self.host()?)
+    }
+
+    /// The address and layout of the tensor's data, on whatever device.
+    #[track_caller]
+    pub(crate) fn raw_on_device(&self) -> Result<Raw> {
+        self.raw_in(self.memory()?)
+    }
+
+    fn raw_in(&self, buffer: &Buffer) -> Result<Raw> {
         let (mut sizes, mut strides) = (Dims::new(), Dims::new());
-        let ptr = self.raw_dims(&mut sizes, &mut strides)?;
+        let ptr = self.dims_in(buffer, &mut sizes, &mut strides)?;
         let offset = match sizes.contains(&0) {
             true => 0,
             false => self.meta().offset.as_i64().unwrap_or_default(),
@@ -106,11 +116,21 @@ impl Tensor {
         Ok(Raw { ptr, layout: Concrete { sizes, strides, offset, width } })
     }
 
-    /// As [`Tensor::raw`], with the layout in empty lists of the caller, which need no move. This
-    /// is done for each operand of each call, so the checks take one pass over the dimensions.
+    /// As [`Tensor::raw`], with the layout in empty lists of the caller, which need no move.
     #[track_caller]
+    #[inline]
     pub(crate) fn raw_dims(&self, sizes: &mut Dims, strides: &mut Dims) -> Result<NonNull<u8>> {
-        let buffer = self.host()?;
+        self.dims_in(self.host()?, sizes, strides)
+    }
+
+    /// The address of the first element in a buffer, and the layout. This is done for each operand
+    /// of each call, so the checks take one pass over the dimensions.
+    fn dims_in(
+        &self,
+        buffer: &Buffer,
+        sizes: &mut Dims,
+        strides: &mut Dims,
+    ) -> Result<NonNull<u8>> {
         let meta = self.meta();
         let symbolic = || self.out_of_bounds(buffer);
         let offset = meta.offset.as_i64().ok_or_else(symbolic)?;
@@ -173,15 +193,25 @@ impl Tensor {
         }
     }
 
-    /// The bytes of the storage. There is no other way to them, so that an access to a tensor
-    /// without contents cannot go unreported.
+    /// The memory of the storage, on whatever device. There is no other way to it, so that an access
+    /// to a tensor without contents cannot go unreported.
     #[track_caller]
-    fn host(&self) -> Result<&HostBuffer> {
+    fn memory(&self) -> Result<&Buffer> {
         let storage = self.alive()?.own_storage()?;
         match &storage.data {
             _ if self.slot().is_some() => Err(self.refused(AccessError::Traced)),
-            Data::Host(buffer) => Ok(buffer),
+            Data::Memory(buffer) => Ok(buffer),
             Data::Fake => Err(self.refused(AccessError::Fake)),
+        }
+    }
+
+    /// The memory of the storage, if host code may access its bytes.
+    #[track_caller]
+    fn host(&self) -> Result<&Buffer> {
+        let buffer = self.memory()?;
+        match buffer.is_host_memory() {
+            true => Ok(buffer),
+            false => Err(self.refused(AccessError::Device(self.device()))),
         }
     }
 
@@ -195,19 +225,19 @@ impl Tensor {
     }
 
     #[cold]
-    fn out_of_bounds(&self, buffer: &HostBuffer) -> Error {
+    fn out_of_bounds(&self, buffer: &Buffer) -> Error {
         let (sizes, strides, offset) =
             (dims_text(self.sizes()), dims_text(self.strides()), self.meta().offset.to_string());
         AccessError::OutOfBounds { sizes, strides, offset, bytes: buffer.len() }.into()
     }
 
     /// The address of byte range `start..end` of the buffer, checked for bounds and alignment.
-    fn address(&self, buffer: &HostBuffer, (start, end): (i64, i64)) -> Result<NonNull<u8>> {
+    fn address(&self, buffer: &Buffer, (start, end): (i64, i64)) -> Result<NonNull<u8>> {
         if start < 0 || usize::try_from(end).map_or(true, |e| e > buffer.len()) {
             return Err(self.out_of_bounds(buffer));
         }
-        // SAFETY: `start` lies inside the buffer, as just checked.
-        let ptr = unsafe { buffer.ptr().add(start as usize) };
+        let at = buffer.at().offset(start as usize);
+        let ptr = NonNull::new(at.as_ptr()).ok_or_else(|| self.out_of_bounds(buffer))?;
         // an adopted vector is aligned for its own element type only, and a view may have another
         // dtype
         if !ptr.addr().get().is_multiple_of(self.dtype().size()) {
@@ -288,7 +318,8 @@ impl Tensor {
     /// As [`Tensor::read`].
     #[track_caller]
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
-        let data = self.read::<T>()?;
+        let source = self.readable()?;
+        let data = source.read::<T>()?;
         // an expanded tensor can have more elements than fit in memory
         let mut out = Vec::new();
         out.try_reserve_exact(data.len()).map_err(|_| AccessError::Allocation {
@@ -321,7 +352,8 @@ impl Tensor {
     #[track_caller]
     pub fn item<T: Element>(&self) -> Result<T> {
         let loc = Loc::caller();
-        let data = self.read::<T>()?;
+        let source = self.readable()?;
+        let data = source.read::<T>()?;
         match data.first() {
             Some(&x) if data.len() == 1 => Ok(x),
             _ => Err(Error::from(AccessError::NotOne { sizes: dims_text(self.sizes()) }).at(loc)),

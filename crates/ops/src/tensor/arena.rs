@@ -5,11 +5,12 @@
 #![allow(unsafe_code)]
 
 use crate::error::{AccessError, Result};
-use crate::tensor::alloc::Block;
 use crate::tensor::borrow::Grant;
+use crate::tensor::create::opened;
 use crate::tensor::meta::Meta;
-use crate::tensor::storage::{Data, HostBuffer, Storage};
+use crate::tensor::storage::{Buffer, Data, Storage};
 use crate::tensor::{Tensor, dims_text};
+use maquette_device::Contents;
 use maquette_ir::DType;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -34,9 +35,10 @@ impl Arena {
         let meta = Meta::contiguous([len as i64], DType::U8);
         let failed =
             || AccessError::Allocation { sizes: dims_text(&meta.sizes), dtype: meta.dtype };
-        let buffer = HostBuffer::of_block(Block::any(len).ok_or_else(failed)?, len);
-        let address = buffer.ptr();
-        let storage = Arc::new(Storage::new(Data::Host(buffer)));
+        let device = opened(meta.device)?;
+        let buffer = Buffer::allocate(device, len, Contents::Any).map_err(|_| failed())?;
+        let address = NonNull::new(buffer.at().as_ptr()).ok_or_else(failed)?;
+        let storage = Arc::new(Storage::new(Data::Memory(buffer)));
         Ok(Arena { bytes: Tensor::live_node(meta, storage, None, Grant::NONE), address })
     }
 

@@ -26,15 +26,15 @@ impl StorageCloner {
     /// writes through other copies since then.
     ///
     /// # Errors
-    /// A trace runs, and the tensor is from outside; it is poisoned, traced or fake, is not on the
-    /// host, or somebody is writing to it.
+    /// A trace runs, and the tensor is from outside; it is poisoned, traced or fake, or
+    /// somebody is writing to it.
     #[track_caller]
     pub fn clone_of(&mut self, t: &Tensor) -> Result<Tensor> {
         let loc = Loc::caller();
         let what = "the contents of a tensor from outside of the trace";
         mode::ask(Question::State(t), what, loc)?;
         let storage = t.alive()?.own_storage()?;
-        t.raw()?;
+        t.raw_on_device()?;
         let key = Arc::as_ptr(storage).addr();
         if let Some((_, copy)) = self.by_storage.get(&key) {
             return copy.view_of(t.meta().clone());
@@ -43,7 +43,10 @@ impl StorageCloner {
         let from = t.view_of(bytes.clone())?;
         let copy = Tensor::allocate(bytes)?;
         let borrow = unobserved(|| from.borrow(Access::Read, Holder::Guard(loc)))?;
-        cpu_exec::copy(&from, &copy)?;
+        match t.is_on_host() {
+            true => cpu_exec::copy(&from, &copy)?,
+            false => copy.copy_elements_of(&from)?,
+        }
         drop(borrow);
         let view = copy.view_of(t.meta().clone());
         self.by_storage.insert(key, (t.without_grant(), copy));

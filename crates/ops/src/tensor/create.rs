@@ -2,34 +2,45 @@
 
 use super::Tensor;
 use crate::error::{AccessError, Result};
-use crate::tensor::alloc::Block;
 use crate::tensor::borrow::Grant;
 use crate::tensor::meta::{IntoDims, Meta, dims_text};
-use crate::tensor::storage::{Data, HostBuffer, Storage};
+use crate::tensor::storage::{Buffer, Data, Storage};
+use maquette_device::{Contents, Missing, OpenDevice};
 use maquette_ir::{DType, Device};
 use std::sync::Arc;
+
+/// A device on which tensors can be.
+///
+/// # Errors
+/// It has no driver here, or cannot be used.
+pub(crate) fn opened(device: Device) -> Result<&'static dyn OpenDevice> {
+    maquette_device::open(device).map_err(|missing| match missing {
+        Missing::Driver(_) => AccessError::NoAllocator(device).into(),
+        found => AccessError::Unavailable(device, found.to_string()).into(),
+    })
+}
 
 impl Tensor {
     /// Zeroed memory of this metadata (strides and offset as given, which must be non-negative).
     #[doc(hidden)]
     pub fn allocate(meta: Meta) -> Result<Tensor> {
-        Tensor::allocate_as(meta, Block::zeroed)
+        Tensor::allocate_as(meta, Contents::Zeros)
     }
 
     /// As [`Tensor::allocate`], for a kernel that writes every element: what is in memory before is
     /// of any value.
     pub(crate) fn allocate_to_fill(meta: Meta) -> Result<Tensor> {
         // not every byte is a bool
-        let block = if meta.dtype == DType::Bool { Block::zeroed } else { Block::any };
-        Tensor::allocate_as(meta, block)
+        let is_bool = meta.dtype == DType::Bool;
+        Tensor::allocate_as(meta, if is_bool { Contents::Zeros } else { Contents::Any })
     }
 
-    fn allocate_as(meta: Meta, block: fn(usize) -> Option<Block>) -> Result<Tensor> {
+    fn allocate_as(meta: Meta, contents: Contents) -> Result<Tensor> {
         let failed =
             || AccessError::Allocation { sizes: dims_text(&meta.sizes), dtype: meta.dtype };
         let data = if meta.device == Device::Meta {
             Data::Fake
-        } else if meta.device == Device::Cpu {
+        } else {
             let bytes = match (meta.checked_dense_numel(), meta.offset.as_i64()) {
                 (Some(n), Some(0)) => n.checked_mul(meta.dtype.size() as i64).ok_or_else(failed)?,
                 _ => {
@@ -41,9 +52,8 @@ impl Tensor {
                 }
             };
             let bytes = usize::try_from(bytes).map_err(|_| failed())?;
-            Data::Host(HostBuffer::of_block(block(bytes).ok_or_else(failed)?, bytes))
-        } else {
-            return Err(AccessError::NoAllocator(meta.device).into());
+            let device = opened(meta.device)?;
+            Data::Memory(Buffer::allocate(device, bytes, contents).map_err(|_| failed())?)
         };
         let storage = Arc::new(Storage::new(data));
         Ok(Tensor::live_node(meta, storage, None, Grant::NONE))
@@ -52,11 +62,11 @@ impl Tensor {
     /// Adopts a host vector of `sizes` in row-major order.
     #[doc(hidden)]
     pub fn adopt<T: crate::Element>(data: Vec<T>, sizes: impl IntoDims) -> Result<Tensor> {
-        Tensor::over(HostBuffer::from_vec(data), sizes, T::DTYPE)
+        Tensor::over(Buffer::from_vec(data), sizes, T::DTYPE)
     }
 
     /// Row-major of `sizes`, over all of `buffer`.
-    pub(crate) fn over(buffer: HostBuffer, sizes: impl IntoDims, dtype: DType) -> Result<Tensor> {
+    pub(crate) fn over(buffer: Buffer, sizes: impl IntoDims, dtype: DType) -> Result<Tensor> {
         let meta = Meta::contiguous(sizes, dtype);
         let size = dtype.size() as i64;
         let bytes = meta
@@ -70,7 +80,7 @@ impl Tensor {
             }
             .into());
         }
-        Ok(Tensor::live_node(meta, Arc::new(Storage::new(Data::Host(buffer))), None, Grant::NONE))
+        Ok(Tensor::live_node(meta, Arc::new(Storage::new(Data::Memory(buffer))), None, Grant::NONE))
     }
 
     /// A tensor of this metadata without contents, over a storage of its own.

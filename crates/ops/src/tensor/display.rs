@@ -90,8 +90,10 @@ impl fmt::Debug for Tensor {
         if self.is_fake() {
             return f.write_str(", fake)");
         }
-        if self.device() == Device::Cpu && self.shows_contents() {
-            crate::typed!(self.dtype(), T => if let Ok(a) = self.read::<T>() {
+        if self.shows_contents()
+            && let Ok(source) = self.readable()
+        {
+            crate::typed!(source.dtype(), T => if let Ok(a) = source.read::<T>() {
                 write!(f, ", {:?}", FirstElements(&a))?;
             });
         }
@@ -128,12 +130,13 @@ impl Tensor {
 
     /// The elements in brackets, in lines indented by `indent`; `None` where none can be read.
     fn contents_text(&self, indent: usize) -> Option<String> {
-        if self.is_fake() || self.device() != Device::Cpu || !self.shows_contents() {
+        if self.is_fake() || !self.shows_contents() {
             return None;
         }
+        let source = self.readable().ok()?;
         let shown: Result<Shown> = crate::typed!(
-            self.dtype(),
-            T => self.read::<T>().map(|data| Shown::of(data.view()))
+            source.dtype(),
+            T => source.read::<T>().map(|data| Shown::of(data.view()))
         );
         shown.ok().map(|shown| shown.text(indent))
     }

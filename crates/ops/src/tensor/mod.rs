@@ -2,12 +2,11 @@
 //! of the call that failed to make it.
 
 pub(crate) mod access;
-pub(crate) mod alloc;
 pub(crate) mod arena;
 pub(crate) mod borrow;
 pub(crate) mod by_storage;
 pub(crate) mod clone_storages;
-mod create;
+pub(crate) mod create;
 mod display;
 pub(crate) mod element;
 mod handles;
@@ -21,6 +20,7 @@ pub(crate) mod run_borrow;
 pub(crate) mod shape;
 pub(crate) mod storage;
 mod trace_slot;
+mod transfer;
 
 pub(crate) use borrow::BorrowGuard;
 pub use meta::dims_text;

@@ -1,7 +1,7 @@
 //! Storages: the memory that tensors view, with its borrow table, its version counter and its
 //! poison (the error of a failed write).
 //!
-//! Safety of this module: a [`HostBuffer`] or its owner keeps `len` bytes at `ptr` alive until the
+//! Safety of this module: a [`Buffer`] or its owner keeps `len` bytes at its address alive until the
 //! buffer is dropped. References into these bytes exist only under a borrow taken in
 //! [`Storage::borrows`], which excludes all others during a write; see `access.rs`.
 #![allow(unsafe_code)]
@@ -9,21 +9,23 @@
 use crate::dispatch::failures::failed;
 use crate::dispatch::mode::{self, Question};
 use crate::error::{Error, Result};
-use crate::tensor::alloc::Block;
 use crate::tensor::borrow::Borrows;
 use crate::tensor::kernel_scope;
 use crate::tensor::meta::IntoDims;
 use crate::tensor::{Tensor, TraceTag};
+use maquette_device::{Address, Block, Contents, OpenDevice, OutOfMemory};
 use maquette_ir::{DType, Loc};
 use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// A buffer of bytes on the host.
-pub(crate) struct HostBuffer {
-    ptr: NonNull<u8>,
+/// A buffer of bytes in the memory of a device.
+pub(crate) struct Buffer {
+    at: Address,
     len: usize,
+    /// Whether host code may access the bytes at their address.
+    is_host_memory: bool,
     owner: BufferOwner,
 }
 
@@ -36,18 +38,27 @@ enum BufferOwner {
 }
 
 // SAFETY: the buffer is plain bytes, and every access goes through the borrow table of its storage.
-unsafe impl Send for HostBuffer {}
-// SAFETY: as above; a shared `HostBuffer` exposes no references.
-unsafe impl Sync for HostBuffer {}
+unsafe impl Send for Buffer {}
+// SAFETY: as above; a shared `Buffer` exposes no references.
+unsafe impl Sync for Buffer {}
 
-impl HostBuffer {
-    /// The first `len` bytes of a block.
-    pub(crate) fn of_block(block: Block, len: usize) -> HostBuffer {
-        HostBuffer { ptr: block.ptr(), len, owner: BufferOwner::Block(block) }
+impl Buffer {
+    /// A new block of a device.
+    ///
+    /// # Errors
+    /// Memory runs out.
+    pub(crate) fn allocate(
+        device: &'static dyn OpenDevice,
+        len: usize,
+        contents: Contents,
+    ) -> std::result::Result<Buffer, OutOfMemory> {
+        let block = Block::allocate(device.memory(), len, contents)?;
+        let is_host_memory = device.target().is_host_memory;
+        Ok(Buffer { at: block.at(), len, is_host_memory, owner: BufferOwner::Block(block) })
     }
 
     /// Adopts a vector without copying.
-    pub(crate) fn from_vec<T: crate::Element>(v: Vec<T>) -> HostBuffer {
+    pub(crate) fn from_vec<T: crate::Element>(v: Vec<T>) -> Buffer {
         /// # Safety
         /// `ptr` and `capacity` belong to a forgotten `Vec<T>`, and this is the only call for that
         /// vector.
@@ -58,9 +69,10 @@ impl HostBuffer {
         }
         let mut v = std::mem::ManuallyDrop::new(v);
         let ptr = NonNull::new(v.as_mut_ptr().cast()).unwrap_or(NonNull::dangling());
-        HostBuffer {
-            ptr,
+        Buffer {
+            at: Address::of_host(ptr),
             len: std::mem::size_of_val(v.as_slice()),
+            is_host_memory: true,
             owner: BufferOwner::Vector(v.capacity(), free::<T>),
         }
     }
@@ -69,27 +81,37 @@ impl HostBuffer {
     ///
     /// # Safety
     /// As [`Tensor::from_foreign`].
-    unsafe fn foreign(bytes: NonNull<[u8]>, owner: Box<dyn Any + Send + Sync>) -> HostBuffer {
-        HostBuffer { ptr: bytes.cast(), len: bytes.len(), owner: BufferOwner::Foreign(owner) }
+    unsafe fn foreign(bytes: NonNull<[u8]>, owner: Box<dyn Any + Send + Sync>) -> Buffer {
+        Buffer {
+            at: Address::of_host(bytes.cast()),
+            len: bytes.len(),
+            is_host_memory: true,
+            owner: BufferOwner::Foreign(owner),
+        }
     }
 
-    pub(crate) fn ptr(&self) -> NonNull<u8> {
-        self.ptr
+    /// The address of the first byte.
+    pub(crate) fn at(&self) -> Address {
+        self.at
     }
 
     pub(crate) fn len(&self) -> usize {
         self.len
     }
+
+    /// Whether host code may access the bytes at their address.
+    pub(crate) fn is_host_memory(&self) -> bool {
+        self.is_host_memory
+    }
 }
 
-impl Drop for HostBuffer {
+impl Drop for Buffer {
     fn drop(&mut self) {
-        match self.owner {
-            BufferOwner::Block(_) => {}
+        let BufferOwner::Vector(capacity, free) = self.owner else { return };
+        if let Some(ptr) = NonNull::new(self.at.as_ptr()) {
             // SAFETY: the pointer and capacity come from the vector forgotten in `from_vec`; they
             // are freed once.
-            BufferOwner::Vector(capacity, free) => unsafe { free(self.ptr, capacity) },
-            BufferOwner::Foreign(_) => {}
+            unsafe { free(ptr, capacity) }
         }
     }
 }
@@ -115,7 +137,7 @@ impl Tensor {
     ) -> Tensor {
         let loc = Loc::caller();
         // SAFETY: the caller's promise.
-        let buffer = unsafe { HostBuffer::foreign(bytes, owner) };
+        let buffer = unsafe { Buffer::foreign(bytes, owner) };
         match Tensor::over(buffer, sizes, dtype) {
             Ok(t) => mode::host_data(t, loc),
             Err(e) => Tensor::poison(failed(e.at(loc))),
@@ -125,7 +147,7 @@ impl Tensor {
 
 /// The contents of a storage.
 pub(crate) enum Data {
-    Host(HostBuffer),
+    Memory(Buffer),
     /// Metadata only: fake and traced tensors, and the `meta` device.
     Fake,
 }
@@ -267,7 +289,7 @@ impl Storage {
     /// The length in bytes; 0 for a storage without data.
     pub fn len(&self) -> usize {
         match &self.data {
-            Data::Host(b) => b.len(),
+            Data::Memory(b) => b.len(),
             Data::Fake => 0,
         }
     }

@@ -14,19 +14,18 @@
 //! Sizes in between are left to the system allocator, which caches them itself.
 //!
 //! Safety of this module: a [`HostAlloc`] is the only handle to its allocation. It is moved, never
-//! copied: from a block to a cache, from a cache to a block, or into `free`. Every byte is
-//! initialised, because allocations are zeroed at first.
-#![allow(unsafe_code)]
+//! copied: from a cache to the caller of [`Memory::allocate`], and from [`Memory::free`] to a cache
+//! or into [`HostAlloc::free`]. Every byte is initialised, because allocations are zeroed at first.
 
+use maquette_device::{Address, Contents, Memory, OutOfMemory};
 use std::alloc::Layout;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The alignment of every block in bytes: a cache line, and the widest vector.
-const ALIGN: usize = 64;
+pub(super) const ALIGN: usize = 64;
 /// Blocks of at least this many bytes are cached process-wide.
 const MIN_CACHED: usize = 128 << 10;
 /// The size of the smallest blocks in bytes. Each thread caches some of these.
@@ -116,40 +115,36 @@ fn reuse(size: usize) -> Option<HostAlloc> {
     Some(alloc)
 }
 
-/// A block of host memory. Dropping the block caches or frees it.
-pub(crate) struct Block(ManuallyDrop<HostAlloc>);
+/// The allocator of the host.
+pub(super) struct HostMemory;
 
-impl Block {
-    /// At least `len` bytes, all zero; `None` if the allocation fails. Fresh memory needs no
-    /// explicit zeroing, because the system provides zero pages.
-    pub(crate) fn zeroed(len: usize) -> Option<Block> {
-        let size = rounded(len)?;
-        let reused = reuse(size).inspect(|alloc| alloc.fill(0));
-        Some(Block(ManuallyDrop::new(reused.or_else(|| HostAlloc::fresh(size))?)))
-    }
-
-    /// At least `len` bytes of unspecified contents, for callers that write every byte.
-    pub(crate) fn any(len: usize) -> Option<Block> {
-        let size = rounded(len)?;
-        let alloc = reuse(size).or_else(|| HostAlloc::fresh(size))?;
-        if cfg!(debug_assertions) {
-            // makes reads before the first write visible in tests
-            alloc.fill(0xCB);
+impl Memory for HostMemory {
+    fn allocate(&self, len: usize, contents: Contents) -> Result<Address, OutOfMemory> {
+        let failed = OutOfMemory { bytes: len };
+        let size = rounded(len).ok_or(failed.clone())?;
+        let reused = reuse(size);
+        if let Some(alloc) = &reused {
+            match contents {
+                Contents::Zeros => alloc.fill(0),
+                // makes reads before the first write visible in tests
+                Contents::Any if cfg!(debug_assertions) => alloc.fill(0xCB),
+                Contents::Any => {}
+            }
         }
-        Some(Block(ManuallyDrop::new(alloc)))
+        // Fresh memory needs no explicit zeroing, because the system provides zero pages.
+        let alloc = reused.or_else(|| HostAlloc::fresh(size)).ok_or(failed)?;
+        Ok(Address::of_host(alloc.ptr))
     }
 
-    /// The address of the first byte.
-    pub(crate) fn ptr(&self) -> NonNull<u8> {
-        self.0.ptr
-    }
-}
-
-impl Drop for Block {
-    fn drop(&mut self) {
-        // SAFETY: the allocation is taken here only, and the block is not used afterwards.
-        let alloc = unsafe { ManuallyDrop::take(&mut self.0) };
-        let size = alloc.layout.size();
+    unsafe fn free(&self, at: Address, len: usize) {
+        // `allocate` found both for this length.
+        let size = rounded(len).unwrap_or_default();
+        let (Some(ptr), Ok(layout)) =
+            (NonNull::new(at.as_ptr()), Layout::from_size_align(size, ALIGN))
+        else {
+            return;
+        };
+        let alloc = HostAlloc { ptr, layout };
         if size == SMALL {
             return cache_small(alloc);
         }
@@ -158,11 +153,17 @@ impl Drop for Block {
         }
         if free_list().bytes + size > MAX_CACHED_BYTES {
             // blocks of sizes that the program no longer uses must not fill the cache forever
-            release_cached_memory();
+            self.release_cached();
         }
         let mut free_list = free_list();
         free_list.bytes += size;
         free_list.by_size.entry(size).or_default().push(alloc);
+    }
+
+    /// Frees the process-wide list, at most 1 GiB.
+    fn release_cached(&self) {
+        let released = std::mem::take(&mut *free_list());
+        released.by_size.into_values().flatten().for_each(HostAlloc::free);
     }
 }
 
@@ -180,12 +181,6 @@ fn cache_small(alloc: HostAlloc) {
     }
 }
 
-/// Returns the process-wide cached memory, at most 1 GiB, to the system.
-pub fn release_cached_memory() {
-    let released = std::mem::take(&mut *free_list());
-    released.by_size.into_values().flatten().for_each(HostAlloc::free);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -200,19 +195,5 @@ mod tests {
         }
         assert_eq!(rounded(0), Some(SMALL));
         assert!(rounded(usize::MAX).is_none());
-    }
-
-    #[test]
-    fn reused_memory_is_zeroed_on_request() {
-        // a size that no other test requests
-        let len = 777 << 10;
-        for _ in 0..3 {
-            let block = Block::zeroed(len).unwrap();
-            // SAFETY: the block has `len` bytes, and this test is its only user.
-            let bytes = unsafe { std::slice::from_raw_parts_mut(block.ptr().as_ptr(), len) };
-            assert!(bytes.iter().all(|b| *b == 0));
-            bytes.fill(1);
-        }
-        release_cached_memory();
     }
 }

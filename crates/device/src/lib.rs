@@ -1,0 +1,41 @@
+//! The boundary between the library and the devices that hold tensors and compute on them.
+//!
+//! ```text
+//! Driver ── devices, open ──> OpenDevice ── target ──> Target   what the device can do, as data
+//!                                        ── memory ──> Memory   blocks of bytes
+//!                                        ── queue  ──> Queue    commands, in one order
+//! ```
+//!
+//! A driver serves all devices of one [kind](maquette_ir::DeviceKind), and registers itself by
+//! [`register_driver!`](crate::register_driver). The CPU is a driver like any other. Code above this
+//! crate names no driver: [`open`] finds the driver of a device.
+//!
+//! Memory has opaque [addresses](Address): only the driver that allocated a block may use its
+//! address. A [`Queue`] takes commands in program order, may return before they are done, and keeps
+//! their order. Host code sees what they did after [`Queue::wait`]. A command that fails on the
+//! device is reported by the next wait.
+//!
+//! **The contract is unsafe and checks nothing**, as `wgpu-hal`'s: bounds, borrows, layouts and
+//! lifetimes are checked by the callers, once. An error is what no caller can foresee: memory runs
+//! out, a device is lost. The shape of the run side follows IREE's HAL, that of the whole the five
+//! parts of a device in tinygrad.
+//!
+//! [`conformance`] is the suite that every driver passes.
+#![warn(missing_docs)]
+#![deny(unsafe_op_in_unsafe_fn)]
+
+mod address;
+pub mod conformance;
+mod driver;
+mod memory;
+mod queue;
+mod target;
+
+pub use address::Address;
+pub use driver::{Driver, DriverEntry, Missing, OpenDevice, drivers, open, release_cached_memory};
+pub use memory::{Block, Contents, Memory, OutOfMemory};
+pub use queue::{Elements, Fault, Fence, Queue};
+pub use target::Target;
+
+#[doc(hidden)]
+pub use inventory;

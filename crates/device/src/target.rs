@@ -1,0 +1,15 @@
+//! What a device can do.
+
+/// Facts about a device that the code above the boundary asks for. Data, no functions: a target can
+/// be printed, compared and kept in a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The alignment of every block in bytes.
+    pub alignment: usize,
+    /// Whether host code may dereference the addresses of the device once its queue is done with
+    /// them.
+    pub is_host_memory: bool,
+    /// Whether the kernels that users register for the CPU serve the device, too: on copies in host
+    /// memory, as operators of the library without a kernel for the device.
+    pub runs_host_kernels: bool,
+}

@@ -1,0 +1,57 @@
+//! The CPU as a driver: host memory, and commands that are done when their call returns.
+
+mod memory;
+mod queue;
+
+use maquette_device::{Driver, Memory, Missing, OpenDevice, Queue, Target, register_driver};
+use maquette_ir::DeviceKind;
+use memory::{ALIGN, HostMemory};
+use queue::HostQueue;
+
+/// The driver of the one CPU.
+struct CpuDriver;
+
+/// The CPU.
+struct Cpu;
+
+static TARGET: Target = Target { alignment: ALIGN, is_host_memory: true, runs_host_kernels: true };
+
+register_driver!(CpuDriver);
+
+impl Driver for CpuDriver {
+    fn kind(&self) -> DeviceKind {
+        DeviceKind::Cpu
+    }
+
+    fn count(&self) -> Result<u16, Missing> {
+        Ok(1)
+    }
+
+    fn open(&self, _index: u16) -> Result<&'static dyn OpenDevice, Missing> {
+        Ok(&Cpu)
+    }
+}
+
+impl OpenDevice for Cpu {
+    fn target(&self) -> &Target {
+        &TARGET
+    }
+
+    fn memory(&self) -> &'static dyn Memory {
+        &HostMemory
+    }
+
+    fn queue(&self) -> &'static dyn Queue {
+        &HostQueue
+    }
+}
+
+/// The memory of the host, for drivers whose device keeps its bytes there.
+pub fn host_memory() -> &'static dyn Memory {
+    &HostMemory
+}
+
+/// The commands of the host, for drivers whose device computes there.
+pub fn host_queue() -> &'static dyn Queue {
+    &HostQueue
+}
