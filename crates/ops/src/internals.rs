@@ -17,6 +17,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 pub use crate::autograd::grad_mode::is_grad_enabled;
+pub use crate::dispatch::device::default_device;
 pub use crate::functional_call::in_functional_call;
 pub use crate::tensor::borrow::unobserved;
 

@@ -24,6 +24,7 @@ mod tensor;
 pub mod tree;
 
 pub use dispatch::autocast::{autocast, autocast_dtype, without_autocast};
+pub use dispatch::device::with_default_device;
 pub use dispatch::fake::FakeCtx;
 pub use dispatch::panics::with_silent_panics;
 pub use dispatch::prepared::{PlacedOperand, PreparedCall, PreparedKernel, RegionBuilder, Work};

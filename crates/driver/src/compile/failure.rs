@@ -2,8 +2,9 @@
 
 use super::call_inputs::{CallInputs, UNKNOWN};
 use super::guards::{Broken, Check, Guards, LeafGuard, Place, What};
-use maquette_ir::Loc;
 use maquette_ir::sym::{Expr, SymbolId};
+use maquette_ir::{Device, Loc};
+use maquette_ops::internals::default_device;
 use maquette_ops::{GuardFailure, Remedy, Value};
 use smallvec::smallvec;
 
@@ -31,6 +32,10 @@ impl Guards {
             Broken::GradMode => {
                 let name = |enabled| if enabled { "recording of derivatives" } else { "`no_grad`" };
                 (name(self.grad_enabled).to_owned(), name(!self.grad_enabled).to_owned(), None)
+            }
+            Broken::DefaultDevice => {
+                let name = |device: Device| format!("the default device {device}");
+                (name(self.default_device), name(default_device()), None)
             }
             Broken::Structure => match self.spec.difference(&call.spec) {
                 Some((path, required, found)) => {
@@ -117,6 +122,7 @@ impl Guards {
             }
             Broken::Operators
             | Broken::GradMode
+            | Broken::DefaultDevice
             | Broken::Structure
             | Broken::Condition(_)
             | Broken::Sharing => None,
@@ -204,6 +210,9 @@ impl Guards {
         let mut lines: Vec<String> = Vec::new();
         if !self.grad_enabled {
             lines.push("a call inside `no_grad`".to_owned());
+        }
+        if self.default_device != Device::Cpu {
+            lines.push(format!("the default device {}", self.default_device));
         }
         for &(leaf, dim, loc) in &self.pinned {
             let label = labels.get(leaf).map_or("", String::as_str);

@@ -17,10 +17,11 @@ use super::accepted::AcceptedNumbers;
 use super::call_inputs::{CallInputs, TensorClass, equal};
 use super::sharing::SharingGuard;
 use crate::operators::OperatorGuard;
-use maquette_ir::Loc;
 use maquette_ir::graph::{Graph, TensorType, ValueType};
 use maquette_ir::sym::{BoolExpr, Expr, Range, SymTable, SymbolId, SymbolKind};
+use maquette_ir::{Device, Loc};
 use maquette_ops::autograd::is_grad_enabled;
+use maquette_ops::internals::default_device;
 use maquette_ops::tree::TreeSpec;
 use maquette_ops::{Error, Result, Value};
 use maquette_trace::{LeafKind, TracedProgram};
@@ -43,6 +44,8 @@ pub(crate) struct Guards {
     pub(super) operators: OperatorGuard,
     /// Whether calls recorded derivatives while the program was traced.
     pub(super) grad_enabled: bool,
+    /// The device on which the call made tensors from nothing.
+    pub(super) default_device: Device,
     /// The sizes that would be symbols, had the program not required one number of them: the leaf,
     /// the dimension and the line.
     pub(super) pinned: Vec<(usize, usize, Option<Loc>)>,
@@ -98,6 +101,7 @@ pub(crate) enum What {
 pub(crate) enum Broken {
     Operators,
     GradMode,
+    DefaultDevice,
     Structure,
     Leaf(usize),
     Check(usize),
@@ -139,6 +143,7 @@ impl Guards {
             sharing,
             operators,
             grad_enabled: is_grad_enabled(),
+            default_device: default_device(),
             pinned,
         };
         let count = guards.add_leaves(graph, &interface.inputs, offsets)?;
@@ -316,6 +321,9 @@ impl Guards {
         }
         if self.grad_enabled != is_grad_enabled() {
             return Some(Broken::GradMode);
+        }
+        if self.default_device != default_device() {
+            return Some(Broken::DefaultDevice);
         }
         if self.spec != call.spec {
             return Some(Broken::Structure);

@@ -5,23 +5,27 @@
 
 use maquette_fuzz::oracle::{
     Family, FuzzFailure, Fuzzer, Mode, Seeds, TestProgram, TextReport, Verdict, check,
-    generate::generate_for, gradient_modes, modes, shrink::shrink,
+    generate::generate_for, gradient_modes, modes, on_device, shrink::shrink,
 };
+use maquette_ir::Device;
+// `--device test:0`: the driver registers itself where its crate is linked.
+use maquette_test_device as _;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
 const USAGE: &str = "\
-usage: oracle [--programs N] [--seed S] [--mode NAME[,NAME]] [--statements K] [--threads N]
-              [--write DIR] [--stats]
-       oracle --replay FILE [--mode NAME[,NAME]]
+usage: oracle [--programs N] [--seed S] [--mode NAME[,NAME]] [--device D] [--statements K]
+              [--threads N] [--write DIR] [--stats]
+       oracle --replay FILE [--mode NAME[,NAME]] [--device D]
        oracle --show INDEX [--seed S] [--statements K]
        oracle --texts DIR[,DIR] [--programs N | --seconds T] [--seed S]
   --programs N    how many random programs to generate (default: 1000)
   --seed S        the seed of the generator; a seed always gives the same programs (default: 1)
   --mode NAME     run only these modes (default: all); `gradients`: differentiate the programs,
                   and run these gradients in every mode that can
+  --device D      run the modes on this device, such as `test:0` (default: cpu)
   --statements K  about how many statements a program has at most (default: 12)
   --threads N     how many threads (default: one per core)
   --write DIR     write each failing program, shrunk, to DIR/mode-seed-index.txt
@@ -39,6 +43,7 @@ struct Options {
     texts: Option<Vec<PathBuf>>,
     seconds: Option<u64>,
     has_modes: bool,
+    device: Device,
 }
 
 fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
@@ -60,6 +65,7 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
         texts: None,
         seconds: None,
         has_modes: false,
+        device: Device::Cpu,
     };
     let mut given: Vec<String> = Vec::new();
     while let Some(arg) = args.next() {
@@ -73,7 +79,7 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
                 continue;
             }
             "--programs" | "--seed" | "--mode" | "--statements" | "--threads" | "--write"
-            | "--replay" | "--show" | "--texts" | "--seconds" => {}
+            | "--replay" | "--show" | "--texts" | "--seconds" | "--device" => {}
             _ => return Err(format!("unknown option `{arg}`\n{USAGE}")),
         }
         o.has_modes |= arg == "--mode";
@@ -93,6 +99,7 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
                 o.fuzzer.modes = modes_of(Family::Gradients);
             }
             "--mode" => o.fuzzer.modes = value.split(',').map(named).collect::<Result<_, _>>()?,
+            "--device" => o.device = value.parse().map_err(|e| format!("{e}"))?,
             "--show" => o.show = Some(number()?),
             "--texts" => o.texts = Some(value.split(',').map(PathBuf::from).collect()),
             "--seconds" => o.seconds = Some(number()?),
@@ -100,6 +107,7 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
             _ => o.replay = Some(value.into()),
         }
     }
+    o.fuzzer.modes = on_device(o.fuzzer.modes, o.device);
     contradiction(&given).map_or(Ok(o), |told| Err(format!("{told}\n{USAGE}")))
 }
 
@@ -110,7 +118,7 @@ fn contradiction(given: &[String]) -> Option<String> {
         return Some("`--seconds` needs `--texts`".to_owned());
     }
     for (alone, beside) in [
-        ("--replay", &["--mode"][..]),
+        ("--replay", &["--mode", "--device"][..]),
         ("--show", &["--seed", "--statements", "--mode"][..]),
         ("--texts", &["--seed", "--programs", "--seconds"][..]),
     ] {
@@ -157,11 +165,15 @@ fn write(dir: &Path, seed: u64, failure: &FuzzFailure) -> std::io::Result<()> {
 }
 
 /// Without `modes`, those of the program's family.
-fn replay(path: &Path, modes: Option<&[&'static dyn Mode]>) -> Result<bool, String> {
+fn replay(
+    path: &Path,
+    modes: Option<&[&'static dyn Mode]>,
+    device: Device,
+) -> Result<bool, String> {
     let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
     maquette_fuzz::oracle::register().map_err(|e| e.to_string())?;
     let program: TestProgram = text.parse().map_err(|e| format!("{}: {e}", path.display()))?;
-    let modes = modes.map_or_else(|| modes_of(program.family), <[_]>::to_vec);
+    let modes = modes.map_or_else(|| on_device(modes_of(program.family), device), <[_]>::to_vec);
     let modes: Vec<&dyn Mode> = modes.into_iter().map(|m| m as &dyn Mode).collect();
     let verdict = |p: &TestProgram| check(p, &modes);
     match verdict(&program).map_err(|e| e.to_string())? {
@@ -219,7 +231,7 @@ fn run(o: &Options) -> Result<bool, String> {
         return mutate_texts(o, folders);
     }
     if let Some(path) = &o.replay {
-        return replay(path, o.has_modes.then_some(&fuzzer.modes[..]));
+        return replay(path, o.has_modes.then_some(&fuzzer.modes[..]), o.device);
     }
     if let Some(index) = o.show {
         let made = generate_for(fuzzer.family, fuzzer.seed, index, fuzzer.statements)

@@ -14,7 +14,7 @@ mod library;
 mod run;
 
 pub use generate::generate;
-pub use run::{ChainReport, check};
+pub use run::{ChainReport, check, check_on};
 pub(crate) use run::{compare, compare_elements};
 
 use std::fmt;

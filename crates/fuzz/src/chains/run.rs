@@ -4,10 +4,10 @@ use super::{Argument, Call, Chain, Input};
 use maquette_check::Rng;
 use maquette_check::values::{Bytes, compare_metadata, show};
 use maquette_driver::CompileOptions;
-use maquette_ir::DType;
 use maquette_ir::fused::NoFusionReason;
+use maquette_ir::{DType, Device};
 use maquette_ops::random::{Philox, apart};
-use maquette_ops::{Args, Error, ErrorKind, Op, Result, Tensor, Value, typed};
+use maquette_ops::{Args, Error, ErrorKind, Op, Result, Tensor, Value, typed, with_default_device};
 use std::sync::{Mutex, PoisonError};
 
 /// The sizes of the changing dimension in the runs of a chain, after the one it was generated with.
@@ -134,12 +134,21 @@ type Function<'a> = Box<dyn Fn(Vec<Tensor>) -> Result<Vec<Tensor>> + 'a>;
 /// # Errors
 /// The first difference.
 pub fn check(chain: &Chain, seed: u64) -> Result<ChainReport, String> {
+    check_on(chain, seed, Device::Cpu)
+}
+
+/// As [`check`], with the compiled chain on a device, and the eager one on the CPU.
+///
+/// # Errors
+/// The first difference.
+pub fn check_on(chain: &Chain, seed: u64, device: Device) -> Result<ChainReport, String> {
     let run: Function<'_> = Box::new(move |inputs| chain.run(&inputs));
     let compiled = CompileOptions::new().compile(move |inputs: Vec<Tensor>| run(inputs));
     let batches = [None, None].into_iter().chain(OTHER_BATCHES.map(Some));
     for (i, batch) in batches.enumerate() {
         let seed = seed.wrapping_add(i as u64);
-        compare(chain, seed, batch, &|inputs| compiled.call(inputs))
+        let call = |inputs: Vec<Tensor>| with_default_device(device, || compiled.call(inputs));
+        compare(chain, seed, batch, device, &call)
             .map_err(|what| format!("run {i} with batch {batch:?}: {what}"))?;
     }
     let (mut report, mut less_fused) = (ChainReport::default(), String::new());
@@ -154,7 +163,10 @@ pub fn check(chain: &Chain, seed: u64) -> Result<ChainReport, String> {
             less_fused = program.to_string();
         }
     }
-    if report.given_up > 0 && !chain.calls.iter().any(|call| call.written().is_some()) {
+    if report.given_up > 0
+        && device == Device::Cpu
+        && !chain.calls.iter().any(|call| call.written().is_some())
+    {
         let what = "with operators fused, it would copy more than the eager chain";
         return Err(format!("{what}\n{less_fused}"));
     }
@@ -169,11 +181,14 @@ pub(crate) fn compare(
     chain: &Chain,
     seed: u64,
     batch: Option<i64>,
+    device: Device,
     compiled: &dyn Fn(Vec<Tensor>) -> Result<Vec<Tensor>>,
 ) -> Result<(), String> {
     let text = |e: Error| e.to_string();
     let eager_inputs = chain.make_inputs(seed, batch).map_err(text)?;
     let inputs = chain.make_inputs(seed, batch).map_err(text)?;
+    let there = |t: &Tensor| t.to_device(device).ok().cloned();
+    let inputs = inputs.iter().map(there).collect::<Result<Vec<Tensor>>>().map_err(text)?;
     let fixed = || Philox { seed: 7, offset: 0 };
     let expected = apart(&mut fixed(), || chain.run(&eager_inputs));
     let found = apart(&mut fixed(), || compiled(inputs.clone()));
@@ -188,7 +203,7 @@ pub(crate) fn compare(
     let pairs = expected.iter().zip(&found).chain(eager_inputs.iter().zip(&inputs));
     for (i, (a, b)) in pairs.enumerate() {
         compare_metadata(a, b)
-            .and_then(|()| compare_elements(a, b))
+            .and_then(|()| compare_elements(a, &b.to_device(Device::Cpu)))
             .map_err(|what| format!("tensor {i}: {what}"))?;
     }
     Ok(())

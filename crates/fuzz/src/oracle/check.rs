@@ -5,7 +5,7 @@ use super::gradients::NotCompared;
 use super::library;
 use super::mode::{Eager, Mode, PreparedProgram, Text};
 use super::outcome::{Comparison, Outcome};
-use super::program::{Family, RunInputs, Sizes, TestProgram};
+use super::program::{Family, Sizes, TestProgram};
 use super::statements::{self, ASKS, ATTEMPTS};
 use super::unused_failure::only_an_unused_call_fails;
 use maquette_check::values::catch_panics;
@@ -14,8 +14,8 @@ use maquette_ir::sym::{Expr, SymError};
 use maquette_ir::typing::TypingError;
 use maquette_ir::view::{TriBool, ViewSpec};
 use maquette_ops::{
-    AccessError, AutogradError, CallError, Error, ErrorKind, FakeError, Result, RunError,
-    TraceError,
+    AccessError, AutogradError, CallError, Error, ErrorKind, FakeError, Result, RunError, Tensor,
+    TraceError, with_default_device,
 };
 use maquette_rewrite::{FunctionalizeError, Reason};
 
@@ -221,44 +221,56 @@ pub(super) fn check_with_stats(
     copies: &mut CopyStats,
 ) -> Result<Verdict> {
     library::register()?;
+    // An error of `catch_panics` is a panic, which is never allowed.
+    let panicked = |mode, e: Error| Verdict::Mismatch { mode, what: e.to_string() };
+    let mut expected = Vec::new();
     for at in &program.sizes {
-        program.run_inputs(at)?;
+        let reference = program.run_inputs(at)?;
+        let run = || {
+            let prepared = Eager.prepare(program, &reference.inputs);
+            Ok(prepared.and_then(|prepared| Outcome::of(&reference, &*prepared)))
+        };
+        match catch_panics(Eager.name(), run) {
+            Ok(outcome) => expected.push(outcome),
+            Err(e) => return Ok(panicked(Eager.name(), e)),
+        }
     }
     let mut verdict = Verdict::Agree;
     for mode in modes {
-        // the inputs were created above, so an error here is a panic, which is never allowed
-        match catch_panics(mode.name(), || one_mode(program, *mode, copies)) {
+        match catch_panics(mode.name(), || one_mode(program, *mode, &expected, copies)) {
             Ok(Verdict::Agree) => {}
             Ok(refused @ Verdict::Refused(_)) => verdict = refused,
             Ok(mismatch) => return Ok(mismatch),
-            Err(e) => return Ok(Verdict::Mismatch { mode: mode.name(), what: e.to_string() }),
+            Err(e) => return Ok(panicked(mode.name(), e)),
         }
     }
     Ok(verdict)
 }
 
-/// Runs a program in one mode at all its sizes.
-fn one_mode(program: &TestProgram, mode: &dyn Mode, copies: &mut CopyStats) -> Result<Verdict> {
+/// Runs a program in one mode at all its sizes, and compares with the eager outcome at each.
+fn one_mode(
+    program: &TestProgram,
+    mode: &dyn Mode,
+    expected: &[Result<Outcome>],
+    copies: &mut CopyStats,
+) -> Result<Verdict> {
     let mut prepared: Option<PreparedProgram> = None;
     let mut verdict = Verdict::Agree;
-    for at in &program.sizes {
-        let reference = program.run_inputs(at)?;
-        let expected =
-            Eager.prepare(program, &reference.inputs).and_then(|p| Outcome::of(&reference, &*p));
+    for (at, expected) in program.sizes.iter().zip(expected) {
         let reused = prepared.is_some() && mode.serves_all_sizes(program);
-        let mut found = attempt(program, mode, &program.run_inputs(at)?, &mut prepared);
+        let mut found = attempt(program, mode, at, &mut prepared);
         // A trace made at other sizes may refuse these by a guard; a trace made at these sizes may
         // not.
         let is_guard = |e: &Error| matches!(e.kind(), ErrorKind::Run(RunError::Guard { .. }));
         if reused && found.as_ref().is_err_and(is_guard) {
             prepared = None;
-            found = attempt(program, mode, &program.run_inputs(at)?, &mut prepared);
+            found = attempt(program, mode, at, &mut prepared);
         }
-        let counted = match (&expected, &found) {
+        let counted = match (expected, &found) {
             (Ok(e), Ok(f)) => copies.count(e.written, f.written),
             _ => Ok(()),
         };
-        match compare_outcomes(program, mode, at, &expected, &found) {
+        match compare_outcomes(program, mode, at, expected, &found) {
             Verdict::Agree => {
                 if let Err(what) = counted {
                     return Ok(mismatch(mode, at, &what));
@@ -275,16 +287,18 @@ fn one_mode(program: &TestProgram, mode: &dyn Mode, copies: &mut CopyStats) -> R
 fn attempt(
     program: &TestProgram,
     mode: &dyn Mode,
-    run_inputs: &RunInputs,
+    at: &Sizes,
     prepared: &mut Option<PreparedProgram>,
 ) -> Result<Outcome> {
-    Outcome::of(run_inputs, |inputs| {
+    let run_inputs = program.run_inputs_on(at, mode.device())?;
+    let mut run = |inputs: &[Tensor]| {
         let ready = match prepared.take().filter(|_| mode.serves_all_sizes(program)) {
             Some(ready) => ready,
             None => mode.prepare(program, inputs)?,
         };
         prepared.insert(ready)(inputs)
-    })
+    };
+    Outcome::of(&run_inputs, |inputs| with_default_device(mode.device(), || run(inputs)))
 }
 
 fn mismatch(mode: &dyn Mode, at: &Sizes, what: &str) -> Verdict {

@@ -20,6 +20,7 @@ mod hostile;
 mod library;
 mod mode;
 pub mod model;
+mod on_device;
 mod outcome;
 mod planned;
 mod program;
@@ -45,6 +46,7 @@ pub use mode::{
     CountedWrites, Eager, Mode, PreparedProgram, RunResult, Symbolic, Text, Traced, WriteCount,
     gradient_modes, modes,
 };
+pub use on_device::on_device;
 pub(crate) use outcome::Comparison;
 pub use outcome::Outcome;
 pub use program::{Family, InputLocation, MemoryInit, RunInputs, Sizes, TestProgram};

@@ -9,6 +9,7 @@ use super::program::{Family, TestProgram};
 use super::statements;
 use maquette_check::values::FlatValues;
 use maquette_interp::Interpreter;
+use maquette_ir::Device;
 use maquette_ir::copy_cost::Traffic;
 use maquette_ir::graph::Graph;
 use maquette_ops::library::Facts;
@@ -84,6 +85,11 @@ pub trait Mode: Sync {
     /// Whether its NaNs have the bits of those of the eager program.
     fn keeps_nans(&self, _program: &TestProgram) -> bool {
         true
+    }
+
+    /// The device on which it runs the program.
+    fn device(&self) -> Device {
+        Device::Cpu
     }
 
     /// Whether sizes of inputs are symbols to it.

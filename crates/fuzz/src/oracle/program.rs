@@ -18,7 +18,7 @@ use super::{gradients, model};
 use maquette_check::values::call_single;
 use maquette_ir::graph::{Arg, Graph, Stmt, TensorType, ValueId};
 use maquette_ir::sym::{Expr, SymbolId, SymbolKind};
-use maquette_ir::{DType, Scalar};
+use maquette_ir::{DType, Device, Scalar};
 use maquette_ops::{Concrete, Error, Result, Tensor, Value, args};
 use std::fmt::{self, Write};
 use std::str::FromStr;
@@ -210,6 +210,14 @@ impl TestProgram {
     /// # Errors
     /// An input is not a tensor, has no place, or does not fit these sizes.
     pub fn run_inputs(&self, at: &Sizes) -> Result<RunInputs> {
+        self.run_inputs_on(at, Device::Cpu)
+    }
+
+    /// As [`TestProgram::run_inputs`], with the memories on a device.
+    ///
+    /// # Errors
+    /// As [`TestProgram::run_inputs`]; the device has no memory.
+    pub fn run_inputs_on(&self, at: &Sizes, device: Device) -> Result<RunInputs> {
         let layouts: Vec<Concrete> = self
             .graph
             .inputs()
@@ -232,7 +240,7 @@ impl TestProgram {
                 },
             );
             let len = usize::try_from(ends.fold(0, i64::max)).unwrap_or(0) + MARGIN;
-            memories.push(memory.tensor(len)?);
+            memories.push(memory.tensor(len)?.to_device(device).ok()?.clone());
         }
         let inputs = self.locations.iter().zip(&layouts).map(|(p, c)| {
             let memory = memories

@@ -4,6 +4,7 @@ use crate::chains::{self, Chain};
 use maquette_check::Rng;
 use maquette_check::values::call_single;
 use maquette_driver::{CompileOptions, Compiled};
+use maquette_ir::Device;
 use maquette_ops::random::{Philox, apart};
 use maquette_ops::{ErrorKind, Result, RunError, Tensor, args, with_num_threads};
 
@@ -42,7 +43,9 @@ impl SharedChain {
         let seed = rng.next();
         let budget = [1, 2, usize::MAX][rng.below(3)];
         let checked = with_num_threads(budget, || match rng.below(2) {
-            0 => chains::compare(&self.chain, seed, batch, &|inputs| self.compiled.call(inputs)),
+            0 => chains::compare(&self.chain, seed, batch, Device::Cpu, &|inputs| {
+                self.compiled.call(inputs)
+            }),
             _ => self.check_into(seed, batch, rng),
         });
         checked.map_err(|what| format!("batch {batch:?}, inputs {seed}: {what}"))

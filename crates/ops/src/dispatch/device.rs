@@ -7,6 +7,42 @@ use crate::library::OpState;
 use crate::operator::Lowering;
 use crate::tensor::Tensor;
 use maquette_ir::Device;
+use std::cell::Cell;
+
+thread_local! {
+    static DEFAULT: Cell<Device> = const { Cell::new(Device::Cpu) };
+}
+
+/// Runs `f` with a device on which operators make tensors if they are given neither tensors nor a
+/// device. Data from the host, such as vectors, stay there. Source: a `torch.device` as a context.
+pub fn with_default_device<R>(device: Device, f: impl FnOnce() -> R) -> R {
+    struct Restore(Device);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            DEFAULT.set(self.0);
+        }
+    }
+    let _restore = Restore(DEFAULT.replace(device));
+    f()
+}
+
+/// The device of [`with_default_device`], for the library itself.
+pub fn default_device() -> Device {
+    DEFAULT.get()
+}
+
+/// Gives a call that makes tensors from nothing the default device, so that a graph names the device
+/// and does not depend on where it runs.
+#[inline]
+pub(crate) fn add_default_device(state: &OpState, args: &mut [Value]) {
+    let default = DEFAULT.get();
+    if default != Device::Cpu
+        && let Some(i) = state.facts.device_arg
+        && let given @ Value::None = &mut args[usize::from(i)]
+    {
+        *given = Value::Device(default);
+    }
+}
 
 /// The device of a call: that of its tensors, which must agree, or its argument `device`, or the
 /// host.

@@ -157,6 +157,7 @@ fn for_caller(e: Error, op: Op, loc: Loc) -> Error {
 fn run(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
     let state = op.state()?;
     coerce_args(&state, args)?;
+    device::add_default_device(&state, args);
     if functional_call::in_functional_call() {
         functional_call::replace(args);
     }

@@ -6,7 +6,7 @@
 //! [`HostFallback::Refuse`] makes an error of each such call.
 
 use crate::dispatch::custom_kernel::custom;
-use crate::dispatch::device::device_of;
+use crate::dispatch::device::{device_of, with_default_device};
 use crate::dispatch::value::{Args, Outputs, Value};
 use crate::error::{CallError, Result};
 use crate::library::{KernelFn, Op, OpState};
@@ -149,7 +149,9 @@ pub(crate) fn on_host(
     }
     let originals: SmallVec<[Value; 4]> =
         state.facts.mutated.iter().map(|i| host[usize::from(*i)].clone()).collect();
-    let outputs = random::in_place_of_the_host(device, || run(&mut host))?;
+    let outputs = with_default_device(Device::Cpu, || {
+        random::in_place_of_the_host(device, || run(&mut host))
+    })?;
     for (i, host) in state.facts.mutated.iter().zip(&originals) {
         for (t, host) in args[usize::from(*i)].tensors().zip(host.tensors()) {
             if !t.is_on_host() {
