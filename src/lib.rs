@@ -108,6 +108,7 @@
 //! - [Branching](guide::branching): programs that depend on sizes and on data.
 //! - [Errors](guide::errors): tensors that carry errors.
 //! - [Compilation](guide::compile): functions that compile themselves when they are called.
+//! - [Devices](guide::devices): where tensors are, and operators without a kernel there.
 //! - [Export](guide::export): modules as programs of their own.
 //! - [Functionalization](guide::functionalization): graphs without mutation, and buffer plans.
 //! - [Profiles](guide::profile): the time of each kernel, its work, and the machine's peaks.
@@ -271,7 +272,7 @@ pub use maquette_ops::module::{Module, Slot};
 pub use maquette_ops::tree::Tree;
 pub use maquette_ops::{
     Effect, Element, Error, ErrorKind, FakeCtx, IntoDims, Op, Reduction, Result, Tensor, Value,
-    args, bail, ensure, fake, kwargs, num_threads, with_num_threads,
+    args, bail, ensure, fake, kwargs, num_threads, with_default_device, with_num_threads,
 };
 pub use maquette_ops::{autocast_dtype, without_autocast};
 pub use maquette_optim as optim;
@@ -360,6 +361,9 @@ pub mod guide {
     #[cfg_attr(not(doctest), doc = include_str!("../docs/compile.md"))]
     #[cfg_attr(doctest, doc = maquette_macros::snippets!("docs/compile.md"))]
     pub mod compile {}
+    #[cfg_attr(not(doctest), doc = include_str!("../docs/devices.md"))]
+    #[cfg_attr(doctest, doc = maquette_macros::snippets!("docs/devices.md"))]
+    pub mod devices {}
     #[cfg_attr(not(doctest), doc = include_str!("../docs/export.md"))]
     #[cfg_attr(doctest, doc = maquette_macros::snippets!("docs/export.md"))]
     pub mod export {}

@@ -10,7 +10,7 @@ mod output;
 use maquette_test_device as _;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use maquette::{Error, Result};
+use maquette::{Device, Error, Result};
 use output::{Output, tell};
 use std::io::Write;
 use std::path::PathBuf;
@@ -34,6 +34,9 @@ enum Command {
         /// Print the traced graph and stop.
         #[arg(long)]
         graph_only: bool,
+        /// Run on this device, such as `test:0`.
+        #[arg(long, value_name = "DEVICE", default_value = "cpu")]
+        device: Device,
     },
     /// Parse a graph from its text form, verify it, and print it again.
     Graph {
@@ -94,8 +97,14 @@ enum Command {
 
 /// Runs a subcommand. Returns `false` if it ran, but has failed: recorded calls disagree.
 fn run(cli: Cli, out: &mut Output) -> Result<bool> {
-    match cli.command.unwrap_or(Command::Demo { confidence: 0.9, graph_only: false }) {
-        Command::Demo { confidence, graph_only } => demo::run(out, confidence, graph_only)?,
+    match cli.command.unwrap_or(Command::Demo {
+        confidence: 0.9,
+        graph_only: false,
+        device: Device::Cpu,
+    }) {
+        Command::Demo { confidence, graph_only, device } => {
+            demo::run(out, confidence, graph_only, device)?
+        }
         Command::Graph { file, dot } => commands::graph(out, &file, dot)?,
         Command::Decompose { file } => commands::decompose(out, &file)?,
         Command::Functionalize { file, level, stop_at, explain } => {

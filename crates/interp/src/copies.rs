@@ -16,7 +16,7 @@ pub fn copy_with_strides(t: &Tensor, strides: &[SymInt]) -> Result<Tensor> {
 
 /// A copy in new memory with given strides, unless these map several elements to one position.
 fn copy_apart(t: &Tensor, strides: &[SymInt]) -> Result<Option<Tensor>> {
-    let empty = || Tensor::empty_strided(t.sizes(), strides, t.dtype());
+    let empty = || t.new_empty_strided(t.sizes(), strides, t.dtype());
     let out = mode::with_builtin_kernels(empty);
     match mode::with_builtin_kernels(|| out.copy_(t).ok().map(drop)) {
         Ok(_) => Ok(Some(out)),
@@ -56,7 +56,7 @@ pub(crate) fn copy_overlapping(t: &Tensor, strides: &[SymInt], offset: i64) -> R
     let extent = positions.iter().max().map_or(0, |p| p + 1);
     let count = positions.len() as i64;
     mode::with_builtin_kernels(|| {
-        let flat = Tensor::zeros([extent], t.dtype());
+        let flat = t.new_zeros([extent], t.dtype());
         let positions = Tensor::from_vec(positions, [count]);
         flat.index_put_(&[Some(&positions)], &t.reshape([count]), false).ok()?;
         Ok(flat.as_strided(t.sizes(), strides, Some(offset.into())).ok()?.clone())

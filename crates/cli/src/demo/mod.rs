@@ -35,13 +35,13 @@ struct Score {
     difference: f32,
 }
 
-/// Traces the network, compiles it, and runs it.
-pub fn run(out: &mut Output, confidence: f64, graph_only: bool) -> Result<()> {
+/// Traces the network, compiles it, and runs it on a device.
+pub fn run(out: &mut Output, confidence: f64, graph_only: bool, device: Device) -> Result<()> {
     let digits = Weights::from_safetensors(DIGITS)?;
     let (images, labels) =
-        (digits.get("test.images")?, digits.get("test.labels")?.to_vec::<i64>()?);
+        (digits.get("test.images")?.to_device(device), digits.get("test.labels")?.to_vec::<i64>()?);
     let expected = Weights::from_safetensors(EXPECTED)?.get("test.logits")?;
-    let cnn = Cnn::new(&Weights::from_safetensors(CNN)?)?;
+    let cnn = Cnn::new(&Weights::from_safetensors(CNN)?, device)?;
 
     let batch = || Dim::new("batch").min(1).max(MAX_BATCH);
     let started = Instant::now();
@@ -189,9 +189,6 @@ fn style() -> Result<ProgressStyle> {
 
 /// The largest absolute difference between two tensors.
 fn difference(a: &Tensor, b: &Tensor) -> Result<f32> {
-    Ok(a.read::<f32>()?
-        .iter()
-        .zip(b.read::<f32>()?.iter())
-        .map(|(x, y)| (x - y).abs())
-        .fold(0.0, f32::max))
+    let (a, b) = (a.to_vec::<f32>()?, b.to_vec::<f32>()?);
+    Ok(a.iter().zip(&b).map(|(x, y)| (x - y).abs()).fold(0.0, f32::max))
 }

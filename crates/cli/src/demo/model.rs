@@ -27,16 +27,17 @@ pub struct Prediction {
 }
 
 impl Cnn {
-    /// Creates the network with the given weights.
-    pub fn new(w: &Weights) -> Result<Cnn> {
+    /// Creates the network with the given weights on a device.
+    pub fn new(w: &Weights, device: Device) -> Result<Cnn> {
+        let get = |name: &str| -> Result<Tensor> { Ok(w.get(name)?.to_device(device)) };
         let pair = |name: &str| -> Result<[Tensor; 2]> {
-            Ok([w.get(&format!("{name}.weight"))?, w.get(&format!("{name}.bias"))?])
+            Ok([get(&format!("{name}.weight"))?, get(&format!("{name}.bias"))?])
         };
         let [scale, shift] = pair("bn")?;
         Ok(Cnn {
             conv1: pair("conv1")?,
             conv2: pair("conv2")?,
-            norm: [scale, shift, w.get("bn.running_mean")?, w.get("bn.running_var")?],
+            norm: [scale, shift, get("bn.running_mean")?, get("bn.running_var")?],
             fc1: pair("fc1")?,
             fc2: pair("fc2")?,
         })

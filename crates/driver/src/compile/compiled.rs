@@ -9,9 +9,7 @@ use super::{CompileOptions, Stance};
 use crate::given_outputs;
 use maquette_ir::Loc;
 use maquette_ops::internals::{in_functional_call, unobserved};
-use maquette_ops::{
-    CompileError, Error, Result, Tree, Value, autocast_dtype, fake, mode, tree, with_num_threads,
-};
+use maquette_ops::{CompileError, Error, Result, Tree, Value, autocast_dtype, fake, mode, tree};
 use maquette_runtime::memory_map::MemoryMap;
 use maquette_runtime::profile::{Profile, ProfileOptions};
 use std::fmt;
@@ -65,7 +63,7 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
     #[track_caller]
     pub fn call(&self, inputs: I) -> Result<O::Output> {
         let loc = Loc::caller();
-        let called = with_num_threads(self.options.num_threads, || self.called(inputs, loc));
+        let called = self.options.limited(|| self.called(inputs, loc));
         called.map_err(|e| mode::failed(if e.loc().is_some() { e } else { e.at(loc) }))
     }
 
@@ -106,7 +104,8 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
                 }
             }
         };
-        with_num_threads(self.options.num_threads, called)
+        self.options
+            .limited(called)
             .map_err(|e| mode::failed(if e.loc().is_some() { e } else { e.at(loc) }))
     }
 
@@ -126,7 +125,8 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
                 unobserved(|| program.profile(leaves, options, loc))
             }
         };
-        with_num_threads(self.options.num_threads, profiled)
+        self.options
+            .limited(profiled)
             .map_err(|e: Error| mode::failed(if e.loc().is_some() { e } else { e.at(loc) }))
     }
 
@@ -156,7 +156,8 @@ impl<I: Tree, O: Tree, F: Fn(I) -> O> Compiled<I, O, F> {
             Prepared::Eager(_) => Err(self.runs_eagerly("no memory to map")),
             Prepared::Program(program, leaves) => program.memory_map(leaves, loc),
         };
-        with_num_threads(self.options.num_threads, mapped)
+        self.options
+            .limited(mapped)
             .map_err(|e: Error| mode::failed(if e.loc().is_some() { e } else { e.at(loc) }))
     }
 

@@ -30,7 +30,8 @@ pub use compiled::Compiled;
 pub use explain::{Explanation, ProgramExplanation, RecomputeExplanation};
 pub use fast_math::{AttentionExplanation, FastMath, NoAttentionReason};
 
-use maquette_ops::Tree;
+use maquette_ops::operator::{HostFallback, with_host_fallback};
+use maquette_ops::{Tree, with_num_threads};
 use maquette_rewrite::Rematerialization;
 use maquette_trace::{Dim, TraceOptions};
 
@@ -96,6 +97,7 @@ pub struct CompileOptions {
     unbacked: Vec<(usize, usize)>,
     limit: usize,
     num_threads: usize,
+    host_fallback: Option<HostFallback>,
     stance: Stance,
     rematerialize: Option<Rematerialization>,
     fast_math: FastMath,
@@ -111,6 +113,7 @@ impl Default for CompileOptions {
             unbacked: Vec::new(),
             limit: 8,
             num_threads: usize::MAX,
+            host_fallback: None,
             stance: Stance::Compile,
             rematerialize: None,
             fast_math: FastMath::new(),
@@ -164,6 +167,20 @@ impl CompileOptions {
     /// call, and the least of all limits holds. Results do not depend on it, in bits.
     pub fn num_threads(self, n: usize) -> CompileOptions {
         CompileOptions { num_threads: n, ..self }
+    }
+
+    /// Whether operators without a kernel for the device of their operands may run on the host
+    /// during a call. By default the rule of the thread or of the process holds.
+    pub fn host_fallback(self, rule: HostFallback) -> CompileOptions {
+        CompileOptions { host_fallback: Some(rule), ..self }
+    }
+
+    /// Runs a call under the limits that hold for its thread.
+    fn limited<R>(&self, call: impl FnOnce() -> R) -> R {
+        with_num_threads(self.num_threads, || match self.host_fallback {
+            Some(rule) => with_host_fallback(rule, call),
+            None => call(),
+        })
     }
 
     /// How calls are treated that no program fits.

@@ -184,7 +184,7 @@ fn allocate_result(value: &Tensor, layout: &ResultLayout) -> Result<Tensor> {
     let all = extent(layout.offset, &layout.sizes, &layout.strides).ok_or_else(too_large)?;
     let extent = all - layout.offset;
     mode::with_builtin_kernels(|| {
-        let flat = Tensor::zeros([all], rows.dtype());
+        let flat = rows.new_zeros([all], rows.dtype());
         flat.slice(0, layout.offset..all)
             .copy_(&rows.as_strided([extent], [1i64], Some(0.into())))
             .ok()?;

@@ -223,7 +223,8 @@ impl OpDef {
 
     /// The part of [`OpDef::run`] that runs while the arguments are borrowed.
     fn compute(&self, op: Op, state: &OpState, args: &[Value]) -> Result<Outputs> {
-        if host_fallback::is_elsewhere(args) {
+        let needs_no_kernel = matches!(&self.lowering, Lowering::Compute(c) if c.needs_no_kernel());
+        if !needs_no_kernel && host_fallback::is_elsewhere(args) {
             let device = host_fallback::device_of_results(state, args)?;
             return host_fallback::on_host(op, state, device, args, |host| {
                 self.compute_on_host(op, state, host)

@@ -14,7 +14,7 @@ use crate::random;
 use crate::tensor::Tensor;
 use crate::tensor::create::opened;
 use crate::tensor::meta::Meta;
-use maquette_ir::{Device, Loc};
+use maquette_ir::{DType, Device, Loc};
 use smallvec::SmallVec;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -160,14 +160,46 @@ pub(crate) fn on_host(
         }
     }
     let is_kept = |t: &Tensor| t.is_on_host() && device == Device::Cpu;
+    let mut shared = SharedStorages { device, uploaded: Vec::new() };
     let mut from_host = |t: &Tensor| -> Result<Tensor> {
         if let Some((original, copy)) = copies.iter().find(|(_, copy)| copy.has_storage_of(t)) {
             return in_original(original, copy, t);
         }
         let is_given = args.iter().flat_map(Value::tensors).any(|arg| arg.has_storage_of(t));
-        if is_given || is_kept(t) { Ok(t.clone()) } else { t.uploaded(device) }
+        if is_given || is_kept(t) {
+            return Ok(t.clone());
+        }
+        let results = outputs.iter().flat_map(Value::tensors);
+        match results.filter(|other| other.has_storage_of(t)).count() {
+            1 if t.meta().offset.as_i64() == Some(0) => t.uploaded(device),
+            _ => shared.upload(t),
+        }
     };
     outputs.iter().map(|v| v.map_tensors(&mut from_host)).collect()
+}
+
+/// The storages of new results that share memory, or do not begin where their memory does.
+struct SharedStorages {
+    device: Device,
+    /// A result, and all bytes of its storage on the device.
+    uploaded: Vec<(Tensor, Tensor)>,
+}
+
+impl SharedStorages {
+    /// A result on the device, in a storage that it shares there, too.
+    fn upload(&mut self, result: &Tensor) -> Result<Tensor> {
+        let of_result = |(earlier, _): &&(Tensor, Tensor)| earlier.has_storage_of(result);
+        let bytes = match self.uploaded.iter().find(of_result) {
+            Some((_, bytes)) => bytes.clone(),
+            None => {
+                let all = Meta::contiguous([result.own_storage()?.len()], DType::U8);
+                let bytes = result.view_of(all)?.uploaded(self.device)?;
+                self.uploaded.push((result.clone(), bytes.clone()));
+                bytes
+            }
+        };
+        bytes.view_of(Meta { device: self.device, ..result.meta().clone() })
+    }
 }
 
 /// What a result that shares memory with the copy of an argument is of the argument.

@@ -175,6 +175,11 @@ impl Compute {
         }
     }
 
+    /// Whether outputs are complete once they are allocated, on any device.
+    pub(crate) const fn needs_no_kernel(&self) -> bool {
+        matches!(self.how, How::Zeros | How::Nothing)
+    }
+
     /// Whether outputs may have any strides.
     pub(crate) const fn supports_strided_output(&self) -> bool {
         !matches!(self.how, How::Host(_) | How::Kernel(_)) || self.class.supports_strided_output()

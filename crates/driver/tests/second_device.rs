@@ -1,0 +1,89 @@
+//! Compiled functions and exported programs on a device whose memory the host cannot read.
+
+use maquette_driver::{CompileOptions, compile};
+use maquette_ir::{DType, Device};
+use maquette_ops::func::value_and_grad;
+use maquette_ops::operator::HostFallback;
+use maquette_ops::{CallError, ErrorKind, Result, Tensor, with_default_device};
+use maquette_test_device as _;
+
+const DEVICE: Device = Device::test(0);
+
+fn sample() -> (Tensor, Tensor) {
+    (Tensor::from([[1.0f32, -2.0], [3.0, 0.5]]), Tensor::from([0.25f32, -1.0]))
+}
+
+fn on(device: Device, (x, w): (Tensor, Tensor)) -> (Tensor, Tensor) {
+    (x.to_device(device), w.to_device(device))
+}
+
+fn model((x, w): (Tensor, Tensor)) -> (Tensor, Tensor) {
+    x.select(0, 0).add_(1.0);
+    let y = (x.matmul(&w.softmax(0)) + Tensor::ones([2], DType::F32)).relu();
+    (y.sum(), x.t())
+}
+
+#[test]
+fn a_compiled_function_does_what_the_eager_one_does_on_the_cpu() {
+    let f = compile(model);
+    let (x, w) = sample();
+    let (sum, view) = model((x.clone(), w.clone()));
+    let (x_there, w_there) = on(DEVICE, sample());
+    let (found, found_view) =
+        with_default_device(DEVICE, || f.call((x_there.clone(), w_there))).unwrap();
+    assert_eq!(found.device(), DEVICE);
+    assert_eq!(found.item::<f32>().unwrap(), sum.item::<f32>().unwrap());
+    assert_eq!(found_view.to_vec::<f32>().unwrap(), view.to_vec::<f32>().unwrap());
+    assert_eq!(x_there.to_vec::<f32>().unwrap(), x.to_vec::<f32>().unwrap());
+    assert!(found_view.shares_storage(&x_there));
+}
+
+#[test]
+fn the_default_device_is_a_guard() {
+    let f = CompileOptions::new().compile(|n: Tensor| n + Tensor::zeros([1], DType::F32));
+    let x = Tensor::from([1.0f32]);
+    f.call(x.clone()).unwrap();
+    f.call(x.clone()).unwrap();
+    assert_eq!(f.compilations(), 1);
+    let there = with_default_device(DEVICE, || f.call(x.to_device(DEVICE))).unwrap();
+    assert_eq!((there.device(), f.compilations()), (DEVICE, 2));
+    let made = compile(|(): ()| Tensor::ones([2], DType::F32));
+    assert_eq!(made.call(()).unwrap().device(), Device::Cpu);
+    let there = with_default_device(DEVICE, || made.call(())).unwrap();
+    assert_eq!((there.device(), there.to_vec::<f32>().unwrap()), (DEVICE, vec![1.0, 1.0]));
+    assert_eq!(made.call(()).unwrap().device(), Device::Cpu);
+    let strict = CompileOptions::new().recompile_limit(1);
+    let strict = strict.compile(|(): ()| Tensor::ones([2], DType::F32));
+    strict.call(()).unwrap();
+    let e = with_default_device(DEVICE, || strict.call(())).unwrap_err();
+    assert!(e.to_string().contains("the default device cpu"), "{e}");
+}
+
+#[test]
+fn gradients_are_those_of_the_cpu() {
+    let loss = |(x, w): (Tensor, Tensor)| (x.matmul(&w)).tanh().sum();
+    let (value, (dx, dw)) = value_and_grad(loss)(sample()).unwrap();
+    let (there, (dx_there, dw_there)) =
+        compile(value_and_grad(loss)).call(on(DEVICE, sample())).unwrap();
+    for (found, expected) in [(there, value), (dx_there, dx), (dw_there, dw)] {
+        assert_eq!(found.device(), DEVICE);
+        assert_eq!(found.to_vec::<f32>().unwrap(), expected.to_vec::<f32>().unwrap());
+    }
+}
+
+#[test]
+fn the_fall_back_to_the_host_can_be_refused_for_a_function() {
+    let refused = |f: &dyn Fn(Tensor) -> Result<Tensor>| {
+        let e = f(Tensor::from([1.0f32]).to_device(DEVICE)).unwrap_err();
+        assert!(matches!(e.kind(), ErrorKind::Call(CallError::HostFallback { .. })), "{e}");
+        assert!(e.to_string().contains("second_device.rs"), "{e}");
+    };
+    let options = || CompileOptions::new().host_fallback(HostFallback::Refuse);
+    let compiled = options().compile(|x: Tensor| x.exp() + 1.0);
+    refused(&|x| compiled.call(x));
+    let on_host = compiled.call(Tensor::from([0.0f32])).unwrap();
+    assert_eq!(on_host.to_vec::<f32>().unwrap(), [2.0]);
+    let allowed = compile(|x: Tensor| x.exp() + 1.0);
+    let there = allowed.call(Tensor::from([0.0f32]).to_device(DEVICE)).unwrap();
+    assert_eq!(there.to_vec::<f32>().unwrap(), [2.0]);
+}
