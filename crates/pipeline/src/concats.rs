@@ -9,7 +9,6 @@ use maquette_rewrite::{decompose_concats, plan};
 
 /// Makes concatenations stores of their parts. The program stays as it is if the plan would then
 /// copy more than the program may.
-#[expect(clippy::unnecessary_wraps, reason = "the passes have one signature")]
 pub(crate) fn run(compilation: &mut Compilation, _: &PassOptions<'_>) -> Result<()> {
     if let ProgramForm::Planned(planned) = &mut compilation.program
         && target::supports(&planned.program, &planned.plan)

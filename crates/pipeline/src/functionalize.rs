@@ -6,7 +6,6 @@ use maquette_ops::Result;
 use maquette_rewrite::functionalize;
 
 /// Makes a program functional. A program without a functional form stays as it is.
-#[expect(clippy::unnecessary_wraps, reason = "the passes have one signature")]
 pub(crate) fn run(compilation: &mut Compilation, options: &PassOptions<'_>) -> Result<()> {
     let ProgramForm::Original(graph) = &compilation.program else { return Ok(()) };
     match functionalize(graph, target::OPERATORS, &options.functionalize) {

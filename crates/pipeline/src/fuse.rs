@@ -10,7 +10,6 @@ use maquette_rewrite::{fuse, plan};
 use std::result::Result as StdResult;
 
 /// Fuses the operators of a program in planned memory, for the kernels of the target.
-#[expect(clippy::unnecessary_wraps, reason = "the passes have one signature")]
 pub(crate) fn run(compilation: &mut Compilation, _: &PassOptions<'_>) -> Result<()> {
     if let ProgramForm::Planned(planned) = &mut compilation.program
         && target::supports(&planned.program, &planned.plan)

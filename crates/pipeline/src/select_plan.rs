@@ -8,7 +8,6 @@ use std::mem;
 
 /// Plans the memory of a program that was made functional. Without a plan that is known to copy as
 /// little as the original program, the original is the program.
-#[expect(clippy::unnecessary_wraps, reason = "the passes have one signature")]
 pub(crate) fn run(compilation: &mut Compilation, options: &PassOptions<'_>) -> Result<()> {
     let Some(original) = compilation.original.take() else { return Ok(()) };
     let program = mem::replace(&mut compilation.program, ProgramForm::Original(original));
