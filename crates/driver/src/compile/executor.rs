@@ -47,7 +47,7 @@ impl Executor {
     ///
     /// # Errors
     /// The program cannot be run, or the guard cannot be made.
-    pub(crate) fn new(
+    pub(crate) fn prepare(
         traced: &Graph,
         options: &CompileOptions,
         sharing: &dyn Fn(&Graph) -> Result<SharingGuard>,

@@ -92,7 +92,7 @@ impl GuardedProgram {
         let leaves: Vec<usize> = leaves.map(|(leaf, _)| leaf).collect();
         let sharing = |graph: &_| SharingGuard::new(graph, traced.differentiated, &leaves, call);
         let inputs = || leaves.iter().filter_map(|leaf| call.values.get(*leaf).cloned()).collect();
-        let prepared = Executor::new(&traced.graph, options, &sharing, &inputs)?;
+        let prepared = Executor::prepare(&traced.graph, options, &sharing, &inputs)?;
         let Prepared { executor, graph, sharing, kept, attention, deciding } = prepared;
         ops.extend(deciding);
         ops.extend(&traced.decomposed);
