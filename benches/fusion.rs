@@ -3,11 +3,12 @@
 //!
 //! The three take turns. A figure is the least of many runs, in microseconds.
 
+use maquette::pipeline::{
+    Pass, PassOptions, PlannedProgram, ProgramForm, compile, compile_planned,
+};
 use maquette::prelude::*;
 use maquette_interp::SourceInfo;
 use maquette_ops::Value;
-use maquette_ops::library::Facts;
-use maquette_rewrite::{Options, functionalize_in_place};
 use maquette_runtime::Executable;
 use std::time::{Duration, Instant};
 
@@ -102,10 +103,10 @@ fn compile_times() {
         let source_info = SourceInfo::of_caller();
         let inputs = [Value::Tensor(ramp(&[8, 16]))];
         let start = Instant::now();
-        let mode = functionalize_in_place(&graph, &Facts, &Options::new()).expect("functional");
+        let planned = planned(&graph);
         let functional = start.elapsed();
         let start = Instant::now();
-        let executable = Executable::new(mode).expect("compiles");
+        let executable = executable(planned);
         let fused = start.elapsed();
         let start = Instant::now();
         executable.run(&inputs, &source_info).expect("runs");
@@ -124,6 +125,21 @@ fn compile_times() {
     }
 }
 
+/// The program in planned memory, before fusion.
+fn planned(graph: &maquette::ir::graph::Graph) -> Box<PlannedProgram> {
+    let options = PassOptions::new().decompose(false).until(Pass::SelectPlan);
+    match compile(graph, &options).expect("functional").program {
+        ProgramForm::Planned(planned) => planned,
+        _ => panic!("no plan"),
+    }
+}
+
+/// The executable of a program in planned memory, fused.
+fn executable(planned: Box<PlannedProgram>) -> Executable {
+    let made = compile_planned(planned.program, planned.plan, &PassOptions::new());
+    Executable::new(made.expect("fuses").program).expect("compiles")
+}
+
 fn main() {
     let wanted = std::env::args().skip(1).find(|arg| !arg.starts_with("--"));
     println!("| case | fused | unfused | ratio | copy of the bytes | fused / copy |");
@@ -133,9 +149,9 @@ fn main() {
             continue;
         }
         let graph: maquette::ir::graph::Graph = case.text.parse().expect("parses");
-        let mode = functionalize_in_place(&graph, &Facts, &Options::new()).expect("functional");
-        let fused = Executable::new(mode.clone()).expect("compiles");
-        let unfused = Executable::unfused(mode).expect("compiles");
+        let planned = planned(&graph);
+        let unfused = Executable::new(ProgramForm::Planned(planned.clone())).expect("compiles");
+        let fused = executable(planned);
         assert!(fused.fused().is_some_and(|fused| fused.regions.len() == 1));
         let inputs: Vec<Value> =
             case.inputs.iter().map(|sizes| Value::Tensor(ramp(sizes))).collect();

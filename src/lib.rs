@@ -96,6 +96,7 @@
 //! | keep a graph as a snapshot | `assert_graph_snapshot!` (feature `check`) |
 //! | export a module with its tensors | [`ExportOptions`], [`Program`], [`macro@Module`] |
 //! | make a graph functional, plan its memory | [`rewrite`] |
+//! | run all passes on a graph | [`pipeline`] |
 //! | run a graph | [`interp::Interpreter`], compiled [`runtime::Executable`] |
 //! | read, print, build, verify a graph | [`Graph`], and the module [`ir::graph`] |
 //! | compute with symbolic sizes | [`SymInt`], [`SymBool`] |
@@ -125,6 +126,7 @@
 pub mod interp;
 pub mod io;
 pub mod library;
+pub mod pipeline;
 pub mod profile;
 pub mod rewrite;
 pub mod runtime;
@@ -276,6 +278,7 @@ pub use maquette_ops::{
 };
 pub use maquette_ops::{autocast_dtype, without_autocast};
 pub use maquette_optim as optim;
+pub use maquette_pipeline::{Decompose, Decomposed, KeptComposite, KeptReason, decompose};
 /// A graph, or anything else that displays, is compared with its snapshot.
 ///
 /// ```
@@ -307,7 +310,6 @@ pub use maquette_trace::assert_graph_snapshot;
 /// # Ok::<(), Error>(())
 /// ```
 pub use maquette_trace::trace;
-pub use maquette_trace::{Decomposed, KeptComposite, KeptReason, decompose};
 pub use maquette_trace::{Dim, TraceOptions, Traced};
 pub use {half, ndarray};
 #[cfg(feature = "check")]
@@ -318,11 +320,11 @@ pub mod prelude {
     #[cfg(feature = "check")]
     pub use crate::assert_graph_snapshot;
     pub use crate::{
-        AutogradCtx, CompileOptions, DType, Device, DeviceKind, Dim, Effect, Error, ExportOptions,
-        FakeCtx, Graph, IntoDims, Layout, MemoryFormat, Module, Op, Program, Result, Scalar, Slot,
-        Stance, SymBool, SymInt, Tensor, TraceOptions, Traced, Tree, Value, args, bail, compile,
-        custom_op, ensure, kwargs, library, ops, register_autograd, register_fake, register_kernel,
-        trace,
+        AutogradCtx, CompileOptions, DType, Decompose, Device, DeviceKind, Dim, Effect, Error,
+        ExportOptions, FakeCtx, Graph, IntoDims, Layout, MemoryFormat, Module, Op, Program, Result,
+        Scalar, Slot, Stance, SymBool, SymInt, Tensor, TraceOptions, Traced, Tree, Value, args,
+        bail, compile, custom_op, ensure, kwargs, library, ops, register_autograd, register_fake,
+        register_kernel, trace,
     };
 }
 

@@ -1,11 +1,11 @@
 //! Graphs compiled without a function or a module, and maps of their memory.
 
-/// A graph in an execution mode, compiled for the CPU.
+/// A program that the [passes](crate::pipeline) have made, ready to run on the CPU.
 ///
 /// ```
 /// use maquette::interp::SourceInfo;
 /// use maquette::prelude::*;
-/// use maquette::rewrite::{Options, functionalize_in_place};
+/// use maquette::pipeline::{PassOptions, compile};
 /// use maquette::runtime::Executable;
 ///
 /// let graph: Graph = "graph double(%x: f32[2]) -> (f32[2])
@@ -14,8 +14,7 @@
 ///   return %mul
 /// }"
 /// .parse()?;
-/// let mode = functionalize_in_place(&graph, &library::Facts, &Options::new())?;
-/// let executable = Executable::new(mode)?;
+/// let executable = Executable::new(compile(&graph, &PassOptions::new())?.program)?;
 /// let x = Tensor::from([1.0f32, 2.0]);
 /// let results = executable.run(&[Value::from(&x)], &SourceInfo::of_caller())?;
 /// assert_eq!(results[0].tensor()?.to_vec::<f32>()?, [2.0, 4.0]);

@@ -19,16 +19,17 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("interp", &["ir", "ops"]),
     ("optim", &["ir", "ops"]),
     ("trace", &["interp", "ir", "ops"]),
-    ("runtime", &["interp", "ir", "kernels", "ops", "rewrite"]),
-    ("driver", &["aten", "interp", "ir", "ops", "rewrite", "runtime", "trace"]),
-    ("check", &["aten", "interp", "ir", "ops", "rewrite", "runtime", "trace"]),
+    ("runtime", &["interp", "ir", "kernels", "ops"]),
+    ("pipeline", &["aten", "interp", "ir", "ops", "rewrite", "runtime", "trace"]),
+    ("driver", &["interp", "ir", "ops", "pipeline", "rewrite", "runtime", "trace"]),
+    ("check", &["aten", "interp", "ir", "ops", "pipeline", "runtime", "trace"]),
     ("accuracy", &["ir", "kernels"]),
-    ("conform", &["aten", "check", "driver", "ir", "kernels", "ops", "optim", "trace"]),
+    ("conform", &["aten", "check", "driver", "ir", "kernels", "ops", "optim", "pipeline", "trace"]),
     (
         "fuzz",
         &[
-            "aten", "check", "conform", "driver", "interp", "ir", "kernels", "ops", "rewrite",
-            "runtime", "trace",
+            "aten", "check", "conform", "driver", "interp", "ir", "kernels", "ops", "pipeline",
+            "rewrite", "runtime", "trace",
         ],
     ),
 ];

@@ -70,7 +70,7 @@ enum Command {
     /// Compile a graph, run it on random inputs, and print the time of each kernel beside its work.
     Bench(commands::bench::Options),
     /// Compile a graph, and print its kernels, which operators are not fused and why, and its
-    /// memory.
+    /// memory; or the graph after a pass.
     Explain(commands::explain::Options),
     /// Describe this machine: its processor, and the peaks that were measured.
     Devices {

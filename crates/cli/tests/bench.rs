@@ -110,6 +110,61 @@ fn bench_writes_a_trace() {
 }
 
 #[test]
+fn explain_prints_the_graph_after_a_pass() {
+    let folder = Folder::new("after");
+    // Sizes need no values.
+    let after = |pass: &str| folder.shown(&["explain", "block.txt", "--after", pass]);
+    assert_eq!(after("fast-math"), PROGRAM);
+    assert_eq!(
+        after("decompose"),
+        PROGRAM.replace("aten::softmax.int(%gelu, -1)", "aten::_softmax(%gelu, -1, false)")
+    );
+    insta::assert_snapshot!(after("fuse"), @r#"
+    graph block(%w: f32[8, 32], %x: f32[n, 8], %order: i64[4]) -> (f32[4, 32])
+      where n in [2, 64]
+    {
+      %gelu: f32[n, 32] = ir::fused("product", 0, [%x, %w], [])
+      %_softmax: f32[n, 32] = aten::_softmax(%gelu, -1, false)
+      %index_select: f32[4, 32] = aten::index_select(%_softmax, 0, %order)
+      return %index_select
+    }
+    "#);
+    assert_eq!(after("functionalize"), after("select-plan"), "the program mutates nothing");
+}
+
+#[test]
+fn explain_lists_the_passes_if_a_name_is_wrong() {
+    let folder = Folder::new("passes");
+    let failed = folder.maquette(&["explain", "block.txt", "--after", "fusion"]);
+    assert_eq!(failed.status.code(), Some(2));
+    insta::assert_snapshot!(String::from_utf8(failed.stderr).unwrap(), @r"
+    error: invalid value 'fusion' for '--after <PASS>'
+      [possible values: fast-math, decompose, functionalize, select-plan, rematerialize, concats, fuse]
+
+      tip: a similar value exists: 'fuse'
+
+    For more information, try '--help'.
+    ");
+}
+
+#[test]
+fn explain_says_why_a_program_stays_as_it_is() {
+    let folder = Folder::new("stays");
+    let text = "graph g(%x: f32[1] strides [0], %y: f32[4] strides [0]) -> () {
+        %z: f32[4] strides [0] = aten::add_.Tensor(%y, %x)
+        return ()
+    }";
+    std::fs::write(folder.0.join("stays.txt"), text).unwrap();
+    let out = folder.maquette(&["explain", "stays.txt", "--after", "fuse"]);
+    assert!(out.status.success());
+    let note = String::from_utf8(out.stderr).unwrap();
+    let start = "note: the program stays as it is: stays.txt:2: aten::add_.Tensor writes to a tensor \
+        that overlaps itself";
+    assert!(note.starts_with(start) && note.lines().count() == 1, "{note}");
+    assert!(String::from_utf8(out.stdout).unwrap().contains("aten::add_.Tensor"));
+}
+
+#[test]
 fn explain_says_how_a_program_runs() {
     let folder = Folder::new("explain");
     let args = ["explain", "block.txt", "--size", "n=16", "--svg", "out.svg"];

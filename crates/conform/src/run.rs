@@ -10,6 +10,7 @@ use maquette_ir::schema::Type;
 use maquette_kernels::without_specialisations;
 use maquette_ops::library::Op;
 use maquette_ops::{Args, Error, Tensor, Value};
+use maquette_pipeline::Decompose;
 use maquette_trace::{TraceOptions, Traced};
 
 /// What a call gave here: its outputs and its arguments afterwards, or the error.

@@ -11,12 +11,12 @@ mod freeze;
 mod given_outputs;
 mod operators;
 
-pub use compile::{
-    AttentionExplanation, CompileOptions, Compiled, Explanation, FastMath, NoAttentionReason,
-    ProgramExplanation, RecomputeExplanation, Stance, compile,
-};
+pub use compile::{CompileOptions, Compiled, Explanation, ProgramExplanation, Stance, compile};
 pub use export::{
     CompiledProgram, Condition, ExportOptions, InputKind, InputSpec, OutputKind, OutputSpec,
     Program, RangeConstraint, Signature,
 };
 pub use freeze::FreezeReport;
+pub use maquette_pipeline::{
+    AttentionExplanation, FastMath, NoAttentionReason, RecomputeExplanation,
+};

@@ -7,10 +7,10 @@ use maquette_ops::func::value_and_grad;
 use maquette_ops::library::Facts;
 use maquette_ops::module::{Module, Slot};
 use maquette_ops::{Error, Result, Tensor, Value};
-use maquette_rewrite::{ExecutionMode, Options, functionalize, functionalize_in_place, plan};
+use maquette_pipeline::{PassOptions, compile_planned, decompose};
+use maquette_rewrite::{Options, functionalize, plan};
 use maquette_runtime::Executable;
-use maquette_trace::{decompose, trace};
-use std::borrow::Cow;
+use maquette_trace::trace;
 
 type Pair = (Tensor, Tensor);
 
@@ -56,11 +56,12 @@ fn name(
         errors.push((title, Interpreter::new(&functional).run(&inputs()).unwrap_err()));
         let plan = plan(&functional, &Facts).unwrap();
         errors.push((title, Interpreter::new((&functional, &plan)).run(&inputs()).unwrap_err()));
-        let mode = ExecutionMode::Buffered(Cow::Owned(functional), Cow::Owned(plan));
-        let executable = Executable::new(mode).unwrap();
+        let passes = PassOptions::new().decompose(false);
+        let planned = compile_planned(functional, plan, &passes).unwrap().program;
+        let executable = Executable::new(planned).unwrap();
         let run = || executable.run(&inputs(), &SourceInfo::of_caller()).unwrap_err();
         errors.extend([(title, run()), (title, run())]);
-        let chosen = functionalize_in_place(&graph, &Facts, &Options::new()).unwrap();
+        let chosen = maquette_pipeline::compile(&graph, &passes).unwrap().program;
         let executable = Executable::new(chosen).unwrap();
         let e = executable.run(&inputs(), &SourceInfo::of_caller()).unwrap_err();
         errors.push((title, e));

@@ -5,10 +5,12 @@
 use maquette_driver::{ExportOptions, compile};
 use maquette_interp::{Interpreter, SourceInfo};
 use maquette_ir::Device;
+use maquette_ir::program_form::ProgramForm;
 use maquette_ir::sym::SymInt;
 use maquette_ops::library::{Facts, Kind, Library};
 use maquette_ops::module::{Module, Slot};
 use maquette_ops::{Op, Result, Tensor, Value, args};
+use maquette_pipeline::{PassOptions, compile_planned};
 use maquette_rewrite::{ExecutionMode, Options, functionalize, plan};
 use maquette_runtime::Executable;
 use maquette_trace::TraceOptions;
@@ -210,7 +212,9 @@ fn functional_graphs_and_executables_are_refused() {
     let functional = functionalize(traced.graph(), &Facts, &Options::new()).unwrap();
     let plan = plan(&functional, &Facts).unwrap();
     let modes = [ExecutionMode::from(&functional), ExecutionMode::from((&functional, &plan))];
-    let executables = modes.each_ref().map(|mode| Executable::new(mode.into()).unwrap());
+    let planned = compile_planned(functional.clone(), plan.clone(), &PassOptions::new()).unwrap();
+    let executables = [ProgramForm::Functional(functional.clone()), planned.program]
+        .map(|program| Executable::new(program).unwrap());
     let run_all = || -> Vec<Result<Vec<Value>>> {
         let interpreted = modes
             .iter()

@@ -3,11 +3,14 @@
 
 use maquette_driver::{ExportOptions, compile};
 use maquette_interp::{Interpreter, SourceInfo};
+use maquette_ir::buffer_plan::BufferPlan;
+use maquette_ir::program_form::ProgramForm;
 use maquette_ir::{DType, Device};
 use maquette_ops::library::Facts;
 use maquette_ops::module::{Module, Slot};
 use maquette_ops::{FakeCtx, Op, Result, Tensor, Value, args, custom_op};
-use maquette_rewrite::{ExecutionMode, Options, functionalize, plan};
+use maquette_pipeline::{PassOptions, compile_planned};
+use maquette_rewrite::{ExecutionMode, FunctionalGraph, Options, functionalize, plan};
 use maquette_runtime::Executable;
 use maquette_trace::TraceOptions;
 
@@ -51,6 +54,11 @@ fn observed(run: impl FnOnce(Tensor) -> Result<Tensor>) -> Result<(Vec<f32>, Vec
 /// The elements of a view, and those of the input after a write to the view.
 type Elements = (Vec<f32>, Vec<f32>);
 
+/// A planned program as the last pass leaves it.
+fn passes(functional: FunctionalGraph, plan: BufferPlan) -> ProgramForm {
+    compile_planned(functional, plan, &PassOptions::new()).unwrap().program
+}
+
 /// What each way to run a program returns.
 fn all(f: impl Fn() -> Function) -> Vec<(&'static str, Result<Elements>)> {
     let traced = TraceOptions::new().trace(f(), input()).unwrap();
@@ -62,9 +70,9 @@ fn all(f: impl Fn() -> Function) -> Vec<(&'static str, Result<Elements>)> {
             Ok(run.results[0].tensor()?.clone())
         })
     };
-    let executed = |mode: ExecutionMode<'_>| {
+    let executed = |program: ProgramForm| {
         observed(|x| {
-            let executable = Executable::new(mode)?;
+            let executable = Executable::new(program)?;
             let results = executable.run(&[Value::from(&x)], &SourceInfo::of_caller())?;
             Ok(results[0].tensor()?.clone())
         })
@@ -80,8 +88,8 @@ fn all(f: impl Fn() -> Function) -> Vec<(&'static str, Result<Elements>)> {
         ("original", interpreted(ExecutionMode::from(traced.graph()))),
         ("functional", interpreted(ExecutionMode::from(&functional))),
         ("planned", interpreted(ExecutionMode::from((&functional, &plan)))),
-        ("executable", executed(ExecutionMode::from((&functional, &plan)))),
-        ("an unplanned executable", executed(ExecutionMode::from(&functional))),
+        ("an unplanned executable", executed(ExecutionMode::from(&functional).into())),
+        ("executable", executed(passes(functional, plan))),
     ]
 }
 

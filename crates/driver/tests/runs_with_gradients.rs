@@ -15,9 +15,8 @@ use maquette_ops::{
     CompileError, Error, ErrorKind, Result, RunError, Tensor, Value, args, autocast, custom_op,
     without_autocast,
 };
-use maquette_rewrite::{
-    ExecutionMode, FunctionalGraph, Level, Options, functionalize, functionalize_in_place, plan,
-};
+use maquette_pipeline::{Pass, PassOptions};
+use maquette_rewrite::{ExecutionMode, FunctionalGraph, Level, Options, functionalize, plan};
 use maquette_runtime::Executable;
 use maquette_trace::{TraceOptions, trace};
 use std::borrow::Cow;
@@ -101,7 +100,10 @@ fn executors(f: Program) -> Vec<(&'static str, Run)> {
     let functional = |level| functionalize(&graph, &Facts, &Options::new().level(level)).unwrap();
     let [lifted, exact] = [Level::LiftOnly, Level::Exact].map(functional);
     let buffers = plan(&exact, &Facts).unwrap();
-    let in_place = || functionalize_in_place(&graph, &Facts, &Options::new()).unwrap();
+    let passes = |last: Pass| {
+        let options = PassOptions::new().decompose(false).until(last);
+        maquette_pipeline::compile(&graph, &options).unwrap().program
+    };
     let module = || over(Vec::new(), move |_, x| vec![f(x[0].clone())]);
     let program = || ExportOptions::new().names(["x"]).export(&module(), vec![x()]).unwrap();
     let compiled = program().compile(Device::Cpu).unwrap();
@@ -124,10 +126,10 @@ fn executors(f: Program) -> Vec<(&'static str, Run)> {
         ("lifted", interpret(values(&lifted))),
         ("functional", interpret(values(&exact))),
         ("planned", interpret(planned)),
-        ("executable", execute(Executable::new(in_place()))),
-        ("unfused", execute(Executable::unfused(in_place()))),
-        ("unplanned", execute(Executable::new((&graph).into()))),
-        ("functional executable", execute(Executable::new((&exact).into()))),
+        ("executable", execute(Executable::new(passes(Pass::Fuse)))),
+        ("unfused", execute(Executable::new(passes(Pass::SelectPlan)))),
+        ("unplanned", execute(Executable::new(original(&graph)))),
+        ("functional executable", execute(Executable::new(values(&exact)))),
         ("Program::call", Box::new(move |x| Ok(program.call(vec![x])?.remove(0)))),
         ("CompiledProgram::call", Box::new(move |x| Ok(compiled.call(vec![x])?.remove(0)))),
         (

@@ -19,6 +19,7 @@ pub mod graph;
 mod layout;
 mod loc;
 pub mod loops;
+pub mod program_form;
 mod scalar;
 pub mod scalar_expr;
 pub mod schema;

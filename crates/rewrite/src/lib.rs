@@ -37,7 +37,7 @@ pub use maquette_ir::functional_program::{
     ExecutionMode, ExternalTensor, FunctionalGraph, Mutation, Output, RewriteStats, SharedMemory,
 };
 pub use rematerialize::{Rematerialization, Rematerialized, estimated_peak, rematerialize};
-pub use select_plan::functionalize_in_place;
+pub use select_plan::{functionalize_in_place, select_plan};
 
 use functionalize::bound_schemas::bound_schemas;
 use functionalize::lift::requirements::Requirements;

@@ -1,14 +1,15 @@
 //! Executables: planned programs with their instances.
 
-use crate::fusion::{fused, with_parts_in_place};
 use crate::planned::{Planned, lock};
 use crate::run::StepObserver;
 use crate::unplanned;
 use maquette_interp::{ExecutionMode, SourceInfo, check_overrides, mutated, outside_modes};
+use maquette_ir::Device;
 use maquette_ir::buffer_plan::{Buffer, BufferPlan};
 use maquette_ir::functional_program::{ExternalTensor, FunctionalGraph};
 use maquette_ir::fused::{FusedProgram, Refusal};
-use maquette_ir::graph::{Const, Graph};
+use maquette_ir::graph::{Const, Graph, ValueId};
+use maquette_ir::program_form::{PlannedProgram, ProgramForm};
 use maquette_ops::library::generation;
 use maquette_ops::{Result, RunError, Tensor, Value};
 use std::borrow::Cow;
@@ -32,24 +33,37 @@ impl Form {
     fn unplanned(mode: ExecutionMode<'static>) -> Form {
         Form::Unplanned(Box::new(mode))
     }
+
+    /// Of a program in planned memory.
+    ///
+    /// # Errors
+    /// A plan belongs to another graph, or writes tensors that the program does not mutate.
+    fn planned(planned: PlannedProgram) -> Result<Form> {
+        let PlannedProgram { program, plan, fused, refusals } = planned;
+        check_plan(&program, &plan)?;
+        if !Executable::supports(&program, &plan) {
+            let (program, plan) = (Cow::Owned(program), Cow::Owned(plan));
+            return Ok(Form::unplanned(ExecutionMode::Buffered(program, plan)));
+        }
+        let mut unfused = Planned::new(program, plan, None);
+        unfused.refusals = refusals;
+        let Some((fused, plan)) = fused else { return Ok(Form::Planned(Box::new(unfused))) };
+        check_plan(&fused.program, &plan)?;
+        let mut planned = Planned::new(fused.program.clone(), plan, Some(fused));
+        planned.unfused = Some(Box::new(unfused));
+        Ok(Form::Planned(Box::new(planned)))
+    }
 }
 
-/// A program with its concatenations in place and its operators fused.
-fn optimized(program: FunctionalGraph, plan: BufferPlan) -> Planned {
-    let (program, plan) = with_parts_in_place(&program).unwrap_or((program, plan));
-    let fused = fused(&program);
-    let mut unfused = Planned::new(program, plan, None);
-    match fused {
-        Ok((fused, plan)) => {
-            let mut planned = Planned::new(fused.program.clone(), plan, Some(fused));
-            planned.unfused = Some(Box::new(unfused));
-            planned
-        }
-        Err(refusals) => {
-            unfused.refusals = refusals;
-            unfused
-        }
+/// Checks that a plan is that of a program, and writes no memory but what it may.
+///
+/// # Errors
+/// The plan belongs to another graph, or a step writes other memory.
+fn check_plan(program: &FunctionalGraph, plan: &BufferPlan) -> Result<()> {
+    if plan.graph != program.graph.digest() {
+        return Err(RunError::OtherPlan { graph: program.graph.name().to_owned() }.into());
     }
+    check_writes(program, plan)
 }
 
 /// Checks that a plan writes no memory of the caller but what the program mutates: a run borrows
@@ -89,52 +103,37 @@ fn check_writes(program: &FunctionalGraph, plan: &BufferPlan) -> Result<()> {
 }
 
 impl Executable {
-    /// Compiles a program for the CPU. A program in planned memory runs compiled, with operators
-    /// fused. Any other mode runs operator by operator, as does a program with tensors on another
-    /// device.
+    /// Makes a program ready to run on the CPU. A program in planned memory runs compiled, and
+    /// fused if it has a fused form. Any other program runs operator by operator, as does one with
+    /// tensors on another device. An [`ExecutionMode`] is such a program, and is not fused.
     ///
     /// # Errors
     /// The plan belongs to another graph, or writes tensors that the program does not mutate.
-    pub fn new(mode: ExecutionMode<'_>) -> Result<Executable> {
-        Executable::compile(mode, optimized)
-    }
-
-    /// As [`Executable::new`], without fusion.
-    ///
-    /// # Errors
-    /// As [`Executable::new`].
-    pub fn unfused(mode: ExecutionMode<'_>) -> Result<Executable> {
-        Executable::compile(mode, |program, plan| Planned::new(program, plan, None))
-    }
-
-    fn compile(
-        mode: ExecutionMode<'_>,
-        optimize: impl Fn(FunctionalGraph, BufferPlan) -> Planned,
-    ) -> Result<Executable> {
-        let form = match mode {
-            ExecutionMode::Buffered(program, plan) => {
-                let (program, plan) = (program.into_owned(), plan.into_owned());
-                if plan.graph != program.graph.digest() {
-                    let graph = program.graph.name().to_owned();
-                    return Err(RunError::OtherPlan { graph }.into());
-                }
-                check_writes(&program, &plan)?;
-                match Planned::is_supported(&program, &plan) {
-                    true => Form::Planned(Box::new(optimize(program, plan))),
-                    false => Form::unplanned(ExecutionMode::Buffered(
-                        Cow::Owned(program),
-                        Cow::Owned(plan),
-                    )),
-                }
+    pub fn new(program: impl Into<ProgramForm>) -> Result<Executable> {
+        let form = match program.into() {
+            ProgramForm::Planned(planned) => Form::planned(*planned)?,
+            ProgramForm::Functional(program) => {
+                Form::unplanned(ExecutionMode::Functional(Cow::Owned(program)))
             }
-            ExecutionMode::Functional(program) => {
-                Form::unplanned(ExecutionMode::Functional(Cow::Owned(program.into_owned())))
-            }
-            ExecutionMode::Original(graph) => {
-                Form::unplanned(ExecutionMode::Original(Cow::Owned(graph.into_owned())))
+            ProgramForm::Original(graph) => {
+                Form::unplanned(ExecutionMode::Original(Cow::Owned(graph)))
             }
         };
         Ok(Executable { form, checked: AtomicU64::new(u64::MAX) })
+    }
+
+    /// Whether a program in the memory of a plan runs compiled: all tensors are on the CPU.
+    pub fn supports(program: &FunctionalGraph, plan: &BufferPlan) -> bool {
+        let graph = &program.graph;
+        let on_host = |v: ValueId| graph.tensor_type(v).is_none_or(|ty| ty.device == Device::Cpu);
+        let values = graph.inputs().iter().copied();
+        let values = values.chain(graph.consts().iter().map(Const::value));
+        let results = graph.nodes().flat_map(|node| graph.result_values(node));
+        values.chain(results).all(on_host)
+            && plan.buffers.iter().all(|b| match b {
+                Buffer::New { device, .. } => *device == Device::Cpu,
+                Buffer::Input(_) | Buffer::Const(_) | Buffer::Returned(_) => true,
+            })
     }
 
     /// Checks that nothing overrides the operators on which the program relies without calling

@@ -2,11 +2,12 @@
 //! does not depend on data.
 //!
 //! ```text
-//! graph ─ decompose ─ functionalize ─ plan ─ instantiate (per shape) ─ run
-//!         trace       rewrite        rewrite     this crate
+//! graph ─ passes ─ program form ─ instantiate (per shape) ─ run
+//!         maquette-pipeline       this crate
 //! ```
 //!
-//! An [`Executable`] is a planned program. Its first call with inputs of given layouts makes an
+//! An [`Executable`] is made of the form of a program that the last pass leaves; this crate calls no
+//! pass. It is a planned program. Its first call with inputs of given layouts makes an
 //! *instance* (`instance`): a flat list of steps, in which every size, stride, argument and kernel
 //! is a constant, and every value has a base and an offset. Later calls with inputs of these
 //! layouts fill in the addresses of the bases and walk the list (`run`). A step launches a kernel
@@ -41,3 +42,4 @@ mod unplanned;
 
 pub use executable::Executable;
 pub use frozen::Weights;
+pub use fusion::KernelFacts;

@@ -14,15 +14,14 @@
 //! layout (the layout is a list); the borrow of several inputs in one storage; operators that go
 //! through the dispatcher.
 
+mod common;
+
+use common::{fused, planned};
 use maquette_aten as _;
 use maquette_interp::SourceInfo;
-use maquette_ir::graph::Graph;
-use maquette_ops::library::Facts;
 use maquette_ops::{FakeCtx, Result, Tensor, Value, custom_op};
-use maquette_rewrite::{Options, functionalize, plan};
 use maquette_runtime::Executable;
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::borrow::Cow;
 use std::cell::Cell;
 use std::sync::Once;
 
@@ -99,11 +98,7 @@ fn of_calls(call: impl Fn() -> usize) -> usize {
 
 fn executable(text: &str) -> Executable {
     define_operators();
-    let graph: Graph = text.parse().unwrap();
-    let functional = functionalize(&graph, &Facts, &Options::new()).unwrap();
-    let plan = plan(&functional, &Facts).unwrap();
-    let mode = maquette_rewrite::ExecutionMode::Buffered(Cow::Owned(functional), Cow::Owned(plan));
-    Executable::new(mode).unwrap()
+    fused(&planned(text))
 }
 
 const POINTWISE: &str = "graph g(%x: f32[4, 6], %y: f32[6]) -> (f32[4, 6]) {

@@ -3,6 +3,7 @@
 
 #[path = "fusion/attention.rs"]
 mod attention;
+mod common;
 #[path = "fusion/concats.rs"]
 mod concats;
 #[path = "fusion/images.rs"]
@@ -10,21 +11,16 @@ mod images;
 #[path = "fusion/updates.rs"]
 mod updates;
 
+use common::planned;
 use maquette_aten as _;
 use maquette_interp::{Interpreter, SourceInfo};
-use maquette_ir::graph::Graph;
-use maquette_ops::library::Facts;
 use maquette_ops::{Tensor, Value};
-use maquette_rewrite::{ExecutionMode, Options, functionalize, plan};
+use maquette_rewrite::ExecutionMode;
 use maquette_runtime::Executable;
-use std::borrow::Cow;
 
 fn compiled(text: &str) -> (Executable, ExecutionMode<'static>) {
-    let graph: Graph = text.parse().unwrap();
-    let functional = functionalize(&graph, &Facts, &Options::new()).unwrap();
-    let plan = plan(&functional, &Facts).unwrap();
-    let mode = ExecutionMode::Buffered(Cow::Owned(functional), Cow::Owned(plan));
-    (Executable::new(mode.clone()).unwrap(), mode)
+    let mode = planned(text);
+    (common::fused(&mode), mode)
 }
 
 /// The fused graph; empty if nothing is fused.

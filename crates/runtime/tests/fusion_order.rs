@@ -1,15 +1,14 @@
 //! Fusion keeps the order of all that can be told apart: random numbers, errors, and what a failed
 //! run has written. A region that cannot be fused leaves the others alone.
 
+mod common;
+
+use common::planned;
 use maquette_aten as _;
 use maquette_interp::SourceInfo;
-use maquette_ir::graph::Graph;
-use maquette_ops::library::Facts;
 use maquette_ops::random::{Philox, apart};
 use maquette_ops::{FakeCtx, Result, Tensor, Value, custom_op};
-use maquette_rewrite::{ExecutionMode, Options, functionalize, plan};
 use maquette_runtime::Executable;
-use std::borrow::Cow;
 
 /// Results, or the first line of the error; inputs afterwards; the state of the random numbers
 /// afterwards. Elements are bits.
@@ -19,11 +18,8 @@ type Outcome = (std::result::Result<Vec<Vec<u32>>, String>, Vec<Vec<u32>>, Philo
 /// outcome. Returns the fused executable.
 #[track_caller]
 fn same(text: &str, inputs: &dyn Fn() -> Vec<Value>) -> (Executable, Outcome) {
-    let graph: Graph = text.parse().unwrap();
-    let functional = functionalize(&graph, &Facts, &Options::new()).unwrap();
-    let plan = plan(&functional, &Facts).unwrap();
-    let mode = ExecutionMode::Buffered(Cow::Owned(functional), Cow::Owned(plan));
-    let fused = Executable::new(mode.clone()).unwrap();
+    let mode = planned(text);
+    let fused = common::fused(&mode);
     let bits = |v: &Value| -> Vec<u32> {
         let t = v.tensor().unwrap().to_dtype(maquette_ir::DType::F32);
         t.to_vec::<f32>().unwrap().into_iter().map(f32::to_bits).collect()
@@ -38,7 +34,7 @@ fn same(text: &str, inputs: &dyn Fn() -> Vec<Value>) -> (Executable, Outcome) {
         (results.map_err(line), given.iter().map(bits).collect(), random)
     };
     let found = outcome(&fused);
-    assert_eq!(found, outcome(&Executable::unfused(mode).unwrap()));
+    assert_eq!(found, outcome(&Executable::new(mode).unwrap()));
     assert_eq!(fused.unfused_instances(), 0);
     (fused, found)
 }

@@ -1,26 +1,25 @@
 //! Outputs that the caller gives: the values of a run, in the caller's memory.
 
+mod common;
+
+use common::{fused, planned};
 use maquette_aten as _;
 use maquette_interp::SourceInfo;
 use maquette_ir::DType;
 use maquette_ir::graph::Graph;
+use maquette_ir::program_form::ProgramForm;
 use maquette_ops::library::Facts;
 use maquette_ops::{Tensor, Value};
-use maquette_rewrite::{ExecutionMode, Options, functionalize, plan};
+use maquette_rewrite::{Options, functionalize};
 use maquette_runtime::Executable;
-use std::borrow::Cow;
 
 /// The program in planned memory, in new memory, and as it is written.
 fn executables(text: &str) -> [Executable; 3] {
     let graph: Graph = text.parse().unwrap();
     let functional = functionalize(&graph, &Facts, &Options::new()).unwrap();
-    let plan = plan(&functional, &Facts).unwrap();
-    let modes = [
-        ExecutionMode::Buffered(Cow::Owned(functional.clone()), Cow::Owned(plan)),
-        ExecutionMode::Functional(Cow::Owned(functional)),
-        ExecutionMode::Original(Cow::Owned(graph)),
-    ];
-    modes.map(|mode| Executable::new(mode).unwrap())
+    let [unplanned, original] = [ProgramForm::Functional(functional), ProgramForm::Original(graph)]
+        .map(|program| Executable::new(program).unwrap());
+    [fused(&planned(text)), unplanned, original]
 }
 
 fn arange(sizes: &[i64]) -> Tensor {

@@ -1,22 +1,16 @@
 //! Maps of memory: where buffers lie, when they are used, and the picture of it.
 
+mod common;
+
+use common::{fused, planned};
 use maquette_aten as _;
 use maquette_interp::SourceInfo;
 use maquette_ir::DType;
-use maquette_ir::graph::Graph;
-use maquette_ops::library::Facts;
 use maquette_ops::{Tensor, Value};
-use maquette_rewrite::{ExecutionMode, Options, functionalize, plan};
-use maquette_runtime::Executable;
 use maquette_runtime::memory_map::{BufferMemory, MemoryMap};
-use std::borrow::Cow;
 
 fn map(text: &str, sizes: &[&[i64]]) -> MemoryMap {
-    let graph: Graph = text.parse().unwrap();
-    let functional = functionalize(&graph, &Facts, &Options::new()).unwrap();
-    let plan = plan(&functional, &Facts).unwrap();
-    let mode = ExecutionMode::Buffered(Cow::Owned(functional), Cow::Owned(plan));
-    let executable = Executable::new(mode).unwrap();
+    let executable = fused(&planned(text));
     let ones = |sizes: &&[i64]| Value::Tensor(Tensor::ones(sizes.to_vec(), DType::F32));
     let inputs: Vec<Value> = sizes.iter().map(ones).collect();
     executable.memory_map(&inputs, &SourceInfo::of_caller()).unwrap().unwrap()

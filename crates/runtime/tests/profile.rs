@@ -1,24 +1,22 @@
 //! Profiles: which kernels a program runs, where they come from, and what they have to do.
 
+mod common;
+
+use common::{fused, planned};
 use maquette_aten as _;
 use maquette_interp::SourceInfo;
 use maquette_ir::fused::FusionKind;
 use maquette_ir::graph::Graph;
-use maquette_ops::library::Facts;
+use maquette_ir::program_form::ProgramForm;
 use maquette_ops::{FakeCtx, Result, Tensor, Value, Work, custom_op};
-use maquette_rewrite::{ExecutionMode, Options, functionalize, plan};
 use maquette_runtime::Executable;
 use maquette_runtime::peaks::{Bandwidth, Peaks, Rate};
 use maquette_runtime::profile::{KernelKind, Profile, ProfileOptions};
-use std::borrow::Cow;
 use std::sync::Once;
 use std::time::Duration;
 
 fn executable(text: &str) -> Executable {
-    let graph: Graph = text.parse().unwrap();
-    let functional = functionalize(&graph, &Facts, &Options::new()).unwrap();
-    let plan = plan(&functional, &Facts).unwrap();
-    Executable::new(ExecutionMode::Buffered(Cow::Owned(functional), Cow::Owned(plan))).unwrap()
+    fused(&planned(text))
 }
 
 fn ramp(sizes: &[i64]) -> Value {
@@ -219,7 +217,7 @@ fn a_program_without_a_plan_is_timed_as_a_whole() {
         "graph g(%x: f32[4]) -> (f32[4]) {\n %y: f32[4] = aten::exp(%x)\n return %y\n}"
             .parse()
             .unwrap();
-    let executable = Executable::new(ExecutionMode::Original(Cow::Borrowed(&graph))).unwrap();
+    let executable = Executable::new(ProgramForm::Original(graph)).unwrap();
     let options = ProfileOptions::new().repeat(2);
     let profile = executable.profile(&[ramp(&[4])], &options, &SourceInfo::of_caller()).unwrap();
     assert!(profile.kernels.is_empty() && !profile.is_compiled);

@@ -1,10 +1,12 @@
 //! A compiled program has the results, mutations, aliases and errors of the reference interpreter.
 
+mod common;
 #[path = "runs/custom.rs"]
 mod custom;
 #[path = "runs/sizes.rs"]
 mod sizes;
 
+use common::{fused, planned, try_fused};
 use maquette_aten as _;
 use maquette_interp::{Interpreter, SourceInfo};
 use maquette_ir::buffer_plan::{Buffer, BufferId, ResultDest, Step};
@@ -15,13 +17,11 @@ use maquette_rewrite::{ExecutionMode, Options, functionalize, plan};
 use maquette_runtime::Executable;
 use std::borrow::Cow;
 
-/// The executable of a graph, and its functional form in planned memory.
+/// The executable that all passes make of a graph, and the functional form of the graph in planned
+/// memory.
 fn compiled(text: &str) -> (Executable, ExecutionMode<'static>) {
-    let graph: Graph = text.parse().unwrap();
-    let functional = functionalize(&graph, &Facts, &Options::new()).unwrap();
-    let plan = plan(&functional, &Facts).unwrap();
-    let mode = ExecutionMode::Buffered(Cow::Owned(functional), Cow::Owned(plan));
-    let executable = Executable::new(mode.clone()).unwrap();
+    let mode = planned(text);
+    let executable = fused(&mode);
     assert!(executable.is_compiled());
     (executable, mode)
 }
@@ -101,7 +101,7 @@ fn a_plan_writes_only_what_its_program_mutates() {
         }
     }
     let mode = ExecutionMode::Buffered(Cow::Owned(functional), Cow::Owned(plan));
-    for executable in [Executable::new(mode.clone()), Executable::unfused(mode)] {
+    for executable in [try_fused(mode.clone()), Executable::new(mode)] {
         insta::allow_duplicates! {
             insta::assert_snapshot!(executable.err().unwrap(), @"step 0 of the plan writes memory of `%y`, which `g` does not mutate; make the plan with `plan` from the functional graph that runs");
         }

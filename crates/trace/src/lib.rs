@@ -26,13 +26,14 @@
 //! tensor that the program uses becomes a constant, which refers to the tensor's storage. Sizes are
 //! numbers or symbols; see [`TraceOptions`].
 //!
-//! **Architecture invariant:** this crate executes no graph: [`Traced::run`] calls the
-//! interpreter of `maquette-interp`. Its one pass is [`decompose`], which records composites anew.
+//! **Architecture invariant:** this crate executes no graph and knows no pass: [`Traced::run`] calls
+//! the interpreter of `maquette-interp`, and a pass that replaces composites by the calls that they
+//! make records these with a [`CompositeRecorder`].
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
+mod composites;
 mod consts;
-mod decompose;
 mod dim;
 mod inputs;
 mod memories;
@@ -44,7 +45,7 @@ mod state;
 mod traced;
 mod tracer;
 
-pub use decompose::{Decomposed, KeptComposite, KeptReason, decompose};
+pub use composites::CompositeRecorder;
 pub use dim::Dim;
 pub use inputs::LeafKind;
 pub use options::{TraceOptions, trace};

@@ -1,6 +1,5 @@
 //! A traced program.
 
-use crate::decompose::{Decomposed, KeptComposite, decompose};
 use crate::inputs::{LeafKind, part_label};
 use crate::state::State;
 use maquette_interp::{Interpreter, SourceInfo};
@@ -122,14 +121,11 @@ impl<I: Tree, O: Tree> Traced<I, O> {
         self.program
     }
 
-    /// The program with the composites of its graph [decomposed](decompose()), and the composites
-    /// that stayed.
-    ///
-    /// # Errors
-    /// As [`decompose()`].
-    pub fn decompose(&self) -> Result<(Traced<I, O>, Vec<KeptComposite>)> {
-        let Decomposed { graph, kept, .. } = decompose(&self.program.graph)?;
-        Ok((Traced::new(TracedProgram { graph, ..self.program.clone() }), kept))
+    /// The program with another graph, which a pass has made of its own: it has the same inputs and
+    /// outputs.
+    #[must_use]
+    pub fn with_graph(&self, graph: Graph) -> Traced<I, O> {
+        Traced::new(TracedProgram { graph, ..self.program.clone() })
     }
 
     /// Runs the graph on real tensors, operator by operator, as the program would. This is the

@@ -10,13 +10,13 @@ use crate::values::{catch_panics, element_bytes, flatten};
 use maquette_interp::{Interpreter, SourceInfo};
 use maquette_ir::DType;
 use maquette_ir::graph::Graph;
+use maquette_ir::program_form::ProgramForm;
 use maquette_ops::func::value_and_grad;
 use maquette_ops::internals::TensorInternals;
-use maquette_ops::library::Facts;
 use maquette_ops::{AutogradError, Error, ErrorKind, Result, Tensor, Value, with_silent_panics};
-use maquette_rewrite::{ExecutionMode, Options, functionalize, functionalize_in_place};
+use maquette_pipeline::{Pass, PassOptions, compile};
 use maquette_runtime::Executable;
-use maquette_trace::{TraceOptions, decompose};
+use maquette_trace::TraceOptions;
 
 /// Step and tolerances for floats that are not `f64`.
 const COARSE: f64 = 1e-2;
@@ -208,29 +208,26 @@ type Stage = fn(&Graph, &[Value]) -> Result<Option<Vec<Value>>>;
 /// The ways to run a graph; none if it has no such form.
 const STAGES: &[(&str, Stage)] = &[
     ("traced", |graph, inputs| Ok(Some(Interpreter::new(graph).run(inputs)?.results))),
-    ("functionalized", |graph, inputs| {
-        let Ok(functional) = functionalize(graph, &Facts, &Options::new()) else {
-            return Ok(None);
-        };
-        Ok(Some(Interpreter::new(&functional).run(inputs)?.results))
-    }),
-    ("planned", |graph, inputs| match functionalize_in_place(graph, &Facts, &Options::new()) {
-        Ok(ExecutionMode::Buffered(functional, plan)) => {
-            Ok(Some(Interpreter::new((&*functional, &*plan)).run(inputs)?.results))
+    ("functionalized", |graph, inputs| interpreted(graph, Pass::Functionalize, inputs)),
+    ("planned", |graph, inputs| interpreted(graph, Pass::SelectPlan, inputs)),
+    ("compiled", |graph, inputs| match compile(graph, &PassOptions::new())?.program {
+        planned @ ProgramForm::Planned(_) => {
+            let executable = Executable::new(planned)?;
+            Ok(Some(executable.run(inputs, &SourceInfo::of_caller())?))
         }
         _ => Ok(None),
     }),
-    ("compiled", |graph, inputs| {
-        let graph = decompose(graph)?.graph;
-        match functionalize_in_place(&graph, &Facts, &Options::new()) {
-            Ok(mode @ ExecutionMode::Buffered(..)) => {
-                let executable = Executable::new(mode)?;
-                Ok(Some(executable.run(inputs, &SourceInfo::of_caller())?))
-            }
-            _ => Ok(None),
-        }
-    }),
 ];
+
+/// The results of the interpreter after a pass, with composites as they are called; none if the
+/// program has no such form.
+fn interpreted(graph: &Graph, last: Pass, inputs: &[Value]) -> Result<Option<Vec<Value>>> {
+    let program = compile(graph, &PassOptions::new().decompose(false).until(last))?.program;
+    match &program {
+        ProgramForm::Original(_) => Ok(None),
+        form => Ok(Some(Interpreter::new(form.mode()).run(inputs)?.results)),
+    }
+}
 
 /// Compares the value and the gradients. NaNs may have any bits: those of fused kernels differ.
 fn same_bits(eager: &[Tensor], found: &[Value]) -> std::result::Result<(), String> {

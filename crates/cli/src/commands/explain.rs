@@ -1,10 +1,13 @@
-//! `maquette explain`: how a graph runs: its kernels, what is not fused and why, and its memory.
+//! `maquette explain`: how a graph runs: its kernels, what is not fused and why, and its memory; or
+//! the graph after a pass.
 
-use super::program::{Program, ProgramOptions};
-use super::{BOLD, DIM};
-use crate::output::Output;
+use super::program::{Program, ProgramOptions, unplanned};
+use super::{BOLD, DIM, highlight};
+use crate::output::{Output, tell};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use maquette::Loc;
 use maquette::interp::SourceInfo;
+use maquette::pipeline::{Pass, PassOptions, compile};
 use maquette::prelude::*;
 use maquette::runtime::{Executable, MemoryMap};
 use std::io::Write;
@@ -18,10 +21,22 @@ pub struct Options {
     /// Draw the memory of the program to this file: time to the right, addresses down.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    /// Print the graph after this pass instead. Sizes need no values.
+    #[arg(long, value_name = "PASS", value_parser = pass(), conflicts_with = "svg")]
+    after: Option<Pass>,
+}
+
+/// Parses the name of a pass.
+fn pass() -> impl TypedValueParser<Value = Pass> {
+    let names = PossibleValuesParser::new(Pass::ALL.iter().map(|pass| pass.name()));
+    names.try_map(|name| Pass::named(&name).ok_or("there is no such pass"))
 }
 
 /// Compiles the graph of a file, runs it once, and prints how it runs.
 pub fn run(out: &mut Output, options: &Options) -> Result<()> {
+    if let Some(pass) = options.after {
+        return after(out, &options.program, pass);
+    }
     let program = Program::of(&options.program)?;
     let Program { executable, inputs, why_unplanned } = &program;
     let source_info = SourceInfo::of_caller();
@@ -50,6 +65,17 @@ pub fn run(out: &mut Output, options: &Options) -> Result<()> {
         let why = "a kernel of several operators is not possible for these sizes";
         writeln!(out, "{BOLD}note{BOLD:#}: {why}, so the program runs without fusion")?;
     }
+    Ok(())
+}
+
+/// Prints the graph of a file after a pass.
+fn after(out: &mut Output, program: &ProgramOptions, pass: Pass) -> Result<()> {
+    let (graph, _) = program.graph()?;
+    let compilation = compile(&graph, &PassOptions::new().until(pass))?;
+    if let Some(why) = &compilation.why_unplanned {
+        tell(format_args!("{BOLD}note{BOLD:#}: the program stays as it is: {}", unplanned(why)));
+    }
+    writeln!(out, "{}", highlight::graph(&compilation.program.graph().to_string()))?;
     Ok(())
 }
 

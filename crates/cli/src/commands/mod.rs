@@ -14,11 +14,13 @@ use functionalize_report as report;
 use maquette::ir::functional_ops;
 use maquette::ir::graph::TextPosition;
 use maquette::ir::schema::closest;
+use maquette::pipeline::{Pass, PassOptions, ProgramForm, WhyUnplanned, compile_observed};
 use maquette::prelude::*;
 use maquette::rewrite::{self, Level, Options};
 use maquette::{Decomposed, KeptComposite};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
+use std::ops::ControlFlow;
 use std::path::Path;
 
 pub const RED: Style = AnsiColor::Red.on_default().bold();
@@ -131,14 +133,25 @@ pub fn functionalize(
                 all its tensors"
         ));
     }
-    let f = rewrite::functionalize(graph, &library::Facts, &options).map_err(in_file)?;
+    let mut functional = None;
+    let last = if explain { Pass::SelectPlan } else { Pass::Functionalize };
+    let options = PassOptions::new().decompose(false).functionalize(options).until(last);
+    let compilation = compile_observed(graph, &options, &mut |_, program| {
+        if let ProgramForm::Functional(f) = program {
+            functional = Some(f.clone());
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    let f = match (functional, compilation.why_unplanned) {
+        (_, Some(WhyUnplanned::Refused(e))) => return Err(in_file(e)),
+        (Some(f), _) => f,
+        (None, _) => bail!("{}: the program is not functional", file.name),
+    };
     writeln!(out, "{}", highlight::graph(&f.graph.to_string()))?;
     if explain {
         let plan = rewrite::plan(&f, &library::Facts).map_err(Error::other)?;
-        let mode =
-            rewrite::functionalize_in_place(graph, &library::Facts, &options).map_err(in_file)?;
         write!(out, "{}{}", report::results(&f), report::rules(&f, lift_only))?;
-        write!(out, "{}", report::execution(&f, &plan, &mode))?;
+        write!(out, "{}", report::execution(&f, &plan, &compilation.program.mode()))?;
     }
     Ok(())
 }

@@ -1,12 +1,12 @@
 //! Compiled graphs of files, and inputs for them.
 
 use super::{GraphFile, read};
+use maquette::Loc;
 use maquette::ir::graph::{ValueId, ValueType};
 use maquette::ir::sym::{Expr, SymbolId, SymbolKind};
+use maquette::pipeline::{PassOptions, WhyUnplanned, compile};
 use maquette::prelude::*;
-use maquette::rewrite::{Options, functionalize_in_place};
 use maquette::runtime::Executable;
-use maquette::{Decomposed, Loc};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -54,13 +54,8 @@ impl Program {
     /// # Errors
     /// The file has no valid graph; the graph has a constant; a size is missing or has no meaning.
     pub fn of(options: &ProgramOptions) -> Result<Program> {
-        let ProgramOptions { file, size, parameters } = options;
-        let GraphFile { mut graph, name, positions } = read(file)?;
-        // The command ends with the program, so the name may live as long.
-        let name: &'static str = name.leak();
-        graph.set_stmt_locs(|at| {
-            positions.get(at).map(|position| Loc { file: name, line: position.line as u32 })
-        });
+        let ProgramOptions { size, parameters, .. } = options;
+        let (graph, name) = options.graph()?;
         if let Some(constant) = graph.consts().first() {
             bail!(
                 "{name}: the contents of constant `{}` are not in the file; make it an input",
@@ -69,21 +64,39 @@ impl Program {
         }
         let symbols = symbol_values(&graph, name, size)?;
         let inputs = inputs(&graph, &symbols).map_err(|e| in_file(name, &e))?;
-        let Decomposed { graph, .. } = maquette::decompose(&graph)?;
-        let (executable, why_unplanned) =
-            match functionalize_in_place(&graph, &library::Facts, &Options::new()) {
-                Ok(mode) => (Executable::new(mode)?, None),
-                Err(e) => {
-                    let why = e.to_string().lines().next().unwrap_or_default().to_owned();
-                    (Executable::new((&graph).into())?, Some(why))
-                }
-            };
+        let compilation = compile(&graph, &PassOptions::new())?;
+        let why_unplanned = compilation.why_unplanned.as_ref().map(unplanned);
+        let executable = Executable::new(compilation.program)?;
         let why_unplanned = why_unplanned.or_else(|| {
-            let why = "no plan is known to copy as little as the program itself";
+            let why = "not all tensors are on the CPU";
             (!executable.is_compiled()).then(|| why.to_owned())
         });
         let executable = executable.with_fixed_inputs(*parameters);
         Ok(Program { executable, inputs, why_unplanned })
+    }
+}
+
+impl ProgramOptions {
+    /// The graph, whose statements have the lines of the file, and the name of the file.
+    ///
+    /// # Errors
+    /// The file has no valid graph.
+    pub fn graph(&self) -> Result<(Graph, &'static str)> {
+        let GraphFile { mut graph, name, positions } = read(&self.file)?;
+        // The command ends with the program, so the name may live as long.
+        let name: &'static str = name.leak();
+        graph.set_stmt_locs(|at| {
+            positions.get(at).map(|position| Loc { file: name, line: position.line as u32 })
+        });
+        Ok((graph, name))
+    }
+}
+
+/// Why a program runs as it was written.
+pub fn unplanned(why: &WhyUnplanned) -> String {
+    match why {
+        WhyUnplanned::Refused(e) => e.to_string().lines().next().unwrap_or_default().to_owned(),
+        WhyUnplanned::Copies => "no plan is known to copy as little as the program itself".into(),
     }
 }
 

@@ -1,10 +1,10 @@
 //! What a compiled function has compiled, and why.
 
 use super::Stance;
-use super::fast_math::AttentionExplanation;
 use super::program::GuardedProgram;
 use maquette_ir::fused::NoFusionReason;
 use maquette_ir::graph::Graph;
+use maquette_pipeline::{AttentionExplanation, RecomputeExplanation};
 use std::fmt;
 
 /// The programs of a compiled function. Displays as text for people.
@@ -20,44 +20,6 @@ pub struct Explanation {
     pub recompile_limit: usize,
     /// The programs, in order of compilation.
     pub programs: Vec<ProgramExplanation>,
-}
-
-/// What a program computes again, and the memory that it needs for that.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RecomputeExplanation {
-    /// How many operators run again.
-    pub operators: usize,
-    /// The bytes of memory beside inputs, constants and outputs, for the sizes of the call that
-    /// compiled the program; where sizes depend on data, until the first of them is known.
-    pub bytes: u64,
-    /// The same if nothing were computed again.
-    pub bytes_before: u64,
-    /// The bound that was asked for.
-    pub bound: Option<u64>,
-}
-
-impl RecomputeExplanation {
-    /// Whether the memory keeps to the bound, if there is one.
-    pub fn is_within_bound(&self) -> Option<bool> {
-        self.bound.map(|bound| self.bytes <= bound)
-    }
-}
-
-impl fmt::Display for RecomputeExplanation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let RecomputeExplanation { operators, bytes, bytes_before, bound } = self;
-        let run = if *operators == 1 { "operator runs" } else { "operators run" };
-        write!(f, "{operators} {run} again, for {bytes} bytes in place of {bytes_before}")?;
-        match (bound, self.is_within_bound()) {
-            (Some(bound), Some(true)) => write!(f, ", within the bound of {bound}"),
-            (Some(bound), _) => write!(
-                f,
-                "; the bound of {bound} cannot be reached: the other values must not be computed \
-                    again, or take as much memory to compute"
-            ),
-            (None, _) => Ok(()),
-        }
-    }
 }
 
 /// One program of a compiled function.

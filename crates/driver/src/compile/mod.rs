@@ -20,18 +20,16 @@ mod evaluate;
 mod executor;
 mod explain;
 mod failure;
-mod fast_math;
 mod guards;
 mod program;
-mod recompute;
 mod sharing;
 
 pub use compiled::Compiled;
-pub use explain::{Explanation, ProgramExplanation, RecomputeExplanation};
-pub use fast_math::{AttentionExplanation, FastMath, NoAttentionReason};
+pub use explain::{Explanation, ProgramExplanation};
 
 use maquette_ops::operator::{HostFallback, with_host_fallback};
 use maquette_ops::{Tree, with_num_threads};
+use maquette_pipeline::FastMath;
 use maquette_rewrite::Rematerialization;
 use maquette_trace::{Dim, TraceOptions};
 

@@ -1,4 +1,4 @@
-//! Makes a compiled program for a call: traces, decomposes, prepares the executor and the guards.
+//! Makes a compiled program for a call: traces, prepares the executor and the guards.
 //!
 //! Sizes become symbols as [`DynamicSet`] says. A size of which the program then requires one
 //! number is traced again as a number, so that the program is static in it. A trace that fails with
@@ -7,8 +7,7 @@
 use super::CompileOptions;
 use super::call_inputs::{CallInputs, Signature};
 use super::dynamic::DynamicSet;
-use super::executor::Executor;
-use super::fast_math::{self, AttentionExplanation, Rewritten};
+use super::executor::{Executor, Prepared};
 use super::guards::Guards;
 use super::sharing::SharingGuard;
 use crate::export::constraints;
@@ -19,14 +18,11 @@ use maquette_ir::Loc;
 use maquette_ir::graph::{Arg, Graph, OpFacts};
 use maquette_ir::sym::{MAX_SYMBOL_SIZE, Range, Rel, SymTable, SymbolId};
 use maquette_ops::library::{Facts, generation};
-use maquette_ops::{
-    CompileError, Error, ErrorKind, GuardFailure, Op, Result, TraceError, Tree, Value,
-};
+use maquette_ops::{CompileError, Error, ErrorKind, GuardFailure, Result, TraceError, Tree, Value};
+use maquette_pipeline::{AttentionExplanation, KeptComposite};
 use maquette_runtime::memory_map::MemoryMap;
 use maquette_runtime::profile::{Profile, ProfileOptions};
-use maquette_trace::{
-    Decomposed, Dim, KeptComposite, LeafKind, TraceOptions, TracedProgram, decompose,
-};
+use maquette_trace::{Dim, LeafKind, TraceOptions, TracedProgram};
 use std::collections::BTreeSet;
 
 /// A program with the guards under which it is valid.
@@ -91,20 +87,17 @@ impl GuardedProgram {
         let Settled { traced, pinned, why_static } = settled?;
         let mut ops = Vec::new();
         add_ops(&traced.graph, &mut ops);
-        let rewritten = fast_math::rewrite(traced.graph, options.fast_math)?;
-        let Rewritten { graph, attention, ops: deciding } = rewritten;
-        ops.extend(deciding);
-        let Decomposed { graph, kept, replaced } = decompose(&graph)?;
-        ops.extend(replaced.iter().filter_map(|name| Op::find(name).ok()));
-        ops.extend(&traced.decomposed);
-        let traced = TracedProgram { graph, ..traced };
-        add_ops(&traced.graph, &mut ops);
         let is_input = |(_, kind): &(usize, &LeafKind)| matches!(kind, LeafKind::Input);
         let leaves = traced.interface.inputs.iter().enumerate().filter(is_input);
         let leaves: Vec<usize> = leaves.map(|(leaf, _)| leaf).collect();
-        let sharing = SharingGuard::new(&traced, &leaves, call)?;
+        let sharing = |graph: &_| SharingGuard::new(graph, traced.differentiated, &leaves, call);
         let inputs = || leaves.iter().filter_map(|leaf| call.values.get(*leaf).cloned()).collect();
-        let executor = Executor::new(&traced, sharing.shared, options.rematerialize, inputs)?;
+        let prepared = Executor::prepare(&traced.graph, options, &sharing, &inputs)?;
+        let Prepared { executor, graph, sharing, kept, attention, deciding } = prepared;
+        ops.extend(deciding);
+        ops.extend(&traced.decomposed);
+        let traced = TracedProgram { graph, ..traced };
+        add_ops(&traced.graph, &mut ops);
         for op in executor.ops() {
             if !ops.contains(&op) {
                 ops.push(op);

@@ -17,7 +17,6 @@ use maquette_ir::graph::{Def, Graph};
 use maquette_ops::internals::TensorInternals;
 use maquette_ops::library::Facts;
 use maquette_ops::{ByStorage, Result, RunError, Tensor, Value};
-use maquette_trace::TracedProgram;
 
 /// For so many written inputs, each is compared with every other input.
 const FEW: usize = 4;
@@ -41,16 +40,17 @@ pub(crate) struct SharingGuard {
 }
 
 impl SharingGuard {
-    /// The guard of a traced program, for a call. `leaves` are the leaves of the graph's inputs.
+    /// The guard of a traced graph, for a call. `differentiated` says whether the trace recorded
+    /// derivatives. `leaves` are the leaves of the graph's inputs.
     ///
     /// # Errors
     /// A constant has no contents.
     pub(crate) fn new(
-        program: &TracedProgram,
+        graph: &Graph,
+        differentiated: bool,
         leaves: &[usize],
         call: &CallInputs,
     ) -> Result<SharingGuard> {
-        let graph: &Graph = &program.graph;
         let externals = graph.written_externals(&Facts);
         let (mut written, mut of_captured) = (Vec::new(), Vec::new());
         for value in externals {
@@ -86,7 +86,7 @@ impl SharingGuard {
             pattern: None,
         };
         let shared = guard.first(call).is_some() || always;
-        let pattern = (shared && program.differentiated).then(|| guard.pattern_of(call));
+        let pattern = (shared && differentiated).then(|| guard.pattern_of(call));
         Ok(SharingGuard { shared, pattern, ..guard })
     }
 

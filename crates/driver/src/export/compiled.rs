@@ -5,15 +5,15 @@ use super::functionalize_error;
 use crate::operators::{Guarded, add_ops};
 use maquette_ir::Loc;
 use maquette_ir::graph::Graph;
-use maquette_ops::library::{Facts, generation};
+use maquette_ops::library::generation;
 use maquette_ops::{Op, Result, Tensor, Tree};
-use maquette_rewrite::{ExecutionMode, Options, Reason, functionalize_in_place};
+use maquette_pipeline::{Compilation, Pass, PassOptions, WhyUnplanned, compile_observed};
+use maquette_rewrite::{Options, Reason};
 use maquette_runtime::Executable;
 use maquette_runtime::profile::{Profile, ProfileOptions};
-use maquette_trace::{Decomposed, decompose};
-use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// A [`Program`](super::Program) that was compiled for a device, from inputs `I` to outputs `O`. It
@@ -33,18 +33,25 @@ fn compiled(
     state: usize,
     loc: Loc,
 ) -> Result<(Executable, Vec<Op>)> {
-    let Decomposed { graph, replaced, .. } = decompose(traced).map_err(|e| e.at(loc))?;
-    let mode = match functionalize_in_place(&graph, &Facts, options) {
-        Ok(mode) => mode,
-        Err(e) if matches!(e.kind, Reason::UnknownView { .. }) => {
-            ExecutionMode::Original(Cow::Borrowed(&graph))
-        }
-        Err(e) => return Err(functionalize_error(e, loc)),
-    };
-    let executable = Executable::new(mode).map_err(|e| e.at(loc))?.with_fixed_inputs(state);
-    let mut ops: Vec<Op> = replaced.iter().filter_map(|name| Op::find(name).ok()).collect();
+    let options = PassOptions::new().functionalize(options.clone());
+    let mut ops = Vec::new();
     add_ops(traced, &mut ops);
-    add_ops(&graph, &mut ops);
+    let compilation = compile_observed(traced, &options, &mut |pass, program| {
+        if pass == Pass::Decompose {
+            add_ops(program.graph(), &mut ops);
+        }
+        Ok(ControlFlow::Continue(()))
+    });
+    let Compilation { program, deciding, why_unplanned, .. } =
+        compilation.map_err(|e| e.at(loc))?;
+    match why_unplanned {
+        Some(WhyUnplanned::Refused(e)) if !matches!(e.kind, Reason::UnknownView { .. }) => {
+            return Err(functionalize_error(e, loc));
+        }
+        _ => {}
+    }
+    let executable = Executable::new(program).map_err(|e| e.at(loc))?.with_fixed_inputs(state);
+    ops.extend(deciding);
     add_ops(executable.graph(), &mut ops);
     Ok((executable, ops))
 }

@@ -19,11 +19,14 @@ pub use signature::{InputKind, InputSpec, OutputKind, OutputSpec, Signature};
 
 use maquette_interp::Captured;
 use maquette_ir::Loc;
-use maquette_ops::library::{Facts, generation};
+use maquette_ir::program_form::ProgramForm;
+use maquette_ops::library::generation;
 use maquette_ops::{Error, ErrorKind, Module, Result, StorageCloner, Tree};
-use maquette_rewrite::{FunctionalizeError, Options, functionalize};
-use maquette_trace::{Dim, TraceOptions, decompose};
+use maquette_pipeline::{Compilation, Pass, PassOptions, WhyUnplanned, compile_observed};
+use maquette_rewrite::{FunctionalizeError, Options};
+use maquette_trace::{Dim, TraceOptions};
 use state::ModuleTensors;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// Options of an export, which are those of a trace. Inputs are numbered as the leaves of the input
@@ -69,8 +72,8 @@ impl ExportOptions {
     }
 
     /// Replaces composites such as `aten::linear` by the operators that they call, as
-    /// [`decompose()`] does. Off by default. A composite stays if the declared sizes do not decide
-    /// what it does.
+    /// [`decompose()`](maquette_pipeline::decompose()) does. Off by default. A composite stays if
+    /// the declared sizes do not decide what it does.
     pub fn decompose(self, on: bool) -> ExportOptions {
         ExportOptions { decompose: on, ..self }
     }
@@ -96,9 +99,6 @@ impl ExportOptions {
             .into_program();
         constraints::check(&traced, self.trace.dynamic_dims())
             .map_err(|e| Error::from(e).at(loc))?;
-        if self.decompose {
-            traced.graph = decompose(&traced.graph).map_err(|e| e.at(loc))?.graph;
-        }
         let shared = state::mutated_alias_groups(&traced.state);
         let mut cloner = StorageCloner::default();
         traced.graph = traced.graph.with_sources(|c| match c.source_as::<Captured>() {
@@ -106,12 +106,38 @@ impl ExportOptions {
             None => Ok::<_, Error>(c.source().clone()),
         })?;
         let since = generation();
-        let functional =
-            functionalize(&traced.graph, &Facts, &Options::new().sharing(shared.clone()))
-                .map_err(|e| functionalize_error(e, loc))?;
+        let options = Options::new().sharing(shared.clone());
+        let options = functional_only(options).decompose(self.decompose);
+        let mut decomposed = None;
+        let compilation = compile_observed(&traced.graph, &options, &mut |pass, program| {
+            if pass == Pass::Decompose {
+                decomposed = Some(program.graph().clone());
+            }
+            Ok(ControlFlow::Continue(()))
+        });
+        let functional = match compilation.map_err(|e| e.at(loc))? {
+            Compilation { program: ProgramForm::Functional(functional), .. } => functional,
+            Compilation { why_unplanned, .. } => {
+                return Err(no_functional_form(why_unplanned, loc));
+            }
+        };
+        traced.graph = decomposed.unwrap_or(traced.graph);
         let state =
             traced.state.iter().map(|s| cloner.clone_of(&s.tensor)).collect::<Result<Vec<_>>>()?;
         Ok(Program::new(&traced, functional, since, &module_tensors, state, shared))
+    }
+}
+
+/// Options of the passes under which a program is made functional and keeps its composites.
+fn functional_only(options: Options) -> PassOptions<'static> {
+    PassOptions::new().decompose(false).functionalize(options).until(Pass::Functionalize)
+}
+
+/// The error of a program that stays as it was traced.
+fn no_functional_form(why: Option<WhyUnplanned>, loc: Loc) -> Error {
+    match why {
+        Some(WhyUnplanned::Refused(e)) => functionalize_error(e, loc),
+        Some(WhyUnplanned::Copies) | None => Error::msg("the program is not functional").at(loc),
     }
 }
 

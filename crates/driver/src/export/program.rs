@@ -4,17 +4,19 @@ use super::call_lock::CallLock;
 use super::caller::Caller;
 use super::compiled::CompiledProgram;
 use super::constraints::{self, RangeConstraint};
-use super::functionalize_error;
 use super::signature::Signature;
 use super::state::ModuleTensors;
+use super::{functional_only, no_functional_form};
 use crate::operators::{Guarded, add_ops};
 use maquette_interp::Interpreter;
 use maquette_ir::graph::{Graph, InputRole, Stmt};
+use maquette_ir::program_form::ProgramForm;
 use maquette_ir::{Device, Loc};
 use maquette_ops::library::Facts;
 use maquette_ops::module::Slot;
 use maquette_ops::{Error, Op, Result, RunError, Tensor, Tree};
-use maquette_rewrite::{ExternalTensor, FunctionalGraph, Options, Reason, functionalize};
+use maquette_pipeline::{WhyUnplanned, compile};
+use maquette_rewrite::{ExternalTensor, FunctionalGraph, Options, Reason};
 use maquette_trace::TracedProgram;
 use std::fmt;
 use std::marker::PhantomData;
@@ -142,15 +144,16 @@ impl<I: Tree, O: Tree> Program<I, O> {
     /// Where a view is only its kernel's to know, the traced program runs.
     fn functionalized(&self, loc: Loc) -> Result<(Running, Vec<Op>)> {
         let options = Options::new().sharing(self.shared.clone());
-        match functionalize(&self.traced, &Facts, &options) {
-            Ok(functional) => {
+        let made = compile(&self.traced, &functional_only(options)).map_err(|e| e.at(loc))?;
+        match (made.program, made.why_unplanned) {
+            (ProgramForm::Functional(functional), _) => {
                 let ops = operators(&self.traced, Some(&functional.graph));
                 Ok((Running::Functional(Arc::new(functional)), ops))
             }
-            Err(e) if matches!(e.kind, Reason::UnknownView { .. }) => {
+            (_, Some(WhyUnplanned::Refused(e))) if matches!(e.kind, Reason::UnknownView { .. }) => {
                 Ok((Running::AsTraced, operators(&self.traced, None)))
             }
-            Err(e) => Err(functionalize_error(e, loc)),
+            (_, why) => Err(no_functional_form(why, loc)),
         }
     }
 

@@ -7,13 +7,11 @@ use super::planned::{PlannedMode, check_plan_for};
 use super::program::TestProgram;
 use maquette_interp::SourceInfo;
 use maquette_ir::functional_program::ExternalTensor;
-use maquette_ops::library::Facts;
+use maquette_ir::program_form::{PlannedProgram, ProgramForm};
 use maquette_ops::{Error, Result, StorageCloner, Tensor, Value};
-use maquette_rewrite::{
-    ExecutionMode, Rematerialization, decompose_concats, plan as plan_of, rematerialize,
-};
+use maquette_pipeline::{Pass, PassOptions, compile_planned};
+use maquette_rewrite::Rematerialization;
 use maquette_runtime::Executable;
-use std::borrow::Cow;
 
 /// The program decomposed, functionalized, planned and compiled. It runs twice on the same layouts,
 /// the first time on copies of the inputs: so the run that counts takes the instance and the memory
@@ -35,31 +33,23 @@ impl Mode for CompiledMode {
     }
 
     fn prepare(&self, program: &TestProgram, sample: &[Tensor]) -> Result<PreparedProgram> {
-        let (_, (mut functional, mut plan, _)) =
-            self.of.transformed(program, sample, PlannedMode::plan)?;
-        let recomputed = match self.recomputes {
-            true => rematerialize(&functional, &Facts, &Rematerialization::least().expensive(true))
-                .map_err(Error::other)?,
-            false => None,
-        };
-        let is_new = recomputed.is_some();
-        if let Some(recomputed) = recomputed {
-            (functional, plan) = (recomputed.program, recomputed.plan);
-            check_functional(&functional)?;
-        }
+        let (functional, plan, _) = PlannedMode::plan(&self.of, program, sample)?;
         let writes_consts =
             functional.mutations.iter().any(|m| matches!(m.target, ExternalTensor::Const(_)));
-        let in_place = match decompose_concats(&functional, &Facts).map_err(Error::other)? {
-            Some(program) => {
-                check_functional(&program)?;
-                let plan = plan_of(&program, &Facts).map_err(Error::other)?;
-                Some((program, plan))
-            }
-            None if is_new => Some((functional.clone(), plan.clone())),
-            None => None,
+        let mut options = PassOptions::new().until(Pass::Concats);
+        if self.recomputes {
+            options = options.rematerialize(Rematerialization::least().expensive(true));
+        }
+        let before = plan.graph;
+        let ProgramForm::Planned(planned) = compile_planned(functional, plan, &options)?.program
+        else {
+            return Err(Error::msg("the program has lost its plan"));
         };
+        check_functional(&planned.program)?;
+        let PlannedProgram { program, plan, .. } = *planned;
+        let changed = (plan.graph != before).then(|| (program.clone(), plan.clone()));
         let executable =
-            Executable::new(ExecutionMode::Buffered(Cow::Owned(functional), Cow::Owned(plan)))?;
+            Executable::new(compile_planned(program, plan, &PassOptions::new())?.program)?;
         maquette_ops::ensure!(executable.is_compiled(), "the program does not run compiled");
         Ok(Box::new(move |inputs| {
             let source_info = SourceInfo::of_caller();
@@ -76,7 +66,7 @@ impl Mode for CompiledMode {
             let inputs: Vec<Value> = inputs.iter().map(Value::from).collect();
             // a run refuses the sizes that guards exclude, and with them the plan
             let results = executable.run(&inputs, &source_info)?;
-            if let Some((program, plan)) = &in_place {
+            if let Some((program, plan)) = &changed {
                 check_plan_for(program, plan, &inputs)?;
             }
             Ok(RunResult::from(results))

@@ -12,10 +12,12 @@ use maquette_interp::Interpreter;
 use maquette_ir::Device;
 use maquette_ir::copy_cost::Traffic;
 use maquette_ir::graph::Graph;
-use maquette_ops::library::Facts;
+use maquette_ir::program_form::ProgramForm;
 use maquette_ops::{Error, Result, Tensor, Value, call_writes};
-use maquette_rewrite::{FunctionalizeError, Level, Options, functionalize};
-use maquette_trace::{Dim, TraceOptions, decompose};
+use maquette_pipeline::{Pass, PassOptions, WhyUnplanned, compile_observed};
+use maquette_rewrite::{FunctionalGraph, Level, Options};
+use maquette_trace::{Dim, TraceOptions};
+use std::ops::ControlFlow;
 
 /// A program made ready by a mode, to be run on inputs.
 pub type PreparedProgram = Box<dyn Fn(&[Tensor]) -> Result<RunResult>>;
@@ -292,32 +294,50 @@ impl FunctionalMode {
         })
     }
 
-    /// The trace, and what is made of it.
-    pub(super) fn transformed<T>(
+    /// The trace, and the options under which passes treat it.
+    pub(super) fn traced(
         &self,
         program: &TestProgram,
         sample: &[Tensor],
-        make: impl Fn(&Graph, &Options) -> std::result::Result<T, FunctionalizeError>,
-    ) -> Result<(Graph, T)> {
+    ) -> Result<(Graph, PassOptions<'static>)> {
         let shared = program.shared();
         let code = |inputs: Vec<Tensor>| program.call(&inputs).map(FlatValues);
         let options = self
             .options(&shared, sample)
             .keep_offsets(!shared.is_empty() || program.names_storage_offsets());
         let traced = options.trace(code, sample.to_vec())?;
-        let graph = match self.decomposed {
-            true => decompose(traced.graph())?.graph,
-            false => traced.graph().clone(),
-        };
-        graph.verify()?;
-        let made = make(&graph, &Options::new().level(self.level).sharing(shared))
-            .map_err(Error::other)?;
-        Ok((graph, made))
+        let functional = Options::new().level(self.level).sharing(shared);
+        let passes = PassOptions::new().decompose(self.decomposed).functionalize(functional);
+        Ok((traced.graph().clone(), passes))
+    }
+}
+
+/// A traced program after a pass. The graph after each pass is verified.
+pub(super) fn after(last: Pass, traced: &Graph, options: &PassOptions<'_>) -> Result<ProgramForm> {
+    let options = options.clone().until(last);
+    let compilation = compile_observed(traced, &options, &mut |_, program| {
+        program.graph().verify()?;
+        Ok(ControlFlow::Continue(()))
+    })?;
+    match compilation.why_unplanned {
+        Some(WhyUnplanned::Refused(e)) => Err(Error::other(e)),
+        Some(WhyUnplanned::Copies) | None => Ok(compilation.program),
+    }
+}
+
+/// The functional form of a traced program.
+pub(super) fn functional(traced: &Graph, options: &PassOptions<'_>) -> Result<FunctionalGraph> {
+    match after(Pass::Functionalize, traced, options)? {
+        ProgramForm::Functional(functional) => {
+            check_functional(&functional)?;
+            Ok(functional)
+        }
+        _ => Err(Error::msg("the program is not functional")),
     }
 }
 
 /// Whether a functional program is a graph, and rules came to an end.
-pub(super) fn check_functional(functional: &maquette_rewrite::FunctionalGraph) -> Result<()> {
+pub(super) fn check_functional(functional: &FunctionalGraph) -> Result<()> {
     functional.graph.verify()?;
     let stats = &functional.stats;
     if stats.rounds == 0 && !stats.stopped.is_empty() {
@@ -333,9 +353,8 @@ impl Mode for FunctionalMode {
     }
 
     fn prepare(&self, program: &TestProgram, sample: &[Tensor]) -> Result<PreparedProgram> {
-        let (_, functional) = self
-            .transformed(program, sample, |graph, options| functionalize(graph, &Facts, options))?;
-        check_functional(&functional)?;
+        let (graph, options) = self.traced(program, sample)?;
+        let functional = functional(&graph, &options)?;
         Ok(Box::new(move |inputs| {
             let inputs: Vec<Value> = inputs.iter().map(Value::from).collect();
             Ok(Interpreter::new(&functional).run(&inputs)?.results.into())

@@ -1,19 +1,19 @@
 //! The modes that run programs in planned memory.
 
 use super::mode::{
-    CountedWrites, FunctionalMode, Mode, PreparedProgram, RunResult, WriteCount, check_functional,
+    CountedWrites, FunctionalMode, Mode, PreparedProgram, RunResult, WriteCount, after,
+    check_functional, functional,
 };
 use super::program::TestProgram;
 use crate::plan_check::check_plan;
 use maquette_interp::{Execution, Interpreter, input_symbols};
 use maquette_ir::buffer_plan::BufferPlan;
 use maquette_ir::graph::{Graph, Stmt};
+use maquette_ir::program_form::ProgramForm;
 use maquette_ops::library::Facts;
 use maquette_ops::{Error, Result, Tensor, Value};
-use maquette_rewrite::{
-    ExecutionMode, FunctionalGraph, FunctionalizeError, Options, functionalize,
-    functionalize_in_place, plan,
-};
+use maquette_pipeline::Pass;
+use maquette_rewrite::{FunctionalGraph, plan};
 
 /// The program made functional, in the memory that a plan gives; the plan is checked on the names
 /// of elements first.
@@ -25,16 +25,17 @@ impl PlannedMode {
     /// A plan, and whether it is proven to keep to the copies of the eager program. Where none is
     /// known to, the program is planned all the same.
     pub(super) fn plan(
-        graph: &Graph,
-        options: &Options,
-    ) -> Result<(FunctionalGraph, BufferPlan, bool), FunctionalizeError> {
-        if let ExecutionMode::Buffered(functional, plan) =
-            functionalize_in_place(graph, &Facts, options)?
-        {
-            return Ok((functional.into_owned(), plan.into_owned(), true));
+        of: &FunctionalMode,
+        program: &TestProgram,
+        sample: &[Tensor],
+    ) -> Result<(FunctionalGraph, BufferPlan, bool)> {
+        let (graph, options) = of.traced(program, sample)?;
+        if let ProgramForm::Planned(planned) = after(Pass::SelectPlan, &graph, &options)? {
+            check_functional(&planned.program)?;
+            return Ok((planned.program, planned.plan, true));
         }
-        let functional = functionalize(graph, &Facts, options)?;
-        let plan = plan(&functional, &Facts)?;
+        let functional = functional(&graph, &options)?;
+        let plan = plan(&functional, &Facts).map_err(Error::other)?;
         Ok((functional, plan, false))
     }
 }
@@ -75,9 +76,7 @@ impl Mode for PlannedMode {
     }
 
     fn prepare(&self, program: &TestProgram, sample: &[Tensor]) -> Result<PreparedProgram> {
-        let (_, (functional, plan, proven)) =
-            self.of.transformed(program, sample, PlannedMode::plan)?;
-        check_functional(&functional)?;
+        let (functional, plan, proven) = PlannedMode::plan(&self.of, program, sample)?;
         check_plan_text(&functional.graph, &plan)?;
         Ok(Box::new(move |inputs| {
             let inputs: Vec<Value> = inputs.iter().map(Value::from).collect();

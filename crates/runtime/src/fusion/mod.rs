@@ -1,10 +1,10 @@
-//! Fusion of planned programs: which operators become one kernel, and the plan of the fused
-//! program.
+//! Kernels of fused regions: which operators the CPU can compute in one kernel ([`KernelFacts`],
+//! for the pass that fuses), and the kernel of a region for the sizes of a call.
 //!
 //! Whether operators fit together depends on their loop nests. These are built for [sample
 //! sizes](samples), one for each symbol, and so is the kernel of each region. If there is none for
-//! the sizes of a call, the instance of that call runs the program before fusion. Behind a size
-//! that depends on data, the operators of the region run one by one.
+//! the sizes of a call, the instance of that call runs the program before fusion. After a size that
+//! depends on data, the operators of the region run one by one.
 
 mod region_call;
 mod region_nodes;
@@ -15,70 +15,16 @@ pub(crate) use region_nodes::run_nodes;
 use samples::samples;
 
 use maquette_interp::{argument_value, arguments};
-use maquette_ir::buffer_plan::BufferPlan;
 use maquette_ir::functional_ops::Callee;
-use maquette_ir::functional_program::FunctionalGraph;
-use maquette_ir::fused::{
-    FusedProgram, FusedRegion, Fusible, FusionClass, FusionFacts, NoFusionReason, Refusal,
-};
+use maquette_ir::fused::{FusedRegion, Fusible, FusionClass, FusionFacts, NoFusionReason};
 use maquette_ir::graph::{Graph, NodeId, Stmt, ValueId, ValueType};
 use maquette_ir::sym::{Expr, SymbolId};
-use maquette_ops::library::Facts;
 use maquette_ops::{Args, Error, IntoDims, Meta, Op, Result, Tensor, Value};
-use maquette_rewrite::{decompose_concats, fuse, plan};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-/// The fused form of a program with its plan. If the plan would copy more than the program may,
-/// products that share a factor stay apart. If that copies too much, too, only elementwise
-/// operators are fused, which can be written over an operand.
-///
-/// # Errors
-/// Why nothing is fused. No reasons if the pass fails, which is a defect of the library.
-pub(crate) fn fused(
-    program: &FunctionalGraph,
-) -> std::result::Result<(FusedProgram, BufferPlan), Vec<Refusal>> {
-    let mut facts = KernelFacts::of(&program.graph);
-    let (mut refusals, mut apart) = (Vec::new(), Vec::new());
-    for (joins_products, only_elements) in [(true, false), (false, false), (false, true)] {
-        if !joins_products && !only_elements && apart.is_empty() {
-            continue;
-        }
-        facts.joins_products = joins_products;
-        facts.only_elements = only_elements;
-        let mut fused = fuse(program.clone(), &facts).map_err(|_| Vec::new())?;
-        if fused.regions.is_empty() {
-            return Err(fused.refusals);
-        }
-        let plan = plan(&fused.program, &Facts).map_err(|_| Vec::new())?;
-        if fused.program.within_eager_copies(&plan) {
-            fused.refusals.append(&mut apart);
-            fused.refusals.sort_by_key(|r| r.consumer);
-            return Ok((fused, plan));
-        }
-        let graph = &fused.original.graph;
-        let given_up = fused.regions.iter();
-        refusals = given_up.flat_map(|r| r.refusals(graph, NoFusionReason::Written)).collect();
-        refusals.extend(fused.refusals);
-        apart.extend(fused.joined.iter().map(|pair| pair.refusal(NoFusionReason::Written)));
-    }
-    refusals.append(&mut apart);
-    refusals.sort_by_key(|r| r.consumer);
-    Err(refusals)
-}
-
-/// A program whose concatenations are stores of their parts, with its plan. `None` if it has none,
-/// or if the plan would copy more than the program may.
-pub(crate) fn with_parts_in_place(
-    program: &FunctionalGraph,
-) -> Option<(FunctionalGraph, BufferPlan)> {
-    let program = decompose_concats(program, &Facts).ok()??;
-    let plan = plan(&program, &Facts).ok()?;
-    program.within_eager_copies(&plan).then_some((program, plan))
-}
-
-/// How the CPU's kernels can be fused.
-pub(crate) struct KernelFacts {
+/// Which operators of a graph one kernel of the CPU can compute.
+pub struct KernelFacts {
     /// By symbol: a sample of its values.
     samples: FxHashMap<SymbolId, i64>,
     /// The nodes of which a size is known only when they have run.
@@ -90,6 +36,7 @@ pub(crate) struct KernelFacts {
 }
 
 impl KernelFacts {
+    /// Of a functional graph. Products that share their left factor may be one kernel.
     pub fn of(graph: &Graph) -> KernelFacts {
         let bound = graph.body().iter().filter_map(|stmt| match stmt {
             Stmt::Bind { value, .. } => graph.producer(*value),
@@ -97,6 +44,18 @@ impl KernelFacts {
         });
         let (samples, sizes_from_data) = (samples(graph), bound.collect());
         KernelFacts { samples, sizes_from_data, joins_products: true, only_elements: false }
+    }
+
+    /// Whether products that share their left factor are one kernel.
+    #[must_use]
+    pub fn joining_products(self, yes: bool) -> KernelFacts {
+        KernelFacts { joins_products: yes, ..self }
+    }
+
+    /// Whether only elementwise operators are fused, which can be written over an operand.
+    #[must_use]
+    pub fn only_elements(self, yes: bool) -> KernelFacts {
+        KernelFacts { only_elements: yes, ..self }
     }
 
     fn number(&self, graph: &Graph, e: Expr) -> Result<i64> {

@@ -4,13 +4,10 @@ use super::Builder;
 use crate::arena_layout::{ALIGN, ArenaLayout, Lifetime};
 use crate::instance::places::{BufferPlace, HandleLife};
 use crate::instance::{External, Place, Step, TensorAt};
-use crate::planned::Planned;
 use maquette_interp::{Callable, ConcreteLayout, concrete_layout, extent, too_large, wrong_graph};
-use maquette_ir::Device;
 use maquette_ir::buffer_plan::{Buffer, BufferId, BufferPlan, BufferView, ResultDest};
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::functional_ops::Callee;
-use maquette_ir::functional_program::FunctionalGraph;
 use maquette_ir::graph::{Graph, Stmt, ValueId};
 use maquette_ir::sym::Expr;
 use maquette_ir::view::ViewSpec;
@@ -19,22 +16,6 @@ use maquette_ops::{IntoDims, Meta, Result, Tensor, Value};
 use smallvec::SmallVec;
 
 type ConcreteDims = SmallVec<[i64; 6]>;
-
-impl Planned {
-    /// Whether all tensors are on the CPU.
-    pub(crate) fn is_supported(program: &FunctionalGraph, plan: &BufferPlan) -> bool {
-        let graph = &program.graph;
-        let on_host = |v: ValueId| graph.tensor_type(v).is_none_or(|ty| ty.device == Device::Cpu);
-        let values = graph.inputs().iter().copied();
-        let values = values.chain(graph.consts().iter().map(|c| c.value()));
-        let results = graph.nodes().flat_map(|node| graph.result_values(node));
-        values.chain(results).all(on_host)
-            && plan.buffers.iter().all(|b| match b {
-                Buffer::New { device, .. } => *device == Device::Cpu,
-                Buffer::Input(_) | Buffer::Const(_) | Buffer::Returned(_) => true,
-            })
-    }
-}
 
 /// By buffer: its first and last step, and whether an output is in it. By node: its statement.
 pub(crate) struct Uses {

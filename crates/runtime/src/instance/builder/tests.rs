@@ -15,7 +15,7 @@ fn compiled(text: &str) -> (Executable, ExecutionMode<'static>) {
     let functional = functionalize(&graph, &Facts, &Options::new()).unwrap();
     let plan = plan(&functional, &Facts).unwrap();
     let mode = ExecutionMode::Buffered(Cow::Owned(functional), Cow::Owned(plan));
-    (Executable::unfused(mode.clone()).unwrap(), mode)
+    (Executable::new(mode.clone()).unwrap(), mode)
 }
 
 /// The kinds of the steps of a program's first segment: `L` for a launch, `C` for a call. Three

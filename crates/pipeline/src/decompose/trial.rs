@@ -1,15 +1,13 @@
 //! The trial of a composite: whether it can be decomposed.
 
 use super::KeptReason;
-use crate::options::TraceOptions;
-use crate::record::Recorder;
-use crate::tracer::Tracer;
 use maquette_interp::{FakeValues, match_results};
 use maquette_ir::Loc;
 use maquette_ir::graph::{Graph, NodeId, ValueId, ValueType};
 use maquette_ir::sym::{BoolExpr, Expr, Scope, SymInt};
 use maquette_ops::internals::{MetaInternals, TensorInternals};
-use maquette_ops::{Args, Error, Op, Outputs, Result, Tensor, TraceTag, Value};
+use maquette_ops::{Args, Error, Op, Outputs, Result, Tensor, Value};
+use maquette_trace::CompositeRecorder;
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 
@@ -96,9 +94,8 @@ impl<'g> Trial<'g> {
 
     /// The arguments and results of a call.
     fn call(&self, values: &FakeValues<'_>, op: Op, node: NodeId) -> Result<(Args, Outputs)> {
-        let (graph, scope) = (self.graph, values.scope());
-        let tag = TraceTag::new("trial");
-        let recorder = RefCell::new(Recorder::new("trial", scope.clone(), tag.clone()));
+        let graph = self.graph;
+        let recorder = CompositeRecorder::new("trial", values.scope().clone());
         let operands: RefCell<FxHashMap<ValueId, Value>> = RefCell::default();
         let operand = |v: ValueId| -> Result<Value> {
             if let Some(known) = operands.borrow().get(&v) {
@@ -107,7 +104,7 @@ impl<'g> Trial<'g> {
             let value = match values.value(v) {
                 Value::Tensor(t) => {
                     let name = graph.value_name(v).to_string();
-                    Value::Tensor(recorder.borrow_mut().input_tensor(t, &name)?)
+                    Value::Tensor(recorder.input(t, &name)?)
                 }
                 other => other,
             };
@@ -115,10 +112,8 @@ impl<'g> Trial<'g> {
             Ok(value)
         };
         let args = values.arguments(op, node, graph.args(node), &operand)?;
-        let tracer =
-            Tracer::new(tag, scope.clone(), recorder.into_inner(), None, &TraceOptions::new());
-        let loc = graph.loc(node).unwrap_or_else(Loc::caller);
-        let outputs = tracer.call_composite(op, args.clone(), loc)?;
+        let outputs =
+            recorder.call(op, args.clone(), graph.loc(node).unwrap_or_else(Loc::caller))?;
         Ok((args, outputs))
     }
 

@@ -1,5 +1,6 @@
 //! The operators on which recognition depends.
 
+use crate::Decompose;
 use maquette_aten::attention_parts::operators;
 use maquette_ir::DType;
 use maquette_ops::Tensor;

@@ -9,7 +9,8 @@ use maquette_ir::graph::Graph;
 use maquette_ops::library::{Kind, Library};
 use maquette_ops::random::{Philox, apart};
 use maquette_ops::{Result, Tensor, Value, args, call};
-use maquette_trace::{KeptReason, TraceOptions, decompose, trace};
+use maquette_pipeline::{Decompose, KeptReason, decompose};
+use maquette_trace::{TraceOptions, trace};
 
 fn ramp<const R: usize>(sizes: [i64; R]) -> Tensor {
     let numbers = (0..sizes.iter().product()).map(|i| i as f32 * 0.25 - 1.0);

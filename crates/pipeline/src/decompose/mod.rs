@@ -20,10 +20,13 @@
 mod emit;
 mod trial;
 
+use crate::{Compilation, PassOptions};
 use emit::Emitter;
 use maquette_ir::Loc;
 use maquette_ir::graph::{Graph, NodeId, Stmt};
-use maquette_ops::{Op, Result};
+use maquette_ir::program_form::ProgramForm;
+use maquette_ops::{Op, Result, Tree};
+use maquette_trace::Traced;
 use std::fmt;
 use trial::Trial;
 
@@ -95,7 +98,7 @@ impl fmt::Display for KeptReason {
 ///   return %y
 /// }"
 /// .parse()?;
-/// let decomposed = maquette_trace::decompose(&graph)?;
+/// let decomposed = maquette_pipeline::decompose(&graph)?;
 /// assert!(decomposed.kept.is_empty());
 /// assert_eq!(
 ///     decomposed.graph.to_string(),
@@ -126,6 +129,39 @@ pub fn decompose(graph: &Graph) -> Result<Decomposed> {
             }
         }
         graph = next;
+    }
+}
+
+/// The pass: decomposes a graph unless the options keep composites.
+///
+/// # Errors
+/// The graph is not valid.
+pub(crate) fn run(compilation: &mut Compilation, options: &PassOptions<'_>) -> Result<()> {
+    if let ProgramForm::Original(graph) = &mut compilation.program
+        && options.decompose
+    {
+        let Decomposed { graph: decomposed, kept, replaced } = decompose(graph)?;
+        *graph = decomposed;
+        compilation.kept = kept;
+        compilation.deciding.extend(replaced.iter().filter_map(|name| Op::find(name).ok()));
+    }
+    Ok(())
+}
+
+/// Adds decomposition to traced programs.
+pub trait Decompose: Sized {
+    /// The program with the composites of its graph [decomposed](decompose()), and the composites
+    /// that stayed.
+    ///
+    /// # Errors
+    /// As [`decompose()`].
+    fn decompose(&self) -> Result<(Self, Vec<KeptComposite>)>;
+}
+
+impl<I: Tree, O: Tree> Decompose for Traced<I, O> {
+    fn decompose(&self) -> Result<(Traced<I, O>, Vec<KeptComposite>)> {
+        let Decomposed { graph, kept, .. } = decompose(self.graph())?;
+        Ok((self.with_graph(graph), kept))
     }
 }
 

@@ -30,13 +30,13 @@ mod scores;
 
 pub use explain::{AttentionExplanation, NoAttentionReason};
 
+use crate::{Compilation, PassOptions};
 use maquette_aten::attention_parts::operators;
-use maquette_ir::graph::Graph;
-use maquette_ops::{Op, Result};
+use maquette_ir::program_form::ProgramForm;
+use maquette_ops::Result;
 
-/// What a compiled function may do although it changes bits of results; nothing by default. Each
-/// flag allows one kind of rewrite. [`Compiled::explain`](super::Compiled::explain) says what was
-/// rewritten.
+/// What passes may do although it changes bits of results; nothing by default. Each flag allows one
+/// kind of rewrite. `explain` of a compiled function says what was rewritten.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FastMath {
     attention: bool,
@@ -71,28 +71,24 @@ impl FastMath {
     }
 }
 
-/// A graph after the rewrites.
-pub(super) struct Rewritten {
-    pub graph: Graph,
-    /// What was recognised, if it was allowed.
-    pub attention: Option<AttentionExplanation>,
-    /// The operators whose registrations decided on the rewrites.
-    pub ops: Vec<Op>,
-}
-
-/// Rewrites a traced graph as the flags allow.
+/// The pass: rewrites a traced graph as the flags allow.
 ///
 /// # Errors
 /// The graph is not valid.
-pub(super) fn rewrite(graph: Graph, flags: FastMath) -> Result<Rewritten> {
-    if !flags.attention {
-        return Ok(Rewritten { graph, attention: None, ops: Vec::new() });
+pub(crate) fn run(compilation: &mut Compilation, options: &PassOptions<'_>) -> Result<()> {
+    if let ProgramForm::Original(graph) = &mut compilation.program
+        && options.fast_math.attention
+    {
+        let (found, explanation) = pattern::find(graph);
+        if !found.is_empty() || !explanation.refused.is_empty() {
+            compilation.deciding.extend(operators());
+        }
+        if !found.is_empty() {
+            *graph = emit::emit(graph, &found)?;
+        }
+        compilation.attention = Some(explanation);
     }
-    let (found, explanation) = pattern::find(&graph);
-    let is_any = !found.is_empty() || !explanation.refused.is_empty();
-    let ops = if is_any { operators() } else { Vec::new() };
-    let graph = if found.is_empty() { graph } else { emit::emit(&graph, &found)? };
-    Ok(Rewritten { graph, attention: Some(explanation), ops })
+    Ok(())
 }
 
 #[cfg(test)]

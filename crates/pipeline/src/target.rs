@@ -1,0 +1,26 @@
+//! What passes ask about the target of a compilation. **A target enters the pipeline here**, and
+//! nowhere else: the passes in this crate ask these functions, and the passes in `maquette-rewrite`
+//! get the facts as traits.
+//!
+//! Today there is one target, the CPU. Its kernels are known by `maquette-runtime`, and that is all
+//! for which this crate depends on the runtime.
+
+use maquette_ir::buffer_plan::BufferPlan;
+use maquette_ir::functional_program::FunctionalGraph;
+use maquette_ir::graph::{Graph, OpFacts};
+use maquette_ops::library::Facts;
+use maquette_runtime::{Executable, KernelFacts};
+
+/// Facts of operators.
+pub(crate) const OPERATORS: &dyn OpFacts = &Facts;
+
+/// Whether the target runs a program in the memory of a plan. Otherwise the program runs operator by
+/// operator, and no kernels are fused for it.
+pub(crate) fn supports(program: &FunctionalGraph, plan: &BufferPlan) -> bool {
+    Executable::supports(program, plan)
+}
+
+/// Which operators of a graph one kernel of the target can compute.
+pub(crate) fn kernels(graph: &Graph) -> KernelFacts {
+    KernelFacts::of(graph)
+}
