@@ -270,8 +270,7 @@ impl Emitter<'_> {
         let specs: SmallVec<[ResultSpec<'_>; 2]> =
             types.iter().map(|ty| ResultSpec::Value(*ty)).collect();
         let op = self.builder.intern(FUSED);
-        let origin = region.nodes.last().map(|node| graph.origin(*node)).unwrap_or_default();
-        let created = self.builder.node(op, &args, &[], &specs, origin);
+        let created = self.builder.node(op, &args, &[], &specs, graph.info_of(&region.nodes));
         for (&of, value) in region.results.iter().zip(created.values.iter()) {
             self.builder.set_name(value, &graph.value_name(of).to_string());
             self.copy.set(of, value);

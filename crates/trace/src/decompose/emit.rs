@@ -82,7 +82,7 @@ impl<'g> Emitter<'g> {
             results.push((v, recorder.value_of(value.tensor()?)?));
             Ok(())
         })?;
-        recorder.builder.set_origins(first, graph.origin(node));
+        recorder.builder.set_info(first, graph.info(node));
         for (of, value) in results {
             if recorder.builder.is_result_since(first, value) {
                 recorder.builder.set_name(value, &graph.value_name(of).to_string());

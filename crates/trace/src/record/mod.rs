@@ -20,7 +20,7 @@ use crate::memories::Memories;
 use crate::op_record::OpRecord;
 use maquette_ir::Loc;
 use maquette_ir::graph::{
-    Arg, BuildError, CallOrigin, Graph, GraphBuilder, MAX_RANK, ResultSpec, StrId, TensorType,
+    Arg, BuildError, Graph, GraphBuilder, MAX_RANK, NodeInfo, ResultSpec, StrId, TensorType,
     TypeId, ValueId, ValueType,
 };
 use maquette_ir::sym::{Assertion, Expr, Scope, SymInt, SymTable, SymbolId};
@@ -217,8 +217,8 @@ impl Recorder {
             })
             .collect();
         let called = mode::replaced_op();
-        let origin = CallOrigin { loc: Some(loc), op: called.as_ref().map(Op::name) };
-        let created = self.builder.node(op.name, &call.args, &call.kwargs, &results, origin);
+        let info = NodeInfo { loc: Some(loc), op: called.as_ref().map(Op::name), scope: None };
+        let created = self.builder.node(op.name, &call.args, &call.kwargs, &results, info);
         if op.effect {
             self.builder.set_effect(created.node);
         }

@@ -8,7 +8,7 @@ use crate::functionalize::value_graph::{
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::functional_ops;
 use maquette_ir::graph::{
-    Arg, CallOrigin, Created, GraphBuilder, ResultSpec, StrId, TensorType, ValueId, ValueType,
+    Arg, Created, GraphBuilder, NodeInfo, ResultSpec, StrId, TensorType, ValueId, ValueType,
 };
 use maquette_ir::sym::{Expr, SymbolId, SymbolKind};
 use smallvec::SmallVec;
@@ -18,7 +18,7 @@ impl Emit<'_> {
         &mut self,
         call: CallId,
         operands: &[Id],
-        from: CallOrigin<'_>,
+        from: NodeInfo<'_>,
     ) -> Result<Created> {
         let (calls, result_strides) = (self.calls.clone(), self.result_strides.clone());
         let (key, recorded) = (&calls[call.index()], &result_strides[call.index()]);
@@ -68,7 +68,7 @@ impl Emit<'_> {
         &mut self,
         key: &CallKey,
         operands: &[Id],
-        from: CallOrigin<'_>,
+        from: NodeInfo<'_>,
     ) -> Result<SmallVec<[ValueId; 4]>> {
         let mut values =
             operands.iter().map(|&o| self.value(o)).collect::<Result<SmallVec<[ValueId; 4]>>>()?;
@@ -175,7 +175,7 @@ impl Emit<'_> {
         value: ValueId,
         meta: MetaId,
         strides: Option<&[Expr]>,
-        from: CallOrigin<'_>,
+        from: NodeInfo<'_>,
     ) -> Result<ValueId> {
         let ValueType::Tensor(ty) = self.strided_type(Kind::Tensor(meta), strides)? else {
             return Ok(value);
