@@ -228,6 +228,7 @@ pub use maquette_driver::{
 };
 pub use maquette_driver::{
     Condition, InputKind, InputSpec, OutputKind, OutputSpec, RangeConstraint, Signature,
+    SignatureSyntax,
 };
 pub use maquette_interp::check_calls;
 

@@ -17,6 +17,6 @@ pub use compile::{
 };
 pub use export::{
     CompiledProgram, Condition, ExportOptions, InputKind, InputSpec, OutputKind, OutputSpec,
-    Program, RangeConstraint, Signature,
+    Program, RangeConstraint, Signature, SignatureSyntax,
 };
 pub use freeze::FreezeReport;

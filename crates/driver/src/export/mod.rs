@@ -10,12 +10,14 @@ mod compiled;
 pub(crate) mod constraints;
 mod program;
 mod signature;
+mod signature_text;
 mod state;
 
 pub use compiled::CompiledProgram;
 pub use constraints::RangeConstraint;
 pub use program::{Condition, Program};
 pub use signature::{InputKind, InputSpec, OutputKind, OutputSpec, Signature};
+pub use signature_text::SignatureSyntax;
 
 use maquette_interp::Captured;
 use maquette_ir::Loc;
