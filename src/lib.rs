@@ -237,7 +237,7 @@ pub use maquette_ir::graph::Graph;
 pub use maquette_ir::sym::{SymBool, SymInt};
 pub use maquette_ir::{DType, Device, DeviceKind, Layout, Loc, MemoryFormat, Scalar};
 pub use maquette_macros::{
-    Module, Tree, custom_op, register_autograd, register_fake, register_kernel,
+    Module, Tree, custom_op, register_autograd, register_fake, register_kernel, scoped,
 };
 pub use maquette_ops as ops;
 /// Lower precision where it is safe.
@@ -272,7 +272,7 @@ pub use maquette_ops::module::{Module, Slot};
 pub use maquette_ops::tree::Tree;
 pub use maquette_ops::{
     Effect, Element, Error, ErrorKind, FakeCtx, IntoDims, Op, Reduction, Result, Tensor, Value,
-    args, bail, ensure, fake, kwargs, num_threads, with_num_threads,
+    args, bail, ensure, fake, kwargs, named_scope, num_threads, with_num_threads,
 };
 pub use maquette_ops::{autocast_dtype, without_autocast};
 pub use maquette_optim as optim;
@@ -322,7 +322,7 @@ pub mod prelude {
         FakeCtx, Graph, IntoDims, Layout, MemoryFormat, Module, Op, Program, Result, Scalar, Slot,
         Stance, SymBool, SymInt, Tensor, TraceOptions, Traced, Tree, Value, args, bail, compile,
         custom_op, ensure, kwargs, library, ops, register_autograd, register_fake, register_kernel,
-        trace,
+        scoped, trace,
     };
 }
 
@@ -330,12 +330,16 @@ pub mod prelude {
 #[doc(hidden)]
 pub mod __private {
     pub use maquette_ir::sym::SymInt;
+    pub use maquette_ops::internals::enter;
     pub use maquette_ops::library::wrapper::{
         CustomOperator, LazyOp, Written, boxed, integer, integers, keep_nothing, register_autograd,
         register_fake, register_kernel, tensors, values,
     };
     pub use maquette_ops::library::{Stage, StaticRegistration, Tag};
-    pub use maquette_ops::module::{Module, Slot as ModuleSlot, State as ModuleState, visit_part};
+    pub use maquette_ops::module::{
+        Module, PartId, Slot as ModuleSlot, State as ModuleState, Visitor as ModuleVisitor,
+        visit_tensors, walk_part,
+    };
     pub use maquette_ops::tree::{Leaves, TreeSpec, wrong_shape};
     /// The one name is for glob imports.
     pub mod no_operator {

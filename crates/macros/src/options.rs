@@ -159,6 +159,24 @@ pub(crate) fn tree_root(attrs: &[syn::Attribute]) -> Result<Option<Path>> {
     Ok(out)
 }
 
+/// `#[scoped(crate = path)]` on a method or an `impl` block.
+#[derive(Default)]
+pub(crate) struct Scoped {
+    pub(crate) root: Option<Path>,
+}
+
+impl Parse for Scoped {
+    fn parse(input: ParseStream<'_>) -> Result<Scoped> {
+        if input.is_empty() {
+            return Ok(Scoped::default());
+        }
+        named_option(input, &["crate"])?;
+        let root = Some(root(input)?);
+        trailing_comma(input)?;
+        Ok(Scoped { root })
+    }
+}
+
 /// `#[module(In -> Out, crate = path)]` on a struct; each part is optional.
 #[derive(Default)]
 pub(crate) struct ModuleOptions {

@@ -20,6 +20,7 @@ pub mod module;
 #[doc(hidden)]
 pub mod operator;
 pub mod random;
+mod scope;
 mod tensor;
 pub mod tree;
 
@@ -45,6 +46,7 @@ pub use methods::index::{Index, IntoIndex, NewAxis, SliceRange};
 pub use methods::{Operand, Recurrence};
 pub use module::Module;
 pub use operator::Reduction;
+pub use scope::named_scope;
 pub use tensor::access::{ReadGuard, WriteGuard};
 pub use tensor::alloc::release_cached_memory;
 pub use tensor::arena::Arena;

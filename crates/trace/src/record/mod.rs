@@ -24,7 +24,7 @@ use maquette_ir::graph::{
     TypeId, ValueId, ValueType,
 };
 use maquette_ir::sym::{Assertion, Expr, Scope, SymInt, SymTable, SymbolId};
-use maquette_ops::internals::{MetaInternals, TensorInternals};
+use maquette_ops::internals::{MetaInternals, ModuleScope, TensorInternals, current_scope};
 use maquette_ops::{
     Args, Error, Op, Outputs, Result, Tensor, TraceError, TraceSlot, TraceTag, Value, mode,
 };
@@ -217,7 +217,9 @@ impl Recorder {
             })
             .collect();
         let called = mode::replaced_op();
-        let info = NodeInfo { loc: Some(loc), op: called.as_ref().map(Op::name), scope: None };
+        let (called, scope) = (called.as_ref().map(Op::name), current_scope());
+        let scope = scope.as_ref().map(ModuleScope::path);
+        let info = NodeInfo { loc: Some(loc), op: called, scope };
         let created = self.builder.node(op.name, &call.args, &call.kwargs, &results, info);
         if op.effect {
             self.builder.set_effect(created.node);
