@@ -271,8 +271,8 @@ pub use maquette_ops::func::{self, grad, vjp};
 pub use maquette_ops::module::{Module, Slot};
 pub use maquette_ops::tree::Tree;
 pub use maquette_ops::{
-    Effect, Element, Error, ErrorKind, FakeCtx, IntoDims, Op, Reduction, Result, Tensor, Value,
-    args, bail, ensure, fake, kwargs, named_scope, num_threads, with_num_threads,
+    Effect, Element, Error, ErrorKind, FakeCtx, IntoDims, Op, Reduction, Resource, Result, Tensor,
+    Value, args, bail, ensure, fake, kwargs, named_scope, num_threads, with_num_threads,
 };
 pub use maquette_ops::{autocast_dtype, without_autocast};
 pub use maquette_optim as optim;
@@ -319,10 +319,10 @@ pub mod prelude {
     pub use crate::assert_graph_snapshot;
     pub use crate::{
         AutogradCtx, CompileOptions, DType, Device, DeviceKind, Dim, Effect, Error, ExportOptions,
-        FakeCtx, Graph, IntoDims, Layout, MemoryFormat, Module, Op, Program, Result, Scalar, Slot,
-        Stance, SymBool, SymInt, Tensor, TraceOptions, Traced, Tree, Value, args, bail, compile,
-        custom_op, ensure, kwargs, library, ops, register_autograd, register_fake, register_kernel,
-        scoped, trace,
+        FakeCtx, Graph, IntoDims, Layout, MemoryFormat, Module, Op, Program, Resource, Result,
+        Scalar, Slot, Stance, SymBool, SymInt, Tensor, TraceOptions, Traced, Tree, Value, args,
+        bail, compile, custom_op, ensure, kwargs, library, ops, register_autograd, register_fake,
+        register_kernel, scoped, trace,
     };
 }
 
@@ -346,7 +346,7 @@ pub mod __private {
         pub use maquette_ops::library::wrapper::__maquette_operator;
     }
     pub use maquette_ops::{
-        Args, Effect, IntoDims, Op, Result, Tensor, Tree, Value, custom_op, inventory,
+        Args, Effect, IntoDims, Op, Resource, Result, Tensor, Tree, Value, custom_op, inventory,
     };
 }
 

@@ -248,13 +248,13 @@ fn errors_show_where() {
 /// A scope takes no part in equality, and a text without it is that of an equal graph.
 #[test]
 fn scopes_round_trip() {
-    let text = "graph g(%x: f32[2]) -> (f32[2])
+    let text = r#"graph g(%x: f32[2]) -> (f32[2])
 {
   %f: f32[2] = t::f(%x) copy effect @ encoder.layers.0
-  t::log(%f) effect @ 0
+  t::log(%f) effect("nccl:0") @ 0
   %f_1: f32[2] = t::f(%f)
   return %f_1
-}";
+}"#;
     let g = round_trip(text);
     let scopes: Vec<_> = g.nodes().map(|n| g.scope(n)).collect();
     assert_eq!(scopes, [Some("encoder.layers.0"), Some("0"), None]);
@@ -262,7 +262,20 @@ fn scopes_round_trip() {
     assert_eq!((&g, g.digest()), (&plain, plain.digest()));
     let spaced = text.replace("@ encoder", "@\tencoder").replace("@ 0", "@0 # a comment");
     assert_eq!(Graph::parse(&spaced).unwrap().to_string(), text);
-    for wrong in ["@", "@ a..b", "@ a.", "@ a b", "@ a @ b", "@ ä", "@ a effect"] {
+    for wrong in [
+        "@",
+        "@ a..b",
+        "effect(",
+        "effect()",
+        "effect(a)",
+        "effect(\"a\"",
+        "effect(\"a\", \"b\")",
+        "@ a.",
+        "@ a b",
+        "@ a @ b",
+        "@ ä",
+        "@ a effect",
+    ] {
         let text = text.replace("@ encoder.layers.0", wrong);
         assert!(Graph::parse(&text).is_err(), "{wrong}");
     }

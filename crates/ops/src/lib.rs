@@ -39,7 +39,7 @@ pub use error::{
     AccessError, AutogradError, CallError, CompileError, Error, ErrorKind, ExportError, FakeError,
     GuardFailure, RegisterError, Remedy, Result, RunError, TraceError, Violation,
 };
-pub use library::{Effect, Kwargs, Op, custom_op};
+pub use library::{Effect, Kwargs, Op, Resource, custom_op};
 pub use maquette_ir::graph::MAX_LIST_DEPTH;
 pub use maquette_kernels::{PackKey, PackedOperand, occupying_a_core, with_num_threads};
 pub use methods::index::{Index, IntoIndex, NewAxis, SliceRange};

@@ -8,9 +8,9 @@ use super::types::{
     ValueId, ValueRange, ValueType,
 };
 use super::{Const, ConstSource, Graph, names};
-use crate::Loc;
 use crate::schema::Schema;
 use crate::sym::{BoolExpr, Expr, SymError, SymTable, SymbolId};
+use crate::{Effect, Loc};
 use indexmap::{IndexMap, IndexSet};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::sync::{Arc, OnceLock};
@@ -244,7 +244,7 @@ impl GraphBuilder {
             args,
             kwargs,
             results: Span { start: group, len: results.len() as u32 },
-            effect: false,
+            effect: None,
             copies: false,
         });
         self.info.push(info, self.strings.get_index(op.index()).map_or("", |name| name));
@@ -256,10 +256,11 @@ impl GraphBuilder {
     }
 
     /// Marks a call as having an effect besides its results and mutations. It keeps its order
-    /// relative to other effects, and is never removed or merged.
-    pub fn set_effect(&mut self, node: NodeId) {
+    /// relative to other effects on the resource, and is never removed or merged.
+    pub fn set_effect(&mut self, node: NodeId, effect: Effect<&str>) {
+        let effect = effect.map(|name| self.intern(name));
         if let Some(node) = self.nodes.get_mut(node.index()) {
-            node.effect = true;
+            node.effect = Some(effect);
         }
     }
 

@@ -103,8 +103,8 @@ impl<'g> GraphCopy<'g> {
             builder.bind_schema(op, schema.clone());
         }
         let created = builder.node(op, &args, &kwargs, &specs, graph.info(node));
-        if graph.has_effect(node) {
-            builder.set_effect(created.node);
+        if let Some(effect) = graph.effect(node) {
+            builder.set_effect(created.node, effect);
         }
         if graph.copies(node) {
             builder.set_copies(created.node);

@@ -11,6 +11,7 @@ use super::memory_deps::{for_each_arg, for_each_tensor};
 use super::op_facts::{ArgEffect, MemoryFacts};
 use super::types::{Arg, Def, NodeId, Stmt, ValueId, ValueType};
 use super::{EdgeKind, Graph};
+use crate::Effect;
 use crate::sym::{BoolExpr, SymbolId, SymbolKind};
 use indexmap::IndexMap;
 use petgraph::visit::{EdgeRef, IntoEdgeReferences};
@@ -223,7 +224,10 @@ impl Picture<'_> {
             .map(|e| (e.source(), e.target()))
             .collect();
         for e in edges().filter(|e| !ordered.contains(&(e.source(), e.target()))) {
-            let subject = e.weight().value.map(|v| self.name(v)).unwrap_or_default();
+            let subject = match e.weight().value {
+                Some(v) => self.name(v),
+                None => self.resource(e.source(), e.target()),
+            };
             let (style, reason) = match e.weight().kind {
                 EdgeKind::Data => continue,
                 EdgeKind::Symbol => ("style=dashed color=gray40", "size of "),
@@ -236,6 +240,16 @@ impl Picture<'_> {
             let label = quoted(&[format!("{reason}{subject}")]);
             let (from, to) = (e.source().index(), e.target().index());
             self.line(format_args!("n{from} -> n{to} [{style} label={label}]"));
+        }
+    }
+
+    /// The resource on which two calls have effects, after a space; empty for the process.
+    fn resource(&self, first: NodeId, second: NodeId) -> String {
+        match (self.graph.effect(first), self.graph.effect(second)) {
+            (Some(Effect::On(name)), Some(Effect::On(other))) if name == other => {
+                format!(" on {name}")
+            }
+            _ => String::new(),
         }
     }
 

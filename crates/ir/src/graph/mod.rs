@@ -50,6 +50,7 @@ pub use types::{
 };
 pub use verify::{Invariant, VerifyError};
 
+use crate::Effect;
 use crate::functional_ops::Callee;
 use crate::schema::Schema;
 use crate::sym::{BoolExpr, SymTable};
@@ -195,7 +196,12 @@ impl Graph {
     /// Whether a node's operator had an effect, besides its results and mutations, when the graph
     /// was made.
     pub fn has_effect(&self, node: NodeId) -> bool {
-        self.node(node).effect
+        self.node(node).effect.is_some()
+    }
+
+    /// The effect of a node's operator when the graph was made, with the name of the resource.
+    pub fn effect(&self, node: NodeId) -> Option<Effect<&str>> {
+        self.node(node).effect.map(|effect| effect.map(|name| self.str(name)))
     }
 
     /// Whether a node's results were copies when the graph was made. This is recorded for operators

@@ -215,7 +215,9 @@ impl<'g, W: Write> Printer<'g, '_, W> {
         })?;
         self.w.write_str(")")?;
         self.w.write_str(if node.copies { " copy" } else { "" })?;
-        self.w.write_str(if node.effect { " effect" } else { "" })?;
+        if let Some(effect) = node.effect {
+            write!(self.w, " {}", effect.map(|name| self.str(name)))?;
+        }
         scope.map_or(Ok(()), |scope| write!(self.w, " @ {scope}"))
     }
 

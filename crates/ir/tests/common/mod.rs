@@ -5,7 +5,7 @@ use maquette_ir::graph::{
     ValueId, ValueType,
 };
 use maquette_ir::sym::{BoolExpr, Expr, Range, Rel, SymTable, SymbolId, SymbolKind};
-use maquette_ir::{DType, Device, DeviceKind, Layout, MemoryFormat};
+use maquette_ir::{DType, Device, DeviceKind, Effect, Layout, MemoryFormat};
 use std::sync::Arc;
 
 const STRINGS: [&str; 6] =
@@ -172,7 +172,9 @@ impl Gen<'_> {
         let info = NodeInfo { scope, ..NodeInfo::default() };
         let created = self.b.node(op, &args, &kwargs, results, info);
         if self.pick(5) == 1 {
-            self.b.set_effect(created.node);
+            let on = [Effect::Ordered, Effect::On("a"), Effect::On("b \"\n")];
+            let effect = self.one(&on);
+            self.b.set_effect(created.node, effect);
         }
         let values: Vec<ValueId> = created.values.iter().collect();
         self.values.extend(&values);

@@ -221,8 +221,8 @@ impl Recorder {
         let scope = scope.as_ref().map(ModuleScope::path);
         let info = NodeInfo { loc: Some(loc), op: called, scope };
         let created = self.builder.node(op.name, &call.args, &call.kwargs, &results, info);
-        if op.effect {
-            self.builder.set_effect(created.node);
+        if let Some(effect) = op.effect {
+            self.builder.set_effect(created.node, effect.named());
         }
         if call.returns_copies(&outputs) {
             self.builder.set_copies(created.node);

@@ -14,6 +14,7 @@ use super::types::{
     Arg, IgnoredInEq, Name, Node, Res, Span, Stmt, StrId, TypeId, ValueId, ValueRange, ValueType,
 };
 use super::{Const, Graph, MAX_LIST_DEPTH, MAX_RANK};
+use crate::Effect;
 use crate::sym::SymTable;
 use smallvec::SmallVec;
 use std::sync::OnceLock;
@@ -164,12 +165,16 @@ impl Canonicalizer<'_> {
                 let args = self.args(node.args, UseSite::Node(node.op), 0)?;
                 let kwargs = self.kwargs(node)?;
                 let results = self.results(node.results)?;
+                let effect = match node.effect {
+                    Some(Effect::On(name)) => Some(Effect::On(self.str(name)?)),
+                    Some(Effect::Ordered) | None => node.effect,
+                };
                 self.out.nodes.push(Node {
                     op,
                     args,
                     kwargs,
                     results,
-                    effect: node.effect,
+                    effect,
                     copies: node.copies,
                 });
                 Stmt::Node(new)

@@ -1,6 +1,7 @@
 //! Statements of the body.
 
 use super::{Parser, Result};
+use crate::Effect;
 use crate::graph::MAX_KWARGS;
 use crate::graph::build::ResultSpec;
 use crate::graph::info::{NodeInfo, is_scope};
@@ -109,7 +110,12 @@ impl<'t> Parser<'t> {
             self.builder.set_copies(created.node);
         }
         if self.eat_word("effect") {
-            self.builder.set_effect(created.node);
+            let resource = if self.eat("(") { Some(self.string()?) } else { None };
+            if resource.is_some() {
+                self.expect(")")?;
+            }
+            let effect = resource.as_deref().map_or(Effect::Ordered, Effect::On);
+            self.builder.set_effect(created.node, effect);
         }
         if self.peek().kind == Kind::Scope {
             let scope = self.scope()?;

@@ -51,11 +51,12 @@ impl Emit<'_> {
         if !is_known {
             self.unknown_strides.push(created.node);
         }
-        if key.effect {
+        if let Some(effect) = key.effect {
             let checks = [functional_ops::INJECTIVE, functional_ops::DISJOINT];
             let is_check = checks.contains(&self.memory.interner.str(key.op));
             self.effects.push(Effect { statement: key.serial.saturating_sub(1), is_check });
-            self.builder.set_effect(created.node);
+            let effect = effect.map(|name| self.memory.interner.str(name));
+            self.builder.set_effect(created.node, effect);
         }
         if key.copies {
             self.builder.set_copies(created.node);
