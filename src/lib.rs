@@ -231,6 +231,7 @@ pub use maquette_driver::{
 };
 pub use maquette_driver::{
     Condition, InputKind, InputSpec, OutputKind, OutputSpec, RangeConstraint, Signature,
+    SignatureSyntax,
 };
 pub use maquette_interp::check_calls;
 
@@ -239,7 +240,7 @@ pub use maquette_ir::graph::Graph;
 pub use maquette_ir::sym::{SymBool, SymInt};
 pub use maquette_ir::{DType, Device, DeviceKind, Layout, Loc, MemoryFormat, Scalar};
 pub use maquette_macros::{
-    Module, Tree, custom_op, register_autograd, register_fake, register_kernel,
+    Module, Tree, custom_op, register_autograd, register_fake, register_kernel, scoped,
 };
 pub use maquette_ops as ops;
 /// Lower precision where it is safe.
@@ -273,8 +274,9 @@ pub use maquette_ops::func::{self, grad, vjp};
 pub use maquette_ops::module::{Module, Slot};
 pub use maquette_ops::tree::Tree;
 pub use maquette_ops::{
-    Effect, Element, Error, ErrorKind, FakeCtx, IntoDims, Op, Reduction, Result, Tensor, Value,
-    args, bail, ensure, fake, kwargs, num_threads, with_default_device, with_num_threads,
+    Effect, Element, Error, ErrorKind, FakeCtx, IntoDims, Op, Reduction, Resource, Result, Tensor,
+    Value, args, bail, ensure, fake, kwargs, named_scope, num_threads, with_default_device,
+    with_num_threads,
 };
 pub use maquette_ops::{autocast_dtype, without_autocast};
 pub use maquette_optim as optim;
@@ -321,10 +323,10 @@ pub mod prelude {
     pub use crate::assert_graph_snapshot;
     pub use crate::{
         AutogradCtx, CompileOptions, DType, Decompose, Device, DeviceKind, Dim, Effect, Error,
-        ExportOptions, FakeCtx, Graph, IntoDims, Layout, MemoryFormat, Module, Op, Program, Result,
-        Scalar, Slot, Stance, SymBool, SymInt, Tensor, TraceOptions, Traced, Tree, Value, args,
-        bail, compile, custom_op, ensure, kwargs, library, ops, register_autograd, register_fake,
-        register_kernel, trace,
+        ExportOptions, FakeCtx, Graph, IntoDims, Layout, MemoryFormat, Module, Op, Program,
+        Resource, Result, Scalar, Slot, Stance, SymBool, SymInt, Tensor, TraceOptions, Traced,
+        Tree, Value, args, bail, compile, custom_op, ensure, kwargs, library, ops,
+        register_autograd, register_fake, register_kernel, scoped, trace,
     };
 }
 
@@ -332,19 +334,23 @@ pub mod prelude {
 #[doc(hidden)]
 pub mod __private {
     pub use maquette_ir::sym::SymInt;
+    pub use maquette_ops::internals::enter;
     pub use maquette_ops::library::wrapper::{
         CustomOperator, LazyOp, Written, boxed, integer, integers, keep_nothing, register_autograd,
         register_fake, register_kernel, tensors, values,
     };
     pub use maquette_ops::library::{Stage, StaticRegistration, Tag};
-    pub use maquette_ops::module::{Module, Slot as ModuleSlot, State as ModuleState, visit_part};
+    pub use maquette_ops::module::{
+        Module, PartId, Slot as ModuleSlot, State as ModuleState, Visitor as ModuleVisitor,
+        visit_tensors, walk_part,
+    };
     pub use maquette_ops::tree::{Leaves, TreeSpec, wrong_shape};
     /// The one name is for glob imports.
     pub mod no_operator {
         pub use maquette_ops::library::wrapper::__maquette_operator;
     }
     pub use maquette_ops::{
-        Args, Effect, IntoDims, Op, Result, Tensor, Tree, Value, custom_op, inventory,
+        Args, Effect, IntoDims, Op, Resource, Result, Tensor, Tree, Value, custom_op, inventory,
     };
 }
 

@@ -76,6 +76,11 @@ fn ping(times: i64) -> Result<i64> {
     Ok(times)
 }
 
+#[custom_op("mac::send", effect(on("wire")))]
+fn send(times: i64) -> Result<i64> {
+    Ok(times)
+}
+
 #[custom_op("mac::gpu_only", device_types("cuda"), crate = maquette)]
 fn gpu_only(x: &Tensor) -> Result<Tensor> {
     x.ok().cloned()
@@ -170,6 +175,7 @@ fn the_signature_is_the_schema() {
     ] {
         assert_eq!(op.schema().unwrap().to_string(), schema);
     }
+    assert_eq!(send::op().effect(), Some(Effect::On(Resource::new("wire"))));
     assert_eq!((sin::NAME, ping::op().effect()), ("mac::sin", Some(Effect::Ordered)));
     assert!(
         sin::op().defined_at().unwrap().to_string().contains("tests/macros.rs:10"),

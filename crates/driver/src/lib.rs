@@ -14,7 +14,7 @@ mod operators;
 pub use compile::{CompileOptions, Compiled, Explanation, ProgramExplanation, Stance, compile};
 pub use export::{
     CompiledProgram, Condition, ExportOptions, InputKind, InputSpec, OutputKind, OutputSpec,
-    Program, RangeConstraint, Signature,
+    Program, RangeConstraint, Signature, SignatureSyntax,
 };
 pub use freeze::FreezeReport;
 pub use maquette_pipeline::{

@@ -7,7 +7,7 @@ mod lines;
 mod threads;
 
 use common::{Over, Visitor, arange, over, same_calls};
-use maquette_driver::ExportOptions;
+use maquette_driver::{ExportOptions, Signature};
 use maquette_ops::module::{Slot, visit_part};
 use maquette_ops::{Module, Tensor};
 use maquette_trace::Dim;
@@ -86,6 +86,8 @@ fn a_program_with_a_signature() {
         .export(&mlp, rows(2))
         .unwrap();
     insta::assert_snapshot!("mlp", program);
+    let text = program.signature().to_string();
+    assert_eq!(Signature::parse(&text).as_ref(), Ok(program.signature()), "{text}");
     let dead: Vec<&str> = program.signature().unused().map(|i| i.name.as_str()).collect();
     assert_eq!(dead, ["dead"]);
     let ranges = program.range_constraints();

@@ -10,6 +10,7 @@ pub mod buffer_plan;
 pub mod copy_cost;
 mod device;
 mod dtype;
+mod effect;
 #[doc(hidden)]
 pub mod fault_injection;
 pub mod functional_ops;
@@ -29,6 +30,7 @@ pub mod view;
 
 pub use device::{Device, DeviceKind, ParseDeviceError};
 pub use dtype::{Category, DType, ParseDTypeError};
+pub use effect::{Effect, Resource};
 pub use layout::{Layout, MemoryFormat, ParseLayoutError};
 pub use loc::Loc;
 pub use scalar::Scalar;

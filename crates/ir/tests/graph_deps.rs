@@ -3,6 +3,7 @@
 mod common;
 
 use maquette_ir::graph::{Adjacency, ArgEffect, Graph, MemoryFacts, NodeId};
+use maquette_ir::{Effect, Resource};
 use petgraph::Direction;
 use petgraph::algo::{dominators, has_path_connecting, tarjan_scc, toposort};
 use petgraph::dot::Dot;
@@ -42,8 +43,12 @@ impl MemoryFacts for Facts {
             _ => None,
         }
     }
-    fn has_effect(&self, op: &str) -> bool {
-        op == "t::print"
+    fn effect(&self, op: &str) -> Option<Effect> {
+        match op {
+            "t::print" => Some(Effect::Ordered),
+            "t::send" => Some(Effect::On(Resource::new("wire"))),
+            _ => None,
+        }
     }
     fn uses_rng(&self, op: &str) -> bool {
         op == "t::draw"
@@ -114,7 +119,7 @@ fn petgraph_algorithms_run_on_dataflow() {
 
 #[test]
 fn dependence_orders_memory_and_effects() {
-    let cases: [(&str, &[&str]); 10] = [
+    let cases: [(&str, &[&str]); 12] = [
         (
             "%y: f32[4] = t::read(%x)\n  t::write(%x)\n  t::read(%x)",
             &["read0 -> write1 WriteAfterRead %x", "write1 -> read2 ReadAfterWrite %x"],
@@ -153,6 +158,17 @@ fn dependence_orders_memory_and_effects() {
         (
             "t::print()\n  t::read(%x)\n  t::print(\"a\")\n  t::print()",
             &["print0 -> print2 Order", "print2 -> print3 Order"],
+        ),
+        // Each resource has an order of its own, and so has the process.
+        (
+            "t::a() effect(\"a\")\n  t::b() effect(\"b\")\n  t::print()\n  t::c() effect(\"a\")\n  \
+                t::print()\n  t::d() effect(\"b\")",
+            &["a0 -> c3 Order", "b1 -> d5 Order", "print2 -> print4 Order"],
+        ),
+        // What the graph declares and what the facts say.
+        (
+            "t::send()\n  t::a() effect(\"wire\")\n  t::send() effect\n  t::print()",
+            &["send0 -> a1 Order", "a1 -> send2 Order", "send2 -> print3 Order"],
         ),
     ];
     for (body, expected) in cases {

@@ -1,5 +1,6 @@
 //! Pictures of graphs: a program with each kind of node and edge, and the smallest ones.
 
+use maquette_ir::Effect;
 use maquette_ir::graph::{ArgEffect, Graph, InputRole, MemoryFacts};
 
 /// `write_` writes its argument and returns it, `view` gives a view, `print` has an effect.
@@ -15,8 +16,8 @@ impl MemoryFacts for Facts {
     fn result_aliases(&self, op: &str, _: usize) -> Option<usize> {
         matches!(op, "t::write_" | "t::view").then_some(0)
     }
-    fn has_effect(&self, op: &str) -> bool {
-        op == "t::print"
+    fn effect(&self, op: &str) -> Option<Effect> {
+        (op == "t::print").then_some(Effect::Ordered)
     }
     fn is_custom(&self, op: &str) -> bool {
         op.starts_with("mine::")

@@ -245,6 +245,42 @@ fn errors_show_where() {
     insta::assert_snapshot!(report);
 }
 
+/// A scope takes no part in equality, and a text without it is that of an equal graph.
+#[test]
+fn scopes_round_trip() {
+    let text = r#"graph g(%x: f32[2]) -> (f32[2])
+{
+  %f: f32[2] = t::f(%x) copy effect @ encoder.layers.0
+  t::log(%f) effect("nccl:0") @ 0
+  %f_1: f32[2] = t::f(%f)
+  return %f_1
+}"#;
+    let g = round_trip(text);
+    let scopes: Vec<_> = g.nodes().map(|n| g.scope(n)).collect();
+    assert_eq!(scopes, [Some("encoder.layers.0"), Some("0"), None]);
+    let plain = Graph::parse(&text.replace(" @ encoder.layers.0", "").replace(" @ 0", "")).unwrap();
+    assert_eq!((&g, g.digest()), (&plain, plain.digest()));
+    let spaced = text.replace("@ encoder", "@\tencoder").replace("@ 0", "@0 # a comment");
+    assert_eq!(Graph::parse(&spaced).unwrap().to_string(), text);
+    for wrong in [
+        "@",
+        "@ a..b",
+        "effect(",
+        "effect()",
+        "effect(a)",
+        "effect(\"a\"",
+        "effect(\"a\", \"b\")",
+        "@ a.",
+        "@ a b",
+        "@ a @ b",
+        "@ ä",
+        "@ a effect",
+    ] {
+        let text = text.replace("@ encoder.layers.0", wrong);
+        assert!(Graph::parse(&text).is_err(), "{wrong}");
+    }
+}
+
 #[test]
 fn hostile_text_is_rejected_quickly() {
     let n = 200_000;

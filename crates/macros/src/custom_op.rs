@@ -6,7 +6,7 @@
 //! imports of an enclosing function body, as examples and tests have.
 
 use crate::arguments::{Access, Parameter, parameter};
-use crate::options::{CustomOp, private};
+use crate::options::{CustomOp, DeclaredEffect, private};
 use crate::signature::{self, Argument, Output};
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
@@ -182,8 +182,13 @@ fn registration(
     if let Some(schema) = &options.schema {
         steps.extend(quote!(.schema(#schema)));
     }
-    if let Some(effect) = &options.effect {
-        steps.extend(quote!(.effect(#private::Effect::#effect)));
+    match &options.effect {
+        None => {}
+        Some(DeclaredEffect::Ordered) => steps.extend(quote!(.effect(#private::Effect::Ordered))),
+        Some(DeclaredEffect::On(name)) => {
+            let resource = quote!(#private::Resource::new(#name));
+            steps.extend(quote!(.effect(#private::Effect::On(#resource))));
+        }
     }
     if !options.tags.is_empty() {
         let tags = &options.tags;

@@ -10,6 +10,7 @@ mod custom_op;
 mod module;
 mod options;
 mod register;
+mod scoped;
 mod signature;
 mod snippets;
 #[cfg(test)]
@@ -98,6 +99,28 @@ pub fn register_autograd(args: TokenStream, item: TokenStream) -> TokenStream {
 #[proc_macro_derive(Tree, attributes(tree))]
 pub fn derive_tree(item: TokenStream) -> TokenStream {
     tree::expand(item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+/// Puts what a method computes into the scope of its module: its path in the outermost module, as
+/// `encoder.layers.0`. Traced graphs show the scopes of their calls.
+///
+/// ```ignore
+/// #[derive(Module)]
+/// struct Attention { /* … */ }
+///
+/// #[scoped]
+/// impl Attention {
+///     fn forward(&self, x: &Tensor, mask: &Tensor) -> Tensor { /* … */ }
+/// }
+/// ```
+///
+/// On an `impl` block, it applies to all methods that take `&self`. The struct has a
+/// `#[derive(Module)]`, or implements `Module`. `Module::forward` by derive enters the scope
+/// without the attribute; a call `module.forward(x)` of the struct's own method does not.
+/// `#[scoped(crate = path)]` gives the path of the facade.
+#[proc_macro_attribute]
+pub fn scoped(args: TokenStream, item: TokenStream) -> TokenStream {
+    scoped::expand(args.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
 /// Names a module's parameters and buffers after its fields, as in `layers.0.weight`.

@@ -75,7 +75,7 @@ fn visit(private: &TokenStream, field: &Field, member: &Member, slot: FieldKind)
         ty = inner;
     }
     let part = quote!(&#part);
-    quote_spanned!(at(&field.ty) => #private::visit_part(#part, path, #name, #slot, v);)
+    quote_spanned!(at(&field.ty) => #private::walk_part(#part, path, #name, #slot, v);)
 }
 
 /// The type after a reference or in a `Box`.
@@ -100,16 +100,18 @@ fn implement(
         parameter.bounds.push(parse_quote!(#private::ModuleState));
     }
     let (impl_generics, type_generics, where_clause) = generics.split_for_impl();
-    let visitor =
-        quote!(v: &mut dyn ::core::ops::FnMut(&str, #private::ModuleSlot, &#private::Tensor));
+    let walk = quote! {
+        (&self, path: &str, slot: #private::ModuleSlot, v: &mut dyn #private::ModuleVisitor) {
+            v.part(path, #private::PartId::of(self));
+            #(#visits)*
+        }
+    };
     let Some((takes, returns)) = &options.signature else {
         return quote! {
             #[automatically_derived]
             impl #impl_generics #private::ModuleState for #ident #type_generics #where_clause {
                 #[allow(unused_variables)]
-                fn visit_at(&self, path: &str, slot: #private::ModuleSlot, #visitor) {
-                    #(#visits)*
-                }
+                fn visit_at #walk
             }
         };
     };
@@ -131,6 +133,7 @@ fn implement(
                     NoFnForward
                 }
             }
+            let _entered = #private::enter(self);
             Self::forward(self, x)
         }
     };
@@ -142,11 +145,15 @@ fn implement(
 
             #forward
 
-            #[allow(unused_variables)]
-            fn visit(&self, #visitor) {
-                let (path, slot) = ("", #private::ModuleSlot::Parameter);
-                #(#visits)*
+            fn visit(
+                &self,
+                v: &mut dyn ::core::ops::FnMut(&str, #private::ModuleSlot, &#private::Tensor),
+            ) {
+                #private::visit_tensors(self, v);
             }
+
+            #[allow(unused_variables)]
+            fn walk #walk
         }
     }
 }

@@ -16,12 +16,12 @@ pub(crate) fn private(root: Option<&Path>) -> TokenStream {
 }
 
 /// `#[custom_op("ns::name", device_types("cpu"), schema("…"), effect("ordered"), tags(Pointwise),
-/// mutates_unknown, crate = path)]`
+/// mutates_unknown, crate = path)]`; an effect on a resource is `effect(on("nccl:0"))`.
 pub(crate) struct CustomOp {
     pub(crate) name: String,
     pub(crate) devices: Vec<LitStr>,
     pub(crate) schema: Option<LitStr>,
-    pub(crate) effect: Option<Ident>,
+    pub(crate) effect: Option<DeclaredEffect>,
     pub(crate) tags: Vec<Ident>,
     pub(crate) mutates_unknown: bool,
     pub(crate) root: Option<Path>,
@@ -54,7 +54,7 @@ impl Parse for CustomOp {
                         out.schema =
                             Some(one_text(key, "\"(Tensor x, int y=3) -> Tensor\"", input)?)
                     }
-                    "effect" => out.effect = Some(effect(&one_text(key, "\"ordered\"", input)?)?),
+                    "effect" => out.effect = Some(DeclaredEffect::parse(key, input)?),
                     "tags" => out.tags = idents(key, "Inplace, Pointwise", input)?,
                     "mutates_unknown" => out.mutates_unknown = true,
                     _ => out.root = Some(root(input)?),
@@ -157,6 +157,24 @@ pub(crate) fn tree_root(attrs: &[syn::Attribute]) -> Result<Option<Path>> {
         })?;
     }
     Ok(out)
+}
+
+/// `#[scoped(crate = path)]` on a method or an `impl` block.
+#[derive(Default)]
+pub(crate) struct Scoped {
+    pub(crate) root: Option<Path>,
+}
+
+impl Parse for Scoped {
+    fn parse(input: ParseStream<'_>) -> Result<Scoped> {
+        if input.is_empty() {
+            return Ok(Scoped::default());
+        }
+        named_option(input, &["crate"])?;
+        let root = Some(root(input)?);
+        trailing_comma(input)?;
+        Ok(Scoped { root })
+    }
 }
 
 /// `#[module(In -> Out, crate = path)]` on a struct; each part is optional.
@@ -346,15 +364,43 @@ fn one_text(key: &str, example: &str, input: ParseStream<'_>) -> Result<LitStr> 
     }
 }
 
-fn effect(name: &LitStr) -> Result<Ident> {
-    match name.value().as_str() {
-        "ordered" => Ok(Ident::new("Ordered", name.span())),
-        other => Err(Error::new(
-            name.span(),
-            format!(
-                "unknown effect `{other}`; expected `ordered`, which keeps calls in program order"
-            ),
-        )),
+/// What `effect("ordered")` or `effect(on("nccl:0"))` declares.
+pub(crate) enum DeclaredEffect {
+    Ordered,
+    /// On the resource of this name.
+    On(LitStr),
+}
+
+impl DeclaredEffect {
+    fn parse(key: &str, input: ParseStream<'_>) -> Result<DeclaredEffect> {
+        let ahead = input.fork();
+        if ahead.peek(syn::token::Paren) {
+            let content;
+            parenthesized!(content in ahead);
+            if content.peek(Ident) && content.peek2(syn::token::Paren) {
+                let content;
+                parenthesized!(content in input);
+                let on: Ident = content.parse()?;
+                if on != "on" {
+                    let message = format!("unknown effect `{on}`; expected `on(\"resource\")`");
+                    return Err(Error::new(on.span(), message));
+                }
+                let resource = one_text("on", "\"nccl:0\"", &content)?;
+                trailing_comma(&content)?;
+                return Ok(DeclaredEffect::On(resource));
+            }
+        }
+        let name = one_text(key, "\"ordered\"", input)?;
+        match name.value().as_str() {
+            "ordered" => Ok(DeclaredEffect::Ordered),
+            other => Err(Error::new(
+                name.span(),
+                format!(
+                    "unknown effect `{other}`; expected `ordered`, which keeps calls in program \
+                        order, or `on(\"{other}\")` for a resource of this name"
+                ),
+            )),
+        }
     }
 }
 

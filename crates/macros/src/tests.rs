@@ -62,6 +62,10 @@ fn names_and_options() {
             "expected names in parentheses, as in `tags(Inplace, Pointwise)`",
         ),
         ("\"a::b\", tags = Inplace", "expected names in parentheses"),
+        ("\"a::b\", effect(at(\"wire\"))", "unknown effect `at`; expected `on"),
+        ("\"a::b\", effect(on())", "expected strings in parentheses"),
+        ("\"a::b\", effect(on(\"a\", \"b\"))", "`on` takes one string"),
+        ("\"a::b\", effect(on(\"wire\"))", ""),
         ("\"a::b\", effect(\"io\")", "unknown effect `io`; expected `ordered`"),
         ("\"a::b\", crate(a)", "expected a path, as in `crate = ::maquette`"),
     ] {

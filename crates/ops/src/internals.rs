@@ -19,6 +19,7 @@ use std::sync::Arc;
 pub use crate::autograd::grad_mode::is_grad_enabled;
 pub use crate::dispatch::device::default_device;
 pub use crate::functional_call::in_functional_call;
+pub use crate::scope::{ModuleScope, current_scope, enter};
 pub use crate::tensor::borrow::unobserved;
 
 /// Runs `f` with all modes and autocast disabled, for what is not part of the program: a run of a

@@ -20,6 +20,7 @@ pub mod module;
 #[doc(hidden)]
 pub mod operator;
 pub mod random;
+mod scope;
 mod tensor;
 pub mod tree;
 
@@ -39,7 +40,7 @@ pub use error::{
     AccessError, AutogradError, CallError, CompileError, Error, ErrorKind, ExportError, FakeError,
     GuardFailure, RegisterError, Remedy, Result, RunError, TraceError, Violation,
 };
-pub use library::{Effect, Kwargs, Op, custom_op};
+pub use library::{Effect, Kwargs, Op, Resource, custom_op};
 pub use maquette_device::release_cached_memory;
 pub use maquette_ir::graph::MAX_LIST_DEPTH;
 pub use maquette_kernels::{PackKey, PackedOperand, occupying_a_core, with_num_threads};
@@ -47,6 +48,7 @@ pub use methods::index::{Index, IntoIndex, NewAxis, SliceRange};
 pub use methods::{Operand, Recurrence};
 pub use module::Module;
 pub use operator::Reduction;
+pub use scope::named_scope;
 pub use tensor::access::{ReadGuard, WriteGuard};
 pub use tensor::arena::Arena;
 pub use tensor::borrow::Access;

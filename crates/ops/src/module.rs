@@ -47,6 +47,60 @@ pub trait Module {
     /// dots, `layers.0.weight`. A tensor that the module has under several names is visited under
     /// each.
     fn visit(&self, v: &mut dyn FnMut(&str, Slot, &Tensor));
+
+    /// Shows `v` the module and its parts. Names continue `path`; in a buffer everything is a
+    /// buffer. `#[derive(Module)]` writes this. Without it, the parts of the module have no names
+    /// of their own in traces, and belong to the module.
+    #[doc(hidden)]
+    fn walk(&self, path: &str, slot: Slot, v: &mut dyn Visitor) {
+        v.part(path, PartId::of(self));
+        self.visit(&mut |name, own, t| {
+            v.tensor(&join(path, name), if slot == Slot::Buffer { slot } else { own }, t);
+        });
+    }
+}
+
+/// What sees the parts of a module.
+#[doc(hidden)]
+pub trait Visitor {
+    /// Called with each parameter and buffer.
+    fn tensor(&mut self, name: &str, slot: Slot, t: &Tensor);
+    /// Called with each module and part that may have code of its own.
+    fn part(&mut self, path: &str, id: PartId);
+}
+
+/// Which part of a module a value is. No other value of the type has its address as long as it is
+/// borrowed, unless it has no size.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PartId {
+    address: usize,
+    of: &'static str,
+}
+
+impl PartId {
+    /// That of this value.
+    pub fn of<T: ?Sized>(part: &T) -> PartId {
+        let address = std::ptr::from_ref(part).cast::<()>().addr();
+        PartId { address, of: std::any::type_name::<T>() }
+    }
+}
+
+/// Passes on tensors alone.
+struct TensorsOnly<'a>(&'a mut dyn FnMut(&str, Slot, &Tensor));
+
+impl Visitor for TensorsOnly<'_> {
+    fn tensor(&mut self, name: &str, slot: Slot, t: &Tensor) {
+        (self.0)(name, slot, t);
+    }
+
+    fn part(&mut self, _path: &str, _id: PartId) {}
+}
+
+/// [`Module::visit`] by [`Module::walk`], for modules by derive.
+#[doc(hidden)]
+pub fn visit_tensors(module: &(impl Module + ?Sized), v: &mut dyn FnMut(&str, Slot, &Tensor)) {
+    module.walk("", Slot::Parameter, &mut TensorsOnly(v));
 }
 
 impl<M: Module + ?Sized> Module for &M {
@@ -59,6 +113,10 @@ impl<M: Module + ?Sized> Module for &M {
 
     fn visit(&self, v: &mut dyn FnMut(&str, Slot, &Tensor)) {
         (**self).visit(v);
+    }
+
+    fn walk(&self, path: &str, slot: Slot, v: &mut dyn Visitor) {
+        (**self).walk(path, slot, v);
     }
 }
 
@@ -73,6 +131,10 @@ impl<M: Module + ?Sized> Module for Box<M> {
     fn visit(&self, v: &mut dyn FnMut(&str, Slot, &Tensor)) {
         (**self).visit(v);
     }
+
+    fn walk(&self, path: &str, slot: Slot, v: &mut dyn Visitor) {
+        (**self).walk(path, slot, v);
+    }
 }
 
 /// What a module may be made of: modules and their parts, which own tensors under names.
@@ -84,12 +146,12 @@ impl<M: Module + ?Sized> Module for Box<M> {
             them; mark any other field `#[module(skip)]`"
 )]
 pub trait State {
-    /// Visits each tensor, as [`Module::visit`] does. Names continue `path`; in a buffer everything
-    /// is a buffer.
-    fn visit_at(&self, path: &str, slot: Slot, v: &mut dyn FnMut(&str, Slot, &Tensor));
+    /// Shows each tensor and part to `v`, as [`Module::walk`] does.
+    fn visit_at(&self, path: &str, slot: Slot, v: &mut dyn Visitor);
 }
 
-/// Visits a part of something that is called `path`.
+/// Visits the tensors of a part of something that is called `path`, for a [`Module::visit`] by
+/// hand.
 pub fn visit_part(
     part: &(impl State + ?Sized),
     path: &str,
@@ -97,33 +159,42 @@ pub fn visit_part(
     slot: Slot,
     v: &mut dyn FnMut(&str, Slot, &Tensor),
 ) {
+    walk_part(part, path, name, slot, &mut TensorsOnly(v));
+}
+
+/// Shows a part of something that is called `path` to `v`.
+pub fn walk_part(
+    part: &(impl State + ?Sized),
+    path: &str,
+    name: &str,
+    slot: Slot,
+    v: &mut dyn Visitor,
+) {
     part.visit_at(&join(path, name), slot, v);
 }
 
-fn join(path: &str, name: &str) -> String {
+pub(crate) fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
 impl<M: Module + ?Sized> State for M {
-    fn visit_at(&self, path: &str, slot: Slot, v: &mut dyn FnMut(&str, Slot, &Tensor)) {
-        self.visit(&mut |name, own, t| {
-            v(&join(path, name), if slot == Slot::Buffer { slot } else { own }, t)
-        });
+    fn visit_at(&self, path: &str, slot: Slot, v: &mut dyn Visitor) {
+        self.walk(path, slot, v);
     }
 }
 
 impl State for Tensor {
-    fn visit_at(&self, path: &str, slot: Slot, v: &mut dyn FnMut(&str, Slot, &Tensor)) {
-        v(path, slot, self);
+    fn visit_at(&self, path: &str, slot: Slot, v: &mut dyn Visitor) {
+        v.tensor(path, slot, self);
     }
 }
 
 macro_rules! elements {
     ($(($($generics:tt)*) $t:ty;)*) => { $(
         impl<$($generics)*> State for $t {
-            fn visit_at(&self, path: &str, slot: Slot, v: &mut dyn FnMut(&str, Slot, &Tensor)) {
+            fn visit_at(&self, path: &str, slot: Slot, v: &mut dyn Visitor) {
                 for (i, x) in self.iter().enumerate() {
-                    visit_part(x, path, &i.to_string(), slot, v);
+                    walk_part(x, path, &i.to_string(), slot, v);
                 }
             }
         }
@@ -135,7 +206,7 @@ elements! {
 }
 
 impl<T: State> State for Option<T> {
-    fn visit_at(&self, path: &str, slot: Slot, v: &mut dyn FnMut(&str, Slot, &Tensor)) {
+    fn visit_at(&self, path: &str, slot: Slot, v: &mut dyn Visitor) {
         self.iter().for_each(|x| x.visit_at(path, slot, v));
     }
 }
@@ -143,7 +214,7 @@ impl<T: State> State for Option<T> {
 macro_rules! pointers {
     ($($t:ident),*) => { $(
         impl<T: State + ?Sized> State for $t<T> {
-            fn visit_at(&self, path: &str, slot: Slot, v: &mut dyn FnMut(&str, Slot, &Tensor)) {
+            fn visit_at(&self, path: &str, slot: Slot, v: &mut dyn Visitor) {
                 (**self).visit_at(path, slot, v);
             }
         }
@@ -154,7 +225,7 @@ pointers!(Arc, Rc);
 macro_rules! nothing {
     ($(($($generics:tt)*) $t:ty;)*) => { $(
         impl<$($generics)*> State for $t {
-            fn visit_at(&self, _path: &str, _slot: Slot, _v: &mut dyn FnMut(&str, Slot, &Tensor)) {}
+            fn visit_at(&self, _path: &str, _slot: Slot, _v: &mut dyn Visitor) {}
         }
     )* };
 }

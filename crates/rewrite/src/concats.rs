@@ -86,9 +86,8 @@ pub fn decompose_concats(
         for concat in concats.values().rev().filter(|c| c.at == at) {
             let ty = copy.type_of(&mut builder, concat.result);
             let op = builder.intern(EMPTY);
-            let origin = graph.producer(concat.result).map(|node| graph.origin(node));
-            let origin = origin.unwrap_or_default();
-            let created = builder.node(op, &[], &[], &[ResultSpec::Value(ty)], origin);
+            let info = graph.producer_info(concat.result);
+            let created = builder.node(op, &[], &[], &[ResultSpec::Value(ty)], info);
             empty.extend(created.values.iter().next().map(|e| (concat.result, e)));
         }
         match *stmt {
@@ -244,7 +243,7 @@ fn store(
         let source = Arg::Value(copy.value(part.value)?);
         let args = [Arg::Value(stored), source, sizes, strides, Arg::Int(part.offset)];
         let ty = copy.type_of(builder, concat.result);
-        let created = builder.node(op, &args, &[], &[ResultSpec::Value(ty)], graph.origin(node));
+        let created = builder.node(op, &args, &[], &[ResultSpec::Value(ty)], graph.info(node));
         stored = created.values.iter().next()?;
     }
     builder.set_name(stored, &graph.value_name(concat.result).to_string());

@@ -25,6 +25,8 @@ pub struct StatementContext {
     pub index: usize,
     /// The line of the program that recorded it.
     pub loc: Option<Loc>,
+    /// The path of the module in whose code it is.
+    pub scope: Option<Box<str>>,
     /// The statements around it, as [`Graph::window_at`] shows them.
     pub window: String,
 }
@@ -279,13 +281,16 @@ impl FunctionalizeError {
                 Stmt::Bind { .. } | Stmt::Assert { .. } => None,
             });
             let window = graph.window_at(index, WINDOW_RADIUS);
-            Some(Box::new(StatementContext { index, loc, window }))
+            let scope = graph.stmt_scope(index).map(Into::into);
+            Some(Box::new(StatementContext { index, loc, scope, window }))
         });
         FunctionalizeError { statement, ..self }
     }
 
     fn line_prefix(&self) -> String {
-        self.loc().map_or_else(String::new, |l| format!("{l}: "))
+        let scope = self.statement.as_ref().and_then(|s| s.scope.as_deref());
+        let scope = scope.map_or_else(String::new, |scope| format!(" in {scope}"));
+        self.loc().map_or_else(String::new, |l| format!("{l}{scope}: "))
     }
 
     fn window_suffix(&self) -> String {

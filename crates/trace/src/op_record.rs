@@ -3,7 +3,7 @@
 
 use maquette_ir::graph::{GraphBuilder, StrId};
 use maquette_ops::internals::parts_count_writes;
-use maquette_ops::{Op, Result, Value};
+use maquette_ops::{Effect, Op, Result, Value};
 use smallvec::SmallVec;
 
 /// The facts of an operator, looked up once per trace.
@@ -20,7 +20,7 @@ pub(crate) struct OpRecord {
     /// Its fake execution counts its writes.
     pub(crate) counts_writes: bool,
     pub(crate) builtin: bool,
-    pub(crate) effect: bool,
+    pub(crate) effect: Option<Effect>,
     /// The fake kernel accepts traced tensors, because it reads only metadata.
     pub(crate) takes_traced: bool,
 }
@@ -57,7 +57,7 @@ impl OpRecord {
             mutated,
             counts_writes: parts_count_writes(op),
             builtin: op.is_builtin(),
-            effect: op.effect().is_some(),
+            effect: op.effect(),
             takes_traced: op.fake_takes_traced(),
         })
     }

@@ -30,7 +30,7 @@ pub struct Options {
     warm_up: u32,
     /// What a row of the table is.
     #[arg(long, value_name = "WHAT", default_value = "kernel")]
-    #[arg(value_parser = ["kernel", "operator", "line"])]
+    #[arg(value_parser = ["kernel", "operator", "line", "scope"])]
     by: String,
     /// Write the fastest run to this file as a trace for Perfetto (https://ui.perfetto.dev).
     #[arg(long, value_name = "FILE")]
@@ -62,6 +62,7 @@ pub fn run(out: &mut Output, options: &Options) -> Result<bool> {
     let table = match &options.by[..] {
         "operator" => profile.by_operator().to_string(),
         "line" => profile.by_line().to_string(),
+        "scope" => profile.by_scope().to_string(),
         _ => profile.to_string(),
     };
     for line in table.lines() {

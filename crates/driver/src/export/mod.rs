@@ -10,16 +10,19 @@ mod compiled;
 pub(crate) mod constraints;
 mod program;
 mod signature;
+mod signature_text;
 mod state;
 
 pub use compiled::CompiledProgram;
 pub use constraints::RangeConstraint;
 pub use program::{Condition, Program};
 pub use signature::{InputKind, InputSpec, OutputKind, OutputSpec, Signature};
+pub use signature_text::SignatureSyntax;
 
 use maquette_interp::Captured;
 use maquette_ir::Loc;
 use maquette_ir::program_form::ProgramForm;
+use maquette_ops::internals::enter;
 use maquette_ops::library::generation;
 use maquette_ops::{Error, ErrorKind, Module, Result, StorageCloner, Tree};
 use maquette_pipeline::{Compilation, Pass, PassOptions, WhyUnplanned, compile_observed};
@@ -93,10 +96,12 @@ impl ExportOptions {
     ) -> Result<Program<M::In, <M::Out as Tree>::Output>> {
         let loc = Loc::caller();
         let module_tensors = ModuleTensors::of(module).map_err(|e| e.at(loc))?;
-        let mut traced = self
-            .trace
-            .trace_with_state(|x| module.forward(x), &module_tensors.inputs(), inputs)?
-            .into_program();
+        let forward = |x| {
+            let _entered = enter(module);
+            module.forward(x)
+        };
+        let mut traced =
+            self.trace.trace_with_state(forward, &module_tensors.inputs(), inputs)?.into_program();
         constraints::check(&traced, self.trace.dynamic_dims())
             .map_err(|e| Error::from(e).at(loc))?;
         let shared = state::mutated_alias_groups(&traced.state);
@@ -146,7 +151,7 @@ fn functionalize_error(e: FunctionalizeError, export: Loc) -> Error {
     let (loc, statement) = (e.loc().unwrap_or(export), e.statement);
     let error = Error::from(ErrorKind::Other(Box::new(FunctionalizeError::from(e.kind)))).at(loc);
     match statement {
-        Some(s) => error.in_statement(s.index, s.window.trim_end()),
+        Some(s) => error.in_scope(s.scope.as_deref()).in_statement(s.index, s.window.trim_end()),
         None => error,
     }
 }

@@ -6,9 +6,9 @@ use maquette_ir::graph::{Arg, Graph};
 use maquette_ops::module::Slot;
 use maquette_rewrite::{ExternalTensor, FunctionalGraph, Output, SharedMemory};
 use maquette_trace::{LeafKind, TracedProgram};
-use std::fmt;
 
-/// The inputs and outputs of a program, in the order of its graph.
+/// The inputs and outputs of a program, in the order of its graph. Displays as text, which parses
+/// back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signature {
     /// The parameters, the buffers, then the inputs of a call.
@@ -81,6 +81,16 @@ pub enum OutputKind {
 }
 
 impl InputKind {
+    /// All kinds.
+    pub(super) const ALL: [InputKind; 6] = [
+        InputKind::Parameter,
+        InputKind::Buffer,
+        InputKind::CapturedBuffer,
+        InputKind::User,
+        InputKind::Constant,
+        InputKind::SharedStorage,
+    ];
+
     /// The name in printed signatures.
     pub const fn name(self) -> &'static str {
         match self {
@@ -105,6 +115,15 @@ impl InputKind {
 }
 
 impl OutputKind {
+    /// All kinds, those first whose names begin with the name of another one.
+    pub(super) const ALL: [OutputKind; 5] = [
+        OutputKind::ParameterMutation,
+        OutputKind::BufferMutation,
+        OutputKind::InputMutation,
+        OutputKind::Alias,
+        OutputKind::User,
+    ];
+
     /// The name in printed signatures.
     pub const fn name(self) -> &'static str {
         match self {
@@ -300,25 +319,4 @@ fn used(f: &FunctionalGraph, i: usize) -> bool {
         _ => false,
     };
     taken(i) || memory.is_some_and(|m| taken(first + m)) || f.outputs.iter().any(given_back)
-}
-
-impl fmt::Display for Signature {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("inputs")?;
-        for i in &self.inputs {
-            write!(f, "\n  {} {}: {}", i.kind.name(), i.name, i.value)?;
-            if let Some(other) = &i.tied_to {
-                write!(f, ", tied to {other}")?;
-            }
-            if !i.used {
-                f.write_str(", unused")?;
-            }
-        }
-        f.write_str("\noutputs")?;
-        for o in &self.outputs {
-            let space = if o.name.is_empty() { "" } else { " " };
-            write!(f, "\n  {}{space}{}: {}", o.kind.name(), o.name, o.value)?;
-        }
-        Ok(())
-    }
 }

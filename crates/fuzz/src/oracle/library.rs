@@ -11,7 +11,7 @@ use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
 use maquette_ops::internals::MetaInternals;
 use maquette_ops::library::{OpBuilder, Tag};
-use maquette_ops::{Effect, Error, FakeCtx, Result, Tensor, custom_op};
+use maquette_ops::{Effect, Error, FakeCtx, Resource, Result, Tensor, custom_op};
 use std::cell::RefCell;
 use std::fmt;
 use std::sync::OnceLock;
@@ -371,7 +371,7 @@ fn effects() -> Result<()> {
         })
         .register()?;
     op("tell(Tensor x, int tag) -> Tensor")
-        .effect(Effect::Ordered)
+        .effect(Effect::On(Resource::new("oracle::tell")))
         .kernel(|x: &Tensor, tag: i64| -> Result<Tensor> {
             note("tell", tag, x)?;
             mixed_with_itself(x)

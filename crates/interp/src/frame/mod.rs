@@ -32,7 +32,9 @@ const WINDOW: usize = 2;
 /// the program called.
 pub fn in_window(graph: &Graph, e: Error, at: usize) -> Error {
     let e = match graph.body().get(at) {
-        Some(Stmt::Node(node)) => e.called_as(Callee::of(graph, *node).op, graph.called_op(*node)),
+        Some(Stmt::Node(node)) => e
+            .called_as(Callee::of(graph, *node).op, graph.called_op(*node))
+            .in_scope(graph.scope(*node)),
         _ => e,
     };
     e.in_statement(at, graph.window_at(at, WINDOW))

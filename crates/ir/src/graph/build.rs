@@ -2,14 +2,15 @@
 //! end.
 
 use super::canonicalize::canonicalize;
+use super::info::{InfoTable, NodeInfo};
 use super::types::{
     Arg, BindSource, Def, Name, Node, NodeId, Res, Span, Stmt, StrId, TensorType, TypeId, Value,
     ValueId, ValueRange, ValueType,
 };
-use super::{CallOrigin, Const, ConstSource, Graph, names};
-use crate::Loc;
+use super::{Const, ConstSource, Graph, names};
 use crate::schema::Schema;
 use crate::sym::{BoolExpr, Expr, SymError, SymTable, SymbolId};
+use crate::{Effect, Loc};
 use indexmap::{IndexMap, IndexSet};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::sync::{Arc, OnceLock};
@@ -92,11 +93,7 @@ pub struct GraphBuilder {
     pub(super) consts: Vec<Const>,
     pub(super) guards: IndexMap<BoolExpr, Option<Loc>, FxBuildHasher>,
     pub(super) body: Vec<Stmt>,
-    pub(super) locs: Vec<Option<Loc>>,
-    pub(super) called: Vec<Option<u32>>,
-    /// The operators that `called` names.
-    pub(super) called_names: IndexSet<Box<str>, FxBuildHasher>,
-    pub(super) assert_locs: Vec<(usize, Loc)>,
+    pub(super) info: InfoTable,
     pub(super) bound_schemas: Vec<(StrId, Arc<Schema>)>,
     names: names::Names,
     /// For each operator, the base name and the preferred number of its results' names.
@@ -120,10 +117,7 @@ impl GraphBuilder {
             consts: Vec::new(),
             guards: IndexMap::default(),
             body: Vec::new(),
-            locs: Vec::new(),
-            called: Vec::new(),
-            called_names: IndexSet::default(),
-            assert_locs: Vec::new(),
+            info: InfoTable::default(),
             bound_schemas: Vec::new(),
             names: names::Names::default(),
             op_bases: FxHashMap::default(),
@@ -137,7 +131,7 @@ impl GraphBuilder {
         self.args.reserve(4 * nodes);
         self.results.reserve(nodes);
         self.body.reserve(nodes);
-        self.locs.reserve(nodes);
+        self.info.reserve(nodes);
     }
 
     /// Interns a string: an operator's or keyword's name, a string argument, a message.
@@ -192,20 +186,18 @@ impl GraphBuilder {
         Arg::List(extend(&mut self.args, elements))
     }
 
-    /// Appends a call. Its results are named after the operator. `origin` is a source line, or the
-    /// call of the program that this one stands for.
+    /// Appends a call. Its results are named after the operator. `info` is a source line, or where
+    /// the nodes come from for which this one stands.
     pub fn node<'o>(
         &mut self,
         op: StrId,
         args: &[Arg],
         kwargs: &[(StrId, Arg)],
         results: &[ResultSpec<'_>],
-        origin: impl Into<CallOrigin<'o>>,
+        info: impl Into<NodeInfo<'o>>,
     ) -> Created {
         let (base, number) = self.op_base(op);
-        let CallOrigin { loc, op: called } = origin.into();
-        let created = self.push_node(op, args, kwargs, results, loc);
-        self.set_called(created.node, called);
+        let created = self.push_node(op, args, kwargs, results, info.into());
         for value in created.values.iter() {
             self.values[value.index()].name = self.names.fresh(base, number);
         }
@@ -219,7 +211,7 @@ impl GraphBuilder {
         args: &[Arg],
         kwargs: &[(StrId, Arg)],
         results: &[ResultSpec<'_>],
-        loc: Option<Loc>,
+        info: NodeInfo<'_>,
     ) -> Created {
         let node = NodeId(self.nodes.len() as u32);
         let first = self.values.len() as u32;
@@ -252,10 +244,10 @@ impl GraphBuilder {
             args,
             kwargs,
             results: Span { start: group, len: results.len() as u32 },
-            effect: false,
+            effect: None,
             copies: false,
         });
-        self.locs.push(loc);
+        self.info.push(info, self.strings.get_index(op.index()).map_or("", |name| name));
         self.body.push(Stmt::Node(node));
         Created {
             node,
@@ -264,10 +256,11 @@ impl GraphBuilder {
     }
 
     /// Marks a call as having an effect besides its results and mutations. It keeps its order
-    /// relative to other effects, and is never removed or merged.
-    pub fn set_effect(&mut self, node: NodeId) {
+    /// relative to other effects on the resource, and is never removed or merged.
+    pub fn set_effect(&mut self, node: NodeId, effect: Effect<&str>) {
+        let effect = effect.map(|name| self.intern(name));
         if let Some(node) = self.nodes.get_mut(node.index()) {
-            node.effect = true;
+            node.effect = Some(effect);
         }
     }
 
@@ -279,27 +272,11 @@ impl GraphBuilder {
         }
     }
 
-    /// Sets the origin of the nodes from number `first` on.
-    pub fn set_origins(&mut self, first: usize, origin: CallOrigin<'_>) {
-        self.locs.iter_mut().skip(first).for_each(|line| *line = origin.loc);
-        for node in first..self.nodes.len() {
-            self.set_called(NodeId(node as u32), origin.op);
-        }
-    }
-
-    /// Notes the operator that the program called, if it is another one than the node's.
-    fn set_called(&mut self, node: NodeId, called: Option<&str>) {
-        let own = self.nodes.get(node.index()).and_then(|n| self.strings.get_index(n.op.index()));
-        let called = called.filter(|called| own.is_none_or(|own| **own != **called));
-        let name = called.map(|called| match self.called_names.get_index_of(called) {
-            Some(index) => index as u32,
-            None => self.called_names.insert_full(called.into()).0 as u32,
-        });
-        if name.is_some() && self.called.len() <= node.index() {
-            self.called.resize(node.index() + 1, None);
-        }
-        if let Some(entry) = self.called.get_mut(node.index()) {
-            *entry = name;
+    /// Sets where the nodes from number `first` on come from.
+    pub fn set_info(&mut self, first: usize, info: NodeInfo<'_>) {
+        for (i, node) in self.nodes.iter().enumerate().skip(first) {
+            let own = self.strings.get_index(node.op.index()).map_or("", |name| name);
+            self.info.set(NodeId(i as u32), info, own);
         }
     }
 
@@ -316,7 +293,7 @@ impl GraphBuilder {
     /// Appends a runtime assertion, with the source line that raised it.
     pub fn assert_(&mut self, cond: BoolExpr, message: Option<&str>, loc: Option<Loc>) {
         let message = message.map(|m| self.intern(m));
-        self.assert_locs.extend(loc.map(|loc| (self.body.len(), loc)));
+        self.info.asserts.extend(loc.map(|loc| (self.body.len(), loc)));
         self.body.push(Stmt::Assert { cond, message });
     }
 

@@ -78,8 +78,8 @@ impl<'g> GraphCopy<'g> {
         self.graph.outputs().iter().map(|&a| self.arg(builder, a)).collect()
     }
 
-    /// Copies a node with its line, names, effect and schema. Returns the new node; `None` if it
-    /// uses a value that nothing defines yet.
+    /// Copies a node with its information, names, effect and schema. Returns the new node; `None`
+    /// if it uses a value that nothing defines yet.
     pub fn node(&mut self, builder: &mut GraphBuilder, node: NodeId) -> Option<NodeId> {
         let graph = self.graph;
         let args = graph.args(node).iter().map(|&a| self.arg(builder, a));
@@ -102,9 +102,9 @@ impl<'g> GraphCopy<'g> {
         if let Some(schema) = graph.bound_schema(graph.op(node)) {
             builder.bind_schema(op, schema.clone());
         }
-        let created = builder.node(op, &args, &kwargs, &specs, graph.origin(node));
-        if graph.has_effect(node) {
-            builder.set_effect(created.node);
+        let created = builder.node(op, &args, &kwargs, &specs, graph.info(node));
+        if let Some(effect) = graph.effect(node) {
+            builder.set_effect(created.node, effect);
         }
         if graph.copies(node) {
             builder.set_copies(created.node);

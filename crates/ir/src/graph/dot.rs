@@ -5,15 +5,17 @@
 //! edges carry values, red edges are mutations, dashed edges are effects and sizes. A red edge is
 //! either an operand that the call writes (bold), or an order that memory imposes. The picture
 //! leaves out an order between two calls that a value orders already, for otherwise each view and
-//! its base would have two edges.
+//! its base would have two edges. Calls of one [scope](super::NodeInfo::scope) are in a cluster.
 
 use super::memory_deps::{for_each_arg, for_each_tensor};
 use super::op_facts::{ArgEffect, MemoryFacts};
 use super::types::{Arg, Def, NodeId, Stmt, ValueId, ValueType};
 use super::{EdgeKind, Graph};
+use crate::Effect;
 use crate::sym::{BoolExpr, SymbolId, SymbolKind};
+use indexmap::IndexMap;
 use petgraph::visit::{EdgeRef, IntoEdgeReferences};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 use std::fmt::Write;
 
 /// Arguments and results longer than this are cut in labels.
@@ -55,6 +57,20 @@ impl Graph {
         picture.assertions();
         picture.returned();
         picture.text + "}\n"
+    }
+}
+
+/// The calls of a scope, and the scopes in it, in the order of their first calls.
+#[derive(Default)]
+struct Cluster<'g> {
+    nodes: Vec<NodeId>,
+    inner: IndexMap<&'g str, Cluster<'g>, FxBuildHasher>,
+}
+
+impl<'g> Cluster<'g> {
+    /// The cluster at a path.
+    fn at(&mut self, path: impl Iterator<Item = &'g str>) -> &mut Cluster<'g> {
+        path.fold(self, |cluster, part| cluster.inner.entry(part).or_default())
     }
 }
 
@@ -108,27 +124,49 @@ impl Picture<'_> {
         }
     }
 
+    /// The calls. Those of a scope are in a cluster, which is in that of the enclosing scope.
     fn calls(&mut self) {
-        let g = self.graph;
-        for node in g.nodes() {
-            let op = g.op_name(node);
-            let mut args: Vec<String> =
-                g.args(node).iter().map(|arg| g.display_arg(*arg).to_string()).collect();
-            let kwargs = g.kwargs(node).iter();
-            args.extend(kwargs.map(|&(k, arg)| format!("{}={}", g.str(k), g.display_arg(arg))));
-            let mut label = vec![op.to_owned(), cut(format!("({})", args.join(", ")))];
-            let results: Vec<ValueId> = g.result_values(node).collect();
-            label.extend(results.iter().take(MAX_RESULTS).map(|v| self.definition(*v)));
-            if results.len() > MAX_RESULTS {
-                label.push(format!("and {} more", results.len() - MAX_RESULTS));
-            }
-            label.extend(results.iter().flat_map(|v| self.binds(*v)));
-            let style = match self.facts.is_custom(op) {
-                true => "style=filled fillcolor=\"#ffe8a3\" ",
-                false => "",
-            };
-            self.line(format_args!("n{} [{style}label={}]", node.index(), quoted(&label)));
+        let mut clusters = Cluster::default();
+        for node in self.graph.nodes() {
+            let scope = self.graph.scope(node);
+            clusters.at(scope.into_iter().flat_map(|scope| scope.split('.'))).nodes.push(node);
         }
+        self.cluster(&clusters, "");
+    }
+
+    fn cluster(&mut self, cluster: &Cluster<'_>, path: &str) {
+        for node in &cluster.nodes {
+            self.call(*node);
+        }
+        for (part, inner) in &cluster.inner {
+            let path = if path.is_empty() { (*part).to_owned() } else { format!("{path}.{part}") };
+            let id = quoted(&[format!("cluster_{path}")]);
+            self.line(format_args!("subgraph {id} {{"));
+            self.line(format_args!("label={} color=gray60", quoted(&[(*part).to_owned()])));
+            self.cluster(inner, &path);
+            self.line(format_args!("}}"));
+        }
+    }
+
+    fn call(&mut self, node: NodeId) {
+        let g = self.graph;
+        let op = g.op_name(node);
+        let mut args: Vec<String> =
+            g.args(node).iter().map(|arg| g.display_arg(*arg).to_string()).collect();
+        let kwargs = g.kwargs(node).iter();
+        args.extend(kwargs.map(|&(k, arg)| format!("{}={}", g.str(k), g.display_arg(arg))));
+        let mut label = vec![op.to_owned(), cut(format!("({})", args.join(", ")))];
+        let results: Vec<ValueId> = g.result_values(node).collect();
+        label.extend(results.iter().take(MAX_RESULTS).map(|v| self.definition(*v)));
+        if results.len() > MAX_RESULTS {
+            label.push(format!("and {} more", results.len() - MAX_RESULTS));
+        }
+        label.extend(results.iter().flat_map(|v| self.binds(*v)));
+        let style = match self.facts.is_custom(op) {
+            true => "style=filled fillcolor=\"#ffe8a3\" ",
+            false => "",
+        };
+        self.line(format_args!("n{} [{style}label={}]", node.index(), quoted(&label)));
     }
 
     /// An edge for each value that a call takes; red where the call writes it.
@@ -186,7 +224,10 @@ impl Picture<'_> {
             .map(|e| (e.source(), e.target()))
             .collect();
         for e in edges().filter(|e| !ordered.contains(&(e.source(), e.target()))) {
-            let subject = e.weight().value.map(|v| self.name(v)).unwrap_or_default();
+            let subject = match e.weight().value {
+                Some(v) => self.name(v),
+                None => self.resource(e.source(), e.target()),
+            };
             let (style, reason) = match e.weight().kind {
                 EdgeKind::Data => continue,
                 EdgeKind::Symbol => ("style=dashed color=gray40", "size of "),
@@ -199,6 +240,16 @@ impl Picture<'_> {
             let label = quoted(&[format!("{reason}{subject}")]);
             let (from, to) = (e.source().index(), e.target().index());
             self.line(format_args!("n{from} -> n{to} [{style} label={label}]"));
+        }
+    }
+
+    /// The resource on which two calls have effects, after a space; empty for the process.
+    fn resource(&self, first: NodeId, second: NodeId) -> String {
+        match (self.graph.effect(first), self.graph.effect(second)) {
+            (Some(Effect::On(name)), Some(Effect::On(other))) if name == other => {
+                format!(" on {name}")
+            }
+            _ => String::new(),
         }
     }
 

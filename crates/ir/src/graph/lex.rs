@@ -19,6 +19,8 @@ pub(crate) enum Kind {
     Str,
     /// `sha256:` and 16 hexadecimal digits; the token's range is the digits.
     Digest,
+    /// `@ layers.0.norm`; the token's range is the path after the `@`.
+    Scope,
     /// Brackets, separators and operators.
     Punct,
     /// The end of a line outside parentheses and brackets. Consecutive line ends give one token.
@@ -77,6 +79,10 @@ pub(super) fn lex(text: &str) -> Result<Vec<Token>, (usize, String)> {
             }
             b'%' if bytes.get(at + 1).is_some_and(|&b| names::is_start(b)) => {
                 (Kind::Value, at + 1, run(bytes, at + 1, names::is_continue))
+            }
+            b'@' => {
+                let start = run(bytes, at + 1, |b| b == b' ' || b == b'\t');
+                (Kind::Scope, start, run(bytes, start, names::is_continue))
             }
             b'"' => (Kind::Str, at, string(text, at)?),
             b'0'..=b'9' => number(bytes, at)?,

@@ -3,14 +3,17 @@
 //! Values are sorted into alias classes by union-find: a result joins the class of the argument it
 //! aliases, and everything else has a class of its own, because the overlap of inputs is a guard of
 //! every callable. Within a class, a read follows the last write before it, and a write follows
-//! that write and every read since. Effects, and calls that draw random numbers, form a chain
-//! each. The cost is nearly linear in the number of arguments.
+//! that write and every read since. The effects on one resource form a chain, and so do calls that
+//! draw random numbers. The cost is nearly linear in the number of arguments.
 
 use super::Graph;
 use super::deps::{Edge, EdgeKind};
 use super::op_facts::{ArgEffect, MemoryFacts};
 use super::types::{Arg, NodeId, ValueId, ValueType};
+use crate::Effect;
 use petgraph::unionfind::UnionFind;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 /// Who accessed a class last.
 #[derive(Clone, Debug, Default)]
@@ -29,7 +32,8 @@ pub(super) fn add_memory_edges(
 ) -> Vec<Option<NodeId>> {
     let classes = alias_classes(graph, facts);
     let mut accesses = vec![LastAccess::default(); classes.len()];
-    let (mut last_effect, mut last_rng) = (None, None);
+    let mut last_effects: FxHashMap<Effect<&str>, NodeId> = FxHashMap::default();
+    let mut last_rng: Option<NodeId> = None;
     let mut accessed: Vec<(ValueId, ArgEffect)> = Vec::new();
     for node in graph.nodes() {
         let op = graph.op_name(node);
@@ -64,13 +68,16 @@ pub(super) fn add_memory_edges(
                 }
             }
         }
-        for (is, last) in [
-            (graph.has_effect(node) || facts.has_effect(op), &mut last_effect),
-            (facts.uses_rng(op), &mut last_rng),
-        ] {
-            if is && let Some(before) = last.replace(node) {
-                edges.push((before, node, Edge { kind: EdgeKind::Order, value: None }));
-            }
+        let (own, of_op) = (graph.effect(node), facts.effect(op).map(Effect::named));
+        let effects = own.into_iter().chain(of_op.filter(|effect| own != Some(*effect)));
+        let mut before: SmallVec<[NodeId; 2]> =
+            effects.filter_map(|effect| last_effects.insert(effect, node)).collect();
+        if facts.uses_rng(op) {
+            before.extend(last_rng.replace(node));
+        }
+        before.dedup();
+        for before in before {
+            edges.push((before, node, Edge { kind: EdgeKind::Order, value: None }));
         }
     }
     classes.iter().map(|&class| accesses.get(class)?.writer).collect()

@@ -6,8 +6,11 @@
 //! or the parser makes it, and a pass builds a new one.
 //!
 //! [`GraphBuilder::finish`] numbers every table by first use. Two graphs are therefore equal if and
-//! only if they print the same text, and the derived `==` decides equality. The text parses back to
-//! an equal graph; `docs/graph-text.md` has the grammar.
+//! only if they print the same text without scopes, and the derived `==` decides equality. The text
+//! parses back to an equal graph; `docs/graph-text.md` has the grammar.
+//!
+//! What a graph knows of the program that it was traced from, as lines and [scopes](NodeInfo), is a
+//! table beside it. Equality ignores that table, and passes copy it by node.
 //!
 //! The body is a list of [statements](Stmt) in program order. The order matters in a graph that
 //! mutates, because dataflow edges alone do not order a read after a write. [`Graph::dataflow`] and
@@ -19,6 +22,7 @@ mod consts;
 mod copy;
 mod deps;
 mod dot;
+mod info;
 pub(crate) mod lex;
 mod memory_deps;
 mod names;
@@ -33,21 +37,24 @@ pub use consts::{Const, ConstSource, Digest};
 pub use copy::GraphCopy;
 pub use deps::{Adjacency, Edge, EdgeKind, EdgeReference, Visited};
 pub use dot::InputRole;
+pub use info::{NodeInfo, common_scope};
 pub use op_facts::{
     ArgEffect, ArgKind, ArithOp, ImageRole, MemoryFacts, OpFacts, Placement, Recomputation,
     ViewSource,
 };
-pub use parse::{MAX_TEXT, ParseError, TextPosition};
+pub use parse::{MAX_TEXT, ParseError, TextPosition, unquote};
+pub use print::quote;
 pub use types::{
     Arg, BindSource, Def, FloatBits, Name, Node, NodeId, Res, Span, Stmt, StrId, TensorType,
     TypeId, ValueId, ValueRange, ValueType,
 };
 pub use verify::{Invariant, VerifyError};
 
-use crate::Loc;
+use crate::Effect;
 use crate::functional_ops::Callee;
 use crate::schema::Schema;
 use crate::sym::{BoolExpr, SymTable};
+use info::InfoTable;
 use rustc_hash::FxHasher;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock};
@@ -79,40 +86,9 @@ pub struct Graph {
     guards: Vec<BoolExpr>,
     body: Vec<Stmt>,
     outputs: Vec<Arg>,
-    locs: IgnoredInEq<Lines>,
+    info: IgnoredInEq<InfoTable>,
     users: IgnoredInEq<OnceLock<Users>>,
     bound_schemas: IgnoredInEq<Vec<(StrId, Arc<Schema>)>>,
-}
-
-/// The call of the program from which a node comes. Errors of the node name this call.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CallOrigin<'a> {
-    /// The source line, if it is known.
-    pub loc: Option<Loc>,
-    /// The operator that the program called; `None` for the node's own operator.
-    pub op: Option<&'a str>,
-}
-
-impl From<Option<Loc>> for CallOrigin<'_> {
-    fn from(loc: Option<Loc>) -> Self {
-        CallOrigin { loc, op: None }
-    }
-}
-
-/// Where the parts of a graph come from, in the program from which it was traced. Passes preserve
-/// it.
-#[derive(Clone, Debug, Default)]
-struct Lines {
-    /// By node: the source line.
-    nodes: Vec<Option<Loc>>,
-    /// By node: the index in `names` of the operator that the program called, if it is another one
-    /// than the node's. Nodes at the end of which none has one are left out.
-    called: Vec<Option<u32>>,
-    names: Vec<Box<str>>,
-    /// By guard.
-    guards: Vec<Option<Loc>>,
-    /// The position in the body and the line of each assertion, in ascending order.
-    asserts: Vec<(usize, Loc)>,
 }
 
 /// An operator has another schema than when the graph was made.
@@ -220,7 +196,12 @@ impl Graph {
     /// Whether a node's operator had an effect, besides its results and mutations, when the graph
     /// was made.
     pub fn has_effect(&self, node: NodeId) -> bool {
-        self.node(node).effect
+        self.node(node).effect.is_some()
+    }
+
+    /// The effect of a node's operator when the graph was made, with the name of the resource.
+    pub fn effect(&self, node: NodeId) -> Option<Effect<&str>> {
+        self.node(node).effect.map(|effect| effect.map(|name| self.str(name)))
     }
 
     /// Whether a node's results were copies when the graph was made. This is recorded for operators
@@ -334,64 +315,6 @@ impl Graph {
         let users = self.users.0.get_or_init(|| Users::of(self));
         let at = |i: usize| users.starts.get(i).map_or(0, |&s| s as usize);
         users.nodes.get(at(value.index())..at(value.index() + 1)).unwrap_or_default()
-    }
-
-    /// The source line of a node's call, if it is known. Graph text does not contain it.
-    pub fn loc(&self, node: NodeId) -> Option<Loc> {
-        self.locs.0.nodes.get(node.index()).copied().flatten()
-    }
-
-    /// The operator that the program called for a node: the in-place operator for its functional
-    /// variant, the composite for its parts. Graph text does not contain it.
-    pub fn called_op(&self, node: NodeId) -> &str {
-        let Lines { called, names, .. } = &self.locs.0;
-        let name = called.get(node.index()).copied().flatten();
-        match name.and_then(|i| names.get(i as usize)) {
-            Some(name) => name,
-            None => Callee::of(self, node).op,
-        }
-    }
-
-    /// The call of the program from which a node comes.
-    pub fn origin(&self, node: NodeId) -> CallOrigin<'_> {
-        CallOrigin { loc: self.loc(node), op: Some(self.called_op(node)) }
-    }
-
-    /// Sets the source lines of calls and assertions, by their position in the body: those of a
-    /// text, for a graph that was parsed.
-    pub fn set_stmt_locs(&mut self, loc: impl Fn(usize) -> Option<Loc>) {
-        let Lines { nodes, asserts, .. } = &mut self.locs.0;
-        nodes.resize(self.nodes.len(), None);
-        asserts.clear();
-        for (at, stmt) in self.body.iter().enumerate() {
-            match *stmt {
-                Stmt::Node(node) => {
-                    if let Some(line) = nodes.get_mut(node.index()) {
-                        *line = loc(at);
-                    }
-                }
-                Stmt::Assert { .. } => asserts.extend(loc(at).map(|loc| (at, loc))),
-                Stmt::Bind { .. } => {}
-            }
-        }
-    }
-
-    /// The source line that recorded the `guard`-th guard, if known.
-    pub fn guard_loc(&self, guard: usize) -> Option<Loc> {
-        self.locs.0.guards.get(guard).copied().flatten()
-    }
-
-    /// The source line of the call or the assertion at position `at` of the body, if known.
-    pub fn stmt_loc(&self, at: usize) -> Option<Loc> {
-        match *self.body.get(at)? {
-            Stmt::Node(node) => self.loc(node),
-            Stmt::Assert { .. } => {
-                let asserts = &self.locs.0.asserts;
-                let i = asserts.binary_search_by_key(&at, |(at, _)| *at).ok()?;
-                asserts.get(i).map(|(_, loc)| *loc)
-            }
-            Stmt::Bind { .. } => None,
-        }
     }
 
     /// The schema that an operator had when the graph was made, for operators that can be defined

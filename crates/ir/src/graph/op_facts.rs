@@ -4,8 +4,8 @@
 //! facts for rewriting. A default answer is the one that holds for any operator, so that an
 //! implementation may leave a fact out and lose an optimization only.
 
-use crate::DType;
 use crate::schema::Schema;
+use crate::{DType, Effect};
 use std::sync::Arc;
 
 /// The effect of an operator on an argument's memory.
@@ -37,9 +37,13 @@ pub trait MemoryFacts {
         let _ = op;
         false
     }
-    /// Whether an operator has an effect beyond its arguments. Calls with effects keep their order.
-    /// A node that the graph marks has an effect too.
-    fn has_effect(&self, op: &str) -> bool;
+    /// The effect of an operator beyond its arguments. Calls with effects on one resource keep
+    /// their order. A node that the graph marks has an effect too.
+    fn effect(&self, op: &str) -> Option<Effect>;
+    /// Whether an operator has an effect beyond its arguments.
+    fn has_effect(&self, op: &str) -> bool {
+        self.effect(op).is_some()
+    }
     /// Whether an operator may tell tensors of equal elements and different strides apart.
     fn observes_strides(&self, op: &str) -> bool {
         let _ = op;

@@ -182,7 +182,7 @@ impl<'g, W: Write> Printer<'g, '_, W> {
     }
 
     fn node(&mut self, node: NodeId) -> fmt::Result {
-        let g = self.g;
+        let (g, scope) = (self.g, self.g.scope(node));
         let Some(node) = g.nodes.get(node.index()) else { return self.w.write_char('?') };
         let results = node.results.get(&g.results).unwrap_or_default();
         self.separated(results, |p, result| match *result {
@@ -215,7 +215,10 @@ impl<'g, W: Write> Printer<'g, '_, W> {
         })?;
         self.w.write_str(")")?;
         self.w.write_str(if node.copies { " copy" } else { "" })?;
-        self.w.write_str(if node.effect { " effect" } else { "" })
+        if let Some(effect) = node.effect {
+            write!(self.w, " {}", effect.map(|name| self.str(name)))?;
+        }
+        scope.map_or(Ok(()), |scope| write!(self.w, " @ {scope}"))
     }
 
     fn arg(&mut self, arg: &Arg) -> fmt::Result {
@@ -331,23 +334,30 @@ impl<'g, W: Write> Printer<'g, '_, W> {
     }
 
     fn string(&mut self, s: StrId) -> fmt::Result {
-        self.w.write_char('"')?;
-        for c in self.str(s).chars() {
-            match c {
-                '"' | '\\' => write!(self.w, "\\{c}")?,
-                '\n' => self.w.write_str("\\n")?,
-                '\r' => self.w.write_str("\\r")?,
-                '\t' => self.w.write_str("\\t")?,
-                c if is_invisible(c) => write!(self.w, "\\u{{{:x}}}", u32::from(c))?,
-                c => self.w.write_char(c)?,
-            }
-        }
-        self.w.write_char('"')
+        self.w.write_str(&quote(self.str(s)))
     }
 
     fn str(&self, s: StrId) -> &'g str {
         self.g.strings.get(s.index()).map_or("?", |s| s)
     }
+}
+
+/// A text as a string of graph text, with its quotes.
+pub fn quote(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            '\n' => quoted.push_str("\\n"),
+            '\r' => quoted.push_str("\\r"),
+            '\t' => quoted.push_str("\\t"),
+            c if is_invisible(c) => quoted.push_str(&format!("\\u{{{:x}}}", u32::from(c))),
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
 }
 
 /// Whether a character has no visible form, so that a string prints it as an escape: controls,

@@ -1,6 +1,7 @@
 //! The data types of a graph: ids, types, arguments, nodes and statements. All except
 //! [`TensorType`] are small and `Copy`.
 
+use crate::Effect;
 use crate::sym::{BoolExpr, Expr, SymError, SymTable, SymbolId};
 use crate::typing::fill_dense_strides;
 use crate::{DType, Device, Layout, MemoryFormat};
@@ -247,8 +248,8 @@ pub struct Node {
     pub(super) args: Span,
     pub(super) kwargs: Span,
     pub(super) results: Span,
-    /// The call has an effect besides its results and mutations.
-    pub(super) effect: bool,
+    /// The effect of the call besides its results and mutations.
+    pub(super) effect: Option<Effect<StrId>>,
     /// Results that the schema allows to be views of an argument are copies in this call.
     pub(super) copies: bool,
 }

@@ -1,11 +1,11 @@
 //! Generator of random valid graphs from a list of choices, which proptest can shrink.
 
 use maquette_ir::graph::{
-    Arg, BindSource, Digest, Graph, GraphBuilder, ResultSpec, TensorType, TypeId, ValueId,
-    ValueType,
+    Arg, BindSource, Digest, Graph, GraphBuilder, NodeInfo, ResultSpec, TensorType, TypeId,
+    ValueId, ValueType,
 };
 use maquette_ir::sym::{BoolExpr, Expr, Range, Rel, SymTable, SymbolId, SymbolKind};
-use maquette_ir::{DType, Device, DeviceKind, Layout, MemoryFormat};
+use maquette_ir::{DType, Device, DeviceKind, Effect, Layout, MemoryFormat};
 use std::sync::Arc;
 
 const STRINGS: [&str; 6] =
@@ -168,9 +168,13 @@ impl Gen<'_> {
         let keywords = ["alpha", "dtype", "out", "None"];
         let kwargs: Vec<_> =
             (0..self.pick(4)).map(|i| (self.b.intern(keywords[i]), self.arg(0))).collect();
-        let created = self.b.node(op, &args, &kwargs, results, None);
+        let scope = self.one(&[None, Some("layers.0"), Some("layers.0.norm"), Some("ünit..x")]);
+        let info = NodeInfo { scope, ..NodeInfo::default() };
+        let created = self.b.node(op, &args, &kwargs, results, info);
         if self.pick(5) == 1 {
-            self.b.set_effect(created.node);
+            let on = [Effect::Ordered, Effect::On("a"), Effect::On("b \"\n")];
+            let effect = self.one(&on);
+            self.b.set_effect(created.node, effect);
         }
         let values: Vec<ValueId> = created.values.iter().collect();
         self.values.extend(&values);

@@ -124,7 +124,11 @@ impl Sweep<'_> {
             {
                 collected.sum = at.grads.get_mut(edge.output as usize).and_then(Option::take);
             }
-            let given = node.apply(&at.grads, &mut collected)?;
+            let mut apply = || node.apply(&at.grads, &mut collected);
+            let given = match &node.scope {
+                Some(scope) => scope.run(apply)?,
+                None => apply()?,
+            };
             if !self.retain {
                 node.free();
             }

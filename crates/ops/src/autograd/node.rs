@@ -5,6 +5,7 @@ use super::given::{Role, with_read_only};
 use super::saved::SavedCall;
 use super::strided::{Placed, Written};
 use crate::error::{AutogradError, Result};
+use crate::scope::{ModuleScope, current_scope};
 use crate::tensor::Tensor;
 use crate::tensor::meta::{Dims, Meta};
 use maquette_ir::sym::check_sizes_equal;
@@ -52,6 +53,8 @@ pub(crate) struct GradNode {
     pub(crate) name: Arc<str>,
     /// The line of the call.
     pub(crate) loc: Loc,
+    /// The module in whose code the call was traced.
+    pub(crate) scope: Option<ModuleScope>,
     pub(crate) outputs: SmallVec<[OutputInfo; 1]>,
     pub(crate) next: Edges,
     pub(crate) function: Function,
@@ -91,7 +94,8 @@ impl GradNode {
     ) -> Arc<GradNode> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Arc::new(GradNode { id, name, loc, outputs, next, function, hooks: Mutex::default() })
+        let (scope, hooks) = (current_scope(), Mutex::default());
+        Arc::new(GradNode { id, name, loc, scope, outputs, next, function, hooks })
     }
 
     /// The node of a leaf.

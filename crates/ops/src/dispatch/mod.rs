@@ -50,6 +50,7 @@ use crate::dispatch::value::{Args, Outputs, Value};
 use crate::error::{AccessError, CallError, Error, FakeError, Result, TraceError};
 use crate::functional_call;
 use crate::library::{self, KernelFn, Kwargs, Op, OpState, Tag};
+use crate::scope::current_scope;
 use crate::tensor::Tensor;
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::sym::SymError;
@@ -102,6 +103,10 @@ pub(crate) fn dispatch(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
 #[cold]
 fn failed_call(e: Error, op: Op, args: &[Value], loc: Loc) -> Error {
     let e = for_caller(e, op, loc);
+    let e = match current_scope() {
+        Some(scope) => e.in_scope(Some(scope.path())),
+        None => e,
+    };
     for storage in args.iter().flat_map(Value::tensors).filter_map(|t| t.own_storage().ok()) {
         storage.name_poison(&e);
     }

@@ -43,6 +43,8 @@ struct Report {
     calls: SmallVec<[(Arc<str>, Loc); 1]>,
     /// The user's source line that raised the error, if any.
     raised: Option<Loc>,
+    /// The path of the module in whose code the call is, if a trace knows it.
+    scope: Option<Arc<str>>,
     statement: Option<FailedStatement>,
 }
 
@@ -148,6 +150,12 @@ impl Error {
         self.0.calls.first().map(|(_, loc)| *loc).or(self.0.raised)
     }
 
+    /// The path of the module in whose code the call is that failed, as `encoder.layers.0`. Known
+    /// while a program is traced, and in runs of what was traced.
+    pub fn scope(&self) -> Option<&str> {
+        self.0.scope.as_deref()
+    }
+
     /// The few lines of graph around the failing node.
     pub fn window(&self) -> Option<&str> {
         self.0.statement.as_ref().map(|s| &*s.window)
@@ -163,6 +171,16 @@ impl Error {
         self.edit(|r| {
             r.raised.get_or_insert(loc);
         })
+    }
+
+    /// The same error in the code of this module, unless it names one already.
+    pub fn in_scope(self, scope: Option<&str>) -> Error {
+        match scope {
+            Some(scope) if !scope.is_empty() && self.0.scope.is_none() => {
+                self.edit(|r| r.scope = Some(scope.into()))
+            }
+            _ => self,
+        }
     }
 
     /// The same error in a call of this operator. Calls nest: a kernel may call others.
@@ -222,6 +240,7 @@ impl<E: Into<ErrorKind>> From<E> for Error {
             kind: Arc::new(kind),
             calls: SmallVec::new(),
             raised: None,
+            scope: None,
             statement: None,
         }))
     }
@@ -251,6 +270,9 @@ impl fmt::Display for Error {
             }
             (_, Some(&(_, loc))) | (Some(loc), None) => write!(f, "\n  at {loc}")?,
             (None, None) => {}
+        }
+        if let Some(scope) = self.scope() {
+            write!(f, "{}in {scope}", if self.loc().is_some() { " " } else { "\n  " })?;
         }
         for (op, loc) in self.0.calls.iter().skip(1) {
             write!(f, "\n  in {op}, called at {loc}")?;

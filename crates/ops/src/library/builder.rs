@@ -3,7 +3,7 @@
 
 use super::infer::{check_names, infer};
 use super::key::{DispatchKey, IntoKey, key_for};
-use super::op::{Effect, Op};
+use super::op::Op;
 use super::registrations::{Candidate, Definition, Registered, RegistrationOwner};
 use super::rules::{check_aliases, check_tags};
 use super::state::SchemaFacts;
@@ -14,8 +14,8 @@ use crate::autograd::{AutogradCtx, AutogradRule};
 use crate::dispatch::value::Value;
 use crate::error::{Error, RegisterError, Result};
 use crate::tensor::Tensor;
-use maquette_ir::Loc;
 use maquette_ir::schema::{Arg, OpName, Schema};
+use maquette_ir::{Effect, Loc};
 use std::str::FromStr;
 use std::sync::Arc;
 

@@ -1,11 +1,11 @@
 //! Effects: registration, and the queries by which passes decide whether a call may be moved,
 //! merged or removed.
 
-use super::op::{Effect, Op, ask_registrations};
+use super::op::{Op, ask_registrations};
 use super::registrations::RegistrationOwner;
 use super::tags::Tag;
 use crate::error::Result;
-use maquette_ir::Loc;
+use maquette_ir::{Effect, Loc};
 
 impl Op {
     /// Declares the operator's effect, or with `None` that it has none. A graph keeps the effect

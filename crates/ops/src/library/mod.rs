@@ -36,13 +36,14 @@ pub use facts::Facts;
 pub use infer::infer_schema;
 pub use kernel::{Kernel, KernelSwitch, get_kernel};
 pub use key::{DispatchKey, IntoKey};
+pub use maquette_ir::{Effect, Resource};
 #[allow(deprecated)]
 pub use namespace::impl_abstract;
 pub use namespace::{
     Kind, Library, define, impl_, register_autograd, register_effect, register_fake,
 };
 pub(crate) use op::ask_registrations;
-pub use op::{Effect, KernelFn, Op, builtins_changed, generation};
+pub use op::{KernelFn, Op, builtins_changed, generation};
 pub use overloads::Kwargs;
 pub(crate) use overloads::{complete, resolve};
 pub use registry::{Stage, StaticRegistration, all, check_registrations, unresolved};

@@ -3,15 +3,15 @@
 
 use super::builder::{RESERVED, definition};
 use super::key::{DispatchKey, IntoKey, key_for};
-use super::op::{Effect, Op};
+use super::op::Op;
 use super::registrations::{Candidate, RegistrationOwner};
 use super::tags::{Tag, TagSet};
 use super::typed::{IntoFake, IntoKernel};
 use super::{KernelFn, registry};
 use crate::autograd::AutogradRule;
 use crate::error::{Error, RegisterError, Result};
-use maquette_ir::Loc;
 use maquette_ir::schema::{OpName, Schema};
+use maquette_ir::{Effect, Loc};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;

@@ -8,18 +8,11 @@ use crate::dispatch::value::{Args, Outputs, Value};
 use crate::error::Result;
 use crate::operator::OpDef;
 use arc_swap::ArcSwapOption;
-use maquette_ir::Loc;
 use maquette_ir::schema::{OpName, Schema};
+use maquette_ir::{Effect, Loc};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// An effect of an operator besides its outputs and mutations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Effect {
-    /// Calls keep program order, and are never dropped, duplicated or merged.
-    Ordered,
-}
 
 /// A kernel over boxed arguments. It writes mutated arguments through their handles.
 pub type KernelFn = Arc<dyn Fn(&[Value]) -> Result<Outputs> + Send + Sync>;

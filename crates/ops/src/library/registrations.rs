@@ -5,7 +5,7 @@
 
 use super::infer::check_signature;
 use super::key::DispatchKey;
-use super::op::{Effect, Op};
+use super::op::Op;
 use super::state::{OpState, SchemaFacts};
 use super::typed::Signature;
 use super::{KernelFn, rules};
@@ -16,7 +16,7 @@ use crate::error::{AutogradError, Error, RegisterError, Result};
 use crate::fake::FakeFn;
 use crate::operator::OpDef;
 use maquette_ir::schema::Schema;
-use maquette_ir::{DeviceKind, Loc};
+use maquette_ir::{DeviceKind, Effect, Loc};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -338,7 +338,11 @@ impl Registrations {
         each(
             &mut out,
             &self.effect,
-            |e| e.map_or("no effect".into(), |e| format!("effect {e:?}").to_lowercase()),
+            |e| match e {
+                None => "no effect".into(),
+                Some(Effect::Ordered) => "effect ordered".into(),
+                Some(Effect::On(resource)) => format!("effect on {resource:?}"),
+            },
             "",
         );
         each(&mut out, &self.autograd, |_| "derivative".into(), "");

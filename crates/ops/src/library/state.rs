@@ -2,7 +2,7 @@
 //! registrations.
 
 use super::KernelFn;
-use super::op::{Effect, Op};
+use super::op::Op;
 use super::registrations::Registered;
 use super::tags::TagSet;
 use crate::autograd::rule::Rule;
@@ -11,7 +11,7 @@ use crate::fake::FakeFn;
 use crate::operator::{Lowering, OpDef};
 use arc_swap::Guard;
 use maquette_ir::schema::{Arg, Schema, Type};
-use maquette_ir::{DeviceKind, Loc};
+use maquette_ir::{DeviceKind, Effect, Loc};
 use smallvec::SmallVec;
 use std::sync::{Arc, OnceLock};
 

@@ -2,7 +2,7 @@
 //! derivatives and effects are added and removed, or nothing changes.
 
 use super::key::DispatchKey;
-use super::op::{BUILTINS_CHANGED, Effect, GENERATION, Op};
+use super::op::{BUILTINS_CHANGED, GENERATION, Op};
 use super::registrations::{
     self, Candidate, Definition, Registered, RegistrationOwner, Registrations,
 };
@@ -10,7 +10,7 @@ use super::typed::Signature;
 use crate::autograd::AutogradRule;
 use crate::error::{Error, RegisterError, Result};
 use crate::fake::FakeFn;
-use maquette_ir::Loc;
+use maquette_ir::{Effect, Loc};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

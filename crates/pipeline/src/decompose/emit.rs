@@ -75,7 +75,7 @@ impl<'g> Emitter<'g> {
             Ok(())
         })?;
         recorder.build(|builder| {
-            builder.set_origins(first, graph.origin(node));
+            builder.set_info(first, graph.info(node));
             for (of, value) in results {
                 if builder.is_result_since(first, value) {
                     builder.set_name(value, &graph.value_name(of).to_string());

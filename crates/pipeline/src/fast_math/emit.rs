@@ -4,7 +4,7 @@ use super::pattern::Match;
 use super::scores::{Key, Mask};
 use maquette_aten::attention_parts::{ATTENTION, OPPOSITE, TRANSPOSE};
 use maquette_ir::graph::{
-    Arg, CallOrigin, FloatBits, Graph, GraphBuilder, GraphCopy, ResultSpec, Stmt, ValueId,
+    Arg, FloatBits, Graph, GraphBuilder, GraphCopy, NodeId, NodeInfo, ResultSpec, Stmt, ValueId,
     ValueType,
 };
 use maquette_ops::{Error, Result};
@@ -69,7 +69,7 @@ impl Emitter<'_> {
         let (query, value) = (self.copy.value(of.query)?, self.copy.value(of.value)?);
         let key = match of.key {
             Key::Rows(key) => self.copy.value(key)?,
-            Key::Columns(key) => self.transposed(key, self.graph.origin(of.product))?,
+            Key::Columns(key) => self.transposed(key, self.graph.info(of.product))?,
         };
         let mask = match of.mask {
             None => Arg::None,
@@ -77,22 +77,23 @@ impl Emitter<'_> {
             Some(Mask::Hidden(mask, node)) => {
                 let ty = self.copy.type_of(&mut self.builder, mask);
                 let mask = self.copy.value(mask)?;
-                let origin = self.graph.origin(node);
-                Arg::Value(self.call(OPPOSITE, &[Arg::Value(mask)], ty, origin)?)
+                let info = self.graph.info(node);
+                Arg::Value(self.call(OPPOSITE, &[Arg::Value(mask)], ty, info)?)
             }
         };
         let result = self.graph.result_values(of.last).next()?;
         let ty = self.copy.type_of(&mut self.builder, result);
         let scale = Arg::Float(FloatBits::from(of.scale));
         let args = [Arg::Value(query), Arg::Value(key), Arg::Value(value), mask, scale];
-        let attended = self.call(ATTENTION, &args, ty, self.graph.origin(of.last))?;
+        let nodes: Vec<NodeId> = of.nodes().collect();
+        let attended = self.call(ATTENTION, &args, ty, self.graph.info_of(&nodes))?;
         self.builder.set_name(attended, &self.graph.value_name(result).to_string());
         self.copy.set(result, attended);
         Some(())
     }
 
     /// A view of a value with the last two dimensions in the other order.
-    fn transposed(&mut self, of: ValueId, origin: CallOrigin<'_>) -> Option<ValueId> {
+    fn transposed(&mut self, of: ValueId, info: NodeInfo<'_>) -> Option<ValueId> {
         let mut ty = self.graph.tensor_type(of)?.clone();
         let rows = ty.rank().checked_sub(2)?;
         ty.sizes.swap(rows, rows + 1);
@@ -100,7 +101,7 @@ impl Emitter<'_> {
         let ty = ValueType::Tensor(self.builder.intern_type(ty));
         let dims = [-2, -1].map(|dim| Arg::Int(dim.into()));
         let args = [Arg::Value(self.copy.value(of)?), dims[0], dims[1]];
-        self.call(TRANSPOSE, &args, ty, origin)
+        self.call(TRANSPOSE, &args, ty, info)
     }
 
     fn call(
@@ -108,10 +109,10 @@ impl Emitter<'_> {
         op: &str,
         args: &[Arg],
         ty: ValueType,
-        origin: CallOrigin<'_>,
+        info: NodeInfo<'_>,
     ) -> Option<ValueId> {
         let op = self.builder.intern(op);
-        let created = self.builder.node(op, args, &[], &[ResultSpec::Value(ty)], origin);
+        let created = self.builder.node(op, args, &[], &[ResultSpec::Value(ty)], info);
         created.values.get(0)
     }
 }

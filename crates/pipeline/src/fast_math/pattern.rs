@@ -27,8 +27,8 @@ pub(super) struct Match {
 }
 
 impl Match {
-    /// The nodes in whose place the operator stands.
-    fn nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
+    /// The nodes in whose place the operator stands, the last one at the end.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.removed.iter().copied().chain([self.last])
     }
 }

@@ -15,7 +15,7 @@ use indexmap::IndexSet;
 use maquette_ir::graph::{FloatBits, NodeId};
 use maquette_ir::sym::{Expr, SymTable};
 use maquette_ir::view::{Dim, ViewSpec};
-use maquette_ir::{DType, Device, Layout, MemoryFormat};
+use maquette_ir::{DType, Device, Effect, Layout, MemoryFormat};
 use rustc_hash::FxBuildHasher;
 use smallvec::SmallVec;
 
@@ -115,8 +115,8 @@ pub(crate) struct CallKey {
     /// The operator mutates. It is called on copies, through `ir::call`; the new values of the
     /// copies follow the results that alias no operand.
     pub mutates: bool,
-    /// The call has an effect.
-    pub effect: bool,
+    /// The effect of the call.
+    pub effect: Option<Effect<Name>>,
     /// The call's results are copies, even where its schema declares views.
     pub copies: bool,
     pub results: Box<[ResultKind]>,

@@ -27,18 +27,38 @@ impl Groups<'_> {
 
     /// Fails if a path of the graph leaves a set of operators and comes back to it.
     pub(super) fn find_cycle(&self, nodes: &[NodeId]) -> Result<(), NoFusionReason> {
-        let Some(first) = nodes.first() else { return Ok(()) };
         let is_in = |n: &NodeId| nodes.binary_search(n).is_ok();
-        let (mut seen, mut stack) = (FxHashSet::default(), Vec::new());
+        let mut stack = Vec::new();
+        for node in nodes {
+            self.edges.for_each_producer(*node, |_, producer| stack.push(producer));
+        }
+        stack.retain(|n| !is_in(n));
+        match self.reaches(nodes, stack)? {
+            true => Err(NoFusionReason::Cycle),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether what some nodes depend on, those included, is in a set of nodes, by paths through
+    /// groups too.
+    ///
+    /// # Errors
+    /// There are too many paths.
+    pub(super) fn reaches(
+        &self,
+        nodes: &[NodeId],
+        mut stack: Vec<NodeId>,
+    ) -> Result<bool, NoFusionReason> {
+        let Some(first) = nodes.first() else { return Ok(false) };
+        let is_in = |n: &NodeId| nodes.binary_search(n).is_ok();
+        let mut seen = FxHashSet::default();
         let expand = |n: NodeId, stack: &mut Vec<NodeId>| {
             self.edges.for_each_producer(n, |_, producer| stack.push(producer));
         };
-        nodes.iter().for_each(|n| expand(*n, &mut stack));
-        stack.retain(|n| !is_in(n));
         let mut visits = 0;
         while let Some(node) = stack.pop() {
             if is_in(&node) {
-                return Err(NoFusionReason::Cycle);
+                return Ok(true);
             }
             let group = self.group(node);
             let members = group.map_or(std::slice::from_ref(&node), |(_, g)| &g.nodes);
@@ -57,6 +77,6 @@ impl Groups<'_> {
             }
             members.iter().for_each(|n| expand(*n, &mut stack));
         }
-        Ok(())
+        Ok(false)
     }
 }

@@ -3,10 +3,12 @@
 //! A region stands where its last node stood, since all of its operands are computed there, or
 //! earlier, where that frees memory ([`position`](super::position)). Then it waits for its
 //! operands. An operator that reads a value of a region and stood before that waits for it.
-//! Assertions, bindings and ordered operators keep their places: no region reaches across one that
-//! is not its own, so none of them waits. A region that may fail does wait, for one that ends
-//! after it: then an operator of the other region must not fail before its own, which stands
-//! earlier.
+//! Assertions, bindings and ordered operators keep their places. No region reaches across one that
+//! is not its own, but across an effect that needs no value of the region. So none of them waits:
+//! regions for which an effect would have to wait are given up.
+//!
+//! A region that may fail does wait, for one that ends after it: then an operator of the other
+//! region must not fail before its own, which stands earlier.
 //!
 //! What still waits at the end is on a cycle through regions, or after one. The cycles are the
 //! strongly connected components of what waits (Tarjan, 1972).
@@ -26,7 +28,7 @@ use maquette_ir::graph::{
 use maquette_ir::sym::Expr;
 use petgraph::algo::tarjan_scc;
 use petgraph::graph::{DiGraph, NodeIndex};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::{SmallVec, smallvec};
 
 /// A node of the new graph that is not built yet.
@@ -59,7 +61,7 @@ pub(super) enum Emitted {
     Program(Box<FunctionalGraph>),
     /// For each cycle: its regions.
     Cycles(Vec<Vec<usize>>),
-    /// Regions whose errors would come too late.
+    /// Regions whose errors would come too late, or for which an effect would wait.
     Late(Vec<usize>),
 }
 
@@ -106,6 +108,11 @@ pub(super) fn emit(
                     |r: usize| edges.is_reshape(node) && edges.is_shared(node, &regions[r].nodes);
                 if region.is_none_or(is_outside) {
                     emitter.emit(Item::Node(node));
+                    let waits = graph.has_effect(node) && emitter.nodes[node.index()].is_none();
+                    let needed = if waits { emitter.needed_regions(node) } else { Vec::new() };
+                    if !needed.is_empty() {
+                        return Ok(Emitted::Late(needed));
+                    }
                 }
                 for region in anchored.remove(&node).unwrap_or_default() {
                     emitter.emit(Item::Region(region));
@@ -178,6 +185,25 @@ impl Emitter<'_> {
             }
             Item::Node(node) => self.graph.for_each_operand(node, f),
         }
+    }
+
+    /// The regions that are not built yet and that a node needs, in ascending order.
+    fn needed_regions(&self, node: NodeId) -> Vec<usize> {
+        let (mut seen, mut stack) = (FxHashSet::default(), vec![Item::Node(node)]);
+        while let Some(item) = stack.pop() {
+            if seen.insert(item) {
+                self.for_each_missing(item, |v| {
+                    stack.extend(self.graph.producer(v).map(|n| self.item(n, v)));
+                });
+            }
+        }
+        let region = |item: Item| match item {
+            Item::Region(region) => Some(region),
+            Item::Node(_) => None,
+        };
+        let mut regions: Vec<usize> = seen.into_iter().filter_map(region).collect();
+        regions.sort_unstable();
+        regions
     }
 
     /// The regions that wait for each other: for each cycle, those on it.
@@ -270,8 +296,7 @@ impl Emitter<'_> {
         let specs: SmallVec<[ResultSpec<'_>; 2]> =
             types.iter().map(|ty| ResultSpec::Value(*ty)).collect();
         let op = self.builder.intern(FUSED);
-        let origin = region.nodes.last().map(|node| graph.origin(*node)).unwrap_or_default();
-        let created = self.builder.node(op, &args, &[], &specs, origin);
+        let created = self.builder.node(op, &args, &[], &specs, graph.info_of(&region.nodes));
         for (&of, value) in region.results.iter().zip(created.values.iter()) {
             self.builder.set_name(value, &graph.value_name(of).to_string());
             self.copy.set(of, value);

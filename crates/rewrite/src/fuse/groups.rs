@@ -139,7 +139,7 @@ impl<'g> Groups<'g> {
         if from == to {
             return Ok(());
         }
-        self.order.check(&[&first.nodes, &second.nodes])?;
+        self.check_order([&first.nodes, &second.nodes])?;
         let joined = self.joined(first, second, producer, node)?;
         self.check(&joined)?;
         self.replace(from, to, joined);

@@ -5,6 +5,12 @@
 //! unless it is a member, too. Only builtin operators that may fail can be one. So the errors of a
 //! region come neither before nor after those of others.
 //!
+//! A custom operator with an effect may stand between two members, if the effect does not touch
+//! them: it needs no value of the region, no member may fail, and the program writes to no memory
+//! of the caller. Nobody can tell then whether the region runs before or after the effect. The effect
+//! keeps its place among all that is ordered: a region is given up if an effect would have to wait
+//! for it.
+//!
 //! A region runs where its last node stood, so one that may fail does so later than its first
 //! operator that may, and what reads an earlier operator's result waits for it. If the program
 //! writes to memory of the caller, nothing else is computed between the first and the last node,
@@ -15,7 +21,7 @@
 
 use super::groups::Groups;
 use super::position::{any_user, is_stored};
-use maquette_ir::functional_ops::FunctionalOp;
+use maquette_ir::functional_ops::{Callee, FunctionalOp, is_functional_op};
 use maquette_ir::functional_program::FunctionalGraph;
 use maquette_ir::fused::{Fusible, FusionClass, Gain, NoFusionReason, Refusal};
 use maquette_ir::graph::{Graph, NodeId, ValueId};
@@ -28,26 +34,36 @@ const MAX_PASSES: usize = 3;
 pub(super) struct Order {
     /// By node: the number of ordered nodes, assertions and bindings up to it.
     intervals: Vec<u32>,
+    /// By node: the number of effects up to it that may stand between members of a region.
+    effects: Vec<u32>,
     /// By node: the number of nodes up to it that compute something.
     computed: Vec<u32>,
     /// By node: whether it can be fused and may fail.
     may_fail: Vec<bool>,
     /// The statements that are counted so far.
-    so_far: (u32, u32),
+    so_far: Counts,
     /// Whether the program writes to memory of the caller.
     writes: bool,
 }
 
+/// The number of ordered statements, of effects among them, and of nodes that compute something.
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    ordered: u32,
+    effects: u32,
+    computed: u32,
+}
+
 impl Order {
     pub fn of(program: &FunctionalGraph) -> Order {
-        let (intervals, computed, may_fail) = Default::default();
+        let (intervals, effects, computed, may_fail) = Default::default();
         let writes = !program.mutations.is_empty();
-        Order { intervals, computed, may_fail, so_far: (0, 0), writes }
+        Order { intervals, effects, computed, may_fail, so_far: Counts::default(), writes }
     }
 
     /// Counts an assertion or a binding.
     pub fn add_statement(&mut self) {
-        self.so_far.0 += 1;
+        self.so_far.ordered += 1;
     }
 
     /// Counts the next node, and whether it can be in a region.
@@ -60,22 +76,29 @@ impl Order {
     ) {
         let op = FunctionalOp::of(graph, node);
         let computes = !matches!(op, Ok(FunctionalOp::View { .. } | FunctionalOp::Empty));
-        self.so_far.0 += u32::from(is_ordered(graph, node, class));
-        self.so_far.1 += u32::from(computes);
-        self.intervals.push(self.so_far.0);
-        self.computed.push(self.so_far.1);
+        self.so_far.ordered += u32::from(is_ordered(graph, node, class));
+        self.so_far.effects += u32::from(is_effect(graph, node));
+        self.so_far.computed += u32::from(computes);
+        self.intervals.push(self.so_far.ordered);
+        self.effects.push(self.so_far.effects);
+        self.computed.push(self.so_far.computed);
         self.may_fail.push(is_fused && class.is_ok_and(|fusible| fusible.may_fail));
     }
 
     /// Fails if something that is ordered stands between two nodes of some groups, and is in none.
-    pub fn check(&self, groups: &[&[NodeId]]) -> Result<(), NoFusionReason> {
+    /// Returns whether effects stand there that do not matter if they touch none of the nodes.
+    fn has_effects(&self, groups: &[&[NodeId]]) -> Result<bool, NoFusionReason> {
         let nodes = || groups.iter().copied().flatten().copied();
-        let (Some(first), Some(last)) = (nodes().min(), nodes().max()) else { return Ok(()) };
+        let (Some(first), Some(last)) = (nodes().min(), nodes().max()) else { return Ok(false) };
+        let between = |counts: &[u32]| (counts[last.index()] - counts[first.index()]) as usize;
         let own = nodes().filter(|n| *n != first && self.may_fail(*n)).count();
-        let all = self.intervals[last.index()] - self.intervals[first.index()];
-        match all as usize == own {
-            true => Ok(()),
-            false => Err(NoFusionReason::Effect),
+        let (all, effects) = (between(&self.intervals), between(&self.effects));
+        if all == own {
+            Ok(false)
+        } else if all == effects && !self.writes && !nodes().any(|n| self.may_fail(n)) {
+            Ok(true)
+        } else {
+            Err(NoFusionReason::Effect)
         }
     }
 
@@ -99,6 +122,25 @@ impl Order {
 }
 
 impl Groups<'_> {
+    /// Fails if what is ordered keeps two groups apart.
+    pub(super) fn check_order(&self, groups: [&[NodeId]; 2]) -> Result<(), NoFusionReason> {
+        if !self.order.has_effects(&groups)? {
+            return Ok(());
+        }
+        let mut nodes: Vec<NodeId> = groups.into_iter().flatten().copied().collect();
+        nodes.sort_unstable();
+        let (Some(first), Some(last)) = (nodes.first(), nodes.last()) else { return Ok(()) };
+        let between = self.graph.nodes().skip(first.index()).take(last.index() - first.index());
+        let mut stack: Vec<NodeId> = Vec::new();
+        for effect in between.filter(|n| is_effect(self.graph, *n)) {
+            self.edges.for_each_producer(effect, |_, producer| stack.push(producer));
+        }
+        match self.reaches(&nodes, stack) {
+            Ok(false) => Ok(()),
+            Ok(true) | Err(_) => Err(NoFusionReason::Effect),
+        }
+    }
+
     /// Joins what operators that may fail have kept apart, and that are in a group with one of them
     /// now, as the embeddings that are added one after another.
     pub(super) fn join_in_order(&mut self) {
@@ -161,6 +203,15 @@ fn may_be_placed(graph: &Graph, v: ValueId) -> bool {
             v,
             &mut |_, op| matches!(op, Some(FunctionalOp::Call(callee)) if callee.mutates),
         )
+}
+
+/// Whether a node is a custom operator with an effect, which may stand between the members of a
+/// region. Builtin operators with effects are assertions.
+fn is_effect(graph: &Graph, node: NodeId) -> bool {
+    let is_call = |op| matches!(op, FunctionalOp::Call(callee) if !is_functional_op(callee.op));
+    graph.has_effect(node)
+        && graph.bound_schema(Callee::of(graph, node).id).is_some()
+        && FunctionalOp::of(graph, node).is_ok_and(is_call)
 }
 
 /// Whether a node has to keep its place: its effect, its random numbers or its error would come at

@@ -82,7 +82,7 @@ impl Groups<'_> {
         if from == to {
             return Ok(());
         }
-        self.order.check(&[&a.nodes, &b.nodes])?;
+        self.check_order([&a.nodes, &b.nodes])?;
         let joined = self.siblings(a, b)?;
         self.check(&joined)?;
         let region = self.region(&joined);

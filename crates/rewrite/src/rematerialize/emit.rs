@@ -158,10 +158,8 @@ impl Emitter<'_> {
         }
         let op = self.builder.intern(BARRIER);
         let ty = self.copy.type_of(&mut self.builder, v);
-        let origin = self.graph.producer(v).map(|node| self.graph.origin(node));
-        let origin = origin.unwrap_or_default();
-        let args = [Arg::Value(value)];
-        let created = self.builder.node(op, &args, &[], &[ResultSpec::Value(ty)], origin);
+        let (args, info) = ([Arg::Value(value)], self.graph.producer_info(v));
+        let created = self.builder.node(op, &args, &[], &[ResultSpec::Value(ty)], info);
         let barrier = created.values.iter().next().ok_or_else(undefined)?;
         self.barriers.insert(v, barrier);
         Ok(barrier)

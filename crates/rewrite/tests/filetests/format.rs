@@ -4,7 +4,7 @@
 //! that begin with `#!`, lines of expected output begin with `#>`. A word that is no directive, or
 //! an option that its pass does not have, is an error, as a misspelt directive would test nothing.
 
-use maquette_ops::library::Tag;
+use maquette_ops::library::{Effect, Resource, Tag};
 use maquette_rewrite::{Level, Options, Rematerialization, rules};
 
 /// What a file tests.
@@ -20,6 +20,8 @@ pub enum Pass {
     Rematerialize(Rematerialization),
     /// The graph whose regions are nodes, and why others are none.
     Fuse,
+    /// The functional graph, and which calls effects order.
+    Order,
 }
 
 /// A custom operator that a file declares.
@@ -30,15 +32,20 @@ pub struct Operator {
     /// Its arguments and results.
     pub signature: String,
     pub tag: Option<Tag>,
-    pub has_effect: bool,
+    pub effect: Option<Effect>,
 }
 
 impl Operator {
-    /// Reads `ns::name(arguments) -> results`, and then `tag NAME` and `effect` where they hold.
+    /// Reads `ns::name(arguments) -> results`, and then `tag NAME` and the effect where they hold.
     fn parse(text: &str) -> Result<Operator, String> {
-        let (text, has_effect) = match text.strip_suffix(" effect") {
-            Some(rest) => (rest, true),
-            None => (text, false),
+        let (text, effect) = match text.rsplit_once(" effect") {
+            Some((rest, "")) => (rest, Some(Effect::Ordered)),
+            Some((rest, on)) => {
+                let name = on.strip_prefix("(\"").and_then(|on| on.strip_suffix("\")"));
+                let name = name.ok_or("an effect is `effect` or `effect(\"resource\")`")?;
+                (rest, Some(Effect::On(Resource::new(name))))
+            }
+            None => (text, None),
         };
         let (schema, tag) = match text.split_once(" tag ") {
             Some((schema, tag)) => (schema, Some(tag.trim().parse().map_err(|e| format!("{e}"))?)),
@@ -46,7 +53,7 @@ impl Operator {
         };
         let open = schema.find('(').ok_or_else(|| format!("no operator's schema: `{schema}`"))?;
         let (name, signature) = schema.split_at(open);
-        Ok(Operator { name: name.into(), signature: signature.into(), tag, has_effect })
+        Ok(Operator { name: name.into(), signature: signature.into(), tag, effect })
     }
 }
 
@@ -105,7 +112,7 @@ impl FileTest {
         let Header { pass, options, operators, fires, rejects } = header;
         let pass = pass.ok_or(
             "no directive `#! test PASS`: PASS is one of functionalize, \
-            bufferize, select-plan, rematerialize, fuse",
+            bufferize, select-plan, rematerialize, fuse, order",
         )?;
         Ok(FileTest { pass, options, operators, fires, rejects, input, expected })
     }
@@ -155,11 +162,12 @@ impl Header {
             "bufferize" => Pass::Bufferize,
             "select-plan" => Pass::SelectPlan,
             "fuse" => Pass::Fuse,
+            "order" => Pass::Order,
             "rematerialize" => Pass::Rematerialize(Rematerialization::least()),
             other => {
                 return Err(format!(
                     "no pass `{other}`; there are functionalize, bufferize, select-plan, \
-                        rematerialize, fuse"
+                        rematerialize, fuse, order"
                 ));
             }
         });

@@ -8,12 +8,13 @@ mod fusion;
 use format::{FileTest, Operator, Pass};
 use maquette_aten as _;
 use maquette_ir::buffer_plan::{BufferPlan, CopyReason};
-use maquette_ir::graph::Graph;
-use maquette_ops::library::{Effect, Facts, custom_op};
+use maquette_ir::graph::{EdgeKind, Graph, NodeId};
+use maquette_ops::library::{Facts, custom_op};
 use maquette_rewrite::{
     ExecutionMode, ExternalTensor, FunctionalGraph, Output, functionalize, functionalize_in_place,
     plan, rematerialize, rules,
 };
+use petgraph::visit::{EdgeRef, IntoEdgeReferences};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -59,7 +60,7 @@ fn declare_operators(test: &FileTest) -> Result<()> {
     static DECLARED: Mutex<BTreeMap<String, Operator>> = Mutex::new(BTreeMap::new());
     let mut known = DECLARED.lock().unwrap();
     for declared in &test.operators {
-        let Operator { name, signature, tag, has_effect } = declared;
+        let Operator { name, signature, tag, effect } = declared;
         match known.get(name) {
             Some(before) if before == declared => continue,
             Some(before) => {
@@ -69,8 +70,8 @@ fn declare_operators(test: &FileTest) -> Result<()> {
             None => {}
         }
         let mut op = custom_op(name).schema(signature).tags(*tag);
-        if *has_effect {
-            op = op.effect(Effect::Ordered);
+        if let Some(effect) = *effect {
+            op = op.effect(effect);
         }
         op.register().map_err(|e| e.kind().to_string())?;
         known.insert(name.clone(), declared.clone());
@@ -112,6 +113,9 @@ fn run(test: &FileTest) -> Result<String> {
     if test.pass == Pass::Fuse {
         return fusion::run(f);
     }
+    if test.pass == Pass::Order {
+        return Ok(format!("{}{}", describe(&f)?, effect_order(&f.graph)));
+    }
     if let Pass::Rematerialize(options) = test.pass {
         return Ok(match rematerialize(&f, &Facts, &options).map_err(|e| e.to_string())? {
             None => format!("{}\nnothing is computed again\n", describe(&f)?),
@@ -135,6 +139,14 @@ fn run(test: &FileTest) -> Result<String> {
         write!(text, "\n{planned}").unwrap();
     }
     Ok(text)
+}
+
+/// The calls that effects and random numbers order, by their numbers.
+fn effect_order(graph: &Graph) -> String {
+    let dependence = graph.dependence(&Facts);
+    let edges = dependence.edge_references().filter(|e| e.weight().kind == EdgeKind::Order);
+    let call = |n: NodeId| format!("{} {}", graph.op_name(n), n.index());
+    edges.map(|e| format!("{} before {}\n", call(e.source()), call(e.target()))).collect()
 }
 
 /// A functional program: its graph, and what becomes of the graph's results.

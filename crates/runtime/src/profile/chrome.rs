@@ -38,6 +38,9 @@ impl KernelProfile {
             list(self.operators.iter().map(|op| string(&op.name))),
             list(self.lines().iter().map(|loc| string(&loc.to_string()))),
         );
+        if let Some(scope) = self.scope() {
+            let _ = write!(args, ", \"scope\": {}", string(scope));
+        }
         if let Some(work) = &self.work {
             let _ = write!(
                 args,
@@ -56,7 +59,7 @@ impl KernelProfile {
 impl Profile {
     /// The launches of the fastest run as a JSON text in the trace event format, which Perfetto
     /// (<https://ui.perfetto.dev>) shows as a time line. An event has the operators of its kernel,
-    /// their lines, and its work.
+    /// their lines and scope, and its work.
     pub fn chrome_trace(&self) -> String {
         let event = |name: &str, start: Duration, time: Duration, args: &str| {
             format!(

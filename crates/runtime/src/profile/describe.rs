@@ -5,7 +5,7 @@ use crate::instance::{Call, ExpectedResult, Segment, Step, TensorAt};
 use crate::planned::Planned;
 use maquette_ir::buffer_plan::Step as PlanStep;
 use maquette_ir::functional_ops::{Callee, FunctionalOp, VIEW};
-use maquette_ir::graph::{Graph, NodeId, ValueId};
+use maquette_ir::graph::{Graph, NodeId, NodeInfo, ValueId};
 use maquette_ops::Work;
 use maquette_ops::internals::MetaInternals;
 use smallvec::SmallVec;
@@ -65,8 +65,7 @@ pub(super) fn described(planned: &Planned, segment: &Segment, step: usize) -> Op
         }
         PlanStep::Copy { value, .. } => {
             // The line is that of the value, which nobody asked to copy.
-            let producer = graph.producer(*value).and_then(|node| graph.loc(node));
-            let copy = ProfiledOperator { name: "copy".to_owned(), loc: producer };
+            let copy = ProfiledOperator::new("copy", graph.producer_info(*value));
             (KernelKind::Copy, vec![copy], name(*value))
         }
         PlanStep::Stmt(_) | PlanStep::Alias { .. } => return None,
@@ -75,10 +74,16 @@ pub(super) fn described(planned: &Planned, segment: &Segment, step: usize) -> Op
     Some(Description(KernelProfile { kind, operators, value, sizes, timing, work }))
 }
 
+impl ProfiledOperator {
+    fn new(name: &str, info: NodeInfo<'_>) -> ProfiledOperator {
+        ProfiledOperator { name: name.to_owned(), loc: info.loc, scope: info.scope.map(Into::into) }
+    }
+}
+
 fn operators(graph: &Graph, nodes: &[NodeId]) -> Vec<ProfiledOperator> {
     let operator = |node: &NodeId| {
         let name = Callee::of(graph, *node).op;
-        (name != VIEW).then(|| ProfiledOperator { name: name.to_owned(), loc: graph.loc(*node) })
+        (name != VIEW).then(|| ProfiledOperator::new(name, graph.info(*node)))
     };
     nodes.iter().filter_map(operator).collect()
 }

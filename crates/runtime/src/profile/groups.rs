@@ -1,6 +1,6 @@
-//! Kernels of a profile, put together by their operators or lines.
+//! Kernels of a profile, put together by their operators, lines or scopes.
 
-use super::table::{Row, Table, lines_label};
+use super::table::{Place, Row, Table, lines_label};
 use super::{KernelProfile, Profile};
 use maquette_ops::Work;
 use std::fmt;
@@ -14,7 +14,7 @@ pub struct Grouped {
     profile: Profile,
 }
 
-/// Kernels with the same operators, or of the same lines.
+/// Kernels with the same operators, of the same lines or of the same scope.
 #[derive(Clone, Debug)]
 pub struct ProfileGroup {
     /// What they have in common.
@@ -43,6 +43,12 @@ impl Profile {
             "" => "(no line)".to_owned(),
             lines => lines.to_owned(),
         })
+    }
+
+    /// The kernels by their scopes. A kernel whose operators are in several has the scope that
+    /// these have in common.
+    pub fn by_scope(&self) -> Grouped {
+        self.grouped(|kernel| kernel.scope().unwrap_or("(no scope)").to_owned())
     }
 
     fn grouped(&self, label: impl Fn(&KernelProfile) -> String) -> Grouped {
@@ -77,7 +83,7 @@ impl fmt::Display for Grouped {
                 1 => group.label.clone(),
                 n => format!("{} ×{n}", group.label),
             },
-            lines: Vec::new(),
+            place: Place::default(),
             time: group.time,
             work: group.work,
             bound: group.bound,

@@ -22,6 +22,7 @@ use crate::peaks::{Bound, Peaks};
 use maquette_interp::SourceInfo;
 use maquette_ir::Loc;
 use maquette_ir::fused::FusionKind;
+use maquette_ir::graph::common_scope;
 use maquette_ops::{Op, Result, Value, Work};
 use record::Recorder;
 use smallvec::SmallVec;
@@ -130,6 +131,8 @@ pub struct ProfiledOperator {
     pub name: String,
     /// The line of its call.
     pub loc: Option<Loc>,
+    /// The path of the module in whose code it is called.
+    pub scope: Option<Box<str>>,
 }
 
 /// The times of one kernel, and what it has to do. A kernel is one place in the program: an
@@ -188,6 +191,13 @@ impl KernelProfile {
         lines.sort_by_key(|loc| (loc.file, loc.line));
         lines.dedup();
         lines
+    }
+
+    /// The scope that its operators have in common; `None` if they have none.
+    pub fn scope(&self) -> Option<&str> {
+        let mut scopes = self.operators.iter().map(|op| op.scope.as_deref());
+        let first = scopes.next().flatten();
+        scopes.fold(first, common_scope)
     }
 
     /// What bounds its time on a machine with these peaks, and the least time there. `None` if its

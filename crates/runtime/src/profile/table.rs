@@ -23,11 +23,29 @@ const NUMBERS: usize = 9 + 1 + 6 + 2 + BAR + 1 + 7 + 1 + 8 + 1 + 7 + 2;
 /// A row: one kernel, or several.
 pub(super) struct Row {
     pub label: String,
-    pub lines: Vec<Loc>,
+    pub place: Place,
     pub time: Duration,
     pub work: Option<Work>,
     pub bound: Option<Duration>,
     pub limit: Option<Limit>,
+}
+
+/// Where the operators of a row are in the program.
+#[derive(Default)]
+pub(super) struct Place {
+    pub lines: Vec<Loc>,
+    pub scope: Option<Box<str>>,
+}
+
+impl Place {
+    /// The lines and the scope, of at most `width` columns.
+    fn label(&self, width: usize) -> String {
+        let Some(scope) = &self.scope else { return lines_label(&self.lines, width) };
+        let scope = format!("@ {scope}");
+        let room = width.saturating_sub(columns(&scope) + 1);
+        let lines = lines_label(&self.lines, room.max(width / 2));
+        cut_front(format!("{lines} {scope}").trim_start(), width)
+    }
 }
 
 pub(super) struct Table<'a> {
@@ -144,7 +162,7 @@ impl KernelProfile {
                 true => self.label(),
                 false => format!("{} [{}]", self.label(), sizes.join(", ")),
             },
-            lines: self.lines(),
+            place: Place { lines: self.lines(), scope: self.scope().map(Into::into) },
             time: self.timing.median,
             work: self.work,
             bound: bound.map(|bound| bound.time),
@@ -174,7 +192,7 @@ impl<'a> Table<'a> {
             let limit = row.limit.map_or(" ", Limit::letter);
             format!("{:.0} % {limit}", of * 100.0)
         });
-        let lines = lines_label(&row.lines, (WIDTH - NUMBERS).saturating_sub(label + 2));
+        let lines = row.place.label((WIDTH - NUMBERS).saturating_sub(label + 2));
         let text = match lines.is_empty() {
             true => cut(&row.label, WIDTH - NUMBERS),
             false => format!("{}  {lines}", padded(&cut(&row.label, label), label)),
@@ -216,7 +234,7 @@ impl fmt::Display for Table<'_> {
         }
         let room = WIDTH - NUMBERS;
         // The lines take half of the room at most, unless labels leave more.
-        let lines = self.rows.iter().map(|row| columns(&lines_label(&row.lines, room / 2)));
+        let lines = self.rows.iter().map(|row| columns(&row.place.label(room / 2)));
         let lines = lines.max().unwrap_or_default();
         let labels = self.rows.iter().map(|row| columns(&row.label)).max().unwrap_or_default();
         let label = labels.min(room.saturating_sub(lines + 2));
@@ -240,7 +258,8 @@ impl fmt::Display for Table<'_> {
         }
         last.push(("(between kernels)".to_owned(), between.median));
         for (label, time) in last {
-            let row = Row { label, lines: Vec::new(), time, work: None, bound: None, limit: None };
+            let place = Place::default();
+            let row = Row { label, place, time, work: None, bound: None, limit: None };
             self.write(f, &row, 0)?;
         }
         Ok(())

@@ -20,11 +20,11 @@ use crate::memories::Memories;
 use crate::op_record::OpRecord;
 use maquette_ir::Loc;
 use maquette_ir::graph::{
-    Arg, BuildError, CallOrigin, Graph, GraphBuilder, MAX_RANK, ResultSpec, StrId, TensorType,
+    Arg, BuildError, Graph, GraphBuilder, MAX_RANK, NodeInfo, ResultSpec, StrId, TensorType,
     TypeId, ValueId, ValueType,
 };
 use maquette_ir::sym::{Assertion, Expr, Scope, SymInt, SymTable, SymbolId};
-use maquette_ops::internals::{MetaInternals, TensorInternals};
+use maquette_ops::internals::{MetaInternals, ModuleScope, TensorInternals, current_scope};
 use maquette_ops::{
     Args, Error, Op, Outputs, Result, Tensor, TraceError, TraceSlot, TraceTag, Value, mode,
 };
@@ -217,10 +217,12 @@ impl Recorder {
             })
             .collect();
         let called = mode::replaced_op();
-        let origin = CallOrigin { loc: Some(loc), op: called.as_ref().map(Op::name) };
-        let created = self.builder.node(op.name, &call.args, &call.kwargs, &results, origin);
-        if op.effect {
-            self.builder.set_effect(created.node);
+        let (called, scope) = (called.as_ref().map(Op::name), current_scope());
+        let scope = scope.as_ref().map(ModuleScope::path);
+        let info = NodeInfo { loc: Some(loc), op: called, scope };
+        let created = self.builder.node(op.name, &call.args, &call.kwargs, &results, info);
+        if let Some(effect) = op.effect {
+            self.builder.set_effect(created.node, effect.named());
         }
         if call.returns_copies(&outputs) {
             self.builder.set_copies(created.node);

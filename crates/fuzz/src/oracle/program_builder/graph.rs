@@ -52,8 +52,8 @@ impl ProgramBuilder {
                         call.results.iter().zip(&groups).map(|(g, types)| spec(g, types)).collect();
                     let op = graph_builder.intern(&call.op);
                     let created = graph_builder.node(op, &args, &kwargs, &specs, None);
-                    if Op::find(&call.op).is_ok_and(|op| op.effect().is_some()) {
-                        graph_builder.set_effect(created.node);
+                    if let Some(effect) = Op::find(&call.op).ok().and_then(|op| op.effect()) {
+                        graph_builder.set_effect(created.node, effect.named());
                     }
                     let ids = call.results.iter().flat_map(|g| g.values());
                     values.extend(ids.copied().zip(created.values.iter()));

@@ -103,10 +103,10 @@ impl Graph {
             Ok(())
         })?;
         let mut guards: IndexMap<_, _, FxBuildHasher> = IndexMap::default();
-        for (guard, loc) in self.guards.drain(..).zip(self.locs.0.guards.drain(..)) {
+        for (guard, loc) in self.guards.drain(..).zip(self.info.0.guards.drain(..)) {
             guards.entry(guard).or_insert(loc);
         }
-        (self.guards, self.locs.0.guards) = guards.into_iter().unzip();
+        (self.guards, self.info.0.guards) = guards.into_iter().unzip();
         self.merge_types();
         self.contiguous = self
             .types

@@ -13,7 +13,8 @@ use super::build::{BuildError, GraphBuilder};
 use super::types::{
     Arg, IgnoredInEq, Name, Node, Res, Span, Stmt, StrId, TypeId, ValueId, ValueRange, ValueType,
 };
-use super::{Const, Graph, Lines, MAX_LIST_DEPTH, MAX_RANK};
+use super::{Const, Graph, MAX_LIST_DEPTH, MAX_RANK};
+use crate::Effect;
 use crate::sym::SymTable;
 use smallvec::SmallVec;
 use std::sync::OnceLock;
@@ -115,15 +116,17 @@ impl Canonicalizer<'_> {
             });
         }
         self.out.guards = from.guards.keys().copied().collect();
-        self.out.locs.0.guards = from.guards.values().copied().collect();
-        self.out.locs.0.asserts.clone_from(&from.assert_locs);
+        let order = from.body.iter().filter_map(|stmt| match *stmt {
+            Stmt::Node(node) => Some(node),
+            Stmt::Bind { .. } | Stmt::Assert { .. } => None,
+        });
+        self.out.info.0 = from.info.reordered(order);
+        self.out.info.0.guards = from.guards.values().copied().collect();
         self.out.nodes.reserve_exact(from.nodes.len());
         self.out.body.reserve_exact(from.body.len());
         self.out.args.reserve(self.copied_arg_count());
         self.out.values.reserve(from.values.len());
         self.out.results.reserve(from.results.len());
-        self.out.locs.0.nodes.reserve(from.locs.len());
-        self.out.locs.0.names = from.called_names.iter().cloned().collect();
         for &stmt in &from.body {
             let stmt = self.stmt(stmt)?;
             self.out.body.push(stmt);
@@ -162,20 +165,18 @@ impl Canonicalizer<'_> {
                 let args = self.args(node.args, UseSite::Node(node.op), 0)?;
                 let kwargs = self.kwargs(node)?;
                 let results = self.results(node.results)?;
+                let effect = match node.effect {
+                    Some(Effect::On(name)) => Some(Effect::On(self.str(name)?)),
+                    Some(Effect::Ordered) | None => node.effect,
+                };
                 self.out.nodes.push(Node {
                     op,
                     args,
                     kwargs,
                     results,
-                    effect: node.effect,
+                    effect,
                     copies: node.copies,
                 });
-                let Lines { nodes, called, .. } = &mut self.out.locs.0;
-                if let Some(name) = from.called.get(id.index()).copied().flatten() {
-                    called.resize(nodes.len(), None);
-                    called.push(Some(name));
-                }
-                nodes.push(from.locs.get(id.index()).copied().flatten());
                 Stmt::Node(new)
             }
             Stmt::Bind { symbol, value, source } => {
@@ -324,7 +325,7 @@ impl Graph {
             guards: Vec::new(),
             body: Vec::new(),
             outputs: Vec::new(),
-            locs: IgnoredInEq::default(),
+            info: IgnoredInEq::default(),
             users: IgnoredInEq(OnceLock::new()),
             bound_schemas: IgnoredInEq(Vec::new()),
         }

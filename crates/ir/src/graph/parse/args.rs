@@ -277,8 +277,7 @@ impl Parser<'_> {
     pub(crate) fn string(&mut self) -> Result<String> {
         let at = self.pos;
         let quoted = self.take(Kind::Str, "a string")?;
-        let inner = quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default();
-        unescape(inner).ok_or_else(|| {
+        unquote(quoted).ok_or_else(|| {
             self.error_at(
                 at,
                 r#"unknown escape in the string; the escapes are \\ \" \n \r \t \u{hex}"#,
@@ -290,6 +289,12 @@ impl Parser<'_> {
 /// The dtype with this name.
 fn dtype(word: &str) -> Option<DType> {
     DType::ALL.into_iter().find(|d| d.name() == word)
+}
+
+/// The text of a string of graph text, which has its quotes; `None` if it has none, or an unknown
+/// escape.
+pub fn unquote(literal: &str) -> Option<String> {
+    unescape(literal.strip_prefix('"')?.strip_suffix('"')?)
 }
 
 /// Resolves the escapes of a string literal; `None` if one is unknown.

@@ -9,6 +9,7 @@ mod args;
 mod cursor;
 mod stmts;
 
+pub use args::unquote;
 pub use cursor::{ParseError, TextPosition};
 
 use super::build::GraphBuilder;

@@ -1,8 +1,10 @@
 //! Statements of the body.
 
 use super::{Parser, Result};
+use crate::Effect;
 use crate::graph::MAX_KWARGS;
 use crate::graph::build::ResultSpec;
+use crate::graph::info::{NodeInfo, is_scope};
 use crate::graph::lex::Kind;
 use crate::graph::types::{Arg, BindSource, Name, StrId, ValueType};
 use smallvec::SmallVec;
@@ -103,18 +105,40 @@ impl<'t> Parser<'t> {
                 Group::Absent => ResultSpec::Absent,
             })
             .collect();
-        let created = self.builder.push_node(op, &args, &kwargs, &specs, None);
+        let created = self.builder.push_node(op, &args, &kwargs, &specs, NodeInfo::default());
         if self.eat_word("copy") {
             self.builder.set_copies(created.node);
         }
         if self.eat_word("effect") {
-            self.builder.set_effect(created.node);
+            let resource = if self.eat("(") { Some(self.string()?) } else { None };
+            if resource.is_some() {
+                self.expect(")")?;
+            }
+            let effect = resource.as_deref().map_or(Effect::Ordered, Effect::On);
+            self.builder.set_effect(created.node, effect);
+        }
+        if self.peek().kind == Kind::Scope {
+            let scope = self.scope()?;
+            self.builder.info.set_scope(created.node, scope);
         }
         for (value, (text, name)) in created.values.iter().zip(names) {
             self.builder.name_value(value, name);
             self.values.insert(text, value);
         }
         Ok(())
+    }
+
+    /// Parses `@ path`: names and numbers with dots between them.
+    fn scope(&mut self) -> Result<&'t str> {
+        let at = self.pos;
+        let scope = self.take(Kind::Scope, "a scope")?;
+        match is_scope(scope) {
+            true => Ok(scope),
+            false => Err(self.error_at(
+                at,
+                "expected a scope after `@`: names and numbers with dots between them",
+            )),
+        }
     }
 
     /// Parses positional arguments, then keyword arguments.

@@ -14,12 +14,12 @@ use crate::fake::FakeCtx;
 use crate::operator::{Lowering, OpDef, Role, Strides};
 use crate::tensor::Tensor;
 use crate::tensor::meta::Meta;
-use maquette_ir::DType;
 use maquette_ir::graph::{
     ArgEffect, ArgKind, ArithOp, ImageRole, MemoryFacts, OpFacts, Placement, Recomputation,
     ViewSource,
 };
 use maquette_ir::schema::Schema;
+use maquette_ir::{DType, Effect};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -59,8 +59,8 @@ impl MemoryFacts for Facts {
         find_defined(op).is_some_and(Op::chooses_views)
     }
 
-    fn has_effect(&self, op: &str) -> bool {
-        find_defined(op).is_none_or(|op| op.effect().is_some())
+    fn effect(&self, op: &str) -> Option<Effect> {
+        find_defined(op).map_or(Some(Effect::Ordered), |op| op.effect())
     }
 
     fn observes_strides(&self, op: &str) -> bool {

@@ -92,7 +92,7 @@ fn conversion_to(cx: &mut Cx<'_>, from: MetaId, like: MetaId) -> Option<(Option<
         args: Box::from([CallArg::Operand(0)]),
         kwargs: Box::from([(keyword, CallArg::DType(dtype))]),
         mutates: false,
-        effect: false,
+        effect: None,
         copies: false,
         results: Box::default(),
         layouts: Box::default(),

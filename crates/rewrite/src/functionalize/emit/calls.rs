@@ -8,7 +8,7 @@ use crate::functionalize::value_graph::{
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::functional_ops;
 use maquette_ir::graph::{
-    Arg, CallOrigin, Created, GraphBuilder, ResultSpec, StrId, TensorType, ValueId, ValueType,
+    Arg, Created, GraphBuilder, NodeInfo, ResultSpec, StrId, TensorType, ValueId, ValueType,
 };
 use maquette_ir::sym::{Expr, SymbolId, SymbolKind};
 use smallvec::SmallVec;
@@ -18,7 +18,7 @@ impl Emit<'_> {
         &mut self,
         call: CallId,
         operands: &[Id],
-        from: CallOrigin<'_>,
+        from: NodeInfo<'_>,
     ) -> Result<Created> {
         let (calls, result_strides) = (self.calls.clone(), self.result_strides.clone());
         let (key, recorded) = (&calls[call.index()], &result_strides[call.index()]);
@@ -51,11 +51,12 @@ impl Emit<'_> {
         if !is_known {
             self.unknown_strides.push(created.node);
         }
-        if key.effect {
+        if let Some(effect) = key.effect {
             let checks = [functional_ops::INJECTIVE, functional_ops::DISJOINT];
             let is_check = checks.contains(&self.memory.interner.str(key.op));
             self.effects.push(Effect { statement: key.serial.saturating_sub(1), is_check });
-            self.builder.set_effect(created.node);
+            let effect = effect.map(|name| self.memory.interner.str(name));
+            self.builder.set_effect(created.node, effect);
         }
         if key.copies {
             self.builder.set_copies(created.node);
@@ -68,7 +69,7 @@ impl Emit<'_> {
         &mut self,
         key: &CallKey,
         operands: &[Id],
-        from: CallOrigin<'_>,
+        from: NodeInfo<'_>,
     ) -> Result<SmallVec<[ValueId; 4]>> {
         let mut values =
             operands.iter().map(|&o| self.value(o)).collect::<Result<SmallVec<[ValueId; 4]>>>()?;
@@ -175,7 +176,7 @@ impl Emit<'_> {
         value: ValueId,
         meta: MetaId,
         strides: Option<&[Expr]>,
-        from: CallOrigin<'_>,
+        from: NodeInfo<'_>,
     ) -> Result<ValueId> {
         let ValueType::Tensor(ty) = self.strided_type(Kind::Tensor(meta), strides)? else {
             return Ok(value);

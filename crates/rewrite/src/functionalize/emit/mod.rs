@@ -13,8 +13,7 @@ use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::functional_ops;
 use maquette_ir::functional_program::{FunctionalGraph, Output, RewriteStats};
 use maquette_ir::graph::{
-    Arg, CallOrigin, Graph, GraphBuilder, NodeId, ResultSpec, StrId, TensorType, TypeId, ValueId,
-    ValueType,
+    Arg, Graph, GraphBuilder, NodeId, ResultSpec, StrId, TensorType, TypeId, ValueId, ValueType,
 };
 use maquette_ir::schema::Schema;
 use maquette_ir::sym::SymTable;
@@ -278,7 +277,7 @@ impl Emit<'_> {
     fn node(&mut self, id: Id) -> Result<()> {
         let origin = self.memory.value_graph.origins[id.index()];
         let graph = self.graph;
-        let call = origin.call.map_or_else(CallOrigin::default, |node| graph.origin(node));
+        let call = origin.call.map(|node| graph.info(node)).unwrap_or_default();
         let made = match self.memory.value_graph.node(id).clone() {
             Node::View(spec, base) => {
                 let [sizes, strides, offset] = self.view_args(spec);

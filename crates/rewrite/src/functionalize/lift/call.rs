@@ -70,12 +70,14 @@ impl Lift<'_> {
             leaves.iter().map(|v| v.and_then(|v| self.recorded_strides(v))).collect();
         let strides =
             Some(if strides.iter().all(Option::is_none) { Box::default() } else { strides });
+        let effect = graph.effect(node);
+        let effect = effect.map(|e| e.map(|name| self.memory.interner.name(name)));
         let key = CallKey {
             op: self.name(graph.op(node)),
             args: args.into_boxed_slice(),
             kwargs: kwargs.into(),
             mutates: !mutated.is_empty(),
-            effect: graph.has_effect(node),
+            effect,
             copies: graph.copies(node) || !offsets.is_empty(),
             offsets,
             results: results.into_boxed_slice(),

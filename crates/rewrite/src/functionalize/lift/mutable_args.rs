@@ -10,6 +10,7 @@ use super::Lift;
 use super::memory_ssa::{Handle, Storage, StorageOrigin};
 use crate::error::{Reason, Result};
 use crate::functionalize::value_graph::{CallArg, CallKey, Kind, Node};
+use maquette_ir::Effect;
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::functional_ops;
 use maquette_ir::view::TriBool;
@@ -130,7 +131,7 @@ impl Lift<'_> {
             args,
             kwargs: Box::default(),
             mutates: false,
-            effect: true,
+            effect: Some(Effect::Ordered),
             copies: false,
             results: Box::default(),
             layouts: Box::default(),
