@@ -1,5 +1,5 @@
-//! The passes that make a graph a program which runs fast, in their order: [`compile`] runs them, and
-//! [`Executable`](crate::runtime::Executable) takes what they make.
+//! The passes that make a graph a program which runs fast, in their order: [`compile`] runs them,
+//! and [`Executable`](crate::runtime::Executable) takes what they make.
 //!
 //! ```
 //! use maquette::pipeline::{Pass, PassOptions, compile_observed};

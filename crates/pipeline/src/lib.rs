@@ -12,9 +12,9 @@
 //! ```
 //!
 //! [`compile`] runs the list. A [`Pass`] is a row of the list in `pass.rs`, and nothing else knows
-//! their order. A program that has another form than a pass takes goes through unchanged. The result
-//! of each pass can run, so the list may end after any of them, as [`PassOptions::until`] or an
-//! observer says.
+//! their order. A program that has another form than a pass takes goes through unchanged. The
+//! result of each pass can run, so the list may end after any of them, as [`PassOptions::until`] or
+//! an observer says.
 //!
 //! **Why this order.**
 //!
@@ -30,8 +30,8 @@
 //! - A part of a concatenation is computed in place by the kernel that produces it. Fusion has to
 //!   know where a kernel writes, so concatenations come before fusion.
 //!
-//! There is no pass that only plans. From `select-plan` on, a pass keeps what it does if the plan of
-//! the result provably copies no more than the original program. So each of them plans anew what it
+//! There is no pass that only plans. From `select-plan` on, a pass keeps what it does if the plan
+//! of the result provably copies no more than the original program. So each of them plans anew what it
 //! changes ([`plan`](maquette_rewrite::plan())).
 //!
 //! The passes themselves are in `maquette-rewrite`, except for those that call operators on fake

@@ -14,8 +14,8 @@ use maquette_runtime::{Executable, KernelFacts};
 /// Facts of operators.
 pub(crate) const OPERATORS: &dyn OpFacts = &Facts;
 
-/// Whether the target runs a program in the memory of a plan. Otherwise the program runs operator by
-/// operator, and no kernels are fused for it.
+/// Whether the target runs a program in the memory of a plan. Otherwise the program runs operator
+/// by operator, and no kernels are fused for it.
 pub(crate) fn supports(program: &FunctionalGraph, plan: &BufferPlan) -> bool {
     Executable::supports(program, plan)
 }

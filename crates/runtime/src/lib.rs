@@ -6,8 +6,8 @@
 //!         maquette-pipeline       this crate
 //! ```
 //!
-//! An [`Executable`] is made of the form of a program that the last pass leaves; this crate calls no
-//! pass. It is a planned program. Its first call with inputs of given layouts makes an
+//! An [`Executable`] is made of the form of a program that the last pass leaves; this crate calls
+//! no pass. It is a planned program. Its first call with inputs of given layouts makes an
 //! *instance* (`instance`): a flat list of steps, in which every size, stride, argument and kernel
 //! is a constant, and every value has a base and an offset. Later calls with inputs of these
 //! layouts fill in the addresses of the bases and walk the list (`run`). A step launches a kernel

@@ -26,8 +26,8 @@
 //! tensor that the program uses becomes a constant, which refers to the tensor's storage. Sizes are
 //! numbers or symbols; see [`TraceOptions`].
 //!
-//! **Architecture invariant:** this crate executes no graph and knows no pass: [`Traced::run`] calls
-//! the interpreter of `maquette-interp`, and a pass that replaces composites by the calls that they
+//! **Architecture invariant:** this crate executes no graph and knows no pass: [`Traced::run`]
+//! calls the interpreter of `maquette-interp`, and a pass that replaces composites by the calls that they
 //! make records these with a [`CompositeRecorder`].
 #![deny(unsafe_code)]
 #![warn(missing_docs)]

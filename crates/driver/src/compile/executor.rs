@@ -42,8 +42,8 @@ pub(crate) struct Prepared {
 
 impl Executor {
     /// Prepares a traced graph. `sharing` makes the guard of the decomposed graph: a program whose
-    /// inputs share memory that it writes runs as it was traced. `inputs` are those of the call, for
-    /// whose sizes memory is measured if values are to be computed again.
+    /// inputs share memory that it writes runs as it was traced. `inputs` are those of the call,
+    /// for whose sizes memory is measured if values are to be computed again.
     ///
     /// # Errors
     /// The program cannot be run, or the guard cannot be made.
