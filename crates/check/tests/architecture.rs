@@ -29,7 +29,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "fuzz",
         &[
             "aten", "check", "conform", "driver", "interp", "ir", "kernels", "ops", "pipeline",
-            "rewrite", "runtime", "trace",
+            "rewrite", "runtime", "test-device", "trace",
         ],
     ),
 ];
