@@ -28,8 +28,19 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "fuzz",
         &[
-            "aten", "check", "conform", "driver", "interp", "ir", "kernels", "ops", "pipeline",
-            "rewrite", "runtime", "test-device", "trace",
+            "aten",
+            "check",
+            "conform",
+            "driver",
+            "interp",
+            "ir",
+            "kernels",
+            "ops",
+            "pipeline",
+            "rewrite",
+            "runtime",
+            "test-device",
+            "trace",
         ],
     ),
 ];

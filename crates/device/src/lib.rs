@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A driver serves all devices of one [kind](maquette_ir::DeviceKind), and registers itself by
-//! [`register_driver!`](crate::register_driver). The CPU is a driver like any other. Code above this
-//! crate names no driver: [`open`] finds the driver of a device.
+//! [`register_driver!`](crate::register_driver). The CPU is a driver like any other. Code above
+//! this crate names no driver: [`open`] finds the driver of a device.
 //!
 //! Memory has opaque [addresses](Address): only the driver that allocated a block may use its
 //! address. A [`Queue`] takes commands in program order, may return before they are done, and keeps

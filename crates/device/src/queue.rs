@@ -66,9 +66,9 @@ pub trait Queue: Send + Sync {
     /// The device is lost.
     ///
     /// # Safety
-    /// All elements are allocated. No two elements of `to` share a byte, and none shares a byte with
-    /// an element of `from`. No other thread's commands write the source or access the target until
-    /// this command is done.
+    /// All elements are allocated. No two elements of `to` share a byte, and none shares a byte
+    /// with an element of `from`. No other thread's commands write the source or access the target
+    /// until this command is done.
     unsafe fn copy(&self, from: Elements<'_>, to: Elements<'_>) -> Result<(), Fault>;
 
     /// The point after all commands so far.

@@ -31,8 +31,8 @@
 //!   know where a kernel writes, so concatenations come before fusion.
 //!
 //! There is no pass that only plans. From `select-plan` on, a pass keeps what it does if the plan
-//! of the result provably copies no more than the original program. So each of them plans anew what it
-//! changes ([`plan`](maquette_rewrite::plan())).
+//! of the result provably copies no more than the original program. So each of them plans anew what
+//! it changes ([`plan`](maquette_rewrite::plan())).
 //!
 //! The passes themselves are in `maquette-rewrite`, except for those that call operators on fake
 //! tensors or that know builtin operators: [`decompose()`] and fast math are modules of this crate.

@@ -3,8 +3,8 @@
 //! Which memory a program needs is known when kernels are fused and buffers placed, for the sizes
 //! of one call. The pass of `maquette-rewrite` has an estimate. So the bound for the pass is the
 //! bound of the caller in proportion to both, and is lowered where the memory of the result is
-//! above the bound. The rest of the list runs for each program that is measured. A caller who measures
-//! nothing gets the bound of the estimate.
+//! above the bound. The rest of the list runs for each program that is measured. A caller who
+//! measures nothing gets the bound of the estimate.
 
 use crate::{Compilation, Pass, PassOptions, target, unobserved};
 use maquette_ir::buffer_plan::BufferPlan;

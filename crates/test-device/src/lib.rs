@@ -6,8 +6,8 @@
 //!   process: an access to one ends the process. Only commands find the bytes.
 //! - **Calls return before the work is done.** A thread of each device does the commands one after
 //!   another. A fault is reported by the next wait.
-//! - **Every access is checked.** A command that names a byte outside of a block, or in a block that
-//!   was freed before, is a fault, since no address is handed out twice.
+//! - **Every access is checked.** A command that names a byte outside of a block, or in a block
+//!   that was freed before, is a fault, since no address is handed out twice.
 //!
 //! [`live_blocks`] counts the blocks that nobody has freed, for tests that look for leaks.
 #![warn(missing_docs)]

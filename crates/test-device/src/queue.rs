@@ -1,8 +1,8 @@
 //! The commands of a test device, and the thread that does them.
 //!
-//! A command goes through a channel to the thread. `sent` counts the commands that were sent, `done`
-//! those that are done, so a fence is a number of commands. The first fault is kept until a wait
-//! reports it; later commands are done nevertheless.
+//! A command goes through a channel to the thread. `sent` counts the commands that were sent,
+//! `done` those that are done, so a fence is a number of commands. The first fault is kept until a
+//! wait reports it; later commands are done nevertheless.
 
 use crate::Blocks;
 use maquette_device::{Address, Contents, Elements, Fault, Fence, Memory, OutOfMemory, Queue};

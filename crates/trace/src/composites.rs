@@ -1,7 +1,8 @@
 //! Recordings of the calls that composites make, for a pass that replaces composites by them.
 //!
 //! The pass builds a graph as any pass does, and calls a composite where its node stands: the
-//! tracer adds the calls to the graph. The tensors of the recording become invalid when it is dropped.
+//! tracer adds the calls to the graph. The tensors of the recording become invalid when it is
+//! dropped.
 
 use crate::options::TraceOptions;
 use crate::record::Recorder;

@@ -27,8 +27,8 @@
 //! numbers or symbols; see [`TraceOptions`].
 //!
 //! **Architecture invariant:** this crate executes no graph and knows no pass: [`Traced::run`]
-//! calls the interpreter of `maquette-interp`, and a pass that replaces composites by the calls that they
-//! make records these with a [`CompositeRecorder`].
+//! calls the interpreter of `maquette-interp`, and a pass that replaces composites by the calls
+//! that they make records these with a [`CompositeRecorder`].
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -5,9 +5,9 @@ use super::program::TestProgram;
 use maquette_ir::Device;
 use maquette_ops::{Result, Tensor};
 
-/// The modes of the CPU alone: `text` runs a program's text as it is, in which types are on the CPU;
-/// `differences` makes its inputs of numbers;
-/// the others require that the program runs compiled, which no other device does yet.
+/// The modes of the CPU alone: `text` runs a program's text as it is, in which types are on the
+/// CPU; `differences` makes its inputs of numbers; the others require that the program runs
+/// compiled, which no other device does yet.
 const OF_THE_CPU: [&str; 5] =
     ["text", "differences", "compiled", "compiled-symbolic", "recomputed"];
 

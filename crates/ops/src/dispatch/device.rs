@@ -31,8 +31,8 @@ pub fn default_device() -> Device {
     DEFAULT.get()
 }
 
-/// Gives a call that makes tensors from nothing the default device, so that a graph names the device
-/// and does not depend on where it runs.
+/// Gives a call that makes tensors from nothing the default device, so that a graph names the
+/// device and does not depend on where it runs.
 #[inline]
 pub(crate) fn add_default_device(state: &OpState, args: &mut [Value]) {
     let default = DEFAULT.get();

@@ -1,9 +1,9 @@
 //! Calls that run on the host although their tensors are on another device.
 //!
 //! An operator without a kernel for the device of its tensors computes on copies in host memory.
-//! What the call mutates is copied back, and new results are copied to the device. The bits are those
-//! of the CPU. This is the only place where that happens: [`counts`] says for which operators, and
-//! [`HostFallback::Refuse`] makes an error of each such call.
+//! What the call mutates is copied back, and new results are copied to the device. The bits are
+//! those of the CPU. This is the only place where that happens: [`host_fallback_counts`] says for which
+//! operators, and [`HostFallback::Refuse`] makes an error of each such call.
 
 use crate::dispatch::custom_kernel::custom;
 use crate::dispatch::device::{device_of, with_default_device};

@@ -193,8 +193,8 @@ impl Tensor {
         }
     }
 
-    /// The memory of the storage, on whatever device. There is no other way to it, so that an access
-    /// to a tensor without contents cannot go unreported.
+    /// The memory of the storage, on whatever device. There is no other way to it, so that an
+    /// access to a tensor without contents cannot go unreported.
     #[track_caller]
     fn memory(&self) -> Result<&Buffer> {
         let storage = self.alive()?.own_storage()?;

@@ -1,8 +1,8 @@
 //! Storages: the memory that tensors view, with its borrow table, its version counter and its
 //! poison (the error of a failed write).
 //!
-//! Safety of this module: a [`Buffer`] or its owner keeps `len` bytes at its address alive until the
-//! buffer is dropped. References into these bytes exist only under a borrow taken in
+//! Safety of this module: a [`Buffer`] or its owner keeps `len` bytes at its address alive until
+//! the buffer is dropped. References into these bytes exist only under a borrow taken in
 //! [`Storage::borrows`], which excludes all others during a write; see `access.rs`.
 #![allow(unsafe_code)]
 

@@ -5,8 +5,8 @@
 //! tensor that somebody else writes meanwhile.
 //!
 //! Safety of this module: a tensor is read or written only while the running call has borrowed the
-//! tensor's region, or if the call has made the tensor and not yet shared it. Its layout lies inside
-//! its storage ([`Tensor::raw_on_device`]).
+//! tensor's region, or if the call has made the tensor and not yet shared it. Its layout lies
+//! inside its storage ([`Tensor::raw_on_device`]).
 #![allow(unsafe_code)]
 
 use crate::dispatch::failures::failed as dispatch_failed;
@@ -85,8 +85,8 @@ impl Tensor {
         unsafe { opened(device)?.queue().upload(bytes, to) }.map_err(failed(device))
     }
 
-    /// Copies a new tensor of the host, of the same sizes and dtype, into this one, which the caller
-    /// has borrowed to write.
+    /// Copies a new tensor of the host, of the same sizes and dtype, into this one, which the
+    /// caller has borrowed to write.
     ///
     /// # Errors
     /// As [`Tensor::uploaded`].
@@ -115,8 +115,9 @@ impl Tensor {
         // borrowed, and no two of its elements share a byte, since it is written.
         unsafe { opened.queue().copy(source, target) }.map_err(failed(device))
     }
-    /// Copies the elements of a tensor of the same device, sizes and dtype into this one. The caller
-    /// has borrowed both, which do not overlap.
+
+    /// Copies the elements of a tensor of the same device, sizes and dtype into this one. The
+    /// caller has borrowed both, which do not overlap.
     ///
     /// # Errors
     /// As [`Tensor::uploaded`].

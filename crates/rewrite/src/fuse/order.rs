@@ -7,9 +7,9 @@
 //!
 //! A custom operator with an effect may stand between two members, if the effect does not touch
 //! them: it needs no value of the region, no member may fail, and the program writes to no memory
-//! of the caller. Nobody can tell then whether the region runs before or after the effect. The effect
-//! keeps its place among all that is ordered: a region is given up if an effect would have to wait
-//! for it.
+//! of the caller. Nobody can tell then whether the region runs before or after the effect. The
+//! effect keeps its place among all that is ordered: a region is given up if an effect would have
+//! to wait for it.
 //!
 //! A region runs where its last node stood, so one that may fail does so later than its first
 //! operator that may, and what reads an earlier operator's result waits for it. If the program
