@@ -60,6 +60,18 @@ fn the_default_device_is_a_guard() {
 }
 
 #[test]
+fn a_graph_runs_where_it_was_traced() {
+    let made = |x: Tensor| x + Tensor::ones([2], DType::F32);
+    let x = Tensor::from([1.0f32, 2.0]);
+    let traced = maquette_trace::trace(made, x.clone()).unwrap();
+    let run = with_default_device(DEVICE, || traced.run(x.clone())).unwrap();
+    assert_eq!((run.device(), run.to_vec::<f32>().unwrap()), (Device::Cpu, vec![2.0, 3.0]));
+    let there = with_default_device(DEVICE, || maquette_trace::trace(made, x.to_device(DEVICE)));
+    let run = there.unwrap().run(x.to_device(DEVICE)).unwrap();
+    assert_eq!((run.device(), run.to_vec::<f32>().unwrap()), (DEVICE, vec![2.0, 3.0]));
+}
+
+#[test]
 fn gradients_are_those_of_the_cpu() {
     let loss = |(x, w): (Tensor, Tensor)| (x.matmul(&w)).tanh().sum();
     let (value, (dx, dw)) = value_and_grad(loss)(sample()).unwrap();

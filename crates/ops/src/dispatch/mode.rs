@@ -1,12 +1,13 @@
 //! Dispatch modes: a thread-local stack of interceptors of operator calls, as PyTorch's
 //! `TorchDispatchMode`. The tracer is one.
 
+use crate::dispatch::device::with_default_device;
 use crate::dispatch::failures;
 use crate::dispatch::value::{Args, Outputs};
 use crate::error::{Error, Result, TraceError};
 use crate::library::Op;
 use crate::tensor::{Tensor, TraceTag};
-use maquette_ir::Loc;
+use maquette_ir::{Device, Loc};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -210,12 +211,12 @@ pub fn with_mode<R>(mode: Rc<dyn Mode>, f: impl FnOnce() -> R) -> R {
     failures::unwatched(f)
 }
 
-/// Runs `f` with all modes and autocast disabled. Fake kernels run this way, and so do runs of
-/// graphs, and computations of a mode itself.
+/// Runs `f` with all modes and autocast disabled, and the host as the default device. Kernels and
+/// fake kernels run this way, and so do runs of graphs, and computations of a mode itself.
 pub(crate) fn without_modes<R>(f: impl FnOnce() -> R) -> R {
     let before = ACTIVE.replace(Active::NOTHING);
     let _restore = OnDrop(|| ACTIVE.set(before));
-    f()
+    with_default_device(Device::Cpu, f)
 }
 
 /// Runs `f` with autocast on or off.

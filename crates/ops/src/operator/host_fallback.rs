@@ -73,7 +73,8 @@ pub fn host_fallback_counts() -> BTreeMap<String, u64> {
 #[inline]
 pub(crate) fn is_elsewhere(args: &[Value]) -> bool {
     args.iter().any(|v| match v {
-        Value::Device(d) => *d != Device::Cpu,
+        // A tensor without contents needs no memory, wherever the others are.
+        Value::Device(d) => *d != Device::Cpu && *d != Device::Meta,
         other => other.tensors().any(|t| t.device() != Device::Cpu && !t.is_on_host()),
     })
 }
@@ -87,10 +88,7 @@ pub(crate) fn device_of_results(state: &OpState, args: &[Value]) -> Result<Devic
         Value::Device(device) => Some(*device),
         _ => None,
     });
-    let device = match given {
-        Some(device) => device,
-        None => device_of(state, args)?,
-    };
+    let device = given.map_or_else(|| device_of(state, args), Ok)?;
     opened(device)?;
     Ok(device)
 }

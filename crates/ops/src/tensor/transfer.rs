@@ -11,6 +11,7 @@
 
 use crate::dispatch::failures::failed as dispatch_failed;
 use crate::error::{AccessError, Error, Result};
+use crate::functional_call;
 use crate::mode;
 use crate::tensor::Tensor;
 use crate::tensor::access::Raw;
@@ -144,6 +145,7 @@ impl Tensor {
         }
         let loc = Loc::caller();
         let copy = || {
+            functional_call::check_access(self, "read")?;
             let _borrow = self.borrow(Access::Read, Holder::Guard(loc))?;
             self.downloaded()
         };
