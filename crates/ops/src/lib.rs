@@ -21,6 +21,7 @@ pub mod module;
 pub mod operator;
 pub mod random;
 mod scope;
+mod scoped_cell;
 mod tensor;
 pub mod tree;
 

@@ -5,6 +5,7 @@
 
 use crate::dispatch::mode;
 use crate::error::{Error, TraceError};
+use crate::scoped_cell::with_value;
 use maquette_ir::{Device, Loc};
 use rustc_hash::FxHashMap;
 use std::cell::Cell;
@@ -117,14 +118,7 @@ thread_local! {
 
 /// Runs `f`, which computes on the host, with the sequence of a device in place of the host's.
 pub(crate) fn in_place_of_the_host<R>(device: Device, f: impl FnOnce() -> R) -> R {
-    struct Restore(Option<Device>);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            INSTEAD.set(self.0);
-        }
-    }
-    let _restore = Restore(INSTEAD.replace(Some(device)));
-    f()
+    with_value(&INSTEAD, Some(device), f)
 }
 
 /// Advances a device's sequence by the counters that `numel` elements consume (four elements per

@@ -1,6 +1,7 @@
 //! Whether calls on this thread record derivatives.
 
 use crate::dispatch::mode;
+use crate::scoped_cell::with_value;
 use maquette_ir::Loc;
 use std::cell::Cell;
 
@@ -32,12 +33,5 @@ pub fn enable_grad<R>(f: impl FnOnce() -> R) -> R {
 
 /// Runs `f` with or without recording of derivatives.
 pub fn with_grad<R>(enabled: bool, f: impl FnOnce() -> R) -> R {
-    struct Restore(bool);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            ENABLED.set(self.0);
-        }
-    }
-    let _restore = Restore(ENABLED.replace(enabled));
-    f()
+    with_value(&ENABLED, enabled, f)
 }

@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::error::{CallError, Result};
 use crate::library::OpState;
 use crate::operator::Lowering;
+use crate::scoped_cell::with_value;
 use crate::tensor::Tensor;
 use maquette_ir::Device;
 use std::cell::Cell;
@@ -16,14 +17,7 @@ thread_local! {
 /// Runs `f` with a device on which operators make tensors if they are given neither tensors nor a
 /// device. Data from the host, such as vectors, stay there. Source: a `torch.device` as a context.
 pub fn with_default_device<R>(device: Device, f: impl FnOnce() -> R) -> R {
-    struct Restore(Device);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            DEFAULT.set(self.0);
-        }
-    }
-    let _restore = Restore(DEFAULT.replace(device));
-    f()
+    with_value(&DEFAULT, device, f)
 }
 
 /// The device of [`with_default_device`], for the library itself.

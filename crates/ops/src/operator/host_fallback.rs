@@ -11,6 +11,7 @@ use crate::dispatch::value::{Args, Outputs, Value};
 use crate::error::{CallError, Result};
 use crate::library::{KernelFn, Op, OpState};
 use crate::random;
+use crate::scoped_cell::with_value;
 use crate::tensor::Tensor;
 use crate::tensor::create::opened;
 use crate::tensor::meta::Meta;
@@ -45,14 +46,7 @@ pub fn set_host_fallback(rule: HostFallback) {
 
 /// Runs `f` with a rule for this thread in place of the rule of the process.
 pub fn with_host_fallback<R>(rule: HostFallback, f: impl FnOnce() -> R) -> R {
-    struct Restore(Option<HostFallback>);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            OF_THREAD.set(self.0);
-        }
-    }
-    let _restore = Restore(OF_THREAD.replace(Some(rule)));
-    f()
+    with_value(&OF_THREAD, Some(rule), f)
 }
 
 /// The rule that holds for this thread now.
