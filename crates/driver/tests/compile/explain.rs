@@ -100,6 +100,7 @@ fn conditions_on_two_sizes() {
       requires: `m * n != n`, at explain.rs:LINE
       requires: `m * n != 0`, at explain.rs:LINE
       requires: `n != 1 and max(1, m) != 1`, at explain.rs:LINE
+      requires: `m != 0`, at explain.rs:LINE
       runs: 2 nodes, in planned memory of 2 buffers
     ");
 }
