@@ -101,7 +101,7 @@ fn writes_reach_the_memory_of_the_device_alone() {
     assert_eq!(host.to_vec::<f64>().unwrap(), x.to_dtype(DType::F64).to_vec::<f64>().unwrap());
     there.copy_(&Tensor::from([7.0f64, 8.0, 9.0]));
     assert_eq!(there.to_vec::<f32>().unwrap(), [7.0, 8.0, 9.0, 7.0, 8.0, 9.0]);
-    let e = there.add_(&matrix()).ok().unwrap_err();
+    let e = there.add_(matrix()).ok().unwrap_err();
     assert!(matches!(e.kind(), ErrorKind::Call(CallError::MixedDevices { .. })), "{e}");
     there.ok().unwrap();
 }
