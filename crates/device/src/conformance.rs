@@ -8,7 +8,7 @@
 
 use crate::{Block, Contents, Elements, OpenDevice};
 
-/// Declares a test for each function of the [suite](conformance) on a device.
+/// Declares a test for each function of the [suite](crate::conformance) on a device.
 #[macro_export]
 macro_rules! conformance_suite {
     ($device:expr) => {
