@@ -66,6 +66,7 @@ fn operators_run_and_are_counted() {
         y.softmax(1) - y.narrow(1, 1, 1)
     };
     same(&program(&there), &program(&x));
+    same(&there.select(0, 0).combinations(2, false), &x.select(0, 0).combinations(2, false));
     let counts = host_fallback_counts();
     assert!(counts.get("aten::relu").is_some_and(|n| *n > 0), "{counts:?}");
     let refused = with_host_fallback(HostFallback::Refuse, || there.cumsum(0).ok().cloned());

@@ -6,7 +6,7 @@ use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, MemoryFormat};
 use maquette_ops::operator::dims::{decide, done, is_zero, require, require_rank};
 use maquette_ops::operator::lowering::Lowering;
-use maquette_ops::operator::{dims_text, table};
+use maquette_ops::operator::{dims_text, host, table};
 use maquette_ops::operator::{require_equal, wrap_dim};
 use maquette_ops::{Dims, Error, Result, Tensor, Value};
 
@@ -75,7 +75,7 @@ fn powers(x: &Tensor, count: Option<SymInt>) -> Result<Tensor> {
     let sizes: Dims = x.sizes().iter().copied().chain([n]).collect();
     let base = x.to_dtype(dtype).unsqueeze(-1).expand(sizes);
     // The powers are a running product whose first factor is 1.
-    let first = Tensor::from([0i64]);
+    let first = host::on_device_of(x, Tensor::from([0i64]));
     if is_zero(n)? {
         return Ok(base.clone_as(MemoryFormat::Contiguous));
     }

@@ -5,7 +5,7 @@ use maquette_ir::MemoryFormat;
 use maquette_ir::sym::SymInt;
 use maquette_ops::operator::dims::{done, require_rank};
 use maquette_ops::operator::lowering::Lowering;
-use maquette_ops::operator::table;
+use maquette_ops::operator::{host, table};
 use maquette_ops::{Dims, Error, Result, Tensor};
 use smallvec::smallvec;
 
@@ -96,7 +96,7 @@ fn combinations(x: &Tensor, r: i64, repeat: bool) -> Result<Tensor> {
             row[k] = if repeat { row[i] } else { row[k - 1] + 1 };
         }
     }
-    Ok(x.index_select(0, &Tensor::from(rows)).reshape([count, r]))
+    Ok(x.index_select(0, &host::on_device_of(x, Tensor::from(rows))).reshape([count, r]))
 }
 
 table! {

@@ -10,6 +10,11 @@ use maquette_kernels::{Class, Element as _};
 
 pub use crate::typed;
 
+/// A tensor of numbers of the host on the device of another tensor, for a composite.
+pub fn on_device_of(like: &Tensor, t: Tensor) -> Tensor {
+    if t.device() == like.device() { t } else { t.to_device(like.device()) }
+}
+
 /// The elements in row-major order, copied.
 pub fn data<T: Element>(t: &Tensor) -> Result<Vec<T>> {
     let x = t.read::<T>()?;
