@@ -3,23 +3,6 @@
 use maquette_driver::{InputKind, InputSpec, OutputKind, OutputSpec, Signature};
 use proptest::prelude::*;
 
-const INPUTS: [InputKind; 6] = [
-    InputKind::Parameter,
-    InputKind::Buffer,
-    InputKind::CapturedBuffer,
-    InputKind::User,
-    InputKind::Constant,
-    InputKind::SharedStorage,
-];
-
-const OUTPUTS: [OutputKind; 5] = [
-    OutputKind::ParameterMutation,
-    OutputKind::BufferMutation,
-    OutputKind::InputMutation,
-    OutputKind::User,
-    OutputKind::Alias,
-];
-
 /// Names and values, of which some could be read as something else.
 fn text() -> impl Strategy<Value = String> {
     let tricky = [
@@ -51,15 +34,18 @@ fn text() -> impl Strategy<Value = String> {
 fn signature() -> impl Strategy<Value = Signature> {
     let input = (0..6usize, text(), text(), prop::option::of(text()), any::<bool>());
     let input = input.prop_map(|(kind, name, value, tied_to, used)| InputSpec {
-        kind: INPUTS[kind],
+        kind: InputKind::ALL[kind],
         name,
         value,
         tied_to,
         used,
     });
     let output = (0..5usize, text(), text());
-    let output =
-        output.prop_map(|(kind, name, value)| OutputSpec { kind: OUTPUTS[kind], name, value });
+    let output = output.prop_map(|(kind, name, value)| OutputSpec {
+        kind: OutputKind::ALL[kind],
+        name,
+        value,
+    });
     let lists = (prop::collection::vec(input, 0..5), prop::collection::vec(output, 0..5));
     lists.prop_map(|(inputs, outputs)| Signature { inputs, outputs })
 }

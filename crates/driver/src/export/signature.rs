@@ -82,7 +82,7 @@ pub enum OutputKind {
 
 impl InputKind {
     /// All kinds.
-    pub(super) const ALL: [InputKind; 6] = [
+    pub const ALL: [InputKind; 6] = [
         InputKind::Parameter,
         InputKind::Buffer,
         InputKind::CapturedBuffer,
@@ -116,7 +116,7 @@ impl InputKind {
 
 impl OutputKind {
     /// All kinds, those first whose names begin with the name of another one.
-    pub(super) const ALL: [OutputKind; 5] = [
+    pub const ALL: [OutputKind; 5] = [
         OutputKind::ParameterMutation,
         OutputKind::BufferMutation,
         OutputKind::InputMutation,

@@ -2,8 +2,8 @@
 //!
 //! An operator without a kernel for the device of its tensors computes on copies in host memory.
 //! What the call mutates is copied back, and new results are copied to the device. The bits are
-//! those of the CPU. This is the only place where that happens: [`host_fallback_counts`] says for which
-//! operators, and [`HostFallback::Refuse`] makes an error of each such call.
+//! those of the CPU. No other module falls back to the host. [`host_fallback_counts`] says which
+//! operators did, and [`HostFallback::Refuse`] makes an error of each such call.
 
 use crate::dispatch::custom_kernel::custom;
 use crate::dispatch::device::{device_of, with_default_device};
@@ -151,14 +151,13 @@ pub(crate) fn on_host(
             }
         }
     }
-    let is_kept = |t: &Tensor| t.is_on_host() && device == Device::Cpu;
     let mut shared = SharedStorages { device, uploaded: Vec::new() };
     let mut from_host = |t: &Tensor| -> Result<Tensor> {
         if let Some((original, copy)) = copies.iter().find(|(_, copy)| copy.has_storage_of(t)) {
             return in_original(original, copy, t);
         }
         let is_given = args.iter().flat_map(Value::tensors).any(|arg| arg.has_storage_of(t));
-        if is_given || is_kept(t) {
+        if is_given || device == Device::Cpu {
             return Ok(t.clone());
         }
         let results = outputs.iter().flat_map(Value::tensors);
