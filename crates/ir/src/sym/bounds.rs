@@ -4,16 +4,14 @@
 //! - congruences `rem + modulus * Z` (Granger 1989), from assumed facts such as `u0 % 4 == 0`.
 //!
 //! Both are sound: the abstract value contains every value that the expression can take. The
-//! interval of a nonlinear polynomial with an infinite bound is refined by factoring out an atom:
-//! `a * b - a` is `a * (b - 1)`, which is nonnegative for `a >= 0` and `b >= 1`, while the terms
-//! one by one give no bound. At most [`MAX_FACTORINGS`] levels of factoring, 4 atoms per polynomial
-//! and 16 terms bound the cost.
+//! interval of a nonlinear polynomial with an infinite bound is refined by
+//! [factoring](super::factoring).
 
-use super::poly::{Poly, Term, gcd};
+use super::factoring;
+use super::poly::{Poly, gcd};
 use super::range::{Interval, floor_div, floor_mod};
 use super::table::Node;
-use super::{Expr, ExprId, Range, SymTable, SymbolId};
-use smallvec::SmallVec;
+use super::{Expr, Range, SymTable, SymbolId};
 
 /// The set `rem + modulus * Z`. Modulus zero is the single value `rem`; modulus one is every
 /// integer.
@@ -102,23 +100,8 @@ impl SymTable {
     pub(super) fn interval_of_poly(&self, p: &Poly, part: &dyn Fn(Expr) -> Interval) -> Interval {
         p.terms
             .iter()
-            .map(|t| self.interval_of_term(t, part))
+            .map(|t| Interval::of_product(t.coeff, &t.mono, |atom| part(Expr::Id(atom))))
             .fold(Interval::point(p.constant), Interval::add)
-    }
-
-    /// The values of a term. An even power is not negative, which plain interval products would
-    /// miss.
-    fn interval_of_term(&self, t: &Term, part: &dyn Fn(Expr) -> Interval) -> Interval {
-        let mut product = Interval::point(t.coeff);
-        for power in t.mono.chunk_by(|x, y| x == y) {
-            let base = part(Expr::Id(power[0]));
-            let mut powers = power.iter().fold(Interval::point(1), |powers, _| powers.mul(base));
-            if power.len() % 2 == 0 {
-                powers.lo = powers.lo.max(0);
-            }
-            product = product.mul(powers);
-        }
-        product
     }
 
     /// [`SymTable::bounds`] with 128-bit bounds.
@@ -156,41 +139,14 @@ impl SymTable {
         self.factored(p, MAX_FACTORINGS)
     }
 
-    /// The term-by-term interval, intersected with the interval after factoring out each of the
-    /// first four atoms. Nested polynomials get a smaller `depth`, so the work does not multiply
-    /// with the nesting.
+    /// The term-by-term interval, refined by factoring. Nested polynomials get a smaller `depth`, so
+    /// the work does not multiply with the nesting.
     fn factored(&self, p: &Poly, depth: u32) -> Interval {
         let part = |e| self.proven_within(e, depth.saturating_sub(1));
-        let mut interval = self.interval_of_poly(p, &part);
-        let nonlinear = p.terms.first().is_some_and(|t| t.mono.len() > 1);
-        let infinite = interval.lo == i128::MIN || interval.hi == i128::MAX;
-        if !nonlinear || !infinite || depth == 0 || p.terms.len() > 16 {
-            return interval;
+        if depth == 0 || !factoring::may_refine(p) {
+            return self.interval_of_poly(p, &part);
         }
-        let mut seen: SmallVec<[ExprId; 4]> = SmallVec::new();
-        for atom in p.terms.iter().flat_map(|t| &t.mono) {
-            if seen.contains(atom) || seen.len() == 4 {
-                continue;
-            }
-            seen.push(*atom);
-            let (with, rest): (Vec<Term>, Vec<Term>) =
-                p.terms.iter().cloned().partition(|t| t.mono.contains(atom));
-            if with.len() < 2 {
-                continue;
-            }
-            let mut inner = Poly::default();
-            for t in with {
-                match Self::div_mono(&t.mono, &[*atom]) {
-                    Some(mono) if mono.is_empty() => inner.constant = t.coeff,
-                    Some(mono) => inner.terms.push(Term { coeff: t.coeff, mono }),
-                    None => {}
-                }
-            }
-            let rest = Poly { terms: rest.into(), constant: p.constant };
-            let product = part(Expr::Id(*atom)).mul(self.factored(&inner, depth - 1));
-            interval = interval.intersect(product.add(self.factored(&rest, depth - 1)));
-        }
-        interval
+        factoring::interval(p, depth, part)
     }
 
     /// The values of `x % d` for positive `d`. If `x` is in `rem + modulus * Z`, the remainder is

@@ -32,6 +32,7 @@ mod bounds;
 mod div;
 mod error;
 mod eval;
+mod factoring;
 mod facts;
 mod models;
 mod overflow;

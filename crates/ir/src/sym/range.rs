@@ -172,6 +172,30 @@ impl Interval {
         })
     }
 
+    /// The product of a coefficient and factors, of which equal ones are adjacent. An even power is
+    /// not negative, which plain products would miss.
+    pub fn of_product<F: Copy + PartialEq>(
+        coeff: i64,
+        factors: &[F],
+        of: impl Fn(F) -> Interval,
+    ) -> Interval {
+        let mut product = Interval::point(coeff);
+        for power in factors.chunk_by(|x, y| x == y) {
+            let base = of(power[0]);
+            let mut powers = power.iter().fold(Interval::point(1), |powers, _| powers.mul(base));
+            if power.len() % 2 == 0 {
+                powers.lo = powers.lo.max(0);
+            }
+            product = product.mul(powers);
+        }
+        product
+    }
+
+    /// Whether both bounds are finite.
+    pub fn is_finite(self) -> bool {
+        self.lo != NEG && self.hi != POS
+    }
+
     pub fn intersect(self, other: Interval) -> Interval {
         Interval { lo: self.lo.max(other.lo), hi: self.hi.min(other.hi) }
     }
