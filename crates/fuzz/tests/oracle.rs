@@ -7,7 +7,7 @@ mod answers;
 mod wrong_modes;
 
 use maquette_fuzz::oracle::{
-    BROKEN_PROMISE, Eager, Family, Fuzzer, HANDLED_WRITE, Mode, STATE, Seeds, TestProgram,
+    BROKEN_PROMISE, Eager, Family, Fuzzer, HANDLED_WRITE, Mode, STATE, Seeds, Subject, TestProgram,
     TextReport, UNKNOWN_VIEW, Verdict, WRITTEN_GRADIENT, WriteCount, check, generate::generate,
     gradient_modes, modes, register,
 };
@@ -101,7 +101,9 @@ fn mutated_inputs_are_known_statically() {
             continue;
         }
         let given = program.run_inputs(&program.sizes[0]).unwrap();
-        let Ok(ran) = Eager.prepare(&program, &given.inputs).and_then(|run| run(&given.inputs))
+        let Ok(ran) = Eager
+            .prepare(&Subject::new(&program), &given.inputs)
+            .and_then(|run| run(&given.inputs))
         else {
             continue;
         };
@@ -339,7 +341,7 @@ fn an_operator_that_is_redefined_after_the_trace_is_refused_by_every_mode() {
     let inputs = || [Tensor::from([1.0f32, 2.0])];
     for mode in modes() {
         pure();
-        let prepared = mode.prepare(&program, &inputs()).unwrap();
+        let prepared = mode.prepare(&Subject::new(&program), &inputs()).unwrap();
         prepared(&inputs()).unwrap();
         mutating();
         match (mode.name(), prepared(&inputs())) {

@@ -8,7 +8,7 @@ use maquette_ops::{Op, Result};
 use maquette_rewrite::FunctionalizeError;
 
 /// What the passes made of a graph, and what they say about it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Compilation {
     /// The program.
     pub program: ProgramForm,
@@ -25,10 +25,12 @@ pub struct Compilation {
     pub why_unplanned: Option<WhyUnplanned>,
     /// The graph from which the functional program was made.
     pub(crate) original: Option<Graph>,
+    /// The last pass that ran.
+    last: Option<Pass>,
 }
 
 /// Why a program runs as it was traced.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum WhyUnplanned {
     /// It has no functional form, or the planner refused it.
     Refused(FunctionalizeError),
@@ -47,7 +49,22 @@ impl Compilation {
             recomputed: None,
             why_unplanned: None,
             original: None,
+            last: None,
         }
+    }
+
+    /// Runs the passes after the one at which the list [ended](PassOptions::until), which none has
+    /// seen yet. Several results of one prefix of the list are made of clones.
+    ///
+    /// # Errors
+    /// As [`compile_observed`](crate::compile_observed).
+    pub fn resume(
+        self,
+        options: &PassOptions<'_>,
+        observer: &mut Observer<'_>,
+    ) -> Result<Compilation> {
+        let passes = self.last.map_or(Pass::ALL, Pass::later);
+        self.run(passes, options, observer)
     }
 
     /// Runs passes, in their order.
@@ -62,6 +79,7 @@ impl Compilation {
     ) -> Result<Compilation> {
         for &pass in passes {
             pass.run(&mut self, options)?;
+            self.last = Some(pass);
             if observer(pass, &self.program)?.is_break() || options.until == Some(pass) {
                 break;
             }

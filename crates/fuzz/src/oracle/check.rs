@@ -7,6 +7,7 @@ use super::mode::{Eager, Mode, PreparedProgram, Text};
 use super::outcome::{Comparison, Outcome};
 use super::program::{Family, Sizes, TestProgram};
 use super::statements::{self, ASKS, ATTEMPTS};
+use super::subject::Subject;
 use super::unused_failure::only_an_unused_call_fails;
 use maquette_check::values::catch_panics;
 use maquette_ir::graph::{Graph, Stmt};
@@ -183,7 +184,8 @@ pub(crate) fn is_internal(e: &Error) -> bool {
 /// about data fails: code after an assertion relies on it.
 fn violated_assumption(program: &TestProgram, at: &Sizes) -> Option<&'static str> {
     let run_inputs = program.run_inputs(at).ok()?;
-    let outcome = Outcome::of(&run_inputs, |inputs| Text.prepare(program, inputs)?(inputs));
+    let outcome =
+        Outcome::of(&run_inputs, |inputs| Text.prepare(&Subject::new(program), inputs)?(inputs));
     outcome.err().and_then(|e| documented_refusal(program, &e, false)).filter(|why| *why == ASSUMED)
 }
 
@@ -223,11 +225,12 @@ pub(super) fn check_with_stats(
     library::register()?;
     // An error of `catch_panics` is a panic, which is never allowed.
     let panicked = |mode, e: Error| Verdict::Mismatch { mode, what: e.to_string() };
+    let subject = Subject::new(program);
     let mut expected = Vec::new();
     for at in &program.sizes {
         let reference = program.run_inputs(at)?;
         let run = || {
-            let prepared = Eager.prepare(program, &reference.inputs);
+            let prepared = Eager.prepare(&subject, &reference.inputs);
             Ok(prepared.and_then(|prepared| Outcome::of(&reference, &*prepared)))
         };
         match catch_panics(Eager.name(), run) {
@@ -237,7 +240,7 @@ pub(super) fn check_with_stats(
     }
     let mut verdict = Verdict::Agree;
     for mode in modes {
-        match catch_panics(mode.name(), || one_mode(program, *mode, &expected, copies)) {
+        match catch_panics(mode.name(), || one_mode(&subject, *mode, &expected, copies)) {
             Ok(Verdict::Agree) => {}
             Ok(refused @ Verdict::Refused(_)) => verdict = refused,
             Ok(mismatch) => return Ok(mismatch),
@@ -249,7 +252,7 @@ pub(super) fn check_with_stats(
 
 /// Runs a program in one mode at all its sizes, and compares with the eager outcome at each.
 fn one_mode(
-    program: &TestProgram,
+    program: &Subject<'_>,
     mode: &dyn Mode,
     expected: &[Result<Outcome>],
     copies: &mut CopyStats,
@@ -285,7 +288,7 @@ fn one_mode(
 
 /// Runs a program, prepared anew unless the mode can reuse `prepared`.
 fn attempt(
-    program: &TestProgram,
+    program: &Subject<'_>,
     mode: &dyn Mode,
     at: &Sizes,
     prepared: &mut Option<PreparedProgram>,

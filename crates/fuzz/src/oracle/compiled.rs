@@ -3,8 +3,9 @@
 use super::library;
 use super::mode::{FunctionalMode, Mode, PreparedProgram, RunResult, check_functional};
 use super::outcome::with_fixed_seed;
-use super::planned::{PlannedMode, check_plan_for};
+use super::planned::check_plan_for;
 use super::program::TestProgram;
+use super::subject::{PlannedStage, Subject};
 use maquette_interp::SourceInfo;
 use maquette_ir::functional_program::ExternalTensor;
 use maquette_ir::program_form::{PlannedProgram, ProgramForm};
@@ -32,8 +33,9 @@ impl Mode for CompiledMode {
         program.only_moves()
     }
 
-    fn prepare(&self, program: &TestProgram, sample: &[Tensor]) -> Result<PreparedProgram> {
-        let (functional, plan, _) = PlannedMode::plan(&self.of, program, sample)?;
+    fn prepare(&self, program: &Subject<'_>, sample: &[Tensor]) -> Result<PreparedProgram> {
+        let PlannedStage { program: functional, plan, .. } =
+            program.planned(self.of.form, sample)?;
         let writes_consts =
             functional.mutations.iter().any(|m| matches!(m.target, ExternalTensor::Const(_)));
         let mut options = PassOptions::new().until(Pass::Concats);

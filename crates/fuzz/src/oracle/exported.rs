@@ -4,6 +4,7 @@
 use super::mode::{Mode, PreparedProgram, RunResult};
 use super::model;
 use super::program::TestProgram;
+use super::subject::Subject;
 use maquette_check::values::{FlatValues, element_bytes};
 use maquette_driver::{ExportOptions, Program};
 use maquette_ir::graph::{Graph, MemoryFacts};
@@ -39,7 +40,7 @@ impl Mode for ExportedMode {
         "exported"
     }
 
-    fn prepare(&self, program: &TestProgram, sample: &[Tensor]) -> Result<PreparedProgram> {
+    fn prepare(&self, program: &Subject<'_>, sample: &[Tensor]) -> Result<PreparedProgram> {
         let program = export(program, sample)?;
         Ok(Box::new(move |inputs| call_on(&program, inputs)))
     }
@@ -58,7 +59,7 @@ impl Mode for ThreadsMode {
         "threads"
     }
 
-    fn prepare(&self, program: &TestProgram, sample: &[Tensor]) -> Result<PreparedProgram> {
+    fn prepare(&self, program: &Subject<'_>, sample: &[Tensor]) -> Result<PreparedProgram> {
         let graph = &program.graph;
         let draws = graph.nodes().any(|node| Facts.uses_rng(graph.op_name(node)));
         let (in_turn, at_once) = (export(program, sample)?, export(program, sample)?);

@@ -11,6 +11,7 @@ use super::mode::{Mode, PreparedProgram, RunResult};
 use super::model;
 use super::outcome::with_fixed_seed;
 use super::program::{AS_STRIDED, TestProgram};
+use super::subject::Subject;
 use maquette_check::Rng;
 use maquette_check::values::{element_bytes, flatten};
 use maquette_ir::DType;
@@ -78,7 +79,7 @@ impl Mode for Backward {
         "backward"
     }
 
-    fn prepare(&self, program: &TestProgram, _sample: &[Tensor]) -> Result<PreparedProgram> {
+    fn prepare(&self, program: &Subject<'_>, _sample: &[Tensor]) -> Result<PreparedProgram> {
         let graph = program.graph.clone();
         Ok(Box::new(move |inputs| swept(&graph, inputs)))
     }
@@ -151,7 +152,7 @@ impl Mode for FiniteDifferences {
         "differences"
     }
 
-    fn prepare(&self, program: &TestProgram, _sample: &[Tensor]) -> Result<PreparedProgram> {
+    fn prepare(&self, program: &Subject<'_>, _sample: &[Tensor]) -> Result<PreparedProgram> {
         let graph = program.graph.clone();
         Ok(Box::new(move |inputs| {
             let log = library::take_log();

@@ -29,6 +29,7 @@ mod shared;
 pub mod shrink;
 mod statements;
 mod stats;
+mod subject;
 mod texts;
 mod unused_failure;
 
@@ -52,4 +53,5 @@ pub use outcome::Outcome;
 pub use program::{Family, InputLocation, MemoryInit, RunInputs, Sizes, TestProgram};
 pub use shared::SharedMode;
 pub use stats::Stats;
+pub use subject::Subject;
 pub use texts::{Seeds, TextFailure, TextReport};

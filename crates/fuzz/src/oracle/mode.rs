@@ -7,17 +7,15 @@ use super::model;
 use super::planned::PlannedMode;
 use super::program::{Family, TestProgram};
 use super::statements;
+use super::subject::{Form, Subject};
 use maquette_check::values::FlatValues;
 use maquette_interp::Interpreter;
 use maquette_ir::Device;
 use maquette_ir::copy_cost::Traffic;
 use maquette_ir::graph::Graph;
-use maquette_ir::program_form::ProgramForm;
 use maquette_ops::{Error, Result, Tensor, Value, call_writes};
-use maquette_pipeline::{Pass, PassOptions, WhyUnplanned, compile_observed};
-use maquette_rewrite::{FunctionalGraph, Level, Options};
-use maquette_trace::{Dim, TraceOptions};
-use std::ops::ControlFlow;
+use maquette_rewrite::{FunctionalGraph, Level};
+use maquette_trace::TraceOptions;
 
 /// A program made ready by a mode, to be run on inputs.
 pub type PreparedProgram = Box<dyn Fn(&[Tensor]) -> Result<RunResult>>;
@@ -71,7 +69,7 @@ pub trait Mode: Sync {
     /// # Errors
     /// The mode refuses the program: eager must refuse it too, or the reason be
     /// [documented](super::documented_refusal).
-    fn prepare(&self, program: &TestProgram, sample: &[Tensor]) -> Result<PreparedProgram>;
+    fn prepare(&self, program: &Subject<'_>, sample: &[Tensor]) -> Result<PreparedProgram>;
 
     /// Whether one preparation serves every size that a program with symbols is run at.
     fn serves_all_sizes(&self, _program: &TestProgram) -> bool {
@@ -102,48 +100,36 @@ pub trait Mode: Sync {
 
 /// Every mode, the eager one first.
 pub fn modes() -> Vec<&'static dyn Mode> {
-    const FUNCTIONAL: FunctionalMode = FunctionalMode {
-        name: "functional",
-        level: Level::Exact,
-        symbolic: false,
-        decomposed: false,
-    };
-    const LIFTED: FunctionalMode =
-        FunctionalMode { name: "lifted", level: Level::LiftOnly, ..FUNCTIONAL };
-    const FUNCTIONAL_SYMBOLIC: FunctionalMode =
-        FunctionalMode { name: "functional-symbolic", symbolic: true, ..FUNCTIONAL };
-    const DECOMPOSED: FunctionalMode =
-        FunctionalMode { name: "decomposed", decomposed: true, ..FUNCTIONAL_SYMBOLIC };
-    const PLANNED_LIFTED: PlannedMode =
-        PlannedMode { of: FunctionalMode { name: "planned-lifted", ..LIFTED } };
-    const PLANNED: PlannedMode =
-        PlannedMode { of: FunctionalMode { name: "planned", ..FUNCTIONAL } };
-    const PLANNED_SYMBOLIC: PlannedMode =
-        PlannedMode { of: FunctionalMode { name: "planned-symbolic", ..FUNCTIONAL_SYMBOLIC } };
-    const COMPILED: CompiledMode = CompiledMode {
-        of: FunctionalMode { name: "compiled", decomposed: true, ..FUNCTIONAL },
-        recomputes: false,
-    };
-    const COMPILED_SYMBOLIC: CompiledMode = CompiledMode {
-        of: FunctionalMode { name: "compiled-symbolic", ..DECOMPOSED },
-        recomputes: false,
-    };
+    const EXACT: Form = Form { level: Level::Exact, symbolic: false, decomposed: false };
+    const LIFT_ONLY: Form = Form { level: Level::LiftOnly, ..EXACT };
+    const OF_SYMBOLS: Form = Form { symbolic: true, ..EXACT };
+    const DECOMPOSED: Form = Form { decomposed: true, ..OF_SYMBOLS };
+    const COMPILED: Form = Form { decomposed: true, ..EXACT };
+    const fn functional(name: &'static str, form: Form) -> FunctionalMode {
+        FunctionalMode { name, form }
+    }
+    const fn planned(name: &'static str, form: Form) -> PlannedMode {
+        PlannedMode { of: functional(name, form) }
+    }
+    const fn compiled(name: &'static str, form: Form) -> CompiledMode {
+        CompiledMode { of: functional(name, form), recomputes: false }
+    }
     const RECOMPUTED: CompiledMode =
-        CompiledMode { of: FunctionalMode { name: "recomputed", ..DECOMPOSED }, recomputes: true };
+        CompiledMode { recomputes: true, ..compiled("recomputed", DECOMPOSED) };
     vec![
         &Eager,
         &Traced,
         &Text,
         &Symbolic,
-        &LIFTED,
-        &FUNCTIONAL,
-        &FUNCTIONAL_SYMBOLIC,
-        &DECOMPOSED,
-        &PLANNED_LIFTED,
-        &PLANNED,
-        &PLANNED_SYMBOLIC,
-        &COMPILED,
-        &COMPILED_SYMBOLIC,
+        &const { functional("lifted", LIFT_ONLY) },
+        &const { functional("functional", EXACT) },
+        &const { functional("functional-symbolic", OF_SYMBOLS) },
+        &const { functional("decomposed", DECOMPOSED) },
+        &const { planned("planned-lifted", LIFT_ONLY) },
+        &const { planned("planned", EXACT) },
+        &const { planned("planned-symbolic", OF_SYMBOLS) },
+        &const { compiled("compiled", COMPILED) },
+        &const { compiled("compiled-symbolic", DECOMPOSED) },
         &RECOMPUTED,
         &ExportedMode,
         &ThreadsMode,
@@ -179,9 +165,9 @@ impl Mode for Eager {
         "eager"
     }
 
-    fn prepare(&self, program: &TestProgram, _sample: &[Tensor]) -> Result<PreparedProgram> {
+    fn prepare(&self, program: &Subject<'_>, _sample: &[Tensor]) -> Result<PreparedProgram> {
         if program.family == Family::Gradients {
-            let program = program.clone();
+            let program = TestProgram::clone(program);
             return Ok(Box::new(move |inputs| Ok(program.call(inputs)?.into())));
         }
         let graph = program.graph.clone();
@@ -212,7 +198,7 @@ impl Mode for Traced {
         "traced"
     }
 
-    fn prepare(&self, program: &TestProgram, sample: &[Tensor]) -> Result<PreparedProgram> {
+    fn prepare(&self, program: &Subject<'_>, sample: &[Tensor]) -> Result<PreparedProgram> {
         traced(&TraceOptions::new(), program, sample)
     }
 }
@@ -225,7 +211,7 @@ impl Mode for Symbolic {
         "symbolic"
     }
 
-    fn prepare(&self, program: &TestProgram, sample: &[Tensor]) -> Result<PreparedProgram> {
+    fn prepare(&self, program: &Subject<'_>, sample: &[Tensor]) -> Result<PreparedProgram> {
         traced(&TraceOptions::symbolic(), program, sample)
     }
 
@@ -255,7 +241,7 @@ impl Mode for Text {
         "text"
     }
 
-    fn prepare(&self, program: &TestProgram, _sample: &[Tensor]) -> Result<PreparedProgram> {
+    fn prepare(&self, program: &Subject<'_>, _sample: &[Tensor]) -> Result<PreparedProgram> {
         let text = program.graph.to_string();
         let graph: Graph = text.parse()?;
         if graph != program.graph || graph.to_string() != text {
@@ -277,63 +263,7 @@ impl Mode for Text {
 /// handed back as the program leaves them.
 pub struct FunctionalMode {
     pub(super) name: &'static str,
-    pub(super) level: Level,
-    /// Whether sizes are symbols: those of inputs that share memory stay numbers.
-    pub(super) symbolic: bool,
-    /// Whether composites are decomposed first.
-    pub(super) decomposed: bool,
-}
-
-impl FunctionalMode {
-    fn options(&self, shared: &[Vec<usize>], sample: &[Tensor]) -> TraceOptions {
-        let alone = |i: &usize| self.symbolic && !shared.iter().flatten().any(|j| j == i);
-        let dims =
-            (0..sample.len()).filter(alone).flat_map(|i| (0..sample[i].dim()).map(move |d| (i, d)));
-        dims.enumerate().fold(TraceOptions::new(), |options, (n, (i, d))| {
-            options.dynamic(i, d, Dim::new(format!("s{n}")))
-        })
-    }
-
-    /// The trace, and the options under which passes treat it.
-    pub(super) fn traced(
-        &self,
-        program: &TestProgram,
-        sample: &[Tensor],
-    ) -> Result<(Graph, PassOptions<'static>)> {
-        let shared = program.shared();
-        let code = |inputs: Vec<Tensor>| program.call(&inputs).map(FlatValues);
-        let options = self
-            .options(&shared, sample)
-            .keep_offsets(!shared.is_empty() || program.names_storage_offsets());
-        let traced = options.trace(code, sample.to_vec())?;
-        let functional = Options::new().level(self.level).sharing(shared);
-        let passes = PassOptions::new().decompose(self.decomposed).functionalize(functional);
-        Ok((traced.graph().clone(), passes))
-    }
-}
-
-/// A traced program after a pass. The graph after each pass is verified.
-pub(super) fn after(last: Pass, traced: &Graph, options: &PassOptions<'_>) -> Result<ProgramForm> {
-    let options = options.clone().until(last);
-    let compilation = compile_observed(traced, &options, &mut |_, program| {
-        program.graph().verify()?;
-        Ok(ControlFlow::Continue(()))
-    })?;
-    match compilation.why_unplanned {
-        Some(WhyUnplanned::Refused(e)) => Err(Error::other(e)),
-        Some(WhyUnplanned::Copies) | None => Ok(compilation.program),
-    }
-}
-
-/// The functional form of a traced program.
-pub(super) fn functional(traced: &Graph, options: &PassOptions<'_>) -> Result<FunctionalGraph> {
-    match after(Pass::Functionalize, traced, options)? {
-        ProgramForm::Functional(functional) => {
-            check_functional(&functional)?;
-            Ok(functional)
-        }
-        _ => Err(Error::msg("the program is not functional")),
-    }
+    pub(super) form: Form,
 }
 
 /// Whether a functional program is a graph, and rules came to an end.
@@ -352,9 +282,8 @@ impl Mode for FunctionalMode {
         self.name
     }
 
-    fn prepare(&self, program: &TestProgram, sample: &[Tensor]) -> Result<PreparedProgram> {
-        let (graph, options) = self.traced(program, sample)?;
-        let functional = functional(&graph, &options)?;
+    fn prepare(&self, program: &Subject<'_>, sample: &[Tensor]) -> Result<PreparedProgram> {
+        let functional = program.functional(self.form, sample)?;
         Ok(Box::new(move |inputs| {
             let inputs: Vec<Value> = inputs.iter().map(Value::from).collect();
             Ok(Interpreter::new(&functional).run(&inputs)?.results.into())
@@ -362,10 +291,10 @@ impl Mode for FunctionalMode {
     }
 
     fn serves_all_sizes(&self, program: &TestProgram) -> bool {
-        self.symbolic && program.shared().is_empty()
+        self.form.symbolic && program.shared().is_empty()
     }
 
     fn is_symbolic(&self, _program: &TestProgram) -> bool {
-        self.symbolic
+        self.form.symbolic
     }
 }

@@ -2,6 +2,7 @@
 
 use super::mode::{Mode, PreparedProgram, RunResult, WriteCount};
 use super::program::TestProgram;
+use super::subject::Subject;
 use maquette_ir::Device;
 use maquette_ops::{Result, Tensor};
 
@@ -34,7 +35,7 @@ impl Mode for OnDevice {
         self.of.name()
     }
 
-    fn prepare(&self, program: &TestProgram, sample: &[Tensor]) -> Result<PreparedProgram> {
+    fn prepare(&self, program: &Subject<'_>, sample: &[Tensor]) -> Result<PreparedProgram> {
         let prepared = self.of.prepare(program, sample)?;
         // A call that runs on copies in host memory copies more than one in place.
         Ok(Box::new(move |inputs| {

@@ -1,43 +1,20 @@
 //! The modes that run programs in planned memory.
 
-use super::mode::{
-    CountedWrites, FunctionalMode, Mode, PreparedProgram, RunResult, WriteCount, after,
-    check_functional, functional,
-};
+use super::mode::{CountedWrites, FunctionalMode, Mode, PreparedProgram, RunResult, WriteCount};
 use super::program::TestProgram;
+use super::subject::{PlannedStage, Subject};
 use crate::plan_check::check_plan;
 use maquette_interp::{Execution, Interpreter, input_symbols};
 use maquette_ir::buffer_plan::BufferPlan;
 use maquette_ir::graph::{Graph, Stmt};
-use maquette_ir::program_form::ProgramForm;
 use maquette_ops::library::Facts;
 use maquette_ops::{Error, Result, Tensor, Value};
-use maquette_pipeline::Pass;
-use maquette_rewrite::{FunctionalGraph, plan};
+use maquette_rewrite::FunctionalGraph;
 
 /// The program made functional, in the memory that a plan gives; the plan is checked on the names
 /// of elements first.
 pub struct PlannedMode {
     pub(super) of: FunctionalMode,
-}
-
-impl PlannedMode {
-    /// A plan, and whether it is proven to keep to the copies of the eager program. Where none is
-    /// known to, the program is planned all the same.
-    pub(super) fn plan(
-        of: &FunctionalMode,
-        program: &TestProgram,
-        sample: &[Tensor],
-    ) -> Result<(FunctionalGraph, BufferPlan, bool)> {
-        let (graph, options) = of.traced(program, sample)?;
-        if let ProgramForm::Planned(planned) = after(Pass::SelectPlan, &graph, &options)? {
-            check_functional(&planned.program)?;
-            return Ok((planned.program, planned.plan, true));
-        }
-        let functional = functional(&graph, &options)?;
-        let plan = plan(&functional, &Facts).map_err(Error::other)?;
-        Ok((functional, plan, false))
-    }
 }
 
 /// Checks that a plan's text parses back to a plan of the same text.
@@ -75,8 +52,9 @@ impl Mode for PlannedMode {
         self.of.name
     }
 
-    fn prepare(&self, program: &TestProgram, sample: &[Tensor]) -> Result<PreparedProgram> {
-        let (functional, plan, proven) = PlannedMode::plan(&self.of, program, sample)?;
+    fn prepare(&self, program: &Subject<'_>, sample: &[Tensor]) -> Result<PreparedProgram> {
+        let PlannedStage { program: functional, plan, is_proven } =
+            program.planned(self.of.form, sample)?;
         check_plan_text(&functional.graph, &plan)?;
         Ok(Box::new(move |inputs| {
             let inputs: Vec<Value> = inputs.iter().map(Value::from).collect();
@@ -94,7 +72,11 @@ impl Mode for PlannedMode {
             let counted = CountedWrites { traffic, at_most, eager_at_least };
             Ok(RunResult {
                 outputs,
-                written: if proven { WriteCount::Counted(counted) } else { WriteCount::Unproven },
+                written: if is_proven {
+                    WriteCount::Counted(counted)
+                } else {
+                    WriteCount::Unproven
+                },
             })
         }))
     }

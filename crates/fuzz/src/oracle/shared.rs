@@ -3,6 +3,7 @@
 use super::mode::{Mode, PreparedProgram, RunResult};
 use super::model;
 use super::program::TestProgram;
+use super::subject::Subject;
 use maquette_check::values::FlatValues;
 use maquette_driver::{CompileOptions, Compiled};
 use maquette_ops::{Result, Tensor};
@@ -39,7 +40,7 @@ impl Mode for SharedMode {
         program.only_moves()
     }
 
-    fn prepare(&self, _program: &TestProgram, _sample: &[Tensor]) -> Result<PreparedProgram> {
+    fn prepare(&self, _program: &Subject<'_>, _sample: &[Tensor]) -> Result<PreparedProgram> {
         let compiled = self.compiled.clone();
         Ok(Box::new(move |inputs| Ok(RunResult::from(compiled.call(inputs.to_vec())?.0))))
     }

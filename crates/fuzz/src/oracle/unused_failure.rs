@@ -10,6 +10,7 @@ use super::outcome::{Comparison, Outcome};
 use super::program::{Sizes, TestProgram};
 use super::program_builder::{BuilderStmt, ProgramBuilder};
 use super::shrink::{concrete_sizes, drop_stmt};
+use super::subject::Subject;
 use maquette_ir::graph::MemoryFacts;
 use maquette_kernels::KernelError;
 use maquette_ops::library::Facts;
@@ -48,6 +49,6 @@ pub(super) fn only_an_unused_call_fails(
 fn outcome(program: &TestProgram) -> Result<Outcome> {
     let at = program.sizes.first().cloned().unwrap_or_default();
     let reference = program.run_inputs(&at)?;
-    let prepared = Eager.prepare(program, &reference.inputs)?;
+    let prepared = Eager.prepare(&Subject::new(program), &reference.inputs)?;
     Outcome::of(&reference, &*prepared)
 }

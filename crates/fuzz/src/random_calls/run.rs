@@ -2,8 +2,8 @@
 
 use super::RandomCall;
 use crate::oracle::{
-    Comparison, Eager, InputLocation, MemoryInit, Mode, Outcome, TestProgram, Verdict, check,
-    documented_refusal, is_internal,
+    Comparison, Eager, InputLocation, MemoryInit, Mode, Outcome, Subject, TestProgram, Verdict,
+    check, documented_refusal, is_internal,
 };
 use maquette_check::opcheck::sample::{Operand, concrete, operands, replace, untraceable};
 use maquette_check::values::{FlatValues, catch_panics, flatten, whole_storage};
@@ -167,7 +167,7 @@ impl RandomCall {
         };
         let program = TestProgram { graph, ..idle };
         let found = Outcome::of(&program.run_inputs(&Vec::new())?, |inputs| {
-            Eager.prepare(&program, inputs)?(inputs)
+            Eager.prepare(&Subject::new(&program), inputs)?(inputs)
         });
         match (&expected, &found) {
             (Ok(e), Ok(f)) => {

@@ -2,7 +2,8 @@
 
 use super::fuzzer;
 use maquette_fuzz::oracle::{
-    Fuzzer, Mode, PreparedProgram, TestProgram, Verdict, check, generate::generate, model, register,
+    Fuzzer, Mode, PreparedProgram, Subject, TestProgram, Verdict, check, generate::generate, model,
+    register,
 };
 use maquette_ops::internals::MetaInternals;
 use maquette_ops::{Args, Op, Outputs, Result, Tensor, Value, call};
@@ -18,7 +19,7 @@ impl Mode for Broken {
         self.0
     }
 
-    fn prepare(&self, program: &TestProgram, _sample: &[Tensor]) -> Result<PreparedProgram> {
+    fn prepare(&self, program: &Subject<'_>, _sample: &[Tensor]) -> Result<PreparedProgram> {
         let (graph, wrong) = (program.graph.clone(), self.1);
         Ok(Box::new(move |inputs| {
             let mut later = Vec::new();
