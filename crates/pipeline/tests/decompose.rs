@@ -68,6 +68,33 @@ fn composites_in_composites_are_decomposed() {
 }
 
 #[test]
+fn one_matrix_for_a_batch_is_not_copied() {
+    let model = |(x, y): (Tensor, Tensor)| x.matmul(&y);
+    let traced = |sizes: [i64; 4]| {
+        let options = TraceOptions::symbolic().names(["x", "y"]);
+        options.trace(model, (ramp([4, 3]), ramp(sizes))).unwrap()
+    };
+    let (decomposed, _) = traced([2, 5, 3, 2]).decompose().unwrap();
+    assert_snapshot!(decomposed, @r"
+    graph graph(%x: f32[s0, s1], %y: f32[s2, s3, s4, s5]) -> (f32[s2, s3, s0, s5])
+      where s0 in [0, oo), s1 in [0, oo), s2 in [0, oo), s3 in [0, oo), s4 in [0, oo), s5 in [0, oo)
+      guard s1 == s4
+    {
+      %expand: f32[s2 * s3, s0, s1] strides [0, max(1, s1), 1] = aten::expand(%x, [s2 * s3, s0, s1])
+      %expand_1: f32[s2, s3, s4, s5] = aten::expand(%y, [s2, s3, s4, s5])
+      %view: f32[s2 * s3, s4, s5] = aten::view(%expand_1, [s2 * s3, s4, s5])
+      %bmm: f32[s2 * s3, s0, s5] = aten::bmm(%expand, %view)
+      %matmul: f32[s2, s3, s0, s5] = aten::view(%bmm, [s2, s3, s0, s5])
+      return %matmul
+    }
+    ");
+    // Without elements, a batch may be as large as any number.
+    let huge = || Tensor::zeros([1i64 << 50, 1, 3, 0], DType::F32);
+    let found = decomposed.run((ramp([4, 3]), huge())).unwrap();
+    assert_eq!(found.sizes_i64().unwrap(), [1 << 50, 1, 4, 0]);
+}
+
+#[test]
 fn a_size_that_the_graph_leaves_open_keeps_a_composite() {
     // whether a reshape is a view depends on `m`
     let reason = kept(

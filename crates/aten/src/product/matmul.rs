@@ -83,6 +83,10 @@ fn batched(a: &Tensor, b: &Tensor, pair: Pair<'_>) -> Result<Tensor> {
         if t.dim() == 3 && known_equal(t.sizes()[0], count) {
             return t.clone();
         }
+        // One matrix is repeated without a copy, for any sizes of the batch.
+        if t.dim() == 2 {
+            return t.expand([count, rows[0], rows[1]]);
+        }
         let mut sizes: Dims = batch.clone();
         sizes.extend_from_slice(rows);
         folded(&t.expand(sizes), [count, rows[0], rows[1]])
