@@ -3,7 +3,7 @@
 
 use maquette_driver::{CompileOptions, Compiled};
 use maquette_ir::DType;
-use maquette_ops::{Result, Tensor};
+use maquette_ops::{Result, Tensor, composed_nests};
 
 fn ramp(sizes: &[i64]) -> Tensor {
     ((Tensor::arange(sizes.iter().product::<i64>()) * 0.37).sin()).reshape(sizes.to_vec())
@@ -38,6 +38,38 @@ fn agree(
     f
 }
 
+/// A layer of an encoder: products with their biases, attention, and norms.
+fn layer(x: Vec<Tensor>) -> Result<Vec<Tensor>> {
+    let [x, weight, bias, norm] = &x[..] else { panic!("4 tensors") };
+    let width = x.size(-1);
+    let split = |t: Tensor| t.unflatten(-1, [4, -1]).transpose(1, 2);
+    let [q, k, v] = [1.0, 0.5, 2.0].map(|c| split((x * c).linear(weight, Some(bias))));
+    let scores = (q.matmul(&k.transpose(-2, -1)) * 0.25).softmax(-1);
+    let mixed = scores.matmul(&v).transpose(1, 2).flatten(2, 3);
+    let attended =
+        (mixed.linear(weight, Some(bias)) + x).layer_norm([width], Some(norm), Some(bias), 1e-5);
+    Ok(vec![(attended.linear(weight, Some(bias)).gelu() + attended).ok()?.clone()])
+}
+
+#[test]
+fn another_size_composes_no_nest() {
+    let inputs = |batch: i64, words: i64| {
+        vec![ramp(&[batch, words, 16]), ramp(&[16, 16]), ramp(&[16]), ramp(&[16])]
+    };
+    let function: Function = layer;
+    let f = CompileOptions::symbolic().compile(function);
+    let before = composed_nests();
+    f.call(inputs(3, 7)).unwrap();
+    assert!(composed_nests() > before, "the first call composes the nests of fused regions");
+    let before = composed_nests();
+    for (batch, words) in [(2, 5), (5, 2), (4, 4), (16, 9), (11, 16)] {
+        let expected = layer(inputs(batch, words)).unwrap();
+        let found = f.call(inputs(batch, words)).unwrap();
+        assert_eq!(bits(&found[0]), bits(&expected[0]), "{batch} and {words}");
+    }
+    assert_eq!(composed_nests(), before, "{}", f.explain());
+}
+
 #[test]
 fn a_weight_and_a_bias_of_one_size() {
     let scaled: Function = |x| Ok(vec![(x[0].clone() * &x[1] + &x[2]).tanh()]);
@@ -47,7 +79,7 @@ fn a_weight_and_a_bias_of_one_size() {
     };
     let linear: Function = |x| Ok(vec![(x[0].matmul(&x[3]) * &x[1] + &x[2]).tanh()]);
     for (function, kind) in [(scaled, "elements"), (norm, "rows"), (linear, "product")] {
-        let inputs = [[5, 40], [9, 384], [130, 33]].map(|[rows, width]| {
+        let inputs = [[5, 40], [9, 384], [130, 33], [33, 33], [9, 1]].map(|[rows, width]| {
             let [weight, bias] = [ramp(&[width]), ramp(&[width]) * 0.5];
             vec![ramp(&[rows, width]), weight, bias, ramp(&[width, width])]
         });

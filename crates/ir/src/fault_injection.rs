@@ -155,6 +155,11 @@ mod switch {
         on
     }
 
+    /// Whether any fault is switched on, on this thread.
+    pub fn is_on() -> bool {
+        ON.get().is_some()
+    }
+
     /// Runs `f` with a fault switched on, on this thread, and tells whether anything asked for it.
     pub fn with<R>(fault: Fault, f: impl FnOnce() -> R) -> (R, bool) {
         ASKED.set(false);
@@ -166,7 +171,14 @@ mod switch {
 }
 
 #[cfg(feature = "fault-injection")]
-pub use switch::with;
+pub use switch::{is_on, with};
+
+/// Whether any fault is switched on: never.
+#[cfg(not(feature = "fault-injection"))]
+#[inline(always)]
+pub const fn is_on() -> bool {
+    false
+}
 
 /// Whether this fault is switched on.
 #[cfg(feature = "fault-injection")]

@@ -1,10 +1,13 @@
 //! A composition of nests computes what its parts compute one after another, as one nest.
 
 use maquette_ir::loops::named::{self, Reduced, Reduction};
-use maquette_ir::loops::{Array, ComposedTensor, Composer, LoopBuilder, LoopNest};
+use maquette_ir::loops::{
+    Array, ComposedTensor, Composition, Extent, Extents, LoopBuilder, LoopError, LoopNest,
+};
 use maquette_ir::scalar_expr::{BinaryOp, ExprBuilder, ScalarExpr, UnaryOp};
-use maquette_ir::sym::{SymTable, SymbolId};
+use maquette_ir::sym::{Range, SymTable, SymbolId};
 use maquette_ir::{DType, Scalar};
+use std::sync::Arc;
 
 const ROWS: i64 = 3;
 const COLUMNS: i64 = 5;
@@ -59,28 +62,43 @@ fn eval(nest: &LoopNest, operands: &[Array]) -> Vec<Array> {
     nest.eval(&sizes, operands, &[]).unwrap()
 }
 
+fn numbers(sizes: &[i64]) -> Extents {
+    sizes.iter().map(|n| Extent::Number(*n)).collect()
+}
+
 fn map(expr: &ScalarExpr, operands: &[&Array], out: &[i64]) -> Array {
-    let mut composer = Composer::new(&[]);
+    let mut composition = Composition::new(0);
     let given: Vec<ComposedTensor> =
-        operands.iter().map(|a| composer.operand(a.dtype(), a.sizes())).collect();
-    let result = composer.map(expr, &given, out).unwrap();
-    let nest = composer.finish(&result).unwrap();
+        operands.iter().map(|a| composition.operand(a.dtype(), &numbers(a.sizes()))).collect();
+    let result = composition.map(&Arc::new(expr.clone()), &given, &numbers(out));
+    composition.finish(&result);
+    let nest = composition.compose(&[]).unwrap();
     let operands: Vec<Array> = operands.iter().map(|a| (*a).clone()).collect();
     eval(&nest, &operands).pop().unwrap()
+}
+
+/// A softmax of a map, a map of its result, and the sums of the rows of that. The number of rows and
+/// that of columns are given by `sizes`.
+fn softmax_with_maps(composition: &mut Composition, sizes: [Extent; 2]) {
+    let [rows, columns] = sizes;
+    composition.rows(&[rows]);
+    let operands =
+        [composition.operand(DType::F32, &sizes), composition.operand(DType::F32, &[columns])];
+    let before = composition.map(&Arc::new(scaled()), &operands, &sizes);
+    let (softmax, sum, negative) = (Arc::new(softmax()), Arc::new(sum()), Arc::new(negative()));
+    let normal = composition.nest(&softmax, &sizes, &before, &[sizes.into_iter().collect()]);
+    let after = composition.map(&negative, &normal, &sizes);
+    let total = composition.nest(&sum, &sizes, &after, &[[rows].into_iter().collect()]);
+    composition.finish(&[after[0].clone(), total[0].clone()]);
 }
 
 #[test]
 fn a_softmax_with_maps_around_it_is_one_nest() {
     let (x, m) = (ramp(&[ROWS, COLUMNS]), ramp(&[COLUMNS]));
-    let mut composer = Composer::new(&[ROWS]);
-    let operands =
-        [composer.operand(DType::F32, x.sizes()), composer.operand(DType::F32, m.sizes())];
     let shape = [ROWS, COLUMNS];
-    let before = composer.map(&scaled(), &operands, &shape).unwrap();
-    let rows = composer.nest(&softmax(), &sizes, &before).unwrap();
-    let after = composer.map(&negative(), &rows, &shape).unwrap();
-    let total = composer.nest(&sum(), &sizes, &after).unwrap();
-    let composed = composer.finish(&[after[0].clone(), total[0].clone()]).unwrap();
+    let mut composition = Composition::new(1);
+    softmax_with_maps(&mut composition, shape.map(Extent::Number));
+    let composed = composition.compose(&[]).unwrap();
     let found = eval(&composed, &[x.clone(), m.clone()]);
 
     let a = map(&scaled(), &[&x, &m], &shape);
@@ -138,21 +156,76 @@ fn a_softmax_with_maps_around_it_is_one_nest() {
 }
 
 #[test]
+fn one_nest_serves_every_size() {
+    let mut composition = Composition::new(1);
+    let sizes = [composition.symbol(Range::SIZE), composition.symbol(Range::SIZE)];
+    softmax_with_maps(&mut composition, sizes);
+    let example = [7, 11];
+    let nest = composition.compose(&example).unwrap();
+    assert!(nest.unproven().is_empty(), "{nest}");
+    for (rows, columns) in [(3, 5), (1, 1), (5, 3), (1, 7), (4, 1)] {
+        let operands = [ramp(&[rows, columns]), ramp(&[columns])];
+        let value = |symbol: SymbolId| [rows, columns].get(symbol.index()).copied();
+        let found = nest.eval(&value, &operands, &[]).unwrap();
+        let plain = composition.for_numbers(&[rows, columns]);
+        let expected = plain.compose(&[]).unwrap().eval(&|_| None, &operands, &[]).unwrap();
+        for (found, expected) in found.iter().zip(&expected) {
+            assert_eq!((found.sizes(), found.elements()), (expected.sizes(), expected.elements()));
+        }
+    }
+    // The same numbers in other symbols are the same composition.
+    let mut again = Composition::new(1);
+    let sizes = [again.symbol(Range::SIZE), again.symbol(Range::SIZE)];
+    softmax_with_maps(&mut again, sizes);
+    assert_eq!(composition, again);
+    assert_ne!(composition, composition.for_numbers(&example));
+}
+
+#[test]
+fn sizes_that_no_expression_makes_equal_are_refused() {
+    let mut composition = Composition::new(1);
+    let sizes = [composition.symbol(Range::SIZE), composition.symbol(Range::SIZE)];
+    composition.rows(&sizes[..1]);
+    let x = composition.operand(DType::F32, &sizes[..1]);
+    let y = composition.map(&Arc::new(negative()), &[x], &sizes[1..]);
+    composition.finish(&y);
+    insta::assert_snapshot!(composition.compose(&[4, 4]).unwrap_err(), @"an operand does not expand");
+    assert!(composition.for_numbers(&[4, 4]).compose(&[]).is_ok());
+}
+
+#[test]
 fn what_nothing_reads_is_left_out() {
-    let mut composer = Composer::new(&[ROWS]);
-    let x = composer.operand(DType::F32, &[ROWS, COLUMNS]);
-    let unused = composer.nest(&sum(), &sizes, std::slice::from_ref(&x)).unwrap();
-    let y = composer.map(&negative(), &[x], &[ROWS, COLUMNS]).unwrap();
-    assert_eq!(unused[0].sizes(), [ROWS]);
-    assert_eq!(composer.finish(&y).unwrap().stages().len(), 1);
+    let mut composition = Composition::new(1);
+    let shape = numbers(&[ROWS, COLUMNS]);
+    composition.rows(&shape[..1]);
+    let x = composition.operand(DType::F32, &shape);
+    let sums = numbers(&[ROWS]);
+    composition.nest(&Arc::new(sum()), &shape, std::slice::from_ref(&x), &[sums]);
+    let y = composition.map(&Arc::new(negative()), &[x], &shape);
+    composition.finish(&y);
+    assert_eq!(composition.compose(&[]).unwrap().stages().len(), 1);
 }
 
 #[test]
 fn operands_of_other_types_are_refused() {
-    let mut composer = Composer::new(&[ROWS]);
-    let x = composer.operand(DType::F32, &[ROWS, COLUMNS + 1]);
-    let error = composer.nest(&softmax(), &sizes, std::slice::from_ref(&x)).unwrap_err();
-    insta::assert_snapshot!(error, @"an operand has another type");
-    let error = composer.map(&negative(), &[x], &[ROWS, COLUMNS]).unwrap_err();
-    insta::assert_snapshot!(error, @"an operand does not expand");
+    let shape = numbers(&[ROWS, COLUMNS]);
+    let composed = |build: &dyn Fn(&mut Composition, ComposedTensor) -> Vec<ComposedTensor>| {
+        let mut composition = Composition::new(1);
+        composition.rows(&shape[..1]);
+        let x = composition.operand(DType::F32, &numbers(&[ROWS, COLUMNS + 1]));
+        let results = build(&mut composition, x);
+        composition.finish(&results);
+        composition.compose(&[]).map(|nest| nest.to_string()).map_err(|e: LoopError| e.to_string())
+    };
+    let error = composed(&|composition, x| {
+        composition.nest(&Arc::new(softmax()), &shape, &[x], std::slice::from_ref(&shape))
+    });
+    insta::assert_snapshot!(error.unwrap_err(), @"an operand has another type");
+    let error = composed(&|composition, x| composition.map(&Arc::new(negative()), &[x], &shape));
+    insta::assert_snapshot!(error.unwrap_err(), @"an operand does not expand");
+    let error = composed(&|composition, x| {
+        let y = composition.map(&Arc::new(negative()), &[x], &numbers(&[ROWS, COLUMNS + 1]));
+        composition.nest(&Arc::new(sum()), &numbers(&[ROWS, COLUMNS + 1]), &y, &[numbers(&[2])])
+    });
+    insta::assert_snapshot!(error.unwrap_err(), @"a result has other sizes");
 }

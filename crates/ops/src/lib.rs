@@ -29,6 +29,8 @@ pub use dispatch::autocast::{autocast, autocast_dtype, without_autocast};
 pub use dispatch::device::with_default_device;
 pub use dispatch::fake::FakeCtx;
 pub use dispatch::panics::with_silent_panics;
+#[doc(hidden)]
+pub use dispatch::prepared::composed_nests;
 pub use dispatch::prepared::{PlacedOperand, PreparedCall, PreparedKernel, RegionBuilder, Work};
 pub use dispatch::threads::num_threads;
 pub use dispatch::value::{Args, Outputs, Value, ValueKind};

@@ -1,6 +1,7 @@
 //! Programs in planned memory: instances for the layouts of inputs, and what runs leave to later
 //! ones.
 
+use crate::fusion::SizeClasses;
 use crate::instance::{Instance, InstanceKey, Uses};
 use crate::packed_weights::PackedWeights;
 use crate::run::{RunMemory, StepObserver, run_instance};
@@ -32,6 +33,8 @@ pub(crate) struct Planned {
     pub kept_segments: Arc<AtomicUsize>,
     /// The fused program, if `program` is its fused form.
     pub fused: Option<FusedProgram>,
+    /// The sizes of the program before fusion.
+    pub size_classes: SizeClasses,
     /// Why nothing is fused, if there is no fused program.
     pub refusals: Vec<Refusal>,
     /// The program before fusion, for inputs for which a region has no kernel.
@@ -69,11 +72,13 @@ fn bind_sources(graph: &Graph) -> FxHashSet<ValueId> {
 
 impl Planned {
     pub fn new(program: FunctionalGraph, plan: BufferPlan, fused: Option<FusedProgram>) -> Planned {
+        let size_classes = fused.as_ref().map(|fused| SizeClasses::of(&fused.original.graph));
         Planned {
             written: mutated(&program),
             bind_sources: bind_sources(&program.graph),
             uses: Uses::of(&program.graph, &plan),
             kept_segments: Arc::default(),
+            size_classes: size_classes.unwrap_or_default(),
             fused,
             refusals: Vec::new(),
             unfused: None,

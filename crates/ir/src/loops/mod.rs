@@ -43,7 +43,7 @@ pub mod work;
 
 pub use array::Array;
 pub use build::{LoopBuilder, StageBuilder};
-pub use compose::{ComposedTensor, Composer};
+pub use compose::{ComposedTensor, Composition, Extent, Extents};
 pub use contract::{GROUP, SEGMENT};
 pub use eval::EvalError;
 pub use index::{Affine, Index, IndexMap};
@@ -86,7 +86,7 @@ pub type Axes = SmallVec<[AxisId; 4]>;
 
 /// The computation of an operator; see the [module documentation](self). Built by [`LoopBuilder`]
 /// or [`LoopNest::parse`], which verify each stage.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct LoopNest {
     symbols: SymTable,
     axes: Vec<Expr>,

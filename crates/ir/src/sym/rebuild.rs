@@ -75,6 +75,20 @@ impl SymTable {
         self.rebuild_bool(Some(other), b, &|t: &mut SymTable, s| t.named(other.name(s)))
     }
 
+    /// Copies an expression of another table, with an expression of this table for each symbol.
+    ///
+    /// # Errors
+    /// [`SymError::UnknownSymbol`] if a symbol has no expression, or an error of the arithmetic.
+    pub fn import_with(
+        &mut self,
+        other: &SymTable,
+        e: Expr,
+        value: &dyn Fn(SymbolId) -> Option<Expr>,
+    ) -> Result<Expr, SymError> {
+        let unknown = |s| SymError::UnknownSymbol(other.name(s).into());
+        self.rebuild(Some(other), e, &|_: &mut SymTable, s| value(s).ok_or_else(|| unknown(s)))
+    }
+
     /// The expression with each minimum and maximum replaced by the operand that it provably is, if
     /// there is one. Arithmetic alone compares operands by their declared ranges; this proves, so
     /// that facts count, and costs as much.

@@ -18,12 +18,6 @@ type SymbolValues = SmallVec<[Option<i64>; 4]>;
 #[derive(Debug, Default)]
 pub(super) struct Plans(RwLock<Vec<(SymbolValues, Arc<LaunchPlan>)>>);
 
-impl Clone for Plans {
-    fn clone(&self) -> Plans {
-        Plans(RwLock::new(self.0.read().unwrap_or_else(PoisonError::into_inner).clone()))
-    }
-}
-
 impl Plans {
     /// The kept plan of these layouts and symbols, or else one that `make` makes.
     pub fn find(

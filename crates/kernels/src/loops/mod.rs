@@ -58,13 +58,14 @@ use std::sync::Arc;
 
 pub(crate) const KERNEL: &str = "loops";
 
-/// A loop nest, prepared to be launched. It keeps the [plans](LaunchPlan) of its last launches.
+/// A loop nest, prepared to be launched. It keeps the [plans](LaunchPlan) of its last launches, and
+/// clones share them.
 #[derive(Clone, Debug)]
 pub struct LoopKernel {
     nest: Arc<LoopNest>,
     outer: Axes,
     symbols: SmallVec<[SymbolId; 4]>,
-    plans: Plans,
+    plans: Arc<Plans>,
     special: Option<(&'static str, Arc<dyn Special>)>,
     /// The expressions of stages that only move elements, on their bits.
     moved: Arc<[Option<ScalarExpr>]>,
@@ -73,11 +74,16 @@ pub struct LoopKernel {
 impl LoopKernel {
     /// Prepares a nest.
     pub fn new(nest: LoopNest) -> LoopKernel {
+        let special = special::find(&nest);
+        LoopKernel { special, ..LoopKernel::composed(nest) }
+    }
+
+    /// Prepares a nest that is composed of others. The generic executor runs such a nest.
+    pub fn composed(nest: LoopNest) -> LoopKernel {
         let outer = schedule::outer_axes(&nest, 0..nest.stages().len());
-        let (symbols, special) = (symbols(&nest), special::find(&nest));
-        let moved = moves::exprs(&nest).into();
-        let (nest, plans) = (Arc::new(nest), Plans::default());
-        LoopKernel { nest, outer, symbols, plans, special, moved }
+        let (symbols, moved) = (symbols(&nest), moves::exprs(&nest).into());
+        let (nest, plans) = (Arc::new(nest), Arc::default());
+        LoopKernel { nest, outer, symbols, plans, special: None, moved }
     }
 
     /// The name of the hand-tuned executor that runs the nest; `None` if the generic one does.
@@ -91,7 +97,7 @@ impl LoopKernel {
     }
 
     /// The nest.
-    pub fn nest(&self) -> &LoopNest {
+    pub fn nest(&self) -> &Arc<LoopNest> {
         &self.nest
     }
 

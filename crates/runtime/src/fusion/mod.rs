@@ -2,17 +2,21 @@
 //! for the pass that fuses), and the kernel of a region for the sizes of a call.
 //!
 //! Whether operators fit together depends on their loop nests. These are built for [sample
-//! sizes](samples), one for each symbol, and so is the kernel of each region. If there is none for
-//! the sizes of a call, the instance of that call runs the program before fusion. After a size that
-//! depends on data, the operators of the region run one by one.
+//! sizes](samples), one for each symbol. The kernel of a region has symbols for sizes, so it is made
+//! once, and the sizes of a call are bound to its symbols. Where sizes of a call decide otherwise
+//! than the samples, such as a size of 1, the kernel is another one. If there is none for the sizes
+//! of a call, the instance of that call runs the program before fusion. After a size that depends on
+//! data, the operators of the region run one by one.
 
 mod region_call;
 mod region_nodes;
 mod samples;
+mod size_classes;
 
 pub(crate) use region_call::region_call;
 pub(crate) use region_nodes::run_nodes;
 use samples::samples;
+pub(crate) use size_classes::SizeClasses;
 
 use maquette_interp::{argument_value, arguments};
 use maquette_ir::functional_ops::Callee;
@@ -27,6 +31,7 @@ use smallvec::SmallVec;
 pub struct KernelFacts {
     /// By symbol: a sample of its values.
     samples: FxHashMap<SymbolId, i64>,
+    classes: SizeClasses,
     /// The nodes of which a size is known only when they have run.
     sizes_from_data: FxHashSet<NodeId>,
     /// Whether products that share their left factor are one region.
@@ -42,8 +47,13 @@ impl KernelFacts {
             Stmt::Bind { value, .. } => graph.producer(*value),
             _ => None,
         });
-        let (samples, sizes_from_data) = (samples(graph), bound.collect());
-        KernelFacts { samples, sizes_from_data, joins_products: true, only_elements: false }
+        KernelFacts {
+            samples: samples(graph),
+            classes: SizeClasses::of(graph),
+            sizes_from_data: bound.collect(),
+            joins_products: true,
+            only_elements: false,
+        }
     }
 
     /// Whether products that share their left factor are one kernel.
@@ -115,12 +125,11 @@ impl FusionFacts for KernelFacts {
     }
 
     fn has_kernel(&self, graph: &Graph, region: &FusedRegion) -> bool {
-        let numbers = region.integers.iter().map(|e| Ok((*e, self.number(graph, *e)?)));
         let call = || -> Result<bool> {
-            let numbers: FxHashMap<Expr, i64> = numbers.collect::<Result<_>>()?;
+            let size = |e: Expr| self.number(graph, e).ok();
             let operands = self.tensors(graph, &region.operands)?;
             let outs = self.tensors(graph, &region.results)?;
-            Ok(region_call(graph, region, &numbers, &operands, &outs).is_some())
+            Ok(region_call(graph, region, &self.classes, &size, &operands, &outs).is_some())
         };
         call().unwrap_or(false)
     }

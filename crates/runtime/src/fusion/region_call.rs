@@ -1,45 +1,80 @@
 //! The kernel of a fused region.
 
+use super::size_classes::SizeClasses;
 use maquette_interp::{argument_value, arguments};
 use maquette_ir::functional_ops::{Callee, FunctionalOp};
 use maquette_ir::fused::FusedRegion;
 use maquette_ir::graph::{Arg, Graph, ValueId};
+use maquette_ir::loops::{Extent, Extents};
 use maquette_ir::sym::Expr;
 use maquette_ops::{Error, Op, PreparedCall, RegionBuilder, Tensor, Value};
 use rustc_hash::FxHashMap;
 
 /// The kernel of a region, from fake operands to memory of the layouts of `outs`; `None` if there
-/// is none for these sizes.
+/// is none for these sizes. `size` is the number that a size is in this call.
 pub(crate) fn region_call(
     graph: &Graph,
     region: &FusedRegion,
-    numbers: &FxHashMap<Expr, i64>,
+    classes: &SizeClasses,
+    size: &dyn Fn(Expr) -> Option<i64>,
     operands: &[Tensor],
     outs: &[Tensor],
 ) -> Option<PreparedCall> {
-    let mut builder = RegionBuilder::new(region.kind, region.outer, operands, outs)?;
-    let mut values: FxHashMap<ValueId, Tensor> =
-        region.operands.iter().copied().zip(operands.iter().cloned()).collect();
+    let mut builder = RegionBuilder::new(region.kind, region.outer, outs)?;
+    let mut sizes = RegionSizes { graph, classes, size, known: FxHashMap::default() };
+    let mut values: FxHashMap<ValueId, Tensor> = FxHashMap::default();
+    for (&v, operand) in region.operands.iter().zip(operands) {
+        let extents = sizes.of_value(&mut builder, v)?;
+        builder.operand(operand.clone(), extents)?;
+        values.insert(v, operand.clone());
+    }
     for &node in &region.nodes {
         let missing = || Error::msg("a region reads a value that it does not have");
         let get = |v: ValueId| Ok(Value::Tensor(values.get(&v).cloned().ok_or_else(missing)?));
-        let int = |e: Expr| match e.as_i64() {
-            Some(n) => Ok(n.into()),
-            None => Ok((*numbers.get(&e).ok_or_else(missing)?).into()),
-        };
+        let int = |e: Expr| Ok(size(e).ok_or_else(missing)?.into());
+        let extents = graph.result_values(node).map(|v| sizes.of_value(&mut builder, v));
+        let mut extents = extents.collect::<Option<Vec<Extents>>>()?;
         if let FunctionalOp::View { base, region } = FunctionalOp::of(graph, node).ok()? {
-            let size = |e: Expr| e.as_i64().or_else(|| numbers.get(&e).copied());
-            let sizes = region.sizes.iter().map(size).collect::<Option<Vec<i64>>>()?;
-            let viewed = builder.reshape(values.get(&base)?, &sizes)?;
+            let numbers = region.sizes.iter().map(size).collect::<Option<Vec<i64>>>()?;
+            let viewed = builder.reshape(values.get(&base)?, &numbers, extents.pop()?)?;
             values.extend(graph.result_values(node).map(|v| (v, viewed.clone())));
             continue;
         }
         let op = Op::find(graph.op_name(node)).ok()?;
         let value = |arg: Arg| argument_value(graph, arg, &get, &int);
         let args = arguments(graph, op, node, Callee::of(graph, node).args, &value).ok()?;
-        let results = builder.call(op, args)?;
+        let results = builder.call(op, args, &extents)?;
         values.extend(graph.result_values(node).zip(results));
     }
     let results = region.results.iter().map(|v| values.get(v).cloned());
     builder.finish(&results.collect::<Option<Vec<Tensor>>>()?, outs)
+}
+
+/// The sizes of a region's values. Each class of sizes is one symbol of the region.
+struct RegionSizes<'a> {
+    graph: &'a Graph,
+    classes: &'a SizeClasses,
+    size: &'a dyn Fn(Expr) -> Option<i64>,
+    known: FxHashMap<Expr, Extent>,
+}
+
+impl RegionSizes<'_> {
+    /// The extents of a tensor; `None` for another value, or if a size has no number.
+    fn of_value(&mut self, builder: &mut RegionBuilder, v: ValueId) -> Option<Extents> {
+        let graph = self.graph;
+        graph.tensor_type(v)?.sizes.iter().map(|e| self.of(builder, *e)).collect()
+    }
+
+    fn of(&mut self, builder: &mut RegionBuilder, e: Expr) -> Option<Extent> {
+        let class = self.classes.representative(e);
+        if let Some(n) = class.as_i64() {
+            return Some(Extent::Number(n));
+        }
+        if let Some(known) = self.known.get(&class) {
+            return Some(*known);
+        }
+        let extent = builder.symbol((self.size)(e)?, self.classes.range(class));
+        self.known.insert(class, extent);
+        Some(extent)
+    }
 }

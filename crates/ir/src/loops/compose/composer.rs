@@ -1,190 +1,190 @@
-//! Composition of loop nests: one nest that computes what several nests compute one after another.
-//!
-//! Sizes are plain numbers. The stages of the parts are put behind each other, and loads of a
-//! part's operand become loads of the stage that computes it. Two things then make the composition
-//! more than a sequence:
-//!
-//! - **Common axes.** The results of all parts have the same leading dimensions, the rows of the
-//!   composition. Their axes become one, so that an executor runs all stages for a row, or some of
-//!   them, while the values are in a cache. Products with one left factor may have other columns
-//!   each: then the maps that follow a product have its axes ([`Composer::also`]).
-//! - **Inlining.** A map is evaluated where its values are read, if there is one reader, or if it
-//!   is cheaper to compute than to store.
-//!
-//! **Invariant:** every value is computed by the same instructions in the same order as by the
-//! parts: no conversion is dropped and no sum is reordered, so the bits are those of the parts.
-//!
-//! **Cost:** linear in the instructions of the parts, times the number of copies of an inlined map.
+//! The nest of a composition, part by part. Sizes are expressions of the composition's symbols.
 
-mod inline;
-
-use super::{
+use super::{Extent, Extents};
+use crate::DType;
+use crate::fault_injection::{Fault, fault_injected};
+use crate::loops::{
     Affine, Axes, AxisId, Index, LaunchScalar, Load, LoopBuilder, LoopError, LoopNest, OperandId,
     Source, Stage, StageId, StageKind, StageOutput,
 };
-use crate::DType;
-use crate::fault_injection::{Fault, fault_injected};
 use crate::scalar_expr::{Op, ScalarExpr};
-use crate::sym::{Expr, SymTable, SymbolId};
+use crate::sym::{Expr, Range, SymTable, SymbolId, SymbolKind};
 use smallvec::SmallVec;
 
-/// A tensor of a composition: an operand, or what a part computes.
-#[derive(Clone, Debug)]
-pub struct ComposedTensor {
+type Sizes = SmallVec<[Expr; 4]>;
+
+/// A tensor of the composition.
+#[derive(Clone)]
+struct Tensor {
     source: Source,
     dtype: DType,
-    sizes: SmallVec<[i64; 4]>,
+    sizes: Sizes,
 }
 
-impl ComposedTensor {
-    /// The sizes.
-    pub fn sizes(&self) -> &[i64] {
-        &self.sizes
-    }
-}
-
-/// Puts nests together, as the head of this module explains.
-#[derive(Clone, Debug)]
-pub struct Composer {
+/// A nest under construction.
+pub(super) struct Composer {
     builder: LoopBuilder,
-    /// How many leading dimensions of results have common axes.
+    symbols: Vec<Expr>,
+    tensors: Vec<Tensor>,
     rank: usize,
     /// The common axes, by dimension and size.
-    common: SmallVec<[(usize, i64, AxisId); 4]>,
+    common: SmallVec<[(usize, Expr, AxisId); 4]>,
 }
 
 impl Composer {
-    /// A composition whose results have these leading sizes.
-    pub fn new(rows: &[i64]) -> Composer {
-        let builder = LoopBuilder::new(SymTable::new());
-        let mut composer = Composer { builder, rank: rows.len(), common: SmallVec::new() };
-        composer.also(rows);
-        composer
+    /// An empty nest with a symbol for each range.
+    pub fn new(rank: usize, ranges: impl Iterator<Item = Range>) -> Composer {
+        let mut table = SymTable::new();
+        let mut symbol = |range| {
+            let symbol = table.fresh(SymbolKind::Backed, range);
+            table.expr(symbol)
+        };
+        let symbols = ranges.map(&mut symbol).collect();
+        let builder = LoopBuilder::new(table);
+        Composer { builder, symbols, tensors: Vec::new(), rank, common: SmallVec::new() }
     }
 
-    /// Gives results of other leading sizes common axes, too. Where a size is that of other results
-    /// in the same dimension, the axis is theirs.
-    pub fn also(&mut self, rows: &[i64]) {
-        for (dim, &extent) in rows.iter().enumerate().take(self.rank) {
-            if self.common(dim, extent).is_none() {
-                let axis = self.builder.axis(Expr::Int(extent));
-                self.common.push((dim, extent, axis));
+    fn size(&self, extent: Extent) -> Result<Expr, LoopError> {
+        match extent {
+            Extent::Number(n) => Ok(Expr::Int(n)),
+            Extent::Symbol(s) => {
+                let symbol = self.symbols.get(s as usize).copied();
+                symbol.ok_or_else(|| LoopError::new("a size is not a symbol of the composition"))
             }
         }
     }
 
-    fn common(&self, dim: usize, extent: i64) -> Option<AxisId> {
-        let is_it = |(of, size, _): &&(usize, i64, AxisId)| (*of, *size) == (dim, extent);
+    fn sizes(&self, extents: &[Extent]) -> Result<Sizes, LoopError> {
+        extents.iter().map(|e| self.size(*e)).collect()
+    }
+
+    fn tensors(&self, ids: &[u32]) -> Result<SmallVec<[Tensor; 4]>, LoopError> {
+        let missing = || LoopError::new("a part reads a later tensor");
+        ids.iter().map(|id| self.tensors.get(*id as usize).cloned().ok_or_else(missing)).collect()
+    }
+
+    /// See [`Composition::rows`](super::Composition::rows).
+    pub fn rows(&mut self, rows: &[Extent]) -> Result<(), LoopError> {
+        for (dim, extent) in self.sizes(rows)?.into_iter().enumerate().take(self.rank) {
+            if self.common(dim, extent).is_none() {
+                let axis = self.builder.axis(extent);
+                self.common.push((dim, extent, axis));
+            }
+        }
+        Ok(())
+    }
+
+    fn common(&self, dim: usize, extent: Expr) -> Option<AxisId> {
+        let is_it = |(of, size, _): &&(usize, Expr, AxisId)| (*of, *size) == (dim, extent);
         self.common.iter().find(is_it).map(|(.., axis)| *axis)
     }
 
-    /// Adds an operand.
-    pub fn operand(&mut self, dtype: DType, sizes: &[i64]) -> ComposedTensor {
-        let exprs: SmallVec<[Expr; 4]> = sizes.iter().map(|&n| Expr::Int(n)).collect();
-        let source = self.builder.operand(dtype, &exprs).into();
-        ComposedTensor { source, dtype, sizes: sizes.into() }
+    /// See [`Composition::operand`](super::Composition::operand).
+    pub fn operand(&mut self, dtype: DType, extents: &[Extent]) -> Result<(), LoopError> {
+        let sizes = self.sizes(extents)?;
+        let source = self.builder.operand(dtype, &sizes).into();
+        self.tensors.push(Tensor { source, dtype, sizes });
+        Ok(())
     }
 
-    /// Appends a pure expression, evaluated for each element of `sizes`; operands are broadcast.
-    ///
-    /// # Errors
-    /// An operand has another dtype or does not expand to the sizes.
+    /// See [`Composition::map`](super::Composition::map).
     pub fn map(
         &mut self,
         expr: &ScalarExpr,
-        operands: &[ComposedTensor],
-        sizes: &[i64],
-    ) -> Result<Vec<ComposedTensor>, LoopError> {
+        operands: &[u32],
+        extents: &[Extent],
+    ) -> Result<(), LoopError> {
+        let sizes = self.sizes(extents)?;
         let axes: Axes = sizes.iter().enumerate().map(|(dim, n)| self.axis(dim, *n)).collect();
-        let load = |of: &ComposedTensor| -> Result<Load, LoopError> {
+        let load = |of: Tensor| -> Result<Load, LoopError> {
             let lead = axes.len().checked_sub(of.sizes.len());
             let lead = lead.ok_or_else(|| LoopError::new("an operand does not expand"))?;
             let dims = of.sizes.iter().zip(&axes[lead..]).zip(&sizes[lead..]);
             let at = dims.map(|((n, axis), size)| match n == size {
                 true => Ok(Index::from(*axis)),
-                false if *n == 1 => Ok(Expr::Int(0).into()),
+                false if *n == Expr::Int(1) => Ok(Expr::Int(0).into()),
                 false => Err(LoopError::new("an operand does not expand")),
             });
             Ok(Load { from: of.source, at: at.collect::<Result<_, _>>()? })
         };
-        let loads = operands.iter().map(load).collect::<Result<_, _>>()?;
+        let loads = self.tensors(operands)?.into_iter().map(load).collect::<Result<_, _>>()?;
         let (over, expr) = (axes, expr.clone());
         let stage = self.builder.push(Stage { over, loads, expr, kind: StageKind::Map })?;
         let dtypes = self.builder.nest().stages()[stage.index()].output_dtypes();
-        let tensor = |(output, dtype)| {
+        for (output, dtype) in dtypes.into_iter().enumerate() {
             let source = StageOutput { stage, output: output as u8 }.into();
-            ComposedTensor { source, dtype, sizes: sizes.into() }
-        };
-        Ok(dtypes.into_iter().enumerate().map(tensor).collect())
+            self.tensors.push(Tensor { source, dtype, sizes: sizes.clone() });
+        }
+        Ok(())
     }
 
-    /// Appends a nest. `value` gives its symbols. Its launch scalars come after those of earlier
-    /// parts.
-    ///
-    /// # Errors
-    /// A symbol has no value, an operand has another dtype or other sizes, or the nest asserts
-    /// something.
+    /// See [`Composition::nest`](super::Composition::nest).
     pub fn nest(
         &mut self,
         nest: &LoopNest,
-        value: &dyn Fn(SymbolId) -> Option<i64>,
-        operands: &[ComposedTensor],
-    ) -> Result<Vec<ComposedTensor>, LoopError> {
-        let number = |e: Expr| {
-            let value = nest.symbols().eval(e, value);
-            value.map_err(|e| LoopError::new(e.to_string()))
-        };
-        if !nest.messages().is_empty() || operands.len() != nest.operands().len() {
+        symbols: &[Extent],
+        operands: &[u32],
+        results: &[Extents],
+    ) -> Result<(), LoopError> {
+        let (symbols, operands) = (self.sizes(symbols)?, self.tensors(operands)?);
+        let named = Named { of: nest.symbols(), symbols: &symbols };
+        if !nest.messages().is_empty()
+            || operands.len() != nest.operands().len()
+            || results.len() != nest.results().len()
+        {
             return Err(LoopError::new("the nest is not a part of a composition"));
         }
-        for (declared, given) in nest.operands().iter().zip(operands) {
-            let sizes = declared.sizes.iter().map(|e| number(*e));
-            let sizes = sizes.collect::<Result<SmallVec<[i64; 4]>, _>>()?;
+        for (declared, given) in nest.operands().iter().zip(&operands) {
+            let sizes = named.exprs(self.builder.symbols_mut(), &declared.sizes)?;
             if sizes != given.sizes || declared.dtype != given.dtype {
                 return Err(LoopError::new("an operand has another type"));
             }
         }
-        let axes = self.part_axes(nest, &number)?;
+        let axes = self.part_axes(nest, &named)?;
         let first_scalar = self.builder.nest().scalars().len() as u32;
         for scalar in nest.scalars() {
-            self.builder.scalar(match scalar {
-                LaunchScalar::Size(e) => LaunchScalar::Size(Expr::Int(number(*e)?)),
+            let scalar = match scalar {
+                LaunchScalar::Size(e) => {
+                    LaunchScalar::Size(named.expr(self.builder.symbols_mut(), *e)?)
+                }
                 LaunchScalar::Number(dtype) => LaunchScalar::Number(*dtype),
-            });
+            };
+            self.builder.scalar(scalar);
         }
         let first_stage = self.builder.nest().stages().len() as u32;
-        let renamed = Renamed { axes, first_scalar, first_stage, operands, number: &number };
+        let renamed = Renamed { axes, first_scalar, first_stage, operands: &operands, named };
         for stage in nest.stages() {
-            self.builder.push(renamed.stage(stage)?)?;
+            let stage = renamed.stage(self.builder.symbols_mut(), stage)?;
+            self.builder.push(stage)?;
         }
-        let result = |output: &StageOutput| -> Result<ComposedTensor, LoopError> {
+        for (output, extents) in nest.results().iter().zip(results) {
             let missing = || LoopError::new("the nest has no such result");
             let dtype = nest.dtype(*output).ok_or_else(missing)?;
-            let sizes = nest.sizes(output.stage).ok_or_else(missing)?;
-            let sizes = sizes.iter().map(|e| number(*e)).collect::<Result<_, _>>()?;
-            Ok(ComposedTensor { source: renamed.source(Source::Stage(*output)), dtype, sizes })
-        };
-        nest.results().iter().map(result).collect()
+            let computed = nest.sizes(output.stage).ok_or_else(missing)?;
+            let sizes = self.sizes(extents)?;
+            if renamed.named.exprs(self.builder.symbols_mut(), &computed)? != sizes {
+                return Err(LoopError::new("a result has other sizes"));
+            }
+            let source = renamed.source(Source::Stage(*output));
+            self.tensors.push(Tensor { source, dtype, sizes });
+        }
+        Ok(())
     }
 
     /// The axis for a dimension of a result.
-    fn axis(&mut self, dim: usize, extent: i64) -> AxisId {
-        self.common(dim, extent).unwrap_or_else(|| self.builder.axis(Expr::Int(extent)))
+    fn axis(&mut self, dim: usize, extent: Expr) -> AxisId {
+        self.common(dim, extent).unwrap_or_else(|| self.builder.axis(extent))
     }
 
     /// The axes that stand for those of a part: those of the rows for the leading dimensions of
     /// its results, others of its own.
-    fn part_axes(
-        &mut self,
-        nest: &LoopNest,
-        number: &dyn Fn(Expr) -> Result<i64, LoopError>,
-    ) -> Result<Vec<AxisId>, LoopError> {
+    fn part_axes(&mut self, nest: &LoopNest, named: &Named<'_>) -> Result<Vec<AxisId>, LoopError> {
         let mut axes: Vec<Option<AxisId>> = vec![None; nest.axes().len()];
         for result in nest.results() {
             let stage = nest.stage(result.stage);
             let of = stage.map(|stage| stage.axes()).unwrap_or_default();
             for (dim, axis) in of.iter().enumerate().take(self.rank) {
-                let extent = number(nest.extent(*axis))?;
+                let extent = named.expr(self.builder.symbols_mut(), nest.extent(*axis))?;
                 let row = self.axis(dim, extent);
                 // Each axis of the part has another one.
                 if axes[axis.index()].is_none() && !axes.contains(&Some(row)) {
@@ -192,25 +192,43 @@ impl Composer {
                 }
             }
         }
-        let extents = nest.axes().iter().zip(axes);
-        let axis = |(extent, axis): (&Expr, Option<AxisId>)| match axis {
+        let mut axis = |(extent, axis): (&Expr, Option<AxisId>)| match axis {
             Some(axis) => Ok(axis),
-            None => Ok(self.builder.axis(Expr::Int(number(*extent)?))),
+            None => {
+                let extent = named.expr(self.builder.symbols_mut(), *extent)?;
+                Ok(self.builder.axis(extent))
+            }
         };
-        extents.map(axis).collect()
+        nest.axes().iter().zip(axes).map(&mut axis).collect()
     }
 
-    /// The nest with these results.
-    ///
-    /// # Errors
-    /// A result is an operand.
-    pub fn finish(self, results: &[ComposedTensor]) -> Result<LoopNest, LoopError> {
-        let outputs = results.iter().map(|t| match t.source {
+    /// The nest with these results, in which nothing is inlined yet.
+    pub fn finish(self, results: &[u32]) -> Result<LoopNest, LoopError> {
+        let outputs = self.tensors(results)?.into_iter().map(|t| match t.source {
             Source::Stage(output) => Ok(output),
             Source::Operand(_) => Err(LoopError::new("a result is an operand")),
         });
         let outputs = outputs.collect::<Result<SmallVec<[StageOutput; 4]>, _>>()?;
-        inline::inlined(&self.builder.finish(&outputs)?)
+        self.builder.finish(&outputs)
+    }
+}
+
+/// The expressions that stand for the symbols of a part.
+struct Named<'a> {
+    /// The table of the part.
+    of: &'a SymTable,
+    symbols: &'a [Expr],
+}
+
+impl Named<'_> {
+    /// An expression of the part as one of the composition.
+    fn expr(&self, table: &mut SymTable, e: Expr) -> Result<Expr, LoopError> {
+        let value = |s: SymbolId| self.symbols.get(s.index()).copied();
+        table.import_with(self.of, e, &value).map_err(|e| LoopError::new(e.to_string()))
+    }
+
+    fn exprs(&self, table: &mut SymTable, exprs: &[Expr]) -> Result<Sizes, LoopError> {
+        exprs.iter().map(|e| self.expr(table, *e)).collect()
     }
 }
 
@@ -219,8 +237,8 @@ struct Renamed<'a> {
     axes: Vec<AxisId>,
     first_scalar: u32,
     first_stage: u32,
-    operands: &'a [ComposedTensor],
-    number: &'a dyn Fn(Expr) -> Result<i64, LoopError>,
+    operands: &'a [Tensor],
+    named: Named<'a>,
 }
 
 impl Renamed<'_> {
@@ -244,23 +262,25 @@ impl Renamed<'_> {
         }
     }
 
-    fn load(&self, load: &Load) -> Result<Load, LoopError> {
-        let number = |e: Expr| (self.number)(e).map(Expr::Int);
-        let index = |index: &Index| match index {
+    fn load(&self, table: &mut SymTable, load: &Load) -> Result<Load, LoopError> {
+        let mut index = |index: &Index| match index {
             Index::Computed => Ok(Index::Computed),
             Index::Affine(Affine { start, terms }) => {
-                let terms = terms.iter().map(|(axis, s)| Ok((self.axis(*axis), number(*s)?)));
+                let terms = terms.iter();
+                let terms =
+                    terms.map(|(axis, s)| Ok((self.axis(*axis), self.named.expr(table, *s)?)));
                 let terms = terms.collect::<Result<SmallVec<[_; 2]>, LoopError>>()?;
                 let terms = terms.into_iter().filter(|(_, s)| *s != Expr::Int(0)).collect();
-                Ok(Index::Affine(Affine { start: number(*start)?, terms }))
+                Ok(Index::Affine(Affine { start: self.named.expr(table, *start)?, terms }))
             }
         };
-        let at = load.at.indices().iter().map(index).collect::<Result<_, LoopError>>()?;
+        let at = load.at.indices().iter().map(&mut index).collect::<Result<_, LoopError>>()?;
         Ok(Load { from: self.source(load.from), at })
     }
 
-    fn stage(&self, stage: &Stage) -> Result<Stage, LoopError> {
-        let loads = stage.loads.iter().map(|load| self.load(load)).collect::<Result<_, _>>()?;
+    fn stage(&self, table: &mut SymTable, stage: &Stage) -> Result<Stage, LoopError> {
+        let loads = stage.loads.iter().map(|load| self.load(table, load));
+        let loads = loads.collect::<Result<_, _>>()?;
         let place = |op: Op| match op {
             Op::Coord(axis) => Op::Coord(self.axis(AxisId(axis)).0),
             Op::Launch(scalar) if fault_injected(Fault::NumbersOfFirstPart) => Op::Launch(scalar),

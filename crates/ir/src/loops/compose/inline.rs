@@ -6,7 +6,7 @@ use crate::loops::{
     StageId, StageKind, StageOutput,
 };
 use crate::scalar_expr::{BinaryOp, ExprBuilder, Op, Read, Reg, UnaryOp};
-use crate::sym::{Expr, SymTable};
+use crate::sym::{Expr, SymError, SymTable, SymbolId};
 use smallvec::SmallVec;
 
 /// A map with several readers, or with one that is evaluated more often, is computed by them if it
@@ -23,9 +23,10 @@ struct Built {
 }
 
 /// The nest with maps evaluated where they are read, and without stages that nothing reads.
-pub(super) fn inlined(nest: &LoopNest) -> Result<LoopNest, LoopError> {
-    let (readers, counts) = (readers(nest), points(nest));
-    let mut builder = LoopBuilder::new(SymTable::new());
+/// `example` are values of the symbols that a launch may have.
+pub(super) fn inlined(nest: &LoopNest, example: &[i64]) -> Result<LoopNest, LoopError> {
+    let (readers, counts) = (readers(nest), counts(nest, example));
+    let mut builder = LoopBuilder::new(nest.symbols().clone());
     for extent in nest.axes() {
         builder.axis(*extent);
     }
@@ -37,7 +38,7 @@ pub(super) fn inlined(nest: &LoopNest) -> Result<LoopNest, LoopError> {
     }
     let mut stages: Vec<Option<Built>> = nest.stages().iter().map(|_| None).collect();
     for index in products_late(nest) {
-        let stage = inline_maps(&nest.stages()[index], &stages)?;
+        let stage = inline_maps(&nest.stages()[index], &stages, builder.symbols_mut())?;
         let is_result = nest.results().iter().any(|r| r.stage.index() == index);
         let is_inlined = !is_result
             && match readers[index] {
@@ -45,7 +46,7 @@ pub(super) fn inlined(nest: &LoopNest) -> Result<LoopNest, LoopError> {
                 // What may fail is evaluated for the same elements as before.
                 Readers::One(reader) if has_reads(&stage) || stage.expr.may_fail() => {
                     let is_map = nest.stages()[reader].kind == StageKind::Map;
-                    counts[reader] == counts[index]
+                    have_equal_points(nest, reader, index, builder.symbols_mut())
                         && (is_map || !has_reads(&stage))
                         && is_inline_read(&stage)
                 }
@@ -123,19 +124,32 @@ fn readers(nest: &LoopNest) -> Vec<Readers> {
     readers
 }
 
-/// By stage: how often its expression is evaluated.
-fn points(nest: &LoopNest) -> Vec<i64> {
-    let points = |stage: &Stage| {
-        let along = match &stage.kind {
-            StageKind::Reduce { along, .. } | StageKind::Contract { along } => &along[..],
-            StageKind::Scan { along, .. } => std::slice::from_ref(along),
-            _ => &[],
-        };
-        let axes = stage.over.iter().chain(along);
-        let extents = axes.map(|axis| nest.extent(*axis).as_i64().unwrap_or(i64::MAX));
-        extents.fold(1i64, i64::saturating_mul)
+/// The extents of the axes over which the expression of a stage is evaluated.
+fn evaluated(nest: &LoopNest, stage: &Stage) -> SmallVec<[Expr; 6]> {
+    let along = match &stage.kind {
+        StageKind::Reduce { along, .. } | StageKind::Contract { along } => &along[..],
+        StageKind::Scan { along, .. } => std::slice::from_ref(along),
+        _ => &[],
     };
-    nest.stages().iter().map(points).collect()
+    stage.over.iter().chain(along).map(|axis| nest.extent(*axis)).collect()
+}
+
+/// By stage: how often its expression is evaluated in a launch with these values of the symbols.
+fn counts(nest: &LoopNest, example: &[i64]) -> Vec<i64> {
+    let value = |symbol: SymbolId| example.get(symbol.index()).copied();
+    let extent = |e: &Expr| nest.symbols().eval(*e, &value).unwrap_or(i64::MAX);
+    let count =
+        |stage: &Stage| evaluated(nest, stage).iter().map(extent).fold(1, i64::saturating_mul);
+    nest.stages().iter().map(count).collect()
+}
+
+/// Whether two stages are evaluated equally often in every launch.
+fn have_equal_points(nest: &LoopNest, a: usize, b: usize, table: &mut SymTable) -> bool {
+    let mut product = |stage: usize| {
+        let mut extents = evaluated(nest, nest.stages().get(stage)?).into_iter();
+        extents.try_fold(Expr::Int(1), |product, e| table.mul(product, e).ok())
+    };
+    product(a).is_some_and(|count| product(b) == Some(count))
 }
 
 /// Whether a stage is a map that its readers evaluate: one of at most `most` instructions besides
@@ -171,8 +185,12 @@ fn is_inline_read(stage: &Stage) -> bool {
 }
 
 /// A stage with the maps that have no id taken up.
-fn inline_maps(stage: &Stage, stages: &[Option<Built>]) -> Result<Stage, LoopError> {
-    let mut taken = Taken::default();
+fn inline_maps(
+    stage: &Stage,
+    stages: &[Option<Built>],
+    table: &mut SymTable,
+) -> Result<Stage, LoopError> {
+    let mut taken = Taken::new(table);
     let missing = || LoopError::new("a load is missing");
     let mut regs: Vec<Reg> = Vec::with_capacity(stage.expr.instrs().len());
     for instr in stage.expr.instrs() {
@@ -208,15 +226,21 @@ fn inline_maps(stage: &Stage, stages: &[Option<Built>]) -> Result<Stage, LoopErr
 }
 
 /// A stage under construction.
-#[derive(Default)]
-struct Taken {
+struct Taken<'t> {
+    /// The table of sizes.
+    table: &'t mut SymTable,
     expr: ExprBuilder,
     loads: SmallVec<[Load; 2]>,
     /// By load: its element.
     elements: SmallVec<[Option<Reg>; 4]>,
 }
 
-impl Taken {
+impl<'t> Taken<'t> {
+    fn new(table: &'t mut SymTable) -> Taken<'t> {
+        let (expr, loads, elements) = (ExprBuilder::new(), SmallVec::new(), SmallVec::new());
+        Taken { table, expr, loads, elements }
+    }
+
     /// The element that a load reads: computed here, if its stage is inlined.
     fn element(
         &mut self,
@@ -238,7 +262,8 @@ impl Taken {
         let mut inputs: SmallVec<[Reg; 4]> = SmallVec::new();
         for (inner, dtype) in stage.loads.iter().zip(stage.expr.inputs()) {
             // An inlined stage names stages of the new nest already.
-            inputs.push(self.input(at_position(inner, &stage.over, &load.at)?, *dtype));
+            let inner = at_position(inner, &stage.over, &load.at, self.table)?;
+            inputs.push(self.input(inner, *dtype));
         }
         let outputs = self.expr.inline(&stage.expr, &inputs)?;
         outputs.get(usize::from(output.output)).copied().ok_or_else(missing)
@@ -248,17 +273,21 @@ impl Taken {
     /// stage.
     fn reads(&mut self, stage: &Stage, at: &IndexMap) -> Result<Vec<Reg>, LoopError> {
         let missing = || LoopError::new("an inlined load is missing");
-        let load = |k: u32| {
+        let load = |table: &mut SymTable, k: u32| {
             let load = stage.loads.get(k as usize).ok_or_else(missing)?;
-            at_position(load, &stage.over, at)
+            at_position(load, &stage.over, at, table)
         };
         let mut regs: Vec<Reg> = Vec::with_capacity(stage.expr.instrs().len());
         for instr in stage.expr.instrs() {
             let op = instr.op.renamed(&|r| regs.get(r.index()).copied().unwrap_or(r));
             regs.push(match op {
-                Op::Input(k) => self.input(load(k)?, instr.dtype),
+                Op::Input(k) => {
+                    let load = load(self.table, k)?;
+                    self.input(load, instr.dtype)
+                }
                 Op::Read(read) => {
-                    self.loads.push(load(read.input)?);
+                    let load = load(self.table, read.input)?;
+                    self.loads.push(load);
                     self.elements.push(None);
                     let input = self.expr.source(instr.dtype);
                     self.expr.instr(Op::Read(Read { input, ..read }), instr.dtype)
@@ -304,34 +333,37 @@ impl Taken {
 }
 
 /// A load of a stage over some axes, as a load at the position of that stage that `at` gives.
-fn at_position(load: &Load, over: &[AxisId], at: &IndexMap) -> Result<Load, LoopError> {
+fn at_position(
+    load: &Load,
+    over: &[AxisId],
+    at: &IndexMap,
+    table: &mut SymTable,
+) -> Result<Load, LoopError> {
     let not_affine = || LoopError::new("an inlined stage is read at computed positions");
-    let substitute = |index: &Index| -> Result<Index, LoopError> {
+    let mut substitute = |index: &Index| -> Result<Index, LoopError> {
         let Index::Affine(Affine { start, terms }) = index else { return Ok(Index::Computed) };
-        let mut position = plain(*start)?;
-        let mut steps: SmallVec<[(AxisId, i64); 4]> = SmallVec::new();
+        let mut position = *start;
+        let mut steps: SmallVec<[(AxisId, Expr); 2]> = SmallVec::new();
         for (axis, step) in terms {
             let dim = over.iter().position(|a| a == axis).ok_or_else(not_affine)?;
             let Some(Index::Affine(of)) = at.indices().get(dim) else { return Err(not_affine()) };
-            let step = plain(*step)?;
-            position += step * plain(of.start)?;
+            let first = table.mul(*step, of.start).map_err(no_size)?;
+            position = table.add(position, first).map_err(no_size)?;
             for (axis, inner) in &of.terms {
-                let inner = step * plain(*inner)?;
+                let inner = table.mul(*step, *inner).map_err(no_size)?;
                 match steps.iter_mut().find(|(known, _)| known == axis) {
-                    Some((_, sum)) => *sum += inner,
+                    Some((_, sum)) => *sum = table.add(*sum, inner).map_err(no_size)?,
                     None => steps.push((*axis, inner)),
                 }
             }
         }
-        let terms = steps.into_iter().filter(|(_, step)| *step != 0);
-        let terms = terms.map(|(axis, step)| (axis, Expr::Int(step))).collect();
-        Ok(Index::Affine(Affine { start: Expr::Int(position), terms }))
+        let terms = steps.into_iter().filter(|(_, step)| *step != Expr::Int(0)).collect();
+        Ok(Index::Affine(Affine { start: position, terms }))
     };
-    let at = load.at.indices().iter().map(substitute).collect::<Result<_, _>>()?;
+    let at = load.at.indices().iter().map(&mut substitute).collect::<Result<_, _>>()?;
     Ok(Load { from: load.from, at })
 }
 
-/// A plain number.
-fn plain(e: Expr) -> Result<i64, LoopError> {
-    e.as_i64().ok_or_else(|| LoopError::new("a size of a composition is not a number"))
+fn no_size(e: SymError) -> LoopError {
+    LoopError::new(e.to_string())
 }

@@ -19,7 +19,7 @@ mod work;
 
 pub use kernel::PreparedKernel;
 pub use operand::PlacedOperand;
-pub use region::RegionBuilder;
+pub use region::{RegionBuilder, composed_nests};
 pub use work::Work;
 
 use crate::dispatch::value::Value;

@@ -9,10 +9,11 @@ use crate::operator::OpDef;
 use crate::operator::dims::fresh;
 use crate::tensor::Tensor;
 use maquette_ir::Scalar;
-use maquette_ir::loops::LoopNest;
+use maquette_ir::loops::{ComposedTensor, Extent, Extents};
 use maquette_ir::sym::SymbolId;
 use maquette_kernels::{KernelError, LaunchPlan, LoopKernel, SpecialPlan, View, ViewMut};
 use smallvec::SmallVec;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// Computes a call by its nest, into results of the right metadata. Results on the `meta` device
@@ -118,6 +119,7 @@ pub(crate) struct PlacedNest {
     pub operands: Vec<Tensor>,
     pub results: SmallVec<[Tensor; 1]>,
     pub launch: NestLaunch,
+    prepared: Rc<PreparedNest>,
 }
 
 /// A nest with the numbers and sizes of one call.
@@ -176,14 +178,37 @@ impl PlacedNest {
             plan: None,
             special: None,
         };
-        Ok(Some(PlacedNest { operands, results, launch }))
+        Ok(Some(PlacedNest { operands, results, launch, prepared: nest }))
+    }
+
+    /// The extents that the symbols of the nest stand for, from those of its operands and results.
+    /// `None` if a symbol stands for nothing.
+    pub(crate) fn symbol_extents(
+        &self,
+        operands: &[ComposedTensor],
+        results: &[Extents],
+    ) -> Option<SmallVec<[Extent; 8]>> {
+        let at = |extents: &[Extent], dim: u8| extents.get(usize::from(dim)).copied();
+        let numbers = self.launch.symbols.iter();
+        let extent = |(of, number): (&Size, &Option<i64>)| match *of {
+            Size::Operand { operand, dim } => {
+                at(operands.get(usize::from(operand))?.extents(), dim)
+            }
+            Size::Result { result, dim } => at(results.get(usize::from(result))?, dim),
+            Size::Number(_) => number.map(Extent::Number),
+        };
+        self.prepared.symbols.iter().zip(numbers).map(extent).collect()
     }
 }
 
 impl NestLaunch {
-    /// A nest without symbols.
-    pub(crate) fn plain(nest: LoopNest, numbers: SmallVec<[Scalar; 4]>) -> NestLaunch {
-        let (kernel, symbols) = (LoopKernel::new(nest), SymbolValues::new());
+    /// A composed nest, whose symbols have these values.
+    pub(crate) fn composed(
+        kernel: LoopKernel,
+        symbols: &[i64],
+        numbers: SmallVec<[Scalar; 4]>,
+    ) -> NestLaunch {
+        let symbols = symbols.iter().map(|n| Some(*n)).collect();
         NestLaunch { kernel, numbers, symbols, explain: None, plan: None, special: None }
     }
 

@@ -15,10 +15,11 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// The compiled form of a pointwise call, independent of sizes.
 pub(crate) struct CompiledExpr {
-    pub(crate) expr: ScalarExpr,
+    pub(crate) expr: Arc<ScalarExpr>,
     /// The kernel for contiguous operands, if the expression has such a form.
     pub(crate) contiguous_kernel: Option<maquette_kernels::ContiguousKernel>,
     /// The dtype of the output.
@@ -196,7 +197,7 @@ impl Pointwise {
         let expr = cx.b.finish(&[out]).map_err(Error::other)?;
         Ok(CompiledExpr {
             contiguous_kernel: maquette_kernels::ContiguousKernel::new(&expr),
-            expr,
+            expr: Arc::new(expr),
             out_dtype,
         })
     }

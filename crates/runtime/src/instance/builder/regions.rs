@@ -6,6 +6,7 @@
 use super::{Builder, fake, launches::placed, planned_buffers, wrong_graph};
 use crate::fusion::region_call;
 use crate::instance::{Launch, LaunchedRegion, Origin, RegionByNodes, Step, TensorAt};
+use maquette_interp::Bindings;
 use maquette_ir::buffer_plan::{BufferView, ResultDest};
 use maquette_ir::functional_ops::{FunctionalOp, List};
 use maquette_ir::fused::FusedRegion;
@@ -43,7 +44,7 @@ impl Builder<'_> {
         }
         let fakes = |at: &[TensorAt]| at.iter().map(fake).collect::<Vec<Tensor>>();
         let numbers = self.integers(region, integers)?;
-        let graph = &fused.original.graph;
+        let (graph, classes) = (&fused.original.graph, &planned.size_classes);
         let operands = fakes(&leaves);
         let launched = |targets: &[TensorAt]| LaunchedRegion {
             region: index,
@@ -51,8 +52,9 @@ impl Builder<'_> {
             integers: numbers.clone(),
             writes: planned_buffers(planned, targets),
         };
-        let launch = |targets: &[TensorAt]| {
-            let call = region_call(graph, region, &numbers, &operands, &fakes(targets))?;
+        let launch = |bindings: &Bindings<'_>, targets: &[TensorAt]| {
+            let size = |e: Expr| bindings.eval_in(graph.symbols(), e).ok();
+            let call = region_call(graph, region, classes, &size, &operands, &fakes(targets))?;
             let (call, places) = placed(call, &leaves, targets)?;
             let origin = match region.may_fail {
                 false => {
@@ -63,7 +65,7 @@ impl Builder<'_> {
             };
             Some(Step::Launch(Box::new(Launch::new(call, places, origin))))
         };
-        if let Some(step) = launch(&targets) {
+        if let Some(step) = launch(&self.bindings, &targets) {
             self.steps.push(step);
             return Ok(true);
         }
@@ -89,12 +91,12 @@ impl Builder<'_> {
     fn through_memory(
         &mut self,
         targets: &[TensorAt],
-        launch: &dyn Fn(&[TensorAt]) -> Option<Step>,
+        launch: &dyn Fn(&Bindings<'_>, &[TensorAt]) -> Option<Step>,
     ) -> Result<Option<Vec<Step>>> {
         let mut end = self.buffer_bytes;
         let temporary = |at: &TensorAt| self.temporary(at, &mut end);
         let sources = targets.iter().map(temporary).collect::<Result<Vec<TensorAt>>>()?;
-        let Some(step) = launch(&sources) else { return Ok(None) };
+        let Some(step) = launch(&self.bindings, &sources) else { return Ok(None) };
         let copies = sources.iter().zip(targets).map(|(source, target)| {
             let call = PreparedCall::copy(&fake(source), &fake(target))?;
             let (call, places) = placed(call, slice::from_ref(source), slice::from_ref(target))?;

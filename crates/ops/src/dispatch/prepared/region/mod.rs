@@ -2,7 +2,7 @@
 //!
 //! A [`RegionBuilder`] is given the calls of a region of a graph, on fake tensors with plain sizes.
 //! It puts their computations together: the expressions of pointwise operators become one, and the
-//! nests of others become one nest ([`Composer`]). Coercion, promotion and the choice of the nest
+//! nests of others become one nest ([`Composition`]). Coercion, promotion and the choice of the nest
 //! are those of a single call.
 //!
 //! A value may be reshaped between two operators. Both see its elements in row-major order, so the
@@ -11,8 +11,17 @@
 //! dimensions for elementwise operators, and that of the product for what follows one. Products
 //! with one left factor have a space each, as they may have other columns. Their numbers of
 //! elements tell which one an operator follows.
+//!
+//! Fakes have plain sizes, and a tensor has an [`Extent`] beside each. What is composed names sizes
+//! by their extents, so that another size of a call finds the [kernel](kernels) that is there. All
+//! decisions here are made on numbers, and the composition shows their outcome: where a size decides
+//! otherwise, the composition is another one.
 
+mod kernels;
 mod nest;
+
+#[doc(hidden)]
+pub use kernels::composed_nests;
 
 use super::operand::PlacedOperand;
 use super::{Kernel, Operands, PreparedCall, Results};
@@ -28,10 +37,12 @@ use crate::tensor::Tensor;
 use crate::tensor::meta::{IntoDims, Meta};
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::fused::FusionKind;
-use maquette_ir::loops::{ComposedTensor, Load, Source, Stage, StageKind};
+use maquette_ir::loops::{ComposedTensor, Extent, Extents, Load, Source, Stage, StageKind};
 use maquette_ir::scalar_expr::{ExprBuilder, Reg, ScalarExpr};
+use maquette_ir::sym::Range;
 use nest::Nest;
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 type Sizes = SmallVec<[i64; 6]>;
 
@@ -41,12 +52,15 @@ pub struct RegionBuilder {
     values: Vec<KnownValue>,
     /// How many of the values are operands of the region.
     given: usize,
+    /// The numbers that stand for the symbols of extents in this call.
+    symbols: Vec<i64>,
     op: Option<Op>,
 }
 
 /// A tensor of a region, fake and with plain sizes.
 struct KnownValue {
     tensor: Tensor,
+    extents: Extents,
     source: ValueSource,
 }
 
@@ -74,49 +88,59 @@ struct Elements {
 }
 
 impl RegionBuilder {
-    /// A region of operators that read these tensors. They are fake, on the CPU, with plain sizes
-    /// and a storage of their own each. `results` have the layouts of memory into which the region
+    /// A region without operators. `results` have the layouts of memory into which the region
     /// writes. The results of the first call have `outer` leading dimensions in common with those
     /// of the others.
     ///
     /// `None` if a tensor has no elements.
-    pub fn new(
-        kind: FusionKind,
-        outer: usize,
-        operands: &[Tensor],
-        results: &[Tensor],
-    ) -> Option<RegionBuilder> {
-        for t in operands.iter().chain(results) {
-            if t.meta().concrete()?.sizes.contains(&0) {
-                return None;
-            }
-        }
+    pub fn new(kind: FusionKind, outer: usize, results: &[Tensor]) -> Option<RegionBuilder> {
+        results.iter().try_for_each(has_elements)?;
         let form = match kind {
             FusionKind::Elements => Form::Elements(Elements::default()),
             FusionKind::Rows | FusionKind::Maps | FusionKind::Product | FusionKind::Convolution => {
-                let (operands, numbers) = (Vec::new(), Vec::new());
-                Form::Nest(Box::new(Nest { kind, outer, composer: None, operands, numbers }))
+                Form::Nest(Box::new(Nest::new(kind, outer)))
             }
         };
-        let given = operands.iter().enumerate().map(|(k, tensor)| {
-            let source = ValueSource::Memory(PlacedOperand::of(k, tensor)?);
-            Some(KnownValue { tensor: tensor.clone(), source })
-        });
-        let values = given.collect::<Option<Vec<KnownValue>>>()?;
-        Some(RegionBuilder { form, values, given: operands.len(), op: None })
+        Some(RegionBuilder { form, values: Vec::new(), given: 0, symbols: Vec::new(), op: None })
+    }
+
+    /// A size that is `number` in this call, and another number of the range in others.
+    pub fn symbol(&mut self, number: i64, range: Range) -> Extent {
+        self.symbols.push(number);
+        match &mut self.form {
+            Form::Nest(nest) => nest.composition.symbol(range),
+            Form::Elements(_) => Extent::Number(number),
+        }
+    }
+
+    /// Adds a tensor that operators of the region read, before any call. The tensor is fake, on the
+    /// CPU, with plain sizes and a storage of its own.
+    ///
+    /// `None` if the tensor has no elements, or other sizes than its extents say.
+    pub fn operand(&mut self, tensor: Tensor, extents: Extents) -> Option<()> {
+        has_elements(&tensor)?;
+        let source = ValueSource::Memory(PlacedOperand::of(self.given, &tensor)?);
+        self.given += 1;
+        self.define(tensor, extents, source)
     }
 
     fn value(&self, t: &Tensor) -> Option<usize> {
         self.values.iter().position(|value| value.tensor.is_same_handle(t))
     }
 
-    fn define(&mut self, tensor: Tensor, source: ValueSource) {
-        self.values.push(KnownValue { tensor, source });
+    /// `None` if the sizes are not those of the extents.
+    fn define(&mut self, tensor: Tensor, extents: Extents, source: ValueSource) -> Option<()> {
+        let sizes = tensor.meta().concrete()?.sizes;
+        let agree = |(extent, n): (&Extent, &i64)| extent.value(&self.symbols) == Some(*n);
+        let fits = extents.len() == sizes.len() && extents.iter().zip(&sizes).all(agree);
+        self.values.push(KnownValue { tensor, extents, source });
+        fits.then_some(())
     }
 
-    /// Adds a call, whose tensors are operands or results of earlier calls. Returns fake tensors
-    /// for its results. `None` if it cannot be a part of the region.
-    pub fn call(&mut self, op: Op, mut args: Args) -> Option<Vec<Tensor>> {
+    /// Adds a call, whose tensors are operands or results of earlier calls. `extents` are those of
+    /// its results. Returns fake tensors for the results. `None` if the call cannot be a part of
+    /// the region.
+    pub fn call(&mut self, op: Op, mut args: Args, extents: &[Extents]) -> Option<Vec<Tensor>> {
         let state = op.state().ok()?;
         let def = state.plain_builtin()?;
         self.op.get_or_insert(op);
@@ -133,15 +157,16 @@ impl RegionBuilder {
                     }
                     let result =
                         Tensor::fake_of(Meta::contiguous(meta.sizes, meta.dtype).on(meta.device));
-                    let source = self.pointwise(&compiled.expr, &operands, &result)?;
-                    self.define(result.clone(), source);
+                    let [extents] = extents else { return None };
+                    let source = self.pointwise(&compiled.expr, &operands, &result, extents)?;
+                    self.define(result.clone(), extents.clone(), source)?;
                     Some(vec![result])
                 }
                 Lowering::Compute(c) => {
                     let How::Loops(build) = c.how else { return None };
                     let results = op.fake_results(def, &state, &args)?;
                     let nest = PlacedNest::of(def, build, &args, &results).ok()??;
-                    self.nest(&nest, &results)?;
+                    self.nest(&nest, &results, extents)?;
                     Some(results)
                 }
                 _ => None,
@@ -151,85 +176,78 @@ impl RegionBuilder {
 
     /// Adds a view of the result of a call: its elements in row-major order, under other sizes.
     /// Returns a fake tensor for it. `None` if it cannot be a part of the region.
-    pub fn reshape(&mut self, t: &Tensor, sizes: &[i64]) -> Option<Tensor> {
+    pub fn reshape(&mut self, t: &Tensor, sizes: &[i64], extents: Extents) -> Option<Tensor> {
         let by_elements = match &self.form {
             Form::Elements(_) => true,
             Form::Nest(nest) => nest.kind.is_contraction(),
         };
-        let KnownValue { source, tensor } = self.values.get(self.value(t)?)?;
+        let KnownValue { source, tensor, .. } = self.values.get(self.value(t)?)?;
         if !by_elements || matches!(source, ValueSource::Memory(_)) {
             return None;
         }
         let (source, dtype) = (source.clone(), tensor.dtype());
         let viewed = Tensor::fake_of(Meta::contiguous(sizes.into_dims(), dtype));
-        self.define(viewed.clone(), source);
+        self.define(viewed.clone(), extents, source)?;
         Some(viewed)
     }
 
     fn pointwise(
         &mut self,
-        part: &ScalarExpr,
+        part: &Arc<ScalarExpr>,
         operands: &[usize],
         result: &Tensor,
+        extents: &[Extent],
     ) -> Option<ValueSource> {
         let sizes = result.meta().concrete()?.sizes;
         let RegionBuilder { form, values, .. } = self;
-        let sources = operands.iter().map(|&at| values.get(at).map(|v| &v.source));
-        let sources = sources.collect::<Option<SmallVec<[&ValueSource; 4]>>>()?;
+        let operands = operands.iter().map(|&at| values.get(at));
+        let operands = operands.collect::<Option<SmallVec<[&KnownValue; 4]>>>()?;
         match form {
-            Form::Elements(elements) => elements.pointwise(part, &sources, &sizes),
-            Form::Nest(nest) => nest.pointwise(part, &sources, &sizes),
+            Form::Elements(elements) => elements.pointwise(part, &operands, &sizes),
+            Form::Nest(nest) => nest.pointwise(part, &operands, &sizes, extents),
         }
     }
 
-    fn nest(&mut self, placed: &PlacedNest, results: &[Tensor]) -> Option<()> {
-        if let Form::Elements(_) = self.form {
-            return self.element_of_nest(placed, results);
+    fn nest(&mut self, placed: &PlacedNest, results: &[Tensor], extents: &[Extents]) -> Option<()> {
+        if let Form::Elements(elements) = &mut self.form {
+            let source = elements.of_nest(placed, &self.values, results)?;
+            let ([result], [extents]) = (results, extents) else { return None };
+            return self.define(result.clone(), extents.clone(), source);
         }
         let Form::Nest(nest) = &mut self.form else { return None };
         let mut operands: SmallVec<[ComposedTensor; 4]> = SmallVec::new();
-        let first = results.first()?.meta().concrete()?.sizes;
-        nest.start(&first)?;
+        let (first, first_extents) = (results.first()?.meta().concrete()?.sizes, extents.first()?);
+        nest.start(&first, first_extents)?;
         let is_product = |stage: &Stage| matches!(stage.kind, StageKind::Contract { .. });
         if placed.launch.kernel().nest().stages().iter().any(is_product) {
-            nest.add_space(&first)?;
+            nest.add_space(&first, first_extents)?;
         }
         for t in &placed.operands {
             let known = self.values.iter().find(|value| value.tensor.is_same_handle(t));
-            operands.push(match known.map(|value| &value.source) {
-                Some(ValueSource::Composed(tensor)) => tensor.clone(),
-                Some(ValueSource::Memory(operand)) => nest.operand(operand.clone())?,
-                Some(ValueSource::Element(_)) => return None,
+            operands.push(match known.map(|value| (&value.source, &value.extents)) {
+                Some((ValueSource::Composed(tensor), _)) => tensor.clone(),
+                Some((ValueSource::Memory(operand), extents)) => {
+                    nest.operand(operand.clone(), extents)
+                }
+                Some((ValueSource::Element(_), _)) => return None,
                 // A view of an operand of the region.
                 None => {
                     let given = self.values.get(..self.given)?;
                     let base = given.iter().position(|value| value.tensor.has_storage_of(t))?;
-                    nest.operand(PlacedOperand::of(base, t)?)?
+                    let sizes = t.meta().concrete()?.sizes;
+                    let near = given.get(base)?.extents.iter().chain(extents.iter().flatten());
+                    let extents = likely_extents(&sizes, near, &self.symbols);
+                    nest.operand(PlacedOperand::of(base, t)?, &extents)
                 }
             });
         }
-        let value = |symbol| placed.launch.symbol(symbol);
-        let (composer, _) = nest.composer.as_mut()?;
-        let parts = composer.nest(placed.launch.kernel().nest(), &value, &operands).ok()?;
+        let kernel = placed.launch.kernel();
+        let symbols = placed.symbol_extents(&operands, extents)?;
+        let parts = nest.composition.nest(kernel.nest(), &symbols, &operands, extents);
         nest.numbers.extend(placed.launch.numbers());
-        for (tensor, part) in results.iter().zip(parts) {
-            self.define(tensor.clone(), ValueSource::Composed(part));
+        for ((tensor, part), extents) in results.iter().zip(parts).zip(extents) {
+            self.define(tensor.clone(), extents.clone(), ValueSource::Composed(part))?;
         }
-        Some(())
-    }
-
-    /// Adds a nest of one map that reads its operands in place, and is pure.
-    fn element_of_nest(&mut self, placed: &PlacedNest, results: &[Tensor]) -> Option<()> {
-        let ([map], [result]) = (placed.launch.kernel().nest().stages(), results) else {
-            return None;
-        };
-        let operand = |load: &Load| match load.from {
-            Source::Operand(operand) => self.value(placed.operands.get(operand.index())?),
-            Source::Stage(_) => None,
-        };
-        let operands = map.loads.iter().map(operand).collect::<Option<SmallVec<[usize; 4]>>>()?;
-        let source = self.pointwise(&map.expr, &operands, result)?;
-        self.define(result.clone(), source);
         Some(())
     }
 
@@ -242,17 +260,38 @@ impl RegionBuilder {
         let places = places.collect::<Option<Results>>()?;
         let (kernel, operands, results) = match self.form {
             Form::Elements(elements) => elements.finish(&sources, places)?,
-            Form::Nest(nest) => nest.finish(&sources, places)?,
+            Form::Nest(nest) => nest.finish(&sources, places, &self.symbols)?,
         };
         Some(PreparedCall { op: self.op?, kernel, operands, results, own_strides: true })
     }
+}
+
+/// `None` if a tensor has no elements.
+fn has_elements(t: &Tensor) -> Option<()> {
+    (!t.meta().concrete()?.sizes.contains(&0)).then_some(())
+}
+
+/// Extents of these sizes: of each size, the first one nearby that has the number, and is not taken
+/// yet. A launch compares the sizes of its operands with the extents, so a wrong guess for other
+/// sizes is found there.
+fn likely_extents<'a>(
+    sizes: &[i64],
+    near: impl Iterator<Item = &'a Extent>,
+    symbols: &[i64],
+) -> Extents {
+    let mut near: SmallVec<[Option<Extent>; 8]> = near.map(|e| Some(*e)).collect();
+    let mut of = |n: i64| {
+        let has_it = |e: &&mut Option<Extent>| e.is_some_and(|e| e.value(symbols) == Some(n));
+        near.iter_mut().find(has_it).and_then(Option::take).unwrap_or(Extent::Number(n))
+    };
+    sizes.iter().map(|n| of(*n)).collect()
 }
 
 impl Elements {
     fn pointwise(
         &mut self,
         part: &ScalarExpr,
-        operands: &[&ValueSource],
+        operands: &[&KnownValue],
         sizes: &[i64],
     ) -> Option<ValueSource> {
         if *self.numel.get_or_insert(sizes.iter().product()) != sizes.iter().product() {
@@ -260,7 +299,7 @@ impl Elements {
         }
         let mut regs: SmallVec<[Reg; 4]> = SmallVec::new();
         for operand in operands {
-            regs.push(match operand {
+            regs.push(match &operand.source {
                 ValueSource::Element(reg) => *reg,
                 ValueSource::Memory(operand) => self.input(operand.clone().expanded(sizes)?),
                 ValueSource::Composed(_) => return None,
@@ -268,6 +307,28 @@ impl Elements {
         }
         let [output] = self.expr.inline(part, &regs).ok()?[..] else { return None };
         Some(ValueSource::Element(output))
+    }
+
+    /// The element of a nest of one map that reads its operands in place, and is pure.
+    fn of_nest(
+        &mut self,
+        placed: &PlacedNest,
+        values: &[KnownValue],
+        results: &[Tensor],
+    ) -> Option<ValueSource> {
+        let ([map], [result]) = (placed.launch.kernel().nest().stages(), results) else {
+            return None;
+        };
+        let operand = |load: &Load| match load.from {
+            Source::Operand(operand) => {
+                let t = placed.operands.get(operand.index())?;
+                values.iter().find(|value| value.tensor.is_same_handle(t))
+            }
+            Source::Stage(_) => None,
+        };
+        let operands = map.loads.iter().map(operand);
+        let operands = operands.collect::<Option<SmallVec<[&KnownValue; 4]>>>()?;
+        self.pointwise(&map.expr, &operands, &result.meta().concrete()?.sizes)
     }
 
     fn input(&mut self, operand: PlacedOperand) -> Reg {

@@ -2,106 +2,132 @@
 
 use super::super::operand::{PlacedOperand, views, views_mut};
 use super::super::{Kernel, Operands, Results};
-use super::{Sizes, ValueSource};
+use super::kernels::kernel_of;
+use super::{KnownValue, Sizes, ValueSource};
 use crate::operator::loops::NestLaunch;
 use maquette_ir::Scalar;
 use maquette_ir::fused::FusionKind;
-use maquette_ir::loops::{AxisId, ComposedTensor, Composer};
+use maquette_ir::loops::{AxisId, ComposedTensor, Composition, Extent, Extents};
 use maquette_ir::scalar_expr::ScalarExpr;
+use maquette_ir::sym::SymbolId;
 use maquette_kernels::LoopKernel;
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// A region with fewer rows than this is not computed by rows if each has more elements than
 /// [`LONG_ROW`]: the operators alone divide a row among threads.
 const FEW_ROWS: i64 = 8;
 const LONG_ROW: i64 = 32_768;
 
+/// A list of sizes under which results and operands are addressed.
+struct Space {
+    sizes: Sizes,
+    extents: Extents,
+}
+
 /// A nest, and the numbers of its launches.
 pub(super) struct Nest {
     pub kind: FusionKind,
     /// How many leading dimensions of the first call's results are common axes.
-    pub outer: usize,
-    /// The nest, and its spaces: one for each size of products. `None` before the first call.
-    pub composer: Option<(Composer, SmallVec<[Sizes; 1]>)>,
-    pub operands: Vec<(PlacedOperand, ComposedTensor)>,
+    outer: usize,
+    pub composition: Composition,
+    /// One for each size of products; none before the first call.
+    spaces: SmallVec<[Space; 1]>,
+    operands: Vec<(PlacedOperand, ComposedTensor)>,
     pub numbers: Vec<Scalar>,
 }
 
 impl Nest {
-    /// Makes the nest for a first call with results of these sizes.
-    pub fn start(&mut self, sizes: &[i64]) -> Option<()> {
-        if self.composer.is_none() {
-            let composer = Composer::new(sizes.get(..self.outer)?);
-            self.composer = Some((composer, smallvec![sizes.into()]));
+    pub fn new(kind: FusionKind, outer: usize) -> Nest {
+        let (composition, spaces) = (Composition::new(outer), SmallVec::new());
+        Nest { kind, outer, composition, spaces, operands: Vec::new(), numbers: Vec::new() }
+    }
+
+    /// Makes the space of a first call with results of these sizes.
+    pub fn start(&mut self, sizes: &[i64], extents: &[Extent]) -> Option<()> {
+        if self.spaces.is_empty() {
+            self.composition.rows(extents.get(..self.outer)?);
+            self.spaces.push(Space { sizes: sizes.into(), extents: extents.into() });
         }
         Some(())
     }
 
     /// Adds the space of a product with results of these sizes. `None` if another one has as many
     /// elements.
-    pub fn add_space(&mut self, sizes: &[i64]) -> Option<()> {
-        let (composer, spaces) = self.composer.as_mut()?;
-        match space_of(spaces, sizes) {
-            Some(space) => (space[..] == *sizes).then_some(()),
+    pub fn add_space(&mut self, sizes: &[i64], extents: &[Extent]) -> Option<()> {
+        match space_of(&self.spaces, sizes) {
+            Some(space) => (space.sizes[..] == *sizes).then_some(()),
             None => {
-                composer.also(sizes.get(..self.outer)?);
-                spaces.push(sizes.into());
+                self.composition.rows(extents.get(..self.outer)?);
+                self.spaces.push(Space { sizes: sizes.into(), extents: extents.into() });
                 Some(())
             }
         }
     }
 
     /// An operand of the kernel as a tensor of the nest. The same operand twice is one.
-    pub fn operand(&mut self, operand: PlacedOperand) -> Option<ComposedTensor> {
+    pub fn operand(&mut self, operand: PlacedOperand, extents: &[Extent]) -> ComposedTensor {
         if let Some((_, tensor)) = self.operands.iter().find(|(known, _)| *known == operand) {
-            return Some(tensor.clone());
+            return tensor.clone();
         }
-        let (composer, _) = self.composer.as_mut()?;
-        let tensor = composer.operand(operand.layout.dtype, &operand.layout.sizes);
+        let tensor = self.composition.operand(operand.layout.dtype, extents);
         self.operands.push((operand, tensor.clone()));
-        Some(tensor)
+        tensor
     }
 
     pub fn pointwise(
         &mut self,
-        part: &ScalarExpr,
-        operands: &[&ValueSource],
+        part: &Arc<ScalarExpr>,
+        operands: &[&KnownValue],
         sizes: &[i64],
+        extents: &[Extent],
     ) -> Option<ValueSource> {
-        self.start(sizes)?;
-        let space: Sizes = match &self.composer {
-            Some((_, spaces)) if self.kind.is_contraction() => space_of(spaces, sizes)?.clone(),
-            _ => sizes.into(),
+        self.start(sizes, extents)?;
+        let (space, space_extents): (Sizes, Extents) = match self.kind.is_contraction() {
+            true => {
+                let Space { sizes, extents } = space_of(&self.spaces, sizes)?;
+                (sizes.clone(), extents.clone())
+            }
+            false => (sizes.into(), extents.into()),
         };
         let mut tensors: SmallVec<[ComposedTensor; 4]> = SmallVec::new();
-        for operand in operands {
-            tensors.push(match operand {
-                // Behind a reshape, the sizes do not say where an element is broadcast to.
+        for known in operands {
+            tensors.push(match &known.source {
+                // After a reshape, the sizes do not say where an element is broadcast to.
                 ValueSource::Composed(tensor)
-                    if self.kind.is_contraction() && tensor.sizes() != &space[..] =>
+                    if self.kind.is_contraction() && tensor.extents() != &space_extents[..] =>
                 {
                     return None;
                 }
                 ValueSource::Composed(tensor) => tensor.clone(),
                 ValueSource::Memory(operand) if space[..] == *sizes => {
-                    self.operand(operand.clone())?
+                    self.operand(operand.clone(), &known.extents)
                 }
                 ValueSource::Memory(operand) => {
                     let operand = operand.clone().expanded(sizes)?.reshaped(&space)?;
-                    self.operand(operand.without_broadcast())?
+                    let operand = operand.without_broadcast();
+                    let kept = operand.layout.sizes.iter().zip(&space);
+                    let extents = kept.zip(&space_extents).map(|((n, all), extent)| {
+                        if n == all { *extent } else { Extent::Number(*n) }
+                    });
+                    let extents: Extents = extents.collect();
+                    self.operand(operand, &extents)
                 }
                 ValueSource::Element(_) => return None,
             });
         }
-        let (composer, _) = self.composer.as_mut()?;
-        let [output] = &composer.map(part, &tensors, &space).ok()?[..] else { return None };
+        let [output] = &self.composition.map(part, &tensors, &space_extents)[..] else {
+            return None;
+        };
         Some(ValueSource::Composed(output.clone()))
     }
 
+    /// The kernel that computes `results` into `places`, if the symbols have these values.
     pub fn finish(
-        self,
+        mut self,
         results: &[ValueSource],
         places: Results,
+        symbols: &[i64],
     ) -> Option<(Kernel, Operands, Results)> {
         let tensor = |source: &ValueSource| match source {
             ValueSource::Composed(tensor) => Some(tensor.clone()),
@@ -109,32 +135,55 @@ impl Nest {
         };
         let results = results.iter().map(tensor);
         let results = results.collect::<Option<SmallVec<[ComposedTensor; 4]>>>()?;
-        let places = places.into_iter().zip(&results).map(|(p, of)| p.reshaped(of.sizes()));
+        let places = places.into_iter().zip(&results).map(|(place, of)| {
+            let sizes = of.extents().iter().map(|e| e.value(symbols));
+            place.reshaped(&sizes.collect::<Option<Sizes>>()?)
+        });
         let places = places.collect::<Option<Results>>()?;
-        let (composer, _) = self.composer?;
-        let nest = composer.finish(&results).ok()?;
-        let mut launch = NestLaunch::plain(nest, self.numbers.into_iter().collect());
-        if self.kind == FusionKind::Rows && !runs_by_rows(launch.kernel(), self.outer) {
+        self.composition.finish(&results);
+        let operands = std::mem::take(&mut self.operands);
+        let operands: Operands = operands.into_iter().map(|(operand, _)| operand).collect();
+        let launch = self.launch(&self.composition, symbols, &operands, &places);
+        // Sizes may be equal without a proof.
+        let launch = launch.or_else(|| {
+            let composition = self.composition.for_numbers(symbols);
+            let is_other = !symbols.is_empty();
+            is_other.then(|| self.launch(&composition, &[], &operands, &places)).flatten()
+        });
+        Some((Kernel::Nest(Box::new(launch?)), operands, places))
+    }
+
+    fn launch(
+        &self,
+        composition: &Composition,
+        symbols: &[i64],
+        operands: &[PlacedOperand],
+        places: &[PlacedOperand],
+    ) -> Option<NestLaunch> {
+        let kernel = kernel_of(composition, symbols)?;
+        if self.kind == FusionKind::Rows && !runs_by_rows(&kernel, self.outer, symbols) {
             return None;
         }
-        let operands: Operands = self.operands.into_iter().map(|(operand, _)| operand).collect();
-        launch.plan(&views(&operands), &views_mut(&places)).ok()?;
-        Some((Kernel::Nest(Box::new(launch)), operands, places))
+        let mut launch =
+            NestLaunch::composed(kernel, symbols, self.numbers.iter().copied().collect());
+        launch.plan(&views(operands), &views_mut(places)).ok()?;
+        Some(launch)
     }
 }
 
 /// The space with as many elements as a tensor of these sizes.
-fn space_of<'a>(spaces: &'a [Sizes], sizes: &[i64]) -> Option<&'a Sizes> {
+fn space_of<'a>(spaces: &'a [Space], sizes: &[i64]) -> Option<&'a Space> {
     let numel: i64 = sizes.iter().product();
-    spaces.iter().find(|space| space.iter().product::<i64>() == numel)
+    spaces.iter().find(|space| space.sizes.iter().product::<i64>() == numel)
 }
 
 /// Whether the executor runs all stages row by row, and threads have enough rows.
-fn runs_by_rows(kernel: &LoopKernel, rows: usize) -> bool {
+fn runs_by_rows(kernel: &LoopKernel, rows: usize, symbols: &[i64]) -> bool {
     let (nest, outer) = (kernel.nest(), kernel.outer_axes());
+    let value = |symbol: SymbolId| symbols.get(symbol.index()).copied();
+    let extent = |axis: &AxisId| nest.symbols().eval(nest.extent(*axis), &value);
     let points = |axes: &[AxisId]| {
-        let extents = axes.iter().map(|axis| nest.extent(*axis).as_i64().unwrap_or(i64::MAX));
-        extents.fold(1i64, i64::saturating_mul)
+        axes.iter().map(|a| extent(a).unwrap_or(i64::MAX)).fold(1i64, i64::saturating_mul)
     };
     let all = nest.stages().iter().map(|stage| points(&stage.over)).max().unwrap_or(0);
     let count = points(outer);
