@@ -184,5 +184,55 @@ fn callers(c: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, overhead, callers);
+/// A layer of an encoder, as in BERT, with 4 heads.
+#[derive(Module)]
+#[module(Tensor -> Tensor)]
+struct Layer {
+    weight: Tensor,
+    bias: Tensor,
+}
+
+impl Layer {
+    fn forward(&self, x: Tensor) -> Tensor {
+        let (weight, bias) = (&self.weight, Some(&self.bias));
+        let split = |t: Tensor| t.unflatten(-1, [4, -1]).transpose(1, 2);
+        let [q, k, v] = [1.0, 0.5, 2.0].map(|c| split((&x * c).linear(weight, bias)));
+        let scores = (q.matmul(&k.transpose(-2, -1)) * 0.25).softmax(-1);
+        let mixed = scores.matmul(&v).transpose(1, 2).flatten(2, 3);
+        let width = [x.size(-1)];
+        let attended = (mixed.linear(weight, bias) + &x).layer_norm(width, None, None, 1e-5);
+        let inner = attended.linear(weight, bias).gelu();
+        (inner.linear(weight, bias) + attended).layer_norm(width, None, None, 1e-5)
+    }
+}
+
+/// What a call of a new size costs beside a call of one that was there before: the sizes of a call
+/// are bound to the symbols of kernels. More sizes than an executable keeps are called in turn.
+fn new_sizes(c: &mut Criterion) {
+    const LAYERS: usize = 6;
+    const SIZES: i64 = 100;
+    let layers: Vec<Layer> = (0..LAYERS)
+        .map(|_| Layer {
+            weight: Tensor::ones([16, 16], DType::F32) * 0.1,
+            bias: Tensor::ones([16], DType::F32) * 0.1,
+        })
+        .collect();
+    let model = move |x: Tensor| layers.iter().fold(x, |x, layer| layer.forward(x));
+    let f = CompileOptions::symbolic().compile(model);
+    let inputs: Vec<Tensor> =
+        (0..SIZES).map(|words| Tensor::ones([2, words + 2, 16], DType::F32) * 0.5).collect();
+    let mut group = c.benchmark_group("6 layers of an encoder");
+    let call = |x: &Tensor| black_box(f.call(x.clone()).expect("the model runs"));
+    group.bench_function("of a known size", |b| b.iter(|| call(&inputs[0])));
+    let mut next = 0;
+    group.bench_function("of a new size", |b| {
+        b.iter(|| {
+            next = (next + 1) % inputs.len();
+            call(&inputs[next])
+        })
+    });
+    group.finish();
+}
+
+criterion_group!(benches, overhead, callers, new_sizes);
 criterion_main!(benches);
