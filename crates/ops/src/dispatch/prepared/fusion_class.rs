@@ -63,6 +63,9 @@ impl Op {
                         self.fake_results(def, &state, &args).ok_or(NoFusionReason::Opaque)?;
                     let nest = PlacedNest::of(def, build, &args, &results).ok().flatten();
                     let nest = nest.ok_or(NoFusionReason::Opaque)?;
+                    if nest.writes_view() {
+                        return Err(NoFusionReason::NotAffine);
+                    }
                     let is_argument = |t: &Tensor| {
                         args.iter().flat_map(Value::tensors).any(|arg| arg.is_same_handle(t))
                     };

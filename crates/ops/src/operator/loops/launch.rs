@@ -181,6 +181,11 @@ impl PlacedNest {
         Ok(Some(PlacedNest { operands, results, launch, prepared: nest }))
     }
 
+    /// Whether the nest writes a view of the only result, which has other sizes.
+    pub(crate) fn writes_view(&self) -> bool {
+        self.prepared.result_view.is_some()
+    }
+
     /// The extents that the symbols of the nest stand for, from those of its operands and results.
     /// `None` if a symbol stands for nothing.
     pub(crate) fn symbol_extents(

@@ -199,16 +199,19 @@ impl RegionBuilder {
         extents: &[Extent],
     ) -> Option<ValueSource> {
         let sizes = result.meta().concrete()?.sizes;
-        let RegionBuilder { form, values, .. } = self;
+        let RegionBuilder { form, values, symbols, .. } = self;
         let operands = operands.iter().map(|&at| values.get(at));
         let operands = operands.collect::<Option<SmallVec<[&KnownValue; 4]>>>()?;
         match form {
             Form::Elements(elements) => elements.pointwise(part, &operands, &sizes),
-            Form::Nest(nest) => nest.pointwise(part, &operands, &sizes, extents),
+            Form::Nest(nest) => nest.pointwise(part, &operands, (&sizes, extents), symbols),
         }
     }
 
     fn nest(&mut self, placed: &PlacedNest, results: &[Tensor], extents: &[Extents]) -> Option<()> {
+        if placed.writes_view() {
+            return None;
+        }
         if let Form::Elements(elements) = &mut self.form {
             let source = elements.of_nest(placed, &self.values, results)?;
             let ([result], [extents]) = (results, extents) else { return None };

@@ -79,8 +79,8 @@ impl Nest {
         &mut self,
         part: &Arc<ScalarExpr>,
         operands: &[&KnownValue],
-        sizes: &[i64],
-        extents: &[Extent],
+        (sizes, extents): (&[i64], &[Extent]),
+        symbols: &[i64],
     ) -> Option<ValueSource> {
         self.start(sizes, extents)?;
         let (space, space_extents): (Sizes, Extents) = match self.kind.is_contraction() {
@@ -90,12 +90,16 @@ impl Nest {
             }
             false => (sizes.into(), extents.into()),
         };
+        let has_space = |tensor: &ComposedTensor| {
+            let sizes = tensor.extents().iter().map(|e| e.value(symbols));
+            sizes.eq(space.iter().map(|n| Some(*n)))
+        };
         let mut tensors: SmallVec<[ComposedTensor; 4]> = SmallVec::new();
         for known in operands {
             tensors.push(match &known.source {
                 // After a reshape, the sizes do not say where an element is broadcast to.
                 ValueSource::Composed(tensor)
-                    if self.kind.is_contraction() && tensor.extents() != &space_extents[..] =>
+                    if self.kind.is_contraction() && !has_space(tensor) =>
                 {
                     return None;
                 }
